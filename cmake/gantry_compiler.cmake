@@ -1,0 +1,47 @@
+# Language level, warnings, sanitizers, output folders and the compiler cache: what holds for every target.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)      # libgantry.so exports its C interface and nothing else
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g -DNDEBUG -D_FORTIFY_SOURCE=2 -fstack-protector-strong")
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g1 -D_GLIBCXX_ASSERTIONS")
+set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -D_GLIBCXX_ASSERTIONS -fno-omit-frame-pointer")    # asan, tsan, fuzz
+
+add_link_options(-Wl,-z,relro,-z,now)
+
+# Warnings are given to our targets only (gantry_targets.cmake); generated code gets none.
+set(GANTRY_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
+    -Woverloaded-virtual -Werror)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  list(APPEND GANTRY_WARNINGS -Wthread-safety)
+endif()
+
+if(GANTRY_SANITIZE)
+  add_compile_options(-fsanitize=${GANTRY_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${GANTRY_SANITIZE})
+endif()
+
+# The cache is shared by all build folders: paths below the source tree are hashed as relative ones.
+# The wrapper is itself called "ccache", so that clang-tidy strips it from compile_commands.json.
+find_program(GANTRY_CCACHE ccache)
+if(GANTRY_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(launcher ${CMAKE_BINARY_DIR}/launcher/ccache)
+  file(CONFIGURE OUTPUT ${launcher} CONTENT [[#!/bin/sh
+CCACHE_BASEDIR='@CMAKE_SOURCE_DIR@' CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros \
+exec '@GANTRY_CCACHE@' "$@"
+]] @ONLY)
+  file(CHMOD ${launcher} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+endif()

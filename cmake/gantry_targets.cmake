@@ -1,0 +1,117 @@
+# The functions with which every folder declares its targets.
+#
+#   gantry_library(<folder-name> [SOURCES ...] [PUBLIC libs...] [PRIVATE libs...])      static library gantry_<folder-name>
+#   gantry_executable(<name> SOURCES ... LIBS ...)                                      bin/<name>
+#   gantry_shared_library(<name> SOURCES ... LIBS ... [VERSION x.y.z] [SOVERSION n])    lib/lib<name>.so
+#   gantry_proto(<target> <file.proto> [LIBS other-proto-targets])    generated protobuf and gRPC code as a library
+#   gantry_test(<name> SOURCES ... LIBS ... [LABELS unit|contract|...] [TIMEOUT seconds] [ENVIRONMENT VAR=value ...])
+#   gantry_benchmark(<name> SOURCES ... LIBS ...)                     only with -DGANTRY_BENCH=ON
+#   gantry_fuzz_target(<name> SOURCES ... LIBS ... [CORPUS folder])   only with -DGANTRY_FUZZ=ON
+#
+# Includes are written from the root of the repository: #include "lib/base/result.h". Generated headers likewise:
+# lib/wire/peer.proto becomes "lib/wire/peer.pb.h" and "lib/wire/peer.grpc.pb.h".
+
+function(gantry_set_up_target target)
+  target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_compile_options(${target} PRIVATE ${GANTRY_WARNINGS})
+endfunction()
+
+# Without SOURCES the library is only its arrows (an INTERFACE library), so that others can already link to it.
+function(gantry_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PUBLIC;PRIVATE")
+  set(target gantry_${name})
+  if(arg_SOURCES)
+    add_library(${target} STATIC ${arg_SOURCES})
+    gantry_set_up_target(${target})
+    target_link_libraries(${target} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
+  else()
+    add_library(${target} INTERFACE)
+    target_link_libraries(${target} INTERFACE ${arg_PUBLIC})
+  endif()
+endfunction()
+
+function(gantry_executable name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
+  add_executable(${name} ${arg_SOURCES})
+  gantry_set_up_target(${name})
+  target_link_libraries(${name} PRIVATE ${arg_LIBS} Threads::Threads)
+endfunction()
+
+function(gantry_shared_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "VERSION;SOVERSION" "SOURCES;LIBS")
+  add_library(${name} SHARED ${arg_SOURCES})
+  gantry_set_up_target(${name})
+  target_link_libraries(${name} PRIVATE ${arg_LIBS} Threads::Threads)
+  target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL)
+  if(NOT GANTRY_SANITIZE)
+    target_link_options(${name} PRIVATE -Wl,-z,defs)
+  endif()
+  if(DEFINED arg_SOVERSION)
+    set_target_properties(${name} PROPERTIES VERSION ${arg_VERSION} SOVERSION ${arg_SOVERSION})
+  endif()
+endfunction()
+
+function(gantry_proto target proto)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "LIBS")
+  cmake_path(ABSOLUTE_PATH proto OUTPUT_VARIABLE input)
+  cmake_path(RELATIVE_PATH input BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE relative)
+  cmake_path(REMOVE_EXTENSION relative LAST_ONLY OUTPUT_VARIABLE stem)
+  set(root ${CMAKE_BINARY_DIR}/generated)
+  set(base ${root}/${stem})
+  set(outputs ${base}.pb.cc ${base}.grpc.pb.cc ${base}.pb.h ${base}.grpc.pb.h)
+  file(MAKE_DIRECTORY ${root})
+  add_custom_command(OUTPUT ${outputs}
+    COMMAND protobuf::protoc --cpp_out=${root} --grpc_out=${root} --plugin=protoc-gen-grpc=${GRPC_PLUGIN}
+            -I ${CMAKE_SOURCE_DIR} ${input}
+    DEPENDS ${input} COMMENT "protoc ${relative}" VERBATIM)
+  add_library(${target} STATIC ${outputs})
+  target_include_directories(${target} SYSTEM PUBLIC ${root})
+  target_link_libraries(${target} PUBLIC ${arg_LIBS} gRPC::grpc++ protobuf::libprotobuf)
+endfunction()
+
+include(GoogleTest)
+
+function(gantry_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;LIBS;LABELS;ENVIRONMENT")
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 60)
+  endif()
+  gantry_executable(${name} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} GTest::gmock GTest::gtest_main)
+  set(properties LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
+  if(arg_ENVIRONMENT)
+    list(APPEND properties ENVIRONMENT "${arg_ENVIRONMENT}")
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." PROPERTIES ${properties})
+endfunction()
+
+function(gantry_benchmark name)
+  if(NOT GANTRY_BENCH)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
+  gantry_executable(${name} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS} benchmark::benchmark_main)
+endfunction()
+
+# The test "fuzz_<name>" runs for GANTRY_FUZZ_SECONDS (cache variable) from the corpus; findings stay in ${build}/fuzz.
+set(GANTRY_FUZZ_SECONDS 60 CACHE STRING "How long each fuzz target runs under ctest")
+function(gantry_fuzz_target name)
+  if(NOT GANTRY_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CORPUS" "SOURCES;LIBS")
+  gantry_executable(${name} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set(work ${CMAKE_BINARY_DIR}/fuzz/${name})
+  file(MAKE_DIRECTORY ${work}/corpus)
+  set(seeds)
+  if(arg_CORPUS)
+    cmake_path(ABSOLUTE_PATH arg_CORPUS OUTPUT_VARIABLE seeds)
+  endif()
+  add_test(NAME ${name} COMMAND ${name} -max_total_time=${GANTRY_FUZZ_SECONDS} -rss_limit_mb=2048 -timeout=10
+    -artifact_prefix=${work}/ ${work}/corpus ${seeds})
+  math(EXPR timeout "${GANTRY_FUZZ_SECONDS} + 120")
+  set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT ${timeout})
+endfunction()
