@@ -1,0 +1,40 @@
+// Opens a shared library at run time and binds its symbols by name; closes it when destroyed.
+// Used by one thread at a time.
+#pragma once
+
+#include <string>
+
+#include "lib/base/result.h"
+
+namespace gantry {
+
+class DynamicLibrary {
+ public:
+  // `name` as dlopen takes it, with its version ("libcuda.so.1"): the unversioned name is often a
+  // toolkit's stub. Symbols stay local to this object.
+  static Result<DynamicLibrary> Open(const std::string& name);
+
+  DynamicLibrary(DynamicLibrary&& other) noexcept;
+  DynamicLibrary& operator=(DynamicLibrary&& other) noexcept;
+  DynamicLibrary(const DynamicLibrary&) = delete;
+  DynamicLibrary& operator=(const DynamicLibrary&) = delete;
+  ~DynamicLibrary();
+
+  // Sets *function to the symbol, or says which symbol of which library is missing.
+  template <typename Function>
+  Status Bind(const char* symbol, Function** function) const {
+    auto address = Find(symbol);
+    if (!address) return Fail(std::move(address).error());
+    *function = reinterpret_cast<Function*>(*address);
+    return {};
+  }
+
+ private:
+  DynamicLibrary(void* handle, std::string name);
+  Result<void*> Find(const char* symbol) const;
+
+  void* handle_ = nullptr;
+  std::string name_;
+};
+
+}  // namespace gantry

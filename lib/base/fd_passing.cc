@@ -1,0 +1,149 @@
+#include "lib/base/fd_passing.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cstring>
+
+namespace gantry {
+namespace {
+
+constexpr size_t kControlBytes = CMSG_SPACE(kFdsPerMessageMax * sizeof(int)) +
+                                 CMSG_SPACE(sizeof(struct ucred));
+
+Result<sockaddr_un> AddressOf(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "socket path '" + path + "' has " + std::to_string(path.size()) +
+                    " bytes; a Unix socket takes 1 to " +
+                    std::to_string(sizeof(address.sun_path) - 1),
+                "use a shorter directory");
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+Status RemoveStaleSocket(const std::string& path) {
+  struct stat info = {};
+  if (::lstat(path.c_str(), &info) != 0) return {};
+  if (!S_ISSOCK(info.st_mode)) {
+    return Fail(ErrorCode::kInvalidArgument, "'" + path + "' exists and is not a socket",
+                "remove it or choose another path");
+  }
+  ::unlink(path.c_str());
+  return {};
+}
+
+void TakeDescriptors(msghdr& header, std::vector<UniqueFd>* fds) {
+  for (cmsghdr* control = CMSG_FIRSTHDR(&header); control != nullptr;
+       control = CMSG_NXTHDR(&header, control)) {
+    if (control->cmsg_level != SOL_SOCKET || control->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (control->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(control) + i * sizeof(int), sizeof(int));
+      fds->emplace_back(fd);
+    }
+  }
+}
+
+}  // namespace
+
+Status SendMessage(int socket, std::string_view payload, std::span<const int> fds) {
+  if (payload.empty() || fds.size() > kFdsPerMessageMax) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "a message has a payload and at most " + std::to_string(kFdsPerMessageMax) +
+                    " descriptors");
+  }
+  iovec data = {const_cast<char*>(payload.data()), payload.size()};
+  alignas(cmsghdr) std::array<char, kControlBytes> control = {};
+  msghdr header = {};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  if (!fds.empty()) {
+    header.msg_control = control.data();
+    header.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
+  }
+  ssize_t sent = 0;
+  do {
+    sent = ::sendmsg(socket, &header, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0) return Fail(SystemError(ErrorCode::kPeerLost, "sendmsg", errno));
+  return {};
+}
+
+Result<FdMessage> ReceiveMessage(int socket, size_t payload_bytes_max) {
+  FdMessage message;
+  message.payload.resize(payload_bytes_max + 1);  // one more, to see an oversized message
+  iovec data = {message.payload.data(), message.payload.size()};
+  alignas(cmsghdr) std::array<char, kControlBytes> control = {};
+  msghdr header = {};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  ssize_t received = 0;
+  do {
+    received = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+  } while (received < 0 && errno == EINTR);
+  if (received < 0) {
+    const bool timeout = errno == EAGAIN || errno == EWOULDBLOCK;
+    return Fail(SystemError(timeout ? ErrorCode::kDeadlineExceeded : ErrorCode::kPeerLost,
+                            "recvmsg", errno));
+  }
+  TakeDescriptors(header, &message.fds);
+  if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 ||
+      static_cast<size_t>(received) > payload_bytes_max) {
+    return Fail(ErrorCode::kMalformedBody, "a message is longer than " +
+                                               std::to_string(payload_bytes_max) +
+                                               " bytes or carries too many descriptors");
+  }
+  message.payload.resize(static_cast<size_t>(received));
+  message.closed = received == 0;
+  return message;
+}
+
+Result<PeerCredentials> CredentialsOf(int socket) {
+  ucred credentials = {};
+  socklen_t length = sizeof(credentials);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
+    return Fail(SystemError(ErrorCode::kUnauthenticated, "SO_PEERCRED", errno));
+  }
+  return PeerCredentials{credentials.pid, credentials.uid, credentials.gid};
+}
+
+Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode, int backlog) {
+  ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  RETURN_IF_ERROR(RemoveStaleSocket(path));
+  UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "socket", errno));
+  // Nobody can connect between bind and chmod: a socket that does not listen refuses.
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return Fail(SystemError(ErrorCode::kInvalidArgument, "bind " + path, errno));
+  }
+  if (::chmod(path.c_str(), mode) != 0 || ::listen(fd.get(), backlog) != 0) {
+    return Fail(SystemError(ErrorCode::kInternal, "listen " + path, errno));
+  }
+  return fd;
+}
+
+Result<UniqueFd> ConnectUnix(const std::string& path, int type) {
+  ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "socket", errno));
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return Fail(SystemError(ErrorCode::kPeerUnavailable, "connect " + path, errno));
+  }
+  return fd;
+}
+
+}  // namespace gantry

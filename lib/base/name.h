@@ -1,0 +1,17 @@
+// Names that users choose for workloads, buffers, peers and transfers. Thread-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lib/base/result.h"
+
+namespace gantry {
+
+inline constexpr size_t kNameLengthMax = 128;
+
+// 1 to 128 characters of [A-Za-z0-9._:+=-], none of which needs escaping in a URL path or means
+// anything in a reference ('/' and '@' separate its parts). `field` is what the error names.
+Status CheckName(std::string_view name, std::string_view field);
+
+}  // namespace gantry
