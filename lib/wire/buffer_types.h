@@ -1,0 +1,62 @@
+// The words that describe a buffer on every border: access, block layout, kind of memory.
+// Plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/result.h"
+
+namespace gantry::wire {
+
+// What peers may do with a buffer. Its own workload may always use it as its descriptor allows.
+struct Access {
+  bool remote_read = false;
+  bool remote_write = false;
+
+  bool operator==(const Access&) const = default;
+};
+
+// Block i of a buffer is the bytes [i * block_stride, i * block_stride + block_bytes).
+struct BlockLayout {
+  uint64_t block_bytes = 0;
+  uint64_t block_stride = 0;  // >= block_bytes
+  uint64_t blocks = 0;
+
+  bool operator==(const BlockLayout&) const = default;
+};
+
+// Checks that every block lies within `length` bytes, without wrapping.
+Status CheckLayout(const BlockLayout& layout, uint64_t length);
+
+enum class MemoryKind : uint8_t { kHost };
+std::string_view NameOf(MemoryKind kind);  // "host"
+std::optional<MemoryKind> MemoryKindByName(std::string_view name);
+
+// The transports by their public names, fastest first.
+enum class Path : uint8_t { kIpc, kShm, kRdma, kTcp };
+inline constexpr int kPathCount = 4;
+std::string_view NameOf(Path path);  // "ipc", "shm", "rdma", "tcp"
+std::optional<Path> PathByName(std::string_view name);
+
+// Why one path can or cannot be taken; `reason` is empty when it can.
+struct PathReport {
+  Path path = Path::kShm;
+  bool available = false;
+  std::string reason;
+};
+
+// One part of a buffer: bytes [offset, offset + length) of the allocation with that index in the
+// list beside it. Only memory::PieceMap adds these numbers.
+struct Piece {
+  uint32_t allocation = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+
+  bool operator==(const Piece&) const = default;
+};
+
+}  // namespace gantry::wire

@@ -1,0 +1,35 @@
+// The body of POST /v1/buffers: allocations by hand-off token and the buffers inside of them.
+// Plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/wire/buffer_types.h"
+
+namespace gantry::wire {
+
+struct AllocationSpec {
+  MemoryKind kind = MemoryKind::kHost;
+  std::string fd_token;  // what the hand-off socket answered for the descriptor
+  uint64_t size = 0;     // bytes of the whole allocation, as its owner knows it
+
+  bool operator==(const AllocationSpec&) const = default;
+};
+
+struct BufferSpec {
+  std::string name;
+  std::vector<Piece> pieces;  // indices into RegistrationRequest::allocations
+  Access access;
+  std::optional<BlockLayout> layout;
+};
+
+struct RegistrationRequest {
+  std::string workload;
+  std::vector<AllocationSpec> allocations;
+  std::vector<BufferSpec> buffers;  // registered all or none
+};
+
+}  // namespace gantry::wire

@@ -1,0 +1,63 @@
+// One transfer as a caller states it: what to move between which buffers. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/wire/buffer_types.h"
+
+namespace gantry::wire {
+
+enum class Operation : uint8_t { kRead, kWrite };  // read: remote to local; write: local to remote
+std::string_view NameOf(Operation operation);      // "read", "write"
+
+// `[peer/]workload/buffer[@generation]`, or just `buffer[@generation]` for the caller's own. An
+// empty peer means this sidecar. The generation (16 hex digits) fences: another one is refused.
+struct BufferReference {
+  std::string peer;
+  std::string workload;
+  std::string buffer;       // its name
+  uint64_t generation = 0;  // 0: whichever is current
+
+  bool operator==(const BufferReference&) const = default;
+};
+// `parts_max` 1 for local references, 3 for remote ones; field is named by errors.
+Result<BufferReference> ParseReference(std::string_view text, std::string_view field,
+                                       int parts_max);
+std::string FormatReference(const BufferReference& reference);
+
+// `length` bytes between local[local_index] at local_offset and remote[remote_index] at
+// remote_offset.
+struct TransferRange {
+  uint32_t local_index = 0;
+  uint64_t local_offset = 0;
+  uint32_t remote_index = 0;
+  uint64_t remote_offset = 0;
+  uint64_t length = 0;
+
+  bool operator==(const TransferRange&) const = default;
+};
+
+struct TransferRequest {
+  std::string id;  // the caller's; unique within the workload; empty: one is made up
+  std::string workload;
+  Operation operation = Operation::kRead;
+  std::vector<BufferReference> local;
+  std::vector<BufferReference> remote;  // one peer for the whole transfer
+  // Either ranges, or two lists of block ids of equal length: block local_blocks[i] of local[k]
+  // pairs with block remote_blocks[i] of remote[k], for every k.
+  std::vector<TransferRange> ranges;
+  std::vector<uint64_t> local_blocks;
+  std::vector<uint64_t> remote_blocks;
+  bool by_blocks = false;
+  std::optional<uint64_t> deadline_ms;
+  int priority = 0;                // -10 to 10; higher goes first
+  std::vector<Path> require_path;  // empty: any
+  std::string user_data;           // given back in events; at most 1 KiB
+
+  bool operator==(const TransferRequest&) const = default;
+};
+
+}  // namespace gantry::wire

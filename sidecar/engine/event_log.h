@@ -1,0 +1,59 @@
+// What happened, for those who poll: finished transfers, lease and peer events, in one sequence
+// with a bounded memory. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/clock.h"
+#include "lib/base/mutex.h"
+#include "lib/base/result.h"
+#include "sidecar/engine/transfer_status.h"
+
+namespace gantry::engine {
+
+enum class EventType { kTransfer, kWorkloadEnded, kPeerUp, kPeerDown, kBufferRevoked };
+std::string_view NameOf(EventType type);  // "transfer", "workload_ended", "peer_up", ...
+
+struct Event {
+  uint64_t sequence = 0;  // 1, 2, 3, ...
+  EventType type = EventType::kTransfer;
+  std::string workload;  // empty: concerns everyone
+  std::string subject;   // id of the transfer, name of the peer or buffer
+  std::string detail;    // why, for a person
+  std::shared_ptr<const TransferStatus> transfer;  // of kTransfer
+};
+
+class EventLog {
+ public:
+  explicit EventLog(size_t events_max);
+
+  void Append(Event event);
+
+  struct Page {
+    std::vector<Event> events;
+    uint64_t cursor = 0;  // pass it to the next call
+    uint64_t lost = 0;    // events after the cursor that were already forgotten
+  };
+  // Events of `workload` (and those that concern everyone) after `cursor`; waits until there is
+  // one or the deadline. Cursor 0 begins with the oldest that is kept.
+  Page Poll(std::string_view workload, uint64_t cursor, size_t max, TimePoint deadline) const;
+  uint64_t last_sequence() const;
+  // Wakes all pollers; they return what there is, now and ever after.
+  void Close();
+
+ private:
+  const size_t events_max_;
+
+  mutable Mutex mutex_;
+  mutable Condition appended_;
+  std::deque<Event> events_ GUARDED_BY(mutex_);
+  uint64_t last_sequence_ GUARDED_BY(mutex_) = 0;
+  bool closed_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace gantry::engine

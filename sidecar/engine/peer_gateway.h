@@ -1,0 +1,40 @@
+// Buffers of other sidecars, as the engine needs them: described, mapped and kept while in use.
+// Owned here, implemented by peer/. Thread-safe; may block up to its deadline.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/base/clock.h"
+#include "lib/base/result.h"
+#include "lib/wire/transfer_request.h"
+#include "sidecar/memory/piece_map.h"
+#include "sidecar/transport/move_plan.h"
+
+namespace gantry::engine {
+
+// A peer's buffer, checked and mapped by this side. Its handle is a shared_ptr: while one lives
+// the mappings stay, and a revocation waits for it.
+struct RemoteBuffer {
+  wire::BufferReference reference;  // with the generation that was resolved
+  uint64_t length = 0;
+  wire::Access access;
+  std::optional<wire::BlockLayout> layout;
+  memory::PieceMap pieces;
+  std::vector<transport::RemoteAllocation> allocations;
+  // What the peer says of each path between it and this sidecar for this buffer.
+  std::vector<wire::PathReport> paths;
+};
+
+class PeerGateway {
+ public:
+  virtual ~PeerGateway() = default;
+  // All or none. One round trip for what is not cached; a stale descriptor is refreshed once.
+  virtual Result<std::vector<std::shared_ptr<const RemoteBuffer>>> Acquire(
+      const std::string& peer, const std::vector<wire::BufferReference>& references,
+      TimePoint deadline) = 0;
+};
+
+}  // namespace gantry::engine

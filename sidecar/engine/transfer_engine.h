@@ -1,0 +1,80 @@
+// Transfers from request to outcome. Submit checks everything and plans on the caller's thread;
+// one engine thread owns the table of transfers, feeds the transports and ends each transfer
+// exactly once, before its deadline plus quiesce_max. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/clock.h"
+#include "lib/base/result.h"
+#include "lib/wire/transfer_request.h"
+#include "sidecar/engine/event_log.h"
+#include "sidecar/engine/peer_gateway.h"
+#include "sidecar/engine/transfer_status.h"
+#include "sidecar/metrics/metrics.h"
+#include "sidecar/registry/buffer_registry.h"
+#include "sidecar/transport/transport.h"
+#include "sidecar/worker/copy_pool.h"
+
+namespace gantry::engine {
+
+struct EngineOptions {
+  size_t transfers_max = 4096;            // not yet terminal
+  size_t descriptors_max = 1'048'576;     // of one transfer, before merging
+  size_t descriptors_queued_max = 4'194'304;  // of all that are not yet terminal, after merging
+  size_t finished_kept_max = 16'384;      // terminal transfers that can still be asked for
+  milliseconds finished_ttl{300'000};
+  milliseconds deadline_default{30'000};
+  milliseconds deadline_max{3'600'000};
+  milliseconds quiesce_max{2'000};        // after the deadline; then workers are ended by force
+  uint64_t chunk_bytes_max = 1 << 20;     // a longer run is cut, so that workers share it
+};
+
+struct EngineTotals {
+  size_t queued = 0;
+  size_t running = 0;
+  uint64_t bytes_inflight = 0;
+};
+
+class TransferEngine {
+ public:
+  // `transports` in the order of preference. All references outlive the engine.
+  TransferEngine(EngineOptions options, worker::CopyPool& pool,
+                 std::vector<std::unique_ptr<transport::Transport>> transports,
+                 registry::BufferRegistry& registry, EventLog& events, metrics::Metrics& metrics);
+  ~TransferEngine();  // stops every transfer, waits until all are quiet
+
+  // Set once, before the first transfer; null: no peers, only buffers of this sidecar.
+  void SetPeerGateway(PeerGateway* gateway);
+
+  // Admission: checks everything before anything is issued. The caller was authorised for
+  // request.workload. An id that is known answers the existing transfer (same content) or
+  // kConflict. Waits until the transfer is terminal or `wait_until` has passed.
+  Result<TransferStatus> Submit(wire::TransferRequest request, TimePoint wait_until);
+  // Waits likewise.
+  Result<TransferStatus> Get(std::string_view workload, std::string_view id, TimePoint wait_until);
+  // Asks the transfer to stop and waits until it is terminal (quiet) or `wait_until`; one that is
+  // terminal already stays as it is.
+  Result<TransferStatus> Cancel(std::string_view workload, std::string_view id,
+                                TimePoint wait_until);
+  // Newest first; empty workload: all. `active_only` leaves out terminal ones.
+  std::vector<TransferStatus> List(std::string_view workload, bool active_only, size_t limit);
+
+  // Stops the transfers that use these buffers, for the given reason; returns at once.
+  void StopTransfersOf(std::string_view workload, Error why);
+  void StopTransfersUsing(const RemoteBuffer& buffer, Error why);
+
+  // What each path is good for on this machine.
+  std::vector<wire::PathReport> Paths() const;
+  EngineTotals Totals() const;
+
+ private:
+  class Loop;
+  const std::unique_ptr<Loop> loop_;
+};
+
+}  // namespace gantry::engine

@@ -1,0 +1,54 @@
+// What the outside may know of a transfer, as a value: a snapshot that the engine's thread made.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/error.h"
+#include "lib/wire/transfer_request.h"
+
+namespace gantry::engine {
+
+// kStopping: cancelled, expired or failed, but bytes may still move; the outcome comes when quiet.
+enum class TransferState { kQueued, kRunning, kStopping, kSucceeded, kFailed, kCancelled, kExpired };
+std::string_view NameOf(TransferState state);  // "queued" ... "expired"
+constexpr bool IsTerminal(TransferState state) { return state >= TransferState::kSucceeded; }
+
+struct TransferTimings {
+  int64_t accepted_unix_ms = 0;
+  uint64_t admit_us = 0;   // parsed until handed to the engine: checks, resolving, planning
+  uint64_t queue_us = 0;   // until the first chunk was posted
+  uint64_t move_us = 0;    // until the last chunk was finished or quiet
+  uint64_t copy_us = 0;    // summed over the copy workers
+  uint64_t total_us = 0;   // admit to terminal
+};
+
+struct TransferStatus {
+  std::string id;
+  std::string workload;
+  std::string peer;  // empty: this sidecar
+  wire::Operation operation = wire::Operation::kRead;
+  TransferState state = TransferState::kQueued;
+  wire::Path path = wire::Path::kShm;
+  std::vector<wire::PathReport> paths;  // every path, fastest first, and why the faster ones not
+  uint64_t bytes = 0;                   // to move
+  uint64_t bytes_moved = 0;
+  uint64_t chunks = 0;  // after merging and cutting
+  uint64_t chunks_moved = 0;
+  uint64_t descriptors_in = 0;
+  uint64_t descriptors_out = 0;  // after merging contiguous runs
+  int workers = 0;
+  int priority = 0;
+  TransferTimings timings;
+  std::optional<Error> error;  // why it failed, was cancelled or expired
+  // Of a transfer that did not succeed: indices into the request's block lists, or into its
+  // ranges, that may not have arrived whole.
+  std::vector<uint32_t> failed_items;
+  bool by_blocks = false;
+  std::string user_data;
+};
+
+}  // namespace gantry::engine

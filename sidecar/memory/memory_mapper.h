@@ -1,0 +1,42 @@
+// What it takes to make an allocation usable for copies: map it in every process that copies.
+// Owned here, implemented by the copy workers. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "lib/base/result.h"
+#include "lib/base/unique_fd.h"
+#include "lib/wire/buffer_types.h"
+
+namespace gantry::memory {
+
+// Names one allocation in the mapping tables of all workers. Slots are used again, generations
+// are not: an old id is refused by the workers.
+struct MappingId {
+  uint32_t slot = 0;
+  uint32_t generation = 0;  // never 0 for a valid id
+
+  bool operator==(const MappingId&) const = default;
+};
+
+// What a worker needs in order to map an allocation. The descriptor is kept for workers that are
+// started later and for peers.
+struct AllocationSource {
+  wire::MemoryKind kind = wire::MemoryKind::kHost;
+  std::shared_ptr<const UniqueFd> fd;
+  uint64_t size = 0;
+  bool writable = false;
+};
+
+class MemoryMapper {
+ public:
+  virtual ~MemoryMapper() = default;
+  // Returns when every live worker has it mapped; on a failure in any of them it is unmapped again
+  // in all, and the first error is returned.
+  virtual Result<MappingId> Map(const AllocationSource& source) = 0;
+  // REQUIRES that no copy that uses the mapping is in flight. Goes on past failures.
+  virtual Status Unmap(MappingId mapping) = 0;
+};
+
+}  // namespace gantry::memory

@@ -1,0 +1,57 @@
+#include "sidecar/memory/piece_map.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "lib/base/byte_range.h"
+
+namespace gantry::memory {
+
+Result<PieceMap> PieceMap::Create(std::vector<wire::Piece> pieces,
+                                  std::span<const uint64_t> allocation_sizes) {
+  PieceMap map;
+  uint64_t end = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const wire::Piece& piece = pieces[i];
+    const std::string field = "/pieces/" + std::to_string(i);
+    if (piece.allocation >= allocation_sizes.size()) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "piece names allocation " + std::to_string(piece.allocation) + " of " +
+                      std::to_string(allocation_sizes.size()),
+                  {}, field + "/allocation");
+    }
+    if (piece.length == 0) {
+      return Fail(ErrorCode::kInvalidArgument, "piece has length 0", {}, field + "/length");
+    }
+    if (!Fits(piece.offset, piece.length, allocation_sizes[piece.allocation])) {
+      return Fail(ErrorCode::kOutOfRange,
+                  "piece [" + std::to_string(piece.offset) + ", +" + std::to_string(piece.length) +
+                      ") does not fit its allocation of " +
+                      std::to_string(allocation_sizes[piece.allocation]) + " bytes",
+                  {}, field);
+    }
+    if (!EndOf(end, piece.length, &end)) {
+      return Fail(ErrorCode::kOutOfRange, "the pieces are longer than 2^64 bytes", {}, field);
+    }
+    map.ends_.push_back(end);
+  }
+  if (pieces.empty()) {
+    return Fail(ErrorCode::kInvalidArgument, "a buffer has at least one piece", {}, "/pieces");
+  }
+  map.pieces_ = std::move(pieces);
+  return map;
+}
+
+Extent PieceMap::Locate(uint64_t offset, uint64_t length) const {
+  const size_t index =
+      pieces_.size() == 1
+          ? 0
+          : static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), offset) -
+                                ends_.begin());
+  const wire::Piece& piece = pieces_[index];
+  const uint64_t within = offset - (ends_[index] - piece.length);
+  return {piece.allocation, piece.offset + within, std::min(length, piece.length - within)};
+}
+
+}  // namespace gantry::memory

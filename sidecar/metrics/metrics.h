@@ -1,0 +1,92 @@
+// Every metric of the sidecar, declared once, present from the start, with closed label sets.
+// Names, units and labels: docs/metrics.md. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "lib/base/error.h"
+#include "lib/base/result.h"
+
+namespace gantry::metrics {
+
+// Closed label sets; indices into the tables in metrics.cc.
+enum class Operation { kRead, kWrite };
+enum class Path { kIpc, kShm, kRdma, kTcp, kNone };  // kNone: refused before a path was chosen
+enum class Outcome { kSucceeded, kFailed, kCancelled, kExpired, kRejected };
+enum class Stage { kAdmit, kQueue, kMove, kQuiesce };
+
+struct TransferSample {
+  Operation operation = Operation::kRead;
+  Path path = Path::kNone;
+  Outcome outcome = Outcome::kSucceeded;
+  uint64_t bytes = 0;  // moved for certain
+  uint64_t descriptors_in = 0;
+  uint64_t descriptors_out = 0;
+  uint64_t chunks_succeeded = 0;
+  uint64_t chunks_failed = 0;
+  uint64_t chunks_retried = 0;
+  double seconds = 0;  // admission to outcome
+  double admit_seconds = 0;
+  double queue_seconds = 0;
+  double move_seconds = 0;
+  double quiesce_seconds = 0;
+};
+
+// Read at each scrape.
+struct GaugeSample {
+  uint64_t workloads = 0;
+  uint64_t buffers = 0;
+  uint64_t allocations = 0;
+  uint64_t registered_bytes = 0;
+  uint64_t mapped_bytes = 0;
+  uint64_t mappings = 0;  // over all workers
+  uint64_t fds_held = 0;
+  uint64_t transfers_queued = 0;
+  uint64_t transfers_running = 0;
+  uint64_t bytes_inflight = 0;
+  uint64_t workers_ready = 0;
+  uint64_t workers = 0;
+  uint64_t worker_restarts = 0;  // a counter, exported as such
+  uint64_t peers_up = 0;
+  uint64_t peers = 0;
+  uint64_t http_connections = 0;
+};
+
+class Metrics {
+ public:
+  explicit Metrics(std::string_view version);
+  ~Metrics();
+
+  void TransferEnded(const TransferSample& sample);
+  // A transfer or registration that touched what it may not: counted by path and by the error
+  // code's metric_reason. Codes that are no access error are not counted here.
+  void AccessError(Path path, ErrorCode code);
+  void TransportError(Path path, ErrorCode code);
+  void PathSelected(Path path);
+  void PathFallback(Path wanted, Path taken);  // a faster path exists in principle
+  void Busy(Operation operation, Path path, double seconds);  // union of the time a path was busy
+  void RegistrationEnded(bool ok, uint64_t buffers);
+  void WorkerMapping(bool ok);  // one allocation mapped in one worker
+  void HttpRequest(std::string_view route, std::string_view method, int code, double seconds);
+  void WorkloadEnded(std::string_view why);  // closed set: "detached", "died", "expired", "deleted"
+  void EventLost(uint64_t count);
+
+  // Called at each scrape, on the scraping thread.
+  void SetGaugeSource(std::function<GaugeSample()> source);
+
+  // The exposition format, text/plain; version=0.0.4.
+  std::string Text() const;
+  // Serves /metrics on "address:port", for the pod network. Port 0 picks one.
+  Result<int> Listen(const std::string& address);
+
+ private:
+  struct Families;
+  const std::unique_ptr<Families> families_;
+};
+
+}  // namespace gantry::metrics

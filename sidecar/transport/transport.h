@@ -1,0 +1,61 @@
+// A way of moving bytes. Life of a transfer: CanReach is asked at admission by any thread; Start
+// hands over a checked plan; the engine then calls Poll until the operation is finished; Stop asks
+// it to issue nothing more. All but Probe and CanReach belong to the engine's thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lib/base/clock.h"
+#include "lib/base/error.h"
+#include "lib/base/result.h"
+#include "sidecar/transport/move_plan.h"
+
+namespace gantry::transport {
+
+struct Progress {
+  uint64_t bytes = 0;             // moved for certain
+  uint64_t chunks = 0;            // finished
+  uint64_t chunks_total = 0;      // known from the start
+  uint64_t chunks_retried = 0;
+  uint64_t copy_nanoseconds = 0;  // summed over workers
+  int workers = 0;                // that took part
+  std::optional<TimePoint> first_posted;
+};
+
+// One transfer in the hands of a transport.
+class Operation {
+ public:
+  virtual ~Operation() = default;  // REQUIRES finished()
+  // Issues nothing more. What is in flight ends by itself.
+  virtual void Stop() = 0;
+  // Ends what is in flight by force, where it can (a copy worker is killed).
+  virtual void Abort() = 0;
+  // True when no byte can move any more: all moved, failed, or stopped and drained.
+  virtual bool finished() const = 0;
+  // Set once something failed; the operation then stops itself.
+  virtual const std::optional<Error>& error() const = 0;
+  virtual const Progress& progress() const = 0;
+  // Items of the plan that were not moved whole. REQUIRES finished().
+  virtual std::vector<uint32_t> UnfinishedItems() const = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual wire::Path path() const = 0;
+  // Usable on this machine at all? The reason reaches /v1/status, once, from the start.
+  virtual Status Probe() = 0;
+  // Whether this sidecar can execute between these two; the error says why not.
+  virtual Status CanReach(const memory::MappedAllocation& local,
+                          const RemoteAllocation& remote) const = 0;
+  // `priority`: higher goes first, equal ones share.
+  virtual std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan,
+                                           int priority) = 0;
+  // Takes completions and issues more; true when anything moved on.
+  virtual bool Poll() = 0;
+};
+
+}  // namespace gantry::transport

@@ -1,0 +1,56 @@
+// The copy workers as the transports see them: post copies to a worker's ring, take completions.
+// Posting and polling belong to one thread, the engine's; implemented by WorkerPool and by a fake.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "lib/base/clock.h"
+#include "lib/base/error.h"
+#include "sidecar/memory/memory_mapper.h"
+
+namespace gantry::worker {
+
+// `count` blocks of `length` bytes; block i lies i * stride behind the first. count is 1 and the
+// strides are 0 for a plain copy.
+struct CopySegment {
+  memory::MappingId source;
+  memory::MappingId destination;
+  uint64_t source_offset = 0;  // bytes within the allocation
+  uint64_t destination_offset = 0;
+  uint64_t length = 0;
+  uint64_t source_stride = 0;
+  uint64_t destination_stride = 0;
+  uint32_t count = 1;
+};
+
+struct Completion {
+  uint64_t tag = 0;
+  int worker = 0;
+  bool ok = true;
+  ErrorCode code = ErrorCode::kInternal;  // when not ok: kWorkerLost, kOutOfRange, kDeviceError
+  uint64_t copy_nanoseconds = 0;          // time that the worker spent copying
+};
+
+class CopyPool {
+ public:
+  virtual ~CopyPool() = default;
+  virtual int worker_count() const = 0;
+  // A worker that is being replaced takes no work.
+  virtual bool usable(int worker) const = 0;
+  // Free segment slots of the worker's ring now.
+  virtual size_t free_slots(int worker) const = 0;
+  // Posts one job: all segments or none (false: no room, or not usable). Exactly one completion
+  // with this tag comes back, also when the worker dies; by then it copies no longer.
+  virtual bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) = 0;
+  // Takes up to completions.size() completions.
+  virtual size_t Poll(std::span<Completion> completions) = 0;
+  // Blocks until there may be a completion, WakeWaiter() is called, or the deadline.
+  virtual void Wait(TimePoint deadline) = 0;
+  virtual void WakeWaiter() = 0;  // thread-safe
+  // Ends a worker that does not answer: its jobs complete with kWorkerLost when it is reaped, and
+  // another takes its place. Thread-safe.
+  virtual void Replace(int worker) = 0;
+};
+
+}  // namespace gantry::worker
