@@ -82,9 +82,9 @@ Status CheckLength(const FileFacts& facts, uint64_t said_size) {
                 "a mapping of " + std::to_string(said_size) + " bytes is not possible");
   }
   if (facts.size < said_size) {
-    return Fail(ErrorCode::kFdTooShort, "the file has " + std::to_string(facts.size) +
-                                            " bytes, the allocation was said to have " +
-                                            std::to_string(said_size),
+    return Fail(ErrorCode::kFdTooShort,
+                "the file has " + std::to_string(facts.size) +
+                    " bytes, the allocation was said to have " + std::to_string(said_size),
                 "ftruncate it to the allocation's size before it is registered");
   }
   return {};

@@ -1,0 +1,28 @@
+// What one segment may touch, and the copy itself. Pure functions over values that were copied out
+// of shared memory before. Stateless; thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "sidecar/worker/copy_pool.h"
+
+namespace gantry::worker {
+
+// One allocation as the copying process sees it.
+struct MappedBytes {
+  std::byte* data = nullptr;
+  uint64_t size = 0;
+  bool writable = false;
+};
+
+// Why the segment may not be copied between these two; nothing when it may. Never wraps around.
+std::optional<ErrorCode> ValidateSegment(const CopySegment& segment, const MappedBytes& source,
+                                         const MappedBytes& destination);
+
+// REQUIRES that ValidateSegment had nothing against it.
+void CopyBytes(const CopySegment& segment, const MappedBytes& source,
+               const MappedBytes& destination);
+
+}  // namespace gantry::worker
