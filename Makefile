@@ -1,0 +1,65 @@
+# "make help" lists the targets. The work is done by CMake presets and by the scripts in tools/ and tests/tiers/.
+
+JOBS ?= $(shell nproc)
+QUICK_TIERS := style unit contract api end-to-end
+SLOW_TIERS := asan tsan fuzz soak tidy
+TIERS := tests/tiers/run_tiers.py
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help run build test test-all format clean setup setup-test setup-slow quick-tiers slow-tiers \
+        $(QUICK_TIERS:%=test-%) $(SLOW_TIERS:%=test-%)
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+run: build ## install what is missing, build, and run the demo (KEEP=1 leaves its processes and files)
+	KEEP=$(KEEP) tools/demo
+
+build: setup ## the release build, in build/release
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS)
+
+test: quick-tiers ## build and run the five quick tiers
+	@$(TIERS) summary $(QUICK_TIERS)
+
+test-all: quick-tiers slow-tiers ## test and the five slow tiers (about an hour on two cores)
+	@$(TIERS) summary $(QUICK_TIERS) $(SLOW_TIERS)
+
+test-style: ## layout, includes, sizes, formatting (seconds)
+test-unit: ## one class or function at a time (seconds)
+test-contract: ## what every transport, memory and driver must do, over the fakes (a minute)
+test-api: ## REST against docs/rest_api.yaml (a minute)
+test-end-to-end: ## sidecars and workloads as processes (minutes)
+test-asan: ## the suites under AddressSanitizer and UBSan (own build, about 15 minutes)
+test-tsan: ## the suites under ThreadSanitizer (own build, about 15 minutes)
+test-fuzz: ## every parser under libFuzzer, GANTRY_FUZZ_SECONDS=60 each (own build)
+test-soak: ## minutes of load, kills and cut connections
+test-tidy: ## clang-tidy over every file (about 10 minutes)
+
+format: setup-test ## clang-format on every C++ file that git knows
+	git ls-files -z '*.h' '*.cc' '*.cu' | xargs -0 -r clang-format-14 -i
+
+clean: ## remove build/ (the compiler cache stays)
+	rm -rf build
+
+setup:
+	@tools/setup build
+setup-test:
+	@tools/setup test
+setup-slow:
+	@tools/setup slow
+
+quick-tiers: setup-test build
+	@$(TIERS) run $(QUICK_TIERS)
+
+slow-tiers: setup-slow build
+	@$(TIERS) run $(SLOW_TIERS)
+
+$(QUICK_TIERS:%=test-%): test-%: setup-test build
+	@$(TIERS) run $*
+	@$(TIERS) summary $*
+
+$(SLOW_TIERS:%=test-%): test-%: setup-slow build
+	@$(TIERS) run $*
+	@$(TIERS) summary $*

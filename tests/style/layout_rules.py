@@ -1,0 +1,204 @@
+"""The rules that hold the layout of the source: tables first, then one function for each rule.
+
+Every rule takes a Tree and yields its violations as "path:line: what is wrong". layout_test.py runs them.
+"""
+
+import re
+from pathlib import Path
+
+# Folder -> what its files may include besides their own folder. Arrows point down; see docs/architecture.md.
+LIBRARIES = ["lib/base", "lib/gpu", "lib/wire", "lib/topology"]
+BELOW_ENGINE = LIBRARIES + ["sidecar/metrics", "sidecar/memory", "sidecar/worker", "sidecar/registry",
+                            "sidecar/transport"]
+MAY_INCLUDE = {
+    "lib/base": [],
+    "lib/gpu": ["lib/base"],
+    "lib/topology": ["lib/base"],
+    "lib/wire": ["lib/base", "lib/gpu"],
+    "sidecar/metrics": ["lib/base"],
+    "sidecar/memory": LIBRARIES + ["sidecar/metrics"],
+    "sidecar/worker": LIBRARIES + ["sidecar/metrics", "sidecar/memory"],
+    "sidecar/registry": LIBRARIES + ["sidecar/metrics", "sidecar/memory", "sidecar/worker"],
+    "sidecar/transport": LIBRARIES + ["sidecar/metrics", "sidecar/memory", "sidecar/worker"],
+    "sidecar/engine": BELOW_ENGINE,
+    "sidecar/peer": BELOW_ENGINE + ["sidecar/engine"],
+    "sidecar/api": BELOW_ENGINE + ["sidecar/engine"],
+    "sidecar": ["lib/base"],
+    "deviceplugin": LIBRARIES,
+    "client": LIBRARIES,
+    "client/include": [],
+    "gantryctl": LIBRARIES + ["client/include"],
+    "examples": ["client/include"],
+}
+
+# The wiring sees every folder.
+WIRING = re.compile(r"^sidecar/sidecar_(app|main)\.(h|cc)$")
+
+# First part of a third-party header -> the files that may include it. Tests may include all of them.
+THIRD_PARTY = {
+    "httplib.h": r"^sidecar/api/|^gantryctl/[a-z_]*http[a-z_]*\.cc$",
+    "CLI": r"_config\.cc$|^gantryctl/gantryctl_main\.cc$",
+    "grpc": r"^sidecar/peer/|^deviceplugin/",
+    "grpcpp": r"^sidecar/peer/|^deviceplugin/",
+    "google": r"^sidecar/peer/|^deviceplugin/|^lib/wire/",
+    "prometheus": r"^sidecar/metrics/",
+    "spdlog": r"^lib/base/",
+    "tl": r"^lib/base/",
+    "nlohmann": r"^(lib/wire|sidecar/api|client|gantryctl)/",
+    "openssl": r"^(sidecar/peer|sidecar/api|gantryctl)/",
+    "infiniband": r"^sidecar/transport/rdma/",
+    "absl": r"^(lib|sidecar|gantryctl|deviceplugin)/",
+}
+SYSTEM = {"arpa", "asm", "linux", "net", "netinet", "sys"}
+GENERATED_FROM_PROTO = r"^(sidecar/peer|lib/wire|deviceplugin)/"
+
+CODE_FOLDERS = ("lib", "sidecar", "deviceplugin", "client", "gantryctl", "examples")
+FOLDERS = CODE_FOLDERS + ("tests", "tools", "cmake", "docs", "charts")
+LINES_MAX = 400
+HAS_A_LINE_LIMIT = (".h", ".cc", ".cu", ".py", ".sh", ".cmake", ".proto")
+CONTRACTS_OF_OTHERS = re.compile(r"^deviceplugin/.*\.proto$")
+READS_ENVIRONMENT = re.compile(r"(_config|/configuration)\.cc$")
+USES_PREPROCESSOR = re.compile(r"^(client/include/gantry\.h|lib/base/thread_annotations\.h)$")
+BANNED_NAMES = {"impl", "util", "utils", "common", "manager"}
+UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
+# Names that a tool or a language dictates.
+MAY_REPEAT = {"CMakeLists.txt", "__init__.py", "__main__.py", "conftest.py", "README.md"}
+
+
+class Tree:
+    """The files of a source tree, with their texts."""
+
+    def __init__(self, root):
+        self.texts = {}
+        for folder in FOLDERS:
+            for path in sorted((Path(root) / folder).rglob("*")):
+                if path.is_file() and not {"__pycache__", "build", "dist", "node_modules"} & set(path.parts):
+                    try:
+                        self.texts[path.relative_to(root).as_posix()] = path.read_text()
+                    except UnicodeDecodeError:
+                        pass
+
+    def cpp(self, folders=CODE_FOLDERS):
+        """Paths and texts of the C++ files in these top folders."""
+        for path, text in self.texts.items():
+            if path.split("/")[0] in folders and path.endswith((".h", ".cc", ".cu")):
+                yield path, text
+
+
+def without_comments(text):
+    """Blanks comments and the insides of strings, keeping line numbers and #include lines."""
+    def blank(match):
+        token = match.group(0)
+        if token.startswith("#"):
+            return token
+        return ('""' if token[0] in "\"'" else "") + "\n" * token.count("\n")
+    return re.sub(r'#[ \t]*include[^\n]*|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'',
+                  blank, text, flags=re.DOTALL)
+
+
+def matching_lines(text, pattern):
+    for number, line in enumerate(text.split("\n"), 1):
+        match = re.search(pattern, line)
+        if match:
+            yield number, match
+
+
+def folder_of(path):
+    """The longest folder of MAY_INCLUDE that holds the path, or None."""
+    holders = [folder for folder in MAY_INCLUDE if path.startswith(folder + "/")]
+    return max(holders, key=len, default=None)
+
+
+def includes_follow_the_arrows(tree):
+    for path, text in tree.cpp():
+        source = folder_of(path)
+        if source is None:
+            yield f"{path}:1: this folder is not in MAY_INCLUDE"
+            continue
+        for number, match in matching_lines(text, r'^\s*#\s*include\s*"([^"]+)"'):
+            header = match.group(1)
+            generated = re.sub(r"(\.grpc)?\.pb\.h$", ".proto", header)
+            if header not in tree.texts and (generated == header or generated not in tree.texts):
+                yield f'{path}:{number}: "{header}" is no file; includes are written from the root'
+                continue
+            target = folder_of(header)
+            allowed = target == source or target in MAY_INCLUDE[source]
+            if WIRING.match(path):
+                allowed = target is not None and target.startswith(("lib/", "sidecar"))
+            if not allowed:
+                yield f'{path}:{number}: {source} must not include "{header}"'
+            if generated != header and not re.search(GENERATED_FROM_PROTO, path):
+                yield f'{path}:{number}: generated code stays in lib/wire, sidecar/peer and deviceplugin'
+
+
+def third_parties_stay_put(tree):
+    for path, text in tree.cpp():
+        for number, match in matching_lines(text, r"^\s*#\s*include\s*<([^>]+)>"):
+            header = match.group(1)
+            first = header.split("/")[0]
+            if first in THIRD_PARTY and not re.search(THIRD_PARTY[first], path):
+                yield f"{path}:{number}: <{header}> may be included by {THIRD_PARTY[first]} only"
+            elif first not in THIRD_PARTY and "/" in header and first not in SYSTEM:
+                yield f"{path}:{number}: <{header}> is not in the table THIRD_PARTY"
+
+
+def file_names_are_unique(tree):
+    seen = {}
+    for path in tree.texts:
+        name = path.rsplit("/", 1)[-1]
+        if path.startswith(CODE_FOLDERS + ("tests/",)) and path.endswith(HAS_A_LINE_LIMIT) and name not in MAY_REPEAT:
+            if name in seen:
+                yield f"{path}:1: {seen[name]} has the same name"
+            seen.setdefault(name, path)
+
+
+def files_are_short(tree):
+    for path, text in tree.texts.items():
+        lines = text.count("\n")
+        if path.endswith(HAS_A_LINE_LIMIT) and lines > LINES_MAX and not CONTRACTS_OF_OTHERS.match(path):
+            yield f"{path}:{lines}: {lines} lines, the limit is {LINES_MAX}"
+
+
+def environment_is_read_in_one_place(tree):
+    for path, text in tree.cpp():
+        if not READS_ENVIRONMENT.search(path):
+            for number, match in matching_lines(without_comments(text), r"\b(secure_getenv|getenv|environ)\b"):
+                yield f"{path}:{number}: {match.group(1)} belongs into the configuration file of its binary"
+
+
+def no_conditional_compilation(tree):
+    for path, text in tree.cpp():
+        if not USES_PREPROCESSOR.match(path):
+            for number, match in matching_lines(without_comments(text), r"^\s*#\s*(if|ifdef|ifndef|elif)\b"):
+                yield f"{path}:{number}: #{match.group(1)}: platforms differ by file and by run-time choice"
+
+
+def nothing_is_left_unfinished(tree):
+    for path, text in tree.texts.items():
+        for number, match in matching_lines(text, UNFINISHED):
+            yield f"{path}:{number}: {match.group(1)}"
+
+
+def names_say_something(tree):
+    for path in tree.texts:
+        for part in path.split("/"):
+            banned = BANNED_NAMES & set(re.split(r"[._-]", part.lower()))
+            if banned:
+                yield f"{path}:1: \"{banned.pop()}\" says nothing; name the file for what it knows"
+
+
+def headers_introduce_themselves(tree):
+    for path, text in tree.cpp(CODE_FOLDERS + ("tests",)):
+        if not path.endswith(".h") or USES_PREPROCESSOR.match(path) and path.startswith("client/"):
+            continue
+        lines = text.split("\n")
+        comment = next((i for i, line in enumerate(lines) if not line.startswith("//")), len(lines))
+        if not 1 <= comment <= 5:
+            yield f"{path}:1: begins with {comment} lines of comment; it takes one to five"
+        if lines[comment:comment + 1] != ["#pragma once"]:
+            yield f"{path}:{comment + 1}: #pragma once comes right after the comment"
+
+
+RULES = [includes_follow_the_arrows, third_parties_stay_put, file_names_are_unique, files_are_short,
+         environment_is_read_in_one_place, no_conditional_compilation, nothing_is_left_unfinished,
+         names_say_something, headers_introduce_themselves]

@@ -1,0 +1,103 @@
+"""Holds the source to layout_rules.py, and plants one violation of each kind to see that it is found."""
+
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import layout_rules  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADER = "// One line.\n#pragma once\n"
+
+
+class LayoutTest(unittest.TestCase):
+    """One test for each rule, on the real tree."""
+
+    tree = layout_rules.Tree(ROOT)
+
+
+class PlantedViolationTest(unittest.TestCase):
+    """A small clean tree, one planted file, and the rule that must speak."""
+
+    CLEAN = {
+        "lib/base/error.h": HEADER,
+        "lib/wire/peer.proto": "",
+        "sidecar/memory/staging.h": HEADER + '#include "lib/base/error.h"\n',
+        "sidecar/registry/buffer.h": HEADER + '#include "sidecar/memory/staging.h"\n',
+        "sidecar/engine/engine.h": HEADER + '#include "sidecar/registry/buffer.h"\n#include <sys/types.h>\n',
+        "sidecar/sidecar_app.cc": '#include "sidecar/engine/engine.h"\n',
+        "sidecar/peer/server.cc": '#include "lib/wire/peer.grpc.pb.h"\n#include <grpcpp/grpcpp.h>\n',
+        "client/client_config.cc": 'const char* level = getenv("GANTRY_LOG");\n',
+        "client/include/gantry.h": "#ifndef GANTRY_H\n#define GANTRY_H\n#endif\n",
+        "gantryctl/http_call.cc": "#include <httplib.h>\n// getenv and #if in a comment are fine\n",
+        "tests/sidecar/engine_test.cc": '#include <httplib.h>\n#include "sidecar/engine/engine.h"\n',
+    }
+
+    PLANTED = [
+        ("includes_follow_the_arrows", "sidecar/memory/up.cc", '#include "sidecar/registry/buffer.h"\n'),
+        ("includes_follow_the_arrows", "sidecar/registry/up.h", HEADER + '#include "sidecar/engine/engine.h"\n'),
+        ("includes_follow_the_arrows", "sidecar/transport/rdma/aside.cc", '#include "sidecar/registry/buffer.h"\n'),
+        ("includes_follow_the_arrows", "client/wrong.cc", '#include "sidecar/memory/staging.h"\n'),
+        ("includes_follow_the_arrows", "gantryctl/wrong.cc", '#include "sidecar/engine/engine.h"\n'),
+        ("includes_follow_the_arrows", "sidecar/sidecar_config.cc", '#include "sidecar/engine/engine.h"\n'),
+        ("includes_follow_the_arrows", "lib/base/up.cc", '#include "tests/sidecar/engine_test.cc"\n'),
+        ("includes_follow_the_arrows", "lib/base/near.cc", '#include "error.h"\n'),
+        ("includes_follow_the_arrows", "sidecar/api/remote.cc", '#include "lib/wire/peer.pb.h"\n'),
+        ("includes_follow_the_arrows", "sidecar/news/file.cc", '#include "sidecar/engine/engine.h"\n'),
+        ("third_parties_stay_put", "sidecar/transport/web.cc", "#include <httplib.h>\n"),
+        ("third_parties_stay_put", "gantryctl/table.cc", "#include <httplib.h>\n"),
+        ("third_parties_stay_put", "sidecar/engine/flags.cc", "#include <CLI/CLI.hpp>\n"),
+        ("third_parties_stay_put", "sidecar/api/rpc.cc", "#include <grpcpp/grpcpp.h>\n"),
+        ("third_parties_stay_put", "sidecar/engine/count.cc", "#include <prometheus/counter.h>\n"),
+        ("third_parties_stay_put", "client/say.cc", "#include <spdlog/spdlog.h>\n"),
+        ("third_parties_stay_put", "sidecar/engine/text.cc", "#include <nlohmann/json.hpp>\n"),
+        ("third_parties_stay_put", "sidecar/engine/other.cc", "#include <boost/any.hpp>\n"),
+        ("file_names_are_unique", "client/error.h", HEADER),
+        ("files_are_short", "tests/sidecar/long_test.cc", "\n" * 401),
+        ("environment_is_read_in_one_place", "lib/base/env.cc", 'auto* x = std::getenv("HOME");\n'),
+        ("no_conditional_compilation", "lib/gpu/choice.cc", "#ifdef HAVE_GPU\n#endif\n"),
+        ("no_conditional_compilation", "lib/gpu/choice.cc", "  # if 1\n#endif\n"),
+        ("nothing_is_left_unfinished", "lib/base/later.cc", "// TO" + "DO(me): later\n"),
+        ("names_say_something", "lib/base/string_utils.cc", "\n"),
+        ("names_say_something", "sidecar/common/thing.cc", "\n"),
+        ("headers_introduce_themselves", "lib/base/silent.h", "#pragma once\n"),
+        ("headers_introduce_themselves", "lib/base/wordy.h", "// line\n" * 6 + "#pragma once\n"),
+        ("headers_introduce_themselves", "lib/base/twice.h", "// One line.\n"),
+    ]
+
+    def violations(self, rule, planted):
+        with tempfile.TemporaryDirectory() as folder:
+            for path, text in {**self.CLEAN, **planted}.items():
+                (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
+                (Path(folder) / path).write_text(text)
+            return list(rule(layout_rules.Tree(folder)))
+
+    def test_clean_tree_has_no_violation(self):
+        for rule in layout_rules.RULES:
+            with self.subTest(rule=rule.__name__):
+                self.assertEqual(self.violations(rule, {}), [])
+
+    def test_each_rule_is_tried(self):
+        self.assertEqual({name for name, _, _ in self.PLANTED}, {rule.__name__ for rule in layout_rules.RULES})
+
+    def test_each_planted_violation_is_found(self):
+        for name, path, text in self.PLANTED:
+            with self.subTest(rule=name, path=path):
+                found = self.violations(getattr(layout_rules, name), {path: text})
+                self.assertEqual([line.split(":")[0] for line in found][:1], [path])
+
+
+def check(rule):
+    def test(self):
+        violations = list(rule(self.tree))
+        self.assertEqual(violations, [], "\n" + "\n".join(violations))
+    return test
+
+
+for each in layout_rules.RULES:
+    setattr(LayoutTest, f"test_{each.__name__}", check(each))
+
+if __name__ == "__main__":
+    unittest.main()

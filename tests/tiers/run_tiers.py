@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Runs test tiers one after the other and says what happened.
+
+  run_tiers.py run <tier>...        runs tests/tiers/<tier>, keeps its JUnit files and its log; always exits 0
+  run_tiers.py summary <tier>...    counts what these tiers left behind; exits 1 unless everything passed
+
+A tier is an executable that writes JUnit files (*.xml) into $RESULTS and exits non-zero when something failed. The
+counts come from those files, so that a tier that ran nothing is never shown as passed.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "build" / "test-results"
+
+# Minutes after which a tier is ended and counted as failed (two cores, empty compiler cache).
+TIME_LIMIT_MINUTES = {"style": 3, "unit": 10, "contract": 10, "api": 10, "end-to-end": 15,
+                      "asan": 30, "tsan": 30, "fuzz": 20, "soak": 15, "tidy": 30}
+
+# Tiers for which no test has been written so far. Elsewhere finding no test is a failure.
+HAS_NO_TESTS_YET = {"contract", "api", "end-to-end", "asan", "tsan", "fuzz", "soak", "tidy", "unit"}
+
+
+def run(tier):
+    """Runs one tier, its output going to the terminal and to the tier's log; leaves result.json behind."""
+    folder = RESULTS / tier
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    print(f"\n== {tier} ==", flush=True)
+    start = time.monotonic()
+    limit_s = 60 * TIME_LIMIT_MINUTES[tier]
+    # tee is outside of the tier's process group, so that it prints what a tier says that is ended for being late.
+    tee = subprocess.Popen(["tee", folder / "log"], stdin=subprocess.PIPE)
+    process = subprocess.Popen([ROOT / "tests" / "tiers" / tier], cwd=ROOT, stdin=subprocess.DEVNULL,
+                               stdout=tee.stdin, stderr=subprocess.STDOUT, start_new_session=True,
+                               env={**os.environ, "RESULTS": str(folder)})
+    note = ""
+    try:
+        status = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        status, note = -1, f"ended after its limit of {limit_s // 60} minutes"
+    except KeyboardInterrupt:
+        status, note = -1, "interrupted"
+    try:
+        os.killpg(process.pid, signal.SIGKILL)  # whatever the tier left running
+    except ProcessLookupError:
+        pass
+    process.wait()
+    tee.stdin.close()
+    tee.wait()
+    (folder / "result.json").write_text(json.dumps(
+        {"status": status, "note": note, "seconds": time.monotonic() - start}))
+    if note == "interrupted":
+        sys.exit(130)
+
+
+def count(folder):
+    """Returns (passed, failed test names, skipped test names with reasons) of the JUnit files in a folder."""
+    passed, failed, skipped = 0, [], []
+    for path in sorted(folder.glob("*.xml")):
+        for case in ElementTree.parse(path).iter("testcase"):
+            name = case.get("name")
+            reason = case.find("skipped")
+            if case.find("failure") is not None or case.find("error") is not None:
+                failed.append(name)
+            elif reason is not None or case.get("status") in ("notrun", "disabled"):
+                message = reason.get("message", "") if reason is not None else ""
+                skipped.append(f"{name}: {message}" if message else name)
+            else:
+                passed += 1
+    return passed, failed, skipped
+
+
+def judge(tier):
+    """Returns one row of the summary: outcome, counts, seconds, and what to tell about it."""
+    folder = RESULTS / tier
+    try:
+        result = json.loads((folder / "result.json").read_text())
+        passed, failed, skipped = count(folder)
+    except (OSError, ValueError, ElementTree.ParseError) as error:
+        return "FAILED", 0, [f"{tier} (did not run to its end: {error})"], [], 0.0
+    if result["status"] != 0 and not failed:
+        failed = [f"{tier} ({result['note'] or 'exit status %d' % result['status']}, see {folder / 'log'})"]
+    if passed + len(failed) == 0 and not (tier in HAS_NO_TESTS_YET and not skipped):
+        failed = [f"{tier} (ran no test)"]
+    outcome = "FAILED" if failed else "passed" if passed else "no tests yet"
+    return outcome, passed, failed, skipped, result["seconds"]
+
+
+def summarize(tiers):
+    rows = {tier: judge(tier) for tier in tiers}
+    print(f"\n{'tier':<12} {'outcome':<13} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
+    for tier, (outcome, passed, failed, skipped, seconds) in rows.items():
+        print(f"{tier:<12} {outcome:<13} {passed:>7} {len(failed):>7} {len(skipped):>8} {seconds:>8.1f}")
+    for tier, (_, _, failed, skipped, _) in rows.items():
+        for name in failed:
+            print(f"failed in {tier}: {name}")
+        for name in skipped:
+            print(f"skipped in {tier}: {name}")
+    all_passed = sum(row[1] for row in rows.values())
+    all_failed = sum(len(row[2]) for row in rows.values())
+    print(f"\n{all_passed} passed, {all_failed} failed")
+    return 0 if all_failed == 0 and all_passed > 0 else 1
+
+
+def main(arguments):
+    if len(arguments) < 2 or arguments[0] not in ("run", "summary"):
+        sys.exit(__doc__)
+    unknown = [tier for tier in arguments[1:] if tier not in TIME_LIMIT_MINUTES]
+    if unknown:
+        sys.exit(f"no such tier: {' '.join(unknown)}; there are {' '.join(TIME_LIMIT_MINUTES)}")
+    if arguments[0] == "summary":
+        sys.exit(summarize(arguments[1:]))
+    for tier in arguments[1:]:
+        run(tier)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
