@@ -12,6 +12,7 @@ namespace gantry::wire {
 
 enum class Operation : uint8_t { kRead, kWrite };  // read: remote to local; write: local to remote
 std::string_view NameOf(Operation operation);      // "read", "write"
+std::optional<Operation> OperationByName(std::string_view name);
 
 // `[peer/]workload/buffer[@generation]`, or just `buffer[@generation]` for the caller's own. An
 // empty peer means this sidecar. The generation (16 hex digits) fences: another one is refused.
