@@ -1,5 +1,6 @@
 """Every C++ file that git knows is as clang-format 14 writes it. "make format" mends it."""
 
+import re
 import shutil
 import subprocess
 import unittest
@@ -17,6 +18,8 @@ class FormatTest(unittest.TestCase):
         files = [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).exists()]
         self.assertTrue(files, "git lists no C++ file")
         run = subprocess.run([formatter, "--dry-run", "-Werror", *files], cwd=ROOT, capture_output=True, text=True)
+        wrong = sorted(set(re.findall(r"^(\S+?):\d+:\d+: error: code should be clang-formatted", run.stderr, re.M)))
+        self.assertEqual(wrong, [], "make format would change these files")
         self.assertEqual(run.returncode, 0, run.stderr)
 
 

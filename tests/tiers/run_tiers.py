@@ -10,6 +10,7 @@ counts come from those files, so that a tier that ran nothing is never shown as 
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -62,6 +63,12 @@ def run(tier):
         sys.exit(130)
 
 
+def why_skipped(case):
+    """What the test said: pytest keeps it in the attribute, GoogleTest prints it after a line "file:1: Skipped"."""
+    said = re.search(r": Skipped\n(.+)", case.findtext("system-out", ""))
+    return said.group(1) if said else case.find("skipped").get("message", "") if case.find("skipped") is not None else ""
+
+
 def count(folder):
     """Returns (passed, failed test names, skipped test names with reasons) of the JUnit files in a folder."""
     passed, failed, skipped = 0, [], []
@@ -72,8 +79,7 @@ def count(folder):
             if case.find("failure") is not None or case.find("error") is not None:
                 failed.append(name)
             elif reason is not None or case.get("status") in ("notrun", "disabled"):
-                message = reason.get("message", "") if reason is not None else ""
-                skipped.append(f"{name}: {message}" if message else name)
+                skipped.append(f"{name}: {why_skipped(case)}")
             else:
                 passed += 1
     return passed, failed, skipped
