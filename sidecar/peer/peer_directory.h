@@ -1,0 +1,72 @@
+// The peers that this sidecar was told of, and their buffers as far as transfers use them. One
+// thread a peer keeps the connection, follows revocations and notices its death. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/clock.h"
+#include "lib/base/mutex.h"
+#include "lib/base/result.h"
+#include "sidecar/engine/event_log.h"
+#include "sidecar/engine/peer_control.h"
+#include "sidecar/engine/peer_gateway.h"
+#include "sidecar/memory/memory_mapper.h"
+#include "sidecar/peer/peer_identity.h"
+
+namespace gantry::peer {
+
+class PeerLink;
+
+struct PeerDirectoryOptions {
+  PeerIdentity self;
+  std::vector<uid_t> uids_allowed;  // who may own a peer's socket, beside our own uid and root
+  size_t peers_max = 1024;
+  milliseconds call_timeout{5'000};  // of each call, within the caller's deadline
+  milliseconds silence_max{5'000};   // a peer that says nothing for so long is down
+  milliseconds reconnect_min{50};    // doubled after each failure, with jitter
+  milliseconds reconnect_max{5'000};
+  milliseconds close_timeout{5'000};  // how long the destructor waits for transfers to be quiet
+};
+
+class PeerDirectory final : public engine::PeerGateway, public engine::PeerControl {
+ public:
+  // Stops the transfers that use the buffer and returns at once:
+  // TransferEngine::StopTransfersUsing. Called by the peers' threads.
+  using StopTransfers = std::function<void(const engine::RemoteBuffer& buffer, Error why)>;
+
+  // The mapper and the event log outlive the directory and every handle that it gave out.
+  PeerDirectory(PeerDirectoryOptions options, memory::MemoryMapper& mapper,
+                engine::EventLog& events, StopTransfers stop_transfers);
+  ~PeerDirectory() override;  // removes every peer
+
+  // A cached buffer costs one hash lookup and no call.
+  Result<std::vector<std::shared_ptr<const engine::RemoteBuffer>>> Acquire(
+      const std::string& peer, const std::vector<wire::BufferReference>& references,
+      TimePoint deadline) override;
+
+  Result<engine::PeerInfo> Put(std::string_view name, std::string_view address,
+                               TimePoint deadline) override;
+  Result<engine::PeerInfo> Get(std::string_view name) const override;
+  std::vector<engine::PeerInfo> List() const override;
+  Status Remove(std::string_view name, TimePoint deadline) override;
+
+  size_t mapped_allocations() const;  // of all peers together
+
+ private:
+  std::shared_ptr<PeerLink> Find(std::string_view peer) const EXCLUDES(mutex_);
+
+  const PeerDirectoryOptions options_;
+  memory::MemoryMapper& mapper_;
+  engine::EventLog& events_;
+  const StopTransfers stop_transfers_;
+
+  mutable Mutex mutex_;
+  std::map<std::string, std::shared_ptr<PeerLink>, std::less<>> links_ GUARDED_BY(mutex_);
+};
+
+}  // namespace gantry::peer

@@ -1,0 +1,60 @@
+// The owner's side of the node-local peer API: describes registered buffers to other sidecars,
+// hands their descriptors over, and revokes them. Runs from Start until it is destroyed, which
+// tells the initiators. Outlives the registry's use of it as a sink. Thread-safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/base/clock.h"
+#include "lib/base/result.h"
+#include "lib/wire/buffer_types.h"
+#include "sidecar/peer/peer_identity.h"
+#include "sidecar/registry/buffer_registry.h"
+
+namespace gantry::peer {
+
+struct PeerServerOptions {
+  PeerIdentity self;
+  std::string node_dir;             // shared by the sidecars of a trust domain on this node
+  mode_t socket_mode = 0660;        // of both sockets
+  std::vector<uid_t> uids_allowed;  // beside this process's own and root
+  // What each path is good for here, as TransferEngine::Paths() says; empty: shm alone.
+  std::vector<wire::PathReport> paths;
+
+  size_t sessions_max = 1024;
+  size_t connections_max = 1024;                // of the descriptor socket
+  size_t memory_bytes_max = size_t{256} << 20;  // of gRPC
+  milliseconds ticket_ttl{5'000};
+  milliseconds heartbeat{1'000};
+  // From the end of a lease connection until the initiator counts as unmapped: its copy workers
+  // get their parent-death signal just after the kernel closed its sockets.
+  milliseconds process_exit_grace{50};
+};
+
+struct PeerServerTotals {
+  size_t sessions = 0;     // initiators that watch
+  size_t connections = 0;  // to the descriptor socket
+  size_t tickets = 0;      // not used and not expired
+  uint64_t descriptors_sent = 0;
+};
+
+// Files in node_dir: <name>.peer.sock, <name>.fds.sock, <name>.peer.lock.
+class PeerServer : public registry::RevocationSink {
+ public:
+  // Fails with kConflict when a living sidecar has this name in this directory.
+  static Result<std::unique_ptr<PeerServer>> Start(PeerServerOptions options,
+                                                   const registry::BufferRegistry& registry);
+
+  // Revoke() waits for every initiator that was told of the buffer: until it acknowledges, or
+  // until its lease connection is closed. A broken stream alone is no confirmation: the process
+  // may live and copy. Its mappings are gone when the connection that it closes last is.
+
+  virtual PeerServerTotals Totals() const = 0;
+  virtual std::string address() const = 0;  // "unix:<node_dir>/<name>.peer.sock"
+};
+
+}  // namespace gantry::peer
