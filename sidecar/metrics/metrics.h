@@ -68,7 +68,7 @@ class Metrics {
   void AccessError(Path path, ErrorCode code);
   void TransportError(Path path, ErrorCode code);
   void PathSelected(Path path);
-  void PathFallback(Path wanted, Path taken);  // a faster path exists in principle
+  void PathFallback(Path wanted, Path taken);                 // a faster path exists in principle
   void Busy(Operation operation, Path path, double seconds);  // union of the time a path was busy
   void RegistrationEnded(bool ok, uint64_t buffers);
   void WorkerMapping(bool ok);  // one allocation mapped in one worker

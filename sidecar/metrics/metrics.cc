@@ -1,0 +1,280 @@
+#include "sidecar/metrics/metrics.h"
+
+#include <prometheus/exposer.h>
+#include <prometheus/text_serializer.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "lib/base/mutex.h"
+#include "sidecar/metrics/metric_labels.h"
+#include "sidecar/metrics/scrape_gauges.h"
+#include "sidecar/metrics/series_grid.h"
+
+namespace gantry::metrics {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Histogram;
+using prometheus::Registry;
+using Buckets = Histogram::BucketBoundaries;
+
+Buckets DurationBuckets() {
+  return {10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3,
+          25e-3, 50e-3, 0.1,   0.25,   0.5,    1,      2.5,  10,     30};
+}
+Buckets RequestBuckets() {
+  return {50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 10e-3, 50e-3, 0.25, 1, 5, 30};
+}
+// 1 KiB to 64 GiB in steps of 4.
+Buckets SizeBuckets() {
+  Buckets buckets;
+  for (uint64_t bytes = 1 << 10; bytes <= uint64_t{64} << 30; bytes *= 4) {
+    buckets.push_back(static_cast<double>(bytes));
+  }
+  return buckets;
+}
+
+size_t Index(auto value) { return static_cast<size_t>(value); }
+bool IsReal(Path path) { return Index(path) < kRealPathNames.size(); }
+void Add(Counter& counter, uint64_t count) {
+  if (count != 0) counter.Increment(static_cast<double>(count));
+}
+
+// gantry_path_fallbacks_total has a series for each pair in which `from` is the faster one.
+class FallbackCounters {
+ public:
+  explicit FallbackCounters(Registry& registry) {
+    auto& family = prometheus::BuildCounter()
+                       .Name("gantry_path_fallbacks_total")
+                       .Help("Transfers that took a slower path than exists in principle")
+                       .Register(registry);
+    for (size_t from = 0; from < kRealPathNames.size(); ++from) {
+      for (size_t to = from + 1; to < kRealPathNames.size(); ++to) {
+        counters_[from][to] = &family.Add(
+            {{"from", std::string(kPathNames[from])}, {"to", std::string(kPathNames[to])}});
+      }
+    }
+  }
+  void Count(Path from, Path to) {
+    if (!IsReal(from) || !IsReal(to)) return;
+    Counter* counter = counters_[Index(from)][Index(to)];
+    if (counter != nullptr) counter->Increment();
+  }
+
+ private:
+  std::array<std::array<Counter*, kRealPathNames.size()>, kRealPathNames.size()> counters_{};
+};
+
+// gantry_http_requests_total has a series for each method that a route really has.
+class RequestCounters {
+ public:
+  explicit RequestCounters(Registry& registry) {
+    auto& family = prometheus::BuildCounter()
+                       .Name("gantry_http_requests_total")
+                       .Help("Requests to the REST interface")
+                       .Register(registry);
+    for (const HttpEndpoint& endpoint : HttpEndpoints()) {
+      for (const std::string_view status : kStatusClassNames) {
+        counters_.push_back(&family.Add({{"route", std::string(endpoint.route)},
+                                         {"method", std::string(endpoint.method)},
+                                         {"code", std::string(status)}}));
+      }
+    }
+  }
+  void Count(std::string_view route, std::string_view method, int code) {
+    const size_t status = code < 400 ? 0 : code < 500 ? 1 : 2;
+    counters_.at(EndpointIndex(route, method) * kStatusClassNames.size() + status)->Increment();
+  }
+
+ private:
+  std::vector<Counter*> counters_;
+};
+
+}  // namespace
+
+struct Metrics::Families {
+  explicit Families(std::string_view version) : gauges(std::make_shared<ScrapeGauges>(version)) {}
+
+  const std::shared_ptr<Registry> registry = std::make_shared<Registry>();
+  const std::shared_ptr<ScrapeGauges> gauges;
+  Mutex mutex;
+  std::unique_ptr<prometheus::Exposer> exposer GUARDED_BY(mutex);
+
+  const LabelSet op{"op", kOperationNames};
+  const LabelSet path{"path", kRealPathNames};
+  const LabelSet path_or_none{"path", kPathNames};
+
+  CounterGrid transfers{*registry,
+                        "gantry_transfers_total",
+                        "Transfers by outcome",
+                        {op, path_or_none, {"outcome", kOutcomeNames}}};
+  CounterGrid bytes{
+      *registry, "gantry_transfer_bytes_total", "Bytes moved for certain", {op, path}};
+  CounterGrid chunks{*registry,
+                     "gantry_transfer_chunks_total",
+                     "Copies or work requests after merging and cutting",
+                     {op, path, {"outcome", kChunkOutcomeNames}}};
+  CounterGrid descriptors{*registry,
+                          "gantry_transfer_descriptors_total",
+                          "Ranges of transfers as submitted and after merging contiguous ones",
+                          {{"stage", kDescriptorStageNames}}};
+  CounterGrid active{*registry,
+                     "gantry_transfer_active_seconds_total",
+                     "Time in which at least one transfer was moving",
+                     {op, path}};
+  HistogramGrid duration{*registry,
+                         "gantry_transfer_duration_seconds",
+                         "Admission to outcome of accepted transfers",
+                         {op, path},
+                         DurationBuckets()};
+  HistogramGrid stage_duration{*registry,
+                               "gantry_transfer_stage_duration_seconds",
+                               "Time that accepted transfers spent in each stage",
+                               {{"stage", kStageNames}},
+                               DurationBuckets()};
+  HistogramGrid size{
+      *registry, "gantry_transfer_size_bytes", "Bytes moved by a transfer", {path}, SizeBuckets()};
+
+  CounterGrid access_errors{*registry,
+                            "gantry_access_errors_total",
+                            "Attempts to touch memory that may not or cannot be touched",
+                            {path_or_none, {"reason", kAccessReasonNames}}};
+  CounterGrid transport_errors{*registry,
+                               "gantry_transport_errors_total",
+                               "Ways that failed under a transfer",
+                               {path_or_none, {"reason", kTransportReasonNames}}};
+  CounterGrid selected{
+      *registry, "gantry_path_selected_total", "Transfers by the path chosen", {path}};
+  FallbackCounters fallbacks{*registry};
+
+  CounterGrid registrations{*registry,
+                            "gantry_registrations_total",
+                            "Registration requests",
+                            {{"outcome", kSuccessNames}}};
+  CounterGrid buffer_registrations{*registry,
+                                   "gantry_buffer_registrations_total",
+                                   "Buffers of the registration requests",
+                                   {{"outcome", kSuccessNames}}};
+  CounterGrid worker_mappings{*registry,
+                              "gantry_worker_mappings_total",
+                              "Attempts of a copy worker to map an allocation",
+                              {{"outcome", kSuccessNames}}};
+  CounterGrid workload_ends{*registry,
+                            "gantry_workload_ends_total",
+                            "Workloads that ended",
+                            {{"reason", kWorkloadEndNames}}};
+  CounterGrid events_lost{*registry,
+                          "gantry_events_lost_total",
+                          "Events dropped before every reader had seen them",
+                          {}};
+
+  RequestCounters requests{*registry};
+  HistogramGrid request_duration{*registry,
+                                 "gantry_http_request_duration_seconds",
+                                 "Time to answer a request to the REST interface",
+                                 {{"route", HttpRoutes()}},
+                                 RequestBuckets()};
+};
+
+Metrics::Metrics(std::string_view version) : families_(std::make_unique<Families>(version)) {}
+Metrics::~Metrics() = default;
+
+void Metrics::TransferEnded(const TransferSample& sample) {
+  const size_t op = Index(sample.operation);
+  const size_t path = Index(sample.path);
+  families_->transfers.At(op, path, sample.outcome).Increment();
+  Add(families_->descriptors.At(0), sample.descriptors_in);
+  Add(families_->descriptors.At(1), sample.descriptors_out);
+  if (!IsReal(sample.path) || sample.outcome == Outcome::kRejected) return;
+
+  Add(families_->bytes.At(op, path), sample.bytes);
+  Add(families_->chunks.At(op, path, 0), sample.chunks_succeeded);
+  Add(families_->chunks.At(op, path, 1), sample.chunks_failed);
+  Add(families_->chunks.At(op, path, 2), sample.chunks_retried);
+  families_->duration.At(op, path).Observe(sample.seconds);
+  families_->size.At(path).Observe(static_cast<double>(sample.bytes));
+  families_->stage_duration.At(Stage::kAdmit).Observe(sample.admit_seconds);
+  families_->stage_duration.At(Stage::kQueue).Observe(sample.queue_seconds);
+  families_->stage_duration.At(Stage::kMove).Observe(sample.move_seconds);
+  families_->stage_duration.At(Stage::kQuiesce).Observe(sample.quiesce_seconds);
+}
+
+void Metrics::AccessError(Path path, ErrorCode code) {
+  if (const auto reason = AccessReasonOf(code)) {
+    families_->access_errors.At(path, *reason).Increment();
+  }
+}
+
+void Metrics::TransportError(Path path, ErrorCode code) {
+  if (const auto reason = TransportReasonOf(code)) {
+    families_->transport_errors.At(path, *reason).Increment();
+  }
+}
+
+void Metrics::PathSelected(Path path) {
+  if (IsReal(path)) families_->selected.At(path).Increment();
+}
+
+void Metrics::PathFallback(Path wanted, Path taken) { families_->fallbacks.Count(wanted, taken); }
+
+void Metrics::Busy(Operation operation, Path path, double seconds) {
+  if (IsReal(path)) families_->active.At(operation, path).Increment(std::max(seconds, 0.0));
+}
+
+void Metrics::RegistrationEnded(bool ok, uint64_t buffers) {
+  families_->registrations.At(ok ? 0 : 1).Increment();
+  Add(families_->buffer_registrations.At(ok ? 0 : 1), buffers);
+}
+
+void Metrics::WorkerMapping(bool ok) { families_->worker_mappings.At(ok ? 0 : 1).Increment(); }
+
+void Metrics::HttpRequest(std::string_view route, std::string_view method, int code,
+                          double seconds) {
+  families_->requests.Count(route, method, code);
+  families_->request_duration.At(RouteIndex(route)).Observe(seconds);
+}
+
+void Metrics::WorkloadEnded(std::string_view why) {
+  families_->workload_ends.At(IndexOrLast(kWorkloadEndNames, why)).Increment();
+}
+
+void Metrics::EventLost(uint64_t count) { Add(families_->events_lost.At(), count); }
+
+void Metrics::SetGaugeSource(std::function<GaugeSample()> source) {
+  families_->gauges->SetSource(std::move(source));
+}
+
+std::string Metrics::Text() const {
+  auto all = families_->registry->Collect();
+  auto gauges = families_->gauges->Collect();
+  all.insert(all.end(), std::make_move_iterator(gauges.begin()),
+             std::make_move_iterator(gauges.end()));
+  return prometheus::TextSerializer().Serialize(all);
+}
+
+Result<int> Metrics::Listen(const std::string& address) {
+  // Threads and timeout bound what slow clients can do: they delay a scrape by seconds, not for
+  // ever, and never touch the data path.
+  const std::vector<std::string> options = {"listening_ports",    address, "num_threads", "8",
+                                            "request_timeout_ms", "2000"};
+  const MutexLock lock(families_->mutex);
+  if (families_->exposer) return Fail(ErrorCode::kInternal, "metrics are served already");
+  try {
+    auto exposer = std::make_unique<prometheus::Exposer>(options);
+    exposer->RegisterCollectable(families_->registry);
+    exposer->RegisterCollectable(families_->gauges);
+    const int port = exposer->GetListeningPorts().at(0);
+    families_->exposer = std::move(exposer);
+    return port;
+  } catch (const std::exception& error) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "cannot serve metrics on '" + address + "': " + error.what(),
+                "say a free address as ADDRESS:PORT, or [ADDRESS]:PORT for IPv6");
+  }
+}
+
+}  // namespace gantry::metrics

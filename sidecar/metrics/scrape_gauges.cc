@@ -1,0 +1,123 @@
+#include "sidecar/metrics/scrape_gauges.h"
+
+#include <prometheus/metric_family.h>
+
+#include <initializer_list>
+#include <utility>
+
+#include "sidecar/metrics/process_usage.h"
+
+namespace gantry::metrics {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+// One series: the value of the family's only label (empty: no label) and the number.
+struct Series {
+  std::string_view label;
+  double value;
+};
+
+MetricFamily Family(MetricType type, const char* name, const char* help, std::string_view label,
+                    std::initializer_list<Series> all) {
+  MetricFamily family{name, help, type, {}};
+  for (const Series& series : all) {
+    ClientMetric metric;
+    if (!label.empty()) metric.label.push_back({std::string(label), std::string(series.label)});
+    (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = series.value;
+    family.metric.push_back(std::move(metric));
+  }
+  return family;
+}
+
+template <typename Number>
+MetricFamily Gauge(const char* name, const char* help, Number value) {
+  return Family(MetricType::Gauge, name, help, {}, {{{}, static_cast<double>(value)}});
+}
+
+template <typename Number>
+MetricFamily Counter(const char* name, const char* help, Number value) {
+  return Family(MetricType::Counter, name, help, {}, {{{}, static_cast<double>(value)}});
+}
+
+void AppendTables(const GaugeSample& now, std::vector<MetricFamily>& out) {
+  out.push_back(Gauge("gantry_workloads", "Workloads with a lease", now.workloads));
+  out.push_back(Gauge("gantry_buffers", "Registered buffers", now.buffers));
+  out.push_back(Gauge("gantry_allocations", "Allocations that the buffers lie in, counted once",
+                      now.allocations));
+  out.push_back(
+      Gauge("gantry_registered_bytes", "Sum of the buffers' lengths", now.registered_bytes));
+  out.push_back(
+      Gauge("gantry_mapped_bytes", "Sum of the sizes of the mapped allocations", now.mapped_bytes));
+  out.push_back(
+      Gauge("gantry_mappings", "Mappings of allocations over all copy workers", now.mappings));
+  // No NIC takes part yet. The series says so, and alerts on the name do not go blind.
+  out.push_back(Family(MetricType::Gauge, "gantry_chunks",
+                       "Chunks registered as memory regions, by device", "device", {{"none", 0}}));
+  out.push_back(
+      Gauge("gantry_fds_held", "File descriptors handed over by workloads and kept", now.fds_held));
+  const auto queued = static_cast<double>(now.transfers_queued);
+  const auto running = static_cast<double>(now.transfers_running);
+  out.push_back(Family(MetricType::Gauge, "gantry_transfers_inflight",
+                       "Accepted transfers that are not finished", "state",
+                       {{"queued", queued}, {"running", running}}));
+  out.push_back(Gauge("gantry_transfer_inflight_bytes", "Bytes of the unfinished transfers",
+                      now.bytes_inflight));
+  const auto up = static_cast<double>(now.peers_up);
+  const auto down = static_cast<double>(now.peers) - up;
+  out.push_back(Family(MetricType::Gauge, "gantry_peers", "Peers by state of their connection",
+                       "state", {{"up", up}, {"down", down}}));
+  out.push_back(Gauge("gantry_http_connections", "Open connections to the REST interface",
+                      now.http_connections));
+}
+
+void AppendWorkers(const GaugeSample& now, std::vector<MetricFamily>& out) {
+  const auto ready = static_cast<double>(now.workers_ready);
+  const auto missing = static_cast<double>(now.workers) - ready;
+  out.push_back(Family(MetricType::Gauge, "gantry_workers", "Copy workers of the pool by state",
+                       "state", {{"ready", ready}, {"not_ready", missing}}));
+  out.push_back(Counter("gantry_worker_restarts_total", "Copy workers that were replaced",
+                        now.worker_restarts));
+}
+
+void AppendProcess(std::vector<MetricFamily>& out) {
+  const ProcessUsage usage = ReadProcessUsage();
+  out.push_back(Counter("process_cpu_seconds_total",
+                        "User and system CPU time of the sidecar without its copy workers",
+                        usage.cpu_seconds));
+  out.push_back(Gauge("process_start_time_seconds", "Start time of the sidecar in Unix seconds",
+                      usage.start_time_unix_seconds));
+  out.push_back(Gauge("process_resident_memory_bytes", "Resident memory of the sidecar",
+                      usage.resident_bytes));
+  out.push_back(
+      Gauge("process_virtual_memory_bytes", "Virtual memory of the sidecar", usage.virtual_bytes));
+  out.push_back(Gauge("process_open_fds", "Open file descriptors of the sidecar", usage.open_fds));
+  out.push_back(Gauge("process_max_fds", "Limit of open file descriptors", usage.max_fds));
+}
+
+}  // namespace
+
+void ScrapeGauges::SetSource(std::function<GaugeSample()> source) {
+  const MutexLock lock(mutex_);
+  source_ = std::move(source);
+}
+
+std::vector<prometheus::MetricFamily> ScrapeGauges::Collect() const {
+  std::function<GaugeSample()> source;
+  {
+    const MutexLock lock(mutex_);
+    source = source_;
+  }
+  const GaugeSample now = source ? source() : GaugeSample{};
+  std::vector<MetricFamily> out;
+  out.push_back(Family(MetricType::Gauge, "gantry_build_info", "Always 1, with the version",
+                       "version", {{version_, 1}}));
+  AppendTables(now, out);
+  AppendWorkers(now, out);
+  AppendProcess(out);
+  return out;
+}
+
+}  // namespace gantry::metrics
