@@ -24,15 +24,16 @@ Result<PieceMap> PieceMap::Create(std::vector<wire::Piece> pieces,
     if (piece.length == 0) {
       return Fail(ErrorCode::kInvalidArgument, "piece has length 0", {}, field + "/length");
     }
-    if (!Fits(piece.offset, piece.length, allocation_sizes[piece.allocation])) {
+    const uint64_t size = allocation_sizes[piece.allocation];
+    if (!Fits(piece.offset, piece.length, size)) {
       return Fail(ErrorCode::kOutOfRange,
                   "piece [" + std::to_string(piece.offset) + ", +" + std::to_string(piece.length) +
-                      ") does not fit its allocation of " +
-                      std::to_string(allocation_sizes[piece.allocation]) + " bytes",
-                  {}, field);
+                      ") does not fit its allocation of " + std::to_string(size) + " bytes",
+                  {}, field + (piece.offset > size ? "/offset" : "/length"));
     }
     if (!EndOf(end, piece.length, &end)) {
-      return Fail(ErrorCode::kOutOfRange, "the pieces are longer than 2^64 bytes", {}, field);
+      return Fail(ErrorCode::kOutOfRange, "the pieces are longer than 2^64 bytes", {},
+                  field + "/length");
     }
     map.ends_.push_back(end);
   }

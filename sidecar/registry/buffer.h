@@ -1,13 +1,16 @@
 // A registered buffer: flat bytes over pieces of counted allocations. Immutable but for its state
-// and its use count; shared by the registry and by the transfers that use it. Thread-safe.
+// and its uses; shared by the registry and by the transfers that use it. Thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "lib/base/clock.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 #include "lib/wire/buffer_types.h"
@@ -16,15 +19,19 @@
 
 namespace gantry::registry {
 
+// active <-> suspended; either -> draining -> gone.
 enum class BufferState { kActive, kSuspended, kDraining, kGone };
 std::string_view NameOf(BufferState state);  // "active", "suspended", "draining", "gone"
 
-class Buffer {
+class Buffer : public std::enable_shared_from_this<Buffer> {
  public:
+  using Allocations = std::vector<std::shared_ptr<const memory::MappedAllocation>>;
+
   struct Description {
-    std::string id;        // unique in this sidecar's life
+    std::string id;  // unique in this sidecar's life
     std::string workload;
-    std::string name;      // unique within the workload
+    uint64_t workload_generation = 0;
+    std::string name;  // unique within the workload
     uint64_t generation = 0;
     wire::Access access;
     std::optional<wire::BlockLayout> layout;
@@ -33,8 +40,8 @@ class Buffer {
     std::vector<uint64_t> allocation_ids;
   };
 
-  Buffer(Description description,
-         std::vector<std::shared_ptr<const memory::MappedAllocation>> allocations);
+  // REQUIRES one allocation for each of description.allocation_ids.
+  Buffer(Description description, Allocations allocations);
 
   const Description& description() const { return description_; }
   uint64_t length() const { return description_.pieces.length(); }
@@ -42,28 +49,34 @@ class Buffer {
 
   // Keeps the buffer's mappings while it lives. Several at once are fine.
   class Use;
-  // Fails with kDraining unless the buffer is active.
-  Result<Use> Acquire(std::shared_ptr<Buffer> self) EXCLUDES(mutex_);
-
-  // Stops new uses, then waits until the running ones end; false at the deadline. Idempotent.
-  bool Drain(BufferState next, TimePoint deadline) EXCLUDES(mutex_);
-  // REQUIRES drained. Drops the mappings; the last buffer of an allocation unmaps it.
-  void Release() EXCLUDES(mutex_);
-  // Makes a suspended buffer active again over new mappings.
-  void Resume(std::vector<std::shared_ptr<const memory::MappedAllocation>> allocations)
-      EXCLUDES(mutex_);
+  // Fails with kDraining unless the buffer is active. `user` (a transfer's id) is named to those
+  // who wait for it. REQUIRES that a shared_ptr owns this buffer.
+  Result<Use> Acquire(std::string_view user = {}) EXCLUDES(mutex_);
   size_t uses() const EXCLUDES(mutex_);
+  // Up to `limit` of those that use it now, for messages.
+  std::vector<std::string> Users(size_t limit) const EXCLUDES(mutex_);
+
+  // Refuses new uses from now on; `next` is kSuspended or kDraining. False when the buffer is past
+  // that state already (draining cannot become suspended, gone stays gone).
+  bool StopUses(BufferState next) EXCLUDES(mutex_);
+  // Waits until the running uses end. False at the deadline, or when the buffer became active.
+  bool AwaitUnused(TimePoint deadline) EXCLUDES(mutex_);
+  // Drops the mappings of a stopped and unused buffer, else does nothing; the last buffer of an
+  // allocation unmaps it. A draining buffer is gone then. True for the one call that made it gone.
+  bool Release() EXCLUDES(mutex_);
+  // Makes a suspended buffer active again over new mappings; false when it is not suspended.
+  bool Resume(Allocations allocations) EXCLUDES(mutex_);
 
  private:
-  void EndUse() EXCLUDES(mutex_);
+  void EndUse(std::list<std::string>::iterator user) EXCLUDES(mutex_);
 
   const Description description_;
 
   mutable Mutex mutex_;
-  Condition unused_;
+  Condition changed_;
   BufferState state_ GUARDED_BY(mutex_) = BufferState::kActive;
-  size_t uses_ GUARDED_BY(mutex_) = 0;
-  std::vector<std::shared_ptr<const memory::MappedAllocation>> allocations_ GUARDED_BY(mutex_);
+  std::list<std::string> users_ GUARDED_BY(mutex_);
+  std::shared_ptr<const Allocations> allocations_ GUARDED_BY(mutex_);  // null when released
 };
 
 class Buffer::Use {
@@ -73,17 +86,17 @@ class Buffer::Use {
   ~Use();
 
   const Buffer& buffer() const { return *buffer_; }
-  const std::vector<std::shared_ptr<const memory::MappedAllocation>>& allocations() const {
-    return allocations_;
-  }
+  const Allocations& allocations() const { return *allocations_; }
 
  private:
   friend class Buffer;
-  Use(std::shared_ptr<Buffer> buffer,
-      std::vector<std::shared_ptr<const memory::MappedAllocation>> allocations);
+  Use(std::shared_ptr<Buffer> buffer, std::shared_ptr<const Allocations> allocations,
+      std::list<std::string>::iterator user);
+  void End();
 
-  std::shared_ptr<Buffer> buffer_;
-  std::vector<std::shared_ptr<const memory::MappedAllocation>> allocations_;
+  std::shared_ptr<Buffer> buffer_;  // null after a move
+  std::shared_ptr<const Allocations> allocations_;
+  std::list<std::string>::iterator user_;
 };
 
 }  // namespace gantry::registry

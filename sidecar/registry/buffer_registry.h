@@ -2,13 +2,14 @@
 // inside of them, unmapped with the last one. Registration is all or nothing. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lib/base/clock.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 #include "lib/wire/registration_request.h"
@@ -18,65 +19,105 @@
 
 namespace gantry::registry {
 
-// Tells others that a buffer goes away or was replaced, and waits for them. Owned here,
-// implemented by the peer API.
+class AllocationTable;
+class BufferIndex;
+struct RegisteredBuffer;
+struct ResolvedRequest;
+
+// Tells others that buffers go away or are replaced, and waits for them. Owned here, implemented
+// by the peer API.
 class RevocationSink {
  public:
   virtual ~RevocationSink() = default;
-  // Peers stop using the buffer and unmap it; returns the names of those that had not confirmed by
-  // the deadline.
-  virtual std::vector<std::string> Revoke(const Buffer::Description& buffer,
+  // Peers stop using all of these buffers and unmap them; returns the names of the peers that had
+  // not confirmed by the deadline. May be called again for the same buffers.
+  virtual std::vector<std::string> Revoke(const std::vector<std::shared_ptr<const Buffer>>& buffers,
                                           TimePoint deadline) = 0;
 };
 
 struct RegistryLimits {
   size_t buffers_max = 100'000;
   size_t buffers_per_request_max = 16'384;
+  size_t allocations_per_request_max = 65'536;
   size_t pieces_per_buffer_max = 65'536;
+  size_t pieces_per_request_max = 262'144;
 };
 
 struct RegistryTotals {
   size_t buffers = 0;
-  size_t allocations = 0;
+  size_t allocations = 0;         // mapped now
   uint64_t registered_bytes = 0;  // sum of the buffers' lengths
-  uint64_t mapped_bytes = 0;      // sum of the allocations' sizes
+  uint64_t mapped_bytes = 0;      // sum of the sizes of the mapped allocations
 };
 
 class BufferRegistry {
  public:
+  // Both references outlive the registry, and all buffers are unused when it goes.
   BufferRegistry(RegistryLimits limits, memory::MemoryMapper& mapper, WorkloadTable& workloads);
   ~BufferRegistry();
 
   // Set once, before the first registration; null: there are no peers to tell.
   void SetRevocationSink(RevocationSink* sink);
 
-  // Checks everything, maps what is new, then publishes all buffers at once. A name that exists
-  // with the same specification answers the existing buffer; with another one it is kConflict.
-  Result<std::vector<std::shared_ptr<Buffer>>> Register(const wire::RegistrationRequest& request);
+  // Checks everything, maps what is new, then publishes all buffers at once, in the order of the
+  // request. A name that exists with the same specification answers the existing buffer; with
+  // another one it is kConflict. Errors name the field as a JSON pointer into the request.
+  Result<std::vector<std::shared_ptr<Buffer>>> Register(const wire::RegistrationRequest& request)
+      EXCLUDES(mutex_);
 
-  // Stops new uses, tells peers, waits for the running uses, then releases: in this order
-  // (invariant 5). At the deadline it returns kDeadlineExceeded and says who still uses the
-  // buffer, which stays draining: call again. Works after the owner died.
-  Status Remove(std::string_view id, TimePoint deadline);
-  // All buffers of a workload; goes on past failures and returns the first.
-  Status RemoveAll(std::string_view workload, TimePoint deadline);
-  // Unmaps everywhere and refuses transfers until Resume maps again.
-  Status Suspend(std::string_view id, TimePoint deadline);
-  Status Resume(std::string_view id);
+  // Unpublishes and stops new uses, tells peers, waits for the running uses, then releases: in
+  // this order (invariant 5). At the deadline it returns kDeadlineExceeded and says who still uses
+  // the buffer, which stays draining: call again. Works after the owner died.
+  Status Remove(std::string_view id, TimePoint deadline) EXCLUDES(mutex_);
+  // All buffers of one registration of a workload (0: of all its registrations); goes on past
+  // failures and returns the first.
+  Status RemoveAll(std::string_view workload, uint64_t workload_generation, TimePoint deadline)
+      EXCLUDES(mutex_);
+  // Goes on with the removals that missed their deadline; for a caller with a clock.
+  Status FinishRemovals(TimePoint deadline) EXCLUDES(mutex_);
+  // Unmaps everywhere and refuses transfers until Resume maps again. Both are idempotent.
+  Status Suspend(std::string_view id, TimePoint deadline) EXCLUDES(mutex_);
+  Status Resume(std::string_view id) EXCLUDES(mutex_);
 
-  Result<std::shared_ptr<Buffer>> ById(std::string_view id) const;
-  Result<std::shared_ptr<Buffer>> ByName(std::string_view workload, std::string_view name) const;
-  // The buffer in use, if it is active and of this generation (0: any).
-  Result<Buffer::Use> Acquire(std::string_view workload, std::string_view name,
-                              uint64_t generation) const;
+  // By id also a draining buffer is found, by name only one that is active or suspended.
+  Result<std::shared_ptr<Buffer>> ById(std::string_view id) const EXCLUDES(mutex_);
+  Result<std::shared_ptr<Buffer>> ByName(std::string_view workload, std::string_view name) const
+      EXCLUDES(mutex_);
+  // The buffer in use, if it is active and of this generation (0: any). `user` as for
+  // Buffer::Acquire.
+  Result<Buffer::Use> Acquire(std::string_view workload, std::string_view name, uint64_t generation,
+                              std::string_view user = {}) const EXCLUDES(mutex_);
   // In the order of ids, those of one workload or (empty) of all; at most `limit` after `cursor`.
   std::vector<std::shared_ptr<Buffer>> List(std::string_view workload, std::string_view cursor,
-                                            size_t limit) const;
-  RegistryTotals Totals() const;
+                                            size_t limit) const EXCLUDES(mutex_);
+  RegistryTotals Totals() const EXCLUDES(mutex_);
 
  private:
-  struct Impl;
-  const std::unique_ptr<Impl> impl_;
+  using Buffers = std::vector<std::shared_ptr<Buffer>>;
+
+  // Parallel to the request's buffers; null where the name is free. Fails when a name is in use
+  // for something else, when there is no room, or when the workload has ended meanwhile.
+  Result<Buffers> FindExisting(const wire::RegistrationRequest& request,
+                               const ResolvedRequest& resolved) const REQUIRES(mutex_);
+  // Maps what the buffer needs.
+  Result<RegisteredBuffer> MakeBuffer(const wire::RegistrationRequest& request,
+                                      const ResolvedRequest& resolved, size_t buffer);
+  Result<Buffers> Publish(const wire::RegistrationRequest& request, const ResolvedRequest& resolved,
+                          std::vector<RegisteredBuffer> made) EXCLUDES(mutex_);
+  // All of these are draining. Goes on past failures and returns the first.
+  Status FinishRemoval(const Buffers& buffers, TimePoint deadline) EXCLUDES(mutex_);
+  std::vector<std::string> TellPeers(const Buffers& buffers, TimePoint deadline) const;
+  std::string NextId();
+
+  const RegistryLimits limits_;
+  WorkloadTable& workloads_;
+  RevocationSink* sink_ = nullptr;
+  const std::string id_prefix_;  // an id of an earlier sidecar names nothing here
+  std::atomic<uint64_t> next_id_{1};
+  const std::unique_ptr<AllocationTable> allocations_;
+
+  mutable Mutex mutex_;
+  std::unique_ptr<BufferIndex> index_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gantry::registry

@@ -1,0 +1,64 @@
+#include "lib/wire/buffer_types.h"
+
+#include <array>
+
+#include "lib/base/byte_range.h"
+
+namespace gantry::wire {
+namespace {
+
+constexpr std::string_view kHostName = "host";
+constexpr std::array<std::string_view, kPathCount> kPathNames = {"ipc", "shm", "rdma", "tcp"};
+
+}  // namespace
+
+Status CheckLayout(const BlockLayout& layout, uint64_t length) {
+  if (layout.block_bytes == 0) {
+    return Fail(ErrorCode::kInvalidArgument, "a block has at least one byte", {},
+                "/layout/block_bytes");
+  }
+  if (layout.blocks == 0) {
+    return Fail(ErrorCode::kInvalidArgument, "a layout has at least one block", {},
+                "/layout/blocks");
+  }
+  if (layout.block_stride < layout.block_bytes) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "the stride of " + std::to_string(layout.block_stride) +
+                    " bytes is smaller than a block of " + std::to_string(layout.block_bytes),
+                "blocks may not overlap", "/layout/block_stride");
+  }
+  uint64_t last_block = 0;
+  if (!Product(layout.blocks - 1, layout.block_stride, &last_block) ||
+      !Fits(last_block, layout.block_bytes, length)) {
+    return Fail(ErrorCode::kOutOfRange,
+                std::to_string(layout.blocks) + " blocks of " + std::to_string(layout.block_bytes) +
+                    " bytes every " + std::to_string(layout.block_stride) +
+                    " bytes do not fit a buffer of " + std::to_string(length) + " bytes",
+                "the last block needs no stride behind it", "/layout");
+  }
+  return {};
+}
+
+std::string_view NameOf(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::kHost:
+      break;
+  }
+  return kHostName;
+}
+
+std::optional<MemoryKind> MemoryKindByName(std::string_view name) {
+  if (name == kHostName) return MemoryKind::kHost;
+  return std::nullopt;
+}
+
+std::string_view NameOf(Path path) { return kPathNames[static_cast<size_t>(path)]; }
+
+std::optional<Path> PathByName(std::string_view name) {
+  for (size_t i = 0; i < kPathNames.size(); ++i) {
+    if (kPathNames[i] == name) return static_cast<Path>(i);
+  }
+  return std::nullopt;
+}
+
+}  // namespace gantry::wire

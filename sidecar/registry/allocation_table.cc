@@ -1,0 +1,86 @@
+#include "sidecar/registry/allocation_table.h"
+
+#include <sys/stat.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gantry::registry {
+
+AllocationRecord::AllocationRecord(uint64_t id, memory::MemoryMapper& mapper,
+                                   memory::AllocationSource source)
+    : id_(id), mapper_(mapper), source_(std::move(source)) {}
+
+bool AllocationRecord::mapped() const {
+  MutexLock lock(mutex_);
+  return !mapped_.expired();
+}
+
+Result<std::shared_ptr<const memory::MappedAllocation>> AllocationRecord::Map() {
+  {
+    MutexLock lock(mutex_);
+    while (mapping_) changed_.Wait(lock);
+    if (auto mapped = mapped_.lock()) return mapped;
+    mapping_ = true;
+  }
+  auto made = memory::MappedAllocation::Create(mapper_, source_);
+  MutexLock lock(mutex_);
+  mapping_ = false;
+  if (made) mapped_ = *made;
+  changed_.NotifyAll();
+  return made;
+}
+
+Result<std::shared_ptr<AllocationRecord>> AllocationTable::Find(uint64_t workload_generation,
+                                                                memory::AllocationSource source) {
+  struct stat info = {};
+  if (::fstat(source.fd->get(), &info) != 0) {
+    return Fail(SystemError(ErrorCode::kNotExportable, "fstat of the descriptor", errno));
+  }
+  const Key key(workload_generation, info.st_dev, info.st_ino, source.writable);
+  std::shared_ptr<AllocationRecord> record;  // its last reference never goes under the lock
+  MutexLock lock(mutex_);
+  std::weak_ptr<AllocationRecord>& known = records_[key];
+  record = known.lock();
+  if (record == nullptr) {
+    const auto forget = [this, key](AllocationRecord* unused) {
+      delete unused;
+      Forget(key);
+    };
+    record = {new AllocationRecord(next_id_++, mapper_, std::move(source)), forget};
+    known = record;
+  } else if (record->size() != source.size) {
+    return Fail(ErrorCode::kConflict,
+                "the allocation is registered with " + std::to_string(record->size()) +
+                    " bytes, this request says " + std::to_string(source.size),
+                "state the size of the whole allocation, the same each time", "/size");
+  }
+  return record;
+}
+
+void AllocationTable::Forget(const Key& key) {
+  MutexLock lock(mutex_);
+  const auto found = records_.find(key);
+  if (found != records_.end() && found->second.expired()) records_.erase(found);
+}
+
+AllocationTable::Totals AllocationTable::TotalsNow() const {
+  std::vector<std::shared_ptr<AllocationRecord>> records;
+  {
+    MutexLock lock(mutex_);
+    records.reserve(records_.size());
+    for (const auto& [key, known] : records_) {
+      if (auto record = known.lock()) records.push_back(std::move(record));
+    }
+  }
+  Totals totals;
+  for (const auto& record : records) {
+    if (!record->mapped()) continue;
+    ++totals.mapped;
+    totals.mapped_bytes += record->size();
+  }
+  return totals;
+}
+
+}  // namespace gantry::registry

@@ -1,0 +1,125 @@
+#include "sidecar/registry/buffer.h"
+
+#include <utility>
+
+namespace gantry::registry {
+
+std::string_view NameOf(BufferState state) {
+  switch (state) {
+    case BufferState::kActive:
+      return "active";
+    case BufferState::kSuspended:
+      return "suspended";
+    case BufferState::kDraining:
+      return "draining";
+    case BufferState::kGone:
+      break;
+  }
+  return "gone";
+}
+
+Buffer::Buffer(Description description, Allocations allocations)
+    : description_(std::move(description)),
+      allocations_(std::make_shared<const Allocations>(std::move(allocations))) {}
+
+BufferState Buffer::state() const {
+  MutexLock lock(mutex_);
+  return state_;
+}
+
+size_t Buffer::uses() const {
+  MutexLock lock(mutex_);
+  return users_.size();
+}
+
+std::vector<std::string> Buffer::Users(size_t limit) const {
+  std::vector<std::string> users;
+  MutexLock lock(mutex_);
+  for (const std::string& user : users_) {
+    if (users.size() == limit) break;
+    users.push_back(user);
+  }
+  return users;
+}
+
+Result<Buffer::Use> Buffer::Acquire(std::string_view user) {
+  MutexLock lock(mutex_);
+  if (state_ != BufferState::kActive) {
+    return Fail(ErrorCode::kDraining,
+                "buffer '" + description_.name + "' of workload '" + description_.workload +
+                    "' is " + std::string(NameOf(state_)),
+                state_ == BufferState::kSuspended ? "resume it first" : "register it again");
+  }
+  users_.emplace_front(user);
+  return Use(shared_from_this(), allocations_, users_.begin());
+}
+
+void Buffer::EndUse(std::list<std::string>::iterator user) {
+  MutexLock lock(mutex_);
+  users_.erase(user);
+  if (users_.empty()) changed_.NotifyAll();
+}
+
+bool Buffer::StopUses(BufferState next) {
+  MutexLock lock(mutex_);
+  if (state_ == BufferState::kGone) return false;
+  if (state_ == BufferState::kDraining) return next == BufferState::kDraining;
+  state_ = next;
+  changed_.NotifyAll();
+  return true;
+}
+
+bool Buffer::AwaitUnused(TimePoint deadline) {
+  MutexLock lock(mutex_);
+  while (state_ != BufferState::kActive && !users_.empty()) {
+    if (!changed_.WaitUntil(lock, deadline)) break;
+  }
+  return state_ != BufferState::kActive && users_.empty();
+}
+
+bool Buffer::Release() {
+  std::shared_ptr<const Allocations> released;  // unmaps after the lock
+  MutexLock lock(mutex_);
+  if (state_ == BufferState::kActive || state_ == BufferState::kGone || !users_.empty()) {
+    return false;
+  }
+  released = std::exchange(allocations_, nullptr);
+  if (state_ != BufferState::kDraining) return false;
+  state_ = BufferState::kGone;
+  return true;
+}
+
+bool Buffer::Resume(Allocations allocations) {
+  auto resumed = std::make_shared<const Allocations>(std::move(allocations));
+  MutexLock lock(mutex_);
+  if (state_ != BufferState::kSuspended) return false;
+  std::swap(allocations_, resumed);
+  state_ = BufferState::kActive;
+  changed_.NotifyAll();
+  return true;
+}
+
+Buffer::Use::Use(std::shared_ptr<Buffer> buffer, std::shared_ptr<const Allocations> allocations,
+                 std::list<std::string>::iterator user)
+    : buffer_(std::move(buffer)), allocations_(std::move(allocations)), user_(user) {}
+
+Buffer::Use& Buffer::Use::operator=(Use&& other) noexcept {
+  if (this == &other) return *this;
+  End();
+  buffer_ = std::move(other.buffer_);
+  allocations_ = std::move(other.allocations_);
+  user_ = other.user_;
+  return *this;
+}
+
+Buffer::Use::~Use() { End(); }
+
+void Buffer::Use::End() {
+  if (buffer_ == nullptr) return;
+  // First the mappings, then the count: whoever waits for the count unmaps.
+  allocations_.reset();
+  buffer_->EndUse(user_);
+  buffer_.reset();
+}
+
+}  // namespace gantry::registry

@@ -1,0 +1,311 @@
+#include "sidecar/registry/buffer_registry.h"
+
+#include <utility>
+
+#include "lib/base/log.h"
+#include "lib/base/random_id.h"
+#include "sidecar/registry/allocation_table.h"
+#include "sidecar/registry/buffer_index.h"
+#include "sidecar/registry/registration_check.h"
+#include "sidecar/registry/resolved_request.h"
+
+namespace gantry::registry {
+namespace {
+
+constexpr size_t kUsersNamedMax = 4;
+constexpr size_t kEverything = static_cast<size_t>(-1);
+
+tl::unexpected<Error> NoBuffer(std::string_view what) {
+  return Fail(ErrorCode::kNotFound, "there is no buffer '" + std::string(what) + "'",
+              "GET /v1/buffers lists those that are registered");
+}
+
+std::string Joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) {
+    if (!text.empty()) text += ", ";
+    text += name.empty() ? "(unnamed)" : name;
+  }
+  return text;
+}
+
+// Who keeps the buffer from being released.
+Error StillUsed(const Buffer& buffer, const std::vector<std::string>& peers) {
+  std::string message = "buffer '" + buffer.description().name + "' (" + buffer.description().id +
+                        ") of workload '" + buffer.description().workload + "' is still in use:";
+  if (const size_t uses = buffer.uses(); uses != 0) {
+    message += " " + std::to_string(uses) + " running uses here (" +
+               Joined(buffer.Users(kUsersNamedMax)) + (uses > kUsersNamedMax ? ", ..." : "") + ")";
+  }
+  if (!peers.empty()) message += " peers that have not confirmed (" + Joined(peers) + ")";
+  return {ErrorCode::kDeadlineExceeded, std::move(message),
+          "nothing new uses it any more: call again, with a longer drain time"};
+}
+
+}  // namespace
+
+BufferRegistry::BufferRegistry(RegistryLimits limits, memory::MemoryMapper& mapper,
+                               WorkloadTable& workloads)
+    : limits_(limits),
+      workloads_(workloads),
+      id_prefix_(RandomToken().substr(0, 8) + "-"),
+      allocations_(std::make_unique<AllocationTable>(mapper)),
+      index_(std::make_unique<BufferIndex>()) {}
+
+BufferRegistry::~BufferRegistry() = default;
+
+void BufferRegistry::SetRevocationSink(RevocationSink* sink) { sink_ = sink; }
+
+Result<BufferRegistry::Buffers> BufferRegistry::Register(const wire::RegistrationRequest& request) {
+  ASSIGN_OR_RETURN(std::vector<CheckedBuffer> checked, CheckRegistration(request, limits_));
+  ASSIGN_OR_RETURN(const ResolvedRequest resolved,
+                   ResolveRequest(request, std::move(checked), workloads_, *allocations_));
+  Buffers existing;
+  {
+    MutexLock lock(mutex_);
+    ASSIGN_OR_RETURN(existing, FindExisting(request, resolved));
+  }
+  // Until it is published only `made` holds it: an error here unmaps what was mapped.
+  std::vector<RegisteredBuffer> made(request.buffers.size());
+  for (size_t i = 0; i < made.size(); ++i) {
+    if (existing[i] != nullptr) continue;
+    auto buffer = MakeBuffer(request, resolved, i);
+    if (!buffer) return Fail(Below(ElementPointer("buffers", i), std::move(buffer).error()));
+    made[i] = *std::move(buffer);
+  }
+  return Publish(request, resolved, std::move(made));
+}
+
+Result<BufferRegistry::Buffers> BufferRegistry::FindExisting(
+    const wire::RegistrationRequest& request, const ResolvedRequest& resolved) const {
+  // A workload leaves its table before its buffers are removed: what is published under this lock
+  // while the workload is current is found by that removal.
+  if (!workloads_.IsCurrent(request.workload, resolved.workload_generation)) {
+    return Fail(ErrorCode::kStaleGeneration,
+                "workload '" + request.workload + "' ended during the registration",
+                "register the workload again", "/workload");
+  }
+  Buffers existing(request.buffers.size());
+  size_t added = 0;
+  for (size_t i = 0; i < existing.size(); ++i) {
+    const wire::BufferSpec& asked = request.buffers[i];
+    existing[i] = index_->ByName(request.workload, resolved.workload_generation, asked.name);
+    if (existing[i] == nullptr) {
+      ++added;
+      continue;
+    }
+    RETURN_IF_ERROR(CheckSame(*existing[i], asked, resolved, i));
+  }
+  if (added > limits_.buffers_max || index_->size() > limits_.buffers_max - added) {
+    return Fail(ErrorCode::kResourceExhausted,
+                "there are " + std::to_string(index_->size()) + " buffers, and with " +
+                    std::to_string(added) + " more there would be over " +
+                    std::to_string(limits_.buffers_max),
+                "delete buffers that are not needed any more", "/buffers");
+  }
+  return existing;
+}
+
+Result<RegisteredBuffer> BufferRegistry::MakeBuffer(const wire::RegistrationRequest& request,
+                                                    const ResolvedRequest& resolved,
+                                                    size_t buffer) {
+  const wire::BufferSpec& asked = request.buffers[buffer];
+  RegisteredBuffer made;
+  made.allocations = resolved.AllocationsOf(buffer);
+  Buffer::Description description;
+  Buffer::Allocations mapped;
+  mapped.reserve(made.allocations.size());
+  for (const auto& record : made.allocations) {
+    ASSIGN_OR_RETURN(auto mapping, record->Map());
+    mapped.push_back(std::move(mapping));
+    description.allocation_ids.push_back(record->id());
+  }
+  description.id = NextId();
+  description.workload = request.workload;
+  description.workload_generation = resolved.workload_generation;
+  description.name = asked.name;
+  description.generation = RandomGeneration();
+  description.access = asked.access;
+  description.layout = asked.layout;
+  description.pieces = resolved.buffers[buffer].pieces;
+  made.buffer = std::make_shared<Buffer>(std::move(description), std::move(mapped));
+  return made;
+}
+
+Result<BufferRegistry::Buffers> BufferRegistry::Publish(const wire::RegistrationRequest& request,
+                                                        const ResolvedRequest& resolved,
+                                                        std::vector<RegisteredBuffer> made) {
+  MutexLock lock(mutex_);
+  ASSIGN_OR_RETURN(Buffers buffers, FindExisting(request, resolved));
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i] != nullptr || made[i].buffer != nullptr) continue;
+    return Fail(ErrorCode::kConflict,
+                "buffer '" + request.buffers[i].name + "' was removed during the registration",
+                "send the request again", ElementPointer("buffers", i) + "/name");
+  }
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i] != nullptr) continue;
+    buffers[i] = made[i].buffer;
+    index_->Publish(std::move(made[i]));
+  }
+  return buffers;
+}
+
+std::string BufferRegistry::NextId() {
+  return id_prefix_ + HexOf(next_id_.fetch_add(1, std::memory_order_relaxed)).substr(4);
+}
+
+Status BufferRegistry::Remove(std::string_view id, TimePoint deadline) {
+  Buffers removed;
+  {
+    MutexLock lock(mutex_);
+    const RegisteredBuffer* registered = index_->ById(id);
+    if (registered == nullptr) return NoBuffer(id);
+    removed.push_back(registered->buffer);
+    index_->Unpublish(*registered->buffer);
+    registered->buffer->StopUses(BufferState::kDraining);
+  }
+  return FinishRemoval(removed, deadline);
+}
+
+Status BufferRegistry::RemoveAll(std::string_view workload, uint64_t workload_generation,
+                                 TimePoint deadline) {
+  Buffers removed;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& buffer : index_->List(workload, {}, kEverything)) {
+      const bool meant = workload_generation == 0 ||
+                         buffer->description().workload_generation == workload_generation;
+      if (!meant) continue;
+      index_->Unpublish(*buffer);
+      buffer->StopUses(BufferState::kDraining);
+      removed.push_back(buffer);
+    }
+  }
+  return FinishRemoval(removed, deadline);
+}
+
+Status BufferRegistry::FinishRemovals(TimePoint deadline) {
+  Buffers draining;
+  {
+    MutexLock lock(mutex_);
+    draining = index_->Unpublished();
+    for (const auto& buffer : draining) buffer->StopUses(BufferState::kDraining);
+  }
+  return FinishRemoval(draining, deadline);
+}
+
+Status BufferRegistry::FinishRemoval(const Buffers& buffers, TimePoint deadline) {
+  const std::vector<std::string> peers = TellPeers(buffers, deadline);
+  Status first;
+  for (const auto& buffer : buffers) {
+    if (!buffer->AwaitUnused(deadline) || !peers.empty()) {
+      if (first && buffer->state() != BufferState::kGone) first = Fail(StillUsed(*buffer, peers));
+      continue;
+    }
+    if (!buffer->Release()) continue;  // another call did
+    RegisteredBuffer erased;           // closes descriptors after the lock
+    MutexLock lock(mutex_);
+    erased = index_->Erase(buffer->description().id);
+  }
+  return first;
+}
+
+std::vector<std::string> BufferRegistry::TellPeers(const Buffers& buffers,
+                                                   TimePoint deadline) const {
+  if (sink_ == nullptr || buffers.empty()) return {};
+  return sink_->Revoke({buffers.begin(), buffers.end()}, deadline);
+}
+
+Status BufferRegistry::Suspend(std::string_view id, TimePoint deadline) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> buffer, ById(id));
+  if (!buffer->StopUses(BufferState::kSuspended)) {
+    return Fail(ErrorCode::kDraining, "buffer '" + std::string(id) + "' is being deleted");
+  }
+  const std::vector<std::string> peers = TellPeers({buffer}, deadline);
+  const bool unused = buffer->AwaitUnused(deadline);
+  if (buffer->state() == BufferState::kActive) {
+    return Fail(ErrorCode::kConflict, "buffer '" + std::string(id) + "' was resumed meanwhile");
+  }
+  if (!unused || !peers.empty()) return Fail(StillUsed(*buffer, peers));
+  buffer->Release();
+  return {};
+}
+
+Status BufferRegistry::Resume(std::string_view id) {
+  std::shared_ptr<Buffer> buffer;
+  std::vector<std::shared_ptr<AllocationRecord>> records;
+  {
+    MutexLock lock(mutex_);
+    const RegisteredBuffer* registered = index_->ById(id);
+    if (registered == nullptr) return NoBuffer(id);
+    buffer = registered->buffer;
+    records = registered->allocations;
+  }
+  if (buffer->state() == BufferState::kActive) return {};
+  Buffer::Allocations mapped;
+  mapped.reserve(records.size());
+  for (const auto& record : records) {
+    ASSIGN_OR_RETURN(auto mapping, record->Map());
+    mapped.push_back(std::move(mapping));
+  }
+  if (buffer->Resume(std::move(mapped)) || buffer->state() == BufferState::kActive) return {};
+  return Fail(ErrorCode::kDraining, "buffer '" + std::string(id) + "' is being deleted");
+}
+
+Result<std::shared_ptr<Buffer>> BufferRegistry::ById(std::string_view id) const {
+  MutexLock lock(mutex_);
+  const RegisteredBuffer* registered = index_->ById(id);
+  if (registered == nullptr) return NoBuffer(id);
+  return registered->buffer;
+}
+
+Result<std::shared_ptr<Buffer>> BufferRegistry::ByName(std::string_view workload,
+                                                       std::string_view name) const {
+  MutexLock lock(mutex_);
+  auto buffer = index_->ByName(workload, 0, name);
+  if (buffer == nullptr) return NoBuffer(std::string(workload) + "/" + std::string(name));
+  return buffer;
+}
+
+Result<Buffer::Use> BufferRegistry::Acquire(std::string_view workload, std::string_view name,
+                                            uint64_t generation, std::string_view user) const {
+  std::shared_ptr<Buffer> buffer;
+  {
+    MutexLock lock(mutex_);
+    buffer = index_->ByName(workload, 0, name);
+  }
+  if (buffer == nullptr) {
+    return Fail(
+        ErrorCode::kUnregistered,
+        "workload '" + std::string(workload) + "' has no buffer '" + std::string(name) + "'",
+        "register it with POST /v1/buffers");
+  }
+  if (generation != 0 && generation != buffer->description().generation) {
+    return Fail(ErrorCode::kStaleGeneration,
+                "buffer '" + std::string(name) + "' was replaced: its generation is " +
+                    HexOf(buffer->description().generation) + ", not " + HexOf(generation),
+                "resolve the buffer again");
+  }
+  return buffer->Acquire(user);
+}
+
+std::vector<std::shared_ptr<Buffer>> BufferRegistry::List(std::string_view workload,
+                                                          std::string_view cursor,
+                                                          size_t limit) const {
+  MutexLock lock(mutex_);
+  return index_->List(workload, cursor, limit);
+}
+
+RegistryTotals BufferRegistry::Totals() const {
+  RegistryTotals totals;
+  const AllocationTable::Totals mapped = allocations_->TotalsNow();
+  totals.allocations = mapped.mapped;
+  totals.mapped_bytes = mapped.mapped_bytes;
+  MutexLock lock(mutex_);
+  totals.buffers = index_->size();
+  totals.registered_bytes = index_->bytes();
+  return totals;
+}
+
+}  // namespace gantry::registry

@@ -1,0 +1,47 @@
+// A limit on descriptors that are open at the same time. One counts from the hand-over until it is
+// closed, which is when neither a token nor an allocation holds it any more. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+
+#include "lib/base/unique_fd.h"
+
+namespace gantry::registry {
+
+class FdBudget {
+ public:
+  explicit FdBudget(size_t fds_max) : fds_max_(fds_max) {}
+
+  // All `count` or none.
+  bool Take(size_t count) {
+    size_t held = held_.load(std::memory_order_relaxed);
+    do {
+      if (count > fds_max_ - held) return false;
+    } while (!held_.compare_exchange_weak(held, held + count, std::memory_order_relaxed));
+    return true;
+  }
+  void GiveBack(size_t count) { held_.fetch_sub(count, std::memory_order_relaxed); }
+
+  size_t held() const { return held_.load(std::memory_order_relaxed); }
+  size_t fds_max() const { return fds_max_; }
+
+ private:
+  const size_t fds_max_;
+  std::atomic<size_t> held_{0};
+};
+
+// A descriptor that gives back its place in both budgets after it is closed. REQUIRES that the
+// place was taken.
+inline std::shared_ptr<const UniqueFd> CountedFd(UniqueFd fd, std::shared_ptr<FdBudget> own,
+                                                 std::shared_ptr<FdBudget> total) {
+  return {new UniqueFd(std::move(fd)),
+          [own = std::move(own), total = std::move(total)](const UniqueFd* closing) {
+            delete closing;
+            own->GiveBack(1);
+            total->GiveBack(1);
+          }};
+}
+
+}  // namespace gantry::registry

@@ -1,0 +1,130 @@
+#include "sidecar/registry/registration_check.h"
+
+#include <limits>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "lib/base/name.h"
+
+namespace gantry::registry {
+namespace {
+
+constexpr uint32_t kUnseen = std::numeric_limits<uint32_t>::max();
+
+Status CheckCount(size_t count, size_t least, size_t most, std::string field) {
+  if (count >= least && count <= most) return {};
+  return Fail(count < least ? ErrorCode::kInvalidArgument : ErrorCode::kBodyTooLarge,
+              field + " has " + std::to_string(count) + " elements, not " + std::to_string(least) +
+                  " to " + std::to_string(most),
+              count < least ? "" : "split it over several calls", std::move(field));
+}
+
+Status CheckAllocations(const std::vector<wire::AllocationSpec>& allocations,
+                        const RegistryLimits& limits) {
+  RETURN_IF_ERROR(
+      CheckCount(allocations.size(), 1, limits.allocations_per_request_max, "/allocations"));
+  for (size_t i = 0; i < allocations.size(); ++i) {
+    if (allocations[i].size == 0) {
+      return Fail(ErrorCode::kInvalidArgument, "an allocation has at least one byte", {},
+                  ElementPointer("allocations", i) + "/size");
+    }
+    if (allocations[i].fd_token.empty()) {
+      return Fail(ErrorCode::kNotExportable, "host memory needs a descriptor",
+                  "hand it over on the hand-off socket and name its token",
+                  ElementPointer("allocations", i) + "/fd_token");
+    }
+  }
+  return {};
+}
+
+// Renumbers the allocations of one buffer after another; keeps its scratch between them.
+class BufferChecker {
+ public:
+  BufferChecker(const std::vector<wire::AllocationSpec>& allocations, const RegistryLimits& limits)
+      : allocations_(allocations), limits_(limits), local_(allocations.size(), kUnseen) {}
+
+  // Errors name fields within the buffer.
+  Result<CheckedBuffer> Check(const wire::BufferSpec& buffer) {
+    RETURN_IF_ERROR(CheckCount(buffer.pieces.size(), 1, limits_.pieces_per_buffer_max, "/pieces"));
+    CheckedBuffer checked;
+    auto pieces = Renumber(buffer.pieces, &checked.allocations);
+    for (const uint32_t used : checked.allocations) local_[used] = kUnseen;
+    if (!pieces) return Fail(std::move(pieces).error());
+    ASSIGN_OR_RETURN(checked.pieces, memory::PieceMap::Create(*std::move(pieces), sizes_));
+    if (buffer.layout) {
+      RETURN_IF_ERROR(wire::CheckLayout(*buffer.layout, checked.pieces.length()));
+    }
+    return checked;
+  }
+
+ private:
+  Result<std::vector<wire::Piece>> Renumber(std::vector<wire::Piece> pieces,
+                                            std::vector<uint32_t>* used) {
+    sizes_.clear();
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      uint32_t& allocation = pieces[i].allocation;
+      if (allocation >= allocations_.size()) {
+        return Fail(ErrorCode::kInvalidArgument,
+                    "piece names allocation " + std::to_string(allocation) + " of " +
+                        std::to_string(allocations_.size()),
+                    "allocations are counted from 0", ElementPointer("pieces", i) + "/allocation");
+      }
+      uint32_t& local = local_[allocation];
+      if (local == kUnseen) {
+        local = static_cast<uint32_t>(used->size());
+        used->push_back(allocation);
+        sizes_.push_back(allocations_[allocation].size);
+      }
+      allocation = local;
+    }
+    return pieces;
+  }
+
+  const std::vector<wire::AllocationSpec>& allocations_;
+  const RegistryLimits& limits_;
+  std::vector<uint32_t> local_;  // by index in the request
+  std::vector<uint64_t> sizes_;  // by index in the buffer
+};
+
+}  // namespace
+
+std::string ElementPointer(std::string_view list, size_t index) {
+  return "/" + std::string(list) + "/" + std::to_string(index);
+}
+
+Error Below(std::string_view pointer, Error error) {
+  error.field.insert(0, pointer);
+  return error;
+}
+
+Result<std::vector<CheckedBuffer>> CheckRegistration(const wire::RegistrationRequest& request,
+                                                     const RegistryLimits& limits) {
+  RETURN_IF_ERROR(CheckName(request.workload, "/workload"));
+  RETURN_IF_ERROR(
+      CheckCount(request.buffers.size(), 1, limits.buffers_per_request_max, "/buffers"));
+  RETURN_IF_ERROR(CheckAllocations(request.allocations, limits));
+
+  std::vector<CheckedBuffer> checked;
+  checked.reserve(request.buffers.size());
+  std::unordered_set<std::string_view> names;
+  BufferChecker checker(request.allocations, limits);
+  size_t pieces = 0;
+  for (size_t i = 0; i < request.buffers.size(); ++i) {
+    const wire::BufferSpec& buffer = request.buffers[i];
+    const std::string pointer = ElementPointer("buffers", i);
+    RETURN_IF_ERROR(CheckName(buffer.name, pointer + "/name"));
+    if (!names.insert(buffer.name).second) {
+      return Fail(ErrorCode::kInvalidArgument, "two buffers are named '" + buffer.name + "'", {},
+                  pointer + "/name");
+    }
+    pieces += buffer.pieces.size();
+    RETURN_IF_ERROR(CheckCount(pieces, 0, limits.pieces_per_request_max, pointer + "/pieces"));
+    auto one = checker.Check(buffer);
+    if (!one) return Fail(Below(pointer, std::move(one).error()));
+    checked.push_back(*std::move(one));
+  }
+  return checked;
+}
+
+}  // namespace gantry::registry

@@ -1,0 +1,126 @@
+#include "sidecar/registry/resolved_request.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "sidecar/memory/host_memory.h"
+
+namespace gantry::registry {
+namespace {
+
+constexpr size_t kNobody = static_cast<size_t>(-1);
+
+// For each allocation a buffer that peers may write to, or kNobody.
+std::vector<size_t> WrittenBy(const wire::RegistrationRequest& request,
+                              const std::vector<CheckedBuffer>& buffers) {
+  std::vector<size_t> written_by(request.allocations.size(), kNobody);
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (!request.buffers[i].access.remote_write) continue;
+    for (const uint32_t used : buffers[i].allocations) written_by[used] = i;
+  }
+  return written_by;
+}
+
+// Mapped for writing whenever the descriptor allows it: what the workload itself does with its
+// memory is not limited by what its peers may do.
+Result<memory::AllocationSource> SourceOf(const wire::AllocationSpec& spec,
+                                          std::shared_ptr<const UniqueFd> fd, size_t written_by) {
+  memory::AllocationSource source;
+  source.kind = spec.kind;
+  source.size = spec.size;
+  auto writable = memory::CheckHostFd(fd->get(), spec.size, true);
+  source.writable = writable.has_value();
+  if (!writable) {
+    const bool read_only = writable.error().code == ErrorCode::kFdReadOnly;
+    if (!read_only) return Fail(std::move(writable).error());
+    if (written_by != kNobody) {
+      return Fail(std::move(writable).error().WithField(ElementPointer("buffers", written_by) +
+                                                        "/access/remote_write"));
+    }
+    RETURN_IF_ERROR(memory::CheckHostFd(fd->get(), spec.size, false));
+  }
+  source.fd = std::move(fd);
+  return source;
+}
+
+Result<std::shared_ptr<AllocationRecord>> RecordOf(const wire::AllocationSpec& spec,
+                                                   std::string_view workload,
+                                                   uint64_t workload_generation, size_t written_by,
+                                                   const WorkloadTable& workloads,
+                                                   AllocationTable& table) {
+  auto fd = workloads.FdByToken(workload, spec.fd_token);
+  if (!fd) return Fail(std::move(fd).error().WithField("/fd_token"));
+  ASSIGN_OR_RETURN(memory::AllocationSource source, SourceOf(spec, *std::move(fd), written_by));
+  return table.Find(workload_generation, std::move(source));
+}
+
+bool SamePieces(const Buffer::Description& existing, const memory::PieceMap& asked,
+                const std::vector<std::shared_ptr<AllocationRecord>>& allocations) {
+  const auto& there = existing.pieces.pieces();
+  const auto& here = asked.pieces();
+  if (there.size() != here.size()) return false;
+  for (size_t i = 0; i < here.size(); ++i) {
+    if (existing.allocation_ids[there[i].allocation] != allocations[here[i].allocation]->id() ||
+        there[i].offset != here[i].offset || there[i].length != here[i].length) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<std::shared_ptr<AllocationRecord>> ResolvedRequest::AllocationsOf(size_t buffer) const {
+  std::vector<std::shared_ptr<AllocationRecord>> used;
+  used.reserve(buffers[buffer].allocations.size());
+  for (const uint32_t index : buffers[buffer].allocations) used.push_back(allocations[index]);
+  return used;
+}
+
+Result<ResolvedRequest> ResolveRequest(const wire::RegistrationRequest& request,
+                                       std::vector<CheckedBuffer> buffers,
+                                       const WorkloadTable& workloads, AllocationTable& table) {
+  ResolvedRequest resolved;
+  auto workload = workloads.Get(request.workload);
+  if (!workload) return Fail(std::move(workload).error().WithField("/workload"));
+  resolved.workload_generation = workload->generation;
+  resolved.buffers = std::move(buffers);
+  resolved.allocations.reserve(request.allocations.size());
+
+  const std::vector<size_t> written_by = WrittenBy(request, resolved.buffers);
+  for (size_t i = 0; i < request.allocations.size(); ++i) {
+    auto record = RecordOf(request.allocations[i], request.workload, workload->generation,
+                           written_by[i], workloads, table);
+    if (!record) {
+      Error error = std::move(record).error();
+      if (error.field.starts_with("/buffers")) return Fail(std::move(error));
+      return Fail(Below(ElementPointer("allocations", i), std::move(error)));
+    }
+    resolved.allocations.push_back(*std::move(record));
+  }
+  return resolved;
+}
+
+Status CheckSame(const Buffer& existing, const wire::BufferSpec& asked,
+                 const ResolvedRequest& resolved, size_t buffer) {
+  const Buffer::Description& there = existing.description();
+  const char* difference = nullptr;
+  const char* field = nullptr;
+  if (there.access != asked.access) {
+    difference = "access";
+    field = "/access";
+  } else if (there.layout != asked.layout) {
+    difference = "layout";
+    field = "/layout";
+  } else if (!SamePieces(there, resolved.buffers[buffer].pieces, resolved.AllocationsOf(buffer))) {
+    difference = "pieces";
+    field = "/pieces";
+  }
+  if (difference == nullptr) return {};
+  return Fail(ErrorCode::kConflict,
+              "buffer '" + there.name + "' is registered with other " + difference,
+              "delete it first, or choose another name", ElementPointer("buffers", buffer) + field);
+}
+
+}  // namespace gantry::registry
