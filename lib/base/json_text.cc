@@ -9,8 +9,11 @@ namespace {
 size_t SequenceLength(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
-  const size_t length = first < 0x80 ? 1 : (first >> 5) == 6 ? 2 : (first >> 4) == 14 ? 3
-                        : (first >> 3) == 30 ? 4 : 0;
+  const size_t length = first < 0x80         ? 1
+                        : (first >> 5) == 6  ? 2
+                        : (first >> 4) == 14 ? 3
+                        : (first >> 3) == 30 ? 4
+                                             : 0;
   if (length == 0 || length > text.size()) return 0;
   uint32_t point = length == 1 ? first : first & (0xFFu >> (length + 1));
   for (size_t i = 1; i < length; ++i) {
@@ -47,6 +50,15 @@ std::string JsonQuote(std::string_view text) {
   }
   out += '"';
   return out;
+}
+
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = SequenceLength(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
 }
 
 }  // namespace gantry

@@ -10,4 +10,6 @@ namespace gantry {
 // `text` in double quotes. Bytes that are no valid UTF-8 become U+FFFD.
 std::string JsonQuote(std::string_view text);
 
+bool IsUtf8(std::string_view text);
+
 }  // namespace gantry

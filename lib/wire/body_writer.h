@@ -1,0 +1,56 @@
+// Writes a response as JSON or CBOR (maps and lists of unknown length) straight into a string. The
+// caller opens and closes in order. Used by one thread at a time.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "lib/wire/schema_reader.h"
+
+namespace gantry::wire {
+
+class BodyWriter {
+ public:
+  explicit BodyWriter(BodyFormat format) : cbor_(format == BodyFormat::kCbor) {}
+
+  BodyWriter& BeginObject();
+  BodyWriter& EndObject();
+  BodyWriter& BeginList();
+  BodyWriter& EndList();
+
+  // `key` needs no escaping.
+  BodyWriter& Key(std::string_view key);
+  BodyWriter& Text(std::string_view text);  // bytes that are no UTF-8 become U+FFFD
+  BodyWriter& Bool(bool value);
+  BodyWriter& Unsigned(uint64_t value);
+  BodyWriter& Signed(int64_t value);
+
+  BodyWriter& Field(std::string_view key, std::string_view text) { return Key(key).Text(text); }
+  BodyWriter& Field(std::string_view key, const char* text) { return Key(key).Text(text); }
+  BodyWriter& Field(std::string_view key, bool value) { return Key(key).Bool(value); }
+  template <std::unsigned_integral Integer>
+  BodyWriter& Field(std::string_view key, Integer value) {
+    return Key(key).Unsigned(value);
+  }
+  template <std::signed_integral Integer>
+  BodyWriter& Field(std::string_view key, Integer value) {
+    return Key(key).Signed(value);
+  }
+  BodyWriter& OptionalField(std::string_view key, std::string_view text) {
+    return text.empty() ? *this : Key(key).Text(text);
+  }
+
+  std::string Take() { return std::move(out_); }
+
+ private:
+  void Separate();
+  void Head(uint8_t major, uint64_t value);
+
+  const bool cbor_;
+  bool first_ = true;  // nothing was written since the last opening
+  std::string out_;
+};
+
+}  // namespace gantry::wire

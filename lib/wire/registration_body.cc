@@ -1,0 +1,101 @@
+#include "lib/wire/registration_body.h"
+
+namespace gantry::wire {
+namespace {
+
+constexpr Need kRequired = Need::kRequired;
+constexpr Need kOptional = Need::kOptional;
+
+Status TakeKind(void* object, std::string&& text) {
+  const auto kind = MemoryKindByName(text);
+  if (!kind) {
+    return Fail(ErrorCode::kInvalidArgument, "there is no such kind of memory",
+                "GET /v1/info lists the kinds");
+  }
+  static_cast<AllocationSpec*>(object)->kind = *kind;
+  return {};
+}
+
+BufferSpec& SpecAt(void* object) { return *static_cast<BufferSpec*>(object); }
+
+Status TakeAccess(void* object, std::string&& text) {
+  wire::Access& access = SpecAt(object).access;
+  if (text != kRemoteRead && text != kRemoteWrite) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "access is a list of \"remote_read\" and \"remote_write\"");
+  }
+  (text == kRemoteRead ? access.remote_read : access.remote_write) = true;
+  return {};
+}
+
+// A list of access rights replaces the default, an empty one too.
+constexpr Field AccessField() {
+  Field field = ReadTextField("access", FieldKind::kTexts, kOptional, TakeAccess);
+  field.enter = [](void* object) -> void* {
+    SpecAt(object).access = {};
+    return object;
+  };
+  return field;
+}
+
+void* AddBuffer(void* object) {
+  BufferSpec& spec = static_cast<RegistrationRequest*>(object)->buffers.emplace_back();
+  spec.access.remote_read = true;
+  return &spec;
+}
+
+constexpr Field kAllocationFields[] = {
+    ReadTextField("kind", FieldKind::kText, kRequired, TakeKind),
+    TextField<&AllocationSpec::fd_token>("fd_token", kRequired),
+    NumberField<&AllocationSpec::size>("size", kRequired, 1),
+};
+constexpr Schema kAllocation{kAllocationFields};
+
+constexpr Field kPieceFields[] = {
+    NumberField<&Piece::allocation>("allocation", kRequired),
+    NumberField<&Piece::offset>("offset", kRequired),
+    NumberField<&Piece::length>("length", kRequired, 1),
+};
+constexpr Schema kPiece{kPieceFields};
+
+constexpr Field kLayoutFields[] = {
+    NumberField<&BlockLayout::block_bytes>("block_bytes", kRequired, 1),
+    NumberField<&BlockLayout::block_stride>("block_stride", kRequired, 1),
+    NumberField<&BlockLayout::blocks>("blocks", kRequired, 1),
+};
+constexpr Schema kLayout{kLayoutFields};
+
+constexpr Field kBufferFields[] = {
+    TextField<&BufferSpec::name>("name", kRequired),
+    ObjectsField<&BufferSpec::pieces>("pieces", kRequired, kPiece),
+    AccessField(),
+    ObjectField<&BufferSpec::layout>("layout", kOptional, kLayout),
+};
+constexpr Schema kBuffer{kBufferFields};
+
+constexpr Field BuffersField() {
+  Field field{"buffers", FieldKind::kObjects, kRequired};
+  field.enter = AddBuffer;
+  field.schema = &kBuffer;
+  return field;
+}
+
+constexpr Field kBodyFields[] = {
+    TextField<&RegistrationRequest::workload>("workload", kRequired),
+    ObjectsField<&RegistrationRequest::allocations>("allocations", kRequired, kAllocation),
+    BuffersField(),
+};
+constexpr Schema kBody{kBodyFields};
+
+}  // namespace
+
+Result<RegistrationRequest> ReadRegistrationBody(BodyFormat format, std::string_view body) {
+  RegistrationRequest request;
+  RETURN_IF_ERROR(ReadBody(format, body, kBody, &request));
+  if (request.buffers.empty()) {
+    return Fail(ErrorCode::kInvalidArgument, "there is no buffer to register", {}, "/buffers");
+  }
+  return request;
+}
+
+}  // namespace gantry::wire

@@ -1,0 +1,84 @@
+#include "lib/wire/request_bodies.h"
+
+namespace gantry::wire {
+namespace {
+
+constexpr Need kRequired = Need::kRequired;
+constexpr Need kOptional = Need::kOptional;
+constexpr int64_t kEngineIdBytesMax = 256;
+constexpr int64_t kPollEventsMax = 1024;
+
+constexpr Field kWorkloadFields[] = {
+    TextField<&WorkloadBody::engine_id>("engine_id", kOptional, kEngineIdBytesMax),
+    NumberField<&WorkloadBody::ttl_ms>("ttl_ms", kOptional, 1),
+};
+
+constexpr Field kResolveFields[] = {
+    TextField<&ResolveBody::workload>("workload", kRequired),
+    TextField<&ResolveBody::buffer>("buffer", kRequired),
+    NumberField<&ResolveBody::offset>("offset", kRequired),
+    NumberField<&ResolveBody::length>("length", kRequired, 1),
+};
+
+constexpr Field BuffersField() {
+  Field field{"buffers", FieldKind::kTexts, kOptional, 0, kTextBytesMax};
+  field.enter = [](void* object) -> void* {
+    static_cast<BufferNamesBody*>(object)->buffers.emplace();
+    return object;
+  };
+  field.text = [](void* object, std::string&& name) -> Status {
+    static_cast<BufferNamesBody*>(object)->buffers->push_back(std::move(name));
+    return {};
+  };
+  return field;
+}
+
+constexpr Field kSuspendFields[] = {
+    TextField<&BufferNamesBody::workload>("workload", kRequired),
+    BuffersField(),
+    NumberField<&BufferNamesBody::drain_ms>("drain_ms", kOptional),
+};
+constexpr Field kResumeFields[] = {
+    TextField<&BufferNamesBody::workload>("workload", kRequired),
+    BuffersField(),
+};
+
+constexpr Field kPeerFields[] = {TextField<&PeerBody::address>("address", kRequired, 256)};
+
+constexpr Field kPollFields[] = {
+    TextField<&PollBody::workload>("workload", kRequired),
+    NumberField<&PollBody::cursor>("cursor", kRequired),
+    NumberField<&PollBody::max>("max", kOptional, 1, kPollEventsMax),
+    NumberField<&PollBody::wait_ms>("wait_ms", kOptional),
+};
+
+template <typename Body>
+Result<Body> Read(BodyFormat format, std::string_view text, std::span<const Field> fields) {
+  Body body;
+  RETURN_IF_ERROR(ReadBody(format, text, Schema{fields}, &body));
+  return body;
+}
+
+}  // namespace
+
+Result<WorkloadBody> ReadWorkloadBody(BodyFormat format, std::string_view body) {
+  if (body.empty()) return WorkloadBody{};
+  return Read<WorkloadBody>(format, body, kWorkloadFields);
+}
+Result<ResolveBody> ReadResolveBody(BodyFormat format, std::string_view body) {
+  return Read<ResolveBody>(format, body, kResolveFields);
+}
+Result<BufferNamesBody> ReadSuspendBody(BodyFormat format, std::string_view body) {
+  return Read<BufferNamesBody>(format, body, kSuspendFields);
+}
+Result<BufferNamesBody> ReadResumeBody(BodyFormat format, std::string_view body) {
+  return Read<BufferNamesBody>(format, body, kResumeFields);
+}
+Result<PeerBody> ReadPeerBody(BodyFormat format, std::string_view body) {
+  return Read<PeerBody>(format, body, kPeerFields);
+}
+Result<PollBody> ReadPollBody(BodyFormat format, std::string_view body) {
+  return Read<PollBody>(format, body, kPollFields);
+}
+
+}  // namespace gantry::wire
