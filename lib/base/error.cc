@@ -60,14 +60,12 @@ constexpr std::array<ErrorCodeInfo, kErrorCodeCount> kTable = {{
      "Not finished in time"},
     {ErrorCode::kCancelled, "cancelled", 409, kCancelledStatus, "cancelled",
      "The operation was cancelled"},
-    {ErrorCode::kWorkerLost, "worker_lost", 500, kUnavailable, "worker_lost",
-     "A copy worker died"},
+    {ErrorCode::kWorkerLost, "worker_lost", 500, kUnavailable, "worker_lost", "A copy worker died"},
     {ErrorCode::kDeviceError, "device_error", 500, kInternalStatus, "device_error",
      "The memory could not be mapped or copied"},
     {ErrorCode::kShuttingDown, "shutting_down", 503, kUnavailable, "shutting_down",
      "The sidecar is stopping"},
-    {ErrorCode::kInternal, "internal", 500, kInternalStatus, "internal",
-     "An unexpected failure"},
+    {ErrorCode::kInternal, "internal", 500, kInternalStatus, "internal", "An unexpected failure"},
 }};
 
 constexpr bool TableFollowsEnumeration() {

@@ -10,8 +10,8 @@
 namespace gantry {
 namespace {
 
-constexpr size_t kControlBytes = CMSG_SPACE(kFdsPerMessageMax * sizeof(int)) +
-                                 CMSG_SPACE(sizeof(struct ucred));
+constexpr size_t kControlBytes =
+    CMSG_SPACE(kFdsPerMessageMax * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred));
 
 Result<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address = {};
@@ -55,9 +55,9 @@ void TakeDescriptors(msghdr& header, std::vector<UniqueFd>* fds) {
 
 Status SendMessage(int socket, std::string_view payload, std::span<const int> fds) {
   if (payload.empty() || fds.size() > kFdsPerMessageMax) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "a message has a payload and at most " + std::to_string(kFdsPerMessageMax) +
-                    " descriptors");
+    return Fail(ErrorCode::kInvalidArgument, "a message has a payload and at most " +
+                                                 std::to_string(kFdsPerMessageMax) +
+                                                 " descriptors");
   }
   iovec data = {const_cast<char*>(payload.data()), payload.size()};
   alignas(cmsghdr) std::array<char, kControlBytes> control = {};

@@ -15,19 +15,24 @@ namespace {
 
 spdlog::level::level_enum SpdlogLevel(Level level) {
   switch (level) {
-    case Level::kDebug: return spdlog::level::debug;
-    case Level::kInfo: return spdlog::level::info;
-    case Level::kWarning: return spdlog::level::warn;
-    case Level::kError: break;
+    case Level::kDebug:
+      return spdlog::level::debug;
+    case Level::kInfo:
+      return spdlog::level::info;
+    case Level::kWarning:
+      return spdlog::level::warn;
+    case Level::kError:
+      break;
   }
   return spdlog::level::err;
 }
 
 std::shared_ptr<spdlog::logger> MakeLogger(std::string_view process) {
-  auto logger = std::make_shared<spdlog::logger>(
-      std::string(process), std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  auto logger = std::make_shared<spdlog::logger>(std::string(process),
+                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
   // The payload is the rest of the object: it begins with the quoted message.
-  logger->set_pattern(R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","process":"%n","message":%v})");
+  logger->set_pattern(
+      R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","process":"%n","message":%v})");
   logger->set_level(spdlog::level::info);
   return logger;
 }
@@ -53,8 +58,7 @@ void Write(Level level, std::string_view message, Fields fields) {
 
 }  // namespace
 
-Field::Field(std::string_view key_in, std::string_view text)
-    : key(key_in), json(JsonQuote(text)) {}
+Field::Field(std::string_view key_in, std::string_view text) : key(key_in), json(JsonQuote(text)) {}
 Field::Field(std::string_view key_in, const gantry::Error& error)
     : key(key_in),
       json("{\"code\":" + JsonQuote(InfoOf(error.code).name) +

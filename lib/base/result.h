@@ -17,8 +17,7 @@ using Status = Result<void>;
 // `return Fail(ErrorCode::kNotFound, "no buffer 'k.0'", "GET /v1/buffers lists them");`
 inline tl::unexpected<Error> Fail(ErrorCode code, std::string message, std::string hint = {},
                                   std::string field = {}) {
-  return tl::unexpected<Error>(
-      Error(code, std::move(message), std::move(hint), std::move(field)));
+  return tl::unexpected<Error>(Error(code, std::move(message), std::move(hint), std::move(field)));
 }
 inline tl::unexpected<Error> Fail(Error error) { return tl::unexpected<Error>(std::move(error)); }
 
@@ -28,17 +27,17 @@ inline tl::unexpected<Error> Fail(Error error) { return tl::unexpected<Error>(st
 #define GANTRY_JOIN(a, b) GANTRY_JOIN_INNER(a, b)
 
 // Returns the error of a Status or Result expression, if it has one.
-#define RETURN_IF_ERROR(expression)                                                      \
-  do {                                                                                   \
-    if (auto status_of_expression = (expression); !status_of_expression) {               \
-      return ::gantry::Fail(std::move(status_of_expression).error());                    \
-    }                                                                                    \
+#define RETURN_IF_ERROR(expression)                                        \
+  do {                                                                     \
+    if (auto status_of_expression = (expression); !status_of_expression) { \
+      return ::gantry::Fail(std::move(status_of_expression).error());      \
+    }                                                                      \
   } while (false)
 
 // `ASSIGN_OR_RETURN(auto fd, Open(path));`
 #define ASSIGN_OR_RETURN(declaration, expression) \
   ASSIGN_OR_RETURN_INNER(GANTRY_JOIN(result_at_line_, __LINE__), declaration, expression)
-#define ASSIGN_OR_RETURN_INNER(result, declaration, expression)      \
-  auto result = (expression);                                        \
-  if (!result) return ::gantry::Fail(std::move(result).error());     \
+#define ASSIGN_OR_RETURN_INNER(result, declaration, expression)  \
+  auto result = (expression);                                    \
+  if (!result) return ::gantry::Fail(std::move(result).error()); \
   declaration = *std::move(result)

@@ -8,6 +8,10 @@
 #define GANTRY_THREAD_ANNOTATION(x)
 #endif
 
+// Abseil's legacy macros of the same names and meaning may have come first.
+#undef GUARDED_BY
+#undef NO_THREAD_SAFETY_ANALYSIS
+
 #define GUARDED_BY(x) GANTRY_THREAD_ANNOTATION(guarded_by(x))
 #define REQUIRES(...) GANTRY_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
 #define EXCLUDES(...) GANTRY_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))

@@ -22,9 +22,9 @@ std::string_view NameOf(EventType type);  // "transfer", "workload_ended", "peer
 struct Event {
   uint64_t sequence = 0;  // 1, 2, 3, ...
   EventType type = EventType::kTransfer;
-  std::string workload;  // empty: concerns everyone
-  std::string subject;   // id of the transfer, name of the peer or buffer
-  std::string detail;    // why, for a person
+  std::string workload;                            // empty: concerns everyone
+  std::string subject;                             // id of the transfer, name of the peer or buffer
+  std::string detail;                              // why, for a person
   std::shared_ptr<const TransferStatus> transfer;  // of kTransfer
 };
 

@@ -3,7 +3,6 @@
 // exactly once, before its deadline plus quiesce_max. Thread-safe.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
 #include "lib/wire/transfer_request.h"
+#include "sidecar/engine/engine_options.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/peer_gateway.h"
 #include "sidecar/engine/transfer_status.h"
@@ -22,23 +22,8 @@
 
 namespace gantry::engine {
 
-struct EngineOptions {
-  size_t transfers_max = 4096;            // not yet terminal
-  size_t descriptors_max = 1'048'576;     // of one transfer, before merging
-  size_t descriptors_queued_max = 4'194'304;  // of all that are not yet terminal, after merging
-  size_t finished_kept_max = 16'384;      // terminal transfers that can still be asked for
-  milliseconds finished_ttl{300'000};
-  milliseconds deadline_default{30'000};
-  milliseconds deadline_max{3'600'000};
-  milliseconds quiesce_max{2'000};        // after the deadline; then workers are ended by force
-  uint64_t chunk_bytes_max = 1 << 20;     // a longer run is cut, so that workers share it
-};
-
-struct EngineTotals {
-  size_t queued = 0;
-  size_t running = 0;
-  uint64_t bytes_inflight = 0;
-};
+class TransferAdmission;
+class TransferLoop;
 
 class TransferEngine {
  public:
@@ -54,7 +39,7 @@ class TransferEngine {
   // Admission: checks everything before anything is issued. The caller was authorised for
   // request.workload. An id that is known answers the existing transfer (same content) or
   // kConflict. Waits until the transfer is terminal or `wait_until` has passed.
-  Result<TransferStatus> Submit(wire::TransferRequest request, TimePoint wait_until);
+  Result<TransferStatus> Submit(const wire::TransferRequest& request, TimePoint wait_until);
   // Waits likewise.
   Result<TransferStatus> Get(std::string_view workload, std::string_view id, TimePoint wait_until);
   // Asks the transfer to stop and waits until it is terminal (quiet) or `wait_until`; one that is
@@ -73,8 +58,15 @@ class TransferEngine {
   EngineTotals Totals() const;
 
  private:
-  class Loop;
-  const std::unique_ptr<Loop> loop_;
+  Result<TransferStatus> Refuse(const wire::TransferRequest& request, Error error,
+                                TimePoint wait_until);
+  void CountRejection(const wire::TransferRequest& request, const Error& error);
+
+  const EngineOptions options_;
+  const std::vector<std::unique_ptr<transport::Transport>> transports_;
+  metrics::Metrics& metrics_;
+  const std::unique_ptr<TransferAdmission> admission_;
+  const std::unique_ptr<TransferLoop> loop_;
 };
 
 }  // namespace gantry::engine

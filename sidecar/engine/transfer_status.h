@@ -13,17 +13,25 @@
 namespace gantry::engine {
 
 // kStopping: cancelled, expired or failed, but bytes may still move; the outcome comes when quiet.
-enum class TransferState { kQueued, kRunning, kStopping, kSucceeded, kFailed, kCancelled, kExpired };
+enum class TransferState {
+  kQueued,
+  kRunning,
+  kStopping,
+  kSucceeded,
+  kFailed,
+  kCancelled,
+  kExpired
+};
 std::string_view NameOf(TransferState state);  // "queued" ... "expired"
 constexpr bool IsTerminal(TransferState state) { return state >= TransferState::kSucceeded; }
 
 struct TransferTimings {
   int64_t accepted_unix_ms = 0;
-  uint64_t admit_us = 0;   // parsed until handed to the engine: checks, resolving, planning
-  uint64_t queue_us = 0;   // until the first chunk was posted
-  uint64_t move_us = 0;    // until the last chunk was finished or quiet
-  uint64_t copy_us = 0;    // summed over the copy workers
-  uint64_t total_us = 0;   // admit to terminal
+  uint64_t admit_us = 0;  // parsed until handed to the engine: checks, resolving, planning
+  uint64_t queue_us = 0;  // until the first chunk was posted
+  uint64_t move_us = 0;   // until the last chunk was finished or quiet
+  uint64_t copy_us = 0;   // summed over the copy workers
+  uint64_t total_us = 0;  // admit to terminal
 };
 
 struct TransferStatus {

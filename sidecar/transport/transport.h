@@ -16,9 +16,9 @@
 namespace gantry::transport {
 
 struct Progress {
-  uint64_t bytes = 0;             // moved for certain
-  uint64_t chunks = 0;            // finished
-  uint64_t chunks_total = 0;      // known from the start
+  uint64_t bytes = 0;         // moved for certain
+  uint64_t chunks = 0;        // finished
+  uint64_t chunks_total = 0;  // known from the start
   uint64_t chunks_retried = 0;
   uint64_t copy_nanoseconds = 0;  // summed over workers
   int workers = 0;                // that took part
@@ -51,11 +51,12 @@ class Transport {
   // Whether this sidecar can execute between these two; the error says why not.
   virtual Status CanReach(const memory::MappedAllocation& local,
                           const RemoteAllocation& remote) const = 0;
-  // `priority`: higher goes first, equal ones share.
-  virtual std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan,
-                                           int priority) = 0;
-  // Takes completions and issues more; true when anything moved on.
-  virtual bool Poll() = 0;
+  // `priority`: higher goes first, equal ones share. `token` comes back from Poll.
+  virtual std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
+                                           uint64_t token) = 0;
+  // Takes completions and issues more; true when anything moved on. Appends the token of each
+  // operation that became finished, once.
+  virtual bool Poll(std::vector<uint64_t>* finished) = 0;
 };
 
 }  // namespace gantry::transport

@@ -1,0 +1,45 @@
+// What one caller waits for from the engine's thread: given once. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "lib/base/clock.h"
+#include "lib/base/mutex.h"
+#include "lib/base/result.h"
+#include "sidecar/engine/transfer_status.h"
+
+namespace gantry::engine {
+
+class Answer {
+ public:
+  // `wait`: for the end of the transfer; otherwise the first look is the answer.
+  explicit Answer(bool wait) : wait_(wait) {}
+
+  bool wait() const { return wait_; }
+
+  void Give(Result<TransferStatus> result) EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (!result_) result_ = std::move(result);
+    // Under the lock: the waiter may drop this object as soon as it sees the result.
+    given_.NotifyOne();
+  }
+
+  // Nothing when `deadline` passed first.
+  std::optional<Result<TransferStatus>> WaitUntil(TimePoint deadline) EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    while (!result_) {
+      if (!given_.WaitUntil(lock, deadline) && !result_) return std::nullopt;
+    }
+    return std::exchange(result_, std::nullopt);
+  }
+
+ private:
+  const bool wait_;
+  Mutex mutex_;
+  Condition given_;
+  std::optional<Result<TransferStatus>> result_ GUARDED_BY(mutex_);
+};
+
+}  // namespace gantry::engine

@@ -1,0 +1,29 @@
+// The limits of the engine, and what it holds at a moment. Plain values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "lib/base/clock.h"
+
+namespace gantry::engine {
+
+struct EngineOptions {
+  size_t transfers_max = 4096;                // not yet terminal
+  size_t descriptors_max = 1'048'576;         // of one transfer, before merging
+  size_t descriptors_queued_max = 4'194'304;  // of all that are not yet terminal, after merging
+  size_t finished_kept_max = 16'384;          // terminal transfers that can still be asked for
+  milliseconds finished_ttl{300'000};
+  milliseconds deadline_default{30'000};
+  milliseconds deadline_max{3'600'000};
+  milliseconds quiesce_max{2'000};     // after the deadline; then workers are ended by force
+  uint64_t chunk_bytes_max = 1 << 20;  // a longer run is cut, so that workers share it
+};
+
+struct EngineTotals {
+  size_t queued = 0;
+  size_t running = 0;
+  uint64_t bytes_inflight = 0;
+};
+
+}  // namespace gantry::engine

@@ -1,0 +1,122 @@
+#include "sidecar/engine/overlap_check.h"
+
+#include <algorithm>
+#include <string>
+
+namespace gantry::engine {
+namespace {
+
+// Bytes [begin, end) of one allocation; `item` is an item of the plan.
+struct Span {
+  const memory::MappedAllocation* allocation = nullptr;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+  uint32_t item = 0;
+
+  bool operator<(const Span& other) const {
+    return allocation != other.allocation ? std::less<>()(allocation, other.allocation)
+                                          : begin < other.begin;
+  }
+};
+
+void SortSpans(std::vector<Span>* spans) {
+  if (!std::is_sorted(spans->begin(), spans->end())) std::sort(spans->begin(), spans->end());
+}
+
+// The first two of sorted spans that share a byte.
+std::optional<std::pair<Span, Span>> FirstCollision(const std::vector<Span>& spans) {
+  for (size_t i = 1; i < spans.size(); ++i) {
+    const Span& before = spans[i - 1];
+    if (before.allocation == spans[i].allocation && spans[i].begin < before.end) {
+      return std::make_pair(before, spans[i]);
+    }
+  }
+  return std::nullopt;
+}
+
+// The first pair that shares a byte; `a` is sorted and free of collisions, `b` is sorted.
+std::optional<std::pair<Span, Span>> FirstCollision(const std::vector<Span>& a,
+                                                    const std::vector<Span>& b) {
+  size_t i = 0;
+  for (const Span& span : b) {
+    const auto before = [&](const Span& other) {
+      return other.allocation != span.allocation ? std::less<>()(other.allocation, span.allocation)
+                                                 : other.end <= span.begin;
+    };
+    while (i < a.size() && before(a[i])) ++i;
+    if (i < a.size() && a[i].allocation == span.allocation && a[i].begin < span.end) {
+      return std::make_pair(a[i], span);
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<Span> SpansOf(const PlanInput& input, bool local) {
+  std::vector<Span> spans;
+  for (const PlanBuffer& buffer : local ? input.local : input.remote) {
+    for (const wire::Piece& piece : buffer.pieces->pieces()) {
+      const uint32_t index = buffer.allocations[piece.allocation];
+      const auto* allocation = local ? input.local_allocations[index].get()
+                                     : input.remote_allocations[index].mapped.get();
+      spans.push_back({allocation, piece.offset, piece.offset + piece.length, 0});
+    }
+  }
+  SortSpans(&spans);
+  return spans;
+}
+
+std::vector<Span> SpansOf(const transport::MovePlan& plan, bool local) {
+  std::vector<Span> spans;
+  spans.reserve(plan.segments.size());
+  for (const transport::MoveSegment& segment : plan.segments) {
+    const auto* allocation = local ? plan.local[segment.local_allocation].get()
+                                   : plan.remote[segment.remote_allocation].mapped.get();
+    uint64_t begin = local ? segment.local_offset : segment.remote_offset;
+    const uint64_t stride = local ? segment.local_stride : segment.remote_stride;
+    for (uint32_t i = 0; i < segment.count; ++i, begin += stride) {
+      // A strided segment holds one item a block; any other names its first.
+      const uint32_t item = segment.first_item + (segment.count > 1 ? i : 0);
+      spans.push_back({allocation, begin, begin + segment.length, item});
+    }
+  }
+  SortSpans(&spans);
+  return spans;
+}
+
+bool MayShareAllocation(const transport::MovePlan& plan) {
+  return std::any_of(plan.local.begin(), plan.local.end(), [&](const auto& local) {
+    return std::any_of(plan.remote.begin(), plan.remote.end(),
+                       [&](const auto& remote) { return remote.mapped == local; });
+  });
+}
+
+}  // namespace
+
+bool BuffersMayCollide(const PlanInput& input) {
+  const bool read = input.request->operation == wire::Operation::kRead;
+  const std::vector<Span> destination = SpansOf(input, read);
+  return FirstCollision(destination).has_value() ||
+         FirstCollision(destination, SpansOf(input, !read)).has_value();
+}
+
+Status CheckOverlap(const transport::MovePlan& plan, bool by_blocks) {
+  const bool read = plan.operation == wire::Operation::kRead;
+  const std::vector<Span> destination = SpansOf(plan, read);
+  auto collision = FirstCollision(destination);
+  const bool with_source = !collision && MayShareAllocation(plan);
+  if (with_source) collision = FirstCollision(destination, SpansOf(plan, !read));
+  if (!collision) return {};
+  const auto request_item = [&](const Span& span) {
+    return plan.item_order.empty() ? span.item : plan.item_order[span.item];
+  };
+  const uint32_t a = request_item(collision->first);
+  const uint32_t b = request_item(collision->second);
+  const std::string list = !by_blocks ? "/ranges" : read ? "/local_blocks" : "/remote_blocks";
+  const std::string what = list + "/" + std::to_string(std::max(a, b));
+  return Fail(ErrorCode::kOverlap,
+              "the destination of item " + std::to_string(a) + " shares bytes with the " +
+                  (with_source ? "source" : "destination") + " of item " + std::to_string(b),
+              "name each destination byte once, and none that is also a source", what);
+}
+
+}  // namespace gantry::engine

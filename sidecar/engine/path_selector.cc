@@ -1,0 +1,96 @@
+#include "sidecar/engine/path_selector.h"
+
+#include <algorithm>
+#include <string>
+
+namespace gantry::engine {
+namespace {
+
+constexpr wire::Path kPathsByPreference[] = {wire::Path::kIpc, wire::Path::kShm, wire::Path::kRdma,
+                                             wire::Path::kTcp};
+
+transport::Transport* Find(const std::vector<std::unique_ptr<transport::Transport>>& transports,
+                           wire::Path path) {
+  for (const auto& transport : transports) {
+    if (transport->path() == path) return transport.get();
+  }
+  return nullptr;
+}
+
+std::string NotBuilt(wire::Path path) {
+  return "this version has no " + std::string(wire::NameOf(path)) + " transport";
+}
+
+// Why this side cannot execute between every pair of allocations; empty when it can.
+std::string LocalReason(transport::Transport* transport, wire::Path path,
+                        const PathQuestion& question) {
+  if (transport == nullptr) return NotBuilt(path);
+  if (auto status = transport->Probe(); !status) return status.error().message;
+  // What can reach one allocation may not reach another; a transfer takes one path as a whole.
+  for (const auto& remote : *question.remote) {
+    for (const auto& local : *question.local) {
+      if (auto status = transport->CanReach(*local, remote); !status) {
+        return status.error().message;
+      }
+    }
+  }
+  return {};
+}
+
+std::string PeerReason(wire::Path path, const PathQuestion& question) {
+  if (question.peer_reports == nullptr) return {};
+  for (const wire::PathReport& report : *question.peer_reports) {
+    if (report.path == path) return report.available ? "" : "the peer says: " + report.reason;
+  }
+  return "the peer did not report this path";
+}
+
+std::string RequirementReason(wire::Path path, const PathQuestion& question) {
+  const std::vector<wire::Path>& require = *question.require;
+  const bool allowed =
+      require.empty() || std::find(require.begin(), require.end(), path) != require.end();
+  return allowed ? "" : "require_path does not name it";
+}
+
+}  // namespace
+
+Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Transport>>& transports,
+                              const PathQuestion& question) {
+  PathChoice choice;
+  std::string all_reasons;
+  for (const wire::Path path : kPathsByPreference) {
+    transport::Transport* transport = Find(transports, path);
+    std::string reason = LocalReason(transport, path, question);
+    if (reason.empty()) reason = PeerReason(path, question);
+    if (reason.empty()) reason = RequirementReason(path, question);
+    if (reason.empty() && choice.transport == nullptr) choice.transport = transport;
+    if (!reason.empty()) {
+      all_reasons += all_reasons.empty() ? "" : "; ";
+      all_reasons += std::string(wire::NameOf(path)) + ": " + reason;
+    }
+    choice.reports.push_back({path, reason.empty(), std::move(reason)});
+  }
+  if (choice.transport != nullptr) return choice;
+  return Fail(ErrorCode::kPathUnavailable, "no path can carry this transfer: " + all_reasons,
+              question.require->empty() ? "GET /v1/status says what each path needs"
+                                        : "leave out require_path to take any path",
+              question.require->empty() ? "" : "/require_path");
+}
+
+std::vector<wire::PathReport> ProbePaths(
+    const std::vector<std::unique_ptr<transport::Transport>>& transports) {
+  std::vector<wire::PathReport> reports;
+  for (const wire::Path path : kPathsByPreference) {
+    transport::Transport* transport = Find(transports, path);
+    std::string reason;
+    if (transport == nullptr) {
+      reason = NotBuilt(path);
+    } else if (auto status = transport->Probe(); !status) {
+      reason = status.error().message;
+    }
+    reports.push_back({path, reason.empty(), std::move(reason)});
+  }
+  return reports;
+}
+
+}  // namespace gantry::engine

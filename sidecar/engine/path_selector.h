@@ -1,0 +1,34 @@
+// Chooses the transport of a transfer: the first in order of preference that both sides say can
+// carry it, and for each faster one the reason why not. Pure; thread-safe.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lib/base/result.h"
+#include "lib/wire/buffer_types.h"
+#include "sidecar/transport/transport.h"
+
+namespace gantry::engine {
+
+struct PathChoice {
+  transport::Transport* transport = nullptr;
+  std::vector<wire::PathReport> reports;  // every path, fastest first, up to and after the chosen
+};
+
+struct PathQuestion {
+  const std::vector<std::shared_ptr<const memory::MappedAllocation>>* local = nullptr;
+  const std::vector<transport::RemoteAllocation>* remote = nullptr;
+  const std::vector<wire::PathReport>* peer_reports = nullptr;  // null: this sidecar is the peer
+  const std::vector<wire::Path>* require = nullptr;             // empty: any
+};
+
+// kPathUnavailable names every path and its reason.
+Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Transport>>& transports,
+                              const PathQuestion& question);
+
+// What each path is good for on this machine, before any pair is known.
+std::vector<wire::PathReport> ProbePaths(
+    const std::vector<std::unique_ptr<transport::Transport>>& transports);
+
+}  // namespace gantry::engine

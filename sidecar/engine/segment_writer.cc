@@ -1,0 +1,83 @@
+#include "sidecar/engine/segment_writer.h"
+
+#include <algorithm>
+
+namespace gantry::engine {
+
+SegmentWriter::SegmentWriter(uint64_t chunk_bytes_max, transport::MovePlan* plan)
+    : chunk_bytes_max_(std::max<uint64_t>(chunk_bytes_max, 1)), plan_(*plan) {}
+
+void SegmentWriter::Append(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run) {
+  const bool dense =
+      run.count == 1 || (run.local_stride == run.item_bytes && run.remote_stride == run.item_bytes);
+  const bool one_piece = local.pieces->pieces().size() == 1 && remote.pieces->pieces().size() == 1;
+  if (dense) {
+    AppendContiguous(local, remote, run);
+  } else if (one_piece && run.item_bytes <= chunk_bytes_max_) {
+    AppendStrided(local, remote, run);
+  } else {
+    ItemRun item = run;
+    item.count = 1;
+    for (uint32_t i = 0; i < run.count; ++i) {
+      item.local_offset = run.local_offset + i * run.local_stride;
+      item.remote_offset = run.remote_offset + i * run.remote_stride;
+      item.first_item = run.first_item + i;
+      AppendContiguous(local, remote, item);
+    }
+  }
+}
+
+void SegmentWriter::AppendContiguous(const PlanBuffer& local, const PlanBuffer& remote,
+                                     const ItemRun& run) {
+  const uint64_t total = run.item_bytes * run.count;
+  for (uint64_t done = 0; done < total;) {
+    const uint64_t want = std::min(total - done, chunk_bytes_max_);
+    const memory::Extent here = local.pieces->Locate(run.local_offset + done, want);
+    const memory::Extent there = remote.pieces->Locate(run.remote_offset + done, here.length);
+    transport::MoveSegment segment;
+    segment.local_allocation = local.allocations[here.allocation];
+    segment.remote_allocation = remote.allocations[there.allocation];
+    segment.local_offset = here.offset;
+    segment.remote_offset = there.offset;
+    segment.length = there.length;
+    if (run.items_in_one > 1) {
+      segment.first_item = run.first_item;
+      segment.items = run.items_in_one;
+    } else {
+      const uint64_t first = done / run.item_bytes;
+      const uint64_t last = (done + there.length - 1) / run.item_bytes;
+      segment.first_item = run.first_item + static_cast<uint32_t>(first);
+      segment.items = static_cast<uint32_t>(last - first + 1);
+    }
+    plan_.segments.push_back(segment);
+    done += there.length;
+  }
+}
+
+void SegmentWriter::AppendStrided(const PlanBuffer& local, const PlanBuffer& remote,
+                                  const ItemRun& run) {
+  const auto items_max =
+      static_cast<uint32_t>(std::min<uint64_t>(chunk_bytes_max_ / run.item_bytes, UINT32_MAX));
+  for (uint32_t done = 0; done < run.count;) {
+    const uint32_t items = std::min(run.count - done, items_max);
+    const memory::Extent here =
+        local.pieces->Locate(run.local_offset + done * run.local_stride, run.item_bytes);
+    const memory::Extent there =
+        remote.pieces->Locate(run.remote_offset + done * run.remote_stride, run.item_bytes);
+    transport::MoveSegment segment;
+    segment.local_allocation = local.allocations[here.allocation];
+    segment.remote_allocation = remote.allocations[there.allocation];
+    segment.local_offset = here.offset;
+    segment.remote_offset = there.offset;
+    segment.length = run.item_bytes;
+    segment.local_stride = run.local_stride;
+    segment.remote_stride = run.remote_stride;
+    segment.count = items;
+    segment.first_item = run.first_item + done;
+    segment.items = items;
+    plan_.segments.push_back(segment);
+    done += items;
+  }
+}
+
+}  // namespace gantry::engine

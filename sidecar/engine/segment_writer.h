@@ -1,0 +1,41 @@
+// Cuts flat runs between two buffers at the seams of both sides' pieces and at the chunk limit,
+// and appends the segments to a plan. Used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "sidecar/engine/plan_builder.h"
+
+namespace gantry::engine {
+
+// `count` items of `item_bytes` that follow each other in both buffers at their strides; equal
+// stride and item_bytes on both sides make one contiguous run.
+struct ItemRun {
+  uint64_t local_offset = 0;  // flat, of the first item
+  uint64_t remote_offset = 0;
+  uint64_t item_bytes = 0;
+  uint64_t local_stride = 0;
+  uint64_t remote_stride = 0;
+  uint32_t count = 1;
+  uint32_t first_item = 0;
+  // A merged range may cover several items of different lengths: then count is 1 and this says
+  // how many items the bytes stand for.
+  uint32_t items_in_one = 1;
+};
+
+class SegmentWriter {
+ public:
+  SegmentWriter(uint64_t chunk_bytes_max, transport::MovePlan* plan);
+
+  // REQUIRES that every item lies within both buffers.
+  void Append(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run);
+
+ private:
+  void AppendContiguous(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run);
+  void AppendStrided(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run);
+
+  const uint64_t chunk_bytes_max_;
+  transport::MovePlan& plan_;
+};
+
+}  // namespace gantry::engine

@@ -1,0 +1,74 @@
+#include "sidecar/engine/transfer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace gantry::engine {
+namespace {
+
+uint64_t MicrosBetween(TimePoint from, TimePoint to) {
+  return static_cast<uint64_t>(
+      std::max<int64_t>(0, std::chrono::duration_cast<microseconds>(to - from).count()));
+}
+
+int64_t UnixMillisNow() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Transfer::Transfer(Admitted admitted_in, uint64_t token_in, TimePoint accepted_in)
+    : token(token_in), admitted(std::move(admitted_in)), accepted(accepted_in) {
+  admitted.status.timings.accepted_unix_ms = UnixMillisNow();
+  admitted.status.timings.admit_us = MicrosBetween(admitted.begun, accepted);
+}
+
+TransferStatus Transfer::Snapshot(TimePoint now) const {
+  TransferStatus status = admitted.status;
+  if (operation == nullptr) return status;
+  const transport::Progress& progress = operation->progress();
+  status.bytes_moved = progress.bytes;
+  status.chunks_moved = progress.chunks;
+  status.workers = progress.workers;
+  status.timings.copy_us = progress.copy_nanoseconds / 1000;
+  status.timings.total_us = MicrosBetween(admitted.begun, now);
+  if (progress.first_posted) {
+    status.timings.queue_us = MicrosBetween(accepted, *progress.first_posted);
+    status.timings.move_us = MicrosBetween(*progress.first_posted, now);
+  }
+  status.state = stop_started || operation->error() ? TransferState::kStopping
+                 : progress.first_posted            ? TransferState::kRunning
+                                                    : TransferState::kQueued;
+  return status;
+}
+
+void Transfer::End(TimePoint now) {
+  TransferStatus status = Snapshot(now);
+  const bool complete = status.chunks_moved == status.chunks;
+  if (complete) {
+    status.state = TransferState::kSucceeded;
+  } else if (stop_reason) {
+    status.state = stop_outcome;
+    status.error = stop_reason;
+  } else {
+    status.state = TransferState::kFailed;
+    status.error = operation->error();
+  }
+  if (!complete) {
+    const std::vector<uint32_t>& order = admitted.plan->item_order;
+    for (const uint32_t item : operation->UnfinishedItems()) {
+      status.failed_items.push_back(order.empty() ? item : order[item]);
+    }
+    std::sort(status.failed_items.begin(), status.failed_items.end());
+  }
+  admitted.status = std::move(status);
+  operation.reset();
+  admitted.plan.reset();
+  admitted.remotes.clear();
+  admitted.uses.clear();
+}
+
+}  // namespace gantry::engine

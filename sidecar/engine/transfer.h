@@ -1,0 +1,35 @@
+// One transfer in the engine's table: what it holds while it runs, and its status. Owned by the
+// engine's thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "sidecar/engine/answer.h"
+#include "sidecar/engine/transfer_admission.h"
+#include "sidecar/engine/transfer_status.h"
+
+namespace gantry::engine {
+
+struct Transfer {
+  Transfer(Admitted admitted_in, uint64_t token_in, TimePoint accepted_in);
+
+  // The status now; of a terminal transfer, for good.
+  TransferStatus Snapshot(TimePoint now) const;
+  // Fixes the status and lets go of plan, mappings and buffers. REQUIRES operation finished.
+  void End(TimePoint now);
+
+  const uint64_t token;
+  Admitted admitted;
+  std::unique_ptr<transport::Operation> operation;  // null when terminal
+  const TimePoint accepted;
+  std::optional<TimePoint> timer;         // what the loop's timer is set to
+  std::optional<TimePoint> stop_started;  // cancelled, expired or stopped
+  bool aborted = false;                   // force was used
+  TransferState stop_outcome = TransferState::kCancelled;
+  std::optional<Error> stop_reason;
+  std::vector<std::shared_ptr<Answer>> waiting;  // for its end
+};
+
+}  // namespace gantry::engine

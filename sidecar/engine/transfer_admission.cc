@@ -1,0 +1,258 @@
+#include "sidecar/engine/transfer_admission.h"
+
+#include <absl/container/flat_hash_map.h>
+
+#include <functional>
+#include <utility>
+
+#include "lib/base/name.h"
+#include "lib/base/random_id.h"
+#include "sidecar/engine/path_selector.h"
+
+namespace gantry::engine {
+namespace {
+
+constexpr size_t kUserDataBytesMax = 1024;
+constexpr int kPriorityMax = 10;
+
+// Each distinct allocation once; the plan's indices follow.
+template <typename Allocation>
+class AllocationList {
+ public:
+  explicit AllocationList(std::vector<Allocation>* list) : list_(*list) {}
+
+  uint32_t IndexOf(const void* identity, const Allocation& allocation) {
+    const auto [found, added] = index_.try_emplace(identity, static_cast<uint32_t>(list_.size()));
+    if (added) list_.push_back(allocation);
+    return found->second;
+  }
+
+ private:
+  std::vector<Allocation>& list_;
+  absl::flat_hash_map<const void*, uint32_t> index_;
+};
+
+std::string ListField(std::string_view list, size_t index) {
+  return "/" + std::string(list) + "/" + std::to_string(index);
+}
+
+Status CheckHead(const wire::TransferRequest& request, const EngineOptions& options) {
+  if (!request.id.empty()) RETURN_IF_ERROR(CheckName(request.id, "/id"));
+  if (request.priority < -kPriorityMax || request.priority > kPriorityMax) {
+    return Fail(ErrorCode::kInvalidArgument, "priority is not within -10 and 10", {}, "/priority");
+  }
+  if (request.user_data.size() > kUserDataBytesMax) {
+    return Fail(ErrorCode::kInvalidArgument, "user_data is longer than 1024 bytes", {},
+                "/user_data");
+  }
+  const auto deadline_max = static_cast<uint64_t>(options.deadline_max.count());
+  if (request.deadline_ms && (*request.deadline_ms == 0 || *request.deadline_ms > deadline_max)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "deadline_ms is not within 1 and " + std::to_string(deadline_max), {},
+                "/deadline_ms");
+  }
+  if (request.local.empty() || request.remote.empty()) {
+    return Fail(ErrorCode::kInvalidArgument, "a transfer names local and remote buffers", {},
+                request.local.empty() ? "/local" : "/remote");
+  }
+  return {};
+}
+
+Status CheckAccess(const wire::Access& access, const wire::TransferRequest& request, size_t index) {
+  const bool read = request.operation == wire::Operation::kRead;
+  if (read ? access.remote_read : access.remote_write) return {};
+  return Fail(ErrorCode::kPermissionDenied,
+              "buffer '" + FormatReference(request.remote[index]) + "' does not grant " +
+                  (read ? "remote_read" : "remote_write"),
+              "its owner grants it at registration, in `access`", ListField("remote", index));
+}
+
+Status CheckWritable(const memory::MappedAllocation& allocation, std::string_view name,
+                     std::string_view list, size_t index) {
+  if (allocation.writable()) return {};
+  return Fail(ErrorCode::kPermissionDenied,
+              "buffer '" + std::string(name) + "' was handed over read-only",
+              "register it with a descriptor that is open for writing", ListField(list, index));
+}
+
+class Hash {
+ public:
+  template <typename T>
+  Hash& Add(const T& value) {
+    state_ = (state_ ^ std::hash<T>{}(value)) * 0x100000001b3ULL;
+    state_ ^= state_ >> 29;
+    return *this;
+  }
+  uint64_t value() const { return state_; }
+
+ private:
+  uint64_t state_ = 0xcbf29ce484222325ULL;
+};
+
+}  // namespace
+
+uint64_t FingerprintOf(const wire::TransferRequest& request) {
+  Hash hash;
+  hash.Add(request.workload).Add(static_cast<int>(request.operation)).Add(request.by_blocks);
+  for (const auto* list : {&request.local, &request.remote}) {
+    hash.Add(list->size());
+    for (const wire::BufferReference& reference : *list) {
+      hash.Add(reference.peer).Add(reference.workload).Add(reference.buffer);
+      hash.Add(reference.generation);
+    }
+  }
+  for (const auto* list : {&request.local_blocks, &request.remote_blocks}) {
+    hash.Add(list->size());
+    for (const uint64_t block : *list) hash.Add(block);
+  }
+  for (const wire::TransferRange& range : request.ranges) {
+    hash.Add(range.local_index).Add(range.local_offset).Add(range.remote_index);
+    hash.Add(range.remote_offset).Add(range.length);
+  }
+  hash.Add(request.deadline_ms.value_or(0)).Add(request.priority).Add(request.user_data);
+  for (const wire::Path path : request.require_path) hash.Add(static_cast<int>(path));
+  return hash.value();
+}
+
+TransferAdmission::TransferAdmission(
+    const EngineOptions& options, registry::BufferRegistry& registry,
+    const std::vector<std::unique_ptr<transport::Transport>>& transports)
+    : options_(options), registry_(registry), transports_(transports) {}
+
+Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request) const {
+  RETURN_IF_ERROR(CheckHead(request, options_));
+  Admitted admitted;
+  admitted.begun = Clock::now();
+  const milliseconds time = request.deadline_ms
+                                ? milliseconds(static_cast<int64_t>(*request.deadline_ms))
+                                : options_.deadline_default;
+  admitted.deadline = admitted.begun + time;
+  PlanInput input;
+  input.request = &request;
+  RETURN_IF_ERROR(ResolveLocal(request, &admitted, &input));
+  RETURN_IF_ERROR(ResolveRemote(request, &admitted, &input));
+
+  PathQuestion question;
+  question.local = &input.local_allocations;
+  question.remote = &input.remote_allocations;
+  question.peer_reports = admitted.remotes.empty() ? nullptr : &admitted.remotes.front()->paths;
+  question.require = &request.require_path;
+  ASSIGN_OR_RETURN(PathChoice choice, SelectPath(transports_, question));
+  PlanLimits limits;
+  limits.descriptors_max = options_.descriptors_max;
+  limits.chunk_bytes_max = options_.chunk_bytes_max;
+  ASSIGN_OR_RETURN(BuiltPlan built, BuildPlan(std::move(input), limits));
+
+  admitted.transport = choice.transport;
+  admitted.plan = std::move(built.plan);
+  admitted.fingerprint = FingerprintOf(request);
+  TransferStatus& status = admitted.status;
+  status.id = request.id.empty() ? "t-" + HexOf(RandomGeneration()) : request.id;
+  status.workload = request.workload;
+  status.peer = request.remote.front().peer;
+  status.operation = request.operation;
+  status.path = choice.transport->path();
+  status.paths = std::move(choice.reports);
+  status.bytes = admitted.plan->bytes;
+  status.chunks = admitted.plan->segments.size();
+  status.descriptors_in = admitted.plan->descriptors_in;
+  status.descriptors_out = built.descriptors_out;
+  status.priority = request.priority;
+  status.by_blocks = request.by_blocks;
+  status.user_data = request.user_data;
+  return admitted;
+}
+
+Status TransferAdmission::ResolveLocal(const wire::TransferRequest& request, Admitted* admitted,
+                                       PlanInput* input) const {
+  AllocationList list(&input->local_allocations);
+  for (size_t i = 0; i < request.local.size(); ++i) {
+    const wire::BufferReference& reference = request.local[i];
+    if (!reference.peer.empty() ||
+        (!reference.workload.empty() && reference.workload != request.workload)) {
+      return Fail(ErrorCode::kPermissionDenied,
+                  "local buffer '" + FormatReference(reference) + "' is not one of workload '" +
+                      request.workload + "'",
+                  "name it in `remote`", ListField("local", i));
+    }
+    auto use = registry_.Acquire(request.workload, reference.buffer, reference.generation);
+    if (!use) return Fail(std::move(use).error().WithField(ListField("local", i)));
+    const registry::Buffer::Description& description = use->buffer().description();
+    PlanBuffer buffer = {description.name, &description.pieces, description.layout, {}};
+    for (const auto& allocation : use->allocations()) {
+      if (request.operation == wire::Operation::kRead) {
+        RETURN_IF_ERROR(CheckWritable(*allocation, description.name, "local", i));
+      }
+      buffer.allocations.push_back(list.IndexOf(allocation.get(), allocation));
+    }
+    input->local.push_back(std::move(buffer));
+    admitted->uses.push_back(*std::move(use));
+  }
+  return {};
+}
+
+Status TransferAdmission::ResolveRemote(const wire::TransferRequest& request, Admitted* admitted,
+                                        PlanInput* input) const {
+  const std::string& peer = request.remote.front().peer;
+  for (size_t i = 1; i < request.remote.size(); ++i) {
+    if (request.remote[i].peer == peer) continue;
+    return Fail(ErrorCode::kInvalidArgument,
+                "one transfer has one peer, but '" + FormatReference(request.remote[i]) +
+                    "' is not of '" + peer + "'",
+                "submit one transfer for each peer", ListField("remote", i));
+  }
+  return peer.empty() ? ResolveOwnRemote(request, admitted, input)
+                      : ResolvePeerRemote(request, admitted, input);
+}
+
+Status TransferAdmission::ResolveOwnRemote(const wire::TransferRequest& request, Admitted* admitted,
+                                           PlanInput* input) const {
+  AllocationList list(&input->remote_allocations);
+  for (size_t i = 0; i < request.remote.size(); ++i) {
+    const wire::BufferReference& reference = request.remote[i];
+    const std::string& workload =
+        reference.workload.empty() ? request.workload : reference.workload;
+    auto use = registry_.Acquire(workload, reference.buffer, reference.generation);
+    if (!use) return Fail(std::move(use).error().WithField(ListField("remote", i)));
+    const registry::Buffer::Description& description = use->buffer().description();
+    if (workload != request.workload) {
+      RETURN_IF_ERROR(CheckAccess(description.access, request, i));
+    }
+    PlanBuffer buffer = {FormatReference(reference), &description.pieces, description.layout, {}};
+    for (const auto& allocation : use->allocations()) {
+      if (request.operation == wire::Operation::kWrite) {
+        RETURN_IF_ERROR(CheckWritable(*allocation, description.name, "remote", i));
+      }
+      buffer.allocations.push_back(list.IndexOf(allocation.get(), {allocation}));
+    }
+    input->remote.push_back(std::move(buffer));
+    admitted->uses.push_back(*std::move(use));
+  }
+  return {};
+}
+
+Status TransferAdmission::ResolvePeerRemote(const wire::TransferRequest& request,
+                                            Admitted* admitted, PlanInput* input) const {
+  const std::string& peer = request.remote.front().peer;
+  if (gateway_ == nullptr) {
+    return Fail(ErrorCode::kNotFound, "there is no peer '" + peer + "'",
+                "PUT /v1/peers/" + peer + " first", "/remote/0");
+  }
+  ASSIGN_OR_RETURN(admitted->remotes, gateway_->Acquire(peer, request.remote, admitted->deadline));
+  AllocationList list(&input->remote_allocations);
+  for (size_t i = 0; i < admitted->remotes.size(); ++i) {
+    const RemoteBuffer& remote = *admitted->remotes[i];
+    RETURN_IF_ERROR(CheckAccess(remote.access, request, i));
+    PlanBuffer buffer = {FormatReference(remote.reference), &remote.pieces, remote.layout, {}};
+    for (const transport::RemoteAllocation& allocation : remote.allocations) {
+      if (request.operation == wire::Operation::kWrite && allocation.mapped != nullptr) {
+        RETURN_IF_ERROR(CheckWritable(*allocation.mapped, buffer.name, "remote", i));
+      }
+      buffer.allocations.push_back(list.IndexOf(allocation.mapped.get(), allocation));
+    }
+    input->remote.push_back(std::move(buffer));
+  }
+  return {};
+}
+
+}  // namespace gantry::engine

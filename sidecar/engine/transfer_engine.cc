@@ -1,0 +1,91 @@
+#include "sidecar/engine/transfer_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sidecar/engine/path_selector.h"
+#include "sidecar/engine/transfer_admission.h"
+#include "sidecar/engine/transfer_loop.h"
+
+namespace gantry::engine {
+
+TransferEngine::TransferEngine(EngineOptions options, worker::CopyPool& pool,
+                               std::vector<std::unique_ptr<transport::Transport>> transports,
+                               registry::BufferRegistry& registry, EventLog& events,
+                               metrics::Metrics& metrics)
+    : options_(options),
+      transports_(std::move(transports)),
+      metrics_(metrics),
+      admission_(std::make_unique<TransferAdmission>(options_, registry, transports_)),
+      loop_(std::make_unique<TransferLoop>(options_, pool, transports_, events, metrics)) {}
+
+TransferEngine::~TransferEngine() = default;
+
+void TransferEngine::SetPeerGateway(PeerGateway* gateway) { admission_->SetPeerGateway(gateway); }
+
+Result<TransferStatus> TransferEngine::Submit(const wire::TransferRequest& request,
+                                              TimePoint wait_until) {
+  auto admitted = admission_->Admit(request);
+  if (!admitted) return Refuse(request, std::move(admitted).error(), wait_until);
+  auto inserted = loop_->Insert(*std::move(admitted), wait_until);
+  if (!inserted) CountRejection(request, inserted.error());
+  return inserted;
+}
+
+Result<TransferStatus> TransferEngine::Refuse(const wire::TransferRequest& request, Error error,
+                                              TimePoint wait_until) {
+  // A repeated request must find its transfer even when its buffers are gone by now.
+  if (!request.id.empty()) {
+    auto known = loop_->GetSame(request, wait_until);
+    if (known || known.error().code == ErrorCode::kConflict) return known;
+  }
+  CountRejection(request, error);
+  return Fail(std::move(error));
+}
+
+void TransferEngine::CountRejection(const wire::TransferRequest& request, const Error& error) {
+  metrics::TransferSample sample;
+  sample.operation = static_cast<metrics::Operation>(request.operation);
+  sample.outcome = metrics::Outcome::kRejected;
+  metrics_.TransferEnded(sample);
+  metrics_.AccessError(metrics::Path::kNone, error.code);
+}
+
+Result<TransferStatus> TransferEngine::Get(std::string_view workload, std::string_view id,
+                                           TimePoint wait_until) {
+  return loop_->Get(workload, id, wait_until);
+}
+
+Result<TransferStatus> TransferEngine::Cancel(std::string_view workload, std::string_view id,
+                                              TimePoint wait_until) {
+  return loop_->Cancel(workload, id, wait_until);
+}
+
+std::vector<TransferStatus> TransferEngine::List(std::string_view workload, bool active_only,
+                                                 size_t limit) {
+  return loop_->List(workload, active_only, limit);
+}
+
+void TransferEngine::StopTransfersOf(std::string_view workload, Error why) {
+  loop_->Stop(
+      [workload = std::string(workload)](const Transfer& transfer) {
+        return transfer.admitted.status.workload == workload;
+      },
+      TransferState::kCancelled, std::move(why));
+}
+
+void TransferEngine::StopTransfersUsing(const RemoteBuffer& buffer, Error why) {
+  loop_->Stop(
+      [reference = buffer.reference](const Transfer& transfer) {
+        const auto& remotes = transfer.admitted.remotes;
+        return std::any_of(remotes.begin(), remotes.end(),
+                           [&](const auto& remote) { return remote->reference == reference; });
+      },
+      TransferState::kFailed, std::move(why));
+}
+
+std::vector<wire::PathReport> TransferEngine::Paths() const { return ProbePaths(transports_); }
+
+EngineTotals TransferEngine::Totals() const { return loop_->Totals(); }
+
+}  // namespace gantry::engine

@@ -1,0 +1,351 @@
+#include "sidecar/engine/transfer_loop.h"
+
+#include <algorithm>
+
+#include "lib/base/log.h"
+
+namespace gantry::engine {
+namespace {
+
+metrics::Outcome OutcomeOf(TransferState state) {
+  switch (state) {
+    case TransferState::kSucceeded:
+      return metrics::Outcome::kSucceeded;
+    case TransferState::kCancelled:
+      return metrics::Outcome::kCancelled;
+    case TransferState::kExpired:
+      return metrics::Outcome::kExpired;
+    default:
+      return metrics::Outcome::kFailed;
+  }
+}
+
+metrics::TransferSample SampleOf(const Transfer& transfer, uint64_t chunks_retried, TimePoint now) {
+  const TransferStatus& status = transfer.admitted.status;
+  metrics::TransferSample sample;
+  sample.operation = static_cast<metrics::Operation>(status.operation);
+  sample.path = static_cast<metrics::Path>(status.path);
+  sample.outcome = OutcomeOf(status.state);
+  sample.bytes = status.bytes_moved;
+  sample.descriptors_in = status.descriptors_in;
+  sample.descriptors_out = status.descriptors_out;
+  sample.chunks_succeeded = status.chunks_moved;
+  sample.chunks_failed = status.chunks - status.chunks_moved;
+  sample.chunks_retried = chunks_retried;
+  sample.seconds = SecondsBetween(transfer.admitted.begun, now);
+  sample.admit_seconds = static_cast<double>(status.timings.admit_us) / 1e6;
+  sample.queue_seconds = static_cast<double>(status.timings.queue_us) / 1e6;
+  sample.move_seconds = static_cast<double>(status.timings.move_us) / 1e6;
+  if (transfer.stop_started) sample.quiesce_seconds = SecondsBetween(*transfer.stop_started, now);
+  return sample;
+}
+
+tl::unexpected<Error> ConflictOf(const std::string& id) {
+  return Fail(ErrorCode::kConflict, "transfer '" + id + "' exists with another content",
+              "use a new id for a new transfer", "/id");
+}
+
+// How long the loop may sleep with nothing to do: only a bound, everything wakes it.
+constexpr milliseconds kIdleWait{1'000};
+
+}  // namespace
+
+TransferLoop::TransferLoop(const EngineOptions& options, worker::CopyPool& pool,
+                           const std::vector<std::unique_ptr<transport::Transport>>& transports,
+                           EventLog& events, metrics::Metrics& metrics)
+    : options_(options),
+      pool_(pool),
+      transports_(transports),
+      events_(events),
+      metrics_(metrics),
+      thread_([this] { Run(); }) {}
+
+TransferLoop::~TransferLoop() {
+  Post([this] { closing_ = true; });
+  Stop([](const Transfer&) { return true; }, TransferState::kCancelled,
+       Error(ErrorCode::kShuttingDown, "the sidecar is stopping"));
+  {
+    const MutexLock lock(inbox_mutex_);
+    stopping_ = true;
+  }
+  pool_.WakeWaiter();
+  thread_.join();
+}
+
+void TransferLoop::Post(std::function<void()> task) {
+  {
+    const MutexLock lock(inbox_mutex_);
+    inbox_.push_back(std::move(task));
+  }
+  pool_.WakeWaiter();
+}
+
+Result<TransferStatus> TransferLoop::Await(const std::shared_ptr<Answer>& answer, Key key,
+                                           TimePoint wait_until) {
+  // Without a wait the answer is only as far away as the engine's thread.
+  auto result = answer->WaitUntil(answer->wait() ? wait_until : TimePoint::max());
+  if (result) return *std::move(result);
+  auto look = std::make_shared<Answer>(false);
+  Post([this, key = std::move(key), look] { Look(key, look, false); });
+  return *look->WaitUntil(TimePoint::max());
+}
+
+Result<TransferStatus> TransferLoop::Insert(Admitted admitted, TimePoint wait_until) {
+  Key key(admitted.status.workload, admitted.status.id);
+  auto answer = std::make_shared<Answer>(wait_until > Clock::now());
+  auto shared = std::make_shared<Admitted>(std::move(admitted));
+  Post([this, shared, answer] { Accept(shared.get(), answer); });
+  return Await(answer, std::move(key), wait_until);
+}
+
+Result<TransferStatus> TransferLoop::Get(std::string_view workload, std::string_view id,
+                                         TimePoint wait_until) {
+  Key key(workload, id);
+  auto answer = std::make_shared<Answer>(wait_until > Clock::now());
+  Post([this, key, answer] { Look(key, answer, false); });
+  return Await(answer, std::move(key), wait_until);
+}
+
+Result<TransferStatus> TransferLoop::GetSame(const wire::TransferRequest& request,
+                                             TimePoint wait_until) {
+  Key key(request.workload, request.id);
+  auto answer = std::make_shared<Answer>(wait_until > Clock::now());
+  Post([this, key, fingerprint = FingerprintOf(request), answer] {
+    const Transfer* known = Find(key);
+    if (known != nullptr && known->admitted.fingerprint != fingerprint) {
+      return answer->Give(ConflictOf(key.second));
+    }
+    Look(key, answer, false);
+  });
+  return Await(answer, std::move(key), wait_until);
+}
+
+Result<TransferStatus> TransferLoop::Cancel(std::string_view workload, std::string_view id,
+                                            TimePoint wait_until) {
+  Key key(workload, id);
+  auto answer = std::make_shared<Answer>(wait_until > Clock::now());
+  Post([this, key, answer] { Look(key, answer, true); });
+  return Await(answer, std::move(key), wait_until);
+}
+
+std::vector<TransferStatus> TransferLoop::List(std::string_view workload, bool active_only,
+                                               size_t limit) {
+  auto list = std::make_shared<std::vector<TransferStatus>>();
+  auto done = std::make_shared<Answer>(false);
+  Post([this, workload = std::string(workload), active_only, limit, list, done] {
+    const TimePoint now = Clock::now();
+    for (auto entry = transfers_.rbegin(); entry != transfers_.rend() && list->size() < limit;
+         ++entry) {
+      const Transfer& transfer = *entry->second;
+      if (!workload.empty() && transfer.admitted.status.workload != workload) continue;
+      if (active_only && transfer.operation == nullptr) continue;
+      list->push_back(transfer.Snapshot(now));
+    }
+    done->Give(TransferStatus{});
+  });
+  done->WaitUntil(TimePoint::max());
+  return std::move(*list);
+}
+
+void TransferLoop::Stop(std::function<bool(const Transfer&)> match, TransferState outcome,
+                        Error why) {
+  Post([this, match = std::move(match), outcome, why = std::move(why)] {
+    for (const auto& [token, transfer] : transfers_) {
+      if (transfer->operation != nullptr && match(*transfer)) {
+        StopOne(transfer.get(), outcome, why);
+      }
+    }
+  });
+}
+
+EngineTotals TransferLoop::Totals() const {
+  EngineTotals totals;
+  totals.queued = queued_.load(std::memory_order_relaxed);
+  totals.running = active_.load(std::memory_order_relaxed) - totals.queued;
+  totals.bytes_inflight = bytes_inflight_.load(std::memory_order_relaxed);
+  return totals;
+}
+
+void TransferLoop::Run() {
+  while (true) {
+    const bool tasks = RunTasks();
+    const bool moved = PollTransports();
+    const TimePoint now = Clock::now();
+    const TimePoint next = FireTimers(now);
+    if (tasks || moved) continue;
+    {
+      const MutexLock lock(inbox_mutex_);
+      if (!inbox_.empty()) continue;
+      if (stopping_ && active_.load(std::memory_order_relaxed) == 0) return;
+    }
+    pool_.Wait(std::min(next, now + kIdleWait));
+  }
+}
+
+bool TransferLoop::RunTasks() {
+  {
+    const MutexLock lock(inbox_mutex_);
+    tasks_.swap(inbox_);
+  }
+  for (const auto& task : tasks_) task();
+  const bool any = !tasks_.empty();
+  tasks_.clear();
+  return any;
+}
+
+bool TransferLoop::PollTransports() {
+  bool moved = false;
+  for (const auto& transport : transports_) moved |= transport->Poll(&finished_now_);
+  for (const uint64_t token : finished_now_) {
+    if (const auto found = transfers_.find(token); found != transfers_.end()) {
+      Finish(found->second.get());
+    }
+  }
+  finished_now_.clear();
+  return moved;
+}
+
+TimePoint TransferLoop::FireTimers(TimePoint now) {
+  while (!timers_.empty() && timers_.begin()->first <= now) {
+    const uint64_t token = timers_.begin()->second;
+    timers_.erase(timers_.begin());
+    Transfer* transfer = transfers_.at(token).get();
+    transfer->timer.reset();
+    if (!transfer->stop_started) {
+      StopOne(transfer, TransferState::kExpired,
+              Error(ErrorCode::kDeadlineExceeded, "the transfer did not end by its deadline",
+                    "deadline_ms states it; progress says how far it came"));
+    } else if (!transfer->aborted) {
+      log::Warning("a transfer does not become quiet, ending its copy workers",
+                   {{"transfer", transfer->admitted.status.id}});
+      transfer->aborted = true;
+      transfer->operation->Abort();
+    }
+  }
+  ForgetOldTransfers(now);
+  return timers_.empty() ? TimePoint::max() : timers_.begin()->first;
+}
+
+Status TransferLoop::CheckRoom(const Admitted& admitted) const {
+  if (closing_) return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
+  if (active_.load(std::memory_order_relaxed) >= options_.transfers_max) {
+    return Fail(ErrorCode::kResourceExhausted,
+                std::to_string(options_.transfers_max) + " transfers are not finished yet",
+                "wait for completions before submitting more");
+  }
+  if (segments_queued_ + admitted.plan->segments.size() > options_.descriptors_queued_max) {
+    return Fail(ErrorCode::kResourceExhausted,
+                std::to_string(segments_queued_) + " chunks are queued, this transfer has " +
+                    std::to_string(admitted.plan->segments.size()) + ", the limit is " +
+                    std::to_string(options_.descriptors_queued_max),
+                "wait for completions before submitting more");
+  }
+  return {};
+}
+
+void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& answer) {
+  Key key(admitted->status.workload, admitted->status.id);
+  if (Transfer* known = Find(key); known != nullptr) {
+    if (known->admitted.fingerprint == admitted->fingerprint) return Look(key, answer, false);
+    return answer->Give(ConflictOf(key.second));
+  }
+  if (auto room = CheckRoom(*admitted); !room) return answer->Give(Fail(room.error()));
+  const TimePoint now = Clock::now();
+  const uint64_t token = next_token_++;
+  auto transfer = std::make_unique<Transfer>(std::move(*admitted), token, now);
+  Transfer* entry = transfer.get();
+  transfers_.emplace(token, std::move(transfer));
+  tokens_.emplace(key, token);
+  active_.fetch_add(1, std::memory_order_relaxed);
+  bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
+  segments_queued_ += entry->admitted.plan->segments.size();
+  metrics_.PathSelected(static_cast<metrics::Path>(entry->admitted.status.path));
+  TrackBusy(*entry, 1, now);
+  SetTimer(entry, entry->admitted.deadline);
+  entry->operation = entry->admitted.transport->Start(entry->admitted.plan,
+                                                      entry->admitted.status.priority, token);
+  Look(key, answer, false);
+}
+
+void TransferLoop::Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel) {
+  Transfer* transfer = Find(key);
+  if (transfer == nullptr) {
+    return answer->Give(Fail(ErrorCode::kNotFound,
+                             "workload '" + key.first + "' has no transfer '" + key.second + "'",
+                             "finished transfers are kept for a while only; events say the rest"));
+  }
+  if (cancel && transfer->operation != nullptr) {
+    StopOne(transfer, TransferState::kCancelled,
+            Error(ErrorCode::kCancelled, "the transfer was cancelled by its caller"));
+  }
+  if (answer->wait() && transfer->operation != nullptr) {
+    transfer->waiting.push_back(answer);
+  } else {
+    answer->Give(transfer->Snapshot(Clock::now()));
+  }
+}
+
+void TransferLoop::StopOne(Transfer* transfer, TransferState outcome, Error why) {
+  if (transfer->stop_started) return;
+  const TimePoint now = Clock::now();
+  transfer->stop_started = now;
+  transfer->stop_outcome = outcome;
+  transfer->stop_reason = std::move(why);
+  SetTimer(transfer, now + options_.quiesce_max);
+  transfer->operation->Stop();
+}
+
+void TransferLoop::SetTimer(Transfer* transfer, TimePoint when) {
+  if (transfer->timer) timers_.erase({*transfer->timer, transfer->token});
+  transfer->timer = when;
+  timers_.insert({when, transfer->token});
+}
+
+void TransferLoop::Finish(Transfer* transfer) {
+  const TimePoint now = Clock::now();
+  if (transfer->timer) timers_.erase({*transfer->timer, transfer->token});
+  transfer->timer.reset();
+  segments_queued_ -= transfer->admitted.plan->segments.size();
+  bytes_inflight_.fetch_sub(transfer->admitted.plan->bytes, std::memory_order_relaxed);
+  active_.fetch_sub(1, std::memory_order_relaxed);
+  const uint64_t retried = transfer->operation->progress().chunks_retried;
+  transfer->End(now);
+  const TransferStatus& status = transfer->admitted.status;
+  for (const auto& answer : transfer->waiting) answer->Give(status);
+  transfer->waiting.clear();
+  TrackBusy(*transfer, -1, now);
+  metrics_.TransferEnded(SampleOf(*transfer, retried, now));
+  events_.Append({0, EventType::kTransfer, status.workload, status.id, "",
+                  std::make_shared<const TransferStatus>(status)});
+  finished_.emplace_back(now, transfer->token);
+}
+
+void TransferLoop::TrackBusy(const Transfer& transfer, int change, TimePoint now) {
+  const TransferStatus& status = transfer.admitted.status;
+  BusyTime& busy =
+      busy_[status.operation == wire::Operation::kRead ? 0 : 1][static_cast<size_t>(status.path)];
+  if (busy.running == 0) busy.since = now;
+  busy.running += change;
+  if (busy.running == 0) {
+    metrics_.Busy(static_cast<metrics::Operation>(status.operation),
+                  static_cast<metrics::Path>(status.path), SecondsBetween(busy.since, now));
+  }
+}
+
+void TransferLoop::ForgetOldTransfers(TimePoint now) {
+  while (!finished_.empty() && (finished_.size() > options_.finished_kept_max ||
+                                finished_.front().first + options_.finished_ttl < now)) {
+    const auto found = transfers_.find(finished_.front().second);
+    const TransferStatus& status = found->second->admitted.status;
+    tokens_.erase(Key(status.workload, status.id));
+    transfers_.erase(found);
+    finished_.pop_front();
+  }
+}
+
+Transfer* TransferLoop::Find(const Key& key) {
+  const auto found = tokens_.find(key);
+  return found == tokens_.end() ? nullptr : transfers_.at(found->second).get();
+}
+
+}  // namespace gantry::engine

@@ -1,0 +1,106 @@
+// The engine's thread and what belongs to it: the table of transfers. Others hand it tasks and
+// wait for answers; it feeds the transports, watches deadlines and ends each transfer once.
+// Public functions are thread-safe, but must not be called from the engine's thread itself.
+#pragma once
+
+#include <absl/container/btree_map.h>
+#include <absl/container/btree_set.h>
+#include <absl/container/flat_hash_map.h>
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "lib/base/mutex.h"
+#include "sidecar/engine/answer.h"
+#include "sidecar/engine/engine_options.h"
+#include "sidecar/engine/event_log.h"
+#include "sidecar/engine/transfer.h"
+#include "sidecar/metrics/metrics.h"
+#include "sidecar/worker/copy_pool.h"
+
+namespace gantry::engine {
+
+class TransferLoop {
+ public:
+  TransferLoop(const EngineOptions& options, worker::CopyPool& pool,
+               const std::vector<std::unique_ptr<transport::Transport>>& transports,
+               EventLog& events, metrics::Metrics& metrics);
+  ~TransferLoop();  // stops every transfer and returns when all are quiet
+
+  Result<TransferStatus> Insert(Admitted admitted, TimePoint wait_until);
+  // The transfer's status at `wait_until`, or as soon as it is terminal.
+  Result<TransferStatus> Get(std::string_view workload, std::string_view id, TimePoint wait_until);
+  // The transfer with the request's id, if its content is the same: kConflict when it is not.
+  Result<TransferStatus> GetSame(const wire::TransferRequest& request, TimePoint wait_until);
+  Result<TransferStatus> Cancel(std::string_view workload, std::string_view id,
+                                TimePoint wait_until);
+  std::vector<TransferStatus> List(std::string_view workload, bool active_only, size_t limit);
+  // Stops the running transfers that `match` picks; it runs on the engine's thread.
+  void Stop(std::function<bool(const Transfer&)> match, TransferState outcome, Error why);
+  EngineTotals Totals() const;
+
+ private:
+  using Key = std::pair<std::string, std::string>;  // workload, id
+  struct BusyTime {
+    int running = 0;
+    TimePoint since;
+  };
+
+  // Any thread.
+  void Post(std::function<void()> task) EXCLUDES(inbox_mutex_);
+  Result<TransferStatus> Await(const std::shared_ptr<Answer>& answer, Key key,
+                               TimePoint wait_until);
+
+  // The engine's thread only.
+  void Run();
+  bool RunTasks() EXCLUDES(inbox_mutex_);
+  bool PollTransports();
+  TimePoint FireTimers(TimePoint now);
+  void Accept(Admitted* admitted, const std::shared_ptr<Answer>& answer);
+  Status CheckRoom(const Admitted& admitted) const;
+  void Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel);
+  void StopOne(Transfer* transfer, TransferState outcome, Error why);
+  void SetTimer(Transfer* transfer, TimePoint when);
+  void Finish(Transfer* transfer);
+  void TrackBusy(const Transfer& transfer, int change, TimePoint now);
+  void ForgetOldTransfers(TimePoint now);
+  Transfer* Find(const Key& key);
+
+  const EngineOptions& options_;
+  worker::CopyPool& pool_;
+  const std::vector<std::unique_ptr<transport::Transport>>& transports_;
+  EventLog& events_;
+  metrics::Metrics& metrics_;
+
+  std::atomic<size_t> active_{0};
+  std::atomic<size_t> queued_{0};
+  std::atomic<uint64_t> bytes_inflight_{0};
+
+  Mutex inbox_mutex_;
+  std::vector<std::function<void()>> inbox_ GUARDED_BY(inbox_mutex_);
+  bool stopping_ GUARDED_BY(inbox_mutex_) = false;
+
+  // Everything below belongs to the engine's thread.
+  absl::btree_map<uint64_t, std::unique_ptr<Transfer>> transfers_;  // by token: in order of age
+  absl::flat_hash_map<Key, uint64_t> tokens_;
+  absl::btree_set<std::pair<TimePoint, uint64_t>> timers_;
+  std::deque<std::pair<TimePoint, uint64_t>> finished_;  // when, token
+  std::vector<uint64_t> finished_now_;
+  std::vector<std::function<void()>> tasks_;
+  std::array<std::array<BusyTime, wire::kPathCount>, 2> busy_;
+  uint64_t next_token_ = 1;
+  uint64_t segments_queued_ = 0;
+  bool closing_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace gantry::engine

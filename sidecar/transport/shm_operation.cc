@@ -1,0 +1,117 @@
+#include "sidecar/transport/shm_operation.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace gantry::transport {
+
+ShmOperation::ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePlan> plan,
+                           int priority, uint64_t token, uint64_t job_bytes)
+    : transport_(transport),
+      plan_(std::move(plan)),
+      priority_(priority),
+      token_(token),
+      job_bytes_(job_bytes),
+      segment_done_(plan_->segments.size()) {
+  progress_.chunks_total = plan_->segments.size();
+}
+
+ShmOperation::~ShmOperation() { transport_.Leave(this); }
+
+void ShmOperation::Stop() {
+  if (stopped_) return;
+  stopped_ = true;
+  FinishIfQuiet();
+}
+
+void ShmOperation::Abort() {
+  Stop();
+  std::vector<bool> replaced(transport_.load_.size());
+  for (const ShmTransport::Job& job : transport_.jobs_) {
+    if (job.operation != this || replaced[static_cast<size_t>(job.worker)]) continue;
+    replaced[static_cast<size_t>(job.worker)] = true;
+    transport_.pool_.Replace(job.worker);
+  }
+}
+
+bool ShmOperation::HasWork() const {
+  return !stopped_ && (!again_.empty() || next_segment_ < plan_->segments.size());
+}
+
+ShmOperation::Part ShmOperation::NextPart(size_t segments_max) const {
+  if (!again_.empty() && again_.front().end - again_.front().begin <= segments_max) {
+    return again_.front();
+  }
+  Part part = {next_segment_, next_segment_, 0, false};
+  if (!again_.empty()) part.begin = part.end = again_.front().begin;  // no room for it: nothing
+  const auto count = static_cast<uint32_t>(plan_->segments.size());
+  if (!again_.empty()) return part;
+  while (part.end < count && part.end - part.begin < segments_max &&
+         (part.bytes == 0 || part.bytes + plan_->segments[part.end].bytes() <= job_bytes_)) {
+    part.bytes += plan_->segments[part.end++].bytes();
+  }
+  return part;
+}
+
+void ShmOperation::Posted(const Part& part, int worker) {
+  if (part.retried) {
+    again_.pop_front();
+    progress_.chunks_retried += part.end - part.begin;
+  } else {
+    next_segment_ = part.end;
+  }
+  ++inflight_;
+  worker_used_.resize(std::max(worker_used_.size(), static_cast<size_t>(worker) + 1));
+  if (!worker_used_[static_cast<size_t>(worker)]) ++progress_.workers;
+  worker_used_[static_cast<size_t>(worker)] = true;
+  if (!progress_.first_posted) progress_.first_posted = Clock::now();
+}
+
+void ShmOperation::Done(const Part& part, int worker, const worker::Completion& completion) {
+  --inflight_;
+  progress_.copy_nanoseconds += completion.copy_nanoseconds;
+  if (completion.ok) {
+    progress_.bytes += part.bytes;
+    progress_.chunks += part.end - part.begin;
+    std::fill(segment_done_.begin() + part.begin, segment_done_.begin() + part.end, true);
+  } else if (completion.code == ErrorCode::kWorkerLost && !part.retried) {
+    // The worker is gone for certain, so that its copies cannot race with the second attempt.
+    again_.push_back({part.begin, part.end, part.bytes, true});
+  } else {
+    Fail(Error(completion.code,
+               "copy worker " + std::to_string(worker) +
+                   (completion.code == ErrorCode::kWorkerLost ? " died, like the one before it,"
+                                                              : " could not copy:") +
+                   " at segments " + std::to_string(part.begin) + " to " +
+                   std::to_string(part.end - 1) + " of " + std::to_string(plan_->segments.size()),
+               "the log of the sidecar says why a worker ended"));
+  }
+  FinishIfQuiet();
+}
+
+void ShmOperation::Fail(Error error) {
+  if (!error_) error_ = std::move(error);
+  stopped_ = true;
+}
+
+void ShmOperation::FinishIfQuiet() {
+  if (finished_ || inflight_ > 0 || HasWork()) return;
+  finished_ = true;
+  transport_.finished_.push_back(token_);
+}
+
+std::vector<uint32_t> ShmOperation::UnfinishedItems() const {
+  std::vector<uint32_t> items;
+  for (size_t i = 0; i < segment_done_.size(); ++i) {
+    if (segment_done_[i]) continue;
+    const MoveSegment& segment = plan_->segments[i];
+    for (uint32_t item = 0; item < segment.items; ++item)
+      items.push_back(segment.first_item + item);
+  }
+  std::sort(items.begin(), items.end());
+  items.erase(std::unique(items.begin(), items.end()), items.end());
+  return items;
+}
+
+}  // namespace gantry::transport

@@ -1,0 +1,63 @@
+// One transfer on the shm transport: which segments are posted, done, or to be posted once more
+// after a worker died. Owned by the engine's thread.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "sidecar/transport/shm_transport.h"
+
+namespace gantry::transport {
+
+class ShmOperation final : public Operation {
+ public:
+  ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePlan> plan, int priority,
+               uint64_t token, uint64_t job_bytes);
+  ~ShmOperation() override;
+
+  void Stop() override;
+  void Abort() override;
+  bool finished() const override { return finished_; }
+  const std::optional<Error>& error() const override { return error_; }
+  const Progress& progress() const override { return progress_; }
+  std::vector<uint32_t> UnfinishedItems() const override;
+
+  int priority() const { return priority_; }
+  uint64_t token() const { return token_; }
+  const MovePlan& plan() const { return *plan_; }
+
+  // The next part to post.
+  struct Part {
+    uint32_t begin = 0;
+    uint32_t end = 0;
+    uint64_t bytes = 0;
+    bool retried = false;
+  };
+  bool HasWork() const;
+  Part NextPart(size_t segments_max) const;
+  void Posted(const Part& part, int worker);
+  // `lost`: the worker died; the part is posted once more, then the operation fails.
+  void Done(const Part& part, int worker, const worker::Completion& completion);
+
+ private:
+  void Fail(Error error);
+  void FinishIfQuiet();
+
+  ShmTransport& transport_;
+  const std::shared_ptr<const MovePlan> plan_;
+  const int priority_;
+  const uint64_t token_;
+  const uint64_t job_bytes_;
+
+  uint32_t next_segment_ = 0;
+  std::deque<Part> again_;
+  std::vector<bool> segment_done_;
+  std::vector<bool> worker_used_;
+  size_t inflight_ = 0;
+  bool stopped_ = false;
+  bool finished_ = false;
+  std::optional<Error> error_;
+  Progress progress_;
+};
+
+}  // namespace gantry::transport

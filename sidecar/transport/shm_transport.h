@@ -1,0 +1,80 @@
+// Host memory to host memory on one node: both allocations are mapped in the copy workers, which
+// copy. Keeps every worker supplied, highest priority first, equal ones in turn.
+// Owned by the engine's thread, but for Probe and CanReach.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "sidecar/transport/transport.h"
+#include "sidecar/worker/copy_pool.h"
+
+namespace gantry::transport {
+
+class ShmOperation;
+
+struct ShmOptions {
+  uint64_t job_bytes_max = 512 * 1024;  // copied between two completions
+  size_t job_segments_max = 128;
+  uint64_t inflight_bytes_max = 8 * 1024 * 1024;  // per worker: bounds cancel and priority delay
+  size_t inflight_jobs_max = 64;                  // per worker
+};
+
+class ShmTransport final : public Transport {
+ public:
+  ShmTransport(ShmOptions options, worker::CopyPool& pool);
+  ~ShmTransport() override;
+
+  wire::Path path() const override { return wire::Path::kShm; }
+  Status Probe() override;
+  Status CanReach(const memory::MappedAllocation& local,
+                  const RemoteAllocation& remote) const override;
+  std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
+                                   uint64_t token) override;
+  bool Poll(std::vector<uint64_t>* finished) override;
+
+ private:
+  friend class ShmOperation;
+
+  // Segments [begin, end) of one operation, posted to one worker.
+  struct Job {
+    ShmOperation* operation = nullptr;  // null: the slot is free
+    uint32_t generation = 0;
+    int worker = 0;
+    uint32_t begin = 0;
+    uint32_t end = 0;
+    uint64_t bytes = 0;
+    bool retried = false;
+  };
+  struct WorkerLoad {
+    uint64_t bytes = 0;
+    size_t jobs = 0;
+  };
+  using Queue = std::deque<ShmOperation*>;
+
+  bool TakeCompletions();
+  void Complete(const worker::Completion& completion);
+  bool Feed();
+  bool FeedWorker(int worker);
+  // The idlest worker that takes another job, or -1.
+  int NextWorker() const;
+  bool PostJob(ShmOperation* operation, int worker);
+  void Leave(ShmOperation* operation);
+
+  const ShmOptions options_;
+  worker::CopyPool& pool_;
+
+  std::vector<WorkerLoad> load_;
+  std::vector<Job> jobs_;
+  std::vector<uint32_t> free_jobs_;
+  // Operations with segments that are not posted yet, by falling priority.
+  std::map<int, Queue, std::greater<>> waiting_;
+  std::vector<uint64_t> finished_;
+  std::vector<worker::CopySegment> scratch_;
+  int last_worker_ = 0;
+};
+
+}  // namespace gantry::transport
