@@ -1,0 +1,141 @@
+#include "sidecar/worker/copy_worker.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "lib/base/fd_passing.h"
+#include "lib/base/log.h"
+#include "sidecar/worker/shared_block.h"
+#include "sidecar/worker/worker_loop.h"
+#include "sidecar/worker/worker_message.h"
+
+namespace gantry::worker {
+namespace {
+
+constexpr int kArguments = 5;  // with the program's name
+
+struct Arguments {
+  int index = 0;
+  nanoseconds spin{0};
+};
+
+template <typename Number>
+bool ParseNumber(std::string_view text, Number* number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+Result<Arguments> ParseArguments(int argc, char** argv) {
+  Arguments arguments;
+  int64_t spin_ns = 0;
+  if (argc != kArguments || !ParseNumber(argv[2], &arguments.index) ||
+      !ParseNumber(argv[3], &spin_ns)) {
+    return Fail(ErrorCode::kInvalidArgument, "a copy worker takes an index, a spin and a level",
+                "it is started by the sidecar and not by hand");
+  }
+  arguments.spin = nanoseconds(spin_ns);
+  ASSIGN_OR_RETURN(const log::Level level, log::ParseLevel(argv[4]));
+  const std::string name = "gantry-copy-" + std::string(argv[2]);
+  ::prctl(PR_SET_NAME, name.c_str());
+  log::Configure(name, level);
+  return arguments;
+}
+
+// Dies with the pool, also when the pool is killed; the control socket covers what happens before.
+void DieWithParent() {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// The two sides of this process: this thread serves the control socket, another one copies.
+class CopyWorker {
+ public:
+  CopyWorker(SharedBlock ring, SharedBlock doorbell, nanoseconds spin)
+      : ring_block_(std::move(ring)),
+        doorbell_block_(std::move(doorbell)),
+        ring_(static_cast<RingLayout*>(ring_block_.data()),
+              static_cast<Doorbell*>(doorbell_block_.data())),
+        loop_(&ring_, &mappings_, spin) {}
+
+  int Serve() {
+    std::thread([this] {
+      const Status status = loop_.Run();
+      if (!status) log::Error("copy worker ends", {{"error", status.error()}});
+      ::_exit(kExitCorruptRing);
+    }).detach();
+    const WorkerAnswer greeting;
+    if (!SendMessage(kControlFd, BytesOf(greeting), {})) return kExitPoolGone;
+    while (true) {
+      auto message = ReceiveMessage(kControlFd, sizeof(WorkerRequest));
+      if (message && message->closed) return kExitPoolGone;
+      WorkerRequest request;
+      if (!message || !ParseMessage(message->payload, &request)) return kExitBadRequest;
+      const Status done = Handle(request, message->fds);
+      const Status sent = SendMessage(kControlFd, BytesOf(AnswerOf(request.number, done)), {});
+      if (!sent) return kExitPoolGone;
+    }
+  }
+
+ private:
+  Status Handle(const WorkerRequest& request, const std::vector<UniqueFd>& fds) {
+    switch (request.kind) {
+      case RequestKind::kMap: {
+        if (fds.size() != 1) return Fail(ErrorCode::kInvalidArgument, "Map needs one descriptor");
+        ASSIGN_OR_RETURN(
+            memory::HostMapping mapping,
+            memory::HostMapping::Create(fds.front().get(), request.size, request.writable != 0));
+        return mappings_.Add(request.mapping, std::move(mapping));
+      }
+      case RequestKind::kUnmap:
+        return mappings_.Remove(request.mapping);
+    }
+    return Fail(ErrorCode::kInvalidArgument, "unknown request");
+  }
+
+  const SharedBlock ring_block_;
+  const SharedBlock doorbell_block_;
+  MappingTable mappings_;
+  WorkerRingEnd ring_;
+  WorkerLoop loop_;
+};
+
+Result<std::unique_ptr<CopyWorker>> Start(nanoseconds spin) {
+  ASSIGN_OR_RETURN(SharedBlock ring, SharedBlock::Attach(UniqueFd(kRingFd), sizeof(RingLayout)));
+  ASSIGN_OR_RETURN(SharedBlock doorbell,
+                   SharedBlock::Attach(UniqueFd(kDoorbellFd), sizeof(Doorbell)));
+  const auto* layout = static_cast<const RingLayout*>(ring.data());
+  if (layout->magic != kRingMagic || layout->version != kRingVersion) {
+    return Fail(ErrorCode::kVersionMismatch, "the ring was made by another version");
+  }
+  return std::make_unique<CopyWorker>(std::move(ring), std::move(doorbell), spin);
+}
+
+}  // namespace
+
+bool IsCopyWorker(int argc, char** argv) { return argc >= 2 && argv[1] == kCopyWorkerFlag; }
+
+int RunCopyWorker(int argc, char** argv) {
+  DieWithParent();
+  const Result<Arguments> arguments = ParseArguments(argc, argv);
+  if (!arguments) {
+    log::Error("copy worker cannot start", {{"error", arguments.error()}});
+    return kExitBadStart;
+  }
+  const Result<std::unique_ptr<CopyWorker>> worker = Start(arguments->spin);
+  if (!worker) {
+    log::Error("copy worker cannot start", {{"error", worker.error()}});
+    return kExitBadStart;
+  }
+  // No destructors: the copy thread may still be in the middle of a job.
+  ::_exit((*worker)->Serve());
+}
+
+}  // namespace gantry::worker

@@ -1,0 +1,160 @@
+#include "sidecar/worker/mapping_directory.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "lib/base/log.h"
+#include "sidecar/worker/mapping_table.h"
+
+namespace gantry::worker {
+
+Result<memory::MappingId> MappingDirectory::Map(const memory::AllocationSource& source) {
+  if (source.fd == nullptr) return Fail(ErrorCode::kNotExportable, "no descriptor to map");
+  const MutexLock lock(mutex_);
+  Participants workers = UsableWorkers();
+  ASSIGN_OR_RETURN(const memory::MappingId id, TakeId());
+  const Status status = Ask(&workers, MapRequest(id, source), source.fd->get());
+  const bool mapped = std::any_of(workers.replies.begin(), workers.replies.end(),
+                                  [](const WorkerReply& reply) { return bool(reply.status); });
+  if (!status || !mapped) {
+    RollBack(workers, id);
+    Release(id);
+    if (!status) return Fail(status.error());
+    return Fail(ErrorCode::kWorkerLost, "no copy worker could map the allocation",
+                "the workers are being replaced; try again");
+  }
+  mappings_[id.slot] = {id.generation, source};
+  for (size_t i = 0; i < workers.slots.size(); ++i) {
+    if (workers.replies[i].status) ++workers.slots[i]->mapped;
+  }
+  return id;
+}
+
+Status MappingDirectory::Unmap(memory::MappingId id) {
+  const MutexLock lock(mutex_);
+  if (id.generation == 0 || id.slot >= mappings_.size() ||
+      mappings_[id.slot].generation != id.generation) {
+    return Fail(ErrorCode::kStaleGeneration, "the mapping was released before");
+  }
+  Participants workers = UsableWorkers();
+  WorkerRequest request;
+  request.kind = RequestKind::kUnmap;
+  request.mapping = id;
+  const Status status = Ask(&workers, request, /*fd=*/-1);
+  for (size_t i = 0; i < workers.slots.size(); ++i) {
+    if (workers.replies[i].status) --workers.slots[i]->mapped;
+  }
+  Release(id);
+  return status;
+}
+
+Status MappingDirectory::Restore(WorkerSlot& slot, WorkerProcess& process, bool tolerant) {
+  const MutexLock lock(mutex_);
+  uint64_t mapped = 0;
+  for (uint32_t number = 0; number < mappings_.size(); ++number) {
+    const Mapping& mapping = mappings_[number];
+    if (mapping.generation == 0) continue;
+    WorkerRequest request = MapRequest({number, mapping.generation}, mapping.source);
+    request.number = ++last_request_;
+    WorkerReply reply{&process, {}, false};
+    Exchange({&reply, 1}, request, mapping.source.fd->get(), Clock::now() + timeout_);
+    if (reply.status) {
+      ++mapped;
+    } else if (reply.lost || !tolerant) {
+      return reply.status;
+    } else {
+      log::Error("a new copy worker works without an allocation that it cannot map",
+                 {{"worker", slot.index}, {"slot", number}, {"error", reply.status.error()}});
+    }
+  }
+  slot.mapped = mapped;
+  // Still under the lock: the next Map already counts on this worker.
+  if (slot.BecomeUsable(process)) return {};
+  return Fail(ErrorCode::kWorkerLost, "it died while it was being set up");
+}
+
+MappingDirectory::Participants MappingDirectory::UsableWorkers() const {
+  Participants workers;
+  for (const std::unique_ptr<WorkerSlot>& slot : slots_) {
+    std::shared_ptr<WorkerProcess> process = slot->process();
+    if (slot->state.load() != WorkerState::kUsable || process == nullptr) continue;
+    workers.slots.push_back(slot.get());
+    workers.replies.push_back({process.get(), {}, false});
+    workers.processes.push_back(std::move(process));
+  }
+  return workers;
+}
+
+Status MappingDirectory::Ask(Participants* participants, WorkerRequest request, int fd) {
+  request.number = ++last_request_;
+  Exchange(participants->replies, request, fd, Clock::now() + timeout_);
+  Status first;
+  for (size_t i = 0; i < participants->replies.size(); ++i) {
+    const WorkerReply& reply = participants->replies[i];
+    if (reply.status) continue;
+    if (!reply.lost) {
+      if (first) first = reply.status;
+      continue;
+    }
+    log::Warning("copy worker lost in a request about a mapping",
+                 {{"worker", participants->slots[i]->index}, {"error", reply.status.error()}});
+    participants->slots[i]->End();
+  }
+  return first;
+}
+
+WorkerRequest MappingDirectory::MapRequest(memory::MappingId id,
+                                           const memory::AllocationSource& source) const {
+  WorkerRequest request;
+  request.kind = RequestKind::kMap;
+  request.mapping = id;
+  request.size = source.size;
+  request.writable = source.writable ? 1 : 0;
+  return request;
+}
+
+// Unmaps again where it was mapped. A worker that cannot is ended: it holds what it must not.
+void MappingDirectory::RollBack(const Participants& participants, memory::MappingId id) {
+  Participants mapped;
+  for (size_t i = 0; i < participants.replies.size(); ++i) {
+    if (!participants.replies[i].status) continue;
+    mapped.slots.push_back(participants.slots[i]);
+    mapped.replies.push_back({participants.replies[i].process, {}, false});
+  }
+  WorkerRequest request;
+  request.kind = RequestKind::kUnmap;
+  request.mapping = id;
+  const Status status = Ask(&mapped, request, /*fd=*/-1);
+  if (status) return;
+  log::Error("rolling back a mapping failed", {{"slot", id.slot}, {"error", status.error()}});
+  for (size_t i = 0; i < mapped.replies.size(); ++i) {
+    if (!mapped.replies[i].status) mapped.slots[i]->End();
+  }
+}
+
+Result<memory::MappingId> MappingDirectory::TakeId() {
+  if (last_generation_ == std::numeric_limits<uint32_t>::max()) {
+    return Fail(ErrorCode::kResourceExhausted, "the generations of mappings are used up",
+                "restart the sidecar");
+  }
+  if (free_.empty()) {
+    if (mappings_.size() == kMappingSlots) {
+      return Fail(
+          ErrorCode::kResourceExhausted,
+          "the workers hold " + std::to_string(kMappingSlots) + " allocations, and no more");
+    }
+    free_.push_back(static_cast<uint32_t>(mappings_.size()));
+    mappings_.emplace_back();
+  }
+  const uint32_t slot = free_.back();
+  free_.pop_back();
+  return memory::MappingId{slot, ++last_generation_};
+}
+
+void MappingDirectory::Release(memory::MappingId id) {
+  mappings_[id.slot] = {};
+  free_.push_back(id.slot);
+}
+
+}  // namespace gantry::worker

@@ -1,0 +1,56 @@
+// Which allocations the workers have mapped, and the exchange with them about it. A mapping is in
+// all usable workers or in none; a new worker gets all of them before it is usable. Thread-safe:
+// one request at a time, as its lock is held for as long as the workers take.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lib/base/mutex.h"
+#include "sidecar/memory/memory_mapper.h"
+#include "sidecar/worker/worker_slot.h"
+
+namespace gantry::worker {
+
+class MappingDirectory {
+ public:
+  MappingDirectory(const std::vector<std::unique_ptr<WorkerSlot>>& slots, milliseconds timeout)
+      : slots_(slots), timeout_(timeout) {}
+
+  Result<memory::MappingId> Map(const memory::AllocationSource& source) EXCLUDES(mutex_);
+  Status Unmap(memory::MappingId id) EXCLUDES(mutex_);
+
+  // Maps everything in a worker that has just started, and makes it usable. A mapping that the
+  // worker refuses fails the start, unless `tolerant`: then it is left out, visibly.
+  Status Restore(WorkerSlot& slot, WorkerProcess& process, bool tolerant) EXCLUDES(mutex_);
+
+ private:
+  struct Mapping {
+    uint32_t generation = 0;  // 0: the slot is free
+    memory::AllocationSource source;
+  };
+  // A usable worker and what it answered; holds the process, as its reply only points to it.
+  struct Participants {
+    std::vector<WorkerSlot*> slots;
+    std::vector<std::shared_ptr<WorkerProcess>> processes;
+    std::vector<WorkerReply> replies;
+  };
+
+  Participants UsableWorkers() const REQUIRES(mutex_);
+  // Ends the workers that were lost in the exchange, and returns the first error of the others.
+  Status Ask(Participants* participants, WorkerRequest request, int fd) REQUIRES(mutex_);
+  WorkerRequest MapRequest(memory::MappingId id, const memory::AllocationSource& source) const;
+  void RollBack(const Participants& participants, memory::MappingId id) REQUIRES(mutex_);
+  Result<memory::MappingId> TakeId() REQUIRES(mutex_);
+  void Release(memory::MappingId id) REQUIRES(mutex_);
+
+  const std::vector<std::unique_ptr<WorkerSlot>>& slots_;
+  const milliseconds timeout_;
+  mutable Mutex mutex_;
+  std::vector<Mapping> mappings_ GUARDED_BY(mutex_);  // by slot number
+  std::vector<uint32_t> free_ GUARDED_BY(mutex_);
+  uint32_t last_generation_ GUARDED_BY(mutex_) = 0;
+  uint64_t last_request_ GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace gantry::worker

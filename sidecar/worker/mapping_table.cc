@@ -1,0 +1,68 @@
+#include "sidecar/worker/mapping_table.h"
+
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace gantry::worker {
+
+MappingTable::MappingTable() : slots_(kMappingSlots) {}
+
+MappingTable::~MappingTable() {
+  for (std::atomic<const Entry*>& slot : slots_) delete slot.load();
+}
+
+Status MappingTable::Add(memory::MappingId id, memory::HostMapping mapping) {
+  if (id.slot >= kMappingSlots || id.generation == 0) {
+    return Fail(ErrorCode::kInvalidArgument, "no mapping slot " + std::to_string(id.slot));
+  }
+  if (slots_[id.slot].load() != nullptr) {
+    return Fail(ErrorCode::kConflict, "mapping slot " + std::to_string(id.slot) + " is taken");
+  }
+  auto entry = std::make_unique<const Entry>(Entry{id.generation, std::move(mapping)});
+  slots_[id.slot].store(entry.release());
+  ++size_;
+  return {};
+}
+
+Status MappingTable::Remove(memory::MappingId id) {
+  const Entry* entry = id.slot < kMappingSlots ? slots_[id.slot].load() : nullptr;
+  if (entry == nullptr || entry->generation != id.generation) {
+    return Fail(ErrorCode::kStaleGeneration, "mapping slot " + std::to_string(id.slot) +
+                                                 " does not hold generation " +
+                                                 std::to_string(id.generation));
+  }
+  slots_[id.slot].store(nullptr);
+  --size_;
+  WaitUntilUnused(entry);
+  delete entry;
+  return {};
+}
+
+std::optional<MappedBytes> MappingTable::Protect(Side side, memory::MappingId id) {
+  if (id.slot >= kMappingSlots) return std::nullopt;
+  const std::atomic<const Entry*>& slot = slots_[id.slot];
+  const Entry* entry = slot.load();
+  // Store, then look again; Remove empties the slot, then looks here. One of the two sees the
+  // other, as both are sequentially consistent.
+  while (protected_[side].load(std::memory_order_relaxed) != entry) {
+    protected_[side].store(entry);
+    entry = slot.load();
+  }
+  if (entry == nullptr || entry->generation != id.generation) return std::nullopt;
+  return MappedBytes{entry->mapping.data(), entry->mapping.size(), entry->mapping.writable()};
+}
+
+void MappingTable::ReleaseAll() {
+  for (std::atomic<const Entry*>& entry : protected_) {
+    entry.store(nullptr, std::memory_order_release);
+  }
+}
+
+void MappingTable::WaitUntilUnused(const Entry* entry) const {
+  for (const std::atomic<const Entry*>& used : protected_) {
+    while (used.load() == entry) std::this_thread::sleep_for(microseconds(50));
+  }
+}
+
+}  // namespace gantry::worker

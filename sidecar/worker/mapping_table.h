@@ -1,0 +1,53 @@
+// The allocations that a worker has mapped. One control thread adds and removes, one copy thread
+// looks up without a lock; what the copy thread has protected is not unmapped under it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lib/base/result.h"
+#include "sidecar/memory/host_memory.h"
+#include "sidecar/worker/segment_copy.h"
+
+namespace gantry::worker {
+
+// Half of the mappings that Linux lets a process have by default (vm.max_map_count).
+inline constexpr uint32_t kMappingSlots = 32768;
+
+class MappingTable {
+ public:
+  MappingTable();
+  MappingTable(const MappingTable&) = delete;
+  MappingTable& operator=(const MappingTable&) = delete;
+  ~MappingTable();
+
+  // Control thread. The slot must be free, and the generation not 0.
+  Status Add(memory::MappingId id, memory::HostMapping mapping);
+  // Control thread. Returns when it is unmapped; waits for a copy that still uses it, which by
+  // contract there is none of.
+  Status Remove(memory::MappingId id);
+  size_t size() const { return size_; }
+
+  // Copy thread: the mapping with this id, or nothing when the id is stale. It stays mapped until
+  // the same `side` is protected or released again.
+  enum Side { kSource, kDestination };
+  std::optional<MappedBytes> Protect(Side side, memory::MappingId id);
+  void ReleaseAll();
+
+ private:
+  struct Entry {
+    uint32_t generation = 0;
+    memory::HostMapping mapping;
+  };
+
+  void WaitUntilUnused(const Entry* entry) const;
+
+  std::vector<std::atomic<const Entry*>> slots_;             // written by the control thread
+  std::array<std::atomic<const Entry*>, 2> protected_ = {};  // written by the copy thread
+  size_t size_ = 0;                                          // control thread
+};
+
+}  // namespace gantry::worker

@@ -1,0 +1,70 @@
+// The shared memory between the pool and one worker: two single-producer rings, submissions and
+// completions. Indices run freely and wrap at 2^32; each line has one writer, named beside it.
+// Neither side trusts what the other wrote: worker_ring.h has the two ends.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <type_traits>
+
+namespace gantry::worker {
+
+inline constexpr uint64_t kRingMagic = 0x676e7274'72696e67;  // "gnrtring"
+inline constexpr uint32_t kRingVersion = 1;
+inline constexpr uint32_t kSubmissionSlots = 4096;  // powers of two, as the indices wrap
+inline constexpr uint32_t kCompletionSlots = 4096;
+inline constexpr uint32_t kEndOfJob = 1;  // the only flag
+
+// One segment of a job; the last one of a job carries kEndOfJob, all of them the job's tag.
+struct SubmissionEntry {
+  uint64_t tag;
+  uint32_t source_slot;
+  uint32_t source_generation;
+  uint32_t destination_slot;
+  uint32_t destination_generation;
+  uint64_t source_offset;
+  uint64_t destination_offset;
+  uint64_t length;
+  uint64_t source_stride;
+  uint64_t destination_stride;
+  uint32_t count;
+  uint32_t flags;
+};
+static_assert(sizeof(SubmissionEntry) == 72 && std::is_trivial_v<SubmissionEntry>);
+
+struct CompletionEntry {
+  uint64_t tag;
+  uint64_t copy_nanoseconds;
+  uint32_t ok;    // 0 or 1
+  uint32_t code;  // ErrorCode when not ok
+};
+static_assert(sizeof(CompletionEntry) == 24 && std::is_trivial_v<CompletionEntry>);
+
+// A word alone in its cache line.
+struct alignas(64) RingWord {
+  std::atomic<uint32_t> value;
+};
+
+struct RingLayout {
+  uint64_t magic;
+  uint32_t version;
+  RingWord submission_head;  // pool
+  RingWord submission_tail;  // worker
+  RingWord worker_sleeps;    // futex: the worker sets it to 1, the pool back to 0
+  RingWord completion_head;  // worker
+  RingWord completion_tail;  // pool
+  RingWord pool_waits;       // the pool sets it to 1, the worker back to 0 and rings the doorbell
+  SubmissionEntry submissions[kSubmissionSlots];
+  CompletionEntry completions[kCompletionSlots];
+};
+
+// One for all workers of a pool: the engine's thread sleeps on it. Counts the wake-ups.
+struct Doorbell {
+  RingWord sequence;
+};
+
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+static_assert((kSubmissionSlots & (kSubmissionSlots - 1)) == 0);
+static_assert((kCompletionSlots & (kCompletionSlots - 1)) == 0);
+
+}  // namespace gantry::worker

@@ -1,0 +1,188 @@
+#include "sidecar/worker/worker_pool.h"
+
+#include <algorithm>
+#include <string>
+
+#include "lib/base/log.h"
+
+namespace gantry::worker {
+namespace {
+
+constexpr int kWorkersMax = 64;
+
+}  // namespace
+
+Result<std::unique_ptr<WorkerPool>> WorkerPool::Create(WorkerPoolOptions options) {
+  if (options.workers < 1 || options.workers > kWorkersMax) {
+    return Fail(ErrorCode::kInvalidArgument, "a pool has 1 to " + std::to_string(kWorkersMax) +
+                                                 " copy workers, not " +
+                                                 std::to_string(options.workers));
+  }
+  ASSIGN_OR_RETURN(SharedBlock doorbell, SharedBlock::Create("gantry-doorbell", sizeof(Doorbell)));
+  std::vector<std::unique_ptr<WorkerSlot>> slots;
+  for (int i = 0; i < options.workers; ++i) {
+    ASSIGN_OR_RETURN(SharedBlock ring, SharedBlock::Create("gantry-ring", sizeof(RingLayout)));
+    slots.push_back(std::make_unique<WorkerSlot>(i, std::move(ring)));
+  }
+  std::unique_ptr<WorkerPool> pool(
+      new WorkerPool(std::move(options), std::move(doorbell), std::move(slots)));
+  RETURN_IF_ERROR(pool->supervisor_.Start());
+  return pool;
+}
+
+WorkerPool::WorkerPool(WorkerPoolOptions options, SharedBlock doorbell,
+                       std::vector<std::unique_ptr<WorkerSlot>> slots)
+    : options_(std::move(options)),
+      doorbell_block_(std::move(doorbell)),
+      doorbell_(static_cast<Doorbell*>(doorbell_block_.data())),
+      slots_(std::move(slots)),
+      spin_(options_.spin),
+      mappings_(slots_, options_.map_timeout_ms),
+      // A worker that died may have taken a wake-up with it, so this one is unconditional.
+      supervisor_(options_, slots_, doorbell_block_.fd(), &mappings_, [this] {
+        wake_requested_ = true;
+        RingDoorbell(doorbell_);
+      }) {}
+
+WorkerPool::~WorkerPool() = default;
+
+bool WorkerPool::usable(int worker) const {
+  const WorkerSlot& slot = *slots_[static_cast<size_t>(worker)];
+  return slot.state.load() == WorkerState::kUsable && !slot.distrusted;
+}
+
+size_t WorkerPool::free_slots(int worker) const {
+  const WorkerSlot& slot = *slots_[static_cast<size_t>(worker)];
+  // Every job needs a place in the completion ring.
+  if (!usable(worker) || slot.in_flight.size() >= kCompletionSlots) return 0;
+  return slot.ring.free_slots();
+}
+
+bool WorkerPool::Post(int worker, uint64_t tag, std::span<const CopySegment> segments) {
+  WorkerSlot& slot = *slots_[static_cast<size_t>(worker)];
+  if (!usable(worker) || slot.in_flight.size() >= kCompletionSlots) return false;
+  if (!slot.ring.Submit(tag, segments)) return false;
+  slot.in_flight.push_back(tag);
+  return true;
+}
+
+size_t WorkerPool::Poll(std::span<Completion> completions) {
+  size_t taken = 0;
+  for (size_t i = 0; i < slots_.size() && taken < completions.size(); ++i) {
+    WorkerSlot& slot = *slots_[(first_to_poll_ + i) % slots_.size()];
+    taken += PollWorker(slot, completions.subspan(taken));
+  }
+  first_to_poll_ = (first_to_poll_ + 1) % slots_.size();
+  return taken;
+}
+
+size_t WorkerPool::PollWorker(WorkerSlot& slot, std::span<Completion> completions) {
+  // Before the ring is read: what a reaped worker completed is then all there.
+  const bool reaped = slot.state.load() == WorkerState::kReaped;
+  size_t taken = 0;
+  const bool drained = TakeCompletions(slot, completions, &taken);
+  slot.jobs_done += taken;
+  if (!reaped || !drained) return taken;
+  while (taken < completions.size() && !slot.in_flight.empty()) {
+    completions[taken++] = {slot.in_flight.front(), slot.index, false, ErrorCode::kWorkerLost, 0};
+    slot.in_flight.pop_front();
+    ++slot.jobs_lost;
+  }
+  if (!slot.in_flight.empty()) return taken;
+  slot.ring = PoolRingEnd(InitializeRing(slot.ring_block.data()));
+  slot.distrusted = false;
+  slot.state = WorkerState::kSettled;
+  supervisor_.Settled();
+  return taken;
+}
+
+// True when nothing more is to be had from the worker's ring.
+bool WorkerPool::TakeCompletions(WorkerSlot& slot, std::span<Completion> completions,
+                                 size_t* taken) {
+  while (!slot.distrusted) {
+    if (*taken == completions.size()) return false;
+    Completion& completion = completions[*taken];
+    const RingTake take = slot.ring.TakeCompletion(&completion);
+    if (take == RingTake::kEmpty) {
+      if (slot.ring.corrupt()) Distrust(slot, "its submission index");
+      return true;
+    }
+    if (take == RingTake::kCorrupt) {
+      Distrust(slot, "a completion");
+    } else if (slot.in_flight.empty() || slot.in_flight.front() != completion.tag) {
+      Distrust(slot, "a completion of a job that is not its next");
+    } else {
+      completion.worker = slot.index;
+      slot.in_flight.pop_front();
+      ++*taken;
+    }
+  }
+  return true;
+}
+
+void WorkerPool::Distrust(WorkerSlot& slot, std::string_view why) {
+  slot.distrusted = true;
+  log::Error("copy worker corrupted its ring and is replaced",
+             {{"worker", slot.index}, {"what", why}});
+  slot.End();
+}
+
+bool WorkerPool::SomethingToPoll() const {
+  if (wake_requested_.load()) return true;
+  return std::any_of(slots_.begin(), slots_.end(), [](const auto& slot) {
+    return slot->state.load() == WorkerState::kReaped ||
+           (!slot->distrusted && slot->ring.HasCompletion());
+  });
+}
+
+void WorkerPool::Wait(TimePoint deadline) {
+  const auto ready = [this] { return SomethingToPoll(); };
+  const bool busy = std::any_of(slots_.begin(), slots_.end(),
+                                [](const auto& slot) { return !slot->in_flight.empty(); });
+  if (!(busy && spin_.Until(ready))) {
+    const uint32_t sequence = doorbell_->sequence.value.load();
+    for (const auto& slot : slots_) slot->ring.AskForWake();
+    waiter_sleeps_ = true;
+    if (!ready()) {
+      const TimePoint start = Clock::now();
+      FutexWait(doorbell_->sequence.value, sequence, deadline);
+      if (busy) spin_.Slept(Clock::now() - start);
+    }
+    waiter_sleeps_ = false;
+    for (const auto& slot : slots_) slot->ring.CancelWake();
+  }
+  wake_requested_ = false;
+}
+
+void WorkerPool::WakeWaiter() {
+  wake_requested_ = true;
+  if (waiter_sleeps_.load()) RingDoorbell(doorbell_);
+}
+
+void WorkerPool::Replace(int worker) { slots_[static_cast<size_t>(worker)]->End(); }
+
+Result<memory::MappingId> WorkerPool::Map(const memory::AllocationSource& source) {
+  return mappings_.Map(source);
+}
+
+Status WorkerPool::Unmap(memory::MappingId mapping) { return mappings_.Unmap(mapping); }
+
+std::vector<WorkerStatus> WorkerPool::workers() const {
+  std::vector<WorkerStatus> statuses;
+  for (const std::unique_ptr<WorkerSlot>& slot : slots_) {
+    WorkerStatus status;
+    status.index = slot->index;
+    status.state = slot->state.load();
+    status.restarts = slot->restarts.load();
+    status.mappings = slot->mapped.load();
+    status.jobs_done = slot->jobs_done.load();
+    status.jobs_lost = slot->jobs_lost.load();
+    if (const auto process = slot->process()) status.pid = process->pid();
+    const MutexLock lock(slot->mutex);
+    status.last_exit = slot->last_exit;
+    statuses.push_back(std::move(status));
+  }
+  return statuses;
+}
+
+}  // namespace gantry::worker

@@ -1,0 +1,63 @@
+// The pool of copy workers: a fixed number of processes, each with its own ring and its own
+// mappings of every allocation. A worker that dies or hangs is reaped, its jobs complete with
+// kWorkerLost, and another takes its place once it has mapped everything.
+// Post, Poll, Wait, usable and free_slots belong to the engine's thread; the rest is thread-safe.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sidecar/worker/copy_pool.h"
+#include "sidecar/worker/mapping_directory.h"
+#include "sidecar/worker/worker_slot.h"
+#include "sidecar/worker/worker_supervisor.h"
+
+namespace gantry::worker {
+
+class WorkerPool final : public CopyPool, public memory::MemoryMapper {
+ public:
+  // Returns when every worker has said that it is ready, or with the reason why one is not.
+  static Result<std::unique_ptr<WorkerPool>> Create(WorkerPoolOptions options);
+  // Kills and reaps the workers. REQUIRES that nothing is in flight that anyone waits for.
+  ~WorkerPool() override;
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  int worker_count() const override { return static_cast<int>(slots_.size()); }
+  bool usable(int worker) const override;
+  size_t free_slots(int worker) const override;
+  bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override;
+  size_t Poll(std::span<Completion> completions) override;
+  void Wait(TimePoint deadline) override;
+  void WakeWaiter() override;
+  void Replace(int worker) override;
+
+  Result<memory::MappingId> Map(const memory::AllocationSource& source) override;
+  Status Unmap(memory::MappingId mapping) override;
+
+  std::vector<WorkerStatus> workers() const;
+
+ private:
+  WorkerPool(WorkerPoolOptions options, SharedBlock doorbell,
+             std::vector<std::unique_ptr<WorkerSlot>> slots);
+
+  size_t PollWorker(WorkerSlot& slot, std::span<Completion> completions);
+  bool TakeCompletions(WorkerSlot& slot, std::span<Completion> completions, size_t* taken);
+  void Distrust(WorkerSlot& slot, std::string_view why);
+  bool SomethingToPoll() const;
+
+  const WorkerPoolOptions options_;
+  const SharedBlock doorbell_block_;
+  Doorbell* const doorbell_;
+  const std::vector<std::unique_ptr<WorkerSlot>> slots_;
+  std::atomic<bool> wake_requested_ = false;
+  std::atomic<bool> waiter_sleeps_ = false;
+  AdaptiveSpin spin_;         // engine's thread
+  size_t first_to_poll_ = 0;  // engine's thread; goes round, so that no worker starves
+  MappingDirectory mappings_;
+  WorkerSupervisor supervisor_;  // last: its threads use everything above
+};
+
+}  // namespace gantry::worker

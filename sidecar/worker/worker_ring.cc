@@ -1,0 +1,176 @@
+#include "sidecar/worker/worker_ring.h"
+
+#include <climits>
+#include <cstring>
+#include <new>
+
+namespace gantry::worker {
+namespace {
+
+// Reads an entry word by word, each exactly once: the other side may change it meanwhile, and the
+// compiler must not read it again after a check.
+template <typename Entry>
+Entry CopyOut(Entry& shared) {
+  constexpr size_t kWords = sizeof(Entry) / sizeof(uint64_t);
+  static_assert(kWords * sizeof(uint64_t) == sizeof(Entry) && alignof(Entry) == alignof(uint64_t));
+  uint64_t words[kWords];
+  auto* first = reinterpret_cast<uint64_t*>(&shared);
+  for (size_t i = 0; i < kWords; ++i) {
+    words[i] = std::atomic_ref<uint64_t>(first[i]).load(std::memory_order_relaxed);
+  }
+  Entry entry;
+  std::memcpy(&entry, words, sizeof(entry));
+  return entry;
+}
+
+template <typename Entry>
+void CopyIn(const Entry& entry, Entry& shared) {
+  constexpr size_t kWords = sizeof(Entry) / sizeof(uint64_t);
+  uint64_t words[kWords];
+  std::memcpy(words, &entry, sizeof(entry));
+  auto* first = reinterpret_cast<uint64_t*>(&shared);
+  for (size_t i = 0; i < kWords; ++i) {
+    std::atomic_ref<uint64_t>(first[i]).store(words[i], std::memory_order_relaxed);
+  }
+}
+
+SubmissionEntry EntryOf(uint64_t tag, const CopySegment& segment, bool ends_job) {
+  return {tag,
+          segment.source.slot,
+          segment.source.generation,
+          segment.destination.slot,
+          segment.destination.generation,
+          segment.source_offset,
+          segment.destination_offset,
+          segment.length,
+          segment.source_stride,
+          segment.destination_stride,
+          segment.count,
+          ends_job ? kEndOfJob : 0};
+}
+
+CopySegment SegmentOf(const SubmissionEntry& entry) {
+  return {{entry.source_slot, entry.source_generation},
+          {entry.destination_slot, entry.destination_generation},
+          entry.source_offset,
+          entry.destination_offset,
+          entry.length,
+          entry.source_stride,
+          entry.destination_stride,
+          entry.count};
+}
+
+}  // namespace
+
+RingLayout* InitializeRing(void* memory) {
+  auto* ring = new (memory) RingLayout;  // zeroes the words; what the slots hold is never read
+  ring->magic = kRingMagic;
+  ring->version = kRingVersion;
+  return ring;
+}
+
+size_t PoolRingEnd::free_slots() const {
+  const uint32_t tail = ring_->submission_tail.value.load(std::memory_order_acquire);
+  const uint32_t used = submission_head_ - tail;
+  return used > kSubmissionSlots ? 0 : kSubmissionSlots - used;
+}
+
+bool PoolRingEnd::corrupt() const {
+  const uint32_t tail = ring_->submission_tail.value.load(std::memory_order_acquire);
+  return submission_head_ - tail > kSubmissionSlots;
+}
+
+bool PoolRingEnd::Submit(uint64_t tag, std::span<const CopySegment> segments) {
+  if (segments.empty() || free_slots() < segments.size()) return false;
+  uint32_t head = submission_head_;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    CopyIn(EntryOf(tag, segments[i], i + 1 == segments.size()),
+           ring_->submissions[head++ % kSubmissionSlots]);
+  }
+  submission_head_ = head;
+  // Store, then look at the flag; the worker sets its flag, then looks at the head. With both
+  // sequentially consistent, one of the two sees the other.
+  ring_->submission_head.value.store(head, std::memory_order_seq_cst);
+  std::atomic<uint32_t>& sleeps = ring_->worker_sleeps.value;
+  if (sleeps.load(std::memory_order_seq_cst) != 0 && sleeps.exchange(0) != 0) FutexWake(sleeps, 1);
+  return true;
+}
+
+bool PoolRingEnd::HasCompletion() const {
+  return ring_->completion_head.value.load(std::memory_order_seq_cst) != completion_tail_;
+}
+
+RingTake PoolRingEnd::TakeCompletion(Completion* completion) {
+  const uint32_t head = ring_->completion_head.value.load(std::memory_order_acquire);
+  const uint32_t available = head - completion_tail_;
+  if (available == 0) return RingTake::kEmpty;
+  if (available > kCompletionSlots) return RingTake::kCorrupt;
+  const CompletionEntry entry = CopyOut(ring_->completions[completion_tail_ % kCompletionSlots]);
+  if (entry.ok > 1 || entry.code >= static_cast<uint32_t>(kErrorCodeCount)) {
+    return RingTake::kCorrupt;
+  }
+  ring_->completion_tail.value.store(++completion_tail_, std::memory_order_release);
+  completion->tag = entry.tag;
+  completion->ok = entry.ok == 1;
+  completion->code = static_cast<ErrorCode>(entry.code);
+  completion->copy_nanoseconds = entry.copy_nanoseconds;
+  return RingTake::kEntry;
+}
+
+RingTake WorkerRingEnd::TakeSegment(uint64_t* tag, CopySegment* segment, bool* ends_job) {
+  const uint32_t head = ring_->submission_head.value.load(std::memory_order_acquire);
+  const uint32_t available = head - submission_tail_;
+  if (available == 0) return RingTake::kEmpty;
+  if (available > kSubmissionSlots) return RingTake::kCorrupt;
+  const SubmissionEntry entry = CopyOut(ring_->submissions[submission_tail_ % kSubmissionSlots]);
+  if ((entry.flags & ~kEndOfJob) != 0) return RingTake::kCorrupt;
+  if (open_job_ && *open_job_ != entry.tag) return RingTake::kCorrupt;
+  ring_->submission_tail.value.store(++submission_tail_, std::memory_order_release);
+  *tag = entry.tag;
+  *segment = SegmentOf(entry);
+  *ends_job = (entry.flags & kEndOfJob) != 0;
+  open_job_ = *ends_job ? std::nullopt : std::optional<uint64_t>(entry.tag);
+  return RingTake::kEntry;
+}
+
+bool WorkerRingEnd::Complete(const Completion& completion) {
+  const uint32_t tail = ring_->completion_tail.value.load(std::memory_order_acquire);
+  if (completion_head_ - tail >= kCompletionSlots) return false;
+  const CompletionEntry entry = {completion.tag, completion.copy_nanoseconds,
+                                 completion.ok ? 1U : 0U, static_cast<uint32_t>(completion.code)};
+  CopyIn(entry, ring_->completions[completion_head_ % kCompletionSlots]);
+  ring_->completion_head.value.store(++completion_head_, std::memory_order_seq_cst);
+  std::atomic<uint32_t>& waits = ring_->pool_waits.value;
+  // Each worker has its own flag: one that is stopped between these two silences no other.
+  if (waits.load(std::memory_order_seq_cst) != 0 && waits.exchange(0) != 0) RingDoorbell(doorbell_);
+  return true;
+}
+
+bool WorkerRingEnd::HasSegment() const {
+  return ring_->submission_head.value.load(std::memory_order_seq_cst) != submission_tail_;
+}
+
+void WorkerRingEnd::WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop) {
+  const auto ready = [&] { return HasSegment() || stop.load(std::memory_order_seq_cst); };
+  if (spin->Until(ready)) return;
+  std::atomic<uint32_t>& sleeps = ring_->worker_sleeps.value;
+  sleeps.store(1, std::memory_order_seq_cst);
+  if (!ready()) {
+    const TimePoint start = Clock::now();
+    FutexWait(sleeps, 1, TimePoint::max());
+    spin->Slept(Clock::now() - start);
+  }
+  sleeps.store(0, std::memory_order_relaxed);
+}
+
+void WorkerRingEnd::WakeWorker() {
+  ring_->worker_sleeps.value.exchange(0);
+  FutexWake(ring_->worker_sleeps.value, 1);
+}
+
+void RingDoorbell(Doorbell* doorbell) {
+  doorbell->sequence.value.fetch_add(1, std::memory_order_seq_cst);
+  FutexWake(doorbell->sequence.value, INT_MAX);
+}
+
+}  // namespace gantry::worker

@@ -1,0 +1,73 @@
+// The two ends of a worker's ring. Each reads indices and entries as a hostile writer might have
+// left them: bounded first, copied out before they are looked at, own indices kept in private
+// memory. A wake-up costs a system call only when the other side sleeps.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "sidecar/worker/copy_pool.h"
+#include "sidecar/worker/futex_wait.h"
+#include "sidecar/worker/ring_layout.h"
+
+namespace gantry::worker {
+
+enum class RingTake { kEntry, kEmpty, kCorrupt };
+
+// Makes `memory` (sizeof(RingLayout) bytes, aligned to a cache line) an empty ring.
+RingLayout* InitializeRing(void* memory);
+
+// The pool's end: submits jobs, takes completions. Owned by the engine's thread.
+class PoolRingEnd {
+ public:
+  explicit PoolRingEnd(RingLayout* ring) : ring_(ring) {}
+
+  // 0 when the worker's index cannot be true.
+  size_t free_slots() const;
+  bool corrupt() const;  // what free_slots() was 0 for
+  // All segments or none; false when there is no room. REQUIRES that fewer than kCompletionSlots
+  // jobs are in flight.
+  bool Submit(uint64_t tag, std::span<const CopySegment> segments);
+
+  bool HasCompletion() const;
+  // Sets tag, ok, code and copy_nanoseconds.
+  RingTake TakeCompletion(Completion* completion);
+
+  // From now on the worker's next completion rings the doorbell, once. Look with HasCompletion()
+  // afterwards, then sleep.
+  void AskForWake() { ring_->pool_waits.value.store(1, std::memory_order_seq_cst); }
+  void CancelWake() { ring_->pool_waits.value.store(0, std::memory_order_relaxed); }
+
+ private:
+  RingLayout* ring_;
+  uint32_t submission_head_ = 0;
+  uint32_t completion_tail_ = 0;
+};
+
+// The worker's end: takes segments, completes jobs. Used by the worker's copy thread.
+class WorkerRingEnd {
+ public:
+  WorkerRingEnd(RingLayout* ring, Doorbell* doorbell) : ring_(ring), doorbell_(doorbell) {}
+
+  // The next segment and whether it ends its job. Its numbers are unchecked; see ValidateSegment.
+  RingTake TakeSegment(uint64_t* tag, CopySegment* segment, bool* ends_job);
+  // False when the ring is full, which an honest pool never lets happen.
+  bool Complete(const Completion& completion);
+
+  bool HasSegment() const;
+  // Returns when there may be a segment or `stop` is set; whoever sets it calls WakeWorker().
+  void WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop);
+  void WakeWorker();  // thread-safe
+
+ private:
+  RingLayout* const ring_;
+  Doorbell* const doorbell_;
+  uint32_t submission_tail_ = 0;
+  uint32_t completion_head_ = 0;
+  std::optional<uint64_t> open_job_;  // the tag of the job whose end has not been seen
+};
+
+// Rings the doorbell, whether anyone sleeps on it or not. Thread-safe.
+void RingDoorbell(Doorbell* doorbell);
+
+}  // namespace gantry::worker

@@ -1,0 +1,88 @@
+// One place in the pool: its ring, which outlives the processes that serve it, and the process that
+// does so now. State, statistics and the process are thread-safe; the rest is the engine's.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "lib/base/mutex.h"
+#include "sidecar/worker/shared_block.h"
+#include "sidecar/worker/worker_process.h"
+#include "sidecar/worker/worker_ring.h"
+
+namespace gantry::worker {
+
+struct WorkerPoolOptions {
+  int workers = 2;
+  std::string executable = "/proc/self/exe";
+  std::string log_level = "info";
+  microseconds spin{20};  // before the engine or a worker sleeps
+  milliseconds start_timeout_ms{30'000};
+  milliseconds map_timeout_ms{30'000};
+  milliseconds restart_backoff_min_ms{10};
+  milliseconds restart_backoff_max_ms{10'000};
+};
+
+// The life of a slot: kStarting, kUsable, kEnding (when told to, or straight on), kReaped, and,
+// once the engine has completed its jobs, kSettled until the next start. A worker that dies in
+// kStarting has had no jobs and goes to kSettled at once.
+enum class WorkerState : int {
+  kStarting,  // not ready, or its mappings are not complete
+  kUsable,
+  kEnding,   // was told to die
+  kReaped,   // dead for certain; the engine has yet to complete its jobs
+  kSettled,  // waits for the next start
+};
+std::string_view NameOf(WorkerState state);
+
+// For the status page and the metrics.
+struct WorkerStatus {
+  int index = 0;
+  pid_t pid = 0;  // 0 while there is none
+  WorkerState state = WorkerState::kStarting;
+  uint64_t restarts = 0;
+  uint64_t mappings = 0;
+  uint64_t jobs_done = 0;
+  uint64_t jobs_lost = 0;
+  std::string last_exit;  // of the worker before; empty at first
+};
+
+struct WorkerSlot {
+  WorkerSlot(int index_in, SharedBlock ring_block_in)
+      : index(index_in),
+        ring_block(std::move(ring_block_in)),
+        ring(InitializeRing(ring_block.data())) {}
+
+  // The process that serves the slot, or null. Whoever holds it may use its descriptors.
+  std::shared_ptr<WorkerProcess> process() const EXCLUDES(mutex);
+  // Starts a life of the slot, and ends the start of it.
+  void SetProcess(std::shared_ptr<WorkerProcess> process) EXCLUDES(mutex);
+  // False when the process has died meanwhile.
+  bool BecomeUsable(const WorkerProcess& process) EXCLUDES(mutex);
+  // A usable worker takes no more work and dies; in any other state nothing happens.
+  void End() EXCLUDES(mutex);
+  // The process was reaped. True when it had become usable: the engine has jobs to settle.
+  bool SetReaped(std::string how) EXCLUDES(mutex);
+
+  const int index;
+  const SharedBlock ring_block;
+  std::atomic<WorkerState> state = WorkerState::kSettled;
+  std::atomic<uint64_t> restarts = 0;
+  std::atomic<uint64_t> mapped = 0;
+  std::atomic<uint64_t> jobs_done = 0;
+  std::atomic<uint64_t> jobs_lost = 0;
+
+  // The engine's thread.
+  PoolRingEnd ring;
+  std::deque<uint64_t> in_flight;  // tags, in the order in which the worker completes them
+  bool distrusted = false;         // wrote nonsense into the ring, and is being replaced
+
+  mutable Mutex mutex;
+  std::shared_ptr<WorkerProcess> current GUARDED_BY(mutex);
+  std::string last_exit GUARDED_BY(mutex);
+};
+
+}  // namespace gantry::worker
