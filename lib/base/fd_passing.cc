@@ -77,7 +77,11 @@ Status SendMessage(int socket, std::string_view payload, std::span<const int> fd
   do {
     sent = ::sendmsg(socket, &header, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
-  if (sent < 0) return Fail(SystemError(ErrorCode::kPeerLost, "sendmsg", errno));
+  if (sent < 0) {
+    const bool full = errno == EAGAIN || errno == EWOULDBLOCK;
+    return Fail(
+        SystemError(full ? ErrorCode::kDeadlineExceeded : ErrorCode::kPeerLost, "sendmsg", errno));
+  }
   return {};
 }
 

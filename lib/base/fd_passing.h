@@ -30,9 +30,11 @@ struct PeerCredentials {
   gid_t gid = 0;
 };
 
+// Both block up to SO_SNDTIMEO and SO_RCVTIMEO, or not at all on a non-blocking socket, and answer
+// kDeadlineExceeded then.
 Status SendMessage(int socket, std::string_view payload, std::span<const int> fds);
-// Blocks (up to SO_RCVTIMEO). A payload over `payload_bytes_max` or a truncated control message is
-// an error, and no descriptor leaks.
+// A payload over `payload_bytes_max` or a truncated control message is an error, and no descriptor
+// leaks.
 Result<FdMessage> ReceiveMessage(int socket, size_t payload_bytes_max);
 
 Result<PeerCredentials> CredentialsOf(int socket);

@@ -1,12 +1,23 @@
 // The hand-off socket: a workload attaches its lease, hands descriptors over and gets tokens.
-// Its closing, or the death of its process (pidfd), ends the workload within a second.
-// One own thread; Start and Stop belong to the owner.
+// Its closing, or the death of its process (pidfd), ends the workload within a second, exactly
+// once. One own thread serves all clients; Start and the destructor belong to the owner.
 #pragma once
 
-#include <memory>
-#include <string>
+#include <sys/types.h>
 
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "lib/base/clock.h"
 #include "lib/base/result.h"
+#include "lib/base/unique_fd.h"
+#include "sidecar/registry/handoff_connection.h"
+#include "sidecar/registry/lease_ender.h"
 #include "sidecar/registry/workload_table.h"
 
 namespace gantry::registry {
@@ -17,10 +28,43 @@ class HandoffServer {
     std::string socket_path;
     mode_t socket_mode = 0660;
     size_t connections_max = 1024;
+    milliseconds attach_timeout{5'000};  // then a connection without a lease is closed
   };
 
+  // Also ends the leases by time, from now on. `workloads` outlives the server.
   static Result<std::unique_ptr<HandoffServer>> Start(Options options, WorkloadTable& workloads);
-  virtual ~HandoffServer() = default;  // stops; attached workloads end
+  HandoffServer(const HandoffServer&) = delete;
+  HandoffServer& operator=(const HandoffServer&) = delete;
+  ~HandoffServer();  // stops; attached workloads end
+
+ private:
+  using Connections = std::map<uint64_t, HandoffConnection>;  // by id, oldest first
+
+  HandoffServer(Options options, WorkloadTable& workloads, UniqueFd listener, UniqueFd poller,
+                UniqueFd waker);
+  void Serve(const std::stop_token& stop);
+  void Dispatch(uint64_t key, uint32_t events);
+  void Accept();
+  void Add(UniqueFd socket);
+  bool MakeRoom();
+  void Proceed(Connections::iterator at, HandoffConnection::Next next);
+  void Close(Connections::iterator at, std::string_view why);
+  void Sweep(TimePoint now);
+  void PauseAccepting(bool paused);
+
+  const Options options_;
+  WorkloadTable& workloads_;
+  LeaseEnder ender_;
+  const UniqueFd listener_;
+  const UniqueFd poller_;
+  const UniqueFd waker_;
+
+  // Owned by the thread.
+  Connections connections_;
+  uint64_t next_id_ = 1;
+  bool accepting_paused_ = false;
+
+  std::jthread thread_;
 };
 
 }  // namespace gantry::registry
