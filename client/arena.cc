@@ -1,0 +1,103 @@
+#include "client/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <utility>
+
+#include "lib/base/byte_range.h"
+#include "lib/base/random_id.h"
+
+namespace gantry::client {
+namespace {
+
+std::string RangeText(uintptr_t address, uint64_t bytes) {
+  return "[0x" + HexOf(address) + ", +" + std::to_string(bytes) + ")";
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Arena>> Arena::Map(UniqueFd fd, uint64_t bytes, void* address,
+                                          bool writable) {
+  const bool map_here = address == nullptr;
+  if (map_here) {
+    const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
+    address = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd.get(), 0);
+    if (address == MAP_FAILED) {
+      return Fail(SystemError(ErrorCode::kResourceExhausted, "mapping an arena", errno));
+    }
+    // The pages exist already; this fills the page tables. It is no error where it is not known.
+    ::madvise(address, bytes, MADV_HUGEPAGE);
+    ::madvise(address, bytes, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+  }
+  uint64_t end = 0;
+  if (!EndOf(reinterpret_cast<uintptr_t>(address), bytes, &end)) {
+    return Fail(ErrorCode::kInvalidArgument, "the arena would wrap around the address space", {},
+                "address");
+  }
+  return std::shared_ptr<Arena>(
+      new Arena(std::move(fd), static_cast<std::byte*>(address), bytes, map_here));
+}
+
+Arena::Arena(UniqueFd fd, std::byte* data, uint64_t bytes, bool mapped_here)
+    : fd_(std::move(fd)), data_(data), bytes_(bytes), mapped_here_(mapped_here) {}
+
+Arena::~Arena() {
+  if (mapped_here_) ::munmap(data_, bytes_);
+}
+
+Status ArenaTable::Add(std::shared_ptr<Arena> arena) {
+  const auto start = reinterpret_cast<uintptr_t>(arena->data());
+  MutexLock lock(mutex_);
+  const auto next = by_address_.lower_bound(start);
+  const bool hits_next = next != by_address_.end() && next->first - start < arena->bytes();
+  const bool hits_previous = next != by_address_.begin() &&
+                             start - std::prev(next)->first < std::prev(next)->second->bytes();
+  if (hits_next || hits_previous) {
+    return Fail(ErrorCode::kConflict,
+                "another arena has a part of the addresses " + RangeText(start, arena->bytes()),
+                "adopt each mapping once", "address");
+  }
+  by_address_.emplace(start, std::move(arena));
+  return {};
+}
+
+void ArenaTable::Remove(const Arena& arena) {
+  MutexLock lock(mutex_);
+  const auto found = by_address_.find(reinterpret_cast<uintptr_t>(arena.data()));
+  if (found != by_address_.end() && found->second.get() == &arena) by_address_.erase(found);
+}
+
+Result<std::vector<Extent>> ArenaTable::Resolve(const void* address, uint64_t bytes) const {
+  auto at = reinterpret_cast<uintptr_t>(address);
+  uint64_t end = 0;
+  if (bytes == 0 || !EndOf(at, bytes, &end)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "a range has at least one byte and does not wrap around: " + RangeText(at, bytes));
+  }
+  std::vector<Extent> extents;
+  MutexLock lock(mutex_);
+  while (bytes > 0) {
+    const auto next = by_address_.upper_bound(at);
+    const bool first = next == by_address_.begin();
+    const uint64_t offset = first ? 0 : at - std::prev(next)->first;
+    if (first || offset >= std::prev(next)->second->bytes()) {
+      return Fail(
+          ErrorCode::kNotExportable,
+          RangeText(at, bytes) +
+              (extents.empty() ? " lies in no arena" : " goes on past the end of an arena"),
+          "memory from malloc, numpy or torch has no descriptor to share: allocate an arena "
+          "(gantry_arena_create, Client.arena) and put the data there");
+    }
+    const std::shared_ptr<Arena>& arena = std::prev(next)->second;
+    const uint64_t taken = std::min(bytes, arena->bytes() - offset);
+    extents.push_back({arena, offset, taken});
+    at += taken;
+    bytes -= taken;
+  }
+  return extents;
+}
+
+}  // namespace gantry::client

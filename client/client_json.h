@@ -1,0 +1,66 @@
+// The bodies that the client sends and reads. Plain values and functions; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/arena.h"
+#include "client/http_reply_parser.h"
+#include "client/include/gantry.h"
+#include "lib/base/result.h"
+#include "lib/wire/buffer_types.h"
+
+namespace gantry::client {
+
+// One buffer that is to be registered, its pointers resolved.
+struct BufferRequest {
+  std::string name;
+  std::vector<Extent> extents;
+  wire::Access access;
+  std::optional<wire::BlockLayout> layout;
+};
+
+// What the sidecar says of a registered one.
+struct BufferAnswer {
+  std::string name;
+  std::string id;
+  std::string generation;
+};
+
+struct LeaseAnswer {
+  std::string lease_token;
+  std::string generation;
+  std::string handoff_socket;
+};
+
+// The last that was said about a transfer.
+struct TransferAnswer {
+  gantry_transfer_status status = {};
+  std::optional<Error> error;
+  std::string json;
+};
+
+// `text` for a path segment or a query value.
+std::string UrlEscape(std::string_view text);
+
+// The body of a reply in the 200s; else the problem in it as an Error.
+Result<std::string> BodyOrProblem(HttpReply reply);
+
+std::string LeaseBody(std::string_view engine_id);
+std::string RegistrationBody(std::string_view workload, std::span<const BufferRequest> buffers);
+// `local` are references of the caller's buffers, in the order of spec.local.
+std::string TransferBody(std::string_view workload, std::string_view id,
+                         const gantry_transfer_spec& spec, std::span<const std::string> local);
+// `names` null: all buffers of the workload.
+std::string SuspensionBody(std::string_view workload, const std::vector<std::string>* names,
+                           std::optional<uint64_t> drain_ms);
+
+Result<LeaseAnswer> ReadLease(std::string_view body);
+Result<std::vector<BufferAnswer>> ReadBuffers(std::string_view body);
+Result<TransferAnswer> ReadTransfer(std::string body);
+
+}  // namespace gantry::client

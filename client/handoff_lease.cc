@@ -1,0 +1,95 @@
+#include "client/handoff_lease.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <span>
+#include <utility>
+
+#include "lib/base/fd_passing.h"
+
+namespace gantry::client {
+namespace {
+
+constexpr char kLeaseLostHint[] =
+    "the sidecar stopped or was restarted: open a new client and register again";
+
+}  // namespace
+
+Result<std::unique_ptr<HandoffLease>> HandoffLease::Attach(const std::string& socket_path,
+                                                           const std::string& lease_token,
+                                                           milliseconds timeout) {
+  ASSIGN_OR_RETURN(UniqueFd socket, ConnectUnix(socket_path, SOCK_SEQPACKET));
+  timeval limit = {};
+  limit.tv_sec = timeout.count() / 1000;
+  limit.tv_usec = timeout.count() % 1000 * 1000;
+  if (::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) != 0 ||
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) != 0) {
+    return Fail(SystemError(ErrorCode::kInternal, "SO_RCVTIMEO", errno));
+  }
+  std::unique_ptr<HandoffLease> lease(new HandoffLease(std::move(socket)));
+  wire::HandoffRequest attach;
+  attach.type = wire::HandoffType::kAttach;
+  attach.lease_token = lease_token;
+  ASSIGN_OR_RETURN(const wire::HandoffReply ignored, lease->Ask(attach, -1));
+  static_cast<void>(ignored);
+  return lease;
+}
+
+Result<std::string> HandoffLease::HandOver(int fd) {
+  wire::HandoffRequest request;
+  request.type = wire::HandoffType::kFds;
+  request.fd_count = 1;
+  ASSIGN_OR_RETURN(wire::HandoffReply reply, Ask(request, fd));
+  if (reply.tokens.size() != 1) {
+    return Fail(ErrorCode::kInternal, "the sidecar answered one descriptor with " +
+                                          std::to_string(reply.tokens.size()) + " tokens");
+  }
+  return std::move(reply.tokens.front());
+}
+
+Status HandoffLease::Release(const std::vector<std::string>& tokens) {
+  wire::HandoffRequest request;
+  request.type = wire::HandoffType::kRelease;
+  request.tokens = tokens;
+  RETURN_IF_ERROR(Ask(request, -1));
+  return {};
+}
+
+Status HandoffLease::Ping() {
+  RETURN_IF_ERROR(Ask({}, -1));
+  return {};
+}
+
+bool HandoffLease::alive() const {
+  pollfd query = {socket_.get(), POLLRDHUP, 0};
+  return ::poll(&query, 1, 0) == 0;
+}
+
+void HandoffLease::End() { ::shutdown(socket_.get(), SHUT_RDWR); }
+
+Result<wire::HandoffReply> HandoffLease::Ask(const wire::HandoffRequest& request, int fd) {
+  const std::span<const int> fds(&fd, fd >= 0 ? 1 : 0);
+  const auto lost = [](std::string why) {
+    return Fail(ErrorCode::kPeerLost, "the lease is lost: " + std::move(why), kLeaseLostHint);
+  };
+  MutexLock lock(mutex_);
+  if (broken_) return lost("an earlier request had no answer");
+  if (Status sent = SendMessage(socket_.get(), wire::Encode(request), fds); !sent) {
+    broken_ = true;
+    return lost(std::move(sent).error().message);
+  }
+  auto message = ReceiveMessage(socket_.get(), wire::kHandoffMessageBytesMax);
+  if (!message || message->closed) {
+    broken_ = true;
+    if (!message && message.error().code == ErrorCode::kDeadlineExceeded) {
+      return Fail(ErrorCode::kDeadlineExceeded, "the sidecar did not answer on the hand-off socket",
+                  kLeaseLostHint);
+    }
+    return lost(message ? "the sidecar closed the hand-off socket" : message.error().message);
+  }
+  return wire::DecodeHandoffReply(message->payload);
+}
+
+}  // namespace gantry::client

@@ -1,0 +1,25 @@
+// Memory files that a sidecar can map without risk: sealed against shrinking, every page present.
+// Stateless; thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "lib/base/result.h"
+#include "lib/base/unique_fd.h"
+
+namespace gantry::client {
+
+// A memfd of `bytes` rounded up to whole pages, sealed against resizing, its pages allocated by a
+// few threads that end before this returns. kResourceExhausted rather than the out-of-memory killer
+// when the machine or the cgroup cannot hold it.
+Result<UniqueFd> CreateSealedMemfd(const std::string& name, uint64_t bytes);
+
+// Whether [0, bytes) of a caller's descriptor can be mapped and handed over: nothing may take the
+// bytes away again. The sidecar checks the same once more. *writable: it is open for writing.
+Status CheckSealedMemfd(int fd, uint64_t bytes, bool* writable);
+
+uint64_t RoundUpToPages(uint64_t bytes);
+
+}  // namespace gantry::client

@@ -1,0 +1,135 @@
+// The part of WorkloadSession that is about transfers.
+#include <algorithm>
+#include <utility>
+
+#include "client/workload_session.h"
+#include "lib/base/name.h"
+
+namespace gantry::client {
+namespace {
+
+// One request waits no longer than this, so that the sidecar's limits on waits are no concern.
+constexpr uint64_t kWaitSliceMs = 10'000;
+
+// Time that is left to wait; GANTRY_FOREVER stays what it is.
+class Remaining {
+ public:
+  explicit Remaining(uint64_t timeout_ms) : timeout_ms_(timeout_ms) {}
+  uint64_t ms() const {
+    if (timeout_ms_ == GANTRY_FOREVER) return GANTRY_FOREVER;
+    const auto passed = std::chrono::duration_cast<milliseconds>(Clock::now() - start_).count();
+    return timeout_ms_ - std::min(timeout_ms_, static_cast<uint64_t>(passed));
+  }
+
+ private:
+  const uint64_t timeout_ms_;
+  const TimePoint start_ = Clock::now();
+};
+
+bool IsOver(const TransferAnswer& answer) { return answer.status.state >= GANTRY_SUCCEEDED; }
+
+Status CheckSpec(const gantry_transfer_spec& spec) {
+  const auto wrong = [](std::string what, std::string field) {
+    return Fail(ErrorCode::kInvalidArgument, std::move(what), {}, std::move(field));
+  };
+  if (spec.operation != GANTRY_READ && spec.operation != GANTRY_WRITE) {
+    return wrong("neither GANTRY_READ nor GANTRY_WRITE", "operation");
+  }
+  if (spec.remote == nullptr || spec.remote_count == 0) return wrong("no remote buffer", "remote");
+  for (size_t i = 0; i < spec.remote_count; ++i) {
+    if (spec.remote[i] == nullptr) return wrong("a remote buffer is NULL", "remote");
+  }
+  if (spec.block_count != 0 && spec.range_count != 0) {
+    return wrong("both blocks and ranges", "ranges");
+  }
+  if (spec.block_count == 0 && spec.range_count == 0) return wrong("nothing to move", "ranges");
+  if (spec.block_count != 0 && (spec.local_blocks == nullptr || spec.remote_blocks == nullptr)) {
+    return wrong("block_count without both lists of blocks", "local_blocks");
+  }
+  if (spec.range_count != 0 && spec.ranges == nullptr) return wrong("ranges is NULL", "ranges");
+  return {};
+}
+
+// The memory behind a local buffer may have gone since it was registered.
+Status CheckLocal(const RegisteredBuffer& buffer, size_t index) {
+  const bool closed = std::any_of(buffer.arenas.begin(), buffer.arenas.end(),
+                                  [](const auto& arena) { return arena->closed.load(); });
+  if (buffer.registered && !closed) return {};
+  return Fail(ErrorCode::kUnregistered, "buffer '" + buffer.name + "' is no longer registered",
+              "register it again", "local/" + std::to_string(index));
+}
+
+}  // namespace
+
+TransferAnswer TransferRecord::last() const {
+  MutexLock lock(mutex_);
+  return last_;
+}
+
+void TransferRecord::Learn(TransferAnswer answer) {
+  MutexLock lock(mutex_);
+  if (!IsOver(last_)) last_ = std::move(answer);
+}
+
+Result<std::shared_ptr<TransferRecord>> WorkloadSession::Submit(
+    const gantry_transfer_spec& spec, std::span<const BufferPointer> local, uint64_t wait_ms) {
+  RETURN_IF_ERROR(CheckSpec(spec));
+  std::vector<std::string> references;
+  for (size_t i = 0; i < local.size(); ++i) {
+    RETURN_IF_ERROR(CheckLocal(*local[i], i));
+    references.push_back(local[i]->name + "@" + local[i]->generation);
+  }
+  std::string id = spec.id != nullptr
+                       ? spec.id
+                       : "t-" + generation() + "-" + std::to_string(transfers_made_.fetch_add(1));
+  RETURN_IF_ERROR(CheckName(id, "id"));
+  const Remaining remaining(wait_ms);
+  const uint64_t slice = std::min(wait_ms, kWaitSliceMs);
+  ASSIGN_OR_RETURN(std::string body, Post("/v1/transfers?wait_ms=" + std::to_string(slice),
+                                          TransferBody(workload(), id, spec, references), slice));
+  ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(std::move(body)));
+  auto transfer = std::make_shared<TransferRecord>(std::move(id));
+  transfer->Learn(std::move(answer));
+  // What goes wrong from here on shows when the transfer is waited for: it has been accepted.
+  if (wait_ms > slice) static_cast<void>(Await(*transfer, remaining.ms()));
+  return transfer;
+}
+
+std::string WorkloadSession::TransferTarget(const TransferRecord& transfer,
+                                            uint64_t wait_ms) const {
+  return "/v1/transfers/" + UrlEscape(transfer.id()) + "?workload=" + UrlEscape(workload()) +
+         "&wait_ms=" + std::to_string(wait_ms);
+}
+
+Status WorkloadSession::Await(TransferRecord& transfer, uint64_t timeout_ms) {
+  const Remaining remaining(timeout_ms);
+  for (bool asked = false; !IsOver(transfer.last()); asked = true) {
+    const uint64_t left = remaining.ms();
+    if (asked && left == 0) return {};
+    const uint64_t slice = std::min(left, kWaitSliceMs);
+    const std::string target = TransferTarget(transfer, slice);
+    ASSIGN_OR_RETURN(std::string body, Ask({.method = "GET",
+                                            .target = target,
+                                            .repeatable = true,
+                                            .timeout = options_.timeout + milliseconds(slice)}));
+    ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(std::move(body)));
+    transfer.Learn(std::move(answer));
+  }
+  return {};
+}
+
+Status WorkloadSession::Cancel(TransferRecord& transfer, uint64_t timeout_ms) {
+  if (IsOver(transfer.last())) return {};
+  const Remaining remaining(timeout_ms);
+  const uint64_t slice = std::min(timeout_ms, kWaitSliceMs);
+  const std::string target = TransferTarget(transfer, slice);
+  ASSIGN_OR_RETURN(std::string body, Ask({.method = "DELETE",
+                                          .target = target,
+                                          .repeatable = true,
+                                          .timeout = options_.timeout + milliseconds(slice)}));
+  ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(std::move(body)));
+  transfer.Learn(std::move(answer));
+  return remaining.ms() > 0 ? Await(transfer, remaining.ms()) : Status();
+}
+
+}  // namespace gantry::client

@@ -1,0 +1,116 @@
+// This process as a workload of one sidecar: the lease, its arenas, buffers and transfers. Open
+// registers it, Close ends it; in between every function may be called from every thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/arena.h"
+#include "client/client_json.h"
+#include "client/handoff_lease.h"
+#include "client/include/gantry.h"
+#include "client/unix_http.h"
+#include "lib/base/clock.h"
+#include "lib/base/mutex.h"
+#include "lib/base/result.h"
+
+namespace gantry::client {
+
+// Keeps its arenas alive: memory is unmapped only after the last buffer in it is gone.
+struct RegisteredBuffer {
+  std::string name;
+  std::string id;
+  std::string generation;
+  uint64_t bytes = 0;
+  std::vector<std::shared_ptr<Arena>> arenas;
+  std::atomic<bool> registered{true};
+};
+using BufferPointer = std::shared_ptr<RegisteredBuffer>;
+
+// A submitted transfer and the last that is known of it.
+class TransferRecord {
+ public:
+  explicit TransferRecord(std::string id) : id_(std::move(id)) {}
+  const std::string& id() const { return id_; }
+  TransferAnswer last() const;
+  void Learn(TransferAnswer answer);  // an outcome is never replaced
+
+ private:
+  const std::string id_;
+  mutable Mutex mutex_;
+  TransferAnswer last_ GUARDED_BY(mutex_);
+};
+
+class WorkloadSession {
+ public:
+  struct Options {
+    std::string path;  // run directory or API socket of the sidecar
+    std::string workload;
+    std::string engine_id;
+    std::string handoff_socket;  // empty: beside the API socket
+    milliseconds timeout{10'000};
+  };
+
+  static Result<std::shared_ptr<WorkloadSession>> Open(Options options);
+
+  // Everything below fails with kCancelled afterwards. Idempotent.
+  Status Close();
+  Status Check();
+
+  Result<std::shared_ptr<Arena>> AddArena(int fd, uint64_t bytes, void* address);
+  Status CloseArena(Arena& arena, uint64_t drain_ms);
+  Result<std::vector<Extent>> Resolve(const void* address, uint64_t bytes) const;
+
+  Result<std::vector<BufferPointer>> Register(std::span<const gantry_buffer_spec> specs);
+  Status Unregister(const BufferPointer& buffer, uint64_t drain_ms);
+  Status Suspend(const std::vector<std::string>* names, uint64_t drain_ms);
+  Status Resume(const std::vector<std::string>* names);
+
+  // `local` are the buffers of spec.local.
+  Result<std::shared_ptr<TransferRecord>> Submit(const gantry_transfer_spec& spec,
+                                                 std::span<const BufferPointer> local,
+                                                 uint64_t wait_ms);
+  // Returns when the transfer is over or the time is.
+  Status Await(TransferRecord& transfer, uint64_t timeout_ms);
+  Status Cancel(TransferRecord& transfer, uint64_t timeout_ms);
+
+  Result<std::string> Request(std::string_view method, std::string_view target,
+                              std::string_view body, uint64_t wait_ms);
+
+  const std::string& workload() const { return options_.workload; }
+  const std::string& generation() const { return lease_answer_.generation; }
+  pid_t owner() const { return owner_; }
+
+ private:
+  WorkloadSession(Options options, std::string api_socket);
+
+  Status Attach();
+  Result<std::string> Ask(HttpRequest request);  // in the name of the lease
+  Result<std::string> Post(std::string_view target, std::string_view body, uint64_t wait_ms);
+  std::string TransferTarget(const TransferRecord& transfer, uint64_t wait_ms) const;
+  Result<BufferRequest> ResolveSpec(const gantry_buffer_spec& spec, size_t index) const;
+  Result<std::vector<BufferPointer>> Keep(std::vector<BufferRequest> requests,
+                                          const std::vector<BufferAnswer>& answers);
+  Status Suspension(std::string_view verb, const std::vector<std::string>* names,
+                    std::optional<uint64_t> drain_ms);
+
+  const Options options_;
+  const pid_t owner_;
+  UnixHttp http_;
+  LeaseAnswer lease_answer_;             // constant after Open
+  std::unique_ptr<HandoffLease> lease_;  // likewise
+  std::atomic<bool> closed_{false};
+  std::atomic<uint64_t> transfers_made_{0};
+  ArenaTable arenas_;
+  mutable Mutex mutex_;
+  std::set<BufferPointer> buffers_ GUARDED_BY(mutex_);
+};
+
+}  // namespace gantry::client
