@@ -175,7 +175,8 @@ Status TransferAdmission::ResolveLocal(const wire::TransferRequest& request, Adm
                       request.workload + "'",
                   "name it in `remote`", ListField("local", i));
     }
-    auto use = registry_.Acquire(request.workload, reference.buffer, reference.generation);
+    auto use =
+        registry_.Acquire(request.workload, reference.buffer, reference.generation, request.id);
     if (!use) return Fail(std::move(use).error().WithField(ListField("local", i)));
     const registry::Buffer::Description& description = use->buffer().description();
     PlanBuffer buffer = {description.name, &description.pieces, description.layout, {}};
@@ -212,7 +213,7 @@ Status TransferAdmission::ResolveOwnRemote(const wire::TransferRequest& request,
     const wire::BufferReference& reference = request.remote[i];
     const std::string& workload =
         reference.workload.empty() ? request.workload : reference.workload;
-    auto use = registry_.Acquire(workload, reference.buffer, reference.generation);
+    auto use = registry_.Acquire(workload, reference.buffer, reference.generation, request.id);
     if (!use) return Fail(std::move(use).error().WithField(ListField("remote", i)));
     const registry::Buffer::Description& description = use->buffer().description();
     if (workload != request.workload) {

@@ -1,0 +1,10 @@
+// The version of this build, as CMakeLists.txt states it. Thread-safe.
+#pragma once
+
+#include <string_view>
+
+namespace gantry {
+
+std::string_view Version();  // "major.minor.patch"
+
+}  // namespace gantry

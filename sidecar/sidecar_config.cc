@@ -1,0 +1,120 @@
+#include "sidecar/sidecar_config.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <iostream>
+
+#include "lib/base/version.h"
+
+namespace gantry {
+namespace {
+
+std::string HostName() {
+  std::array<char, 256> name = {};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "gantry";
+  return name.data();
+}
+
+// --run-dir is also GANTRY_RUN_DIR.
+std::string EnvironmentName(const std::string& flag) {
+  std::string name = "GANTRY_";
+  for (const char c : flag.substr(2)) {
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+template <typename T>
+CLI::Option* Add(CLI::App& app, const std::string& flag, T& value, const std::string& text) {
+  return app.add_option(flag, value, text)->envname(EnvironmentName(flag))->capture_default_str();
+}
+
+void AddPlaces(CLI::App& app, SidecarConfig& config) {
+  Add(app, "--name", config.name, "name of this sidecar, unique in the node directory");
+  Add(app, "--run-dir", config.run_dir, "directory of api.sock and handoff.sock");
+  Add(app, "--node-dir", config.node_dir,
+      "directory that the node's sidecars share (peer sockets); empty: no peers");
+  Add(app, "--rest-listen", config.rest_listen,
+      "loopback address:port for REST beside the Unix socket; empty: none");
+  Add(app, "--metrics-listen", config.metrics_listen,
+      "address:port for /metrics alone; empty: none");
+  Add(app, "--log-level", config.log_level, "debug, info, warning or error")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  app.add_flag("--print-config", config.print_config, "print every setting and exit");
+}
+
+void AddLimits(CLI::App& app, SidecarConfig& config) {
+  const auto positive = CLI::Range(uint64_t{1}, uint64_t{1} << 62);
+  Add(app, "--workers", config.workers, "copy workers; 0: one a processor, at most 8")
+      ->check(CLI::Range(0, 64));
+  Add(app, "--worker-restart-ms-max", config.worker_restart_ms_max,
+      "longest pause between restarts of a copy worker")
+      ->check(positive);
+  Add(app, "--body-bytes-max", config.body_bytes_max, "largest request body")->check(positive);
+  Add(app, "--connections-max", config.connections_max, "open REST connections")->check(positive);
+  Add(app, "--http-threads-max", config.http_threads_max, "requests served at the same time")
+      ->check(CLI::Range(uint64_t{4}, uint64_t{4096}));
+  Add(app, "--workloads-max", config.workloads_max, "registered workloads")->check(positive);
+  Add(app, "--buffers-max", config.buffers_max, "registered buffers")->check(positive);
+  Add(app, "--fds-max", config.fds_max,
+      "descriptors held for workloads; 0: half of the process's limit");
+  Add(app, "--workload-end-ms", config.workload_end_ms,
+      "time to drain the buffers of a workload that ended")
+      ->check(positive);
+  Add(app, "--transfers-max", config.transfers_max, "transfers that are not finished")
+      ->check(positive);
+  Add(app, "--descriptors-max", config.descriptors_max, "descriptors of one transfer")
+      ->check(positive);
+  Add(app, "--deadline-ms-default", config.deadline_ms_default, "of a transfer that names none")
+      ->check(positive);
+  Add(app, "--deadline-ms-max", config.deadline_ms_max, "the longest deadline")->check(positive);
+  Add(app, "--quiesce-ms-max", config.quiesce_ms_max,
+      "after a deadline or a cancel, until copy workers are ended by force")
+      ->check(positive);
+  Add(app, "--chunk-bytes-max", config.chunk_bytes_max, "a longer run is cut")->check(positive);
+  Add(app, "--events-max", config.events_max, "events kept for polling")->check(positive);
+  Add(app, "--shutdown-ms", config.shutdown_ms, "from SIGTERM until everything stops by force")
+      ->check(positive);
+}
+
+Status CheckTogether(const SidecarConfig& config) {
+  if (config.deadline_ms_default > config.deadline_ms_max) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "--deadline-ms-default is larger than --deadline-ms-max");
+  }
+  return {};
+}
+
+}  // namespace
+
+ParsedConfig ParseSidecarConfig(int argc, const char* const* argv) {
+  ParsedConfig parsed;
+  SidecarConfig& config = parsed.config;
+  config.name = HostName();
+  CLI::App app("Gantry sidecar: moves memory between inference pods", "gantry-sidecar");
+  app.set_version_flag("--version", std::string(Version()));
+  AddPlaces(app, config);
+  AddLimits(app, config);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    parsed.outcome = ConfigOutcome::kExit;
+    parsed.exit_code = app.exit(error) == 0 ? 0 : 2;
+    return parsed;
+  }
+  if (auto status = CheckTogether(config); !status) {
+    std::cerr << "gantry-sidecar: " << status.error().message << "\n";
+    parsed.outcome = ConfigOutcome::kExit;
+    parsed.exit_code = 2;
+  } else if (config.print_config) {
+    std::cout << app.config_to_str(/*default_also=*/true, /*write_description=*/false);
+    parsed.outcome = ConfigOutcome::kExit;
+  }
+  return parsed;
+}
+
+}  // namespace gantry

@@ -1,0 +1,55 @@
+// Every setting of the sidecar: a flag, an environment variable and a default, read in this one
+// place. docs/operations.md explains them. A plain value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "lib/base/result.h"
+
+namespace gantry {
+
+struct SidecarConfig {
+  std::string name;                     // of this sidecar, for peers; default: the host name
+  std::string run_dir = "/run/gantry";  // api.sock and handoff.sock for the pod's containers
+  std::string node_dir;                 // shared by the sidecars of a trust domain on the node
+  std::string rest_listen;              // loopback "address:port"; empty: Unix socket only
+  std::string metrics_listen;           // "address:port" of /metrics; empty: REST only
+  std::string log_level = "info";
+  bool print_config = false;
+
+  int workers = 0;  // copy workers; 0: one for each processor, at most 8
+  uint64_t worker_restart_ms_max = 10'000;
+
+  uint64_t body_bytes_max = 8ull << 20;
+  uint64_t connections_max = 1024;
+  uint64_t http_threads_max = 128;
+
+  uint64_t workloads_max = 256;
+  uint64_t buffers_max = 100'000;
+  uint64_t fds_max = 0;              // descriptors of workloads; 0: half of RLIMIT_NOFILE
+  uint64_t workload_end_ms = 1'000;  // to drain what an ended workload leaves behind
+
+  uint64_t transfers_max = 4096;
+  uint64_t descriptors_max = 1'048'576;
+  uint64_t deadline_ms_default = 30'000;
+  uint64_t deadline_ms_max = 3'600'000;
+  uint64_t quiesce_ms_max = 2'000;
+  uint64_t chunk_bytes_max = 1ull << 20;
+  uint64_t events_max = 65'536;
+
+  uint64_t shutdown_ms = 10'000;  // from SIGTERM until everything is stopped by force
+};
+
+enum class ConfigOutcome { kRun, kExit };
+struct ParsedConfig {
+  SidecarConfig config;
+  ConfigOutcome outcome = ConfigOutcome::kRun;
+  int exit_code = 0;  // with kExit: --help, --version, --print-config, or a usage error
+};
+
+// Writes help, version or the configuration to standard output, and usage errors to standard error.
+ParsedConfig ParseSidecarConfig(int argc, const char* const* argv);
+
+}  // namespace gantry

@@ -1,0 +1,60 @@
+// A sealed, mapped memfd, as a workload would hand it over, with a pattern to verify copies by.
+// Used by one thread at a time.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "lib/base/unique_fd.h"
+
+namespace gantry::testing {
+
+class TestArena {
+ public:
+  explicit TestArena(size_t size, uint64_t seed = 1) : size_(size) {
+    fd_.reset(::memfd_create("test-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!fd_.valid() || ::ftruncate(fd_.get(), static_cast<off_t>(size)) != 0 ||
+        ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+      std::abort();
+    }
+    void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+    if (mapped == MAP_FAILED) std::abort();
+    data_ = static_cast<uint8_t*>(mapped);
+    Fill(seed);
+  }
+  TestArena(const TestArena&) = delete;
+  TestArena& operator=(const TestArena&) = delete;
+  ~TestArena() { ::munmap(data_, size_); }
+
+  // Bytes that differ at every offset of interest and between seeds.
+  void Fill(uint64_t seed) {
+    uint64_t state = seed * 0x9e3779b97f4a7c15ULL + 1;
+    for (size_t i = 0; i < size_; ++i) {
+      if (i % 8 == 0) state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      data_[i] = static_cast<uint8_t>(state >> (8 * (i % 8)));
+    }
+  }
+
+  uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+  std::span<uint8_t> bytes() const { return {data_, size_}; }
+  UniqueFd Fd() const { return *fd_.Duplicate(); }
+  UniqueFd ReadOnlyFd() const {
+    const std::string path = "/proc/self/fd/" + std::to_string(fd_.get());
+    return UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  }
+
+ private:
+  const size_t size_;
+  UniqueFd fd_;
+  uint8_t* data_ = nullptr;
+};
+
+}  // namespace gantry::testing
