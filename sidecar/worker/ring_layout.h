@@ -13,7 +13,8 @@ inline constexpr uint64_t kRingMagic = 0x676e7274'72696e67;  // "gnrtring"
 inline constexpr uint32_t kRingVersion = 1;
 inline constexpr uint32_t kSubmissionSlots = 4096;  // powers of two, as the indices wrap
 inline constexpr uint32_t kCompletionSlots = 4096;
-inline constexpr uint32_t kEndOfJob = 1;  // the only flag
+inline constexpr uint32_t kFirstIndex = 0U - 100;  // wraps early, so that a mistake there shows
+inline constexpr uint32_t kEndOfJob = 1;           // the only flag
 
 // One segment of a job; the last one of a job carries kEndOfJob, all of them the job's tag.
 struct SubmissionEntry {

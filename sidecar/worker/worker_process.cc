@@ -3,8 +3,8 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +22,9 @@ namespace {
 
 // The descriptors' numbers in the child must not be among those that are copied from.
 constexpr int kSafeFdMin = 16;
+
+// glibc 2.36 declares its wrappers of these without extern "C".
+int PidfdOpen(pid_t pid) { return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)); }
 
 struct SpawnAttributes {
   posix_spawn_file_actions_t actions;
@@ -144,7 +147,7 @@ Result<std::shared_ptr<WorkerProcess>> WorkerProcess::Spawn(const Options& optio
   UniqueFd ours(ends[0]);
   const UniqueFd theirs(ends[1]);
   ASSIGN_OR_RETURN(const pid_t pid, SpawnWith(options, {theirs.get(), ring.get(), doorbell.get()}));
-  UniqueFd pidfd(::pidfd_open(pid, 0));
+  UniqueFd pidfd(PidfdOpen(pid));
   if (!pidfd.valid()) {
     const Error error = SystemError(ErrorCode::kResourceExhausted, "pidfd_open", errno);
     ::kill(pid, SIGKILL);
@@ -154,7 +157,9 @@ Result<std::shared_ptr<WorkerProcess>> WorkerProcess::Spawn(const Options& optio
   return std::shared_ptr<WorkerProcess>(new WorkerProcess(pid, std::move(pidfd), std::move(ours)));
 }
 
-void WorkerProcess::Kill() const { ::pidfd_send_signal(pidfd_.get(), SIGKILL, nullptr, 0); }
+void WorkerProcess::Kill() const {
+  ::syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+}
 
 std::string WorkerProcess::Reap() const {
   siginfo_t info = {};

@@ -64,6 +64,10 @@ CopySegment SegmentOf(const SubmissionEntry& entry) {
 
 RingLayout* InitializeRing(void* memory) {
   auto* ring = new (memory) RingLayout;  // zeroes the words; what the slots hold is never read
+  for (RingWord* index : {&ring->submission_head, &ring->submission_tail, &ring->completion_head,
+                          &ring->completion_tail}) {
+    index->value = kFirstIndex;
+  }
   ring->magic = kRingMagic;
   ring->version = kRingVersion;
   return ring;

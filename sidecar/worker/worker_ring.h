@@ -40,8 +40,8 @@ class PoolRingEnd {
 
  private:
   RingLayout* ring_;
-  uint32_t submission_head_ = 0;
-  uint32_t completion_tail_ = 0;
+  uint32_t submission_head_ = kFirstIndex;
+  uint32_t completion_tail_ = kFirstIndex;
 };
 
 // The worker's end: takes segments, completes jobs. Used by the worker's copy thread.
@@ -62,8 +62,8 @@ class WorkerRingEnd {
  private:
   RingLayout* const ring_;
   Doorbell* const doorbell_;
-  uint32_t submission_tail_ = 0;
-  uint32_t completion_head_ = 0;
+  uint32_t submission_tail_ = kFirstIndex;
+  uint32_t completion_head_ = kFirstIndex;
   std::optional<uint64_t> open_job_;  // the tag of the job whose end has not been seen
 };
 

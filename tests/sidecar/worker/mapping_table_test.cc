@@ -1,0 +1,96 @@
+#include "sidecar/worker/mapping_table.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <future>
+#include <random>
+#include <thread>
+
+#include "tests/fakes/sealed_memory.h"
+
+namespace gantry::worker {
+namespace {
+
+memory::HostMapping MappingOf(const SealedMemory& memory) {
+  auto mapping = memory::HostMapping::Create(memory.fd()->get(), memory.size(), true);
+  EXPECT_TRUE(mapping);
+  return std::move(*mapping);
+}
+
+TEST(MappingTable, FindsWhatWasAddedUntilItIsRemoved) {
+  const SealedMemory memory(4096);
+  MappingTable table;
+  ASSERT_TRUE(table.Add({3, 7}, MappingOf(memory)));
+  const auto found = table.Protect(MappingTable::kSource, {3, 7});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->size, 4096U);
+  table.ReleaseAll();
+  ASSERT_TRUE(table.Remove({3, 7}));
+  EXPECT_FALSE(table.Protect(MappingTable::kSource, {3, 7}));
+  EXPECT_EQ(table.size(), 0U);
+}
+
+TEST(MappingTable, RefusesStaleIds) {
+  const SealedMemory memory(4096);
+  MappingTable table;
+  ASSERT_TRUE(table.Add({0, 2}, MappingOf(memory)));
+  EXPECT_FALSE(table.Protect(MappingTable::kSource, {0, 1}));
+  EXPECT_FALSE(table.Protect(MappingTable::kSource, {1, 2}));
+  EXPECT_FALSE(table.Protect(MappingTable::kSource, {kMappingSlots, 2}));
+  EXPECT_FALSE(table.Protect(MappingTable::kSource, {~0U, 2}));
+  EXPECT_FALSE(table.Remove({0, 1}));
+  EXPECT_FALSE(table.Remove({kMappingSlots, 2}));
+  EXPECT_FALSE(table.Add({0, 3}, MappingOf(memory))) << "the slot is taken";
+  EXPECT_FALSE(table.Add({1, 0}, MappingOf(memory))) << "0 is no generation";
+  EXPECT_FALSE(table.Add({kMappingSlots, 1}, MappingOf(memory)));
+}
+
+TEST(MappingTable, RemoveWaitsForTheCopyThatUsesIt) {
+  const SealedMemory memory(4096);
+  MappingTable table;
+  ASSERT_TRUE(table.Add({0, 1}, MappingOf(memory)));
+  const auto used = table.Protect(MappingTable::kDestination, {0, 1});
+  ASSERT_TRUE(used);
+  auto removed = std::async(std::launch::async, [&] { return table.Remove({0, 1}); });
+  EXPECT_EQ(removed.wait_for(milliseconds(50)), std::future_status::timeout);
+  EXPECT_EQ(::msync(used->data, 4096, MS_ASYNC), 0) << "unmapped under a copy";
+  EXPECT_FALSE(table.Protect(MappingTable::kSource, {0, 1})) << "a removed one is not found again";
+  table.ReleaseAll();
+  EXPECT_TRUE(removed.get());
+  EXPECT_NE(::msync(used->data, 4096, MS_ASYNC), 0);
+}
+
+// The copy thread reads through whatever it finds while the control thread replaces it: with a
+// mistake in the order of the two this reads unmapped memory.
+TEST(MappingTable, StressOfReplacingUnderCopies) {
+  const SealedMemory memory(4096);
+  memory.Fill(1);
+  MappingTable table;
+  std::atomic<bool> stop = false;
+  std::atomic<uint32_t> current = 0;
+  std::atomic<uint64_t> found_count = 0;
+  std::thread copies([&] {
+    std::minstd_rand random(1);
+    while (!stop.load()) {
+      const auto side = random() % 2 == 0 ? MappingTable::kSource : MappingTable::kDestination;
+      const auto found = table.Protect(side, {0, current.load()});
+      if (!found) continue;
+      ASSERT_EQ(found->data[100], SealedMemory::PatternAt(100, 1));
+      ++found_count;
+      if (random() % 4 == 0) table.ReleaseAll();
+    }
+    table.ReleaseAll();
+  });
+  for (uint32_t id = 1; id < 3000 || found_count.load() < 1000; ++id) {
+    ASSERT_TRUE(table.Add({0, id}, MappingOf(memory)));
+    current = id;
+    std::this_thread::yield();
+    ASSERT_TRUE(table.Remove({0, id}));
+  }
+  stop = true;
+  copies.join();
+}
+
+}  // namespace
+}  // namespace gantry::worker

@@ -1,0 +1,95 @@
+#include "sidecar/worker/segment_copy.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+namespace gantry::worker {
+namespace {
+
+constexpr uint64_t kSize = 1000;
+constexpr uint64_t kHuge = ~uint64_t{0};
+
+struct Bytes {
+  std::vector<std::byte> storage = std::vector<std::byte>(kSize);
+  bool writable = true;
+  MappedBytes mapped() { return {storage.data(), kSize, writable}; }
+};
+
+CopySegment Segment(uint64_t source, uint64_t destination, uint64_t length, uint64_t source_stride,
+                    uint64_t destination_stride, uint32_t count) {
+  return {{0, 1}, {1, 2}, source, destination, length, source_stride, destination_stride, count};
+}
+
+std::optional<ErrorCode> Validate(const CopySegment& segment, bool writable = true) {
+  Bytes source;
+  Bytes destination;
+  destination.writable = writable;
+  return ValidateSegment(segment, source.mapped(), destination.mapped());
+}
+
+TEST(ValidateSegment, AcceptsWhatFits) {
+  EXPECT_EQ(Validate(Segment(0, 0, kSize, 0, 0, 1)), std::nullopt);
+  EXPECT_EQ(Validate(Segment(999, 999, 1, kHuge, kHuge, 1)), std::nullopt);
+  EXPECT_EQ(Validate(Segment(0, 100, 100, 200, 100, 5)), std::nullopt);
+  EXPECT_EQ(Validate(Segment(0, 0, 100, 100, 100, 10)), std::nullopt);
+}
+
+TEST(ValidateSegment, RefusesEmptyOnes) {
+  EXPECT_EQ(Validate(Segment(0, 0, 0, 0, 0, 1)), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Validate(Segment(0, 0, 1, 0, 0, 0)), ErrorCode::kInvalidArgument);
+}
+
+TEST(ValidateSegment, RefusesOneByteTooMuchOnEitherSide) {
+  EXPECT_EQ(Validate(Segment(1, 0, kSize, 0, 0, 1)), ErrorCode::kOutOfRange);
+  EXPECT_EQ(Validate(Segment(0, 1, kSize, 0, 0, 1)), ErrorCode::kOutOfRange);
+  EXPECT_EQ(Validate(Segment(1, 0, 100, 100, 100, 10)), ErrorCode::kOutOfRange);
+  EXPECT_EQ(Validate(Segment(0, 1, 100, 100, 100, 10)), ErrorCode::kOutOfRange);
+  EXPECT_EQ(Validate(Segment(0, 0, 100, 101, 100, 10)), ErrorCode::kOutOfRange);
+  EXPECT_EQ(Validate(Segment(0, 0, 100, 100, 101, 10)), ErrorCode::kOutOfRange);
+}
+
+TEST(ValidateSegment, DoesNotWrapAround) {
+  EXPECT_EQ(Validate(Segment(kHuge, 0, 2, 0, 0, 1)), ErrorCode::kOutOfRange);
+  EXPECT_EQ(Validate(Segment(0, kHuge, 2, 0, 0, 1)), ErrorCode::kOutOfRange);
+  EXPECT_EQ(Validate(Segment(2, 0, kHuge, 0, 0, 1)), ErrorCode::kOutOfRange);
+  EXPECT_EQ(Validate(Segment(0, 0, 1, kHuge, 0, 2)), ErrorCode::kOutOfRange);
+  EXPECT_EQ(Validate(Segment(0, 0, 1, 0, kHuge, 2)), ErrorCode::kOutOfRange);
+  // 4 * 2^62 wraps to 0, and so does 2^63 * 2.
+  EXPECT_EQ(Validate(Segment(0, 0, 1, uint64_t{1} << 62, 0, 5)), ErrorCode::kOutOfRange);
+  EXPECT_EQ(Validate(Segment(0, 0, 1, 0, uint64_t{1} << 63, 3)), ErrorCode::kOutOfRange);
+  // The last block lies just below the end of the address space; its length wraps.
+  EXPECT_EQ(Validate(Segment(0, 0, 16, kHuge - 8, 0, 2)), ErrorCode::kOutOfRange);
+}
+
+TEST(ValidateSegment, NeverWritesToAReadOnlyMapping) {
+  EXPECT_EQ(Validate(Segment(0, 0, 1, 0, 0, 1), /*writable=*/false), ErrorCode::kFdReadOnly);
+}
+
+TEST(CopyBytes, CopiesStridedBlocksAndNothingElse) {
+  Bytes source;
+  Bytes destination;
+  for (size_t i = 0; i < kSize; ++i) source.storage[i] = static_cast<std::byte>(i);
+  const CopySegment segment = Segment(10, 500, 4, 20, 8, 5);
+  ASSERT_EQ(ValidateSegment(segment, source.mapped(), destination.mapped()), std::nullopt);
+  CopyBytes(segment, source.mapped(), destination.mapped());
+  std::vector<std::byte> expected(kSize);
+  for (size_t block = 0; block < 5; ++block) {
+    for (size_t i = 0; i < 4; ++i) {
+      expected[500 + block * 8 + i] = source.storage[10 + block * 20 + i];
+    }
+  }
+  EXPECT_EQ(destination.storage, expected);
+}
+
+TEST(CopyBytes, MovesWithinOneAllocation) {
+  Bytes both;
+  for (size_t i = 0; i < kSize; ++i) both.storage[i] = static_cast<std::byte>(i);
+  const std::vector<std::byte> before = both.storage;
+  CopyBytes(Segment(0, 1, 900, 0, 0, 1), both.mapped(), both.mapped());
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + 900, both.storage.begin() + 1));
+}
+
+}  // namespace
+}  // namespace gantry::worker

@@ -1,0 +1,133 @@
+#include "sidecar/worker/worker_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "tests/fakes/sealed_memory.h"
+
+namespace gantry::worker {
+namespace {
+
+constexpr uint64_t kSize = 64 << 10;
+constexpr memory::MappingId kSource = {0, 1};
+constexpr memory::MappingId kDestination = {1, 2};
+constexpr memory::MappingId kReadOnly = {2, 3};
+
+// A worker's loop on a thread of this process, with the pool's end of its ring.
+class WorkerLoopTest : public testing::Test {
+ protected:
+  WorkerLoopTest() {
+    Add(kSource, source_, true);
+    Add(kDestination, destination_, true);
+    Add(kReadOnly, source_, false);
+    source_.Fill(5);
+  }
+  ~WorkerLoopTest() override { StopLoop(); }
+
+  void Add(memory::MappingId id, const SealedMemory& memory, bool writable) {
+    auto mapping = memory::HostMapping::Create(memory.fd()->get(), memory.size(), writable);
+    EXPECT_TRUE(mapping && mappings_.Add(id, std::move(*mapping)));
+  }
+  void StopLoop() {
+    loop_.Stop();
+    if (thread_.joinable()) thread_.join();
+  }
+  Completion RunJob(uint64_t tag, const std::vector<CopySegment>& segments) {
+    EXPECT_TRUE(pool_.Submit(tag, segments));
+    return AwaitCompletion();
+  }
+  Completion AwaitCompletion() {
+    Completion completion;
+    const TimePoint limit = Clock::now() + std::chrono::seconds(20);
+    while (pool_.TakeCompletion(&completion) != RingTake::kEntry && Clock::now() < limit) {
+      std::this_thread::yield();
+    }
+    return completion;
+  }
+  static CopySegment Plain(memory::MappingId from, memory::MappingId to, uint64_t offset,
+                           uint64_t length) {
+    return {from, to, offset, offset, length, 0, 0, 1};
+  }
+  bool Moved(uint64_t offset, uint64_t length) const {
+    return std::equal(source_.data() + offset, source_.data() + offset + length,
+                      destination_.data() + offset);
+  }
+
+  SealedMemory source_{kSize};
+  SealedMemory destination_{kSize};
+  MappingTable mappings_;
+  std::unique_ptr<RingLayout> memory_ = std::make_unique<RingLayout>();
+  Doorbell doorbell_ = {};
+  PoolRingEnd pool_{InitializeRing(memory_.get())};
+  WorkerRingEnd worker_{memory_.get(), &doorbell_};
+  WorkerLoop loop_{&worker_, &mappings_, microseconds(20)};
+  Status outcome_;
+  std::thread thread_{[this] { outcome_ = loop_.Run(); }};
+};
+
+TEST_F(WorkerLoopTest, CopiesAndMeasures) {
+  const Completion completion =
+      RunJob(9, {Plain(kSource, kDestination, 0, 1000), Plain(kSource, kDestination, 8000, 5000)});
+  EXPECT_EQ(completion.tag, 9U);
+  EXPECT_TRUE(completion.ok);
+  EXPECT_GT(completion.copy_nanoseconds, 0U);
+  EXPECT_TRUE(Moved(0, 1000) && Moved(8000, 5000));
+  EXPECT_FALSE(Moved(1000, 7000));
+}
+
+TEST_F(WorkerLoopTest, RefusesAStaleMapping) {
+  for (const memory::MappingId stale : {memory::MappingId{0, 9}, {9, 1}, {~0U, 1}, {0, 0}}) {
+    const Completion read = RunJob(1, {Plain(stale, kDestination, 0, 10)});
+    EXPECT_FALSE(read.ok);
+    EXPECT_EQ(read.code, ErrorCode::kStaleGeneration);
+    const Completion write = RunJob(2, {Plain(kSource, stale, 0, 10)});
+    EXPECT_EQ(write.code, ErrorCode::kStaleGeneration);
+  }
+}
+
+TEST_F(WorkerLoopTest, RefusesWhatLiesOutside) {
+  EXPECT_EQ(RunJob(1, {Plain(kSource, kDestination, kSize - 1, 2)}).code, ErrorCode::kOutOfRange);
+}
+
+TEST_F(WorkerLoopTest, NeverWritesToAReadOnlyMapping) {
+  const Completion completion = RunJob(1, {Plain(kDestination, kReadOnly, 0, 10)});
+  EXPECT_FALSE(completion.ok);
+  EXPECT_EQ(completion.code, ErrorCode::kFdReadOnly);
+}
+
+TEST_F(WorkerLoopTest, AJobMovesNothingMoreAfterARefusalAndTheNextOneWorks) {
+  const Completion failed =
+      RunJob(1, {Plain(kSource, kDestination, kSize, 1), Plain(kSource, kDestination, 0, 1000)});
+  EXPECT_FALSE(failed.ok);
+  EXPECT_FALSE(Moved(0, 1000));
+  EXPECT_TRUE(RunJob(2, {Plain(kSource, kDestination, 0, 1000)}).ok);
+  EXPECT_TRUE(Moved(0, 1000));
+}
+
+TEST_F(WorkerLoopTest, LetsGoOfMappingsWhenItIsIdle) {
+  EXPECT_TRUE(RunJob(1, {Plain(kSource, kDestination, 0, 1000)}).ok);
+  EXPECT_TRUE(mappings_.Remove(kSource));
+  EXPECT_TRUE(mappings_.Remove(kDestination));
+  EXPECT_EQ(RunJob(2, {Plain(kSource, kDestination, 0, 10)}).code, ErrorCode::kStaleGeneration);
+}
+
+TEST_F(WorkerLoopTest, ACorruptRingEndsIt) {
+  memory_->submission_head.value = kFirstIndex + kSubmissionSlots + 1;
+  worker_.WakeWorker();
+  thread_.join();
+  ASSERT_FALSE(outcome_);
+  EXPECT_EQ(outcome_.error().code, ErrorCode::kInternal);
+}
+
+TEST_F(WorkerLoopTest, StopsWhileItSleeps) {
+  std::this_thread::sleep_for(milliseconds(20));
+  StopLoop();
+  EXPECT_TRUE(outcome_);
+}
+
+}  // namespace
+}  // namespace gantry::worker
