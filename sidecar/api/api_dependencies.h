@@ -1,0 +1,57 @@
+// What the endpoints work on. Owned by the wiring; everything outlives the server. Thread-safe as
+// far as its members are, which all are.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lib/base/result.h"
+#include "sidecar/engine/event_log.h"
+#include "sidecar/engine/peer_control.h"
+#include "sidecar/engine/transfer_engine.h"
+#include "sidecar/metrics/metrics.h"
+#include "sidecar/registry/buffer_registry.h"
+#include "sidecar/registry/workload_table.h"
+
+namespace gantry::api {
+
+struct WorkerView {
+  int index = 0;
+  pid_t pid = 0;
+  std::string state;  // "ready", "starting", "lost"
+  uint64_t restarts = 0;
+  uint64_t mappings = 0;
+};
+
+// What the wiring alone knows.
+struct StatusInfo {
+  std::string version;
+  uint64_t generation = 0;  // of this sidecar's life
+  std::string node_id;      // boot id
+  std::string name;
+  std::string handoff_socket;
+  std::string peer_address;  // where other sidecars reach this one; may be empty
+  pid_t pid = 0;
+  int64_t started_unix_ms = 0;
+  std::vector<WorkerView> workers;
+  std::vector<std::pair<std::string, uint64_t>> limits;  // name with unit, value
+};
+
+struct ApiDependencies {
+  registry::WorkloadTable& workloads;
+  registry::BufferRegistry& buffers;
+  engine::TransferEngine& transfers;
+  engine::EventLog& events;
+  metrics::Metrics& metrics;
+  engine::PeerControl* peers = nullptr;  // null: there are no peers
+  std::function<StatusInfo()> status;
+  std::function<Status()> readiness;  // says why this sidecar is not ready
+};
+
+}  // namespace gantry::api

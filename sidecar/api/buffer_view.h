@@ -1,0 +1,15 @@
+// A buffer as the API shows it. Thread-safe.
+#pragma once
+
+#include <vector>
+
+#include "lib/wire/body_writer.h"
+#include "sidecar/registry/buffer.h"
+
+namespace gantry::api {
+
+void WritePaths(const std::vector<wire::PathReport>& paths, wire::BodyWriter* writer);
+void WriteBuffer(const registry::Buffer& buffer, const std::vector<wire::PathReport>& paths,
+                 wire::BodyWriter* writer);
+
+}  // namespace gantry::api

@@ -1,0 +1,26 @@
+// Who is calling: a lease token, or the uid behind the Unix socket. Thread-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lib/base/result.h"
+#include "sidecar/api/http_exchange.h"
+#include "sidecar/registry/workload_table.h"
+
+namespace gantry::api {
+
+// The token of "Authorization: Bearer <token>"; empty when there is no such header.
+Result<std::string_view> BearerToken(const Request& request);
+
+// The caller may act for the workload.
+Status AuthorizeFor(const registry::WorkloadTable& workloads, const Request& request,
+                    std::string_view workload);
+// The caller is on the Unix socket, or has some workload's token.
+Status AuthorizeAny(const registry::WorkloadTable& workloads, const Request& request);
+// The query's `workload`, for a list of what it owns; empty: of everything, on the Unix socket
+// only.
+Result<std::string> WorkloadToList(const registry::WorkloadTable& workloads,
+                                   const Request& request);
+
+}  // namespace gantry::api

@@ -1,0 +1,24 @@
+// Errors as RFC 9457 problem details. Thread-safe.
+#pragma once
+
+#include <string>
+
+#include "lib/base/error.h"
+#include "lib/wire/body_writer.h"
+#include "sidecar/api/http_exchange.h"
+#include "sidecar/api/request_framing.h"
+
+namespace gantry::api {
+
+inline constexpr std::string_view kProblemType = "application/problem+json";
+
+Response ErrorResponse(const Error& error);
+Response RefusalResponse(Refusal refusal);
+
+// Appends the problem as one object, as ErrorResponse has it for a body.
+void WriteProblem(const Error& error, wire::BodyWriter* writer);
+
+// The response as bytes of a connection that ends with it, for requests that no handler sees.
+std::string LastResponse(const Response& response);
+
+}  // namespace gantry::api

@@ -1,0 +1,366 @@
+#include "sidecar/api/http_server.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "lib/base/fd_passing.h"
+#include "lib/base/log.h"
+#include "lib/base/mutex.h"
+#include "sidecar/api/error_response.h"
+#include "sidecar/api/loopback_listener.h"
+
+namespace gantry::api {
+namespace {
+
+constexpr int kBacklog = 512;
+constexpr int kAcceptsPerEvent = 64;
+// Tokens of epoll events: the stop event, the listeners, then connections, never used twice.
+constexpr uint64_t kStopToken = 0;
+constexpr uint64_t kUnixToken = 1;
+constexpr uint64_t kTcpToken = 2;
+constexpr uint64_t kFirstConnection = 16;
+
+struct Listener {
+  UniqueFd socket;
+  bool tcp = false;
+};
+
+}  // namespace
+
+// Every thread waits in the same epoll set. An event disarms its source, so that one thread owns a
+// connection from the event until it arms it again.
+class HttpServer::Loop {
+ public:
+  Loop(const HttpServerOptions& options, Handler handler)
+      : options_(options), interpreter_(std::move(handler)) {
+    share_.limits = options.connection;
+  }
+  ~Loop() { Stop(Clock::now() + milliseconds(5'000)); }
+
+  Status Start() EXCLUDES(mutex_);
+  void Stop(TimePoint deadline) EXCLUDES(mutex_);
+
+  int tcp_port() const { return tcp_port_; }
+  size_t connections() const EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return entries_.size();
+  }
+  size_t threads() const EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return threads_.size();
+  }
+
+ private:
+  struct Entry {
+    std::unique_ptr<HttpConnection> connection;
+    bool busy = false;  // a thread owns it
+  };
+
+  Status Listen();
+  Status Arm(int fd, uint32_t events, uint64_t token, int operation);
+  bool AddThread() EXCLUDES(mutex_);
+  void Run() EXCLUDES(mutex_);
+  void Accept(uint64_t token) EXCLUDES(mutex_);
+  bool MakeRoom() EXCLUDES(mutex_);
+  void Add(UniqueFd socket, bool tcp) EXCLUDES(mutex_);
+  HttpConnection* Claim(uint64_t token) EXCLUDES(mutex_);
+  void GiveBack(uint64_t token, HttpConnection* connection, uint32_t events) EXCLUDES(mutex_);
+  void Close(uint64_t token) EXCLUDES(mutex_);
+  void Handle(uint64_t token, HttpConnection* connection) EXCLUDES(mutex_);
+  void Serve(HttpConnection* connection) EXCLUDES(mutex_);
+  void Sweep() EXCLUDES(mutex_);
+  void SweepOnce() EXCLUDES(mutex_);
+
+  const HttpServerOptions options_;
+  HttpInterpreter interpreter_;
+  ConnectionShare share_;
+  UniqueFd epoll_;
+  UniqueFd stop_event_;
+  Listener listeners_[2];
+  bool unix_socket_exists_ = false;
+  int tcp_port_ = 0;
+  std::atomic<size_t> idle_threads_ = 0;
+
+  mutable Mutex mutex_;
+  Condition changed_;  // a thread ended, or the server stops
+  std::unordered_map<uint64_t, Entry> entries_ GUARDED_BY(mutex_);
+  uint64_t next_token_ GUARDED_BY(mutex_) = kFirstConnection;
+  std::vector<std::thread> threads_ GUARDED_BY(mutex_);
+  size_t running_threads_ GUARDED_BY(mutex_) = 0;
+  bool accept_pauses_ GUARDED_BY(mutex_) = false;  // no descriptors left; the sweep goes on
+  TimePoint drain_deadline_ GUARDED_BY(mutex_) = TimePoint::max();
+  std::thread sweeper_;
+};
+
+Status HttpServer::Loop::Arm(int fd, uint32_t events, uint64_t token, int operation) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = token;
+  if (::epoll_ctl(epoll_.get(), operation, fd, &event) == 0) return {};
+  return Fail(SystemError(ErrorCode::kInternal, "epoll_ctl", errno));
+}
+
+Status HttpServer::Loop::Listen() {
+  ASSIGN_OR_RETURN(listeners_[0].socket,
+                   ListenUnix(options_.unix_path, SOCK_STREAM, options_.unix_mode, kBacklog));
+  unix_socket_exists_ = true;
+  const int unix_fd = listeners_[0].socket.get();
+  if (::fcntl(unix_fd, F_SETFL, ::fcntl(unix_fd, F_GETFL) | O_NONBLOCK) != 0) {
+    return Fail(SystemError(ErrorCode::kInternal, "fcntl", errno));
+  }
+  RETURN_IF_ERROR(Arm(unix_fd, EPOLLIN | EPOLLONESHOT, kUnixToken, EPOLL_CTL_ADD));
+  if (options_.tcp_address.empty()) return {};
+  ASSIGN_OR_RETURN(listeners_[1].socket,
+                   ListenLoopback(options_.tcp_address, kBacklog, &tcp_port_));
+  listeners_[1].tcp = true;
+  return Arm(listeners_[1].socket.get(), EPOLLIN | EPOLLONESHOT, kTcpToken, EPOLL_CTL_ADD);
+}
+
+Status HttpServer::Loop::Start() {
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  stop_event_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!epoll_.valid() || !stop_event_.valid()) {
+    return Fail(SystemError(ErrorCode::kInternal, "epoll_create1", errno));
+  }
+  RETURN_IF_ERROR(Arm(stop_event_.get(), EPOLLIN, kStopToken, EPOLL_CTL_ADD));
+  RETURN_IF_ERROR(Listen());
+  for (size_t i = 0; i < options_.threads_min; ++i) {
+    if (!AddThread()) return Fail(ErrorCode::kResourceExhausted, "cannot start a thread");
+  }
+  sweeper_ = std::thread([this] { Sweep(); });
+  return {};
+}
+
+bool HttpServer::Loop::AddThread() {
+  const MutexLock lock(mutex_);
+  if (threads_.size() == options_.threads_max || share_.stopping) return false;
+  try {
+    threads_.emplace_back([this] { Run(); });
+  } catch (const std::system_error& failure) {
+    log::Warning("cannot start an HTTP thread", {{"what", failure.what()}});
+    return false;
+  }
+  ++running_threads_;
+  return true;
+}
+
+void HttpServer::Loop::Run() {
+  while (!share_.stopping) {
+    epoll_event event{};
+    ++idle_threads_;
+    const int count = ::epoll_wait(epoll_.get(), &event, 1, -1);
+    --idle_threads_;
+    if (count <= 0 || event.data.u64 == kStopToken) continue;
+    if (event.data.u64 < kFirstConnection) {
+      Accept(event.data.u64);
+    } else if (HttpConnection* connection = Claim(event.data.u64)) {
+      Handle(event.data.u64, connection);
+    }
+  }
+  const MutexLock lock(mutex_);
+  --running_threads_;
+  changed_.NotifyAll();
+}
+
+void HttpServer::Loop::Accept(uint64_t token) {
+  const Listener& listener = listeners_[token - kUnixToken];
+  for (int i = 0; i < kAcceptsPerEvent; ++i) {
+    UniqueFd socket(
+        ::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.valid()) {
+      if (MakeRoom()) Add(std::move(socket), listener.tcp);
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      const MutexLock lock(mutex_);
+      accept_pauses_ = true;
+      return;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      break;
+    }
+  }
+  (void)Arm(listener.socket.get(), EPOLLIN | EPOLLONESHOT, token, EPOLL_CTL_MOD);
+}
+
+// Closes the connection that was idle longest if there are too many.
+bool HttpServer::Loop::MakeRoom() {
+  const MutexLock lock(mutex_);
+  if (entries_.size() < options_.connections_max) return true;
+  auto oldest = entries_.end();
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    if (entry->second.busy || !entry->second.connection->is_idle()) continue;
+    if (oldest == entries_.end() ||
+        entry->second.connection->deadline() < oldest->second.connection->deadline()) {
+      oldest = entry;
+    }
+  }
+  if (oldest == entries_.end()) return false;
+  entries_.erase(oldest);
+  return true;
+}
+
+void HttpServer::Loop::Add(UniqueFd socket, bool tcp) {
+  std::optional<uid_t> uid;
+  if (tcp) {
+    const int on = 1;
+    ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  } else {
+    const auto credentials = CredentialsOf(socket.get());
+    if (!credentials) return;
+    uid = credentials->uid;
+  }
+  const MutexLock lock(mutex_);
+  const uint64_t token = next_token_++;
+  auto connection = std::make_unique<HttpConnection>(std::move(socket), uid, &share_);
+  const int fd = connection->socket();
+  entries_.emplace(token, Entry{std::move(connection), false});
+  if (!Arm(fd, EPOLLIN | EPOLLONESHOT, token, EPOLL_CTL_ADD)) entries_.erase(token);
+}
+
+HttpConnection* HttpServer::Loop::Claim(uint64_t token) {
+  const MutexLock lock(mutex_);
+  const auto found = entries_.find(token);
+  if (found == entries_.end() || found->second.busy) return nullptr;
+  found->second.busy = true;
+  return found->second.connection.get();
+}
+
+// Under the lock, so that nobody closes the socket between the two steps.
+void HttpServer::Loop::GiveBack(uint64_t token, HttpConnection* connection, uint32_t events) {
+  const MutexLock lock(mutex_);
+  const auto found = entries_.find(token);
+  found->second.busy = false;
+  if (!Arm(connection->socket(), events | EPOLLONESHOT, token, EPOLL_CTL_MOD)) {
+    entries_.erase(found);
+  }
+}
+
+void HttpServer::Loop::Close(uint64_t token) {
+  const MutexLock lock(mutex_);
+  entries_.erase(token);
+}
+
+void HttpServer::Loop::Handle(uint64_t token, HttpConnection* connection) {
+  for (;;) {
+    switch (connection->Advance()) {
+      case HttpConnection::State::kHasRequest:
+        Serve(connection);
+        break;
+      case HttpConnection::State::kWantsInput:
+        return GiveBack(token, connection, EPOLLIN);
+      case HttpConnection::State::kWantsOutput: {
+        if (!share_.stopping) return GiveBack(token, connection, EPOLLOUT);
+        const TimePoint deadline = [this] {
+          const MutexLock lock(mutex_);
+          return drain_deadline_;
+        }();
+        connection->Drain(deadline);
+        return Close(token);
+      }
+      case HttpConnection::State::kEnded:
+        return Close(token);
+    }
+  }
+}
+
+void HttpServer::Loop::Serve(HttpConnection* connection) {
+  HttpInterpreter::Call call = connection->request();
+  // One thread stays behind for others; where there can be none, this one must not wait.
+  call.may_wait = idle_threads_ > 0 || AddThread();
+  call.close_after = share_.stopping;
+  const bool keep_open = interpreter_.Run(call, connection->response());
+  connection->EndRequest(keep_open);
+}
+
+void HttpServer::Loop::Sweep() {
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      if (!share_.stopping) changed_.WaitUntil(lock, Clock::now() + options_.sweep_interval);
+      if (share_.stopping) return;
+    }
+    SweepOnce();
+  }
+}
+
+// Ends connections whose state has lasted too long.
+void HttpServer::Loop::SweepOnce() {
+  const TimePoint now = Clock::now();
+  std::vector<std::pair<uint64_t, HttpConnection*>> unfinished;
+  {
+    const MutexLock lock(mutex_);
+    for (auto entry = entries_.begin(); entry != entries_.end();) {
+      HttpConnection& connection = *entry->second.connection;
+      if (entry->second.busy || now < connection.deadline()) {
+        ++entry;
+      } else if (connection.is_in_request()) {
+        entry->second.busy = true;
+        unfinished.emplace_back(entry->first, &connection);
+        ++entry;
+      } else {
+        entry = entries_.erase(entry);
+      }
+    }
+    if (std::exchange(accept_pauses_, false)) {
+      for (const Listener& listener : listeners_) {
+        if (!listener.socket.valid()) continue;
+        (void)Arm(listener.socket.get(), EPOLLIN | EPOLLONESHOT,
+                  listener.tcp ? kTcpToken : kUnixToken, EPOLL_CTL_MOD);
+      }
+    }
+  }
+  for (const auto& [token, connection] : unfinished) {
+    connection->EndWith(LastResponse(RefusalResponse(Refusal::kTimeout)));
+    Handle(token, connection);
+  }
+}
+
+void HttpServer::Loop::Stop(TimePoint deadline) {
+  std::vector<std::thread> threads;
+  {
+    MutexLock lock(mutex_);
+    if (share_.stopping.exchange(true)) return;
+    drain_deadline_ = deadline;
+    interpreter_.StopStreams();
+    const uint64_t one = 1;
+    (void)!::write(stop_event_.get(), &one, sizeof(one));
+    changed_.NotifyAll();
+    while (running_threads_ > 0 && changed_.WaitUntil(lock, deadline)) {
+    }
+    for (auto& [token, entry] : entries_) entry.connection->Cut();
+    threads.swap(threads_);
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (sweeper_.joinable()) sweeper_.join();
+  for (Listener& listener : listeners_) listener.socket.reset();
+  if (std::exchange(unix_socket_exists_, false)) ::unlink(options_.unix_path.c_str());
+  const MutexLock lock(mutex_);
+  entries_.clear();
+}
+
+HttpServer::HttpServer(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+HttpServer::~HttpServer() = default;
+
+Result<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options,
+                                                      Handler handler) {
+  auto loop = std::make_unique<Loop>(options, std::move(handler));
+  RETURN_IF_ERROR(loop->Start());
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(loop)));
+}
+
+void HttpServer::Stop(TimePoint deadline) { loop_->Stop(deadline); }
+int HttpServer::tcp_port() const { return loop_->tcp_port(); }
+size_t HttpServer::connections() const { return loop_->connections(); }
+size_t HttpServer::threads() const { return loop_->threads(); }
+
+}  // namespace gantry::api

@@ -1,0 +1,39 @@
+// What endpoints read from requests and write to responses alike: formats, query parameters,
+// waits. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "lib/base/clock.h"
+#include "lib/base/result.h"
+#include "lib/wire/body_writer.h"
+#include "sidecar/api/http_exchange.h"
+
+namespace gantry::api {
+
+// A wait that is asked for is cut to this; callers ask again.
+inline constexpr milliseconds kWaitMax{60'000};
+
+// By Content-Type; anything but JSON and CBOR is kUnsupportedMedia. An empty body needs no type.
+Result<wire::BodyFormat> BodyFormatOf(const Request& request);
+// By Accept: CBOR if it is named, else JSON.
+wire::BodyFormat ResponseFormatOf(const Request& request);
+
+std::string QueryText(const Request& request, std::string_view name);
+Result<std::optional<uint64_t>> QueryNumber(const Request& request, std::string_view name);
+// The query's `limit`, from 1 to `most`.
+Result<size_t> QueryLimit(const Request& request, size_t otherwise, size_t most);
+Result<bool> QueryBool(const Request& request, std::string_view name);
+
+// Until when a handler may wait that was asked to for `wait_ms`; now when that is 0 or absent.
+// Fails with kResourceExhausted when this thread must not wait.
+Result<TimePoint> WaitUntil(const Request& request, std::optional<uint64_t> wait_ms);
+
+wire::BodyWriter WriterFor(const Request& request);
+Response Reply(const Request& request, int status, wire::BodyWriter writer);
+Response NoContent();
+
+}  // namespace gantry::api

@@ -1,0 +1,148 @@
+#include "sidecar/api/routes.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "sidecar/api/buffers_endpoint.h"
+#include "sidecar/api/caller.h"
+#include "sidecar/api/error_response.h"
+#include "sidecar/api/events_endpoint.h"
+#include "sidecar/api/peers_endpoint.h"
+#include "sidecar/api/request_reading.h"
+#include "sidecar/api/status_endpoint.h"
+#include "sidecar/api/transfers_endpoint.h"
+#include "sidecar/api/workloads_endpoint.h"
+
+namespace gantry::api {
+namespace {
+
+using Query = std::array<std::string_view, 3>;
+constexpr Query kNone = {};
+
+// clang-format off
+constexpr Route kRoutes[] = {
+    {"POST",   "/v1/transfers",         Guard::kWorkload, {"wait_ms"},                     PostTransfers},
+    {"GET",    "/v1/transfers",         Guard::kWorkload, {"workload", "active", "limit"}, ListTransfers},
+    {"GET",    "/v1/transfers/{id}",    Guard::kWorkload, {"workload", "wait_ms"},         GetTransfer},
+    {"DELETE", "/v1/transfers/{id}",    Guard::kWorkload, {"workload", "wait_ms"},         DeleteTransfer},
+    {"POST",   "/v1/completions:poll",  Guard::kWorkload, kNone,                           PollCompletions},
+    {"GET",    "/v1/events",            Guard::kWorkload, {"workload", "cursor"},          StreamEvents},
+    {"PUT",    "/v1/workloads/{name}",  Guard::kWorkload, kNone,                           PutWorkload},
+    {"GET",    "/v1/workloads",         Guard::kCaller,   kNone,                           ListWorkloads},
+    {"GET",    "/v1/workloads/{name}",  Guard::kCaller,   kNone,                           GetWorkload},
+    {"DELETE", "/v1/workloads/{name}",  Guard::kWorkload, kNone,                           DeleteWorkload},
+    {"POST",   "/v1/buffers",           Guard::kWorkload, kNone,                           PostBuffers},
+    {"GET",    "/v1/buffers",           Guard::kWorkload, {"workload", "cursor", "limit"}, ListBuffers},
+    {"GET",    "/v1/buffers/{id}",      Guard::kWorkload, kNone,                           GetBuffer},
+    {"DELETE", "/v1/buffers/{id}",      Guard::kWorkload, {"drain_ms"},                    DeleteBuffer},
+    {"POST",   "/v1/buffers:resolve",   Guard::kWorkload, kNone,                           ResolveBuffer},
+    {"POST",   "/v1/buffers:suspend",   Guard::kWorkload, kNone,                           SuspendBuffers},
+    {"POST",   "/v1/buffers:resume",    Guard::kWorkload, kNone,                           ResumeBuffers},
+    {"PUT",    "/v1/peers/{name}",      Guard::kCaller,   kNone,                           PutPeer},
+    {"GET",    "/v1/peers",             Guard::kCaller,   kNone,                           ListPeers},
+    {"GET",    "/v1/peers/{name}",      Guard::kCaller,   kNone,                           GetPeer},
+    {"DELETE", "/v1/peers/{name}",      Guard::kCaller,   kNone,                           DeletePeer},
+    {"GET",    "/v1/status",            Guard::kCaller,   kNone,                           GetStatus},
+    {"GET",    "/v1/info",              Guard::kOpen,     kNone,                           GetInfo},
+    {"GET",    "/v1/debug/buffers",     Guard::kCaller,   kNone,                           DebugBuffers},
+    {"GET",    "/v1/debug/transfers",   Guard::kCaller,   kNone,                           DebugTransfers},
+    {"GET",    "/v1/debug/peers",       Guard::kCaller,   kNone,                           DebugPeers},
+    {"GET",    "/v1/debug/workers",     Guard::kCaller,   kNone,                           DebugWorkers},
+    {"GET",    "/openapi.yaml",         Guard::kCaller,   kNone,                           GetOpenApi},
+    {"GET",    "/metrics",              Guard::kCaller,   kNone,                           GetMetrics},
+    {"GET",    "/healthz",              Guard::kOpen,     kNone,                           GetHealth},
+    {"GET",    "/readyz",               Guard::kOpen,     kNone,                           GetReadiness},
+};
+// clang-format on
+
+// True when the pattern fits; *name is then what stands in the place of its {part}.
+bool Matches(std::string_view pattern, std::string_view path, std::string_view* name) {
+  const size_t brace = pattern.find('{');
+  if (brace == std::string_view::npos) return pattern == path;
+  if (!path.starts_with(pattern.substr(0, brace))) return false;
+  *name = path.substr(brace);
+  return !name->empty() && name->find('/') == std::string_view::npos;
+}
+
+struct Choice {
+  const Route* route = nullptr;
+  std::string_view pattern;  // fits, perhaps with another method
+  std::string_view name;
+  std::string allowed;  // the methods of the pattern; empty: no such path
+};
+
+Choice Choose(std::string_view method, std::string_view path) {
+  Choice choice;
+  for (const Route& route : kRoutes) {
+    std::string_view name;
+    if (!Matches(route.pattern, path, &name)) continue;
+    choice.pattern = route.pattern;
+    if (route.method == method) {
+      choice.route = &route;
+      choice.name = name;
+      return choice;
+    }
+    if (!choice.allowed.empty()) choice.allowed += ", ";
+    choice.allowed += route.method;
+  }
+  return choice;
+}
+
+Status CheckQuery(const Route& route, const Request& request) {
+  std::string_view before;
+  for (const auto& [name, value] : *request.query) {
+    const bool known = std::find(route.query.begin(), route.query.end(), name) != route.query.end();
+    if (!known || name.empty() || name == before) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  known && !name.empty() ? "a query parameter is there twice"
+                                         : "there is no such query parameter",
+                  "see /openapi.yaml", "?" + name.substr(0, 64));
+    }
+    before = name;
+  }
+  return {};
+}
+
+Result<Response> Call(const ApiDependencies& api, const Route& route, const Request& request) {
+  if (route.guard == Guard::kCaller) RETURN_IF_ERROR(AuthorizeAny(api.workloads, request));
+  RETURN_IF_ERROR(CheckQuery(route, request));
+  return route.handle(api, request);
+}
+
+Response Refuse(const Choice& choice, const Request& request) {
+  if (choice.allowed.empty()) {
+    return ErrorResponse(Error(ErrorCode::kNotFound,
+                               "there is no resource '" + std::string(request.path) + "'",
+                               "see /openapi.yaml"));
+  }
+  Response response = ErrorResponse(
+      Error(ErrorCode::kMethodNotAllowed, "this resource has the methods " + choice.allowed));
+  response.headers.emplace_back("Allow", choice.allowed);
+  return response;
+}
+
+}  // namespace
+
+std::span<const Route> Routes() { return kRoutes; }
+
+Handler MakeApi(const ApiDependencies& api) {
+  return [api](const Request& request) {
+    const TimePoint start = Clock::now();
+    const Choice choice = Choose(request.method, request.path);
+    Response response;
+    if (choice.route == nullptr) {
+      response = Refuse(choice, request);
+    } else {
+      Request routed = request;
+      routed.name = choice.name;
+      auto result = Call(api, *choice.route, routed);
+      response = result ? std::move(*result) : ErrorResponse(result.error());
+    }
+    api.metrics.HttpRequest(choice.pattern.empty() ? "unknown" : choice.pattern, request.method,
+                            response.status, SecondsBetween(start, Clock::now()));
+    return response;
+  };
+}
+
+}  // namespace gantry::api

@@ -1,0 +1,64 @@
+#include "sidecar/api/transfer_view.h"
+
+#include "sidecar/api/buffer_view.h"
+
+namespace gantry::api {
+
+void WriteTransfer(const engine::TransferStatus& transfer, wire::BodyWriter* writer) {
+  writer->BeginObject()
+      .Field("id", transfer.id)
+      .Field("workload", transfer.workload)
+      .Field("peer", transfer.peer)
+      .Field("op", NameOf(transfer.operation))
+      .Field("state", NameOf(transfer.state))
+      .Field("path", NameOf(transfer.path));
+  WritePaths(transfer.paths, writer);
+  writer->Field("bytes", transfer.bytes)
+      .Field("bytes_moved", transfer.bytes_moved)
+      .Field("chunks", transfer.chunks)
+      .Field("chunks_moved", transfer.chunks_moved)
+      .Field("descriptors_in", transfer.descriptors_in)
+      .Field("descriptors_out", transfer.descriptors_out)
+      .Field("workers", transfer.workers)
+      .Field("priority", transfer.priority);
+  const engine::TransferTimings& timings = transfer.timings;
+  writer->Key("timings")
+      .BeginObject()
+      .Field("accepted_unix_ms", timings.accepted_unix_ms)
+      .Field("admit_us", timings.admit_us)
+      .Field("queue_us", timings.queue_us)
+      .Field("move_us", timings.move_us)
+      .Field("copy_us", timings.copy_us)
+      .Field("total_us", timings.total_us)
+      .EndObject();
+  if (transfer.error) {
+    writer->Key("error")
+        .BeginObject()
+        .Field("code", InfoOf(transfer.error->code).name)
+        .Field("detail", transfer.error->message)
+        .OptionalField("hint", transfer.error->hint)
+        .EndObject();
+  }
+  if (!transfer.failed_items.empty()) {
+    writer->Key("failed_items").BeginList();
+    for (const uint32_t item : transfer.failed_items) writer->Unsigned(item);
+    writer->EndList();
+  }
+  writer->OptionalField("user_data", transfer.user_data).EndObject();
+}
+
+void WriteEvent(const engine::Event& event, wire::BodyWriter* writer) {
+  writer->BeginObject()
+      .Field("sequence", event.sequence)
+      .Field("type", NameOf(event.type))
+      .OptionalField("workload", event.workload)
+      .Field("subject", event.subject)
+      .OptionalField("detail", event.detail);
+  if (event.transfer != nullptr) {
+    writer->Key("transfer");
+    WriteTransfer(*event.transfer, writer);
+  }
+  writer->EndObject();
+}
+
+}  // namespace gantry::api

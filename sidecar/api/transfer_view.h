@@ -1,0 +1,13 @@
+// A transfer and an event as the API shows them. Thread-safe.
+#pragma once
+
+#include "lib/wire/body_writer.h"
+#include "sidecar/engine/event_log.h"
+#include "sidecar/engine/transfer_status.h"
+
+namespace gantry::api {
+
+void WriteTransfer(const engine::TransferStatus& transfer, wire::BodyWriter* writer);
+void WriteEvent(const engine::Event& event, wire::BodyWriter* writer);
+
+}  // namespace gantry::api

@@ -1,0 +1,119 @@
+#include "sidecar/api/transfers_endpoint.h"
+
+#include "lib/wire/transfer_body.h"
+#include "sidecar/api/caller.h"
+#include "sidecar/api/error_response.h"
+#include "sidecar/api/request_reading.h"
+#include "sidecar/api/transfer_view.h"
+
+namespace gantry::api {
+namespace {
+
+using engine::TransferStatus;
+
+constexpr uint64_t kListDefault = 100;
+constexpr uint64_t kListMax = 1'000;
+
+Response TransferReply(const Request& request, const TransferStatus& transfer) {
+  wire::BodyWriter writer = WriterFor(request);
+  WriteTransfer(transfer, &writer);
+  return Reply(request, IsTerminal(transfer.state) ? 200 : 202, std::move(writer));
+}
+
+Result<TransferStatus> SubmitOne(const ApiDependencies& api, const Request& request,
+                                 wire::TransferRequest transfer, TimePoint wait_until) {
+  RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, transfer.workload));
+  return api.transfers.Submit(std::move(transfer), wait_until);
+}
+
+// All are submitted before any is waited for; each is admitted or refused on its own.
+Response SubmitList(const ApiDependencies& api, const Request& request,
+                    std::vector<wire::TransferRequest> transfers, TimePoint wait_until) {
+  const TimePoint now = Clock::now();
+  std::vector<std::string> ids;
+  std::vector<Result<TransferStatus>> outcomes;
+  for (wire::TransferRequest& transfer : transfers) {
+    ids.push_back(transfer.id);
+    outcomes.push_back(SubmitOne(api, request, std::move(transfer), now));
+  }
+  wire::BodyWriter writer = WriterFor(request);
+  writer.BeginList();
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    Result<TransferStatus>& outcome = outcomes[i];
+    if (outcome && !IsTerminal(outcome->state) && wait_until > now) {
+      auto later = api.transfers.Get(outcome->workload, outcome->id, wait_until);
+      if (later) outcome = std::move(later);
+    }
+    writer.BeginObject();
+    if (outcome) {
+      writer.Field("id", outcome->id).Key("transfer");
+      WriteTransfer(*outcome, &writer);
+    } else {
+      writer.Field("id", ids[i]).Key("error");
+      WriteProblem(outcome.error(), &writer);
+    }
+    writer.EndObject();
+  }
+  writer.EndList();
+  return Reply(request, 200, std::move(writer));
+}
+
+// The workload that owns the transfer: ids are unique within a workload only.
+Result<std::string> OwnerOf(const ApiDependencies& api, const Request& request) {
+  std::string workload = QueryText(request, "workload");
+  if (workload.empty()) {
+    RETURN_IF_ERROR(AuthorizeAny(api.workloads, request));
+    return Fail(ErrorCode::kInvalidArgument, "the query parameter workload is missing",
+                "add ?workload=<name>", "?workload");
+  }
+  RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, workload));
+  return workload;
+}
+
+Result<TimePoint> QueryWait(const Request& request) {
+  ASSIGN_OR_RETURN(const auto wait_ms, QueryNumber(request, "wait_ms"));
+  return WaitUntil(request, wait_ms);
+}
+
+}  // namespace
+
+Result<Response> PostTransfers(const ApiDependencies& api, const Request& request) {
+  ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
+  ASSIGN_OR_RETURN(wire::TransferBody body, wire::ReadTransferBody(format, request.body));
+  ASSIGN_OR_RETURN(const TimePoint wait_until, QueryWait(request));
+  if (body.is_list) return SubmitList(api, request, std::move(body.requests), wait_until);
+  ASSIGN_OR_RETURN(const TransferStatus transfer,
+                   SubmitOne(api, request, std::move(body.requests.front()), wait_until));
+  return TransferReply(request, transfer);
+}
+
+Result<Response> GetTransfer(const ApiDependencies& api, const Request& request) {
+  ASSIGN_OR_RETURN(const std::string workload, OwnerOf(api, request));
+  ASSIGN_OR_RETURN(const TimePoint wait_until, QueryWait(request));
+  ASSIGN_OR_RETURN(const TransferStatus transfer,
+                   api.transfers.Get(workload, request.name, wait_until));
+  return TransferReply(request, transfer);
+}
+
+Result<Response> ListTransfers(const ApiDependencies& api, const Request& request) {
+  ASSIGN_OR_RETURN(const std::string workload, WorkloadToList(api.workloads, request));
+  ASSIGN_OR_RETURN(const bool active, QueryBool(request, "active"));
+  ASSIGN_OR_RETURN(const size_t limit, QueryLimit(request, kListDefault, kListMax));
+  wire::BodyWriter writer = WriterFor(request);
+  writer.BeginObject().Key("transfers").BeginList();
+  for (const TransferStatus& transfer : api.transfers.List(workload, active, limit)) {
+    WriteTransfer(transfer, &writer);
+  }
+  writer.EndList().EndObject();
+  return Reply(request, 200, std::move(writer));
+}
+
+Result<Response> DeleteTransfer(const ApiDependencies& api, const Request& request) {
+  ASSIGN_OR_RETURN(const std::string workload, OwnerOf(api, request));
+  ASSIGN_OR_RETURN(const TimePoint wait_until, QueryWait(request));
+  ASSIGN_OR_RETURN(const TransferStatus transfer,
+                   api.transfers.Cancel(workload, request.name, wait_until));
+  return TransferReply(request, transfer);
+}
+
+}  // namespace gantry::api
