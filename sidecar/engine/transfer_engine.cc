@@ -21,6 +21,8 @@ TransferEngine::TransferEngine(EngineOptions options, worker::CopyPool& pool,
 
 TransferEngine::~TransferEngine() = default;
 
+void TransferEngine::Close() { loop_->Close(); }
+
 void TransferEngine::SetPeerGateway(PeerGateway* gateway) { admission_->SetPeerGateway(gateway); }
 
 Result<TransferStatus> TransferEngine::Submit(const wire::TransferRequest& request,

@@ -31,7 +31,10 @@ class TransferEngine {
   TransferEngine(EngineOptions options, worker::CopyPool& pool,
                  std::vector<std::unique_ptr<transport::Transport>> transports,
                  registry::BufferRegistry& registry, EventLog& events, metrics::Metrics& metrics);
-  ~TransferEngine();  // stops every transfer, waits until all are quiet
+  ~TransferEngine();  // Close(), then waits until all transfers are quiet
+
+  // Takes no more transfers and stops those that run; returns at once.
+  void Close();
 
   // Set once, before the first transfer; null: no peers, only buffers of this sidecar.
   void SetPeerGateway(PeerGateway* gateway);

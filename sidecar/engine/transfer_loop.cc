@@ -61,15 +61,19 @@ TransferLoop::TransferLoop(const EngineOptions& options, worker::CopyPool& pool,
       thread_([this] { Run(); }) {}
 
 TransferLoop::~TransferLoop() {
-  Post([this] { closing_ = true; });
-  Stop([](const Transfer&) { return true; }, TransferState::kCancelled,
-       Error(ErrorCode::kShuttingDown, "the sidecar is stopping"));
+  Close();
   {
     const MutexLock lock(inbox_mutex_);
     stopping_ = true;
   }
   pool_.WakeWaiter();
   thread_.join();
+}
+
+void TransferLoop::Close() {
+  Post([this] { closing_ = true; });
+  Stop([](const Transfer&) { return true; }, TransferState::kCancelled,
+       Error(ErrorCode::kShuttingDown, "the sidecar is stopping"));
 }
 
 void TransferLoop::Post(std::function<void()> task) {

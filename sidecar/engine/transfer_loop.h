@@ -33,7 +33,9 @@ class TransferLoop {
   TransferLoop(const EngineOptions& options, worker::CopyPool& pool,
                const std::vector<std::unique_ptr<transport::Transport>>& transports,
                EventLog& events, metrics::Metrics& metrics);
-  ~TransferLoop();  // stops every transfer and returns when all are quiet
+  ~TransferLoop();  // Close(), and returns when all transfers are quiet
+
+  void Close();
 
   Result<TransferStatus> Insert(Admitted admitted, TimePoint wait_until);
   // The transfer's status at `wait_until`, or as soon as it is terminal.

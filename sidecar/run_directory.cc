@@ -1,0 +1,43 @@
+#include "sidecar/run_directory.h"
+
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace gantry {
+
+Status MakeDirectory(const std::string& path, mode_t mode) {
+  std::error_code failed;
+  const bool made = std::filesystem::create_directories(path, failed);
+  if (failed) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "cannot make directory " + path + ": " + failed.message(),
+                "choose a directory that this user may write to");
+  }
+  if (made && ::chmod(path.c_str(), mode) != 0) {
+    return Fail(SystemError(ErrorCode::kInternal, "chmod " + path, errno));
+  }
+  return {};
+}
+
+RunDirectory::RunDirectory(std::string path, UniqueFd lock)
+    : path_(std::move(path)), lock_(std::move(lock)) {}
+
+Result<RunDirectory> RunDirectory::Take(const std::string& path, mode_t mode) {
+  RETURN_IF_ERROR(MakeDirectory(path, mode));
+  const std::string file = path + "/sidecar.lock";
+  UniqueFd lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock.valid()) {
+    return Fail(SystemError(ErrorCode::kInvalidArgument, "open " + file, errno));
+  }
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Fail(ErrorCode::kConflict, "another sidecar runs in " + path,
+                "stop it, or give this one its own --run-dir");
+  }
+  return RunDirectory(path, std::move(lock));
+}
+
+}  // namespace gantry

@@ -1,0 +1,320 @@
+#include "sidecar/sidecar_app.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "lib/base/log.h"
+#include "lib/base/random_id.h"
+#include "lib/base/version.h"
+#include "sidecar/api/http_server.h"
+#include "sidecar/api/routes.h"
+#include "sidecar/engine/event_log.h"
+#include "sidecar/engine/transfer_engine.h"
+#include "sidecar/metrics/metrics.h"
+#include "sidecar/peer/peer_directory.h"
+#include "sidecar/peer/peer_server.h"
+#include "sidecar/registry/buffer_registry.h"
+#include "sidecar/registry/handoff_server.h"
+#include "sidecar/registry/workload_table.h"
+#include "sidecar/run_directory.h"
+#include "sidecar/transport/shm_transport.h"
+#include "sidecar/worker/worker_pool.h"
+
+namespace gantry {
+namespace {
+
+constexpr mode_t kRunDirMode = 0750;   // the pod's containers share a group
+constexpr mode_t kNodeDirMode = 0700;  // one trust domain, one user
+constexpr int kWorkersByDefaultMax = 8;
+constexpr milliseconds kHousekeeping{500};
+constexpr milliseconds kHttpStop{3'000};
+
+milliseconds Millis(uint64_t value) { return milliseconds(static_cast<int64_t>(value)); }
+
+int64_t UnixMillisNow() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+int WorkerCount(const SidecarConfig& config) {
+  if (config.workers > 0) return config.workers;
+  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(processors, 1, kWorkersByDefaultMax);
+}
+
+// The limit is raised as far as it goes; half of it is for what workloads hand over.
+size_t FdBudget(const SidecarConfig& config) {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  const size_t half = static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 20)) / 2;
+  return config.fds_max == 0 ? half : std::min<size_t>(config.fds_max, half);
+}
+
+class App final : public SidecarApp {
+ public:
+  App(const SidecarConfig& config, RunDirectory directory)
+      : config_(config),
+        directory_(std::move(directory)),
+        generation_(RandomGeneration()),
+        started_unix_ms_(UnixMillisNow()),
+        events_(config.events_max),
+        metrics_(Version()) {}
+
+  ~App() override {
+    stopping_ = true;
+    if (engine_) engine_->Close();  // those who wait for transfers get their answers
+    events_.Close();
+    if (http_) http_->Stop(Clock::now() + kHttpStop);
+    handoff_.reset();  // the leases of the workloads end
+    housekeeping_ = {};
+    peers_.reset();
+    engine_.reset();
+    if (registry_) registry_->SetRevocationSink(nullptr);
+    peer_server_.reset();
+  }
+
+  Status Build() {
+    RETURN_IF_ERROR(StartWorkers());
+    MakeRegistry();
+    MakeEngine();
+    RETURN_IF_ERROR(StartPeers());
+    ASSIGN_OR_RETURN(handoff_, registry::HandoffServer::Start({directory_.File("handoff.sock"),
+                                                               0660, 1024, milliseconds(5000)},
+                                                              *workloads_));
+    housekeeping_ = std::jthread([this](const std::stop_token& stop) { KeepHouse(stop); });
+    metrics_.SetGaugeSource([this] { return Gauges(); });
+    if (!config_.metrics_listen.empty()) {
+      ASSIGN_OR_RETURN(const int port, metrics_.Listen(config_.metrics_listen));
+      log::Info("metrics are served", {{"address", config_.metrics_listen}, {"port", port}});
+    }
+    return StartApi();
+  }
+
+ private:
+  Status StartWorkers() {
+    worker::WorkerPoolOptions options;
+    options.workers = WorkerCount(config_);
+    options.log_level = config_.log_level;
+    options.restart_backoff_max_ms = Millis(config_.worker_restart_ms_max);
+    ASSIGN_OR_RETURN(pool_, worker::WorkerPool::Create(std::move(options)));
+    return {};
+  }
+
+  void MakeRegistry() {
+    registry::WorkloadLimits limits;
+    limits.workloads_max = config_.workloads_max;
+    fds_max_ = FdBudget(config_);
+    limits.fds_max = fds_max_;
+    limits.fds_per_workload_max = limits.fds_max;
+    workloads_ = std::make_unique<registry::WorkloadTable>(
+        limits, [this](const registry::WorkloadInfo& workload, std::string_view why) {
+          EndWorkload(workload, why);
+        });
+    registry::RegistryLimits registry_limits;
+    registry_limits.buffers_max = config_.buffers_max;
+    registry_ = std::make_unique<registry::BufferRegistry>(registry_limits, *pool_, *workloads_);
+  }
+
+  void MakeEngine() {
+    engine::EngineOptions options;
+    options.transfers_max = config_.transfers_max;
+    options.descriptors_max = config_.descriptors_max;
+    options.deadline_default = Millis(config_.deadline_ms_default);
+    options.deadline_max = Millis(config_.deadline_ms_max);
+    options.quiesce_max = Millis(config_.quiesce_ms_max);
+    options.chunk_bytes_max = config_.chunk_bytes_max;
+    std::vector<std::unique_ptr<transport::Transport>> transports;
+    transports.push_back(
+        std::make_unique<transport::ShmTransport>(transport::ShmOptions{}, *pool_));
+    engine_ = std::make_unique<engine::TransferEngine>(options, *pool_, std::move(transports),
+                                                       *registry_, events_, metrics_);
+  }
+
+  Status StartPeers() {
+    ASSIGN_OR_RETURN(node_id_, peer::ReadNodeId());
+    if (config_.node_dir.empty()) return {};
+    RETURN_IF_ERROR(MakeDirectory(config_.node_dir, kNodeDirMode));
+    peer::PeerIdentity self;
+    self.name = config_.name;
+    self.generation = generation_;
+    self.node_id = node_id_;
+    self.build = Version();
+    peer::PeerServerOptions server;
+    server.self = self;
+    server.node_dir = config_.node_dir;
+    server.paths = engine_->Paths();
+    ASSIGN_OR_RETURN(peer_server_, peer::PeerServer::Start(std::move(server), *registry_));
+    registry_->SetRevocationSink(peer_server_.get());
+    peer::PeerDirectoryOptions directory;
+    directory.self = self;
+    peers_ = std::make_unique<peer::PeerDirectory>(
+        std::move(directory), *pool_, events_,
+        [this](const engine::RemoteBuffer& buffer, Error why) {
+          engine_->StopTransfersUsing(buffer, std::move(why));
+        });
+    engine_->SetPeerGateway(peers_.get());
+    return {};
+  }
+
+  // Runs for each workload that ends, on a thread of its own.
+  void EndWorkload(const registry::WorkloadInfo& workload, std::string_view why) {
+    engine_->StopTransfersOf(workload.name,
+                             Error(ErrorCode::kCancelled,
+                                   "workload '" + workload.name + "' ended: " + std::string(why)));
+    const TimePoint deadline = Clock::now() + Millis(config_.workload_end_ms);
+    if (auto status = registry_->RemoveAll(workload.name, workload.generation, deadline); !status) {
+      log::Warning("buffers of an ended workload are still in use, their removal goes on",
+                   {{"workload", workload.name}, {"error", status.error()}});
+    }
+    engine::Event event;
+    event.type = engine::EventType::kWorkloadEnded;
+    event.subject = workload.name;
+    event.detail = why;
+    events_.Append(std::move(event));
+    metrics_.WorkloadEnded(why);
+  }
+
+  // Removals that missed their deadline because a copy was running.
+  void KeepHouse(const std::stop_token& stop) {
+    std::mutex mutex;
+    std::condition_variable_any woken;
+    std::unique_lock lock(mutex);
+    while (!woken.wait_for(lock, stop, kHousekeeping, [&] { return stop.stop_requested(); })) {
+      (void)registry_->FinishRemovals(Clock::now() + milliseconds(10));
+      if (stop.stop_requested()) return;
+    }
+  }
+
+  metrics::GaugeSample Gauges() const {
+    metrics::GaugeSample sample;
+    for (const registry::WorkloadInfo& workload : workloads_->List()) {
+      ++sample.workloads;
+      sample.fds_held += workload.fds_held;
+    }
+    const registry::RegistryTotals registered = registry_->Totals();
+    sample.buffers = registered.buffers;
+    sample.allocations = registered.allocations;
+    sample.registered_bytes = registered.registered_bytes;
+    sample.mapped_bytes = registered.mapped_bytes;
+    const engine::EngineTotals transfers = engine_->Totals();
+    sample.transfers_queued = transfers.queued;
+    sample.transfers_running = transfers.running;
+    sample.bytes_inflight = transfers.bytes_inflight;
+    for (const worker::WorkerStatus& worker : pool_->workers()) {
+      ++sample.workers;
+      if (worker.state == worker::WorkerState::kUsable) ++sample.workers_ready;
+      sample.worker_restarts += worker.restarts;
+      sample.mappings += worker.mappings;
+    }
+    for (const engine::PeerInfo& peer : PeerList()) {
+      ++sample.peers;
+      if (peer.state == engine::PeerState::kUp) ++sample.peers_up;
+    }
+    sample.http_connections = http_ ? http_->connections() : 0;
+    return sample;
+  }
+
+  std::vector<engine::PeerInfo> PeerList() const {
+    return peers_ ? peers_->List() : std::vector<engine::PeerInfo>{};
+  }
+
+  api::StatusInfo StatusNow() const {
+    api::StatusInfo status;
+    status.version = Version();
+    status.generation = generation_;
+    status.node_id = node_id_;
+    status.name = config_.name;
+    status.handoff_socket = directory_.File("handoff.sock");
+    status.peer_address = peer_server_ ? peer_server_->address() : "";
+    status.pid = ::getpid();
+    status.started_unix_ms = started_unix_ms_;
+    for (const worker::WorkerStatus& worker : pool_->workers()) {
+      const bool ready = worker.state == worker::WorkerState::kUsable;
+      const bool starting = worker.state == worker::WorkerState::kStarting;
+      status.workers.push_back({worker.index, worker.pid,
+                                ready      ? "ready"
+                                : starting ? "starting"
+                                           : "lost",
+                                worker.restarts, worker.mappings});
+    }
+    status.limits = {{"body_bytes_max", config_.body_bytes_max},
+                     {"buffers_max", config_.buffers_max},
+                     {"chunk_bytes_max", config_.chunk_bytes_max},
+                     {"connections_max", config_.connections_max},
+                     {"deadline_ms_default", config_.deadline_ms_default},
+                     {"deadline_ms_max", config_.deadline_ms_max},
+                     {"descriptors_max", config_.descriptors_max},
+                     {"fds_max", fds_max_},
+                     {"quiesce_ms_max", config_.quiesce_ms_max},
+                     {"transfers_max", config_.transfers_max},
+                     {"workloads_max", config_.workloads_max}};
+    return status;
+  }
+
+  // Ready while it takes work: peers do not count.
+  Status Readiness() const {
+    if (stopping_) return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
+    for (const worker::WorkerStatus& worker : pool_->workers()) {
+      if (worker.state == worker::WorkerState::kUsable) return {};
+    }
+    return Fail(ErrorCode::kWorkerLost, "no copy worker is running", "the log says why they end");
+  }
+
+  Status StartApi() {
+    api_ = std::make_unique<api::ApiDependencies>(
+        api::ApiDependencies{*workloads_, *registry_, *engine_, events_, metrics_, peers_.get(),
+                             [this] { return StatusNow(); }, [this] { return Readiness(); }});
+    api::HttpServerOptions options;
+    options.unix_path = directory_.File("api.sock");
+    options.tcp_address = config_.rest_listen;
+    options.threads_max = config_.http_threads_max;
+    options.connections_max = config_.connections_max;
+    options.connection.framing.body_bytes_max = config_.body_bytes_max;
+    ASSIGN_OR_RETURN(http_, api::HttpServer::Start(options, api::MakeApi(*api_)));
+    if (http_->tcp_port() != 0) log::Info("REST is served on TCP", {{"port", http_->tcp_port()}});
+    return {};
+  }
+
+  const SidecarConfig config_;
+  const RunDirectory directory_;
+  const uint64_t generation_;
+  const int64_t started_unix_ms_;
+  std::string node_id_;
+  engine::EventLog events_;
+  metrics::Metrics metrics_;
+  std::unique_ptr<worker::WorkerPool> pool_;
+  std::unique_ptr<registry::WorkloadTable> workloads_;
+  std::unique_ptr<registry::BufferRegistry> registry_;
+  std::unique_ptr<engine::TransferEngine> engine_;
+  std::unique_ptr<peer::PeerServer> peer_server_;
+  std::unique_ptr<peer::PeerDirectory> peers_;
+  std::unique_ptr<registry::HandoffServer> handoff_;
+  std::unique_ptr<api::ApiDependencies> api_;
+  std::unique_ptr<api::HttpServer> http_;
+  std::jthread housekeeping_;
+  std::atomic<bool> stopping_{false};
+  size_t fds_max_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<SidecarApp>> SidecarApp::Start(const SidecarConfig& config) {
+  ASSIGN_OR_RETURN(RunDirectory directory, RunDirectory::Take(config.run_dir, kRunDirMode));
+  auto app = std::make_unique<App>(config, std::move(directory));
+  RETURN_IF_ERROR(app->Build());
+  return std::unique_ptr<SidecarApp>(std::move(app));
+}
+
+}  // namespace gantry

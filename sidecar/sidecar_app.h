@@ -1,0 +1,19 @@
+// The wiring of a sidecar: builds every object in order, and stops them in the reverse order:
+// first nobody new gets in, then transfers become quiet, then memory is unmapped, then workers end.
+// Start and the destructor belong to the main thread.
+#pragma once
+
+#include <memory>
+
+#include "lib/base/result.h"
+#include "sidecar/sidecar_config.h"
+
+namespace gantry {
+
+class SidecarApp {
+ public:
+  static Result<std::unique_ptr<SidecarApp>> Start(const SidecarConfig& config);
+  virtual ~SidecarApp() = default;
+};
+
+}  // namespace gantry
