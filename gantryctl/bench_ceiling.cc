@@ -1,0 +1,54 @@
+#include "gantryctl/bench_ceiling.h"
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "lib/base/clock.h"
+
+namespace gantry::gantryctl {
+namespace {
+
+constexpr uint64_t kBytesPerStep = 1 << 20;  // what a thread takes at once
+
+void CopyBlocks(const CopyWork& work, size_t first, size_t last) {
+  for (size_t i = first; i < last; ++i) {
+    std::byte* local = work.local + work.pairs->local[i] * work.block_bytes;
+    std::byte* remote = work.remote + work.pairs->remote[i] * work.block_bytes;
+    std::memcpy(work.to_local ? local : remote, work.to_local ? remote : local, work.block_bytes);
+  }
+}
+
+}  // namespace
+
+double CopyWithThreads(const CopyWork& work, int threads) {
+  const size_t blocks = work.pairs->local.size();
+  const size_t step = std::max<size_t>(1, kBytesPerStep / work.block_bytes);
+  if (blocks <= step || threads == 1) {  // to wake a thread would take longer than to copy
+    const TimePoint start = Clock::now();
+    CopyBlocks(work, 0, blocks);
+    return SecondsBetween(start, Clock::now());
+  }
+  std::atomic<size_t> next{0};
+  std::barrier<> line(threads + 1);
+  std::vector<std::jthread> team;
+  for (int i = 0; i < threads; ++i) {
+    team.emplace_back([&] {
+      line.arrive_and_wait();
+      for (size_t first = next.fetch_add(step); first < blocks; first = next.fetch_add(step)) {
+        CopyBlocks(work, first, std::min(first + step, blocks));
+      }
+      line.arrive_and_wait();
+    });
+  }
+  std::this_thread::sleep_for(milliseconds(1));  // they stand at the line
+  const TimePoint start = Clock::now();
+  line.arrive_and_wait();
+  line.arrive_and_wait();
+  return SecondsBetween(start, Clock::now());
+}
+
+}  // namespace gantry::gantryctl

@@ -1,0 +1,23 @@
+// The ceiling of a copy on this machine: memcpy of the same ranges by so many threads, with nothing
+// around it. Stateless; thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gantryctl/bench_pattern.h"
+
+namespace gantry::gantryctl {
+
+struct CopyWork {
+  const BlockPairs* pairs = nullptr;
+  uint64_t block_bytes = 0;
+  std::byte* local = nullptr;  // block 0 of each side
+  std::byte* remote = nullptr;
+  bool to_local = true;  // read
+};
+
+// Seconds from the moment all threads are ready until the last block is copied.
+double CopyWithThreads(const CopyWork& work, int threads);
+
+}  // namespace gantry::gantryctl

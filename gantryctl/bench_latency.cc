@@ -1,0 +1,185 @@
+#include "gantryctl/bench_latency.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "gantryctl/bench_stand.h"
+#include "gantryctl/json_field.h"
+#include "gantryctl/keep_alive_socket.h"
+#include "gantryctl/sample_statistics.h"
+#include "gantryctl/size_text.h"
+#include "gantryctl/text_table.h"
+#include "lib/base/clock.h"
+
+namespace gantry::gantryctl {
+namespace {
+
+constexpr uint64_t kBlockBytes = 4096;
+constexpr uint64_t kBufferBytes = 64 << 20;
+constexpr int kWarmUpCalls = 200;
+constexpr int kPacedSecondsMax = 10;
+constexpr uint64_t kSeed = 7;
+
+// The parts of a call: as the sidecar reports them, and what is left for HTTP and the socket.
+struct Stages {
+  Samples wall, admit, queue, move, engine, around;
+};
+
+struct Loop {
+  KeepAliveSocket& socket;
+  const BenchOptions& options;
+  const BlockPairs& pairs;
+  size_t next = 0;  // the pair of the next call
+};
+
+std::string TransferBody(const BenchOptions& options, uint64_t local, uint64_t remote) {
+  const bool read = options.operation == BenchOptions::Operation::kRead;
+  const nlohmann::json body = {{"workload", BenchStand::kLocalWorkload},
+                               {"op", read ? "read" : "write"},
+                               {"local", {BenchWorkload::kBufferName}},
+                               {"remote", {BenchStand::RemoteName()}},
+                               {"local_blocks", {local}},
+                               {"remote_blocks", {remote}}};
+  return body.dump();
+}
+
+Status CallOnce(Loop& loop, Stages& stages) {
+  const size_t pair = loop.next++ % loop.pairs.local.size();
+  const std::string request = KeepAliveSocket::MakeRequest(
+      "POST", "/v1/transfers?wait_ms=10000",
+      TransferBody(loop.options, loop.pairs.local[pair], loop.pairs.remote[pair]));
+  const TimePoint start = Clock::now();
+  ASSIGN_OR_RETURN(const std::string answer, loop.socket.Call(request));
+  const double wall_us = 1e6 * SecondsBetween(start, Clock::now());
+
+  const auto view = nlohmann::json::parse(answer, nullptr, false);
+  if (TextOf(view, "state") != "succeeded" || CountOf(view, "bytes_moved") != kBlockBytes) {
+    return Fail(ErrorCode::kInternal, "a transfer did not succeed: " + answer);
+  }
+  const nlohmann::json& timings = MemberOf(view, "timings");
+  const double engine_us = NumberOf(timings, "total_us");
+  stages.wall.Add(wall_us);
+  stages.admit.Add(NumberOf(timings, "admit_us"));
+  stages.queue.Add(NumberOf(timings, "queue_us"));
+  stages.move.Add(NumberOf(timings, "move_us"));
+  stages.engine.Add(engine_us);
+  stages.around.Add(std::max(wall_us - engine_us, 0.0));
+  return {};
+}
+
+Status CallMany(Loop& loop, int calls, milliseconds gap, Stages& stages) {
+  for (int i = 0; i < calls; ++i) {
+    if (gap.count() > 0) std::this_thread::sleep_for(gap);
+    RETURN_IF_ERROR(CallOnce(loop, stages));
+  }
+  return {};
+}
+
+// The same loop with a request that does nothing: what HTTP and the socket cost.
+Result<Samples> MeasureHttp(KeepAliveSocket& socket, int calls, milliseconds gap) {
+  Samples samples;
+  const std::string request = KeepAliveSocket::MakeRequest("GET", "/healthz", "");
+  for (int i = 0; i < calls; ++i) {
+    if (gap.count() > 0) std::this_thread::sleep_for(gap);
+    const TimePoint start = Clock::now();
+    RETURN_IF_ERROR(socket.Call(request));
+    samples.Add(1e6 * SecondsBetween(start, Clock::now()));
+  }
+  return samples;
+}
+
+nlohmann::json Quantiles(const Samples& samples) {
+  return {{"p50", samples.Percentile(0.5)},
+          {"p90", samples.Percentile(0.9)},
+          {"p99", samples.Percentile(0.99)},
+          {"p999", samples.Percentile(0.999)}};
+}
+
+nlohmann::json Report(const Stages& stages, const Samples& http, int gap_ms) {
+  return {{"gap_ms", gap_ms},
+          {"calls", stages.wall.size()},
+          {"latency_us", Quantiles(stages.wall)},
+          {"stages_us",
+           {{"http", Quantiles(stages.around)},
+            {"admit", Quantiles(stages.admit)},
+            {"queue", Quantiles(stages.queue)},
+            {"move", Quantiles(stages.move)},
+            {"engine", Quantiles(stages.engine)}}},
+          {"empty_request_us", Quantiles(http)}};
+}
+
+// The blocks that were moved last hold what they should.
+Status VerifyAll(const BenchStand& stand, const BenchOptions& options, const Loop& loop) {
+  const size_t moved = std::min(loop.next, loop.pairs.local.size());
+  const bool read = options.operation == BenchOptions::Operation::kRead;
+  const std::span<const uint64_t> local(loop.pairs.local.data(), moved);
+  const std::span<const uint64_t> remote(loop.pairs.remote.data(), moved);
+  const Expected expected{read ? local : remote, read ? remote : local, kBlockBytes, kSeed};
+  const auto wrong = FindMismatch(stand.destination(options.operation).buffer(), expected);
+  if (wrong) return Fail(ErrorCode::kInternal, "the bytes are wrong: " + *wrong);
+  return {};
+}
+
+}  // namespace
+
+Result<nlohmann::json> MeasureLatency(const BenchOptions& options) {
+  ASSIGN_OR_RETURN(const BenchStand stand, BenchStand::Build(options, kBufferBytes, kBlockBytes));
+  FillPattern(stand.source(options.operation).buffer(), kSeed);
+  FillCanary(stand.destination(options.operation).buffer());
+  const BlockPairs pairs = MakePairs(kBufferBytes / kBlockBytes, options.order, kSeed);
+  ASSIGN_OR_RETURN(KeepAliveSocket socket, KeepAliveSocket::Connect(stand.sidecars->ApiSocket(0)));
+  Loop loop{socket, options, pairs};
+
+  Stages warm_up;
+  RETURN_IF_ERROR(CallMany(loop, kWarmUpCalls, milliseconds(0), warm_up));
+  nlohmann::json loops = nlohmann::json::array();
+  for (const int gap_ms : {0, options.gap_ms}) {
+    if (gap_ms == 0 && !loops.empty()) break;
+    const int calls =
+        gap_ms == 0 ? options.calls : std::min(options.calls, kPacedSecondsMax * 1000 / gap_ms);
+    Stages stages;
+    RETURN_IF_ERROR(CallMany(loop, calls, milliseconds(gap_ms), stages));
+    ASSIGN_OR_RETURN(const Samples http,
+                     MeasureHttp(socket, std::min(calls, 1000), milliseconds(gap_ms)));
+    loops.push_back(Report(stages, http, gap_ms));
+  }
+  RETURN_IF_ERROR(VerifyAll(stand, options, loop));
+  const bool read = options.operation == BenchOptions::Operation::kRead;
+  return nlohmann::json{{"transport", options.transport},
+                        {"operation", read ? "read" : "write"},
+                        {"block", kBlockBytes},
+                        {"workers", options.workers},
+                        {"verified", true},
+                        {"loops", std::move(loops)}};
+}
+
+std::string LatencyText(const nlohmann::json& measured) {
+  std::string text;
+  for (const nlohmann::json& loop : MemberOf(measured, "loops")) {
+    const auto gap = CountOf(loop, "gap_ms");
+    text += std::to_string(CountOf(loop, "calls")) + " transfers of 4 KiB, " +
+            (gap == 0 ? "back to back" : std::to_string(gap) + " ms between them") + ", us\n";
+    TextTable table({"", ">p50", ">p90", ">p99", ">p99.9"});
+    const auto add = [&table](const char* name, const nlohmann::json& quantiles) {
+      std::vector<std::string> cells = {name};
+      for (const char* key : {"p50", "p90", "p99", "p999"}) {
+        cells.push_back(FormatFixed(NumberOf(quantiles, key), 1));
+      }
+      table.Add(std::move(cells));
+    };
+    const nlohmann::json& stages = MemberOf(loop, "stages_us");
+    add("request to answer", MemberOf(loop, "latency_us"));
+    add("  HTTP and socket", MemberOf(stages, "http"));
+    add("  in the sidecar", MemberOf(stages, "engine"));
+    add("    admit", MemberOf(stages, "admit"));
+    add("    queue", MemberOf(stages, "queue"));
+    add("    move", MemberOf(stages, "move"));
+    add("an empty request", MemberOf(loop, "empty_request_us"));
+    text += table.Text();
+  }
+  return text + "every byte was verified\n";
+}
+
+}  // namespace gantry::gantryctl

@@ -1,0 +1,71 @@
+#include "gantryctl/bench_pattern.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+namespace gantry::gantryctl {
+namespace {
+
+constexpr std::byte kCanary{0xEE};
+constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15;  // odd: no two words of a buffer are equal
+
+uint64_t WordAt(uint64_t index, uint64_t seed) { return (index * kMultiplier) ^ seed; }
+
+std::vector<uint64_t> Numbers(uint64_t count) {
+  std::vector<uint64_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), uint64_t{0});
+  return numbers;
+}
+
+bool BlockMatches(const std::byte* block, uint64_t first_word, uint64_t words, uint64_t seed) {
+  uint64_t difference = 0;
+  for (uint64_t i = 0; i < words; ++i) {
+    uint64_t word;
+    std::memcpy(&word, block + i * sizeof(word), sizeof(word));
+    difference |= word ^ WordAt(first_word + i, seed);
+  }
+  return difference == 0;
+}
+
+}  // namespace
+
+BlockPairs MakePairs(uint64_t blocks, BenchOptions::Order order, uint64_t seed) {
+  BlockPairs pairs{Numbers(blocks), Numbers(blocks)};
+  if (order == BenchOptions::Order::kRandom) {
+    std::mt19937_64 random(seed);
+    std::shuffle(pairs.local.begin(), pairs.local.end(), random);
+    std::shuffle(pairs.remote.begin(), pairs.remote.end(), random);
+  }
+  return pairs;
+}
+
+void FillPattern(std::span<std::byte> bytes, uint64_t seed) {
+  for (uint64_t i = 0; i < bytes.size() / sizeof(uint64_t); ++i) {
+    const uint64_t word = WordAt(i, seed);
+    std::memcpy(bytes.data() + i * sizeof(word), &word, sizeof(word));
+  }
+}
+
+void FillCanary(std::span<std::byte> bytes) { std::fill(bytes.begin(), bytes.end(), kCanary); }
+
+bool IsCanary(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == kCanary; });
+}
+
+std::optional<std::string> FindMismatch(std::span<const std::byte> destination,
+                                        const Expected& expected) {
+  const uint64_t words = expected.block_bytes / sizeof(uint64_t);
+  for (size_t i = 0; i < expected.destination_blocks.size(); ++i) {
+    const uint64_t block = expected.destination_blocks[i];
+    const std::byte* start = destination.data() + block * expected.block_bytes;
+    if (!BlockMatches(start, expected.source_blocks[i] * words, words, expected.seed)) {
+      return "block " + std::to_string(block) + " is not a copy of block " +
+             std::to_string(expected.source_blocks[i]);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace gantry::gantryctl

@@ -1,0 +1,41 @@
+// What the benchmark moves: which blocks in which order, bytes that tell where they came from, and
+// the check that each arrived where it should. Stateless; thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gantryctl/command_line.h"
+
+namespace gantry::gantryctl {
+
+// Block local[i] pairs with block remote[i].
+struct BlockPairs {
+  std::vector<uint64_t> local;
+  std::vector<uint64_t> remote;
+};
+
+// Every block once on either side; two independent permutations when the order is random.
+BlockPairs MakePairs(uint64_t blocks, BenchOptions::Order order, uint64_t seed);
+
+// Each 8 bytes say where they are. REQUIRES a multiple of 8 bytes.
+void FillPattern(std::span<std::byte> bytes, uint64_t seed);
+void FillCanary(std::span<std::byte> bytes);
+bool IsCanary(std::span<const std::byte> bytes);
+
+// Which block of a pattern-filled buffer each block of `destination` has to be a copy of.
+struct Expected {
+  std::span<const uint64_t> destination_blocks;
+  std::span<const uint64_t> source_blocks;
+  uint64_t block_bytes = 0;
+  uint64_t seed = 0;
+};
+// Looks at every byte; says which block is wrong first, or nothing.
+std::optional<std::string> FindMismatch(std::span<const std::byte> destination,
+                                        const Expected& expected);
+
+}  // namespace gantry::gantryctl

@@ -1,0 +1,56 @@
+#include "gantryctl/bench_stand.h"
+
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "gantryctl/json_field.h"
+#include "lib/base/clock.h"
+
+namespace gantry::gantryctl {
+namespace {
+
+constexpr milliseconds kPeerUpMax{10'000};
+
+Status AwaitPeer(BenchWorkload& workload, const std::string& name, const std::string& address) {
+  const nlohmann::json body = {{"address", address}};
+  RETURN_IF_ERROR(workload.Request("PUT", "/v1/peers/" + name, body.dump()));
+  const TimePoint deadline = Clock::now() + kPeerUpMax;
+  for (;;) {
+    ASSIGN_OR_RETURN(const std::string answer, workload.Request("GET", "/v1/peers/" + name, ""));
+    const auto peer = nlohmann::json::parse(answer, nullptr, false);
+    if (TextOf(peer, "state") == "up") return {};
+    if (Clock::now() >= deadline) {
+      return Fail(ErrorCode::kDeadlineExceeded, "the sidecars do not find each other: " + answer);
+    }
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+}
+
+}  // namespace
+
+std::string BenchStand::RemoteName() {
+  return std::string(BenchSidecars::kNames[1]) + "/" + kRemoteWorkload + "/" +
+         BenchWorkload::kBufferName;
+}
+
+Result<BenchStand> BenchStand::Build(const BenchOptions& options, uint64_t bytes,
+                                     uint64_t block_bytes) {
+  BenchStand stand;
+  ASSIGN_OR_RETURN(stand.sidecars, BenchSidecars::Start(options));
+  ASSIGN_OR_RETURN(stand.local,
+                   BenchWorkload::Open(stand.sidecars->ApiSocket(0), kLocalWorkload, bytes));
+  ASSIGN_OR_RETURN(stand.remote,
+                   BenchWorkload::Open(stand.sidecars->ApiSocket(1), kRemoteWorkload, bytes));
+  RETURN_IF_ERROR(stand.SetBlockSize(block_bytes));
+  RETURN_IF_ERROR(
+      AwaitPeer(*stand.local, BenchSidecars::kNames[1], stand.sidecars->PeerAddress(1)));
+  return stand;
+}
+
+Status BenchStand::SetBlockSize(uint64_t block_bytes) {
+  RETURN_IF_ERROR(local->Register(block_bytes));
+  return remote->Register(block_bytes);
+}
+
+}  // namespace gantry::gantryctl

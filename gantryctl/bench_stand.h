@@ -1,0 +1,39 @@
+// Everything that a measurement needs: two sidecars that know each other and a workload at each.
+// Used by one thread at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "gantryctl/bench_sidecars.h"
+#include "gantryctl/bench_workload.h"
+#include "gantryctl/command_line.h"
+#include "lib/base/result.h"
+
+namespace gantry::gantryctl {
+
+struct BenchStand {
+  std::unique_ptr<BenchSidecars> sidecars;
+  std::unique_ptr<BenchWorkload> local;   // asks for the transfers
+  std::unique_ptr<BenchWorkload> remote;  // is read or written
+
+  // The remote buffer, as transfers name it.
+  static std::string RemoteName();
+  static constexpr const char* kLocalWorkload = "bench-local";
+  static constexpr const char* kRemoteWorkload = "bench-remote";
+
+  // Both buffers have `bytes` and are registered with blocks of this size; the peer is up.
+  static Result<BenchStand> Build(const BenchOptions& options, uint64_t bytes,
+                                  uint64_t block_bytes);
+  // Registers both buffers again, with another block size.
+  Status SetBlockSize(uint64_t block_bytes);
+
+  BenchWorkload& source(BenchOptions::Operation operation) const {
+    return operation == BenchOptions::Operation::kRead ? *remote : *local;
+  }
+  BenchWorkload& destination(BenchOptions::Operation operation) const {
+    return operation == BenchOptions::Operation::kRead ? *local : *remote;
+  }
+};
+
+}  // namespace gantry::gantryctl

@@ -1,0 +1,175 @@
+#include "gantryctl/bench_throughput.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <utility>
+
+#include "gantryctl/bench_ceiling.h"
+#include "gantryctl/bench_stand.h"
+#include "gantryctl/json_field.h"
+#include "gantryctl/sample_statistics.h"
+#include "gantryctl/size_text.h"
+#include "gantryctl/text_table.h"
+
+namespace gantry::gantryctl {
+namespace {
+
+constexpr uint64_t kBlocksMax = 1 << 19;  // of one transfer; both lists count against one limit
+
+const char* NameOf(BenchOptions::Operation operation) {
+  return operation == BenchOptions::Operation::kRead ? "read" : "write";
+}
+const char* NameOf(BenchOptions::Order order) {
+  return order == BenchOptions::Order::kRandom ? "random" : "sequential";
+}
+
+uint64_t BlocksPerTransfer(const BenchOptions& options) {
+  const uint64_t blocks = options.bytes / options.block_bytes;
+  return options.batch == 0 ? blocks : std::min(options.batch, blocks);
+}
+
+struct Totals {
+  Samples seconds;         // of each iteration, by the caller's clock
+  Samples engine_seconds;  // likewise, as the sidecar reports them
+  Samples ceiling_seconds;
+  uint64_t chunks = 0;  // of one iteration
+  uint64_t descriptors_in = 0;
+  uint64_t descriptors_out = 0;
+  uint32_t workers = 0;
+  std::string path;
+};
+
+// Moves all blocks once, in transfers of the batch's size, one after the other.
+Status MoveOnce(const BenchStand& stand, const BenchOptions& options, const BlockPairs& pairs,
+                Totals& totals) {
+  const uint64_t step = BlocksPerTransfer(options);
+  const std::span<const uint64_t> local(pairs.local), remote(pairs.remote);
+  const std::string name = BenchStand::RemoteName();
+  double wall_us = 0, engine_us = 0;
+  totals.chunks = totals.descriptors_in = totals.descriptors_out = 0;
+  for (uint64_t first = 0; first < local.size(); first += step) {
+    const uint64_t count = std::min<uint64_t>(step, local.size() - first);
+    ASSIGN_OR_RETURN(const TransferOutcome outcome,
+                     stand.local->Transfer(name, options.operation, local.subspan(first, count),
+                                           remote.subspan(first, count)));
+    wall_us += outcome.times.wall_us;
+    engine_us += outcome.times.total_us;
+    totals.chunks += outcome.chunks;
+    totals.descriptors_in += outcome.descriptors_in;
+    totals.descriptors_out += outcome.descriptors_out;
+    totals.workers = std::max(totals.workers, outcome.workers);
+    totals.path = outcome.path;
+  }
+  totals.seconds.Add(wall_us * 1e-6);
+  totals.engine_seconds.Add(engine_us * 1e-6);
+  return {};
+}
+
+// Every byte of the destination, and the arena's bytes around both buffers.
+Status Verify(const BenchStand& stand, const BenchOptions& options, const BlockPairs& pairs,
+              uint64_t seed) {
+  const bool read = options.operation == BenchOptions::Operation::kRead;
+  const Expected expected{read ? pairs.local : pairs.remote, read ? pairs.remote : pairs.local,
+                          options.block_bytes, seed};
+  const auto wrong = FindMismatch(stand.destination(options.operation).buffer(), expected);
+  if (wrong) return Fail(ErrorCode::kInternal, "the bytes are wrong: " + *wrong);
+  for (const BenchWorkload* workload : {stand.local.get(), stand.remote.get()}) {
+    if (!IsCanary(workload->before()) || !IsCanary(workload->after())) {
+      return Fail(ErrorCode::kInternal, "bytes outside of the buffer were written");
+    }
+  }
+  return {};
+}
+
+// One of the ceiling, one of Gantry, into a destination that was wiped before each.
+Status Iterate(const BenchStand& stand, const BenchOptions& options, uint64_t seed,
+               Totals& totals) {
+  const BlockPairs pairs = MakePairs(options.bytes / options.block_bytes, options.order, seed);
+  const std::span<std::byte> destination = stand.destination(options.operation).buffer();
+  FillPattern(stand.source(options.operation).buffer(), seed);
+  const CopyWork work{&pairs, options.block_bytes, stand.local->buffer().data(),
+                      stand.remote->buffer().data(),
+                      options.operation == BenchOptions::Operation::kRead};
+  FillCanary(destination);
+  totals.ceiling_seconds.Add(CopyWithThreads(work, options.workers));
+  RETURN_IF_ERROR(Verify(stand, options, pairs, seed));
+  FillCanary(destination);
+  RETURN_IF_ERROR(MoveOnce(stand, options, pairs, totals));
+  return Verify(stand, options, pairs, seed);
+}
+
+nlohmann::json Report(const BenchOptions& options, const Totals& totals) {
+  const auto gigabytes = static_cast<double>(options.bytes) * 1e-9;
+  const double gbps = gigabytes / totals.seconds.Median();
+  const double ceiling = gigabytes / totals.ceiling_seconds.Median();
+  return {{"transport", options.transport},
+          {"operation", NameOf(options.operation)},
+          {"order", NameOf(options.order)},
+          {"block", options.block_bytes},
+          {"bytes", options.bytes},
+          {"batch", BlocksPerTransfer(options)},
+          {"iterations", options.iterations},
+          {"path", totals.path},
+          {"workers", totals.workers},
+          {"descriptors", totals.descriptors_in},
+          {"descriptors_merged", totals.descriptors_out},
+          {"chunks", totals.chunks},
+          {"gbps", gbps},
+          {"gbps_best", gigabytes / totals.seconds.Least()},
+          {"engine_gbps", gigabytes / totals.engine_seconds.Median()},
+          {"ceiling_gbps", ceiling},
+          {"ceiling_gbps_best", gigabytes / totals.ceiling_seconds.Least()},
+          {"ratio", gbps / ceiling},
+          {"ratio_best", totals.ceiling_seconds.Least() / totals.seconds.Least()},
+          {"verified", true}};
+}
+
+}  // namespace
+
+Status CheckBenchOptions(const BenchOptions& options) {
+  const auto refuse = [](const std::string& message, const char* hint) {
+    return Fail(ErrorCode::kInvalidArgument, message, hint);
+  };
+  if (options.block_bytes == 0 || options.block_bytes % 8 != 0) {
+    return refuse("--block must be a multiple of 8 bytes", "for example --block 64KiB");
+  }
+  if (options.bytes == 0 || options.bytes % options.block_bytes != 0) {
+    return refuse("--bytes must be a multiple of --block", "for example --bytes 1GiB");
+  }
+  if (BlocksPerTransfer(options) > kBlocksMax) {
+    return refuse("these are more than " + std::to_string(kBlocksMax) + " blocks in one transfer",
+                  "use larger blocks, fewer bytes, or --batch");
+  }
+  return {};
+}
+
+Result<nlohmann::json> MeasureThroughput(const BenchOptions& options) {
+  ASSIGN_OR_RETURN(const BenchStand stand,
+                   BenchStand::Build(options, options.bytes, options.block_bytes));
+  Totals warm_up, totals;
+  RETURN_IF_ERROR(Iterate(stand, options, 1, warm_up));
+  for (int i = 0; i < options.iterations; ++i) {
+    RETURN_IF_ERROR(Iterate(stand, options, static_cast<uint64_t>(i) + 2, totals));
+  }
+  return Report(options, totals);
+}
+
+std::string ThroughputText(const nlohmann::json& measured) {
+  const auto rate = [&](const char* key) { return FormatFixed(NumberOf(measured, key), 2); };
+  std::string text =
+      TextOf(measured, "operation") + " of " + FormatSize(CountOf(measured, "bytes")) + " in " +
+      TextOf(measured, "order") + " blocks of " + FormatSize(CountOf(measured, "block")) +
+      ", path " + TextOf(measured, "path") + ", " + std::to_string(CountOf(measured, "workers")) +
+      " workers, " + std::to_string(CountOf(measured, "descriptors")) + " descriptors, " +
+      std::to_string(CountOf(measured, "chunks")) + " chunks\n";
+  TextTable table({"", ">median GB/s", ">best GB/s"});
+  table.Add({"gantry", rate("gbps"), rate("gbps_best")});
+  table.Add({"memcpy", rate("ceiling_gbps"), rate("ceiling_gbps_best")});
+  table.Add({"ratio", rate("ratio"), rate("ratio_best")});
+  text += table.Text();
+  return text + "every byte was verified after each of " +
+         std::to_string(CountOf(measured, "iterations")) + " iterations\n";
+}
+
+}  // namespace gantry::gantryctl

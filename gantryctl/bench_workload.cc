@@ -1,0 +1,137 @@
+#include "gantryctl/bench_workload.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "lib/base/clock.h"
+
+namespace gantry::gantryctl {
+namespace {
+
+// Pages before the buffer and after it: an offset that somebody forgot shows at once.
+constexpr uint64_t kBefore = 17 * 4096;
+constexpr uint64_t kAfter = 5 * 4096;
+constexpr uint64_t kTransferMs = 300'000;
+constexpr uint64_t kDrainMs = 5'000;
+
+}  // namespace
+
+Status StatusOf(gantry_error* error) {
+  if (error == nullptr) return {};
+  Error ours(ErrorCodeByName(gantry_error_code(error)), gantry_error_message(error),
+             gantry_error_hint(error), gantry_error_field(error));
+  gantry_error_destroy(error);
+  return Fail(std::move(ours));
+}
+
+BenchWorkload::BenchWorkload(Client client, Arena arena, uint64_t bytes)
+    : client_(std::move(client)), arena_(std::move(arena)), bytes_(bytes) {}
+
+Result<std::unique_ptr<BenchWorkload>> BenchWorkload::Open(const std::string& api_socket,
+                                                           const std::string& name,
+                                                           uint64_t bytes) {
+  gantry_client* client = nullptr;
+  RETURN_IF_ERROR(StatusOf(gantry_client_open(api_socket.c_str(), name.c_str(), nullptr, &client)));
+  Client owned_client(client);
+  gantry_arena* arena = nullptr;
+  RETURN_IF_ERROR(StatusOf(gantry_arena_create(client, kBefore + bytes + kAfter, &arena)));
+  std::unique_ptr<BenchWorkload> workload(
+      new BenchWorkload(std::move(owned_client), Arena(arena), bytes));
+  RETURN_IF_ERROR(workload->Map());
+  return workload;
+}
+
+Status BenchWorkload::Map() {
+  void* mapped = mmap(nullptr, gantry_arena_bytes(arena_.get()), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_POPULATE, gantry_arena_fd(arena_.get()), 0);
+  if (mapped == MAP_FAILED) {
+    return Fail(SystemError(ErrorCode::kResourceExhausted, "mapping the arena", errno));
+  }
+  mapping_ = static_cast<std::byte*>(mapped);
+  FillCanary(before());
+  FillCanary(after());
+  return {};
+}
+
+BenchWorkload::~BenchWorkload() {
+  if (mapping_ != nullptr) munmap(mapping_, gantry_arena_bytes(arena_.get()));
+}
+
+Status BenchWorkload::Register(uint64_t block_bytes) {
+  if (buffer_) RETURN_IF_ERROR(StatusOf(gantry_buffer_unregister(buffer_.get(), kDrainMs)));
+  buffer_.reset();
+  const auto* start = static_cast<const std::byte*>(gantry_arena_data(arena_.get())) + kBefore;
+  const gantry_piece piece{start, bytes_};
+  gantry_buffer_spec spec{};
+  spec.name = kBufferName;
+  spec.pieces = &piece;
+  spec.piece_count = 1;
+  spec.access = GANTRY_REMOTE_READ | GANTRY_REMOTE_WRITE;
+  spec.block_bytes = block_bytes;
+  spec.blocks = bytes_ / block_bytes;
+  gantry_buffer* buffer = nullptr;
+  RETURN_IF_ERROR(StatusOf(gantry_buffers_register(client_.get(), &spec, 1, &buffer)));
+  buffer_.reset(buffer);
+  return {};
+}
+
+std::span<std::byte> BenchWorkload::buffer() const { return {mapping_ + kBefore, bytes_}; }
+std::span<std::byte> BenchWorkload::before() const { return {mapping_, kBefore}; }
+std::span<std::byte> BenchWorkload::after() const {
+  return {mapping_ + kBefore + bytes_, gantry_arena_bytes(arena_.get()) - kBefore - bytes_};
+}
+
+Result<TransferOutcome> BenchWorkload::Transfer(const std::string& remote,
+                                                BenchOptions::Operation operation,
+                                                std::span<const uint64_t> local_blocks,
+                                                std::span<const uint64_t> remote_blocks) {
+  gantry_buffer* const local = buffer_.get();
+  const char* const remote_name = remote.c_str();
+  gantry_transfer_spec spec{};
+  spec.operation = operation == BenchOptions::Operation::kRead ? GANTRY_READ : GANTRY_WRITE;
+  spec.local = &local;
+  spec.local_count = 1;
+  spec.remote = &remote_name;
+  spec.remote_count = 1;
+  spec.local_blocks = local_blocks.data();
+  spec.remote_blocks = remote_blocks.data();
+  spec.block_count = local_blocks.size();
+  spec.deadline_ms = kTransferMs;
+
+  const TimePoint start = Clock::now();
+  gantry_transfer* raw = nullptr;
+  RETURN_IF_ERROR(StatusOf(gantry_transfer_submit(client_.get(), &spec, kTransferMs, &raw)));
+  const TransferHandle transfer(raw);
+  gantry_transfer_status status{};
+  RETURN_IF_ERROR(StatusOf(gantry_transfer_wait(raw, kTransferMs, &status)));
+  const double wall_us = 1e6 * SecondsBetween(start, Clock::now());
+
+  TransferOutcome outcome;
+  outcome.times = {wall_us,
+                   static_cast<double>(status.admit_us),
+                   static_cast<double>(status.queue_us),
+                   static_cast<double>(status.move_us),
+                   static_cast<double>(status.copy_us),
+                   static_cast<double>(status.total_us)};
+  outcome.bytes = status.bytes_moved;
+  outcome.chunks = status.chunks;
+  outcome.descriptors_in = status.descriptors_in;
+  outcome.descriptors_out = status.descriptors_out;
+  outcome.workers = status.workers;
+  outcome.path = status.path;
+  return outcome;
+}
+
+Result<std::string> BenchWorkload::Request(const std::string& method, const std::string& target,
+                                           const std::string& body) {
+  char* answer = nullptr;
+  RETURN_IF_ERROR(StatusOf(gantry_client_request(client_.get(), method.c_str(), target.c_str(),
+                                                 body.c_str(), 0, &answer)));
+  std::string text(answer);
+  gantry_free(answer);
+  return text;
+}
+
+}  // namespace gantry::gantryctl

@@ -1,0 +1,86 @@
+// A workload of the benchmark: one arena with one buffer that does not begin at its start, through
+// the public client library. Used by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "client/include/gantry.h"
+#include "gantryctl/bench_pattern.h"
+#include "gantryctl/command_line.h"
+#include "lib/base/result.h"
+
+namespace gantry::gantryctl {
+
+// What one transfer took, in microseconds; `wall` as the caller saw it, the rest as the sidecar
+// reports it.
+struct TransferTimes {
+  double wall_us = 0;
+  double admit_us = 0;
+  double queue_us = 0;
+  double move_us = 0;
+  double copy_us = 0;
+  double total_us = 0;
+};
+
+struct TransferOutcome {
+  TransferTimes times;
+  uint64_t bytes = 0;
+  uint64_t chunks = 0;
+  uint64_t descriptors_in = 0;
+  uint64_t descriptors_out = 0;
+  uint32_t workers = 0;
+  std::string path;
+};
+
+// An error of the client library as ours; frees it.
+Status StatusOf(gantry_error* error);
+
+class BenchWorkload {
+ public:
+  static Result<std::unique_ptr<BenchWorkload>> Open(const std::string& api_socket,
+                                                     const std::string& name, uint64_t bytes);
+  ~BenchWorkload();
+
+  // Makes the whole buffer addressable in blocks of this size; ends an earlier registration.
+  Status Register(uint64_t block_bytes);
+  // The buffer's bytes, and the arena's bytes before and after it, through a mapping of our own.
+  std::span<std::byte> buffer() const;
+  std::span<std::byte> before() const;
+  std::span<std::byte> after() const;
+
+  // Transfers between this workload's buffer and the one that `remote` names ("peer/workload/
+  // buffer"), and waits for its end.
+  Result<TransferOutcome> Transfer(const std::string& remote, BenchOptions::Operation operation,
+                                   std::span<const uint64_t> local_blocks,
+                                   std::span<const uint64_t> remote_blocks);
+  // A request of the REST interface; fails unless it is answered with success.
+  Result<std::string> Request(const std::string& method, const std::string& target,
+                              const std::string& body);
+
+  static constexpr const char* kBufferName = "blocks";
+
+ private:
+  template <auto Destroy>
+  struct Destroyer {
+    void operator()(auto* object) const { Destroy(object); }
+  };
+  using Client = std::unique_ptr<gantry_client, Destroyer<gantry_client_destroy>>;
+  using Arena = std::unique_ptr<gantry_arena, Destroyer<gantry_arena_destroy>>;
+  using Buffer = std::unique_ptr<gantry_buffer, Destroyer<gantry_buffer_destroy>>;
+  using TransferHandle = std::unique_ptr<gantry_transfer, Destroyer<gantry_transfer_destroy>>;
+
+  BenchWorkload(Client client, Arena arena, uint64_t bytes);
+  Status Map();
+
+  const Client client_;
+  const Arena arena_;
+  const uint64_t bytes_;
+  std::byte* mapping_ = nullptr;  // of the arena's descriptor, every page present
+  Buffer buffer_;
+};
+
+}  // namespace gantry::gantryctl

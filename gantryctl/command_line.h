@@ -1,0 +1,47 @@
+// What gantryctl was asked to do. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gantry::gantryctl {
+
+enum class Command { kStatus, kBuffers, kPeers, kWorkloads, kTransfers, kDoctor, kBench };
+
+struct BenchOptions {
+  enum class Order { kRandom, kSequential };
+  enum class Operation { kRead, kWrite };
+
+  std::string transport = "shm";
+  uint64_t block_bytes = 64 << 10;
+  uint64_t bytes = 1 << 30;  // of each of the two buffers, all moved in each iteration
+  uint64_t batch = 0;        // blocks of one transfer; 0: all of them
+  Order order = Order::kRandom;
+  Operation operation = Operation::kRead;
+  int workers = 2;
+  int iterations = 5;
+  bool latency = false;
+  int calls = 5000;  // of the closed loop
+  int gap_ms = 20;   // between the calls of the second loop; 0: no second loop
+  bool table = false;
+  std::vector<uint64_t> table_batches = {1, 16, 256};
+  bool keep = false;    // leave the sidecars' folder with its logs
+  std::string sidecar;  // the binary; empty: beside gantryctl
+  std::string temporary_folder = "/tmp";
+};
+
+struct CommandLine {
+  Command command = Command::kStatus;
+  std::string socket;
+  bool socket_named = false;  // by the caller, not by default
+  bool json = false;
+  std::string workload;  // only of this one; empty: all
+  bool all = false;      // transfers: finished ones, too
+  bool watch = false;
+  int interval_ms = 500;
+  int limit = 100;
+  BenchOptions bench;
+};
+
+}  // namespace gantry::gantryctl

@@ -1,0 +1,141 @@
+#include "gantryctl/gantryctl_config.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "client/include/gantry.h"
+#include "gantryctl/exit_code.h"
+#include "gantryctl/size_text.h"
+
+namespace gantry::gantryctl {
+namespace {
+
+constexpr char kSocketVariable[] = "GANTRY_API_SOCKET";
+constexpr char kDefaultSocket[] = "/run/gantry/api.sock";
+constexpr char kExitCodes[] =
+    "Exit codes: 0 ok; 1 failed; 2 wrong command line; 3 no sidecar answers; 4 it answers and is\n"
+    "not healthy (status: not ready, doctor: something fails); 130 interrupted.";
+
+std::string FromEnvironment(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+// An option that takes a size such as 64KiB.
+CLI::Option* AddSize(CLI::App& app, const std::string& name, uint64_t& value,
+                     const std::string& help) {
+  const auto take = [&value](const CLI::results_t& words) {
+    const auto size = ParseSize(words.at(0));
+    if (!size) throw CLI::ValidationError(size.error().message, size.error().hint);
+    value = *size;
+    return true;
+  };
+  return app.add_option(name, take, help)->type_name("SIZE")->default_str(FormatSize(value));
+}
+
+void AddBench(CLI::App& app, CommandLine& line) {
+  BenchOptions& bench = line.bench;
+  app.add_option("--transport", bench.transport, "What to measure; this build has shm")
+      ->check(CLI::IsMember({"shm"}))
+      ->capture_default_str();
+  AddSize(app, "--block", bench.block_bytes, "Bytes of a block");
+  AddSize(app, "--bytes", bench.bytes, "Bytes of each buffer, all of them moved each time");
+  app.add_option("--batch", bench.batch, "Blocks in one transfer; 0: all")->capture_default_str();
+  const std::map<std::string, BenchOptions::Order> orders = {
+      {"random", BenchOptions::Order::kRandom}, {"sequential", BenchOptions::Order::kSequential}};
+  app.add_option("--order", bench.order, "Of the blocks, on both sides; default random")
+      ->transform(CLI::CheckedTransformer(orders).description("random|sequential"));
+  const std::map<std::string, BenchOptions::Operation> operations = {
+      {"read", BenchOptions::Operation::kRead}, {"write", BenchOptions::Operation::kWrite}};
+  app.add_option("--op", bench.operation, "read pulls from the peer, write pushes; default read")
+      ->transform(CLI::CheckedTransformer(operations).description("read|write"));
+  app.add_option("--workers", bench.workers, "Copy workers, and threads of the ceiling")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("-n,--iterations", bench.iterations, "Each after one of the ceiling")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_flag("--latency", bench.latency, "4 KiB transfers, one at a time, over REST");
+  app.add_option("--calls", bench.calls, "With --latency: how many")
+      ->check(CLI::Range(10, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--gap-ms", bench.gap_ms, "With --latency: pause of the second loop; 0: none")
+      ->check(CLI::Range(0, 10'000))
+      ->capture_default_str();
+  app.add_flag("--table", bench.table, "Grid of 4 KiB to 64 MiB by --batches, as nixlbench prints");
+  app.add_option_function<std::string>(
+         "--batches",
+         [&bench](const std::string& text) {
+           const auto batches = ParseSizes(text);
+           if (!batches) throw CLI::ValidationError(batches.error().message, batches.error().hint);
+           bench.table_batches = *batches;
+         },
+         "With --table: blocks per transfer")
+      ->type_name("N,N,...")
+      ->default_str("1,16,256");
+  app.add_option("--sidecar", bench.sidecar,
+                 "The binary; default: gantry-sidecar beside gantryctl");
+  app.add_flag("--keep", bench.keep, "Leave the folder with the sidecars' logs");
+}
+
+void AddCommands(CLI::App& app, CommandLine& line) {
+  const auto add = [&](const char* name, const char* help, Command command) {
+    CLI::App* sub = app.add_subcommand(name, help);
+    sub->callback([&line, command] { line.command = command; });
+    sub->fallthrough();
+    return sub;
+  };
+  add("status", "The sidecar, its workers, paths, peers and workloads", Command::kStatus);
+  CLI::App* buffers = add("buffers", "Registered buffers and their paths", Command::kBuffers);
+  buffers->add_option("--workload", line.workload, "Only of this one");
+  add("peers", "Other sidecars: state, path taken, why not a faster one", Command::kPeers);
+  add("workloads", "Who holds a lease", Command::kWorkloads);
+  CLI::App* transfers = add("transfers", "Transfers under way", Command::kTransfers);
+  transfers->add_option("--workload", line.workload, "Only of this one");
+  transfers->add_flag("--all", line.all, "Finished ones, too");
+  transfers->add_flag("--watch", line.watch, "Keep showing them, until interrupted");
+  transfers->add_option("--interval-ms", line.interval_ms, "With --watch")
+      ->check(CLI::Range(50, 60'000))
+      ->capture_default_str();
+  transfers->add_option("--limit", line.limit, "At most so many")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  add("doctor", "What works on this machine, and why the rest does not", Command::kDoctor);
+  AddBench(*add("bench", "Measures transfers against memcpy, with two sidecars of its own",
+                Command::kBench),
+           line);
+}
+
+}  // namespace
+
+ParsedCommandLine ParseCommandLine(int argc, char** argv) {
+  ParsedCommandLine parsed;
+  CommandLine& line = parsed.command_line;
+  line.bench.temporary_folder = FromEnvironment("TMPDIR", "/tmp");
+  line.socket = FromEnvironment(kSocketVariable, "");
+  line.socket_named = !line.socket.empty();
+  if (!line.socket_named) line.socket = kDefaultSocket;
+
+  CLI::App app("Shows and measures a Gantry sidecar.", "gantryctl");
+  app.footer(kExitCodes);
+  app.set_version_flag("--version", std::string("gantryctl ") + GANTRY_VERSION);
+  app.require_subcommand(1);
+  CLI::Option* socket = app.add_option("--socket", line.socket, "The sidecar's API socket");
+  socket->type_name("PATH")->default_str(std::string("$") + kSocketVariable + " or " +
+                                         kDefaultSocket);
+  app.add_flag("--json", line.json, "Print JSON");
+  AddCommands(app, line);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& outcome) {
+    const bool asked_for = outcome.get_exit_code() == 0;  // help or version
+    app.exit(outcome);
+    parsed.exit_code = asked_for ? kExitOk : kExitUsage;
+  }
+  if (socket->count() > 0) line.socket_named = true;
+  return parsed;
+}
+
+}  // namespace gantry::gantryctl
