@@ -98,6 +98,8 @@ Result<Fields> ReadFields(std::string_view text) {
     return Fail(ErrorCode::kBodyTooLarge, "a hand-off message is longer than " +
                                               std::to_string(kHandoffMessageBytesMax) + " bytes");
   }
+  // The parser takes a zero byte for the end and would not look behind it.
+  if (text.find('\0') != std::string_view::npos) return Malformed("it contains a zero byte");
   FlatObjectReader reader;
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &reader)) {
     return Malformed(reader.problem());

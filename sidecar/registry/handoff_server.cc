@@ -172,10 +172,11 @@ void HandoffServer::Close(Connections::iterator at, std::string_view why) {
   if (connection.process() >= 0) {
     ::epoll_ctl(poller_.get(), EPOLL_CTL_DEL, connection.process(), nullptr);
   }
-  if (connection.attached()) {
-    ender_.End(connection.workload(), connection.generation(), std::string(why));
-  }
+  const bool attached = connection.attached();
+  std::string workload = connection.workload();
+  const uint64_t generation = connection.generation();
   connections_.erase(at);
+  if (attached) ender_.End(std::move(workload), generation, std::string(why));
 }
 
 void HandoffServer::Sweep(TimePoint now) {

@@ -1,0 +1,69 @@
+#include "sidecar/memory/piece_map.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace gantry::memory {
+namespace {
+
+constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+
+TEST(PieceMapTest, LocatesAcrossSeams) {
+  const uint64_t sizes[] = {100, 50};
+  const auto map = PieceMap::Create({{0, 90, 10}, {1, 5, 20}, {0, 0, 1}}, sizes);
+  ASSERT_TRUE(map);
+  EXPECT_EQ(map->length(), 31u);
+  struct Case {
+    uint64_t offset, length;
+    Extent extent;
+  };
+  const Case cases[] = {
+      {0, 31, {0, 90, 10}}, {9, 22, {0, 99, 1}}, {10, 21, {1, 5, 20}}, {10, 3, {1, 5, 3}},
+      {29, 2, {1, 24, 1}},  {30, 1, {0, 0, 1}},  {4, 2, {0, 94, 2}},
+  };
+  for (const Case& one : cases) {
+    const Extent extent = map->Locate(one.offset, one.length);
+    EXPECT_EQ(extent.allocation, one.extent.allocation) << one.offset;
+    EXPECT_EQ(extent.offset, one.extent.offset) << one.offset;
+    EXPECT_EQ(extent.length, one.extent.length) << one.offset;
+  }
+}
+
+// Invariant 1: every byte of the flat range, against the sum done by hand.
+TEST(PieceMapTest, EveryByteIsWhereItsPieceSays) {
+  const uint64_t sizes[] = {64, 64, 64};
+  const std::vector<wire::Piece> pieces = {{2, 7, 13}, {0, 0, 64}, {1, 63, 1}, {2, 7, 5}};
+  const auto map = PieceMap::Create(pieces, sizes);
+  ASSERT_TRUE(map);
+  uint64_t flat = 0;
+  for (const wire::Piece& piece : pieces) {
+    for (uint64_t i = 0; i < piece.length; ++i, ++flat) {
+      const Extent extent = map->Locate(flat, map->length() - flat);
+      EXPECT_EQ(extent.allocation, piece.allocation);
+      EXPECT_EQ(extent.offset, piece.offset + i);
+      EXPECT_EQ(extent.length, piece.length - i);
+    }
+  }
+  EXPECT_EQ(flat, map->length());
+}
+
+TEST(PieceMapTest, RefusesWhatDoesNotFitWithItsField) {
+  const uint64_t sizes[] = {100, kMax};
+  const auto field = [&](std::vector<wire::Piece> pieces) {
+    const auto map = PieceMap::Create(std::move(pieces), sizes);
+    return map ? "accepted" : map.error().field;
+  };
+  EXPECT_EQ(field({}), "/pieces");
+  EXPECT_EQ(field({{0, 0, 1}, {2, 0, 1}}), "/pieces/1/allocation");
+  EXPECT_EQ(field({{0, 0, 0}}), "/pieces/0/length");
+  EXPECT_EQ(field({{0, 101, 1}}), "/pieces/0/offset");
+  EXPECT_EQ(field({{0, 1, 100}}), "/pieces/0/length");
+  EXPECT_EQ(field({{0, kMax, kMax}}), "/pieces/0/offset");
+  EXPECT_EQ(field({{0, 1, kMax}}), "/pieces/0/length");
+  EXPECT_EQ(field({{1, 0, kMax}}), "accepted");
+  EXPECT_EQ(field({{1, 0, kMax}, {0, 0, 1}}), "/pieces/1/length");  // their sum wraps
+}
+
+}  // namespace
+}  // namespace gantry::memory
