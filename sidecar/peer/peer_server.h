@@ -49,7 +49,7 @@ class PeerServer : public registry::RevocationSink {
   static Result<std::unique_ptr<PeerServer>> Start(PeerServerOptions options,
                                                    const registry::BufferRegistry& registry);
 
-  // Revoke() waits for every initiator that was told of the buffer: until it acknowledges, or
+  // Revoke() waits for every initiator that was told of a buffer: until it acknowledges, or
   // until its lease connection is closed. A broken stream alone is no confirmation: the process
   // may live and copy. Its mappings are gone when the connection that it closes last is.
 

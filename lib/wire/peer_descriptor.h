@@ -1,0 +1,62 @@
+// What sidecars tell each other about themselves and their buffers, after the checks on receipt.
+// Plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/wire/buffer_types.h"
+
+namespace gantry::wire {
+
+struct PeerIdentity {
+  std::string name;
+  uint64_t generation = 0;  // random, new at every start
+  std::string node_id;      // boot id: two sidecars with the same one share memory
+  std::string build;        // version, for people
+
+  bool operator==(const PeerIdentity&) const = default;
+};
+
+struct PeerAllocation {
+  uint64_t id = 0;  // unique in the life of the owner's generation
+  uint64_t size = 0;
+  bool writable = false;
+  MemoryKind kind = MemoryKind::kHost;
+
+  bool operator==(const PeerAllocation&) const = default;
+};
+
+struct PeerBuffer {
+  std::string workload;
+  std::string name;
+  std::string id;
+  uint64_t generation = 0;
+  uint64_t length = 0;
+  Access access;
+  std::optional<BlockLayout> layout;
+  std::vector<Piece> pieces;
+  std::vector<PeerAllocation> allocations;
+  std::vector<PathReport> paths;
+};
+
+// An allocation of a described buffer, under that buffer's access.
+struct WantedAllocation {
+  std::string buffer_id;
+  uint64_t buffer_generation = 0;
+  uint64_t allocation_id = 0;
+  bool writable = false;
+};
+
+struct PeerRevocation {
+  uint64_t id = 0;
+  std::string buffer_id;
+  uint64_t buffer_generation = 0;
+  uint32_t grace_ms = 0;     // running uses may go on
+  uint32_t deadline_ms = 0;  // the owner waits no longer
+  bool suspended = false;
+};
+
+}  // namespace gantry::wire

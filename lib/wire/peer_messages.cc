@@ -1,0 +1,216 @@
+#include "lib/wire/peer_messages.h"
+
+#include <algorithm>
+#include <set>
+
+#include "lib/base/name.h"
+
+namespace gantry::wire {
+namespace {
+
+Status Limit(std::string_view field, size_t value, size_t max) {
+  if (value <= max) return {};
+  return Fail(ErrorCode::kMalformedBody,
+              std::string(field) + " of a peer's message is " + std::to_string(value) +
+                  ", the limit is " + std::to_string(max),
+              {}, std::string(field));
+}
+
+Status CheckId(std::string_view id, std::string_view field) {
+  if (id.empty())
+    return Fail(ErrorCode::kMalformedBody, "a peer's message lacks " + std::string(field));
+  return Limit(field, id.size(), kPeerIdBytesMax);
+}
+
+std::string Shortened(const std::string& text) { return text.substr(0, kPeerTextBytesMax); }
+
+Result<std::vector<PeerAllocation>> AllocationsOf(const proto::BufferDescriptor& message) {
+  RETURN_IF_ERROR(Limit("allocations", message.allocations_size(), kPeerPiecesMax));
+  std::vector<PeerAllocation> allocations;
+  std::set<uint64_t> ids;
+  for (const proto::Allocation& part : message.allocations()) {
+    if (part.kind() != proto::MEMORY_KIND_HOST) {
+      return Fail(ErrorCode::kPathUnavailable,
+                  "the buffer has a kind of memory that this build does not know");
+    }
+    if (part.size() == 0) return Fail(ErrorCode::kMalformedBody, "an allocation of 0 bytes");
+    if (!ids.insert(part.id()).second) {
+      return Fail(ErrorCode::kMalformedBody, "an allocation is listed twice");
+    }
+    if (message.remote_write() && !part.writable()) {
+      return Fail(ErrorCode::kMalformedBody, "a writable buffer over a read-only allocation");
+    }
+    allocations.push_back({part.id(), part.size(), part.writable(), MemoryKind::kHost});
+  }
+  return allocations;
+}
+
+Result<std::vector<Piece>> PiecesOf(const proto::BufferDescriptor& message) {
+  RETURN_IF_ERROR(Limit("pieces", message.pieces_size(), kPeerPiecesMax));
+  std::vector<Piece> pieces;
+  pieces.reserve(message.pieces_size());
+  for (const proto::Piece& piece : message.pieces()) {
+    pieces.push_back({piece.allocation(), piece.offset(), piece.length()});
+  }
+  return pieces;
+}
+
+}  // namespace
+
+void ToMessage(const PeerIdentity& identity, proto::Identity* message) {
+  message->set_name(identity.name);
+  message->set_generation(identity.generation);
+  message->set_node_id(identity.node_id);
+  message->set_build(identity.build);
+}
+
+Result<PeerIdentity> FromMessage(const proto::Identity& message) {
+  RETURN_IF_ERROR(CheckName(message.name(), "name"));
+  RETURN_IF_ERROR(CheckId(message.node_id(), "node_id"));
+  RETURN_IF_ERROR(Limit("build", message.build().size(), kPeerIdBytesMax));
+  if (message.generation() == 0) {
+    return Fail(ErrorCode::kMalformedBody, "a peer's identity lacks its generation");
+  }
+  return PeerIdentity{message.name(), message.generation(), message.node_id(), message.build()};
+}
+
+void ToMessage(std::span<const PathReport> paths,
+               google::protobuf::RepeatedPtrField<proto::PathStatement>* messages) {
+  for (const PathReport& report : paths) {
+    proto::PathStatement* message = messages->Add();
+    message->set_path(static_cast<proto::Path>(static_cast<int>(report.path) + 1));
+    message->set_available(report.available);
+    message->set_reason(Shortened(report.reason));
+  }
+}
+
+Result<std::vector<PathReport>> FromMessage(
+    const google::protobuf::RepeatedPtrField<proto::PathStatement>& messages) {
+  RETURN_IF_ERROR(Limit("paths", messages.size(), kPeerPathsMax));
+  std::vector<PathReport> paths;
+  for (int i = 0; i < kPathCount; ++i) {
+    paths.push_back({static_cast<Path>(i), false, "the peer does not speak of this path"});
+  }
+  for (const proto::PathStatement& message : messages) {
+    if (message.path() < proto::PATH_IPC || message.path() > proto::PATH_TCP) continue;
+    PathReport& report = paths[static_cast<size_t>(message.path()) - 1];
+    report.available = message.available();
+    report.reason = message.available() ? "" : Shortened(message.reason());
+  }
+  return paths;
+}
+
+void ToMessage(const PeerBuffer& buffer, proto::BufferDescriptor* message) {
+  message->set_workload(buffer.workload);
+  message->set_name(buffer.name);
+  message->set_id(buffer.id);
+  message->set_generation(buffer.generation);
+  message->set_length(buffer.length);
+  message->set_remote_read(buffer.access.remote_read);
+  message->set_remote_write(buffer.access.remote_write);
+  if (buffer.layout) {
+    message->mutable_layout()->set_block_bytes(buffer.layout->block_bytes);
+    message->mutable_layout()->set_block_stride(buffer.layout->block_stride);
+    message->mutable_layout()->set_blocks(buffer.layout->blocks);
+  }
+  for (const Piece& piece : buffer.pieces) {
+    proto::Piece* part = message->add_pieces();
+    part->set_allocation(piece.allocation);
+    part->set_offset(piece.offset);
+    part->set_length(piece.length);
+  }
+  for (const PeerAllocation& allocation : buffer.allocations) {
+    proto::Allocation* part = message->add_allocations();
+    part->set_id(allocation.id);
+    part->set_size(allocation.size);
+    part->set_writable(allocation.writable);
+    part->set_kind(proto::MEMORY_KIND_HOST);
+  }
+  ToMessage(buffer.paths, message->mutable_paths());
+}
+
+Result<PeerBuffer> FromMessage(const proto::BufferDescriptor& message) {
+  PeerBuffer buffer;
+  RETURN_IF_ERROR(CheckName(message.workload(), "workload"));
+  RETURN_IF_ERROR(CheckName(message.name(), "name"));
+  RETURN_IF_ERROR(CheckId(message.id(), "id"));
+  if (message.generation() == 0) {
+    return Fail(ErrorCode::kMalformedBody, "a peer's buffer lacks its generation");
+  }
+  if (!message.remote_read() && !message.remote_write()) {
+    return Fail(ErrorCode::kPermissionDenied, "the peer grants no access to the buffer");
+  }
+  buffer.workload = message.workload();
+  buffer.name = message.name();
+  buffer.id = message.id();
+  buffer.generation = message.generation();
+  buffer.length = message.length();
+  buffer.access = {message.remote_read(), message.remote_write()};
+  if (message.has_layout()) {
+    buffer.layout = BlockLayout{message.layout().block_bytes(), message.layout().block_stride(),
+                                message.layout().blocks()};
+    RETURN_IF_ERROR(CheckLayout(*buffer.layout, buffer.length));
+  }
+  ASSIGN_OR_RETURN(buffer.allocations, AllocationsOf(message));
+  ASSIGN_OR_RETURN(buffer.pieces, PiecesOf(message));
+  ASSIGN_OR_RETURN(buffer.paths, FromMessage(message.paths()));
+  return buffer;
+}
+
+Status CheckReferenceCount(const proto::DescribeRequest& message) {
+  return Limit("references", message.references_size(), kPeerReferencesMax);
+}
+
+Result<BufferReference> FromMessage(const proto::Reference& message) {
+  RETURN_IF_ERROR(CheckName(message.workload(), "workload"));
+  RETURN_IF_ERROR(CheckName(message.buffer(), "buffer"));
+  return BufferReference{{}, message.workload(), message.buffer(), message.generation()};
+}
+
+Result<std::vector<WantedAllocation>> FromMessage(const proto::ConnectRequest& message) {
+  RETURN_IF_ERROR(Limit("wanted", message.wanted_size(), kPeerWantedMax));
+  std::vector<WantedAllocation> wanted;
+  wanted.reserve(message.wanted_size());
+  for (const proto::Wanted& part : message.wanted()) {
+    RETURN_IF_ERROR(CheckId(part.buffer_id(), "buffer_id"));
+    wanted.push_back(
+        {part.buffer_id(), part.buffer_generation(), part.allocation_id(), part.writable()});
+  }
+  return wanted;
+}
+
+Result<PeerRevocation> FromMessage(const proto::Revoked& message) {
+  RETURN_IF_ERROR(CheckId(message.buffer_id(), "buffer_id"));
+  return PeerRevocation{
+      message.revocation(),        message.buffer_id(),
+      message.buffer_generation(), std::min(message.grace_ms(), message.deadline_ms()),
+      message.deadline_ms(),       message.suspended()};
+}
+
+void ToMessage(const Error& error, proto::Problem* message) {
+  message->set_code(std::string(InfoOf(error.code).name));
+  message->set_message(Shortened(error.message));
+  message->set_hint(Shortened(error.hint));
+}
+
+Error FromMessage(const proto::Problem& message) {
+  return {ErrorCodeByName(message.code()), Shortened(message.message()), Shortened(message.hint())};
+}
+
+Status CheckSecret(std::string_view text, std::string_view field) {
+  const bool hex = std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+  });
+  if (text.size() == 32 && hex) return {};
+  return Fail(ErrorCode::kMalformedBody, std::string(field) + " is not 32 hexadecimal digits");
+}
+
+Status CheckSocketName(std::string_view name) {
+  if (!name.empty() && name.size() <= kPeerIdBytesMax && name != "." && name != ".." &&
+      name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos) {
+    return {};
+  }
+  return Fail(ErrorCode::kMalformedBody, "the peer's socket name is not a plain file name");
+}
+
+}  // namespace gantry::wire

@@ -1,0 +1,58 @@
+// Between the peer protocol's messages and plain values. Whatever comes from a peer passes a
+// FromMessage, which checks every count and every string; the bytes of pieces are checked by
+// whoever builds a PieceMap of them. Stateless; thread-safe.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/result.h"
+#include "lib/wire/peer.pb.h"
+#include "lib/wire/peer_descriptor.h"
+#include "lib/wire/peer_version.h"
+#include "lib/wire/transfer_request.h"
+
+namespace gantry::wire {
+
+namespace proto = ::gantry::peer::v1;
+
+inline constexpr int kPeerMessageBytesMax = 64 << 20;
+inline constexpr int kPeerReferencesMax = 16'384;    // of one Describe
+inline constexpr int kPeerPiecesMax = 65'536;        // of one buffer; allocations likewise
+inline constexpr int kPeerWantedMax = 65'536;        // of one Connect
+inline constexpr int kPeerAcknowledgedMax = 65'536;  // of one Acknowledge
+inline constexpr int kPeerCapabilitiesMax = 64;
+inline constexpr int kPeerPathsMax = 16;
+inline constexpr size_t kPeerIdBytesMax = 128;
+inline constexpr size_t kPeerTextBytesMax = 4096;  // reasons, messages, hints
+
+void ToMessage(const PeerIdentity& identity, proto::Identity* message);
+Result<PeerIdentity> FromMessage(const proto::Identity& message);
+
+void ToMessage(std::span<const PathReport> paths,
+               google::protobuf::RepeatedPtrField<proto::PathStatement>* messages);
+// Fastest first, every path of this build once; one that the peer does not speak of is not
+// available, one that only the peer knows is left out.
+Result<std::vector<PathReport>> FromMessage(
+    const google::protobuf::RepeatedPtrField<proto::PathStatement>& messages);
+
+void ToMessage(const PeerBuffer& buffer, proto::BufferDescriptor* message);
+Result<PeerBuffer> FromMessage(const proto::BufferDescriptor& message);
+
+Status CheckReferenceCount(const proto::DescribeRequest& message);
+Result<BufferReference> FromMessage(const proto::Reference& message);
+
+Result<std::vector<WantedAllocation>> FromMessage(const proto::ConnectRequest& message);
+Result<PeerRevocation> FromMessage(const proto::Revoked& message);
+
+void ToMessage(const Error& error, proto::Problem* message);
+Error FromMessage(const proto::Problem& message);
+
+// 32 lower-case hex digits: sessions, lease tickets, tickets.
+Status CheckSecret(std::string_view text, std::string_view field);
+// A file name that stays within its directory.
+Status CheckSocketName(std::string_view name);
+
+}  // namespace gantry::wire

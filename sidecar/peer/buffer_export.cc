@@ -1,0 +1,80 @@
+#include "sidecar/peer/buffer_export.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+namespace gantry::peer {
+namespace {
+
+Status CheckAccess(const registry::Buffer::Description& description) {
+  const wire::Access& access = description.access;
+  if (access.remote_read || access.remote_write) return {};
+  return Fail(ErrorCode::kPermissionDenied,
+              "buffer '" + description.workload + "/" + description.name + "' is not open to peers",
+              "register it with remote_read or remote_write");
+}
+
+Result<std::shared_ptr<const UniqueFd>> ReadOnly(const UniqueFd& fd) {
+  const std::string path = "/proc/self/fd/" + std::to_string(fd.get());
+  UniqueFd opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (opened.valid()) return std::make_shared<const UniqueFd>(std::move(opened));
+  return Fail(SystemError(ErrorCode::kNotExportable, "opening the memory for reading only", errno));
+}
+
+}  // namespace
+
+Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer,
+                                      std::vector<wire::PathReport> paths) {
+  const registry::Buffer::Description& from = buffer.description();
+  RETURN_IF_ERROR(CheckAccess(from));
+  ASSIGN_OR_RETURN(const registry::Buffer::Use use, buffer.Acquire("peer API"));
+  wire::PeerBuffer to;
+  to.workload = from.workload;
+  to.name = from.name;
+  to.id = from.id;
+  to.generation = from.generation;
+  to.length = buffer.length();
+  to.access = from.access;
+  to.layout = from.layout;
+  to.pieces = from.pieces.pieces();
+  for (size_t i = 0; i < use.allocations().size(); ++i) {
+    const memory::MappedAllocation& allocation = *use.allocations()[i];
+    if (from.access.remote_write && !allocation.writable()) {
+      return Fail(ErrorCode::kFdReadOnly, "the buffer's memory is registered for reading only");
+    }
+    to.allocations.push_back(
+        {from.allocation_ids[i], allocation.size(), allocation.writable(), allocation.kind()});
+  }
+  to.paths = std::move(paths);
+  return to;
+}
+
+Result<std::shared_ptr<const UniqueFd>> ExportDescriptor(registry::Buffer& buffer,
+                                                         const wire::WantedAllocation& wanted) {
+  const registry::Buffer::Description& description = buffer.description();
+  RETURN_IF_ERROR(CheckAccess(description));
+  if (description.generation != wanted.buffer_generation) {
+    return Fail(ErrorCode::kStaleGeneration, "the buffer was registered anew");
+  }
+  if (wanted.writable && !description.access.remote_write) {
+    return Fail(ErrorCode::kPermissionDenied, "the buffer may be read by peers, not written",
+                "register it with remote_write");
+  }
+  const std::vector<uint64_t>& ids = description.allocation_ids;
+  const auto found = std::find(ids.begin(), ids.end(), wanted.allocation_id);
+  if (found == ids.end()) {
+    return Fail(ErrorCode::kPermissionDenied, "the allocation is not one of the buffer's");
+  }
+  ASSIGN_OR_RETURN(const registry::Buffer::Use use, buffer.Acquire("peer API"));
+  const memory::MappedAllocation& allocation =
+      *use.allocations()[static_cast<size_t>(found - ids.begin())];
+  if (!wanted.writable) return ReadOnly(*allocation.fd());
+  if (allocation.writable()) return allocation.fd();
+  return Fail(ErrorCode::kFdReadOnly, "the buffer's memory is registered for reading only");
+}
+
+}  // namespace gantry::peer

@@ -1,0 +1,24 @@
+// A peer's description of a buffer, made fit for the engine: every number checked before it is
+// used. Stateless; thread-safe.
+#pragma once
+
+#include <string>
+
+#include "lib/base/result.h"
+#include "lib/base/unique_fd.h"
+#include "lib/wire/peer_descriptor.h"
+#include "sidecar/engine/peer_gateway.h"
+#include "sidecar/memory/memory_mapper.h"
+
+namespace gantry::peer {
+
+// Without mappings: allocations are as many as the peer listed, none of them mapped.
+Result<engine::RemoteBuffer> ImportBuffer(const std::string& peer, const wire::PeerBuffer& buffer);
+
+// Maps what came for `allocation` after the checks of a registration: sealed against shrinking, as
+// long as was said, and open for what is granted.
+Result<std::shared_ptr<const memory::MappedAllocation>> MapDescriptor(
+    memory::MemoryMapper& mapper, const wire::PeerAllocation& allocation, UniqueFd fd,
+    bool writable);
+
+}  // namespace gantry::peer

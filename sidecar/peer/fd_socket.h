@@ -1,0 +1,47 @@
+// The descriptor socket: a ticket comes in, descriptors go out. Keeps each initiator's lease
+// connection and tells when it ends. Never waits for a client: one that does not take its answer
+// is not served any more. One own thread; Start and the destructor belong to the owner.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/clock.h"
+#include "lib/base/result.h"
+#include "lib/base/unique_fd.h"
+
+namespace gantry::peer {
+
+// Called by the socket's thread.
+class FdSocketHandler {
+ public:
+  virtual ~FdSocketHandler() = default;
+  virtual Result<std::string> AttachLease(std::string_view lease_ticket) = 0;  // the session
+  virtual Result<std::vector<std::shared_ptr<const UniqueFd>>> Redeem(const std::string& session,
+                                                                      std::string_view ticket) = 0;
+  // Only for ends that the initiator or the kernel made, never for those of this side.
+  virtual void LeaseEnded(const std::string& session) = 0;
+};
+
+class FdSocket {
+ public:
+  struct Options {
+    std::string path;
+    mode_t mode = 0660;
+    std::vector<uid_t> uids_allowed;
+    size_t connections_max = 1024;
+    milliseconds attach_timeout{5'000};  // a connection without a lease is closed then
+  };
+
+  static Result<std::unique_ptr<FdSocket>> Start(Options options, FdSocketHandler& handler);
+  virtual ~FdSocket() = default;
+
+  virtual size_t connections() const = 0;
+  virtual uint64_t descriptors_sent() const = 0;
+};
+
+}  // namespace gantry::peer

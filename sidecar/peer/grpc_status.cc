@@ -1,0 +1,56 @@
+#include "sidecar/peer/grpc_status.h"
+
+#include <algorithm>
+#include <string>
+
+#include "lib/wire/peer_messages.h"
+
+namespace gantry::peer {
+namespace {
+
+constexpr milliseconds kFarAway{24 * 3600 * 1000};
+
+ErrorCode CodeOf(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return ErrorCode::kDeadlineExceeded;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return ErrorCode::kResourceExhausted;
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return ErrorCode::kVersionMismatch;
+    case grpc::StatusCode::CANCELLED:
+      return ErrorCode::kCancelled;
+    default:
+      return ErrorCode::kPeerUnavailable;
+  }
+}
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const Error& error) {
+  wire::proto::Problem problem;
+  wire::ToMessage(error, &problem);
+  return {static_cast<grpc::StatusCode>(InfoOf(error.code).grpc_status), problem.message(),
+          problem.SerializeAsString()};
+}
+
+grpc::Status ToGrpcStatus(const Status& status) {
+  return status ? grpc::Status::OK : ToGrpcStatus(status.error());
+}
+
+Error FromGrpcStatus(const grpc::Status& status) {
+  wire::proto::Problem problem;
+  const std::string details = status.error_details();
+  if (!details.empty() && problem.ParseFromString(details) && !problem.code().empty()) {
+    return wire::FromMessage(problem);
+  }
+  return {CodeOf(status.error_code()), "the peer's sidecar: " + status.error_message()};
+}
+
+std::chrono::system_clock::time_point GrpcDeadline(TimePoint deadline) {
+  const auto left = std::min<nanoseconds>(deadline - Clock::now(), kFarAway);
+  return std::chrono::system_clock::now() +
+         std::chrono::duration_cast<std::chrono::system_clock::duration>(left);
+}
+
+}  // namespace gantry::peer

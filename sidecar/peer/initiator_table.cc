@@ -1,0 +1,218 @@
+#include "sidecar/peer/initiator_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/random_id.h"
+
+namespace gantry::peer {
+namespace {
+
+constexpr milliseconds kRevocationMax{3'600'000};
+
+milliseconds Remaining(TimePoint deadline, TimePoint now) {
+  if (deadline <= now) return milliseconds{0};
+  return std::min(kRevocationMax, std::chrono::duration_cast<milliseconds>(deadline - now));
+}
+
+tl::unexpected<Error> NoSession() {
+  return Fail(ErrorCode::kStaleGeneration, "this sidecar does not know the session",
+              "open a new one with Watch: the sidecar restarted, or the stream broke");
+}
+
+}  // namespace
+
+InitiatorTable::InitiatorTable(size_t sessions_max, milliseconds lease_ticket_ttl,
+                               milliseconds process_exit_grace)
+    : sessions_max_(sessions_max),
+      lease_ticket_ttl_(lease_ticket_ttl),
+      process_exit_grace_(process_exit_grace) {}
+
+Result<InitiatorTable::Opened> InitiatorTable::Open(const wire::PeerIdentity& initiator,
+                                                    InitiatorStream* stream) {
+  const MutexLock lock(mutex_);
+  const TimePoint now = Clock::now();
+  Prune(now);
+  if (shutting_down_) return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
+  if (sessions_.size() >= sessions_max_) {
+    return Fail(ErrorCode::kResourceExhausted,
+                "this sidecar has its maximum of " + std::to_string(sessions_max_) + " peers");
+  }
+  Opened opened = {RandomToken(), RandomToken()};
+  Session& session = sessions_[opened.session];
+  session.initiator = initiator;
+  session.stream = stream;
+  session.lease_ticket = opened.lease_ticket;
+  session.lease_ticket_expires = now + lease_ticket_ttl_;
+  return opened;
+}
+
+void InitiatorTable::StreamEnded(const std::string& session) {
+  const MutexLock lock(mutex_);
+  if (const auto found = sessions_.find(session); found != sessions_.end()) {
+    found->second.stream = nullptr;
+  }
+  Prune(Clock::now());
+  changed_.NotifyAll();
+}
+
+Result<std::string> InitiatorTable::AttachLease(std::string_view lease_ticket) {
+  const MutexLock lock(mutex_);
+  const TimePoint now = Clock::now();
+  for (auto& [token, session] : sessions_) {
+    if (!EqualSecrets(session.lease_ticket, lease_ticket)) continue;
+    session.lease_ticket.clear();
+    if (session.lease_ticket_expires < now || session.stream == nullptr) break;
+    session.lease = Lease::kOpen;
+    return token;
+  }
+  return Fail(ErrorCode::kUnauthenticated, "the lease ticket is unknown, used or expired");
+}
+
+void InitiatorTable::LeaseEnded(const std::string& session) {
+  const MutexLock lock(mutex_);
+  if (const auto found = sessions_.find(session); found != sessions_.end()) {
+    found->second.lease = Lease::kEnded;
+    found->second.lease_ended = Clock::now();
+  }
+  changed_.NotifyAll();
+}
+
+Result<wire::PeerIdentity> InitiatorTable::InitiatorOf(const std::string& session) const {
+  const MutexLock lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end() || found->second.stream == nullptr) return NoSession();
+  return found->second.initiator;
+}
+
+Result<bool> InitiatorTable::Mark(const std::string& session, const std::string& buffer_id) {
+  const MutexLock lock(mutex_);
+  ASSIGN_OR_RETURN(Session * found, Find(session));
+  return found->buffers.insert(buffer_id).second;
+}
+
+void InitiatorTable::Unmark(const std::string& session, const std::string& buffer_id) {
+  const MutexLock lock(mutex_);
+  if (const auto found = sessions_.find(session); found != sessions_.end()) {
+    found->second.buffers.erase(buffer_id);
+  }
+  changed_.NotifyAll();
+}
+
+Status InitiatorTable::CheckMayConnect(const std::string& session) const {
+  const MutexLock lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end() || found->second.stream == nullptr) return NoSession();
+  if (found->second.lease == Lease::kOpen) return {};
+  return Fail(ErrorCode::kPermissionDenied, "the session has no lease connection",
+              "present the lease ticket at the descriptor socket first, and keep the connection");
+}
+
+bool InitiatorTable::IsMarked(const std::string& session, const std::string& buffer_id) const {
+  const MutexLock lock(mutex_);
+  const auto found = sessions_.find(session);
+  return found != sessions_.end() && found->second.buffers.contains(buffer_id);
+}
+
+std::vector<std::string> InitiatorTable::Revoke(const std::vector<Revoked>& buffers,
+                                                TimePoint deadline) {
+  MutexLock lock(mutex_);
+  const auto deadline_ms = static_cast<uint32_t>(Remaining(deadline, Clock::now()).count());
+  std::vector<Told> told;
+  for (auto& [token, session] : sessions_) {
+    for (const Revoked& buffer : buffers) {
+      if (!session.buffers.contains(buffer.buffer_id)) continue;
+      told.push_back({token, buffer.buffer_id});
+      if (session.stream == nullptr) continue;
+      session.pending[++last_revocation_] = buffer.buffer_id;
+      session.stream->PushRevocation({last_revocation_, buffer.buffer_id, buffer.buffer_generation,
+                                      deadline_ms / 4 * 3, deadline_ms, buffer.suspended});
+    }
+  }
+  for (;;) {
+    const TimePoint now = Clock::now();
+    EraseConfirmed(&told, now);
+    if (told.empty() || now >= deadline) break;
+    changed_.WaitUntil(lock, std::min(deadline, NextGraceEnd(told)));
+  }
+  std::set<std::string> names;
+  for (const Told& entry : told) names.insert(sessions_.find(entry.session)->second.initiator.name);
+  return {names.begin(), names.end()};
+}
+
+Status InitiatorTable::Acknowledge(const std::string& session,
+                                   const std::vector<uint64_t>& revocations) {
+  const MutexLock lock(mutex_);
+  ASSIGN_OR_RETURN(Session * found, Find(session));
+  for (const uint64_t revocation : revocations) {
+    const auto pending = found->pending.find(revocation);
+    if (pending == found->pending.end()) continue;
+    found->buffers.erase(pending->second);
+    found->pending.erase(pending);
+  }
+  changed_.NotifyAll();
+  return {};
+}
+
+void InitiatorTable::Tick(TimePoint now) {
+  const MutexLock lock(mutex_);
+  Prune(now);
+  for (auto& [token, session] : sessions_) {
+    if (session.stream != nullptr) session.stream->PushHeartbeat();
+  }
+}
+
+void InitiatorTable::ShutDown(milliseconds deadline) {
+  const MutexLock lock(mutex_);
+  shutting_down_ = true;
+  for (auto& [token, session] : sessions_) {
+    if (session.stream != nullptr) session.stream->PushShutdown(deadline);
+  }
+}
+
+size_t InitiatorTable::size() const {
+  const MutexLock lock(mutex_);
+  return static_cast<size_t>(
+      std::count_if(sessions_.begin(), sessions_.end(),
+                    [](const auto& entry) { return entry.second.stream != nullptr; }));
+}
+
+// Descriptors are handed over through an open lease connection alone, so before it was opened
+// nothing can be mapped.
+bool InitiatorTable::Unmapped(const Session& session, TimePoint now) const {
+  if (session.lease == Lease::kAwaited) return true;
+  return session.lease == Lease::kEnded && now >= session.lease_ended + process_exit_grace_;
+}
+
+void InitiatorTable::Prune(TimePoint now) {
+  std::erase_if(sessions_, [&](const auto& entry) {
+    return entry.second.stream == nullptr && Unmapped(entry.second, now);
+  });
+}
+
+Result<InitiatorTable::Session*> InitiatorTable::Find(const std::string& session) {
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end() || found->second.stream == nullptr) return NoSession();
+  return &found->second;
+}
+
+void InitiatorTable::EraseConfirmed(std::vector<Told>* told, TimePoint now) const {
+  std::erase_if(*told, [&](const Told& entry) {
+    const auto found = sessions_.find(entry.session);
+    return found == sessions_.end() || !found->second.buffers.contains(entry.buffer_id) ||
+           Unmapped(found->second, now);
+  });
+}
+
+TimePoint InitiatorTable::NextGraceEnd(const std::vector<Told>& told) const {
+  TimePoint next = TimePoint::max();
+  for (const Told& entry : told) {
+    const Session& session = sessions_.find(entry.session)->second;
+    if (session.lease == Lease::kEnded) {
+      next = std::min(next, session.lease_ended + process_exit_grace_);
+    }
+  }
+  return next;
+}
+
+}  // namespace gantry::peer

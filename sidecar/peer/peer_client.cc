@@ -1,0 +1,278 @@
+#include "sidecar/peer/peer_client.h"
+
+#include <fcntl.h>
+#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/fd_passing.h"
+#include "lib/wire/fd_ticket_protocol.h"
+#include "lib/wire/peer_messages.h"
+#include "sidecar/peer/grpc_status.h"
+#include "sidecar/peer/socket_admission.h"
+#include "sidecar/peer/watch_reader.h"
+
+namespace gantry::peer {
+namespace {
+
+// Connecting never waits: a peer whose backlog is full counts as one that does not answer.
+Result<UniqueFd> ConnectChecked(const std::string& path, int type,
+                                const std::vector<uid_t>& uids_allowed) {
+  ASSIGN_OR_RETURN(UniqueFd fd, ConnectUnix(path, type | SOCK_NONBLOCK));
+  RETURN_IF_ERROR(CheckPeerUid(fd.get(), uids_allowed));
+  return fd;
+}
+
+Status SetReceiveDeadline(int socket, TimePoint deadline) {
+  const auto left = std::chrono::duration_cast<microseconds>(deadline - Clock::now());
+  if (left.count() <= 0) return Fail(ErrorCode::kDeadlineExceeded, "no time left");
+  const timeval timeout = {static_cast<time_t>(left.count() / 1'000'000),
+                           static_cast<suseconds_t>(left.count() % 1'000'000)};
+  if (::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout)) == 0) return {};
+  return Fail(SystemError(ErrorCode::kInternal, "SO_RCVTIMEO", errno));
+}
+
+// The two ends of the lease connection may no longer agree on which answer is next.
+bool LostStep(ErrorCode code) {
+  return code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kPeerLost ||
+         code == ErrorCode::kMalformedBody;
+}
+
+class GrpcPeerClient final : public PeerClient {
+ public:
+  GrpcPeerClient(Options options, std::string socket_path, EventHandler on_event)
+      : options_(std::move(options)),
+        socket_path_(std::move(socket_path)),
+        watch_(std::move(on_event)) {}
+
+  Status Run(TimePoint deadline);
+
+  const Facts& facts() const override { return facts_; }
+  std::shared_ptr<const UniqueFd> lease() const override { return lease_; }
+  Result<std::vector<Result<wire::PeerBuffer>>> Describe(
+      const std::vector<wire::BufferReference>& references, TimePoint deadline) override;
+  Result<std::vector<UniqueFd>> FetchDescriptors(const std::vector<wire::WantedAllocation>& wanted,
+                                                 TimePoint deadline) override;
+  Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) override;
+  void Break() override { watch_.Cancel(Error(ErrorCode::kPeerLost, "the session was given up")); }
+
+ private:
+  Status SayHello(TimePoint deadline);
+  Status Watch(TimePoint deadline);
+  Status OpenLease(const v1::Started& started, TimePoint deadline);
+  Status MeasureRoundTrip(TimePoint deadline);
+  Result<std::vector<UniqueFd>> Exchange(const wire::FdTicketRequest& request, TimePoint deadline);
+  Status DescribeSome(const std::vector<wire::BufferReference>& references, size_t begin,
+                      size_t end, TimePoint deadline,
+                      std::vector<Result<wire::PeerBuffer>>* buffers);
+
+  // One call within the caller's deadline and the call timeout.
+  template <typename Request, typename Reply>
+  Status Call(grpc::Status (v1::Peer::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+              const Request& request, Reply* reply, TimePoint deadline) {
+    grpc::ClientContext context;
+    context.set_deadline(GrpcDeadline(std::min(deadline, Clock::now() + options_.call_timeout)));
+    const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
+    if (status.ok()) return {};
+    return Fail(FromGrpcStatus(status));
+  }
+
+  const Options options_;
+  const std::string socket_path_;
+  Facts facts_;
+  std::string session_;
+  std::shared_ptr<const UniqueFd> lease_;
+  std::unique_ptr<v1::Peer::Stub> stub_;
+  uint32_t version_ = 0;
+  WatchReader watch_;  // last: goes first, so that no event finds the others gone
+};
+
+Status GrpcPeerClient::Run(TimePoint deadline) {
+  ASSIGN_OR_RETURN(UniqueFd fd, ConnectChecked(socket_path_, SOCK_STREAM, options_.uids_allowed));
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(wire::kPeerMessageBytesMax);
+  arguments.SetMaxSendMessageSize(wire::kPeerMessageBytesMax);
+  // A channel over a connected socket never connects again: it is one session.
+  stub_ = v1::Peer::NewStub(
+      grpc::CreateCustomInsecureChannelFromFd("gantry-peer", fd.release(), arguments));
+  RETURN_IF_ERROR(SayHello(deadline));
+  RETURN_IF_ERROR(Watch(deadline));
+  return MeasureRoundTrip(deadline);
+}
+
+Status GrpcPeerClient::SayHello(TimePoint deadline) {
+  v1::HelloRequest request;
+  request.set_version_min(options_.versions.min);
+  request.set_version_max(options_.versions.max);
+  wire::ToMessage(options_.self, request.mutable_initiator());
+  v1::HelloReply reply;
+  if (Status said = Call(&v1::Peer::Stub::Hello, request, &reply, deadline); !said) {
+    return Fail(std::move(said).error().WithContext("Hello was refused"));
+  }
+  RETURN_IF_ERROR(wire::ChoosePeerVersion(options_.versions, {reply.version(), reply.version()}));
+  version_ = reply.version();
+  ASSIGN_OR_RETURN(facts_.owner, wire::FromMessage(reply.owner()));
+  ASSIGN_OR_RETURN(facts_.paths, wire::FromMessage(reply.paths()));
+  if (facts_.owner.generation != options_.self.generation) return {};
+  return Fail(ErrorCode::kInvalidArgument, "the address is this sidecar's own",
+              "name buffers of this sidecar without a peer");
+}
+
+Status GrpcPeerClient::Watch(TimePoint deadline) {
+  v1::WatchRequest request;
+  wire::ToMessage(options_.self, request.mutable_initiator());
+  request.set_version(version_);
+  request.set_owner_generation(facts_.owner.generation);
+  watch_.Start(*stub_, std::move(request));
+  ASSIGN_OR_RETURN(const v1::Started started, watch_.AwaitStarted(deadline));
+  if (started.owner_generation() != facts_.owner.generation) {
+    return Fail(ErrorCode::kStaleGeneration, "the peer was restarted meanwhile");
+  }
+  session_ = started.session();
+  facts_.heartbeat = milliseconds(std::clamp<uint32_t>(started.heartbeat_ms(), 1, 60'000));
+  return OpenLease(started, deadline);
+}
+
+Status GrpcPeerClient::OpenLease(const v1::Started& started, TimePoint deadline) {
+  const std::string directory = socket_path_.substr(0, socket_path_.rfind('/') + 1);
+  ASSIGN_OR_RETURN(UniqueFd fd, ConnectChecked(directory + started.fd_socket(), SOCK_SEQPACKET,
+                                               options_.uids_allowed));
+  const int flags = ::fcntl(fd.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
+    return Fail(SystemError(ErrorCode::kInternal, "F_SETFL", errno));
+  }
+  lease_ = std::make_shared<const UniqueFd>(std::move(fd));
+  RETURN_IF_ERROR(Exchange({wire::FdTicketVerb::kLease, started.lease_ticket()}, deadline));
+  return {};
+}
+
+Status GrpcPeerClient::MeasureRoundTrip(TimePoint deadline) {
+  v1::PingRequest request;
+  request.set_session(session_);
+  v1::PingReply reply;
+  const TimePoint begin = Clock::now();
+  RETURN_IF_ERROR(Call(&v1::Peer::Stub::Ping, request, &reply, deadline));
+  facts_.rtt_us =
+      static_cast<uint64_t>(std::chrono::duration_cast<microseconds>(Clock::now() - begin).count());
+  return {};
+}
+
+Result<std::vector<UniqueFd>> GrpcPeerClient::Exchange(const wire::FdTicketRequest& request,
+                                                       TimePoint deadline) {
+  const int socket = lease_->get();
+  RETURN_IF_ERROR(SetReceiveDeadline(socket, deadline));
+  RETURN_IF_ERROR(SendMessage(socket, Encode(request), {}));
+  ASSIGN_OR_RETURN(FdMessage message, ReceiveMessage(socket, wire::kFdTicketReplyBytesMax));
+  if (message.closed) return Fail(ErrorCode::kPeerLost, "the peer closed its descriptor socket");
+  ASSIGN_OR_RETURN(const size_t count, wire::DecodeFdTicketReply(message.payload));
+  if (count == message.fds.size()) return std::move(message.fds);
+  return Fail(ErrorCode::kMalformedBody,
+              "the peer sent another number of descriptors than it said");
+}
+
+Result<std::vector<Result<wire::PeerBuffer>>> GrpcPeerClient::Describe(
+    const std::vector<wire::BufferReference>& references, TimePoint deadline) {
+  std::vector<Result<wire::PeerBuffer>> buffers;
+  constexpr size_t kBatch = wire::kPeerReferencesMax;
+  for (size_t begin = 0; begin < references.size(); begin += kBatch) {
+    const size_t end = std::min(references.size(), begin + kBatch);
+    RETURN_IF_ERROR(DescribeSome(references, begin, end, deadline, &buffers));
+  }
+  return buffers;
+}
+
+Result<wire::PeerBuffer> TakeDescription(const v1::Description& message,
+                                         const wire::BufferReference& reference) {
+  if (message.has_problem()) return Fail(wire::FromMessage(message.problem()));
+  ASSIGN_OR_RETURN(wire::PeerBuffer buffer, wire::FromMessage(message.buffer()));
+  const bool same_generation =
+      reference.generation == 0 || reference.generation == buffer.generation;
+  if (buffer.workload == reference.workload && buffer.name == reference.buffer && same_generation) {
+    return buffer;
+  }
+  return Fail(ErrorCode::kMalformedBody, "the peer described another buffer than it was asked for");
+}
+
+Status GrpcPeerClient::DescribeSome(const std::vector<wire::BufferReference>& references,
+                                    size_t begin, size_t end, TimePoint deadline,
+                                    std::vector<Result<wire::PeerBuffer>>* buffers) {
+  v1::DescribeRequest request;
+  request.set_session(session_);
+  for (size_t i = begin; i < end; ++i) {
+    v1::Reference& message = *request.add_references();
+    message.set_workload(references[i].workload);
+    message.set_buffer(references[i].buffer);
+    message.set_generation(references[i].generation);
+  }
+  v1::DescribeReply reply;
+  RETURN_IF_ERROR(Call(&v1::Peer::Stub::Describe, request, &reply, deadline));
+  if (static_cast<size_t>(reply.descriptions_size()) != end - begin) {
+    return Fail(ErrorCode::kMalformedBody, "the peer described another number of buffers");
+  }
+  for (size_t i = begin; i < end; ++i) {
+    buffers->push_back(
+        TakeDescription(reply.descriptions(static_cast<int>(i - begin)), references[i]));
+  }
+  return {};
+}
+
+Result<std::vector<UniqueFd>> GrpcPeerClient::FetchDescriptors(
+    const std::vector<wire::WantedAllocation>& wanted, TimePoint deadline) {
+  v1::ConnectRequest request;
+  request.set_session(session_);
+  for (const wire::WantedAllocation& allocation : wanted) {
+    v1::Wanted& message = *request.add_wanted();
+    message.set_buffer_id(allocation.buffer_id);
+    message.set_buffer_generation(allocation.buffer_generation);
+    message.set_allocation_id(allocation.allocation_id);
+    message.set_writable(allocation.writable);
+  }
+  v1::ConnectReply reply;
+  RETURN_IF_ERROR(Call(&v1::Peer::Stub::Connect, request, &reply, deadline));
+  std::vector<UniqueFd> fds;
+  for (const v1::Ticket& ticket : reply.tickets()) {
+    RETURN_IF_ERROR(wire::CheckSecret(ticket.ticket(), "ticket"));
+    const TimePoint until = std::min(deadline, Clock::now() + options_.call_timeout);
+    auto some = Exchange({wire::FdTicketVerb::kFds, ticket.ticket()}, until);
+    if (!some) {
+      // An answer that comes late must not be taken for that of another question.
+      if (LostStep(some.error().code)) Break();
+      return Fail(std::move(some).error().WithContext("fetching descriptors"));
+    }
+    std::move(some->begin(), some->end(), std::back_inserter(fds));
+    if (fds.size() > wanted.size()) break;
+  }
+  if (fds.size() == wanted.size()) return fds;
+  return Fail(ErrorCode::kMalformedBody, "the peer sent another number of descriptors than asked");
+}
+
+Status GrpcPeerClient::Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) {
+  constexpr size_t kBatch = wire::kPeerAcknowledgedMax;
+  for (size_t begin = 0; begin < revocations.size(); begin += kBatch) {
+    v1::AcknowledgeRequest request;
+    request.set_session(session_);
+    for (size_t i = begin; i < std::min(revocations.size(), begin + kBatch); ++i) {
+      request.add_revocations(revocations[i]);
+    }
+    v1::AcknowledgeReply reply;
+    RETURN_IF_ERROR(Call(&v1::Peer::Stub::Acknowledge, request, &reply, deadline));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PeerClient>> PeerClient::Open(Options options,
+                                                     const std::string& socket_path,
+                                                     EventHandler on_event, TimePoint deadline) {
+  auto client =
+      std::make_unique<GrpcPeerClient>(std::move(options), socket_path, std::move(on_event));
+  RETURN_IF_ERROR(client->Run(deadline));
+  return std::unique_ptr<PeerClient>(std::move(client));
+}
+
+}  // namespace gantry::peer

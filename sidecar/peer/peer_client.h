@@ -1,0 +1,66 @@
+// The initiator's side of one session with one owner: opened once, used until it ends, never
+// repaired. Calls may come from any thread; FetchDescriptors from one at a time.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "lib/base/clock.h"
+#include "lib/base/result.h"
+#include "lib/base/unique_fd.h"
+#include "lib/wire/peer_descriptor.h"
+#include "lib/wire/peer_version.h"
+#include "lib/wire/transfer_request.h"
+#include "sidecar/peer/peer_identity.h"
+
+namespace gantry::peer {
+
+struct PeerAlive {};
+struct PeerEnded {
+  Error why;
+};
+using PeerEvent = std::variant<PeerAlive, wire::PeerRevocation, PeerEnded>;
+
+class PeerClient {
+ public:
+  struct Options {
+    PeerIdentity self;
+    std::vector<uid_t> uids_allowed;  // who may own the sockets, beside our own uid and root
+    milliseconds call_timeout{5'000};
+    wire::PeerVersions versions = wire::kPeerVersions;
+  };
+  struct Facts {
+    PeerIdentity owner;
+    std::vector<wire::PathReport> paths;
+    uint64_t rtt_us = 0;
+    milliseconds heartbeat{1'000};
+  };
+  // Called by gRPC's threads: must not block, nor destroy the client. PeerEnded comes once, last.
+  using EventHandler = std::function<void(const PeerEvent& event)>;
+
+  // Connects to `socket_path`, says Hello, watches, and opens the lease connection.
+  static Result<std::unique_ptr<PeerClient>> Open(Options options, const std::string& socket_path,
+                                                  EventHandler on_event, TimePoint deadline);
+  virtual ~PeerClient() = default;  // ends the stream; no event comes afterwards
+
+  virtual const Facts& facts() const = 0;
+  // Whoever maps the peer's memory holds it and lets go of it after unmapping: the owner takes its
+  // end as the proof that nothing is mapped any more.
+  virtual std::shared_ptr<const UniqueFd> lease() const = 0;
+
+  // One answer per reference, checked against what was asked for.
+  virtual Result<std::vector<Result<wire::PeerBuffer>>> Describe(
+      const std::vector<wire::BufferReference>& references, TimePoint deadline) = 0;
+  // In the order of `wanted`. A failure of the lease connection itself ends the session.
+  virtual Result<std::vector<UniqueFd>> FetchDescriptors(
+      const std::vector<wire::WantedAllocation>& wanted, TimePoint deadline) = 0;
+  virtual Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) = 0;
+  virtual void Break() = 0;  // ends the session soon, from any thread
+};
+
+}  // namespace gantry::peer

@@ -1,0 +1,117 @@
+#include "sidecar/peer/peer_directory.h"
+
+#include <utility>
+
+#include "lib/base/log.h"
+#include "lib/base/name.h"
+#include "sidecar/peer/peer_link.h"
+
+namespace gantry::peer {
+
+PeerDirectory::PeerDirectory(PeerDirectoryOptions options, memory::MemoryMapper& mapper,
+                             engine::EventLog& events, StopTransfers stop_transfers)
+    : options_(std::move(options)),
+      mapper_(mapper),
+      events_(events),
+      stop_transfers_(std::move(stop_transfers)) {}
+
+PeerDirectory::~PeerDirectory() {
+  std::map<std::string, std::shared_ptr<PeerLink>, std::less<>> links;
+  {
+    const MutexLock lock(mutex_);
+    links.swap(links_);
+  }
+  const TimePoint deadline = Clock::now() + options_.close_timeout;
+  for (const auto& [name, link] : links) link->Close(Clock::now());  // all at once
+  for (const auto& [name, link] : links) {
+    if (!link->Close(deadline)) {
+      log::Warning("a peer's memory is still in use", {{"peer", name}});
+    }
+  }
+}
+
+std::shared_ptr<PeerLink> PeerDirectory::Find(std::string_view peer) const {
+  const MutexLock lock(mutex_);
+  const auto found = links_.find(peer);
+  return found == links_.end() ? nullptr : found->second;
+}
+
+Result<std::vector<std::shared_ptr<const engine::RemoteBuffer>>> PeerDirectory::Acquire(
+    const std::string& peer, const std::vector<wire::BufferReference>& references,
+    TimePoint deadline) {
+  const std::shared_ptr<PeerLink> link = Find(peer);
+  if (link != nullptr) return link->Acquire(references, deadline);
+  return Fail(ErrorCode::kNotFound, "no peer '" + peer + "'", "PUT /v1/peers/" + peer + " first");
+}
+
+Result<engine::PeerInfo> PeerDirectory::Put(std::string_view name, std::string_view address,
+                                            TimePoint deadline) {
+  RETURN_IF_ERROR(CheckName(name, "/name"));
+  RETURN_IF_ERROR(CheckPeerAddress(address));
+  const std::shared_ptr<PeerLink> old = Find(name);
+  if (old != nullptr && (old->address() != address || old->closing())) {
+    RETURN_IF_ERROR(Remove(name, deadline));
+  }
+  std::shared_ptr<PeerLink> link;
+  {
+    const MutexLock lock(mutex_);
+    if (links_.size() >= options_.peers_max && links_.find(name) == links_.end()) {
+      return Fail(ErrorCode::kResourceExhausted,
+                  "there are " + std::to_string(links_.size()) + " peers, the most allowed",
+                  "DELETE those that are not needed");
+    }
+    std::shared_ptr<PeerLink>& place = links_[std::string(name)];
+    if (place == nullptr) {
+      place = std::make_shared<PeerLink>(options_, std::string(name), std::string(address), mapper_,
+                                         events_, stop_transfers_);
+    }
+    link = place;
+  }
+  if (link->address() != address) {
+    return Fail(ErrorCode::kConflict, "another caller gave the peer another address meanwhile");
+  }
+  link->AwaitUp(deadline);
+  return link->Info();
+}
+
+Result<engine::PeerInfo> PeerDirectory::Get(std::string_view name) const {
+  const std::shared_ptr<PeerLink> link = Find(name);
+  if (link != nullptr) return link->Info();
+  return Fail(ErrorCode::kNotFound, "no peer '" + std::string(name) + "'",
+              "GET /v1/peers lists them");
+}
+
+std::vector<engine::PeerInfo> PeerDirectory::List() const {
+  std::vector<engine::PeerInfo> infos;
+  const MutexLock lock(mutex_);
+  infos.reserve(links_.size());
+  for (const auto& [name, link] : links_) infos.push_back(link->Info());
+  return infos;
+}
+
+Status PeerDirectory::Remove(std::string_view name, TimePoint deadline) {
+  const std::shared_ptr<PeerLink> link = Find(name);
+  if (link == nullptr) {
+    return Fail(ErrorCode::kNotFound, "no peer '" + std::string(name) + "'",
+                "GET /v1/peers lists them");
+  }
+  if (!link->Close(deadline)) {
+    return Fail(ErrorCode::kDeadlineExceeded,
+                "transfers still use memory of peer '" + std::string(name) + "'",
+                "they were told to stop: call again");
+  }
+  const MutexLock lock(mutex_);
+  if (const auto found = links_.find(name); found != links_.end() && found->second == link) {
+    links_.erase(found);
+  }
+  return {};
+}
+
+size_t PeerDirectory::mapped_allocations() const {
+  size_t count = 0;
+  const MutexLock lock(mutex_);
+  for (const auto& [name, link] : links_) count += link->mapped_allocations();
+  return count;
+}
+
+}  // namespace gantry::peer

@@ -1,0 +1,171 @@
+// The half of PeerLink that callers of Acquire run: describe what is missing, map it, publish it.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "sidecar/peer/buffer_import.h"
+#include "sidecar/peer/peer_link.h"
+
+namespace gantry::peer {
+
+// Holds the peer's only fetch: those who want the same buffers wait for it and find them there.
+class PeerLink::FetchTurn {
+ public:
+  explicit FetchTurn(PeerLink& link) : link_(link) {}
+  FetchTurn(const FetchTurn&) = delete;
+  FetchTurn& operator=(const FetchTurn&) = delete;
+  ~FetchTurn() {
+    if (session_ == nullptr) return;
+    {
+      const MutexLock lock(link_.mutex_);
+      link_.fetching_ = false;
+      link_.changed_.NotifyAll();
+    }
+    link_.bell_->Ring();  // a revocation may have waited for it
+  }
+
+  Status Begin(TimePoint deadline) {
+    MutexLock lock(link_.mutex_);
+    while (link_.fetching_) {
+      if (!link_.changed_.WaitUntil(lock, deadline)) {
+        return Fail(ErrorCode::kDeadlineExceeded, "waiting to map buffers of the peer");
+      }
+    }
+    if (link_.session_ == nullptr || link_.closing_) return Fail(link_.NotUp());
+    link_.fetching_ = true;
+    ++link_.last_fetch_;
+    session_ = link_.session_;
+    return {};
+  }
+  Session& session() const { return *session_; }
+
+ private:
+  PeerLink& link_;
+  std::shared_ptr<Session> session_;
+};
+
+Result<std::vector<PeerLink::Handle>> PeerLink::Acquire(
+    const std::vector<wire::BufferReference>& references, TimePoint deadline) {
+  std::vector<Handle> handles;
+  if (cache_.Acquire(references, &handles).empty()) return handles;
+  FetchTurn turn(*this);
+  RETURN_IF_ERROR(turn.Begin(deadline));
+  std::vector<wire::BufferReference> wanted;
+  for (const size_t i : cache_.Acquire(references, &handles)) {
+    const auto same = [&](const wire::BufferReference& other) {
+      return other.workload == references[i].workload && other.buffer == references[i].buffer;
+    };
+    if (std::none_of(wanted.begin(), wanted.end(), same)) wanted.push_back(references[i]);
+  }
+  if (!wanted.empty()) RETURN_IF_ERROR(Fetch(turn.session(), std::move(wanted), deadline));
+  const std::vector<size_t> missing = cache_.Acquire(references, &handles);
+  if (missing.empty()) return handles;
+  return Fail(ErrorCode::kStaleGeneration, "buffer '" +
+                                               FormatReference(references[missing.front()]) +
+                                               "' was registered anew or taken back");
+}
+
+Status PeerLink::Fetch(Session& session, std::vector<wire::BufferReference> references,
+                       TimePoint deadline) {
+  ASSIGN_OR_RETURN(const std::vector<wire::PeerBuffer> buffers,
+                   Describe(session, references, deadline));
+  std::vector<engine::RemoteBuffer> imported;
+  for (const wire::PeerBuffer& buffer : buffers) {
+    auto one = ImportBuffer(name_, buffer);
+    if (!one) return Fail(std::move(one).error().WithContext("peer '" + name_ + "'"));
+    imported.push_back(*std::move(one));
+  }
+  RETURN_IF_ERROR(MapAll(session, buffers, &imported, deadline));
+  return Publish(session, std::move(imported));
+}
+
+Result<std::vector<wire::PeerBuffer>> PeerLink::Describe(
+    Session& session, const std::vector<wire::BufferReference>& references, TimePoint deadline) {
+  ASSIGN_OR_RETURN(auto answers, session.client->Describe(references, deadline));
+  std::vector<wire::PeerBuffer> buffers;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    if (!answers[i]) {
+      return Fail(std::move(answers[i]).error().WithContext(FormatReference(references[i])));
+    }
+    buffers.push_back(*std::move(answers[i]));
+  }
+  // A revocation that was there before this answer was asked for may be acknowledged any time now.
+  const MutexLock lock(mutex_);
+  for (const wire::PeerBuffer& buffer : buffers) {
+    RETURN_IF_ERROR(CheckNotRevoked(session, buffer.generation));
+  }
+  return buffers;
+}
+
+Status PeerLink::MapAll(Session& session, const std::vector<wire::PeerBuffer>& buffers,
+                        std::vector<engine::RemoteBuffer>* imported, TimePoint deadline) {
+  if (session.mapped.size() >= session.prune_at) {
+    std::erase_if(session.mapped, [](const auto& item) { return item.second.expired(); });
+    session.prune_at = 2 * session.mapped.size() + 256;
+  }
+  using Mapped = std::shared_ptr<const memory::MappedAllocation>;
+  std::map<std::pair<uint64_t, bool>, Mapped> here;
+  std::vector<wire::WantedAllocation> wanted;
+  std::vector<wire::PeerAllocation> to_map;
+  for (const wire::PeerBuffer& buffer : buffers) {
+    if (!buffer.paths[static_cast<size_t>(wire::Path::kShm)].available) continue;
+    for (const wire::PeerAllocation& allocation : buffer.allocations) {
+      const std::pair key(allocation.id, buffer.access.remote_write);
+      const auto [place, is_new] = here.try_emplace(key, session.mapped[key].lock());
+      if (!is_new || place->second != nullptr) continue;
+      wanted.push_back({buffer.id, buffer.generation, allocation.id, key.second});
+      to_map.push_back(allocation);
+    }
+  }
+  if (!wanted.empty()) {
+    ASSIGN_OR_RETURN(std::vector<UniqueFd> fds, session.client->FetchDescriptors(wanted, deadline));
+    for (size_t i = 0; i < fds.size(); ++i) {
+      const std::pair key(to_map[i].id, wanted[i].writable);
+      auto mapped = MapDescriptor(mapper_, to_map[i], std::move(fds[i]), key.second);
+      if (!mapped) return Fail(std::move(mapped).error().WithContext("peer '" + name_ + "'"));
+      session.mapped[key] = *mapped;
+      here[key] = *std::move(mapped);
+    }
+  }
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    for (size_t j = 0; j < buffers[i].allocations.size(); ++j) {
+      const wire::PeerAllocation& allocation = buffers[i].allocations[j];
+      const auto found = here.find({allocation.id, buffers[i].access.remote_write});
+      if (found == here.end()) continue;
+      if (found->second->size() != allocation.size) {
+        return Fail(ErrorCode::kMalformedBody, "the peer says two sizes of one allocation");
+      }
+      (*imported)[i].allocations[j].mapped = found->second;
+    }
+  }
+  return {};
+}
+
+Status PeerLink::Publish(Session& session, std::vector<engine::RemoteBuffer> buffers) {
+  const MutexLock lock(mutex_);
+  for (const engine::RemoteBuffer& buffer : buffers) {
+    RETURN_IF_ERROR(CheckNotRevoked(session, buffer.reference.generation));
+  }
+  for (engine::RemoteBuffer& buffer : buffers) {
+    cache_.Add(std::move(buffer), session.client->lease());
+  }
+  return {};
+}
+
+Status PeerLink::CheckNotRevoked(const Session& session, uint64_t generation) const {
+  if (session_.get() != &session || ended_) return Fail(NotUp());
+  const bool revoked =
+      std::any_of(revocations_.begin(), revocations_.end(), [&](const Revocation& revocation) {
+        return revocation.what.buffer_generation == generation;
+      });
+  if (!revoked) return {};
+  return Fail(ErrorCode::kDraining, "peer '" + name_ + "' is taking the buffer back");
+}
+
+Error PeerLink::NotUp() const {
+  std::string why = info_.error ? info_.error->message : "it has not answered yet";
+  return {ErrorCode::kPeerUnavailable, "peer '" + name_ + "' is not up: " + why,
+          "GET /v1/peers/" + name_ + " shows its state; it is connected to again by itself"};
+}
+
+}  // namespace gantry::peer

@@ -1,0 +1,290 @@
+#include "sidecar/peer/peer_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/log.h"
+#include "lib/base/random_id.h"
+
+namespace gantry::peer {
+namespace {
+
+constexpr milliseconds kConnectMax{2'000};  // a peer that hangs must not hold the thread longer
+constexpr milliseconds kIdleWait{1'000};
+constexpr milliseconds kQuietFirst{1'000};
+constexpr milliseconds kStopAgain{20};  // a transfer may be admitted while others are stopped
+constexpr std::string_view kUnixScheme = "unix:";
+
+int64_t UnixMilliseconds() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+// Doubled with each failure; between half and all of it, so that peers do not come in step.
+milliseconds Backoff(const PeerDirectoryOptions& options, int failures) {
+  const int64_t doubled = options.reconnect_min.count() << std::min(failures, 16);
+  const int64_t most = std::min<int64_t>(doubled, options.reconnect_max.count());
+  return milliseconds(most / 2 + static_cast<int64_t>(RandomGeneration() % (most / 2 + 1)));
+}
+
+}  // namespace
+
+Result<std::string> CheckPeerAddress(std::string_view address) {
+  if (!address.starts_with(kUnixScheme)) {
+    return Fail(ErrorCode::kPathUnavailable,
+                "this build reaches peers on its own node alone, over Unix sockets",
+                "address it as unix:<node directory>/<name>.peer.sock", "/address");
+  }
+  const std::string_view path = address.substr(kUnixScheme.size());
+  if (path.starts_with('/') && path.size() <= 107 && path.find('\0') == std::string_view::npos) {
+    return std::string(path);
+  }
+  return Fail(ErrorCode::kInvalidArgument, "'" + std::string(address) + "' is no socket's address",
+              "an absolute path of at most 107 bytes", "/address");
+}
+
+void PeerLink::Bell::Ring() {
+  const MutexLock lock(mutex);
+  ringing = true;
+  rang.NotifyAll();
+}
+
+void PeerLink::Bell::WaitUntil(TimePoint deadline) {
+  MutexLock lock(mutex);
+  while (!ringing && rang.WaitUntil(lock, deadline)) {
+  }
+  ringing = false;
+}
+
+PeerLink::PeerLink(const PeerDirectoryOptions& options, std::string name, std::string address,
+                   memory::MemoryMapper& mapper, engine::EventLog& events,
+                   const PeerDirectory::StopTransfers& stop_transfers)
+    : options_(options),
+      name_(std::move(name)),
+      address_(std::move(address)),
+      socket_path_(address_.substr(kUnixScheme.size())),
+      mapper_(mapper),
+      events_(events),
+      stop_transfers_(stop_transfers),
+      bell_(std::make_shared<Bell>()),
+      cache_([bell = bell_] { bell->Ring(); }),
+      next_attempt_(Clock::now()) {
+  {
+    const MutexLock lock(mutex_);
+    info_.name = name_;
+    info_.address = address_;
+    SetState(engine::PeerState::kConnecting);
+  }
+  thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+}
+
+PeerLink::~PeerLink() {
+  thread_.request_stop();
+  bell_->Ring();
+  thread_.join();
+}
+
+engine::PeerInfo PeerLink::Info() const {
+  const MutexLock lock(mutex_);
+  return info_;
+}
+
+void PeerLink::AwaitUp(TimePoint deadline) {
+  MutexLock lock(mutex_);
+  while (info_.state != engine::PeerState::kUp && !closing_ && changed_.WaitUntil(lock, deadline)) {
+  }
+}
+
+bool PeerLink::Close(TimePoint deadline) {
+  MutexLock lock(mutex_);
+  closing_ = true;
+  bell_->Ring();
+  changed_.NotifyAll();
+  while (!closed_) {
+    if (!changed_.WaitUntil(lock, deadline)) return closed_;
+  }
+  return true;
+}
+
+void PeerLink::Run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    bool up = false, closing = false;
+    {
+      const MutexLock lock(mutex_);
+      up = session_ != nullptr;
+      closing = closing_;
+    }
+    if (const auto why = ReasonToEnd()) {
+      EndSession(*why);
+      up = false;
+    }
+    TimePoint wake = Settle();
+    if (!up && !closing) {
+      // Opening may take a while: first unmap what the last session left, if that can be done.
+      const TimePoint attempt =
+          next_attempt_ + (cache_.retired() == 0 ? milliseconds(0) : kQuietFirst);
+      if (Clock::now() >= attempt) TryOpen();
+      wake = std::min(wake, std::max(attempt, Clock::now()));
+    }
+    if (closing && cache_.retired() == 0) {
+      const MutexLock lock(mutex_);
+      closed_ = !fetching_;  // a fetch may still hold mappings
+      changed_.NotifyAll();
+      if (!closed_) wake = Clock::now() + kStopAgain;
+    }
+    bell_->WaitUntil(wake);
+  }
+  EndSession(Error(ErrorCode::kShuttingDown, "this sidecar lets go of the peer"));
+  Settle();
+}
+
+void PeerLink::TryOpen() {
+  uint64_t number = 0;
+  {
+    const MutexLock lock(mutex_);
+    number = ++last_session_;
+    ended_.reset();
+    last_heard_ = Clock::now();
+  }
+  auto client = PeerClient::Open(
+      {options_.self, options_.uids_allowed, options_.call_timeout, wire::kPeerVersions},
+      socket_path_, [this, number](const PeerEvent& event) { OnEvent(number, event); },
+      Clock::now() + std::min(kConnectMax, options_.call_timeout));
+  if (!client) {
+    const MutexLock lock(mutex_);
+    info_.error = std::move(client).error().WithContext("peer '" + name_ + "'");
+    next_attempt_ = Clock::now() + Backoff(options_, failures_++);
+    changed_.NotifyAll();
+    return;
+  }
+  failures_ = 0;
+  auto session = std::make_shared<Session>();
+  session->number = number;
+  session->client = *std::move(client);
+  const PeerClient::Facts& facts = session->client->facts();
+  {
+    const MutexLock lock(mutex_);
+    session_ = session;
+    info_.generation = facts.owner.generation;
+    info_.node_id = facts.owner.node_id;
+    info_.version = facts.owner.build;
+    info_.rtt_us = facts.rtt_us;
+    info_.paths = facts.paths;
+    info_.path.reset();
+    for (const wire::PathReport& report : facts.paths) {
+      if (report.available && !info_.path) info_.path = report.path;
+    }
+    info_.error.reset();
+    SetState(engine::PeerState::kUp);
+    changed_.NotifyAll();
+  }
+  log::Info("a peer is up", {{"peer", name_}, {"generation", HexOf(facts.owner.generation)}});
+  events_.Append({0,
+                  engine::EventType::kPeerUp,
+                  {},
+                  name_,
+                  "generation " + HexOf(facts.owner.generation),
+                  nullptr});
+}
+
+std::optional<Error> PeerLink::ReasonToEnd() {
+  const MutexLock lock(mutex_);
+  if (session_ == nullptr) return {};
+  if (closing_) return Error(ErrorCode::kPeerLost, "peer '" + name_ + "' was removed");
+  if (ended_) {
+    return Error(ErrorCode::kPeerLost, "peer '" + name_ + "' is gone: " + ended_->message);
+  }
+  const milliseconds silence =
+      std::max(options_.silence_max, 3 * session_->client->facts().heartbeat);
+  if (Clock::now() - last_heard_ < silence) return {};
+  return Error(ErrorCode::kPeerLost,
+               "peer '" + name_ + "' said nothing for " + std::to_string(silence.count()) + " ms");
+}
+
+// Its memory must not outlive it here: the mappings go as soon as its transfers are quiet.
+void PeerLink::EndSession(const Error& why) {
+  std::shared_ptr<Session> session;
+  {
+    const MutexLock lock(mutex_);
+    session = std::exchange(session_, nullptr);
+    if (session == nullptr) return;
+    revocations_.clear();
+    info_.error = why;
+    SetState(engine::PeerState::kDown);
+    cache_.RetireAll(Clock::now(), why);
+    next_attempt_ = Clock::now();
+  }
+  changed_.NotifyAll();
+  session->client->Break();
+  log::Warning("a peer is down", {{"peer", name_}, {"error", why}});
+  events_.Append({0, engine::EventType::kPeerDown, {}, name_, why.message, nullptr});
+}
+
+// Unmaps what nobody uses any more, stops who uses it too long; returns when to look again.
+TimePoint PeerLink::Settle() {
+  const TimePoint now = Clock::now();
+  RemoteBufferCache::Due due = cache_.TakeDue(now);
+  due.unused.clear();
+  for (const auto& overdue : due.overdue) stop_transfers_(*overdue.buffer, overdue.why);
+  TimePoint wake = now + kIdleWait;
+  if (!due.overdue.empty()) wake = now + kStopAgain;
+  if (due.next) wake = std::min(wake, *due.next);
+  due.overdue.clear();
+  AcknowledgeUnmapped();
+  return wake;
+}
+
+void PeerLink::AcknowledgeUnmapped() {
+  std::shared_ptr<Session> session;
+  std::vector<uint64_t> ids;
+  {
+    const MutexLock lock(mutex_);
+    session = session_;
+    if (session == nullptr) return;
+    for (const Revocation& revocation : revocations_) {
+      const bool may_be_mapped = fetching_ && revocation.fetch == last_fetch_;
+      if (!may_be_mapped && !cache_.Holds(revocation.what.buffer_generation)) {
+        ids.push_back(revocation.what.id);
+      }
+    }
+  }
+  if (ids.empty()) return;
+  if (Status told = session->client->Acknowledge(ids, Clock::now() + options_.call_timeout);
+      !told) {
+    // The end of the session says the same, once everything is unmapped.
+    log::Warning("an acknowledgement failed", {{"peer", name_}, {"error", told.error()}});
+    session->client->Break();
+    return;
+  }
+  const MutexLock lock(mutex_);
+  std::erase_if(revocations_, [&](const Revocation& revocation) {
+    return std::find(ids.begin(), ids.end(), revocation.what.id) != ids.end();
+  });
+}
+
+void PeerLink::SetState(engine::PeerState state) {
+  info_.state = state;
+  info_.since_unix_ms = UnixMilliseconds();
+}
+
+void PeerLink::OnEvent(uint64_t session, const PeerEvent& event) {
+  {
+    const MutexLock lock(mutex_);
+    if (session != last_session_) return;
+    last_heard_ = Clock::now();
+    if (std::holds_alternative<PeerAlive>(event)) return;
+    if (const auto* ended = std::get_if<PeerEnded>(&event)) {
+      if (!ended_) ended_ = ended->why;
+    } else {
+      const auto& revocation = std::get<wire::PeerRevocation>(event);
+      revocations_.push_back({revocation, fetching_ ? last_fetch_ : 0});
+      cache_.Retire(revocation.buffer_generation, last_heard_ + milliseconds(revocation.grace_ms),
+                    Error(ErrorCode::kDraining, "peer '" + name_ + "' took the buffer back",
+                          revocation.suspended ? "it comes back after a resume" : ""));
+    }
+  }
+  bell_->Ring();
+}
+
+}  // namespace gantry::peer

@@ -1,0 +1,131 @@
+// One peer: its connection, its buffers here, and the thread that keeps both. The thread connects,
+// notices the peer's end, unmaps what was revoked once it is unused, and acknowledges it. All
+// unmapping but that of late handles is done by it. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "lib/base/clock.h"
+#include "lib/base/mutex.h"
+#include "lib/base/result.h"
+#include "sidecar/engine/event_log.h"
+#include "sidecar/engine/peer_control.h"
+#include "sidecar/engine/peer_gateway.h"
+#include "sidecar/memory/mapped_allocation.h"
+#include "sidecar/peer/peer_client.h"
+#include "sidecar/peer/peer_directory.h"
+#include "sidecar/peer/remote_buffer_cache.h"
+
+namespace gantry::peer {
+
+class PeerLink {
+ public:
+  using Handle = RemoteBufferCache::Handle;
+
+  // `address` as PUT /v1/peers takes it, checked with CheckPeerAddress.
+  PeerLink(const PeerDirectoryOptions& options, std::string name, std::string address,
+           memory::MemoryMapper& mapper, engine::EventLog& events,
+           const PeerDirectory::StopTransfers& stop_transfers);
+  ~PeerLink();
+
+  Result<std::vector<Handle>> Acquire(const std::vector<wire::BufferReference>& references,
+                                      TimePoint deadline) EXCLUDES(mutex_);
+  engine::PeerInfo Info() const EXCLUDES(mutex_);
+  void AwaitUp(TimePoint deadline) EXCLUDES(mutex_);
+  // Stops the transfers, unmaps, and connects no more. False at the deadline: call again.
+  bool Close(TimePoint deadline) EXCLUDES(mutex_);
+
+  // Close was called: it never comes up again.
+  bool closing() const EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return closing_;
+  }
+  const std::string& address() const { return address_; }
+  size_t mapped_allocations() const { return cache_.mapped_allocations(); }
+
+ private:
+  // Rings from anywhere, also after the link is gone, and wakes the thread.
+  struct Bell {
+    Mutex mutex;
+    Condition rang;
+    bool ringing GUARDED_BY(mutex) = false;
+
+    void Ring() EXCLUDES(mutex);
+    void WaitUntil(TimePoint deadline) EXCLUDES(mutex);
+  };
+  // What belongs to one session with the peer.
+  struct Session {
+    uint64_t number = 0;
+    std::shared_ptr<PeerClient> client;  // set once, before the session is published
+    // By (allocation id, writable). Belongs to whoever holds the fetch.
+    std::map<std::pair<uint64_t, bool>, std::weak_ptr<const memory::MappedAllocation>> mapped;
+    size_t prune_at = 256;
+  };
+  struct Revocation {
+    wire::PeerRevocation what;
+    uint64_t fetch = 0;  // the one in flight when it came, which may yet map the buffer
+  };
+  class FetchTurn;
+
+  // By the link's thread.
+  void Run(const std::stop_token& stop);
+  void TryOpen();
+  void EndSession(const Error& why) EXCLUDES(mutex_);
+  TimePoint Settle();
+  void AcknowledgeUnmapped() EXCLUDES(mutex_);
+  std::optional<Error> ReasonToEnd() EXCLUDES(mutex_);
+  void SetState(engine::PeerState state) REQUIRES(mutex_);
+
+  void OnEvent(uint64_t session, const PeerEvent& event) EXCLUDES(mutex_);
+
+  // By callers of Acquire.
+  Status Fetch(Session& session, std::vector<wire::BufferReference> references, TimePoint deadline)
+      EXCLUDES(mutex_);
+  Result<std::vector<wire::PeerBuffer>> Describe(
+      Session& session, const std::vector<wire::BufferReference>& references, TimePoint deadline)
+      EXCLUDES(mutex_);
+  Status MapAll(Session& session, const std::vector<wire::PeerBuffer>& buffers,
+                std::vector<engine::RemoteBuffer>* imported, TimePoint deadline);
+  Status Publish(Session& session, std::vector<engine::RemoteBuffer> buffers) EXCLUDES(mutex_);
+  Status CheckNotRevoked(const Session& session, uint64_t generation) const REQUIRES(mutex_);
+  Error NotUp() const REQUIRES(mutex_);
+
+  const PeerDirectoryOptions& options_;
+  const std::string name_;
+  const std::string address_;
+  const std::string socket_path_;
+  memory::MemoryMapper& mapper_;
+  engine::EventLog& events_;
+  const PeerDirectory::StopTransfers& stop_transfers_;
+  const std::shared_ptr<Bell> bell_;
+  RemoteBufferCache cache_;
+
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::shared_ptr<Session> session_ GUARDED_BY(mutex_);  // null: not up
+  uint64_t last_session_ GUARDED_BY(mutex_) = 0;
+  std::optional<Error> ended_ GUARDED_BY(mutex_);  // of the current session
+  TimePoint last_heard_ GUARDED_BY(mutex_);
+  std::vector<Revocation> revocations_ GUARDED_BY(mutex_);  // of the session, not acknowledged
+  bool fetching_ GUARDED_BY(mutex_) = false;                // one at a time: single flight
+  uint64_t last_fetch_ GUARDED_BY(mutex_) = 0;
+  bool closing_ GUARDED_BY(mutex_) = false;
+  bool closed_ GUARDED_BY(mutex_) = false;
+  engine::PeerInfo info_ GUARDED_BY(mutex_);
+
+  TimePoint next_attempt_;  // of the thread
+  int failures_ = 0;        // of the thread
+  std::jthread thread_;     // last: it uses the others
+};
+
+// "unix:/path/of/peer.sock" -> the path.
+Result<std::string> CheckPeerAddress(std::string_view address);
+
+}  // namespace gantry::peer

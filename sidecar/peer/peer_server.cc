@@ -1,0 +1,182 @@
+#include "sidecar/peer/peer_server.h"
+
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/server_posix.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+#include <utility>
+
+#include "lib/base/fd_passing.h"
+#include "lib/base/log.h"
+#include "lib/base/name.h"
+#include "lib/wire/peer_messages.h"
+#include "sidecar/peer/fd_socket.h"
+#include "sidecar/peer/fd_ticket_book.h"
+#include "sidecar/peer/grpc_status.h"
+#include "sidecar/peer/initiator_table.h"
+#include "sidecar/peer/peer_service.h"
+#include "sidecar/peer/socket_admission.h"
+
+namespace gantry::peer {
+namespace {
+
+constexpr int kBacklog = 128;
+constexpr size_t kTicketsMax = 65'536;
+constexpr int kStreamsPerConnectionMax = 64;
+constexpr milliseconds kShutdownMax{500};
+
+// Both listening sockets, ready before anyone is served.
+struct NodeFiles {
+  std::string socket_path;
+  std::string fd_socket_name;
+  UniqueFd lock;
+  UniqueFd listener;
+};
+
+Result<NodeFiles> MakeNodeFiles(const PeerServerOptions& options) {
+  RETURN_IF_ERROR(CheckName(options.self.name, "name"));
+  const std::string base = options.node_dir + "/" + options.self.name;
+  NodeFiles files;
+  files.socket_path = base + ".peer.sock";
+  files.fd_socket_name = options.self.name + ".fds.sock";
+  ASSIGN_OR_RETURN(files.lock, LockNodeFile(base + ".peer.lock"));
+  ASSIGN_OR_RETURN(files.listener, ListenUnix(files.socket_path, SOCK_STREAM | SOCK_NONBLOCK,
+                                              options.socket_mode, kBacklog));
+  return files;
+}
+
+class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
+ public:
+  GrpcPeerServer(PeerServerOptions options, const registry::BufferRegistry& registry,
+                 NodeFiles files, UniqueFd wake)
+      : options_(std::move(options)),
+        files_(std::move(files)),
+        wake_(std::move(wake)),
+        initiators_(options_.sessions_max, options_.ticket_ttl, options_.process_exit_grace),
+        tickets_(kTicketsMax, options_.ticket_ttl),
+        service_({options_.self, options_.paths, files_.fd_socket_name, options_.heartbeat,
+                  options_.ticket_ttl, wire::kPeerVersions},
+                 registry, initiators_, tickets_) {}
+  ~GrpcPeerServer() override;
+
+  Status Run();
+
+  std::vector<std::string> Revoke(
+      const std::vector<std::shared_ptr<const registry::Buffer>>& buffers,
+      TimePoint deadline) override;
+  PeerServerTotals Totals() const override;
+  std::string address() const override { return "unix:" + files_.socket_path; }
+
+ private:
+  Result<std::string> AttachLease(std::string_view lease_ticket) override {
+    return initiators_.AttachLease(lease_ticket);
+  }
+  Result<std::vector<std::shared_ptr<const UniqueFd>>> Redeem(const std::string& session,
+                                                              std::string_view ticket) override {
+    return tickets_.Redeem(session, ticket);
+  }
+  void LeaseEnded(const std::string& session) override { initiators_.LeaseEnded(session); }
+
+  void AcceptAndTick(const std::stop_token& stop);
+
+  const PeerServerOptions options_;
+  const NodeFiles files_;
+  const UniqueFd wake_;
+  InitiatorTable initiators_;
+  FdTicketBook tickets_;
+  PeerService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<FdSocket> fd_socket_;
+  std::jthread acceptor_;
+};
+
+Status GrpcPeerServer::Run() {
+  grpc::ResourceQuota quota("peer API");
+  quota.Resize(options_.memory_bytes_max);
+  grpc::ServerBuilder builder;
+  builder.SetResourceQuota(quota);
+  builder.SetMaxReceiveMessageSize(wire::kPeerMessageBytesMax);
+  builder.SetMaxSendMessageSize(wire::kPeerMessageBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
+  builder.RegisterService(&service_);
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) return Fail(ErrorCode::kInternal, "gRPC could not start its server");
+  FdSocket::Options fd_options;
+  fd_options.path = options_.node_dir + "/" + files_.fd_socket_name;
+  fd_options.mode = options_.socket_mode;
+  fd_options.uids_allowed = options_.uids_allowed;
+  fd_options.connections_max = options_.connections_max;
+  ASSIGN_OR_RETURN(fd_socket_, FdSocket::Start(std::move(fd_options), *this));
+  acceptor_ = std::jthread([this](const std::stop_token& stop) { AcceptAndTick(stop); });
+  log::Info("the peer API listens", {{"address", address()}});
+  return {};
+}
+
+GrpcPeerServer::~GrpcPeerServer() {
+  acceptor_.request_stop();
+  ::eventfd_write(wake_.get(), 1);
+  if (acceptor_.joinable()) acceptor_.join();
+  ::unlink(files_.socket_path.c_str());
+  initiators_.ShutDown(kShutdownMax);
+  if (server_ != nullptr) {
+    server_->Shutdown(GrpcDeadline(Clock::now() + kShutdownMax));
+    server_->Wait();
+  }
+  fd_socket_.reset();
+}
+
+// gRPC does not look at the credentials of a Unix socket, so the connections are accepted here.
+void GrpcPeerServer::AcceptAndTick(const std::stop_token& stop) {
+  TimePoint next_tick = Clock::now() + options_.heartbeat;
+  while (!stop.stop_requested()) {
+    pollfd polled[] = {{wake_.get(), POLLIN, 0}, {files_.listener.get(), POLLIN, 0}};
+    const auto wait = std::chrono::ceil<milliseconds>(next_tick - Clock::now());
+    ::poll(polled, std::size(polled), static_cast<int>(std::max<int64_t>(0, wait.count())));
+    if ((polled[1].revents & POLLIN) != 0) {
+      UniqueFd fd = AcceptAllowed(files_.listener.get(), options_.uids_allowed);
+      if (fd.valid()) grpc::AddInsecureChannelFromFd(server_.get(), fd.release());
+    }
+    const TimePoint now = Clock::now();
+    if (now < next_tick) continue;
+    initiators_.Tick(now);
+    tickets_.DropExpired(now);
+    next_tick = now + options_.heartbeat;
+  }
+}
+
+std::vector<std::string> GrpcPeerServer::Revoke(
+    const std::vector<std::shared_ptr<const registry::Buffer>>& buffers, TimePoint deadline) {
+  std::vector<InitiatorTable::Revoked> revoked;
+  for (const auto& buffer : buffers) {
+    tickets_.DropBuffer(buffer->description().id);
+    revoked.push_back({buffer->description().id, buffer->description().generation,
+                       buffer->state() == registry::BufferState::kSuspended});
+  }
+  return initiators_.Revoke(revoked, deadline);
+}
+
+PeerServerTotals GrpcPeerServer::Totals() const {
+  return {initiators_.size(), fd_socket_->connections(), tickets_.size(),
+          fd_socket_->descriptors_sent()};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PeerServer>> PeerServer::Start(PeerServerOptions options,
+                                                      const registry::BufferRegistry& registry) {
+  ASSIGN_OR_RETURN(NodeFiles files, MakeNodeFiles(options));
+  UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "eventfd", errno));
+  auto server = std::make_unique<GrpcPeerServer>(std::move(options), registry, std::move(files),
+                                                 std::move(wake));
+  RETURN_IF_ERROR(server->Run());
+  return std::unique_ptr<PeerServer>(std::move(server));
+}
+
+}  // namespace gantry::peer

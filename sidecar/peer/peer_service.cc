@@ -1,0 +1,191 @@
+#include "sidecar/peer/peer_service.h"
+
+#include <memory>
+#include <utility>
+
+#include "lib/base/fd_passing.h"
+#include "lib/base/log.h"
+#include "sidecar/peer/buffer_export.h"
+#include "sidecar/peer/grpc_status.h"
+#include "sidecar/peer/watch_stream.h"
+
+namespace gantry::peer {
+namespace {
+
+constexpr char kFdTickets[] = "fd_tickets";
+
+grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
+}  // namespace
+
+PeerService::PeerService(Options options, const registry::BufferRegistry& registry,
+                         InitiatorTable& initiators, FdTicketBook& tickets)
+    : options_(std::move(options)),
+      registry_(registry),
+      initiators_(initiators),
+      tickets_(tickets) {}
+
+grpc::ServerUnaryReactor* PeerService::Hello(grpc::CallbackServerContext* context,
+                                             const v1::HelloRequest* request,
+                                             v1::HelloReply* reply) {
+  return Answer(context, AnswerHello(*request, reply));
+}
+
+Status PeerService::AnswerHello(const v1::HelloRequest& request, v1::HelloReply* reply) const {
+  const wire::PeerVersions theirs = {request.version_min(), request.version_max()};
+  ASSIGN_OR_RETURN(const uint32_t version, wire::ChoosePeerVersion(options_.versions, theirs));
+  ASSIGN_OR_RETURN(const PeerIdentity initiator, wire::FromMessage(request.initiator()));
+  if (request.capabilities_size() > wire::kPeerCapabilitiesMax) {
+    return Fail(ErrorCode::kMalformedBody, "too many capabilities");
+  }
+  reply->set_version(version);
+  reply->set_version_min(options_.versions.min);
+  reply->set_version_max(options_.versions.max);
+  wire::ToMessage(options_.self, reply->mutable_owner());
+  reply->add_capabilities(kFdTickets);
+  wire::ToMessage(PathsBetween(options_.self, initiator, options_.paths), reply->mutable_paths());
+  return {};
+}
+
+grpc::ServerWriteReactor<v1::WatchEvent>* PeerService::Watch(grpc::CallbackServerContext*,
+                                                             const v1::WatchRequest* request) {
+  const auto session = std::make_shared<std::string>();
+  auto* stream = new WatchStream([this, session] {
+    if (session->empty()) return;
+    tickets_.DropSession(*session);
+    initiators_.StreamEnded(*session);
+  });
+  const auto initiator = CheckWatch(*request);
+  if (!initiator) {
+    stream->End(ToGrpcStatus(initiator.error()));
+    return stream;
+  }
+  auto opened = initiators_.Open(*initiator, stream);
+  if (!opened) {
+    stream->End(ToGrpcStatus(opened.error()));
+    return stream;
+  }
+  *session = opened->session;
+  v1::WatchEvent event;
+  v1::Started& started = *event.mutable_started();
+  started.set_session(opened->session);
+  started.set_owner_generation(options_.self.generation);
+  started.set_fd_socket(options_.fd_socket_name);
+  started.set_lease_ticket(opened->lease_ticket);
+  started.set_heartbeat_ms(static_cast<uint32_t>(options_.heartbeat.count()));
+  stream->Push(std::move(event));
+  log::Info("a peer watches this sidecar", {{"peer", initiator->name}});
+  return stream;
+}
+
+Result<PeerIdentity> PeerService::CheckWatch(const v1::WatchRequest& request) const {
+  if (request.owner_generation() != options_.self.generation) {
+    return Fail(ErrorCode::kStaleGeneration, "this sidecar was restarted", "say Hello again");
+  }
+  RETURN_IF_ERROR(
+      wire::ChoosePeerVersion(options_.versions, {request.version(), request.version()}));
+  return wire::FromMessage(request.initiator());
+}
+
+grpc::ServerUnaryReactor* PeerService::Describe(grpc::CallbackServerContext* context,
+                                                const v1::DescribeRequest* request,
+                                                v1::DescribeReply* reply) {
+  return Answer(context, DescribeAll(*request, reply));
+}
+
+Status PeerService::DescribeAll(const v1::DescribeRequest& request, v1::DescribeReply* reply) {
+  RETURN_IF_ERROR(wire::CheckReferenceCount(request));
+  ASSIGN_OR_RETURN(const PeerIdentity initiator, initiators_.InitiatorOf(request.session()));
+  for (const v1::Reference& reference : request.references()) {
+    v1::Description& description = *reply->add_descriptions();
+    if (const auto buffer = DescribeOne(request.session(), initiator, reference)) {
+      wire::ToMessage(*buffer, description.mutable_buffer());
+    } else {
+      wire::ToMessage(buffer.error(), description.mutable_problem());
+    }
+  }
+  return {};
+}
+
+Result<wire::PeerBuffer> PeerService::DescribeOne(const std::string& session,
+                                                  const PeerIdentity& initiator,
+                                                  const v1::Reference& message) {
+  ASSIGN_OR_RETURN(const wire::BufferReference reference, wire::FromMessage(message));
+  ASSIGN_OR_RETURN(const std::shared_ptr<registry::Buffer> buffer,
+                   registry_.ByName(reference.workload, reference.buffer));
+  const registry::Buffer::Description& description = buffer->description();
+  if (reference.generation != 0 && reference.generation != description.generation) {
+    return Fail(ErrorCode::kStaleGeneration,
+                "buffer '" + reference.workload + "/" + reference.buffer + "' was registered anew");
+  }
+  // Marked first: a revocation that begins after the state was seen finds the mark.
+  ASSIGN_OR_RETURN(const bool is_new, initiators_.Mark(session, description.id));
+  auto exported = ExportBuffer(*buffer, PathsBetween(options_.self, initiator, options_.paths));
+  if (!exported && is_new) initiators_.Unmark(session, description.id);
+  return exported;
+}
+
+grpc::ServerUnaryReactor* PeerService::Connect(grpc::CallbackServerContext* context,
+                                               const v1::ConnectRequest* request,
+                                               v1::ConnectReply* reply) {
+  return Answer(context, IssueTickets(*request, reply));
+}
+
+Status PeerService::IssueTickets(const v1::ConnectRequest& request, v1::ConnectReply* reply) {
+  RETURN_IF_ERROR(initiators_.CheckMayConnect(request.session()));
+  ASSIGN_OR_RETURN(const std::vector<wire::WantedAllocation> wanted, wire::FromMessage(request));
+  size_t done = 0;
+  while (done < wanted.size()) {
+    const size_t count = std::min(wanted.size() - done, kFdsPerMessageMax);
+    std::vector<FdTicketBook::Entry> entries;
+    for (size_t i = 0; i < count; ++i) {
+      ASSIGN_OR_RETURN(FdTicketBook::Entry entry, Export(request.session(), wanted[done + i]));
+      entries.push_back(std::move(entry));
+    }
+    ASSIGN_OR_RETURN(std::string ticket, tickets_.Issue(request.session(), std::move(entries)));
+    v1::Ticket& message = *reply->add_tickets();
+    message.set_ticket(std::move(ticket));
+    message.set_descriptors(static_cast<uint32_t>(count));
+    message.set_expires_ms(static_cast<uint32_t>(options_.ticket_ttl.count()));
+    done += count;
+  }
+  return {};
+}
+
+Result<FdTicketBook::Entry> PeerService::Export(const std::string& session,
+                                                const wire::WantedAllocation& wanted) const {
+  if (!initiators_.IsMarked(session, wanted.buffer_id)) {
+    return Fail(ErrorCode::kStaleGeneration, "the buffer was not described, or was revoked since",
+                "ask for its description again");
+  }
+  ASSIGN_OR_RETURN(const std::shared_ptr<registry::Buffer> buffer,
+                   registry_.ById(wanted.buffer_id));
+  ASSIGN_OR_RETURN(std::shared_ptr<const UniqueFd> fd, ExportDescriptor(*buffer, wanted));
+  return FdTicketBook::Entry{wanted.buffer_id, std::move(fd)};
+}
+
+grpc::ServerUnaryReactor* PeerService::Acknowledge(grpc::CallbackServerContext* context,
+                                                   const v1::AcknowledgeRequest* request,
+                                                   v1::AcknowledgeReply*) {
+  return Answer(context, TakeAcknowledgement(*request));
+}
+
+Status PeerService::TakeAcknowledgement(const v1::AcknowledgeRequest& request) {
+  if (request.revocations_size() > wire::kPeerAcknowledgedMax) {
+    return Fail(ErrorCode::kMalformedBody, "too many revocations in one acknowledgement");
+  }
+  return initiators_.Acknowledge(request.session(),
+                                 {request.revocations().begin(), request.revocations().end()});
+}
+
+grpc::ServerUnaryReactor* PeerService::Ping(grpc::CallbackServerContext* context,
+                                            const v1::PingRequest*, v1::PingReply* reply) {
+  reply->set_owner_generation(options_.self.generation);
+  return Answer(context, {});
+}
+
+}  // namespace gantry::peer

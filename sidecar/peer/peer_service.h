@@ -1,0 +1,66 @@
+// The calls of the peer API on the owner's side: checks what came, answers from the registry and
+// the table of initiators. No call blocks. Thread-safe.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <string>
+#include <vector>
+
+#include "lib/wire/peer.grpc.pb.h"
+#include "lib/wire/peer_messages.h"
+#include "sidecar/peer/fd_ticket_book.h"
+#include "sidecar/peer/initiator_table.h"
+#include "sidecar/peer/peer_identity.h"
+#include "sidecar/registry/buffer_registry.h"
+
+namespace gantry::peer {
+
+class PeerService final : public v1::Peer::CallbackService {
+ public:
+  struct Options {
+    PeerIdentity self;
+    std::vector<wire::PathReport> paths;  // as PeerServerOptions::paths
+    std::string fd_socket_name;
+    milliseconds heartbeat{1'000};
+    milliseconds ticket_ttl{5'000};
+    wire::PeerVersions versions = wire::kPeerVersions;
+  };
+
+  PeerService(Options options, const registry::BufferRegistry& registry, InitiatorTable& initiators,
+              FdTicketBook& tickets);
+
+  grpc::ServerUnaryReactor* Hello(grpc::CallbackServerContext* context,
+                                  const v1::HelloRequest* request, v1::HelloReply* reply) override;
+  grpc::ServerWriteReactor<v1::WatchEvent>* Watch(grpc::CallbackServerContext* context,
+                                                  const v1::WatchRequest* request) override;
+  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context,
+                                     const v1::DescribeRequest* request,
+                                     v1::DescribeReply* reply) override;
+  grpc::ServerUnaryReactor* Connect(grpc::CallbackServerContext* context,
+                                    const v1::ConnectRequest* request,
+                                    v1::ConnectReply* reply) override;
+  grpc::ServerUnaryReactor* Acknowledge(grpc::CallbackServerContext* context,
+                                        const v1::AcknowledgeRequest* request,
+                                        v1::AcknowledgeReply* reply) override;
+  grpc::ServerUnaryReactor* Ping(grpc::CallbackServerContext* context,
+                                 const v1::PingRequest* request, v1::PingReply* reply) override;
+
+ private:
+  Status AnswerHello(const v1::HelloRequest& request, v1::HelloReply* reply) const;
+  Result<PeerIdentity> CheckWatch(const v1::WatchRequest& request) const;
+  Status DescribeAll(const v1::DescribeRequest& request, v1::DescribeReply* reply);
+  Result<wire::PeerBuffer> DescribeOne(const std::string& session, const PeerIdentity& initiator,
+                                       const v1::Reference& message);
+  Status IssueTickets(const v1::ConnectRequest& request, v1::ConnectReply* reply);
+  Result<FdTicketBook::Entry> Export(const std::string& session,
+                                     const wire::WantedAllocation& wanted) const;
+  Status TakeAcknowledgement(const v1::AcknowledgeRequest& request);
+
+  const Options options_;
+  const registry::BufferRegistry& registry_;
+  InitiatorTable& initiators_;
+  FdTicketBook& tickets_;
+};
+
+}  // namespace gantry::peer
