@@ -27,12 +27,12 @@ RefusalInfo InfoOf(Refusal refusal) {
               "Transfer-Encoding is not accepted", "send the body with Content-Length"};
     case Refusal::kBodyTooLarge: {
       const ErrorCodeInfo& info = InfoOf(ErrorCode::kBodyTooLarge);
-      return {info.name, info.http_status, info.title, "the body has more than 8 MiB",
-              "split the request, or send it as application/cbor"};
+      return {info.name, info.http_status, info.title, "the body has more bytes than the limit",
+              "GET /v1/info has the limit; split the request, or send it as application/cbor"};
     }
     case Refusal::kTargetTooLong:
-      return {"target_too_long", 414, "The path is too long",
-              "path and query have more than 2048 bytes", ""};
+      return {"target_too_long", 414, "The path is too long", "path and query have more than 2 KiB",
+              ""};
     case Refusal::kEncoding: {
       const ErrorCodeInfo& info = InfoOf(ErrorCode::kUnsupportedMedia);
       return {info.name, info.http_status, info.title, "Content-Encoding is not accepted",

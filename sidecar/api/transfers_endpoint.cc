@@ -21,20 +21,19 @@ Response TransferReply(const Request& request, const TransferStatus& transfer) {
 }
 
 Result<TransferStatus> SubmitOne(const ApiDependencies& api, const Request& request,
-                                 wire::TransferRequest transfer, TimePoint wait_until) {
+                                 const wire::TransferRequest& transfer, TimePoint wait_until) {
   RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, transfer.workload));
-  return api.transfers.Submit(std::move(transfer), wait_until);
+  return api.transfers.Submit(transfer, wait_until);
 }
 
 // All are submitted before any is waited for; each is admitted or refused on its own.
 Response SubmitList(const ApiDependencies& api, const Request& request,
-                    std::vector<wire::TransferRequest> transfers, TimePoint wait_until) {
+                    const std::vector<wire::TransferRequest>& transfers, TimePoint wait_until) {
   const TimePoint now = Clock::now();
-  std::vector<std::string> ids;
   std::vector<Result<TransferStatus>> outcomes;
-  for (wire::TransferRequest& transfer : transfers) {
-    ids.push_back(transfer.id);
-    outcomes.push_back(SubmitOne(api, request, std::move(transfer), now));
+  outcomes.reserve(transfers.size());
+  for (const wire::TransferRequest& transfer : transfers) {
+    outcomes.push_back(SubmitOne(api, request, transfer, now));
   }
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginList();
@@ -49,7 +48,7 @@ Response SubmitList(const ApiDependencies& api, const Request& request,
       writer.Field("id", outcome->id).Key("transfer");
       WriteTransfer(*outcome, &writer);
     } else {
-      writer.Field("id", ids[i]).Key("error");
+      writer.Field("id", transfers[i].id).Key("error");
       WriteProblem(outcome.error(), &writer);
     }
     writer.EndObject();
@@ -79,11 +78,11 @@ Result<TimePoint> QueryWait(const Request& request) {
 
 Result<Response> PostTransfers(const ApiDependencies& api, const Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
-  ASSIGN_OR_RETURN(wire::TransferBody body, wire::ReadTransferBody(format, request.body));
+  ASSIGN_OR_RETURN(const wire::TransferBody body, wire::ReadTransferBody(format, request.body));
   ASSIGN_OR_RETURN(const TimePoint wait_until, QueryWait(request));
-  if (body.is_list) return SubmitList(api, request, std::move(body.requests), wait_until);
+  if (body.is_list) return SubmitList(api, request, body.requests, wait_until);
   ASSIGN_OR_RETURN(const TransferStatus transfer,
-                   SubmitOne(api, request, std::move(body.requests.front()), wait_until));
+                   SubmitOne(api, request, body.requests.front(), wait_until));
   return TransferReply(request, transfer);
 }
 

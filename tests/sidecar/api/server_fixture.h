@@ -1,0 +1,54 @@
+// A server over a Unix socket and TCP in a folder of its own, with the handler that a test gives.
+// Used by one thread at a time.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "sidecar/api/http_server.h"
+#include "tests/sidecar/api/raw_http_client.h"
+
+namespace gantry::api {
+
+class SocketFolder {
+ public:
+  SocketFolder() {
+    std::string name = "/tmp/gantry-api-XXXXXX";
+    path_ = ::mkdtemp(name.data());
+  }
+  ~SocketFolder() { std::filesystem::remove_all(path_); }
+  std::string File(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+class ServerFixture : public ::testing::Test {
+ protected:
+  void Start(Handler handler) {
+    options_.unix_path = folder_.File("api.sock");
+    options_.tcp_address = "127.0.0.1:0";
+    auto server = HttpServer::Start(options_, std::move(handler));
+    ASSERT_TRUE(server) << server.error().message;
+    server_ = std::move(*server);
+  }
+  RawHttpClient Connect() { return RawHttpClient(options_.unix_path); }
+  RawHttpClient ConnectTcp() { return RawHttpClient(server_->tcp_port()); }
+
+  static Response Plain(std::string body) {
+    Response response;
+    response.content_type = "text/plain";
+    response.body = std::move(body);
+    return response;
+  }
+
+  SocketFolder folder_;
+  HttpServerOptions options_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace gantry::api
