@@ -2,6 +2,8 @@
 // FutexWake are thread-safe; AdaptiveSpin is used by one thread at a time.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -24,7 +26,10 @@ class AdaptiveSpin {
   bool Until(const Ready& ready) {
     const TimePoint start = Clock::now();
     while (!ready()) {
-      if (Clock::now() - start < budget_) continue;
+      if (Clock::now() - start < budget_) {
+        ::sched_yield();  // whoever has work and no core goes first
+        continue;
+      }
       budget_ = budget_ < kSmallest ? nanoseconds(0) : budget_ / 2;
       return false;
     }
