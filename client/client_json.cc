@@ -4,15 +4,13 @@
 #include <array>
 #include <charconv>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "client/answer_fields.h"
 #include "lib/base/json_text.h"
 
 namespace gantry::client {
 namespace {
-
-using Json = nlohmann::json;
 
 // In the order of GANTRY_QUEUED and following.
 constexpr std::array<std::string_view, 7> kStates = {"queued", "running",   "stopping", "succeeded",
@@ -55,33 +53,18 @@ tl::unexpected<Error> NotUnderstood(std::string_view what) {
               "use a libgantry.so of the sidecar's version");
 }
 
-std::string TextOf(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
+constexpr std::array<std::string_view, 5> kProblemKeys = {"code", "detail", "title", "hint",
+                                                          "field"};
 
-uint64_t NumberOf(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
-}
-
-Error ProblemOf(const Json& problem) {
-  const std::string name = TextOf(problem, "code");
-  Error error(ErrorCodeByName(name), TextOf(problem, "detail"), TextOf(problem, "hint"),
-              TextOf(problem, "field"));
-  if (error.message.empty()) error.message = TextOf(problem, "title");
+// The problem details below `prefix`; nullopt when there are none.
+std::optional<Error> ProblemIn(const AnswerFields& fields, const std::string& prefix) {
+  const std::string name = fields.Text(prefix + "code");
+  if (name.empty()) return std::nullopt;
+  Error error(ErrorCodeByName(name), fields.Text(prefix + "detail"), fields.Text(prefix + "hint"),
+              fields.Text(prefix + "field"));
+  if (error.message.empty()) error.message = fields.Text(prefix + "title");
   const bool unknown = InfoOf(error.code).name != name;
   return unknown ? std::move(error).WithContext("code '" + name + "'") : error;
-}
-
-void ReadTimings(const Json& view, gantry_transfer_status* status) {
-  const auto timings = view.find("timings");
-  if (timings == view.end() || !timings->is_object()) return;
-  status->admit_us = NumberOf(*timings, "admit_us");
-  status->queue_us = NumberOf(*timings, "queue_us");
-  status->move_us = NumberOf(*timings, "move_us");
-  status->copy_us = NumberOf(*timings, "copy_us");
-  status->total_us = NumberOf(*timings, "total_us");
 }
 
 }  // namespace
@@ -106,12 +89,11 @@ std::string UrlEscape(std::string_view text) {
 
 Result<std::string> BodyOrProblem(HttpReply reply) {
   if (reply.status >= 200 && reply.status < 300) return std::move(reply.body);
-  const Json problem = Json::parse(reply.body, nullptr, false);
-  if (!problem.is_object() || TextOf(problem, "code").empty()) {
-    return Fail(ErrorCode::kInternal,
-                "the sidecar answered with status " + std::to_string(reply.status));
-  }
-  return Fail(ProblemOf(problem));
+  const auto fields = AnswerFields::Read(reply.body, kProblemKeys);
+  auto problem = fields ? ProblemIn(*fields, "") : std::nullopt;
+  if (problem) return Fail(*std::move(problem));
+  return Fail(ErrorCode::kInternal,
+              "the sidecar answered with status " + std::to_string(reply.status));
 }
 
 std::string LeaseBody(std::string_view engine_id) {
@@ -217,48 +199,59 @@ std::string SuspensionBody(std::string_view workload, const std::vector<std::str
 }
 
 Result<LeaseAnswer> ReadLease(std::string_view body) {
-  const Json view = Json::parse(body, nullptr, false);
-  if (!view.is_object()) return NotUnderstood("lease");
-  LeaseAnswer answer = {TextOf(view, "lease_token"), TextOf(view, "generation"),
-                        TextOf(view, "handoff_socket")};
+  static constexpr std::array<std::string_view, 3> kKeys = {"lease_token", "generation",
+                                                            "handoff_socket"};
+  const auto fields = AnswerFields::Read(body, kKeys);
+  if (!fields) return NotUnderstood("lease");
+  LeaseAnswer answer = {fields->Text("lease_token"), fields->Text("generation"),
+                        fields->Text("handoff_socket")};
   if (answer.lease_token.empty() || answer.generation.empty()) return NotUnderstood("lease");
   return answer;
 }
 
 Result<std::vector<BufferAnswer>> ReadBuffers(std::string_view body) {
-  const Json view = Json::parse(body, nullptr, false);
-  if (!view.is_object()) return NotUnderstood("list of buffers");
-  const auto list = view.find("buffers");
-  if (list == view.end() || !list->is_array()) return NotUnderstood("list of buffers");
+  static constexpr std::array<std::string_view, 3> kKeys = {"name", "id", "generation"};
+  const auto fields = AnswerFields::Read(body, kKeys);
   std::vector<BufferAnswer> buffers;
-  for (const Json& item : *list) {
-    if (!item.is_object()) return NotUnderstood("buffer");
-    buffers.push_back({TextOf(item, "name"), TextOf(item, "id"), TextOf(item, "generation")});
-    if (buffers.back().id.empty()) return NotUnderstood("buffer");
+  while (fields) {
+    const std::string prefix = "buffers/" + std::to_string(buffers.size()) + "/";
+    BufferAnswer buffer = {fields->Text(prefix + "name"), fields->Text(prefix + "id"),
+                           fields->Text(prefix + "generation")};
+    if (buffer.id.empty() || buffer.generation.empty()) break;
+    buffers.push_back(std::move(buffer));
   }
+  if (buffers.empty()) return NotUnderstood("list of buffers");
   return buffers;
 }
 
 Result<TransferAnswer> ReadTransfer(std::string body) {
-  const Json view = Json::parse(body, nullptr, false);
-  if (!view.is_object()) return NotUnderstood("transfer");
-  const auto state = std::find(kStates.begin(), kStates.end(), TextOf(view, "state"));
+  static constexpr std::array<std::string_view, 19> kKeys = {
+      "state",   "path",         "bytes",          "bytes_moved",
+      "chunks",  "chunks_moved", "descriptors_in", "descriptors_out",
+      "workers", "admit_us",     "queue_us",       "move_us",
+      "copy_us", "total_us",     "code",           "detail",
+      "title",   "hint",         "field"};
+  const auto fields = AnswerFields::Read(body, kKeys);
+  if (!fields) return NotUnderstood("transfer");
+  const auto state = std::find(kStates.begin(), kStates.end(), fields->Text("state"));
   if (state == kStates.end()) return NotUnderstood("state of a transfer");
   TransferAnswer answer;
   gantry_transfer_status& status = answer.status;
   status.state = static_cast<int>(state - kStates.begin());
-  status.workers = static_cast<uint32_t>(NumberOf(view, "workers"));
-  status.bytes = NumberOf(view, "bytes");
-  status.bytes_moved = NumberOf(view, "bytes_moved");
-  status.chunks = NumberOf(view, "chunks");
-  status.chunks_moved = NumberOf(view, "chunks_moved");
-  status.descriptors_in = NumberOf(view, "descriptors_in");
-  status.descriptors_out = NumberOf(view, "descriptors_out");
-  ReadTimings(view, &status);
-  TextOf(view, "path").copy(status.path, sizeof(status.path) - 1);
-  if (const auto error = view.find("error"); error != view.end() && error->is_object()) {
-    answer.error = ProblemOf(*error);
-  }
+  status.workers = static_cast<uint32_t>(fields->Number("workers"));
+  status.bytes = fields->Number("bytes");
+  status.bytes_moved = fields->Number("bytes_moved");
+  status.chunks = fields->Number("chunks");
+  status.chunks_moved = fields->Number("chunks_moved");
+  status.descriptors_in = fields->Number("descriptors_in");
+  status.descriptors_out = fields->Number("descriptors_out");
+  status.admit_us = fields->Number("timings/admit_us");
+  status.queue_us = fields->Number("timings/queue_us");
+  status.move_us = fields->Number("timings/move_us");
+  status.copy_us = fields->Number("timings/copy_us");
+  status.total_us = fields->Number("timings/total_us");
+  fields->Text("path").copy(status.path, sizeof(status.path) - 1);
+  answer.error = ProblemIn(*fields, "error/");
   answer.json = std::move(body);
   return answer;
 }

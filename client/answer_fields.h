@@ -1,0 +1,33 @@
+// The few members of a JSON answer that the client reads, by path ("error/code", "buffers/3/id").
+// Builds no tree: nlohmann's trees allocate while they are destroyed, and running out of memory
+// there would end the host's process. A value; used by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace gantry::client {
+
+class AnswerFields {
+ public:
+  // Keeps the texts and unsigned numbers whose own key is one of `keys`; nullopt when `body` is no
+  // JSON object.
+  static std::optional<AnswerFields> Read(std::string_view body,
+                                          std::span<const std::string_view> keys);
+
+  // "" and 0 for what is not there or has another type.
+  std::string Text(std::string_view path) const;
+  uint64_t Number(std::string_view path) const;
+
+ private:
+  friend class FieldCollector;
+  std::map<std::string, std::variant<std::string, uint64_t>, std::less<>> values_;
+};
+
+}  // namespace gantry::client

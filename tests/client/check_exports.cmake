@@ -1,0 +1,21 @@
+# libgantry.so exports exactly the functions of gantry.h and needs nothing but the C library.
+execute_process(COMMAND ${NM} -D --defined-only --format=posix ${LIBRARY} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "[^\n ]+ [A-Za-z] " symbols "${symbols}")
+list(TRANSFORM symbols REPLACE " .*" "")
+list(SORT symbols)
+
+file(READ ${HEADER} header)
+string(REGEX MATCHALL "gantry_[a-z_]+\\(" declared "${header}")
+list(TRANSFORM declared REPLACE "\\(" "")
+list(REMOVE_DUPLICATES declared)
+list(SORT declared)
+if(NOT symbols STREQUAL declared)
+  message(FATAL_ERROR "exported: ${symbols}\ndeclared: ${declared}")
+endif()
+
+execute_process(COMMAND ${READELF} -d ${LIBRARY} OUTPUT_VARIABLE dynamic COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX MATCHALL "\\[[^]]+\\.so[^]]*\\]" libraries "${dynamic}")
+list(FILTER libraries EXCLUDE REGEX "\\[(libc|libm|ld-linux[-_a-z0-9]*|libgantry)\\.so")
+if(libraries)
+  message(FATAL_ERROR "needs ${libraries}")
+endif()

@@ -1,0 +1,84 @@
+// Every allocation of the client fails in turn: each time the caller gets an error and nothing
+// else.
+#include <cstdlib>
+#include <new>
+
+#include "tests/client/client_objects.h"
+
+namespace {
+
+// Allocations of this thread that still succeed; negative: all.
+thread_local long allocations_left = -1;
+
+}  // namespace
+
+__attribute__((noinline)) void* operator new(size_t bytes) {
+  if (allocations_left == 0) throw std::bad_alloc();
+  if (allocations_left > 0) --allocations_left;
+  void* memory = std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace gantry::client {
+namespace {
+
+// Calls `work` with 0, 1, 2 ... allocations, until it has enough.
+template <typename Work>
+int FailEachAllocation(Work work) {
+  for (int allowed = 0; allowed < 10'000; ++allowed) {
+    allocations_left = allowed;
+    gantry_error* error = work();
+    allocations_left = -1;
+    if (error == nullptr) return allowed;
+    EXPECT_STRNE(gantry_error_code(error), "");
+    gantry_error_destroy(error);
+  }
+  return 10'000;
+}
+
+TEST(ClientAllocation, OpenAndClose) {
+  FakeSidecar sidecar;
+  const std::string run_dir = sidecar.run_dir();
+  const int needed = FailEachAllocation([&] {
+    gantry_client* client = nullptr;
+    gantry_error* error = gantry_client_open(run_dir.c_str(), "w", nullptr, &client);
+    gantry_client_destroy(client);
+    return error;
+  });
+  EXPECT_GT(needed, 5);
+  EXPECT_LT(needed, 10'000);
+}
+
+TEST(ClientAllocation, RegisterTransferAndUnregister) {
+  OpenClient it;
+  const int needed = FailEachAllocation([&] {
+    gantry_buffer* buffer = nullptr;
+    gantry_transfer* transfer = nullptr;
+    gantry_error* error = it.Register("b", 0, 10, &buffer);
+    if (error == nullptr) error = it.Submit(buffer, &transfer, 10);
+    if (error == nullptr) error = gantry_transfer_wait(transfer, 10, nullptr);
+    gantry_transfer_destroy(transfer);
+    if (error == nullptr) error = gantry_buffer_unregister(buffer, 0);
+    gantry_buffer_destroy(buffer);
+    return error;
+  });
+  EXPECT_GT(needed, 5);
+  EXPECT_LT(needed, 10'000);
+}
+
+TEST(ClientAllocation, Arenas) {
+  OpenClient it;
+  const int needed = FailEachAllocation([&] {
+    gantry_arena* arena = nullptr;
+    gantry_error* error = gantry_arena_create(it.client, 4096, &arena);
+    gantry_arena_destroy(arena);
+    return error;
+  });
+  EXPECT_LT(needed, 10'000);
+}
+
+}  // namespace
+}  // namespace gantry::client

@@ -1,0 +1,114 @@
+#include "client/client_json.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "client/sealed_memfd.h"
+
+namespace gantry::client {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST(ClientJson, RegistrationNamesEachArenaOnce) {
+  const auto arena =
+      Arena::Map(CreateSealedMemfd("test", 8192).value(), 8192, nullptr, true).value();
+  arena->fd_token = "tok";
+  const std::vector<BufferRequest> buffers = {
+      {"a", {{arena, 0, 100}, {arena, 4096, 50}}, {.remote_read = true}, std::nullopt},
+      {"b", {{arena, 200, 300}}, {.remote_write = true}, wire::BlockLayout{10, 20, 15}}};
+  EXPECT_EQ(Json::parse(RegistrationBody("w", buffers)), Json::parse(R"({
+    "workload": "w",
+    "allocations": [{"kind": "host", "fd_token": "tok", "size": 8192}],
+    "buffers": [
+      {"name": "a", "access": ["remote_read"],
+       "pieces": [{"allocation": 0, "offset": 0, "length": 100}, {"allocation": 0, "offset": 4096, "length": 50}]},
+      {"name": "b", "access": ["remote_write"], "pieces": [{"allocation": 0, "offset": 200, "length": 300}],
+       "layout": {"block_bytes": 10, "block_stride": 20, "blocks": 15}}]})"));
+}
+
+TEST(ClientJson, TransferByBlocks) {
+  const std::vector<uint64_t> local = {3, ~uint64_t{0}}, remote = {7, 9};
+  const char* name = "pod-a/w/\"b\"";
+  gantry_transfer_spec spec = {};
+  spec.remote = &name;
+  spec.remote_count = 1;
+  spec.local_blocks = local.data();
+  spec.remote_blocks = remote.data();
+  spec.block_count = 2;
+  spec.deadline_ms = 100;
+  spec.priority = -3;
+  spec.require_path = "ipc,shm";
+  spec.user_data = "mine";
+  const std::vector<std::string> references = {"k@00aa"};
+  EXPECT_EQ(Json::parse(TransferBody("w", "t", spec, references)), Json::parse(R"({
+    "id": "t", "workload": "w", "op": "read", "local": ["k@00aa"], "remote": ["pod-a/w/\"b\""],
+    "local_blocks": [3, 18446744073709551615], "remote_blocks": [7, 9], "deadline_ms": 100, "priority": -3,
+    "require_path": ["ipc", "shm"], "user_data": "mine"})"));
+}
+
+TEST(ClientJson, TransferByRanges) {
+  const gantry_range range = {1, 2, 3, 4, 5};
+  const char* name = "w/b";
+  gantry_transfer_spec spec = {};
+  spec.operation = GANTRY_WRITE;
+  spec.remote = &name;
+  spec.remote_count = 1;
+  spec.ranges = &range;
+  spec.range_count = 1;
+  const std::vector<std::string> references = {"k"};
+  const Json body = Json::parse(TransferBody("w", "t", spec, references));
+  EXPECT_EQ(body["op"], "write");
+  EXPECT_EQ(body["ranges"], Json::parse("[[1, 3, 2, 4, 5]]"));
+  EXPECT_FALSE(body.contains("local_blocks"));
+}
+
+TEST(ClientJson, ProblemsBecomeErrors) {
+  const auto problem =
+      BodyOrProblem({422, "application/problem+json",
+                     R"({"code":"fd_not_sealed","detail":"d","hint":"h","field":"/f"})"});
+  ASSERT_FALSE(problem);
+  EXPECT_EQ(problem.error().code, ErrorCode::kFdNotSealed);
+  EXPECT_EQ(problem.error().message, "d");
+  EXPECT_EQ(problem.error().hint, "h");
+  EXPECT_EQ(problem.error().field, "/f");
+}
+
+TEST(ClientJson, AProblemOfANewerSidecarKeepsItsName) {
+  const auto problem = BodyOrProblem({400, "", R"({"code":"from_the_future","title":"T"})"});
+  EXPECT_EQ(problem.error().code, ErrorCode::kInternal);
+  EXPECT_NE(problem.error().message.find("from_the_future"), std::string::npos);
+}
+
+TEST(ClientJson, AnswersThatAreNoneAreErrors) {
+  for (const char* body : {"", "[]", "{}", "\xff", "{\"buffers\":[1]}", "{\"buffers\":[{}]}",
+                           "null", "{\"state\":7}", "{\"state\":\"odd\"}", "{\"lease_token\":1}"}) {
+    EXPECT_FALSE(ReadLease(body)) << body;
+    EXPECT_FALSE(ReadBuffers(body)) << body;
+    EXPECT_FALSE(ReadTransfer(body)) << body;
+    EXPECT_FALSE(BodyOrProblem({500, "", body})) << body;
+  }
+}
+
+TEST(ClientJson, ReadsATransfer) {
+  const auto answer = ReadTransfer(
+      R"({"state":"failed","path":"shm","bytes":10,"bytes_moved":4,"chunks":3,"chunks_moved":1,"descriptors_in":8,
+          "descriptors_out":5,"workers":2,"timings":{"admit_us":1,"queue_us":2,"move_us":3,"copy_us":4,"total_us":5},
+          "error":{"code":"worker_lost","detail":"gone"}})");
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status.state, GANTRY_FAILED);
+  EXPECT_STREQ(answer->status.path, "shm");
+  EXPECT_EQ(answer->status.bytes_moved, 4U);
+  EXPECT_EQ(answer->status.descriptors_out, 5U);
+  EXPECT_EQ(answer->status.total_us, 5U);
+  ASSERT_TRUE(answer->error);
+  EXPECT_EQ(answer->error->code, ErrorCode::kWorkerLost);
+}
+
+TEST(ClientJson, EscapesWhatWouldMeanSomethingInAUrl) {
+  EXPECT_EQ(UrlEscape("a.b_c-d:e+f=g/h i"), "a.b_c-d%3Ae%2Bf%3Dg%2Fh%20i");
+}
+
+}  // namespace
+}  // namespace gantry::client
