@@ -54,8 +54,8 @@ void ExaminePaths(const nlohmann::json& status, Findings& findings) {
     if (FlagOf(path, "available")) {
       findings.push_back({Level::kOk, subject, "usable", ""});
     } else {
-      findings.push_back(
-          {Level::kWarn, subject, "not usable: " + TextOf(path, "reason"), TextOf(path, "hint")});
+      findings.push_back({Level::kWarn, subject, "not usable: " + TextOf(path, "reason"),
+                          "nothing, as long as another path serves"});
     }
   }
 }
@@ -72,9 +72,11 @@ Findings ExamineSidecar(const CommandLine& line) {
     return findings;
   }
   const bool is_ready = ready->status == 200;
-  findings.push_back({is_ready ? Level::kOk : Level::kFail, "sidecar",
-                      is_ready ? "ready at " + line.socket : "not ready: " + ready->body,
-                      is_ready ? "" : "see its log"});
+  const auto problem = nlohmann::json::parse(ready->body, nullptr, /*allow_exceptions=*/false);
+  findings.push_back(
+      {is_ready ? Level::kOk : Level::kFail, "sidecar",
+       is_ready ? "ready at " + line.socket : "not ready: " + TextOf(problem, "detail"),
+       is_ready ? "" : "see its log"});
   const auto status = http.GetJson("/v1/status");
   if (!status) {
     findings.push_back({Level::kFail, "status", status.error().message, status.error().hint});
