@@ -1,8 +1,5 @@
 // The messages of the descriptor socket between sidecars (SOCK_SEQPACKET). A connection first
 // presents its lease ticket and is then kept: its end means that the initiator's mappings are gone.
-//   "lease <ticket>"  -> "ok 0"
-//   "fds <ticket>"    -> "ok <n>" with n descriptors (<= 253), in the order that was asked for
-//   any failure       -> "error <code> <message>"
 // Stateless; thread-safe.
 #pragma once
 
@@ -13,6 +10,10 @@
 
 namespace gantry::wire {
 
+// Requests and their replies:
+//   "lease <ticket>"  -> "ok 0"
+//   "fds <ticket>"    -> "ok <n>" with n descriptors (<= 253), in the order that was asked for
+//   any failure       -> "error <code> <message>"
 inline constexpr size_t kFdTicketRequestBytesMax = 64;
 inline constexpr size_t kFdTicketReplyBytesMax = 1024;
 

@@ -22,8 +22,8 @@ struct PeerServerOptions {
   std::string node_dir;             // shared by the sidecars of a trust domain on this node
   mode_t socket_mode = 0660;        // of both sockets
   std::vector<uid_t> uids_allowed;  // beside this process's own and root
-  // What each path is good for here, as TransferEngine::Paths() says; empty: shm alone.
-  std::vector<wire::PathReport> paths;
+  // What each path is good for here, as TransferEngine::Paths() says.
+  std::vector<wire::PathReport> paths = {{wire::Path::kShm, true, ""}};
 
   size_t sessions_max = 1024;
   size_t connections_max = 1024;                // of the descriptor socket
