@@ -56,8 +56,9 @@ Status CheckPairing(const PlanInput& input) {
   return {};
 }
 
-Status CheckBlockIds(const std::vector<uint64_t>& ids, const std::vector<PlanBuffer>& buffers,
-                     std::string_view list) {
+// Returns how many blocks all of the buffers have.
+Result<uint64_t> CheckBlockIds(const std::vector<uint64_t>& ids,
+                               const std::vector<PlanBuffer>& buffers, std::string_view list) {
   const auto smallest = std::min_element(
       buffers.begin(), buffers.end(),
       [](const PlanBuffer& a, const PlanBuffer& b) { return a.layout->blocks < b.layout->blocks; });
@@ -70,18 +71,42 @@ Status CheckBlockIds(const std::vector<uint64_t>& ids, const std::vector<PlanBuf
                   {}, Field(list, i));
     }
   }
-  return {};
+  return blocks;
 }
 
-Status CheckDuplicates(const std::vector<uint64_t>& ids, std::string_view list) {
-  std::vector<uint64_t> sorted = ids;
-  if (!std::is_sorted(sorted.begin(), sorted.end())) std::sort(sorted.begin(), sorted.end());
-  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-  if (twice == sorted.end()) return {};
-  const auto last = std::find(ids.rbegin(), ids.rend(), *twice);
-  return Fail(ErrorCode::kOverlap, "block " + std::to_string(*twice) + " is the destination twice",
+tl::unexpected<Error> TwiceDestination(const std::vector<uint64_t>& ids, uint64_t block,
+                                       std::string_view list) {
+  const auto last = std::find(ids.rbegin(), ids.rend(), block);
+  return Fail(ErrorCode::kOverlap, "block " + std::to_string(block) + " is the destination twice",
               "name each destination block once",
               Field(list, static_cast<size_t>(ids.rend() - last) - 1));
+}
+
+// Positions of `ids`, all below `blocks`, by rising id; of equal ids the first comes first. Long
+// lists over not too many blocks are placed by their id, which costs a tenth of sorting.
+std::vector<uint32_t> OrderOfBlocks(const std::vector<uint64_t>& ids, uint64_t blocks) {
+  std::vector<uint32_t> order(ids.size());
+  std::iota(order.begin(), order.end(), 0u);
+  if (std::is_sorted(ids.begin(), ids.end())) return order;
+  constexpr uint64_t kBlocksPerId = 8;
+  if (ids.size() < 256 || blocks / kBlocksPerId > ids.size()) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return ids[a] < ids[b]; });
+    return order;
+  }
+  std::vector<uint32_t> next(blocks + 1, 0);
+  for (const uint64_t id : ids) ++next[id + 1];
+  std::partial_sum(next.begin(), next.end(), next.begin());
+  for (uint32_t i = 0; i < ids.size(); ++i) order[next[ids[i]]++] = i;
+  return order;
+}
+
+Status CheckDuplicates(const std::vector<uint64_t>& ids, const std::vector<uint32_t>& order,
+                       std::string_view list) {
+  for (size_t i = 1; i < order.size(); ++i) {
+    if (ids[order[i]] == ids[order[i - 1]]) return TwiceDestination(ids, ids[order[i]], list);
+  }
+  return {};
 }
 
 // The order in which items are planned, so that neighbours merge; empty when it is the request's.
@@ -137,15 +162,17 @@ Status PlanBlocks(const PlanInput& input, const PlanLimits& limits, transport::M
   }
   RETURN_IF_ERROR(CheckPairing(input));
   RETURN_IF_ERROR(CheckDescriptorCount(request.local_blocks.size() * input.local.size(), limits));
-  RETURN_IF_ERROR(CheckBlockIds(request.local_blocks, input.local, "local_blocks"));
-  RETURN_IF_ERROR(CheckBlockIds(request.remote_blocks, input.remote, "remote_blocks"));
-  const bool read = request.operation == wire::Operation::kRead;
-  RETURN_IF_ERROR(read ? CheckDuplicates(request.local_blocks, "local_blocks")
-                       : CheckDuplicates(request.remote_blocks, "remote_blocks"));
-
-  plan->item_order = OrderOf(request.local_blocks.size(), [&](uint32_t a, uint32_t b) {
-    return request.local_blocks[a] < request.local_blocks[b];
-  });
+  ASSIGN_OR_RETURN(const uint64_t local_count,
+                   CheckBlockIds(request.local_blocks, input.local, "local_blocks"));
+  ASSIGN_OR_RETURN(const uint64_t remote_count,
+                   CheckBlockIds(request.remote_blocks, input.remote, "remote_blocks"));
+  // By local id, so that neighbours merge and this side's memory is walked in order.
+  plan->item_order = OrderOfBlocks(request.local_blocks, local_count);
+  RETURN_IF_ERROR(request.operation == wire::Operation::kRead
+                      ? CheckDuplicates(request.local_blocks, plan->item_order, "local_blocks")
+                      : CheckDuplicates(request.remote_blocks,
+                                        OrderOfBlocks(request.remote_blocks, remote_count),
+                                        "remote_blocks"));
   const std::vector<BlockRun> runs = RunsOf(request, plan->item_order);
   plan->segments.reserve(runs.size() * input.local.size());
   SegmentWriter writer(limits.chunk_bytes_max, plan);
