@@ -1,0 +1,59 @@
+"""The settings of the sidecar: documented, printed, and refused when they are wrong."""
+
+import re
+import subprocess
+from pathlib import Path
+
+from conftest import BIN_DIR, ROOT
+
+SIDECAR = BIN_DIR / "gantry-sidecar"
+NOT_SETTINGS = {"--help", "--version", "--print-config"}
+
+
+def run(*flags, env=None):
+    return subprocess.run([SIDECAR, *flags], capture_output=True, text=True, timeout=20, env=env)
+
+
+def settings():
+    return set(re.findall(r"^\s+(--[a-z-]+)", run("--help").stdout, re.M)) - NOT_SETTINGS
+
+
+def test_every_setting_is_in_the_operations_page_and_no_other():
+    page = Path(ROOT, "docs", "operations.md").read_text()
+    documented = set(re.findall(r"^\| `(--[a-z-]+)` \|", page, re.M))
+    documented -= {"--rest-listen", "--metrics-listen"} - settings()
+    assert documented == settings()
+
+
+def test_print_config_names_every_setting():
+    printed = set(re.findall(r"^([a-z-]+)=", run("--print-config").stdout, re.M))
+    assert {name[2:] for name in settings()} <= printed
+
+
+def test_environment_is_read_and_a_flag_wins():
+    env = {"GANTRY_RUN_DIR": "/tmp/from-environment", "GANTRY_TRANSFERS_MAX": "7"}
+    assert 'run-dir="/tmp/from-environment"' in run("--print-config", env=env).stdout
+    printed = run("--print-config", "--run-dir", "/tmp/from-flag", env=env).stdout
+    assert 'run-dir="/tmp/from-flag"' in printed
+    assert "transfers-max=7" in printed
+
+
+def test_wrong_settings_are_usage_errors():
+    for flags in (["--workers", "-1"], ["--workers", "many"], ["--transfers-max", "0"], ["--nonsense"],
+                  ["--log-level", "loud"], ["--deadline-ms-default", "10", "--deadline-ms-max", "5"]):
+        result = run(*flags)
+        assert result.returncode == 2, flags
+        assert result.stderr, flags
+
+
+def test_rest_beyond_loopback_is_refused(tmp_path):
+    result = run("--run-dir", str(tmp_path / "run"), "--rest-listen", "0.0.0.0:0")
+    assert result.returncode == 1
+    assert "loopback" in result.stderr
+
+
+def test_a_run_directory_belongs_to_one_sidecar(sidecar):
+    first = sidecar
+    result = run("--run-dir", str(first.run_dir))
+    assert result.returncode == 1
+    assert "another sidecar" in result.stderr
