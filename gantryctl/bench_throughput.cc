@@ -30,7 +30,8 @@ uint64_t BlocksPerTransfer(const BenchOptions& options) {
 }
 
 struct Totals {
-  Samples seconds;         // of each iteration, by the caller's clock
+  Samples seconds;  // of each iteration, by the caller's clock
+  Samples admit_us, queue_us, move_us;
   Samples engine_seconds;  // likewise, as the sidecar reports them
   Samples ceiling_seconds;
   uint64_t chunks = 0;  // of one iteration
@@ -46,23 +47,29 @@ Status MoveOnce(const BenchStand& stand, const BenchOptions& options, const Bloc
   const uint64_t step = BlocksPerTransfer(options);
   const std::span<const uint64_t> local(pairs.local), remote(pairs.remote);
   const std::string name = BenchStand::RemoteName();
-  double wall_us = 0, engine_us = 0;
+  TransferTimes sum;
   totals.chunks = totals.descriptors_in = totals.descriptors_out = 0;
   for (uint64_t first = 0; first < local.size(); first += step) {
     const uint64_t count = std::min<uint64_t>(step, local.size() - first);
     ASSIGN_OR_RETURN(const TransferOutcome outcome,
                      stand.local->Transfer(name, options.operation, local.subspan(first, count),
                                            remote.subspan(first, count)));
-    wall_us += outcome.times.wall_us;
-    engine_us += outcome.times.total_us;
+    sum.wall_us += outcome.times.wall_us;
+    sum.admit_us += outcome.times.admit_us;
+    sum.queue_us += outcome.times.queue_us;
+    sum.move_us += outcome.times.move_us;
+    sum.total_us += outcome.times.total_us;
     totals.chunks += outcome.chunks;
     totals.descriptors_in += outcome.descriptors_in;
     totals.descriptors_out += outcome.descriptors_out;
     totals.workers = std::max(totals.workers, outcome.workers);
     totals.path = outcome.path;
   }
-  totals.seconds.Add(wall_us * 1e-6);
-  totals.engine_seconds.Add(engine_us * 1e-6);
+  totals.seconds.Add(sum.wall_us * 1e-6);
+  totals.engine_seconds.Add(sum.total_us * 1e-6);
+  totals.admit_us.Add(sum.admit_us);
+  totals.queue_us.Add(sum.queue_us);
+  totals.move_us.Add(sum.move_us);
   return {};
 }
 
@@ -118,6 +125,12 @@ nlohmann::json Report(const BenchOptions& options, const Totals& totals) {
           {"gbps", gbps},
           {"gbps_best", gigabytes / totals.seconds.Least()},
           {"engine_gbps", gigabytes / totals.engine_seconds.Median()},
+          {"stages_us",
+           {{"wall", 1e6 * totals.seconds.Median()},
+            {"admit", totals.admit_us.Median()},
+            {"queue", totals.queue_us.Median()},
+            {"move", totals.move_us.Median()},
+            {"engine", 1e6 * totals.engine_seconds.Median()}}},
           {"ceiling_gbps", ceiling},
           {"ceiling_gbps_best", gigabytes / totals.ceiling_seconds.Least()},
           {"ratio", gbps / ceiling},
