@@ -101,6 +101,9 @@ class TestSidecar {
     MakeDirectory();
   }
 
+  // Beside noting them. Before the first peer.
+  void StopTransfersWith(peer::PeerDirectory::StopTransfers stop) { stop_ = std::move(stop); }
+
   struct View {
     std::string name;
     std::vector<wire::Piece> pieces;
@@ -170,6 +173,7 @@ class TestSidecar {
   void MakeDirectory() {
     directory_ = std::make_unique<peer::PeerDirectory>(
         directory_options_, mapper_, events_, [this](const auto& buffer, Error why) {
+          if (stop_) stop_(buffer, why);
           const MutexLock lock(mutex_);
           stopped_.push_back({buffer.reference, std::move(why)});
         });
@@ -182,6 +186,7 @@ class TestSidecar {
   registry::BufferRegistry registry_;
   uint64_t workload_generation_ = 0;
   engine::EventLog events_{10'000};
+  peer::PeerDirectory::StopTransfers stop_;
   mutable Mutex mutex_;
   std::vector<Stopped> stopped_ GUARDED_BY(mutex_);
   std::unique_ptr<peer::PeerServer> server_;
