@@ -256,6 +256,23 @@ TEST_F(BufferRemovalTest, SuspendedBufferCanBeRemovedAndADrainingOneNotSuspended
   EXPECT_EQ(draining->state(), BufferState::kDraining);
 }
 
+// Invariant 5, whoever calls it: only what is stopped and unused can be released.
+TEST_F(BufferRemovalTest, ReleaseDoesNothingToABufferInUse) {
+  const auto buffer = RegisterWhole("k");
+  EXPECT_FALSE(buffer->Release());
+  {
+    const auto use = buffer->Acquire();
+    EXPECT_TRUE(buffer->StopUses(BufferState::kDraining));
+    EXPECT_FALSE(buffer->AwaitUnused(Soon()));
+    EXPECT_FALSE(buffer->Release());
+    EXPECT_EQ(buffer->state(), BufferState::kDraining);
+    EXPECT_TRUE(mapper_.IsLive(use->allocations()[0]->mapping()));
+  }
+  EXPECT_TRUE(buffer->Release());
+  EXPECT_FALSE(buffer->Release());
+  EXPECT_EQ(mapper_.live(), 0u);
+}
+
 TEST_F(BufferRemovalTest, MovedUseEndsOnce) {
   const auto buffer = RegisterWhole("k");
   Buffer::Use first = *buffer->Acquire("one");
