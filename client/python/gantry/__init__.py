@@ -1,0 +1,23 @@
+"""Gantry's client: registers this process's memory with the sidecar of its pod and moves blocks of it between pods.
+
+    with gantry.Client("/run/gantry", workload="prefill") as client:
+        arena = client.arena(1 << 30)                          # shared memory that a sidecar can map
+        layer = arena.view(4096, 512 * 32768)                  # a memoryview; numpy.frombuffer(layer) works too
+        layout = gantry.Layout(block_bytes=32768)
+        local = client.register("k.0", layer, layout=layout)
+        transfer = client.read(local, "pod-a/prefill/k.0", local_blocks=[3, 1], remote_blocks=[7, 9])
+        transfer.wait(timeout=5)                               # or: await transfer
+
+Sizes and offsets are bytes, times are seconds. Whatever fails raises gantry.Error with a stable .code. Every object may
+be used by every thread; calls that wait release the GIL. A child made by fork opens a Client of its own.
+"""
+
+from .arena import Arena
+from .buffer import Buffer, BufferSpec, Layout
+from .client import Client, Event
+from .errors import Error
+from .native import library_version
+from .transfer import Range, Transfer, TransferStatus
+
+__all__ = ["Arena", "Buffer", "BufferSpec", "Client", "Error", "Event", "Layout", "Range", "Transfer",
+           "TransferStatus", "library_version"]

@@ -1,0 +1,122 @@
+"""Buffers: registered ranges of arenas."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Optional, Sequence, Union
+
+from . import native
+from .address import address_of
+from .errors import Error
+
+if TYPE_CHECKING:
+    from .client import Client
+
+_ACCESS_BITS = {"remote_read": 1, "remote_write": 2}
+
+
+class Layout(NamedTuple):
+    """Block i is the bytes [i * block_stride, i * block_stride + block_bytes) of the buffer.
+
+    block_stride 0: block_bytes. blocks 0: as many as the buffer holds.
+    """
+
+    block_bytes: int
+    block_stride: int = 0
+    blocks: int = 0
+
+
+@dataclass(frozen=True)
+class BufferSpec:
+    """A buffer that is to be registered.
+
+    name    unique in the workload: 1 to 128 of [A-Za-z0-9._:+=-]
+    view    a bytes-like object (memoryview, numpy array, ...) or CPU tensor that lies in an arena and is contiguous; or
+            a list of them, the pieces of the buffer, seen as their bytes one after the other
+    access  what other workloads may do: any of "remote_read" and "remote_write"
+    layout  makes the buffer addressable by block
+    """
+
+    name: str
+    view: Any
+    access: Union[str, Iterable[str]] = ("remote_read",)
+    layout: Optional[Layout] = None
+
+
+class Buffer:
+    """A registered buffer. Client.register() makes them; it is unregistered when it is collected at the latest."""
+
+    def __init__(self, client: "Client", spec: BufferSpec, handle: int) -> None:
+        self._client = client
+        self._views = spec.view  # the memory lives as long as it is registered
+        self._handle = handle
+        self._finalizer = weakref.finalize(self, native.lib.gantry_buffer_destroy, handle)
+        self.name = spec.name
+        self.id: str = native.lib.gantry_buffer_id(handle).decode()
+        self.generation: str = native.lib.gantry_buffer_generation(handle).decode()
+
+    def __len__(self) -> int:
+        """Bytes."""
+        return native.lib.gantry_buffer_bytes(self._handle)
+
+    @property
+    def registered(self) -> bool:
+        """False once it was unregistered, by itself, with its arena or with its client."""
+        return bool(native.lib.gantry_buffer_is_registered(self._handle))
+
+    def unregister(self, drain: float = 1.0) -> None:
+        """Withdraws it, waiting up to `drain` seconds for transfers that use it. Doing it twice is no error.
+
+        Raises Error "deadline_exceeded" when they go on: the buffer then takes no new ones, and this may be repeated.
+        """
+        native.check(native.lib.gantry_buffer_unregister(self._handle, native.milliseconds(drain, "drain")))
+        self._views = None
+
+    def __enter__(self) -> "Buffer":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.unregister()
+
+    def __repr__(self) -> str:
+        return f"<gantry.Buffer {self.name} of {len(self)} bytes{'' if self.registered else ', unregistered'}>"
+
+
+def access_bits(access: Union[str, Iterable[str]]) -> int:
+    bits = 0
+    for name in [access] if isinstance(access, str) else access:
+        if name not in _ACCESS_BITS:
+            raise Error("invalid_argument", f"no access '{name}'", "remote_read, remote_write", "access")
+        bits |= _ACCESS_BITS[name]
+    return bits
+
+
+def fill_spec(target: native.NativeBufferSpec, spec: BufferSpec) -> None:
+    views = spec.view if isinstance(spec.view, (list, tuple)) else [spec.view]
+    places = [address_of(view) for view in views]
+    target.name = native.text(spec.name, "name")
+    target.pieces = (native.Piece * len(places))(*(native.Piece(address, length) for address, length in places))
+    target.piece_count = len(places)
+    target.access = access_bits(spec.access)
+    if spec.layout is not None:
+        layout = Layout(*spec.layout)
+        block_bytes = native.unsigned(layout.block_bytes, "layout/block_bytes")
+        stride = native.unsigned(layout.block_stride, "layout/block_stride") or block_bytes
+        total = sum(length for _, length in places)
+        if block_bytes == 0:
+            raise Error("invalid_argument", "a block has at least one byte", field="layout/block_bytes")
+        fitting = (total - block_bytes) // stride + 1 if total >= block_bytes else 0
+        target.block_bytes, target.block_stride = block_bytes, stride
+        target.blocks = native.unsigned(layout.blocks, "layout/blocks") or fitting
+
+
+def register(client: "Client", specs: Sequence[BufferSpec]) -> list[Buffer]:
+    """Registers all of them or none."""
+    wanted = (native.NativeBufferSpec * len(specs))()
+    for target, spec in zip(wanted, specs):
+        fill_spec(target, spec)
+    handles = (ctypes.c_void_p * len(specs))()
+    native.check(native.lib.gantry_buffers_register(client._handle, wanted, len(specs), handles))
+    return [Buffer(client, spec, handle) for spec, handle in zip(specs, handles)]

@@ -1,0 +1,217 @@
+"""The client: this process as a workload of the sidecar of its pod."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import time
+import weakref
+from dataclasses import dataclass
+from typing import Any, Iterable, Iterator, Optional, Sequence, Union
+from urllib.parse import quote
+
+from . import arena as arenas
+from . import buffer as buffers
+from . import native, transfer
+from .address import address_of
+from .arena import Arena
+from .buffer import Buffer, BufferSpec, Layout
+from .transfer import Range, Transfer
+
+_BLOCKS = Union[Sequence[int], Any]  # a sequence of int, or an array of 64-bit integers
+_EVENT_SLICE_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened to this workload: a transfer that ended, a lease or a peer that changed.
+
+    sequence  grows by 1; type, subject: what happened to which object; fields: the event as the REST interface has it
+    """
+
+    sequence: int
+    type: str
+    subject: str
+    fields: dict[str, Any]
+
+
+class Client:
+    """A lease at the sidecar. While it is open the workload exists; closing it, or the end of this process, drops all.
+
+    path            the sidecar's run directory, or its API socket
+    workload        the name of this process at the sidecar: 1 to 128 of [A-Za-z0-9._:+=-]
+    engine_id       the inference engine's own id, shown to operators
+    handoff_socket  when it is not handoff.sock beside the API socket
+    timeout         seconds for one request, on top of what it waits for
+
+    Raises Error "peer_unavailable" when no sidecar answers and "conflict" when the name is taken.
+    """
+
+    def __init__(self, path: Union[str, "os.PathLike[str]"], workload: str, *, engine_id: Optional[str] = None,
+                 handoff_socket: Union[None, str, "os.PathLike[str]"] = None, timeout: float = 10.0) -> None:
+        options = native.ClientOptions()
+        options.engine_id = None if engine_id is None else native.text(engine_id, "engine_id")
+        options.handoff_socket = None if handoff_socket is None else native.text(handoff_socket, "handoff_socket")
+        options.timeout_ms = native.milliseconds(timeout)
+        handle = ctypes.c_void_p()
+        native.check(native.lib.gantry_client_open(native.text(path, "path"), native.text(workload, "workload"),
+                                                   ctypes.byref(options), ctypes.byref(handle)))
+        self._handle = handle.value
+        self._finalizer = weakref.finalize(self, native.lib.gantry_client_destroy, handle.value)
+        self.workload = workload
+        self.generation: str = native.lib.gantry_client_generation(self._handle).decode()
+
+    def close(self) -> None:
+        """Ends the lease: buffers are unregistered, transfers cancelled, calls of other threads return with an error.
+
+        Afterwards every object of this client answers Error "cancelled". Closing twice is no error.
+        """
+        native.check(native.lib.gantry_client_close(self._handle))
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def check(self) -> None:
+        """Raises Error when the lease does not stand any more, for example because the sidecar was restarted."""
+        native.check(native.lib.gantry_client_check(self._handle))
+
+    # Memory
+
+    def arena(self, length: int, name: Optional[str] = None) -> Arena:
+        """Allocates `length` bytes (rounded up to whole pages) of shared memory with every page present.
+
+        `name` shows in /proc/PID/maps. Raises Error "resource_exhausted" when there is not enough memory.
+        """
+        return arenas.create(self, length, name)
+
+    def adopt(self, fd: int, length: Optional[int] = None) -> Arena:
+        """Maps the first `length` bytes (None: all) of a memfd as an arena; `fd` stays the caller's.
+
+        Raises Error "fd_not_sealed" (it needs F_SEAL_SHRINK), "fd_too_short" or "not_exportable".
+        """
+        return arenas.adopt(self, fd, length)
+
+    def register(self, name: str, view: Any, *, access: Union[str, Iterable[str]] = ("remote_read",),
+                 layout: Optional[Layout] = None) -> Buffer:
+        """Registers one buffer; BufferSpec describes the arguments.
+
+        Raises Error "not_exportable" when a byte of the view lies in no arena, "invalid_argument" when the view is not
+        contiguous or the layout does not fit, and "conflict" when the name is taken by another buffer.
+        """
+        return buffers.register(self, [BufferSpec(name, view, access, layout)])[0]
+
+    def register_many(self, specs: Sequence[BufferSpec]) -> list[Buffer]:
+        """Registers all of them in one request, or none. The order is kept."""
+        return buffers.register(self, list(specs))
+
+    def suspend(self, buffers: Optional[Sequence[Buffer]] = None, drain: float = 1.0) -> None:
+        """Unmaps buffers (None: all) in every sidecar and keeps them registered; transfers fail with "draining"."""
+        handles, count = self._handles(buffers)
+        native.check(native.lib.gantry_buffers_suspend(self._handle, handles, count,
+                                                       native.milliseconds(drain, "drain")))
+
+    def resume(self, buffers: Optional[Sequence[Buffer]] = None) -> None:
+        """Ends suspend()."""
+        native.check(native.lib.gantry_buffers_resume(self._handle, *self._handles(buffers)))
+
+    def resolve(self, view: Any) -> list[tuple[int, int, int]]:
+        """Where a view lies: (address of the arena, offset, bytes) for each arena that it touches. Makes no request.
+
+        Raises Error "not_exportable" when a byte of it lies in no arena.
+        """
+        address, length = address_of(view)
+        found = ctypes.c_size_t()
+        extents = (native.Extent * 64)()
+        native.check(native.lib.gantry_client_resolve(self._handle, address, length, extents, 64, ctypes.byref(found)))
+        return [(extent.arena_data, extent.offset, extent.bytes) for extent in extents[:min(64, found.value)]]
+
+    # Transfers
+
+    def read(self, local: Union[Buffer, Sequence[Buffer]], remote: Union[str, Sequence[str]], *,
+             local_blocks: Optional[_BLOCKS] = None, remote_blocks: Optional[_BLOCKS] = None,
+             ranges: Optional[Iterable[Union[Range, Sequence[int]]]] = None, wait: float = 0.0,
+             id: Optional[str] = None, deadline: Optional[float] = None, priority: int = 0,
+             require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None) -> Transfer:
+        """Starts a transfer from remote buffers into local ones.
+
+        local, remote   buffers of this client, and references "[peer/]workload/buffer[@generation]" of one peer
+        local_blocks, remote_blocks   block local_blocks[i] of local[k] is filled from remote_blocks[i] of remote[k],
+                        for every i and k; lists of int or arrays of 64-bit integers, of equal length
+        ranges          instead of blocks: Range or (local_index, local_offset, remote_index, remote_offset, length)
+        wait            seconds to wait for the outcome in the same request
+        id              unique in the workload; the same id and request again name the same transfer
+        deadline        seconds after which it expires
+        priority        -10 to 10, higher goes first
+        require_path    "shm", ["ipc", "shm"], ...: Error "path_unavailable" rather than a slower path
+        user_data       up to 1 KiB, given back in events
+
+        Raises Error when the transfer is refused, for example "unregistered", "out_of_range", "peer_unavailable".
+        """
+        return transfer.submit(self, transfer.READ, local, remote, local_blocks=local_blocks,
+                               remote_blocks=remote_blocks, ranges=ranges, wait=wait, id=id, deadline=deadline,
+                               priority=priority, require_path=require_path, user_data=user_data)
+
+    def write(self, local: Union[Buffer, Sequence[Buffer]], remote: Union[str, Sequence[str]], *,
+              local_blocks: Optional[_BLOCKS] = None, remote_blocks: Optional[_BLOCKS] = None,
+              ranges: Optional[Iterable[Union[Range, Sequence[int]]]] = None, wait: float = 0.0,
+              id: Optional[str] = None, deadline: Optional[float] = None, priority: int = 0,
+              require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None) -> Transfer:
+        """Starts a transfer from local buffers into remote ones, which must grant "remote_write". See read()."""
+        return transfer.submit(self, transfer.WRITE, local, remote, local_blocks=local_blocks,
+                               remote_blocks=remote_blocks, ranges=ranges, wait=wait, id=id, deadline=deadline,
+                               priority=priority, require_path=require_path, user_data=user_data)
+
+    # Everything else
+
+    def request(self, method: str, target: str, body: Any = None, wait: float = 0.0) -> Any:
+        """One request of the REST interface in the name of this workload; body and answer are what json makes of them.
+
+        `wait` is what the request itself asks the sidecar to wait, in seconds.
+        """
+        encoded = None if body is None else json.dumps(body).encode()
+        answer = ctypes.c_void_p()
+        native.check(native.lib.gantry_client_request(self._handle, native.text(method, "method"),
+                                                      native.text(target, "target"), encoded,
+                                                      native.milliseconds(wait, "wait"), ctypes.byref(answer)))
+        text = native.take_text(answer.value)
+        return json.loads(text) if text else None
+
+    def set_peer(self, name: str, address: str) -> dict[str, Any]:
+        """Tells the sidecar where another one is, for example "unix:/run/gantry/node/pod-b.peer.sock"."""
+        return self.request("PUT", f"/v1/peers/{quote(name, safe='')}", {"address": address})
+
+    def peer(self, name: str) -> dict[str, Any]:
+        """State, path and reasons of a peer."""
+        return self.request("GET", f"/v1/peers/{quote(name, safe='')}")
+
+    def delete_peer(self, name: str) -> None:
+        """Forgets a peer; its memory is unmapped when this returns."""
+        self.request("DELETE", f"/v1/peers/{quote(name, safe='')}")
+
+    def poll_events(self, cursor: int = 0, max: int = 256, wait: float = 0.0) -> tuple[list[Event], int, int]:
+        """(events after `cursor`, the cursor for the next call, how many were lost), waiting up to `wait` seconds."""
+        body = {"workload": self.workload, "cursor": cursor, "max": max, "wait_ms": int(wait * 1000)}
+        answer = self.request("POST", "/v1/completions:poll", body, wait)
+        found = [Event(item["sequence"], item["type"], item.get("subject", ""), item) for item in answer["events"]]
+        return found, answer["cursor"], answer.get("lost", 0)
+
+    def events(self, cursor: int = 0, timeout: Optional[float] = None) -> Iterator[Event]:
+        """The events after `cursor`, for ever, or until none came for `timeout` seconds."""
+        last = time.monotonic()
+        while timeout is None or time.monotonic() - last < timeout:
+            found, cursor, _ = self.poll_events(cursor, wait=_EVENT_SLICE_SECONDS)
+            if found:
+                yield from found
+                last = time.monotonic()
+
+    def _handles(self, chosen: Optional[Sequence[Buffer]]) -> tuple[Any, int]:
+        if chosen is None:
+            return None, 0
+        return (ctypes.c_void_p * max(1, len(chosen)))(*(buffer._handle for buffer in chosen)), len(chosen)
+
+    def __repr__(self) -> str:
+        return f"<gantry.Client {self.workload}>"

@@ -1,0 +1,25 @@
+"""The one exception of this package."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Why an operation failed.
+
+    code     a stable name, for example "not_exportable"; docs/connectors.md lists them
+    message  what happened, to what, and why
+    hint     what to do about it; may be ""
+    field    the argument or field of the request that is wrong; may be ""
+    """
+
+    def __init__(self, code: str, message: str, hint: str = "", field: str = "") -> None:
+        super().__init__(code, message, hint, field)
+        self.code = code
+        self.message = message
+        self.hint = hint
+        self.field = field
+
+    def __str__(self) -> str:
+        where = f" ({self.field})" if self.field else ""
+        what_to_do = f"; {self.hint}" if self.hint else ""
+        return f"{self.code}: {self.message}{where}{what_to_do}"

@@ -1,0 +1,194 @@
+"""libgantry.so through ctypes: finds it, declares its functions, turns its errors and Python's values over.
+
+The only module that knows the C interface (client/include/gantry.h) and reads the environment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import os
+from pathlib import Path
+from typing import Any, Optional
+
+from .errors import Error
+
+FOREVER = 2**64 - 1
+# Waits are cut into slices, so that Ctrl-C and other signals are handled in between.
+WAIT_SLICE_MS = 250
+
+
+class Piece(ctypes.Structure):
+    _fields_ = [("address", ctypes.c_void_p), ("bytes", ctypes.c_uint64)]
+
+
+class ClientOptions(ctypes.Structure):
+    _fields_ = [("engine_id", ctypes.c_char_p), ("handoff_socket", ctypes.c_char_p), ("timeout_ms", ctypes.c_uint64)]
+
+
+class Extent(ctypes.Structure):
+    _fields_ = [("arena_data", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("bytes", ctypes.c_uint64)]
+
+
+class NativeBufferSpec(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("pieces", ctypes.POINTER(Piece)), ("piece_count", ctypes.c_size_t),
+                ("access", ctypes.c_uint32), ("block_bytes", ctypes.c_uint64), ("block_stride", ctypes.c_uint64),
+                ("blocks", ctypes.c_uint64)]
+
+
+class NativeRange(ctypes.Structure):
+    _fields_ = [("local_index", ctypes.c_uint32), ("remote_index", ctypes.c_uint32), ("local_offset", ctypes.c_uint64),
+                ("remote_offset", ctypes.c_uint64), ("bytes", ctypes.c_uint64)]
+
+
+class TransferSpec(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_char_p), ("operation", ctypes.c_int),
+                ("local", ctypes.POINTER(ctypes.c_void_p)), ("local_count", ctypes.c_size_t),
+                ("remote", ctypes.POINTER(ctypes.c_char_p)), ("remote_count", ctypes.c_size_t),
+                ("local_blocks", ctypes.POINTER(ctypes.c_uint64)), ("remote_blocks", ctypes.POINTER(ctypes.c_uint64)),
+                ("block_count", ctypes.c_size_t),
+                ("ranges", ctypes.POINTER(NativeRange)), ("range_count", ctypes.c_size_t),
+                ("deadline_ms", ctypes.c_uint64), ("priority", ctypes.c_int),
+                ("require_path", ctypes.c_char_p), ("user_data", ctypes.c_char_p)]
+
+
+class NativeStatus(ctypes.Structure):
+    _fields_ = [("state", ctypes.c_int), ("workers", ctypes.c_uint32),
+                *((name, ctypes.c_uint64) for name in
+                  ("bytes", "bytes_moved", "chunks", "chunks_moved", "descriptors_in", "descriptors_out",
+                   "admit_us", "queue_us", "move_us", "copy_us", "total_us")),
+                ("path", ctypes.c_char * 8)]
+
+
+_HANDLE = ctypes.c_void_p
+_TEXT = ctypes.c_char_p
+_U64 = ctypes.c_uint64
+_SIZE = ctypes.c_size_t
+_OUT = ctypes.POINTER
+
+# Functions that answer with an error: their arguments.
+_FALLIBLE = {
+    "gantry_client_open": (_TEXT, _TEXT, _OUT(ClientOptions), _OUT(_HANDLE)),
+    "gantry_client_close": (_HANDLE,),
+    "gantry_client_check": (_HANDLE,),
+    "gantry_client_request": (_HANDLE, _TEXT, _TEXT, _TEXT, _U64, _OUT(_HANDLE)),
+    "gantry_client_resolve": (_HANDLE, _HANDLE, _U64, _OUT(Extent), _SIZE, _OUT(_SIZE)),
+    "gantry_memfd_create": (_TEXT, _U64, _OUT(ctypes.c_int)),
+    "gantry_arena_adopt": (_HANDLE, ctypes.c_int, _U64, _HANDLE, _OUT(_HANDLE)),
+    "gantry_arena_close": (_HANDLE, _U64),
+    "gantry_buffers_register": (_HANDLE, _OUT(NativeBufferSpec), _SIZE, _OUT(_HANDLE)),
+    "gantry_buffer_unregister": (_HANDLE, _U64),
+    "gantry_buffers_suspend": (_HANDLE, _OUT(_HANDLE), _SIZE, _U64),
+    "gantry_buffers_resume": (_HANDLE, _OUT(_HANDLE), _SIZE),
+    "gantry_transfer_submit": (_HANDLE, _OUT(TransferSpec), _U64, _OUT(_HANDLE)),
+    "gantry_transfer_wait": (_HANDLE, _U64, _OUT(NativeStatus)),
+    "gantry_transfer_cancel": (_HANDLE, _U64, _OUT(NativeStatus)),
+}
+# The others: what they return and their arguments.
+_PLAIN = {
+    "gantry_version": (_TEXT, ()),
+    "gantry_free": (None, (_HANDLE,)),
+    "gantry_error_code": (_TEXT, (_HANDLE,)),
+    "gantry_error_message": (_TEXT, (_HANDLE,)),
+    "gantry_error_hint": (_TEXT, (_HANDLE,)),
+    "gantry_error_field": (_TEXT, (_HANDLE,)),
+    "gantry_error_destroy": (None, (_HANDLE,)),
+    "gantry_client_destroy": (None, (_HANDLE,)),
+    "gantry_client_generation": (_TEXT, (_HANDLE,)),
+    "gantry_arena_fd": (ctypes.c_int, (_HANDLE,)),
+    "gantry_arena_destroy": (None, (_HANDLE,)),
+    "gantry_buffer_id": (_TEXT, (_HANDLE,)),
+    "gantry_buffer_generation": (_TEXT, (_HANDLE,)),
+    "gantry_buffer_bytes": (_U64, (_HANDLE,)),
+    "gantry_buffer_is_registered": (ctypes.c_int, (_HANDLE,)),
+    "gantry_buffer_destroy": (None, (_HANDLE,)),
+    "gantry_transfer_id": (_TEXT, (_HANDLE,)),
+    "gantry_transfer_json": (_HANDLE, (_HANDLE,)),
+    "gantry_transfer_destroy": (None, (_HANDLE,)),
+}
+
+
+def _candidates() -> list[Path]:
+    here = Path(__file__).resolve()
+    named = os.environ.get("GANTRY_LIBRARY")
+    if named:
+        return [Path(named)]
+    in_checkout = [here.parents[3] / "build" / "release" / "lib" / "libgantry.so"] if len(here.parents) > 3 else []
+    return [here.with_name("libgantry.so"), *in_checkout]
+
+
+def _load() -> ctypes.CDLL:
+    for path in _candidates():
+        if path.exists():
+            loaded = ctypes.CDLL(str(path))
+            break
+    else:
+        raise ImportError("libgantry.so is not found; looked at " + ", ".join(map(str, _candidates())) +
+                          ". Build it (cmake --preset release && cmake --build --preset release --target gantry), "
+                          "or name it in GANTRY_LIBRARY")
+    for name, arguments in _FALLIBLE.items():
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = _HANDLE, arguments
+    for name, (result, arguments) in _PLAIN.items():
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = result, arguments
+    return loaded
+
+
+lib = _load()
+
+
+def library_version() -> str:
+    """The version of libgantry.so that is loaded."""
+    return lib.gantry_version().decode()
+
+
+def error_of(native: Optional[int]) -> Optional[Error]:
+    """The exception for a gantry_error*, which is freed; None for success."""
+    if not native:
+        return None
+    read = (lib.gantry_error_code, lib.gantry_error_message, lib.gantry_error_hint, lib.gantry_error_field)
+    code, message, hint, field = (part(native).decode("utf-8", "replace") for part in read)
+    lib.gantry_error_destroy(native)
+    return Error(code, message, hint, field)
+
+
+def check(native: Optional[int]) -> None:
+    """Raises the error that a function of the library returned."""
+    error = error_of(native)
+    if error is not None:
+        raise error
+
+
+def take_text(address: Optional[int]) -> str:
+    """A `char*` of the library as str; frees it."""
+    if not address:
+        raise MemoryError
+    text = ctypes.string_at(address).decode("utf-8", "replace")
+    lib.gantry_free(address)
+    return text
+
+
+def text(value: Any, field: str) -> bytes:
+    """A str (or path) as the library takes it."""
+    encoded = os.fspath(value).encode() if not isinstance(value, bytes) else value
+    if b"\0" in encoded:
+        raise Error("invalid_argument", "the text has a NUL character", field=field)
+    return encoded
+
+
+def unsigned(value: Any, field: str, bits: int = 63) -> int:
+    """A number that ctypes would otherwise wrap around in silence."""
+    number = operator.index(value)
+    if not 0 <= number < 2**bits:
+        raise Error("invalid_argument", f"{number} is not between 0 and 2^{bits} - 1", field=field)
+    return number
+
+
+def milliseconds(seconds: Optional[float], field: str = "timeout") -> int:
+    """Seconds as the library takes them, rounded up; None waits forever."""
+    if seconds is None or seconds == float("inf"):
+        return FOREVER
+    if not 0 <= seconds < 1e15:
+        raise Error("invalid_argument", f"{seconds} is no time to wait", field=field)
+    return -int(-seconds * 1000 // 1)

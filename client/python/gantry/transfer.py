@@ -1,0 +1,220 @@
+"""Transfers: reads and writes between registered buffers."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import time
+import weakref
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generator, Iterable, NamedTuple, Optional, Sequence, Union
+
+from . import native
+from .buffer import Buffer
+from .errors import Error
+
+if TYPE_CHECKING:
+    from .client import Client
+
+READ, WRITE = 0, 1
+_STATES = ("queued", "running", "stopping", "succeeded", "failed", "cancelled", "expired")
+_SUCCEEDED = _STATES.index("succeeded")
+
+
+class Range(NamedTuple):
+    """`length` bytes between local[local_index] at local_offset and remote[remote_index] at remote_offset."""
+
+    local_index: int
+    local_offset: int
+    remote_index: int
+    remote_offset: int
+    length: int
+
+
+@dataclass(frozen=True)
+class TransferStatus:
+    """What is known of a transfer: sizes in bytes, times in microseconds.
+
+    state            "queued", "running", "stopping" (its outcome is decided, bytes may still move), or, with no byte
+                     moving any more, "succeeded", "failed", "cancelled", "expired"
+    path             "ipc", "shm", "rdma" or "tcp"; Transfer.details() says why a faster one was not taken
+    chunks           copies after merging and cutting
+    descriptors_in   blocks or ranges as asked for; descriptors_out: after contiguous ones were merged
+    copy_us          summed over the copy workers
+    """
+
+    state: str
+    path: str
+    bytes: int
+    bytes_moved: int
+    chunks: int
+    chunks_moved: int
+    descriptors_in: int
+    descriptors_out: int
+    workers: int
+    admit_us: int
+    queue_us: int
+    move_us: int
+    copy_us: int
+    total_us: int
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, one way or another."""
+        return _STATES.index(self.state) >= _SUCCEEDED
+
+    @property
+    def progress(self) -> float:
+        """The part of the bytes that has moved, 0 to 1."""
+        return self.bytes_moved / self.bytes if self.bytes else float(self.done)
+
+
+class Transfer:
+    """A transfer that was submitted by Client.read() or Client.write(). It goes on when this object is dropped."""
+
+    def __init__(self, client: "Client", handle: int, locals_: Sequence[Buffer]) -> None:
+        self._client = client
+        self._handle = handle
+        self._locals = locals_  # registered for as long as somebody waits for it
+        self._finalizer = weakref.finalize(self, native.lib.gantry_transfer_destroy, handle)
+        self.id: str = native.lib.gantry_transfer_id(handle).decode()
+
+    def wait(self, timeout: Optional[float] = None) -> TransferStatus:
+        """Waits up to `timeout` seconds (None: until it ends, which its deadline bounds) and returns its final status.
+
+        Raises Error with the reason when it failed, was cancelled or expired, and TimeoutError when it goes on.
+        """
+        milliseconds = native.milliseconds(timeout)
+        end = time.monotonic() + milliseconds / 1000
+        while True:
+            left = max(0, min(native.WAIT_SLICE_MS, int((end - time.monotonic()) * 1000)))
+            status, error = self._wait_slice(left)
+            if error is not None:
+                raise error
+            if status.done:
+                return status
+            if time.monotonic() >= end:
+                raise TimeoutError(f"transfer '{self.id}' is {status.state} after {timeout} s")
+
+    def poll(self) -> TransferStatus:
+        """Asks for its status and returns at once; a transfer that failed is no exception here."""
+        status, error = self._wait_slice(0)
+        if error is not None and not status.done:
+            raise error
+        return status
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, one way or another. Asks the sidecar."""
+        return self.poll().done
+
+    @property
+    def progress(self) -> float:
+        """The part of the bytes that has moved, 0 to 1. Asks the sidecar."""
+        return self.poll().progress
+
+    def cancel(self, timeout: float = 5.0) -> TransferStatus:
+        """Stops it and waits up to `timeout` seconds until no byte of it moves any more."""
+        native_status = native.NativeStatus()
+        native.check(native.lib.gantry_transfer_cancel(self._handle, native.milliseconds(timeout),
+                                                       ctypes.byref(native_status)))
+        return _status_of(native_status)
+
+    def details(self) -> dict[str, Any]:
+        """All that the sidecar last said about it, as GET /v1/transfers/{id} describes it. Makes no request."""
+        return json.loads(native.take_text(native.lib.gantry_transfer_json(self._handle)))
+
+    def __await__(self) -> Generator[Any, None, TransferStatus]:
+        """`await transfer` is wait() for asyncio. Cancelling the task leaves the transfer going."""
+        return self._wait_in_threads().__await__()
+
+    async def _wait_in_threads(self) -> TransferStatus:
+        loop = asyncio.get_running_loop()
+        while True:
+            status, error = await loop.run_in_executor(None, self._wait_slice, native.WAIT_SLICE_MS)
+            if error is not None:
+                raise error
+            if status.done:
+                return status
+
+    def _wait_slice(self, wait_ms: int) -> tuple[TransferStatus, Optional[Error]]:
+        native_status = native.NativeStatus()
+        error = native.error_of(native.lib.gantry_transfer_wait(self._handle, wait_ms, ctypes.byref(native_status)))
+        return _status_of(native_status), error
+
+    def __repr__(self) -> str:
+        return f"<gantry.Transfer {self.id}>"
+
+
+def _status_of(status: native.NativeStatus) -> TransferStatus:
+    numbers = {name: getattr(status, name) for name, _ in native.NativeStatus._fields_ if name not in ("state", "path")}
+    return TransferStatus(state=_STATES[status.state], path=status.path.decode(), **numbers)
+
+
+def _numbers(values: Any, field: str) -> array:
+    """Block ids as 64-bit numbers; a contiguous array of 64-bit integers is copied whole."""
+    try:
+        view = memoryview(values)
+        if view.format in ("Q", "q", "L", "l") and view.itemsize == 8 and view.ndim == 1:
+            copied = array("Q")
+            copied.frombytes(view.tobytes())
+            return copied
+    except TypeError:
+        pass
+    try:
+        return array("Q", values)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise Error("invalid_argument", f"block ids are whole numbers from 0 on: {error}", field=field) from None
+
+
+def _pointer(numbers: array) -> Any:
+    return (ctypes.c_uint64 * len(numbers)).from_buffer(numbers) if len(numbers) else None
+
+
+def _fill_items(spec: native.TransferSpec, local_blocks: Any, remote_blocks: Any, ranges: Any) -> None:
+    if ranges is not None and (local_blocks is not None or remote_blocks is not None):
+        raise Error("invalid_argument", "name either blocks or ranges", field="ranges")
+    if ranges is not None:
+        items = [native.NativeRange(native.unsigned(item[0], "ranges/local_index", 32),
+                                    native.unsigned(item[2], "ranges/remote_index", 32),
+                                    native.unsigned(item[1], "ranges/local_offset"),
+                                    native.unsigned(item[3], "ranges/remote_offset"),
+                                    native.unsigned(item[4], "ranges/length")) for item in ranges]
+        spec.ranges = (native.NativeRange * len(items))(*items)
+        spec.range_count = len(items)
+        return
+    if local_blocks is None or remote_blocks is None:
+        raise Error("invalid_argument", "name ranges, or local_blocks and remote_blocks", field="local_blocks")
+    local, remote = _numbers(local_blocks, "local_blocks"), _numbers(remote_blocks, "remote_blocks")
+    if len(local) != len(remote):
+        raise Error("invalid_argument", f"{len(local)} local and {len(remote)} remote blocks", field="remote_blocks")
+    spec.local_blocks, spec.remote_blocks = _pointer(local), _pointer(remote)
+    spec.block_count = len(local)
+
+
+def submit(client: "Client", operation: int, local: Union[Buffer, Sequence[Buffer]],
+           remote: Union[str, Sequence[str]], *, local_blocks: Any, remote_blocks: Any,
+           ranges: Optional[Iterable[Sequence[int]]], wait: float, id: Optional[str], deadline: Optional[float],
+           priority: int, require_path: Union[None, str, Iterable[str]], user_data: Optional[str]) -> Transfer:
+    locals_ = [local] if isinstance(local, Buffer) else list(local)
+    remotes = [remote] if isinstance(remote, str) else list(remote)
+    spec = native.TransferSpec()
+    spec.operation = operation
+    spec.local = (ctypes.c_void_p * len(locals_))(*(buffer._handle for buffer in locals_))
+    spec.local_count = len(locals_)
+    spec.remote = (ctypes.c_char_p * len(remotes))(*(native.text(name, "remote") for name in remotes))
+    spec.remote_count = len(remotes)
+    _fill_items(spec, local_blocks, remote_blocks, ranges)
+    spec.id = None if id is None else native.text(id, "id")
+    spec.deadline_ms = 0 if deadline is None else native.milliseconds(deadline, "deadline")
+    spec.priority = priority
+    if require_path is not None:
+        paths = require_path if isinstance(require_path, str) else ",".join(require_path)
+        spec.require_path = native.text(paths, "require_path")
+    spec.user_data = None if user_data is None else native.text(user_data, "user_data")
+    handle = ctypes.c_void_p()
+    native.check(native.lib.gantry_transfer_submit(client._handle, ctypes.byref(spec),
+                                                   native.milliseconds(wait, "wait"), ctypes.byref(handle)))
+    return Transfer(client, handle.value, locals_)
