@@ -135,8 +135,9 @@ TEST(WorkerPoolLimits, AnIdlePoolBurnsNoProcessorTime) {
 }
 
 TEST(WorkerPoolLimits, WorkersHoldNoForeignDescriptorsAndHaveAName) {
-  const int inherited = ::open("/dev/null", O_RDONLY);  // not close-on-exec
-  ASSERT_GE(inherited, 0);
+  const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const int inherited = ::fcntl(null.get(), F_DUPFD, 100);  // not close-on-exec
+  ASSERT_GE(inherited, 100);
   const auto pool = CreatePool(3);
   ::close(inherited);
   for (const WorkerStatus& worker : pool->workers()) {

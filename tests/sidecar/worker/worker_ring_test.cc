@@ -232,6 +232,39 @@ TEST(WorkerRing, StressOfBothEndsWithSleeping) {
   worker.join();
 }
 
+// One job at a time, each meeting the worker on its way to sleep: a wake-up that is lost between
+// its last look and its sleep hangs here.
+TEST(WorkerRing, StressOfFallingAsleep) {
+  Ring ring;
+  std::atomic<bool> stop = false;
+  std::thread worker([&] {
+    AdaptiveSpin spin{nanoseconds(0)};
+    uint64_t tag = 0;
+    CopySegment segment;
+    bool ends_job = false;
+    while (!stop.load()) {
+      if (ring.worker.TakeSegment(&tag, &segment, &ends_job) == RingTake::kEntry) {
+        ASSERT_TRUE(ring.worker.Complete({tag, 0, true, {}, 0}));
+      } else {
+        ring.worker.WaitForSegment(&spin, stop);
+      }
+    }
+  });
+  const CopySegment segment;
+  const TimePoint limit = Clock::now() + std::chrono::seconds(20);
+  uint64_t done = 0;
+  for (; done < 50'000 && Clock::now() < limit; ++done) {
+    ASSERT_TRUE(ring.pool.Submit(done, {&segment, 1}));
+    while (!ring.pool.HasCompletion() && Clock::now() < limit) continue;  // no pause: be close
+    if (ring.TakeCompletion() != RingTake::kEntry) break;
+  }
+  EXPECT_EQ(ring.memory->submission_head.value, ring.memory->submission_tail.value)
+      << "the worker sleeps over a job";
+  stop = true;
+  ring.worker.WakeWorker();
+  worker.join();
+}
+
 TEST(WorkerRing, IndicesWrapAround) {
   Ring ring;
   static_assert(kFirstIndex > ~0U - 200);
