@@ -170,7 +170,7 @@ class Client:
     def request(self, method: str, target: str, body: Any = None, wait: float = 0.0) -> Any:
         """One request of the REST interface in the name of this workload; body and answer are what json makes of them.
 
-        `wait` is what the request itself asks the sidecar to wait, in seconds.
+        `wait` is what the request itself asks the sidecar to wait, in seconds; signals are handled after it.
         """
         encoded = None if body is None else json.dumps(body).encode()
         answer = ctypes.c_void_p()
@@ -192,10 +192,15 @@ class Client:
         """Forgets a peer; its memory is unmapped when this returns."""
         self.request("DELETE", f"/v1/peers/{quote(name, safe='')}")
 
-    def poll_events(self, cursor: int = 0, max: int = 256, wait: float = 0.0) -> tuple[list[Event], int, int]:
+    def poll_events(self, cursor: int = 0, max_events: int = 256, wait: float = 0.0) -> tuple[list[Event], int, int]:
         """(events after `cursor`, the cursor for the next call, how many were lost), waiting up to `wait` seconds."""
-        body = {"workload": self.workload, "cursor": cursor, "max": max, "wait_ms": int(wait * 1000)}
-        answer = self.request("POST", "/v1/completions:poll", body, wait)
+        end = time.monotonic() + wait
+        while True:
+            left = min(_EVENT_SLICE_SECONDS, max(0.0, end - time.monotonic()))
+            body = {"workload": self.workload, "cursor": cursor, "max": max_events, "wait_ms": int(left * 1000)}
+            answer = self.request("POST", "/v1/completions:poll", body, left)
+            if answer["events"] or time.monotonic() >= end:
+                break
         found = [Event(item["sequence"], item["type"], item.get("subject", ""), item) for item in answer["events"]]
         return found, answer["cursor"], answer.get("lost", 0)
 

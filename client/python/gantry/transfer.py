@@ -139,6 +139,14 @@ class Transfer:
             if status.done:
                 return status
 
+    def _wait_quietly(self, wait_ms: int) -> None:
+        """Waits, and leaves the outcome to whoever asks for it."""
+        end = time.monotonic() + wait_ms / 1000
+        while (left := int((end - time.monotonic()) * 1000)) > 0:
+            status, error = self._wait_slice(min(left, native.WAIT_SLICE_MS))
+            if status.done or error is not None:
+                return
+
     def _wait_slice(self, wait_ms: int) -> tuple[TransferStatus, Optional[Error]]:
         native_status = native.NativeStatus()
         error = native.error_of(native.lib.gantry_transfer_wait(self._handle, wait_ms, ctypes.byref(native_status)))
@@ -214,7 +222,11 @@ def submit(client: "Client", operation: int, local: Union[Buffer, Sequence[Buffe
         paths = require_path if isinstance(require_path, str) else ",".join(require_path)
         spec.require_path = native.text(paths, "require_path")
     spec.user_data = None if user_data is None else native.text(user_data, "user_data")
+    wait_ms = native.milliseconds(wait, "wait")
     handle = ctypes.c_void_p()
     native.check(native.lib.gantry_transfer_submit(client._handle, ctypes.byref(spec),
-                                                   native.milliseconds(wait, "wait"), ctypes.byref(handle)))
-    return Transfer(client, handle.value, locals_)
+                                                   min(wait_ms, native.WAIT_SLICE_MS), ctypes.byref(handle)))
+    submitted = Transfer(client, handle.value, locals_)
+    if wait_ms > native.WAIT_SLICE_MS:
+        submitted._wait_quietly(wait_ms - native.WAIT_SLICE_MS)
+    return submitted

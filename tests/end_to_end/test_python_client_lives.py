@@ -1,0 +1,190 @@
+"""Lives and deaths around the Python package: closed, killed, forked, restarted, collected, interrupted."""
+
+import itertools
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+
+from conftest import ROOT
+from python_client_parts import (BLOCK, arena, buffers_at, client, code_of, gantry, pair, run_script,  # noqa: F401
+                                 wait_until)
+
+
+def test_a_closed_client_answers(client, arena, sidecar):
+    buffer = client.register("b", arena.view(0, 10))
+    client.check()
+    client.close()
+    client.close()
+    assert not buffer.registered and buffers_at(sidecar) == []
+    for call in (client.check, lambda: client.arena(1), lambda: client.register("c", arena), client.poll_events,
+                 lambda: client.read(buffer, "x/y", ranges=[(0, 0, 0, 0, 1)])):
+        assert code_of(call) in ("cancelled", "unregistered")
+    buffer.unregister()
+    arena.close()
+    assert code_of(gantry.Client, "/nonexistent", "w") == "peer_unavailable"
+
+
+def test_two_clients_cannot_have_one_name(client, sidecar):
+    assert code_of(gantry.Client, sidecar.run_dir, "w", engine_id="another") == "conflict"
+    client.check()
+
+
+def test_objects_may_go_in_any_order(sidecar):
+    for order in itertools.permutations(range(4)):
+        client = gantry.Client(sidecar.run_dir, "w")
+        arena = client.arena(4096)
+        view = arena.view(10, 100)
+        things = [client, arena, view, client.register("b", view)]
+        del client, arena, view
+        for index in order:
+            things[index] = None
+        assert wait_until(lambda: buffers_at(sidecar) == [])
+
+
+def test_a_process_that_just_ends_says_nothing(sidecar):
+    code, out, err = run_script("""
+        import gantry, sys
+        client = gantry.Client(sys.argv[1], "w")
+        arena = client.arena(4096)
+        view = memoryview(arena)
+        buffer = client.register("b", view)
+        loop = [client, arena, buffer]
+        loop.append(loop)
+        """, sidecar.run_dir)
+    assert (code, out, err) == (0, "", "")
+    assert wait_until(lambda: buffers_at(sidecar) == [])
+
+
+def test_a_killed_workload_is_cleaned_up(sidecar):
+    code, _, _ = run_script("""
+        import gantry, os, signal, sys
+        client = gantry.Client(sys.argv[1], "w")
+        buffer = client.register("b", client.arena(4096))
+        os.kill(os.getpid(), signal.SIGKILL)
+        """, sidecar.run_dir)
+    assert code == -signal.SIGKILL
+    assert wait_until(lambda: buffers_at(sidecar) == [], 3)
+
+
+def test_a_sidecar_that_is_killed_in_the_middle_of_a_call(client, arena, sidecar):
+    buffer = client.register("b", arena.view(0, 10))
+    threading.Timer(0.3, sidecar.kill).start()
+    start = time.monotonic()
+    assert code_of(client.request, "POST", "/v1/completions:poll",
+                   {"workload": "w", "cursor": 1 << 40, "wait_ms": 30000}, wait=30) in ("peer_lost", "peer_unavailable")
+    assert time.monotonic() - start < 5
+    assert code_of(client.check) == "peer_lost"
+    assert code_of(client.arena, 4096) == "peer_lost"
+    buffer.unregister()  # it went with the sidecar
+    arena.close()
+    client.close()
+
+
+def test_a_sidecar_that_was_restarted_knows_nobody(sidecar):
+    client = gantry.Client(sidecar.run_dir, "w")
+    arena = client.arena(4096)
+    sidecar.kill()
+    sidecar.start()
+    assert code_of(client.check) == "peer_lost"
+    with pytest.raises(gantry.Error) as caught:
+        client.register("b", arena)
+    assert "open a new client" in caught.value.hint
+    with gantry.Client(sidecar.run_dir, "w") as again:
+        client.close()  # must not end the new one
+        again.check()
+        assert again.register("b", again.arena(4096)).registered
+
+
+def test_a_forked_child_neither_uses_nor_ends_the_lease(sidecar):
+    code, out, err = run_script("""
+        import gantry, os, sys
+        client = gantry.Client(sys.argv[1], "w")
+        arena = client.arena(4096)
+        buffer = client.register("b", arena)
+        child = os.fork()
+        if child == 0:
+            for call in (client.check, client.close, buffer.unregister, arena.close, lambda: client.arena(1)):
+                try:
+                    call()
+                    print("not refused")
+                except gantry.Error as error:
+                    assert error.code == "permission_denied", error
+            own = gantry.Client(sys.argv[1], "child")
+            own.register("b", own.arena(4096))
+            sys.exit(0)  # finalizers run in the child as well
+        assert os.waitpid(child, 0)[1] == 0
+        client.check()
+        assert buffer.registered
+        assert client.request("GET", "/v1/buffers?workload=w")["buffers"][0]["name"] == "b"
+        print("fine")
+        """, sidecar.run_dir)
+    assert (code, out, err) == (0, "fine\n", "")
+
+
+def test_ctrl_c_ends_a_wait(sidecar):
+    code, out, err = run_script("""
+        import gantry, os, signal, sys, threading, time
+        client = gantry.Client(sys.argv[1], "w")
+        threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        start = time.monotonic()
+        try:
+            client.poll_events(1 << 40, wait=30)
+        except KeyboardInterrupt:
+            print("interrupted", time.monotonic() - start < 5)
+        """, sidecar.run_dir)
+    assert (code, out, err) == (0, "interrupted True\n", "")
+
+
+def test_threads_share_one_client(pair):
+    failures = []
+
+    def work(index):
+        try:
+            for i in range(20):
+                view = pair.target_arena.view(200_000 + index * BLOCK, BLOCK)
+                with pair.client.register(f"t{index}.{i}", view, layout=gantry.Layout(BLOCK)) as buffer:
+                    pair.client.read(buffer, "a/prefill/k.0", local_blocks=[0], remote_blocks=[index], wait=5).wait(5)
+                    assert view == pair.source[index * BLOCK:(index + 1) * BLOCK]
+                with pair.client.arena(4096):
+                    pair.client.check()
+        except Exception as error:  # noqa: BLE001
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_close_ends_the_calls_of_other_threads(client):
+    codes = []
+
+    def wait_long():
+        try:
+            question = {"workload": "w", "cursor": 1 << 40, "wait_ms": 30000}
+            client.request("POST", "/v1/completions:poll", question, wait=30)
+        except gantry.Error as error:
+            codes.append(error.code)
+
+    thread = threading.Thread(target=wait_long)
+    thread.start()
+    time.sleep(0.3)
+    client.close()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert codes in ([], ["cancelled"], ["not_found"], ["unauthenticated"])
+
+
+def test_the_example_runs(folder):
+    done = subprocess.run([ROOT / "tools" / "demo", "--tokens", "512", "--repeat", "1", "--bin-dir",
+                           os.environ.get("GANTRY_BIN_DIR", ROOT / "build" / "release" / "bin")],
+                          capture_output=True, text=True, timeout=120, env=os.environ | {"KEEP": ""})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("compared; moved blocks, other blocks and the gaps between views are right") == 2
+    assert "shm (not ipc:" in done.stdout
