@@ -46,7 +46,7 @@ void* AddBuffer(void* object) {
 
 constexpr Field kAllocationFields[] = {
     ReadTextField("kind", FieldKind::kText, kRequired, TakeKind),
-    TextField<&AllocationSpec::fd_token>("fd_token", kRequired),
+    TextField<&AllocationSpec::fd_token>("fd_token", kRequired, kTextBytesMax, 1),
     NumberField<&AllocationSpec::size>("size", kRequired, 1),
 };
 constexpr Schema kAllocation{kAllocationFields};
@@ -66,8 +66,8 @@ constexpr Field kLayoutFields[] = {
 constexpr Schema kLayout{kLayoutFields};
 
 constexpr Field kBufferFields[] = {
-    TextField<&BufferSpec::name>("name", kRequired),
-    ObjectsField<&BufferSpec::pieces>("pieces", kRequired, kPiece),
+    NameField<&BufferSpec::name>("name", kRequired),
+    NotEmpty(ObjectsField<&BufferSpec::pieces>("pieces", kRequired, kPiece)),
     AccessField(),
     ObjectField<&BufferSpec::layout>("layout", kOptional, kLayout),
 };
@@ -77,11 +77,11 @@ constexpr Field BuffersField() {
   Field field{"buffers", FieldKind::kObjects, kRequired};
   field.enter = AddBuffer;
   field.schema = &kBuffer;
-  return field;
+  return NotEmpty(field);
 }
 
 constexpr Field kBodyFields[] = {
-    TextField<&RegistrationRequest::workload>("workload", kRequired),
+    NameField<&RegistrationRequest::workload>("workload", kRequired),
     ObjectsField<&RegistrationRequest::allocations>("allocations", kRequired, kAllocation),
     BuffersField(),
 };
@@ -92,9 +92,6 @@ constexpr Schema kBody{kBodyFields};
 Result<RegistrationRequest> ReadRegistrationBody(BodyFormat format, std::string_view body) {
   RegistrationRequest request;
   RETURN_IF_ERROR(ReadBody(format, body, kBody, &request));
-  if (request.buffers.empty()) {
-    return Fail(ErrorCode::kInvalidArgument, "there is no buffer to register", {}, "/buffers");
-  }
   return request;
 }
 

@@ -14,8 +14,8 @@ constexpr Field kWorkloadFields[] = {
 };
 
 constexpr Field kResolveFields[] = {
-    TextField<&ResolveBody::workload>("workload", kRequired),
-    TextField<&ResolveBody::buffer>("buffer", kRequired),
+    NameField<&ResolveBody::workload>("workload", kRequired),
+    NameField<&ResolveBody::buffer>("buffer", kRequired),
     NumberField<&ResolveBody::offset>("offset", kRequired),
     NumberField<&ResolveBody::length>("length", kRequired, 1),
 };
@@ -27,6 +27,7 @@ constexpr Field BuffersField() {
     return object;
   };
   field.text = [](void* object, std::string&& name) -> Status {
+    RETURN_IF_ERROR(CheckName(name, "this"));
     static_cast<BufferNamesBody*>(object)->buffers->push_back(std::move(name));
     return {};
   };
@@ -34,19 +35,19 @@ constexpr Field BuffersField() {
 }
 
 constexpr Field kSuspendFields[] = {
-    TextField<&BufferNamesBody::workload>("workload", kRequired),
+    NameField<&BufferNamesBody::workload>("workload", kRequired),
     BuffersField(),
     NumberField<&BufferNamesBody::drain_ms>("drain_ms", kOptional),
 };
 constexpr Field kResumeFields[] = {
-    TextField<&BufferNamesBody::workload>("workload", kRequired),
+    NameField<&BufferNamesBody::workload>("workload", kRequired),
     BuffersField(),
 };
 
-constexpr Field kPeerFields[] = {TextField<&PeerBody::address>("address", kRequired, 256)};
+constexpr Field kPeerFields[] = {TextField<&PeerBody::address>("address", kRequired, 256, 1)};
 
 constexpr Field kPollFields[] = {
-    TextField<&PollBody::workload>("workload", kRequired),
+    NameField<&PollBody::workload>("workload", kRequired),
     NumberField<&PollBody::cursor>("cursor", kRequired),
     NumberField<&PollBody::max>("max", kOptional, 1, kPollEventsMax),
     NumberField<&PollBody::wait_ms>("wait_ms", kOptional),

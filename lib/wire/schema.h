@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/name.h"
 #include "lib/base/result.h"
 
 namespace gantry::wire {
@@ -29,8 +30,9 @@ struct Field {
   std::string_view name;
   FieldKind kind = FieldKind::kText;
   Need need = Need::kOptional;
-  int64_t least = 0;
-  int64_t most = 0;  // of a number its value, of a text its bytes
+  int64_t least = 0;  // of a number its value, of a text its bytes
+  int64_t most = 0;
+  size_t elements_least = 0;  // of a list
   // What takes the value, by kind. For a list it is called once for each element.
   Status (*text)(void* object, std::string&& value) = nullptr;
   void (*number)(void* object, int64_t value) = nullptr;
@@ -70,11 +72,30 @@ auto& MemberOf(void* object) {
 template <auto Pointer>
 using ValueOf = typename MemberTraits<decltype(Pointer)>::Value;
 
+// The list with at least one element.
+constexpr Field NotEmpty(Field field) {
+  field.elements_least = 1;
+  return field;
+}
+
 // A text that is kept as it is.
 template <auto Pointer>
-constexpr Field TextField(std::string_view name, Need need, int64_t bytes_max = kTextBytesMax) {
-  Field field{name, FieldKind::kText, need, 0, bytes_max};
+constexpr Field TextField(std::string_view name, Need need, int64_t bytes_max = kTextBytesMax,
+                          int64_t bytes_min = 0) {
+  Field field{name, FieldKind::kText, need, bytes_min, bytes_max};
   field.text = [](void* object, std::string&& value) -> Status {
+    MemberOf<Pointer>(object) = std::move(value);
+    return {};
+  };
+  return field;
+}
+
+// A text that is a name (lib/base/name.h).
+template <auto Pointer>
+constexpr Field NameField(std::string_view name, Need need) {
+  Field field{name, FieldKind::kText, need, 0, kTextBytesMax};
+  field.text = [](void* object, std::string&& value) -> Status {
+    RETURN_IF_ERROR(CheckName(value, "this"));
     MemberOf<Pointer>(object) = std::move(value);
     return {};
   };
@@ -86,16 +107,6 @@ constexpr Field ReadTextField(std::string_view name, FieldKind kind, Need need,
                               Status (*take)(void* object, std::string&& value)) {
   Field field{name, kind, need, 0, kTextBytesMax};
   field.text = take;
-  return field;
-}
-
-template <auto Pointer>
-constexpr Field TextsField(std::string_view name, Need need) {
-  Field field{name, FieldKind::kTexts, need, 0, kTextBytesMax};
-  field.text = [](void* object, std::string&& value) -> Status {
-    MemberOf<Pointer>(object).push_back(std::move(value));
-    return {};
-  };
   return field;
 }
 

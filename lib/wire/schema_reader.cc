@@ -100,10 +100,11 @@ class SchemaHandler {
     if (field->kind != (InList() ? FieldKind::kTexts : FieldKind::kText)) {
       return Mismatch(*field, "a string");
     }
-    if (value.size() > static_cast<size_t>(field->most)) {
-      return Fail(ErrorCode::kInvalidArgument, "the string has " + std::to_string(value.size()) +
-                                                   " bytes, the limit is " +
-                                                   std::to_string(field->most));
+    const auto bytes = static_cast<int64_t>(value.size());
+    if (bytes < field->least || bytes > field->most) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "the string has " + std::to_string(bytes) + " bytes instead of " +
+                      std::to_string(field->least) + " to " + std::to_string(field->most));
     }
     if (check_texts_ && !IsUtf8(value)) {
       return Fail(ErrorCode::kMalformedBody, "the string is not UTF-8");
@@ -171,14 +172,16 @@ class SchemaHandler {
     return Mismatch(*field, "a list");
   }
   bool end_array() {
-    const Frame& top = Top();
+    const Frame top = Top();
+    --depth_;
     if (top.mode == Frame::Mode::kTuple && top.index != top.schema->fields.size()) {
-      --depth_;
       return Fail(ErrorCode::kMalformedBody, "the list has " + std::to_string(top.index) +
                                                  " elements instead of " +
                                                  std::to_string(top.schema->fields.size()));
     }
-    --depth_;
+    if (top.mode == Frame::Mode::kList && top.index < top.field->elements_least) {
+      return Fail(ErrorCode::kInvalidArgument, "the list is empty");
+    }
     return true;
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) {

@@ -47,14 +47,14 @@ constexpr Field kRangeFields[] = {
 constexpr Schema kRange{kRangeFields, /*tuple=*/true};
 
 constexpr Field kTransferFields[] = {
-    TextField<&TransferRequest::id>("id", kOptional),
-    TextField<&TransferRequest::workload>("workload", kRequired),
+    NameField<&TransferRequest::id>("id", kOptional),
+    NameField<&TransferRequest::workload>("workload", kRequired),
     ReadTextField("op", FieldKind::kText, kRequired, TakeOperation),
-    ReadTextField("local", FieldKind::kTexts, kRequired, TakeLocal),
-    ReadTextField("remote", FieldKind::kTexts, kRequired, TakeRemote),
-    NumbersField<&TransferRequest::local_blocks>("local_blocks", kOptional),
-    NumbersField<&TransferRequest::remote_blocks>("remote_blocks", kOptional),
-    ObjectsField<&TransferRequest::ranges>("ranges", kOptional, kRange),
+    NotEmpty(ReadTextField("local", FieldKind::kTexts, kRequired, TakeLocal)),
+    NotEmpty(ReadTextField("remote", FieldKind::kTexts, kRequired, TakeRemote)),
+    NotEmpty(NumbersField<&TransferRequest::local_blocks>("local_blocks", kOptional)),
+    NotEmpty(NumbersField<&TransferRequest::remote_blocks>("remote_blocks", kOptional)),
+    NotEmpty(ObjectsField<&TransferRequest::ranges>("ranges", kOptional, kRange)),
     NumberField<&TransferRequest::deadline_ms>("deadline_ms", kOptional, 1),
     NumberField<&TransferRequest::priority>("priority", kOptional, -kPriorityMax, kPriorityMax),
     ReadTextField("require_path", FieldKind::kTexts, kOptional, TakePath),
@@ -66,10 +66,8 @@ tl::unexpected<Error> Refuse(std::string message, std::string field) {
   return Fail(ErrorCode::kInvalidArgument, std::move(message), {}, std::move(field));
 }
 
-// What the schema cannot say: ranges or block lists, and nothing empty.
+// What the schema cannot say: ranges or block lists, one of them.
 Status CheckShape(TransferRequest& request, const std::string& at) {
-  if (request.local.empty()) return Refuse("names no buffer", at + "/local");
-  if (request.remote.empty()) return Refuse("names no buffer", at + "/remote");
   request.by_blocks = !request.local_blocks.empty() || !request.remote_blocks.empty();
   if (request.by_blocks && !request.ranges.empty()) {
     return Refuse("a transfer has ranges or block lists, not both", at + "/ranges");

@@ -1,5 +1,6 @@
 #include "sidecar/api/caller.h"
 
+#include "lib/base/name.h"
 #include "sidecar/api/request_reading.h"
 
 namespace gantry::api {
@@ -39,7 +40,8 @@ Status AuthorizeAny(const registry::WorkloadTable& workloads, const Request& req
 Result<std::string> WorkloadToList(const registry::WorkloadTable& workloads,
                                    const Request& request) {
   std::string workload = QueryText(request, "workload");
-  if (!workload.empty()) {
+  if (request.query->contains("workload")) {
+    RETURN_IF_ERROR(CheckName(workload, "?workload"));
     RETURN_IF_ERROR(AuthorizeFor(workloads, request, workload));
     return workload;
   }
