@@ -28,8 +28,11 @@ struct Completion {
   uint64_t tag = 0;
   int worker = 0;
   bool ok = true;
-  ErrorCode code = ErrorCode::kInternal;  // when not ok: kWorkerLost, kOutOfRange, kDeviceError
-  uint64_t copy_nanoseconds = 0;          // time that the worker spent copying
+  // When not ok: kWorkerLost, kOutOfRange, kStaleGeneration (no such mapping), kFdReadOnly,
+  // kInvalidArgument (an empty segment), kDeviceError. Segments before the refused one may have
+  // moved.
+  ErrorCode code = ErrorCode::kInternal;
+  uint64_t copy_nanoseconds = 0;  // time that the worker spent copying
 };
 
 class CopyPool {
