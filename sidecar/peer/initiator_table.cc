@@ -74,6 +74,7 @@ void InitiatorTable::LeaseEnded(const std::string& session) {
   if (const auto found = sessions_.find(session); found != sessions_.end()) {
     found->second.lease = Lease::kEnded;
     found->second.lease_ended = Clock::now();
+    if (found->second.stream != nullptr) found->second.stream->End();
   }
   changed_.NotifyAll();
 }

@@ -23,6 +23,7 @@ class InitiatorStream {
   virtual void PushRevocation(const wire::PeerRevocation& revocation) = 0;
   virtual void PushHeartbeat() = 0;
   virtual void PushShutdown(milliseconds deadline) = 0;  // and ends the stream
+  virtual void End() = 0;
 };
 
 class InitiatorTable {

@@ -40,7 +40,7 @@ class PeerClient {
     uint64_t rtt_us = 0;
     milliseconds heartbeat{1'000};
   };
-  // Called by gRPC's threads: must not block, nor destroy the client. PeerEnded comes once, last.
+  // Called by a thread of the client: must not block, nor destroy it. PeerEnded comes once, last.
   using EventHandler = std::function<void(const PeerEvent& event)>;
 
   // Connects to `socket_path`, says Hello, watches, and opens the lease connection.

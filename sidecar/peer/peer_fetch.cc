@@ -81,13 +81,15 @@ Status PeerLink::Fetch(Session& session, std::vector<wire::BufferReference> refe
 
 Result<std::vector<wire::PeerBuffer>> PeerLink::Describe(
     Session& session, const std::vector<wire::BufferReference>& references, TimePoint deadline) {
-  ASSIGN_OR_RETURN(auto answers, session.client->Describe(references, deadline));
+  auto answers = session.client->Describe(references, deadline);
+  if (!answers) return Fail(std::move(answers).error().WithContext("peer '" + name_ + "'"));
   std::vector<wire::PeerBuffer> buffers;
-  for (size_t i = 0; i < answers.size(); ++i) {
-    if (!answers[i]) {
-      return Fail(std::move(answers[i]).error().WithContext(FormatReference(references[i])));
+  for (size_t i = 0; i < answers->size(); ++i) {
+    auto& answer = (*answers)[i];
+    if (!answer) {
+      return Fail(std::move(answer).error().WithContext(FormatReference(references[i])));
     }
-    buffers.push_back(*std::move(answers[i]));
+    buffers.push_back(*std::move(answer));
   }
   // A revocation that was there before this answer was asked for may be acknowledged any time now.
   const MutexLock lock(mutex_);
@@ -118,10 +120,11 @@ Status PeerLink::MapAll(Session& session, const std::vector<wire::PeerBuffer>& b
     }
   }
   if (!wanted.empty()) {
-    ASSIGN_OR_RETURN(std::vector<UniqueFd> fds, session.client->FetchDescriptors(wanted, deadline));
-    for (size_t i = 0; i < fds.size(); ++i) {
+    auto fds = session.client->FetchDescriptors(wanted, deadline);
+    if (!fds) return Fail(std::move(fds).error().WithContext("peer '" + name_ + "'"));
+    for (size_t i = 0; i < fds->size(); ++i) {
       const std::pair key(to_map[i].id, wanted[i].writable);
-      auto mapped = MapDescriptor(mapper_, to_map[i], std::move(fds[i]), key.second);
+      auto mapped = MapDescriptor(mapper_, to_map[i], std::move((*fds)[i]), key.second);
       if (!mapped) return Fail(std::move(mapped).error().WithContext("peer '" + name_ + "'"));
       session.mapped[key] = *mapped;
       here[key] = *std::move(mapped);

@@ -225,12 +225,13 @@ void PeerLink::EndSession(const Error& why) {
 TimePoint PeerLink::Settle() {
   const TimePoint now = Clock::now();
   RemoteBufferCache::Due due = cache_.TakeDue(now);
-  due.unused.clear();
+  // First: unmapping waits for a copy worker that hangs, and stopping its transfers ends that one.
   for (const auto& overdue : due.overdue) stop_transfers_(*overdue.buffer, overdue.why);
   TimePoint wake = now + kIdleWait;
   if (!due.overdue.empty()) wake = now + kStopAgain;
   if (due.next) wake = std::min(wake, *due.next);
   due.overdue.clear();
+  due.unused.clear();
   AcknowledgeUnmapped();
   return wake;
 }

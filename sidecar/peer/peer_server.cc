@@ -29,6 +29,7 @@ namespace {
 constexpr int kBacklog = 128;
 constexpr size_t kTicketsMax = 65'536;
 constexpr int kStreamsPerConnectionMax = 64;
+constexpr int kCallThreadsMax = 64;  // beside one for each session
 constexpr milliseconds kShutdownMax{500};
 
 // Both listening sockets, ready before anyone is served.
@@ -99,8 +100,12 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
 Status GrpcPeerServer::Run() {
   grpc::ResourceQuota quota("peer API");
   quota.Resize(options_.memory_bytes_max);
+  quota.SetMaxThreads(static_cast<int>(options_.sessions_max) + kCallThreadsMax);
   grpc::ServerBuilder builder;
   builder.SetResourceQuota(quota);
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
   builder.SetMaxReceiveMessageSize(wire::kPeerMessageBytesMax);
   builder.SetMaxSendMessageSize(wire::kPeerMessageBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);

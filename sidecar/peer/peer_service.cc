@@ -14,12 +14,6 @@ namespace {
 
 constexpr char kFdTickets[] = "fd_tickets";
 
-grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
-}
-
 }  // namespace
 
 PeerService::PeerService(Options options, const registry::BufferRegistry& registry,
@@ -29,10 +23,9 @@ PeerService::PeerService(Options options, const registry::BufferRegistry& regist
       initiators_(initiators),
       tickets_(tickets) {}
 
-grpc::ServerUnaryReactor* PeerService::Hello(grpc::CallbackServerContext* context,
-                                             const v1::HelloRequest* request,
-                                             v1::HelloReply* reply) {
-  return Answer(context, AnswerHello(*request, reply));
+grpc::Status PeerService::Hello(grpc::ServerContext*, const v1::HelloRequest* request,
+                                v1::HelloReply* reply) {
+  return ToGrpcStatus(AnswerHello(*request, reply));
 }
 
 Status PeerService::AnswerHello(const v1::HelloRequest& request, v1::HelloReply* reply) const {
@@ -51,25 +44,13 @@ Status PeerService::AnswerHello(const v1::HelloRequest& request, v1::HelloReply*
   return {};
 }
 
-grpc::ServerWriteReactor<v1::WatchEvent>* PeerService::Watch(grpc::CallbackServerContext*,
-                                                             const v1::WatchRequest* request) {
-  const auto session = std::make_shared<std::string>();
-  auto* stream = new WatchStream([this, session] {
-    if (session->empty()) return;
-    tickets_.DropSession(*session);
-    initiators_.StreamEnded(*session);
-  });
+grpc::Status PeerService::Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
+                                grpc::ServerWriter<v1::WatchEvent>* writer) {
   const auto initiator = CheckWatch(*request);
-  if (!initiator) {
-    stream->End(ToGrpcStatus(initiator.error()));
-    return stream;
-  }
-  auto opened = initiators_.Open(*initiator, stream);
-  if (!opened) {
-    stream->End(ToGrpcStatus(opened.error()));
-    return stream;
-  }
-  *session = opened->session;
+  if (!initiator) return ToGrpcStatus(initiator.error());
+  WatchStream stream(*context, *writer);
+  auto opened = initiators_.Open(*initiator, &stream);
+  if (!opened) return ToGrpcStatus(opened.error());
   v1::WatchEvent event;
   v1::Started& started = *event.mutable_started();
   started.set_session(opened->session);
@@ -77,9 +58,12 @@ grpc::ServerWriteReactor<v1::WatchEvent>* PeerService::Watch(grpc::CallbackServe
   started.set_fd_socket(options_.fd_socket_name);
   started.set_lease_ticket(opened->lease_ticket);
   started.set_heartbeat_ms(static_cast<uint32_t>(options_.heartbeat.count()));
-  stream->Push(std::move(event));
+  stream.Push(std::move(event));
   log::Info("a peer watches this sidecar", {{"peer", initiator->name}});
-  return stream;
+  grpc::Status status = stream.Run();
+  initiators_.StreamEnded(opened->session);
+  tickets_.DropSession(opened->session);
+  return status;
 }
 
 Result<PeerIdentity> PeerService::CheckWatch(const v1::WatchRequest& request) const {
@@ -91,10 +75,9 @@ Result<PeerIdentity> PeerService::CheckWatch(const v1::WatchRequest& request) co
   return wire::FromMessage(request.initiator());
 }
 
-grpc::ServerUnaryReactor* PeerService::Describe(grpc::CallbackServerContext* context,
-                                                const v1::DescribeRequest* request,
-                                                v1::DescribeReply* reply) {
-  return Answer(context, DescribeAll(*request, reply));
+grpc::Status PeerService::Describe(grpc::ServerContext*, const v1::DescribeRequest* request,
+                                   v1::DescribeReply* reply) {
+  return ToGrpcStatus(DescribeAll(*request, reply));
 }
 
 Status PeerService::DescribeAll(const v1::DescribeRequest& request, v1::DescribeReply* reply) {
@@ -129,10 +112,9 @@ Result<wire::PeerBuffer> PeerService::DescribeOne(const std::string& session,
   return exported;
 }
 
-grpc::ServerUnaryReactor* PeerService::Connect(grpc::CallbackServerContext* context,
-                                               const v1::ConnectRequest* request,
-                                               v1::ConnectReply* reply) {
-  return Answer(context, IssueTickets(*request, reply));
+grpc::Status PeerService::Connect(grpc::ServerContext*, const v1::ConnectRequest* request,
+                                  v1::ConnectReply* reply) {
+  return ToGrpcStatus(IssueTickets(*request, reply));
 }
 
 Status PeerService::IssueTickets(const v1::ConnectRequest& request, v1::ConnectReply* reply) {
@@ -168,10 +150,9 @@ Result<FdTicketBook::Entry> PeerService::Export(const std::string& session,
   return FdTicketBook::Entry{wanted.buffer_id, std::move(fd)};
 }
 
-grpc::ServerUnaryReactor* PeerService::Acknowledge(grpc::CallbackServerContext* context,
-                                                   const v1::AcknowledgeRequest* request,
-                                                   v1::AcknowledgeReply*) {
-  return Answer(context, TakeAcknowledgement(*request));
+grpc::Status PeerService::Acknowledge(grpc::ServerContext*, const v1::AcknowledgeRequest* request,
+                                      v1::AcknowledgeReply*) {
+  return ToGrpcStatus(TakeAcknowledgement(*request));
 }
 
 Status PeerService::TakeAcknowledgement(const v1::AcknowledgeRequest& request) {
@@ -182,10 +163,9 @@ Status PeerService::TakeAcknowledgement(const v1::AcknowledgeRequest& request) {
                                  {request.revocations().begin(), request.revocations().end()});
 }
 
-grpc::ServerUnaryReactor* PeerService::Ping(grpc::CallbackServerContext* context,
-                                            const v1::PingRequest*, v1::PingReply* reply) {
+grpc::Status PeerService::Ping(grpc::ServerContext*, const v1::PingRequest*, v1::PingReply* reply) {
   reply->set_owner_generation(options_.self.generation);
-  return Answer(context, {});
+  return grpc::Status::OK;
 }
 
 }  // namespace gantry::peer

@@ -1,8 +1,8 @@
 // The calls of the peer API on the owner's side: checks what came, answers from the registry and
-// the table of initiators. No call blocks. Thread-safe.
+// the table of initiators. Only Watch lasts, on a thread of its own. Thread-safe.
 #pragma once
 
-#include <grpcpp/support/server_callback.h>
+#include <grpcpp/server_context.h>
 
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@
 
 namespace gantry::peer {
 
-class PeerService final : public v1::Peer::CallbackService {
+class PeerService final : public v1::Peer::Service {
  public:
   struct Options {
     PeerIdentity self;
@@ -30,21 +30,18 @@ class PeerService final : public v1::Peer::CallbackService {
   PeerService(Options options, const registry::BufferRegistry& registry, InitiatorTable& initiators,
               FdTicketBook& tickets);
 
-  grpc::ServerUnaryReactor* Hello(grpc::CallbackServerContext* context,
-                                  const v1::HelloRequest* request, v1::HelloReply* reply) override;
-  grpc::ServerWriteReactor<v1::WatchEvent>* Watch(grpc::CallbackServerContext* context,
-                                                  const v1::WatchRequest* request) override;
-  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context,
-                                     const v1::DescribeRequest* request,
-                                     v1::DescribeReply* reply) override;
-  grpc::ServerUnaryReactor* Connect(grpc::CallbackServerContext* context,
-                                    const v1::ConnectRequest* request,
-                                    v1::ConnectReply* reply) override;
-  grpc::ServerUnaryReactor* Acknowledge(grpc::CallbackServerContext* context,
-                                        const v1::AcknowledgeRequest* request,
-                                        v1::AcknowledgeReply* reply) override;
-  grpc::ServerUnaryReactor* Ping(grpc::CallbackServerContext* context,
-                                 const v1::PingRequest* request, v1::PingReply* reply) override;
+  grpc::Status Hello(grpc::ServerContext* context, const v1::HelloRequest* request,
+                     v1::HelloReply* reply) override;
+  grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
+                     grpc::ServerWriter<v1::WatchEvent>* writer) override;
+  grpc::Status Describe(grpc::ServerContext* context, const v1::DescribeRequest* request,
+                        v1::DescribeReply* reply) override;
+  grpc::Status Connect(grpc::ServerContext* context, const v1::ConnectRequest* request,
+                       v1::ConnectReply* reply) override;
+  grpc::Status Acknowledge(grpc::ServerContext* context, const v1::AcknowledgeRequest* request,
+                           v1::AcknowledgeReply* reply) override;
+  grpc::Status Ping(grpc::ServerContext* context, const v1::PingRequest* request,
+                    v1::PingReply* reply) override;
 
  private:
   Status AnswerHello(const v1::HelloRequest& request, v1::HelloReply* reply) const;

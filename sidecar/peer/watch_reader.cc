@@ -9,19 +9,29 @@ namespace gantry::peer {
 
 WatchReader::~WatchReader() {
   context_.TryCancel();
-  MutexLock lock(mutex_);
-  while (running_) changed_.Wait(lock);
+  if (thread_.joinable()) thread_.join();
 }
 
 void WatchReader::Start(v1::Peer::Stub& stub, v1::WatchRequest request) {
+  thread_ = std::thread([this, &stub, request = std::move(request)] { Read(stub, request); });
+}
+
+void WatchReader::Read(v1::Peer::Stub& stub, const v1::WatchRequest& request) {
+  const auto stream = stub.Watch(&context_, request);
+  v1::WatchEvent event;
+  while (stream->Read(&event)) {
+    if (Status taken = Take(event); !taken) Cancel(std::move(taken).error());
+  }
+  const grpc::Status status = stream->Finish();
+  Error why(ErrorCode::kPeerLost, "the peer's sidecar ended the session");
+  if (!status.ok()) why = FromGrpcStatus(status);
   {
     const MutexLock lock(mutex_);
-    running_ = true;
+    if (!why_) why_ = why;
+    why = *why_;
+    changed_.NotifyAll();
   }
-  request_ = std::move(request);
-  stub.async()->Watch(&context_, &request_, this);
-  StartRead(&event_);
-  StartCall();
+  on_event_(PeerEnded{std::move(why)});
 }
 
 Result<v1::Started> WatchReader::AwaitStarted(TimePoint deadline) {
@@ -41,15 +51,6 @@ void WatchReader::Cancel(Error why) {
     if (!why_) why_ = std::move(why);
   }
   context_.TryCancel();
-}
-
-void WatchReader::OnReadDone(bool ok) {
-  if (!ok) return;
-  if (Status taken = Take(event_); !taken) {
-    Cancel(std::move(taken).error());
-    return;
-  }
-  StartRead(&event_);
 }
 
 Status WatchReader::Take(const v1::WatchEvent& event) {
@@ -75,20 +76,6 @@ Status WatchReader::Take(const v1::WatchEvent& event) {
       on_event_(PeerAlive{});
       return {};
   }
-}
-
-void WatchReader::OnDone(const grpc::Status& status) {
-  Error why(ErrorCode::kPeerLost, "the peer's sidecar ended the session");
-  if (!status.ok()) why = FromGrpcStatus(status);
-  {
-    const MutexLock lock(mutex_);
-    if (!why_) why_ = why;
-    why = *why_;
-  }
-  on_event_(PeerEnded{std::move(why)});
-  const MutexLock lock(mutex_);
-  running_ = false;
-  changed_.NotifyAll();
 }
 
 }  // namespace gantry::peer

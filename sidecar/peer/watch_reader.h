@@ -1,12 +1,12 @@
-// The initiator's end of a Watch call: reads events until the stream ends. Its owner destroys it
-// from a thread that is not gRPC's. Thread-safe.
+// The initiator's end of a Watch call: an own thread reads events until the stream ends.
+// Thread-safe; not destroyed by its own thread.
 #pragma once
 
 #include <grpcpp/client_context.h>
-#include <grpcpp/support/client_callback.h>
 
-#include <functional>
 #include <optional>
+#include <thread>
+#include <utility>
 
 #include "lib/base/clock.h"
 #include "lib/base/mutex.h"
@@ -16,30 +16,31 @@
 
 namespace gantry::peer {
 
-class WatchReader final : public grpc::ClientReadReactor<v1::WatchEvent> {
+class WatchReader {
  public:
   explicit WatchReader(PeerClient::EventHandler on_event) : on_event_(std::move(on_event)) {}
-  ~WatchReader() override;
+  WatchReader(const WatchReader&) = delete;
+  WatchReader& operator=(const WatchReader&) = delete;
+  ~WatchReader();
 
-  void Start(v1::Peer::Stub& stub, v1::WatchRequest request) EXCLUDES(mutex_);
+  // Once. The stub outlives the reader.
+  void Start(v1::Peer::Stub& stub, v1::WatchRequest request);
   Result<v1::Started> AwaitStarted(TimePoint deadline) EXCLUDES(mutex_);
   void Cancel(Error why) EXCLUDES(mutex_);
 
  private:
-  void OnReadDone(bool ok) override;
-  void OnDone(const grpc::Status& status) override;
+  void Read(v1::Peer::Stub& stub, const v1::WatchRequest& request) EXCLUDES(mutex_);
   Status Take(const v1::WatchEvent& event) EXCLUDES(mutex_);
 
   const PeerClient::EventHandler on_event_;
   grpc::ClientContext context_;
-  v1::WatchRequest request_;
-  v1::WatchEvent event_;  // of gRPC between StartRead and OnReadDone
 
   Mutex mutex_;
   Condition changed_;
-  bool running_ GUARDED_BY(mutex_) = false;
   std::optional<v1::Started> started_ GUARDED_BY(mutex_);
   std::optional<Error> why_ GUARDED_BY(mutex_);  // it ended, or has to
+
+  std::thread thread_;
 };
 
 }  // namespace gantry::peer

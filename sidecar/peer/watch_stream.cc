@@ -2,13 +2,13 @@
 
 #include <utility>
 
-#include "sidecar/peer/grpc_status.h"
-
 namespace gantry::peer {
 namespace {
 
 // An initiator that leaves so many unread is told to begin again: it unmaps everything then.
 constexpr size_t kEventsQueuedMax = 131'072;
+// Nothing wakes a call whose initiator cancelled it; one whose process ended is woken by its lease.
+constexpr milliseconds kCancelPoll{200};
 
 }  // namespace
 
@@ -17,20 +17,36 @@ void WatchStream::Push(v1::WatchEvent event) {
   if (ending_) return;
   if (queue_.size() >= kEventsQueuedMax) {
     ending_ = true;
-    queue_.resize(writing_ ? 1 : 0);
-    status_ = ToGrpcStatus(Error(ErrorCode::kResourceExhausted, "the events were not read"));
+    context_.TryCancel();
   } else {
     queue_.push_back(std::move(event));
   }
-  Advance();
+  pushed_.NotifyOne();
 }
 
-void WatchStream::End(const grpc::Status& status) {
+grpc::Status WatchStream::Run() {
+  v1::WatchEvent event;
+  while (Await(&event)) {
+    if (!writer_.Write(event)) return grpc::Status::CANCELLED;
+  }
+  return context_.IsCancelled() ? grpc::Status::CANCELLED : grpc::Status::OK;
+}
+
+bool WatchStream::Await(v1::WatchEvent* event) {
+  MutexLock lock(mutex_);
+  while (queue_.empty()) {
+    if (ending_ || context_.IsCancelled()) return false;
+    pushed_.WaitUntil(lock, Clock::now() + kCancelPoll);
+  }
+  *event = std::move(queue_.front());
+  queue_.pop_front();
+  return true;
+}
+
+void WatchStream::End() {
   const MutexLock lock(mutex_);
-  if (ending_) return;
   ending_ = true;
-  status_ = status;
-  Advance();
+  pushed_.NotifyOne();
 }
 
 void WatchStream::PushRevocation(const wire::PeerRevocation& revocation) {
@@ -59,45 +75,7 @@ void WatchStream::PushShutdown(milliseconds deadline) {
   v1::WatchEvent event;
   event.mutable_shutting_down()->set_deadline_ms(static_cast<uint32_t>(deadline.count()));
   Push(std::move(event));
-  End(grpc::Status::OK);
-}
-
-void WatchStream::OnWriteDone(bool ok) {
-  const MutexLock lock(mutex_);
-  writing_ = false;
-  queue_.pop_front();
-  if (!ok) {
-    ending_ = true;
-    queue_.clear();
-  }
-  Advance();
-}
-
-void WatchStream::OnCancel() {
-  const MutexLock lock(mutex_);
-  if (!ending_) status_ = grpc::Status::CANCELLED;
-  ending_ = true;
-  queue_.resize(writing_ ? 1 : 0);
-  Advance();
-}
-
-void WatchStream::OnDone() {
-  on_end_();
-  {
-    const MutexLock lock(mutex_);  // whoever called Finish has let go of it
-  }
-  delete this;
-}
-
-void WatchStream::Advance() {
-  if (writing_ || finished_) return;
-  if (!queue_.empty()) {
-    writing_ = true;
-    StartWrite(&queue_.front());
-  } else if (ending_) {
-    finished_ = true;
-    Finish(status_);
-  }
+  End();
 }
 
 }  // namespace gantry::peer

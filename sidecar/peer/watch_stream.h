@@ -1,12 +1,11 @@
-// One initiator's Watch call on the owner's side: events queue up here and leave one at a time.
-// Deletes itself when the call is over. Thread-safe.
+// One initiator's Watch call on the owner's side: events queue up here, and the call's own thread
+// sends them. Thread-safe; the call outlives its use by the table of initiators.
 #pragma once
 
-#include <grpcpp/support/server_callback.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/sync_stream.h>
 
 #include <deque>
-#include <functional>
-#include <string>
 
 #include "lib/base/mutex.h"
 #include "lib/wire/peer.grpc.pb.h"
@@ -14,33 +13,31 @@
 
 namespace gantry::peer {
 
-class WatchStream final : public grpc::ServerWriteReactor<v1::WatchEvent>, public InitiatorStream {
+class WatchStream final : public InitiatorStream {
  public:
-  // `on_end` runs once, before the stream is deleted.
-  explicit WatchStream(std::function<void()> on_end) : on_end_(std::move(on_end)) {}
+  WatchStream(grpc::ServerContext& context, grpc::ServerWriter<v1::WatchEvent>& writer)
+      : context_(context), writer_(writer) {}
 
   void Push(v1::WatchEvent event) EXCLUDES(mutex_);
-  void End(const grpc::Status& status) EXCLUDES(mutex_);  // after what is queued
+  // Sends until the initiator is gone or the stream was ended, then returns the call's status.
+  grpc::Status Run() EXCLUDES(mutex_);
 
   void PushRevocation(const wire::PeerRevocation& revocation) override;
   void PushHeartbeat() override;
   void PushShutdown(milliseconds deadline) override;
+  void End() override EXCLUDES(mutex_);
 
  private:
-  void OnWriteDone(bool ok) override;
-  void OnCancel() override;
-  void OnDone() override;
-  // Starts the next write, or finishes; one of them at a time.
-  void Advance() REQUIRES(mutex_);
+  // The next event; false when there is none and none will come, or nobody listens.
+  bool Await(v1::WatchEvent* event) EXCLUDES(mutex_);
 
-  const std::function<void()> on_end_;
+  grpc::ServerContext& context_;
+  grpc::ServerWriter<v1::WatchEvent>& writer_;
 
   Mutex mutex_;
-  std::deque<v1::WatchEvent> queue_ GUARDED_BY(mutex_);  // front: being written
-  bool writing_ GUARDED_BY(mutex_) = false;
+  Condition pushed_;
+  std::deque<v1::WatchEvent> queue_ GUARDED_BY(mutex_);
   bool ending_ GUARDED_BY(mutex_) = false;
-  bool finished_ GUARDED_BY(mutex_) = false;
-  grpc::Status status_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gantry::peer
