@@ -1,0 +1,60 @@
+// What the JSON and the CBOR fuzzer do alike: every reader gets the bytes, and what is accepted
+// must hold what the readers promise. Used by one thread at a time.
+#pragma once
+
+#include <cstdlib>
+#include <string_view>
+
+#include "lib/wire/registration_body.h"
+#include "lib/wire/request_bodies.h"
+#include "lib/wire/transfer_body.h"
+
+namespace gantry::wire {
+
+inline void Demand(bool holds) {
+  if (!holds) std::abort();
+}
+
+inline void CheckTransfer(const TransferRequest& request) {
+  Demand(!request.workload.empty() && !request.local.empty() && !request.remote.empty());
+  Demand(request.by_blocks ? request.ranges.empty() : !request.ranges.empty());
+  Demand(request.local_blocks.size() == request.remote_blocks.size());
+  for (const TransferRange& range : request.ranges) {
+    Demand(range.length <= INT64_MAX && range.local_offset <= INT64_MAX);
+  }
+  for (const BufferReference& remote : request.remote) {
+    const auto again = ParseReference(FormatReference(remote), "", 3);
+    Demand(again && *again == remote);
+  }
+  Demand(request.user_data.size() <= static_cast<size_t>(kUserDataBytesMax));
+}
+
+// A refusal says why, with a code of a client's mistake.
+template <typename Body>
+void CheckRefusal(const Result<Body>& body) {
+  if (body) return;
+  const ErrorCode code = body.error().code;
+  Demand(code == ErrorCode::kMalformedBody || code == ErrorCode::kInvalidArgument ||
+         code == ErrorCode::kBodyTooLarge);
+  Demand(!body.error().message.empty());
+}
+
+inline void ReadEveryBody(BodyFormat format, std::string_view bytes) {
+  const auto transfers = ReadTransferBody(format, bytes);
+  CheckRefusal(transfers);
+  if (transfers) {
+    Demand(transfers->is_list || transfers->requests.size() == 1);
+    for (const TransferRequest& request : transfers->requests) CheckTransfer(request);
+  }
+  const auto registration = ReadRegistrationBody(format, bytes);
+  CheckRefusal(registration);
+  if (registration) Demand(!registration->buffers.empty() && !registration->workload.empty());
+  CheckRefusal(ReadWorkloadBody(format, bytes));
+  CheckRefusal(ReadResolveBody(format, bytes));
+  CheckRefusal(ReadSuspendBody(format, bytes));
+  CheckRefusal(ReadResumeBody(format, bytes));
+  CheckRefusal(ReadPeerBody(format, bytes));
+  CheckRefusal(ReadPollBody(format, bytes));
+}
+
+}  // namespace gantry::wire

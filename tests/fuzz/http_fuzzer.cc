@@ -1,0 +1,70 @@
+// Any bytes on a REST connection: framed as a whole and in pieces with the same result, and what is
+// complete goes through the HTTP library and the choice of routes.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "sidecar/api/http_interpreter.h"
+#include "sidecar/api/request_framing.h"
+
+namespace gantry::api {
+namespace {
+
+void Demand(bool holds) {
+  if (!holds) std::abort();
+}
+
+FramingLimits Limits() {
+  FramingLimits limits;
+  limits.head_bytes_max = 4096;
+  limits.target_bytes_max = 512;
+  limits.headers_max = 20;
+  limits.body_bytes_max = 8192;
+  return limits;
+}
+
+Response Echo(const Request& request) {
+  Demand(request.path.starts_with('/') && !request.method.empty());
+  for (const auto& [name, value] : *request.query) Demand(name.size() + value.size() < 2048);
+  Response response;
+  response.content_type = "text/plain";
+  response.body = request.body;
+  return response;
+}
+
+Framing FrameInPieces(std::string bytes, size_t step) {
+  Framing framing;
+  for (size_t size = 0; size < bytes.size() && framing.state == Framing::State::kIncomplete;) {
+    size = std::min(bytes.size(), size + step);
+    framing = FrameRequest(framing, bytes.data(), size, Limits());
+  }
+  return framing;
+}
+
+void Fuzz(std::string bytes) {
+  static HttpInterpreter* const interpreter = new HttpInterpreter(Echo);
+  const size_t step = bytes.empty() ? 1 : 1 + static_cast<uint8_t>(bytes.back()) % 97;
+  const Framing in_pieces = FrameInPieces(bytes, step);
+  const Framing framing = FrameRequest({}, bytes.data(), bytes.size(), Limits());
+  if (framing.state == Framing::State::kComplete) {
+    Demand(in_pieces.state == framing.state && in_pieces.head_bytes == framing.head_bytes &&
+           in_pieces.body_bytes == framing.body_bytes);
+  }
+  if (framing.state != Framing::State::kComplete) return;
+  Demand(framing.head_bytes + framing.body_bytes <= bytes.size());
+  HttpInterpreter::Call call;
+  call.head = std::string_view(bytes).substr(0, framing.head_bytes);
+  call.body = std::string_view(bytes).substr(framing.head_bytes, framing.body_bytes);
+  std::string out;
+  interpreter->Run(call, &out);
+  Demand(out.starts_with("HTTP/1.1 ") && out.find("\r\n\r\n") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace gantry::api
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  gantry::api::Fuzz({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
