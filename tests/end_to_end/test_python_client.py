@@ -137,6 +137,9 @@ def test_closing_an_arena_unregisters_and_keeps_its_views_valid(client, arena, s
     assert not buffer.registered and buffers_at(sidecar) == []
     view[0] = 1  # the memory goes with its last view
     assert code_of(client.register, "c", view) == "not_exportable"
+    other = client.arena(4096)
+    other.close()
+    assert code_of(client.register, "c", other) == "invalid_argument"
 
 
 # Registration

@@ -25,8 +25,8 @@ _release_buffer.argtypes = (ctypes.POINTER(_PyBuffer),)
 _release_buffer.restype = None
 
 
-def _not_contiguous(view: Any) -> Error:
-    return Error("invalid_argument", f"this {type(view).__name__} is not one contiguous run of bytes",
+def _not_contiguous(view: Any, why: object = "it has holes") -> Error:
+    return Error("invalid_argument", f"this {type(view).__name__} is not one contiguous run of bytes: {why}",
                  "register contiguous views, or several pieces in a list", "view")
 
 
@@ -44,8 +44,8 @@ def address_of(view: Any) -> tuple[int, int]:
     buffer = _PyBuffer()
     try:
         _get_buffer(view, ctypes.byref(buffer), _CONTIGUOUS)
-    except BufferError:
-        raise _not_contiguous(view) from None
+    except (BufferError, ValueError) as error:  # ValueError: numpy's, and that of a closed mmap
+        raise _not_contiguous(view, error) from None
     except TypeError:
         pass
     else:
