@@ -170,7 +170,7 @@ class App final : public SidecarApp {
 
   // Runs for each workload that ends, on a thread of its own.
   void EndWorkload(const registry::WorkloadInfo& workload, std::string_view why) {
-    engine_->StopTransfersOf(workload.name,
+    engine_->StopTransfersOf(workload.name, workload.generation,
                              Error(ErrorCode::kCancelled,
                                    "workload '" + workload.name + "' ended: " + std::string(why)));
     const TimePoint deadline = Clock::now() + Millis(config_.workload_end_ms);

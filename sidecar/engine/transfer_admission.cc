@@ -127,6 +127,7 @@ Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request) 
                                 ? milliseconds(static_cast<int64_t>(*request.deadline_ms))
                                 : options_.deadline_default;
   admitted.deadline = admitted.begun + time;
+  admitted.status.id = request.id.empty() ? "t-" + HexOf(RandomGeneration()) : request.id;
   PlanInput input;
   input.request = &request;
   RETURN_IF_ERROR(ResolveLocal(request, &admitted, &input));
@@ -147,7 +148,6 @@ Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request) 
   admitted.plan = std::move(built.plan);
   admitted.fingerprint = FingerprintOf(request);
   TransferStatus& status = admitted.status;
-  status.id = request.id.empty() ? "t-" + HexOf(RandomGeneration()) : request.id;
   status.workload = request.workload;
   status.peer = request.remote.front().peer;
   status.operation = request.operation;
@@ -175,10 +175,11 @@ Status TransferAdmission::ResolveLocal(const wire::TransferRequest& request, Adm
                       request.workload + "'",
                   "name it in `remote`", ListField("local", i));
     }
-    auto use =
-        registry_.Acquire(request.workload, reference.buffer, reference.generation, request.id);
+    auto use = registry_.Acquire(request.workload, reference.buffer, reference.generation,
+                                 admitted->status.id);
     if (!use) return Fail(std::move(use).error().WithField(ListField("local", i)));
     const registry::Buffer::Description& description = use->buffer().description();
+    admitted->workload_generation = description.workload_generation;
     PlanBuffer buffer = {description.name, &description.pieces, description.layout, {}};
     for (const auto& allocation : use->allocations()) {
       if (request.operation == wire::Operation::kRead) {
@@ -213,7 +214,8 @@ Status TransferAdmission::ResolveOwnRemote(const wire::TransferRequest& request,
     const wire::BufferReference& reference = request.remote[i];
     const std::string& workload =
         reference.workload.empty() ? request.workload : reference.workload;
-    auto use = registry_.Acquire(workload, reference.buffer, reference.generation, request.id);
+    auto use =
+        registry_.Acquire(workload, reference.buffer, reference.generation, admitted->status.id);
     if (!use) return Fail(std::move(use).error().WithField(ListField("remote", i)));
     const registry::Buffer::Description& description = use->buffer().description();
     if (workload != request.workload) {

@@ -68,12 +68,16 @@ std::vector<TransferStatus> TransferEngine::List(std::string_view workload, bool
   return loop_->List(workload, active_only, limit);
 }
 
-void TransferEngine::StopTransfersOf(std::string_view workload, Error why) {
-  loop_->Stop(
-      [workload = std::string(workload)](const Transfer& transfer) {
-        return transfer.admitted.status.workload == workload;
-      },
-      TransferState::kCancelled, std::move(why));
+void TransferEngine::StopTransfersOf(std::string_view workload, uint64_t workload_generation,
+                                     Error why) {
+  const auto match = [workload = std::string(workload),
+                      workload_generation](const Transfer& transfer) {
+    const Admitted& admitted = transfer.admitted;
+    return admitted.status.workload == workload &&
+           (workload_generation == 0 || admitted.workload_generation == workload_generation);
+  };
+  loop_->Stop(match, TransferState::kCancelled, std::move(why));
+  loop_->ForgetIds(match);
 }
 
 void TransferEngine::StopTransfersUsing(const RemoteBuffer& buffer, Error why) {

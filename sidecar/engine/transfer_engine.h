@@ -52,8 +52,10 @@ class TransferEngine {
   // Newest first; empty workload: all. `active_only` leaves out terminal ones.
   std::vector<TransferStatus> List(std::string_view workload, bool active_only, size_t limit);
 
-  // Stops the transfers that use these buffers, for the given reason; returns at once.
-  void StopTransfersOf(std::string_view workload, Error why);
+  // Stops the transfers of a workload that ended, for the given reason, and forgets the ids of
+  // those that are finished: its next process starts anew. Generation 0: any. Returns at once.
+  void StopTransfersOf(std::string_view workload, uint64_t workload_generation, Error why);
+  // Stops the transfers that use this buffer; returns at once.
   void StopTransfersUsing(const RemoteBuffer& buffer, Error why);
 
   // What each path is good for on this machine.

@@ -47,6 +47,8 @@ tl::unexpected<Error> ConflictOf(const std::string& id) {
 
 // How long the loop may sleep with nothing to do: only a bound, everything wakes it.
 constexpr milliseconds kIdleWait{1'000};
+// A shorter nap costs more than the wake-ups that it saves.
+constexpr microseconds kNapMin{50};
 
 }  // namespace
 
@@ -162,6 +164,14 @@ void TransferLoop::Stop(std::function<bool(const Transfer&)> match, TransferStat
   });
 }
 
+void TransferLoop::ForgetIds(std::function<bool(const Transfer&)> match) {
+  Post([this, match = std::move(match)] {
+    for (const auto& [token, transfer] : transfers_) {
+      if (transfer->operation == nullptr && match(*transfer)) ForgetId(*transfer);
+    }
+  });
+}
+
 EngineTotals TransferLoop::Totals() const {
   EngineTotals totals;
   totals.queued = queued_.load(std::memory_order_relaxed);
@@ -182,8 +192,17 @@ void TransferLoop::Run() {
       if (!inbox_.empty()) continue;
       if (stopping_ && active_.load(std::memory_order_relaxed) == 0) return;
     }
-    pool_.Wait(std::min(next, now + kIdleWait));
+    Sleep(std::min(next, now + kIdleWait));
   }
+}
+
+void TransferLoop::Sleep(TimePoint deadline) {
+  nanoseconds unattended = nanoseconds::max();
+  for (const auto& transport : transports_) {
+    unattended = std::min(unattended, transport->Unattended());
+  }
+  if (unattended < kNapMin || transports_.empty()) return pool_.Wait(deadline);
+  pool_.Nap(std::min(deadline, Clock::now() + unattended));
 }
 
 bool TransferLoop::RunTasks() {
@@ -249,7 +268,9 @@ Status TransferLoop::CheckRoom(const Admitted& admitted) const {
 
 void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& answer) {
   Key key(admitted->status.workload, admitted->status.id);
-  if (Transfer* known = Find(key); known != nullptr) {
+  // An id is the workload's as long as it lives: its next process begins anew.
+  const Transfer* known = Find(key);
+  if (known != nullptr && known->admitted.workload_generation == admitted->workload_generation) {
     if (known->admitted.fingerprint == admitted->fingerprint) return Look(key, answer, false);
     return answer->Give(ConflictOf(key.second));
   }
@@ -259,7 +280,7 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
   auto transfer = std::make_unique<Transfer>(std::move(*admitted), token, now);
   Transfer* entry = transfer.get();
   transfers_.emplace(token, std::move(transfer));
-  tokens_.emplace(key, token);
+  tokens_.insert_or_assign(key, token);
   active_.fetch_add(1, std::memory_order_relaxed);
   bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
   segments_queued_ += entry->admitted.plan->segments.size();
@@ -340,11 +361,16 @@ void TransferLoop::ForgetOldTransfers(TimePoint now) {
   while (!finished_.empty() && (finished_.size() > options_.finished_kept_max ||
                                 finished_.front().first + options_.finished_ttl < now)) {
     const auto found = transfers_.find(finished_.front().second);
-    const TransferStatus& status = found->second->admitted.status;
-    tokens_.erase(Key(status.workload, status.id));
+    ForgetId(*found->second);
     transfers_.erase(found);
     finished_.pop_front();
   }
+}
+
+void TransferLoop::ForgetId(const Transfer& transfer) {
+  const TransferStatus& status = transfer.admitted.status;
+  const auto found = tokens_.find(Key(status.workload, status.id));
+  if (found != tokens_.end() && found->second == transfer.token) tokens_.erase(found);
 }
 
 Transfer* TransferLoop::Find(const Key& key) {

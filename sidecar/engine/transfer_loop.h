@@ -47,6 +47,8 @@ class TransferLoop {
   std::vector<TransferStatus> List(std::string_view workload, bool active_only, size_t limit);
   // Stops the running transfers that `match` picks; it runs on the engine's thread.
   void Stop(std::function<bool(const Transfer&)> match, TransferState outcome, Error why);
+  // The ids of the finished transfers that `match` picks can be used again; likewise.
+  void ForgetIds(std::function<bool(const Transfer&)> match);
   EngineTotals Totals() const;
 
  private:
@@ -65,6 +67,7 @@ class TransferLoop {
   void Run();
   bool RunTasks() EXCLUDES(inbox_mutex_);
   bool PollTransports();
+  void Sleep(TimePoint deadline);
   TimePoint FireTimers(TimePoint now);
   void Accept(Admitted* admitted, const std::shared_ptr<Answer>& answer);
   Status CheckRoom(const Admitted& admitted) const;
@@ -74,6 +77,7 @@ class TransferLoop {
   void Finish(Transfer* transfer);
   void TrackBusy(const Transfer& transfer, int change, TimePoint now);
   void ForgetOldTransfers(TimePoint now);
+  void ForgetId(const Transfer& transfer);
   Transfer* Find(const Key& key);
 
   const EngineOptions& options_;

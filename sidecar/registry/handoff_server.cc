@@ -70,6 +70,7 @@ HandoffServer::~HandoffServer() {
     log::Error("waking the hand-off thread failed", {{"errno", errno}});
   }
   thread_.join();
+  ::unlink(options_.socket_path.c_str());
   while (!connections_.empty()) Close(connections_.begin(), "the sidecar stops");
 }
 

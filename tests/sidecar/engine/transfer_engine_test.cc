@@ -285,7 +285,7 @@ TEST_F(TransferEngineTest, StopTransfersOfAWorkload) {
   auto request = Whole();
   request.id = "s";
   ASSERT_TRUE(engine_->Submit(request, Clock::now()));
-  engine_->StopTransfersOf("a", Error(ErrorCode::kCancelled, "its owner died"));
+  engine_->StopTransfersOf("a", 0, Error(ErrorCode::kCancelled, "its owner died"));
   auto status = engine_->Get("a", "s", In(milliseconds(5000)));
   ASSERT_TRUE(status);
   EXPECT_EQ(status->state, TransferState::kCancelled);
