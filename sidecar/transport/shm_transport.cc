@@ -13,6 +13,11 @@ constexpr size_t kCompletionsPerPoll = 64;
 // A transfer is split so that every worker gets some of it, down to this.
 constexpr uint64_t kJobBytesMin = 64 * 1024;
 
+// Faster than a worker copies on today's machines: a nap that is based on it ends too early, which
+// costs a wake-up, rather than too late, which would leave a worker without work.
+constexpr uint64_t kCopyBytesPerNanosecond = 20;
+constexpr uint64_t kUnattendedBytesMin = 2 * 1024 * 1024;
+
 uint64_t TagOf(uint32_t slot, uint32_t generation) {
   return (static_cast<uint64_t>(generation) << 32) | slot;
 }
@@ -78,6 +83,15 @@ bool ShmTransport::Poll(std::vector<uint64_t>* finished) {
   finished->insert(finished->end(), finished_.begin(), finished_.end());
   finished_.clear();
   return any;
+}
+
+nanoseconds ShmTransport::Unattended() const {
+  uint64_t least = UINT64_MAX;
+  for (size_t worker = 0; worker < load_.size(); ++worker) {
+    if (pool_.usable(static_cast<int>(worker))) least = std::min(least, load_[worker].bytes);
+  }
+  if (least == UINT64_MAX || least < kUnattendedBytesMin) return nanoseconds(0);
+  return nanoseconds(static_cast<int64_t>((least - kUnattendedBytesMin) / kCopyBytesPerNanosecond));
 }
 
 bool ShmTransport::TakeCompletions() {

@@ -35,6 +35,7 @@ class ShmTransport final : public Transport {
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override;
   bool Poll(std::vector<uint64_t>* finished) override;
+  nanoseconds Unattended() const override;
 
  private:
   friend class ShmOperation;

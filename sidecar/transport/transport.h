@@ -57,6 +57,8 @@ class Transport {
   // Takes completions and issues more; true when anything moved on. Appends the token of each
   // operation that became finished, once.
   virtual bool Poll(std::vector<uint64_t>* finished) = 0;
+  // For so long nothing is gained by calling Poll: whoever carries the bytes has enough to do.
+  virtual nanoseconds Unattended() const = 0;
 };
 
 }  // namespace gantry::transport

@@ -50,6 +50,9 @@ class CopyPool {
   virtual size_t Poll(std::span<Completion> completions) = 0;
   // Blocks until there may be a completion, WakeWaiter() is called, or the deadline.
   virtual void Wait(TimePoint deadline) = 0;
+  // The same, but completions do not end it: while the workers have enough to do, waking up for
+  // each of their jobs only takes processor time from them.
+  virtual void Nap(TimePoint deadline) = 0;
   virtual void WakeWaiter() = 0;  // thread-safe
   // Ends a worker that does not answer: its jobs complete with kWorkerLost when it is reaped, and
   // another takes its place. Thread-safe.

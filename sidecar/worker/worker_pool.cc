@@ -154,6 +154,14 @@ void WorkerPool::Wait(TimePoint deadline) {
   wake_requested_ = false;
 }
 
+void WorkerPool::Nap(TimePoint deadline) {
+  const uint32_t sequence = doorbell_->sequence.value.load();
+  waiter_sleeps_ = true;
+  if (!wake_requested_.load()) FutexWait(doorbell_->sequence.value, sequence, deadline);
+  waiter_sleeps_ = false;
+  wake_requested_ = false;
+}
+
 void WorkerPool::WakeWaiter() {
   wake_requested_ = true;
   if (waiter_sleeps_.load()) RingDoorbell(doorbell_);

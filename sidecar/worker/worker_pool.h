@@ -31,6 +31,7 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override;
   size_t Poll(std::span<Completion> completions) override;
   void Wait(TimePoint deadline) override;
+  void Nap(TimePoint deadline) override;
   void WakeWaiter() override;
   void Replace(int worker) override;
 

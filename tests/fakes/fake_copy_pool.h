@@ -114,6 +114,11 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
     }
     woken_ = false;
   }
+  void Nap(TimePoint deadline) override {
+    MutexLock lock(mutex_);
+    while (!woken_ && Clock::now() < deadline) wake_.WaitUntil(lock, deadline);
+    woken_ = false;
+  }
   void WakeWaiter() override {
     const MutexLock lock(mutex_);
     Wake();

@@ -179,6 +179,30 @@ TYPED_TEST(CopyPoolContract, WaitEndsAtTheDeadlineAndByWakeWaiter) {
   EXPECT_LT(Clock::now(), limit);
 }
 
+TYPED_TEST(CopyPoolContract, NapIsEndedByWakeWaiterAndNotByCompletions) {
+  const auto from = this->MapOf(this->source_);
+  const auto to = this->MapOf(this->destination_);
+  const CopySegment segment = {from, to, 0, 0, kSize, 0, 0, 1};
+  this->pool_->Nap(Clock::now());  // whatever woke it before
+  ASSERT_TRUE(this->pool_->Post(0, 1, {&segment, 1}));
+  const TimePoint start = Clock::now();
+  this->pool_->Nap(start + milliseconds(50));
+  EXPECT_GE(Clock::now(), start + milliseconds(50));
+  EXPECT_EQ(this->Await(1).size(), 1U);
+
+  std::thread waker([&] {
+    std::this_thread::sleep_for(milliseconds(20));
+    this->pool_->WakeWaiter();
+  });
+  const TimePoint limit = Clock::now() + std::chrono::seconds(20);
+  this->pool_->Nap(limit);
+  EXPECT_LT(Clock::now(), limit);
+  waker.join();
+  this->pool_->WakeWaiter();  // before the nap: not lost
+  this->pool_->Nap(limit);
+  EXPECT_LT(Clock::now(), limit);
+}
+
 TYPED_TEST(CopyPoolContract, AReplacedWorkerComesBackWithItsMappings) {
   const auto from = this->MapOf(this->source_);
   const auto to = this->MapOf(this->destination_);
