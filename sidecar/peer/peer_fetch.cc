@@ -7,6 +7,19 @@
 #include "sidecar/peer/peer_link.h"
 
 namespace gantry::peer {
+namespace {
+
+// A session or ticket that the peer does not know any more is no failure of the caller to say who
+// it is: what was described has been taken back meanwhile.
+tl::unexpected<Error> FailureOf(const std::string& peer, Error error) {
+  if (error.code == ErrorCode::kUnauthenticated) {
+    error.code = ErrorCode::kStaleGeneration;
+    error.hint = "submit again: the buffer was being deleted or registered anew";
+  }
+  return Fail(std::move(error).WithContext("peer '" + peer + "'"));
+}
+
+}  // namespace
 
 // Holds the peer's only fetch: those who want the same buffers wait for it and find them there.
 class PeerLink::FetchTurn {
@@ -82,7 +95,7 @@ Status PeerLink::Fetch(Session& session, std::vector<wire::BufferReference> refe
 Result<std::vector<wire::PeerBuffer>> PeerLink::Describe(
     Session& session, const std::vector<wire::BufferReference>& references, TimePoint deadline) {
   auto answers = session.client->Describe(references, deadline);
-  if (!answers) return Fail(std::move(answers).error().WithContext("peer '" + name_ + "'"));
+  if (!answers) return FailureOf(name_, std::move(answers).error());
   std::vector<wire::PeerBuffer> buffers;
   for (size_t i = 0; i < answers->size(); ++i) {
     auto& answer = (*answers)[i];
@@ -121,7 +134,7 @@ Status PeerLink::MapAll(Session& session, const std::vector<wire::PeerBuffer>& b
   }
   if (!wanted.empty()) {
     auto fds = session.client->FetchDescriptors(wanted, deadline);
-    if (!fds) return Fail(std::move(fds).error().WithContext("peer '" + name_ + "'"));
+    if (!fds) return FailureOf(name_, std::move(fds).error());
     for (size_t i = 0; i < fds->size(); ++i) {
       const std::pair key(to_map[i].id, wanted[i].writable);
       auto mapped = MapDescriptor(mapper_, to_map[i], std::move((*fds)[i]), key.second);
