@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -42,7 +43,7 @@ TEST(Doctor, RefusesASocketPathThatTheKernelCannotTake) {
 }
 
 TEST(Doctor, NamesDevicesThatCannotBeUsedHere) {
-  const std::string root = testing::TempDir() + "doctor/";
+  const std::string root = testing::TempDir() + "doctor-" + std::to_string(::getpid()) + "/";
   std::filesystem::remove_all(root);
   const auto write = [&root](const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root + path).parent_path());

@@ -1,6 +1,7 @@
 #include "lib/topology/sysfs_devices.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -20,7 +21,9 @@ class SysfsDevices : public testing::Test {
     std::ofstream(file) << text << "\n";
   }
 
-  const std::string root_ = testing::TempDir() + "sysfs_devices/";
+  // Tests of one binary run side by side.
+  const std::string root_ =
+      testing::TempDir() + "sysfs_devices-" + std::to_string(::getpid()) + "/";
 };
 
 TEST_F(SysfsDevices, FindsNothingWhereThereIsNothing) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdio.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <regex>
@@ -82,7 +83,7 @@ void CheckWithPromtool(const std::string& exposition) {
   std::string folder = OutputOf(kSource + "/tools/promtool-path", &status);
   ASSERT_EQ(status, 0) << "there is no promtool: run tools/setup test";
   folder.erase(folder.find_last_not_of('\n') + 1);
-  const std::string file = testing::TempDir() + "metrics_for_promtool.txt";
+  const std::string file = testing::TempDir() + "metrics-" + std::to_string(::getpid()) + ".txt";
   std::ofstream(file) << exposition;
   const std::string said = OutputOf(folder + "/promtool check metrics <" + file + " 2>&1", &status);
   EXPECT_EQ(status, 0) << said;
