@@ -1,8 +1,8 @@
 """One workload of the soak: a process that reads, writes, cancels and registers at random, with a model of every byte.
 
-Each workload has three buffers of blocks. Its `store` never changes. Its `mail` has a lane for each workload, which that
-one alone writes to. Its `inbox` is written by its own reads alone. So it is known at any time what a block must contain,
-but for those that a transfer may have touched which did not succeed.
+Each workload has three buffers of blocks. Its `store` never changes. Its `mail` has a lane for each workload, which
+that one alone writes to. Its `inbox` is written by its own reads alone. So it is known at any time what a block must
+contain, but for those that a transfer may have touched which did not succeed.
 """
 
 import collections
@@ -132,7 +132,8 @@ class Life:
         owner = self.random.randrange(WORKLOADS)
         lane = self.some(range(LANE * self.land.index, LANE * (self.land.index + 1)), LANE)
         mine = self.random.sample(range(BLOCKS), len(lane))
-        arrived, unknown = self.move(self.client.write, self.buffers["store"], f"{self.reference(owner)}/mail", mine, lane)
+        mail = f"{self.reference(owner)}/mail"
+        arrived, unknown = self.move(self.client.write, self.buffers["store"], mail, mine, lane)
         for index in unknown:
             self.lanes.pop((owner, lane[index]), None)
         for index in arrived:

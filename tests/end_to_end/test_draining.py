@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from workloads import (MiB, gantry, new_memory, scene, send, start_workload, submit, view_of,  # noqa: F401
+from workloads import (MiB, gantry, new_memory, scene, send, start_workload, submit, view_of,
                        wait_for, workers_of)
 
 
@@ -96,6 +96,9 @@ def test_a_stale_generation_is_refused(scene, read_before):
     assert scene.target.map[:MiB] == bytes(MiB)
     status, view = submit(scene.a, "reader", "read", "kv", f"b/owner/kv@{second}", scene.size, 5_000)
     assert (status, view["state"]) == (200, "succeeded") and not scene.target.differs_from(other)
+    # Now that the second one is mapped here, the owner is not even asked.
+    status, problem = submit(scene.a, "reader", "read", "kv", f"b/owner/kv@{first}", scene.size, 5_000)
+    assert (status, problem["code"]) == (409, "stale_generation"), problem
 
 
 def test_the_memory_of_an_owner_that_was_restarted_is_never_read_through_the_old_mapping(scene):
@@ -172,3 +175,28 @@ def test_the_neighbours_of_a_buffer_cannot_be_reached(scene):
     assert (status, view["state"]) == (200, "succeeded")
     assert shared.map[MiB:2 * MiB] == scene.target.map[:MiB]
     assert (shared.map[:MiB], shared.map[2 * MiB:]) == before
+
+
+def test_readers_of_a_buffer_that_is_replaced_all_the_time_are_told_so(scene):
+    """Between description, ticket, descriptor and mapping the buffer may go: never a wrong byte or an odd code."""
+    memory = scene.new_memory(MiB, filled=True)
+    going, codes = [True], set()
+
+    def replace():
+        while going:
+            scene.owner.register(memory, ("brief", 0, MiB))
+            scene.owner.do("unregister", "brief", drain=5)
+
+    replacing = threading.Thread(target=replace)
+    replacing.start()
+    end = time.monotonic() + 2
+    while time.monotonic() < end:
+        scene.target.map[:MiB] = bytes(MiB)
+        status, answer = submit(scene.a, "reader", "read", "kv", "b/owner/brief", MiB, 5_000)
+        codes.add(answer["error"]["code"] if "error" in answer else answer.get("code", answer.get("state")))
+        assert status != 200 or answer["state"] != "succeeded" or not scene.target.differs_from(memory, MiB)
+    going.clear()
+    replacing.join(10)
+    assert codes <= {"succeeded", "not_found", "draining", "stale_generation"}, codes
+    wait_for(lambda: not memory.mapped_by(workers_of(scene.a) + workers_of(scene.b)), 1.5, "unmapping")
+    scene.everything_works()

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from workloads import (BOTH, MiB, connect, fd_count, map_count, metric, new_memory, rss_bytes, send,  # noqa: F401
+from workloads import (BOTH, MiB, connect, fd_count, map_count, metric, new_memory, rss_bytes, send,
                        start_workload, totals_of, wait_for, workers_of)
 
 KiB = 1 << 10
@@ -60,7 +60,7 @@ def watch(sidecars, count, early, one_round):
 
 
 @rounds(100, 20, 1_000, 100)
-def test_workloads_that_are_killed(start_sidecar, start_workload, new_memory, count, early):  # noqa: F811
+def test_workloads_that_are_killed(start_sidecar, start_workload, new_memory, count, early):
     a, b = start_sidecar("a"), start_sidecar("b")
     source = new_memory(2 * MiB, filled=True)
     owner = start_workload(b, "owner")
@@ -87,11 +87,11 @@ def test_workloads_that_are_killed(start_sidecar, start_workload, new_memory, co
 
     watch([a, b], count, early, one_round)
     assert not memories[0].mapped_by(workers_of(a)) and not memories[1].mapped_by(workers_of(a))
-    assert metric(a, "gantry_fds_held") == 0 and metric(a, "gantry_workloads") == 0
+    wait_for(lambda: metric(a, "gantry_fds_held") == 0 and metric(a, "gantry_workloads") == 0, 1.5)
 
 
 @rounds(12, 4, 100, 20)
-def test_copy_workers_that_are_killed(start_sidecar, start_workload, new_memory, count, early):  # noqa: F811
+def test_copy_workers_that_are_killed(start_sidecar, start_workload, new_memory, count, early):
     sidecar = start_sidecar("a", workers=2, flags=["--worker-restart-ms-max", "20"])
     source, target = new_memory(32 * MiB, filled=True), new_memory(32 * MiB)
     workload = start_workload(sidecar, "w")
@@ -113,7 +113,7 @@ def test_copy_workers_that_are_killed(start_sidecar, start_workload, new_memory,
 
 
 @rounds(8, 3, 100, 20)
-def test_a_peer_that_is_restarted(start_sidecar, start_workload, new_memory, count, early):  # noqa: F811
+def test_a_peer_that_is_restarted(start_sidecar, start_workload, new_memory, count, early):
     a, b = start_sidecar("a"), start_sidecar("b")
     source, target = new_memory(MiB, filled=True), new_memory(MiB)
     reader = start_workload(a, "reader")

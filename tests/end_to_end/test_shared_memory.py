@@ -11,7 +11,7 @@ import pytest
 
 import handoff
 from handoff import RawWorkload
-from workloads import MiB, SEALS, fd_count, metric, new_memory, totals_of, wait_for, workers_of  # noqa: F401
+from workloads import MiB, SEALS, fd_count, metric, new_memory, totals_of, wait_for, workers_of
 
 F_SEAL_FUTURE_WRITE = 16  # linux/fcntl.h, since 5.1
 PAGE = os.sysconf("SC_PAGESIZE")
@@ -33,17 +33,18 @@ def nothing_is_left(sidecar, workload):
     workload.close()
 
     def clean():
-        return fd_count(sidecar.process.pid) <= before[0] and [fd_count(pid) for pid in workers_of(sidecar)] == before[1]
+        workers = [fd_count(pid) for pid in workers_of(sidecar)]
+        return fd_count(sidecar.process.pid) <= before[0] and workers == before[1]
 
+    wait_for(lambda: metric(sidecar, "gantry_fds_held") == 0, 1.5, "the end of the workload")
     wait_for(clean, 1.5, "closing the descriptors")
-    assert metric(sidecar, "gantry_fds_held") == 0
 
 
 def read_only_copy(memory):
     return os.open(f"/proc/self/fd/{memory.fd}", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def test_what_is_right_is_registered(workload, new_memory):  # noqa: F811
+def test_what_is_right_is_registered(workload, new_memory):
     memory = new_memory(MiB)
     (token,) = workload.hand_over(memory.fd)
     status, answer = workload.register(token, MiB, [(PAGE, PAGE), (0, 1)], ["remote_read", "remote_write"])
@@ -84,7 +85,7 @@ def test_a_file(workload, nothing_is_left, folder):
         assert status == 422 and problem["code"] in ("not_exportable", "fd_not_sealed"), problem
 
 
-def test_a_memfd_that_can_shrink(workload, nothing_is_left, new_memory):  # noqa: F811
+def test_a_memfd_that_can_shrink(workload, nothing_is_left, new_memory):
     for seals in (0, fcntl.F_SEAL_GROW, fcntl.F_SEAL_SEAL):
         (token,) = workload.hand_over(new_memory(MiB, seals=seals).fd)
         status, problem = workload.register(token, MiB)
@@ -92,13 +93,13 @@ def test_a_memfd_that_can_shrink(workload, nothing_is_left, new_memory):  # noqa
 
 
 @pytest.mark.parametrize("size", [MiB + 1, 2 * MiB, 1 << 45])
-def test_a_memfd_that_is_shorter_than_was_said(workload, nothing_is_left, new_memory, size):  # noqa: F811
+def test_a_memfd_that_is_shorter_than_was_said(workload, nothing_is_left, new_memory, size):
     (token,) = workload.hand_over(new_memory(MiB).fd)
     status, problem = workload.register(token, size, [(0, PAGE)])
     assert (status, problem["code"]) == (422, "fd_too_short"), problem
 
 
-def test_a_read_only_descriptor(workload, new_memory):  # noqa: F811
+def test_a_read_only_descriptor(workload, new_memory):
     memory = new_memory(MiB)
     fd = read_only_copy(memory)
     sealed = new_memory(MiB, seals=SEALS | F_SEAL_FUTURE_WRITE)
@@ -111,7 +112,7 @@ def test_a_read_only_descriptor(workload, new_memory):  # noqa: F811
     os.close(fd)
 
 
-def test_a_token_of_nobody_or_of_another_workload(sidecar, workload, nothing_is_left, new_memory):  # noqa: F811
+def test_a_token_of_nobody_or_of_another_workload(sidecar, workload, nothing_is_left, new_memory):
     other = RawWorkload(sidecar, "another")
     (token,) = other.hand_over(new_memory(MiB).fd)
     for wrong in (token, "0" * 32):
@@ -139,7 +140,7 @@ def test_a_token_of_nobody_or_of_another_workload(sidecar, workload, nothing_is_
     ([(0, 0)], "invalid_argument"),
     ([], "invalid_argument"),
 ])
-def test_pieces_that_lie_outside_or_wrap(workload, nothing_is_left, new_memory, pieces, code):  # noqa: F811
+def test_pieces_that_lie_outside_or_wrap(workload, nothing_is_left, new_memory, pieces, code):
     (token,) = workload.hand_over(new_memory(MiB).fd)
     status, problem = workload.register(token, MiB, pieces)
     wanted = {code, "invalid_argument"} if code == "malformed_body" else {code}
@@ -147,7 +148,7 @@ def test_pieces_that_lie_outside_or_wrap(workload, nothing_is_left, new_memory, 
     assert problem["field"].startswith("/buffers/0/pieces"), problem
 
 
-def test_more_descriptors_than_the_budget(start_sidecar, new_memory):  # noqa: F811
+def test_more_descriptors_than_the_budget(start_sidecar, new_memory):
     """10 000 come, 256 are held, all others are closed at once and refused; nothing else of the sidecar suffers."""
     sidecar = start_sidecar("a", flags=["--fds-max", "256"])
     workload, memory = RawWorkload(sidecar, "raw"), new_memory(MiB)
@@ -173,7 +174,7 @@ def test_more_descriptors_than_the_budget(start_sidecar, new_memory):  # noqa: F
     other.close()
 
 
-def test_descriptors_that_do_not_match_their_message(workload, nothing_is_left, new_memory):  # noqa: F811
+def test_descriptors_that_do_not_match_their_message(workload, nothing_is_left, new_memory):
     fd = new_memory(MiB).fd
     for count, fds in ((2, [fd]), (1, [fd, fd]), (0, [fd]), (254, [fd] * 200)):
         reply = workload.say({"type": "fds", "count": count}, fds)
@@ -184,7 +185,7 @@ def test_descriptors_that_do_not_match_their_message(workload, nothing_is_left, 
 
 @pytest.mark.parametrize("message", [b"", b"{", b"[]", b"null", b'{"type":"ping"}\0', b'{"type":"ping","type":"ping"}',
                                      b'{"type":"fly"}', b'{"type":"ping","more":1}', b"{" * 30_000, b"\xff\xfe"])
-def test_messages_that_nobody_understands(sidecar, new_memory, message):  # noqa: F811
+def test_messages_that_nobody_understands(sidecar, new_memory, message):
     before = fd_count(sidecar.process.pid)
     fd = new_memory(PAGE).fd
     connection = handoff.connect(sidecar)
@@ -194,7 +195,7 @@ def test_messages_that_nobody_understands(sidecar, new_memory, message):  # noqa
     wait_for(lambda: fd_count(sidecar.process.pid) <= before, 1.5, "closing what came with it")
 
 
-def test_descriptors_without_a_lease(sidecar, new_memory):  # noqa: F811
+def test_descriptors_without_a_lease(sidecar, new_memory):
     connection = handoff.connect(sidecar)
     reply = handoff.say(connection, {"type": "fds", "count": 1}, [new_memory(PAGE).fd])
     assert reply["code"] == "unauthenticated"
@@ -203,7 +204,7 @@ def test_descriptors_without_a_lease(sidecar, new_memory):  # noqa: F811
     connection.close()
 
 
-def test_a_limit_of_descriptors_that_is_the_systems_own(folder, start_sidecar, new_memory):  # noqa: F811
+def test_a_limit_of_descriptors_that_is_the_systems_own(folder, start_sidecar, new_memory):
     """With a hard limit of 128, half of it is for workloads; beyond, descriptors are refused and REST goes on."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     sidecar = start_sidecar("a")

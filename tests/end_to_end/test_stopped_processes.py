@@ -1,7 +1,6 @@
 """Processes that do not die but stand still, and sidecars that are told to stop in the middle of their work."""
 
 import http.client
-import os
 import signal
 import socket
 import threading
@@ -11,15 +10,15 @@ import pytest
 
 from conftest import UnixConnection
 from test_gantryctl import processes_in
-from workloads import (LARGE, MiB, Scene, connect, ended, gantry, new_memory, scene, send,  # noqa: F401
+from workloads import (LARGE, MiB, Scene, connect, ended, new_memory, scene, send,
                        start_workload, submit, view_of, wait_for, workers_of)
 
 QUIESCE_SECONDS = 0.5
 
 
-def test_a_transfer_whose_worker_stands_still_expires_and_the_worker_is_replaced(  # noqa: F811
-        start_sidecar, start_workload, new_memory):  # noqa: F811
-    scene = Scene(start_sidecar, start_workload, new_memory, LARGE,  # noqa: F811
+def test_a_transfer_whose_worker_stands_still_expires_and_the_worker_is_replaced(
+        start_sidecar, start_workload, new_memory):
+    scene = Scene(start_sidecar, start_workload, new_memory, LARGE,
                   flags=["--quiesce-ms-max", str(int(QUIESCE_SECONDS * 1000))])
     start = time.monotonic()
     transfer, (worker,) = scene.hold(deadline_ms=1_000)

@@ -18,7 +18,7 @@ from conftest import ROOT
 LIB_DIR = Path(os.environ.get("GANTRY_LIB_DIR", ROOT / "build" / "release" / "lib"))
 os.environ.setdefault("GANTRY_LIBRARY", str(LIB_DIR / "libgantry.so"))
 sys.path.insert(0, str(ROOT / "client" / "python"))
-import gantry  # noqa: E402: it reads GANTRY_LIBRARY
+import gantry  # after GANTRY_LIBRARY is set
 
 MiB = 1 << 20
 LARGE = 128 * MiB
@@ -245,7 +245,7 @@ def connect(sidecar, other):
 
 
 def submit(sidecar, workload, operation, local, remote, length, wait_ms=0, **fields):
-    """POST /v1/transfers of one range from offset 0 in megabytes, so that failed_items are megabytes. (status, body)."""
+    """POST /v1/transfers of the first `length` bytes, a range for each megabyte: failed_items are megabytes."""
     ranges = [[0, start, 0, start, min(MiB, length - start)] for start in range(0, length, MiB)]
     body = {"workload": workload, "op": operation, "local": [local], "remote": [remote], "ranges": ranges, **fields}
     return sidecar.ask("POST", f"/v1/transfers?wait_ms={wait_ms}", body)
