@@ -146,49 +146,6 @@ std::string RegistrationBody(std::string_view workload, std::span<const BufferRe
   return body + "}";
 }
 
-std::string TransferBody(std::string_view workload, std::string_view id,
-                         const gantry_transfer_spec& spec, std::span<const std::string> local) {
-  std::string body = "{";
-  body.reserve(1024 + 16 * (spec.block_count + 4 * spec.range_count));
-  AppendMember(&body, "id", id);
-  AppendMember(&body, "workload", workload);
-  AppendMember(&body, "op", spec.operation == GANTRY_WRITE ? "write" : "read");
-  AppendStrings(&body, "local", local);
-  AppendArray(&body, "remote", std::span(spec.remote, spec.remote_count),
-              [&](const char* reference) { body += JsonQuote(reference); });
-  if (spec.range_count == 0) {
-    const auto append = [&](uint64_t block) { AppendNumber(&body, block); };
-    AppendArray(&body, "local_blocks", std::span(spec.local_blocks, spec.block_count), append);
-    AppendArray(&body, "remote_blocks", std::span(spec.remote_blocks, spec.block_count), append);
-  } else {
-    AppendArray(
-        &body, "ranges", std::span(spec.ranges, spec.range_count), [&](const gantry_range& range) {
-          body += '[';
-          for (const uint64_t number : {uint64_t{range.local_index}, range.local_offset,
-                                        uint64_t{range.remote_index}, range.remote_offset}) {
-            AppendNumber(&body, number);
-            body += ',';
-          }
-          AppendNumber(&body, range.bytes);
-          body += ']';
-        });
-  }
-  if (spec.deadline_ms != 0) AppendMember(&body, "deadline_ms", spec.deadline_ms);
-  if (spec.priority != 0) body += ",\"priority\":" + std::to_string(spec.priority);
-  if (spec.require_path != nullptr) {
-    std::vector<std::string> paths;
-    std::string_view rest = spec.require_path;
-    while (!rest.empty()) {
-      const size_t comma = std::min(rest.find(','), rest.size());
-      paths.emplace_back(rest.substr(0, comma));
-      rest.remove_prefix(std::min(comma + 1, rest.size()));
-    }
-    AppendStrings(&body, "require_path", paths);
-  }
-  if (spec.user_data != nullptr) AppendMember(&body, "user_data", spec.user_data);
-  return body + "}";
-}
-
 std::string SuspensionBody(std::string_view workload, const std::vector<std::string>* names,
                            std::optional<uint64_t> drain_ms) {
   std::string body = "{";

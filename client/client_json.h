@@ -52,9 +52,6 @@ Result<std::string> BodyOrProblem(HttpReply reply);
 
 std::string LeaseBody(std::string_view engine_id);
 std::string RegistrationBody(std::string_view workload, std::span<const BufferRequest> buffers);
-// `local` are references of the caller's buffers, in the order of spec.local.
-std::string TransferBody(std::string_view workload, std::string_view id,
-                         const gantry_transfer_spec& spec, std::span<const std::string> local);
 // `names` null: all buffers of the workload.
 std::string SuspensionBody(std::string_view workload, const std::vector<std::string>* names,
                            std::optional<uint64_t> drain_ms);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/transfer_body.h"
 #include "client/workload_session.h"
 #include "lib/base/name.h"
 
@@ -85,8 +86,15 @@ Result<std::shared_ptr<TransferRecord>> WorkloadSession::Submit(
   RETURN_IF_ERROR(CheckName(id, "id"));
   const Remaining remaining(wait_ms);
   const uint64_t slice = std::min(wait_ms, kWaitSliceMs);
-  ASSIGN_OR_RETURN(std::string body, Post("/v1/transfers?wait_ms=" + std::to_string(slice),
-                                          TransferBody(workload(), id, spec, references), slice));
+  const std::string target = "/v1/transfers?wait_ms=" + std::to_string(slice);
+  const std::string request = TransferBody(workload(), id, spec, references);
+  ASSIGN_OR_RETURN(std::string body,
+                   Ask({.method = "POST",
+                        .target = target,
+                        .body = request,
+                        .body_type = kTransferBodyType,
+                        .repeatable = true,  // it names what it makes
+                        .timeout = options_.timeout + milliseconds(static_cast<int64_t>(slice))}));
   ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(std::move(body)));
   auto transfer = std::make_shared<TransferRecord>(std::move(id));
   transfer->Learn(std::move(answer));

@@ -33,7 +33,9 @@ std::string HeadOf(const HttpRequest& request) {
   if (!request.bearer.empty()) {
     head.append("Authorization: Bearer ").append(request.bearer).append("\r\n");
   }
-  if (!request.body.empty()) head.append("Content-Type: application/json\r\n");
+  if (!request.body.empty()) {
+    head.append("Content-Type: ").append(request.body_type).append("\r\n");
+  }
   if (request.method != "GET") {
     head.append("Content-Length: ").append(std::to_string(request.body.size())).append("\r\n");
   }

@@ -16,8 +16,9 @@ namespace gantry::client {
 
 struct HttpRequest {
   std::string_view method;
-  std::string_view target;       // path and query, already escaped
-  std::string_view body = {};    // JSON; empty: none
+  std::string_view target;     // path and query, already escaped
+  std::string_view body = {};  // empty: none
+  std::string_view body_type = "application/json";
   std::string_view bearer = {};  // lease token; empty: none
   // May be sent again when a kept connection turns out to be dead: doing it twice does no harm.
   bool repeatable = false;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/sealed_memfd.h"
+#include "client/transfer_body.h"
 
 namespace gantry::client {
 namespace {
@@ -42,7 +43,7 @@ TEST(ClientJson, TransferByBlocks) {
   spec.require_path = "ipc,shm";
   spec.user_data = "mine";
   const std::vector<std::string> references = {"k@00aa"};
-  EXPECT_EQ(Json::parse(TransferBody("w", "t", spec, references)), Json::parse(R"({
+  EXPECT_EQ(Json::from_cbor(TransferBody("w", "t", spec, references)), Json::parse(R"({
     "id": "t", "workload": "w", "op": "read", "local": ["k@00aa"], "remote": ["pod-a/w/\"b\""],
     "local_blocks": [3, 18446744073709551615], "remote_blocks": [7, 9], "deadline_ms": 100, "priority": -3,
     "require_path": ["ipc", "shm"], "user_data": "mine"})"));
@@ -58,10 +59,25 @@ TEST(ClientJson, TransferByRanges) {
   spec.ranges = &range;
   spec.range_count = 1;
   const std::vector<std::string> references = {"k"};
-  const Json body = Json::parse(TransferBody("w", "t", spec, references));
+  const Json body = Json::from_cbor(TransferBody("w", "t", spec, references));
   EXPECT_EQ(body["op"], "write");
   EXPECT_EQ(body["ranges"], Json::parse("[[1, 3, 2, 4, 5]]"));
   EXPECT_FALSE(body.contains("local_blocks"));
+}
+
+TEST(TransferBodyTest, NumbersOfEverySize) {
+  const std::vector<uint64_t> blocks = {0,      23,     24,          255,         256,
+                                        65'535, 65'536, 4294967295u, 4294967296u, ~uint64_t{0}};
+  gantry_transfer_spec spec = {};
+  spec.local_blocks = blocks.data();
+  spec.remote_blocks = blocks.data();
+  spec.block_count = blocks.size();
+  for (const int priority : {-10, -1, 1, 10}) {
+    spec.priority = priority;
+    const Json body = Json::from_cbor(TransferBody("w", "t", spec, {}));
+    EXPECT_EQ(body["local_blocks"], Json(blocks));
+    EXPECT_EQ(body["priority"], priority);
+  }
 }
 
 TEST(ClientJson, ProblemsBecomeErrors) {

@@ -229,8 +229,8 @@ TEST(GantryCApi, LocalBuffersAreFencedByTheirGeneration) {
   ASSERT_OK(it.Submit(buffer, &transfer, 20));
   const FakeRequest request = it.sidecar.requests().back();
   EXPECT_EQ(request.target, "/v1/transfers?wait_ms=20");
-  EXPECT_EQ(nlohmann::json::parse(request.body)["local"][0], "b@00000000000000aa");
-  EXPECT_EQ(nlohmann::json::parse(request.body)["id"], gantry_transfer_id(transfer));
+  EXPECT_EQ(nlohmann::json::from_cbor(request.body)["local"][0], "b@00000000000000aa");
+  EXPECT_EQ(nlohmann::json::from_cbor(request.body)["id"], gantry_transfer_id(transfer));
   gantry_transfer_destroy(transfer);
   gantry_buffer_destroy(buffer);
 }
