@@ -139,6 +139,8 @@ TEST(TransferBodyTest, RefusesNumbersThatAreNoSizes) {
   EXPECT_EQ(Refused(With("local_blocks", "[0,-5]")), "invalid_argument /local_blocks/1");
   EXPECT_EQ(Refused(With("priority", "11")), "invalid_argument /priority");
   EXPECT_EQ(Refused(With("priority", "-11")), "invalid_argument /priority");
+  // As a signed number this would be -5.
+  EXPECT_EQ(Refused(With("priority", "18446744073709551611")), "invalid_argument /priority");
   EXPECT_EQ(Refused(With("deadline_ms", "0")), "invalid_argument /deadline_ms");
   EXPECT_EQ(Refused(With("user_data", "\"" + std::string(1025, 'x') + "\"")),
             "invalid_argument /user_data");
