@@ -1,6 +1,7 @@
 #include "sidecar/peer/initiator_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "lib/base/random_id.h"
@@ -186,9 +187,10 @@ bool InitiatorTable::Unmapped(const Session& session, TimePoint now) const {
 }
 
 void InitiatorTable::Prune(TimePoint now) {
-  std::erase_if(sessions_, [&](const auto& entry) {
-    return entry.second.stream == nullptr && Unmapped(entry.second, now);
-  });
+  for (auto it = sessions_.begin(); it != sessions_.end();) {
+    const bool over = it->second.stream == nullptr && Unmapped(it->second, now);
+    it = over ? sessions_.erase(it) : std::next(it);
+  }
 }
 
 Result<InitiatorTable::Session*> InitiatorTable::Find(const std::string& session) {
@@ -198,11 +200,13 @@ Result<InitiatorTable::Session*> InitiatorTable::Find(const std::string& session
 }
 
 void InitiatorTable::EraseConfirmed(std::vector<Told>* told, TimePoint now) const {
-  std::erase_if(*told, [&](const Told& entry) {
+  std::vector<Told> holding;
+  for (Told& entry : *told) {
     const auto found = sessions_.find(entry.session);
-    return found == sessions_.end() || !found->second.buffers.contains(entry.buffer_id) ||
-           Unmapped(found->second, now);
-  });
+    if (found == sessions_.end() || !found->second.buffers.contains(entry.buffer_id)) continue;
+    if (!Unmapped(found->second, now)) holding.push_back(std::move(entry));
+  }
+  *told = std::move(holding);
 }
 
 TimePoint InitiatorTable::NextGraceEnd(const std::vector<Told>& told) const {

@@ -1,0 +1,78 @@
+// Any bytes as a message of the peer API: refused, or taken as something that the engine can use
+// without looking twice. The first byte chooses the message.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "lib/base/byte_range.h"
+#include "lib/wire/fd_ticket_protocol.h"
+#include "lib/wire/peer_messages.h"
+#include "sidecar/peer/buffer_import.h"
+
+namespace gantry::peer {
+namespace {
+
+void Check(bool holds) {
+  if (!holds) std::abort();
+}
+
+void FuzzDescriptor(const std::string& bytes) {
+  v1::BufferDescriptor message;
+  if (!message.ParseFromString(bytes)) return;
+  const auto buffer = wire::FromMessage(message);
+  if (!buffer) return;
+  v1::BufferDescriptor again;
+  wire::ToMessage(*buffer, &again);
+  Check(wire::FromMessage(again).has_value());
+  const auto imported = ImportBuffer("peer", *buffer);
+  if (!imported) return;
+  Check(imported->length == imported->pieces.length() && imported->length > 0);
+  uint64_t offset = 0;
+  for (const wire::Piece& piece : imported->pieces.pieces()) {
+    const memory::Extent extent = imported->pieces.Locate(offset, piece.length);
+    Check(extent.allocation < buffer->allocations.size());
+    Check(Fits(extent.offset, extent.length, buffer->allocations[extent.allocation].size));
+    Check(EndOf(offset, piece.length, &offset));
+  }
+  if (const auto& layout = imported->layout; layout && layout->blocks > 0) {
+    uint64_t last = 0;
+    Check(Product(layout->blocks - 1, layout->block_stride, &last));
+    Check(Fits(last, layout->block_bytes, imported->length));
+  }
+}
+
+void FuzzRequests(const std::string& bytes) {
+  if (v1::ConnectRequest message; message.ParseFromString(bytes)) {
+    const auto wanted = wire::FromMessage(message);
+    Check(!wanted || wanted->size() == static_cast<size_t>(message.wanted_size()));
+  }
+  if (v1::Revoked message; message.ParseFromString(bytes)) {
+    const auto revocation = wire::FromMessage(message);
+    Check(!revocation || revocation->grace_ms <= revocation->deadline_ms);
+  }
+  if (v1::Identity message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);
+  if (v1::Reference message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);
+  if (v1::Problem message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);
+}
+
+void FuzzTickets(const std::string& bytes) {
+  if (const auto request = wire::DecodeFdTicketRequest(bytes)) {
+    Check(wire::Encode(*request) == bytes);
+  }
+  if (const auto count = wire::DecodeFdTicketReply(bytes)) {
+    Check(*wire::DecodeFdTicketReply(wire::EncodeFdTicketReply(*count)) == *count);
+  }
+}
+
+}  // namespace
+}  // namespace gantry::peer
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  if (data[0] == 'd') gantry::peer::FuzzDescriptor(bytes);
+  if (data[0] == 'r') gantry::peer::FuzzRequests(bytes);
+  if (data[0] == 't') gantry::peer::FuzzTickets(bytes);
+  return 0;
+}
