@@ -1,6 +1,6 @@
 #include "sidecar/api/transfers_endpoint.h"
 
-#include "lib/wire/transfer_body.h"
+#include "lib/wire/transfers_body.h"
 #include "sidecar/api/caller.h"
 #include "sidecar/api/error_response.h"
 #include "sidecar/api/request_reading.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "lib/wire/body_writer.h"
-#include "lib/wire/transfer_body.h"
+#include "lib/wire/transfers_body.h"
 
 namespace gantry::wire {
 namespace {

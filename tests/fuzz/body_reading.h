@@ -7,7 +7,7 @@
 
 #include "lib/wire/registration_body.h"
 #include "lib/wire/request_bodies.h"
-#include "lib/wire/transfer_body.h"
+#include "lib/wire/transfers_body.h"
 
 namespace gantry::wire {
 

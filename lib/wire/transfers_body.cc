@@ -1,4 +1,4 @@
-#include "lib/wire/transfer_body.h"
+#include "lib/wire/transfers_body.h"
 
 namespace gantry::wire {
 namespace {
