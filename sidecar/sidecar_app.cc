@@ -77,6 +77,7 @@ class App final : public SidecarApp {
     if (engine_) engine_->Close();  // those who wait for transfers get their answers
     events_.Close();
     if (http_) http_->Stop(Clock::now() + kHttpStop);
+    metrics_.SetGaugeSource(nullptr);
     handoff_.reset();  // the leases of the workloads end
     housekeeping_ = {};
     peers_.reset();
@@ -94,12 +95,13 @@ class App final : public SidecarApp {
                                                                0660, 1024, milliseconds(5000)},
                                                               *workloads_));
     housekeeping_ = std::jthread([this](const std::stop_token& stop) { KeepHouse(stop); });
+    RETURN_IF_ERROR(StartApi());
     metrics_.SetGaugeSource([this] { return Gauges(); });
     if (!config_.metrics_listen.empty()) {
       ASSIGN_OR_RETURN(const int port, metrics_.Listen(config_.metrics_listen));
       log::Info("metrics are served", {{"address", config_.metrics_listen}, {"port", port}});
     }
-    return StartApi();
+    return {};
   }
 
  private:

@@ -76,7 +76,8 @@ class Metrics {
   void WorkloadEnded(std::string_view why);  // closed set: "detached", "died", "expired", "deleted"
   void EventLost(uint64_t count);
 
-  // Called at each scrape, on the scraping thread.
+  // Called at each scrape, on the scraping thread; null: zeros. When this returns, no scrape uses
+  // the source before it any more.
   void SetGaugeSource(std::function<GaugeSample()> source);
 
   // The exposition format, text/plain; version=0.0.4.

@@ -105,12 +105,12 @@ void ScrapeGauges::SetSource(std::function<GaugeSample()> source) {
 }
 
 std::vector<prometheus::MetricFamily> ScrapeGauges::Collect() const {
-  std::function<GaugeSample()> source;
+  GaugeSample now;
   {
+    // Under the lock: when SetSource returns, nobody uses the source before it.
     const MutexLock lock(mutex_);
-    source = source_;
+    if (source_) now = source_();
   }
-  const GaugeSample now = source ? source() : GaugeSample{};
   std::vector<MetricFamily> out;
   out.push_back(Family(MetricType::Gauge, "gantry_build_info", "Always 1, with the version",
                        "version", {{version_, 1}}));
