@@ -39,10 +39,11 @@ void WriteTransfer(const engine::TransferStatus& transfer, wire::BodyWriter* wri
         .OptionalField("hint", transfer.error->hint)
         .EndObject();
   }
-  if (!transfer.failed_items.empty()) {
+  if (transfer.failed_items != nullptr && !transfer.failed_items->empty()) {
     writer->Key("failed_items").BeginList();
-    for (const uint32_t item : transfer.failed_items) writer->Unsigned(item);
+    for (const uint32_t item : *transfer.failed_items) writer->Unsigned(item);
     writer->EndList();
+    if (transfer.failed_items_truncated) writer->Key("failed_items_truncated").Bool(true);
   }
   writer->OptionalField("user_data", transfer.user_data).EndObject();
 }

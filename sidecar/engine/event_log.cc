@@ -20,14 +20,28 @@ std::string_view NameOf(EventType type) {
   return "buffer_revoked";
 }
 
+namespace {
+
+size_t ItemsOf(const Event& event) {
+  return event.transfer == nullptr || event.transfer->failed_items == nullptr
+             ? 0
+             : event.transfer->failed_items->size();
+}
+
+}  // namespace
+
 EventLog::EventLog(size_t events_max) : events_max_(events_max) {}
 
 void EventLog::Append(Event event) {
   {
     MutexLock lock(mutex_);
     event.sequence = ++last_sequence_;
+    items_ += ItemsOf(event);
     events_.push_back(std::move(event));
-    if (events_.size() > events_max_) events_.pop_front();
+    while (events_.size() > events_max_ || (items_ > kItemsMax && events_.size() > 1)) {
+      items_ -= ItemsOf(events_.front());
+      events_.pop_front();
+    }
   }
   appended_.NotifyAll();
 }

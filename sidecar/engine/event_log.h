@@ -47,12 +47,15 @@ class EventLog {
   void Close();
 
  private:
+  static constexpr size_t kItemsMax = 4'000'000;  // failed items of all events together
+
   const size_t events_max_;
 
   mutable Mutex mutex_;
   mutable Condition appended_;
   std::deque<Event> events_ GUARDED_BY(mutex_);
   uint64_t last_sequence_ GUARDED_BY(mutex_) = 0;
+  size_t items_ GUARDED_BY(mutex_) = 0;
   bool closed_ GUARDED_BY(mutex_) = false;
 };
 

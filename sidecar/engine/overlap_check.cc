@@ -1,21 +1,23 @@
 #include "sidecar/engine/overlap_check.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 namespace gantry::engine {
 namespace {
 
-// Bytes [begin, end) of one allocation; `item` is an item of the plan.
+using File = memory::MappedAllocation::FileIdentity;
+
+// Bytes [begin, end) of one file; `item` is an item of the plan.
 struct Span {
-  const memory::MappedAllocation* allocation = nullptr;
+  File file;
   uint64_t begin = 0;
   uint64_t end = 0;
   uint32_t item = 0;
 
   bool operator<(const Span& other) const {
-    return allocation != other.allocation ? std::less<>()(allocation, other.allocation)
-                                          : begin < other.begin;
+    return file != other.file ? file < other.file : begin < other.begin;
   }
 };
 
@@ -27,7 +29,7 @@ void SortSpans(std::vector<Span>* spans) {
 std::optional<std::pair<Span, Span>> FirstCollision(const std::vector<Span>& spans) {
   for (size_t i = 1; i < spans.size(); ++i) {
     const Span& before = spans[i - 1];
-    if (before.allocation == spans[i].allocation && spans[i].begin < before.end) {
+    if (before.file == spans[i].file && spans[i].begin < before.end) {
       return std::make_pair(before, spans[i]);
     }
   }
@@ -40,25 +42,32 @@ std::optional<std::pair<Span, Span>> FirstCollision(const std::vector<Span>& a,
   size_t i = 0;
   for (const Span& span : b) {
     const auto before = [&](const Span& other) {
-      return other.allocation != span.allocation ? std::less<>()(other.allocation, span.allocation)
-                                                 : other.end <= span.begin;
+      return other.file != span.file ? other.file < span.file : other.end <= span.begin;
     };
     while (i < a.size() && before(a[i])) ++i;
-    if (i < a.size() && a[i].allocation == span.allocation && a[i].begin < span.end) {
+    if (i < a.size() && a[i].file == span.file && a[i].begin < span.end) {
       return std::make_pair(a[i], span);
     }
   }
   return std::nullopt;
 }
 
-std::vector<Span> SpansOf(const PlanInput& input, bool local) {
+// Of memory that this side does not map nothing is known, and nothing local can overlap it.
+File FileOf(const memory::MappedAllocation* allocation) {
+  return allocation == nullptr ? File{} : allocation->file();
+}
+
+// `once`: a buffer that is named several times counts once, as a source may be.
+std::vector<Span> SpansOf(const PlanInput& input, bool local, bool once) {
   std::vector<Span> spans;
+  std::set<const memory::PieceMap*> seen;
   for (const PlanBuffer& buffer : local ? input.local : input.remote) {
+    if (once && !seen.insert(buffer.pieces).second) continue;
     for (const wire::Piece& piece : buffer.pieces->pieces()) {
       const uint32_t index = buffer.allocations[piece.allocation];
       const auto* allocation = local ? input.local_allocations[index].get()
                                      : input.remote_allocations[index].mapped.get();
-      spans.push_back({allocation, piece.offset, piece.offset + piece.length, 0});
+      spans.push_back({FileOf(allocation), piece.offset, piece.offset + piece.length, 0});
     }
   }
   SortSpans(&spans);
@@ -76,7 +85,7 @@ std::vector<Span> SpansOf(const transport::MovePlan& plan, bool local) {
     for (uint32_t i = 0; i < segment.count; ++i, begin += stride) {
       // A strided segment holds one item a block; any other names its first.
       const uint32_t item = segment.first_item + (segment.count > 1 ? i : 0);
-      spans.push_back({allocation, begin, begin + segment.length, item});
+      spans.push_back({FileOf(allocation), begin, begin + segment.length, item});
     }
   }
   SortSpans(&spans);
@@ -85,8 +94,9 @@ std::vector<Span> SpansOf(const transport::MovePlan& plan, bool local) {
 
 bool MayShareAllocation(const transport::MovePlan& plan) {
   return std::any_of(plan.local.begin(), plan.local.end(), [&](const auto& local) {
-    return std::any_of(plan.remote.begin(), plan.remote.end(),
-                       [&](const auto& remote) { return remote.mapped == local; });
+    return std::any_of(plan.remote.begin(), plan.remote.end(), [&](const auto& remote) {
+      return FileOf(remote.mapped.get()) == local->file();
+    });
   });
 }
 
@@ -94,9 +104,9 @@ bool MayShareAllocation(const transport::MovePlan& plan) {
 
 bool BuffersMayCollide(const PlanInput& input) {
   const bool read = input.request->operation == wire::Operation::kRead;
-  const std::vector<Span> destination = SpansOf(input, read);
+  const std::vector<Span> destination = SpansOf(input, read, false);
   return FirstCollision(destination).has_value() ||
-         FirstCollision(destination, SpansOf(input, !read)).has_value();
+         FirstCollision(destination, SpansOf(input, !read, true)).has_value();
 }
 
 Status CheckOverlap(const transport::MovePlan& plan, bool by_blocks) {

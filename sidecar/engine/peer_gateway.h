@@ -31,7 +31,8 @@ struct RemoteBuffer {
 class PeerGateway {
  public:
   virtual ~PeerGateway() = default;
-  // All or none. One round trip for what is not cached; a stale descriptor is refreshed once.
+  // All or none. One round trip for what is not cached; a stale descriptor is refreshed once. With
+  // a deadline that has passed it answers at once: what is cached, or kDeadlineExceeded.
   virtual Result<std::vector<std::shared_ptr<const RemoteBuffer>>> Acquire(
       const std::string& peer, const std::vector<wire::BufferReference>& references,
       TimePoint deadline) = 0;

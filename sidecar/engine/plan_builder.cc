@@ -147,8 +147,8 @@ std::vector<BlockRun> RunsOf(const TransferRequest& request, const std::vector<u
   return runs;
 }
 
-Status PlanBlocks(const PlanInput& input, const PlanLimits& limits, transport::MovePlan* plan,
-                  uint64_t* descriptors_out) {
+Status PlanBlocks(const PlanInput& input, const PlanLimits& limits, SegmentReservation* reservation,
+                  transport::MovePlan* plan, uint64_t* descriptors_out) {
   const TransferRequest& request = *input.request;
   if (request.local_blocks.size() != request.remote_blocks.size()) {
     return Fail(ErrorCode::kInvalidArgument,
@@ -174,16 +174,17 @@ Status PlanBlocks(const PlanInput& input, const PlanLimits& limits, transport::M
                                         OrderOfBlocks(request.remote_blocks, remote_count),
                                         "remote_blocks"));
   const std::vector<BlockRun> runs = RunsOf(request, plan->item_order);
-  plan->segments.reserve(runs.size() * input.local.size());
-  SegmentWriter writer(limits.chunk_bytes_max, plan);
+  plan->segments.reserve(std::min(runs.size() * input.local.size(), limits.segments_max));
+  SegmentWriter writer(limits, reservation, plan);
   for (size_t k = 0; k < input.local.size(); ++k) {
     const wire::BlockLayout& local = *input.local[k].layout;
     const wire::BlockLayout& remote = *input.remote[k].layout;
     for (const BlockRun& run : runs) {
-      writer.Append(input.local[k], input.remote[k],
-                    {run.local_block * local.block_stride, run.remote_block * remote.block_stride,
-                     local.block_bytes, local.block_stride, remote.block_stride, run.count,
-                     run.first_item, 1});
+      RETURN_IF_ERROR(
+          writer.Append(input.local[k], input.remote[k],
+                        {run.local_block * local.block_stride,
+                         run.remote_block * remote.block_stride, local.block_bytes,
+                         local.block_stride, remote.block_stride, run.count, run.first_item, 1}));
     }
     plan->bytes += local.block_bytes * request.local_blocks.size();
   }
@@ -224,8 +225,8 @@ bool Continues(const ItemRun& run, const TransferRange& last, const TransferRang
          run.remote_offset + run.item_bytes == next.remote_offset;
 }
 
-Status PlanRanges(const PlanInput& input, const PlanLimits& limits, transport::MovePlan* plan,
-                  uint64_t* descriptors_out) {
+Status PlanRanges(const PlanInput& input, const PlanLimits& limits, SegmentReservation* reservation,
+                  transport::MovePlan* plan, uint64_t* descriptors_out) {
   const std::vector<TransferRange>& ranges = input.request->ranges;
   if (ranges.empty()) {
     return Fail(ErrorCode::kInvalidArgument, "the transfer names neither blocks nor ranges", {},
@@ -246,7 +247,7 @@ Status PlanRanges(const PlanInput& input, const PlanLimits& limits, transport::M
                ? ranges[a].local_index < ranges[b].local_index
                : ranges[a].local_offset < ranges[b].local_offset;
   });
-  SegmentWriter writer(limits.chunk_bytes_max, plan);
+  SegmentWriter writer(limits, reservation, plan);
   for (size_t i = 0; i < ranges.size();) {
     const TransferRange* last = &ranges[ItemAt(plan->item_order, i)];
     ItemRun run = {last->local_offset,
@@ -265,7 +266,7 @@ Status PlanRanges(const PlanInput& input, const PlanLimits& limits, transport::M
       run.item_bytes += next->length;
       last = next;
     }
-    writer.Append(local, remote, run);
+    RETURN_IF_ERROR(writer.Append(local, remote, run));
     ++*descriptors_out;
   }
   plan->descriptors_in = ranges.size();
@@ -274,15 +275,16 @@ Status PlanRanges(const PlanInput& input, const PlanLimits& limits, transport::M
 
 }  // namespace
 
-Result<BuiltPlan> BuildPlan(PlanInput input, const PlanLimits& limits) {
+Result<BuiltPlan> BuildPlan(PlanInput input, const PlanLimits& limits,
+                            SegmentReservation* reservation) {
   auto plan = std::make_shared<transport::MovePlan>();
   plan->operation = input.request->operation;
   plan->local = input.local_allocations;
   plan->remote = input.remote_allocations;
   BuiltPlan built;
   RETURN_IF_ERROR(input.request->by_blocks
-                      ? PlanBlocks(input, limits, plan.get(), &built.descriptors_out)
-                      : PlanRanges(input, limits, plan.get(), &built.descriptors_out));
+                      ? PlanBlocks(input, limits, reservation, plan.get(), &built.descriptors_out)
+                      : PlanRanges(input, limits, reservation, plan.get(), &built.descriptors_out));
   built.plan = std::move(plan);
   return built;
 }

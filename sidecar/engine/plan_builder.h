@@ -10,6 +10,7 @@
 
 #include "lib/base/result.h"
 #include "lib/wire/transfer_request.h"
+#include "sidecar/engine/segment_budget.h"
 #include "sidecar/memory/mapped_allocation.h"
 #include "sidecar/memory/piece_map.h"
 #include "sidecar/transport/move_plan.h"
@@ -28,6 +29,7 @@ struct PlanBuffer {
 struct PlanLimits {
   uint64_t descriptors_max = 1'048'576;
   uint64_t chunk_bytes_max = 1 << 20;
+  uint64_t segments_max = 1'048'576;  // of one plan
 };
 
 struct PlanInput {
@@ -43,7 +45,8 @@ struct BuiltPlan {
   uint64_t descriptors_out = 0;  // after merging contiguous runs, before cutting
 };
 
-// Errors name the field of the request, e.g. /local_blocks/7.
-Result<BuiltPlan> BuildPlan(PlanInput input, const PlanLimits& limits);
+// Errors name the field of the request, e.g. /local_blocks/7. The reservation covers the segments.
+Result<BuiltPlan> BuildPlan(PlanInput input, const PlanLimits& limits,
+                            SegmentReservation* reservation);
 
 }  // namespace gantry::engine

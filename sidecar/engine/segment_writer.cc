@@ -1,34 +1,54 @@
 #include "sidecar/engine/segment_writer.h"
 
 #include <algorithm>
+#include <string>
 
 namespace gantry::engine {
 
-SegmentWriter::SegmentWriter(uint64_t chunk_bytes_max, transport::MovePlan* plan)
-    : chunk_bytes_max_(std::max<uint64_t>(chunk_bytes_max, 1)), plan_(*plan) {}
+SegmentWriter::SegmentWriter(const PlanLimits& limits, SegmentReservation* reservation,
+                             transport::MovePlan* plan)
+    : chunk_bytes_max_(std::max<uint64_t>(limits.chunk_bytes_max, 1)),
+      segments_max_(limits.segments_max),
+      reservation_(*reservation),
+      plan_(*plan) {}
 
-void SegmentWriter::Append(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run) {
+Status SegmentWriter::Add(const transport::MoveSegment& segment) {
+  const uint64_t count = plan_.segments.size() + 1;
+  if (count > segments_max_) {
+    return Fail(ErrorCode::kResourceExhausted,
+                "the transfer has more than " + std::to_string(segments_max_) +
+                    " chunks after cutting at pieces and at the chunk limit",
+                "split it into several transfers");
+  }
+  if (!reservation_.Cover(count)) {
+    return Fail(ErrorCode::kResourceExhausted,
+                "too many chunks are queued or being planned by all transfers together",
+                "wait for completions before submitting more");
+  }
+  plan_.segments.push_back(segment);
+  return {};
+}
+
+Status SegmentWriter::Append(const PlanBuffer& local, const PlanBuffer& remote,
+                             const ItemRun& run) {
   const bool dense =
       run.count == 1 || (run.local_stride == run.item_bytes && run.remote_stride == run.item_bytes);
   const bool one_piece = local.pieces->pieces().size() == 1 && remote.pieces->pieces().size() == 1;
-  if (dense) {
-    AppendContiguous(local, remote, run);
-  } else if (one_piece && run.item_bytes <= chunk_bytes_max_) {
-    AppendStrided(local, remote, run);
-  } else {
-    ItemRun item = run;
-    item.count = 1;
-    for (uint32_t i = 0; i < run.count; ++i) {
-      item.local_offset = run.local_offset + i * run.local_stride;
-      item.remote_offset = run.remote_offset + i * run.remote_stride;
-      item.first_item = run.first_item + i;
-      AppendContiguous(local, remote, item);
-    }
+  if (dense) return AppendContiguous(local, remote, run);
+  if (one_piece && run.item_bytes <= chunk_bytes_max_) return AppendStrided(local, remote, run);
+  ItemRun item = run;
+  item.count = 1;
+  for (uint32_t i = 0; i < run.count; ++i) {
+    item.local_offset = run.local_offset + i * run.local_stride;
+    item.remote_offset = run.remote_offset + i * run.remote_stride;
+    item.first_item = run.first_item + i;
+    RETURN_IF_ERROR(AppendContiguous(local, remote, item));
   }
+  return {};
 }
 
-void SegmentWriter::AppendContiguous(const PlanBuffer& local, const PlanBuffer& remote,
-                                     const ItemRun& run) {
+Status SegmentWriter::AppendContiguous(const PlanBuffer& local, const PlanBuffer& remote,
+                                       const ItemRun& run) {
   const uint64_t total = run.item_bytes * run.count;
   for (uint64_t done = 0; done < total;) {
     const uint64_t want = std::min(total - done, chunk_bytes_max_);
@@ -49,13 +69,14 @@ void SegmentWriter::AppendContiguous(const PlanBuffer& local, const PlanBuffer& 
       segment.first_item = run.first_item + static_cast<uint32_t>(first);
       segment.items = static_cast<uint32_t>(last - first + 1);
     }
-    plan_.segments.push_back(segment);
+    RETURN_IF_ERROR(Add(segment));
     done += there.length;
   }
+  return {};
 }
 
-void SegmentWriter::AppendStrided(const PlanBuffer& local, const PlanBuffer& remote,
-                                  const ItemRun& run) {
+Status SegmentWriter::AppendStrided(const PlanBuffer& local, const PlanBuffer& remote,
+                                    const ItemRun& run) {
   const auto items_max =
       static_cast<uint32_t>(std::min<uint64_t>(chunk_bytes_max_ / run.item_bytes, UINT32_MAX));
   for (uint32_t done = 0; done < run.count;) {
@@ -75,9 +96,10 @@ void SegmentWriter::AppendStrided(const PlanBuffer& local, const PlanBuffer& rem
     segment.count = items;
     segment.first_item = run.first_item + done;
     segment.items = items;
-    plan_.segments.push_back(segment);
+    RETURN_IF_ERROR(Add(segment));
     done += items;
   }
+  return {};
 }
 
 }  // namespace gantry::engine

@@ -25,16 +25,20 @@ struct ItemRun {
 
 class SegmentWriter {
  public:
-  SegmentWriter(uint64_t chunk_bytes_max, transport::MovePlan* plan);
+  SegmentWriter(const PlanLimits& limits, SegmentReservation* reservation,
+                transport::MovePlan* plan);
 
-  // REQUIRES that every item lies within both buffers.
-  void Append(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run);
+  // REQUIRES that every item lies within both buffers. Fails when the plan becomes too large.
+  Status Append(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run);
 
  private:
-  void AppendContiguous(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run);
-  void AppendStrided(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run);
+  Status AppendContiguous(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run);
+  Status AppendStrided(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run);
+  Status Add(const transport::MoveSegment& segment);
 
   const uint64_t chunk_bytes_max_;
+  const uint64_t segments_max_;
+  SegmentReservation& reservation_;
   transport::MovePlan& plan_;
 };
 

@@ -45,12 +45,12 @@ TransferStatus Transfer::Snapshot(TimePoint now) const {
   return status;
 }
 
-void Transfer::End(TimePoint now) {
+void Transfer::End(TimePoint now, size_t failed_items_max) {
   TransferStatus status = Snapshot(now);
   const bool complete = status.chunks_moved == status.chunks;
   if (complete) {
     status.state = TransferState::kSucceeded;
-  } else if (stop_reason) {
+  } else if (stop_reason) {  // which a failure before it is not overwritten by
     status.state = stop_outcome;
     status.error = stop_reason;
   } else {
@@ -59,14 +59,18 @@ void Transfer::End(TimePoint now) {
   }
   if (!complete) {
     const std::vector<uint32_t>& order = admitted.plan->item_order;
-    for (const uint32_t item : operation->UnfinishedItems()) {
-      status.failed_items.push_back(order.empty() ? item : order[item]);
-    }
-    std::sort(status.failed_items.begin(), status.failed_items.end());
+    std::vector<uint32_t> items = operation->UnfinishedItems();
+    for (uint32_t& item : items) item = order.empty() ? item : order[item];
+    std::sort(items.begin(), items.end());
+    status.failed_items_truncated = items.size() > failed_items_max;
+    if (status.failed_items_truncated) items.resize(failed_items_max);
+    items.shrink_to_fit();
+    status.failed_items = std::make_shared<const std::vector<uint32_t>>(std::move(items));
   }
   admitted.status = std::move(status);
   operation.reset();
   admitted.plan.reset();
+  admitted.reservation.Reset();
   admitted.remotes.clear();
   admitted.uses.clear();
 }

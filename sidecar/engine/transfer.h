@@ -18,7 +18,7 @@ struct Transfer {
   // The status now; of a terminal transfer, for good.
   TransferStatus Snapshot(TimePoint now) const;
   // Fixes the status and lets go of plan, mappings and buffers. REQUIRES operation finished.
-  void End(TimePoint now);
+  void End(TimePoint now, size_t failed_items_max);
 
   const uint64_t token;
   Admitted admitted;

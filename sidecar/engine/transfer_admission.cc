@@ -51,6 +51,14 @@ Status CheckHead(const wire::TransferRequest& request, const EngineOptions& opti
                 "deadline_ms is not within 1 and " + std::to_string(deadline_max), {},
                 "/deadline_ms");
   }
+  if (request.local.size() > options.references_max ||
+      request.remote.size() > options.references_max) {
+    return Fail(ErrorCode::kResourceExhausted,
+                "a transfer names at most " + std::to_string(options.references_max) +
+                    " buffers on each side",
+                "split it into several transfers",
+                request.local.size() > options.references_max ? "/local" : "/remote");
+  }
   if (request.local.empty() || request.remote.empty()) {
     return Fail(ErrorCode::kInvalidArgument, "a transfer names local and remote buffers", {},
                 request.local.empty() ? "/local" : "/remote");
@@ -117,7 +125,10 @@ uint64_t FingerprintOf(const wire::TransferRequest& request) {
 TransferAdmission::TransferAdmission(
     const EngineOptions& options, registry::BufferRegistry& registry,
     const std::vector<std::unique_ptr<transport::Transport>>& transports)
-    : options_(options), registry_(registry), transports_(transports) {}
+    : options_(options),
+      registry_(registry),
+      transports_(transports),
+      segments_(options.descriptors_queued_max) {}
 
 Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request) const {
   RETURN_IF_ERROR(CheckHead(request, options_));
@@ -142,7 +153,9 @@ Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request) 
   PlanLimits limits;
   limits.descriptors_max = options_.descriptors_max;
   limits.chunk_bytes_max = options_.chunk_bytes_max;
-  ASSIGN_OR_RETURN(BuiltPlan built, BuildPlan(std::move(input), limits));
+  limits.segments_max = options_.descriptors_max;
+  admitted.reservation = SegmentReservation(segments_);
+  ASSIGN_OR_RETURN(BuiltPlan built, BuildPlan(std::move(input), limits, &admitted.reservation));
 
   admitted.transport = choice.transport;
   admitted.plan = std::move(built.plan);
@@ -234,6 +247,30 @@ Status TransferAdmission::ResolveOwnRemote(const wire::TransferRequest& request,
   return {};
 }
 
+Status TransferAdmission::AcquireFromPeer(const wire::TransferRequest& request,
+                                          Admitted* admitted) const {
+  const std::string& peer = request.remote.front().peer;
+  auto cached = gateway_->Acquire(peer, request.remote, Clock::now());
+  if (cached || cached.error().code != ErrorCode::kDeadlineExceeded) {
+    if (!cached) return Fail(std::move(cached).error());
+    admitted->remotes = *std::move(cached);
+    return {};
+  }
+  // Callers' threads are few: a peer that does not answer must not take all of them.
+  struct Waiting {
+    std::atomic<size_t>& count;
+    size_t before = count.fetch_add(1);
+    ~Waiting() { count.fetch_sub(1); }
+  } waiting{peer_waits_};
+  if (waiting.before >= options_.peer_waits_max) {
+    return Fail(ErrorCode::kResourceExhausted,
+                std::to_string(waiting.before) + " transfers wait for descriptions from peers",
+                "try again when the peers answer; GET /v1/peers says which do not", "/remote/0");
+  }
+  ASSIGN_OR_RETURN(admitted->remotes, gateway_->Acquire(peer, request.remote, admitted->deadline));
+  return {};
+}
+
 Status TransferAdmission::ResolvePeerRemote(const wire::TransferRequest& request,
                                             Admitted* admitted, PlanInput* input) const {
   const std::string& peer = request.remote.front().peer;
@@ -241,7 +278,7 @@ Status TransferAdmission::ResolvePeerRemote(const wire::TransferRequest& request
     return Fail(ErrorCode::kNotFound, "there is no peer '" + peer + "'",
                 "PUT /v1/peers/" + peer + " first", "/remote/0");
   }
-  ASSIGN_OR_RETURN(admitted->remotes, gateway_->Acquire(peer, request.remote, admitted->deadline));
+  RETURN_IF_ERROR(AcquireFromPeer(request, admitted));
   AllocationList list(&input->remote_allocations);
   for (size_t i = 0; i < admitted->remotes.size(); ++i) {
     const RemoteBuffer& remote = *admitted->remotes[i];

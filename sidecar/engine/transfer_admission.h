@@ -2,6 +2,7 @@
 // path, a plan. Runs on the caller's thread; may block on a peer up to the deadline. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "sidecar/engine/engine_options.h"
 #include "sidecar/engine/peer_gateway.h"
 #include "sidecar/engine/plan_builder.h"
+#include "sidecar/engine/segment_budget.h"
 #include "sidecar/engine/transfer_status.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/transport/transport.h"
@@ -20,6 +22,7 @@ namespace gantry::engine {
 struct Admitted {
   std::vector<registry::Buffer::Use> uses;
   std::vector<std::shared_ptr<const RemoteBuffer>> remotes;
+  SegmentReservation reservation;  // of the plan
   std::shared_ptr<const transport::MovePlan> plan;
   transport::Transport* transport = nullptr;
   TransferStatus status;
@@ -47,6 +50,8 @@ class TransferAdmission {
                        PlanInput* input) const;
   Status ResolveOwnRemote(const wire::TransferRequest& request, Admitted* admitted,
                           PlanInput* input) const;
+  // What is cached at once; else waits for the peer, if not too many do so already.
+  Status AcquireFromPeer(const wire::TransferRequest& request, Admitted* admitted) const;
   Status ResolvePeerRemote(const wire::TransferRequest& request, Admitted* admitted,
                            PlanInput* input) const;
 
@@ -54,6 +59,8 @@ class TransferAdmission {
   registry::BufferRegistry& registry_;
   const std::vector<std::unique_ptr<transport::Transport>>& transports_;
   PeerGateway* gateway_ = nullptr;
+  mutable SegmentBudget segments_;
+  mutable std::atomic<size_t> peer_waits_{0};
 };
 
 }  // namespace gantry::engine

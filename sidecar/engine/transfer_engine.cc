@@ -76,6 +76,7 @@ void TransferEngine::StopTransfersOf(std::string_view workload, uint64_t workloa
     return admitted.status.workload == workload &&
            (workload_generation == 0 || admitted.workload_generation == workload_generation);
   };
+  if (workload_generation != 0) loop_->EndWorkload(workload_generation);
   loop_->Stop(match, TransferState::kCancelled, std::move(why));
   loop_->ForgetIds(match);
 }
@@ -92,6 +93,6 @@ void TransferEngine::StopTransfersUsing(const RemoteBuffer& buffer, Error why) {
 
 std::vector<wire::PathReport> TransferEngine::Paths() const { return ProbePaths(transports_); }
 
-EngineTotals TransferEngine::Totals() const { return loop_->Totals(); }
+EngineTotals TransferEngine::Totals() { return loop_->Totals(); }
 
 }  // namespace gantry::engine

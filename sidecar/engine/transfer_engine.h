@@ -60,7 +60,7 @@ class TransferEngine {
 
   // What each path is good for on this machine.
   std::vector<wire::PathReport> Paths() const;
-  EngineTotals Totals() const;
+  EngineTotals Totals();
 
  private:
   Result<TransferStatus> Refuse(const wire::TransferRequest& request, Error error,

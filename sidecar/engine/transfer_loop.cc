@@ -49,6 +49,10 @@ tl::unexpected<Error> ConflictOf(const std::string& id) {
 constexpr milliseconds kIdleWait{1'000};
 // A shorter nap costs more than the wake-ups that it saves.
 constexpr microseconds kNapMin{50};
+// Failed items in the statuses that are kept, all together.
+constexpr size_t kFinishedItemsMax = 4'000'000;
+// Long enough for an admission that was under way when its workload ended.
+constexpr size_t kEndedWorkloadsKept = 4096;
 
 }  // namespace
 
@@ -92,7 +96,10 @@ Result<TransferStatus> TransferLoop::Await(const std::shared_ptr<Answer>& answer
   auto result = answer->WaitUntil(answer->wait() ? wait_until : TimePoint::max());
   if (result) return *std::move(result);
   auto look = std::make_shared<Answer>(false);
-  Post([this, key = std::move(key), look] { Look(key, look, false); });
+  Post([this, key = std::move(key), answer, look] {
+    if (Transfer* transfer = Find(key); transfer != nullptr) std::erase(transfer->waiting, answer);
+    Look(key, look, false);
+  });
   return *look->WaitUntil(TimePoint::max());
 }
 
@@ -146,6 +153,7 @@ std::vector<TransferStatus> TransferLoop::List(std::string_view workload, bool a
       if (!workload.empty() && transfer.admitted.status.workload != workload) continue;
       if (active_only && transfer.operation == nullptr) continue;
       list->push_back(transfer.Snapshot(now));
+      list->back().failed_items = nullptr;
     }
     done->Give(TransferStatus{});
   });
@@ -172,12 +180,30 @@ void TransferLoop::ForgetIds(std::function<bool(const Transfer&)> match) {
   });
 }
 
-EngineTotals TransferLoop::Totals() const {
-  EngineTotals totals;
-  totals.queued = queued_.load(std::memory_order_relaxed);
-  totals.running = active_.load(std::memory_order_relaxed) - totals.queued;
-  totals.bytes_inflight = bytes_inflight_.load(std::memory_order_relaxed);
-  return totals;
+void TransferLoop::EndWorkload(uint64_t workload_generation) {
+  Post([this, workload_generation] {
+    if (!ended_workloads_.insert(workload_generation).second) return;
+    ended_order_.push_back(workload_generation);
+    if (ended_order_.size() <= kEndedWorkloadsKept) return;
+    ended_workloads_.erase(ended_order_.front());
+    ended_order_.pop_front();
+  });
+}
+
+EngineTotals TransferLoop::Totals() {
+  auto totals = std::make_shared<EngineTotals>();
+  auto done = std::make_shared<Answer>(false);
+  Post([this, totals, done] {
+    for (const auto& [token, transfer] : transfers_) {
+      if (transfer->operation == nullptr) continue;
+      const bool posted = transfer->operation->progress().first_posted.has_value();
+      ++(posted ? totals->running : totals->queued);
+    }
+    done->Give(TransferStatus{});
+  });
+  done->WaitUntil(TimePoint::max());
+  totals->bytes_inflight = bytes_inflight_.load(std::memory_order_relaxed);
+  return *totals;
 }
 
 void TransferLoop::Run() {
@@ -186,7 +212,7 @@ void TransferLoop::Run() {
     const bool moved = PollTransports();
     const TimePoint now = Clock::now();
     const TimePoint next = FireTimers(now);
-    if (tasks || moved) continue;
+    if (tasks || moved || timer_fired_) continue;
     {
       const MutexLock lock(inbox_mutex_);
       if (!inbox_.empty()) continue;
@@ -221,7 +247,7 @@ bool TransferLoop::PollTransports() {
   for (const auto& transport : transports_) moved |= transport->Poll(&finished_now_);
   for (const uint64_t token : finished_now_) {
     if (const auto found = transfers_.find(token); found != transfers_.end()) {
-      Finish(found->second.get());
+      Attend(found->second.get());
     }
   }
   finished_now_.clear();
@@ -229,7 +255,9 @@ bool TransferLoop::PollTransports() {
 }
 
 TimePoint TransferLoop::FireTimers(TimePoint now) {
+  timer_fired_ = false;
   while (!timers_.empty() && timers_.begin()->first <= now) {
+    timer_fired_ = true;
     const uint64_t token = timers_.begin()->second;
     timers_.erase(timers_.begin());
     Transfer* transfer = transfers_.at(token).get();
@@ -250,17 +278,14 @@ TimePoint TransferLoop::FireTimers(TimePoint now) {
 }
 
 Status TransferLoop::CheckRoom(const Admitted& admitted) const {
+  if (ended_workloads_.contains(admitted.workload_generation)) {
+    return Fail(ErrorCode::kCancelled, "workload '" + admitted.status.workload +
+                                           "' ended while the transfer was admitted");
+  }
   if (closing_) return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
   if (active_.load(std::memory_order_relaxed) >= options_.transfers_max) {
     return Fail(ErrorCode::kResourceExhausted,
                 std::to_string(options_.transfers_max) + " transfers are not finished yet",
-                "wait for completions before submitting more");
-  }
-  if (segments_queued_ + admitted.plan->segments.size() > options_.descriptors_queued_max) {
-    return Fail(ErrorCode::kResourceExhausted,
-                std::to_string(segments_queued_) + " chunks are queued, this transfer has " +
-                    std::to_string(admitted.plan->segments.size()) + ", the limit is " +
-                    std::to_string(options_.descriptors_queued_max),
                 "wait for completions before submitting more");
   }
   return {};
@@ -283,7 +308,6 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
   tokens_.insert_or_assign(key, token);
   active_.fetch_add(1, std::memory_order_relaxed);
   bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
-  segments_queued_ += entry->admitted.plan->segments.size();
   metrics_.PathSelected(static_cast<metrics::Path>(entry->admitted.status.path));
   TrackBusy(*entry, 1, now);
   SetTimer(entry, entry->admitted.deadline);
@@ -310,6 +334,15 @@ void TransferLoop::Look(const Key& key, const std::shared_ptr<Answer>& answer, b
   }
 }
 
+void TransferLoop::Attend(Transfer* transfer) {
+  if (transfer->operation == nullptr) return;
+  if (transfer->operation->finished()) return Finish(transfer);
+  // It failed; what is still in flight gets as much time as after a cancel.
+  if (transfer->operation->error()) {
+    StopOne(transfer, TransferState::kFailed, *transfer->operation->error());
+  }
+}
+
 void TransferLoop::StopOne(Transfer* transfer, TransferState outcome, Error why) {
   if (transfer->stop_started) return;
   const TimePoint now = Clock::now();
@@ -330,11 +363,10 @@ void TransferLoop::Finish(Transfer* transfer) {
   const TimePoint now = Clock::now();
   if (transfer->timer) timers_.erase({*transfer->timer, transfer->token});
   transfer->timer.reset();
-  segments_queued_ -= transfer->admitted.plan->segments.size();
   bytes_inflight_.fetch_sub(transfer->admitted.plan->bytes, std::memory_order_relaxed);
   active_.fetch_sub(1, std::memory_order_relaxed);
   const uint64_t retried = transfer->operation->progress().chunks_retried;
-  transfer->End(now);
+  transfer->End(now, options_.failed_items_max);
   const TransferStatus& status = transfer->admitted.status;
   for (const auto& answer : transfer->waiting) answer->Give(status);
   transfer->waiting.clear();
@@ -342,6 +374,7 @@ void TransferLoop::Finish(Transfer* transfer) {
   metrics_.TransferEnded(SampleOf(*transfer, retried, now));
   events_.Append({0, EventType::kTransfer, status.workload, status.id, "",
                   std::make_shared<const TransferStatus>(status)});
+  if (status.failed_items != nullptr) finished_items_ += status.failed_items->size();
   finished_.emplace_back(now, transfer->token);
 }
 
@@ -358,9 +391,12 @@ void TransferLoop::TrackBusy(const Transfer& transfer, int change, TimePoint now
 }
 
 void TransferLoop::ForgetOldTransfers(TimePoint now) {
-  while (!finished_.empty() && (finished_.size() > options_.finished_kept_max ||
-                                finished_.front().first + options_.finished_ttl < now)) {
+  while (!finished_.empty() &&
+         (finished_.size() > options_.finished_kept_max || finished_items_ > kFinishedItemsMax ||
+          finished_.front().first + options_.finished_ttl < now)) {
     const auto found = transfers_.find(finished_.front().second);
+    const TransferStatus& status = found->second->admitted.status;
+    if (status.failed_items != nullptr) finished_items_ -= status.failed_items->size();
     ForgetId(*found->second);
     transfers_.erase(found);
     finished_.pop_front();

@@ -6,6 +6,7 @@
 #include <absl/container/btree_map.h>
 #include <absl/container/btree_set.h>
 #include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
 
 #include <array>
 #include <atomic>
@@ -49,7 +50,10 @@ class TransferLoop {
   void Stop(std::function<bool(const Transfer&)> match, TransferState outcome, Error why);
   // The ids of the finished transfers that `match` picks can be used again; likewise.
   void ForgetIds(std::function<bool(const Transfer&)> match);
-  EngineTotals Totals() const;
+  // The transfers of this life of a workload are over: those that are still on their way are
+  // refused when they arrive.
+  void EndWorkload(uint64_t workload_generation);
+  EngineTotals Totals();
 
  private:
   using Key = std::pair<std::string, std::string>;  // workload, id
@@ -74,6 +78,7 @@ class TransferLoop {
   void Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel);
   void StopOne(Transfer* transfer, TransferState outcome, Error why);
   void SetTimer(Transfer* transfer, TimePoint when);
+  void Attend(Transfer* transfer);
   void Finish(Transfer* transfer);
   void TrackBusy(const Transfer& transfer, int change, TimePoint now);
   void ForgetOldTransfers(TimePoint now);
@@ -87,7 +92,6 @@ class TransferLoop {
   metrics::Metrics& metrics_;
 
   std::atomic<size_t> active_{0};
-  std::atomic<size_t> queued_{0};
   std::atomic<uint64_t> bytes_inflight_{0};
 
   Mutex inbox_mutex_;
@@ -103,7 +107,10 @@ class TransferLoop {
   std::vector<std::function<void()>> tasks_;
   std::array<std::array<BusyTime, wire::kPathCount>, 2> busy_;
   uint64_t next_token_ = 1;
-  uint64_t segments_queued_ = 0;
+  bool timer_fired_ = false;
+  size_t finished_items_ = 0;                      // failed items that are kept
+  absl::flat_hash_set<uint64_t> ended_workloads_;  // generations
+  std::deque<uint64_t> ended_order_;
   bool closing_ = false;
 
   std::thread thread_;

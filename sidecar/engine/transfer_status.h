@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -53,8 +54,10 @@ struct TransferStatus {
   TransferTimings timings;
   std::optional<Error> error;  // why it failed, was cancelled or expired
   // Of a transfer that did not succeed: indices into the request's block lists, or into its
-  // ranges, that may not have arrived whole.
-  std::vector<uint32_t> failed_items;
+  // ranges, that may not have arrived whole; null: none, or (in lists of transfers) not told. When
+  // truncated, there are more, and any item may be among them.
+  std::shared_ptr<const std::vector<uint32_t>> failed_items;
+  bool failed_items_truncated = false;
   bool by_blocks = false;
   std::string user_data;
 };

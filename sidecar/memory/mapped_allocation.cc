@@ -1,5 +1,8 @@
 #include "sidecar/memory/mapped_allocation.h"
 
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <utility>
 
 #include "lib/base/log.h"
@@ -8,13 +11,18 @@ namespace gantry::memory {
 
 Result<std::shared_ptr<const MappedAllocation>> MappedAllocation::Create(MemoryMapper& mapper,
                                                                          AllocationSource source) {
+  struct stat info = {};
+  if (::fstat(source.fd->get(), &info) != 0) {
+    return Fail(SystemError(ErrorCode::kDeviceError, "fstat of an allocation", errno));
+  }
   ASSIGN_OR_RETURN(const MappingId mapping, mapper.Map(source));
   return std::shared_ptr<const MappedAllocation>(
-      new MappedAllocation(mapper, std::move(source), mapping));
+      new MappedAllocation(mapper, std::move(source), {info.st_dev, info.st_ino}, mapping));
 }
 
-MappedAllocation::MappedAllocation(MemoryMapper& mapper, AllocationSource source, MappingId mapping)
-    : mapper_(mapper), source_(std::move(source)), mapping_(mapping) {}
+MappedAllocation::MappedAllocation(MemoryMapper& mapper, AllocationSource source, FileIdentity file,
+                                   MappingId mapping)
+    : mapper_(mapper), source_(std::move(source)), file_(file), mapping_(mapping) {}
 
 MappedAllocation::~MappedAllocation() {
   if (auto status = mapper_.Unmap(mapping_); !status) {

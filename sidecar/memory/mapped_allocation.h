@@ -2,6 +2,8 @@
 // buffers inside of it and by the transfers that use them. Thread-safe.
 #pragma once
 
+#include <compare>
+#include <cstdint>
 #include <memory>
 
 #include "sidecar/memory/memory_mapper.h"
@@ -12,6 +14,13 @@ class MappedAllocation {
  public:
   static Result<std::shared_ptr<const MappedAllocation>> Create(MemoryMapper& mapper,
                                                                 AllocationSource source);
+  // Two allocations of the same file are the same memory, however often it was handed over.
+  struct FileIdentity {
+    uint64_t device = 0;
+    uint64_t inode = 0;
+    auto operator<=>(const FileIdentity&) const = default;
+  };
+
   MappedAllocation(const MappedAllocation&) = delete;
   MappedAllocation& operator=(const MappedAllocation&) = delete;
   ~MappedAllocation();
@@ -20,13 +29,16 @@ class MappedAllocation {
   uint64_t size() const { return source_.size; }
   bool writable() const { return source_.writable; }
   wire::MemoryKind kind() const { return source_.kind; }
+  const FileIdentity& file() const { return file_; }
   const std::shared_ptr<const UniqueFd>& fd() const { return source_.fd; }
 
  private:
-  MappedAllocation(MemoryMapper& mapper, AllocationSource source, MappingId mapping);
+  MappedAllocation(MemoryMapper& mapper, AllocationSource source, FileIdentity file,
+                   MappingId mapping);
 
   MemoryMapper& mapper_;
   const AllocationSource source_;
+  const FileIdentity file_;
   const MappingId mapping_;
 };
 

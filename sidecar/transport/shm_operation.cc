@@ -91,6 +91,7 @@ void ShmOperation::Done(const Part& part, int worker, const worker::Completion& 
 }
 
 void ShmOperation::Fail(Error error) {
+  if (!error_ && inflight_ > 0) transport_.finished_.push_back(token_);
   if (!error_) error_ = std::move(error);
   stopped_ = true;
 }

@@ -76,11 +76,11 @@ std::unique_ptr<Operation> ShmTransport::Start(std::shared_ptr<const MovePlan> p
   return operation;
 }
 
-bool ShmTransport::Poll(std::vector<uint64_t>* finished) {
+bool ShmTransport::Poll(std::vector<uint64_t>* attention) {
   const bool completed = TakeCompletions();
   const bool fed = Feed();
   const bool any = completed || fed || !finished_.empty();
-  finished->insert(finished->end(), finished_.begin(), finished_.end());
+  attention->insert(attention->end(), finished_.begin(), finished_.end());
   finished_.clear();
   return any;
 }
@@ -120,14 +120,16 @@ void ShmTransport::Complete(const worker::Completion& completion) {
 
 bool ShmTransport::Feed() {
   bool any = false;
-  for (int worker = NextWorker(); worker >= 0; worker = NextWorker()) {
-    if (!FeedWorker(worker)) break;
-    any = true;
+  passed_.assign(load_.size(), false);
+  for (int worker = NextWorker(passed_); worker >= 0; worker = NextWorker(passed_)) {
+    const bool fed = FeedWorker(worker);
+    any |= fed;
+    passed_[static_cast<size_t>(worker)] = !fed;  // another one may have room
   }
   return any;
 }
 
-int ShmTransport::NextWorker() const {
+int ShmTransport::NextWorker(const std::vector<bool>& passed) const {
   if (waiting_.empty()) return -1;
   int best = -1;
   const auto count = static_cast<int>(load_.size());
@@ -136,7 +138,8 @@ int ShmTransport::NextWorker() const {
     const int worker = (last_worker_ + i) % count;
     const WorkerLoad& load = load_[static_cast<size_t>(worker)];
     if (load.bytes >= options_.inflight_bytes_max || load.jobs >= options_.inflight_jobs_max ||
-        !pool_.usable(worker) || pool_.free_slots(worker) == 0) {
+        passed[static_cast<size_t>(worker)] || !pool_.usable(worker) ||
+        pool_.free_slots(worker) == 0) {
       continue;
     }
     if (best < 0 || load.bytes < load_[static_cast<size_t>(best)].bytes) best = worker;

@@ -34,7 +34,7 @@ class ShmTransport final : public Transport {
                   const RemoteAllocation& remote) const override;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override;
-  bool Poll(std::vector<uint64_t>* finished) override;
+  bool Poll(std::vector<uint64_t>* attention) override;
   nanoseconds Unattended() const override;
 
  private:
@@ -60,8 +60,8 @@ class ShmTransport final : public Transport {
   void Complete(const worker::Completion& completion);
   bool Feed();
   bool FeedWorker(int worker);
-  // The idlest worker that takes another job, or -1.
-  int NextWorker() const;
+  // The idlest worker that takes another job and is not `passed`, or -1.
+  int NextWorker(const std::vector<bool>& passed) const;
   bool PostJob(ShmOperation* operation, int worker);
   void Leave(ShmOperation* operation);
 
@@ -73,7 +73,8 @@ class ShmTransport final : public Transport {
   std::vector<uint32_t> free_jobs_;
   // Operations with segments that are not posted yet, by falling priority.
   std::map<int, Queue, std::greater<>> waiting_;
-  std::vector<uint64_t> finished_;
+  std::vector<uint64_t> finished_;  // tokens for the next Poll
+  std::vector<bool> passed_;        // workers with no room for what comes next
   std::vector<worker::CopySegment> scratch_;
   int last_worker_ = 0;
 };

@@ -55,8 +55,8 @@ class Transport {
   virtual std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                            uint64_t token) = 0;
   // Takes completions and issues more; true when anything moved on. Appends the token of each
-  // operation that became finished, once.
-  virtual bool Poll(std::vector<uint64_t>* finished) = 0;
+  // operation that became finished, once, and of each that failed before it is quiet.
+  virtual bool Poll(std::vector<uint64_t>* attention) = 0;
   // For so long nothing is gained by calling Poll: whoever carries the bytes has enough to do.
   virtual nanoseconds Unattended() const = 0;
 };

@@ -43,6 +43,11 @@ class Side {
       used_[arena] += gap + piece;
       left -= piece;
     }
+    AddPieces(pieces, layout);
+  }
+
+  void AddPieces(const std::vector<wire::Piece>& pieces,
+                 std::optional<wire::BlockLayout> layout = std::nullopt) {
     std::vector<uint64_t> sizes(arenas_.size(), 64 * 1024);
     maps_.push_back(std::make_unique<memory::PieceMap>(*memory::PieceMap::Create(pieces, sizes)));
     std::vector<uint32_t> indices(arenas_.size());
@@ -80,6 +85,12 @@ PlanInput InputOf(const wire::TransferRequest& request, const Side& local, const
   return input;
 }
 
+Result<BuiltPlan> Build(PlanInput input, const PlanLimits& limits) {
+  SegmentBudget budget(1'000'000);
+  SegmentReservation reservation(budget);
+  return BuildPlan(std::move(input), limits, &reservation);
+}
+
 // What the plan does, byte by byte, on copies of the arenas of the destination side.
 void Execute(const transport::MovePlan& plan, const Side& local, const Side& remote) {
   const bool read = plan.operation == wire::Operation::kRead;
@@ -112,7 +123,7 @@ void SetBytes(const Side& side, const std::vector<std::vector<uint8_t>>& bytes) 
 // Runs the plan and the plain byte loop on the same start, and compares all memory of both sides.
 void CheckPlan(const wire::TransferRequest& request, const Side& local, const Side& remote,
                uint64_t chunk_bytes_max) {
-  auto built = BuildPlan(InputOf(request, local, remote), {1'000'000, chunk_bytes_max});
+  auto built = Build(InputOf(request, local, remote), {1'000'000, chunk_bytes_max});
   ASSERT_TRUE(built) << built.error().message << " " << built.error().field;
   const bool read = request.operation == wire::Operation::kRead;
   const auto before_local = Bytes(local);
@@ -224,7 +235,7 @@ TEST(PlanBuilderTest, ConsecutiveBlocksMerge) {
   request.by_blocks = true;
   request.local_blocks = {5, 3, 4, 9};
   request.remote_blocks = {2, 0, 1, 9};
-  auto built = BuildPlan(InputOf(request, local, remote), {});
+  auto built = Build(InputOf(request, local, remote), {});
   ASSERT_TRUE(built);
   EXPECT_EQ(built->plan->descriptors_in, 4u);
   EXPECT_EQ(built->descriptors_out, 2u);
@@ -246,7 +257,7 @@ TEST(PlanBuilderTest, OverlappingViewsOfOneAllocationAreSeen) {
   request.by_blocks = true;
   request.local_blocks = {5};
   request.remote_blocks = {2};
-  auto built = BuildPlan(InputOf(request, local, remote), {});
+  auto built = Build(InputOf(request, local, remote), {});
   ASSERT_FALSE(built);
   EXPECT_EQ(built.error().code, ErrorCode::kOverlap);
 }
@@ -258,11 +269,39 @@ TEST(PlanBuilderTest, SourceMayNotBeADestination) {
   side.AddBuffer(4096, std::nullopt, true);
   wire::TransferRequest request;
   request.ranges = {{0, 0, 0, 50, 100}};
-  auto built = BuildPlan(InputOf(request, side, side), {});
+  auto built = Build(InputOf(request, side, side), {});
   ASSERT_FALSE(built);
   EXPECT_EQ(built.error().code, ErrorCode::kOverlap);
   request.ranges = {{0, 0, 0, 100, 100}};
-  EXPECT_TRUE(BuildPlan(InputOf(request, side, side), {}));
+  EXPECT_TRUE(Build(InputOf(request, side, side), {}));
+}
+
+TEST(PlanBuilderTest, SeamsCannotMakeAPlanOfAnySize) {
+  std::mt19937 random(7);
+  worker::FakeCopyPool pool;
+  Side local(random, pool, 1, 1);
+  Side remote(random, pool, 1, 2);
+  local.AddBuffer(20'000, std::nullopt, true);
+  std::vector<wire::Piece> bytes;
+  for (uint64_t i = 0; i < 1000; ++i) bytes.push_back({0, 2 * i, 1});
+  remote.AddPieces(bytes);
+  wire::TransferRequest request;
+  for (uint64_t i = 0; i < 20; ++i) request.ranges.push_back({0, 1000 * i, 0, 0, 1000});
+  PlanLimits limits;
+  limits.segments_max = 19'999;
+  auto built = Build(InputOf(request, local, remote), limits);
+  ASSERT_FALSE(built);
+  EXPECT_EQ(built.error().code, ErrorCode::kResourceExhausted);
+  limits.segments_max = 20'000;
+  EXPECT_TRUE(Build(InputOf(request, local, remote), limits));
+  SegmentBudget small(10'000);  // of all plans together
+  {
+    SegmentReservation reservation(small);
+    built = BuildPlan(InputOf(request, local, remote), limits, &reservation);
+    ASSERT_FALSE(built);
+    EXPECT_EQ(built.error().code, ErrorCode::kResourceExhausted);
+  }
+  EXPECT_EQ(small.reserved(), 0u) << "a refused plan kept its reservation";
 }
 
 TEST(PlanBuilderTest, DescriptorsAreLimited) {
@@ -274,7 +313,7 @@ TEST(PlanBuilderTest, DescriptorsAreLimited) {
   remote.AddBuffer(4096, std::nullopt, true);
   wire::TransferRequest request;
   for (uint64_t i = 0; i < 11; ++i) request.ranges.push_back({0, 2 * i, 0, 2 * i, 1});
-  auto built = BuildPlan(InputOf(request, local, remote), {10, 1024});
+  auto built = Build(InputOf(request, local, remote), {10, 1024});
   ASSERT_FALSE(built);
   EXPECT_EQ(built.error().code, ErrorCode::kResourceExhausted);
 }

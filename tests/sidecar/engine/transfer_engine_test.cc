@@ -205,7 +205,7 @@ TEST_F(TransferEngineTest, CancelledTransferNamesWhatDidNotArrive) {
   auto status = engine_->Cancel("a", "c", In(milliseconds(5000)));
   ASSERT_TRUE(status);
   EXPECT_EQ(status->state, TransferState::kCancelled);
-  EXPECT_EQ(status->failed_items, std::vector<uint32_t>{0});
+  EXPECT_EQ(*status->failed_items, std::vector<uint32_t>{0});
 }
 
 TEST_F(TransferEngineTest, LostWorkerIsRetriedOnce) {
@@ -231,7 +231,7 @@ TEST_F(TransferEngineTest, FailureOfACopyFailsTheTransferWithItsItems) {
   ASSERT_TRUE(status);
   EXPECT_EQ(status->state, TransferState::kFailed);
   EXPECT_EQ(status->error->code, ErrorCode::kDeviceError);
-  EXPECT_EQ(status->failed_items, (std::vector<uint32_t>{0, 1, 2}));
+  EXPECT_EQ(*status->failed_items, (std::vector<uint32_t>{0, 1, 2}));
 }
 
 TEST_F(TransferEngineTest, QueueIsBounded) {
@@ -290,6 +290,52 @@ TEST_F(TransferEngineTest, StopTransfersOfAWorkload) {
   ASSERT_TRUE(status);
   EXPECT_EQ(status->state, TransferState::kCancelled);
   EXPECT_EQ(status->error->message, "its owner died");
+}
+
+TEST_F(TransferEngineTest, FailureIsReportedAsSuchWhileAnotherPartHangs) {
+  pool_.Hold();
+  auto request = Whole();
+  request.id = "f";
+  ASSERT_TRUE(engine_->Submit(request, Clock::now()));
+  for (int round = 0; round < 2; ++round) {  // the part and its repetition
+    ASSERT_FALSE(pool_.posted().empty());
+    pool_.Replace(pool_.posted().back().worker);
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  auto status = engine_->Get("a", "f", In(milliseconds(5000)));
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->state, TransferState::kFailed) << "it took until the deadline";
+  EXPECT_EQ(status->error->code, ErrorCode::kWorkerLost);
+  EXPECT_EQ(pool_.in_flight(), 0u);
+}
+
+TEST_F(TransferEngineTest, TransferThatArrivesAfterItsWorkloadEndedIsRefused) {
+  auto buffer = registry_.ByName("a", "k");
+  ASSERT_TRUE(buffer);
+  engine_->StopTransfersOf("a", (*buffer)->description().workload_generation,
+                           Error(ErrorCode::kCancelled, "its owner died"));
+  EXPECT_EQ(Refused(Whole()), ErrorCode::kCancelled);
+}
+
+TEST_F(TransferEngineTest, OneFileUnderTwoNamesIsStillOneMemory) {
+  AddWorkload("c");
+  ASSERT_TRUE(Register("c", {&arena_a_}, {{"k", {{0, kOffset, kLength}}, Layout(), {true, true}}},
+                       /*read_only=*/false));
+  EXPECT_EQ(Refused(WithRange(Between("a", "k", "c", "k"), 0, 50, 100)), ErrorCode::kOverlap);
+}
+
+TEST_F(TransferEngineTest, QueuedAndRunningAreCounted) {
+  pool_.Hold();
+  for (int i = 0; i < 3; ++i) {
+    auto request = Whole();
+    request.id = "n" + std::to_string(i);
+    ASSERT_TRUE(engine_->Submit(request, Clock::now()));
+  }
+  const EngineTotals totals = engine_->Totals();
+  EXPECT_EQ(totals.queued + totals.running, 3u);
+  EXPECT_GT(totals.running, 0u);
+  EXPECT_EQ(totals.bytes_inflight, 3 * kLength);
+  pool_.Release();
 }
 
 TEST_F(TransferEngineTest, ManyCallersAtOnce) {
