@@ -1,6 +1,7 @@
 #include "sidecar/memory/mapped_allocation.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "tests/fakes/counting_mapper.h"
 
@@ -8,7 +9,8 @@ namespace gantry::memory {
 namespace {
 
 AllocationSource Source() {
-  return {wire::MemoryKind::kHost, std::make_shared<const UniqueFd>(), 4096, true};
+  return {wire::MemoryKind::kHost,
+          std::make_shared<const UniqueFd>(::memfd_create("test", MFD_CLOEXEC)), 4096, true};
 }
 
 TEST(MappedAllocationTest, TheLastReferenceUnmapsOnce) {
@@ -23,6 +25,18 @@ TEST(MappedAllocationTest, TheLastReferenceUnmapsOnce) {
   second.reset();
   EXPECT_EQ(mapper.live(), 0u);
   EXPECT_EQ(mapper.unmaps(), 1);
+}
+
+TEST(MappedAllocationTest, OneFileIsOneMemoryHoweverItWasHandedOver) {
+  CountingMapper mapper;
+  AllocationSource source = Source();
+  AllocationSource again = source;
+  again.fd = std::make_shared<const UniqueFd>(*source.fd->Duplicate());
+  const auto first = MappedAllocation::Create(mapper, std::move(source));
+  const auto second = MappedAllocation::Create(mapper, std::move(again));
+  const auto other = MappedAllocation::Create(mapper, Source());
+  EXPECT_EQ((*first)->file(), (*second)->file());
+  EXPECT_NE((*first)->file(), (*other)->file());
 }
 
 TEST(MappedAllocationTest, WhatCouldNotBeMappedIsNotUnmapped) {
