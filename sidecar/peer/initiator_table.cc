@@ -87,18 +87,36 @@ Result<wire::PeerIdentity> InitiatorTable::InitiatorOf(const std::string& sessio
   return found->second.initiator;
 }
 
-Result<bool> InitiatorTable::Mark(const std::string& session, const std::string& buffer_id) {
+Result<uint64_t> InitiatorTable::Mark(const std::string& session, const std::string& buffer_id) {
   const MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Session * found, Find(session));
-  return found->buffers.insert(buffer_id).second;
+  found->buffers[buffer_id].asked.insert(++last_number_);
+  return last_number_;
 }
 
-void InitiatorTable::Unmark(const std::string& session, const std::string& buffer_id) {
+void InitiatorTable::Keep(const std::string& session, const std::string& buffer_id, uint64_t mark) {
   const MutexLock lock(mutex_);
-  if (const auto found = sessions_.find(session); found != sessions_.end()) {
-    found->second.buffers.erase(buffer_id);
-  }
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return;
+  Marks& marks = found->second.buffers[buffer_id];
+  marks.asked.erase(mark);
+  marks.kept = std::max(marks.kept, mark);
+}
+
+void InitiatorTable::Unmark(const std::string& session, const std::string& buffer_id,
+                            uint64_t mark) {
+  const MutexLock lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end()) return;
+  found->second.buffers[buffer_id].asked.erase(mark);
+  EraseIfUnknown(&found->second, buffer_id);
   changed_.NotifyAll();
+}
+
+void InitiatorTable::EraseIfUnknown(Session* session, const std::string& buffer_id) {
+  const auto found = session->buffers.find(buffer_id);
+  if (found == session->buffers.end()) return;
+  if (found->second.kept == 0 && found->second.asked.empty()) session->buffers.erase(found);
 }
 
 Status InitiatorTable::CheckMayConnect(const std::string& session) const {
@@ -113,33 +131,50 @@ Status InitiatorTable::CheckMayConnect(const std::string& session) const {
 bool InitiatorTable::IsMarked(const std::string& session, const std::string& buffer_id) const {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
-  return found != sessions_.end() && found->second.buffers.contains(buffer_id);
+  if (found == sessions_.end()) return false;
+  const auto marks = found->second.buffers.find(buffer_id);
+  return marks != found->second.buffers.end() && marks->second.kept != 0;
 }
 
-std::vector<std::string> InitiatorTable::Revoke(const std::vector<Revoked>& buffers,
-                                                TimePoint deadline) {
+std::vector<std::vector<std::string>> InitiatorTable::Revoke(const std::vector<Revoked>& buffers,
+                                                             TimePoint deadline) {
   MutexLock lock(mutex_);
-  const auto deadline_ms = static_cast<uint32_t>(Remaining(deadline, Clock::now()).count());
+  const milliseconds time = Remaining(deadline, Clock::now());
   std::vector<Told> told;
   for (auto& [token, session] : sessions_) {
-    for (const Revoked& buffer : buffers) {
-      if (!session.buffers.contains(buffer.buffer_id)) continue;
-      told.push_back({token, buffer.buffer_id});
-      if (session.stream == nullptr) continue;
-      session.pending[++last_revocation_] = buffer.buffer_id;
-      session.stream->PushRevocation({last_revocation_, buffer.buffer_id, buffer.buffer_generation,
-                                      deadline_ms / 4 * 3, deadline_ms, buffer.suspended});
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      if (!session.buffers.contains(buffers[i].buffer_id)) continue;
+      told.push_back({token, buffers[i].buffer_id, i, Tell(&session, buffers[i], time)});
     }
   }
   for (;;) {
     const TimePoint now = Clock::now();
     EraseConfirmed(&told, now);
-    if (told.empty() || now >= deadline) break;
+    if (told.empty() || now >= deadline || shutting_down_) break;
     changed_.WaitUntil(lock, std::min(deadline, NextGraceEnd(told)));
   }
-  std::set<std::string> names;
-  for (const Told& entry : told) names.insert(sessions_.find(entry.session)->second.initiator.name);
-  return {names.begin(), names.end()};
+  std::vector<std::set<std::string>> holders(buffers.size());
+  for (const Told& entry : told) {
+    holders[entry.index].insert(sessions_.find(entry.session)->second.initiator.name);
+  }
+  std::vector<std::vector<std::string>> names;
+  names.reserve(holders.size());
+  for (const auto& holding : holders) names.emplace_back(holding.begin(), holding.end());
+  return names;
+}
+
+uint64_t InitiatorTable::Tell(Session* session, const Revoked& buffer, milliseconds time) {
+  if (session->stream == nullptr) return 0;
+  Marks& marks = session->buffers[buffer.buffer_id];
+  const uint64_t newest =
+      marks.asked.empty() ? marks.kept : std::max(marks.kept, *marks.asked.rbegin());
+  if (newest < marks.revoked && session->pending.contains(marks.revoked)) return marks.revoked;
+  marks.revoked = ++last_number_;
+  session->pending[marks.revoked] = buffer.buffer_id;
+  const auto deadline_ms = static_cast<uint32_t>(time.count());
+  session->stream->PushRevocation({marks.revoked, buffer.buffer_id, buffer.buffer_generation,
+                                   deadline_ms / 4 * 3, deadline_ms, buffer.suspended});
+  return marks.revoked;
 }
 
 Status InitiatorTable::Acknowledge(const std::string& session,
@@ -149,7 +184,10 @@ Status InitiatorTable::Acknowledge(const std::string& session,
   for (const uint64_t revocation : revocations) {
     const auto pending = found->pending.find(revocation);
     if (pending == found->pending.end()) continue;
-    found->buffers.erase(pending->second);
+    if (const auto marks = found->buffers.find(pending->second); marks != found->buffers.end()) {
+      if (marks->second.kept < revocation) marks->second.kept = 0;
+      EraseIfUnknown(found, pending->second);
+    }
     found->pending.erase(pending);
   }
   changed_.NotifyAll();
@@ -164,9 +202,15 @@ void InitiatorTable::Tick(TimePoint now) {
   }
 }
 
-void InitiatorTable::ShutDown(milliseconds deadline) {
+void InitiatorTable::Close() {
   const MutexLock lock(mutex_);
   shutting_down_ = true;
+  changed_.NotifyAll();
+}
+
+void InitiatorTable::ShutDown(milliseconds deadline) {
+  Close();
+  const MutexLock lock(mutex_);
   for (auto& [token, session] : sessions_) {
     if (session.stream != nullptr) session.stream->PushShutdown(deadline);
   }
@@ -204,6 +248,7 @@ void InitiatorTable::EraseConfirmed(std::vector<Told>* told, TimePoint now) cons
   for (Told& entry : *told) {
     const auto found = sessions_.find(entry.session);
     if (found == sessions_.end() || !found->second.buffers.contains(entry.buffer_id)) continue;
+    if (entry.revocation != 0 && !found->second.pending.contains(entry.revocation)) continue;
     if (!Unmapped(found->second, now)) holding.push_back(std::move(entry));
   }
   *told = std::move(holding);

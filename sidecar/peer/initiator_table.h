@@ -47,10 +47,13 @@ class InitiatorTable {
   void LeaseEnded(const std::string& session) EXCLUDES(mutex_);
 
   Result<wire::PeerIdentity> InitiatorOf(const std::string& session) const EXCLUDES(mutex_);
-  // From now on Revoke reaches the session. To be called before the buffer's state is looked at.
-  // True when it is new.
-  Result<bool> Mark(const std::string& session, const std::string& buffer_id) EXCLUDES(mutex_);
-  void Unmark(const std::string& session, const std::string& buffer_id) EXCLUDES(mutex_);
+  // From now on Revoke reaches the session. To be called before the buffer's state is looked at;
+  // the number goes to Keep when the session gets its answer, else to Unmark.
+  Result<uint64_t> Mark(const std::string& session, const std::string& buffer_id) EXCLUDES(mutex_);
+  void Keep(const std::string& session, const std::string& buffer_id, uint64_t mark)
+      EXCLUDES(mutex_);
+  void Unmark(const std::string& session, const std::string& buffer_id, uint64_t mark)
+      EXCLUDES(mutex_);
   // Fails unless the stream and the lease connection are open.
   Status CheckMayConnect(const std::string& session) const EXCLUDES(mutex_);
   bool IsMarked(const std::string& session, const std::string& buffer_id) const EXCLUDES(mutex_);
@@ -60,20 +63,30 @@ class InitiatorTable {
     uint64_t buffer_generation = 0;
     bool suspended = false;
   };
-  // Tells all that know one of the buffers and waits; the names of those that did not confirm in
-  // time.
-  std::vector<std::string> Revoke(const std::vector<Revoked>& buffers, TimePoint deadline)
-      EXCLUDES(mutex_);
+  // Tells all that know one of the buffers and waits; parallel to the buffers, the names of those
+  // that did not confirm in time. Who was told already, and has not been described the buffer
+  // since, is not told again: the first grace holds.
+  std::vector<std::vector<std::string>> Revoke(const std::vector<Revoked>& buffers,
+                                               TimePoint deadline) EXCLUDES(mutex_);
   Status Acknowledge(const std::string& session, const std::vector<uint64_t>& revocations)
       EXCLUDES(mutex_);
 
   // Heartbeats, and forgets sessions that are over.
   void Tick(TimePoint now) EXCLUDES(mutex_);
+  // Revoke waits no more, Open is refused.
+  void Close() EXCLUDES(mutex_);
   void ShutDown(milliseconds deadline) EXCLUDES(mutex_);
   size_t size() const EXCLUDES(mutex_);
 
  private:
   enum class Lease { kAwaited, kOpen, kEnded };
+  // What a session may know of a buffer. Marks and revocations are numbered together: one that was
+  // made after a revocation is of a buffer that came back, and outlives its acknowledgement.
+  struct Marks {
+    uint64_t kept = 0;         // the newest that was answered; 0: none
+    std::set<uint64_t> asked;  // not answered yet
+    uint64_t revoked = 0;      // the newest revocation that was sent
+  };
   struct Session {
     wire::PeerIdentity initiator;
     InitiatorStream* stream = nullptr;  // null: broken
@@ -81,7 +94,7 @@ class InitiatorTable {
     std::string lease_ticket;
     TimePoint lease_ticket_expires;
     TimePoint lease_ended;
-    std::set<std::string> buffers;            // that it was told of
+    std::map<std::string, Marks> buffers;     // that it was told of
     std::map<uint64_t, std::string> pending;  // revocation -> buffer id
   };
 
@@ -92,7 +105,13 @@ class InitiatorTable {
   struct Told {
     std::string session;
     std::string buffer_id;
+    size_t index = 0;         // in what Revoke was asked
+    uint64_t revocation = 0;  // 0: not sent, the stream is broken
   };
+  // The revocation that covers all that the session knows of the buffer: one that waits, or a new
+  // one. 0: it cannot be told.
+  uint64_t Tell(Session* session, const Revoked& buffer, milliseconds time) REQUIRES(mutex_);
+  static void EraseIfUnknown(Session* session, const std::string& buffer_id);
   void EraseConfirmed(std::vector<Told>* told, TimePoint now) const REQUIRES(mutex_);
   // When one of them may be confirmed by nothing but time.
   TimePoint NextGraceEnd(const std::vector<Told>& told) const REQUIRES(mutex_);
@@ -104,7 +123,7 @@ class InitiatorTable {
   mutable Mutex mutex_;
   Condition changed_;
   std::map<std::string, Session, std::less<>> sessions_ GUARDED_BY(mutex_);
-  uint64_t last_revocation_ GUARDED_BY(mutex_) = 0;
+  uint64_t last_number_ GUARDED_BY(mutex_) = 0;  // of a mark or a revocation
   bool shutting_down_ GUARDED_BY(mutex_) = false;
 };
 

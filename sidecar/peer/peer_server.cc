@@ -68,9 +68,10 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
 
   Status Run();
 
-  std::vector<std::string> Revoke(
+  std::vector<std::vector<std::string>> Revoke(
       const std::vector<std::shared_ptr<const registry::Buffer>>& buffers,
       TimePoint deadline) override;
+  void Close() override { initiators_.Close(); }
   PeerServerTotals Totals() const override;
   std::string address() const override { return "unix:" + files_.socket_path; }
 
@@ -155,7 +156,7 @@ void GrpcPeerServer::AcceptAndTick(const std::stop_token& stop) {
   }
 }
 
-std::vector<std::string> GrpcPeerServer::Revoke(
+std::vector<std::vector<std::string>> GrpcPeerServer::Revoke(
     const std::vector<std::shared_ptr<const registry::Buffer>>& buffers, TimePoint deadline) {
   std::vector<InitiatorTable::Revoked> revoked;
   for (const auto& buffer : buffers) {

@@ -53,6 +53,10 @@ class PeerServer : public registry::RevocationSink {
   // until its lease connection is closed. A broken stream alone is no confirmation: the process
   // may live and copy. Its mappings are gone when the connection that it closes last is.
 
+  // Ends the waits of Revoke, and those to come, and takes no new peers; those that are here stay
+  // until the destructor tells them. Idempotent.
+  virtual void Close() = 0;
+
   virtual PeerServerTotals Totals() const = 0;
   virtual std::string address() const = 0;  // "unix:<node_dir>/<name>.peer.sock"
 };

@@ -106,9 +106,13 @@ Result<wire::PeerBuffer> PeerService::DescribeOne(const std::string& session,
                 "buffer '" + reference.workload + "/" + reference.buffer + "' was registered anew");
   }
   // Marked first: a revocation that begins after the state was seen finds the mark.
-  ASSIGN_OR_RETURN(const bool is_new, initiators_.Mark(session, description.id));
+  ASSIGN_OR_RETURN(const uint64_t mark, initiators_.Mark(session, description.id));
   auto exported = ExportBuffer(*buffer, PathsBetween(options_.self, initiator, options_.paths));
-  if (!exported && is_new) initiators_.Unmark(session, description.id);
+  if (exported) {
+    initiators_.Keep(session, description.id, mark);
+  } else {
+    initiators_.Unmark(session, description.id, mark);
+  }
   return exported;
 }
 

@@ -71,10 +71,16 @@ bool Buffer::StopUses(BufferState next) {
 
 bool Buffer::AwaitUnused(TimePoint deadline) {
   MutexLock lock(mutex_);
-  while (state_ != BufferState::kActive && !users_.empty()) {
+  while (state_ != BufferState::kActive && !users_.empty() && !waits_ended_) {
     if (!changed_.WaitUntil(lock, deadline)) break;
   }
   return state_ != BufferState::kActive && users_.empty();
+}
+
+void Buffer::EndWaits() {
+  MutexLock lock(mutex_);
+  waits_ended_ = true;
+  changed_.NotifyAll();
 }
 
 bool Buffer::Release() {

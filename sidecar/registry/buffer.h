@@ -61,6 +61,8 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   bool StopUses(BufferState next) EXCLUDES(mutex_);
   // Waits until the running uses end. False at the deadline, or when the buffer became active.
   bool AwaitUnused(TimePoint deadline) EXCLUDES(mutex_);
+  // From now on AwaitUnused does not wait.
+  void EndWaits() EXCLUDES(mutex_);
   // Drops the mappings of a stopped and unused buffer, else does nothing; the last buffer of an
   // allocation unmaps it. A draining buffer is gone then. True for the one call that made it gone.
   bool Release() EXCLUDES(mutex_);
@@ -75,6 +77,7 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   mutable Mutex mutex_;
   Condition changed_;
   BufferState state_ GUARDED_BY(mutex_) = BufferState::kActive;
+  bool waits_ended_ GUARDED_BY(mutex_) = false;
   std::list<std::string> users_ GUARDED_BY(mutex_);
   std::shared_ptr<const Allocations> allocations_ GUARDED_BY(mutex_);  // null when released
 };

@@ -1,5 +1,6 @@
 #include "sidecar/registry/buffer_index.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace gantry::registry {
@@ -8,7 +9,6 @@ void BufferIndex::Publish(RegisteredBuffer registered) {
   const Buffer::Description& description = registered.buffer->description();
   WorkloadBuffers& own = by_workload_[description.workload];
   if (own.generation != description.workload_generation) {
-    for (const auto& [name, buffer] : own.by_name) unpublished_.insert(buffer->description().id);
     own.by_name.clear();
     own.generation = description.workload_generation;
   }
@@ -18,10 +18,16 @@ void BufferIndex::Publish(RegisteredBuffer registered) {
   by_id_.emplace(description.id, std::move(registered));
 }
 
-void BufferIndex::Unpublish(const Buffer& buffer) {
+void BufferIndex::Unpublish(const Buffer& buffer, TimePoint deadline) {
+  const std::string& id = buffer.description().id;
+  if (!by_id_.contains(id)) return;
+  const auto [removal, is_new] = removals_.try_emplace(id, deadline);
+  if (!is_new) removal->second = std::max(removal->second, deadline);
+  FreeName(buffer);
+}
+
+void BufferIndex::FreeName(const Buffer& buffer) {
   const Buffer::Description& description = buffer.description();
-  if (!by_id_.contains(description.id)) return;
-  unpublished_.insert(description.id);
   const auto own = by_workload_.find(description.workload);
   if (own == by_workload_.end()) return;
   const auto named = own->second.by_name.find(description.name);
@@ -33,11 +39,11 @@ void BufferIndex::Unpublish(const Buffer& buffer) {
 RegisteredBuffer BufferIndex::Erase(std::string_view id) {
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) return {};
-  Unpublish(*found->second.buffer);
+  FreeName(*found->second.buffer);
   RegisteredBuffer erased = std::move(found->second);
   by_id_.erase(found);
   const Buffer::Description& description = erased.buffer->description();
-  unpublished_.erase(description.id);
+  removals_.erase(description.id);
   bytes_ -= erased.buffer->length();
   const auto own = by_workload_.find(description.workload);
   own->second.ids.erase(description.id);
@@ -78,10 +84,11 @@ std::vector<std::shared_ptr<Buffer>> BufferIndex::List(std::string_view workload
   return list;
 }
 
-std::vector<std::shared_ptr<Buffer>> BufferIndex::Unpublished() const {
+std::vector<std::shared_ptr<Buffer>> BufferIndex::Overdue(TimePoint now) const {
   std::vector<std::shared_ptr<Buffer>> list;
-  list.reserve(unpublished_.size());
-  for (const std::string& id : unpublished_) list.push_back(ById(id)->buffer);
+  for (const auto& [id, deadline] : removals_) {
+    if (deadline <= now) list.push_back(ById(id)->buffer);
+  }
   return list;
 }
 

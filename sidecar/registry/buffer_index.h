@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "lib/base/clock.h"
 #include "sidecar/registry/allocation_table.h"
 #include "sidecar/registry/buffer.h"
 
@@ -27,8 +28,9 @@ class BufferIndex {
   // REQUIRES that the name is free in this registration of the workload. Names of an earlier
   // registration are unpublished.
   void Publish(RegisteredBuffer registered);
-  // Takes the name away; the buffer is still found by id and listed among the unpublished.
-  void Unpublish(const Buffer& buffer);
+  // Takes the name away; the buffer is still found by id, and its removal has time until
+  // `deadline`: the latest of those that were given.
+  void Unpublish(const Buffer& buffer, TimePoint deadline);
   // The entry, for the caller to drop outside of its lock; empty when there is none.
   RegisteredBuffer Erase(std::string_view id);
 
@@ -39,7 +41,8 @@ class BufferIndex {
   // In the order of ids; an empty workload means all.
   std::vector<std::shared_ptr<Buffer>> List(std::string_view workload, std::string_view cursor,
                                             size_t limit) const;
-  std::vector<std::shared_ptr<Buffer>> Unpublished() const;
+  // Those whose removal has no time left.
+  std::vector<std::shared_ptr<Buffer>> Overdue(TimePoint now) const;
 
   size_t size() const { return by_id_.size(); }
   uint64_t bytes() const { return bytes_; }
@@ -59,9 +62,11 @@ class BufferIndex {
     Ids ids;  // of all registrations
   };
 
+  void FreeName(const Buffer& buffer);
+
   std::map<std::string, RegisteredBuffer, std::less<>> by_id_;
   ByText<WorkloadBuffers> by_workload_;
-  Ids unpublished_;
+  std::map<std::string, TimePoint> removals_;  // id -> until when
   uint64_t bytes_ = 0;
 };
 

@@ -146,6 +146,7 @@ Result<BufferRegistry::Buffers> BufferRegistry::Publish(const wire::Registration
   for (size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i] != nullptr) continue;
     buffers[i] = made[i].buffer;
+    if (closed_) buffers[i]->EndWaits();
     index_->Publish(std::move(made[i]));
   }
   return buffers;
@@ -162,7 +163,7 @@ Status BufferRegistry::Remove(std::string_view id, TimePoint deadline) {
     const RegisteredBuffer* registered = index_->ById(id);
     if (registered == nullptr) return NoBuffer(id);
     removed.push_back(registered->buffer);
-    index_->Unpublish(*registered->buffer);
+    index_->Unpublish(*registered->buffer, deadline);
     registered->buffer->StopUses(BufferState::kDraining);
   }
   return FinishRemoval(removed, deadline);
@@ -177,7 +178,7 @@ Status BufferRegistry::RemoveAll(std::string_view workload, uint64_t workload_ge
       const bool meant = workload_generation == 0 ||
                          buffer->description().workload_generation == workload_generation;
       if (!meant) continue;
-      index_->Unpublish(*buffer);
+      index_->Unpublish(*buffer, deadline);
       buffer->StopUses(BufferState::kDraining);
       removed.push_back(buffer);
     }
@@ -189,18 +190,20 @@ Status BufferRegistry::FinishRemovals(TimePoint deadline) {
   Buffers draining;
   {
     MutexLock lock(mutex_);
-    draining = index_->Unpublished();
-    for (const auto& buffer : draining) buffer->StopUses(BufferState::kDraining);
+    draining = index_->Overdue(Clock::now());
   }
   return FinishRemoval(draining, deadline);
 }
 
 Status BufferRegistry::FinishRemoval(const Buffers& buffers, TimePoint deadline) {
-  const std::vector<std::string> peers = TellPeers(buffers, deadline);
+  const std::vector<std::vector<std::string>> peers = TellPeers(buffers, deadline);
   Status first;
-  for (const auto& buffer : buffers) {
-    if (!buffer->AwaitUnused(deadline) || !peers.empty()) {
-      if (first && buffer->state() != BufferState::kGone) first = Fail(StillUsed(*buffer, peers));
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const auto& buffer = buffers[i];
+    if (!buffer->AwaitUnused(deadline) || !peers[i].empty()) {
+      if (first && buffer->state() != BufferState::kGone) {
+        first = Fail(StillUsed(*buffer, peers[i]));
+      }
       continue;
     }
     if (!buffer->Release()) continue;  // another call did
@@ -211,9 +214,10 @@ Status BufferRegistry::FinishRemoval(const Buffers& buffers, TimePoint deadline)
   return first;
 }
 
-std::vector<std::string> BufferRegistry::TellPeers(const Buffers& buffers,
-                                                   TimePoint deadline) const {
-  if (sink_ == nullptr || buffers.empty()) return {};
+std::vector<std::vector<std::string>> BufferRegistry::TellPeers(const Buffers& buffers,
+                                                                TimePoint deadline) const {
+  std::vector<std::vector<std::string>> nobody(buffers.size());
+  if (sink_ == nullptr || buffers.empty()) return nobody;
   return sink_->Revoke({buffers.begin(), buffers.end()}, deadline);
 }
 
@@ -222,7 +226,7 @@ Status BufferRegistry::Suspend(std::string_view id, TimePoint deadline) {
   if (!buffer->StopUses(BufferState::kSuspended)) {
     return Fail(ErrorCode::kDraining, "buffer '" + std::string(id) + "' is being deleted");
   }
-  const std::vector<std::string> peers = TellPeers({buffer}, deadline);
+  const std::vector<std::string> peers = TellPeers({buffer}, deadline).front();
   const bool unused = buffer->AwaitUnused(deadline);
   if (buffer->state() == BufferState::kActive) {
     return Fail(ErrorCode::kConflict, "buffer '" + std::string(id) + "' was resumed meanwhile");
@@ -251,6 +255,12 @@ Status BufferRegistry::Resume(std::string_view id) {
   }
   if (buffer->Resume(std::move(mapped)) || buffer->state() == BufferState::kActive) return {};
   return Fail(ErrorCode::kDraining, "buffer '" + std::string(id) + "' is being deleted");
+}
+
+void BufferRegistry::Close() {
+  MutexLock lock(mutex_);
+  closed_ = true;
+  for (const auto& buffer : index_->List({}, {}, kEverything)) buffer->EndWaits();
 }
 
 Result<std::shared_ptr<Buffer>> BufferRegistry::ById(std::string_view id) const {

@@ -29,10 +29,11 @@ struct ResolvedRequest;
 class RevocationSink {
  public:
   virtual ~RevocationSink() = default;
-  // Peers stop using all of these buffers and unmap them; returns the names of the peers that had
-  // not confirmed by the deadline. May be called again for the same buffers.
-  virtual std::vector<std::string> Revoke(const std::vector<std::shared_ptr<const Buffer>>& buffers,
-                                          TimePoint deadline) = 0;
+  // Peers stop using all of these buffers and unmap them; returns, parallel to the buffers, the
+  // names of the peers that had not confirmed by the deadline. May be called again for the same
+  // buffers: what peers were told stays as it was.
+  virtual std::vector<std::vector<std::string>> Revoke(
+      const std::vector<std::shared_ptr<const Buffer>>& buffers, TimePoint deadline) = 0;
 };
 
 struct RegistryLimits {
@@ -73,11 +74,14 @@ class BufferRegistry {
   // failures and returns the first.
   Status RemoveAll(std::string_view workload, uint64_t workload_generation, TimePoint deadline)
       EXCLUDES(mutex_);
-  // Goes on with the removals that missed their deadline; for a caller with a clock.
+  // Goes on with the removals that missed their own deadline; for a caller with a clock.
   Status FinishRemovals(TimePoint deadline) EXCLUDES(mutex_);
   // Unmaps everywhere and refuses transfers until Resume maps again. Both are idempotent.
   Status Suspend(std::string_view id, TimePoint deadline) EXCLUDES(mutex_);
   Status Resume(std::string_view id) EXCLUDES(mutex_);
+  // Ends all waits for uses, and those to come: Remove, RemoveAll and Suspend answer as at their
+  // deadline. The sink has to end its own. Idempotent.
+  void Close() EXCLUDES(mutex_);
 
   // By id also a draining buffer is found, by name only one that is active or suspended.
   Result<std::shared_ptr<Buffer>> ById(std::string_view id) const EXCLUDES(mutex_);
@@ -106,7 +110,8 @@ class BufferRegistry {
                           std::vector<RegisteredBuffer> made) EXCLUDES(mutex_);
   // All of these are draining. Goes on past failures and returns the first.
   Status FinishRemoval(const Buffers& buffers, TimePoint deadline) EXCLUDES(mutex_);
-  std::vector<std::string> TellPeers(const Buffers& buffers, TimePoint deadline) const;
+  // Parallel to the buffers: who has not confirmed.
+  std::vector<std::vector<std::string>> TellPeers(const Buffers& buffers, TimePoint deadline) const;
   std::string NextId();
 
   const RegistryLimits limits_;
@@ -118,6 +123,7 @@ class BufferRegistry {
 
   mutable Mutex mutex_;
   std::unique_ptr<BufferIndex> index_ GUARDED_BY(mutex_);
+  bool closed_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace gantry::registry

@@ -205,6 +205,88 @@ TEST_F(PeerServerTest, RevocationNamesThoseThatDoNotConfirm) {
   EXPECT_EQ(mapper_.unmaps(), 0);
 }
 
+// What an initiator was told holds: neither who asks again nor the clock shortens its time, and one
+// that stands still holds no other buffer than its own.
+TEST_F(PeerServerTest, AnInitiatorIsToldOnceAndHoldsOnlyItsBuffer) {
+  const TestArena other(1 << 20);
+  const auto held = owner_.Register(arena_, "held");
+  const auto idle = owner_.Register(other, "idle");
+  auto initiator = Initiator("decode-3");
+  auto bystander = Initiator("decode-4");
+  ASSERT_TRUE(initiator->Describe("held"));
+  ASSERT_TRUE(bystander->Describe("idle"));
+  const std::string id = held->description().id;
+  auto removal =
+      std::async(std::launch::async, [&] { return owner_.registry().Remove(id, In(20'000)); });
+  const auto told = initiator->Next();
+  ASSERT_TRUE(told && told->has_revoked());
+  EXPECT_GE(told->revoked().grace_ms(), 14'000u);
+  std::thread confirms([&] {
+    const auto event = bystander->Next();
+    ASSERT_TRUE(event && event->has_revoked());
+    EXPECT_TRUE(bystander->Acknowledge(event->revoked().revocation()));
+  });
+  const Status late = owner_.registry().RemoveAll("engine", 0, In(300));
+  confirms.join();
+  ASSERT_FALSE(late);
+  EXPECT_NE(late.error().message.find("(decode-3)"), std::string::npos) << late.error().message;
+  EXPECT_EQ(idle->state(), registry::BufferState::kGone);
+  EXPECT_EQ(held->state(), registry::BufferState::kDraining);
+  EXPECT_TRUE(owner_.registry().FinishRemovals(In(10)));
+  // The next thing that it hears is the end of its stream, no second revocation.
+  ASSERT_TRUE(initiator->Acknowledge(told->revoked().revocation()));
+  EXPECT_TRUE(removal.get());
+  owner_.StopServer();
+  const auto next = initiator->Next();
+  EXPECT_FALSE(next && next->has_revoked());
+}
+
+TEST_F(PeerServerTest, CloseEndsTheWaitForPeers) {
+  const auto buffer = owner_.Register(arena_, "k.0");
+  auto initiator = Initiator();
+  ASSERT_TRUE(initiator->Describe("k.0"));
+  const TimePoint begin = Clock::now();
+  auto removal = std::async(std::launch::async, [&] {
+    return owner_.registry().Remove(buffer->description().id, In(20'000));
+  });
+  ASSERT_TRUE(initiator->Next());
+  owner_.server().Close();
+  owner_.server().Close();
+  const Status removed = removal.get();
+  ASSERT_FALSE(removed);
+  EXPECT_EQ(removed.error().code, ErrorCode::kDeadlineExceeded);
+  EXPECT_LT(Clock::now() - begin, milliseconds(5'000));
+  EXPECT_EQ(mapper_.unmaps(), 0);
+  RawInitiator newcomer(node_, "prefill", "late");
+  EXPECT_FALSE(newcomer.Watch(owner_.generation()));
+}
+
+// A suspended buffer may come back, and be described again, before the initiator has confirmed that
+// the mapping of the first description is gone.
+TEST_F(PeerServerTest, AnAcknowledgementDoesNotCoverALaterDescription) {
+  const auto buffer = owner_.Register(arena_, "k.0");
+  const std::string id = buffer->description().id;
+  auto initiator = Initiator();
+  ASSERT_TRUE(initiator->Describe("k.0"));
+  auto suspension =
+      std::async(std::launch::async, [&] { return owner_.registry().Suspend(id, In(5'000)); });
+  const auto suspended = initiator->Next();
+  ASSERT_TRUE(suspended && suspended->has_revoked());
+  EXPECT_EQ(initiator->Describe("k.0").error().code, ErrorCode::kDraining);
+  ASSERT_TRUE(owner_.registry().Resume(id));
+  const auto again = initiator->Describe("k.0");
+  ASSERT_TRUE(again) << again.error().message;
+  ASSERT_TRUE(initiator->Acknowledge(suspended->revoked().revocation()));
+  suspension.get();  // returns: the first description was confirmed
+  EXPECT_TRUE(initiator->Connect(*again, false, again->allocations(0).id()));
+  EXPECT_FALSE(owner_.registry().Remove(id, In(100))) << "the second one was forgotten";
+  EXPECT_EQ(mapper_.unmaps(), 0);
+  const auto removed = initiator->Next();
+  ASSERT_TRUE(removed && removed->has_revoked());
+  ASSERT_TRUE(initiator->Acknowledge(removed->revoked().revocation()));
+  EXPECT_TRUE(owner_.registry().Remove(id, In(5'000)));
+}
+
 // The stream may break while the process lives and copies; its memory counts as mapped until the
 // lease connection ends.
 TEST_F(PeerServerTest, ABrokenStreamConfirmsNothingTheEndOfTheLeaseDoes) {

@@ -83,7 +83,7 @@ TEST_F(BufferRemovalTest, WaitsForAllUsesAndNamesSomeOfThem) {
 TEST_F(BufferRemovalTest, PeerThatDoesNotConfirmKeepsItDrainingAndIsNamed) {
   const auto buffer = RegisterWhole("k");
   peers_.unconfirmed = {"decode-3"};
-  const Status status = registry_.Remove(buffer->description().id, Soon());
+  const Status status = registry_.Remove(buffer->description().id, Clock::now());
   ASSERT_TRUE(FailsWith(status, ErrorCode::kDeadlineExceeded));
   EXPECT_THAT(status.error().message, HasSubstr("decode-3"));
   EXPECT_EQ(mapper_.live(), 1u);
@@ -92,6 +92,74 @@ TEST_F(BufferRemovalTest, PeerThatDoesNotConfirmKeepsItDrainingAndIsNamed) {
   EXPECT_TRUE(registry_.FinishRemovals(Soon()));
   EXPECT_EQ(mapper_.live(), 0u);
   EXPECT_EQ(registry_.Totals().buffers, 0u);
+}
+
+// One peer that stands still holds only what it has.
+TEST_F(BufferRemovalTest, OthersAreReleasedThoughAPeerDoesNotConfirmOne) {
+  for (const char* name : {"a", "held", "z"}) RegisterWhole(name);
+  peers_.unconfirmed_of["held"] = {"decode-3"};
+  const Status status = registry_.RemoveAll(owner_.name, 0, Clock::now());
+  ASSERT_TRUE(FailsWith(status, ErrorCode::kDeadlineExceeded));
+  EXPECT_THAT(status.error().message, HasSubstr("'held'"));
+  EXPECT_EQ(mapper_.live(), 1u);
+  EXPECT_EQ(registry_.Totals().buffers, 1u);
+  peers_.unconfirmed_of.clear();
+  EXPECT_TRUE(registry_.FinishRemovals(Soon()));
+  EXPECT_EQ(mapper_.live(), 0u);
+}
+
+TEST_F(BufferRemovalTest, ARemovalThatHasTimeLeftIsNotFinishedByOthers) {
+  const auto buffer = RegisterWhole("k");
+  auto use = buffer->Acquire("transfer-1");
+  std::thread removes([&] { EXPECT_TRUE(registry_.Remove(buffer->description().id, Later())); });
+  while (buffer->state() != BufferState::kDraining) std::this_thread::yield();
+  EXPECT_TRUE(
+      FailsWith(registry_.Remove(buffer->description().id, Soon()), ErrorCode::kDeadlineExceeded));
+  const size_t told = peers_.calls.size();
+  EXPECT_TRUE(registry_.FinishRemovals(Soon())) << "the longer time counts";
+  EXPECT_EQ(peers_.calls.size(), told);
+  { const auto ended = std::move(use); }
+  removes.join();
+  EXPECT_EQ(mapper_.live(), 0u);
+}
+
+// What a restarted workload leaves behind is removed by the end of its old registration.
+TEST_F(BufferRemovalTest, HousekeepingLeavesTheEndOfAWorkloadItsTime) {
+  const auto old = RegisterWhole("k");
+  const auto use = old->Acquire("transfer-1");
+  end_deadline_ = Later();
+  registry_.Close();  // so that the end does not wait here
+  owner_ = *workloads_.Put(owner_.name, "engine, restarted", ::getuid(), std::nullopt);
+  RegisterWhole("k");
+  const size_t told = peers_.calls.size();
+  EXPECT_TRUE(registry_.FinishRemovals(Soon()));
+  EXPECT_EQ(peers_.calls.size(), told);
+}
+
+TEST_F(BufferRemovalTest, CloseEndsTheWaits) {
+  const auto removed = RegisterWhole("removed");
+  const auto suspended = RegisterWhole("suspended");
+  const auto uses = std::make_pair(removed->Acquire("one"), suspended->Acquire("two"));
+  const TimePoint begin = Clock::now();
+  std::thread removes([&] {
+    EXPECT_TRUE(FailsWith(registry_.Remove(removed->description().id, Later()),
+                          ErrorCode::kDeadlineExceeded));
+  });
+  std::thread suspends([&] {
+    EXPECT_TRUE(FailsWith(registry_.Suspend(suspended->description().id, Later()),
+                          ErrorCode::kDeadlineExceeded));
+  });
+  std::this_thread::sleep_for(milliseconds(20));
+  registry_.Close();
+  removes.join();
+  suspends.join();
+  registry_.Close();
+  const auto late = RegisterWhole("late");
+  const auto use = late->Acquire("three");
+  EXPECT_TRUE(
+      FailsWith(registry_.Remove(late->description().id, Later()), ErrorCode::kDeadlineExceeded));
+  EXPECT_LT(Clock::now() - begin, milliseconds(5'000));
+  EXPECT_EQ(mapper_.live(), 3u);
 }
 
 TEST_F(BufferRemovalTest, SecondRemovalFindsNothing) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,20 +42,27 @@ inline int OpenDescriptors() {
   return count;
 }
 
-// Records what it was told, and answers with the peers it was given.
+// Records what it was told, and answers with the peers it was given: those of all buffers, or of
+// one.
 class FakePeers final : public RevocationSink {
  public:
-  std::vector<std::string> Revoke(const std::vector<std::shared_ptr<const Buffer>>& buffers,
-                                  TimePoint) override {
+  std::vector<std::vector<std::string>> Revoke(
+      const std::vector<std::shared_ptr<const Buffer>>& buffers, TimePoint) override {
     calls.push_back(buffers.size());
     for (const auto& buffer : buffers) told.push_back(buffer->description().name);
     if (on_revoke) on_revoke(*buffers.front());
-    return unconfirmed;
+    std::vector<std::vector<std::string>> answer;
+    for (const auto& buffer : buffers) {
+      const auto own = unconfirmed_of.find(buffer->description().name);
+      answer.push_back(own == unconfirmed_of.end() ? unconfirmed : own->second);
+    }
+    return answer;
   }
 
   std::vector<size_t> calls;
   std::vector<std::string> told;
   std::vector<std::string> unconfirmed;
+  std::map<std::string, std::vector<std::string>> unconfirmed_of;  // name of a buffer -> peers
   std::function<void(const Buffer&)> on_revoke;
 };
 
