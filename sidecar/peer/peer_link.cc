@@ -243,9 +243,14 @@ void PeerLink::AcknowledgeUnmapped() {
     const MutexLock lock(mutex_);
     session = session_;
     if (session == nullptr) return;
+    const uint64_t fetch_now = fetching_ ? last_fetch_ : 0;
+    std::erase_if(revocations_, [&](const Revocation& revocation) {
+      return revocation.acknowledged && revocation.fetch != fetch_now;
+    });
     for (const Revocation& revocation : revocations_) {
-      const bool may_be_mapped = fetching_ && revocation.fetch == last_fetch_;
-      if (!may_be_mapped && !cache_.Holds(revocation.what.buffer_generation)) {
+      const bool may_be_mapped = fetch_now != 0 && revocation.fetch == fetch_now;
+      if (!revocation.acknowledged && !may_be_mapped &&
+          !cache_.Holds(revocation.what.buffer_generation)) {
         ids.push_back(revocation.what.id);
       }
     }
@@ -259,8 +264,13 @@ void PeerLink::AcknowledgeUnmapped() {
     return;
   }
   const MutexLock lock(mutex_);
-  std::erase_if(revocations_, [&](const Revocation& revocation) {
-    return std::find(ids.begin(), ids.end(), revocation.what.id) != ids.end();
+  for (Revocation& revocation : revocations_) {
+    if (std::find(ids.begin(), ids.end(), revocation.what.id) == ids.end()) continue;
+    revocation.acknowledged = true;
+    revocation.fetch = fetching_ ? last_fetch_ : 0;
+  }
+  std::erase_if(revocations_, [](const Revocation& revocation) {
+    return revocation.acknowledged && revocation.fetch == 0;
   });
 }
 

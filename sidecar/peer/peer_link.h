@@ -71,6 +71,9 @@ class PeerLink {
   struct Revocation {
     wire::PeerRevocation what;
     uint64_t fetch = 0;  // the one in flight when it came, which may yet map the buffer
+    // Then `fetch` is the one in flight when the owner had taken it: the buffer may have been
+    // described to that one before, and the owner may have forgotten so.
+    bool acknowledged = false;
   };
   class FetchTurn;
 
@@ -113,7 +116,7 @@ class PeerLink {
   uint64_t last_session_ GUARDED_BY(mutex_) = 0;
   std::optional<Error> ended_ GUARDED_BY(mutex_);  // of the current session
   TimePoint last_heard_ GUARDED_BY(mutex_);
-  std::vector<Revocation> revocations_ GUARDED_BY(mutex_);  // of the session, not acknowledged
+  std::vector<Revocation> revocations_ GUARDED_BY(mutex_);  // of the session; may fail fetches
   bool fetching_ GUARDED_BY(mutex_) = false;                // one at a time: single flight
   uint64_t last_fetch_ GUARDED_BY(mutex_) = 0;
   bool closing_ GUARDED_BY(mutex_) = false;

@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 
+#include <atomic>
 #include <future>
 
 #include "sidecar/memory/host_memory.h"
@@ -283,6 +284,41 @@ TEST_F(PeerDirectoryTest, SuspendUnmapsHereToo) {
   ASSERT_TRUE(owner_->registry().Resume(buffer->description().id));
   const auto handles = initiator_.Acquire("prefill", {"k.0"});
   EXPECT_TRUE(handles) << handles.error().message;
+}
+
+// The neighbour keeps the allocation mapped, so that a buffer that comes back needs no descriptor.
+TEST_F(PeerDirectoryTest, NoReaderKeepsABufferThatCameBackAndWasRemoved) {
+  owner_->Register({&arena_}, {{"neighbour", {{0, 0, 4096}}}});
+  const auto neighbour = initiator_.Acquire("prefill", {"neighbour"});
+  ASSERT_TRUE(neighbour);
+  std::atomic<bool> stop = false;
+  std::vector<std::jthread> readers;
+  for (int i = 0; i < 4; ++i) {
+    readers.emplace_back([&] {
+      while (!stop) {
+        (void)initiator_.Acquire("prefill", {"k.0"});
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+    });
+  }
+  const TimePoint end = In(3'000);
+  for (int round = 0; Clock::now() < end; ++round) {
+    const auto buffers = owner_->Register({&arena_}, {{"k.0", {{0, 8192, 4096}}}});
+    const std::string id = buffers.front()->description().id;
+    for (int i = 0; i < 6; ++i) {
+      std::jthread suspension([&] { (void)owner_->registry().Suspend(id, In(500)); });
+      std::this_thread::sleep_for(microseconds(500 * (round % 5)));
+      (void)owner_->registry().Resume(id);
+      suspension.join();
+      (void)owner_->registry().Resume(id);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    ASSERT_TRUE(owner_->registry().Remove(id, In(5'000)));
+    const auto left = initiator_.Acquire("prefill", {"k.0"});
+    ASSERT_FALSE(left) << "in round " << round;
+  }
+  stop = true;
+  readers.clear();
 }
 
 TEST_F(PeerDirectoryTest, RemoveUnmapsNow) {

@@ -279,7 +279,7 @@ TEST_F(PeerServerTest, AnAcknowledgementDoesNotCoverALaterDescription) {
   ASSERT_TRUE(initiator->Acknowledge(suspended->revoked().revocation()));
   suspension.get();  // returns: the first description was confirmed
   EXPECT_TRUE(initiator->Connect(*again, false, again->allocations(0).id()));
-  EXPECT_FALSE(owner_.registry().Remove(id, In(100))) << "the second one was forgotten";
+  ASSERT_FALSE(owner_.registry().Remove(id, In(100))) << "the second one was forgotten";
   EXPECT_EQ(mapper_.unmaps(), 0);
   const auto removed = initiator->Next();
   ASSERT_TRUE(removed && removed->has_revoked());
