@@ -61,6 +61,9 @@ Result<std::vector<PeerLink::Handle>> PeerLink::Acquire(
     const std::vector<wire::BufferReference>& references, TimePoint deadline) {
   std::vector<Handle> handles;
   if (cache_.Acquire(references, &handles).empty()) return handles;
+  if (deadline <= Clock::now()) {
+    return Fail(ErrorCode::kDeadlineExceeded, "peer '" + name_ + "' has to be asked first");
+  }
   FetchTurn turn(*this);
   RETURN_IF_ERROR(turn.Begin(deadline));
   std::vector<wire::BufferReference> wanted;
