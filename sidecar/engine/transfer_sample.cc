@@ -1,0 +1,41 @@
+#include "sidecar/engine/transfer_sample.h"
+
+namespace gantry::engine {
+namespace {
+
+metrics::Outcome OutcomeOf(TransferState state) {
+  switch (state) {
+    case TransferState::kSucceeded:
+      return metrics::Outcome::kSucceeded;
+    case TransferState::kCancelled:
+      return metrics::Outcome::kCancelled;
+    case TransferState::kExpired:
+      return metrics::Outcome::kExpired;
+    default:
+      return metrics::Outcome::kFailed;
+  }
+}
+
+}  // namespace
+
+metrics::TransferSample SampleOf(const Transfer& transfer, uint64_t chunks_retried, TimePoint now) {
+  const TransferStatus& status = transfer.admitted.status;
+  metrics::TransferSample sample;
+  sample.operation = static_cast<metrics::Operation>(status.operation);
+  sample.path = static_cast<metrics::Path>(status.path);
+  sample.outcome = OutcomeOf(status.state);
+  sample.bytes = status.bytes_moved;
+  sample.descriptors_in = status.descriptors_in;
+  sample.descriptors_out = status.descriptors_out;
+  sample.chunks_succeeded = status.chunks_moved;
+  sample.chunks_failed = status.chunks - status.chunks_moved;
+  sample.chunks_retried = chunks_retried;
+  sample.seconds = SecondsBetween(transfer.admitted.begun, now);
+  sample.admit_seconds = static_cast<double>(status.timings.admit_us) / 1e6;
+  sample.queue_seconds = static_cast<double>(status.timings.queue_us) / 1e6;
+  sample.move_seconds = static_cast<double>(status.timings.move_us) / 1e6;
+  if (transfer.stop_started) sample.quiesce_seconds = SecondsBetween(*transfer.stop_started, now);
+  return sample;
+}
+
+}  // namespace gantry::engine

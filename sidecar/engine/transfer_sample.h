@@ -1,0 +1,11 @@
+// What the metrics learn of a transfer that ended. Stateless; called by the engine's thread.
+#pragma once
+
+#include "sidecar/engine/transfer.h"
+#include "sidecar/metrics/metrics.h"
+
+namespace gantry::engine {
+
+metrics::TransferSample SampleOf(const Transfer& transfer, uint64_t chunks_retried, TimePoint now);
+
+}  // namespace gantry::engine
