@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "lib/base/fd_passing.h"
+#include "lib/base/mutex.h"
 #include "lib/wire/fd_ticket_protocol.h"
 #include "lib/wire/peer_messages.h"
+#include "sidecar/peer/call_canceller.h"
 #include "sidecar/peer/grpc_status.h"
 #include "sidecar/peer/socket_admission.h"
 #include "sidecar/peer/watch_reader.h"
@@ -49,16 +51,20 @@ class GrpcPeerClient final : public PeerClient {
         socket_path_(std::move(socket_path)),
         watch_(std::move(on_event)) {}
 
-  Status Run(TimePoint deadline);
+  Status Open(TimePoint deadline) override;
 
   const Facts& facts() const override { return facts_; }
-  std::shared_ptr<const UniqueFd> lease() const override { return lease_; }
+  std::shared_ptr<const UniqueFd> lease() const override EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return lease_;
+  }
   Result<std::vector<Result<wire::PeerBuffer>>> Describe(
       const std::vector<wire::BufferReference>& references, TimePoint deadline) override;
   Result<std::vector<UniqueFd>> FetchDescriptors(const std::vector<wire::WantedAllocation>& wanted,
                                                  TimePoint deadline) override;
   Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) override;
-  void Break() override { watch_.Cancel(Error(ErrorCode::kPeerLost, "the session was given up")); }
+  void StopFetching() override EXCLUDES(mutex_);
+  void Break() override;
 
  private:
   Status SayHello(TimePoint deadline);
@@ -70,11 +76,12 @@ class GrpcPeerClient final : public PeerClient {
                       size_t end, TimePoint deadline,
                       std::vector<Result<wire::PeerBuffer>>* buffers);
 
-  // One call within the caller's deadline and the call timeout.
+  // One call within the caller's deadline and the call timeout, until `canceller` ends it.
   template <typename Request, typename Reply>
   Status Call(grpc::Status (v1::Peer::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-              const Request& request, Reply* reply, TimePoint deadline) {
+              const Request& request, Reply* reply, TimePoint deadline, CallCanceller& canceller) {
     grpc::ClientContext context;
+    const CallCanceller::Call call(canceller, context);
     context.set_deadline(GrpcDeadline(std::min(deadline, Clock::now() + options_.call_timeout)));
     const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
     if (status.ok()) return {};
@@ -85,13 +92,16 @@ class GrpcPeerClient final : public PeerClient {
   const std::string socket_path_;
   Facts facts_;
   std::string session_;
-  std::shared_ptr<const UniqueFd> lease_;
+  CallCanceller fetches_;  // Describe, Connect, and what goes over the lease connection
+  CallCanceller other_calls_;
+  mutable Mutex mutex_;
+  std::shared_ptr<const UniqueFd> lease_ GUARDED_BY(mutex_);
   std::unique_ptr<v1::Peer::Stub> stub_;
   uint32_t version_ = 0;
   WatchReader watch_;  // last: goes first, so that no event finds the others gone
 };
 
-Status GrpcPeerClient::Run(TimePoint deadline) {
+Status GrpcPeerClient::Open(TimePoint deadline) {
   ASSIGN_OR_RETURN(UniqueFd fd, ConnectChecked(socket_path_, SOCK_STREAM, options_.uids_allowed));
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(wire::kPeerMessageBytesMax);
@@ -110,7 +120,7 @@ Status GrpcPeerClient::SayHello(TimePoint deadline) {
   request.set_version_max(options_.versions.max);
   wire::ToMessage(options_.self, request.mutable_initiator());
   v1::HelloReply reply;
-  if (Status said = Call(&v1::Peer::Stub::Hello, request, &reply, deadline); !said) {
+  if (Status said = Call(&v1::Peer::Stub::Hello, request, &reply, deadline, other_calls_); !said) {
     return Fail(std::move(said).error().WithContext("Hello was refused"));
   }
   RETURN_IF_ERROR(wire::ChoosePeerVersion(options_.versions, {reply.version(), reply.version()}));
@@ -145,7 +155,10 @@ Status GrpcPeerClient::OpenLease(const v1::Started& started, TimePoint deadline)
   if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
     return Fail(SystemError(ErrorCode::kInternal, "F_SETFL", errno));
   }
-  lease_ = std::make_shared<const UniqueFd>(std::move(fd));
+  {
+    const MutexLock lock(mutex_);
+    lease_ = std::make_shared<const UniqueFd>(std::move(fd));
+  }
   RETURN_IF_ERROR(Exchange({wire::FdTicketVerb::kLease, started.lease_ticket()}, deadline));
   return {};
 }
@@ -155,7 +168,7 @@ Status GrpcPeerClient::MeasureRoundTrip(TimePoint deadline) {
   request.set_session(session_);
   v1::PingReply reply;
   const TimePoint begin = Clock::now();
-  RETURN_IF_ERROR(Call(&v1::Peer::Stub::Ping, request, &reply, deadline));
+  RETURN_IF_ERROR(Call(&v1::Peer::Stub::Ping, request, &reply, deadline, other_calls_));
   facts_.rtt_us =
       static_cast<uint64_t>(std::chrono::duration_cast<microseconds>(Clock::now() - begin).count());
   return {};
@@ -163,7 +176,10 @@ Status GrpcPeerClient::MeasureRoundTrip(TimePoint deadline) {
 
 Result<std::vector<UniqueFd>> GrpcPeerClient::Exchange(const wire::FdTicketRequest& request,
                                                        TimePoint deadline) {
-  const int socket = lease_->get();
+  const std::shared_ptr<const UniqueFd> connection = lease();
+  const int socket = connection->get();
+  // After it was stored: StopFetching finds it, or is found here.
+  if (fetches_.cancelled()) return Fail(ErrorCode::kCancelled, "fetching was stopped");
   RETURN_IF_ERROR(SetReceiveDeadline(socket, deadline));
   RETURN_IF_ERROR(SendMessage(socket, Encode(request), {}));
   ASSIGN_OR_RETURN(FdMessage message, ReceiveMessage(socket, wire::kFdTicketReplyBytesMax));
@@ -172,6 +188,19 @@ Result<std::vector<UniqueFd>> GrpcPeerClient::Exchange(const wire::FdTicketReque
   if (count == message.fds.size()) return std::move(message.fds);
   return Fail(ErrorCode::kMalformedBody,
               "the peer sent another number of descriptors than it said");
+}
+
+// Shut down for reading alone: the owner would take the end of the other direction for the proof
+// that nothing is mapped.
+void GrpcPeerClient::StopFetching() {
+  fetches_.Cancel();
+  if (const auto connection = lease()) ::shutdown(connection->get(), SHUT_RD);
+}
+
+void GrpcPeerClient::Break() {
+  watch_.Cancel(Error(ErrorCode::kPeerLost, "the session was given up"));
+  other_calls_.Cancel();
+  StopFetching();
 }
 
 Result<std::vector<Result<wire::PeerBuffer>>> GrpcPeerClient::Describe(
@@ -209,7 +238,7 @@ Status GrpcPeerClient::DescribeSome(const std::vector<wire::BufferReference>& re
     message.set_generation(references[i].generation);
   }
   v1::DescribeReply reply;
-  RETURN_IF_ERROR(Call(&v1::Peer::Stub::Describe, request, &reply, deadline));
+  RETURN_IF_ERROR(Call(&v1::Peer::Stub::Describe, request, &reply, deadline, fetches_));
   if (static_cast<size_t>(reply.descriptions_size()) != end - begin) {
     return Fail(ErrorCode::kMalformedBody, "the peer described another number of buffers");
   }
@@ -232,7 +261,7 @@ Result<std::vector<UniqueFd>> GrpcPeerClient::FetchDescriptors(
     message.set_writable(allocation.writable);
   }
   v1::ConnectReply reply;
-  RETURN_IF_ERROR(Call(&v1::Peer::Stub::Connect, request, &reply, deadline));
+  RETURN_IF_ERROR(Call(&v1::Peer::Stub::Connect, request, &reply, deadline, fetches_));
   std::vector<UniqueFd> fds;
   for (const v1::Ticket& ticket : reply.tickets()) {
     RETURN_IF_ERROR(wire::CheckSecret(ticket.ticket(), "ticket"));
@@ -240,7 +269,7 @@ Result<std::vector<UniqueFd>> GrpcPeerClient::FetchDescriptors(
     auto some = Exchange({wire::FdTicketVerb::kFds, ticket.ticket()}, until);
     if (!some) {
       // An answer that comes late must not be taken for that of another question.
-      if (LostStep(some.error().code)) Break();
+      if (LostStep(some.error().code) && !fetches_.cancelled()) Break();
       return Fail(std::move(some).error().WithContext("fetching descriptors"));
     }
     std::move(some->begin(), some->end(), std::back_inserter(fds));
@@ -259,20 +288,17 @@ Status GrpcPeerClient::Acknowledge(const std::vector<uint64_t>& revocations, Tim
       request.add_revocations(revocations[i]);
     }
     v1::AcknowledgeReply reply;
-    RETURN_IF_ERROR(Call(&v1::Peer::Stub::Acknowledge, request, &reply, deadline));
+    RETURN_IF_ERROR(Call(&v1::Peer::Stub::Acknowledge, request, &reply, deadline, other_calls_));
   }
   return {};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<PeerClient>> PeerClient::Open(Options options,
-                                                     const std::string& socket_path,
-                                                     EventHandler on_event, TimePoint deadline) {
-  auto client =
-      std::make_unique<GrpcPeerClient>(std::move(options), socket_path, std::move(on_event));
-  RETURN_IF_ERROR(client->Run(deadline));
-  return std::unique_ptr<PeerClient>(std::move(client));
+std::unique_ptr<PeerClient> PeerClient::Make(Options options, std::string socket_path,
+                                             EventHandler on_event) {
+  return std::make_unique<GrpcPeerClient>(std::move(options), std::move(socket_path),
+                                          std::move(on_event));
 }
 
 }  // namespace gantry::peer

@@ -43,10 +43,12 @@ class PeerClient {
   // Called by a thread of the client: must not block, nor destroy it. PeerEnded comes once, last.
   using EventHandler = std::function<void(const PeerEvent& event)>;
 
-  // Connects to `socket_path`, says Hello, watches, and opens the lease connection.
-  static Result<std::unique_ptr<PeerClient>> Open(Options options, const std::string& socket_path,
-                                                  EventHandler on_event, TimePoint deadline);
+  static std::unique_ptr<PeerClient> Make(Options options, std::string socket_path,
+                                          EventHandler on_event);
   virtual ~PeerClient() = default;  // ends the stream; no event comes afterwards
+
+  // Once, before anything but Break: connects, says Hello, watches, opens the lease connection.
+  virtual Status Open(TimePoint deadline) = 0;
 
   virtual const Facts& facts() const = 0;
   // Whoever maps the peer's memory holds it and lets go of it after unmapping: the owner takes its
@@ -60,7 +62,9 @@ class PeerClient {
   virtual Result<std::vector<UniqueFd>> FetchDescriptors(
       const std::vector<wire::WantedAllocation>& wanted, TimePoint deadline) = 0;
   virtual Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) = 0;
-  virtual void Break() = 0;  // ends the session soon, from any thread
+  // Describe and FetchDescriptors fail from now on, also where they wait. The session stays.
+  virtual void StopFetching() = 0;
+  virtual void Break() = 0;  // ends the session and its calls soon, from any thread
 };
 
 }  // namespace gantry::peer

@@ -16,6 +16,7 @@ PeerDirectory::PeerDirectory(PeerDirectoryOptions options, memory::MemoryMapper&
       stop_transfers_(std::move(stop_transfers)) {}
 
 PeerDirectory::~PeerDirectory() {
+  Close();
   std::map<std::string, std::shared_ptr<PeerLink>, std::less<>> links;
   {
     const MutexLock lock(mutex_);
@@ -24,10 +25,26 @@ PeerDirectory::~PeerDirectory() {
   const TimePoint deadline = Clock::now() + options_.close_timeout;
   for (const auto& [name, link] : links) link->Close(Clock::now());  // all at once
   for (const auto& [name, link] : links) {
-    if (!link->Close(deadline)) {
+    if (!link->AwaitClosed(deadline)) {
       log::Warning("a peer's memory is still in use", {{"peer", name}});
     }
   }
+}
+
+void PeerDirectory::Close() {
+  std::vector<std::shared_ptr<PeerLink>> links;
+  {
+    const MutexLock lock(mutex_);
+    closed_ = true;
+    for (const auto& [name, link] : links_) links.push_back(link);
+  }
+  for (const auto& link : links) link->StopWaiting();
+}
+
+Status PeerDirectory::CheckOpen() const {
+  const MutexLock lock(mutex_);
+  if (!closed_) return {};
+  return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
 }
 
 std::shared_ptr<PeerLink> PeerDirectory::Find(std::string_view peer) const {
@@ -48,6 +65,7 @@ Result<engine::PeerInfo> PeerDirectory::Put(std::string_view name, std::string_v
                                             TimePoint deadline) {
   RETURN_IF_ERROR(CheckName(name, "/name"));
   RETURN_IF_ERROR(CheckPeerAddress(address));
+  RETURN_IF_ERROR(CheckOpen());
   const std::shared_ptr<PeerLink> old = Find(name);
   if (old != nullptr && (old->address() != address || old->closing())) {
     RETURN_IF_ERROR(Remove(name, deadline));
@@ -55,6 +73,7 @@ Result<engine::PeerInfo> PeerDirectory::Put(std::string_view name, std::string_v
   std::shared_ptr<PeerLink> link;
   {
     const MutexLock lock(mutex_);
+    if (closed_) return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
     if (links_.size() >= options_.peers_max && links_.find(name) == links_.end()) {
       return Fail(ErrorCode::kResourceExhausted,
                   "there are " + std::to_string(links_.size()) + " peers, the most allowed",
@@ -70,7 +89,7 @@ Result<engine::PeerInfo> PeerDirectory::Put(std::string_view name, std::string_v
   if (link->address() != address) {
     return Fail(ErrorCode::kConflict, "another caller gave the peer another address meanwhile");
   }
-  link->AwaitUp(deadline);
+  RETURN_IF_ERROR(link->AwaitUp(deadline));
   return link->Info();
 }
 
@@ -96,6 +115,7 @@ Status PeerDirectory::Remove(std::string_view name, TimePoint deadline) {
                 "GET /v1/peers lists them");
   }
   if (!link->Close(deadline)) {
+    RETURN_IF_ERROR(CheckOpen());
     return Fail(ErrorCode::kDeadlineExceeded,
                 "transfers still use memory of peer '" + std::string(name) + "'",
                 "they were told to stop: call again");

@@ -44,6 +44,10 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
                 engine::EventLog& events, StopTransfers stop_transfers);
   ~PeerDirectory() override;  // removes every peer
 
+  // Who waits for a peer fails with kShuttingDown, and so does who would: Put, Remove, and Acquire
+  // of what is not here. Running transfers go on. Idempotent.
+  void Close() EXCLUDES(mutex_);
+
   // A cached buffer costs one hash lookup and no call.
   Result<std::vector<std::shared_ptr<const engine::RemoteBuffer>>> Acquire(
       const std::string& peer, const std::vector<wire::BufferReference>& references,
@@ -58,6 +62,7 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
   size_t mapped_allocations() const;  // of all peers together
 
  private:
+  Status CheckOpen() const EXCLUDES(mutex_);
   std::shared_ptr<PeerLink> Find(std::string_view peer) const EXCLUDES(mutex_);
 
   const PeerDirectoryOptions options_;
@@ -67,6 +72,7 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
 
   mutable Mutex mutex_;
   std::map<std::string, std::shared_ptr<PeerLink>, std::less<>> links_ GUARDED_BY(mutex_);
+  bool closed_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace gantry::peer

@@ -39,11 +39,12 @@ class PeerLink::FetchTurn {
 
   Status Begin(TimePoint deadline) {
     MutexLock lock(link_.mutex_);
-    while (link_.fetching_) {
+    while (link_.fetching_ && !link_.stopping_) {
       if (!link_.changed_.WaitUntil(lock, deadline)) {
         return Fail(ErrorCode::kDeadlineExceeded, "waiting to map buffers of the peer");
       }
     }
+    if (link_.stopping_) return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
     if (link_.session_ == nullptr || link_.closing_) return Fail(link_.NotUp());
     link_.fetching_ = true;
     ++link_.last_fetch_;
@@ -73,7 +74,14 @@ Result<std::vector<PeerLink::Handle>> PeerLink::Acquire(
     };
     if (std::none_of(wanted.begin(), wanted.end(), same)) wanted.push_back(references[i]);
   }
-  if (!wanted.empty()) RETURN_IF_ERROR(Fetch(turn.session(), std::move(wanted), deadline));
+  if (!wanted.empty()) {
+    if (Status fetched = Fetch(turn.session(), std::move(wanted), deadline); !fetched) {
+      const MutexLock lock(mutex_);
+      if (stopping_) return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
+      if (fetched.error().code == ErrorCode::kCancelled) return Fail(NotUp());
+      return Fail(std::move(fetched).error());
+    }
+  }
   const std::vector<size_t> missing = cache_.Acquire(references, &handles);
   if (missing.empty()) return handles;
   return Fail(ErrorCode::kStaleGeneration, "buffer '" +

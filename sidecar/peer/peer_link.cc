@@ -90,37 +90,66 @@ engine::PeerInfo PeerLink::Info() const {
   return info_;
 }
 
-void PeerLink::AwaitUp(TimePoint deadline) {
+Status PeerLink::AwaitUp(TimePoint deadline) {
   MutexLock lock(mutex_);
-  while (info_.state != engine::PeerState::kUp && !closing_ && changed_.WaitUntil(lock, deadline)) {
+  while (info_.state != engine::PeerState::kUp && !closing_) {
+    if (stopping_) return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
+    if (!changed_.WaitUntil(lock, deadline)) break;
   }
+  return {};
 }
 
 bool PeerLink::Close(TimePoint deadline) {
-  MutexLock lock(mutex_);
-  closing_ = true;
-  bell_->Ring();
-  changed_.NotifyAll();
-  while (!closed_) {
-    if (!changed_.WaitUntil(lock, deadline)) return closed_;
+  std::shared_ptr<PeerClient> ending;
+  {
+    const MutexLock lock(mutex_);
+    closing_ = true;
+    ending = session_ != nullptr ? session_->client : opening_;
+    changed_.NotifyAll();
   }
-  return true;
+  if (ending != nullptr) ending->Break();  // the link's thread may be in a call of it
+  bell_->Ring();
+  MutexLock lock(mutex_);
+  while (!closed_ && !stopping_ && changed_.WaitUntil(lock, deadline)) {
+  }
+  return closed_;
+}
+
+bool PeerLink::AwaitClosed(TimePoint deadline) {
+  MutexLock lock(mutex_);
+  while (!closed_ && changed_.WaitUntil(lock, deadline)) {
+  }
+  return closed_;
+}
+
+void PeerLink::StopWaiting() {
+  std::shared_ptr<PeerClient> opening, up;
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    opening = opening_;
+    if (session_ != nullptr) up = session_->client;
+    changed_.NotifyAll();
+  }
+  if (opening != nullptr) opening->Break();
+  if (up != nullptr) up->StopFetching();
 }
 
 void PeerLink::Run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
-    bool up = false, closing = false;
+    bool up = false, closing = false, stopping = false;
     {
       const MutexLock lock(mutex_);
       up = session_ != nullptr;
       closing = closing_;
+      stopping = stopping_;
     }
     if (const auto why = ReasonToEnd()) {
       EndSession(*why);
       up = false;
     }
     TimePoint wake = Settle();
-    if (!up && !closing) {
+    if (!up && !closing && !stopping) {
       // Opening may take a while: first unmap what the last session left, if that can be done.
       const TimePoint attempt =
           next_attempt_ + (cache_.retired() == 0 ? milliseconds(0) : kQuietFirst);
@@ -147,13 +176,23 @@ void PeerLink::TryOpen() {
     ended_.reset();
     last_heard_ = Clock::now();
   }
-  auto client = PeerClient::Open(
+  const std::shared_ptr<PeerClient> client = PeerClient::Make(
       {options_.self, options_.uids_allowed, options_.call_timeout, wire::kPeerVersions},
-      socket_path_, [this, number](const PeerEvent& event) { OnEvent(number, event); },
-      Clock::now() + std::min(kConnectMax, options_.call_timeout));
-  if (!client) {
+      socket_path_, [this, number](const PeerEvent& event) { OnEvent(number, event); });
+  {
     const MutexLock lock(mutex_);
-    info_.error = std::move(client).error().WithContext("peer '" + name_ + "'");
+    if (closing_ || stopping_) return;
+    opening_ = client;
+  }
+  Status opened = client->Open(Clock::now() + std::min(kConnectMax, options_.call_timeout));
+  {
+    const MutexLock lock(mutex_);
+    opening_ = nullptr;
+    if (opened && (closing_ || stopping_)) return;
+  }
+  if (!opened) {
+    const MutexLock lock(mutex_);
+    info_.error = std::move(opened).error().WithContext("peer '" + name_ + "'");
     next_attempt_ = Clock::now() + Backoff(options_, failures_++);
     changed_.NotifyAll();
     return;
@@ -161,7 +200,7 @@ void PeerLink::TryOpen() {
   failures_ = 0;
   auto session = std::make_shared<Session>();
   session->number = number;
-  session->client = *std::move(client);
+  session->client = client;
   const PeerClient::Facts& facts = session->client->facts();
   {
     const MutexLock lock(mutex_);

@@ -38,9 +38,14 @@ class PeerLink {
   Result<std::vector<Handle>> Acquire(const std::vector<wire::BufferReference>& references,
                                       TimePoint deadline) EXCLUDES(mutex_);
   engine::PeerInfo Info() const EXCLUDES(mutex_);
-  void AwaitUp(TimePoint deadline) EXCLUDES(mutex_);
-  // Stops the transfers, unmaps, and connects no more. False at the deadline: call again.
+  // Fails with kShuttingDown alone.
+  Status AwaitUp(TimePoint deadline) EXCLUDES(mutex_);
+  // Stops the transfers, unmaps, and connects no more. False at the deadline, or after
+  // StopWaiting: call again.
   bool Close(TimePoint deadline) EXCLUDES(mutex_);
+  bool AwaitClosed(TimePoint deadline) EXCLUDES(mutex_);  // after Close; whatever was stopped
+  // Who waits for the peer does so no more, and nobody will. What is mapped stays in use.
+  void StopWaiting() EXCLUDES(mutex_);
 
   // Close was called: it never comes up again.
   bool closing() const EXCLUDES(mutex_) {
@@ -112,6 +117,7 @@ class PeerLink {
 
   mutable Mutex mutex_;
   Condition changed_;
+  std::shared_ptr<PeerClient> opening_ GUARDED_BY(mutex_);
   std::shared_ptr<Session> session_ GUARDED_BY(mutex_);  // null: not up
   uint64_t last_session_ GUARDED_BY(mutex_) = 0;
   std::optional<Error> ended_ GUARDED_BY(mutex_);  // of the current session
@@ -119,6 +125,7 @@ class PeerLink {
   std::vector<Revocation> revocations_ GUARDED_BY(mutex_);  // of the session; may fail fetches
   bool fetching_ GUARDED_BY(mutex_) = false;                // one at a time: single flight
   uint64_t last_fetch_ GUARDED_BY(mutex_) = 0;
+  bool stopping_ GUARDED_BY(mutex_) = false;  // nobody waits any more
   bool closing_ GUARDED_BY(mutex_) = false;
   bool closed_ GUARDED_BY(mutex_) = false;
   engine::PeerInfo info_ GUARDED_BY(mutex_);

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <future>
 
 #include "tests/sidecar/peer/test_sidecar.h"
 
@@ -89,6 +90,28 @@ TEST_F(PeerDeathTest, APeerThatHangsIsDownAndItsMemoryUnmapped) {
   owner.Signal(SIGCONT);
   EXPECT_TRUE(
       Eventually(10'000, [&] { return initiator.StateOf("prefill") == engine::PeerState::kUp; }));
+}
+
+TEST_F(PeerDeathTest, APeerThatHangsDoesNotHoldTheStopUp) {
+  PeerProcess owner({"owner", node_.path(), "prefill"});
+  ASSERT_TRUE(owner.ready());
+  auto initiator = std::make_unique<TestSidecar>(node_, "decode", mapper_);
+  initiator->Meet(node_, "prefill");
+  owner.Signal(SIGSTOP);
+  auto fetch = std::async(std::launch::async, [&] {
+    return initiator->Acquire("prefill", {"k.0"}, 0, 20'000).error().code;
+  });
+  auto put = std::async(std::launch::async, [&] {  // it connects, and is not answered
+    return initiator->directory().Put("again", node_.AddressOf("prefill"), In(20'000)).error().code;
+  });
+  std::this_thread::sleep_for(milliseconds(200));
+  const TimePoint begin = Clock::now();
+  initiator->directory().Close();
+  EXPECT_EQ(fetch.get(), ErrorCode::kShuttingDown);
+  EXPECT_EQ(put.get(), ErrorCode::kShuttingDown);
+  EXPECT_LT(Clock::now() - begin, milliseconds(500));
+  initiator.reset();
+  EXPECT_LT(Clock::now() - begin, milliseconds(1'000));
 }
 
 TEST_F(PeerDeathTest, ADeadInitiatorDoesNotHoldARevocationUp) {
