@@ -76,6 +76,7 @@ class App final : public SidecarApp {
     stopping_ = true;
     if (engine_) engine_->Close();            // those who wait for transfers get their answers
     if (peer_server_) peer_server_->Close();  // and those who wait for peers or for uses
+    if (peers_) peers_->Close();
     if (registry_) registry_->Close();
     events_.Close();
     if (http_) http_->Stop(Clock::now() + kHttpStop);
