@@ -32,12 +32,12 @@ Result<engine::RemoteBuffer> ImportBuffer(const std::string& peer, const wire::P
 }
 
 Result<std::shared_ptr<const memory::MappedAllocation>> MapDescriptor(
-    memory::MemoryMapper& mapper, const wire::PeerAllocation& allocation, UniqueFd fd,
-    bool writable) {
-  RETURN_IF_ERROR(memory::CheckHostFd(fd.get(), allocation.size, writable));
+    memory::MemoryMapper& mapper, const wire::PeerAllocation& allocation,
+    std::shared_ptr<const UniqueFd> fd, bool writable) {
+  RETURN_IF_ERROR(memory::CheckHostFd(fd->get(), allocation.size, writable));
   memory::AllocationSource source;
   source.kind = allocation.kind;
-  source.fd = std::make_shared<const UniqueFd>(std::move(fd));
+  source.fd = std::move(fd);
   source.size = allocation.size;
   source.writable = writable;
   return memory::MappedAllocation::Create(mapper, std::move(source));

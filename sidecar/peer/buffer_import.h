@@ -2,6 +2,7 @@
 // used. Stateless; thread-safe.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "lib/base/result.h"
@@ -18,7 +19,7 @@ Result<engine::RemoteBuffer> ImportBuffer(const std::string& peer, const wire::P
 // Maps what came for `allocation` after the checks of a registration: sealed against shrinking, as
 // long as was said, and open for what is granted.
 Result<std::shared_ptr<const memory::MappedAllocation>> MapDescriptor(
-    memory::MemoryMapper& mapper, const wire::PeerAllocation& allocation, UniqueFd fd,
-    bool writable);
+    memory::MemoryMapper& mapper, const wire::PeerAllocation& allocation,
+    std::shared_ptr<const UniqueFd> fd, bool writable);
 
 }  // namespace gantry::peer

@@ -13,7 +13,8 @@ PeerDirectory::PeerDirectory(PeerDirectoryOptions options, memory::MemoryMapper&
     : options_(std::move(options)),
       mapper_(mapper),
       events_(events),
-      stop_transfers_(std::move(stop_transfers)) {}
+      stop_transfers_(std::move(stop_transfers)),
+      fds_(std::make_shared<registry::FdBudget>(options_.fds_max)) {}
 
 PeerDirectory::~PeerDirectory() {
   Close();
@@ -82,7 +83,7 @@ Result<engine::PeerInfo> PeerDirectory::Put(std::string_view name, std::string_v
     std::shared_ptr<PeerLink>& place = links_[std::string(name)];
     if (place == nullptr) {
       place = std::make_shared<PeerLink>(options_, std::string(name), std::string(address), mapper_,
-                                         events_, stop_transfers_);
+                                         events_, stop_transfers_, fds_);
     }
     link = place;
   }

@@ -17,6 +17,7 @@
 #include "sidecar/engine/peer_gateway.h"
 #include "sidecar/memory/memory_mapper.h"
 #include "sidecar/peer/peer_identity.h"
+#include "sidecar/registry/fd_budget.h"
 
 namespace gantry::peer {
 
@@ -26,6 +27,7 @@ struct PeerDirectoryOptions {
   PeerIdentity self;
   std::vector<uid_t> uids_allowed;  // who may own a peer's socket, beside our own uid and root
   size_t peers_max = 1024;
+  size_t fds_max = 4096;             // of all peers' memory, open at the same time
   milliseconds call_timeout{5'000};  // of each call, within the caller's deadline
   milliseconds silence_max{5'000};   // a peer that says nothing for so long is down
   milliseconds reconnect_min{50};    // doubled after each failure, with jitter
@@ -60,6 +62,7 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
   Status Remove(std::string_view name, TimePoint deadline) override;
 
   size_t mapped_allocations() const;  // of all peers together
+  size_t fds_held() const { return fds_->held(); }
 
  private:
   Status CheckOpen() const EXCLUDES(mutex_);
@@ -69,6 +72,8 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
   memory::MemoryMapper& mapper_;
   engine::EventLog& events_;
   const StopTransfers stop_transfers_;
+
+  const std::shared_ptr<registry::FdBudget> fds_;
 
   mutable Mutex mutex_;
   std::map<std::string, std::shared_ptr<PeerLink>, std::less<>> links_ GUARDED_BY(mutex_);

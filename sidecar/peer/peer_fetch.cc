@@ -144,11 +144,10 @@ Status PeerLink::MapAll(Session& session, const std::vector<wire::PeerBuffer>& b
     }
   }
   if (!wanted.empty()) {
-    auto fds = session.client->FetchDescriptors(wanted, deadline);
-    if (!fds) return FailureOf(name_, std::move(fds).error());
-    for (size_t i = 0; i < fds->size(); ++i) {
+    ASSIGN_OR_RETURN(const auto fds, FetchDescriptors(session, wanted, deadline));
+    for (size_t i = 0; i < fds.size(); ++i) {
       const std::pair key(to_map[i].id, wanted[i].writable);
-      auto mapped = MapDescriptor(mapper_, to_map[i], std::move((*fds)[i]), key.second);
+      auto mapped = MapDescriptor(mapper_, to_map[i], fds[i], key.second);
       if (!mapped) return Fail(std::move(mapped).error().WithContext("peer '" + name_ + "'"));
       session.mapped[key] = *mapped;
       here[key] = *std::move(mapped);
@@ -166,6 +165,24 @@ Status PeerLink::MapAll(Session& session, const std::vector<wire::PeerBuffer>& b
     }
   }
   return {};
+}
+
+Result<std::vector<std::shared_ptr<const UniqueFd>>> PeerLink::FetchDescriptors(
+    Session& session, const std::vector<wire::WantedAllocation>& wanted, TimePoint deadline) {
+  if (!fds_->Take(wanted.size())) {
+    return Fail(ErrorCode::kResourceExhausted,
+                std::to_string(wanted.size()) + " more descriptors of peer '" + name_ +
+                    "' would be over the limit of " + std::to_string(fds_->fds_max()),
+                "use fewer allocations at a time, or DELETE peers that are not needed");
+  }
+  auto fds = session.client->FetchDescriptors(wanted, deadline);
+  if (!fds) {
+    fds_->GiveBack(wanted.size());
+    return FailureOf(name_, std::move(fds).error());
+  }
+  std::vector<std::shared_ptr<const UniqueFd>> counted;  // as many as wanted
+  for (UniqueFd& fd : *fds) counted.push_back(registry::CountedFd(std::move(fd), fds_));
+  return counted;
 }
 
 Status PeerLink::Publish(Session& session, std::vector<engine::RemoteBuffer> buffers) {

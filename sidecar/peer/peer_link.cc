@@ -59,7 +59,8 @@ void PeerLink::Bell::WaitUntil(TimePoint deadline) {
 
 PeerLink::PeerLink(const PeerDirectoryOptions& options, std::string name, std::string address,
                    memory::MemoryMapper& mapper, engine::EventLog& events,
-                   const PeerDirectory::StopTransfers& stop_transfers)
+                   const PeerDirectory::StopTransfers& stop_transfers,
+                   std::shared_ptr<registry::FdBudget> fds)
     : options_(options),
       name_(std::move(name)),
       address_(std::move(address)),
@@ -67,6 +68,7 @@ PeerLink::PeerLink(const PeerDirectoryOptions& options, std::string name, std::s
       mapper_(mapper),
       events_(events),
       stop_transfers_(stop_transfers),
+      fds_(std::move(fds)),
       bell_(std::make_shared<Bell>()),
       cache_([bell = bell_] { bell->Ring(); }),
       next_attempt_(Clock::now()) {

@@ -32,7 +32,8 @@ class PeerLink {
   // `address` as PUT /v1/peers takes it, checked with CheckPeerAddress.
   PeerLink(const PeerDirectoryOptions& options, std::string name, std::string address,
            memory::MemoryMapper& mapper, engine::EventLog& events,
-           const PeerDirectory::StopTransfers& stop_transfers);
+           const PeerDirectory::StopTransfers& stop_transfers,
+           std::shared_ptr<registry::FdBudget> fds);
   ~PeerLink();
 
   Result<std::vector<Handle>> Acquire(const std::vector<wire::BufferReference>& references,
@@ -101,6 +102,8 @@ class PeerLink {
       EXCLUDES(mutex_);
   Status MapAll(Session& session, const std::vector<wire::PeerBuffer>& buffers,
                 std::vector<engine::RemoteBuffer>* imported, TimePoint deadline);
+  Result<std::vector<std::shared_ptr<const UniqueFd>>> FetchDescriptors(
+      Session& session, const std::vector<wire::WantedAllocation>& wanted, TimePoint deadline);
   Status Publish(Session& session, std::vector<engine::RemoteBuffer> buffers) EXCLUDES(mutex_);
   Status CheckNotRevoked(const Session& session, uint64_t generation) const REQUIRES(mutex_);
   Error NotUp() const REQUIRES(mutex_);
@@ -112,6 +115,7 @@ class PeerLink {
   memory::MemoryMapper& mapper_;
   engine::EventLog& events_;
   const PeerDirectory::StopTransfers& stop_transfers_;
+  const std::shared_ptr<registry::FdBudget> fds_;  // of all peers
   const std::shared_ptr<Bell> bell_;
   RemoteBufferCache cache_;
 

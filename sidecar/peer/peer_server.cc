@@ -62,7 +62,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
         initiators_(options_.sessions_max, options_.ticket_ttl, options_.process_exit_grace),
         tickets_(kTicketsMax, options_.ticket_ttl),
         service_({options_.self, options_.paths, files_.fd_socket_name, options_.heartbeat,
-                  options_.ticket_ttl, wire::kPeerVersions},
+                  options_.ticket_ttl, options_.fds_max, wire::kPeerVersions},
                  registry, initiators_, tickets_) {}
   ~GrpcPeerServer() override;
 
@@ -168,7 +168,7 @@ std::vector<std::vector<std::string>> GrpcPeerServer::Revoke(
 }
 
 PeerServerTotals GrpcPeerServer::Totals() const {
-  return {initiators_.size(), fd_socket_->connections(), tickets_.size(),
+  return {initiators_.size(), fd_socket_->connections(), tickets_.size(), service_.fds_in_tickets(),
           fd_socket_->descriptors_sent()};
 }
 

@@ -27,6 +27,7 @@ struct PeerServerOptions {
 
   size_t sessions_max = 1024;
   size_t connections_max = 1024;                // of the descriptor socket
+  size_t fds_max = 4096;                        // in tickets
   size_t memory_bytes_max = size_t{256} << 20;  // of gRPC
   milliseconds ticket_ttl{5'000};
   milliseconds heartbeat{1'000};
@@ -39,6 +40,7 @@ struct PeerServerTotals {
   size_t sessions = 0;     // initiators that watch
   size_t connections = 0;  // to the descriptor socket
   size_t tickets = 0;      // not used and not expired
+  size_t fds = 0;          // in them
   uint64_t descriptors_sent = 0;
 };
 

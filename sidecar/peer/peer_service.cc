@@ -21,7 +21,8 @@ PeerService::PeerService(Options options, const registry::BufferRegistry& regist
     : options_(std::move(options)),
       registry_(registry),
       initiators_(initiators),
-      tickets_(tickets) {}
+      tickets_(tickets),
+      fds_(std::make_shared<registry::FdBudget>(options_.fds_max)) {}
 
 grpc::Status PeerService::Hello(grpc::ServerContext*, const v1::HelloRequest* request,
                                 v1::HelloReply* reply) {
@@ -150,8 +151,23 @@ Result<FdTicketBook::Entry> PeerService::Export(const std::string& session,
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<registry::Buffer> buffer,
                    registry_.ById(wanted.buffer_id));
-  ASSIGN_OR_RETURN(std::shared_ptr<const UniqueFd> fd, ExportDescriptor(*buffer, wanted));
-  return FdTicketBook::Entry{wanted.buffer_id, std::move(fd)};
+  if (!fds_->Take(1)) {
+    return Fail(ErrorCode::kResourceExhausted,
+                std::to_string(fds_->held()) + " descriptors are waiting to be fetched",
+                "fetch them with their tickets, or wait until those expire");
+  }
+  auto exported = ExportDescriptor(*buffer, wanted);
+  if (!exported) {
+    fds_->GiveBack(1);
+    return Fail(std::move(exported).error());
+  }
+  // Also one that the allocation holds anyway counts as long as the ticket does.
+  const UniqueFd* fd = exported->get();
+  return FdTicketBook::Entry{
+      wanted.buffer_id, {fd, [held = *std::move(exported), budget = fds_](const UniqueFd*) mutable {
+                           held.reset();
+                           budget->GiveBack(1);
+                         }}};
 }
 
 grpc::Status PeerService::Acknowledge(grpc::ServerContext*, const v1::AcknowledgeRequest* request,

@@ -4,6 +4,7 @@
 
 #include <grpcpp/server_context.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "sidecar/peer/initiator_table.h"
 #include "sidecar/peer/peer_identity.h"
 #include "sidecar/registry/buffer_registry.h"
+#include "sidecar/registry/fd_budget.h"
 
 namespace gantry::peer {
 
@@ -24,6 +26,7 @@ class PeerService final : public v1::Peer::Service {
     std::string fd_socket_name;
     milliseconds heartbeat{1'000};
     milliseconds ticket_ttl{5'000};
+    size_t fds_max = 4096;  // in tickets
     wire::PeerVersions versions = wire::kPeerVersions;
   };
 
@@ -43,6 +46,8 @@ class PeerService final : public v1::Peer::Service {
   grpc::Status Ping(grpc::ServerContext* context, const v1::PingRequest* request,
                     v1::PingReply* reply) override;
 
+  size_t fds_in_tickets() const { return fds_->held(); }
+
  private:
   Status AnswerHello(const v1::HelloRequest& request, v1::HelloReply* reply) const;
   Result<PeerIdentity> CheckWatch(const v1::WatchRequest& request) const;
@@ -58,6 +63,7 @@ class PeerService final : public v1::Peer::Service {
   const registry::BufferRegistry& registry_;
   InitiatorTable& initiators_;
   FdTicketBook& tickets_;
+  const std::shared_ptr<registry::FdBudget> fds_;
 };
 
 }  // namespace gantry::peer

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "lib/base/unique_fd.h"
 
@@ -41,6 +42,13 @@ inline std::shared_ptr<const UniqueFd> CountedFd(UniqueFd fd, std::shared_ptr<Fd
             delete closing;
             own->GiveBack(1);
             total->GiveBack(1);
+          }};
+}
+
+inline std::shared_ptr<const UniqueFd> CountedFd(UniqueFd fd, std::shared_ptr<FdBudget> budget) {
+  return {new UniqueFd(std::move(fd)), [budget = std::move(budget)](const UniqueFd* closing) {
+            delete closing;
+            budget->GiveBack(1);
           }};
 }
 

@@ -121,8 +121,8 @@ TEST(MapDescriptorTest, ChecksWhatARegistrationChecks) {
   CountingMapper mapper;
   TestArena arena(1 << 20);
   const auto map = [&](uint64_t size, UniqueFd fd, bool writable) {
-    return MapDescriptor(mapper, {1, size, writable, wire::MemoryKind::kHost}, std::move(fd),
-                         writable);
+    return MapDescriptor(mapper, {1, size, writable, wire::MemoryKind::kHost},
+                         std::make_shared<const UniqueFd>(std::move(fd)), writable);
   };
   EXPECT_TRUE(map(arena.size(), arena.Fd(), true));
   EXPECT_EQ(map(arena.size() + 1, arena.Fd(), true).error().code, ErrorCode::kFdTooShort);

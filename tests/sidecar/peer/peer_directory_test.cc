@@ -88,6 +88,29 @@ TEST_F(PeerDirectoryTest, ManyAllocationsTakeSeveralTickets) {
   }
 }
 
+TEST_F(PeerDirectoryTest, DescriptorsOfPeersAreLimited) {
+  CountingMapper mapper;
+  TestSidecar small(node_, "small", mapper);
+  small.SetFdsMax(3);
+  small.Meet(node_, "prefill");
+  TestArena second(4096), third(4096);
+  owner_->Register({&arena_, &second}, {{"two", {{0, 0, 4096}, {1, 0, 4096}}}});
+  owner_->Register({&third, &arena_}, {{"others", {{0, 0, 4096}, {1, 0, 4096}}, {true, false}}});
+  auto handles = small.Acquire("prefill", {"two"});
+  ASSERT_TRUE(handles) << handles.error().message;
+  EXPECT_EQ(small.directory().fds_held(), 2u);
+  const auto over = small.Acquire("prefill", {"others"});
+  ASSERT_FALSE(over);
+  EXPECT_EQ(over.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_FALSE(over.error().hint.empty());
+  EXPECT_EQ(small.directory().fds_held(), 2u);
+  handles = Handles();
+  ASSERT_TRUE(small.directory().Remove("prefill", In(5'000)));
+  EXPECT_EQ(small.directory().fds_held(), 0u);
+  small.Meet(node_, "prefill");
+  EXPECT_TRUE(small.Acquire("prefill", {"others"}));
+}
+
 TEST_F(PeerDirectoryTest, ManyCallersMapOnce) {
   mapper_.SetMapTime(milliseconds(30));
   owner_->Register(arena_, "k.0");

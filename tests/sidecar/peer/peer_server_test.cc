@@ -121,6 +121,28 @@ TEST_F(PeerServerTest, ATicketExpires) {
   EXPECT_FALSE(initiator->Ask(initiator->lease(), "fds " + ticket));
 }
 
+TEST_F(PeerServerTest, DescriptorsInTicketsAreLimited) {
+  owner_.StopServer();
+  owner_.server_options().fds_max = 2;
+  owner_.StartServer();
+  owner_.Register(arena_, "k.0");
+  auto initiator = Initiator();
+  const auto buffer = initiator->Describe("k.0");
+  ASSERT_TRUE(buffer);
+  const uint64_t allocation = buffer->allocations(0).id();
+  const std::string ticket = initiator->TicketFor(*buffer, true);
+  EXPECT_FALSE(initiator->Connect(*buffer, true, allocation + 1)) << "and holds no place";
+  ASSERT_TRUE(initiator->Connect(*buffer, false, allocation));
+  EXPECT_EQ(owner_.server().Totals().fds, 2u);
+  const auto over = initiator->Connect(*buffer, false, allocation);
+  ASSERT_FALSE(over);
+  EXPECT_EQ(over.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_FALSE(over.error().hint.empty());
+  ASSERT_TRUE(initiator->Ask(initiator->lease(), "fds " + ticket));
+  EXPECT_TRUE(Eventually(1'000, [&] { return owner_.server().Totals().fds == 1; }));
+  EXPECT_TRUE(initiator->Connect(*buffer, true, allocation));
+}
+
 TEST_F(PeerServerTest, ConnectNeedsADescriptionALeaseAndTheBuffersOwnAllocation) {
   TestArena other(4096);
   owner_.Register(arena_, "k.0", {true, false});

@@ -101,6 +101,12 @@ class TestSidecar {
     MakeDirectory();
   }
 
+  // Forgets every peer.
+  void SetFdsMax(size_t fds_max) {
+    directory_options_.fds_max = fds_max;
+    MakeDirectory();
+  }
+
   // Beside noting them. Before the first peer.
   void StopTransfersWith(peer::PeerDirectory::StopTransfers stop) { stop_ = std::move(stop); }
 
