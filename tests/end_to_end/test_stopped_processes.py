@@ -42,7 +42,7 @@ def test_a_cancelled_transfer_whose_worker_stands_still_ends_within_the_quiesce_
     status, view = scene.a.ask("DELETE", f"/v1/transfers/{transfer}?workload=reader&wait_ms=8000")
     assert (status, view["state"]) == (200, "cancelled")
     assert time.monotonic() - start < 2 + 1  # --quiesce-ms-max and a second
-    assert ended(worker)
+    wait_for(lambda: ended(worker), 1, "the end of the worker")
     wait_for(lambda: workers_of(scene.a), 5, "another worker")
     scene.everything_works()
 

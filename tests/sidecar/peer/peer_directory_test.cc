@@ -2,6 +2,7 @@
 #include "sidecar/peer/peer_directory.h"
 
 #include <dirent.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <future>
@@ -324,6 +325,14 @@ TEST_F(PeerDirectoryTest, RoundsLeaveNoDescriptorBehind) {
   }
   EXPECT_TRUE(Eventually(2'000, [&] { return OpenDescriptors() <= after_first; }))
       << OpenDescriptors() << " after " << after_first;
+}
+
+TEST_F(PeerDirectoryTest, SocketsHaveTheirMode) {
+  for (const char* name : {"/prefill.peer.sock", "/prefill.fds.sock"}) {
+    struct stat info = {};
+    ASSERT_EQ(::stat((node_.path() + name).c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0660u);
+  }
 }
 
 }  // namespace

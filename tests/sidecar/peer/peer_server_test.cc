@@ -392,13 +392,5 @@ TEST_F(PeerServerTest, ANameIsHeldByOneLivingSidecar) {
   EXPECT_TRUE(RawInitiator(node_, "prefill", "decode").Hello()) << "the first one lost its socket";
 }
 
-TEST_F(PeerServerTest, SocketsHaveTheirMode) {
-  for (const char* name : {"/prefill.peer.sock", "/prefill.fds.sock"}) {
-    struct stat info = {};
-    ASSERT_EQ(::stat((node_.path() + name).c_str(), &info), 0);
-    EXPECT_EQ(info.st_mode & 0777, 0660u);
-  }
-}
-
 }  // namespace
 }  // namespace gantry::testing
