@@ -9,6 +9,9 @@
 namespace gantry::peer {
 namespace {
 
+// For what the owner shows again while its revocation is still being acknowledged: after a resume.
+constexpr milliseconds kAcknowledgementWait{250};
+
 // A session or ticket that the peer does not know any more is no failure of the caller to say who
 // it is: what was described has been taken back meanwhile.
 tl::unexpected<Error> FailureOf(const std::string& peer, Error error) {
@@ -49,6 +52,7 @@ class PeerLink::FetchTurn {
     link_.fetching_ = true;
     ++link_.last_fetch_;
     session_ = link_.session_;
+    session_->revoked = 0;
     return {};
   }
   Session& session() const { return *session_; }
@@ -60,6 +64,24 @@ class PeerLink::FetchTurn {
 
 Result<std::vector<PeerLink::Handle>> PeerLink::Acquire(
     const std::vector<wire::BufferReference>& references, TimePoint deadline) {
+  const TimePoint wait_until = std::min(deadline, Clock::now() + kAcknowledgementWait);
+  for (;;) {
+    uint64_t revoked = 0;
+    auto handles = AcquireOnce(references, deadline, &revoked);
+    if (handles || revoked == 0 || !AwaitAcknowledged(revoked, wait_until)) return handles;
+  }
+}
+
+bool PeerLink::AwaitAcknowledged(uint64_t generation, TimePoint deadline) {
+  MutexLock lock(mutex_);
+  while (IsRevoked(generation)) {
+    if (stopping_ || !changed_.WaitUntil(lock, deadline)) return false;
+  }
+  return true;
+}
+
+Result<std::vector<PeerLink::Handle>> PeerLink::AcquireOnce(
+    const std::vector<wire::BufferReference>& references, TimePoint deadline, uint64_t* revoked) {
   std::vector<Handle> handles;
   if (cache_.Acquire(references, &handles).empty()) return handles;
   if (deadline <= Clock::now()) {
@@ -79,6 +101,7 @@ Result<std::vector<PeerLink::Handle>> PeerLink::Acquire(
       const MutexLock lock(mutex_);
       if (stopping_) return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
       if (fetched.error().code == ErrorCode::kCancelled) return Fail(NotUp());
+      *revoked = turn.session().revoked;
       return Fail(std::move(fetched).error());
     }
   }
@@ -196,13 +219,16 @@ Status PeerLink::Publish(Session& session, std::vector<engine::RemoteBuffer> buf
   return {};
 }
 
-Status PeerLink::CheckNotRevoked(const Session& session, uint64_t generation) const {
+bool PeerLink::IsRevoked(uint64_t generation) const {
+  return std::any_of(revocations_.begin(), revocations_.end(), [&](const Revocation& revocation) {
+    return revocation.what.buffer_generation == generation;
+  });
+}
+
+Status PeerLink::CheckNotRevoked(Session& session, uint64_t generation) const {
   if (session_.get() != &session || ended_) return Fail(NotUp());
-  const bool revoked =
-      std::any_of(revocations_.begin(), revocations_.end(), [&](const Revocation& revocation) {
-        return revocation.what.buffer_generation == generation;
-      });
-  if (!revoked) return {};
+  if (!IsRevoked(generation)) return {};
+  session.revoked = generation;
   return Fail(ErrorCode::kDraining, "peer '" + name_ + "' is taking the buffer back");
 }
 

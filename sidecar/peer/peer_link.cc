@@ -288,6 +288,7 @@ void PeerLink::AcknowledgeUnmapped() {
     std::erase_if(revocations_, [&](const Revocation& revocation) {
       return revocation.acknowledged && revocation.fetch != fetch_now;
     });
+    changed_.NotifyAll();  // AwaitAcknowledged
     for (const Revocation& revocation : revocations_) {
       const bool may_be_mapped = fetch_now != 0 && revocation.fetch == fetch_now;
       if (!revocation.acknowledged && !may_be_mapped &&
@@ -313,6 +314,7 @@ void PeerLink::AcknowledgeUnmapped() {
   std::erase_if(revocations_, [](const Revocation& revocation) {
     return revocation.acknowledged && revocation.fetch == 0;
   });
+  changed_.NotifyAll();
 }
 
 void PeerLink::SetState(engine::PeerState state) {

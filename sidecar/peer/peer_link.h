@@ -70,9 +70,10 @@ class PeerLink {
   struct Session {
     uint64_t number = 0;
     std::shared_ptr<PeerClient> client;  // set once, before the session is published
-    // By (allocation id, writable). Belongs to whoever holds the fetch.
+    // The rest belongs to whoever holds the fetch. By (allocation id, writable):
     std::map<std::pair<uint64_t, bool>, std::weak_ptr<const memory::MappedAllocation>> mapped;
     size_t prune_at = 256;
+    uint64_t revoked = 0;  // the buffer (its generation) that failed the fetch; 0: none did
   };
   struct Revocation {
     wire::PeerRevocation what;
@@ -94,7 +95,10 @@ class PeerLink {
 
   void OnEvent(uint64_t session, const PeerEvent& event) EXCLUDES(mutex_);
 
-  // By callers of Acquire.
+  // By callers of Acquire. One attempt; `revoked` as in the session.
+  Result<std::vector<Handle>> AcquireOnce(const std::vector<wire::BufferReference>& references,
+                                          TimePoint deadline, uint64_t* revoked) EXCLUDES(mutex_);
+  bool AwaitAcknowledged(uint64_t generation, TimePoint deadline) EXCLUDES(mutex_);
   Status Fetch(Session& session, std::vector<wire::BufferReference> references, TimePoint deadline)
       EXCLUDES(mutex_);
   Result<std::vector<wire::PeerBuffer>> Describe(
@@ -105,7 +109,8 @@ class PeerLink {
   Result<std::vector<std::shared_ptr<const UniqueFd>>> FetchDescriptors(
       Session& session, const std::vector<wire::WantedAllocation>& wanted, TimePoint deadline);
   Status Publish(Session& session, std::vector<engine::RemoteBuffer> buffers) EXCLUDES(mutex_);
-  Status CheckNotRevoked(const Session& session, uint64_t generation) const REQUIRES(mutex_);
+  bool IsRevoked(uint64_t generation) const REQUIRES(mutex_);
+  Status CheckNotRevoked(Session& session, uint64_t generation) const REQUIRES(mutex_);
   Error NotUp() const REQUIRES(mutex_);
 
   const PeerDirectoryOptions& options_;

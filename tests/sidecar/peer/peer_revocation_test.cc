@@ -69,9 +69,33 @@ TEST_F(PeerRevocationTest, SuspendUnmapsHereToo) {
   EXPECT_EQ(mapper_.live(), 0u);
   EXPECT_EQ(initiator_.Acquire("prefill", {"k.0"}).error().code, ErrorCode::kDraining);
   ASSERT_TRUE(owner_->registry().Resume(buffer->description().id));
-  // Refused for a moment while the acknowledgement of the revocation is on its way.
-  EXPECT_TRUE(
-      Eventually(1'000, [&] { return initiator_.Acquire("prefill", {"k.0"}).has_value(); }));
+  const auto handles = initiator_.Acquire("prefill", {"k.0"});
+  EXPECT_TRUE(handles) << handles.error().message;
+}
+
+TEST_F(PeerRevocationTest, AfterAResumeTheAcknowledgementIsWaitedFor) {
+  const auto buffer = owner_->Register(arena_, "k.0");
+  auto in_use = *initiator_.Acquire("prefill", {"k.0"});
+  ASSERT_FALSE(owner_->registry().Suspend(buffer->description().id, In(50)));
+  ASSERT_TRUE(owner_->registry().Resume(buffer->description().id));
+  auto acquired =
+      std::async(std::launch::async, [this] { return initiator_.Acquire("prefill", {"k.0"}); });
+  EXPECT_EQ(acquired.wait_for(milliseconds(50)), std::future_status::timeout);
+  in_use.clear();
+  const auto handles = acquired.get();
+  EXPECT_TRUE(handles) << handles.error().message;
+}
+
+TEST_F(PeerRevocationTest, AnAcknowledgementThatDoesNotComeIsWaitedForOnlyShortly) {
+  const auto buffer = owner_->Register(arena_, "k.0");
+  const auto in_use = *initiator_.Acquire("prefill", {"k.0"});
+  ASSERT_FALSE(owner_->registry().Suspend(buffer->description().id, In(50)));
+  ASSERT_TRUE(owner_->registry().Resume(buffer->description().id));
+  const TimePoint begin = Clock::now();
+  EXPECT_EQ(initiator_.Acquire("prefill", {"k.0"}).error().code, ErrorCode::kDraining);
+  EXPECT_LT(Clock::now() - begin, milliseconds(2'000));
+  EXPECT_EQ(initiator_.Acquire("prefill", {"k.0"}, 0, 0).error().code,
+            ErrorCode::kDeadlineExceeded);
 }
 
 // The neighbour keeps the allocation mapped, so that a buffer that comes back needs no descriptor.
