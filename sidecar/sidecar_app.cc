@@ -52,14 +52,24 @@ int WorkerCount(const SidecarConfig& config) {
   return std::clamp(processors, 1, kWorkersByDefaultMax);
 }
 
-// The limit is raised as far as it goes; half of it is for what workloads hand over.
-size_t FdBudget(const SidecarConfig& config) {
+// The limit is raised as far as it goes.
+size_t RaiseFdLimit() {
   rlimit limit = {};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 2048;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
-  const size_t half = static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 20)) / 2;
-  return config.fds_max == 0 ? half : std::min<size_t>(config.fds_max, half);
+  return static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
+}
+
+struct FdBudgets {
+  size_t workloads = 0;  // half of the limit at most
+  size_t peers = 0;      // an eighth at most for theirs, and another for ours in tickets
+};
+
+FdBudgets BudgetFds(const SidecarConfig& config) {
+  const size_t limit = RaiseFdLimit();
+  const size_t asked = config.fds_max == 0 ? limit : config.fds_max;
+  return {std::min(asked, limit / 2), std::min<size_t>(config.peer_fds_max, limit / 8)};
 }
 
 class App final : public SidecarApp {
@@ -120,8 +130,8 @@ class App final : public SidecarApp {
   void MakeRegistry() {
     registry::WorkloadLimits limits;
     limits.workloads_max = config_.workloads_max;
-    fds_max_ = FdBudget(config_);
-    limits.fds_max = fds_max_;
+    fds_max_ = BudgetFds(config_);
+    limits.fds_max = fds_max_.workloads;
     limits.fds_per_workload_max = limits.fds_max;
     workloads_ = std::make_unique<registry::WorkloadTable>(
         limits, [this](const registry::WorkloadInfo& workload, std::string_view why) {
@@ -160,10 +170,12 @@ class App final : public SidecarApp {
     server.self = self;
     server.node_dir = config_.node_dir;
     server.paths = engine_->Paths();
+    server.fds_max = fds_max_.peers;
     ASSIGN_OR_RETURN(peer_server_, peer::PeerServer::Start(std::move(server), *registry_));
     registry_->SetRevocationSink(peer_server_.get());
     peer::PeerDirectoryOptions directory;
     directory.self = self;
+    directory.fds_max = fds_max_.peers;
     peers_ = std::make_unique<peer::PeerDirectory>(
         std::move(directory), *pool_, events_,
         [this](const engine::RemoteBuffer& buffer, Error why) {
@@ -227,6 +239,8 @@ class App final : public SidecarApp {
       ++sample.peers;
       if (peer.state == engine::PeerState::kUp) ++sample.peers_up;
     }
+    sample.peer_fds_mapped = peers_ ? peers_->fds_held() : 0;
+    sample.peer_fds_waiting = peer_server_ ? peer_server_->Totals().fds : 0;
     sample.http_connections = http_ ? http_->connections() : 0;
     return sample;
   }
@@ -261,7 +275,8 @@ class App final : public SidecarApp {
                      {"deadline_ms_default", config_.deadline_ms_default},
                      {"deadline_ms_max", config_.deadline_ms_max},
                      {"descriptors_max", config_.descriptors_max},
-                     {"fds_max", fds_max_},
+                     {"fds_max", fds_max_.workloads},
+                     {"peer_fds_max", fds_max_.peers},
                      {"quiesce_ms_max", config_.quiesce_ms_max},
                      {"transfers_max", config_.transfers_max},
                      {"workloads_max", config_.workloads_max}};
@@ -310,7 +325,7 @@ class App final : public SidecarApp {
   std::unique_ptr<api::HttpServer> http_;
   std::jthread housekeeping_;
   std::atomic<bool> stopping_{false};
-  size_t fds_max_ = 0;
+  FdBudgets fds_max_;
 };
 
 }  // namespace

@@ -54,6 +54,8 @@ struct GaugeSample {
   uint64_t worker_restarts = 0;  // a counter, exported as such
   uint64_t peers_up = 0;
   uint64_t peers = 0;
+  uint64_t peer_fds_mapped = 0;   // of peers' memory
+  uint64_t peer_fds_waiting = 0;  // of ours, in tickets
   uint64_t http_connections = 0;
 };
 

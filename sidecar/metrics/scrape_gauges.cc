@@ -69,6 +69,11 @@ void AppendTables(const GaugeSample& now, std::vector<MetricFamily>& out) {
   const auto down = static_cast<double>(now.peers) - up;
   out.push_back(Family(MetricType::Gauge, "gantry_peers", "Peers by state of their connection",
                        "state", {{"up", up}, {"down", down}}));
+  const auto mapped = static_cast<double>(now.peer_fds_mapped);
+  const auto waiting = static_cast<double>(now.peer_fds_waiting);
+  out.push_back(Family(MetricType::Gauge, "gantry_peer_fds",
+                       "File descriptors of peers' memory, and those that wait for peers", "state",
+                       {{"mapped", mapped}, {"waiting", waiting}}));
   out.push_back(Gauge("gantry_http_connections", "Open connections to the REST interface",
                       now.http_connections));
 }

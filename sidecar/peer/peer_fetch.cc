@@ -196,7 +196,8 @@ Result<std::vector<std::shared_ptr<const UniqueFd>>> PeerLink::FetchDescriptors(
     return Fail(ErrorCode::kResourceExhausted,
                 std::to_string(wanted.size()) + " more descriptors of peer '" + name_ +
                     "' would be over the limit of " + std::to_string(fds_->fds_max()),
-                "use fewer allocations at a time, or DELETE peers that are not needed");
+                "use fewer allocations at a time, DELETE peers that are not needed, or raise "
+                "--peer-fds-max");
   }
   auto fds = session.client->FetchDescriptors(wanted, deadline);
   if (!fds) {

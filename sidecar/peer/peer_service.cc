@@ -154,7 +154,7 @@ Result<FdTicketBook::Entry> PeerService::Export(const std::string& session,
   if (!fds_->Take(1)) {
     return Fail(ErrorCode::kResourceExhausted,
                 std::to_string(fds_->held()) + " descriptors are waiting to be fetched",
-                "fetch them with their tickets, or wait until those expire");
+                "fetch them with their tickets, wait until those expire, or raise --peer-fds-max");
   }
   auto exported = ExportDescriptor(*buffer, wanted);
   if (!exported) {

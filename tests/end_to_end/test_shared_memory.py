@@ -11,7 +11,8 @@ import pytest
 
 import handoff
 from handoff import RawWorkload
-from workloads import MiB, SEALS, fd_count, metric, new_memory, totals_of, wait_for, workers_of
+from workloads import (MiB, SEALS, Scene, fd_count, metric, new_memory, start_workload, totals_of, wait_for,
+                       workers_of)
 
 F_SEAL_FUTURE_WRITE = 16  # linux/fcntl.h, since 5.1
 PAGE = os.sysconf("SC_PAGESIZE")
@@ -172,6 +173,21 @@ def test_more_descriptors_than_the_budget(start_sidecar, new_memory):
     wait_for(lambda: metric(sidecar, "gantry_fds_held") == 1, 1.5)
     assert len(other.hand_over(*[memory.fd] * 200)) == 200, "what the dead one held is free again"
     other.close()
+
+
+def test_more_descriptors_of_peers_than_their_budget(start_sidecar, start_workload, new_memory):
+    scene = Scene(start_sidecar, start_workload, new_memory, MiB, flags=["--peer-fds-max", "1"])
+    mapped = 'gantry_peer_fds{state="mapped"}'
+    assert scene.a.ask("GET", "/v1/status")[1]["limits"]["peer_fds_max"] == 1
+    assert metric(scene.a, mapped) == 1, "the neighbour's memory"
+    status, problem = scene.read()
+    assert (status, problem["code"]) == (429, "resource_exhausted"), problem
+    assert "--peer-fds-max" in problem["hint"]
+    scene.neighbour.kill()
+    wait_for(lambda: metric(scene.a, mapped) == 0, 3)
+    status, view = scene.read()
+    assert (status, view["state"]) == (200, "succeeded"), view
+    assert metric(scene.b, 'gantry_peer_fds{state="waiting"}') == 0
 
 
 def test_descriptors_that_do_not_match_their_message(workload, nothing_is_left, new_memory):
