@@ -122,6 +122,13 @@ Result<bool> IsPrefaulted(int fd, uint64_t size) {
 }
 
 Result<HostMapping> HostMapping::Create(int fd, uint64_t size, bool writable) {
+  ASSIGN_OR_RETURN(HostMapping mapping, CreateEmpty(fd, size, writable));
+  ASSIGN_OR_RETURN(const bool prefaulted, IsPrefaulted(fd, size));
+  if (prefaulted) RETURN_IF_ERROR(mapping.Populate());
+  return mapping;
+}
+
+Result<HostMapping> HostMapping::CreateEmpty(int fd, uint64_t size, bool writable) {
   ASSIGN_OR_RETURN(const FileFacts facts, FactsOf(fd));
   RETURN_IF_ERROR(CheckLength(facts, size));
   const uint64_t mapped_bytes = (size + facts.page_bytes - 1) / facts.page_bytes * facts.page_bytes;
@@ -132,9 +139,11 @@ Result<HostMapping> HostMapping::Create(int fd, uint64_t size, bool writable) {
     return Fail(SystemError(refused ? ErrorCode::kFdReadOnly : ErrorCode::kDeviceError,
                             "mmap of " + std::to_string(size) + " bytes", errno));
   }
-  HostMapping mapping(static_cast<std::byte*>(address), size, mapped_bytes, writable);
-  if (facts.backed_bytes >= size) RETURN_IF_ERROR(Populate(mapping.data_, mapped_bytes, writable));
-  return mapping;
+  return HostMapping(static_cast<std::byte*>(address), size, mapped_bytes, writable);
+}
+
+Status HostMapping::Populate() const {
+  return gantry::memory::Populate(data_, mapped_bytes_, writable_);
 }
 
 HostMapping::HostMapping(std::byte* data, uint64_t size, uint64_t mapped_bytes, bool writable)

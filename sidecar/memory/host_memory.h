@@ -22,6 +22,8 @@ Result<bool> IsPrefaulted(int fd, uint64_t size);
 class HostMapping {
  public:
   static Result<HostMapping> Create(int fd, uint64_t size, bool writable);
+  // Takes no longer for a large file than for a small one: the page tables are left empty.
+  static Result<HostMapping> CreateEmpty(int fd, uint64_t size, bool writable);
   HostMapping(HostMapping&& other) noexcept;
   HostMapping& operator=(HostMapping&& other) noexcept;
   HostMapping(const HostMapping&) = delete;
@@ -31,6 +33,8 @@ class HostMapping {
   std::byte* data() const { return data_; }  // read-only pages when not writable()
   uint64_t size() const { return size_; }
   bool writable() const { return writable_; }
+  // Fills the page tables. REQUIRES that the pages exist.
+  Status Populate() const;
 
  private:
   HostMapping(std::byte* data, uint64_t size, uint64_t mapped_bytes, bool writable);

@@ -22,7 +22,11 @@ Result<std::shared_ptr<const MappedAllocation>> MappedAllocation::Create(MemoryM
 
 MappedAllocation::MappedAllocation(MemoryMapper& mapper, AllocationSource source, FileIdentity file,
                                    MappingId mapping)
-    : mapper_(mapper), source_(std::move(source)), file_(file), mapping_(mapping) {}
+    : mapper_(mapper),
+      source_(std::move(source)),
+      file_(file),
+      mapping_(mapping),
+      in_process_(source_) {}
 
 MappedAllocation::~MappedAllocation() {
   if (auto status = mapper_.Unmap(mapping_); !status) {

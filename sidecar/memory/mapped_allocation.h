@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "sidecar/memory/memory_mapper.h"
+#include "sidecar/memory/process_mapping.h"
 
 namespace gantry::memory {
 
@@ -31,6 +32,8 @@ class MappedAllocation {
   wire::MemoryKind kind() const { return source_.kind; }
   const FileIdentity& file() const { return file_; }
   const std::shared_ptr<const UniqueFd>& fd() const { return source_.fd; }
+  // For transports whose bytes go through this process itself.
+  const ProcessMapping& in_process() const { return in_process_; }
 
  private:
   MappedAllocation(MemoryMapper& mapper, AllocationSource source, FileIdentity file,
@@ -40,6 +43,7 @@ class MappedAllocation {
   const AllocationSource source_;
   const FileIdentity file_;
   const MappingId mapping_;
+  const ProcessMapping in_process_;
 };
 
 }  // namespace gantry::memory

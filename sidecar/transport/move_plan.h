@@ -11,10 +11,20 @@
 
 namespace gantry::transport {
 
+// A buffer of the other side by its name there, for a transport that addresses buffers: its owner
+// resolves it for each request. Implemented by that transport; immutable; thread-safe.
+class RemoteTarget {
+ public:
+  virtual ~RemoteTarget() = default;
+  virtual uint64_t length() const = 0;  // of the buffer: flat bytes [0, length)
+};
+
 // An allocation of the other side, as far as this side can use it.
 struct RemoteAllocation {
   // Mapped in this sidecar's workers; null when no mapped path leads there.
   std::shared_ptr<const memory::MappedAllocation> mapped;
+  // Null when no transport that addresses buffers leads there.
+  std::shared_ptr<const RemoteTarget> target = nullptr;
 };
 
 // `count` blocks of `length` bytes; block i lies i * stride behind the first. Covers the items

@@ -48,6 +48,10 @@ class Transport {
   virtual wire::Path path() const = 0;
   // Usable on this machine at all? The reason reaches /v1/status, once, from the start.
   virtual Status Probe() = 0;
+  // True: the other side's buffers are named and not mapped, so that a plan for this transport has
+  // one flat piece [0, length) for each remote buffer, with RemoteAllocation::target as its
+  // allocation.
+  virtual bool AddressesBuffers() const { return false; }
   // Whether this sidecar can execute between these two; the error says why not.
   virtual Status CanReach(const memory::MappedAllocation& local,
                           const RemoteAllocation& remote) const = 0;

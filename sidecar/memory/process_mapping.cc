@@ -1,0 +1,34 @@
+#include "sidecar/memory/process_mapping.h"
+
+#include <utility>
+
+namespace gantry::memory {
+
+Result<std::span<std::byte>> ProcessMapping::Bytes() const {
+  const HostMapping* ready = ready_.load(std::memory_order_acquire);
+  if (ready == nullptr) {
+    if (source_.kind != wire::MemoryKind::kHost) {
+      return Fail(ErrorCode::kPathUnavailable, "only host memory can be mapped by the sidecar");
+    }
+    const MutexLock lock(mutex_);
+    if (!mapping_) {
+      ASSIGN_OR_RETURN(HostMapping mapping,
+                       HostMapping::CreateEmpty(source_.fd->get(), source_.size, source_.writable));
+      mapping_.emplace(std::move(mapping));
+      ready_.store(&*mapping_, std::memory_order_release);
+    }
+    ready = &*mapping_;
+  }
+  return std::span<std::byte>(ready->data(), ready->size());
+}
+
+Result<bool> ProcessMapping::PopulateOnce() const {
+  RETURN_IF_ERROR(Bytes());
+  if (populated_.exchange(true)) return false;
+  ASSIGN_OR_RETURN(const bool prefaulted, IsPrefaulted(source_.fd->get(), source_.size));
+  if (!prefaulted) return false;
+  RETURN_IF_ERROR(ready_.load(std::memory_order_acquire)->Populate());
+  return true;
+}
+
+}  // namespace gantry::memory
