@@ -233,6 +233,8 @@ class App final : public SidecarApp {
       ++sample.workers;
       if (worker.state == worker::WorkerState::kUsable) ++sample.workers_ready;
       sample.worker_restarts += worker.restarts;
+      sample.worker_maps_succeeded += worker.maps_succeeded;
+      sample.worker_maps_failed += worker.maps_failed;
       sample.mappings += worker.mappings;
     }
     for (const engine::PeerInfo& peer : PeerList()) {

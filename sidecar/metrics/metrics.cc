@@ -159,10 +159,6 @@ struct Metrics::Families {
                                    "gantry_buffer_registrations_total",
                                    "Buffers of the registration requests",
                                    {{"outcome", kSuccessNames}}};
-  CounterGrid worker_mappings{*registry,
-                              "gantry_worker_mappings_total",
-                              "Attempts of a copy worker to map an allocation",
-                              {{"outcome", kSuccessNames}}};
   CounterGrid workload_ends{*registry,
                             "gantry_workload_ends_total",
                             "Workloads that ended",
@@ -229,8 +225,6 @@ void Metrics::RegistrationEnded(bool ok, uint64_t buffers) {
   families_->registrations.At(ok ? 0 : 1).Increment();
   Add(families_->buffer_registrations.At(ok ? 0 : 1), buffers);
 }
-
-void Metrics::WorkerMapping(bool ok) { families_->worker_mappings.At(ok ? 0 : 1).Increment(); }
 
 void Metrics::HttpRequest(std::string_view route, std::string_view method, int code,
                           double seconds) {

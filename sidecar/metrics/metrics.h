@@ -51,7 +51,10 @@ struct GaugeSample {
   uint64_t bytes_inflight = 0;
   uint64_t workers_ready = 0;
   uint64_t workers = 0;
-  uint64_t worker_restarts = 0;  // a counter, exported as such
+  // Counters, exported as such. A map is one allocation in one worker.
+  uint64_t worker_restarts = 0;
+  uint64_t worker_maps_succeeded = 0;
+  uint64_t worker_maps_failed = 0;
   uint64_t peers_up = 0;
   uint64_t peers = 0;
   uint64_t peer_fds_mapped = 0;   // of peers' memory
@@ -73,7 +76,6 @@ class Metrics {
   void PathFallback(Path wanted, Path taken);                 // a faster path exists in principle
   void Busy(Operation operation, Path path, double seconds);  // union of the time a path was busy
   void RegistrationEnded(bool ok, uint64_t buffers);
-  void WorkerMapping(bool ok);  // one allocation mapped in one worker
   void HttpRequest(std::string_view route, std::string_view method, int code, double seconds);
   void WorkloadEnded(std::string_view why);  // closed set: "detached", "died", "expired", "deleted"
   void EventLost(uint64_t count);

@@ -85,6 +85,11 @@ void AppendWorkers(const GaugeSample& now, std::vector<MetricFamily>& out) {
                        "state", {{"ready", ready}, {"not_ready", missing}}));
   out.push_back(Counter("gantry_worker_restarts_total", "Copy workers that were replaced",
                         now.worker_restarts));
+  const auto succeeded = static_cast<double>(now.worker_maps_succeeded);
+  const auto failed = static_cast<double>(now.worker_maps_failed);
+  out.push_back(Family(MetricType::Counter, "gantry_worker_mappings_total",
+                       "Attempts of a copy worker to map an allocation", "outcome",
+                       {{"succeeded", succeeded}, {"failed", failed}}));
 }
 
 void AppendProcess(std::vector<MetricFamily>& out) {

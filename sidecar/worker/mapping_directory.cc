@@ -15,6 +15,9 @@ Result<memory::MappingId> MappingDirectory::Map(const memory::AllocationSource& 
   Participants workers = UsableWorkers();
   ASSIGN_OR_RETURN(const memory::MappingId id, TakeId());
   const Status status = Ask(&workers, MapRequest(id, source), source.fd->get());
+  for (size_t i = 0; i < workers.slots.size(); ++i) {
+    workers.slots[i]->CountMap(workers.replies[i].status.has_value());
+  }
   const bool mapped = std::any_of(workers.replies.begin(), workers.replies.end(),
                                   [](const WorkerReply& reply) { return bool(reply.status); });
   if (!status || !mapped) {
@@ -59,6 +62,7 @@ Status MappingDirectory::Restore(WorkerSlot& slot, WorkerProcess& process, bool 
     request.number = ++last_request_;
     WorkerReply reply{&process, {}, false};
     Exchange({&reply, 1}, request, mapping.source.fd->get(), Clock::now() + timeout_);
+    slot.CountMap(reply.status.has_value());
     if (reply.status) {
       ++mapped;
     } else if (reply.lost || !tolerant) {

@@ -183,6 +183,8 @@ std::vector<WorkerStatus> WorkerPool::workers() const {
     status.state = slot->state.load();
     status.restarts = slot->restarts.load();
     status.mappings = slot->mapped.load();
+    status.maps_succeeded = slot->maps_succeeded.load();
+    status.maps_failed = slot->maps_failed.load();
     status.jobs_done = slot->jobs_done.load();
     status.jobs_lost = slot->jobs_lost.load();
     if (const auto process = slot->process()) status.pid = process->pid();

@@ -45,6 +45,8 @@ struct WorkerStatus {
   WorkerState state = WorkerState::kStarting;
   uint64_t restarts = 0;
   uint64_t mappings = 0;
+  uint64_t maps_succeeded = 0;  // attempts to map an allocation
+  uint64_t maps_failed = 0;
   uint64_t jobs_done = 0;
   uint64_t jobs_lost = 0;
   std::string last_exit;  // of the worker before; empty at first
@@ -60,6 +62,7 @@ struct WorkerSlot {
   std::shared_ptr<WorkerProcess> process() const EXCLUDES(mutex);
   // Starts a life of the slot, and ends the start of it.
   void SetProcess(std::shared_ptr<WorkerProcess> process) EXCLUDES(mutex);
+  void CountMap(bool succeeded) { ++(succeeded ? maps_succeeded : maps_failed); }
   // False when the process has died meanwhile.
   bool BecomeUsable(const WorkerProcess& process) EXCLUDES(mutex);
   // A usable worker takes no more work and dies; in any other state nothing happens.
@@ -71,7 +74,9 @@ struct WorkerSlot {
   const SharedBlock ring_block;
   std::atomic<WorkerState> state = WorkerState::kSettled;
   std::atomic<uint64_t> restarts = 0;
-  std::atomic<uint64_t> mapped = 0;
+  std::atomic<uint64_t> mapped = 0;  // now
+  std::atomic<uint64_t> maps_succeeded = 0;
+  std::atomic<uint64_t> maps_failed = 0;
   std::atomic<uint64_t> jobs_done = 0;
   std::atomic<uint64_t> jobs_lost = 0;
 

@@ -129,6 +129,8 @@ TEST(Metrics, AsksTheGaugeSourceAtEachScrape) {
     sample.buffers = ++scrapes;
     sample.workers = 4;
     sample.workers_ready = 3;
+    sample.worker_maps_succeeded = 7;
+    sample.worker_maps_failed = 6;
     sample.peers = 5;
     sample.peers_up = 5;
     return sample;
@@ -138,6 +140,8 @@ TEST(Metrics, AsksTheGaugeSourceAtEachScrape) {
   EXPECT_EQ(now.At("gantry_buffers"), 2);
   EXPECT_EQ(now.At(R"(gantry_workers{state="ready"})"), 3);
   EXPECT_EQ(now.At(R"(gantry_workers{state="not_ready"})"), 1);
+  EXPECT_EQ(now.At(R"(gantry_worker_mappings_total{outcome="succeeded"})"), 7);
+  EXPECT_EQ(now.At(R"(gantry_worker_mappings_total{outcome="failed"})"), 6);
   EXPECT_EQ(now.At(R"(gantry_peers{state="down"})"), 0);
 }
 

@@ -189,6 +189,8 @@ TEST_F(WorkerPoolFaults, MapGoesOnWithoutAHungWorkerAndReplacesIt) {
   const auto mapped = pool_->Map(more.source());
   ASSERT_TRUE(mapped) << mapped.error().message;
   AwaitUsable(1);
+  EXPECT_EQ(pool_->workers()[1].maps_failed, 1U);
+  EXPECT_EQ(pool_->workers()[1].maps_succeeded, 5U) << "two at first, three in the new worker";
   // The new worker has what was mapped while it was away.
   const CopySegment segment = {from_, *mapped, 0, 0, 4096, 0, 0, 1};
   ASSERT_TRUE(pool_->Post(1, 5, {&segment, 1}));
@@ -212,7 +214,11 @@ TEST_F(WorkerPoolFaults, AFailedMapLeavesNothingBehind) {
   const auto refused = pool_->Map(source);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kFdTooShort);
-  for (const WorkerStatus& worker : pool_->workers()) EXPECT_EQ(worker.mappings, 2U);
+  for (const WorkerStatus& worker : pool_->workers()) {
+    EXPECT_EQ(worker.mappings, 2U);
+    EXPECT_EQ(worker.maps_succeeded, 2U);
+    EXPECT_EQ(worker.maps_failed, 1U);
+  }
   const SealedMemory next(4096);
   const auto id = pool_->Map(next.source());
   ASSERT_TRUE(id);
