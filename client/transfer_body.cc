@@ -8,6 +8,8 @@
 namespace gantry::client {
 namespace {
 
+constexpr size_t kPackedBlocksMin = 16;  // shorter lists stay readable in a trace
+
 std::vector<std::string_view> SplitAtCommas(const char* list) {
   std::vector<std::string_view> items;
   std::string_view rest = list == nullptr ? "" : list;
@@ -21,6 +23,9 @@ std::vector<std::string_view> SplitAtCommas(const char* list) {
 
 void AppendBlocks(CborWriter* out, std::string_view key, std::span<const uint64_t> blocks) {
   out->Text(key);
+  const bool narrow =
+      std::all_of(blocks.begin(), blocks.end(), [](uint64_t block) { return block <= UINT32_MAX; });
+  if (narrow && blocks.size() >= kPackedBlocksMin) return out->PackedUnsigned(blocks);
   out->Array(blocks.size());
   for (const uint64_t block : blocks) out->Unsigned(block);
 }

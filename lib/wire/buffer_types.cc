@@ -21,6 +21,11 @@ Status CheckLayout(const BlockLayout& layout, uint64_t length) {
     return Fail(ErrorCode::kInvalidArgument, "a layout has at least one block", {},
                 "/layout/blocks");
   }
+  if (layout.blocks > kBlocksMax) {
+    return Fail(ErrorCode::kInvalidArgument,
+                std::to_string(layout.blocks) + " blocks are more than a block id can name",
+                "make the blocks larger: at most 4294967295 of them", "/layout/blocks");
+  }
   if (layout.block_stride < layout.block_bytes) {
     return Fail(ErrorCode::kInvalidArgument,
                 "the stride of " + std::to_string(layout.block_stride) +

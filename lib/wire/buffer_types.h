@@ -29,7 +29,11 @@ struct BlockLayout {
   bool operator==(const BlockLayout&) const = default;
 };
 
-// Checks that every block lies within `length` bytes, without wrapping.
+// So that a block id takes 32 bits where many are kept.
+inline constexpr uint64_t kBlocksMax = 0xffffffff;
+
+// Checks that there are not more, and that every block lies within `length` bytes, without
+// wrapping.
 Status CheckLayout(const BlockLayout& layout, uint64_t length);
 
 enum class MemoryKind : uint8_t { kHost };

@@ -14,6 +14,8 @@ constexpr size_t kFramesMax = 16;
 // these bytes in a row.
 constexpr size_t kTextOpeningsInARowMax = 2048;
 
+constexpr size_t kPackedBytes = 4;  // of an integer in a binary list
+
 // What the reader is inside of.
 struct Frame {
   enum class Mode { kObject, kTuple, kList };
@@ -72,7 +74,27 @@ class SchemaHandler {
 
   bool null() { return WrongType("null"); }
   bool boolean(bool) { return WrongType("a boolean"); }
-  bool binary(nlohmann::json::binary_t&) { return WrongType("binary data"); }
+  // In place of a list of integers: 32 bits each, the lowest byte first.
+  bool binary(nlohmann::json::binary_t& bytes) {
+    const Field* field = Next();
+    if (field == nullptr) return false;
+    if (InList() || field->kind != FieldKind::kNumbers) return Mismatch(*field, "binary data");
+    const size_t count = bytes.size() / kPackedBytes;
+    if (bytes.size() % kPackedBytes != 0) {
+      return Fail(ErrorCode::kMalformedBody, "the binary list has " + std::to_string(bytes.size()) +
+                                                 " bytes, and 4 for each integer");
+    }
+    if (elements_ + count > kBodyElementsMax) return TooManyElements();
+    elements_ += count;
+    if (count < field->elements_least) return EmptyList();
+    for (size_t i = 0; i < bytes.size(); i += kPackedBytes) {
+      const uint32_t value = bytes[i] | bytes[i + 1] << 8 | bytes[i + 2] << 16 |
+                             static_cast<uint32_t>(bytes[i + 3]) << 24;
+      if (value < field->least || value > field->most) return OutOfBounds(*field, value);
+      field->number(Top().object, value);
+    }
+    return true;
+  }
   bool number_float(double, const std::string&) {
     return WrongType("a number that is no integer of 64 bits");
   }
@@ -86,11 +108,7 @@ class SchemaHandler {
     if (field->kind != (InList() ? FieldKind::kNumbers : FieldKind::kNumber)) {
       return Mismatch(*field, "a number");
     }
-    if (value < field->least || value > field->most) {
-      return Fail(ErrorCode::kInvalidArgument, std::to_string(value) + " is not between " +
-                                                   std::to_string(field->least) + " and " +
-                                                   std::to_string(field->most));
-    }
+    if (value < field->least || value > field->most) return OutOfBounds(*field, value);
     field->number(Top().object, value);
     return true;
   }
@@ -180,7 +198,7 @@ class SchemaHandler {
                                                  std::to_string(top.schema->fields.size()));
     }
     if (top.mode == Frame::Mode::kList && top.index < top.field->elements_least) {
-      return Fail(ErrorCode::kInvalidArgument, "the list is empty");
+      return EmptyList();
     }
     return true;
   }
@@ -205,8 +223,7 @@ class SchemaHandler {
       return nullptr;
     }
     if (++elements_ <= kBodyElementsMax) return top.field;
-    Fail(ErrorCode::kBodyTooLarge,
-         "the lists of the body have more than " + std::to_string(kBodyElementsMax) + " elements");
+    TooManyElements();
     return nullptr;
   }
   bool Push(Frame frame) {
@@ -218,6 +235,16 @@ class SchemaHandler {
   bool WrongType(std::string_view found) {
     const Field* field = Next();
     return field != nullptr && Mismatch(*field, found);
+  }
+  bool TooManyElements() {
+    return Fail(ErrorCode::kBodyTooLarge, "the lists of the body have more than " +
+                                              std::to_string(kBodyElementsMax) + " elements");
+  }
+  bool EmptyList() { return Fail(ErrorCode::kInvalidArgument, "the list is empty"); }
+  bool OutOfBounds(const Field& field, int64_t value) {
+    return Fail(ErrorCode::kInvalidArgument, std::to_string(value) + " is not between " +
+                                                 std::to_string(field.least) + " and " +
+                                                 std::to_string(field.most));
   }
   bool TooLargeNumber() {
     const Field* field = Next();
@@ -258,11 +285,14 @@ class SchemaHandler {
 };
 
 bool HasDeepTextChunks(std::string_view body) {
-  size_t in_a_row = 0;
-  for (size_t i = 0; i < body.size(); ++i) {
-    const bool opens = body[i] == '\x7f' || body[i] == '\x5f';
-    in_a_row = !opens ? 0 : i > 0 && body[i] == body[i - 1] ? in_a_row + 1 : 1;
-    if (in_a_row > kTextOpeningsInARowMax) return true;
+  // A row that is too long covers one of these places.
+  for (size_t at = 0; at < body.size(); at += kTextOpeningsInARowMax) {
+    if (body[at] != '\x7f' && body[at] != '\x5f') continue;
+    size_t begin = at;
+    size_t end = at;
+    while (begin > 0 && body[begin - 1] == body[at]) --begin;
+    while (end < body.size() && body[end] == body[at]) ++end;
+    if (end - begin > kTextOpeningsInARowMax) return true;
   }
   return false;
 }

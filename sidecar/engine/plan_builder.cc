@@ -11,6 +11,7 @@
 namespace gantry::engine {
 namespace {
 
+using transport::BlockRun;
 using wire::TransferRange;
 using wire::TransferRequest;
 
@@ -123,28 +124,81 @@ uint32_t ItemAt(const std::vector<uint32_t>& order, size_t position) {
   return order.empty() ? static_cast<uint32_t>(position) : order[position];
 }
 
-// Runs of consecutive block ids on both sides: the same for every pair of buffers.
-struct BlockRun {
-  uint64_t local_block = 0;
-  uint64_t remote_block = 0;
-  uint32_t count = 0;
-  uint32_t first_item = 0;
-};
-
-std::vector<BlockRun> RunsOf(const TransferRequest& request, const std::vector<uint32_t>& order) {
+// Consecutive block ids on both sides, at most `blocks_max` of them in one run; the same for every
+// pair of buffers. Counts in *merged how many there would be without that limit.
+std::vector<BlockRun> RunsOf(const TransferRequest& request, const std::vector<uint32_t>& order,
+                             uint64_t blocks_max, uint64_t* merged) {
   std::vector<BlockRun> runs;
+  runs.reserve(request.local_blocks.size());
+  *merged = 0;
   for (size_t i = 0; i < request.local_blocks.size(); ++i) {
     const uint32_t item = ItemAt(order, i);
-    const uint64_t local = request.local_blocks[item];
-    const uint64_t remote = request.remote_blocks[item];
-    if (!runs.empty() && runs.back().local_block + runs.back().count == local &&
-        runs.back().remote_block + runs.back().count == remote) {
+    const auto local = static_cast<uint32_t>(request.local_blocks[item]);
+    const auto remote = static_cast<uint32_t>(request.remote_blocks[item]);
+    const bool follows = !runs.empty() && runs.back().local_block + runs.back().count == local &&
+                         runs.back().remote_block + runs.back().count == remote;
+    *merged += follows ? 0 : 1;
+    if (follows && runs.back().count < blocks_max) {
       ++runs.back().count;
     } else {
       runs.push_back({local, remote, 1, static_cast<uint32_t>(i)});
     }
   }
   return runs;
+}
+
+bool InOnePiece(const PlanBuffer& buffer) { return buffer.pieces->pieces().size() == 1; }
+
+// How many blocks of every pair fit into one chunk; 0 when the pairs must be cut one by one:
+// at the seams of pieces, or because a single block is longer than a chunk.
+uint64_t BlocksPerChunk(const PlanInput& input, const PlanLimits& limits) {
+  uint64_t blocks = UINT32_MAX;
+  for (size_t k = 0; k < input.local.size(); ++k) {
+    if (!InOnePiece(input.local[k]) || !InOnePiece(input.remote[k])) return 0;
+    blocks = std::min(blocks, limits.chunk_bytes_max / input.local[k].layout->block_bytes);
+  }
+  return blocks;
+}
+
+transport::BlockPair PairOf(const PlanBuffer& local, const PlanBuffer& remote) {
+  const memory::Extent here = local.pieces->Locate(0, local.layout->block_bytes);
+  const memory::Extent there = remote.pieces->Locate(0, remote.layout->block_bytes);
+  return {local.allocations[here.allocation],
+          remote.allocations[there.allocation],
+          here.offset,
+          there.offset,
+          local.layout->block_bytes,
+          local.layout->block_stride,
+          remote.layout->block_stride};
+}
+
+// Every run is one segment in each pair.
+Status WriteRuns(const PlanInput& input, const PlanLimits& limits, std::vector<BlockRun> runs,
+                 SegmentReservation* reservation, transport::MovePlan* plan) {
+  std::vector<transport::BlockPair> pairs;
+  for (size_t k = 0; k < input.local.size(); ++k) {
+    pairs.push_back(PairOf(input.local[k], input.remote[k]));
+  }
+  SegmentWriter writer(limits, reservation, plan);
+  return writer.SetRuns(std::move(pairs), std::move(runs));
+}
+
+Status CutRuns(const PlanInput& input, const PlanLimits& limits, const std::vector<BlockRun>& runs,
+               SegmentReservation* reservation, transport::MovePlan* plan) {
+  plan->segments.reserve(std::min(runs.size() * input.local.size(), limits.segments_max));
+  SegmentWriter writer(limits, reservation, plan);
+  for (size_t k = 0; k < input.local.size(); ++k) {
+    const wire::BlockLayout& local = *input.local[k].layout;
+    const wire::BlockLayout& remote = *input.remote[k].layout;
+    for (const BlockRun& run : runs) {
+      RETURN_IF_ERROR(
+          writer.Append(input.local[k], input.remote[k],
+                        {run.local_block * local.block_stride,
+                         run.remote_block * remote.block_stride, local.block_bytes,
+                         local.block_stride, remote.block_stride, run.count, run.first_item, 1}));
+    }
+  }
+  return {};
 }
 
 Status PlanBlocks(const PlanInput& input, const PlanLimits& limits, SegmentReservation* reservation,
@@ -173,23 +227,18 @@ Status PlanBlocks(const PlanInput& input, const PlanLimits& limits, SegmentReser
                       : CheckDuplicates(request.remote_blocks,
                                         OrderOfBlocks(request.remote_blocks, remote_count),
                                         "remote_blocks"));
-  const std::vector<BlockRun> runs = RunsOf(request, plan->item_order);
-  plan->segments.reserve(std::min(runs.size() * input.local.size(), limits.segments_max));
-  SegmentWriter writer(limits, reservation, plan);
-  for (size_t k = 0; k < input.local.size(); ++k) {
-    const wire::BlockLayout& local = *input.local[k].layout;
-    const wire::BlockLayout& remote = *input.remote[k].layout;
-    for (const BlockRun& run : runs) {
-      RETURN_IF_ERROR(
-          writer.Append(input.local[k], input.remote[k],
-                        {run.local_block * local.block_stride,
-                         run.remote_block * remote.block_stride, local.block_bytes,
-                         local.block_stride, remote.block_stride, run.count, run.first_item, 1}));
-    }
-    plan->bytes += local.block_bytes * request.local_blocks.size();
+  const uint64_t blocks_per_chunk = BlocksPerChunk(input, limits);
+  uint64_t merged = 0;
+  std::vector<BlockRun> runs = RunsOf(
+      request, plan->item_order, blocks_per_chunk == 0 ? UINT32_MAX : blocks_per_chunk, &merged);
+  RETURN_IF_ERROR(blocks_per_chunk == 0
+                      ? CutRuns(input, limits, runs, reservation, plan)
+                      : WriteRuns(input, limits, std::move(runs), reservation, plan));
+  for (const PlanBuffer& local : input.local) {
+    plan->bytes += local.layout->block_bytes * request.local_blocks.size();
   }
   plan->descriptors_in = request.local_blocks.size() * input.local.size();
-  *descriptors_out = runs.size() * input.local.size();
+  *descriptors_out = merged * input.local.size();
   return BuffersMayCollide(input) ? CheckOverlap(*plan, true) : Status{};
 }
 

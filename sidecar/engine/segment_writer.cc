@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace gantry::engine {
 
@@ -12,20 +13,32 @@ SegmentWriter::SegmentWriter(const PlanLimits& limits, SegmentReservation* reser
       reservation_(*reservation),
       plan_(*plan) {}
 
-Status SegmentWriter::Add(const transport::MoveSegment& segment) {
-  const uint64_t count = plan_.segments.size() + 1;
-  if (count > segments_max_) {
+Status SegmentWriter::Reserve(uint64_t segments, uint64_t kept) {
+  if (segments > segments_max_) {
     return Fail(ErrorCode::kResourceExhausted,
                 "the transfer has more than " + std::to_string(segments_max_) +
                     " chunks after cutting at pieces and at the chunk limit",
                 "split it into several transfers");
   }
-  if (!reservation_.Cover(count)) {
+  if (!reservation_.Cover(kept)) {
     return Fail(ErrorCode::kResourceExhausted,
                 "too many chunks are queued or being planned by all transfers together",
                 "wait for completions before submitting more");
   }
+  return {};
+}
+
+Status SegmentWriter::Add(const transport::MoveSegment& segment) {
+  const uint64_t count = plan_.segments.size() + 1;
+  RETURN_IF_ERROR(Reserve(count, count));
   plan_.segments.push_back(segment);
+  return {};
+}
+
+Status SegmentWriter::SetRuns(std::vector<transport::BlockPair> pairs,
+                              std::vector<transport::BlockRun> runs) {
+  RETURN_IF_ERROR(Reserve(pairs.size() * runs.size(), pairs.size() + runs.size()));
+  plan_.segments.SetRuns(std::move(pairs), std::move(runs));
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <absl/container/flat_hash_map.h>
 
 #include <functional>
+#include <string_view>
 #include <utility>
 
 #include "lib/base/name.h"
@@ -110,8 +111,8 @@ uint64_t FingerprintOf(const wire::TransferRequest& request) {
     }
   }
   for (const auto* list : {&request.local_blocks, &request.remote_blocks}) {
-    hash.Add(list->size());
-    for (const uint64_t block : *list) hash.Add(block);
+    const auto* bytes = reinterpret_cast<const char*>(list->data());
+    hash.Add(list->size()).Add(std::string_view(bytes, list->size() * sizeof(uint64_t)));
   }
   for (const wire::TransferRange& range : request.ranges) {
     hash.Add(range.local_index).Add(range.local_offset).Add(range.remote_index);

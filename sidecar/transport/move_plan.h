@@ -8,6 +8,7 @@
 
 #include "lib/wire/transfer_request.h"
 #include "sidecar/memory/mapped_allocation.h"
+#include "sidecar/transport/segment_list.h"
 
 namespace gantry::transport {
 
@@ -27,28 +28,11 @@ struct RemoteAllocation {
   std::shared_ptr<const RemoteTarget> target = nullptr;
 };
 
-// `count` blocks of `length` bytes; block i lies i * stride behind the first. Covers the items
-// (ranges, or pairs of block ids) [first_item, first_item + items) of the request.
-struct MoveSegment {
-  uint32_t local_allocation = 0;  // index into MovePlan::local
-  uint32_t remote_allocation = 0;
-  uint64_t local_offset = 0;  // bytes within the allocation
-  uint64_t remote_offset = 0;
-  uint64_t length = 0;
-  uint64_t local_stride = 0;
-  uint64_t remote_stride = 0;
-  uint32_t count = 1;
-  uint32_t first_item = 0;  // in the plan's order of items
-  uint32_t items = 1;
-
-  uint64_t bytes() const { return length * count; }
-};
-
 struct MovePlan {
   wire::Operation operation = wire::Operation::kRead;
   std::vector<std::shared_ptr<const memory::MappedAllocation>> local;
   std::vector<RemoteAllocation> remote;
-  std::vector<MoveSegment> segments;
+  SegmentList segments;
   // Item i of the plan is item item_order[i] of the request; empty: the same order.
   std::vector<uint32_t> item_order;
   uint64_t bytes = 0;

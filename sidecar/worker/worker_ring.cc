@@ -34,6 +34,17 @@ void CopyIn(const Entry& entry, Entry& shared) {
   }
 }
 
+// The entries come from another core's cache, which takes a tenth of the time of copying 4 KiB;
+// asked for early, they come while something else is copied.
+constexpr uint32_t kPrefetchAhead = 8;
+constexpr uint32_t kTailStep = 32;
+
+void Prefetch(const SubmissionEntry& entry) {
+  const auto* bytes = reinterpret_cast<const char*>(&entry);
+  __builtin_prefetch(bytes);
+  __builtin_prefetch(bytes + sizeof(entry) - 1);
+}
+
 SubmissionEntry EntryOf(uint64_t tag, const CopySegment& segment, bool ends_job) {
   return {tag,
           segment.source.slot,
@@ -122,17 +133,24 @@ RingTake PoolRingEnd::TakeCompletion(Completion* completion) {
 }
 
 RingTake WorkerRingEnd::TakeSegment(uint64_t* tag, CopySegment* segment, bool* ends_job) {
-  const uint32_t head = ring_->submission_head.value.load(std::memory_order_acquire);
-  const uint32_t available = head - submission_tail_;
+  if (submission_head_ == submission_tail_) {
+    submission_head_ = ring_->submission_head.value.load(std::memory_order_acquire);
+  }
+  const uint32_t available = submission_head_ - submission_tail_;
   if (available == 0) return RingTake::kEmpty;
   if (available > kSubmissionSlots) return RingTake::kCorrupt;
+  Prefetch(ring_->submissions[(submission_tail_ + kPrefetchAhead) % kSubmissionSlots]);
   const SubmissionEntry entry = CopyOut(ring_->submissions[submission_tail_ % kSubmissionSlots]);
   if ((entry.flags & ~kEndOfJob) != 0) return RingTake::kCorrupt;
   if (open_job_ && *open_job_ != entry.tag) return RingTake::kCorrupt;
-  ring_->submission_tail.value.store(++submission_tail_, std::memory_order_release);
+  ++submission_tail_;
   *tag = entry.tag;
   *segment = SegmentOf(entry);
   *ends_job = (entry.flags & kEndOfJob) != 0;
+  // The pool reads this word: written for each segment, its line would travel for each segment.
+  if (*ends_job || submission_tail_ % kTailStep == 0) {
+    ring_->submission_tail.value.store(submission_tail_, std::memory_order_release);
+  }
   open_job_ = *ends_job ? std::nullopt : std::optional<uint64_t>(entry.tag);
   return RingTake::kEntry;
 }

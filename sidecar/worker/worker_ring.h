@@ -50,6 +50,7 @@ class WorkerRingEnd {
   WorkerRingEnd(RingLayout* ring, Doorbell* doorbell) : ring_(ring), doorbell_(doorbell) {}
 
   // The next segment and whether it ends its job. Its numbers are unchecked; see ValidateSegment.
+  // The pool learns that slots are free at a job's end, and every few segments within it.
   RingTake TakeSegment(uint64_t* tag, CopySegment* segment, bool* ends_job);
   // False when the ring is full, which an honest pool never lets happen.
   bool Complete(const Completion& completion);
@@ -63,6 +64,7 @@ class WorkerRingEnd {
   RingLayout* const ring_;
   Doorbell* const doorbell_;
   uint32_t submission_tail_ = kFirstIndex;
+  uint32_t submission_head_ = kFirstIndex;  // as last read: what lies before it was there
   uint32_t completion_head_ = kFirstIndex;
   std::optional<uint64_t> open_job_;  // the tag of the job whose end has not been seen
 };

@@ -28,7 +28,9 @@ TEST(BufferTypesTest, LayoutsFitWithoutWrapping) {
   EXPECT_TRUE(CheckLayout({kMax, kMax, 1}, kMax));
   EXPECT_EQ(CheckLayout({16, 32, 4}, 3 * 32 + 15).error().field, "/layout");
   EXPECT_EQ(CheckLayout({2, uint64_t{1} << 63, 3}, 64).error().code, ErrorCode::kOutOfRange);
-  EXPECT_EQ(CheckLayout({2, kMax, kMax}, kMax).error().code, ErrorCode::kOutOfRange);
+  EXPECT_EQ(CheckLayout({2, kMax, kBlocksMax}, kMax).error().code, ErrorCode::kOutOfRange);
+  EXPECT_TRUE(CheckLayout({1, 1, kBlocksMax}, kBlocksMax));
+  EXPECT_EQ(CheckLayout({1, 1, kBlocksMax + 1}, kMax).error().field, "/layout/blocks");
   EXPECT_EQ(CheckLayout({0, 1, 1}, 64).error().field, "/layout/block_bytes");
   EXPECT_EQ(CheckLayout({16, 15, 1}, 64).error().field, "/layout/block_stride");
   EXPECT_EQ(CheckLayout({16, 16, 0}, 64).error().field, "/layout/blocks");

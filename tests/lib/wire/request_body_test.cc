@@ -204,6 +204,36 @@ TEST(TransferBodyTest, CborTextsAreUtf8) {
   EXPECT_EQ(read.error().field, "/user_data");
 }
 
+// A transfer of which `list` is a byte string.
+Result<TransferBody> ReadPacked(const char* list, const std::vector<uint8_t>& packed,
+                                const char* other = R"([1, 2])") {
+  json transfer = json::parse(kTransfer);
+  transfer.erase("ranges");
+  transfer["local_blocks"] = transfer["remote_blocks"] = json::parse(other);
+  transfer[list] = json::binary(packed);
+  const std::vector<uint8_t> bytes = json::to_cbor(transfer);
+  return ReadTransferBody(kCbor, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+TEST(TransferBodyTest, BlockIdsMayBePackedInCbor) {
+  const std::vector<uint8_t> packed = {1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff};
+  const auto read = ReadPacked("remote_blocks", packed);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->requests.front().remote_blocks, (std::vector<uint64_t>{0x04030201, 0xffffffff}));
+  const auto code_and_field = [](const Result<TransferBody>& refused) {
+    if (refused) return std::string("accepted");
+    return std::string(InfoOf(refused.error().code).name) + " " + refused.error().field;
+  };
+  EXPECT_EQ(code_and_field(ReadPacked("local_blocks", {1, 0, 0, 0, 2})),
+            "malformed_body /local_blocks");
+  EXPECT_EQ(code_and_field(ReadPacked("local_blocks", {})), "invalid_argument /local_blocks");
+  EXPECT_EQ(code_and_field(ReadPacked("local", packed)), "malformed_body /local");
+  EXPECT_EQ(code_and_field(ReadPacked("local_blocks", packed, "[1, 2, 3]")),
+            "invalid_argument /remote_blocks");
+  const std::vector<uint8_t> too_many(4 * (kBodyElementsMax + 1));
+  EXPECT_EQ(code_and_field(ReadPacked("local_blocks", too_many)), "body_too_large /local_blocks");
+}
+
 TEST(TransferBodyTest, CborKnowsNoOtherTypes) {
   json transfer = json::parse(kTransfer);
   transfer["user_data"] = json::binary({1, 2, 3});

@@ -123,7 +123,12 @@ TEST_F(ShmTransportTest, HigherPriorityGoesFirst) {
     auto plan = PlanOf(memory_of, arena, 4);
     plan->local = {mapped};
     plan->remote = {{mapped}};
-    for (MoveSegment& segment : plan->segments) segment.local_offset += offset;
+    SegmentList moved;
+    for (MoveSegment segment : plan->segments) {
+      segment.local_offset += offset;
+      moved.push_back(segment);
+    }
+    plan->segments = std::move(moved);
     return plan;
   };
   auto low = transport.Start(plan_at(0), -1, 1);
