@@ -30,7 +30,7 @@ InitiatorTable::InitiatorTable(size_t sessions_max, milliseconds lease_ticket_tt
       process_exit_grace_(process_exit_grace) {}
 
 Result<InitiatorTable::Opened> InitiatorTable::Open(const wire::PeerIdentity& initiator,
-                                                    InitiatorStream* stream) {
+                                                    bool over_tcp, InitiatorStream* stream) {
   const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
   Prune(now);
@@ -39,9 +39,10 @@ Result<InitiatorTable::Opened> InitiatorTable::Open(const wire::PeerIdentity& in
     return Fail(ErrorCode::kResourceExhausted,
                 "this sidecar has its maximum of " + std::to_string(sessions_max_) + " peers");
   }
-  Opened opened = {RandomToken(), RandomToken()};
+  Opened opened = {RandomToken(), over_tcp ? std::string() : RandomToken()};
   Session& session = sessions_[opened.session];
   session.initiator = initiator;
+  session.over_tcp = over_tcp;
   session.stream = stream;
   session.lease_ticket = opened.lease_ticket;
   session.lease_ticket_expires = now + lease_ticket_ttl_;
@@ -61,7 +62,7 @@ Result<std::string> InitiatorTable::AttachLease(std::string_view lease_ticket) {
   const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
   for (auto& [token, session] : sessions_) {
-    if (!EqualSecrets(session.lease_ticket, lease_ticket)) continue;
+    if (session.over_tcp || !EqualSecrets(session.lease_ticket, lease_ticket)) continue;
     session.lease_ticket.clear();
     if (session.lease_ticket_expires < now || session.stream == nullptr) break;
     session.lease = Lease::kOpen;
@@ -80,10 +81,14 @@ void InitiatorTable::LeaseEnded(const std::string& session) {
   changed_.NotifyAll();
 }
 
-Result<wire::PeerIdentity> InitiatorTable::InitiatorOf(const std::string& session) const {
+Result<wire::PeerIdentity> InitiatorTable::InitiatorOf(const std::string& session,
+                                                       bool over_tcp) const {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
-  if (found == sessions_.end() || found->second.stream == nullptr) return NoSession();
+  if (found == sessions_.end() || found->second.stream == nullptr ||
+      found->second.over_tcp != over_tcp) {
+    return NoSession();
+  }
   return found->second.initiator;
 }
 
@@ -124,6 +129,10 @@ Status InitiatorTable::CheckMayConnect(const std::string& session) const {
   const auto found = sessions_.find(session);
   if (found == sessions_.end() || found->second.stream == nullptr) return NoSession();
   if (found->second.lease == Lease::kOpen) return {};
+  if (found->second.over_tcp) {
+    return Fail(ErrorCode::kPathUnavailable, "descriptors are not handed out over TCP",
+                "a peer on the same node gets them through the node directory");
+  }
   return Fail(ErrorCode::kPermissionDenied, "the session has no lease connection",
               "present the lease ticket at the descriptor socket first, and keep the connection");
 }
@@ -226,6 +235,7 @@ size_t InitiatorTable::size() const {
 // Descriptors are handed over through an open lease connection alone, so before it was opened
 // nothing can be mapped.
 bool InitiatorTable::Unmapped(const Session& session, TimePoint now) const {
+  if (session.over_tcp) return session.stream == nullptr;
   if (session.lease == Lease::kAwaited) return true;
   return session.lease == Lease::kEnded && now >= session.lease_ended + process_exit_grace_;
 }

@@ -36,7 +36,9 @@ class InitiatorTable {
     std::string session;       // secret
     std::string lease_ticket;  // one use
   };
-  Result<Opened> Open(const wire::PeerIdentity& initiator, InitiatorStream* stream)
+  // Over TCP a session has no lease connection: nothing is ever mapped, and its data streams are
+  // closed before StreamEnded.
+  Result<Opened> Open(const wire::PeerIdentity& initiator, bool over_tcp, InitiatorStream* stream)
       EXCLUDES(mutex_);
   // The stream is broken and no longer called. What the initiator mapped is still mapped.
   void StreamEnded(const std::string& session) EXCLUDES(mutex_);
@@ -46,7 +48,9 @@ class InitiatorTable {
   // The initiator closed it, or its process ended: nothing of ours is mapped there any more.
   void LeaseEnded(const std::string& session) EXCLUDES(mutex_);
 
-  Result<wire::PeerIdentity> InitiatorOf(const std::string& session) const EXCLUDES(mutex_);
+  // Fails for a session that came through another door than the call.
+  Result<wire::PeerIdentity> InitiatorOf(const std::string& session, bool over_tcp) const
+      EXCLUDES(mutex_);
   // From now on Revoke reaches the session. To be called before the buffer's state is looked at;
   // the number goes to Keep when the session gets its answer, else to Unmark.
   Result<uint64_t> Mark(const std::string& session, const std::string& buffer_id) EXCLUDES(mutex_);
@@ -89,6 +93,7 @@ class InitiatorTable {
   };
   struct Session {
     wire::PeerIdentity initiator;
+    bool over_tcp = false;
     InitiatorStream* stream = nullptr;  // null: broken
     Lease lease = Lease::kAwaited;
     std::string lease_ticket;

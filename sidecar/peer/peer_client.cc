@@ -1,7 +1,6 @@
 #include "sidecar/peer/peer_client.h"
 
 #include <fcntl.h>
-#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -15,19 +14,10 @@
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/call_canceller.h"
 #include "sidecar/peer/grpc_status.h"
-#include "sidecar/peer/socket_admission.h"
 #include "sidecar/peer/watch_reader.h"
 
 namespace gantry::peer {
 namespace {
-
-// Connecting never waits: a peer whose backlog is full counts as one that does not answer.
-Result<UniqueFd> ConnectChecked(const std::string& path, int type,
-                                const std::vector<uid_t>& uids_allowed) {
-  ASSIGN_OR_RETURN(UniqueFd fd, ConnectUnix(path, type | SOCK_NONBLOCK));
-  RETURN_IF_ERROR(CheckPeerUid(fd.get(), uids_allowed));
-  return fd;
-}
 
 Status SetReceiveDeadline(int socket, TimePoint deadline) {
   const auto left = std::chrono::duration_cast<microseconds>(deadline - Clock::now());
@@ -44,12 +34,18 @@ bool LostStep(ErrorCode code) {
          code == ErrorCode::kMalformedBody;
 }
 
+// Whatever the peer says: its memory cannot be mapped through a TCP connection.
+void NothingMapped(std::vector<wire::PathReport>* paths) {
+  for (wire::PathReport& report : *paths) {
+    if (!report.available || !SharesMemory(report.path)) continue;
+    report = {report.path, false, std::string(kReachedOverTcp)};
+  }
+}
+
 class GrpcPeerClient final : public PeerClient {
  public:
-  GrpcPeerClient(Options options, std::string socket_path, EventHandler on_event)
-      : options_(std::move(options)),
-        socket_path_(std::move(socket_path)),
-        watch_(std::move(on_event)) {}
+  GrpcPeerClient(Options options, PeerAddress address, EventHandler on_event)
+      : options_(std::move(options)), address_(std::move(address)), watch_(std::move(on_event)) {}
 
   Status Open(TimePoint deadline) override;
 
@@ -82,6 +78,7 @@ class GrpcPeerClient final : public PeerClient {
               const Request& request, Reply* reply, TimePoint deadline, CallCanceller& canceller) {
     grpc::ClientContext context;
     const CallCanceller::Call call(canceller, context);
+    if (!authorization_.empty()) context.AddMetadata("authorization", authorization_);
     context.set_deadline(GrpcDeadline(std::min(deadline, Clock::now() + options_.call_timeout)));
     const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
     if (status.ok()) return {};
@@ -89,7 +86,8 @@ class GrpcPeerClient final : public PeerClient {
   }
 
   const Options options_;
-  const std::string socket_path_;
+  const PeerAddress address_;
+  std::string authorization_;
   Facts facts_;
   std::string session_;
   CallCanceller fetches_;  // Describe, Connect, and what goes over the lease connection
@@ -102,13 +100,9 @@ class GrpcPeerClient final : public PeerClient {
 };
 
 Status GrpcPeerClient::Open(TimePoint deadline) {
-  ASSIGN_OR_RETURN(UniqueFd fd, ConnectChecked(socket_path_, SOCK_STREAM, options_.uids_allowed));
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(wire::kPeerMessageBytesMax);
-  arguments.SetMaxSendMessageSize(wire::kPeerMessageBytesMax);
-  // A channel over a connected socket never connects again: it is one session.
-  stub_ = v1::Peer::NewStub(
-      grpc::CreateCustomInsecureChannelFromFd("gantry-peer", fd.release(), arguments));
+  ASSIGN_OR_RETURN(PeerChannel made, MakePeerChannel(address_, options_.channel));
+  authorization_ = std::move(made.authorization);
+  stub_ = v1::Peer::NewStub(std::move(made.channel));
   RETURN_IF_ERROR(SayHello(deadline));
   RETURN_IF_ERROR(Watch(deadline));
   return MeasureRoundTrip(deadline);
@@ -127,6 +121,7 @@ Status GrpcPeerClient::SayHello(TimePoint deadline) {
   version_ = reply.version();
   ASSIGN_OR_RETURN(facts_.owner, wire::FromMessage(reply.owner()));
   ASSIGN_OR_RETURN(facts_.paths, wire::FromMessage(reply.paths()));
+  if (address_.over_tcp()) NothingMapped(&facts_.paths);
   if (facts_.owner.generation != options_.self.generation) return {};
   return Fail(ErrorCode::kInvalidArgument, "the address is this sidecar's own",
               "name buffers of this sidecar without a peer");
@@ -137,20 +132,23 @@ Status GrpcPeerClient::Watch(TimePoint deadline) {
   wire::ToMessage(options_.self, request.mutable_initiator());
   request.set_version(version_);
   request.set_owner_generation(facts_.owner.generation);
-  watch_.Start(*stub_, std::move(request));
+  watch_.Start(*stub_, std::move(request), authorization_);
   ASSIGN_OR_RETURN(const v1::Started started, watch_.AwaitStarted(deadline));
   if (started.owner_generation() != facts_.owner.generation) {
     return Fail(ErrorCode::kStaleGeneration, "the peer was restarted meanwhile");
   }
   session_ = started.session();
   facts_.heartbeat = milliseconds(std::clamp<uint32_t>(started.heartbeat_ms(), 1, 60'000));
-  return OpenLease(started, deadline);
+  return address_.over_tcp() ? Status() : OpenLease(started, deadline);
 }
 
 Status GrpcPeerClient::OpenLease(const v1::Started& started, TimePoint deadline) {
-  const std::string directory = socket_path_.substr(0, socket_path_.rfind('/') + 1);
-  ASSIGN_OR_RETURN(UniqueFd fd, ConnectChecked(directory + started.fd_socket(), SOCK_SEQPACKET,
-                                               options_.uids_allowed));
+  RETURN_IF_ERROR(wire::CheckSecret(started.lease_ticket(), "lease_ticket"));
+  RETURN_IF_ERROR(wire::CheckSocketName(started.fd_socket()));
+  const std::string& own = address_.socket_path;
+  ASSIGN_OR_RETURN(UniqueFd fd,
+                   ConnectChecked(own.substr(0, own.rfind('/') + 1) + started.fd_socket(),
+                                  SOCK_SEQPACKET, options_.channel.uids_allowed));
   const int flags = ::fcntl(fd.get(), F_GETFL);
   if (flags < 0 || ::fcntl(fd.get(), F_SETFL, flags & ~O_NONBLOCK) != 0) {
     return Fail(SystemError(ErrorCode::kInternal, "F_SETFL", errno));
@@ -243,14 +241,18 @@ Status GrpcPeerClient::DescribeSome(const std::vector<wire::BufferReference>& re
     return Fail(ErrorCode::kMalformedBody, "the peer described another number of buffers");
   }
   for (size_t i = begin; i < end; ++i) {
-    buffers->push_back(
-        TakeDescription(reply.descriptions(static_cast<int>(i - begin)), references[i]));
+    auto taken = TakeDescription(reply.descriptions(static_cast<int>(i - begin)), references[i]);
+    if (taken && address_.over_tcp()) NothingMapped(&taken->paths);
+    buffers->push_back(std::move(taken));
   }
   return {};
 }
 
 Result<std::vector<UniqueFd>> GrpcPeerClient::FetchDescriptors(
     const std::vector<wire::WantedAllocation>& wanted, TimePoint deadline) {
+  if (address_.over_tcp()) {
+    return Fail(ErrorCode::kPathUnavailable, "no descriptors come over TCP");
+  }
   v1::ConnectRequest request;
   request.set_session(session_);
   for (const wire::WantedAllocation& allocation : wanted) {
@@ -295,9 +297,9 @@ Status GrpcPeerClient::Acknowledge(const std::vector<uint64_t>& revocations, Tim
 
 }  // namespace
 
-std::unique_ptr<PeerClient> PeerClient::Make(Options options, std::string socket_path,
+std::unique_ptr<PeerClient> PeerClient::Make(Options options, PeerAddress address,
                                              EventHandler on_event) {
-  return std::make_unique<GrpcPeerClient>(std::move(options), std::move(socket_path),
+  return std::make_unique<GrpcPeerClient>(std::move(options), std::move(address),
                                           std::move(on_event));
 }
 

@@ -2,8 +2,6 @@
 // repaired. Calls may come from any thread; FetchDescriptors from one at a time.
 #pragma once
 
-#include <sys/types.h>
-
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +14,8 @@
 #include "lib/wire/peer_descriptor.h"
 #include "lib/wire/peer_version.h"
 #include "lib/wire/transfer_request.h"
+#include "sidecar/peer/peer_address.h"
+#include "sidecar/peer/peer_channel.h"
 #include "sidecar/peer/peer_identity.h"
 
 namespace gantry::peer {
@@ -30,7 +30,7 @@ class PeerClient {
  public:
   struct Options {
     PeerIdentity self;
-    std::vector<uid_t> uids_allowed;  // who may own the sockets, beside our own uid and root
+    PeerChannelOptions channel;
     milliseconds call_timeout{5'000};
     wire::PeerVersions versions = wire::kPeerVersions;
   };
@@ -43,16 +43,17 @@ class PeerClient {
   // Called by a thread of the client: must not block, nor destroy it. PeerEnded comes once, last.
   using EventHandler = std::function<void(const PeerEvent& event)>;
 
-  static std::unique_ptr<PeerClient> Make(Options options, std::string socket_path,
+  static std::unique_ptr<PeerClient> Make(Options options, PeerAddress address,
                                           EventHandler on_event);
   virtual ~PeerClient() = default;  // ends the stream; no event comes afterwards
 
-  // Once, before anything but Break: connects, says Hello, watches, opens the lease connection.
+  // Once, before anything but Break: connects, says Hello, watches, and opens the lease connection
+  // of a peer in the node's directory.
   virtual Status Open(TimePoint deadline) = 0;
 
   virtual const Facts& facts() const = 0;
   // Whoever maps the peer's memory holds it and lets go of it after unmapping: the owner takes its
-  // end as the proof that nothing is mapped any more.
+  // end as the proof that nothing is mapped any more. Null over TCP, where nothing is ever mapped.
   virtual std::shared_ptr<const UniqueFd> lease() const = 0;
 
   // One answer per reference, checked against what was asked for.

@@ -4,6 +4,8 @@
 
 #include "lib/base/log.h"
 #include "lib/base/name.h"
+#include "sidecar/peer/peer_address.h"
+#include "sidecar/peer/peer_channel.h"
 #include "sidecar/peer/peer_link.h"
 
 namespace gantry::peer {
@@ -65,7 +67,8 @@ Result<std::vector<std::shared_ptr<const engine::RemoteBuffer>>> PeerDirectory::
 Result<engine::PeerInfo> PeerDirectory::Put(std::string_view name, std::string_view address,
                                             TimePoint deadline) {
   RETURN_IF_ERROR(CheckName(name, "/name"));
-  RETURN_IF_ERROR(CheckPeerAddress(address));
+  ASSIGN_OR_RETURN(PeerAddress parsed, ParsePeerAddress(address));
+  RETURN_IF_ERROR(CheckMayReach(parsed, options_.security.get()));
   RETURN_IF_ERROR(CheckOpen());
   const std::shared_ptr<PeerLink> old = Find(name);
   if (old != nullptr && (old->address() != address || old->closing())) {
@@ -82,8 +85,9 @@ Result<engine::PeerInfo> PeerDirectory::Put(std::string_view name, std::string_v
     }
     std::shared_ptr<PeerLink>& place = links_[std::string(name)];
     if (place == nullptr) {
-      place = std::make_shared<PeerLink>(options_, std::string(name), std::string(address), mapper_,
-                                         events_, stop_transfers_, fds_);
+      place =
+          std::make_shared<PeerLink>(options_, std::string(name), std::string(address),
+                                     std::move(parsed), mapper_, events_, stop_transfers_, fds_);
     }
     link = place;
   }

@@ -17,6 +17,7 @@
 #include "sidecar/engine/peer_gateway.h"
 #include "sidecar/memory/memory_mapper.h"
 #include "sidecar/peer/peer_identity.h"
+#include "sidecar/peer/peer_security.h"
 #include "sidecar/registry/fd_budget.h"
 
 namespace gantry::peer {
@@ -26,6 +27,7 @@ class PeerLink;
 struct PeerDirectoryOptions {
   PeerIdentity self;
   std::vector<uid_t> uids_allowed;  // who may own a peer's socket, beside our own uid and root
+  std::shared_ptr<PeerSecurity> security;  // for peers over TCP; null: on loopback alone
   size_t peers_max = 1024;
   size_t fds_max = 4096;             // of all peers' memory, open at the same time
   milliseconds call_timeout{5'000};  // of each call, within the caller's deadline

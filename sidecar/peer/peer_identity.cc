@@ -15,6 +15,7 @@ Result<std::string> ReadNodeId() {
 }
 
 std::vector<wire::PathReport> PathsBetween(const PeerIdentity& self, const PeerIdentity& initiator,
+                                           bool over_tcp,
                                            const std::vector<wire::PathReport>& local) {
   std::vector<wire::PathReport> paths;
   for (int i = 0; i < wire::kPathCount; ++i) {
@@ -25,10 +26,12 @@ std::vector<wire::PathReport> PathsBetween(const PeerIdentity& self, const PeerI
     for (const wire::PathReport& mine : local) {
       if (mine.path == path) report = mine;
     }
-    const bool shares_memory = path == wire::Path::kShm || path == wire::Path::kIpc;
-    if (report.available && shares_memory && self.node_id != initiator.node_id) {
+    if (SharesMemory(path) && self.node_id != initiator.node_id) {
       report.available = false;
       report.reason = "the sidecars run on different machines (boot ids differ)";
+    } else if (SharesMemory(path) && over_tcp) {
+      report.available = false;
+      report.reason = kReachedOverTcp;
     }
     paths.push_back(std::move(report));
   }

@@ -13,7 +13,6 @@ constexpr milliseconds kConnectMax{2'000};  // a peer that hangs must not hold t
 constexpr milliseconds kIdleWait{1'000};
 constexpr milliseconds kQuietFirst{1'000};
 constexpr milliseconds kStopAgain{20};  // a transfer may be admitted while others are stopped
-constexpr std::string_view kUnixScheme = "unix:";
 
 int64_t UnixMilliseconds() {
   return std::chrono::duration_cast<milliseconds>(
@@ -30,20 +29,6 @@ milliseconds Backoff(const PeerDirectoryOptions& options, int failures) {
 
 }  // namespace
 
-Result<std::string> CheckPeerAddress(std::string_view address) {
-  if (!address.starts_with(kUnixScheme)) {
-    return Fail(ErrorCode::kPathUnavailable,
-                "this build reaches peers on its own node alone, over Unix sockets",
-                "address it as unix:<node directory>/<name>.peer.sock", "/address");
-  }
-  const std::string_view path = address.substr(kUnixScheme.size());
-  if (path.starts_with('/') && path.size() <= 107 && path.find('\0') == std::string_view::npos) {
-    return std::string(path);
-  }
-  return Fail(ErrorCode::kInvalidArgument, "'" + std::string(address) + "' is no socket's address",
-              "an absolute path of at most 107 bytes", "/address");
-}
-
 void PeerLink::Bell::Ring() {
   const MutexLock lock(mutex);
   ringing = true;
@@ -58,13 +43,13 @@ void PeerLink::Bell::WaitUntil(TimePoint deadline) {
 }
 
 PeerLink::PeerLink(const PeerDirectoryOptions& options, std::string name, std::string address,
-                   memory::MemoryMapper& mapper, engine::EventLog& events,
+                   PeerAddress parsed, memory::MemoryMapper& mapper, engine::EventLog& events,
                    const PeerDirectory::StopTransfers& stop_transfers,
                    std::shared_ptr<registry::FdBudget> fds)
     : options_(options),
       name_(std::move(name)),
       address_(std::move(address)),
-      socket_path_(address_.substr(kUnixScheme.size())),
+      parsed_(std::move(parsed)),
       mapper_(mapper),
       events_(events),
       stop_transfers_(stop_transfers),
@@ -178,9 +163,12 @@ void PeerLink::TryOpen() {
     ended_.reset();
     last_heard_ = Clock::now();
   }
-  const std::shared_ptr<PeerClient> client = PeerClient::Make(
-      {options_.self, options_.uids_allowed, options_.call_timeout, wire::kPeerVersions},
-      socket_path_, [this, number](const PeerEvent& event) { OnEvent(number, event); });
+  const std::shared_ptr<PeerClient> client =
+      PeerClient::Make({options_.self,
+                        {options_.uids_allowed, options_.security, options_.silence_max},
+                        options_.call_timeout,
+                        wire::kPeerVersions},
+                       parsed_, [this, number](const PeerEvent& event) { OnEvent(number, event); });
   {
     const MutexLock lock(mutex_);
     if (closing_ || stopping_) return;

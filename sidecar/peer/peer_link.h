@@ -19,6 +19,7 @@
 #include "sidecar/engine/peer_control.h"
 #include "sidecar/engine/peer_gateway.h"
 #include "sidecar/memory/mapped_allocation.h"
+#include "sidecar/peer/peer_address.h"
 #include "sidecar/peer/peer_client.h"
 #include "sidecar/peer/peer_directory.h"
 #include "sidecar/peer/remote_buffer_cache.h"
@@ -29,9 +30,9 @@ class PeerLink {
  public:
   using Handle = RemoteBufferCache::Handle;
 
-  // `address` as PUT /v1/peers takes it, checked with CheckPeerAddress.
+  // `address` as PUT /v1/peers takes it; `parsed` is the same.
   PeerLink(const PeerDirectoryOptions& options, std::string name, std::string address,
-           memory::MemoryMapper& mapper, engine::EventLog& events,
+           PeerAddress parsed, memory::MemoryMapper& mapper, engine::EventLog& events,
            const PeerDirectory::StopTransfers& stop_transfers,
            std::shared_ptr<registry::FdBudget> fds);
   ~PeerLink();
@@ -116,7 +117,7 @@ class PeerLink {
   const PeerDirectoryOptions& options_;
   const std::string name_;
   const std::string address_;
-  const std::string socket_path_;
+  const PeerAddress parsed_;
   memory::MemoryMapper& mapper_;
   engine::EventLog& events_;
   const PeerDirectory::StopTransfers& stop_transfers_;
@@ -143,8 +144,5 @@ class PeerLink {
   int failures_ = 0;        // of the thread
   std::jthread thread_;     // last: it uses the others
 };
-
-// "unix:/path/of/peer.sock" -> the path.
-Result<std::string> CheckPeerAddress(std::string_view address);
 
 }  // namespace gantry::peer

@@ -22,6 +22,7 @@
 #include "sidecar/peer/initiator_table.h"
 #include "sidecar/peer/peer_service.h"
 #include "sidecar/peer/socket_admission.h"
+#include "sidecar/peer/tcp_door.h"
 
 namespace gantry::peer {
 namespace {
@@ -42,6 +43,7 @@ struct NodeFiles {
 
 Result<NodeFiles> MakeNodeFiles(const PeerServerOptions& options) {
   RETURN_IF_ERROR(CheckName(options.self.name, "name"));
+  if (options.node_dir.empty()) return NodeFiles{};
   const std::string base = options.node_dir + "/" + options.self.name;
   NodeFiles files;
   files.socket_path = base + ".peer.sock";
@@ -61,9 +63,24 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
         wake_(std::move(wake)),
         initiators_(options_.sessions_max, options_.ticket_ttl, options_.process_exit_grace),
         tickets_(kTicketsMax, options_.ticket_ttl),
-        service_({options_.self, options_.paths, files_.fd_socket_name, options_.heartbeat,
-                  options_.ticket_ttl, options_.fds_max, wire::kPeerVersions},
-                 registry, initiators_, tickets_) {}
+        service_({options_.self,
+                  options_.paths,
+                  files_.fd_socket_name,
+                  options_.heartbeat,
+                  options_.ticket_ttl,
+                  options_.fds_max,
+                  {},
+                  options_.versions},
+                 registry, initiators_, tickets_),
+        tcp_service_({options_.self,
+                      options_.paths,
+                      {},
+                      options_.heartbeat,
+                      options_.ticket_ttl,
+                      0,
+                      PeerAdmission(options_.security, options_.count_refusal),
+                      options_.versions},
+                     registry, initiators_, tickets_) {}
   ~GrpcPeerServer() override;
 
   Status Run();
@@ -73,7 +90,10 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
       TimePoint deadline) override;
   void Close() override { initiators_.Close(); }
   PeerServerTotals Totals() const override;
-  std::string address() const override { return "unix:" + files_.socket_path; }
+  std::string address() const override {
+    return files_.listener.valid() ? "unix:" + files_.socket_path : "";
+  }
+  std::string tcp_address() const override { return tcp_ ? tcp_->address() : ""; }
 
  private:
   Result<std::string> AttachLease(std::string_view lease_ticket) override {
@@ -85,6 +105,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   }
   void LeaseEnded(const std::string& session) override { initiators_.LeaseEnded(session); }
 
+  Status OpenNodeDoor();
   void AcceptAndTick(const std::stop_token& stop);
 
   const PeerServerOptions options_;
@@ -93,12 +114,26 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   InitiatorTable initiators_;
   FdTicketBook tickets_;
   PeerService service_;
-  std::unique_ptr<grpc::Server> server_;
+  PeerService tcp_service_;
+  std::unique_ptr<grpc::Server> server_;  // null: no node directory
   std::unique_ptr<FdSocket> fd_socket_;
+  std::unique_ptr<TcpDoor> tcp_;  // null: not over TCP
   std::jthread acceptor_;
 };
 
 Status GrpcPeerServer::Run() {
+  if (files_.listener.valid()) RETURN_IF_ERROR(OpenNodeDoor());
+  if (!options_.listen.empty()) {
+    ASSIGN_OR_RETURN(tcp_,
+                     TcpDoor::Start({options_.listen, options_.security, options_.sessions_max,
+                                     options_.memory_bytes_max, options_.silence_max},
+                                    options_.count_refusal, tcp_service_));
+  }
+  acceptor_ = std::jthread([this](const std::stop_token& stop) { AcceptAndTick(stop); });
+  return {};
+}
+
+Status GrpcPeerServer::OpenNodeDoor() {
   grpc::ResourceQuota quota("peer API");
   quota.Resize(options_.memory_bytes_max);
   quota.SetMaxThreads(static_cast<int>(options_.sessions_max) + kCallThreadsMax);
@@ -119,7 +154,6 @@ Status GrpcPeerServer::Run() {
   fd_options.uids_allowed = options_.uids_allowed;
   fd_options.connections_max = options_.connections_max;
   ASSIGN_OR_RETURN(fd_socket_, FdSocket::Start(std::move(fd_options), *this));
-  acceptor_ = std::jthread([this](const std::stop_token& stop) { AcceptAndTick(stop); });
   log::Info("the peer API listens", {{"address", address()}});
   return {};
 }
@@ -128,12 +162,13 @@ GrpcPeerServer::~GrpcPeerServer() {
   acceptor_.request_stop();
   ::eventfd_write(wake_.get(), 1);
   if (acceptor_.joinable()) acceptor_.join();
-  ::unlink(files_.socket_path.c_str());
+  if (files_.listener.valid()) ::unlink(files_.socket_path.c_str());
   initiators_.ShutDown(kShutdownMax);
   if (server_ != nullptr) {
     server_->Shutdown(GrpcDeadline(Clock::now() + kShutdownMax));
     server_->Wait();
   }
+  if (tcp_ != nullptr) tcp_->ShutDown(Clock::now() + kShutdownMax);
   fd_socket_.reset();
 }
 
@@ -152,6 +187,7 @@ void GrpcPeerServer::AcceptAndTick(const std::stop_token& stop) {
     if (now < next_tick) continue;
     initiators_.Tick(now);
     tickets_.DropExpired(now);
+    if (tcp_ != nullptr) tcp_->Tick();
     next_tick = now + options_.heartbeat;
   }
 }
@@ -168,14 +204,21 @@ std::vector<std::vector<std::string>> GrpcPeerServer::Revoke(
 }
 
 PeerServerTotals GrpcPeerServer::Totals() const {
-  return {initiators_.size(), fd_socket_->connections(), tickets_.size(), service_.fds_in_tickets(),
-          fd_socket_->descriptors_sent()};
+  PeerServerTotals totals{initiators_.size(), 0, tickets_.size(), service_.fds_in_tickets(), 0};
+  if (fd_socket_ != nullptr) {
+    totals.connections = fd_socket_->connections();
+    totals.descriptors_sent = fd_socket_->descriptors_sent();
+  }
+  return totals;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<PeerServer>> PeerServer::Start(PeerServerOptions options,
                                                       const registry::BufferRegistry& registry) {
+  if (options.security == nullptr) {
+    ASSIGN_OR_RETURN(options.security, PeerSecurity::Load({}));
+  }
   ASSIGN_OR_RETURN(NodeFiles files, MakeNodeFiles(options));
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "eventfd", errno));

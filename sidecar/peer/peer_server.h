@@ -1,6 +1,7 @@
-// The owner's side of the node-local peer API: describes registered buffers to other sidecars,
-// hands their descriptors over, and revokes them. Runs from Start until it is destroyed, which
-// tells the initiators. Outlives the registry's use of it as a sink. Thread-safe.
+// The owner's side of the peer API, in the node's directory and over TCP: describes registered
+// buffers to other sidecars, hands their descriptors over, and revokes them. Runs from Start until
+// it is destroyed, which tells the initiators. Outlives the registry's use of it as a sink.
+// Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -12,16 +13,22 @@
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
 #include "lib/wire/buffer_types.h"
+#include "lib/wire/peer_version.h"
+#include "sidecar/peer/peer_admission.h"
 #include "sidecar/peer/peer_identity.h"
+#include "sidecar/peer/peer_security.h"
 #include "sidecar/registry/buffer_registry.h"
 
 namespace gantry::peer {
 
 struct PeerServerOptions {
   PeerIdentity self;
-  std::string node_dir;             // shared by the sidecars of a trust domain on this node
+  std::string node_dir;             // shared by the sidecars of a trust domain; empty: no sockets
   mode_t socket_mode = 0660;        // of both sockets
   std::vector<uid_t> uids_allowed;  // beside this process's own and root
+  std::string listen;               // "host:port" of TCP; empty: not over TCP
+  std::shared_ptr<PeerSecurity> security;  // null: none, which is refused beyond loopback
+  CountRefusal count_refusal = [](metrics::PeerRefusal) {};
   // What each path is good for here, as TransferEngine::Paths() says.
   std::vector<wire::PathReport> paths = {{wire::Path::kShm, true, ""}};
 
@@ -31,6 +38,8 @@ struct PeerServerOptions {
   size_t memory_bytes_max = size_t{256} << 20;  // of gRPC
   milliseconds ticket_ttl{5'000};
   milliseconds heartbeat{1'000};
+  milliseconds silence_max{5'000};  // of an initiator over TCP, until it is gone
+  wire::PeerVersions versions = wire::kPeerVersions;
   // From the end of a lease connection until the initiator counts as unmapped: its copy workers
   // get their parent-death signal just after the kernel closed its sockets.
   milliseconds process_exit_grace{50};
@@ -60,7 +69,8 @@ class PeerServer : public registry::RevocationSink {
   virtual void Close() = 0;
 
   virtual PeerServerTotals Totals() const = 0;
-  virtual std::string address() const = 0;  // "unix:<node_dir>/<name>.peer.sock"
+  virtual std::string address() const = 0;      // "unix:<node_dir>/<name>.peer.sock"; or empty
+  virtual std::string tcp_address() const = 0;  // "host:port" with the port taken; or empty
 };
 
 }  // namespace gantry::peer

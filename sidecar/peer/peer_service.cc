@@ -14,6 +14,12 @@ namespace {
 
 constexpr char kFdTickets[] = "fd_tickets";
 
+Error NotGranted(const std::string& workload) {
+  return {ErrorCode::kPermissionDenied,
+          "the peer's certificate gives no such access to buffers of workload '" + workload + "'",
+          "the owner's --peer-rules say which names may ask for what"};
+}
+
 }  // namespace
 
 PeerService::PeerService(Options options, const registry::BufferRegistry& registry,
@@ -24,9 +30,17 @@ PeerService::PeerService(Options options, const registry::BufferRegistry& regist
       tickets_(tickets),
       fds_(std::make_shared<registry::FdBudget>(options_.fds_max)) {}
 
-grpc::Status PeerService::Hello(grpc::ServerContext*, const v1::HelloRequest* request,
+template <typename Handler>
+grpc::Status PeerService::Admitted(const grpc::ServerContext& context,
+                                   const Handler& handle) const {
+  const auto grant = options_.admission.Admit(context);
+  if (!grant) return ToGrpcStatus(grant.error());
+  return ToGrpcStatus(handle(*grant));
+}
+
+grpc::Status PeerService::Hello(grpc::ServerContext* context, const v1::HelloRequest* request,
                                 v1::HelloReply* reply) {
-  return ToGrpcStatus(AnswerHello(*request, reply));
+  return Admitted(*context, [&](const PeerGrant&) { return AnswerHello(*request, reply); });
 }
 
 Status PeerService::AnswerHello(const v1::HelloRequest& request, v1::HelloReply* reply) const {
@@ -40,27 +54,37 @@ Status PeerService::AnswerHello(const v1::HelloRequest& request, v1::HelloReply*
   reply->set_version_min(options_.versions.min);
   reply->set_version_max(options_.versions.max);
   wire::ToMessage(options_.self, reply->mutable_owner());
-  reply->add_capabilities(kFdTickets);
-  wire::ToMessage(PathsBetween(options_.self, initiator, options_.paths), reply->mutable_paths());
+  if (!over_tcp()) reply->add_capabilities(kFdTickets);
+  wire::ToMessage(PathsBetween(options_.self, initiator, over_tcp(), options_.paths),
+                  reply->mutable_paths());
   return {};
 }
 
 grpc::Status PeerService::Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
                                 grpc::ServerWriter<v1::WatchEvent>* writer) {
+  const auto grant = options_.admission.Admit(*context);
+  if (!grant) return ToGrpcStatus(grant.error());
   const auto initiator = CheckWatch(*request);
   if (!initiator) return ToGrpcStatus(initiator.error());
+  return WatchAs(*initiator, context, writer);
+}
+
+grpc::Status PeerService::WatchAs(const PeerIdentity& initiator, grpc::ServerContext* context,
+                                  grpc::ServerWriter<v1::WatchEvent>* writer) {
   WatchStream stream(*context, *writer);
-  auto opened = initiators_.Open(*initiator, &stream);
+  auto opened = initiators_.Open(initiator, over_tcp(), &stream);
   if (!opened) return ToGrpcStatus(opened.error());
   v1::WatchEvent event;
   v1::Started& started = *event.mutable_started();
   started.set_session(opened->session);
   started.set_owner_generation(options_.self.generation);
-  started.set_fd_socket(options_.fd_socket_name);
-  started.set_lease_ticket(opened->lease_ticket);
+  if (!over_tcp()) {
+    started.set_fd_socket(options_.fd_socket_name);
+    started.set_lease_ticket(opened->lease_ticket);
+  }
   started.set_heartbeat_ms(static_cast<uint32_t>(options_.heartbeat.count()));
   stream.Push(std::move(event));
-  log::Info("a peer watches this sidecar", {{"peer", initiator->name}});
+  log::Info("a peer watches this sidecar", {{"peer", initiator.name}, {"over_tcp", over_tcp()}});
   grpc::Status status = stream.Run();
   initiators_.StreamEnded(opened->session);
   tickets_.DropSession(opened->session);
@@ -76,17 +100,20 @@ Result<PeerIdentity> PeerService::CheckWatch(const v1::WatchRequest& request) co
   return wire::FromMessage(request.initiator());
 }
 
-grpc::Status PeerService::Describe(grpc::ServerContext*, const v1::DescribeRequest* request,
+grpc::Status PeerService::Describe(grpc::ServerContext* context, const v1::DescribeRequest* request,
                                    v1::DescribeReply* reply) {
-  return ToGrpcStatus(DescribeAll(*request, reply));
+  return Admitted(*context,
+                  [&](const PeerGrant& grant) { return DescribeAll(grant, *request, reply); });
 }
 
-Status PeerService::DescribeAll(const v1::DescribeRequest& request, v1::DescribeReply* reply) {
+Status PeerService::DescribeAll(const PeerGrant& grant, const v1::DescribeRequest& request,
+                                v1::DescribeReply* reply) {
   RETURN_IF_ERROR(wire::CheckReferenceCount(request));
-  ASSIGN_OR_RETURN(const PeerIdentity initiator, initiators_.InitiatorOf(request.session()));
+  ASSIGN_OR_RETURN(const PeerIdentity initiator,
+                   initiators_.InitiatorOf(request.session(), over_tcp()));
   for (const v1::Reference& reference : request.references()) {
     v1::Description& description = *reply->add_descriptions();
-    if (const auto buffer = DescribeOne(request.session(), initiator, reference)) {
+    if (const auto buffer = DescribeOne(request.session(), initiator, grant, reference)) {
       wire::ToMessage(*buffer, description.mutable_buffer());
     } else {
       wire::ToMessage(buffer.error(), description.mutable_problem());
@@ -97,8 +124,12 @@ Status PeerService::DescribeAll(const v1::DescribeRequest& request, v1::Describe
 
 Result<wire::PeerBuffer> PeerService::DescribeOne(const std::string& session,
                                                   const PeerIdentity& initiator,
+                                                  const PeerGrant& grant,
                                                   const v1::Reference& message) {
   ASSIGN_OR_RETURN(const wire::BufferReference reference, wire::FromMessage(message));
+  // Before it is looked for: who may not see a workload does not learn what it has.
+  const wire::Access granted = grant.Over(reference.workload);
+  if (!granted.remote_read && !granted.remote_write) return Fail(NotGranted(reference.workload));
   ASSIGN_OR_RETURN(const std::shared_ptr<registry::Buffer> buffer,
                    registry_.ByName(reference.workload, reference.buffer));
   const registry::Buffer::Description& description = buffer->description();
@@ -108,7 +139,16 @@ Result<wire::PeerBuffer> PeerService::DescribeOne(const std::string& session,
   }
   // Marked first: a revocation that begins after the state was seen finds the mark.
   ASSIGN_OR_RETURN(const uint64_t mark, initiators_.Mark(session, description.id));
-  auto exported = ExportBuffer(*buffer, PathsBetween(options_.self, initiator, options_.paths));
+  auto exported =
+      ExportBuffer(*buffer, PathsBetween(options_.self, initiator, over_tcp(), options_.paths));
+  if (exported) {
+    wire::Access& access = exported->access;
+    access.remote_read = access.remote_read && granted.remote_read;
+    access.remote_write = access.remote_write && granted.remote_write;
+    if (!access.remote_read && !access.remote_write) {
+      exported = Fail(NotGranted(reference.workload));
+    }
+  }
   if (exported) {
     initiators_.Keep(session, description.id, mark);
   } else {
@@ -117,12 +157,13 @@ Result<wire::PeerBuffer> PeerService::DescribeOne(const std::string& session,
   return exported;
 }
 
-grpc::Status PeerService::Connect(grpc::ServerContext*, const v1::ConnectRequest* request,
+grpc::Status PeerService::Connect(grpc::ServerContext* context, const v1::ConnectRequest* request,
                                   v1::ConnectReply* reply) {
-  return ToGrpcStatus(IssueTickets(*request, reply));
+  return Admitted(*context, [&](const PeerGrant&) { return IssueTickets(*request, reply); });
 }
 
 Status PeerService::IssueTickets(const v1::ConnectRequest& request, v1::ConnectReply* reply) {
+  RETURN_IF_ERROR(initiators_.InitiatorOf(request.session(), over_tcp()));
   RETURN_IF_ERROR(initiators_.CheckMayConnect(request.session()));
   ASSIGN_OR_RETURN(const std::vector<wire::WantedAllocation> wanted, wire::FromMessage(request));
   size_t done = 0;
@@ -170,22 +211,27 @@ Result<FdTicketBook::Entry> PeerService::Export(const std::string& session,
                          }}};
 }
 
-grpc::Status PeerService::Acknowledge(grpc::ServerContext*, const v1::AcknowledgeRequest* request,
+grpc::Status PeerService::Acknowledge(grpc::ServerContext* context,
+                                      const v1::AcknowledgeRequest* request,
                                       v1::AcknowledgeReply*) {
-  return ToGrpcStatus(TakeAcknowledgement(*request));
+  return Admitted(*context, [&](const PeerGrant&) { return TakeAcknowledgement(*request); });
 }
 
 Status PeerService::TakeAcknowledgement(const v1::AcknowledgeRequest& request) {
   if (request.revocations_size() > wire::kPeerAcknowledgedMax) {
     return Fail(ErrorCode::kMalformedBody, "too many revocations in one acknowledgement");
   }
+  RETURN_IF_ERROR(initiators_.InitiatorOf(request.session(), over_tcp()));
   return initiators_.Acknowledge(request.session(),
                                  {request.revocations().begin(), request.revocations().end()});
 }
 
-grpc::Status PeerService::Ping(grpc::ServerContext*, const v1::PingRequest*, v1::PingReply* reply) {
-  reply->set_owner_generation(options_.self.generation);
-  return grpc::Status::OK;
+grpc::Status PeerService::Ping(grpc::ServerContext* context, const v1::PingRequest*,
+                               v1::PingReply* reply) {
+  return Admitted(*context, [&](const PeerGrant&) -> Status {
+    reply->set_owner_generation(options_.self.generation);
+    return {};
+  });
 }
 
 }  // namespace gantry::peer

@@ -1,5 +1,6 @@
-// The calls of the peer API on the owner's side: checks what came, answers from the registry and
-// the table of initiators. Only Watch lasts, on a thread of its own. Thread-safe.
+// The calls of the peer API on the owner's side, through one of its doors: checks who calls and
+// what came, answers from the registry and the table of initiators. Only Watch lasts, on a thread
+// of its own. Thread-safe.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -12,6 +13,7 @@
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/fd_ticket_book.h"
 #include "sidecar/peer/initiator_table.h"
+#include "sidecar/peer/peer_admission.h"
 #include "sidecar/peer/peer_identity.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/registry/fd_budget.h"
@@ -27,6 +29,7 @@ class PeerService final : public v1::Peer::Service {
     milliseconds heartbeat{1'000};
     milliseconds ticket_ttl{5'000};
     size_t fds_max = 4096;  // in tickets
+    PeerAdmission admission;
     wire::PeerVersions versions = wire::kPeerVersions;
   };
 
@@ -49,11 +52,18 @@ class PeerService final : public v1::Peer::Service {
   size_t fds_in_tickets() const { return fds_->held(); }
 
  private:
+  // The answer of `handle(grant)`, or the refusal of who calls.
+  template <typename Handler>
+  grpc::Status Admitted(const grpc::ServerContext& context, const Handler& handle) const;
+  bool over_tcp() const { return options_.admission.over_tcp(); }
+  grpc::Status WatchAs(const PeerIdentity& initiator, grpc::ServerContext* context,
+                       grpc::ServerWriter<v1::WatchEvent>* writer);
   Status AnswerHello(const v1::HelloRequest& request, v1::HelloReply* reply) const;
   Result<PeerIdentity> CheckWatch(const v1::WatchRequest& request) const;
-  Status DescribeAll(const v1::DescribeRequest& request, v1::DescribeReply* reply);
+  Status DescribeAll(const PeerGrant& grant, const v1::DescribeRequest& request,
+                     v1::DescribeReply* reply);
   Result<wire::PeerBuffer> DescribeOne(const std::string& session, const PeerIdentity& initiator,
-                                       const v1::Reference& message);
+                                       const PeerGrant& grant, const v1::Reference& message);
   Status IssueTickets(const v1::ConnectRequest& request, v1::ConnectReply* reply);
   Result<FdTicketBook::Entry> Export(const std::string& session,
                                      const wire::WantedAllocation& wanted) const;

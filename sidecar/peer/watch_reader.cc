@@ -12,7 +12,9 @@ WatchReader::~WatchReader() {
   if (thread_.joinable()) thread_.join();
 }
 
-void WatchReader::Start(v1::Peer::Stub& stub, v1::WatchRequest request) {
+void WatchReader::Start(v1::Peer::Stub& stub, v1::WatchRequest request,
+                        const std::string& authorization) {
+  if (!authorization.empty()) context_.AddMetadata("authorization", authorization);
   thread_ = std::thread([this, &stub, request = std::move(request)] { Read(stub, request); });
 }
 
@@ -57,8 +59,6 @@ Status WatchReader::Take(const v1::WatchEvent& event) {
   switch (event.event_case()) {
     case v1::WatchEvent::kStarted: {
       RETURN_IF_ERROR(wire::CheckSecret(event.started().session(), "session"));
-      RETURN_IF_ERROR(wire::CheckSecret(event.started().lease_ticket(), "lease_ticket"));
-      RETURN_IF_ERROR(wire::CheckSocketName(event.started().fd_socket()));
       const MutexLock lock(mutex_);
       if (started_) return Fail(ErrorCode::kMalformedBody, "the session was started twice");
       started_ = event.started();

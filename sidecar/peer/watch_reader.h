@@ -5,6 +5,7 @@
 #include <grpcpp/client_context.h>
 
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -23,8 +24,8 @@ class WatchReader {
   WatchReader& operator=(const WatchReader&) = delete;
   ~WatchReader();
 
-  // Once. The stub outlives the reader.
-  void Start(v1::Peer::Stub& stub, v1::WatchRequest request);
+  // Once. The stub outlives the reader. `authorization` as in PeerChannel.
+  void Start(v1::Peer::Stub& stub, v1::WatchRequest request, const std::string& authorization);
   Result<v1::Started> AwaitStarted(TimePoint deadline) EXCLUDES(mutex_);
   void Cancel(Error why) EXCLUDES(mutex_);
 

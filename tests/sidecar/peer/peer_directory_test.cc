@@ -286,7 +286,8 @@ TEST_F(PeerDirectoryTest, CloseEndsTheWaitForARemoval) {
 
 TEST_F(PeerDirectoryTest, AddressesThatLeadNowhereSaySo) {
   auto& directory = initiator_.directory();
-  EXPECT_EQ(directory.Put("x", "10.0.0.1:7000", In(0)).error().code, ErrorCode::kPathUnavailable);
+  EXPECT_EQ(directory.Put("x", "10.0.0.1:7000", In(0)).error().code, ErrorCode::kPermissionDenied);
+  EXPECT_EQ(directory.Put("x", "10.0.0.1", In(0)).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(directory.Put("x", "unix:relative", In(0)).error().code, ErrorCode::kInvalidArgument);
   const auto info = directory.Put("x", "unix:/nonexistent/x.peer.sock", In(200));
   ASSERT_TRUE(info);

@@ -33,12 +33,23 @@ class RawInitiator {
     stub_ = v1::Peer::NewStub(grpc::CreateCustomChannel(
         node.AddressOf(owner), grpc::InsecureChannelCredentials(), arguments));
   }
+  // Over TCP, with nothing to show.
+  RawInitiator(
+      const std::string& address, std::string name,
+      std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials())
+      : self_{std::move(name), RandomGeneration(), *peer::ReadNodeId(), "raw"} {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    stub_ =
+        v1::Peer::NewStub(grpc::CreateCustomChannel(address, std::move(credentials), arguments));
+  }
   ~RawInitiator() { EndWatch(); }
 
   v1::Peer::Stub& stub() { return *stub_; }
   const std::string& session() const { return started_.session(); }
   const v1::Started& started() const { return started_; }
   int lease() const { return lease_.get(); }
+  void TakeSessionOf(const RawInitiator& other) { started_.set_session(other.session()); }
   void CloseLease() { lease_.reset(); }
   void EndWatch() {
     if (watch_ == nullptr) return;

@@ -95,6 +95,17 @@ class TestSidecar {
     server_.reset();
   }
 
+  // Over TCP on loopback, beside the node directory; with what `security` says on both sides.
+  // Forgets every peer.
+  void UseTcp(peer::PeerSecurityOptions security) {
+    auto loaded = peer::PeerSecurity::Load(std::move(security));
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    server_options_.listen = "127.0.0.1:0";
+    server_options_.security = *loaded;
+    directory_options_.security = *loaded;
+    MakeDirectory();
+  }
+
   // Forgets every peer.
   void SetSilenceMax(milliseconds time) {
     directory_options_.silence_max = time;
@@ -144,8 +155,9 @@ class TestSidecar {
   }
 
   // The peer `name` is up.
-  void Meet(const NodeDir& node, const std::string& name) {
-    const auto info = directory_->Put(name, node.AddressOf(name), In(5'000));
+  void Meet(const NodeDir& node, const std::string& name) { MeetAt(node.AddressOf(name), name); }
+  void MeetAt(const std::string& address, const std::string& name) {
+    const auto info = directory_->Put(name, address, In(5'000));
     ASSERT_TRUE(info) << info.error().message;
     ASSERT_EQ(info->state, engine::PeerState::kUp) << info->error.value_or(Error()).message;
   }

@@ -1,0 +1,102 @@
+#include "sidecar/peer/tcp_door.h"
+
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/server_builder.h>
+
+#include <utility>
+
+#include "lib/base/log.h"
+#include "lib/wire/peer_messages.h"
+#include "sidecar/peer/grpc_status.h"
+
+namespace gantry::peer {
+namespace {
+
+constexpr int kStreamsPerConnectionMax = 64;
+constexpr int kCallThreadsMax = 64;  // beside one for each session
+constexpr int kMetadataBytesMax = 16 << 10;
+constexpr int kHandshakeMsMax = 5'000;
+constexpr int kClientPingsMsMin = 500;
+
+int Count(milliseconds time) { return static_cast<int>(time.count()); }
+
+void SetLimits(const TcpDoor::Options& options, grpc::ServerBuilder* builder) {
+  grpc::ResourceQuota quota("peer API over TCP");
+  quota.Resize(options.memory_bytes_max);
+  quota.SetMaxThreads(static_cast<int>(options.sessions_max) + kCallThreadsMax);
+  builder->SetResourceQuota(quota);
+  builder->SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder->SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder->SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+  builder->SetMaxReceiveMessageSize(wire::kPeerMessageBytesMax);
+  builder->SetMaxSendMessageSize(wire::kPeerMessageBytesMax);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMsMax);
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+}
+
+// A cut link says nothing by itself: pings end the session of an initiator that vanished.
+void SetKeepalive(milliseconds silence_max, grpc::ServerBuilder* builder) {
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, Count(silence_max / 2));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Count(silence_max / 2));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              kClientPingsMsMin);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TcpDoor>> TcpDoor::Start(Options options, CountRefusal count,
+                                                v1::Peer::Service& service) {
+  ASSIGN_OR_RETURN(HostPort listening, ParseHostPort(options.listen));
+  RETURN_IF_ERROR(options.security->CheckListen(listening.host));
+  std::unique_ptr<TcpDoor> door(new TcpDoor(std::move(options)));
+  std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+  if (door->options_.security->has_tls()) {
+    ASSIGN_OR_RETURN(door->tls_, ServerTls::Make(door->options_.security, std::move(count)));
+    credentials = door->tls_->credentials();
+  }
+  grpc::ServerBuilder builder;
+  SetLimits(door->options_, &builder);
+  SetKeepalive(door->options_.silence_max, &builder);
+  // The health service has a port of its own.
+  builder.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
+  int port = 0;
+  builder.AddListeningPort(listening.Text(), std::move(credentials), &port);
+  builder.RegisterService(&service);
+  door->server_ = builder.BuildAndStart();
+  if (door->server_ == nullptr || port == 0) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "the peer API cannot listen on " + door->options_.listen,
+                "choose an address of this host and a port that is free");
+  }
+  door->listening_ = {listening.host, static_cast<uint16_t>(port)};
+  log::Info("the peer API listens on TCP", {{"address", door->address()},
+                                            {"tls", door->tls()},
+                                            {"token", door->options_.security->has_token()}});
+  return door;
+}
+
+TcpDoor::~TcpDoor() { ShutDown(Clock::now()); }
+
+void TcpDoor::Tick() {
+  options_.security->Refresh();
+  if (tls_ == nullptr) return;
+  if (Status updated = tls_->Update(); !updated) {
+    log::Error("the peer API keeps its old certificate", {{"error", updated.error()}});
+  }
+}
+
+void TcpDoor::ShutDown(TimePoint deadline) {
+  if (server_ == nullptr) return;
+  server_->Shutdown(GrpcDeadline(deadline));
+  server_->Wait();
+  server_.reset();
+}
+
+std::string TcpDoor::address() const { return listening_.Text(); }
+
+}  // namespace gantry::peer

@@ -1,0 +1,50 @@
+// The peer API over TCP: a gRPC server of its own, so that what comes through it is never taken for
+// a call from the node's directory. Start, Tick and the destructor belong to the owner.
+#pragma once
+
+#include <grpcpp/server.h>
+
+#include <memory>
+#include <string>
+
+#include "lib/base/clock.h"
+#include "lib/base/host_port.h"
+#include "lib/base/result.h"
+#include "lib/wire/peer.grpc.pb.h"
+#include "sidecar/peer/peer_admission.h"
+#include "sidecar/peer/peer_security.h"
+#include "sidecar/peer/peer_tls.h"
+
+namespace gantry::peer {
+
+class TcpDoor {
+ public:
+  struct Options {
+    std::string listen;  // "host:port"; port 0 takes any
+    std::shared_ptr<PeerSecurity> security;
+    size_t sessions_max = 1024;
+    size_t memory_bytes_max = size_t{256} << 20;  // of gRPC
+    // An initiator that does not answer for so long is gone.
+    milliseconds silence_max{5'000};
+  };
+
+  // `service` outlives the door.
+  static Result<std::unique_ptr<TcpDoor>> Start(Options options, CountRefusal count,
+                                                v1::Peer::Service& service);
+  ~TcpDoor();
+
+  void Tick();                        // reads the security's files again
+  void ShutDown(TimePoint deadline);  // refuses what is new, ends what is left at the deadline
+  std::string address() const;        // "host:port" with the port that was taken
+  bool tls() const { return tls_ != nullptr; }
+
+ private:
+  explicit TcpDoor(Options options) : options_(std::move(options)) {}
+
+  const Options options_;
+  std::unique_ptr<ServerTls> tls_;  // null: without
+  HostPort listening_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace gantry::peer
