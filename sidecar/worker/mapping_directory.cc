@@ -61,7 +61,7 @@ Status MappingDirectory::Restore(WorkerSlot& slot, WorkerProcess& process, bool 
     WorkerRequest request = MapRequest({number, mapping.generation}, mapping.source);
     request.number = ++last_request_;
     WorkerReply reply{&process, {}, false};
-    Exchange({&reply, 1}, request, mapping.source.fd->get(), Clock::now() + timeout_);
+    Exchange({&reply, 1}, request, mapping.source.fd->get(), patience_);
     slot.CountMap(reply.status.has_value());
     if (reply.status) {
       ++mapped;
@@ -92,7 +92,7 @@ MappingDirectory::Participants MappingDirectory::UsableWorkers() const {
 
 Status MappingDirectory::Ask(Participants* participants, WorkerRequest request, int fd) {
   request.number = ++last_request_;
-  Exchange(participants->replies, request, fd, Clock::now() + timeout_);
+  Exchange(participants->replies, request, fd, patience_);
   Status first;
   for (size_t i = 0; i < participants->replies.size(); ++i) {
     const WorkerReply& reply = participants->replies[i];

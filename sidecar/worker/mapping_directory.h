@@ -14,8 +14,8 @@ namespace gantry::worker {
 
 class MappingDirectory {
  public:
-  MappingDirectory(const std::vector<std::unique_ptr<WorkerSlot>>& slots, milliseconds timeout)
-      : slots_(slots), timeout_(timeout) {}
+  MappingDirectory(const std::vector<std::unique_ptr<WorkerSlot>>& slots, Patience patience)
+      : slots_(slots), patience_(patience) {}
 
   Result<memory::MappingId> Map(const memory::AllocationSource& source) EXCLUDES(mutex_);
   Status Unmap(memory::MappingId id) EXCLUDES(mutex_);
@@ -45,7 +45,7 @@ class MappingDirectory {
   void Release(memory::MappingId id) REQUIRES(mutex_);
 
   const std::vector<std::unique_ptr<WorkerSlot>>& slots_;
-  const milliseconds timeout_;
+  const Patience patience_;
   mutable Mutex mutex_;
   std::vector<Mapping> mappings_ GUARDED_BY(mutex_);  // by slot number
   std::vector<uint32_t> free_ GUARDED_BY(mutex_);

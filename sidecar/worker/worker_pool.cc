@@ -37,7 +37,7 @@ WorkerPool::WorkerPool(WorkerPoolOptions options, SharedBlock doorbell,
       doorbell_(static_cast<Doorbell*>(doorbell_block_.data())),
       slots_(std::move(slots)),
       spin_(options_.spin),
-      mappings_(slots_, options_.map_timeout_ms),
+      mappings_(slots_, {options_.map_timeout_ms, options_.map_lag_ms}),
       // A worker that died may have taken a wake-up with it, so this one is unconditional.
       supervisor_(options_, slots_, doorbell_block_.fd(), &mappings_, [this] {
         wake_requested_ = true;

@@ -112,7 +112,10 @@ void TakeAnswer(WorkerReply* reply, uint64_t number) {
 }
 
 // Collects one answer from each in `waiting`.
-void Collect(std::vector<WorkerReply*> waiting, uint64_t number, TimePoint deadline) {
+void Collect(std::vector<WorkerReply*> waiting, uint64_t number, Patience patience) {
+  const TimePoint begin = Clock::now();
+  const TimePoint last = begin + patience.longest;
+  TimePoint deadline = last;
   while (!waiting.empty()) {
     std::vector<pollfd> sockets;
     for (const WorkerReply* reply : waiting) {
@@ -132,6 +135,9 @@ void Collect(std::vector<WorkerReply*> waiting, uint64_t number, TimePoint deadl
       }
     }
     waiting = std::move(still_waiting);
+    const TimePoint now = Clock::now();
+    const nanoseconds lag = std::max<nanoseconds>(patience.lag, 4 * (now - begin));
+    if (ready > 0) deadline = std::min(last, now + lag);
   }
 }
 
@@ -173,7 +179,7 @@ std::string WorkerProcess::Reap() const {
 }
 
 void Exchange(std::span<WorkerReply> replies, const WorkerRequest& request, int fd,
-              TimePoint deadline) {
+              Patience patience) {
   const std::span<const int> fds = fd < 0 ? std::span<const int>() : std::span<const int>(&fd, 1);
   std::vector<WorkerReply*> waiting;
   for (WorkerReply& reply : replies) {
@@ -181,12 +187,12 @@ void Exchange(std::span<WorkerReply> replies, const WorkerRequest& request, int 
     reply.lost = !reply.status;
     if (!reply.lost) waiting.push_back(&reply);
   }
-  Collect(std::move(waiting), request.number, deadline);
+  Collect(std::move(waiting), request.number, patience);
 }
 
-Status AwaitGreeting(WorkerProcess& process, TimePoint deadline) {
+Status AwaitGreeting(WorkerProcess& process, milliseconds longest) {
   WorkerReply reply{&process, {}, false};
-  Collect({&reply}, /*number=*/0, deadline);
+  Collect({&reply}, /*number=*/0, {longest, longest});
   return reply.status;
 }
 

@@ -53,11 +53,18 @@ struct WorkerReply {
   bool lost = false;
 };
 
-// Sends the request to all of them at once and collects the answers until the deadline. `fd` goes
-// along unless it is -1. The replies' other fields are set here.
+// How long answers are waited for. Once a worker has answered, the others have `lag`, or four times
+// as long as that one took when this is more: who then has not answered hangs.
+struct Patience {
+  milliseconds longest{0};  // in all
+  milliseconds lag{0};
+};
+
+// Sends the request to all of them at once and collects the answers. `fd` goes along unless it is
+// -1. The replies' other fields are set here.
 void Exchange(std::span<WorkerReply> replies, const WorkerRequest& request, int fd,
-              TimePoint deadline);
+              Patience patience);
 // Waits for the greeting of a worker that was just spawned.
-Status AwaitGreeting(WorkerProcess& process, TimePoint deadline);
+Status AwaitGreeting(WorkerProcess& process, milliseconds longest);
 
 }  // namespace gantry::worker

@@ -22,6 +22,7 @@ struct WorkerPoolOptions {
   microseconds spin{20};  // before the engine or a worker sleeps
   milliseconds start_timeout_ms{30'000};
   milliseconds map_timeout_ms{30'000};
+  milliseconds map_lag_ms{2'000};  // behind another worker, until one counts as hung
   milliseconds restart_backoff_min_ms{10};
   milliseconds restart_backoff_max_ms{10'000};
 };

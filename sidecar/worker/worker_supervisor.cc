@@ -192,7 +192,7 @@ void WorkerSupervisor::CompleteStart(WorkerSlot& slot) {
     const MutexLock lock(mutex_);
     tolerant = failed_starts_[static_cast<size_t>(slot.index)] >= kStrictStarts;
   }
-  Status status = AwaitGreeting(*process, Clock::now() + options_.start_timeout_ms);
+  Status status = AwaitGreeting(*process, options_.start_timeout_ms);
   if (status) status = mappings_.Restore(slot, *process, tolerant);
   if (!status) {
     log::Error("copy worker did not become ready",

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import UnixConnection
 from test_gantryctl import processes_in
-from workloads import (LARGE, MiB, Scene, connect, ended, new_memory, scene, send,
+from workloads import (LARGE, MiB, Scene, connect, ended, metric, new_memory, scene, send,
                        start_workload, submit, view_of, wait_for, workers_of)
 
 QUIESCE_SECONDS = 0.5
@@ -45,6 +45,24 @@ def test_a_cancelled_transfer_whose_worker_stands_still_ends_within_the_quiesce_
     wait_for(lambda: ended(worker), 1, "the end of the worker")
     wait_for(lambda: workers_of(scene.a), 5, "another worker")
     scene.everything_works()
+
+
+def test_an_idle_worker_that_stands_still_delays_a_registration_by_two_seconds(
+        start_sidecar, start_workload, new_memory):
+    sidecar = start_sidecar("a", workers=3)
+    workload = start_workload(sidecar, "owner")
+    stopped = workers_of(sidecar)[1]
+    send([stopped], signal.SIGSTOP)
+    start = time.monotonic()
+    workload.register(new_memory(MiB), ("kv", 0, MiB))
+    assert time.monotonic() - start < 3.5
+    wait_for(lambda: ended(stopped), 1, "the end of the worker")
+    wait_for(lambda: len(workers_of(sidecar)) == 3, 5, "another worker")
+    assert metric(sidecar, 'gantry_worker_mappings_total{outcome="failed"}') == 1
+    assert metric(sidecar, 'gantry_worker_mappings_total{outcome="succeeded"}') == 3
+    start = time.monotonic()
+    workload.do("unregister", "kv")
+    assert time.monotonic() - start < 1
 
 
 def test_a_peer_that_stands_still_keeps_nobody_from_what_is_mapped_already(scene):

@@ -181,13 +181,13 @@ TEST_F(WorkerPoolFaults, AStoppedWorkerIsReplacedAndItsJobsAreLost) {
 }
 
 TEST_F(WorkerPoolFaults, MapGoesOnWithoutAHungWorkerAndReplacesIt) {
-  WorkerPoolOptions options;
-  options.map_timeout_ms = milliseconds(500);
-  Start(options);
   Stop(PidOf(1));
   const SealedMemory more(4096);
+  const TimePoint begin = Clock::now();
   const auto mapped = pool_->Map(more.source());
   ASSERT_TRUE(mapped) << mapped.error().message;
+  EXPECT_GE(Clock::now() - begin, WorkerPoolOptions().map_lag_ms);
+  EXPECT_LT(Clock::now() - begin, milliseconds(3'500)) << "the other one had answered";
   AwaitUsable(1);
   EXPECT_EQ(pool_->workers()[1].maps_failed, 1U);
   EXPECT_EQ(pool_->workers()[1].maps_succeeded, 5U) << "two at first, three in the new worker";
@@ -197,9 +197,24 @@ TEST_F(WorkerPoolFaults, MapGoesOnWithoutAHungWorkerAndReplacesIt) {
   EXPECT_TRUE(Await(1).front().ok);
 }
 
-TEST_F(WorkerPoolFaults, UnmapGoesOnPastAHungWorker) {
+TEST_F(WorkerPoolFaults, MapWaitsOnlyTheWholeTimeoutWhenNoWorkerAnswers) {
   WorkerPoolOptions options;
   options.map_timeout_ms = milliseconds(500);
+  Start(options);
+  Stop(PidOf(0));
+  Stop(PidOf(1));
+  const SealedMemory more(4096);
+  const auto mapped = pool_->Map(more.source());
+  ASSERT_FALSE(mapped);
+  EXPECT_EQ(mapped.error().code, ErrorCode::kWorkerLost);
+  AwaitUsable(0);
+  AwaitUsable(1);
+  EXPECT_TRUE(pool_->Map(more.source()));
+}
+
+TEST_F(WorkerPoolFaults, UnmapGoesOnPastAHungWorker) {
+  WorkerPoolOptions options;
+  options.map_lag_ms = milliseconds(300);
   Start(options);
   Stop(PidOf(0));
   EXPECT_TRUE(pool_->Unmap(to_)) << "the hung one is dead, and holds nothing any more";
