@@ -67,6 +67,7 @@ HttpConnection::State HttpConnection::Receive() {
     if (received == 0 || (received < 0 && !WouldBlock())) return State::kEnded;
     if (received < 0) return State::kWantsInput;
     if (begins) SetDeadline(share_->limits.request_time_max);
+    if (spun_in_vain_) spin_.Slept(Clock::now() - *std::exchange(spun_in_vain_, std::nullopt));
     if (!ChargeInput()) {
       EndWith(LastResponse(ErrorResponse(
           Error(ErrorCode::kResourceExhausted, "too many large requests at once", "try again"))));
@@ -182,6 +183,19 @@ bool HttpConnection::IsWanted() {
   char byte = 0;
   const ssize_t received = ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return received > 0 || (received < 0 && (WouldBlock() || errno == EINTR));
+}
+
+// Of the client's end, too.
+bool HttpConnection::HasInput() {
+  char byte = 0;
+  return ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || !WouldBlock();
+}
+
+bool HttpConnection::SpinForInput() {
+  spun_in_vain_.reset();
+  if (spin_.Until([this] { return share_->stopping || HasInput(); })) return true;
+  spun_in_vain_ = Clock::now();
+  return false;
 }
 
 void HttpConnection::Cut() { ::shutdown(socket_.get(), SHUT_RDWR); }

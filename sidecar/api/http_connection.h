@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "lib/base/adaptive_spin.h"
 #include "lib/base/clock.h"
 #include "lib/base/unique_fd.h"
 #include "sidecar/api/http_interpreter.h"
@@ -28,6 +29,9 @@ struct ConnectionShare {
   std::atomic<size_t> large_bytes = 0;
   std::atomic<bool> stopping = false;
 };
+
+// Engines ask in a loop: the next request often comes as soon as they have read the response.
+inline constexpr microseconds kInputSpin{50};
 
 class HttpConnection final : public ResponseChannel {
  public:
@@ -54,6 +58,9 @@ class HttpConnection final : public ResponseChannel {
   bool is_idle() const { return input_.empty() && output_.empty() && !ends_; }
   // The client began a request and has not finished it.
   bool is_in_request() const { return !input_.empty() && output_.empty() && !ends_; }
+  // Whether the next request comes so soon that waiting for it is better than to be woken for it.
+  // REQUIRES is_idle().
+  bool SpinForInput();
   // When the state it is in has lasted too long.
   TimePoint deadline() const { return deadline_; }
   int socket() const { return socket_.get(); }
@@ -65,6 +72,7 @@ class HttpConnection final : public ResponseChannel {
 
  private:
   bool Flush();
+  bool HasInput();
   State Receive();
   State Linger();
   ssize_t ReceiveSome();
@@ -85,6 +93,8 @@ class HttpConnection final : public ResponseChannel {
   bool ends_ = false;     // after output_
   bool lingers_ = false;  // all is sent; waits for the client to close
   TimePoint deadline_;
+  AdaptiveSpin spin_{kInputSpin};
+  std::optional<TimePoint> spun_in_vain_;
 };
 
 }  // namespace gantry::api

@@ -79,6 +79,7 @@ class HttpServer::Loop {
   void GiveBack(uint64_t token, HttpConnection* connection, uint32_t events) EXCLUDES(mutex_);
   void Close(uint64_t token) EXCLUDES(mutex_);
   void Handle(uint64_t token, HttpConnection* connection) EXCLUDES(mutex_);
+  bool SpinFor(HttpConnection* connection);
   void Serve(HttpConnection* connection) EXCLUDES(mutex_);
   void Sweep() EXCLUDES(mutex_);
   void SweepOnce() EXCLUDES(mutex_);
@@ -92,6 +93,7 @@ class HttpServer::Loop {
   bool unix_socket_exists_ = false;
   int tcp_port_ = 0;
   std::atomic<size_t> idle_threads_ = 0;
+  std::atomic<bool> one_spins_ = false;
 
   mutable Mutex mutex_;
   Condition changed_;  // a thread ended, or the server stops
@@ -257,6 +259,7 @@ void HttpServer::Loop::Handle(uint64_t token, HttpConnection* connection) {
         Serve(connection);
         break;
       case HttpConnection::State::kWantsInput:
+        if (connection->is_idle() && SpinFor(connection)) break;
         return GiveBack(token, connection, EPOLLIN);
       case HttpConnection::State::kWantsOutput: {
         if (!share_.stopping) return GiveBack(token, connection, EPOLLOUT);
@@ -271,6 +274,14 @@ void HttpServer::Loop::Handle(uint64_t token, HttpConnection* connection) {
         return Close(token);
     }
   }
+}
+
+// One thread at most, and only while another one is there for everybody else.
+bool HttpServer::Loop::SpinFor(HttpConnection* connection) {
+  if (idle_threads_ == 0 || one_spins_.exchange(true)) return false;
+  const bool comes = connection->SpinForInput();
+  one_spins_ = false;
+  return comes && !share_.stopping;
 }
 
 void HttpServer::Loop::Serve(HttpConnection* connection) {

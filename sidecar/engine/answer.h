@@ -1,6 +1,7 @@
 // What one caller waits for from the engine's thread: given once. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -22,9 +23,12 @@ class Answer {
   void Give(Result<TransferStatus> result) EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     if (!result_) result_ = std::move(result);
+    is_given_.store(true, std::memory_order_release);
     // Under the lock: the waiter may drop this object as soon as it sees the result.
     given_.NotifyOne();
   }
+
+  bool is_given() const { return is_given_.load(std::memory_order_acquire); }
 
   // Nothing when `deadline` passed first.
   std::optional<Result<TransferStatus>> WaitUntil(TimePoint deadline) EXCLUDES(mutex_) {
@@ -37,6 +41,7 @@ class Answer {
 
  private:
   const bool wait_;
+  std::atomic<bool> is_given_{false};
   Mutex mutex_;
   Condition given_;
   std::optional<Result<TransferStatus>> result_ GUARDED_BY(mutex_);

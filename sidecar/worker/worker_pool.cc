@@ -137,16 +137,14 @@ bool WorkerPool::SomethingToPoll() const {
 
 void WorkerPool::Wait(TimePoint deadline) {
   const auto ready = [this] { return SomethingToPoll(); };
-  const bool busy = std::any_of(slots_.begin(), slots_.end(),
-                                [](const auto& slot) { return !slot->in_flight.empty(); });
-  if (!(busy && spin_.Until(ready))) {
+  if (!spin_.Until(ready)) {
     const uint32_t sequence = doorbell_->sequence.value.load();
     for (const auto& slot : slots_) slot->ring.AskForWake();
     waiter_sleeps_ = true;
     if (!ready()) {
       const TimePoint start = Clock::now();
       FutexWait(doorbell_->sequence.value, sequence, deadline);
-      if (busy) spin_.Slept(Clock::now() - start);
+      spin_.Slept(Clock::now() - start);
     }
     waiter_sleeps_ = false;
     for (const auto& slot : slots_) slot->ring.CancelWake();

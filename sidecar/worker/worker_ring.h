@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 
+#include "lib/base/adaptive_spin.h"
 #include "sidecar/worker/copy_pool.h"
 #include "sidecar/worker/futex_wait.h"
 #include "sidecar/worker/ring_layout.h"

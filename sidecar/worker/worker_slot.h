@@ -19,7 +19,7 @@ struct WorkerPoolOptions {
   int workers = 2;
   std::string executable = "/proc/self/exe";
   std::string log_level = "info";
-  microseconds spin{20};  // before the engine or a worker sleeps
+  microseconds spin{100};  // before the engine or a worker sleeps
   milliseconds start_timeout_ms{30'000};
   milliseconds map_timeout_ms{30'000};
   milliseconds map_lag_ms{2'000};  // behind another worker, until one counts as hung
