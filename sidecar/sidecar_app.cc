@@ -20,7 +20,9 @@
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/transfer_engine.h"
 #include "sidecar/metrics/metrics.h"
+#include "sidecar/peer/health_server.h"
 #include "sidecar/peer/peer_directory.h"
+#include "sidecar/peer/peer_security.h"
 #include "sidecar/peer/peer_server.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/registry/handoff_server.h"
@@ -72,6 +74,20 @@ FdBudgets BudgetFds(const SidecarConfig& config) {
   return {std::min(asked, limit / 2), std::min<size_t>(config.peer_fds_max, limit / 8)};
 }
 
+peer::PeerSecurityOptions SecurityOptions(const SidecarConfig& config) {
+  return {{config.peer_tls_cert, config.peer_tls_key, config.peer_tls_ca},
+          config.peer_tls_names,
+          config.peer_rules,
+          config.peer_token_file,
+          config.peer_plaintext};
+}
+
+// Also one that nobody reaches may reach others.
+bool HasPeers(const SidecarConfig& config) {
+  return !config.node_dir.empty() || !config.peer_listen.empty() || !config.peer_tls_cert.empty() ||
+         !config.peer_token_file.empty();
+}
+
 class App final : public SidecarApp {
  public:
   App(const SidecarConfig& config, RunDirectory directory)
@@ -91,6 +107,7 @@ class App final : public SidecarApp {
     events_.Close();
     if (http_) http_->Stop(Clock::now() + kHttpStop);
     metrics_.SetGaugeSource(nullptr);
+    health_.reset();
     handoff_.reset();  // the leases of the workloads end
     housekeeping_ = {};
     peers_.reset();
@@ -110,6 +127,10 @@ class App final : public SidecarApp {
     housekeeping_ = std::jthread([this](const std::stop_token& stop) { KeepHouse(stop); });
     RETURN_IF_ERROR(StartApi());
     metrics_.SetGaugeSource([this] { return Gauges(); });
+    if (!config_.health_listen.empty()) {
+      ASSIGN_OR_RETURN(health_, peer::HealthServer::Start(
+                                    {config_.health_listen, [this] { return Readiness(); }}));
+    }
     if (!config_.metrics_listen.empty()) {
       ASSIGN_OR_RETURN(const int port, metrics_.Listen(config_.metrics_listen));
       log::Info("metrics are served", {{"address", config_.metrics_listen}, {"port", port}});
@@ -159,8 +180,11 @@ class App final : public SidecarApp {
 
   Status StartPeers() {
     ASSIGN_OR_RETURN(node_id_, peer::ReadNodeId());
-    if (config_.node_dir.empty()) return {};
-    RETURN_IF_ERROR(MakeDirectory(config_.node_dir, kNodeDirMode));
+    ASSIGN_OR_RETURN(const auto security, peer::PeerSecurity::Load(SecurityOptions(config_)));
+    if (!HasPeers(config_)) return {};
+    if (!config_.node_dir.empty()) {
+      RETURN_IF_ERROR(MakeDirectory(config_.node_dir, kNodeDirMode));
+    }
     peer::PeerIdentity self;
     self.name = config_.name;
     self.generation = generation_;
@@ -169,12 +193,16 @@ class App final : public SidecarApp {
     peer::PeerServerOptions server;
     server.self = self;
     server.node_dir = config_.node_dir;
+    server.listen = config_.peer_listen;
+    server.security = security;
+    server.count_refusal = [this](metrics::PeerRefusal why) { metrics_.PeerRefused(why); };
     server.paths = engine_->Paths();
     server.fds_max = fds_max_.peers;
     ASSIGN_OR_RETURN(peer_server_, peer::PeerServer::Start(std::move(server), *registry_));
     registry_->SetRevocationSink(peer_server_.get());
     peer::PeerDirectoryOptions directory;
     directory.self = self;
+    directory.security = security;
     directory.fds_max = fds_max_.peers;
     peers_ = std::make_unique<peer::PeerDirectory>(
         std::move(directory), *pool_, events_,
@@ -259,6 +287,9 @@ class App final : public SidecarApp {
     status.name = config_.name;
     status.handoff_socket = directory_.File("handoff.sock");
     status.peer_address = peer_server_ ? peer_server_->address() : "";
+    if (status.peer_address.empty() && peer_server_) {
+      status.peer_address = peer_server_->tcp_address();
+    }
     status.pid = ::getpid();
     status.started_unix_ms = started_unix_ms_;
     for (const worker::WorkerStatus& worker : pool_->workers()) {
@@ -325,6 +356,7 @@ class App final : public SidecarApp {
   std::unique_ptr<registry::HandoffServer> handoff_;
   std::unique_ptr<api::ApiDependencies> api_;
   std::unique_ptr<api::HttpServer> http_;
+  std::unique_ptr<peer::HealthServer> health_;
   std::jthread housekeeping_;
   std::atomic<bool> stopping_{false};
   FdBudgets fds_max_;

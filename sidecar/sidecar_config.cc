@@ -42,9 +42,33 @@ void AddPlaces(CLI::App& app, SidecarConfig& config) {
       "loopback address:port for REST beside the Unix socket; empty: none");
   Add(app, "--metrics-listen", config.metrics_listen,
       "address:port for /metrics alone; empty: none");
+  Add(app, "--health-listen", config.health_listen,
+      "address:port for grpc.health.v1 alone, in plaintext; empty: none");
   Add(app, "--log-level", config.log_level, "debug, info, warning or error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
   app.add_flag("--print-config", config.print_config, "print every setting and exit");
+}
+
+void AddPeers(CLI::App& app, SidecarConfig& config) {
+  Add(app, "--peer-listen", config.peer_listen,
+      "address:port for the peer API over TCP; empty: none");
+  Add(app, "--peer-tls-cert", config.peer_tls_cert,
+      "PEM certificate, with its intermediates, that peers are shown; read again when replaced");
+  Add(app, "--peer-tls-key", config.peer_tls_key, "PEM private key of --peer-tls-cert");
+  Add(app, "--peer-tls-ca", config.peer_tls_ca,
+      "PEM bundle of the authorities that sign peers' certificates");
+  Add(app, "--peer-tls-names", config.peer_tls_names,
+      "patterns of the names that a peer's certificate may have, with commas between; empty: the "
+      "host it was reached at")
+      ->delimiter(',');
+  Add(app, "--peer-rules", config.peer_rules,
+      "file of lines 'certificate-name workloads read,write'; empty: peers may have what buffers "
+      "grant");
+  Add(app, "--peer-token-file", config.peer_token_file,
+      "file of the token that the peers of one trust domain share");
+  app.add_flag("--peer-plaintext", config.peer_plaintext,
+               "let the token travel unencrypted beyond loopback")
+      ->envname(EnvironmentName("--peer-plaintext"));
 }
 
 void AddLimits(CLI::App& app, SidecarConfig& config) {
@@ -101,6 +125,7 @@ ParsedConfig ParseSidecarConfig(int argc, const char* const* argv) {
   CLI::App app("Gantry sidecar: moves memory between inference pods", "gantry-sidecar");
   app.set_version_flag("--version", std::string(Version()));
   AddPlaces(app, config);
+  AddPeers(app, config);
   AddLimits(app, config);
   try {
     app.parse(argc, argv);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lib/base/result.h"
 
@@ -16,8 +17,19 @@ struct SidecarConfig {
   std::string node_dir;                 // shared by the sidecars of a trust domain on the node
   std::string rest_listen;              // loopback "address:port"; empty: Unix socket only
   std::string metrics_listen;           // "address:port" of /metrics; empty: REST only
+  std::string health_listen;            // "address:port" of grpc.health.v1; empty: none
   std::string log_level = "info";
   bool print_config = false;
+
+  // The peer API over TCP, and how its two ends prove who they are.
+  std::string peer_listen;  // "address:port"; empty: the node directory alone
+  std::string peer_tls_cert;
+  std::string peer_tls_key;
+  std::string peer_tls_ca;
+  std::vector<std::string> peer_tls_names;  // patterns of the certificates that peers show
+  std::string peer_rules;                   // file: who may ask for what
+  std::string peer_token_file;
+  bool peer_plaintext = false;
 
   int workers = 0;  // copy workers; 0: one for each processor, at most 8
   uint64_t worker_restart_ms_max = 10'000;

@@ -159,6 +159,10 @@ struct Metrics::Families {
                                    "gantry_buffer_registrations_total",
                                    "Buffers of the registration requests",
                                    {{"outcome", kSuccessNames}}};
+  CounterGrid peer_refusals{*registry,
+                            "gantry_peer_refusals_total",
+                            "Connections and calls of peers that were turned away",
+                            {{"reason", kPeerRefusalNames}}};
   CounterGrid workload_ends{*registry,
                             "gantry_workload_ends_total",
                             "Workloads that ended",
@@ -231,6 +235,8 @@ void Metrics::HttpRequest(std::string_view route, std::string_view method, int c
   families_->requests.Count(route, method, code);
   families_->request_duration.At(RouteIndex(route)).Observe(seconds);
 }
+
+void Metrics::PeerRefused(PeerRefusal why) { families_->peer_refusals.At(why).Increment(); }
 
 void Metrics::WorkloadEnded(std::string_view why) {
   families_->workload_ends.At(IndexOrLast(kWorkloadEndNames, why)).Increment();

@@ -1,5 +1,6 @@
 #include "sidecar/peer/peer_server.h"
 
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
@@ -145,6 +146,7 @@ Status GrpcPeerServer::OpenNodeDoor() {
   builder.SetMaxReceiveMessageSize(wire::kPeerMessageBytesMax);
   builder.SetMaxSendMessageSize(wire::kPeerMessageBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
+  builder.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
   builder.RegisterService(&service_);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return Fail(ErrorCode::kInternal, "gRPC could not start its server");

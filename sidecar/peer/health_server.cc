@@ -1,0 +1,106 @@
+#include "sidecar/peer/health_server.h"
+
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <thread>
+#include <utility>
+
+#include "lib/base/host_port.h"
+#include "lib/base/log.h"
+#include "sidecar/peer/grpc_status.h"
+
+namespace gantry::peer {
+namespace {
+
+constexpr char kReadiness[] = "readiness";
+constexpr char kLiveness[] = "liveness";
+constexpr size_t kMemoryBytesMax = 16 << 20;
+constexpr int kMessageBytesMax = 4096;
+constexpr int kStreamsPerConnectionMax = 16;
+constexpr int kThreadsMax = 16;
+constexpr milliseconds kShutdownMax{200};
+
+class GrpcHealthServer final : public HealthServer {
+ public:
+  explicit GrpcHealthServer(HealthServerOptions options) : options_(std::move(options)) {}
+  ~GrpcHealthServer() override {
+    if (server_ != nullptr) {
+      server_->GetHealthCheckService()->Shutdown();
+      server_->Shutdown(GrpcDeadline(Clock::now() + kShutdownMax));
+    }
+    if (queue_ == nullptr) return;
+    queue_->Shutdown();
+    if (poller_.joinable()) poller_.join();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_->Next(&tag, &ok)) {
+    }
+  }
+
+  Status Run() {
+    ASSIGN_OR_RETURN(listening_, ParseHostPort(options_.listen));
+    grpc::EnableDefaultHealthCheckService(true);  // the peer API's servers say that they have none
+    grpc::ResourceQuota quota("health");
+    quota.Resize(kMemoryBytesMax);
+    quota.SetMaxThreads(kThreadsMax);
+    grpc::ServerBuilder builder;
+    builder.SetResourceQuota(quota);
+    builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    int port = 0;
+    builder.AddListeningPort(listening_.Text(), grpc::InsecureServerCredentials(), &port);
+    queue_ = builder.AddCompletionQueue();
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port == 0) {
+      return Fail(ErrorCode::kInvalidArgument, "health is not served on " + options_.listen,
+                  "choose an address of this host and a port that is free");
+    }
+    listening_.port = static_cast<uint16_t>(port);
+    server_->GetHealthCheckService()->SetServingStatus(kLiveness, true);
+    Publish();
+    poller_ = std::thread([this] { Poll(); });
+    log::Info("health is served", {{"address", address()}});
+    return {};
+  }
+
+  std::string address() const override { return listening_.Text(); }
+
+ private:
+  void Publish() {
+    const bool ready = options_.ready().has_value();
+    server_->GetHealthCheckService()->SetServingStatus("", ready);
+    server_->GetHealthCheckService()->SetServingStatus(kReadiness, ready);
+  }
+  // The server has no calls of its own that would keep it polling: this thread does, until the end.
+  void Poll() {
+    void* tag = nullptr;
+    bool ok = false;
+    TimePoint next = Clock::now() + options_.look_again;
+    while (queue_->AsyncNext(&tag, &ok, GrpcDeadline(next)) !=
+           grpc::CompletionQueue::NextStatus::SHUTDOWN) {
+      if (Clock::now() < next) continue;
+      Publish();
+      next = Clock::now() + options_.look_again;
+    }
+  }
+
+  const HealthServerOptions options_;
+  HostPort listening_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;  // outlives the server
+  std::unique_ptr<grpc::Server> server_;
+  std::thread poller_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<HealthServer>> HealthServer::Start(HealthServerOptions options) {
+  auto server = std::make_unique<GrpcHealthServer>(std::move(options));
+  RETURN_IF_ERROR(server->Run());
+  return std::unique_ptr<HealthServer>(std::move(server));
+}
+
+}  // namespace gantry::peer

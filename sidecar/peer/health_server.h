@@ -1,0 +1,29 @@
+// grpc.health.v1 alone, in plaintext on an address of its own: a kubelet cannot show a certificate.
+// Services: "" and "readiness" serve while the sidecar takes work, "liveness" while it runs.
+// Thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "lib/base/clock.h"
+#include "lib/base/result.h"
+
+namespace gantry::peer {
+
+struct HealthServerOptions {
+  std::string listen;             // "host:port"; port 0 takes any
+  std::function<Status()> ready;  // asked by the server's thread; outlives the server
+  milliseconds look_again{200};
+};
+
+class HealthServer {
+ public:
+  static Result<std::unique_ptr<HealthServer>> Start(HealthServerOptions options);
+  virtual ~HealthServer() = default;
+
+  virtual std::string address() const = 0;  // "host:port" with the port that was taken
+};
+
+}  // namespace gantry::peer
