@@ -190,14 +190,15 @@ Result<FdTicketBook::Entry> PeerService::Export(const std::string& session,
     return Fail(ErrorCode::kStaleGeneration, "the buffer was not described, or was revoked since",
                 "ask for its description again");
   }
-  ASSIGN_OR_RETURN(const std::shared_ptr<registry::Buffer> buffer,
-                   registry_.ById(wanted.buffer_id));
+  const auto buffer = registry_.ById(wanted.buffer_id);
+  if (!buffer)
+    return Fail(ErrorCode::kUnregistered, "the buffer was removed after its description");
   if (!fds_->Take(1)) {
     return Fail(ErrorCode::kResourceExhausted,
                 std::to_string(fds_->held()) + " descriptors are waiting to be fetched",
                 "fetch them with their tickets, wait until those expire, or raise --peer-fds-max");
   }
-  auto exported = ExportDescriptor(*buffer, wanted);
+  auto exported = ExportDescriptor(**buffer, wanted);
   if (!exported) {
     fds_->GiveBack(1);
     return Fail(std::move(exported).error());

@@ -15,8 +15,13 @@ namespace {
 constexpr size_t kUsersNamedMax = 4;
 constexpr size_t kEverything = static_cast<size_t>(-1);
 
-tl::unexpected<Error> NoBuffer(std::string_view what) {
-  return Fail(ErrorCode::kNotFound, "there is no buffer '" + std::string(what) + "'",
+tl::unexpected<Error> NoBufferOf(std::string_view workload, std::string_view name) {
+  return Fail(ErrorCode::kUnregistered,
+              "workload '" + std::string(workload) + "' has no buffer '" + std::string(name) + "'",
+              "register it with POST /v1/buffers; GET /v1/buffers lists those that are");
+}
+tl::unexpected<Error> NoBufferWithId(std::string_view id) {
+  return Fail(ErrorCode::kNotFound, "there is no buffer with the id '" + std::string(id) + "'",
               "GET /v1/buffers lists those that are registered");
 }
 
@@ -161,7 +166,7 @@ Status BufferRegistry::Remove(std::string_view id, TimePoint deadline) {
   {
     MutexLock lock(mutex_);
     const RegisteredBuffer* registered = index_->ById(id);
-    if (registered == nullptr) return NoBuffer(id);
+    if (registered == nullptr) return NoBufferWithId(id);
     removed.push_back(registered->buffer);
     index_->Unpublish(*registered->buffer, deadline);
     registered->buffer->StopUses(BufferState::kDraining);
@@ -242,7 +247,7 @@ Status BufferRegistry::Resume(std::string_view id) {
   {
     MutexLock lock(mutex_);
     const RegisteredBuffer* registered = index_->ById(id);
-    if (registered == nullptr) return NoBuffer(id);
+    if (registered == nullptr) return NoBufferWithId(id);
     buffer = registered->buffer;
     records = registered->allocations;
   }
@@ -266,7 +271,7 @@ void BufferRegistry::Close() {
 Result<std::shared_ptr<Buffer>> BufferRegistry::ById(std::string_view id) const {
   MutexLock lock(mutex_);
   const RegisteredBuffer* registered = index_->ById(id);
-  if (registered == nullptr) return NoBuffer(id);
+  if (registered == nullptr) return NoBufferWithId(id);
   return registered->buffer;
 }
 
@@ -274,7 +279,7 @@ Result<std::shared_ptr<Buffer>> BufferRegistry::ByName(std::string_view workload
                                                        std::string_view name) const {
   MutexLock lock(mutex_);
   auto buffer = index_->ByName(workload, 0, name);
-  if (buffer == nullptr) return NoBuffer(std::string(workload) + "/" + std::string(name));
+  if (buffer == nullptr) return NoBufferOf(workload, name);
   return buffer;
 }
 
@@ -285,12 +290,7 @@ Result<Buffer::Use> BufferRegistry::Acquire(std::string_view workload, std::stri
     MutexLock lock(mutex_);
     buffer = index_->ByName(workload, 0, name);
   }
-  if (buffer == nullptr) {
-    return Fail(
-        ErrorCode::kUnregistered,
-        "workload '" + std::string(workload) + "' has no buffer '" + std::string(name) + "'",
-        "register it with POST /v1/buffers");
-  }
+  if (buffer == nullptr) return NoBufferOf(workload, name);
   if (generation != 0 && generation != buffer->description().generation) {
     return Fail(ErrorCode::kStaleGeneration,
                 "buffer '" + std::string(name) + "' was replaced: its generation is " +

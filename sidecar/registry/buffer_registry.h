@@ -84,6 +84,7 @@ class BufferRegistry {
   void Close() EXCLUDES(mutex_);
 
   // By id also a draining buffer is found, by name only one that is active or suspended.
+  // kNotFound for an id, kUnregistered for a name, of which there is none.
   Result<std::shared_ptr<Buffer>> ById(std::string_view id) const EXCLUDES(mutex_);
   Result<std::shared_ptr<Buffer>> ByName(std::string_view workload, std::string_view name) const
       EXCLUDES(mutex_);

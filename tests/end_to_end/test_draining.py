@@ -197,6 +197,6 @@ def test_readers_of_a_buffer_that_is_replaced_all_the_time_are_told_so(scene):
         assert status != 200 or answer["state"] != "succeeded" or not scene.target.differs_from(memory, MiB)
     going.clear()
     replacing.join(10)
-    assert codes <= {"succeeded", "not_found", "draining", "stale_generation"}, codes
+    assert codes <= {"succeeded", "unregistered", "draining", "stale_generation"}, codes
     wait_for(lambda: not memory.mapped_by(workers_of(scene.a) + workers_of(scene.b)), 1.5, "unmapping")
     scene.everything_works()

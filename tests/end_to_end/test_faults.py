@@ -72,8 +72,11 @@ def test_the_owning_workload_is_killed(scene):
     is_back(scene.a, before[0])
     assert not scene.source.mapped_by(workers_of(scene.a) + workers_of(scene.b))
     scene.others_still_work()
+    missing = 'gantry_access_errors_total{path="none",reason="unregistered"}'
+    counted = metric(scene.a, missing)
     status, problem = scene.read()
-    assert (status, problem["code"]) == (404, "not_found")
+    assert (status, problem["code"]) == (404, "unregistered")
+    assert metric(scene.a, missing) == counted + 1
     scene.start_owner()
     scene.everything_works()
 

@@ -235,7 +235,7 @@ def test_errors_say_what_is_wrong(pair):
     assert code_of(read, local_blocks=[0], remote_blocks=[16]) == "out_of_range"
     assert code_of(read, local_blocks=[0, 0], remote_blocks=[1, 2]) == "overlap"
     assert code_of(read, "nobody/prefill/k.0", local_blocks=[0], remote_blocks=[0]) in ("peer_unavailable", "not_found")
-    assert code_of(read, "a/prefill/none", local_blocks=[0], remote_blocks=[0]) in ("unregistered", "not_found")
+    assert code_of(read, "a/prefill/none", local_blocks=[0], remote_blocks=[0]) == "unregistered"
     assert code_of(read, "a/prefill/k.0@00000000000000ff", local_blocks=[0], remote_blocks=[0]) == "stale_generation"
     assert code_of(read, local_blocks=[0], remote_blocks=[0], require_path=["ipc"]) == "path_unavailable"
     for named in ({"local_blocks": [0]}, {"local_blocks": [0], "remote_blocks": [0, 1]},

@@ -148,7 +148,7 @@ TEST_F(PeerDirectoryTest, AllOrNone) {
   owner_->Register(arena_, "k.0");
   const auto handles = initiator_.Acquire("prefill", {"k.0", "k.1"});
   ASSERT_FALSE(handles);
-  EXPECT_EQ(handles.error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(handles.error().code, ErrorCode::kUnregistered);
   EXPECT_NE(handles.error().message.find("k.1"), std::string::npos);
   EXPECT_EQ(mapper_.live(), 0u);
 }

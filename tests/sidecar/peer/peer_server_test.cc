@@ -208,7 +208,7 @@ TEST_F(PeerServerTest, RevocationWaitsForTheAcknowledgement) {
   EXPECT_LT(event->revoked().grace_ms(), event->revoked().deadline_ms());
   EXPECT_EQ(removal.wait_for(milliseconds(100)), std::future_status::timeout);
   EXPECT_EQ(mapper_.unmaps(), 0) << "released before the initiator confirmed";
-  EXPECT_EQ(initiator->Describe("k.0").error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(initiator->Describe("k.0").error().code, ErrorCode::kUnregistered);
   ASSERT_TRUE(initiator->Acknowledge(event->revoked().revocation()));
   EXPECT_TRUE(removal.get());
   EXPECT_EQ(mapper_.unmaps(), 1);

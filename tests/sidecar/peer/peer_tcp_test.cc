@@ -96,7 +96,7 @@ TEST_F(PeerTcpTest, ARemovalWaitsForTheAcknowledgement) {
   EXPECT_TRUE(owner_.registry().Remove(buffer->description().id, In(5'000)));
   EXPECT_GE(Clock::now() - begin, milliseconds(150));
   use.join();
-  EXPECT_EQ(initiator_.Acquire("prefill", {"k"}).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(initiator_.Acquire("prefill", {"k"}).error().code, ErrorCode::kUnregistered);
 }
 
 TEST_F(PeerTcpTest, APeerThatLeavesHoldsNothingUp) {

@@ -90,7 +90,7 @@ TEST_F(PeerTransferTest, ARevocationLetsATransferEndThatEndsInTime) {
   EXPECT_EQ(engine_->Get("engine", "t-1", In(5'000))->state, TransferState::kSucceeded);
   const auto refused = Read("t-2", 5'000);
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnregistered);
 }
 
 TEST_F(PeerTransferTest, ARevocationStopsATransferThatDoesNotEndInTime) {

@@ -24,7 +24,7 @@ TEST_F(BufferRemovalTest, UnpublishesThenTellsPeersThenReleases) {
   peers_.on_revoke = [&](const Buffer& revoked) {
     EXPECT_EQ(&revoked, buffer.get());
     EXPECT_EQ(++steps, 1);
-    EXPECT_TRUE(FailsWith(registry_.ByName(owner_.name, "k"), ErrorCode::kNotFound));
+    EXPECT_TRUE(FailsWith(registry_.ByName(owner_.name, "k"), ErrorCode::kUnregistered));
     EXPECT_TRUE(FailsWith(registry_.Acquire(owner_.name, "k", 0), ErrorCode::kUnregistered));
     EXPECT_TRUE(FailsWith(buffer->Acquire(), ErrorCode::kDraining));
     EXPECT_EQ(mapper_.live(), 1u);

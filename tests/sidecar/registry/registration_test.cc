@@ -97,7 +97,8 @@ TEST_F(RegistrationTest, LayoutsOutsideOfTheBufferAreRefusedWithTheirField) {
       {{1024, 1024, 5}, ErrorCode::kOutOfRange, "/buffers/0/layout"},
       {{2, uint64_t{1} << 63, 3}, ErrorCode::kOutOfRange, "/buffers/0/layout"},
       {{1, kMax, 2}, ErrorCode::kOutOfRange, "/buffers/0/layout"},
-      {{kMax, kMax, kMax}, ErrorCode::kOutOfRange, "/buffers/0/layout"},
+      {{kMax, kMax, (uint64_t{1} << 32) - 1}, ErrorCode::kOutOfRange, "/buffers/0/layout"},
+      {{kMax, kMax, kMax}, ErrorCode::kInvalidArgument, "/buffers/0/layout/blocks"},
   };
   for (const Case& one : cases) {
     request_.buffers = {View("k", {{0, 0, 4096}})};
