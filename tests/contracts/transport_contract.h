@@ -208,7 +208,10 @@ TEST_P(TransportContract, AbortEndsWhatHangs) {
   harness_->HangCarrier();
   auto operation = harness_->transport().Start(plan, 0, 13);
   std::vector<uint64_t> finished;
-  harness_->transport().Poll(&finished);
+  const TimePoint issued_by = Clock::now() + std::chrono::seconds(10);
+  do {  // until something is issued that can hang
+    if (!harness_->transport().Poll(&finished)) harness_->Wait();
+  } while (!operation->progress().first_posted && Clock::now() < issued_by);
   operation->Stop();
   for (int i = 0; i < 10; ++i) {
     harness_->transport().Poll(&finished);

@@ -1,0 +1,97 @@
+// One connection to a peer: requests out, bytes and answers in, in their order. Takes its next
+// request from the peer whenever its window has room. Lives on one io loop; all but Start, Kick,
+// BreakIfCarries and CloseSoon belongs to that loop's thread.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sidecar/transport/tcp/frame_receiver.h"
+#include "sidecar/transport/tcp/frame_sender.h"
+#include "sidecar/transport/tcp/io_loop.h"
+#include "sidecar/transport/tcp/tcp_peer.h"
+
+namespace gantry::transport {
+
+// A connection that the peer has accepted.
+struct WelcomedChannel {
+  std::unique_ptr<SocketChannel> channel;
+  std::string address;           // "10.0.0.7:7201"
+  uint64_t peer_clock = 0;       // what the peer's clock said
+  TimePoint peer_clock_read_at;  // not before that
+  size_t requests_max = 0;       // that the peer reads before it has answered any
+};
+// Connects, secures, shows the ticket. Blocks up to the deadline.
+Result<WelcomedChannel> OpenChannel(const std::string& host, uint16_t port,
+                                    const std::string& ticket, ChannelSecurity* security,
+                                    TimePoint deadline);
+
+class InitiatorStream final : public IoHandler,
+                              private FrameSink,
+                              public std::enable_shared_from_this<InitiatorStream> {
+ public:
+  InitiatorStream(std::shared_ptr<TcpPeer> peer, IoLoop& loop, WelcomedChannel welcomed);
+
+  void Start();
+  // There may be work. Cheap when the stream knows already.
+  void Kick();
+  // Breaks the connection if a request of this job is under way on it.
+  void BreakIfCarries(std::shared_ptr<TcpJob> job);
+  void CloseSoon(Error why);
+
+  void OnReady(uint32_t events) override;
+  void OnTick(TimePoint now) override;
+
+ private:
+  struct Request {
+    uint64_t id = 0;
+    MovePart part;
+    bool begun = false;    // some of it may have left
+    TimePoint quiet_from;  // a write: the peer applies nothing of it any more
+  };
+
+  Status OnHeader(const FrameHeader& header) override;
+  Status OnControl(const FrameHeader& header, std::span<const std::byte> control,
+                   ScatterList* payload) override;
+  bool MayPlace() override { return true; }
+  Status OnFrame(const FrameHeader& header, Outcome outcome) override;
+  bool Full() const override { return false; }
+
+  void Move();
+  void TakeMore();
+  IoState Send();
+  void BeginRequest(Request* request);
+  // The answer to the oldest request came.
+  void Answered(const FrameHeader& header, Outcome outcome);
+  void WatchFor(bool send);
+  void Close(const Error& why, bool innocent);
+  std::string Describe() const;
+
+  const std::shared_ptr<TcpPeer> peer_;
+  IoLoop& loop_;
+  const std::unique_ptr<SocketChannel> channel_;
+  const std::string address_;
+  const size_t requests_max_;
+
+  std::atomic<bool> kicked_{false};
+  bool started_ = false;
+  bool closed_ = false;
+  bool sends_are_watched_ = false;
+  FrameReceiver receiver_;
+  FrameSender sender_;
+  std::deque<Request> requests_;  // the oldest first
+  size_t begun_ = 0;              // of these, from the front
+  uint64_t window_used_ = 0;
+  uint64_t next_id_ = 1;
+  bool ping_sent_ = false;
+  std::optional<Error> refusal_;  // in the frame that is being received
+  uint64_t peer_clock_;
+  TimePoint peer_clock_read_at_;
+  TimePoint moved_;
+};
+
+}  // namespace gantry::transport

@@ -1,0 +1,54 @@
+// The bytes of one connected, non-blocking TCP socket, plain or through TLS. Used by one thread at
+// a time.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "lib/base/clock.h"
+#include "lib/base/result.h"
+#include "lib/base/unique_fd.h"
+
+namespace gantry::transport {
+
+enum class IoState {
+  kMoved,    // `bytes` of them, more than 0
+  kBlocked,  // not now: wait for what events() says
+  kEnded,    // closed by the other side, or broken: Why() says
+};
+struct IoResult {
+  IoState state = IoState::kBlocked;
+  size_t bytes = 0;
+};
+
+class SocketChannel {
+ public:
+  virtual ~SocketChannel() = default;
+  virtual IoResult Receive(const iovec* parts, int count) = 0;
+  virtual IoResult Send(const iovec* parts, int count) = 0;
+  // kMoved when both sides are ready for frames; to be called until then, or until kEnded.
+  virtual IoResult Handshake() = 0;
+  // Received and not taken yet, where poll does not see it.
+  virtual bool HasReceived() const = 0;
+  // A handshake or a Receive that is blocked also waits for room to send.
+  virtual bool ReceiveWantsSend() const = 0;
+  // Why it ended; for people.
+  virtual std::string Why() const = 0;
+  virtual int fd() const = 0;
+};
+
+std::unique_ptr<SocketChannel> MakePlainChannel(UniqueFd socket);
+
+// Makes a channel of a socket that was connected (client) or accepted; null means plain.
+class ChannelSecurity {
+ public:
+  virtual ~ChannelSecurity() = default;
+  // `host`: whom the client wants to talk to; empty on the accepting side.
+  virtual Result<std::unique_ptr<SocketChannel>> Secure(UniqueFd socket,
+                                                        const std::string& host) = 0;
+};
+
+}  // namespace gantry::transport

@@ -1,0 +1,117 @@
+// One transfer over tcp, as its peer's streams see it: cuts the plan into requests, and knows what
+// is under way, done, to be sent again, or in doubt. Shared by the engine's thread and io threads.
+// Thread-safe.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "lib/base/mutex.h"
+#include "sidecar/transport/tcp/scatter_list.h"
+#include "sidecar/transport/tcp/tcp_frame.h"
+#include "sidecar/transport/transport.h"
+
+namespace gantry::transport {
+
+class TcpJob;
+class TcpOperation;
+
+// A part of a job that one request moves.
+struct MovePart {
+  std::shared_ptr<TcpJob> job;
+  RequestBody body;
+  ScatterList local;
+  struct Piece {
+    uint32_t segment = 0;
+    uint64_t bytes = 0;
+  };
+  std::vector<Piece> pieces;
+  bool retried = false;
+};
+
+class TcpJob : public std::enable_shared_from_this<TcpJob> {
+ public:
+  // `local`: the bytes of each of the plan's local allocations. `attend` is called from any thread
+  // when the job ended or failed.
+  struct Setup {
+    std::shared_ptr<const MovePlan> plan;
+    std::vector<std::span<std::byte>> local;
+    int priority = 0;
+    uint64_t token = 0;
+    uint64_t part_bytes = 0;
+    std::function<void(std::shared_ptr<TcpJob>)> attend;
+    std::function<void(TimePoint, std::function<void()>)> call_at;
+  };
+  explicit TcpJob(Setup setup);
+
+  int priority() const { return setup_.priority; }
+  uint64_t token() const { return setup_.token; }
+  bool is_write() const { return setup_.plan->operation == wire::Operation::kWrite; }
+  uint64_t part_bytes() const { return setup_.part_bytes; }
+  uint64_t bytes() const { return setup_.plan->bytes; }
+  const MovePlan& plan() const { return *setup_.plan; }
+
+  // What to ask for next; none when nothing is left to issue. `stream`: who asks; it is
+  // only counted.
+  std::optional<MovePart> Take(const void* stream) EXCLUDES(mutex_);
+  bool HasWork() const EXCLUDES(mutex_);
+  void Done(const MovePart& part) EXCLUDES(mutex_);
+  // Nothing of it moves any more, or (a write) nothing moves after `in_doubt_until`. It is sent
+  // once more, unless it was already; `innocent`: that does not count as an attempt.
+  void Lost(MovePart part, const Error& why, TimePoint in_doubt_until, bool innocent)
+      EXCLUDES(mutex_);
+  // It was refused: so is the job.
+  void Refused(const MovePart& part, Error why) EXCLUDES(mutex_);
+  void Fail(Error why) EXCLUDES(mutex_);
+  void Stop() EXCLUDES(mutex_);
+
+  // For the engine's thread.
+  struct State {
+    bool finished = false;  // no byte can move any more
+    std::optional<Error> error;
+    Progress progress;
+  };
+  State Look() const EXCLUDES(mutex_);
+  std::vector<uint32_t> UnfinishedItems() const EXCLUDES(mutex_);
+  TcpOperation* operation = nullptr;  // of the engine's thread only; null when it is gone
+
+ private:
+  struct Cursor {
+    size_t segment = 0;
+    uint32_t block = 0;
+    uint64_t within = 0;
+  };
+  MovePart Cut() REQUIRES(mutex_);
+  // The rest of the block under the cursor, as much as fits; false when the part is full.
+  bool AddBlock(const MoveSegment& segment, MovePart* part) REQUIRES(mutex_);
+  bool AddRange(const MoveSegment& segment, uint64_t remote_offset, uint32_t length,
+                MovePart* part) const;
+  bool HasWorkLocked() const REQUIRES(mutex_);
+  bool Quiet(TimePoint now) const REQUIRES(mutex_);
+  void FailLocked(Error why) REQUIRES(mutex_);
+  // Tells the engine, now or when doubts end. After a change that can end the job.
+  void AttendIfEnded() EXCLUDES(mutex_);
+
+  const Setup setup_;
+
+  mutable Mutex mutex_;
+  Cursor cursor_ GUARDED_BY(mutex_);
+  std::deque<MovePart> again_ GUARDED_BY(mutex_);
+  std::vector<const void*> streams_ GUARDED_BY(mutex_);  // that took part
+  size_t inflight_ GUARDED_BY(mutex_) = 0;
+  bool stopped_ GUARDED_BY(mutex_) = false;
+  bool attended_ GUARDED_BY(mutex_) = false;
+  TimePoint in_doubt_until_ GUARDED_BY(mutex_){};
+  std::optional<Error> error_ GUARDED_BY(mutex_);
+  std::vector<bool> segment_done_ GUARDED_BY(mutex_);
+  std::unordered_map<uint32_t, uint64_t> segment_left_ GUARDED_BY(mutex_);  // of those in pieces
+  Progress progress_ GUARDED_BY(mutex_);
+};
+
+}  // namespace gantry::transport

@@ -1,0 +1,106 @@
+// A peer session's tcp connections on the initiating side: opens them when there is work, opens
+// them again after they broke, and hands them parts of the jobs, highest priority first, equal ones
+// in turn. Thread-safe.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/base/mutex.h"
+#include "sidecar/transport/tcp/helper_threads.h"
+#include "sidecar/transport/tcp/io_loop.h"
+#include "sidecar/transport/tcp/socket_channel.h"
+#include "sidecar/transport/tcp/tcp_job.h"
+#include "sidecar/transport/tcp/tcp_options.h"
+
+namespace gantry::transport {
+
+class InitiatorStream;
+
+// Where a peer listens, and what lets this side in there. Owned here, implemented by the peer API.
+class TcpStreamOpener {
+ public:
+  virtual ~TcpStreamOpener() = default;
+  struct Offer {
+    std::string host;
+    uint16_t port = 0;
+    std::vector<std::string> tickets;  // one for each connection
+  };
+  // Up to `streams` tickets, at least one. Called by a thread of this transport; may block up to
+  // the deadline.
+  virtual Result<Offer> Open(size_t streams, TimePoint deadline) = 0;
+};
+
+// What all peers share. Everything outlives them.
+struct TcpCore {
+  TcpOptions options;
+  IoLoops& loops;
+  HelperThreads& helpers;
+  ChannelSecurity* security = nullptr;  // null: plain
+};
+
+class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
+ public:
+  // `name`: for messages.
+  TcpPeer(const TcpCore& core, std::string name, std::shared_ptr<TcpStreamOpener> opener);
+  ~TcpPeer();
+
+  const std::string& name() const { return name_; }
+  // Why it cannot be reached right now, if that is known.
+  Status Usable() const EXCLUDES(mutex_);
+
+  void Submit(const std::shared_ptr<TcpJob>& job) EXCLUDES(mutex_);
+  // Breaks the streams that carry the job: their other requests are sent again.
+  void Abort(const std::shared_ptr<TcpJob>& job) EXCLUDES(mutex_);
+  // The session is over: every job on it fails, every stream closes, nothing is opened again.
+  void Close(Error why) EXCLUDES(mutex_);
+  // Returns when its streams touch no memory any more. After Close, not from an io thread.
+  void AwaitClosed() EXCLUDES(mutex_);
+
+  struct Totals {
+    size_t streams = 0;
+    uint64_t opened = 0;
+    uint64_t failed_attempts = 0;
+  };
+  Totals totals() const EXCLUDES(mutex_);
+
+  // For its streams.
+  std::optional<MovePart> Take(const InitiatorStream* stream) EXCLUDES(mutex_);
+  void Ended(InitiatorStream* stream, const Error& why) EXCLUDES(mutex_);
+  const TcpOptions& options() const { return core_.options; }
+  // Parts of it came back: somebody should take them.
+  void Resubmit(const std::shared_ptr<TcpJob>& job) EXCLUDES(mutex_);
+
+ private:
+  void OpenIfWanted(TimePoint now) REQUIRES(mutex_);
+  void Open() EXCLUDES(mutex_);  // on a helper thread
+  Status OpenStreams(size_t count);
+  void Attach(const std::shared_ptr<InitiatorStream>& stream) EXCLUDES(mutex_);
+  void OpeningEnded(const Status& outcome) EXCLUDES(mutex_);
+  bool HasJobs() const REQUIRES(mutex_);
+  std::vector<std::shared_ptr<TcpJob>> TakeAllJobs() REQUIRES(mutex_);
+
+  const TcpCore core_;
+  const std::string name_;
+  const std::shared_ptr<TcpStreamOpener> opener_;
+
+  mutable Mutex mutex_;
+  Condition stream_ended_;
+  std::map<int, std::deque<std::shared_ptr<TcpJob>>, std::greater<>> waiting_ GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<InitiatorStream>> streams_ GUARDED_BY(mutex_);
+  size_t next_kicked_ GUARDED_BY(mutex_) = 0;
+  std::optional<Error> closed_ GUARDED_BY(mutex_);
+  bool opening_ GUARDED_BY(mutex_) = false;               // a helper thread is at it, or will be
+  bool scheduled_ GUARDED_BY(mutex_) = false;             // for when the backoff is over
+  std::optional<Error> last_failure_ GUARDED_BY(mutex_);  // of opening, until it works
+  milliseconds backoff_ GUARDED_BY(mutex_){0};
+  TimePoint next_attempt_ GUARDED_BY(mutex_){};
+  Totals totals_ GUARDED_BY(mutex_);
+};
+
+}  // namespace gantry::transport

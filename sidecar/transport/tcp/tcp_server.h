@@ -1,0 +1,55 @@
+// The target side of the tcp transport: listens, lets in who has a ticket, and serves reads and
+// writes of this sidecar's buffers. Thread-safe. Must end before the loops and the buffers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "lib/base/result.h"
+#include "sidecar/transport/tcp/helper_threads.h"
+#include "sidecar/transport/tcp/io_loop.h"
+#include "sidecar/transport/tcp/socket_channel.h"
+#include "sidecar/transport/tcp/target_buffers.h"
+#include "sidecar/transport/tcp/target_hub.h"
+#include "sidecar/transport/tcp/tcp_options.h"
+
+namespace gantry::transport {
+
+class TcpServer {
+ public:
+  // `host`: a literal address to listen on; `port` 0: any. `security` null: plain. What is passed
+  // by reference outlives the server.
+  static Result<std::unique_ptr<TcpServer>> Create(TcpServerOptions options,
+                                                   const std::string& host, uint16_t port,
+                                                   IoLoops& loops, HelperThreads& helpers,
+                                                   TargetBuffers& buffers,
+                                                   ChannelSecurity* security);
+  // Ends every connection; no byte moves afterwards.
+  ~TcpServer();
+  TcpServer(const TcpServer&) = delete;
+  TcpServer& operator=(const TcpServer&) = delete;
+
+  uint16_t port() const { return port_; }
+  // For the peer API: tickets for a session's initiator.
+  TcpTicketBook& tickets() { return hub_->tickets; }
+  // The session is over: its tickets are void and its connections closed. True when no byte of
+  // theirs can move any more; false when that was not so by the deadline.
+  bool EndSession(const std::string& session, TimePoint deadline) {
+    return session.empty() || hub_->End(session, deadline);
+  }
+  const TargetHub::Totals& totals() const { return hub_->totals; }
+  size_t connections() const { return hub_->connections(); }
+
+ private:
+  class Listener;
+  TcpServer(std::shared_ptr<TargetHub> hub, IoLoops& loops, ChannelSecurity* security);
+
+  const std::shared_ptr<TargetHub> hub_;
+  IoLoops& loops_;
+  ChannelSecurity* const security_;
+  std::shared_ptr<Listener> listener_;
+  uint16_t port_ = 0;
+};
+
+}  // namespace gantry::transport

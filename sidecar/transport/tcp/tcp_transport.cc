@@ -1,0 +1,133 @@
+#include "sidecar/transport/tcp/tcp_transport.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sidecar/transport/tcp/tcp_operation.h"
+#include "sidecar/transport/tcp/tcp_remote_buffer.h"
+
+namespace gantry::transport {
+namespace {
+
+TcpOptions WithinLimits(TcpOptions options) {
+  options.streams_per_peer = std::clamp(options.streams_per_peer, 1, 32);
+  options.part_bytes_max =
+      std::clamp<uint64_t>(options.part_bytes_max, 4096, kFramePayloadBytesMax);
+  options.part_bytes_min = std::clamp<uint64_t>(options.part_bytes_min, 1, options.part_bytes_max);
+  options.window_requests = std::max<size_t>(options.window_requests, 1);
+  return options;
+}
+
+}  // namespace
+
+TcpTransport::TcpTransport(const TcpOptions& options, IoLoops& loops, HelperThreads& helpers,
+                           ChannelSecurity* security, std::function<void()> wake)
+    : core_{WithinLimits(options), loops, helpers, security} {
+  const MutexLock lock(inbox_->mutex);
+  inbox_->wake = std::move(wake);
+}
+
+TcpTransport::~TcpTransport() {
+  std::vector<std::weak_ptr<TcpPeer>> peers;
+  {
+    const MutexLock lock(peers_mutex_);
+    peers.swap(peers_);
+  }
+  for (const auto& weak : peers) {
+    const auto peer = weak.lock();
+    if (peer == nullptr) continue;
+    peer->Close(Error(ErrorCode::kShuttingDown, "the sidecar is stopping"));
+    peer->AwaitClosed();
+  }
+  const MutexLock lock(inbox_->mutex);
+  inbox_->wake = [] {};
+}
+
+std::shared_ptr<TcpPeer> TcpTransport::AddPeer(std::string name,
+                                               std::shared_ptr<TcpStreamOpener> opener) {
+  auto peer = std::make_shared<TcpPeer>(core_, std::move(name), std::move(opener));
+  const MutexLock lock(peers_mutex_);
+  std::erase_if(peers_, [](const auto& weak) { return weak.expired(); });
+  peers_.push_back(peer);
+  return peer;
+}
+
+Status TcpTransport::CanReach(const memory::MappedAllocation& local,
+                              const RemoteAllocation& remote) const {
+  if (local.kind() != wire::MemoryKind::kHost) {
+    return Fail(ErrorCode::kPathUnavailable,
+                "the local buffer is not host memory, and there is no staging for it yet");
+  }
+  const auto* target = dynamic_cast<const TcpRemoteBuffer*>(remote.target.get());
+  if (target == nullptr) {
+    return Fail(ErrorCode::kPathUnavailable,
+                "the remote buffer is not offered over tcp: its peer listens for none, or it is "
+                "this sidecar's own");
+  }
+  if (auto usable = target->peer()->Usable(); !usable) {
+    return Fail(ErrorCode::kPathUnavailable, usable.error().message);
+  }
+  return {};
+}
+
+Result<TcpTransport::Route> TcpTransport::RouteOf(const MovePlan& plan) const {
+  Route route;
+  for (const RemoteAllocation& remote : plan.remote) {
+    const auto* target = dynamic_cast<const TcpRemoteBuffer*>(remote.target.get());
+    if (target == nullptr || (route.peer != nullptr && route.peer != target->peer())) {
+      return Fail(ErrorCode::kInternal, "a plan for tcp names buffers of one peer");
+    }
+    route.peer = target->peer();
+  }
+  if (route.peer == nullptr) return Fail(ErrorCode::kInternal, "a plan without remote buffers");
+  for (const auto& local : plan.local) {
+    ASSIGN_OR_RETURN(const std::span<std::byte> bytes, local->in_process().Bytes());
+    core_.helpers.Populate(local);
+    route.local.push_back(bytes);
+  }
+  return route;
+}
+
+std::unique_ptr<Operation> TcpTransport::Start(std::shared_ptr<const MovePlan> plan, int priority,
+                                               uint64_t token) {
+  auto route = RouteOf(*plan);
+  const uint64_t share =
+      plan->bytes / (2 * static_cast<uint64_t>(core_.options.streams_per_peer)) + 1;
+  TcpJob::Setup setup;
+  setup.part_bytes = std::clamp(share, core_.options.part_bytes_min, core_.options.part_bytes_max);
+  setup.plan = std::move(plan);
+  setup.priority = priority;
+  setup.token = token;
+  setup.attend = [inbox = inbox_](std::shared_ptr<TcpJob> job) {
+    const MutexLock lock(inbox->mutex);
+    inbox->jobs.push_back(std::move(job));
+    inbox->wake();
+  };
+  setup.call_at = [&loops = core_.loops](TimePoint when, std::function<void()> call) {
+    loops.at(0).PostAt(when, std::move(call));
+  };
+  if (route) setup.local = std::move(route->local);
+  auto job = std::make_shared<TcpJob>(std::move(setup));
+  auto operation = std::make_unique<TcpOperation>(job, route ? route->peer : nullptr);
+  if (route) {
+    route->peer->Submit(job);
+  } else {
+    job->Fail(std::move(route).error());
+  }
+  return operation;
+}
+
+bool TcpTransport::Poll(std::vector<uint64_t>* attention) {
+  {
+    const MutexLock lock(inbox_->mutex);
+    attended_.swap(inbox_->jobs);
+  }
+  const bool any = !attended_.empty();
+  for (const auto& job : attended_) {
+    if (job->operation != nullptr && job->operation->Update()) attention->push_back(job->token());
+  }
+  attended_.clear();
+  return any;
+}
+
+}  // namespace gantry::transport

@@ -1,0 +1,225 @@
+// Both sides of the tcp transport in one process, over real sockets on loopback: a server with
+// buffers that tests add, and a transport with one peer. Used by one thread unless said otherwise.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sidecar/transport/tcp/tcp_remote_buffer.h"
+#include "sidecar/transport/tcp/tcp_server.h"
+#include "sidecar/transport/tcp/tcp_transport.h"
+#include "tests/fakes/counting_mapper.h"
+#include "tests/fakes/test_arena.h"
+
+namespace gantry::transport {
+
+using gantry::testing::TestArena;
+
+inline std::shared_ptr<const memory::MappedAllocation> AllocationOf(memory::MemoryMapper& mapper,
+                                                                    const TestArena& arena,
+                                                                    bool writable = true) {
+  memory::AllocationSource source;
+  source.fd = std::make_shared<UniqueFd>(writable ? arena.Fd() : arena.ReadOnlyFd());
+  source.size = arena.size();
+  source.writable = writable;
+  return *memory::MappedAllocation::Create(mapper, source);
+}
+
+// Buffers by id, as a registry would answer. Thread-safe.
+class FakeTargetBuffers final : public TargetBuffers {
+ public:
+  struct Entry {
+    uint64_t generation = 1;
+    wire::Access access{true, true};
+    memory::PieceMap pieces;
+    std::vector<std::shared_ptr<const memory::MappedAllocation>> allocations;
+    bool suspended = false;
+  };
+  void Put(const std::string& id, Entry entry) {
+    const MutexLock lock(mutex_);
+    entries_[id] = std::move(entry);
+  }
+  void Change(const std::string& id, const std::function<void(Entry*)>& change) {
+    const MutexLock lock(mutex_);
+    change(&entries_.at(id));
+  }
+  void Erase(const std::string& id) {
+    const MutexLock lock(mutex_);
+    entries_.erase(id);
+  }
+  int in_use() const { return in_use_.load(); }
+  int acquired() const { return acquired_.load(); }
+
+  Result<std::unique_ptr<TargetBuffer>> Acquire(std::string_view, std::string_view id,
+                                                uint64_t generation, bool for_write) override {
+    const MutexLock lock(mutex_);
+    const auto found = entries_.find(std::string(id));
+    if (found == entries_.end()) return Fail(ErrorCode::kNotFound, "no such buffer");
+    const Entry& entry = found->second;
+    if (entry.generation != generation) return Fail(ErrorCode::kStaleGeneration, "replaced");
+    if (entry.suspended) return Fail(ErrorCode::kDraining, "suspended");
+    if (!(for_write ? entry.access.remote_write : entry.access.remote_read)) {
+      return Fail(ErrorCode::kPermissionDenied, "not granted");
+    }
+    ++acquired_;
+    return std::make_unique<Use>(entry, in_use_);
+  }
+
+ private:
+  class Use final : public TargetBuffer {
+   public:
+    Use(Entry entry, std::atomic<int>& count) : entry_(std::move(entry)), count_(count) {
+      ++count_;
+    }
+    ~Use() override { --count_; }
+    const memory::PieceMap& pieces() const override { return entry_.pieces; }
+    const std::vector<std::shared_ptr<const memory::MappedAllocation>>& allocations()
+        const override {
+      return entry_.allocations;
+    }
+
+   private:
+    const Entry entry_;
+    std::atomic<int>& count_;
+  };
+
+  std::atomic<int> in_use_{0};
+  std::atomic<int> acquired_{0};
+  Mutex mutex_;
+  std::map<std::string, Entry> entries_ GUARDED_BY(mutex_);
+};
+
+// Takes tickets from the server itself, where a sidecar would ask over the peer API. Knobs are for
+// before its use, but for `port`.
+class FakeStreamOpener final : public TcpStreamOpener {
+ public:
+  FakeStreamOpener(TcpServer* server, std::string session)
+      : server_(server), session_(std::move(session)), port_(server ? server->port() : 0) {}
+  Result<Offer> Open(size_t streams, TimePoint) override {
+    ++calls_;
+    if (failure_) return Fail(*failure_);
+    Offer offer;
+    offer.host = "127.0.0.1";
+    offer.port = port_;
+    offer.tickets = std::vector<std::string>(streams, std::string(kTicketBytes, '0'));
+    if (server_ != nullptr) {
+      ASSIGN_OR_RETURN(offer.tickets,
+                       server_->tickets().Issue(session_, streams, milliseconds(5000)));
+    }
+    return offer;
+  }
+  void set_failure(Error error) { failure_ = std::move(error); }
+  void set_port(uint16_t port) { port_ = port; }
+  int calls() const { return calls_; }
+
+ private:
+  TcpServer* const server_;
+  const std::string session_;
+  std::atomic<uint16_t> port_;
+  std::atomic<int> calls_{0};
+  std::optional<Error> failure_;
+};
+
+struct TcpWorldOptions {
+  TcpOptions tcp;
+  TcpServerOptions server;
+  ChannelSecurity* server_security = nullptr;
+  ChannelSecurity* client_security = nullptr;
+};
+
+class TcpWorld {
+ public:
+  explicit TcpWorld(TcpWorldOptions options = {}) {
+    server_ = *TcpServer::Create(options.server, "127.0.0.1", 0, *server_loops_, helpers_, buffers_,
+                                 options.server_security);
+    transport_ = std::make_unique<TcpTransport>(options.tcp, *loops_, helpers_,
+                                                options.client_security, [this] { Wake(); });
+    opener_ = std::make_shared<FakeStreamOpener>(server_.get(), "session");
+    peer_ = transport_->AddPeer("b", opener_);
+  }
+  ~TcpWorld() {
+    peer_.reset();
+    transport_.reset();
+    server_.reset();
+  }
+
+  // The arena as one buffer of the server's side, in two pieces.
+  RemoteAllocation Remote(const TestArena& arena, const std::string& id = "buffer",
+                          uint64_t generation = 1) {
+    FakeTargetBuffers::Entry entry;
+    entry.generation = generation;
+    const uint64_t cut = arena.size() / 3;
+    const std::vector<uint64_t> sizes = {arena.size()};
+    entry.pieces = *memory::PieceMap::Create({{0, 0, cut}, {0, cut, arena.size() - cut}}, sizes);
+    entry.allocations = {AllocationOf(mapper_, arena)};
+    buffers_.Put(id, std::move(entry));
+    return Named(id, generation, arena.size());
+  }
+  RemoteAllocation Named(const std::string& id, uint64_t generation, uint64_t length) {
+    return {nullptr, std::make_shared<TcpRemoteBuffer>(peer_, id, generation, length)};
+  }
+  std::shared_ptr<const memory::MappedAllocation> Local(const TestArena& arena) {
+    return AllocationOf(mapper_, arena);
+  }
+
+  void Wake() {
+    const MutexLock lock(mutex_);
+    woken_ = true;
+    wake_.NotifyAll();
+  }
+  void Wait(milliseconds time = milliseconds(20)) {
+    const TimePoint until = Clock::now() + time;
+    MutexLock lock(mutex_);
+    while (!woken_ && wake_.WaitUntil(lock, until)) {
+    }
+    woken_ = false;
+  }
+  // Polls until the operation is finished; false after `time`.
+  bool Finish(const Operation& operation, milliseconds time = milliseconds(20'000)) {
+    const TimePoint limit = Clock::now() + time;
+    std::vector<uint64_t> tokens;
+    while (!operation.finished() && Clock::now() < limit) {
+      if (!transport_->Poll(&tokens)) Wait();
+    }
+    return operation.finished();
+  }
+  // A plan of one contiguous range.
+  static std::shared_ptr<MovePlan> PlanOf(wire::Operation operation,
+                                          std::shared_ptr<const memory::MappedAllocation> local,
+                                          RemoteAllocation remote, uint64_t local_offset,
+                                          uint64_t remote_offset, uint64_t length) {
+    auto plan = std::make_shared<MovePlan>();
+    plan->operation = operation;
+    plan->local = {std::move(local)};
+    plan->remote = {std::move(remote)};
+    MoveSegment segment;
+    segment.local_offset = local_offset;
+    segment.remote_offset = remote_offset;
+    segment.length = length;
+    plan->segments.push_back(segment);
+    plan->bytes = length;
+    return plan;
+  }
+
+  CountingMapper mapper_;
+  FakeTargetBuffers buffers_;
+  std::unique_ptr<IoLoops> server_loops_ = *IoLoops::Create(2);
+  std::unique_ptr<IoLoops> loops_ = *IoLoops::Create(2);
+  HelperThreads helpers_{4};
+  std::unique_ptr<TcpServer> server_;
+  std::unique_ptr<TcpTransport> transport_;
+  std::shared_ptr<FakeStreamOpener> opener_;
+  std::shared_ptr<TcpPeer> peer_;
+
+ private:
+  Mutex mutex_;
+  Condition wake_;
+  bool woken_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace gantry::transport
