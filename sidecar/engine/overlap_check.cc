@@ -8,6 +8,7 @@ namespace gantry::engine {
 namespace {
 
 using File = memory::MappedAllocation::FileIdentity;
+constexpr uint64_t kNoDevice = ~uint64_t{0};
 
 // Bytes [begin, end) of one file; `item` is an item of the plan.
 struct Span {
@@ -52,9 +53,14 @@ std::optional<std::pair<Span, Span>> FirstCollision(const std::vector<Span>& a,
   return std::nullopt;
 }
 
-// Of memory that this side does not map nothing is known, and nothing local can overlap it.
 File FileOf(const memory::MappedAllocation* allocation) {
   return allocation == nullptr ? File{} : allocation->file();
+}
+
+// Of memory that this side does not map only the buffer is known, and nothing local overlaps it.
+File FileOf(const transport::RemoteAllocation& remote) {
+  if (remote.target == nullptr || remote.mapped != nullptr) return FileOf(remote.mapped.get());
+  return {kNoDevice, reinterpret_cast<uintptr_t>(remote.target.get())};
 }
 
 // `once`: a buffer that is named several times counts once, as a source may be.
@@ -65,9 +71,9 @@ std::vector<Span> SpansOf(const PlanInput& input, bool local, bool once) {
     if (once && !seen.insert(buffer.pieces).second) continue;
     for (const wire::Piece& piece : buffer.pieces->pieces()) {
       const uint32_t index = buffer.allocations[piece.allocation];
-      const auto* allocation = local ? input.local_allocations[index].get()
-                                     : input.remote_allocations[index].mapped.get();
-      spans.push_back({FileOf(allocation), piece.offset, piece.offset + piece.length, 0});
+      const File file = local ? FileOf(input.local_allocations[index].get())
+                              : FileOf(input.remote_allocations[index]);
+      spans.push_back({file, piece.offset, piece.offset + piece.length, 0});
     }
   }
   SortSpans(&spans);
@@ -78,14 +84,14 @@ std::vector<Span> SpansOf(const transport::MovePlan& plan, bool local) {
   std::vector<Span> spans;
   spans.reserve(plan.segments.size());
   for (const transport::MoveSegment& segment : plan.segments) {
-    const auto* allocation = local ? plan.local[segment.local_allocation].get()
-                                   : plan.remote[segment.remote_allocation].mapped.get();
+    const File file = local ? FileOf(plan.local[segment.local_allocation].get())
+                            : FileOf(plan.remote[segment.remote_allocation]);
     uint64_t begin = local ? segment.local_offset : segment.remote_offset;
     const uint64_t stride = local ? segment.local_stride : segment.remote_stride;
     for (uint32_t i = 0; i < segment.count; ++i, begin += stride) {
       // A strided segment holds one item a block; any other names its first.
       const uint32_t item = segment.first_item + (segment.count > 1 ? i : 0);
-      spans.push_back({FileOf(allocation), begin, begin + segment.length, item});
+      spans.push_back({file, begin, begin + segment.length, item});
     }
   }
   SortSpans(&spans);
@@ -94,9 +100,8 @@ std::vector<Span> SpansOf(const transport::MovePlan& plan, bool local) {
 
 bool MayShareAllocation(const transport::MovePlan& plan) {
   return std::any_of(plan.local.begin(), plan.local.end(), [&](const auto& local) {
-    return std::any_of(plan.remote.begin(), plan.remote.end(), [&](const auto& remote) {
-      return FileOf(remote.mapped.get()) == local->file();
-    });
+    return std::any_of(plan.remote.begin(), plan.remote.end(),
+                       [&](const auto& remote) { return FileOf(remote) == local->file(); });
   });
 }
 

@@ -27,7 +27,8 @@ std::string LocalReason(transport::Transport* transport, wire::Path path,
   if (transport == nullptr) return NotBuilt(path);
   if (auto status = transport->Probe(); !status) return status.error().message;
   // What can reach one allocation may not reach another; a transfer takes one path as a whole.
-  for (const auto& remote : *question.remote) {
+  const auto& remotes = transport->AddressesBuffers() ? *question.remote_buffers : *question.remote;
+  for (const auto& remote : remotes) {
     for (const auto& local : *question.local) {
       if (auto status = transport->CanReach(*local, remote); !status) {
         return status.error().message;

@@ -19,6 +19,8 @@ struct PathChoice {
 struct PathQuestion {
   const std::vector<std::shared_ptr<const memory::MappedAllocation>>* local = nullptr;
   const std::vector<transport::RemoteAllocation>* remote = nullptr;
+  // What a transport that addresses buffers is asked about instead: one for each buffer.
+  const std::vector<transport::RemoteAllocation>* remote_buffers = nullptr;
   const std::vector<wire::PathReport>* peer_reports = nullptr;  // null: this sidecar is the peer
   const std::vector<wire::Path>* require = nullptr;             // empty: any
 };

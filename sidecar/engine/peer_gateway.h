@@ -24,6 +24,9 @@ struct RemoteBuffer {
   std::optional<wire::BlockLayout> layout;
   memory::PieceMap pieces;
   std::vector<transport::RemoteAllocation> allocations;
+  // The buffer as one piece, for transports that address buffers; null where none leads there.
+  std::shared_ptr<const transport::RemoteTarget> target;
+  memory::PieceMap flat;
   // What the peer says of each path between it and this sidecar for this buffer.
   std::vector<wire::PathReport> paths;
 };

@@ -84,6 +84,24 @@ Status CheckWritable(const memory::MappedAllocation& allocation, std::string_vie
               "register it with a descriptor that is open for writing", ListField(list, index));
 }
 
+std::vector<transport::RemoteAllocation> TargetsOf(
+    const std::vector<std::shared_ptr<const RemoteBuffer>>& remotes) {
+  std::vector<transport::RemoteAllocation> targets;
+  for (const auto& remote : remotes) targets.push_back({nullptr, remote->target});
+  return targets;
+}
+
+// The owner resolves buffers by itself: to the plan each is one allocation of its own length.
+void PlanOverBuffers(const std::vector<std::shared_ptr<const RemoteBuffer>>& remotes,
+                     const std::vector<transport::RemoteAllocation>& targets, PlanInput* input) {
+  input->remote_allocations.clear();
+  AllocationList list(&input->remote_allocations);
+  for (size_t i = 0; i < remotes.size(); ++i) {
+    input->remote[i].pieces = &remotes[i]->flat;
+    input->remote[i].allocations = {list.IndexOf(targets[i].target.get(), targets[i])};
+  }
+}
+
 class Hash {
  public:
   template <typename T>
@@ -145,12 +163,15 @@ Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request) 
   RETURN_IF_ERROR(ResolveLocal(request, &admitted, &input));
   RETURN_IF_ERROR(ResolveRemote(request, &admitted, &input));
 
+  const std::vector<transport::RemoteAllocation> targets = TargetsOf(admitted.remotes);
   PathQuestion question;
   question.local = &input.local_allocations;
   question.remote = &input.remote_allocations;
+  question.remote_buffers = targets.empty() ? &input.remote_allocations : &targets;
   question.peer_reports = admitted.remotes.empty() ? nullptr : &admitted.remotes.front()->paths;
   question.require = &request.require_path;
   ASSIGN_OR_RETURN(PathChoice choice, SelectPath(transports_, question));
+  if (choice.transport->AddressesBuffers()) PlanOverBuffers(admitted.remotes, targets, &input);
   PlanLimits limits;
   limits.descriptors_max = options_.descriptors_max;
   limits.chunk_bytes_max = options_.chunk_bytes_max;
