@@ -68,6 +68,19 @@ class RawInitiator {
     wire::ToMessage(self_, request.mutable_initiator());
     return Call<v1::HelloReply>(&v1::Peer::Stub::Hello, request);
   }
+  // What the owner showed when Hello worked; empty: it did not.
+  std::string CertificateOfOwner() {
+    v1::HelloRequest request;
+    request.set_version_min(1);
+    request.set_version_max(1);
+    wire::ToMessage(self_, request.mutable_initiator());
+    v1::HelloReply reply;
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
+    if (!stub_->Hello(&context, request, &reply).ok()) return {};
+    const auto shown = context.auth_context()->FindPropertyValues("x509_pem_cert");
+    return shown.empty() ? std::string() : std::string(shown[0].data(), shown[0].size());
+  }
   // Watches; false when refused.
   bool Watch(uint64_t owner_generation) {
     v1::WatchRequest request;
