@@ -24,7 +24,7 @@ Result<FrameReceiver::Next> FrameReceiver::Pump(SocketChannel& channel, uint64_t
     RETURN_IF_ERROR(FinishWhatIsComplete());
     if (state_ == State::kHeader && sink_.Full()) return Next::kFull;
     if (received_ - begun_at >= bytes_max) return Next::kMore;
-    if (state_ == State::kPayload && placing_ && !sink_.MayPlace()) StopPlacing();
+    if (state_ == State::kPayload && payload_ != nullptr && !sink_.MayPlace()) StopPlacing();
     const int count = Places(parts.data());
     const IoResult result = channel.Receive(parts.data(), count);
     if (result.state == IoState::kBlocked) return Next::kBlocked;
@@ -33,10 +33,7 @@ Result<FrameReceiver::Next> FrameReceiver::Pump(SocketChannel& channel, uint64_t
   }
 }
 
-void FrameReceiver::StopPlacing() {
-  placing_ = false;
-  payload_.Clear();
-}
+void FrameReceiver::StopPlacing() { payload_ = nullptr; }
 
 bool FrameReceiver::Complete() const {
   switch (state_) {
@@ -80,11 +77,9 @@ Status FrameReceiver::BeginControl() {
 
 Status FrameReceiver::BeginPayload() {
   RETURN_IF_ERROR(CheckControl(header_, control_));
-  payload_.Clear();
-  RETURN_IF_ERROR(sink_.OnControl(header_, control_, &payload_));
+  ASSIGN_OR_RETURN(payload_, sink_.OnControl(header_, control_));
   payload_left_ = header_.payload_bytes;
-  placing_ = payload_.left() > 0;
-  if (placing_ && payload_.left() != payload_left_) {
+  if (payload_ != nullptr && payload_->left() != payload_left_) {
     return Fail(ErrorCode::kInternal, "a payload does not fit its place");
   }
   state_ = State::kPayload;
@@ -94,9 +89,10 @@ Status FrameReceiver::BeginPayload() {
 Status FrameReceiver::EndFrame() {
   state_ = State::kHeader;
   FrameSink::Outcome outcome;
-  outcome.placed = placing_;
-  outcome.intact = !header_.has_payload_crc || payload_.crc() == header_.payload_crc;
   // What was thrown away says nothing.
+  outcome.placed = payload_ != nullptr;
+  outcome.intact =
+      outcome.placed && (!header_.has_payload_crc || payload_->crc() == header_.payload_crc);
   return sink_.OnFrame(header_, outcome);
 }
 
@@ -108,12 +104,12 @@ int FrameReceiver::Places(iovec* parts) {
     parts[count++] = {control_.data() + control_filled_, control_.size() - control_filled_};
     if (header_.payload_bytes > 0) return count;
   }
-  if (state_ == State::kPayload && !placing_) {
+  if (state_ == State::kPayload && payload_ == nullptr) {
     parts[0] = {ThrownAway(), std::min<uint64_t>(payload_left_, kThrownAwayBytes)};
     return 1;
   }
   if (state_ == State::kPayload) {
-    count = payload_.Fill(parts, kPartsMax, kStepBytesMax);
+    count = payload_->Fill(parts, kPartsMax, kStepBytesMax);
     uint64_t bytes = 0;
     for (int i = 0; i < count; ++i) bytes += parts[i].iov_len;
     if (bytes < payload_left_) return count;
@@ -131,7 +127,7 @@ void FrameReceiver::Took(size_t bytes) {
   } else if (state_ == State::kPayload) {
     const size_t here = std::min<uint64_t>(bytes, payload_left_);
     payload_left_ -= here;
-    if (placing_) payload_.Advance(here, header_.has_payload_crc);
+    if (payload_ != nullptr) payload_->Advance(here, header_.has_payload_crc);
     bytes -= here;
   }
   header_filled_ += bytes;

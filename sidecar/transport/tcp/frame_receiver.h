@@ -19,9 +19,10 @@ class FrameSink {
   virtual ~FrameSink() = default;
   // Before anything is allocated for the frame.
   virtual Status OnHeader(const FrameHeader& header) = 0;
-  // Says where the payload goes: header.payload_bytes in all, or nowhere to throw it away.
-  virtual Status OnControl(const FrameHeader& header, std::span<const std::byte> control,
-                           ScatterList* payload) = 0;
+  // Says where the payload goes: header.payload_bytes in all, kept until OnFrame; null throws it
+  // away.
+  virtual Result<ScatterList*> OnControl(const FrameHeader& header,
+                                         std::span<const std::byte> control) = 0;
   // Asked right before each step into that memory; false: the rest is thrown away.
   virtual bool MayPlace() = 0;
   struct Outcome {
@@ -69,8 +70,7 @@ class FrameReceiver {
   size_t header_filled_ = 0;  // of the next header, when the frame is under way
   std::vector<std::byte> control_;
   size_t control_filled_ = 0;
-  ScatterList payload_;
-  bool placing_ = false;
+  ScatterList* payload_ = nullptr;  // null: thrown away
   uint64_t payload_left_ = 0;
   uint64_t received_ = 0;
 };

@@ -147,14 +147,13 @@ Status InitiatorStream::OnHeader(const FrameHeader& header) {
   return {};
 }
 
-Status InitiatorStream::OnControl(const FrameHeader& header, std::span<const std::byte> control,
-                                  ScatterList* payload) {
+Result<ScatterList*> InitiatorStream::OnControl(const FrameHeader& header,
+                                                std::span<const std::byte> control) {
   refusal_.reset();
-  if (header.type == FrameType::kData) *payload = std::move(requests_.front().part.local);
   if (header.status == FrameStatus::kRefused) {
     ASSIGN_OR_RETURN(refusal_, DecodeProblem(control));
   }
-  return {};
+  return header.type == FrameType::kData ? &requests_.front().part.local : nullptr;
 }
 
 Status InitiatorStream::OnFrame(const FrameHeader& header, Outcome outcome) {

@@ -55,8 +55,8 @@ class InitiatorStream final : public IoHandler,
   };
 
   Status OnHeader(const FrameHeader& header) override;
-  Status OnControl(const FrameHeader& header, std::span<const std::byte> control,
-                   ScatterList* payload) override;
+  Result<ScatterList*> OnControl(const FrameHeader& header,
+                                 std::span<const std::byte> control) override;
   bool MayPlace() override { return true; }
   Status OnFrame(const FrameHeader& header, Outcome outcome) override;
   bool Full() const override { return false; }

@@ -14,14 +14,14 @@ class WelcomeSink final : public FrameSink {
     if (header.type == FrameType::kWelcome && !header_) return {};
     return Fail(ErrorCode::kMalformedBody, "the peer says something else than welcome");
   }
-  Status OnControl(const FrameHeader& header, std::span<const std::byte> control,
-                   ScatterList*) override {
+  Result<ScatterList*> OnControl(const FrameHeader& header,
+                                 std::span<const std::byte> control) override {
     if (header.status == FrameStatus::kRefused) {
       ASSIGN_OR_RETURN(Error refusal, DecodeProblem(control));
       return Fail(std::move(refusal));
     }
     ASSIGN_OR_RETURN(body_, DecodeWelcome(control));
-    return {};
+    return nullptr;
   }
   bool MayPlace() override { return true; }
   Status OnFrame(const FrameHeader& header, Outcome) override {

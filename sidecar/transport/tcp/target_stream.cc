@@ -138,28 +138,28 @@ Status TargetStream::OnHeader(const FrameHeader& header) {
               session_.empty() ? "a request before the ticket" : "a second ticket");
 }
 
-Status TargetStream::OnControl(const FrameHeader& header, std::span<const std::byte> control,
-                               ScatterList* payload) {
-  switch (header.type) {
-    case FrameType::kHello:
-      return OnHello(control);
-    case FrameType::kWrite:
-      return OnWrite(header, control, payload);
-    case FrameType::kRead: {
-      Answer answer;
-      answer.header.type = FrameType::kData;
-      answer.header.request = header.request;
-      answer.header.has_payload_crc = header.has_payload_crc;
-      ASSIGN_OR_RETURN(answer.read, DecodeRequest(control));
-      answer.bytes = sizeof(Answer) + control.size() * 2;
-      answer_bytes_ += answer.bytes;
-      answers_.push_back(std::move(answer));
-      return {};
-    }
-    default:
-      Reply(FrameType::kPong, FrameStatus::kOk, header.request, "");
-      return {};
+Result<ScatterList*> TargetStream::OnControl(const FrameHeader& header,
+                                             std::span<const std::byte> control) {
+  if (header.type == FrameType::kWrite) return OnWrite(header, control);
+  if (header.type == FrameType::kHello) {
+    RETURN_IF_ERROR(OnHello(control));
+  } else if (header.type == FrameType::kRead) {
+    RETURN_IF_ERROR(OnRead(header, control));
+  } else {
+    Reply(FrameType::kPong, FrameStatus::kOk, header.request, "");
   }
+  return nullptr;
+}
+
+Status TargetStream::OnRead(const FrameHeader& header, std::span<const std::byte> control) {
+  Answer answer;
+  answer.header.type = FrameType::kData;
+  answer.header.request = header.request;
+  answer.header.has_payload_crc = header.has_payload_crc;
+  ASSIGN_OR_RETURN(answer.read, DecodeRequest(control));
+  answer.bytes = sizeof(Answer) + control.size() * 2;
+  Queue(std::move(answer));
+  return {};
 }
 
 Status TargetStream::OnHello(std::span<const std::byte> control) {
@@ -180,8 +180,8 @@ Status TargetStream::OnHello(std::span<const std::byte> control) {
   return {};
 }
 
-Status TargetStream::OnWrite(const FrameHeader& header, std::span<const std::byte> control,
-                             ScatterList* payload) {
+Result<ScatterList*> TargetStream::OnWrite(const FrameHeader& header,
+                                           std::span<const std::byte> control) {
   ASSIGN_OR_RETURN(const RequestBody request, DecodeRequest(control));
   if (request.bytes != header.payload_bytes) {
     return Fail(ErrorCode::kMalformedBody, "a write's ranges and its payload differ in length");
@@ -196,12 +196,11 @@ Status TargetStream::OnWrite(const FrameHeader& header, std::span<const std::byt
   if (resolved) {
     write.target = *std::move(resolved);
     Populate(write.target);
-    *payload = std::move(write.target.memory);
   } else {
     write.refusal = std::move(resolved).error();
   }
   write_ = std::move(write);
-  return {};
+  return write_->refusal ? nullptr : &write_->target.memory;
 }
 
 bool TargetStream::MayPlace() {
@@ -235,8 +234,11 @@ void TargetStream::Reply(FrameType type, FrameStatus status, uint64_t request,
   answer.header.request = request;
   answer.bytes = sizeof(Answer) + control.size();
   answer.control = std::move(control);
+  Queue(std::move(answer));
+}
+
+void TargetStream::Queue(Answer answer) {
   answer_bytes_ += answer.bytes;
-  if (answers_.empty() && !sender_.busy()) moved_out_ = Clock::now();
   answers_.push_back(std::move(answer));
 }
 

@@ -49,17 +49,17 @@ class TargetStream final : public IoHandler,
   };
 
   Status OnHeader(const FrameHeader& header) override;
-  Status OnControl(const FrameHeader& header, std::span<const std::byte> control,
-                   ScatterList* payload) override;
+  Result<ScatterList*> OnControl(const FrameHeader& header,
+                                 std::span<const std::byte> control) override;
   bool MayPlace() override;
   Status OnFrame(const FrameHeader& header, Outcome outcome) override;
   bool Full() const override;
 
   Status OnHello(std::span<const std::byte> control);
-  Status OnWrite(const FrameHeader& header, std::span<const std::byte> control,
-                 ScatterList* payload);
-  void EndWrite(Outcome outcome);
+  Result<ScatterList*> OnWrite(const FrameHeader& header, std::span<const std::byte> control);
+  Status OnRead(const FrameHeader& header, std::span<const std::byte> control);
   void Reply(FrameType type, FrameStatus status, uint64_t request, std::string control);
+  void Queue(Answer answer);
   void Refuse(uint64_t request, const Error& error);
 
   bool FinishHandshake();
