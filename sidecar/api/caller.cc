@@ -20,8 +20,8 @@ Result<std::string_view> BearerToken(const Request& request) {
   return request.authorization.substr(kScheme.size());
 }
 
-Status AuthorizeFor(const registry::WorkloadTable& workloads, const Request& request,
-                    std::string_view workload) {
+Result<uint64_t> AuthorizeFor(const registry::WorkloadTable& workloads, const Request& request,
+                              std::string_view workload) {
   ASSIGN_OR_RETURN(const std::string_view token, BearerToken(request));
   return workloads.Authorize(workload, token, request.uid);
 }

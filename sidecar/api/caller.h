@@ -1,6 +1,7 @@
 // Who is calling: a lease token, or the uid behind the Unix socket. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -13,9 +14,9 @@ namespace gantry::api {
 // The token of "Authorization: Bearer <token>"; empty when there is no such header.
 Result<std::string_view> BearerToken(const Request& request);
 
-// The caller may act for the workload.
-Status AuthorizeFor(const registry::WorkloadTable& workloads, const Request& request,
-                    std::string_view workload);
+// The caller may act for the workload, and for the registration of it that is answered.
+Result<uint64_t> AuthorizeFor(const registry::WorkloadTable& workloads, const Request& request,
+                              std::string_view workload);
 // The caller is on the Unix socket, or has some workload's token.
 Status AuthorizeAny(const registry::WorkloadTable& workloads, const Request& request);
 // The query's `workload`, for a list of what it owns; empty: of everything, on the Unix socket

@@ -18,8 +18,9 @@ constexpr milliseconds kHeartbeat{10'000};
 // One client's place in the log.
 class EventStream {
  public:
-  EventStream(const engine::EventLog& events, std::string workload, uint64_t cursor)
-      : events_(events), workload_(std::move(workload)), cursor_(cursor) {}
+  EventStream(const engine::EventLog& events, std::string workload, uint64_t generation,
+              uint64_t cursor)
+      : events_(events), workload_(std::move(workload)), generation_(generation), cursor_(cursor) {}
 
   bool Next(std::string* chunk) {
     if (!begun_) {
@@ -29,7 +30,8 @@ class EventStream {
       return true;
     }
     const TimePoint deadline = Clock::now() + kStreamPoll;
-    const engine::EventLog::Page page = events_.Poll(workload_, cursor_, kStreamPage, deadline);
+    const engine::EventLog::Page page =
+        events_.Poll({workload_, generation_}, cursor_, kStreamPage, deadline);
     cursor_ = page.cursor;
     if (page.lost > 0) {
       *chunk += "event: lost\ndata: {\"lost\":" + std::to_string(page.lost) + "}\n\n";
@@ -53,6 +55,7 @@ class EventStream {
 
   const engine::EventLog& events_;
   const std::string workload_;
+  const uint64_t generation_;
   uint64_t cursor_;
   bool begun_ = false;
   TimePoint last_sent_;
@@ -76,10 +79,10 @@ Result<uint64_t> StreamCursor(const ApiDependencies& api, const Request& request
 Result<Response> PollCompletions(const ApiDependencies& api, const Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(const wire::PollBody body, wire::ReadPollBody(format, request.body));
-  RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, body.workload));
+  ASSIGN_OR_RETURN(const uint64_t generation, AuthorizeFor(api.workloads, request, body.workload));
   ASSIGN_OR_RETURN(const TimePoint wait_until, WaitUntil(request, body.wait_ms));
-  const engine::EventLog::Page page =
-      api.events.Poll(body.workload, body.cursor, body.max.value_or(kPollDefault), wait_until);
+  const engine::EventLog::Page page = api.events.Poll({body.workload, generation}, body.cursor,
+                                                      body.max.value_or(kPollDefault), wait_until);
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject().Key("events").BeginList();
   for (const engine::Event& event : page.events) WriteEvent(event, &writer);
@@ -94,7 +97,7 @@ Result<Response> StreamEvents(const ApiDependencies& api, const Request& request
     return Fail(ErrorCode::kInvalidArgument, "the query parameter workload is missing",
                 "add ?workload=<name>", "?workload");
   }
-  RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, workload));
+  ASSIGN_OR_RETURN(const uint64_t generation, AuthorizeFor(api.workloads, request, workload));
   ASSIGN_OR_RETURN(const uint64_t cursor, StreamCursor(api, request));
   if (!request.may_wait) {
     return Fail(ErrorCode::kResourceExhausted, "too many requests are waiting at once",
@@ -102,7 +105,7 @@ Result<Response> StreamEvents(const ApiDependencies& api, const Request& request
   }
   Response response;
   response.content_type = "text/event-stream";
-  auto stream = std::make_shared<EventStream>(api.events, workload, cursor);
+  auto stream = std::make_shared<EventStream>(api.events, workload, generation, cursor);
   response.stream = [stream](std::string* chunk) { return stream->Next(chunk); };
   return response;
 }

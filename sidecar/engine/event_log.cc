@@ -46,7 +46,7 @@ void EventLog::Append(Event event) {
   appended_.NotifyAll();
 }
 
-EventLog::Page EventLog::Poll(std::string_view workload, uint64_t cursor, size_t max,
+EventLog::Page EventLog::Poll(const EventReader& reader, uint64_t cursor, size_t max,
                               TimePoint deadline) const {
   Page page;
   page.cursor = cursor;
@@ -63,7 +63,7 @@ EventLog::Page EventLog::Poll(std::string_view workload, uint64_t cursor, size_t
          sequence <= last_sequence_ && page.events.size() < max; ++sequence) {
       const Event& event = events_[static_cast<size_t>(sequence - oldest)];
       page.cursor = sequence;
-      if (event.workload.empty() || event.workload == workload) page.events.push_back(event);
+      if (reader.Sees(event)) page.events.push_back(event);
     }
     if (!page.events.empty() || closed_) return page;
     if (!appended_.WaitUntil(lock, deadline)) return page;

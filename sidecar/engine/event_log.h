@@ -26,6 +26,20 @@ struct Event {
   std::string subject;                             // id of the transfer, name of the peer or buffer
   std::string detail;                              // why, for a person
   std::shared_ptr<const TransferStatus> transfer;  // of kTransfer
+  uint64_t workload_generation = 0;                // of its registration
+};
+
+// Who reads: one registration of a workload, so that a new one does not see what its predecessor
+// did. Generation 0 stands for all of them.
+struct EventReader {
+  std::string_view workload;
+  uint64_t generation = 0;
+
+  bool Sees(const Event& event) const {
+    if (event.workload.empty()) return true;
+    return event.workload == workload &&
+           (generation == 0 || event.workload_generation == generation);
+  }
 };
 
 class EventLog {
@@ -39,9 +53,9 @@ class EventLog {
     uint64_t cursor = 0;  // pass it to the next call
     uint64_t lost = 0;    // events after the cursor that were already forgotten
   };
-  // Events of `workload` (and those that concern everyone) after `cursor`; waits until there is
-  // one or the deadline. Cursor 0 begins with the oldest that is kept.
-  Page Poll(std::string_view workload, uint64_t cursor, size_t max, TimePoint deadline) const;
+  // Events that the reader sees after `cursor`; waits until there is one or the deadline. Cursor 0
+  // begins with the oldest that is kept.
+  Page Poll(const EventReader& reader, uint64_t cursor, size_t max, TimePoint deadline) const;
   uint64_t last_sequence() const;
   // Wakes all pollers; they return what there is, now and ever after.
   void Close();

@@ -348,7 +348,8 @@ void TransferLoop::Finish(Transfer* transfer) {
   TrackBusy(*transfer, -1, now);
   metrics_.TransferEnded(SampleOf(*transfer, retried, now));
   events_.Append({0, EventType::kTransfer, status.workload, status.id, "",
-                  std::make_shared<const TransferStatus>(status)});
+                  std::make_shared<const TransferStatus>(status),
+                  transfer->admitted.workload_generation});
   if (status.failed_items != nullptr) finished_items_ += status.failed_items->size();
   finished_.emplace_back(now, transfer->token);
 }

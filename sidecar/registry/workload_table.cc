@@ -161,12 +161,13 @@ void WorkloadTable::End(std::unique_ptr<Workload> workload, std::string_view why
   if (on_end_) on_end_(Snapshot(*workload), why);
 }
 
-Status WorkloadTable::Authorize(std::string_view name, std::string_view lease_token,
-                                std::optional<uid_t> uid) const {
+Result<uint64_t> WorkloadTable::Authorize(std::string_view name, std::string_view lease_token,
+                                          std::optional<uid_t> uid) const {
   MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(const Workload* workload, Find(name));
+  const WorkloadInfo& info = workload->info;
   if (!lease_token.empty()) {
-    if (EqualSecrets(workload->info.lease_token, lease_token)) return {};
+    if (EqualSecrets(info.lease_token, lease_token)) return info.generation;
     return Fail(ErrorCode::kPermissionDenied,
                 "the lease token is not that of workload '" + std::string(name) + "'",
                 "the token changes when the workload is registered anew");
@@ -175,7 +176,7 @@ Status WorkloadTable::Authorize(std::string_view name, std::string_view lease_to
     return Fail(ErrorCode::kUnauthenticated, "nothing says who is calling",
                 "send the lease token, or use the Unix socket");
   }
-  if (*uid == workload->info.uid || *uid == kRootUid || *uid == ::geteuid()) return {};
+  if (*uid == info.uid || *uid == kRootUid || *uid == ::geteuid()) return info.generation;
   return Fail(
       ErrorCode::kPermissionDenied,
       "user " + std::to_string(*uid) + " may not act for workload '" + std::string(name) + "'");

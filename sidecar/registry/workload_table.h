@@ -63,8 +63,9 @@ class WorkloadTable {
 
   // Who may act for workload `name`: the holder of its lease token, or on a Unix socket its uid,
   // root, and this sidecar's own uid. `uid` is empty on TCP. A token that is given must be right.
-  Status Authorize(std::string_view name, std::string_view lease_token,
-                   std::optional<uid_t> uid) const;
+  // The generation of the registration that it holds for.
+  Result<uint64_t> Authorize(std::string_view name, std::string_view lease_token,
+                             std::optional<uid_t> uid) const;
   // The workload that this token belongs to, or kUnauthenticated.
   Result<WorkloadInfo> ByToken(std::string_view lease_token) const;
 

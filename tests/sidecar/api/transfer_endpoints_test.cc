@@ -177,6 +177,23 @@ TEST_F(TransferEndpointsTest, EventsArePolledAfterACursor) {
   EXPECT_TRUE(json::parse(response.body)["events"].empty());
 }
 
+TEST_F(TransferEndpointsTest, EventsOfAnEarlierRegistrationAreNotSeen) {
+  const std::string ranges = R"("ranges":[[0,0,0,0,64]])";
+  client_->Post("/v1/transfers?wait_ms=5000", Body(ranges + R"(,"id":"before")"));
+  ASSERT_EQ(client_->Ask("DELETE", "/v1/workloads/a").status, 204);
+  ASSERT_TRUE(registry_.RemoveAll("a", generations_["a"], Clock::now() + milliseconds(1'000)));
+  Enlist("a");
+  AddBuffer("a", "k", arena_a_);
+  client_->Post("/v1/transfers?wait_ms=5000", Body(ranges + R"(,"id":"after")"));
+  events_.Append({0, engine::EventType::kPeerUp, {}, "prefill", {}, nullptr});
+  const RawResponse response =
+      client_->Post("/v1/completions:poll", R"({"workload":"a","cursor":0,"wait_ms":2000})");
+  const json events = json::parse(response.body)["events"];
+  ASSERT_EQ(events.size(), 2u) << response.body;
+  EXPECT_EQ(events[0]["subject"], "after");
+  EXPECT_EQ(events[1]["subject"], "prefill");
+}
+
 TEST_F(TransferEndpointsTest, EventsAreStreamed) {
   client_->Post("/v1/transfers?wait_ms=5000", Body(R"("ranges":[[0,0,0,0,64]],"id":"first")"));
   RawHttpClient listener(folder_.File("api.sock"));

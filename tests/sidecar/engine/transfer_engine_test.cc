@@ -272,12 +272,12 @@ TEST_F(TransferEngineTest, EventsFollowEachOther) {
   request.id = "e";
   request.user_data = "mine";
   ASSERT_TRUE(engine_->Submit(request, In(milliseconds(2000))));
-  EventLog::Page page = events_.Poll("a", 0, 10, In(milliseconds(2000)));
+  EventLog::Page page = events_.Poll({"a"}, 0, 10, In(milliseconds(2000)));
   ASSERT_EQ(page.events.size(), 1u);
   EXPECT_EQ(page.events[0].subject, "e");
   EXPECT_EQ(page.events[0].transfer->user_data, "mine");
-  EXPECT_TRUE(events_.Poll("b", 0, 10, Clock::now()).events.empty()) << "not theirs to see";
-  EXPECT_TRUE(events_.Poll("a", page.cursor, 10, Clock::now()).events.empty());
+  EXPECT_TRUE(events_.Poll({"b"}, 0, 10, Clock::now()).events.empty()) << "not theirs to see";
+  EXPECT_TRUE(events_.Poll({"a"}, page.cursor, 10, Clock::now()).events.empty());
 }
 
 TEST_F(TransferEngineTest, StopTransfersOfAWorkload) {

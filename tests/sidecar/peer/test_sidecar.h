@@ -171,7 +171,7 @@ class TestSidecar {
   engine::PeerState StateOf(const std::string& peer) const { return directory_->Get(peer)->state; }
   // True when the log has such an event about `subject`.
   bool HasEvent(engine::EventType type, const std::string& subject) const {
-    for (const engine::Event& event : events_.Poll("", 0, 10'000, Clock::now()).events) {
+    for (const engine::Event& event : events_.Poll({}, 0, 10'000, Clock::now()).events) {
       if (event.type == type && event.subject == subject) return true;
     }
     return false;

@@ -85,7 +85,7 @@ TEST_F(WorkloadTableTest, PutChecksNameEngineTtlUserAndRoom) {
 TEST_F(WorkloadTableTest, AuthorizesTheTokenTheUserAndRoot) {
   const WorkloadInfo own = Put("w");
   const WorkloadInfo other = Put("v");
-  EXPECT_TRUE(table_.Authorize("w", own.lease_token, std::nullopt));
+  EXPECT_EQ(table_.Authorize("w", own.lease_token, std::nullopt), own.generation);
   EXPECT_TRUE(table_.Authorize("w", "", kOwner));
   EXPECT_TRUE(table_.Authorize("w", "", kRoot));
   EXPECT_TRUE(table_.Authorize("w", "", ::geteuid()));
