@@ -75,8 +75,8 @@ class TcpServer::Listener final : public IoHandler {
   bool paused_ = false;
 };
 
-TcpServer::TcpServer(std::shared_ptr<TargetHub> hub, IoLoops& loops, ChannelSecurity* security)
-    : hub_(std::move(hub)), loops_(loops), security_(security) {}
+TcpServer::TcpServer(std::shared_ptr<TargetHub> hub, IoLoops& loops)
+    : hub_(std::move(hub)), loops_(loops) {}
 
 Result<std::unique_ptr<TcpServer>> TcpServer::Create(TcpServerOptions options,
                                                      const std::string& host, uint16_t port,
@@ -85,7 +85,7 @@ Result<std::unique_ptr<TcpServer>> TcpServer::Create(TcpServerOptions options,
                                                      ChannelSecurity* security) {
   ASSIGN_OR_RETURN(BoundSocket bound, ListenTcp(host, port));
   auto hub = std::make_shared<TargetHub>(options, buffers, helpers);
-  auto server = std::unique_ptr<TcpServer>(new TcpServer(hub, loops, security));
+  auto server = std::unique_ptr<TcpServer>(new TcpServer(hub, loops));
   server->port_ = bound.port;
   server->listener_ = std::make_shared<Listener>(std::move(bound.socket), hub, loops, security);
   server->listener_->SetSelf(server->listener_);

@@ -43,11 +43,10 @@ class TcpServer {
 
  private:
   class Listener;
-  TcpServer(std::shared_ptr<TargetHub> hub, IoLoops& loops, ChannelSecurity* security);
+  TcpServer(std::shared_ptr<TargetHub> hub, IoLoops& loops);
 
   const std::shared_ptr<TargetHub> hub_;
   IoLoops& loops_;
-  ChannelSecurity* const security_;
   std::shared_ptr<Listener> listener_;
   uint16_t port_ = 0;
 };
