@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <list>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -71,7 +72,9 @@ class HttpServer::Loop {
   Status Listen();
   Status Arm(int fd, uint32_t events, uint64_t token, int operation);
   bool AddThread() EXCLUDES(mutex_);
-  void Run() EXCLUDES(mutex_);
+  using Thread = std::list<std::thread>::iterator;
+  void Run(Thread self) EXCLUDES(mutex_);
+  bool EndIdle(Thread self) EXCLUDES(mutex_);
   void Accept(uint64_t token) EXCLUDES(mutex_);
   bool MakeRoom() EXCLUDES(mutex_);
   void Add(UniqueFd socket, bool tcp) EXCLUDES(mutex_);
@@ -99,7 +102,8 @@ class HttpServer::Loop {
   Condition changed_;  // a thread ended, or the server stops
   std::unordered_map<uint64_t, Entry> entries_ GUARDED_BY(mutex_);
   uint64_t next_token_ GUARDED_BY(mutex_) = kFirstConnection;
-  std::vector<std::thread> threads_ GUARDED_BY(mutex_);
+  std::list<std::thread> threads_ GUARDED_BY(mutex_);
+  std::list<std::thread> ended_threads_ GUARDED_BY(mutex_);  // to be joined
   size_t running_threads_ GUARDED_BY(mutex_) = 0;
   bool accept_pauses_ GUARDED_BY(mutex_) = false;  // no descriptors left; the sweep goes on
   TimePoint drain_deadline_ GUARDED_BY(mutex_) = TimePoint::max();
@@ -148,9 +152,11 @@ Status HttpServer::Loop::Start() {
 bool HttpServer::Loop::AddThread() {
   const MutexLock lock(mutex_);
   if (threads_.size() == options_.threads_max || share_.stopping) return false;
+  const Thread self = threads_.emplace(threads_.end());
   try {
-    threads_.emplace_back([this] { Run(); });
+    *self = std::thread([this, self] { Run(self); });
   } catch (const std::system_error& failure) {
+    threads_.erase(self);
     log::Warning("cannot start an HTTP thread", {{"what", failure.what()}});
     return false;
   }
@@ -158,12 +164,14 @@ bool HttpServer::Loop::AddThread() {
   return true;
 }
 
-void HttpServer::Loop::Run() {
+void HttpServer::Loop::Run(Thread self) {
+  const auto idle_ms = static_cast<int>(options_.thread_idle_max.count());
   while (!share_.stopping) {
     epoll_event event{};
     ++idle_threads_;
-    const int count = ::epoll_wait(epoll_.get(), &event, 1, -1);
+    const int count = ::epoll_wait(epoll_.get(), &event, 1, idle_ms);
     --idle_threads_;
+    if (count == 0 && EndIdle(self)) return;
     if (count <= 0 || event.data.u64 == kStopToken) continue;
     if (event.data.u64 < kFirstConnection) {
       Accept(event.data.u64);
@@ -174,6 +182,17 @@ void HttpServer::Loop::Run() {
   const MutexLock lock(mutex_);
   --running_threads_;
   changed_.NotifyAll();
+}
+
+// Not the last one that waits for events, which may be the one that Serve leaves behind for others.
+bool HttpServer::Loop::EndIdle(Thread self) {
+  const MutexLock lock(mutex_);
+  if (share_.stopping || running_threads_ <= options_.threads_min || idle_threads_ == 0) {
+    return false;
+  }
+  ended_threads_.splice(ended_threads_.end(), threads_, self);
+  --running_threads_;
+  return true;
 }
 
 void HttpServer::Loop::Accept(uint64_t token) {
@@ -304,12 +323,14 @@ void HttpServer::Loop::Sweep() {
   }
 }
 
-// Ends connections whose state has lasted too long.
+// Ends connections whose state has lasted too long, and joins threads that ended.
 void HttpServer::Loop::SweepOnce() {
   const TimePoint now = Clock::now();
   std::vector<std::pair<uint64_t, HttpConnection*>> unfinished;
+  std::list<std::thread> ended;
   {
     const MutexLock lock(mutex_);
+    ended.swap(ended_threads_);
     for (auto entry = entries_.begin(); entry != entries_.end();) {
       HttpConnection& connection = *entry->second.connection;
       if (entry->second.busy || now < connection.deadline()) {
@@ -330,6 +351,7 @@ void HttpServer::Loop::SweepOnce() {
       }
     }
   }
+  for (std::thread& thread : ended) thread.join();
   for (const auto& [token, connection] : unfinished) {
     connection->EndWith(LastResponse(RefusalResponse(Refusal::kTimeout)));
     Handle(token, connection);
@@ -337,7 +359,7 @@ void HttpServer::Loop::SweepOnce() {
 }
 
 void HttpServer::Loop::Stop(TimePoint deadline) {
-  std::vector<std::thread> threads;
+  std::list<std::thread> threads;
   {
     MutexLock lock(mutex_);
     if (share_.stopping.exchange(true)) return;
@@ -350,6 +372,7 @@ void HttpServer::Loop::Stop(TimePoint deadline) {
     }
     for (auto& [token, entry] : entries_) entry.connection->Cut();
     threads.swap(threads_);
+    threads.splice(threads.end(), ended_threads_);
   }
   for (std::thread& thread : threads) thread.join();
   if (sweeper_.joinable()) sweeper_.join();

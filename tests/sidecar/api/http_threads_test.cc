@@ -1,4 +1,6 @@
 #include <atomic>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -33,6 +35,12 @@ class HttpThreadsTest : public ServerFixture {
       std::this_thread::sleep_for(milliseconds(10));
     }
     ASSERT_EQ(waiting_, count);
+  }
+
+  // Threads of this process.
+  static size_t Tasks() {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return static_cast<size_t>(std::distance(begin(tasks), end(tasks)));
   }
 
   Response Wait(const Request& request) {
@@ -79,6 +87,46 @@ TEST_F(HttpThreadsTest, ThreadsGrowWithRequestsThatWaitUpToALimit) {
   LetGo();
   for (RawHttpClient& each : clients) EXPECT_EQ(each.Read().body, "waited");
   EXPECT_EQ(client.Get("/wait").body, "waited");
+}
+
+TEST_F(HttpThreadsTest, IdleThreadsEndDownToTheLeast) {
+  const size_t tasks_before = Tasks();
+  options_.threads_min = 2;
+  options_.thread_idle_max = milliseconds(200);
+  StartWaiting();
+  const size_t tasks_least = Tasks();
+  EXPECT_EQ(tasks_least, tasks_before + 3) << "with the one that sweeps";
+  std::vector<RawHttpClient> clients;
+  for (int i = 0; i < 20; ++i) {
+    clients.push_back(Connect());
+    clients.back().Send("GET /wait HTTP/1.1\r\n\r\n");
+    AwaitWaiters(i + 1);
+  }
+  EXPECT_EQ(server_->threads(), 21u);
+  LetGo();
+  for (RawHttpClient& each : clients) EXPECT_EQ(each.Read().body, "waited");
+  for (int i = 0; i < 500 && Tasks() > tasks_least; ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_EQ(Tasks(), tasks_least);
+  EXPECT_EQ(server_->threads(), 2u);
+  EXPECT_EQ(Connect().Get("/quick").body, "quick");
+}
+
+TEST_F(HttpThreadsTest, AThreadStaysForOthersHoweverLongItIsIdle) {
+  options_.threads_min = 2;
+  options_.thread_idle_max = milliseconds(50);
+  StartWaiting();
+  std::vector<RawHttpClient> clients;
+  for (int i = 0; i < 5; ++i) {
+    clients.push_back(Connect());
+    clients.back().Send("GET /wait HTTP/1.1\r\n\r\n");
+    AwaitWaiters(i + 1);
+  }
+  std::this_thread::sleep_for(milliseconds(500));
+  EXPECT_EQ(server_->threads(), 6u);
+  RawHttpClient client = Connect();
+  EXPECT_EQ(client.Get("/quick").body, "quick");
 }
 
 TEST_F(HttpThreadsTest, AStreamEndsWhenTheClientHangsUp) {
