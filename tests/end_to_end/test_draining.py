@@ -1,5 +1,6 @@
 """Buffers that are deleted, suspended or replaced while somebody uses them: unpublish, drain, then release."""
 
+import http.client
 import signal
 import threading
 import time
@@ -78,6 +79,59 @@ def test_a_buffer_that_a_peer_copies_from_is_deleted_after_the_copy(scene):
     scene.owner.do("unregister", "kv")
     scene.owner.register(scene.source, ("kv", 0, scene.size))
     scene.everything_works()
+
+
+class Deletion(threading.Thread):
+    """DELETE of a buffer; `answer` is (status, problem), and who had the memory mapped when it came."""
+
+    def __init__(self, sidecar, buffer, drain_ms, mapped_by):
+        super().__init__()
+        self._ask = lambda: (delete(sidecar, buffer, drain_ms), mapped_by())
+        self.answer = None
+        self.start()
+
+    def run(self):
+        try:
+            self.answer = self._ask()
+        except (OSError, http.client.HTTPException):
+            self.answer = ("closed", None), []
+
+
+def test_a_delete_that_has_time_lets_a_peers_transfer_end(scene):
+    transfer, workers = scene.hold()
+    deletion = Deletion(scene.b, buffer_of(scene.b, "owner")["id"], 60_000,
+                        lambda: scene.source.mapped_by(workers_of(scene.a) + workers_of(scene.b)))
+    time.sleep(1)
+    assert deletion.answer is None and scene.source.mapped_by(workers)
+    status, problem = scene.read()
+    assert (status, problem["code"]) == (404, "unregistered"), "nothing new uses it"
+    send(workers, signal.SIGCONT)
+    view = view_of(scene.a, "reader", transfer, 10_000)
+    assert view["state"] == "succeeded", view
+    assert not scene.target.differs_from(scene.source)
+    deletion.join(3)
+    (status, problem), mapped = deletion.answer
+    assert (status, mapped) == (204, []), problem
+    scene.others_still_work()
+
+
+def test_a_sidecar_that_waits_for_a_peer_that_stands_still_stops_all_the_same(scene):
+    scene.everything_works()
+    workers = workers_of(scene.a)
+    send([scene.a.process.pid], signal.SIGSTOP)
+    try:
+        deletion = Deletion(scene.b, buffer_of(scene.b, "owner")["id"], 60_000, lambda: [])
+        time.sleep(0.5)
+        assert deletion.answer is None and scene.source.mapped_by(workers), "it waits for the peer"
+        start = time.monotonic()
+        assert scene.b.stop() == 0
+        assert time.monotonic() - start < 5  # --shutdown-ms is twice as much, and ends it by force
+        deletion.join(1)
+        (status, problem), _ = deletion.answer
+        assert status == "closed" or problem["code"] in ("deadline_exceeded", "shutting_down"), problem
+    finally:
+        send([scene.a.process.pid], signal.SIGCONT)
+    wait_for(lambda: not scene.source.mapped_by(workers), 1.5, "unmapping what the peer left behind")
 
 
 @pytest.mark.parametrize("read_before", [False, True])
