@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -127,13 +128,30 @@ class Child {
     serve();
     std::_Exit(0);
   }
+  // Of the child and of this process, so far.
+  double CpuSeconds() const {
+    clockid_t clock = 0;
+    if (::clock_getcpuclockid(pid_, &clock) != 0) std::abort();
+    return SecondsOf(clock) + SecondsOf(CLOCK_PROCESS_CPUTIME_ID);
+  }
   ~Child() {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
 
  private:
+  static double SecondsOf(clockid_t clock) {
+    timespec time = {};
+    ::clock_gettime(clock, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+  }
   const pid_t pid_;
+};
+
+// What one round took.
+struct Spent {
+  double seconds = 0;
+  double cpu_seconds = 0;  // of both processes: what a busy machine distorts less
 };
 
 void InThreads(size_t count, const std::function<void(size_t)>& run) {
@@ -141,10 +159,11 @@ void InThreads(size_t count, const std::function<void(size_t)>& run) {
   for (size_t i = 0; i < count; ++i) threads.emplace_back([&run, i] { run(i); });
 }
 
-double Seconds(const std::function<void()>& run) {
+Spent Measure(const Child& child, const std::function<void()>& run) {
   const TimePoint begun = Clock::now();
+  const double cpu = child.CpuSeconds();
   run();
-  return SecondsBetween(begun, Clock::now());
+  return {SecondsBetween(begun, Clock::now()), child.CpuSeconds() - cpu};
 }
 
 void Verify(const Case& c, const TestArena& local, const TestArena& remote) {
@@ -164,8 +183,8 @@ class PlainRun {
     for (size_t i = 0; i < streams; ++i) pairs_.push_back(PlainPair());
     child_ = std::make_unique<Child>([&] { Serve(remote); });
   }
-  double Round() {
-    return Seconds([this] {
+  Spent Round() {
+    return Measure(*child_, [this] {
       char go = 'g';
       (void)!::send(gate_.first.get(), &go, 1, 0);
       InThreads(pairs_.size(), [this](size_t i) {
@@ -203,7 +222,9 @@ class PipedOpener final : public TcpStreamOpener {
  public:
   explicit PipedOpener(const PipedOffer& offer) : offer_(offer) {}
   Result<Offer> Open(size_t streams, TimePoint) override {
-    Offer offer{"127.0.0.1", offer_.port, {}};
+    Offer offer;
+    offer.host = "127.0.0.1";
+    offer.port = offer_.port;
     for (size_t i = 0; i < streams; ++i) {
       offer.tickets.emplace_back(offer_.tickets[i], kTicketBytes);
     }
@@ -217,8 +238,7 @@ class PipedOpener final : public TcpStreamOpener {
 class TcpRun {
  public:
   TcpRun(size_t streams, bool checksum, const TestArena& local, const TestArena& remote,
-         const Case& c)
-      : bytes_(local.size()) {
+         const Case& c) {
     auto gate = PlainPair();
     child_ = std::make_unique<Child>([&] { Serve(remote, gate.second.get()); });
     PipedOffer offer;
@@ -253,8 +273,8 @@ class TcpRun {
     transport_.reset();
     helpers_.reset();
   }
-  double Round() {
-    return Seconds([this] {
+  Spent Round() {
+    return Measure(*child_, [this] {
       auto operation = transport_->Start(plan_, 0, 1);
       std::vector<uint64_t> tokens;
       while (!operation->finished()) {
@@ -300,7 +320,6 @@ class TcpRun {
     int count = 0;
   };
 
-  const uint64_t bytes_;
   NoMapper mapper_;
   Wakes woken_;
   std::unique_ptr<Child> child_;
@@ -311,7 +330,9 @@ class TcpRun {
   std::shared_ptr<const MovePlan> plan_;
 };
 
-double Median(std::vector<double> values) {
+double Median(const std::vector<Spent>& rounds, double Spent::*what) {
+  std::vector<double> values;
+  for (const Spent& spent : rounds) values.push_back(spent.*what);
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
@@ -324,26 +345,27 @@ void Compare(size_t streams, uint64_t bytes, int rounds, uint64_t block, bool wr
   PlainRun plain(streams, local, remote, c);
   TcpRun with_crc(streams, true, local, remote, c);
   TcpRun without_crc(streams, false, local, remote, c);
-  const auto fill = [&] { std::memset((write ? remote : local).data(), 0, bytes); };
-  std::vector<double> seconds[3];
+  const std::function<Spent()> runs[] = {[&] { return plain.Round(); },
+                                         [&] { return without_crc.Round(); },
+                                         [&] { return with_crc.Round(); }};
+  std::vector<Spent> spent[3];
   for (int i = 0; i < rounds; ++i) {
-    const std::function<double()> runs[] = {[&] { return plain.Round(); },
-                                            [&] { return with_crc.Round(); },
-                                            [&] { return without_crc.Round(); }};
     for (int j = 0; j < 3; ++j) {
-      fill();
-      seconds[j].push_back(runs[j]());
+      std::memset((write ? remote : local).data(), 0, bytes);
+      spent[j].push_back(runs[j]());
       Verify(c, local, remote);
     }
   }
-  const double plain_rate = static_cast<double>(bytes) / Median(seconds[0]) / 1e9;
-  const double crc_rate = static_cast<double>(bytes) / Median(seconds[1]) / 1e9;
-  const double rate = static_cast<double>(bytes) / Median(seconds[2]) / 1e9;
-  std::printf(
-      "{\"operation\":\"%s\",\"block_bytes\":%llu,\"streams\":%zu,\"plain_gb_per_s\":%.2f,"
-      "\"tcp_gb_per_s\":%.2f,\"ratio\":%.2f,\"tcp_crc_gb_per_s\":%.2f,\"crc_ratio\":%.2f}\n",
-      write ? "write" : "read", static_cast<unsigned long long>(block), streams, plain_rate, rate,
-      rate / plain_rate, crc_rate, crc_rate / plain_rate);
+  std::printf("{\"operation\":\"%s\",\"block_bytes\":%llu,\"streams\":%zu,\"plain_gb_per_s\":%.2f",
+              write ? "write" : "read", static_cast<unsigned long long>(block), streams,
+              static_cast<double>(bytes) / Median(spent[0], &Spent::seconds) / 1e9);
+  const char* const names[] = {"", "tcp", "tcp_crc"};
+  for (int j = 1; j < 3; ++j) {
+    std::printf(",\"%s_ratio\":%.2f,\"%s_ratio_of_cpu_time\":%.2f", names[j],
+                Median(spent[0], &Spent::seconds) / Median(spent[j], &Spent::seconds), names[j],
+                Median(spent[0], &Spent::cpu_seconds) / Median(spent[j], &Spent::cpu_seconds));
+  }
+  std::printf("}\n");
   std::fflush(stdout);
 }
 

@@ -45,7 +45,7 @@ THIRD_PARTY = {
     "spdlog": r"^lib/base/",
     "tl": r"^lib/base/",
     "nlohmann": r"^(lib/wire|sidecar/api|client|gantryctl)/",
-    "openssl": r"^(sidecar/peer|sidecar/api|gantryctl)/",
+    "openssl": r"^(sidecar/peer|sidecar/api|sidecar/transport/tcp|gantryctl)/",
     "infiniband": r"^sidecar/transport/rdma/",
     "absl": r"^(lib|sidecar|gantryctl|deviceplugin)/",
 }

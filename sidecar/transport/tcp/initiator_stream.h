@@ -25,10 +25,9 @@ struct WelcomedChannel {
   TimePoint peer_clock_read_at;  // not before that
   size_t requests_max = 0;       // that the peer reads before it has answered any
 };
-// Connects, secures, shows the ticket. Blocks up to the deadline.
-Result<WelcomedChannel> OpenChannel(const std::string& host, uint16_t port,
-                                    const std::string& ticket, ChannelSecurity* security,
-                                    TimePoint deadline);
+// Connects, secures, shows one of the tickets. Blocks up to the deadline.
+Result<WelcomedChannel> OpenChannel(const TcpStreamOpener::Offer& offer, const std::string& ticket,
+                                    ChannelSecurity* security, TimePoint deadline);
 
 class InitiatorStream final : public IoHandler,
                               private FrameSink,

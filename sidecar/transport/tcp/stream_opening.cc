@@ -64,19 +64,20 @@ Status SayHello(SocketChannel& channel, const std::string& ticket, TimePoint dea
 
 }  // namespace
 
-Result<WelcomedChannel> OpenChannel(const std::string& host, uint16_t port,
-                                    const std::string& ticket, ChannelSecurity* security,
-                                    TimePoint deadline) {
+Result<WelcomedChannel> OpenChannel(const TcpStreamOpener::Offer& offer, const std::string& ticket,
+                                    ChannelSecurity* security, TimePoint deadline) {
   if (ticket.size() != kTicketBytes) {
     return Fail(ErrorCode::kInvalidArgument, "a ticket for a tcp connection is malformed");
   }
   WelcomedChannel welcomed;
-  welcomed.address = host + ":" + std::to_string(port);
-  ASSIGN_OR_RETURN(UniqueFd socket, ConnectTcp(host, port, deadline));
+  welcomed.address = offer.host + ":" + std::to_string(offer.port);
+  ASSIGN_OR_RETURN(UniqueFd socket, ConnectTcp(offer.host, offer.port, deadline));
   if (security == nullptr) {
     welcomed.channel = MakePlainChannel(std::move(socket));
   } else {
-    ASSIGN_OR_RETURN(welcomed.channel, security->Secure(std::move(socket), host));
+    ASSIGN_OR_RETURN(welcomed.channel,
+                     security->Secure(std::move(socket),
+                                      offer.server_name.empty() ? offer.host : offer.server_name));
   }
   RETURN_IF_ERROR(Secure(*welcomed.channel, deadline));
   RETURN_IF_ERROR(SayHello(*welcomed.channel, ticket, deadline));

@@ -150,12 +150,12 @@ void TcpPeer::Open() {
 Status TcpPeer::OpenStreams(size_t count) {
   const TimePoint deadline = Clock::now() + core_.options.connect_timeout;
   ASSIGN_OR_RETURN(const TcpStreamOpener::Offer offer, opener_->Open(count, deadline));
-  if (offer.tickets.empty()) {
-    return Fail(ErrorCode::kPeerUnavailable, "it gave no ticket for a tcp connection");
+  if (offer.tickets.empty() || offer.host.empty()) {
+    return Fail(ErrorCode::kPeerUnavailable, "it gave no address or no ticket for a connection");
   }
   for (size_t i = 0; i < std::min(count, offer.tickets.size()); ++i) {
-    ASSIGN_OR_RETURN(WelcomedChannel welcomed, OpenChannel(offer.host, offer.port, offer.tickets[i],
-                                                           core_.security, deadline));
+    ASSIGN_OR_RETURN(WelcomedChannel welcomed,
+                     OpenChannel(offer, offer.tickets[i], core_.security, deadline));
     Attach(std::make_shared<InitiatorStream>(shared_from_this(), core_.loops.Next(),
                                              std::move(welcomed)));
   }

@@ -30,6 +30,7 @@ class TcpStreamOpener {
     std::string host;
     uint16_t port = 0;
     std::vector<std::string> tickets;  // one for each connection
+    std::string server_name = {};      // that its certificate is for, with TLS; empty: the host
   };
   // Up to `streams` tickets, at least one. Called by a thread of this transport; may block up to
   // the deadline.

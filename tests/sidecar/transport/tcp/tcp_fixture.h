@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -187,6 +188,24 @@ class TcpWorld {
       if (!transport_->Poll(&tokens)) Wait();
     }
     return operation.finished();
+  }
+  // Without a stream nothing would be issued that could hang.
+  void OpenStreams() {
+    const TestArena arena(4096);
+    auto operation = transport_->Start(
+        PlanOf(wire::Operation::kRead, Local(arena), Remote(arena, "first"), 0, 0, 1), 0, 1);
+    EXPECT_TRUE(Finish(*operation));
+  }
+  // The target's threads stand still, as when its process is stopped.
+  void HoldServer(const std::shared_future<void>& until) {
+    for (size_t i = 0; i < server_loops_->size(); ++i) {
+      std::promise<void> reached;
+      server_loops_->at(i).Post([until, &reached] {
+        reached.set_value();
+        until.wait();
+      });
+      reached.get_future().wait();
+    }
   }
   // A plan of one contiguous range.
   static std::shared_ptr<MovePlan> PlanOf(wire::Operation operation,

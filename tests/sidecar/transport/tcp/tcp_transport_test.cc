@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <future>
-
 #include "tests/contracts/transport_contract.h"
 #include "tests/sidecar/transport/tcp/tcp_fixture.h"
 
@@ -24,32 +22,13 @@ class TcpHarness final : public gantry::testing::TransportHarness {
   void KillCarrier() override {
     EXPECT_TRUE(world_.server_->EndSession("session", Clock::now() + std::chrono::seconds(5)));
   }
-  // The target's threads stand still, as when its process is stopped.
   void HangCarrier() override {
-    OpenStreams();
-    for (size_t i = 0; i < world_.server_loops_->size(); ++i) {
-      std::promise<void> reached;
-      world_.server_loops_->at(i).Post([this, &reached] {
-        reached.set_value();
-        hold_.wait();
-      });
-      reached.get_future().wait();
-    }
+    world_.OpenStreams();
+    world_.HoldServer(released_.get_future().share());
   }
 
  private:
-  // Without a stream nothing would be issued that could hang.
-  void OpenStreams() {
-    const TestArena arena(4096);
-    auto operation =
-        world_.transport_->Start(TcpWorld::PlanOf(wire::Operation::kRead, Local(arena),
-                                                  world_.Remote(arena, "first"), 0, 0, 1),
-                                 0, 1);
-    EXPECT_TRUE(world_.Finish(*operation));
-  }
-
   std::promise<void> released_;
-  std::shared_future<void> hold_ = released_.get_future().share();
   TcpWorld world_;
 };
 

@@ -1,0 +1,128 @@
+// The tcp transport through TLS: the contract, and who is not let in.
+#include <gtest/gtest.h>
+
+#include "sidecar/transport/tcp/tls_security.h"
+#include "tests/contracts/transport_contract.h"
+#include "tests/sidecar/peer/test_certificates.h"
+#include "tests/sidecar/transport/tcp/tcp_fixture.h"
+#include "tests/sidecar/transport/tcp/tcp_raw_peer.h"
+
+namespace gantry::transport {
+namespace {
+
+using gantry::testing::TestAuthority;
+
+TlsIdentity IdentityOf(const TestAuthority& authority, const std::string& names,
+                       int valid_until_s = 3'600) {
+  gantry::testing::CertificateWish wish;
+  wish.names = names;
+  wish.valid_until_s = valid_until_s;
+  const auto issued = authority.Issue(wish);
+  return {issued.certificate, issued.key, authority.certificate()};
+}
+
+class TlsWorld {
+ public:
+  TlsWorld(const TlsIdentity& server, const TlsIdentity& client)
+      : server_(*TlsSecurity::Create(server)), client_(*TlsSecurity::Create(client)) {
+    TcpWorldOptions options;
+    options.server_security = server_.get();
+    options.client_security = client_.get();
+    options.tcp.connect_timeout = milliseconds(2'000);
+    world_ = std::make_unique<TcpWorld>(options);
+  }
+  std::unique_ptr<TlsSecurity> server_;
+  std::unique_ptr<TlsSecurity> client_;
+  std::unique_ptr<TcpWorld> world_;
+};
+
+class TlsHarness final : public gantry::testing::TransportHarness {
+ public:
+  TlsHarness()
+      : authority_("test"),
+        tls_(IdentityOf(authority_, "IP:127.0.0.1"), IdentityOf(authority_, "DNS:a")) {}
+  ~TlsHarness() override { released_.set_value(); }
+  Transport& transport() override { return *tls_.world_->transport_; }
+  std::shared_ptr<const memory::MappedAllocation> Local(const TestArena& arena) override {
+    return tls_.world_->Local(arena);
+  }
+  RemoteAllocation Remote(const TestArena& arena) override { return tls_.world_->Remote(arena); }
+  void Wait() override { tls_.world_->Wait(); }
+  void KillCarrier() override {
+    EXPECT_TRUE(
+        tls_.world_->server_->EndSession("session", Clock::now() + std::chrono::seconds(5)));
+  }
+  void HangCarrier() override {
+    tls_.world_->OpenStreams();
+    tls_.world_->HoldServer(released_.get_future().share());
+  }
+
+ private:
+  std::promise<void> released_;
+  const TestAuthority authority_;
+  TlsWorld tls_;
+};
+
+using gantry::testing::TransportContract;
+INSTANTIATE_TEST_SUITE_P(TcpThroughTls, TransportContract,
+                         ::testing::Values([] { return std::make_unique<TlsHarness>(); }));
+
+class TcpTlsTest : public ::testing::Test {
+ protected:
+  // What a read from this server to this client ends with.
+  static std::optional<Error> ReadBetween(TlsWorld& tls) {
+    TestArena here(8192, 1);
+    TestArena there(8192, 2);
+    auto operation = tls.world_->transport_->Start(
+        TcpWorld::PlanOf(wire::Operation::kRead, tls.world_->Local(here), tls.world_->Remote(there),
+                         0, 0, 8192),
+        0, 1);
+    EXPECT_TRUE(tls.world_->Finish(*operation, milliseconds(8'000)));
+    const bool moved = std::memcmp(here.data(), there.data(), 8192) == 0;
+    EXPECT_EQ(moved, !operation->error().has_value());
+    return operation->error();
+  }
+  const TestAuthority authority_{"test"};
+  const TestAuthority other_{"other"};
+};
+
+TEST_F(TcpTlsTest, BothSidesMustBeKnownAndTheServerMustBeWhoItSays) {
+  const TlsIdentity server = IdentityOf(authority_, "IP:127.0.0.1");
+  const TlsIdentity client = IdentityOf(authority_, "DNS:a");
+  TlsIdentity stranger = IdentityOf(other_, "IP:127.0.0.1");
+  stranger.authorities += authority_.certificate();  // it trusts both, and is trusted by itself
+  TlsWorld good(server, client);
+  EXPECT_FALSE(ReadBetween(good));
+  TlsWorld strange_client(server, stranger);
+  EXPECT_TRUE(ReadBetween(strange_client));
+  TlsWorld strange_server(stranger, client);
+  EXPECT_TRUE(ReadBetween(strange_server));
+  TlsWorld wrong_name(IdentityOf(authority_, "IP:127.0.0.2"), client);
+  EXPECT_TRUE(ReadBetween(wrong_name));
+  TlsWorld expired(IdentityOf(authority_, "IP:127.0.0.1", -10), client);
+  const auto error = ReadBetween(expired);
+  ASSERT_TRUE(error);
+  EXPECT_NE(error->message.find("expired"), std::string::npos) << error->message;
+}
+
+TEST_F(TcpTlsTest, PlainTextIsNotServed) {
+  const TlsIdentity identity = IdentityOf(authority_, "IP:127.0.0.1");
+  TlsWorld tls(identity, identity);
+  RawConnection plain = RawConnection::To(tls.world_->server_->port());
+  plain.Send(RawConnection::HelloOf(
+      tls.world_->server_->tickets().Issue("s", 1, milliseconds(5000))->front()));
+  EXPECT_TRUE(plain.IsEnded());
+}
+
+TEST_F(TcpTlsTest, ANewCertificateIsUsedFromThenOn) {
+  const TlsIdentity client = IdentityOf(authority_, "DNS:a");
+  TlsWorld tls(IdentityOf(authority_, "IP:127.0.0.1", -10), client);
+  EXPECT_TRUE(ReadBetween(tls));
+  ASSERT_TRUE(tls.server_->Update(IdentityOf(authority_, "IP:127.0.0.1")));
+  EXPECT_FALSE(ReadBetween(tls));
+  EXPECT_FALSE(tls.server_->Update({"no certificate", "no key", ""}));
+  EXPECT_FALSE(ReadBetween(tls));
+}
+
+}  // namespace
+}  // namespace gantry::transport
