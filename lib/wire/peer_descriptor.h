@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lib/base/host_port.h"
 #include "lib/wire/buffer_types.h"
 
 namespace gantry::wire {
@@ -48,6 +49,13 @@ struct WantedAllocation {
   uint64_t buffer_generation = 0;
   uint64_t allocation_id = 0;
   bool writable = false;
+};
+
+// Where a peer takes data connections, and what lets them in.
+struct PeerStreams {
+  HostPort address;
+  std::vector<std::string> tickets;
+  bool tls = false;
 };
 
 struct PeerRevocation {

@@ -205,6 +205,30 @@ Status CheckSecret(std::string_view text, std::string_view field) {
   return Fail(ErrorCode::kMalformedBody, std::string(field) + " is not 32 hexadecimal digits");
 }
 
+Result<PeerStreams> FromMessage(const proto::OpenStreamsReply& message, std::string_view host) {
+  RETURN_IF_ERROR(Limit("addresses", message.addresses_size(), kPeerAddressesMax));
+  RETURN_IF_ERROR(Limit("tickets", message.tickets_size(), kPeerStreamsMax));
+  PeerStreams streams;
+  for (const std::string& ticket : message.tickets()) {
+    RETURN_IF_ERROR(CheckSecret(ticket, "ticket"));
+    streams.tickets.push_back(ticket);
+  }
+  if (message.addresses_size() == 0 || streams.tickets.empty()) {
+    return Fail(ErrorCode::kMalformedBody, "the peer answered without an address or a ticket");
+  }
+  std::string address = message.addresses(0);
+  if (address.starts_with(':')) {
+    const std::string reached = HostPort{std::string(host), 0}.Text();
+    address.insert(0, reached, 0, reached.rfind(':'));
+  }
+  ASSIGN_OR_RETURN(streams.address, ParseHostPort(address));
+  if (streams.address.port == 0) {
+    return Fail(ErrorCode::kMalformedBody, "the peer answered with port 0");
+  }
+  streams.tls = message.tls();
+  return streams;
+}
+
 Status CheckSocketName(std::string_view name) {
   if (!name.empty() && name.size() <= kPeerIdBytesMax && name != "." && name != ".." &&
       name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos) {

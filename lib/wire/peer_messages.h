@@ -23,6 +23,8 @@ inline constexpr int kPeerReferencesMax = 16'384;    // of one Describe
 inline constexpr int kPeerPiecesMax = 65'536;        // of one buffer; allocations likewise
 inline constexpr int kPeerWantedMax = 65'536;        // of one Connect
 inline constexpr int kPeerAcknowledgedMax = 65'536;  // of one Acknowledge
+inline constexpr int kPeerStreamsMax = 64;           // of one OpenStreams
+inline constexpr int kPeerAddressesMax = 16;
 inline constexpr int kPeerCapabilitiesMax = 64;
 inline constexpr int kPeerPathsMax = 16;
 inline constexpr size_t kPeerIdBytesMax = 128;
@@ -52,6 +54,9 @@ Error FromMessage(const proto::Problem& message);
 
 // 32 lower-case hex digits: sessions, lease tickets, tickets.
 Status CheckSecret(std::string_view text, std::string_view field);
+// What OpenStreams answered, for a peer that was reached at `host`.
+Result<PeerStreams> FromMessage(const proto::OpenStreamsReply& message, std::string_view host);
+
 // A file name that stays within its directory.
 Status CheckSocketName(std::string_view name);
 

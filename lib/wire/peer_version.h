@@ -13,8 +13,9 @@ struct PeerVersions {
   uint32_t max = 1;
 };
 
-// Version 1 is the first; with version 2 this becomes {1, 2}, with version 3 {2, 3}.
-inline constexpr PeerVersions kPeerVersions = {1, 1};
+// Version 1 is the first; with version 3 this becomes {2, 3}.
+inline constexpr PeerVersions kPeerVersions = {1, 2};
+inline constexpr uint32_t kPeerVersionWithStreams = 2;
 
 // kVersionMismatch says which side has to be upgraded.
 Result<uint32_t> ChoosePeerVersion(PeerVersions ours, PeerVersions theirs);

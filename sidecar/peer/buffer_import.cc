@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "sidecar/memory/host_memory.h"
+#include "sidecar/transport/tcp/tcp_remote_buffer.h"
 
 namespace gantry::peer {
 
@@ -29,6 +30,17 @@ Result<engine::RemoteBuffer> ImportBuffer(const std::string& peer, const wire::P
   imported.allocations.resize(buffer.allocations.size());
   imported.paths = buffer.paths;
   return imported;
+}
+
+Status AddressOverTcp(const wire::PeerBuffer& buffer,
+                      const std::shared_ptr<transport::TcpPeer>& streams,
+                      engine::RemoteBuffer* imported) {
+  if (!buffer.paths[static_cast<size_t>(wire::Path::kTcp)].available) return {};
+  const std::vector<uint64_t> sizes = {buffer.length};
+  ASSIGN_OR_RETURN(imported->flat, memory::PieceMap::Create({{0, 0, buffer.length}}, sizes));
+  imported->target = std::make_shared<transport::TcpRemoteBuffer>(streams, buffer.id,
+                                                                  buffer.generation, buffer.length);
+  return {};
 }
 
 Result<std::shared_ptr<const memory::MappedAllocation>> MapDescriptor(

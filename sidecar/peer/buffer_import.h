@@ -10,11 +10,17 @@
 #include "lib/wire/peer_descriptor.h"
 #include "sidecar/engine/peer_gateway.h"
 #include "sidecar/memory/memory_mapper.h"
+#include "sidecar/transport/tcp/tcp_peer.h"
 
 namespace gantry::peer {
 
 // Without mappings: allocations are as many as the peer listed, none of them mapped.
 Result<engine::RemoteBuffer> ImportBuffer(const std::string& peer, const wire::PeerBuffer& buffer);
+
+// Lets the tcp transport name the buffer to its owner. `imported` is what ImportBuffer made of it.
+Status AddressOverTcp(const wire::PeerBuffer& buffer,
+                      const std::shared_ptr<transport::TcpPeer>& streams,
+                      engine::RemoteBuffer* imported);
 
 // Maps what came for `allocation` after the checks of a registration: sealed against shrinking, as
 // long as was said, and open for what is granted.

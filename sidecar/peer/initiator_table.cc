@@ -4,12 +4,14 @@
 #include <iterator>
 #include <utility>
 
+#include "lib/base/log.h"
 #include "lib/base/random_id.h"
 
 namespace gantry::peer {
 namespace {
 
 constexpr milliseconds kRevocationMax{3'600'000};
+constexpr milliseconds kCutOffTime{500};
 
 milliseconds Remaining(TimePoint deadline, TimePoint now) {
   if (deadline <= now) return milliseconds{0};
@@ -49,6 +51,13 @@ Result<InitiatorTable::Opened> InitiatorTable::Open(const wire::PeerIdentity& in
   return opened;
 }
 
+void InitiatorTable::Ending(const std::string& session) {
+  const MutexLock lock(mutex_);
+  if (const auto found = sessions_.find(session); found != sessions_.end()) {
+    found->second.ending = true;
+  }
+}
+
 void InitiatorTable::StreamEnded(const std::string& session) {
   const MutexLock lock(mutex_);
   if (const auto found = sessions_.find(session); found != sessions_.end()) {
@@ -85,7 +94,7 @@ Result<wire::PeerIdentity> InitiatorTable::InitiatorOf(const std::string& sessio
                                                        bool over_tcp) const {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
-  if (found == sessions_.end() || found->second.stream == nullptr ||
+  if (found == sessions_.end() || found->second.stream == nullptr || found->second.ending ||
       found->second.over_tcp != over_tcp) {
     return NoSession();
   }
@@ -99,13 +108,15 @@ Result<uint64_t> InitiatorTable::Mark(const std::string& session, const std::str
   return last_number_;
 }
 
-void InitiatorTable::Keep(const std::string& session, const std::string& buffer_id, uint64_t mark) {
+void InitiatorTable::Keep(const std::string& session, const std::string& buffer_id, uint64_t mark,
+                          wire::Access access) {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
   Marks& marks = found->second.buffers[buffer_id];
   marks.asked.erase(mark);
   marks.kept = std::max(marks.kept, mark);
+  marks.access = access;
 }
 
 void InitiatorTable::Unmark(const std::string& session, const std::string& buffer_id,
@@ -145,22 +156,35 @@ bool InitiatorTable::IsMarked(const std::string& session, const std::string& buf
   return marks != found->second.buffers.end() && marks->second.kept != 0;
 }
 
+wire::Access InitiatorTable::AccessOf(std::string_view session, std::string_view buffer_id) const {
+  const MutexLock lock(mutex_);
+  const auto found = sessions_.find(session);
+  if (found == sessions_.end() || found->second.stream == nullptr || found->second.ending) {
+    return {};
+  }
+  const auto marks = found->second.buffers.find(buffer_id);
+  if (marks == found->second.buffers.end() || marks->second.kept == 0) return {};
+  return marks->second.access;
+}
+
 std::vector<std::vector<std::string>> InitiatorTable::Revoke(const std::vector<Revoked>& buffers,
                                                              TimePoint deadline) {
   MutexLock lock(mutex_);
-  const milliseconds time = Remaining(deadline, Clock::now());
+  const TimePoint begin = Clock::now();
+  const milliseconds time = Remaining(deadline, begin);
   std::vector<Told> told;
   for (auto& [token, session] : sessions_) {
     for (size_t i = 0; i < buffers.size(); ++i) {
       if (!session.buffers.contains(buffers[i].buffer_id)) continue;
-      told.push_back({token, buffers[i].buffer_id, i, Tell(&session, buffers[i], time)});
+      told.push_back({token, buffers[i].buffer_id, i, Tell(&session, buffers[i], begin, time)});
     }
   }
   for (;;) {
     const TimePoint now = Clock::now();
+    CutOff(now);
     EraseConfirmed(&told, now);
     if (told.empty() || now >= deadline || shutting_down_) break;
-    changed_.WaitUntil(lock, std::min(deadline, NextGraceEnd(told)));
+    changed_.WaitUntil(lock, std::min(deadline, NextChange(told)));
   }
   std::vector<std::set<std::string>> holders(buffers.size());
   for (const Told& entry : told) {
@@ -172,14 +196,18 @@ std::vector<std::vector<std::string>> InitiatorTable::Revoke(const std::vector<R
   return names;
 }
 
-uint64_t InitiatorTable::Tell(Session* session, const Revoked& buffer, milliseconds time) {
+uint64_t InitiatorTable::Tell(Session* session, const Revoked& buffer, TimePoint now,
+                              milliseconds time) {
   if (session->stream == nullptr) return 0;
   Marks& marks = session->buffers[buffer.buffer_id];
   const uint64_t newest =
       marks.asked.empty() ? marks.kept : std::max(marks.kept, *marks.asked.rbegin());
   if (newest < marks.revoked && session->pending.contains(marks.revoked)) return marks.revoked;
   marks.revoked = ++last_number_;
-  session->pending[marks.revoked] = buffer.buffer_id;
+  // Over TCP what is left is for closing the session's data connections.
+  if (session->over_tcp) time -= std::min(time / 4, kCutOffTime);
+  session->pending[marks.revoked] = {buffer.buffer_id,
+                                     session->over_tcp ? now + time : TimePoint::max()};
   const auto deadline_ms = static_cast<uint32_t>(time.count());
   session->stream->PushRevocation({marks.revoked, buffer.buffer_id, buffer.buffer_generation,
                                    deadline_ms / 4 * 3, deadline_ms, buffer.suspended});
@@ -193,9 +221,10 @@ Status InitiatorTable::Acknowledge(const std::string& session,
   for (const uint64_t revocation : revocations) {
     const auto pending = found->pending.find(revocation);
     if (pending == found->pending.end()) continue;
-    if (const auto marks = found->buffers.find(pending->second); marks != found->buffers.end()) {
+    if (const auto marks = found->buffers.find(pending->second.buffer_id);
+        marks != found->buffers.end()) {
       if (marks->second.kept < revocation) marks->second.kept = 0;
-      EraseIfUnknown(found, pending->second);
+      EraseIfUnknown(found, pending->second.buffer_id);
     }
     found->pending.erase(pending);
   }
@@ -206,6 +235,7 @@ Status InitiatorTable::Acknowledge(const std::string& session,
 void InitiatorTable::Tick(TimePoint now) {
   const MutexLock lock(mutex_);
   Prune(now);
+  CutOff(now);
   for (auto& [token, session] : sessions_) {
     if (session.stream != nullptr) session.stream->PushHeartbeat();
   }
@@ -247,9 +277,25 @@ void InitiatorTable::Prune(TimePoint now) {
   }
 }
 
+void InitiatorTable::CutOff(TimePoint now) {
+  for (auto& [token, session] : sessions_) {
+    if (session.stream == nullptr || session.ending) continue;
+    for (const auto& [revocation, pending] : session.pending) {
+      if (now < pending.cut_off) continue;
+      session.ending = true;
+      session.stream->End();
+      log::Warning("a peer that did not let go of a buffer in time was cut off",
+                   {{"peer", session.initiator.name}, {"buffer", pending.buffer_id}});
+      break;
+    }
+  }
+}
+
 Result<InitiatorTable::Session*> InitiatorTable::Find(const std::string& session) {
   const auto found = sessions_.find(session);
-  if (found == sessions_.end() || found->second.stream == nullptr) return NoSession();
+  if (found == sessions_.end() || found->second.stream == nullptr || found->second.ending) {
+    return NoSession();
+  }
   return &found->second;
 }
 
@@ -264,12 +310,16 @@ void InitiatorTable::EraseConfirmed(std::vector<Told>* told, TimePoint now) cons
   *told = std::move(holding);
 }
 
-TimePoint InitiatorTable::NextGraceEnd(const std::vector<Told>& told) const {
+TimePoint InitiatorTable::NextChange(const std::vector<Told>& told) const {
   TimePoint next = TimePoint::max();
   for (const Told& entry : told) {
     const Session& session = sessions_.find(entry.session)->second;
     if (session.lease == Lease::kEnded) {
       next = std::min(next, session.lease_ended + process_exit_grace_);
+    }
+    const auto pending = session.pending.find(entry.revocation);
+    if (pending != session.pending.end() && !session.ending) {
+      next = std::min(next, pending->second.cut_off);
     }
   }
   return next;

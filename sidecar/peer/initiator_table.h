@@ -40,6 +40,8 @@ class InitiatorTable {
   // closed before StreamEnded.
   Result<Opened> Open(const wire::PeerIdentity& initiator, bool over_tcp, InitiatorStream* stream)
       EXCLUDES(mutex_);
+  // Refuses all that the session asks for from now on. Before its data connections are closed.
+  void Ending(const std::string& session) EXCLUDES(mutex_);
   // The stream is broken and no longer called. What the initiator mapped is still mapped.
   void StreamEnded(const std::string& session) EXCLUDES(mutex_);
 
@@ -54,13 +56,17 @@ class InitiatorTable {
   // From now on Revoke reaches the session. To be called before the buffer's state is looked at;
   // the number goes to Keep when the session gets its answer, else to Unmark.
   Result<uint64_t> Mark(const std::string& session, const std::string& buffer_id) EXCLUDES(mutex_);
-  void Keep(const std::string& session, const std::string& buffer_id, uint64_t mark)
-      EXCLUDES(mutex_);
+  void Keep(const std::string& session, const std::string& buffer_id, uint64_t mark,
+            wire::Access access) EXCLUDES(mutex_);
   void Unmark(const std::string& session, const std::string& buffer_id, uint64_t mark)
       EXCLUDES(mutex_);
   // Fails unless the stream and the lease connection are open.
   Status CheckMayConnect(const std::string& session) const EXCLUDES(mutex_);
   bool IsMarked(const std::string& session, const std::string& buffer_id) const EXCLUDES(mutex_);
+  // What the session was last told that it may do with the buffer; nothing once it acknowledged the
+  // buffer's revocation, or is over. For data connections.
+  wire::Access AccessOf(std::string_view session, std::string_view buffer_id) const
+      EXCLUDES(mutex_);
 
   struct Revoked {
     std::string buffer_id;
@@ -68,8 +74,9 @@ class InitiatorTable {
     bool suspended = false;
   };
   // Tells all that know one of the buffers and waits; parallel to the buffers, the names of those
-  // that did not confirm in time. Who was told already, and has not been described the buffer
-  // since, is not told again: the first grace holds.
+  // that did not confirm in time. An initiator over TCP is cut off shortly before its deadline: its
+  // session ends, and with it all that it could touch. Who was told already, and has not been
+  // described the buffer since, is not told again: the first grace holds.
   std::vector<std::vector<std::string>> Revoke(const std::vector<Revoked>& buffers,
                                                TimePoint deadline) EXCLUDES(mutex_);
   Status Acknowledge(const std::string& session, const std::vector<uint64_t>& revocations)
@@ -90,21 +97,28 @@ class InitiatorTable {
     uint64_t kept = 0;         // the newest that was answered; 0: none
     std::set<uint64_t> asked;  // not answered yet
     uint64_t revoked = 0;      // the newest revocation that was sent
+    wire::Access access;       // that was answered last
+  };
+  struct Pending {
+    std::string buffer_id;
+    TimePoint cut_off;  // an initiator over TCP that has not acknowledged loses its session
   };
   struct Session {
     wire::PeerIdentity initiator;
     bool over_tcp = false;
+    bool ending = false;
     InitiatorStream* stream = nullptr;  // null: broken
     Lease lease = Lease::kAwaited;
     std::string lease_ticket;
     TimePoint lease_ticket_expires;
     TimePoint lease_ended;
-    std::map<std::string, Marks> buffers;     // that it was told of
-    std::map<uint64_t, std::string> pending;  // revocation -> buffer id
+    std::map<std::string, Marks, std::less<>> buffers;  // that it was told of
+    std::map<uint64_t, Pending> pending;                // by revocation
   };
 
   bool Unmapped(const Session& session, TimePoint now) const REQUIRES(mutex_);
   void Prune(TimePoint now) REQUIRES(mutex_);
+  void CutOff(TimePoint now) REQUIRES(mutex_);
   Result<Session*> Find(const std::string& session) REQUIRES(mutex_);
   // A revoked buffer that a session was told of.
   struct Told {
@@ -115,11 +129,12 @@ class InitiatorTable {
   };
   // The revocation that covers all that the session knows of the buffer: one that waits, or a new
   // one. 0: it cannot be told.
-  uint64_t Tell(Session* session, const Revoked& buffer, milliseconds time) REQUIRES(mutex_);
+  uint64_t Tell(Session* session, const Revoked& buffer, TimePoint now, milliseconds time)
+      REQUIRES(mutex_);
   static void EraseIfUnknown(Session* session, const std::string& buffer_id);
   void EraseConfirmed(std::vector<Told>* told, TimePoint now) const REQUIRES(mutex_);
-  // When one of them may be confirmed by nothing but time.
-  TimePoint NextGraceEnd(const std::vector<Told>& told) const REQUIRES(mutex_);
+  // When one of them is cut off, or may be confirmed by nothing but time.
+  TimePoint NextChange(const std::vector<Told>& told) const REQUIRES(mutex_);
 
   const size_t sessions_max_;
   const milliseconds lease_ticket_ttl_;

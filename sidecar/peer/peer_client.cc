@@ -34,11 +34,19 @@ bool LostStep(ErrorCode code) {
          code == ErrorCode::kMalformedBody;
 }
 
-// Whatever the peer says: its memory cannot be mapped through a TCP connection.
-void NothingMapped(std::vector<wire::PathReport>* paths) {
+// Whatever the peer says: its memory cannot be mapped through a TCP connection, and its version may
+// have no data connections.
+void KeepPossible(bool over_tcp, uint32_t version, std::vector<wire::PathReport>* paths) {
   for (wire::PathReport& report : *paths) {
-    if (!report.available || !SharesMemory(report.path)) continue;
-    report = {report.path, false, std::string(kReachedOverTcp)};
+    if (report.available && over_tcp && SharesMemory(report.path)) {
+      report = {report.path, false, std::string(kReachedOverTcp)};
+    }
+    if (report.available && report.path == wire::Path::kTcp &&
+        version < wire::kPeerVersionWithStreams) {
+      report = {report.path, false,
+                "both sidecars speak version " + std::to_string(version) +
+                    " of the peer protocol, which has no data connections"};
+    }
   }
 }
 
@@ -58,6 +66,7 @@ class GrpcPeerClient final : public PeerClient {
       const std::vector<wire::BufferReference>& references, TimePoint deadline) override;
   Result<std::vector<UniqueFd>> FetchDescriptors(const std::vector<wire::WantedAllocation>& wanted,
                                                  TimePoint deadline) override;
+  Result<wire::PeerStreams> OpenStreams(size_t count, TimePoint deadline) override;
   Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) override;
   void StopFetching() override EXCLUDES(mutex_);
   void Break() override;
@@ -121,7 +130,7 @@ Status GrpcPeerClient::SayHello(TimePoint deadline) {
   version_ = reply.version();
   ASSIGN_OR_RETURN(facts_.owner, wire::FromMessage(reply.owner()));
   ASSIGN_OR_RETURN(facts_.paths, wire::FromMessage(reply.paths()));
-  if (address_.over_tcp()) NothingMapped(&facts_.paths);
+  KeepPossible(address_.over_tcp(), version_, &facts_.paths);
   if (facts_.owner.generation != options_.self.generation) return {};
   return Fail(ErrorCode::kInvalidArgument, "the address is this sidecar's own",
               "name buffers of this sidecar without a peer");
@@ -242,7 +251,7 @@ Status GrpcPeerClient::DescribeSome(const std::vector<wire::BufferReference>& re
   }
   for (size_t i = begin; i < end; ++i) {
     auto taken = TakeDescription(reply.descriptions(static_cast<int>(i - begin)), references[i]);
-    if (taken && address_.over_tcp()) NothingMapped(&taken->paths);
+    if (taken) KeepPossible(address_.over_tcp(), version_, &taken->paths);
     buffers->push_back(std::move(taken));
   }
   return {};
@@ -279,6 +288,22 @@ Result<std::vector<UniqueFd>> GrpcPeerClient::FetchDescriptors(
   }
   if (fds.size() == wanted.size()) return fds;
   return Fail(ErrorCode::kMalformedBody, "the peer sent another number of descriptors than asked");
+}
+
+Result<wire::PeerStreams> GrpcPeerClient::OpenStreams(size_t count, TimePoint deadline) {
+  if (version_ < wire::kPeerVersionWithStreams) {
+    return Fail(ErrorCode::kVersionMismatch, "the peer's sidecar is too old for data connections",
+                "upgrade it");
+  }
+  v1::OpenStreamsRequest request;
+  request.set_session(session_);
+  request.set_count(static_cast<uint32_t>(count));
+  v1::OpenStreamsReply reply;
+  RETURN_IF_ERROR(Call(&v1::Peer::Stub::OpenStreams, request, &reply, deadline, other_calls_));
+  const std::string host = address_.over_tcp() ? address_.tcp.host : std::string("127.0.0.1");
+  ASSIGN_OR_RETURN(wire::PeerStreams streams, wire::FromMessage(reply, host));
+  if (streams.tickets.size() <= count) return streams;
+  return Fail(ErrorCode::kMalformedBody, "the peer sent more tickets than it was asked for");
 }
 
 Status GrpcPeerClient::Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) {

@@ -62,6 +62,8 @@ class PeerClient {
   // In the order of `wanted`. A failure of the lease connection itself ends the session.
   virtual Result<std::vector<UniqueFd>> FetchDescriptors(
       const std::vector<wire::WantedAllocation>& wanted, TimePoint deadline) = 0;
+  // Tickets for data connections, `count` at most.
+  virtual Result<wire::PeerStreams> OpenStreams(size_t count, TimePoint deadline) = 0;
   virtual Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) = 0;
   // Describe and FetchDescriptors fail from now on, also where they wait. The session stays.
   virtual void StopFetching() = 0;

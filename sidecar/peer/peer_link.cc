@@ -5,6 +5,8 @@
 
 #include "lib/base/log.h"
 #include "lib/base/random_id.h"
+#include "sidecar/peer/stream_opener.h"
+#include "sidecar/transport/tcp/tcp_transport.h"
 
 namespace gantry::peer {
 namespace {
@@ -191,6 +193,7 @@ void PeerLink::TryOpen() {
   auto session = std::make_shared<Session>();
   session->number = number;
   session->client = client;
+  session->streams = StreamsTo(client);
   const PeerClient::Facts& facts = session->client->facts();
   {
     const MutexLock lock(mutex_);
@@ -215,6 +218,14 @@ void PeerLink::TryOpen() {
                   name_,
                   "generation " + HexOf(facts.owner.generation),
                   nullptr});
+}
+
+std::shared_ptr<transport::TcpPeer> PeerLink::StreamsTo(
+    const std::shared_ptr<PeerClient>& client) const {
+  const auto& paths = client->facts().paths;
+  if (options_.tcp == nullptr || !paths[static_cast<size_t>(wire::Path::kTcp)].available) return {};
+  return options_.tcp->AddPeer(name_,
+                               std::make_shared<StreamOpener>(client, options_.tcp_encrypts));
 }
 
 std::optional<Error> PeerLink::ReasonToEnd() {
@@ -245,6 +256,7 @@ void PeerLink::EndSession(const Error& why) {
     next_attempt_ = Clock::now();
   }
   changed_.NotifyAll();
+  if (session->streams != nullptr) session->streams->Close(why);
   session->client->Break();
   log::Warning("a peer is down", {{"peer", name_}, {"error", why}});
   events_.Append({0, engine::EventType::kPeerDown, {}, name_, why.message, nullptr});

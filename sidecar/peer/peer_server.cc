@@ -22,7 +22,9 @@
 #include "sidecar/peer/grpc_status.h"
 #include "sidecar/peer/initiator_table.h"
 #include "sidecar/peer/peer_service.h"
+#include "sidecar/peer/session_buffers.h"
 #include "sidecar/peer/socket_admission.h"
+#include "sidecar/peer/stream_offers.h"
 #include "sidecar/peer/tcp_door.h"
 
 namespace gantry::peer {
@@ -64,6 +66,8 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
         wake_(std::move(wake)),
         initiators_(options_.sessions_max, options_.ticket_ttl, options_.process_exit_grace),
         tickets_(kTicketsMax, options_.ticket_ttl),
+        buffers_(registry, initiators_),
+        streams_(options_.streams),
         service_({options_.self,
                   options_.paths,
                   files_.fd_socket_name,
@@ -72,7 +76,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                   options_.fds_max,
                   {},
                   options_.versions},
-                 registry, initiators_, tickets_),
+                 registry, initiators_, tickets_, streams_),
         tcp_service_({options_.self,
                       options_.paths,
                       {},
@@ -81,7 +85,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                       0,
                       PeerAdmission(options_.security, options_.count_refusal),
                       options_.versions},
-                     registry, initiators_, tickets_) {}
+                     registry, initiators_, tickets_, streams_) {}
   ~GrpcPeerServer() override;
 
   Status Run();
@@ -94,6 +98,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   std::string address() const override {
     return files_.listener.valid() ? "unix:" + files_.socket_path : "";
   }
+  uint16_t streams_port() const override { return streams_.port(); }
   std::string tcp_address() const override { return tcp_ ? tcp_->address() : ""; }
 
  private:
@@ -114,6 +119,8 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   const UniqueFd wake_;
   InitiatorTable initiators_;
   FdTicketBook tickets_;
+  SessionBuffers buffers_;
+  StreamOffers streams_;  // ends before what its connections touch
   PeerService service_;
   PeerService tcp_service_;
   std::unique_ptr<grpc::Server> server_;  // null: no node directory
@@ -123,6 +130,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
 };
 
 Status GrpcPeerServer::Run() {
+  RETURN_IF_ERROR(streams_.Listen(buffers_));
   if (files_.listener.valid()) RETURN_IF_ERROR(OpenNodeDoor());
   if (!options_.listen.empty()) {
     ASSIGN_OR_RETURN(tcp_,
@@ -220,6 +228,11 @@ Result<std::unique_ptr<PeerServer>> PeerServer::Start(PeerServerOptions options,
                                                       const registry::BufferRegistry& registry) {
   if (options.security == nullptr) {
     ASSIGN_OR_RETURN(options.security, PeerSecurity::Load({}));
+  }
+  for (wire::PathReport& report : options.paths) {
+    if (report.path == wire::Path::kTcp && report.available && options.streams.listen.empty()) {
+      report = {wire::Path::kTcp, false, "the buffer's owner takes no data connections"};
+    }
   }
   ASSIGN_OR_RETURN(NodeFiles files, MakeNodeFiles(options));
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

@@ -17,6 +17,7 @@
 #include "sidecar/peer/peer_admission.h"
 #include "sidecar/peer/peer_identity.h"
 #include "sidecar/peer/peer_security.h"
+#include "sidecar/peer/stream_settings.h"
 #include "sidecar/registry/buffer_registry.h"
 
 namespace gantry::peer {
@@ -31,6 +32,8 @@ struct PeerServerOptions {
   CountRefusal count_refusal = [](metrics::PeerRefusal) {};
   // What each path is good for here, as TransferEngine::Paths() says.
   std::vector<wire::PathReport> paths = {{wire::Path::kShm, true, ""}};
+
+  StreamSettings streams;  // data connections
 
   size_t sessions_max = 1024;
   size_t connections_max = 1024;                // of the descriptor socket
@@ -70,6 +73,7 @@ class PeerServer : public registry::RevocationSink {
 
   virtual PeerServerTotals Totals() const = 0;
   virtual std::string address() const = 0;      // "unix:<node_dir>/<name>.peer.sock"; or empty
+  virtual uint16_t streams_port() const = 0;    // 0: no data connections
   virtual std::string tcp_address() const = 0;  // "host:port" with the port taken; or empty
 };
 

@@ -23,11 +23,12 @@ Error NotGranted(const std::string& workload) {
 }  // namespace
 
 PeerService::PeerService(Options options, const registry::BufferRegistry& registry,
-                         InitiatorTable& initiators, FdTicketBook& tickets)
+                         InitiatorTable& initiators, FdTicketBook& tickets, StreamOffers& streams)
     : options_(std::move(options)),
       registry_(registry),
       initiators_(initiators),
       tickets_(tickets),
+      streams_(streams),
       fds_(std::make_shared<registry::FdBudget>(options_.fds_max)) {}
 
 template <typename Handler>
@@ -86,6 +87,8 @@ grpc::Status PeerService::WatchAs(const PeerIdentity& initiator, grpc::ServerCon
   stream.Push(std::move(event));
   log::Info("a peer watches this sidecar", {{"peer", initiator.name}, {"over_tcp", over_tcp()}});
   grpc::Status status = stream.Run();
+  initiators_.Ending(opened->session);
+  streams_.End(opened->session);
   initiators_.StreamEnded(opened->session);
   tickets_.DropSession(opened->session);
   return status;
@@ -150,7 +153,7 @@ Result<wire::PeerBuffer> PeerService::DescribeOne(const std::string& session,
     }
   }
   if (exported) {
-    initiators_.Keep(session, description.id, mark);
+    initiators_.Keep(session, description.id, mark, exported->access);
   } else {
     initiators_.Unmark(session, description.id, mark);
   }
@@ -210,6 +213,15 @@ Result<FdTicketBook::Entry> PeerService::Export(const std::string& session,
                            held.reset();
                            budget->GiveBack(1);
                          }}};
+}
+
+grpc::Status PeerService::OpenStreams(grpc::ServerContext* context,
+                                      const v1::OpenStreamsRequest* request,
+                                      v1::OpenStreamsReply* reply) {
+  return Admitted(*context, [&](const PeerGrant&) -> Status {
+    RETURN_IF_ERROR(initiators_.InitiatorOf(request->session(), over_tcp()));
+    return streams_.Offer(request->session(), request->count(), reply);
+  });
 }
 
 grpc::Status PeerService::Acknowledge(grpc::ServerContext* context,

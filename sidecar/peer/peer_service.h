@@ -15,6 +15,7 @@
 #include "sidecar/peer/initiator_table.h"
 #include "sidecar/peer/peer_admission.h"
 #include "sidecar/peer/peer_identity.h"
+#include "sidecar/peer/stream_offers.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/registry/fd_budget.h"
 
@@ -34,7 +35,7 @@ class PeerService final : public v1::Peer::Service {
   };
 
   PeerService(Options options, const registry::BufferRegistry& registry, InitiatorTable& initiators,
-              FdTicketBook& tickets);
+              FdTicketBook& tickets, StreamOffers& streams);
 
   grpc::Status Hello(grpc::ServerContext* context, const v1::HelloRequest* request,
                      v1::HelloReply* reply) override;
@@ -44,6 +45,8 @@ class PeerService final : public v1::Peer::Service {
                         v1::DescribeReply* reply) override;
   grpc::Status Connect(grpc::ServerContext* context, const v1::ConnectRequest* request,
                        v1::ConnectReply* reply) override;
+  grpc::Status OpenStreams(grpc::ServerContext* context, const v1::OpenStreamsRequest* request,
+                           v1::OpenStreamsReply* reply) override;
   grpc::Status Acknowledge(grpc::ServerContext* context, const v1::AcknowledgeRequest* request,
                            v1::AcknowledgeReply* reply) override;
   grpc::Status Ping(grpc::ServerContext* context, const v1::PingRequest* request,
@@ -73,6 +76,7 @@ class PeerService final : public v1::Peer::Service {
   const registry::BufferRegistry& registry_;
   InitiatorTable& initiators_;
   FdTicketBook& tickets_;
+  StreamOffers& streams_;
   const std::shared_ptr<registry::FdBudget> fds_;
 };
 

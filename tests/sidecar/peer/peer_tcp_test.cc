@@ -111,6 +111,28 @@ TEST_F(PeerTcpTest, APeerThatLeavesHoldsNothingUp) {
   EXPECT_LT(Clock::now() - begin, milliseconds(2'000));
 }
 
+TEST_F(PeerTcpTest, APeerThatDoesNotLetGoIsCutOffInTime) {
+  const auto buffer = owner_.Register(arena_, "k");
+  RawInitiator silent(address(), "decode");
+  ASSERT_TRUE(silent.Watch(owner_.generation()));
+  ASSERT_TRUE(silent.Describe("k"));
+  const TimePoint begin = Clock::now();
+  const Status removed = owner_.registry().Remove(buffer->description().id, In(2'000));
+  EXPECT_TRUE(removed) << removed.error().message;
+  EXPECT_GE(Clock::now() - begin, milliseconds(1'000));
+  const auto told = silent.Next();
+  ASSERT_TRUE(told);
+  EXPECT_TRUE(told->has_revoked());
+  EXPECT_FALSE(silent.Next());
+  EXPECT_EQ(silent.Describe("k").error().code, ErrorCode::kStaleGeneration);
+}
+
+TEST_F(PeerTcpTest, ThereAreNoTicketsWithoutDataConnections) {
+  RawInitiator raw(address(), "decode");
+  ASSERT_TRUE(raw.Watch(owner_.generation()));
+  EXPECT_EQ(raw.OpenStreams(1).error().code, ErrorCode::kPathUnavailable);
+}
+
 TEST_F(PeerTcpTest, TheOwnersEndIsNoticed) {
   Meet();
   owner_.StopServer();

@@ -149,6 +149,12 @@ class RawInitiator {
     EXPECT_TRUE(reply) << reply.error().message;
     return reply ? reply->tickets(0).ticket() : std::string(32, '0');
   }
+  Result<v1::OpenStreamsReply> OpenStreams(uint32_t count) {
+    v1::OpenStreamsRequest request;
+    request.set_session(session());
+    request.set_count(count);
+    return Call<v1::OpenStreamsReply>(&v1::Peer::Stub::OpenStreams, request);
+  }
   Status Acknowledge(uint64_t revocation) {
     v1::AcknowledgeRequest request;
     request.set_session(session());

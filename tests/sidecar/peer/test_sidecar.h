@@ -107,6 +107,12 @@ class TestSidecar {
   }
 
   // Forgets every peer.
+  void UseTransport(transport::TcpTransport* tcp) {
+    directory_options_.tcp = tcp;
+    MakeDirectory();
+  }
+
+  // Forgets every peer.
   void SetSilenceMax(milliseconds time) {
     directory_options_.silence_max = time;
     MakeDirectory();

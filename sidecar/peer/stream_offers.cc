@@ -1,0 +1,53 @@
+#include "sidecar/peer/stream_offers.h"
+
+#include "lib/base/host_port.h"
+#include "lib/base/log.h"
+
+namespace gantry::peer {
+namespace {
+
+constexpr milliseconds kSayAgain{5'000};
+
+}  // namespace
+
+Status StreamOffers::Listen(transport::TargetBuffers& buffers) {
+  if (options_.listen.empty()) return {};
+  ASSIGN_OR_RETURN(const HostPort at, ParseHostPort(options_.listen));
+  ASSIGN_OR_RETURN(server_,
+                   transport::TcpServer::Create(options_.tcp, at.host, at.port, *options_.loops,
+                                                *options_.helpers, buffers, options_.security));
+  log::Info("data connections are taken",
+            {{"address", HostPort{at.host, port()}.Text()}, {"tls", options_.security != nullptr}});
+  return {};
+}
+
+Status StreamOffers::Offer(const std::string& session, uint32_t count,
+                           wire::proto::OpenStreamsReply* reply) {
+  if (server_ == nullptr) {
+    return Fail(ErrorCode::kPathUnavailable, "this sidecar takes no data connections",
+                "start it with an address for them");
+  }
+  if (count == 0 || count > wire::kPeerStreamsMax) {
+    return Fail(ErrorCode::kMalformedBody, "count of a peer's message is " + std::to_string(count) +
+                                               ", it has to be 1 to " +
+                                               std::to_string(wire::kPeerStreamsMax));
+  }
+  ASSIGN_OR_RETURN(const auto tickets,
+                   server_->tickets().Issue(session, count, options_.ticket_ttl));
+  reply->add_addresses(options_.told.empty() ? ":" + std::to_string(port())
+                                             : HostPort{options_.told, port()}.Text());
+  for (const std::string& ticket : tickets) reply->add_tickets(ticket);
+  reply->set_ttl_ms(static_cast<uint32_t>(options_.ticket_ttl.count()));
+  reply->set_tls(options_.security != nullptr);
+  return {};
+}
+
+void StreamOffers::End(const std::string& session) {
+  if (server_ == nullptr) return;
+  while (!server_->EndSession(session, Clock::now() + kSayAgain)) {
+    log::Error("data connections of a session that is over do not end; its buffers stay in use",
+               {});
+  }
+}
+
+}  // namespace gantry::peer

@@ -1,0 +1,23 @@
+#include "sidecar/peer/stream_opener.h"
+
+#include <algorithm>
+
+#include "lib/wire/peer_messages.h"
+
+namespace gantry::peer {
+
+Result<transport::TcpStreamOpener::Offer> StreamOpener::Open(size_t streams, TimePoint deadline) {
+  const std::shared_ptr<PeerClient> client = client_.lock();
+  if (client == nullptr) return Fail(ErrorCode::kPeerLost, "the session with the peer is over");
+  const size_t count = std::clamp<size_t>(streams, 1, wire::kPeerStreamsMax);
+  ASSIGN_OR_RETURN(wire::PeerStreams offered, client->OpenStreams(count, deadline));
+  if (offered.tls != encrypts_) {
+    return Fail(ErrorCode::kPathUnavailable,
+                encrypts_ ? "the peer takes data connections without TLS alone"
+                          : "the peer takes data connections with TLS alone",
+                "give both sidecars certificates, or neither");
+  }
+  return Offer{std::move(offered.address.host), offered.address.port, std::move(offered.tickets)};
+}
+
+}  // namespace gantry::peer
