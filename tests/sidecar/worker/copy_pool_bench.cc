@@ -14,10 +14,12 @@
 
 #include "sidecar/worker/copy_worker.h"
 #include "sidecar/worker/worker_pool.h"
-#include "tests/fakes/sealed_memory.h"
+#include "tests/fakes/test_arena.h"
 
 namespace gantry::worker {
 namespace {
+
+using ::gantry::testing::TestArena;
 
 constexpr uint64_t kBytes = uint64_t{1} << 30;
 constexpr int kWorkers = 2;
@@ -26,7 +28,7 @@ constexpr size_t kJobsInFlight = 8;  // per worker
 constexpr int kRounds = 5;
 
 struct Mapped {
-  SealedMemory memory{kBytes};
+  TestArena memory{kBytes};
   memory::MappingId id;
 };
 
@@ -136,7 +138,6 @@ int Main() {
   if (!pool) return 1;
   Mapped from;
   Mapped to;
-  from.memory.Fill(1);
   from.id = (*pool)->Map(from.memory.source()).value();
   to.id = (*pool)->Map(to.memory.source()).value();
   MeasureLatency(**pool, from, to, milliseconds(0), 20'000);

@@ -8,10 +8,12 @@
 
 #include "sidecar/worker/worker_pool.h"
 #include "tests/fakes/fake_copy_pool.h"
-#include "tests/fakes/sealed_memory.h"
+#include "tests/fakes/test_arena.h"
 
 namespace gantry::worker {
 namespace {
+
+using ::gantry::testing::TestArena;
 
 constexpr uint64_t kSize = 1 << 20;
 
@@ -29,10 +31,8 @@ struct Fake {
 };
 
 template <typename Kind>
-class CopyPoolContract : public testing::Test {
+class CopyPoolContract : public ::testing::Test {
  protected:
-  CopyPoolContract() { source_.Fill(3); }
-
   std::vector<Completion> Await(size_t count) {
     std::vector<Completion> completions(count);
     const TimePoint limit = Clock::now() + std::chrono::seconds(20);
@@ -45,7 +45,7 @@ class CopyPoolContract : public testing::Test {
     EXPECT_EQ(taken, count);
     return completions;
   }
-  memory::MappingId MapOf(const SealedMemory& memory, bool writable = true) {
+  memory::MappingId MapOf(const TestArena& memory, bool writable = true) {
     auto id = pool_->Map(memory.source(writable));
     EXPECT_TRUE(id);
     return id ? *id : memory::MappingId{};
@@ -56,12 +56,12 @@ class CopyPoolContract : public testing::Test {
     return completions.empty() ? Completion{} : completions.front();
   }
 
-  SealedMemory source_{kSize};
-  SealedMemory destination_{kSize};
+  TestArena source_{kSize};
+  TestArena destination_{kSize, 0};
   decltype(Kind::Create()) pool_ = Kind::Create();
 };
 
-using Kinds = testing::Types<Real, Fake>;
+using Kinds = ::testing::Types<Real, Fake>;
 TYPED_TEST_SUITE(CopyPoolContract, Kinds);
 
 TYPED_TEST(CopyPoolContract, EveryWorkerCopies) {
@@ -92,7 +92,7 @@ TYPED_TEST(CopyPoolContract, CopiesStridedBlocks) {
     const auto* expected = this->source_.data() + 64 + block * 128;
     EXPECT_TRUE(std::equal(expected, expected + 16, this->destination_.data() + block * 16));
   }
-  EXPECT_EQ(this->destination_.data()[1600], std::byte{0});
+  EXPECT_EQ(this->destination_.data()[1600], 0);
 }
 
 TYPED_TEST(CopyPoolContract, OneCompletionForEachJob) {
@@ -144,7 +144,7 @@ TYPED_TEST(CopyPoolContract, RefusesWhatLiesOutsideOrIsReadOnly) {
   EXPECT_EQ(this->RunJob({{from, to, kSize, 0, 1, 0, 0, 1}}).code, ErrorCode::kOutOfRange);
   EXPECT_EQ(this->RunJob({{from, to, 0, 1, kSize, 0, 0, 1}}).code, ErrorCode::kOutOfRange);
   EXPECT_EQ(this->RunJob({{from, read_only, 0, 0, 1, 0, 0, 1}}).code, ErrorCode::kFdReadOnly);
-  EXPECT_EQ(this->destination_.data()[0], std::byte{0});
+  EXPECT_EQ(this->destination_.data()[0], 0);
 }
 
 TYPED_TEST(CopyPoolContract, TakesAllSegmentsOrNone) {

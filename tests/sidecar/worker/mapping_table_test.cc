@@ -7,19 +7,21 @@
 #include <random>
 #include <thread>
 
-#include "tests/fakes/sealed_memory.h"
+#include "tests/fakes/test_arena.h"
 
 namespace gantry::worker {
 namespace {
 
-memory::HostMapping MappingOf(const SealedMemory& memory) {
-  auto mapping = memory::HostMapping::Create(memory.fd()->get(), memory.size(), true);
+using ::gantry::testing::TestArena;
+
+memory::HostMapping MappingOf(const TestArena& memory) {
+  auto mapping = memory::HostMapping::Create(memory.source().fd->get(), memory.size(), true);
   EXPECT_TRUE(mapping);
   return std::move(*mapping);
 }
 
 TEST(MappingTable, FindsWhatWasAddedUntilItIsRemoved) {
-  const SealedMemory memory(4096);
+  const TestArena memory(4096);
   MappingTable table;
   ASSERT_TRUE(table.Add({3, 7}, MappingOf(memory)));
   const auto found = table.Protect(MappingTable::kSource, {3, 7});
@@ -32,7 +34,7 @@ TEST(MappingTable, FindsWhatWasAddedUntilItIsRemoved) {
 }
 
 TEST(MappingTable, RefusesStaleIds) {
-  const SealedMemory memory(4096);
+  const TestArena memory(4096);
   MappingTable table;
   ASSERT_TRUE(table.Add({0, 2}, MappingOf(memory)));
   EXPECT_FALSE(table.Protect(MappingTable::kSource, {0, 1}));
@@ -47,7 +49,7 @@ TEST(MappingTable, RefusesStaleIds) {
 }
 
 TEST(MappingTable, RemoveWaitsForTheCopyThatUsesIt) {
-  const SealedMemory memory(4096);
+  const TestArena memory(4096);
   MappingTable table;
   ASSERT_TRUE(table.Add({0, 1}, MappingOf(memory)));
   const auto used = table.Protect(MappingTable::kDestination, {0, 1});
@@ -64,8 +66,7 @@ TEST(MappingTable, RemoveWaitsForTheCopyThatUsesIt) {
 // The copy thread reads through whatever it finds while the control thread replaces it: with a
 // mistake in the order of the two this reads unmapped memory.
 TEST(MappingTable, StressOfReplacingUnderCopies) {
-  const SealedMemory memory(4096);
-  memory.Fill(1);
+  const TestArena memory(4096);
   MappingTable table;
   std::atomic<bool> stop = false;
   std::atomic<uint32_t> current = 0;
@@ -76,7 +77,7 @@ TEST(MappingTable, StressOfReplacingUnderCopies) {
       const auto side = random() % 2 == 0 ? MappingTable::kSource : MappingTable::kDestination;
       const auto found = table.Protect(side, {0, current.load()});
       if (!found) continue;
-      ASSERT_EQ(found->data[100], SealedMemory::PatternAt(100, 1));
+      ASSERT_EQ(found->data[100], std::byte{memory.data()[100]});
       ++found_count;
       if (random() % 4 == 0) table.ReleaseAll();
     }

@@ -7,10 +7,12 @@
 #include <thread>
 #include <vector>
 
-#include "tests/fakes/sealed_memory.h"
+#include "tests/fakes/test_arena.h"
 
 namespace gantry::worker {
 namespace {
+
+using ::gantry::testing::TestArena;
 
 constexpr uint64_t kSize = 64 << 10;
 constexpr memory::MappingId kSource = {0, 1};
@@ -18,18 +20,17 @@ constexpr memory::MappingId kDestination = {1, 2};
 constexpr memory::MappingId kReadOnly = {2, 3};
 
 // A worker's loop on a thread of this process, with the pool's end of its ring.
-class WorkerLoopTest : public testing::Test {
+class WorkerLoopTest : public ::testing::Test {
  protected:
   WorkerLoopTest() {
     Add(kSource, source_, true);
     Add(kDestination, destination_, true);
     Add(kReadOnly, source_, false);
-    source_.Fill(5);
   }
   ~WorkerLoopTest() override { StopLoop(); }
 
-  void Add(memory::MappingId id, const SealedMemory& memory, bool writable) {
-    auto mapping = memory::HostMapping::Create(memory.fd()->get(), memory.size(), writable);
+  void Add(memory::MappingId id, const TestArena& memory, bool writable) {
+    auto mapping = memory::HostMapping::Create(memory.source().fd->get(), memory.size(), writable);
     EXPECT_TRUE(mapping && mappings_.Add(id, std::move(*mapping)));
   }
   void StopLoop() {
@@ -57,8 +58,8 @@ class WorkerLoopTest : public testing::Test {
                       destination_.data() + offset);
   }
 
-  SealedMemory source_{kSize};
-  SealedMemory destination_{kSize};
+  TestArena source_{kSize};
+  TestArena destination_{kSize, 0};
   MappingTable mappings_;
   std::unique_ptr<RingLayout> memory_ = std::make_unique<RingLayout>();
   Doorbell doorbell_ = {};

@@ -16,10 +16,12 @@
 #include <vector>
 
 #include "sidecar/worker/worker_pool.h"
-#include "tests/fakes/sealed_memory.h"
+#include "tests/fakes/test_arena.h"
 
 namespace gantry::worker {
 namespace {
+
+using ::gantry::testing::TestArena;
 
 constexpr uint64_t kSize = 16 << 20;
 
@@ -39,12 +41,9 @@ void Stop(pid_t pid) {
   }
 }
 
-class WorkerPoolFaults : public testing::Test {
+class WorkerPoolFaults : public ::testing::Test {
  protected:
-  WorkerPoolFaults() {
-    source_.Fill(3);
-    Start({});
-  }
+  WorkerPoolFaults() { Start({}); }
 
   void Start(WorkerPoolOptions options) {
     options.restart_backoff_min_ms = milliseconds(1);
@@ -93,8 +92,8 @@ class WorkerPoolFaults : public testing::Test {
     EXPECT_EQ(std::memcmp(source_.data(), destination_.data(), kSize), 0);
   }
 
-  SealedMemory source_{kSize};
-  SealedMemory destination_{kSize};
+  TestArena source_{kSize};
+  TestArena destination_{kSize};
   std::unique_ptr<WorkerPool> pool_;
   memory::MappingId from_;
   memory::MappingId to_;
@@ -182,7 +181,7 @@ TEST_F(WorkerPoolFaults, AStoppedWorkerIsReplacedAndItsJobsAreLost) {
 
 TEST_F(WorkerPoolFaults, MapGoesOnWithoutAHungWorkerAndReplacesIt) {
   Stop(PidOf(1));
-  const SealedMemory more(4096);
+  const TestArena more(4096);
   const TimePoint begin = Clock::now();
   const auto mapped = pool_->Map(more.source());
   ASSERT_TRUE(mapped) << mapped.error().message;
@@ -203,7 +202,7 @@ TEST_F(WorkerPoolFaults, MapWaitsOnlyTheWholeTimeoutWhenNoWorkerAnswers) {
   Start(options);
   Stop(PidOf(0));
   Stop(PidOf(1));
-  const SealedMemory more(4096);
+  const TestArena more(4096);
   const auto mapped = pool_->Map(more.source());
   ASSERT_FALSE(mapped);
   EXPECT_EQ(mapped.error().code, ErrorCode::kWorkerLost);
@@ -234,7 +233,7 @@ TEST_F(WorkerPoolFaults, AFailedMapLeavesNothingBehind) {
     EXPECT_EQ(worker.maps_succeeded, 2U);
     EXPECT_EQ(worker.maps_failed, 1U);
   }
-  const SealedMemory next(4096);
+  const TestArena next(4096);
   const auto id = pool_->Map(next.source());
   ASSERT_TRUE(id);
   EXPECT_EQ(id->slot, 2U) << "the slot of the failed one";
@@ -244,7 +243,7 @@ TEST_F(WorkerPoolFaults, AFailedMapLeavesNothingBehind) {
 TEST_F(WorkerPoolFaults, AMapThatOneWorkerRefusesIsRolledBackInAll) {
   const rlimit limit = {0, 0};
   if (::prlimit(PidOf(1), RLIMIT_AS, &limit, nullptr) != 0) GTEST_SKIP() << "prlimit is forbidden";
-  const SealedMemory more(1 << 20);
+  const TestArena more(1 << 20);
   const auto refused = pool_->Map(more.source());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kDeviceError);
@@ -253,7 +252,7 @@ TEST_F(WorkerPoolFaults, AMapThatOneWorkerRefusesIsRolledBackInAll) {
   std::ifstream file(maps);
   int test_mappings = 0;
   for (std::string line; std::getline(file, line);) {
-    if (line.find("memfd:gantry-test") != std::string::npos) ++test_mappings;
+    if (line.find("memfd:test-arena") != std::string::npos) ++test_mappings;
   }
   EXPECT_EQ(test_mappings, 2) << "the worker that could map it has unmapped it";
 }

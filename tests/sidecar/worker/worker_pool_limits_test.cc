@@ -14,10 +14,12 @@
 #include <thread>
 
 #include "sidecar/worker/worker_pool.h"
-#include "tests/fakes/sealed_memory.h"
+#include "tests/fakes/test_arena.h"
 
 namespace gantry::worker {
 namespace {
+
+using ::gantry::testing::TestArena;
 
 std::unique_ptr<WorkerPool> CreatePool(int workers = 2) {
   WorkerPoolOptions options;
@@ -74,7 +76,7 @@ void KillAndAwaitReplacement(WorkerPool& pool, int worker) {
 }
 
 TEST(WorkerPoolLimits, TwoHundredDeathsLeaveNothingBehind) {
-  const SealedMemory memory(64 << 10);
+  const TestArena memory(64 << 10);
   const auto pool = CreatePool();
   const auto id = pool->Map(memory.source()).value();
   for (int i = 0; i < 10; ++i) KillAndAwaitReplacement(*pool, i % 2);
@@ -91,7 +93,7 @@ TEST(WorkerPoolLimits, TwoHundredDeathsLeaveNothingBehind) {
 }
 
 TEST(WorkerPoolLimits, AThousandMappingsComeAndGo) {
-  const SealedMemory memory(16 << 10);
+  const TestArena memory(16 << 10);
   const auto pool = CreatePool();
   const std::string worker = "/proc/" + std::to_string(pool->workers()[0].pid);
   // The first ones pay for what the allocator keeps.
@@ -114,7 +116,7 @@ TEST(WorkerPoolLimits, AThousandMappingsComeAndGo) {
 }
 
 TEST(WorkerPoolLimits, AnIdlePoolBurnsNoProcessorTime) {
-  const SealedMemory memory(64 << 10);
+  const TestArena memory(64 << 10);
   const auto pool = CreatePool();
   const auto id = pool->Map(memory.source()).value();
   const CopySegment segment = {id, id, 0, 4096, 4096, 0, 0, 1};
