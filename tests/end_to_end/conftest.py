@@ -55,8 +55,10 @@ def ask(api_socket, method, target, body=None, headers=None):
 class SidecarProcess:
     """One gantry-sidecar. Not started by the constructor; stop() and kill() may be called twice."""
 
-    def __init__(self, name, folder, node_dir=None, workers=1, flags=()):
+    def __init__(self, name, folder, node_dir=None, workers=1, flags=(), prefix=(), address=None):
+        """`prefix`: what the command line begins with. `address`: for peers, when it is not the node directory's."""
         self.name = name
+        self.prefix, self.address = list(prefix), address
         self.run_dir = Path(folder) / name
         self.node_dir = Path(node_dir) if node_dir else Path(folder) / "node"
         self.workers = workers
@@ -73,7 +75,7 @@ class SidecarProcess:
 
     @property
     def peer_address(self):
-        return f"unix:{self.node_dir}/{self.name}.peer.sock"
+        return self.address or f"unix:{self.node_dir}/{self.name}.peer.sock"
 
     @property
     def log(self):
@@ -82,7 +84,7 @@ class SidecarProcess:
     def start(self, wait=True):
         self.run_dir.mkdir(parents=True, exist_ok=True)
         self.node_dir.mkdir(parents=True, exist_ok=True)
-        command = [str(BIN_DIR / "gantry-sidecar"), "--name", self.name, "--run-dir", str(self.run_dir),
+        command = [*self.prefix, str(BIN_DIR / "gantry-sidecar"), "--name", self.name, "--run-dir", str(self.run_dir),
                    "--node-dir", str(self.node_dir), "--workers", str(self.workers), *self.flags]
         with open(self.run_dir / "log", "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
