@@ -28,6 +28,7 @@
 #include "sidecar/registry/handoff_server.h"
 #include "sidecar/registry/workload_table.h"
 #include "sidecar/run_directory.h"
+#include "sidecar/tcp_path.h"
 #include "sidecar/transport/shm_transport.h"
 #include "sidecar/worker/worker_pool.h"
 
@@ -118,6 +119,7 @@ class App final : public SidecarApp {
 
   Status Build() {
     RETURN_IF_ERROR(StartWorkers());
+    ASSIGN_OR_RETURN(tcp_path_, TcpPath::Create(config_));
     MakeRegistry();
     MakeEngine();
     RETURN_IF_ERROR(StartPeers());
@@ -174,6 +176,9 @@ class App final : public SidecarApp {
     std::vector<std::unique_ptr<transport::Transport>> transports;
     transports.push_back(
         std::make_unique<transport::ShmTransport>(transport::ShmOptions{}, *pool_));
+    auto tcp = tcp_path_->MakeTransport([this] { pool_->WakeWaiter(); });
+    tcp_ = tcp.get();
+    transports.push_back(std::move(tcp));
     engine_ = std::make_unique<engine::TransferEngine>(options, *pool_, std::move(transports),
                                                        *registry_, events_, metrics_);
   }
@@ -198,12 +203,14 @@ class App final : public SidecarApp {
     server.count_refusal = [this](metrics::PeerRefusal why) { metrics_.PeerRefused(why); };
     server.paths = engine_->Paths();
     server.fds_max = fds_max_.peers;
+    server.streams = tcp_path_->Offers();
     ASSIGN_OR_RETURN(peer_server_, peer::PeerServer::Start(std::move(server), *registry_));
     registry_->SetRevocationSink(peer_server_.get());
     peer::PeerDirectoryOptions directory;
     directory.self = self;
     directory.security = security;
     directory.fds_max = fds_max_.peers;
+    directory.tcp = tcp_;
     peers_ = std::make_unique<peer::PeerDirectory>(
         std::move(directory), *pool_, events_,
         [this](const engine::RemoteBuffer& buffer, Error why) {
@@ -350,7 +357,9 @@ class App final : public SidecarApp {
   std::unique_ptr<worker::WorkerPool> pool_;
   std::unique_ptr<registry::WorkloadTable> workloads_;
   std::unique_ptr<registry::BufferRegistry> registry_;
+  std::unique_ptr<TcpPath> tcp_path_;
   std::unique_ptr<engine::TransferEngine> engine_;
+  transport::TcpTransport* tcp_ = nullptr;  // the engine's
   std::unique_ptr<peer::PeerServer> peer_server_;
   std::unique_ptr<peer::PeerDirectory> peers_;
   std::unique_ptr<registry::HandoffServer> handoff_;

@@ -69,6 +69,18 @@ void AddPeers(CLI::App& app, SidecarConfig& config) {
   app.add_flag("--peer-plaintext", config.peer_plaintext,
                "let the token travel unencrypted beyond loopback")
       ->envname(EnvironmentName("--peer-plaintext"));
+  Add(app, "--data-listen", config.data_listen,
+      "address:port for the bytes of peers' transfers over TCP; empty: the address of "
+      "--peer-listen, at a free port");
+  Add(app, "--data-host", config.data_host,
+      "host that peers are told to connect to; empty: the one that they reached the peer API at");
+  Add(app, "--data-streams", config.data_streams, "connections to each peer over TCP")
+      ->check(CLI::Range(1, 32));
+  Add(app, "--data-threads", config.data_threads, "threads that move bytes over TCP")
+      ->check(CLI::Range(1, 32));
+  app.add_flag("--data-no-checksum", config.data_no_checksum,
+               "do not protect the bytes that go over TCP by CRC32C")
+      ->envname(EnvironmentName("--data-no-checksum"));
 }
 
 void AddLimits(CLI::App& app, SidecarConfig& config) {

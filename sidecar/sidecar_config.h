@@ -31,6 +31,13 @@ struct SidecarConfig {
   std::string peer_token_file;
   bool peer_plaintext = false;
 
+  // The tcp transport: the connections that carry bytes between peers.
+  std::string data_listen;  // "address:port"; empty: the peer API's address, at a free port
+  std::string data_host;    // that peers are told; empty: the one that they reached the peer API at
+  int data_streams = 4;     // connections to each peer
+  int data_threads = 2;     // that carry them
+  bool data_no_checksum = false;
+
   int workers = 0;  // copy workers; 0: one for each processor, at most 8
   uint64_t worker_restart_ms_max = 10'000;
 
