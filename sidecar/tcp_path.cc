@@ -32,8 +32,8 @@ std::unique_ptr<transport::TcpTransport> TcpPath::MakeTransport(std::function<vo
                                                    std::move(wake));
 }
 
-peer::StreamOffers::Options TcpPath::Offers() {
-  peer::StreamOffers::Options options;
+peer::StreamSettings TcpPath::Offers() {
+  peer::StreamSettings options;
   options.listen = DataAddress(config_);
   options.told = config_.data_host;
   options.loops = loops_.get();

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "lib/base/result.h"
-#include "sidecar/peer/stream_offers.h"
+#include "sidecar/peer/stream_settings.h"
 #include "sidecar/sidecar_config.h"
 #include "sidecar/transport/tcp/helper_threads.h"
 #include "sidecar/transport/tcp/io_loop.h"
@@ -21,7 +21,7 @@ class TcpPath {
   // Once. `wake`: see TcpTransport.
   std::unique_ptr<transport::TcpTransport> MakeTransport(std::function<void()> wake);
   // For the peer server: where data connections are taken, which is beside the peer API.
-  peer::StreamOffers::Options Offers();
+  peer::StreamSettings Offers();
 
  private:
   TcpPath(const SidecarConfig& config, std::unique_ptr<transport::IoLoops> loops);

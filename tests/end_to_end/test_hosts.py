@@ -139,11 +139,13 @@ def test_a_short_cut_only_delays(pair):
 
 def test_a_long_cut_ends_transfers_in_time_and_heals(pair):
     hosts, a, _, _, source, target = pair(VethWire)
-    hosts.wire.cut()
+    assert submit(a, "reader", "read", "kv", "b/owner/kv", MiB, wait_ms=10_000)[1]["state"] == "succeeded"
     began = time.monotonic()
     status, view = submit(a, "reader", "write", "kv", "b/owner/kv", source.size, deadline_ms=1_500)
-    view = view_of(a, "reader", view["id"], wait_ms=15_000) if status in (200, 202) else view
-    assert view.get("state") in ("expired", "failed"), view
+    hosts.wire.cut()
+    assert status == 202, view
+    view = view_of(a, "reader", view["id"], wait_ms=15_000)
+    assert view["state"] in ("expired", "failed"), view
     assert time.monotonic() - began < DEADLINE_SECONDS, view
     wait_for(lambda: a.ask("GET", "/v1/peers/b")[1]["state"] != "up", 10, "noticing")
     source.fill()
