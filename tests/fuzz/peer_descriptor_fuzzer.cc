@@ -9,6 +9,7 @@
 #include "lib/wire/fd_ticket_protocol.h"
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/buffer_import.h"
+#include "sidecar/peer/peer_rules.h"
 
 namespace gantry::peer {
 namespace {
@@ -51,6 +52,19 @@ void FuzzRequests(const std::string& bytes) {
     const auto revocation = wire::FromMessage(message);
     Check(!revocation || revocation->grace_ms <= revocation->deadline_ms);
   }
+  if (v1::OpenStreamsReply message; message.ParseFromString(bytes)) {
+    const auto streams = wire::FromMessage(message, "fd00::1");
+    Check(!streams || (streams->address.port != 0 && !streams->tickets.empty()));
+  }
+  if (v1::HelloReply message; message.ParseFromString(bytes)) {
+    const auto paths = wire::FromMessage(message.paths());
+    Check(!paths || paths->size() == static_cast<size_t>(wire::kPathCount));
+    (void)wire::ChoosePeerVersion(wire::kPeerVersions,
+                                  {message.version_min(), message.version_max()});
+  }
+  if (const auto rules = PeerRules::Parse(bytes)) (void)rules->GrantFor({"spiffe://a/b", "a.svc"});
+  (void)MatchesPattern(std::string_view(bytes).substr(0, bytes.size() / 2),
+                       std::string_view(bytes).substr(bytes.size() / 2));
   if (v1::Identity message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);
   if (v1::Reference message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);
   if (v1::Problem message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);
