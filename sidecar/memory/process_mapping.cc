@@ -22,9 +22,8 @@ Result<std::span<std::byte>> ProcessMapping::Bytes() const {
   return std::span<std::byte>(ready->data(), ready->size());
 }
 
-Result<bool> ProcessMapping::PopulateOnce() const {
+Result<bool> ProcessMapping::Populate() const {
   RETURN_IF_ERROR(Bytes());
-  if (populated_.exchange(true)) return false;
   ASSIGN_OR_RETURN(const bool prefaulted, IsPrefaulted(source_.fd->get(), source_.size));
   if (!prefaulted) return false;
   RETURN_IF_ERROR(ready_.load(std::memory_order_acquire)->Populate());

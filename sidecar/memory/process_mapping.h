@@ -23,10 +23,13 @@ class ProcessMapping {
   // The whole allocation; its pages are read-only when the source is. Mapped once, however many
   // ask at the same time; a failure is tried again by the next call. Does not fill the page tables.
   Result<std::span<std::byte>> Bytes() const EXCLUDES(mutex_);
-  // Fills the page tables, once, if the owner touched all pages: takes time for a large one, and
-  // whoever moves bytes meanwhile pays for the faults. True for the call that did it.
-  Result<bool> PopulateOnce() const EXCLUDES(mutex_);
-  bool wants_populating() const { return !populated_.load(std::memory_order_relaxed); }
+  // True for the first call: that caller sees to it that Populate is called, by whom it may block.
+  bool ClaimPopulating() const {
+    return !claimed_.load(std::memory_order_relaxed) && !claimed_.exchange(true);
+  }
+  // Fills the page tables, if the owner touched all pages: takes time for a large allocation, and
+  // who moves bytes meanwhile pays for the faults. True when it did.
+  Result<bool> Populate() const EXCLUDES(mutex_);
 
  private:
   const AllocationSource& source_;
@@ -34,7 +37,7 @@ class ProcessMapping {
   mutable Mutex mutex_;
   mutable std::optional<HostMapping> mapping_ GUARDED_BY(mutex_);
   mutable std::atomic<const HostMapping*> ready_ = nullptr;  // set once, to what mapping_ holds
-  mutable std::atomic<bool> populated_ = false;              // or somebody is at it
+  mutable std::atomic<bool> claimed_ = false;
 };
 
 }  // namespace gantry::memory

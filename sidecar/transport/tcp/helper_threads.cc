@@ -28,12 +28,12 @@ void HelperThreads::Run(std::function<void()> task) {
 }
 
 void HelperThreads::Populate(const std::shared_ptr<const memory::MappedAllocation>& allocation) {
-  if (!allocation->in_process().wants_populating()) return;
+  if (!allocation->in_process().ClaimPopulating()) return;
   // Weak: the queue must not keep memory of a workload that is gone.
   Run([weak = std::weak_ptr(allocation)] {
     const auto alive = weak.lock();
     if (alive == nullptr) return;
-    if (auto populated = alive->in_process().PopulateOnce(); !populated) {
+    if (auto populated = alive->in_process().Populate(); !populated) {
       log::Warning("page tables could not be filled", {{"error", populated.error()}});
     }
   });

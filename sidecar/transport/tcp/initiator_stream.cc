@@ -75,10 +75,10 @@ void InitiatorStream::OnReady(uint32_t) {
 void InitiatorStream::Move() {
   const uint64_t before = receiver_.received() + sender_.sent();
   auto received = receiver_.Pump(*channel_, kTurnBytes);
+  if (!received) return Close(received.error(), false);
   TakeMore();
   const IoState sent = Send();
   if (receiver_.received() + sender_.sent() != before) moved_ = Clock::now();
-  if (!received) return Close(received.error(), false);
   if (sent == IoState::kEnded) {
     return Close(Error(ErrorCode::kPeerLost, channel_->Why()), false);
   }

@@ -249,9 +249,7 @@ void TargetStream::Refuse(uint64_t request, const Error& error) {
 
 void TargetStream::Populate(const ResolvedTarget& target) {
   for (const auto& use : target.uses) {
-    for (const auto& allocation : use->allocations()) {
-      if (allocation->in_process().wants_populating()) hub_->helpers.Populate(allocation);
-    }
+    for (const auto& allocation : use->allocations()) hub_->helpers.Populate(allocation);
   }
 }
 

@@ -61,7 +61,7 @@ TEST(ProcessMappingTest, OneMappingForAllWhoAskAtTheSameTime) {
     for (auto& address : seen) {
       threads.emplace_back([&address, &mapping] {
         address = mapping.Bytes()->data();
-        (void)mapping.PopulateOnce();
+        (void)mapping.Populate();
       });
     }
   }
@@ -69,14 +69,13 @@ TEST(ProcessMappingTest, OneMappingForAllWhoAskAtTheSameTime) {
   EXPECT_EQ(MappingsOf(*source.fd), 2);  // the arena's own and this one
 }
 
-TEST(ProcessMappingTest, PopulatesOnce) {
+TEST(ProcessMappingTest, PopulatingIsClaimedOnceAndFillsWhatTheOwnerTouched) {
   TestArena arena(1 << 20);
   const AllocationSource source = SourceOf(arena);
   const ProcessMapping mapping(source);
-  EXPECT_TRUE(mapping.wants_populating());
-  EXPECT_TRUE(*mapping.PopulateOnce());
-  EXPECT_FALSE(*mapping.PopulateOnce());
-  EXPECT_FALSE(mapping.wants_populating());
+  EXPECT_TRUE(mapping.ClaimPopulating());
+  EXPECT_FALSE(mapping.ClaimPopulating());
+  EXPECT_TRUE(*mapping.Populate());
 }
 
 TEST(ProcessMappingTest, GoesWithItsAllocationAndIsNotMadeUnasked) {
