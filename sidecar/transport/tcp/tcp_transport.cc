@@ -39,8 +39,10 @@ TcpTransport::~TcpTransport() {
     peer->Close(Error(ErrorCode::kShuttingDown, "the sidecar is stopping"));
     peer->AwaitClosed();
   }
+  std::vector<std::shared_ptr<TcpJob>> jobs;  // end after the lock
   const MutexLock lock(inbox_->mutex);
-  inbox_->wake = [] {};
+  inbox_->wake = nullptr;
+  jobs.swap(inbox_->jobs);
 }
 
 std::shared_ptr<TcpPeer> TcpTransport::AddPeer(std::string name,
@@ -100,6 +102,7 @@ std::unique_ptr<Operation> TcpTransport::Start(std::shared_ptr<const MovePlan> p
   setup.token = token;
   setup.attend = [inbox = inbox_](std::shared_ptr<TcpJob> job) {
     const MutexLock lock(inbox->mutex);
+    if (inbox->wake == nullptr) return;  // a job in an inbox that nobody empties keeps both
     inbox->jobs.push_back(std::move(job));
     inbox->wake();
   };

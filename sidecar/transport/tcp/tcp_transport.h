@@ -43,7 +43,7 @@ class TcpTransport final : public Transport {
   // Jobs that have something to say. Shared with them: they may outlive the transport.
   struct Inbox {
     Mutex mutex;
-    std::function<void()> wake GUARDED_BY(mutex);
+    std::function<void()> wake GUARDED_BY(mutex);  // null: nobody polls any more
     std::vector<std::shared_ptr<TcpJob>> jobs GUARDED_BY(mutex);
   };
   // The bytes of the plan's local allocations, and the peer that all its buffers belong to.
