@@ -13,10 +13,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
 
 #include "gantryctl/exit_code.h"
+#include "gantryctl/json_field.h"
 #include "gantryctl/sidecar_http.h"
 #include "lib/base/clock.h"
 #include "lib/base/unique_fd.h"
@@ -107,8 +109,10 @@ BenchSidecars::~BenchSidecars() {
 
 std::string BenchSidecars::RunFolder(int index) const { return folder_ + "/" + kNames[index]; }
 
-std::string BenchSidecars::PeerAddress(int index) const {
-  return "unix:" + folder_ + "/node/" + kNames[index] + ".peer.sock";
+Result<std::string> BenchSidecars::PeerAddress(int index) const {
+  SidecarHttp http(ApiSocket(index));
+  ASSIGN_OR_RETURN(const nlohmann::json status, http.GetJson("/v1/status"));
+  return TextOf(status, "peer_address");
 }
 
 std::string BenchSidecars::LogTail(int index) const {
@@ -129,12 +133,17 @@ Status BenchSidecars::Launch(int index, const BenchOptions& options, const std::
                                     kNames[index],
                                     "--run-dir",
                                     run,
-                                    "--node-dir",
-                                    folder_ + "/node",
                                     "--workers",
                                     std::to_string(options.workers),
                                     "--log-level",
                                     "info"};
+  if (options.transport == "tcp") {
+    words.insert(words.end(), {"--peer-listen", "127.0.0.1:0", "--data-streams",
+                               std::to_string(options.streams)});
+    if (!options.checksum) words.emplace_back("--data-no-checksum");
+  } else {
+    words.insert(words.end(), {"--node-dir", folder_ + "/node"});
+  }
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);

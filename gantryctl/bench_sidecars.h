@@ -26,7 +26,7 @@ class BenchSidecars {
   static constexpr const char* kNames[] = {"local", "remote"};
   std::string RunFolder(int index) const;
   std::string ApiSocket(int index) const { return RunFolder(index) + "/api.sock"; }
-  std::string PeerAddress(int index) const;
+  Result<std::string> PeerAddress(int index) const;
   const std::string& folder() const { return folder_; }
   // The end of a sidecar's log, for messages.
   std::string LogTail(int index) const;

@@ -43,8 +43,8 @@ Result<BenchStand> BenchStand::Build(const BenchOptions& options, uint64_t bytes
   ASSIGN_OR_RETURN(stand.remote,
                    BenchWorkload::Open(stand.sidecars->ApiSocket(1), kRemoteWorkload, bytes));
   RETURN_IF_ERROR(stand.SetBlockSize(block_bytes));
-  RETURN_IF_ERROR(
-      AwaitPeer(*stand.local, BenchSidecars::kNames[1], stand.sidecars->PeerAddress(1)));
+  ASSIGN_OR_RETURN(const std::string address, stand.sidecars->PeerAddress(1));
+  RETURN_IF_ERROR(AwaitPeer(*stand.local, BenchSidecars::kNames[1], address));
   return stand;
 }
 

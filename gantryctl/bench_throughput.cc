@@ -7,6 +7,7 @@
 
 #include "gantryctl/bench_ceiling.h"
 #include "gantryctl/bench_stand.h"
+#include "gantryctl/bench_tcp_ceiling.h"
 #include "gantryctl/json_field.h"
 #include "gantryctl/sample_statistics.h"
 #include "gantryctl/size_text.h"
@@ -89,6 +90,11 @@ Status Verify(const BenchStand& stand, const BenchOptions& options, const BlockP
   return {};
 }
 
+Result<double> MeasureCeiling(const CopyWork& work, const BenchOptions& options) {
+  if (options.transport == "tcp") return SendWithStreams(work, options.streams);
+  return CopyWithThreads(work, options.workers);
+}
+
 // One of the ceiling, one of Gantry, into a destination that was wiped before each.
 Status Iterate(const BenchStand& stand, const BenchOptions& options, uint64_t seed,
                Totals& totals) {
@@ -99,7 +105,8 @@ Status Iterate(const BenchStand& stand, const BenchOptions& options, uint64_t se
                       stand.remote->buffer().data(),
                       options.operation == BenchOptions::Operation::kRead};
   FillCanary(destination);
-  totals.ceiling_seconds.Add(CopyWithThreads(work, options.workers));
+  ASSIGN_OR_RETURN(const double ceiling, MeasureCeiling(work, options));
+  totals.ceiling_seconds.Add(ceiling);
   RETURN_IF_ERROR(Verify(stand, options, pairs, seed));
   FillCanary(destination);
   RETURN_IF_ERROR(MoveOnce(stand, options, pairs, totals));
@@ -165,7 +172,13 @@ Result<nlohmann::json> MeasureThroughput(const BenchOptions& options) {
   for (int i = 0; i < options.iterations; ++i) {
     RETURN_IF_ERROR(Iterate(stand, options, static_cast<uint64_t>(i) + 2, totals));
   }
-  return Report(options, totals);
+  nlohmann::json report = Report(options, totals);
+  if (options.transport == "tcp") {
+    report["streams"] = options.streams;
+    report["checksum"] = options.checksum;
+    if (const auto iperf = IperfGigabytes(options.streams)) report["iperf3_gbps"] = *iperf;
+  }
+  return report;
 }
 
 std::string ThroughputText(const nlohmann::json& measured) {
@@ -178,8 +191,10 @@ std::string ThroughputText(const nlohmann::json& measured) {
       std::to_string(CountOf(measured, "chunks")) + " chunks\n";
   TextTable table({"", ">median GB/s", ">best GB/s"});
   table.Add({"gantry", rate("gbps"), rate("gbps_best")});
-  table.Add({"memcpy", rate("ceiling_gbps"), rate("ceiling_gbps_best")});
+  table.Add({CountOf(measured, "streams") > 0 ? "send and recv" : "memcpy", rate("ceiling_gbps"),
+             rate("ceiling_gbps_best")});
   table.Add({"ratio", rate("ratio"), rate("ratio_best")});
+  if (measured.contains("iperf3_gbps")) table.Add({"iperf3", rate("iperf3_gbps"), ""});
   text += table.Text();
   return text + "every byte was verified after each of " +
          std::to_string(CountOf(measured, "iterations")) + " iterations\n";

@@ -20,6 +20,8 @@ struct BenchOptions {
   Order order = Order::kRandom;
   Operation operation = Operation::kRead;
   int workers = 2;
+  int streams = 4;       // of tcp
+  bool checksum = true;  // of tcp
   int iterations = 5;
   bool latency = false;
   int calls = 5000;  // of the closed loop

@@ -37,8 +37,9 @@ CLI::Option* AddSize(CLI::App& app, const std::string& name, uint64_t& value,
 
 void AddBench(CLI::App& app, CommandLine& line) {
   BenchOptions& bench = line.bench;
-  app.add_option("--transport", bench.transport, "What to measure; this build has shm")
-      ->check(CLI::IsMember({"shm"}))
+  app.add_option("--transport", bench.transport,
+                 "What to measure: shm or tcp, which is over loopback")
+      ->check(CLI::IsMember({"shm", "tcp"}))
       ->capture_default_str();
   AddSize(app, "--block", bench.block_bytes, "Bytes of a block");
   AddSize(app, "--bytes", bench.bytes, "Bytes of each buffer, all of them moved each time");
@@ -54,6 +55,10 @@ void AddBench(CLI::App& app, CommandLine& line) {
   app.add_option("--workers", bench.workers, "Copy workers, and threads of the ceiling")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
+  app.add_option("--streams", bench.streams, "tcp: connections, of the ceiling as well")
+      ->check(CLI::Range(1, 32))
+      ->capture_default_str();
+  app.add_flag("!--no-checksum", bench.checksum, "tcp: leave out the CRC32C of the bytes");
   app.add_option("-n,--iterations", bench.iterations, "Each after one of the ceiling")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
