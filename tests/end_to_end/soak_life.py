@@ -20,7 +20,7 @@ END_SECONDS = DEADLINE_SECONDS + 6  # by then every transfer has ended: its dead
 
 # How a transfer may be refused or end while others die.
 EXPECTED = {"cancelled", "unregistered", "not_found", "draining", "stale_generation", "peer_lost", "peer_unavailable",
-            "worker_lost", "deadline_exceeded", "shutting_down"}
+            "worker_lost", "deadline_exceeded", "shutting_down", "path_unavailable"}
 # What is said by the client library when the sidecar itself was killed; the process is killed as well then.
 SIDECAR_LOST = {"peer_unavailable", "peer_lost"}
 
@@ -107,8 +107,21 @@ class Life:
     def check(self, memory, block, owner, source, what):
         # The stores are compared with what they must contain when everything is over.
         wanted = self.lands_of_all[owner].store.map[source * BLOCK:(source + 1) * BLOCK]
-        if memory.map[block * BLOCK:(block + 1) * BLOCK] != wanted:
-            raise Mismatch(f"{self.land.name}: block {block} after {what} is not block {source} of w{owner}")
+        found = memory.map[block * BLOCK:(block + 1) * BLOCK]
+        if found != wanted:
+            raise Mismatch(f"{self.land.name}: block {block} after {what} is not block {source} of w{owner}, but "
+                           f"{self.describe(found)}")
+
+    def describe(self, found):
+        """Where the two halves of a block come from."""
+        half = BLOCK // 2
+        told = []
+        for name, start in (("begins", 0), ("ends", half)):
+            places = [f"{name} as block {block} of w{owner}" for owner, land in enumerate(self.lands_of_all)
+                      for block in range(BLOCKS)
+                      if land.store.map[block * BLOCK + start:block * BLOCK + start + half] == found[start:start + half]]
+            told += places or [f"{name} like none"]
+        return " and ".join(told)
 
     def some(self, blocks, most):
         return self.random.sample(blocks, min(len(blocks), self.random.randint(1, most)))
