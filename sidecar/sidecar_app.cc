@@ -22,6 +22,7 @@
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/peer/health_server.h"
 #include "sidecar/peer/peer_directory.h"
+#include "sidecar/peer/peer_outbox.h"
 #include "sidecar/peer/peer_security.h"
 #include "sidecar/peer/peer_server.h"
 #include "sidecar/registry/buffer_registry.h"
@@ -111,6 +112,8 @@ class App final : public SidecarApp {
     health_.reset();
     handoff_.reset();  // the leases of the workloads end
     housekeeping_ = {};
+    if (notifications_) notifications_->SetMessenger(nullptr);
+    outbox_.reset();
     peers_.reset();
     engine_.reset();
     if (registry_) registry_->SetRevocationSink(nullptr);
@@ -163,6 +166,7 @@ class App final : public SidecarApp {
     registry::RegistryLimits registry_limits;
     registry_limits.buffers_max = config_.buffers_max;
     registry_ = std::make_unique<registry::BufferRegistry>(registry_limits, *pool_, *workloads_);
+    notifications_ = std::make_unique<engine::NotificationCenter>(*workloads_, events_, metrics_);
   }
 
   void MakeEngine() {
@@ -204,6 +208,7 @@ class App final : public SidecarApp {
     server.paths = engine_->Paths();
     server.fds_max = fds_max_.peers;
     server.streams = tcp_path_->Offers();
+    server.notifications = notifications_.get();
     ASSIGN_OR_RETURN(peer_server_, peer::PeerServer::Start(std::move(server), *registry_));
     registry_->SetRevocationSink(peer_server_.get());
     peer::PeerDirectoryOptions directory;
@@ -217,6 +222,8 @@ class App final : public SidecarApp {
           engine_->StopTransfersUsing(buffer, std::move(why));
         });
     engine_->SetPeerGateway(peers_.get());
+    outbox_ = std::make_unique<peer::PeerOutbox>(*peers_);
+    notifications_->SetMessenger(outbox_.get());
     return {};
   }
 
@@ -230,6 +237,7 @@ class App final : public SidecarApp {
       log::Warning("buffers of an ended workload are still in use, their removal goes on",
                    {{"workload", workload.name}, {"error", status.error()}});
     }
+    notifications_->EndWorkload(workload.name, workload.generation);
     engine::Event event;
     event.type = engine::EventType::kWorkloadEnded;
     event.subject = workload.name;
@@ -333,9 +341,9 @@ class App final : public SidecarApp {
   }
 
   Status StartApi() {
-    api_ = std::make_unique<api::ApiDependencies>(
-        api::ApiDependencies{*workloads_, *registry_, *engine_, events_, metrics_, peers_.get(),
-                             [this] { return StatusNow(); }, [this] { return Readiness(); }});
+    api_ = std::make_unique<api::ApiDependencies>(api::ApiDependencies{
+        *workloads_, *registry_, *engine_, events_, metrics_, peers_.get(),
+        [this] { return StatusNow(); }, [this] { return Readiness(); }, notifications_.get()});
     api::HttpServerOptions options;
     options.unix_path = directory_.File("api.sock");
     options.tcp_address = config_.rest_listen;
@@ -358,10 +366,12 @@ class App final : public SidecarApp {
   std::unique_ptr<registry::WorkloadTable> workloads_;
   std::unique_ptr<registry::BufferRegistry> registry_;
   std::unique_ptr<TcpPath> tcp_path_;
+  std::unique_ptr<engine::NotificationCenter> notifications_;
   std::unique_ptr<engine::TransferEngine> engine_;
   transport::TcpTransport* tcp_ = nullptr;  // the engine's
   std::unique_ptr<peer::PeerServer> peer_server_;
   std::unique_ptr<peer::PeerDirectory> peers_;
+  std::unique_ptr<peer::PeerOutbox> outbox_;
   std::unique_ptr<registry::HandoffServer> handoff_;
   std::unique_ptr<api::ApiDependencies> api_;
   std::unique_ptr<api::HttpServer> http_;

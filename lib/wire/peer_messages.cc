@@ -187,6 +187,34 @@ Result<PeerRevocation> FromMessage(const proto::Revoked& message) {
       message.deadline_ms(),       message.suspended()};
 }
 
+void ToMessage(const Notification& notification, proto::NotifyRequest* message) {
+  message->set_from_workload(notification.from_workload);
+  message->set_from_workload_generation(notification.from_workload_generation);
+  message->set_id(notification.id);
+  message->set_to_workload(notification.content.to);
+  message->set_to_generation(notification.content.to_generation);
+  message->set_request_id(notification.content.request_id);
+  message->set_message(notification.content.message);
+}
+
+Result<Notification> FromMessage(const proto::NotifyRequest& message) {
+  RETURN_IF_ERROR(CheckName(message.from_workload(), "from_workload"));
+  RETURN_IF_ERROR(CheckName(message.to_workload(), "to_workload"));
+  RETURN_IF_ERROR(Limit("id", message.id().size(), kNotificationIdBytesMax));
+  RETURN_IF_ERROR(Limit("request_id", message.request_id().size(), kRequestIdBytesMax));
+  RETURN_IF_ERROR(Limit("message", message.message().size(), kNotificationBytesMax));
+  if (message.id().empty() || message.from_workload_generation() == 0) {
+    return Fail(ErrorCode::kMalformedBody, "a peer's notification lacks its id");
+  }
+  Notification notification;
+  notification.from_workload = message.from_workload();
+  notification.from_workload_generation = message.from_workload_generation();
+  notification.id = message.id();
+  notification.content = {message.to_workload(), message.to_generation(), message.request_id(),
+                          message.message()};
+  return notification;
+}
+
 void ToMessage(const Error& error, proto::Problem* message) {
   message->set_code(std::string(InfoOf(error.code).name));
   message->set_message(Shortened(error.message));

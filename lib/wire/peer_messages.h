@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
+#include "lib/wire/notification.h"
 #include "lib/wire/peer.pb.h"
 #include "lib/wire/peer_descriptor.h"
 #include "lib/wire/peer_version.h"
@@ -48,6 +49,10 @@ Result<BufferReference> FromMessage(const proto::Reference& message);
 
 Result<std::vector<WantedAllocation>> FromMessage(const proto::ConnectRequest& message);
 Result<PeerRevocation> FromMessage(const proto::Revoked& message);
+
+// Without who sends it: the session says that.
+void ToMessage(const Notification& notification, proto::NotifyRequest* message);
+Result<Notification> FromMessage(const proto::NotifyRequest& message);
 
 void ToMessage(const Error& error, proto::Problem* message);
 Error FromMessage(const proto::Problem& message);

@@ -1,5 +1,7 @@
 #include "lib/wire/request_bodies.h"
 
+#include "lib/wire/notification_fields.h"
+
 namespace gantry::wire {
 namespace {
 
@@ -53,6 +55,27 @@ constexpr Field kPollFields[] = {
     NumberField<&PollBody::wait_ms>("wait_ms", kOptional),
 };
 
+constexpr Field PeerNameField() {
+  return ReadTextField("peer", FieldKind::kText, kOptional,
+                       [](void* object, std::string&& name) -> Status {
+                         if (!name.empty()) RETURN_IF_ERROR(CheckName(name, "this"));
+                         static_cast<NotificationBody*>(object)->peer = std::move(name);
+                         return {};
+                       });
+}
+NotificationContent& ContentAt(void* object) {
+  return static_cast<NotificationBody*>(object)->content;
+}
+constexpr Field kNotificationFields[] = {
+    NameField<&NotificationBody::id>("id", kOptional),
+    NameField<&NotificationBody::workload>("workload", kRequired),
+    PeerNameField(),
+    NotificationToField<ContentAt>(),
+    NotificationMessageField<ContentAt>(),
+    NotificationRequestIdField<ContentAt>(),
+    NumberField<&NotificationBody::deadline_ms>("deadline_ms", kOptional, 1),
+};
+
 template <typename Body>
 Result<Body> Read(BodyFormat format, std::string_view text, std::span<const Field> fields) {
   Body body;
@@ -80,6 +103,9 @@ Result<PeerBody> ReadPeerBody(BodyFormat format, std::string_view body) {
 }
 Result<PollBody> ReadPollBody(BodyFormat format, std::string_view body) {
   return Read<PollBody>(format, body, kPollFields);
+}
+Result<NotificationBody> ReadNotificationBody(BodyFormat format, std::string_view body) {
+  return Read<NotificationBody>(format, body, kNotificationFields);
 }
 
 }  // namespace gantry::wire

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
+#include "lib/wire/notification.h"
 #include "lib/wire/schema_reader.h"
 
 namespace gantry::wire {
@@ -46,11 +47,21 @@ struct PollBody {
   std::optional<uint64_t> wait_ms;
 };
 
+// POST /v1/notifications
+struct NotificationBody {
+  std::string id;  // empty: one is made up
+  std::string workload;
+  std::string peer;  // empty: this sidecar
+  NotificationContent content;
+  std::optional<uint64_t> deadline_ms;
+};
+
 Result<WorkloadBody> ReadWorkloadBody(BodyFormat format, std::string_view body);
 Result<ResolveBody> ReadResolveBody(BodyFormat format, std::string_view body);
 Result<BufferNamesBody> ReadSuspendBody(BodyFormat format, std::string_view body);
 Result<BufferNamesBody> ReadResumeBody(BodyFormat format, std::string_view body);
 Result<PeerBody> ReadPeerBody(BodyFormat format, std::string_view body);
 Result<PollBody> ReadPollBody(BodyFormat format, std::string_view body);
+Result<NotificationBody> ReadNotificationBody(BodyFormat format, std::string_view body);
 
 }  // namespace gantry::wire

@@ -13,6 +13,7 @@
 
 #include "lib/base/result.h"
 #include "sidecar/engine/event_log.h"
+#include "sidecar/engine/notification_center.h"
 #include "sidecar/engine/peer_control.h"
 #include "sidecar/engine/transfer_engine.h"
 #include "sidecar/metrics/metrics.h"
@@ -52,6 +53,7 @@ struct ApiDependencies {
   engine::PeerControl* peers = nullptr;  // null: there are no peers
   std::function<StatusInfo()> status;
   std::function<Status()> readiness;  // says why this sidecar is not ready
+  engine::NotificationCenter* notifications = nullptr;
 };
 
 }  // namespace gantry::api

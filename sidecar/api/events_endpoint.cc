@@ -18,8 +18,7 @@ constexpr milliseconds kHeartbeat{10'000};
 // One client's place in the log.
 class EventStream {
  public:
-  EventStream(const engine::EventLog& events, std::string workload, uint64_t generation,
-              uint64_t cursor)
+  EventStream(engine::EventLog& events, std::string workload, uint64_t generation, uint64_t cursor)
       : events_(events), workload_(std::move(workload)), generation_(generation), cursor_(cursor) {}
 
   bool Next(std::string* chunk) {
@@ -30,8 +29,10 @@ class EventStream {
       return true;
     }
     const TimePoint deadline = Clock::now() + kStreamPoll;
-    const engine::EventLog::Page page =
-        events_.Poll({workload_, generation_}, cursor_, kStreamPage, deadline);
+    // What was written before: the client took it, or will go on from where it was.
+    const engine::EventReader reader{workload_, generation_};
+    events_.Acknowledge(reader, cursor_);
+    const engine::EventLog::Page page = events_.Poll(reader, cursor_, kStreamPage, deadline);
     cursor_ = page.cursor;
     if (page.lost > 0) {
       *chunk += "event: lost\ndata: {\"lost\":" + std::to_string(page.lost) + "}\n\n";
@@ -53,7 +54,7 @@ class EventStream {
     *chunk += "\ndata: " + data.Take() + "\n\n";
   }
 
-  const engine::EventLog& events_;
+  engine::EventLog& events_;
   const std::string workload_;
   const uint64_t generation_;
   uint64_t cursor_;
@@ -81,8 +82,10 @@ Result<Response> PollCompletions(const ApiDependencies& api, const Request& requ
   ASSIGN_OR_RETURN(const wire::PollBody body, wire::ReadPollBody(format, request.body));
   ASSIGN_OR_RETURN(const uint64_t generation, AuthorizeFor(api.workloads, request, body.workload));
   ASSIGN_OR_RETURN(const TimePoint wait_until, WaitUntil(request, body.wait_ms));
-  const engine::EventLog::Page page = api.events.Poll({body.workload, generation}, body.cursor,
-                                                      body.max.value_or(kPollDefault), wait_until);
+  const engine::EventReader reader{body.workload, generation};
+  api.events.Acknowledge(reader, body.cursor);
+  const engine::EventLog::Page page =
+      api.events.Poll(reader, body.cursor, body.max.value_or(kPollDefault), wait_until);
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject().Key("events").BeginList();
   for (const engine::Event& event : page.events) WriteEvent(event, &writer);

@@ -8,6 +8,7 @@
 #include "sidecar/api/caller.h"
 #include "sidecar/api/error_response.h"
 #include "sidecar/api/events_endpoint.h"
+#include "sidecar/api/notifications_endpoint.h"
 #include "sidecar/api/peers_endpoint.h"
 #include "sidecar/api/request_reading.h"
 #include "sidecar/api/status_endpoint.h"
@@ -28,6 +29,7 @@ constexpr Route kRoutes[] = {
     {"DELETE", "/v1/transfers/{id}",    Guard::kWorkload, {"workload", "wait_ms"},         DeleteTransfer},
     {"POST",   "/v1/completions:poll",  Guard::kWorkload, kNone,                           PollCompletions},
     {"GET",    "/v1/events",            Guard::kWorkload, {"workload", "cursor"},          StreamEvents},
+    {"POST",   "/v1/notifications",     Guard::kWorkload, kNone,                           PostNotification},
     {"PUT",    "/v1/workloads/{name}",  Guard::kWorkload, kNone,                           PutWorkload},
     {"GET",    "/v1/workloads",         Guard::kCaller,   kNone,                           ListWorkloads},
     {"GET",    "/v1/workloads/{name}",  Guard::kCaller,   kNone,                           GetWorkload},

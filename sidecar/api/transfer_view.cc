@@ -1,5 +1,6 @@
 #include "sidecar/api/transfer_view.h"
 
+#include "lib/base/base64.h"
 #include "sidecar/api/buffer_view.h"
 
 namespace gantry::api {
@@ -48,6 +49,42 @@ void WriteTransfer(const engine::TransferStatus& transfer, wire::BodyWriter* wri
   writer->OptionalField("user_data", transfer.user_data).EndObject();
 }
 
+namespace {
+
+void WriteError(const Error& error, wire::BodyWriter* writer) {
+  writer->BeginObject()
+      .Field("code", InfoOf(error.code).name)
+      .Field("detail", error.message)
+      .OptionalField("hint", error.hint)
+      .EndObject();
+}
+
+void WriteNotification(const wire::Notification& notification, wire::BodyWriter* writer) {
+  writer->Key("notification")
+      .BeginObject()
+      .Field("from_peer", notification.from_peer)
+      .Field("from_workload", notification.from_workload)
+      .OptionalField("request_id", notification.content.request_id)
+      .Field("message", Base64Of(notification.content.message))
+      .EndObject();
+}
+
+void WriteDelivery(const engine::DeliveryReport& report, wire::BodyWriter* writer) {
+  writer->Key("delivery")
+      .BeginObject()
+      .Field("peer", report.to_peer)
+      .Field("to", report.to_workload)
+      .OptionalField("request_id", report.request_id)
+      .Field("delivered", !report.error);
+  if (report.error) {
+    writer->Key("error");
+    WriteError(*report.error, writer);
+  }
+  writer->EndObject();
+}
+
+}  // namespace
+
 void WriteEvent(const engine::Event& event, wire::BodyWriter* writer) {
   writer->BeginObject()
       .Field("sequence", event.sequence)
@@ -59,6 +96,8 @@ void WriteEvent(const engine::Event& event, wire::BodyWriter* writer) {
     writer->Key("transfer");
     WriteTransfer(*event.transfer, writer);
   }
+  if (event.notification != nullptr) WriteNotification(*event.notification, writer);
+  if (event.delivery != nullptr) WriteDelivery(*event.delivery, writer);
   writer->EndObject();
 }
 

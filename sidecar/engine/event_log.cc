@@ -15,9 +15,13 @@ std::string_view NameOf(EventType type) {
     case EventType::kPeerDown:
       return "peer_down";
     case EventType::kBufferRevoked:
+      return "buffer_revoked";
+    case EventType::kNotification:
+      return "notification";
+    case EventType::kNotificationOutcome:
       break;
   }
-  return "buffer_revoked";
+  return "notification_outcome";
 }
 
 namespace {
@@ -30,20 +34,77 @@ size_t ItemsOf(const Event& event) {
 
 }  // namespace
 
-EventLog::EventLog(size_t events_max) : events_max_(events_max) {}
+EventLog::EventLog(size_t events_max, NotificationLimits limits)
+    : events_max_(events_max), limits_(limits) {}
 
 void EventLog::Append(Event event) {
   {
     MutexLock lock(mutex_);
-    event.sequence = ++last_sequence_;
-    items_ += ItemsOf(event);
-    events_.push_back(std::move(event));
-    while (events_.size() > events_max_ || (items_ > kItemsMax && events_.size() > 1)) {
-      items_ -= ItemsOf(events_.front());
-      events_.pop_front();
-    }
+    Keep(std::move(event));
   }
   appended_.NotifyAll();
+}
+
+void EventLog::Keep(Event event) {
+  event.sequence = ++last_sequence_;
+  items_ += ItemsOf(event);
+  events_.push_back(std::move(event));
+  while (events_.size() > events_max_ || (items_ > kItemsMax && events_.size() > 1)) DropOldest();
+}
+
+void EventLog::DropOldest() {
+  const Event& oldest = events_.front();
+  items_ -= ItemsOf(oldest);
+  if (oldest.notification != nullptr) {
+    const auto window = windows_.find(oldest.workload);
+    if (window != windows_.end()) window->second.Drop(oldest.sequence);
+  }
+  events_.pop_front();
+}
+
+void EventLog::DropMessages(const std::vector<uint64_t>& sequences) {
+  const uint64_t oldest = last_sequence_ - events_.size() + 1;
+  for (const uint64_t sequence : sequences) {
+    if (sequence >= oldest) events_[static_cast<size_t>(sequence - oldest)].notification.reset();
+  }
+}
+
+Status EventLog::AppendNotification(Event event) {
+  {
+    MutexLock lock(mutex_);
+    NotificationWindow& window = windows_[event.workload];
+    DropMessages(window.BeginLife(event.workload_generation));
+    const size_t bytes = event.notification->content.message.size();
+    std::vector<uint64_t> dropped;
+    const bool has_room = window.MakeRoom(bytes, limits_, &dropped);
+    DropMessages(dropped);
+    if (!has_room) {
+      return Fail(ErrorCode::kResourceExhausted,
+                  "workload '" + event.workload + "' has " + std::to_string(window.size()) +
+                      " notifications that it has not read",
+                  "try again when it polls for its events");
+    }
+    window.Add(last_sequence_ + 1, bytes);
+    Keep(std::move(event));
+  }
+  appended_.NotifyAll();
+  return {};
+}
+
+void EventLog::Acknowledge(const EventReader& reader, uint64_t cursor) {
+  MutexLock lock(mutex_);
+  const auto window = windows_.find(reader.workload);
+  // A cursor from the future belongs to an earlier life of the sidecar.
+  if (window == windows_.end() || cursor > last_sequence_) return;
+  window->second.Acknowledge(reader.generation, cursor);
+}
+
+void EventLog::ForgetNotifications(std::string_view workload, uint64_t generation) {
+  MutexLock lock(mutex_);
+  const auto window = windows_.find(workload);
+  if (window == windows_.end() || window->second.generation() != generation) return;
+  DropMessages(window->second.BeginLife(0));
+  windows_.erase(window);
 }
 
 EventLog::Page EventLog::Poll(const EventReader& reader, uint64_t cursor, size_t max,
@@ -63,7 +124,8 @@ EventLog::Page EventLog::Poll(const EventReader& reader, uint64_t cursor, size_t
          sequence <= last_sequence_ && page.events.size() < max; ++sequence) {
       const Event& event = events_[static_cast<size_t>(sequence - oldest)];
       page.cursor = sequence;
-      if (reader.Sees(event)) page.events.push_back(event);
+      const bool dropped = event.type == EventType::kNotification && event.notification == nullptr;
+      if (!dropped && reader.Sees(event)) page.events.push_back(event);
     }
     if (!page.events.empty() || closed_) return page;
     if (!appended_.WaitUntil(lock, deadline)) return page;

@@ -1,9 +1,10 @@
-// What happened, for those who poll: finished transfers, lease and peer events, in one sequence
-// with a bounded memory. Thread-safe.
+// What happened, for those who poll: finished transfers, notifications, lease and peer events, in
+// one sequence with a bounded memory. Thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,11 +13,22 @@
 #include "lib/base/clock.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
+#include "lib/wire/notification.h"
+#include "sidecar/engine/delivery_report.h"
+#include "sidecar/engine/notification_window.h"
 #include "sidecar/engine/transfer_status.h"
 
 namespace gantry::engine {
 
-enum class EventType { kTransfer, kWorkloadEnded, kPeerUp, kPeerDown, kBufferRevoked };
+enum class EventType {
+  kTransfer,
+  kWorkloadEnded,
+  kPeerUp,
+  kPeerDown,
+  kBufferRevoked,
+  kNotification,
+  kNotificationOutcome
+};
 std::string_view NameOf(EventType type);  // "transfer", "workload_ended", "peer_up", ...
 
 struct Event {
@@ -27,6 +39,8 @@ struct Event {
   std::string detail;                              // why, for a person
   std::shared_ptr<const TransferStatus> transfer;  // of kTransfer
   uint64_t workload_generation = 0;                // of its registration
+  std::shared_ptr<const wire::Notification> notification = nullptr;  // of kNotification
+  std::shared_ptr<const DeliveryReport> delivery = nullptr;          // of kNotificationOutcome
 };
 
 // Who reads: one registration of a workload, so that a new one does not see what its predecessor
@@ -44,9 +58,14 @@ struct EventReader {
 
 class EventLog {
  public:
-  explicit EventLog(size_t events_max);
+  explicit EventLog(size_t events_max, NotificationLimits limits = {});
 
   void Append(Event event);
+  // Fails with kResourceExhausted when the receiver has not read what it was sent before.
+  Status AppendNotification(Event event);
+  // The reader has seen everything up to `cursor`. It can be read again until room is needed.
+  void Acknowledge(const EventReader& reader, uint64_t cursor);
+  void ForgetNotifications(std::string_view workload, uint64_t generation);
 
   struct Page {
     std::vector<Event> events;
@@ -63,11 +82,18 @@ class EventLog {
  private:
   static constexpr size_t kItemsMax = 4'000'000;  // failed items of all events together
 
+  void Keep(Event event) REQUIRES(mutex_);
+  void DropOldest() REQUIRES(mutex_);
+  void DropMessages(const std::vector<uint64_t>& sequences) REQUIRES(mutex_);
+
   const size_t events_max_;
+  const NotificationLimits limits_;
 
   mutable Mutex mutex_;
   mutable Condition appended_;
   std::deque<Event> events_ GUARDED_BY(mutex_);
+  // By workload; of its current life.
+  std::map<std::string, NotificationWindow, std::less<>> windows_ GUARDED_BY(mutex_);
   uint64_t last_sequence_ GUARDED_BY(mutex_) = 0;
   size_t items_ GUARDED_BY(mutex_) = 0;
   bool closed_ GUARDED_BY(mutex_) = false;

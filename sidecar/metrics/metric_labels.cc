@@ -25,6 +25,7 @@ constexpr std::array kEndpoints = std::to_array<HttpEndpoint>({
     {"/v1/debug/workers", "GET"},
     {"/v1/events", "GET"},
     {"/v1/info", "GET"},
+    {"/v1/notifications", "POST"},
     {"/v1/peers", "GET"},
     {"/v1/peers/{name}", "DELETE"},
     {"/v1/peers/{name}", "GET"},

@@ -159,6 +159,11 @@ struct Metrics::Families {
                                    "gantry_buffer_registrations_total",
                                    "Buffers of the registration requests",
                                    {{"outcome", kSuccessNames}}};
+  CounterGrid notifications{
+      *registry,
+      "gantry_notifications_total",
+      "Notifications from and to workloads of this sidecar",
+      {{"direction", kNotificationDirectionNames}, {"outcome", kNotificationOutcomeNames}}};
   CounterGrid peer_refusals{*registry,
                             "gantry_peer_refusals_total",
                             "Connections and calls of peers that were turned away",
@@ -234,6 +239,10 @@ void Metrics::HttpRequest(std::string_view route, std::string_view method, int c
                           double seconds) {
   families_->requests.Count(route, method, code);
   families_->request_duration.At(RouteIndex(route)).Observe(seconds);
+}
+
+void Metrics::NotificationEnded(NotificationDirection direction, NotificationOutcome outcome) {
+  families_->notifications.At(direction, outcome).Increment();
 }
 
 void Metrics::PeerRefused(PeerRefusal why) { families_->peer_refusals.At(why).Increment(); }

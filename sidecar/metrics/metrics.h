@@ -11,6 +11,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/result.h"
+#include "sidecar/metrics/notification_outcome.h"
 #include "sidecar/metrics/peer_refusal.h"
 
 namespace gantry::metrics {
@@ -78,6 +79,7 @@ class Metrics {
   void Busy(Operation operation, Path path, double seconds);  // union of the time a path was busy
   void RegistrationEnded(bool ok, uint64_t buffers);
   void HttpRequest(std::string_view route, std::string_view method, int code, double seconds);
+  void NotificationEnded(NotificationDirection direction, NotificationOutcome outcome);
   void PeerRefused(PeerRefusal why);
   void WorkloadEnded(std::string_view why);  // closed set: "detached", "died", "expired", "deleted"
   void EventLost(uint64_t count);

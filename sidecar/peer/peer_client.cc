@@ -68,6 +68,7 @@ class GrpcPeerClient final : public PeerClient {
                                                  TimePoint deadline) override;
   Result<wire::PeerStreams> OpenStreams(size_t count, TimePoint deadline) override;
   Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) override;
+  Status Notify(const wire::Notification& notification, TimePoint deadline) override;
   void StopFetching() override EXCLUDES(mutex_);
   void Break() override;
 
@@ -99,7 +100,7 @@ class GrpcPeerClient final : public PeerClient {
   std::string authorization_;
   Facts facts_;
   std::string session_;
-  CallCanceller fetches_;  // Describe, Connect, and what goes over the lease connection
+  CallCanceller fetches_;  // Describe, Connect, Notify, and what goes over the lease connection
   CallCanceller other_calls_;
   mutable Mutex mutex_;
   std::shared_ptr<const UniqueFd> lease_ GUARDED_BY(mutex_);
@@ -318,6 +319,14 @@ Status GrpcPeerClient::Acknowledge(const std::vector<uint64_t>& revocations, Tim
     RETURN_IF_ERROR(Call(&v1::Peer::Stub::Acknowledge, request, &reply, deadline, other_calls_));
   }
   return {};
+}
+
+Status GrpcPeerClient::Notify(const wire::Notification& notification, TimePoint deadline) {
+  v1::NotifyRequest request;
+  wire::ToMessage(notification, &request);
+  request.set_session(session_);
+  v1::NotifyReply reply;
+  return Call(&v1::Peer::Stub::Notify, request, &reply, deadline, fetches_);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
+#include "lib/wire/notification.h"
 #include "lib/wire/peer_descriptor.h"
 #include "lib/wire/peer_version.h"
 #include "lib/wire/transfer_request.h"
@@ -65,7 +66,10 @@ class PeerClient {
   // Tickets for data connections, `count` at most.
   virtual Result<wire::PeerStreams> OpenStreams(size_t count, TimePoint deadline) = 0;
   virtual Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) = 0;
-  // Describe and FetchDescriptors fail from now on, also where they wait. The session stays.
+  // It is with its receiver when this succeeds. The deadline is the call's alone.
+  virtual Status Notify(const wire::Notification& notification, TimePoint deadline) = 0;
+  // Describe, FetchDescriptors and Notify fail from now on, also where they wait. The session
+  // stays.
   virtual void StopFetching() = 0;
   virtual void Break() = 0;  // ends the session and its calls soon, from any thread
 };

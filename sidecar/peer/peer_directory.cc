@@ -64,6 +64,13 @@ Result<std::vector<std::shared_ptr<const engine::RemoteBuffer>>> PeerDirectory::
   return Fail(ErrorCode::kNotFound, "no peer '" + peer + "'", "PUT /v1/peers/" + peer + " first");
 }
 
+Status PeerDirectory::Notify(const std::string& peer, const wire::Notification& notification,
+                             TimePoint deadline) {
+  const std::shared_ptr<PeerLink> link = Find(peer);
+  if (link != nullptr) return link->Notify(notification, deadline);
+  return Fail(ErrorCode::kNotFound, "no peer '" + peer + "'", "PUT /v1/peers/" + peer + " first");
+}
+
 Result<engine::PeerInfo> PeerDirectory::Put(std::string_view name, std::string_view address,
                                             TimePoint deadline) {
   RETURN_IF_ERROR(CheckName(name, "/name"));

@@ -12,6 +12,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
+#include "lib/wire/notification.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/peer_control.h"
 #include "sidecar/engine/peer_gateway.h"
@@ -62,6 +63,11 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
   Result<std::vector<std::shared_ptr<const engine::RemoteBuffer>>> Acquire(
       const std::string& peer, const std::vector<wire::BufferReference>& references,
       TimePoint deadline) override;
+
+  bool Knows(std::string_view peer) const EXCLUDES(mutex_) { return Find(peer) != nullptr; }
+  // To a workload of the peer; blocks until it has answered, over new sessions if need be.
+  Status Notify(const std::string& peer, const wire::Notification& notification, TimePoint deadline)
+      EXCLUDES(mutex_);
 
   Result<engine::PeerInfo> Put(std::string_view name, std::string_view address,
                                TimePoint deadline) override;

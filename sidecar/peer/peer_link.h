@@ -40,6 +40,8 @@ class PeerLink {
 
   Result<std::vector<Handle>> Acquire(const std::vector<wire::BufferReference>& references,
                                       TimePoint deadline) EXCLUDES(mutex_);
+  // Again and again, over new sessions if need be, until the peer has answered or the deadline.
+  Status Notify(const wire::Notification& notification, TimePoint deadline) EXCLUDES(mutex_);
   engine::PeerInfo Info() const EXCLUDES(mutex_);
   // Fails with kShuttingDown alone.
   Status AwaitUp(TimePoint deadline) EXCLUDES(mutex_);
@@ -113,6 +115,10 @@ class PeerLink {
   Result<std::vector<std::shared_ptr<const UniqueFd>>> FetchDescriptors(
       Session& session, const std::vector<wire::WantedAllocation>& wanted, TimePoint deadline);
   Status Publish(Session& session, std::vector<engine::RemoteBuffer> buffers) EXCLUDES(mutex_);
+  // The client of the session that there is, or will be by the deadline.
+  Result<std::shared_ptr<PeerClient>> AwaitClient(TimePoint deadline) EXCLUDES(mutex_);
+  // Until something changed, but not long: a session that is over is not noticed at once.
+  void AwaitChange(TimePoint deadline) EXCLUDES(mutex_);
   bool IsRevoked(uint64_t generation) const REQUIRES(mutex_);
   Status CheckNotRevoked(Session& session, uint64_t generation) const REQUIRES(mutex_);
   Error NotUp() const REQUIRES(mutex_);

@@ -75,7 +75,8 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                   options_.ticket_ttl,
                   options_.fds_max,
                   {},
-                  options_.versions},
+                  options_.versions,
+                  options_.notifications},
                  registry, initiators_, tickets_, streams_),
         tcp_service_({options_.self,
                       options_.paths,
@@ -84,7 +85,8 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                       options_.ticket_ttl,
                       0,
                       PeerAdmission(options_.security, options_.count_refusal),
-                      options_.versions},
+                      options_.versions,
+                      options_.notifications},
                      registry, initiators_, tickets_, streams_) {}
   ~GrpcPeerServer() override;
 

@@ -14,6 +14,7 @@
 #include "lib/base/result.h"
 #include "lib/wire/buffer_types.h"
 #include "lib/wire/peer_version.h"
+#include "sidecar/engine/notification_center.h"
 #include "sidecar/peer/peer_admission.h"
 #include "sidecar/peer/peer_identity.h"
 #include "sidecar/peer/peer_security.h"
@@ -43,6 +44,8 @@ struct PeerServerOptions {
   milliseconds heartbeat{1'000};
   milliseconds silence_max{5'000};  // of an initiator over TCP, until it is gone
   wire::PeerVersions versions = wire::kPeerVersions;
+  // Where notifications of peers go; outlives the server. Null: they are refused.
+  engine::NotificationCenter* notifications = nullptr;
   // From the end of a lease connection until the initiator counts as unmapped: its copy workers
   // get their parent-death signal just after the kernel closed its sockets.
   milliseconds process_exit_grace{50};

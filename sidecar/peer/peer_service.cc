@@ -16,7 +16,7 @@ constexpr char kFdTickets[] = "fd_tickets";
 
 Error NotGranted(const std::string& workload) {
   return {ErrorCode::kPermissionDenied,
-          "the peer's certificate gives no such access to buffers of workload '" + workload + "'",
+          "the peer's certificate gives no such access to workload '" + workload + "'",
           "the owner's --peer-rules say which names may ask for what"};
 }
 
@@ -237,6 +237,28 @@ Status PeerService::TakeAcknowledgement(const v1::AcknowledgeRequest& request) {
   RETURN_IF_ERROR(initiators_.InitiatorOf(request.session(), over_tcp()));
   return initiators_.Acknowledge(request.session(),
                                  {request.revocations().begin(), request.revocations().end()});
+}
+
+grpc::Status PeerService::Notify(grpc::ServerContext* context, const v1::NotifyRequest* request,
+                                 v1::NotifyReply*) {
+  return Admitted(*context,
+                  [&](const PeerGrant& grant) { return TakeNotification(grant, *request); });
+}
+
+Status PeerService::TakeNotification(const PeerGrant& grant, const v1::NotifyRequest& request) {
+  ASSIGN_OR_RETURN(const PeerIdentity initiator,
+                   initiators_.InitiatorOf(request.session(), over_tcp()));
+  if (options_.notifications == nullptr) {
+    return Fail(ErrorCode::kVersionMismatch, "this sidecar takes no notifications");
+  }
+  ASSIGN_OR_RETURN(wire::Notification notification, wire::FromMessage(request));
+  const wire::Access granted = grant.Over(notification.content.to);
+  if (!granted.remote_read && !granted.remote_write) {
+    return Fail(NotGranted(notification.content.to));
+  }
+  notification.from_peer = initiator.name;
+  notification.from_peer_generation = initiator.generation;
+  return options_.notifications->Deliver(std::move(notification));
 }
 
 grpc::Status PeerService::Ping(grpc::ServerContext* context, const v1::PingRequest*,

@@ -11,6 +11,7 @@
 
 #include "lib/wire/peer.grpc.pb.h"
 #include "lib/wire/peer_messages.h"
+#include "sidecar/engine/notification_center.h"
 #include "sidecar/peer/fd_ticket_book.h"
 #include "sidecar/peer/initiator_table.h"
 #include "sidecar/peer/peer_admission.h"
@@ -32,6 +33,7 @@ class PeerService final : public v1::Peer::Service {
     size_t fds_max = 4096;  // in tickets
     PeerAdmission admission;
     wire::PeerVersions versions = wire::kPeerVersions;
+    engine::NotificationCenter* notifications = nullptr;  // null: takes none
   };
 
   PeerService(Options options, const registry::BufferRegistry& registry, InitiatorTable& initiators,
@@ -49,6 +51,8 @@ class PeerService final : public v1::Peer::Service {
                            v1::OpenStreamsReply* reply) override;
   grpc::Status Acknowledge(grpc::ServerContext* context, const v1::AcknowledgeRequest* request,
                            v1::AcknowledgeReply* reply) override;
+  grpc::Status Notify(grpc::ServerContext* context, const v1::NotifyRequest* request,
+                      v1::NotifyReply* reply) override;
   grpc::Status Ping(grpc::ServerContext* context, const v1::PingRequest* request,
                     v1::PingReply* reply) override;
 
@@ -71,6 +75,7 @@ class PeerService final : public v1::Peer::Service {
   Result<FdTicketBook::Entry> Export(const std::string& session,
                                      const wire::WantedAllocation& wanted) const;
   Status TakeAcknowledgement(const v1::AcknowledgeRequest& request);
+  Status TakeNotification(const PeerGrant& grant, const v1::NotifyRequest& request);
 
   const Options options_;
   const registry::BufferRegistry& registry_;

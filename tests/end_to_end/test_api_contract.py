@@ -131,6 +131,9 @@ def test_a_walk_through_every_endpoint(start_sidecar, cbor):
     assert ask("DELETE", "/v1/transfers/t?workload=engine-0")[1]["state"] == "succeeded"
     page = ask("POST", "/v1/completions:poll", {"workload": "engine-0", "cursor": 0, "wait_ms": 5000})[1]
     assert page["events"][0]["transfer"]["id"] == "t"
+    assert ask("POST", "/v1/notifications", {"workload": "engine-0", "to": "engine-0", "message": "aGVsbG8="})[0] == 202
+    page = ask("POST", "/v1/completions:poll", {"workload": "engine-0", "cursor": page["cursor"], "wait_ms": 5000})[1]
+    assert {event["type"] for event in page["events"]} == {"notification", "notification_outcome"}
     assert ask("POST", "/v1/buffers:suspend", {"workload": "engine-0", "buffers": ["k"]})[0] == 200
     assert ask("POST", "/v1/transfers", transfer(remote=["v"]))[1]["code"] == "draining"
     assert ask("POST", "/v1/buffers:resume", {"workload": "engine-0"})[1]["resumed"]
@@ -166,6 +169,7 @@ REFUSED = [
     ("POST", "/v1/transfers?wait=1", transfer(), 400, "invalid_argument", "?wait"),
     ("POST", "/v1/transfers", b"[" * 1_000_000, 400, "malformed_body", "/0"),
     ("POST", "/v1/transfers", b"x" * (8 * MIB + 1), 413, "body_too_large", None),
+    ("POST", "/v1/notifications", {"workload": "engine-0", "to": "x", "message": "?"}, 400, "invalid_argument", "/message"),
     ("PUT", "/v1/peers/none", {"address": ""}, 400, "invalid_argument", "/address"),
     ("GET", "/v1/buffers/none", None, 404, "not_found", None),
     ("POST", "/v1/buffers:resolve", {"workload": "engine-0", "buffer": "none", "offset": 0, "length": 1}, 404,

@@ -55,6 +55,9 @@ inline void ReadEveryBody(BodyFormat format, std::string_view bytes) {
   CheckRefusal(ReadResumeBody(format, bytes));
   CheckRefusal(ReadPeerBody(format, bytes));
   CheckRefusal(ReadPollBody(format, bytes));
+  const auto notification = ReadNotificationBody(format, bytes);
+  CheckRefusal(notification);
+  if (notification) Demand(notification->content.message.size() <= kNotificationBytesMax);
 }
 
 }  // namespace gantry::wire

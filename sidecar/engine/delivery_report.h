@@ -1,0 +1,18 @@
+// What became of a notification, for its sender. Plain values.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lib/base/error.h"
+
+namespace gantry::engine {
+
+struct DeliveryReport {
+  std::string to_peer;  // empty: this sidecar
+  std::string to_workload;
+  std::string request_id;
+  std::optional<Error> error;  // why it was not delivered; none: it was
+};
+
+}  // namespace gantry::engine

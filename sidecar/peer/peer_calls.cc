@@ -1,0 +1,61 @@
+// The part of PeerLink for calls that outlive a session: what failed because the connection did is
+// said again over the next one. The peer knows a repetition by its id.
+#include <algorithm>
+#include <utility>
+
+#include "sidecar/peer/peer_link.h"
+
+namespace gantry::peer {
+namespace {
+
+constexpr milliseconds kBetweenAttempts{20};
+
+// The connection failed, or the peer forgot the session: a new one may do better.
+bool MayBeRepeated(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kPeerLost:
+    case ErrorCode::kPeerUnavailable:
+    case ErrorCode::kUnauthenticated:
+    case ErrorCode::kCancelled:
+    case ErrorCode::kDeadlineExceeded:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<PeerClient>> PeerLink::AwaitClient(TimePoint deadline) {
+  MutexLock lock(mutex_);
+  while (true) {
+    if (stopping_) return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
+    if (closing_) return Fail(ErrorCode::kPeerLost, "peer '" + name_ + "' was removed");
+    if (session_ != nullptr && !ended_) return session_->client;
+    if (changed_.WaitUntil(lock, deadline)) continue;
+    return Fail(Error(ErrorCode::kDeadlineExceeded, NotUp().message, NotUp().hint));
+  }
+}
+
+void PeerLink::AwaitChange(TimePoint deadline) {
+  MutexLock lock(mutex_);
+  changed_.WaitUntil(lock, deadline);
+}
+
+Status PeerLink::Notify(const wire::Notification& notification, TimePoint deadline) {
+  while (true) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<PeerClient> client, AwaitClient(deadline));
+    Status told = client->Notify(notification, deadline);
+    if (told) return told;
+    Error error = std::move(told).error().WithContext("peer '" + name_ + "'");
+    if (!MayBeRepeated(error.code)) return Fail(std::move(error));
+    const TimePoint now = Clock::now();
+    if (now >= deadline) {
+      error.code = ErrorCode::kDeadlineExceeded;
+      return Fail(std::move(error));
+    }
+    AwaitChange(std::min(deadline, now + kBetweenAttempts));
+  }
+}
+
+}  // namespace gantry::peer

@@ -1,0 +1,61 @@
+// What waits to be said to peers. One lane for each peer that there is something for: a thread that
+// says one thing after the other, so that a peer which does not answer holds up its own lane alone.
+// Thread-safe.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lib/base/mutex.h"
+#include "sidecar/engine/peer_messenger.h"
+#include "sidecar/peer/peer_directory.h"
+
+namespace gantry::peer {
+
+struct PeerOutboxOptions {
+  size_t errands_max = 1024;           // of each peer
+  size_t bytes_max = size_t{8} << 20;  // of each peer
+  size_t lanes_max = 1024;
+  milliseconds idle_max{10'000};  // then a lane's thread ends
+};
+
+class PeerOutbox final : public engine::PeerMessenger {
+ public:
+  // The directory outlives it.
+  explicit PeerOutbox(PeerDirectory& directory, PeerOutboxOptions options = {});
+  // What still waits is tried once more. The directory was closed before, so that nothing lasts.
+  ~PeerOutbox() override;
+
+  void Notify(const std::string& peer, wire::Notification notification, TimePoint deadline,
+              engine::DeliveryDone done) override EXCLUDES(mutex_);
+
+ private:
+  struct Errand {
+    size_t bytes = 0;
+    std::function<void()> run;
+  };
+  struct Lane {
+    std::thread thread;
+    Condition changed;
+    std::deque<Errand> waiting;
+    size_t bytes = 0;  // of those that wait
+  };
+
+  Status Add(const std::string& peer, Errand errand) EXCLUDES(mutex_);
+  void Run(const std::string& peer, const std::shared_ptr<Lane>& lane) EXCLUDES(mutex_);
+
+  PeerDirectory& directory_;
+  const PeerOutboxOptions options_;
+
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Lane>> lanes_ GUARDED_BY(mutex_);
+  std::vector<std::thread> ended_ GUARDED_BY(mutex_);  // to be joined
+  bool closed_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace gantry::peer
