@@ -185,6 +185,7 @@ class App final : public SidecarApp {
     transports.push_back(std::move(tcp));
     engine_ = std::make_unique<engine::TransferEngine>(options, *pool_, std::move(transports),
                                                        *registry_, events_, metrics_);
+    engine_->SetNotifications(notifications_.get());
   }
 
   Status StartPeers() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lib/wire/buffer_types.h"
+#include "lib/wire/notification.h"
 
 namespace gantry::wire {
 
@@ -57,6 +58,8 @@ struct TransferRequest {
   int priority = 0;                // -10 to 10; higher goes first
   std::vector<Path> require_path;  // empty: any
   std::string user_data;           // given back in events; at most 1 KiB
+
+  std::optional<NotificationContent> notify;  // to a workload at the peer, once the bytes are there
 
   bool operator==(const TransferRequest&) const = default;
 };

@@ -1,5 +1,7 @@
 #include "lib/wire/transfers_body.h"
 
+#include "lib/wire/notification_fields.h"
+
 namespace gantry::wire {
 namespace {
 
@@ -46,6 +48,14 @@ constexpr Field kRangeFields[] = {
 };
 constexpr Schema kRange{kRangeFields, /*tuple=*/true};
 
+NotificationContent& ContentOf(void* object) { return *static_cast<NotificationContent*>(object); }
+constexpr Field kNotifyFields[] = {
+    NotificationToField<ContentOf>(),
+    NotificationMessageField<ContentOf>(),
+    NotificationRequestIdField<ContentOf>(),
+};
+constexpr Schema kNotify{kNotifyFields};
+
 constexpr Field kTransferFields[] = {
     NameField<&TransferRequest::id>("id", kOptional),
     NameField<&TransferRequest::workload>("workload", kRequired),
@@ -59,6 +69,7 @@ constexpr Field kTransferFields[] = {
     NumberField<&TransferRequest::priority>("priority", kOptional, -kPriorityMax, kPriorityMax),
     ReadTextField("require_path", FieldKind::kTexts, kOptional, TakePath),
     TextField<&TransferRequest::user_data>("user_data", kOptional, kUserDataBytesMax),
+    ObjectField<&TransferRequest::notify>("notify", kOptional, kNotify),
 };
 constexpr Schema kTransfer{kTransferFields};
 

@@ -4,6 +4,17 @@
 #include "sidecar/api/buffer_view.h"
 
 namespace gantry::api {
+namespace {
+
+void WriteError(const Error& error, wire::BodyWriter* writer) {
+  writer->BeginObject()
+      .Field("code", InfoOf(error.code).name)
+      .Field("detail", error.message)
+      .OptionalField("hint", error.hint)
+      .EndObject();
+}
+
+}  // namespace
 
 void WriteTransfer(const engine::TransferStatus& transfer, wire::BodyWriter* writer) {
   writer->BeginObject()
@@ -33,12 +44,8 @@ void WriteTransfer(const engine::TransferStatus& transfer, wire::BodyWriter* wri
       .Field("total_us", timings.total_us)
       .EndObject();
   if (transfer.error) {
-    writer->Key("error")
-        .BeginObject()
-        .Field("code", InfoOf(transfer.error->code).name)
-        .Field("detail", transfer.error->message)
-        .OptionalField("hint", transfer.error->hint)
-        .EndObject();
+    writer->Key("error");
+    WriteError(*transfer.error, writer);
   }
   if (transfer.failed_items != nullptr && !transfer.failed_items->empty()) {
     writer->Key("failed_items").BeginList();
@@ -46,18 +53,15 @@ void WriteTransfer(const engine::TransferStatus& transfer, wire::BodyWriter* wri
     writer->EndList();
     if (transfer.failed_items_truncated) writer->Key("failed_items_truncated").Bool(true);
   }
+  if (transfer.notified) writer->Field("notified", *transfer.notified);
+  if (transfer.notify_error) {
+    writer->Key("notify_error");
+    WriteError(*transfer.notify_error, writer);
+  }
   writer->OptionalField("user_data", transfer.user_data).EndObject();
 }
 
 namespace {
-
-void WriteError(const Error& error, wire::BodyWriter* writer) {
-  writer->BeginObject()
-      .Field("code", InfoOf(error.code).name)
-      .Field("detail", error.message)
-      .OptionalField("hint", error.hint)
-      .EndObject();
-}
 
 void WriteNotification(const wire::Notification& notification, wire::BodyWriter* writer) {
   writer->Key("notification")

@@ -20,13 +20,18 @@ struct Transfer {
   // Fixes the status and lets go of plan, mappings and buffers. REQUIRES operation finished.
   void End(TimePoint now, size_t failed_items_max);
 
+  bool is_terminal() const { return operation == nullptr && !announcing; }
+
   const uint64_t token;
   Admitted admitted;
-  std::unique_ptr<transport::Operation> operation;  // null when terminal
+  std::unique_ptr<transport::Operation> operation;  // null when no byte moves any more
   const TimePoint accepted;
   std::optional<TimePoint> timer;         // what the loop's timer is set to
   std::optional<TimePoint> stop_started;  // cancelled, expired or stopped
-  bool aborted = false;                   // force was used
+  // Every byte moved; the notification is on its way.
+  bool announcing = false;
+  uint64_t chunks_retried = 0;  // known when the operation is gone
+  bool aborted = false;         // force was used
   TransferState stop_outcome = TransferState::kCancelled;
   std::optional<Error> stop_reason;
   std::vector<std::shared_ptr<Answer>> waiting;  // for its end

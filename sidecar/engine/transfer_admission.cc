@@ -138,6 +138,9 @@ uint64_t FingerprintOf(const wire::TransferRequest& request) {
   }
   hash.Add(request.deadline_ms.value_or(0)).Add(request.priority).Add(request.user_data);
   for (const wire::Path path : request.require_path) hash.Add(static_cast<int>(path));
+  if (const auto& notify = request.notify) {
+    hash.Add(notify->to).Add(notify->to_generation).Add(notify->request_id).Add(notify->message);
+  }
   return hash.value();
 }
 
@@ -182,6 +185,7 @@ Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request) 
   admitted.transport = choice.transport;
   admitted.plan = std::move(built.plan);
   admitted.fingerprint = FingerprintOf(request);
+  admitted.notify = request.notify;
   TransferStatus& status = admitted.status;
   status.workload = request.workload;
   status.peer = request.remote.front().peer;

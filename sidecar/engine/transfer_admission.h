@@ -26,6 +26,7 @@ struct Admitted {
   std::shared_ptr<const transport::MovePlan> plan;
   transport::Transport* transport = nullptr;
   TransferStatus status;
+  std::optional<wire::NotificationContent> notify;
   uint64_t workload_generation = 0;
   uint64_t fingerprint = 0;  // of the request's content
   TimePoint begun;

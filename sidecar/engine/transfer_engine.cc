@@ -25,6 +25,10 @@ void TransferEngine::Close() { loop_->Close(); }
 
 void TransferEngine::SetPeerGateway(PeerGateway* gateway) { admission_->SetPeerGateway(gateway); }
 
+void TransferEngine::SetNotifications(NotificationCenter* notifications) {
+  loop_->SetNotifications(notifications);
+}
+
 Result<TransferStatus> TransferEngine::Submit(const wire::TransferRequest& request,
                                               TimePoint wait_until) {
   auto admitted = admission_->Admit(request);

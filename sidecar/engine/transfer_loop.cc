@@ -4,7 +4,6 @@
 
 #include "lib/base/adaptive_spin.h"
 #include "lib/base/log.h"
-#include "sidecar/engine/transfer_sample.h"
 
 namespace gantry::engine {
 namespace {
@@ -20,8 +19,6 @@ constexpr milliseconds kIdleWait{1'000};
 constexpr microseconds kAnswerSpin{50};
 // A shorter nap costs more than the wake-ups that it saves.
 constexpr microseconds kNapMin{50};
-// Failed items in the statuses that are kept, all together.
-constexpr size_t kFinishedItemsMax = 4'000'000;
 // Long enough for an admission that was under way when its workload ended.
 constexpr size_t kEndedWorkloadsKept = 4096;
 
@@ -126,7 +123,7 @@ std::vector<TransferStatus> TransferLoop::List(std::string_view workload, bool a
          ++entry) {
       const Transfer& transfer = *entry->second;
       if (!workload.empty() && transfer.admitted.status.workload != workload) continue;
-      if (active_only && transfer.operation == nullptr) continue;
+      if (active_only && transfer.is_terminal()) continue;
       list->push_back(transfer.Snapshot(now));
       list->back().failed_items = nullptr;
     }
@@ -150,7 +147,7 @@ void TransferLoop::Stop(std::function<bool(const Transfer&)> match, TransferStat
 void TransferLoop::ForgetIds(std::function<bool(const Transfer&)> match) {
   Post([this, match = std::move(match)] {
     for (const auto& [token, transfer] : transfers_) {
-      if (transfer->operation == nullptr && match(*transfer)) ForgetId(*transfer);
+      if (transfer->is_terminal() && match(*transfer)) ForgetId(*transfer);
     }
   });
 }
@@ -170,8 +167,9 @@ EngineTotals TransferLoop::Totals() {
   auto done = std::make_shared<Answer>(false);
   Post([this, totals, done] {
     for (const auto& [token, transfer] : transfers_) {
-      if (transfer->operation == nullptr) continue;
-      const bool posted = transfer->operation->progress().first_posted.has_value();
+      if (transfer->is_terminal()) continue;
+      const bool posted =
+          transfer->announcing || transfer->operation->progress().first_posted.has_value();
       ++(posted ? totals->running : totals->queued);
     }
     done->Give(TransferStatus{});
@@ -237,7 +235,9 @@ TimePoint TransferLoop::FireTimers(TimePoint now) {
     timers_.erase(timers_.begin());
     Transfer* transfer = transfers_.at(token).get();
     transfer->timer.reset();
-    if (!transfer->stop_started) {
+    if (transfer->announcing) {
+      Announced(token, Fail(ErrorCode::kDeadlineExceeded, "nothing is known of its delivery"));
+    } else if (!transfer->stop_started) {
       StopOne(transfer, TransferState::kExpired,
               Error(ErrorCode::kDeadlineExceeded, "the transfer did not end by its deadline",
                     "deadline_ms states it; progress says how far it came"));
@@ -302,7 +302,7 @@ void TransferLoop::Look(const Key& key, const std::shared_ptr<Answer>& answer, b
     StopOne(transfer, TransferState::kCancelled,
             Error(ErrorCode::kCancelled, "the transfer was cancelled by its caller"));
   }
-  if (answer->wait() && transfer->operation != nullptr) {
+  if (answer->wait() && !transfer->is_terminal()) {
     transfer->waiting.push_back(answer);
   } else {
     answer->Give(transfer->Snapshot(Clock::now()));
@@ -332,57 +332,6 @@ void TransferLoop::SetTimer(Transfer* transfer, TimePoint when) {
   if (transfer->timer) timers_.erase({*transfer->timer, transfer->token});
   transfer->timer = when;
   timers_.insert({when, transfer->token});
-}
-
-void TransferLoop::Finish(Transfer* transfer) {
-  const TimePoint now = Clock::now();
-  if (transfer->timer) timers_.erase({*transfer->timer, transfer->token});
-  transfer->timer.reset();
-  bytes_inflight_.fetch_sub(transfer->admitted.plan->bytes, std::memory_order_relaxed);
-  active_.fetch_sub(1, std::memory_order_relaxed);
-  const uint64_t retried = transfer->operation->progress().chunks_retried;
-  transfer->End(now, options_.failed_items_max);
-  const TransferStatus& status = transfer->admitted.status;
-  for (const auto& answer : transfer->waiting) answer->Give(status);
-  transfer->waiting.clear();
-  TrackBusy(*transfer, -1, now);
-  metrics_.TransferEnded(SampleOf(*transfer, retried, now));
-  events_.Append({0, EventType::kTransfer, status.workload, status.id, "",
-                  std::make_shared<const TransferStatus>(status),
-                  transfer->admitted.workload_generation});
-  if (status.failed_items != nullptr) finished_items_ += status.failed_items->size();
-  finished_.emplace_back(now, transfer->token);
-}
-
-void TransferLoop::TrackBusy(const Transfer& transfer, int change, TimePoint now) {
-  const TransferStatus& status = transfer.admitted.status;
-  BusyTime& busy =
-      busy_[status.operation == wire::Operation::kRead ? 0 : 1][static_cast<size_t>(status.path)];
-  if (busy.running == 0) busy.since = now;
-  busy.running += change;
-  if (busy.running == 0) {
-    metrics_.Busy(static_cast<metrics::Operation>(status.operation),
-                  static_cast<metrics::Path>(status.path), SecondsBetween(busy.since, now));
-  }
-}
-
-void TransferLoop::ForgetOldTransfers(TimePoint now) {
-  while (!finished_.empty() &&
-         (finished_.size() > options_.finished_kept_max || finished_items_ > kFinishedItemsMax ||
-          finished_.front().first + options_.finished_ttl < now)) {
-    const auto found = transfers_.find(finished_.front().second);
-    const TransferStatus& status = found->second->admitted.status;
-    if (status.failed_items != nullptr) finished_items_ -= status.failed_items->size();
-    ForgetId(*found->second);
-    transfers_.erase(found);
-    finished_.pop_front();
-  }
-}
-
-void TransferLoop::ForgetId(const Transfer& transfer) {
-  const TransferStatus& status = transfer.admitted.status;
-  const auto found = tokens_.find(Key(status.workload, status.id));
-  if (found != tokens_.end() && found->second == transfer.token) tokens_.erase(found);
 }
 
 Transfer* TransferLoop::Find(const Key& key) {

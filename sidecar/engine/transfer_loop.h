@@ -23,6 +23,7 @@
 #include "sidecar/engine/answer.h"
 #include "sidecar/engine/engine_options.h"
 #include "sidecar/engine/event_log.h"
+#include "sidecar/engine/notification_center.h"
 #include "sidecar/engine/transfer.h"
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/worker/copy_pool.h"
@@ -37,6 +38,9 @@ class TransferLoop {
   ~TransferLoop();  // Close(), and returns when all transfers are quiet
 
   void Close();
+
+  // Before the first transfer; outlives it. Whoever carries its messages ends before this does.
+  void SetNotifications(NotificationCenter* notifications) { notifications_ = notifications; }
 
   Result<TransferStatus> Insert(Admitted admitted, TimePoint wait_until);
   // The transfer's status at `wait_until`, or as soon as it is terminal.
@@ -79,7 +83,10 @@ class TransferLoop {
   void StopOne(Transfer* transfer, TransferState outcome, Error why);
   void SetTimer(Transfer* transfer, TimePoint when);
   void Attend(Transfer* transfer);
-  void Finish(Transfer* transfer);
+  void Finish(Transfer* transfer);  // no byte of it moves any more
+  void Announce(Transfer* transfer);
+  void Announced(uint64_t token, const Status& outcome);
+  void Settle(Transfer* transfer);  // terminal from here on
   void TrackBusy(const Transfer& transfer, int change, TimePoint now);
   void ForgetOldTransfers(TimePoint now);
   void ForgetId(const Transfer& transfer);
@@ -90,6 +97,7 @@ class TransferLoop {
   const std::vector<std::unique_ptr<transport::Transport>>& transports_;
   EventLog& events_;
   metrics::Metrics& metrics_;
+  NotificationCenter* notifications_ = nullptr;
 
   std::atomic<size_t> active_{0};
   std::atomic<uint64_t> bytes_inflight_{0};

@@ -18,7 +18,7 @@ metrics::Outcome OutcomeOf(TransferState state) {
 
 }  // namespace
 
-metrics::TransferSample SampleOf(const Transfer& transfer, uint64_t chunks_retried, TimePoint now) {
+metrics::TransferSample SampleOf(const Transfer& transfer, TimePoint now) {
   const TransferStatus& status = transfer.admitted.status;
   metrics::TransferSample sample;
   sample.operation = static_cast<metrics::Operation>(status.operation);
@@ -29,7 +29,7 @@ metrics::TransferSample SampleOf(const Transfer& transfer, uint64_t chunks_retri
   sample.descriptors_out = status.descriptors_out;
   sample.chunks_succeeded = status.chunks_moved;
   sample.chunks_failed = status.chunks - status.chunks_moved;
-  sample.chunks_retried = chunks_retried;
+  sample.chunks_retried = transfer.chunks_retried;
   sample.seconds = SecondsBetween(transfer.admitted.begun, now);
   sample.admit_seconds = static_cast<double>(status.timings.admit_us) / 1e6;
   sample.queue_seconds = static_cast<double>(status.timings.queue_us) / 1e6;

@@ -6,6 +6,6 @@
 
 namespace gantry::engine {
 
-metrics::TransferSample SampleOf(const Transfer& transfer, uint64_t chunks_retried, TimePoint now);
+metrics::TransferSample SampleOf(const Transfer& transfer, TimePoint now);
 
 }  // namespace gantry::engine

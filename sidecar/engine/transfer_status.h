@@ -13,6 +13,7 @@
 
 namespace gantry::engine {
 
+// kRunning: also while the notification of a transfer, all of whose bytes moved, is delivered.
 // kStopping: cancelled, expired or failed, but bytes may still move; the outcome comes when quiet.
 enum class TransferState {
   kQueued,
@@ -60,6 +61,9 @@ struct TransferStatus {
   bool failed_items_truncated = false;
   bool by_blocks = false;
   std::string user_data;
+  // Of a transfer with a notification that succeeded: whether it was delivered, or why not.
+  std::optional<bool> notified;
+  std::optional<Error> notify_error;
 };
 
 }  // namespace gantry::engine

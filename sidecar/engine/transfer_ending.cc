@@ -1,0 +1,112 @@
+// The half of TransferLoop that ends transfers, announces those that succeeded, and forgets them.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "sidecar/engine/transfer_loop.h"
+#include "sidecar/engine/transfer_sample.h"
+
+namespace gantry::engine {
+namespace {
+
+// Failed items in the statuses that are kept, all together.
+constexpr size_t kFinishedItemsMax = 4'000'000;
+
+}  // namespace
+
+void TransferLoop::Finish(Transfer* transfer) {
+  const TimePoint now = Clock::now();
+  if (transfer->timer) timers_.erase({*transfer->timer, transfer->token});
+  transfer->timer.reset();
+  bytes_inflight_.fetch_sub(transfer->admitted.plan->bytes, std::memory_order_relaxed);
+  transfer->chunks_retried = transfer->operation->progress().chunks_retried;
+  transfer->End(now, options_.failed_items_max);
+  TrackBusy(*transfer, -1, now);
+  const bool succeeded = transfer->admitted.status.state == TransferState::kSucceeded;
+  if (succeeded && transfer->admitted.notify) return Announce(transfer);
+  Settle(transfer);
+}
+
+void TransferLoop::Announce(Transfer* transfer) {
+  Admitted& admitted = transfer->admitted;
+  const uint64_t token = transfer->token;
+  transfer->announcing = true;
+  admitted.status.state = TransferState::kRunning;
+  SetTimer(transfer, std::max(admitted.deadline, Clock::now()) + options_.quiesce_max);
+  wire::Notification notification;
+  notification.from_workload = admitted.status.workload;
+  notification.from_workload_generation = admitted.workload_generation;
+  // No id of a caller has a slash; the id of a transfer may be used again.
+  notification.id = "transfer/" + admitted.status.id + "/" + std::to_string(token);
+  notification.content = *std::exchange(admitted.notify, std::nullopt);
+  const auto done = [this, token](const Status& outcome) {
+    Post([this, token, outcome] { Announced(token, outcome); });
+  };
+  if (notifications_ == nullptr) {
+    return done(Fail(ErrorCode::kPathUnavailable, "this sidecar carries no notifications"));
+  }
+  notifications_->Send(admitted.status.peer, std::move(notification), admitted.deadline, done);
+}
+
+void TransferLoop::Announced(uint64_t token, const Status& outcome) {
+  const auto found = transfers_.find(token);
+  if (found == transfers_.end() || !found->second->announcing) return;
+  Transfer* transfer = found->second.get();
+  if (transfer->timer) timers_.erase({*transfer->timer, token});
+  transfer->timer.reset();
+  transfer->announcing = false;
+  TransferStatus& status = transfer->admitted.status;
+  status.state = TransferState::kSucceeded;
+  status.notified = outcome.has_value();
+  if (!outcome) status.notify_error = outcome.error();
+  status.timings.total_us = static_cast<uint64_t>(
+      std::chrono::duration_cast<microseconds>(Clock::now() - transfer->admitted.begun).count());
+  Settle(transfer);
+}
+
+void TransferLoop::Settle(Transfer* transfer) {
+  const TimePoint now = Clock::now();
+  active_.fetch_sub(1, std::memory_order_relaxed);
+  const TransferStatus& status = transfer->admitted.status;
+  for (const auto& answer : transfer->waiting) answer->Give(status);
+  transfer->waiting.clear();
+  metrics_.TransferEnded(SampleOf(*transfer, now));
+  events_.Append({0, EventType::kTransfer, status.workload, status.id, "",
+                  std::make_shared<const TransferStatus>(status),
+                  transfer->admitted.workload_generation});
+  if (status.failed_items != nullptr) finished_items_ += status.failed_items->size();
+  finished_.emplace_back(now, transfer->token);
+}
+
+void TransferLoop::TrackBusy(const Transfer& transfer, int change, TimePoint now) {
+  const TransferStatus& status = transfer.admitted.status;
+  BusyTime& busy =
+      busy_[status.operation == wire::Operation::kRead ? 0 : 1][static_cast<size_t>(status.path)];
+  if (busy.running == 0) busy.since = now;
+  busy.running += change;
+  if (busy.running == 0) {
+    metrics_.Busy(static_cast<metrics::Operation>(status.operation),
+                  static_cast<metrics::Path>(status.path), SecondsBetween(busy.since, now));
+  }
+}
+
+void TransferLoop::ForgetOldTransfers(TimePoint now) {
+  while (!finished_.empty() &&
+         (finished_.size() > options_.finished_kept_max || finished_items_ > kFinishedItemsMax ||
+          finished_.front().first + options_.finished_ttl < now)) {
+    const auto found = transfers_.find(finished_.front().second);
+    const TransferStatus& status = found->second->admitted.status;
+    if (status.failed_items != nullptr) finished_items_ -= status.failed_items->size();
+    ForgetId(*found->second);
+    transfers_.erase(found);
+    finished_.pop_front();
+  }
+}
+
+void TransferLoop::ForgetId(const Transfer& transfer) {
+  const TransferStatus& status = transfer.admitted.status;
+  const auto found = tokens_.find(Key(status.workload, status.id));
+  if (found != tokens_.end() && found->second == transfer.token) tokens_.erase(found);
+}
+
+}  // namespace gantry::engine
