@@ -2,6 +2,8 @@
 // else.
 #include <cstdlib>
 #include <new>
+#include <set>
+#include <string>
 
 #include "tests/client/client_objects.h"
 
@@ -67,6 +69,19 @@ TEST(ClientAllocation, RegisterTransferAndUnregister) {
   });
   EXPECT_GT(needed, 5);
   EXPECT_LT(needed, 10'000);
+}
+
+TEST(ClientAllocation, AnErrorForWhichThereIsNoMemory) {
+  std::set<std::string> codes;
+  for (int allowed = 0; allowed < 10; ++allowed) {
+    allocations_left = allowed;
+    gantry_error* error = gantry_buffer_unregister(nullptr, 0);
+    allocations_left = -1;
+    ASSERT_NE(error, nullptr);
+    codes.insert(gantry_error_code(error));
+    gantry_error_destroy(error);
+  }
+  EXPECT_EQ(codes, (std::set<std::string>{"invalid_argument", "out_of_memory"}));
 }
 
 TEST(ClientAllocation, Arenas) {

@@ -276,6 +276,7 @@ TEST_F(TransferEngineTest, EventsFollowEachOther) {
   ASSERT_EQ(page.events.size(), 1u);
   EXPECT_EQ(page.events[0].subject, "e");
   EXPECT_EQ(page.events[0].transfer->user_data, "mine");
+  EXPECT_EQ(page.events[0].transfer->state, TransferState::kSucceeded) << "written after the end";
   EXPECT_TRUE(events_.Poll({"b"}, 0, 10, Clock::now()).events.empty()) << "not theirs to see";
   EXPECT_TRUE(events_.Poll({"a"}, page.cursor, 10, Clock::now()).events.empty());
 }
