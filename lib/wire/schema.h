@@ -18,8 +18,17 @@
 namespace gantry::wire {
 
 enum class Need { kRequired, kOptional };
-// The plurals are lists.
-enum class FieldKind { kText, kNumber, kObject, kTexts, kNumbers, kObjects, kObjectOrObjects };
+// The plurals are lists; kTextsOrObjects is a list of both, or one text in its place.
+enum class FieldKind {
+  kText,
+  kNumber,
+  kObject,
+  kTexts,
+  kNumbers,
+  kObjects,
+  kObjectOrObjects,
+  kTextsOrObjects
+};
 
 inline constexpr int64_t kNumberMax = std::numeric_limits<int64_t>::max();
 inline constexpr int64_t kTextBytesMax = 64 * 1024;
@@ -35,6 +44,7 @@ struct Field {
   size_t elements_least = 0;  // of a list
   // What takes the value, by kind. For a list it is called once for each element.
   Status (*text)(void* object, std::string&& value) = nullptr;
+  Status (*word)(void* object, std::string&& value) = nullptr;  // the text in place of a list
   void (*number)(void* object, int64_t value) = nullptr;
   // Answers where a child object is to be filled in. For kTexts, if set: called as the list begins.
   void* (*enter)(void* object) = nullptr;
@@ -72,9 +82,9 @@ auto& MemberOf(void* object) {
 template <auto Pointer>
 using ValueOf = typename MemberTraits<decltype(Pointer)>::Value;
 
-// The list with at least one element.
-constexpr Field NotEmpty(Field field) {
-  field.elements_least = 1;
+// The list with at least one element, or with more.
+constexpr Field NotEmpty(Field field, size_t elements_least = 1) {
+  field.elements_least = elements_least;
   return field;
 }
 
@@ -138,6 +148,15 @@ template <auto Pointer>
 constexpr Field ObjectField(std::string_view name, Need need, const Schema& schema) {
   Field field{name, FieldKind::kObject, need};
   field.enter = [](void* object) -> void* { return &MemberOf<Pointer>(object).emplace(); };
+  field.schema = &schema;
+  return field;
+}
+
+// One child object or a list of them.
+template <auto Pointer>
+constexpr Field ObjectOrObjectsField(std::string_view name, Need need, const Schema& schema) {
+  Field field{name, FieldKind::kObjectOrObjects, need};
+  field.enter = [](void* object) -> void* { return &MemberOf<Pointer>(object).emplace_back(); };
   field.schema = &schema;
   return field;
 }

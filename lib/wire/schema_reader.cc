@@ -55,6 +55,8 @@ std::string_view Expected(const Field& field, bool in_list) {
       return in_list ? "an integer" : "a list of integers";
     case FieldKind::kObjects:
       return in_list ? "an object" : "a list";
+    case FieldKind::kTextsOrObjects:
+      return in_list ? "a string, a list or an object" : "a string or a list";
     case FieldKind::kObjectOrObjects:
       break;
   }
@@ -115,7 +117,8 @@ class SchemaHandler {
   bool string(std::string& value) {
     const Field* field = Next();
     if (field == nullptr) return false;
-    if (field->kind != (InList() ? FieldKind::kTexts : FieldKind::kText)) {
+    const bool mixed = field->kind == FieldKind::kTextsOrObjects;
+    if (!mixed && field->kind != (InList() ? FieldKind::kTexts : FieldKind::kText)) {
       return Mismatch(*field, "a string");
     }
     const auto bytes = static_cast<int64_t>(value.size());
@@ -127,7 +130,8 @@ class SchemaHandler {
     if (check_texts_ && !IsUtf8(value)) {
       return Fail(ErrorCode::kMalformedBody, "the string is not UTF-8");
     }
-    Status taken = field->text(Top().object, std::move(value));
+    const auto take = mixed && !InList() ? field->word : field->text;
+    Status taken = take(Top().object, std::move(value));
     if (taken) return true;
     error_ = std::move(taken.error()).WithField(Pointer());
     return false;
@@ -138,8 +142,9 @@ class SchemaHandler {
     if (field == nullptr) return false;
     const bool one =
         field->kind == FieldKind::kObject || field->kind == FieldKind::kObjectOrObjects;
-    const bool element =
-        field->kind == FieldKind::kObjects || field->kind == FieldKind::kObjectOrObjects;
+    const bool element = field->kind == FieldKind::kObjects ||
+                         field->kind == FieldKind::kObjectOrObjects ||
+                         field->kind == FieldKind::kTextsOrObjects;
     if (InList() ? !element : !one) return Mismatch(*field, "an object");
     return Push({Frame::Mode::kObject, field->schema, nullptr, field->enter(Top().object)});
   }
@@ -176,9 +181,8 @@ class SchemaHandler {
     const Field* field = Next();
     if (field == nullptr) return false;
     const bool in_list = InList();
-    const bool is_list = field->kind == FieldKind::kTexts || field->kind == FieldKind::kNumbers ||
-                         field->kind == FieldKind::kObjects ||
-                         field->kind == FieldKind::kObjectOrObjects;
+    const bool is_list = field->kind != FieldKind::kText && field->kind != FieldKind::kNumber &&
+                         field->kind != FieldKind::kObject;
     if (!in_list && is_list) {
       root_is_list_ |= depth_ == 0;
       if (field->kind == FieldKind::kTexts && field->enter != nullptr) field->enter(Top().object);
@@ -240,7 +244,9 @@ class SchemaHandler {
     return Fail(ErrorCode::kBodyTooLarge, "the lists of the body have more than " +
                                               std::to_string(kBodyElementsMax) + " elements");
   }
-  bool EmptyList() { return Fail(ErrorCode::kInvalidArgument, "the list is empty"); }
+  bool EmptyList() {
+    return Fail(ErrorCode::kInvalidArgument, "the list is empty, or has too few elements");
+  }
   bool OutOfBounds(const Field& field, int64_t value) {
     return Fail(ErrorCode::kInvalidArgument, std::to_string(value) + " is not between " +
                                                  std::to_string(field.least) + " and " +

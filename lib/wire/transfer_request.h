@@ -42,10 +42,36 @@ struct TransferRange {
   bool operator==(const TransferRange&) const = default;
 };
 
+// The pairs of one group of a view, and the blocks that move between them.
+struct TransferGroup {
+  uint32_t group = 0;
+  std::vector<uint64_t> local_blocks;
+  std::vector<uint64_t> remote_blocks;
+  std::vector<uint64_t> layers;  // the first and the last of the group's pairs; empty: all
+
+  bool operator==(const TransferGroup&) const = default;
+};
+
+// What the transfer waits for before it moves its first byte: the unsigned 64-bit counter (lowest
+// byte first) at this offset of one of the caller's own buffers has reached `value`.
+struct TimelineFence {
+  bool waits = false;  // false: {"type": "none"}, which a request does not keep
+  BufferReference buffer;
+  uint64_t offset = 0;
+  uint64_t value = 0;
+
+  bool operator==(const TimelineFence&) const = default;
+};
+
 struct TransferRequest {
   std::string id;  // the caller's; unique within the workload; empty: one is made up
   std::string workload;
   Operation operation = Operation::kRead;
+  // The id of a view stands for the buffers. Blocks are then named for each group of its pairs, or,
+  // with no groups here, for group 0 by the two lists and by the layers below.
+  std::string view;
+  std::vector<TransferGroup> groups;
+  std::vector<uint64_t> layers;
   std::vector<BufferReference> local;
   std::vector<BufferReference> remote;  // one peer for the whole transfer
   // Either ranges, or two lists of block ids of equal length: block local_blocks[i] of local[k]
@@ -53,7 +79,8 @@ struct TransferRequest {
   std::vector<TransferRange> ranges;
   std::vector<uint64_t> local_blocks;
   std::vector<uint64_t> remote_blocks;
-  bool by_blocks = false;
+  bool by_blocks = false;  // always with a view
+  std::optional<TimelineFence> fence;
   std::optional<uint64_t> deadline_ms;
   int priority = 0;                // -10 to 10; higher goes first
   std::vector<Path> require_path;  // empty: any

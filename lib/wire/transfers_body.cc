@@ -1,5 +1,8 @@
 #include "lib/wire/transfers_body.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "lib/wire/notification_fields.h"
 
 namespace gantry::wire {
@@ -23,6 +26,27 @@ Status TakeLocal(void* object, std::string&& text) {
 Status TakeRemote(void* object, std::string&& text) {
   ASSIGN_OR_RETURN(BufferReference reference, ParseReference(text, "/remote", 3));
   RequestAt(object).remote.push_back(std::move(reference));
+  return {};
+}
+
+Status TakeFenceType(void* object, std::string&& text) {
+  if (text == "ipc_event") {
+    return Fail(ErrorCode::kInvalidArgument,
+                "fences of the type ipc_event are not in this version: whether an exported event "
+                "orders the copies of another process has not been probed",
+                "use a timeline fence, or synchronise before submitting");
+  }
+  if (text != "none" && text != "timeline") {
+    return Fail(ErrorCode::kInvalidArgument, "there is no such fence",
+                "the types are none and timeline");
+  }
+  static_cast<TimelineFence*>(object)->waits = text == "timeline";
+  return {};
+}
+
+Status TakeFenceBuffer(void* object, std::string&& text) {
+  ASSIGN_OR_RETURN(static_cast<TimelineFence*>(object)->buffer,
+                   ParseReference(text, "/fence/buffer", 1));
   return {};
 }
 
@@ -56,15 +80,35 @@ constexpr Field kNotifyFields[] = {
 };
 constexpr Schema kNotify{kNotifyFields};
 
+constexpr Field kGroupFields[] = {
+    NumberField<&TransferGroup::group>("group", kRequired),
+    NotEmpty(NumbersField<&TransferGroup::local_blocks>("local_blocks", kRequired)),
+    NotEmpty(NumbersField<&TransferGroup::remote_blocks>("remote_blocks", kRequired)),
+    NotEmpty(NumbersField<&TransferGroup::layers>("layers", kOptional), 2),
+};
+constexpr Schema kGroup{kGroupFields};
+
+constexpr Field kFenceFields[] = {
+    ReadTextField("type", FieldKind::kText, kRequired, TakeFenceType),
+    ReadTextField("buffer", FieldKind::kText, kOptional, TakeFenceBuffer),
+    NumberField<&TimelineFence::offset>("offset", kOptional),
+    NumberField<&TimelineFence::value>("value", kOptional, 1),
+};
+constexpr Schema kFence{kFenceFields};
+
 constexpr Field kTransferFields[] = {
     NameField<&TransferRequest::id>("id", kOptional),
     NameField<&TransferRequest::workload>("workload", kRequired),
     ReadTextField("op", FieldKind::kText, kRequired, TakeOperation),
-    NotEmpty(ReadTextField("local", FieldKind::kTexts, kRequired, TakeLocal)),
-    NotEmpty(ReadTextField("remote", FieldKind::kTexts, kRequired, TakeRemote)),
+    NotEmpty(ReadTextField("local", FieldKind::kTexts, kOptional, TakeLocal)),
+    NotEmpty(ReadTextField("remote", FieldKind::kTexts, kOptional, TakeRemote)),
+    NameField<&TransferRequest::view>("view", kOptional),
+    NotEmpty(ObjectsField<&TransferRequest::groups>("groups", kOptional, kGroup)),
+    NotEmpty(NumbersField<&TransferRequest::layers>("layers", kOptional), 2),
     NotEmpty(NumbersField<&TransferRequest::local_blocks>("local_blocks", kOptional)),
     NotEmpty(NumbersField<&TransferRequest::remote_blocks>("remote_blocks", kOptional)),
     NotEmpty(ObjectsField<&TransferRequest::ranges>("ranges", kOptional, kRange)),
+    ObjectField<&TransferRequest::fence>("fence", kOptional, kFence),
     NumberField<&TransferRequest::deadline_ms>("deadline_ms", kOptional, 1),
     NumberField<&TransferRequest::priority>("priority", kOptional, -kPriorityMax, kPriorityMax),
     ReadTextField("require_path", FieldKind::kTexts, kOptional, TakePath),
@@ -77,9 +121,49 @@ tl::unexpected<Error> Refuse(std::string message, std::string field) {
   return Fail(ErrorCode::kInvalidArgument, std::move(message), {}, std::move(field));
 }
 
-// What the schema cannot say: ranges or block lists, one of them.
+tl::unexpected<Error> Missing(std::string field) {
+  return Fail(ErrorCode::kMalformedBody, "the field is missing", {}, std::move(field));
+}
+
+Status CheckLayers(const std::vector<uint64_t>& layers, const std::string& at) {
+  if (layers.size() <= 2 && std::is_sorted(layers.begin(), layers.end())) return {};
+  return Refuse("layers are the first and the last pair", at + "/layers");
+}
+
+// Of a transfer by view: its blocks are in groups or in the lists of group 0.
+Status CheckViewShape(const TransferRequest& request, const std::string& at) {
+  if (!request.local.empty() || !request.remote.empty() || !request.ranges.empty()) {
+    return Refuse("a view stands for the buffers, and its blocks for the ranges",
+                  at + (request.ranges.empty() ? "/view" : "/ranges"));
+  }
+  const bool has_lists = !request.local_blocks.empty() || !request.remote_blocks.empty();
+  if (request.groups.empty() && (request.local_blocks.empty() || request.remote_blocks.empty())) {
+    return Refuse("a transfer by view names blocks of both sides, or groups of them",
+                  at + (request.local_blocks.empty() ? "/local_blocks" : "/remote_blocks"));
+  }
+  if (!request.groups.empty() && (has_lists || !request.layers.empty())) {
+    return Refuse("with groups, block lists and layers stand within them", at + "/groups");
+  }
+  RETURN_IF_ERROR(CheckLayers(request.layers, at));
+  for (size_t i = 0; i < request.groups.size(); ++i) {
+    RETURN_IF_ERROR(CheckLayers(request.groups[i].layers, at + "/groups/" + std::to_string(i)));
+  }
+  return {};
+}
+
+// What the schema cannot say: a view, ranges or block lists, one of them.
 Status CheckShape(TransferRequest& request, const std::string& at) {
-  request.by_blocks = !request.local_blocks.empty() || !request.remote_blocks.empty();
+  if (request.fence && !request.fence->waits) request.fence.reset();
+  if (request.fence && request.fence->buffer.buffer.empty()) return Missing(at + "/fence/buffer");
+  if (request.fence && request.fence->value == 0) return Missing(at + "/fence/value");
+  request.by_blocks =
+      !request.view.empty() || !request.local_blocks.empty() || !request.remote_blocks.empty();
+  if (!request.view.empty()) return CheckViewShape(request, at);
+  if (request.local.empty()) return Missing(at + "/local");
+  if (request.remote.empty()) return Missing(at + "/remote");
+  if (!request.groups.empty() || !request.layers.empty()) {
+    return Refuse("groups and layers are those of a view", at + "/view");
+  }
   if (request.by_blocks && !request.ranges.empty()) {
     return Refuse("a transfer has ranges or block lists, not both", at + "/ranges");
   }

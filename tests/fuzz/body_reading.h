@@ -8,6 +8,7 @@
 #include "lib/wire/registration_body.h"
 #include "lib/wire/request_bodies.h"
 #include "lib/wire/transfers_body.h"
+#include "lib/wire/view_body.h"
 
 namespace gantry::wire {
 
@@ -16,9 +17,18 @@ inline void Demand(bool holds) {
 }
 
 inline void CheckTransfer(const TransferRequest& request) {
-  Demand(!request.workload.empty() && !request.local.empty() && !request.remote.empty());
+  const bool by_view = !request.view.empty();
+  Demand(!request.workload.empty());
+  Demand(request.local.empty() == by_view && request.remote.empty() == by_view);
   Demand(request.by_blocks ? request.ranges.empty() : !request.ranges.empty());
-  Demand(request.local_blocks.size() == request.remote_blocks.size());
+  Demand(by_view || request.local_blocks.size() == request.remote_blocks.size());
+  Demand(!by_view || request.groups.empty() != request.local_blocks.empty());
+  for (const TransferGroup& group : request.groups) {
+    Demand(by_view && !group.local_blocks.empty() && !group.remote_blocks.empty());
+    Demand(group.layers.empty() ||
+           (group.layers.size() == 2 && group.layers[0] <= group.layers[1]));
+  }
+  Demand(!request.fence || (request.fence->waits && request.fence->value > 0));
   for (const TransferRange& range : request.ranges) {
     Demand(range.length <= INT64_MAX && range.local_offset <= INT64_MAX);
   }
@@ -49,6 +59,12 @@ inline void ReadEveryBody(BodyFormat format, std::string_view bytes) {
   const auto registration = ReadRegistrationBody(format, bytes);
   CheckRefusal(registration);
   if (registration) Demand(!registration->buffers.empty() && !registration->workload.empty());
+  const auto view = ReadViewBody(format, bytes);
+  CheckRefusal(view);
+  if (view) {
+    Demand(!view->workload.empty() && !view->remote_workload.empty() && !view->groups.empty());
+    for (const ViewGroup& group : view->groups) Demand(!group.pairs.empty());
+  }
   CheckRefusal(ReadWorkloadBody(format, bytes));
   CheckRefusal(ReadResolveBody(format, bytes));
   CheckRefusal(ReadSuspendBody(format, bytes));
