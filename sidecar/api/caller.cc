@@ -51,4 +51,16 @@ Result<std::string> WorkloadToList(const registry::WorkloadTable& workloads,
               "add ?workload=<name>", "?workload");
 }
 
+Result<std::string> WorkloadOfQuery(const registry::WorkloadTable& workloads,
+                                    const Request& request) {
+  std::string workload = QueryText(request, "workload");
+  if (workload.empty()) {
+    RETURN_IF_ERROR(AuthorizeAny(workloads, request));
+    return Fail(ErrorCode::kInvalidArgument, "the query parameter workload is missing",
+                "add ?workload=<name>", "?workload");
+  }
+  RETURN_IF_ERROR(AuthorizeFor(workloads, request, workload));
+  return workload;
+}
+
 }  // namespace gantry::api

@@ -24,4 +24,8 @@ Status AuthorizeAny(const registry::WorkloadTable& workloads, const Request& req
 Result<std::string> WorkloadToList(const registry::WorkloadTable& workloads,
                                    const Request& request);
 
+// The query's `workload` when it must be there: of what has an id that is unique in it only.
+Result<std::string> WorkloadOfQuery(const registry::WorkloadTable& workloads,
+                                    const Request& request);
+
 }  // namespace gantry::api

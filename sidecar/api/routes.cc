@@ -13,6 +13,7 @@
 #include "sidecar/api/request_reading.h"
 #include "sidecar/api/status_endpoint.h"
 #include "sidecar/api/transfers_endpoint.h"
+#include "sidecar/api/views_endpoint.h"
 #include "sidecar/api/workloads_endpoint.h"
 
 namespace gantry::api {
@@ -41,6 +42,10 @@ constexpr Route kRoutes[] = {
     {"POST",   "/v1/buffers:resolve",   Guard::kWorkload, kNone,                           ResolveBuffer},
     {"POST",   "/v1/buffers:suspend",   Guard::kWorkload, kNone,                           SuspendBuffers},
     {"POST",   "/v1/buffers:resume",    Guard::kWorkload, kNone,                           ResumeBuffers},
+    {"POST",   "/v1/views",             Guard::kWorkload, kNone,                           PostViews},
+    {"GET",    "/v1/views",             Guard::kWorkload, {"workload", "cursor", "limit"}, ListViews},
+    {"GET",    "/v1/views/{id}",        Guard::kWorkload, {"workload"},                    GetView},
+    {"DELETE", "/v1/views/{id}",        Guard::kWorkload, {"workload"},                    DeleteView},
     {"PUT",    "/v1/peers/{name}",      Guard::kCaller,   kNone,                           PutPeer},
     {"GET",    "/v1/peers",             Guard::kCaller,   kNone,                           ListPeers},
     {"GET",    "/v1/peers/{name}",      Guard::kCaller,   kNone,                           GetPeer},

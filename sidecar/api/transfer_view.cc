@@ -38,6 +38,7 @@ void WriteTransfer(const engine::TransferStatus& transfer, wire::BodyWriter* wri
       .BeginObject()
       .Field("accepted_unix_ms", timings.accepted_unix_ms)
       .Field("admit_us", timings.admit_us)
+      .Field("fence_us", timings.fence_us)
       .Field("queue_us", timings.queue_us)
       .Field("move_us", timings.move_us)
       .Field("copy_us", timings.copy_us)

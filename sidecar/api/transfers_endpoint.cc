@@ -57,18 +57,6 @@ Response SubmitList(const ApiDependencies& api, const Request& request,
   return Reply(request, 200, std::move(writer));
 }
 
-// The workload that owns the transfer: ids are unique within a workload only.
-Result<std::string> OwnerOf(const ApiDependencies& api, const Request& request) {
-  std::string workload = QueryText(request, "workload");
-  if (workload.empty()) {
-    RETURN_IF_ERROR(AuthorizeAny(api.workloads, request));
-    return Fail(ErrorCode::kInvalidArgument, "the query parameter workload is missing",
-                "add ?workload=<name>", "?workload");
-  }
-  RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, workload));
-  return workload;
-}
-
 Result<TimePoint> QueryWait(const Request& request) {
   ASSIGN_OR_RETURN(const auto wait_ms, QueryNumber(request, "wait_ms"));
   return WaitUntil(request, wait_ms);
@@ -87,7 +75,7 @@ Result<Response> PostTransfers(const ApiDependencies& api, const Request& reques
 }
 
 Result<Response> GetTransfer(const ApiDependencies& api, const Request& request) {
-  ASSIGN_OR_RETURN(const std::string workload, OwnerOf(api, request));
+  ASSIGN_OR_RETURN(const std::string workload, WorkloadOfQuery(api.workloads, request));
   ASSIGN_OR_RETURN(const TimePoint wait_until, QueryWait(request));
   ASSIGN_OR_RETURN(const TransferStatus transfer,
                    api.transfers.Get(workload, request.name, wait_until));
@@ -108,7 +96,7 @@ Result<Response> ListTransfers(const ApiDependencies& api, const Request& reques
 }
 
 Result<Response> DeleteTransfer(const ApiDependencies& api, const Request& request) {
-  ASSIGN_OR_RETURN(const std::string workload, OwnerOf(api, request));
+  ASSIGN_OR_RETURN(const std::string workload, WorkloadOfQuery(api.workloads, request));
   ASSIGN_OR_RETURN(const TimePoint wait_until, QueryWait(request));
   ASSIGN_OR_RETURN(const TransferStatus transfer,
                    api.transfers.Cancel(workload, request.name, wait_until));

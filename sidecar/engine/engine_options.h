@@ -14,8 +14,10 @@ struct EngineOptions {
   size_t descriptors_queued_max = 4'194'304;  // of all that are not yet terminal, after merging
   size_t references_max = 4096;               // buffers that one transfer names on one side
   size_t peer_waits_max = 32;                 // admissions that wait for a peer at the same time
-  size_t failed_items_max = 4096;             // named in the status of a transfer that failed
-  size_t finished_kept_max = 16'384;          // terminal transfers that can still be asked for
+  size_t views_max = 16'384;
+  size_t view_pairs_max = 1'048'576;  // of all views together
+  size_t failed_items_max = 4096;     // named in the status of a transfer that failed
+  size_t finished_kept_max = 16'384;  // terminal transfers that can still be asked for
   milliseconds finished_ttl{300'000};
   milliseconds deadline_default{30'000};
   milliseconds deadline_max{3'600'000};

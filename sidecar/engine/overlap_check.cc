@@ -4,6 +4,8 @@
 #include <set>
 #include <string>
 
+#include "sidecar/engine/block_planner.h"
+
 namespace gantry::engine {
 namespace {
 
@@ -114,7 +116,7 @@ bool BuffersMayCollide(const PlanInput& input) {
          FirstCollision(destination, SpansOf(input, !read, true)).has_value();
 }
 
-Status CheckOverlap(const transport::MovePlan& plan, bool by_blocks) {
+Status CheckOverlap(const transport::MovePlan& plan, const PlanInput& input) {
   const bool read = plan.operation == wire::Operation::kRead;
   const std::vector<Span> destination = SpansOf(plan, read);
   auto collision = FirstCollision(destination);
@@ -126,12 +128,11 @@ Status CheckOverlap(const transport::MovePlan& plan, bool by_blocks) {
   };
   const uint32_t a = request_item(collision->first);
   const uint32_t b = request_item(collision->second);
-  const std::string list = !by_blocks ? "/ranges" : read ? "/local_blocks" : "/remote_blocks";
-  const std::string what = list + "/" + std::to_string(std::max(a, b));
   return Fail(ErrorCode::kOverlap,
               "the destination of item " + std::to_string(a) + " shares bytes with the " +
                   (with_source ? "source" : "destination") + " of item " + std::to_string(b),
-              "name each destination byte once, and none that is also a source", what);
+              "name each destination byte once, and none that is also a source",
+              DestinationField(input, std::max(a, b)));
 }
 
 }  // namespace gantry::engine

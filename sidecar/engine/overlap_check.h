@@ -13,6 +13,6 @@ namespace gantry::engine {
 bool BuffersMayCollide(const PlanInput& input);
 
 // Checks every segment of the plan. The error names the request's items in message and field.
-Status CheckOverlap(const transport::MovePlan& plan, bool by_blocks);
+Status CheckOverlap(const transport::MovePlan& plan, const PlanInput& input);
 
 }  // namespace gantry::engine

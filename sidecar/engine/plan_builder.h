@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "lib/base/result.h"
 #include "lib/wire/transfer_request.h"
+#include "sidecar/engine/block_shape.h"
+#include "sidecar/engine/plan_limits.h"
 #include "sidecar/engine/segment_budget.h"
 #include "sidecar/memory/mapped_allocation.h"
 #include "sidecar/memory/piece_map.h"
@@ -26,16 +29,21 @@ struct PlanBuffer {
   std::vector<uint32_t> allocations;
 };
 
-struct PlanLimits {
-  uint64_t descriptors_max = 1'048'576;
-  uint64_t chunk_bytes_max = 1 << 20;
-  uint64_t segments_max = 1'048'576;  // of one plan
+// Pairs [first_pair, first_pair + pairs) of the input, and the blocks that move between them.
+struct BlockGroup {
+  size_t first_pair = 0;
+  size_t pairs = 0;
+  std::span<const uint64_t> local_blocks;
+  std::span<const uint64_t> remote_blocks;
+  const BlockShape* shape = nullptr;
+  std::string field;  // where the request names the lists: "" or "/groups/3"
 };
 
 struct PlanInput {
   const wire::TransferRequest* request = nullptr;
   std::vector<PlanBuffer> local;
   std::vector<PlanBuffer> remote;
+  std::vector<BlockGroup> groups;  // of a view; empty: the request's own lists, for all pairs
   std::vector<std::shared_ptr<const memory::MappedAllocation>> local_allocations;
   std::vector<transport::RemoteAllocation> remote_allocations;
 };

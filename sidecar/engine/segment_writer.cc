@@ -14,13 +14,14 @@ SegmentWriter::SegmentWriter(const PlanLimits& limits, SegmentReservation* reser
       plan_(*plan) {}
 
 Status SegmentWriter::Reserve(uint64_t segments, uint64_t kept) {
-  if (segments > segments_max_) {
+  if (plan_.segments.size() + segments > segments_max_) {
     return Fail(ErrorCode::kResourceExhausted,
                 "the transfer has more than " + std::to_string(segments_max_) +
                     " chunks after cutting at pieces and at the chunk limit",
                 "split it into several transfers");
   }
-  if (!reservation_.Cover(kept)) {
+  kept_ += kept;
+  if (!reservation_.Cover(kept_)) {
     return Fail(ErrorCode::kResourceExhausted,
                 "too many chunks are queued or being planned by all transfers together",
                 "wait for completions before submitting more");
@@ -29,16 +30,15 @@ Status SegmentWriter::Reserve(uint64_t segments, uint64_t kept) {
 }
 
 Status SegmentWriter::Add(const transport::MoveSegment& segment) {
-  const uint64_t count = plan_.segments.size() + 1;
-  RETURN_IF_ERROR(Reserve(count, count));
+  RETURN_IF_ERROR(Reserve(1, 1));
   plan_.segments.push_back(segment);
   return {};
 }
 
-Status SegmentWriter::SetRuns(std::vector<transport::BlockPair> pairs,
+Status SegmentWriter::AddRuns(std::vector<transport::BlockPair> pairs,
                               std::vector<transport::BlockRun> runs) {
   RETURN_IF_ERROR(Reserve(pairs.size() * runs.size(), pairs.size() + runs.size()));
-  plan_.segments.SetRuns(std::move(pairs), std::move(runs));
+  plan_.segments.AddRuns(std::move(pairs), std::move(runs));
   return {};
 }
 

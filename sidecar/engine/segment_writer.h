@@ -31,18 +31,19 @@ class SegmentWriter {
 
   // REQUIRES that every item lies within both buffers. Fails when the plan becomes too large.
   Status Append(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run);
-  // All segments of the plan, where nothing has to be cut: each run in each pair is one.
-  Status SetRuns(std::vector<transport::BlockPair> pairs, std::vector<transport::BlockRun> runs);
+  // Where nothing has to be cut: each run in each pair is one segment.
+  Status AddRuns(std::vector<transport::BlockPair> pairs, std::vector<transport::BlockRun> runs);
 
  private:
   Status AppendContiguous(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run);
   Status AppendStrided(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run);
   Status Add(const transport::MoveSegment& segment);
-  // Room for so many segments, of which the plan keeps `kept` in memory.
+  // Room for so many more segments, of which the plan keeps `kept` in memory.
   Status Reserve(uint64_t segments, uint64_t kept);
 
   const uint64_t chunk_bytes_max_;
   const uint64_t segments_max_;
+  uint64_t kept_ = 0;
   SegmentReservation& reservation_;
   transport::MovePlan& plan_;
 };

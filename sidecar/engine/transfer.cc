@@ -35,8 +35,9 @@ TransferStatus Transfer::Snapshot(TimePoint now) const {
   status.workers = progress.workers;
   status.timings.copy_us = progress.copy_nanoseconds / 1000;
   status.timings.total_us = MicrosBetween(admitted.begun, now);
+  if (admitted.fence) status.timings.fence_us = MicrosBetween(accepted, begun.value_or(now));
   if (progress.first_posted) {
-    status.timings.queue_us = MicrosBetween(accepted, *progress.first_posted);
+    status.timings.queue_us = MicrosBetween(begun.value_or(accepted), *progress.first_posted);
     status.timings.move_us = MicrosBetween(*progress.first_posted, now);
   }
   status.state = stop_started || operation->error() ? TransferState::kStopping
@@ -72,6 +73,7 @@ void Transfer::End(TimePoint now, size_t failed_items_max) {
   admitted.plan.reset();
   admitted.reservation.Reset();
   admitted.remotes.clear();
+  admitted.fence.reset();
   admitted.uses.clear();
 }
 

@@ -17,6 +17,7 @@ struct Transfer {
 
   // The status now; of a terminal transfer, for good.
   TransferStatus Snapshot(TimePoint now) const;
+  bool waits_for_fence() const { return !begun && operation != nullptr; }
   // Fixes the status and lets go of plan, mappings and buffers. REQUIRES operation finished.
   void End(TimePoint now, size_t failed_items_max);
 
@@ -26,6 +27,7 @@ struct Transfer {
   Admitted admitted;
   std::unique_ptr<transport::Operation> operation;  // null when no byte moves any more
   const TimePoint accepted;
+  std::optional<TimePoint> begun;         // handed to the transport: not before its fence
   std::optional<TimePoint> timer;         // what the loop's timer is set to
   std::optional<TimePoint> stop_started;  // cancelled, expired or stopped
   // Every byte moved; the notification is on its way.

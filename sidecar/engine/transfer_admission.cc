@@ -9,6 +9,7 @@
 #include "lib/base/name.h"
 #include "lib/base/random_id.h"
 #include "sidecar/engine/path_selector.h"
+#include "sidecar/engine/view_selection.h"
 
 namespace gantry::engine {
 namespace {
@@ -60,18 +61,19 @@ Status CheckHead(const wire::TransferRequest& request, const EngineOptions& opti
                 "split it into several transfers",
                 request.local.size() > options.references_max ? "/local" : "/remote");
   }
-  if (request.local.empty() || request.remote.empty()) {
+  if (request.view.empty() && (request.local.empty() || request.remote.empty())) {
     return Fail(ErrorCode::kInvalidArgument, "a transfer names local and remote buffers", {},
                 request.local.empty() ? "/local" : "/remote");
   }
   return {};
 }
 
-Status CheckAccess(const wire::Access& access, const wire::TransferRequest& request, size_t index) {
+Status CheckAccess(const wire::Access& access, const wire::TransferRequest& request,
+                   const wire::BufferReference& reference, size_t index) {
   const bool read = request.operation == wire::Operation::kRead;
   if (read ? access.remote_read : access.remote_write) return {};
   return Fail(ErrorCode::kPermissionDenied,
-              "buffer '" + FormatReference(request.remote[index]) + "' does not grant " +
+              "buffer '" + FormatReference(reference) + "' does not grant " +
                   (read ? "remote_read" : "remote_write"),
               "its owner grants it at registration, in `access`", ListField("remote", index));
 }
@@ -116,6 +118,22 @@ class Hash {
   uint64_t state_ = 0xcbf29ce484222325ULL;
 };
 
+void AddNumbers(Hash* hash, std::initializer_list<const std::vector<uint64_t>*> lists) {
+  for (const auto* list : lists) {
+    const auto* bytes = reinterpret_cast<const char*>(list->data());
+    hash->Add(list->size()).Add(std::string_view(bytes, list->size() * sizeof(uint64_t)));
+  }
+}
+
+// Of a transfer by view: the request names no buffers, and which it was the message says.
+tl::unexpected<Error> OfView(Error error, const std::string& view) {
+  if (error.field.starts_with("/local/") || error.field.starts_with("/remote/")) {
+    error.field = "/view";
+    error = std::move(error).WithContext("view '" + view + "'");
+  }
+  return Fail(std::move(error));
+}
+
 }  // namespace
 
 uint64_t FingerprintOf(const wire::TransferRequest& request) {
@@ -128,9 +146,15 @@ uint64_t FingerprintOf(const wire::TransferRequest& request) {
       hash.Add(reference.generation);
     }
   }
-  for (const auto* list : {&request.local_blocks, &request.remote_blocks}) {
-    const auto* bytes = reinterpret_cast<const char*>(list->data());
-    hash.Add(list->size()).Add(std::string_view(bytes, list->size() * sizeof(uint64_t)));
+  hash.Add(request.view);
+  AddNumbers(&hash, {&request.local_blocks, &request.remote_blocks, &request.layers});
+  for (const wire::TransferGroup& group : request.groups) {
+    hash.Add(group.group);
+    AddNumbers(&hash, {&group.local_blocks, &group.remote_blocks, &group.layers});
+  }
+  if (const auto& fence = request.fence) {
+    hash.Add(fence->buffer.buffer).Add(fence->buffer.generation);
+    hash.Add(fence->offset).Add(fence->value);
   }
   for (const wire::TransferRange& range : request.ranges) {
     hash.Add(range.local_index).Add(range.local_offset).Add(range.remote_index);
@@ -146,10 +170,13 @@ uint64_t FingerprintOf(const wire::TransferRequest& request) {
 
 TransferAdmission::TransferAdmission(
     const EngineOptions& options, registry::BufferRegistry& registry,
-    const std::vector<std::unique_ptr<transport::Transport>>& transports)
+    const std::vector<std::unique_ptr<transport::Transport>>& transports, PeerBuffers& peers,
+    ViewTable& views)
     : options_(options),
       registry_(registry),
       transports_(transports),
+      peers_(peers),
+      views_(views),
       segments_(options.descriptors_queued_max) {}
 
 Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request) const {
@@ -161,52 +188,99 @@ Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request) 
                                 : options_.deadline_default;
   admitted.deadline = admitted.begun + time;
   admitted.status.id = request.id.empty() ? "t-" + HexOf(RandomGeneration()) : request.id;
+  admitted.fingerprint = FingerprintOf(request);
+  RETURN_IF_ERROR(request.view.empty()
+                      ? AdmitOver(request, {request.local, request.remote, {}}, &admitted)
+                      : AdmitView(request, &admitted));
+  return admitted;
+}
+
+Status TransferAdmission::AdmitView(const wire::TransferRequest& request,
+                                    Admitted* admitted) const {
+  auto view = views_.Get(request.workload, request.view);
+  if (!view) return Fail(std::move(view).error().WithField("/view"));
+  for (bool again = false;; again = true) {
+    ASSIGN_OR_RETURN(const ViewSelection selection, ViewSelection::Of(*view, request));
+    Admitted attempt;
+    attempt.begun = admitted->begun;
+    attempt.deadline = admitted->deadline;
+    attempt.fingerprint = admitted->fingerprint;
+    attempt.status.id = admitted->status.id;
+    Status status =
+        AdmitOver(request, {selection.local(), selection.remote(), selection.groups()}, &attempt);
+    if (status) {
+      *admitted = std::move(attempt);
+      return {};
+    }
+    if (again || status.error().code != ErrorCode::kStaleGeneration) {
+      return OfView(std::move(status).error(), request.view);
+    }
+    view = views_.Renew(*view, admitted->deadline);
+    if (!view) return Fail(std::move(view).error().WithField("/view"));
+  }
+}
+
+Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, BufferLists lists,
+                                    Admitted* admitted) const {
   PlanInput input;
   input.request = &request;
-  RETURN_IF_ERROR(ResolveLocal(request, &admitted, &input));
-  RETURN_IF_ERROR(ResolveRemote(request, &admitted, &input));
+  input.groups = std::move(lists.groups);
+  RETURN_IF_ERROR(ResolveLocal(request, lists, admitted, &input));
+  RETURN_IF_ERROR(ResolveRemote(request, lists, admitted, &input));
+  if (request.fence) RETURN_IF_ERROR(ResolveFence(request, admitted));
 
-  const std::vector<transport::RemoteAllocation> targets = TargetsOf(admitted.remotes);
+  const std::vector<transport::RemoteAllocation> targets = TargetsOf(admitted->remotes);
   PathQuestion question;
   question.local = &input.local_allocations;
   question.remote = &input.remote_allocations;
   question.remote_buffers = targets.empty() ? &input.remote_allocations : &targets;
-  question.peer_reports = admitted.remotes.empty() ? nullptr : &admitted.remotes.front()->paths;
+  question.peer_reports = admitted->remotes.empty() ? nullptr : &admitted->remotes.front()->paths;
   question.require = &request.require_path;
   ASSIGN_OR_RETURN(PathChoice choice, SelectPath(transports_, question));
-  if (choice.transport->AddressesBuffers()) PlanOverBuffers(admitted.remotes, targets, &input);
+  if (choice.transport->AddressesBuffers()) PlanOverBuffers(admitted->remotes, targets, &input);
   PlanLimits limits;
   limits.descriptors_max = options_.descriptors_max;
   limits.chunk_bytes_max = options_.chunk_bytes_max;
   limits.segments_max = options_.descriptors_max;
-  admitted.reservation = SegmentReservation(segments_);
-  ASSIGN_OR_RETURN(BuiltPlan built, BuildPlan(std::move(input), limits, &admitted.reservation));
+  admitted->reservation = SegmentReservation(segments_);
+  ASSIGN_OR_RETURN(BuiltPlan built, BuildPlan(std::move(input), limits, &admitted->reservation));
 
-  admitted.transport = choice.transport;
-  admitted.plan = std::move(built.plan);
-  admitted.fingerprint = FingerprintOf(request);
-  admitted.notify = request.notify;
-  TransferStatus& status = admitted.status;
+  admitted->transport = choice.transport;
+  admitted->plan = std::move(built.plan);
+  admitted->notify = request.notify;
+  TransferStatus& status = admitted->status;
   status.workload = request.workload;
-  status.peer = request.remote.front().peer;
+  status.peer = lists.remote.front().peer;
   status.operation = request.operation;
   status.path = choice.transport->path();
   status.paths = std::move(choice.reports);
-  status.bytes = admitted.plan->bytes;
-  status.chunks = admitted.plan->segments.size();
-  status.descriptors_in = admitted.plan->descriptors_in;
+  status.bytes = admitted->plan->bytes;
+  status.chunks = admitted->plan->segments.size();
+  status.descriptors_in = admitted->plan->descriptors_in;
   status.descriptors_out = built.descriptors_out;
   status.priority = request.priority;
   status.by_blocks = request.by_blocks;
   status.user_data = request.user_data;
-  return admitted;
+  return {};
 }
 
-Status TransferAdmission::ResolveLocal(const wire::TransferRequest& request, Admitted* admitted,
+Status TransferAdmission::ResolveFence(const wire::TransferRequest& request,
+                                       Admitted* admitted) const {
+  const wire::BufferReference& buffer = request.fence->buffer;
+  auto use =
+      registry_.Acquire(request.workload, buffer.buffer, buffer.generation, admitted->status.id);
+  if (!use) return Fail(std::move(use).error().WithField("/fence/buffer"));
+  ASSIGN_OR_RETURN(admitted->fence, CounterOf(*request.fence, *use));
+  admitted->uses.push_back(*std::move(use));
+  return {};
+}
+
+Status TransferAdmission::ResolveLocal(const wire::TransferRequest& request,
+                                       const BufferLists& lists, Admitted* admitted,
                                        PlanInput* input) const {
   AllocationList list(&input->local_allocations);
-  for (size_t i = 0; i < request.local.size(); ++i) {
-    const wire::BufferReference& reference = request.local[i];
+  for (size_t i = 0; i < lists.local.size(); ++i) {
+    const wire::BufferReference& reference = lists.local[i];
     if (!reference.peer.empty() ||
         (!reference.workload.empty() && reference.workload != request.workload)) {
       return Fail(ErrorCode::kPermissionDenied,
@@ -232,25 +306,27 @@ Status TransferAdmission::ResolveLocal(const wire::TransferRequest& request, Adm
   return {};
 }
 
-Status TransferAdmission::ResolveRemote(const wire::TransferRequest& request, Admitted* admitted,
+Status TransferAdmission::ResolveRemote(const wire::TransferRequest& request,
+                                        const BufferLists& lists, Admitted* admitted,
                                         PlanInput* input) const {
-  const std::string& peer = request.remote.front().peer;
-  for (size_t i = 1; i < request.remote.size(); ++i) {
-    if (request.remote[i].peer == peer) continue;
+  const std::string& peer = lists.remote.front().peer;
+  for (size_t i = 1; i < lists.remote.size(); ++i) {
+    if (lists.remote[i].peer == peer) continue;
     return Fail(ErrorCode::kInvalidArgument,
-                "one transfer has one peer, but '" + FormatReference(request.remote[i]) +
+                "one transfer has one peer, but '" + FormatReference(lists.remote[i]) +
                     "' is not of '" + peer + "'",
                 "submit one transfer for each peer", ListField("remote", i));
   }
-  return peer.empty() ? ResolveOwnRemote(request, admitted, input)
-                      : ResolvePeerRemote(request, admitted, input);
+  return peer.empty() ? ResolveOwnRemote(request, lists, admitted, input)
+                      : ResolvePeerRemote(request, lists, admitted, input);
 }
 
-Status TransferAdmission::ResolveOwnRemote(const wire::TransferRequest& request, Admitted* admitted,
+Status TransferAdmission::ResolveOwnRemote(const wire::TransferRequest& request,
+                                           const BufferLists& lists, Admitted* admitted,
                                            PlanInput* input) const {
   AllocationList list(&input->remote_allocations);
-  for (size_t i = 0; i < request.remote.size(); ++i) {
-    const wire::BufferReference& reference = request.remote[i];
+  for (size_t i = 0; i < lists.remote.size(); ++i) {
+    const wire::BufferReference& reference = lists.remote[i];
     const std::string& workload =
         reference.workload.empty() ? request.workload : reference.workload;
     auto use =
@@ -258,7 +334,7 @@ Status TransferAdmission::ResolveOwnRemote(const wire::TransferRequest& request,
     if (!use) return Fail(std::move(use).error().WithField(ListField("remote", i)));
     const registry::Buffer::Description& description = use->buffer().description();
     if (workload != request.workload) {
-      RETURN_IF_ERROR(CheckAccess(description.access, request, i));
+      RETURN_IF_ERROR(CheckAccess(description.access, request, reference, i));
     }
     PlanBuffer buffer = {FormatReference(reference), &description.pieces, description.layout, {}};
     for (const auto& allocation : use->allocations()) {
@@ -273,42 +349,15 @@ Status TransferAdmission::ResolveOwnRemote(const wire::TransferRequest& request,
   return {};
 }
 
-Status TransferAdmission::AcquireFromPeer(const wire::TransferRequest& request,
-                                          Admitted* admitted) const {
-  const std::string& peer = request.remote.front().peer;
-  auto cached = gateway_->Acquire(peer, request.remote, Clock::now());
-  if (cached || cached.error().code != ErrorCode::kDeadlineExceeded) {
-    if (!cached) return Fail(std::move(cached).error());
-    admitted->remotes = *std::move(cached);
-    return {};
-  }
-  // Callers' threads are few: a peer that does not answer must not take all of them.
-  struct Waiting {
-    std::atomic<size_t>& count;
-    size_t before = count.fetch_add(1);
-    ~Waiting() { count.fetch_sub(1); }
-  } waiting{peer_waits_};
-  if (waiting.before >= options_.peer_waits_max) {
-    return Fail(ErrorCode::kResourceExhausted,
-                std::to_string(waiting.before) + " transfers wait for descriptions from peers",
-                "try again when the peers answer; GET /v1/peers says which do not", "/remote/0");
-  }
-  ASSIGN_OR_RETURN(admitted->remotes, gateway_->Acquire(peer, request.remote, admitted->deadline));
-  return {};
-}
-
 Status TransferAdmission::ResolvePeerRemote(const wire::TransferRequest& request,
-                                            Admitted* admitted, PlanInput* input) const {
-  const std::string& peer = request.remote.front().peer;
-  if (gateway_ == nullptr) {
-    return Fail(ErrorCode::kNotFound, "there is no peer '" + peer + "'",
-                "PUT /v1/peers/" + peer + " first", "/remote/0");
-  }
-  RETURN_IF_ERROR(AcquireFromPeer(request, admitted));
+                                            const BufferLists& lists, Admitted* admitted,
+                                            PlanInput* input) const {
+  const std::string& peer = lists.remote.front().peer;
+  ASSIGN_OR_RETURN(admitted->remotes, peers_.Acquire(peer, lists.remote, admitted->deadline));
   AllocationList list(&input->remote_allocations);
   for (size_t i = 0; i < admitted->remotes.size(); ++i) {
     const RemoteBuffer& remote = *admitted->remotes[i];
-    RETURN_IF_ERROR(CheckAccess(remote.access, request, i));
+    RETURN_IF_ERROR(CheckAccess(remote.access, request, remote.reference, i));
     PlanBuffer buffer = {FormatReference(remote.reference), &remote.pieces, remote.layout, {}};
     for (const transport::RemoteAllocation& allocation : remote.allocations) {
       if (request.operation == wire::Operation::kWrite && allocation.mapped != nullptr) {

@@ -2,16 +2,18 @@
 // path, a plan. Runs on the caller's thread; may block on a peer up to the deadline. Thread-safe.
 #pragma once
 
-#include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sidecar/engine/engine_options.h"
-#include "sidecar/engine/peer_gateway.h"
+#include "sidecar/engine/fence_watch.h"
+#include "sidecar/engine/peer_buffers.h"
 #include "sidecar/engine/plan_builder.h"
 #include "sidecar/engine/segment_budget.h"
 #include "sidecar/engine/transfer_status.h"
+#include "sidecar/engine/view_table.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/transport/transport.h"
 
@@ -22,7 +24,8 @@ namespace gantry::engine {
 struct Admitted {
   std::vector<registry::Buffer::Use> uses;
   std::vector<std::shared_ptr<const RemoteBuffer>> remotes;
-  SegmentReservation reservation;  // of the plan
+  std::optional<TimelineCounter> fence;  // in a buffer that is in use
+  SegmentReservation reservation;        // of the plan
   std::shared_ptr<const transport::MovePlan> plan;
   transport::Transport* transport = nullptr;
   TransferStatus status;
@@ -39,29 +42,39 @@ uint64_t FingerprintOf(const wire::TransferRequest& request);
 class TransferAdmission {
  public:
   TransferAdmission(const EngineOptions& options, registry::BufferRegistry& registry,
-                    const std::vector<std::unique_ptr<transport::Transport>>& transports);
+                    const std::vector<std::unique_ptr<transport::Transport>>& transports,
+                    PeerBuffers& peers, ViewTable& views);
 
-  void SetPeerGateway(PeerGateway* gateway) { gateway_ = gateway; }
   Result<Admitted> Admit(const wire::TransferRequest& request) const;
 
  private:
-  Status ResolveLocal(const wire::TransferRequest& request, Admitted* admitted,
-                      PlanInput* input) const;
-  Status ResolveRemote(const wire::TransferRequest& request, Admitted* admitted,
-                       PlanInput* input) const;
-  Status ResolveOwnRemote(const wire::TransferRequest& request, Admitted* admitted,
-                          PlanInput* input) const;
-  // What is cached at once; else waits for the peer, if not too many do so already.
-  Status AcquireFromPeer(const wire::TransferRequest& request, Admitted* admitted) const;
-  Status ResolvePeerRemote(const wire::TransferRequest& request, Admitted* admitted,
-                           PlanInput* input) const;
+  // Of a view, or the request's own.
+  struct BufferLists {
+    const std::vector<wire::BufferReference>& local;
+    const std::vector<wire::BufferReference>& remote;
+    std::vector<BlockGroup> groups;
+  };
+
+  // A view whose buffers were registered anew is refreshed once.
+  Status AdmitView(const wire::TransferRequest& request, Admitted* admitted) const;
+  Status AdmitOver(const wire::TransferRequest& request, BufferLists lists,
+                   Admitted* admitted) const;
+  Status ResolveFence(const wire::TransferRequest& request, Admitted* admitted) const;
+  Status ResolveLocal(const wire::TransferRequest& request, const BufferLists& lists,
+                      Admitted* admitted, PlanInput* input) const;
+  Status ResolveRemote(const wire::TransferRequest& request, const BufferLists& lists,
+                       Admitted* admitted, PlanInput* input) const;
+  Status ResolveOwnRemote(const wire::TransferRequest& request, const BufferLists& lists,
+                          Admitted* admitted, PlanInput* input) const;
+  Status ResolvePeerRemote(const wire::TransferRequest& request, const BufferLists& lists,
+                           Admitted* admitted, PlanInput* input) const;
 
   const EngineOptions& options_;
   registry::BufferRegistry& registry_;
   const std::vector<std::unique_ptr<transport::Transport>>& transports_;
-  PeerGateway* gateway_ = nullptr;
+  PeerBuffers& peers_;
+  ViewTable& views_;
   mutable SegmentBudget segments_;
-  mutable std::atomic<size_t> peer_waits_{0};
 };
 
 }  // namespace gantry::engine

@@ -21,7 +21,7 @@ void TransferLoop::Finish(Transfer* transfer) {
   bytes_inflight_.fetch_sub(transfer->admitted.plan->bytes, std::memory_order_relaxed);
   transfer->chunks_retried = transfer->operation->progress().chunks_retried;
   transfer->End(now, options_.failed_items_max);
-  TrackBusy(*transfer, -1, now);
+  if (transfer->begun) TrackBusy(*transfer, -1, now);
   const bool succeeded = transfer->admitted.status.state == TransferState::kSucceeded;
   if (succeeded && transfer->admitted.notify) return Announce(transfer);
   Settle(transfer);

@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "sidecar/engine/path_selector.h"
+#include "sidecar/engine/peer_buffers.h"
 #include "sidecar/engine/transfer_admission.h"
 #include "sidecar/engine/transfer_loop.h"
+#include "sidecar/engine/view_table.h"
 
 namespace gantry::engine {
 
@@ -16,14 +18,17 @@ TransferEngine::TransferEngine(EngineOptions options, worker::CopyPool& pool,
     : options_(options),
       transports_(std::move(transports)),
       metrics_(metrics),
-      admission_(std::make_unique<TransferAdmission>(options_, registry, transports_)),
+      peers_(std::make_unique<PeerBuffers>(options_)),
+      views_(std::make_unique<ViewTable>(options_, registry, *peers_)),
+      admission_(
+          std::make_unique<TransferAdmission>(options_, registry, transports_, *peers_, *views_)),
       loop_(std::make_unique<TransferLoop>(options_, pool, transports_, events, metrics)) {}
 
 TransferEngine::~TransferEngine() = default;
 
 void TransferEngine::Close() { loop_->Close(); }
 
-void TransferEngine::SetPeerGateway(PeerGateway* gateway) { admission_->SetPeerGateway(gateway); }
+void TransferEngine::SetPeerGateway(PeerGateway* gateway) { peers_->SetGateway(gateway); }
 
 void TransferEngine::SetNotifications(NotificationCenter* notifications) {
   loop_->SetNotifications(notifications);
@@ -83,6 +88,7 @@ void TransferEngine::StopTransfersOf(std::string_view workload, uint64_t workloa
   if (workload_generation != 0) loop_->EndWorkload(workload_generation);
   loop_->Stop(match, TransferState::kCancelled, std::move(why));
   loop_->ForgetIds(match);
+  views_->EndWorkload(workload, workload_generation);
 }
 
 void TransferEngine::StopTransfersUsing(const RemoteBuffer& buffer, Error why) {

@@ -23,8 +23,10 @@
 
 namespace gantry::engine {
 
+class PeerBuffers;
 class TransferAdmission;
 class TransferLoop;
+class ViewTable;
 
 class TransferEngine {
  public:
@@ -61,6 +63,9 @@ class TransferEngine {
   // Stops the transfers that use this buffer; returns at once.
   void StopTransfersUsing(const RemoteBuffer& buffer, Error why);
 
+  // Views end with their workload, as StopTransfersOf says.
+  ViewTable& views() { return *views_; }
+
   // What each path is good for on this machine.
   std::vector<wire::PathReport> Paths() const;
   EngineTotals Totals();
@@ -73,6 +78,8 @@ class TransferEngine {
   const EngineOptions options_;
   const std::vector<std::unique_ptr<transport::Transport>> transports_;
   metrics::Metrics& metrics_;
+  const std::unique_ptr<PeerBuffers> peers_;
+  const std::unique_ptr<ViewTable> views_;
   const std::unique_ptr<TransferAdmission> admission_;
   const std::unique_ptr<TransferLoop> loop_;
 };

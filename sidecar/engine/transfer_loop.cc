@@ -2,25 +2,16 @@
 
 #include <algorithm>
 
-#include "lib/base/adaptive_spin.h"
 #include "lib/base/log.h"
+#include "sidecar/engine/unstarted_operation.h"
 
 namespace gantry::engine {
 namespace {
 
-tl::unexpected<Error> ConflictOf(const std::string& id) {
-  return Fail(ErrorCode::kConflict, "transfer '" + id + "' exists with another content",
-              "use a new id for a new transfer", "/id");
-}
-
 // How long the loop may sleep with nothing to do: only a bound, everything wakes it.
 constexpr milliseconds kIdleWait{1'000};
-// A small transfer is done sooner than its caller's thread could be woken.
-constexpr microseconds kAnswerSpin{50};
 // A shorter nap costs more than the wake-ups that it saves.
 constexpr microseconds kNapMin{50};
-// Long enough for an admission that was under way when its workload ended.
-constexpr size_t kEndedWorkloadsKept = 4096;
 
 }  // namespace
 
@@ -44,147 +35,12 @@ TransferLoop::~TransferLoop() {
   thread_.join();
 }
 
-void TransferLoop::Close() {
-  Post([this] { closing_ = true; });
-  Stop([](const Transfer&) { return true; }, TransferState::kCancelled,
-       Error(ErrorCode::kShuttingDown, "the sidecar is stopping"));
-}
-
-void TransferLoop::Post(std::function<void()> task) {
-  {
-    const MutexLock lock(inbox_mutex_);
-    inbox_.push_back(std::move(task));
-  }
-  pool_.WakeWaiter();
-}
-
-Result<TransferStatus> TransferLoop::Await(const std::shared_ptr<Answer>& answer, Key key,
-                                           TimePoint wait_until) {
-  static thread_local AdaptiveSpin spin(kAnswerSpin);
-  const TimePoint start = Clock::now();
-  const bool is_here = spin.Until([&] { return answer->is_given(); });
-  // Without a wait the answer is only as far away as the engine's thread.
-  auto result = answer->WaitUntil(answer->wait() ? wait_until : TimePoint::max());
-  if (!is_here) spin.Slept(Clock::now() - start);
-  if (result) return *std::move(result);
-  auto look = std::make_shared<Answer>(false);
-  Post([this, key = std::move(key), answer, look] {
-    if (Transfer* transfer = Find(key); transfer != nullptr) std::erase(transfer->waiting, answer);
-    Look(key, look, false);
-  });
-  return *look->WaitUntil(TimePoint::max());
-}
-
-Result<TransferStatus> TransferLoop::Insert(Admitted admitted, TimePoint wait_until) {
-  Key key(admitted.status.workload, admitted.status.id);
-  auto answer = std::make_shared<Answer>(wait_until > Clock::now());
-  auto shared = std::make_shared<Admitted>(std::move(admitted));
-  Post([this, shared, answer] { Accept(shared.get(), answer); });
-  return Await(answer, std::move(key), wait_until);
-}
-
-Result<TransferStatus> TransferLoop::Get(std::string_view workload, std::string_view id,
-                                         TimePoint wait_until) {
-  Key key(workload, id);
-  auto answer = std::make_shared<Answer>(wait_until > Clock::now());
-  Post([this, key, answer] { Look(key, answer, false); });
-  return Await(answer, std::move(key), wait_until);
-}
-
-Result<TransferStatus> TransferLoop::GetSame(const wire::TransferRequest& request,
-                                             TimePoint wait_until) {
-  Key key(request.workload, request.id);
-  auto answer = std::make_shared<Answer>(wait_until > Clock::now());
-  Post([this, key, fingerprint = FingerprintOf(request), answer] {
-    const Transfer* known = Find(key);
-    if (known != nullptr && known->admitted.fingerprint != fingerprint) {
-      return answer->Give(ConflictOf(key.second));
-    }
-    Look(key, answer, false);
-  });
-  return Await(answer, std::move(key), wait_until);
-}
-
-Result<TransferStatus> TransferLoop::Cancel(std::string_view workload, std::string_view id,
-                                            TimePoint wait_until) {
-  Key key(workload, id);
-  auto answer = std::make_shared<Answer>(wait_until > Clock::now());
-  Post([this, key, answer] { Look(key, answer, true); });
-  return Await(answer, std::move(key), wait_until);
-}
-
-std::vector<TransferStatus> TransferLoop::List(std::string_view workload, bool active_only,
-                                               size_t limit) {
-  auto list = std::make_shared<std::vector<TransferStatus>>();
-  auto done = std::make_shared<Answer>(false);
-  Post([this, workload = std::string(workload), active_only, limit, list, done] {
-    const TimePoint now = Clock::now();
-    for (auto entry = transfers_.rbegin(); entry != transfers_.rend() && list->size() < limit;
-         ++entry) {
-      const Transfer& transfer = *entry->second;
-      if (!workload.empty() && transfer.admitted.status.workload != workload) continue;
-      if (active_only && transfer.is_terminal()) continue;
-      list->push_back(transfer.Snapshot(now));
-      list->back().failed_items = nullptr;
-    }
-    done->Give(TransferStatus{});
-  });
-  done->WaitUntil(TimePoint::max());
-  return std::move(*list);
-}
-
-void TransferLoop::Stop(std::function<bool(const Transfer&)> match, TransferState outcome,
-                        Error why) {
-  Post([this, match = std::move(match), outcome, why = std::move(why)] {
-    for (const auto& [token, transfer] : transfers_) {
-      if (transfer->operation != nullptr && match(*transfer)) {
-        StopOne(transfer.get(), outcome, why);
-      }
-    }
-  });
-}
-
-void TransferLoop::ForgetIds(std::function<bool(const Transfer&)> match) {
-  Post([this, match = std::move(match)] {
-    for (const auto& [token, transfer] : transfers_) {
-      if (transfer->is_terminal() && match(*transfer)) ForgetId(*transfer);
-    }
-  });
-}
-
-void TransferLoop::EndWorkload(uint64_t workload_generation) {
-  Post([this, workload_generation] {
-    if (!ended_workloads_.insert(workload_generation).second) return;
-    ended_order_.push_back(workload_generation);
-    if (ended_order_.size() <= kEndedWorkloadsKept) return;
-    ended_workloads_.erase(ended_order_.front());
-    ended_order_.pop_front();
-  });
-}
-
-EngineTotals TransferLoop::Totals() {
-  auto totals = std::make_shared<EngineTotals>();
-  auto done = std::make_shared<Answer>(false);
-  Post([this, totals, done] {
-    for (const auto& [token, transfer] : transfers_) {
-      if (transfer->is_terminal()) continue;
-      const bool posted =
-          transfer->announcing || transfer->operation->progress().first_posted.has_value();
-      ++(posted ? totals->running : totals->queued);
-    }
-    done->Give(TransferStatus{});
-  });
-  done->WaitUntil(TimePoint::max());
-  totals->bytes_inflight = bytes_inflight_.load(std::memory_order_relaxed);
-  return *totals;
-}
-
 void TransferLoop::Run() {
   while (true) {
     const bool tasks = RunTasks();
-    const bool moved = PollTransports();
+    const bool moved = PollTransports() | PollFences();
     const TimePoint now = Clock::now();
-    const TimePoint next = FireTimers(now);
+    const TimePoint next = std::min(FireTimers(now), fences_.next());
     if (tasks || moved || timer_fired_) continue;
     {
       const MutexLock lock(inbox_mutex_);
@@ -227,6 +83,15 @@ bool TransferLoop::PollTransports() {
   return moved;
 }
 
+bool TransferLoop::PollFences() {
+  if (fences_.next() == TimePoint::max()) return false;
+  fences_.Poll(Clock::now(), &reached_now_);
+  const bool any = !reached_now_.empty();
+  for (const uint64_t token : reached_now_) Begin(transfers_.at(token).get());
+  reached_now_.clear();
+  return any;
+}
+
 TimePoint TransferLoop::FireTimers(TimePoint now) {
   timer_fired_ = false;
   while (!timers_.empty() && timers_.begin()->first <= now) {
@@ -239,8 +104,10 @@ TimePoint TransferLoop::FireTimers(TimePoint now) {
       Announced(token, Fail(ErrorCode::kDeadlineExceeded, "nothing is known of its delivery"));
     } else if (!transfer->stop_started) {
       StopOne(transfer, TransferState::kExpired,
-              Error(ErrorCode::kDeadlineExceeded, "the transfer did not end by its deadline",
-                    "deadline_ms states it; progress says how far it came"));
+              transfer->waits_for_fence()
+                  ? NotReached(*transfer->admitted.fence)
+                  : Error(ErrorCode::kDeadlineExceeded, "the transfer did not end by its deadline",
+                          "deadline_ms states it; progress says how far it came"));
     } else if (!transfer->aborted) {
       log::Warning("a transfer does not become quiet, ending its copy workers",
                    {{"transfer", transfer->admitted.status.id}});
@@ -272,7 +139,7 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
   const Transfer* known = Find(key);
   if (known != nullptr && known->admitted.workload_generation == admitted->workload_generation) {
     if (known->admitted.fingerprint == admitted->fingerprint) return Look(key, answer, false);
-    return answer->Give(ConflictOf(key.second));
+    return answer->Give(Conflict(key.second));
   }
   if (auto room = CheckRoom(*admitted); !room) return answer->Give(Fail(room.error()));
   const TimePoint now = Clock::now();
@@ -284,11 +151,24 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
   active_.fetch_add(1, std::memory_order_relaxed);
   bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
   metrics_.PathSelected(static_cast<metrics::Path>(entry->admitted.status.path));
-  TrackBusy(*entry, 1, now);
   SetTimer(entry, entry->admitted.deadline);
-  entry->operation = entry->admitted.transport->Start(entry->admitted.plan,
-                                                      entry->admitted.status.priority, token);
+  const auto& fence = entry->admitted.fence;
+  if (fence && fence->Read() < fence->value) {
+    entry->operation = std::make_unique<UnstartedOperation>(entry->admitted.plan);
+    fences_.Add(token, &*fence, now);
+  } else {
+    Begin(entry);
+  }
   Look(key, answer, false);
+}
+
+// Of a transfer that waits for nothing more.
+void TransferLoop::Begin(Transfer* transfer) {
+  Admitted& admitted = transfer->admitted;
+  transfer->begun = Clock::now();
+  TrackBusy(*transfer, 1, *transfer->begun);
+  transfer->operation =
+      admitted.transport->Start(admitted.plan, admitted.status.priority, transfer->token);
 }
 
 void TransferLoop::Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel) {
@@ -326,6 +206,9 @@ void TransferLoop::StopOne(Transfer* transfer, TransferState outcome, Error why)
   transfer->stop_reason = std::move(why);
   SetTimer(transfer, now + options_.quiesce_max);
   transfer->operation->Stop();
+  if (!transfer->waits_for_fence()) return;
+  fences_.Remove(transfer->token);
+  Finish(transfer);
 }
 
 void TransferLoop::SetTimer(Transfer* transfer, TimePoint when) {

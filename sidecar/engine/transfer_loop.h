@@ -23,6 +23,7 @@
 #include "sidecar/engine/answer.h"
 #include "sidecar/engine/engine_options.h"
 #include "sidecar/engine/event_log.h"
+#include "sidecar/engine/fence_watch.h"
 #include "sidecar/engine/notification_center.h"
 #include "sidecar/engine/transfer.h"
 #include "sidecar/metrics/metrics.h"
@@ -70,14 +71,17 @@ class TransferLoop {
   void Post(std::function<void()> task) EXCLUDES(inbox_mutex_);
   Result<TransferStatus> Await(const std::shared_ptr<Answer>& answer, Key key,
                                TimePoint wait_until);
+  static tl::unexpected<Error> Conflict(const std::string& id);
 
   // The engine's thread only.
   void Run();
   bool RunTasks() EXCLUDES(inbox_mutex_);
   bool PollTransports();
+  bool PollFences();
   void Sleep(TimePoint deadline);
   TimePoint FireTimers(TimePoint now);
   void Accept(Admitted* admitted, const std::shared_ptr<Answer>& answer);
+  void Begin(Transfer* transfer);
   Status CheckRoom(const Admitted& admitted) const;
   void Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel);
   void StopOne(Transfer* transfer, TransferState outcome, Error why);
@@ -112,6 +116,8 @@ class TransferLoop {
   absl::btree_set<std::pair<TimePoint, uint64_t>> timers_;
   std::deque<std::pair<TimePoint, uint64_t>> finished_;  // when, token
   std::vector<uint64_t> finished_now_;
+  FenceWatch fences_;
+  std::vector<uint64_t> reached_now_;
   std::vector<std::function<void()>> tasks_;
   std::array<std::array<BusyTime, wire::kPathCount>, 2> busy_;
   uint64_t next_token_ = 1;

@@ -32,6 +32,7 @@ metrics::TransferSample SampleOf(const Transfer& transfer, TimePoint now) {
   sample.chunks_retried = transfer.chunks_retried;
   sample.seconds = SecondsBetween(transfer.admitted.begun, now);
   sample.admit_seconds = static_cast<double>(status.timings.admit_us) / 1e6;
+  sample.fence_seconds = static_cast<double>(status.timings.fence_us) / 1e6;
   sample.queue_seconds = static_cast<double>(status.timings.queue_us) / 1e6;
   sample.move_seconds = static_cast<double>(status.timings.move_us) / 1e6;
   if (transfer.stop_started) sample.quiesce_seconds = SecondsBetween(*transfer.stop_started, now);

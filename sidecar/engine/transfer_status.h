@@ -30,6 +30,7 @@ constexpr bool IsTerminal(TransferState state) { return state >= TransferState::
 struct TransferTimings {
   int64_t accepted_unix_ms = 0;
   uint64_t admit_us = 0;  // parsed until handed to the engine: checks, resolving, planning
+  uint64_t fence_us = 0;  // until its fence was reached
   uint64_t queue_us = 0;  // until the first chunk was posted
   uint64_t move_us = 0;   // until the last chunk was finished or quiet
   uint64_t copy_us = 0;   // summed over the copy workers

@@ -17,7 +17,7 @@ inline constexpr std::array<std::string_view, 5> kPathNames = {"ipc", "shm", "rd
 inline constexpr std::span<const std::string_view> kRealPathNames(kPathNames.data(), 4);
 inline constexpr std::array<std::string_view, 5> kOutcomeNames = {
     "succeeded", "failed", "cancelled", "expired", "rejected"};
-inline constexpr std::array<std::string_view, 4> kStageNames = {"admit", "queue", "move",
+inline constexpr std::array<std::string_view, 5> kStageNames = {"admit", "fence", "queue", "move",
                                                                 "quiesce"};
 
 inline constexpr std::array<std::string_view, 3> kChunkOutcomeNames = {"succeeded", "failed",

@@ -203,6 +203,7 @@ void Metrics::TransferEnded(const TransferSample& sample) {
   families_->duration.At(op, path).Observe(sample.seconds);
   families_->size.At(path).Observe(static_cast<double>(sample.bytes));
   families_->stage_duration.At(Stage::kAdmit).Observe(sample.admit_seconds);
+  families_->stage_duration.At(Stage::kFence).Observe(sample.fence_seconds);
   families_->stage_duration.At(Stage::kQueue).Observe(sample.queue_seconds);
   families_->stage_duration.At(Stage::kMove).Observe(sample.move_seconds);
   families_->stage_duration.At(Stage::kQuiesce).Observe(sample.quiesce_seconds);

@@ -20,7 +20,7 @@ namespace gantry::metrics {
 enum class Operation { kRead, kWrite };
 enum class Path { kIpc, kShm, kRdma, kTcp, kNone };  // kNone: refused before a path was chosen
 enum class Outcome { kSucceeded, kFailed, kCancelled, kExpired, kRejected };
-enum class Stage { kAdmit, kQueue, kMove, kQuiesce };
+enum class Stage { kAdmit, kFence, kQueue, kMove, kQuiesce };
 
 struct TransferSample {
   Operation operation = Operation::kRead;
@@ -34,6 +34,7 @@ struct TransferSample {
   uint64_t chunks_retried = 0;
   double seconds = 0;  // admission to outcome
   double admit_seconds = 0;
+  double fence_seconds = 0;
   double queue_seconds = 0;
   double move_seconds = 0;
   double quiesce_seconds = 0;

@@ -26,40 +26,67 @@ struct MoveSegment {
   uint64_t bytes() const { return length * count; }
 };
 
-// Consecutive block ids on both sides.
+// Consecutive units on both sides. A unit is a block, or where the blocks of one side are larger
+// one of the equal parts of theirs: block id * parts + part.
 struct BlockRun {
-  uint32_t local_block = 0;
-  uint32_t remote_block = 0;
+  uint32_t local_unit = 0;
+  uint32_t remote_unit = 0;
   uint32_t count = 0;
   uint32_t first_item = 0;
 };
 
-// A pair of buffers whose blocks the runs name, each in one piece of one allocation.
+// A pair of buffers whose units the runs name, each in one piece of one allocation.
 struct BlockPair {
   uint32_t local_allocation = 0;
   uint32_t remote_allocation = 0;
-  uint64_t local_base = 0;  // of block 0: bytes within the allocation
+  uint64_t local_base = 0;  // of unit 0: bytes within the allocation
   uint64_t remote_base = 0;
-  uint64_t block_bytes = 0;
+  uint64_t unit_bytes = 0;
   uint64_t local_stride = 0;  // from one block to the next
   uint64_t remote_stride = 0;
+  uint32_t local_parts = 1;  // of a block; units of one block lie side by side
+  uint32_t remote_parts = 1;
+
+  uint64_t local_offset(uint64_t unit) const {
+    return local_base + OffsetOf(unit, local_parts, local_stride, unit_bytes);
+  }
+  uint64_t remote_offset(uint64_t unit) const {
+    return remote_base + OffsetOf(unit, remote_parts, remote_stride, unit_bytes);
+  }
+  // From one unit of a run to the next: a run leaves a block of several parts only where the next
+  // one continues it.
+  uint64_t local_step() const { return local_parts == 1 ? local_stride : unit_bytes; }
+  uint64_t remote_step() const { return remote_parts == 1 ? remote_stride : unit_bytes; }
+
+ private:
+  static uint64_t OffsetOf(uint64_t unit, uint32_t parts, uint64_t stride, uint64_t unit_bytes) {
+    return parts == 1 ? unit * stride : unit / parts * stride + unit % parts * unit_bytes;
+  }
 };
 
 class SegmentList {
  public:
-  size_t size() const { return explicit_.size() + pairs_.size() * runs_.size(); }
-  bool empty() const { return size() == 0; }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
   MoveSegment operator[](size_t index) const {
-    return pairs_.empty() ? explicit_[index]
-                          : SegmentOf(pairs_[index / runs_.size()], runs_[index % runs_.size()]);
+    if (index < explicit_.size()) return explicit_[index];
+    index -= explicit_.size();
+    size_t i = 0;
+    while (index >= sets_[i].size()) index -= sets_[i++].size();
+    const Set& set = sets_[i];
+    return SegmentOf(set.pairs[index / set.runs.size()], set.runs[index % set.runs.size()]);
   }
 
-  // Either single segments or one set of runs, each of which is one segment in every pair.
-  void push_back(const MoveSegment& segment) { explicit_.push_back(segment); }
+  void push_back(const MoveSegment& segment) {
+    explicit_.push_back(segment);
+    ++size_;
+  }
   void reserve(size_t segments) { explicit_.reserve(segments); }
-  void SetRuns(std::vector<BlockPair> pairs, std::vector<BlockRun> runs) {
-    pairs_ = std::move(pairs);
-    runs_ = std::move(runs);
+  // Each of the runs is one segment in every one of the pairs. They follow the single segments and
+  // the runs that are there; the sets are few.
+  void AddRuns(std::vector<BlockPair> pairs, std::vector<BlockRun> runs) {
+    sets_.push_back({std::move(pairs), std::move(runs)});
+    size_ += sets_.back().size();
   }
 
   class Iterator {
@@ -84,16 +111,16 @@ class SegmentList {
     MoveSegment segment;
     segment.local_allocation = pair.local_allocation;
     segment.remote_allocation = pair.remote_allocation;
-    segment.local_offset = pair.local_base + run.local_block * pair.local_stride;
-    segment.remote_offset = pair.remote_base + run.remote_block * pair.remote_stride;
-    const bool dense = run.count == 1 || (pair.local_stride == pair.block_bytes &&
-                                          pair.remote_stride == pair.block_bytes);
+    segment.local_offset = pair.local_offset(run.local_unit);
+    segment.remote_offset = pair.remote_offset(run.remote_unit);
+    const bool dense = run.count == 1 || (pair.local_step() == pair.unit_bytes &&
+                                          pair.remote_step() == pair.unit_bytes);
     if (dense) {
-      segment.length = pair.block_bytes * run.count;
+      segment.length = pair.unit_bytes * run.count;
     } else {
-      segment.length = pair.block_bytes;
-      segment.local_stride = pair.local_stride;
-      segment.remote_stride = pair.remote_stride;
+      segment.length = pair.unit_bytes;
+      segment.local_stride = pair.local_step();
+      segment.remote_stride = pair.remote_step();
       segment.count = run.count;
     }
     segment.first_item = run.first_item;
@@ -101,9 +128,15 @@ class SegmentList {
     return segment;
   }
 
+  struct Set {
+    std::vector<BlockPair> pairs;
+    std::vector<BlockRun> runs;
+    size_t size() const { return pairs.size() * runs.size(); }
+  };
+
   std::vector<MoveSegment> explicit_;
-  std::vector<BlockPair> pairs_;
-  std::vector<BlockRun> runs_;
+  std::vector<Set> sets_;  // none of them empty
+  size_t size_ = 0;
 };
 
 }  // namespace gantry::transport

@@ -144,7 +144,7 @@ void WorkerPool::Wait(TimePoint deadline) {
     if (!ready()) {
       const TimePoint start = Clock::now();
       FutexWait(doorbell_->sequence.value, sequence, deadline);
-      spin_.Slept(Clock::now() - start);
+      if (ready()) spin_.Slept(Clock::now() - start);  // one that its deadline ends says nothing
     }
     waiter_sleeps_ = false;
     for (const auto& slot : slots_) slot->ring.CancelWake();

@@ -122,12 +122,29 @@ def test_a_walk_through_every_endpoint(start_sidecar, cbor):
         "local_blocks": [0], "remote_blocks": [7]})
     assert status == 200 and moved["state"] == "succeeded", moved
     assert memory.bytes[7 * 4096:8 * 4096] == b"x" * 4096
+    view = {"id": "w", "workload": "engine-0", "remote_workload": "engine-0", "pairs": [["k", "v"]],
+            "slice": {"local": {"offset": 0, "length": 1024}, "remote": {"offset": 3072, "length": 1024}}}
+    status, made = ask("POST", "/v1/views", view)
+    assert (status, made["pair_count"], made["bytes_per_block"]) == (201, 1, 1024), made
+    assert ask("POST", "/v1/views", view)[0] == 200
+    assert ask("POST", "/v1/views", view | {"pairs": ["k"]})[1]["code"] == "conflict"
+    assert ask("GET", "/v1/views/w?workload=engine-0")[1] == made
+    assert ask("GET", "/v1/views?workload=engine-0&limit=1")[1]["next_cursor"] == "engine-0/w"
+    memory.bytes[:8] = (5).to_bytes(8, "little")
+    status, moved = ask("POST", "/v1/transfers?wait_ms=10000", {
+        "workload": "engine-0", "op": "read", "view": "w", "groups": [
+            {"group": 0, "local_blocks": [9], "remote_blocks": [7], "layers": [0, 0]}],
+        "fence": {"type": "timeline", "buffer": "k", "offset": 0, "value": 5}})
+    assert status == 200 and moved["state"] == "succeeded" and moved["bytes"] == 1024, moved
+    assert memory.bytes[9 * 4096:9 * 4096 + 1024] == b"x" * 1024
+    assert ask("DELETE", "/v1/views/w?workload=engine-0")[0] == 204
+    assert ask("DELETE", "/v1/views/w?workload=engine-0")[0] == 404
     outcomes = ask("POST", "/v1/transfers?wait_ms=10000", [
         {"id": "t", "workload": "engine-0", "op": "write", "local": ["k"], "remote": ["engine-0/v"],
          "local_blocks": [0], "remote_blocks": [7]}, transfer(workload="nobody")])[1]
     assert outcomes[0]["transfer"]["id"] == "t" and outcomes[1]["error"]["code"] == "not_found"
     assert ask("GET", "/v1/transfers/t?workload=engine-0&wait_ms=0")[0] == 200
-    assert len(ask("GET", "/v1/transfers?active=false")[1]["transfers"]) == 1
+    assert len(ask("GET", "/v1/transfers?active=false")[1]["transfers"]) == 2
     assert ask("DELETE", "/v1/transfers/t?workload=engine-0")[1]["state"] == "succeeded"
     page = ask("POST", "/v1/completions:poll", {"workload": "engine-0", "cursor": 0, "wait_ms": 5000})[1]
     assert page["events"][0]["transfer"]["id"] == "t"
@@ -166,6 +183,20 @@ REFUSED = [
     ("POST", "/v1/transfers", transfer(remote=["nowhere/engine-1/k"]), 404, "not_found", None),
     ("POST", "/v1/transfers", transfer(remote=["engine-1/k@0000000000000001"]), 409, "stale_generation", "/remote/0"),
     ("POST", "/v1/transfers", transfer(require_path=["rdma"]), 409, "path_unavailable", "/require_path"),
+    ("POST", "/v1/transfers", transfer(fence={"type": "ipc_event"}), 400, "invalid_argument", "/fence/type"),
+    ("POST", "/v1/transfers", transfer(fence={"type": "timeline", "buffer": "k"}), 400, "malformed_body", "/fence/value"),
+    ("POST", "/v1/transfers", transfer(fence={"type": "timeline", "buffer": "k", "offset": 4, "value": 1}), 400,
+     "invalid_argument", "/fence/offset"),
+    ("POST", "/v1/transfers", transfer(fence={"type": "timeline", "buffer": "none", "value": 1}), 404, "unregistered",
+     "/fence/buffer"),
+    ("POST", "/v1/transfers", transfer(view="v"), 400, "invalid_argument", "/ranges"),
+    ("POST", "/v1/transfers", {"workload": "engine-0", "op": "read", "view": "none", "local_blocks": [1],
+                               "remote_blocks": [1]}, 404, "not_found", "/view"),
+    ("POST", "/v1/views", {"workload": "engine-0", "remote_workload": "engine-1"}, 400, "malformed_body", "/pairs"),
+    ("POST", "/v1/views", {"workload": "engine-0", "remote_workload": "engine-1", "pairs": ["k", "no/name"]}, 400,
+     "invalid_argument", "/pairs/1"),
+    ("POST", "/v1/views", {"workload": "engine-0", "remote_workload": "engine-1", "pairs": ["none"]}, 404, "unregistered",
+     "/pairs/0"),
     ("POST", "/v1/transfers?wait=1", transfer(), 400, "invalid_argument", "?wait"),
     ("POST", "/v1/transfers", b"[" * 1_000_000, 400, "malformed_body", "/0"),
     ("POST", "/v1/transfers", b"x" * (8 * MIB + 1), 413, "body_too_large", None),
