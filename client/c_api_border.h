@@ -35,6 +35,11 @@ struct gantry_buffer {
   gantry::client::BufferPointer buffer;
 };
 
+struct gantry_view {
+  std::shared_ptr<gantry::client::WorkloadSession> session;
+  std::shared_ptr<gantry::client::ViewRecord> record;
+};
+
 struct gantry_transfer {
   std::shared_ptr<gantry::client::WorkloadSession> session;
   std::shared_ptr<gantry::client::TransferRecord> record;

@@ -21,8 +21,28 @@ Result<std::vector<BufferPointer>> LocalBuffers(const gantry_client& client,
     }
     buffers.push_back(buffer->buffer);
   }
-  if (buffers.empty()) return Fail(ErrorCode::kInvalidArgument, "no local buffer", {}, "local");
+  if (buffers.empty() && spec.view == nullptr)
+    return Fail(ErrorCode::kInvalidArgument, "no local buffer", {}, "local");
   return buffers;
+}
+
+Result<SubmitHandles> HandlesOf(const gantry_client& client, const gantry_transfer_spec& spec) {
+  SubmitHandles handles;
+  ASSIGN_OR_RETURN(handles.local, LocalBuffers(client, spec));
+  if (spec.view != nullptr) {
+    if (spec.view->session != client.session) {
+      return Fail(ErrorCode::kInvalidArgument, "not a view of this client", {}, "view");
+    }
+    handles.view = spec.view->record;
+  }
+  if (spec.fence != nullptr) {
+    const gantry_buffer* buffer = spec.fence->buffer;
+    if (buffer == nullptr || buffer->session != client.session) {
+      return Fail(ErrorCode::kInvalidArgument, "not a buffer of this client", {}, "fence");
+    }
+    handles.fence = buffer->buffer;
+  }
+  return handles;
 }
 
 Error OutcomeOf(const TransferRecord& record, const TransferAnswer& answer) {
@@ -46,10 +66,10 @@ gantry_error* gantry_transfer_submit(gantry_client* client, const gantry_transfe
       return Fail(ErrorCode::kInvalidArgument, "an argument is NULL", {},
                   spec == nullptr ? "spec" : "transfer");
     }
-    ASSIGN_OR_RETURN(const auto local, LocalBuffers(*client, *spec));
+    ASSIGN_OR_RETURN(const SubmitHandles handles, HandlesOf(*client, *spec));
     auto handle = std::make_unique<gantry_transfer>();
     handle->session = client->session;
-    ASSIGN_OR_RETURN(handle->record, client->session->Submit(*spec, local, wait_ms));
+    ASSIGN_OR_RETURN(handle->record, client->session->Submit(*spec, handles, wait_ms));
     *transfer = handle.release();
     return {};
   });

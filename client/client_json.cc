@@ -181,13 +181,20 @@ Result<std::vector<BufferAnswer>> ReadBuffers(std::string_view body) {
   return buffers;
 }
 
+Result<ViewAnswer> ReadView(std::string body) {
+  static constexpr std::array<std::string_view, 3> kKeys = {"id", "pair_count", "bytes_per_block"};
+  const auto fields = AnswerFields::Read(body, kKeys);
+  if (!fields || fields->Text("id").empty()) return NotUnderstood("view");
+  return ViewAnswer{fields->Text("id"), fields->Number("pair_count"),
+                    fields->Number("bytes_per_block"), std::move(body)};
+}
+
 Result<TransferAnswer> ReadTransfer(std::string body) {
-  static constexpr std::array<std::string_view, 19> kKeys = {
-      "state",   "path",         "bytes",          "bytes_moved",
-      "chunks",  "chunks_moved", "descriptors_in", "descriptors_out",
-      "workers", "admit_us",     "queue_us",       "move_us",
-      "copy_us", "total_us",     "code",           "detail",
-      "title",   "hint",         "field"};
+  static constexpr std::array<std::string_view, 20> kKeys = {
+      "state",        "path",           "bytes",           "bytes_moved", "chunks",
+      "chunks_moved", "descriptors_in", "descriptors_out", "workers",     "admit_us",
+      "fence_us",     "queue_us",       "move_us",         "copy_us",     "total_us",
+      "code",         "detail",         "title",           "hint",        "field"};
   const auto fields = AnswerFields::Read(body, kKeys);
   if (!fields) return NotUnderstood("transfer");
   const auto state = std::find(kStates.begin(), kStates.end(), fields->Text("state"));
@@ -203,6 +210,7 @@ Result<TransferAnswer> ReadTransfer(std::string body) {
   status.descriptors_in = fields->Number("descriptors_in");
   status.descriptors_out = fields->Number("descriptors_out");
   status.admit_us = fields->Number("timings/admit_us");
+  status.fence_us = fields->Number("timings/fence_us");
   status.queue_us = fields->Number("timings/queue_us");
   status.move_us = fields->Number("timings/move_us");
   status.copy_us = fields->Number("timings/copy_us");

@@ -44,6 +44,14 @@ struct TransferAnswer {
   std::string json;
 };
 
+// What the sidecar says of a view.
+struct ViewAnswer {
+  std::string id;
+  uint64_t pair_count = 0;
+  uint64_t bytes_per_block = 0;
+  std::string json;
+};
+
 // `text` for a path segment or a query value.
 std::string UrlEscape(std::string_view text);
 
@@ -58,6 +66,7 @@ std::string SuspensionBody(std::string_view workload, const std::vector<std::str
 
 Result<LeaseAnswer> ReadLease(std::string_view body);
 Result<std::vector<BufferAnswer>> ReadBuffers(std::string_view body);
+Result<ViewAnswer> ReadView(std::string body);
 Result<TransferAnswer> ReadTransfer(std::string body);
 
 }  // namespace gantry::client

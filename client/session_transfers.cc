@@ -29,6 +29,30 @@ class Remaining {
 
 bool IsOver(const TransferAnswer& answer) { return answer.status.state >= GANTRY_SUCCEEDED; }
 
+// Of a transfer that has groups.
+Status CheckGroups(const gantry_transfer_spec& spec) {
+  const auto wrong = [](std::string what, std::string field) {
+    return Fail(ErrorCode::kInvalidArgument, std::move(what), {}, std::move(field));
+  };
+  if (spec.view == nullptr) return wrong("groups without a view", "view");
+  if (spec.groups == nullptr) return wrong("groups is NULL", "groups");
+  if (spec.block_count != 0 || spec.range_count != 0) {
+    return wrong("groups beside blocks or ranges", "groups");
+  }
+  for (size_t i = 0; i < spec.group_count; ++i) {
+    const gantry_block_group& group = spec.groups[i];
+    const std::string field = "groups/" + std::to_string(i);
+    if ((group.local_count != 0 && group.local_blocks == nullptr) ||
+        (group.remote_count != 0 && group.remote_blocks == nullptr)) {
+      return wrong("a list of blocks is NULL", field);
+    }
+    if (group.layer_count != 0 && group.first_layer > UINT64_MAX - group.layer_count) {
+      return wrong("there are no such layers", field);
+    }
+  }
+  return {};
+}
+
 Status CheckSpec(const gantry_transfer_spec& spec) {
   const auto wrong = [](std::string what, std::string field) {
     return Fail(ErrorCode::kInvalidArgument, std::move(what), {}, std::move(field));
@@ -36,13 +60,19 @@ Status CheckSpec(const gantry_transfer_spec& spec) {
   if (spec.operation != GANTRY_READ && spec.operation != GANTRY_WRITE) {
     return wrong("neither GANTRY_READ nor GANTRY_WRITE", "operation");
   }
-  if (spec.remote == nullptr || spec.remote_count == 0) return wrong("no remote buffer", "remote");
+  if (spec.view != nullptr && (spec.local_count != 0 || spec.remote_count != 0)) {
+    return wrong("both a view and buffers", "view");
+  }
+  if (spec.view == nullptr && (spec.remote == nullptr || spec.remote_count == 0)) {
+    return wrong("no remote buffer", "remote");
+  }
   for (size_t i = 0; i < spec.remote_count; ++i) {
     if (spec.remote[i] == nullptr) return wrong("a remote buffer is NULL", "remote");
   }
   if (spec.block_count != 0 && spec.range_count != 0) {
     return wrong("both blocks and ranges", "ranges");
   }
+  if (spec.group_count != 0) return CheckGroups(spec);
   if (spec.block_count == 0 && spec.range_count == 0) return wrong("nothing to move", "ranges");
   if (spec.block_count != 0 && (spec.local_blocks == nullptr || spec.remote_blocks == nullptr)) {
     return wrong("block_count without both lists of blocks", "local_blocks");
@@ -52,12 +82,16 @@ Status CheckSpec(const gantry_transfer_spec& spec) {
 }
 
 // The memory behind a local buffer may have gone since it was registered.
-Status CheckLocal(const RegisteredBuffer& buffer, size_t index) {
+Status CheckLocal(const RegisteredBuffer& buffer, std::string field) {
   const bool closed = std::any_of(buffer.arenas.begin(), buffer.arenas.end(),
                                   [](const auto& arena) { return arena->closed.load(); });
   if (buffer.registered && !closed) return {};
   return Fail(ErrorCode::kUnregistered, "buffer '" + buffer.name + "' is no longer registered",
-              "register it again", "local/" + std::to_string(index));
+              "register it again", std::move(field));
+}
+
+std::string ReferenceOf(const RegisteredBuffer& buffer) {
+  return buffer.name + "@" + buffer.generation;
 }
 
 }  // namespace
@@ -72,13 +106,20 @@ void TransferRecord::Learn(TransferAnswer answer) {
   if (!IsOver(last_)) last_ = std::move(answer);
 }
 
-Result<std::shared_ptr<TransferRecord>> WorkloadSession::Submit(
-    const gantry_transfer_spec& spec, std::span<const BufferPointer> local, uint64_t wait_ms) {
+Result<std::shared_ptr<TransferRecord>> WorkloadSession::Submit(const gantry_transfer_spec& spec,
+                                                                const SubmitHandles& handles,
+                                                                uint64_t wait_ms) {
   RETURN_IF_ERROR(CheckSpec(spec));
   std::vector<std::string> references;
-  for (size_t i = 0; i < local.size(); ++i) {
-    RETURN_IF_ERROR(CheckLocal(*local[i], i));
-    references.push_back(local[i]->name + "@" + local[i]->generation);
+  for (size_t i = 0; i < handles.local.size(); ++i) {
+    const RegisteredBuffer& buffer = *handles.local[i];
+    RETURN_IF_ERROR(CheckLocal(buffer, "local/" + std::to_string(i)));
+    references.push_back(ReferenceOf(buffer));
+  }
+  TransferObjects objects = {references, handles.view ? handles.view->id() : "", ""};
+  if (handles.fence) {
+    RETURN_IF_ERROR(CheckLocal(*handles.fence, "fence"));
+    objects.fence = ReferenceOf(*handles.fence);
   }
   std::string id = spec.id != nullptr
                        ? spec.id
@@ -87,12 +128,12 @@ Result<std::shared_ptr<TransferRecord>> WorkloadSession::Submit(
   const Remaining remaining(wait_ms);
   const uint64_t slice = std::min(wait_ms, kWaitSliceMs);
   const std::string target = "/v1/transfers?wait_ms=" + std::to_string(slice);
-  const std::string request = TransferBody(workload(), id, spec, references);
+  const std::string request = TransferBody(workload(), id, spec, objects);
   ASSIGN_OR_RETURN(std::string body,
                    Ask({.method = "POST",
                         .target = target,
                         .body = request,
-                        .body_type = kTransferBodyType,
+                        .body_type = kCborBodyType,
                         .repeatable = true,  // it names what it makes
                         .timeout = options_.timeout + milliseconds(static_cast<int64_t>(slice))}));
   ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(std::move(body)));

@@ -43,34 +43,145 @@ void AppendRanges(CborWriter* out, std::span<const gantry_range> ranges) {
   }
 }
 
+void AppendGroups(CborWriter* out, std::span<const gantry_block_group> groups) {
+  out->Text("groups");
+  out->Array(groups.size());
+  for (const gantry_block_group& group : groups) {
+    out->Map(3u + (group.layer_count != 0));
+    out->Text("group");
+    out->Unsigned(group.group);
+    AppendBlocks(out, "local_blocks", std::span(group.local_blocks, group.local_count));
+    AppendBlocks(out, "remote_blocks", std::span(group.remote_blocks, group.remote_count));
+    if (group.layer_count == 0) continue;
+    out->Text("layers");
+    out->Array(2);
+    out->Unsigned(group.first_layer);
+    out->Unsigned(group.first_layer + group.layer_count - 1);
+  }
+}
+
+void AppendFence(CborWriter* out, const gantry_fence& fence, std::string_view buffer) {
+  out->Text("fence");
+  out->Map(4);
+  out->Text("type");
+  out->Text("timeline");
+  out->Text("buffer");
+  out->Text(buffer);
+  out->Text("offset");
+  out->Unsigned(fence.offset);
+  out->Text("value");
+  out->Unsigned(fence.value);
+}
+
+void AppendBuffers(CborWriter* out, const gantry_transfer_spec& spec,
+                   const TransferObjects& objects) {
+  if (!objects.view.empty()) {
+    out->Text("view");
+    return out->Text(objects.view);
+  }
+  out->Text("local");
+  out->Array(objects.local.size());
+  for (const std::string& reference : objects.local) out->Text(reference);
+  out->Text("remote");
+  out->Array(spec.remote_count);
+  for (size_t i = 0; i < spec.remote_count; ++i) out->Text(spec.remote[i]);
+}
+
+void AppendSide(CborWriter* out, std::string_view side, uint64_t offset, uint64_t bytes) {
+  if (bytes == 0) return;
+  out->Text(side);
+  out->Map(2);
+  out->Text("offset");
+  out->Unsigned(offset);
+  out->Text("length");
+  out->Unsigned(bytes);
+}
+
+void AppendPairs(CborWriter* out, std::span<const gantry_view_pair> pairs) {
+  out->Text("pairs");
+  if (pairs.empty()) return out->Text("by_name");
+  out->Array(pairs.size());
+  for (const gantry_view_pair& pair : pairs) {
+    if (pair.remote != nullptr) out->Array(2);
+    out->Text(pair.local);
+    if (pair.remote != nullptr) out->Text(pair.remote);
+  }
+}
+
+void AppendViewGroup(CborWriter* out, const gantry_view_group& group) {
+  const bool has_ratio = group.local_ratio != 0 || group.remote_ratio != 0;
+  out->Map(2u + (group.slice_count != 0) + has_ratio);
+  out->Text("group");
+  out->Unsigned(group.group);
+  AppendPairs(out, std::span(group.pairs, group.pair_count));
+  if (group.slice_count != 0) {
+    out->Text("slice");
+    out->Array(group.slice_count);
+    for (const gantry_block_slice& slice : std::span(group.slices, group.slice_count)) {
+      out->Map(uint64_t{slice.local_bytes != 0} + (slice.remote_bytes != 0));
+      AppendSide(out, "local", slice.local_offset, slice.local_bytes);
+      AppendSide(out, "remote", slice.remote_offset, slice.remote_bytes);
+    }
+  }
+  if (!has_ratio) return;
+  out->Text("block_ratio");
+  out->Map(2);
+  out->Text("local");
+  out->Unsigned(std::max(group.local_ratio, 1u));
+  out->Text("remote");
+  out->Unsigned(std::max(group.remote_ratio, 1u));
+}
+
 }  // namespace
 
+std::string ViewBody(std::string_view workload, std::string_view id, const gantry_view_spec& spec) {
+  static constexpr gantry_view_group kAllByName = {};
+  const auto groups =
+      spec.group_count == 0 ? std::span(&kAllByName, 1) : std::span(spec.groups, spec.group_count);
+  CborWriter out(1024);
+  out.Map(4u + (spec.peer != nullptr));
+  out.Text("id");
+  out.Text(id);
+  out.Text("workload");
+  out.Text(workload);
+  if (spec.peer != nullptr) {
+    out.Text("peer");
+    out.Text(spec.peer);
+  }
+  out.Text("remote_workload");
+  out.Text(spec.remote_workload);
+  out.Text("groups");
+  out.Array(groups.size());
+  for (const gantry_view_group& group : groups) AppendViewGroup(&out, group);
+  return std::move(out).Take();
+}
+
 std::string TransferBody(std::string_view workload, std::string_view id,
-                         const gantry_transfer_spec& spec, std::span<const std::string> local) {
+                         const gantry_transfer_spec& spec, const TransferObjects& objects) {
+  const bool by_groups = spec.group_count != 0;
   const bool by_blocks = spec.range_count == 0;
+  const bool has_fence = spec.fence != nullptr;
   const std::vector<std::string_view> paths = SplitAtCommas(spec.require_path);
   const bool has_paths = spec.require_path != nullptr;
   CborWriter out(1024 + 10 * spec.block_count + 40 * spec.range_count);
-  out.Map(5u + (by_blocks ? 2 : 1) + (spec.deadline_ms != 0) + (spec.priority != 0) + has_paths +
-          (spec.user_data != nullptr));
+  out.Map(3u + (objects.view.empty() ? 2 : 1) + (by_blocks && !by_groups ? 2 : 1) + has_fence +
+          (spec.deadline_ms != 0) + (spec.priority != 0) + has_paths + (spec.user_data != nullptr));
   out.Text("id");
   out.Text(id);
   out.Text("workload");
   out.Text(workload);
   out.Text("op");
   out.Text(spec.operation == GANTRY_WRITE ? "write" : "read");
-  out.Text("local");
-  out.Array(local.size());
-  for (const std::string& reference : local) out.Text(reference);
-  out.Text("remote");
-  out.Array(spec.remote_count);
-  for (size_t i = 0; i < spec.remote_count; ++i) out.Text(spec.remote[i]);
-  if (by_blocks) {
+  AppendBuffers(&out, spec, objects);
+  if (by_groups) {
+    AppendGroups(&out, std::span(spec.groups, spec.group_count));
+  } else if (by_blocks) {
     AppendBlocks(&out, "local_blocks", std::span(spec.local_blocks, spec.block_count));
     AppendBlocks(&out, "remote_blocks", std::span(spec.remote_blocks, spec.block_count));
   } else {
     AppendRanges(&out, std::span(spec.ranges, spec.range_count));
   }
+  if (has_fence) AppendFence(&out, *spec.fence, objects.fence);
   if (spec.deadline_ms != 0) {
     out.Text("deadline_ms");
     out.Unsigned(spec.deadline_ms);

@@ -1,4 +1,4 @@
-// The body of POST /v1/transfers, as CBOR. Thread-safe.
+// The bodies of POST /v1/transfers and POST /v1/views, as CBOR. Thread-safe.
 #pragma once
 
 #include <span>
@@ -9,10 +9,16 @@
 
 namespace gantry::client {
 
-inline constexpr std::string_view kTransferBodyType = "application/cbor";
+inline constexpr std::string_view kCborBodyType = "application/cbor";
 
-// `local` are references of the caller's buffers, in the order of spec.local.
+// What the handles in a spec stand for.
+struct TransferObjects {
+  std::span<const std::string> local;  // references, in the order of spec.local
+  std::string view;                    // its id; empty: none
+  std::string fence;                   // reference of the counter's buffer; empty: none
+};
 std::string TransferBody(std::string_view workload, std::string_view id,
-                         const gantry_transfer_spec& spec, std::span<const std::string> local);
+                         const gantry_transfer_spec& spec, const TransferObjects& objects);
+std::string ViewBody(std::string_view workload, std::string_view id, const gantry_view_spec& spec);
 
 }  // namespace gantry::client

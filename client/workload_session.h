@@ -48,6 +48,26 @@ class TransferRecord {
   TransferAnswer last_ GUARDED_BY(mutex_);
 };
 
+// A view that was made.
+class ViewRecord {
+ public:
+  explicit ViewRecord(ViewAnswer answer) : answer_(std::move(answer)) {}
+  const std::string& id() const { return answer_.id; }
+  const ViewAnswer& answer() const { return answer_; }
+  std::atomic<bool>& deleted() { return deleted_; }
+
+ private:
+  const ViewAnswer answer_;
+  std::atomic<bool> deleted_{false};
+};
+
+// What the handles of a gantry_transfer_spec stand for.
+struct SubmitHandles {
+  std::vector<BufferPointer> local;  // of spec.local
+  std::shared_ptr<ViewRecord> view;  // null: none
+  BufferPointer fence;               // null: none
+};
+
 class WorkloadSession {
  public:
   struct Options {
@@ -73,10 +93,11 @@ class WorkloadSession {
   Status Suspend(const std::vector<std::string>* names, uint64_t drain_ms);
   Status Resume(const std::vector<std::string>* names);
 
-  // `local` are the buffers of spec.local.
+  Result<std::shared_ptr<ViewRecord>> MakeView(const gantry_view_spec& spec);
+  Status DeleteView(ViewRecord& view);
+
   Result<std::shared_ptr<TransferRecord>> Submit(const gantry_transfer_spec& spec,
-                                                 std::span<const BufferPointer> local,
-                                                 uint64_t wait_ms);
+                                                 const SubmitHandles& handles, uint64_t wait_ms);
   // Returns when the transfer is over or the time is.
   Status Await(TransferRecord& transfer, uint64_t timeout_ms);
   Status Cancel(TransferRecord& transfer, uint64_t timeout_ms);
@@ -108,6 +129,7 @@ class WorkloadSession {
   std::unique_ptr<HandoffLease> lease_;  // likewise
   std::atomic<bool> closed_{false};
   std::atomic<uint64_t> transfers_made_{0};
+  std::atomic<uint64_t> views_made_{0};
   ArenaTable arenas_;
   mutable Mutex mutex_;
   std::set<BufferPointer> buffers_ GUARDED_BY(mutex_);

@@ -52,6 +52,7 @@ typedef struct gantry_error gantry_error;
 typedef struct gantry_client gantry_client;
 typedef struct gantry_arena gantry_arena;
 typedef struct gantry_buffer gantry_buffer;
+typedef struct gantry_view gantry_view;
 typedef struct gantry_transfer gantry_transfer;
 
 /* The version of the library that is loaded, for example "0.1.0". */
@@ -205,6 +206,62 @@ GANTRY_FALLIBLE gantry_error* gantry_buffers_suspend(gantry_client* client,
 GANTRY_FALLIBLE gantry_error* gantry_buffers_resume(gantry_client* client,
                                                     gantry_buffer* const* buffers, size_t count);
 
+/* ---- Views: pairs of buffers, so that transfers name only blocks ---- */
+
+/* `local` and `remote` are "buffer[@generation]". remote NULL: `local` is a name, or a pattern in
+   which * stands for any characters, and each buffer with a layout that it finds pairs with the
+   remote buffer of the same name, in the order in which they were registered. */
+typedef struct gantry_view_pair {
+  const char* local;
+  const char* remote;
+} gantry_view_pair;
+
+/* The bytes of each block that move, on either side; bytes 0: the whole block. */
+typedef struct gantry_block_slice {
+  uint64_t local_offset;
+  uint64_t local_bytes;
+  uint64_t remote_offset;
+  uint64_t remote_bytes;
+} gantry_block_slice;
+
+/* Pairs whose blocks transfers name by one list for each side. */
+typedef struct gantry_view_group {
+  uint32_t group;                /* its number */
+  const gantry_view_pair* pairs; /* NULL: all by name, the pattern "*" */
+  size_t pair_count;
+  const gantry_block_slice* slices; /* that all move; NULL: whole blocks */
+  size_t slice_count;
+  /* So many local blocks (their slices) hold what so many remote blocks hold; one of the two is 1,
+     and 0 stands for 1. */
+  uint32_t local_ratio;
+  uint32_t remote_ratio;
+} gantry_view_group;
+
+typedef struct gantry_view_spec {
+  const char* id;   /* unique in the workload; NULL: one is made up */
+  const char* peer; /* NULL: this sidecar */
+  const char* remote_workload;
+  const gantry_view_group* groups; /* NULL: one of number 0 with all buffers by name */
+  size_t group_count;
+} gantry_view_spec;
+
+/* Finds the buffers on both sides and checks that their blocks pair up; errors name the pair. The
+   view lives until it is deleted or destroyed, or until the client is closed. */
+GANTRY_FALLIBLE gantry_error* gantry_view_create(gantry_client* client,
+                                                 const gantry_view_spec* spec, gantry_view** view);
+
+GANTRY_EXPORT const char* gantry_view_id(const gantry_view* view);
+GANTRY_EXPORT uint64_t gantry_view_pair_count(const gantry_view* view);
+/* What one pair of block ids moves in every group, all pairs together. */
+GANTRY_EXPORT uint64_t gantry_view_bytes_per_block(const gantry_view* view);
+/* What the sidecar said of it, with its pairs and warnings, as JSON; NULL without memory. */
+GANTRY_EXPORT char* gantry_view_json(const gantry_view* view);
+
+/* Transfers that run go on. Deleting twice is no error. */
+GANTRY_FALLIBLE gantry_error* gantry_view_delete(gantry_view* view);
+/* Deletes if that was not done. */
+GANTRY_EXPORT void gantry_view_destroy(gantry_view* view);
+
 /* ---- Transfers: reads and writes between buffers ---- */
 
 #define GANTRY_READ 0  /* from the remote buffers into the local ones */
@@ -227,8 +284,29 @@ typedef struct gantry_range {
   uint64_t bytes;
 } gantry_range;
 
-/* Names either blocks or ranges. By blocks, block local_blocks[i] of local[k] pairs with block
-   remote_blocks[i] of remote[k], for every i and every k. */
+/* Blocks of one group of a view. */
+typedef struct gantry_block_group {
+  uint32_t group;
+  const uint64_t* local_blocks;
+  size_t local_count;
+  const uint64_t* remote_blocks;
+  size_t remote_count;  /* as many, or by the ratio of the group */
+  uint64_t first_layer; /* of the group's pairs only these move; */
+  uint64_t layer_count; /* 0: all */
+} gantry_block_group;
+
+/* A 64-bit counter in a buffer of this client, at an offset that is a multiple of 8. The transfer
+   waits, up to its deadline, until the counter is at least `value`; whoever raises it does so after
+   the bytes are there (release order). */
+typedef struct gantry_fence {
+  gantry_buffer* buffer;
+  uint64_t offset;
+  uint64_t value; /* at least 1 */
+} gantry_fence;
+
+/* Names either blocks or ranges, of local and remote buffers or of a view. By blocks, block
+   local_blocks[i] of local[k] pairs with block remote_blocks[i] of remote[k], for every i and every
+   k. */
 typedef struct gantry_transfer_spec {
   const char* id; /* unique in the workload; NULL: one is made up */
   int operation;  /* GANTRY_READ or GANTRY_WRITE */
@@ -245,6 +323,11 @@ typedef struct gantry_transfer_spec {
   int priority;             /* -10 to 10, higher goes first */
   const char* require_path; /* "ipc", "shm", "rdma", "tcp", or several with commas; NULL: any */
   const char* user_data;    /* up to 1 KiB, given back in events; may be NULL */
+  /* In place of local and remote; then the two lists are blocks of group 0, or there are groups. */
+  const gantry_view* view;
+  const gantry_block_group* groups;
+  size_t group_count;
+  const gantry_fence* fence; /* NULL: the caller synchronised */
 } gantry_transfer_spec;
 
 typedef struct gantry_transfer_status {
@@ -257,6 +340,7 @@ typedef struct gantry_transfer_status {
   uint64_t descriptors_in;  /* blocks or ranges as asked for */
   uint64_t descriptors_out; /* after contiguous ones were merged */
   uint64_t admit_us;        /* checks and planning */
+  uint64_t fence_us;        /* until its fence was reached */
   uint64_t queue_us;        /* until the first chunk moved */
   uint64_t move_us;         /* from there until the last one had */
   uint64_t copy_us;         /* summed over the copy workers */

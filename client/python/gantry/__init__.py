@@ -7,6 +7,8 @@
         local = client.register("k.0", layer, layout=layout)
         transfer = client.read(local, "pod-a/prefill/k.0", local_blocks=[3, 1], remote_blocks=[7, 9])
         transfer.wait(timeout=5)                               # or: await transfer
+        view = client.view("prefill", peer="pod-a")            # all layers, by name
+        client.read(view, local_blocks=[3, 1], remote_blocks=[7, 9]).wait()
 
 Sizes and offsets are bytes, times are seconds. Whatever fails raises gantry.Error with a stable .code. Every object may
 be used by every thread; calls that wait release the GIL. A child made by fork opens a Client of its own.
@@ -17,7 +19,8 @@ from .buffer import Buffer, BufferSpec, Layout
 from .client import Client, Event
 from .errors import Error
 from .native import library_version
-from .transfer import Range, Transfer, TransferStatus
+from .transfer import Blocks, Range, Transfer, TransferStatus
+from .view import Slice, View, ViewGroup
 
-__all__ = ["Arena", "Buffer", "BufferSpec", "Client", "Error", "Event", "Layout", "Range", "Transfer",
-           "TransferStatus", "library_version"]
+__all__ = ["Arena", "Blocks", "Buffer", "BufferSpec", "Client", "Error", "Event", "Layout", "Range", "Slice", "Transfer",
+           "TransferStatus", "View", "ViewGroup", "library_version"]

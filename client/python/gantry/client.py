@@ -14,10 +14,12 @@ from urllib.parse import quote
 from . import arena as arenas
 from . import buffer as buffers
 from . import native, transfer
+from . import view as views
 from .address import address_of
 from .arena import Arena
 from .buffer import Buffer, BufferSpec, Layout
-from .transfer import Range, Transfer
+from .transfer import Blocks, Range, Transfer
+from .view import Pairs, Slice, View, ViewGroup
 
 _BLOCKS = Union[Sequence[int], Any]  # a sequence of int, or an array of 64-bit integers
 _EVENT_SLICE_SECONDS = 0.5
@@ -131,9 +133,27 @@ class Client:
 
     # Transfers
 
-    def read(self, local: Union[Buffer, Sequence[Buffer]], remote: Union[str, Sequence[str]], *,
+    def view(self, remote_workload: str, *, peer: Optional[str] = None, pairs: Pairs = "by_name",
+             slices: Union[None, Slice, Sequence[Slice]] = None, block_ratio: tuple[int, int] = (1, 1),
+             groups: Optional[dict[int, ViewGroup]] = None, id: Optional[str] = None) -> View:
+        """Pairs buffers of this client with those of another workload, so that transfers name only blocks.
+
+        peer    the sidecar of the other workload; None: this one
+        pairs, slices, block_ratio   as ViewGroup describes them, for the one group, 0
+        groups  {number: ViewGroup} instead of these three
+        id      unique in the workload; the same id and content again name the same view
+
+        Raises Error, which names the pair, for example "unregistered", "out_of_range" (a slice) or "invalid_argument"
+        (blocks that do not pair up).
+        """
+        return views.create(self, remote_workload, peer,
+                            {0: ViewGroup(pairs, slices, block_ratio)} if groups is None else groups, id)
+
+    def read(self, local: Union[View, Buffer, Sequence[Buffer]], remote: Union[None, str, Sequence[str]] = None, *,
              local_blocks: Optional[_BLOCKS] = None, remote_blocks: Optional[_BLOCKS] = None,
-             ranges: Optional[Iterable[Union[Range, Sequence[int]]]] = None, wait: float = 0.0,
+             ranges: Optional[Iterable[Union[Range, Sequence[int]]]] = None,
+             layers: Optional[tuple[int, int]] = None, groups: Optional[dict[int, Blocks]] = None,
+             fence: Optional[tuple[Buffer, int, int]] = None, wait: float = 0.0,
              id: Optional[str] = None, deadline: Optional[float] = None, priority: int = 0,
              require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None) -> Transfer:
         """Starts a transfer from remote buffers into local ones.
@@ -142,6 +162,12 @@ class Client:
         local_blocks, remote_blocks   block local_blocks[i] of local[k] is filled from remote_blocks[i] of remote[k],
                         for every i and k; lists of int or arrays of 64-bit integers, of equal length
         ranges          instead of blocks: Range or (local_index, local_offset, remote_index, remote_offset, length)
+        view            a View, as `local` and without `remote`: then local_blocks and remote_blocks are of its group 0
+                        and in the proportion of its block_ratio
+        layers          (first, last) of the view's pairs: only these, for example to write layer by layer
+        groups          {number: Blocks(local_blocks, remote_blocks[, layers])} of the view
+        fence           (buffer, offset, value): the transfer waits, up to its deadline, until the unsigned 64-bit
+                        counter at this offset of a buffer of this client is at least `value`
         wait            seconds to wait for the outcome in the same request
         id              unique in the workload; the same id and request again name the same transfer
         deadline        seconds after which it expires
@@ -152,18 +178,22 @@ class Client:
         Raises Error when the transfer is refused, for example "unregistered", "out_of_range", "peer_unavailable".
         """
         return transfer.submit(self, transfer.READ, local, remote, local_blocks=local_blocks,
-                               remote_blocks=remote_blocks, ranges=ranges, wait=wait, id=id, deadline=deadline,
-                               priority=priority, require_path=require_path, user_data=user_data)
+                               remote_blocks=remote_blocks, ranges=ranges, layers=layers, groups=groups,
+                               fence=fence, wait=wait, id=id, deadline=deadline, priority=priority,
+                               require_path=require_path, user_data=user_data)
 
-    def write(self, local: Union[Buffer, Sequence[Buffer]], remote: Union[str, Sequence[str]], *,
+    def write(self, local: Union[View, Buffer, Sequence[Buffer]], remote: Union[None, str, Sequence[str]] = None, *,
               local_blocks: Optional[_BLOCKS] = None, remote_blocks: Optional[_BLOCKS] = None,
-              ranges: Optional[Iterable[Union[Range, Sequence[int]]]] = None, wait: float = 0.0,
+              ranges: Optional[Iterable[Union[Range, Sequence[int]]]] = None,
+              layers: Optional[tuple[int, int]] = None, groups: Optional[dict[int, Blocks]] = None,
+              fence: Optional[tuple[Buffer, int, int]] = None, wait: float = 0.0,
               id: Optional[str] = None, deadline: Optional[float] = None, priority: int = 0,
               require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None) -> Transfer:
         """Starts a transfer from local buffers into remote ones, which must grant "remote_write". See read()."""
         return transfer.submit(self, transfer.WRITE, local, remote, local_blocks=local_blocks,
-                               remote_blocks=remote_blocks, ranges=ranges, wait=wait, id=id, deadline=deadline,
-                               priority=priority, require_path=require_path, user_data=user_data)
+                               remote_blocks=remote_blocks, ranges=ranges, layers=layers, groups=groups,
+                               fence=fence, wait=wait, id=id, deadline=deadline, priority=priority,
+                               require_path=require_path, user_data=user_data)
 
     # Everything else
 

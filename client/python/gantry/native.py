@@ -41,6 +41,37 @@ class NativeRange(ctypes.Structure):
                 ("remote_offset", ctypes.c_uint64), ("bytes", ctypes.c_uint64)]
 
 
+class NativePair(ctypes.Structure):
+    _fields_ = [("local", ctypes.c_char_p), ("remote", ctypes.c_char_p)]
+
+
+class NativeSlice(ctypes.Structure):
+    _fields_ = [("local_offset", ctypes.c_uint64), ("local_bytes", ctypes.c_uint64),
+                ("remote_offset", ctypes.c_uint64), ("remote_bytes", ctypes.c_uint64)]
+
+
+class NativeViewGroup(ctypes.Structure):
+    _fields_ = [("group", ctypes.c_uint32), ("pairs", ctypes.POINTER(NativePair)), ("pair_count", ctypes.c_size_t),
+                ("slices", ctypes.POINTER(NativeSlice)), ("slice_count", ctypes.c_size_t),
+                ("local_ratio", ctypes.c_uint32), ("remote_ratio", ctypes.c_uint32)]
+
+
+class NativeViewSpec(ctypes.Structure):
+    _fields_ = [("id", ctypes.c_char_p), ("peer", ctypes.c_char_p), ("remote_workload", ctypes.c_char_p),
+                ("groups", ctypes.POINTER(NativeViewGroup)), ("group_count", ctypes.c_size_t)]
+
+
+class NativeBlockGroup(ctypes.Structure):
+    _fields_ = [("group", ctypes.c_uint32),
+                ("local_blocks", ctypes.POINTER(ctypes.c_uint64)), ("local_count", ctypes.c_size_t),
+                ("remote_blocks", ctypes.POINTER(ctypes.c_uint64)), ("remote_count", ctypes.c_size_t),
+                ("first_layer", ctypes.c_uint64), ("layer_count", ctypes.c_uint64)]
+
+
+class NativeFence(ctypes.Structure):
+    _fields_ = [("buffer", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("value", ctypes.c_uint64)]
+
+
 class TransferSpec(ctypes.Structure):
     _fields_ = [("id", ctypes.c_char_p), ("operation", ctypes.c_int),
                 ("local", ctypes.POINTER(ctypes.c_void_p)), ("local_count", ctypes.c_size_t),
@@ -49,14 +80,17 @@ class TransferSpec(ctypes.Structure):
                 ("block_count", ctypes.c_size_t),
                 ("ranges", ctypes.POINTER(NativeRange)), ("range_count", ctypes.c_size_t),
                 ("deadline_ms", ctypes.c_uint64), ("priority", ctypes.c_int),
-                ("require_path", ctypes.c_char_p), ("user_data", ctypes.c_char_p)]
+                ("require_path", ctypes.c_char_p), ("user_data", ctypes.c_char_p),
+                ("view", ctypes.c_void_p),
+                ("groups", ctypes.POINTER(NativeBlockGroup)), ("group_count", ctypes.c_size_t),
+                ("fence", ctypes.POINTER(NativeFence))]
 
 
 class NativeStatus(ctypes.Structure):
     _fields_ = [("state", ctypes.c_int), ("workers", ctypes.c_uint32),
                 *((name, ctypes.c_uint64) for name in
                   ("bytes", "bytes_moved", "chunks", "chunks_moved", "descriptors_in", "descriptors_out",
-                   "admit_us", "queue_us", "move_us", "copy_us", "total_us")),
+                   "admit_us", "fence_us", "queue_us", "move_us", "copy_us", "total_us")),
                 ("path", ctypes.c_char * 8)]
 
 
@@ -80,6 +114,8 @@ _FALLIBLE = {
     "gantry_buffer_unregister": (_HANDLE, _U64),
     "gantry_buffers_suspend": (_HANDLE, _OUT(_HANDLE), _SIZE, _U64),
     "gantry_buffers_resume": (_HANDLE, _OUT(_HANDLE), _SIZE),
+    "gantry_view_create": (_HANDLE, _OUT(NativeViewSpec), _OUT(_HANDLE)),
+    "gantry_view_delete": (_HANDLE,),
     "gantry_transfer_submit": (_HANDLE, _OUT(TransferSpec), _U64, _OUT(_HANDLE)),
     "gantry_transfer_wait": (_HANDLE, _U64, _OUT(NativeStatus)),
     "gantry_transfer_cancel": (_HANDLE, _U64, _OUT(NativeStatus)),
@@ -102,6 +138,11 @@ _PLAIN = {
     "gantry_buffer_bytes": (_U64, (_HANDLE,)),
     "gantry_buffer_is_registered": (ctypes.c_int, (_HANDLE,)),
     "gantry_buffer_destroy": (None, (_HANDLE,)),
+    "gantry_view_id": (_TEXT, (_HANDLE,)),
+    "gantry_view_pair_count": (_U64, (_HANDLE,)),
+    "gantry_view_bytes_per_block": (_U64, (_HANDLE,)),
+    "gantry_view_json": (_HANDLE, (_HANDLE,)),
+    "gantry_view_destroy": (None, (_HANDLE,)),
     "gantry_transfer_id": (_TEXT, (_HANDLE,)),
     "gantry_transfer_json": (_HANDLE, (_HANDLE,)),
     "gantry_transfer_destroy": (None, (_HANDLE,)),

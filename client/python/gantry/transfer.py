@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generator, Iterable, NamedTuple, Optional
 from . import native
 from .buffer import Buffer
 from .errors import Error
+from .view import View
 
 if TYPE_CHECKING:
     from .client import Client
@@ -31,6 +32,14 @@ class Range(NamedTuple):
     remote_index: int
     remote_offset: int
     length: int
+
+
+class Blocks(NamedTuple):
+    """Blocks of one group of a view; layers (first, last): of its pairs only these."""
+
+    local_blocks: Any
+    remote_blocks: Any
+    layers: Optional[tuple[int, int]] = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,7 @@ class TransferStatus:
     descriptors_out: int
     workers: int
     admit_us: int
+    fence_us: int
     queue_us: int
     move_us: int
     copy_us: int
@@ -74,10 +84,10 @@ class TransferStatus:
 class Transfer:
     """A transfer that was submitted by Client.read() or Client.write(). It goes on when this object is dropped."""
 
-    def __init__(self, client: "Client", handle: int, locals_: Sequence[Buffer]) -> None:
+    def __init__(self, client: "Client", handle: int, kept: Sequence[Any]) -> None:
         self._client = client
         self._handle = handle
-        self._locals = locals_  # registered for as long as somebody waits for it
+        self._kept = kept  # buffers that stay registered for as long as somebody waits for it
         self._finalizer = weakref.finalize(self, native.lib.gantry_transfer_destroy, handle)
         self.id: str = native.lib.gantry_transfer_id(handle).decode()
 
@@ -202,19 +212,66 @@ def _fill_items(spec: native.TransferSpec, local_blocks: Any, remote_blocks: Any
     spec.block_count = len(local)
 
 
-def submit(client: "Client", operation: int, local: Union[Buffer, Sequence[Buffer]],
-           remote: Union[str, Sequence[str]], *, local_blocks: Any, remote_blocks: Any,
-           ranges: Optional[Iterable[Sequence[int]]], wait: float, id: Optional[str], deadline: Optional[float],
-           priority: int, require_path: Union[None, str, Iterable[str]], user_data: Optional[str]) -> Transfer:
+def _fill_groups(spec: native.TransferSpec, groups: dict[int, Blocks]) -> None:
+    filled = (native.NativeBlockGroup * len(groups))()
+    for target, (number, blocks) in zip(filled, groups.items()):
+        local_blocks, remote_blocks, layers = Blocks(*blocks)
+        local, remote = _numbers(local_blocks, "local_blocks"), _numbers(remote_blocks, "remote_blocks")
+        target.group = native.unsigned(number, "groups", 32)
+        target.local_blocks, target.local_count = _pointer(local), len(local)
+        target.remote_blocks, target.remote_count = _pointer(remote), len(remote)
+        if layers is not None:
+            first, last = (native.unsigned(layer, "layers", 32) for layer in layers)
+            if last < first:
+                raise Error("invalid_argument", f"layers end before they begin: {first} to {last}", field="layers")
+            target.first_layer, target.layer_count = first, last - first + 1
+    spec.groups, spec.group_count = filled, len(filled)
+
+
+def _fill_buffers(spec: native.TransferSpec, local: Union[View, Buffer, Sequence[Buffer]],
+                  remote: Union[None, str, Sequence[str]]) -> list[Any]:
+    """What has to live as long as somebody waits for the transfer."""
+    if isinstance(local, View):
+        if remote is not None:
+            raise Error("invalid_argument", "a view stands for both sides", field="remote")
+        spec.view = local._handle
+        return [local]
     locals_ = [local] if isinstance(local, Buffer) else list(local)
-    remotes = [remote] if isinstance(remote, str) else list(remote)
-    spec = native.TransferSpec()
-    spec.operation = operation
+    remotes = [remote] if isinstance(remote, str) else list(remote or ())
     spec.local = (ctypes.c_void_p * len(locals_))(*(buffer._handle for buffer in locals_))
     spec.local_count = len(locals_)
     spec.remote = (ctypes.c_char_p * len(remotes))(*(native.text(name, "remote") for name in remotes))
     spec.remote_count = len(remotes)
-    _fill_items(spec, local_blocks, remote_blocks, ranges)
+    return locals_
+
+
+def submit(client: "Client", operation: int, local: Union[View, Buffer, Sequence[Buffer]],
+           remote: Union[None, str, Sequence[str]], *, local_blocks: Any, remote_blocks: Any,
+           ranges: Optional[Iterable[Sequence[int]]], layers: Optional[tuple[int, int]],
+           groups: Optional[dict[int, Blocks]], fence: Optional[tuple[Buffer, int, int]], wait: float,
+           id: Optional[str], deadline: Optional[float], priority: int,
+           require_path: Union[None, str, Iterable[str]], user_data: Optional[str]) -> Transfer:
+    spec = native.TransferSpec()
+    spec.operation = operation
+    kept = _fill_buffers(spec, local, remote)
+    if not isinstance(local, View):
+        if layers is not None or groups is not None:
+            raise Error("invalid_argument", "layers and groups are those of a view", field="layers")
+        _fill_items(spec, local_blocks, remote_blocks, ranges)
+    elif ranges is not None or (groups is None) == (local_blocks is None or remote_blocks is None):
+        raise Error("invalid_argument", "a transfer by view names local_blocks and remote_blocks, or groups",
+                    field="groups")
+    elif groups is None:
+        _fill_groups(spec, {0: Blocks(local_blocks, remote_blocks, layers)})
+    elif layers is not None or local_blocks is not None or remote_blocks is not None or not groups:
+        raise Error("invalid_argument", "with groups, blocks and layers stand within them", field="groups")
+    else:
+        _fill_groups(spec, groups)
+    if fence is not None:
+        counter, offset, value = fence
+        spec.fence = ctypes.pointer(native.NativeFence(counter._handle, native.unsigned(offset, "fence"),
+                                                       native.unsigned(value, "fence")))
+        kept = [*kept, counter]
     spec.id = None if id is None else native.text(id, "id")
     spec.deadline_ms = 0 if deadline is None else native.milliseconds(deadline, "deadline")
     spec.priority = priority
@@ -226,7 +283,7 @@ def submit(client: "Client", operation: int, local: Union[Buffer, Sequence[Buffe
     handle = ctypes.c_void_p()
     native.check(native.lib.gantry_transfer_submit(client._handle, ctypes.byref(spec),
                                                    min(wait_ms, native.WAIT_SLICE_MS), ctypes.byref(handle)))
-    submitted = Transfer(client, handle.value, locals_)
+    submitted = Transfer(client, handle.value, kept)
     if wait_ms > native.WAIT_SLICE_MS:
         submitted._wait_quietly(wait_ms - native.WAIT_SLICE_MS)
     return submitted
