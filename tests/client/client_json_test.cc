@@ -43,7 +43,7 @@ TEST(ClientJson, TransferByBlocks) {
   spec.require_path = "ipc,shm";
   spec.user_data = "mine";
   const std::vector<std::string> references = {"k@00aa"};
-  EXPECT_EQ(Json::from_cbor(TransferBody("w", "t", spec, references)), Json::parse(R"({
+  EXPECT_EQ(Json::from_cbor(TransferBody("w", "t", spec, {references, "", ""})), Json::parse(R"({
     "id": "t", "workload": "w", "op": "read", "local": ["k@00aa"], "remote": ["pod-a/w/\"b\""],
     "local_blocks": [3, 18446744073709551615], "remote_blocks": [7, 9], "deadline_ms": 100, "priority": -3,
     "require_path": ["ipc", "shm"], "user_data": "mine"})"));
@@ -59,7 +59,7 @@ TEST(ClientJson, TransferByRanges) {
   spec.ranges = &range;
   spec.range_count = 1;
   const std::vector<std::string> references = {"k"};
-  const Json body = Json::from_cbor(TransferBody("w", "t", spec, references));
+  const Json body = Json::from_cbor(TransferBody("w", "t", spec, {references, "", ""}));
   EXPECT_EQ(body["op"], "write");
   EXPECT_EQ(body["ranges"], Json::parse("[[1, 3, 2, 4, 5]]"));
   EXPECT_FALSE(body.contains("local_blocks"));
