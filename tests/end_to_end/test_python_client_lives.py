@@ -186,5 +186,5 @@ def test_the_example_runs(folder):
                            os.environ.get("GANTRY_BIN_DIR", ROOT / "build" / "release" / "bin")],
                           capture_output=True, text=True, timeout=120, env=os.environ | {"KEEP": ""})
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("compared; moved blocks, other blocks and the gaps between views are right") == 2
-    assert "shm (not ipc:" in done.stdout
+    assert done.stdout.count("compared; moved blocks, other blocks and the gaps between views are right") == 3
+    assert "shm, because not ipc:" in done.stdout and "tcp, because not shm:" in done.stdout
