@@ -37,6 +37,7 @@ WorkerPool::WorkerPool(WorkerPoolOptions options, SharedBlock doorbell,
       doorbell_(static_cast<Doorbell*>(doorbell_block_.data())),
       slots_(std::move(slots)),
       spin_(options_.spin),
+      bulk_spin_(options_.spin / 5),
       mappings_(slots_, {options_.map_timeout_ms, options_.map_lag_ms}),
       // A worker that died may have taken a wake-up with it, so this one is unconditional.
       supervisor_(options_, slots_, doorbell_block_.fd(), &mappings_, [this] {
@@ -137,7 +138,11 @@ bool WorkerPool::SomethingToPoll() const {
 
 void WorkerPool::Wait(TimePoint deadline) {
   const auto ready = [this] { return SomethingToPoll(); };
-  if (!spin_.Until(ready)) {
+  size_t in_flight = 0;
+  for (const auto& slot : slots_) in_flight += slot->in_flight.size();
+  // With much under way the processor is better left to the workers.
+  AdaptiveSpin& spin = in_flight > 2 * slots_.size() ? bulk_spin_ : spin_;
+  if (!spin.Until(ready)) {
     const uint32_t sequence = doorbell_->sequence.value.load();
     for (const auto& slot : slots_) slot->ring.AskForWake();
     waiter_sleeps_ = true;

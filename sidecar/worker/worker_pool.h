@@ -56,6 +56,7 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   std::atomic<bool> wake_requested_ = false;
   std::atomic<bool> waiter_sleeps_ = false;
   AdaptiveSpin spin_;         // engine's thread
+  AdaptiveSpin bulk_spin_;    // likewise
   size_t first_to_poll_ = 0;  // engine's thread; goes round, so that no worker starves
   MappingDirectory mappings_;
   WorkerSupervisor supervisor_;  // last: its threads use everything above
