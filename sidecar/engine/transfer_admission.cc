@@ -212,7 +212,9 @@ Status TransferAdmission::AdmitView(const wire::TransferRequest& request,
       *admitted = std::move(attempt);
       return {};
     }
-    if (again || status.error().code != ErrorCode::kStaleGeneration) {
+    const bool is_stale = status.error().code == ErrorCode::kStaleGeneration &&
+                          !status.error().field.starts_with("/fence");
+    if (again || !is_stale) {
       return OfView(std::move(status).error(), request.view);
     }
     view = views_.Renew(*view, admitted->deadline);
