@@ -270,6 +270,22 @@ TEST_F(RatioPlan, ABufferInTwoGroupsIsADestinationOnlyOnceAtEachByte) {
   }
 }
 
+// Where bytes collide, the item of the longer list is named by its block in the destination's list.
+TEST_F(RatioPlan, ACollisionNamesTheDestinationsBlock) {
+  local_.buffers_.push_back(local_.buffers_[0]);
+  remote_.AddBuffer(1024, wire::BlockLayout{32, 32, 32}, true);
+  const std::vector<uint64_t> first = {7};
+  const std::vector<uint64_t> local = {4, 7};
+  const std::vector<uint64_t> remote = {1, 2, 3};
+  PlanInput input = InputOf(request_, local_, remote_);
+  input.groups.push_back({0, 1, first, first, &shape_, "/groups/0"});
+  input.groups.push_back({1, 1, local, remote, &shape_, "/groups/1"});
+  const auto built = Build(std::move(input), {});
+  ASSERT_FALSE(built);
+  EXPECT_EQ(built.error().code, ErrorCode::kOverlap);
+  EXPECT_EQ(built.error().field, "/groups/1/local_blocks/1") << "item 3 of all, 2 of the group";
+}
+
 // 512 ids of 64 pairs are kept as runs: the plan takes the memory of the ids, not of 32 768.
 TEST_F(RatioPlan, PairsShareTheirRuns) {
   SegmentBudget budget(4096);
