@@ -218,6 +218,17 @@ int gantry_buffer_is_registered(const gantry_buffer* buffer) {
 gantry_error* gantry_buffer_unregister(gantry_buffer* buffer, uint64_t drain_ms) {
   return EnterObject(buffer, [&] { return buffer->session->Unregister(buffer->buffer, drain_ms); });
 }
+gantry_error* gantry_buffer_unregister_report(gantry_buffer* buffer, uint64_t drain_ms,
+                                              char** report) {
+  return EnterObject(buffer, [&]() -> Status {
+    if (report == nullptr) return Missing("report");
+    *report = nullptr;
+    std::string text;
+    Status done = buffer->session->Unregister(buffer->buffer, drain_ms, &text);
+    *report = CopyText(text);
+    return done;
+  });
+}
 void gantry_buffer_destroy(gantry_buffer* buffer) {
   Destroy(buffer, [&] { return buffer->session->Unregister(buffer->buffer, kDestroyDrainMs); });
 }

@@ -105,10 +105,11 @@ Status WorkloadSession::Check() {
   return lease_->Ping();
 }
 
-Result<std::string> WorkloadSession::Ask(HttpRequest request) {
+Result<std::string> WorkloadSession::Ask(HttpRequest request, std::string* raw) {
   if (closed_) return Closed();
   request.bearer = lease_answer_.lease_token;
   ASSIGN_OR_RETURN(HttpReply reply, http_.Send(request));
+  if (raw != nullptr) *raw = reply.body;
   auto body = BodyOrProblem(std::move(reply));
   if (!body && lease_ != nullptr && !lease_->alive()) {
     body.error().hint = "the lease is lost, the sidecar was probably restarted: open a new client";
@@ -262,7 +263,8 @@ Result<std::vector<BufferPointer>> WorkloadSession::Keep(std::vector<BufferReque
   return buffers;
 }
 
-Status WorkloadSession::Unregister(const BufferPointer& buffer, uint64_t drain_ms) {
+Status WorkloadSession::Unregister(const BufferPointer& buffer, uint64_t drain_ms,
+                                   std::string* report) {
   // With the lease gone the sidecar has dropped the buffer already, or is doing it.
   if (buffer->registered && !closed_ && lease_->alive()) {
     const std::string target = "/v1/buffers/" + UrlEscape(buffer->id) +
@@ -270,7 +272,8 @@ Status WorkloadSession::Unregister(const BufferPointer& buffer, uint64_t drain_m
     auto answer = Ask({.method = "DELETE",
                        .target = target,
                        .repeatable = true,
-                       .timeout = options_.timeout + Bounded(drain_ms)});
+                       .timeout = options_.timeout + Bounded(drain_ms)},
+                      report);
     const bool gone = !answer && (answer.error().code == ErrorCode::kNotFound ||
                                   answer.error().code == ErrorCode::kUnregistered);
     if (!answer && !gone && !closed_ && lease_->alive()) {

@@ -89,7 +89,8 @@ class WorkloadSession {
   Result<std::vector<Extent>> Resolve(const void* address, uint64_t bytes) const;
 
   Result<std::vector<BufferPointer>> Register(std::span<const gantry_buffer_spec> specs);
-  Status Unregister(const BufferPointer& buffer, uint64_t drain_ms);
+  // `report`: the sidecar's answer, also when it is a problem; unchanged when it was not asked.
+  Status Unregister(const BufferPointer& buffer, uint64_t drain_ms, std::string* report = nullptr);
   Status Suspend(const std::vector<std::string>* names, uint64_t drain_ms);
   Status Resume(const std::vector<std::string>* names);
 
@@ -113,7 +114,8 @@ class WorkloadSession {
   WorkloadSession(Options options, std::string api_socket);
 
   Status Attach();
-  Result<std::string> Ask(HttpRequest request);  // in the name of the lease
+  // In the name of the lease. `raw`: the reply's body, also when it is a problem.
+  Result<std::string> Ask(HttpRequest request, std::string* raw = nullptr);
   Result<std::string> Post(std::string_view target, std::string_view body, uint64_t wait_ms);
   std::string TransferTarget(const TransferRecord& transfer, uint64_t wait_ms) const;
   Result<BufferRequest> ResolveSpec(const gantry_buffer_spec& spec, size_t index) const;

@@ -210,6 +210,7 @@ class App final : public SidecarApp {
     server.fds_max = fds_max_.peers;
     server.streams = tcp_path_->Offers();
     server.notifications = notifications_.get();
+    server.events = &events_;
     ASSIGN_OR_RETURN(peer_server_, peer::PeerServer::Start(std::move(server), *registry_));
     registry_->SetRevocationSink(peer_server_.get());
     peer::PeerDirectoryOptions directory;

@@ -195,6 +195,11 @@ GANTRY_EXPORT int gantry_buffer_is_registered(const gantry_buffer* buffer);
 /* Withdraws the buffer, waiting up to `drain_ms` for transfers that use it; fails with
    "deadline_exceeded" when they go on, and may be called again. Unregistering twice is no error. */
 GANTRY_FALLIBLE gantry_error* gantry_buffer_unregister(gantry_buffer* buffer, uint64_t drain_ms);
+/* The same, and says what became of the buffer at each peer that knew it: `report` gets the answer
+   to DELETE /v1/buffers/{id}, JSON with a list "peers" of {name, generation, path, outcome}, also
+   with the error "deadline_exceeded"; or "" when there was nothing to withdraw. Free it. */
+GANTRY_FALLIBLE gantry_error* gantry_buffer_unregister_report(gantry_buffer* buffer,
+                                                              uint64_t drain_ms, char** report);
 /* Unregisters if that was not done, with 1 second to drain. */
 GANTRY_EXPORT void gantry_buffer_destroy(gantry_buffer* buffer);
 

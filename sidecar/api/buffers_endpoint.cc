@@ -8,6 +8,7 @@
 #include "lib/wire/request_bodies.h"
 #include "sidecar/api/buffer_view.h"
 #include "sidecar/api/caller.h"
+#include "sidecar/api/error_response.h"
 #include "sidecar/api/request_reading.h"
 
 namespace gantry::api {
@@ -55,12 +56,29 @@ Result<Buffers> NamedBuffers(const ApiDependencies& api, const wire::BufferNames
   }
 }
 
-Response NamesReply(const Request& request, std::string_view key, const Buffers& buffers) {
-  wire::BodyWriter writer = WriterFor(request);
-  writer.BeginObject().Key(key).BeginList();
-  for (const auto& buffer : buffers) writer.Text(buffer->description().name);
-  writer.EndList().EndObject();
-  return Reply(request, 200, std::move(writer));
+void WriteNames(std::string_view key, const Buffers& buffers, wire::BodyWriter* writer) {
+  writer->Key(key).BeginList();
+  for (const auto& buffer : buffers) writer->Text(buffer->description().name);
+  writer->EndList();
+}
+
+void WriteReleases(const std::vector<registry::PeerRelease>& peers, wire::BodyWriter* writer) {
+  writer->Key("peers").BeginList();
+  for (const registry::PeerRelease& release : peers) {
+    writer->BeginObject()
+        .Field("name", release.peer)
+        .Field("generation", HexOf(release.generation))
+        .Field("path", wire::NameOf(release.path))
+        .Field("outcome", registry::NameOf(release.outcome))
+        .EndObject();
+  }
+  writer->EndList();
+}
+
+// Whoever takes a buffer back learns also from a failure which peers let go of it.
+Response StillUsedReply(const Error& error, const std::vector<registry::PeerRelease>& peers) {
+  if (error.code != ErrorCode::kDeadlineExceeded) return ErrorResponse(error);
+  return ErrorResponse(error, [&](wire::BodyWriter* writer) { WriteReleases(peers, writer); });
 }
 
 // The buffer, if the caller may act for its workload.
@@ -118,8 +136,15 @@ Result<Response> DeleteBuffer(const ApiDependencies& api, const Request& request
   ASSIGN_OR_RETURN(const auto drain_ms, QueryNumber(request, "drain_ms"));
   ASSIGN_OR_RETURN(const TimePoint deadline,
                    WaitUntil(request, drain_ms.value_or(kDrainDefaultMs)));
-  RETURN_IF_ERROR(api.buffers.Remove(request.name, deadline));
-  return NoContent();
+  std::vector<registry::PeerRelease> peers;
+  if (Status removed = api.buffers.Remove(request.name, deadline, &peers); !removed) {
+    return StillUsedReply(removed.error(), peers);
+  }
+  wire::BodyWriter writer = WriterFor(request);
+  writer.BeginObject().Field("id", request.name);
+  WriteReleases(peers, &writer);
+  writer.EndObject();
+  return Reply(request, 200, std::move(writer));
 }
 
 Result<Response> ResolveBuffer(const ApiDependencies& api, const Request& request) {
@@ -160,10 +185,16 @@ Result<Response> SuspendBuffers(const ApiDependencies& api, const Request& reque
   ASSIGN_OR_RETURN(const Buffers buffers, NamedBuffers(api, body));
   ASSIGN_OR_RETURN(const TimePoint deadline,
                    WaitUntil(request, body.drain_ms.value_or(kDrainDefaultMs)));
-  for (const auto& buffer : buffers) {
-    RETURN_IF_ERROR(api.buffers.Suspend(buffer->description().id, deadline));
+  std::vector<registry::PeerRelease> peers;
+  if (Status suspended = api.buffers.SuspendAll(buffers, deadline, &peers); !suspended) {
+    return StillUsedReply(suspended.error(), peers);
   }
-  return NamesReply(request, "suspended", buffers);
+  wire::BodyWriter writer = WriterFor(request);
+  writer.BeginObject();
+  WriteNames("suspended", buffers, &writer);
+  WriteReleases(peers, &writer);
+  writer.EndObject();
+  return Reply(request, 200, std::move(writer));
 }
 
 Result<Response> ResumeBuffers(const ApiDependencies& api, const Request& request) {
@@ -174,7 +205,11 @@ Result<Response> ResumeBuffers(const ApiDependencies& api, const Request& reques
   for (const auto& buffer : buffers) {
     RETURN_IF_ERROR(api.buffers.Resume(buffer->description().id));
   }
-  return NamesReply(request, "resumed", buffers);
+  wire::BodyWriter writer = WriterFor(request);
+  writer.BeginObject();
+  WriteNames("resumed", buffers, &writer);
+  writer.EndObject();
+  return Reply(request, 200, std::move(writer));
 }
 
 }  // namespace gantry::api

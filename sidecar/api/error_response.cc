@@ -50,7 +50,8 @@ RefusalInfo InfoOf(Refusal refusal) {
 
 void WriteProblem(std::string_view code, int status, std::string_view title,
                   std::string_view detail, std::string_view field, std::string_view hint,
-                  wire::BodyWriter* writer) {
+                  wire::BodyWriter* writer,
+                  const std::function<void(wire::BodyWriter*)>& more = nullptr) {
   writer->BeginObject()
       .Field("type", "urn:gantry:error:" + std::string(code))
       .Field("title", title)
@@ -58,8 +59,9 @@ void WriteProblem(std::string_view code, int status, std::string_view title,
       .Field("code", code)
       .Field("detail", detail)
       .OptionalField("field", field)
-      .OptionalField("hint", hint)
-      .EndObject();
+      .OptionalField("hint", hint);
+  if (more) more(writer);
+  writer->EndObject();
 }
 
 Response Problem(int status, wire::BodyWriter writer) {
@@ -103,10 +105,14 @@ void WriteProblem(const Error& error, wire::BodyWriter* writer) {
                writer);
 }
 
-Response ErrorResponse(const Error& error) {
+Response ErrorResponse(const Error& error) { return ErrorResponse(error, nullptr); }
+
+Response ErrorResponse(const Error& error, const std::function<void(wire::BodyWriter*)>& write) {
+  const ErrorCodeInfo& info = InfoOf(error.code);
   wire::BodyWriter writer(wire::BodyFormat::kJson);
-  WriteProblem(error, &writer);
-  return Problem(InfoOf(error.code).http_status, std::move(writer));
+  WriteProblem(info.name, info.http_status, info.title, error.message, error.field, error.hint,
+               &writer, write);
+  return Problem(info.http_status, std::move(writer));
 }
 
 Response RefusalResponse(Refusal refusal) {

@@ -1,6 +1,7 @@
 // Errors as RFC 9457 problem details. Thread-safe.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "lib/base/error.h"
@@ -13,6 +14,8 @@ namespace gantry::api {
 inline constexpr std::string_view kProblemType = "application/problem+json";
 
 Response ErrorResponse(const Error& error);
+// With members beside those of every problem: `write` appends them, inside of the object.
+Response ErrorResponse(const Error& error, const std::function<void(wire::BodyWriter*)>& write);
 Response RefusalResponse(Refusal refusal);
 
 // Appends the problem as one object, as ErrorResponse has it for a body.

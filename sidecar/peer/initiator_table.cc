@@ -167,8 +167,8 @@ wire::Access InitiatorTable::AccessOf(std::string_view session, std::string_view
   return marks->second.access;
 }
 
-std::vector<std::vector<std::string>> InitiatorTable::Revoke(const std::vector<Revoked>& buffers,
-                                                             TimePoint deadline) {
+InitiatorTable::Releases InitiatorTable::Revoke(const std::vector<Revoked>& buffers,
+                                                TimePoint deadline) {
   MutexLock lock(mutex_);
   const TimePoint begin = Clock::now();
   const milliseconds time = Remaining(deadline, begin);
@@ -176,24 +176,26 @@ std::vector<std::vector<std::string>> InitiatorTable::Revoke(const std::vector<R
   for (auto& [token, session] : sessions_) {
     for (size_t i = 0; i < buffers.size(); ++i) {
       if (!session.buffers.contains(buffers[i].buffer_id)) continue;
-      told.push_back({token, buffers[i].buffer_id, i, Tell(&session, buffers[i], begin, time)});
+      const uint64_t revocation = Tell(&session, buffers[i], begin, time);
+      told.push_back({token,
+                      buffers[i].buffer_id,
+                      i,
+                      revocation,
+                      session.cut_off,
+                      {session.initiator.name, session.initiator.generation,
+                       session.over_tcp ? wire::Path::kTcp : wire::Path::kShm,
+                       registry::PeerOutcome::kHolding}});
     }
   }
   for (;;) {
     const TimePoint now = Clock::now();
     CutOff(now);
-    EraseConfirmed(&told, now);
-    if (told.empty() || now >= deadline || shutting_down_) break;
+    if (Settle(&told, now) || now >= deadline || shutting_down_) break;
     changed_.WaitUntil(lock, std::min(deadline, NextChange(told)));
   }
-  std::vector<std::set<std::string>> holders(buffers.size());
-  for (const Told& entry : told) {
-    holders[entry.index].insert(sessions_.find(entry.session)->second.initiator.name);
-  }
-  std::vector<std::vector<std::string>> names;
-  names.reserve(holders.size());
-  for (const auto& holding : holders) names.emplace_back(holding.begin(), holding.end());
-  return names;
+  Releases releases(buffers.size());
+  for (Told& entry : told) releases[entry.index].push_back(std::move(entry.release));
+  return releases;
 }
 
 uint64_t InitiatorTable::Tell(Session* session, const Revoked& buffer, TimePoint now,
@@ -283,6 +285,7 @@ void InitiatorTable::CutOff(TimePoint now) {
     for (const auto& [revocation, pending] : session.pending) {
       if (now < pending.cut_off) continue;
       session.ending = true;
+      *session.cut_off = true;
       session.stream->End();
       log::Warning("a peer that did not let go of a buffer in time was cut off",
                    {{"peer", session.initiator.name}, {"buffer", pending.buffer_id}});
@@ -299,20 +302,32 @@ Result<InitiatorTable::Session*> InitiatorTable::Find(const std::string& session
   return &found->second;
 }
 
-void InitiatorTable::EraseConfirmed(std::vector<Told>* told, TimePoint now) const {
-  std::vector<Told> holding;
-  for (Told& entry : *told) {
-    const auto found = sessions_.find(entry.session);
-    if (found == sessions_.end() || !found->second.buffers.contains(entry.buffer_id)) continue;
-    if (entry.revocation != 0 && !found->second.pending.contains(entry.revocation)) continue;
-    if (!Unmapped(found->second, now)) holding.push_back(std::move(entry));
+registry::PeerOutcome InitiatorTable::OutcomeOf(const Told& told, TimePoint now) const {
+  const auto ended = *told.cut_off ? registry::PeerOutcome::kCutOff : registry::PeerOutcome::kGone;
+  const auto found = sessions_.find(told.session);
+  if (found == sessions_.end()) return ended;
+  const Session& session = found->second;
+  if (!session.buffers.contains(told.buffer_id) ||
+      (told.revocation != 0 && !session.pending.contains(told.revocation))) {
+    return registry::PeerOutcome::kDrained;
   }
-  *told = std::move(holding);
+  return Unmapped(session, now) ? ended : registry::PeerOutcome::kHolding;
+}
+
+bool InitiatorTable::Settle(std::vector<Told>* told, TimePoint now) const {
+  bool settled = true;
+  for (Told& entry : *told) {
+    registry::PeerOutcome& outcome = entry.release.outcome;
+    if (outcome == registry::PeerOutcome::kHolding) outcome = OutcomeOf(entry, now);
+    settled = settled && outcome != registry::PeerOutcome::kHolding;
+  }
+  return settled;
 }
 
 TimePoint InitiatorTable::NextChange(const std::vector<Told>& told) const {
   TimePoint next = TimePoint::max();
   for (const Told& entry : told) {
+    if (entry.release.outcome != registry::PeerOutcome::kHolding) continue;
     const Session& session = sessions_.find(entry.session)->second;
     if (session.lease == Lease::kEnded) {
       next = std::min(next, session.lease_ended + process_exit_grace_);

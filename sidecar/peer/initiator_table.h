@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 #include "lib/wire/peer_descriptor.h"
+#include "sidecar/registry/peer_release.h"
 
 namespace gantry::peer {
 
@@ -73,12 +75,13 @@ class InitiatorTable {
     uint64_t buffer_generation = 0;
     bool suspended = false;
   };
-  // Tells all that know one of the buffers and waits; parallel to the buffers, the names of those
-  // that did not confirm in time. An initiator over TCP is cut off shortly before its deadline: its
-  // session ends, and with it all that it could touch. Who was told already, and has not been
-  // described the buffer since, is not told again: the first grace holds.
-  std::vector<std::vector<std::string>> Revoke(const std::vector<Revoked>& buffers,
-                                               TimePoint deadline) EXCLUDES(mutex_);
+  // Parallel to the buffers that were revoked: what became of them at those that knew them.
+  using Releases = std::vector<std::vector<registry::PeerRelease>>;
+  // Tells all that know one of the buffers and waits for them. An initiator over TCP is cut off
+  // shortly before its deadline: its session ends, and with it all that it could touch. Who was
+  // told already, and has not been described the buffer since, is not told again: the first grace
+  // holds.
+  Releases Revoke(const std::vector<Revoked>& buffers, TimePoint deadline) EXCLUDES(mutex_);
   Status Acknowledge(const std::string& session, const std::vector<uint64_t>& revocations)
       EXCLUDES(mutex_);
 
@@ -114,6 +117,8 @@ class InitiatorTable {
     TimePoint lease_ended;
     std::map<std::string, Marks, std::less<>> buffers;  // that it was told of
     std::map<uint64_t, Pending> pending;                // by revocation
+    // Ended because its time was over; outlives the session for those who wait for it.
+    std::shared_ptr<bool> cut_off = std::make_shared<bool>(false);
   };
 
   bool Unmapped(const Session& session, TimePoint now) const REQUIRES(mutex_);
@@ -126,14 +131,18 @@ class InitiatorTable {
     std::string buffer_id;
     size_t index = 0;         // in what Revoke was asked
     uint64_t revocation = 0;  // 0: not sent, the stream is broken
+    std::shared_ptr<const bool> cut_off;
+    registry::PeerRelease release;
   };
   // The revocation that covers all that the session knows of the buffer: one that waits, or a new
   // one. 0: it cannot be told.
   uint64_t Tell(Session* session, const Revoked& buffer, TimePoint now, milliseconds time)
       REQUIRES(mutex_);
   static void EraseIfUnknown(Session* session, const std::string& buffer_id);
-  void EraseConfirmed(std::vector<Told>* told, TimePoint now) const REQUIRES(mutex_);
-  // When one of them is cut off, or may be confirmed by nothing but time.
+  registry::PeerOutcome OutcomeOf(const Told& told, TimePoint now) const REQUIRES(mutex_);
+  // True when nobody holds anything any more.
+  bool Settle(std::vector<Told>* told, TimePoint now) const REQUIRES(mutex_);
+  // When one that holds is cut off, or may be confirmed by nothing but time.
   TimePoint NextChange(const std::vector<Told>& told) const REQUIRES(mutex_);
 
   const size_t sessions_max_;

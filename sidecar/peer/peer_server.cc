@@ -16,6 +16,7 @@
 #include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
 #include "lib/base/name.h"
+#include "lib/base/random_id.h"
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/fd_socket.h"
 #include "sidecar/peer/fd_ticket_book.h"
@@ -92,7 +93,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
 
   Status Run();
 
-  std::vector<std::vector<std::string>> Revoke(
+  InitiatorTable::Releases Revoke(
       const std::vector<std::shared_ptr<const registry::Buffer>>& buffers,
       TimePoint deadline) override;
   void Close() override { initiators_.Close(); }
@@ -113,6 +114,8 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   }
   void LeaseEnded(const std::string& session) override { initiators_.LeaseEnded(session); }
 
+  void Announce(const registry::Buffer::Description& buffer,
+                const std::vector<registry::PeerRelease>& releases);
   Status OpenNodeDoor();
   void AcceptAndTick(const std::stop_token& stop);
 
@@ -204,7 +207,7 @@ void GrpcPeerServer::AcceptAndTick(const std::stop_token& stop) {
   }
 }
 
-std::vector<std::vector<std::string>> GrpcPeerServer::Revoke(
+InitiatorTable::Releases GrpcPeerServer::Revoke(
     const std::vector<std::shared_ptr<const registry::Buffer>>& buffers, TimePoint deadline) {
   std::vector<InitiatorTable::Revoked> revoked;
   for (const auto& buffer : buffers) {
@@ -212,7 +215,26 @@ std::vector<std::vector<std::string>> GrpcPeerServer::Revoke(
     revoked.push_back({buffer->description().id, buffer->description().generation,
                        buffer->state() == registry::BufferState::kSuspended});
   }
-  return initiators_.Revoke(revoked, deadline);
+  InitiatorTable::Releases releases = initiators_.Revoke(revoked, deadline);
+  for (size_t i = 0; i < buffers.size() && options_.events != nullptr; ++i) {
+    Announce(buffers[i]->description(), releases[i]);
+  }
+  return releases;
+}
+
+void GrpcPeerServer::Announce(const registry::Buffer::Description& buffer,
+                              const std::vector<registry::PeerRelease>& releases) {
+  for (const registry::PeerRelease& release : releases) {
+    if (release.outcome != registry::PeerOutcome::kCutOff) continue;
+    engine::Event event;
+    event.type = engine::EventType::kBufferRevoked;
+    event.workload = buffer.workload;
+    event.workload_generation = buffer.workload_generation;
+    event.subject = buffer.name;
+    event.detail = "peer '" + release.peer + "' (generation " + HexOf(release.generation) +
+                   ") did not let go of it in time and was cut off";
+    options_.events->Append(std::move(event));
+  }
 }
 
 PeerServerTotals GrpcPeerServer::Totals() const {

@@ -14,6 +14,7 @@
 #include "lib/base/result.h"
 #include "lib/wire/buffer_types.h"
 #include "lib/wire/peer_version.h"
+#include "sidecar/engine/event_log.h"
 #include "sidecar/engine/notification_center.h"
 #include "sidecar/peer/peer_admission.h"
 #include "sidecar/peer/peer_identity.h"
@@ -46,6 +47,8 @@ struct PeerServerOptions {
   wire::PeerVersions versions = wire::kPeerVersions;
   // Where notifications of peers go; outlives the server. Null: they are refused.
   engine::NotificationCenter* notifications = nullptr;
+  // Told of buffers whose peers were cut off; outlives the server. May be null.
+  engine::EventLog* events = nullptr;
   // From the end of a lease connection until the initiator counts as unmapped: its copy workers
   // get their parent-death signal just after the kernel closed its sockets.
   milliseconds process_exit_grace{50};

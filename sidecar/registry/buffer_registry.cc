@@ -161,7 +161,8 @@ std::string BufferRegistry::NextId() {
   return id_prefix_ + HexOf(next_id_.fetch_add(1, std::memory_order_relaxed)).substr(4);
 }
 
-Status BufferRegistry::Remove(std::string_view id, TimePoint deadline) {
+Status BufferRegistry::Remove(std::string_view id, TimePoint deadline,
+                              std::vector<PeerRelease>* peers) {
   Buffers removed;
   {
     MutexLock lock(mutex_);
@@ -171,7 +172,7 @@ Status BufferRegistry::Remove(std::string_view id, TimePoint deadline) {
     index_->Unpublish(*registered->buffer, deadline);
     registered->buffer->StopUses(BufferState::kDraining);
   }
-  return FinishRemoval(removed, deadline);
+  return FinishRemoval(removed, deadline, peers);
 }
 
 Status BufferRegistry::RemoveAll(std::string_view workload, uint64_t workload_generation,
@@ -200,14 +201,15 @@ Status BufferRegistry::FinishRemovals(TimePoint deadline) {
   return FinishRemoval(draining, deadline);
 }
 
-Status BufferRegistry::FinishRemoval(const Buffers& buffers, TimePoint deadline) {
-  const std::vector<std::vector<std::string>> peers = TellPeers(buffers, deadline);
+Status BufferRegistry::FinishRemoval(const Buffers& buffers, TimePoint deadline,
+                                     std::vector<PeerRelease>* peers) {
+  const std::vector<std::vector<std::string>> holding = TellPeers(buffers, deadline, peers);
   Status first;
   for (size_t i = 0; i < buffers.size(); ++i) {
     const auto& buffer = buffers[i];
-    if (!buffer->AwaitUnused(deadline) || !peers[i].empty()) {
+    if (!buffer->AwaitUnused(deadline) || !holding[i].empty()) {
       if (first && buffer->state() != BufferState::kGone) {
-        first = Fail(StillUsed(*buffer, peers[i]));
+        first = Fail(StillUsed(*buffer, holding[i]));
       }
       continue;
     }
@@ -219,26 +221,50 @@ Status BufferRegistry::FinishRemoval(const Buffers& buffers, TimePoint deadline)
   return first;
 }
 
-std::vector<std::vector<std::string>> BufferRegistry::TellPeers(const Buffers& buffers,
-                                                                TimePoint deadline) const {
-  std::vector<std::vector<std::string>> nobody(buffers.size());
-  if (sink_ == nullptr || buffers.empty()) return nobody;
-  return sink_->Revoke({buffers.begin(), buffers.end()}, deadline);
+std::vector<std::vector<std::string>> BufferRegistry::TellPeers(
+    const Buffers& buffers, TimePoint deadline, std::vector<PeerRelease>* peers) const {
+  std::vector<std::vector<std::string>> holding(buffers.size());
+  if (sink_ == nullptr || buffers.empty()) return holding;
+  const auto releases = sink_->Revoke({buffers.begin(), buffers.end()}, deadline);
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    holding[i] = PeersThat(PeerOutcome::kHolding, Summary({releases[i]}));
+  }
+  if (peers != nullptr) *peers = Summary(releases);
+  return holding;
 }
 
 Status BufferRegistry::Suspend(std::string_view id, TimePoint deadline) {
   ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> buffer, ById(id));
-  if (!buffer->StopUses(BufferState::kSuspended)) {
-    return Fail(ErrorCode::kDraining, "buffer '" + std::string(id) + "' is being deleted");
+  return SuspendAll({buffer}, deadline);
+}
+
+Status BufferRegistry::SuspendAll(const Buffers& buffers, TimePoint deadline,
+                                  std::vector<PeerRelease>* peers) {
+  const auto named = [](const Buffer& buffer) {
+    return "buffer '" + buffer.description().id + "'";
+  };
+  Status first;
+  Buffers stopped;
+  for (const auto& buffer : buffers) {
+    if (buffer->StopUses(BufferState::kSuspended)) {
+      stopped.push_back(buffer);
+    } else if (first) {
+      first = Fail(ErrorCode::kDraining, named(*buffer) + " is being deleted");
+    }
   }
-  const std::vector<std::string> peers = TellPeers({buffer}, deadline).front();
-  const bool unused = buffer->AwaitUnused(deadline);
-  if (buffer->state() == BufferState::kActive) {
-    return Fail(ErrorCode::kConflict, "buffer '" + std::string(id) + "' was resumed meanwhile");
+  const std::vector<std::vector<std::string>> holding = TellPeers(stopped, deadline, peers);
+  for (size_t i = 0; i < stopped.size(); ++i) {
+    const auto& buffer = stopped[i];
+    const bool unused = buffer->AwaitUnused(deadline);
+    if (buffer->state() == BufferState::kActive) {
+      if (first) first = Fail(ErrorCode::kConflict, named(*buffer) + " was resumed meanwhile");
+    } else if (!unused || !holding[i].empty()) {
+      if (first) first = Fail(StillUsed(*buffer, holding[i]));
+    } else {
+      buffer->Release();
+    }
   }
-  if (!unused || !peers.empty()) return Fail(StillUsed(*buffer, peers));
-  buffer->Release();
-  return {};
+  return first;
 }
 
 Status BufferRegistry::Resume(std::string_view id) {

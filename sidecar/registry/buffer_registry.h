@@ -15,6 +15,7 @@
 #include "lib/wire/registration_request.h"
 #include "sidecar/memory/memory_mapper.h"
 #include "sidecar/registry/buffer.h"
+#include "sidecar/registry/peer_release.h"
 #include "sidecar/registry/workload_table.h"
 
 namespace gantry::registry {
@@ -29,10 +30,10 @@ struct ResolvedRequest;
 class RevocationSink {
  public:
   virtual ~RevocationSink() = default;
-  // Peers stop using all of these buffers and unmap them; returns, parallel to the buffers, the
-  // names of the peers that had not confirmed by the deadline. May be called again for the same
-  // buffers: what peers were told stays as it was.
-  virtual std::vector<std::vector<std::string>> Revoke(
+  // Peers stop using all of these buffers and unmap them; returns, parallel to the buffers, what
+  // became of them at the peers that knew them. May be called again for the same buffers: what
+  // peers were told stays as it was.
+  virtual std::vector<std::vector<PeerRelease>> Revoke(
       const std::vector<std::shared_ptr<const Buffer>>& buffers, TimePoint deadline) = 0;
 };
 
@@ -68,16 +69,22 @@ class BufferRegistry {
 
   // Unpublishes and stops new uses, tells peers, waits for the running uses, then releases: in
   // this order (invariant 5). At the deadline it returns kDeadlineExceeded and says who still uses
-  // the buffer, which stays draining: call again. Works after the owner died.
-  Status Remove(std::string_view id, TimePoint deadline) EXCLUDES(mutex_);
+  // the buffer, which stays draining: call again. Works after the owner died. `peers`, also of a
+  // failure: those that knew the buffer when this call began.
+  Status Remove(std::string_view id, TimePoint deadline, std::vector<PeerRelease>* peers = nullptr)
+      EXCLUDES(mutex_);
   // All buffers of one registration of a workload (0: of all its registrations); goes on past
   // failures and returns the first.
   Status RemoveAll(std::string_view workload, uint64_t workload_generation, TimePoint deadline)
       EXCLUDES(mutex_);
   // Goes on with the removals that missed their own deadline; for a caller with a clock.
   Status FinishRemovals(TimePoint deadline) EXCLUDES(mutex_);
-  // Unmaps everywhere and refuses transfers until Resume maps again. Both are idempotent.
+  // Unmaps everywhere and refuses transfers until Resume maps again. Both are idempotent. Peers
+  // are told of all the buffers at once; goes on past failures and returns the first. `peers` as
+  // for Remove.
   Status Suspend(std::string_view id, TimePoint deadline) EXCLUDES(mutex_);
+  Status SuspendAll(const std::vector<std::shared_ptr<Buffer>>& buffers, TimePoint deadline,
+                    std::vector<PeerRelease>* peers = nullptr) EXCLUDES(mutex_);
   Status Resume(std::string_view id) EXCLUDES(mutex_);
   // Ends all waits for uses, and those to come: Remove, RemoveAll and Suspend answer as at their
   // deadline. The sink has to end its own. Idempotent.
@@ -110,9 +117,11 @@ class BufferRegistry {
   Result<Buffers> Publish(const wire::RegistrationRequest& request, const ResolvedRequest& resolved,
                           std::vector<RegisteredBuffer> made) EXCLUDES(mutex_);
   // All of these are draining. Goes on past failures and returns the first.
-  Status FinishRemoval(const Buffers& buffers, TimePoint deadline) EXCLUDES(mutex_);
-  // Parallel to the buffers: who has not confirmed.
-  std::vector<std::vector<std::string>> TellPeers(const Buffers& buffers, TimePoint deadline) const;
+  Status FinishRemoval(const Buffers& buffers, TimePoint deadline,
+                       std::vector<PeerRelease>* peers = nullptr) EXCLUDES(mutex_);
+  // Parallel to the buffers: the names of those that may still use it.
+  std::vector<std::vector<std::string>> TellPeers(const Buffers& buffers, TimePoint deadline,
+                                                  std::vector<PeerRelease>* peers) const;
   std::string NextId();
 
   const RegistryLimits limits_;

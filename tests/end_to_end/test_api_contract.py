@@ -163,7 +163,7 @@ def test_a_walk_through_every_endpoint(start_sidecar, cbor):
     for target in ("/v1/status", "/v1/info", "/v1/debug/buffers", "/v1/debug/transfers", "/v1/debug/peers",
                    "/v1/debug/workers", "/metrics", "/healthz", "/readyz", "/openapi.yaml"):
         assert ask("GET", target)[0] == 200, target
-    assert ask("DELETE", f"/v1/buffers/{buffer}?drain_ms=1000")[0] == 204
+    assert ask("DELETE", f"/v1/buffers/{buffer}?drain_ms=1000") == (200, {"id": buffer, "peers": []})
     assert ask("DELETE", "/v1/workloads/engine-0")[0] == 204
     asked = {operation for operation, _ in ask.seen}
     assert asked == {operation["operationId"] for _, _, operation in operations()} - {"streamEvents"}

@@ -103,7 +103,9 @@ class WorkloadProcess:
         assert self._pipe.poll(seconds), f"workload {self.name} does not answer"
         error, value = self._pipe.recv()
         if error:
-            raise gantry.Error(*value)
+            problem = gantry.Error(*value[0])
+            problem.peers = value[1]
+            raise problem
         return value
 
     def do(self, command, *arguments, seconds=30, **options):
@@ -141,8 +143,9 @@ class _Commands:
         return gantry.BufferSpec(name, arena.view(offset, length), access, layout)
 
     def unregister(self, name, drain=1.0):
-        self.buffers[name].unregister(drain)
+        peers = self.buffers[name].unregister(drain)
         del self.buffers[name]
+        return peers
 
     def move(self, operation, local, remote, wait=None, **options):
         """Submits, and waits for the end unless `wait` is 0. (state, error code)."""
@@ -175,7 +178,7 @@ def _serve(pipe, run_dir, name):
         commands = _Commands(run_dir, name)
         pipe.send((False, None))
     except gantry.Error as error:
-        pipe.send((True, error.args))
+        pipe.send((True, (error.args, error.peers)))
         return
     while True:
         try:
@@ -185,7 +188,7 @@ def _serve(pipe, run_dir, name):
         try:
             pipe.send((False, getattr(commands, command)(*arguments, **options)))
         except gantry.Error as error:
-            pipe.send((True, error.args))
+            pipe.send((True, (error.args, error.peers)))
 
 
 # What is seen from outside.
@@ -232,6 +235,13 @@ def metric(sidecar, series):
 def send(pids, number):
     for pid in pids:
         os.kill(pid, number)
+
+
+def stand_still(pid):
+    """SIGSTOP, and waits until each thread has taken it: on a busy machine some run on for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: all(_text(f"/proc/{pid}/task/{task}/stat").rpartition(")")[2].split()[:1] in (["T"], [])
+                         for task in os.listdir(f"/proc/{pid}/task")), 5, "standing still")
 
 
 def ended(pid):

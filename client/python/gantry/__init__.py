@@ -15,12 +15,12 @@ be used by every thread; calls that wait release the GIL. A child made by fork o
 """
 
 from .arena import Arena
-from .buffer import Buffer, BufferSpec, Layout
+from .buffer import Buffer, BufferSpec, Layout, PeerRelease
 from .client import Client, Event
 from .errors import Error
 from .native import library_version
 from .transfer import Blocks, Range, Transfer, TransferStatus
 from .view import Slice, View, ViewGroup
 
-__all__ = ["Arena", "Blocks", "Buffer", "BufferSpec", "Client", "Error", "Event", "Layout", "Range", "Slice", "Transfer",
+__all__ = ["Arena", "Blocks", "Buffer", "BufferSpec", "Client", "Error", "Event", "Layout", "PeerRelease", "Range", "Slice", "Transfer",
            "TransferStatus", "View", "ViewGroup", "library_version"]

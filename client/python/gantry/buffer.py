@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Optional, Sequence, Union
@@ -45,6 +46,20 @@ class BufferSpec:
     layout: Optional[Layout] = None
 
 
+@dataclass(frozen=True)
+class PeerRelease:
+    """What became of a buffer that was withdrawn, at one peer that knew it.
+
+    outcome  "drained": it confirmed that nothing there uses the buffer; "gone": it ended by itself; "cut_off": its time
+             was over, so it was disconnected; "holding": its time was over and it may still have the buffer mapped
+    """
+
+    name: str
+    generation: str
+    path: str
+    outcome: str
+
+
 class Buffer:
     """A registered buffer. Client.register() makes them; it is unregistered when it is collected at the latest."""
 
@@ -66,13 +81,22 @@ class Buffer:
         """False once it was unregistered, by itself, with its arena or with its client."""
         return bool(native.lib.gantry_buffer_is_registered(self._handle))
 
-    def unregister(self, drain: float = 1.0) -> None:
+    def unregister(self, drain: float = 1.0) -> list[PeerRelease]:
         """Withdraws it, waiting up to `drain` seconds for transfers that use it. Doing it twice is no error.
 
-        Raises Error "deadline_exceeded" when they go on: the buffer then takes no new ones, and this may be repeated.
+        Returns what became of it at each peer that knew it. Raises Error "deadline_exceeded" when it is still used: it
+        then takes no new transfers, and this may be repeated. The error's `peers` says the same of the peers.
         """
-        native.check(native.lib.gantry_buffer_unregister(self._handle, native.milliseconds(drain, "drain")))
+        report = ctypes.c_void_p()
+        error = native.lib.gantry_buffer_unregister_report(self._handle, native.milliseconds(drain, "drain"),
+                                                           ctypes.byref(report))
+        problem = native.error_of(error)
+        peers = _releases(native.take_text(report.value)) if report.value else []
+        if problem is not None:
+            problem.peers = peers
+            raise problem
         self._views = None
+        return peers
 
     def __enter__(self) -> "Buffer":
         return self
@@ -82,6 +106,12 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"<gantry.Buffer {self.name} of {len(self)} bytes{'' if self.registered else ', unregistered'}>"
+
+
+def _releases(answer: str) -> list[PeerRelease]:
+    """What an answer to DELETE /v1/buffers/{id} says of the peers."""
+    peers = json.loads(answer).get("peers", []) if answer.startswith("{") else []
+    return [PeerRelease(peer["name"], peer["generation"], peer["path"], peer["outcome"]) for peer in peers]
 
 
 def access_bits(access: Union[str, Iterable[str]]) -> int:

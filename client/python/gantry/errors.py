@@ -10,6 +10,7 @@ class Error(Exception):
     message  what happened, to what, and why
     hint     what to do about it; may be ""
     field    the argument or field of the request that is wrong; may be ""
+    peers    of Buffer.unregister(): what became of the buffer at each peer that knew it
     """
 
     def __init__(self, code: str, message: str, hint: str = "", field: str = "") -> None:
@@ -18,6 +19,7 @@ class Error(Exception):
         self.message = message
         self.hint = hint
         self.field = field
+        self.peers: list = []
 
     def __str__(self) -> str:
         where = f" ({self.field})" if self.field else ""

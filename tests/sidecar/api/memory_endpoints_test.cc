@@ -126,7 +126,9 @@ TEST_F(MemoryEndpointsTest, RegistersShowsAndUnregisters) {
   EXPECT_EQ(client_->Post("/v1/buffers", body).status, 200);
   const std::string id = buffer["id"];
   EXPECT_EQ(json::parse(client_->Get("/v1/buffers/" + id).body), buffer);
-  EXPECT_EQ(client_->Ask("DELETE", "/v1/buffers/" + id + "?drain_ms=100").status, 204);
+  response = client_->Ask("DELETE", "/v1/buffers/" + id + "?drain_ms=100");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(json::parse(response.body), json({{"id", id}, {"peers", json::array()}}));
   EXPECT_EQ(client_->Get("/v1/buffers/" + id).code(), "not_found");
 }
 
@@ -191,7 +193,7 @@ TEST_F(MemoryEndpointsTest, SuspendsAndResumes) {
   AddBuffer("a", "v", arena_);
   RawResponse response =
       client_->Post("/v1/buffers:suspend", R"({"workload":"a","buffers":["k"]})");
-  EXPECT_EQ(response.body, R"({"suspended":["k"]})");
+  EXPECT_EQ(response.body, R"({"suspended":["k"],"peers":[]})");
   EXPECT_EQ(client_->Get("/v1/buffers?workload=a").Text("state"), "suspended");
   response = client_->Post("/v1/buffers:suspend", R"({"workload":"a"})");
   EXPECT_EQ(json::parse(response.body)["suspended"].size(), 2u);

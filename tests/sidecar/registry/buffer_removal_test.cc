@@ -94,6 +94,40 @@ TEST_F(BufferRemovalTest, PeerThatDoesNotConfirmKeepsItDrainingAndIsNamed) {
   EXPECT_EQ(registry_.Totals().buffers, 0u);
 }
 
+// Also of a failure, and with the worst outcome that a peer has of all buffers.
+TEST_F(BufferRemovalTest, SaysWhatBecameOfItAtEachPeer) {
+  const auto first = RegisterWhole("first");
+  const auto second = RegisterWhole("second");
+  peers_.settled = {{"decode-1", 5, wire::Path::kShm, PeerOutcome::kDrained},
+                    {"decode-2", 6, wire::Path::kTcp, PeerOutcome::kCutOff}};
+  peers_.unconfirmed_of["first"] = {"decode-3"};
+  const auto text = [](const std::vector<PeerRelease>& releases) {
+    std::string all;
+    for (const PeerRelease& release : releases) {
+      all += release.peer + "@" + std::to_string(release.generation) + " ";
+      all += std::string(wire::NameOf(release.path)) + " " + std::string(NameOf(release.outcome));
+      all += "; ";
+    }
+    return all;
+  };
+  std::vector<PeerRelease> peers;
+  EXPECT_TRUE(FailsWith(registry_.SuspendAll({first, second}, Soon(), &peers),
+                        ErrorCode::kDeadlineExceeded));
+  EXPECT_EQ(text(peers),
+            "decode-1@5 shm drained; decode-2@6 tcp cut_off; decode-3@7 shm holding; ");
+  EXPECT_THAT(peers_.calls, ::testing::ElementsAre(2u)) << "of all at once";
+  EXPECT_EQ(second->state(), BufferState::kSuspended);
+  EXPECT_TRUE(registry_.Remove(second->description().id, Soon(), &peers));
+  EXPECT_EQ(text(peers), "decode-1@5 shm drained; decode-2@6 tcp cut_off; ");
+  const Status held = registry_.Remove(first->description().id, Soon(), &peers);
+  ASSERT_TRUE(FailsWith(held, ErrorCode::kDeadlineExceeded));
+  EXPECT_THAT(held.error().message, HasSubstr("(decode-3)")) << "those that hold it and no others";
+  EXPECT_EQ(text(peers),
+            "decode-1@5 shm drained; decode-2@6 tcp cut_off; decode-3@7 shm holding; ");
+  peers_.unconfirmed_of.clear();
+  EXPECT_TRUE(registry_.FinishRemovals(Soon()));
+}
+
 // One peer that stands still holds only what it has.
 TEST_F(BufferRemovalTest, OthersAreReleasedThoughAPeerDoesNotConfirmOne) {
   for (const char* name : {"a", "held", "z"}) RegisterWhole(name);

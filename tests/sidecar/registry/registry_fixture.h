@@ -46,21 +46,25 @@ inline int OpenDescriptors() {
 // one.
 class FakePeers final : public RevocationSink {
  public:
-  std::vector<std::vector<std::string>> Revoke(
+  std::vector<std::vector<PeerRelease>> Revoke(
       const std::vector<std::shared_ptr<const Buffer>>& buffers, TimePoint) override {
     calls.push_back(buffers.size());
     for (const auto& buffer : buffers) told.push_back(buffer->description().name);
     if (on_revoke) on_revoke(*buffers.front());
-    std::vector<std::vector<std::string>> answer;
+    std::vector<std::vector<PeerRelease>> answer;
     for (const auto& buffer : buffers) {
       const auto own = unconfirmed_of.find(buffer->description().name);
-      answer.push_back(own == unconfirmed_of.end() ? unconfirmed : own->second);
+      answer.push_back(settled);
+      for (const std::string& name : own == unconfirmed_of.end() ? unconfirmed : own->second) {
+        answer.back().push_back({name, 7, wire::Path::kShm, PeerOutcome::kHolding});
+      }
     }
     return answer;
   }
 
   std::vector<size_t> calls;
   std::vector<std::string> told;
+  std::vector<PeerRelease> settled;
   std::vector<std::string> unconfirmed;
   std::map<std::string, std::vector<std::string>> unconfirmed_of;  // name of a buffer -> peers
   std::function<void(const Buffer&)> on_revoke;
