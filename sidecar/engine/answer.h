@@ -1,4 +1,4 @@
-// What one caller waits for from the engine's thread: given once. Thread-safe.
+// What one caller waits for from the engine: given once. Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // Timeline fences: 64-bit counters in host memory that callers or their streams write, and the
-// transfers that wait for them. Polled, more and more seldom. Owned by the engine's thread.
+// transfers that wait for them. Polled, more and more seldom. Owned by the engine's driver.
 #pragma once
 
 #include <cstdint>

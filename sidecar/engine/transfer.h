@@ -1,5 +1,5 @@
 // One transfer in the engine's table: what it holds while it runs, and its status. Owned by the
-// engine's thread.
+// engine's driver.
 #pragma once
 
 #include <memory>

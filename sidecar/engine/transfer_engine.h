@@ -1,5 +1,5 @@
 // Transfers from request to outcome. Submit checks everything and plans on the caller's thread;
-// one engine thread owns the table of transfers, feeds the transports and ends each transfer
+// its loop owns the table of transfers, feeds the transports and ends each transfer
 // exactly once, before its deadline plus quiesce_max. Thread-safe.
 #pragma once
 

@@ -36,19 +36,31 @@ TransferLoop::~TransferLoop() {
 }
 
 void TransferLoop::Run() {
+  driver_.lock();
   while (true) {
-    const bool tasks = RunTasks();
-    const bool moved = PollTransports() | PollFences();
-    const TimePoint now = Clock::now();
-    const TimePoint next = std::min(FireTimers(now), fences_.next());
-    if (tasks || moved || timer_fired_) continue;
+    if (RunOnce()) continue;
     {
       const MutexLock lock(inbox_mutex_);
       if (!inbox_.empty()) continue;
-      if (stopping_ && active_.load(std::memory_order_relaxed) == 0) return;
+      if (stopping_ && active_.load(std::memory_order_relaxed) == 0) break;
     }
-    Sleep(std::min(next, now + kIdleWait));
+    sleeps_until_ = std::min(next_due_, Clock::now() + kIdleWait);
+    Sleep(sleeps_until_);
   }
+  driver_.unlock();
+}
+
+// True when anything was there to do.
+bool TransferLoop::RunOnce() {
+  pool_.LookAfresh();
+  bool moved = RunTasks();
+  moved |= PollTransports();
+  moved |= PollFences();
+  const TimePoint now = Clock::now();
+  moved |= FireTimers(now);
+  ForgetOldTransfers(now);
+  next_due_ = std::min(timers_.empty() ? TimePoint::max() : timers_.begin()->first, fences_.next());
+  return moved;
 }
 
 void TransferLoop::Sleep(TimePoint deadline) {
@@ -56,8 +68,8 @@ void TransferLoop::Sleep(TimePoint deadline) {
   for (const auto& transport : transports_) {
     unattended = std::min(unattended, transport->Unattended());
   }
-  if (unattended < kNapMin || transports_.empty()) return pool_.Wait(deadline);
-  pool_.Nap(std::min(deadline, Clock::now() + unattended));
+  if (unattended < kNapMin || transports_.empty()) return pool_.Wait(deadline, &driver_);
+  pool_.Nap(std::min(deadline, Clock::now() + unattended), &driver_);
 }
 
 bool TransferLoop::RunTasks() {
@@ -92,10 +104,10 @@ bool TransferLoop::PollFences() {
   return any;
 }
 
-TimePoint TransferLoop::FireTimers(TimePoint now) {
-  timer_fired_ = false;
+bool TransferLoop::FireTimers(TimePoint now) {
+  bool fired = false;
   while (!timers_.empty() && timers_.begin()->first <= now) {
-    timer_fired_ = true;
+    fired = true;
     const uint64_t token = timers_.begin()->second;
     timers_.erase(timers_.begin());
     Transfer* transfer = transfers_.at(token).get();
@@ -115,8 +127,7 @@ TimePoint TransferLoop::FireTimers(TimePoint now) {
       transfer->operation->Abort();
     }
   }
-  ForgetOldTransfers(now);
-  return timers_.empty() ? TimePoint::max() : timers_.begin()->first;
+  return fired;
 }
 
 Status TransferLoop::CheckRoom(const Admitted& admitted) const {

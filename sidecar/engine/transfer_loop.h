@@ -1,6 +1,7 @@
-// The engine's thread and what belongs to it: the table of transfers. Others hand it tasks and
-// wait for answers; it feeds the transports, watches deadlines and ends each transfer once.
-// Public functions are thread-safe, but must not be called from the engine's thread itself.
+// The table of transfers and what drives it: feeds the transports, watches deadlines and ends each
+// transfer once. One thread at a time is the driver: the engine's own, or, while that sleeps, one
+// that waits for an answer, which spares it two wake-ups.
+// Public functions are thread-safe, but must not be called from the driver itself.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -51,7 +52,7 @@ class TransferLoop {
   Result<TransferStatus> Cancel(std::string_view workload, std::string_view id,
                                 TimePoint wait_until);
   std::vector<TransferStatus> List(std::string_view workload, bool active_only, size_t limit);
-  // Stops the running transfers that `match` picks; it runs on the engine's thread.
+  // Stops the running transfers that `match` picks; it is asked by the driver.
   void Stop(std::function<bool(const Transfer&)> match, TransferState outcome, Error why);
   // The ids of the finished transfers that `match` picks can be used again; likewise.
   void ForgetIds(std::function<bool(const Transfer&)> match);
@@ -69,17 +70,20 @@ class TransferLoop {
 
   // Any thread.
   void Post(std::function<void()> task) EXCLUDES(inbox_mutex_);
+  // Likewise; drives for a moment, until the answer is there, if nobody else does.
+  void Ask(std::function<void()> task, const Answer& answer) EXCLUDES(inbox_mutex_);
   Result<TransferStatus> Await(const std::shared_ptr<Answer>& answer, Key key,
                                TimePoint wait_until);
   static tl::unexpected<Error> Conflict(const std::string& id);
 
-  // The engine's thread only.
+  // The driver only.
   void Run();
+  bool RunOnce() EXCLUDES(inbox_mutex_);
   bool RunTasks() EXCLUDES(inbox_mutex_);
   bool PollTransports();
   bool PollFences();
   void Sleep(TimePoint deadline);
-  TimePoint FireTimers(TimePoint now);
+  bool FireTimers(TimePoint now);
   void Accept(Admitted* admitted, const std::shared_ptr<Answer>& answer);
   void Begin(Transfer* transfer);
   Status CheckRoom(const Admitted& admitted) const;
@@ -110,7 +114,7 @@ class TransferLoop {
   std::vector<std::function<void()>> inbox_ GUARDED_BY(inbox_mutex_);
   bool stopping_ GUARDED_BY(inbox_mutex_) = false;
 
-  // Everything below belongs to the engine's thread.
+  Mutex driver_;  // whoever holds it is the driver, to whom everything below belongs
   absl::btree_map<uint64_t, std::unique_ptr<Transfer>> transfers_;  // by token: in order of age
   absl::flat_hash_map<Key, uint64_t> tokens_;
   absl::btree_set<std::pair<TimePoint, uint64_t>> timers_;
@@ -121,8 +125,9 @@ class TransferLoop {
   std::vector<std::function<void()>> tasks_;
   std::array<std::array<BusyTime, wire::kPathCount>, 2> busy_;
   uint64_t next_token_ = 1;
-  bool timer_fired_ = false;
-  size_t finished_items_ = 0;                      // failed items that are kept
+  TimePoint next_due_;         // when there is something to do though nothing happens
+  TimePoint sleeps_until_;     // the engine's thread, when it sleeps
+  size_t finished_items_ = 0;  // failed items that are kept
   absl::flat_hash_set<uint64_t> ended_workloads_;  // generations
   std::deque<uint64_t> ended_order_;
   bool closing_ = false;

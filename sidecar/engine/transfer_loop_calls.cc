@@ -10,6 +10,12 @@ namespace {
 
 // A small transfer is done sooner than its caller's thread could be woken.
 constexpr microseconds kAnswerSpin{50};
+
+// How long a thread that waits for an answer spins or drives; one for each, they learn apart.
+AdaptiveSpin& SpinOfThisThread() {
+  static thread_local AdaptiveSpin spin(kAnswerSpin);
+  return spin;
+}
 // Long enough for an admission that was under way when its workload ended.
 constexpr size_t kEndedWorkloadsKept = 4096;
 
@@ -34,20 +40,38 @@ void TransferLoop::Post(std::function<void()> task) {
   pool_.WakeWaiter();
 }
 
+void TransferLoop::Ask(std::function<void()> task, const Answer& answer) {
+  {
+    const MutexLock lock(inbox_mutex_);
+    inbox_.push_back(std::move(task));
+  }
+  if (!driver_.TryLock()) return pool_.WakeWaiter();
+  pool_.TakeOver();
+  RunOnce();
+  if (answer.wait()) {
+    SpinOfThisThread().Until([&] { return answer.is_given() || (RunOnce(), answer.is_given()); });
+  }
+  pool_.HandBack(/*wake=*/next_due_ < sleeps_until_);
+  driver_.unlock();
+}
+
 Result<TransferStatus> TransferLoop::Await(const std::shared_ptr<Answer>& answer, Key key,
                                            TimePoint wait_until) {
-  static thread_local AdaptiveSpin spin(kAnswerSpin);
   const TimePoint start = Clock::now();
-  const bool is_here = spin.Until([&] { return answer->is_given(); });
-  // Without a wait the answer is only as far away as the engine's thread.
+  const bool is_here = SpinOfThisThread().Until([&] { return answer->is_given(); });
+  // Without a wait the answer is only as far away as the driver.
   auto result = answer->WaitUntil(answer->wait() ? wait_until : TimePoint::max());
-  if (!is_here) spin.Slept(Clock::now() - start);
+  if (!is_here) SpinOfThisThread().Slept(Clock::now() - start);
   if (result) return *std::move(result);
   auto look = std::make_shared<Answer>(false);
-  Post([this, key = std::move(key), answer, look] {
-    if (Transfer* transfer = Find(key); transfer != nullptr) std::erase(transfer->waiting, answer);
-    Look(key, look, false);
-  });
+  Ask(
+      [this, key = std::move(key), answer, look] {
+        if (Transfer* transfer = Find(key); transfer != nullptr) {
+          std::erase(transfer->waiting, answer);
+        }
+        Look(key, look, false);
+      },
+      *look);
   return *look->WaitUntil(TimePoint::max());
 }
 
@@ -55,7 +79,7 @@ Result<TransferStatus> TransferLoop::Insert(Admitted admitted, TimePoint wait_un
   Key key(admitted.status.workload, admitted.status.id);
   auto answer = std::make_shared<Answer>(wait_until > Clock::now());
   auto shared = std::make_shared<Admitted>(std::move(admitted));
-  Post([this, shared, answer] { Accept(shared.get(), answer); });
+  Ask([this, shared, answer] { Accept(shared.get(), answer); }, *answer);
   return Await(answer, std::move(key), wait_until);
 }
 
@@ -63,7 +87,7 @@ Result<TransferStatus> TransferLoop::Get(std::string_view workload, std::string_
                                          TimePoint wait_until) {
   Key key(workload, id);
   auto answer = std::make_shared<Answer>(wait_until > Clock::now());
-  Post([this, key, answer] { Look(key, answer, false); });
+  Ask([this, key, answer] { Look(key, answer, false); }, *answer);
   return Await(answer, std::move(key), wait_until);
 }
 
@@ -71,13 +95,14 @@ Result<TransferStatus> TransferLoop::GetSame(const wire::TransferRequest& reques
                                              TimePoint wait_until) {
   Key key(request.workload, request.id);
   auto answer = std::make_shared<Answer>(wait_until > Clock::now());
-  Post([this, key, fingerprint = FingerprintOf(request), answer] {
+  const auto look = [this, key, fingerprint = FingerprintOf(request), answer] {
     const Transfer* known = Find(key);
     if (known != nullptr && known->admitted.fingerprint != fingerprint) {
       return answer->Give(Conflict(key.second));
     }
     Look(key, answer, false);
-  });
+  };
+  Ask(look, *answer);
   return Await(answer, std::move(key), wait_until);
 }
 
@@ -85,7 +110,7 @@ Result<TransferStatus> TransferLoop::Cancel(std::string_view workload, std::stri
                                             TimePoint wait_until) {
   Key key(workload, id);
   auto answer = std::make_shared<Answer>(wait_until > Clock::now());
-  Post([this, key, answer] { Look(key, answer, true); });
+  Ask([this, key, answer] { Look(key, answer, true); }, *answer);
   return Await(answer, std::move(key), wait_until);
 }
 
@@ -93,7 +118,7 @@ std::vector<TransferStatus> TransferLoop::List(std::string_view workload, bool a
                                                size_t limit) {
   auto list = std::make_shared<std::vector<TransferStatus>>();
   auto done = std::make_shared<Answer>(false);
-  Post([this, workload = std::string(workload), active_only, limit, list, done] {
+  const auto collect = [this, workload = std::string(workload), active_only, limit, list, done] {
     const TimePoint now = Clock::now();
     for (auto entry = transfers_.rbegin(); entry != transfers_.rend() && list->size() < limit;
          ++entry) {
@@ -104,7 +129,8 @@ std::vector<TransferStatus> TransferLoop::List(std::string_view workload, bool a
       list->back().failed_items = nullptr;
     }
     done->Give(TransferStatus{});
-  });
+  };
+  Ask(collect, *done);
   done->WaitUntil(TimePoint::max());
   return std::move(*list);
 }
@@ -141,7 +167,7 @@ void TransferLoop::EndWorkload(uint64_t workload_generation) {
 EngineTotals TransferLoop::Totals() {
   auto totals = std::make_shared<EngineTotals>();
   auto done = std::make_shared<Answer>(false);
-  Post([this, totals, done] {
+  const auto count = [this, totals, done] {
     for (const auto& [token, transfer] : transfers_) {
       if (transfer->is_terminal()) continue;
       const bool posted =
@@ -149,7 +175,8 @@ EngineTotals TransferLoop::Totals() {
       ++(posted ? totals->running : totals->queued);
     }
     done->Give(TransferStatus{});
-  });
+  };
+  Ask(count, *done);
   done->WaitUntil(TimePoint::max());
   totals->bytes_inflight = bytes_inflight_.load(std::memory_order_relaxed);
   return *totals;

@@ -1,4 +1,4 @@
-// What the metrics learn of a transfer that ended. Stateless; called by the engine's thread.
+// What the metrics learn of a transfer that ended. Stateless; called by the engine's driver.
 #pragma once
 
 #include "sidecar/engine/transfer.h"

@@ -1,4 +1,4 @@
-// What the outside may know of a transfer, as a value: a snapshot that the engine's thread made.
+// What the outside may know of a transfer, as a value: a snapshot that the engine made.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Stands for the operation of a transfer that waits for its fence: nothing was issued, so that it
-// is quiet as soon as it is stopped. Owned by the engine's thread.
+// is quiet as soon as it is stopped. Owned by the engine's driver.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // One transfer on the shm transport: which segments are posted, done, or to be posted once more
-// after a worker died. Owned by the engine's thread.
+// after a worker died. Owned by the engine's driver.
 #pragma once
 
 #include <deque>

@@ -1,6 +1,6 @@
 // Host memory to host memory on one node: both allocations are mapped in the copy workers, which
 // copy. Keeps every worker supplied, highest priority first, equal ones in turn.
-// Owned by the engine's thread, but for Probe and CanReach.
+// Owned by the engine's driver, but for Probe and CanReach.
 #pragma once
 
 #include <deque>

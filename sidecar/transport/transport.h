@@ -1,6 +1,6 @@
 // A way of moving bytes. Life of a transfer: CanReach is asked at admission by any thread; Start
 // hands over a checked plan; the engine then calls Poll until the operation is finished; Stop asks
-// it to issue nothing more. All but Probe and CanReach belong to the engine's thread.
+// it to issue nothing more. All but Probe and CanReach belong to the engine's driver.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // The copy workers as the transports see them: post copies to a worker's ring, take completions.
-// Posting and polling belong to one thread, the engine's; implemented by WorkerPool and by a fake.
+// All but WakeWaiter and Replace belong to the driver: the engine's thread, or whoever takes over
+// while that sleeps. Implemented by WorkerPool and by a fake.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
+#include "lib/base/mutex.h"
 #include "sidecar/memory/memory_mapper.h"
 
 namespace gantry::worker {
@@ -48,12 +50,20 @@ class CopyPool {
   virtual bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) = 0;
   // Takes up to completions.size() completions.
   virtual size_t Poll(std::span<Completion> completions) = 0;
-  // Blocks until there may be a completion, WakeWaiter() is called, or the deadline.
-  virtual void Wait(TimePoint deadline) = 0;
+  // Blocks until there may be a completion, WakeWaiter() is called, or the deadline. Whoever holds
+  // `driver` is the driver: it is released for as long as the thread sleeps.
+  virtual void Wait(TimePoint deadline, Mutex* driver) = 0;
   // The same, but completions do not end it: while the workers have enough to do, waking up for
   // each of their jobs only takes processor time from them.
-  virtual void Nap(TimePoint deadline) = 0;
+  virtual void Nap(TimePoint deadline, Mutex* driver) = 0;
   virtual void WakeWaiter() = 0;  // thread-safe
+  // Another thread drives from here to HandBack: nothing wakes the one that sleeps, it would only
+  // compete for a processor. HandBack wakes it if something came that nobody has looked at since
+  // LookAfresh, or if `wake`.
+  virtual void TakeOver() = 0;
+  virtual void HandBack(bool wake) = 0;
+  // Everything is looked at from now on: wake-ups so far have served their purpose.
+  virtual void LookAfresh() = 0;
   // Ends a worker that does not answer: its jobs complete with kWorkerLost when it is reaped, and
   // another takes its place. Thread-safe.
   virtual void Replace(int worker) = 0;

@@ -136,38 +136,77 @@ bool WorkerPool::SomethingToPoll() const {
   });
 }
 
-void WorkerPool::Wait(TimePoint deadline) {
+size_t WorkerPool::JobsInFlight() const {
+  size_t jobs = 0;
+  for (const auto& slot : slots_) jobs += slot->in_flight.size();
+  return jobs;
+}
+
+void WorkerPool::Wait(TimePoint deadline, Mutex* driver) {
   const auto ready = [this] { return SomethingToPoll(); };
-  size_t in_flight = 0;
-  for (const auto& slot : slots_) in_flight += slot->in_flight.size();
-  // With much under way the processor is better left to the workers.
+  const size_t in_flight = JobsInFlight();
+  // With much under way the processor is better left to the workers; with nothing under way,
+  // whoever brings something drives it.
   AdaptiveSpin& spin = in_flight > 2 * slots_.size() ? bulk_spin_ : spin_;
-  if (!spin.Until(ready)) {
+  if (in_flight == 0 || !spin.Until(ready)) {
     const uint32_t sequence = doorbell_->sequence.value.load();
-    for (const auto& slot : slots_) slot->ring.AskForWake();
+    sleeper_ = Sleeper::kWaits;
+    AskForWakeUps();
     waiter_sleeps_ = true;
     if (!ready()) {
       const TimePoint start = Clock::now();
-      FutexWait(doorbell_->sequence.value, sequence, deadline);
+      Sleep(sequence, deadline, driver);
       if (ready()) spin_.Slept(Clock::now() - start);  // one that its deadline ends says nothing
     }
     waiter_sleeps_ = false;
-    for (const auto& slot : slots_) slot->ring.CancelWake();
+    CancelWakeUps();
+    sleeper_ = Sleeper::kNone;
   }
   wake_requested_ = false;
 }
 
-void WorkerPool::Nap(TimePoint deadline) {
+void WorkerPool::Nap(TimePoint deadline, Mutex* driver) {
   const uint32_t sequence = doorbell_->sequence.value.load();
+  sleeper_ = Sleeper::kNaps;
   waiter_sleeps_ = true;
-  if (!wake_requested_.load()) FutexWait(doorbell_->sequence.value, sequence, deadline);
+  if (!wake_requested_.load()) Sleep(sequence, deadline, driver);
   waiter_sleeps_ = false;
+  sleeper_ = Sleeper::kNone;
   wake_requested_ = false;
+}
+
+// Another may drive meanwhile; the doorbell's number tells whether it rang since it was read.
+void WorkerPool::Sleep(uint32_t sequence, TimePoint deadline,
+                       Mutex* driver) NO_THREAD_SAFETY_ANALYSIS {
+  driver->unlock();
+  FutexWait(doorbell_->sequence.value, sequence, deadline);
+  driver->lock();
 }
 
 void WorkerPool::WakeWaiter() {
   wake_requested_ = true;
   if (waiter_sleeps_.load()) RingDoorbell(doorbell_);
+}
+
+void WorkerPool::TakeOver() {
+  waiter_sleeps_ = false;
+  if (sleeper_ == Sleeper::kWaits) CancelWakeUps();
+}
+
+void WorkerPool::HandBack(bool wake) {
+  if (sleeper_ == Sleeper::kNone) return;  // it is awake, and comes next
+  if (sleeper_ == Sleeper::kWaits) AskForWakeUps();
+  waiter_sleeps_ = true;
+  const bool something = sleeper_ == Sleeper::kWaits ? SomethingToPoll() : wake_requested_.load();
+  if (wake || something) RingDoorbell(doorbell_);
+}
+
+void WorkerPool::AskForWakeUps() {
+  for (const auto& slot : slots_) slot->ring.AskForWake();
+}
+
+void WorkerPool::CancelWakeUps() {
+  for (const auto& slot : slots_) slot->ring.CancelWake();
 }
 
 void WorkerPool::Replace(int worker) { slots_[static_cast<size_t>(worker)]->End(); }

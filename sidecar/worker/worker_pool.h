@@ -1,7 +1,7 @@
 // The pool of copy workers: a fixed number of processes, each with its own ring and its own
 // mappings of every allocation. A worker that dies or hangs is reaped, its jobs complete with
 // kWorkerLost, and another takes its place once it has mapped everything.
-// Post, Poll, Wait, usable and free_slots belong to the engine's thread; the rest is thread-safe.
+// What CopyPool leaves to the driver belongs to it; the rest is thread-safe.
 #pragma once
 
 #include <atomic>
@@ -30,9 +30,12 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   size_t free_slots(int worker) const override;
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override;
   size_t Poll(std::span<Completion> completions) override;
-  void Wait(TimePoint deadline) override;
-  void Nap(TimePoint deadline) override;
+  void Wait(TimePoint deadline, Mutex* driver) override;
+  void Nap(TimePoint deadline, Mutex* driver) override;
   void WakeWaiter() override;
+  void TakeOver() override;
+  void HandBack(bool wake) override;
+  void LookAfresh() override { wake_requested_ = false; }
   void Replace(int worker) override;
 
   Result<memory::MappingId> Map(const memory::AllocationSource& source) override;
@@ -48,6 +51,10 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   bool TakeCompletions(WorkerSlot& slot, std::span<Completion> completions, size_t* taken);
   void Distrust(WorkerSlot& slot, std::string_view why);
   bool SomethingToPoll() const;
+  size_t JobsInFlight() const;
+  void Sleep(uint32_t sequence, TimePoint deadline, Mutex* driver);
+  void AskForWakeUps();
+  void CancelWakeUps();
 
   const WorkerPoolOptions options_;
   const SharedBlock doorbell_block_;
@@ -55,9 +62,12 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   const std::vector<std::unique_ptr<WorkerSlot>> slots_;
   std::atomic<bool> wake_requested_ = false;
   std::atomic<bool> waiter_sleeps_ = false;
-  AdaptiveSpin spin_;         // engine's thread
-  AdaptiveSpin bulk_spin_;    // likewise
-  size_t first_to_poll_ = 0;  // engine's thread; goes round, so that no worker starves
+  // The driver's.
+  enum class Sleeper { kNone, kNaps, kWaits } sleeper_ = Sleeper::kNone;
+  AdaptiveSpin spin_;
+  AdaptiveSpin bulk_spin_;
+  size_t first_to_poll_ = 0;  // goes round, so that no worker starves
+
   MappingDirectory mappings_;
   WorkerSupervisor supervisor_;  // last: its threads use everything above
 };

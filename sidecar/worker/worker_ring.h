@@ -18,7 +18,7 @@ enum class RingTake { kEntry, kEmpty, kCorrupt };
 // Makes `memory` (sizeof(RingLayout) bytes, aligned to a cache line) an empty ring.
 RingLayout* InitializeRing(void* memory);
 
-// The pool's end: submits jobs, takes completions. Owned by the engine's thread.
+// The pool's end: submits jobs, takes completions. Owned by the driver.
 class PoolRingEnd {
  public:
   explicit PoolRingEnd(RingLayout* ring) : ring_(ring) {}

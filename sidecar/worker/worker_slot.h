@@ -81,7 +81,7 @@ struct WorkerSlot {
   std::atomic<uint64_t> jobs_done = 0;
   std::atomic<uint64_t> jobs_lost = 0;
 
-  // The engine's thread.
+  // The driver's.
   PoolRingEnd ring;
   std::deque<uint64_t> in_flight;  // tags, in the order in which the worker completes them
   bool distrusted = false;         // wrote nonsense into the ring, and is being replaced

@@ -233,8 +233,17 @@ def metric(sidecar, series):
 
 
 def send(pids, number):
+    """A stop is in force when this returns: until a thread took the signal, the others would go on."""
     for pid in pids:
         os.kill(pid, number)
+    for pid in pids if number == signal.SIGSTOP else []:
+        wait_for(lambda: all(state in "TZ" for state in _states(pid)), 10, f"process {pid} to stand still")
+
+
+def _states(pid):
+    tasks = Path(f"/proc/{pid}/task")
+    tids = os.listdir(tasks) if tasks.exists() else []
+    return [_text(tasks / tid / "stat").rpartition(")")[2].split()[0] for tid in tids if _text(tasks / tid / "stat")]
 
 
 def stand_still(pid):

@@ -1,6 +1,6 @@
 // A CopyPool and MemoryMapper in one process: real mappings, real copies, done inside of Post
 // unless they are held back. Mapping and the knobs are thread-safe; Post, Poll and Wait belong to
-// one thread, as in the real pool.
+// the driver, as in the real pool.
 #pragma once
 
 #include <algorithm>
@@ -105,24 +105,39 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
     finished_.erase(finished_.begin(), finished_.begin() + static_cast<ptrdiff_t>(taken));
     return taken;
   }
-  void Wait(TimePoint deadline) override {
-    MutexLock lock(mutex_);
-    while (!woken_ && finished_.empty() && Clock::now() < deadline) {
-      const TimePoint next = NextDue();
-      if (next <= Clock::now()) break;
-      wake_.WaitUntil(lock, std::min(deadline, next));
+  void Wait(TimePoint deadline, Mutex* driver) override NO_THREAD_SAFETY_ANALYSIS {
+    {
+      MutexLock lock(mutex_);
+      driver->unlock();
+      while (!woken_ && finished_.empty() && Clock::now() < deadline) {
+        const TimePoint next = NextDue();
+        if (next <= Clock::now()) break;
+        wake_.WaitUntil(lock, std::min(deadline, next));
+      }
+      woken_ = false;
     }
-    woken_ = false;
+    driver->lock();
   }
-  void Nap(TimePoint deadline) override {
-    MutexLock lock(mutex_);
-    while (!woken_ && Clock::now() < deadline) wake_.WaitUntil(lock, deadline);
-    woken_ = false;
+  void Nap(TimePoint deadline, Mutex* driver) override NO_THREAD_SAFETY_ANALYSIS {
+    {
+      MutexLock lock(mutex_);
+      driver->unlock();
+      while (!woken_ && Clock::now() < deadline) wake_.WaitUntil(lock, deadline);
+      woken_ = false;
+    }
+    driver->lock();
   }
   void WakeWaiter() override {
     const MutexLock lock(mutex_);
     Wake();
   }
+  // Its waiter sleeps by a clock, and is not kept from waking.
+  void TakeOver() override {}
+  void HandBack(bool wake) override {
+    const MutexLock lock(mutex_);
+    if (wake || NextDue() != TimePoint::max()) Wake();
+  }
+  void LookAfresh() override {}
   void Replace(int worker) override { Lose(worker, /*comes_back=*/true); }
 
   Result<memory::MappingId> Map(const memory::AllocationSource& source) override {

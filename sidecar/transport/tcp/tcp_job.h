@@ -1,5 +1,5 @@
 // One transfer over tcp, as its peer's streams see it: cuts the plan into requests, and knows what
-// is under way, done, to be sent again, or in doubt. Shared by the engine's thread and io threads.
+// is under way, done, to be sent again, or in doubt. Shared by the engine's driver and io threads.
 // Thread-safe.
 #pragma once
 
@@ -71,7 +71,7 @@ class TcpJob : public std::enable_shared_from_this<TcpJob> {
   void Fail(Error why) EXCLUDES(mutex_);
   void Stop() EXCLUDES(mutex_);
 
-  // For the engine's thread.
+  // For the engine's driver.
   struct State {
     bool finished = false;  // no byte can move any more
     std::optional<Error> error;
@@ -79,7 +79,7 @@ class TcpJob : public std::enable_shared_from_this<TcpJob> {
   };
   State Look() const EXCLUDES(mutex_);
   std::vector<uint32_t> UnfinishedItems() const EXCLUDES(mutex_);
-  TcpOperation* operation = nullptr;  // of the engine's thread only; null when it is gone
+  TcpOperation* operation = nullptr;  // of the engine's driver only; null when it is gone
 
  private:
   struct Cursor {

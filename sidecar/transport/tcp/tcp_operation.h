@@ -1,5 +1,5 @@
 // One transfer on the tcp transport, as the engine sees it: what the job said at the last Poll.
-// Owned by the engine's thread.
+// Owned by the engine's driver.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // Host memory to host memory over TCP, several connections for each peer. The peer's side is a
 // TcpServer, which resolves buffers by their names for each request; so a plan for this transport
 // names buffers and not allocations. Bytes are moved by io threads, not by copy workers.
-// Owned by the engine's thread, but for Probe, CanReach and AddPeer, which are thread-safe.
+// Owned by the engine's driver, but for Probe, CanReach and AddPeer, which are thread-safe.
 #pragma once
 
 #include <functional>

@@ -9,6 +9,7 @@
 #include "sidecar/worker/worker_pool.h"
 #include "tests/contracts/transport_contract.h"
 #include "tests/fakes/fake_copy_pool.h"
+#include "tests/sidecar/worker/lone_driver.h"
 
 namespace gantry::transport {
 namespace {
@@ -31,7 +32,7 @@ class ShmHarness : public testing::TransportHarness {
     return *memory::MappedAllocation::Create(*pool_, source);
   }
   RemoteAllocation Remote(const TestArena& arena) override { return {Local(arena)}; }
-  void Wait() override { pool_->Wait(Clock::now() + milliseconds(20)); }
+  void Wait() override { WaitAlone(*pool_, Clock::now() + milliseconds(20)); }
 
  protected:
   std::unique_ptr<Pool> pool_;

@@ -15,6 +15,7 @@
 #include "sidecar/worker/copy_worker.h"
 #include "sidecar/worker/worker_pool.h"
 #include "tests/fakes/test_arena.h"
+#include "tests/sidecar/worker/lone_driver.h"
 
 namespace gantry::worker {
 namespace {
@@ -40,12 +41,12 @@ void MeasureLatency(WorkerPool& pool, const Mapped& from, const Mapped& to, mill
     if (gap.count() > 0) {
       // The engine's thread sleeps in Wait between transfers, and is woken for the next one.
       const TimePoint end = Clock::now() + gap;
-      while (Clock::now() < end) pool.Wait(end);
+      while (Clock::now() < end) WaitAlone(pool, end);
     }
     const TimePoint start = Clock::now();
     pool.Post(0, static_cast<uint64_t>(i), {&segment, 1});
     Completion completion;
-    while (pool.Poll({&completion, 1}) == 0) pool.Wait(start + std::chrono::seconds(5));
+    while (pool.Poll({&completion, 1}) == 0) WaitAlone(pool, start + std::chrono::seconds(5));
     microseconds_each.push_back(SecondsBetween(start, Clock::now()) * 1e6);
   }
   std::ranges::sort(microseconds_each);
@@ -90,7 +91,7 @@ double PoolSeconds(WorkerPool& pool, const std::vector<CopySegment>& segments) {
     const size_t taken = pool.Poll(completions);
     for (size_t i = 0; i < taken; ++i) --in_flight[static_cast<size_t>(completions[i].worker)];
     left -= taken;
-    if (taken == 0) pool.Wait(Clock::now() + std::chrono::seconds(5));
+    if (taken == 0) WaitAlone(pool, Clock::now() + std::chrono::seconds(5));
   }
   return SecondsBetween(start, Clock::now());
 }

@@ -9,6 +9,7 @@
 #include "sidecar/worker/worker_pool.h"
 #include "tests/fakes/fake_copy_pool.h"
 #include "tests/fakes/test_arena.h"
+#include "tests/sidecar/worker/lone_driver.h"
 
 namespace gantry::worker {
 namespace {
@@ -39,7 +40,7 @@ class CopyPoolContract : public ::testing::Test {
     size_t taken = 0;
     while (taken < count && Clock::now() < limit) {
       taken += pool_->Poll(std::span(completions).subspan(taken));
-      if (taken < count) pool_->Wait(limit);
+      if (taken < count) WaitAlone(*pool_, limit);
     }
     completions.resize(taken);
     EXPECT_EQ(taken, count);
@@ -116,7 +117,7 @@ TYPED_TEST(CopyPoolContract, OneCompletionForEachJob) {
       ++seen[completions[i].tag];
     }
     taken += count;
-    if (count == 0) this->pool_->Wait(limit);
+    if (count == 0) WaitAlone(*this->pool_, limit);
   }
   EXPECT_EQ(std::ranges::count(seen, 1), static_cast<int64_t>(kJobs));
 }
@@ -160,10 +161,10 @@ TYPED_TEST(CopyPoolContract, WaitEndsAtTheDeadlineAndByWakeWaiter) {
   // It may end early, and does when a worker became usable; but not forever.
   int early = 0;
   TimePoint start = Clock::now();
-  this->pool_->Wait(start + milliseconds(30));
+  WaitAlone(*this->pool_, start + milliseconds(30));
   for (; Clock::now() < start + milliseconds(30) && early < 10; ++early) {
     start = Clock::now();
-    this->pool_->Wait(start + milliseconds(30));
+    WaitAlone(*this->pool_, start + milliseconds(30));
   }
   EXPECT_LT(early, 10);
   std::thread waker([&] {
@@ -171,11 +172,11 @@ TYPED_TEST(CopyPoolContract, WaitEndsAtTheDeadlineAndByWakeWaiter) {
     this->pool_->WakeWaiter();
   });
   const TimePoint limit = Clock::now() + std::chrono::seconds(20);
-  this->pool_->Wait(limit);
+  WaitAlone(*this->pool_, limit);
   EXPECT_LT(Clock::now(), limit);
   waker.join();
   this->pool_->WakeWaiter();  // before Wait: not lost
-  this->pool_->Wait(limit);
+  WaitAlone(*this->pool_, limit);
   EXPECT_LT(Clock::now(), limit);
 }
 
@@ -183,10 +184,10 @@ TYPED_TEST(CopyPoolContract, NapIsEndedByWakeWaiterAndNotByCompletions) {
   const auto from = this->MapOf(this->source_);
   const auto to = this->MapOf(this->destination_);
   const CopySegment segment = {from, to, 0, 0, kSize, 0, 0, 1};
-  this->pool_->Nap(Clock::now());  // whatever woke it before
+  NapAlone(*this->pool_, Clock::now());  // whatever woke it before
   ASSERT_TRUE(this->pool_->Post(0, 1, {&segment, 1}));
   const TimePoint start = Clock::now();
-  this->pool_->Nap(start + milliseconds(50));
+  NapAlone(*this->pool_, start + milliseconds(50));
   EXPECT_GE(Clock::now(), start + milliseconds(50));
   EXPECT_EQ(this->Await(1).size(), 1U);
 
@@ -195,11 +196,88 @@ TYPED_TEST(CopyPoolContract, NapIsEndedByWakeWaiterAndNotByCompletions) {
     this->pool_->WakeWaiter();
   });
   const TimePoint limit = Clock::now() + std::chrono::seconds(20);
-  this->pool_->Nap(limit);
+  NapAlone(*this->pool_, limit);
   EXPECT_LT(Clock::now(), limit);
   waker.join();
   this->pool_->WakeWaiter();  // before the nap: not lost
-  this->pool_->Nap(limit);
+  NapAlone(*this->pool_, limit);
+  EXPECT_LT(Clock::now(), limit);
+}
+
+TYPED_TEST(CopyPoolContract, WhileItsWaiterSleepsAnotherMayDrive) {
+  const auto from = this->MapOf(this->source_);
+  const auto to = this->MapOf(this->destination_);
+  Mutex driver;
+  std::atomic<bool> ends = false;
+  std::thread waiter([&] {
+    const MutexLock lock(driver);
+    while (!ends) this->pool_->Wait(Clock::now() + std::chrono::seconds(20), &driver);
+  });
+  const CopySegment segment = {from, to, 0, 0, kSize, 0, 0, 1};
+  for (uint64_t tag = 1; tag <= 100; ++tag) {
+    const MutexLock lock(driver);
+    this->pool_->TakeOver();
+    this->pool_->LookAfresh();
+    ASSERT_TRUE(this->pool_->Post(0, tag, {&segment, 1}));
+    Completion completion;
+    const TimePoint limit = Clock::now() + std::chrono::seconds(20);
+    while (this->pool_->Poll({&completion, 1}) == 0 && Clock::now() < limit)
+      std::this_thread::yield();
+    EXPECT_EQ(completion.tag, tag);
+    this->pool_->HandBack(/*wake=*/tag % 2 == 0);
+  }
+  ends = true;
+  const TimePoint start = Clock::now();
+  this->pool_->WakeWaiter();
+  waiter.join();
+  EXPECT_LT(Clock::now(), start + std::chrono::seconds(10));
+}
+
+// What came while another drove, and what is still under way then, wakes the waiter.
+TYPED_TEST(CopyPoolContract, NothingIsLostWhenTheDriverHandsBack) {
+  const auto from = this->MapOf(this->source_);
+  const auto to = this->MapOf(this->destination_);
+  const CopySegment segment = {from, to, 0, 0, kSize, 0, 0, 1};
+  Mutex driver;
+  std::atomic<uint64_t> taken = 0;
+  std::atomic<uint64_t> woken = 0;
+  std::atomic<bool> ends = false;
+  const TimePoint limit = Clock::now() + std::chrono::seconds(20);
+  std::thread waiter([&] {
+    const MutexLock lock(driver);
+    while (!ends && Clock::now() < limit) {
+      this->pool_->Wait(limit, &driver);
+      ++woken;
+      Completion completion;
+      while (this->pool_->Poll({&completion, 1}) == 1) ++taken;
+    }
+  });
+  for (uint64_t job = 1; job <= 200 && Clock::now() < limit; ++job) {
+    {
+      const MutexLock lock(driver);
+      this->pool_->TakeOver();
+      this->pool_->LookAfresh();
+      ASSERT_TRUE(this->pool_->Post(0, job, {&segment, 1}));
+      if (job % 4 < 2) std::this_thread::sleep_for(microseconds(200));  // completed by now
+      this->pool_->HandBack(/*wake=*/false);
+    }
+    while (taken < job && Clock::now() < limit) std::this_thread::yield();
+  }
+  EXPECT_EQ(taken, 200U);
+  for (uint64_t request = 0; request < 50 && Clock::now() < limit; ++request) {
+    const uint64_t before = woken;
+    {
+      const MutexLock lock(driver);
+      this->pool_->TakeOver();
+      this->pool_->LookAfresh();
+      this->pool_->WakeWaiter();  // by whoever has something for the driver
+      this->pool_->HandBack(/*wake=*/false);
+    }
+    while (woken == before && Clock::now() < limit) std::this_thread::yield();
+  }
+  ends = true;
+  this->pool_->WakeWaiter();
+  waiter.join();
   EXPECT_LT(Clock::now(), limit);
 }
 
@@ -211,7 +289,7 @@ TYPED_TEST(CopyPoolContract, AReplacedWorkerComesBackWithItsMappings) {
   Completion completion;
   do {
     EXPECT_EQ(this->pool_->Poll({&completion, 1}), 0U);
-    if (!this->pool_->usable(0)) this->pool_->Wait(limit);
+    if (!this->pool_->usable(0)) WaitAlone(*this->pool_, limit);
   } while (!this->pool_->usable(0) && Clock::now() < limit);
   EXPECT_TRUE(this->RunJob({{from, to, 0, 0, kSize, 0, 0, 1}}).ok);
   EXPECT_TRUE(std::ranges::equal(this->source_.bytes(), this->destination_.bytes()));

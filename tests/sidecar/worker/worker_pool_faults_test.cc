@@ -17,6 +17,7 @@
 
 #include "sidecar/worker/worker_pool.h"
 #include "tests/fakes/test_arena.h"
+#include "tests/sidecar/worker/lone_driver.h"
 
 namespace gantry::worker {
 namespace {
@@ -67,7 +68,7 @@ class WorkerPoolFaults : public ::testing::Test {
     size_t taken = 0;
     while (taken < count && Clock::now() < limit) {
       taken += pool_->Poll(std::span(completions).subspan(taken));
-      if (taken < count) pool_->Wait(limit);
+      if (taken < count) WaitAlone(*pool_, limit);
     }
     completions.resize(taken);
     EXPECT_EQ(taken, count);
@@ -79,7 +80,7 @@ class WorkerPoolFaults : public ::testing::Test {
     Completion completion;
     while (!pool_->usable(worker) && Clock::now() < limit) {
       EXPECT_EQ(pool_->Poll({&completion, 1}), 0U);
-      if (!pool_->usable(worker)) pool_->Wait(limit);
+      if (!pool_->usable(worker)) WaitAlone(*pool_, limit);
     }
     EXPECT_TRUE(pool_->usable(worker));
   }
@@ -163,7 +164,7 @@ TEST_F(WorkerPoolFaults, AStoppedWorkerIsReplacedAndItsJobsAreLost) {
   Stop(PidOf(0));
   ASSERT_TRUE(PostWhole(0, 1));
   Completion completion;
-  pool_->Wait(Clock::now() + milliseconds(50));
+  WaitAlone(*pool_, Clock::now() + milliseconds(50));
   EXPECT_EQ(pool_->Poll({&completion, 1}), 0U);
   ExpectCopies(1);
   pool_->Replace(0);

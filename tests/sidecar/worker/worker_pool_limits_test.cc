@@ -15,6 +15,7 @@
 
 #include "sidecar/worker/worker_pool.h"
 #include "tests/fakes/test_arena.h"
+#include "tests/sidecar/worker/lone_driver.h"
 
 namespace gantry::worker {
 namespace {
@@ -70,7 +71,7 @@ void KillAndAwaitReplacement(WorkerPool& pool, int worker) {
     pool.Poll({&completion, 1});
     const WorkerStatus now = pool.workers()[static_cast<size_t>(worker)];
     if (now.restarts > before.restarts && now.state == WorkerState::kUsable) return;
-    pool.Wait(Clock::now() + milliseconds(20));
+    WaitAlone(pool, Clock::now() + milliseconds(20));
   }
   FAIL() << "no replacement";
 }
@@ -121,7 +122,7 @@ TEST(WorkerPoolLimits, AnIdlePoolBurnsNoProcessorTime) {
   const auto id = pool->Map(memory.source()).value();
   const CopySegment segment = {id, id, 0, 4096, 4096, 0, 0, 1};
   ASSERT_TRUE(pool->Post(0, 1, {&segment, 1}));
-  pool->Wait(Clock::now() + std::chrono::seconds(5));
+  WaitAlone(*pool, Clock::now() + std::chrono::seconds(5));
   std::this_thread::sleep_for(milliseconds(50));
   int64_t before = TicksOf(::getpid());
   for (const WorkerStatus& worker : pool->workers()) before += TicksOf(worker.pid);
@@ -129,7 +130,7 @@ TEST(WorkerPoolLimits, AnIdlePoolBurnsNoProcessorTime) {
   const TimePoint end = Clock::now() + std::chrono::seconds(1);
   while (Clock::now() < end) {
     pool->Poll({&completion, 1});
-    pool->Wait(end);
+    WaitAlone(*pool, end);
   }
   int64_t after = TicksOf(::getpid());
   for (const WorkerStatus& worker : pool->workers()) after += TicksOf(worker.pid);

@@ -1,0 +1,23 @@
+// A CopyPool's driver that nobody relieves: what tests use that poll a pool from one thread.
+// Thread-safe as the pool is.
+#pragma once
+
+#include "sidecar/worker/copy_pool.h"
+
+namespace gantry::worker {
+
+inline void WaitAlone(CopyPool& pool, TimePoint deadline) {
+  Mutex driver;
+  driver.lock();
+  pool.Wait(deadline, &driver);
+  driver.unlock();
+}
+
+inline void NapAlone(CopyPool& pool, TimePoint deadline) {
+  Mutex driver;
+  driver.lock();
+  pool.Nap(deadline, &driver);
+  driver.unlock();
+}
+
+}  // namespace gantry::worker
