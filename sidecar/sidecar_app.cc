@@ -122,7 +122,8 @@ class App final : public SidecarApp {
 
   Status Build() {
     RETURN_IF_ERROR(StartWorkers());
-    ASSIGN_OR_RETURN(tcp_path_, TcpPath::Create(config_));
+    ASSIGN_OR_RETURN(security_, peer::PeerSecurity::Load(SecurityOptions(config_)));
+    ASSIGN_OR_RETURN(tcp_path_, TcpPath::Create(config_, security_));
     MakeRegistry();
     MakeEngine();
     RETURN_IF_ERROR(StartPeers());
@@ -190,7 +191,6 @@ class App final : public SidecarApp {
 
   Status StartPeers() {
     ASSIGN_OR_RETURN(node_id_, peer::ReadNodeId());
-    ASSIGN_OR_RETURN(const auto security, peer::PeerSecurity::Load(SecurityOptions(config_)));
     if (!HasPeers(config_)) return {};
     if (!config_.node_dir.empty()) {
       RETURN_IF_ERROR(MakeDirectory(config_.node_dir, kNodeDirMode));
@@ -204,7 +204,7 @@ class App final : public SidecarApp {
     server.self = self;
     server.node_dir = config_.node_dir;
     server.listen = config_.peer_listen;
-    server.security = security;
+    server.security = security_;
     server.count_refusal = [this](metrics::PeerRefusal why) { metrics_.PeerRefused(why); };
     server.paths = engine_->Paths();
     server.fds_max = fds_max_.peers;
@@ -215,7 +215,7 @@ class App final : public SidecarApp {
     registry_->SetRevocationSink(peer_server_.get());
     peer::PeerDirectoryOptions directory;
     directory.self = self;
-    directory.security = security;
+    directory.security = security_;
     directory.fds_max = fds_max_.peers;
     directory.tcp = tcp_;
     peers_ = std::make_unique<peer::PeerDirectory>(
@@ -367,6 +367,7 @@ class App final : public SidecarApp {
   std::unique_ptr<worker::WorkerPool> pool_;
   std::unique_ptr<registry::WorkloadTable> workloads_;
   std::unique_ptr<registry::BufferRegistry> registry_;
+  std::shared_ptr<peer::PeerSecurity> security_;
   std::unique_ptr<TcpPath> tcp_path_;
   std::unique_ptr<engine::NotificationCenter> notifications_;
   std::unique_ptr<engine::TransferEngine> engine_;

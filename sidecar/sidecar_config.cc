@@ -78,6 +78,10 @@ void AddPeers(CLI::App& app, SidecarConfig& config) {
       ->check(CLI::Range(1, 32));
   Add(app, "--data-threads", config.data_threads, "threads that move bytes over TCP")
       ->check(CLI::Range(1, 32));
+  app.add_flag("--data-tls", config.data_tls,
+               "encrypt the bytes that go over TCP, with the certificates of the peer API; peers "
+               "that do not are refused")
+      ->envname(EnvironmentName("--data-tls"));
   app.add_flag("--data-no-checksum", config.data_no_checksum,
                "do not protect the bytes that go over TCP by CRC32C")
       ->envname(EnvironmentName("--data-no-checksum"));

@@ -36,6 +36,7 @@ struct SidecarConfig {
   std::string data_host;    // that peers are told; empty: the one that they reached the peer API at
   int data_streams = 4;     // connections to each peer
   int data_threads = 2;     // that carry them
+  bool data_tls = false;
   bool data_no_checksum = false;
 
   int workers = 0;  // copy workers; 0: one for each processor, at most 8

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "lib/base/result.h"
+#include "sidecar/peer/data_tls.h"
 #include "sidecar/peer/stream_settings.h"
 #include "sidecar/sidecar_config.h"
 #include "sidecar/transport/tcp/helper_threads.h"
@@ -16,7 +17,8 @@ namespace gantry {
 
 class TcpPath {
  public:
-  static Result<std::unique_ptr<TcpPath>> Create(const SidecarConfig& config);
+  static Result<std::unique_ptr<TcpPath>> Create(
+      const SidecarConfig& config, std::shared_ptr<const peer::PeerSecurity> security);
 
   // Once. `wake`: see TcpTransport.
   std::unique_ptr<transport::TcpTransport> MakeTransport(std::function<void()> wake);
@@ -24,10 +26,12 @@ class TcpPath {
   peer::StreamSettings Offers();
 
  private:
-  TcpPath(const SidecarConfig& config, std::unique_ptr<transport::IoLoops> loops);
+  TcpPath(const SidecarConfig& config, std::unique_ptr<transport::IoLoops> loops,
+          std::unique_ptr<peer::DataTls> tls);
 
   const SidecarConfig& config_;
   const std::unique_ptr<transport::IoLoops> loops_;
+  const std::unique_ptr<peer::DataTls> tls_;  // null: there are no certificates
   transport::HelperThreads helpers_;
 };
 

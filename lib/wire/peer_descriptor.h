@@ -56,6 +56,7 @@ struct PeerStreams {
   HostPort address;
   std::vector<std::string> tickets;
   bool tls = false;
+  std::string certificate_sha256;  // with TLS: of the one that it shows, 32 bytes
 };
 
 struct PeerRevocation {

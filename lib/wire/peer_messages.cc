@@ -254,6 +254,11 @@ Result<PeerStreams> FromMessage(const proto::OpenStreamsReply& message, std::str
     return Fail(ErrorCode::kMalformedBody, "the peer answered with port 0");
   }
   streams.tls = message.tls();
+  streams.certificate_sha256 = message.certificate_sha256();
+  if (streams.certificate_sha256.size() != (streams.tls ? kSha256Bytes : 0)) {
+    return Fail(ErrorCode::kMalformedBody,
+                "certificate_sha256 has to be 32 bytes with TLS, or none");
+  }
   return streams;
 }
 

@@ -29,6 +29,7 @@ inline constexpr int kPeerAddressesMax = 16;
 inline constexpr int kPeerCapabilitiesMax = 64;
 inline constexpr int kPeerPathsMax = 16;
 inline constexpr size_t kPeerIdBytesMax = 128;
+inline constexpr size_t kSha256Bytes = 32;
 inline constexpr size_t kPeerTextBytesMax = 4096;  // reasons, messages, hints
 
 void ToMessage(const PeerIdentity& identity, proto::Identity* message);

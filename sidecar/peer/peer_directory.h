@@ -34,7 +34,6 @@ struct PeerDirectoryOptions {
   std::vector<uid_t> uids_allowed;  // who may own a peer's socket, beside our own uid and root
   std::shared_ptr<PeerSecurity> security;  // for peers over TCP; null: on loopback alone
   transport::TcpTransport* tcp = nullptr;  // null: no data connections; outlives the directory
-  bool tcp_encrypts = false;               // its connections use TLS
   size_t peers_max = 1024;
   size_t fds_max = 4096;             // of all peers' memory, open at the same time
   milliseconds call_timeout{5'000};  // of each call, within the caller's deadline

@@ -224,8 +224,7 @@ std::shared_ptr<transport::TcpPeer> PeerLink::StreamsTo(
     const std::shared_ptr<PeerClient>& client) const {
   const auto& paths = client->facts().paths;
   if (options_.tcp == nullptr || !paths[static_cast<size_t>(wire::Path::kTcp)].available) return {};
-  return options_.tcp->AddPeer(name_,
-                               std::make_shared<StreamOpener>(client, options_.tcp_encrypts));
+  return options_.tcp->AddPeer(name_, std::make_shared<StreamOpener>(client));
 }
 
 std::optional<Error> PeerLink::ReasonToEnd() {

@@ -32,6 +32,10 @@ Status StreamOffers::Offer(const std::string& session, uint32_t count,
                                                ", it has to be 1 to " +
                                                std::to_string(wire::kPeerStreamsMax));
   }
+  std::string certificate;
+  if (options_.security != nullptr) {
+    ASSIGN_OR_RETURN(certificate, options_.security->CertificateSha256());
+  }
   ASSIGN_OR_RETURN(const auto tickets,
                    server_->tickets().Issue(session, count, options_.ticket_ttl));
   reply->add_addresses(options_.told.empty() ? ":" + std::to_string(port())
@@ -39,6 +43,7 @@ Status StreamOffers::Offer(const std::string& session, uint32_t count,
   for (const std::string& ticket : tickets) reply->add_tickets(ticket);
   reply->set_ttl_ms(static_cast<uint32_t>(options_.ticket_ttl.count()));
   reply->set_tls(options_.security != nullptr);
+  reply->set_certificate_sha256(certificate);
   return {};
 }
 

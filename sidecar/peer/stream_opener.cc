@@ -11,13 +11,8 @@ Result<transport::TcpStreamOpener::Offer> StreamOpener::Open(size_t streams, Tim
   if (client == nullptr) return Fail(ErrorCode::kPeerLost, "the session with the peer is over");
   const size_t count = std::clamp<size_t>(streams, 1, wire::kPeerStreamsMax);
   ASSIGN_OR_RETURN(wire::PeerStreams offered, client->OpenStreams(count, deadline));
-  if (offered.tls != encrypts_) {
-    return Fail(ErrorCode::kPathUnavailable,
-                encrypts_ ? "the peer takes data connections without TLS alone"
-                          : "the peer takes data connections with TLS alone",
-                "give both sidecars certificates, or neither");
-  }
-  return Offer{std::move(offered.address.host), offered.address.port, std::move(offered.tickets)};
+  return Offer{std::move(offered.address.host), offered.address.port, std::move(offered.tickets),
+               offered.tls, std::move(offered.certificate_sha256)};
 }
 
 }  // namespace gantry::peer

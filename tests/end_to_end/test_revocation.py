@@ -7,7 +7,7 @@ import pytest
 
 from test_draining import buffer_of, delete
 from test_peers_over_tcp import TCP, meet
-from workloads import (MiB, connect, gantry, new_memory, send, stand_still, start_workload, submit,
+from workloads import (MiB, connect, gantry, new_memory, send, start_workload, submit,
                        wait_for)
 
 
@@ -73,7 +73,7 @@ def test_peers_that_drain_in_time_are_named(crowd):
 def test_the_peer_that_stands_still_is_named_and_no_other(crowd):
     a, c = crowd.readers
     kv = buffer_of(crowd.b, "owner")["id"]
-    stand_still(c.process.pid)
+    send([c.process.pid], signal.SIGSTOP)
     begin = time.monotonic()
     status, answer = delete(crowd.b, kv, 1_000)
     assert time.monotonic() - begin < 1 + 1
@@ -98,7 +98,7 @@ def test_the_peer_that_stands_still_is_named_and_no_other(crowd):
 
 def test_a_suspension_names_them_too(crowd):
     a, c = crowd.readers
-    stand_still(c.process.pid)
+    send([c.process.pid], signal.SIGSTOP)
     status, answer = crowd.b.ask("POST", "/v1/buffers:suspend", {"workload": "owner", "drain_ms": 1_000})
     worst = "cut_off" if crowd.path == "tcp" else "holding"
     assert status == (200 if crowd.path == "tcp" else 504), answer
@@ -107,7 +107,7 @@ def test_a_suspension_names_them_too(crowd):
 
 def test_a_peer_that_dies_is_gone(crowd):
     a, c = crowd.readers
-    stand_still(c.process.pid)
+    send([c.process.pid], signal.SIGSTOP)
     crowd.owner.post("unregister", "kv", drain=10.0)
     time.sleep(0.3)
     c.kill()
@@ -120,7 +120,7 @@ def test_a_peer_that_dies_is_gone(crowd):
 def test_the_python_client_says_who_holds_it(start_sidecar, start_workload, new_memory, folder):
     crowd = Crowd(start_sidecar, start_workload, new_memory, folder, "shm")
     a, c = crowd.readers
-    stand_still(c.process.pid)
+    send([c.process.pid], signal.SIGSTOP)
     with pytest.raises(gantry.Error) as refused:
         crowd.owner.do("unregister", "kv", drain=0.5)
     assert refused.value.code == "deadline_exceeded"

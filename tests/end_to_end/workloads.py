@@ -246,13 +246,6 @@ def _states(pid):
     return [_text(tasks / tid / "stat").rpartition(")")[2].split()[0] for tid in tids if _text(tasks / tid / "stat")]
 
 
-def stand_still(pid):
-    """SIGSTOP, and waits until each thread has taken it: on a busy machine some run on for a while."""
-    os.kill(pid, signal.SIGSTOP)
-    wait_for(lambda: all(_text(f"/proc/{pid}/task/{task}/stat").rpartition(")")[2].split()[:1] in (["T"], [])
-                         for task in os.listdir(f"/proc/{pid}/task")), 5, "standing still")
-
-
 def ended(pid):
     return _text(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1] in ([], ["Z"])
 

@@ -42,13 +42,16 @@ class SocketChannel {
 
 std::unique_ptr<SocketChannel> MakePlainChannel(UniqueFd socket);
 
-// Makes a channel of a socket that was connected (client) or accepted; null means plain.
+// Makes channels of sockets; where there is none, they are plain. Thread-safe.
 class ChannelSecurity {
  public:
   virtual ~ChannelSecurity() = default;
-  // `host`: whom the client wants to talk to; empty on the accepting side.
-  virtual Result<std::unique_ptr<SocketChannel>> Secure(UniqueFd socket,
-                                                        const std::string& host) = 0;
+  virtual Result<std::unique_ptr<SocketChannel>> Accept(UniqueFd socket) = 0;
+  // `certificate_sha256`: 32 bytes, of the one certificate that the other side is to show.
+  virtual Result<std::unique_ptr<SocketChannel>> Connect(UniqueFd socket,
+                                                         std::string certificate_sha256) = 0;
+  // Of the certificate that Accept shows from now on.
+  virtual Result<std::string> CertificateSha256() = 0;
 };
 
 }  // namespace gantry::transport

@@ -72,12 +72,11 @@ Result<WelcomedChannel> OpenChannel(const TcpStreamOpener::Offer& offer, const s
   WelcomedChannel welcomed;
   welcomed.address = offer.host + ":" + std::to_string(offer.port);
   ASSIGN_OR_RETURN(UniqueFd socket, ConnectTcp(offer.host, offer.port, deadline));
-  if (security == nullptr) {
-    welcomed.channel = MakePlainChannel(std::move(socket));
-  } else {
+  if (offer.tls) {
     ASSIGN_OR_RETURN(welcomed.channel,
-                     security->Secure(std::move(socket),
-                                      offer.server_name.empty() ? offer.host : offer.server_name));
+                     security->Connect(std::move(socket), offer.certificate_sha256));
+  } else {
+    welcomed.channel = MakePlainChannel(std::move(socket));
   }
   RETURN_IF_ERROR(Secure(*welcomed.channel, deadline));
   RETURN_IF_ERROR(SayHello(*welcomed.channel, ticket, deadline));

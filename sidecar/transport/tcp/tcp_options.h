@@ -14,6 +14,8 @@ struct TcpOptions {
   // ranges always have one.
   bool checksum = true;
 
+  bool tls_required = false;  // plain connections are not made
+
   // Of one request, at most; an operation is cut so that every stream gets some of it.
   uint64_t part_bytes_max = 512 * 1024;
   uint64_t part_bytes_min = 64 * 1024;

@@ -153,6 +153,14 @@ Status TcpPeer::OpenStreams(size_t count) {
   if (offer.tickets.empty() || offer.host.empty()) {
     return Fail(ErrorCode::kPeerUnavailable, "it gave no address or no ticket for a connection");
   }
+  if (offer.tls && core_.security == nullptr) {
+    return Fail(ErrorCode::kPathUnavailable, "the peer takes data connections with TLS alone",
+                "give this sidecar certificates too");
+  }
+  if (!offer.tls && core_.options.tls_required) {
+    return Fail(ErrorCode::kPathUnavailable, "the peer takes data connections without TLS alone",
+                "start it with --data-tls, or this one without");
+  }
   for (size_t i = 0; i < std::min(count, offer.tickets.size()); ++i) {
     ASSIGN_OR_RETURN(WelcomedChannel welcomed,
                      OpenChannel(offer, offer.tickets[i], core_.security, deadline));

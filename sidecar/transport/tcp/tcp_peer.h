@@ -30,7 +30,8 @@ class TcpStreamOpener {
     std::string host;
     uint16_t port = 0;
     std::vector<std::string> tickets;  // one for each connection
-    std::string server_name = {};      // that its certificate is for, with TLS; empty: the host
+    bool tls = false;
+    std::string certificate_sha256 = {};  // with TLS: 32 bytes, of the one that it shows
   };
   // Up to `streams` tickets, at least one. Called by a thread of this transport; may block up to
   // the deadline.
@@ -42,7 +43,7 @@ struct TcpCore {
   TcpOptions options;
   IoLoops& loops;
   HelperThreads& helpers;
-  ChannelSecurity* security = nullptr;  // null: plain
+  ChannelSecurity* security = nullptr;  // null: plain connections only
 };
 
 class TcpPeer : public std::enable_shared_from_this<TcpPeer> {

@@ -58,7 +58,7 @@ class TcpServer::Listener final : public IoHandler {
     if (security_ == nullptr) {
       channel = MakePlainChannel(std::move(accepted.socket));
     } else {
-      auto secured = security_->Secure(std::move(accepted.socket), "");
+      auto secured = security_->Accept(std::move(accepted.socket));
       if (!secured) return hub_->LogEnd(accepted.address, true, secured.error());
       channel = *std::move(secured);
     }

@@ -2,7 +2,9 @@
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
+#include <openssl/evp.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <openssl/x509_vfy.h>
 #include <sys/socket.h>
 
@@ -62,17 +64,30 @@ std::string TakeTlsError() {
   return text.data();
 }
 
-Result<std::unique_ptr<TlsChannel>> TlsChannel::Create(UniqueFd socket, SslPointer ssl) {
+std::string Sha256Of(const x509_st* certificate) {
+  std::string digest(kSha256Bytes, '\0');
+  auto* bytes = reinterpret_cast<unsigned char*>(digest.data());
+  unsigned int length = 0;
+  if (certificate == nullptr || X509_digest(certificate, EVP_sha256(), bytes, &length) != 1 ||
+      length != kSha256Bytes) {
+    return {};
+  }
+  return digest;
+}
+
+Result<std::unique_ptr<TlsChannel>> TlsChannel::Create(UniqueFd socket, SslPointer ssl,
+                                                       std::string certificate_sha256) {
   BIO* bio = BIO_new(SocketMethod());
   if (bio == nullptr) return Fail(ErrorCode::kInternal, "BIO_new: " + TakeTlsError());
   BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket.get())));
   BIO_set_init(bio, 1);
   SSL_set_bio(ssl.get(), bio, bio);
-  return std::unique_ptr<TlsChannel>(new TlsChannel(std::move(socket), std::move(ssl)));
+  return std::unique_ptr<TlsChannel>(
+      new TlsChannel(std::move(socket), std::move(ssl), std::move(certificate_sha256)));
 }
 
-TlsChannel::TlsChannel(UniqueFd socket, SslPointer ssl)
-    : socket_(std::move(socket)), ssl_(std::move(ssl)) {}
+TlsChannel::TlsChannel(UniqueFd socket, SslPointer ssl, std::string certificate_sha256)
+    : socket_(std::move(socket)), ssl_(std::move(ssl)), expected_(std::move(certificate_sha256)) {}
 
 IoResult TlsChannel::Stopped(int outcome) {
   const int error = SSL_get_error(ssl_.get(), outcome);
@@ -98,6 +113,10 @@ IoResult TlsChannel::Handshake() {
   const int outcome = SSL_do_handshake(ssl_.get());
   if (outcome != 1) return Stopped(outcome);
   receive_wants_send_ = false;
+  if (!expected_.empty() && Sha256Of(SSL_get0_peer_certificate(ssl_.get())) != expected_) {
+    why_ = "the other side's certificate is not the one that the peer API named";
+    return {IoState::kEnded, 0};
+  }
   return {IoState::kMoved, 0};
 }
 

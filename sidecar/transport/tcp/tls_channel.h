@@ -2,12 +2,14 @@
 // thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 
 #include "sidecar/transport/tcp/socket_channel.h"
 
 struct ssl_st;
+struct x509_st;
 
 namespace gantry::transport {
 
@@ -18,8 +20,10 @@ using SslPointer = std::unique_ptr<ssl_st, FreeSsl>;
 
 class TlsChannel final : public SocketChannel {
  public:
-  // REQUIRES that `ssl` knows which side it is.
-  static Result<std::unique_ptr<TlsChannel>> Create(UniqueFd socket, SslPointer ssl);
+  // REQUIRES that `ssl` knows which side it is. The handshake fails unless the other side shows the
+  // certificate with this SHA-256, in bytes; empty: any that is trusted.
+  static Result<std::unique_ptr<TlsChannel>> Create(UniqueFd socket, SslPointer ssl,
+                                                    std::string certificate_sha256);
 
   IoResult Receive(const iovec* parts, int count) override;
   IoResult Send(const iovec* parts, int count) override;
@@ -30,15 +34,19 @@ class TlsChannel final : public SocketChannel {
   int fd() const override { return socket_.get(); }
 
  private:
-  TlsChannel(UniqueFd socket, SslPointer ssl);
+  TlsChannel(UniqueFd socket, SslPointer ssl, std::string certificate_sha256);
   // What a call that moved nothing means.
   IoResult Stopped(int outcome);
 
   const UniqueFd socket_;
   const SslPointer ssl_;
+  const std::string expected_;
   bool receive_wants_send_ = false;
   std::string why_;
 };
+
+inline constexpr size_t kSha256Bytes = 32;
+std::string Sha256Of(const x509_st* certificate);  // empty: there is none
 
 // The oldest error of this thread's OpenSSL queue, as text; empties the queue.
 std::string TakeTlsError();

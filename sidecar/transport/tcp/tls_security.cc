@@ -1,13 +1,11 @@
 #include "sidecar/transport/tcp/tls_security.h"
 
-#include <arpa/inet.h>
 #include <openssl/bio.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
 #include <algorithm>
-#include <array>
 #include <climits>
 #include <string_view>
 #include <utility>
@@ -74,24 +72,6 @@ Status TrustAuthorities(SSL_CTX* context, const std::string& text) {
   return count == 0 ? Status(Unusable("the authorities")) : Status();
 }
 
-bool IsAddress(const std::string& host) {
-  std::array<unsigned char, sizeof(in6_addr)> address;
-  return ::inet_pton(AF_INET, host.c_str(), address.data()) == 1 ||
-         ::inet_pton(AF_INET6, host.c_str(), address.data()) == 1;
-}
-
-Status ExpectHost(SSL* ssl, const std::string& host) {
-  X509_VERIFY_PARAM* wanted = SSL_get0_param(ssl);
-  if (IsAddress(host)) {
-    if (X509_VERIFY_PARAM_set1_ip_asc(wanted, host.c_str()) != 1) return Unusable("the address");
-    return {};
-  }
-  if (SSL_set1_host(ssl, host.c_str()) != 1 || SSL_set_tlsext_host_name(ssl, host.c_str()) != 1) {
-    return Unusable("the name '" + host + "'");
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<TlsSecurity::Context> TlsSecurity::ContextOf(const TlsIdentity& identity) {
@@ -126,22 +106,34 @@ Status TlsSecurity::Update(const TlsIdentity& identity) {
   return {};
 }
 
-Result<std::unique_ptr<SocketChannel>> TlsSecurity::Secure(UniqueFd socket,
-                                                           const std::string& host) {
-  Context context;
-  {
-    const MutexLock lock(mutex_);
-    context = context_;
-  }
-  SslPointer ssl(SSL_new(context.get()));  // keeps the context
+TlsSecurity::Context TlsSecurity::context() {
+  const MutexLock lock(mutex_);
+  return context_;
+}
+
+Result<std::unique_ptr<SocketChannel>> TlsSecurity::Accept(UniqueFd socket) {
+  SslPointer ssl(SSL_new(context().get()));  // keeps the context
   if (ssl == nullptr) return Unusable("OpenSSL");
-  if (host.empty()) {
-    SSL_set_accept_state(ssl.get());
-  } else {
-    SSL_set_connect_state(ssl.get());
-    RETURN_IF_ERROR(ExpectHost(ssl.get(), host));
+  SSL_set_accept_state(ssl.get());
+  return TlsChannel::Create(std::move(socket), std::move(ssl), "");
+}
+
+Result<std::unique_ptr<SocketChannel>> TlsSecurity::Connect(UniqueFd socket,
+                                                            std::string certificate_sha256) {
+  if (certificate_sha256.size() != kSha256Bytes) {
+    return Fail(ErrorCode::kMalformedBody, "the peer does not say which certificate it shows");
   }
-  return TlsChannel::Create(std::move(socket), std::move(ssl));
+  SslPointer ssl(SSL_new(context().get()));
+  if (ssl == nullptr) return Unusable("OpenSSL");
+  SSL_set_connect_state(ssl.get());
+  return TlsChannel::Create(std::move(socket), std::move(ssl), std::move(certificate_sha256));
+}
+
+Result<std::string> TlsSecurity::CertificateSha256() {
+  const Context held = context();
+  std::string digest = Sha256Of(SSL_CTX_get0_certificate(held.get()));
+  if (digest.empty()) return Unusable("the certificate's digest");
+  return digest;
 }
 
 }  // namespace gantry::transport

@@ -1,5 +1,6 @@
 // TLS for data connections: 1.3 only, and both sides show a certificate of an authority that the
-// other one trusts. The same certificate as the peer API's. Thread-safe.
+// other one trusts. Whom a client reached is told by the very certificate, which the peer API
+// named: pods have addresses that no certificate is for. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -26,13 +27,16 @@ class TlsSecurity final : public ChannelSecurity {
   // For connections from now on; those that are open live on.
   Status Update(const TlsIdentity& identity) EXCLUDES(mutex_);
 
-  // A client checks that the other side's certificate is for `host`: a DNS name or an address.
-  Result<std::unique_ptr<SocketChannel>> Secure(UniqueFd socket, const std::string& host) override
+  Result<std::unique_ptr<SocketChannel>> Accept(UniqueFd socket) override EXCLUDES(mutex_);
+  Result<std::unique_ptr<SocketChannel>> Connect(UniqueFd socket,
+                                                 std::string certificate_sha256) override
       EXCLUDES(mutex_);
+  Result<std::string> CertificateSha256() override EXCLUDES(mutex_);
 
  private:
   using Context = std::shared_ptr<ssl_ctx_st>;
   TlsSecurity() = default;
+  Context context() EXCLUDES(mutex_);
   static Result<Context> ContextOf(const TlsIdentity& identity);
 
   Mutex mutex_;

@@ -99,8 +99,12 @@ class FakeTargetBuffers final : public TargetBuffers {
 // before its use, but for `port`.
 class FakeStreamOpener final : public TcpStreamOpener {
  public:
-  FakeStreamOpener(TcpServer* server, std::string session)
-      : server_(server), session_(std::move(session)), port_(server ? server->port() : 0) {}
+  // `security`: the server's.
+  FakeStreamOpener(TcpServer* server, std::string session, ChannelSecurity* security = nullptr)
+      : server_(server),
+        session_(std::move(session)),
+        security_(security),
+        port_(server ? server->port() : 0) {}
   Result<Offer> Open(size_t streams, TimePoint) override {
     ++calls_;
     if (failure_) return Fail(*failure_);
@@ -112,8 +116,14 @@ class FakeStreamOpener final : public TcpStreamOpener {
       ASSIGN_OR_RETURN(offer.tickets,
                        server_->tickets().Issue(session_, streams, milliseconds(5000)));
     }
+    offer.tls = security_ != nullptr;
+    if (security_ != nullptr) {
+      ASSIGN_OR_RETURN(offer.certificate_sha256, security_->CertificateSha256());
+    }
+    if (certificate_) offer.certificate_sha256 = *certificate_;
     return offer;
   }
+  void set_certificate(std::string sha256) { certificate_ = std::move(sha256); }
   void set_failure(Error error) { failure_ = std::move(error); }
   void set_port(uint16_t port) { port_ = port; }
   int calls() const { return calls_; }
@@ -121,6 +131,8 @@ class FakeStreamOpener final : public TcpStreamOpener {
  private:
   TcpServer* const server_;
   const std::string session_;
+  ChannelSecurity* const security_;
+  std::optional<std::string> certificate_;
   std::atomic<uint16_t> port_;
   std::atomic<int> calls_{0};
   std::optional<Error> failure_;
@@ -140,7 +152,7 @@ class TcpWorld {
                                  options.server_security);
     transport_ = std::make_unique<TcpTransport>(options.tcp, *loops_, helpers_,
                                                 options.client_security, [this] { Wake(); });
-    opener_ = std::make_shared<FakeStreamOpener>(server_.get(), "session");
+    opener_ = std::make_shared<FakeStreamOpener>(server_.get(), "session", options.server_security);
     peer_ = transport_->AddPeer("b", opener_);
   }
   ~TcpWorld() {

@@ -23,13 +23,15 @@ TlsIdentity IdentityOf(const TestAuthority& authority, const std::string& names,
 
 class TlsWorld {
  public:
-  TlsWorld(const TlsIdentity& server, const TlsIdentity& client)
+  // `named`: the SHA-256 that the client is told of; empty: the server's.
+  TlsWorld(const TlsIdentity& server, const TlsIdentity& client, const std::string& named = "")
       : server_(*TlsSecurity::Create(server)), client_(*TlsSecurity::Create(client)) {
     TcpWorldOptions options;
     options.server_security = server_.get();
     options.client_security = client_.get();
     options.tcp.connect_timeout = milliseconds(2'000);
     world_ = std::make_unique<TcpWorld>(options);
+    if (!named.empty()) world_->opener_->set_certificate(named);
   }
   std::unique_ptr<TlsSecurity> server_;
   std::unique_ptr<TlsSecurity> client_;
@@ -40,7 +42,7 @@ class TlsHarness final : public gantry::testing::TransportHarness {
  public:
   TlsHarness()
       : authority_("test"),
-        tls_(IdentityOf(authority_, "IP:127.0.0.1"), IdentityOf(authority_, "DNS:a")) {}
+        tls_(IdentityOf(authority_, "DNS:b"), IdentityOf(authority_, "DNS:a")) {}
   ~TlsHarness() override { released_.set_value(); }
   Transport& transport() override { return *tls_.world_->transport_; }
   std::shared_ptr<const memory::MappedAllocation> Local(const TestArena& arena) override {
@@ -69,15 +71,22 @@ INSTANTIATE_TEST_SUITE_P(TcpThroughTls, TransportContract,
 
 class TcpTlsTest : public ::testing::Test {
  protected:
+  static std::optional<Error> ReadBetween(TlsWorld& tls) { return ReadIn(*tls.world_); }
+  static std::string WhyNot(TcpWorldOptions options) {
+    options.tcp.connect_timeout = milliseconds(2'000);
+    TcpWorld world(options);
+    const auto error = ReadIn(world);
+    return error ? error->message : "";
+  }
   // What a read from this server to this client ends with.
-  static std::optional<Error> ReadBetween(TlsWorld& tls) {
+  static std::optional<Error> ReadIn(TcpWorld& world) {
     TestArena here(8192, 1);
     TestArena there(8192, 2);
-    auto operation = tls.world_->transport_->Start(
-        TcpWorld::PlanOf(wire::Operation::kRead, tls.world_->Local(here), tls.world_->Remote(there),
-                         0, 0, 8192),
-        0, 1);
-    EXPECT_TRUE(tls.world_->Finish(*operation, milliseconds(8'000)));
+    auto operation =
+        world.transport_->Start(TcpWorld::PlanOf(wire::Operation::kRead, world.Local(here),
+                                                 world.Remote(there), 0, 0, 8192),
+                                0, 1);
+    EXPECT_TRUE(world.Finish(*operation, milliseconds(8'000)));
     const bool moved = std::memcmp(here.data(), there.data(), 8192) == 0;
     EXPECT_EQ(moved, !operation->error().has_value());
     return operation->error();
@@ -86,10 +95,10 @@ class TcpTlsTest : public ::testing::Test {
   const TestAuthority other_{"other"};
 };
 
-TEST_F(TcpTlsTest, BothSidesMustBeKnownAndTheServerMustBeWhoItSays) {
-  const TlsIdentity server = IdentityOf(authority_, "IP:127.0.0.1");
+TEST_F(TcpTlsTest, BothSidesMustBeKnownAndTheServerMustBeTheOneThatWasNamed) {
+  const TlsIdentity server = IdentityOf(authority_, "DNS:b");
   const TlsIdentity client = IdentityOf(authority_, "DNS:a");
-  TlsIdentity stranger = IdentityOf(other_, "IP:127.0.0.1");
+  TlsIdentity stranger = IdentityOf(other_, "DNS:b");
   stranger.authorities += authority_.certificate();  // it trusts both, and is trusted by itself
   TlsWorld good(server, client);
   EXPECT_FALSE(ReadBetween(good));
@@ -97,16 +106,33 @@ TEST_F(TcpTlsTest, BothSidesMustBeKnownAndTheServerMustBeWhoItSays) {
   EXPECT_TRUE(ReadBetween(strange_client));
   TlsWorld strange_server(stranger, client);
   EXPECT_TRUE(ReadBetween(strange_server));
-  TlsWorld wrong_name(IdentityOf(authority_, "IP:127.0.0.2"), client);
-  EXPECT_TRUE(ReadBetween(wrong_name));
-  TlsWorld expired(IdentityOf(authority_, "IP:127.0.0.1", -10), client);
-  const auto error = ReadBetween(expired);
+  // Trusted, and with the same names, and yet another one.
+  const auto another = TlsSecurity::Create(IdentityOf(authority_, "DNS:b"));
+  TlsWorld not_named(server, client, *(*another)->CertificateSha256());
+  auto error = ReadBetween(not_named);
+  ASSERT_TRUE(error);
+  EXPECT_NE(error->message.find("not the one"), std::string::npos) << error->message;
+  TlsWorld unnamed(server, client, "short");
+  EXPECT_TRUE(ReadBetween(unnamed));
+  TlsWorld expired(IdentityOf(authority_, "DNS:b", -10), client);
+  error = ReadBetween(expired);
   ASSERT_TRUE(error);
   EXPECT_NE(error->message.find("expired"), std::string::npos) << error->message;
 }
 
+TEST_F(TcpTlsTest, WhoHasNoCertificateOrWantsNothingElseSaysSo) {
+  const auto security = TlsSecurity::Create(IdentityOf(authority_, "DNS:b"));
+  TcpWorldOptions options;
+  options.server_security = security->get();
+  EXPECT_NE(WhyNot(options).find("TLS alone"), std::string::npos);
+  options.server_security = nullptr;
+  options.client_security = security->get();
+  options.tcp.tls_required = true;
+  EXPECT_NE(WhyNot(options).find("without TLS alone"), std::string::npos);
+}
+
 TEST_F(TcpTlsTest, PlainTextIsNotServed) {
-  const TlsIdentity identity = IdentityOf(authority_, "IP:127.0.0.1");
+  const TlsIdentity identity = IdentityOf(authority_, "DNS:b");
   TlsWorld tls(identity, identity);
   RawConnection plain = RawConnection::To(tls.world_->server_->port());
   plain.Send(RawConnection::HelloOf(
@@ -116,9 +142,9 @@ TEST_F(TcpTlsTest, PlainTextIsNotServed) {
 
 TEST_F(TcpTlsTest, ANewCertificateIsUsedFromThenOn) {
   const TlsIdentity client = IdentityOf(authority_, "DNS:a");
-  TlsWorld tls(IdentityOf(authority_, "IP:127.0.0.1", -10), client);
+  TlsWorld tls(IdentityOf(authority_, "DNS:b", -10), client);
   EXPECT_TRUE(ReadBetween(tls));
-  ASSERT_TRUE(tls.server_->Update(IdentityOf(authority_, "IP:127.0.0.1")));
+  ASSERT_TRUE(tls.server_->Update(IdentityOf(authority_, "DNS:b")));
   EXPECT_FALSE(ReadBetween(tls));
   EXPECT_FALSE(tls.server_->Update({"no certificate", "no key", ""}));
   EXPECT_FALSE(ReadBetween(tls));
