@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "client/message_bodies.h"
 #include "client/transfer_body.h"
 #include "client/workload_session.h"
 #include "lib/base/name.h"
@@ -78,6 +79,7 @@ Status CheckSpec(const gantry_transfer_spec& spec) {
     return wrong("block_count without both lists of blocks", "local_blocks");
   }
   if (spec.range_count != 0 && spec.ranges == nullptr) return wrong("ranges is NULL", "ranges");
+  if (spec.notify != nullptr) RETURN_IF_ERROR(CheckMessage(*spec.notify));
   return {};
 }
 

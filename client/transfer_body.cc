@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "client/cbor_writer.h"
+#include "lib/base/base64.h"
 
 namespace gantry::client {
 namespace {
@@ -132,6 +133,18 @@ void AppendViewGroup(CborWriter* out, const gantry_view_group& group) {
   out->Unsigned(std::max(group.remote_ratio, 1u));
 }
 
+void AppendMessage(CborWriter* out, const gantry_message& message) {
+  out->Text("notify");
+  out->Map(2u + (message.request_id != nullptr));
+  out->Text("to");
+  out->Text(message.to);
+  out->Text("message");
+  out->Text(Base64Of({static_cast<const char*>(message.data), message.bytes}));
+  if (message.request_id == nullptr) return;
+  out->Text("request_id");
+  out->Text(message.request_id);
+}
+
 }  // namespace
 
 std::string ViewBody(std::string_view workload, std::string_view id, const gantry_view_spec& spec) {
@@ -165,7 +178,8 @@ std::string TransferBody(std::string_view workload, std::string_view id,
   const bool has_paths = spec.require_path != nullptr;
   CborWriter out(1024 + 10 * spec.block_count + 40 * spec.range_count);
   out.Map(3u + (objects.view.empty() ? 2 : 1) + (by_blocks && !by_groups ? 2 : 1) + has_fence +
-          (spec.deadline_ms != 0) + (spec.priority != 0) + has_paths + (spec.user_data != nullptr));
+          (spec.deadline_ms != 0) + (spec.priority != 0) + has_paths + (spec.user_data != nullptr) +
+          (spec.hold != nullptr) + (spec.notify != nullptr));
   out.Text("id");
   out.Text(id);
   out.Text("workload");
@@ -199,6 +213,11 @@ std::string TransferBody(std::string_view workload, std::string_view id,
     out.Text("user_data");
     out.Text(spec.user_data);
   }
+  if (spec.hold != nullptr) {
+    out.Text("hold");
+    out.Text(spec.hold);
+  }
+  if (spec.notify != nullptr) AppendMessage(&out, *spec.notify);
   return std::move(out).Take();
 }
 

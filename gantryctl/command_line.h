@@ -24,6 +24,7 @@ struct BenchOptions {
   bool checksum = true;  // of tcp
   int iterations = 5;
   bool latency = false;
+  bool notify = false;
   int calls = 5000;  // of the closed loop
   int gap_ms = 20;   // between the calls of the second loop; 0: no second loop
   bool table = false;

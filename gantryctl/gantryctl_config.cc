@@ -63,10 +63,12 @@ void AddBench(CLI::App& app, CommandLine& line) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_flag("--latency", bench.latency, "4 KiB transfers, one at a time, over REST");
-  app.add_option("--calls", bench.calls, "With --latency: how many")
+  app.add_flag("--notify", bench.notify, "Notifications, one at a time, over REST");
+  app.add_option("--calls", bench.calls, "With --latency and --notify: how many")
       ->check(CLI::Range(10, 1'000'000))
       ->capture_default_str();
-  app.add_option("--gap-ms", bench.gap_ms, "With --latency: pause of the second loop; 0: none")
+  app.add_option("--gap-ms", bench.gap_ms,
+                 "With --latency and --notify: pause of the second loop; 0: none")
       ->check(CLI::Range(0, 10'000))
       ->capture_default_str();
   app.add_flag("--table", bench.table, "Grid of 4 KiB to 64 MiB by --batches, as nixlbench prints");

@@ -7,6 +7,7 @@
 
 #include "gantryctl/bench_grid.h"
 #include "gantryctl/bench_latency.h"
+#include "gantryctl/bench_notify.h"
 #include "gantryctl/bench_throughput.h"
 #include "gantryctl/doctor.h"
 #include "gantryctl/exit_code.h"
@@ -27,12 +28,15 @@ int RunBench(const CommandLine& line) {
   };
   const auto measured = line.bench.table     ? MeasureGrid(line.bench, show)
                         : line.bench.latency ? MeasureLatency(line.bench)
+                        : line.bench.notify  ? MeasureNotifications(line.bench)
                                              : MeasureThroughput(line.bench);
   if (!measured) return PrintError(measured.error());
   if (line.json) {
     Print(measured->dump(2) + "\n");
   } else if (!line.bench.table) {
-    Print(line.bench.latency ? LatencyText(*measured) : ThroughputText(*measured));
+    Print(line.bench.latency  ? LatencyText(*measured)
+          : line.bench.notify ? NotificationsText(*measured)
+                              : ThroughputText(*measured));
   }
   return kExitOk;
 }

@@ -87,7 +87,7 @@ Result<std::string> KeepAliveSocket::Call(const std::string& request) {
   if (length.empty() || parsed.ec != std::errc()) {
     return Fail(ErrorCode::kInternal, "the sidecar's answer has no Content-Length");
   }
-  const bool ok = head.substr(0, 12) == "HTTP/1.1 200";
+  const bool ok = head.starts_with("HTTP/1.1 2");
   const size_t body_start = end_of_head + 4;
   while (received_.size() < body_start + body_bytes) RETURN_IF_ERROR(ReceiveMore());
   std::string body = received_.substr(body_start, body_bytes);

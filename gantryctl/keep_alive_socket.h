@@ -13,7 +13,7 @@ class KeepAliveSocket {
  public:
   static Result<KeepAliveSocket> Connect(const std::string& socket_path);
 
-  // `request` is everything, headers and body. Returns the body of an answer with status 200; any
+  // `request` is everything, headers and body. Returns the body of an answer with status 2xx; any
   // other answer is an error.
   Result<std::string> Call(const std::string& request);
 

@@ -19,10 +19,10 @@
 #include "sidecar/api/routes.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/transfer_engine.h"
+#include "sidecar/messaging.h"
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/peer/health_server.h"
 #include "sidecar/peer/peer_directory.h"
-#include "sidecar/peer/peer_outbox.h"
 #include "sidecar/peer/peer_security.h"
 #include "sidecar/peer/peer_server.h"
 #include "sidecar/registry/buffer_registry.h"
@@ -112,8 +112,7 @@ class App final : public SidecarApp {
     health_.reset();
     handoff_.reset();  // the leases of the workloads end
     housekeeping_ = {};
-    if (notifications_) notifications_->SetMessenger(nullptr);
-    outbox_.reset();
+    if (messaging_) messaging_->Part();
     peers_.reset();
     engine_.reset();
     if (registry_) registry_->SetRevocationSink(nullptr);
@@ -167,7 +166,7 @@ class App final : public SidecarApp {
     registry::RegistryLimits registry_limits;
     registry_limits.buffers_max = config_.buffers_max;
     registry_ = std::make_unique<registry::BufferRegistry>(registry_limits, *pool_, *workloads_);
-    notifications_ = std::make_unique<engine::NotificationCenter>(*workloads_, events_, metrics_);
+    messaging_ = std::make_unique<Messaging>(*workloads_, *registry_, events_, metrics_);
   }
 
   void MakeEngine() {
@@ -186,7 +185,7 @@ class App final : public SidecarApp {
     transports.push_back(std::move(tcp));
     engine_ = std::make_unique<engine::TransferEngine>(options, *pool_, std::move(transports),
                                                        *registry_, events_, metrics_);
-    engine_->SetNotifications(notifications_.get());
+    engine_->SetMessaging(messaging_->notifications(), messaging_->desk());
   }
 
   Status StartPeers() {
@@ -209,8 +208,8 @@ class App final : public SidecarApp {
     server.paths = engine_->Paths();
     server.fds_max = fds_max_.peers;
     server.streams = tcp_path_->Offers();
-    server.notifications = notifications_.get();
     server.events = &events_;
+    messaging_->ServeWith(&server);
     ASSIGN_OR_RETURN(peer_server_, peer::PeerServer::Start(std::move(server), *registry_));
     registry_->SetRevocationSink(peer_server_.get());
     peer::PeerDirectoryOptions directory;
@@ -224,8 +223,7 @@ class App final : public SidecarApp {
           engine_->StopTransfersUsing(buffer, std::move(why));
         });
     engine_->SetPeerGateway(peers_.get());
-    outbox_ = std::make_unique<peer::PeerOutbox>(*peers_);
-    notifications_->SetMessenger(outbox_.get());
+    messaging_->Meet(*peers_);
     return {};
   }
 
@@ -234,12 +232,12 @@ class App final : public SidecarApp {
     engine_->StopTransfersOf(workload.name, workload.generation,
                              Error(ErrorCode::kCancelled,
                                    "workload '" + workload.name + "' ended: " + std::string(why)));
+    messaging_->EndWorkload(workload);
     const TimePoint deadline = Clock::now() + Millis(config_.workload_end_ms);
     if (auto status = registry_->RemoveAll(workload.name, workload.generation, deadline); !status) {
       log::Warning("buffers of an ended workload are still in use, their removal goes on",
                    {{"workload", workload.name}, {"error", status.error()}});
     }
-    notifications_->EndWorkload(workload.name, workload.generation);
     engine::Event event;
     event.type = engine::EventType::kWorkloadEnded;
     event.subject = workload.name;
@@ -248,13 +246,14 @@ class App final : public SidecarApp {
     metrics_.WorkloadEnded(why);
   }
 
-  // Removals that missed their deadline because a copy was running.
+  // Removals that missed their deadline because a copy was running, and holds that are over.
   void KeepHouse(const std::stop_token& stop) {
     std::mutex mutex;
     std::condition_variable_any woken;
     std::unique_lock lock(mutex);
     while (!woken.wait_for(lock, stop, kHousekeeping, [&] { return stop.stop_requested(); })) {
       (void)registry_->FinishRemovals(Clock::now() + milliseconds(10));
+      messaging_->holds().Tick();
       if (stop.stop_requested()) return;
     }
   }
@@ -288,6 +287,7 @@ class App final : public SidecarApp {
     }
     sample.peer_fds_mapped = peers_ ? peers_->fds_held() : 0;
     sample.peer_fds_waiting = peer_server_ ? peer_server_->Totals().fds : 0;
+    sample.holds = messaging_->holds().size();
     sample.http_connections = http_ ? http_->connections() : 0;
     return sample;
   }
@@ -343,9 +343,10 @@ class App final : public SidecarApp {
   }
 
   Status StartApi() {
-    api_ = std::make_unique<api::ApiDependencies>(api::ApiDependencies{
-        *workloads_, *registry_, *engine_, events_, metrics_, peers_.get(),
-        [this] { return StatusNow(); }, [this] { return Readiness(); }, notifications_.get()});
+    api_ = std::make_unique<api::ApiDependencies>(
+        api::ApiDependencies{*workloads_, *registry_, *engine_, events_, metrics_, peers_.get(),
+                             [this] { return StatusNow(); }, [this] { return Readiness(); },
+                             &messaging_->notifications(), &messaging_->holds()});
     api::HttpServerOptions options;
     options.unix_path = directory_.File("api.sock");
     options.tcp_address = config_.rest_listen;
@@ -369,12 +370,11 @@ class App final : public SidecarApp {
   std::unique_ptr<registry::BufferRegistry> registry_;
   std::shared_ptr<peer::PeerSecurity> security_;
   std::unique_ptr<TcpPath> tcp_path_;
-  std::unique_ptr<engine::NotificationCenter> notifications_;
+  std::unique_ptr<Messaging> messaging_;
   std::unique_ptr<engine::TransferEngine> engine_;
   transport::TcpTransport* tcp_ = nullptr;  // the engine's
   std::unique_ptr<peer::PeerServer> peer_server_;
   std::unique_ptr<peer::PeerDirectory> peers_;
-  std::unique_ptr<peer::PeerOutbox> outbox_;
   std::unique_ptr<registry::HandoffServer> handoff_;
   std::unique_ptr<api::ApiDependencies> api_;
   std::unique_ptr<api::HttpServer> http_;

@@ -267,6 +267,54 @@ GANTRY_FALLIBLE gantry_error* gantry_view_delete(gantry_view* view);
 /* Deletes if that was not done. */
 GANTRY_EXPORT void gantry_view_destroy(gantry_view* view);
 
+/* ---- Notifications: messages to other workloads, here and at peers ---- */
+
+#define GANTRY_MESSAGE_BYTES_MAX 65536
+
+typedef struct gantry_message {
+  const char* to; /* the workload, "name[@generation]"; another life of it is refused */
+  const void* data;
+  size_t bytes;
+  const char* request_id; /* the callers' own, up to 256 bytes; may be NULL */
+} gantry_message;
+
+/* Sends `message` to a workload of `peer` (NULL or "": of this sidecar) and returns before it is
+   delivered: an event "notification_outcome" of this workload, with `*id` as its subject, says what
+   became of it. The receiver finds it among its events, once. `deadline_ms` 0: 10 seconds. `id` may
+   be NULL. */
+GANTRY_FALLIBLE gantry_error* gantry_notify(gantry_client* client, const char* peer,
+                                            const gantry_message* message, uint64_t deadline_ms,
+                                            char** id);
+
+/* ---- Holds: promises that blocks keep their content ---- */
+
+/* The same blocks of each of these buffers of this workload; block_count 0: all of the buffers. */
+typedef struct gantry_hold_group {
+  const char* const* buffers;
+  size_t buffer_count;
+  const uint64_t* blocks;
+  size_t block_count;
+} gantry_hold_group;
+
+typedef struct gantry_hold_spec {
+  const gantry_hold_group* groups;
+  size_t group_count;
+  uint64_t ttl_ms;             /* at most an hour */
+  uint64_t expected_consumers; /* so many transfers that succeeded end it; 0: none do */
+} gantry_hold_spec;
+
+/* Promises that these blocks keep their content, to whoever names the hold in a transfer, until the
+   hold ends: an event "hold" says how. Nothing is locked: the promise is the caller's to keep. The
+   same id and content again begin the time anew. `expires_unix_ms` may be NULL. */
+GANTRY_FALLIBLE gantry_error* gantry_hold_put(gantry_client* client, const char* id,
+                                              const gantry_hold_spec* spec,
+                                              uint64_t* expires_unix_ms);
+/* Gives it `ttl_ms` from now on; fails with "lease_expired" when it is over. */
+GANTRY_FALLIBLE gantry_error* gantry_hold_extend(gantry_client* client, const char* id,
+                                                 uint64_t ttl_ms, uint64_t* expires_unix_ms);
+/* Ends it. One that is over already is no error. */
+GANTRY_FALLIBLE gantry_error* gantry_hold_release(gantry_client* client, const char* id);
+
 /* ---- Transfers: reads and writes between buffers ---- */
 
 #define GANTRY_READ 0  /* from the remote buffers into the local ones */
@@ -333,6 +381,10 @@ typedef struct gantry_transfer_spec {
   const gantry_block_group* groups;
   size_t group_count;
   const gantry_fence* fence; /* NULL: the caller synchronised */
+  const char* hold; /* of the remote workload, for reads: refused when it is over; or NULL */
+  /* To a workload at the same peer, once all bytes are there, and only if the transfer succeeds.
+     The transfer ends when it was answered: "notified" of gantry_transfer_json. NULL: none. */
+  const gantry_message* notify;
 } gantry_transfer_spec;
 
 typedef struct gantry_transfer_status {

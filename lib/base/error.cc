@@ -32,6 +32,8 @@ constexpr std::array<ErrorCodeInfo, kErrorCodeCount> kTable = {{
      "The id is in use with another content"},
     {ErrorCode::kStaleGeneration, "stale_generation", 409, kPrecondition, "stale_generation",
      "The object was replaced"},
+    {ErrorCode::kLeaseExpired, "lease_expired", 410, kPrecondition, "lease_expired",
+     "The hold is over"},
     {ErrorCode::kDraining, "draining", 409, kPrecondition, "draining",
      "The buffer is being deleted or is suspended"},
     {ErrorCode::kUnregistered, "unregistered", 404, kMissing, "unregistered",

@@ -19,6 +19,7 @@ enum class ErrorCode {
   kMethodNotAllowed,   // the resource exists, the method does not
   kConflict,           // the same client id with another body
   kStaleGeneration,    // the object was replaced since the caller learned of it
+  kLeaseExpired,       // the promise that was to be used is over
   kDraining,           // the buffer is being deleted or is suspended
   kUnregistered,       // the range is in no registered buffer
   kOutOfRange,         // offset, length or block id outside of the buffer

@@ -215,6 +215,47 @@ Result<Notification> FromMessage(const proto::NotifyRequest& message) {
   return notification;
 }
 
+void ToMessage(const HoldUse& use, proto::UseHoldRequest* message) {
+  message->set_workload(use.workload);
+  message->set_hold(use.hold);
+  message->set_for_ms(use.for_ms);
+  for (const HoldUsePart& part : use.parts) {
+    proto::HoldUsePart* out = message->add_parts();
+    for (const HeldBuffer& buffer : part.buffers) {
+      proto::Reference* reference = out->add_buffers();
+      reference->set_workload(use.workload);
+      reference->set_buffer(buffer.name);
+      reference->set_generation(buffer.generation);
+    }
+    out->set_whole(!part.blocks);
+    if (part.blocks) out->mutable_blocks()->Add(part.blocks->begin(), part.blocks->end());
+  }
+}
+
+Result<HoldUse> FromMessage(const proto::UseHoldRequest& message) {
+  RETURN_IF_ERROR(CheckName(message.workload(), "workload"));
+  RETURN_IF_ERROR(CheckName(message.hold(), "hold"));
+  HoldUse use{message.workload(), message.hold(), {}, message.for_ms()};
+  size_t buffers = 0, blocks = 0;
+  for (const proto::HoldUsePart& part : message.parts()) {
+    buffers += static_cast<size_t>(part.buffers_size());
+    blocks += static_cast<size_t>(part.blocks_size());
+  }
+  RETURN_IF_ERROR(Limit("parts", message.parts_size(), kPeerReferencesMax));
+  RETURN_IF_ERROR(Limit("buffers", buffers, kPeerReferencesMax));
+  RETURN_IF_ERROR(Limit("blocks", blocks, kPeerHoldBlocksMax));
+  if (buffers == 0) return Fail(ErrorCode::kMalformedBody, "a use of a hold names no buffer");
+  for (const proto::HoldUsePart& part : message.parts()) {
+    HoldUsePart& taken = use.parts.emplace_back();
+    for (const proto::Reference& reference : part.buffers()) {
+      RETURN_IF_ERROR(CheckName(reference.buffer(), "buffer"));
+      taken.buffers.push_back({reference.buffer(), reference.generation()});
+    }
+    if (!part.whole()) taken.blocks.emplace(part.blocks().begin(), part.blocks().end());
+  }
+  return use;
+}
+
 void ToMessage(const Error& error, proto::Problem* message) {
   message->set_code(std::string(InfoOf(error.code).name));
   message->set_message(Shortened(error.message));

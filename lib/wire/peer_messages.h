@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
+#include "lib/wire/hold.h"
 #include "lib/wire/notification.h"
 #include "lib/wire/peer.pb.h"
 #include "lib/wire/peer_descriptor.h"
@@ -26,6 +27,7 @@ inline constexpr int kPeerWantedMax = 65'536;        // of one Connect
 inline constexpr int kPeerAcknowledgedMax = 65'536;  // of one Acknowledge
 inline constexpr int kPeerStreamsMax = 64;           // of one OpenStreams
 inline constexpr int kPeerAddressesMax = 16;
+inline constexpr int kPeerHoldBlocksMax = 4'194'304;  // of one UseHold, over all parts
 inline constexpr int kPeerCapabilitiesMax = 64;
 inline constexpr int kPeerPathsMax = 16;
 inline constexpr size_t kPeerIdBytesMax = 128;
@@ -54,6 +56,9 @@ Result<PeerRevocation> FromMessage(const proto::Revoked& message);
 // Without who sends it: the session says that.
 void ToMessage(const Notification& notification, proto::NotifyRequest* message);
 Result<Notification> FromMessage(const proto::NotifyRequest& message);
+
+void ToMessage(const HoldUse& use, proto::UseHoldRequest* message);
+Result<HoldUse> FromMessage(const proto::UseHoldRequest& message);
 
 void ToMessage(const Error& error, proto::Problem* message);
 Error FromMessage(const proto::Problem& message);

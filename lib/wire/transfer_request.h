@@ -86,6 +86,7 @@ struct TransferRequest {
   std::vector<Path> require_path;  // empty: any
   std::string user_data;           // given back in events; at most 1 KiB
 
+  std::string hold;  // of the remote workload: the blocks are still what it promised; empty: none
   std::optional<NotificationContent> notify;  // to a workload at the peer, once the bytes are there
 
   bool operator==(const TransferRequest&) const = default;

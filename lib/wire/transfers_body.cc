@@ -113,6 +113,7 @@ constexpr Field kTransferFields[] = {
     NumberField<&TransferRequest::priority>("priority", kOptional, -kPriorityMax, kPriorityMax),
     ReadTextField("require_path", FieldKind::kTexts, kOptional, TakePath),
     TextField<&TransferRequest::user_data>("user_data", kOptional, kUserDataBytesMax),
+    NameField<&TransferRequest::hold>("hold", kOptional),
     ObjectField<&TransferRequest::notify>("notify", kOptional, kNotify),
 };
 constexpr Schema kTransfer{kTransferFields};

@@ -13,6 +13,7 @@
 
 #include "lib/base/result.h"
 #include "sidecar/engine/event_log.h"
+#include "sidecar/engine/hold_table.h"
 #include "sidecar/engine/notification_center.h"
 #include "sidecar/engine/peer_control.h"
 #include "sidecar/engine/transfer_engine.h"
@@ -54,6 +55,7 @@ struct ApiDependencies {
   std::function<StatusInfo()> status;
   std::function<Status()> readiness;  // says why this sidecar is not ready
   engine::NotificationCenter* notifications = nullptr;
+  engine::HoldTable* holds = nullptr;
 };
 
 }  // namespace gantry::api

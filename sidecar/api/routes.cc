@@ -8,6 +8,7 @@
 #include "sidecar/api/caller.h"
 #include "sidecar/api/error_response.h"
 #include "sidecar/api/events_endpoint.h"
+#include "sidecar/api/holds_endpoint.h"
 #include "sidecar/api/notifications_endpoint.h"
 #include "sidecar/api/peers_endpoint.h"
 #include "sidecar/api/request_reading.h"
@@ -31,6 +32,11 @@ constexpr Route kRoutes[] = {
     {"POST",   "/v1/completions:poll",  Guard::kWorkload, kNone,                           PollCompletions},
     {"GET",    "/v1/events",            Guard::kWorkload, {"workload", "cursor"},          StreamEvents},
     {"POST",   "/v1/notifications",     Guard::kWorkload, kNone,                           PostNotification},
+    {"PUT",    "/v1/holds/{id}",        Guard::kWorkload, kNone,                           PutHold},
+    {"PATCH",  "/v1/holds/{id}",        Guard::kWorkload, kNone,                           PatchHold},
+    {"GET",    "/v1/holds",             Guard::kWorkload, {"workload", "limit"},           ListHolds},
+    {"GET",    "/v1/holds/{id}",        Guard::kWorkload, {"workload"},                    GetHold},
+    {"DELETE", "/v1/holds/{id}",        Guard::kWorkload, {"workload"},                    DeleteHold},
     {"PUT",    "/v1/workloads/{name}",  Guard::kWorkload, kNone,                           PutWorkload},
     {"GET",    "/v1/workloads",         Guard::kCaller,   kNone,                           ListWorkloads},
     {"GET",    "/v1/workloads/{name}",  Guard::kCaller,   kNone,                           GetWorkload},

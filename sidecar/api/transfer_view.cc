@@ -103,6 +103,13 @@ void WriteEvent(const engine::Event& event, wire::BodyWriter* writer) {
   }
   if (event.notification != nullptr) WriteNotification(*event.notification, writer);
   if (event.delivery != nullptr) WriteDelivery(*event.delivery, writer);
+  if (event.hold != nullptr) {
+    writer->Key("hold")
+        .BeginObject()
+        .Field("outcome", NameOf(event.hold->state))
+        .Field("consumers", event.hold->consumers)
+        .EndObject();
+  }
   writer->EndObject();
 }
 

@@ -19,9 +19,11 @@ std::string_view NameOf(EventType type) {
     case EventType::kNotification:
       return "notification";
     case EventType::kNotificationOutcome:
+      return "notification_outcome";
+    case EventType::kHold:
       break;
   }
-  return "notification_outcome";
+  return "hold";
 }
 
 namespace {

@@ -15,6 +15,7 @@
 #include "lib/base/result.h"
 #include "lib/wire/notification.h"
 #include "sidecar/engine/delivery_report.h"
+#include "sidecar/engine/hold_info.h"
 #include "sidecar/engine/notification_window.h"
 #include "sidecar/engine/transfer_status.h"
 
@@ -27,7 +28,8 @@ enum class EventType {
   kPeerDown,
   kBufferRevoked,
   kNotification,
-  kNotificationOutcome
+  kNotificationOutcome,
+  kHold
 };
 std::string_view NameOf(EventType type);  // "transfer", "workload_ended", "peer_up", ...
 
@@ -41,6 +43,7 @@ struct Event {
   uint64_t workload_generation = 0;                // of its registration
   std::shared_ptr<const wire::Notification> notification = nullptr;  // of kNotification
   std::shared_ptr<const DeliveryReport> delivery = nullptr;          // of kNotificationOutcome
+  std::shared_ptr<const HoldInfo> hold = nullptr;                    // of kHold
 };
 
 // Who reads: one registration of a workload, so that a new one does not see what its predecessor

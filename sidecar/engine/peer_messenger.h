@@ -6,6 +6,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
+#include "lib/wire/hold.h"
 #include "lib/wire/notification.h"
 
 namespace gantry::engine {
@@ -21,6 +22,12 @@ class PeerMessenger {
   // again and again over new sessions until the receiver has answered, or the deadline.
   virtual void Notify(const std::string& peer, wire::Notification notification, TimePoint deadline,
                       DeliveryDone done) = 0;
+
+  // A transfer is about to read what the peer holds: one round trip, on the caller's thread. The
+  // number that is answered goes to EndHoldUse, which does not block.
+  virtual Result<uint64_t> UseHold(const std::string& peer, const wire::HoldUse& use,
+                                   TimePoint deadline) = 0;
+  virtual void EndHoldUse(const std::string& peer, uint64_t use, bool succeeded) = 0;
 };
 
 }  // namespace gantry::engine

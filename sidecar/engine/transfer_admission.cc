@@ -162,6 +162,7 @@ uint64_t FingerprintOf(const wire::TransferRequest& request) {
   }
   hash.Add(request.deadline_ms.value_or(0)).Add(request.priority).Add(request.user_data);
   for (const wire::Path path : request.require_path) hash.Add(static_cast<int>(path));
+  hash.Add(request.hold);
   if (const auto& notify = request.notify) {
     hash.Add(notify->to).Add(notify->to_generation).Add(notify->request_id).Add(notify->message);
   }
@@ -222,11 +223,11 @@ Status TransferAdmission::AdmitView(const wire::TransferRequest& request,
   }
 }
 
-Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, BufferLists lists,
+Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const BufferLists& lists,
                                     Admitted* admitted) const {
   PlanInput input;
   input.request = &request;
-  input.groups = std::move(lists.groups);
+  input.groups = lists.groups;
   RETURN_IF_ERROR(ResolveLocal(request, lists, admitted, &input));
   RETURN_IF_ERROR(ResolveRemote(request, lists, admitted, &input));
   if (request.fence) RETURN_IF_ERROR(ResolveFence(request, admitted));
@@ -263,7 +264,7 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, Buffer
   status.priority = request.priority;
   status.by_blocks = request.by_blocks;
   status.user_data = request.user_data;
-  return {};
+  return request.hold.empty() ? Status() : ReadHold(request, lists, admitted);
 }
 
 Status TransferAdmission::ResolveFence(const wire::TransferRequest& request,

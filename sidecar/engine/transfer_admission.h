@@ -9,6 +9,7 @@
 
 #include "sidecar/engine/engine_options.h"
 #include "sidecar/engine/fence_watch.h"
+#include "sidecar/engine/hold_desk.h"
 #include "sidecar/engine/peer_buffers.h"
 #include "sidecar/engine/plan_builder.h"
 #include "sidecar/engine/segment_budget.h"
@@ -30,6 +31,7 @@ struct Admitted {
   transport::Transport* transport = nullptr;
   TransferStatus status;
   std::optional<wire::NotificationContent> notify;
+  HoldReading reading;
   uint64_t workload_generation = 0;
   uint64_t fingerprint = 0;  // of the request's content
   TimePoint begun;
@@ -45,6 +47,8 @@ class TransferAdmission {
                     const std::vector<std::unique_ptr<transport::Transport>>& transports,
                     PeerBuffers& peers, ViewTable& views);
 
+  // Set once, before the first transfer; null: no hold can be read.
+  void SetHolds(HoldDesk* holds) { holds_ = holds; }
   Result<Admitted> Admit(const wire::TransferRequest& request) const;
 
  private:
@@ -57,7 +61,7 @@ class TransferAdmission {
 
   // A view whose buffers were registered anew is refreshed once.
   Status AdmitView(const wire::TransferRequest& request, Admitted* admitted) const;
-  Status AdmitOver(const wire::TransferRequest& request, BufferLists lists,
+  Status AdmitOver(const wire::TransferRequest& request, const BufferLists& lists,
                    Admitted* admitted) const;
   Status ResolveFence(const wire::TransferRequest& request, Admitted* admitted) const;
   Status ResolveLocal(const wire::TransferRequest& request, const BufferLists& lists,
@@ -69,11 +73,16 @@ class TransferAdmission {
   Status ResolvePeerRemote(const wire::TransferRequest& request, const BufferLists& lists,
                            Admitted* admitted, PlanInput* input) const;
 
+  // Asks the owner of the hold that the request names.
+  Status ReadHold(const wire::TransferRequest& request, const BufferLists& lists,
+                  Admitted* admitted) const;
+
   const EngineOptions& options_;
   registry::BufferRegistry& registry_;
   const std::vector<std::unique_ptr<transport::Transport>>& transports_;
   PeerBuffers& peers_;
   ViewTable& views_;
+  HoldDesk* holds_ = nullptr;
   mutable SegmentBudget segments_;
 };
 

@@ -23,6 +23,7 @@ void TransferLoop::Finish(Transfer* transfer) {
   transfer->End(now, options_.failed_items_max);
   if (transfer->begun) TrackBusy(*transfer, -1, now);
   const bool succeeded = transfer->admitted.status.state == TransferState::kSucceeded;
+  transfer->admitted.reading.End(succeeded);
   if (succeeded && transfer->admitted.notify) return Announce(transfer);
   Settle(transfer);
 }

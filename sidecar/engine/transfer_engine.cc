@@ -30,8 +30,9 @@ void TransferEngine::Close() { loop_->Close(); }
 
 void TransferEngine::SetPeerGateway(PeerGateway* gateway) { peers_->SetGateway(gateway); }
 
-void TransferEngine::SetNotifications(NotificationCenter* notifications) {
-  loop_->SetNotifications(notifications);
+void TransferEngine::SetMessaging(NotificationCenter& notifications, HoldDesk& holds) {
+  loop_->SetNotifications(&notifications);
+  admission_->SetHolds(&holds);
 }
 
 Result<TransferStatus> TransferEngine::Submit(const wire::TransferRequest& request,

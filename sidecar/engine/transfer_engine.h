@@ -13,6 +13,7 @@
 #include "lib/wire/transfer_request.h"
 #include "sidecar/engine/engine_options.h"
 #include "sidecar/engine/event_log.h"
+#include "sidecar/engine/hold_desk.h"
 #include "sidecar/engine/notification_center.h"
 #include "sidecar/engine/peer_gateway.h"
 #include "sidecar/engine/transfer_status.h"
@@ -41,8 +42,8 @@ class TransferEngine {
 
   // Set once, before the first transfer; null: no peers, only buffers of this sidecar.
   void SetPeerGateway(PeerGateway* gateway);
-  // Likewise; null: no transfer's notification is delivered.
-  void SetNotifications(NotificationCenter* notifications);
+  // Likewise; without, no notification is delivered and no hold can be read.
+  void SetMessaging(NotificationCenter& notifications, HoldDesk& holds);
 
   // Admission: checks everything before anything is issued. The caller was authorised for
   // request.workload. An id that is known answers the existing transfer (same content) or

@@ -30,9 +30,9 @@ inline constexpr std::array<std::string_view, 3> kStatusClassNames = {"2xx", "4x
 
 // metric_reasons of the error table (lib/base/error.cc): memory that may not be touched, and ways
 // that failed under a transfer.
-inline constexpr std::array<std::string_view, 7> kAccessReasonNames = {
+inline constexpr std::array<std::string_view, 8> kAccessReasonNames = {
     "unregistered", "out_of_range",   "stale_generation", "draining",
-    "permission",   "not_exportable", "device_error"};
+    "permission",   "not_exportable", "device_error",     "lease_expired"};
 inline constexpr std::array<std::string_view, 7> kTransportReasonNames = {
     "timeout",          "disconnect",  "peer_unavailable", "version_mismatch",
     "path_unavailable", "worker_lost", "internal"};

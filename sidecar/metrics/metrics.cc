@@ -159,6 +159,8 @@ struct Metrics::Families {
                                    "gantry_buffer_registrations_total",
                                    "Buffers of the registration requests",
                                    {{"outcome", kSuccessNames}}};
+  CounterGrid hold_expirations{
+      *registry, "gantry_hold_expirations_total", "Holds whose time was over first", {}};
   CounterGrid notifications{
       *registry,
       "gantry_notifications_total",
@@ -241,6 +243,8 @@ void Metrics::HttpRequest(std::string_view route, std::string_view method, int c
   families_->requests.Count(route, method, code);
   families_->request_duration.At(RouteIndex(route)).Observe(seconds);
 }
+
+void Metrics::HoldExpired() { families_->hold_expirations.At().Increment(); }
 
 void Metrics::NotificationEnded(NotificationDirection direction, NotificationOutcome outcome) {
   families_->notifications.At(direction, outcome).Increment();

@@ -63,6 +63,7 @@ struct GaugeSample {
   uint64_t peer_fds_mapped = 0;   // of peers' memory
   uint64_t peer_fds_waiting = 0;  // of ours, in tickets
   uint64_t http_connections = 0;
+  uint64_t holds = 0;
 };
 
 class Metrics {
@@ -80,6 +81,7 @@ class Metrics {
   void Busy(Operation operation, Path path, double seconds);  // union of the time a path was busy
   void RegistrationEnded(bool ok, uint64_t buffers);
   void HttpRequest(std::string_view route, std::string_view method, int code, double seconds);
+  void HoldExpired();
   void NotificationEnded(NotificationDirection direction, NotificationOutcome outcome);
   void PeerRefused(PeerRefusal why);
   void WorkloadEnded(std::string_view why);  // closed set: "detached", "died", "expired", "deleted"

@@ -42,12 +42,12 @@ void PeerLink::AwaitChange(TimePoint deadline) {
   changed_.WaitUntil(lock, deadline);
 }
 
-Status PeerLink::Notify(const wire::Notification& notification, TimePoint deadline) {
+Status PeerLink::Repeat(TimePoint deadline, const std::function<Status(PeerClient& client)>& say) {
   while (true) {
     ASSIGN_OR_RETURN(const std::shared_ptr<PeerClient> client, AwaitClient(deadline));
-    Status told = client->Notify(notification, deadline);
-    if (told) return told;
-    Error error = std::move(told).error().WithContext("peer '" + name_ + "'");
+    Status said = say(*client);
+    if (said) return said;
+    Error error = std::move(said).error().WithContext("peer '" + name_ + "'");
     if (!MayBeRepeated(error.code)) return Fail(std::move(error));
     const TimePoint now = Clock::now();
     if (now >= deadline) {
@@ -56,6 +56,28 @@ Status PeerLink::Notify(const wire::Notification& notification, TimePoint deadli
     }
     AwaitChange(std::min(deadline, now + kBetweenAttempts));
   }
+}
+
+Status PeerLink::Notify(const wire::Notification& notification, TimePoint deadline) {
+  return Repeat(deadline,
+                [&](PeerClient& client) { return client.Notify(notification, deadline); });
+}
+
+Status PeerLink::EndHoldUse(uint64_t use, bool succeeded, TimePoint deadline) {
+  return Repeat(deadline,
+                [&](PeerClient& client) { return client.EndHoldUse(use, succeeded, deadline); });
+}
+
+Result<uint64_t> PeerLink::UseHold(const wire::HoldUse& use, TimePoint deadline) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<PeerClient> client, AwaitClient(deadline));
+  auto used = client->UseHold(use, deadline);
+  if (used) return used;
+  Error error = std::move(used).error().WithContext("peer '" + name_ + "'");
+  // Not the caller is unknown, but the session that was lost meanwhile.
+  if (error.code == ErrorCode::kUnauthenticated || error.code == ErrorCode::kCancelled) {
+    error.code = ErrorCode::kPeerLost;
+  }
+  return Fail(std::move(error));
 }
 
 }  // namespace gantry::peer

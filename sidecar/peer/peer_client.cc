@@ -69,6 +69,8 @@ class GrpcPeerClient final : public PeerClient {
   Result<wire::PeerStreams> OpenStreams(size_t count, TimePoint deadline) override;
   Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) override;
   Status Notify(const wire::Notification& notification, TimePoint deadline) override;
+  Result<uint64_t> UseHold(const wire::HoldUse& use, TimePoint deadline) override;
+  Status EndHoldUse(uint64_t use, bool succeeded, TimePoint deadline) override;
   void StopFetching() override EXCLUDES(mutex_);
   void Break() override;
 
@@ -327,6 +329,24 @@ Status GrpcPeerClient::Notify(const wire::Notification& notification, TimePoint 
   request.set_session(session_);
   v1::NotifyReply reply;
   return Call(&v1::Peer::Stub::Notify, request, &reply, deadline, fetches_);
+}
+
+Result<uint64_t> GrpcPeerClient::UseHold(const wire::HoldUse& use, TimePoint deadline) {
+  v1::UseHoldRequest request;
+  wire::ToMessage(use, &request);
+  request.set_session(session_);
+  v1::UseHoldReply reply;
+  RETURN_IF_ERROR(Call(&v1::Peer::Stub::UseHold, request, &reply, deadline, fetches_));
+  return reply.use();
+}
+
+Status GrpcPeerClient::EndHoldUse(uint64_t use, bool succeeded, TimePoint deadline) {
+  v1::EndHoldUseRequest request;
+  request.set_session(session_);
+  request.set_use(use);
+  request.set_succeeded(succeeded);
+  v1::EndHoldUseReply reply;
+  return Call(&v1::Peer::Stub::EndHoldUse, request, &reply, deadline, fetches_);
 }
 
 }  // namespace

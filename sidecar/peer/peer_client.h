@@ -11,6 +11,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
+#include "lib/wire/hold.h"
 #include "lib/wire/notification.h"
 #include "lib/wire/peer_descriptor.h"
 #include "lib/wire/peer_version.h"
@@ -68,6 +69,9 @@ class PeerClient {
   virtual Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) = 0;
   // It is with its receiver when this succeeds. The deadline is the call's alone.
   virtual Status Notify(const wire::Notification& notification, TimePoint deadline) = 0;
+  // The number of the use, for EndHoldUse.
+  virtual Result<uint64_t> UseHold(const wire::HoldUse& use, TimePoint deadline) = 0;
+  virtual Status EndHoldUse(uint64_t use, bool succeeded, TimePoint deadline) = 0;
   // Describe, FetchDescriptors and Notify fail from now on, also where they wait. The session
   // stays.
   virtual void StopFetching() = 0;

@@ -9,6 +9,13 @@
 #include "sidecar/peer/peer_link.h"
 
 namespace gantry::peer {
+namespace {
+
+Error NoPeer(const std::string& peer) {
+  return {ErrorCode::kNotFound, "no peer '" + peer + "'", "PUT /v1/peers/" + peer + " first"};
+}
+
+}  // namespace
 
 PeerDirectory::PeerDirectory(PeerDirectoryOptions options, memory::MemoryMapper& mapper,
                              engine::EventLog& events, StopTransfers stop_transfers)
@@ -61,14 +68,28 @@ Result<std::vector<std::shared_ptr<const engine::RemoteBuffer>>> PeerDirectory::
     TimePoint deadline) {
   const std::shared_ptr<PeerLink> link = Find(peer);
   if (link != nullptr) return link->Acquire(references, deadline);
-  return Fail(ErrorCode::kNotFound, "no peer '" + peer + "'", "PUT /v1/peers/" + peer + " first");
+  return Fail(NoPeer(peer));
 }
 
 Status PeerDirectory::Notify(const std::string& peer, const wire::Notification& notification,
                              TimePoint deadline) {
   const std::shared_ptr<PeerLink> link = Find(peer);
   if (link != nullptr) return link->Notify(notification, deadline);
-  return Fail(ErrorCode::kNotFound, "no peer '" + peer + "'", "PUT /v1/peers/" + peer + " first");
+  return Fail(NoPeer(peer));
+}
+
+Status PeerDirectory::EndHoldUse(const std::string& peer, uint64_t use, bool succeeded,
+                                 TimePoint deadline) {
+  const std::shared_ptr<PeerLink> link = Find(peer);
+  if (link != nullptr) return link->EndHoldUse(use, succeeded, deadline);
+  return Fail(NoPeer(peer));
+}
+
+Result<uint64_t> PeerDirectory::UseHold(const std::string& peer, const wire::HoldUse& use,
+                                        TimePoint deadline) {
+  const std::shared_ptr<PeerLink> link = Find(peer);
+  if (link != nullptr) return link->UseHold(use, deadline);
+  return Fail(NoPeer(peer));
 }
 
 Result<engine::PeerInfo> PeerDirectory::Put(std::string_view name, std::string_view address,

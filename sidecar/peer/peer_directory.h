@@ -12,6 +12,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
+#include "lib/wire/hold.h"
 #include "lib/wire/notification.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/peer_control.h"
@@ -66,6 +67,11 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
   bool Knows(std::string_view peer) const EXCLUDES(mutex_) { return Find(peer) != nullptr; }
   // To a workload of the peer; blocks until it has answered, over new sessions if need be.
   Status Notify(const std::string& peer, const wire::Notification& notification, TimePoint deadline)
+      EXCLUDES(mutex_);
+  Status EndHoldUse(const std::string& peer, uint64_t use, bool succeeded, TimePoint deadline)
+      EXCLUDES(mutex_);
+  // One round trip.
+  Result<uint64_t> UseHold(const std::string& peer, const wire::HoldUse& use, TimePoint deadline)
       EXCLUDES(mutex_);
 
   Result<engine::PeerInfo> Put(std::string_view name, std::string_view address,

@@ -42,6 +42,9 @@ class PeerLink {
                                       TimePoint deadline) EXCLUDES(mutex_);
   // Again and again, over new sessions if need be, until the peer has answered or the deadline.
   Status Notify(const wire::Notification& notification, TimePoint deadline) EXCLUDES(mutex_);
+  Status EndHoldUse(uint64_t use, bool succeeded, TimePoint deadline) EXCLUDES(mutex_);
+  // Once: a use that was begun and not heard of ends by itself.
+  Result<uint64_t> UseHold(const wire::HoldUse& use, TimePoint deadline) EXCLUDES(mutex_);
   engine::PeerInfo Info() const EXCLUDES(mutex_);
   // Fails with kShuttingDown alone.
   Status AwaitUp(TimePoint deadline) EXCLUDES(mutex_);
@@ -115,6 +118,9 @@ class PeerLink {
   Result<std::vector<std::shared_ptr<const UniqueFd>>> FetchDescriptors(
       Session& session, const std::vector<wire::WantedAllocation>& wanted, TimePoint deadline);
   Status Publish(Session& session, std::vector<engine::RemoteBuffer> buffers) EXCLUDES(mutex_);
+  // Calls `say` with a client until it has an answer.
+  Status Repeat(TimePoint deadline, const std::function<Status(PeerClient& client)>& say)
+      EXCLUDES(mutex_);
   // The client of the session that there is, or will be by the deadline.
   Result<std::shared_ptr<PeerClient>> AwaitClient(TimePoint deadline) EXCLUDES(mutex_);
   // Until something changed, but not long: a session that is over is not noticed at once.

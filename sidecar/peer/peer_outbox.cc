@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "lib/base/log.h"
+
 namespace gantry::peer {
 
 PeerOutbox::PeerOutbox(PeerDirectory& directory, PeerOutboxOptions options)
@@ -30,6 +32,23 @@ void PeerOutbox::Notify(const std::string& peer, wire::Notification notification
     done(directory_.Notify(peer, *shared, deadline));
   };
   if (Status added = Add(peer, std::move(errand)); !added) done(added);
+}
+
+Result<uint64_t> PeerOutbox::UseHold(const std::string& peer, const wire::HoldUse& use,
+                                     TimePoint deadline) {
+  return directory_.UseHold(peer, use, deadline);
+}
+
+void PeerOutbox::EndHoldUse(const std::string& peer, uint64_t use, bool succeeded) {
+  const auto note = [peer](const Status& told) {
+    if (told) return;
+    log::Warning("the owner of a hold does not know that a transfer has ended",
+                 {{"peer", peer}, {"error", told.error()}});
+  };
+  const TimePoint deadline = Clock::now() + options_.hold_end_max;
+  note(Add(peer, {0, [this, peer, use, succeeded, deadline, note] {
+                    note(directory_.EndHoldUse(peer, use, succeeded, deadline));
+                  }}));
 }
 
 Status PeerOutbox::Add(const std::string& peer, Errand errand) {

@@ -21,6 +21,7 @@ struct PeerOutboxOptions {
   size_t errands_max = 1024;           // of each peer
   size_t bytes_max = size_t{8} << 20;  // of each peer
   size_t lanes_max = 1024;
+  milliseconds hold_end_max{30'000};
   milliseconds idle_max{10'000};  // then a lane's thread ends
 };
 
@@ -33,6 +34,10 @@ class PeerOutbox final : public engine::PeerMessenger {
 
   void Notify(const std::string& peer, wire::Notification notification, TimePoint deadline,
               engine::DeliveryDone done) override EXCLUDES(mutex_);
+  Result<uint64_t> UseHold(const std::string& peer, const wire::HoldUse& use,
+                           TimePoint deadline) override;
+  // Tried for hold_end_max; without it the use ends with the transfer's deadline.
+  void EndHoldUse(const std::string& peer, uint64_t use, bool succeeded) override EXCLUDES(mutex_);
 
  private:
   struct Errand {

@@ -77,7 +77,8 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                   options_.fds_max,
                   {},
                   options_.versions,
-                  options_.notifications},
+                  options_.notifications,
+                  options_.holds},
                  registry, initiators_, tickets_, streams_),
         tcp_service_({options_.self,
                       options_.paths,
@@ -87,7 +88,8 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                       0,
                       PeerAdmission(options_.security, options_.count_refusal),
                       options_.versions,
-                      options_.notifications},
+                      options_.notifications,
+                      options_.holds},
                      registry, initiators_, tickets_, streams_) {}
   ~GrpcPeerServer() override;
 
@@ -112,7 +114,10 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                                                               std::string_view ticket) override {
     return tickets_.Redeem(session, ticket);
   }
-  void LeaseEnded(const std::string& session) override { initiators_.LeaseEnded(session); }
+  void LeaseEnded(const std::string& session) override {
+    initiators_.LeaseEnded(session);
+    if (options_.holds != nullptr) options_.holds->LoseUses(session);
+  }
 
   void Announce(const registry::Buffer::Description& buffer,
                 const std::vector<registry::PeerRelease>& releases);

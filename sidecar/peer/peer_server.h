@@ -15,6 +15,7 @@
 #include "lib/wire/buffer_types.h"
 #include "lib/wire/peer_version.h"
 #include "sidecar/engine/event_log.h"
+#include "sidecar/engine/hold_table.h"
 #include "sidecar/engine/notification_center.h"
 #include "sidecar/peer/peer_admission.h"
 #include "sidecar/peer/peer_identity.h"
@@ -49,6 +50,8 @@ struct PeerServerOptions {
   engine::NotificationCenter* notifications = nullptr;
   // Told of buffers whose peers were cut off; outlives the server. May be null.
   engine::EventLog* events = nullptr;
+  // Whose holds peers may read; likewise.
+  engine::HoldTable* holds = nullptr;
   // From the end of a lease connection until the initiator counts as unmapped: its copy workers
   // get their parent-death signal just after the kernel closed its sockets.
   milliseconds process_exit_grace{50};

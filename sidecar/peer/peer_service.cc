@@ -90,6 +90,7 @@ grpc::Status PeerService::WatchAs(const PeerIdentity& initiator, grpc::ServerCon
   initiators_.Ending(opened->session);
   streams_.End(opened->session);
   initiators_.StreamEnded(opened->session);
+  if (over_tcp() && options_.holds != nullptr) options_.holds->LoseUses(opened->session);
   tickets_.DropSession(opened->session);
   return status;
 }
@@ -259,6 +260,36 @@ Status PeerService::TakeNotification(const PeerGrant& grant, const v1::NotifyReq
   notification.from_peer = initiator.name;
   notification.from_peer_generation = initiator.generation;
   return options_.notifications->Deliver(std::move(notification));
+}
+
+grpc::Status PeerService::UseHold(grpc::ServerContext* context, const v1::UseHoldRequest* request,
+                                  v1::UseHoldReply* reply) {
+  return Admitted(*context,
+                  [&](const PeerGrant& grant) { return TakeHoldUse(grant, *request, reply); });
+}
+
+Status PeerService::TakeHoldUse(const PeerGrant& grant, const v1::UseHoldRequest& request,
+                                v1::UseHoldReply* reply) {
+  RETURN_IF_ERROR(initiators_.InitiatorOf(request.session(), over_tcp()));
+  ASSIGN_OR_RETURN(const wire::HoldUse use, wire::FromMessage(request));
+  const wire::Access granted = grant.Over(use.workload);
+  if (!granted.remote_read && !granted.remote_write) return Fail(NotGranted(use.workload));
+  if (options_.holds == nullptr) {
+    return Fail(ErrorCode::kVersionMismatch, "this sidecar keeps no holds");
+  }
+  ASSIGN_OR_RETURN(const uint64_t number, options_.holds->Use(use, request.session()));
+  reply->set_use(number);
+  return {};
+}
+
+grpc::Status PeerService::EndHoldUse(grpc::ServerContext* context,
+                                     const v1::EndHoldUseRequest* request, v1::EndHoldUseReply*) {
+  // Whoever knows the number began it, perhaps in a session before this one.
+  return Admitted(*context, [&](const PeerGrant&) -> Status {
+    RETURN_IF_ERROR(initiators_.InitiatorOf(request->session(), over_tcp()));
+    if (options_.holds != nullptr) options_.holds->EndUse(request->use(), request->succeeded());
+    return {};
+  });
 }
 
 grpc::Status PeerService::Ping(grpc::ServerContext* context, const v1::PingRequest*,

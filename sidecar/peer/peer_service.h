@@ -11,6 +11,7 @@
 
 #include "lib/wire/peer.grpc.pb.h"
 #include "lib/wire/peer_messages.h"
+#include "sidecar/engine/hold_table.h"
 #include "sidecar/engine/notification_center.h"
 #include "sidecar/peer/fd_ticket_book.h"
 #include "sidecar/peer/initiator_table.h"
@@ -34,6 +35,7 @@ class PeerService final : public v1::Peer::Service {
     PeerAdmission admission;
     wire::PeerVersions versions = wire::kPeerVersions;
     engine::NotificationCenter* notifications = nullptr;  // null: takes none
+    engine::HoldTable* holds = nullptr;                   // null: keeps none
   };
 
   PeerService(Options options, const registry::BufferRegistry& registry, InitiatorTable& initiators,
@@ -53,6 +55,10 @@ class PeerService final : public v1::Peer::Service {
                            v1::AcknowledgeReply* reply) override;
   grpc::Status Notify(grpc::ServerContext* context, const v1::NotifyRequest* request,
                       v1::NotifyReply* reply) override;
+  grpc::Status UseHold(grpc::ServerContext* context, const v1::UseHoldRequest* request,
+                       v1::UseHoldReply* reply) override;
+  grpc::Status EndHoldUse(grpc::ServerContext* context, const v1::EndHoldUseRequest* request,
+                          v1::EndHoldUseReply* reply) override;
   grpc::Status Ping(grpc::ServerContext* context, const v1::PingRequest* request,
                     v1::PingReply* reply) override;
 
@@ -76,6 +82,8 @@ class PeerService final : public v1::Peer::Service {
                                      const wire::WantedAllocation& wanted) const;
   Status TakeAcknowledgement(const v1::AcknowledgeRequest& request);
   Status TakeNotification(const PeerGrant& grant, const v1::NotifyRequest& request);
+  Status TakeHoldUse(const PeerGrant& grant, const v1::UseHoldRequest& request,
+                     v1::UseHoldReply* reply);
 
   const Options options_;
   const registry::BufferRegistry& registry_;

@@ -154,6 +154,13 @@ def test_a_walk_through_every_endpoint(start_sidecar, cbor):
     assert ask("POST", "/v1/buffers:suspend", {"workload": "engine-0", "buffers": ["k"]})[0] == 200
     assert ask("POST", "/v1/transfers", transfer(remote=["v"]))[1]["code"] == "draining"
     assert ask("POST", "/v1/buffers:resume", {"workload": "engine-0"})[1]["resumed"]
+    held = {"workload": "engine-0", "groups": [{"buffers": ["k"], "blocks": [1, 2]}], "ttl_ms": 60000}
+    assert ask("PUT", "/v1/holds/h", held)[1]["state"] == "active"
+    assert ask("PATCH", "/v1/holds/h", {"workload": "engine-0", "ttl_ms": 60000})[0] == 200
+    assert ask("GET", "/v1/holds/h?workload=engine-0")[1]["reading"] == 0
+    assert len(ask("GET", "/v1/holds?workload=engine-0")[1]["holds"]) == 1
+    assert ask("DELETE", "/v1/holds/h?workload=engine-0")[0] == 204
+    assert ask("PATCH", "/v1/holds/h", {"workload": "engine-0", "ttl_ms": 1})[1]["code"] == "lease_expired"
     other = start_sidecar("x")
     status, peer = ask("PUT", "/v1/peers/x", {"address": other.peer_address})
     assert status == 201 and peer["state"] == "up", peer

@@ -1,11 +1,13 @@
 """Notifications between the workloads of two sidecars: once each, to the life that was meant, within what there is room for."""
 
 import base64
+import socket
 import threading
 import time
 
 import pytest
 
+from test_peers_over_tcp import meet
 from workloads import connect, metric, wait_for
 
 LEASE = {"engine_id": "e", "ttl_ms": 600_000}
@@ -61,13 +63,25 @@ def enlist(sidecar, workload, engine="e"):
     return info["generation"]
 
 
-@pytest.fixture
-def pair(start_sidecar):
-    a, b = start_sidecar("a"), start_sidecar("b")
+@pytest.fixture(params=["unix", "tcp"])
+def pair(request, start_sidecar):
+    """Two sidecars that reach each other by the node's directory, or over TCP."""
+    port = free_port() if request.param == "tcp" else None  # the same after a restart
+    a = start_sidecar("a", flags=["--peer-listen", "127.0.0.1:0"] if port else [])
+    b = start_sidecar("b", flags=["--peer-listen", f"127.0.0.1:{port}"] if port else [])
     enlist(a, "prefill")
     enlist(b, "decode")
-    connect(a, b)
+    if port is None:
+        connect(a, b)
+    else:
+        assert meet(a, b)["state"] == "up"
     return a, b
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def test_to_a_workload_of_a_peer_and_back_to_its_sender(pair):

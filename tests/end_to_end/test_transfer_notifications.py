@@ -7,16 +7,22 @@ import struct
 import pytest
 
 from test_notifications import Reader, encoded
-from workloads import (LARGE, MiB, connect, hold_in_the_middle, new_memory, send, start_workload, view_of, wait_for)
+from test_peers_over_tcp import TCP, meet
+from workloads import LARGE, MiB, connect, hold_in_the_middle, new_memory, send, start_workload, view_of
 
 ROUNDS = 1000
 
 
 @pytest.fixture
-def pair(start_sidecar, start_workload):
-    a, b = start_sidecar("a"), start_sidecar("b")
-    connect(a, b)
+def pair(request, start_sidecar, start_workload):
+    """Sidecars a and b, which a reaches by the node's directory, or over TCP if the test asks for that."""
+    flags = TCP if getattr(request, "param", "unix") == "tcp" else []
+    a, b = start_sidecar("a", flags=flags), start_sidecar("b", flags=flags)
+    assert (meet(a, b) if flags else connect(a, b))["state"] == "up"
     return a, b, start_workload(a, "prefill"), start_workload(b, "decode")
+
+
+both_ways = pytest.mark.parametrize("pair", ["unix", "tcp"], indirect=True)
 
 
 def write(sidecar, remote, ranges, notify, wait_ms=10_000, **fields):
@@ -25,6 +31,7 @@ def write(sidecar, remote, ranges, notify, wait_ms=10_000, **fields):
     return sidecar.ask("POST", f"/v1/transfers?wait_ms={wait_ms}", body)
 
 
+@both_ways
 def test_whoever_is_notified_finds_the_bytes(pair, new_memory):
     """The receiver looks at both ends of what was written as soon as it is told, a thousand times."""
     a, b, prefill, decode = pair
@@ -44,6 +51,7 @@ def test_whoever_is_notified_finds_the_bytes(pair, new_memory):
         assert target.map[:8] == mark and target.map[-8:] == mark, i
 
 
+@both_ways
 def test_the_end_says_that_it_was_delivered(pair, new_memory):
     a, b, prefill, decode = pair
     source, target = new_memory(MiB), new_memory(MiB)

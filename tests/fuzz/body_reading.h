@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "lib/wire/hold_body.h"
 #include "lib/wire/registration_body.h"
 #include "lib/wire/request_bodies.h"
 #include "lib/wire/transfers_body.h"
@@ -71,6 +72,8 @@ inline void ReadEveryBody(BodyFormat format, std::string_view bytes) {
   CheckRefusal(ReadResumeBody(format, bytes));
   CheckRefusal(ReadPeerBody(format, bytes));
   CheckRefusal(ReadPollBody(format, bytes));
+  CheckRefusal(ReadHoldBody(format, bytes));
+  CheckRefusal(ReadHoldExtension(format, bytes));
   const auto notification = ReadNotificationBody(format, bytes);
   CheckRefusal(notification);
   if (notification) Demand(notification->content.message.size() <= kNotificationBytesMax);

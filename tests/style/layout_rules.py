@@ -32,7 +32,7 @@ MAY_INCLUDE = {
 }
 
 # The wiring sees every folder.
-WIRING = re.compile(r"^sidecar/(sidecar_app|sidecar_main|tcp_path)\.(h|cc)$")
+WIRING = re.compile(r"^sidecar/(messaging|sidecar_app|sidecar_main|tcp_path)\.(h|cc)$")
 
 # First part of a third-party header -> the files that may include it. Tests may include all of them.
 THIRD_PARTY = {

@@ -18,9 +18,10 @@ from .arena import Arena
 from .buffer import Buffer, BufferSpec, Layout, PeerRelease
 from .client import Client, Event
 from .errors import Error
+from .messages import Hold, HoldGroup, Message
 from .native import library_version
 from .transfer import Blocks, Range, Transfer, TransferStatus
 from .view import Slice, View, ViewGroup
 
-__all__ = ["Arena", "Blocks", "Buffer", "BufferSpec", "Client", "Error", "Event", "Layout", "PeerRelease", "Range", "Slice", "Transfer",
-           "TransferStatus", "View", "ViewGroup", "library_version"]
+__all__ = ["Arena", "Blocks", "Buffer", "BufferSpec", "Client", "Error", "Event", "Hold", "HoldGroup", "Layout", "Message",
+           "PeerRelease", "Range", "Slice", "Transfer", "TransferStatus", "View", "ViewGroup", "library_version"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import json
 import os
@@ -13,11 +14,12 @@ from urllib.parse import quote
 
 from . import arena as arenas
 from . import buffer as buffers
-from . import native, transfer
+from . import messages, native, transfer
 from . import view as views
 from .address import address_of
 from .arena import Arena
 from .buffer import Buffer, BufferSpec, Layout
+from .messages import Hold, HoldGroup, Message
 from .transfer import Blocks, Range, Transfer
 from .view import Pairs, Slice, View, ViewGroup
 
@@ -36,6 +38,12 @@ class Event:
     type: str
     subject: str
     fields: dict[str, Any]
+
+    @property
+    def message(self) -> Optional[bytes]:
+        """What a notification says; None of any other event."""
+        notification = self.fields.get("notification")
+        return None if notification is None else base64.b64decode(notification["message"])
 
 
 class Client:
@@ -155,7 +163,8 @@ class Client:
              layers: Optional[tuple[int, int]] = None, groups: Optional[dict[int, Blocks]] = None,
              fence: Optional[tuple[Buffer, int, int]] = None, wait: float = 0.0,
              id: Optional[str] = None, deadline: Optional[float] = None, priority: int = 0,
-             require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None) -> Transfer:
+             require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None,
+             hold: Optional[str] = None, notify: Optional[Message] = None) -> Transfer:
         """Starts a transfer from remote buffers into local ones.
 
         local, remote   buffers of this client, and references "[peer/]workload/buffer[@generation]" of one peer
@@ -174,13 +183,16 @@ class Client:
         priority        -10 to 10, higher goes first
         require_path    "shm", ["ipc", "shm"], ...: Error "path_unavailable" rather than a slower path
         user_data       up to 1 KiB, given back in events
+        hold            of the remote workload: Error "lease_expired" when it is over, "out_of_range" for other blocks
+        notify          for a workload at the same peer, sent once all bytes are there, and only if the transfer
+                        succeeds; its end waits for the answer, and details()["notified"] says whether it was delivered
 
         Raises Error when the transfer is refused, for example "unregistered", "out_of_range", "peer_unavailable".
         """
         return transfer.submit(self, transfer.READ, local, remote, local_blocks=local_blocks,
                                remote_blocks=remote_blocks, ranges=ranges, layers=layers, groups=groups,
                                fence=fence, wait=wait, id=id, deadline=deadline, priority=priority,
-                               require_path=require_path, user_data=user_data)
+                               require_path=require_path, user_data=user_data, hold=hold, notify=notify)
 
     def write(self, local: Union[View, Buffer, Sequence[Buffer]], remote: Union[None, str, Sequence[str]] = None, *,
               local_blocks: Optional[_BLOCKS] = None, remote_blocks: Optional[_BLOCKS] = None,
@@ -188,12 +200,39 @@ class Client:
               layers: Optional[tuple[int, int]] = None, groups: Optional[dict[int, Blocks]] = None,
               fence: Optional[tuple[Buffer, int, int]] = None, wait: float = 0.0,
               id: Optional[str] = None, deadline: Optional[float] = None, priority: int = 0,
-              require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None) -> Transfer:
+              require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None,
+              hold: Optional[str] = None, notify: Optional[Message] = None) -> Transfer:
         """Starts a transfer from local buffers into remote ones, which must grant "remote_write". See read()."""
         return transfer.submit(self, transfer.WRITE, local, remote, local_blocks=local_blocks,
                                remote_blocks=remote_blocks, ranges=ranges, layers=layers, groups=groups,
                                fence=fence, wait=wait, id=id, deadline=deadline, priority=priority,
-                               require_path=require_path, user_data=user_data)
+                               require_path=require_path, user_data=user_data, hold=hold, notify=notify)
+
+    # Messages and promises
+
+    def notify(self, to: str, data: Union[bytes, str] = b"", *, peer: Optional[str] = None,
+               request_id: Optional[str] = None, deadline: Optional[float] = None) -> str:
+        """Sends a message of up to 64 KiB to a workload of `peer` (None: of this sidecar) and returns its id.
+
+        to          "workload[@generation]"; with a generation another life of it is refused
+        request_id  the callers' own, up to 256 bytes
+        deadline    seconds for which it is tried, 10 unless said
+
+        It is not delivered yet when this returns. The receiver finds an event of type "notification" (Event.message
+        holds the bytes); this workload one of type "notification_outcome", whose subject is the id.
+        """
+        return messages.notify(self, Message(to, data, request_id), peer, deadline)
+
+    def hold(self, id: str, groups: Union[HoldGroup, Iterable[HoldGroup]], ttl: float, *,
+             expected_consumers: Optional[int] = None) -> Hold:
+        """Promises for `ttl` seconds (at most an hour) that blocks of this workload keep their content.
+
+        Whoever reads them names the hold: client.read(..., hold=id). It ends when `expected_consumers` transfers that
+        named it have succeeded, at its time, or by Hold.release(); an event of type "hold" says which. It does not expire
+        while it is read. Nothing is locked: the promise is this process's to keep. Called again with the same content
+        it begins its time anew; Error "conflict" when the id stands for another.
+        """
+        return messages.hold(self, id, [groups] if isinstance(groups, HoldGroup) else groups, ttl, expected_consumers)
 
     # Everything else
 

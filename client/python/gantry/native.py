@@ -72,6 +72,21 @@ class NativeFence(ctypes.Structure):
     _fields_ = [("buffer", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("value", ctypes.c_uint64)]
 
 
+class NativeMessage(ctypes.Structure):
+    _fields_ = [("to", ctypes.c_char_p), ("data", ctypes.c_char_p), ("bytes", ctypes.c_size_t),
+                ("request_id", ctypes.c_char_p)]
+
+
+class NativeHoldGroup(ctypes.Structure):
+    _fields_ = [("buffers", ctypes.POINTER(ctypes.c_char_p)), ("buffer_count", ctypes.c_size_t),
+                ("blocks", ctypes.POINTER(ctypes.c_uint64)), ("block_count", ctypes.c_size_t)]
+
+
+class NativeHoldSpec(ctypes.Structure):
+    _fields_ = [("groups", ctypes.POINTER(NativeHoldGroup)), ("group_count", ctypes.c_size_t),
+                ("ttl_ms", ctypes.c_uint64), ("expected_consumers", ctypes.c_uint64)]
+
+
 class TransferSpec(ctypes.Structure):
     _fields_ = [("id", ctypes.c_char_p), ("operation", ctypes.c_int),
                 ("local", ctypes.POINTER(ctypes.c_void_p)), ("local_count", ctypes.c_size_t),
@@ -83,7 +98,8 @@ class TransferSpec(ctypes.Structure):
                 ("require_path", ctypes.c_char_p), ("user_data", ctypes.c_char_p),
                 ("view", ctypes.c_void_p),
                 ("groups", ctypes.POINTER(NativeBlockGroup)), ("group_count", ctypes.c_size_t),
-                ("fence", ctypes.POINTER(NativeFence))]
+                ("fence", ctypes.POINTER(NativeFence)),
+                ("hold", ctypes.c_char_p), ("notify", ctypes.POINTER(NativeMessage))]
 
 
 class NativeStatus(ctypes.Structure):
@@ -116,6 +132,10 @@ _FALLIBLE = {
     "gantry_buffers_resume": (_HANDLE, _OUT(_HANDLE), _SIZE),
     "gantry_view_create": (_HANDLE, _OUT(NativeViewSpec), _OUT(_HANDLE)),
     "gantry_view_delete": (_HANDLE,),
+    "gantry_notify": (_HANDLE, _TEXT, _OUT(NativeMessage), _U64, _OUT(_HANDLE)),
+    "gantry_hold_put": (_HANDLE, _TEXT, _OUT(NativeHoldSpec), _OUT(_U64)),
+    "gantry_hold_extend": (_HANDLE, _TEXT, _U64, _OUT(_U64)),
+    "gantry_hold_release": (_HANDLE, _TEXT),
     "gantry_transfer_submit": (_HANDLE, _OUT(TransferSpec), _U64, _OUT(_HANDLE)),
     "gantry_transfer_wait": (_HANDLE, _U64, _OUT(NativeStatus)),
     "gantry_transfer_cancel": (_HANDLE, _U64, _OUT(NativeStatus)),

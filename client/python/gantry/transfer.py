@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generator, Iterable, NamedTuple, Optional
 from . import native
 from .buffer import Buffer
 from .errors import Error
+from .messages import Message
 from .view import View
 
 if TYPE_CHECKING:
@@ -250,7 +251,8 @@ def submit(client: "Client", operation: int, local: Union[View, Buffer, Sequence
            ranges: Optional[Iterable[Sequence[int]]], layers: Optional[tuple[int, int]],
            groups: Optional[dict[int, Blocks]], fence: Optional[tuple[Buffer, int, int]], wait: float,
            id: Optional[str], deadline: Optional[float], priority: int,
-           require_path: Union[None, str, Iterable[str]], user_data: Optional[str]) -> Transfer:
+           require_path: Union[None, str, Iterable[str]], user_data: Optional[str], hold: Optional[str],
+           notify: Optional[Message]) -> Transfer:
     spec = native.TransferSpec()
     spec.operation = operation
     kept = _fill_buffers(spec, local, remote)
@@ -279,6 +281,9 @@ def submit(client: "Client", operation: int, local: Union[View, Buffer, Sequence
         paths = require_path if isinstance(require_path, str) else ",".join(require_path)
         spec.require_path = native.text(paths, "require_path")
     spec.user_data = None if user_data is None else native.text(user_data, "user_data")
+    spec.hold = None if hold is None else native.text(hold, "hold")
+    if notify is not None:
+        spec.notify = ctypes.pointer(notify._native())
     wait_ms = native.milliseconds(wait, "wait")
     handle = ctypes.c_void_p()
     native.check(native.lib.gantry_transfer_submit(client._handle, ctypes.byref(spec),

@@ -17,6 +17,11 @@ class FakeMessenger final : public PeerMessenger {
     sent.push_back({peer, std::move(notification)});
     waiting.push_back(std::move(done));
   }
+  Result<uint64_t> UseHold(const std::string&, const wire::HoldUse&, TimePoint) override {
+    return Fail(ErrorCode::kNotFound, "no holds here");
+  }
+  void EndHoldUse(const std::string&, uint64_t, bool) override {}
+
   std::vector<std::pair<std::string, wire::Notification>> sent;
   std::vector<DeliveryDone> waiting;
 };

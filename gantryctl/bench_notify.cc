@@ -1,0 +1,169 @@
+#include "gantryctl/bench_notify.h"
+
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "gantryctl/bench_stand.h"
+#include "gantryctl/json_field.h"
+#include "gantryctl/keep_alive_socket.h"
+#include "gantryctl/sample_statistics.h"
+#include "gantryctl/size_text.h"
+#include "gantryctl/text_table.h"
+#include "lib/base/base64.h"
+#include "lib/base/clock.h"
+
+namespace gantry::gantryctl {
+namespace {
+
+constexpr uint64_t kBlockBytes = 4096;
+constexpr uint64_t kBufferBytes = 1 << 20;
+constexpr size_t kMessageBytes = 64;
+constexpr int kWarmUpCalls = 200;
+
+double MicrosSince(TimePoint start) { return 1e6 * SecondsBetween(start, Clock::now()); }
+
+// A workload that follows its events.
+class Reader {
+ public:
+  Reader(KeepAliveSocket socket, std::string workload)
+      : socket_(std::move(socket)), workload_(std::move(workload)) {}
+
+  // Returns when there is an event of this type; others are passed over.
+  Result<nlohmann::json> Await(const std::string& type) {
+    for (;;) {
+      const nlohmann::json body = {
+          {"workload", workload_}, {"cursor", cursor_}, {"wait_ms", 10'000}};
+      ASSIGN_OR_RETURN(const std::string answer, socket_.Call(KeepAliveSocket::MakeRequest(
+                                                     "POST", "/v1/completions:poll", body.dump())));
+      const auto page = nlohmann::json::parse(answer, nullptr, false);
+      const bool is_new = CountOf(page, "cursor") > cursor_;
+      cursor_ = CountOf(page, "cursor");
+      for (const nlohmann::json& event : MemberOf(page, "events")) {
+        if (TextOf(event, "type") == type) return event;
+      }
+      if (!is_new) return Fail(ErrorCode::kDeadlineExceeded, "no event " + type + " within 10 s");
+    }
+  }
+
+ private:
+  KeepAliveSocket socket_;
+  const std::string workload_;
+  uint64_t cursor_ = 0;
+};
+
+// Sends, and reads the outcome: there and back over the peer API.
+class Sender {
+ public:
+  Sender(KeepAliveSocket socket, Reader outcomes)
+      : socket_(std::move(socket)), outcomes_(std::move(outcomes)) {}
+
+  Status Post() {
+    const nlohmann::json body = {{"workload", BenchStand::kLocalWorkload},
+                                 {"peer", BenchSidecars::kNames[1]},
+                                 {"to", BenchStand::kRemoteWorkload},
+                                 {"message", Base64Of(std::string(kMessageBytes, 'x'))}};
+    RETURN_IF_ERROR(
+        socket_.Call(KeepAliveSocket::MakeRequest("POST", "/v1/notifications", body.dump())));
+    return {};
+  }
+  Status AwaitOutcome() {
+    ASSIGN_OR_RETURN(const nlohmann::json event, outcomes_.Await("notification_outcome"));
+    if (MemberOf(event, "delivery").value("delivered", false)) return {};
+    return Fail(ErrorCode::kInternal, "a notification was not delivered: " + event.dump());
+  }
+
+ private:
+  KeepAliveSocket socket_;
+  Reader outcomes_;
+};
+
+nlohmann::json Quantiles(const Samples& samples) {
+  return {{"p50", samples.Percentile(0.5)},
+          {"p90", samples.Percentile(0.9)},
+          {"p99", samples.Percentile(0.99)}};
+}
+
+Result<Samples> RoundTrips(Sender& sender, Reader& receiver, int calls, milliseconds gap) {
+  Samples samples;
+  for (int i = 0; i < calls; ++i) {
+    if (gap.count() > 0) std::this_thread::sleep_for(gap);
+    const TimePoint start = Clock::now();
+    RETURN_IF_ERROR(sender.Post());
+    RETURN_IF_ERROR(sender.AwaitOutcome());
+    samples.Add(MicrosSince(start));
+    RETURN_IF_ERROR(receiver.Await("notification"));  // which makes room
+  }
+  return samples;
+}
+
+Result<Samples> OneWays(Sender& sender, Reader& receiver, int calls) {
+  Samples samples;
+  for (int i = 0; i < calls; ++i) {
+    Result<nlohmann::json> received = Fail(ErrorCode::kInternal, "nothing was received");
+    TimePoint arrived;
+    std::jthread reading([&] {
+      received = receiver.Await("notification");
+      arrived = Clock::now();
+    });
+    std::this_thread::sleep_for(milliseconds(1));  // it waits by then
+    const TimePoint start = Clock::now();
+    RETURN_IF_ERROR(sender.Post());
+    reading.join();
+    if (!received) return Fail(received.error());
+    samples.Add(1e6 * SecondsBetween(start, arrived));
+    RETURN_IF_ERROR(sender.AwaitOutcome());
+  }
+  return samples;
+}
+
+}  // namespace
+
+Result<nlohmann::json> MeasureNotifications(const BenchOptions& options) {
+  ASSIGN_OR_RETURN(const BenchStand stand, BenchStand::Build(options, kBufferBytes, kBlockBytes));
+  const auto connect = [&](int index) {
+    return KeepAliveSocket::Connect(stand.sidecars->ApiSocket(index));
+  };
+  ASSIGN_OR_RETURN(KeepAliveSocket posting, connect(0));
+  ASSIGN_OR_RETURN(KeepAliveSocket outcomes, connect(0));
+  ASSIGN_OR_RETURN(KeepAliveSocket reading, connect(1));
+  Sender sender(std::move(posting), Reader(std::move(outcomes), BenchStand::kLocalWorkload));
+  Reader receiver(std::move(reading), BenchStand::kRemoteWorkload);
+
+  RETURN_IF_ERROR(RoundTrips(sender, receiver, kWarmUpCalls, milliseconds(0)));
+  ASSIGN_OR_RETURN(const Samples fast,
+                   RoundTrips(sender, receiver, options.calls, milliseconds(0)));
+  ASSIGN_OR_RETURN(const Samples paced, RoundTrips(sender, receiver, std::min(options.calls, 500),
+                                                   milliseconds(options.gap_ms)));
+  ASSIGN_OR_RETURN(const Samples one_way, OneWays(sender, receiver, std::min(options.calls, 1000)));
+  ASSIGN_OR_RETURN(
+      const std::string answer,
+      stand.local->Request("GET", "/v1/peers/" + std::string(BenchSidecars::kNames[1]), ""));
+  const auto peer = nlohmann::json::parse(answer, nullptr, false);
+  return nlohmann::json{{"message_bytes", kMessageBytes},
+                        {"calls", options.calls},
+                        {"gap_ms", options.gap_ms},
+                        {"round_trip_us", Quantiles(fast)},
+                        {"paced_round_trip_us", Quantiles(paced)},
+                        {"one_way_us", Quantiles(one_way)},
+                        {"peer_ping_us", CountOf(peer, "rtt_us")}};
+}
+
+std::string NotificationsText(const nlohmann::json& measured) {
+  TextTable table({"", ">p50", ">p90", ">p99"});
+  const auto add = [&](const std::string& name, const char* key) {
+    std::vector<std::string> cells = {name};
+    for (const char* quantile : {"p50", "p90", "p99"}) {
+      cells.push_back(FormatFixed(NumberOf(MemberOf(measured, key), quantile), 1));
+    }
+    table.Add(std::move(cells));
+  };
+  add("request until its sender reads the outcome", "round_trip_us");
+  add("the same, with " + std::to_string(CountOf(measured, "gap_ms")) + " ms between",
+      "paced_round_trip_us");
+  add("request until the receiver reads it", "one_way_us");
+  return "notifications of " + std::to_string(CountOf(measured, "message_bytes")) +
+         " bytes between two sidecars over REST, us\n" + table.Text();
+}
+
+}  // namespace gantry::gantryctl

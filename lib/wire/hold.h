@@ -1,0 +1,43 @@
+// Holds: an owner's promise, with an expiry, that blocks keep their content, and what a reader asks
+// the owner for. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gantry::wire {
+
+// The same blocks of each of these buffers; no list: all of them.
+struct HoldGroup {
+  std::vector<std::string> buffers;
+  std::optional<std::vector<uint64_t>> blocks;
+};
+
+struct HoldRequest {
+  std::string workload;
+  std::vector<HoldGroup> groups;
+  uint64_t ttl_ms = 0;
+  std::optional<uint64_t> expected_consumers;  // none: only time and its owner end it
+};
+
+struct HeldBuffer {
+  std::string name;
+  uint64_t generation = 0;  // as the reader knows it
+};
+
+// What one transfer reads of a hold: these blocks of each of these buffers; no list: anything.
+struct HoldUsePart {
+  std::vector<HeldBuffer> buffers;
+  std::optional<std::vector<uint64_t>> blocks;
+};
+
+struct HoldUse {
+  std::string workload;  // the owner's
+  std::string hold;
+  std::vector<HoldUsePart> parts;
+  uint64_t for_ms = 0;  // it is over by then, whatever is heard of it
+};
+
+}  // namespace gantry::wire

@@ -1,0 +1,59 @@
+#include "lib/wire/hold_body.h"
+
+#include <utility>
+
+namespace gantry::wire {
+namespace {
+
+constexpr Need kRequired = Need::kRequired;
+constexpr Need kOptional = Need::kOptional;
+
+Status TakeBuffer(void* object, std::string&& name) {
+  RETURN_IF_ERROR(CheckName(name, "this"));
+  static_cast<HoldGroup*>(object)->buffers.push_back(std::move(name));
+  return {};
+}
+
+constexpr Field BlocksField() {
+  Field field{"blocks", FieldKind::kNumbers, kOptional, 0, kNumberMax};
+  field.number = [](void* object, int64_t block) {
+    auto& blocks = static_cast<HoldGroup*>(object)->blocks;
+    if (!blocks) blocks.emplace();
+    blocks->push_back(static_cast<uint64_t>(block));
+  };
+  return NotEmpty(field);  // so that an empty list is not taken for none
+}
+
+constexpr Field kGroupFields[] = {
+    NotEmpty(ReadTextField("buffers", FieldKind::kTexts, kRequired, TakeBuffer)),
+    BlocksField(),
+};
+constexpr Schema kGroup{kGroupFields};
+
+constexpr Field kHoldFields[] = {
+    NameField<&HoldRequest::workload>("workload", kRequired),
+    NotEmpty(ObjectsField<&HoldRequest::groups>("groups", kRequired, kGroup)),
+    NumberField<&HoldRequest::ttl_ms>("ttl_ms", kRequired, 1),
+    NumberField<&HoldRequest::expected_consumers>("expected_consumers", kOptional, 1,
+                                                  kHoldConsumersMax),
+};
+constexpr Field kExtensionFields[] = {
+    NameField<&HoldExtension::workload>("workload", kRequired),
+    NumberField<&HoldExtension::ttl_ms>("ttl_ms", kRequired, 1),
+};
+
+}  // namespace
+
+Result<HoldRequest> ReadHoldBody(BodyFormat format, std::string_view body) {
+  HoldRequest hold;
+  RETURN_IF_ERROR(ReadBody(format, body, Schema{kHoldFields}, &hold));
+  return hold;
+}
+
+Result<HoldExtension> ReadHoldExtension(BodyFormat format, std::string_view body) {
+  HoldExtension extension;
+  RETURN_IF_ERROR(ReadBody(format, body, Schema{kExtensionFields}, &extension));
+  return extension;
+}
+
+}  // namespace gantry::wire

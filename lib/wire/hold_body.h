@@ -1,0 +1,23 @@
+// The bodies of PUT and PATCH /v1/holds/{id}. Thread-safe.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lib/base/result.h"
+#include "lib/wire/hold.h"
+#include "lib/wire/schema_reader.h"
+
+namespace gantry::wire {
+
+inline constexpr int64_t kHoldConsumersMax = 1'000'000;
+
+struct HoldExtension {
+  std::string workload;
+  uint64_t ttl_ms = 0;
+};
+
+Result<HoldRequest> ReadHoldBody(BodyFormat format, std::string_view body);
+Result<HoldExtension> ReadHoldExtension(BodyFormat format, std::string_view body);
+
+}  // namespace gantry::wire

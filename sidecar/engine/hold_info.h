@@ -1,0 +1,36 @@
+// What the outside may know of a hold. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace gantry::engine {
+
+enum class HoldState { kActive, kConsumed, kExpired, kReleased };
+constexpr std::string_view NameOf(HoldState state) {
+  switch (state) {
+    case HoldState::kActive:
+      return "active";
+    case HoldState::kConsumed:
+      return "consumed";
+    case HoldState::kExpired:
+      return "expired";
+    case HoldState::kReleased:
+      break;
+  }
+  return "released";
+}
+
+struct HoldInfo {
+  std::string id;
+  std::string workload;
+  HoldState state = HoldState::kActive;
+  int64_t expires_unix_ms = 0;  // without the reads that go on
+  std::optional<uint64_t> expected_consumers;
+  uint64_t consumers = 0;  // transfers that read it to their end
+  uint64_t reading = 0;    // transfers that read it now
+};
+
+}  // namespace gantry::engine
