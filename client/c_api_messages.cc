@@ -77,12 +77,13 @@ gantry_error* gantry_hold_extend(gantry_client* client, const char* id, uint64_t
   });
 }
 
-gantry_error* gantry_hold_release(gantry_client* client, const char* id) {
+gantry_error* gantry_hold_release(gantry_client* client, const char* id, int* ended) {
   return EnterObject(client, [&]() -> Status {
     RETURN_IF_ERROR(CheckId(id));
     const std::string target =
         HoldTarget(id) + "?workload=" + UrlEscape(client->session->workload());
-    RETURN_IF_ERROR(client->session->Request("DELETE", target, "", 0));
+    ASSIGN_OR_RETURN(const std::string answer, client->session->Request("DELETE", target, "", 0));
+    if (ended != nullptr) *ended = answer.empty();  // else it says who reads
     return {};
   });
 }

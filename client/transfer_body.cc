@@ -179,7 +179,7 @@ std::string TransferBody(std::string_view workload, std::string_view id,
   CborWriter out(1024 + 10 * spec.block_count + 40 * spec.range_count);
   out.Map(3u + (objects.view.empty() ? 2 : 1) + (by_blocks && !by_groups ? 2 : 1) + has_fence +
           (spec.deadline_ms != 0) + (spec.priority != 0) + has_paths + (spec.user_data != nullptr) +
-          (spec.hold != nullptr) + (spec.notify != nullptr));
+          (spec.hold != nullptr) + (spec.hold_consumers != nullptr) + (spec.notify != nullptr));
   out.Text("id");
   out.Text(id);
   out.Text("workload");
@@ -216,6 +216,10 @@ std::string TransferBody(std::string_view workload, std::string_view id,
   if (spec.hold != nullptr) {
     out.Text("hold");
     out.Text(spec.hold);
+  }
+  if (spec.hold_consumers != nullptr) {
+    out.Text("hold_consumers");
+    out.Unsigned(*spec.hold_consumers);
   }
   if (spec.notify != nullptr) AppendMessage(&out, *spec.notify);
   return std::move(out).Take();

@@ -19,7 +19,7 @@ class Messaging {
   Messaging(const registry::WorkloadTable& workloads, const registry::BufferRegistry& buffers,
             engine::EventLog& events, metrics::Metrics& metrics)
       : notifications_(workloads, events, metrics),
-        holds_(buffers, events, metrics),
+        holds_(workloads, buffers, events, metrics),
         desk_(holds_) {}
   ~Messaging() { Part(); }
 

@@ -312,8 +312,10 @@ GANTRY_FALLIBLE gantry_error* gantry_hold_put(gantry_client* client, const char*
 /* Gives it `ttl_ms` from now on; fails with "lease_expired" when it is over. */
 GANTRY_FALLIBLE gantry_error* gantry_hold_extend(gantry_client* client, const char* id,
                                                  uint64_t ttl_ms, uint64_t* expires_unix_ms);
-/* Ends it. One that is over already is no error. */
-GANTRY_FALLIBLE gantry_error* gantry_hold_release(gantry_client* client, const char* id);
+/* Nobody else begins to read it. `*ended` (may be NULL) is 0 while transfers that have begun do:
+   until the event "hold" the blocks are theirs. One that has ended already is no error. */
+GANTRY_FALLIBLE gantry_error* gantry_hold_release(gantry_client* client, const char* id,
+                                                  int* ended);
 
 /* ---- Transfers: reads and writes between buffers ---- */
 
@@ -382,6 +384,8 @@ typedef struct gantry_transfer_spec {
   size_t group_count;
   const gantry_fence* fence; /* NULL: the caller synchronised */
   const char* hold; /* of the remote workload, for reads: refused when it is over; or NULL */
+  const uint64_t* hold_consumers; /* as how many this read counts there when it has succeeded: 0 for
+                                     one of several that a consumer makes; NULL: 1 */
   /* To a workload at the same peer, once all bytes are there, and only if the transfer succeeds.
      The transfer ends when it was answered: "notified" of gantry_transfer_json. NULL: none. */
   const gantry_message* notify;

@@ -15,6 +15,8 @@ struct HoldGroup {
   std::optional<std::vector<uint64_t>> blocks;
 };
 
+inline constexpr int64_t kHoldConsumersMax = 1'000'000;
+
 struct HoldRequest {
   std::string workload;
   std::vector<HoldGroup> groups;
@@ -37,7 +39,8 @@ struct HoldUse {
   std::string workload;  // the owner's
   std::string hold;
   std::vector<HoldUsePart> parts;
-  uint64_t for_ms = 0;  // it is over by then, whatever is heard of it
+  uint64_t for_ms = 0;     // it is over by then, whatever is heard of it
+  uint64_t consumers = 1;  // as how many it counts if it succeeds
 };
 
 }  // namespace gantry::wire

@@ -10,8 +10,6 @@
 
 namespace gantry::wire {
 
-inline constexpr int64_t kHoldConsumersMax = 1'000'000;
-
 struct HoldExtension {
   std::string workload;
   uint64_t ttl_ms = 0;

@@ -219,6 +219,7 @@ void ToMessage(const HoldUse& use, proto::UseHoldRequest* message) {
   message->set_workload(use.workload);
   message->set_hold(use.hold);
   message->set_for_ms(use.for_ms);
+  message->set_consumers(use.consumers);
   for (const HoldUsePart& part : use.parts) {
     proto::HoldUsePart* out = message->add_parts();
     for (const HeldBuffer& buffer : part.buffers) {
@@ -235,12 +236,13 @@ void ToMessage(const HoldUse& use, proto::UseHoldRequest* message) {
 Result<HoldUse> FromMessage(const proto::UseHoldRequest& message) {
   RETURN_IF_ERROR(CheckName(message.workload(), "workload"));
   RETURN_IF_ERROR(CheckName(message.hold(), "hold"));
-  HoldUse use{message.workload(), message.hold(), {}, message.for_ms()};
+  HoldUse use{message.workload(), message.hold(), {}, message.for_ms(), message.consumers()};
   size_t buffers = 0, blocks = 0;
   for (const proto::HoldUsePart& part : message.parts()) {
     buffers += static_cast<size_t>(part.buffers_size());
     blocks += static_cast<size_t>(part.blocks_size());
   }
+  RETURN_IF_ERROR(Limit("consumers", use.consumers, kHoldConsumersMax));
   RETURN_IF_ERROR(Limit("parts", message.parts_size(), kPeerReferencesMax));
   RETURN_IF_ERROR(Limit("buffers", buffers, kPeerReferencesMax));
   RETURN_IF_ERROR(Limit("blocks", blocks, kPeerHoldBlocksMax));

@@ -87,6 +87,7 @@ struct TransferRequest {
   std::string user_data;           // given back in events; at most 1 KiB
 
   std::string hold;  // of the remote workload: the blocks are still what it promised; empty: none
+  uint64_t hold_consumers = 1;                // as how many it counts there when it has succeeded
   std::optional<NotificationContent> notify;  // to a workload at the peer, once the bytes are there
 
   bool operator==(const TransferRequest&) const = default;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/wire/hold.h"
 #include "lib/wire/notification_fields.h"
 
 namespace gantry::wire {
@@ -114,6 +115,8 @@ constexpr Field kTransferFields[] = {
     ReadTextField("require_path", FieldKind::kTexts, kOptional, TakePath),
     TextField<&TransferRequest::user_data>("user_data", kOptional, kUserDataBytesMax),
     NameField<&TransferRequest::hold>("hold", kOptional),
+    NumberField<&TransferRequest::hold_consumers>("hold_consumers", kOptional, 0,
+                                                  kHoldConsumersMax),
     ObjectField<&TransferRequest::notify>("notify", kOptional, kNotify),
 };
 constexpr Schema kTransfer{kTransferFields};
@@ -157,6 +160,13 @@ Status CheckShape(TransferRequest& request, const std::string& at) {
   if (request.fence && !request.fence->waits) request.fence.reset();
   if (request.fence && request.fence->buffer.buffer.empty()) return Missing(at + "/fence/buffer");
   if (request.fence && request.fence->value == 0) return Missing(at + "/fence/value");
+  if (!request.hold.empty() && request.operation != Operation::kRead) {
+    return Refuse("what is held is read, not written", at + "/hold");
+  }
+  if (request.hold.empty() && request.hold_consumers != 1) {
+    return Refuse("it counts those who read a hold, and the transfer names none",
+                  at + "/hold_consumers");
+  }
   request.by_blocks =
       !request.view.empty() || !request.local_blocks.empty() || !request.remote_blocks.empty();
   if (!request.view.empty()) return CheckViewShape(request, at);

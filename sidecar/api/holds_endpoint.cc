@@ -33,18 +33,6 @@ Result<engine::HoldTable*> HoldsOf(const ApiDependencies& api) {
   return Fail(ErrorCode::kPathUnavailable, "this sidecar keeps no holds");
 }
 
-// The workload that owns the hold: ids are unique within a workload only.
-Result<std::string> OwnerOf(const ApiDependencies& api, const Request& request) {
-  std::string workload = QueryText(request, "workload");
-  if (workload.empty()) {
-    RETURN_IF_ERROR(AuthorizeAny(api.workloads, request));
-    return Fail(ErrorCode::kInvalidArgument, "the query parameter workload is missing",
-                "add ?workload=<name>", "?workload");
-  }
-  RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, workload));
-  return workload;
-}
-
 }  // namespace
 
 Result<Response> PutHold(const ApiDependencies& api, const Request& request) {
@@ -59,14 +47,15 @@ Result<Response> PutHold(const ApiDependencies& api, const Request& request) {
 Result<Response> PatchHold(const ApiDependencies& api, const Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(const wire::HoldExtension body, wire::ReadHoldExtension(format, request.body));
-  RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, body.workload));
+  ASSIGN_OR_RETURN(const uint64_t generation, AuthorizeFor(api.workloads, request, body.workload));
   ASSIGN_OR_RETURN(engine::HoldTable * holds, HoldsOf(api));
-  ASSIGN_OR_RETURN(const HoldInfo hold, holds->Extend(body.workload, request.name, body.ttl_ms));
+  ASSIGN_OR_RETURN(const HoldInfo hold,
+                   holds->Extend(body.workload, generation, request.name, body.ttl_ms));
   return HoldReply(request, 200, hold);
 }
 
 Result<Response> GetHold(const ApiDependencies& api, const Request& request) {
-  ASSIGN_OR_RETURN(const std::string workload, OwnerOf(api, request));
+  ASSIGN_OR_RETURN(const std::string workload, WorkloadOfQuery(api.workloads, request));
   ASSIGN_OR_RETURN(engine::HoldTable * holds, HoldsOf(api));
   ASSIGN_OR_RETURN(const HoldInfo hold, holds->Get(workload, request.name));
   return HoldReply(request, 200, hold);
@@ -75,7 +64,7 @@ Result<Response> GetHold(const ApiDependencies& api, const Request& request) {
 Result<Response> ListHolds(const ApiDependencies& api, const Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadToList(api.workloads, request));
   ASSIGN_OR_RETURN(const size_t limit, QueryLimit(request, kListDefault, kListMax));
-  ASSIGN_OR_RETURN(const engine::HoldTable* holds, HoldsOf(api));
+  ASSIGN_OR_RETURN(engine::HoldTable * holds, HoldsOf(api));
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject().Key("holds").BeginList();
   for (const HoldInfo& hold : holds->List(workload, limit)) WriteHold(hold, &writer);
@@ -84,9 +73,11 @@ Result<Response> ListHolds(const ApiDependencies& api, const Request& request) {
 }
 
 Result<Response> DeleteHold(const ApiDependencies& api, const Request& request) {
-  ASSIGN_OR_RETURN(const std::string workload, OwnerOf(api, request));
+  ASSIGN_OR_RETURN(const std::string workload, WorkloadOfQuery(api.workloads, request));
   ASSIGN_OR_RETURN(engine::HoldTable * holds, HoldsOf(api));
-  RETURN_IF_ERROR(holds->Release(workload, request.name));
+  ASSIGN_OR_RETURN(const HoldInfo hold, holds->Release(workload, request.name));
+  // Not before its readers have ended may the blocks be used for something else.
+  if (hold.state == engine::HoldState::kEnding) return HoldReply(request, 202, hold);
   return NoContent();
 }
 

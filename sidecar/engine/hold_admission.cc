@@ -11,14 +11,11 @@ Status TransferAdmission::ReadHold(const wire::TransferRequest& request, const B
   const auto refuse = [](ErrorCode code, std::string why) {
     return Fail(code, std::move(why), {}, "/hold");
   };
-  if (request.operation != wire::Operation::kRead) {
-    return refuse(ErrorCode::kInvalidArgument, "what is held is read, not written");
-  }
   if (holds_ == nullptr) return refuse(ErrorCode::kNotFound, "this sidecar knows no holds");
   const auto workload_of = [&request](const wire::BufferReference& reference) {
     return reference.workload.empty() ? request.workload : reference.workload;
   };
-  wire::HoldUse use{workload_of(lists.remote.front()), request.hold, {}, 0};
+  wire::HoldUse use{workload_of(lists.remote.front()), request.hold, {}, 0, request.hold_consumers};
   std::vector<wire::HeldBuffer> buffers;
   for (size_t i = 0; i < lists.remote.size(); ++i) {
     const wire::BufferReference& reference = lists.remote[i];

@@ -8,11 +8,14 @@
 
 namespace gantry::engine {
 
-enum class HoldState { kActive, kConsumed, kExpired, kReleased };
+// kEnding: it is over for whoever has not begun to read it, and those who have are awaited.
+enum class HoldState { kActive, kEnding, kConsumed, kExpired, kReleased };
 constexpr std::string_view NameOf(HoldState state) {
   switch (state) {
     case HoldState::kActive:
       return "active";
+    case HoldState::kEnding:
+      return "ending";
     case HoldState::kConsumed:
       return "consumed";
     case HoldState::kExpired:
@@ -29,7 +32,7 @@ struct HoldInfo {
   HoldState state = HoldState::kActive;
   int64_t expires_unix_ms = 0;  // without the reads that go on
   std::optional<uint64_t> expected_consumers;
-  uint64_t consumers = 0;  // transfers that read it to their end
+  uint64_t consumers = 0;  // that read it to their end
   uint64_t reading = 0;    // transfers that read it now
 };
 

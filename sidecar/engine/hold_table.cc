@@ -29,22 +29,29 @@ uint64_t ContentOf(const wire::HoldRequest& request) {
   return content;
 }
 
-std::string GroupField(size_t group, std::string_view list, size_t index) {
-  return "/groups/" + std::to_string(group) + "/" + std::string(list) + "/" + std::to_string(index);
+std::string NameOfHold(const HoldInfo& info) {
+  return "hold '" + info.id + "' of workload '" + info.workload + "'";
 }
 
-tl::unexpected<Error> IsOver(const HoldInfo& info) {
+tl::unexpected<Error> IsOver(const HoldInfo& info, HoldState outcome) {
   return Fail(ErrorCode::kLeaseExpired,
-              "hold '" + info.id + "' of workload '" + info.workload +
-                  "' is over: " + std::string(NameOf(info.state)),
+              NameOfHold(info) + " is over: " + std::string(NameOf(outcome)),
               "its blocks may hold something else by now: compute them, or ask the owner again");
+}
+
+tl::unexpected<Error> NoHold(std::string_view workload, std::string_view id) {
+  return Fail(ErrorCode::kNotFound,
+              "workload '" + std::string(workload) + "' has no hold '" + std::string(id) + "'",
+              "it ended long ago, or with an earlier life of its owner, or was never put");
 }
 
 }  // namespace
 
-HoldTable::HoldTable(const registry::BufferRegistry& registry, EventLog& events,
+HoldTable::HoldTable(const registry::WorkloadTable& workloads,
+                     const registry::BufferRegistry& registry, EventLog& events,
                      metrics::Metrics& metrics, HoldLimits limits, Now now)
-    : registry_(registry),
+    : workloads_(workloads),
+      registry_(registry),
       events_(events),
       metrics_(metrics),
       limits_(limits),
@@ -57,77 +64,65 @@ Result<milliseconds> HoldTable::CheckTtl(uint64_t ttl_ms) const {
               "/ttl_ms");
 }
 
-Result<HoldTable::Covers> HoldTable::CoversOf(const wire::HoldRequest& request,
-                                              size_t* runs) const {
-  Covers covers;
-  for (size_t i = 0; i < request.groups.size(); ++i) {
-    const wire::HoldGroup& group = request.groups[i];
-    std::shared_ptr<const BlockRuns> blocks;
-    if (group.blocks) {
-      blocks = std::make_shared<const BlockRuns>(*group.blocks);
-      *runs += blocks->size();
-    }
-    for (size_t j = 0; j < group.buffers.size(); ++j) {
-      auto buffer = registry_.ByName(request.workload, group.buffers[j]);
-      if (!buffer) return Fail(std::move(buffer).error().WithField(GroupField(i, "buffers", j)));
-      const registry::Buffer::Description& description = (*buffer)->description();
-      const uint64_t count = description.layout ? description.layout->blocks : 0;
-      for (size_t k = 0; group.blocks && k < group.blocks->size(); ++k) {
-        if ((*group.blocks)[k] < count) continue;
-        return Fail(ErrorCode::kOutOfRange,
-                    "buffer '" + description.name + "' has " + std::to_string(count) +
-                        " blocks, and none with the id " + std::to_string((*group.blocks)[k]),
-                    {}, GroupField(i, "blocks", k));
-      }
-      Cover& cover = covers[description.name];
-      cover.generation = description.generation;
-      cover.blocks.push_back(blocks);
-    }
-  }
-  return covers;
-}
-
 Result<HoldInfo> HoldTable::Put(const std::string& id, const wire::HoldRequest& request,
                                 uint64_t generation) {
   RETURN_IF_ERROR(CheckName(id, "/id"));
   ASSIGN_OR_RETURN(const milliseconds ttl, CheckTtl(request.ttl_ms));
-  size_t runs = 0;
-  ASSIGN_OR_RETURN(Covers covers, CoversOf(request, &runs));
+  ASSIGN_OR_RETURN(HoldCover read, HoldCover::Of(registry_, request));
+  auto cover = std::make_shared<const HoldCover>(std::move(read));
   const uint64_t content = ContentOf(request);
   const Key key(request.workload, id);
   const MutexLock lock(mutex_);
-  EndDue(now_());
+  // Under the lock: EndWorkload follows if it ends now.
+  if (!workloads_.IsCurrent(request.workload, generation)) {
+    return Fail(ErrorCode::kNotFound, "workload '" + request.workload + "' has ended", {},
+                "/workload");
+  }
+  const TimePoint now = now_();
+  EndDue(now);
   auto found = holds_.find(key);
   if (found != holds_.end() && found->second.generation != generation) {
     Forget(key);
     found = holds_.end();
   }
-  if (found != holds_.end() && found->second.content != content) {
-    return Fail(ErrorCode::kConflict, "hold '" + id + "' stands with another content",
+  if (found == holds_.end()) {
+    ASSIGN_OR_RETURN(Hold * made, Make(key, cover->size()));
+    made->info.expected_consumers = request.expected_consumers;
+    made->generation = generation;
+    made->content = content;
+    found = holds_.find(key);
+  } else if (OutcomeOf(found->second, now)) {
+    return Fail(ErrorCode::kConflict,
+                NameOfHold(found->second.info) + " is over, but " +
+                    std::to_string(found->second.uses.size()) + " transfers read it still",
+                "use a new id, or wait for the event that says how it ended", "/id");
+  } else if (found->second.content != content) {
+    return Fail(ErrorCode::kConflict,
+                NameOfHold(found->second.info) + " stands with another content",
                 "use a new id, or release it first", "/id");
   }
-  if (found == holds_.end()) {
-    if (holds_.size() >= limits_.holds_max || runs_ + runs > limits_.runs_max) {
-      return Fail(ErrorCode::kResourceExhausted,
-                  "there are " + std::to_string(holds_.size()) + " holds over " +
-                      std::to_string(runs_) + " runs of blocks",
-                  "release those that are not needed, or give them less time");
-    }
-    found = holds_.emplace(key, Hold()).first;
-    Hold& made = found->second;
-    made.info.id = id;
-    made.info.workload = request.workload;
-    made.info.expected_consumers = request.expected_consumers;
-    made.generation = generation;
-    made.content = content;
-    made.runs = runs;
-    runs_ += runs;
-    ended_.erase(key);
-  }
   // Also of one that stands: its buffers may have been registered anew.
-  found->second.covers = std::move(covers);
+  found->second.cover = std::move(cover);
   SetExpiry(&found->second, ttl);
   return Snapshot(found->second);
+}
+
+Result<HoldTable::Hold*> HoldTable::Make(const Key& key, size_t size) {
+  if (holds_.size() >= limits_.holds_max || size > limits_.size_max - size_) {
+    return Fail(ErrorCode::kResourceExhausted,
+                "there are " + std::to_string(holds_.size()) + " holds, which name " +
+                    std::to_string(size_) + " buffers and runs of blocks, and this one " +
+                    std::to_string(size) + "; the most are " + std::to_string(limits_.holds_max) +
+                    " and " + std::to_string(limits_.size_max),
+                "release those that are not needed, or give them less time");
+  }
+  Hold& made = holds_[key];
+  made.info.workload = key.first;
+  made.info.id = key.second;
+  made.number = ++numbers_;
+  size_ += size;
+  ended_.erase(key);
+  return &made;
 }
 
 void HoldTable::SetExpiry(Hold* hold, milliseconds ttl) {
@@ -139,35 +134,44 @@ void HoldTable::SetExpiry(Hold* hold, milliseconds ttl) {
   hold->info.expires_unix_ms = UnixMillis(hold->expires, now);
 }
 
-Result<HoldInfo> HoldTable::Extend(std::string_view workload, std::string_view id,
-                                   uint64_t ttl_ms) {
+Result<HoldInfo> HoldTable::Extend(std::string_view workload, uint64_t generation,
+                                   std::string_view id, uint64_t ttl_ms) {
   ASSIGN_OR_RETURN(const milliseconds ttl, CheckTtl(ttl_ms));
   const MutexLock lock(mutex_);
-  ASSIGN_OR_RETURN(Hold * hold, Find(workload, id));
+  ASSIGN_OR_RETURN(Hold * hold, FindOpen(workload, id));
+  if (hold->generation != generation) return NoHold(workload, id);
   SetExpiry(hold, ttl);
   return Snapshot(*hold);
 }
 
-Status HoldTable::Release(std::string_view workload, std::string_view id) {
-  const MutexLock lock(mutex_);
-  const auto found = Find(workload, id);
-  if (found) End(Key(workload, id), HoldState::kReleased);
-  if (found || found.error().code == ErrorCode::kLeaseExpired) return {};
-  return Fail(found.error());
-}
-
-Result<HoldInfo> HoldTable::Get(std::string_view workload, std::string_view id) const {
+Result<HoldInfo> HoldTable::Release(std::string_view workload, std::string_view id) {
   const Key key(workload, id);
   const MutexLock lock(mutex_);
-  if (const auto found = holds_.find(key); found != holds_.end()) return Snapshot(found->second);
+  const TimePoint now = now_();
+  EndDue(now);
+  if (const auto found = holds_.find(key); found != holds_.end()) {
+    Hold& hold = found->second;
+    hold.released = hold.released || !OutcomeOf(hold, now);
+    if (!hold.uses.empty()) return Snapshot(hold);
+    EndIfOver(key, now);
+  }
   if (const auto ended = ended_.find(key); ended != ended_.end()) return ended->second;
-  return Fail(ErrorCode::kNotFound,
-              "workload '" + key.first + "' has no hold '" + key.second + "'");
+  return NoHold(workload, id);
 }
 
-std::vector<HoldInfo> HoldTable::List(std::string_view workload, size_t limit) const {
+Result<HoldInfo> HoldTable::Get(std::string_view workload, std::string_view id) {
+  const Key key(workload, id);
+  const MutexLock lock(mutex_);
+  EndDue(now_());
+  if (const auto found = holds_.find(key); found != holds_.end()) return Snapshot(found->second);
+  if (const auto ended = ended_.find(key); ended != ended_.end()) return ended->second;
+  return NoHold(workload, id);
+}
+
+std::vector<HoldInfo> HoldTable::List(std::string_view workload, size_t limit) {
   std::vector<HoldInfo> list;
   const MutexLock lock(mutex_);
+  EndDue(now_());
   auto next = workload.empty() ? holds_.begin() : holds_.lower_bound(Key(workload, ""));
   for (; next != holds_.end() && list.size() < limit; ++next) {
     if (!workload.empty() && next->first.first != workload) break;
@@ -181,75 +185,67 @@ size_t HoldTable::size() const {
   return holds_.size();
 }
 
-HoldInfo HoldTable::Snapshot(const Hold& hold) {
+HoldInfo HoldTable::Snapshot(const Hold& hold) const {
   HoldInfo info = hold.info;
   info.reading = hold.uses.size();
+  if (OutcomeOf(hold, now_())) info.state = HoldState::kEnding;
   return info;
 }
 
-bool HoldTable::IsConsumed(const Hold& hold) {
-  return hold.info.expected_consumers && hold.info.consumers >= *hold.info.expected_consumers;
+std::optional<HoldState> HoldTable::OutcomeOf(const Hold& hold, TimePoint now) {
+  const auto& expected = hold.info.expected_consumers;
+  if (expected && hold.info.consumers >= *expected) return HoldState::kConsumed;
+  if (hold.released) return HoldState::kReleased;
+  if (now >= hold.expires) return HoldState::kExpired;
+  return std::nullopt;
 }
 
-Result<HoldTable::Hold*> HoldTable::Find(std::string_view workload, std::string_view id) {
-  EndDue(now_());
+Result<HoldTable::Hold*> HoldTable::FindOpen(std::string_view workload, std::string_view id) {
   const Key key(workload, id);
-  if (const auto found = holds_.find(key); found != holds_.end()) return &found->second;
-  if (const auto ended = ended_.find(key); ended != ended_.end()) return IsOver(ended->second);
-  return Fail(ErrorCode::kNotFound,
-              "workload '" + key.first + "' has no hold '" + key.second + "'");
-}
-
-Status HoldTable::CheckPart(const wire::HoldUsePart& part, const Hold& hold) {
-  for (const wire::HeldBuffer& buffer : part.buffers) {
-    const auto cover = hold.covers.find(buffer.name);
-    if (cover == hold.covers.end()) {
-      return Fail(ErrorCode::kOutOfRange,
-                  "hold '" + hold.info.id + "' is not about buffer '" + buffer.name + "'");
-    }
-    if (cover->second.generation != buffer.generation) {
-      return Fail(ErrorCode::kStaleGeneration,
-                  "buffer '" + buffer.name + "' was registered anew since it was held");
-    }
-    const auto& lists = cover->second.blocks;
-    if (std::find(lists.begin(), lists.end(), nullptr) != lists.end()) continue;
-    if (!part.blocks) {
-      return Fail(ErrorCode::kOutOfRange,
-                  "hold '" + hold.info.id + "' is about some blocks of '" + buffer.name +
-                      "', and the transfer names ranges",
-                  "name blocks, or hold the whole buffer");
-    }
-    for (const uint64_t block : *part.blocks) {
-      const auto has = [block](const auto& list) { return list->Has(block); };
-      if (std::any_of(lists.begin(), lists.end(), has)) continue;
-      return Fail(ErrorCode::kOutOfRange, "block " + std::to_string(block) + " of buffer '" +
-                                              buffer.name + "' is not in hold '" + hold.info.id +
-                                              "'");
-    }
+  const TimePoint now = now_();
+  EndDue(now);
+  if (const auto found = holds_.find(key); found != holds_.end()) {
+    const auto outcome = OutcomeOf(found->second, now);
+    if (!outcome) return &found->second;
+    return IsOver(found->second.info, *outcome);
   }
-  return {};
+  if (const auto ended = ended_.find(key); ended != ended_.end()) {
+    return IsOver(ended->second, ended->second.state);
+  }
+  return NoHold(workload, id);
 }
 
 Result<uint64_t> HoldTable::Use(const wire::HoldUse& use, const std::string& session) {
-  const MutexLock lock(mutex_);
-  ASSIGN_OR_RETURN(Hold * hold, Find(use.workload, use.hold));
-  const TimePoint now = now_();
-  // Only those who read keep it: no one else begins to.
-  if (now >= hold->expires || IsConsumed(*hold)) {
-    HoldInfo info = hold->info;
-    info.state = IsConsumed(*hold) ? HoldState::kConsumed : HoldState::kExpired;
-    return IsOver(info);
+  if (use.for_ms > static_cast<uint64_t>(limits_.use_max.count())) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "a hold is kept for a reader for " + std::to_string(limits_.use_max.count()) +
+                    " ms at most, and not for " + std::to_string(use.for_ms),
+                "give the transfer a shorter deadline_ms");
   }
-  for (const wire::HoldUsePart& part : use.parts) RETURN_IF_ERROR(CheckPart(part, *hold));
+  for (std::shared_ptr<const HoldCover> checked;;) {
+    {
+      const MutexLock lock(mutex_);
+      ASSIGN_OR_RETURN(Hold * hold, FindOpen(use.workload, use.hold));
+      if (hold->cover == checked) return Begin(hold, use, session);
+      checked = hold->cover;
+    }
+    // Without the lock: this takes its time.
+    if (Status covered = checked->Check(use.parts); !covered) {
+      return Fail(std::move(covered).error().WithContext("hold '" + use.hold + "'"));
+    }
+  }
+}
+
+Result<uint64_t> HoldTable::Begin(Hold* hold, const wire::HoldUse& use,
+                                  const std::string& session) {
   if (uses_.size() >= limits_.uses_max) {
     return Fail(ErrorCode::kResourceExhausted,
                 std::to_string(uses_.size()) + " transfers read what is held here",
                 "try again when some of them have ended");
   }
-  const auto time = std::min<uint64_t>(use.for_ms, static_cast<uint64_t>(limits_.use_max.count()));
   const uint64_t number = RandomGeneration();
-  const TimePoint until = now + milliseconds(static_cast<int64_t>(time));
-  uses_[number] = {Key(use.workload, use.hold), hold->generation, session, until};
+  const TimePoint until = now_() + milliseconds(static_cast<int64_t>(use.for_ms));
+  uses_[number] = {Key(use.workload, use.hold), hold->number, session, use.consumers, until};
   use_ends_.insert({until, number});
   hold->uses.insert(number);
   return number;
@@ -257,7 +253,7 @@ Result<uint64_t> HoldTable::Use(const wire::HoldUse& use, const std::string& ses
 
 HoldTable::Hold* HoldTable::Withdraw(uint64_t number, const Reading& reading) {
   const auto hold = holds_.find(reading.hold);
-  if (hold == holds_.end() || hold->second.generation != reading.generation) return nullptr;
+  if (hold == holds_.end() || hold->second.number != reading.number) return nullptr;
   hold->second.uses.erase(number);
   return &hold->second;
 }
@@ -271,7 +267,7 @@ void HoldTable::EndUse(uint64_t use, bool succeeded) {
   use_ends_.erase({reading.until, use});
   Hold* hold = Withdraw(use, reading);
   if (hold == nullptr) return;
-  if (succeeded) ++hold->info.consumers;
+  if (succeeded) hold->info.consumers += reading.consumers;
   EndIfOver(reading.hold, now_());
 }
 
@@ -286,11 +282,7 @@ void HoldTable::LoseUses(const std::string& session) {
 void HoldTable::EndIfOver(const Key& key, TimePoint now) {
   const Hold& hold = holds_.at(key);
   if (!hold.uses.empty()) return;
-  if (IsConsumed(hold)) {
-    End(key, HoldState::kConsumed);
-  } else if (now >= hold.expires) {
-    End(key, HoldState::kExpired);
-  }
+  if (const auto outcome = OutcomeOf(hold, now)) End(key, *outcome);
 }
 
 void HoldTable::EndDue(TimePoint now) {
@@ -332,7 +324,7 @@ void HoldTable::End(const Key& key, HoldState outcome) {
 void HoldTable::Forget(const Key& key) {
   const auto found = holds_.find(key);
   expiries_.erase({found->second.expires, key});
-  runs_ -= found->second.runs;
+  size_ -= found->second.cover->size();
   holds_.erase(found);
 }
 

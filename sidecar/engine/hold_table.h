@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -17,21 +18,22 @@
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 #include "lib/wire/hold.h"
-#include "sidecar/engine/block_runs.h"
 #include "sidecar/engine/event_log.h"
+#include "sidecar/engine/hold_cover.h"
 #include "sidecar/engine/hold_info.h"
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/registry/buffer_registry.h"
+#include "sidecar/registry/workload_table.h"
 
 namespace gantry::engine {
 
 struct HoldLimits {
   size_t holds_max = 16'384;    // of all workloads
-  size_t runs_max = 4'194'304;  // of neighbouring blocks, in all holds together
+  size_t size_max = 1'048'576;  // of all covers together
   size_t uses_max = 16'384;     // that have not ended
   size_t ended_kept_max = 16'384;
   milliseconds ttl_max{3'600'000};
-  milliseconds use_max{3'700'000};  // a transfer's longest deadline, and until it is quiet
+  milliseconds use_max{3'700'000};  // the longest deadline unless set, and until it is quiet
 };
 
 class HoldTable {
@@ -39,29 +41,31 @@ class HoldTable {
   using Now = std::function<TimePoint()>;
   // The references outlive it.
   HoldTable(
-      const registry::BufferRegistry& registry, EventLog& events, metrics::Metrics& metrics,
-      HoldLimits limits = {}, Now now = [] { return Clock::now(); });
+      const registry::WorkloadTable& workloads, const registry::BufferRegistry& registry,
+      EventLog& events, metrics::Metrics& metrics, HoldLimits limits = {},
+      Now now = [] { return Clock::now(); });
 
-  // The same content again renews it, another one is kConflict; one that is over begins anew.
+  // The same content again renews it, another one is kConflict; one that has ended begins anew.
   // `generation` is that of the workload. Errors name the field.
   Result<HoldInfo> Put(const std::string& id, const wire::HoldRequest& request, uint64_t generation)
       EXCLUDES(mutex_);
   // From now on for `ttl_ms`. kLeaseExpired when it is over.
-  Result<HoldInfo> Extend(std::string_view workload, std::string_view id, uint64_t ttl_ms)
-      EXCLUDES(mutex_);
-  // Ends it, also under those who read. One that is over already is no error.
-  Status Release(std::string_view workload, std::string_view id) EXCLUDES(mutex_);
-  Result<HoldInfo> Get(std::string_view workload, std::string_view id) const EXCLUDES(mutex_);
-  // Those that stand, by workload and id; empty workload: all.
-  std::vector<HoldInfo> List(std::string_view workload, size_t limit) const EXCLUDES(mutex_);
+  Result<HoldInfo> Extend(std::string_view workload, uint64_t generation, std::string_view id,
+                          uint64_t ttl_ms) EXCLUDES(mutex_);
+  // Nobody else begins to read it; it ends when those who do have ended. One that is over already
+  // is no error.
+  Result<HoldInfo> Release(std::string_view workload, std::string_view id) EXCLUDES(mutex_);
+  Result<HoldInfo> Get(std::string_view workload, std::string_view id) EXCLUDES(mutex_);
+  // Those that have not ended, by workload and id; empty workload: all.
+  std::vector<HoldInfo> List(std::string_view workload, size_t limit) EXCLUDES(mutex_);
   size_t size() const EXCLUDES(mutex_);
 
   // A transfer is about to read. kLeaseExpired when the hold is over, kNotFound when there was
   // none, kOutOfRange for blocks that it does not cover, kStaleGeneration for buffers that were
-  // registered anew. While the use lasts, for_ms at most, the hold does not expire. `session`:
+  // registered anew. While the use lasts, for_ms at most, the hold does not end. `session`:
   // whatever LoseUses will be told of; empty for this sidecar's own.
   Result<uint64_t> Use(const wire::HoldUse& use, const std::string& session) EXCLUDES(mutex_);
-  // Success counts one consumer, once. An unknown use is none of ours, or was over before.
+  // Success counts, once. An unknown use is none of ours, or was over before.
   void EndUse(uint64_t use, bool succeeded) EXCLUDES(mutex_);
   // Those who read are gone. If they come back, what they have read counts still.
   void LoseUses(const std::string& session) EXCLUDES(mutex_);
@@ -73,35 +77,35 @@ class HoldTable {
 
  private:
   using Key = std::pair<std::string, std::string>;  // workload, id
-  struct Cover {
-    uint64_t generation = 0;
-    // One for each group that names the buffer; null: all blocks.
-    std::vector<std::shared_ptr<const BlockRuns>> blocks;
-  };
-  using Covers = std::map<std::string, Cover, std::less<>>;  // by buffer
   struct Hold {
     HoldInfo info;
     uint64_t generation = 0;  // of the workload
     uint64_t content = 0;     // hash of what was asked for
     TimePoint expires;
-    Covers covers;
-    size_t runs = 0;
+    std::shared_ptr<const HoldCover> cover;
+    uint64_t number = 0;  // of this hold, which another may follow under its id
+    bool released = false;
     std::set<uint64_t> uses;  // of those who read; the lost ones are not among them
   };
   struct Reading {
     Key hold;
-    uint64_t generation = 0;  // of the hold's workload
+    uint64_t number = 0;  // the hold's
     std::string session;
+    uint64_t consumers = 1;  // as how many it counts
     TimePoint until;
   };
 
-  Result<Covers> CoversOf(const wire::HoldRequest& request, size_t* runs) const;
   Result<milliseconds> CheckTtl(uint64_t ttl_ms) const;
-  static Status CheckPart(const wire::HoldUsePart& part, const Hold& hold);
-  static bool IsConsumed(const Hold& hold);
-  static HoldInfo Snapshot(const Hold& hold);
+  // How it ends when nobody reads it any more; nothing while others may begin to.
+  static std::optional<HoldState> OutcomeOf(const Hold& hold, TimePoint now);
+  HoldInfo Snapshot(const Hold& hold) const;
   void SetExpiry(Hold* hold, milliseconds ttl) REQUIRES(mutex_);
-  Result<Hold*> Find(std::string_view workload, std::string_view id) REQUIRES(mutex_);
+  // One that others may begin to read.
+  Result<Hold*> FindOpen(std::string_view workload, std::string_view id) REQUIRES(mutex_);
+  // If there is room.
+  Result<Hold*> Make(const Key& key, size_t size) REQUIRES(mutex_);
+  Result<uint64_t> Begin(Hold* hold, const wire::HoldUse& use, const std::string& session)
+      REQUIRES(mutex_);
   // Ends those that are over at `now`.
   void EndDue(TimePoint now) REQUIRES(mutex_);
   void EndIfOver(const Key& key, TimePoint now) REQUIRES(mutex_);
@@ -110,6 +114,7 @@ class HoldTable {
   void End(const Key& key, HoldState outcome) REQUIRES(mutex_);
   void Forget(const Key& key) REQUIRES(mutex_);
 
+  const registry::WorkloadTable& workloads_;
   const registry::BufferRegistry& registry_;
   EventLog& events_;
   metrics::Metrics& metrics_;
@@ -117,8 +122,9 @@ class HoldTable {
   const Now now_;
 
   mutable Mutex mutex_;
-  std::map<Key, Hold> holds_ GUARDED_BY(mutex_);  // that stand
-  size_t runs_ GUARDED_BY(mutex_) = 0;
+  std::map<Key, Hold> holds_ GUARDED_BY(mutex_);  // that have not ended
+  uint64_t numbers_ GUARDED_BY(mutex_) = 0;
+  size_t size_ GUARDED_BY(mutex_) = 0;                               // of their covers
   std::set<std::pair<TimePoint, Key>> expiries_ GUARDED_BY(mutex_);  // of holds, until they pass
   std::map<uint64_t, Reading> uses_ GUARDED_BY(mutex_);
   std::set<std::pair<TimePoint, uint64_t>> use_ends_ GUARDED_BY(mutex_);

@@ -162,7 +162,7 @@ uint64_t FingerprintOf(const wire::TransferRequest& request) {
   }
   hash.Add(request.deadline_ms.value_or(0)).Add(request.priority).Add(request.user_data);
   for (const wire::Path path : request.require_path) hash.Add(static_cast<int>(path));
-  hash.Add(request.hold);
+  hash.Add(request.hold).Add(request.hold_consumers);
   if (const auto& notify = request.notify) {
     hash.Add(notify->to).Add(notify->to_generation).Add(notify->request_id).Add(notify->message);
   }

@@ -74,7 +74,7 @@ void AppendTables(const GaugeSample& now, std::vector<MetricFamily>& out) {
   out.push_back(Family(MetricType::Gauge, "gantry_peer_fds",
                        "File descriptors of peers' memory, and those that wait for peers", "state",
                        {{"mapped", mapped}, {"waiting", waiting}}));
-  out.push_back(Gauge("gantry_holds", "Holds that stand", now.holds));
+  out.push_back(Gauge("gantry_holds", "Holds that have not ended", now.holds));
   out.push_back(Gauge("gantry_http_connections", "Open connections to the REST interface",
                       now.http_connections));
 }

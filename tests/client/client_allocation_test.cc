@@ -84,6 +84,26 @@ TEST(ClientAllocation, AnErrorForWhichThereIsNoMemory) {
   EXPECT_EQ(codes, (std::set<std::string>{"invalid_argument", "out_of_memory"}));
 }
 
+TEST(ClientAllocation, NotificationsAndHolds) {
+  OpenClient it;
+  const gantry_message message = {"decode", "x", 1, "r-1"};
+  const char* const buffers[] = {"k.0", "k.1"};
+  const uint64_t blocks[] = {1, 2};
+  const gantry_hold_group group = {buffers, 2, blocks, 2};
+  const gantry_hold_spec spec = {&group, 1, 1000, 2};
+  const int needed = FailEachAllocation([&] {
+    char* id = nullptr;
+    gantry_error* error = gantry_notify(it.client, "pod-b", &message, 0, &id);
+    gantry_free(id);
+    if (error == nullptr) error = gantry_hold_put(it.client, "h", &spec, nullptr);
+    if (error == nullptr) error = gantry_hold_extend(it.client, "h", 1000, nullptr);
+    if (error == nullptr) error = gantry_hold_release(it.client, "h", nullptr);
+    return error;
+  });
+  EXPECT_GT(needed, 5);
+  EXPECT_LT(needed, 10'000);
+}
+
 TEST(ClientAllocation, Arenas) {
   OpenClient it;
   const int needed = FailEachAllocation([&] {

@@ -65,6 +65,15 @@ void FuzzRequests(const std::string& bytes) {
   if (const auto rules = PeerRules::Parse(bytes)) (void)rules->GrantFor({"spiffe://a/b", "a.svc"});
   (void)MatchesPattern(std::string_view(bytes).substr(0, bytes.size() / 2),
                        std::string_view(bytes).substr(bytes.size() / 2));
+  if (v1::UseHoldRequest message; message.ParseFromString(bytes)) {
+    const auto use = wire::FromMessage(message);
+    if (use) {
+      v1::UseHoldRequest again;
+      wire::ToMessage(*use, &again);
+      Check(wire::FromMessage(again).has_value());
+    }
+  }
+  if (v1::NotifyRequest message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);
   if (v1::Identity message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);
   if (v1::Reference message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);
   if (v1::Problem message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);

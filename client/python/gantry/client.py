@@ -164,7 +164,8 @@ class Client:
              fence: Optional[tuple[Buffer, int, int]] = None, wait: float = 0.0,
              id: Optional[str] = None, deadline: Optional[float] = None, priority: int = 0,
              require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None,
-             hold: Optional[str] = None, notify: Optional[Message] = None) -> Transfer:
+             hold: Optional[str] = None, hold_consumers: Optional[int] = None,
+             notify: Optional[Message] = None) -> Transfer:
         """Starts a transfer from remote buffers into local ones.
 
         local, remote   buffers of this client, and references "[peer/]workload/buffer[@generation]" of one peer
@@ -184,6 +185,8 @@ class Client:
         require_path    "shm", ["ipc", "shm"], ...: Error "path_unavailable" rather than a slower path
         user_data       up to 1 KiB, given back in events
         hold            of the remote workload: Error "lease_expired" when it is over, "out_of_range" for other blocks
+        hold_consumers  as how many this read counts there when it has succeeded: 1 unless said, 0 for one of several
+                        that a consumer makes
         notify          for a workload at the same peer, sent once all bytes are there, and only if the transfer
                         succeeds; its end waits for the answer, and details()["notified"] says whether it was delivered
 
@@ -192,7 +195,8 @@ class Client:
         return transfer.submit(self, transfer.READ, local, remote, local_blocks=local_blocks,
                                remote_blocks=remote_blocks, ranges=ranges, layers=layers, groups=groups,
                                fence=fence, wait=wait, id=id, deadline=deadline, priority=priority,
-                               require_path=require_path, user_data=user_data, hold=hold, notify=notify)
+                               require_path=require_path, user_data=user_data, hold=hold,
+                               hold_consumers=hold_consumers, notify=notify)
 
     def write(self, local: Union[View, Buffer, Sequence[Buffer]], remote: Union[None, str, Sequence[str]] = None, *,
               local_blocks: Optional[_BLOCKS] = None, remote_blocks: Optional[_BLOCKS] = None,
@@ -201,12 +205,13 @@ class Client:
               fence: Optional[tuple[Buffer, int, int]] = None, wait: float = 0.0,
               id: Optional[str] = None, deadline: Optional[float] = None, priority: int = 0,
               require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None,
-              hold: Optional[str] = None, notify: Optional[Message] = None) -> Transfer:
+              notify: Optional[Message] = None) -> Transfer:
         """Starts a transfer from local buffers into remote ones, which must grant "remote_write". See read()."""
         return transfer.submit(self, transfer.WRITE, local, remote, local_blocks=local_blocks,
                                remote_blocks=remote_blocks, ranges=ranges, layers=layers, groups=groups,
                                fence=fence, wait=wait, id=id, deadline=deadline, priority=priority,
-                               require_path=require_path, user_data=user_data, hold=hold, notify=notify)
+                               require_path=require_path, user_data=user_data, hold=None,
+                               hold_consumers=None, notify=notify)
 
     # Messages and promises
 

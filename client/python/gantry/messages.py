@@ -63,9 +63,13 @@ class Hold:
         self.expires_unix = expires.value / 1000
         return self.expires_unix
 
-    def release(self) -> None:
-        """Ends it. One that is over already is no error."""
-        native.check(native.lib.gantry_hold_release(self._client._handle, native.text(self.id, "id")))
+    def release(self) -> bool:
+        """Nobody else begins to read it. Whether it has ended: if not, transfers still read, and until the event "hold"
+        the blocks are theirs. One that has ended already is no error.
+        """
+        ended = ctypes.c_int()
+        native.check(native.lib.gantry_hold_release(self._client._handle, native.text(self.id, "id"), ctypes.byref(ended)))
+        return bool(ended.value)
 
     def __repr__(self) -> str:
         return f"<gantry.Hold {self.id}>"

@@ -99,7 +99,8 @@ class TransferSpec(ctypes.Structure):
                 ("view", ctypes.c_void_p),
                 ("groups", ctypes.POINTER(NativeBlockGroup)), ("group_count", ctypes.c_size_t),
                 ("fence", ctypes.POINTER(NativeFence)),
-                ("hold", ctypes.c_char_p), ("notify", ctypes.POINTER(NativeMessage))]
+                ("hold", ctypes.c_char_p), ("hold_consumers", ctypes.POINTER(ctypes.c_uint64)),
+                ("notify", ctypes.POINTER(NativeMessage))]
 
 
 class NativeStatus(ctypes.Structure):
@@ -135,7 +136,7 @@ _FALLIBLE = {
     "gantry_notify": (_HANDLE, _TEXT, _OUT(NativeMessage), _U64, _OUT(_HANDLE)),
     "gantry_hold_put": (_HANDLE, _TEXT, _OUT(NativeHoldSpec), _OUT(_U64)),
     "gantry_hold_extend": (_HANDLE, _TEXT, _U64, _OUT(_U64)),
-    "gantry_hold_release": (_HANDLE, _TEXT),
+    "gantry_hold_release": (_HANDLE, _TEXT, _OUT(ctypes.c_int)),
     "gantry_transfer_submit": (_HANDLE, _OUT(TransferSpec), _U64, _OUT(_HANDLE)),
     "gantry_transfer_wait": (_HANDLE, _U64, _OUT(NativeStatus)),
     "gantry_transfer_cancel": (_HANDLE, _U64, _OUT(NativeStatus)),

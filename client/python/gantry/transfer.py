@@ -252,7 +252,7 @@ def submit(client: "Client", operation: int, local: Union[View, Buffer, Sequence
            groups: Optional[dict[int, Blocks]], fence: Optional[tuple[Buffer, int, int]], wait: float,
            id: Optional[str], deadline: Optional[float], priority: int,
            require_path: Union[None, str, Iterable[str]], user_data: Optional[str], hold: Optional[str],
-           notify: Optional[Message]) -> Transfer:
+           hold_consumers: Optional[int], notify: Optional[Message]) -> Transfer:
     spec = native.TransferSpec()
     spec.operation = operation
     kept = _fill_buffers(spec, local, remote)
@@ -282,6 +282,8 @@ def submit(client: "Client", operation: int, local: Union[View, Buffer, Sequence
         spec.require_path = native.text(paths, "require_path")
     spec.user_data = None if user_data is None else native.text(user_data, "user_data")
     spec.hold = None if hold is None else native.text(hold, "hold")
+    if hold_consumers is not None:
+        spec.hold_consumers = ctypes.pointer(ctypes.c_uint64(native.unsigned(hold_consumers, "hold_consumers")))
     if notify is not None:
         spec.notify = ctypes.pointer(notify._native())
     wait_ms = native.milliseconds(wait, "wait")

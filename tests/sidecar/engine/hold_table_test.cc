@@ -34,6 +34,10 @@ class HoldTableTest : public ::gantry::testing::EngineFixture {
   Result<uint64_t> Use(const std::string& id, std::optional<std::vector<uint64_t>> blocks = {{1}}) {
     return holds_.Use(UseOf(id, std::move(blocks)), "session");
   }
+  Result<HoldInfo> Extend(const std::string& id, uint64_t ttl_ms) {
+    return holds_.Extend("owner", generations_["owner"], id, ttl_ms);
+  }
+  HoldState StateOf(const std::string& id) { return holds_.Get("owner", id)->state; }
   ErrorCode CodeOfUse(const std::string& id, std::optional<std::vector<uint64_t>> blocks = {{1}}) {
     const auto use = Use(id, std::move(blocks));
     return use ? ErrorCode::kInternal : use.error().code;
@@ -54,7 +58,8 @@ class HoldTableTest : public ::gantry::testing::EngineFixture {
 
   TestArena arena_{8 * 4096};
   TimePoint now_ = Clock::now();
-  HoldTable holds_{registry_, events_, metrics_, {4, 8, 3, 2}, [this] { return now_; }};
+  HoldTable holds_{workloads_, registry_,     events_,
+                   metrics_,   {4, 16, 3, 2}, [this] { return now_; }};
   std::map<std::string, uint64_t> generation_;
 };
 
@@ -66,8 +71,8 @@ TEST_F(HoldTableTest, ExpiresWhenItsTimeIsOver) {
   Pass(2'000);
   EXPECT_EQ(CodeOfUse("h"), ErrorCode::kLeaseExpired);
   EXPECT_EQ(Outcomes(), Lines{"h expired 0"});
-  EXPECT_EQ(holds_.Get("owner", "h")->state, HoldState::kExpired);
-  EXPECT_EQ(holds_.Extend("owner", "h", 100).error().code, ErrorCode::kLeaseExpired);
+  EXPECT_EQ(StateOf("h"), HoldState::kExpired);
+  EXPECT_EQ(Extend("h", 100).error().code, ErrorCode::kLeaseExpired);
   EXPECT_TRUE(holds_.Release("owner", "h"));
 }
 
@@ -85,7 +90,7 @@ TEST_F(HoldTableTest, ExtendingMovesTheEnd) {
   ASSERT_TRUE(Put("h", 100));
   for (int i = 0; i < 5; ++i) {
     Pass(80);
-    EXPECT_TRUE(holds_.Extend("owner", "h", 100));
+    EXPECT_TRUE(Extend("h", 100));
   }
   EXPECT_TRUE(Use("h"));
 }
@@ -98,6 +103,9 @@ TEST_F(HoldTableTest, DoesNotExpireUnderAReader) {
   holds_.Tick();
   EXPECT_TRUE(Outcomes().empty());
   EXPECT_EQ(CodeOfUse("h"), ErrorCode::kLeaseExpired);  // but nobody else begins
+  EXPECT_EQ(StateOf("h"), HoldState::kEnding);
+  EXPECT_EQ(Extend("h", 100).error().code, ErrorCode::kLeaseExpired);
+  EXPECT_EQ(Put("h", 100).error().code, ErrorCode::kConflict);
   EXPECT_TRUE(Outcomes().empty());
   holds_.EndUse(*use, true);
   EXPECT_EQ(Outcomes(), Lines{"h expired 1"});
@@ -148,6 +156,55 @@ TEST_F(HoldTableTest, WhoBeganBeforeItWasConsumedMayEnd) {
   EXPECT_EQ(Outcomes(), Lines{"h consumed 1"});
 }
 
+TEST_F(HoldTableTest, AReleaseWaitsForThoseWhoRead) {
+  ASSERT_TRUE(Put("h", 1000));
+  const auto use = Use("h");
+  EXPECT_EQ(holds_.Release("owner", "h")->state, HoldState::kEnding);
+  EXPECT_EQ(CodeOfUse("h"), ErrorCode::kLeaseExpired);
+  EXPECT_EQ(Extend("h", 1000).error().code, ErrorCode::kLeaseExpired);
+  EXPECT_EQ(holds_.Release("owner", "h")->state, HoldState::kEnding);
+  EXPECT_TRUE(Outcomes().empty());
+  holds_.EndUse(*use, true);
+  EXPECT_EQ(Outcomes(), Lines{"h released 1"});
+  EXPECT_EQ(holds_.Release("owner", "h")->state, HoldState::kReleased);
+}
+
+TEST_F(HoldTableTest, AReadCountsAsManyAsItSays) {
+  ASSERT_TRUE(Put("h", 1000, 3));
+  wire::HoldUse use = UseOf("h");
+  use.consumers = 0;  // one part of several
+  holds_.EndUse(*holds_.Use(use, ""), true);
+  EXPECT_EQ(holds_.Get("owner", "h")->consumers, 0u);
+  use.consumers = 2;
+  holds_.EndUse(*holds_.Use(use, ""), true);
+  EXPECT_TRUE(Outcomes().empty());
+  use.consumers = 1;
+  holds_.EndUse(*holds_.Use(use, ""), true);
+  EXPECT_EQ(Outcomes(), Lines{"h consumed 3"});
+}
+
+TEST_F(HoldTableTest, ALateReaderDoesNotCountInTheHoldThatFollowed) {
+  ASSERT_TRUE(Put("h", 100, 1));
+  const auto late = Use("h");
+  holds_.LoseUses("session");
+  Pass(100);
+  holds_.Tick();
+  EXPECT_EQ(Outcomes(), Lines{"h expired 0"});
+  ASSERT_TRUE(Put("h", 100, 1));
+  holds_.EndUse(*late, true);
+  EXPECT_EQ(Outcomes(), Lines{"h expired 0"});
+  EXPECT_EQ(StateOf("h"), HoldState::kActive);
+}
+
+TEST_F(HoldTableTest, AReaderThatWantsItForTooLongIsRefused) {
+  ASSERT_TRUE(Put("h", 1000));
+  wire::HoldUse use = UseOf("h");
+  use.for_ms = 3'700'001;
+  EXPECT_EQ(holds_.Use(use, "").error().code, ErrorCode::kInvalidArgument);
+  use.for_ms = 3'700'000;
+  EXPECT_TRUE(holds_.Use(use, ""));
+}
+
 TEST_F(HoldTableTest, CoversItsBlocksAndNoOthers) {
   ASSERT_TRUE(Put("h", 1000));
   EXPECT_TRUE(Use("h", {{5, 1, 2, 2}}));
@@ -176,6 +233,10 @@ TEST_F(HoldTableTest, WhatIsAskedForIsChecked) {
   const auto outside = Put("h", 10, std::nullopt, {{1, 8}});
   EXPECT_EQ(outside.error().code, ErrorCode::kOutOfRange);
   EXPECT_EQ(outside.error().field, "/groups/0/blocks/1");
+  const auto twice =
+      holds_.Put("h", {"owner", {{{"k"}, {{1}}}, {{"v", "k"}, {}}}, 10, {}}, generations_["owner"]);
+  EXPECT_EQ(twice.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(twice.error().field, "/groups/1/buffers/1");
   const auto unknown = holds_.Put("h", {"owner", {{{"k", "none"}, {}}}, 10, {}}, 1);
   EXPECT_EQ(unknown.error().code, ErrorCode::kUnregistered);
   EXPECT_EQ(unknown.error().field, "/groups/0/buffers/1");
@@ -186,18 +247,18 @@ TEST_F(HoldTableTest, TheSameAgainRenewsItAndAnotherIsAConflict) {
   Pass(90);
   EXPECT_TRUE(Put("h", 100));
   Pass(90);
-  EXPECT_TRUE(Use("h"));
+  holds_.EndUse(*Use("h"), true);
   EXPECT_EQ(Put("h", 100, 3).error().code, ErrorCode::kConflict);
   EXPECT_EQ(Put("h", 100, std::nullopt, {{1}}).error().code, ErrorCode::kConflict);
   EXPECT_TRUE(holds_.Release("owner", "h"));
-  EXPECT_EQ(Outcomes(), Lines{"h released 0"});
+  EXPECT_EQ(Outcomes(), Lines{"h released 1"});
   EXPECT_TRUE(Put("h", 100, 3));
   EXPECT_TRUE(Use("h"));
 }
 
 TEST_F(HoldTableTest, HasRoomForSoMany) {
   for (const char* id : {"a", "b", "c", "d"}) {
-    ASSERT_TRUE(Put(id, 100)) << id;  // two runs each
+    ASSERT_TRUE(Put(id, 100)) << id;  // two buffers and two runs each
   }
   EXPECT_EQ(Put("e", 100, std::nullopt, {{1}}).error().code, ErrorCode::kResourceExhausted);
   EXPECT_TRUE(holds_.Release("owner", "a"));
@@ -219,6 +280,17 @@ TEST_F(HoldTableTest, EndsWithItsWorkload) {
   EXPECT_EQ(CodeOfUse("h"), ErrorCode::kNotFound);
   holds_.EndUse(*use, true);
   EXPECT_TRUE(Outcomes().empty());
+}
+
+TEST_F(HoldTableTest, IsOfOneLifeOfItsWorkload) {
+  const uint64_t first = generations_["owner"];
+  ASSERT_TRUE(Put("h", 1000));
+  EXPECT_EQ(holds_.Extend("owner", first + 1, "h", 1000).error().code, ErrorCode::kNotFound);
+  ASSERT_TRUE(workloads_.Remove("owner", "deleted"));
+  EXPECT_EQ(Put("late", 1000).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(holds_.size(), 1u);
+  holds_.EndWorkload("owner", first);
+  EXPECT_EQ(holds_.size(), 0u);
 }
 
 }  // namespace

@@ -8,12 +8,12 @@
 
 #include "sidecar/engine/hold_table.h"
 #include "sidecar/engine/notification_center.h"
+#include "tests/fakes/counting_mapper.h"
 #include "tests/sidecar/peer/test_sidecar.h"
 
 namespace gantry::peer {
 namespace {
 
-using ::gantry::testing::CountingMapper;
 using ::gantry::testing::Eventually;
 using ::gantry::testing::In;
 using ::gantry::testing::NodeDir;
@@ -80,7 +80,7 @@ class PeerOutboxTest : public ::testing::Test {
   metrics::Metrics metrics_{"test"};
   engine::NotificationCenter center_{receivers_, events_, metrics_};
   TestSidecar there_{node_, "there", mapper_};
-  engine::HoldTable holds_{there_.registry(), events_, metrics_};
+  engine::HoldTable holds_{there_.workloads(), there_.registry(), events_, metrics_};
   TestSidecar here_{node_, "here", mapper_};
   Outcomes outcomes_;
   uint64_t generation_ = 0;
@@ -169,7 +169,7 @@ TEST_F(PeerOutboxTest, AHoldIsReadAtItsOwner) {
   PeerOutbox outbox(here_.directory());
   const TestArena arena(4096);
   const auto buffer = there_.Register(arena, "k");
-  ASSERT_TRUE(holds_.Put("h", {"engine", {{{"k"}, {}}}, 60'000, 1}, 1));
+  ASSERT_TRUE(holds_.Put("h", {"engine", {{{"k"}, {}}}, 60'000, 1}, there_.workload_generation()));
   const uint64_t generation = buffer->description().generation;
   const wire::HoldUse use{"engine", "h", {{{{"k", generation}}, {}}}, 60'000};
   const auto number = outbox.UseHold("there", use, In(5'000));
@@ -187,7 +187,7 @@ TEST_F(PeerOutboxTest, AHoldIsReadAtItsOwner) {
 TEST_F(PeerOutboxTest, AReaderThatIsGoneReadsNoMore) {
   const TestArena arena(4096);
   const auto buffer = there_.Register(arena, "k");
-  ASSERT_TRUE(holds_.Put("h", {"engine", {{{"k"}, {}}}, 60'000, {}}, 1));
+  ASSERT_TRUE(holds_.Put("h", {"engine", {{{"k"}, {}}}, 60'000, {}}, there_.workload_generation()));
   const uint64_t generation = buffer->description().generation;
   const wire::HoldUse use{"engine", "h", {{{{"k", generation}}, {}}}, 60'000};
   PeerOutbox outbox(here_.directory());

@@ -192,6 +192,8 @@ class TestSidecar {
   peer::PeerDirectory& directory() { return *directory_; }
   peer::PeerServerOptions& server_options() { return server_options_; }
   uint64_t generation() const { return server_options_.self.generation; }
+  registry::WorkloadTable& workloads() { return workloads_; }
+  uint64_t workload_generation() const { return workload_generation_; }  // of "engine"
 
  private:
   void MakeDirectory() {
