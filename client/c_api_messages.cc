@@ -1,4 +1,4 @@
-// The functions of gantry.h for notifications and holds, over WorkloadSession.
+// The functions of gantry_messages.h, over WorkloadSession.
 #include <array>
 #include <cstdlib>
 #include <cstring>

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "client/include/gantry.h"
+#include "client/include/gantry_messages.h"
 #include "lib/base/result.h"
 
 namespace gantry::client {

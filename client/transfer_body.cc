@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "client/cbor_writer.h"
+#include "client/include/gantry_messages.h"
 #include "lib/base/base64.h"
 
 namespace gantry::client {

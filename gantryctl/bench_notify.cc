@@ -140,7 +140,8 @@ Result<nlohmann::json> MeasureNotifications(const BenchOptions& options) {
       const std::string answer,
       stand.local->Request("GET", "/v1/peers/" + std::string(BenchSidecars::kNames[1]), ""));
   const auto peer = nlohmann::json::parse(answer, nullptr, false);
-  return nlohmann::json{{"message_bytes", kMessageBytes},
+  return nlohmann::json{{"peer_api", options.transport == "tcp" ? "tcp" : "unix"},
+                        {"message_bytes", kMessageBytes},
                         {"calls", options.calls},
                         {"gap_ms", options.gap_ms},
                         {"round_trip_us", Quantiles(fast)},
@@ -163,7 +164,9 @@ std::string NotificationsText(const nlohmann::json& measured) {
       "paced_round_trip_us");
   add("request until the receiver reads it", "one_way_us");
   return "notifications of " + std::to_string(CountOf(measured, "message_bytes")) +
-         " bytes between two sidecars over REST, us\n" + table.Text();
+         " bytes between two sidecars, whose peer API is on " +
+         (TextOf(measured, "peer_api") == "tcp" ? "TCP (loopback)" : "a Unix socket") + ", us\n" +
+         table.Text();
 }
 
 }  // namespace gantry::gantryctl

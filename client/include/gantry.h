@@ -1,6 +1,6 @@
 /* The Gantry client: registers the memory of this process with the Gantry sidecar of its pod and
-   moves blocks of it to and from other pods. This header is the whole public interface of
-   libgantry.so.
+   moves blocks of it to and from other pods. This header and gantry_messages.h are the whole public
+   interface of libgantry.so.
 
    Conventions:
 
@@ -40,7 +40,11 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
-extern "C" {
+#define GANTRY_BEGIN_C extern "C" {
+#define GANTRY_END_C }
+#else
+#define GANTRY_BEGIN_C
+#define GANTRY_END_C
 #endif
 
 #define GANTRY_VERSION "0.1.0"
@@ -48,12 +52,15 @@ extern "C" {
 #define GANTRY_FALLIBLE GANTRY_EXPORT __attribute__((warn_unused_result))
 #define GANTRY_FOREVER UINT64_MAX
 
+GANTRY_BEGIN_C
+
 typedef struct gantry_error gantry_error;
 typedef struct gantry_client gantry_client;
 typedef struct gantry_arena gantry_arena;
 typedef struct gantry_buffer gantry_buffer;
 typedef struct gantry_view gantry_view;
 typedef struct gantry_transfer gantry_transfer;
+typedef struct gantry_message gantry_message; /* gantry_messages.h */
 
 /* The version of the library that is loaded, for example "0.1.0". */
 GANTRY_EXPORT const char* gantry_version(void);
@@ -267,56 +274,6 @@ GANTRY_FALLIBLE gantry_error* gantry_view_delete(gantry_view* view);
 /* Deletes if that was not done. */
 GANTRY_EXPORT void gantry_view_destroy(gantry_view* view);
 
-/* ---- Notifications: messages to other workloads, here and at peers ---- */
-
-#define GANTRY_MESSAGE_BYTES_MAX 65536
-
-typedef struct gantry_message {
-  const char* to; /* the workload, "name[@generation]"; another life of it is refused */
-  const void* data;
-  size_t bytes;
-  const char* request_id; /* the callers' own, up to 256 bytes; may be NULL */
-} gantry_message;
-
-/* Sends `message` to a workload of `peer` (NULL or "": of this sidecar) and returns before it is
-   delivered: an event "notification_outcome" of this workload, with `*id` as its subject, says what
-   became of it. The receiver finds it among its events, once. `deadline_ms` 0: 10 seconds. `id` may
-   be NULL. */
-GANTRY_FALLIBLE gantry_error* gantry_notify(gantry_client* client, const char* peer,
-                                            const gantry_message* message, uint64_t deadline_ms,
-                                            char** id);
-
-/* ---- Holds: promises that blocks keep their content ---- */
-
-/* The same blocks of each of these buffers of this workload; block_count 0: all of the buffers. */
-typedef struct gantry_hold_group {
-  const char* const* buffers;
-  size_t buffer_count;
-  const uint64_t* blocks;
-  size_t block_count;
-} gantry_hold_group;
-
-typedef struct gantry_hold_spec {
-  const gantry_hold_group* groups;
-  size_t group_count;
-  uint64_t ttl_ms;             /* at most an hour */
-  uint64_t expected_consumers; /* so many transfers that succeeded end it; 0: none do */
-} gantry_hold_spec;
-
-/* Promises that these blocks keep their content, to whoever names the hold in a transfer, until the
-   hold ends: an event "hold" says how. Nothing is locked: the promise is the caller's to keep. The
-   same id and content again begin the time anew. `expires_unix_ms` may be NULL. */
-GANTRY_FALLIBLE gantry_error* gantry_hold_put(gantry_client* client, const char* id,
-                                              const gantry_hold_spec* spec,
-                                              uint64_t* expires_unix_ms);
-/* Gives it `ttl_ms` from now on; fails with "lease_expired" when it is over. */
-GANTRY_FALLIBLE gantry_error* gantry_hold_extend(gantry_client* client, const char* id,
-                                                 uint64_t ttl_ms, uint64_t* expires_unix_ms);
-/* Nobody else begins to read it. `*ended` (may be NULL) is 0 while transfers that have begun do:
-   until the event "hold" the blocks are theirs. One that has ended already is no error. */
-GANTRY_FALLIBLE gantry_error* gantry_hold_release(gantry_client* client, const char* id,
-                                                  int* ended);
-
 /* ---- Transfers: reads and writes between buffers ---- */
 
 #define GANTRY_READ 0  /* from the remote buffers into the local ones */
@@ -436,8 +393,6 @@ GANTRY_EXPORT char* gantry_transfer_json(const gantry_transfer* transfer);
 /* Frees the handle; the transfer itself goes on. */
 GANTRY_EXPORT void gantry_transfer_destroy(gantry_transfer* transfer);
 
-#ifdef __cplusplus
-}
-#endif
+GANTRY_END_C
 
 #endif /* GANTRY_H_ */

@@ -1,11 +1,15 @@
-# libgantry.so exports exactly the functions of gantry.h and needs nothing but the C library.
+# libgantry.so exports exactly the functions of its headers and needs nothing but the C library.
 execute_process(COMMAND ${NM} -D --defined-only --format=posix ${LIBRARY} OUTPUT_VARIABLE symbols COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[^\n ]+ [A-Za-z] " symbols "${symbols}")
 list(TRANSFORM symbols REPLACE " .*" "")
 list(SORT symbols)
 
-file(READ ${HEADER} header)
-string(REGEX MATCHALL "gantry_[a-z_]+\\(" declared "${header}")
+file(GLOB headers ${HEADERS}/*.h)
+foreach(header IN LISTS headers)
+  file(READ ${header} text)
+  string(REGEX MATCHALL "gantry_[a-z_]+\\(" functions "${text}")
+  list(APPEND declared ${functions})
+endforeach()
 list(TRANSFORM declared REPLACE "\\(" "")
 list(REMOVE_DUPLICATES declared)
 list(SORT declared)

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "client/include/gantry_messages.h"
 #include "tests/client/client_objects.h"
 
 namespace {

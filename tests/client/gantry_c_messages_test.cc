@@ -1,7 +1,7 @@
-// Notifications and holds of client/include/gantry.h: what is sent, what comes back, what is
-// refused here.
+// client/include/gantry_messages.h: what is sent, what comes back, what is refused here.
 #include <nlohmann/json.hpp>
 
+#include "client/include/gantry_messages.h"
 #include "tests/client/client_objects.h"
 
 namespace gantry::client {

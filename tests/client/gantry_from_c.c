@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "client/include/gantry.h"
+#include "client/include/gantry_messages.h"
 
 int gantry_round_trip_in_c(const char* run_dir);
 

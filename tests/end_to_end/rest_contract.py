@@ -15,7 +15,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = yaml.safe_load((ROOT / "docs" / "rest_api.yaml").read_text())
-METHODS = ("get", "put", "post", "delete")
+METHODS = ("get", "put", "patch", "post", "delete")
 REGISTRY = referencing.Registry().with_resource(
     "urn:rest", referencing.Resource(DOCUMENT, referencing.jsonschema.DRAFT202012))
 

@@ -31,6 +31,9 @@ MAY_INCLUDE = {
     "examples": ["client/include"],
 }
 
+# Headers for programs outside of this tree.
+PUBLIC = "client/include/"
+
 # The wiring sees every folder.
 WIRING = re.compile(r"^sidecar/(messaging|sidecar_app|sidecar_main|tcp_path)\.(h|cc)$")
 
@@ -118,6 +121,8 @@ def includes_follow_the_arrows(tree):
             continue
         for number, match in matching_lines(text, r'^\s*#\s*include\s*"([^"]+)"'):
             header = match.group(1)
+            if path.startswith(PUBLIC):  # these lie beside each other wherever they are copied
+                header = PUBLIC + header
             generated = re.sub(r"(\.grpc)?\.pb\.h$", ".proto", header)
             if header not in tree.texts and (generated == header or generated not in tree.texts):
                 yield f'{path}:{number}: "{header}" is no file; includes are written from the root'
