@@ -84,12 +84,16 @@ class Memory:
 
 
 class WorkloadProcess:
-    """A process that holds a lease through the Python client and does what it is told over a pipe."""
+    """A process that holds a lease through the Python client and does what it is told over a pipe.
 
-    def __init__(self, sidecar, name):
+    `commands`, called with the run directory and the name, makes the object whose methods are what it can be told.
+    """
+
+    def __init__(self, sidecar, name, commands=None):
         self.name = name
         self._pipe, theirs = _forking.Pipe()
-        self._process = _forking.Process(target=_serve, args=(theirs, str(sidecar.run_dir), name), daemon=True)
+        self._process = _forking.Process(target=_serve, daemon=True,
+                                         args=(theirs, str(sidecar.run_dir), name, commands or _Commands))
         self._process.start()
         theirs.close()
         self.pid = self._process.pid
@@ -172,10 +176,10 @@ class _Commands:
         self.client.check()
 
 
-def _serve(pipe, run_dir, name):
+def _serve(pipe, run_dir, name, make_commands):
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
-        commands = _Commands(run_dir, name)
+        commands = make_commands(run_dir, name)
         pipe.send((False, None))
     except gantry.Error as error:
         pipe.send((True, (error.args, error.peers)))
