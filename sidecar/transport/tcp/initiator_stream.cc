@@ -100,12 +100,25 @@ IoState InitiatorStream::Send() {
   for (int i = 0; i < kTurnRequests; ++i) {
     if (!sender_.busy()) {
       if (begun_ == requests_.size()) return IoState::kMoved;
+      if (requests_[begun_].part.job->stopped()) {
+        TakeBack();
+        continue;
+      }
       BeginRequest(&requests_[begun_++]);
     }
     const IoState state = sender_.Pump(*channel_);
     if (state != IoState::kMoved) return state;
   }
   return IoState::kMoved;
+}
+
+// What is not sent needs no lease: a job that was stopped is quiet the sooner.
+void InitiatorStream::TakeBack() {
+  Request request = std::move(requests_[begun_]);
+  requests_.erase(requests_.begin() + static_cast<ptrdiff_t>(begun_));
+  window_used_ -= request.part.body.bytes;
+  const std::shared_ptr<TcpJob> job = request.part.job;
+  job->Lost(std::move(request.part), Error(ErrorCode::kCancelled, "it was stopped"), {}, true);
 }
 
 void InitiatorStream::BeginRequest(Request* request) {

@@ -63,6 +63,7 @@ class InitiatorStream final : public IoHandler,
   void Move();
   void TakeMore();
   IoState Send();
+  void TakeBack();
   void BeginRequest(Request* request);
   // The answer to the oldest request came.
   void Answered(const FrameHeader& header, Outcome outcome);

@@ -61,6 +61,11 @@ class TcpJob : public std::enable_shared_from_this<TcpJob> {
   // only counted.
   std::optional<MovePart> Take(const void* stream) EXCLUDES(mutex_);
   bool HasWork() const EXCLUDES(mutex_);
+  // Nothing of it is to be sent any more.
+  bool stopped() const EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return stopped_;
+  }
   void Done(const MovePart& part) EXCLUDES(mutex_);
   // Nothing of it moves any more, or (a write) nothing moves after `in_doubt_until`. It is sent
   // once more, unless it was already; `innocent`: that does not count as an attempt.

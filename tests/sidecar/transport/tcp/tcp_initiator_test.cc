@@ -181,6 +181,46 @@ TEST_F(TcpInitiatorTest, AWriteThatWasSentAgainEndsOnlyWhenTheFirstLeaseIsOver) 
   EXPECT_GT(Clock::now() - sent, milliseconds(700));
 }
 
+// What was taken for a stream and not begun needs no lease, so that a stopped write is quiet as
+// soon as its last lease, from before the stop, is over.
+TEST(TcpInitiatorStop, NothingIsSentAfterwards) {
+  constexpr uint64_t kMiB = 1 << 20;
+  constexpr uint64_t kParts = 48;  // far more than two sockets hold
+  TcpWorldOptions options = Quick();
+  options.tcp.part_bytes_max = kMiB;
+  options.tcp.window_bytes = kParts * kMiB;
+  options.tcp.window_requests = kParts;
+  options.tcp.progress_timeout = milliseconds(5'000);
+  const TestArena arena(kParts * kMiB, 1);
+  RawTarget target;
+  TcpWorld world(options);
+  const auto opener = std::make_shared<FakeStreamOpener>(nullptr, "s");
+  opener->set_port(target.port());
+  auto peer = world.transport_->AddPeer("far", opener);
+  const RemoteAllocation remote = {
+      nullptr, std::make_shared<TcpRemoteBuffer>(peer, "b-1", 5, kParts * kMiB)};
+  auto operation = world.transport_->Start(
+      TcpWorld::PlanOf(wire::Operation::kWrite, world.Local(arena), remote, 0, 0, kParts * kMiB), 0,
+      1);
+  RawConnection connection = target.Accept();
+  ASSERT_TRUE(connection.Welcome());
+  ::usleep(300'000);  // until the sockets are full
+  operation->Stop();
+  uint64_t received = 0;
+  while (const auto request = connection.Next(FrameReader::kTarget, milliseconds(500))) {
+    ++received;
+    FrameHeader header;
+    header.type = FrameType::kDone;
+    header.request = request->header.request;
+    header.clock = MonotonicNanoseconds();
+    ASSERT_TRUE(connection.Send(RawConnection::FrameOf(header, "")));
+  }
+  EXPECT_GT(received, 0u);
+  EXPECT_LT(received, kParts - 10);
+  ASSERT_TRUE(world.Finish(*operation, milliseconds(1'000)));
+  EXPECT_EQ(operation->progress().bytes, received * kMiB);
+}
+
 TEST_F(TcpInitiatorTest, AbortEndsAReadAtOnce) {
   auto read = Start(wire::Operation::kRead);
   RawConnection connection = Accepted();
