@@ -32,7 +32,8 @@ void WriteTransfer(const engine::TransferStatus& transfer, wire::BodyWriter* wri
       .Field("descriptors_in", transfer.descriptors_in)
       .Field("descriptors_out", transfer.descriptors_out)
       .Field("workers", transfer.workers)
-      .Field("priority", transfer.priority);
+      .Field("priority", transfer.priority)
+      .Field("retries", transfer.retries);
   const engine::TransferTimings& timings = transfer.timings;
   writer->Key("timings")
       .BeginObject()

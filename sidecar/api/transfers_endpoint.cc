@@ -21,9 +21,9 @@ Response TransferReply(const Request& request, const TransferStatus& transfer) {
 }
 
 Result<TransferStatus> SubmitOne(const ApiDependencies& api, const Request& request,
-                                 const wire::TransferRequest& transfer, TimePoint wait_until) {
+                                 wire::TransferRequest transfer, TimePoint wait_until) {
   RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, transfer.workload));
-  return api.transfers.Submit(transfer, wait_until);
+  return api.transfers.Submit(std::move(transfer), wait_until);
 }
 
 // All are submitted before any is waited for; each is admitted or refused on its own.
@@ -66,11 +66,11 @@ Result<TimePoint> QueryWait(const Request& request) {
 
 Result<Response> PostTransfers(const ApiDependencies& api, const Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
-  ASSIGN_OR_RETURN(const wire::TransferBody body, wire::ReadTransferBody(format, request.body));
+  ASSIGN_OR_RETURN(wire::TransferBody body, wire::ReadTransferBody(format, request.body));
   ASSIGN_OR_RETURN(const TimePoint wait_until, QueryWait(request));
   if (body.is_list) return SubmitList(api, request, body.requests, wait_until);
   ASSIGN_OR_RETURN(const TransferStatus transfer,
-                   SubmitOne(api, request, body.requests.front(), wait_until));
+                   SubmitOne(api, request, std::move(body.requests.front()), wait_until));
   return TransferReply(request, transfer);
 }
 

@@ -23,6 +23,11 @@ class PeerBuffers {
   Result<std::vector<std::shared_ptr<const RemoteBuffer>>> Acquire(
       const std::string& peer, const std::vector<wire::BufferReference>& references,
       TimePoint deadline);
+  // As the gateway has it.
+  void Refresh(const std::string& peer, const std::vector<uint64_t>& stale, const Error& why,
+               TimePoint deadline) {
+    if (gateway_ != nullptr) gateway_->Refresh(peer, stale, why, deadline);
+  }
 
  private:
   const EngineOptions& options_;

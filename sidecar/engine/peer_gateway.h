@@ -39,6 +39,10 @@ class PeerGateway {
   virtual Result<std::vector<std::shared_ptr<const RemoteBuffer>>> Acquire(
       const std::string& peer, const std::vector<wire::BufferReference>& references,
       TimePoint deadline) = 0;
+  // The peer refused these generations of buffers, for this reason: they are not handed out again.
+  // Waits for a peer that is down, until a second after it went or the deadline.
+  virtual void Refresh(const std::string& peer, const std::vector<uint64_t>& stale,
+                       const Error& why, TimePoint deadline) = 0;
 };
 
 }  // namespace gantry::engine

@@ -21,7 +21,8 @@ struct Transfer {
   // Fixes the status and lets go of plan, mappings and buffers. REQUIRES operation finished.
   void End(TimePoint now, size_t failed_items_max);
 
-  bool is_terminal() const { return operation == nullptr && !announcing; }
+  bool is_terminal() const { return operation == nullptr && !announcing && !is_refreshing(); }
+  bool is_refreshing() const { return refused != nullptr; }
 
   const uint64_t token;
   Admitted admitted;
@@ -32,6 +33,8 @@ struct Transfer {
   std::optional<TimePoint> stop_started;  // cancelled, expired or stopped
   // Every byte moved; the notification is on its way.
   bool announcing = false;
+  // How the first attempt ended, while its buffers are described again.
+  std::unique_ptr<TransferStatus> refused;
   uint64_t chunks_retried = 0;  // known when the operation is gone
   bool aborted = false;         // force was used
   TransferState stop_outcome = TransferState::kCancelled;

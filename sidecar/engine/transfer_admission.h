@@ -32,6 +32,8 @@ struct Admitted {
   TransferStatus status;
   std::optional<wire::NotificationContent> notify;
   HoldReading reading;
+  // Of a transfer that may be tried again with a fresh description of its remote buffers.
+  std::shared_ptr<const wire::TransferRequest> request;
   uint64_t workload_generation = 0;
   uint64_t fingerprint = 0;  // of the request's content
   TimePoint begun;

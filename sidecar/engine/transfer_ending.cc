@@ -20,11 +20,13 @@ void TransferLoop::Finish(Transfer* transfer) {
   transfer->timer.reset();
   bytes_inflight_.fetch_sub(transfer->admitted.plan->bytes, std::memory_order_relaxed);
   transfer->chunks_retried = transfer->operation->progress().chunks_retried;
+  std::optional<StaleRetry::Attempt> retry = RetryOf(*transfer, now);
   transfer->End(now, options_.failed_items_max);
   if (transfer->begun) TrackBusy(*transfer, -1, now);
   const bool succeeded = transfer->admitted.status.state == TransferState::kSucceeded;
   transfer->admitted.reading.End(succeeded);
   if (succeeded && transfer->admitted.notify) return Announce(transfer);
+  if (retry) return Retry(transfer, *std::move(retry));
   Settle(transfer);
 }
 
@@ -68,6 +70,7 @@ void TransferLoop::Announced(uint64_t token, const Status& outcome) {
 void TransferLoop::Settle(Transfer* transfer) {
   const TimePoint now = Clock::now();
   active_.fetch_sub(1, std::memory_order_relaxed);
+  transfer->admitted.request.reset();
   const TransferStatus& status = transfer->admitted.status;
   for (const auto& answer : transfer->waiting) answer->Give(status);
   transfer->waiting.clear();

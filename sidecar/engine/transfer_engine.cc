@@ -5,6 +5,7 @@
 
 #include "sidecar/engine/path_selector.h"
 #include "sidecar/engine/peer_buffers.h"
+#include "sidecar/engine/stale_retry.h"
 #include "sidecar/engine/transfer_admission.h"
 #include "sidecar/engine/transfer_loop.h"
 #include "sidecar/engine/view_table.h"
@@ -22,11 +23,16 @@ TransferEngine::TransferEngine(EngineOptions options, worker::CopyPool& pool,
       views_(std::make_unique<ViewTable>(options_, registry, *peers_)),
       admission_(
           std::make_unique<TransferAdmission>(options_, registry, transports_, *peers_, *views_)),
-      loop_(std::make_unique<TransferLoop>(options_, pool, transports_, events, metrics)) {}
+      loop_(std::make_unique<TransferLoop>(options_, pool, transports_, events, metrics)),
+      retry_(std::make_unique<StaleRetry>(*admission_, *peers_, metrics)) {
+  loop_->SetRetry(retry_.get());
+}
 
-TransferEngine::~TransferEngine() = default;
+TransferEngine::~TransferEngine() { Close(); }
 
 void TransferEngine::Close() { loop_->Close(); }
+
+void TransferEngine::StopRetries() { retry_->Close(); }
 
 void TransferEngine::SetPeerGateway(PeerGateway* gateway) { peers_->SetGateway(gateway); }
 
@@ -35,13 +41,39 @@ void TransferEngine::SetMessaging(NotificationCenter& notifications, HoldDesk& h
   admission_->SetHolds(&holds);
 }
 
-Result<TransferStatus> TransferEngine::Submit(const wire::TransferRequest& request,
-                                              TimePoint wait_until) {
-  auto admitted = admission_->Admit(request);
+Result<TransferStatus> TransferEngine::Submit(wire::TransferRequest request, TimePoint wait_until) {
+  auto admitted = Admit(request);
   if (!admitted) return Refuse(request, std::move(admitted).error(), wait_until);
+  const wire::Operation operation = request.operation;
+  if (!admitted->status.peer.empty() && StaleRetry::IsOpenToAnother(request)) {
+    request.id = admitted->status.id;
+    admitted->request = std::make_shared<const wire::TransferRequest>(std::move(request));
+  }
   auto inserted = loop_->Insert(*std::move(admitted), wait_until);
-  if (!inserted) CountRejection(request, inserted.error());
+  if (!inserted) CountRejection(operation, inserted.error());
   return inserted;
+}
+
+// What a peer refuses as stale is described again once, here as after the transfer began.
+Result<Admitted> TransferEngine::Admit(const wire::TransferRequest& request) {
+  const TimePoint begun = Clock::now();
+  auto admitted = admission_->Admit(request);
+  if (admitted || admitted.error().code != ErrorCode::kStaleGeneration || !request.view.empty() ||
+      request.remote.empty() || request.remote.front().peer.empty() ||
+      !StaleRetry::IsOpenToAnother(request) || admitted.error().field.starts_with("/local") ||
+      admitted.error().field.starts_with("/fence")) {
+    return admitted;
+  }
+  StaleRetry::Attempt attempt;
+  attempt.request = {std::shared_ptr<const void>(), &request};  // not owned
+  attempt.peer = request.remote.front().peer;
+  attempt.refusal = std::move(admitted).error();
+  attempt.deadline =
+      begun + (request.deadline_ms ? milliseconds(static_cast<int64_t>(*request.deadline_ms))
+                                   : options_.deadline_default);
+  auto again = retry_->AdmitAgain(attempt);
+  if (again) again->begun = begun;
+  return again;
 }
 
 Result<TransferStatus> TransferEngine::Refuse(const wire::TransferRequest& request, Error error,
@@ -51,13 +83,13 @@ Result<TransferStatus> TransferEngine::Refuse(const wire::TransferRequest& reque
     auto known = loop_->GetSame(request, wait_until);
     if (known || known.error().code == ErrorCode::kConflict) return known;
   }
-  CountRejection(request, error);
+  CountRejection(request.operation, error);
   return Fail(std::move(error));
 }
 
-void TransferEngine::CountRejection(const wire::TransferRequest& request, const Error& error) {
+void TransferEngine::CountRejection(wire::Operation operation, const Error& error) {
   metrics::TransferSample sample;
-  sample.operation = static_cast<metrics::Operation>(request.operation);
+  sample.operation = static_cast<metrics::Operation>(operation);
   sample.outcome = metrics::Outcome::kRejected;
   metrics_.TransferEnded(sample);
   metrics_.AccessError(metrics::Path::kNone, error.code);

@@ -26,8 +26,10 @@ namespace gantry::engine {
 
 class PeerBuffers;
 class TransferAdmission;
+class StaleRetry;
 class TransferLoop;
 class ViewTable;
+struct Admitted;
 
 class TransferEngine {
  public:
@@ -39,6 +41,9 @@ class TransferEngine {
 
   // Takes no more transfers and stops those that run; returns at once.
   void Close();
+  // No transfer is tried again from now on; returns when none asks a peer any more. Before the
+  // gateway goes.
+  void StopRetries();
 
   // Set once, before the first transfer; null: no peers, only buffers of this sidecar.
   void SetPeerGateway(PeerGateway* gateway);
@@ -48,7 +53,7 @@ class TransferEngine {
   // Admission: checks everything before anything is issued. The caller was authorised for
   // request.workload. An id that is known answers the existing transfer (same content) or
   // kConflict. Waits until the transfer is terminal or `wait_until` has passed.
-  Result<TransferStatus> Submit(const wire::TransferRequest& request, TimePoint wait_until);
+  Result<TransferStatus> Submit(wire::TransferRequest request, TimePoint wait_until);
   // Waits likewise.
   Result<TransferStatus> Get(std::string_view workload, std::string_view id, TimePoint wait_until);
   // Asks the transfer to stop and waits until it is terminal (quiet) or `wait_until`; one that is
@@ -72,9 +77,10 @@ class TransferEngine {
   EngineTotals Totals();
 
  private:
+  Result<Admitted> Admit(const wire::TransferRequest& request);
   Result<TransferStatus> Refuse(const wire::TransferRequest& request, Error error,
                                 TimePoint wait_until);
-  void CountRejection(const wire::TransferRequest& request, const Error& error);
+  void CountRejection(wire::Operation operation, const Error& error);
 
   const EngineOptions options_;
   const std::vector<std::unique_ptr<transport::Transport>> transports_;
@@ -83,6 +89,7 @@ class TransferEngine {
   const std::unique_ptr<ViewTable> views_;
   const std::unique_ptr<TransferAdmission> admission_;
   const std::unique_ptr<TransferLoop> loop_;
+  const std::unique_ptr<StaleRetry> retry_;  // ends before the loop that it answers to
 };
 
 }  // namespace gantry::engine

@@ -114,6 +114,8 @@ bool TransferLoop::FireTimers(TimePoint now) {
     transfer->timer.reset();
     if (transfer->announcing) {
       Announced(token, Fail(ErrorCode::kDeadlineExceeded, "nothing is known of its delivery"));
+    } else if (transfer->is_refreshing()) {
+      EndRetry(transfer);
     } else if (!transfer->stop_started) {
       StopOne(transfer, TransferState::kExpired,
               transfer->waits_for_fence()
@@ -189,7 +191,7 @@ void TransferLoop::Look(const Key& key, const std::shared_ptr<Answer>& answer, b
                              "workload '" + key.first + "' has no transfer '" + key.second + "'",
                              "finished transfers are kept for a while only; events say the rest"));
   }
-  if (cancel && transfer->operation != nullptr) {
+  if (cancel && (transfer->operation != nullptr || transfer->is_refreshing())) {
     StopOne(transfer, TransferState::kCancelled,
             Error(ErrorCode::kCancelled, "the transfer was cancelled by its caller"));
   }
@@ -211,6 +213,7 @@ void TransferLoop::Attend(Transfer* transfer) {
 
 void TransferLoop::StopOne(Transfer* transfer, TransferState outcome, Error why) {
   if (transfer->stop_started) return;
+  if (transfer->is_refreshing()) return EndRetry(transfer, outcome, std::move(why));
   const TimePoint now = Clock::now();
   transfer->stop_started = now;
   transfer->stop_outcome = outcome;

@@ -26,6 +26,7 @@
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/fence_watch.h"
 #include "sidecar/engine/notification_center.h"
+#include "sidecar/engine/stale_retry.h"
 #include "sidecar/engine/transfer.h"
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/worker/copy_pool.h"
@@ -43,6 +44,8 @@ class TransferLoop {
 
   // Before the first transfer; outlives it. Whoever carries its messages ends before this does.
   void SetNotifications(NotificationCenter* notifications) { notifications_ = notifications; }
+  // Likewise; closed before this ends.
+  void SetRetry(StaleRetry* retry) { retry_ = retry; }
 
   Result<TransferStatus> Insert(Admitted admitted, TimePoint wait_until);
   // The transfer's status at `wait_until`, or as soon as it is terminal.
@@ -92,6 +95,11 @@ class TransferLoop {
   void SetTimer(Transfer* transfer, TimePoint when);
   void Attend(Transfer* transfer);
   void Finish(Transfer* transfer);  // no byte of it moves any more
+  std::optional<StaleRetry::Attempt> RetryOf(const Transfer& transfer, TimePoint now) const;
+  void Retry(Transfer* transfer, StaleRetry::Attempt attempt);
+  void Retried(uint64_t token, Result<Admitted>* again);
+  void EndRetry(Transfer* transfer, TransferState outcome = TransferState::kFailed,
+                std::optional<Error> why = std::nullopt);
   void Announce(Transfer* transfer);
   void Announced(uint64_t token, const Status& outcome);
   void Settle(Transfer* transfer);  // terminal from here on
@@ -106,6 +114,7 @@ class TransferLoop {
   EventLog& events_;
   metrics::Metrics& metrics_;
   NotificationCenter* notifications_ = nullptr;
+  StaleRetry* retry_ = nullptr;
 
   std::atomic<size_t> active_{0};
   std::atomic<uint64_t> bytes_inflight_{0};

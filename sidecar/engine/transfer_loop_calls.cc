@@ -139,7 +139,7 @@ void TransferLoop::Stop(std::function<bool(const Transfer&)> match, TransferStat
                         Error why) {
   Post([this, match = std::move(match), outcome, why = std::move(why)] {
     for (const auto& [token, transfer] : transfers_) {
-      if (transfer->operation != nullptr && match(*transfer)) {
+      if ((transfer->operation != nullptr || transfer->is_refreshing()) && match(*transfer)) {
         StopOne(transfer.get(), outcome, why);
       }
     }
@@ -170,8 +170,8 @@ EngineTotals TransferLoop::Totals() {
   const auto count = [this, totals, done] {
     for (const auto& [token, transfer] : transfers_) {
       if (transfer->is_terminal()) continue;
-      const bool posted =
-          transfer->announcing || transfer->operation->progress().first_posted.has_value();
+      const bool posted = transfer->announcing || transfer->is_refreshing() ||
+                          transfer->operation->progress().first_posted.has_value();
       ++(posted ? totals->running : totals->queued);
     }
     done->Give(TransferStatus{});

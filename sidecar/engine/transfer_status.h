@@ -53,6 +53,7 @@ struct TransferStatus {
   uint64_t descriptors_out = 0;  // after merging contiguous runs
   int workers = 0;
   int priority = 0;
+  int retries = 0;  // 1: begun again, because its descriptions of remote buffers were stale
   TransferTimings timings;
   std::optional<Error> error;  // why it failed, was cancelled or expired
   // Of a transfer that did not succeed: indices into the request's block lists, or into its

@@ -37,6 +37,10 @@ inline constexpr std::array<std::string_view, 7> kTransportReasonNames = {
     "timeout",          "disconnect",  "peer_unavailable", "version_mismatch",
     "path_unavailable", "worker_lost", "internal"};
 
+// Likewise: why a description of a remote buffer was stale.
+inline constexpr std::array<std::string_view, 4> kRetryReasonNames = {
+    "stale_generation", "draining", "unregistered", "disconnect"};
+
 // Index into kAccessReasonNames; none when the code is no access error.
 std::optional<size_t> AccessReasonOf(ErrorCode code);
 // Index into kTransportReasonNames ("internal" for what should not happen); none for access errors,

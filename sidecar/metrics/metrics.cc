@@ -147,6 +147,10 @@ struct Metrics::Families {
                                "gantry_transport_errors_total",
                                "Ways that failed under a transfer",
                                {path_or_none, {"reason", kTransportReasonNames}}};
+  CounterGrid retries{*registry,
+                      "gantry_transfer_retries_total",
+                      "Transfers that were begun again with a fresh description of remote buffers",
+                      {{"reason", kRetryReasonNames}}};
   CounterGrid selected{
       *registry, "gantry_path_selected_total", "Transfers by the path chosen", {path}};
   FallbackCounters fallbacks{*registry};
@@ -221,6 +225,10 @@ void Metrics::TransportError(Path path, ErrorCode code) {
   if (const auto reason = TransportReasonOf(code)) {
     families_->transport_errors.At(path, *reason).Increment();
   }
+}
+
+void Metrics::TransferRetried(ErrorCode code) {
+  families_->retries.At(IndexOrLast(kRetryReasonNames, InfoOf(code).metric_reason)).Increment();
 }
 
 void Metrics::PathSelected(Path path) {

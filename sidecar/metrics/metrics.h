@@ -76,6 +76,8 @@ class Metrics {
   // code's metric_reason. Codes that are no access error are not counted here.
   void AccessError(Path path, ErrorCode code);
   void TransportError(Path path, ErrorCode code);
+  // Begun again with a fresh description of its remote buffers, after the peer answered so.
+  void TransferRetried(ErrorCode code);
   void PathSelected(Path path);
   void PathFallback(Path wanted, Path taken);                 // a faster path exists in principle
   void Busy(Operation operation, Path path, double seconds);  // union of the time a path was busy

@@ -71,6 +71,11 @@ Result<std::vector<std::shared_ptr<const engine::RemoteBuffer>>> PeerDirectory::
   return Fail(NoPeer(peer));
 }
 
+void PeerDirectory::Refresh(const std::string& peer, const std::vector<uint64_t>& stale,
+                            const Error& why, TimePoint deadline) {
+  if (const std::shared_ptr<PeerLink> link = Find(peer)) link->Refresh(stale, why, deadline);
+}
+
 Status PeerDirectory::Notify(const std::string& peer, const wire::Notification& notification,
                              TimePoint deadline) {
   const std::shared_ptr<PeerLink> link = Find(peer);

@@ -64,6 +64,9 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
       const std::string& peer, const std::vector<wire::BufferReference>& references,
       TimePoint deadline) override;
 
+  void Refresh(const std::string& peer, const std::vector<uint64_t>& stale, const Error& why,
+               TimePoint deadline) override;
+
   bool Knows(std::string_view peer) const EXCLUDES(mutex_) { return Find(peer) != nullptr; }
   // To a workload of the peer; blocks until it has answered, over new sessions if need be.
   Status Notify(const std::string& peer, const wire::Notification& notification, TimePoint deadline)

@@ -11,6 +11,7 @@ namespace {
 
 // For what the owner shows again while its revocation is still being acknowledged: after a resume.
 constexpr milliseconds kAcknowledgementWait{250};
+constexpr milliseconds kReturnWait{1'000};
 
 // A session or ticket that the peer does not know any more is no failure of the caller to say who
 // it is: what was described has been taken back meanwhile.
@@ -80,6 +81,17 @@ bool PeerLink::AwaitAcknowledged(uint64_t generation, TimePoint deadline) {
   return true;
 }
 
+void PeerLink::Refresh(const std::vector<uint64_t>& stale, const Error& why, TimePoint deadline) {
+  for (const uint64_t generation : stale) cache_.Retire(generation, TimePoint::max(), why);
+  bell_->Ring();  // what nobody uses is unmapped
+  MutexLock lock(mutex_);
+  // One that was restarted comes back soon; others are not waited for, least of all by many.
+  const TimePoint soon = (session_ == nullptr ? went_down_ : Clock::now()) + kReturnWait;
+  while ((session_ == nullptr || ended_) && !closing_ && !stopping_) {
+    if (!changed_.WaitUntil(lock, std::min(deadline, soon))) return;
+  }
+}
+
 Result<std::vector<PeerLink::Handle>> PeerLink::AcquireOnce(
     const std::vector<wire::BufferReference>& references, TimePoint deadline, uint64_t* revoked) {
   std::vector<Handle> handles;
@@ -130,7 +142,11 @@ Status PeerLink::Fetch(Session& session, std::vector<wire::BufferReference> refe
 Result<std::vector<wire::PeerBuffer>> PeerLink::Describe(
     Session& session, const std::vector<wire::BufferReference>& references, TimePoint deadline) {
   auto answers = session.client->Describe(references, deadline);
-  if (!answers) return FailureOf(name_, std::move(answers).error());
+  if (!answers) {
+    // The peer does not know this session: its stream is about to say so too.
+    if (answers.error().code == ErrorCode::kStaleGeneration) session.client->Break();
+    return FailureOf(name_, std::move(answers).error());
+  }
   std::vector<wire::PeerBuffer> buffers;
   for (size_t i = 0; i < answers->size(); ++i) {
     auto& answer = (*answers)[i];

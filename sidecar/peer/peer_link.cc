@@ -252,7 +252,7 @@ void PeerLink::EndSession(const Error& why) {
     info_.error = why;
     SetState(engine::PeerState::kDown);
     cache_.RetireAll(Clock::now(), why);
-    next_attempt_ = Clock::now();
+    next_attempt_ = went_down_ = Clock::now();
   }
   changed_.NotifyAll();
   if (session->streams != nullptr) session->streams->Close(why);

@@ -40,6 +40,9 @@ class PeerLink {
 
   Result<std::vector<Handle>> Acquire(const std::vector<wire::BufferReference>& references,
                                       TimePoint deadline) EXCLUDES(mutex_);
+  // As PeerGateway has it.
+  void Refresh(const std::vector<uint64_t>& stale, const Error& why, TimePoint deadline)
+      EXCLUDES(mutex_);
   // Again and again, over new sessions if need be, until the peer has answered or the deadline.
   Status Notify(const wire::Notification& notification, TimePoint deadline) EXCLUDES(mutex_);
   Status EndHoldUse(uint64_t use, bool succeeded, TimePoint deadline) EXCLUDES(mutex_);
@@ -147,6 +150,7 @@ class PeerLink {
   uint64_t last_session_ GUARDED_BY(mutex_) = 0;
   std::optional<Error> ended_ GUARDED_BY(mutex_);  // of the current session
   TimePoint last_heard_ GUARDED_BY(mutex_);
+  TimePoint went_down_ GUARDED_BY(mutex_){};                // long ago: it was never up
   std::vector<Revocation> revocations_ GUARDED_BY(mutex_);  // of the session; may fail fetches
   bool fetching_ GUARDED_BY(mutex_) = false;                // one at a time: single flight
   uint64_t last_fetch_ GUARDED_BY(mutex_) = 0;

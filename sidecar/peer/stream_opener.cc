@@ -10,7 +10,13 @@ Result<transport::TcpStreamOpener::Offer> StreamOpener::Open(size_t streams, Tim
   const std::shared_ptr<PeerClient> client = client_.lock();
   if (client == nullptr) return Fail(ErrorCode::kPeerLost, "the session with the peer is over");
   const size_t count = std::clamp<size_t>(streams, 1, wire::kPeerStreamsMax);
-  ASSIGN_OR_RETURN(wire::PeerStreams offered, client->OpenStreams(count, deadline));
+  auto opened = client->OpenStreams(count, deadline);
+  if (!opened) {
+    // The peer does not know this session any more, so nothing else works over it either.
+    if (opened.error().code == ErrorCode::kStaleGeneration) client->Break();
+    return Fail(std::move(opened).error());
+  }
+  wire::PeerStreams offered = *std::move(opened);
   return Offer{std::move(offered.address.host), offered.address.port, std::move(offered.tickets),
                offered.tls, std::move(offered.certificate_sha256)};
 }

@@ -196,7 +196,8 @@ void TcpPeer::OpeningEnded(const Status& outcome) {
     backoff_ = std::clamp(backoff_ * 2, core_.options.backoff_min, core_.options.backoff_max);
     next_attempt_ = Clock::now() + backoff_;
     failure = Error(outcome.error()).WithContext("no tcp stream to peer '" + name_ + "'");
-    failure->code = ErrorCode::kPeerUnavailable;
+    // The peer does not know the session any more: what it described is stale.
+    if (failure->code != ErrorCode::kStaleGeneration) failure->code = ErrorCode::kPeerUnavailable;
     last_failure_ = failure;
     if (streams_.empty()) jobs = TakeAllJobs();
   }
