@@ -102,14 +102,15 @@ class App final : public SidecarApp {
 
   ~App() override {
     stopping_ = true;
+    if (health_) health_->Refresh();
     if (engine_) engine_->Close();            // those who wait for transfers get their answers
     if (peer_server_) peer_server_->Close();  // and those who wait for peers or for uses
     if (peers_) peers_->Close();
     if (registry_) registry_->Close();
+    if (engine_) engine_->StopRetries();
     events_.Close();
     if (http_) http_->Stop(Clock::now() + kHttpStop);
     metrics_.SetGaugeSource(nullptr);
-    health_.reset();
     handoff_.reset();  // the leases of the workloads end
     housekeeping_ = {};
     if (messaging_) messaging_->Part();
@@ -117,6 +118,7 @@ class App final : public SidecarApp {
     engine_.reset();
     if (registry_) registry_->SetRevocationSink(nullptr);
     peer_server_.reset();
+    health_.reset();  // last: who drains is alive
   }
 
   Status Build() {

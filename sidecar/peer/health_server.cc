@@ -5,11 +5,13 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "lib/base/host_port.h"
 #include "lib/base/log.h"
+#include "lib/base/mutex.h"
 #include "sidecar/peer/grpc_status.h"
 
 namespace gantry::peer {
@@ -68,10 +70,14 @@ class GrpcHealthServer final : public HealthServer {
   }
 
   std::string address() const override { return listening_.Text(); }
+  void Refresh() override { Publish(); }
 
  private:
-  void Publish() {
+  void Publish() EXCLUDES(publishing_) {
+    const MutexLock lock(publishing_);  // an older look must not come last
     const bool ready = options_.ready().has_value();
+    if (published_ == ready) return;  // gRPC would say it to watchers again
+    published_ = ready;
     server_->GetHealthCheckService()->SetServingStatus("", ready);
     server_->GetHealthCheckService()->SetServingStatus(kReadiness, ready);
   }
@@ -89,6 +95,8 @@ class GrpcHealthServer final : public HealthServer {
   }
 
   const HealthServerOptions options_;
+  Mutex publishing_;
+  std::optional<bool> published_ GUARDED_BY(publishing_);
   HostPort listening_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;  // outlives the server
   std::unique_ptr<grpc::Server> server_;

@@ -14,7 +14,7 @@ namespace gantry::peer {
 
 struct HealthServerOptions {
   std::string listen;             // "host:port"; port 0 takes any
-  std::function<Status()> ready;  // asked by the server's thread; outlives the server
+  std::function<Status()> ready;  // asked by any thread; outlives the server
   milliseconds look_again{200};
 };
 
@@ -24,6 +24,7 @@ class HealthServer {
   virtual ~HealthServer() = default;
 
   virtual std::string address() const = 0;  // "host:port" with the port that was taken
+  virtual void Refresh() = 0;               // looks now; from any thread
 };
 
 }  // namespace gantry::peer
