@@ -64,6 +64,7 @@ void TransferLoop::Retried(uint64_t token, Result<Admitted>* again) {
   admitted.reservation = std::move(fresh.reservation);
   admitted.plan = std::move(fresh.plan);
   admitted.transport = fresh.transport;
+  admitted.reading = std::move(fresh.reading);
   TransferStatus& status = admitted.status;
   status.path = fresh.status.path;
   status.paths = std::move(fresh.status.paths);
