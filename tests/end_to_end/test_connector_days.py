@@ -55,9 +55,9 @@ def test_a_step_that_takes_too_long_is_wrong(folder):
 def test_the_program():
     """Its table has a line for the day, and it says which days there are."""
     replay = ROOT / "tests" / "replay" / "replay"
-    done = subprocess.run([sys.executable, replay, "vllm-pull", "--way", "shm", "--requests", "1"], capture_output=True, text=True,
+    done = subprocess.run([sys.executable, replay, "tp-replicated", "--way", "shm", "--requests", "1"], capture_output=True, text=True,
                           timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["day", "vllm-pull"]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["day", "tp-replicated"]
     refused = subprocess.run([sys.executable, replay, "none"], capture_output=True, text=True, timeout=100)
     assert refused.returncode == 2 and "vllm-pull" in refused.stderr

@@ -17,7 +17,7 @@ class ConnectorRank:
         self.client = gantry.Client(self.run_dir, self.name, engine_id=self.name)
         self.cursor = 0  # of the events of this life
         self.views, self.holds, self.transfers, self.beats = {}, {}, {}, {}
-        self.clock = None
+        self.clock, self.by_events = None, False
 
     def open_again(self):
         """After the sidecar was restarted: a new lease; the memory is registered anew by the next command."""
@@ -46,6 +46,10 @@ class ConnectorRank:
     def tick(self, value):
         self.counter.value = value
 
+    def meet(self, peer, address):
+        """For messages alone."""
+        return self.client.set_peer(peer, address)["state"]
+
     def add_remote(self, key, peer, address, metadata, slices=None):
         """The answer to a handshake: the peer, and a view that refuses every other life of its buffers. How many pairs.
 
@@ -61,13 +65,17 @@ class ConnectorRank:
         self.views[key] = self.client.view(metadata["workload"], peer=peer, groups=groups)
         return len(self.views[key])
 
-    # Transfers. `key` names one until it has ended; several may be under way for a request.
+    # Transfers. `key` names one until it has ended; several may be under way for a request. With `follow_events` the step
+    # learns of their ends by the events, in one call for all of them; else it asks for each, as vLLM does.
 
-    def read(self, key, view, mine, theirs, hold, notify=None, consumers=None, deadline=20.0):
+    def follow_events(self):
+        self.by_events = True
+
+    def read(self, key, view, mine, theirs, hold, notify=None, consumers=None, deadline=60.0):
         self.transfers[key] = self.client.read(self.views[view], local_blocks=mine, remote_blocks=theirs, hold=hold,
                                                hold_consumers=consumers, deadline=deadline, notify=self._message(notify))
 
-    def write(self, key, view, mine, theirs, notify=None, layers=None, aux=None, fence=None, deadline=20.0):
+    def write(self, key, view, mine, theirs, notify=None, layers=None, aux=None, fence=None, deadline=60.0):
         groups = {0: gantry.Blocks(mine, theirs, layers)} if mine else {}
         if aux is not None:
             groups[1] = gantry.Blocks([aux[0]], [aux[1]])
@@ -114,17 +122,20 @@ class ConnectorRank:
     def step(self, extension=0.0):
         """One look at the events and at each transfer. `extension`: seconds that a heartbeat gives to a hold."""
         self._send_beats()
-        events, self.cursor, lost = self.client.poll_events(self.cursor)
+        events, self.cursor, lost = self.client.poll_events(self.cursor, max_events=1000)
         assert lost == 0, f"{self.name} lost {lost} events"
-        report = {"messages": [], "holds": [], "undelivered": [], "extended": 0}
+        report = {"transfers": [] if self.by_events else self._ended(), "messages": [], "holds": [], "undelivered": [], "extended": 0}
         for event in events:
             if event.type == "notification":
                 self._take(event, report, extension)
+            elif event.type == "transfer" and self.by_events:
+                key = next(key for key, transfer in self.transfers.items() if transfer.id == event.subject)
+                del self.transfers[key]
+                report["transfers"].append((key, event.fields["transfer"]))
             elif event.type == "hold":
                 report["holds"].append((event.subject, event.fields["hold"]["outcome"], event.fields["hold"]["consumers"]))
             elif event.type == "notification_outcome" and not event.fields["delivery"]["delivered"]:
                 report["undelivered"].append((event.subject, event.fields["delivery"]))
-        report["transfers"] = self._ended()
         return report
 
     def _send_beats(self):

@@ -4,13 +4,12 @@ import os
 import statistics
 import time
 from collections import Counter
-from pathlib import Path
 
 from conftest import SidecarProcess
 from connector_rank import ConnectorRank
 from paged_cache import BlockPool, Cache
 from test_notifications import free_port
-from workloads import WorkloadProcess, gantry, wait_for
+from workloads import WorkloadProcess, gantry, wait_for, workers_of
 
 WAYS = ("shm", "tcp")
 STEP_SECONDS = 0.002  # what the model itself takes in a step
@@ -60,13 +59,17 @@ class Engine:
                                     self.geometry.specs, self.access, seconds=END_SECONDS)
                          for process, cache in zip(self.processes, self.caches)]
 
-    def handshake(self, other, slices=None, ranks=None):
-        """Each rank learns of the ranks of the other engine: ranks[r] lists them (None: the one of its own number)."""
+    def handshake(self, other, sources=None, slices=None):
+        """Rank r learns of the ranks sources[r] of the other engine (None: the one of its own number); see Consumer."""
         for rank, process in enumerate(self.processes):
-            for index, theirs in enumerate(ranks[rank] if ranks else [rank]):
+            for index, theirs in enumerate(sources[rank] if sources else [rank]):
                 pairs = process.do("add_remote", theirs, other.sidecar.name, other.sidecar.peer_address,
                                    other.metadata[theirs], slices(rank, index) if slices else None, seconds=END_SECONDS)
                 require(pairs == len(self.geometry.specs), f"{pairs} pairs for {len(self.geometry.specs)} buffers")
+
+    def meet(self, other):
+        for state in self.each("meet", other.sidecar.name, other.sidecar.peer_address):
+            require(state == "up", f"{other.sidecar.name} is {state}")
 
     def each(self, command, *arguments, **options):
         return [process.do(command, *arguments, seconds=END_SECONDS, **options) for process in self.processes]
@@ -117,11 +120,15 @@ class Day:
     def __init__(self, folder, way, requests=3):
         self.way, self.requests = way, requests
         self.engines, self.counts, self.paths, self.step_times = [], Counter(), Counter(), []
-        ports = {name: free_port() for name in "pd"} if way == "tcp" else {}  # the same after a restart
-        self.p, self.d = (SidecarProcess(
-            name, Path(folder), flags=["--peer-listen", f"127.0.0.1:{ports[name]}"] if ports else [],
-            address=f"127.0.0.1:{ports[name]}" if ports else None) for name in "pd")
+        self.p, self.d = (self._sidecar(name, folder) for name in "pd")
         self.began = time.monotonic()
+
+    def _sidecar(self, name, folder):
+        if self.way != "tcp":
+            return SidecarProcess(name, folder)
+        address = f"127.0.0.1:{free_port()}"  # the same after a restart
+        # One connection, so that what is on its way does not hold a whole prompt: it must be possible to abort one.
+        return SidecarProcess(name, folder, flags=["--peer-listen", address, "--data-streams", "1"], address=address)
 
     def __enter__(self):
         for sidecar in (self.p, self.d):
@@ -138,22 +145,28 @@ class Day:
         self.engines.append(Engine(self, sidecar, name, geometry, **options))
         return self.engines[-1]
 
-    def step(self):
+    def step(self, only=None):
+        """One step of every engine, or of one while the sidecar of the other cannot answer."""
         began = time.perf_counter()
-        for engine in self.engines:
+        engines = [only] if only else self.engines
+        for engine in engines:
             engine.post_step()
-        for engine in self.engines:
+        for engine in engines:
             engine.end_step()
         self.step_times.append(time.perf_counter() - began)
         time.sleep(STEP_SECONDS)
 
-    def until(self, condition, what, seconds=END_SECONDS):
-        """Steps all engines until the condition is true, and answers what it was."""
+    def until(self, condition, what, seconds=END_SECONDS, only=None):
+        """Steps all engines, or one, until the condition is true, and answers what it was."""
         deadline = time.monotonic() + seconds
         while not (value := condition()):
             require(time.monotonic() < deadline, f"{what}: not within {seconds} s")
-            self.step()
+            self.step(only)
         return value
+
+    def movers(self):
+        """Without whom no byte gets from p to d: the copy workers of p, over TCP also the sidecar of d."""
+        return workers_of(self.p) + ([self.d.process.pid] if self.way == "tcp" else [])
 
     def count(self, view):
         self.counts["transfers"] += 1

@@ -17,11 +17,12 @@ class Producer:
     def __init__(self, day, geometry=LLAMA_8B, **options):
         self.engine = day.engine(day.p, "prefill", geometry, access=["remote_read"], **options)
         self.engine.extension = EXTENSION
-        self.blocks = {}
+        self.blocks, self.consumers = {}, {}
 
     def prefill(self, request, count=PROMPT_BLOCKS, ttl=EXTENSION, consumers=1):
         """Computes a prompt and answers kv_transfer_params, which the router takes to the decode engine."""
         blocks = self.blocks[request] = self.engine.pool.take(count)
+        self.consumers[request] = consumers
         for cache in self.engine.caches:
             cache.compute(blocks)
         until = self.engine.each("hold", request, self.engine.geometry.names, blocks, ttl, consumers)
@@ -39,33 +40,45 @@ class Producer:
 
 
 class Consumer:
-    """The scheduler of a decode engine."""
+    """The scheduler of a decode engine. Rank r reads from the producer's ranks sources[r] (its own number unless said), of
+    which slices(r, i) says what of each block comes from the i-th."""
 
-    def __init__(self, day, geometry=LLAMA_8B, **options):
-        self.day = day
+    def __init__(self, day, geometry=LLAMA_8B, sources=None, slices=None, **options):
+        self.day, self.slices = day, slices
         self.engine = day.engine(day.d, "decode", geometry, **options)
+        self.sources = sources or [[rank] for rank in range(len(self.engine.processes))]
         self.blocks = {}
 
+    def handshake(self, producer):
+        self.engine.handshake(producer.engine, self.sources, self.slices)
+
     def load(self, params, producer, count=None):
-        """Starts the read of the last `count` blocks of a prompt; those before are in the prefix cache."""
+        """Starts the reads of the last `count` blocks of a prompt; those before are in the prefix cache."""
         request, theirs = params["request"], params["blocks"][-(count or len(params["blocks"])):]
         mine = self.blocks[request] = self.engine.pool.take(len(theirs))
-        for rank, (process, cache) in enumerate(zip(self.engine.processes, self.engine.caches)):
-            cache.expect(mine, producer.engine.caches[rank], theirs)
-            notify = (producer.engine.address(rank), f"{request}:1", request)
-            process.do("read", request, rank, mine, theirs, request, notify)
+        for rank, index, source in self._reads():
+            slices = self.slices and self.slices(rank, index)
+            self.engine.caches[rank].expect(mine, producer.engine.caches[source], theirs, slices)
+            notify = (producer.engine.address(source), f"{request}:1", request)
+            self.engine.processes[rank].do("read", (request, index), source, mine, theirs, request, notify)
+
+    def _reads(self):
+        return [(rank, index, source) for rank, sources in enumerate(self.sources) for index, source in enumerate(sources)]
+
+    def ends(self, request):
+        """How the reads of a request ended, once all of them have."""
+        ends = [self.engine.ended.get((rank, (request, index))) for rank, index, _ in self._reads()]
+        return None if None in ends else ends
 
     def loaded(self, request):
         """Whether every rank has what it asked for, each byte of which is compared; Wrong when one has failed."""
-        ends = [self.engine.ended.get((rank, request)) for rank in range(len(self.engine.processes))]
-        if None in ends:
-            return False
-        for end, cache, name in zip(ends, self.engine.caches, self.engine.names):
-            require(end["state"] == "succeeded", f"{request} at {name}: {end}")
-            require(end["notified"], f"{request} at {name}: {end}")
+        ends = self.ends(request)
+        for end in ends or []:
+            require(end["state"] == "succeeded" and end["notified"], f"{request}: {end}")
+        for name, cache in zip(self.engine.names, self.engine.caches) if ends else []:
             wrong = cache.differs_at(self.blocks[request])
             require(not wrong, f"{request} at {name}: {cache.name_of(wrong[0]) if wrong else ''} is wrong")
-        return True
+        return ends is not None
 
     def finish(self, request):
         self.engine.pool.give_back(self.blocks.pop(request))
@@ -74,7 +87,7 @@ class Consumer:
 def pull(day):
     """Reads that overlap, a prefix that is there already, a prompt that is, and heartbeats for one that waits."""
     producer, consumer = Producer(day), Consumer(day)
-    consumer.engine.handshake(producer.engine)
+    consumer.handshake(producer)
     waiting = producer.prefill("waiting", ttl=LEASE)
     consumer.engine.processes[0].do("beat", "waiting", "p", producer.engine.address(), LEASE / 6)
     day.until(lambda: day.counts["heartbeats"], "a heartbeat")
@@ -92,11 +105,13 @@ def pull(day):
     day.assert_nothing_is_left()
 
 
-def finish(day, producer, consumer, request):
+def finish(day, producer, consumer, request, outcomes=None):
+    """Until the consumer has it, and the producer has its blocks back and was told by everybody who read them."""
     day.until(lambda: consumer.loaded(request), f"{request} at the consumer")
-    outcomes = day.until(lambda: producer.freed(request), f"the end of the hold of {request}")
-    require(outcomes == [("consumed", 1)] * len(outcomes), f"the hold of {request} ended as {outcomes}")
-    for _ in producer.engine.processes:
+    found = day.until(lambda: producer.freed(request), f"the end of the hold of {request}")
+    wanted = outcomes or [("consumed", producer.consumers[request])] * len(producer.engine.processes)
+    require(sorted(found) == sorted(wanted), f"the hold of {request} ended as {found}")
+    for _ in range(sum(len(sources) for sources in consumer.sources)):
         day.until(lambda: producer.engine.take_message(f"{request}:1"), f"the notification of {request}")
     consumer.finish(request)
 
@@ -113,12 +128,12 @@ def nothing_to_read(day, producer, consumer):
 def late(day):
     """A hold whose consumer is too late ends at its time; the read is refused before a byte moves."""
     producer, consumer = Producer(day), Consumer(day)
-    consumer.engine.handshake(producer.engine)
+    consumer.handshake(producer)
     params = producer.prefill("late", ttl=0.5)
     outcomes = day.until(lambda: producer.freed("late"), "the expiry")
     require(outcomes == [("expired", 0)], f"{outcomes}")
     mine = consumer.engine.pool.take(PROMPT_BLOCKS)
-    code = refusal(consumer.engine.processes[0], "read", "late", 0, mine, params["blocks"], "late")
+    code = refusal(consumer.engine.processes[0], "read", ("late", 0), 0, mine, params["blocks"], "late")
     require(code == "lease_expired", f"a late read: {code}")
     day.assert_all_is_as_wanted()
     consumer.engine.pool.give_back(mine)
