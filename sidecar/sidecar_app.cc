@@ -288,7 +288,10 @@ class App final : public SidecarApp {
       if (peer.state == engine::PeerState::kUp) ++sample.peers_up;
     }
     sample.peer_fds_mapped = peers_ ? peers_->fds_held() : 0;
-    sample.peer_fds_waiting = peer_server_ ? peer_server_->Totals().fds : 0;
+    const auto served = peer_server_ ? peer_server_->Totals() : peer::PeerServerTotals{};
+    sample.peer_fds_waiting = served.fds;
+    sample.tcp_initiator = tcp_->Totals();
+    sample.tcp_target = served.data;
     sample.holds = messaging_->holds().size();
     sample.http_connections = http_ ? http_->connections() : 0;
     return sample;

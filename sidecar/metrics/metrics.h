@@ -41,6 +41,15 @@ struct TransferSample {
 };
 
 // Read at each scrape.
+// The data connections of one side: those that this sidecar made, or those that peers made to it.
+struct TcpConnections {
+  uint64_t open = 0;
+  uint64_t opened = 0;      // this and the rest: ever
+  uint64_t failed = 0;      // attempts; at the target also those that broke the protocol
+  uint64_t bytes_read = 0;  // by the side that executes
+  uint64_t bytes_written = 0;
+};
+
 struct GaugeSample {
   uint64_t workloads = 0;
   uint64_t buffers = 0;
@@ -64,6 +73,8 @@ struct GaugeSample {
   uint64_t peer_fds_waiting = 0;  // of ours, in tickets
   uint64_t http_connections = 0;
   uint64_t holds = 0;
+  TcpConnections tcp_initiator;
+  TcpConnections tcp_target;
 };
 
 class Metrics {

@@ -79,6 +79,27 @@ void AppendTables(const GaugeSample& now, std::vector<MetricFamily>& out) {
                       now.http_connections));
 }
 
+void AppendTcp(const GaugeSample& now, std::vector<MetricFamily>& out) {
+  const auto both = [&](MetricType type, const char* name, const char* help,
+                        uint64_t TcpConnections::*member) {
+    out.push_back(Family(type, name, help, "side",
+                         {{"initiator", static_cast<double>(now.tcp_initiator.*member)},
+                          {"target", static_cast<double>(now.tcp_target.*member)}}));
+  };
+  both(MetricType::Gauge, "gantry_tcp_connections", "Open data connections between sidecars",
+       &TcpConnections::open);
+  both(MetricType::Counter, "gantry_tcp_connections_opened_total",
+       "Data connections that were made and admitted", &TcpConnections::opened);
+  both(MetricType::Counter, "gantry_tcp_connection_failures_total",
+       "Data connections that were not made, turned away, or ended for what they said",
+       &TcpConnections::failed);
+  out.push_back(Family(MetricType::Counter, "gantry_tcp_served_bytes_total",
+                       "Payload bytes of this sidecar's buffers that peers moved over TCP",
+                       "operation",
+                       {{"read", static_cast<double>(now.tcp_target.bytes_read)},
+                        {"write", static_cast<double>(now.tcp_target.bytes_written)}}));
+}
+
 void AppendWorkers(const GaugeSample& now, std::vector<MetricFamily>& out) {
   const auto ready = static_cast<double>(now.workers_ready);
   const auto missing = static_cast<double>(now.workers) - ready;
@@ -126,6 +147,7 @@ std::vector<prometheus::MetricFamily> ScrapeGauges::Collect() const {
   out.push_back(Family(MetricType::Gauge, "gantry_build_info", "Always 1, with the version",
                        "version", {{version_, 1}}));
   AppendTables(now, out);
+  AppendTcp(now, out);
   AppendWorkers(now, out);
   AppendProcess(out);
   return out;

@@ -243,7 +243,8 @@ void GrpcPeerServer::Announce(const registry::Buffer::Description& buffer,
 }
 
 PeerServerTotals GrpcPeerServer::Totals() const {
-  PeerServerTotals totals{initiators_.size(), 0, tickets_.size(), service_.fds_in_tickets(), 0};
+  PeerServerTotals totals{initiators_.size(),        0, tickets_.size(),
+                          service_.fds_in_tickets(), 0, streams_.Totals()};
   if (fd_socket_ != nullptr) {
     totals.connections = fd_socket_->connections();
     totals.descriptors_sent = fd_socket_->descriptors_sent();

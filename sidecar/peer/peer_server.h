@@ -63,6 +63,7 @@ struct PeerServerTotals {
   size_t tickets = 0;      // not used and not expired
   size_t fds = 0;          // in them
   uint64_t descriptors_sent = 0;
+  metrics::TcpConnections data;  // that peers made
 };
 
 // Files in node_dir: <name>.peer.sock, <name>.fds.sock, <name>.peer.lock.

@@ -55,4 +55,11 @@ void StreamOffers::End(const std::string& session) {
   }
 }
 
+metrics::TcpConnections StreamOffers::Totals() const {
+  if (server_ == nullptr) return {};
+  const transport::TargetHub::Totals& totals = server_->totals();
+  return {server_->connections(), totals.accepted, totals.turned_away + totals.broken,
+          totals.bytes_read, totals.bytes_written};
+}
+
 }  // namespace gantry::peer

@@ -8,6 +8,7 @@
 
 #include "lib/base/result.h"
 #include "lib/wire/peer_messages.h"
+#include "sidecar/metrics/metrics.h"
 #include "sidecar/peer/stream_settings.h"
 #include "sidecar/transport/tcp/tcp_server.h"
 
@@ -24,6 +25,8 @@ class StreamOffers {
   Status Offer(const std::string& session, uint32_t count, wire::proto::OpenStreamsReply* reply);
   // Returns when no byte of the session's connections can move any more.
   void End(const std::string& session);
+
+  metrics::TcpConnections Totals() const;
 
  private:
   const StreamSettings options_;

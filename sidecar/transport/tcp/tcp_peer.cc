@@ -113,7 +113,8 @@ void TcpPeer::AwaitClosed() {
 
 void TcpPeer::Ended(InitiatorStream* stream, const Error& why) {
   const MutexLock lock(mutex_);
-  std::erase_if(streams_, [&](const auto& entry) { return entry.get() == stream; });
+  core_.counts->ended +=
+      std::erase_if(streams_, [&](const auto& entry) { return entry.get() == stream; });
   stream_ended_.NotifyAll();
   if (closed_) return;
   log::Info("a tcp stream ended", {{"peer", name_}, {"error", why}});
@@ -174,6 +175,7 @@ void TcpPeer::Attach(const std::shared_ptr<InitiatorStream>& stream) {
   const MutexLock lock(mutex_);
   streams_.push_back(stream);
   ++totals_.opened;
+  ++core_.counts->opened;
   stream->Start();
   if (closed_) stream->CloseSoon(*closed_);
 }
@@ -193,6 +195,7 @@ void TcpPeer::OpeningEnded(const Status& outcome) {
       return;
     }
     ++totals_.failed_attempts;
+    ++core_.counts->failed;
     backoff_ = std::clamp(backoff_ * 2, core_.options.backoff_min, core_.options.backoff_max);
     next_attempt_ = Clock::now() + backoff_;
     failure = Error(outcome.error()).WithContext("no tcp stream to peer '" + name_ + "'");

@@ -3,6 +3,7 @@
 // in turn. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -38,12 +39,20 @@ class TcpStreamOpener {
   virtual Result<Offer> Open(size_t streams, TimePoint deadline) = 0;
 };
 
+// Of all peers of a transport, also of those that are gone.
+struct TcpCounts {
+  std::atomic<uint64_t> opened{0};
+  std::atomic<uint64_t> ended{0};
+  std::atomic<uint64_t> failed{0};
+};
+
 // What all peers share. Everything outlives them.
 struct TcpCore {
   TcpOptions options;
   IoLoops& loops;
   HelperThreads& helpers;
   ChannelSecurity* security = nullptr;  // null: plain connections only
+  std::shared_ptr<TcpCounts> counts = std::make_shared<TcpCounts>();
 };
 
 class TcpPeer : public std::enable_shared_from_this<TcpPeer> {

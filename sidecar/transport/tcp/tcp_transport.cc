@@ -22,7 +22,10 @@ TcpOptions WithinLimits(TcpOptions options) {
 
 TcpTransport::TcpTransport(const TcpOptions& options, IoLoops& loops, HelperThreads& helpers,
                            ChannelSecurity* security, std::function<void()> wake)
-    : core_{WithinLimits(options), loops, helpers, security} {
+    : core_{.options = WithinLimits(options),
+            .loops = loops,
+            .helpers = helpers,
+            .security = security} {
   const MutexLock lock(inbox_->mutex);
   inbox_->wake = std::move(wake);
 }
@@ -52,6 +55,13 @@ std::shared_ptr<TcpPeer> TcpTransport::AddPeer(std::string name,
   std::erase_if(peers_, [](const auto& weak) { return weak.expired(); });
   peers_.push_back(peer);
   return peer;
+}
+
+metrics::TcpConnections TcpTransport::Totals() const {
+  const TcpCounts& counts = *core_.counts;
+  const uint64_t ended = counts.ended;  // before those that were opened: never more than they
+  const uint64_t opened = counts.opened;
+  return {opened - ended, opened, counts.failed, 0, 0};
 }
 
 Status TcpTransport::CanReach(const memory::MappedAllocation& local,

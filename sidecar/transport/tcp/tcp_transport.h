@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/base/mutex.h"
+#include "sidecar/metrics/metrics.h"
 #include "sidecar/transport/tcp/tcp_job.h"
 #include "sidecar/transport/tcp/tcp_peer.h"
 #include "sidecar/transport/transport.h"
@@ -27,6 +28,8 @@ class TcpTransport final : public Transport {
   // One for each session with a peer; Close it when the session ends.
   std::shared_ptr<TcpPeer> AddPeer(std::string name, std::shared_ptr<TcpStreamOpener> opener)
       EXCLUDES(peers_mutex_);
+
+  metrics::TcpConnections Totals() const;  // thread-safe
 
   wire::Path path() const override { return wire::Path::kTcp; }
   Status Probe() override { return {}; }
