@@ -1,13 +1,10 @@
 """SGLang: chunks of a prompt are written as it is computed, the last one with the first token; some rooms are aborted."""
 
-import contextlib
-import signal
 import time
 
-from engines import Wrong, require
+from engines import Wrong, brief, require, standing_still
 from paged_cache import Geometry, runs
 from push_days import WriterPair
-from workloads import send
 
 # Page size 1: a page is a token, 2 KiB in earnest. The allocator hands out stretches of 64 of them.
 LLAMA_8B_PAGES = Geometry(layers=32, kinds=("k", "v"), blocks=20480, block_bytes=16, aux_bytes=256)
@@ -113,7 +110,7 @@ def abort(day, rooms, room, movers):
         if reused:
             rooms.target.compute(rooms.targets[room])  # another request's
     end = day.until(lambda: rooms.ended(key), f"the end of {room}")
-    require(end["state"] in ("cancelled", "succeeded"), f"{room}: {end}")
+    require(end["state"] in ("cancelled", "succeeded"), f"{room}: {brief(end)}")
     rooms.writer.do("notify", "d", rooms.d.address(), f"aborted:{room}", room)
     day.until(lambda: rooms.told(f"aborted:{room}"), f"the word that {room} is aborted")
     told = rooms.told(f"{room}_")
@@ -126,12 +123,3 @@ def abort(day, rooms, room, movers):
     require(not wrong, f"{room} was written after its end: {rooms.target.name_of(wrong[0]) if wrong else ''}")
     rooms.finish(room)
     return end
-
-
-@contextlib.contextmanager
-def standing_still(pids):
-    send(pids, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        send(pids, signal.SIGCONT)

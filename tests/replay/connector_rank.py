@@ -103,6 +103,9 @@ class ConnectorRank:
         self.holds[request] = self.client.hold(request, gantry.HoldGroup(names, blocks), ttl, expected_consumers=consumers)
         return self.holds[request].expires_unix
 
+    def extend(self, request, ttl):
+        self.holds[request].extend(ttl)
+
     def release(self, request):
         return self.holds[request].release()
 

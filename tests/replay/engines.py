@@ -1,6 +1,8 @@
 """The two pods of a day, the engines in them, and the scheduler that steps all of them and checks every byte."""
 
+import contextlib
 import os
+import signal
 import statistics
 import time
 from collections import Counter
@@ -9,7 +11,7 @@ from conftest import SidecarProcess
 from connector_rank import ConnectorRank
 from paged_cache import BlockPool, Cache
 from test_notifications import free_port
-from workloads import WorkloadProcess, gantry, wait_for, workers_of
+from workloads import WorkloadProcess, ended, gantry, send, wait_for, workers_of
 
 WAYS = ("shm", "tcp")
 STEP_SECONDS = 0.002  # what the model itself takes in a step
@@ -25,6 +27,11 @@ def require(condition, what):
         raise Wrong(what)
 
 
+def brief(transfer):
+    """What a message needs of a transfer."""
+    return {name: transfer.get(name) for name in ("id", "state", "error", "notify_error", "path", "bytes", "bytes_moved", "timings")}
+
+
 def refusal(process, command, *arguments, **options):
     """The code with which a rank's command is refused; None when it is not."""
     try:
@@ -32,6 +39,15 @@ def refusal(process, command, *arguments, **options):
     except gantry.Error as error:
         return error.code
     return None
+
+
+@contextlib.contextmanager
+def standing_still(pids):
+    send(pids, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        send([pid for pid in pids if not ended(pid)], signal.SIGCONT)
 
 
 class Engine:
@@ -164,9 +180,10 @@ class Day:
             self.step(only)
         return value
 
-    def movers(self):
-        """Without whom no byte gets from p to d: the copy workers of p, over TCP also the sidecar of d."""
-        return workers_of(self.p) + ([self.d.process.pid] if self.way == "tcp" else [])
+    def movers(self, reads=False):
+        """Without whom no byte gets from p to d: the copy workers of who asked, over TCP also the sidecar of the other."""
+        asking, other = (self.d, self.p) if reads else (self.p, self.d)
+        return workers_of(asking) + ([other.process.pid] if self.way == "tcp" else [])
 
     def count(self, view):
         self.counts["transfers"] += 1

@@ -2,7 +2,7 @@
 
 import time
 
-from engines import refusal, require
+from engines import brief, refusal, require
 from paged_cache import Geometry
 
 LLAMA_8B = Geometry(layers=32, kinds=("k", "v"), blocks=2048, block_bytes=128)  # 16 tokens a block, 32 KiB in earnest
@@ -74,7 +74,7 @@ class Consumer:
         """Whether every rank has what it asked for, each byte of which is compared; Wrong when one has failed."""
         ends = self.ends(request)
         for end in ends or []:
-            require(end["state"] == "succeeded" and end["notified"], f"{request}: {end}")
+            require(end["state"] == "succeeded" and end["notified"], f"{request}: {brief(end)}")
         for name, cache in zip(self.engine.names, self.engine.caches) if ends else []:
             wrong = cache.differs_at(self.blocks[request])
             require(not wrong, f"{request} at {name}: {cache.name_of(wrong[0]) if wrong else ''} is wrong")

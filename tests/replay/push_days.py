@@ -2,7 +2,7 @@
 
 import json
 
-from engines import require
+from engines import brief, require
 from paged_cache import Geometry
 from pull_days import LLAMA_8B, PROMPT_BLOCKS
 
@@ -50,7 +50,7 @@ class WriterPair:
 
     def succeeded(self, key):
         end = self.ended(key)
-        require(end is None or end["state"] == "succeeded", f"{key}: {end}")
+        require(end is None or end["state"] == "succeeded", f"{key}: {end and brief(end)}")
         return end is not None
 
     def told(self, text):
@@ -84,7 +84,7 @@ def push(day):
         day.until(lambda: pair.told(f"done:{request}"), f"the word that {request} is written")
         pair.assert_arrived(request)
         day.until(lambda: pair.succeeded(request), f"the write of {request}")
-        require(pair.ended(request)["notified"], f"{request}: {pair.ended(request)}")
+        require(pair.ended(request)["notified"], f"{request}: {brief(pair.ended(request))}")
         pair.source.compute(mine)  # the producer's blocks are its own again
         pair.finish(request)
     day.assert_nothing_is_left()

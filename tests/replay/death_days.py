@@ -1,0 +1,148 @@
+"""Days on which somebody is killed: the consumer, the producer, the sidecar of either, in the middle of a read."""
+
+import time
+
+from engines import Wrong, brief, refusal, require, standing_still
+from paged_cache import Geometry
+from pull_days import PROMPT_BLOCKS, Consumer, Producer, finish
+
+GEOMETRY = Geometry(layers=32, kinds=("k", "v"), blocks=1024, block_bytes=512)  # a prompt is more than a socket holds
+ATTEMPTS_MAX = 20  # deaths, until one was in the middle of a read
+SHORT_LEASE = 0.5  # what is left of a hold when its reader is dead
+STILL_SECONDS = 1.5  # for which nothing moves, so that a death is noticed in the middle of a read
+NOTICED_SECONDS = 30  # by then a consumer knows that a read has failed; its deadline is later
+
+
+class Pair:
+    def __init__(self, day):
+        self.day, self.number = day, 0
+        self.producer, self.consumer = Producer(day, GEOMETRY), Consumer(day, GEOMETRY)
+        self.handshake()
+
+    def handshake(self):
+        self.consumer.handshake(self.producer)
+
+    def begin(self):
+        self.number += 1
+        request = f"r{self.number}"
+        self.consumer.load(self.producer.prefill(request, PROMPT_BLOCKS), self.producer)
+        return request
+
+    def whole_request(self):
+        finish(self.day, self.producer, self.consumer, self.begin())
+
+    def kill_in_a_read(self, victim):
+        """Kills while a read is under way and none of its bytes gets on, until that was noticed or could have been."""
+        movers = self.day.movers(reads=True)
+        request = self.begin()
+        with standing_still(movers):
+            victim.kill()
+            later = time.monotonic() + (STILL_SECONDS if self.day.way == "shm" else 0)  # over TCP the owner's sidecar stands still
+            while time.monotonic() < later and self.consumer.engine.processes[0].do("progress", (request, 0))[0] == "running":
+                time.sleep(0.02)
+        return request
+
+    def noticed(self, request, codes):
+        """Whether the consumer was told that the read failed, in time. One that had all its bytes may have succeeded."""
+        began = time.monotonic()
+        end = self.day.until(lambda: self.consumer.ends(request), f"the end of {request}", only=self.consumer.engine)[0]
+        require(time.monotonic() - began < NOTICED_SECONDS, f"{request} ended late: {brief(end)}")
+        if end["state"] == "succeeded":
+            return False
+        require(end["state"] == "failed" and end["error"]["code"] in codes, f"{request}: {brief(end)}")
+        self.consumer.engine.caches[0].accept(self.consumer.blocks[request])  # get_block_ids_with_load_errors
+        return True
+
+    def require_refusal(self, code, what):
+        found = refusal(self.consumer.engine.processes[0], "read", (what, 0), 0, [0], [0], "r1")
+        require(found == code, f"{what} is answered by {found}, not {code}")
+
+
+def consumer(day):
+    """The consumer is killed while it reads: its hold expires, the blocks are free, and its next life reads them anew."""
+    pair = Pair(day)
+    for _ in range(ATTEMPTS_MAX):
+        outcomes = kill_the_reader(day, pair, pair.consumer.engine)
+        pair.consumer.engine.start()
+        pair.handshake()
+        pair.whole_request()
+        day.assert_nothing_is_left()
+        if outcomes == [("expired", 0)]:
+            return
+    raise Wrong(f"{ATTEMPTS_MAX} consumers were killed, and none of them in the middle of a read")
+
+
+def producer(day):
+    """The producer is killed while it is read and comes back: the old handshake is refused, the new one reads anew."""
+    pair = Pair(day)
+
+    def come_back():
+        day.until(lambda: day.p.ask("GET", "/v1/workloads/prefill")[0] == 404, "the end", only=pair.consumer.engine)
+        pair.require_refusal("unregistered", "a read from a producer that is gone")
+        pair.producer.engine.start()
+
+    restart_until_noticed(day, pair, pair.producer.engine, come_back, {"draining", "unregistered", "stale_generation"})
+
+
+def sidecar(day):
+    """The producer's sidecar is killed while it is read: both sides learn it, register and shake hands again."""
+    pair = Pair(day)
+
+    def come_back():
+        worker = pair.producer.engine.processes[0]
+        require(refusal(worker, "check") == "peer_lost", "the producer does not know that its sidecar is gone")
+        pair.require_refusal("peer_unavailable", "a read from a sidecar that is gone")
+        day.p.start()
+        worker.do("open_again")
+        pair.producer.engine.register()
+        pair.consumer.engine.meet(pair.producer.engine)
+
+    restart_until_noticed(day, pair, day.p, come_back, {"peer_lost", "peer_unavailable"})
+
+
+def restart_until_noticed(day, pair, victim, come_back, codes):
+    for _ in range(ATTEMPTS_MAX):
+        pair.whole_request()
+        request = pair.kill_in_a_read(victim)
+        noticed = pair.noticed(request, codes)
+        come_back()
+        pair.producer.engine.pool.give_back(pair.producer.blocks.pop(request))
+        pair.consumer.finish(request)
+        pair.require_refusal("stale_generation", "a read by the handshake with the life before")
+        day.assert_all_is_as_wanted()
+        pair.handshake()
+        pair.whole_request()
+        day.assert_nothing_is_left()
+        if noticed:
+            return
+    raise Wrong(f"{ATTEMPTS_MAX} deaths, and none of them in the middle of a read")
+
+
+def own_sidecar(day):
+    """The consumer's sidecar is killed while it reads: the hold expires, and the consumer begins anew."""
+    pair = Pair(day)
+    pair.whole_request()
+    kill_the_reader(day, pair, day.d)
+    worker = pair.consumer.engine.processes[0]
+    require(refusal(worker, "check") == "peer_lost", "the consumer does not know that its sidecar is gone")
+    day.d.start()
+    worker.do("open_again")
+    pair.consumer.engine.register()
+    pair.handshake()
+    pair.whole_request()
+    day.assert_nothing_is_left()
+
+
+def kill_the_reader(day, pair, victim):
+    """Kills in a read; the producer, which hears no more heartbeats, has its blocks back. How the hold ended."""
+    movers = day.movers(reads=True)
+    request = pair.begin()
+    with standing_still(movers):
+        victim.kill()
+    refused = refusal(pair.producer.engine.processes[0], "extend", request, SHORT_LEASE)
+    require(refused in (None, "lease_expired"), f"less time for a hold: {refused}")  # the latter: it was read in time
+    outcomes = day.until(lambda: pair.producer.freed(request), "the end of the hold", only=pair.producer.engine)
+    require(outcomes in ([("expired", 0)], [("consumed", 1)]), f"the hold of one who died ended as {outcomes}")
+    pair.consumer.engine.caches[0].accept(range(GEOMETRY.blocks))
+    pair.consumer.finish(request)
+    return outcomes
