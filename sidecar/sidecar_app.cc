@@ -1,6 +1,5 @@
 #include "sidecar/sidecar_app.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "sidecar/api/routes.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/transfer_engine.h"
+#include "sidecar/fd_budgets.h"
 #include "sidecar/messaging.h"
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/peer/health_server.h"
@@ -54,26 +54,6 @@ int WorkerCount(const SidecarConfig& config) {
   if (config.workers > 0) return config.workers;
   const int processors = static_cast<int>(std::thread::hardware_concurrency());
   return std::clamp(processors, 1, kWorkersByDefaultMax);
-}
-
-// The limit is raised as far as it goes.
-size_t RaiseFdLimit() {
-  rlimit limit = {};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 2048;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-  return static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 20));
-}
-
-struct FdBudgets {
-  size_t workloads = 0;  // half of the limit at most
-  size_t peers = 0;      // an eighth at most for theirs, and another for ours in tickets
-};
-
-FdBudgets BudgetFds(const SidecarConfig& config) {
-  const size_t limit = RaiseFdLimit();
-  const size_t asked = config.fds_max == 0 ? limit : config.fds_max;
-  return {std::min(asked, limit / 2), std::min<size_t>(config.peer_fds_max, limit / 8)};
 }
 
 peer::PeerSecurityOptions SecurityOptions(const SidecarConfig& config) {
