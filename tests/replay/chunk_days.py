@@ -123,3 +123,30 @@ def abort(day, rooms, room, movers):
     require(not wrong, f"{room} was written after its end: {rooms.target.name_of(wrong[0]) if wrong else ''}")
     rooms.finish(room)
     return end
+
+
+def slices(day):
+    """One producer with all heads, two consumers with half of them each: a descriptor for each token, layer and rank."""
+    half = LLAMA_8B_PAGES.block_bytes
+    pages = PROMPT_PAGES + 2 * CHUNK_PAGES
+    both, one = (Geometry(LLAMA_8B_PAGES.layers, ("k", "v"), pages, size) for size in (2 * half, half))
+    p = day.engine(day.p, "prefill", both, stretch=STRETCH)
+    d = day.engine(day.d, "decode", one, ranks=2, access=["remote_write"], stretch=STRETCH)
+    p.handshake(d, [[0, 1]], lambda _, rank: [(rank * half, 0, half)])
+    mine, theirs = p.pool.take(PROMPT_PAGES), d.pool.take(PROMPT_PAGES)
+    p.caches[0].compute(mine)
+    for rank, cache in enumerate(d.caches):
+        cache.expect(theirs, p.caches[0], mine, [(0, rank * half, half)])
+    keys = [(chunk, rank) for chunk in range(PROMPT_PAGES // CHUNK_PAGES) for rank in range(2)]
+    for chunk, rank in keys:
+        part = slice(chunk * CHUNK_PAGES, (chunk + 1) * CHUNK_PAGES)
+        p.processes[0].do("write", (chunk, rank), rank, mine[part], theirs[part], (d.address(rank), f"kv_{chunk}", None))
+        day.step()
+    for chunk, rank in keys:
+        end = day.until(lambda: p.ended.get((0, (chunk, rank))), "the end of a chunk")
+        require(end["state"] == "succeeded" and end["notified"], brief(end))
+        require(end["descriptors_in"] == CHUNK_PAGES * len(both.names), brief(end))
+    for rank, cache in enumerate(d.caches):
+        require(not cache.differs_at(theirs), f"rank {rank} has not what was written")
+    day.until(lambda: len(d.messages) == len(keys), "the word of every chunk")
+    day.assert_nothing_is_left()

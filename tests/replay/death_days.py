@@ -7,7 +7,7 @@ from paged_cache import Geometry
 from pull_days import PROMPT_BLOCKS, Consumer, Producer, finish
 
 GEOMETRY = Geometry(layers=32, kinds=("k", "v"), blocks=1024, block_bytes=512)  # a prompt is more than a socket holds
-ATTEMPTS_MAX = 20  # deaths, until one was in the middle of a read
+ATTEMPTS_MAX = 40  # deaths, until one was in the middle of a read; with many requests, some more
 SHORT_LEASE = 0.5  # what is left of a hold when its reader is dead
 STILL_SECONDS = 1.5  # for which nothing moves, so that a death is noticed in the middle of a read
 NOTICED_SECONDS = 30  # by then a consumer knows that a read has failed; its deadline is later
@@ -61,13 +61,13 @@ class Pair:
 def consumer(day):
     """The consumer is killed while it reads: its hold expires, the blocks are free, and its next life reads them anew."""
     pair = Pair(day)
-    for _ in range(ATTEMPTS_MAX):
+    for attempt in range(ATTEMPTS_MAX):
         outcomes = kill_the_reader(day, pair, pair.consumer.engine)
         pair.consumer.engine.start()
         pair.handshake()
         pair.whole_request()
         day.assert_nothing_is_left()
-        if outcomes == [("expired", 0)]:
+        if outcomes == [("expired", 0)] and attempt >= day.requests // 6:
             return
     raise Wrong(f"{ATTEMPTS_MAX} consumers were killed, and none of them in the middle of a read")
 
@@ -101,7 +101,7 @@ def sidecar(day):
 
 
 def restart_until_noticed(day, pair, victim, come_back, codes):
-    for _ in range(ATTEMPTS_MAX):
+    for attempt in range(ATTEMPTS_MAX):
         pair.whole_request()
         request = pair.kill_in_a_read(victim)
         noticed = pair.noticed(request, codes)
@@ -113,7 +113,7 @@ def restart_until_noticed(day, pair, victim, come_back, codes):
         pair.handshake()
         pair.whole_request()
         day.assert_nothing_is_left()
-        if noticed:
+        if noticed and attempt >= day.requests // 6:
             return
     raise Wrong(f"{ATTEMPTS_MAX} deaths, and none of them in the middle of a read")
 
@@ -121,16 +121,21 @@ def restart_until_noticed(day, pair, victim, come_back, codes):
 def own_sidecar(day):
     """The consumer's sidecar is killed while it reads: the hold expires, and the consumer begins anew."""
     pair = Pair(day)
-    pair.whole_request()
-    kill_the_reader(day, pair, day.d)
+    for _ in range(1 + day.requests // 6):
+        pair.whole_request()
+        kill_the_reader(day, pair, day.d)
+        begin_anew(day, pair)
+        pair.whole_request()
+        day.assert_nothing_is_left()
+
+
+def begin_anew(day, pair):
     worker = pair.consumer.engine.processes[0]
     require(refusal(worker, "check") == "peer_lost", "the consumer does not know that its sidecar is gone")
     day.d.start()
     worker.do("open_again")
     pair.consumer.engine.register()
     pair.handshake()
-    pair.whole_request()
-    day.assert_nothing_is_left()
 
 
 def kill_the_reader(day, pair, victim):

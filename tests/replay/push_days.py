@@ -2,7 +2,7 @@
 
 import json
 
-from engines import brief, require
+from engines import brief, refusal, require
 from paged_cache import Geometry
 from pull_days import LLAMA_8B, PROMPT_BLOCKS
 
@@ -45,6 +45,14 @@ class WriterPair:
                 return json.loads(entry[1][len("PUSH_REG:"):])
         return None
 
+    def answer(self, request, theirs):
+        """Writes a prompt to where the consumer said."""
+        self.target.expect(theirs, self.source, self.sources[request])
+        self.writer.do("write", request, 0, self.sources[request], theirs, (self.d.address(), f"done:{request}", request))
+
+    def refused(self, request, theirs):
+        return refusal(self.writer, "write", request, 0, self.sources[request], theirs)
+
     def ended(self, key):
         return self.p.ended.get((0, key))
 
@@ -78,15 +86,44 @@ def push(day):
         asked = day.until(lambda: pair.asked(request), f"PUSH_REG of {request}")
         if number % 2 == 0:
             pair.prefill(request)
-        mine = pair.sources[request]
-        pair.target.expect(asked["blocks"], pair.source, mine)
-        pair.writer.do("write", request, 0, mine, asked["blocks"], (pair.d.address(), f"done:{request}", request))
+        pair.answer(request, asked["blocks"])
         day.until(lambda: pair.told(f"done:{request}"), f"the word that {request} is written")
         pair.assert_arrived(request)
         day.until(lambda: pair.succeeded(request), f"the write of {request}")
         require(pair.ended(request)["notified"], f"{request}: {brief(pair.ended(request))}")
-        pair.source.compute(mine)  # the producer's blocks are its own again
+        pair.source.compute(pair.sources[request])  # the producer's blocks are its own again
         pair.finish(request)
+    day.assert_nothing_is_left()
+
+
+def batch(day):
+    """Mooncake: several prompts are asked for at once, one of them is not ready yet; each ends by itself, one not well."""
+    pair = WriterPair(day, LLAMA_8B, stretch=8)
+    for number in range(day.requests):
+        good, late, unknown, wrong = (f"{name}-{number}" for name in ("good", "late", "unknown", "wrong"))
+        pair.prefill(good)
+        pair.prefill(wrong, 8)
+        for request in (good, late):
+            pair.targets[request] = pair.d.pool.take(PROMPT_BLOCKS)
+        outside = list(range(LLAMA_8B.blocks - 4, LLAMA_8B.blocks + 4))
+        pair.tell_blocks("batch", {good: pair.targets[good], late: pair.targets[late], unknown: [0], wrong: outside})
+        asked = day.until(lambda: pair.asked("batch"), "the metadata")["blocks"]
+        pair.answer(good, asked[good])
+        require(pair.refused(wrong, asked[wrong]) == "out_of_range", "blocks that are not there are not refused")
+        for request in (unknown, wrong):
+            pair.writer.do("notify", "d", pair.d.address(), f"error:{request}", request)
+        pair.prefill(late)
+        pair.answer(late, asked[late])
+        for request in (good, late):
+            day.until(lambda: pair.told(f"done:{request}"), f"the word that {request} is written")
+            pair.assert_arrived(request)
+            day.until(lambda: pair.succeeded(request), f"the write of {request}")
+            end = pair.ended(request)
+            require(end["descriptors_out"] * 4 < end["descriptors_in"], f"stretches were not merged: {end['descriptors_out']}")
+            pair.finish(request)
+        for request in (unknown, wrong):
+            day.until(lambda: pair.told(f"error:{request}"), f"the word that {request} is not")
+        pair.p.pool.give_back(pair.sources.pop(wrong))
     day.assert_nothing_is_left()
 
 
