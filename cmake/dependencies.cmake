@@ -14,6 +14,7 @@ find_package(tl-expected REQUIRED)
 find_package(GTest REQUIRED)
 find_program(GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
 pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)    # no CMake config; its macros change class layout
+pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(VERBS REQUIRED IMPORTED_TARGET libibverbs)
 if(GANTRY_BENCH)
   find_package(benchmark REQUIRED)

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "lib/base/crc32c.h"
+#include "sidecar/transport/tcp/crc32c.h"
 #include "sidecar/transport/tcp/frame_receiver.h"
 
 namespace gantry::transport {

@@ -49,6 +49,7 @@ THIRD_PARTY = {
     "tl": r"^lib/base/",
     "nlohmann": r"^(lib/wire|sidecar/api|client|gantryctl)/",
     "openssl": r"^(sidecar/peer|sidecar/api|sidecar/transport/tcp|gantryctl)/",
+    "isa-l": r"^sidecar/transport/tcp/",
     "infiniband": r"^sidecar/transport/rdma/",
     "absl": r"^(lib|sidecar|gantryctl|deviceplugin)/",
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "lib/base/crc32c.h"
+#include "sidecar/transport/tcp/crc32c.h"
 
 namespace gantry::transport {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lib/base/crc32c.h"
+#include "sidecar/transport/tcp/crc32c.h"
 
 namespace gantry::transport {
 

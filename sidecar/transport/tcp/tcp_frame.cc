@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "lib/base/crc32c.h"
+#include "sidecar/transport/tcp/crc32c.h"
 
 namespace gantry::transport {
 namespace {

@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "lib/base/crc32c.h"
+#include "sidecar/transport/tcp/crc32c.h"
 
 namespace gantry::transport {
 namespace {

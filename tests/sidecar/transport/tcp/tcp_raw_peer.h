@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "lib/base/crc32c.h"
+#include "sidecar/transport/tcp/crc32c.h"
 #include "sidecar/transport/tcp/monotonic_clock.h"
 #include "sidecar/transport/tcp/tcp_frame.h"
 #include "sidecar/transport/tcp/tcp_socket.h"
