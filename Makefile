@@ -36,7 +36,7 @@ test-asan: ## the suites under AddressSanitizer and UBSan (own build, about 15 m
 test-tsan: ## the suites under ThreadSanitizer (own build, about 15 minutes)
 test-fuzz: ## every parser under libFuzzer, GANTRY_FUZZ_SECONDS=60 each (own build)
 test-soak: ## minutes of load, kills and cut connections
-soak: test-soak ## the same: GANTRY_HOSTS_KILLS, GANTRY_LEAK_ROUNDS and GANTRY_SOAK_SECONDS bound it
+soak: test-soak ## the same: GANTRY_HOSTS_KILLS, GANTRY_LEAK_ROUNDS, GANTRY_REPLAY_REQUESTS and GANTRY_SOAK_SECONDS bound it
 test-tidy: ## clang-tidy over every file (an hour on two cores; not part of test-all)
 
 format: setup-test ## clang-format on every C++ file that git knows

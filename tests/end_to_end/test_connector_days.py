@@ -16,7 +16,7 @@ from connector_days import DAYS  # noqa: E402
 from engines import WAYS, Day, Wrong  # noqa: E402
 from paged_cache import Geometry  # noqa: E402
 
-SOAK_REQUESTS = int(os.environ.get("GANTRY_REPLAY_REQUESTS", "60"))
+SOAK_REQUESTS = int(os.environ.get("GANTRY_REPLAY_REQUESTS", "30"))
 
 
 @pytest.mark.parametrize("requests", [
