@@ -15,7 +15,15 @@ namespace {
 constexpr size_t kUsersNamedMax = 4;
 constexpr size_t kEverything = static_cast<size_t>(-1);
 
-tl::unexpected<Error> NoBufferOf(std::string_view workload, std::string_view name) {
+// Whoever asked may be at a peer, and wants to know whether the owner is there at all.
+tl::unexpected<Error> NoBufferOf(const WorkloadTable& workloads, std::string_view workload,
+                                 std::string_view name) {
+  if (!workloads.Get(workload)) {
+    return Fail(ErrorCode::kUnregistered,
+                "buffer '" + std::string(name) + "' of workload '" + std::string(workload) +
+                    "' is not there: the workload has ended or has not registered yet",
+                "when it is there (again), its buffers have new generations: learn them from it");
+  }
   return Fail(ErrorCode::kUnregistered,
               "workload '" + std::string(workload) + "' has no buffer '" + std::string(name) + "'",
               "register it with POST /v1/buffers; GET /v1/buffers lists those that are");
@@ -303,9 +311,12 @@ Result<std::shared_ptr<Buffer>> BufferRegistry::ById(std::string_view id) const 
 
 Result<std::shared_ptr<Buffer>> BufferRegistry::ByName(std::string_view workload,
                                                        std::string_view name) const {
-  MutexLock lock(mutex_);
-  auto buffer = index_->ByName(workload, 0, name);
-  if (buffer == nullptr) return NoBufferOf(workload, name);
+  std::shared_ptr<Buffer> buffer;
+  {
+    MutexLock lock(mutex_);
+    buffer = index_->ByName(workload, 0, name);
+  }
+  if (buffer == nullptr) return NoBufferOf(workloads_, workload, name);
   return buffer;
 }
 
@@ -316,7 +327,7 @@ Result<Buffer::Use> BufferRegistry::Acquire(std::string_view workload, std::stri
     MutexLock lock(mutex_);
     buffer = index_->ByName(workload, 0, name);
   }
-  if (buffer == nullptr) return NoBufferOf(workload, name);
+  if (buffer == nullptr) return NoBufferOf(workloads_, workload, name);
   if (generation != 0 && generation != buffer->description().generation) {
     return Fail(ErrorCode::kStaleGeneration,
                 "buffer '" + std::string(name) + "' was replaced: its generation is " +

@@ -2,7 +2,7 @@
 
 import time
 
-from engines import Wrong, brief, refusal, require, standing_still
+from engines import Wrong, brief, problem, refusal, require, standing_still
 from paged_cache import Geometry
 from pull_days import PROMPT_BLOCKS, Consumer, Producer, finish
 
@@ -54,8 +54,9 @@ class Pair:
         return True
 
     def require_refusal(self, code, what):
-        found = refusal(self.consumer.engine.processes[0], "read", (what, 0), 0, [0], [0], "r1")
-        require(found == code, f"{what} is answered by {found}, not {code}")
+        found = problem(self.consumer.engine.processes[0], "read", (what, 0), 0, [0], [0], "r1")
+        require(found is not None and found.code == code, f"{what} is answered by {found}, not {code}")
+        return found.message
 
 
 def consumer(day):
@@ -78,7 +79,8 @@ def producer(day):
 
     def come_back():
         day.until(lambda: day.p.ask("GET", "/v1/workloads/prefill")[0] == 404, "the end", only=pair.consumer.engine)
-        pair.require_refusal("unregistered", "a read from a producer that is gone")
+        message = pair.require_refusal("unregistered", "a read from a producer that is gone")
+        require("the workload has ended" in message, f"it does not say that the producer is gone: {message}")
         pair.producer.engine.start()
 
     restart_until_noticed(day, pair, pair.producer.engine, come_back, {"draining", "unregistered", "stale_generation"})

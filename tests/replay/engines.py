@@ -32,13 +32,18 @@ def brief(transfer):
     return {name: transfer.get(name) for name in ("id", "state", "error", "notify_error", "path", "bytes", "bytes_moved", "timings")}
 
 
-def refusal(process, command, *arguments, **options):
-    """The code with which a rank's command is refused; None when it is not."""
+def problem(process, command, *arguments, **options):
+    """The gantry.Error with which a rank's command is refused; None when it is not."""
     try:
         process.do(command, *arguments, seconds=END_SECONDS, **options)
     except gantry.Error as error:
-        return error.code
+        return error
     return None
+
+
+def refusal(process, command, *arguments, **options):
+    """Its code."""
+    return getattr(problem(process, command, *arguments, **options), "code", None)
 
 
 @contextlib.contextmanager
