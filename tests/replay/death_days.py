@@ -6,7 +6,7 @@ from engines import Wrong, brief, problem, refusal, require, standing_still
 from paged_cache import Geometry
 from pull_days import PROMPT_BLOCKS, Consumer, Producer, finish
 
-GEOMETRY = Geometry(layers=32, kinds=("k", "v"), blocks=1024, block_bytes=512)  # a prompt is more than a socket holds
+GEOMETRY = Geometry(layers=32, kinds=("k", "v"), blocks=640, block_bytes=512)  # a prompt is more than a socket holds
 ATTEMPTS_MAX = 40  # deaths, until one was in the middle of a read; with many requests, some more
 SHORT_LEASE = 0.5  # what is left of a hold when its reader is dead
 STILL_SECONDS = 1.5  # for which nothing moves, so that a death is noticed in the middle of a read

@@ -73,8 +73,8 @@ class Cache:
         self.memory = Memory(geometry.bytes)
         self.wanted = bytearray(geometry.bytes)
         for offset in (*map(geometry.offset, range(len(geometry.names))), geometry.aux_offset):
-            self.wanted[offset - GUARD_BYTES:offset] = bytes([GUARD]) * GUARD_BYTES
-        self.memory.map[:] = bytes(self.wanted)
+            guard = slice(offset - GUARD_BYTES, offset)
+            self.wanted[guard] = self.memory.map[guard] = bytes([GUARD]) * GUARD_BYTES
         self._random = random.Random(next(_seeds))
 
     def compute(self, blocks, layers=None):

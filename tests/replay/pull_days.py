@@ -5,7 +5,7 @@ import time
 from engines import brief, refusal, require
 from paged_cache import Geometry
 
-LLAMA_8B = Geometry(layers=32, kinds=("k", "v"), blocks=2048, block_bytes=128)  # 16 tokens a block, 32 KiB in earnest
+LLAMA_8B = Geometry(layers=32, kinds=("k", "v"), blocks=1600, block_bytes=128)  # 16 tokens a block, 32 KiB in earnest
 PROMPT_BLOCKS = 512  # 8192 tokens: 32768 blocks of 64 buffers
 LEASE = 2.0  # seconds that a hold stands without a heartbeat, which comes every sixth of it
 EXTENSION = 30.0  # what a heartbeat gives: in earnest 20 s beside a lease of 30, here enough for a machine that stalls

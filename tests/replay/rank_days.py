@@ -37,7 +37,7 @@ def four_to_two(day):
 
 def exchange(day, producer, consumer, consumers):
     consumer.handshake(producer)
-    for number in range(day.requests):
+    for number in range((day.requests + 1) // 2):  # the largest of all days
         request = f"r-{number}"
         params = producer.prefill(request, PROMPT_BLOCKS, EXTENSION, consumers)
         consumer.load(params, producer)
