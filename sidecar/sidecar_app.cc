@@ -201,8 +201,8 @@ class App final : public SidecarApp {
     directory.tcp = tcp_;
     peers_ = std::make_unique<peer::PeerDirectory>(
         std::move(directory), *pool_, events_,
-        [this](const engine::RemoteBuffer& buffer, Error why) {
-          engine_->StopTransfersUsing(buffer, std::move(why));
+        [this](std::shared_ptr<const engine::RemoteBuffer> buffer, Error why) {
+          engine_->StopTransfersUsing(std::move(buffer), std::move(why));
         });
     engine_->SetPeerGateway(peers_.get());
     messaging_->Meet(*peers_);

@@ -27,6 +27,8 @@ struct RemoteBuffer {
   // The buffer as one piece, for transports that address buffers; null where none leads there.
   std::shared_ptr<const transport::RemoteTarget> target;
   memory::PieceMap flat;
+  // Which acquaintance it was found through: a name that was given to another peer has a new one.
+  uint64_t acquaintance = 0;
   // What the peer says of each path between it and this sidecar for this buffer.
   std::vector<wire::PathReport> paths;
 };
@@ -40,7 +42,7 @@ class PeerGateway {
       const std::string& peer, const std::vector<wire::BufferReference>& references,
       TimePoint deadline) = 0;
   // The peer refused these generations of buffers, for this reason: they are not handed out again.
-  // Waits for a peer that is down, until a second after it went or the deadline.
+  // Waits for a peer that is down, until 2.5 s after it went or the deadline.
   virtual void Refresh(const std::string& peer, const std::vector<uint64_t>& stale,
                        const Error& why, TimePoint deadline) = 0;
 };

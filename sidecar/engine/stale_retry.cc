@@ -8,11 +8,27 @@ namespace {
 // Each waits for one peer at a time.
 constexpr int kThreads = 4;
 
+// A buffer here that was registered anew is other memory, whatever its name; so is a peer's whose
+// name was given to another one.
+bool IsTheSame(const StaleRetry::Attempt::Used& used, const Admitted& again) {
+  const auto is_known = [&](const registry::Buffer::Use& use) {
+    const uint64_t generation = use.buffer().description().generation;
+    return std::find(used.local.begin(), used.local.end(), generation) != used.local.end();
+  };
+  const auto is_same = [](const StaleRetry::Attempt::Remote& before,
+                          const std::shared_ptr<const RemoteBuffer>& now) {
+    return before.acquaintance == now->acquaintance && before.workload == now->reference.workload &&
+           before.buffer == now->reference.buffer;
+  };
+  return std::all_of(again.uses.begin(), again.uses.end(), is_known) &&
+         std::equal(used.remote.begin(), used.remote.end(), again.remotes.begin(),
+                    again.remotes.end(), is_same);
+}
+
 }  // namespace
 
-StaleRetry::StaleRetry(const TransferAdmission& admission, PeerBuffers& peers,
-                       metrics::Metrics& metrics)
-    : admission_(admission), peers_(peers), metrics_(metrics) {}
+StaleRetry::StaleRetry(const TransferAdmission& admission, PeerBuffers& peers)
+    : admission_(admission), peers_(peers) {}
 
 StaleRetry::~StaleRetry() { Close(); }
 
@@ -36,16 +52,31 @@ bool StaleRetry::IsOpenToAnother(const wire::TransferRequest& request) {
                      [](const auto& reference) { return reference.generation == 0; });
 }
 
+StaleRetry::Attempt::Used StaleRetry::UsedBy(const Admitted& admitted) {
+  Attempt::Used used;
+  for (const auto& use : admitted.uses) {
+    used.local.push_back(use.buffer().description().generation);
+  }
+  for (const auto& remote : admitted.remotes) {
+    used.remote.push_back(
+        {remote->acquaintance, remote->reference.workload, remote->reference.buffer});
+  }
+  return used;
+}
+
 Result<Admitted> StaleRetry::AdmitAgain(const Attempt& attempt) {
-  metrics_.TransferRetried(attempt.refusal.code);
   peers_.Refresh(attempt.peer, attempt.stale, attempt.refusal, attempt.deadline);
   const auto left =
       std::chrono::duration_cast<milliseconds>(attempt.deadline - Clock::now()).count();
   if (left <= 0) return Fail(ErrorCode::kDeadlineExceeded, "no time is left for another attempt");
   wire::TransferRequest request = *attempt.request;
   request.deadline_ms = static_cast<uint64_t>(left);
-  if (attempt.has_begun) request.fence.reset();
+  if (attempt.used) request.fence.reset();
   ASSIGN_OR_RETURN(Admitted again, admission_.Admit(request));
+  if (attempt.used && !IsTheSame(*attempt.used, again)) {
+    return Fail(ErrorCode::kStaleGeneration,
+                "its buffers here, or its peer, are not the same any more");
+  }
   again.status.retries = 1;
   again.fingerprint = FingerprintOf(*attempt.request);
   return again;

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,7 +16,6 @@
 #include "lib/base/mutex.h"
 #include "sidecar/engine/peer_buffers.h"
 #include "sidecar/engine/transfer_admission.h"
-#include "sidecar/metrics/metrics.h"
 
 namespace gantry::engine {
 
@@ -27,17 +27,29 @@ class StaleRetry {
     std::vector<uint64_t> stale;  // generations of the buffers that were refused
     Error refusal;
     TimePoint deadline;
-    bool has_begun = false;  // a first attempt was under way: its fence was reached
+    // Of a first attempt that was under way, and whose fence was reached: what it used. The second
+    // one may differ in the registrations of the remote buffers, and in nothing else.
+    struct Remote {
+      uint64_t acquaintance = 0;
+      std::string workload, buffer;
+    };
+    struct Used {
+      std::vector<uint64_t> local;  // generations
+      std::vector<Remote> remote;
+    };
+    std::optional<Used> used;
   };
   using Done = std::function<void(Result<Admitted> again)>;
 
-  StaleRetry(const TransferAdmission& admission, PeerBuffers& peers, metrics::Metrics& metrics);
+  StaleRetry(const TransferAdmission& admission, PeerBuffers& peers);
   ~StaleRetry();  // Close()
 
   // A fresh description may do better after this.
   static bool Helps(const Error& refusal);
   // It names no generation that a fresh description would not have.
   static bool IsOpenToAnother(const wire::TransferRequest& request);
+
+  static Attempt::Used UsedBy(const Admitted& admitted);
 
   // Refreshes and admits; may block until the attempt's deadline.
   Result<Admitted> AdmitAgain(const Attempt& attempt);
@@ -52,7 +64,6 @@ class StaleRetry {
 
   const TransferAdmission& admission_;
   PeerBuffers& peers_;
-  metrics::Metrics& metrics_;
 
   Mutex mutex_;
   Condition changed_;

@@ -33,6 +33,7 @@ struct Transfer {
   std::optional<TimePoint> stop_started;  // cancelled, expired or stopped
   // Every byte moved; the notification is on its way.
   bool announcing = false;
+  bool was_retried = false;  // or is about to be
   // How the first attempt ended, while its buffers are described again.
   std::unique_ptr<TransferStatus> refused;
   uint64_t chunks_retried = 0;  // known when the operation is gone

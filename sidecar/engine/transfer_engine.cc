@@ -5,6 +5,7 @@
 
 #include "sidecar/engine/path_selector.h"
 #include "sidecar/engine/peer_buffers.h"
+#include "sidecar/engine/request_shelf.h"
 #include "sidecar/engine/stale_retry.h"
 #include "sidecar/engine/transfer_admission.h"
 #include "sidecar/engine/transfer_loop.h"
@@ -24,7 +25,8 @@ TransferEngine::TransferEngine(EngineOptions options, worker::CopyPool& pool,
       admission_(
           std::make_unique<TransferAdmission>(options_, registry, transports_, *peers_, *views_)),
       loop_(std::make_unique<TransferLoop>(options_, pool, transports_, events, metrics)),
-      retry_(std::make_unique<StaleRetry>(*admission_, *peers_, metrics)) {
+      requests_(std::make_shared<RequestShelf>()),
+      retry_(std::make_unique<StaleRetry>(*admission_, *peers_)) {
   loop_->SetRetry(retry_.get());
 }
 
@@ -47,7 +49,7 @@ Result<TransferStatus> TransferEngine::Submit(wire::TransferRequest request, Tim
   const wire::Operation operation = request.operation;
   if (!admitted->status.peer.empty() && StaleRetry::IsOpenToAnother(request)) {
     request.id = admitted->status.id;
-    admitted->request = std::make_shared<const wire::TransferRequest>(std::move(request));
+    admitted->request = requests_->Keep(std::move(request));
   }
   auto inserted = loop_->Insert(*std::move(admitted), wait_until);
   if (!inserted) CountRejection(operation, inserted.error());
@@ -72,7 +74,9 @@ Result<Admitted> TransferEngine::Admit(const wire::TransferRequest& request) {
       begun + (request.deadline_ms ? milliseconds(static_cast<int64_t>(*request.deadline_ms))
                                    : options_.deadline_default);
   auto again = retry_->AdmitAgain(attempt);
-  if (again) again->begun = begun;
+  if (!again) return again;
+  metrics_.TransferRetried(attempt.refusal.code);
+  again->begun = begun;
   return again;
 }
 
@@ -124,12 +128,12 @@ void TransferEngine::StopTransfersOf(std::string_view workload, uint64_t workloa
   views_->EndWorkload(workload, workload_generation);
 }
 
-void TransferEngine::StopTransfersUsing(const RemoteBuffer& buffer, Error why) {
+void TransferEngine::StopTransfersUsing(std::shared_ptr<const RemoteBuffer> buffer, Error why) {
+  // The handle itself: after a reconnection the same registration is there under another one.
   loop_->Stop(
-      [reference = buffer.reference](const Transfer& transfer) {
+      [buffer = std::move(buffer)](const Transfer& transfer) {
         const auto& remotes = transfer.admitted.remotes;
-        return std::any_of(remotes.begin(), remotes.end(),
-                           [&](const auto& remote) { return remote->reference == reference; });
+        return std::find(remotes.begin(), remotes.end(), buffer) != remotes.end();
       },
       TransferState::kFailed, std::move(why));
 }

@@ -26,6 +26,7 @@ namespace gantry::engine {
 
 class PeerBuffers;
 class TransferAdmission;
+class RequestShelf;
 class StaleRetry;
 class TransferLoop;
 class ViewTable;
@@ -67,7 +68,7 @@ class TransferEngine {
   // those that are finished: its next process starts anew. Generation 0: any. Returns at once.
   void StopTransfersOf(std::string_view workload, uint64_t workload_generation, Error why);
   // Stops the transfers that use this buffer; returns at once.
-  void StopTransfersUsing(const RemoteBuffer& buffer, Error why);
+  void StopTransfersUsing(std::shared_ptr<const RemoteBuffer> buffer, Error why);
 
   // Views end with their workload, as StopTransfersOf says.
   ViewTable& views() { return *views_; }
@@ -89,6 +90,7 @@ class TransferEngine {
   const std::unique_ptr<ViewTable> views_;
   const std::unique_ptr<TransferAdmission> admission_;
   const std::unique_ptr<TransferLoop> loop_;
+  const std::shared_ptr<RequestShelf> requests_;
   const std::unique_ptr<StaleRetry> retry_;  // ends before the loop that it answers to
 };
 

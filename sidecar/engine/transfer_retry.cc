@@ -11,7 +11,8 @@ namespace gantry::engine {
 std::optional<StaleRetry::Attempt> TransferLoop::RetryOf(const Transfer& transfer,
                                                          TimePoint now) const {
   const Admitted& admitted = transfer.admitted;
-  if (admitted.request == nullptr || admitted.status.retries != 0 || retry_ == nullptr ||
+  // One whose fence was not reached has not begun: nobody said that its bytes are there.
+  if (admitted.request == nullptr || transfer.was_retried || !transfer.begun || retry_ == nullptr ||
       closing_ || now >= admitted.deadline) {
     return std::nullopt;
   }
@@ -21,8 +22,8 @@ std::optional<StaleRetry::Attempt> TransferLoop::RetryOf(const Transfer& transfe
       transfer.stop_reason ? transfer.stop_reason : transfer.operation->error();
   const bool failed = !transfer.stop_reason || transfer.stop_outcome == TransferState::kFailed;
   if (!failed || !why || !StaleRetry::Helps(*why)) return std::nullopt;
-  StaleRetry::Attempt attempt{
-      admitted.request, admitted.status.peer, {}, *why, admitted.deadline, true};
+  StaleRetry::Attempt attempt{admitted.request,  admitted.status.peer,        {}, *why,
+                              admitted.deadline, StaleRetry::UsedBy(admitted)};
   for (const auto& remote : admitted.remotes) {
     attempt.stale.push_back(remote->reference.generation);
   }
@@ -32,7 +33,7 @@ std::optional<StaleRetry::Attempt> TransferLoop::RetryOf(const Transfer& transfe
 // Of a transfer that ended: it holds nothing while it is described and admitted again.
 void TransferLoop::Retry(Transfer* transfer, StaleRetry::Attempt attempt) {
   TransferStatus& status = transfer->admitted.status;
-  status.retries = 1;
+  transfer->was_retried = true;
   transfer->refused = std::make_unique<TransferStatus>(status);
   status.state = TransferState::kRunning;
   status.error.reset();
@@ -57,6 +58,7 @@ void TransferLoop::Retried(uint64_t token, Result<Admitted>* again) {
   Admitted& admitted = transfer->admitted;
   const bool usable = *again && (*again)->workload_generation == admitted.workload_generation;
   if (!usable || closing_) return EndRetry(transfer);
+  if (const auto& why = transfer->refused->error) metrics_.TransferRetried(why->code);
   transfer->refused.reset();
   Admitted& fresh = **again;
   admitted.uses = std::move(fresh.uses);
@@ -66,6 +68,7 @@ void TransferLoop::Retried(uint64_t token, Result<Admitted>* again) {
   admitted.transport = fresh.transport;
   admitted.reading = std::move(fresh.reading);
   TransferStatus& status = admitted.status;
+  status.retries = 1;
   status.path = fresh.status.path;
   status.paths = std::move(fresh.status.paths);
   status.bytes = fresh.status.bytes;

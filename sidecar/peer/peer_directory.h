@@ -48,7 +48,8 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
  public:
   // Stops the transfers that use the buffer and returns at once:
   // TransferEngine::StopTransfersUsing. Called by the peers' threads.
-  using StopTransfers = std::function<void(const engine::RemoteBuffer& buffer, Error why)>;
+  using StopTransfers =
+      std::function<void(std::shared_ptr<const engine::RemoteBuffer> buffer, Error why)>;
 
   // The mapper and the event log outlive the directory and every handle that it gave out.
   PeerDirectory(PeerDirectoryOptions options, memory::MemoryMapper& mapper,

@@ -11,7 +11,8 @@ namespace {
 
 // For what the owner shows again while its revocation is still being acknowledged: after a resume.
 constexpr milliseconds kAcknowledgementWait{250};
-constexpr milliseconds kReturnWait{1'000};
+// More than what a link waits for what its last session left.
+constexpr milliseconds kReturnWait{2'500};
 
 // A session or ticket that the peer does not know any more is no failure of the caller to say who
 // it is: what was described has been taken back meanwhile.
@@ -133,6 +134,7 @@ Status PeerLink::Fetch(Session& session, std::vector<wire::BufferReference> refe
     auto one = ImportBuffer(name_, buffer);
     if (!one) return Fail(std::move(one).error().WithContext("peer '" + name_ + "'"));
     if (session.streams != nullptr) RETURN_IF_ERROR(AddressOverTcp(buffer, session.streams, &*one));
+    one->acquaintance = number_;
     imported.push_back(*std::move(one));
   }
   RETURN_IF_ERROR(MapAll(session, buffers, &imported, deadline));

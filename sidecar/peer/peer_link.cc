@@ -58,6 +58,7 @@ PeerLink::PeerLink(const PeerDirectoryOptions& options, std::string name, std::s
       fds_(std::move(fds)),
       bell_(std::make_shared<Bell>()),
       cache_([bell = bell_] { bell->Ring(); }),
+      number_(RandomGeneration()),
       next_attempt_(Clock::now()) {
   {
     const MutexLock lock(mutex_);
@@ -266,7 +267,7 @@ TimePoint PeerLink::Settle() {
   const TimePoint now = Clock::now();
   RemoteBufferCache::Due due = cache_.TakeDue(now);
   // First: unmapping waits for a copy worker that hangs, and stopping its transfers ends that one.
-  for (const auto& overdue : due.overdue) stop_transfers_(*overdue.buffer, overdue.why);
+  for (const auto& overdue : due.overdue) stop_transfers_(overdue.buffer, overdue.why);
   TimePoint wake = now + kIdleWait;
   if (!due.overdue.empty()) wake = now + kStopAgain;
   if (due.next) wake = std::min(wake, *due.next);

@@ -142,6 +142,7 @@ class PeerLink {
   const std::shared_ptr<registry::FdBudget> fds_;  // of all peers
   const std::shared_ptr<Bell> bell_;
   RemoteBufferCache cache_;
+  const uint64_t number_;  // random; tells this link from others of the same name
 
   mutable Mutex mutex_;
   Condition changed_;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <thread>
 
+#include "sidecar/engine/request_shelf.h"
 #include "sidecar/engine/transfer_engine.h"
 #include "tests/fakes/engine_fixture.h"
 
@@ -93,6 +94,7 @@ class FakeGateway final : public PeerGateway {
     if (gone) return Fail(ErrorCode::kUnregistered, "there is no such buffer any more");
     auto buffer = std::make_shared<RemoteBuffer>();
     buffer->reference = {peer, "owner", references.front().buffer, generation};
+    buffer->acquaintance = acquaintance;
     buffer->length = kBytes;
     buffer->access = {true, true};
     buffer->pieces = *memory::PieceMap::Create({{0, 0, kBytes}}, std::array{kBytes});
@@ -102,6 +104,7 @@ class FakeGateway final : public PeerGateway {
     for (int i = 0; i < wire::kPathCount; ++i) {
       buffer->paths.push_back({static_cast<wire::Path>(i), true, ""});
     }
+    last = buffer;
     return std::vector<std::shared_ptr<const RemoteBuffer>>{buffer};
   }
   void Refresh(const std::string&, const std::vector<uint64_t>& stale, const Error&,
@@ -115,7 +118,9 @@ class FakeGateway final : public PeerGateway {
   std::atomic<uint64_t> generation{1};
   std::atomic<int> refreshes{0};
   std::atomic<bool> hold{false}, gone{false};
+  std::atomic<uint64_t> acquaintance{1};
   std::vector<uint64_t> refreshed;
+  std::shared_ptr<const RemoteBuffer> last;  // handed out
 };
 
 class StaleRetryTest : public EngineFixture {
@@ -129,7 +134,9 @@ class StaleRetryTest : public EngineFixture {
                                                registry_, events_, metrics_);
     engine_->SetPeerGateway(&gateway_);
     AddWorkload("w");
-    ASSERT_TRUE(Register("w", {&arena_}, {{"k", {{0, 0, kBytes}}, {}}}));
+    const auto registered = Register("w", {&arena_}, {{"k", {{0, 0, kBytes}}, {}}});
+    ASSERT_TRUE(registered);
+    buffer_id_ = registered->front()->description().id;
     transport_->answer = [](uint64_t generation) {
       return generation == 1 ? Script{Stale(), false} : Script{};
     };
@@ -158,6 +165,7 @@ class StaleRetryTest : public EngineFixture {
   }
 
   TestArena arena_{kBytes};
+  std::string buffer_id_;
   FakeGateway gateway_;
   ScriptedTransport* transport_ = nullptr;
 };
@@ -235,8 +243,75 @@ TEST_F(StaleRetryTest, WhatIsGoneFailsAsItWasRefused) {
   ASSERT_TRUE(status) << status.error().message;
   EXPECT_EQ(status->state, TransferState::kFailed);
   EXPECT_EQ(status->error->code, ErrorCode::kStaleGeneration);
-  EXPECT_EQ(status->retries, 1);
+  EXPECT_EQ(status->retries, 0) << "it was not begun again";
+  EXPECT_FALSE(HasMetric("\"stale_generation\"} 1"));
   EXPECT_EQ(transport_->starts, 1);
+}
+
+TEST_F(StaleRetryTest, OneThatWaitsForItsFenceIsNotBegun) {
+  TestArena counter(4096, 0);
+  ASSERT_TRUE(Register("w", {&counter}, {{"clock", {{0, 0, 4096}}, {}}}));
+  wire::TransferRequest request = Write();
+  request.fence = wire::TimelineFence{true, {"", "", "clock", 0}, 0, 1};
+  auto status = engine_->Submit(request, In(milliseconds(0)));
+  ASSERT_TRUE(status) << status.error().message;
+  engine_->StopTransfersUsing(gateway_.last, Error(ErrorCode::kPeerLost, "it went"));
+  status = engine_->Get("w", "t", In(milliseconds(2'000)));
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->state, TransferState::kFailed);
+  EXPECT_EQ(status->error->code, ErrorCode::kPeerLost);
+  EXPECT_EQ(transport_->starts, 0) << "nobody said that its bytes are there";
+}
+
+TEST_F(StaleRetryTest, ABufferHereThatWasReplacedMeanwhileIsLeftAlone) {
+  gateway_.hold = true;
+  ASSERT_TRUE(engine_->Submit(Write(), In(milliseconds(0))));
+  while (gateway_.refreshes == 0) std::this_thread::yield();
+  ASSERT_TRUE(registry_.Remove(buffer_id_, In(milliseconds(2'000))));
+  TestArena other(kBytes);
+  ASSERT_TRUE(Register("w", {&other}, {{"k", {{0, 0, kBytes}}, {}}}));
+  gateway_.hold = false;
+  const auto status = engine_->Get("w", "t", In(milliseconds(2'000)));
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->state, TransferState::kFailed);
+  EXPECT_EQ(transport_->starts, 1);
+}
+
+TEST_F(StaleRetryTest, APeersNameThatWasGivenToAnotherIsNotTheSamePeer) {
+  transport_->answer = [this](uint64_t) {
+    ++gateway_.acquaintance;
+    return Script{Stale(), false};
+  };
+  const auto status = engine_->Submit(Write(), In(milliseconds(3'000)));
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_EQ(status->state, TransferState::kFailed);
+  EXPECT_EQ(transport_->starts, 1);
+}
+
+// After a reconnection the same registration is there under another handle.
+TEST_F(StaleRetryTest, OnlyTransfersOverThisHandleAreStopped) {
+  transport_->answer = [](uint64_t) { return Script{std::nullopt, true}; };
+  ASSERT_TRUE(engine_->Submit(Write(), In(milliseconds(0))));
+  auto another = std::make_shared<RemoteBuffer>();
+  another->reference = gateway_.last->reference;
+  engine_->StopTransfersUsing(another, Error(ErrorCode::kPeerLost, "the session before"));
+  EXPECT_EQ(engine_->Get("w", "t", In(milliseconds(100)))->state, TransferState::kRunning);
+}
+
+TEST(RequestShelfTest, KeepsWhatThereIsRoomFor) {
+  const auto shelf = std::make_shared<RequestShelf>(100'000);
+  wire::TransferRequest request;
+  request.local_blocks.resize(8'000);
+  const auto kept = shelf->Keep(request);
+  ASSERT_NE(kept, nullptr);
+  EXPECT_EQ(kept->local_blocks.size(), 8'000u);
+  EXPECT_GT(shelf->bytes(), 64'000u);
+  EXPECT_EQ(shelf->Keep(request), nullptr);
+  EXPECT_LT(shelf->bytes(), 100'000u);
+  auto last = shelf->Keep({});
+  EXPECT_NE(last, nullptr);
+  last.reset();
+  EXPECT_LT(shelf->bytes(), 70'000u);
 }
 
 TEST_F(StaleRetryTest, ACancelEndsItWhileItIsDescribedAgain) {

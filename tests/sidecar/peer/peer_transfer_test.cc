@@ -18,7 +18,7 @@ class PeerTransferTest : public ::testing::Test {
     transports.push_back(std::make_unique<transport::ShmTransport>(transport::ShmOptions{}, pool_));
     engine_ = std::make_unique<engine::TransferEngine>(Options(), pool_, std::move(transports),
                                                        here_.registry(), events_, metrics_);
-    here_.StopTransfersWith([this](const engine::RemoteBuffer& buffer, Error why) {
+    here_.StopTransfersWith([this](const auto& buffer, Error why) {
       engine_->StopTransfersUsing(buffer, std::move(why));
     });
     engine_->SetPeerGateway(&here_.directory());

@@ -201,7 +201,7 @@ class TestSidecar {
         directory_options_, mapper_, events_, [this](const auto& buffer, Error why) {
           if (stop_) stop_(buffer, why);
           const MutexLock lock(mutex_);
-          stopped_.push_back({buffer.reference, std::move(why)});
+          stopped_.push_back({buffer->reference, std::move(why)});
         });
   }
 
