@@ -155,7 +155,7 @@ Result<HoldInfo> HoldTable::Release(std::string_view workload, std::string_view 
     if (!hold.uses.empty()) return Snapshot(hold);
     EndIfOver(key, now);
   }
-  if (const auto ended = ended_.find(key); ended != ended_.end()) return ended->second;
+  if (const auto ended = ended_.find(key); ended != ended_.end()) return ended->second.info;
   return NoHold(workload, id);
 }
 
@@ -164,7 +164,7 @@ Result<HoldInfo> HoldTable::Get(std::string_view workload, std::string_view id) 
   const MutexLock lock(mutex_);
   EndDue(now_());
   if (const auto found = holds_.find(key); found != holds_.end()) return Snapshot(found->second);
-  if (const auto ended = ended_.find(key); ended != ended_.end()) return ended->second;
+  if (const auto ended = ended_.find(key); ended != ended_.end()) return ended->second.info;
   return NoHold(workload, id);
 }
 
@@ -210,7 +210,7 @@ Result<HoldTable::Hold*> HoldTable::FindOpen(std::string_view workload, std::str
     return IsOver(found->second.info, *outcome);
   }
   if (const auto ended = ended_.find(key); ended != ended_.end()) {
-    return IsOver(ended->second, ended->second.state);
+    return IsOver(ended->second.info, ended->second.info.state);
   }
   return NoHold(workload, id);
 }
@@ -312,13 +312,17 @@ void HoldTable::End(const Key& key, HoldState outcome) {
   event.hold = std::make_shared<const HoldInfo>(info);
   events_.Append(std::move(event));
   if (outcome == HoldState::kExpired) metrics_.HoldExpired();
+  const uint64_t number = found->second.number;
   Forget(key);
-  ended_[key] = std::move(info);
-  ended_order_.push_back(key);
-  if (ended_order_.size() > limits_.ended_kept_max) {
-    ended_.erase(ended_order_.front());
-    ended_order_.pop_front();
+  ended_[key] = {std::move(info), number};
+  ended_order_.emplace_back(key, number);
+  if (ended_order_.size() <= limits_.ended_kept_max) return;
+  // A later end under the same id stays.
+  const auto oldest = ended_.find(ended_order_.front().first);
+  if (oldest != ended_.end() && oldest->second.number == ended_order_.front().second) {
+    ended_.erase(oldest);
   }
+  ended_order_.pop_front();
 }
 
 void HoldTable::Forget(const Key& key) {

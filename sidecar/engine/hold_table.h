@@ -87,6 +87,10 @@ class HoldTable {
     bool released = false;
     std::set<uint64_t> uses;  // of those who read; the lost ones are not among them
   };
+  struct Ended {
+    HoldInfo info;
+    uint64_t number = 0;  // the hold's
+  };
   struct Reading {
     Key hold;
     uint64_t number = 0;  // the hold's
@@ -128,8 +132,9 @@ class HoldTable {
   std::set<std::pair<TimePoint, Key>> expiries_ GUARDED_BY(mutex_);  // of holds, until they pass
   std::map<uint64_t, Reading> uses_ GUARDED_BY(mutex_);
   std::set<std::pair<TimePoint, uint64_t>> use_ends_ GUARDED_BY(mutex_);
-  std::map<Key, HoldInfo> ended_ GUARDED_BY(mutex_);
-  std::deque<Key> ended_order_ GUARDED_BY(mutex_);
+  std::map<Key, Ended> ended_ GUARDED_BY(mutex_);  // the last of each id
+  // Every end, also of ids that have ended again since.
+  std::deque<std::pair<Key, uint64_t>> ended_order_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gantry::engine

@@ -270,6 +270,22 @@ TEST_F(HoldTableTest, HasRoomForSoMany) {
   EXPECT_EQ(holds_.Get("owner", "b").error().code, ErrorCode::kNotFound);  // forgotten by now
 }
 
+TEST_F(HoldTableTest, AnIdThatIsUsedAgainKeepsItsLastEnd) {
+  for (int i = 0; i < 5; ++i) {  // of two that are kept
+    ASSERT_TRUE(Put("h", 100));
+    const auto released = holds_.Release("owner", "h");
+    ASSERT_TRUE(released) << i << ": " << released.error().message;
+    EXPECT_EQ(released->state, HoldState::kReleased);
+    EXPECT_EQ(StateOf("h"), HoldState::kReleased);
+  }
+  ASSERT_TRUE(Put("other", 100));
+  EXPECT_TRUE(holds_.Release("owner", "other"));
+  EXPECT_EQ(StateOf("h"), HoldState::kReleased);
+  ASSERT_TRUE(Put("another", 100));
+  EXPECT_TRUE(holds_.Release("owner", "another"));
+  EXPECT_EQ(holds_.Get("owner", "h").error().code, ErrorCode::kNotFound);  // two have ended since
+}
+
 TEST_F(HoldTableTest, EndsWithItsWorkload) {
   ASSERT_TRUE(Put("h", 100));
   const auto use = Use("h");
