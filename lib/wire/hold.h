@@ -43,4 +43,9 @@ struct HoldUse {
   uint64_t consumers = 1;  // as how many it counts if it succeeds
 };
 
+struct HoldUseEnd {
+  uint64_t use = 0;  // the number that its owner gave it
+  bool succeeded = false;
+};
+
 }  // namespace gantry::wire

@@ -258,6 +258,25 @@ Result<HoldUse> FromMessage(const proto::UseHoldRequest& message) {
   return use;
 }
 
+void ToMessage(std::span<const HoldUseEnd> ends, proto::EndHoldUseRequest* message) {
+  message->set_use(ends.front().use);
+  message->set_succeeded(ends.front().succeeded);
+  for (const HoldUseEnd& end : ends.subspan(1)) {
+    proto::HoldUseEnd* out = message->add_more();
+    out->set_use(end.use);
+    out->set_succeeded(end.succeeded);
+  }
+}
+
+Result<std::vector<HoldUseEnd>> FromMessage(const proto::EndHoldUseRequest& message) {
+  RETURN_IF_ERROR(Limit("more", message.more_size(), kPeerHoldUseEndsMax - 1));
+  std::vector<HoldUseEnd> ends{{message.use(), message.succeeded()}};
+  for (const proto::HoldUseEnd& end : message.more()) {
+    ends.push_back({end.use(), end.succeeded()});
+  }
+  return ends;
+}
+
 void ToMessage(const Error& error, proto::Problem* message) {
   message->set_code(std::string(InfoOf(error.code).name));
   message->set_message(Shortened(error.message));

@@ -28,8 +28,11 @@ inline constexpr int kPeerAcknowledgedMax = 65'536;  // of one Acknowledge
 inline constexpr int kPeerStreamsMax = 64;           // of one OpenStreams
 inline constexpr int kPeerAddressesMax = 16;
 inline constexpr int kPeerHoldBlocksMax = 4'194'304;  // of one UseHold, over all parts
+inline constexpr int kPeerHoldUseEndsMax = 4096;      // of one EndHoldUse
 inline constexpr int kPeerCapabilitiesMax = 64;
 inline constexpr int kPeerPathsMax = 16;
+// A capability: its EndHoldUse takes `more`.
+inline constexpr std::string_view kPeerHoldUseEnds = "hold_use_ends";
 inline constexpr size_t kPeerIdBytesMax = 128;
 inline constexpr size_t kSha256Bytes = 32;
 inline constexpr size_t kPeerTextBytesMax = 4096;  // reasons, messages, hints
@@ -59,6 +62,10 @@ Result<Notification> FromMessage(const proto::NotifyRequest& message);
 
 void ToMessage(const HoldUse& use, proto::UseHoldRequest* message);
 Result<HoldUse> FromMessage(const proto::UseHoldRequest& message);
+
+// One at least.
+void ToMessage(std::span<const HoldUseEnd> ends, proto::EndHoldUseRequest* message);
+Result<std::vector<HoldUseEnd>> FromMessage(const proto::EndHoldUseRequest& message);
 
 void ToMessage(const Error& error, proto::Problem* message);
 Error FromMessage(const proto::Problem& message);

@@ -63,9 +63,20 @@ Status PeerLink::Notify(const wire::Notification& notification, TimePoint deadli
                 [&](PeerClient& client) { return client.Notify(notification, deadline); });
 }
 
-Status PeerLink::EndHoldUse(uint64_t use, bool succeeded, TimePoint deadline) {
-  return Repeat(deadline,
-                [&](PeerClient& client) { return client.EndHoldUse(use, succeeded, deadline); });
+Result<size_t> PeerLink::EndHoldUses(std::span<const wire::HoldUseEnd> ends, TimePoint deadline) {
+  size_t said = 0;
+  RETURN_IF_ERROR(Repeat(deadline, [&](PeerClient& client) -> Status {
+    auto some = client.EndHoldUses(ends, deadline);
+    if (some) {
+      said = *some;
+      return {};
+    }
+    Error error = std::move(some).error();
+    // An owner that has no thread for the call now may have one later.
+    if (error.code == ErrorCode::kResourceExhausted) error.code = ErrorCode::kPeerUnavailable;
+    return Fail(std::move(error));
+  }));
+  return said;
 }
 
 Result<uint64_t> PeerLink::UseHold(const wire::HoldUse& use, TimePoint deadline) {

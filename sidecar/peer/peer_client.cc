@@ -70,7 +70,7 @@ class GrpcPeerClient final : public PeerClient {
   Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) override;
   Status Notify(const wire::Notification& notification, TimePoint deadline) override;
   Result<uint64_t> UseHold(const wire::HoldUse& use, TimePoint deadline) override;
-  Status EndHoldUse(uint64_t use, bool succeeded, TimePoint deadline) override;
+  Result<size_t> EndHoldUses(std::span<const wire::HoldUseEnd> ends, TimePoint deadline) override;
   void StopFetching() override EXCLUDES(mutex_);
   void Break() override;
 
@@ -108,7 +108,8 @@ class GrpcPeerClient final : public PeerClient {
   std::shared_ptr<const UniqueFd> lease_ GUARDED_BY(mutex_);
   std::unique_ptr<v1::Peer::Stub> stub_;
   uint32_t version_ = 0;
-  WatchReader watch_;  // last: goes first, so that no event finds the others gone
+  size_t hold_use_ends_max_ = 1;  // of one call
+  WatchReader watch_;             // last: goes first, so that no event finds the others gone
 };
 
 Status GrpcPeerClient::Open(TimePoint deadline) {
@@ -131,6 +132,9 @@ Status GrpcPeerClient::SayHello(TimePoint deadline) {
   }
   RETURN_IF_ERROR(wire::ChoosePeerVersion(options_.versions, {reply.version(), reply.version()}));
   version_ = reply.version();
+  for (const std::string& capability : reply.capabilities()) {
+    if (capability == wire::kPeerHoldUseEnds) hold_use_ends_max_ = wire::kPeerHoldUseEndsMax;
+  }
   ASSIGN_OR_RETURN(facts_.owner, wire::FromMessage(reply.owner()));
   ASSIGN_OR_RETURN(facts_.paths, wire::FromMessage(reply.paths()));
   KeepPossible(address_.over_tcp(), version_, &facts_.paths);
@@ -340,13 +344,15 @@ Result<uint64_t> GrpcPeerClient::UseHold(const wire::HoldUse& use, TimePoint dea
   return reply.use();
 }
 
-Status GrpcPeerClient::EndHoldUse(uint64_t use, bool succeeded, TimePoint deadline) {
+Result<size_t> GrpcPeerClient::EndHoldUses(std::span<const wire::HoldUseEnd> ends,
+                                           TimePoint deadline) {
+  const size_t count = std::min(ends.size(), hold_use_ends_max_);
   v1::EndHoldUseRequest request;
+  wire::ToMessage(ends.first(count), &request);
   request.set_session(session_);
-  request.set_use(use);
-  request.set_succeeded(succeeded);
   v1::EndHoldUseReply reply;
-  return Call(&v1::Peer::Stub::EndHoldUse, request, &reply, deadline, fetches_);
+  RETURN_IF_ERROR(Call(&v1::Peer::Stub::EndHoldUse, request, &reply, deadline, fetches_));
+  return count;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -69,9 +70,11 @@ class PeerClient {
   virtual Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) = 0;
   // It is with its receiver when this succeeds. The deadline is the call's alone.
   virtual Status Notify(const wire::Notification& notification, TimePoint deadline) = 0;
-  // The number of the use, for EndHoldUse.
+  // The number of the use, for EndHoldUses.
   virtual Result<uint64_t> UseHold(const wire::HoldUse& use, TimePoint deadline) = 0;
-  virtual Status EndHoldUse(uint64_t use, bool succeeded, TimePoint deadline) = 0;
+  // Says the first of them, as many as the owner takes at once, and answers how many these are.
+  virtual Result<size_t> EndHoldUses(std::span<const wire::HoldUseEnd> ends,
+                                     TimePoint deadline) = 0;
   // Describe, FetchDescriptors and Notify fail from now on, also where they wait. The session
   // stays.
   virtual void StopFetching() = 0;

@@ -83,10 +83,11 @@ Status PeerDirectory::Notify(const std::string& peer, const wire::Notification& 
   return Fail(NoPeer(peer));
 }
 
-Status PeerDirectory::EndHoldUse(const std::string& peer, uint64_t use, bool succeeded,
-                                 TimePoint deadline) {
+Result<size_t> PeerDirectory::EndHoldUses(const std::string& peer,
+                                          std::span<const wire::HoldUseEnd> ends,
+                                          TimePoint deadline) {
   const std::shared_ptr<PeerLink> link = Find(peer);
-  if (link != nullptr) return link->EndHoldUse(use, succeeded, deadline);
+  if (link != nullptr) return link->EndHoldUses(ends, deadline);
   return Fail(NoPeer(peer));
 }
 

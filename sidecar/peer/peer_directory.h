@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,8 +73,9 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
   // To a workload of the peer; blocks until it has answered, over new sessions if need be.
   Status Notify(const std::string& peer, const wire::Notification& notification, TimePoint deadline)
       EXCLUDES(mutex_);
-  Status EndHoldUse(const std::string& peer, uint64_t use, bool succeeded, TimePoint deadline)
-      EXCLUDES(mutex_);
+  // Likewise; answers how many, the first of them, were said.
+  Result<size_t> EndHoldUses(const std::string& peer, std::span<const wire::HoldUseEnd> ends,
+                             TimePoint deadline) EXCLUDES(mutex_);
   // One round trip.
   Result<uint64_t> UseHold(const std::string& peer, const wire::HoldUse& use, TimePoint deadline)
       EXCLUDES(mutex_);

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -45,7 +46,9 @@ class PeerLink {
       EXCLUDES(mutex_);
   // Again and again, over new sessions if need be, until the peer has answered or the deadline.
   Status Notify(const wire::Notification& notification, TimePoint deadline) EXCLUDES(mutex_);
-  Status EndHoldUse(uint64_t use, bool succeeded, TimePoint deadline) EXCLUDES(mutex_);
+  // Likewise; how many, the first of them, were said.
+  Result<size_t> EndHoldUses(std::span<const wire::HoldUseEnd> ends, TimePoint deadline)
+      EXCLUDES(mutex_);
   // Once: a use that was begun and not heard of ends by itself.
   Result<uint64_t> UseHold(const wire::HoldUse& use, TimePoint deadline) EXCLUDES(mutex_);
   engine::PeerInfo Info() const EXCLUDES(mutex_);

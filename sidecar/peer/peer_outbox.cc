@@ -1,10 +1,23 @@
 #include "sidecar/peer/peer_outbox.h"
 
+#include <span>
 #include <utility>
 
 #include "lib/base/log.h"
 
 namespace gantry::peer {
+namespace {
+
+tl::unexpected<Error> Stopping() {
+  return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
+}
+
+void WarnUnsaid(const std::string& peer, size_t count, const Error& error) {
+  log::Warning("the owner of a hold does not know that transfers have ended",
+               {{"peer", peer}, {"transfers", count}, {"error", error}});
+}
+
+}  // namespace
 
 PeerOutbox::PeerOutbox(PeerDirectory& directory, PeerOutboxOptions options)
     : directory_(directory), options_(options) {}
@@ -15,9 +28,11 @@ PeerOutbox::~PeerOutbox() {
     const MutexLock lock(mutex_);
     closed_ = true;
     threads.swap(ended_);
-    for (const auto& [peer, lane] : lanes_) {
-      lane->changed.NotifyAll();
-      threads.push_back(std::move(lane->thread));
+    for (const Lanes* lanes : {&notification_lanes_, &hold_lanes_}) {
+      for (const auto& [peer, lane] : *lanes) {
+        lane->changed.NotifyAll();
+        threads.push_back(std::move(lane->thread));
+      }
     }
   }
   for (std::thread& thread : threads) thread.join();
@@ -31,7 +46,17 @@ void PeerOutbox::Notify(const std::string& peer, wire::Notification notification
   errand.run = [this, peer, shared, deadline, done] {
     done(directory_.Notify(peer, *shared, deadline));
   };
-  if (Status added = Add(peer, std::move(errand)); !added) done(added);
+  if (Status added = AddNotification(peer, std::move(errand)); !added) done(added);
+}
+
+Status PeerOutbox::AddNotification(const std::string& peer, Errand errand) {
+  RETURN_IF_ERROR(CheckKnown(peer));
+  JoinEnded();
+  const MutexLock lock(mutex_);
+  if (closed_) return Stopping();
+  RETURN_IF_ERROR(CheckRoom(peer, errand.bytes));
+  Add(&notification_lanes_, peer, std::move(errand));
+  return {};
 }
 
 Result<uint64_t> PeerOutbox::UseHold(const std::string& peer, const wire::HoldUse& use,
@@ -40,55 +65,79 @@ Result<uint64_t> PeerOutbox::UseHold(const std::string& peer, const wire::HoldUs
 }
 
 void PeerOutbox::EndHoldUse(const std::string& peer, uint64_t use, bool succeeded) {
-  const auto note = [peer](const Status& told) {
-    if (told) return;
-    log::Warning("the owner of a hold does not know that a transfer has ended",
-                 {{"peer", peer}, {"error", told.error()}});
-  };
-  const TimePoint deadline = Clock::now() + options_.hold_end_max;
-  note(Add(peer, {0, [this, peer, use, succeeded, deadline, note] {
-                    note(directory_.EndHoldUse(peer, use, succeeded, deadline));
-                  }}));
+  if (Status added = AddHoldEnd(peer, {use, succeeded}); !added) WarnUnsaid(peer, 1, added.error());
 }
 
-Status PeerOutbox::Add(const std::string& peer, Errand errand) {
-  if (!directory_.Knows(peer)) {
-    return Fail(ErrorCode::kNotFound, "no peer '" + peer + "'", "PUT /v1/peers/" + peer + " first");
+Status PeerOutbox::AddHoldEnd(const std::string& peer, wire::HoldUseEnd end) {
+  RETURN_IF_ERROR(CheckKnown(peer));
+  JoinEnded();
+  const MutexLock lock(mutex_);
+  if (closed_) return Stopping();
+  HoldEnds& waiting = hold_ends_[peer];
+  waiting.ends.push_back(end);
+  waiting.until = Clock::now() + options_.hold_end_max;
+  if (waiting.ends.size() == 1) Add(&hold_lanes_, peer, {0, [this, peer] { SayHoldEnds(peer); }});
+  return {};
+}
+
+void PeerOutbox::SayHoldEnds(const std::string& peer) {
+  HoldEnds waiting;
+  {
+    const MutexLock lock(mutex_);
+    waiting = std::move(hold_ends_.extract(peer).mapped());
   }
+  for (std::span<const wire::HoldUseEnd> unsaid(waiting.ends); !unsaid.empty();) {
+    const auto said = directory_.EndHoldUses(peer, unsaid, waiting.until);
+    if (!said) return WarnUnsaid(peer, unsaid.size(), said.error());
+    unsaid = unsaid.subspan(*said);
+  }
+}
+
+Status PeerOutbox::CheckKnown(const std::string& peer) const {
+  if (directory_.Knows(peer)) return {};
+  return Fail(ErrorCode::kNotFound, "no peer '" + peer + "'", "PUT /v1/peers/" + peer + " first");
+}
+
+Status PeerOutbox::CheckRoom(const std::string& peer, size_t bytes) const {
+  const auto found = notification_lanes_.find(peer);
+  if (found == notification_lanes_.end()) {
+    if (notification_lanes_.size() < options_.lanes_max) return {};
+    return Fail(ErrorCode::kResourceExhausted,
+                "there is something to be said to " + std::to_string(notification_lanes_.size()) +
+                    " other peers, the most at once",
+                "try again in a moment");
+  }
+  const Lane& lane = *found->second;
+  if (lane.waiting.size() < options_.errands_max && lane.bytes + bytes <= options_.bytes_max) {
+    return {};
+  }
+  return Fail(ErrorCode::kResourceExhausted,
+              std::to_string(lane.waiting.size()) + " notifications to peer '" + peer +
+                  "' have not been sent yet",
+              "try again when the peer answers; GET /v1/peers/" + peer + " shows its state");
+}
+
+void PeerOutbox::Add(Lanes* lanes, const std::string& peer, Errand errand) {
+  std::shared_ptr<Lane>& lane = (*lanes)[peer];
+  if (lane == nullptr) {
+    lane = std::make_shared<Lane>();
+    lane->thread = std::thread([this, lanes, peer, lane] { Run(lanes, peer, lane); });
+  }
+  lane->bytes += errand.bytes;
+  lane->waiting.push_back(std::move(errand));
+  lane->changed.NotifyAll();
+}
+
+void PeerOutbox::JoinEnded() {
   std::vector<std::thread> ended;
   {
     const MutexLock lock(mutex_);
     ended.swap(ended_);
-    if (closed_) return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
-    auto found = lanes_.find(peer);
-    if (found == lanes_.end()) {
-      if (lanes_.size() >= options_.lanes_max) {
-        return Fail(ErrorCode::kResourceExhausted,
-                    "there is something to be said to " + std::to_string(lanes_.size()) +
-                        " other peers, the most at once",
-                    "try again in a moment");
-      }
-      const auto lane = std::make_shared<Lane>();
-      found = lanes_.emplace(peer, lane).first;
-      lane->thread = std::thread([this, peer, lane] { Run(peer, lane); });
-    }
-    Lane& lane = *found->second;
-    if (lane.waiting.size() >= options_.errands_max ||
-        lane.bytes + errand.bytes > options_.bytes_max) {
-      return Fail(ErrorCode::kResourceExhausted,
-                  std::to_string(lane.waiting.size()) + " notifications to peer '" + peer +
-                      "' have not been sent yet",
-                  "try again when the peer answers; GET /v1/peers/" + peer + " shows its state");
-    }
-    lane.bytes += errand.bytes;
-    lane.waiting.push_back(std::move(errand));
-    lane.changed.NotifyAll();
   }
   for (std::thread& thread : ended) thread.join();
-  return {};
 }
 
-void PeerOutbox::Run(const std::string& peer, const std::shared_ptr<Lane>& lane) {
+void PeerOutbox::Run(Lanes* lanes, const std::string& peer, const std::shared_ptr<Lane>& lane) {
   while (true) {
     Errand errand;
     {
@@ -99,7 +148,7 @@ void PeerOutbox::Run(const std::string& peer, const std::shared_ptr<Lane>& lane)
         if (lane->changed.WaitUntil(lock, idle_until) || !lane->waiting.empty()) continue;
         if (closed_) return;
         ended_.push_back(std::move(lane->thread));
-        lanes_.erase(peer);
+        lanes->erase(peer);
         return;
       }
       errand = std::move(lane->waiting.front());

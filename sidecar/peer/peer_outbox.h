@@ -1,6 +1,6 @@
 // What waits to be said to peers. One lane for each peer that there is something for: a thread that
 // says one thing after the other, so that a peer which does not answer holds up its own lane alone.
-// Thread-safe.
+// Ends of hold uses have lanes of their own, where those that wait are said together. Thread-safe.
 #pragma once
 
 #include <deque>
@@ -18,9 +18,9 @@
 namespace gantry::peer {
 
 struct PeerOutboxOptions {
-  size_t errands_max = 1024;           // of each peer
+  size_t errands_max = 1024;           // notifications of each peer
   size_t bytes_max = size_t{8} << 20;  // of each peer
-  size_t lanes_max = 1024;
+  size_t lanes_max = 1024;             // of notifications
   milliseconds hold_end_max{30'000};
   milliseconds idle_max{10'000};  // then a lane's thread ends
 };
@@ -36,7 +36,8 @@ class PeerOutbox final : public engine::PeerMessenger {
               engine::DeliveryDone done) override EXCLUDES(mutex_);
   Result<uint64_t> UseHold(const std::string& peer, const wire::HoldUse& use,
                            TimePoint deadline) override;
-  // Tried for hold_end_max; without it the use ends with the transfer's deadline.
+  // Tried for hold_end_max; without it the use ends with the transfer's deadline. None is refused
+  // for want of room: there are no more of them than transfers that the owner has let begin.
   void EndHoldUse(const std::string& peer, uint64_t use, bool succeeded) override EXCLUDES(mutex_);
 
  private:
@@ -50,15 +51,30 @@ class PeerOutbox final : public engine::PeerMessenger {
     std::deque<Errand> waiting;
     size_t bytes = 0;  // of those that wait
   };
+  using Lanes = std::map<std::string, std::shared_ptr<Lane>>;  // by peer
+  // Of uses of one peer's holds, that wait. An errand in its lane will say them.
+  struct HoldEnds {
+    std::vector<wire::HoldUseEnd> ends;
+    TimePoint until;  // the last of them is tried
+  };
 
-  Status Add(const std::string& peer, Errand errand) EXCLUDES(mutex_);
-  void Run(const std::string& peer, const std::shared_ptr<Lane>& lane) EXCLUDES(mutex_);
+  Status AddNotification(const std::string& peer, Errand errand) EXCLUDES(mutex_);
+  Status AddHoldEnd(const std::string& peer, wire::HoldUseEnd end) EXCLUDES(mutex_);
+  void SayHoldEnds(const std::string& peer) EXCLUDES(mutex_);
+  Status CheckKnown(const std::string& peer) const;
+  Status CheckRoom(const std::string& peer, size_t bytes) const REQUIRES(mutex_);
+  void Add(Lanes* lanes, const std::string& peer, Errand errand) REQUIRES(mutex_);
+  void Run(Lanes* lanes, const std::string& peer, const std::shared_ptr<Lane>& lane)
+      EXCLUDES(mutex_);
+  void JoinEnded() EXCLUDES(mutex_);
 
   PeerDirectory& directory_;
   const PeerOutboxOptions options_;
 
   Mutex mutex_;
-  std::map<std::string, std::shared_ptr<Lane>> lanes_ GUARDED_BY(mutex_);
+  Lanes notification_lanes_ GUARDED_BY(mutex_);
+  Lanes hold_lanes_ GUARDED_BY(mutex_);  // no more than peers
+  std::map<std::string, HoldEnds> hold_ends_ GUARDED_BY(mutex_);
   std::vector<std::thread> ended_ GUARDED_BY(mutex_);  // to be joined
   bool closed_ GUARDED_BY(mutex_) = false;
 };

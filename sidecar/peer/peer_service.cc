@@ -56,6 +56,7 @@ Status PeerService::AnswerHello(const v1::HelloRequest& request, v1::HelloReply*
   reply->set_version_max(options_.versions.max);
   wire::ToMessage(options_.self, reply->mutable_owner());
   if (!over_tcp()) reply->add_capabilities(kFdTickets);
+  reply->add_capabilities(std::string(wire::kPeerHoldUseEnds));
   wire::ToMessage(PathsBetween(options_.self, initiator, over_tcp(), options_.paths),
                   reply->mutable_paths());
   return {};
@@ -287,7 +288,9 @@ grpc::Status PeerService::EndHoldUse(grpc::ServerContext* context,
   // Whoever knows the number began it, perhaps in a session before this one.
   return Admitted(*context, [&](const PeerGrant&) -> Status {
     RETURN_IF_ERROR(initiators_.InitiatorOf(request->session(), over_tcp()));
-    if (options_.holds != nullptr) options_.holds->EndUse(request->use(), request->succeeded());
+    ASSIGN_OR_RETURN(const std::vector<wire::HoldUseEnd> ends, wire::FromMessage(*request));
+    if (options_.holds == nullptr) return {};
+    for (const wire::HoldUseEnd& end : ends) options_.holds->EndUse(end.use, end.succeeded);
     return {};
   });
 }

@@ -36,6 +36,19 @@ def test_a_consumer_reads_what_is_held_and_its_owner_learns_it(pair):
     assert metric(p, "gantry_holds") == 0 and metric(p, "gantry_hold_expirations_total") == 0
 
 
+def test_the_owner_learns_of_every_reader_though_all_end_at_once(pair):
+    readers = 1500
+    put(pair.p, expected_consumers=readers)
+    fence = {"type": "timeline", "buffer": "counter", "offset": 0, "value": 1}
+    for _ in range(readers):
+        status, view = read(pair.d, [1], wait_ms=0, fence=fence, deadline_ms=120_000)
+        assert status == 202, view
+    assert state_of(pair.p)["reading"] == readers
+    pair.value = 1
+    pair.let_go()
+    assert pair.events.next("hold")["hold"] == outcome("consumed", readers)
+
+
 def test_blocks_outside_of_the_hold_are_refused(pair):
     p, d = pair.p, pair.d
     put(p)

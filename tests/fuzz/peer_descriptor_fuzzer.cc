@@ -73,6 +73,9 @@ void FuzzRequests(const std::string& bytes) {
       Check(wire::FromMessage(again).has_value());
     }
   }
+  if (v1::EndHoldUseRequest message; message.ParseFromString(bytes)) {
+    (void)wire::FromMessage(message);
+  }
   if (v1::NotifyRequest message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);
   if (v1::Identity message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);
   if (v1::Reference message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);

@@ -100,5 +100,21 @@ TEST(HoldBodyTest, APeersUseIsChecked) {
   }));
 }
 
+TEST(HoldBodyTest, OneMessageEndsSoManyUses) {
+  std::vector<HoldUseEnd> ends(kPeerHoldUseEndsMax);
+  for (size_t i = 0; i < ends.size(); ++i) ends[i] = {i + 1, i % 3 != 0};
+  proto::EndHoldUseRequest message;
+  ToMessage(ends, &message);
+  const auto again = FromMessage(message);
+  ASSERT_TRUE(again) << again.error().message;
+  ASSERT_EQ(again->size(), ends.size());
+  for (size_t i = 0; i < ends.size(); ++i) {
+    EXPECT_EQ((*again)[i].use, ends[i].use);
+    EXPECT_EQ((*again)[i].succeeded, ends[i].succeeded);
+  }
+  message.add_more()->set_use(7);
+  EXPECT_FALSE(FromMessage(message));
+}
+
 }  // namespace
 }  // namespace gantry::wire
