@@ -40,6 +40,7 @@ constexpr mode_t kRunDirMode = 0750;   // the pod's containers share a group
 constexpr mode_t kNodeDirMode = 0700;  // one trust domain, one user
 constexpr int kWorkersByDefaultMax = 8;
 constexpr milliseconds kHousekeeping{500};
+constexpr int kRoundsPerRefresh = 2;
 constexpr milliseconds kHttpStop{3'000};
 
 milliseconds Millis(uint64_t value) { return milliseconds(static_cast<int64_t>(value)); }
@@ -228,12 +229,15 @@ class App final : public SidecarApp {
     metrics_.WorkloadEnded(why);
   }
 
-  // Removals that missed their deadline because a copy was running, and holds that are over.
+  // Removals that missed their deadline because a copy was running, holds that are over, and
+  // certificates that were replaced: also without a listener they are shown to peers.
   void KeepHouse(const std::stop_token& stop) {
     std::mutex mutex;
     std::condition_variable_any woken;
     std::unique_lock lock(mutex);
+    int round = 0;
     while (!woken.wait_for(lock, stop, kHousekeeping, [&] { return stop.stop_requested(); })) {
+      if (++round % kRoundsPerRefresh == 0) security_->Refresh();
       (void)registry_->FinishRemovals(Clock::now() + milliseconds(10));
       messaging_->holds().Tick();
       if (stop.stop_requested()) return;

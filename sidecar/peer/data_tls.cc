@@ -26,8 +26,8 @@ DataTls::DataTls(std::shared_ptr<const PeerSecurity> security,
     : security_(std::move(security)), tls_(std::move(tls)), used_(std::move(used)) {}
 
 transport::TlsSecurity& DataTls::Current() {
-  auto material = security_->tls();
   const MutexLock lock(mutex_);
+  auto material = security_->tls();  // under the lock: an older one must not follow a newer one
   if (material == used_) return *tls_;
   if (Status updated = tls_->Update(IdentityOf(*material)); !updated) {
     log::Error("data connections keep the old certificate", {{"error", updated.error()}});

@@ -93,6 +93,7 @@ Status PeerSecurity::CheckConnect(std::string_view host) const {
 }
 
 void PeerSecurity::Refresh() {
+  const MutexLock one_at_a_time(refresh_mutex_);
   Status read = ReadTls();
   if (read) read = ReadRules();
   if (read) read = ReadTokens();

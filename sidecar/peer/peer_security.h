@@ -36,7 +36,7 @@ class PeerSecurity {
   Status CheckConnect(std::string_view host) const;
 
   // Looks at the files again. Cheap when nothing changed.
-  void Refresh() EXCLUDES(mutex_);
+  void Refresh() EXCLUDES(refresh_mutex_, mutex_);
 
   bool has_tls() const { return options_.tls.any(); }
   bool has_token() const { return !options_.token_file.empty(); }
@@ -59,6 +59,7 @@ class PeerSecurity {
 
   const PeerSecurityOptions options_;
 
+  Mutex refresh_mutex_;  // what was read first is also put first
   mutable Mutex mutex_;
   std::shared_ptr<const TlsMaterial> tls_ GUARDED_BY(mutex_);
   std::shared_ptr<const TrustStore> trust_ GUARDED_BY(mutex_);

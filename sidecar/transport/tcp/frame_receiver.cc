@@ -24,6 +24,9 @@ Result<FrameReceiver::Next> FrameReceiver::Pump(SocketChannel& channel, uint64_t
     RETURN_IF_ERROR(FinishWhatIsComplete());
     if (state_ == State::kHeader && sink_.Full()) return Next::kFull;
     if (received_ - begun_at >= bytes_max) return Next::kMore;
+    const IoState fetched = channel.Fetch();
+    if (fetched == IoState::kBlocked) return Next::kBlocked;
+    if (fetched == IoState::kEnded) return Fail(ErrorCode::kPeerLost, channel.Why());
     if (state_ == State::kPayload && payload_ != nullptr && !sink_.MayPlace()) StopPlacing();
     const int count = Places(parts.data());
     const IoResult result = channel.Receive(parts.data(), count);

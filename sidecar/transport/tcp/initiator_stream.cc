@@ -119,6 +119,7 @@ void InitiatorStream::TakeBack() {
   window_used_ -= request.part.body.bytes;
   const std::shared_ptr<TcpJob> job = request.part.job;
   job->Lost(std::move(request.part), Error(ErrorCode::kCancelled, "it was stopped"), {}, true);
+  Kick();  // the window has room again
 }
 
 void InitiatorStream::BeginRequest(Request* request) {

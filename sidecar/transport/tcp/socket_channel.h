@@ -27,13 +27,16 @@ struct IoResult {
 class SocketChannel {
  public:
   virtual ~SocketChannel() = default;
+  // Before each Receive: does all that takes time, as decrypting, so that Receive only copies. Who
+  // asks between the two whether the bytes may be placed, asks right before they are.
+  virtual IoState Fetch() = 0;
   virtual IoResult Receive(const iovec* parts, int count) = 0;
   virtual IoResult Send(const iovec* parts, int count) = 0;
   // kMoved when both sides are ready for frames; to be called until then, or until kEnded.
   virtual IoResult Handshake() = 0;
   // Received and not taken yet, where poll does not see it.
   virtual bool HasReceived() const = 0;
-  // A handshake or a Receive that is blocked also waits for room to send.
+  // A handshake or a Fetch that is blocked also waits for room to send.
   virtual bool ReceiveWantsSend() const = 0;
   // Why it ended; for people.
   virtual std::string Why() const = 0;

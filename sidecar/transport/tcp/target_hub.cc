@@ -96,7 +96,12 @@ void TargetHub::LogEnd(const std::string& address, bool stranger, const Error& w
 
 size_t TargetHub::connections() const {
   const MutexLock lock(mutex_);
-  return entries_.size();
+  return entries_.size() - CountOf("");
+}
+
+size_t TargetHub::strangers() const {
+  const MutexLock lock(mutex_);
+  return CountOf("");
 }
 
 }  // namespace gantry::transport

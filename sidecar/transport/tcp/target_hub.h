@@ -52,7 +52,8 @@ class TargetHub {
   // Revokes the session's tickets, closes its connections and waits until they touch no memory;
   // false at the deadline. An empty session: all connections, and no new ones.
   bool End(const std::string& session, TimePoint deadline) EXCLUDES(mutex_);
-  size_t connections() const EXCLUDES(mutex_);
+  size_t connections() const EXCLUDES(mutex_);  // that showed a ticket
+  size_t strangers() const EXCLUDES(mutex_);    // that did not yet
   // One line a second at most: whoever can connect must not be able to fill a disk.
   void LogEnd(const std::string& address, bool stranger, const Error& why) EXCLUDES(mutex_);
 

@@ -298,7 +298,8 @@ void TargetStream::Close(const Error& why) {
   write_.reset();
   sending_ = {};
   answers_.clear();
-  if (why.code == ErrorCode::kMalformedBody) ++hub_->totals.broken;
+  // One without a session is turned away, and counted there.
+  if (why.code == ErrorCode::kMalformedBody && !session_.empty()) ++hub_->totals.broken;
   if (why.code != ErrorCode::kShuttingDown) hub_->LogEnd(address_, session_.empty(), why);
   hub_->Remove(this);
 }

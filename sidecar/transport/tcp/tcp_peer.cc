@@ -7,6 +7,11 @@
 #include "sidecar/transport/tcp/initiator_stream.h"
 
 namespace gantry::transport {
+namespace {
+
+constexpr int kOffersMax = 2;  // of one attempt
+
+}  // namespace
 
 TcpPeer::TcpPeer(const TcpCore& core, std::string name, std::shared_ptr<TcpStreamOpener> opener)
     : core_(core), name_(std::move(name)), opener_(std::move(opener)) {}
@@ -16,7 +21,10 @@ TcpPeer::~TcpPeer() = default;
 Status TcpPeer::Usable() const {
   const MutexLock lock(mutex_);
   if (closed_) return Fail(*closed_);
-  if (streams_.empty() && last_failure_) return Fail(*last_failure_);
+  // Afterwards it is the next transfer that makes the next attempt.
+  if (streams_.empty() && last_failure_ && Clock::now() < next_attempt_) {
+    return Fail(*last_failure_);
+  }
   return {};
 }
 
@@ -150,7 +158,18 @@ void TcpPeer::Open() {
 
 Status TcpPeer::OpenStreams(size_t count) {
   const TimePoint deadline = Clock::now() + core_.options.connect_timeout;
-  ASSIGN_OR_RETURN(const TcpStreamOpener::Offer offer, opener_->Open(count, deadline));
+  for (int offers = 1;; ++offers) {
+    ASSIGN_OR_RETURN(const TcpStreamOpener::Offer offer, AskForOffer(count, deadline));
+    const Status opened = OpenOffered(offer, &count, deadline);
+    // What the peer offered may be out of date when it is used: its certificate was replaced.
+    const bool outdated = !opened && opened.error().code == ErrorCode::kUnauthenticated;
+    if (!outdated || offers == kOffersMax) return opened;
+    log::Info("a peer is asked again how to connect", {{"peer", name_}, {"error", opened.error()}});
+  }
+}
+
+Result<TcpStreamOpener::Offer> TcpPeer::AskForOffer(size_t count, TimePoint deadline) {
+  ASSIGN_OR_RETURN(TcpStreamOpener::Offer offer, opener_->Open(count, deadline));
   if (offer.tickets.empty() || offer.host.empty()) {
     return Fail(ErrorCode::kPeerUnavailable, "it gave no address or no ticket for a connection");
   }
@@ -162,11 +181,18 @@ Status TcpPeer::OpenStreams(size_t count) {
     return Fail(ErrorCode::kPathUnavailable, "the peer takes data connections without TLS alone",
                 "start it with --data-tls, or this one without");
   }
-  for (size_t i = 0; i < std::min(count, offer.tickets.size()); ++i) {
+  return offer;
+}
+
+Status TcpPeer::OpenOffered(const TcpStreamOpener::Offer& offer, size_t* count,
+                            TimePoint deadline) {
+  for (const std::string& ticket : offer.tickets) {
+    if (*count == 0) break;
     ASSIGN_OR_RETURN(WelcomedChannel welcomed,
-                     OpenChannel(offer, offer.tickets[i], core_.security, deadline));
+                     OpenChannel(offer, ticket, core_.security, deadline));
     Attach(std::make_shared<InitiatorStream>(shared_from_this(), core_.loops.Next(),
                                              std::move(welcomed)));
+    --*count;
   }
   return {};
 }

@@ -91,6 +91,9 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
   void OpenIfWanted(TimePoint now) REQUIRES(mutex_);
   void Open() EXCLUDES(mutex_);  // on a helper thread
   Status OpenStreams(size_t count);
+  Result<TcpStreamOpener::Offer> AskForOffer(size_t count, TimePoint deadline);
+  // Counts down in `count` what it opened.
+  Status OpenOffered(const TcpStreamOpener::Offer& offer, size_t* count, TimePoint deadline);
   void Attach(const std::shared_ptr<InitiatorStream>& stream) EXCLUDES(mutex_);
   void OpeningEnded(const Status& outcome) EXCLUDES(mutex_);
   bool HasJobs() const REQUIRES(mutex_);

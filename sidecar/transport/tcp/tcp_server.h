@@ -39,7 +39,8 @@ class TcpServer {
     return session.empty() || hub_->End(session, deadline);
   }
   const TargetHub::Totals& totals() const { return hub_->totals; }
-  size_t connections() const { return hub_->connections(); }
+  size_t connections() const { return hub_->connections(); }  // that showed a ticket
+  size_t strangers() const { return hub_->strangers(); }
 
  private:
   class Listener;

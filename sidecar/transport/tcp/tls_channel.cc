@@ -120,14 +120,28 @@ IoResult TlsChannel::Handshake() {
   return {IoState::kMoved, 0};
 }
 
+// One record; what OpenSSL decrypted it keeps until it is read.
+IoState TlsChannel::Fetch() {
+  if (HasReceived()) return IoState::kMoved;
+  ERR_clear_error();
+  char first = 0;
+  const int outcome = SSL_peek(ssl_.get(), &first, 1);
+  if (outcome <= 0) return Stopped(outcome).state;
+  receive_wants_send_ = false;
+  return IoState::kMoved;
+}
+
 IoResult TlsChannel::Receive(const iovec* parts, int count) {
   ERR_clear_error();
   size_t moved = 0;
   for (int i = 0; i < count; ++i) {
     auto* at = static_cast<char*>(parts[i].iov_base);
     for (size_t left = parts[i].iov_len; left > 0;) {
+      // Not more than is there, or OpenSSL would fetch the next record itself.
+      const int ready = SSL_pending(ssl_.get());
+      if (ready == 0) return {moved > 0 ? IoState::kMoved : IoState::kBlocked, moved};
       const int outcome =
-          SSL_read(ssl_.get(), at, static_cast<int>(std::min<size_t>(left, INT_MAX)));
+          SSL_read(ssl_.get(), at, static_cast<int>(std::min(left, static_cast<size_t>(ready))));
       if (outcome <= 0) {
         const IoResult stopped = Stopped(outcome);
         // What has come is used first; the end is met again.
@@ -163,6 +177,7 @@ IoResult TlsChannel::Send(const iovec* parts, int count) {
   return {IoState::kMoved, moved};
 }
 
-bool TlsChannel::HasReceived() const { return SSL_has_pending(ssl_.get()) == 1; }
+// Of a record that is not complete poll sees the rest.
+bool TlsChannel::HasReceived() const { return SSL_pending(ssl_.get()) > 0; }
 
 }  // namespace gantry::transport

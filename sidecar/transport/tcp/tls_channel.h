@@ -25,6 +25,7 @@ class TlsChannel final : public SocketChannel {
   static Result<std::unique_ptr<TlsChannel>> Create(UniqueFd socket, SslPointer ssl,
                                                     std::string certificate_sha256);
 
+  IoState Fetch() override;
   IoResult Receive(const iovec* parts, int count) override;
   IoResult Send(const iovec* parts, int count) override;
   IoResult Handshake() override;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <climits>
 #include <future>
 #include <map>
 #include <memory>
@@ -120,10 +121,14 @@ class FakeStreamOpener final : public TcpStreamOpener {
     if (security_ != nullptr) {
       ASSIGN_OR_RETURN(offer.certificate_sha256, security_->CertificateSha256());
     }
-    if (certificate_) offer.certificate_sha256 = *certificate_;
+    if (certificate_ && calls_ <= certificate_calls_) offer.certificate_sha256 = *certificate_;
     return offer;
   }
-  void set_certificate(std::string sha256) { certificate_ = std::move(sha256); }
+  // In its first `calls` offers.
+  void set_certificate(std::string sha256, int calls = INT_MAX) {
+    certificate_ = std::move(sha256);
+    certificate_calls_ = calls;
+  }
   void set_failure(Error error) { failure_ = std::move(error); }
   void set_port(uint16_t port) { port_ = port; }
   int calls() const { return calls_; }
@@ -133,6 +138,7 @@ class FakeStreamOpener final : public TcpStreamOpener {
   const std::string session_;
   ChannelSecurity* const security_;
   std::optional<std::string> certificate_;
+  int certificate_calls_ = 0;
   std::atomic<uint16_t> port_;
   std::atomic<int> calls_{0};
   std::optional<Error> failure_;

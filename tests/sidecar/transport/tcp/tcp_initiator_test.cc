@@ -22,9 +22,18 @@ TcpWorldOptions Quick() {
   return options;
 }
 
+std::string DoneFor(const RawConnection::Frame& request, FrameStatus status) {
+  FrameHeader header;
+  header.type = FrameType::kDone;
+  header.status = status;
+  header.request = request.header.request;
+  header.clock = MonotonicNanoseconds();
+  return RawConnection::FrameOf(header, "");
+}
+
 class TcpInitiatorTest : public ::testing::Test {
  protected:
-  TcpInitiatorTest() : world_(Quick()) {
+  explicit TcpInitiatorTest(const TcpWorldOptions& options = Quick()) : world_(options) {
     opener_ = std::make_shared<FakeStreamOpener>(nullptr, "s");
     opener_->set_port(target_.port());
     peer_ = world_.transport_->AddPeer("far", opener_);
@@ -49,14 +58,6 @@ class TcpInitiatorTest : public ::testing::Test {
     header.has_payload_crc = true;
     return RawConnection::FrameOf(header, "", bytes);
   }
-  static std::string DoneFor(const RawConnection::Frame& request, FrameStatus status) {
-    FrameHeader header;
-    header.type = FrameType::kDone;
-    header.status = status;
-    header.request = request.header.request;
-    header.clock = MonotonicNanoseconds();
-    return RawConnection::FrameOf(header, "");
-  }
   std::string Local(size_t offset, size_t length) const {
     return {reinterpret_cast<const char*>(arena_.data()) + offset, length};
   }
@@ -69,8 +70,19 @@ class TcpInitiatorTest : public ::testing::Test {
   RemoteAllocation remote_;
 };
 
-TEST_F(TcpInitiatorTest, APeerThatNobodyListensForFailsItsTransfersAndSaysSo) {
-  uint16_t unused_port = RawTarget().port();
+TcpWorldOptions WithLongBackoff() {
+  TcpWorldOptions options = Quick();
+  options.tcp.backoff_min = milliseconds(1'000);
+  return options;
+}
+
+class TcpInitiatorBackoffTest : public TcpInitiatorTest {
+ protected:
+  TcpInitiatorBackoffTest() : TcpInitiatorTest(WithLongBackoff()) {}
+};
+
+TEST_F(TcpInitiatorBackoffTest, APeerThatNobodyListensForFailsItsTransfersUntilTheNextAttempt) {
+  const uint16_t unused_port = RawTarget().port();
   opener_->set_port(unused_port);
   auto operation = Start(wire::Operation::kRead);
   ASSERT_TRUE(world_.Finish(*operation, milliseconds(3000)));
@@ -81,6 +93,19 @@ TEST_F(TcpInitiatorTest, APeerThatNobodyListensForFailsItsTransfersAndSaysSo) {
   const auto reach = world_.transport_->CanReach(*world_.Local(arena_), remote_);
   ASSERT_FALSE(reach);
   EXPECT_EQ(reach.error().code, ErrorCode::kPathUnavailable);
+  // One failed attempt is not for ever.
+  opener_->set_port(target_.port());
+  const auto reachable = [&] {
+    return world_.transport_->CanReach(*world_.Local(arena_), remote_).has_value();
+  };
+  for (int i = 0; i < 500 && !reachable(); ++i) ::usleep(10'000);
+  ASSERT_TRUE(reachable());
+  auto next = Start(wire::Operation::kRead);
+  RawConnection connection = Accepted();
+  const auto request = connection.Next(FrameReader::kTarget);
+  ASSERT_TRUE(request);
+  connection.Send(DataFor(*request, std::string(1000, 'q')));
+  EXPECT_TRUE(world_.Finish(*next) && !next->error());
 }
 
 TEST_F(TcpInitiatorTest, APeerThatGivesNoTicketFailsItsTransfers) {
@@ -181,44 +206,71 @@ TEST_F(TcpInitiatorTest, AWriteThatWasSentAgainEndsOnlyWhenTheFirstLeaseIsOver) 
   EXPECT_GT(Clock::now() - sent, milliseconds(700));
 }
 
+// A job of far more than two sockets hold, all of it in the window of one stream.
+class TcpInitiatorStopTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kMiB = 1 << 20;
+  static constexpr uint64_t kParts = 48;
+
+  TcpInitiatorStopTest() {
+    const auto opener = std::make_shared<FakeStreamOpener>(nullptr, "s");
+    opener->set_port(target_.port());
+    peer_ = world_.transport_->AddPeer("far", opener);
+    stopped_ = Start(kParts * kMiB);
+    connection_ = target_.Accept();
+    EXPECT_TRUE(connection_.Welcome());
+    ::usleep(300'000);  // until the sockets are full
+  }
+  ~TcpInitiatorStopTest() override { peer_.reset(); }
+  static TcpWorldOptions WideWindow() {
+    TcpWorldOptions options = Quick();
+    options.tcp.part_bytes_max = kMiB;
+    options.tcp.window_bytes = kParts * kMiB;
+    options.tcp.window_requests = kParts;
+    options.tcp.progress_timeout = milliseconds(10'000);
+    return options;
+  }
+  std::unique_ptr<Operation> Start(uint64_t bytes) {
+    const RemoteAllocation remote = {
+        nullptr, std::make_shared<TcpRemoteBuffer>(peer_, "b-1", 5, kParts * kMiB)};
+    return world_.transport_->Start(
+        TcpWorld::PlanOf(wire::Operation::kWrite, world_.Local(arena_), remote, 0, 0, bytes), 0, 1);
+  }
+
+  const TestArena arena_{kParts * kMiB, 1};
+  RawTarget target_;
+  TcpWorld world_{WideWindow()};
+  std::shared_ptr<TcpPeer> peer_;
+  std::unique_ptr<Operation> stopped_;
+  RawConnection connection_;
+};
+
 // What was taken for a stream and not begun needs no lease, so that a stopped write is quiet as
 // soon as its last lease, from before the stop, is over.
-TEST(TcpInitiatorStop, NothingIsSentAfterwards) {
-  constexpr uint64_t kMiB = 1 << 20;
-  constexpr uint64_t kParts = 48;  // far more than two sockets hold
-  TcpWorldOptions options = Quick();
-  options.tcp.part_bytes_max = kMiB;
-  options.tcp.window_bytes = kParts * kMiB;
-  options.tcp.window_requests = kParts;
-  options.tcp.progress_timeout = milliseconds(5'000);
-  const TestArena arena(kParts * kMiB, 1);
-  RawTarget target;
-  TcpWorld world(options);
-  const auto opener = std::make_shared<FakeStreamOpener>(nullptr, "s");
-  opener->set_port(target.port());
-  auto peer = world.transport_->AddPeer("far", opener);
-  const RemoteAllocation remote = {
-      nullptr, std::make_shared<TcpRemoteBuffer>(peer, "b-1", 5, kParts * kMiB)};
-  auto operation = world.transport_->Start(
-      TcpWorld::PlanOf(wire::Operation::kWrite, world.Local(arena), remote, 0, 0, kParts * kMiB), 0,
-      1);
-  RawConnection connection = target.Accept();
-  ASSERT_TRUE(connection.Welcome());
-  ::usleep(300'000);  // until the sockets are full
-  operation->Stop();
+TEST_F(TcpInitiatorStopTest, NothingIsSentAfterwards) {
+  stopped_->Stop();
   uint64_t received = 0;
-  while (const auto request = connection.Next(FrameReader::kTarget, milliseconds(500))) {
+  while (const auto request = connection_.Next(FrameReader::kTarget, milliseconds(500))) {
     ++received;
-    FrameHeader header;
-    header.type = FrameType::kDone;
-    header.request = request->header.request;
-    header.clock = MonotonicNanoseconds();
-    ASSERT_TRUE(connection.Send(RawConnection::FrameOf(header, "")));
+    ASSERT_TRUE(connection_.Send(DoneFor(*request, FrameStatus::kOk)));
   }
   EXPECT_GT(received, 0u);
   EXPECT_LT(received, kParts - 10);
-  ASSERT_TRUE(world.Finish(*operation, milliseconds(1'000)));
-  EXPECT_EQ(operation->progress().bytes, received * kMiB);
+  ASSERT_TRUE(world_.Finish(*stopped_, milliseconds(1'000)));
+  EXPECT_EQ(stopped_->progress().bytes, received * kMiB);
+}
+
+TEST_F(TcpInitiatorStopTest, WhatItTookBackMakesRoomForOthersAtOnce) {
+  auto other = Start(1'000);
+  stopped_->Stop();
+  bool came = false;
+  while (const auto request = connection_.Next(FrameReader::kTarget, milliseconds(2'000))) {
+    came = request->payload.size() == 1'000;  // none of them is answered
+    if (came) break;
+  }
+  EXPECT_TRUE(came);
+  peer_->Close(Error(ErrorCode::kPeerLost, "the test ends"));
+  EXPECT_TRUE(world_.Finish(*stopped_) && world_.Finish(*other));
 }
 
 TEST_F(TcpInitiatorTest, AbortEndsAReadAtOnce) {

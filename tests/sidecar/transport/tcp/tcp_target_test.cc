@@ -188,6 +188,20 @@ TEST_F(TcpTargetTest, LiesCostTheirOwnConnectionOnly) {
   AwaitUnused();
 }
 
+TEST_F(TcpTargetTest, ALiarIsCountedOnce) {
+  const TargetHub::Totals& totals = world_->server_->totals();
+  RawConnection stranger = RawConnection::To(world_->server_->port());
+  stranger.Send(std::string(200, '\xff'));
+  EXPECT_TRUE(stranger.IsEnded());
+  RawConnection liar = Entered();
+  EXPECT_EQ(world_->server_->connections(), 1u);
+  liar.Send(std::string(200, '\xff'));
+  EXPECT_TRUE(liar.IsEnded());
+  for (int i = 0; i < 200 && world_->server_->connections() > 0; ++i) ::usleep(5'000);
+  EXPECT_EQ(totals.turned_away, 1u);
+  EXPECT_EQ(totals.broken, 1u);
+}
+
 TEST_F(TcpTargetTest, ARequestBeforeTheTicketIsNotServed) {
   RawConnection connection = RawConnection::To(world_->server_->port());
   connection.Send(
@@ -207,7 +221,8 @@ TEST_F(TcpTargetTest, StrangersAreFewAndDoNotStay) {
     strangers.push_back(RawConnection::To(world_->server_->port()));
     strangers.back().Send(RawConnection::HelloOf(Ticket()).substr(0, 20));
   }
-  for (int i = 0; i < 200 && world_->server_->connections() < 4; ++i) ::usleep(5'000);
+  for (int i = 0; i < 200 && world_->server_->strangers() < 4; ++i) ::usleep(5'000);
+  EXPECT_EQ(world_->server_->connections(), 0u) << "they are counted as if they were let in";
   EXPECT_TRUE(RawConnection::To(world_->server_->port()).IsEnded(milliseconds(300)));
   for (RawConnection& stranger : strangers) EXPECT_TRUE(stranger.IsEnded(milliseconds(2'000)));
   ExpectServes();

@@ -120,6 +120,30 @@ TEST_F(TcpTlsTest, BothSidesMustBeKnownAndTheServerMustBeTheOneThatWasNamed) {
   EXPECT_NE(error->message.find("expired"), std::string::npos) << error->message;
 }
 
+TEST_F(TcpTlsTest, ACertificateThatWasReplacedSinceTheOfferIsAskedForAgain) {
+  const TlsIdentity server = IdentityOf(authority_, "DNS:b");
+  TlsWorld tls(server, IdentityOf(authority_, "DNS:a"));
+  const auto before = TlsSecurity::Create(IdentityOf(authority_, "DNS:b"));
+  tls.world_->opener_->set_certificate(*(*before)->CertificateSha256(), 1);
+  const auto error = ReadBetween(tls);
+  EXPECT_FALSE(error) << error->message;
+  EXPECT_EQ(tls.world_->opener_->calls(), 2);
+  EXPECT_EQ(tls.world_->peer_->totals().failed_attempts, 0u);
+}
+
+// As the peer API takes them: an intermediate, or the very certificate of the other side.
+TEST_F(TcpTlsTest, AnAuthorityNeedsNotBeARoot) {
+  TlsIdentity server = IdentityOf(authority_, "DNS:b");
+  TlsIdentity client = IdentityOf(authority_, "DNS:a");
+  server.authorities = client.certificate;
+  client.authorities = server.certificate;
+  TlsWorld pinned(server, client);
+  const auto error = ReadBetween(pinned);
+  EXPECT_FALSE(error) << error->message;
+  TlsWorld another(server, IdentityOf(authority_, "DNS:a"));
+  EXPECT_TRUE(ReadBetween(another));
+}
+
 TEST_F(TcpTlsTest, WhoHasNoCertificateOrWantsNothingElseSaysSo) {
   const auto security = TlsSecurity::Create(IdentityOf(authority_, "DNS:b"));
   TcpWorldOptions options;
