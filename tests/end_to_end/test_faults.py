@@ -131,7 +131,7 @@ def hold_the_next_worker(sidecar, old):
 
 def hold_what_is_repeated(scene):
     """A transfer whose worker was killed, and the worker that has its copies now, stopped before it did one of them."""
-    for _ in range(10):
+    for _ in range(40):
         transfer, (first,) = scene.hold()
         moved = view_of(scene.a, "reader", transfer)["bytes_moved"]
         send([first], signal.SIGKILL)
