@@ -12,6 +12,9 @@ namespace {
 
 constexpr milliseconds kRevocationMax{3'600'000};
 constexpr milliseconds kCutOffTime{500};
+// What an idle initiator over TCP needs to say that it let go: to cut it off costs it what it does
+// with other buffers.
+constexpr milliseconds kLetGoTime{250};
 
 milliseconds Remaining(TimePoint deadline, TimePoint now) {
   if (deadline <= now) return milliseconds{0};
@@ -26,10 +29,11 @@ tl::unexpected<Error> NoSession() {
 }  // namespace
 
 InitiatorTable::InitiatorTable(size_t sessions_max, milliseconds lease_ticket_ttl,
-                               milliseconds process_exit_grace)
+                               milliseconds process_exit_grace, ToldOfCutOff told)
     : sessions_max_(sessions_max),
       lease_ticket_ttl_(lease_ticket_ttl),
-      process_exit_grace_(process_exit_grace) {}
+      process_exit_grace_(process_exit_grace),
+      told_of_cut_off_(std::move(told)) {}
 
 Result<InitiatorTable::Opened> InitiatorTable::Open(const wire::PeerIdentity& initiator,
                                                     bool over_tcp, InitiatorStream* stream) {
@@ -156,14 +160,16 @@ bool InitiatorTable::IsMarked(const std::string& session, const std::string& buf
   return marks != found->second.buffers.end() && marks->second.kept != 0;
 }
 
-wire::Access InitiatorTable::AccessOf(std::string_view session, std::string_view buffer_id) const {
+Result<wire::Access> InitiatorTable::AccessOf(std::string_view session,
+                                              std::string_view buffer_id) const {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end() || found->second.stream == nullptr || found->second.ending) {
-    return {};
+    return Fail(ErrorCode::kPeerLost, "the session with this sidecar is over",
+                "the peer opens another one by itself");
   }
   const auto marks = found->second.buffers.find(buffer_id);
-  if (marks == found->second.buffers.end() || marks->second.kept == 0) return {};
+  if (marks == found->second.buffers.end() || marks->second.kept == 0) return wire::Access{};
   return marks->second.access;
 }
 
@@ -207,9 +213,8 @@ uint64_t InitiatorTable::Tell(Session* session, const Revoked& buffer, TimePoint
   if (newest < marks.revoked && session->pending.contains(marks.revoked)) return marks.revoked;
   marks.revoked = ++last_number_;
   // Over TCP what is left is for closing the session's data connections.
-  if (session->over_tcp) time -= std::min(time / 4, kCutOffTime);
-  session->pending[marks.revoked] = {buffer.buffer_id,
-                                     session->over_tcp ? now + time : TimePoint::max()};
+  if (session->over_tcp) time = std::max(kLetGoTime, time - std::min(time / 4, kCutOffTime));
+  session->pending[marks.revoked] = {buffer, session->over_tcp ? now + time : TimePoint::max()};
   const auto deadline_ms = static_cast<uint32_t>(time.count());
   session->stream->PushRevocation({marks.revoked, buffer.buffer_id, buffer.buffer_generation,
                                    deadline_ms / 4 * 3, deadline_ms, buffer.suspended});
@@ -223,10 +228,10 @@ Status InitiatorTable::Acknowledge(const std::string& session,
   for (const uint64_t revocation : revocations) {
     const auto pending = found->pending.find(revocation);
     if (pending == found->pending.end()) continue;
-    if (const auto marks = found->buffers.find(pending->second.buffer_id);
+    if (const auto marks = found->buffers.find(pending->second.buffer.buffer_id);
         marks != found->buffers.end()) {
       if (marks->second.kept < revocation) marks->second.kept = 0;
-      EraseIfUnknown(found, pending->second.buffer_id);
+      EraseIfUnknown(found, pending->second.buffer.buffer_id);
     }
     found->pending.erase(pending);
   }
@@ -282,14 +287,17 @@ void InitiatorTable::Prune(TimePoint now) {
 void InitiatorTable::CutOff(TimePoint now) {
   for (auto& [token, session] : sessions_) {
     if (session.stream == nullptr || session.ending) continue;
+    const auto late = std::find_if(session.pending.begin(), session.pending.end(),
+                                   [&](const auto& entry) { return now >= entry.second.cut_off; });
+    if (late == session.pending.end()) continue;
+    session.ending = true;
+    *session.cut_off = true;
+    session.stream->End();
+    log::Warning("a peer that did not let go of a buffer in time was cut off",
+                 {{"peer", session.initiator.name}, {"buffer", late->second.buffer.buffer_id}});
+    if (told_of_cut_off_ == nullptr) continue;
     for (const auto& [revocation, pending] : session.pending) {
-      if (now < pending.cut_off) continue;
-      session.ending = true;
-      *session.cut_off = true;
-      session.stream->End();
-      log::Warning("a peer that did not let go of a buffer in time was cut off",
-                   {{"peer", session.initiator.name}, {"buffer", pending.buffer_id}});
-      break;
+      told_of_cut_off_(session.initiator, pending.buffer);
     }
   }
 }

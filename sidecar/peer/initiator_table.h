@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -30,9 +31,22 @@ class InitiatorStream {
 
 class InitiatorTable {
  public:
-  // process_exit_grace: see PeerServerOptions.
+  struct Revoked {
+    std::string buffer_id;
+    uint64_t buffer_generation = 0;
+    bool suspended = false;
+    // Whose it is, for those who are told of a peer that was cut off.
+    std::string workload = {};
+    uint64_t workload_generation = 0;
+    std::string name = {};
+  };
+  // This initiator lost its session before it let go of the buffer. Called under the table's lock:
+  // must not block or call back.
+  using ToldOfCutOff = std::function<void(const wire::PeerIdentity&, const Revoked&)>;
+
+  // process_exit_grace: see PeerServerOptions. `told`: may be null.
   InitiatorTable(size_t sessions_max, milliseconds lease_ticket_ttl,
-                 milliseconds process_exit_grace);
+                 milliseconds process_exit_grace, ToldOfCutOff told);
 
   struct Opened {
     std::string session;       // secret
@@ -66,19 +80,15 @@ class InitiatorTable {
   Status CheckMayConnect(const std::string& session) const EXCLUDES(mutex_);
   bool IsMarked(const std::string& session, const std::string& buffer_id) const EXCLUDES(mutex_);
   // What the session was last told that it may do with the buffer; nothing once it acknowledged the
-  // buffer's revocation, or is over. For data connections.
-  wire::Access AccessOf(std::string_view session, std::string_view buffer_id) const
+  // buffer's revocation. Fails when the session is over, or ends. For data connections.
+  Result<wire::Access> AccessOf(std::string_view session, std::string_view buffer_id) const
       EXCLUDES(mutex_);
 
-  struct Revoked {
-    std::string buffer_id;
-    uint64_t buffer_generation = 0;
-    bool suspended = false;
-  };
   // Parallel to the buffers that were revoked: what became of them at those that knew them.
   using Releases = std::vector<std::vector<registry::PeerRelease>>;
   // Tells all that know one of the buffers and waits for them. An initiator over TCP is cut off
-  // shortly before its deadline: its session ends, and with it all that it could touch. Who was
+  // shortly before its deadline, yet never before it had a moment to let go, which may be after
+  // this returned: its session ends, and with it all that it could touch. Who was
   // told already, and has not been described the buffer since, is not told again: the first grace
   // holds.
   Releases Revoke(const std::vector<Revoked>& buffers, TimePoint deadline) EXCLUDES(mutex_);
@@ -103,7 +113,7 @@ class InitiatorTable {
     wire::Access access;       // that was answered last
   };
   struct Pending {
-    std::string buffer_id;
+    Revoked buffer;
     TimePoint cut_off;  // an initiator over TCP that has not acknowledged loses its session
   };
   struct Session {
@@ -148,6 +158,7 @@ class InitiatorTable {
   const size_t sessions_max_;
   const milliseconds lease_ticket_ttl_;
   const milliseconds process_exit_grace_;
+  const ToldOfCutOff told_of_cut_off_;
 
   mutable Mutex mutex_;
   Condition changed_;

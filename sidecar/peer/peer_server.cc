@@ -65,7 +65,10 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
       : options_(std::move(options)),
         files_(std::move(files)),
         wake_(std::move(wake)),
-        initiators_(options_.sessions_max, options_.ticket_ttl, options_.process_exit_grace),
+        initiators_(options_.sessions_max, options_.ticket_ttl, options_.process_exit_grace,
+                    [this](const auto& initiator, const auto& buffer) {
+                      AnnounceCutOff(initiator, buffer);
+                    }),
         tickets_(kTicketsMax, options_.ticket_ttl),
         buffers_(registry, initiators_),
         streams_(options_.streams),
@@ -119,8 +122,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
     if (options_.holds != nullptr) options_.holds->LoseUses(session);
   }
 
-  void Announce(const registry::Buffer::Description& buffer,
-                const std::vector<registry::PeerRelease>& releases);
+  void AnnounceCutOff(const wire::PeerIdentity& initiator, const InitiatorTable::Revoked& buffer);
   Status OpenNodeDoor();
   void AcceptAndTick(const std::stop_token& stop);
 
@@ -216,30 +218,26 @@ InitiatorTable::Releases GrpcPeerServer::Revoke(
     const std::vector<std::shared_ptr<const registry::Buffer>>& buffers, TimePoint deadline) {
   std::vector<InitiatorTable::Revoked> revoked;
   for (const auto& buffer : buffers) {
-    tickets_.DropBuffer(buffer->description().id);
-    revoked.push_back({buffer->description().id, buffer->description().generation,
-                       buffer->state() == registry::BufferState::kSuspended});
+    const registry::Buffer::Description& description = buffer->description();
+    tickets_.DropBuffer(description.id);
+    revoked.push_back({description.id, description.generation,
+                       buffer->state() == registry::BufferState::kSuspended, description.workload,
+                       description.workload_generation, description.name});
   }
-  InitiatorTable::Releases releases = initiators_.Revoke(revoked, deadline);
-  for (size_t i = 0; i < buffers.size() && options_.events != nullptr; ++i) {
-    Announce(buffers[i]->description(), releases[i]);
-  }
-  return releases;
+  return initiators_.Revoke(revoked, deadline);
 }
 
-void GrpcPeerServer::Announce(const registry::Buffer::Description& buffer,
-                              const std::vector<registry::PeerRelease>& releases) {
-  for (const registry::PeerRelease& release : releases) {
-    if (release.outcome != registry::PeerOutcome::kCutOff) continue;
-    engine::Event event;
-    event.type = engine::EventType::kBufferRevoked;
-    event.workload = buffer.workload;
-    event.workload_generation = buffer.workload_generation;
-    event.subject = buffer.name;
-    event.detail = "peer '" + release.peer + "' (generation " + HexOf(release.generation) +
-                   ") did not let go of it in time and was cut off";
-    options_.events->Append(std::move(event));
-  }
+void GrpcPeerServer::AnnounceCutOff(const wire::PeerIdentity& initiator,
+                                    const InitiatorTable::Revoked& buffer) {
+  if (options_.events == nullptr) return;
+  engine::Event event;
+  event.type = engine::EventType::kBufferRevoked;
+  event.workload = buffer.workload;
+  event.workload_generation = buffer.workload_generation;
+  event.subject = buffer.name;
+  event.detail = "peer '" + initiator.name + "' (generation " + HexOf(initiator.generation) +
+                 ") did not let go of it in time and was cut off";
+  options_.events->Append(std::move(event));
 }
 
 PeerServerTotals GrpcPeerServer::Totals() const {

@@ -27,7 +27,7 @@ Result<std::unique_ptr<transport::TargetBuffer>> SessionBuffers::Acquire(std::st
                                                                          std::string_view buffer_id,
                                                                          uint64_t generation,
                                                                          bool for_write) {
-  const wire::Access access = initiators_.AccessOf(session, buffer_id);
+  ASSIGN_OR_RETURN(const wire::Access access, initiators_.AccessOf(session, buffer_id));
   if (!access.remote_read && !access.remote_write) {
     return Fail(ErrorCode::kStaleGeneration, "the buffer was not described, or was revoked since",
                 "ask for its description again");

@@ -127,6 +127,37 @@ TEST_F(PeerTcpTest, APeerThatDoesNotLetGoIsCutOffInTime) {
   EXPECT_EQ(silent.Describe("k").error().code, ErrorCode::kStaleGeneration);
 }
 
+TEST_F(PeerTcpTest, ARemovalWithoutTimeCostsAnIdlePeerNothing) {
+  const auto buffer = owner_.Register(arena_, "k");
+  Meet();
+  ASSERT_TRUE(initiator_.Acquire("prefill", {"k"}));
+  (void)owner_.registry().Remove(buffer->description().id, Clock::now());
+  EXPECT_TRUE(Eventually(2'000, [&] {
+    (void)owner_.registry().FinishRemovals(In(10));
+    return !owner_.registry().ById(buffer->description().id);
+  }));
+  std::this_thread::sleep_for(milliseconds(400));
+  EXPECT_FALSE(initiator_.HasEvent(engine::EventType::kPeerDown, "prefill"));
+  EXPECT_FALSE(owner_.HasEvent(engine::EventType::kBufferRevoked, "k"));
+}
+
+TEST_F(PeerTcpTest, AfterARemovalWithoutTimeASilentPeerIsCutOffAndTheOwnerToldOfIt) {
+  const auto buffer = owner_.Register(arena_, "k");
+  RawInitiator silent(address(), "decode");
+  ASSERT_TRUE(silent.Watch(owner_.generation()));
+  ASSERT_TRUE(silent.Describe("k"));
+  const TimePoint begin = Clock::now();
+  EXPECT_FALSE(owner_.registry().Remove(buffer->description().id, begin));
+  // Nobody waits for it any more.
+  const auto told = [&] { return owner_.HasEvent(engine::EventType::kBufferRevoked, "k"); };
+  EXPECT_TRUE(Eventually(2'000, told));
+  EXPECT_GE(Clock::now() - begin, milliseconds(250));
+  EXPECT_TRUE(Eventually(2'000, [&] {
+    (void)owner_.registry().FinishRemovals(In(10));
+    return !owner_.registry().ById(buffer->description().id);
+  }));
+}
+
 TEST_F(PeerTcpTest, ThereAreNoTicketsWithoutDataConnections) {
   RawInitiator raw(address(), "decode");
   ASSERT_TRUE(raw.Watch(owner_.generation()));

@@ -72,6 +72,7 @@ class TestSidecar {
     server_options_.self = {name, RandomGeneration(), *peer::ReadNodeId(), "test"};
     server_options_.node_dir = node_dir;
     server_options_.heartbeat = milliseconds(100);
+    server_options_.events = &events_;
     directory_options_.self = server_options_.self;
     auto workload = workloads_.Put("engine", "id", ::getuid(), std::nullopt);
     EXPECT_TRUE(workload);
@@ -177,7 +178,7 @@ class TestSidecar {
   engine::PeerState StateOf(const std::string& peer) const { return directory_->Get(peer)->state; }
   // True when the log has such an event about `subject`.
   bool HasEvent(engine::EventType type, const std::string& subject) const {
-    for (const engine::Event& event : events_.Poll({}, 0, 10'000, Clock::now()).events) {
+    for (const engine::Event& event : events_.Poll({"engine"}, 0, 10'000, Clock::now()).events) {
       if (event.type == type && event.subject == subject) return true;
     }
     return false;
