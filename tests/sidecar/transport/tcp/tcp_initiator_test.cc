@@ -206,11 +206,11 @@ TEST_F(TcpInitiatorTest, AWriteThatWasSentAgainEndsOnlyWhenTheFirstLeaseIsOver) 
   EXPECT_GT(Clock::now() - sent, milliseconds(700));
 }
 
-// A job of far more than two sockets hold, all of it in the window of one stream.
+// A job of more than two sockets hold, and few enough parts to be taken back in one turn.
 class TcpInitiatorStopTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kMiB = 1 << 20;
-  static constexpr uint64_t kParts = 48;
+  static constexpr uint64_t kParts = 12;
 
   TcpInitiatorStopTest() {
     const auto opener = std::make_shared<FakeStreamOpener>(nullptr, "s");
@@ -255,7 +255,7 @@ TEST_F(TcpInitiatorStopTest, NothingIsSentAfterwards) {
     ASSERT_TRUE(connection_.Send(DoneFor(*request, FrameStatus::kOk)));
   }
   EXPECT_GT(received, 0u);
-  EXPECT_LT(received, kParts - 10);
+  EXPECT_LT(received, kParts - 2);
   ASSERT_TRUE(world_.Finish(*stopped_, milliseconds(1'000)));
   EXPECT_EQ(stopped_->progress().bytes, received * kMiB);
 }
