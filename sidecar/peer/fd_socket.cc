@@ -1,155 +1,180 @@
 #include "sidecar/peer/fd_socket.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <list>
-#include <thread>
+#include <cerrno>
 #include <utility>
 
 #include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
 #include "lib/wire/fd_ticket_protocol.h"
 #include "sidecar/peer/socket_admission.h"
+#include "sidecar/transport/tcp/io_loop.h"
 
 namespace gantry::peer {
 namespace {
 
-constexpr int kBacklog = 128;
-constexpr int kPollMs = 1'000;
+using transport::IoHandler;
+using transport::IoLoop;
 
-struct Connection {
-  UniqueFd fd;
-  TimePoint accepted;
-  std::string session;  // empty: no lease yet
-  bool muted = false;   // misbehaved: kept for its end, which says that the process is gone
+constexpr int kBacklog = 128;
+
+// What the listener and the connections share; only the counts are read by other threads.
+struct Door {
+  FdSocket::Options options;
+  FdSocketHandler& handler;
+  UniqueFd listener;
+  IoLoop* loop = nullptr;
+  bool paused = false;  // those who connect wait in the backlog
+  std::atomic<size_t> connections = 0;
+  std::atomic<uint64_t> descriptors_sent = 0;
+
+  void Pause(bool pause) {
+    if (std::exchange(paused, pause) != pause) loop->Change(listener.get(), pause ? 0u : EPOLLIN);
+  }
 };
 
-class PollingFdSocket final : public FdSocket {
+class Connection final : public IoHandler {
  public:
-  PollingFdSocket(Options options, FdSocketHandler& handler, UniqueFd listener, UniqueFd wake)
-      : options_(std::move(options)),
-        handler_(handler),
-        listener_(std::move(listener)),
-        wake_(std::move(wake)),
-        thread_([this](const std::stop_token& stop) { Run(stop); }) {}
+  Connection(Door& door, UniqueFd fd) : door_(door), fd_(std::move(fd)), accepted_(Clock::now()) {}
 
-  ~PollingFdSocket() override {
-    thread_.request_stop();
-    ::eventfd_write(wake_.get(), 1);
-    thread_.join();
-    ::unlink(options_.path.c_str());
+  int fd() const { return fd_.get(); }
+
+  void OnReady(uint32_t events) override {
+    if (Serve(events)) return;
+    if (!session_.empty()) door_.handler.LeaseEnded(session_);
+    Close();
   }
-
-  size_t connections() const override { return connection_count_; }
-  uint64_t descriptors_sent() const override { return descriptors_sent_; }
+  void OnTick(TimePoint now) override {
+    if (session_.empty() && now - accepted_ > door_.options.attach_timeout) Close();
+  }
 
  private:
-  void Run(const std::stop_token& stop);
-  void AcceptOne();
   // False when the connection is over.
-  bool Serve(Connection& connection, short events);
-  void Answer(Connection& connection, std::string_view request);
-  void Send(Connection& connection, const Result<size_t>& outcome, std::span<const int> fds);
+  bool Serve(uint32_t events);
+  void Answer(std::string_view request);
+  void Send(const Result<size_t>& outcome, std::span<const int> fds);
+  // It misbehaved. With a lease it is kept for its end, which says that the process is gone.
+  void Mute() {
+    muted_ = true;
+    door_.loop->Change(fd_.get(), 0);
+  }
+  void Close() {
+    door_.loop->Remove(fd_.get());
+    --door_.connections;
+    door_.Pause(false);
+  }
 
-  const Options options_;
-  FdSocketHandler& handler_;
-  const UniqueFd listener_;
-  const UniqueFd wake_;
-  std::atomic<size_t> connection_count_ = 0;
-  std::atomic<uint64_t> descriptors_sent_ = 0;
-  std::list<Connection> connections_;  // of the thread
-  std::jthread thread_;                // last: it uses the others
+  Door& door_;
+  const UniqueFd fd_;
+  const TimePoint accepted_;
+  std::string session_;  // empty: no lease yet
+  bool muted_ = false;
 };
 
-void PollingFdSocket::Run(const std::stop_token& stop) {
-  std::vector<pollfd> polled;
-  while (!stop.stop_requested()) {
-    polled.assign({{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}});
-    // A full table does not accept; those who connect wait in the backlog.
-    if (connections_.size() >= options_.connections_max) polled[1].events = 0;
-    for (const Connection& connection : connections_) {
-      polled.push_back({connection.fd.get(), static_cast<short>(connection.muted ? 0 : POLLIN), 0});
-    }
-    ::poll(polled.data(), polled.size(), kPollMs);
-    const TimePoint now = Clock::now();
-    size_t index = 2;
-    for (auto it = connections_.begin(); it != connections_.end(); ++index) {
-      const bool late = it->session.empty() && now - it->accepted > options_.attach_timeout;
-      const bool keep = !late && Serve(*it, polled[index].revents);
-      it = keep ? std::next(it) : connections_.erase(it);
-    }
-    if ((polled[1].revents & POLLIN) != 0) AcceptOne();
-    connection_count_ = connections_.size();
-  }
-}
-
-void PollingFdSocket::AcceptOne() {
-  if (UniqueFd fd = AcceptAllowed(listener_.get(), options_.uids_allowed); fd.valid()) {
-    connections_.push_back({std::move(fd), Clock::now(), {}, false});
-  }
-}
-
-bool PollingFdSocket::Serve(Connection& connection, short events) {
-  if ((events & POLLIN) != 0 && !connection.muted) {
-    auto request = ReceiveMessage(connection.fd.get(), wire::kFdTicketRequestBytesMax);
-    if (request && !request->closed) {
-      Answer(connection, request->payload);
-      return true;
-    }
-    if (!request && request.error().code == ErrorCode::kDeadlineExceeded) return true;
-    if (!request && request.error().code == ErrorCode::kMalformedBody) {
-      connection.muted = true;
-      return !connection.session.empty();
-    }
-  } else if ((events & (POLLHUP | POLLERR)) == 0) {
+bool Connection::Serve(uint32_t events) {
+  if ((events & EPOLLIN) == 0 || muted_) return (events & (EPOLLHUP | EPOLLERR)) == 0;
+  auto request = ReceiveMessage(fd_.get(), wire::kFdTicketRequestBytesMax);
+  if (request && !request->closed) {
+    Answer(request->payload);
     return true;
   }
-  if (!connection.session.empty()) handler_.LeaseEnded(connection.session);
-  return false;
+  if (request) return false;
+  if (request.error().code == ErrorCode::kDeadlineExceeded) return true;
+  if (request.error().code != ErrorCode::kMalformedBody || session_.empty()) return false;
+  Mute();
+  return true;
 }
 
-void PollingFdSocket::Answer(Connection& connection, std::string_view text) {
+void Connection::Answer(std::string_view text) {
   const auto request = wire::DecodeFdTicketRequest(text);
-  if (!request) return Send(connection, Fail(request.error()), {});
+  if (!request) return Send(Fail(request.error()), {});
   if (request->verb == wire::FdTicketVerb::kLease) {
-    if (!connection.session.empty()) {
-      return Send(connection, Fail(ErrorCode::kConflict, "the connection has its lease"), {});
+    if (!session_.empty()) {
+      return Send(Fail(ErrorCode::kConflict, "the connection has its lease"), {});
     }
-    auto session = handler_.AttachLease(request->ticket);
-    if (!session) return Send(connection, Fail(session.error()), {});
-    connection.session = *std::move(session);
-    return Send(connection, size_t{0}, {});
+    auto session = door_.handler.AttachLease(request->ticket);
+    if (!session) return Send(Fail(session.error()), {});
+    session_ = *std::move(session);
+    return Send(size_t{0}, {});
   }
-  const auto fds = handler_.Redeem(connection.session, request->ticket);
-  if (!fds) return Send(connection, Fail(fds.error()), {});
+  const auto fds = door_.handler.Redeem(session_, request->ticket);
+  if (!fds) return Send(Fail(fds.error()), {});
   std::vector<int> numbers;
   for (const auto& fd : *fds) numbers.push_back(fd->get());
-  Send(connection, numbers.size(), numbers);
-  descriptors_sent_ += numbers.size();
+  Send(numbers.size(), numbers);
+  door_.descriptors_sent += numbers.size();
 }
 
-void PollingFdSocket::Send(Connection& connection, const Result<size_t>& outcome,
-                           std::span<const int> fds) {
-  if (Status sent = SendMessage(connection.fd.get(), wire::EncodeFdTicketReply(outcome), fds);
-      !sent) {
+void Connection::Send(const Result<size_t>& outcome, std::span<const int> fds) {
+  if (Status sent = SendMessage(fd_.get(), wire::EncodeFdTicketReply(outcome), fds); !sent) {
     log::Warning("an initiator does not take its descriptors", {{"error", sent.error()}});
-    connection.muted = true;
+    Mute();
   }
 }
+
+class Listener final : public IoHandler {
+ public:
+  explicit Listener(Door& door) : door_(door) {}
+
+  void OnReady(uint32_t) override {
+    errno = 0;
+    UniqueFd fd = AcceptAllowed(door_.listener.get(), door_.options.uids_allowed);
+    // Out of descriptors: without a pause the loop would spin.
+    if (!fd.valid()) return door_.Pause(errno == EMFILE || errno == ENFILE);
+    auto connection = std::make_shared<Connection>(door_, std::move(fd));
+    if (!door_.loop->Add(connection->fd(), EPOLLIN, connection)) return;
+    door_.Pause(++door_.connections >= door_.options.connections_max);
+  }
+  void OnTick(TimePoint) override {
+    if (door_.connections < door_.options.connections_max) door_.Pause(false);
+  }
+
+ private:
+  Door& door_;
+};
+
+class LoopFdSocket final : public FdSocket {
+ public:
+  LoopFdSocket(Options options, FdSocketHandler& handler, UniqueFd listener,
+               std::unique_ptr<IoLoop> loop)
+      : door_{std::move(options), handler, std::move(listener)}, loop_(std::move(loop)) {
+    door_.loop = loop_.get();
+  }
+  ~LoopFdSocket() override {
+    loop_.reset();
+    ::unlink(door_.options.path.c_str());
+  }
+
+  Status Listen() {
+    Status added;
+    loop_->RunAndWait([&] {
+      added = loop_->Add(door_.listener.get(), EPOLLIN, std::make_shared<Listener>(door_));
+    });
+    return added;
+  }
+
+  size_t connections() const override { return door_.connections; }
+  uint64_t descriptors_sent() const override { return door_.descriptors_sent; }
+
+ private:
+  Door door_;
+  std::unique_ptr<IoLoop> loop_;
+};
 
 }  // namespace
 
 Result<std::unique_ptr<FdSocket>> FdSocket::Start(Options options, FdSocketHandler& handler) {
   ASSIGN_OR_RETURN(UniqueFd listener, ListenUnix(options.path, SOCK_SEQPACKET | SOCK_NONBLOCK,
                                                  options.mode, kBacklog));
-  UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "eventfd", errno));
-  return std::unique_ptr<FdSocket>(std::make_unique<PollingFdSocket>(
-      std::move(options), handler, std::move(listener), std::move(wake)));
+  ASSIGN_OR_RETURN(auto loop, IoLoop::Create("gantry-fds"));
+  auto socket = std::make_unique<LoopFdSocket>(std::move(options), handler, std::move(listener),
+                                               std::move(loop));
+  RETURN_IF_ERROR(socket->Listen());
+  return std::unique_ptr<FdSocket>(std::move(socket));
 }
 
 }  // namespace gantry::peer

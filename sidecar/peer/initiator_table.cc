@@ -39,8 +39,8 @@ Result<InitiatorTable::Opened> InitiatorTable::Open(const wire::PeerIdentity& in
                                                     bool over_tcp, InitiatorStream* stream) {
   const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
-  Prune(now);
   if (shutting_down_) return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
+  if (sessions_.size() >= sessions_max_) Prune(now);
   if (sessions_.size() >= sessions_max_) {
     return Fail(ErrorCode::kResourceExhausted,
                 "this sidecar has its maximum of " + std::to_string(sessions_max_) + " peers");
@@ -52,6 +52,7 @@ Result<InitiatorTable::Opened> InitiatorTable::Open(const wire::PeerIdentity& in
   session.stream = stream;
   session.lease_ticket = opened.lease_ticket;
   session.lease_ticket_expires = now + lease_ticket_ttl_;
+  if (!over_tcp) awaited_[opened.lease_ticket] = opened.session;
   return opened;
 }
 
@@ -66,20 +67,22 @@ void InitiatorTable::StreamEnded(const std::string& session) {
   const MutexLock lock(mutex_);
   if (const auto found = sessions_.find(session); found != sessions_.end()) {
     found->second.stream = nullptr;
+    EraseIfOver(found, Clock::now());
   }
-  Prune(Clock::now());
   changed_.NotifyAll();
 }
 
 Result<std::string> InitiatorTable::AttachLease(std::string_view lease_ticket) {
   const MutexLock lock(mutex_);
-  const TimePoint now = Clock::now();
-  for (auto& [token, session] : sessions_) {
-    if (session.over_tcp || !EqualSecrets(session.lease_ticket, lease_ticket)) continue;
+  if (const auto awaited = awaited_.find(lease_ticket); awaited != awaited_.end()) {
+    const std::string token = std::move(awaited->second);
+    awaited_.erase(awaited);
+    Session& session = sessions_.find(token)->second;
     session.lease_ticket.clear();
-    if (session.lease_ticket_expires < now || session.stream == nullptr) break;
-    session.lease = Lease::kOpen;
-    return token;
+    if (session.lease_ticket_expires >= Clock::now() && session.stream != nullptr) {
+      session.lease = Lease::kOpen;
+      return token;
+    }
   }
   return Fail(ErrorCode::kUnauthenticated, "the lease ticket is unknown, used or expired");
 }
@@ -278,10 +281,14 @@ bool InitiatorTable::Unmapped(const Session& session, TimePoint now) const {
 }
 
 void InitiatorTable::Prune(TimePoint now) {
-  for (auto it = sessions_.begin(); it != sessions_.end();) {
-    const bool over = it->second.stream == nullptr && Unmapped(it->second, now);
-    it = over ? sessions_.erase(it) : std::next(it);
-  }
+  for (auto it = sessions_.begin(); it != sessions_.end();) it = EraseIfOver(it, now);
+}
+
+InitiatorTable::Sessions::iterator InitiatorTable::EraseIfOver(Sessions::iterator it,
+                                                               TimePoint now) {
+  if (it->second.stream != nullptr || !Unmapped(it->second, now)) return std::next(it);
+  awaited_.erase(it->second.lease_ticket);
+  return sessions_.erase(it);
 }
 
 void InitiatorTable::CutOff(TimePoint now) {

@@ -131,8 +131,12 @@ class InitiatorTable {
     std::shared_ptr<bool> cut_off = std::make_shared<bool>(false);
   };
 
+  using Sessions = std::map<std::string, Session, std::less<>>;  // by secret
+
   bool Unmapped(const Session& session, TimePoint now) const REQUIRES(mutex_);
   void Prune(TimePoint now) REQUIRES(mutex_);
+  // Returns the one after it.
+  Sessions::iterator EraseIfOver(Sessions::iterator it, TimePoint now) REQUIRES(mutex_);
   void CutOff(TimePoint now) REQUIRES(mutex_);
   Result<Session*> Find(const std::string& session) REQUIRES(mutex_);
   // A revoked buffer that a session was told of.
@@ -162,7 +166,9 @@ class InitiatorTable {
 
   mutable Mutex mutex_;
   Condition changed_;
-  std::map<std::string, Session, std::less<>> sessions_ GUARDED_BY(mutex_);
+  Sessions sessions_ GUARDED_BY(mutex_);
+  // By lease ticket, until it is used: the session.
+  std::map<std::string, std::string, std::less<>> awaited_ GUARDED_BY(mutex_);
   uint64_t last_number_ GUARDED_BY(mutex_) = 0;  // of a mark or a revocation
   bool shutting_down_ GUARDED_BY(mutex_) = false;
 };

@@ -31,6 +31,7 @@ UniqueFd AcceptAllowed(int listener, const std::vector<uid_t>& uids_allowed) {
   if (Status status = CheckPeerUid(fd.get(), uids_allowed); !status) {
     log::Warning("a connection was turned away", {{"error", status.error()}});
     fd.reset();
+    errno = EACCES;
   }
   return fd;
 }

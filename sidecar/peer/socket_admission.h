@@ -16,7 +16,7 @@ namespace gantry::peer {
 Status CheckPeerUid(int socket, const std::vector<uid_t>& uids_allowed);
 
 // The next waiting connection, non-blocking and close-on-exec. An invalid descriptor: none is
-// waiting, or it was turned away (which is logged).
+// waiting, or it was turned away (which is logged): errno tells which, EACCES the latter.
 UniqueFd AcceptAllowed(int listener, const std::vector<uid_t>& uids_allowed);
 
 // Holds `path` (created, mode 0600) locked until it is closed or the process ends; kConflict when

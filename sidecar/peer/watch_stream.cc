@@ -7,8 +7,9 @@ namespace {
 
 // An initiator that leaves so many unread is told to begin again: it unmaps everything then.
 constexpr size_t kEventsQueuedMax = 131'072;
-// Nothing wakes a call whose initiator cancelled it; one whose process ended is woken by its lease.
-constexpr milliseconds kCancelPoll{200};
+// Nothing wakes a call whose initiator cancelled it, but what is pushed: heartbeats, and whatever
+// its buffers' owner wants of it. One whose process ended is woken by its lease.
+constexpr milliseconds kCancelPoll{1'000};
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "lib/base/clock.h"
@@ -93,6 +94,20 @@ double Meet(Initiator& initiator, const std::string& node_dir, const std::string
   return 1e6 * SecondsBetween(start, Clock::now());
 }
 
+double ProcessCpuSeconds() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// The share of a processor that all of them take when nobody does anything: heartbeats.
+double IdleCpu() {
+  constexpr std::chrono::seconds kTime{3};
+  const double before = ProcessCpuSeconds();
+  std::this_thread::sleep_for(kTime);
+  return (ProcessCpuSeconds() - before) / static_cast<double>(kTime.count());
+}
+
 double MeanOf(const std::vector<double>& times, size_t begin, size_t end) {
   double sum = 0;
   for (size_t i = begin; i < end; ++i) sum += times[i];
@@ -108,6 +123,7 @@ nlohmann::json Report(const std::string& way, const std::vector<double>& times,
           {"kib_per_peer", (after.rss_bytes - before.rss_bytes) / 1024 / count},
           {"threads_per_peer", (after.threads - before.threads) / count},
           {"fds_per_peer", (after.fds - before.fds) / count},
+          {"idle_cpu_us_per_peer_second", 1e6 * IdleCpu() / count},
           {"connect_us", MeanOf(times, 0, times.size())},
           {"connect_us_first_tenth", MeanOf(times, 0, tenth)},
           {"connect_us_last_tenth", MeanOf(times, times.size() - tenth, times.size())}};
@@ -146,7 +162,7 @@ nlohmann::json ManyOwners(const std::string& node_dir, size_t count) {
 void InChild(nlohmann::json (*measure)(const std::string&, size_t), size_t count) {
   const pid_t child = ::fork();
   if (child == 0) {
-    char node_dir[] = "/tmp/gantry-peers-XXXXXX";
+    char node_dir[] = "/dev/shm/gantry-peers-XXXXXX";
     if (::mkdtemp(node_dir) == nullptr) std::_Exit(1);
     std::cout << measure(node_dir, count).dump() << std::endl;
     std::filesystem::remove_all(node_dir);

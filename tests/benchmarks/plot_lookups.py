@@ -3,17 +3,16 @@
 
     tests/benchmarks/plot_lookups.py BUILD_FOLDER [OUTPUT_FOLDER]
 
-writes OUTPUT_FOLDER (docs/benchmarks) /registry.json, body.json, metrics.json and lookups.svg. The SVG is written by
-hand: nothing has to be installed.
+writes OUTPUT_FOLDER (docs/benchmarks) /registry.json, body.json, metrics.json and lookups.svg. Nothing
+has to be installed.
 """
 
 import json
 import math
 import subprocess
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from plot_page import begin, folders
+
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 440, 70, 20, 60, 60
 SERIES = {"FindByName": ("find by name", "#1b6ca8"), "FindById": ("find by id", "#c8553d"),
           "UseByName": ("find and use, as a transfer does", "#4a7c59")}
@@ -66,9 +65,7 @@ def draw(registry):
     def y_of(time):
         return HEIGHT - BOTTOM - time / top * (HEIGHT - TOP - BOTTOM)
 
-    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-             'font-size="13">', f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-             f'<text x="{LEFT}" y="24" font-size="16">Finding one of n registered buffers</text>']
+    lines = begin(WIDTH, HEIGHT, LEFT, "Finding one of n registered buffers")
     for i in range(int(top / step) + 1):
         y = y_of(i * step)
         lines.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
@@ -93,12 +90,9 @@ def draw(registry):
 
 
 def main():
-    if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__)
-    output = Path(sys.argv[2]) if len(sys.argv) == 3 else ROOT / "docs" / "benchmarks"
-    output.mkdir(parents=True, exist_ok=True)
+    build, output = folders(__doc__)
     for name in ("registry", "body", "metrics"):
-        results = measure(Path(sys.argv[1]) / "bin" / f"{name}_benchmark")
+        results = measure(build / "bin" / f"{name}_benchmark")
         (output / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
         if name == "registry":
             (output / "lookups.svg").write_text(draw(results))

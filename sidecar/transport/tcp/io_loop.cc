@@ -21,7 +21,7 @@ constexpr int kEventsPerWait = 64;
 
 }  // namespace
 
-Result<std::unique_ptr<IoLoop>> IoLoop::Create() {
+Result<std::unique_ptr<IoLoop>> IoLoop::Create(const char* name) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!epoll.valid() || !wake.valid()) {
@@ -33,12 +33,12 @@ Result<std::unique_ptr<IoLoop>> IoLoop::Create() {
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {
     return Fail(SystemError(ErrorCode::kResourceExhausted, "epoll_ctl", errno));
   }
-  return std::unique_ptr<IoLoop>(new IoLoop(std::move(epoll), std::move(wake)));
+  return std::unique_ptr<IoLoop>(new IoLoop(std::move(epoll), std::move(wake), name));
 }
 
-IoLoop::IoLoop(UniqueFd epoll, UniqueFd wake)
+IoLoop::IoLoop(UniqueFd epoll, UniqueFd wake, const char* name)
     : epoll_(std::move(epoll)), wake_(std::move(wake)), thread_([this] { Run(); }) {
-  ::pthread_setname_np(thread_.native_handle(), "gantry-tcp");
+  ::pthread_setname_np(thread_.native_handle(), name);
 }
 
 IoLoop::~IoLoop() {
@@ -168,7 +168,7 @@ int IoLoop::WaitMilliseconds(TimePoint now) const {
 Result<std::unique_ptr<IoLoops>> IoLoops::Create(int threads) {
   auto loops = std::unique_ptr<IoLoops>(new IoLoops());
   for (int i = 0; i < std::max(threads, 1); ++i) {
-    ASSIGN_OR_RETURN(auto loop, IoLoop::Create());
+    ASSIGN_OR_RETURN(auto loop, IoLoop::Create("gantry-tcp"));
     loops->loops_.push_back(std::move(loop));
   }
   return loops;

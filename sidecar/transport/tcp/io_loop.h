@@ -29,7 +29,8 @@ class IoHandler {
 
 class IoLoop {
  public:
-  static Result<std::unique_ptr<IoLoop>> Create();
+  // `name`: of the thread, 15 characters at most.
+  static Result<std::unique_ptr<IoLoop>> Create(const char* name);
   IoLoop(const IoLoop&) = delete;
   IoLoop& operator=(const IoLoop&) = delete;
   // Runs the tasks that are posted already, then ends; drops what handlers are left.
@@ -47,7 +48,7 @@ class IoLoop {
   void Remove(int fd);
 
  private:
-  IoLoop(UniqueFd epoll, UniqueFd wake);
+  IoLoop(UniqueFd epoll, UniqueFd wake, const char* name);
   void Run();
   bool RunTasks() EXCLUDES(mutex_);  // false: it is time to end
   void RunTimers(TimePoint now);

@@ -28,13 +28,6 @@ Status TcpPeer::Usable() const {
   return {};
 }
 
-TcpPeer::Totals TcpPeer::totals() const {
-  const MutexLock lock(mutex_);
-  Totals totals = totals_;
-  totals.streams = streams_.size();
-  return totals;
-}
-
 bool TcpPeer::HasJobs() const {
   return std::any_of(waiting_.begin(), waiting_.end(),
                      [](const auto& queue) { return !queue.second.empty(); });
@@ -200,7 +193,6 @@ Status TcpPeer::OpenOffered(const TcpStreamOpener::Offer& offer, size_t* count,
 void TcpPeer::Attach(const std::shared_ptr<InitiatorStream>& stream) {
   const MutexLock lock(mutex_);
   streams_.push_back(stream);
-  ++totals_.opened;
   ++core_.counts->opened;
   stream->Start();
   if (closed_) stream->CloseSoon(*closed_);
@@ -220,7 +212,6 @@ void TcpPeer::OpeningEnded(const Status& outcome) {
       if (HasJobs()) OpenIfWanted(Clock::now());
       return;
     }
-    ++totals_.failed_attempts;
     ++core_.counts->failed;
     backoff_ = std::clamp(backoff_ * 2, core_.options.backoff_min, core_.options.backoff_max);
     next_attempt_ = Clock::now() + backoff_;

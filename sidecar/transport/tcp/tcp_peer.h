@@ -73,12 +73,8 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
   // Returns when its streams touch no memory any more. After Close, not from an io thread.
   void AwaitClosed() EXCLUDES(mutex_);
 
-  struct Totals {
-    size_t streams = 0;
-    uint64_t opened = 0;
-    uint64_t failed_attempts = 0;
-  };
-  Totals totals() const EXCLUDES(mutex_);
+  // Of all peers of the transport.
+  const TcpCounts& counts() const { return *core_.counts; }
 
   // For its streams.
   std::optional<MovePart> Take(const InitiatorStream* stream) EXCLUDES(mutex_);
@@ -114,7 +110,6 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
   std::optional<Error> last_failure_ GUARDED_BY(mutex_);  // of opening, until it works
   milliseconds backoff_ GUARDED_BY(mutex_){0};
   TimePoint next_attempt_ GUARDED_BY(mutex_){};
-  Totals totals_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gantry::transport

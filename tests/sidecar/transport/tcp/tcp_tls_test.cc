@@ -128,7 +128,7 @@ TEST_F(TcpTlsTest, ACertificateThatWasReplacedSinceTheOfferIsAskedForAgain) {
   const auto error = ReadBetween(tls);
   EXPECT_FALSE(error) << error->message;
   EXPECT_EQ(tls.world_->opener_->calls(), 2);
-  EXPECT_EQ(tls.world_->peer_->totals().failed_attempts, 0u);
+  EXPECT_EQ(tls.world_->peer_->counts().failed, 0u);
 }
 
 // As the peer API takes them: an intermediate, or the very certificate of the other side.
