@@ -153,10 +153,12 @@ bool HttpServer::Loop::AddThread() {
   const MutexLock lock(mutex_);
   if (threads_.size() == options_.threads_max || share_.stopping) return false;
   const Thread self = threads_.emplace(threads_.end());
+  ++idle_threads_;  // from now on: it may take a while to begin
   try {
     *self = std::thread([this, self] { Run(self); });
   } catch (const std::system_error& failure) {
     threads_.erase(self);
+    --idle_threads_;
     log::Warning("cannot start an HTTP thread", {{"what", failure.what()}});
     return false;
   }
@@ -166,9 +168,9 @@ bool HttpServer::Loop::AddThread() {
 
 void HttpServer::Loop::Run(Thread self) {
   const auto idle_ms = static_cast<int>(options_.thread_idle_max.count());
-  while (!share_.stopping) {
+  for (bool started = true; !share_.stopping; started = false) {
     epoll_event event{};
-    ++idle_threads_;
+    if (!started) ++idle_threads_;
     const int count = ::epoll_wait(epoll_.get(), &event, 1, idle_ms);
     --idle_threads_;
     if (count == 0 && EndIdle(self)) return;
@@ -308,8 +310,7 @@ void HttpServer::Loop::Serve(HttpConnection* connection) {
   // One thread stays behind for others; where there can be none, this one must not wait.
   call.may_wait = idle_threads_ > 0 || AddThread();
   call.close_after = share_.stopping;
-  const bool keep_open = interpreter_.Run(call, connection->response());
-  connection->EndRequest(keep_open);
+  connection->EndRequest(interpreter_.Run(call, connection->response()));
 }
 
 void HttpServer::Loop::Sweep() {
@@ -365,8 +366,7 @@ void HttpServer::Loop::Stop(TimePoint deadline) {
     if (share_.stopping.exchange(true)) return;
     drain_deadline_ = deadline;
     interpreter_.StopStreams();
-    const uint64_t one = 1;
-    (void)!::write(stop_event_.get(), &one, sizeof(one));
+    ::eventfd_write(stop_event_.get(), 1);
     changed_.NotifyAll();
     while (running_threads_ > 0 && changed_.WaitUntil(lock, deadline)) {
     }

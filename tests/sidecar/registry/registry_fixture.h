@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/mutex.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "tests/fakes/counting_mapper.h"
 
@@ -48,8 +49,11 @@ class FakePeers final : public RevocationSink {
  public:
   std::vector<std::vector<PeerRelease>> Revoke(
       const std::vector<std::shared_ptr<const Buffer>>& buffers, TimePoint) override {
-    calls.push_back(buffers.size());
-    for (const auto& buffer : buffers) told.push_back(buffer->description().name);
+    {
+      const MutexLock lock(mutex);
+      calls.push_back(buffers.size());
+      for (const auto& buffer : buffers) told.push_back(buffer->description().name);
+    }
     if (on_revoke) on_revoke(*buffers.front());
     std::vector<std::vector<PeerRelease>> answer;
     for (const auto& buffer : buffers) {
@@ -62,6 +66,7 @@ class FakePeers final : public RevocationSink {
     return answer;
   }
 
+  Mutex mutex;  // of what Revoke writes
   std::vector<size_t> calls;
   std::vector<std::string> told;
   std::vector<PeerRelease> settled;
