@@ -84,7 +84,8 @@ bool Connection::Serve(uint32_t events) {
   }
   if (request) return false;
   if (request.error().code == ErrorCode::kDeadlineExceeded) return true;
-  if (request.error().code != ErrorCode::kMalformedBody || session_.empty()) return false;
+  if (session_.empty()) return false;
+  // No error is the end of the other side's process: that shows as a hang-up.
   Mute();
   return true;
 }
@@ -123,8 +124,9 @@ class Listener final : public IoHandler {
   void OnReady(uint32_t) override {
     errno = 0;
     UniqueFd fd = AcceptAllowed(door_.listener.get(), door_.options.uids_allowed);
-    // Out of descriptors: without a pause the loop would spin.
-    if (!fd.valid()) return door_.Pause(errno == EMFILE || errno == ENFILE);
+    // Out of descriptors or memory: without a pause the loop would spin.
+    if (!fd.valid())
+      return door_.Pause(errno != EAGAIN && errno != EACCES && errno != ECONNABORTED);
     auto connection = std::make_shared<Connection>(door_, std::move(fd));
     if (!door_.loop->Add(connection->fd(), EPOLLIN, connection)) return;
     door_.Pause(++door_.connections >= door_.options.connections_max);
