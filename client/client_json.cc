@@ -8,6 +8,7 @@
 
 #include "client/answer_fields.h"
 #include "lib/base/json_text.h"
+#include "lib/wire/transfer_request.h"
 
 namespace gantry::client {
 namespace {
@@ -190,11 +191,12 @@ Result<ViewAnswer> ReadView(std::string body) {
 }
 
 Result<TransferAnswer> ReadTransfer(std::string body) {
-  static constexpr std::array<std::string_view, 20> kKeys = {
+  static constexpr std::array<std::string_view, 21> kKeys = {
       "state",        "path",           "bytes",           "bytes_moved", "chunks",
       "chunks_moved", "descriptors_in", "descriptors_out", "workers",     "admit_us",
       "fence_us",     "queue_us",       "move_us",         "copy_us",     "total_us",
-      "code",         "detail",         "title",           "hint",        "field"};
+      "code",         "detail",         "title",           "hint",        "field",
+      "executor"};
   const auto fields = AnswerFields::Read(body, kKeys);
   if (!fields) return NotUnderstood("transfer");
   const auto state = std::find(kStates.begin(), kStates.end(), fields->Text("state"));
@@ -216,6 +218,8 @@ Result<TransferAnswer> ReadTransfer(std::string body) {
   status.copy_us = fields->Number("timings/copy_us");
   status.total_us = fields->Number("timings/total_us");
   fields->Text("path").copy(status.path, sizeof(status.path) - 1);
+  status.executor = static_cast<int>(
+      wire::ExecutorByName(fields->Text("executor")).value_or(wire::Executor::kAny));
   answer.error = ProblemIn(*fields, "error/");
   answer.json = std::move(body);
   return answer;

@@ -6,9 +6,14 @@
 #include "client/cbor_writer.h"
 #include "client/include/gantry_messages.h"
 #include "lib/base/base64.h"
+#include "lib/wire/transfer_request.h"
 
 namespace gantry::client {
 namespace {
+
+static_assert(GANTRY_EXECUTOR_ANY == static_cast<int>(wire::Executor::kAny));
+static_assert(GANTRY_EXECUTOR_SELF == static_cast<int>(wire::Executor::kSelf));
+static_assert(GANTRY_EXECUTOR_PEER == static_cast<int>(wire::Executor::kPeer));
 
 constexpr size_t kPackedBlocksMin = 16;  // shorter lists stay readable in a trace
 
@@ -180,7 +185,8 @@ std::string TransferBody(std::string_view workload, std::string_view id,
   CborWriter out(1024 + 10 * spec.block_count + 40 * spec.range_count);
   out.Map(3u + (objects.view.empty() ? 2 : 1) + (by_blocks && !by_groups ? 2 : 1) + has_fence +
           (spec.deadline_ms != 0) + (spec.priority != 0) + has_paths + (spec.user_data != nullptr) +
-          (spec.hold != nullptr) + (spec.hold_consumers != nullptr) + (spec.notify != nullptr));
+          (spec.hold != nullptr) + (spec.hold_consumers != nullptr) + (spec.notify != nullptr) +
+          (spec.executor != GANTRY_EXECUTOR_ANY));
   out.Text("id");
   out.Text(id);
   out.Text("workload");
@@ -223,6 +229,10 @@ std::string TransferBody(std::string_view workload, std::string_view id,
     out.Unsigned(*spec.hold_consumers);
   }
   if (spec.notify != nullptr) AppendMessage(&out, *spec.notify);
+  if (spec.executor != GANTRY_EXECUTOR_ANY) {
+    out.Text("executor");
+    out.Text(NameOf(static_cast<wire::Executor>(spec.executor)));
+  }
   return std::move(out).Take();
 }
 

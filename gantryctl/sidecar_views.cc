@@ -25,6 +25,13 @@ std::string Count(const json& object, const char* key) {
   return std::to_string(CountOf(object, key));
 }
 
+// Of a transfer: "pod-b", and whether it moves the bytes, or asked this sidecar to.
+std::string PeerCell(const json& transfer) {
+  const std::string requested_by = TextOf(transfer, "requested_by");
+  if (!requested_by.empty()) return requested_by + " (asked for it)";
+  return Text(transfer, "peer") + (TextOf(transfer, "executor") == "peer" ? " (executes)" : "");
+}
+
 // "shm", or what each path says: "shm, not ipc (no GPU), not rdma (no device)".
 std::string PathsSentence(const json& paths) {
   std::string usable, refused;
@@ -151,7 +158,7 @@ std::string TransfersText(const json& answer) {
     const json& error = MemberOf(transfer, "error");
     const double total_us = NumberOf(MemberOf(transfer, "timings"), "total_us");
     table.Add({Text(transfer, "workload"), Text(transfer, "id"), Text(transfer, "op"),
-               Text(transfer, "state"), Text(transfer, "peer"), Text(transfer, "path"),
+               Text(transfer, "state"), PeerCell(transfer), Text(transfer, "path"),
                Size(transfer, "bytes"), FormatFixed(100 * Fraction(transfer), 0) + " %",
                Count(transfer, "chunks"), total_us > 0 ? FormatMicroseconds(total_us) : "-",
                error.is_object() ? Text(error, "code") + ": " + TextOf(error, "detail") : ""});

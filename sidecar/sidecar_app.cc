@@ -21,6 +21,8 @@
 #include "sidecar/fd_budgets.h"
 #include "sidecar/messaging.h"
 #include "sidecar/metrics/metrics.h"
+#include "sidecar/peer/execution_caller.h"
+#include "sidecar/peer/execution_desk.h"
 #include "sidecar/peer/health_server.h"
 #include "sidecar/peer/peer_directory.h"
 #include "sidecar/peer/peer_security.h"
@@ -85,8 +87,10 @@ class App final : public SidecarApp {
     stopping_ = true;
     if (health_) health_->Refresh();
     if (engine_) engine_->Close();            // those who wait for transfers get their answers
+    if (executions_) executions_->Close();    // while the peers can say that theirs are quiet
     if (peer_server_) peer_server_->Close();  // and those who wait for peers or for uses
     if (peers_) peers_->Close();
+    if (desk_) desk_->Close();
     if (registry_) registry_->Close();
     if (engine_) engine_->StopRetries();
     events_.Close();
@@ -193,6 +197,8 @@ class App final : public SidecarApp {
     server.streams = tcp_path_->Offers();
     server.events = &events_;
     messaging_->ServeWith(&server);
+    desk_ = std::make_unique<peer::ExecutionDesk>(*engine_, *registry_);
+    server.executions = desk_.get();
     ASSIGN_OR_RETURN(peer_server_, peer::PeerServer::Start(std::move(server), *registry_));
     registry_->SetRevocationSink(peer_server_.get());
     peer::PeerDirectoryOptions directory;
@@ -206,6 +212,9 @@ class App final : public SidecarApp {
           engine_->StopTransfersUsing(std::move(buffer), std::move(why));
         });
     engine_->SetPeerGateway(peers_.get());
+    desk_->SetPeers(peers_.get());
+    executions_ = std::make_unique<peer::ExecutionCaller>(*peers_, *peer_server_);
+    engine_->SetPeerExecutor(executions_.get());
     messaging_->Meet(*peers_);
     return {};
   }
@@ -362,6 +371,8 @@ class App final : public SidecarApp {
   std::unique_ptr<Messaging> messaging_;
   std::unique_ptr<engine::TransferEngine> engine_;
   transport::TcpTransport* tcp_ = nullptr;  // the engine's
+  std::unique_ptr<peer::ExecutionDesk> desk_;
+  std::unique_ptr<peer::ExecutionCaller> executions_;
   std::unique_ptr<peer::PeerServer> peer_server_;
   std::unique_ptr<peer::PeerDirectory> peers_;
   std::unique_ptr<registry::HandoffServer> handoff_;

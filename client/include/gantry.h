@@ -243,8 +243,7 @@ typedef struct gantry_view_group {
   size_t pair_count;
   const gantry_block_slice* slices; /* that all move; NULL: whole blocks */
   size_t slice_count;
-  /* So many local blocks (their slices) hold what so many remote blocks hold; one of the two is 1,
-     and 0 stands for 1. */
+  /* So many local blocks (their slices) hold what so many remote ones do; one is 1, 0 means 1. */
   uint32_t local_ratio;
   uint32_t remote_ratio;
 } gantry_view_group;
@@ -278,6 +277,10 @@ GANTRY_EXPORT void gantry_view_destroy(gantry_view* view);
 
 #define GANTRY_READ 0  /* from the remote buffers into the local ones */
 #define GANTRY_WRITE 1 /* from the local buffers into the remote ones */
+
+#define GANTRY_EXECUTOR_ANY 0  /* this sidecar moves the bytes, or the peer where only that can */
+#define GANTRY_EXECUTOR_SELF 1 /* this sidecar */
+#define GANTRY_EXECUTOR_PEER 2 /* the peer; the local buffers must grant it remote access */
 
 #define GANTRY_QUEUED 0
 #define GANTRY_RUNNING 1
@@ -316,9 +319,8 @@ typedef struct gantry_fence {
   uint64_t value; /* at least 1 */
 } gantry_fence;
 
-/* Names either blocks or ranges, of local and remote buffers or of a view. By blocks, block
-   local_blocks[i] of local[k] pairs with block remote_blocks[i] of remote[k], for every i and every
-   k. */
+/* Names either blocks or ranges, of local and remote buffers or of a view. Block local_blocks[i] of
+   local[k] pairs with block remote_blocks[i] of remote[k], for every i and every k. */
 typedef struct gantry_transfer_spec {
   const char* id; /* unique in the workload; NULL: one is made up */
   int operation;  /* GANTRY_READ or GANTRY_WRITE */
@@ -346,6 +348,7 @@ typedef struct gantry_transfer_spec {
   /* To a workload at the same peer, once all bytes are there, and only if the transfer succeeds.
      The transfer ends when it was answered: "notified" of gantry_transfer_json. NULL: none. */
   const gantry_message* notify;
+  int executor; /* GANTRY_EXECUTOR_ANY, _SELF or _PEER */
 } gantry_transfer_spec;
 
 typedef struct gantry_transfer_status {
@@ -364,20 +367,19 @@ typedef struct gantry_transfer_status {
   uint64_t copy_us;         /* summed over the copy workers */
   uint64_t total_us;
   char path[8]; /* "ipc", "shm", "rdma" or "tcp"; "" before it is chosen */
+  int executor; /* GANTRY_EXECUTOR_SELF or _PEER, which took the path; 0: the sidecar did not say */
 } gantry_transfer_status;
 
-/* Checks that the local buffers are still registered, then submits and waits up to `wait_ms` for
-   the outcome in the same request. A transfer that was accepted and failed is no error of this
-   function: see gantry_transfer_wait. */
+/* Checks that the local buffers are still registered, then submits and waits up to `wait_ms` in the
+   same request. One that was accepted and failed is no error here: see gantry_transfer_wait. */
 GANTRY_FALLIBLE gantry_error* gantry_transfer_submit(gantry_client* client,
                                                      const gantry_transfer_spec* spec,
                                                      uint64_t wait_ms, gantry_transfer** transfer);
 
 GANTRY_EXPORT const char* gantry_transfer_id(const gantry_transfer* transfer);
 
-/* Waits up to `timeout_ms` for the end of the transfer. When it succeeded, or has not ended yet,
-   writes its status; when it failed, was cancelled or expired, returns the reason as an error and
-   writes its status as well. `status` may be NULL. */
+/* Waits up to `timeout_ms` for the end of the transfer and writes its status (NULL: does not). When
+   it failed, was cancelled or expired, returns the reason as an error as well. */
 GANTRY_FALLIBLE gantry_error* gantry_transfer_wait(gantry_transfer* transfer, uint64_t timeout_ms,
                                                    gantry_transfer_status* status);
 

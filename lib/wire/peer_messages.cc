@@ -4,16 +4,13 @@
 #include <set>
 
 #include "lib/base/name.h"
+#include "lib/wire/peer_message_limit.h"
 
 namespace gantry::wire {
 namespace {
 
 Status Limit(std::string_view field, size_t value, size_t max) {
-  if (value <= max) return {};
-  return Fail(ErrorCode::kMalformedBody,
-              std::string(field) + " of a peer's message is " + std::to_string(value) +
-                  ", the limit is " + std::to_string(max),
-              {}, std::string(field));
+  return LimitOfPeer(field, value, max);
 }
 
 Status CheckId(std::string_view id, std::string_view field) {

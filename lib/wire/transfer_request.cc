@@ -1,6 +1,7 @@
 #include "lib/wire/transfer_request.h"
 
 #include <algorithm>
+#include <array>
 
 #include "lib/base/name.h"
 #include "lib/base/random_id.h"
@@ -8,6 +9,7 @@
 namespace gantry::wire {
 namespace {
 
+constexpr std::array<std::string_view, 3> kExecutorNames = {"any", "self", "peer"};
 constexpr std::string_view kForm = "write it as [peer/]workload/buffer[@generation]";
 constexpr std::string_view kLocalForm = "write it as buffer[@generation]";
 
@@ -27,6 +29,14 @@ std::optional<Operation> OperationByName(std::string_view name) {
   if (name == "read") return Operation::kRead;
   if (name == "write") return Operation::kWrite;
   return std::nullopt;
+}
+
+std::string_view NameOf(Executor executor) { return kExecutorNames[static_cast<size_t>(executor)]; }
+
+std::optional<Executor> ExecutorByName(std::string_view name) {
+  const auto found = std::find(kExecutorNames.begin(), kExecutorNames.end(), name);
+  if (found == kExecutorNames.end()) return std::nullopt;
+  return static_cast<Executor>(found - kExecutorNames.begin());
 }
 
 Result<BufferReference> ParseReference(std::string_view text, std::string_view field,

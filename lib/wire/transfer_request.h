@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/wire/buffer_types.h"
@@ -14,6 +15,13 @@ namespace gantry::wire {
 enum class Operation : uint8_t { kRead, kWrite };  // read: remote to local; write: local to remote
 std::string_view NameOf(Operation operation);      // "read", "write"
 std::optional<Operation> OperationByName(std::string_view name);
+
+// Who moves the bytes. kAny: this sidecar, or the peer when no path leads there from here and one
+// leads here from the peer. kPeer needs a peer that is connected in both directions, and local
+// buffers that grant it remote access: to write for a read, to read for a write.
+enum class Executor : uint8_t { kAny, kSelf, kPeer };
+std::string_view NameOf(Executor executor);  // "any", "self", "peer"
+std::optional<Executor> ExecutorByName(std::string_view name);
 
 // `[peer/]workload/buffer[@generation]`, or just `buffer[@generation]` for the caller's own. An
 // empty peer means this sidecar. The generation (16 hex digits) fences: another one is refused.
@@ -82,13 +90,16 @@ struct TransferRequest {
   bool by_blocks = false;  // always with a view
   std::optional<TimelineFence> fence;
   std::optional<uint64_t> deadline_ms;
-  int priority = 0;                // -10 to 10; higher goes first
-  std::vector<Path> require_path;  // empty: any
-  std::string user_data;           // given back in events; at most 1 KiB
+  int priority = 0;                    // -10 to 10; higher goes first
+  std::vector<Path> require_path;      // empty: any
+  Executor executor = Executor::kAny;  // who moves the bytes
+  std::string user_data;               // given back in events; at most 1 KiB
 
   std::string hold;  // of the remote workload: the blocks are still what it promised; empty: none
   uint64_t hold_consumers = 1;                // as how many it counts there when it has succeeded
   std::optional<NotificationContent> notify;  // to a workload at the peer, once the bytes are there
+
+  std::string requested_by;  // a peer, which this sidecar serves; no body names it
 
   bool operator==(const TransferRequest&) const = default;
 };

@@ -61,6 +61,15 @@ Status TakePath(void* object, std::string&& text) {
   return {};
 }
 
+Status TakeExecutor(void* object, std::string&& text) {
+  const auto executor = ExecutorByName(text);
+  if (!executor) {
+    return Fail(ErrorCode::kInvalidArgument, "executor is \"any\", \"self\" or \"peer\"");
+  }
+  RequestAt(object).executor = *executor;
+  return {};
+}
+
 constexpr Need kRequired = Need::kRequired;
 constexpr Need kOptional = Need::kOptional;
 
@@ -113,6 +122,7 @@ constexpr Field kTransferFields[] = {
     NumberField<&TransferRequest::deadline_ms>("deadline_ms", kOptional, 1),
     NumberField<&TransferRequest::priority>("priority", kOptional, -kPriorityMax, kPriorityMax),
     ReadTextField("require_path", FieldKind::kTexts, kOptional, TakePath),
+    ReadTextField("executor", FieldKind::kText, kOptional, TakeExecutor),
     TextField<&TransferRequest::user_data>("user_data", kOptional, kUserDataBytesMax),
     NameField<&TransferRequest::hold>("hold", kOptional),
     NumberField<&TransferRequest::hold_consumers>("hold_consumers", kOptional, 0,

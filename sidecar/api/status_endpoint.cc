@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t kDebugMax = 1'000;
 constexpr std::string_view kPlainText = "text/plain; charset=utf-8";
-constexpr std::array<std::string_view, 5> kCapabilities = {"cbor", "block_layout", "suspend",
-                                                           "server_sent_events", "require_path"};
+constexpr std::array<std::string_view, 6> kCapabilities = {
+    "cbor", "block_layout", "suspend", "server_sent_events", "require_path", "executor"};
 
 int64_t UnixMilliseconds() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();

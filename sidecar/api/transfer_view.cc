@@ -23,6 +23,9 @@ void WriteTransfer(const engine::TransferStatus& transfer, wire::BodyWriter* wri
       .Field("peer", transfer.peer)
       .Field("op", NameOf(transfer.operation))
       .Field("state", NameOf(transfer.state))
+      .Field("executor",
+             NameOf(transfer.executed_by_peer ? wire::Executor::kPeer : wire::Executor::kSelf))
+      .OptionalField("requested_by", transfer.requested_by)
       .Field("path", NameOf(transfer.path));
   WritePaths(transfer.paths, writer);
   writer->Field("bytes", transfer.bytes)

@@ -52,7 +52,8 @@ Status PlanBlocks(const PlanInput& input, const PlanLimits& limits, SegmentReser
   BlockPlanner planner(input, limits, writer, *plan);
   for (const BlockGroup& group : input.groups) RETURN_IF_ERROR(planner.Add(group));
   *descriptors_out = planner.descriptors_out();
-  return BuffersMayCollide(input) ? CheckOverlap(*plan, input) : Status{};
+  const bool check = !input.of_whole_buffers && BuffersMayCollide(input);
+  return check ? CheckOverlap(*plan, input) : Status{};
 }
 
 Status CheckRange(const PlanInput& input, size_t index, const PlanBuffer** local,
@@ -132,7 +133,7 @@ Status PlanRanges(const PlanInput& input, const PlanLimits& limits, SegmentReser
     ++*descriptors_out;
   }
   plan->descriptors_in = ranges.size();
-  return CheckOverlap(*plan, input);
+  return input.of_whole_buffers ? Status{} : CheckOverlap(*plan, input);
 }
 
 }  // namespace

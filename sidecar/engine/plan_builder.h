@@ -46,6 +46,10 @@ struct PlanInput {
   std::vector<BlockGroup> groups;  // of a view; empty: the request's own lists, for all pairs
   std::vector<std::shared_ptr<const memory::MappedAllocation>> local_allocations;
   std::vector<transport::RemoteAllocation> remote_allocations;
+  // The allocations are whole buffers: whether they share bytes only who resolves them can tell.
+  bool of_whole_buffers = false;
+  // Pieces that nobody else keeps.
+  std::vector<std::shared_ptr<const memory::PieceMap>> kept_pieces;
 };
 
 struct BuiltPlan {

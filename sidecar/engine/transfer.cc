@@ -54,6 +54,11 @@ void Transfer::End(TimePoint now, size_t failed_items_max) {
   } else if (stop_reason) {  // which a failure before it is not overwritten by
     status.state = stop_outcome;
     status.error = stop_reason;
+    // A peer that executed it may have had something to say beside that it stopped.
+    const auto& said = operation->error();
+    if (admitted.delegation != nullptr && said && said->code == ErrorCode::kPeerLost) {
+      status.error->message += "; " + said->message;
+    }
   } else {
     status.state = TransferState::kFailed;
     status.error = operation->error();

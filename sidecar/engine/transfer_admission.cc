@@ -162,6 +162,7 @@ uint64_t FingerprintOf(const wire::TransferRequest& request) {
   }
   hash.Add(request.deadline_ms.value_or(0)).Add(request.priority).Add(request.user_data);
   for (const wire::Path path : request.require_path) hash.Add(static_cast<int>(path));
+  hash.Add(static_cast<int>(request.executor));
   hash.Add(request.hold).Add(request.hold_consumers);
   if (const auto& notify = request.notify) {
     hash.Add(notify->to).Add(notify->to_generation).Add(notify->request_id).Add(notify->message);
@@ -239,8 +240,18 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   question.remote_buffers = targets.empty() ? &input.remote_allocations : &targets;
   question.peer_reports = admitted->remotes.empty() ? nullptr : &admitted->remotes.front()->paths;
   question.require = &request.require_path;
-  ASSIGN_OR_RETURN(PathChoice choice, SelectPath(transports_, question));
-  if (choice.transport->AddressesBuffers()) PlanOverBuffers(admitted->remotes, targets, &input);
+  PathChoice choice;
+  if (request.executor != wire::Executor::kPeer) {
+    auto selected = SelectPath(transports_, question);
+    if (!selected && request.executor == wire::Executor::kSelf) return Fail(selected.error());
+    if (selected) choice = *std::move(selected);
+    if (!selected) RETURN_IF_ERROR(Delegate(request, lists, selected.error(), admitted, &input));
+  } else {
+    RETURN_IF_ERROR(Delegate(request, lists, std::nullopt, admitted, &input));
+  }
+  if (choice.transport != nullptr && choice.transport->AddressesBuffers()) {
+    PlanOverBuffers(admitted->remotes, targets, &input);
+  }
   PlanLimits limits;
   limits.descriptors_max = options_.descriptors_max;
   limits.chunk_bytes_max = options_.chunk_bytes_max;
@@ -248,6 +259,12 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   admitted->reservation = SegmentReservation(segments_);
   ASSIGN_OR_RETURN(BuiltPlan built, BuildPlan(std::move(input), limits, &admitted->reservation));
 
+  if (admitted->delegation != nullptr && RangesOf(*built.plan) > kDelegatedRangesMax) {
+    return Fail(ErrorCode::kResourceExhausted,
+                "the peer would execute " + std::to_string(RangesOf(*built.plan)) +
+                    " ranges, at most " + std::to_string(kDelegatedRangesMax) + " go at once",
+                "split it into several transfers");
+  }
   admitted->transport = choice.transport;
   admitted->plan = std::move(built.plan);
   admitted->notify = request.notify;
@@ -255,8 +272,10 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   status.workload = request.workload;
   status.peer = lists.remote.front().peer;
   status.operation = request.operation;
-  status.path = choice.transport->path();
-  status.paths = std::move(choice.reports);
+  if (choice.transport != nullptr) {
+    status.path = choice.transport->path();
+    status.paths = std::move(choice.reports);
+  }
   status.bytes = admitted->plan->bytes;
   status.chunks = admitted->plan->segments.size();
   status.descriptors_in = admitted->plan->descriptors_in;
@@ -264,6 +283,7 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   status.priority = request.priority;
   status.by_blocks = request.by_blocks;
   status.user_data = request.user_data;
+  status.requested_by = request.requested_by;
   return request.hold.empty() ? Status() : ReadHold(request, lists, admitted);
 }
 

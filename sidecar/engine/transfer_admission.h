@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "sidecar/engine/delegation.h"
 #include "sidecar/engine/engine_options.h"
 #include "sidecar/engine/fence_watch.h"
 #include "sidecar/engine/hold_desk.h"
@@ -29,6 +30,7 @@ struct Admitted {
   SegmentReservation reservation;        // of the plan
   std::shared_ptr<const transport::MovePlan> plan;
   transport::Transport* transport = nullptr;
+  std::shared_ptr<const Delegation> delegation;  // instead of a transport: the peer executes it
   TransferStatus status;
   std::optional<wire::NotificationContent> notify;
   HoldReading reading;
@@ -51,6 +53,8 @@ class TransferAdmission {
 
   // Set once, before the first transfer; null: no hold can be read.
   void SetHolds(HoldDesk* holds) { holds_ = holds; }
+  // Likewise; null: no peer executes anything.
+  void SetDelegated(const DelegatedTransfers* delegated) { delegated_ = delegated; }
   Result<Admitted> Admit(const wire::TransferRequest& request) const;
 
  private:
@@ -75,6 +79,11 @@ class TransferAdmission {
   Status ResolvePeerRemote(const wire::TransferRequest& request, const BufferLists& lists,
                            Admitted* admitted, PlanInput* input) const;
 
+  // The peer executes it: because the request says so, or because no path leads there from here,
+  // which is then the answer when the peer cannot either. The plan's allocations are whole buffers.
+  Status Delegate(const wire::TransferRequest& request, const BufferLists& lists,
+                  const std::optional<Error>& no_path, Admitted* admitted, PlanInput* input) const;
+
   // Asks the owner of the hold that the request names.
   Status ReadHold(const wire::TransferRequest& request, const BufferLists& lists,
                   Admitted* admitted) const;
@@ -85,6 +94,7 @@ class TransferAdmission {
   PeerBuffers& peers_;
   ViewTable& views_;
   HoldDesk* holds_ = nullptr;
+  const DelegatedTransfers* delegated_ = nullptr;
   mutable SegmentBudget segments_;
 };
 

@@ -75,9 +75,12 @@ void TransferLoop::Settle(Transfer* transfer) {
   for (const auto& answer : transfer->waiting) answer->Give(status);
   transfer->waiting.clear();
   metrics_.TransferEnded(SampleOf(*transfer, now));
-  events_.Append({0, EventType::kTransfer, status.workload, status.id, "",
-                  std::make_shared<const TransferStatus>(status),
-                  transfer->admitted.workload_generation});
+  // What a peer asked for its workload hears of at the peer.
+  if (status.requested_by.empty()) {
+    events_.Append({0, EventType::kTransfer, status.workload, status.id, "",
+                    std::make_shared<const TransferStatus>(status),
+                    transfer->admitted.workload_generation});
+  }
   if (status.failed_items != nullptr) finished_items_ += status.failed_items->size();
   finished_.emplace_back(now, transfer->token);
 }

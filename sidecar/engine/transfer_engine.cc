@@ -28,6 +28,7 @@ TransferEngine::TransferEngine(EngineOptions options, worker::CopyPool& pool,
       requests_(std::make_shared<RequestShelf>()),
       retry_(std::make_unique<StaleRetry>(*admission_, *peers_)) {
   loop_->SetRetry(retry_.get());
+  admission_->SetDelegated(&loop_->delegated());
 }
 
 TransferEngine::~TransferEngine() { Close(); }
@@ -38,13 +39,21 @@ void TransferEngine::StopRetries() { retry_->Close(); }
 
 void TransferEngine::SetPeerGateway(PeerGateway* gateway) { peers_->SetGateway(gateway); }
 
+void TransferEngine::SetPeerExecutor(PeerExecutor* executor) {
+  loop_->delegated().SetExecutor(executor);
+}
+
 void TransferEngine::SetMessaging(NotificationCenter& notifications, HoldDesk& holds) {
   loop_->SetNotifications(&notifications);
   admission_->SetHolds(&holds);
 }
 
-Result<TransferStatus> TransferEngine::Submit(wire::TransferRequest request, TimePoint wait_until) {
+Result<TransferStatus> TransferEngine::Submit(wire::TransferRequest request, TimePoint wait_until,
+                                              const std::function<Status()>& last_check) {
   auto admitted = Admit(request);
+  if (admitted && last_check != nullptr) {
+    if (Status checked = last_check(); !checked) admitted = Fail(std::move(checked).error());
+  }
   if (!admitted) return Refuse(request, std::move(admitted).error(), wait_until);
   const wire::Operation operation = request.operation;
   if (!admitted->status.peer.empty() && StaleRetry::IsOpenToAnother(request)) {

@@ -3,6 +3,7 @@
 // exactly once, before its deadline plus quiesce_max. Thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@
 namespace gantry::engine {
 
 class PeerBuffers;
+class PeerExecutor;
 class TransferAdmission;
 class RequestShelf;
 class StaleRetry;
@@ -48,13 +50,17 @@ class TransferEngine {
 
   // Set once, before the first transfer; null: no peers, only buffers of this sidecar.
   void SetPeerGateway(PeerGateway* gateway);
+  // Likewise; null: no peer executes transfers for this sidecar. It outlives every transfer.
+  void SetPeerExecutor(PeerExecutor* executor);
   // Likewise; without, no notification is delivered and no hold can be read.
   void SetMessaging(NotificationCenter& notifications, HoldDesk& holds);
 
   // Admission: checks everything before anything is issued. The caller was authorised for
   // request.workload. An id that is known answers the existing transfer (same content) or
   // kConflict. Waits until the transfer is terminal or `wait_until` has passed.
-  Result<TransferStatus> Submit(wire::TransferRequest request, TimePoint wait_until);
+  // `last_check`, if any, is asked when all buffers are resolved, before the first byte moves.
+  Result<TransferStatus> Submit(wire::TransferRequest request, TimePoint wait_until,
+                                const std::function<Status()>& last_check = nullptr);
   // Waits likewise.
   Result<TransferStatus> Get(std::string_view workload, std::string_view id, TimePoint wait_until);
   // Asks the transfer to stop and waits until it is terminal (quiet) or `wait_until`; one that is
@@ -76,6 +82,7 @@ class TransferEngine {
   // What each path is good for on this machine.
   std::vector<wire::PathReport> Paths() const;
   EngineTotals Totals();
+  milliseconds deadline_max() const { return options_.deadline_max; }
 
  private:
   Result<Admitted> Admit(const wire::TransferRequest& request);

@@ -23,6 +23,7 @@ TransferLoop::TransferLoop(const EngineOptions& options, worker::CopyPool& pool,
       transports_(transports),
       events_(events),
       metrics_(metrics),
+      delegated_([&pool] { pool.WakeWaiter(); }),
       thread_([this] { Run(); }) {}
 
 TransferLoop::~TransferLoop() {
@@ -86,6 +87,9 @@ bool TransferLoop::RunTasks() {
 bool TransferLoop::PollTransports() {
   bool moved = false;
   for (const auto& transport : transports_) moved |= transport->Poll(&finished_now_);
+  moved |= delegated_.Poll(&finished_now_, &accepted_now_);
+  for (auto& accepted : accepted_now_) TakePath(std::move(accepted));
+  accepted_now_.clear();
   for (const uint64_t token : finished_now_) {
     if (const auto found = transfers_.find(token); found != transfers_.end()) {
       Attend(found->second.get());
@@ -93,6 +97,18 @@ bool TransferLoop::PollTransports() {
   }
   finished_now_.clear();
   return moved;
+}
+
+// The peer that executes it says which path it took.
+void TransferLoop::TakePath(DelegatedTransfers::Accepted accepted) {
+  const auto found = transfers_.find(accepted.token);
+  if (found == transfers_.end() || found->second->operation == nullptr) return;
+  Transfer& transfer = *found->second;
+  const TimePoint now = Clock::now();
+  TrackBusy(transfer, -1, now);
+  transfer.admitted.status.path = accepted.path;
+  transfer.admitted.status.paths = std::move(accepted.paths);
+  TrackBusy(transfer, 1, now);
 }
 
 bool TransferLoop::PollFences() {
@@ -180,8 +196,11 @@ void TransferLoop::Begin(Transfer* transfer) {
   Admitted& admitted = transfer->admitted;
   transfer->begun = Clock::now();
   TrackBusy(*transfer, 1, *transfer->begun);
-  transfer->operation =
-      admitted.transport->Start(admitted.plan, admitted.status.priority, transfer->token);
+  const int priority = admitted.status.priority;
+  transfer->operation = admitted.delegation == nullptr
+                            ? admitted.transport->Start(admitted.plan, priority, transfer->token)
+                            : delegated_.Start(admitted.delegation, admitted.plan,
+                                               admitted.deadline, priority, transfer->token);
 }
 
 void TransferLoop::Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel) {

@@ -22,6 +22,7 @@
 
 #include "lib/base/mutex.h"
 #include "sidecar/engine/answer.h"
+#include "sidecar/engine/delegation.h"
 #include "sidecar/engine/engine_options.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/fence_watch.h"
@@ -46,6 +47,8 @@ class TransferLoop {
   void SetNotifications(NotificationCenter* notifications) { notifications_ = notifications; }
   // Likewise; closed before this ends.
   void SetRetry(StaleRetry* retry) { retry_ = retry; }
+  // Transfers that peers execute.
+  DelegatedTransfers& delegated() { return delegated_; }
 
   Result<TransferStatus> Insert(Admitted admitted, TimePoint wait_until);
   // The transfer's status at `wait_until`, or as soon as it is terminal.
@@ -84,6 +87,7 @@ class TransferLoop {
   bool RunOnce() EXCLUDES(inbox_mutex_);
   bool RunTasks() EXCLUDES(inbox_mutex_);
   bool PollTransports();
+  void TakePath(DelegatedTransfers::Accepted accepted);
   bool PollFences();
   void Sleep(TimePoint deadline);
   bool FireTimers(TimePoint now);
@@ -129,6 +133,8 @@ class TransferLoop {
   absl::btree_set<std::pair<TimePoint, uint64_t>> timers_;
   std::deque<std::pair<TimePoint, uint64_t>> finished_;  // when, token
   std::vector<uint64_t> finished_now_;
+  DelegatedTransfers delegated_;
+  std::vector<DelegatedTransfers::Accepted> accepted_now_;
   FenceWatch fences_;
   std::vector<uint64_t> reached_now_;
   std::vector<std::function<void()>> tasks_;

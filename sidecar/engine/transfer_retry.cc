@@ -66,9 +66,11 @@ void TransferLoop::Retried(uint64_t token, Result<Admitted>* again) {
   admitted.reservation = std::move(fresh.reservation);
   admitted.plan = std::move(fresh.plan);
   admitted.transport = fresh.transport;
+  admitted.delegation = std::move(fresh.delegation);
   admitted.reading = std::move(fresh.reading);
   TransferStatus& status = admitted.status;
   status.retries = 1;
+  status.executed_by_peer = fresh.status.executed_by_peer;
   status.path = fresh.status.path;
   status.paths = std::move(fresh.status.paths);
   status.bytes = fresh.status.bytes;

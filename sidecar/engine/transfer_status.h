@@ -43,6 +43,9 @@ struct TransferStatus {
   std::string peer;  // empty: this sidecar
   wire::Operation operation = wire::Operation::kRead;
   TransferState state = TransferState::kQueued;
+  bool executed_by_peer = false;  // the peer moves the bytes, at this sidecar's request
+  // The peer that asked this sidecar to move its bytes; empty: a workload here did.
+  std::string requested_by;
   wire::Path path = wire::Path::kShm;
   std::vector<wire::PathReport> paths;  // every path, fastest first, and why the faster ones not
   uint64_t bytes = 0;                   // to move

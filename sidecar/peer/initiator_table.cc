@@ -36,7 +36,8 @@ InitiatorTable::InitiatorTable(size_t sessions_max, milliseconds lease_ticket_tt
       told_of_cut_off_(std::move(told)) {}
 
 Result<InitiatorTable::Opened> InitiatorTable::Open(const wire::PeerIdentity& initiator,
-                                                    bool over_tcp, InitiatorStream* stream) {
+                                                    const std::string& shown, bool over_tcp,
+                                                    InitiatorStream* stream) {
   const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
   if (shutting_down_) return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
@@ -48,6 +49,7 @@ Result<InitiatorTable::Opened> InitiatorTable::Open(const wire::PeerIdentity& in
   Opened opened = {RandomToken(), over_tcp ? std::string() : RandomToken()};
   Session& session = sessions_[opened.session];
   session.initiator = initiator;
+  session.shown = shown;
   session.over_tcp = over_tcp;
   session.stream = stream;
   session.lease_ticket = opened.lease_ticket;

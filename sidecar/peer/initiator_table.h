@@ -54,8 +54,9 @@ class InitiatorTable {
   };
   // Over TCP a session has no lease connection: nothing is ever mapped, and its data streams are
   // closed before StreamEnded.
-  Result<Opened> Open(const wire::PeerIdentity& initiator, bool over_tcp, InitiatorStream* stream)
-      EXCLUDES(mutex_);
+  // `shown`: see ShownIdentity.
+  Result<Opened> Open(const wire::PeerIdentity& initiator, const std::string& shown, bool over_tcp,
+                      InitiatorStream* stream) EXCLUDES(mutex_);
   // Refuses all that the session asks for from now on. Before its data connections are closed.
   void Ending(const std::string& session) EXCLUDES(mutex_);
   // The stream is broken and no longer called. What the initiator mapped is still mapped.
@@ -95,6 +96,16 @@ class InitiatorTable {
   Status Acknowledge(const std::string& session, const std::vector<uint64_t>& revocations)
       EXCLUDES(mutex_);
 
+  // Of those that say to be this life of a sidecar, and showed to be who it showed to be: the
+  // secrets of its sessions.
+  std::vector<std::string> SessionsOf(uint64_t initiator_generation, const std::string& shown) const
+      EXCLUDES(mutex_);
+  // Ends them and names them. The initiator may open others at once.
+  std::vector<std::string> EndSessionsOf(uint64_t initiator_generation, const std::string& shown)
+      EXCLUDES(mutex_);
+  // True when nothing of ours is mapped through these any more, false at the deadline.
+  bool AwaitUnmapped(const std::vector<std::string>& sessions, TimePoint deadline) EXCLUDES(mutex_);
+
   // Heartbeats, and forgets sessions that are over.
   void Tick(TimePoint now) EXCLUDES(mutex_);
   // Revoke waits no more, Open is refused.
@@ -118,6 +129,7 @@ class InitiatorTable {
   };
   struct Session {
     wire::PeerIdentity initiator;
+    std::string shown;
     bool over_tcp = false;
     bool ending = false;
     InitiatorStream* stream = nullptr;  // null: broken

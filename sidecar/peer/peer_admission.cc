@@ -8,21 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "sidecar/peer/shown_names.h"
+
 namespace gantry::peer {
 namespace {
 
 std::string_view ViewOf(grpc::string_ref text) { return {text.data(), text.size()}; }
-
-std::vector<std::string> NamesOf(const grpc::AuthContext& caller) {
-  std::vector<std::string> names;
-  for (const char* kind :
-       {GRPC_PEER_URI_PROPERTY_NAME, GRPC_PEER_DNS_PROPERTY_NAME, GRPC_PEER_IP_PROPERTY_NAME}) {
-    for (const grpc::string_ref& name : caller.FindPropertyValues(kind)) {
-      names.emplace_back(name.data(), name.size());
-    }
-  }
-  return names;
-}
 
 std::string Joined(const std::vector<std::string>& names) {
   std::string text;
@@ -62,7 +53,7 @@ Result<PeerGrant> PeerAdmission::GrantOf(const grpc::ServerContext& context) con
   }
   const std::shared_ptr<const PeerRules> rules = security_->rules();
   if (rules == nullptr) return PeerGrant{};
-  const std::vector<std::string> names = NamesOf(*caller);
+  const std::vector<std::string> names = ShownNames(*caller);
   if (auto grant = rules->GrantFor(names)) return *std::move(grant);
   count_(metrics::PeerRefusal::kNameNotAllowed);
   return Fail(ErrorCode::kPermissionDenied,

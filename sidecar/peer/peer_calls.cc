@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/base/random_id.h"
 #include "sidecar/peer/peer_link.h"
 
 namespace gantry::peer {
@@ -35,6 +36,14 @@ Result<std::shared_ptr<PeerClient>> PeerLink::AwaitClient(TimePoint deadline) {
     if (changed_.WaitUntil(lock, deadline)) continue;
     return Fail(Error(ErrorCode::kDeadlineExceeded, NotUp().message, NotUp().hint));
   }
+}
+
+bool PeerLink::ProvesSession(const std::vector<std::string>& proofs) const {
+  const MutexLock lock(mutex_);
+  if (session_ == nullptr || ended_) return false;
+  const std::string own = session_->client->Proof();
+  return std::any_of(proofs.begin(), proofs.end(),
+                     [&](const std::string& proof) { return EqualSecrets(proof, own); });
 }
 
 void PeerLink::AwaitChange(TimePoint deadline) {

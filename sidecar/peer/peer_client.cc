@@ -11,9 +11,13 @@
 #include "lib/base/fd_passing.h"
 #include "lib/base/mutex.h"
 #include "lib/wire/fd_ticket_protocol.h"
+#include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/call_canceller.h"
+#include "sidecar/peer/execution_calls.h"
 #include "sidecar/peer/grpc_status.h"
+#include "sidecar/peer/session_proof.h"
+#include "sidecar/peer/shown_names.h"
 #include "sidecar/peer/watch_reader.h"
 
 namespace gantry::peer {
@@ -71,6 +75,16 @@ class GrpcPeerClient final : public PeerClient {
   Status Notify(const wire::Notification& notification, TimePoint deadline) override;
   Result<uint64_t> UseHold(const wire::HoldUse& use, TimePoint deadline) override;
   Result<size_t> EndHoldUses(std::span<const wire::HoldUseEnd> ends, TimePoint deadline) override;
+  Result<wire::PeerExecutionEnd> Execute(const wire::PeerExecution& what, TimePoint deadline,
+                                         CallCanceller& stop,
+                                         engine::PeerExecutor::Watcher& watcher) override {
+    return CallExecute({*stub_, session_, authorization_, other_calls_}, what, deadline, stop,
+                       watcher);
+  }
+  Result<wire::PeerExecutionEnd> EndExecution(const std::string& id, TimePoint deadline) override {
+    return CallEndExecution({*stub_, session_, authorization_, other_calls_}, id, deadline);
+  }
+  std::string Proof() const override { return SessionProof(session_); }
   void StopFetching() override EXCLUDES(mutex_);
   void Break() override;
 
@@ -87,12 +101,16 @@ class GrpcPeerClient final : public PeerClient {
   // One call within the caller's deadline and the call timeout, until `canceller` ends it.
   template <typename Request, typename Reply>
   Status Call(grpc::Status (v1::Peer::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-              const Request& request, Reply* reply, TimePoint deadline, CallCanceller& canceller) {
+              const Request& request, Reply* reply, TimePoint deadline, CallCanceller& canceller,
+              std::string* shown = nullptr) {
     grpc::ClientContext context;
     const CallCanceller::Call call(canceller, context);
     if (!authorization_.empty()) context.AddMetadata("authorization", authorization_);
     context.set_deadline(GrpcDeadline(std::min(deadline, Clock::now() + options_.call_timeout)));
     const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
+    if (status.ok() && shown != nullptr) {
+      *shown = ShownIdentity(context.auth_context().get(), address_.over_tcp());
+    }
     if (status.ok()) return {};
     return Fail(FromGrpcStatus(status));
   }
@@ -127,13 +145,16 @@ Status GrpcPeerClient::SayHello(TimePoint deadline) {
   request.set_version_max(options_.versions.max);
   wire::ToMessage(options_.self, request.mutable_initiator());
   v1::HelloReply reply;
-  if (Status said = Call(&v1::Peer::Stub::Hello, request, &reply, deadline, other_calls_); !said) {
+  if (Status said =
+          Call(&v1::Peer::Stub::Hello, request, &reply, deadline, other_calls_, &facts_.shown);
+      !said) {
     return Fail(std::move(said).error().WithContext("Hello was refused"));
   }
   RETURN_IF_ERROR(wire::ChoosePeerVersion(options_.versions, {reply.version(), reply.version()}));
   version_ = reply.version();
   for (const std::string& capability : reply.capabilities()) {
     if (capability == wire::kPeerHoldUseEnds) hold_use_ends_max_ = wire::kPeerHoldUseEndsMax;
+    if (capability == wire::kPeerExecutions) facts_.executes = true;
   }
   ASSIGN_OR_RETURN(facts_.owner, wire::FromMessage(reply.owner()));
   ASSIGN_OR_RETURN(facts_.paths, wire::FromMessage(reply.paths()));

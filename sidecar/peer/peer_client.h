@@ -17,6 +17,8 @@
 #include "lib/wire/peer_descriptor.h"
 #include "lib/wire/peer_version.h"
 #include "lib/wire/transfer_request.h"
+#include "sidecar/engine/peer_executor.h"
+#include "sidecar/peer/call_canceller.h"
 #include "sidecar/peer/peer_address.h"
 #include "sidecar/peer/peer_channel.h"
 #include "sidecar/peer/peer_identity.h"
@@ -42,6 +44,8 @@ class PeerClient {
     std::vector<wire::PathReport> paths;
     uint64_t rtt_us = 0;
     milliseconds heartbeat{1'000};
+    bool executes = false;  // the owner takes executions
+    std::string shown;      // who the owner showed to be: see ShownIdentity
   };
   // Called by a thread of the client: must not block, nor destroy it. PeerEnded comes once, last.
   using EventHandler = std::function<void(const PeerEvent& event)>;
@@ -75,6 +79,15 @@ class PeerClient {
   // Says the first of them, as many as the owner takes at once, and answers how many these are.
   virtual Result<size_t> EndHoldUses(std::span<const wire::HoldUseEnd> ends,
                                      TimePoint deadline) = 0;
+  // The owner moves bytes; returns what became of it once no byte of it moves any more. A failure
+  // says nothing of that: EndExecution may. `stop` ends the call, not the moving.
+  virtual Result<wire::PeerExecutionEnd> Execute(const wire::PeerExecution& what,
+                                                 TimePoint deadline, CallCanceller& stop,
+                                                 engine::PeerExecutor::Watcher& watcher) = 0;
+  virtual Result<wire::PeerExecutionEnd> EndExecution(const std::string& id,
+                                                      TimePoint deadline) = 0;
+  // Shows the owner, in the other direction, that this sidecar has this session with it.
+  virtual std::string Proof() const = 0;
   // Describe, FetchDescriptors and Notify fail from now on, also where they wait. The session
   // stays.
   virtual void StopFetching() = 0;

@@ -98,6 +98,29 @@ Result<uint64_t> PeerDirectory::UseHold(const std::string& peer, const wire::Hol
   return Fail(NoPeer(peer));
 }
 
+std::optional<std::string> PeerDirectory::NameByProofs(
+    const std::vector<std::string>& proofs) const {
+  const MutexLock lock(mutex_);
+  for (const auto& [name, link] : links_) {
+    if (link->ProvesSession(proofs)) return name;
+  }
+  return std::nullopt;
+}
+
+Result<std::shared_ptr<PeerClient>> PeerDirectory::ClientOf(const std::string& peer,
+                                                            TimePoint deadline) const {
+  std::shared_ptr<PeerLink> link = Find(peer);
+  if (link == nullptr) return Fail(NoPeer(peer));
+  ASSIGN_OR_RETURN(std::shared_ptr<PeerClient> client, link->AwaitClient(deadline));
+  // Its events go to the link, which therefore outlives it.
+  PeerClient* const plain = client.get();
+  return std::shared_ptr<PeerClient>(
+      plain, [link = std::move(link), client = std::move(client)](PeerClient*) mutable {
+        client.reset();
+        link.reset();
+      });
+}
+
 Result<engine::PeerInfo> PeerDirectory::Put(std::string_view name, std::string_view address,
                                             TimePoint deadline) {
   RETURN_IF_ERROR(CheckName(name, "/name"));

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@ class TcpTransport;
 
 namespace gantry::peer {
 
+class PeerClient;
 class PeerLink;
 
 struct PeerDirectoryOptions {
@@ -78,6 +80,13 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
                              TimePoint deadline) EXCLUDES(mutex_);
   // One round trip.
   Result<uint64_t> UseHold(const std::string& peer, const wire::HoldUse& use, TimePoint deadline)
+      EXCLUDES(mutex_);
+
+  // The peer whose session with this sidecar one of these proves (see SessionProof).
+  std::optional<std::string> NameByProofs(const std::vector<std::string>& proofs) const
+      EXCLUDES(mutex_);
+  // The client of the session that there is, or will be by the deadline.
+  Result<std::shared_ptr<PeerClient>> ClientOf(const std::string& peer, TimePoint deadline) const
       EXCLUDES(mutex_);
 
   Result<engine::PeerInfo> Put(std::string_view name, std::string_view address,

@@ -51,6 +51,10 @@ class PeerLink {
       EXCLUDES(mutex_);
   // Once: a use that was begun and not heard of ends by itself.
   Result<uint64_t> UseHold(const wire::HoldUse& use, TimePoint deadline) EXCLUDES(mutex_);
+  // The client of the session that there is, or will be by the deadline.
+  Result<std::shared_ptr<PeerClient>> AwaitClient(TimePoint deadline) EXCLUDES(mutex_);
+  // One of them is that of the session that there is.
+  bool ProvesSession(const std::vector<std::string>& proofs) const EXCLUDES(mutex_);
   engine::PeerInfo Info() const EXCLUDES(mutex_);
   // Fails with kShuttingDown alone.
   Status AwaitUp(TimePoint deadline) EXCLUDES(mutex_);
@@ -127,8 +131,6 @@ class PeerLink {
   // Calls `say` with a client until it has an answer.
   Status Repeat(TimePoint deadline, const std::function<Status(PeerClient& client)>& say)
       EXCLUDES(mutex_);
-  // The client of the session that there is, or will be by the deadline.
-  Result<std::shared_ptr<PeerClient>> AwaitClient(TimePoint deadline) EXCLUDES(mutex_);
   // Until something changed, but not long: a session that is over is not noticed at once.
   void AwaitChange(TimePoint deadline) EXCLUDES(mutex_);
   bool IsRevoked(uint64_t generation) const REQUIRES(mutex_);

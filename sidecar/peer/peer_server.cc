@@ -17,6 +17,7 @@
 #include "lib/base/log.h"
 #include "lib/base/name.h"
 #include "lib/base/random_id.h"
+#include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/fd_socket.h"
 #include "sidecar/peer/fd_ticket_book.h"
@@ -24,6 +25,7 @@
 #include "sidecar/peer/initiator_table.h"
 #include "sidecar/peer/peer_service.h"
 #include "sidecar/peer/session_buffers.h"
+#include "sidecar/peer/session_proof.h"
 #include "sidecar/peer/socket_admission.h"
 #include "sidecar/peer/stream_offers.h"
 #include "sidecar/peer/tcp_door.h"
@@ -81,7 +83,8 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                   {},
                   options_.versions,
                   options_.notifications,
-                  options_.holds},
+                  options_.holds,
+                  options_.executions},
                  registry, initiators_, tickets_, streams_),
         tcp_service_({options_.self,
                       options_.paths,
@@ -92,7 +95,8 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                       PeerAdmission(options_.security, options_.count_refusal),
                       options_.versions,
                       options_.notifications,
-                      options_.holds},
+                      options_.holds,
+                      options_.executions},
                      registry, initiators_, tickets_, streams_) {}
   ~GrpcPeerServer() override;
 
@@ -102,6 +106,21 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
       const std::vector<std::shared_ptr<const registry::Buffer>>& buffers,
       TimePoint deadline) override;
   void Close() override { initiators_.Close(); }
+  std::vector<std::string> ProofsFor(uint64_t initiator_generation,
+                                     const std::string& shown) const override {
+    std::vector<std::string> proofs;
+    for (const std::string& session : initiators_.SessionsOf(initiator_generation, shown)) {
+      if (proofs.size() < wire::kPeerProofsMax) proofs.push_back(SessionProof(session));
+    }
+    return proofs;
+  }
+  std::vector<std::string> EndSessionsOf(uint64_t initiator_generation,
+                                         const std::string& shown) override {
+    return initiators_.EndSessionsOf(initiator_generation, shown);
+  }
+  bool AwaitUnmapped(const std::vector<std::string>& sessions, TimePoint deadline) override {
+    return initiators_.AwaitUnmapped(sessions, deadline);
+  }
   PeerServerTotals Totals() const override;
   std::string address() const override {
     return files_.listener.valid() ? "unix:" + files_.socket_path : "";

@@ -25,6 +25,8 @@
 
 namespace gantry::peer {
 
+class ExecutionDesk;
+
 struct PeerServerOptions {
   PeerIdentity self;
   std::string node_dir;             // shared by the sidecars of a trust domain; empty: no sockets
@@ -52,6 +54,8 @@ struct PeerServerOptions {
   engine::EventLog* events = nullptr;
   // Whose holds peers may read; likewise.
   engine::HoldTable* holds = nullptr;
+  // Where transfers go that peers want executed; likewise. Null: they are refused.
+  ExecutionDesk* executions = nullptr;
   // From the end of a lease connection until the initiator counts as unmapped: its copy workers
   // get their parent-death signal just after the kernel closed its sockets.
   milliseconds process_exit_grace{50};
@@ -80,6 +84,17 @@ class PeerServer : public registry::RevocationSink {
   // Ends the waits of Revoke, and those to come, and takes no new peers; those that are here stay
   // until the destructor tells them. Idempotent.
   virtual void Close() = 0;
+
+  // What shows a peer that this sidecar is the one whose memory it has a session with: one for each
+  // session of initiators that say to be this life of a sidecar and showed what it showed (see
+  // ShownIdentity), so that nobody gets what is for another. Empty: it has none.
+  virtual std::vector<std::string> ProofsFor(uint64_t initiator_generation,
+                                             const std::string& shown) const = 0;
+  // Ends those sessions and names them; the peer may open others at once.
+  virtual std::vector<std::string> EndSessionsOf(uint64_t initiator_generation,
+                                                 const std::string& shown) = 0;
+  // True when nothing of ours can be touched through them any more, false at the deadline.
+  virtual bool AwaitUnmapped(const std::vector<std::string>& sessions, TimePoint deadline) = 0;
 
   virtual PeerServerTotals Totals() const = 0;
   virtual std::string address() const = 0;      // "unix:<node_dir>/<name>.peer.sock"; or empty

@@ -5,8 +5,11 @@
 
 #include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
+#include "lib/wire/peer_execution_messages.h"
+#include "lib/wire/peer_message_limit.h"
 #include "sidecar/peer/buffer_export.h"
 #include "sidecar/peer/grpc_status.h"
+#include "sidecar/peer/shown_names.h"
 #include "sidecar/peer/watch_stream.h"
 
 namespace gantry::peer {
@@ -57,6 +60,9 @@ Status PeerService::AnswerHello(const v1::HelloRequest& request, v1::HelloReply*
   wire::ToMessage(options_.self, reply->mutable_owner());
   if (!over_tcp()) reply->add_capabilities(kFdTickets);
   reply->add_capabilities(std::string(wire::kPeerHoldUseEnds));
+  if (options_.executions != nullptr) {
+    reply->add_capabilities(std::string(wire::kPeerExecutions));
+  }
   wire::ToMessage(PathsBetween(options_.self, initiator, over_tcp(), options_.paths),
                   reply->mutable_paths());
   return {};
@@ -74,7 +80,8 @@ grpc::Status PeerService::Watch(grpc::ServerContext* context, const v1::WatchReq
 grpc::Status PeerService::WatchAs(const PeerIdentity& initiator, grpc::ServerContext* context,
                                   grpc::ServerWriter<v1::WatchEvent>* writer) {
   WatchStream stream(*context, *writer);
-  auto opened = initiators_.Open(initiator, over_tcp(), &stream);
+  auto opened = initiators_.Open(
+      initiator, ShownIdentity(context->auth_context().get(), over_tcp()), over_tcp(), &stream);
   if (!opened) return ToGrpcStatus(opened.error());
   v1::WatchEvent event;
   v1::Started& started = *event.mutable_started();
@@ -92,6 +99,7 @@ grpc::Status PeerService::WatchAs(const PeerIdentity& initiator, grpc::ServerCon
   streams_.End(opened->session);
   initiators_.StreamEnded(opened->session);
   if (over_tcp() && options_.holds != nullptr) options_.holds->LoseUses(opened->session);
+  if (options_.executions != nullptr) options_.executions->EndSession(opened->session);
   tickets_.DropSession(opened->session);
   return status;
 }
@@ -291,6 +299,57 @@ grpc::Status PeerService::EndHoldUse(grpc::ServerContext* context,
     ASSIGN_OR_RETURN(const std::vector<wire::HoldUseEnd> ends, wire::FromMessage(*request));
     if (options_.holds == nullptr) return {};
     for (const wire::HoldUseEnd& end : ends) options_.holds->EndUse(end.use, end.succeeded);
+    return {};
+  });
+}
+
+grpc::Status PeerService::Execute(grpc::ServerContext* context, const v1::ExecuteRequest* request,
+                                  grpc::ServerWriter<v1::ExecuteEvent>* writer) {
+  return Admitted(*context, [&](const PeerGrant& grant) {
+    return ExecuteFor(grant, *context, *request, writer);
+  });
+}
+
+Status PeerService::ExecuteFor(const PeerGrant& grant, grpc::ServerContext& context,
+                               const v1::ExecuteRequest& request,
+                               grpc::ServerWriter<v1::ExecuteEvent>* writer) {
+  ASSIGN_OR_RETURN(const PeerIdentity initiator,
+                   initiators_.InitiatorOf(request.session(), over_tcp()));
+  if (options_.executions == nullptr) {
+    return Fail(ErrorCode::kVersionMismatch, "this sidecar executes nothing for peers");
+  }
+  ASSIGN_OR_RETURN(wire::PeerExecution execution, wire::FromMessage(request));
+  bool accepted = false;
+  ExecutionDesk::Caller caller{request.session(), initiator.name, grant, {}, {}, {}};
+  caller.gone = [&context] { return context.IsCancelled(); };
+  caller.hang_up = [&context] { context.TryCancel(); };
+  caller.on_status = [&](const engine::TransferStatus& status) {
+    v1::ExecuteEvent event;
+    if (!std::exchange(accepted, true)) {
+      event.mutable_accepted()->set_path(wire::ToMessage(status.path));
+      wire::ToMessage(status.paths, event.mutable_accepted()->mutable_paths());
+    } else {
+      event.mutable_progress()->set_bytes(status.bytes_moved);
+    }
+    writer->Write(event);
+  };
+  v1::ExecuteEvent last;
+  wire::ToMessage(options_.executions->Execute(caller, std::move(execution)), last.mutable_ended());
+  writer->Write(last);
+  return {};
+}
+
+grpc::Status PeerService::EndExecution(grpc::ServerContext* context,
+                                       const v1::EndExecutionRequest* request,
+                                       v1::ExecutionEnded* reply) {
+  return Admitted(*context, [&](const PeerGrant&) -> Status {
+    // The session's secret says enough: it is when a session ended that this is asked.
+    RETURN_IF_ERROR(wire::CheckSecret(request->session(), "session"));
+    RETURN_IF_ERROR(wire::LimitOfPeer("id", request->id().size(), wire::kPeerIdBytesMax));
+    if (options_.executions == nullptr) return {};
+    ASSIGN_OR_RETURN(const wire::PeerExecutionEnd end,
+                     options_.executions->End(request->session(), request->id()));
+    wire::ToMessage(end, reply);
     return {};
   });
 }

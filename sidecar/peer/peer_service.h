@@ -13,6 +13,7 @@
 #include "lib/wire/peer_messages.h"
 #include "sidecar/engine/hold_table.h"
 #include "sidecar/engine/notification_center.h"
+#include "sidecar/peer/execution_desk.h"
 #include "sidecar/peer/fd_ticket_book.h"
 #include "sidecar/peer/initiator_table.h"
 #include "sidecar/peer/peer_admission.h"
@@ -36,6 +37,7 @@ class PeerService final : public v1::Peer::Service {
     wire::PeerVersions versions = wire::kPeerVersions;
     engine::NotificationCenter* notifications = nullptr;  // null: takes none
     engine::HoldTable* holds = nullptr;                   // null: keeps none
+    ExecutionDesk* executions = nullptr;                  // null: executes nothing for peers
   };
 
   PeerService(Options options, const registry::BufferRegistry& registry, InitiatorTable& initiators,
@@ -59,6 +61,10 @@ class PeerService final : public v1::Peer::Service {
                        v1::UseHoldReply* reply) override;
   grpc::Status EndHoldUse(grpc::ServerContext* context, const v1::EndHoldUseRequest* request,
                           v1::EndHoldUseReply* reply) override;
+  grpc::Status Execute(grpc::ServerContext* context, const v1::ExecuteRequest* request,
+                       grpc::ServerWriter<v1::ExecuteEvent>* writer) override;
+  grpc::Status EndExecution(grpc::ServerContext* context, const v1::EndExecutionRequest* request,
+                            v1::ExecutionEnded* reply) override;
   grpc::Status Ping(grpc::ServerContext* context, const v1::PingRequest* request,
                     v1::PingReply* reply) override;
 
@@ -80,6 +86,9 @@ class PeerService final : public v1::Peer::Service {
   Status IssueTickets(const v1::ConnectRequest& request, v1::ConnectReply* reply);
   Result<FdTicketBook::Entry> Export(const std::string& session,
                                      const wire::WantedAllocation& wanted) const;
+  Status ExecuteFor(const PeerGrant& grant, grpc::ServerContext& context,
+                    const v1::ExecuteRequest& request,
+                    grpc::ServerWriter<v1::ExecuteEvent>* writer);
   Status TakeAcknowledgement(const v1::AcknowledgeRequest& request);
   Status TakeNotification(const PeerGrant& grant, const v1::NotifyRequest& request);
   Status TakeHoldUse(const PeerGrant& grant, const v1::UseHoldRequest& request,

@@ -65,6 +65,18 @@ TEST(ClientJson, TransferByRanges) {
   EXPECT_FALSE(body.contains("local_blocks"));
 }
 
+TEST(TransferBodyTest, NamesItsExecutorUnlessItIsAny) {
+  const uint64_t block = 1;
+  gantry_transfer_spec spec = {};
+  spec.local_blocks = spec.remote_blocks = &block;
+  spec.block_count = 1;
+  EXPECT_FALSE(Json::from_cbor(TransferBody("w", "t", spec, {})).contains("executor"));
+  spec.executor = GANTRY_EXECUTOR_SELF;
+  EXPECT_EQ(Json::from_cbor(TransferBody("w", "t", spec, {}))["executor"], "self");
+  spec.executor = GANTRY_EXECUTOR_PEER;
+  EXPECT_EQ(Json::from_cbor(TransferBody("w", "t", spec, {}))["executor"], "peer");
+}
+
 TEST(TransferBodyTest, NumbersOfEverySize) {
   const std::vector<uint64_t> blocks = {0,      23,     24,          255,         256,
                                         65'535, 65'536, 4294967295u, 4294967296u, ~uint64_t{0}};
@@ -115,11 +127,21 @@ TEST(ClientJson, ReadsATransfer) {
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->status.state, GANTRY_FAILED);
   EXPECT_STREQ(answer->status.path, "shm");
+  EXPECT_EQ(answer->status.executor, GANTRY_EXECUTOR_ANY);  // an older sidecar does not say
   EXPECT_EQ(answer->status.bytes_moved, 4U);
   EXPECT_EQ(answer->status.descriptors_out, 5U);
   EXPECT_EQ(answer->status.total_us, 5U);
   ASSERT_TRUE(answer->error);
   EXPECT_EQ(answer->error->code, ErrorCode::kWorkerLost);
+}
+
+TEST(ClientJson, ReadsWhoMovesTheBytes) {
+  const auto executor = [](const std::string& name) {
+    return ReadTransfer(R"({"state":"running","executor":")" + name + "\"}")->status.executor;
+  };
+  EXPECT_EQ(executor("self"), GANTRY_EXECUTOR_SELF);
+  EXPECT_EQ(executor("peer"), GANTRY_EXECUTOR_PEER);
+  EXPECT_EQ(executor("somebody"), 0);  // from the future
 }
 
 TEST(ClientJson, EscapesWhatWouldMeanSomethingInAUrl) {

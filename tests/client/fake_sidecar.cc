@@ -214,8 +214,10 @@ std::string FakeSidecar::Default(const FakeRequest& request) {
   }
   if (request.method == "DELETE") return "HTTP/1.1 204 No Content\r\n\r\n";
   if (request.target.starts_with("/v1/transfers")) {
-    return Json(200, R"({"id":"t","state":"succeeded","path":"shm","bytes":7,"bytes_moved":7,)"
-                     R"("descriptors_in":2,"descriptors_out":1,"timings":{"total_us":9}})");
+    return Json(
+        200,
+        R"({"id":"t","state":"succeeded","executor":"self","path":"shm","bytes":7,"bytes_moved":7,)"
+        R"("descriptors_in":2,"descriptors_out":1,"timings":{"total_us":9}})");
   }
   return Json(200, "{}");
 }

@@ -263,6 +263,11 @@ TEST(GantryCApi, TransfersThatMakeNoSenseAreRefusedHere) {
   spec.operation = GANTRY_WRITE;
   spec.id = "a\r\nb";
   EXPECT_EQ(code(), "invalid_argument");
+  spec.id = nullptr;
+  for (const int executor : {-1, 3}) {
+    spec.executor = executor;
+    EXPECT_EQ(code(), "invalid_argument");
+  }
   EXPECT_EQ(it.sidecar.requests().size(), before);
   gantry_buffer_destroy(buffer);
 }

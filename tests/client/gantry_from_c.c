@@ -55,10 +55,12 @@ int gantry_round_trip_in_c(const char* run_dir) {
   wanted.local_blocks = local_blocks;
   wanted.remote_blocks = remote_blocks;
   wanted.block_count = 2;
+  wanted.executor = GANTRY_EXECUTOR_SELF;
   REQUIRE(gantry_transfer_submit(client, &wanted, 1000, &transfer) == NULL);
   REQUIRE(gantry_transfer_wait(transfer, GANTRY_FOREVER, &status) == NULL);
   REQUIRE(status.state == GANTRY_SUCCEEDED);
   REQUIRE(strcmp(status.path, "shm") == 0);
+  REQUIRE(status.executor == GANTRY_EXECUTOR_SELF);
   json = gantry_transfer_json(transfer);
   REQUIRE(json != NULL && strstr(json, "succeeded") != NULL);
   gantry_free(json);

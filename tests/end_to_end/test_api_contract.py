@@ -190,6 +190,7 @@ REFUSED = [
     ("POST", "/v1/transfers", transfer(remote=["nowhere/engine-1/k"]), 404, "not_found", None),
     ("POST", "/v1/transfers", transfer(remote=["engine-1/k@0000000000000001"]), 409, "stale_generation", "/remote/0"),
     ("POST", "/v1/transfers", transfer(require_path=["rdma"]), 409, "path_unavailable", "/require_path"),
+    ("POST", "/v1/transfers", transfer(executor="nobody"), 400, "invalid_argument", "/executor"),
     ("POST", "/v1/transfers", transfer(fence={"type": "ipc_event"}), 400, "invalid_argument", "/fence/type"),
     ("POST", "/v1/transfers", transfer(fence={"type": "timeline", "buffer": "k"}), 400, "malformed_body", "/fence/value"),
     ("POST", "/v1/transfers", transfer(fence={"type": "timeline", "buffer": "k", "offset": 4, "value": 1}), 400,

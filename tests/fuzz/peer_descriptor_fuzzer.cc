@@ -7,6 +7,7 @@
 
 #include "lib/base/byte_range.h"
 #include "lib/wire/fd_ticket_protocol.h"
+#include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/buffer_import.h"
 #include "sidecar/peer/peer_rules.h"
@@ -82,6 +83,26 @@ void FuzzRequests(const std::string& bytes) {
   if (v1::Problem message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);
 }
 
+void FuzzExecutions(const std::string& bytes) {
+  if (v1::ExecuteRequest message; message.ParseFromString(bytes)) {
+    if (const auto execution = wire::FromMessage(message)) {
+      v1::ExecuteRequest again;
+      wire::ToMessage(*execution, &again);
+      const auto taken = wire::FromMessage(again);
+      Check(taken && *taken == *execution);
+      for (const wire::TransferRange& range : execution->ranges) {
+        Check(range.local_index < execution->callers.size());
+        Check(range.remote_index < execution->callees.size());
+      }
+    }
+  }
+  if (v1::ExecuteEvent message; message.ParseFromString(bytes)) {
+    (void)wire::FromMessage(message.ended());
+    (void)wire::FromMessage(message.accepted().path());
+    (void)wire::FromMessage(message.accepted().paths());
+  }
+}
+
 void FuzzTickets(const std::string& bytes) {
   if (const auto request = wire::DecodeFdTicketRequest(bytes)) {
     Check(wire::Encode(*request) == bytes);
@@ -98,6 +119,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] == 'd') gantry::peer::FuzzDescriptor(bytes);
+  if (data[0] == 'e') gantry::peer::FuzzExecutions(bytes);
   if (data[0] == 'r') gantry::peer::FuzzRequests(bytes);
   if (data[0] == 't') gantry::peer::FuzzTickets(bytes);
   return 0;

@@ -37,6 +37,18 @@ TEST(SidecarViews, SayWhyAPathOfAPeerIsNotTaken) {
   EXPECT_THAT(PeersText(answer), HasSubstr("130 us"));
 }
 
+TEST(SidecarViews, SayWhichSideMovesTheBytes) {
+  const auto text = [](const char* members) {
+    return TransfersText(json::parse(R"({"transfers":[{"workload":"w","id":"t-1","op":"read",)" +
+                                     std::string(members) + R"("path":"tcp","bytes":1}]})"));
+  };
+  EXPECT_THAT(text(R"("peer":"pod-b","executor":"self",)"), HasSubstr("  pod-b  "));
+  EXPECT_THAT(text(R"("peer":"pod-b","executor":"peer",)"), HasSubstr("  pod-b (executes)  "));
+  EXPECT_THAT(text(R"("peer":"pod-b","executor":"self","requested_by":"pod-b",)"),
+              HasSubstr("  pod-b (asked for it)  "));
+  EXPECT_THAT(text(R"("peer":"","executor":7,"requested_by":[],)"), Not(HasSubstr("(")));
+}
+
 TEST(SidecarViews, AreSentencesWhenThereIsNothing) {
   for (const json& nothing : {json::object(), json(), json::parse(R"({"buffers":[],"peers":[],
                                                   "workloads":[],"transfers":[]})")}) {

@@ -165,7 +165,7 @@ class Client:
              id: Optional[str] = None, deadline: Optional[float] = None, priority: int = 0,
              require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None,
              hold: Optional[str] = None, hold_consumers: Optional[int] = None,
-             notify: Optional[Message] = None) -> Transfer:
+             notify: Optional[Message] = None, executor: str = "any") -> Transfer:
         """Starts a transfer from remote buffers into local ones.
 
         local, remote   buffers of this client, and references "[peer/]workload/buffer[@generation]" of one peer
@@ -189,6 +189,10 @@ class Client:
                         that a consumer makes
         notify          for a workload at the same peer, sent once all bytes are there, and only if the transfer
                         succeeds; its end waits for the answer, and details()["notified"] says whether it was delivered
+        executor        who moves the bytes: "any" (the peer only where this sidecar has no path and the peer has one),
+                        "self", or "peer"; the peer needs "remote_write" to the local buffers of a read and "remote_read"
+                        to those of a write, else Error "permission_denied", and it must be connected to this sidecar as
+                        well, else "peer_unavailable"; TransferStatus.executor says who did
 
         Raises Error when the transfer is refused, for example "unregistered", "out_of_range", "peer_unavailable".
         """
@@ -196,7 +200,7 @@ class Client:
                                remote_blocks=remote_blocks, ranges=ranges, layers=layers, groups=groups,
                                fence=fence, wait=wait, id=id, deadline=deadline, priority=priority,
                                require_path=require_path, user_data=user_data, hold=hold,
-                               hold_consumers=hold_consumers, notify=notify)
+                               hold_consumers=hold_consumers, notify=notify, executor=executor)
 
     def write(self, local: Union[View, Buffer, Sequence[Buffer]], remote: Union[None, str, Sequence[str]] = None, *,
               local_blocks: Optional[_BLOCKS] = None, remote_blocks: Optional[_BLOCKS] = None,
@@ -205,13 +209,13 @@ class Client:
               fence: Optional[tuple[Buffer, int, int]] = None, wait: float = 0.0,
               id: Optional[str] = None, deadline: Optional[float] = None, priority: int = 0,
               require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None,
-              notify: Optional[Message] = None) -> Transfer:
+              notify: Optional[Message] = None, executor: str = "any") -> Transfer:
         """Starts a transfer from local buffers into remote ones, which must grant "remote_write". See read()."""
         return transfer.submit(self, transfer.WRITE, local, remote, local_blocks=local_blocks,
                                remote_blocks=remote_blocks, ranges=ranges, layers=layers, groups=groups,
                                fence=fence, wait=wait, id=id, deadline=deadline, priority=priority,
                                require_path=require_path, user_data=user_data, hold=None,
-                               hold_consumers=None, notify=notify)
+                               hold_consumers=None, notify=notify, executor=executor)
 
     # Messages and promises
 

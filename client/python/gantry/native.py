@@ -100,7 +100,7 @@ class TransferSpec(ctypes.Structure):
                 ("groups", ctypes.POINTER(NativeBlockGroup)), ("group_count", ctypes.c_size_t),
                 ("fence", ctypes.POINTER(NativeFence)),
                 ("hold", ctypes.c_char_p), ("hold_consumers", ctypes.POINTER(ctypes.c_uint64)),
-                ("notify", ctypes.POINTER(NativeMessage))]
+                ("notify", ctypes.POINTER(NativeMessage)), ("executor", ctypes.c_int)]
 
 
 class NativeStatus(ctypes.Structure):
@@ -108,7 +108,7 @@ class NativeStatus(ctypes.Structure):
                 *((name, ctypes.c_uint64) for name in
                   ("bytes", "bytes_moved", "chunks", "chunks_moved", "descriptors_in", "descriptors_out",
                    "admit_us", "fence_us", "queue_us", "move_us", "copy_us", "total_us")),
-                ("path", ctypes.c_char * 8)]
+                ("path", ctypes.c_char * 8), ("executor", ctypes.c_int)]
 
 
 _HANDLE = ctypes.c_void_p

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 READ, WRITE = 0, 1
 _STATES = ("queued", "running", "stopping", "succeeded", "failed", "cancelled", "expired")
+_EXECUTORS = ("any", "self", "peer")
 _SUCCEEDED = _STATES.index("succeeded")
 
 
@@ -53,6 +54,7 @@ class TransferStatus:
     chunks           copies after merging and cutting
     descriptors_in   blocks or ranges as asked for; descriptors_out: after contiguous ones were merged
     copy_us          summed over the copy workers
+    executor         "self": the sidecar of this client moves the bytes; "peer": the peer does, and took the path
     """
 
     state: str
@@ -70,6 +72,7 @@ class TransferStatus:
     move_us: int
     copy_us: int
     total_us: int
+    executor: str
 
     @property
     def done(self) -> bool:
@@ -168,8 +171,11 @@ class Transfer:
 
 
 def _status_of(status: native.NativeStatus) -> TransferStatus:
-    numbers = {name: getattr(status, name) for name, _ in native.NativeStatus._fields_ if name not in ("state", "path")}
-    return TransferStatus(state=_STATES[status.state], path=status.path.decode(), **numbers)
+    texts = ("state", "path", "executor")
+    numbers = {name: getattr(status, name) for name, _ in native.NativeStatus._fields_ if name not in texts}
+    # 0 is said by a sidecar that knows no other executor than itself.
+    return TransferStatus(state=_STATES[status.state], path=status.path.decode(),
+                          executor=_EXECUTORS[status.executor or 1], **numbers)
 
 
 def _numbers(values: Any, field: str) -> array:
@@ -252,8 +258,11 @@ def submit(client: "Client", operation: int, local: Union[View, Buffer, Sequence
            groups: Optional[dict[int, Blocks]], fence: Optional[tuple[Buffer, int, int]], wait: float,
            id: Optional[str], deadline: Optional[float], priority: int,
            require_path: Union[None, str, Iterable[str]], user_data: Optional[str], hold: Optional[str],
-           hold_consumers: Optional[int], notify: Optional[Message]) -> Transfer:
+           hold_consumers: Optional[int], notify: Optional[Message], executor: str) -> Transfer:
+    if executor not in _EXECUTORS:
+        raise Error("invalid_argument", f'{executor!r} is none of "any", "self" and "peer"', field="executor")
     spec = native.TransferSpec()
+    spec.executor = _EXECUTORS.index(executor)
     spec.operation = operation
     kept = _fill_buffers(spec, local, remote)
     if not isinstance(local, View):

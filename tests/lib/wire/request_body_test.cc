@@ -5,19 +5,12 @@
 #include "lib/wire/registration_body.h"
 #include "lib/wire/request_bodies.h"
 #include "lib/wire/transfers_body.h"
+#include "tests/lib/wire/body_formats.h"
 
 namespace gantry::wire {
 namespace {
 
 using nlohmann::json;
-
-constexpr auto kJson = BodyFormat::kJson;
-constexpr auto kCbor = BodyFormat::kCbor;
-
-std::string CborOf(const std::string& text) {
-  const std::vector<uint8_t> bytes = json::to_cbor(json::parse(text));
-  return {bytes.begin(), bytes.end()};
-}
 
 constexpr const char* kTransfer =
     R"({"workload":"a","op":"read","local":["k"],"remote":["p/b/k@00000000000000ff"],)"
@@ -52,7 +45,8 @@ TEST(TransferBodyTest, ReadsEverything) {
       R"({"id":"t1","workload":"a","op":"write","local":["k","v@0000000000000001"],)"
       R"("remote":["p/b/k","p/b/v"],"ranges":[[0,1,0,2,3],)"
       R"({"local":1,"local_offset":9223372036854775807,"remote":1,"remote_offset":0,"length":5}],)"
-      R"("deadline_ms":10,"priority":-10,"require_path":["ipc","shm"],"user_data":"\u00e9"})";
+      R"("deadline_ms":10,"priority":-10,"require_path":["ipc","shm"],"user_data":"\u00e9",)"
+      R"("executor":"peer"})";
   for (const auto format : {kJson, kCbor}) {
     const auto body = ReadTransferBody(format, format == kJson ? text : CborOf(text));
     ASSERT_TRUE(body) << body.error().message << body.error().field;
@@ -69,8 +63,26 @@ TEST(TransferBodyTest, ReadsEverything) {
     EXPECT_EQ(request.deadline_ms, 10u);
     EXPECT_EQ(request.priority, -10);
     EXPECT_EQ(request.require_path, (std::vector<Path>{Path::kIpc, Path::kShm}));
+    EXPECT_EQ(request.executor, Executor::kPeer);
     EXPECT_EQ(request.user_data, "\u00e9");
     EXPECT_FALSE(request.by_blocks);
+  }
+}
+
+TEST(TransferBodyTest, TheExecutorIsOneOfThree) {
+  const auto read = [](const std::string& text) {
+    return ReadTransferBody(kCbor, CborOf(text))->requests[0].executor;
+  };
+  EXPECT_EQ(read(kTransfer), Executor::kAny);
+  for (const Executor executor : {Executor::kAny, Executor::kSelf, Executor::kPeer}) {
+    const std::string name(NameOf(executor));
+    EXPECT_EQ(read(With("executor", "\"" + name + "\"")), executor) << name;
+  }
+  for (const char* wrong : {"\"\"", "\"PEER\"", "\"remote\"", "\"self \"", "\"pee\"", "\"0\""}) {
+    EXPECT_EQ(Refused(With("executor", wrong)), "invalid_argument /executor") << wrong;
+  }
+  for (const char* wrong : {"1", "null", "true", "[\"self\"]", "{}"}) {
+    EXPECT_EQ(Refused(With("executor", wrong)), "malformed_body /executor") << wrong;
   }
 }
 

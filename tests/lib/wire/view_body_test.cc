@@ -2,22 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "lib/wire/transfers_body.h"
+#include "tests/lib/wire/body_formats.h"
 
 namespace gantry::wire {
 namespace {
-
-using nlohmann::json;
-
-constexpr auto kJson = BodyFormat::kJson;
-constexpr auto kCbor = BodyFormat::kCbor;
-
-std::string CborOf(const std::string& text) {
-  const std::vector<uint8_t> bytes = json::to_cbor(json::parse(text));
-  return {bytes.begin(), bytes.end()};
-}
 
 std::string ViewWith(const std::string& members) {
   return R"({"workload":"a","remote_workload":"b",)" + members + "}";

@@ -1,6 +1,7 @@
 // /v1/transfers and the events that tell of them.
 #include <nlohmann/json.hpp>
 
+#include "sidecar/api/transfer_view.h"
 #include "tests/sidecar/api/api_fixture.h"
 
 namespace gantry::api {
@@ -36,9 +37,28 @@ TEST_F(TransferEndpointsTest, OnePostMovesBytes) {
   const json transfer = json::parse(response.body);
   EXPECT_EQ(transfer["state"], "succeeded");
   EXPECT_EQ(transfer["path"], "shm");
+  EXPECT_EQ(transfer["executor"], "self");
+  EXPECT_FALSE(transfer.contains("requested_by"));
   EXPECT_EQ(transfer["bytes_moved"], 5000);
   EXPECT_FALSE(transfer.contains("error"));
   EXPECT_EQ(std::memcmp(arena_a_.data() + 100, arena_b_.data() + 4096, 5000), 0);
+}
+
+TEST(TransferView, SaysWhoMovesTheBytesAndForWhom) {
+  const auto view = [](const engine::TransferStatus& status) {
+    wire::BodyWriter writer(wire::BodyFormat::kJson);
+    WriteTransfer(status, &writer);
+    return json::parse(std::move(writer).Take());
+  };
+  engine::TransferStatus here, there;
+  here.requested_by = "pod-b";
+  EXPECT_EQ(view(here)["executor"], "self");
+  EXPECT_EQ(view(here)["requested_by"], "pod-b");
+  there.executed_by_peer = true;
+  there.path = wire::Path::kTcp;
+  EXPECT_EQ(view(there)["executor"], "peer");
+  EXPECT_EQ(view(there)["path"], "tcp");
+  EXPECT_FALSE(view(there).contains("requested_by"));
 }
 
 TEST_F(TransferEndpointsTest, CborSaysTheSame) {
@@ -96,6 +116,9 @@ TEST_F(TransferEndpointsTest, TheSameIdAgain) {
   const RawResponse response =
       client_->Post("/v1/transfers", Body(R"("ranges":[[0,0,0,0,65]],"id":"t")"));
   EXPECT_EQ(response.code(), "conflict");
+  const std::string same = body.substr(0, body.size() - 1);
+  EXPECT_EQ(client_->Post("/v1/transfers", same + R"(,"executor":"any"})").status, 200);
+  EXPECT_EQ(client_->Post("/v1/transfers", same + R"(,"executor":"self"})").code(), "conflict");
 }
 
 // Each thing that callers get wrong, the code and the field that they are told.
@@ -124,6 +147,8 @@ TEST_F(TransferEndpointsTest, BadInputsHaveStableCodes) {
       {"not json", "400 malformed_body "},
       {Body(range) + "x", "400 malformed_body "},
       {Body(range, R"(,"require_path":["rdma"])"), "409 path_unavailable /require_path"},
+      {Body(range, R"(,"executor":"nobody")"), "400 invalid_argument /executor"},
+      {Body(range, R"(,"executor":1)"), "400 malformed_body /executor"},
       {R"({"workload":"a","op":"read","local":["k@00000000000000aa"],"remote":["b/k"],)" + range +
            "}",
        "409 stale_generation /local/0"},

@@ -339,6 +339,21 @@ TEST_F(TransferEngineTest, QueuedAndRunningAreCounted) {
   pool_.Release();
 }
 
+TEST_F(TransferEngineTest, WhatIsAskedLastFindsAllBuffersInUseAndNoByteMoved) {
+  const std::vector<uint8_t> before(arena_a_.data(), arena_a_.data() + kArena);
+  size_t uses = 0;
+  const auto refuse = [&]() -> Status {
+    uses = (*registry_.ByName("a", "k"))->uses() + (*registry_.ByName("b", "k"))->uses();
+    return Fail(ErrorCode::kPeerLost, "not any more");
+  };
+  const auto status = engine_->Submit(Whole(), In(milliseconds(1000)), refuse);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kPeerLost);
+  EXPECT_EQ(uses, 2u);
+  EXPECT_EQ(std::memcmp(before.data(), arena_a_.data(), kArena), 0);
+  EXPECT_EQ((*registry_.ByName("a", "k"))->uses(), 0u);
+}
+
 TEST_F(TransferEngineTest, ManyCallersAtOnce) {
   std::vector<std::thread> callers;
   for (int c = 0; c < 4; ++c) {

@@ -1,0 +1,109 @@
+// The part of TransferAdmission for transfers that the peer executes. It can do so only with
+// memory that it may use as anybody's: what this sidecar's workloads granted to peers.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "sidecar/engine/transfer_admission.h"
+
+namespace gantry::engine {
+namespace {
+
+// To the plan a buffer is one piece [0, length) of an allocation of its own.
+Status MakeWhole(uint64_t length, size_t index, PlanBuffer* buffer, PlanInput* input) {
+  const uint64_t sizes[] = {length};
+  ASSIGN_OR_RETURN(memory::PieceMap pieces, memory::PieceMap::Create({{0, 0, length}}, sizes));
+  input->kept_pieces.push_back(std::make_shared<const memory::PieceMap>(std::move(pieces)));
+  buffer->pieces = input->kept_pieces.back().get();
+  buffer->allocations = {static_cast<uint32_t>(index)};
+  return {};
+}
+
+Status CheckGranted(const registry::Buffer::Description& description, wire::Operation operation,
+                    size_t index) {
+  const bool read = operation == wire::Operation::kRead;
+  if (read ? description.access.remote_write : description.access.remote_read) return {};
+  return Fail(ErrorCode::kPermissionDenied,
+              "buffer '" + description.name + "' does not grant " +
+                  (read ? "remote_write" : "remote_read") +
+                  ", which the peer needs to execute the transfer",
+              "grant it at registration, in `access`, or let this sidecar execute",
+              "/local/" + std::to_string(index));
+}
+
+// What the peer is likely to take; it says so itself as soon as it began.
+Result<wire::Path> LikelyPath(const RemoteBuffer& remote, const std::vector<wire::Path>& require) {
+  std::string reasons;
+  for (const wire::PathReport& report : remote.paths) {
+    const bool allowed =
+        require.empty() || std::find(require.begin(), require.end(), report.path) != require.end();
+    if (report.available && allowed) return report.path;
+    reasons += reasons.empty() ? "" : "; ";
+    reasons += std::string(wire::NameOf(report.path)) + ": " +
+               (allowed ? report.reason : "require_path does not name it");
+  }
+  return Fail(ErrorCode::kPathUnavailable, "the peer has no path either: " + reasons, {},
+              require.empty() ? "" : "/require_path");
+}
+
+}  // namespace
+
+Status TransferAdmission::Delegate(const wire::TransferRequest& request, const BufferLists& lists,
+                                   const std::optional<Error>& no_path, Admitted* admitted,
+                                   PlanInput* input) const {
+  const std::string& peer = lists.remote.front().peer;
+  if (peer.empty()) {
+    if (no_path) return Fail(*no_path);
+    return Fail(ErrorCode::kInvalidArgument,
+                "the remote buffers are this sidecar's own: there is no peer to execute it",
+                "leave out executor", "/executor");
+  }
+  const Status can = delegated_ != nullptr ? delegated_->CanExecute(peer) : Status();
+  if (delegated_ == nullptr || !can) {
+    if (no_path) return Fail(*no_path);
+    return Fail(Error(can.error()).WithField("/executor"));
+  }
+  const auto path = LikelyPath(*admitted->remotes.front(), request.require_path);
+  if (!path) return no_path ? Fail(*no_path) : Fail(path.error());
+  auto delegation = std::make_shared<Delegation>();
+  delegation->peer = peer;
+  delegation->require_path = request.require_path;
+  // Local buffers were put in use in their order, before the fence's.
+  input->local_allocations.clear();
+  input->remote_allocations.clear();
+  for (size_t i = 0; i < lists.local.size(); ++i) {
+    const registry::Buffer& buffer = admitted->uses[i].buffer();
+    const registry::Buffer::Description& description = buffer.description();
+    if (Status granted = CheckGranted(description, request.operation, i); !granted) {
+      return no_path ? Fail(*no_path) : Fail(granted.error());
+    }
+    RETURN_IF_ERROR(MakeWhole(buffer.length(), i, &input->local[i], input));
+    input->local_allocations.push_back(admitted->uses[i].allocations().front());
+    delegation->local.push_back(
+        {{}, description.workload, description.name, description.generation});
+  }
+  for (size_t i = 0; i < admitted->remotes.size(); ++i) {
+    const RemoteBuffer& remote = *admitted->remotes[i];
+    RETURN_IF_ERROR(MakeWhole(remote.length, i, &input->remote[i], input));
+    input->remote_allocations.emplace_back();
+    wire::BufferReference& reference = delegation->remote.emplace_back(remote.reference);
+    reference.peer.clear();
+  }
+  input->of_whole_buffers = true;
+  admitted->delegation = std::move(delegation);
+  TransferStatus& status = admitted->status;
+  status.executed_by_peer = true;
+  status.paths = admitted->remotes.front()->paths;
+  // Nothing here uses the peer's memory. To keep it mapped would keep the session that it came
+  // through, and two sidecars that each wait for the end of the other's would wait for ever.
+  for (auto& remote : admitted->remotes) {
+    auto known = std::make_shared<RemoteBuffer>();
+    known->reference = remote->reference;
+    known->acquaintance = remote->acquaintance;
+    remote = std::move(known);
+  }
+  status.path = *path;
+  return {};
+}
+
+}  // namespace gantry::engine

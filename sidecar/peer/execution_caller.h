@@ -1,0 +1,74 @@
+// Has peers execute transfers, each on a thread of its own while it runs, and finds out when they
+// are quiet: the peer says so, or it loses its access to this sidecar's memory. Thread-safe.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lib/base/mutex.h"
+#include "sidecar/engine/peer_executor.h"
+#include "sidecar/peer/peer_client.h"
+#include "sidecar/peer/peer_directory.h"
+#include "sidecar/peer/peer_server.h"
+
+namespace gantry::peer {
+
+struct ExecutionCallerOptions {
+  size_t running_max = 32;          // the others wait
+  size_t running_per_peer_max = 8;  // so that one that does not answer leaves room
+  // What a peer needs at most to become quiet once it knows that it should.
+  milliseconds quiesce_max{10'000};
+  milliseconds silence_max{5'000};  // until a peer knows that this sidecar is gone
+};
+
+class ExecutionCaller final : public engine::PeerExecutor {
+ public:
+  // Both outlive it.
+  ExecutionCaller(PeerDirectory& directory, PeerServer& server,
+                  ExecutionCallerOptions options = {});
+  ~ExecutionCaller() override;  // Close()
+
+  // Takes no more, stops those that run, and returns when they are quiet. Before the peers' links
+  // end, which would cost their word. Idempotent.
+  void Close() EXCLUDES(mutex_);
+
+  Status CanExecute(const std::string& peer) const override;
+  std::unique_ptr<Execution> Execute(const std::string& peer,
+                                     std::function<wire::PeerExecution()> make, TimePoint deadline,
+                                     std::shared_ptr<Watcher> watcher) override EXCLUDES(mutex_);
+
+ private:
+  struct Job;
+  class Handle;
+
+  void StopJob(const std::shared_ptr<Job>& job) EXCLUDES(mutex_);
+  void RunJobs() EXCLUDES(mutex_);
+  std::shared_ptr<Job> TakeJob() EXCLUDES(mutex_);
+  std::optional<Error> StartThread() REQUIRES(mutex_);
+  Result<std::shared_ptr<PeerClient>> AwaitSessions(const Job& job);
+  wire::PeerExecutionEnd RunToEnd(Job& job);
+  // The peer did not say that it is quiet: it is when it has no access any more. False when this
+  // sidecar stops before.
+  bool CutOff(const Job& job, const PeerClient::Facts& peer, wire::Operation operation);
+
+  PeerDirectory& directory_;
+  PeerServer& server_;
+  const ExecutionCallerOptions options_;
+
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::deque<std::shared_ptr<Job>> waiting_ GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Job>> running_ GUARDED_BY(mutex_);
+  std::map<std::string, size_t> running_at_ GUARDED_BY(mutex_);  // by peer
+  std::map<std::thread::id, std::thread> threads_ GUARDED_BY(mutex_);
+  std::vector<std::thread> ended_ GUARDED_BY(mutex_);  // to be joined
+  bool closed_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace gantry::peer

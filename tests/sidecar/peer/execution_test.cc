@@ -1,0 +1,267 @@
+// Executions between two sidecars, each with an engine: who may ask for them, and how they end when
+// one side does not hear the other.
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "lib/wire/peer_execution_messages.h"
+#include "sidecar/engine/transfer_engine.h"
+#include "sidecar/peer/execution_caller.h"
+#include "sidecar/peer/execution_desk.h"
+#include "sidecar/peer/session_proof.h"
+#include "sidecar/transport/shm_transport.h"
+#include "tests/fakes/fake_copy_pool.h"
+#include "tests/sidecar/peer/raw_initiator.h"
+#include "tests/sidecar/peer/test_sidecar.h"
+
+namespace gantry::testing {
+namespace {
+
+constexpr uint64_t kBytes = 1 << 20;
+
+// A sidecar that moves bytes, takes executions and asks for them.
+struct Whole {
+  Whole(const NodeDir& node, const std::string& name, uint8_t seed)
+      : arena(kBytes, seed), sidecar(node, name, pool) {
+    std::vector<std::unique_ptr<transport::Transport>> transports;
+    transports.push_back(std::make_unique<transport::ShmTransport>(transport::ShmOptions{}, pool));
+    engine::EngineOptions options;
+    options.chunk_bytes_max = 4096;
+    engine = std::make_unique<engine::TransferEngine>(options, pool, std::move(transports),
+                                                      sidecar.registry(), events, metrics);
+    engine->SetPeerGateway(&sidecar.directory());
+    sidecar.StopTransfersWith([this](const auto& revoked, Error why) {
+      engine->StopTransfersUsing(revoked, std::move(why));
+    });
+    desk = std::make_unique<peer::ExecutionDesk>(*engine, sidecar.registry());
+    desk->SetPeers(&sidecar.directory());
+    sidecar.server_options().executions = desk.get();
+    sidecar.StartServer();
+    caller = std::make_unique<peer::ExecutionCaller>(sidecar.directory(), sidecar.server());
+    engine->SetPeerExecutor(caller.get());
+    buffer = sidecar.Register(arena, "kv");
+  }
+  ~Whole() {
+    engine->Close();
+    caller->Close();
+    desk->Close();
+    engine.reset();
+  }
+
+  worker::FakeCopyPool pool{2, 1};
+  TestArena arena;
+  engine::EventLog events{1024};
+  metrics::Metrics metrics{"test"};
+  std::unique_ptr<peer::ExecutionDesk> desk;  // outlives the server, which says when sessions end
+  std::unique_ptr<peer::ExecutionCaller> caller;
+  TestSidecar sidecar;
+  std::unique_ptr<engine::TransferEngine> engine;
+  std::shared_ptr<registry::Buffer> buffer;
+};
+
+class ExecutionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    a_.sidecar.Meet(node_, "b");
+    b_.sidecar.Meet(node_, "a");
+  }
+  // Of a's caller: b's bytes to a. It names the generation: what fails is not tried again.
+  Result<engine::TransferStatus> Read(int wait_ms) {
+    wire::TransferRequest request;
+    request.id = "t";
+    request.workload = "engine";
+    request.local.push_back({"", "", "kv", 0});
+    request.remote.push_back({"b", "engine", "kv", b_.buffer->description().generation});
+    request.ranges.push_back({0, 0, 0, 0, kBytes});
+    request.executor = wire::Executor::kPeer;
+    return a_.engine->Submit(request, In(wait_ms));
+  }
+  // As a would ask b.
+  wire::PeerExecution Execution(const std::string& id, std::vector<std::string> proofs) {
+    wire::PeerExecution what;
+    what.id = id;
+    what.proofs = std::move(proofs);
+    what.callers.push_back({"", "engine", "kv", a_.buffer->description().generation});
+    what.callees.push_back({"", "engine", "kv", b_.buffer->description().generation});
+    what.ranges.push_back({0, 0, 0, 0, 4096});
+    what.deadline_ms = 5'000;
+    return what;
+  }
+  std::vector<std::string> RightProofs() {
+    return a_.sidecar.server().ProofsFor(b_.sidecar.generation(), "node");
+  }
+  static wire::PeerExecutionEnd Ask(RawInitiator& raw, const wire::PeerExecution& what) {
+    v1::ExecuteRequest request;
+    wire::ToMessage(what, &request);
+    request.set_session(raw.session());
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    const auto stream = raw.stub().Execute(&context, request);
+    v1::ExecuteEvent event, last;
+    while (stream->Read(&event)) last = event;
+    const grpc::Status status = stream->Finish();
+    if (!status.ok()) return {peer::FromGrpcStatus(status), 0};
+    EXPECT_TRUE(last.has_ended());
+    return wire::FromMessage(last.ended());
+  }
+  static ErrorCode CodeOf(const wire::PeerExecutionEnd& end) {
+    EXPECT_TRUE(end.error);
+    return end.error ? end.error->code : ErrorCode::kInternal;
+  }
+
+  NodeDir node_;
+  Whole a_{node_, "a", 1}, b_{node_, "b", 2};
+};
+
+TEST_F(ExecutionTest, BytesMoveAndBothSidesSayWho) {
+  const auto status = Read(5'000);
+  ASSERT_TRUE(status) << status.error().message;
+  ASSERT_EQ(status->state, engine::TransferState::kSucceeded)
+      << status->error.value_or(Error()).message;
+  EXPECT_TRUE(status->executed_by_peer);
+  EXPECT_EQ(a_.arena.bytes()[kBytes - 1], b_.arena.bytes()[kBytes - 1]);
+  const auto there = b_.engine->List("engine", false, 10);
+  ASSERT_EQ(there.size(), 1u);
+  EXPECT_EQ(there[0].requested_by, "a");
+  EXPECT_FALSE(there[0].executed_by_peer);
+}
+
+// Whoever is let in by b could else use what b may do at a.
+TEST_F(ExecutionTest, WhoDoesNotKnowTheSessionIsNotTheOneWhoseMemoryItIs) {
+  RawInitiator raw(node_, "b", "a");
+  raw.OpenSession(b_.sidecar.generation());
+  EXPECT_EQ(CodeOf(Ask(raw, Execution("none", {}))), ErrorCode::kPeerUnavailable);
+  EXPECT_EQ(CodeOf(Ask(raw, Execution("own", {peer::SessionProof(raw.session())}))),
+            ErrorCode::kPeerUnavailable);
+  EXPECT_TRUE(b_.engine->List("engine", false, 10).empty());
+  const auto proofs = RightProofs();
+  ASSERT_EQ(proofs.size(), 1u);
+  EXPECT_TRUE(
+      a_.sidecar.server().ProofsFor(b_.sidecar.generation(), "certificate\nspiffe://h").empty())
+      << "what is for b is not given to another who says to be b";
+  EXPECT_FALSE(Ask(raw, Execution("right", proofs)).error);
+}
+
+TEST_F(ExecutionTest, TheCallersRightsAreLookedAt) {
+  RawInitiator raw(node_, "b", "a");
+  raw.OpenSession(b_.sidecar.generation());
+  TestArena arena{kBytes, 3};
+  const auto hidden = b_.sidecar.Register(arena, "hidden", {false, true});
+  auto what = Execution("hidden", RightProofs());
+  what.callees[0] = {"", "engine", "hidden", hidden->description().generation};
+  EXPECT_EQ(CodeOf(Ask(raw, what)), ErrorCode::kPermissionDenied) << "it grants no remote_read";
+  what.id = "write";
+  what.operation = wire::Operation::kWrite;
+  EXPECT_FALSE(Ask(raw, what).error) << "it grants remote_write";
+  what = Execution("stale", RightProofs());
+  what.callees[0].generation += 1;
+  EXPECT_EQ(CodeOf(Ask(raw, what)), ErrorCode::kStaleGeneration);
+  what = Execution("outside", RightProofs());
+  what.ranges[0].length = kBytes + 1;
+  EXPECT_EQ(CodeOf(Ask(raw, what)), ErrorCode::kOutOfRange);
+  what = Execution("gone", RightProofs());
+  what.callees[0].buffer = "gone";
+  EXPECT_EQ(CodeOf(Ask(raw, what)), ErrorCode::kUnregistered);
+}
+
+TEST_F(ExecutionTest, OneThatWasEndedBeforeItCameDoesNotBegin) {
+  const auto end = b_.desk->End("session", "late");
+  ASSERT_TRUE(end);
+  EXPECT_EQ(CodeOf(*end), ErrorCode::kCancelled);
+  auto what = Execution("late", RightProofs());
+  peer::ExecutionDesk::Caller caller{"session",         "a", {}, [] { return false; }, [] {},
+                                     [](const auto&) {}};
+  EXPECT_EQ(CodeOf(b_.desk->Execute(caller, what)), ErrorCode::kCancelled);
+  what.id = "another";
+  EXPECT_FALSE(b_.desk->Execute(caller, what).error);
+  EXPECT_FALSE(b_.desk->End("session", "another")->error) << "what became of it is remembered";
+}
+
+TEST_F(ExecutionTest, ItIsStoppedWhenNobodyListensOrItsSessionEnds) {
+  b_.pool.Hold();
+  bool gone = false;
+  for (const bool by_session : {false, true}) {
+    gone = false;
+    peer::ExecutionDesk::Caller caller{"session",
+                                       "a",
+                                       {},
+                                       [&] { return gone; },
+                                       [] {},
+                                       [&](const auto&) {
+                                         if (by_session) b_.desk->EndSession("session");
+                                         gone = !by_session;
+                                       }};
+    auto what = Execution(by_session ? "session" : "gone", RightProofs());
+    what.ranges[0].length = kBytes;
+    auto running = std::async(std::launch::async, [&] { return b_.desk->Execute(caller, what); });
+    EXPECT_EQ(running.wait_for(milliseconds(50)), std::future_status::timeout);
+    b_.pool.Release();
+    EXPECT_EQ(CodeOf(running.get()), ErrorCode::kCancelled);
+    b_.pool.Hold();
+  }
+  b_.pool.Release();
+}
+
+// The peer cannot be asked any more: only what it can touch no longer is quiet.
+TEST_F(ExecutionTest, APeerThatDoesNotAnswerLosesItsSession) {
+  const TimePoint end = In(15'000);
+  b_.pool.Hold();
+  auto status = Read(0);
+  ASSERT_TRUE(status) << status.error().message;
+  ASSERT_TRUE(Eventually(5'000, [&] { return b_.engine->List("engine", true, 10).size() == 1; }));
+  EXPECT_EQ(a_.sidecar.server().Totals().sessions, 1u);
+  auto stopped = std::async(std::launch::async, [&] { b_.sidecar.StopServer(); });
+  // Its copies are held: it has a's memory mapped, and nothing may be said of the transfer.
+  while (status && !engine::IsTerminal(status->state) && Clock::now() < end) {
+    status = a_.engine->Get("engine", "t", In(10));
+  }
+  EXPECT_TRUE(b_.engine->List("engine", true, 10).empty()) << "it may still move bytes";
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->state, engine::TransferState::kFailed);
+  b_.pool.Release();
+  stopped.get();
+}
+
+TEST(ExecutionMessages, WhatIsWrongIsRefused) {
+  wire::PeerExecution what;
+  what.id = "e";
+  what.proofs = {std::string(32, 'p')};
+  what.operation = wire::Operation::kWrite;
+  what.callers = {{"", "w", "k", 1}};
+  what.callees = {{"", "o", "k", 2}, {"", "o", "v", 3}};
+  what.ranges = {{0, 1, 1, 2, 3}};
+  what.deadline_ms = 9;
+  what.priority = -4;
+  what.require_path = {wire::Path::kTcp};
+  v1::ExecuteRequest good;
+  wire::ToMessage(what, &good);
+  const auto taken = wire::FromMessage(good);
+  ASSERT_TRUE(taken) << taken.error().message;
+  EXPECT_EQ(*taken, what);
+  const auto refused = [&](const auto& spoil) {
+    v1::ExecuteRequest message = good;
+    spoil(message);
+    return !wire::FromMessage(message);
+  };
+  EXPECT_TRUE(refused([](auto& m) { m.clear_id(); }));
+  EXPECT_TRUE(refused([](auto& m) { m.set_id(std::string(200, 'x')); }));
+  EXPECT_TRUE(refused([](auto& m) { m.set_proofs(0, "short"); }));
+  EXPECT_TRUE(refused([](auto& m) {
+    for (int i = 0; i < 8; ++i) m.add_proofs(std::string(32, 'p'));
+  }));
+  EXPECT_TRUE(refused([](auto& m) { m.clear_callers(); }));
+  EXPECT_TRUE(refused([](auto& m) { m.clear_callees(); }));
+  EXPECT_TRUE(refused([](auto& m) { m.mutable_callees(1)->set_workload("p"); }));
+  EXPECT_TRUE(refused([](auto& m) { m.mutable_callers(0)->set_generation(0); }));
+  EXPECT_TRUE(refused([](auto& m) { m.clear_ranges(); }));
+  EXPECT_TRUE(refused([](auto& m) { m.add_ranges(1); }));
+  EXPECT_TRUE(refused([](auto& m) { m.set_ranges(0, 1); }));
+  EXPECT_TRUE(refused([](auto& m) { m.set_ranges(2, uint64_t{1} << 32); }));
+  EXPECT_TRUE(refused([](auto& m) {
+    m.clear_require_path();
+    m.add_require_path(static_cast<v1::Path>(77));
+  }));
+}
+
+}  // namespace
+}  // namespace gantry::testing
