@@ -44,7 +44,9 @@ class DelegationWatcher final : public PeerExecutor::Watcher,
       : token(token_in), inbox_(std::move(inbox)) {}
 
   void OnAccepted(wire::Path path, std::vector<wire::PathReport> paths) override {
-    Tell([&](News& news) { news.accepted.emplace(0, path, std::move(paths)); });
+    Tell([&](News& news) {
+      news.accepted = DelegatedTransfers::Accepted{0, path, std::move(paths)};
+    });
   }
   void OnProgress(uint64_t bytes) override {
     Tell([&](News& news) { news.bytes = bytes; });

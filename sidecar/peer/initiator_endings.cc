@@ -42,11 +42,12 @@ bool InitiatorTable::AwaitUnmapped(const std::vector<std::string>& sessions, Tim
   MutexLock lock(mutex_);
   while (true) {
     const TimePoint now = Clock::now();
-    const bool unmapped = std::all_of(sessions.begin(), sessions.end(), [&](const auto& token) {
+    bool unmapped = true;
+    for (const std::string& token : sessions) {
       const auto found = sessions_.find(token);
-      return found == sessions_.end() ||
-             (found->second.stream == nullptr && Unmapped(found->second, now));
-    });
+      if (found == sessions_.end()) continue;
+      unmapped = unmapped && found->second.stream == nullptr && Unmapped(found->second, now);
+    }
     if (unmapped || now >= deadline) return unmapped;
     changed_.WaitUntil(lock, std::min(deadline, now + kCutOffPoll));
   }
