@@ -27,7 +27,7 @@ class ExecutionDesk {
   ExecutionDesk(engine::TransferEngine& engine, const registry::BufferRegistry& registry,
                 size_t running_max = 32, size_t running_per_session_max = 16);
 
-  // Without, every execution is refused. Ends before Close only with null.
+  // Outlive every execution, which Close waits for. Before it is set all of them are refused.
   void SetPeers(const PeerDirectory* peers) EXCLUDES(mutex_);
 
   struct Caller {
