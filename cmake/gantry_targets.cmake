@@ -6,7 +6,7 @@
 #   gantry_proto(<target> <file.proto> [LIBS other-proto-targets])    generated protobuf and gRPC code as a library
 #   gantry_test(<name> SOURCES ... LIBS ... [LABELS unit|contract|...] [TIMEOUT seconds] [ENVIRONMENT VAR=value ...])
 #   gantry_benchmark(<name> SOURCES ... LIBS ...)                     only with -DGANTRY_BENCH=ON
-#   gantry_fuzz_target(<name> SOURCES ... LIBS ... [CORPUS folder])   only with -DGANTRY_FUZZ=ON
+#   gantry_fuzz_target(<name> SOURCES ... LIBS ... [CORPUS folder])   a fuzzer with -DGANTRY_FUZZ=ON, else a unit test of its corpus
 #
 # Includes are written from the root of the repository: #include "lib/base/result.h". Generated headers likewise:
 # lib/wire/peer.proto becomes "lib/wire/peer.pb.h" and "lib/wire/peer.grpc.pb.h".
@@ -98,10 +98,15 @@ endfunction()
 # The test "fuzz_<name>" runs for GANTRY_FUZZ_SECONDS (cache variable) from the corpus; findings stay in ${build}/fuzz.
 set(GANTRY_FUZZ_SECONDS 60 CACHE STRING "How long each fuzz target runs under ctest")
 function(gantry_fuzz_target name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CORPUS" "SOURCES;LIBS")
   if(NOT GANTRY_FUZZ)
+    # So that a target which no longer compiles, or fails on an input that is known, is seen at once.
+    gantry_executable(${name} SOURCES ${arg_SOURCES} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus_replay.cc LIBS ${arg_LIBS})
+    cmake_path(ABSOLUTE_PATH arg_CORPUS OUTPUT_VARIABLE seeds)
+    add_test(NAME ${name}.corpus COMMAND ${name} ${seeds})
+    set_tests_properties(${name}.corpus PROPERTIES LABELS unit TIMEOUT 60)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CORPUS" "SOURCES;LIBS")
   gantry_executable(${name} SOURCES ${arg_SOURCES} LIBS ${arg_LIBS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   if(NOT TARGET fuzzers)
