@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sidecar/transport/tcp/monotonic_clock.h"
+#include "sidecar/transport/tcp/tcp_socket.h"
 
 namespace gantry::transport {
 namespace {
@@ -16,7 +17,15 @@ constexpr uint64_t kTurnBytes = 4 << 20;
 constexpr int kTurnRequests = 16;
 constexpr uint64_t kPingId = 0;
 
+constexpr uint64_t kWindowBytesPerMicrosecond = 4'000;
+
 }  // namespace
+
+uint64_t WindowFor(const TcpOptions& options, microseconds round_trip) {
+  if (round_trip.count() == 0) return options.window_bytes_max;
+  const auto wanted = static_cast<uint64_t>(round_trip.count()) * kWindowBytesPerMicrosecond;
+  return std::clamp(wanted, options.window_bytes_min, options.window_bytes_max);
+}
 
 InitiatorStream::InitiatorStream(std::shared_ptr<TcpPeer> peer, IoLoop& loop,
                                  WelcomedChannel welcomed)
@@ -41,6 +50,7 @@ void InitiatorStream::Start() {
       return self->Close(added.error(), false);
     }
     self->started_ = true;
+    self->MeasureWindow();
     self->Move();
   });
 }
@@ -86,8 +96,12 @@ void InitiatorStream::Move() {
   if (channel_->HasReceived()) Kick();
 }
 
+void InitiatorStream::MeasureWindow() {
+  window_ = WindowFor(peer_->options(), RoundTripOf(channel_->fd()));
+}
+
 void InitiatorStream::TakeMore() {
-  while (requests_.size() < requests_max_ && window_used_ < peer_->options().window_bytes) {
+  while (requests_.size() < requests_max_ && window_used_ < window_) {
     auto part = peer_->Take(this);
     if (!part) return;
     if (requests_.empty()) moved_ = Clock::now();
@@ -225,6 +239,7 @@ void InitiatorStream::OnTick(TimePoint now) {
                            " ms with " + std::to_string(requests_.size()) + " requests under way"),
                  false);
   }
+  if (waiting) MeasureWindow();
   if (waiting || sender_.busy() || now - moved_ < options.ping_interval) return;
   FrameHeader ping;
   ping.request = kPingId;

@@ -61,6 +61,7 @@ class InitiatorStream final : public IoHandler,
   bool Full() const override { return false; }
 
   void Move();
+  void MeasureWindow();
   void TakeMore();
   IoState Send();
   void TakeBack();
@@ -85,6 +86,7 @@ class InitiatorStream final : public IoHandler,
   FrameSender sender_;
   std::deque<Request> requests_;  // the oldest first
   size_t begun_ = 0;              // of these, from the front
+  uint64_t window_ = 0;
   uint64_t window_used_ = 0;
   uint64_t next_id_ = 1;
   bool ping_sent_ = false;

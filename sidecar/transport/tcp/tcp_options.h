@@ -20,8 +20,10 @@ struct TcpOptions {
   uint64_t part_bytes_max = 512 * 1024;
   uint64_t part_bytes_min = 64 * 1024;
   // Asked for and not answered, of one stream: bounds how long a stop takes, and what a cancelled
-  // transfer still moves.
-  uint64_t window_bytes = 4 << 20;
+  // transfer still moves. The least where a round trip is short: what waits in sockets then fits
+  // into the cache (WindowFor).
+  uint64_t window_bytes_min = 1 << 20;
+  uint64_t window_bytes_max = 4 << 20;
   size_t window_requests = 16;
 
   milliseconds connect_timeout{3'000};  // everything until a stream is accepted
@@ -50,5 +52,9 @@ struct TcpServerOptions {
   milliseconds request_time_max{20'000};  // a buffer is held no longer for one request
   milliseconds lease_max{20'000};         // a longer one is cut
 };
+
+// What one stream keeps under way over a connection with this round trip: 4 GB/s, within the
+// options' bounds. 0: it is not known, and the most is right.
+uint64_t WindowFor(const TcpOptions& options, microseconds round_trip);
 
 }  // namespace gantry::transport

@@ -1,9 +1,9 @@
 #include "sidecar/transport/tcp/tcp_socket.h"
 
 #include <arpa/inet.h>
+#include <linux/tcp.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -135,6 +135,14 @@ Result<UniqueFd> ConnectTcp(const std::string& host, uint16_t port, TimePoint de
     last = std::move(socket).error();
   }
   return Fail(std::move(last));
+}
+
+microseconds RoundTripOf(int socket) {
+  tcp_info info = {};
+  socklen_t bytes = sizeof(info);
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return {};
+  // All bits set: no sample yet.
+  return microseconds(info.tcpi_min_rtt == UINT32_MAX ? 0 : info.tcpi_min_rtt);
 }
 
 Status AwaitSocket(int socket, bool to_send, TimePoint deadline) {

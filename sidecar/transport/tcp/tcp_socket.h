@@ -27,6 +27,9 @@ Result<AcceptedSocket> AcceptTcp(int listener);
 // Blocks until it is connected, or until the deadline. Looks names up, which may take longer.
 Result<UniqueFd> ConnectTcp(const std::string& host, uint16_t port, TimePoint deadline);
 
+// The shortest that the kernel has seen lately; 0: it does not know.
+microseconds RoundTripOf(int socket);
+
 // Blocks until the socket can receive (or send), or fails with kDeadlineExceeded.
 Status AwaitSocket(int socket, bool to_send, TimePoint deadline);
 

@@ -225,7 +225,7 @@ class TcpInitiatorStopTest : public ::testing::Test {
   static TcpWorldOptions WideWindow() {
     TcpWorldOptions options = Quick();
     options.tcp.part_bytes_max = kMiB;
-    options.tcp.window_bytes = kParts * kMiB;
+    options.tcp.window_bytes_min = options.tcp.window_bytes_max = kParts * kMiB;
     options.tcp.window_requests = kParts;
     options.tcp.progress_timeout = milliseconds(10'000);
     return options;
