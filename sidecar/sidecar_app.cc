@@ -196,6 +196,8 @@ class App final : public SidecarApp {
     server.fds_max = fds_max_.peers;
     server.streams = tcp_path_->Offers();
     server.events = &events_;
+    static_assert(milliseconds(SidecarConfig::kQuiesceMsLimit) <= wire::kPeerQuiesceMax);
+    server.quiesce_max = Millis(config_.quiesce_ms_max);
     messaging_->ServeWith(&server);
     desk_ = std::make_unique<peer::ExecutionDesk>(*engine_, *registry_);
     server.executions = desk_.get();

@@ -117,7 +117,7 @@ void AddLimits(CLI::App& app, SidecarConfig& config) {
   Add(app, "--deadline-ms-max", config.deadline_ms_max, "the longest deadline")->check(positive);
   Add(app, "--quiesce-ms-max", config.quiesce_ms_max,
       "after a deadline or a cancel, until copy workers are ended by force")
-      ->check(positive);
+      ->check(CLI::Range(uint64_t{1}, SidecarConfig::kQuiesceMsLimit));
   Add(app, "--chunk-bytes-max", config.chunk_bytes_max, "a longer run is cut")->check(positive);
   Add(app, "--events-max", config.events_max, "events kept for polling")->check(positive);
   Add(app, "--shutdown-ms", config.shutdown_ms, "from SIGTERM until everything stops by force")

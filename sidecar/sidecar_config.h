@@ -56,6 +56,7 @@ struct SidecarConfig {
   uint64_t descriptors_max = 1'048'576;
   uint64_t deadline_ms_default = 30'000;
   uint64_t deadline_ms_max = 3'600'000;
+  static constexpr uint64_t kQuiesceMsLimit = 600'000;  // what the peer protocol can say
   uint64_t quiesce_ms_max = 2'000;
   uint64_t chunk_bytes_max = 1ull << 20;
   uint64_t events_max = 65'536;

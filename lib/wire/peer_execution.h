@@ -6,11 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/wire/buffer_types.h"
 #include "lib/wire/transfer_request.h"
 
 namespace gantry::wire {
+
+// Nobody may need longer to be quiet after an execution's deadline: who asked for it would wait.
+inline constexpr milliseconds kPeerQuiesceMax{600'000};
 
 // In `ranges` local is the caller's side, as in the transfer that it was asked for.
 struct PeerExecution {

@@ -155,7 +155,7 @@ std::unique_ptr<transport::Operation> DelegatedTransfers::Start(
   auto make = [delegation, plan, priority] { return ExecutionOf(*delegation, *plan, priority); };
   const std::string& peer = delegation->peer;
   auto operation = std::make_unique<DelegatedOperation>(std::move(plan), watcher);
-  operation->Run(executor_->Execute(peer, std::move(make), deadline, watcher));
+  operation->Run(executor_->Execute(peer, priority, std::move(make), deadline, watcher));
   return operation;
 }
 

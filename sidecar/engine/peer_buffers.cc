@@ -3,13 +3,13 @@
 namespace gantry::engine {
 
 Result<std::vector<std::shared_ptr<const RemoteBuffer>>> PeerBuffers::Acquire(
-    const std::string& peer, const std::vector<wire::BufferReference>& references,
+    const std::string& peer, const std::vector<wire::BufferReference>& references, RemoteUse use,
     TimePoint deadline) {
   if (gateway_ == nullptr) {
     return Fail(ErrorCode::kNotFound, "there is no peer '" + peer + "'",
                 "PUT /v1/peers/" + peer + " first", "/remote/0");
   }
-  auto cached = gateway_->Acquire(peer, references, Clock::now());
+  auto cached = gateway_->Acquire(peer, references, use, Clock::now());
   if (cached || cached.error().code != ErrorCode::kDeadlineExceeded) return cached;
   // Callers' threads are few: a peer that does not answer must not take all of them.
   struct Waiting {
@@ -22,7 +22,7 @@ Result<std::vector<std::shared_ptr<const RemoteBuffer>>> PeerBuffers::Acquire(
                 std::to_string(waiting.before) + " transfers wait for descriptions from peers",
                 "try again when the peers answer; GET /v1/peers says which do not", "/remote/0");
   }
-  return gateway_->Acquire(peer, references, deadline);
+  return gateway_->Acquire(peer, references, use, deadline);
 }
 
 }  // namespace gantry::engine

@@ -21,7 +21,7 @@ class PeerBuffers {
 
   // All or none; may block up to the deadline.
   Result<std::vector<std::shared_ptr<const RemoteBuffer>>> Acquire(
-      const std::string& peer, const std::vector<wire::BufferReference>& references,
+      const std::string& peer, const std::vector<wire::BufferReference>& references, RemoteUse use,
       TimePoint deadline);
   // As the gateway has it.
   void Refresh(const std::string& peer, const std::vector<uint64_t>& stale, const Error& why,

@@ -37,9 +37,9 @@ class PeerExecutor {
   virtual ~PeerExecutor() = default;
   // The peer takes executions, and has a session with this sidecar: else why not, and what to do.
   virtual Status CanExecute(const std::string& peer) const = 0;
-  // Never blocks. `make` is called once, when its turn has come, by a thread of the executor; id,
-  // proofs and time are filled in there.
-  virtual std::unique_ptr<Execution> Execute(const std::string& peer,
+  // Never blocks. Of those that wait the higher priority goes first. `make` is called once, when
+  // its turn has come, by a thread of the executor; id, proofs and time are filled in there.
+  virtual std::unique_ptr<Execution> Execute(const std::string& peer, int priority,
                                              std::function<wire::PeerExecution()> make,
                                              TimePoint deadline,
                                              std::shared_ptr<Watcher> watcher) = 0;

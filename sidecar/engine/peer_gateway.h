@@ -15,8 +15,8 @@
 
 namespace gantry::engine {
 
-// A peer's buffer, checked and mapped by this side. Its handle is a shared_ptr: while one lives
-// the mappings stay, and a revocation waits for it.
+// A peer's buffer, checked and, to be moved from here, mapped by this side. Its handle is a
+// shared_ptr: while one lives the mappings stay, and a revocation waits for it.
 struct RemoteBuffer {
   wire::BufferReference reference;  // with the generation that was resolved
   uint64_t length = 0;
@@ -24,6 +24,7 @@ struct RemoteBuffer {
   std::optional<wire::BlockLayout> layout;
   memory::PieceMap pieces;
   std::vector<transport::RemoteAllocation> allocations;
+  bool mapped = false;  // as far as it can be: what is only named is not
   // The buffer as one piece, for transports that address buffers; null where none leads there.
   std::shared_ptr<const transport::RemoteTarget> target;
   memory::PieceMap flat;
@@ -33,13 +34,17 @@ struct RemoteBuffer {
   std::vector<wire::PathReport> paths;
 };
 
+// What buffers of a peer are wanted for: to move their bytes from here, or only to be checked and
+// named, because the peer moves them. Then nothing is mapped that is not mapped already.
+enum class RemoteUse { kMove, kName };
+
 class PeerGateway {
  public:
   virtual ~PeerGateway() = default;
   // All or none. One round trip for what is not cached; a stale descriptor is refreshed once. With
   // a deadline that has passed it answers at once: what is cached, or kDeadlineExceeded.
   virtual Result<std::vector<std::shared_ptr<const RemoteBuffer>>> Acquire(
-      const std::string& peer, const std::vector<wire::BufferReference>& references,
+      const std::string& peer, const std::vector<wire::BufferReference>& references, RemoteUse use,
       TimePoint deadline) = 0;
   // The peer refused these generations of buffers, for this reason: they are not handed out again.
   // Waits for a peer that is down, until 2.5 s after it went or the deadline.

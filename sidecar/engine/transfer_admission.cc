@@ -376,7 +376,10 @@ Status TransferAdmission::ResolvePeerRemote(const wire::TransferRequest& request
                                             const BufferLists& lists, Admitted* admitted,
                                             PlanInput* input) const {
   const std::string& peer = lists.remote.front().peer;
-  ASSIGN_OR_RETURN(admitted->remotes, peers_.Acquire(peer, lists.remote, admitted->deadline));
+  const bool here = request.executor != wire::Executor::kPeer;
+  ASSIGN_OR_RETURN(admitted->remotes,
+                   peers_.Acquire(peer, lists.remote, here ? RemoteUse::kMove : RemoteUse::kName,
+                                  admitted->deadline));
   AllocationList list(&input->remote_allocations);
   for (size_t i = 0; i < admitted->remotes.size(); ++i) {
     const RemoteBuffer& remote = *admitted->remotes[i];

@@ -221,10 +221,17 @@ Result<std::vector<ViewResolver::Side>> ViewResolver::OwnRemoteSides(const View&
 
 Result<std::vector<ViewResolver::Side>> ViewResolver::PeerSides(
     const View& view, const std::vector<BufferReference>& references, TimePoint deadline) const {
-  ASSIGN_OR_RETURN(const auto buffers, peers_.Acquire(view.request.peer, references, deadline));
+  // They are mapped now, and not in the first transfer. Where there is no room for that, the peer
+  // may still move them.
+  auto buffers = peers_.Acquire(view.request.peer, references, RemoteUse::kMove, deadline);
+  if (!buffers && buffers.error().code == ErrorCode::kResourceExhausted) {
+    auto named = peers_.Acquire(view.request.peer, references, RemoteUse::kName, deadline);
+    if (named) buffers = std::move(named);
+  }
+  if (!buffers) return Fail(std::move(buffers).error());
   std::vector<Side> sides;
-  for (const auto& buffer : buffers) {
-    sides.push_back({buffer->reference.generation, buffer->layout, buffer->access});
+  for (const auto& buffer : *buffers) {
+    sides.push_back({buffer->reference.generation, buffer->layout, buffer->access, buffer->mapped});
   }
   return sides;
 }
@@ -267,6 +274,13 @@ void ViewResolver::AddWarnings(const std::vector<Side>& remote, View* view) {
                              view->remote[static_cast<size_t>(first)].buffer + "', do not grant " +
                              (read ? "remote_read: reads" : "remote_write: writes") +
                              " through this view are refused");
+  }
+  const auto unmapped =
+      std::count_if(remote.begin(), remote.end(), [](const Side& side) { return !side.mapped; });
+  if (unmapped > 0) {
+    view->warnings.push_back(std::to_string(unmapped) +
+                             " of the remote buffers could not be mapped here (a transfer that "
+                             "needs it says why): `executor: peer` does not need it");
   }
   for (const ViewGroupInfo& group : view->groups) {
     if (SlicesAreApart(group.shape, true) && SlicesAreApart(group.shape, false)) continue;

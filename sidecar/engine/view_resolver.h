@@ -31,6 +31,7 @@ class ViewResolver {
     uint64_t generation = 0;
     std::optional<wire::BlockLayout> layout;
     wire::Access access;
+    bool mapped = true;  // or needs no mapping
   };
 
   Status AddGroup(const wire::ViewGroup& group, const std::string& at, View* view) const;

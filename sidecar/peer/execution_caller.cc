@@ -15,7 +15,8 @@ namespace {
 
 constexpr milliseconds kEndTimeout{6'000};  // longer than an owner waits before it says: not yet
 constexpr milliseconds kCutOffRound{1'000};
-constexpr milliseconds kPendingMax{60'000};  // beyond what a peer that answers can need
+constexpr milliseconds kPendingMax{70'000};   // beyond what a peer that is asked can need
+constexpr milliseconds kQuiesceSlack{1'000};  // on top of what the peer says that it needs
 constexpr milliseconds kSessionsMax{3'000};
 constexpr milliseconds kSessionsPoll{20};
 
@@ -31,6 +32,7 @@ Error Stopped() { return {ErrorCode::kCancelled, "the execution was stopped"}; }
 
 struct ExecutionCaller::Job {
   std::string peer;
+  int priority = 0;
   std::function<wire::PeerExecution()> make;
   TimePoint deadline;
   std::shared_ptr<Watcher> watcher;
@@ -97,15 +99,23 @@ Status ExecutionCaller::CanExecute(const std::string& peer) const {
                 "upgrade its sidecar");
   }
   const PeerClient::Facts& facts = client->facts();
+  if (facts.quiesce_max && *facts.quiesce_max > options_.quiesce_accepted_max) {
+    return Fail(ErrorCode::kPathUnavailable,
+                "peer '" + peer + "' may need " + std::to_string(facts.quiesce_max->count()) +
+                    " ms to be quiet, at most " +
+                    std::to_string(options_.quiesce_accepted_max.count()) + " are waited for",
+                "lower its --quiesce-ms-max, or let this sidecar execute");
+  }
   if (!server_.ProofsFor(facts.owner.generation, facts.shown).empty()) return {};
   return Fail(NoSessionBack(peer));
 }
 
 std::unique_ptr<ExecutionCaller::Execution> ExecutionCaller::Execute(
-    const std::string& peer, std::function<wire::PeerExecution()> make, TimePoint deadline,
-    std::shared_ptr<Watcher> watcher) {
+    const std::string& peer, int priority, std::function<wire::PeerExecution()> make,
+    TimePoint deadline, std::shared_ptr<Watcher> watcher) {
   auto job = std::make_shared<Job>();
   job->peer = peer;
+  job->priority = priority;
   job->make = std::move(make);
   job->deadline = deadline;
   job->watcher = std::move(watcher);
@@ -117,9 +127,12 @@ std::unique_ptr<ExecutionCaller::Execution> ExecutionCaller::Execute(
     if (closed_) {
       refusal = Error(ErrorCode::kShuttingDown, "this sidecar is stopping");
     } else {
-      waiting_.push_back(job);
-      refusal = StartThread();
-      if (refusal) waiting_.pop_back();
+      const auto behind = std::find_if(
+          waiting_.begin(), waiting_.end(),
+          [&](const std::shared_ptr<Job>& other) { return other->priority < priority; });
+      waiting_.insert(behind, job);
+      refusal = StartThread(peer);
+      if (refusal) std::erase(waiting_, job);
     }
   }
   for (std::thread& thread : ended) thread.join();  // they are past their last step
@@ -128,8 +141,8 @@ std::unique_ptr<ExecutionCaller::Execution> ExecutionCaller::Execute(
 }
 
 // If there is room for one more and something that it can do. An error: nobody will do it.
-std::optional<Error> ExecutionCaller::StartThread() {
-  const auto at_peer = running_at_.find(waiting_.back()->peer);
+std::optional<Error> ExecutionCaller::StartThread(const std::string& peer) {
+  const auto at_peer = running_at_.find(peer);
   const bool full =
       at_peer != running_at_.end() && at_peer->second >= options_.running_per_peer_max;
   if (full || threads_.size() >= options_.running_max) return std::nullopt;
@@ -207,7 +220,8 @@ wire::PeerExecutionEnd ExecutionCaller::RunToEnd(Job& job) {
   what.deadline_ms = static_cast<uint32_t>(std::min<int64_t>(left, UINT32_MAX));
   if (job.stop.cancelled()) return {Stopped(), 0};
 
-  auto end = (*client)->Execute(what, job.deadline + options_.quiesce_max, job.stop, *job.watcher);
+  const TimePoint quiet = job.deadline + QuiesceMaxOf(facts);
+  auto end = (*client)->Execute(what, quiet, job.stop, *job.watcher);
   if (end) return AsToldHere(*std::move(end), job.peer, job.stop.cancelled());
   // Stopped, or the connection failed: the peer alone knows how far it is.
   Error why = std::move(end).error().WithContext("peer '" + job.peer + "'");
@@ -231,6 +245,10 @@ wire::PeerExecutionEnd ExecutionCaller::RunToEnd(Job& job) {
   return {std::move(why), 0};
 }
 
+milliseconds ExecutionCaller::QuiesceMaxOf(const PeerClient::Facts& peer) const {
+  return peer.quiesce_max ? *peer.quiesce_max + kQuiesceSlack : options_.quiesce_max;
+}
+
 bool ExecutionCaller::CutOff(const Job& job, const PeerClient::Facts& peer,
                              wire::Operation operation) {
   const TimePoint begin = Clock::now();
@@ -242,8 +260,7 @@ bool ExecutionCaller::CutOff(const Job& job, const PeerClient::Facts& peer,
   if (operation == wire::Operation::kRead) return true;
   // What it has read from here it may still store in its own memory, until it notices that it is
   // not listened to, or its deadline.
-  const TimePoint quiet =
-      std::min(job.deadline, begin + options_.silence_max) + options_.quiesce_max;
+  const TimePoint quiet = std::min(job.deadline, begin + options_.silence_max) + QuiesceMaxOf(peer);
   MutexLock lock(mutex_);
   while (!closed_ && Clock::now() < quiet) changed_.WaitUntil(lock, quiet);
   return Clock::now() >= quiet;

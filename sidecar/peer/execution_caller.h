@@ -22,8 +22,10 @@ namespace gantry::peer {
 struct ExecutionCallerOptions {
   size_t running_max = 32;          // the others wait
   size_t running_per_peer_max = 8;  // so that one that does not answer leaves room
-  // What a peer needs at most to become quiet once it knows that it should.
+  // What a peer needs at most to become quiet once it knows that it should, where it does not say.
   milliseconds quiesce_max{10'000};
+  // A peer that may need longer is not asked: its transfers would be held for as long.
+  milliseconds quiesce_accepted_max{60'000};
   milliseconds silence_max{5'000};  // until a peer knows that this sidecar is gone
 };
 
@@ -39,7 +41,7 @@ class ExecutionCaller final : public engine::PeerExecutor {
   void Close() EXCLUDES(mutex_);
 
   Status CanExecute(const std::string& peer) const override;
-  std::unique_ptr<Execution> Execute(const std::string& peer,
+  std::unique_ptr<Execution> Execute(const std::string& peer, int priority,
                                      std::function<wire::PeerExecution()> make, TimePoint deadline,
                                      std::shared_ptr<Watcher> watcher) override EXCLUDES(mutex_);
 
@@ -50,9 +52,11 @@ class ExecutionCaller final : public engine::PeerExecutor {
   void StopJob(const std::shared_ptr<Job>& job) EXCLUDES(mutex_);
   void RunJobs() EXCLUDES(mutex_);
   std::shared_ptr<Job> TakeJob() EXCLUDES(mutex_);
-  std::optional<Error> StartThread() REQUIRES(mutex_);
+  std::optional<Error> StartThread(const std::string& peer) REQUIRES(mutex_);
   Result<std::shared_ptr<PeerClient>> AwaitSessions(const Job& job);
   wire::PeerExecutionEnd RunToEnd(Job& job);
+  // What the peer says that it needs, and a bit.
+  milliseconds QuiesceMaxOf(const PeerClient::Facts& peer) const;
   // The peer did not say that it is quiet: it is when it has no access any more. False when this
   // sidecar stops before.
   bool CutOff(const Job& job, const PeerClient::Facts& peer, wire::Operation operation);
@@ -63,7 +67,7 @@ class ExecutionCaller final : public engine::PeerExecutor {
 
   mutable Mutex mutex_;
   Condition changed_;
-  std::deque<std::shared_ptr<Job>> waiting_ GUARDED_BY(mutex_);
+  std::deque<std::shared_ptr<Job>> waiting_ GUARDED_BY(mutex_);  // the next one first
   std::vector<std::shared_ptr<Job>> running_ GUARDED_BY(mutex_);
   std::map<std::string, size_t> running_at_ GUARDED_BY(mutex_);  // by peer
   std::map<std::thread::id, std::thread> threads_ GUARDED_BY(mutex_);

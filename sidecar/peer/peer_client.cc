@@ -156,6 +156,9 @@ Status GrpcPeerClient::SayHello(TimePoint deadline) {
     if (capability == wire::kPeerHoldUseEnds) hold_use_ends_max_ = wire::kPeerHoldUseEndsMax;
     if (capability == wire::kPeerExecutions) facts_.executes = true;
   }
+  if (reply.quiesce_ms_max() > 0) {
+    facts_.quiesce_max = std::min(milliseconds(reply.quiesce_ms_max()), wire::kPeerQuiesceMax);
+  }
   ASSIGN_OR_RETURN(facts_.owner, wire::FromMessage(reply.owner()));
   ASSIGN_OR_RETURN(facts_.paths, wire::FromMessage(reply.paths()));
   KeepPossible(address_.over_tcp(), version_, &facts_.paths);

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -45,7 +46,9 @@ class PeerClient {
     uint64_t rtt_us = 0;
     milliseconds heartbeat{1'000};
     bool executes = false;  // the owner takes executions
-    std::string shown;      // who the owner showed to be: see ShownIdentity
+    // What it needs at most to be quiet after their deadline; nothing: it does not say.
+    std::optional<milliseconds> quiesce_max;
+    std::string shown;  // who the owner showed to be: see ShownIdentity
   };
   // Called by a thread of the client: must not block, nor destroy it. PeerEnded comes once, last.
   using EventHandler = std::function<void(const PeerEvent& event)>;

@@ -65,9 +65,9 @@ std::shared_ptr<PeerLink> PeerDirectory::Find(std::string_view peer) const {
 
 Result<std::vector<std::shared_ptr<const engine::RemoteBuffer>>> PeerDirectory::Acquire(
     const std::string& peer, const std::vector<wire::BufferReference>& references,
-    TimePoint deadline) {
+    engine::RemoteUse use, TimePoint deadline) {
   const std::shared_ptr<PeerLink> link = Find(peer);
-  if (link != nullptr) return link->Acquire(references, deadline);
+  if (link != nullptr) return link->Acquire(references, use, deadline);
   return Fail(NoPeer(peer));
 }
 

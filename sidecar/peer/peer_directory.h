@@ -66,7 +66,7 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
   // A cached buffer costs one hash lookup and no call.
   Result<std::vector<std::shared_ptr<const engine::RemoteBuffer>>> Acquire(
       const std::string& peer, const std::vector<wire::BufferReference>& references,
-      TimePoint deadline) override;
+      engine::RemoteUse use, TimePoint deadline) override;
 
   void Refresh(const std::string& peer, const std::vector<uint64_t>& stale, const Error& why,
                TimePoint deadline) override;

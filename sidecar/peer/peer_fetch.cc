@@ -1,4 +1,5 @@
-// The half of PeerLink that callers of Acquire run: describe what is missing, map it, publish it.
+// The half of PeerLink that callers of Acquire run: describe what is missing, map it where it is to
+// be moved, publish it.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -65,11 +66,12 @@ class PeerLink::FetchTurn {
 };
 
 Result<std::vector<PeerLink::Handle>> PeerLink::Acquire(
-    const std::vector<wire::BufferReference>& references, TimePoint deadline) {
+    const std::vector<wire::BufferReference>& references, engine::RemoteUse use,
+    TimePoint deadline) {
   const TimePoint wait_until = std::min(deadline, Clock::now() + kAcknowledgementWait);
   for (;;) {
     uint64_t revoked = 0;
-    auto handles = AcquireOnce(references, deadline, &revoked);
+    auto handles = AcquireOnce(references, use, deadline, &revoked);
     if (handles || revoked == 0 || !AwaitAcknowledged(revoked, wait_until)) return handles;
   }
 }
@@ -94,23 +96,24 @@ void PeerLink::Refresh(const std::vector<uint64_t>& stale, const Error& why, Tim
 }
 
 Result<std::vector<PeerLink::Handle>> PeerLink::AcquireOnce(
-    const std::vector<wire::BufferReference>& references, TimePoint deadline, uint64_t* revoked) {
+    const std::vector<wire::BufferReference>& references, engine::RemoteUse use, TimePoint deadline,
+    uint64_t* revoked) {
   std::vector<Handle> handles;
-  if (cache_.Acquire(references, &handles).empty()) return handles;
+  if (cache_.Acquire(references, use, &handles).empty()) return handles;
   if (deadline <= Clock::now()) {
     return Fail(ErrorCode::kDeadlineExceeded, "peer '" + name_ + "' has to be asked first");
   }
   FetchTurn turn(*this);
   RETURN_IF_ERROR(turn.Begin(deadline));
   std::vector<wire::BufferReference> wanted;
-  for (const size_t i : cache_.Acquire(references, &handles)) {
+  for (const size_t i : cache_.Acquire(references, use, &handles)) {
     const auto same = [&](const wire::BufferReference& other) {
       return other.workload == references[i].workload && other.buffer == references[i].buffer;
     };
     if (std::none_of(wanted.begin(), wanted.end(), same)) wanted.push_back(references[i]);
   }
   if (!wanted.empty()) {
-    if (Status fetched = Fetch(turn.session(), std::move(wanted), deadline); !fetched) {
+    if (Status fetched = Fetch(turn.session(), std::move(wanted), use, deadline); !fetched) {
       const MutexLock lock(mutex_);
       if (stopping_) return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
       if (fetched.error().code == ErrorCode::kCancelled) return Fail(NotUp());
@@ -118,7 +121,7 @@ Result<std::vector<PeerLink::Handle>> PeerLink::AcquireOnce(
       return Fail(std::move(fetched).error());
     }
   }
-  const std::vector<size_t> missing = cache_.Acquire(references, &handles);
+  const std::vector<size_t> missing = cache_.Acquire(references, use, &handles);
   if (missing.empty()) return handles;
   return Fail(ErrorCode::kStaleGeneration, "buffer '" +
                                                FormatReference(references[missing.front()]) +
@@ -126,7 +129,7 @@ Result<std::vector<PeerLink::Handle>> PeerLink::AcquireOnce(
 }
 
 Status PeerLink::Fetch(Session& session, std::vector<wire::BufferReference> references,
-                       TimePoint deadline) {
+                       engine::RemoteUse use, TimePoint deadline) {
   ASSIGN_OR_RETURN(const std::vector<wire::PeerBuffer> buffers,
                    Describe(session, references, deadline));
   std::vector<engine::RemoteBuffer> imported;
@@ -137,7 +140,10 @@ Status PeerLink::Fetch(Session& session, std::vector<wire::BufferReference> refe
     one->acquaintance = number_;
     imported.push_back(*std::move(one));
   }
-  RETURN_IF_ERROR(MapAll(session, buffers, &imported, deadline));
+  if (use == engine::RemoteUse::kMove) {
+    RETURN_IF_ERROR(MapAll(session, buffers, &imported, deadline));
+    for (engine::RemoteBuffer& buffer : imported) buffer.mapped = true;
+  }
   return Publish(session, std::move(imported));
 }
 

@@ -40,7 +40,7 @@ class PeerLink {
   ~PeerLink();
 
   Result<std::vector<Handle>> Acquire(const std::vector<wire::BufferReference>& references,
-                                      TimePoint deadline) EXCLUDES(mutex_);
+                                      engine::RemoteUse use, TimePoint deadline) EXCLUDES(mutex_);
   // As PeerGateway has it.
   void Refresh(const std::vector<uint64_t>& stale, const Error& why, TimePoint deadline)
       EXCLUDES(mutex_);
@@ -116,10 +116,11 @@ class PeerLink {
 
   // By callers of Acquire. One attempt; `revoked` as in the session.
   Result<std::vector<Handle>> AcquireOnce(const std::vector<wire::BufferReference>& references,
-                                          TimePoint deadline, uint64_t* revoked) EXCLUDES(mutex_);
+                                          engine::RemoteUse use, TimePoint deadline,
+                                          uint64_t* revoked) EXCLUDES(mutex_);
   bool AwaitAcknowledged(uint64_t generation, TimePoint deadline) EXCLUDES(mutex_);
-  Status Fetch(Session& session, std::vector<wire::BufferReference> references, TimePoint deadline)
-      EXCLUDES(mutex_);
+  Status Fetch(Session& session, std::vector<wire::BufferReference> references,
+               engine::RemoteUse use, TimePoint deadline) EXCLUDES(mutex_);
   Result<std::vector<wire::PeerBuffer>> Describe(
       Session& session, const std::vector<wire::BufferReference>& references, TimePoint deadline)
       EXCLUDES(mutex_);

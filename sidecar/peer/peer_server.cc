@@ -84,7 +84,8 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                   options_.versions,
                   options_.notifications,
                   options_.holds,
-                  options_.executions},
+                  options_.executions,
+                  options_.quiesce_max},
                  registry, initiators_, tickets_, streams_),
         tcp_service_({options_.self,
                       options_.paths,
@@ -96,7 +97,8 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                       options_.versions,
                       options_.notifications,
                       options_.holds,
-                      options_.executions},
+                      options_.executions,
+                      options_.quiesce_max},
                      registry, initiators_, tickets_, streams_) {}
   ~GrpcPeerServer() override;
 

@@ -56,6 +56,7 @@ struct PeerServerOptions {
   engine::HoldTable* holds = nullptr;
   // Where transfers go that peers want executed; likewise. Null: they are refused.
   ExecutionDesk* executions = nullptr;
+  milliseconds quiesce_max{2'000};  // of the engine behind them
   // From the end of a lease connection until the initiator counts as unmapped: its copy workers
   // get their parent-death signal just after the kernel closed its sockets.
   milliseconds process_exit_grace{50};

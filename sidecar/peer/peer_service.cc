@@ -62,6 +62,8 @@ Status PeerService::AnswerHello(const v1::HelloRequest& request, v1::HelloReply*
   reply->add_capabilities(std::string(wire::kPeerHoldUseEnds));
   if (options_.executions != nullptr) {
     reply->add_capabilities(std::string(wire::kPeerExecutions));
+    reply->set_quiesce_ms_max(
+        static_cast<uint32_t>(std::min(options_.quiesce_max, wire::kPeerQuiesceMax).count()));
   }
   wire::ToMessage(PathsBetween(options_.self, initiator, over_tcp(), options_.paths),
                   reply->mutable_paths());

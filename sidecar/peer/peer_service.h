@@ -38,6 +38,7 @@ class PeerService final : public v1::Peer::Service {
     engine::NotificationCenter* notifications = nullptr;  // null: takes none
     engine::HoldTable* holds = nullptr;                   // null: keeps none
     ExecutionDesk* executions = nullptr;                  // null: executes nothing for peers
+    milliseconds quiesce_max{2'000};                      // of executions, after their deadline
   };
 
   PeerService(Options options, const registry::BufferRegistry& registry, InitiatorTable& initiators,

@@ -67,7 +67,8 @@ struct RemoteBufferCache::Shelf {
   // Keys point into their entry's reference.
   std::unordered_map<Key, std::shared_ptr<Entry>, KeyHash> usable GUARDED_BY(mutex);
   std::vector<std::shared_ptr<Entry>> retired GUARDED_BY(mutex);
-  // Both. Two of one generation: the older one was retired when the stream to its peer broke.
+  // Both. Two of one generation: the older one was retired when the stream to its peer broke, or
+  // when the buffer was mapped that had only been named.
   std::unordered_multimap<uint64_t, std::shared_ptr<Entry>> by_generation GUARDED_BY(mutex);
 };
 
@@ -107,6 +108,7 @@ RemoteBufferCache::RemoteBufferCache(std::function<void()> on_unused)
     : shelf_(std::make_shared<Shelf>(std::move(on_unused))) {}
 
 std::vector<size_t> RemoteBufferCache::Acquire(const std::vector<wire::BufferReference>& references,
+                                               engine::RemoteUse use,
                                                std::vector<Handle>* handles) {
   std::vector<size_t> missing;
   handles->assign(references.size(), nullptr);  // before the lock: letting go takes it
@@ -116,7 +118,8 @@ std::vector<size_t> RemoteBufferCache::Acquire(const std::vector<wire::BufferRef
     const auto found = shelf_->usable.find(KeyOf(reference));
     if (found == shelf_->usable.end() ||
         (reference.generation != 0 &&
-         reference.generation != found->second->buffer.reference.generation)) {
+         reference.generation != found->second->buffer.reference.generation) ||
+        (use == engine::RemoteUse::kMove && !found->second->buffer.mapped)) {
       missing.push_back(i);
     } else {
       (*handles)[i] = shelf_->HandleOf(shelf_, found->second);

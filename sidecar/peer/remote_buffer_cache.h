@@ -1,6 +1,7 @@
-// The buffers of one peer that are described and mapped here, and their uses. A buffer is retired
-// when it was revoked, replaced or its peer is gone: nobody gets it any more, and it is dropped
-// when its last handle is. Thread-safe; outlived by the handles that it gave out.
+// The buffers of one peer that are described here, mapped if bytes are moved from here, and their
+// uses. A buffer is retired when it was revoked, replaced or its peer is gone: nobody gets it any
+// more, and it is dropped when its last handle is. Thread-safe; outlived by the handles that it
+// gave out.
 #pragma once
 
 #include <functional>
@@ -23,10 +24,10 @@ class RemoteBufferCache {
   // possibly after the cache is gone: it must not block.
   explicit RemoteBufferCache(std::function<void()> on_unused);
 
-  // Sets (*handles)[i] for each reference that is here and of the wanted generation; returns the
-  // indices of the others.
+  // Sets (*handles)[i] for each reference that is here, of the wanted generation and fit for the
+  // use; returns the indices of the others.
   std::vector<size_t> Acquire(const std::vector<wire::BufferReference>& references,
-                              std::vector<Handle>* handles);
+                              engine::RemoteUse use, std::vector<Handle>* handles);
 
   // Replaces (retires) what was there under this name. `lease` is let go of after the mappings.
   void Add(engine::RemoteBuffer buffer, std::shared_ptr<const void> lease);

@@ -133,6 +133,43 @@ def test_layers_of_one_allocation(pair, operation):
     assert bytes(target.map) == bytes(expected)
 
 
+def test_the_peer_moves_what_cannot_be_mapped_here(start_sidecar, start_workload, new_memory):
+    a, b = start_sidecar("a", flags=["--peer-fds-max", "1"]), start_sidecar("b")
+    for one, other in ((a, b), (b, a)):
+        assert connect(one, other)["state"] == "up"
+    pair = Pair(a, b, "shm", start_workload, new_memory, size=2 * MiB)
+    other = new_memory(MiB, filled=True)  # a second descriptor, on this side alone
+    pair.reader.register(pair.target, ("two", MiB, MiB, ("remote_read", "remote_write"), 4096))
+    pair.owner.register(other, ("two", 0, MiB, ("remote_read", "remote_write"), 4096))
+    body = {"workload": "reader", "op": "read", "local": ["kv", "two"], "remote": ["b/owner/kv", "b/owner/two"],
+            "local_blocks": [0], "remote_blocks": [1]}
+    status, problem = a.ask("POST", "/v1/transfers?wait_ms=20000", body)
+    assert (status, problem["code"]) == (429, "resource_exhausted") and "--peer-fds-max" in problem["hint"], problem
+    status, made = a.ask("POST", "/v1/views", {"id": "v", "workload": "reader", "peer": "b", "remote_workload": "owner",
+                                               "pairs": "by_name"})
+    assert status == 201 and made["pair_count"] == 2, made
+    assert any("could not be mapped" in warning for warning in made["warnings"]), made
+    for name in ("lists", "view"):
+        pair.source.fill()
+        if name == "view":
+            body = {"workload": "reader", "op": "read", "view": "v", "local_blocks": [0], "remote_blocks": [1]}
+        status, moved = a.ask("POST", "/v1/transfers?wait_ms=20000", {**body, "executor": "peer"})
+        assert (status, moved["state"], moved["executor"]) == (200, "succeeded", "peer"), moved
+        assert pair.target.map[:4096] == pair.source.map[4096:8192]
+        assert pair.target.map[MiB:MiB + 4096] == other.map[4096:8192]
+
+
+def test_a_peer_that_may_need_long_to_be_quiet_is_not_asked(start_sidecar, start_workload, new_memory):
+    a, b = start_sidecar("a"), start_sidecar("b", flags=["--quiesce-ms-max", "70000"])
+    for one, other in ((a, b), (b, a)):
+        assert connect(one, other)["state"] == "up"
+    pair = Pair(a, b, "shm", start_workload, new_memory, size=MiB)
+    status, problem = pair.move()
+    assert (problem["code"], problem["field"]) == ("path_unavailable", "/executor"), (status, problem)
+    assert "70000" in problem["detail"] and "--quiesce-ms-max" in problem["hint"]
+    assert pair.move(executor="any")[1]["executor"] == "self"
+
+
 @pytest.mark.parametrize("how", ["delete", "stop"])
 def test_two_that_execute_for_each_other_part_without_waiting_for_ever(near, how):
     """Each could wait for the end of a session that the other keeps until its own wait is over."""

@@ -25,7 +25,8 @@ class UnreachableBuffer final : public engine::PeerGateway {
  public:
   Result<std::vector<std::shared_ptr<const RemoteBuffer>>> Acquire(
       const std::string& peer, const std::vector<wire::BufferReference>& references,
-      TimePoint) override {
+      engine::RemoteUse use, TimePoint) override {
+    used_for = use;
     std::vector<std::shared_ptr<const RemoteBuffer>> found;
     for (const wire::BufferReference& reference : references) {
       auto buffer = std::make_shared<RemoteBuffer>();
@@ -46,12 +47,14 @@ class UnreachableBuffer final : public engine::PeerGateway {
   }
   void Refresh(const std::string&, const std::vector<uint64_t>&, const Error&, TimePoint) override {
   }
+
+  std::atomic<engine::RemoteUse> used_for{engine::RemoteUse::kMove};
 };
 
 class FakeExecutor final : public PeerExecutor {
  public:
   Status CanExecute(const std::string&) const override { return can; }
-  std::unique_ptr<Execution> Execute(const std::string& peer,
+  std::unique_ptr<Execution> Execute(const std::string& peer, int,
                                      std::function<wire::PeerExecution()> make, TimePoint,
                                      std::shared_ptr<Watcher> told) override {
     asked_peer = peer;
@@ -134,6 +137,7 @@ TEST_F(DelegationTest, ThePeerIsAskedWhenNoPathLeadsThereFromHere) {
   // Over a seam of the peer's pieces: it is the peer that adds offsets of pieces.
   ASSERT_EQ(executor_.asked.ranges.size(), 1u);
   EXPECT_EQ(executor_.asked.ranges[0], (wire::TransferRange{0, 0, 0, 8192, kBytes / 2}));
+  EXPECT_EQ(gateway_.used_for, engine::RemoteUse::kMove) << "it was to be moved from here";
 }
 
 TEST_F(DelegationTest, WhoWantsThisSidecarGetsNoOther) {
@@ -178,6 +182,7 @@ TEST_F(DelegationTest, BlocksThatLieSideBySideAreOneRange) {
   const std::vector<wire::TransferRange> expected = {{0, 0, 0, 4 * kBlock, 3 * kBlock},
                                                      {0, 9 * kBlock, 0, kBlock, kBlock}};
   EXPECT_EQ(executor_.asked.ranges, expected);
+  EXPECT_EQ(gateway_.used_for, engine::RemoteUse::kName);
 }
 
 TEST_F(DelegationTest, ThePathIsThePeersOwn) {

@@ -90,7 +90,7 @@ class FakeGateway final : public PeerGateway {
  public:
   Result<std::vector<std::shared_ptr<const RemoteBuffer>>> Acquire(
       const std::string& peer, const std::vector<wire::BufferReference>& references,
-      TimePoint) override {
+      engine::RemoteUse, TimePoint) override {
     if (gone) return Fail(ErrorCode::kUnregistered, "there is no such buffer any more");
     auto buffer = std::make_shared<RemoteBuffer>();
     buffer->reference = {peer, "owner", references.front().buffer, generation};

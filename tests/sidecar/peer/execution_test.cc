@@ -1,6 +1,7 @@
 // Executions between two sidecars, each with an engine: who may ask for them, and how they end when
 // one side does not hear the other.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <future>
 
@@ -18,11 +19,14 @@ namespace gantry::testing {
 namespace {
 
 constexpr uint64_t kBytes = 1 << 20;
+constexpr milliseconds kQuiesceMax{1'234};
 
 // A sidecar that moves bytes, takes executions and asks for them.
 struct Whole {
-  Whole(const NodeDir& node, const std::string& name, uint8_t seed)
+  Whole(const NodeDir& node, const std::string& name, uint8_t seed, size_t peer_fds_max = 16)
       : arena(kBytes, seed), sidecar(node, name, pool) {
+    sidecar.SetFdsMax(peer_fds_max);
+    sidecar.server_options().quiesce_max = kQuiesceMax;
     std::vector<std::unique_ptr<transport::Transport>> transports;
     transports.push_back(std::make_unique<transport::ShmTransport>(transport::ShmOptions{}, pool));
     engine::EngineOptions options;
@@ -126,6 +130,88 @@ TEST_F(ExecutionTest, BytesMoveAndBothSidesSayWho) {
   EXPECT_FALSE(there[0].executed_by_peer);
 }
 
+// The peer's memory needs not be mapped here, nor can it be.
+TEST_F(ExecutionTest, ThePeerMovesWhatCannotBeMappedHere) {
+  Whole c(node_, "c", 3, /*peer_fds_max=*/0);
+  c.sidecar.Meet(node_, "b");
+  b_.sidecar.Meet(node_, "c");
+  wire::TransferRequest request;
+  request.workload = "engine";
+  request.local.push_back({"", "", "kv", 0});
+  request.remote.push_back({"b", "engine", "kv", 0});
+  request.ranges.push_back({0, 0, 0, 0, kBytes});
+  request.executor = wire::Executor::kSelf;
+  EXPECT_EQ(c.engine->Submit(request, In(5'000)).error().code, ErrorCode::kResourceExhausted);
+  request.executor = wire::Executor::kPeer;
+  const auto status = c.engine->Submit(request, In(5'000));
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_EQ(status->state, engine::TransferState::kSucceeded);
+  EXPECT_EQ(c.arena.bytes()[kBytes - 1], b_.arena.bytes()[kBytes - 1]);
+  EXPECT_EQ(c.sidecar.directory().mapped_allocations(), 0u);
+  request.executor = wire::Executor::kSelf;
+  EXPECT_EQ(c.engine->Submit(request, In(5'000)).error().code, ErrorCode::kResourceExhausted)
+      << "what was only named is not taken for mapped";
+}
+
+TEST_F(ExecutionTest, WhatWasNamedIsMappedWhenItIsMovedFromHere) {
+  ASSERT_TRUE(Read(5'000));
+  EXPECT_EQ(a_.sidecar.directory().mapped_allocations(), 0u);
+  ASSERT_TRUE(a_.sidecar.Acquire("b", {"kv"}));
+  EXPECT_EQ(a_.sidecar.directory().mapped_allocations(), 1u);
+  ASSERT_TRUE(a_.sidecar.Acquire("b", {"kv"}, 0, 5'000, engine::RemoteUse::kName));
+  EXPECT_EQ(a_.sidecar.directory().mapped_allocations(), 1u);
+}
+
+TEST_F(ExecutionTest, APeerSaysHowLongItNeedsToBeQuiet) {
+  const auto client = a_.sidecar.directory().ClientOf("b", In(5'000));
+  ASSERT_TRUE(client);
+  EXPECT_EQ((*client)->facts().quiesce_max, kQuiesceMax);
+}
+
+TEST_F(ExecutionTest, OfThoseThatWaitTheMoreUrgentGoFirst) {
+  struct Order {
+    Mutex mutex;
+    std::vector<int> begun GUARDED_BY(mutex);
+    size_t ended GUARDED_BY(mutex) = 0;
+  } order;
+  struct Watch final : engine::PeerExecutor::Watcher {
+    Watch(Order& order_in, int priority_in) : order(order_in), priority(priority_in) {}
+    void OnAccepted(wire::Path, std::vector<wire::PathReport>) override {
+      const MutexLock lock(order.mutex);
+      order.begun.push_back(priority);
+    }
+    void OnProgress(uint64_t) override {}
+    void OnEnded(const wire::PeerExecutionEnd&) override {
+      const MutexLock lock(order.mutex);
+      ++order.ended;
+    }
+    Order& order;
+    const int priority;
+  };
+  peer::ExecutionCallerOptions options;
+  options.running_max = 1;
+  peer::ExecutionCaller caller(a_.sidecar.directory(), a_.sidecar.server(), options);
+  const auto begun = [&] {
+    const MutexLock lock(order.mutex);
+    return order.begun;
+  };
+  b_.pool.Hold();
+  std::vector<std::unique_ptr<engine::PeerExecutor::Execution>> executions;
+  for (const int priority : {-5, -1, 5, 0}) {
+    executions.push_back(caller.Execute(
+        "b", priority, [this] { return Execution("", {}); }, In(10'000),
+        std::make_shared<Watch>(order, priority)));
+    ASSERT_TRUE(Eventually(5'000, [&] { return begun() == std::vector<int>{-5}; }));
+  }
+  b_.pool.Release();
+  EXPECT_TRUE(Eventually(5'000, [&] {
+    const MutexLock lock(order.mutex);
+    return order.ended == 4;
+  }));
+  EXPECT_EQ(begun(), (std::vector<int>{-5, 5, 0, -1}));
+  caller.Close();
+}
+
 // Whoever is let in by b could else use what b may do at a.
 TEST_F(ExecutionTest, WhoDoesNotKnowTheSessionIsNotTheOneWhoseMemoryItIs) {
   RawInitiator raw(node_, "b", "a");
@@ -220,6 +306,41 @@ TEST_F(ExecutionTest, APeerThatDoesNotAnswerLosesItsSession) {
   EXPECT_EQ(status->state, engine::TransferState::kFailed);
   b_.pool.Release();
   stopped.get();
+}
+
+// What it has read it may still store in its own memory, for as long as it says that it may need.
+TEST_F(ExecutionTest, AWriteIsOverWhenThePeerMustBeQuiet) {
+  struct Watch final : engine::PeerExecutor::Watcher {
+    void OnAccepted(wire::Path, std::vector<wire::PathReport>) override { begun.set_value(); }
+    void OnProgress(uint64_t) override {}
+    void OnEnded(const wire::PeerExecutionEnd&) override { ended.set_value(Clock::now()); }
+    std::promise<void> begun;
+    std::promise<TimePoint> ended;
+  };
+  peer::ExecutionCallerOptions options;
+  options.silence_max = milliseconds(0);
+  options.quiesce_max = milliseconds(0);  // the peer's own word counts
+  peer::ExecutionCaller caller(a_.sidecar.directory(), a_.sidecar.server(), options);
+  const auto watch = std::make_shared<Watch>();
+  b_.pool.Hold();
+  const auto execution = caller.Execute(
+      "b", 0,
+      [this] {
+        auto what = Execution("", {});
+        what.operation = wire::Operation::kWrite;
+        return what;
+      },
+      In(20'000), watch);
+  watch->begun.get_future().wait();
+  const TimePoint stop = Clock::now();
+  auto stopped = std::async(std::launch::async, [&] { b_.sidecar.StopServer(); });
+  auto ended = watch->ended.get_future();
+  ::usleep(500'000);  // until it has been seen from here that the peer answers no more
+  b_.pool.Release();
+  ASSERT_EQ(ended.wait_for(milliseconds(10'000)), std::future_status::ready);
+  EXPECT_GE(ended.get() - stop, kQuiesceMax);
+  stopped.get();
+  caller.Close();
 }
 
 TEST(ExecutionMessages, WhatIsWrongIsRefused) {

@@ -132,11 +132,13 @@ TEST_F(PeerDirectoryTest, CachedBuffersCostNoCall) {
     references.push_back({"prefill", "engine", views.back().name, 0});
   }
   owner_->Register({&arena_}, views);
-  const Handles kept = *initiator_.directory().Acquire("prefill", references, In(5'000));
+  const Handles kept =
+      *initiator_.directory().Acquire("prefill", references, engine::RemoteUse::kMove, In(5'000));
   constexpr int kRounds = 1'000;
   const TimePoint begin = Clock::now();
   for (int i = 0; i < kRounds; ++i) {
-    ASSERT_TRUE(initiator_.directory().Acquire("prefill", references, In(5'000)));
+    ASSERT_TRUE(
+        initiator_.directory().Acquire("prefill", references, engine::RemoteUse::kMove, In(5'000)));
   }
   const double nanoseconds =
       SecondsBetween(begin, Clock::now()) * 1e9 / kRounds / static_cast<double>(references.size());

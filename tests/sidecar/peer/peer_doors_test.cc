@@ -164,7 +164,7 @@ TEST_F(PeerDoorsTest, ARuleGivesNoMoreThanItSays) {
   EXPECT_EQ(initiator_.Acquire("prefill", {"only_writable"}).error().code,
             ErrorCode::kPermissionDenied);
   const auto other = initiator_.directory().Acquire(
-      "prefill", {{"prefill", "another-workload", "k", 0}}, In(2'000));
+      "prefill", {{"prefill", "another-workload", "k", 0}}, engine::RemoteUse::kMove, In(2'000));
   EXPECT_EQ(other.error().code, ErrorCode::kPermissionDenied);
 }
 

@@ -170,10 +170,10 @@ class TestSidecar {
   }
   Result<std::vector<std::shared_ptr<const engine::RemoteBuffer>>> Acquire(
       const std::string& peer, const std::vector<std::string>& names, uint64_t generation = 0,
-      int time_ms = 5'000) {
+      int time_ms = 5'000, engine::RemoteUse use = engine::RemoteUse::kMove) {
     std::vector<wire::BufferReference> references;
     for (const std::string& name : names) references.push_back({peer, "engine", name, generation});
-    return directory_->Acquire(peer, references, In(time_ms));
+    return directory_->Acquire(peer, references, use, In(time_ms));
   }
   engine::PeerState StateOf(const std::string& peer) const { return directory_->Get(peer)->state; }
   // True when the log has such an event about `subject`.
