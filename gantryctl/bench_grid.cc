@@ -88,9 +88,9 @@ Status MoveAndVerify(const BenchStand& stand, const BenchOptions& options, const
   for (const uint64_t block : written) {
     if (verify) FillCanary(destination.subspan(block * cell.block_bytes, cell.block_bytes));
   }
-  ASSIGN_OR_RETURN(const TransferOutcome outcome,
-                   stand.local->Transfer(BenchStand::RemoteName(), options.operation, pairs.local,
-                                         pairs.remote));
+  ASSIGN_OR_RETURN(
+      const TransferOutcome outcome,
+      stand.local->Transfer(BenchStand::RemoteName(), options, pairs.local, pairs.remote));
   cell.wall.Add(outcome.times.wall_us);
   cell.prep.Add(outcome.times.admit_us);
   cell.post.Add(outcome.times.queue_us);

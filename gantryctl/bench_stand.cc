@@ -45,6 +45,10 @@ Result<BenchStand> BenchStand::Build(const BenchOptions& options, uint64_t bytes
   RETURN_IF_ERROR(stand.SetBlockSize(block_bytes));
   ASSIGN_OR_RETURN(const std::string address, stand.sidecars->PeerAddress(1));
   RETURN_IF_ERROR(AwaitPeer(*stand.local, BenchSidecars::kNames[1], address));
+  if (options.peer_executes) {
+    ASSIGN_OR_RETURN(const std::string back, stand.sidecars->PeerAddress(0));
+    RETURN_IF_ERROR(AwaitPeer(*stand.remote, BenchSidecars::kNames[0], back));
+  }
   return stand;
 }
 

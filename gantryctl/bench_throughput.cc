@@ -40,6 +40,7 @@ struct Totals {
   uint64_t descriptors_out = 0;
   uint32_t workers = 0;
   std::string path;
+  bool by_peer = false;
 };
 
 // Moves all blocks once, in transfers of the batch's size, one after the other.
@@ -53,7 +54,7 @@ Status MoveOnce(const BenchStand& stand, const BenchOptions& options, const Bloc
   for (uint64_t first = 0; first < local.size(); first += step) {
     const uint64_t count = std::min<uint64_t>(step, local.size() - first);
     ASSIGN_OR_RETURN(const TransferOutcome outcome,
-                     stand.local->Transfer(name, options.operation, local.subspan(first, count),
+                     stand.local->Transfer(name, options, local.subspan(first, count),
                                            remote.subspan(first, count)));
     sum.wall_us += outcome.times.wall_us;
     sum.admit_us += outcome.times.admit_us;
@@ -65,6 +66,7 @@ Status MoveOnce(const BenchStand& stand, const BenchOptions& options, const Bloc
     totals.descriptors_out += outcome.descriptors_out;
     totals.workers = std::max(totals.workers, outcome.workers);
     totals.path = outcome.path;
+    totals.by_peer = outcome.by_peer;
   }
   totals.seconds.Add(sum.wall_us * 1e-6);
   totals.engine_seconds.Add(sum.total_us * 1e-6);
@@ -125,6 +127,7 @@ nlohmann::json Report(const BenchOptions& options, const Totals& totals) {
           {"batch", BlocksPerTransfer(options)},
           {"iterations", options.iterations},
           {"path", totals.path},
+          {"executor", totals.by_peer ? "peer" : "self"},
           {"workers", totals.workers},
           {"descriptors", totals.descriptors_in},
           {"descriptors_merged", totals.descriptors_out},

@@ -84,13 +84,15 @@ std::span<std::byte> BenchWorkload::after() const {
 }
 
 Result<TransferOutcome> BenchWorkload::Transfer(const std::string& remote,
-                                                BenchOptions::Operation operation,
+                                                const BenchOptions& options,
                                                 std::span<const uint64_t> local_blocks,
                                                 std::span<const uint64_t> remote_blocks) {
   gantry_buffer* const local = buffer_.get();
   const char* const remote_name = remote.c_str();
   gantry_transfer_spec spec{};
-  spec.operation = operation == BenchOptions::Operation::kRead ? GANTRY_READ : GANTRY_WRITE;
+  const bool read = options.operation == BenchOptions::Operation::kRead;
+  spec.operation = read ? GANTRY_READ : GANTRY_WRITE;
+  spec.executor = options.peer_executes ? GANTRY_EXECUTOR_PEER : GANTRY_EXECUTOR_SELF;
   spec.local = &local;
   spec.local_count = 1;
   spec.remote = &remote_name;
@@ -121,6 +123,7 @@ Result<TransferOutcome> BenchWorkload::Transfer(const std::string& remote,
   outcome.descriptors_out = status.descriptors_out;
   outcome.workers = status.workers;
   outcome.path = status.path;
+  outcome.by_peer = status.executor == GANTRY_EXECUTOR_PEER;
   return outcome;
 }
 

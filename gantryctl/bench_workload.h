@@ -34,6 +34,7 @@ struct TransferOutcome {
   uint64_t descriptors_out = 0;
   uint32_t workers = 0;
   std::string path;
+  bool by_peer = false;
 };
 
 // An error of the client library as ours; frees it.
@@ -54,7 +55,7 @@ class BenchWorkload {
 
   // Transfers between this workload's buffer and the one that `remote` names ("peer/workload/
   // buffer"), and waits for its end.
-  Result<TransferOutcome> Transfer(const std::string& remote, BenchOptions::Operation operation,
+  Result<TransferOutcome> Transfer(const std::string& remote, const BenchOptions& options,
                                    std::span<const uint64_t> local_blocks,
                                    std::span<const uint64_t> remote_blocks);
   // A request of the REST interface; fails unless it is answered with success.

@@ -19,6 +19,7 @@ struct BenchOptions {
   uint64_t batch = 0;        // blocks of one transfer; 0: all of them
   Order order = Order::kRandom;
   Operation operation = Operation::kRead;
+  bool peer_executes = false;
   int workers = 2;
   int streams = 4;       // of tcp
   bool checksum = true;  // of tcp

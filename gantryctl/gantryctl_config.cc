@@ -52,6 +52,9 @@ void AddBench(CLI::App& app, CommandLine& line) {
       {"read", BenchOptions::Operation::kRead}, {"write", BenchOptions::Operation::kWrite}};
   app.add_option("--op", bench.operation, "read pulls from the peer, write pushes; default read")
       ->transform(CLI::CheckedTransformer(operations).description("read|write"));
+  const std::map<std::string, bool> executors = {{"self", false}, {"peer", true}};
+  app.add_option("--executor", bench.peer_executes, "Which sidecar moves the bytes; default self")
+      ->transform(CLI::CheckedTransformer(executors).description("self|peer"));
   app.add_option("--workers", bench.workers, "Copy workers, and threads of the ceiling")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();

@@ -118,6 +118,16 @@ def test_bench_verifies_every_byte(folder, operation, order):
         assert report["descriptors_merged"] == 1
 
 
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_bench_of_what_the_peer_executes(folder, transport):
+    for executor in ("self", "peer"):
+        measured = run("bench", "--json", "--executor", executor, "--transport", transport, *QUICK,
+                       env=os.environ | {"TMPDIR": str(folder)})
+        assert measured.returncode == 0, measured.stderr
+        report = json.loads(measured.stdout)
+        assert (report["executor"], report["path"], report["verified"]) == (executor, transport, True), report
+
+
 def test_bench_in_batches_moves_the_same(folder):
     report = json.loads(run("bench", "--json", "--batch", "10", "--block", "4KiB", "--bytes", "1MiB", "--workers", "1",
                             "-n", "1", env=os.environ | {"TMPDIR": str(folder)}).stdout)
