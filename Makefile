@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 QUICK_TIERS := style unit contract api end-to-end
 SLOW_TIERS := soak asan tsan fuzz
-OTHER_TIERS := tidy
+OTHER_TIERS := tidy previous
 TIERS := tests/tiers/run_tiers.py
 
 .DEFAULT_GOAL := help
@@ -35,11 +35,12 @@ test-unit: ## one class or function at a time (seconds)
 test-contract: ## what every transport, memory and driver must do, over the fakes (a minute)
 test-api: ## REST against docs/rest_api.yaml (a minute)
 test-end-to-end: ## sidecars and workloads as processes (minutes)
-test-asan: ## the suites under AddressSanitizer and UBSan (own build, about 15 minutes)
-test-tsan: ## the suites under ThreadSanitizer (own build, about 15 minutes)
+test-asan: ## the suites under AddressSanitizer and UBSan (own build, about 25 minutes)
+test-tsan: ## the suites under ThreadSanitizer (own build, about 25 minutes)
 test-fuzz: ## every parser under libFuzzer, GANTRY_FUZZ_SECONDS=60 each (own build)
 test-soak: ## minutes of load, kills and cut connections
 soak: test-soak ## the same: GANTRY_HOSTS_KILLS, GANTRY_LEAK_ROUNDS, GANTRY_REPLAY_REQUESTS and GANTRY_SOAK_SECONDS bound it
+test-previous: ## beside a build of the version before, in GANTRY_PREVIOUS_BIN_DIR (seconds; not part of test-all)
 test-tidy: ## clang-tidy over every file (an hour on two cores; not part of test-all)
 
 format: setup-test ## clang-format on every C++ file that git knows
