@@ -88,6 +88,7 @@ class World:
 
     def kill_a_sidecar(self):
         sidecar = self.random.choice(self.sidecars)
+        assert sidecar.process.poll() is None, f"seed {self.seed}: {sidecar.name} ended by itself:\n{sidecar.log}"
         sidecar.kill()
         for inhabitant in self.inhabitants:
             if inhabitant.sidecar is sidecar:

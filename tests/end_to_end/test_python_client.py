@@ -109,7 +109,8 @@ def test_descriptors_that_can_hurt_are_refused(client, tmp_path):
     os.ftruncate(plain, 4096)
     assert code_of(client.adopt, memfd(4096, seals=0)) == "fd_not_sealed"
     assert code_of(client.adopt, memfd(4096), 8192) == "fd_too_short"
-    assert code_of(client.adopt, plain) == "not_exportable"
+    # A file of tmpfs, where /tmp may be, has seals, and one that keeps others off.
+    assert code_of(client.adopt, plain) in ("not_exportable", "fd_not_sealed")
     assert code_of(client.adopt, memfd(0)) == "invalid_argument"
     assert code_of(client.adopt, 9999) == "invalid_argument"
 
