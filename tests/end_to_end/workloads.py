@@ -208,8 +208,10 @@ def fd_count(pid):
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def map_count(pid):
-    return _text(f"/proc/{pid}/maps").count("\n")
+def map_counts(pid):
+    """(mappings, those of them that are of a file or of shared memory)"""
+    inodes = [line.split()[4] for line in _text(f"/proc/{pid}/maps").splitlines()]
+    return len(inodes), sum(inode != "0" for inode in inodes)
 
 
 def rss_bytes(pid):

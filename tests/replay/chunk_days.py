@@ -90,7 +90,7 @@ def abort_while_bytes_move(day, rooms, by_receiver):
             rooms.receiver.do("notify", "p", rooms.p.address(), "ABORT", room)
             day.until(lambda: rooms.p.take_message("ABORT"), "the word of the receiver")
         movers = day.movers()
-        rooms.send(room, 0, "all", pages=PROMPT_PAGES)
+        day.first_bytes_of(rooms.writer, (room, "all"), lambda: rooms.send(room, 0, "all", pages=PROMPT_PAGES), movers)
         if 0 < (end := abort(day, rooms, room, movers))["bytes_moved"] < end["bytes"]:
             return
     raise Wrong(f"none of {ABORTS_MAX} rooms was aborted while its bytes moved")

@@ -28,13 +28,18 @@ class Pair:
         self.consumer.load(self.producer.prefill(request, PROMPT_BLOCKS), self.producer)
         return request
 
+    def begin_crawling(self, movers):
+        """Begins a read that most likely is in its middle when this returns."""
+        reader, key = self.consumer.engine.processes[0], (f"r{self.number + 1}", 0)
+        return self.day.first_bytes_of(reader, key, self.begin, movers)
+
     def whole_request(self):
         finish(self.day, self.producer, self.consumer, self.begin())
 
     def kill_in_a_read(self, victim):
         """Kills while a read is under way and none of its bytes gets on, until that was noticed or could have been."""
         movers = self.day.movers(reads=True)
-        request = self.begin()
+        request = self.begin_crawling(movers)
         with standing_still(movers):
             victim.kill()
             later = time.monotonic() + (STILL_SECONDS if self.day.way == "shm" else 0)  # over TCP the owner's sidecar stands still
@@ -143,7 +148,7 @@ def begin_anew(day, pair):
 def kill_the_reader(day, pair, victim):
     """Kills in a read; the producer, which hears no more heartbeats, has its blocks back. How the hold ended."""
     movers = day.movers(reads=True)
-    request = pair.begin()
+    request = pair.begin_crawling(movers)
     with standing_still(movers):
         victim.kill()
     refused = refusal(pair.producer.engine.processes[0], "extend", request, SHORT_LEASE)

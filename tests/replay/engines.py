@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import statistics
+import threading
 import time
 from collections import Counter
 
@@ -15,6 +16,7 @@ from workloads import WorkloadProcess, ended, gantry, send, wait_for, workers_of
 
 WAYS = ("shm", "tcp")
 STEP_SECONDS = 0.002  # what the model itself takes in a step
+CRAWL_SECONDS = (0.0005, 0.01)  # how long who crawls goes on, and stands still, by turns
 END_SECONDS = 60  # by then everything that a day waits for has happened, on a busy machine too
 
 
@@ -53,6 +55,26 @@ def standing_still(pids):
         yield
     finally:
         send([pid for pid in pids if not ended(pid)], signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def crawling(pids):
+    """They go on for a moment at a time, so that a transfer lasts long enough to be met in its middle."""
+    over = threading.Event()
+
+    def crawl():
+        going, still = CRAWL_SECONDS
+        while not over.wait(going):
+            with standing_still(pids):
+                time.sleep(still)
+
+    thread = threading.Thread(target=crawl)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 class Engine:
@@ -189,6 +211,15 @@ class Day:
         """Without whom no byte gets from p to d: the copy workers of who asked, over TCP also the sidecar of the other."""
         asking, other = (self.d, self.p) if reads else (self.p, self.d)
         return workers_of(asking) + ([other.process.pid] if self.way == "tcp" else [])
+
+    def first_bytes_of(self, process, key, begin, movers):
+        """Begins a transfer of which some bytes, and not all if possible, have moved when this returns what `begin` does."""
+        with crawling(movers):
+            begun = begin()
+            later = time.monotonic() + END_SECONDS
+            while (now := process.do("progress", key))[0] in ("queued", "running") and now[1] == 0:
+                require(time.monotonic() < later, f"{key}: no byte within {END_SECONDS} s")
+        return begun
 
     def count(self, view):
         self.counts["transfers"] += 1
