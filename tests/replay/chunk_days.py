@@ -2,7 +2,7 @@
 
 import time
 
-from engines import Wrong, brief, require, standing_still
+from engines import Wrong, brief, require
 from paged_cache import Geometry, runs
 from push_days import WriterPair
 
@@ -89,20 +89,19 @@ def abort_while_bytes_move(day, rooms, by_receiver):
         if by_receiver:
             rooms.receiver.do("notify", "p", rooms.p.address(), "ABORT", room)
             day.until(lambda: rooms.p.take_message("ABORT"), "the word of the receiver")
-        movers = day.movers()
-        day.first_bytes_of(rooms.writer, (room, "all"), lambda: rooms.send(room, 0, "all", pages=PROMPT_PAGES), movers)
-        if 0 < (end := abort(day, rooms, room, movers))["bytes_moved"] < end["bytes"]:
+        end = send_and_abort(day, rooms, room)
+        if 0 < end["bytes_moved"] < end["bytes"]:
             return
     raise Wrong(f"none of {ABORTS_MAX} rooms was aborted while its bytes moved")
 
 
-def abort(day, rooms, room, movers):
-    """KVSender.abort(): the receiver hears of it once nothing is written any more, and uses the pages at once.
+def send_and_abort(day, rooms, room):
+    """KVSender.abort(), in the middle of a prompt: the receiver hears of it once nothing is written any more, and uses the pages at once.
 
     For a while nothing moves, so that what was under way arrives late.
     """
     key = (room, "all")
-    with standing_still(movers):
+    with day.in_the_middle(rooms.writer, key, lambda: rooms.send(room, 0, "all", pages=PROMPT_PAGES)):
         rooms.writer.do("cancel", key)
         later = time.monotonic() + STILL_SECONDS
         day.until(lambda: rooms.ended(key) or time.monotonic() > later, "a while", only=rooms.p)

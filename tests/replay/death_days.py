@@ -2,7 +2,7 @@
 
 import time
 
-from engines import Wrong, brief, problem, refusal, require, standing_still
+from engines import Wrong, brief, problem, refusal, require
 from paged_cache import Geometry
 from pull_days import PROMPT_BLOCKS, Consumer, Producer, finish
 
@@ -28,19 +28,16 @@ class Pair:
         self.consumer.load(self.producer.prefill(request, PROMPT_BLOCKS), self.producer)
         return request
 
-    def begin_crawling(self, movers):
-        """Begins a read that most likely is in its middle when this returns."""
-        reader, key = self.consumer.engine.processes[0], (f"r{self.number + 1}", 0)
-        return self.day.first_bytes_of(reader, key, self.begin, movers)
+    def in_a_read(self):
+        """Nothing moves, most likely in the middle of a read; gives its request."""
+        return self.day.in_the_middle(self.consumer.engine.processes[0], (f"r{self.number + 1}", 0), self.begin, reads=True)
 
     def whole_request(self):
         finish(self.day, self.producer, self.consumer, self.begin())
 
     def kill_in_a_read(self, victim):
         """Kills while a read is under way and none of its bytes gets on, until that was noticed or could have been."""
-        movers = self.day.movers(reads=True)
-        request = self.begin_crawling(movers)
-        with standing_still(movers):
+        with self.in_a_read() as request:
             victim.kill()
             later = time.monotonic() + (STILL_SECONDS if self.day.way == "shm" else 0)  # over TCP the owner's sidecar stands still
             while time.monotonic() < later and self.consumer.engine.processes[0].do("progress", (request, 0))[0] == "running":
@@ -147,9 +144,7 @@ def begin_anew(day, pair):
 
 def kill_the_reader(day, pair, victim):
     """Kills in a read; the producer, which hears no more heartbeats, has its blocks back. How the hold ended."""
-    movers = day.movers(reads=True)
-    request = pair.begin_crawling(movers)
-    with standing_still(movers):
+    with pair.in_a_read() as request:
         victim.kill()
     refused = refusal(pair.producer.engine.processes[0], "extend", request, SHORT_LEASE)
     require(refused in (None, "lease_expired"), f"less time for a hold: {refused}")  # the latter: it was read in time

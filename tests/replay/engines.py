@@ -16,7 +16,7 @@ from workloads import WorkloadProcess, ended, gantry, send, wait_for, workers_of
 
 WAYS = ("shm", "tcp")
 STEP_SECONDS = 0.002  # what the model itself takes in a step
-CRAWL_SECONDS = (0.0005, 0.01)  # how long who crawls goes on, and stands still, by turns
+CRAWL_SECONDS = (0.0002, 0.005)  # how long who crawls goes on, and stands still, by turns
 END_SECONDS = 60  # by then everything that a day waits for has happened, on a busy machine too
 
 
@@ -59,7 +59,7 @@ def standing_still(pids):
 
 @contextlib.contextmanager
 def crawling(pids):
-    """They go on for a moment at a time, so that a transfer lasts long enough to be met in its middle."""
+    """They go on for a moment at a time, so that what they do lasts long enough to be met in its middle."""
     over = threading.Event()
 
     def crawl():
@@ -212,14 +212,26 @@ class Day:
         asking, other = (self.d, self.p) if reads else (self.p, self.d)
         return workers_of(asking) + ([other.process.pid] if self.way == "tcp" else [])
 
-    def first_bytes_of(self, process, key, begin, movers):
-        """Begins a transfer of which some bytes, and not all if possible, have moved when this returns what `begin` does."""
-        with crawling(movers):
-            begun = begin()
-            later = time.monotonic() + END_SECONDS
-            while (now := process.do("progress", key))[0] in ("queued", "running") and now[1] == 0:
-                require(time.monotonic() < later, f"{key}: no byte within {END_SECONDS} s")
-        return begun
+    @contextlib.contextmanager
+    def in_the_middle(self, process, key, begin, reads=False):
+        """Of the transfer that `begin` begins something is under way, and nothing gets on; most likely some of it is not issued yet."""
+        movers = self.movers(reads)
+        if self.way == "shm":  # the jobs that fit into the ring of a worker that stands still
+            with standing_still(movers):
+                begun = begin()
+                self._wait_for_progress(process, key, lambda state, moved: state == "running")
+                yield begun
+        else:
+            with crawling(movers):
+                begun = begin()
+                self._wait_for_progress(process, key, lambda state, moved: moved > 0)
+            with standing_still(movers):
+                yield begun
+
+    def _wait_for_progress(self, process, key, enough):
+        later = time.monotonic() + END_SECONDS
+        while (now := process.do("progress", key))[0] in ("queued", "running") and not enough(*now[:2]):
+            require(time.monotonic() < later, f"{key} does not begin within {END_SECONDS} s")
 
     def count(self, view):
         self.counts["transfers"] += 1
