@@ -76,8 +76,10 @@ void AddPeers(CLI::App& app, SidecarConfig& config) {
       "host that peers are told to connect to; empty: the one that they reached the peer API at");
   Add(app, "--data-streams", config.data_streams, "connections to each peer over TCP")
       ->check(CLI::Range(1, 32));
-  Add(app, "--data-threads", config.data_threads, "threads that move bytes over TCP")
-      ->check(CLI::Range(1, 32));
+  Add(app, "--data-threads", config.data_threads,
+      "threads that move bytes over TCP; 0: one for each connection to a peer, within half of the "
+      "processors, and two at least")
+      ->check(CLI::Range(0, 32));
   app.add_flag("--data-tls", config.data_tls,
                "encrypt the bytes that go over TCP, with the certificates of the peer API; peers "
                "that do not are refused")

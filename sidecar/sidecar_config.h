@@ -35,7 +35,7 @@ struct SidecarConfig {
   std::string data_listen;  // "address:port"; empty: the peer API's address, at a free port
   std::string data_host;    // that peers are told; empty: the one that they reached the peer API at
   int data_streams = 4;     // connections to each peer
-  int data_threads = 2;     // that carry them
+  int data_threads = 0;     // that carry them; 0: by processors
   bool data_tls = false;
   bool data_no_checksum = false;
 

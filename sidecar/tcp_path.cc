@@ -1,6 +1,7 @@
 #include "sidecar/tcp_path.h"
 
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace gantry {
@@ -26,7 +27,11 @@ Result<std::unique_ptr<TcpPath>> TcpPath::Create(
   if (security->has_tls()) {
     ASSIGN_OR_RETURN(tls, peer::DataTls::Make(std::move(security)));
   }
-  ASSIGN_OR_RETURN(auto loops, transport::IoLoops::Create(config.data_threads));
+  const int threads =
+      config.data_threads != 0
+          ? config.data_threads
+          : transport::IoThreadsFor(config.data_streams, std::thread::hardware_concurrency());
+  ASSIGN_OR_RETURN(auto loops, transport::IoLoops::Create(threads));
   return std::unique_ptr<TcpPath>(new TcpPath(config, std::move(loops), std::move(tls)));
 }
 

@@ -165,6 +165,10 @@ int IoLoop::WaitMilliseconds(TimePoint now) const {
   return static_cast<int>(std::chrono::ceil<milliseconds>(next - now).count());
 }
 
+int IoThreadsFor(int streams, unsigned processors) {
+  return std::max(2, std::min(streams, static_cast<int>(processors / 2)));
+}
+
 Result<std::unique_ptr<IoLoops>> IoLoops::Create(int threads) {
   auto loops = std::unique_ptr<IoLoops>(new IoLoops());
   for (int i = 0; i < std::max(threads, 1); ++i) {

@@ -68,6 +68,11 @@ class IoLoop {
   std::thread thread_;  // last: it uses all of the above
 };
 
+// How many threads carry the streams to a peer when nobody says: one for each, within half of the
+// processors, and two at least. With fewer the threads, not the sockets, bound what many processors
+// can move.
+int IoThreadsFor(int streams, unsigned processors);
+
 class IoLoops {
  public:
   static Result<std::unique_ptr<IoLoops>> Create(int threads);

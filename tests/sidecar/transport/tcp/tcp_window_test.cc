@@ -1,9 +1,11 @@
-// How much a stream keeps under way, by the round trip that its connection has.
+// What the streams to a peer take of their machine: bytes under way, by the round trip of the
+// connection, and threads, by its processors.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "lib/base/clock.h"
+#include "sidecar/transport/tcp/io_loop.h"
 #include "sidecar/transport/tcp/tcp_options.h"
 #include "sidecar/transport/tcp/tcp_socket.h"
 
@@ -38,6 +40,15 @@ TEST(TcpWindow, TheKernelKnowsTheRoundTrip) {
   EXPECT_GT(RoundTripOf(connected->get()).count(), 0);
   EXPECT_LT(RoundTripOf(connected->get()), milliseconds(1'000));
   EXPECT_EQ(RoundTripOf(STDIN_FILENO).count(), 0) << "no TCP socket";
+}
+
+TEST(IoThreads, AreOneForEachStreamWithinHalfOfTheProcessors) {
+  EXPECT_EQ(IoThreadsFor(4, 16), 4);
+  EXPECT_EQ(IoThreadsFor(32, 16), 8);
+  EXPECT_EQ(IoThreadsFor(4, 6), 3);
+  EXPECT_EQ(IoThreadsFor(4, 2), 2);
+  EXPECT_EQ(IoThreadsFor(1, 64), 2) << "streams of other peers share them";
+  EXPECT_EQ(IoThreadsFor(4, 0), 2) << "not known";
 }
 
 }  // namespace
