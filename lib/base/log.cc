@@ -38,8 +38,9 @@ std::shared_ptr<spdlog::logger> MakeLogger(std::string_view process) {
 }
 
 std::shared_ptr<spdlog::logger>& Logger() {
-  static std::shared_ptr<spdlog::logger> logger = MakeLogger("gantry");
-  return logger;
+  // Never destroyed: what is released at the end of a process may still have something to say.
+  static auto* const logger = new std::shared_ptr<spdlog::logger>(MakeLogger("gantry"));
+  return *logger;
 }
 
 void Write(Level level, std::string_view message, Fields fields) {
