@@ -66,11 +66,19 @@ class World:
         return (home.ask("GET", f"/v1/workloads/{land.name}")[0] == 404
                 and not any(transfer["workload"] == land.name for transfer in active))
 
+    def what_is_left(self, land):
+        """For the message when it does not become quiet."""
+        home = self.home(land.index)
+        left = [transfer for transfer in home.ask("GET", "/v1/transfers?active=true&limit=1000")[1]["transfers"]
+                if transfer["workload"] == land.name]
+        lease = home.ask("GET", f"/v1/workloads/{land.name}")
+        return f"seed {self.seed}: the end of {land.name} at {home.name}: lease {lease}, transfers {left}, the end of"
+
     def kill_a_workload(self):
         inhabitant = self.random.choice(self.inhabitants)
         inhabitant.kill()
         self.read(inhabitant)
-        wait_for(lambda: self.quiet(inhabitant.land), END_SECONDS, "the end of a workload")
+        wait_for(lambda: self.quiet(inhabitant.land), END_SECONDS, lambda: self.what_is_left(inhabitant.land))
         self.inhabitants[inhabitant.land.index] = self.settle(inhabitant.land)
 
     def kill_a_worker(self):
