@@ -1,0 +1,39 @@
+// The CUDA driver's functions, bound at run time by name and by the version whose ABI is declared
+// here. A function that is missing is null: its feature says so. Immutable after Load; thread-safe.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "lib/base/dynamic_library.h"
+#include "lib/gpu/cuda_abi.h"
+
+namespace gantry::gpu::cuda {
+
+// What can be missing by itself; without kCore there is no driver.
+enum class Feature { kCore, kIpc, kVirtualMemory, kDmaBuf, kBatchCopy, kHostRegister, kPeerAccess };
+inline constexpr int kFeatureCount = 7;
+
+class Calls {
+ public:
+  // Opens the library (as dlopen takes it) and initialises the driver.
+  static gantry::Result<Calls> Load(const std::string& library);
+
+  const Functions* operator->() const { return &functions_; }
+  // An error that names the missing symbol when the feature cannot be used.
+  Status Require(Feature feature) const;
+  std::vector<std::string> missing() const;
+  // Nothing, or what the driver's `result` says about `what`.
+  Status Check(Result result, const std::string& what) const;
+
+ private:
+  explicit Calls(DynamicLibrary library) : library_(std::move(library)) {}
+  Status Bind();
+
+  DynamicLibrary library_;
+  Functions functions_ = {};
+  std::array<std::string, kFeatureCount> missing_;  // the first missing symbol of each
+};
+
+}  // namespace gantry::gpu::cuda

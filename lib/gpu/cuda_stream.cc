@@ -1,0 +1,105 @@
+#include "lib/gpu/cuda_stream.h"
+
+#include <utility>
+
+namespace gantry::gpu {
+
+// Events.
+
+Result<std::unique_ptr<GpuEvent>> CudaEvent::Create(std::shared_ptr<const CudaPrimary> primary) {
+  std::unique_ptr<CudaEvent> made(new CudaEvent(std::move(primary)));
+  const CudaPrimary& context = *made->primary_;
+  RETURN_IF_ERROR(context.Run("cuEventCreate", [&] {
+    return context.calls()->event_create(&made->event_, cuda::kEventDisableTiming);
+  }));
+  return made;
+}
+
+CudaEvent::~CudaEvent() {
+  if (event_ == nullptr) return;
+  static_cast<void>(primary_->Run("", [&] { return primary_->calls()->event_destroy(event_); }));
+}
+
+Result<bool> CudaEvent::IsReached() {
+  const CudaCurrent current(primary_->calls(), primary_->context());
+  RETURN_IF_ERROR(current.status());
+  const cuda::Result result = primary_->calls()->event_query(event_);
+  if (result == cuda::kNotReady) return false;
+  RETURN_IF_ERROR(primary_->calls().Check(result, "the work before an event"));
+  return true;
+}
+
+Status CudaEvent::Wait() {
+  return primary_->Run("the work before an event",
+                       [&] { return primary_->calls()->event_synchronize(event_); });
+}
+
+// Streams.
+
+Result<std::unique_ptr<GpuStream>> CudaStream::Create(std::shared_ptr<const CudaPrimary> primary) {
+  std::unique_ptr<CudaStream> made(new CudaStream(std::move(primary)));
+  const CudaPrimary& context = *made->primary_;
+  RETURN_IF_ERROR(context.Run("cuStreamCreate", [&] {
+    return context.calls()->stream_create(&made->stream_, cuda::kStreamNonBlocking);
+  }));
+  return made;
+}
+
+CudaStream::~CudaStream() {
+  if (stream_ == nullptr) return;
+  static_cast<void>(primary_->Run("", [&] {
+    primary_->calls()->stream_synchronize(stream_);
+    return primary_->calls()->stream_destroy(stream_);
+  }));
+}
+
+Status CudaStream::Copy(DeviceAddress to, DeviceAddress from, uint64_t bytes) {
+  return primary_->Run("cuMemcpyAsync", [&] {
+    return primary_->calls()->memcpy_async(NumberOf(to), NumberOf(from), bytes, stream_);
+  });
+}
+
+Status CudaStream::CopyBatch(std::span<const CopyItem> items) {
+  const cuda::Calls& calls = primary_->calls();
+  RETURN_IF_ERROR(calls.Require(cuda::Feature::kBatchCopy));
+  if (items.empty()) return {};
+  to_.clear();
+  from_.clear();
+  bytes_.clear();
+  for (const CopyItem& item : items) {
+    to_.push_back(NumberOf(item.to));
+    from_.push_back(NumberOf(item.from));
+    bytes_.push_back(item.bytes);
+  }
+  cuda::MemcpyAttributes attributes = {};
+  attributes.source_access_order = cuda::kSourceAccessOrderStream;
+  size_t first = 0;  // the attributes hold from the first item on
+  return primary_->Run("cuMemcpyBatchAsync", [&] {
+    if (calls->memcpy_batch_13000 != nullptr) {
+      return calls->memcpy_batch_13000(to_.data(), from_.data(), bytes_.data(), items.size(),
+                                       &attributes, &first, 1, stream_);
+    }
+    size_t failed = 0;
+    return calls->memcpy_batch_12080(to_.data(), from_.data(), bytes_.data(), items.size(),
+                                     &attributes, &first, 1, &failed, stream_);
+  });
+}
+
+Status CudaStream::Fill(DeviceAddress to, uint8_t value, uint64_t bytes) {
+  return primary_->Run("cuMemsetD8Async", [&] {
+    return primary_->calls()->memset_d8_async(NumberOf(to), value, bytes, stream_);
+  });
+}
+
+Status CudaStream::Record(GpuEvent& event) {
+  return primary_->Run("cuEventRecord", [&] {
+    return primary_->calls()->event_record(static_cast<CudaEvent&>(event).event(), stream_);
+  });
+}
+
+Status CudaStream::Synchronize() {
+  return primary_->Run("the work of a stream",
+                       [&] { return primary_->calls()->stream_synchronize(stream_); });
+}
+
+}  // namespace gantry::gpu

@@ -1,0 +1,112 @@
+// What a vendor must provide. Above this interface nobody knows which vendor it is. A driver, its
+// contexts and streams may be used by several threads, but one stream or event by one at a time.
+// No call changes which device is current for its caller.
+//
+// A call whose feature the installed driver lacks fails with path_unavailable and names the symbol
+// that is missing. What the device or the driver refuses is device_error, with the vendor's name
+// for it; out of memory is resource_exhausted; memory that cannot be shared is not_exportable.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lib/base/result.h"
+#include "lib/base/unique_fd.h"
+#include "lib/gpu/gpu_types.h"
+
+namespace gantry::gpu {
+
+// A mark in a stream; used again by recording it again.
+class GpuEvent {
+ public:
+  virtual ~GpuEvent() = default;
+  // True when everything that was in the stream before the mark is done. An error of that work is
+  // returned here. Never blocks.
+  virtual Result<bool> IsReached() = 0;
+  virtual Status Wait() = 0;
+};
+
+// Work in the order in which it was given. Nothing has happened yet when a call returns: what it
+// names must live until a mark behind it is reached. Destroying it waits.
+class GpuStream {
+ public:
+  virtual ~GpuStream() = default;
+  // Within a device, between devices, to and from pinned host memory by its device address.
+  virtual Status Copy(DeviceAddress to, DeviceAddress from, uint64_t bytes) = 0;
+  // In any order among themselves: REQUIRES that no two overlap in what they write, nor one in
+  // what another reads. The items may go when it returns. After an error some may be under way.
+  virtual Status CopyBatch(std::span<const CopyItem> items) = 0;
+  virtual Status Fill(DeviceAddress to, uint8_t value, uint64_t bytes) = 0;
+  virtual Status Record(GpuEvent& event) = 0;
+  virtual Status Synchronize() = 0;
+};
+
+// Memory that came from elsewhere, or was allocated here; gone when this is destroyed. REQUIRES
+// that no work uses it then.
+class GpuMemory {
+ public:
+  virtual ~GpuMemory() = default;
+  virtual AddressRange range() const = 0;
+};
+
+// A descriptor of a piece of virtual memory and how long the piece is.
+struct PieceFd {
+  int fd = -1;  // stays the caller's
+  uint64_t size = 0;
+};
+
+// The use of one device by this process. Opening it costs hundreds of MiB of the device's memory
+// where nobody else in the process has.
+class GpuContext {
+ public:
+  virtual ~GpuContext() = default;
+  virtual const DeviceInfo& device() const = 0;
+  virtual Result<MemoryAmount> Memory() = 0;
+
+  virtual Result<std::unique_ptr<GpuMemory>> Allocate(uint64_t bytes) = 0;
+  // Another process's allocation, whole, for as long as one of those that were answered lives; the
+  // driver may answer with the same range twice. It refuses a process whose PID has the same number
+  // as the exporter's, each in its own namespace: the caller compares them first.
+  virtual Result<std::unique_ptr<GpuMemory>> OpenIpc(const IpcHandle& handle) = 0;
+  // Pieces of virtual memory, side by side at one address, readable and writable from this device.
+  virtual Result<std::unique_ptr<GpuMemory>> MapPieces(std::span<const PieceFd> pieces) = 0;
+  // Makes [data, data + bytes) of the host's memory known to the device; range() is where the
+  // device sees it. Whole pages of memory that stays mapped until this is destroyed.
+  virtual Result<std::unique_ptr<GpuMemory>> RegisterHost(void* data, uint64_t bytes) = 0;
+
+  // So that kernels of this device may follow addresses of the other's memory. No error when they
+  // may already.
+  virtual Status EnablePeerAccess(GpuContext& other) = 0;
+
+  virtual Result<std::unique_ptr<GpuStream>> NewStream() = 0;
+  virtual Result<std::unique_ptr<GpuEvent>> NewEvent() = 0;
+  // From and to any memory of the host. Both are done when they return, for other processes, too.
+  virtual Status CopyFromHost(DeviceAddress to, const void* from, uint64_t bytes) = 0;
+  virtual Status CopyToHost(void* to, DeviceAddress from, uint64_t bytes) = 0;
+};
+
+class GpuDriver {
+ public:
+  virtual ~GpuDriver() = default;
+  virtual std::string_view vendor() const = 0;  // "nvidia", "amd"
+  virtual int version() const = 0;              // of the installed driver, as the vendor counts
+  virtual const std::vector<DeviceInfo>& devices() const = 0;
+  // "feature: symbol" for each feature that the installed driver lacks.
+  virtual std::vector<std::string> missing() const = 0;
+
+  // Of any address, also one that the driver has never seen; loads no context.
+  virtual Result<PointerInfo> Resolve(uint64_t address) const = 0;
+  // The handle of the whole allocation around the address, whose start Resolve tells.
+  virtual Result<IpcHandle> ExportIpc(DeviceAddress address) const = 0;
+  // Of the piece of virtual memory around the address.
+  virtual Result<UniqueFd> ExportPiece(DeviceAddress address) const = 0;
+  // REQUIRES multiples of the host's page size.
+  virtual Result<UniqueFd> ExportDmaBuf(const AddressRange& range) const = 0;
+
+  virtual Result<std::unique_ptr<GpuContext>> OpenContext(int ordinal) = 0;
+};
+
+}  // namespace gantry::gpu

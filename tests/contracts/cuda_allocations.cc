@@ -1,0 +1,175 @@
+#include "tests/contracts/cuda_allocations.h"
+
+#include <numeric>
+#include <string>
+#include <utility>
+
+namespace gantry::testing {
+
+namespace cuda = gpu::cuda;
+
+namespace {
+
+Status Check(cuda::Result result, const char* what) {
+  if (result == cuda::kSuccess) return {};
+  return Fail(ErrorCode::kDeviceError, std::string(what) + ": error " + std::to_string(result));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaAllocations>> CudaAllocations::On(gpu::GpuContext& context) {
+  ASSIGN_OR_RETURN(DynamicLibrary library, DynamicLibrary::Open("libcuda.so.1"));
+  std::unique_ptr<CudaAllocations> made(new CudaAllocations(std::move(library)));
+  RETURN_IF_ERROR(made->Bind(context.device().ordinal));
+  return made;
+}
+
+Status CudaAllocations::Bind(int ordinal) {
+  RETURN_IF_ERROR(library_.Bind("cuDeviceGet", &device_get_));
+  RETURN_IF_ERROR(library_.Bind("cuDevicePrimaryCtxRetain", &retain_));
+  RETURN_IF_ERROR(library_.Bind("cuDevicePrimaryCtxRelease_v2", &release_));
+  RETURN_IF_ERROR(library_.Bind("cuCtxPushCurrent_v2", &push_));
+  RETURN_IF_ERROR(library_.Bind("cuCtxPopCurrent_v2", &pop_));
+  RETURN_IF_ERROR(library_.Bind("cuCtxGetCurrent", &current_));
+  RETURN_IF_ERROR(library_.Bind("cuStreamCreate", &stream_create_));
+  RETURN_IF_ERROR(library_.Bind("cuStreamDestroy_v2", &stream_destroy_));
+  RETURN_IF_ERROR(library_.Bind("cuStreamBeginCapture_v2", &begin_capture_));
+  RETURN_IF_ERROR(library_.Bind("cuStreamEndCapture", &end_capture_));
+  RETURN_IF_ERROR(library_.Bind("cuMemAlloc_v2", &alloc_));
+  RETURN_IF_ERROR(library_.Bind("cuMemFree_v2", &free_));
+  RETURN_IF_ERROR(library_.Bind("cuMemAllocAsync", &alloc_async_));
+  RETURN_IF_ERROR(library_.Bind("cuMemAllocManaged", &alloc_managed_));
+  RETURN_IF_ERROR(library_.Bind("cuMemHostAlloc", &host_alloc_));
+  RETURN_IF_ERROR(library_.Bind("cuMemFreeHost", &host_free_));
+  RETURN_IF_ERROR(library_.Bind("cuMemCreate", &create_));
+  RETURN_IF_ERROR(library_.Bind("cuMemRelease", &release_piece_));
+  RETURN_IF_ERROR(library_.Bind("cuMemAddressReserve", &reserve_));
+  RETURN_IF_ERROR(library_.Bind("cuMemAddressFree", &unreserve_));
+  RETURN_IF_ERROR(library_.Bind("cuMemMap", &map_));
+  RETURN_IF_ERROR(library_.Bind("cuMemUnmap", &unmap_));
+  RETURN_IF_ERROR(library_.Bind("cuMemSetAccess", &set_access_));
+  RETURN_IF_ERROR(Check(device_get_(&device_, ordinal), "cuDeviceGet"));
+  return Check(retain_(&context_, device_), "cuDevicePrimaryCtxRetain");
+}
+
+CudaAllocations::~CudaAllocations() {
+  while (!made_.empty()) static_cast<void>(Free(made_.back().range));
+  if (context_ != nullptr) release_(device_);
+}
+
+Result<gpu::AddressRange> CudaAllocations::Make(gpu::MemoryOrigin origin, uint64_t bytes) {
+  RETURN_IF_ERROR(PushCurrent());
+  cuda::DevicePtr address = 0;
+  void* host = nullptr;
+  cuda::Result result = cuda::kInvalidValue;
+  constexpr unsigned kAttachGlobal = 1;
+  switch (origin) {
+    case gpu::MemoryOrigin::kDevice:
+      result = alloc_(&address, bytes);
+      break;
+    case gpu::MemoryOrigin::kPool:
+      result = alloc_async_(&address, bytes, nullptr);
+      break;
+    case gpu::MemoryOrigin::kManaged:
+      result = alloc_managed_(&address, bytes, kAttachGlobal);
+      break;
+    case gpu::MemoryOrigin::kPinned:
+      result = host_alloc_(&host, bytes, 0);
+      address = reinterpret_cast<cuda::DevicePtr>(host);
+      break;
+    default:
+      break;
+  }
+  PopCurrent();
+  RETURN_IF_ERROR(Check(result, "allocating"));
+  made_.push_back({origin, {gpu::DeviceAddress{address}, bytes}, {}});
+  return made_.back().range;
+}
+
+Result<gpu::AddressRange> CudaAllocations::MakeVirtual(const std::vector<uint64_t>& pieces,
+                                                       bool exportable) {
+  const uint64_t bytes = std::accumulate(pieces.begin(), pieces.end(), uint64_t{0});
+  cuda::MemAllocationProp wanted = {};
+  wanted.type = cuda::kAllocationTypePinned;
+  wanted.requested_handle_types = exportable ? cuda::kHandleTypePosixFd : 0;
+  wanted.location = {cuda::kLocationTypeDevice, device_};
+  cuda::MemAccessDesc access = {};
+  access.location = wanted.location;
+  access.flags = cuda::kAccessReadWrite;
+  cuda::DevicePtr base = 0;
+  RETURN_IF_ERROR(Check(reserve_(&base, bytes, 0, 0, 0), "cuMemAddressReserve"));
+  uint64_t at = base;
+  for (const uint64_t size : pieces) {
+    cuda::MemHandle piece = 0;
+    RETURN_IF_ERROR(Check(create_(&piece, size, &wanted, 0), "cuMemCreate"));
+    RETURN_IF_ERROR(Check(map_(at, size, 0, piece, 0), "cuMemMap"));
+    RETURN_IF_ERROR(Check(release_piece_(piece), "cuMemRelease"));  // the mapping keeps it
+    at += size;
+  }
+  RETURN_IF_ERROR(Check(set_access_(base, bytes, &access, 1), "cuMemSetAccess"));
+  made_.push_back({gpu::MemoryOrigin::kVirtual, {gpu::DeviceAddress{base}, bytes}, pieces});
+  return made_.back().range;
+}
+
+Status CudaAllocations::Free(const gpu::AddressRange& range) {
+  for (auto made = made_.begin(); made != made_.end(); ++made) {
+    if (made->range == range) {
+      const Made found = *made;
+      made_.erase(made);
+      return Release(found);
+    }
+  }
+  return Fail(ErrorCode::kNotFound, "not made here");
+}
+
+Status CudaAllocations::Release(const Made& made) {
+  const uint64_t base = NumberOf(made.range.base);
+  if (made.origin == gpu::MemoryOrigin::kPinned) {
+    return Check(host_free_(reinterpret_cast<void*>(base)), "cuMemFreeHost");
+  }
+  if (made.origin != gpu::MemoryOrigin::kVirtual) {
+    RETURN_IF_ERROR(PushCurrent());
+    const cuda::Result freed = free_(base);
+    PopCurrent();
+    return Check(freed, "cuMemFree");
+  }
+  uint64_t at = base;
+  for (const uint64_t size : made.pieces) {
+    RETURN_IF_ERROR(Check(unmap_(at, size), "cuMemUnmap"));
+    at += size;
+  }
+  return Check(unreserve_(base, made.range.size), "cuMemAddressFree");
+}
+
+Status CudaAllocations::BeginCapture() {
+  constexpr int kModeGlobal = 0;
+  RETURN_IF_ERROR(PushCurrent());
+  auto begun = Check(stream_create_(&captured_, cuda::kStreamNonBlocking), "cuStreamCreate");
+  if (begun) begun = Check(begin_capture_(captured_, kModeGlobal), "cuStreamBeginCapture");
+  PopCurrent();
+  return begun;
+}
+
+Status CudaAllocations::EndCapture() {
+  void* graph = nullptr;  // an empty one, which is left to the driver
+  RETURN_IF_ERROR(PushCurrent());
+  const auto ended = Check(end_capture_(captured_, &graph), "cuStreamEndCapture");
+  stream_destroy_(captured_);
+  PopCurrent();
+  return ended;
+}
+
+cuda::Context CudaAllocations::Current() const {
+  cuda::Context now = nullptr;
+  current_(&now);
+  return now;
+}
+
+Status CudaAllocations::PushCurrent() const { return Check(push_(context_), "cuCtxPushCurrent"); }
+
+void CudaAllocations::PopCurrent() const {
+  cuda::Context popped = nullptr;
+  pop_(&popped);
+}
+
+}  // namespace gantry::testing

@@ -1,0 +1,131 @@
+// Streams, events, and what copies move.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/contracts/gpu_driver_contract.h"
+
+namespace gantry::testing {
+namespace {
+
+TEST_F(GpuDriverContract, WhatWasRecordedIsReachedWhenTheWorkBeforeItIsDone) {
+  const AddressRange source = Make(MemoryOrigin::kDevice, 64 * kMiB);
+  const AddressRange target = Make(MemoryOrigin::kDevice, 64 * kMiB);
+  auto event = context_->NewEvent();
+  ASSERT_OK(event);
+  EXPECT_OK(stream_->Fill(source.base, 0xa5, source.size));
+  for (int round = 0; round < 3; ++round) {  // an event is used again
+    for (int i = 0; i < 20; ++i) EXPECT_OK(stream_->Copy(target.base, source.base, source.size));
+    EXPECT_OK(stream_->Record(**event));
+    const auto at_once = (*event)->IsReached();
+    ASSERT_OK(at_once);
+    EXPECT_FALSE(*at_once);
+    EXPECT_OK((*event)->Wait());
+    const auto later = (*event)->IsReached();
+    ASSERT_OK(later);
+    EXPECT_TRUE(*later);
+  }
+  EXPECT_EQ(Read(target.base + (source.size - kKiB), kKiB), std::vector<uint8_t>(kKiB, 0xa5));
+}
+
+TEST_F(GpuDriverContract, CopiesMoveTheirBytesAndNoOthers) {
+  const AddressRange source = Make(MemoryOrigin::kDevice, kMiB);
+  const AddressRange target = Make(MemoryOrigin::kDevice, kMiB);
+  Write(source.base, Pattern(0, kMiB, 1));
+  for (const uint64_t length : {uint64_t{1}, uint64_t{17}, uint64_t{4096}, 100 * kKiB + 3}) {
+    Write(target.base, Pattern(0, kMiB, 2));
+    EXPECT_OK(stream_->Copy(target.base + 12345, source.base + 777, length));
+    EXPECT_OK(stream_->Synchronize());
+    std::vector<uint8_t> wanted = Pattern(0, kMiB, 2);
+    const std::vector<uint8_t> moved = Pattern(777, length, 1);
+    std::copy(moved.begin(), moved.end(), wanted.begin() + 12345);
+    EXPECT_EQ(Read(target.base, kMiB), wanted) << length;
+  }
+}
+
+TEST_F(GpuDriverContract, ABatchOfBlocksMovesInAnyOrder) {
+  constexpr uint64_t kBlock = 16 * kKiB;
+  constexpr uint64_t kBlocks = 1024;
+  auto other = driver_->OpenContext(last_device());
+  ASSERT_OK(other);
+  const AddressRange source = Make(MemoryOrigin::kDevice, kBlock * kBlocks);
+  const auto target = (*other)->Allocate(kBlock * kBlocks);
+  ASSERT_OK(target);
+  const DeviceAddress to = (*target)->range().base;
+  Write(source.base, Pattern(0, source.size, 1));
+  std::vector<uint64_t> order(kBlocks);
+  for (uint64_t i = 0; i < kBlocks; ++i) order[i] = i;
+  std::shuffle(order.begin(), order.end(), std::mt19937(4));
+  std::vector<gpu::CopyItem> items;
+  for (uint64_t i = 0; i < kBlocks; ++i)
+    items.push_back({to + order[i] * kBlock, source.base + i * kBlock, kBlock});
+  EXPECT_OK(stream_->CopyBatch(items));
+  items.clear();
+  EXPECT_OK(stream_->CopyBatch(items));
+  EXPECT_OK(stream_->Synchronize());
+  std::vector<uint8_t> found(source.size);
+  EXPECT_OK((*other)->CopyToHost(found.data(), to, found.size()));
+  for (uint64_t i = 0; i < kBlocks; ++i) {
+    const auto* block = found.data() + order[i] * kBlock;
+    ASSERT_TRUE(std::equal(block, block + kBlock, Pattern(i * kBlock, kBlock, 1).begin())) << i;
+  }
+}
+
+TEST_F(GpuDriverContract, CopiesBeyondAnAllocationAreRefused) {
+  const AddressRange source = Make(MemoryOrigin::kDevice, 64 * kMiB);
+  const AddressRange target = Make(MemoryOrigin::kDevice, 32 * kMiB);
+  EXPECT_FALSE(stream_->Copy(target.base + 16 * kMiB, source.base, 32 * kMiB));
+}
+
+TEST_F(GpuDriverContract, HostMemoryThatIsRegisteredIsCopiedByItsDeviceAddress) {
+  const uint64_t bytes = 2 * kMiB;
+  const UniqueFd file(::memfd_create("staging", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
+  void* const host =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);
+  ASSERT_NE(host, MAP_FAILED);
+  const std::vector<uint8_t> pattern = Pattern(0, bytes, 9);
+  std::copy(pattern.begin(), pattern.end(), static_cast<uint8_t*>(host));
+  const AddressRange device = Make(MemoryOrigin::kDevice, bytes);
+  {
+    const auto registered = context_->RegisterHost(host, bytes);
+    ASSERT_OK(registered);
+    EXPECT_EQ((*registered)->range().size, bytes);
+    EXPECT_FALSE(context_->RegisterHost(host, bytes)) << "twice";
+    EXPECT_EQ(Resolve(DeviceAddress{reinterpret_cast<uint64_t>(host)}).origin,
+              MemoryOrigin::kPinned);
+    EXPECT_OK(stream_->Copy(device.base, (*registered)->range().base, bytes));
+    EXPECT_OK(stream_->Synchronize());
+    EXPECT_EQ(Read(device.base, bytes), pattern);
+    Write(device.base, Pattern(0, bytes, 10));
+    EXPECT_OK(stream_->Copy((*registered)->range().base, device.base, bytes));
+    EXPECT_OK(stream_->Synchronize());
+  }
+  EXPECT_EQ(std::vector<uint8_t>(static_cast<uint8_t*>(host), static_cast<uint8_t*>(host) + bytes),
+            Pattern(0, bytes, 10));
+  EXPECT_EQ(Resolve(DeviceAddress{reinterpret_cast<uint64_t>(host)}).origin,
+            MemoryOrigin::kUnknown);
+  EXPECT_FALSE(context_->RegisterHost(nullptr, bytes));
+  ::munmap(host, bytes);
+}
+
+TEST_F(GpuDriverContract, ADeviceNeedsNoWayToItself) {
+  auto same = driver_->OpenContext(0);
+  ASSERT_OK(same);
+  EXPECT_OK(context_->EnablePeerAccess(**same));
+}
+
+TEST_F(GpuDriverContract, PeerAccessMayBeEnabledTwice) {
+  if (last_device() == 0) GTEST_SKIP() << "there is one GPU";
+  auto other = driver_->OpenContext(last_device());
+  ASSERT_OK(other);
+  EXPECT_OK(context_->EnablePeerAccess(**other));
+  EXPECT_OK(context_->EnablePeerAccess(**other));
+  EXPECT_OK((*other)->EnablePeerAccess(*context_));
+  EXPECT_OK(context_->NewStream());  // no error is left behind
+}
+
+}  // namespace
+}  // namespace gantry::testing

@@ -1,0 +1,286 @@
+// libcuda.so.1 of machines without a GPU: the calls that Gantry and its tests make, with what the
+// vendor's driver was seen to answer. Here devices, contexts, and what an address is.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "tests/fakes/cuda/fake_context.h"
+
+namespace gantry::fake_cuda {
+
+thread_local std::vector<FakeContext*> current;
+
+namespace {
+
+constexpr int kVersion = 13000;
+
+constexpr cuda::Result kContextIsDestroyed = 709;
+constexpr cuda::Result kCaptureUnsupported = 900;
+constexpr cuda::Result kCaptureInvalidated = 901;
+
+// Whether a stream of this process is captured, and whether somebody has spoilt it.
+enum class Capture { kNone, kOpen, kSpoilt };
+std::atomic<Capture> capture = Capture::kNone;
+thread_local int capture_mode = 0;  // as CUDA numbers them
+
+std::mutex contexts_mutex;
+std::map<int, FakeContext> contexts;  // by ordinal
+
+// The ordinal of a GPU of the machine; 0 for one that this process does not see.
+int OrdinalOf(int gpu) {
+  const auto& visible = Gpus().visible();
+  const auto found = std::find(visible.begin(), visible.end(), gpu);
+  return found == visible.end() ? 0 : static_cast<int>(found - visible.begin());
+}
+
+}  // namespace
+
+cuda::Result SpoilCapture() {
+  if (capture == Capture::kNone || capture_mode == cuda::kCaptureModeRelaxed) return cuda::kSuccess;
+  capture = Capture::kSpoilt;
+  return kCaptureUnsupported;
+}
+
+}  // namespace gantry::fake_cuda
+
+using namespace gantry::fake_cuda;
+namespace cuda = gantry::gpu::cuda;
+
+extern "C" {
+
+cuda::Result cuInit(unsigned) {
+  FAKE_CALL(cuInit);
+  return Gpus().visible().empty() ? cuda::kNoDevice : cuda::kSuccess;
+}
+cuda::Result cuDriverGetVersion(int* version) {
+  *version = kVersion;
+  return cuda::kSuccess;
+}
+cuda::Result cuGetErrorName(cuda::Result error, const char** name) {
+  static const std::map<int, const char*> names = {{0, "CUDA_SUCCESS"},
+                                                   {1, "CUDA_ERROR_INVALID_VALUE"},
+                                                   {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+                                                   {100, "CUDA_ERROR_NO_DEVICE"},
+                                                   {201, "CUDA_ERROR_INVALID_CONTEXT"},
+                                                   {600, "CUDA_ERROR_NOT_READY"},
+                                                   {999, "CUDA_ERROR_UNKNOWN"}};
+  const auto found = names.find(error);
+  if (found == names.end()) return cuda::kInvalidValue;
+  *name = found->second;
+  return cuda::kSuccess;
+}
+cuda::Result cuGetErrorString(cuda::Result error, const char** text) {
+  return cuGetErrorName(error, text);
+}
+
+cuda::Result cuDeviceGetCount(int* count) {
+  FAKE_CALL(cuDeviceGetCount);
+  *count = static_cast<int>(Gpus().visible().size());
+  return cuda::kSuccess;
+}
+cuda::Result cuDeviceGet(cuda::Device* device, int ordinal) {
+  if (!IsDevice(ordinal)) return kInvalidDevice;
+  *device = ordinal;
+  return cuda::kSuccess;
+}
+cuda::Result cuDeviceGetName(char* name, int length, cuda::Device) {
+  std::string("Fake GPU").copy(name, static_cast<size_t>(length));
+  return cuda::kSuccess;
+}
+cuda::Result cuDeviceGetUuid_v2(cuda::Uuid* uuid, cuda::Device device) {
+  if (!IsDevice(device)) return kInvalidDevice;
+  std::memset(uuid, 0xfa, sizeof(*uuid));
+  uuid->bytes[15] = static_cast<char>(Gpus().visible()[static_cast<size_t>(device)]);
+  return cuda::kSuccess;
+}
+cuda::Result cuDeviceGetPCIBusId(char* text, int length, cuda::Device device) {
+  if (!IsDevice(device)) return kInvalidDevice;
+  // In capitals, as the vendor's.
+  std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0",
+                0xa + 0x11 * Gpus().visible()[static_cast<size_t>(device)]);
+  return cuda::kSuccess;
+}
+cuda::Result cuDeviceTotalMem_v2(size_t* bytes, cuda::Device) {
+  *bytes = Gpus().total_bytes();
+  return cuda::kSuccess;
+}
+cuda::Result cuDeviceGetAttribute(int* value, int attribute, cuda::Device device) {
+  if (!IsDevice(device)) return kInvalidDevice;
+  static const std::map<int, int> values = {{cuda::kMultiprocessorCount, 8},
+                                            {cuda::kComputeMajor, 9},
+                                            {cuda::kComputeMinor, 0},
+                                            {cuda::kPosixFdSupported, 1},
+                                            {cuda::kDmaBufSupported, 1}};
+  const auto found = values.find(attribute);
+  if (found == values.end()) return cuda::kInvalidValue;
+  *value = found->second;
+  return cuda::kSuccess;
+}
+cuda::Result cuDeviceCanAccessPeer(int* can, cuda::Device device, cuda::Device peer) {
+  *can = device != peer && IsDevice(device) && IsDevice(peer) ? 1 : 0;
+  return cuda::kSuccess;
+}
+
+cuda::Result cuDevicePrimaryCtxRetain(cuda::Context* context, cuda::Device device) {
+  FAKE_CALL(cuDevicePrimaryCtxRetain);
+  if (!IsDevice(device)) return kInvalidDevice;
+  const std::lock_guard lock(contexts_mutex);
+  FakeContext& made = contexts[device];
+  if (made.retained == 0) {
+    made.ordinal = device;
+    made.gpu = Gpus().visible()[static_cast<size_t>(device)];
+    made.memory = Gpus().TakeContext(made.gpu);
+    if (!made.memory.valid()) return cuda::kOutOfMemory;
+  }
+  ++made.retained;
+  *context = reinterpret_cast<cuda::Context>(&made);
+  return cuda::kSuccess;
+}
+cuda::Result cuDevicePrimaryCtxRelease_v2(cuda::Device device) {
+  const std::lock_guard lock(contexts_mutex);
+  FakeContext& held = contexts[device];
+  if (held.retained == 0) return cuda::kInvalidContext;
+  if (--held.retained == 0) held.memory.reset();
+  return cuda::kSuccess;
+}
+cuda::Result cuCtxPushCurrent_v2(cuda::Context context) {
+  if (context == nullptr) return cuda::kInvalidContext;
+  const std::lock_guard lock(contexts_mutex);
+  auto* pushed = reinterpret_cast<FakeContext*>(context);
+  if (pushed->retained == 0) return kContextIsDestroyed;
+  current.push_back(pushed);
+  return cuda::kSuccess;
+}
+cuda::Result cuCtxPopCurrent_v2(cuda::Context* context) {
+  if (current.empty()) return cuda::kInvalidContext;
+  *context = reinterpret_cast<cuda::Context>(current.back());
+  current.pop_back();
+  return cuda::kSuccess;
+}
+cuda::Result cuCtxGetCurrent(cuda::Context* context) {
+  *context = current.empty() ? nullptr : reinterpret_cast<cuda::Context>(current.back());
+  return cuda::kSuccess;
+}
+cuda::Result cuThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, capture_mode);
+  return cuda::kSuccess;
+}
+cuda::Result cuStreamBeginCapture_v2(cuda::Stream, int) {
+  capture = Capture::kOpen;
+  return cuda::kSuccess;
+}
+cuda::Result cuStreamEndCapture(cuda::Stream, void** graph) {
+  *graph = nullptr;
+  return capture.exchange(Capture::kNone) == Capture::kOpen ? cuda::kSuccess : kCaptureInvalidated;
+}
+cuda::Result cuCtxEnablePeerAccess(cuda::Context peer, unsigned) {
+  FAKE_CALL_IN_CONTEXT(cuCtxEnablePeerAccess);
+  const auto* other = reinterpret_cast<const FakeContext*>(peer);
+  if (other == current.back()) return cuda::kInvalidContext;
+  const std::lock_guard lock(contexts_mutex);
+  return current.back()->peers.insert(other->ordinal).second ? cuda::kSuccess
+                                                             : cuda::kPeerAccessAlreadyEnabled;
+}
+
+cuda::Result cuMemGetInfo_v2(size_t* free, size_t* total) {
+  FAKE_CALL_IN_CONTEXT(cuMemGetInfo);
+  *free = Gpus().FreeBytes(current.back()->gpu);
+  *total = Gpus().total_bytes();
+  return cuda::kSuccess;
+}
+cuda::Result cuMemAlloc_v2(cuda::DevicePtr* address, size_t bytes) {
+  FAKE_CALL_IN_CONTEXT(cuMemAlloc);
+  return Memory().Allocate(BlockKind::kDevice, current.back()->gpu, bytes, address);
+}
+cuda::Result cuMemAllocManaged(cuda::DevicePtr* address, size_t bytes, unsigned) {
+  FAKE_CALL_IN_CONTEXT(cuMemAllocManaged);
+  return Memory().Allocate(BlockKind::kManaged, current.back()->gpu, bytes, address);
+}
+cuda::Result cuMemAllocAsync(cuda::DevicePtr* address, size_t bytes, cuda::Stream) {
+  FAKE_CALL_IN_CONTEXT(cuMemAllocAsync);
+  return Memory().Allocate(BlockKind::kPool, current.back()->gpu, bytes, address);
+}
+cuda::Result cuMemHostAlloc(void** host, size_t bytes, unsigned) {
+  FAKE_CALL_IN_CONTEXT(cuMemHostAlloc);
+  cuda::DevicePtr address = 0;
+  const auto result = Memory().Allocate(BlockKind::kPinned, current.back()->gpu, bytes, &address);
+  *host = reinterpret_cast<void*>(address);
+  return result;
+}
+cuda::Result cuMemFree_v2(cuda::DevicePtr address) {
+  FAKE_CALL_IN_CONTEXT(cuMemFree);
+  return Memory().Free(address);
+}
+cuda::Result cuMemFreeHost(void* host) {
+  return Memory().Free(reinterpret_cast<cuda::DevicePtr>(host));
+}
+
+cuda::Result cuPointerGetAttributes(unsigned count, int* attributes, void** values,
+                                    cuda::DevicePtr address) {
+  FAKE_CALL(cuPointerGetAttributes);
+  const auto block = Memory().Around(address);
+  for (unsigned i = 0; i < count; ++i) {
+    const auto put32 = [&](uint32_t value) { std::memcpy(values[i], &value, sizeof(value)); };
+    const auto put64 = [&](uint64_t value) { std::memcpy(values[i], &value, sizeof(value)); };
+    const auto put8 = [&](bool value) { std::memcpy(values[i], &value, sizeof(value)); };
+    const bool is_host =
+        block && (block->kind == BlockKind::kPinned || block->kind == BlockKind::kRegistered);
+    switch (attributes[i]) {
+      case cuda::kPointerContext: {
+        const std::lock_guard lock(contexts_mutex);
+        const auto found = block ? contexts.find(OrdinalOf(block->gpu)) : contexts.end();
+        put64(found == contexts.end() || block->kind == BlockKind::kPiece
+                  ? 0
+                  : reinterpret_cast<uint64_t>(&found->second));
+        break;
+      }
+      case cuda::kPointerMemoryType:
+        put32(!block ? 0 : is_host ? cuda::kMemoryTypeHost : cuda::kMemoryTypeDevice);
+        break;
+      case cuda::kPointerBufferId:
+        put64(block ? block->buffer_id : 0);
+        break;
+      case cuda::kPointerIsManaged:
+        put8(block && block->kind == BlockKind::kManaged);
+        break;
+      case cuda::kPointerDeviceOrdinal:
+        put32(block ? static_cast<uint32_t>(OrdinalOf(block->gpu)) : static_cast<uint32_t>(-2));
+        break;
+      case cuda::kPointerIsLegacyIpcCapable:
+        put8(block && block->kind == BlockKind::kDevice);
+        break;
+      case cuda::kPointerRangeStart:
+      case cuda::kPointerMappingBase:
+        put64(block ? block->base : 0);
+        break;
+      case cuda::kPointerRangeSize:
+      case cuda::kPointerMappingSize:
+        put64(block ? block->size : 0);
+        break;
+      case cuda::kPointerMempool:
+        put64(block && block->kind == BlockKind::kPool ? 1 : 0);
+        break;
+      default:
+        return cuda::kInvalidValue;
+    }
+  }
+  return cuda::kSuccess;
+}
+cuda::Result cuMemGetAddressRange_v2(cuda::DevicePtr* base, size_t* size, cuda::DevicePtr address) {
+  FAKE_CALL_IN_CONTEXT(cuMemGetAddressRange);
+  const auto block = Memory().Around(address);
+  constexpr cuda::Result kNotFound = 500;
+  if (!block) return kNotFound;
+  *base = block->base;
+  *size = block->size;
+  return cuda::kSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,225 @@
+// libcuda.so.1 of machines without a GPU: copies, streams, events, and memory of other processes.
+#include <fcntl.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/fakes/cuda/fake_context.h"
+#include "tests/fakes/cuda/fake_stream.h"
+
+namespace gantry::fake_cuda {
+namespace {
+
+using StreamHolder = std::shared_ptr<FakeStream>;
+
+constexpr std::chrono::milliseconds kUploadDelay{2};
+constexpr size_t kStagedBytesMax = 64 << 10;  // which the vendor's driver takes along and returns
+
+FakeStream* Of(cuda::Stream stream) { return reinterpret_cast<StreamHolder*>(stream)->get(); }
+FakeEvent* Of(cuda::Event event) { return reinterpret_cast<FakeEvent*>(event); }
+
+cuda::Result CheckCopy(cuda::DevicePtr to, cuda::DevicePtr from, size_t bytes) {
+  if (const auto result = Memory().CheckCopy(to, bytes); result != cuda::kSuccess) return result;
+  return Memory().CheckCopy(from, bytes);
+}
+
+void Move(cuda::DevicePtr to, cuda::DevicePtr from, size_t bytes) {
+  std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+}
+
+}  // namespace
+}  // namespace gantry::fake_cuda
+
+using namespace gantry::fake_cuda;
+namespace cuda = gantry::gpu::cuda;
+
+extern "C" {
+
+cuda::Result cuMemcpyAsync(cuda::DevicePtr to, cuda::DevicePtr from, size_t bytes,
+                           cuda::Stream stream) {
+  FAKE_CALL_IN_CONTEXT(cuMemcpyAsync);
+  if (const auto result = CheckCopy(to, from, bytes); result != cuda::kSuccess) return result;
+  Of(stream)->Submit([=] { Move(to, from, bytes); });
+  return cuda::kSuccess;
+}
+cuda::Result cuMemcpyBatchAsync(const cuda::DevicePtr* to, const cuda::DevicePtr* from,
+                                const size_t* bytes, size_t count, cuda::MemcpyAttributes*, size_t*,
+                                size_t attribute_count, cuda::Stream stream) {
+  FAKE_CALL_IN_CONTEXT(cuMemcpyBatchAsync);
+  if (count == 0 || attribute_count == 0 || stream == nullptr) return cuda::kInvalidValue;
+  std::vector<std::array<uint64_t, 3>> items;
+  for (size_t i = 0; i < count; ++i) {
+    if (bytes[i] == 0) return cuda::kInvalidValue;
+    if (const auto result = CheckCopy(to[i], from[i], bytes[i]); result != cuda::kSuccess)
+      return result;
+    items.push_back({to[i], from[i], bytes[i]});
+  }
+  Of(stream)->Submit([items = std::move(items)] {
+    // In an order that nobody may rely on.
+    for (auto item = items.rbegin(); item != items.rend(); ++item)
+      Move((*item)[0], (*item)[1], (*item)[2]);
+  });
+  return cuda::kSuccess;
+}
+cuda::Result cuMemcpyHtoDAsync_v2(cuda::DevicePtr to, const void* from, size_t bytes,
+                                  cuda::Stream stream) {
+  FAKE_CALL_IN_CONTEXT(cuMemcpyHtoDAsync);
+  if (const auto result = Memory().CheckCopy(to, bytes); result != cuda::kSuccess) return result;
+  const auto* data = static_cast<const char*>(from);
+  Of(stream)->Submit([to, taken = std::vector<char>(data, data + bytes)] {
+    std::this_thread::sleep_for(kUploadDelay);
+    std::memcpy(reinterpret_cast<void*>(to), taken.data(), taken.size());
+  });
+  if (bytes > kStagedBytesMax) Of(stream)->Synchronize();
+  return cuda::kSuccess;
+}
+cuda::Result cuMemcpyDtoHAsync_v2(void* to, cuda::DevicePtr from, size_t bytes,
+                                  cuda::Stream stream) {
+  FAKE_CALL_IN_CONTEXT(cuMemcpyDtoHAsync);
+  if (const auto result = Memory().CheckCopy(from, bytes); result != cuda::kSuccess) return result;
+  Of(stream)->Submit([=] { std::memcpy(to, reinterpret_cast<const void*>(from), bytes); });
+  return cuda::kSuccess;
+}
+cuda::Result cuMemsetD8Async(cuda::DevicePtr to, unsigned char value, size_t bytes,
+                             cuda::Stream stream) {
+  FAKE_CALL_IN_CONTEXT(cuMemsetD8Async);
+  if (const auto result = Memory().CheckCopy(to, bytes); result != cuda::kSuccess) return result;
+  Of(stream)->Submit([=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
+  return cuda::kSuccess;
+}
+
+cuda::Result cuStreamCreate(cuda::Stream* stream, unsigned) {
+  FAKE_CALL_IN_CONTEXT(cuStreamCreate);
+  *stream = reinterpret_cast<cuda::Stream>(new StreamHolder(std::make_shared<FakeStream>()));
+  return cuda::kSuccess;
+}
+cuda::Result cuStreamDestroy_v2(cuda::Stream stream) {
+  FAKE_CALL(cuStreamDestroy);
+  Of(stream)->Synchronize();
+  delete reinterpret_cast<StreamHolder*>(stream);
+  return cuda::kSuccess;
+}
+cuda::Result cuStreamSynchronize(cuda::Stream stream) {
+  Of(stream)->Synchronize();
+  return cuda::kSuccess;
+}
+cuda::Result cuEventCreate(cuda::Event* event, unsigned) {
+  FAKE_CALL_IN_CONTEXT(cuEventCreate);
+  *event = reinterpret_cast<cuda::Event>(new FakeEvent);
+  return cuda::kSuccess;
+}
+cuda::Result cuEventDestroy_v2(cuda::Event event) {
+  delete Of(event);
+  return cuda::kSuccess;
+}
+cuda::Result cuEventRecord(cuda::Event event, cuda::Stream stream) {
+  FAKE_CALL_IN_CONTEXT(cuEventRecord);
+  Of(event)->Record(*reinterpret_cast<StreamHolder*>(stream));
+  return cuda::kSuccess;
+}
+cuda::Result cuEventQuery(cuda::Event event) {
+  FAKE_CALL_IN_CONTEXT(cuEventQuery);
+  return Of(event)->IsDone() ? cuda::kSuccess : cuda::kNotReady;
+}
+cuda::Result cuEventSynchronize(cuda::Event event) {
+  Of(event)->Wait();
+  return cuda::kSuccess;
+}
+
+cuda::Result cuIpcGetMemHandle(cuda::IpcMemHandle* handle, cuda::DevicePtr address) {
+  FAKE_CALL_IN_CONTEXT(cuIpcGetMemHandle);
+  return Memory().ExportIpc(address, handle);
+}
+cuda::Result cuIpcOpenMemHandle_v2(cuda::DevicePtr* address, cuda::IpcMemHandle handle, unsigned) {
+  FAKE_CALL_IN_CONTEXT(cuIpcOpenMemHandle);
+  return Memory().OpenIpc(handle, address);
+}
+cuda::Result cuIpcCloseMemHandle(cuda::DevicePtr address) {
+  FAKE_CALL(cuIpcCloseMemHandle);
+  return Memory().CloseIpc(address);
+}
+
+cuda::Result cuMemCreate(cuda::MemHandle* piece, size_t bytes,
+                         const cuda::MemAllocationProp* wanted, unsigned long long) {
+  FAKE_CALL(cuMemCreate);
+  if (!IsDevice(wanted->location.id)) return kInvalidDevice;
+  return Memory().CreatePiece(Gpus().visible()[static_cast<size_t>(wanted->location.id)], bytes,
+                              (wanted->requested_handle_types & cuda::kHandleTypePosixFd) != 0,
+                              piece);
+}
+cuda::Result cuMemRelease(cuda::MemHandle piece) {
+  FAKE_CALL(cuMemRelease);
+  return Memory().ReleasePiece(piece);
+}
+cuda::Result cuMemAddressReserve(cuda::DevicePtr* address, size_t bytes, size_t, cuda::DevicePtr,
+                                 unsigned long long) {
+  FAKE_CALL(cuMemAddressReserve);
+  return Memory().Reserve(bytes, address);
+}
+cuda::Result cuMemAddressFree(cuda::DevicePtr address, size_t bytes) {
+  return Memory().FreeReservation(address, bytes);
+}
+cuda::Result cuMemMap(cuda::DevicePtr address, size_t bytes, size_t offset, cuda::MemHandle piece,
+                      unsigned long long) {
+  FAKE_CALL(cuMemMap);
+  return offset == 0 ? Memory().Map(address, bytes, piece) : cuda::kInvalidValue;
+}
+cuda::Result cuMemUnmap(cuda::DevicePtr address, size_t bytes) {
+  return Memory().Unmap(address, bytes);
+}
+cuda::Result cuMemSetAccess(cuda::DevicePtr address, size_t bytes, const cuda::MemAccessDesc*,
+                            size_t) {
+  FAKE_CALL(cuMemSetAccess);
+  return Memory().SetAccess(address, bytes);
+}
+cuda::Result cuMemRetainAllocationHandle(cuda::MemHandle* piece, void* address) {
+  return Memory().RetainPiece(reinterpret_cast<cuda::DevicePtr>(address), piece);
+}
+cuda::Result cuMemExportToShareableHandle(void* shareable, cuda::MemHandle piece, int type,
+                                          unsigned long long) {
+  FAKE_CALL(cuMemExportToShareableHandle);
+  if (type != cuda::kHandleTypePosixFd) return cuda::kInvalidValue;
+  return Memory().ExportPiece(piece, static_cast<int*>(shareable));
+}
+cuda::Result cuMemImportFromShareableHandle(cuda::MemHandle* piece, void* shareable, int type) {
+  FAKE_CALL(cuMemImportFromShareableHandle);
+  if (type != cuda::kHandleTypePosixFd) return cuda::kInvalidValue;
+  return Memory().ImportPiece(static_cast<int>(reinterpret_cast<intptr_t>(shareable)), piece);
+}
+
+cuda::Result cuMemGetHandleForAddressRange(void* handle, cuda::DevicePtr address, size_t bytes,
+                                           int type, unsigned long long) {
+  FAKE_CALL_IN_CONTEXT(cuMemGetHandleForAddressRange);
+  constexpr uint64_t kPage = 4096;
+  const auto block = Memory().Around(address);
+  const int fd = block ? Memory().FileOf(*block) : -1;
+  if (fd < 0 || type != cuda::kRangeHandleTypeDmaBuf || address % kPage != 0 ||
+      bytes % kPage != 0 || bytes > block->base + block->size - address) {
+    return cuda::kInvalidValue;
+  }
+  *static_cast<int*>(handle) = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  return cuda::kSuccess;
+}
+
+cuda::Result cuMemHostRegister_v2(void* host, size_t bytes, unsigned) {
+  FAKE_CALL_IN_CONTEXT(cuMemHostRegister);
+  return Memory().Register(host, bytes);
+}
+cuda::Result cuMemHostUnregister(void* host) {
+  FAKE_CALL(cuMemHostUnregister);
+  return Memory().Unregister(host);
+}
+cuda::Result cuMemHostGetDevicePointer_v2(cuda::DevicePtr* address, void* host, unsigned) {
+  FAKE_CALL(cuMemHostGetDevicePointer);
+  const auto block = Memory().Around(reinterpret_cast<cuda::DevicePtr>(host));
+  if (!block) return cuda::kInvalidValue;
+  *address = reinterpret_cast<cuda::DevicePtr>(host);
+  return cuda::kSuccess;
+}
+
+}  // extern "C"

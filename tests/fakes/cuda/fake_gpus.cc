@@ -1,0 +1,153 @@
+#include "tests/fakes/cuda/fake_gpus.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <sstream>
+
+namespace gantry::fake_cuda {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+std::string Setting(const char* name, const std::string& otherwise) {
+  const char* text = ::getenv(name);
+  return text == nullptr ? otherwise : text;
+}
+
+std::vector<std::string> Split(const std::string& text) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, ',');) parts.push_back(part);
+  return parts;
+}
+
+// A process that has ended keeps no lock: the owner has the first byte of a file, whoever else uses
+// the memory a share of the second.
+constexpr off_t kOwnerByte = 0;
+constexpr off_t kUserByte = 1;
+constexpr char kFreed[] = "freed-";  // before the name of what its owner gave up
+
+struct flock LockOf(short type, off_t byte) {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  return lock;
+}
+
+bool Lock(int fd, short type, off_t byte) {
+  struct flock lock = LockOf(type, byte);
+  return ::fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+bool IsLocked(int fd, off_t byte) {
+  struct flock lock = LockOf(F_WRLCK, byte);
+  return ::fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+}  // namespace
+
+FakeGpus& FakeGpus::Instance() {
+  static FakeGpus* const gpus = new FakeGpus;  // outlives every other static
+  return *gpus;
+}
+
+FakeGpus::FakeGpus()
+    : folder_(Setting("GANTRY_FAKE_GPU_DIR", "/nonexistent")),
+      gpus_(std::stoi(Setting("GANTRY_FAKE_GPUS", "2"))),
+      memory_bytes_(std::stoull(Setting("GANTRY_FAKE_GPU_MIB", "4096")) * kMiB),
+      context_bytes_(std::stoull(Setting("GANTRY_FAKE_CONTEXT_MIB", "64")) * kMiB) {
+  const char* chosen = ::getenv("CUDA_VISIBLE_DEVICES");
+  for (int gpu = 0; chosen == nullptr && gpu < gpus_; ++gpu) visible_.push_back(gpu);
+  for (const std::string& part : Split(chosen == nullptr ? "" : chosen)) {
+    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
+    const int gpu = is_number ? std::atoi(part.c_str()) : -1;
+    if (gpu < 0 || gpu >= gpus_) break;  // the vendor's driver ignores the rest, too
+    visible_.push_back(gpu);
+  }
+  for (const std::string& part : Split(Setting("GANTRY_FAKE_GPU_FAIL", ""))) {
+    const size_t equals = part.find('=');
+    failures_[part.substr(0, equals)] = std::stoi(part.substr(equals + 1));
+  }
+}
+
+int FakeGpus::FailureOf(const std::string& call) const {
+  const auto found = failures_.find(call);
+  return found == failures_.end() ? 0 : found->second;
+}
+
+std::string FakeGpus::FolderOf(int gpu) const { return folder_ + "/gpu" + std::to_string(gpu); }
+
+UniqueFd FakeGpus::Create(int gpu, uint64_t bytes, std::string* name) {
+  static std::atomic<uint64_t> last = 0;
+  if (bytes > FreeBytes(gpu)) return {};
+  ::mkdir(FolderOf(gpu).c_str(), 0777);
+  // A PID is not unique where there are PID namespaces; the address of this variable is random.
+  *name = std::to_string(::getpid()) + "-" +
+          std::to_string(reinterpret_cast<uintptr_t>(&last) >> 12) + "-" + std::to_string(++last);
+  // Under another name until it is locked, lest somebody takes its owner for dead.
+  const std::string hidden = FolderOf(gpu) + "/." + *name;
+  UniqueFd fd(::open(hidden.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!fd.valid() || !Lock(fd.get(), F_WRLCK, kOwnerByte) ||
+      ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::rename(hidden.c_str(), (FolderOf(gpu) + "/" + *name).c_str()) != 0) {
+    return {};
+  }
+  return fd;
+}
+
+UniqueFd FakeGpus::Open(int gpu, const std::string& name) {
+  UniqueFd fd(::open((FolderOf(gpu) + "/" + name).c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd.valid() || !IsLocked(fd.get(), kOwnerByte) || !Lock(fd.get(), F_RDLCK, kUserByte)) {
+    return {};
+  }
+  return fd;
+}
+
+void FakeGpus::Remove(int gpu, const std::string& name) {
+  ::rename((FolderOf(gpu) + "/" + name).c_str(), (FolderOf(gpu) + "/" + kFreed + name).c_str());
+}
+
+UniqueFd FakeGpus::TakeContext(int gpu) {
+  std::string name;
+  return Create(gpu, context_bytes_, &name);
+}
+
+uint64_t FakeGpus::FreeBytes(int gpu) {
+  uint64_t used = 0;
+  DIR* folder = ::opendir(FolderOf(gpu).c_str());
+  if (folder == nullptr) return memory_bytes_;
+  while (const dirent* entry = ::readdir(folder)) {
+    if (entry->d_name[0] == '.') continue;
+    const std::string path = FolderOf(gpu) + "/" + entry->d_name;
+    const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    struct stat status = {};
+    if (!fd.valid() || ::fstat(fd.get(), &status) != 0) continue;
+    if (IsLocked(fd.get(), kOwnerByte) || IsLocked(fd.get(), kUserByte)) {
+      used += static_cast<uint64_t>(status.st_size);
+    } else {
+      ::unlink(path.c_str());
+    }
+  }
+  ::closedir(folder);
+  return used > memory_bytes_ ? 0 : memory_bytes_ - used;
+}
+
+int FakeGpus::GpuOf(int fd) const {
+  std::string path(4096, '\0');
+  const ssize_t length =
+      ::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path.data(), path.size());
+  path.resize(length > 0 ? static_cast<size_t>(length) : 0);
+  for (int gpu = 0; gpu < gpus_; ++gpu) {
+    if (path.starts_with(FolderOf(gpu) + "/")) return gpu;
+  }
+  return -1;
+}
+
+}  // namespace gantry::fake_cuda

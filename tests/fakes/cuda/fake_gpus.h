@@ -1,0 +1,58 @@
+// The GPUs of the fake: how many there are, which this process sees, and their memory, which is
+// files in a folder that all processes of a test share. Thread-safe.
+//
+//   GANTRY_FAKE_GPU_DIR       the folder, made by the test that removes it
+//   GANTRY_FAKE_GPUS          how many GPUs the machine has (2)
+//   GANTRY_FAKE_GPU_MIB       memory of each (4096)
+//   GANTRY_FAKE_CONTEXT_MIB   what a process that uses a GPU takes of it (64)
+//   GANTRY_FAKE_GPU_FAIL      "cuMemAlloc=2,cuMemMap=999": calls that fail, and how
+//   CUDA_VISIBLE_DEVICES      as the vendor's driver reads it, by number
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lib/base/unique_fd.h"
+
+namespace gantry::fake_cuda {
+
+class FakeGpus {
+ public:
+  static FakeGpus& Instance();
+
+  // Of the GPUs that this process sees, by ordinal: the machine's number of it.
+  const std::vector<int>& visible() const { return visible_; }
+  // The result that a call is to fail with, or 0.
+  int FailureOf(const std::string& call) const;
+
+  // A file of GPU memory whose owner is this process, for as long as it keeps the descriptor; no
+  // descriptor when the GPU has not as much left, or the folder is gone.
+  UniqueFd Create(int gpu, uint64_t bytes, std::string* name);
+  // A file that another process created and still owns; the memory stays taken as long as somebody
+  // keeps the descriptor.
+  UniqueFd Open(int gpu, const std::string& name);
+  // Its owner gives it up, and closes its descriptor next.
+  void Remove(int gpu, const std::string& name);
+  // The memory that a context costs, for as long as the descriptor is kept; none when it is not
+  // there.
+  UniqueFd TakeContext(int gpu);
+  uint64_t total_bytes() const { return memory_bytes_; }
+  uint64_t FreeBytes(int gpu);
+  // Of which GPU the file behind a descriptor is memory; -1 when it is none.
+  int GpuOf(int fd) const;
+
+ private:
+  FakeGpus();
+  std::string FolderOf(int gpu) const;
+
+  std::string folder_;
+  int gpus_ = 0;
+  uint64_t memory_bytes_ = 0;
+  uint64_t context_bytes_ = 0;
+  std::vector<int> visible_;
+  std::map<std::string, int> failures_;
+};
+
+}  // namespace gantry::fake_cuda

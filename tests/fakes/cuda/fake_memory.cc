@@ -1,0 +1,336 @@
+#include "tests/fakes/cuda/fake_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "tests/fakes/cuda/fake_gpus.h"
+
+namespace gantry::fake_cuda {
+namespace {
+
+constexpr uint64_t kGranularity = 2 << 20;  // of virtual memory
+
+// What the 64 bytes of a handle are here; nobody but the driver may know.
+struct HandleBody {
+  char magic[8];
+  int32_t exporter;  // its PID in its own namespace
+  int32_t gpu;
+  uint64_t bytes;
+  char file[40];
+};
+static_assert(sizeof(HandleBody) == sizeof(cuda::IpcMemHandle));
+constexpr char kMagic[8] = {'f', 'a', 'k', 'e', 'i', 'p', 'c', '1'};
+
+void* MapFile(int fd, uint64_t bytes) {
+  return ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+
+}  // namespace
+
+FakeMemory& FakeMemory::Instance() {
+  static FakeMemory* const memory = new FakeMemory;
+  return *memory;
+}
+
+Block* FakeMemory::Find(cuda::DevicePtr address) {
+  auto after = blocks_.upper_bound(address);
+  if (after == blocks_.begin()) return nullptr;
+  Block& block = std::prev(after)->second;
+  return address - block.base < block.size ? &block : nullptr;
+}
+
+std::optional<Block> FakeMemory::Around(cuda::DevicePtr address) {
+  const std::lock_guard lock(mutex_);
+  const Block* block = Find(address);
+  return block == nullptr ? std::nullopt : std::optional(*block);
+}
+
+int FakeMemory::FileOf(const Block& block) {
+  const std::lock_guard lock(mutex_);
+  if (block.kind == BlockKind::kImported) return -1;
+  return block.kind == BlockKind::kPiece ? pieces_[block.piece].fd.get() : block.fd;
+}
+
+cuda::Result FakeMemory::CheckCopy(cuda::DevicePtr address, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  // Pieces lie side by side; memory that the driver does not know is the host's, which it copies.
+  for (uint64_t at = address, left = bytes; left != 0;) {
+    const Block* block = Find(at);
+    if (block == nullptr) return at == address ? cuda::kSuccess : cuda::kInvalidValue;
+    const uint64_t here = block->base + block->size - at;
+    if (here < left && block->kind != BlockKind::kPiece) return cuda::kInvalidValue;
+    at += std::min(here, left);
+    left -= std::min(here, left);
+  }
+  return cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::Allocate(BlockKind kind, int gpu, uint64_t bytes,
+                                  cuda::DevicePtr* address) {
+  if (bytes == 0) return cuda::kInvalidValue;
+  const std::lock_guard lock(mutex_);
+  Block block;
+  block.kind = kind;
+  block.gpu = gpu;
+  block.size = bytes;
+  UniqueFd fd;
+  void* mapped = MAP_FAILED;
+  if (kind == BlockKind::kPinned || kind == BlockKind::kManaged) {
+    mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  } else {
+    fd = FakeGpus::Instance().Create(gpu, bytes, &block.file);
+    if (!fd.valid()) return cuda::kOutOfMemory;
+    mapped = MapFile(fd.get(), bytes);
+  }
+  if (mapped == MAP_FAILED) return cuda::kOutOfMemory;
+  block.base = reinterpret_cast<uint64_t>(mapped);
+  block.fd = fd.release();
+  block.buffer_id = ++last_buffer_id_;
+  *address = block.base;
+  blocks_[block.base] = block;
+  return cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::Free(cuda::DevicePtr address) {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(address);
+  if (found == blocks_.end() || found->second.kind > BlockKind::kPinned) return cuda::kInvalidValue;
+  const Block block = found->second;
+  blocks_.erase(found);
+  ::munmap(reinterpret_cast<void*>(block.base), block.size);
+  if (!block.file.empty()) FakeGpus::Instance().Remove(block.gpu, block.file);
+  if (block.fd >= 0) ::close(block.fd);
+  return cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::ExportIpc(cuda::DevicePtr address, cuda::IpcMemHandle* handle) {
+  const std::lock_guard lock(mutex_);
+  const Block* block = Find(address);
+  if (block == nullptr || block->kind != BlockKind::kDevice) return cuda::kInvalidValue;
+  HandleBody body = {};
+  std::memcpy(body.magic, kMagic, sizeof(kMagic));
+  body.exporter = ::getpid();
+  body.gpu = block->gpu;
+  body.bytes = block->size;  // and nothing of where `address` is inside of it
+  block->file.copy(body.file, sizeof(body.file) - 1);
+  std::memcpy(handle, &body, sizeof(body));
+  return cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::OpenIpc(const cuda::IpcMemHandle& handle, cuda::DevicePtr* address) {
+  HandleBody body = {};
+  std::memcpy(&body, &handle, sizeof(body));
+  if (std::memcmp(body.magic, kMagic, sizeof(kMagic)) != 0) return cuda::kInvalidValue;
+  if (body.exporter == ::getpid()) return cuda::kInvalidContext;
+  const std::lock_guard lock(mutex_);
+  for (auto& [base, block] : blocks_) {
+    if (block.kind == BlockKind::kImported && block.gpu == body.gpu && block.file == body.file) {
+      ++block.uses;
+      *address = base;
+      return cuda::kSuccess;
+    }
+  }
+  UniqueFd fd = FakeGpus::Instance().Open(body.gpu, body.file);
+  if (!fd.valid()) return cuda::kInvalidValue;
+  void* mapped = MapFile(fd.get(), body.bytes);
+  if (mapped == MAP_FAILED) return cuda::kOutOfMemory;
+  Block block;
+  block.kind = BlockKind::kImported;
+  block.base = reinterpret_cast<uint64_t>(mapped);
+  block.size = body.bytes;
+  block.gpu = body.gpu;
+  block.file = body.file;
+  block.fd = fd.release();
+  block.buffer_id = ++last_buffer_id_;
+  blocks_[block.base] = block;
+  *address = block.base;
+  return cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::CloseIpc(cuda::DevicePtr address) {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(address);
+  if (found == blocks_.end() || found->second.kind != BlockKind::kImported)
+    return cuda::kInvalidValue;
+  if (--found->second.uses == 0) {
+    ::munmap(reinterpret_cast<void*>(address), found->second.size);
+    ::close(found->second.fd);
+    blocks_.erase(found);
+  }
+  return cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::Register(void* host, uint64_t bytes) {
+  constexpr cuda::Result kAlreadyRegistered = 712;
+  if (host == nullptr || bytes == 0) return cuda::kInvalidValue;
+  const std::lock_guard lock(mutex_);
+  const auto base = reinterpret_cast<uint64_t>(host);
+  if (Find(base) != nullptr || Find(base + bytes - 1) != nullptr) return kAlreadyRegistered;
+  Block block;
+  block.kind = BlockKind::kRegistered;
+  block.base = base;
+  block.size = bytes;
+  block.gpu = FakeGpus::Instance().visible().front();
+  block.buffer_id = ++last_buffer_id_;
+  blocks_[base] = block;
+  return cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::Unregister(void* host) {
+  constexpr cuda::Result kNotRegistered = 713;
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(reinterpret_cast<uint64_t>(host));
+  if (found == blocks_.end() || found->second.kind != BlockKind::kRegistered) return kNotRegistered;
+  blocks_.erase(found);
+  return cuda::kSuccess;
+}
+
+// Virtual memory.
+
+cuda::Result FakeMemory::CreatePiece(int gpu, uint64_t bytes, bool exportable,
+                                     cuda::MemHandle* piece) {
+  if (bytes == 0 || bytes % kGranularity != 0) return cuda::kInvalidValue;
+  const std::lock_guard lock(mutex_);
+  Piece made;
+  made.gpu = gpu;
+  made.bytes = bytes;
+  made.exportable = exportable;
+  made.fd = FakeGpus::Instance().Create(gpu, bytes, &made.file);
+  if (!made.fd.valid()) return cuda::kOutOfMemory;
+  *piece = ++last_piece_;
+  pieces_[*piece] = std::move(made);
+  return cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::ExportPiece(cuda::MemHandle piece, int* fd) {
+  const std::lock_guard lock(mutex_);
+  const auto found = pieces_.find(piece);
+  if (found == pieces_.end() || !found->second.exportable) return cuda::kInvalidValue;
+  *fd = ::fcntl(found->second.fd.get(), F_DUPFD_CLOEXEC, 0);
+  return *fd < 0 ? cuda::kOutOfMemory : cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::ImportPiece(int fd, cuda::MemHandle* piece) {
+  struct stat status = {};
+  const int gpu = FakeGpus::Instance().GpuOf(fd);
+  if (gpu < 0 || ::fstat(fd, &status) != 0) return cuda::kInvalidValue;
+  const std::lock_guard lock(mutex_);
+  Piece made;
+  made.gpu = gpu;
+  made.bytes = static_cast<uint64_t>(status.st_size);
+  made.exportable = true;
+  made.fd = UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  *piece = ++last_piece_;
+  pieces_[*piece] = std::move(made);
+  return cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::RetainPiece(cuda::DevicePtr address, cuda::MemHandle* piece) {
+  const std::lock_guard lock(mutex_);
+  const Block* block = Find(address);
+  if (block == nullptr || block->kind != BlockKind::kPiece) return cuda::kInvalidValue;
+  ++pieces_[block->piece].uses;
+  *piece = block->piece;
+  return cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::ReleasePiece(cuda::MemHandle piece) {
+  const std::lock_guard lock(mutex_);
+  if (!pieces_.contains(piece)) return cuda::kInvalidValue;
+  LetGo(piece);
+  return cuda::kSuccess;
+}
+
+void FakeMemory::LetGo(cuda::MemHandle piece) {
+  const auto found = pieces_.find(piece);
+  if (--found->second.uses > 0) return;
+  // The memory lives on where another process has mapped it or holds a descriptor.
+  if (!found->second.file.empty())
+    FakeGpus::Instance().Remove(found->second.gpu, found->second.file);
+  pieces_.erase(found);
+}
+
+cuda::Result FakeMemory::Reserve(uint64_t bytes, cuda::DevicePtr* address) {
+  if (bytes == 0 || bytes % kGranularity != 0) return cuda::kInvalidValue;
+  void* reserved =
+      ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return cuda::kOutOfMemory;
+  const std::lock_guard lock(mutex_);
+  *address = reinterpret_cast<uint64_t>(reserved);
+  reservations_[*address] = bytes;
+  return cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::FreeReservation(cuda::DevicePtr address, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto found = reservations_.find(address);
+  if (found == reservations_.end() || found->second != bytes) return cuda::kInvalidValue;
+  const auto mapped = blocks_.lower_bound(address);
+  if (mapped != blocks_.end() && mapped->first < address + bytes) return cuda::kInvalidValue;
+  ::munmap(reinterpret_cast<void*>(address), bytes);
+  reservations_.erase(found);
+  return cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::Map(cuda::DevicePtr address, uint64_t bytes, cuda::MemHandle piece) {
+  const std::lock_guard lock(mutex_);
+  const auto found = pieces_.find(piece);
+  auto holder = reservations_.upper_bound(address);
+  if (found == pieces_.end() || found->second.bytes != bytes || holder == reservations_.begin()) {
+    return cuda::kInvalidValue;
+  }
+  --holder;
+  const uint64_t offset = address - holder->first;
+  if (offset > holder->second || bytes > holder->second - offset || Find(address) != nullptr) {
+    return cuda::kInvalidValue;
+  }
+  // No access before it is set.
+  void* mapped = ::mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                        found->second.fd.get(), 0);
+  if (mapped == MAP_FAILED) return cuda::kOutOfMemory;
+  Block block;
+  block.kind = BlockKind::kPiece;
+  block.base = address;
+  block.size = bytes;
+  block.gpu = found->second.gpu;
+  block.buffer_id = ++last_buffer_id_;
+  block.piece = piece;
+  blocks_[address] = block;
+  ++found->second.uses;
+  return cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::Unmap(cuda::DevicePtr address, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  for (uint64_t at = address; at < address + bytes;) {
+    const auto found = blocks_.find(at);
+    if (found == blocks_.end() || found->second.kind != BlockKind::kPiece)
+      return cuda::kInvalidValue;
+    const Block block = found->second;
+    ::mmap(reinterpret_cast<void*>(at), block.size, PROT_NONE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    blocks_.erase(found);
+    LetGo(block.piece);
+    at += block.size;
+  }
+  return cuda::kSuccess;
+}
+
+cuda::Result FakeMemory::SetAccess(cuda::DevicePtr address, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  for (uint64_t at = address; at < address + bytes;) {
+    const auto found = blocks_.find(at);
+    if (found == blocks_.end() || found->second.kind != BlockKind::kPiece)
+      return cuda::kInvalidValue;
+    ::mprotect(reinterpret_cast<void*>(at), found->second.size, PROT_READ | PROT_WRITE);
+    at += found->second.size;
+  }
+  return cuda::kSuccess;
+}
+
+}  // namespace gantry::fake_cuda

@@ -1,0 +1,84 @@
+// What is mapped in this process, by its address: the fake's device addresses are addresses of the
+// process, so that a "copy on the device" is a memcpy. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "lib/base/unique_fd.h"
+#include "lib/gpu/cuda_abi.h"
+
+namespace gantry::fake_cuda {
+
+namespace cuda = gpu::cuda;
+
+enum class BlockKind { kDevice, kPool, kManaged, kPinned, kRegistered, kImported, kPiece };
+
+struct Block {
+  BlockKind kind = BlockKind::kDevice;
+  uint64_t base = 0;
+  uint64_t size = 0;
+  int gpu = -1;            // the machine's number
+  uint64_t buffer_id = 0;  // also of a piece: one for each mapping
+  std::string file;        // of GPU memory that this process owns, or opened by a handle
+  int fd = -1;             // closed by whoever removes the block
+  int uses = 1;            // of one that is opened several times
+  cuda::MemHandle piece = 0;
+};
+
+class FakeMemory {
+ public:
+  static FakeMemory& Instance();
+
+  cuda::Result Allocate(BlockKind kind, int gpu, uint64_t bytes, cuda::DevicePtr* address);
+  cuda::Result Free(cuda::DevicePtr address);
+  std::optional<Block> Around(cuda::DevicePtr address);
+  // The descriptor of its memory, which stays the block's; -1 when it has none.
+  int FileOf(const Block& block);
+  // Nothing, or the error of a copy that touches [address, address + bytes).
+  cuda::Result CheckCopy(cuda::DevicePtr address, uint64_t bytes);
+
+  cuda::Result ExportIpc(cuda::DevicePtr address, cuda::IpcMemHandle* handle);
+  cuda::Result OpenIpc(const cuda::IpcMemHandle& handle, cuda::DevicePtr* address);
+  cuda::Result CloseIpc(cuda::DevicePtr address);
+
+  cuda::Result Register(void* host, uint64_t bytes);
+  cuda::Result Unregister(void* host);
+
+  // Virtual memory: pieces, reservations, and the mappings of one in the other.
+  cuda::Result CreatePiece(int gpu, uint64_t bytes, bool exportable, cuda::MemHandle* piece);
+  cuda::Result ExportPiece(cuda::MemHandle piece, int* fd);
+  cuda::Result ImportPiece(int fd, cuda::MemHandle* piece);
+  cuda::Result RetainPiece(cuda::DevicePtr address, cuda::MemHandle* piece);
+  cuda::Result ReleasePiece(cuda::MemHandle piece);
+  cuda::Result Reserve(uint64_t bytes, cuda::DevicePtr* address);
+  cuda::Result FreeReservation(cuda::DevicePtr address, uint64_t bytes);
+  cuda::Result Map(cuda::DevicePtr address, uint64_t bytes, cuda::MemHandle piece);
+  cuda::Result Unmap(cuda::DevicePtr address, uint64_t bytes);
+  cuda::Result SetAccess(cuda::DevicePtr address, uint64_t bytes);
+
+ private:
+  struct Piece {
+    int gpu = -1;
+    uint64_t bytes = 0;
+    UniqueFd fd;
+    std::string file;  // empty when it came from elsewhere
+    bool exportable = false;
+    int uses = 1;  // handles and mappings
+  };
+
+  Block* Find(cuda::DevicePtr address);
+  void LetGo(cuda::MemHandle piece);
+
+  std::mutex mutex_;
+  std::map<uint64_t, Block> blocks_;  // by base
+  std::map<cuda::MemHandle, Piece> pieces_;
+  std::map<uint64_t, uint64_t> reservations_;  // bytes by address
+  uint64_t last_buffer_id_ = 0;
+  cuda::MemHandle last_piece_ = 0;
+};
+
+}  // namespace gantry::fake_cuda

@@ -1,0 +1,79 @@
+#include "tests/fakes/cuda/fake_stream.h"
+
+#include <chrono>
+#include <utility>
+
+namespace gantry::fake_cuda {
+namespace {
+
+constexpr std::chrono::microseconds kDelay{20};  // until a device has begun
+
+}  // namespace
+
+FakeStream::~FakeStream() {
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+uint64_t FakeStream::Submit(std::function<void()> work) {
+  const std::lock_guard lock(mutex_);
+  waiting_.push_back(std::move(work));
+  changed_.notify_all();
+  return ++submitted_;
+}
+
+bool FakeStream::IsDone(uint64_t count) {
+  const std::lock_guard lock(mutex_);
+  return done_ >= count;
+}
+
+void FakeStream::WaitFor(uint64_t count) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_ >= count; });
+}
+
+void FakeStream::Synchronize() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_ == submitted_; });
+}
+
+void FakeStream::Run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return ends_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    const std::function<void()> work = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    std::this_thread::sleep_for(kDelay);
+    work();
+    lock.lock();
+    ++done_;
+    changed_.notify_all();
+  }
+}
+
+void FakeEvent::Record(std::shared_ptr<FakeStream> stream) {
+  const std::lock_guard lock(mutex_);
+  count_ = stream->Submit([] {});
+  stream_ = std::move(stream);
+}
+
+bool FakeEvent::IsDone() {
+  const std::lock_guard lock(mutex_);
+  if (stream_ == nullptr || !stream_->IsDone(count_)) return stream_ == nullptr;
+  stream_.reset();
+  return true;
+}
+
+void FakeEvent::Wait() {
+  const std::lock_guard lock(mutex_);
+  if (stream_ != nullptr) stream_->WaitFor(count_);
+  stream_.reset();
+}
+
+}  // namespace gantry::fake_cuda
