@@ -1,6 +1,7 @@
 """Eight workloads at two sidecars that read, write, cancel, register and delete, while all of them die at random."""
 
 import collections
+import contextlib
 import multiprocessing
 import random
 import signal
@@ -84,15 +85,17 @@ class World:
     def kill_a_worker(self):
         workers = workers_of(self.random.choice(self.sidecars))
         if workers:
-            send([self.random.choice(workers)], signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # one that was killed before may be reaped just now
+                send([self.random.choice(workers)], signal.SIGKILL)
 
     def stop_a_worker_for_a_moment(self):
         workers = workers_of(self.random.choice(self.sidecars))
         if workers:
             victim = [self.random.choice(workers)]
-            send(victim, signal.SIGSTOP)
-            time.sleep(0.2)
-            send(victim, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):
+                send(victim, signal.SIGSTOP)
+                time.sleep(0.2)
+                send(victim, signal.SIGCONT)
 
     def kill_a_sidecar(self):
         sidecar = self.random.choice(self.sidecars)
