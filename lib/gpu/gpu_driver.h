@@ -1,10 +1,6 @@
-// What a vendor must provide. Above this interface nobody knows which vendor it is. A driver, its
-// contexts and streams may be used by several threads, but one stream or event by one at a time.
-// No call changes which device is current for its caller.
-//
-// A call whose feature the installed driver lacks fails with path_unavailable and names the symbol
-// that is missing. What the device or the driver refuses is device_error, with the vendor's name
-// for it; out of memory is resource_exhausted; memory that cannot be shared is not_exportable.
+// What a vendor must provide. Above this interface nobody knows which vendor it is. A driver and
+// its contexts may be used by several threads, a stream or an event by one at a time. No call
+// changes which device is current for its caller, or disturbs a graph that it captures.
 #pragma once
 
 #include <memory>
@@ -18,6 +14,10 @@
 #include "lib/gpu/gpu_types.h"
 
 namespace gantry::gpu {
+
+// Errors: a call whose feature the installed driver lacks fails with path_unavailable and names the
+// symbol that is missing. What the device or the driver refuses is device_error, with the vendor's
+// name for it; out of memory is resource_exhausted; memory that cannot be shared not_exportable.
 
 // A mark in a stream; used again by recording it again.
 class GpuEvent {

@@ -10,6 +10,8 @@ import time
 from soak_life import END_SECONDS, WORKLOADS, Land, live
 from workloads import connect, fd_count, metric, send, totals_of, wait_for, workers_of
 
+# Its transfers end first, each in its time; then its buffers wait for peers that may be silent for theirs.
+GONE_SECONDS = 2 * END_SECONDS
 SILENCE_SECONDS = 2 * END_SECONDS  # a workload that says nothing for so long hangs
 FLAGS = ["--worker-restart-ms-max", "200", "--log-level", "warning"]
 _forking = multiprocessing.get_context("fork")
@@ -79,7 +81,7 @@ class World:
         inhabitant = self.random.choice(self.inhabitants)
         inhabitant.kill()
         self.read(inhabitant)
-        wait_for(lambda: self.quiet(inhabitant.land), END_SECONDS, lambda: self.what_is_left(inhabitant.land))
+        wait_for(lambda: self.quiet(inhabitant.land), GONE_SECONDS, lambda: self.what_is_left(inhabitant.land))
         self.inhabitants[inhabitant.land.index] = self.settle(inhabitant.land)
 
     def kill_a_worker(self):

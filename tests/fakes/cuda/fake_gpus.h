@@ -1,12 +1,5 @@
 // The GPUs of the fake: how many there are, which this process sees, and their memory, which is
 // files in a folder that all processes of a test share. Thread-safe.
-//
-//   GANTRY_FAKE_GPU_DIR       the folder, made by the test that removes it
-//   GANTRY_FAKE_GPUS          how many GPUs the machine has (2)
-//   GANTRY_FAKE_GPU_MIB       memory of each (4096)
-//   GANTRY_FAKE_CONTEXT_MIB   what a process that uses a GPU takes of it (64)
-//   GANTRY_FAKE_GPU_FAIL      "cuMemAlloc=2,cuMemMap=999": calls that fail, and how
-//   CUDA_VISIBLE_DEVICES      as the vendor's driver reads it, by number
 #pragma once
 
 #include <cstdint>
@@ -18,6 +11,13 @@
 
 namespace gantry::fake_cuda {
 
+// Read from the environment when the library is loaded:
+//   GANTRY_FAKE_GPU_DIR       the folder, made by the test that removes it
+//   GANTRY_FAKE_GPUS          how many GPUs the machine has (2)
+//   GANTRY_FAKE_GPU_MIB       memory of each (4096)
+//   GANTRY_FAKE_CONTEXT_MIB   what a process that uses a GPU takes of it (64)
+//   GANTRY_FAKE_GPU_FAIL      "cuMemAlloc=2,cuMemMap=999": calls that fail, and how
+//   CUDA_VISIBLE_DEVICES      as the vendor's driver reads it, by number
 class FakeGpus {
  public:
   static FakeGpus& Instance();
