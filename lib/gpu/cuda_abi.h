@@ -53,7 +53,6 @@ inline constexpr int kRangeHandleTypeDmaBuf = 1;
 inline constexpr int kAllocationTypePinned = 1;
 inline constexpr int kLocationTypeDevice = 1;
 inline constexpr int kAccessReadWrite = 3;
-inline constexpr int kGranularityMinimum = 0;
 inline constexpr unsigned kIpcLazyEnablePeerAccess = 1;
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;

@@ -10,7 +10,7 @@ import time
 from soak_life import END_SECONDS, WORKLOADS, Land, live
 from workloads import connect, fd_count, metric, send, totals_of, wait_for, workers_of
 
-# Its transfers end first, each in its time; then its buffers wait for peers that may be silent for theirs.
+# Its transfers end, each in its time, and its buffers wait for peers that may be silent. Seen to take more than END_SECONDS once.
 GONE_SECONDS = 2 * END_SECONDS
 SILENCE_SECONDS = 2 * END_SECONDS  # a workload that says nothing for so long hangs
 FLAGS = ["--worker-restart-ms-max", "200", "--log-level", "warning"]
