@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lib/base/fd_passing.h"
+#include "lib/base/poll_fd.h"
 
 namespace gantry::client {
 namespace {
@@ -117,8 +118,9 @@ Result<HttpReply> UnixHttp::Exchange(Connection* connection, const HttpRequest& 
   HttpReplyParser parser;
   std::array<char, kReadBytes> bytes;
   while (true) {
-    const ssize_t received = ::recv(fd, bytes.data(), bytes.size(), 0);
-    if (received < 0 && errno == EINTR && Clock::now() < deadline) continue;
+    const bool arrived = AwaitInput(fd, deadline);
+    const ssize_t received = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (received < 0 && errno == EINTR && arrived) continue;
     const int error_number = received < 0 ? errno : 0;
     const bool late = error_number == EAGAIN || error_number == EINTR || Clock::now() > deadline;
     *untouched = *untouched && received <= 0 && !late;

@@ -1,7 +1,8 @@
 // A bounded spin before a sleep. Spinning pays when the answer comes sooner than a sleep and a
 // wake-up take (15 microseconds where an idle processor has to be woken in a virtual machine): the
-// budget is the limit while it does, and shrinks to nothing while it does not. Used by one thread
-// at a time.
+// budget is the limit while it does, and shrinks to nothing while it does not. How long a sleep
+// took says little, for it holds its own wake-up: a spin is tried again now and then. By one
+// thread.
 #pragma once
 
 #include <sched.h>
@@ -23,7 +24,11 @@ class AdaptiveSpin {
         ::sched_yield();  // whoever has work and no core goes first
         continue;
       }
-      budget_ = budget_ < kSmallest ? nanoseconds(0) : budget_ / 2;
+      if (budget_ > kSmallest) {
+        budget_ /= 2;
+      } else {
+        budget_ = ++without_ % kTryAgain == 0 ? limit_ : nanoseconds(0);
+      }
       return false;
     }
     budget_ = limit_;
@@ -37,8 +42,10 @@ class AdaptiveSpin {
 
  private:
   static constexpr nanoseconds kSmallest{2000};
+  static constexpr unsigned kTryAgain = 16;  // of that many waits without a spin
   const nanoseconds limit_;
   nanoseconds budget_;
+  unsigned without_ = 0;
 };
 
 }  // namespace gantry

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lib/base/error.h"
+#include "lib/base/poll_fd.h"
 #include "sidecar/api/error_response.h"
 
 namespace gantry::api {
@@ -29,11 +30,6 @@ void ClearKeepingLittle(std::string* text) {
 }
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK; }
-
-int MillisecondsUntil(TimePoint deadline) {
-  const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 60'000));
-}
 
 }  // namespace
 

@@ -7,6 +7,9 @@
 namespace gantry::worker {
 namespace {
 
+constexpr size_t kLineBytes = 64;
+constexpr size_t kPrefetchBytes = 4 * kLineBytes;
+
 // True when `count` blocks of `length`, `stride` apart, lie within [0, size). REQUIRES count > 0.
 bool BlocksFit(uint64_t offset, uint64_t length, uint64_t stride, uint32_t count, uint64_t size) {
   uint64_t last_block = 0;
@@ -28,6 +31,18 @@ std::optional<ErrorCode> ValidateSegment(const CopySegment& segment, const Mappe
   }
   if (!destination.writable) return ErrorCode::kFdReadOnly;
   return std::nullopt;
+}
+
+void PrefetchBytes(const CopySegment& segment, const MappedBytes& source,
+                   const MappedBytes& destination) {
+  if (!Fits(segment.source_offset, kPrefetchBytes, source.size) ||
+      !Fits(segment.destination_offset, kPrefetchBytes, destination.size)) {
+    return;
+  }
+  for (size_t line = 0; line < kPrefetchBytes; line += kLineBytes) {
+    __builtin_prefetch(source.data + segment.source_offset + line, 0);
+    __builtin_prefetch(destination.data + segment.destination_offset + line, 1);
+  }
 }
 
 void CopyBytes(const CopySegment& segment, const MappedBytes& source,

@@ -21,6 +21,12 @@ struct MappedBytes {
 std::optional<ErrorCode> ValidateSegment(const CopySegment& segment, const MappedBytes& source,
                                          const MappedBytes& destination);
 
+// Asks for the first bytes of a segment to come, between the same two, before they are needed: with
+// small blocks a copy spends much of its time on the way to each one's page. Any segment may be
+// passed; one that does not lie within the two is left alone.
+void PrefetchBytes(const CopySegment& segment, const MappedBytes& source,
+                   const MappedBytes& destination);
+
 // REQUIRES that ValidateSegment had nothing against it.
 void CopyBytes(const CopySegment& segment, const MappedBytes& source,
                const MappedBytes& destination);

@@ -53,6 +53,10 @@ std::optional<ErrorCode> WorkerLoop::Copy(const CopySegment& segment) {
   const auto destination = mappings_->Protect(MappingTable::kDestination, segment.destination);
   if (!source || !destination) return ErrorCode::kStaleGeneration;
   const std::optional<ErrorCode> refused = ValidateSegment(segment, *source, *destination);
+  const auto next = ring_->PeekSegment();
+  if (next && next->source == segment.source && next->destination == segment.destination) {
+    PrefetchBytes(*next, *source, *destination);
+  }
   if (!refused) CopyBytes(segment, *source, *destination);
   return refused;
 }

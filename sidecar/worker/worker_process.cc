@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lib/base/fd_passing.h"
+#include "lib/base/poll_fd.h"
 #include "sidecar/worker/copy_worker.h"
 
 namespace gantry::worker {
@@ -86,11 +87,6 @@ Result<pid_t> SpawnWith(const WorkerProcess::Options& options, std::array<int, 3
                             "starting a copy worker from " + options.executable, error));
   }
   return pid;
-}
-
-int MillisecondsUntil(TimePoint deadline) {
-  const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000));
 }
 
 Error LostError(const WorkerProcess& process, const std::string& why) {

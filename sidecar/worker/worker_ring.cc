@@ -155,6 +155,11 @@ RingTake WorkerRingEnd::TakeSegment(uint64_t* tag, CopySegment* segment, bool* e
   return RingTake::kEntry;
 }
 
+std::optional<CopySegment> WorkerRingEnd::PeekSegment() const {
+  if (submission_head_ == submission_tail_) return std::nullopt;
+  return SegmentOf(CopyOut(ring_->submissions[submission_tail_ % kSubmissionSlots]));
+}
+
 bool WorkerRingEnd::Complete(const Completion& completion) {
   const uint32_t tail = ring_->completion_tail.value.load(std::memory_order_acquire);
   if (completion_head_ - tail >= kCompletionSlots) return false;

@@ -53,6 +53,8 @@ class WorkerRingEnd {
   // The next segment and whether it ends its job. Its numbers are unchecked; see ValidateSegment.
   // The pool learns that slots are free at a job's end, and every few segments within it.
   RingTake TakeSegment(uint64_t* tag, CopySegment* segment, bool* ends_job);
+  // What TakeSegment takes next, as far as it is there by now: a hint, it may change meanwhile.
+  std::optional<CopySegment> PeekSegment() const;
   // False when the ring is full, which an honest pool never lets happen.
   bool Complete(const Completion& completion);
 

@@ -287,12 +287,21 @@ TEST(WorkerRing, IndicesWrapAround) {
   EXPECT_LT(ring.memory->submission_head.value, 300U);
 }
 
-TEST(AdaptiveSpin, StopsSpinningWhenItIsInVain) {
-  AdaptiveSpin spin{microseconds(200)};
-  for (int i = 0; i < 20; ++i) EXPECT_FALSE(spin.Until([] { return false; }));
-  const TimePoint start = Clock::now();
-  for (int i = 0; i < 100; ++i) EXPECT_FALSE(spin.Until([] { return false; }));
-  EXPECT_LT(Clock::now() - start, milliseconds(10));
+TEST(WorkerRing, PeekShowsWhatIsTakenNext) {
+  Ring ring;
+  EXPECT_FALSE(ring.worker.PeekSegment());
+  ASSERT_TRUE(ring.pool.Submit(1, std::vector<CopySegment>{Numbered(1), Numbered(2)}));
+  ASSERT_EQ(ring.Take(), RingTake::kEntry);
+  const auto next = ring.worker.PeekSegment();
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->source_offset, Numbered(2).source_offset);
+  EXPECT_EQ(next->destination, Numbered(2).destination);
+  uint64_t tag = 0;
+  CopySegment taken;
+  bool ends_job = false;
+  ASSERT_EQ(ring.worker.TakeSegment(&tag, &taken, &ends_job), RingTake::kEntry);
+  EXPECT_EQ(taken.source_offset, next->source_offset);
+  EXPECT_FALSE(ring.worker.PeekSegment()) << "there is nothing behind the last one";
 }
 
 }  // namespace

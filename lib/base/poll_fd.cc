@@ -1,0 +1,30 @@
+#include "lib/base/poll_fd.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace gantry {
+namespace {
+
+constexpr int kLongest = 1'000'000;
+
+}  // namespace
+
+int MillisecondsUntil(TimePoint deadline) {
+  if (deadline == TimePoint::max()) return kLongest;
+  const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, kLongest));
+}
+
+bool AwaitInput(int fd, TimePoint deadline) {
+  pollfd readable{fd, POLLIN, 0};
+  do {
+    const int ready = ::poll(&readable, 1, MillisecondsUntil(deadline));
+    if (ready > 0 || (ready < 0 && errno != EINTR)) return true;  // the reader sees what it is
+  } while (Clock::now() < deadline);
+  return false;
+}
+
+}  // namespace gantry

@@ -1,0 +1,85 @@
+#include "lib/base/poll_fd.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+#include <future>
+#include <string>
+#include <thread>
+
+#include "lib/base/unique_fd.h"
+
+namespace gantry {
+namespace {
+
+using std::chrono::seconds;
+
+std::array<UniqueFd, 2> SocketPair() {
+  int ends[2] = {-1, -1};
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+bool Sleeps(pid_t thread) {
+  std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string line;
+  std::getline(stat, line);
+  const size_t name_end = line.rfind(')');
+  return name_end != std::string::npos && line.substr(name_end, 3) == ") S";
+}
+
+TEST(AwaitInput, EndsWithTheDeadline) {
+  const auto [here, there] = SocketPair();
+  const TimePoint start = Clock::now();
+  EXPECT_FALSE(AwaitInput(here.get(), start + milliseconds(20)));
+  EXPECT_GE(Clock::now() - start, milliseconds(20));
+  EXPECT_FALSE(AwaitInput(here.get(), start)) << "a deadline that is over";
+}
+
+TEST(AwaitInput, SeesBytesTheEndAndWhatIsNoSocket) {
+  auto [here, there] = SocketPair();
+  ASSERT_EQ(::send(there.get(), "x", 1, 0), 1);
+  EXPECT_TRUE(AwaitInput(here.get(), TimePoint::max()));
+  char byte = 0;
+  ASSERT_EQ(::recv(here.get(), &byte, 1, 0), 1);
+  there.reset();
+  EXPECT_TRUE(AwaitInput(here.get(), TimePoint::max()));
+  const int closed = here.get();
+  here.reset();
+  EXPECT_TRUE(AwaitInput(closed, Clock::now() + seconds(30))) << "the reader gets the error";
+}
+
+// Who blocks in recv is woken once more for each time that the other side reads what was sent.
+TEST(AwaitInput, TheOtherSideReadingWakesNobody) {
+  const auto [here, there] = SocketPair();
+  constexpr int kRounds = 20;
+  std::promise<pid_t> started;
+  long switches = 0;
+  std::thread reader([&, socket = here.get()] {
+    started.set_value(::gettid());
+    rusage before{};
+    rusage after{};
+    ASSERT_EQ(::getrusage(RUSAGE_THREAD, &before), 0);
+    EXPECT_TRUE(AwaitInput(socket, Clock::now() + seconds(30)));
+    ASSERT_EQ(::getrusage(RUSAGE_THREAD, &after), 0);
+    switches = after.ru_nvcsw - before.ru_nvcsw;
+  });
+  const pid_t thread = started.get_future().get();
+  for (int round = 0; round < kRounds; ++round) {
+    while (!Sleeps(thread)) std::this_thread::yield();
+    char byte = 'x';
+    ASSERT_EQ(::send(here.get(), &byte, 1, 0), 1);
+    ASSERT_EQ(::recv(there.get(), &byte, 1, 0), 1);
+  }
+  while (!Sleeps(thread)) std::this_thread::yield();
+  ASSERT_EQ(::send(there.get(), "x", 1, 0), 1);
+  reader.join();
+  EXPECT_LT(switches, kRounds / 2);
+}
+
+}  // namespace
+}  // namespace gantry
