@@ -70,6 +70,14 @@ void ArenaTable::Remove(const Arena& arena) {
   if (found != by_address_.end() && found->second.get() == &arena) by_address_.erase(found);
 }
 
+bool ArenaTable::Holds(const void* address) const {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  MutexLock lock(mutex_);
+  const auto next = by_address_.upper_bound(at);
+  return next != by_address_.begin() &&
+         at - std::prev(next)->first < std::prev(next)->second->bytes();
+}
+
 Result<std::vector<Extent>> ArenaTable::Resolve(const void* address, uint64_t bytes) const {
   auto at = reinterpret_cast<uintptr_t>(address);
   uint64_t end = 0;

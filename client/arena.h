@@ -1,5 +1,6 @@
 // Arenas: memory of this process that a memfd stands for. ArenaTable is the only place that turns
-// a pointer into (arena, offset). An Arena is immutable but for `closed`; both are thread-safe.
+// a pointer of the host into (arena, offset). An Arena is immutable but for `closed`; both are
+// thread-safe.
 #pragma once
 
 #include <atomic>
@@ -57,6 +58,7 @@ class ArenaTable {
   Status Add(std::shared_ptr<Arena> arena);
   void Remove(const Arena& arena);
 
+  bool Holds(const void* address) const;
   // The extents of [address, address + bytes), in order: more than one where arenas are mapped side
   // by side. kNotExportable when a byte of it is in no arena.
   Result<std::vector<Extent>> Resolve(const void* address, uint64_t bytes) const;

@@ -179,10 +179,8 @@ gantry_error* gantry_client_resolve(gantry_client* client, const void* address, 
   return EnterObject(client, [&]() -> Status {
     if (count == nullptr) return Missing("count");
     if (extents == nullptr && capacity != 0) return Missing("extents");
-    ASSIGN_OR_RETURN(const auto found, client->session->Resolve(address, bytes));
-    for (size_t i = 0; i < std::min(capacity, found.size()); ++i) {
-      extents[i] = {found[i].arena->data(), found[i].offset, found[i].bytes};
-    }
+    ASSIGN_OR_RETURN(const auto found, client->session->Locate(address, bytes));
+    std::copy_n(found.begin(), std::min(capacity, found.size()), extents);
     *count = found.size();
     return {};
   });

@@ -1,5 +1,7 @@
 #include "client/client_json.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -7,6 +9,7 @@
 #include <utility>
 
 #include "client/answer_fields.h"
+#include "lib/base/base64.h"
 #include "lib/base/json_text.h"
 #include "lib/wire/transfer_request.h"
 
@@ -52,6 +55,38 @@ tl::unexpected<Error> NotUnderstood(std::string_view what) {
   return Fail(ErrorCode::kVersionMismatch,
               "the sidecar's answer has no " + std::string(what) + " that this library understands",
               "use a libgantry.so of the sidecar's version");
+}
+
+// What is the same for all pieces of one allocation.
+const void* AllocationOf(const ResolvedPiece& piece) {
+  if (const auto* extent = std::get_if<Extent>(&piece)) return extent->arena.get();
+  return std::get<GpuPiece>(piece).allocation.get();
+}
+
+void AppendArena(std::string* out, const Arena& arena) {
+  *out += "{";
+  AppendMember(out, "kind", "host");
+  AppendMember(out, "fd_token", arena.fd_token);
+  AppendMember(out, "size", arena.bytes());
+  *out += "}";
+}
+
+void AppendGpuAllocation(std::string* out, const GpuAllocation& allocation) {
+  *out += "{";
+  AppendMember(out, "kind", "gpu");
+  AppendMember(out, "size", allocation.range.size);
+  AppendMember(out, "device_uuid", allocation.device_uuid);
+  AppendMember(out, "buffer_id", allocation.buffer_id);
+  // In the namespace of this process: a handle is not opened by a process of the same number.
+  AppendMember(out, "pid", static_cast<uint64_t>(::getpid()));
+  if (allocation.fd_token.empty()) {
+    const auto& handle = allocation.ipc_handle.bytes;
+    AppendMember(out, "ipc_handle",
+                 Base64Of({reinterpret_cast<const char*>(handle.data()), handle.size()}));
+  } else {
+    AppendMember(out, "fd_token", allocation.fd_token);
+  }
+  *out += "}";
 }
 
 constexpr std::array<std::string_view, 5> kProblemKeys = {"code", "detail", "title", "hint",
@@ -104,31 +139,36 @@ std::string LeaseBody(std::string_view engine_id) {
 }
 
 std::string RegistrationBody(std::string_view workload, std::span<const BufferRequest> buffers) {
-  std::map<const Arena*, size_t> indices;
-  std::vector<const Arena*> arenas;
+  std::map<const void*, size_t> indices;
+  std::vector<const ResolvedPiece*> allocations;  // a piece of each
   for (const BufferRequest& buffer : buffers) {
-    for (const Extent& extent : buffer.extents) {
-      if (!indices.emplace(extent.arena.get(), arenas.size()).second) continue;
-      arenas.push_back(extent.arena.get());
+    for (const ResolvedPiece& piece : buffer.pieces) {
+      if (indices.emplace(AllocationOf(piece), allocations.size()).second) {
+        allocations.push_back(&piece);
+      }
     }
   }
   std::string body = "{";
   AppendMember(&body, "workload", workload);
-  AppendArray(&body, "allocations", arenas, [&](const Arena* arena) {
-    body += "{";
-    AppendMember(&body, "kind", "host");
-    AppendMember(&body, "fd_token", arena->fd_token);
-    AppendMember(&body, "size", arena->bytes());
-    body += "}";
+  AppendArray(&body, "allocations", allocations, [&](const ResolvedPiece* piece) {
+    if (const auto* extent = std::get_if<Extent>(piece)) {
+      AppendArena(&body, *extent->arena);
+    } else {
+      AppendGpuAllocation(&body, *std::get<GpuPiece>(*piece).allocation);
+    }
   });
   AppendArray(&body, "buffers", buffers, [&](const BufferRequest& buffer) {
     body += "{";
     AppendMember(&body, "name", buffer.name);
-    AppendArray(&body, "pieces", buffer.extents, [&](const Extent& extent) {
+    AppendArray(&body, "pieces", buffer.pieces, [&](const ResolvedPiece& piece) {
       body += "{";
-      AppendMember(&body, "allocation", indices.at(extent.arena.get()));
-      AppendMember(&body, "offset", extent.offset);
-      AppendMember(&body, "length", extent.bytes);
+      AppendMember(&body, "allocation", indices.at(AllocationOf(piece)));
+      std::visit(
+          [&](const auto& part) {
+            AppendMember(&body, "offset", part.offset);
+            AppendMember(&body, "length", part.bytes);
+          },
+          piece);
       body += "}";
     });
     std::vector<std::string> access;
@@ -183,11 +223,23 @@ Result<std::vector<BufferAnswer>> ReadBuffers(std::string_view body) {
 }
 
 Result<ViewAnswer> ReadView(std::string body) {
-  static constexpr std::array<std::string_view, 3> kKeys = {"id", "pair_count", "bytes_per_block"};
+  static constexpr std::array<std::string_view, 5> kKeys = {"id", "pair_count", "bytes_per_block",
+                                                            "group", "local"};
   const auto fields = AnswerFields::Read(body, kKeys);
   if (!fields || fields->Text("id").empty()) return NotUnderstood("view");
-  return ViewAnswer{fields->Text("id"), fields->Number("pair_count"),
-                    fields->Number("bytes_per_block"), std::move(body)};
+  ViewAnswer answer;
+  answer.id = fields->Text("id");
+  answer.pair_count = fields->Number("pair_count");
+  answer.bytes_per_block = fields->Number("bytes_per_block");
+  while (true) {
+    const std::string prefix = "pairs/" + std::to_string(answer.pairs.size()) + "/";
+    std::string local = fields->Text(prefix + "local");
+    if (local.empty()) break;
+    local.resize(std::min(local.find('@'), local.size()));
+    answer.pairs.push_back({fields->Number(prefix + "group"), std::move(local)});
+  }
+  answer.json = std::move(body);
+  return answer;
 }
 
 Result<TransferAnswer> ReadTransfer(std::string body) {

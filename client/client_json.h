@@ -6,9 +6,11 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "client/arena.h"
+#include "client/gpu_resolver.h"
 #include "client/http_reply_parser.h"
 #include "client/include/gantry.h"
 #include "lib/base/result.h"
@@ -16,10 +18,12 @@
 
 namespace gantry::client {
 
+using ResolvedPiece = std::variant<Extent, GpuPiece>;
+
 // One buffer that is to be registered, its pointers resolved.
 struct BufferRequest {
   std::string name;
-  std::vector<Extent> extents;
+  std::vector<ResolvedPiece> pieces;
   wire::Access access;
   std::optional<wire::BlockLayout> layout;
 };
@@ -46,9 +50,14 @@ struct TransferAnswer {
 
 // What the sidecar says of a view.
 struct ViewAnswer {
+  struct Pair {
+    uint64_t group = 0;
+    std::string local;  // the buffer's name
+  };
   std::string id;
   uint64_t pair_count = 0;
   uint64_t bytes_per_block = 0;
+  std::vector<Pair> pairs;  // in order, one group after the other
   std::string json;
 };
 

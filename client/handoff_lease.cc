@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-#include <span>
 #include <utility>
 
 #include "lib/base/fd_passing.h"
@@ -32,33 +31,34 @@ Result<std::unique_ptr<HandoffLease>> HandoffLease::Attach(const std::string& so
   wire::HandoffRequest attach;
   attach.type = wire::HandoffType::kAttach;
   attach.lease_token = lease_token;
-  ASSIGN_OR_RETURN(const wire::HandoffReply ignored, lease->Ask(attach, -1));
+  ASSIGN_OR_RETURN(const wire::HandoffReply ignored, lease->Ask(attach, {}));
   static_cast<void>(ignored);
   return lease;
 }
 
-Result<std::string> HandoffLease::HandOver(int fd) {
+Result<std::vector<std::string>> HandoffLease::HandOver(std::span<const int> fds) {
   wire::HandoffRequest request;
   request.type = wire::HandoffType::kFds;
-  request.fd_count = 1;
-  ASSIGN_OR_RETURN(wire::HandoffReply reply, Ask(request, fd));
-  if (reply.tokens.size() != 1) {
-    return Fail(ErrorCode::kInternal, "the sidecar answered one descriptor with " +
+  request.fd_count = fds.size();
+  ASSIGN_OR_RETURN(wire::HandoffReply reply, Ask(request, fds));
+  if (reply.tokens.size() != fds.size()) {
+    return Fail(ErrorCode::kInternal, "the sidecar answered " + std::to_string(fds.size()) +
+                                          " descriptors with " +
                                           std::to_string(reply.tokens.size()) + " tokens");
   }
-  return std::move(reply.tokens.front());
+  return std::move(reply.tokens);
 }
 
 Status HandoffLease::Release(const std::vector<std::string>& tokens) {
   wire::HandoffRequest request;
   request.type = wire::HandoffType::kRelease;
   request.tokens = tokens;
-  RETURN_IF_ERROR(Ask(request, -1));
+  RETURN_IF_ERROR(Ask(request, {}));
   return {};
 }
 
 Status HandoffLease::Ping() {
-  RETURN_IF_ERROR(Ask({}, -1));
+  RETURN_IF_ERROR(Ask({}, {}));
   return {};
 }
 
@@ -69,8 +69,8 @@ bool HandoffLease::alive() const {
 
 void HandoffLease::End() { ::shutdown(socket_.get(), SHUT_RDWR); }
 
-Result<wire::HandoffReply> HandoffLease::Ask(const wire::HandoffRequest& request, int fd) {
-  const std::span<const int> fds(&fd, fd >= 0 ? 1 : 0);
+Result<wire::HandoffReply> HandoffLease::Ask(const wire::HandoffRequest& request,
+                                             std::span<const int> fds) {
   const auto lost = [](std::string why) {
     return Fail(ErrorCode::kPeerLost, "the lease is lost: " + std::move(why), kLeaseLostHint);
   };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,9 @@ class HandoffLease {
                                                       const std::string& lease_token,
                                                       milliseconds timeout);
 
-  // Gives the sidecar a duplicate of the descriptor; the token names it in registrations.
-  Result<std::string> HandOver(int fd);
+  // Gives the sidecar duplicates of descriptors, kFdsPerMessageMax at most; the tokens, in the same
+  // order, name them in registrations.
+  Result<std::vector<std::string>> HandOver(std::span<const int> fds);
   Status Release(const std::vector<std::string>& tokens);
   Status Ping();
 
@@ -33,7 +35,7 @@ class HandoffLease {
 
  private:
   explicit HandoffLease(UniqueFd socket) : socket_(std::move(socket)) {}
-  Result<wire::HandoffReply> Ask(const wire::HandoffRequest& request, int fd);
+  Result<wire::HandoffReply> Ask(const wire::HandoffRequest& request, std::span<const int> fds);
 
   const UniqueFd socket_;
   Mutex mutex_;                             // one request and its reply at a time

@@ -99,6 +99,18 @@ std::string ReferenceOf(const RegisteredBuffer& buffer) {
   return buffer.name + "@" + buffer.generation;
 }
 
+// Whether a transfer by a view moves blocks of the pair that is `layer` in its group.
+bool Moves(const gantry_transfer_spec& spec, uint64_t group, uint64_t layer) {
+  if (spec.range_count != 0) return true;
+  if (spec.group_count == 0) return group == 0;
+  const auto groups = std::span(spec.groups, spec.group_count);
+  return std::any_of(groups.begin(), groups.end(), [&](const gantry_block_group& moved) {
+    return moved.group == group &&
+           (moved.layer_count == 0 ||
+            (layer >= moved.first_layer && layer - moved.first_layer < moved.layer_count));
+  });
+}
+
 }  // namespace
 
 TransferAnswer TransferRecord::last() const {
@@ -111,19 +123,52 @@ void TransferRecord::Learn(TransferAnswer answer) {
   if (!IsOver(last_)) last_ = std::move(answer);
 }
 
+Status WorkloadSession::CheckGpuMemory(RegisteredBuffer& buffer, std::string field) {
+  if (!buffer.on_gpu) return {};
+  MutexLock lock(buffer.mutex);
+  for (const GpuPiece& piece : buffer.gpu_pieces) {
+    if (Status current = GpuResolver::CheckCurrent(piece); !current) {
+      return Fail(std::move(current)
+                      .error()
+                      .WithContext("buffer '" + buffer.name + "'")
+                      .WithField(std::move(field)));
+    }
+  }
+  return {};
+}
+
+Status WorkloadSession::CheckGpuMemoryOf(const ViewRecord& view, const gantry_transfer_spec& spec) {
+  std::vector<BufferPointer> moved;
+  {
+    MutexLock lock(mutex_);
+    if (gpu_buffers_.empty()) return {};
+    std::map<uint64_t, uint64_t> layers;  // seen of each group
+    for (const ViewAnswer::Pair& pair : view.answer().pairs) {
+      if (!Moves(spec, pair.group, layers[pair.group]++)) continue;
+      const auto found = gpu_buffers_.find(pair.local);
+      if (found != gpu_buffers_.end()) moved.push_back(found->second);
+    }
+  }
+  for (const BufferPointer& buffer : moved) RETURN_IF_ERROR(CheckGpuMemory(*buffer, "view"));
+  return {};
+}
+
 Result<std::shared_ptr<TransferRecord>> WorkloadSession::Submit(const gantry_transfer_spec& spec,
                                                                 const SubmitHandles& handles,
                                                                 uint64_t wait_ms) {
   RETURN_IF_ERROR(CheckSpec(spec));
   std::vector<std::string> references;
   for (size_t i = 0; i < handles.local.size(); ++i) {
-    const RegisteredBuffer& buffer = *handles.local[i];
+    RegisteredBuffer& buffer = *handles.local[i];
     RETURN_IF_ERROR(CheckLocal(buffer, "local/" + std::to_string(i)));
+    RETURN_IF_ERROR(CheckGpuMemory(buffer, "local/" + std::to_string(i)));
     references.push_back(ReferenceOf(buffer));
   }
+  if (handles.view) RETURN_IF_ERROR(CheckGpuMemoryOf(*handles.view, spec));
   TransferObjects objects = {references, handles.view ? handles.view->id() : "", ""};
   if (handles.fence) {
     RETURN_IF_ERROR(CheckLocal(*handles.fence, "fence"));
+    RETURN_IF_ERROR(CheckGpuMemory(*handles.fence, "fence"));
     objects.fence = ReferenceOf(*handles.fence);
   }
   std::string id = spec.id != nullptr

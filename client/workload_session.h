@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -14,6 +15,7 @@
 
 #include "client/arena.h"
 #include "client/client_json.h"
+#include "client/gpu_resolver.h"
 #include "client/handoff_lease.h"
 #include "client/include/gantry.h"
 #include "client/unix_http.h"
@@ -23,7 +25,9 @@
 
 namespace gantry::client {
 
-// Keeps its arenas alive: memory is unmapped only after the last buffer in it is gone.
+// Keeps its arenas alive: memory is unmapped only after the last buffer in it is gone. Memory of
+// GPUs is not kept, as nobody but its owner can; it stays exported until the buffer is
+// unregistered.
 struct RegisteredBuffer {
   std::string name;
   std::string id;
@@ -31,6 +35,9 @@ struct RegisteredBuffer {
   uint64_t bytes = 0;
   std::vector<std::shared_ptr<Arena>> arenas;
   std::atomic<bool> registered{true};
+  bool on_gpu = false;  // constant: whether there are or were pieces on a GPU
+  Mutex mutex;
+  std::vector<GpuPiece> gpu_pieces GUARDED_BY(mutex);
 };
 using BufferPointer = std::shared_ptr<RegisteredBuffer>;
 
@@ -86,7 +93,8 @@ class WorkloadSession {
 
   Result<std::shared_ptr<Arena>> AddArena(int fd, uint64_t bytes, void* address);
   Status CloseArena(Arena& arena, uint64_t drain_ms);
-  Result<std::vector<Extent>> Resolve(const void* address, uint64_t bytes) const;
+  // In order, for one of arenas and for one of a GPU's allocations. Registers nothing.
+  Result<std::vector<gantry_extent>> Locate(const void* address, uint64_t bytes) const;
 
   Result<std::vector<BufferPointer>> Register(std::span<const gantry_buffer_spec> specs);
   // `report`: the sidecar's answer, also when it is a problem; unchanged when it was not asked.
@@ -118,11 +126,24 @@ class WorkloadSession {
   Result<std::string> Ask(HttpRequest request, std::string* raw = nullptr);
   Result<std::string> Post(std::string_view target, std::string_view body, uint64_t wait_ms);
   std::string TransferTarget(const TransferRecord& transfer, uint64_t wait_ms) const;
-  Result<BufferRequest> ResolveSpec(const gantry_buffer_spec& spec, size_t index) const;
+  // What answers every call after Close.
+  static Error Closed() { return {ErrorCode::kCancelled, "the client is closed"}; }
+  // Waits are for as long as anybody can mean and short enough for every clock.
+  static milliseconds Bounded(uint64_t wait_ms);
+
+  Result<std::vector<ResolvedPiece>> Resolve(const void* address, uint64_t bytes);
+  Result<BufferRequest> ResolveSpec(const gantry_buffer_spec& spec, size_t index);
+  Result<std::vector<BufferPointer>> RegisterAll(std::span<const gantry_buffer_spec> specs);
   Result<std::vector<BufferPointer>> Keep(std::vector<BufferRequest> requests,
                                           const std::vector<BufferAnswer>& answers);
+  // Takes the descriptors back that no registered buffer needs any more.
+  void ReleaseUnusedGpuMemory();
   Status Suspension(std::string_view verb, const std::vector<std::string>* names,
                     std::optional<uint64_t> drain_ms);
+  // Whether the memory of a buffer on a GPU is still what was registered.
+  static Status CheckGpuMemory(RegisteredBuffer& buffer, std::string field);
+  // The same of all that a transfer by a view moves.
+  Status CheckGpuMemoryOf(const ViewRecord& view, const gantry_transfer_spec& spec);
 
   const Options options_;
   const pid_t owner_;
@@ -133,8 +154,10 @@ class WorkloadSession {
   std::atomic<uint64_t> transfers_made_{0};
   std::atomic<uint64_t> views_made_{0};
   ArenaTable arenas_;
+  GpuResolver gpu_;
   mutable Mutex mutex_;
   std::set<BufferPointer> buffers_ GUARDED_BY(mutex_);
+  std::map<std::string, BufferPointer, std::less<>> gpu_buffers_ GUARDED_BY(mutex_);  // by name
 };
 
 }  // namespace gantry::client

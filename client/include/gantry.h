@@ -51,7 +51,6 @@
 #define GANTRY_EXPORT __attribute__((visibility("default")))
 #define GANTRY_FALLIBLE GANTRY_EXPORT __attribute__((warn_unused_result))
 #define GANTRY_FOREVER UINT64_MAX
-
 GANTRY_BEGIN_C
 
 typedef struct gantry_error gantry_error;
@@ -64,7 +63,6 @@ typedef struct gantry_message gantry_message; /* gantry_messages.h */
 
 /* The version of the library that is loaded, for example "0.1.0". */
 GANTRY_EXPORT const char* gantry_version(void);
-
 /* Frees a `char*` that this library returned. */
 GANTRY_EXPORT void gantry_free(char* text);
 
@@ -147,10 +145,14 @@ GANTRY_FALLIBLE gantry_error* gantry_arena_close(gantry_arena* arena, uint64_t d
 /* Closes if that was not done, then unmaps what the library mapped. */
 GANTRY_EXPORT void gantry_arena_destroy(gantry_arena* arena);
 
-/* ---- Buffers: ranges of arenas that transfers may name ---- */
+/* ---- Buffers: ranges of arenas and of a GPU's memory that transfers may name ---- */
 
-/* `bytes` from `address`, which must lie in arenas; it may run from one into the next where they
-   are mapped side by side. */
+/* `bytes` from `address`: in arenas, also from one into the next where they are mapped side by
+   side; or at a device address of this process, over memory of cudaMalloc or hipMalloc or virtual
+   memory made with POSIX file descriptors (PyTorch's expandable segments), which stays allocated
+   until the buffer is unregistered. Anything else is "not_exportable"; the message says what it is.
+   A transfer that names what was freed, or allocated again, is refused with "stale_generation".
+   No stream is synchronised: the caller does that, or passes a fence. */
 typedef struct gantry_piece {
   const void* address;
   uint64_t bytes;
@@ -158,14 +160,14 @@ typedef struct gantry_piece {
 
 /* Where a range of addresses really is. */
 typedef struct gantry_extent {
-  void* arena_data; /* gantry_arena_data of the arena */
+  void* arena_data; /* gantry_arena_data of the arena; or where the GPU's allocation begins */
   uint64_t offset;
   uint64_t bytes;
 } gantry_extent;
 
 /* Writes the extents of [address, address + bytes) in order, at most `capacity`, and their number
    to `count`, which may be larger. No request is made. Fails with "not_exportable" when a byte of
-   it lies in no arena; the message says where. */
+   it can be registered nowhere; the message says which. Exports nothing. */
 GANTRY_FALLIBLE gantry_error* gantry_client_resolve(gantry_client* client, const void* address,
                                                     uint64_t bytes, gantry_extent* extents,
                                                     size_t capacity, size_t* count);
@@ -186,7 +188,7 @@ typedef struct gantry_buffer_spec {
 } gantry_buffer_spec;
 
 /* Registers `count` buffers in one request, all of them or none, and writes a handle for each to
-   `buffers`. Memory in no arena is refused with "not_exportable". */
+   `buffers`. Memory that cannot be registered is refused with "not_exportable". */
 GANTRY_FALLIBLE gantry_error* gantry_buffers_register(gantry_client* client,
                                                       const gantry_buffer_spec* specs, size_t count,
                                                       gantry_buffer** buffers);
@@ -275,13 +277,11 @@ GANTRY_EXPORT void gantry_view_destroy(gantry_view* view);
 
 /* ---- Transfers: reads and writes between buffers ---- */
 
-#define GANTRY_READ 0  /* from the remote buffers into the local ones */
-#define GANTRY_WRITE 1 /* from the local buffers into the remote ones */
-
+#define GANTRY_READ 0          /* from the remote buffers into the local ones */
+#define GANTRY_WRITE 1         /* from the local buffers into the remote ones */
 #define GANTRY_EXECUTOR_ANY 0  /* this sidecar moves the bytes, or the peer where only that can */
 #define GANTRY_EXECUTOR_SELF 1 /* this sidecar */
 #define GANTRY_EXECUTOR_PEER 2 /* the peer; the local buffers must grant it remote access */
-
 #define GANTRY_QUEUED 0
 #define GANTRY_RUNNING 1
 #define GANTRY_STOPPING 2 /* its outcome is decided, bytes may still move */
@@ -370,8 +370,8 @@ typedef struct gantry_transfer_status {
   int executor; /* GANTRY_EXECUTOR_SELF or _PEER, which took the path; 0: the sidecar did not say */
 } gantry_transfer_status;
 
-/* Checks that the local buffers are still registered, then submits and waits up to `wait_ms` in the
-   same request. One that was accepted and failed is no error here: see gantry_transfer_wait. */
+/* Checks that the local buffers are registered and their memory is the same, then submits and waits
+   up to `wait_ms` in that request. One that was accepted but failed: see gantry_transfer_wait. */
 GANTRY_FALLIBLE gantry_error* gantry_transfer_submit(gantry_client* client,
                                                      const gantry_transfer_spec* spec,
                                                      uint64_t wait_ms, gantry_transfer** transfer);

@@ -38,6 +38,14 @@ Result<DynamicLibrary> DynamicLibrary::Open(const std::string& name) {
   return DynamicLibrary(handle, name);
 }
 
+Result<DynamicLibrary> DynamicLibrary::OpenLoaded(const std::string& name) {
+  void* handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  if (handle == nullptr) {
+    return Fail(ErrorCode::kNotFound, name + " is not loaded in this process");
+  }
+  return DynamicLibrary(handle, name);
+}
+
 Result<void*> DynamicLibrary::Find(const char* symbol) const {
   ::dlerror();  // a symbol may be null by right: only a new error message means "missing"
   void* address = ::dlsym(handle_, symbol);

@@ -13,6 +13,8 @@ class DynamicLibrary {
   // `name` as dlopen takes it, with its version ("libcuda.so.1"): the unversioned name is often a
   // toolkit's stub. Symbols stay local to this object.
   static Result<DynamicLibrary> Open(const std::string& name);
+  // One that somebody in this process has opened already; kNotFound otherwise. Loads nothing.
+  static Result<DynamicLibrary> OpenLoaded(const std::string& name);
 
   DynamicLibrary(DynamicLibrary&& other) noexcept;
   DynamicLibrary& operator=(DynamicLibrary&& other) noexcept;

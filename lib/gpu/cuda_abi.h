@@ -19,6 +19,7 @@ using Event = struct EventTag*;
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kInvalidValue = 1;
 inline constexpr Result kOutOfMemory = 2;
+inline constexpr Result kNotInitialized = 3;
 inline constexpr Result kNoDevice = 100;
 inline constexpr Result kInvalidContext = 201;
 inline constexpr Result kNotReady = 600;

@@ -11,6 +11,9 @@
 
 namespace gantry::gpu::cuda {
 
+// With its version: the bare name is often a toolkit's stub.
+inline constexpr char kLibrary[] = "libcuda.so.1";
+
 // What can be missing by itself; without kCore there is no driver.
 enum class Feature { kCore, kIpc, kVirtualMemory, kDmaBuf, kBatchCopy, kHostRegister, kPeerAccess };
 inline constexpr int kFeatureCount = 7;

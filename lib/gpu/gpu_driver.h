@@ -11,6 +11,7 @@
 
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
+#include "lib/gpu/gpu_pointers.h"
 #include "lib/gpu/gpu_types.h"
 
 namespace gantry::gpu {
@@ -88,21 +89,13 @@ class GpuContext {
   virtual Status CopyToHost(void* to, DeviceAddress from, uint64_t bytes) = 0;
 };
 
-class GpuDriver {
+class GpuDriver : public GpuPointers {
  public:
-  virtual ~GpuDriver() = default;
   virtual std::string_view vendor() const = 0;  // "nvidia", "amd"
   virtual int version() const = 0;              // of the installed driver, as the vendor counts
-  virtual const std::vector<DeviceInfo>& devices() const = 0;
   // "feature: symbol" for each feature that the installed driver lacks.
   virtual std::vector<std::string> missing() const = 0;
 
-  // Of any address, also one that the driver has never seen; loads no context.
-  virtual Result<PointerInfo> Resolve(uint64_t address) const = 0;
-  // The handle of the whole allocation around the address, whose start Resolve tells.
-  virtual Result<IpcHandle> ExportIpc(DeviceAddress address) const = 0;
-  // Of the piece of virtual memory around the address.
-  virtual Result<UniqueFd> ExportPiece(DeviceAddress address) const = 0;
   // REQUIRES multiples of the host's page size.
   virtual Result<UniqueFd> ExportDmaBuf(const AddressRange& range) const = 0;
 

@@ -6,10 +6,10 @@ namespace gantry::gpu {
 namespace {
 
 struct Vendor {
-  const char* library;  // with its version: the bare name is often a toolkit's stub
+  const char* library;
   Result<std::unique_ptr<GpuDriver>> (*load)(const std::string& library);
 };
-constexpr Vendor kVendors[] = {{"libcuda.so.1", CudaDriver::Load}};
+constexpr Vendor kVendors[] = {{cuda::kLibrary, CudaDriver::Load}};
 
 }  // namespace
 

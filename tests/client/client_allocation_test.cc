@@ -7,6 +7,7 @@
 
 #include "client/include/gantry_messages.h"
 #include "tests/client/client_objects.h"
+#include "tests/client/gpu_client_fixture.h"
 
 namespace {
 
@@ -69,6 +70,28 @@ TEST(ClientAllocation, RegisterTransferAndUnregister) {
     return error;
   });
   EXPECT_GT(needed, 5);
+  EXPECT_LT(needed, 10'000);
+}
+
+TEST_F(GpuClientTest, RegisterTransferAndUnregisterOutOfMemory) {
+  const AddressRange device = Make(gpu::MemoryOrigin::kDevice, kMiB);
+  const AddressRange pieces = allocations_->MakeVirtual({kPiece, kPiece}).value();
+  const gantry_piece both[] = {{At(device, 5), 100}, {At(pieces, kPiece - 50), 100}};
+  gantry_buffer_spec spec = {};
+  spec.name = "k.0";
+  spec.pieces = both;
+  spec.piece_count = 2;
+  const int needed = FailEachAllocation([&] {
+    gantry_buffer* buffer = nullptr;
+    gantry_transfer* transfer = nullptr;
+    gantry_error* error = gantry_buffers_register(it_.client, &spec, 1, &buffer);
+    if (error == nullptr) error = it_.Submit(buffer, &transfer, 10);
+    gantry_transfer_destroy(transfer);
+    if (error == nullptr) error = gantry_buffer_unregister(buffer, 0);
+    gantry_buffer_destroy(buffer);
+    return error;
+  });
+  EXPECT_GT(needed, 20);
   EXPECT_LT(needed, 10'000);
 }
 

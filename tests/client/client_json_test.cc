@@ -17,8 +17,8 @@ TEST(ClientJson, RegistrationNamesEachArenaOnce) {
       Arena::Map(CreateSealedMemfd("test", 8192).value(), 8192, nullptr, true).value();
   arena->fd_token = "tok";
   const std::vector<BufferRequest> buffers = {
-      {"a", {{arena, 0, 100}, {arena, 4096, 50}}, {.remote_read = true}, std::nullopt},
-      {"b", {{arena, 200, 300}}, {.remote_write = true}, wire::BlockLayout{10, 20, 15}}};
+      {"a", {Extent{arena, 0, 100}, Extent{arena, 4096, 50}}, {.remote_read = true}, std::nullopt},
+      {"b", {Extent{arena, 200, 300}}, {.remote_write = true}, wire::BlockLayout{10, 20, 15}}};
   EXPECT_EQ(Json::parse(RegistrationBody("w", buffers)), Json::parse(R"({
     "workload": "w",
     "allocations": [{"kind": "host", "fd_token": "tok", "size": 8192}],

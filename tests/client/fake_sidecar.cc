@@ -96,6 +96,11 @@ std::vector<struct stat> FakeSidecar::fds_received() const {
   return fds_received_;
 }
 
+std::vector<std::string> FakeSidecar::tokens_released() const {
+  MutexLock lock(mutex_);
+  return tokens_released_;
+}
+
 bool FakeSidecar::attached() const {
   MutexLock lock(mutex_);
   return attached_;
@@ -171,6 +176,8 @@ void FakeSidecar::ServeHandoff(int socket) {
         reply.workload = "w";
         reply.generation = 0xabc;
       }
+      tokens_released_.insert(tokens_released_.end(), request->tokens.begin(),
+                              request->tokens.end());
       for (const UniqueFd& fd : message->fds) {
         struct stat info = {};
         ::fstat(fd.get(), &info);

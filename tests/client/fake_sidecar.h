@@ -46,6 +46,7 @@ class FakeSidecar {
   std::vector<FakeRequest> requests() const;
   size_t connections_made() const;
   std::vector<struct stat> fds_received() const;
+  std::vector<std::string> tokens_released() const;
   bool attached() const;
 
   static std::string Json(int status, const std::string& body);
@@ -69,6 +70,7 @@ class FakeSidecar {
   std::map<std::string, Handler> handlers_ GUARDED_BY(mutex_);
   std::vector<FakeRequest> requests_ GUARDED_BY(mutex_);
   std::vector<struct stat> fds_received_ GUARDED_BY(mutex_);
+  std::vector<std::string> tokens_released_ GUARDED_BY(mutex_);
   std::map<int, UniqueFd> sockets_ GUARDED_BY(mutex_);
   std::vector<std::thread> threads_ GUARDED_BY(mutex_);
   std::vector<std::thread> listeners_;

@@ -89,6 +89,18 @@ Result<gpu::AddressRange> CudaAllocations::Make(gpu::MemoryOrigin origin, uint64
 Result<gpu::AddressRange> CudaAllocations::MakeVirtual(const std::vector<uint64_t>& pieces,
                                                        bool exportable) {
   const uint64_t bytes = std::accumulate(pieces.begin(), pieces.end(), uint64_t{0});
+  cuda::DevicePtr base = 0;
+  RETURN_IF_ERROR(Check(reserve_(&base, bytes, 0, 0, 0), "cuMemAddressReserve"));
+  uint64_t at = base;
+  for (const uint64_t size : pieces) {
+    RETURN_IF_ERROR(MapPiece(at, size, exportable));
+    at += size;
+  }
+  made_.push_back({gpu::MemoryOrigin::kVirtual, {gpu::DeviceAddress{base}, bytes}, pieces});
+  return made_.back().range;
+}
+
+Status CudaAllocations::MapPiece(uint64_t address, uint64_t bytes, bool exportable) {
   cuda::MemAllocationProp wanted = {};
   wanted.type = cuda::kAllocationTypePinned;
   wanted.requested_handle_types = exportable ? cuda::kHandleTypePosixFd : 0;
@@ -96,19 +108,23 @@ Result<gpu::AddressRange> CudaAllocations::MakeVirtual(const std::vector<uint64_
   cuda::MemAccessDesc access = {};
   access.location = wanted.location;
   access.flags = cuda::kAccessReadWrite;
-  cuda::DevicePtr base = 0;
-  RETURN_IF_ERROR(Check(reserve_(&base, bytes, 0, 0, 0), "cuMemAddressReserve"));
-  uint64_t at = base;
-  for (const uint64_t size : pieces) {
-    cuda::MemHandle piece = 0;
-    RETURN_IF_ERROR(Check(create_(&piece, size, &wanted, 0), "cuMemCreate"));
-    RETURN_IF_ERROR(Check(map_(at, size, 0, piece, 0), "cuMemMap"));
-    RETURN_IF_ERROR(Check(release_piece_(piece), "cuMemRelease"));  // the mapping keeps it
-    at += size;
+  cuda::MemHandle piece = 0;
+  RETURN_IF_ERROR(Check(create_(&piece, bytes, &wanted, 0), "cuMemCreate"));
+  RETURN_IF_ERROR(Check(map_(address, bytes, 0, piece, 0), "cuMemMap"));
+  RETURN_IF_ERROR(Check(release_piece_(piece), "cuMemRelease"));  // the mapping keeps it
+  return Check(set_access_(address, bytes, &access, 1), "cuMemSetAccess");
+}
+
+Status CudaAllocations::MapAnew(const gpu::AddressRange& range, size_t piece) {
+  for (const Made& made : made_) {
+    if (made.range != range) continue;
+    const auto before = made.pieces.begin() + static_cast<std::ptrdiff_t>(piece);
+    const uint64_t at =
+        std::accumulate(made.pieces.begin(), before, uint64_t{NumberOf(range.base)});
+    RETURN_IF_ERROR(Check(unmap_(at, *before), "cuMemUnmap"));
+    return MapPiece(at, *before, true);
   }
-  RETURN_IF_ERROR(Check(set_access_(base, bytes, &access, 1), "cuMemSetAccess"));
-  made_.push_back({gpu::MemoryOrigin::kVirtual, {gpu::DeviceAddress{base}, bytes}, pieces});
-  return made_.back().range;
+  return Fail(ErrorCode::kNotFound, "not made here");
 }
 
 Status CudaAllocations::Free(const gpu::AddressRange& range) {

@@ -26,6 +26,8 @@ class CudaAllocations {
   // Pieces of these lengths (multiples of kPieceBytes), side by side.
   Result<gpu::AddressRange> MakeVirtual(const std::vector<uint64_t>& pieces,
                                         bool exportable = true);
+  // Replaces one piece of what MakeVirtual answered by new memory at the same address.
+  Status MapAnew(const gpu::AddressRange& range, size_t piece);
   // What Make or MakeVirtual answered.
   Status Free(const gpu::AddressRange& range);
 
@@ -49,6 +51,8 @@ class CudaAllocations {
   explicit CudaAllocations(DynamicLibrary library) : library_(std::move(library)) {}
   Status Bind(int ordinal);
   Status Release(const Made& made);
+  // New memory at an address of a reservation.
+  Status MapPiece(uint64_t address, uint64_t bytes, bool exportable);
 
   DynamicLibrary library_;
   gpu::cuda::Device device_ = 0;

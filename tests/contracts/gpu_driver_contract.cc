@@ -174,6 +174,28 @@ TEST_F(GpuDriverContract, PiecesOfVirtualMemoryResolveOneByOne) {
   EXPECT_EQ(ids.size(), pieces.size());
 }
 
+TEST_F(GpuDriverContract, APieceThatIsMappedAnewHasAnotherId) {
+  const AddressRange range = MakeVirtual({kPiece, kPiece});
+  const uint64_t first = Resolve(range.base).buffer_id;
+  const uint64_t second = Resolve(range.base + kPiece).buffer_id;
+  ASSERT_OK(allocations_->MapAnew(range, 1));
+  EXPECT_EQ(Resolve(range.base).buffer_id, first);
+  EXPECT_NE(Resolve(range.base + kPiece).buffer_id, second);
+}
+
+TEST_F(GpuDriverContract, TheIdAloneIsWhatResolveSays) {
+  const AddressRange device = Make(MemoryOrigin::kDevice, kMiB);
+  const AddressRange pieces = MakeVirtual({kPiece, kPiece});
+  for (const DeviceAddress address :
+       {device.base, device.base + 100, pieces.base, pieces.base + kPiece, DeviceAddress{4096}}) {
+    const auto id = driver_->BufferIdOf(address);
+    ASSERT_OK(id);
+    EXPECT_EQ(*id, Resolve(address).buffer_id);
+  }
+  ASSERT_OK(allocations_->Free(device));
+  EXPECT_EQ(driver_->BufferIdOf(device.base).value_or(1), 0U);
+}
+
 TEST_F(GpuDriverContract, OtherOriginsAreToldApart) {
   for (const MemoryOrigin origin :
        {MemoryOrigin::kPool, MemoryOrigin::kManaged, MemoryOrigin::kPinned}) {

@@ -1,4 +1,4 @@
-"""Buffers: registered ranges of arenas."""
+"""Buffers: registered ranges of arenas and of a GPU's memory."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ class BufferSpec:
     """A buffer that is to be registered.
 
     name    unique in the workload: 1 to 128 of [A-Za-z0-9._:+=-]
-    view    a bytes-like object (memoryview, numpy array, ...) or CPU tensor that lies in an arena and is contiguous; or
-            a list of them, the pieces of the buffer, seen as their bytes one after the other
+    view    a bytes-like object (memoryview, numpy array, ...) or tensor that lies in an arena, or a tensor on a GPU; it
+            is contiguous; or a list of them, the pieces of the buffer, seen as their bytes one after the other. On a GPU
+            that is what has data_ptr() (torch), __cuda_array_interface__ (cupy, numba) or DLPack (jax), over memory of
+            cudaMalloc or hipMalloc or over PyTorch's expandable segments. It is kept while the buffer is registered
     access  what other workloads may do: any of "remote_read" and "remote_write"
     layout  makes the buffer addressable by block
     """

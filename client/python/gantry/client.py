@@ -109,14 +109,29 @@ class Client:
                  layout: Optional[Layout] = None) -> Buffer:
         """Registers one buffer; BufferSpec describes the arguments.
 
-        Raises Error "not_exportable" when a byte of the view lies in no arena, "invalid_argument" when the view is not
-        contiguous or the layout does not fit, and "conflict" when the name is taken by another buffer.
+        Raises Error "not_exportable" when a byte of the view lies in no arena and in no memory of a GPU that others can
+        open, "invalid_argument" when the view is not contiguous or the layout does not fit, and "conflict" when the name
+        is taken by another buffer.
+
+        Nothing here waits for a GPU's streams: before a transfer, synchronise what writes or reads the memory, or give
+        the transfer a fence.
         """
         return buffers.register(self, [BufferSpec(name, view, access, layout)])[0]
 
     def register_many(self, specs: Sequence[BufferSpec]) -> list[Buffer]:
         """Registers all of them in one request, or none. The order is kept."""
         return buffers.register(self, list(specs))
+
+    def register_layers(self, name: str, layers: Sequence[Any], *,
+                        access: Union[str, Iterable[str]] = ("remote_read",),
+                        layout: Optional[Layout] = None) -> list[Buffer]:
+        """Registers a whole KV cache, one buffer for each layer, in one request, or nothing of it.
+
+        The buffers are called "name.0", "name.1", ..., which views find by the pattern "name.*". Each layer is what
+        BufferSpec takes as `view`: for example a tensor, or [keys, values] as two pieces. `layout` is that of each.
+        """
+        return buffers.register(self, [BufferSpec(f"{name}.{i}", layer, access, layout)
+                                       for i, layer in enumerate(layers)])
 
     def suspend(self, buffers: Optional[Sequence[Buffer]] = None, drain: float = 1.0) -> None:
         """Unmaps buffers (None: all) in every sidecar and keeps them registered; transfers fail with "draining"."""
@@ -129,15 +144,20 @@ class Client:
         native.check(native.lib.gantry_buffers_resume(self._handle, *self._handles(buffers)))
 
     def resolve(self, view: Any) -> list[tuple[int, int, int]]:
-        """Where a view lies: (address of the arena, offset, bytes) for each arena that it touches. Makes no request.
+        """Where a view lies: (address, offset, bytes) for each arena, or allocation of a GPU, that it touches.
 
-        Raises Error "not_exportable" when a byte of it lies in no arena.
+        The address is where the arena or the allocation begins. Makes no request. Raises Error "not_exportable" when a
+        byte of it can be registered nowhere.
         """
         address, length = address_of(view)
         found = ctypes.c_size_t()
-        extents = (native.Extent * 64)()
-        native.check(native.lib.gantry_client_resolve(self._handle, address, length, extents, 64, ctypes.byref(found)))
-        return [(extent.arena_data, extent.offset, extent.bytes) for extent in extents[:min(64, found.value)]]
+        capacity = 0
+        while capacity == 0 or found.value > capacity:
+            capacity = max(64, found.value)
+            extents = (native.Extent * capacity)()
+            native.check(native.lib.gantry_client_resolve(self._handle, address, length, extents, capacity,
+                                                          ctypes.byref(found)))
+        return [(extent.arena_data, extent.offset, extent.bytes) for extent in extents[:found.value]]
 
     # Transfers
 

@@ -19,6 +19,8 @@ thread_local std::vector<FakeContext*> current;
 
 namespace {
 
+std::atomic<bool> initialized = false;  // cuInit was called
+
 constexpr int kVersion = 13000;
 
 constexpr cuda::Result kContextIsDestroyed = 709;
@@ -57,6 +59,7 @@ extern "C" {
 
 cuda::Result cuInit(unsigned) {
   FAKE_CALL(cuInit);
+  initialized = true;
   return Gpus().visible().empty() ? cuda::kNoDevice : cuda::kSuccess;
 }
 cuda::Result cuDriverGetVersion(int* version) {
@@ -165,6 +168,7 @@ cuda::Result cuCtxPopCurrent_v2(cuda::Context* context) {
   return cuda::kSuccess;
 }
 cuda::Result cuCtxGetCurrent(cuda::Context* context) {
+  if (!initialized) return cuda::kNotInitialized;
   *context = current.empty() ? nullptr : reinterpret_cast<cuda::Context>(current.back());
   return cuda::kSuccess;
 }

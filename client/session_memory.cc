@@ -1,0 +1,276 @@
+// The part of WorkloadSession that is about memory: arenas and buffers.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <utility>
+
+#include "client/sealed_memfd.h"
+#include "client/workload_session.h"
+#include "lib/base/name.h"
+
+namespace gantry::client {
+namespace {
+
+// Whether memory that is not wholly in arenas is worth asking the GPU driver about.
+bool MayBeOnGpu(const ArenaTable& arenas, const Error& in_arenas, const void* address) {
+  return in_arenas.code == ErrorCode::kNotExportable && !arenas.Holds(address);
+}
+
+// What to say of memory that neither arenas nor the GPU driver have.
+Error WhichOfBoth(Error in_arenas, const Error& on_gpu) {
+  if (on_gpu.code == ErrorCode::kNotFound) return in_arenas;  // no address of a GPU is possible
+  return on_gpu;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Arena>> WorkloadSession::AddArena(int fd, uint64_t bytes, void* address) {
+  if (closed_) return Fail(Closed());
+  bool writable = false;
+  RETURN_IF_ERROR(CheckSealedMemfd(fd, bytes, &writable));
+  UniqueFd copy(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+  if (!copy.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "dup", errno));
+  ASSIGN_OR_RETURN(auto arena, Arena::Map(std::move(copy), bytes, address, writable));
+  const int handed_over = arena->fd();
+  ASSIGN_OR_RETURN(const auto tokens, lease_->HandOver(std::span(&handed_over, 1)));
+  arena->fd_token = tokens.front();
+  if (Status added = arenas_.Add(arena); !added) {
+    static_cast<void>(lease_->Release({arena->fd_token}));  // the conflict is what to report
+    return Fail(std::move(added).error());
+  }
+  return arena;
+}
+
+Status WorkloadSession::CloseArena(Arena& arena, uint64_t drain_ms) {
+  const bool first_time = !arena.closed.exchange(true);
+  arenas_.Remove(arena);
+  std::vector<BufferPointer> inside;
+  {
+    MutexLock lock(mutex_);
+    std::copy_if(buffers_.begin(), buffers_.end(), std::back_inserter(inside),
+                 [&](const BufferPointer& buffer) {
+                   const auto is_it = [&](const auto& held) { return held.get() == &arena; };
+                   return std::any_of(buffer->arenas.begin(), buffer->arenas.end(), is_it);
+                 });
+  }
+  Status first_failure;
+  for (const BufferPointer& buffer : inside) {
+    Status done = Unregister(buffer, drain_ms);
+    if (!done && first_failure) first_failure = std::move(done);
+  }
+  if (first_time && !closed_ && lease_->alive()) {
+    Status released = lease_->Release({arena.fd_token});
+    if (!released && first_failure) first_failure = std::move(released);
+  }
+  return first_failure;
+}
+
+Result<std::vector<gantry_extent>> WorkloadSession::Locate(const void* address,
+                                                           uint64_t bytes) const {
+  std::vector<gantry_extent> found;
+  auto extents = arenas_.Resolve(address, bytes);
+  if (extents) {
+    for (const Extent& extent : *extents) {
+      found.push_back({extent.arena->data(), extent.offset, extent.bytes});
+    }
+    return found;
+  }
+  if (!MayBeOnGpu(arenas_, extents.error(), address)) return Fail(std::move(extents).error());
+  const auto on_gpu = GpuResolver::Locate(reinterpret_cast<uintptr_t>(address), bytes);
+  if (!on_gpu) return Fail(WhichOfBoth(std::move(extents).error(), on_gpu.error()));
+  for (const GpuExtent& extent : *on_gpu) {
+    const uint64_t base = NumberOf(extent.info.allocation.base);
+    found.push_back({reinterpret_cast<void*>(base), extent.offset, extent.bytes});
+  }
+  return found;
+}
+
+Result<std::vector<ResolvedPiece>> WorkloadSession::Resolve(const void* address, uint64_t bytes) {
+  std::vector<ResolvedPiece> pieces;
+  auto extents = arenas_.Resolve(address, bytes);
+  if (extents) {
+    for (Extent& extent : *extents) pieces.emplace_back(std::move(extent));
+    return pieces;
+  }
+  if (!MayBeOnGpu(arenas_, extents.error(), address)) return Fail(std::move(extents).error());
+  auto on_gpu = gpu_.Resolve(reinterpret_cast<uintptr_t>(address), bytes);
+  if (!on_gpu) return Fail(WhichOfBoth(std::move(extents).error(), on_gpu.error()));
+  for (GpuPiece& piece : *on_gpu) pieces.emplace_back(std::move(piece));
+  return pieces;
+}
+
+Result<BufferRequest> WorkloadSession::ResolveSpec(const gantry_buffer_spec& spec, size_t index) {
+  const std::string field = "specs/" + std::to_string(index);
+  BufferRequest request;
+  request.name = spec.name != nullptr ? spec.name : "";
+  RETURN_IF_ERROR(CheckName(request.name, field + "/name"));
+  request.access.remote_read = (spec.access & GANTRY_REMOTE_READ) != 0;
+  request.access.remote_write = (spec.access & GANTRY_REMOTE_WRITE) != 0;
+  if ((spec.access & ~(GANTRY_REMOTE_READ | GANTRY_REMOTE_WRITE)) != 0) {
+    return Fail(ErrorCode::kInvalidArgument, "unknown access", {}, field + "/access");
+  }
+  if (spec.pieces == nullptr || spec.piece_count == 0) {
+    return Fail(ErrorCode::kInvalidArgument, "buffer '" + request.name + "' has no pieces", {},
+                field + "/pieces");
+  }
+  for (const gantry_piece& piece : std::span(spec.pieces, spec.piece_count)) {
+    auto pieces = Resolve(piece.address, piece.bytes);
+    if (!pieces) {
+      return Fail(std::move(pieces)
+                      .error()
+                      .WithContext("buffer '" + request.name + "'")
+                      .WithField(field + "/pieces/" + std::to_string(&piece - spec.pieces)));
+    }
+    std::move(pieces->begin(), pieces->end(), std::back_inserter(request.pieces));
+  }
+  if (spec.block_bytes != 0) {
+    const uint64_t stride = spec.block_stride != 0 ? spec.block_stride : spec.block_bytes;
+    request.layout = wire::BlockLayout{spec.block_bytes, stride, spec.blocks};
+  }
+  return request;
+}
+
+Result<std::vector<BufferPointer>> WorkloadSession::Register(
+    std::span<const gantry_buffer_spec> specs) {
+  auto buffers = RegisterAll(specs);
+  if (!buffers) ReleaseUnusedGpuMemory();  // what was exported for them
+  return buffers;
+}
+
+Result<std::vector<BufferPointer>> WorkloadSession::RegisterAll(
+    std::span<const gantry_buffer_spec> specs) {
+  if (closed_) return Fail(Closed());
+  std::vector<BufferRequest> requests;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    ASSIGN_OR_RETURN(BufferRequest request, ResolveSpec(specs[i], i));
+    requests.push_back(std::move(request));
+  }
+  if (requests.empty()) return std::vector<BufferPointer>();
+  ASSIGN_OR_RETURN(const std::string answer,
+                   Post("/v1/buffers", RegistrationBody(options_.workload, requests), 0));
+  ASSIGN_OR_RETURN(const std::vector<BufferAnswer> answers, ReadBuffers(answer));
+  return Keep(std::move(requests), answers);
+}
+
+// Matches what was asked for with what was answered.
+Result<std::vector<BufferPointer>> WorkloadSession::Keep(std::vector<BufferRequest> requests,
+                                                         const std::vector<BufferAnswer>& answers) {
+  std::map<std::string_view, const BufferAnswer*> by_name;
+  for (const BufferAnswer& answer : answers) by_name.emplace(answer.name, &answer);
+  std::vector<BufferPointer> buffers;
+  for (BufferRequest& request : requests) {
+    const auto found = by_name.find(request.name);
+    if (found == by_name.end()) {
+      return Fail(ErrorCode::kInternal, "the sidecar's answer leaves out '" + request.name + "'");
+    }
+    auto buffer = std::make_shared<RegisteredBuffer>();
+    buffer->name = std::move(request.name);
+    buffer->id = found->second->id;
+    buffer->generation = found->second->generation;
+    MutexLock buffer_lock(buffer->mutex);
+    for (ResolvedPiece& piece : request.pieces) {
+      if (auto* const extent = std::get_if<Extent>(&piece)) {
+        buffer->bytes += extent->bytes;
+        buffer->arenas.push_back(std::move(extent->arena));
+      } else {
+        auto& on_gpu = std::get<GpuPiece>(piece);
+        buffer->bytes += on_gpu.bytes;
+        buffer->on_gpu = true;
+        buffer->gpu_pieces.push_back(std::move(on_gpu));
+      }
+    }
+    buffers.push_back(std::move(buffer));
+  }
+  bool arena_closed = false;
+  {
+    MutexLock lock(mutex_);
+    for (const BufferPointer& buffer : buffers) {
+      buffers_.insert(buffer);
+      if (buffer->on_gpu) gpu_buffers_.insert_or_assign(buffer->name, buffer);
+      for (const auto& arena : buffer->arenas) arena_closed = arena_closed || arena->closed;
+    }
+  }
+  if (arena_closed) {
+    for (const BufferPointer& buffer : buffers) static_cast<void>(Unregister(buffer, 0));
+    return Fail(ErrorCode::kNotExportable,
+                "an arena was closed while buffers in it were registered");
+  }
+  return buffers;
+}
+
+Status WorkloadSession::Unregister(const BufferPointer& buffer, uint64_t drain_ms,
+                                   std::string* report) {
+  // With the lease gone the sidecar has dropped the buffer already, or is doing it.
+  if (buffer->registered && !closed_ && lease_->alive()) {
+    const std::string target = "/v1/buffers/" + UrlEscape(buffer->id) +
+                               "?drain_ms=" + std::to_string(Bounded(drain_ms).count());
+    auto answer = Ask({.method = "DELETE",
+                       .target = target,
+                       .repeatable = true,
+                       .timeout = options_.timeout + Bounded(drain_ms)},
+                      report);
+    const bool gone = !answer && (answer.error().code == ErrorCode::kNotFound ||
+                                  answer.error().code == ErrorCode::kUnregistered);
+    if (!answer && !gone && !closed_ && lease_->alive()) {
+      return Fail(std::move(answer).error().WithContext("buffer '" + buffer->name + "'"));
+    }
+  }
+  buffer->registered = false;
+  {
+    MutexLock lock(mutex_);
+    buffers_.erase(buffer);
+    const auto found = gpu_buffers_.find(buffer->name);
+    if (found != gpu_buffers_.end() && found->second == buffer) gpu_buffers_.erase(found);
+  }
+  if (!buffer->on_gpu) return {};
+  {
+    MutexLock lock(buffer->mutex);
+    buffer->gpu_pieces.clear();
+  }
+  ReleaseUnusedGpuMemory();
+  return {};
+}
+
+void WorkloadSession::ReleaseUnusedGpuMemory() {
+  const std::vector<std::string> tokens = gpu_.TakeUnused();
+  for (size_t i = 0; i < tokens.size() && !closed_ && lease_->alive();) {
+    const size_t end = std::min(tokens.size(), i + wire::kHandoffTokensMax);
+    // Without an answer the lease is lost, and with it the descriptors.
+    static_cast<void>(lease_->Release({tokens.begin() + static_cast<std::ptrdiff_t>(i),
+                                       tokens.begin() + static_cast<std::ptrdiff_t>(end)}));
+    i = end;
+  }
+}
+
+Status WorkloadSession::Suspend(const std::vector<std::string>* names, uint64_t drain_ms) {
+  return Suspension("suspend", names, drain_ms);
+}
+
+Status WorkloadSession::Resume(const std::vector<std::string>* names) {
+  std::vector<BufferPointer> resumed;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [name, buffer] : gpu_buffers_) {
+      if (names == nullptr || std::find(names->begin(), names->end(), name) != names->end()) {
+        resumed.push_back(buffer);
+      }
+    }
+  }
+  // What was mapped anew while it slept is other memory than what the sidecar would publish.
+  for (const BufferPointer& buffer : resumed) {
+    RETURN_IF_ERROR(CheckGpuMemory(*buffer, "buffers"));
+  }
+  return Suspension("resume", names, std::nullopt);
+}
+
+Status WorkloadSession::Suspension(std::string_view verb, const std::vector<std::string>* names,
+                                   std::optional<uint64_t> drain_ms) {
+  if (drain_ms) drain_ms = static_cast<uint64_t>(Bounded(*drain_ms).count());
+  RETURN_IF_ERROR(Post("/v1/buffers:" + std::string(verb),
+                       SuspensionBody(options_.workload, names, drain_ms), drain_ms.value_or(0)));
+  return {};
+}
+
+}  // namespace gantry::client

@@ -1,0 +1,36 @@
+// The part of a vendor's driver that the owner of memory needs: what an address is, and how others
+// come to open it. Opens no context, logs nothing, and changes nothing for its caller, so that it
+// can run inside of a workload. Thread-safe.
+#pragma once
+
+#include <vector>
+
+#include "lib/base/result.h"
+#include "lib/base/unique_fd.h"
+#include "lib/gpu/gpu_types.h"
+
+namespace gantry::gpu {
+
+// Errors are those of gpu_driver.h.
+class GpuPointers {
+ public:
+  virtual ~GpuPointers() = default;
+  virtual const std::vector<DeviceInfo>& devices() const = 0;
+
+  // Of any address, also one that the driver has never seen; loads no context.
+  virtual Result<PointerInfo> Resolve(uint64_t address) const = 0;
+  // PointerInfo::buffer_id alone, in less time: for checks before every transfer.
+  virtual Result<uint64_t> BufferIdOf(DeviceAddress address) const = 0;
+  // The handle of the whole allocation around the address, whose start Resolve tells.
+  virtual Result<IpcHandle> ExportIpc(DeviceAddress address) const = 0;
+  // Of the piece of virtual memory around the address.
+  virtual Result<UniqueFd> ExportPiece(DeviceAddress address) const = 0;
+};
+
+// Of the vendor whose library this process has loaded already: without it there is no address of a
+// GPU here. Loads no library, but initialises it where nobody has. Kept for the life of the process
+// once found; not_found, when none is loaded, is looked into again at the next call; device_error
+// when one is loaded and does not work.
+Result<const GpuPointers*> LoadedGpuPointers();
+
+}  // namespace gantry::gpu

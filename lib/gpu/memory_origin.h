@@ -1,0 +1,19 @@
+// What kinds of memory are called where somebody is told that one cannot be shared. Thread-safe.
+#pragma once
+
+#include <string_view>
+
+#include "lib/gpu/gpu_types.h"
+
+namespace gantry::gpu {
+
+// What memory is, and why it is not shared if it is not: "stream-ordered memory (cudaMallocAsync,
+// hipMallocAsync), which has no handle".
+std::string_view DescriptionOf(MemoryOrigin origin);
+
+// What to allocate instead of memory of a GPU that cannot be shared.
+inline constexpr std::string_view kShareableMemory =
+    "memory of cudaMalloc or hipMalloc, or virtual memory that was made with POSIX file "
+    "descriptors, such as PyTorch's expandable segments";
+
+}  // namespace gantry::gpu

@@ -1,0 +1,183 @@
+// Memory of GPUs that goes, or a driver that comes, under a client that is open.
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "lib/base/dynamic_library.h"
+#include "tests/client/gpu_client_fixture.h"
+
+namespace gantry::client {
+namespace {
+
+using GpuMemoryChanges = GpuClientTest;
+
+TEST_F(GpuMemoryChanges, MemoryThatWasFreedIsNoticedBeforeATransfer) {
+  AddressRange range = Make(MemoryOrigin::kDevice, kMiB);
+  gantry_buffer* buffer = nullptr;
+  gantry_transfer* transfer = nullptr;
+  ASSERT_OK(Register("k.0", At(range, 64), 4096, &buffer));
+  ASSERT_OK(it_.Submit(buffer, &transfer));
+  gantry_transfer_destroy(transfer);
+  range = AllocateAgain(range);
+  const size_t before = it_.sidecar.requests().size();
+  gantry_error* error = it_.Submit(buffer, &transfer);
+  ASSERT_NE(error, nullptr);
+  EXPECT_STREQ(gantry_error_code(error), "stale_generation");
+  EXPECT_NE(std::string(gantry_error_message(error)).find("buffer 'k.0'"), std::string::npos);
+  EXPECT_NE(std::string(gantry_error_message(error)).find("allocated again"), std::string::npos);
+  EXPECT_NE(std::string(gantry_error_hint(error)).find("unregister"), std::string::npos);
+  EXPECT_STREQ(gantry_error_field(error), "local/0");
+  gantry_error_destroy(error);
+  EXPECT_EQ(it_.sidecar.requests().size(), before);
+
+  // The address is not mistaken for what was exported before.
+  EXPECT_OK(gantry_buffer_unregister(buffer, 0));
+  gantry_buffer_destroy(buffer);
+  ASSERT_OK(Register("k.0", At(range, 64), 4096, &buffer));
+  EXPECT_EQ(LastBody()["allocations"][0]["buffer_id"], IdOf(range));
+  ASSERT_OK(it_.Submit(buffer, &transfer));
+  gantry_transfer_destroy(transfer);
+  ASSERT_TRUE(allocations_->Free(range));
+  EXPECT_EQ(CodeOf(it_.Submit(buffer, &transfer)), "stale_generation");
+  EXPECT_OK(gantry_buffer_unregister(buffer, 0));  // though it is gone
+  gantry_buffer_destroy(buffer);
+}
+
+TEST_F(GpuMemoryChanges, AnAddressThatIsUsedAgainIsExportedAgainBesideTheStaleOne) {
+  AddressRange range = Make(MemoryOrigin::kDevice, kMiB);
+  gantry_buffer* stale = nullptr;
+  gantry_buffer* fresh = nullptr;
+  gantry_transfer* transfer = nullptr;
+  ASSERT_OK(Register("old", At(range), 4096, &stale));
+  const json before = LastBody()["allocations"][0];
+  range = AllocateAgain(range);
+  ASSERT_OK(Register("new", At(range), 4096, &fresh));
+  EXPECT_NE(LastBody()["allocations"][0], before);
+  EXPECT_EQ(CodeOf(it_.Submit(stale, &transfer)), "stale_generation");
+  ASSERT_OK(it_.Submit(fresh, &transfer));
+  gantry_transfer_destroy(transfer);
+  gantry_buffer_destroy(stale);
+  gantry_buffer_destroy(fresh);
+}
+
+TEST_F(GpuMemoryChanges, OnePieceOfVirtualMemoryThatWasMappedAnewIsNoticed) {
+  const AddressRange range = allocations_->MakeVirtual({kPiece, kPiece, kPiece}).value();
+  gantry_buffer* buffer = nullptr;
+  gantry_transfer* transfer = nullptr;
+  ASSERT_OK(Register("k.0", At(range), range.size, &buffer));
+  ASSERT_OK(it_.Submit(buffer, &transfer));
+  gantry_transfer_destroy(transfer);
+  ASSERT_TRUE(allocations_->MapAnew(range, 1));
+  EXPECT_EQ(CodeOf(it_.Submit(buffer, &transfer)), "stale_generation");
+  gantry_buffer_destroy(buffer);
+}
+
+TEST_F(GpuMemoryChanges, ATransferByAViewLooksAtWhatItMoves) {
+  const AddressRange kept = Make(MemoryOrigin::kDevice, kMiB);
+  const AddressRange freed = Make(MemoryOrigin::kDevice, kMiB);
+  gantry_buffer* buffers[2] = {};
+  ASSERT_OK(Register("k.0", At(kept), 4096, &buffers[0]));
+  ASSERT_OK(Register("k.1", At(freed), 4096, &buffers[1]));
+  it_.sidecar.On("/v1/views", [](const FakeRequest&) {
+    return FakeSidecar::Json(201, R"({"id":"v","pair_count":3,"bytes_per_block":3,"pairs":[
+        {"group":0,"local":"elsewhere@00000000000000aa","remote":"w/e"},
+        {"group":0,"local":"k.0@00000000000000aa","remote":"w/k.0"},
+        {"group":0,"local":"k.1@00000000000000aa","remote":"w/k.1"}]})");
+  });
+  gantry_view_spec view_spec = {};
+  view_spec.remote_workload = "w";
+  gantry_view* view = nullptr;
+  ASSERT_OK(gantry_view_create(it_.client, &view_spec, &view));
+  const uint64_t block = 0;
+  gantry_block_group group = {};
+  group.local_blocks = group.remote_blocks = &block;
+  group.local_count = group.remote_count = 1;
+  gantry_transfer_spec spec = {};
+  spec.view = view;
+  spec.groups = &group;
+  spec.group_count = 1;
+  const auto submit = [&] {
+    gantry_transfer* transfer = nullptr;
+    std::string code = CodeOf(gantry_transfer_submit(it_.client, &spec, 0, &transfer));
+    gantry_transfer_destroy(transfer);
+    return code;
+  };
+  EXPECT_EQ(submit(), "");
+  ASSERT_TRUE(allocations_->Free(freed));
+  EXPECT_EQ(submit(), "stale_generation");
+  group.first_layer = 1;
+  group.layer_count = 1;
+  EXPECT_EQ(submit(), "");
+  group.layer_count = 2;
+  EXPECT_EQ(submit(), "stale_generation");
+  spec.group_count = 0;
+  spec.local_blocks = spec.remote_blocks = &block;
+  spec.block_count = 1;
+  EXPECT_EQ(submit(), "stale_generation");
+  gantry_view_destroy(view);
+  for (gantry_buffer* buffer : buffers) gantry_buffer_destroy(buffer);
+}
+
+gantry_error* RegisterHeap(gantry_client* client) {
+  const std::vector<char> heap(4096);
+  const gantry_piece piece = {heap.data(), 100};
+  gantry_buffer_spec spec = {};
+  spec.name = "b";
+  spec.pieces = &piece;
+  spec.piece_count = 1;
+  gantry_buffer* buffer = nullptr;
+  return gantry_buffers_register(client, &spec, 1, &buffer);
+}
+
+bool LibraryIsLoaded() {
+  std::ifstream maps("/proc/self/maps");
+  const std::string text((std::istreambuf_iterator<char>(maps)), {});
+  return text.find("libcuda") != std::string::npos;
+}
+
+// Each in a process of its own, because a library is loaded once.
+class GpuDriverDeathTest : public ::testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+TEST_F(GpuDriverDeathTest, AProcessWithoutADriverLoadsNone) {
+  EXPECT_EXIT(
+      {
+        OpenClient it;
+        const std::string code = CodeOf(RegisterHeap(it.client));
+        const bool right =
+            code == "not_exportable" && !LibraryIsLoaded() && !gpu::LoadedGpuPointers();
+        // Once somebody else has loaded it, it is found.
+        const bool found = gpu::LoadGpuDriver() && gpu::LoadedGpuPointers();
+        std::fprintf(stderr, "right: %d, found: %d", right, found);
+        ::_exit(0);
+      },
+      ::testing::ExitedWithCode(0), "right: 1, found: 1");
+}
+
+using FakeGpuDriverDeathTest = GpuDriverDeathTest;
+
+TEST_F(FakeGpuDriverDeathTest, ADriverThatDoesNotWorkIsNoReasonToRefuseArenas) {
+  EXPECT_EXIT(
+      {
+        ::setenv("GANTRY_FAKE_GPU_FAIL", "cuDeviceGetCount=999", 1);
+        const auto loaded = DynamicLibrary::Open("libcuda.so.1");
+        const bool unused = !gpu::LoadedGpuPointers();  // it was loaded, and nobody uses it
+        int (*init)(unsigned) = nullptr;
+        if (!loaded || !loaded->Bind("cuInit", &init) || init(0) != 0) ::_exit(1);
+        OpenClient it;
+        gantry_buffer* buffer = nullptr;
+        const bool registered = CodeOf(it.Register("a", 0, 10, &buffer)).empty();
+        gantry_error* error = RegisterHeap(it.client);
+        std::fprintf(stderr, "%d %d %s %s", unused, registered, gantry_error_code(error),
+                     gantry_error_message(error));
+        ::_exit(0);
+      },
+      ::testing::ExitedWithCode(0), "1 1 not_exportable .*lies in no arena.*cuDeviceGetCount");
+}
+
+}  // namespace
+}  // namespace gantry::client
