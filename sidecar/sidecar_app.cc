@@ -32,7 +32,7 @@
 #include "sidecar/registry/workload_table.h"
 #include "sidecar/run_directory.h"
 #include "sidecar/tcp_path.h"
-#include "sidecar/transport/shm_transport.h"
+#include "sidecar/transport_list.h"
 #include "sidecar/worker/worker_pool.h"
 
 namespace gantry {
@@ -164,14 +164,10 @@ class App final : public SidecarApp {
     options.deadline_max = Millis(config_.deadline_ms_max);
     options.quiesce_max = Millis(config_.quiesce_ms_max);
     options.chunk_bytes_max = config_.chunk_bytes_max;
-    std::vector<std::unique_ptr<transport::Transport>> transports;
-    transports.push_back(
-        std::make_unique<transport::ShmTransport>(transport::ShmOptions{}, *pool_));
     auto tcp = tcp_path_->MakeTransport([this] { pool_->WakeWaiter(); });
     tcp_ = tcp.get();
-    transports.push_back(std::move(tcp));
-    engine_ = std::make_unique<engine::TransferEngine>(options, *pool_, std::move(transports),
-                                                       *registry_, events_, metrics_);
+    engine_ = std::make_unique<engine::TransferEngine>(
+        options, *pool_, MakeTransports(*pool_, std::move(tcp)), *registry_, events_, metrics_);
     engine_->SetMessaging(messaging_->notifications(), messaging_->desk());
   }
 

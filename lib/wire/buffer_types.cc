@@ -1,5 +1,6 @@
 #include "lib/wire/buffer_types.h"
 
+#include <algorithm>
 #include <array>
 
 #include "lib/base/byte_range.h"
@@ -7,7 +8,6 @@
 namespace gantry::wire {
 namespace {
 
-constexpr std::string_view kHostName = "host";
 constexpr std::array<std::string_view, kPathCount> kPathNames = {"ipc", "shm", "rdma", "tcp"};
 
 }  // namespace
@@ -48,12 +48,16 @@ std::string_view NameOf(MemoryKind kind) {
   switch (kind) {
     case MemoryKind::kHost:
       break;
+    case MemoryKind::kGpu:
+      return "gpu";
   }
-  return kHostName;
+  return "host";
 }
 
 std::optional<MemoryKind> MemoryKindByName(std::string_view name) {
-  if (name == kHostName) return MemoryKind::kHost;
+  for (const MemoryKind kind : kMemoryKinds) {
+    if (name == NameOf(kind)) return kind;
+  }
   return std::nullopt;
 }
 
@@ -64,6 +68,27 @@ std::optional<Path> PathByName(std::string_view name) {
     if (kPathNames[i] == name) return static_cast<Path>(i);
   }
   return std::nullopt;
+}
+
+Status CheckGpuFacts(const GpuFacts& facts) {
+  const std::string& uuid = facts.device_uuid;
+  const auto printable = [](char c) { return c > ' ' && c <= '~'; };
+  if (uuid.empty() || uuid.size() > kDeviceUuidBytesMax ||
+      !std::all_of(uuid.begin(), uuid.end(), printable)) {
+    return Fail(ErrorCode::kInvalidArgument, "GPU memory needs the UUID of its GPU",
+                "as the vendor's tools print it, at most 47 characters", "/device_uuid");
+  }
+  if (facts.buffer_id == 0) {
+    return Fail(ErrorCode::kInvalidArgument, "GPU memory needs the driver's id of its allocation",
+                "the pointer attribute that tells memory which was freed from memory that came "
+                "after it at the same address",
+                "/buffer_id");
+  }
+  if (facts.exporter_pid <= 0) {
+    return Fail(ErrorCode::kInvalidArgument, "GPU memory needs the PID of the process that owns it",
+                "as getpid() answers there", "/pid");
+  }
+  return {};
 }
 
 }  // namespace gantry::wire

@@ -36,8 +36,9 @@ inline constexpr uint64_t kBlocksMax = 0xffffffff;
 // wrapping.
 Status CheckLayout(const BlockLayout& layout, uint64_t length);
 
-enum class MemoryKind : uint8_t { kHost };
-std::string_view NameOf(MemoryKind kind);  // "host"
+enum class MemoryKind : uint8_t { kHost, kGpu };
+inline constexpr MemoryKind kMemoryKinds[] = {MemoryKind::kHost, MemoryKind::kGpu};
+std::string_view NameOf(MemoryKind kind);  // "host", "gpu"
 std::optional<MemoryKind> MemoryKindByName(std::string_view name);
 
 // The transports by their public names, fastest first.
@@ -62,5 +63,23 @@ struct Piece {
 
   bool operator==(const Piece&) const = default;
 };
+
+// What stands for GPU memory in other processes of its node is a descriptor, too: of the piece of
+// virtual memory itself, or of a small file with the handle of the whole allocation.
+enum class GpuExport : uint8_t { kHandle, kPiece };
+
+struct GpuFacts {
+  GpuExport form = GpuExport::kHandle;
+  std::string device_uuid;   // as the vendor's tools print it
+  uint64_t buffer_id = 0;    // the driver's, never used again within the exporter's process
+  int64_t exporter_pid = 0;  // the number that the exporter has for itself
+
+  bool operator==(const GpuFacts&) const = default;
+};
+inline constexpr size_t kDeviceUuidBytesMax = 47;
+inline constexpr size_t kIpcHandleBytes = 64;
+
+// The limits of each of them; an error names its field.
+Status CheckGpuFacts(const GpuFacts& facts);
 
 }  // namespace gantry::wire

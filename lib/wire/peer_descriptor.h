@@ -26,6 +26,7 @@ struct PeerAllocation {
   uint64_t size = 0;
   bool writable = false;
   MemoryKind kind = MemoryKind::kHost;
+  GpuFacts gpu = {};  // of GPU memory
 
   bool operator==(const PeerAllocation&) const = default;
 };

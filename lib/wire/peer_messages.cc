@@ -26,7 +26,16 @@ Result<std::vector<PeerAllocation>> AllocationsOf(const proto::BufferDescriptor&
   std::vector<PeerAllocation> allocations;
   std::set<uint64_t> ids;
   for (const proto::Allocation& part : message.allocations()) {
-    if (part.kind() != proto::MEMORY_KIND_HOST) {
+    PeerAllocation allocation{part.id(), part.size(), part.writable()};
+    if (part.kind() == proto::MEMORY_KIND_GPU) {
+      allocation.kind = MemoryKind::kGpu;
+      const proto::GpuFacts& gpu = part.gpu();
+      allocation.gpu = {gpu.piece() ? GpuExport::kPiece : GpuExport::kHandle, gpu.device_uuid(),
+                        gpu.buffer_id(), gpu.exporter_pid()};
+      if (Status good = CheckGpuFacts(allocation.gpu); !good) {
+        return Fail(ErrorCode::kMalformedBody, good.error().message);
+      }
+    } else if (part.kind() != proto::MEMORY_KIND_HOST) {
       return Fail(ErrorCode::kPathUnavailable,
                   "the buffer has a kind of memory that this build does not know");
     }
@@ -37,7 +46,7 @@ Result<std::vector<PeerAllocation>> AllocationsOf(const proto::BufferDescriptor&
     if (message.remote_write() && !part.writable()) {
       return Fail(ErrorCode::kMalformedBody, "a writable buffer over a read-only allocation");
     }
-    allocations.push_back({part.id(), part.size(), part.writable(), MemoryKind::kHost});
+    allocations.push_back(std::move(allocation));
   }
   return allocations;
 }
@@ -121,7 +130,14 @@ void ToMessage(const PeerBuffer& buffer, proto::BufferDescriptor* message) {
     part->set_id(allocation.id);
     part->set_size(allocation.size);
     part->set_writable(allocation.writable);
-    part->set_kind(proto::MEMORY_KIND_HOST);
+    part->set_kind(allocation.kind == MemoryKind::kGpu ? proto::MEMORY_KIND_GPU
+                                                       : proto::MEMORY_KIND_HOST);
+    if (allocation.kind != MemoryKind::kGpu) continue;
+    proto::GpuFacts* gpu = part->mutable_gpu();
+    gpu->set_device_uuid(allocation.gpu.device_uuid);
+    gpu->set_buffer_id(allocation.gpu.buffer_id);
+    gpu->set_exporter_pid(allocation.gpu.exporter_pid);
+    gpu->set_piece(allocation.gpu.form == GpuExport::kPiece);
   }
   ToMessage(buffer.paths, message->mutable_paths());
 }

@@ -1,5 +1,7 @@
 #include "lib/wire/registration_body.h"
 
+#include "lib/base/base64.h"
+
 namespace gantry::wire {
 namespace {
 
@@ -13,6 +15,15 @@ Status TakeKind(void* object, std::string&& text) {
                 "GET /v1/info lists the kinds");
   }
   static_cast<AllocationSpec*>(object)->kind = *kind;
+  return {};
+}
+
+Status TakeIpcHandle(void* object, std::string&& text) {
+  auto bytes = ParseBase64(text);
+  if (!bytes || bytes->size() != kIpcHandleBytes) {
+    return Fail(ErrorCode::kInvalidArgument, "a handle is the base64 of 64 bytes");
+  }
+  static_cast<AllocationSpec*>(object)->ipc_handle = *std::move(bytes);
   return {};
 }
 
@@ -46,8 +57,12 @@ void* AddBuffer(void* object) {
 
 constexpr Field kAllocationFields[] = {
     ReadTextField("kind", FieldKind::kText, kRequired, TakeKind),
-    TextField<&AllocationSpec::fd_token>("fd_token", kRequired, kTextBytesMax, 1),
+    TextField<&AllocationSpec::fd_token>("fd_token", kOptional, kTextBytesMax, 1),
     NumberField<&AllocationSpec::size>("size", kRequired, 1),
+    TextField<&AllocationSpec::device_uuid>("device_uuid", kOptional, kDeviceUuidBytesMax, 1),
+    NumberField<&AllocationSpec::buffer_id>("buffer_id", kOptional, 1),
+    NumberField<&AllocationSpec::pid>("pid", kOptional, 1),
+    ReadTextField("ipc_handle", FieldKind::kText, kOptional, TakeIpcHandle),
 };
 constexpr Schema kAllocation{kAllocationFields};
 

@@ -15,7 +15,16 @@ struct AllocationSpec {
   MemoryKind kind = MemoryKind::kHost;
   std::string fd_token;  // what the hand-off socket answered for the descriptor
   uint64_t size = 0;     // bytes of the whole allocation, as its owner knows it
+  // Of GPU memory. An allocation with one handle has that, a piece of virtual memory its token.
+  std::string device_uuid = {};
+  uint64_t buffer_id = 0;
+  int64_t pid = 0;
+  std::string ipc_handle = {};  // kIpcHandleBytes, or none
 
+  GpuFacts gpu() const {
+    return {ipc_handle.empty() ? GpuExport::kPiece : GpuExport::kHandle, device_uuid, buffer_id,
+            pid};
+  }
   bool operator==(const AllocationSpec&) const = default;
 };
 

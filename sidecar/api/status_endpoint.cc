@@ -120,7 +120,9 @@ Result<Response> GetInfo(const ApiDependencies& api, const Request& request) {
   WriteIdentity(status, &writer);
   WritePaths(api.transfers.Paths(), &writer);
   WriteLimits(status, &writer);
-  writer.Key("memory_kinds").BeginList().Text(NameOf(wire::MemoryKind::kHost)).EndList();
+  writer.Key("memory_kinds").BeginList();
+  for (const wire::MemoryKind kind : wire::kMemoryKinds) writer.Text(NameOf(kind));
+  writer.EndList();
   writer.Key("capabilities").BeginList();
   for (const std::string_view capability : kCapabilities) writer.Text(capability);
   writer.EndList().EndObject();

@@ -9,7 +9,7 @@
 namespace gantry::engine {
 namespace {
 
-using File = memory::MappedAllocation::FileIdentity;
+using File = memory::MemoryIdentity;
 constexpr uint64_t kNoDevice = ~uint64_t{0};
 
 // Bytes [begin, end) of one file; `item` is an item of the plan.
@@ -56,7 +56,7 @@ std::optional<std::pair<Span, Span>> FirstCollision(const std::vector<Span>& a,
 }
 
 File FileOf(const memory::MappedAllocation* allocation) {
-  return allocation == nullptr ? File{} : allocation->file();
+  return allocation == nullptr ? File{} : allocation->identity();
 }
 
 // Of memory that this side does not map only the buffer is known, and nothing local overlaps it.
@@ -103,7 +103,7 @@ std::vector<Span> SpansOf(const transport::MovePlan& plan, bool local) {
 bool MayShareAllocation(const transport::MovePlan& plan) {
   return std::any_of(plan.local.begin(), plan.local.end(), [&](const auto& local) {
     return std::any_of(plan.remote.begin(), plan.remote.end(),
-                       [&](const auto& remote) { return FileOf(remote) == local->file(); });
+                       [&](const auto& remote) { return FileOf(remote) == local->identity(); });
   });
 }
 

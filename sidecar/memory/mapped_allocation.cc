@@ -1,8 +1,5 @@
 #include "sidecar/memory/mapped_allocation.h"
 
-#include <sys/stat.h>
-
-#include <cerrno>
 #include <utility>
 
 #include "lib/base/log.h"
@@ -11,20 +8,17 @@ namespace gantry::memory {
 
 Result<std::shared_ptr<const MappedAllocation>> MappedAllocation::Create(MemoryMapper& mapper,
                                                                          AllocationSource source) {
-  struct stat info = {};
-  if (::fstat(source.fd->get(), &info) != 0) {
-    return Fail(SystemError(ErrorCode::kDeviceError, "fstat of an allocation", errno));
-  }
+  ASSIGN_OR_RETURN(MemoryIdentity identity, IdentityOf(source));
   ASSIGN_OR_RETURN(const MappingId mapping, mapper.Map(source));
   return std::shared_ptr<const MappedAllocation>(
-      new MappedAllocation(mapper, std::move(source), {info.st_dev, info.st_ino}, mapping));
+      new MappedAllocation(mapper, std::move(source), std::move(identity), mapping));
 }
 
-MappedAllocation::MappedAllocation(MemoryMapper& mapper, AllocationSource source, FileIdentity file,
-                                   MappingId mapping)
+MappedAllocation::MappedAllocation(MemoryMapper& mapper, AllocationSource source,
+                                   MemoryIdentity identity, MappingId mapping)
     : mapper_(mapper),
       source_(std::move(source)),
-      file_(file),
+      identity_(std::move(identity)),
       mapping_(mapping),
       in_process_(source_) {}
 

@@ -2,7 +2,6 @@
 // buffers inside of it and by the transfers that use them. Thread-safe.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <memory>
 
@@ -15,13 +14,6 @@ class MappedAllocation {
  public:
   static Result<std::shared_ptr<const MappedAllocation>> Create(MemoryMapper& mapper,
                                                                 AllocationSource source);
-  // Two allocations of the same file are the same memory, however often it was handed over.
-  struct FileIdentity {
-    uint64_t device = 0;
-    uint64_t inode = 0;
-    auto operator<=>(const FileIdentity&) const = default;
-  };
-
   MappedAllocation(const MappedAllocation&) = delete;
   MappedAllocation& operator=(const MappedAllocation&) = delete;
   ~MappedAllocation();
@@ -30,18 +22,19 @@ class MappedAllocation {
   uint64_t size() const { return source_.size; }
   bool writable() const { return source_.writable; }
   wire::MemoryKind kind() const { return source_.kind; }
-  const FileIdentity& file() const { return file_; }
+  const MemoryIdentity& identity() const { return identity_; }
+  const wire::GpuFacts& gpu() const { return source_.gpu; }  // of GPU memory
   const std::shared_ptr<const UniqueFd>& fd() const { return source_.fd; }
   // For transports whose bytes go through this process itself.
   const ProcessMapping& in_process() const { return in_process_; }
 
  private:
-  MappedAllocation(MemoryMapper& mapper, AllocationSource source, FileIdentity file,
+  MappedAllocation(MemoryMapper& mapper, AllocationSource source, MemoryIdentity identity,
                    MappingId mapping);
 
   MemoryMapper& mapper_;
   const AllocationSource source_;
-  const FileIdentity file_;
+  const MemoryIdentity identity_;
   const MappingId mapping_;
   const ProcessMapping in_process_;
 };

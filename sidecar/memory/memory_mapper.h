@@ -2,8 +2,10 @@
 // Owned here, implemented by the copy workers. Thread-safe.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
@@ -27,7 +29,25 @@ struct AllocationSource {
   std::shared_ptr<const UniqueFd> fd;
   uint64_t size = 0;
   bool writable = false;
+  wire::GpuFacts gpu = {};  // of GPU memory
+  // Whose buffer ids these are: differs between the processes that export GPU memory.
+  std::string exporter = {};
 };
+
+// True of memory that no process whose PID has the same number as its owner's can map.
+inline bool NeedsAnotherPid(const AllocationSource& source) {
+  return source.kind == wire::MemoryKind::kGpu && source.gpu.form == wire::GpuExport::kHandle;
+}
+
+// Two allocations of the same identity are the same memory, however often it was handed over: of
+// host memory the same file; of GPU memory a digest of its handle, or of the exporter's name for
+// the piece. Two numbers, as plans compare one for every block.
+struct MemoryIdentity {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  auto operator<=>(const MemoryIdentity&) const = default;
+};
+Result<MemoryIdentity> IdentityOf(const AllocationSource& source);
 
 class MemoryMapper {
  public:

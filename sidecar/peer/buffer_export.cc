@@ -25,6 +25,24 @@ Result<std::shared_ptr<const UniqueFd>> ReadOnly(const UniqueFd& fd) {
   return Fail(SystemError(ErrorCode::kNotExportable, "opening the memory for reading only", errno));
 }
 
+// What a path cannot carry because of where this buffer's bytes lie.
+void RefuseFor(const registry::Buffer::Allocations& allocations,
+               std::vector<wire::PathReport>* paths) {
+  const bool on_gpu = std::any_of(allocations.begin(), allocations.end(), [](const auto& one) {
+    return one->kind() == wire::MemoryKind::kGpu;
+  });
+  const auto refuse = [&](wire::Path path, std::string reason) {
+    wire::PathReport& report = (*paths)[static_cast<size_t>(path)];
+    if (report.available) report = {path, false, std::move(reason)};
+  };
+  if (on_gpu) {
+    refuse(wire::Path::kShm, "the buffer is GPU memory");
+    refuse(wire::Path::kTcp, "the buffer is GPU memory, and nothing stages it yet");
+  } else {
+    refuse(wire::Path::kIpc, "the buffer is host memory");
+  }
+}
+
 }  // namespace
 
 Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer,
@@ -46,10 +64,11 @@ Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer,
     if (from.access.remote_write && !allocation.writable()) {
       return Fail(ErrorCode::kFdReadOnly, "the buffer's memory is registered for reading only");
     }
-    to.allocations.push_back(
-        {from.allocation_ids[i], allocation.size(), allocation.writable(), allocation.kind()});
+    to.allocations.push_back({from.allocation_ids[i], allocation.size(), allocation.writable(),
+                              allocation.kind(), allocation.gpu()});
   }
   to.paths = std::move(paths);
+  RefuseFor(use.allocations(), &to.paths);
   return to;
 }
 
@@ -72,6 +91,9 @@ Result<std::shared_ptr<const UniqueFd>> ExportDescriptor(registry::Buffer& buffe
   ASSIGN_OR_RETURN(const registry::Buffer::Use use, buffer.Acquire("peer API"));
   const memory::MappedAllocation& allocation =
       *use.allocations()[static_cast<size_t>(found - ids.begin())];
+  // A GPU's driver maps for reading and writing; who executes keeps to the access (the sidecars of
+  // a node's directory are one trust domain).
+  if (allocation.kind() == wire::MemoryKind::kGpu) return allocation.fd();
   if (!wanted.writable) return ReadOnly(*allocation.fd());
   if (allocation.writable()) return allocation.fd();
   return Fail(ErrorCode::kFdReadOnly, "the buffer's memory is registered for reading only");

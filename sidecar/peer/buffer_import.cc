@@ -45,10 +45,15 @@ Status AddressOverTcp(const wire::PeerBuffer& buffer,
 
 Result<std::shared_ptr<const memory::MappedAllocation>> MapDescriptor(
     memory::MemoryMapper& mapper, const wire::PeerAllocation& allocation,
-    std::shared_ptr<const UniqueFd> fd, bool writable) {
-  RETURN_IF_ERROR(memory::CheckHostFd(fd->get(), allocation.size, writable));
+    std::shared_ptr<const UniqueFd> fd, bool writable, const std::string& exporter) {
   memory::AllocationSource source;
   source.kind = allocation.kind;
+  if (source.kind == wire::MemoryKind::kGpu) {
+    source.gpu = allocation.gpu;
+    source.exporter = exporter + "/" + std::to_string(allocation.id);
+  } else {
+    RETURN_IF_ERROR(memory::CheckHostFd(fd->get(), allocation.size, writable));
+  }
   source.fd = std::move(fd);
   source.size = allocation.size;
   source.writable = writable;

@@ -23,9 +23,10 @@ Status AddressOverTcp(const wire::PeerBuffer& buffer,
                       engine::RemoteBuffer* imported);
 
 // Maps what came for `allocation` after the checks of a registration: sealed against shrinking, as
-// long as was said, and open for what is granted.
+// long as was said, and open for what is granted. What GPU memory is the workers check. `exporter`
+// differs between owners (their generations).
 Result<std::shared_ptr<const memory::MappedAllocation>> MapDescriptor(
     memory::MemoryMapper& mapper, const wire::PeerAllocation& allocation,
-    std::shared_ptr<const UniqueFd> fd, bool writable);
+    std::shared_ptr<const UniqueFd> fd, bool writable, const std::string& exporter);
 
 }  // namespace gantry::peer

@@ -15,6 +15,15 @@ constexpr milliseconds kAcknowledgementWait{250};
 // More than what a link waits for what its last session left.
 constexpr milliseconds kReturnWait{2'500};
 
+bool IsOutOfReach(const Error& error) {
+  return error.code == ErrorCode::kPathUnavailable || error.code == ErrorCode::kNotFound;
+}
+
+bool MayBeMapped(const wire::PeerBuffer& buffer) {
+  return buffer.paths[static_cast<size_t>(wire::Path::kIpc)].available ||
+         buffer.paths[static_cast<size_t>(wire::Path::kShm)].available;
+}
+
 // A session or ticket that the peer does not know any more is no failure of the caller to say who
 // it is: what was described has been taken back meanwhile.
 tl::unexpected<Error> FailureOf(const std::string& peer, Error error) {
@@ -181,8 +190,9 @@ Status PeerLink::MapAll(Session& session, const std::vector<wire::PeerBuffer>& b
   std::map<std::pair<uint64_t, bool>, Mapped> here;
   std::vector<wire::WantedAllocation> wanted;
   std::vector<wire::PeerAllocation> to_map;
+  std::map<uint64_t, std::string> refused;  // of allocations, why
   for (const wire::PeerBuffer& buffer : buffers) {
-    if (!buffer.paths[static_cast<size_t>(wire::Path::kShm)].available) continue;
+    if (!MayBeMapped(buffer)) continue;
     for (const wire::PeerAllocation& allocation : buffer.allocations) {
       const std::pair key(allocation.id, buffer.access.remote_write);
       const auto [place, is_new] = here.try_emplace(key, session.mapped[key].lock());
@@ -195,7 +205,13 @@ Status PeerLink::MapAll(Session& session, const std::vector<wire::PeerBuffer>& b
     ASSIGN_OR_RETURN(const auto fds, FetchDescriptors(session, wanted, deadline));
     for (size_t i = 0; i < fds.size(); ++i) {
       const std::pair key(to_map[i].id, wanted[i].writable);
-      auto mapped = MapDescriptor(mapper_, to_map[i], fds[i], key.second);
+      auto mapped = MapDescriptor(mapper_, to_map[i], fds[i], key.second,
+                                  std::to_string(session.client->facts().owner.generation));
+      // A GPU may be out of reach from here; then another path is taken, or the peer executes.
+      if (!mapped && IsOutOfReach(mapped.error())) {
+        refused[to_map[i].id] = mapped.error().message;
+        continue;
+      }
       if (!mapped) return Fail(std::move(mapped).error().WithContext("peer '" + name_ + "'"));
       session.mapped[key] = *mapped;
       here[key] = *std::move(mapped);
@@ -206,6 +222,10 @@ Status PeerLink::MapAll(Session& session, const std::vector<wire::PeerBuffer>& b
       const wire::PeerAllocation& allocation = buffers[i].allocations[j];
       const auto found = here.find({allocation.id, buffers[i].access.remote_write});
       if (found == here.end()) continue;
+      if (found->second == nullptr) {
+        (*imported)[i].allocations[j].why_not_mapped = refused[allocation.id];
+        continue;
+      }
       if (found->second->size() != allocation.size) {
         return Fail(ErrorCode::kMalformedBody, "the peer says two sizes of one allocation");
       }

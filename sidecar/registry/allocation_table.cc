@@ -1,7 +1,5 @@
 #include "sidecar/registry/allocation_table.h"
 
-#include <sys/stat.h>
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,11 +32,8 @@ Result<std::shared_ptr<const memory::MappedAllocation>> AllocationRecord::Map() 
 
 Result<std::shared_ptr<AllocationRecord>> AllocationTable::Find(uint64_t workload_generation,
                                                                 memory::AllocationSource source) {
-  struct stat info = {};
-  if (::fstat(source.fd->get(), &info) != 0) {
-    return Fail(SystemError(ErrorCode::kNotExportable, "fstat of the descriptor", errno));
-  }
-  const Key key(workload_generation, info.st_dev, info.st_ino, source.writable);
+  ASSIGN_OR_RETURN(memory::MemoryIdentity identity, memory::IdentityOf(source));
+  const Key key(workload_generation, std::move(identity), source.writable);
   std::shared_ptr<AllocationRecord> record;  // its last reference never goes under the lock
   MutexLock lock(mutex_);
   std::weak_ptr<AllocationRecord>& known = records_[key];

@@ -2,8 +2,6 @@
 // it, known (with its descriptor) while a buffer exists, also a suspended one. Thread-safe.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -57,7 +55,8 @@ class AllocationTable {
   Totals TotalsNow() const EXCLUDES(mutex_);
 
  private:
-  using Key = std::tuple<uint64_t, dev_t, ino_t, bool>;  // workload generation, file, writable
+  // Workload generation, memory, writable.
+  using Key = std::tuple<uint64_t, memory::MemoryIdentity, bool>;
 
   void Forget(const Key& key) EXCLUDES(mutex_);
 

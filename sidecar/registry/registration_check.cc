@@ -1,5 +1,6 @@
 #include "sidecar/registry/registration_check.h"
 
+#include <algorithm>
 #include <limits>
 #include <string_view>
 #include <unordered_set>
@@ -20,20 +21,39 @@ Status CheckCount(size_t count, size_t least, size_t most, std::string field) {
               count < least ? "" : "split it over several calls", std::move(field));
 }
 
+// Errors name fields within the allocation.
+Status CheckAllocation(const wire::AllocationSpec& allocation) {
+  if (allocation.size == 0) {
+    return Fail(ErrorCode::kInvalidArgument, "an allocation has at least one byte", {}, "/size");
+  }
+  const bool has_token = !allocation.fd_token.empty();
+  const bool has_handle = !allocation.ipc_handle.empty();
+  if (allocation.kind == wire::MemoryKind::kHost) {
+    if (!has_token) {
+      return Fail(ErrorCode::kNotExportable, "host memory needs a descriptor",
+                  "hand it over on the hand-off socket and name its token", "/fd_token");
+    }
+    if (!has_handle && allocation.device_uuid.empty() && allocation.buffer_id == 0) return {};
+    return Fail(ErrorCode::kInvalidArgument, "host memory has no handle and no GPU",
+                "leave them out, or say that the kind is \"gpu\"", "/kind");
+  }
+  if (has_token == has_handle) {
+    return Fail(ErrorCode::kNotExportable,
+                has_token ? "GPU memory has a handle or a descriptor, not both"
+                          : "GPU memory needs its handle or its descriptor",
+                "ipc_handle for an allocation that has one, fd_token for a piece of virtual memory",
+                "/ipc_handle");
+  }
+  return wire::CheckGpuFacts(allocation.gpu());
+}
+
 Status CheckAllocations(const std::vector<wire::AllocationSpec>& allocations,
                         const RegistryLimits& limits) {
   RETURN_IF_ERROR(
       CheckCount(allocations.size(), 1, limits.allocations_per_request_max, "/allocations"));
   for (size_t i = 0; i < allocations.size(); ++i) {
-    if (allocations[i].size == 0) {
-      return Fail(ErrorCode::kInvalidArgument, "an allocation has at least one byte", {},
-                  ElementPointer("allocations", i) + "/size");
-    }
-    if (allocations[i].fd_token.empty()) {
-      return Fail(ErrorCode::kNotExportable, "host memory needs a descriptor",
-                  "hand it over on the hand-off socket and name its token",
-                  ElementPointer("allocations", i) + "/fd_token");
-    }
+    Status status = CheckAllocation(allocations[i]);
+    if (!status) return Fail(Below(ElementPointer("allocations", i), std::move(status).error()));
   }
   return {};
 }
@@ -122,6 +142,15 @@ Result<std::vector<CheckedBuffer>> CheckRegistration(const wire::RegistrationReq
     RETURN_IF_ERROR(CheckCount(pieces, 0, limits.pieces_per_request_max, pointer + "/pieces"));
     auto one = checker.Check(buffer);
     if (!one) return Fail(Below(pointer, std::move(one).error()));
+    const auto is_on_gpu = [&](uint32_t used) {
+      return request.allocations[used].kind == wire::MemoryKind::kGpu;
+    };
+    const auto on_gpu = std::count_if(one->allocations.begin(), one->allocations.end(), is_on_gpu);
+    if (on_gpu != 0 && static_cast<size_t>(on_gpu) != one->allocations.size()) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "a buffer lies in host memory or on a GPU, no path moves both at once",
+                  "register one buffer for each", pointer + "/pieces");
+    }
     checked.push_back(*std::move(one));
   }
   return checked;

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "sidecar/memory/gpu_handle_file.h"
 #include "sidecar/memory/host_memory.h"
 
 namespace gantry::registry {
@@ -24,8 +25,8 @@ std::vector<size_t> WrittenBy(const wire::RegistrationRequest& request,
 
 // Mapped for writing whenever the descriptor allows it: what the workload itself does with its
 // memory is not limited by what its peers may do.
-Result<memory::AllocationSource> SourceOf(const wire::AllocationSpec& spec,
-                                          std::shared_ptr<const UniqueFd> fd, size_t written_by) {
+Result<memory::AllocationSource> HostSource(const wire::AllocationSpec& spec,
+                                            std::shared_ptr<const UniqueFd> fd, size_t written_by) {
   memory::AllocationSource source;
   source.kind = spec.kind;
   source.size = spec.size;
@@ -44,15 +45,40 @@ Result<memory::AllocationSource> SourceOf(const wire::AllocationSpec& spec,
   return source;
 }
 
+// Whether it is what it was said to be the workers find out, who map it.
+Result<memory::AllocationSource> GpuSource(const wire::AllocationSpec& spec,
+                                           std::shared_ptr<const UniqueFd> fd,
+                                           uint64_t workload_generation) {
+  memory::AllocationSource source;
+  source.kind = spec.kind;
+  source.size = spec.size;
+  source.writable = true;
+  source.gpu = spec.gpu();
+  source.exporter = std::to_string(workload_generation);
+  source.fd = std::move(fd);
+  if (source.gpu.form == wire::GpuExport::kHandle) {
+    ASSIGN_OR_RETURN(UniqueFd file, memory::MakeHandleFile(spec.ipc_handle));
+    source.fd = std::make_shared<const UniqueFd>(std::move(file));
+  }
+  return source;
+}
+
 Result<std::shared_ptr<AllocationRecord>> RecordOf(const wire::AllocationSpec& spec,
                                                    std::string_view workload,
                                                    uint64_t workload_generation, size_t written_by,
                                                    const WorkloadTable& workloads,
                                                    AllocationTable& table) {
-  auto fd = workloads.FdByToken(workload, spec.fd_token);
-  if (!fd) return Fail(std::move(fd).error().WithField("/fd_token"));
-  ASSIGN_OR_RETURN(memory::AllocationSource source, SourceOf(spec, *std::move(fd), written_by));
-  return table.Find(workload_generation, std::move(source));
+  std::shared_ptr<const UniqueFd> fd;
+  if (!spec.fd_token.empty()) {
+    auto found = workloads.FdByToken(workload, spec.fd_token);
+    if (!found) return Fail(std::move(found).error().WithField("/fd_token"));
+    fd = *std::move(found);
+  }
+  auto source = spec.kind == wire::MemoryKind::kGpu
+                    ? GpuSource(spec, std::move(fd), workload_generation)
+                    : HostSource(spec, std::move(fd), written_by);
+  if (!source) return Fail(std::move(source).error());
+  return table.Find(workload_generation, *std::move(source));
 }
 
 bool SamePieces(const Buffer::Description& existing, const memory::PieceMap& asked,

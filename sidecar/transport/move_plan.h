@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lib/wire/transfer_request.h"
@@ -26,6 +27,7 @@ struct RemoteAllocation {
   std::shared_ptr<const memory::MappedAllocation> mapped;
   // Null when no transport that addresses buffers leads there.
   std::shared_ptr<const RemoteTarget> target = nullptr;
+  std::string why_not_mapped = {};  // where it was tried in vain
 };
 
 struct MovePlan {

@@ -7,12 +7,12 @@
 namespace gantry::transport {
 
 ShmOperation::ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePlan> plan,
-                           int priority, uint64_t token, uint64_t job_bytes)
+                           int priority, uint64_t token, Limits limits)
     : transport_(transport),
       plan_(std::move(plan)),
       priority_(priority),
       token_(token),
-      job_bytes_(job_bytes),
+      limits_(limits),
       segment_done_(plan_->segments.size()) {
   progress_.chunks_total = plan_->segments.size();
 }
@@ -48,7 +48,7 @@ ShmOperation::Part ShmOperation::NextPart(size_t segments_max) const {
   const auto count = static_cast<uint32_t>(plan_->segments.size());
   if (!again_.empty()) return part;
   while (part.end < count && part.end - part.begin < segments_max &&
-         (part.bytes == 0 || part.bytes + plan_->segments[part.end].bytes() <= job_bytes_)) {
+         (part.bytes == 0 || part.bytes + plan_->segments[part.end].bytes() <= limits_.job_bytes)) {
     part.bytes += plan_->segments[part.end++].bytes();
   }
   return part;

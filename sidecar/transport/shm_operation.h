@@ -11,8 +11,13 @@ namespace gantry::transport {
 
 class ShmOperation final : public Operation {
  public:
+  struct Limits {
+    uint64_t job_bytes = 0;
+    size_t job_segments = 0;
+    uint64_t bytes_weigh = 1;  // so many of its bytes count as one in flight
+  };
   ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePlan> plan, int priority,
-               uint64_t token, uint64_t job_bytes);
+               uint64_t token, Limits limits);
   ~ShmOperation() override;
 
   void Stop() override;
@@ -24,6 +29,7 @@ class ShmOperation final : public Operation {
 
   int priority() const { return priority_; }
   uint64_t token() const { return token_; }
+  const Limits& limits() const { return limits_; }
   const MovePlan& plan() const { return *plan_; }
 
   // The next part to post.
@@ -47,7 +53,7 @@ class ShmOperation final : public Operation {
   const std::shared_ptr<const MovePlan> plan_;
   const int priority_;
   const uint64_t token_;
-  const uint64_t job_bytes_;
+  const Limits limits_;
 
   uint32_t next_segment_ = 0;
   std::deque<Part> again_;

@@ -69,9 +69,15 @@ Status ShmTransport::CanReach(const memory::MappedAllocation& local,
 std::unique_ptr<Operation> ShmTransport::Start(std::shared_ptr<const MovePlan> plan, int priority,
                                                uint64_t token) {
   const uint64_t share = plan->bytes / (2 * std::max<size_t>(load_.size(), 1));
-  const uint64_t job_bytes = std::min(std::max(share, kJobBytesMin), options_.job_bytes_max);
-  auto operation =
-      std::make_unique<ShmOperation>(*this, std::move(plan), priority, token, job_bytes);
+  const bool on_gpus =
+      !plan->local.empty() && plan->local.front()->kind() == wire::MemoryKind::kGpu;
+  ShmOperation::Limits limits;
+  limits.job_bytes = std::max(share, kJobBytesMin);
+  limits.job_bytes =
+      std::min(limits.job_bytes, on_gpus ? options_.gpu_job_bytes_max : options_.job_bytes_max);
+  limits.job_segments = on_gpus ? options_.gpu_job_segments_max : options_.job_segments_max;
+  limits.bytes_weigh = on_gpus ? options_.gpu_bytes_weigh : 1;
+  auto operation = std::make_unique<ShmOperation>(*this, std::move(plan), priority, token, limits);
   waiting_[priority].push_back(operation.get());
   return operation;
 }
@@ -88,7 +94,7 @@ bool ShmTransport::Poll(std::vector<uint64_t>* attention) {
 nanoseconds ShmTransport::Unattended() const {
   uint64_t least = UINT64_MAX;
   for (size_t worker = 0; worker < load_.size(); ++worker) {
-    if (pool_.usable(static_cast<int>(worker))) least = std::min(least, load_[worker].bytes);
+    if (pool_.usable(static_cast<int>(worker))) least = std::min(least, load_[worker].weight);
   }
   if (least == UINT64_MAX || least < kUnattendedBytesMin) return nanoseconds(0);
   return nanoseconds(static_cast<int64_t>((least - kUnattendedBytesMin) / kCopyBytesPerNanosecond));
@@ -106,10 +112,10 @@ void ShmTransport::Complete(const worker::Completion& completion) {
   if (slot >= jobs_.size()) return;
   Job& job = jobs_[slot];
   if (job.operation == nullptr || TagOf(slot, job.generation) != completion.tag) return;
-  const Job done = std::exchange(job, Job{nullptr, job.generation + 1, 0, 0, 0, 0, false});
+  const Job done = std::exchange(job, Job{nullptr, job.generation + 1, 0, 0, 0, 0, 0, false});
   free_jobs_.push_back(slot);
   WorkerLoad& load = load_[static_cast<size_t>(done.worker)];
-  load.bytes -= done.bytes;
+  load.weight -= done.weight;
   --load.jobs;
   const bool had_work = done.operation->HasWork();
   done.operation->Done({done.begin, done.end, done.bytes, done.retried}, done.worker, completion);
@@ -137,12 +143,12 @@ int ShmTransport::NextWorker(const std::vector<bool>& passed) const {
     // Beginning with the last one: at equal load the worker that is warm goes first.
     const int worker = (last_worker_ + i) % count;
     const WorkerLoad& load = load_[static_cast<size_t>(worker)];
-    if (load.bytes >= options_.inflight_bytes_max || load.jobs >= options_.inflight_jobs_max ||
+    if (load.weight >= options_.inflight_bytes_max || load.jobs >= options_.inflight_jobs_max ||
         passed[static_cast<size_t>(worker)] || !pool_.usable(worker) ||
         pool_.free_slots(worker) == 0) {
       continue;
     }
-    if (best < 0 || load.bytes < load_[static_cast<size_t>(best)].bytes) best = worker;
+    if (best < 0 || load.weight < load_[static_cast<size_t>(best)].weight) best = worker;
   }
   return best;
 }
@@ -172,7 +178,7 @@ bool ShmTransport::FeedWorker(int worker) {
 }
 
 bool ShmTransport::PostJob(ShmOperation* operation, int worker) {
-  const size_t room = std::min(pool_.free_slots(worker), options_.job_segments_max);
+  const size_t room = std::min(pool_.free_slots(worker), operation->limits().job_segments);
   const ShmOperation::Part part = operation->NextPart(room);
   if (part.begin == part.end) return false;
   scratch_.clear();
@@ -187,9 +193,10 @@ bool ShmTransport::PostJob(ShmOperation* operation, int worker) {
   Job& job = jobs_[slot];
   if (!pool_.Post(worker, TagOf(slot, job.generation), scratch_)) return false;
   free_jobs_.pop_back();
-  job = {operation, job.generation, worker, part.begin, part.end, part.bytes, part.retried};
+  const uint64_t weight = part.bytes / operation->limits().bytes_weigh;
+  job = {operation, job.generation, worker, part.begin, part.end, weight, part.bytes, part.retried};
   WorkerLoad& load = load_[static_cast<size_t>(worker)];
-  load.bytes += part.bytes;
+  load.weight += weight;
   ++load.jobs;
   last_worker_ = worker;
   operation->Posted(part, worker);

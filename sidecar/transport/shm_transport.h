@@ -1,6 +1,7 @@
 // Host memory to host memory on one node: both allocations are mapped in the copy workers, which
-// copy. Keeps every worker supplied, highest priority first, equal ones in turn.
-// Owned by the engine's driver, but for Probe and CanReach.
+// copy. Keeps every worker supplied, highest priority first, equal ones in turn; what the ipc
+// transport moves between GPUs, too, as the workers are the same. Owned by the engine's driver, but
+// for Probe and CanReach.
 #pragma once
 
 #include <deque>
@@ -21,6 +22,12 @@ struct ShmOptions {
   size_t job_segments_max = 128;
   uint64_t inflight_bytes_max = 8 * 1024 * 1024;  // per worker: bounds cancel and priority delay
   size_t inflight_jobs_max = 64;                  // per worker
+  // Between GPUs a worker waits for each job's end, and the driver takes half a microsecond for
+  // each segment: small jobs would leave the GPUs idle in between.
+  uint64_t gpu_job_bytes_max = 64 * 1024 * 1024;
+  size_t gpu_job_segments_max = 1024;
+  // Bytes between GPUs count for less in what is in flight: they move faster by so much.
+  uint64_t gpu_bytes_weigh = 16;
 };
 
 class ShmTransport final : public Transport {
@@ -47,11 +54,12 @@ class ShmTransport final : public Transport {
     int worker = 0;
     uint32_t begin = 0;
     uint32_t end = 0;
+    uint64_t weight = 0;
     uint64_t bytes = 0;
     bool retried = false;
   };
   struct WorkerLoad {
-    uint64_t bytes = 0;
+    uint64_t weight = 0;  // bytes, as the limit of what is in flight counts them
     size_t jobs = 0;
   };
   using Queue = std::deque<ShmOperation*>;

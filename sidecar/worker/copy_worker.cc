@@ -69,7 +69,8 @@ class CopyWorker {
     std::thread([this] {
       const Status status = loop_.Run();
       if (!status) log::Error("copy worker ends", {{"error", status.error()}});
-      ::_exit(kExitCorruptRing);
+      const bool corrupt = status || status.error().code == ErrorCode::kInternal;
+      ::_exit(corrupt ? kExitCorruptRing : kExitGpuFailed);
     }).detach();
     const WorkerAnswer greeting;
     if (!SendMessage(kControlFd, BytesOf(greeting), {})) return kExitPoolGone;
@@ -78,30 +79,48 @@ class CopyWorker {
       if (message && message->closed) return kExitPoolGone;
       WorkerRequest request;
       if (!message || !ParseMessage(message->payload, &request)) return kExitBadRequest;
-      const Status done = Handle(request, message->fds);
-      const Status sent = SendMessage(kControlFd, BytesOf(AnswerOf(request.number, done)), {});
+      std::string said;
+      const Status done = Handle(request, message->fds, &said);
+      WorkerAnswer answer = AnswerOf(request.number, done);
+      if (done) said.copy(answer.message, sizeof(answer.message) - 1);
+      const Status sent = SendMessage(kControlFd, BytesOf(answer), {});
       if (!sent) return kExitPoolGone;
     }
   }
 
  private:
-  Status Handle(const WorkerRequest& request, const std::vector<UniqueFd>& fds) {
+  // `said`: what the answer says besides that it is well.
+  Status Handle(const WorkerRequest& request, const std::vector<UniqueFd>& fds, std::string* said) {
     switch (request.kind) {
-      case RequestKind::kMap: {
+      case RequestKind::kMap:
         if (fds.size() != 1) return Fail(ErrorCode::kInvalidArgument, "Map needs one descriptor");
-        ASSIGN_OR_RETURN(
-            memory::HostMapping mapping,
-            memory::HostMapping::Create(fds.front().get(), request.size, request.writable != 0));
-        return mappings_.Add(request.mapping, std::move(mapping));
-      }
+        return Map(request, fds.front().get());
       case RequestKind::kUnmap:
         return mappings_.Remove(request.mapping);
+      case RequestKind::kGpus: {
+        ASSIGN_OR_RETURN(const std::vector<std::string> uuids, gpus_.Uuids());
+        for (const std::string& uuid : uuids) *said += uuid + " ";
+        return {};
+      }
     }
     return Fail(ErrorCode::kInvalidArgument, "unknown request");
   }
 
+  Status Map(const WorkerRequest& request, int fd) {
+    const bool writable = request.writable != 0;
+    if (request.on_gpu != 0) {
+      ASSIGN_OR_RETURN(memory::GpuMapping mapping,
+                       memory::GpuMapping::Create(gpus_, GpuFactsOf(request), fd, request.size));
+      return mappings_.Add(request.mapping, std::move(mapping), writable);
+    }
+    ASSIGN_OR_RETURN(memory::HostMapping mapping,
+                     memory::HostMapping::Create(fd, request.size, writable));
+    return mappings_.Add(request.mapping, std::move(mapping));
+  }
+
   const SharedBlock ring_block_;
   const SharedBlock doorbell_block_;
+  memory::GpuDevices gpus_;
   MappingTable mappings_;
   WorkerRingEnd ring_;
   WorkerLoop loop_;

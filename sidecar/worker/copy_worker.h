@@ -20,6 +20,7 @@ enum WorkerExit : int {
   kExitBadStart = 64,
   kExitCorruptRing = 65,
   kExitBadRequest = 66,
+  kExitGpuFailed = 67,  // a GPU did not do what it was given
 };
 
 // True when this process was started as a worker.

@@ -52,12 +52,37 @@ Status MappingDirectory::Unmap(memory::MappingId id) {
   return status;
 }
 
+Result<std::string> MappingDirectory::AskForGpus() {
+  const MutexLock lock(mutex_);
+  Participants workers = UsableWorkers();
+  if (workers.slots.empty()) return Fail(ErrorCode::kWorkerLost, "no copy worker is there to ask");
+  workers.slots.resize(1);
+  workers.replies.resize(1);
+  WorkerRequest request;
+  request.kind = RequestKind::kGpus;
+  RETURN_IF_ERROR(Ask(&workers, request, /*fd=*/-1));
+  if (!workers.replies.front().status) return Fail(workers.replies.front().status.error());
+  return std::move(workers.replies.front().said);
+}
+
 Status MappingDirectory::Restore(WorkerSlot& slot, WorkerProcess& process, bool tolerant) {
   const MutexLock lock(mutex_);
   uint64_t mapped = 0;
   for (uint32_t number = 0; number < mappings_.size(); ++number) {
     const Mapping& mapping = mappings_[number];
     if (mapping.generation == 0) continue;
+    if (memory::NeedsAnotherPid(mapping.source) &&
+        mapping.source.gpu.exporter_pid == process.pid()) {
+      return Fail(ErrorCode::kWorkerLost,
+                  "it has the PID " + std::to_string(process.pid()) +
+                      " of an owner of GPU memory, whose memory it could not map",
+                  "the next one has another");
+    }
+    if (tolerant && suspects_.contains(mapping.generation)) {
+      log::Error("a new copy worker works without an allocation over which others were lost",
+                 {{"worker", slot.index}, {"slot", number}});
+      continue;
+    }
     WorkerRequest request = MapRequest({number, mapping.generation}, mapping.source);
     request.number = ++last_request_;
     WorkerReply reply{&process, {}, false};
@@ -66,6 +91,7 @@ Status MappingDirectory::Restore(WorkerSlot& slot, WorkerProcess& process, bool 
     if (reply.status) {
       ++mapped;
     } else if (reply.lost || !tolerant) {
+      if (reply.lost) suspects_.insert(mapping.generation);
       return reply.status;
     } else {
       log::Error("a new copy worker works without an allocation that it cannot map",
@@ -115,6 +141,7 @@ WorkerRequest MappingDirectory::MapRequest(memory::MappingId id,
   request.mapping = id;
   request.size = source.size;
   request.writable = source.writable ? 1 : 0;
+  if (source.kind == wire::MemoryKind::kGpu) SetGpuFacts(source.gpu, &request);
   return request;
 }
 
@@ -157,6 +184,7 @@ Result<memory::MappingId> MappingDirectory::TakeId() {
 }
 
 void MappingDirectory::Release(memory::MappingId id) {
+  suspects_.erase(id.generation);
   mappings_[id.slot] = {};
   free_.push_back(id.slot);
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "lib/base/mutex.h"
@@ -19,6 +20,9 @@ class MappingDirectory {
 
   Result<memory::MappingId> Map(const memory::AllocationSource& source) EXCLUDES(mutex_);
   Status Unmap(memory::MappingId id) EXCLUDES(mutex_);
+
+  // What a worker answers to kGpus.
+  Result<std::string> AskForGpus() EXCLUDES(mutex_);
 
   // Maps everything in a worker that has just started, and makes it usable. A mapping that the
   // worker refuses fails the start, unless `tolerant`: then it is left out, visibly.
@@ -50,6 +54,7 @@ class MappingDirectory {
   std::vector<Mapping> mappings_ GUARDED_BY(mutex_);  // by slot number
   std::vector<uint32_t> free_ GUARDED_BY(mutex_);
   uint32_t last_generation_ GUARDED_BY(mutex_) = 0;
+  std::set<uint32_t> suspects_ GUARDED_BY(mutex_);  // generations over which a new worker was lost
   uint64_t last_request_ GUARDED_BY(mutex_) = 0;
 };
 

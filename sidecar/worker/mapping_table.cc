@@ -13,13 +13,24 @@ MappingTable::~MappingTable() {
 }
 
 Status MappingTable::Add(memory::MappingId id, memory::HostMapping mapping) {
+  const MappedBytes bytes{mapping.data(), mapping.size(), mapping.writable()};
+  return Add(id, std::make_unique<Entry>(Entry{id.generation, std::move(mapping), bytes}));
+}
+
+Status MappingTable::Add(memory::MappingId id, memory::GpuMapping mapping, bool writable) {
+  auto entry = std::make_unique<Entry>(Entry{id.generation, std::move(mapping), {}});
+  const auto& kept = std::get<memory::GpuMapping>(entry->mapping);
+  entry->bytes = {nullptr, kept.size(), writable, &kept};
+  return Add(id, std::move(entry));
+}
+
+Status MappingTable::Add(memory::MappingId id, std::unique_ptr<Entry> entry) {
   if (id.slot >= kMappingSlots || id.generation == 0) {
     return Fail(ErrorCode::kInvalidArgument, "no mapping slot " + std::to_string(id.slot));
   }
   if (slots_[id.slot].load() != nullptr) {
     return Fail(ErrorCode::kConflict, "mapping slot " + std::to_string(id.slot) + " is taken");
   }
-  auto entry = std::make_unique<const Entry>(Entry{id.generation, std::move(mapping)});
   slots_[id.slot].store(entry.release());
   ++size_;
   return {};
@@ -50,7 +61,7 @@ std::optional<MappedBytes> MappingTable::Protect(Side side, memory::MappingId id
     entry = slot.load();
   }
   if (entry == nullptr || entry->generation != id.generation) return std::nullopt;
-  return MappedBytes{entry->mapping.data(), entry->mapping.size(), entry->mapping.writable()};
+  return entry->bytes;
 }
 
 void MappingTable::ReleaseAll() {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "lib/base/result.h"
@@ -26,6 +27,7 @@ class MappingTable {
 
   // Control thread. The slot must be free, and the generation not 0.
   Status Add(memory::MappingId id, memory::HostMapping mapping);
+  Status Add(memory::MappingId id, memory::GpuMapping mapping, bool writable);
   // Control thread. Returns when it is unmapped; waits for a copy that still uses it, which by
   // contract there is none of.
   Status Remove(memory::MappingId id);
@@ -40,8 +42,11 @@ class MappingTable {
  private:
   struct Entry {
     uint32_t generation = 0;
-    memory::HostMapping mapping;
+    std::variant<memory::HostMapping, memory::GpuMapping> mapping;
+    MappedBytes bytes;
   };
+
+  Status Add(memory::MappingId id, std::unique_ptr<Entry> entry);
 
   void WaitUntilUnused(const Entry* entry) const;
 

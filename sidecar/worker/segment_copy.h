@@ -6,15 +6,17 @@
 #include <cstdint>
 #include <optional>
 
+#include "sidecar/memory/gpu_memory.h"
 #include "sidecar/worker/copy_pool.h"
 
 namespace gantry::worker {
 
-// One allocation as the copying process sees it.
+// One allocation as the copying process sees it: bytes of the host, or memory of a GPU.
 struct MappedBytes {
   std::byte* data = nullptr;
   uint64_t size = 0;
   bool writable = false;
+  const memory::GpuMapping* gpu = nullptr;
 };
 
 // Why the segment may not be copied between these two; nothing when it may. Never wraps around.
@@ -27,7 +29,7 @@ std::optional<ErrorCode> ValidateSegment(const CopySegment& segment, const Mappe
 void PrefetchBytes(const CopySegment& segment, const MappedBytes& source,
                    const MappedBytes& destination);
 
-// REQUIRES that ValidateSegment had nothing against it.
+// REQUIRES that ValidateSegment had nothing against it, and bytes of the host on both sides.
 void CopyBytes(const CopySegment& segment, const MappedBytes& source,
                const MappedBytes& destination);
 

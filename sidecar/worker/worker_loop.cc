@@ -12,18 +12,17 @@ Status WorkerLoop::Run() {
   while (!stop_.load()) {
     switch (ring_->TakeSegment(&tag, &segment, &ends_job)) {
       case RingTake::kEntry:
-        if (RunSegment(tag, segment, ends_job)) continue;
-        return Fail(ErrorCode::kInternal, "the completion ring is full");
+        RETURN_IF_ERROR(RunSegment(tag, segment, ends_job));
+        continue;
       case RingTake::kEmpty:
-        mappings_->ReleaseAll();
+        RETURN_IF_ERROR(ReleaseAll());
         ring_->WaitForSegment(&spin_, stop_);
         continue;
       case RingTake::kCorrupt:
         return Fail(ErrorCode::kInternal, "the submission ring holds an impossible entry");
     }
   }
-  mappings_->ReleaseAll();
-  return {};
+  return ReleaseAll();
 }
 
 void WorkerLoop::Stop() {
@@ -31,13 +30,14 @@ void WorkerLoop::Stop() {
   ring_->WakeWorker();
 }
 
-// False when the job could not be completed.
-bool WorkerLoop::RunSegment(uint64_t tag, const CopySegment& segment, bool ends_job) {
+Status WorkerLoop::RunSegment(uint64_t tag, const CopySegment& segment, bool ends_job) {
   if (!job_start_) job_start_ = Clock::now();
   // Once a segment was refused the job moves nothing more.
-  if (!job_error_) job_error_ = Copy(segment);
-  if (!ends_job) return true;
-  mappings_->ReleaseAll();
+  if (!job_error_) {
+    ASSIGN_OR_RETURN(job_error_, Copy(segment));
+  }
+  if (!ends_job) return {};
+  RETURN_IF_ERROR(ReleaseAll());
   Completion completion;
   completion.tag = tag;
   completion.ok = !job_error_;
@@ -45,20 +45,45 @@ bool WorkerLoop::RunSegment(uint64_t tag, const CopySegment& segment, bool ends_
   completion.copy_nanoseconds = static_cast<uint64_t>((Clock::now() - *job_start_).count());
   job_start_.reset();
   job_error_.reset();
-  return ring_->Complete(completion);
+  if (ring_->Complete(completion)) return {};
+  return Fail(ErrorCode::kInternal, "the completion ring is full");
 }
 
-std::optional<ErrorCode> WorkerLoop::Copy(const CopySegment& segment) {
-  const auto source = mappings_->Protect(MappingTable::kSource, segment.source);
-  const auto destination = mappings_->Protect(MappingTable::kDestination, segment.destination);
-  if (!source || !destination) return ErrorCode::kStaleGeneration;
-  const std::optional<ErrorCode> refused = ValidateSegment(segment, *source, *destination);
+Result<std::optional<ErrorCode>> WorkerLoop::Copy(const CopySegment& segment) {
+  RETURN_IF_ERROR(Protect(segment));
+  if (!source_ || !destination_) return ErrorCode::kStaleGeneration;
+  const std::optional<ErrorCode> refused = ValidateSegment(segment, *source_, *destination_);
+  if (refused) return refused;
+  if (source_->gpu != nullptr) {
+    RETURN_IF_ERROR(gpu_copier_.Add(segment, *source_, *destination_));
+    return std::nullopt;
+  }
   const auto next = ring_->PeekSegment();
   if (next && next->source == segment.source && next->destination == segment.destination) {
-    PrefetchBytes(*next, *source, *destination);
+    PrefetchBytes(*next, *source_, *destination_);
   }
-  if (!refused) CopyBytes(segment, *source, *destination);
-  return refused;
+  CopyBytes(segment, *source_, *destination_);
+  return std::nullopt;
+}
+
+Status WorkerLoop::Protect(const CopySegment& segment) {
+  if (!gpu_copier_.idle()) {
+    if (segment.source == protected_segment_.source &&
+        segment.destination == protected_segment_.destination) {
+      return {};
+    }
+    RETURN_IF_ERROR(gpu_copier_.Finish());
+  }
+  source_ = mappings_->Protect(MappingTable::kSource, segment.source);
+  destination_ = mappings_->Protect(MappingTable::kDestination, segment.destination);
+  protected_segment_ = segment;
+  return {};
+}
+
+Status WorkerLoop::ReleaseAll() {
+  if (!gpu_copier_.idle()) RETURN_IF_ERROR(gpu_copier_.Finish());
+  mappings_->ReleaseAll();
+  return {};
 }
 
 }  // namespace gantry::worker

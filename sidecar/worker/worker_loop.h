@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "sidecar/worker/gpu_copier.h"
 #include "sidecar/worker/mapping_table.h"
 #include "sidecar/worker/worker_ring.h"
 
@@ -19,13 +20,22 @@ class WorkerLoop {
   void Stop();
 
  private:
-  bool RunSegment(uint64_t tag, const CopySegment& segment, bool ends_job);
-  std::optional<ErrorCode> Copy(const CopySegment& segment);
+  Status RunSegment(uint64_t tag, const CopySegment& segment, bool ends_job);
+  // Why the segment may not be copied. An error ends the worker: a GPU may still move its bytes.
+  Result<std::optional<ErrorCode>> Copy(const CopySegment& segment);
+  // Protects both sides, but for what a GPU works on already: that stays as it is until it is done.
+  Status Protect(const CopySegment& segment);
+  // Waits for the GPU, and lets go of all mappings.
+  Status ReleaseAll();
 
   WorkerRingEnd* const ring_;
   MappingTable* const mappings_;
   AdaptiveSpin spin_;
   std::atomic<bool> stop_ = false;
+  GpuCopier gpu_copier_;
+  CopySegment protected_segment_;  // whose sides these are
+  std::optional<MappedBytes> source_;
+  std::optional<MappedBytes> destination_;
   // The job that is being taken from the ring.
   std::optional<TimePoint> job_start_;
   std::optional<ErrorCode> job_error_;

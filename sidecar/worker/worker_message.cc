@@ -14,6 +14,20 @@ bool Parse(std::string_view bytes, Message* message) {
 
 }  // namespace
 
+void SetGpuFacts(const wire::GpuFacts& facts, WorkerRequest* request) {
+  request->on_gpu = 1;
+  request->gpu_piece = facts.form == wire::GpuExport::kPiece ? 1 : 0;
+  request->exporter_pid = facts.exporter_pid;
+  request->buffer_id = facts.buffer_id;
+  facts.device_uuid.copy(request->device_uuid, sizeof(request->device_uuid) - 1);
+}
+
+wire::GpuFacts GpuFactsOf(const WorkerRequest& request) {
+  const size_t bytes = ::strnlen(request.device_uuid, sizeof(request.device_uuid));
+  return {request.gpu_piece != 0 ? wire::GpuExport::kPiece : wire::GpuExport::kHandle,
+          std::string(request.device_uuid, bytes), request.buffer_id, request.exporter_pid};
+}
+
 WorkerAnswer AnswerOf(uint64_t number, const Status& status) {
   WorkerAnswer answer;
   answer.number = number;

@@ -12,15 +12,22 @@
 
 namespace gantry::worker {
 
-enum class RequestKind : uint32_t { kMap = 1, kUnmap = 2 };
+enum class RequestKind : uint32_t { kMap = 1, kUnmap = 2, kGpus = 3 };
 
-// kMap carries the allocation's descriptor.
+// kMap carries the allocation's descriptor. kGpus loads the GPU driver; the answer's message lists
+// the UUIDs of what it sees, each with a space behind it.
 struct WorkerRequest {
   RequestKind kind = RequestKind::kMap;
   uint32_t writable = 0;
   uint64_t number = 0;  // of this request; the answer repeats it
   memory::MappingId mapping;
   uint64_t size = 0;
+  // Of GPU memory.
+  uint32_t on_gpu = 0;
+  uint32_t gpu_piece = 0;
+  int64_t exporter_pid = 0;
+  uint64_t buffer_id = 0;
+  char device_uuid[wire::kDeviceUuidBytesMax + 1] = {};
 };
 
 // Number 0 is the greeting of a worker that has started.
@@ -28,11 +35,14 @@ struct WorkerAnswer {
   uint64_t number = 0;
   uint32_t ok = 1;
   uint32_t code = 0;  // ErrorCode when not ok
-  char message[256] = {};
+  char message[1024] = {};
   char hint[256] = {};
 };
 static_assert(std::is_trivially_copyable_v<WorkerRequest>);
 static_assert(std::is_trivially_copyable_v<WorkerAnswer>);
+
+void SetGpuFacts(const wire::GpuFacts& facts, WorkerRequest* request);
+wire::GpuFacts GpuFactsOf(const WorkerRequest& request);
 
 WorkerAnswer AnswerOf(uint64_t number, const Status& status);
 Status StatusOf(const WorkerAnswer& answer);

@@ -1,7 +1,10 @@
 #include "sidecar/worker/worker_pool.h"
 
 #include <algorithm>
+#include <sstream>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "lib/base/log.h"
 
@@ -9,6 +12,9 @@ namespace gantry::worker {
 namespace {
 
 constexpr int kWorkersMax = 64;
+constexpr milliseconds kLookAgain{5};
+// Until a worker that has to go has a successor; shorter than callers wait.
+constexpr milliseconds kNewPidMax{5'000};
 
 }  // namespace
 
@@ -212,7 +218,47 @@ void WorkerPool::CancelWakeUps() {
 void WorkerPool::Replace(int worker) { slots_[static_cast<size_t>(worker)]->End(); }
 
 Result<memory::MappingId> WorkerPool::Map(const memory::AllocationSource& source) {
+  if (memory::NeedsAnotherPid(source)) RETURN_IF_ERROR(LeavePid(source.gpu.exporter_pid));
   return mappings_.Map(source);
+}
+
+// The GPU's driver lets no two processes whose PIDs have the same number share memory, each in its
+// own namespace: a worker with this one makes room for one with another.
+Status WorkerPool::LeavePid(int64_t pid) {
+  const TimePoint deadline = Clock::now() + kNewPidMax;
+  for (const std::unique_ptr<WorkerSlot>& slot : slots_) {
+    bool said = false;
+    for (;;) {
+      const std::shared_ptr<WorkerProcess> process = slot->process();
+      if (process == nullptr || process->pid() != pid) break;
+      if (!std::exchange(said, true)) {
+        log::Warning("copy worker has the PID of an owner of GPU memory, and is replaced",
+                     {{"worker", slot->index}, {"pid", pid}});
+      }
+      slot->End();  // does nothing until it is usable
+      if (Clock::now() >= deadline) {
+        return Fail(ErrorCode::kWorkerLost,
+                    "copy worker " + std::to_string(slot->index) + " has the PID " +
+                        std::to_string(pid) +
+                        " that the owner of the GPU memory has in its own namespace, and was not "
+                        "replaced by one with another",
+                    "try again");
+      }
+      std::this_thread::sleep_for(kLookAgain);
+    }
+    while (said && slot->state.load() != WorkerState::kUsable && Clock::now() < deadline) {
+      std::this_thread::sleep_for(kLookAgain);
+    }
+  }
+  return {};
+}
+
+Result<std::vector<std::string>> WorkerPool::Gpus() {
+  ASSIGN_OR_RETURN(const std::string said, mappings_.AskForGpus());
+  std::vector<std::string> uuids;
+  std::istringstream words(said);
+  for (std::string uuid; words >> uuid;) uuids.push_back(uuid);
+  return uuids;
 }
 
 Status WorkerPool::Unmap(memory::MappingId mapping) { return mappings_.Unmap(mapping); }

@@ -42,6 +42,8 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   Status Unmap(memory::MappingId mapping) override;
 
   std::vector<WorkerStatus> workers() const;
+  // The UUIDs of the GPUs that the workers can use, or why there are none. Asks one of them.
+  Result<std::vector<std::string>> Gpus();
 
  private:
   WorkerPool(WorkerPoolOptions options, SharedBlock doorbell,
@@ -50,6 +52,7 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   size_t PollWorker(WorkerSlot& slot, std::span<Completion> completions);
   bool TakeCompletions(WorkerSlot& slot, std::span<Completion> completions, size_t* taken);
   void Distrust(WorkerSlot& slot, std::string_view why);
+  Status LeavePid(int64_t pid);
   bool SomethingToPoll() const;
   size_t JobsInFlight() const;
   void Sleep(uint32_t sequence, TimePoint deadline, Mutex* driver);

@@ -105,6 +105,9 @@ void TakeAnswer(WorkerReply* reply, uint64_t number) {
     return;
   }
   reply->status = StatusOf(answer);
+  if (reply->status) {
+    reply->said.assign(answer.message, ::strnlen(answer.message, sizeof(answer.message)));
+  }
 }
 
 // Collects one answer from each in `waiting`.

@@ -35,7 +35,7 @@ MAY_INCLUDE = {
 PUBLIC = "client/include/"
 
 # The wiring sees every folder.
-WIRING = re.compile(r"^sidecar/(messaging|sidecar_app|sidecar_main|tcp_path)\.(h|cc)$")
+WIRING = re.compile(r"^sidecar/(messaging|sidecar_app|sidecar_main|tcp_path|transport_list)\.(h|cc)$")
 
 # First part of a third-party header -> the files that may include it. Tests may include all of them.
 THIRD_PARTY = {
@@ -48,7 +48,7 @@ THIRD_PARTY = {
     "spdlog": r"^lib/base/",
     "tl": r"^lib/base/",
     "nlohmann": r"^(lib/wire|sidecar/api|client|gantryctl)/",
-    "openssl": r"^(sidecar/peer|sidecar/api|sidecar/transport/tcp|gantryctl)/",
+    "openssl": r"^(sidecar/memory|sidecar/peer|sidecar/api|sidecar/transport/tcp|gantryctl)/",
     "isa-l": r"^sidecar/transport/tcp/",
     "infiniband": r"^sidecar/transport/rdma/",
     "absl": r"^(lib|sidecar|gantryctl|deviceplugin)/",

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lib/base/base64.h"
 #include "lib/wire/registration_body.h"
 #include "lib/wire/request_bodies.h"
 #include "lib/wire/transfers_body.h"
@@ -293,6 +294,25 @@ TEST(RegistrationBodyTest, AccessIsReadUnlessItIsSaid) {
   const auto whole = read("");
   EXPECT_EQ(whole->allocations[0], (AllocationSpec{MemoryKind::kHost, "t", 10}));
   EXPECT_EQ(whole->buffers[0].pieces[0], (Piece{0, 1, 2}));
+}
+
+TEST(RegistrationBodyTest, MemoryOfAGpu) {
+  const auto read = [](const std::string& handle) {
+    return ReadRegistrationBody(
+        kJson,
+        R"({"workload":"a","allocations":[{"kind":"gpu","size":10,"device_uuid":"GPU-1",)"
+        R"("buffer_id":7,"pid":1,"ipc_handle":")" +
+            handle +
+            R"("}],"buffers":[{"name":"k","pieces":[{"allocation":0,"offset":1,"length":2}]}]})");
+  };
+  const auto request = read(Base64Of(std::string(kIpcHandleBytes, 'h')));
+  ASSERT_TRUE(request) << request.error().message;
+  const AllocationSpec& spec = request->allocations[0];
+  EXPECT_EQ(spec.ipc_handle, std::string(kIpcHandleBytes, 'h'));
+  EXPECT_EQ(spec.gpu(), (GpuFacts{GpuExport::kHandle, "GPU-1", 7, 1}));
+  for (const std::string& wrong : {Base64Of(std::string(63, 'h')), std::string("?")}) {
+    EXPECT_EQ(read(wrong).error().field, "/allocations/0/ipc_handle") << wrong;
+  }
 }
 
 TEST(RequestBodiesTest, ReadTheSmallOnes) {

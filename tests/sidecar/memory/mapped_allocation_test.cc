@@ -35,8 +35,8 @@ TEST(MappedAllocationTest, OneFileIsOneMemoryHoweverItWasHandedOver) {
   const auto first = MappedAllocation::Create(mapper, std::move(source));
   const auto second = MappedAllocation::Create(mapper, std::move(again));
   const auto other = MappedAllocation::Create(mapper, Source());
-  EXPECT_EQ((*first)->file(), (*second)->file());
-  EXPECT_NE((*first)->file(), (*other)->file());
+  EXPECT_EQ((*first)->identity(), (*second)->identity());
+  EXPECT_NE((*first)->identity(), (*other)->identity());
 }
 
 TEST(MappedAllocationTest, WhatCouldNotBeMappedIsNotUnmapped) {

@@ -50,6 +50,42 @@ TEST(BufferImportTest, AGoodDescriptionIsTaken) {
   EXPECT_EQ(buffer->allocations.size(), 1u);
 }
 
+v1::BufferDescriptor GoodOnGpu() {
+  v1::BufferDescriptor message = Good();
+  v1::Allocation& allocation = *message.mutable_allocations(0);
+  allocation.set_kind(v1::MEMORY_KIND_GPU);
+  allocation.set_writable(true);
+  v1::GpuFacts& gpu = *allocation.mutable_gpu();
+  gpu.set_device_uuid("GPU-1");
+  gpu.set_buffer_id(9);
+  gpu.set_exporter_pid(1);
+  return message;
+}
+
+TEST(BufferImportTest, MemoryOfAGpuSurvivesTheRoundTrip) {
+  for (const bool piece : {false, true}) {
+    v1::BufferDescriptor told = GoodOnGpu();
+    told.mutable_allocations(0)->mutable_gpu()->set_piece(piece);
+    const auto buffer = wire::FromMessage(told);
+    ASSERT_TRUE(buffer) << buffer.error().message;
+    const wire::GpuFacts facts = {piece ? wire::GpuExport::kPiece : wire::GpuExport::kHandle,
+                                  "GPU-1", 9, 1};
+    EXPECT_EQ(buffer->allocations[0].gpu, facts);
+    v1::BufferDescriptor message;
+    wire::ToMessage(*buffer, &message);
+    EXPECT_EQ(wire::FromMessage(message)->allocations, buffer->allocations);
+  }
+}
+
+TEST(BufferImportTest, MemoryOfAGpuWithoutItsFactsIsRefused) {
+  v1::BufferDescriptor message = GoodOnGpu();
+  message.mutable_allocations(0)->clear_gpu();
+  EXPECT_EQ(Import(message).error().code, ErrorCode::kMalformedBody);
+  message = GoodOnGpu();
+  message.mutable_allocations(0)->mutable_gpu()->set_device_uuid(std::string(48, 'x'));
+  EXPECT_EQ(Import(message).error().code, ErrorCode::kMalformedBody);
+}
+
 TEST(BufferImportTest, SurvivesTheRoundTrip) {
   wire::PeerBuffer buffer = *wire::FromMessage(Good());
   buffer.layout = wire::BlockLayout{1024, 2048, 4};
@@ -122,7 +158,7 @@ TEST(MapDescriptorTest, ChecksWhatARegistrationChecks) {
   TestArena arena(1 << 20);
   const auto map = [&](uint64_t size, UniqueFd fd, bool writable) {
     return MapDescriptor(mapper, {1, size, writable, wire::MemoryKind::kHost},
-                         std::make_shared<const UniqueFd>(std::move(fd)), writable);
+                         std::make_shared<const UniqueFd>(std::move(fd)), writable, "owner");
   };
   EXPECT_TRUE(map(arena.size(), arena.Fd(), true));
   EXPECT_EQ(map(arena.size() + 1, arena.Fd(), true).error().code, ErrorCode::kFdTooShort);

@@ -49,7 +49,8 @@ TEST(MappingTable, RefusesStaleIds) {
 }
 
 TEST(MappingTable, RemoveWaitsForTheCopyThatUsesIt) {
-  const TestArena memory(4096);
+  // So large that its first page is not mapped again at once by somebody who wants a few.
+  const TestArena memory(64 << 20);
   MappingTable table;
   ASSERT_TRUE(table.Add({0, 1}, MappingOf(memory)));
   const auto used = table.Protect(MappingTable::kDestination, {0, 1});

@@ -1,0 +1,32 @@
+// A GPU allocation of another process as a copy worker has it mapped: checked against what was said
+// of it. Immutable; thread-safe. Goes with its worker at the latest.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "lib/gpu/gpu_driver.h"
+#include "lib/wire/buffer_types.h"
+#include "sidecar/memory/gpu_devices.h"
+
+namespace gantry::memory {
+
+class GpuMapping {
+ public:
+  // `fd` stays the caller's. kFdTooShort when the driver knows another size than was said.
+  static Result<GpuMapping> Create(GpuDevices& devices, const wire::GpuFacts& facts, int fd,
+                                   uint64_t size);
+
+  gpu::DeviceAddress base() const { return memory_->range().base; }
+  uint64_t size() const { return memory_->range().size; }
+  const std::shared_ptr<gpu::GpuContext>& context() const { return context_; }
+
+ private:
+  GpuMapping(std::shared_ptr<gpu::GpuContext> context, std::unique_ptr<gpu::GpuMemory> memory)
+      : context_(std::move(context)), memory_(std::move(memory)) {}
+
+  std::shared_ptr<gpu::GpuContext> context_;
+  std::unique_ptr<gpu::GpuMemory> memory_;
+};
+
+}  // namespace gantry::memory

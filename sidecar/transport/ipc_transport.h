@@ -1,0 +1,37 @@
+// GPU memory to GPU memory on one node: both allocations are mapped in the copy workers, which have
+// the GPUs copy. The workers' jobs are the shm transport's to give out: this one says which pairs
+// can be moved so, and has them moved there. Owned by the engine's driver, but for Probe and
+// CanReach.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sidecar/transport/shm_transport.h"
+
+namespace gantry::transport {
+
+class IpcTransport final : public Transport {
+ public:
+  // `gpus`: UUIDs of those that the workers see, or why there are none. `copies` outlives this.
+  IpcTransport(Result<std::vector<std::string>> gpus, ShmTransport& copies)
+      : gpus_(std::move(gpus)), copies_(copies) {}
+
+  wire::Path path() const override { return wire::Path::kIpc; }
+  Status Probe() override;
+  Status CanReach(const memory::MappedAllocation& local,
+                  const RemoteAllocation& remote) const override;
+  std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
+                                   uint64_t token) override {
+    return copies_.Start(std::move(plan), priority, token);
+  }
+  // The shm transport reports what ends.
+  bool Poll(std::vector<uint64_t>* /*attention*/) override { return false; }
+  nanoseconds Unattended() const override { return nanoseconds::max(); }
+
+ private:
+  const Result<std::vector<std::string>> gpus_;
+  ShmTransport& copies_;
+};
+
+}  // namespace gantry::transport

@@ -1,0 +1,27 @@
+#include "sidecar/transport_list.h"
+
+#include <utility>
+
+#include "lib/base/log.h"
+#include "sidecar/transport/ipc_transport.h"
+#include "sidecar/transport/shm_transport.h"
+
+namespace gantry {
+
+std::vector<std::unique_ptr<transport::Transport>> MakeTransports(
+    worker::WorkerPool& pool, std::unique_ptr<transport::Transport> tcp) {
+  auto gpus = pool.Gpus();
+  if (gpus) {
+    log::Info("GPUs are within reach", {{"count", gpus->size()}});
+  } else {
+    log::Info("no GPU is within reach", {{"why", gpus.error()}});
+  }
+  auto shm = std::make_unique<transport::ShmTransport>(transport::ShmOptions{}, pool);
+  std::vector<std::unique_ptr<transport::Transport>> transports;
+  transports.push_back(std::make_unique<transport::IpcTransport>(std::move(gpus), *shm));
+  transports.push_back(std::move(shm));
+  transports.push_back(std::move(tcp));
+  return transports;
+}
+
+}  // namespace gantry

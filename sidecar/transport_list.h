@@ -1,0 +1,16 @@
+// The transports of a sidecar, in the order in which they are asked. Called once, by the start.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "sidecar/transport/transport.h"
+#include "sidecar/worker/worker_pool.h"
+
+namespace gantry {
+
+// `tcp` is the last resort. The pool outlives them.
+std::vector<std::unique_ptr<transport::Transport>> MakeTransports(
+    worker::WorkerPool& pool, std::unique_ptr<transport::Transport> tcp);
+
+}  // namespace gantry

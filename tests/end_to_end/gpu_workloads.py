@@ -1,0 +1,160 @@
+"""Workloads with memory on GPUs: processes that allocate through the driver, and sidecars whose workers find it.
+
+The driver is a fake that keeps GPU memory in files, unless GANTRY_GPU=real: then the machine's own.
+"""
+
+import base64
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from workloads import LIB_DIR, WorkloadProcess, _Commands, gantry
+
+REAL = os.environ.get("GANTRY_GPU") == "real"
+FAKE = LIB_DIR.parent / "fake_gpu" / "libcuda.so.1"  # beside the client: also when the sidecars are built otherwise
+
+
+def gpu_count():
+    return len(subprocess.check_output(["nvidia-smi", "-L"]).splitlines()) if REAL else 2
+
+
+class Driver:
+    """What a workload's framework does with the driver, on one GPU of this process."""
+
+    def __init__(self, ordinal):
+        self.library = ctypes.CDLL("libcuda.so.1" if REAL else str(FAKE))
+        self.call("cuInit", 0)
+        self.device, self.context, self.stream = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuDeviceGet", ctypes.byref(self.device), ordinal)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), self.device)
+        self.call("cuCtxPushCurrent_v2", self.context)
+        self.call("cuStreamCreate", ctypes.byref(self.stream), 1)
+
+    def call(self, name, *arguments):
+        result = getattr(self.library, name)(*arguments)
+        assert result == 0, f"{name}: {result}"
+
+    def allocate(self, size):
+        address = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        return address.value
+
+    def free(self, address):
+        self.call("cuMemFree_v2", ctypes.c_uint64(address))
+
+    def write(self, address, data):
+        self.call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)), self.stream)
+        self.call("cuStreamSynchronize", self.stream)
+
+    def uuid(self):
+        raw = ctypes.create_string_buffer(16)
+        self.call("cuDeviceGetUuid_v2", raw, self.device)
+        text = raw.raw.hex()
+        return "GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+    def handle(self, address):
+        handle = ctypes.create_string_buffer(64)
+        self.call("cuIpcGetMemHandle", handle, ctypes.c_uint64(address))
+        return handle.raw
+
+    def read(self, address, size):
+        data = ctypes.create_string_buffer(size)
+        self.call("cuMemcpyDtoHAsync_v2", data, ctypes.c_uint64(address), ctypes.c_size_t(size), self.stream)
+        self.call("cuStreamSynchronize", self.stream)
+        return data.raw
+
+
+class Tensor:
+    """Bytes on a GPU as frameworks show them."""
+
+    def __init__(self, address, nbytes):
+        self.address, self.nbytes = address, nbytes
+
+    def data_ptr(self):
+        return self.address
+
+    def is_contiguous(self):
+        return True
+
+    def numel(self):
+        return self.nbytes
+
+    def element_size(self):
+        return 1
+
+
+class GpuCommands(_Commands):
+    """The workload's side of the pipe; `ordinal` of its GPU comes with the first command about memory."""
+
+    def __init__(self, run_dir, name):
+        super().__init__(run_dir, name)
+        self.driver, self.allocations = None, {}
+
+    def use_gpu(self, ordinal):
+        self.driver = Driver(ordinal)
+
+    def allocate(self, name, size):
+        self.allocations[name] = self.driver.allocate(size)
+        return self.allocations[name]
+
+    def free(self, name):
+        self.driver.free(self.allocations.pop(name))
+
+    def fill(self, name, offset, data):
+        self.driver.write(self.allocations[name] + offset, data)
+
+    def look(self, name, offset, size):
+        return self.driver.read(self.allocations[name] + offset, size)
+
+    def register_gpu(self, allocation, *specs):
+        """(name, offset, length[, access[, block_bytes]]) in one allocation. The buffers' generations."""
+        base = self.allocations[allocation]
+        made = self.client.register_many([self._gpu_spec(base, *spec) for spec in specs])
+        self.buffers |= {buffer.name: buffer for buffer in made}
+        return [buffer.generation for buffer in made]
+
+    def _gpu_spec(self, base, name, offset, length, access=("remote_read", "remote_write"), block_bytes=0):
+        layout = gantry.Layout(block_bytes) if block_bytes else None
+        return gantry.BufferSpec(name, Tensor(base + offset, length), access, layout)
+
+    def register_host(self, name, size):
+        arena = self.client.arena(size)
+        self.buffers[name] = self.client.register(name, arena.view(0, size))
+
+    def device_uuid(self):
+        return self.driver.uuid()
+
+    def ipc_handle(self, allocation):
+        return base64.b64encode(self.driver.handle(self.allocations[allocation])).decode()
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Two GPUs, seen by every process that a test starts from here on."""
+    if REAL:
+        yield
+        return
+    folder = tempfile.mkdtemp(prefix="gantry-gpus-", dir="/tmp")
+    monkeypatch.setenv("GANTRY_FAKE_GPU_DIR", folder)
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{FAKE.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}")
+    yield Path(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def start_gpu_workload(gpus):
+    started = []
+
+    def start(sidecar, name, ordinal):
+        started.append(WorkloadProcess(sidecar, name, GpuCommands))
+        started[-1].do("use_gpu", ordinal)
+        return started[-1]
+
+    yield start
+    for workload in started:
+        workload.kill()

@@ -1,0 +1,170 @@
+"""GPU memory between workloads of two sidecars: the bytes of a buffer and no others, by the ipc path."""
+
+import os
+
+import pytest
+
+from gpu_workloads import REAL, gpu_count, gpus, start_gpu_workload
+from workloads import MiB, connect, ended, gantry, submit, wait_for, workers_of
+
+KiB = 1 << 10
+SIZE = 8 * MiB
+CANARY = 4 * KiB
+
+
+class GpuPair:
+    """Workload "reader" of a on the first GPU holds `into`, "owner" of b on another `out`: both inside of larger allocations."""
+
+    def __init__(self, start_sidecar, start_gpu_workload, ordinals=(0, 1), offset=3 * MiB + 512, length=MiB, block_bytes=4096):
+        self.a, self.b = start_sidecar("a", workers=2), start_sidecar("b", workers=2)
+        connect(self.a, self.b)
+        self.reader = start_gpu_workload(self.a, "reader", ordinals[0])
+        self.owner = start_gpu_workload(self.b, "owner", min(ordinals[1], gpu_count() - 1))
+        self.offset, self.length = offset, length
+        self.data = {}
+        for workload, name in ((self.reader, "into"), (self.owner, "out")):
+            workload.do("allocate", name, SIZE)
+            self.data[name] = os.urandom(SIZE)
+            workload.do("fill", name, 0, self.data[name])
+            workload.do("register_gpu", name, (name, offset, length, ("remote_read", "remote_write"), block_bytes))
+
+    def move(self, operation, **fields):
+        return submit(self.a, "reader", operation, "into", "b/owner/out", self.length, 20_000, **fields)
+
+    def check(self, operation):
+        """The one buffer holds the other's bytes, and everything around both is as it was."""
+        source, target = ("out", "into") if operation == "read" else ("into", "out")
+        expected = bytearray(self.data[target])
+        expected[self.offset:self.offset + self.length] = self.data[source][self.offset:self.offset + self.length]
+        holders = {"into": self.reader, "out": self.owner}
+        assert holders[target].do("look", target, 0, SIZE) == bytes(expected)
+        assert holders[source].do("look", source, 0, SIZE) == self.data[source]
+        self.data[target] = bytes(expected)
+
+
+@pytest.fixture
+def pair(gpus, start_sidecar, start_gpu_workload):
+    return GpuPair(start_sidecar, start_gpu_workload)
+
+
+@pytest.mark.parametrize("ordinals", [(0, 1), (0, 0)], ids=["two-gpus", "one-gpu"])
+@pytest.mark.parametrize("operation", ["read", "write"])
+def test_exactly_the_bytes_of_the_buffers_move(gpus, start_sidecar, start_gpu_workload, ordinals, operation):
+    pair = GpuPair(start_sidecar, start_gpu_workload, ordinals)
+    status, view = pair.move(operation)
+    assert (status, view["state"], view["path"]) == (200, "succeeded", "ipc"), view
+    pair.check(operation)
+    reasons = {path["path"]: path["reason"] for path in view["paths"] if not path["available"]}
+    assert "GPU memory" in reasons["shm"] or "not host memory" in reasons["shm"], reasons
+    assert "tcp" in reasons
+
+
+@pytest.mark.parametrize("size, offset", [(64, 512), (16 * KiB, 1536), (128 * KiB, 5 * MiB), (512 * KiB, 512), (4 * MiB, 2 * MiB),
+                                          (1, 3), (4097, 12345)])
+def test_buffers_of_a_caching_allocator(gpus, start_sidecar, start_gpu_workload, size, offset):
+    pair = GpuPair(start_sidecar, start_gpu_workload, offset=offset, length=size, block_bytes=0)
+    for operation in ("read", "write"):
+        status, view = pair.move(operation)
+        assert (status, view["state"]) == (200, "succeeded"), view
+        pair.check(operation)
+
+
+def test_blocks_by_id(pair):
+    ids = [255, 0, 17, 3]
+    body = {"workload": "reader", "op": "read", "local": ["into"], "remote": ["b/owner/out"],
+            "local_blocks": ids, "remote_blocks": ids[::-1]}
+    status, view = pair.a.ask("POST", "/v1/transfers?wait_ms=20000", body)
+    assert (status, view["state"], view["path"]) == (200, "succeeded", "ipc"), view
+    expected = bytearray(pair.data["into"])
+    for mine, theirs in zip(ids, ids[::-1]):
+        to, start = pair.offset + mine * 4096, pair.offset + theirs * 4096
+        expected[to:to + 4096] = pair.data["out"][start:start + 4096]
+    assert pair.reader.do("look", "into", 0, SIZE) == bytes(expected)
+
+
+def test_two_views_of_one_allocation_are_mapped_once_and_one_outlives_the_other(pair):
+    before = pair.b.ask("GET", "/v1/status")[1]["totals"]["allocations"]
+    pair.owner.do("register_gpu", "out", ("second", 5 * MiB, MiB))
+    assert pair.b.ask("GET", "/v1/status")[1]["totals"]["allocations"] == before
+    pair.owner.do("unregister", "out")
+    status, view = submit(pair.a, "reader", "read", "into", "b/owner/second", MiB, 20_000)
+    assert (status, view["state"]) == (200, "succeeded"), view
+    got = pair.reader.do("look", "into", pair.offset, MiB)
+    assert got == pair.data["out"][5 * MiB:6 * MiB]
+
+
+def test_memory_that_was_freed_and_allocated_again_is_refused_until_it_is_registered_anew(pair):
+    old = pair.reader.do("allocate", "again", SIZE)
+    pair.reader.do("register_gpu", "again", ("again", 0, MiB, ("remote_read",), 4096))
+    pair.reader.do("free", "again")
+    if pair.reader.do("allocate", "again", SIZE) != old:
+        assert REAL, "the fake uses an address again"
+        pytest.skip("the driver did not use the address again")
+    with pytest.raises(gantry.Error) as caught:
+        pair.reader.do("move", "read", "again", "b/owner/out", local_blocks=[0], remote_blocks=[0])
+    assert caught.value.code == "stale_generation", caught.value
+    pair.reader.do("unregister", "again")
+    pair.reader.do("register_gpu", "again", ("again", 0, MiB, ("remote_read",), 4096))
+    moved = pair.reader.do("move", "read", "again", "b/owner/out", wait=20, local_blocks=[0], remote_blocks=[0])
+    assert moved == ("succeeded", None)
+
+
+def test_a_worker_with_the_owners_pid_makes_room_for_another(gpus, start_sidecar, start_gpu_workload):
+    """Each in a PID namespace of its own, both may be number 1: the driver refuses what has the owner's number."""
+    sidecar = start_sidecar("a", workers=2)
+    workload = start_gpu_workload(sidecar, "owner", 0)
+    workload.do("allocate", "kv", SIZE)
+    before = workers_of(sidecar)
+    token = {"kind": "gpu", "size": SIZE, "device_uuid": workload.do("device_uuid"), "buffer_id": 4711, "pid": before[0],
+             "ipc_handle": workload.do("ipc_handle", "kv")}
+    body = {"workload": "owner", "allocations": [token],
+            "buffers": [{"name": "kv", "pieces": [{"allocation": 0, "offset": 512, "length": MiB}]}]}
+    workload.do("request", "POST", "/v1/buffers", body)
+    after = wait_for(lambda: (now := workers_of(sidecar)) and len(now) == 2 and now, 20, "both workers")
+    assert before[0] not in after and before[1] in after
+    assert "has the PID of an owner of GPU memory" in sidecar.log
+
+
+def test_gpu_and_host_memory_do_not_meet_yet(pair):
+    """Both paths say why; nothing is copied and nothing falls back to anything in silence."""
+    pair.reader.do("register_host", "host", MiB)
+    status, problem = submit(pair.a, "reader", "read", "host", "b/owner/out", MiB, 20_000)
+    assert (status, problem["code"]) == (409, "path_unavailable"), problem
+    for words in ("ipc: the local buffer is not GPU memory", "shm: ", "tcp: "):
+        assert words in problem["detail"], problem
+
+
+def test_the_sidecar_itself_never_loads_the_gpus_driver(pair):
+    assert pair.move("read")[1]["state"] == "succeeded"
+    for sidecar in (pair.a, pair.b):
+        pids = [sidecar.process.pid, *workers_of(sidecar)]
+        loaded = ["libcuda" in open(f"/proc/{pid}/maps").read() for pid in pids]
+        assert loaded == [False, True, True]
+
+
+def test_memory_of_a_dead_owner_is_unmapped(pair):
+    assert pair.move("read")[1]["state"] == "succeeded"
+    pair.owner.kill()
+    wait_for(lambda: ended(pair.owner.pid), 5, "the owner's end")
+    for sidecar, left in ((pair.a, 1), (pair.b, 0)):
+        def mappings():
+            return [worker["mappings"] for worker in sidecar.ask("GET", "/v1/status")[1]["workers"]]
+
+        wait_for(lambda: mappings() == [left, left], 5, lambda: f"{sidecar.name} to unmap what is gone: {mappings()}")
+
+
+def test_wrong_sizes_and_unknown_gpus_are_refused(pair):
+    known = {"kind": "gpu", "size": SIZE, "device_uuid": pair.owner.do("device_uuid"), "buffer_id": 4711,
+             "pid": pair.owner.pid, "ipc_handle": pair.owner.do("ipc_handle", "out")}
+    cases = [({"size": SIZE // 2}, "fd_too_short"), ({"size": SIZE * 2}, "fd_too_short"),
+             ({"device_uuid": "GPU-00000000-0000-0000-0000-000000000000"}, "path_unavailable"),
+             ({"ipc_handle": "A" * 86 + "=="}, "device_error"), ({"ipc_handle": "AA=="}, "invalid_argument"),
+             ({"buffer_id": 0}, "invalid_argument"), ({"pid": 0}, "invalid_argument"),
+             ({"kind": "host"}, "not_exportable"), ({"ipc_handle": None}, "not_exportable")]
+    for change, code in cases:
+        allocation = {key: value for key, value in (known | change).items() if value is not None}
+        body = {"workload": "owner", "allocations": [allocation],
+                "buffers": [{"name": "other", "pieces": [{"allocation": 0, "offset": 0, "length": 4096}]}]}
+        with pytest.raises(gantry.Error) as caught:
+            pair.owner.do("request", "POST", "/v1/buffers", body)
+        assert caught.value.code == code, (change, caught.value)
