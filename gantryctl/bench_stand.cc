@@ -38,10 +38,14 @@ Result<BenchStand> BenchStand::Build(const BenchOptions& options, uint64_t bytes
                                      uint64_t block_bytes) {
   BenchStand stand;
   ASSIGN_OR_RETURN(stand.sidecars, BenchSidecars::Start(options));
+  using Memory = BenchWorkload::Memory;
+  const bool on_gpus = options.transport == "ipc";
   ASSIGN_OR_RETURN(stand.local,
-                   BenchWorkload::Open(stand.sidecars->ApiSocket(0), kLocalWorkload, bytes));
+                   BenchWorkload::Open(stand.sidecars->ApiSocket(0), kLocalWorkload, bytes,
+                                       on_gpus ? Memory::kFirstGpu : Memory::kHost));
   ASSIGN_OR_RETURN(stand.remote,
-                   BenchWorkload::Open(stand.sidecars->ApiSocket(1), kRemoteWorkload, bytes));
+                   BenchWorkload::Open(stand.sidecars->ApiSocket(1), kRemoteWorkload, bytes,
+                                       on_gpus ? Memory::kLastGpu : Memory::kHost));
   RETURN_IF_ERROR(stand.SetBlockSize(block_bytes));
   ASSIGN_OR_RETURN(const std::string address, stand.sidecars->PeerAddress(1));
   RETURN_IF_ERROR(AwaitPeer(*stand.local, BenchSidecars::kNames[1], address));

@@ -30,8 +30,8 @@ BenchWorkload::BenchWorkload(Client client, Arena arena, uint64_t bytes)
     : client_(std::move(client)), arena_(std::move(arena)), bytes_(bytes) {}
 
 Result<std::unique_ptr<BenchWorkload>> BenchWorkload::Open(const std::string& api_socket,
-                                                           const std::string& name,
-                                                           uint64_t bytes) {
+                                                           const std::string& name, uint64_t bytes,
+                                                           Memory memory) {
   gantry_client* client = nullptr;
   RETURN_IF_ERROR(StatusOf(gantry_client_open(api_socket.c_str(), name.c_str(), nullptr, &client)));
   Client owned_client(client);
@@ -40,6 +40,10 @@ Result<std::unique_ptr<BenchWorkload>> BenchWorkload::Open(const std::string& ap
   std::unique_ptr<BenchWorkload> workload(
       new BenchWorkload(std::move(owned_client), Arena(arena), bytes));
   RETURN_IF_ERROR(workload->Map());
+  if (memory != Memory::kHost) {
+    ASSIGN_OR_RETURN(workload->gpu_,
+                     BenchGpuMemory::Create(memory == Memory::kLastGpu, gantry_arena_bytes(arena)));
+  }
   return workload;
 }
 
@@ -55,6 +59,15 @@ Status BenchWorkload::Map() {
   return {};
 }
 
+uint64_t BenchWorkload::offset() { return kBefore; }
+
+Status BenchWorkload::Upload() {
+  return gpu_ ? gpu_->Upload({mapping_, gantry_arena_bytes(arena_.get())}) : Status();
+}
+Status BenchWorkload::Download() {
+  return gpu_ ? gpu_->Download({mapping_, gantry_arena_bytes(arena_.get())}) : Status();
+}
+
 BenchWorkload::~BenchWorkload() {
   if (mapping_ != nullptr) munmap(mapping_, gantry_arena_bytes(arena_.get()));
 }
@@ -62,8 +75,10 @@ BenchWorkload::~BenchWorkload() {
 Status BenchWorkload::Register(uint64_t block_bytes) {
   if (buffer_) RETURN_IF_ERROR(StatusOf(gantry_buffer_unregister(buffer_.get(), kDrainMs)));
   buffer_.reset();
-  const auto* start = static_cast<const std::byte*>(gantry_arena_data(arena_.get())) + kBefore;
-  const gantry_piece piece{start, bytes_};
+  const auto* start = static_cast<const std::byte*>(gantry_arena_data(arena_.get()));
+  // A GPU's address goes through the C interface as a pointer that nobody follows.
+  if (gpu_) start = reinterpret_cast<const std::byte*>(NumberOf(gpu_->address()));
+  const gantry_piece piece{start + kBefore, bytes_};
   gantry_buffer_spec spec{};
   spec.name = kBufferName;
   spec.pieces = &piece;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "client/include/gantry.h"
+#include "gantryctl/bench_gpu_memory.h"
 #include "gantryctl/bench_pattern.h"
 #include "gantryctl/command_line.h"
 #include "lib/base/result.h"
@@ -42,16 +43,25 @@ Status StatusOf(gantry_error* error);
 
 class BenchWorkload {
  public:
+  enum class Memory { kHost, kFirstGpu, kLastGpu };
   static Result<std::unique_ptr<BenchWorkload>> Open(const std::string& api_socket,
-                                                     const std::string& name, uint64_t bytes);
+                                                     const std::string& name, uint64_t bytes,
+                                                     Memory memory = Memory::kHost);
   ~BenchWorkload();
 
   // Makes the whole buffer addressable in blocks of this size; ends an earlier registration.
   Status Register(uint64_t block_bytes);
-  // The buffer's bytes, and the arena's bytes before and after it, through a mapping of our own.
+  // The buffer's bytes, and the arena's bytes before and after it, through a mapping of our own. Of
+  // memory on a GPU they are an image: Upload brings what was written there, Download what is.
   std::span<std::byte> buffer() const;
   std::span<std::byte> before() const;
   std::span<std::byte> after() const;
+
+  Status Upload();
+  Status Download();
+  BenchGpuMemory* gpu() const { return gpu_.get(); }  // null: host memory
+  // Where the buffer begins in its allocation.
+  static uint64_t offset();
 
   // Transfers between this workload's buffer and the one that `remote` names ("peer/workload/
   // buffer"), and waits for its end.
@@ -80,7 +90,8 @@ class BenchWorkload {
   const Client client_;
   const Arena arena_;
   const uint64_t bytes_;
-  std::byte* mapping_ = nullptr;  // of the arena's descriptor, every page present
+  std::byte* mapping_ = nullptr;         // of the arena's descriptor, every page present
+  std::unique_ptr<BenchGpuMemory> gpu_;  // then the arena is its image
   Buffer buffer_;
 };
 

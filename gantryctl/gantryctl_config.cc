@@ -37,9 +37,10 @@ CLI::Option* AddSize(CLI::App& app, const std::string& name, uint64_t& value,
 
 void AddBench(CLI::App& app, CommandLine& line) {
   BenchOptions& bench = line.bench;
-  app.add_option("--transport", bench.transport,
-                 "What to measure: shm or tcp, which is over loopback")
-      ->check(CLI::IsMember({"shm", "tcp"}))
+  app.add_option(
+         "--transport", bench.transport,
+         "What to measure: shm; tcp, over loopback; ipc, between the first GPU and the last")
+      ->check(CLI::IsMember({"shm", "tcp", "ipc"}))
       ->capture_default_str();
   AddSize(app, "--block", bench.block_bytes, "Bytes of a block");
   AddSize(app, "--bytes", bench.bytes, "Bytes of each buffer, all of them moved each time");

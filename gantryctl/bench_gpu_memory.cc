@@ -1,0 +1,57 @@
+#include "gantryctl/bench_gpu_memory.h"
+
+#include <utility>
+
+#include "lib/base/clock.h"
+#include "lib/gpu/gpu_drivers.h"
+
+namespace gantry::gantryctl {
+
+Result<std::unique_ptr<BenchGpuMemory>> BenchGpuMemory::Create(bool last, uint64_t bytes) {
+  std::unique_ptr<BenchGpuMemory> made(new BenchGpuMemory());
+  ASSIGN_OR_RETURN(std::unique_ptr<gpu::GpuDriver> driver, gpu::LoadGpuDriver());
+  made->driver_ = std::move(driver);
+  const auto& devices = made->driver_->devices();
+  if (devices.empty()) {
+    return Fail(ErrorCode::kNotFound, "a GPU driver is installed, but it sees no GPU",
+                "--transport shm needs none");
+  }
+  const int ordinal = last ? devices.back().ordinal : devices.front().ordinal;
+  ASSIGN_OR_RETURN(made->context_, made->driver_->OpenContext(ordinal));
+  ASSIGN_OR_RETURN(made->memory_, made->context_->Allocate(bytes));
+  ASSIGN_OR_RETURN(made->stream_, made->context_->NewStream());
+  return made;
+}
+
+Status BenchGpuMemory::Upload(std::span<const std::byte> image) {
+  return context_->CopyFromHost(address(), image.data(), image.size());
+}
+
+Status BenchGpuMemory::Download(std::span<std::byte> image) {
+  return context_->CopyToHost(image.data(), address(), image.size());
+}
+
+Result<double> BenchGpuMemory::CopyWhole(const BenchGpuMemory& from, uint64_t offset,
+                                         uint64_t bytes) {
+  RETURN_IF_ERROR(context_->EnablePeerAccess(*from.context_));  // or it goes through the host
+  const TimePoint start = Clock::now();
+  RETURN_IF_ERROR(stream_->Copy(address() + offset, from.address() + offset, bytes));
+  RETURN_IF_ERROR(stream_->Synchronize());
+  return SecondsBetween(start, Clock::now());
+}
+
+Result<double> BenchGpuMemory::CopyBlocks(const BenchGpuMemory& from,
+                                          std::span<const uint64_t> to_blocks,
+                                          std::span<const uint64_t> from_blocks, uint64_t offset,
+                                          uint64_t block_bytes) {
+  const TimePoint start = Clock::now();
+  for (size_t i = 0; i < to_blocks.size(); ++i) {
+    RETURN_IF_ERROR(stream_->Copy(address() + (offset + to_blocks[i] * block_bytes),
+                                  from.address() + (offset + from_blocks[i] * block_bytes),
+                                  block_bytes));
+  }
+  RETURN_IF_ERROR(stream_->Synchronize());
+  return SecondsBetween(start, Clock::now());
+}
+
+}  // namespace gantry::gantryctl

@@ -1,0 +1,42 @@
+// An allocation on a GPU for the benchmark, filled and looked at through an image in host memory.
+// Used by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "gantryctl/bench_ceiling.h"
+#include "lib/gpu/gpu_driver.h"
+
+namespace gantry::gantryctl {
+
+class BenchGpuMemory {
+ public:
+  // On the first GPU of this machine, or on the last one.
+  static Result<std::unique_ptr<BenchGpuMemory>> Create(bool last, uint64_t bytes);
+
+  gpu::DeviceAddress address() const { return memory_->range().base; }
+  // The whole of it; both are done when they return.
+  Status Upload(std::span<const std::byte> image);
+  Status Download(std::span<std::byte> image);
+
+  // Seconds of one contiguous copy of `bytes` by the copy engine, from `offset` of `from` to that
+  // of this: the fastest that there is between two GPUs.
+  Result<double> CopyWhole(const BenchGpuMemory& from, uint64_t offset, uint64_t bytes);
+  // Seconds of one copy for each block, into this: what engines do that do not batch.
+  Result<double> CopyBlocks(const BenchGpuMemory& from, std::span<const uint64_t> to_blocks,
+                            std::span<const uint64_t> from_blocks, uint64_t offset,
+                            uint64_t block_bytes);
+
+ private:
+  BenchGpuMemory() = default;
+
+  std::shared_ptr<gpu::GpuDriver> driver_;  // outlives what is below
+  std::unique_ptr<gpu::GpuContext> context_;
+  std::unique_ptr<gpu::GpuMemory> memory_;
+  std::unique_ptr<gpu::GpuStream> stream_;
+};
+
+}  // namespace gantry::gantryctl
