@@ -20,7 +20,7 @@ constexpr microseconds kPause{20};
 
 Status GpuCopier::Add(const CopySegment& segment, const MappedBytes& source,
                       const MappedBytes& destination) {
-  RETURN_IF_ERROR(Use(destination.gpu->context()));
+  RETURN_IF_ERROR(Begin(destination.gpu->context()));
   gpu::CopyItem item;
   item.from = source.gpu->base() + segment.source_offset;
   item.to = destination.gpu->base() + segment.destination_offset;
@@ -39,35 +39,26 @@ Status GpuCopier::Finish() {
   return Await();
 }
 
-Result<GpuCopier::Lane*> GpuCopier::LaneOf(const std::shared_ptr<gpu::GpuContext>& context) {
-  if (const auto known = lanes_.find(context.get()); known != lanes_.end()) return &known->second;
-  Lane lane;
-  lane.context = context;
-  ASSIGN_OR_RETURN(lane.stream, context->NewStream());
-  ASSIGN_OR_RETURN(lane.done, context->NewEvent());
-  return &lanes_.emplace(context.get(), std::move(lane)).first->second;
-}
-
-// The GPU that is written to does the work.
-Status GpuCopier::Use(const std::shared_ptr<gpu::GpuContext>& context) {
-  if (lane_ != nullptr && lane_->context == context) return {};
-  RETURN_IF_ERROR(Issue());
-  RETURN_IF_ERROR(Await());
-  ASSIGN_OR_RETURN(lane_, LaneOf(context));
+Status GpuCopier::Begin(const std::shared_ptr<gpu::GpuContext>& context) {
+  busy_ = true;
+  if (context_ != nullptr) return {};
+  ASSIGN_OR_RETURN(stream_, context->NewStream());
+  ASSIGN_OR_RETURN(done_, context->NewEvent());
+  context_ = context;
   return {};
 }
 
 Status GpuCopier::Issue() {
   if (items_.empty()) return {};
   Status issued;
-  if (lane_->batches) {
-    issued = lane_->stream->CopyBatch(items_);
-    lane_->batches = issued || issued.error().code != ErrorCode::kPathUnavailable;
+  if (batches_) {
+    issued = stream_->CopyBatch(items_);
+    batches_ = issued || issued.error().code != ErrorCode::kPathUnavailable;
   }
-  if (!lane_->batches) {
+  if (!batches_) {
     issued = {};
     for (const gpu::CopyItem& item : items_) {
-      issued = lane_->stream->Copy(item.to, item.from, item.bytes);
+      issued = stream_->Copy(item.to, item.from, item.bytes);
       if (!issued) break;
     }
   }
@@ -76,11 +67,11 @@ Status GpuCopier::Issue() {
 }
 
 Status GpuCopier::Await() {
-  if (lane_ == nullptr) return {};
-  RETURN_IF_ERROR(lane_->stream->Record(*lane_->done));
+  if (!busy_) return {};
+  RETURN_IF_ERROR(stream_->Record(*done_));
   const TimePoint start = Clock::now();
   for (;;) {
-    ASSIGN_OR_RETURN(const bool reached, lane_->done->IsReached());
+    ASSIGN_OR_RETURN(const bool reached, done_->IsReached());
     if (reached) break;
     if (Clock::now() - start < kSpin) {
       ::sched_yield();
@@ -88,7 +79,7 @@ Status GpuCopier::Await() {
       std::this_thread::sleep_for(kPause);
     }
   }
-  lane_ = nullptr;
+  busy_ = false;
   return {};
 }
 

@@ -3,7 +3,6 @@
 // end of the process ends that for certain. One thread.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -18,24 +17,19 @@ class GpuCopier {
   Status Add(const CopySegment& segment, const MappedBytes& source, const MappedBytes& destination);
   // Returns when everything that was added has been copied.
   Status Finish();
-  bool idle() const { return items_.empty() && lane_ == nullptr; }
+  bool idle() const { return !busy_; }
 
  private:
-  // The work that one GPU does.
-  struct Lane {
-    std::shared_ptr<gpu::GpuContext> context;
-    std::unique_ptr<gpu::GpuStream> stream;
-    std::unique_ptr<gpu::GpuEvent> done;
-    bool batches = true;  // the driver has the batched copy
-  };
-
-  Result<Lane*> LaneOf(const std::shared_ptr<gpu::GpuContext>& context);
-  Status Use(const std::shared_ptr<gpu::GpuContext>& context);
+  Status Begin(const std::shared_ptr<gpu::GpuContext>& context);
   Status Issue();
   Status Await();
 
-  std::map<const gpu::GpuContext*, Lane> lanes_;
-  Lane* lane_ = nullptr;  // that has work
+  // Of the worker's one context, made with the first copy.
+  std::shared_ptr<gpu::GpuContext> context_;
+  std::unique_ptr<gpu::GpuStream> stream_;
+  std::unique_ptr<gpu::GpuEvent> done_;
+  bool batches_ = true;  // the driver has the batched copy
+  bool busy_ = false;    // something was added since the last Finish
   std::vector<gpu::CopyItem> items_;
 };
 
