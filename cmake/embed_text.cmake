@@ -1,4 +1,5 @@
-# Writes OUTPUT, a C++ file that defines std::string_view <NAMESPACE>::<FUNCTION>() with the text of INPUT.
+# Writes OUTPUT, a C++ file that defines std::string_view <NAMESPACE>::<FUNCTION>() with the text of INPUT, behind which
+# there is a zero byte.
 # cmake -DINPUT=... -DOUTPUT=... -DHEADER=... -DNAMESPACE=... -DFUNCTION=... -P embed_text.cmake
 
 file(READ ${INPUT} bytes HEX)

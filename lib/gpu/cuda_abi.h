@@ -15,6 +15,8 @@ using MemHandle = unsigned long long;
 using Context = struct ContextTag*;
 using Stream = struct StreamTag*;
 using Event = struct EventTag*;
+using Module = struct ModuleTag*;
+using Function = struct FunctionTag*;
 
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kInvalidValue = 1;
@@ -166,6 +168,13 @@ struct Functions {
   // kPeerAccess
   Result (*device_can_access_peer)(int* can, Device device, Device peer);
   Result (*ctx_enable_peer_access)(Context peer, unsigned flags);
+  // kKernels
+  Result (*module_load_data)(Module* module, const void* image);
+  Result (*module_unload)(Module module);
+  Result (*module_get_function)(Function* function, Module module, const char* name);
+  Result (*launch_kernel)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                          unsigned block_x, unsigned block_y, unsigned block_z,
+                          unsigned shared_bytes, Stream stream, void** arguments, void** extra);
 };
 
 }  // namespace gantry::gpu::cuda

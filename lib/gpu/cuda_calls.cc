@@ -6,7 +6,8 @@ namespace gantry::gpu::cuda {
 namespace {
 
 constexpr std::array<const char*, kFeatureCount> kFeatureNames = {
-    "core", "ipc", "virtual memory", "dma-buf", "batch copy", "host registration", "peer access"};
+    "core",        "ipc",    "virtual memory", "dma-buf", "batch copy", "host registration",
+    "peer access", "kernels"};
 
 // Looks a function up with the ABI that it had in a version (12080: CUDA 12.8).
 using GetProcAddress = Result (*)(const char* symbol, void** function, int version, uint64_t flags,
@@ -80,6 +81,10 @@ std::vector<Symbol> SymbolsOf(Functions& f) {
       {"cuMemHostGetDevicePointer", 3020, kHostRegister, Slot(f.mem_host_get_device_pointer)},
       {"cuDeviceCanAccessPeer", 4000, kPeerAccess, Slot(f.device_can_access_peer)},
       {"cuCtxEnablePeerAccess", 4000, kPeerAccess, Slot(f.ctx_enable_peer_access)},
+      {"cuModuleLoadData", 2000, kKernels, Slot(f.module_load_data)},
+      {"cuModuleUnload", 2000, kKernels, Slot(f.module_unload)},
+      {"cuModuleGetFunction", 2000, kKernels, Slot(f.module_get_function)},
+      {"cuLaunchKernel", 4000, kKernels, Slot(f.launch_kernel)},
   };
 }
 

@@ -15,8 +15,17 @@ namespace gantry::gpu::cuda {
 inline constexpr char kLibrary[] = "libcuda.so.1";
 
 // What can be missing by itself; without kCore there is no driver.
-enum class Feature { kCore, kIpc, kVirtualMemory, kDmaBuf, kBatchCopy, kHostRegister, kPeerAccess };
-inline constexpr int kFeatureCount = 7;
+enum class Feature {
+  kCore,
+  kIpc,
+  kVirtualMemory,
+  kDmaBuf,
+  kBatchCopy,
+  kHostRegister,
+  kPeerAccess,
+  kKernels
+};
+inline constexpr int kFeatureCount = 8;
 
 class Calls {
  public:

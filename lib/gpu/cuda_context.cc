@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lib/base/log.h"
+#include "lib/gpu/copy_kernel_ptx.h"
 #include "lib/gpu/cuda_stream.h"
 
 namespace gantry::gpu {
@@ -125,7 +126,39 @@ Result<std::shared_ptr<const CudaPrimary>> CudaPrimary::Retain(
 }
 
 CudaPrimary::~CudaPrimary() {
-  if (context_ != nullptr) (*calls_)->primary_ctx_release(device_);
+  if (context_ == nullptr) return;
+  const MutexLock lock(kernels_mutex_);
+  if (kernels_ != nullptr) {
+    const CudaCurrent current(*calls_, context_);
+    if (current.status()) (*calls_)->module_unload(kernels_);
+  }
+  (*calls_)->primary_ctx_release(device_);
+}
+
+Status CudaPrimary::LoadKernels() const {
+  const cuda::Calls& calls = *calls_;
+  RETURN_IF_ERROR(calls.Require(cuda::Feature::kKernels));
+  const MutexLock lock(kernels_mutex_);
+  if (copy_kernel_ != nullptr) return {};
+  const CudaCurrent current(calls, context_);
+  RETURN_IF_ERROR(current.status());
+  if (kernels_ == nullptr) {
+    auto loaded = calls.Check(calls->module_load_data(&kernels_, CopyKernelPtx().data()),
+                              "cuModuleLoadData on GPU " + info_.uuid);
+    if (!loaded) {
+      loaded.error().hint =
+          "the driver compiles kernels with libnvidia-ptxjitcompiler.so.1, which belongs beside "
+          "libcuda.so.1; in a container, ask for the driver's compute libraries";
+    }
+    RETURN_IF_ERROR(std::move(loaded));
+  }
+  return calls.Check(calls->module_get_function(&copy_kernel_, kernels_, kCopyKernelName),
+                     "cuModuleGetFunction on GPU " + info_.uuid);
+}
+
+cuda::Function CudaPrimary::copy_kernel() const {
+  const MutexLock lock(kernels_mutex_);
+  return copy_kernel_;
 }
 
 Result<std::unique_ptr<GpuContext>> CudaContext::Open(std::shared_ptr<const cuda::Calls> calls,

@@ -49,6 +49,10 @@ class CudaPrimary {
   cuda::Device device() const { return device_; }
   cuda::Context context() const { return context_; }
 
+  Status LoadKernels() const EXCLUDES(kernels_mutex_);
+  // Null before LoadKernels.
+  cuda::Function copy_kernel() const EXCLUDES(kernels_mutex_);
+
   // Calls a function with the context current, and says what went wrong with `what`.
   template <typename Call>
   Status Run(const char* what, Call call) const {
@@ -67,6 +71,9 @@ class CudaPrimary {
   const DeviceInfo info_;
   cuda::Device device_ = 0;
   cuda::Context context_ = nullptr;
+  mutable Mutex kernels_mutex_;
+  mutable cuda::Module kernels_ GUARDED_BY(kernels_mutex_) = nullptr;
+  mutable cuda::Function copy_kernel_ GUARDED_BY(kernels_mutex_) = nullptr;
 };
 
 class CudaContext final : public GpuContext {
@@ -82,6 +89,7 @@ class CudaContext final : public GpuContext {
   Result<std::unique_ptr<GpuMemory>> MapPieces(std::span<const PieceFd> pieces) override;
   Result<std::unique_ptr<GpuMemory>> RegisterHost(void* data, uint64_t bytes) override;
   Status EnablePeerAccess(GpuContext& other) override;
+  Status LoadKernels() override { return primary_->LoadKernels(); }
   Result<std::unique_ptr<GpuStream>> NewStream() override;
   Result<std::unique_ptr<GpuEvent>> NewEvent() override;
   Status CopyFromHost(DeviceAddress to, const void* from, uint64_t bytes) override;

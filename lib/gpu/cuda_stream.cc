@@ -2,7 +2,15 @@
 
 #include <utility>
 
+#include "lib/gpu/copy_kernel.h"
+
 namespace gantry::gpu {
+namespace {
+
+constexpr unsigned kWarpThreads = 32;
+static_assert(sizeof(CopyItem) == copy_kernel::kItemBytes);
+
+}  // namespace
 
 // Events.
 
@@ -82,6 +90,22 @@ Status CudaStream::CopyBatch(std::span<const CopyItem> items) {
     size_t failed = 0;
     return calls->memcpy_batch_12080(to_.data(), from_.data(), bytes_.data(), items.size(),
                                      &attributes, &first, 1, &failed, stream_);
+  });
+}
+
+Status CudaStream::CopyByKernel(DeviceAddress items, uint32_t count, uint64_t longest) {
+  if (count == 0) return {};
+  if (longest == 0) return Fail(ErrorCode::kInvalidArgument, "the longest item has no bytes");
+  const cuda::Function kernel = primary_->copy_kernel();
+  if (kernel == nullptr) return Fail(ErrorCode::kInternal, "CopyByKernel before LoadKernels");
+  const unsigned blocks = copy_kernel::BlocksFor(
+      count, longest, static_cast<unsigned>(primary_->info().multiprocessors),
+      copy_kernel::kBlockThreads / kWarpThreads);
+  cuda::DevicePtr list = NumberOf(items);
+  void* arguments[] = {&list, &count, &longest};  // taken by the call
+  return primary_->Run("cuLaunchKernel", [&] {
+    return primary_->calls()->launch_kernel(kernel, blocks, 1, 1, copy_kernel::kBlockThreads, 1, 1,
+                                            0, stream_, arguments, nullptr);
   });
 }
 

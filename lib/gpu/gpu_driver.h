@@ -40,6 +40,12 @@ class GpuStream {
   // In any order among themselves: REQUIRES that no two overlap in what they write, nor one in
   // what another reads. The items may go when it returns. After an error some may be under way.
   virtual Status CopyBatch(std::span<const CopyItem> items) = 0;
+  // As CopyBatch, by a kernel of the device: fast for many small items while the device is idle,
+  // and waits for its turn while others compute. `items` is where the device finds `count` of them,
+  // which stay as they are until a mark behind this is reached; `longest` > 0 is the length of the
+  // longest. REQUIRES LoadKernels, and that the device may follow every address (peer access): one
+  // that it may not ends all use of the context.
+  virtual Status CopyByKernel(DeviceAddress items, uint32_t count, uint64_t longest) = 0;
   virtual Status Fill(DeviceAddress to, uint8_t value, uint64_t bytes) = 0;
   virtual Status Record(GpuEvent& event) = 0;
   virtual Status Synchronize() = 0;
@@ -81,6 +87,10 @@ class GpuContext {
   // So that kernels of this device may follow addresses of the other's memory. No error when they
   // may already.
   virtual Status EnablePeerAccess(GpuContext& other) = 0;
+
+  // Makes CopyByKernel ready for the streams of this context. The first call takes a tenth of a
+  // second, as the driver compiles for its device.
+  virtual Status LoadKernels() = 0;
 
   virtual Result<std::unique_ptr<GpuStream>> NewStream() = 0;
   virtual Result<std::unique_ptr<GpuEvent>> NewEvent() = 0;

@@ -68,11 +68,14 @@ struct IpcHandle {
   auto operator<=>(const IpcHandle&) const = default;
 };
 
+// Kernels read it as it is here.
 struct CopyItem {
   DeviceAddress to{};
   DeviceAddress from{};
   uint64_t bytes = 0;
 };
+static_assert(offsetof(CopyItem, to) == 0 && offsetof(CopyItem, from) == 8 &&
+              offsetof(CopyItem, bytes) == 16 && sizeof(CopyItem) == 24);
 
 struct MemoryAmount {
   uint64_t free = 0;

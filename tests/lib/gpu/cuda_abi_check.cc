@@ -80,6 +80,10 @@ SAME_CALL(mem_host_unregister, cuMemHostUnregister);
 SAME_CALL(mem_host_get_device_pointer, cuMemHostGetDevicePointer);
 SAME_CALL(device_can_access_peer, cuDeviceCanAccessPeer);
 SAME_CALL(ctx_enable_peer_access, cuCtxEnablePeerAccess);
+SAME_CALL(module_load_data, cuModuleLoadData);
+SAME_CALL(module_unload, cuModuleUnload);
+SAME_CALL(module_get_function, cuModuleGetFunction);
+SAME_CALL(launch_kernel, cuLaunchKernel);
 #if CUDA_VERSION >= 13000
 SAME_CALL(memcpy_batch_13000, cuMemcpyBatchAsync);
 #elif CUDA_VERSION >= 12080
