@@ -2,6 +2,7 @@
 // fail. Thread-safe but for `current`, which is each thread's own.
 #pragma once
 
+#include <atomic>
 #include <set>
 #include <vector>
 
@@ -16,8 +17,11 @@ struct FakeContext {
   int ordinal = 0;
   int gpu = 0;  // the machine's number
   int retained = 0;
-  UniqueFd memory;  // what it costs
-  std::set<int> peers;
+  UniqueFd memory;      // what it costs
+  std::set<int> peers;  // GPUs whose memory its kernels may follow, by the machine's number
+  // Of a kernel: what every later call answers, while work that was given to its streams is
+  // dropped.
+  std::atomic<cuda::Result> error = cuda::kSuccess;
 };
 
 // Contexts that are current for this thread; the last is the one that counts.
@@ -31,6 +35,12 @@ inline bool IsDevice(int device) {
 
 inline constexpr cuda::Result kInvalidDevice = 101;
 
+inline cuda::Result ErrorOfCurrent() {
+  return current.empty() ? cuda::kSuccess : current.back()->error.load();
+}
+// Whether kernels of a context may touch memory.
+bool MayFollow(const FakeContext& context, const Block& block);
+
 // A call that is none of a graph's, from a thread that has not said so, spoils a capture of the
 // process. Answers the error of that call.
 cuda::Result SpoilCapture();
@@ -41,7 +51,8 @@ cuda::Result SpoilCapture();
 // none, ends at once.
 #define FAKE_CALL(name) \
   if (const int failure = gantry::fake_cuda::Gpus().FailureOf(#name); failure != 0) return failure
-#define FAKE_CALL_IN_CONTEXT(name)                                                   \
-  FAKE_CALL(name);                                                                   \
-  if (gantry::fake_cuda::current.empty()) return gantry::gpu::cuda::kInvalidContext; \
+#define FAKE_CALL_IN_CONTEXT(name)                                                     \
+  FAKE_CALL(name);                                                                     \
+  if (gantry::fake_cuda::current.empty()) return gantry::gpu::cuda::kInvalidContext;   \
+  if (const int error = gantry::fake_cuda::ErrorOfCurrent(); error != 0) return error; \
   if (const int spoilt = gantry::fake_cuda::SpoilCapture(); spoilt != 0) return spoilt

@@ -50,6 +50,21 @@ cuda::Result SpoilCapture() {
   return kCaptureUnsupported;
 }
 
+bool MayFollow(const FakeContext& context, const Block& block) {
+  const std::lock_guard lock(contexts_mutex);
+  switch (block.kind) {
+    case BlockKind::kDevice:
+      return block.gpu == context.gpu || context.peers.contains(block.gpu);
+    case BlockKind::kPool:
+      return block.gpu == context.gpu;
+    case BlockKind::kImported:
+    case BlockKind::kPiece:
+      return block.followers.contains(context.gpu);
+    default:
+      return true;  // the host's
+  }
+}
+
 }  // namespace gantry::fake_cuda
 
 using namespace gantry::fake_cuda;
@@ -72,7 +87,11 @@ cuda::Result cuGetErrorName(cuda::Result error, const char** name) {
                                                    {2, "CUDA_ERROR_OUT_OF_MEMORY"},
                                                    {100, "CUDA_ERROR_NO_DEVICE"},
                                                    {201, "CUDA_ERROR_INVALID_CONTEXT"},
+                                                   {218, "CUDA_ERROR_INVALID_PTX"},
+                                                   {400, "CUDA_ERROR_INVALID_HANDLE"},
                                                    {600, "CUDA_ERROR_NOT_READY"},
+                                                   {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+                                                   {716, "CUDA_ERROR_MISALIGNED_ADDRESS"},
                                                    {999, "CUDA_ERROR_UNKNOWN"}};
   const auto found = names.find(error);
   if (found == names.end()) return cuda::kInvalidValue;
@@ -150,7 +169,10 @@ cuda::Result cuDevicePrimaryCtxRelease_v2(cuda::Device device) {
   const std::lock_guard lock(contexts_mutex);
   FakeContext& held = contexts[device];
   if (held.retained == 0) return cuda::kInvalidContext;
-  if (--held.retained == 0) held.memory.reset();
+  if (--held.retained == 0) {
+    held.memory.reset();
+    held.peers.clear();
+  }
   return cuda::kSuccess;
 }
 cuda::Result cuCtxPushCurrent_v2(cuda::Context context) {
@@ -189,8 +211,8 @@ cuda::Result cuCtxEnablePeerAccess(cuda::Context peer, unsigned) {
   const auto* other = reinterpret_cast<const FakeContext*>(peer);
   if (other == current.back()) return cuda::kInvalidContext;
   const std::lock_guard lock(contexts_mutex);
-  return current.back()->peers.insert(other->ordinal).second ? cuda::kSuccess
-                                                             : cuda::kPeerAccessAlreadyEnabled;
+  return current.back()->peers.insert(other->gpu).second ? cuda::kSuccess
+                                                         : cuda::kPeerAccessAlreadyEnabled;
 }
 
 cuda::Result cuMemGetInfo_v2(size_t* free, size_t* total) {

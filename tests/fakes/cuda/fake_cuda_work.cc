@@ -15,12 +15,9 @@
 namespace gantry::fake_cuda {
 namespace {
 
-using StreamHolder = std::shared_ptr<FakeStream>;
-
 constexpr std::chrono::milliseconds kUploadDelay{2};
 constexpr size_t kStagedBytesMax = 64 << 10;  // which the vendor's driver takes along and returns
 
-FakeStream* Of(cuda::Stream stream) { return reinterpret_cast<StreamHolder*>(stream)->get(); }
 FakeEvent* Of(cuda::Event event) { return reinterpret_cast<FakeEvent*>(event); }
 
 cuda::Result CheckCopy(cuda::DevicePtr to, cuda::DevicePtr from, size_t bytes) {
@@ -95,18 +92,19 @@ cuda::Result cuMemsetD8Async(cuda::DevicePtr to, unsigned char value, size_t byt
 
 cuda::Result cuStreamCreate(cuda::Stream* stream, unsigned) {
   FAKE_CALL_IN_CONTEXT(cuStreamCreate);
-  *stream = reinterpret_cast<cuda::Stream>(new StreamHolder(std::make_shared<FakeStream>()));
+  *stream = reinterpret_cast<cuda::Stream>(
+      new StreamHolder(std::make_shared<FakeStream>(current.back()->error)));
   return cuda::kSuccess;
 }
 cuda::Result cuStreamDestroy_v2(cuda::Stream stream) {
   FAKE_CALL(cuStreamDestroy);
   Of(stream)->Synchronize();
   delete reinterpret_cast<StreamHolder*>(stream);
-  return cuda::kSuccess;
+  return ErrorOfCurrent();
 }
 cuda::Result cuStreamSynchronize(cuda::Stream stream) {
   Of(stream)->Synchronize();
-  return cuda::kSuccess;
+  return ErrorOfCurrent();
 }
 cuda::Result cuEventCreate(cuda::Event* event, unsigned) {
   FAKE_CALL_IN_CONTEXT(cuEventCreate);
@@ -115,7 +113,7 @@ cuda::Result cuEventCreate(cuda::Event* event, unsigned) {
 }
 cuda::Result cuEventDestroy_v2(cuda::Event event) {
   delete Of(event);
-  return cuda::kSuccess;
+  return ErrorOfCurrent();
 }
 cuda::Result cuEventRecord(cuda::Event event, cuda::Stream stream) {
   FAKE_CALL_IN_CONTEXT(cuEventRecord);
@@ -124,23 +122,26 @@ cuda::Result cuEventRecord(cuda::Event event, cuda::Stream stream) {
 }
 cuda::Result cuEventQuery(cuda::Event event) {
   FAKE_CALL_IN_CONTEXT(cuEventQuery);
-  return Of(event)->IsDone() ? cuda::kSuccess : cuda::kNotReady;
+  return Of(event)->IsDone() ? ErrorOfCurrent() : cuda::kNotReady;
 }
 cuda::Result cuEventSynchronize(cuda::Event event) {
   Of(event)->Wait();
-  return cuda::kSuccess;
+  return ErrorOfCurrent();
 }
 
 cuda::Result cuIpcGetMemHandle(cuda::IpcMemHandle* handle, cuda::DevicePtr address) {
   FAKE_CALL_IN_CONTEXT(cuIpcGetMemHandle);
   return Memory().ExportIpc(address, handle);
 }
-cuda::Result cuIpcOpenMemHandle_v2(cuda::DevicePtr* address, cuda::IpcMemHandle handle, unsigned) {
+cuda::Result cuIpcOpenMemHandle_v2(cuda::DevicePtr* address, cuda::IpcMemHandle handle,
+                                   unsigned flags) {
   FAKE_CALL_IN_CONTEXT(cuIpcOpenMemHandle);
-  return Memory().OpenIpc(handle, address);
+  return Memory().OpenIpc(handle, current.back()->gpu, flags == cuda::kIpcLazyEnablePeerAccess,
+                          address);
 }
 cuda::Result cuIpcCloseMemHandle(cuda::DevicePtr address) {
   FAKE_CALL(cuIpcCloseMemHandle);
+  if (const int error = ErrorOfCurrent(); error != 0) return error;
   return Memory().CloseIpc(address);
 }
 
@@ -172,10 +173,15 @@ cuda::Result cuMemMap(cuda::DevicePtr address, size_t bytes, size_t offset, cuda
 cuda::Result cuMemUnmap(cuda::DevicePtr address, size_t bytes) {
   return Memory().Unmap(address, bytes);
 }
-cuda::Result cuMemSetAccess(cuda::DevicePtr address, size_t bytes, const cuda::MemAccessDesc*,
-                            size_t) {
+cuda::Result cuMemSetAccess(cuda::DevicePtr address, size_t bytes,
+                            const cuda::MemAccessDesc* accesses, size_t count) {
   FAKE_CALL(cuMemSetAccess);
-  return Memory().SetAccess(address, bytes);
+  std::set<int> gpus;
+  for (size_t i = 0; i < count; ++i) {
+    if (!IsDevice(accesses[i].location.id)) return kInvalidDevice;
+    gpus.insert(Gpus().visible()[static_cast<size_t>(accesses[i].location.id)]);
+  }
+  return Memory().SetAccess(address, bytes, gpus);
 }
 cuda::Result cuMemRetainAllocationHandle(cuda::MemHandle* piece, void* address) {
   return Memory().RetainPiece(reinterpret_cast<cuda::DevicePtr>(address), piece);
@@ -212,6 +218,7 @@ cuda::Result cuMemHostRegister_v2(void* host, size_t bytes, unsigned) {
 }
 cuda::Result cuMemHostUnregister(void* host) {
   FAKE_CALL(cuMemHostUnregister);
+  if (const int error = ErrorOfCurrent(); error != 0) return error;
   return Memory().Unregister(host);
 }
 cuda::Result cuMemHostGetDevicePointer_v2(cuda::DevicePtr* address, void* host, unsigned) {

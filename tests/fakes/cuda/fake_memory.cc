@@ -122,15 +122,18 @@ cuda::Result FakeMemory::ExportIpc(cuda::DevicePtr address, cuda::IpcMemHandle* 
   return cuda::kSuccess;
 }
 
-cuda::Result FakeMemory::OpenIpc(const cuda::IpcMemHandle& handle, cuda::DevicePtr* address) {
+cuda::Result FakeMemory::OpenIpc(const cuda::IpcMemHandle& handle, int gpu, bool reaches_peers,
+                                 cuda::DevicePtr* address) {
   HandleBody body = {};
   std::memcpy(&body, &handle, sizeof(body));
   if (std::memcmp(body.magic, kMagic, sizeof(kMagic)) != 0) return cuda::kInvalidValue;
   if (body.exporter == ::getpid()) return cuda::kInvalidContext;
   const std::lock_guard lock(mutex_);
+  const bool follows = reaches_peers || body.gpu == gpu;
   for (auto& [base, block] : blocks_) {
     if (block.kind == BlockKind::kImported && block.gpu == body.gpu && block.file == body.file) {
       ++block.uses;
+      if (follows) block.followers.insert(gpu);
       *address = base;
       return cuda::kSuccess;
     }
@@ -147,6 +150,7 @@ cuda::Result FakeMemory::OpenIpc(const cuda::IpcMemHandle& handle, cuda::DeviceP
   block.file = body.file;
   block.fd = fd.release();
   block.buffer_id = ++last_buffer_id_;
+  if (follows) block.followers.insert(gpu);
   blocks_[block.base] = block;
   *address = block.base;
   return cuda::kSuccess;
@@ -321,13 +325,15 @@ cuda::Result FakeMemory::Unmap(cuda::DevicePtr address, uint64_t bytes) {
   return cuda::kSuccess;
 }
 
-cuda::Result FakeMemory::SetAccess(cuda::DevicePtr address, uint64_t bytes) {
+cuda::Result FakeMemory::SetAccess(cuda::DevicePtr address, uint64_t bytes,
+                                   const std::set<int>& gpus) {
   const std::lock_guard lock(mutex_);
   for (uint64_t at = address; at < address + bytes;) {
     const auto found = blocks_.find(at);
     if (found == blocks_.end() || found->second.kind != BlockKind::kPiece)
       return cuda::kInvalidValue;
     ::mprotect(reinterpret_cast<void*>(at), found->second.size, PROT_READ | PROT_WRITE);
+    found->second.followers.insert(gpus.begin(), gpus.end());
     at += found->second.size;
   }
   return cuda::kSuccess;

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "lib/base/unique_fd.h"
@@ -27,6 +28,7 @@ struct Block {
   int fd = -1;             // closed by whoever removes the block
   int uses = 1;            // of one that is opened several times
   cuda::MemHandle piece = 0;
+  std::set<int> followers;  // of one that came from elsewhere or of a piece: GPUs that may touch it
 };
 
 class FakeMemory {
@@ -42,7 +44,9 @@ class FakeMemory {
   cuda::Result CheckCopy(cuda::DevicePtr address, uint64_t bytes);
 
   cuda::Result ExportIpc(cuda::DevicePtr address, cuda::IpcMemHandle* handle);
-  cuda::Result OpenIpc(const cuda::IpcMemHandle& handle, cuda::DevicePtr* address);
+  // For a GPU, which can touch memory of another one when `reaches_peers`.
+  cuda::Result OpenIpc(const cuda::IpcMemHandle& handle, int gpu, bool reaches_peers,
+                       cuda::DevicePtr* address);
   cuda::Result CloseIpc(cuda::DevicePtr address);
 
   cuda::Result Register(void* host, uint64_t bytes);
@@ -58,7 +62,7 @@ class FakeMemory {
   cuda::Result FreeReservation(cuda::DevicePtr address, uint64_t bytes);
   cuda::Result Map(cuda::DevicePtr address, uint64_t bytes, cuda::MemHandle piece);
   cuda::Result Unmap(cuda::DevicePtr address, uint64_t bytes);
-  cuda::Result SetAccess(cuda::DevicePtr address, uint64_t bytes);
+  cuda::Result SetAccess(cuda::DevicePtr address, uint64_t bytes, const std::set<int>& gpus);
 
  private:
   struct Piece {

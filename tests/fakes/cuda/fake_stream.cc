@@ -50,7 +50,7 @@ void FakeStream::Run() {
     waiting_.pop_front();
     lock.unlock();
     std::this_thread::sleep_for(kDelay);
-    work();
+    if (error_ == gpu::cuda::kSuccess) work();
     lock.lock();
     ++done_;
     changed_.notify_all();

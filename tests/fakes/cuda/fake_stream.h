@@ -1,7 +1,9 @@
 // A stream of the fake is a thread that does what it was given later, in order, so that whoever
-// takes a submitted copy for a finished one is found out. Thread-safe.
+// takes a submitted copy for a finished one is found out; nothing once its context has an error.
+// Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -10,11 +12,14 @@
 #include <mutex>
 #include <thread>
 
+#include "lib/gpu/cuda_abi.h"
+
 namespace gantry::fake_cuda {
 
 class FakeStream {
  public:
-  FakeStream() : thread_([this] { Run(); }) {}
+  explicit FakeStream(const std::atomic<gpu::cuda::Result>& error)
+      : error_(error), thread_([this] { Run(); }) {}
   FakeStream(const FakeStream&) = delete;
   FakeStream& operator=(const FakeStream&) = delete;
   ~FakeStream();
@@ -28,6 +33,7 @@ class FakeStream {
  private:
   void Run();
 
+  const std::atomic<gpu::cuda::Result>& error_;  // of its context
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> waiting_;
@@ -36,6 +42,12 @@ class FakeStream {
   bool ends_ = false;
   std::thread thread_;
 };
+
+// What a cuda::Stream of the fake points to.
+using StreamHolder = std::shared_ptr<FakeStream>;
+inline FakeStream* Of(gpu::cuda::Stream stream) {
+  return reinterpret_cast<StreamHolder*>(stream)->get();
+}
 
 // A place in a stream, which it keeps until it is done. Thread-safe.
 class FakeEvent {
