@@ -113,6 +113,7 @@ TEST(CopyKernelTest, AGridHasAWarpForEachTileAndOneBlockForEachMultiprocessorAtM
   EXPECT_EQ(BlocksFor(1, 16 * 16384 + 1, 132, 16), 2U);
   EXPECT_EQ(BlocksFor(132 * 16, 4096, 132, 16), 132U);
   EXPECT_EQ(BlocksFor(100'000, 512, 132, 16), 132U);
+  EXPECT_EQ(BlocksFor(1U << 31, 16385, 132, 16), 132U);
   EXPECT_EQ(BlocksFor(1, kMax, 132, 16), 132U);
   EXPECT_EQ(BlocksFor(kMaxCount, kMax, 132, 16), 132U);
   EXPECT_EQ(BlocksFor(kMaxCount, 1, 132, 16), 132U);
