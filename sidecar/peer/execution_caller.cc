@@ -199,11 +199,16 @@ void ExecutionCaller::RunJobs() {
 Result<std::shared_ptr<PeerClient>> ExecutionCaller::AwaitSessions(const Job& job) {
   const TimePoint until = std::min(job.deadline, Clock::now() + kSessionsMax);
   while (true) {
-    auto client = directory_.ClientOf(job.peer, until);
-    if (!client) return Fail(ErrorCode::kPeerUnavailable, client.error().message);
+    // Nothing wakes it when the job is stopped.
+    auto client = directory_.ClientOf(job.peer, std::min(until, Clock::now() + kSessionsPoll));
+    const bool late = Clock::now() >= until || job.stop.cancelled();
+    if (!client && (late || client.error().code != ErrorCode::kDeadlineExceeded)) {
+      return Fail(ErrorCode::kPeerUnavailable, client.error().message);
+    }
+    if (!client) continue;
     const PeerClient::Facts& facts = (*client)->facts();
     if (!server_.ProofsFor(facts.owner.generation, facts.shown).empty()) return client;
-    if (Clock::now() >= until || job.stop.cancelled()) return Fail(NoSessionBack(job.peer));
+    if (late) return Fail(NoSessionBack(job.peer));
     std::this_thread::sleep_for(kSessionsPoll);
   }
 }
@@ -224,10 +229,13 @@ wire::PeerExecutionEnd ExecutionCaller::RunToEnd(Job& job) {
   auto end = (*client)->Execute(what, quiet, job.stop, *job.watcher);
   if (end) return AsToldHere(*std::move(end), job.peer, job.stop.cancelled());
   // Stopped, or the connection failed: the peer alone knows how far it is.
+  // By then it stops: at its deadline, when it notices that nobody listens, or was told so.
+  TimePoint stops = std::min(job.deadline, Clock::now() + options_.silence_max);
   Error why = std::move(end).error().WithContext("peer '" + job.peer + "'");
   const TimePoint patience = Clock::now() + kPendingMax;
   auto told = (*client)->EndExecution(what.id, Clock::now() + kEndTimeout);
   while (told && told->pending && Clock::now() < patience) {
+    stops = std::min(stops, Clock::now());
     told = (*client)->EndExecution(what.id, Clock::now() + kEndTimeout);
   }
   if (told && !told->pending) {
@@ -241,7 +249,8 @@ wire::PeerExecutionEnd ExecutionCaller::RunToEnd(Job& job) {
   // The peer waits likewise for the end of the session that this holds, if it has been cut off.
   client->reset();
   why.code = ErrorCode::kPeerLost;
-  if (!CutOff(job, facts, what.operation)) why.message += "; its last bytes may still move";
+  const bool quiet_now = CutOff(facts, what.operation, stops + QuiesceMaxOf(facts));
+  if (!quiet_now) why.message += "; its last bytes may still move";
   return {std::move(why), 0};
 }
 
@@ -249,18 +258,15 @@ milliseconds ExecutionCaller::QuiesceMaxOf(const PeerClient::Facts& peer) const 
   return peer.quiesce_max ? *peer.quiesce_max + kQuiesceSlack : options_.quiesce_max;
 }
 
-bool ExecutionCaller::CutOff(const Job& job, const PeerClient::Facts& peer,
-                             wire::Operation operation) {
-  const TimePoint begin = Clock::now();
+bool ExecutionCaller::CutOff(const PeerClient::Facts& peer, wire::Operation operation,
+                             TimePoint quiet) {
   const auto sessions = server_.EndSessionsOf(peer.owner.generation, peer.shown);
   while (!server_.AwaitUnmapped(sessions, Clock::now() + kCutOffRound)) {
     const MutexLock lock(mutex_);
     if (closed_) return false;
   }
   if (operation == wire::Operation::kRead) return true;
-  // What it has read from here it may still store in its own memory, until it notices that it is
-  // not listened to, or its deadline.
-  const TimePoint quiet = std::min(job.deadline, begin + options_.silence_max) + QuiesceMaxOf(peer);
+  // What it has read from here it may still store in its own memory.
   MutexLock lock(mutex_);
   while (!closed_ && Clock::now() < quiet) changed_.WaitUntil(lock, quiet);
   return Clock::now() >= quiet;

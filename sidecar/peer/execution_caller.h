@@ -57,9 +57,9 @@ class ExecutionCaller final : public engine::PeerExecutor {
   wire::PeerExecutionEnd RunToEnd(Job& job);
   // What the peer says that it needs, and a bit.
   milliseconds QuiesceMaxOf(const PeerClient::Facts& peer) const;
-  // The peer did not say that it is quiet: it is when it has no access any more. False when this
-  // sidecar stops before.
-  bool CutOff(const Job& job, const PeerClient::Facts& peer, wire::Operation operation);
+  // The peer did not say that it is quiet: it is when it has no access any more, and not before
+  // `quiet` where it stores in its own memory. False when this sidecar stops before.
+  bool CutOff(const PeerClient::Facts& peer, wire::Operation operation, TimePoint quiet);
 
   PeerDirectory& directory_;
   PeerServer& server_;

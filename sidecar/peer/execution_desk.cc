@@ -70,7 +70,9 @@ Status ExecutionDesk::Enter(const Key& key, const Caller& caller) {
 void ExecutionDesk::Leave(const Key& key, const wire::PeerExecutionEnd& end) {
   const MutexLock lock(mutex_);
   --running_;
-  entries_[key] = {false, nullptr, end};
+  Entry entry;
+  entry.end = end;
+  entries_[key] = std::move(entry);
   ended_.emplace_back(Clock::now(), key);
   changed_.NotifyAll();
 }
@@ -83,9 +85,9 @@ wire::PeerExecutionEnd ExecutionDesk::Run(const Key& key, const Caller& caller,
   // The caller can take back what this sidecar touches through that session, and through no later
   // one: so it must be there still when everything is resolved.
   auto status = engine_.Submit(*std::move(request), Clock::now(), [&]() -> Status {
-    if (Stopped(key) || caller.gone()) return Fail(NotStarted());
+    if (caller.gone()) return Fail(NotStarted());
     RETURN_IF_ERROR(ProvenPeer(caller, *what));
-    return {};
+    return Begin(key);
   });
   if (!status) return EndedBy(std::move(status).error());
   const std::string id = status->id;
@@ -165,6 +167,14 @@ Result<std::string> ExecutionDesk::ProvenPeer(const Caller& caller,
               "PUT /v1/peers/" + caller.name + " at this sidecar too");
 }
 
+Status ExecutionDesk::Begin(const Key& key) {
+  const MutexLock lock(mutex_);
+  Entry& entry = entries_.at(key);
+  if (closed_ || entry.stop) return Fail(NotStarted());
+  entry.begun = true;
+  return {};
+}
+
 bool ExecutionDesk::Stopped(const Key& key) const {
   const MutexLock lock(mutex_);
   return closed_ || entries_.at(key).stop;
@@ -185,6 +195,8 @@ Result<wire::PeerExecutionEnd> ExecutionDesk::End(const std::string& session,
   }
   const auto found = entries_.find(key);
   found->second.stop = true;
+  // To be admitted it may wait for this side's peer, up to its deadline; then it is refused.
+  if (!found->second.end && !found->second.begun) return EndedBy(NotStarted());
   while (!found->second.end) {
     if (!changed_.WaitUntil(lock, deadline) && !found->second.end) {
       wire::PeerExecutionEnd pending;

@@ -42,7 +42,7 @@ class ExecutionDesk {
   // Returns when no byte of it moves any more. One that nobody listens to is stopped.
   wire::PeerExecutionEnd Execute(const Caller& caller, wire::PeerExecution what) EXCLUDES(mutex_);
   // Stops it and waits until it is quiet; pending when that takes longer: ask again. One that is
-  // not known does not begin when it comes. Also of a session that is over.
+  // not known, or waits to be admitted, does not begin any more. Also of a session that is over.
   Result<wire::PeerExecutionEnd> End(const std::string& session, const std::string& id)
       EXCLUDES(mutex_);
   // Stops what the session asked for; returns at once.
@@ -54,6 +54,7 @@ class ExecutionDesk {
   using Key = std::pair<std::string, std::string>;  // session, id
   struct Entry {
     bool stop = false;
+    bool begun = false;              // it may move bytes
     const Caller* caller = nullptr;  // while it runs
     std::optional<wire::PeerExecutionEnd> end;
   };
@@ -69,6 +70,8 @@ class ExecutionDesk {
   // The peer with whom this sidecar has the session that the caller knows the secret of.
   Result<std::string> ProvenPeer(const Caller& caller, const wire::PeerExecution& what) const
       EXCLUDES(mutex_);
+  // Its last step before the engine has it. Fails when it was stopped.
+  Status Begin(const Key& key) EXCLUDES(mutex_);
   bool Stopped(const Key& key) const EXCLUDES(mutex_);
   // Of the session: those that run, and those that are remembered.
   std::pair<size_t, size_t> CountOf(const std::string& session) const REQUIRES(mutex_);

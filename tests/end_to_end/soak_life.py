@@ -16,9 +16,10 @@ WORKLOADS = 8
 LANE = 8  # blocks
 BLOCKS = LANE * WORKLOADS  # of every buffer
 DEADLINE_SECONDS = 8
-# By then every transfer has ended: its deadline, the time in which one that the peer executes is known to be quiet
-# whatever the peer says, and what a busy machine adds.
-END_SECONDS = DEADLINE_SECONDS + 14
+# A transfer that was stopped has ended by then: 12 s is the longest that docs/operations.md ("Who executes") says of one
+# that a peer executes, which may be killed or cut off meanwhile; the rest is what a busy machine adds.
+QUIET_SECONDS = 12 + 2
+END_SECONDS = DEADLINE_SECONDS + QUIET_SECONDS  # by then every transfer has ended
 
 # How a transfer may be refused or end while others die.
 EXPECTED = {"cancelled", "unregistered", "not_found", "draining", "stale_generation", "peer_lost", "peer_unavailable",

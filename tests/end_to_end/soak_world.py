@@ -7,11 +7,11 @@ import random
 import signal
 import time
 
-from soak_life import END_SECONDS, WORKLOADS, Land, live
+from soak_life import END_SECONDS, QUIET_SECONDS, WORKLOADS, Land, live
 from workloads import connect, fd_count, metric, send, totals_of, wait_for, workers_of
 
-# Its transfers end, each in its time, and its buffers wait for peers that may be silent. Seen to take more than END_SECONDS once.
-GONE_SECONDS = 2 * END_SECONDS
+# Its death stops its transfers, so their deadlines do not count.
+GONE_SECONDS = QUIET_SECONDS
 SILENCE_SECONDS = 2 * END_SECONDS  # a workload that says nothing for so long hangs
 FLAGS = ["--worker-restart-ms-max", "200", "--log-level", "warning"]
 _forking = multiprocessing.get_context("fork")

@@ -263,6 +263,34 @@ TEST_F(ExecutionTest, OneThatWasEndedBeforeItCameDoesNotBegin) {
   EXPECT_FALSE(b_.desk->End("session", "another")->error) << "what became of it is remembered";
 }
 
+// Its admission may wait for descriptions from the very peer that asks for its end.
+TEST_F(ExecutionTest, OneThatIsBeingAdmittedEndsAtOnceAndDoesNotBegin) {
+  std::promise<void> admitting, go_on;
+  peer::ExecutionDesk::Caller caller{"session",
+                                     "a",
+                                     {},
+                                     [&] {
+                                       admitting.set_value();
+                                       go_on.get_future().wait();
+                                       return false;
+                                     },
+                                     [] {},
+                                     [](const auto&) {}};
+  auto running = std::async(std::launch::async, [&] {
+    return b_.desk->Execute(caller, Execution("slow", RightProofs()));
+  });
+  admitting.get_future().wait();
+  const TimePoint asked = Clock::now();
+  const auto end = b_.desk->End("session", "slow");
+  EXPECT_LT(Clock::now() - asked, milliseconds(2'000));
+  go_on.set_value();
+  ASSERT_TRUE(end);
+  EXPECT_FALSE(end->pending);
+  EXPECT_EQ(CodeOf(*end), ErrorCode::kCancelled);
+  EXPECT_EQ(CodeOf(running.get()), ErrorCode::kCancelled);
+  EXPECT_TRUE(b_.engine->List("engine", false, 10).empty());
+}
+
 TEST_F(ExecutionTest, ItIsStoppedWhenNobodyListensOrItsSessionEnds) {
   b_.pool.Hold();
   bool gone = false;
@@ -341,47 +369,6 @@ TEST_F(ExecutionTest, AWriteIsOverWhenThePeerMustBeQuiet) {
   EXPECT_GE(ended.get() - stop, kQuiesceMax);
   stopped.get();
   caller.Close();
-}
-
-TEST(ExecutionMessages, WhatIsWrongIsRefused) {
-  wire::PeerExecution what;
-  what.id = "e";
-  what.proofs = {std::string(32, 'p')};
-  what.operation = wire::Operation::kWrite;
-  what.callers = {{"", "w", "k", 1}};
-  what.callees = {{"", "o", "k", 2}, {"", "o", "v", 3}};
-  what.ranges = {{0, 1, 1, 2, 3}};
-  what.deadline_ms = 9;
-  what.priority = -4;
-  what.require_path = {wire::Path::kTcp};
-  v1::ExecuteRequest good;
-  wire::ToMessage(what, &good);
-  const auto taken = wire::FromMessage(good);
-  ASSERT_TRUE(taken) << taken.error().message;
-  EXPECT_EQ(*taken, what);
-  const auto refused = [&](const auto& spoil) {
-    v1::ExecuteRequest message = good;
-    spoil(message);
-    return !wire::FromMessage(message);
-  };
-  EXPECT_TRUE(refused([](auto& m) { m.clear_id(); }));
-  EXPECT_TRUE(refused([](auto& m) { m.set_id(std::string(200, 'x')); }));
-  EXPECT_TRUE(refused([](auto& m) { m.set_proofs(0, "short"); }));
-  EXPECT_TRUE(refused([](auto& m) {
-    for (int i = 0; i < 8; ++i) m.add_proofs(std::string(32, 'p'));
-  }));
-  EXPECT_TRUE(refused([](auto& m) { m.clear_callers(); }));
-  EXPECT_TRUE(refused([](auto& m) { m.clear_callees(); }));
-  EXPECT_TRUE(refused([](auto& m) { m.mutable_callees(1)->set_workload("p"); }));
-  EXPECT_TRUE(refused([](auto& m) { m.mutable_callers(0)->set_generation(0); }));
-  EXPECT_TRUE(refused([](auto& m) { m.clear_ranges(); }));
-  EXPECT_TRUE(refused([](auto& m) { m.add_ranges(1); }));
-  EXPECT_TRUE(refused([](auto& m) { m.set_ranges(0, 1); }));
-  EXPECT_TRUE(refused([](auto& m) { m.set_ranges(2, uint64_t{1} << 32); }));
-  EXPECT_TRUE(refused([](auto& m) {
-    m.clear_require_path();
-    m.add_require_path(static_cast<v1::Path>(77));
-  }));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // An owner that speaks the peer API by hand over TCP, for what PeerServer would never answer: it
-// has no buffers, and notes which hold uses end, call by call. Thread-safe.
+// has no buffers, notes which hold uses end, call by call, and executes without an end.
+// Thread-safe.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -12,6 +13,7 @@
 #include "lib/base/mutex.h"
 #include "lib/base/random_id.h"
 #include "lib/wire/peer.grpc.pb.h"
+#include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/peer_identity.h"
 
@@ -55,6 +57,12 @@ class RawOwner final : public v1::Peer::Service {
     hold_ends_ = ends;
     hold_notifications_ = notifications;
     changed_.NotifyAll();
+  }
+  // So many calls of EndExecution are answered: not yet. The others wait for `time`, and fail.
+  void RefuseToEndExecutions(size_t pending, milliseconds time) {
+    const MutexLock lock(mutex_);
+    ends_pending_ = pending;
+    ends_time_ = time;
   }
   size_t waiting() const {
     const MutexLock lock(mutex_);
@@ -109,6 +117,30 @@ class RawOwner final : public v1::Peer::Service {
     for (const v1::HoldUseEnd& end : request->more()) ended_.insert(end.use());
     return grpc::Status::OK;
   }
+  grpc::Status Execute(grpc::ServerContext* context, const v1::ExecuteRequest*,
+                       grpc::ServerWriter<v1::ExecuteEvent>* writer) override {
+    v1::ExecuteEvent event;
+    event.mutable_accepted()->set_path(wire::ToMessage(wire::Path::kTcp));
+    writer->Write(event);
+    MutexLock lock(mutex_);
+    AwaitLet(lock, *context, true);
+    return grpc::Status::OK;
+  }
+  grpc::Status EndExecution(grpc::ServerContext*, const v1::EndExecutionRequest*,
+                            v1::ExecutionEnded* reply) override {
+    MutexLock lock(mutex_);
+    if (ends_pending_ > 0) {
+      --ends_pending_;
+      wire::PeerExecutionEnd pending;
+      pending.pending = true;
+      wire::ToMessage(pending, reply);
+      return grpc::Status::OK;
+    }
+    const TimePoint until = Clock::now() + ends_time_;
+    while (!closed_ && changed_.WaitUntil(lock, until)) {
+    }
+    return {grpc::StatusCode::UNAVAILABLE, "by hand"};
+  }
 
  private:
   void AwaitLet(MutexLock& lock, const grpc::ServerContext& context, const bool& held)
@@ -128,6 +160,8 @@ class RawOwner final : public v1::Peer::Service {
   bool closed_ GUARDED_BY(mutex_) = false;
   bool hold_ends_ GUARDED_BY(mutex_) = false;
   bool hold_notifications_ GUARDED_BY(mutex_) = false;
+  size_t ends_pending_ GUARDED_BY(mutex_) = 0;
+  milliseconds ends_time_ GUARDED_BY(mutex_){0};
   size_t waiting_ GUARDED_BY(mutex_) = 0;
   size_t calls_ GUARDED_BY(mutex_) = 0;
   std::set<uint64_t> ended_ GUARDED_BY(mutex_);
