@@ -13,6 +13,7 @@ from workloads import (LARGE, MiB, connect, new_memory, send, start_workload, su
                        wait_for, workers_of)
 
 NOTICED_SECONDS = 6.5
+SILENT_SECONDS = 5 + 2 + 1  # until nobody is missed, --quiesce-ms-max, and a margin
 QUIET_SECONDS = 8.0  # what the requester waits for the peer's word, and what a busy machine adds
 
 
@@ -271,6 +272,29 @@ def test_an_executor_that_dies_fails_the_transfer_and_frees_it(near):
     assert near.uses(near.a) == 0 and not near.target.mapped_by(workers)
     time.sleep(0.3)
     assert bytes(near.target.map) == seen
+
+
+def test_a_workload_that_dies_does_not_wait_in_turn_for_all_that_its_silent_executor_may_need(
+        start_sidecar, start_workload, new_memory):
+    """docs/operations.md, "Who executes": what the peer has read it may store for so long, counted from the stop."""
+    a, b = mutual(start_sidecar, "tcp")
+    pair = Pair(a, b, "tcp", start_workload, new_memory, size=LARGE)
+    assert pair.move("write", length=MiB)[1]["state"] == "succeeded"
+    for _ in range(10):
+        status, view = pair.move("write", wait_ms=0, deadline_ms=60_000)
+        wait_for(lambda: pair.executed()[0]["state"] != "queued", 5)
+        send([b.process.pid], signal.SIGSTOP)
+        if view_of(a, "reader", view["id"])["state"] == "running":
+            break
+        send([b.process.pid], signal.SIGCONT)  # it was faster
+    pair.reader.kill()
+    begin = time.monotonic()
+    wait_for(lambda: not a.ask("GET", "/v1/transfers?active=true")[1]["transfers"], 20, "the end of its transfer")
+    took = time.monotonic() - begin
+    send([b.process.pid], signal.SIGCONT)
+    print(f"quiet after {took:.1f} s")
+    assert SILENT_SECONDS - 0.5 < took < SILENT_SECONDS + 2, took
+    wait_for(lambda: pair.uses(a) == 0, 1, "the end of its buffers")
 
 
 def test_a_requester_that_dies_stops_it(near):
