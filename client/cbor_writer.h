@@ -26,8 +26,11 @@ class CborWriter {
   // faster. REQUIRES that they fit.
   void PackedUnsigned(std::span<const uint64_t> values) {
     Head(2, 4 * values.size());
+    const size_t start = out_.size();
+    out_.resize(start + 4 * values.size());
+    char* to = out_.data() + start;
     for (const uint64_t value : values) {
-      for (int shift = 0; shift < 32; shift += 8) out_ += static_cast<char>(value >> shift);
+      for (int shift = 0; shift < 32; shift += 8) *to++ = static_cast<char>(value >> shift);
     }
   }
   // The items, or pairs of key and value, follow.

@@ -167,7 +167,8 @@ class App final : public SidecarApp {
     auto tcp = tcp_path_->MakeTransport([this] { pool_->WakeWaiter(); });
     tcp_ = tcp.get();
     engine_ = std::make_unique<engine::TransferEngine>(
-        options, *pool_, MakeTransports(*pool_, std::move(tcp)), *registry_, events_, metrics_);
+        options, *pool_, MakeTransports(config_, *pool_, std::move(tcp)), *registry_, events_,
+        metrics_);
     engine_->SetMessaging(messaging_->notifications(), messaging_->desk());
   }
 

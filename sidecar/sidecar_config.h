@@ -41,6 +41,7 @@ struct SidecarConfig {
 
   int workers = 0;  // copy workers; 0: one for each processor, at most 8
   uint64_t worker_restart_ms_max = 10'000;
+  std::string gpu_copies = "auto";  // or "engines", "kernel"
 
   uint64_t body_bytes_max = 8ull << 20;
   uint64_t connections_max = 1024;

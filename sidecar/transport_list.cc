@@ -9,14 +9,19 @@
 namespace gantry {
 
 std::vector<std::unique_ptr<transport::Transport>> MakeTransports(
-    worker::WorkerPool& pool, std::unique_ptr<transport::Transport> tcp) {
+    const SidecarConfig& config, worker::WorkerPool& pool,
+    std::unique_ptr<transport::Transport> tcp) {
   auto gpus = pool.Gpus();
   if (gpus) {
     log::Info("GPUs are within reach", {{"count", gpus->size()}});
   } else {
     log::Info("no GPU is within reach", {{"why", gpus.error()}});
   }
-  auto shm = std::make_unique<transport::ShmTransport>(transport::ShmOptions{}, pool);
+  transport::ShmOptions options;
+  options.gpu_copies = config.gpu_copies == "engines"  ? transport::GpuCopyPolicy::kEngines
+                       : config.gpu_copies == "kernel" ? transport::GpuCopyPolicy::kKernel
+                                                       : transport::GpuCopyPolicy::kAuto;
+  auto shm = std::make_unique<transport::ShmTransport>(options, pool);
   std::vector<std::unique_ptr<transport::Transport>> transports;
   transports.push_back(std::make_unique<transport::IpcTransport>(std::move(gpus), *shm));
   transports.push_back(std::move(shm));

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "sidecar/sidecar_config.h"
 #include "sidecar/transport/transport.h"
 #include "sidecar/worker/worker_pool.h"
 
@@ -11,6 +12,7 @@ namespace gantry {
 
 // `tcp` is the last resort. The pool outlives them.
 std::vector<std::unique_ptr<transport::Transport>> MakeTransports(
-    worker::WorkerPool& pool, std::unique_ptr<transport::Transport> tcp);
+    const SidecarConfig& config, worker::WorkerPool& pool,
+    std::unique_ptr<transport::Transport> tcp);
 
 }  // namespace gantry

@@ -37,6 +37,13 @@ void WriteTransfer(const engine::TransferStatus& transfer, wire::BodyWriter* wri
       .Field("workers", transfer.workers)
       .Field("priority", transfer.priority)
       .Field("retries", transfer.retries);
+  if (transfer.gpu_copies) {
+    writer->Key("gpu_copies")
+        .BeginObject()
+        .Field("plan", transfer.gpu_copies->plan())
+        .Field("reason", transfer.gpu_copies->reason)
+        .EndObject();
+  }
   const engine::TransferTimings& timings = transfer.timings;
   writer->Key("timings")
       .BeginObject()

@@ -33,6 +33,10 @@ TransferStatus Transfer::Snapshot(TimePoint now) const {
   status.bytes_moved = progress.bytes;
   status.chunks_moved = progress.chunks;
   status.workers = progress.workers;
+  if (progress.gpu_jobs_by_engine + progress.gpu_jobs_by_kernel > 0) {
+    status.gpu_copies = {progress.gpu_jobs_by_engine, progress.gpu_jobs_by_kernel,
+                         progress.gpu_reason};
+  }
   status.timings.copy_us = progress.copy_nanoseconds / 1000;
   status.timings.total_us = MicrosBetween(admitted.begun, now);
   if (admitted.fence) status.timings.fence_us = MicrosBetween(accepted, begun.value_or(now));

@@ -30,6 +30,10 @@ metrics::TransferSample SampleOf(const Transfer& transfer, TimePoint now) {
   sample.chunks_succeeded = status.chunks_moved;
   sample.chunks_failed = status.chunks - status.chunks_moved;
   sample.chunks_retried = transfer.chunks_retried;
+  if (status.gpu_copies) {
+    sample.gpu_jobs_by_engine = status.gpu_copies->by_engine;
+    sample.gpu_jobs_by_kernel = status.gpu_copies->by_kernel;
+  }
   sample.seconds = SecondsBetween(transfer.admitted.begun, now);
   sample.admit_seconds = static_cast<double>(status.timings.admit_us) / 1e6;
   sample.fence_seconds = static_cast<double>(status.timings.fence_us) / 1e6;

@@ -37,6 +37,17 @@ struct TransferTimings {
   uint64_t total_us = 0;  // admit to terminal
 };
 
+// Of a transfer between GPUs that this sidecar executes: how its jobs are copied.
+struct GpuCopies {
+  uint64_t by_engine = 0;
+  uint64_t by_kernel = 0;
+  std::string_view reason;  // for the last one; lives for ever
+
+  std::string_view plan() const {
+    return by_kernel == 0 ? "engines" : by_engine == 0 ? "kernel" : "both";
+  }
+};
+
 struct TransferStatus {
   std::string id;
   std::string workload;
@@ -55,6 +66,7 @@ struct TransferStatus {
   uint64_t descriptors_in = 0;
   uint64_t descriptors_out = 0;  // after merging contiguous runs
   int workers = 0;
+  std::optional<GpuCopies> gpu_copies;
   int priority = 0;
   int retries = 0;  // 1: begun again, because its descriptions of remote buffers were stale
   TransferTimings timings;

@@ -9,7 +9,11 @@ namespace gantry::memory {
 
 Status GpuDevices::Load() {
   if (driver_ != nullptr) return {};
-  ASSIGN_OR_RETURN(driver_, gpu::LoadGpuDriver());
+  Result<std::unique_ptr<gpu::GpuDriver>> driver = gpu::LoadGpuDriver();
+  if (!driver && driver.error().code == ErrorCode::kNotFound) {
+    return Fail(ErrorCode::kPathUnavailable, driver.error().message, driver.error().hint);
+  }
+  ASSIGN_OR_RETURN(driver_, std::move(driver));
   for (const std::string& feature : driver_->missing()) {
     log::Info("the GPU driver lacks a feature", {{"missing", feature}});
   }
@@ -21,7 +25,7 @@ Result<std::vector<std::string>> GpuDevices::Uuids() {
   std::vector<std::string> uuids;
   for (const gpu::DeviceInfo& device : driver_->devices()) uuids.push_back(device.uuid);
   if (!uuids.empty()) return uuids;
-  return Fail(ErrorCode::kNotFound, "a GPU driver is installed, but it sees no GPU",
+  return Fail(ErrorCode::kPathUnavailable, "a GPU driver is installed, but it sees no GPU",
               "in a container, ask for the devices of the workload's GPUs");
 }
 
@@ -31,6 +35,9 @@ Result<std::shared_ptr<gpu::GpuContext>> GpuDevices::ContextFor(const std::strin
     if (device.uuid != uuid) continue;
     if (context_ == nullptr) {
       ASSIGN_OR_RETURN(context_, driver_->OpenContext(device.ordinal));
+      // Here, as it takes a tenth of a second, and not under the first transfer, which does without
+      // if it has to.
+      static_cast<void>(context_->LoadKernels());
     }
     return context_;
   }

@@ -14,7 +14,7 @@ namespace gantry::memory {
 
 class GpuDevices {
  public:
-  // The UUIDs of those that this process can use; an error says why there are none.
+  // The UUIDs of those that this process can use; path_unavailable says why there are none.
   Result<std::vector<std::string>> Uuids();
   // Where memory of the GPU with this UUID is mapped. path_unavailable when this process does not
   // see that GPU.

@@ -20,6 +20,7 @@ inline constexpr std::array<std::string_view, 5> kOutcomeNames = {
 inline constexpr std::array<std::string_view, 5> kStageNames = {"admit", "fence", "queue", "move",
                                                                 "quiesce"};
 
+inline constexpr std::array<std::string_view, 2> kGpuPlanNames = {"engines", "kernel"};
 inline constexpr std::array<std::string_view, 3> kChunkOutcomeNames = {"succeeded", "failed",
                                                                        "retried"};
 inline constexpr std::array<std::string_view, 2> kDescriptorStageNames = {"submitted", "merged"};

@@ -118,6 +118,10 @@ struct Metrics::Families {
                      "gantry_transfer_chunks_total",
                      "Copies or work requests after merging and cutting",
                      {op, path, {"outcome", kChunkOutcomeNames}}};
+  CounterGrid gpu_jobs{*registry,
+                       "gantry_ipc_jobs_total",
+                       "Parts of transfers between GPUs, by what copied them",
+                       {{"plan", kGpuPlanNames}}};
   CounterGrid descriptors{*registry,
                           "gantry_transfer_descriptors_total",
                           "Ranges of transfers as submitted and after merging contiguous ones",
@@ -206,6 +210,8 @@ void Metrics::TransferEnded(const TransferSample& sample) {
   Add(families_->chunks.At(op, path, 0), sample.chunks_succeeded);
   Add(families_->chunks.At(op, path, 1), sample.chunks_failed);
   Add(families_->chunks.At(op, path, 2), sample.chunks_retried);
+  Add(families_->gpu_jobs.At(0), sample.gpu_jobs_by_engine);
+  Add(families_->gpu_jobs.At(1), sample.gpu_jobs_by_kernel);
   families_->duration.At(op, path).Observe(sample.seconds);
   families_->size.At(path).Observe(static_cast<double>(sample.bytes));
   families_->stage_duration.At(Stage::kAdmit).Observe(sample.admit_seconds);

@@ -32,6 +32,8 @@ struct TransferSample {
   uint64_t chunks_succeeded = 0;
   uint64_t chunks_failed = 0;
   uint64_t chunks_retried = 0;
+  uint64_t gpu_jobs_by_engine = 0;  // between GPUs, of this sidecar's workers
+  uint64_t gpu_jobs_by_kernel = 0;
   double seconds = 0;  // admission to outcome
   double admit_seconds = 0;
   double fence_seconds = 0;

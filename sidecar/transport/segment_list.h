@@ -2,8 +2,10 @@
 // of block ids: 32 768 descriptors of 64 pairs take the memory of 512. Thread-safe once built.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -85,28 +87,70 @@ class SegmentList {
   // Each of the runs is one segment in every one of the pairs. They follow the single segments and
   // the runs that are there; the sets are few.
   void AddRuns(std::vector<BlockPair> pairs, std::vector<BlockRun> runs) {
-    sets_.push_back({std::move(pairs), std::move(runs)});
+    const bool single_blocks =
+        std::all_of(runs.begin(), runs.end(), [](const BlockRun& run) { return run.count == 1; });
+    sets_.push_back({std::move(pairs), std::move(runs), single_blocks});
     size_ += sets_.back().size();
   }
 
+  // Runs of one pair, in a row.
+  struct PairRuns {
+    const BlockPair* pair = nullptr;
+    std::span<const BlockRun> runs;
+  };
+
+  // Walks forward without a search for each.
   class Iterator {
    public:
-    Iterator(const SegmentList* list, size_t index) : list_(list), index_(index) {}
-    MoveSegment operator*() const { return (*list_)[index_]; }
+    Iterator(const SegmentList* list, size_t index) : list_(list), index_(index) {
+      if (index >= list->size()) return;
+      if (index < list->explicit_.size()) return;
+      size_t left = index - list->explicit_.size();
+      while (left >= list->sets_[set_].size()) left -= list->sets_[set_++].size();
+      pair_ = left / list->sets_[set_].runs.size();
+      run_ = left % list->sets_[set_].runs.size();
+    }
+    MoveSegment operator*() const {
+      if (index_ < list_->explicit_.size()) return list_->explicit_[index_];
+      const Set& set = list_->sets_[set_];
+      return SegmentOf(set.pairs[pair_], set.runs[run_]);
+    }
     Iterator& operator++() {
-      ++index_;
+      if (index_++ < list_->explicit_.size()) return *this;
+      if (++run_ < list_->sets_[set_].runs.size()) return *this;
+      run_ = 0;
+      if (++pair_ < list_->sets_[set_].pairs.size()) return *this;
+      pair_ = 0;
+      ++set_;
       return *this;
     }
     bool operator!=(const Iterator& other) const { return index_ != other.index_; }
 
+    // The segments from here on that are one block each, of one pair: may be fewer than there are.
+    PairRuns SingleBlocks() const {
+      if (index_ < list_->explicit_.size() || index_ >= list_->size_) return {};
+      const Set& set = list_->sets_[set_];
+      if (!set.single_blocks) return {};
+      return {&set.pairs[pair_], std::span(set.runs).subspan(run_)};
+    }
+    // Passes so many of them, one at least.
+    void Skip(size_t blocks) {
+      index_ += blocks - 1;
+      run_ += blocks - 1;
+      ++*this;
+    }
+
    private:
     const SegmentList* list_;
     size_t index_;
+    size_t set_ = 0;  // and below: where index_ is, once the single segments are passed
+    size_t pair_ = 0;
+    size_t run_ = 0;
   };
   Iterator begin() const { return {this, 0}; }
   Iterator end() const { return {this, size()}; }
+  Iterator From(size_t index) const { return {this, index}; }
 
- private:
   static MoveSegment SegmentOf(const BlockPair& pair, const BlockRun& run) {
     MoveSegment segment;
     segment.local_allocation = pair.local_allocation;
@@ -128,9 +172,11 @@ class SegmentList {
     return segment;
   }
 
+ private:
   struct Set {
     std::vector<BlockPair> pairs;
     std::vector<BlockRun> runs;
+    bool single_blocks = false;
     size_t size() const { return pairs.size() * runs.size(); }
   };
 

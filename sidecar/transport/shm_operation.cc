@@ -7,12 +7,13 @@
 namespace gantry::transport {
 
 ShmOperation::ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePlan> plan,
-                           int priority, uint64_t token, Limits limits)
+                           int priority, uint64_t token)
     : transport_(transport),
       plan_(std::move(plan)),
       priority_(priority),
       token_(token),
-      limits_(limits),
+      on_gpus_(!plan_->local.empty() && plan_->local.front()->kind() == wire::MemoryKind::kGpu),
+      segment_count_(static_cast<uint32_t>(plan_->segments.size())),
       segment_done_(plan_->segments.size()) {
   progress_.chunks_total = plan_->segments.size();
 }
@@ -36,27 +37,45 @@ void ShmOperation::Abort() {
 }
 
 bool ShmOperation::HasWork() const {
-  return !stopped_ && (!again_.empty() || next_segment_ < plan_->segments.size());
+  return !stopped_ && (!again_.empty() || next_segment_ < segment_count_);
 }
 
-ShmOperation::Part ShmOperation::NextPart(size_t segments_max) const {
-  if (!again_.empty() && again_.front().end - again_.front().begin <= segments_max) {
-    return again_.front();
-  }
-  Part part = {next_segment_, next_segment_, 0, false};
-  if (!again_.empty()) part.begin = part.end = again_.front().begin;  // no room for it: nothing
-  const auto count = static_cast<uint32_t>(plan_->segments.size());
-  if (!again_.empty()) return part;
-  while (part.end < count && part.end - part.begin < segments_max &&
-         (part.bytes == 0 || part.bytes + plan_->segments[part.end].bytes() <= limits_.job_bytes)) {
-    part.bytes += plan_->segments[part.end++].bytes();
+ShmOperation::Part ShmOperation::NextPart(size_t segments_max, uint64_t bytes_max,
+                                          JobBuilder* job) const {
+  const bool retried = !again_.empty();
+  Part part = {next_segment_, next_segment_, 0, retried};
+  if (retried) part = {again_.front().begin, again_.front().begin, 0, true};
+  uint64_t end = retried ? again_.front().end : segment_count_;
+  end = std::min<uint64_t>(end, part.begin + segments_max);
+  auto next = plan_->segments.From(part.begin);
+  while (part.end < end) {
+    const uint64_t bytes_left = bytes_max - std::min(bytes_max, part.bytes);
+    const SegmentList::PairRuns blocks = next.SingleBlocks();
+    if (blocks.runs.empty()) {
+      const MoveSegment segment = *next;
+      if (part.bytes > 0 && segment.bytes() > bytes_left) break;
+      job->Add(segment);
+      part.bytes += segment.bytes();
+      ++part.end;
+      ++next;
+      continue;
+    }
+    const uint64_t unit = blocks.pair->unit_bytes;
+    const uint64_t room = std::max<uint64_t>(bytes_left / unit, part.bytes == 0 ? 1 : 0);
+    const uint64_t count = std::min({uint64_t{blocks.runs.size()}, end - part.end, room});
+    if (count == 0) break;
+    job->AddBlocks(*blocks.pair, blocks.runs.first(count));
+    part.bytes += count * unit;
+    part.end += static_cast<uint32_t>(count);
+    next.Skip(count);
   }
   return part;
 }
 
 void ShmOperation::Posted(const Part& part, int worker) {
   if (part.retried) {
-    again_.pop_front();
+    again_.front().begin = part.end;
+    if (part.end == again_.front().end) again_.pop_front();
     progress_.chunks_retried += part.end - part.begin;
   } else {
     next_segment_ = part.end;
@@ -70,6 +89,10 @@ void ShmOperation::Posted(const Part& part, int worker) {
 
 void ShmOperation::Done(const Part& part, int worker, const worker::Completion& completion) {
   --inflight_;
+  if (on_gpus_ && completion.ok) {
+    ++(completion.means == worker::GpuMeans::kKernel ? progress_.gpu_jobs_by_kernel
+                                                     : progress_.gpu_jobs_by_engine);
+  }
   progress_.copy_nanoseconds += completion.copy_nanoseconds;
   if (completion.ok) {
     progress_.bytes += part.bytes;

@@ -11,13 +11,8 @@ namespace gantry::transport {
 
 class ShmOperation final : public Operation {
  public:
-  struct Limits {
-    uint64_t job_bytes = 0;
-    size_t job_segments = 0;
-    uint64_t bytes_weigh = 1;  // so many of its bytes count as one in flight
-  };
   ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePlan> plan, int priority,
-               uint64_t token, Limits limits);
+               uint64_t token);
   ~ShmOperation() override;
 
   void Stop() override;
@@ -29,19 +24,17 @@ class ShmOperation final : public Operation {
 
   int priority() const { return priority_; }
   uint64_t token() const { return token_; }
-  const Limits& limits() const { return limits_; }
+  bool on_gpus() const { return on_gpus_; }
   const MovePlan& plan() const { return *plan_; }
 
-  // The next part to post.
-  struct Part {
-    uint32_t begin = 0;
-    uint32_t end = 0;
-    uint64_t bytes = 0;
-    bool retried = false;
-  };
+  using Part = PlanPart;
   bool HasWork() const;
-  Part NextPart(size_t segments_max) const;
+  // Its segments are added to the job. No more than either limit, but one segment at least where
+  // there is room for any.
+  Part NextPart(size_t segments_max, uint64_t bytes_max, JobBuilder* job) const;
   void Posted(const Part& part, int worker);
+  // For the report: why the GPUs copy as they do; lives for ever.
+  void SetGpuReason(std::string_view reason) { progress_.gpu_reason = reason; }
   // `lost`: the worker died; the part is posted once more, then the operation fails.
   void Done(const Part& part, int worker, const worker::Completion& completion);
 
@@ -53,7 +46,8 @@ class ShmOperation final : public Operation {
   const std::shared_ptr<const MovePlan> plan_;
   const int priority_;
   const uint64_t token_;
-  const Limits limits_;
+  const bool on_gpus_;
+  const uint32_t segment_count_;
 
   uint32_t next_segment_ = 0;
   std::deque<Part> again_;

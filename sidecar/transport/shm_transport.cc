@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "sidecar/transport/shm_operation.h"
@@ -12,6 +13,9 @@ namespace {
 constexpr size_t kCompletionsPerPoll = 64;
 // A transfer is split so that every worker gets some of it, down to this.
 constexpr uint64_t kJobBytesMin = 64 * 1024;
+constexpr uint64_t kGpuJobBytesMin = 1 << 20;
+constexpr size_t kFirstKernelSegments = 1024;
+constexpr size_t kKernelSteps = 2;
 
 // Faster than a worker copies on today's machines: a nap that is based on it ends too early, which
 // costs a wake-up, rather than too late, which would leave a worker without work.
@@ -22,30 +26,13 @@ uint64_t TagOf(uint32_t slot, uint32_t generation) {
   return (static_cast<uint64_t>(generation) << 32) | slot;
 }
 
-worker::CopySegment CopyOf(const MoveSegment& segment, const MovePlan& plan) {
-  const memory::MappingId local = plan.local[segment.local_allocation]->mapping();
-  const memory::MappingId remote = plan.remote[segment.remote_allocation].mapped->mapping();
-  worker::CopySegment copy;
-  copy.length = segment.length;
-  copy.count = segment.count;
-  copy.source = remote;
-  copy.source_offset = segment.remote_offset;
-  copy.source_stride = segment.remote_stride;
-  copy.destination = local;
-  copy.destination_offset = segment.local_offset;
-  copy.destination_stride = segment.local_stride;
-  if (plan.operation == wire::Operation::kWrite) {
-    std::swap(copy.source, copy.destination);
-    std::swap(copy.source_offset, copy.destination_offset);
-    std::swap(copy.source_stride, copy.destination_stride);
-  }
-  return copy;
-}
-
 }  // namespace
 
 ShmTransport::ShmTransport(ShmOptions options, worker::CopyPool& pool)
-    : options_(options), pool_(pool), load_(static_cast<size_t>(pool.worker_count())) {}
+    : options_(options),
+      pool_(pool),
+      load_(static_cast<size_t>(pool.worker_count())),
+      gpu_planner_(options.gpu_copies) {}
 
 ShmTransport::~ShmTransport() = default;
 
@@ -68,17 +55,8 @@ Status ShmTransport::CanReach(const memory::MappedAllocation& local,
 
 std::unique_ptr<Operation> ShmTransport::Start(std::shared_ptr<const MovePlan> plan, int priority,
                                                uint64_t token) {
-  const uint64_t share = plan->bytes / (2 * std::max<size_t>(load_.size(), 1));
-  const bool on_gpus =
-      !plan->local.empty() && plan->local.front()->kind() == wire::MemoryKind::kGpu;
-  ShmOperation::Limits limits;
-  limits.job_bytes = std::max(share, kJobBytesMin);
-  limits.job_bytes =
-      std::min(limits.job_bytes, on_gpus ? options_.gpu_job_bytes_max : options_.job_bytes_max);
-  limits.job_segments = on_gpus ? options_.gpu_job_segments_max : options_.job_segments_max;
-  limits.bytes_weigh = on_gpus ? options_.gpu_bytes_weigh : 1;
-  auto operation = std::make_unique<ShmOperation>(*this, std::move(plan), priority, token, limits);
-  waiting_[priority].push_back(operation.get());
+  auto operation = std::make_unique<ShmOperation>(*this, std::move(plan), priority, token);
+  waiting_[priority].queues[ClassOf(*operation)].push_back(operation.get());
   return operation;
 }
 
@@ -112,15 +90,25 @@ void ShmTransport::Complete(const worker::Completion& completion) {
   if (slot >= jobs_.size()) return;
   Job& job = jobs_[slot];
   if (job.operation == nullptr || TagOf(slot, job.generation) != completion.tag) return;
-  const Job done = std::exchange(job, Job{nullptr, job.generation + 1, 0, 0, 0, 0, 0, false});
+  const Job done = std::exchange(job, Job{});
+  job.generation = done.generation + 1;
   free_jobs_.push_back(slot);
   WorkerLoad& load = load_[static_cast<size_t>(done.worker)];
   load.weight -= done.weight;
   --load.jobs;
+  if (done.on_gpus) {
+    const bool by_kernel = done.gpu_job.plan.means == worker::GpuMeans::kKernel;
+    --(by_kernel ? load.kernel_jobs : load.engine_jobs);
+    if (by_kernel && completion.ok && completion.means != worker::GpuMeans::kKernel) {
+      done.operation->SetGpuReason(kNoKernels);
+    }
+    gpu_planner_.Done(done.gpu_job, completion, Clock::now());
+  }
   const bool had_work = done.operation->HasWork();
-  done.operation->Done({done.begin, done.end, done.bytes, done.retried}, done.worker, completion);
+  done.operation->Done(done.part, done.worker, completion);
   if (!had_work && done.operation->HasWork()) {  // a part came back from a dead worker
-    waiting_[done.operation->priority()].push_front(done.operation);
+    waiting_[done.operation->priority()].queues[ClassOf(*done.operation)].push_front(
+        done.operation);
   }
 }
 
@@ -153,58 +141,117 @@ int ShmTransport::NextWorker(const std::vector<bool>& passed) const {
   return best;
 }
 
+ShmTransport::Class ShmTransport::ClassOf(const ShmOperation& operation) {
+  if (!operation.on_gpus()) return kOfHost;
+  return operation.plan().segments.size() <= GpuCopyPlanner::kFewChunks ? kFewOfGpus : kManyOfGpus;
+}
+
 bool ShmTransport::FeedWorker(int worker) {
-  while (!waiting_.empty()) {
-    Queue& queue = waiting_.begin()->second;
-    if (queue.empty()) {
-      waiting_.erase(waiting_.begin());
-      continue;
+  for (auto next = waiting_.begin(); next != waiting_.end();) {
+    Level& level = next->second;
+    for (size_t i = 0; i < kClasses; ++i) {
+      const size_t asked = (level.turn + i) % kClasses;
+      const Posting posting = FeedFrom(level.queues[asked], worker);
+      if (posting == Posting::kNoRoom) return false;
+      if (posting == Posting::kEnough) continue;
+      level.turn = (asked + 1) % kClasses;
+      return true;
     }
-    ShmOperation* operation = queue.front();
-    queue.pop_front();
-    if (!operation->HasWork()) continue;
-    const bool posted = PostJob(operation, worker);
-    if (operation->HasWork()) {
-      // Its turn is over, unless the worker had no room for it.
-      if (posted) {
-        queue.push_back(operation);
-      } else {
-        queue.push_front(operation);
-      }
-    }
-    return posted;
+    const bool empty = std::all_of(level.queues.begin(), level.queues.end(),
+                                   [](const Queue& queue) { return queue.empty(); });
+    next = empty ? waiting_.erase(next) : std::next(next);
   }
   return false;
 }
 
-bool ShmTransport::PostJob(ShmOperation* operation, int worker) {
-  const size_t room = std::min(pool_.free_slots(worker), operation->limits().job_segments);
-  const ShmOperation::Part part = operation->NextPart(room);
-  if (part.begin == part.end) return false;
-  scratch_.clear();
-  for (uint32_t i = part.begin; i < part.end; ++i) {
-    scratch_.push_back(CopyOf(operation->plan().segments[i], operation->plan()));
+// kEnough, too, when nothing waits.
+ShmTransport::Posting ShmTransport::FeedFrom(Queue& queue, int worker) {
+  while (!queue.empty() && !queue.front()->HasWork()) queue.pop_front();
+  if (queue.empty()) return Posting::kEnough;
+  ShmOperation* const operation = queue.front();
+  const Posting posting =
+      operation->on_gpus() ? PostGpuJob(operation, worker) : PostJob(operation, worker);
+  if (posting != Posting::kPosted) return posting;
+  queue.pop_front();  // its turn is over
+  if (operation->HasWork()) queue.push_back(operation);
+  return posting;
+}
+
+ShmTransport::Posting ShmTransport::PostJob(ShmOperation* operation, int worker) {
+  const MovePlan& plan = operation->plan();
+  const uint64_t share = plan.bytes / (2 * std::max<size_t>(load_.size(), 1));
+  const uint64_t bytes = std::min(std::max(share, kJobBytesMin), options_.job_bytes_max);
+  const size_t room = std::min(pool_.free_slots(worker), options_.job_segments_max);
+  builder_.Begin(plan, worker::GpuMeans::kCopyEngine, /*listed=*/false, room);
+  const PlanPart part = operation->NextPart(room, bytes, &builder_);
+  return PostPart(operation, worker, part, GpuCopyPlan());
+}
+
+ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int worker) {
+  const MovePlan& plan = operation->plan();
+  const auto workers = static_cast<int>(load_.size());
+  const int kernel_worker = KernelWorker();
+  const GpuCopyPlan choice = gpu_planner_.Choose(plan.segments.size(), Clock::now());
+  const bool by_kernel = choice.means == worker::GpuMeans::kKernel;
+  const int target = by_kernel ? kernel_worker : worker;
+  if (target < 0) return Posting::kEnough;
+  const WorkerLoad& load = load_[static_cast<size_t>(target)];
+  if (by_kernel ? load.kernel_jobs >= options_.kernel_jobs_max
+                : load.engine_jobs >= options_.engine_jobs_max) {
+    return Posting::kEnough;
   }
+  const uint64_t share = plan.bytes / static_cast<uint64_t>(by_kernel ? 1 : 2 * workers);
+  const uint64_t bytes = std::min(std::max(share, kGpuJobBytesMin), choice.job_bytes);
+  // The first jobs are short, so that the GPU begins early.
+  const size_t segments =
+      by_kernel ? std::min(choice.job_segments,
+                           kFirstKernelSegments << std::min<size_t>(load.kernel_jobs, kKernelSteps))
+                : choice.job_segments;
+  const size_t room = std::min({pool_.free_slots(target), pool_.free_places(target), segments});
+  if (room == 0) return Posting::kEnough;
+  builder_.Begin(plan, choice.means, /*listed=*/true, room);
+  const PlanPart part = operation->NextPart(room, bytes, &builder_);
+  return PostPart(operation, target, part, choice);
+}
+
+ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker,
+                                             const PlanPart& part, const GpuCopyPlan& gpu_plan) {
+  if (part.begin == part.end) return Posting::kNoRoom;
   if (free_jobs_.empty()) {
     free_jobs_.push_back(static_cast<uint32_t>(jobs_.size()));
     jobs_.emplace_back();
   }
   const uint32_t slot = free_jobs_.back();
   Job& job = jobs_[slot];
-  if (!pool_.Post(worker, TagOf(slot, job.generation), scratch_)) return false;
+  if (!pool_.Post(worker, TagOf(slot, job.generation), builder_.job())) return Posting::kNoRoom;
   free_jobs_.pop_back();
-  const uint64_t weight = part.bytes / operation->limits().bytes_weigh;
-  job = {operation, job.generation, worker, part.begin, part.end, weight, part.bytes, part.retried};
+  const bool on_gpus = operation->on_gpus();
+  const uint64_t weight = on_gpus ? part.bytes / options_.gpu_bytes_weigh : part.bytes;
+  job = {operation, job.generation, worker, part, weight, on_gpus, {}};
   WorkerLoad& load = load_[static_cast<size_t>(worker)];
   load.weight += weight;
   ++load.jobs;
   last_worker_ = worker;
   operation->Posted(part, worker);
-  return true;
+  if (on_gpus) {
+    ++(gpu_plan.means == worker::GpuMeans::kKernel ? load.kernel_jobs : load.engine_jobs);
+    job.gpu_job = gpu_planner_.Posted(gpu_plan, part.bytes, Clock::now());
+    operation->SetGpuReason(gpu_plan.reason);
+  }
+  return Posting::kPosted;
+}
+
+int ShmTransport::KernelWorker() const {
+  for (int worker = 0; worker < static_cast<int>(load_.size()); ++worker) {
+    if (pool_.usable(worker)) return worker;
+  }
+  return -1;
 }
 
 void ShmTransport::Leave(ShmOperation* operation) {
-  for (auto& [priority, queue] : waiting_) std::erase(queue, operation);
+  for (auto& [priority, level] : waiting_) {
+    for (Queue& queue : level.queues) std::erase(queue, operation);
+  }
 }
 
 }  // namespace gantry::transport

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "lib/base/clock.h"
@@ -22,6 +23,10 @@ struct Progress {
   uint64_t chunks_retried = 0;
   uint64_t copy_nanoseconds = 0;  // summed over workers
   int workers = 0;                // that took part
+  // Between GPUs: how many jobs were copied by each, and why the last one so.
+  uint64_t gpu_jobs_by_engine = 0;
+  uint64_t gpu_jobs_by_kernel = 0;
+  std::string_view gpu_reason = {};  // lives for ever
   std::optional<TimePoint> first_posted;
 };
 

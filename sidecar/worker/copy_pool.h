@@ -13,8 +13,17 @@
 
 namespace gantry::worker {
 
-// `count` blocks of `length` bytes; block i lies i * stride behind the first. count is 1 and the
-// strides are 0 for a plain copy.
+// Where a block lies, in bytes within the two allocations.
+struct BlockPlaces {
+  uint64_t source = 0;
+  uint64_t destination = 0;
+};
+
+// How the bytes of a GPU are moved. Host memory is copied by the worker itself.
+enum class GpuMeans : uint32_t { kCopyEngine, kKernel };
+
+// `count` blocks of `length` bytes; block i lies i * stride behind the first, or, where `places`
+// are given, there. count is 1 and the strides are 0 for a plain copy.
 struct CopySegment {
   memory::MappingId source;
   memory::MappingId destination;
@@ -24,6 +33,9 @@ struct CopySegment {
   uint64_t source_stride = 0;
   uint64_t destination_stride = 0;
   uint32_t count = 1;
+  GpuMeans means = GpuMeans::kCopyEngine;
+  // Empty, or `count` of them, instead of offsets and strides; belongs to whoever made the segment.
+  std::span<const BlockPlaces> places = {};
 };
 
 struct Completion {
@@ -34,7 +46,8 @@ struct Completion {
   // kInvalidArgument (an empty segment), kDeviceError. Segments before the refused one may have
   // moved.
   ErrorCode code = ErrorCode::kInternal;
-  uint64_t copy_nanoseconds = 0;  // time that the worker spent copying
+  uint64_t copy_nanoseconds = 0;           // time that the worker, or its GPU, spent copying
+  GpuMeans means = GpuMeans::kCopyEngine;  // what GPU memory was copied by in the end
 };
 
 class CopyPool {
@@ -45,6 +58,8 @@ class CopyPool {
   virtual bool usable(int worker) const = 0;
   // Free segment slots of the worker's ring now.
   virtual size_t free_slots(int worker) const = 0;
+  // Likewise for places.
+  virtual size_t free_places(int worker) const = 0;
   // Posts one job: all segments or none (false: no room, or not usable). Exactly one completion
   // with this tag comes back, also when the worker dies; by then it copies no longer.
   virtual bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) = 0;

@@ -1,86 +1,114 @@
 #include "sidecar/worker/gpu_copier.h"
 
-#include <sched.h>
-
-#include <thread>
 #include <utility>
 
-#include "lib/base/clock.h"
+#include "lib/base/log.h"
+#include "sidecar/worker/gpu_wait.h"
 
 namespace gantry::worker {
 namespace {
 
-// More in one call of the driver gain nothing, and the first of them would wait for the last.
-constexpr size_t kItemsPerBatch = 1024;
-// So long it is asked again and again whether the GPU is done, then now and then.
-constexpr microseconds kSpin{500};
-constexpr microseconds kPause{20};
+// The GPU begins with a batch when the driver has taken it whole, at half a microsecond an item.
+constexpr size_t kItemsPerBatch = 256;
 
 }  // namespace
 
 Status GpuCopier::Add(const CopySegment& segment, const MappedBytes& source,
                       const MappedBytes& destination) {
   RETURN_IF_ERROR(Begin(destination.gpu->context()));
-  gpu::CopyItem item;
-  item.from = source.gpu->base() + segment.source_offset;
-  item.to = destination.gpu->base() + segment.destination_offset;
-  item.bytes = segment.length;
+  const bool by_kernel = segment.means == GpuMeans::kKernel && kernels_ != nullptr;
+  if (by_kernel) job_means_ = GpuMeans::kKernel;
+  const gpu::DeviceAddress from = source.gpu->base();
+  const gpu::DeviceAddress to = destination.gpu->base();
+  for (const BlockPlaces& place : segment.places) {
+    RETURN_IF_ERROR(
+        AddItem({to + place.destination, from + place.source, segment.length}, by_kernel));
+  }
+  if (!segment.places.empty()) return {};
+  gpu::CopyItem item{to + segment.destination_offset, from + segment.source_offset, segment.length};
   for (uint32_t block = 0; block < segment.count; ++block) {
-    items_.push_back(item);
+    RETURN_IF_ERROR(AddItem(item, by_kernel));
     item.from = item.from + segment.source_stride;
     item.to = item.to + segment.destination_stride;
-    if (items_.size() == kItemsPerBatch) RETURN_IF_ERROR(Issue());
   }
   return {};
 }
 
-Status GpuCopier::Finish() {
+Result<GpuJob> GpuCopier::EndJob() {
   RETURN_IF_ERROR(Issue());
-  return Await();
+  GpuJob job;
+  job.means = std::exchange(job_means_, GpuMeans::kCopyEngine);
+  has_job_ = false;
+  if (marks_.empty()) {
+    ASSIGN_OR_RETURN(job.mark, context_->NewEvent());
+  } else {
+    job.mark = std::move(marks_.back());
+    marks_.pop_back();
+  }
+  RETURN_IF_ERROR(stream().Record(*job.mark));
+  turn_ = (turn_ + 1) % streams_.size();
+  return job;
+}
+
+Status GpuCopier::Drain() {
+  if (context_ == nullptr) return {};
+  RETURN_IF_ERROR(Issue());
+  ASSIGN_OR_RETURN(const std::unique_ptr<gpu::GpuEvent> mark, context_->NewEvent());
+  for (const auto& stream : streams_) {
+    RETURN_IF_ERROR(stream->Record(*mark));
+    RETURN_IF_ERROR(AwaitGpu(*mark));
+  }
+  return {};
 }
 
 Status GpuCopier::Begin(const std::shared_ptr<gpu::GpuContext>& context) {
-  busy_ = true;
+  has_job_ = true;
   if (context_ != nullptr) return {};
-  ASSIGN_OR_RETURN(stream_, context->NewStream());
-  ASSIGN_OR_RETURN(done_, context->NewEvent());
+  for (auto& stream : streams_) {
+    ASSIGN_OR_RETURN(stream, context->NewStream());
+  }
   context_ = context;
+  LoadKernels();
   return {};
 }
 
+// Without kernels the copy engines do all.
+void GpuCopier::LoadKernels() {
+  Result<std::unique_ptr<KernelList>> kernels = KernelList::Create(*context_);
+  if (kernels) {
+    kernels_ = std::move(*kernels);
+  } else {
+    log::Warning("GPU memory is copied by copy engines only", {{"why", kernels.error()}});
+  }
+}
+
+Status GpuCopier::AddItem(const gpu::CopyItem& item, bool by_kernel) {
+  if (by_kernel) return kernels_->Add(item, stream());
+  items_.push_back(item);
+  return items_.size() == kItemsPerBatch ? IssueBatch() : Status();
+}
+
 Status GpuCopier::Issue() {
+  RETURN_IF_ERROR(IssueBatch());
+  return kernels_ == nullptr ? Status() : kernels_->Launch(stream());
+}
+
+Status GpuCopier::IssueBatch() {
   if (items_.empty()) return {};
   Status issued;
-  if (batches_) {
-    issued = stream_->CopyBatch(items_);
+  if (batches_ && items_.size() > 1) {
+    issued = stream().CopyBatch(items_);
     batches_ = issued || issued.error().code != ErrorCode::kPathUnavailable;
   }
-  if (!batches_) {
+  if (!batches_ || items_.size() == 1) {
     issued = {};
     for (const gpu::CopyItem& item : items_) {
-      issued = stream_->Copy(item.to, item.from, item.bytes);
+      issued = stream().Copy(item.to, item.from, item.bytes);
       if (!issued) break;
     }
   }
   items_.clear();
   return issued;
-}
-
-Status GpuCopier::Await() {
-  if (!busy_) return {};
-  RETURN_IF_ERROR(stream_->Record(*done_));
-  const TimePoint start = Clock::now();
-  for (;;) {
-    ASSIGN_OR_RETURN(const bool reached, done_->IsReached());
-    if (reached) break;
-    if (Clock::now() - start < kSpin) {
-      ::sched_yield();
-    } else {
-      std::this_thread::sleep_for(kPause);
-    }
-  }
-  busy_ = false;
-  return {};
 }
 
 }  // namespace gantry::worker

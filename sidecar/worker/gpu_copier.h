@@ -1,36 +1,58 @@
-// Copies between GPU memory for a worker's copy thread: collects the blocks of a job, gives them to
-// the driver in batches, and waits for them. After an error nobody knows what still moves: only the
-// end of the process ends that for certain. One thread.
+// Copies between GPU memory for a worker's copy thread: collects the blocks of jobs, gives them to
+// the driver, by copy engines or by a kernel, and tells when a job is done; others may follow it
+// meanwhile. After an error nobody knows what still moves: only the end of the process ends that
+// for certain. One thread.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
+#include "sidecar/worker/kernel_list.h"
 #include "sidecar/worker/segment_copy.h"
 
 namespace gantry::worker {
 
+// A job that the GPU was given.
+struct GpuJob {
+  std::unique_ptr<gpu::GpuEvent> mark;
+  GpuMeans means = GpuMeans::kCopyEngine;
+};
+
 class GpuCopier {
  public:
-  // REQUIRES that ValidateSegment had nothing against it, memory of GPUs on both sides, and that
-  // both stay mapped until Finish. Copies may begin at once.
+  // For the job that is being made. REQUIRES that ValidateSegment had nothing against it, memory of
+  // GPUs on both sides, and that both stay mapped until the job is done. Copies may begin at once.
   Status Add(const CopySegment& segment, const MappedBytes& source, const MappedBytes& destination);
-  // Returns when everything that was added has been copied.
-  Status Finish();
-  bool idle() const { return !busy_; }
+  bool has_job() const { return has_job_; }
+  // What was added is a job, and the next one begins. REQUIRES has_job().
+  Result<GpuJob> EndJob();
+  // Jobs are done in the order of their ends.
+  static Result<bool> IsDone(const GpuJob& job) { return job.mark->IsReached(); }
+  // REQUIRES that it is done.
+  void Recycle(GpuJob job) { marks_.push_back(std::move(job.mark)); }
+  // Returns when everything that was added has been copied; the job that is being made goes on.
+  Status Drain();
 
  private:
+  gpu::GpuStream& stream() { return *streams_[turn_]; }
   Status Begin(const std::shared_ptr<gpu::GpuContext>& context);
-  Status Issue();
-  Status Await();
+  void LoadKernels();
+  Status AddItem(const gpu::CopyItem& item, bool by_kernel);
+  Status Issue();  // everything that was added
+  Status IssueBatch();
 
   // Of the worker's one context, made with the first copy.
   std::shared_ptr<gpu::GpuContext> context_;
-  std::unique_ptr<gpu::GpuStream> stream_;
-  std::unique_ptr<gpu::GpuEvent> done_;
+  // A job's work is on one of them, the next job's on the next: so one begins while the other ends.
+  std::array<std::unique_ptr<gpu::GpuStream>, 3> streams_;
+  size_t turn_ = 0;
+  std::unique_ptr<KernelList> kernels_;  // null: the driver has none
+  std::vector<std::unique_ptr<gpu::GpuEvent>> marks_;
   bool batches_ = true;  // the driver has the batched copy
-  bool busy_ = false;    // something was added since the last Finish
-  std::vector<gpu::CopyItem> items_;
+  bool has_job_ = false;
+  GpuMeans job_means_ = GpuMeans::kCopyEngine;
+  std::vector<gpu::CopyItem> items_;  // for the copy engine
 };
 
 }  // namespace gantry::worker

@@ -50,24 +50,22 @@ Status MappingTable::Remove(memory::MappingId id) {
   return {};
 }
 
-std::optional<MappedBytes> MappingTable::Protect(Side side, memory::MappingId id) {
+std::optional<MappedBytes> MappingTable::Protect(size_t guard, memory::MappingId id) {
   if (id.slot >= kMappingSlots) return std::nullopt;
   const std::atomic<const Entry*>& slot = slots_[id.slot];
   const Entry* entry = slot.load();
   // Store, then look again; Remove empties the slot, then looks here. One of the two sees the
   // other, as both are sequentially consistent.
-  while (protected_[side].load(std::memory_order_relaxed) != entry) {
-    protected_[side].store(entry);
+  while (protected_[guard].load(std::memory_order_relaxed) != entry) {
+    protected_[guard].store(entry);
     entry = slot.load();
   }
   if (entry == nullptr || entry->generation != id.generation) return std::nullopt;
   return entry->bytes;
 }
 
-void MappingTable::ReleaseAll() {
-  for (std::atomic<const Entry*>& entry : protected_) {
-    entry.store(nullptr, std::memory_order_release);
-  }
+void MappingTable::Release(size_t guard) {
+  protected_[guard].store(nullptr, std::memory_order_release);
 }
 
 void MappingTable::WaitUntilUnused(const Entry* entry) const {

@@ -15,6 +15,12 @@
 
 namespace gantry::worker {
 
+// The guards of what the processor copies; the others are for what GPUs work on.
+inline constexpr size_t kSourceGuard = 0;
+inline constexpr size_t kDestinationGuard = 1;
+inline constexpr size_t kFirstGpuGuard = 2;
+inline constexpr size_t kGuards = 66;
+
 // Half of the mappings that Linux lets a process have by default (vm.max_map_count).
 inline constexpr uint32_t kMappingSlots = 32768;
 
@@ -34,10 +40,9 @@ class MappingTable {
   size_t size() const { return size_; }
 
   // Copy thread: the mapping with this id, or nothing when the id is stale. It stays mapped until
-  // the same `side` is protected or released again.
-  enum Side { kSource, kDestination };
-  std::optional<MappedBytes> Protect(Side side, memory::MappingId id);
-  void ReleaseAll();
+  // the same `guard` protects another one or is released.
+  std::optional<MappedBytes> Protect(size_t guard, memory::MappingId id);
+  void Release(size_t guard);
 
  private:
   struct Entry {
@@ -50,9 +55,9 @@ class MappingTable {
 
   void WaitUntilUnused(const Entry* entry) const;
 
-  std::vector<std::atomic<const Entry*>> slots_;             // written by the control thread
-  std::array<std::atomic<const Entry*>, 2> protected_ = {};  // written by the copy thread
-  size_t size_ = 0;                                          // control thread
+  std::vector<std::atomic<const Entry*>> slots_;                   // written by the control thread
+  std::array<std::atomic<const Entry*>, kGuards> protected_ = {};  // written by the copy thread
+  size_t size_ = 0;                                                // control thread
 };
 
 }  // namespace gantry::worker

@@ -1,6 +1,7 @@
-// The shared memory between the pool and one worker: two single-producer rings, submissions and
-// completions. Indices run freely and wrap at 2^32; each line has one writer, named beside it.
-// Neither side trusts what the other wrote: worker_ring.h has the two ends.
+// The shared memory between the pool and one worker: single-producer rings of submissions, of the
+// places of listed blocks, and of completions. Indices run freely and wrap at 2^32; each line has
+// one writer, named beside it. Neither side trusts what the other wrote: worker_ring.h has the two
+// ends.
 #pragma once
 
 #include <atomic>
@@ -10,11 +11,16 @@
 namespace gantry::worker {
 
 inline constexpr uint64_t kRingMagic = 0x676e7274'72696e67;  // "gnrtring"
-inline constexpr uint32_t kRingVersion = 1;
+inline constexpr uint32_t kRingVersion = 2;
 inline constexpr uint32_t kSubmissionSlots = 4096;  // powers of two, as the indices wrap
+inline constexpr uint32_t kPlaceSlots = 65536;
 inline constexpr uint32_t kCompletionSlots = 4096;
 inline constexpr uint32_t kFirstIndex = 0U - 100;  // wraps early, so that a mistake there shows
-inline constexpr uint32_t kEndOfJob = 1;           // the only flag
+// Flags.
+inline constexpr uint32_t kEndOfJob = 1;
+inline constexpr uint32_t kListed = 2;    // the next `count` places belong to it
+inline constexpr uint32_t kByKernel = 4;  // GpuMeans
+inline constexpr uint32_t kAllFlags = kEndOfJob | kListed | kByKernel;
 
 // One segment of a job; the last one of a job carries kEndOfJob, all of them the job's tag.
 struct SubmissionEntry {
@@ -36,10 +42,17 @@ static_assert(sizeof(SubmissionEntry) == 72 && std::is_trivial_v<SubmissionEntry
 struct CompletionEntry {
   uint64_t tag;
   uint64_t copy_nanoseconds;
-  uint32_t ok;    // 0 or 1
-  uint32_t code;  // ErrorCode when not ok
+  uint32_t ok;     // 0 or 1
+  uint32_t code;   // ErrorCode when not ok
+  uint64_t means;  // GpuMeans
 };
-static_assert(sizeof(CompletionEntry) == 24 && std::is_trivial_v<CompletionEntry>);
+static_assert(sizeof(CompletionEntry) == 32 && std::is_trivial_v<CompletionEntry>);
+
+struct PlaceEntry {
+  uint64_t source;
+  uint64_t destination;
+};
+static_assert(sizeof(PlaceEntry) == 16 && std::is_trivial_v<PlaceEntry>);
 
 // A word alone in its cache line.
 struct alignas(64) RingWord {
@@ -52,10 +65,13 @@ struct RingLayout {
   RingWord submission_head;  // pool
   RingWord submission_tail;  // worker
   RingWord worker_sleeps;    // futex: the worker sets it to 1, the pool back to 0
+  RingWord place_head;       // pool, before the entries that they belong to
+  RingWord place_tail;       // worker
   RingWord completion_head;  // worker
   RingWord completion_tail;  // pool
   RingWord pool_waits;       // the pool sets it to 1, the worker back to 0 and rings the doorbell
   SubmissionEntry submissions[kSubmissionSlots];
+  PlaceEntry places[kPlaceSlots];
   CompletionEntry completions[kCompletionSlots];
 };
 
@@ -66,6 +82,7 @@ struct Doorbell {
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 static_assert((kSubmissionSlots & (kSubmissionSlots - 1)) == 0);
+static_assert((kPlaceSlots & (kPlaceSlots - 1)) == 0);
 static_assert((kCompletionSlots & (kCompletionSlots - 1)) == 0);
 
 }  // namespace gantry::worker

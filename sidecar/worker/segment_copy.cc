@@ -23,10 +23,17 @@ bool BlocksFit(uint64_t offset, uint64_t length, uint64_t stride, uint32_t count
 std::optional<ErrorCode> ValidateSegment(const CopySegment& segment, const MappedBytes& source,
                                          const MappedBytes& destination) {
   if (segment.count == 0 || segment.length == 0) return ErrorCode::kInvalidArgument;
-  if (!BlocksFit(segment.source_offset, segment.length, segment.source_stride, segment.count,
-                 source.size) ||
-      !BlocksFit(segment.destination_offset, segment.length, segment.destination_stride,
-                 segment.count, destination.size)) {
+  if (!segment.places.empty()) {
+    for (const BlockPlaces& place : segment.places) {
+      if (!Fits(place.source, segment.length, source.size) ||
+          !Fits(place.destination, segment.length, destination.size)) {
+        return ErrorCode::kOutOfRange;
+      }
+    }
+  } else if (!BlocksFit(segment.source_offset, segment.length, segment.source_stride, segment.count,
+                        source.size) ||
+             !BlocksFit(segment.destination_offset, segment.length, segment.destination_stride,
+                        segment.count, destination.size)) {
     return ErrorCode::kOutOfRange;
   }
   if (!destination.writable) return ErrorCode::kFdReadOnly;
@@ -48,6 +55,10 @@ void PrefetchBytes(const CopySegment& segment, const MappedBytes& source,
 
 void CopyBytes(const CopySegment& segment, const MappedBytes& source,
                const MappedBytes& destination) {
+  for (const BlockPlaces& place : segment.places) {
+    std::memmove(destination.data + place.destination, source.data + place.source, segment.length);
+  }
+  if (!segment.places.empty()) return;
   const std::byte* from = source.data + segment.source_offset;
   std::byte* to = destination.data + segment.destination_offset;
   for (uint32_t block = 0; block < segment.count; ++block) {

@@ -1,9 +1,18 @@
 #include "sidecar/worker/worker_loop.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace gantry::worker {
+namespace {
+
+// So many may wait for their GPU: the pool is told early of those that are done.
+constexpr size_t kPendingMax = 64;
+
+}  // namespace
 
 WorkerLoop::WorkerLoop(WorkerRingEnd* ring, MappingTable* mappings, nanoseconds spin)
-    : ring_(ring), mappings_(mappings), spin_(spin) {}
+    : ring_(ring), mappings_(mappings), spin_(spin), gpu_holds_(mappings) {}
 
 Status WorkerLoop::Run() {
   uint64_t tag = 0;
@@ -15,14 +24,20 @@ Status WorkerLoop::Run() {
         RETURN_IF_ERROR(RunSegment(tag, segment, ends_job));
         continue;
       case RingTake::kEmpty:
-        RETURN_IF_ERROR(ReleaseAll());
-        ring_->WaitForSegment(&spin_, stop_);
+        ReleaseHostMemory();
+        if (pending_.empty() && !gpu_copier_.has_job()) {
+          ring_->WaitForSegment(&spin_, stop_);
+          continue;
+        }
+        RETURN_IF_ERROR(CompletePending());
+        patience_.Pause();
         continue;
       case RingTake::kCorrupt:
         return Fail(ErrorCode::kInternal, "the submission ring holds an impossible entry");
     }
   }
-  return ReleaseAll();
+  ReleaseHostMemory();
+  return Drain();
 }
 
 void WorkerLoop::Stop() {
@@ -31,59 +46,102 @@ void WorkerLoop::Stop() {
 }
 
 Status WorkerLoop::RunSegment(uint64_t tag, const CopySegment& segment, bool ends_job) {
-  if (!job_start_) job_start_ = Clock::now();
+  if (!job_start_) {
+    job_start_ = Clock::now();
+    ++job_;
+  }
   // Once a segment was refused the job moves nothing more.
   if (!job_error_) {
     ASSIGN_OR_RETURN(job_error_, Copy(segment));
   }
-  if (!ends_job) return {};
-  RETURN_IF_ERROR(ReleaseAll());
-  Completion completion;
-  completion.tag = tag;
-  completion.ok = !job_error_;
-  completion.code = job_error_.value_or(ErrorCode::kInternal);
-  completion.copy_nanoseconds = static_cast<uint64_t>((Clock::now() - *job_start_).count());
+  return ends_job ? EndJob(tag) : Status();
+}
+
+Status WorkerLoop::EndJob(uint64_t tag) {
+  ReleaseHostMemory();
+  Pending job;
+  job.completion.tag = tag;
+  job.completion.ok = !job_error_;
+  job.completion.code = job_error_.value_or(ErrorCode::kInternal);
+  job.number = job_;
+  job.start = *job_start_;
   job_start_.reset();
   job_error_.reset();
+  if (gpu_copier_.has_job()) {
+    ASSIGN_OR_RETURN(job.gpu, gpu_copier_.EndJob());
+  } else {
+    job.completion.copy_nanoseconds = static_cast<uint64_t>((Clock::now() - job.start).count());
+    if (pending_.empty()) {
+      gpu_holds_.Release(job.number);
+      return Complete(job.completion);
+    }
+  }
+  pending_.push_back(std::move(job));
+  patience_.Reset();
+  RETURN_IF_ERROR(CompletePending());
+  return pending_.size() < kPendingMax ? Status() : Drain();
+}
+
+Status WorkerLoop::CompletePending() {
+  while (!pending_.empty()) {
+    Pending& job = pending_.front();
+    if (job.gpu) {
+      ASSIGN_OR_RETURN(const bool done, GpuCopier::IsDone(*job.gpu));
+      if (!done) return {};
+      const TimePoint now = Clock::now();
+      job.completion.means = job.gpu->means;
+      job.completion.copy_nanoseconds =
+          static_cast<uint64_t>((now - std::max(job.start, gpu_done_)).count());
+      gpu_done_ = now;
+      patience_.Reset();
+      gpu_copier_.Recycle(std::move(*job.gpu));
+    }
+    gpu_holds_.Release(job.number);  // also of a job that was refused before the GPU got any of it
+    RETURN_IF_ERROR(Complete(job.completion));
+    pending_.pop_front();
+  }
+  return {};
+}
+
+Status WorkerLoop::Complete(const Completion& completion) {
   if (ring_->Complete(completion)) return {};
   return Fail(ErrorCode::kInternal, "the completion ring is full");
 }
 
 Result<std::optional<ErrorCode>> WorkerLoop::Copy(const CopySegment& segment) {
-  RETURN_IF_ERROR(Protect(segment));
-  if (!source_ || !destination_) return ErrorCode::kStaleGeneration;
-  const std::optional<ErrorCode> refused = ValidateSegment(segment, *source_, *destination_);
+  const auto source = mappings_->Protect(kSourceGuard, segment.source);
+  const auto destination = mappings_->Protect(kDestinationGuard, segment.destination);
+  if (!source || !destination) return ErrorCode::kStaleGeneration;
+  const std::optional<ErrorCode> refused = ValidateSegment(segment, *source, *destination);
   if (refused) return refused;
-  if (source_->gpu != nullptr) {
-    RETURN_IF_ERROR(gpu_copier_.Add(segment, *source_, *destination_));
-    return std::nullopt;
-  }
+  if (source->gpu != nullptr) return CopyOnGpu(segment);
   const auto next = ring_->PeekSegment();
   if (next && next->source == segment.source && next->destination == segment.destination) {
-    PrefetchBytes(*next, *source_, *destination_);
+    PrefetchBytes(*next, *source, *destination);
   }
-  CopyBytes(segment, *source_, *destination_);
+  CopyBytes(segment, *source, *destination);
   return std::nullopt;
 }
 
-Status WorkerLoop::Protect(const CopySegment& segment) {
-  if (!gpu_copier_.idle()) {
-    if (segment.source == protected_segment_.source &&
-        segment.destination == protected_segment_.destination) {
-      return {};
-    }
-    RETURN_IF_ERROR(gpu_copier_.Finish());
-  }
-  source_ = mappings_->Protect(MappingTable::kSource, segment.source);
-  destination_ = mappings_->Protect(MappingTable::kDestination, segment.destination);
-  protected_segment_ = segment;
+Result<std::optional<ErrorCode>> WorkerLoop::CopyOnGpu(const CopySegment& segment) {
+  if (!gpu_holds_.HasRoomForTwo()) RETURN_IF_ERROR(Drain());
+  const auto source = gpu_holds_.Hold(segment.source, job_);
+  const auto destination = gpu_holds_.Hold(segment.destination, job_);
+  if (!source || !destination) return ErrorCode::kStaleGeneration;
+  RETURN_IF_ERROR(gpu_copier_.Add(segment, *source, *destination));
+  return std::nullopt;
+}
+
+Status WorkerLoop::Drain() {
+  RETURN_IF_ERROR(gpu_copier_.Drain());
+  RETURN_IF_ERROR(CompletePending());
+  gpu_holds_.Release(job_);
   return {};
 }
 
-Status WorkerLoop::ReleaseAll() {
-  if (!gpu_copier_.idle()) RETURN_IF_ERROR(gpu_copier_.Finish());
-  mappings_->ReleaseAll();
-  return {};
+void WorkerLoop::ReleaseHostMemory() {
+  mappings_->Release(kSourceGuard);
+  mappings_->Release(kDestinationGuard);
 }
 
 }  // namespace gantry::worker

@@ -1,11 +1,14 @@
 // The copy thread of a worker: takes segments from its ring, checks each against the mapping
-// table, copies, and completes jobs in the order in which they were submitted. Run and its ring
-// belong to one thread; Stop is thread-safe.
+// table, copies, or has the GPU copy while it takes the next, and completes jobs in the order in
+// which they were submitted. Run and its ring belong to one thread; Stop is thread-safe.
 #pragma once
 
 #include <atomic>
+#include <deque>
 
 #include "sidecar/worker/gpu_copier.h"
+#include "sidecar/worker/gpu_holds.h"
+#include "sidecar/worker/gpu_wait.h"
 #include "sidecar/worker/mapping_table.h"
 #include "sidecar/worker/worker_ring.h"
 
@@ -20,23 +23,37 @@ class WorkerLoop {
   void Stop();
 
  private:
+  // A job that was taken whole, and is completed when those before it are and its GPU is done.
+  struct Pending {
+    Completion completion;
+    uint64_t number = 0;
+    TimePoint start;
+    std::optional<GpuJob> gpu;
+  };
+
   Status RunSegment(uint64_t tag, const CopySegment& segment, bool ends_job);
   // Why the segment may not be copied. An error ends the worker: a GPU may still move its bytes.
   Result<std::optional<ErrorCode>> Copy(const CopySegment& segment);
-  // Protects both sides, but for what a GPU works on already: that stays as it is until it is done.
-  Status Protect(const CopySegment& segment);
-  // Waits for the GPU, and lets go of all mappings.
-  Status ReleaseAll();
+  Result<std::optional<ErrorCode>> CopyOnGpu(const CopySegment& segment);
+  Status EndJob(uint64_t tag);
+  // Completes what is done by now.
+  Status CompletePending();
+  Status Complete(const Completion& completion);
+  // Waits for the GPU, and completes all.
+  Status Drain();
+  void ReleaseHostMemory();
 
   WorkerRingEnd* const ring_;
   MappingTable* const mappings_;
   AdaptiveSpin spin_;
   std::atomic<bool> stop_ = false;
   GpuCopier gpu_copier_;
-  CopySegment protected_segment_;  // whose sides these are
-  std::optional<MappedBytes> source_;
-  std::optional<MappedBytes> destination_;
+  GpuHolds gpu_holds_;
+  GpuPatience patience_;
+  std::deque<Pending> pending_;
+  TimePoint gpu_done_;  // when the last job of a GPU was seen to be done
   // The job that is being taken from the ring.
+  uint64_t job_ = 0;
   std::optional<TimePoint> job_start_;
   std::optional<ErrorCode> job_error_;
 };

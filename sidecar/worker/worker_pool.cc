@@ -65,6 +65,10 @@ size_t WorkerPool::free_slots(int worker) const {
   return slot.ring.free_slots();
 }
 
+size_t WorkerPool::free_places(int worker) const {
+  return usable(worker) ? slots_[static_cast<size_t>(worker)]->ring.free_places() : 0;
+}
+
 bool WorkerPool::Post(int worker, uint64_t tag, std::span<const CopySegment> segments) {
   WorkerSlot& slot = *slots_[static_cast<size_t>(worker)];
   if (!usable(worker) || slot.in_flight.size() >= kCompletionSlots) return false;

@@ -28,6 +28,7 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   int worker_count() const override { return static_cast<int>(slots_.size()); }
   bool usable(int worker) const override;
   size_t free_slots(int worker) const override;
+  size_t free_places(int worker) const override;
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override;
   size_t Poll(std::span<Completion> completions) override;
   void Wait(TimePoint deadline, Mutex* driver) override;

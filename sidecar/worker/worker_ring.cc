@@ -57,7 +57,8 @@ SubmissionEntry EntryOf(uint64_t tag, const CopySegment& segment, bool ends_job)
           segment.source_stride,
           segment.destination_stride,
           segment.count,
-          ends_job ? kEndOfJob : 0};
+          (ends_job ? kEndOfJob : 0) | (segment.places.empty() ? 0 : kListed) |
+              (segment.means == GpuMeans::kKernel ? kByKernel : 0)};
 }
 
 CopySegment SegmentOf(const SubmissionEntry& entry) {
@@ -68,7 +69,8 @@ CopySegment SegmentOf(const SubmissionEntry& entry) {
           entry.length,
           entry.source_stride,
           entry.destination_stride,
-          entry.count};
+          entry.count,
+          (entry.flags & kByKernel) != 0 ? GpuMeans::kKernel : GpuMeans::kCopyEngine};
 }
 
 }  // namespace
@@ -76,7 +78,7 @@ CopySegment SegmentOf(const SubmissionEntry& entry) {
 RingLayout* InitializeRing(void* memory) {
   auto* ring = new (memory) RingLayout;  // zeroes the words; what the slots hold is never read
   for (RingWord* index : {&ring->submission_head, &ring->submission_tail, &ring->completion_head,
-                          &ring->completion_tail}) {
+                          &ring->completion_tail, &ring->place_head, &ring->place_tail}) {
     index->value = kFirstIndex;
   }
   ring->magic = kRingMagic;
@@ -90,13 +92,30 @@ size_t PoolRingEnd::free_slots() const {
   return used > kSubmissionSlots ? 0 : kSubmissionSlots - used;
 }
 
+size_t PoolRingEnd::free_places() const {
+  const uint32_t tail = ring_->place_tail.value.load(std::memory_order_acquire);
+  const uint32_t used = place_head_ - tail;
+  return used > kPlaceSlots ? 0 : kPlaceSlots - used;
+}
+
 bool PoolRingEnd::corrupt() const {
   const uint32_t tail = ring_->submission_tail.value.load(std::memory_order_acquire);
-  return submission_head_ - tail > kSubmissionSlots;
+  const uint32_t place_tail = ring_->place_tail.value.load(std::memory_order_acquire);
+  return submission_head_ - tail > kSubmissionSlots || place_head_ - place_tail > kPlaceSlots;
 }
 
 bool PoolRingEnd::Submit(uint64_t tag, std::span<const CopySegment> segments) {
   if (segments.empty() || free_slots() < segments.size()) return false;
+  size_t places = 0;
+  for (const CopySegment& segment : segments) places += segment.places.size();
+  if (places > 0 && free_places() < places) return false;
+  for (const CopySegment& segment : segments) {
+    for (const BlockPlaces& place : segment.places) {
+      CopyIn(PlaceEntry{place.source, place.destination},
+             ring_->places[place_head_++ % kPlaceSlots]);
+    }
+  }
+  if (places > 0) ring_->place_head.value.store(place_head_, std::memory_order_release);
   uint32_t head = submission_head_;
   for (size_t i = 0; i < segments.size(); ++i) {
     CopyIn(EntryOf(tag, segments[i], i + 1 == segments.size()),
@@ -121,7 +140,8 @@ RingTake PoolRingEnd::TakeCompletion(Completion* completion) {
   if (available == 0) return RingTake::kEmpty;
   if (available > kCompletionSlots) return RingTake::kCorrupt;
   const CompletionEntry entry = CopyOut(ring_->completions[completion_tail_ % kCompletionSlots]);
-  if (entry.ok > 1 || entry.code >= static_cast<uint32_t>(kErrorCodeCount)) {
+  if (entry.ok > 1 || entry.code >= static_cast<uint32_t>(kErrorCodeCount) ||
+      entry.means > static_cast<uint64_t>(GpuMeans::kKernel)) {
     return RingTake::kCorrupt;
   }
   ring_->completion_tail.value.store(++completion_tail_, std::memory_order_release);
@@ -129,6 +149,7 @@ RingTake PoolRingEnd::TakeCompletion(Completion* completion) {
   completion->ok = entry.ok == 1;
   completion->code = static_cast<ErrorCode>(entry.code);
   completion->copy_nanoseconds = entry.copy_nanoseconds;
+  completion->means = static_cast<GpuMeans>(entry.means);
   return RingTake::kEntry;
 }
 
@@ -141,11 +162,14 @@ RingTake WorkerRingEnd::TakeSegment(uint64_t* tag, CopySegment* segment, bool* e
   if (available > kSubmissionSlots) return RingTake::kCorrupt;
   Prefetch(ring_->submissions[(submission_tail_ + kPrefetchAhead) % kSubmissionSlots]);
   const SubmissionEntry entry = CopyOut(ring_->submissions[submission_tail_ % kSubmissionSlots]);
-  if ((entry.flags & ~kEndOfJob) != 0) return RingTake::kCorrupt;
+  if ((entry.flags & ~kAllFlags) != 0) return RingTake::kCorrupt;
   if (open_job_ && *open_job_ != entry.tag) return RingTake::kCorrupt;
+  const bool listed = (entry.flags & kListed) != 0;
+  if (listed && !TakePlaces(entry.count)) return RingTake::kCorrupt;
   ++submission_tail_;
   *tag = entry.tag;
   *segment = SegmentOf(entry);
+  if (listed) segment->places = {places_.data(), entry.count};
   *ends_job = (entry.flags & kEndOfJob) != 0;
   // The pool reads this word: written for each segment, its line would travel for each segment.
   if (*ends_job || submission_tail_ % kTailStep == 0) {
@@ -153,6 +177,19 @@ RingTake WorkerRingEnd::TakeSegment(uint64_t* tag, CopySegment* segment, bool* e
   }
   open_job_ = *ends_job ? std::nullopt : std::optional<uint64_t>(entry.tag);
   return RingTake::kEntry;
+}
+
+// False when there are not so many.
+bool WorkerRingEnd::TakePlaces(uint32_t count) {
+  const uint32_t available = ring_->place_head.value.load(std::memory_order_acquire) - place_tail_;
+  if (available > kPlaceSlots || count == 0 || count > available) return false;
+  if (places_.size() < count) places_.resize(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    const PlaceEntry entry = CopyOut(ring_->places[place_tail_++ % kPlaceSlots]);
+    places_[i] = {entry.source, entry.destination};
+  }
+  ring_->place_tail.value.store(place_tail_, std::memory_order_release);
+  return true;
 }
 
 std::optional<CopySegment> WorkerRingEnd::PeekSegment() const {
@@ -164,7 +201,8 @@ bool WorkerRingEnd::Complete(const Completion& completion) {
   const uint32_t tail = ring_->completion_tail.value.load(std::memory_order_acquire);
   if (completion_head_ - tail >= kCompletionSlots) return false;
   const CompletionEntry entry = {completion.tag, completion.copy_nanoseconds,
-                                 completion.ok ? 1U : 0U, static_cast<uint32_t>(completion.code)};
+                                 completion.ok ? 1U : 0U, static_cast<uint32_t>(completion.code),
+                                 static_cast<uint64_t>(completion.means)};
   CopyIn(entry, ring_->completions[completion_head_ % kCompletionSlots]);
   ring_->completion_head.value.store(++completion_head_, std::memory_order_seq_cst);
   std::atomic<uint32_t>& waits = ring_->pool_waits.value;

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "lib/base/adaptive_spin.h"
 #include "sidecar/worker/copy_pool.h"
@@ -25,13 +26,14 @@ class PoolRingEnd {
 
   // 0 when the worker's index cannot be true.
   size_t free_slots() const;
+  size_t free_places() const;
   bool corrupt() const;  // what free_slots() was 0 for
   // All segments or none; false when there is no room. REQUIRES that fewer than kCompletionSlots
   // jobs are in flight.
   bool Submit(uint64_t tag, std::span<const CopySegment> segments);
 
   bool HasCompletion() const;
-  // Sets tag, ok, code and copy_nanoseconds.
+  // Sets tag, ok, code, copy_nanoseconds and means.
   RingTake TakeCompletion(Completion* completion);
 
   // From now on the worker's next completion rings the doorbell, once. Look with HasCompletion()
@@ -42,6 +44,7 @@ class PoolRingEnd {
  private:
   RingLayout* ring_;
   uint32_t submission_head_ = kFirstIndex;
+  uint32_t place_head_ = kFirstIndex;
   uint32_t completion_tail_ = kFirstIndex;
 };
 
@@ -51,9 +54,11 @@ class WorkerRingEnd {
   WorkerRingEnd(RingLayout* ring, Doorbell* doorbell) : ring_(ring), doorbell_(doorbell) {}
 
   // The next segment and whether it ends its job. Its numbers are unchecked; see ValidateSegment.
-  // The pool learns that slots are free at a job's end, and every few segments within it.
+  // Its places are a copy, which the next call overwrites. The pool learns that slots are free at a
+  // job's end, and every few segments within it.
   RingTake TakeSegment(uint64_t* tag, CopySegment* segment, bool* ends_job);
-  // What TakeSegment takes next, as far as it is there by now: a hint, it may change meanwhile.
+  // What TakeSegment takes next, as far as it is there by now: a hint, it may change meanwhile, and
+  // its places are missing.
   std::optional<CopySegment> PeekSegment() const;
   // False when the ring is full, which an honest pool never lets happen.
   bool Complete(const Completion& completion);
@@ -64,10 +69,14 @@ class WorkerRingEnd {
   void WakeWorker();  // thread-safe
 
  private:
+  bool TakePlaces(uint32_t count);
+
   RingLayout* const ring_;
   Doorbell* const doorbell_;
   uint32_t submission_tail_ = kFirstIndex;
   uint32_t submission_head_ = kFirstIndex;  // as last read: what lies before it was there
+  uint32_t place_tail_ = kFirstIndex;
+  std::vector<BlockPlaces> places_;  // begins with those of the segment that was taken last
   uint32_t completion_head_ = kFirstIndex;
   std::optional<uint64_t> open_job_;  // the tag of the job whose end has not been seen
 };

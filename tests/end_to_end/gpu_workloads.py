@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from workloads import LIB_DIR, WorkloadProcess, _Commands, gantry
+from workloads import LIB_DIR, MiB, WorkloadProcess, _Commands, connect, gantry, submit
 
 REAL = os.environ.get("GANTRY_GPU") == "real"
+GPU_BYTES = 8 * MiB  # of an allocation, unless a test says otherwise
 FAKE = LIB_DIR.parent / "fake_gpu" / "libcuda.so.1"  # beside the client: also when the sidecars are built otherwise
 
 
@@ -131,6 +132,38 @@ class GpuCommands(_Commands):
 
     def ipc_handle(self, allocation):
         return base64.b64encode(self.driver.handle(self.allocations[allocation])).decode()
+
+
+class GpuPair:
+    """Workload "reader" of a on the first GPU holds `into`, "owner" of b on another `out`: both inside of larger allocations."""
+
+    def __init__(self, start_sidecar, start_gpu_workload, ordinals=(0, 1), offset=3 * MiB + 512, length=MiB, block_bytes=4096,
+                 size=GPU_BYTES, flags=()):
+        self.a, self.b = (start_sidecar(name, workers=2, flags=flags) for name in "ab")
+        self.size = size
+        connect(self.a, self.b)
+        self.reader = start_gpu_workload(self.a, "reader", ordinals[0])
+        self.owner = start_gpu_workload(self.b, "owner", min(ordinals[1], gpu_count() - 1))
+        self.offset, self.length = offset, length
+        self.data = {}
+        for workload, name in ((self.reader, "into"), (self.owner, "out")):
+            workload.do("allocate", name, size)
+            self.data[name] = os.urandom(size)
+            workload.do("fill", name, 0, self.data[name])
+            workload.do("register_gpu", name, (name, offset, length, ("remote_read", "remote_write"), block_bytes))
+
+    def move(self, operation, **fields):
+        return submit(self.a, "reader", operation, "into", "b/owner/out", self.length, 20_000, **fields)
+
+    def check(self, operation):
+        """The one buffer holds the other's bytes, and everything around both is as it was."""
+        source, target = ("out", "into") if operation == "read" else ("into", "out")
+        expected = bytearray(self.data[target])
+        expected[self.offset:self.offset + self.length] = self.data[source][self.offset:self.offset + self.length]
+        holders = {"into": self.reader, "out": self.owner}
+        assert holders[target].do("look", target, 0, self.size) == bytes(expected)
+        assert holders[source].do("look", source, 0, self.size) == self.data[source]
+        self.data[target] = bytes(expected)
 
 
 @pytest.fixture

@@ -1,45 +1,11 @@
 """GPU memory between workloads of two sidecars: the bytes of a buffer and no others, by the ipc path."""
 
-import os
-
 import pytest
 
-from gpu_workloads import REAL, gpu_count, gpus, start_gpu_workload
-from workloads import MiB, connect, ended, gantry, submit, wait_for, workers_of
+from gpu_workloads import GPU_BYTES as SIZE, GpuPair, REAL, gpus, start_gpu_workload
+from workloads import MiB, ended, gantry, submit, wait_for, workers_of
 
 KiB = 1 << 10
-SIZE = 8 * MiB
-CANARY = 4 * KiB
-
-
-class GpuPair:
-    """Workload "reader" of a on the first GPU holds `into`, "owner" of b on another `out`: both inside of larger allocations."""
-
-    def __init__(self, start_sidecar, start_gpu_workload, ordinals=(0, 1), offset=3 * MiB + 512, length=MiB, block_bytes=4096):
-        self.a, self.b = start_sidecar("a", workers=2), start_sidecar("b", workers=2)
-        connect(self.a, self.b)
-        self.reader = start_gpu_workload(self.a, "reader", ordinals[0])
-        self.owner = start_gpu_workload(self.b, "owner", min(ordinals[1], gpu_count() - 1))
-        self.offset, self.length = offset, length
-        self.data = {}
-        for workload, name in ((self.reader, "into"), (self.owner, "out")):
-            workload.do("allocate", name, SIZE)
-            self.data[name] = os.urandom(SIZE)
-            workload.do("fill", name, 0, self.data[name])
-            workload.do("register_gpu", name, (name, offset, length, ("remote_read", "remote_write"), block_bytes))
-
-    def move(self, operation, **fields):
-        return submit(self.a, "reader", operation, "into", "b/owner/out", self.length, 20_000, **fields)
-
-    def check(self, operation):
-        """The one buffer holds the other's bytes, and everything around both is as it was."""
-        source, target = ("out", "into") if operation == "read" else ("into", "out")
-        expected = bytearray(self.data[target])
-        expected[self.offset:self.offset + self.length] = self.data[source][self.offset:self.offset + self.length]
-        holders = {"into": self.reader, "out": self.owner}
-        assert holders[target].do("look", target, 0, SIZE) == bytes(expected)
-        assert holders[source].do("look", source, 0, SIZE) == self.data[source]
-        self.data[target] = bytes(expected)
 
 
 @pytest.fixture

@@ -88,11 +88,16 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
     const MutexLock lock(mutex_);
     return FreeSlots(workers_[static_cast<size_t>(worker)]);
   }
+  size_t free_places(int /*worker*/) const override { return slots_; }
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override {
     const MutexLock lock(mutex_);
     Worker& target = at(worker);
     if (!target.usable || segments.empty() || FreeSlots(target) < segments.size()) return false;
-    const std::vector<CopySegment> copy(segments.begin(), segments.end());
+    std::vector<CopySegment> copy(segments.begin(), segments.end());
+    for (CopySegment& segment : copy) {
+      kept_places_.emplace_back(segment.places.begin(), segment.places.end());
+      segment.places = kept_places_.back();
+    }
     posted_.push_back({worker, tag, copy});
     target.jobs.push_back({tag, Clock::now() + delay_, copy});
     return true;
@@ -271,6 +276,7 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
   std::optional<ErrorCode> fail_all_ GUARDED_BY(mutex_);
   std::optional<Error> map_failure_ GUARDED_BY(mutex_);
   std::vector<Posted> posted_ GUARDED_BY(mutex_);
+  std::deque<std::vector<BlockPlaces>> kept_places_ GUARDED_BY(mutex_);  // of all that was posted
   milliseconds delay_ GUARDED_BY(mutex_){0};
   bool held_ GUARDED_BY(mutex_) = false;
   bool woken_ GUARDED_BY(mutex_) = false;

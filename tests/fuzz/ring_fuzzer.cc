@@ -19,7 +19,8 @@ struct Prefix {
   uint32_t completions_ahead;
   uint64_t source_size;
   uint64_t destination_size;
-  uint64_t destination_writable;
+  uint32_t destination_writable;
+  uint32_t places_ahead;
 };
 
 void Require(bool condition) {
@@ -55,6 +56,11 @@ void ConsumeSubmissions(RingLayout* ring, const Prefix& prefix) {
     Require(++taken <= kSubmissionSlots);
     if (ValidateSegment(segment, source, destination)) continue;
     Require(destination.writable);
+    for (const BlockPlaces& place : segment.places) {
+      RequireInside(place.source, segment.length, 0, 1, source.size);
+      RequireInside(place.destination, segment.length, 0, 1, destination.size);
+    }
+    if (!segment.places.empty()) continue;
     RequireInside(segment.source_offset, segment.length, segment.source_stride, segment.count,
                   source.size);
     RequireInside(segment.destination_offset, segment.length, segment.destination_stride,
@@ -86,7 +92,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   RingLayout* ring = InitializeRing(memory.get());
   ring->submission_head.value = kFirstIndex + prefix.submissions_ahead;
   ring->completion_head.value = kFirstIndex + prefix.completions_ahead;
-  // The same bytes are entries of both rings.
+  ring->place_head.value = kFirstIndex + prefix.places_ahead;
+  // The same bytes are entries of all rings.
+  const uint8_t* places = entries;
+  size_t left_places = left;
+  FillFrom(ring->places, kPlaceSlots, &places, &left_places);
   const uint8_t* again = entries;
   size_t left_again = left;
   FillFrom(ring->submissions, kSubmissionSlots, &entries, &left);

@@ -20,16 +20,21 @@ memory::HostMapping MappingOf(const TestArena& memory) {
   return std::move(*mapping);
 }
 
+void ReleaseBoth(MappingTable& table) {
+  table.Release(kSourceGuard);
+  table.Release(kDestinationGuard);
+}
+
 TEST(MappingTable, FindsWhatWasAddedUntilItIsRemoved) {
   const TestArena memory(4096);
   MappingTable table;
   ASSERT_TRUE(table.Add({3, 7}, MappingOf(memory)));
-  const auto found = table.Protect(MappingTable::kSource, {3, 7});
+  const auto found = table.Protect(kSourceGuard, {3, 7});
   ASSERT_TRUE(found);
   EXPECT_EQ(found->size, 4096U);
-  table.ReleaseAll();
+  ReleaseBoth(table);
   ASSERT_TRUE(table.Remove({3, 7}));
-  EXPECT_FALSE(table.Protect(MappingTable::kSource, {3, 7}));
+  EXPECT_FALSE(table.Protect(kSourceGuard, {3, 7}));
   EXPECT_EQ(table.size(), 0U);
 }
 
@@ -37,10 +42,10 @@ TEST(MappingTable, RefusesStaleIds) {
   const TestArena memory(4096);
   MappingTable table;
   ASSERT_TRUE(table.Add({0, 2}, MappingOf(memory)));
-  EXPECT_FALSE(table.Protect(MappingTable::kSource, {0, 1}));
-  EXPECT_FALSE(table.Protect(MappingTable::kSource, {1, 2}));
-  EXPECT_FALSE(table.Protect(MappingTable::kSource, {kMappingSlots, 2}));
-  EXPECT_FALSE(table.Protect(MappingTable::kSource, {~0U, 2}));
+  EXPECT_FALSE(table.Protect(kSourceGuard, {0, 1}));
+  EXPECT_FALSE(table.Protect(kSourceGuard, {1, 2}));
+  EXPECT_FALSE(table.Protect(kSourceGuard, {kMappingSlots, 2}));
+  EXPECT_FALSE(table.Protect(kSourceGuard, {~0U, 2}));
   EXPECT_FALSE(table.Remove({0, 1}));
   EXPECT_FALSE(table.Remove({kMappingSlots, 2}));
   EXPECT_FALSE(table.Add({0, 3}, MappingOf(memory))) << "the slot is taken";
@@ -53,13 +58,13 @@ TEST(MappingTable, RemoveWaitsForTheCopyThatUsesIt) {
   const TestArena memory(64 << 20);
   MappingTable table;
   ASSERT_TRUE(table.Add({0, 1}, MappingOf(memory)));
-  const auto used = table.Protect(MappingTable::kDestination, {0, 1});
+  const auto used = table.Protect(kDestinationGuard, {0, 1});
   ASSERT_TRUE(used);
   auto removed = std::async(std::launch::async, [&] { return table.Remove({0, 1}); });
   EXPECT_EQ(removed.wait_for(milliseconds(50)), std::future_status::timeout);
   EXPECT_EQ(::msync(used->data, 4096, MS_ASYNC), 0) << "unmapped under a copy";
-  EXPECT_FALSE(table.Protect(MappingTable::kSource, {0, 1})) << "a removed one is not found again";
-  table.ReleaseAll();
+  EXPECT_FALSE(table.Protect(kSourceGuard, {0, 1})) << "a removed one is not found again";
+  ReleaseBoth(table);
   EXPECT_TRUE(removed.get());
   EXPECT_NE(::msync(used->data, 4096, MS_ASYNC), 0);
 }
@@ -75,14 +80,14 @@ TEST(MappingTable, StressOfReplacingUnderCopies) {
   std::thread copies([&] {
     std::minstd_rand random(1);
     while (!stop.load()) {
-      const auto side = random() % 2 == 0 ? MappingTable::kSource : MappingTable::kDestination;
+      const auto side = random() % 2 == 0 ? kSourceGuard : kDestinationGuard;
       const auto found = table.Protect(side, {0, current.load()});
       if (!found) continue;
       ASSERT_EQ(found->data[100], std::byte{memory.data()[100]});
       ++found_count;
-      if (random() % 4 == 0) table.ReleaseAll();
+      if (random() % 4 == 0) ReleaseBoth(table);
     }
-    table.ReleaseAll();
+    ReleaseBoth(table);
   });
   for (uint32_t id = 1; id < 3000 || found_count.load() < 1000; ++id) {
     ASSERT_TRUE(table.Add({0, id}, MappingOf(memory)));

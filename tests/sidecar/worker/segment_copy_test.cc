@@ -91,5 +91,37 @@ TEST(CopyBytes, MovesWithinOneAllocation) {
   EXPECT_TRUE(std::equal(before.begin(), before.begin() + 900, both.storage.begin() + 1));
 }
 
+TEST(ValidateSegment, LooksAtEveryPlaceOfListedBlocks) {
+  const auto listed = [](const std::vector<BlockPlaces>& places) {
+    CopySegment segment = Segment(0, 0, 10, 0, 0, static_cast<uint32_t>(places.size()));
+    segment.places = places;
+    return Validate(segment);
+  };
+  EXPECT_EQ(listed({{0, 990}, {990, 0}}), std::nullopt);
+  EXPECT_EQ(listed({{0, 0}, {991, 0}}), ErrorCode::kOutOfRange);
+  EXPECT_EQ(listed({{0, 0}, {0, 991}}), ErrorCode::kOutOfRange);
+  EXPECT_EQ(listed({{0, 0}, {kHuge, 0}}), ErrorCode::kOutOfRange);
+  EXPECT_EQ(listed({{0, kHuge - 5}}), ErrorCode::kOutOfRange);
+}
+
+TEST(CopyBytes, CopiesListedBlocksAndNothingElse) {
+  Bytes source;
+  Bytes destination;
+  for (size_t i = 0; i < kSize; ++i) source.storage[i] = std::byte(i % 251 + 1);
+  const std::vector<BlockPlaces> places = {{100, 0}, {0, 500}, {700, 990}};
+  CopySegment segment = Segment(0, 0, 10, 0, 0, 3);
+  segment.places = places;
+  CopyBytes(segment, source.mapped(), destination.mapped());
+  for (size_t i = 0; i < kSize; ++i) {
+    std::byte expected{0};
+    for (const BlockPlaces& place : places) {
+      if (i >= place.destination && i < place.destination + 10) {
+        expected = source.storage[place.source + i - place.destination];
+      }
+    }
+    ASSERT_EQ(destination.storage[i], expected) << i;
+  }
+}
+
 }  // namespace
 }  // namespace gantry::worker

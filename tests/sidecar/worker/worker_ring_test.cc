@@ -304,5 +304,76 @@ TEST(WorkerRing, PeekShowsWhatIsTakenNext) {
   EXPECT_FALSE(ring.worker.PeekSegment()) << "there is nothing behind the last one";
 }
 
+CopySegment Listed(std::span<const BlockPlaces> places) {
+  CopySegment segment;
+  segment.source = {1, 2};
+  segment.destination = {3, 4};
+  segment.length = 64;
+  segment.count = static_cast<uint32_t>(places.size());
+  segment.places = places;
+  segment.means = GpuMeans::kKernel;
+  return segment;
+}
+
+TEST(WorkerRing, CarriesThePlacesOfListedBlocks) {
+  Ring ring;
+  std::vector<BlockPlaces> places;
+  for (uint64_t i = 0; i < 3000; ++i) places.push_back({i, ~i});
+  for (int round = 0; round < 40; ++round) {  // over the end of the places, and again
+    const std::vector<CopySegment> job = {Listed(places), Numbered(1), Listed({places.data(), 2})};
+    ASSERT_TRUE(ring.pool.Submit(7, job));
+    EXPECT_EQ(ring.pool.free_places(), kPlaceSlots - 3002);
+    uint64_t tag = 0;
+    CopySegment segment;
+    bool ends_job = false;
+    ASSERT_EQ(ring.worker.TakeSegment(&tag, &segment, &ends_job), RingTake::kEntry);
+    ASSERT_EQ(segment.places.size(), places.size());
+    EXPECT_EQ(segment.means, GpuMeans::kKernel);
+    for (size_t i = 0; i < places.size(); ++i) {
+      ASSERT_EQ(segment.places[i].source, places[i].source);
+      ASSERT_EQ(segment.places[i].destination, places[i].destination);
+    }
+    ASSERT_EQ(ring.worker.TakeSegment(&tag, &segment, &ends_job), RingTake::kEntry);
+    EXPECT_TRUE(segment.places.empty());
+    EXPECT_EQ(segment.means, GpuMeans::kCopyEngine);
+    ASSERT_EQ(ring.worker.TakeSegment(&tag, &segment, &ends_job), RingTake::kEntry);
+    EXPECT_EQ(segment.places.size(), 2U);
+    EXPECT_EQ(segment.places[1].source, 1U);
+    EXPECT_TRUE(ends_job);
+    EXPECT_EQ(ring.pool.free_places(), kPlaceSlots);
+  }
+}
+
+TEST(WorkerRing, AJobWithoutRoomForItsPlacesIsNotPosted) {
+  Ring ring;
+  const std::vector<BlockPlaces> places(kPlaceSlots / 2 + 1);
+  ASSERT_TRUE(ring.pool.Submit(1, std::vector<CopySegment>{Listed(places)}));
+  EXPECT_FALSE(ring.pool.Submit(2, std::vector<CopySegment>{Listed(places)}));
+  EXPECT_EQ(ring.Take(), RingTake::kEntry);
+  EXPECT_EQ(ring.Take(), RingTake::kEmpty) << "nothing of it is there";
+  EXPECT_TRUE(ring.pool.Submit(2, std::vector<CopySegment>{Listed(places)}));
+}
+
+TEST(WorkerRing, TheWorkerRefusesPlacesThatAreNotThere) {
+  const std::vector<BlockPlaces> places(4);
+  for (const uint32_t count : {0U, 5U, kPlaceSlots + 1, ~0U}) {
+    Ring ring;
+    ASSERT_TRUE(ring.pool.Submit(1, std::vector<CopySegment>{Listed(places)}));
+    ring.memory->submissions[kFirstSubmission].count = count;
+    EXPECT_EQ(ring.Take(), RingTake::kCorrupt) << count;
+  }
+  Ring ring;
+  ASSERT_TRUE(ring.pool.Submit(1, std::vector<CopySegment>{Listed(places)}));
+  ring.memory->place_head.value = kFirstIndex + kPlaceSlots + 1;
+  EXPECT_EQ(ring.Take(), RingTake::kCorrupt);
+}
+
+TEST(WorkerRing, ThePoolSeesAWorkersImpossibleIndexOfPlaces) {
+  Ring ring;
+  ring.memory->place_tail.value = kFirstIndex + 1;
+  EXPECT_EQ(ring.pool.free_places(), 0U);
+  EXPECT_TRUE(ring.pool.corrupt());
+}
+
 }  // namespace
 }  // namespace gantry::worker

@@ -1,0 +1,64 @@
+// How memory of GPUs is copied: by a kernel in one worker, which is the fastest while the GPU does
+// nothing else, and waits for its turn while it does, or by copy engines, which the workers feed
+// side by side and which disturb nobody. Owned by the engine's driver.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "lib/base/clock.h"
+#include "sidecar/worker/copy_pool.h"
+
+namespace gantry::transport {
+
+struct GpuCopyPlan {
+  worker::GpuMeans means = worker::GpuMeans::kCopyEngine;
+  std::string_view reason;  // for people; lives for ever
+  bool probe = false;       // one small job that tells whether a busy GPU still is
+  uint64_t job_bytes = 0;
+  size_t job_segments = 0;
+};
+
+inline constexpr std::string_view kNoKernels = "the GPU's driver has no copy kernel";
+
+// What may be chosen: an operator's say.
+enum class GpuCopyPolicy { kAuto, kEngines, kKernel };
+
+class GpuCopyPlanner {
+ public:
+  explicit GpuCopyPlanner(GpuCopyPolicy policy);
+
+  // So few chunks are copied by the engines before a kernel would have begun.
+  static constexpr uint64_t kFewChunks = 8;
+  // For the next job of a transfer with so many chunks in all: the same for all that have few, and
+  // for all that have more.
+  GpuCopyPlan Choose(uint64_t chunks, TimePoint now) const;
+  // What was planned and posted, for as long as it is in flight.
+  struct Job {
+    GpuCopyPlan plan;
+    uint64_t bytes = 0;
+    uint64_t ahead = 0;  // of kernels, with its own, when it was posted
+    TimePoint posted;
+  };
+  Job Posted(const GpuCopyPlan& plan, uint64_t bytes, TimePoint now);
+  void Done(const Job& job, const worker::Completion& completion, TimePoint now);
+
+ private:
+  enum class State { kIdle, kBusy, kProbed };  // kProbed: busy, and a kernel tries it again
+
+  bool IsSlow(const Job& job, TimePoint now) const;
+
+  const GpuCopyPolicy policy_;
+  State state_ = State::kIdle;
+  TimePoint idle_since_;
+  TimePoint probe_again_;
+  nanoseconds probe_pause_;  // longer, the sooner a GPU that seemed idle is busy again
+  TimePoint no_kernels_until_;
+  double best_rate_;  // of kernels: bytes in a nanosecond
+  // Of kernels in flight; and from when there were some until there are none.
+  uint64_t in_flight_ = 0;
+  TimePoint first_posted_;
+  uint64_t moved_ = 0;
+};
+
+}  // namespace gantry::transport

@@ -1,0 +1,87 @@
+#include "sidecar/transport/job_builder.h"
+
+#include <utility>
+
+namespace gantry::transport {
+namespace {
+
+worker::CopySegment CopyOf(const MoveSegment& segment, const MovePlan& plan) {
+  const memory::MappingId local = plan.local[segment.local_allocation]->mapping();
+  const memory::MappingId remote = plan.remote[segment.remote_allocation].mapped->mapping();
+  worker::CopySegment copy;
+  copy.length = segment.length;
+  copy.count = segment.count;
+  copy.source = remote;
+  copy.source_offset = segment.remote_offset;
+  copy.source_stride = segment.remote_stride;
+  copy.destination = local;
+  copy.destination_offset = segment.local_offset;
+  copy.destination_stride = segment.local_stride;
+  if (plan.operation == wire::Operation::kWrite) {
+    std::swap(copy.source, copy.destination);
+    std::swap(copy.source_offset, copy.destination_offset);
+    std::swap(copy.source_stride, copy.destination_stride);
+  }
+  return copy;
+}
+
+}  // namespace
+
+void JobBuilder::Begin(const MovePlan& plan, worker::GpuMeans means, bool listed,
+                       size_t segments_max) {
+  plan_ = &plan;
+  means_ = means;
+  listed_ = listed;
+  job_.clear();
+  places_.clear();
+  if (listed) places_.reserve(segments_max);
+}
+
+worker::CopySegment& JobBuilder::ListFor(const MoveSegment& block) {
+  if (!job_.empty()) {
+    worker::CopySegment& last = job_.back();
+    if (!last.places.empty() && last.length == block.length &&
+        last_local_ == block.local_allocation && last_remote_ == block.remote_allocation) {
+      return last;
+    }
+  }
+  job_.push_back(CopyOf(block, *plan_));
+  worker::CopySegment& list = job_.back();
+  list.count = 0;
+  list.means = means_;
+  list.places = {places_.data() + places_.size(), 0};
+  last_local_ = block.local_allocation;
+  last_remote_ = block.remote_allocation;
+  return list;
+}
+
+void JobBuilder::Add(const MoveSegment& segment) {
+  if (!listed_ || segment.count != 1) {
+    job_.push_back(CopyOf(segment, *plan_));
+    job_.back().means = means_;
+    return;
+  }
+  worker::CopySegment& list = ListFor(segment);
+  worker::BlockPlaces place{segment.remote_offset, segment.local_offset};
+  if (plan_->operation == wire::Operation::kWrite) std::swap(place.source, place.destination);
+  places_.push_back(place);
+  list.places = {list.places.data(), ++list.count};
+}
+
+void JobBuilder::AddBlocks(const BlockPair& pair, std::span<const BlockRun> runs) {
+  if (!listed_) {
+    for (const BlockRun& run : runs) Add(SegmentList::SegmentOf(pair, run));
+    return;
+  }
+  worker::CopySegment& list = ListFor(SegmentList::SegmentOf(pair, runs.front()));
+  const bool write = plan_->operation == wire::Operation::kWrite;
+  for (const BlockRun& run : runs) {
+    const uint64_t local = pair.local_offset(run.local_unit);
+    const uint64_t remote = pair.remote_offset(run.remote_unit);
+    places_.push_back({write ? local : remote, write ? remote : local});
+  }
+  list.count += static_cast<uint32_t>(runs.size());
+  list.places = {list.places.data(), list.count};
+}
+
+}  // namespace gantry::transport

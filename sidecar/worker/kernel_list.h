@@ -1,0 +1,44 @@
+// The lists of items that copy kernels read: host memory that the GPU reaches, in slabs, each of
+// which is written again once the kernel that reads it is done. One thread.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "lib/gpu/gpu_driver.h"
+
+namespace gantry::worker {
+
+class KernelList {
+ public:
+  static constexpr size_t kSlabItems = 8192;
+
+  // path_unavailable where the driver has no kernels.
+  static Result<std::unique_ptr<KernelList>> Create(gpu::GpuContext& context);
+  KernelList(const KernelList&) = delete;
+  KernelList& operator=(const KernelList&) = delete;
+  ~KernelList();
+
+  // Adds to the slab that is being written; a full one is launched on the stream.
+  Status Add(const gpu::CopyItem& item, gpu::GpuStream& stream) {
+    slab_[count_++] = item;
+    if (item.bytes > longest_) longest_ = item.bytes;
+    return count_ == kSlabItems ? Launch(stream) : Status();
+  }
+  // Launches what was added since the last launch, and waits for the slab that comes next.
+  Status Launch(gpu::GpuStream& stream);
+
+ private:
+  KernelList() = default;
+
+  gpu::CopyItem* items_ = nullptr;          // all slabs
+  std::unique_ptr<gpu::GpuMemory> on_gpu_;  // where the GPU finds them; goes before they do
+  std::vector<std::unique_ptr<gpu::GpuEvent>> free_again_;  // of each slab
+  size_t turn_ = 0;                                         // the slab that is being written
+  gpu::CopyItem* slab_ = nullptr;
+  size_t count_ = 0;
+  uint64_t longest_ = 0;
+};
+
+}  // namespace gantry::worker

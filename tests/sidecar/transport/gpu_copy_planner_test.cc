@@ -1,0 +1,136 @@
+#include "sidecar/transport/gpu_copy_planner.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace gantry::transport {
+namespace {
+
+using worker::GpuMeans;
+
+constexpr uint64_t kMiB = 1 << 20;
+const TimePoint kStart = TimePoint() + std::chrono::hours(1);
+
+// For a transfer of many blocks.
+GpuCopyPlan Choose(const GpuCopyPlanner& planner, TimePoint now) {
+  return planner.Choose(10'000, now);
+}
+
+worker::Completion By(GpuMeans means) {
+  worker::Completion completion;
+  completion.means = means;
+  return completion;
+}
+
+// One job of the plan is posted, and takes until `now`.
+void RunOne(GpuCopyPlanner& planner, const GpuCopyPlan& plan, microseconds taken, TimePoint now) {
+  planner.Done(planner.Posted(plan, plan.job_bytes, now - taken), By(GpuMeans::kKernel), now);
+}
+
+TEST(GpuCopyPlanner, FewBlocksDoNotWaitForAKernel) {
+  const GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  EXPECT_EQ(planner.Choose(1, kStart).means, GpuMeans::kCopyEngine);
+  EXPECT_EQ(planner.Choose(8, kStart).means, GpuMeans::kCopyEngine);
+  EXPECT_EQ(planner.Choose(9, kStart).means, GpuMeans::kKernel);
+}
+
+TEST(GpuCopyPlanner, AKernelThatWaitsForItsTurnGivesTheWorkToTheEngines) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  const GpuCopyPlan first = Choose(planner, kStart);
+  RunOne(planner, first, microseconds(90), kStart);
+  EXPECT_EQ(Choose(planner, kStart).means, GpuMeans::kKernel) << "32 MiB in 90 us is fast";
+  RunOne(planner, first, microseconds(20'000), kStart);
+  const GpuCopyPlan busy = Choose(planner, kStart);
+  EXPECT_EQ(busy.means, GpuMeans::kCopyEngine);
+  EXPECT_NE(busy.reason.find("busy"), std::string_view::npos);
+}
+
+TEST(GpuCopyPlanner, JobsFromBeforeTellNothingOfABusyGpu) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  const GpuCopyPlan first = Choose(planner, kStart);
+  const auto slow = planner.Posted(first, first.job_bytes, kStart - microseconds(20'000));
+  const auto behind = planner.Posted(first, first.job_bytes, kStart - microseconds(50));
+  planner.Done(slow, By(GpuMeans::kKernel), kStart);
+  planner.Done(behind, By(GpuMeans::kKernel), kStart);  // in the same turn as the slow one
+  EXPECT_EQ(Choose(planner, kStart).means, GpuMeans::kCopyEngine);
+}
+
+TEST(GpuCopyPlanner, OneSmallJobLooksAgainAndTheOthersGoOnByEngines) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  RunOne(planner, Choose(planner, kStart), microseconds(20'000), kStart);
+  const TimePoint later = kStart + std::chrono::seconds(3);
+  const GpuCopyPlan probe = Choose(planner, later);
+  EXPECT_TRUE(probe.probe);
+  EXPECT_EQ(probe.means, GpuMeans::kKernel);
+  EXPECT_LE(probe.job_bytes, kMiB);
+  EXPECT_TRUE(Choose(planner, later).probe) << "a plan that was not posted changes nothing";
+  const auto job = planner.Posted(probe, probe.job_bytes, later);
+  EXPECT_EQ(Choose(planner, later).means, GpuMeans::kCopyEngine);
+  planner.Done(job, By(GpuMeans::kKernel), later + microseconds(20));
+  EXPECT_EQ(Choose(planner, later).means, GpuMeans::kKernel);
+  EXPECT_FALSE(Choose(planner, later).probe);
+}
+
+TEST(GpuCopyPlanner, LooksAgainLessOftenTheSoonerItIsBusyAgain) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  TimePoint now = kStart;
+  RunOne(planner, Choose(planner, now), microseconds(20'000), now);
+  int probes = 0;
+  for (const TimePoint end = now + std::chrono::seconds(20); now < end; now += milliseconds(10)) {
+    const GpuCopyPlan plan = Choose(planner, now);
+    if (!plan.probe) continue;
+    ++probes;
+    RunOne(planner, plan, microseconds(20'000), now);
+  }
+  EXPECT_GT(probes, 5);
+  EXPECT_LT(probes, 20);
+}
+
+TEST(GpuCopyPlanner, AProbeThatIsLostIsMadeAgain) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  RunOne(planner, Choose(planner, kStart), microseconds(20'000), kStart);
+  const TimePoint later = kStart + std::chrono::seconds(3);
+  const GpuCopyPlan probe = Choose(planner, later);
+  const auto job = planner.Posted(probe, probe.job_bytes, later);
+  worker::Completion lost;
+  lost.ok = false;
+  lost.code = ErrorCode::kWorkerLost;
+  planner.Done(job, lost, later);
+  EXPECT_TRUE(Choose(planner, later).probe);
+}
+
+TEST(GpuCopyPlanner, WithoutKernelsItIsTheEnginesUntilAWorkerMayHaveThem) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  const GpuCopyPlan plan = Choose(planner, kStart);
+  const auto job = planner.Posted(plan, plan.job_bytes, kStart);
+  planner.Done(job, By(GpuMeans::kCopyEngine), kStart + microseconds(50));
+  const GpuCopyPlan then = Choose(planner, kStart + std::chrono::seconds(9));
+  EXPECT_EQ(then.means, GpuMeans::kCopyEngine);
+  EXPECT_EQ(then.reason, kNoKernels);
+  EXPECT_EQ(Choose(planner, kStart + std::chrono::seconds(11)).means, GpuMeans::kKernel);
+}
+
+TEST(GpuCopyPlanner, WhatLiesAheadOfAJobIsNoReasonToCallItSlow) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  const GpuCopyPlan plan = Choose(planner, kStart);
+  TimePoint now = kStart;
+  RunOne(planner, plan, microseconds(335), now);  // 100 GB/s
+  std::vector<GpuCopyPlanner::Job> jobs;
+  for (int i = 0; i < 30; ++i) jobs.push_back(planner.Posted(plan, plan.job_bytes, now));
+  for (const auto& job : jobs) {
+    now += microseconds(335);
+    planner.Done(job, By(GpuMeans::kKernel), now);
+    EXPECT_EQ(Choose(planner, now).means, GpuMeans::kKernel);
+  }
+}
+
+TEST(GpuCopyPlanner, AnOperatorMayDecide) {
+  const GpuCopyPlanner engines(GpuCopyPolicy::kEngines);
+  EXPECT_EQ(Choose(engines, kStart).means, GpuMeans::kCopyEngine);
+  const GpuCopyPlanner kernel(GpuCopyPolicy::kKernel);
+  EXPECT_EQ(kernel.Choose(1, kStart).means, GpuMeans::kKernel);
+}
+
+}  // namespace
+}  // namespace gantry::transport

@@ -1,0 +1,134 @@
+// What a worker copies between GPUs, in which order it says so, and what stays mapped meanwhile.
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "tests/sidecar/worker/gpu_loop_fixture.h"
+
+namespace gantry::worker {
+namespace {
+
+TEST_P(GpuLoopTest, ListedBlocksArriveAndTheirNeighboursStay) {
+  std::vector<BlockPlaces> places;
+  for (uint64_t i = 0; i < 1000; ++i) places.push_back({i * 2000 + 1, (999 - i) * 2000 + 37});
+  CopySegment segment = Plain(0, 0, 777);
+  segment.places = places;
+  segment.count = static_cast<uint32_t>(places.size());
+  Post(5, {segment});
+  const Completion done = Await();
+  EXPECT_EQ(done.tag, 5U);
+  EXPECT_TRUE(done.ok);
+  EXPECT_EQ(done.means, GetParam());
+  EXPECT_GT(done.copy_nanoseconds, 0U);
+  ExpectMoved(places, 777);
+}
+
+TEST_P(GpuLoopTest, StridedBlocksOfMoreThanAllListsOfAKernelArrive) {
+  constexpr uint32_t kBlocks = 120'000;
+  CopySegment segment = Plain(3, 5, 10);
+  segment.source_stride = 16;
+  segment.destination_stride = 14;
+  segment.count = kBlocks;
+  std::vector<BlockPlaces> places;
+  for (uint64_t i = 0; i < kBlocks; ++i) places.push_back({3 + 16 * i, 5 + 14 * i});
+  for (uint64_t job = 0; job < 4; ++job) {  // one after the other, on every stream that there is
+    const std::vector<uint8_t> zeros(kSize);
+    ASSERT_TRUE(context_->CopyFromHost(destination_.base, zeros.data(), kSize));
+    Post(job, {segment});
+    EXPECT_TRUE(Await().ok);
+    ExpectMoved(places, 10);
+  }
+}
+
+TEST_P(GpuLoopTest, ManyJobsAreCompletedInTheirOrder) {
+  std::vector<BlockPlaces> places;
+  for (uint64_t i = 0; i < 300; ++i) {
+    places.push_back({i * 4096, (299 - i) * 4096});
+    Post(i, {Plain(places.back().source, places.back().destination, 4096)});
+  }
+  for (uint64_t i = 0; i < 300; ++i) {
+    const Completion done = Await();
+    ASSERT_EQ(done.tag, i);
+    ASSERT_TRUE(done.ok);
+  }
+  ExpectMoved(places, 4096);
+}
+
+TEST_P(GpuLoopTest, JobsOfHostMemoryBetweenThemKeepTheOrder) {
+  for (uint64_t i = 0; i < 200; ++i) {
+    CopySegment segment = Plain(0, i * 64, 64);
+    if (i % 3 == 1) segment.source = segment.destination = kHost;
+    if (i % 3 == 1) segment.destination_offset = 32768;
+    Post(i, {segment});
+  }
+  for (uint64_t i = 0; i < 200; ++i) {
+    const Completion done = Await();
+    ASSERT_EQ(done.tag, i);
+    ASSERT_TRUE(done.ok);
+  }
+  EXPECT_TRUE(std::equal(host_.data(), host_.data() + 64, host_.data() + 32768));
+}
+
+TEST_P(GpuLoopTest, AJobOverMoreMappingsThanAreHeldAtOnce) {
+  std::vector<CopySegment> segments;
+  std::vector<BlockPlaces> places;
+  for (uint32_t i = 0; i < 150; ++i) {
+    const memory::MappingId id{10 + i, 1};
+    const gpu::AddressRange range = Add(id);
+    ASSERT_TRUE(context_->CopyFromHost(range.base, image_.data(), kSize));
+    CopySegment segment = Plain(i * 8192, i * 8192, 1000);
+    segment.source = id;
+    segments.push_back(segment);
+    places.push_back({i * 8192, i * 8192});
+  }
+  Post(1, segments);
+  EXPECT_TRUE(Await().ok);
+  ExpectMoved(places, 1000);
+  // None of them is held any more.
+  for (uint32_t i = 0; i < 150; ++i) EXPECT_TRUE(mappings_.Remove({10 + i, 1}));
+}
+
+TEST_P(GpuLoopTest, AMappingIsHeldWhileTheGpuWorksOnIt) {
+  // Enough that the GPU is still at it when the mapping is taken away.
+  std::vector<CopySegment> segments(64, Plain(0, 0, kSize / 2));
+  for (size_t i = 0; i < segments.size(); ++i) {
+    segments[i].destination_offset = i % 2 * (kSize / 2);
+  }
+  Post(1, segments);
+  AwaitTaken();
+  EXPECT_TRUE(mappings_.Remove(kSource));  // would end the process, were it unmapped meanwhile
+  EXPECT_TRUE(Await().ok);
+  CopySegment again = Plain(0, 0, 64);
+  Post(2, {again});
+  EXPECT_EQ(Await().code, ErrorCode::kStaleGeneration);
+}
+
+TEST_P(GpuLoopTest, ARefusedSegmentFailsItsJobAndNoOther) {
+  Post(1, {Plain(0, 0, 4096), Plain(kSize - 1, 0, 2), Plain(8192, 8192, 4096)});
+  Post(2, {Plain(4096, 4096, 4096)});
+  const Completion refused = Await();
+  EXPECT_FALSE(refused.ok);
+  EXPECT_EQ(refused.code, ErrorCode::kOutOfRange);
+  EXPECT_TRUE(Await().ok);
+  ExpectMoved({{0, 0}, {4096, 4096}}, 4096);
+}
+
+INSTANTIATE_TEST_SUITE_P(Means, GpuLoopTest,
+                         ::testing::Values(GpuMeans::kCopyEngine, GpuMeans::kKernel),
+                         [](const auto& means) {
+                           return means.param == GpuMeans::kKernel ? "Kernel" : "CopyEngine";
+                         });
+
+}  // namespace
+}  // namespace gantry::worker
+
+int main(int argc, char** argv) {
+  // The fake's memory, which the vendor's driver knows nothing of.
+  std::string folder = "/dev/shm/gantry-fake-gpu-XXXXXX";
+  if (::mkdtemp(folder.data()) == nullptr) return 1;
+  ::setenv("GANTRY_FAKE_GPU_DIR", folder.c_str(), 1);
+  testing::InitGoogleTest(&argc, argv);
+  const int failed = RUN_ALL_TESTS();
+  std::filesystem::remove_all(folder);
+  return failed;
+}
