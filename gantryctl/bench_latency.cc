@@ -153,6 +153,7 @@ Status VerifyAll(const BenchStand& stand, const BenchOptions& options, const Loo
   const std::span<const uint64_t> local(loop.pairs.local.data(), moved);
   const std::span<const uint64_t> remote(loop.pairs.remote.data(), moved);
   const Expected expected{read ? local : remote, read ? remote : local, kBlockBytes, kSeed};
+  RETURN_IF_ERROR(stand.destination(options.operation).Download());
   const auto wrong = FindMismatch(stand.destination(options.operation).buffer(), expected);
   if (wrong) return Fail(ErrorCode::kInternal, "the bytes are wrong: " + *wrong);
   return {};
@@ -164,6 +165,8 @@ Result<nlohmann::json> MeasureLatency(const BenchOptions& options) {
   ASSIGN_OR_RETURN(const BenchStand stand, BenchStand::Build(options, kBufferBytes, kBlockBytes));
   FillPattern(stand.source(options.operation).buffer(), kSeed);
   FillCanary(stand.destination(options.operation).buffer());
+  RETURN_IF_ERROR(stand.local->Upload());
+  RETURN_IF_ERROR(stand.remote->Upload());
   const BlockPairs pairs = MakePairs(kBufferBytes / kBlockBytes, options.order, kSeed);
   ASSIGN_OR_RETURN(KeepAliveSocket socket, KeepAliveSocket::Connect(stand.sidecars->ApiSocket(0)));
   Loop loop{socket, options, pairs};

@@ -1,9 +1,13 @@
 #include "gantryctl/bench_throughput.h"
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "gantryctl/bench_ceiling.h"
 #include "gantryctl/bench_stand.h"
@@ -17,6 +21,7 @@ namespace gantry::gantryctl {
 namespace {
 
 constexpr uint64_t kBlocksMax = 1 << 19;  // of one transfer; both lists count against one limit
+constexpr uint64_t kAloneMs = 300'000;    // a transfer that is waited for at once
 
 const char* NameOf(BenchOptions::Operation operation) {
   return operation == BenchOptions::Operation::kRead ? "read" : "write";
@@ -42,38 +47,69 @@ struct Totals {
   uint32_t workers = 0;
   std::string path;
   bool by_peer = false;
+  std::map<std::string, int> gpu_plans;  // and how many transfers had each
 };
 
-// Moves all blocks once, in transfers of the batch's size, one after the other.
-Status MoveOnce(const BenchStand& stand, const BenchOptions& options, const BlockPairs& pairs,
-                Totals& totals) {
+struct OneMove {
+  TransferTimes sum;
+  double seconds = 0;  // until the last one was over
+};
+
+void Count(const TransferOutcome& outcome, OneMove& move, Totals& totals) {
+  move.sum.admit_us += outcome.times.admit_us;
+  move.sum.queue_us += outcome.times.queue_us;
+  move.sum.move_us += outcome.times.move_us;
+  move.sum.total_us += outcome.times.total_us;
+  totals.chunks += outcome.chunks;
+  totals.descriptors_in += outcome.descriptors_in;
+  totals.descriptors_out += outcome.descriptors_out;
+  totals.workers = std::max(totals.workers, outcome.workers);
+  totals.path = outcome.path;
+  totals.by_peer = outcome.by_peer;
+}
+
+// Moves all blocks once, in transfers of the batch's size, as many at a time as asked for.
+Result<OneMove> MoveAll(const BenchStand& stand, const BenchOptions& options,
+                        const BlockPairs& pairs, Totals& totals) {
   const uint64_t step = BlocksPerTransfer(options);
   const std::span<const uint64_t> local(pairs.local), remote(pairs.remote);
   const std::string name = BenchStand::RemoteName();
-  TransferTimes sum;
-  totals.chunks = totals.descriptors_in = totals.descriptors_out = 0;
-  for (uint64_t first = 0; first < local.size(); first += step) {
-    const uint64_t count = std::min<uint64_t>(step, local.size() - first);
-    ASSIGN_OR_RETURN(const TransferOutcome outcome,
-                     stand.local->Transfer(name, options, local.subspan(first, count),
-                                           remote.subspan(first, count)));
-    sum.wall_us += outcome.times.wall_us;
-    sum.admit_us += outcome.times.admit_us;
-    sum.queue_us += outcome.times.queue_us;
-    sum.move_us += outcome.times.move_us;
-    sum.total_us += outcome.times.total_us;
-    totals.chunks += outcome.chunks;
-    totals.descriptors_in += outcome.descriptors_in;
-    totals.descriptors_out += outcome.descriptors_out;
-    totals.workers = std::max(totals.workers, outcome.workers);
-    totals.path = outcome.path;
-    totals.by_peer = outcome.by_peer;
+  OneMove move;
+  std::deque<BenchWorkload::StartedTransfer> started;
+  std::vector<BenchWorkload::StartedTransfer> ended;
+  const TimePoint start = Clock::now();
+  for (uint64_t first = 0; first < local.size() || !started.empty(); first += step) {
+    if (first < local.size()) {
+      const uint64_t count = std::min<uint64_t>(step, local.size() - first);
+      const bool alone = options.inflight == 1;  // then one request does both
+      ASSIGN_OR_RETURN(BenchWorkload::StartedTransfer next,
+                       stand.local->Submit(name, options, local.subspan(first, count),
+                                           remote.subspan(first, count), alone ? kAloneMs : 0));
+      started.push_back(std::move(next));
+      if (started.size() < static_cast<size_t>(options.inflight)) continue;
+    }
+    ASSIGN_OR_RETURN(const TransferOutcome outcome, BenchWorkload::Await(started.front()));
+    ended.push_back(std::move(started.front()));
+    started.pop_front();
+    Count(outcome, move, totals);
   }
-  totals.seconds.Add(sum.wall_us * 1e-6);
-  totals.engine_seconds.Add(sum.total_us * 1e-6);
-  totals.admit_us.Add(sum.admit_us);
-  totals.queue_us.Add(sum.queue_us);
-  totals.move_us.Add(sum.move_us);
+  move.seconds = SecondsBetween(start, Clock::now());
+  for (const BenchWorkload::StartedTransfer& transfer : ended) {
+    const std::string plan = BenchWorkload::GpuPlanOf(transfer);
+    if (!plan.empty()) ++totals.gpu_plans[plan];
+  }
+  return move;
+}
+
+Status MoveOnce(const BenchStand& stand, const BenchOptions& options, const BlockPairs& pairs,
+                Totals& totals) {
+  totals.chunks = totals.descriptors_in = totals.descriptors_out = 0;
+  ASSIGN_OR_RETURN(const OneMove move, MoveAll(stand, options, pairs, totals));
+  totals.seconds.Add(move.seconds);
+  totals.engine_seconds.Add(move.sum.total_us * 1e-6);
+  totals.admit_us.Add(move.sum.admit_us);
+  totals.queue_us.Add(move.sum.queue_us);
+  totals.move_us.Add(move.sum.move_us);
   return {};
 }
 
@@ -155,6 +191,7 @@ nlohmann::json Report(const BenchOptions& options, const Totals& totals) {
                            {"block", options.block_bytes},
                            {"bytes", options.bytes},
                            {"batch", BlocksPerTransfer(options)},
+                           {"inflight", options.inflight},
                            {"iterations", options.iterations},
                            {"path", totals.path},
                            {"executor", totals.by_peer ? "peer" : "self"},
@@ -177,6 +214,7 @@ nlohmann::json Report(const BenchOptions& options, const Totals& totals) {
                            {"ratio_best", totals.ceiling_seconds.Least() / totals.seconds.Least()},
                            {"verified", true}};
   if (options.transport == "ipc") {
+    report["gpu_copies"] = totals.gpu_plans;
     report["per_block_gbps"] = gigabytes / totals.per_block_seconds.Median();
   }
   return report;

@@ -3,8 +3,10 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "gantryctl/json_field.h"
 #include "lib/base/clock.h"
 
 namespace gantry::gantryctl {
@@ -102,6 +104,17 @@ Result<TransferOutcome> BenchWorkload::Transfer(const std::string& remote,
                                                 const BenchOptions& options,
                                                 std::span<const uint64_t> local_blocks,
                                                 std::span<const uint64_t> remote_blocks) {
+  const TimePoint start = Clock::now();
+  ASSIGN_OR_RETURN(const StartedTransfer transfer,
+                   Submit(remote, options, local_blocks, remote_blocks, kTransferMs));
+  ASSIGN_OR_RETURN(TransferOutcome outcome, Await(transfer));
+  outcome.times.wall_us = 1e6 * SecondsBetween(start, Clock::now());
+  return outcome;
+}
+
+Result<BenchWorkload::StartedTransfer> BenchWorkload::Submit(
+    const std::string& remote, const BenchOptions& options, std::span<const uint64_t> local_blocks,
+    std::span<const uint64_t> remote_blocks, uint64_t wait_ms) {
   gantry_buffer* const local = buffer_.get();
   const char* const remote_name = remote.c_str();
   gantry_transfer_spec spec{};
@@ -117,16 +130,16 @@ Result<TransferOutcome> BenchWorkload::Transfer(const std::string& remote,
   spec.block_count = local_blocks.size();
   spec.deadline_ms = kTransferMs;
 
-  const TimePoint start = Clock::now();
   gantry_transfer* raw = nullptr;
-  RETURN_IF_ERROR(StatusOf(gantry_transfer_submit(client_.get(), &spec, kTransferMs, &raw)));
-  const TransferHandle transfer(raw);
-  gantry_transfer_status status{};
-  RETURN_IF_ERROR(StatusOf(gantry_transfer_wait(raw, kTransferMs, &status)));
-  const double wall_us = 1e6 * SecondsBetween(start, Clock::now());
+  RETURN_IF_ERROR(StatusOf(gantry_transfer_submit(client_.get(), &spec, wait_ms, &raw)));
+  return StartedTransfer(raw);
+}
 
+Result<TransferOutcome> BenchWorkload::Await(const StartedTransfer& transfer) {
+  gantry_transfer_status status{};
+  RETURN_IF_ERROR(StatusOf(gantry_transfer_wait(transfer.get(), kTransferMs, &status)));
   TransferOutcome outcome;
-  outcome.times = {wall_us,
+  outcome.times = {0,
                    static_cast<double>(status.admit_us),
                    static_cast<double>(status.queue_us),
                    static_cast<double>(status.move_us),
@@ -140,6 +153,14 @@ Result<TransferOutcome> BenchWorkload::Transfer(const std::string& remote,
   outcome.path = status.path;
   outcome.by_peer = status.executor == GANTRY_EXECUTOR_PEER;
   return outcome;
+}
+
+std::string BenchWorkload::GpuPlanOf(const StartedTransfer& transfer) {
+  char* const text = gantry_transfer_json(transfer.get());
+  const auto view = nlohmann::json::parse(text == nullptr ? "" : text, nullptr, false);
+  gantry_free(text);
+  const nlohmann::json& copies = MemberOf(view, "gpu_copies");
+  return copies.is_object() ? TextOf(copies, "plan") + ": " + TextOf(copies, "reason") : "";
 }
 
 Result<std::string> BenchWorkload::Request(const std::string& method, const std::string& target,

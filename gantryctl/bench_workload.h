@@ -43,6 +43,12 @@ Status StatusOf(gantry_error* error);
 
 class BenchWorkload {
  public:
+  template <auto Destroy>
+  struct Destroyer {
+    void operator()(auto* object) const { Destroy(object); }
+  };
+  using StartedTransfer = std::unique_ptr<gantry_transfer, Destroyer<gantry_transfer_destroy>>;
+
   enum class Memory { kHost, kFirstGpu, kLastGpu };
   static Result<std::unique_ptr<BenchWorkload>> Open(const std::string& api_socket,
                                                      const std::string& name, uint64_t bytes,
@@ -68,6 +74,14 @@ class BenchWorkload {
   Result<TransferOutcome> Transfer(const std::string& remote, const BenchOptions& options,
                                    std::span<const uint64_t> local_blocks,
                                    std::span<const uint64_t> remote_blocks);
+  // The same in two steps, for several at a time; the first one waits for up to `wait_ms`, and the
+  // outcome has no time of the caller's.
+  Result<StartedTransfer> Submit(const std::string& remote, const BenchOptions& options,
+                                 std::span<const uint64_t> local_blocks,
+                                 std::span<const uint64_t> remote_blocks, uint64_t wait_ms);
+  static Result<TransferOutcome> Await(const StartedTransfer& transfer);
+  // Of one that ended: what copied between GPUs, and why; empty: nothing did.
+  static std::string GpuPlanOf(const StartedTransfer& transfer);
   // A request of the REST interface; fails unless it is answered with success.
   Result<std::string> Request(const std::string& method, const std::string& target,
                               const std::string& body);
@@ -75,14 +89,9 @@ class BenchWorkload {
   static constexpr const char* kBufferName = "blocks";
 
  private:
-  template <auto Destroy>
-  struct Destroyer {
-    void operator()(auto* object) const { Destroy(object); }
-  };
   using Client = std::unique_ptr<gantry_client, Destroyer<gantry_client_destroy>>;
   using Arena = std::unique_ptr<gantry_arena, Destroyer<gantry_arena_destroy>>;
   using Buffer = std::unique_ptr<gantry_buffer, Destroyer<gantry_buffer_destroy>>;
-  using TransferHandle = std::unique_ptr<gantry_transfer, Destroyer<gantry_transfer_destroy>>;
 
   BenchWorkload(Client client, Arena arena, uint64_t bytes);
   Status Map();

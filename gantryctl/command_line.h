@@ -17,12 +17,14 @@ struct BenchOptions {
   uint64_t block_bytes = 64 << 10;
   uint64_t bytes = 1 << 30;  // of each of the two buffers, all moved in each iteration
   uint64_t batch = 0;        // blocks of one transfer; 0: all of them
+  int inflight = 1;          // transfers at a time
   Order order = Order::kRandom;
   Operation operation = Operation::kRead;
   bool peer_executes = false;
   int workers = 2;
-  int streams = 4;       // of tcp
-  bool checksum = true;  // of tcp
+  int streams = 4;                  // of tcp
+  bool checksum = true;             // of tcp
+  std::string gpu_copies = "auto";  // of ipc
   int iterations = 5;
   bool latency = false;
   bool notify = false;

@@ -45,6 +45,9 @@ void AddBench(CLI::App& app, CommandLine& line) {
   AddSize(app, "--block", bench.block_bytes, "Bytes of a block");
   AddSize(app, "--bytes", bench.bytes, "Bytes of each buffer, all of them moved each time");
   app.add_option("--batch", bench.batch, "Blocks in one transfer; 0: all")->capture_default_str();
+  app.add_option("--inflight", bench.inflight, "Transfers at a time, of --batch blocks each")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   const std::map<std::string, BenchOptions::Order> orders = {
       {"random", BenchOptions::Order::kRandom}, {"sequential", BenchOptions::Order::kSequential}};
   app.add_option("--order", bench.order, "Of the blocks, on both sides; default random")
@@ -61,6 +64,9 @@ void AddBench(CLI::App& app, CommandLine& line) {
       ->capture_default_str();
   app.add_option("--streams", bench.streams, "tcp: connections, of the ceiling as well")
       ->check(CLI::Range(1, 32))
+      ->capture_default_str();
+  app.add_option("--gpu-copies", bench.gpu_copies, "ipc: as the sidecar's option")
+      ->check(CLI::IsMember({"auto", "engines", "kernel"}))
       ->capture_default_str();
   app.add_flag("!--no-checksum", bench.checksum, "tcp: leave out the CRC32C of the bytes");
   app.add_option("-n,--iterations", bench.iterations, "Each after one of the ceiling")
