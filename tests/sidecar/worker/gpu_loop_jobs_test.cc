@@ -109,10 +109,10 @@ TEST_P(GpuLoopJobs, OneThatIsStaleWhenItIsHeldLeavesNothingHeld) {
   AddSource(kFrom);
   AddSource(kTo);
   std::vector<CopySegment> slow;
-  for (uint32_t i = 0; i < 62; ++i) AddSource({10 + i, 1});
-  for (uint32_t i = 0; i < 2000; ++i) {
+  for (uint32_t i = 0; i < 62; ++i) {  // with the destination, no room for two more is left
+    AddSource({10 + i, 1});
     slow.push_back(Plain(0, 0, kSize / 2));
-    slow.back().source = {10 + i % 62, 1};
+    slow.back().source = {10 + i, 1};
   }
   CopySegment last = Plain(0, 0, 64);
   last.source = kFrom;
