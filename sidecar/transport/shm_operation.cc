@@ -40,10 +40,9 @@ bool ShmOperation::HasWork() const {
   return !stopped_ && (!again_.empty() || next_segment_ < segment_count_);
 }
 
-ShmOperation::Part ShmOperation::NextPart(size_t segments_max, uint64_t bytes_max,
-                                          JobBuilder* job) const {
+PlanPart ShmOperation::NextPart(size_t segments_max, uint64_t bytes_max, JobBuilder* job) const {
   const bool retried = !again_.empty();
-  Part part = {next_segment_, next_segment_, 0, retried};
+  PlanPart part = {next_segment_, next_segment_, 0, retried};
   if (retried) part = {again_.front().begin, again_.front().begin, 0, true};
   uint64_t end = retried ? again_.front().end : segment_count_;
   end = std::min<uint64_t>(end, part.begin + segments_max);
@@ -72,7 +71,7 @@ ShmOperation::Part ShmOperation::NextPart(size_t segments_max, uint64_t bytes_ma
   return part;
 }
 
-void ShmOperation::Posted(const Part& part, int worker) {
+void ShmOperation::Posted(const PlanPart& part, int worker) {
   if (part.retried) {
     again_.front().begin = part.end;
     if (part.end == again_.front().end) again_.pop_front();
@@ -87,7 +86,7 @@ void ShmOperation::Posted(const Part& part, int worker) {
   if (!progress_.first_posted) progress_.first_posted = Clock::now();
 }
 
-void ShmOperation::Done(const Part& part, int worker, const worker::Completion& completion) {
+void ShmOperation::Done(const PlanPart& part, int worker, const worker::Completion& completion) {
   --inflight_;
   if (on_gpus_ && completion.ok) {
     ++(completion.means == worker::GpuMeans::kKernel ? progress_.gpu_jobs_by_kernel

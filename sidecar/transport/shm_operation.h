@@ -27,16 +27,15 @@ class ShmOperation final : public Operation {
   bool on_gpus() const { return on_gpus_; }
   const MovePlan& plan() const { return *plan_; }
 
-  using Part = PlanPart;
   bool HasWork() const;
   // Its segments are added to the job. No more than either limit, but one segment at least where
   // there is room for any.
-  Part NextPart(size_t segments_max, uint64_t bytes_max, JobBuilder* job) const;
-  void Posted(const Part& part, int worker);
+  PlanPart NextPart(size_t segments_max, uint64_t bytes_max, JobBuilder* job) const;
+  void Posted(const PlanPart& part, int worker);
   // For the report: why the GPUs copy as they do; lives for ever.
   void SetGpuReason(std::string_view reason) { progress_.gpu_reason = reason; }
   // `lost`: the worker died; the part is posted once more, then the operation fails.
-  void Done(const Part& part, int worker, const worker::Completion& completion);
+  void Done(const PlanPart& part, int worker, const worker::Completion& completion);
 
  private:
   void Fail(Error error);
@@ -50,7 +49,7 @@ class ShmOperation final : public Operation {
   const uint32_t segment_count_;
 
   uint32_t next_segment_ = 0;
-  std::deque<Part> again_;
+  std::deque<PlanPart> again_;
   std::vector<bool> segment_done_;
   std::vector<bool> worker_used_;
   size_t inflight_ = 0;

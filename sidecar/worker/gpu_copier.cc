@@ -16,7 +16,7 @@ constexpr size_t kItemsPerBatch = 256;
 Status GpuCopier::Add(const CopySegment& segment, const MappedBytes& source,
                       const MappedBytes& destination) {
   RETURN_IF_ERROR(Begin(destination.gpu->context()));
-  const bool by_kernel = segment.means == GpuMeans::kKernel && kernels_ != nullptr;
+  const bool by_kernel = segment.means == GpuMeans::kKernel && HasKernels();
   if (by_kernel) job_means_ = GpuMeans::kKernel;
   const gpu::DeviceAddress from = source.gpu->base();
   const gpu::DeviceAddress to = destination.gpu->base();
@@ -68,18 +68,19 @@ Status GpuCopier::Begin(const std::shared_ptr<gpu::GpuContext>& context) {
     ASSIGN_OR_RETURN(stream, context->NewStream());
   }
   context_ = context;
-  LoadKernels();
   return {};
 }
 
-// Without kernels the copy engines do all.
-void GpuCopier::LoadKernels() {
+bool GpuCopier::HasKernels() {
+  if (asked_for_kernels_) return kernels_ != nullptr;
+  asked_for_kernels_ = true;
   Result<std::unique_ptr<KernelList>> kernels = KernelList::Create(*context_);
   if (kernels) {
     kernels_ = std::move(*kernels);
   } else {
     log::Warning("GPU memory is copied by copy engines only", {{"why", kernels.error()}});
   }
+  return kernels_ != nullptr;
 }
 
 Status GpuCopier::AddItem(const gpu::CopyItem& item, bool by_kernel) {

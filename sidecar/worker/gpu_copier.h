@@ -37,7 +37,7 @@ class GpuCopier {
  private:
   gpu::GpuStream& stream() { return *streams_[turn_]; }
   Status Begin(const std::shared_ptr<gpu::GpuContext>& context);
-  void LoadKernels();
+  bool HasKernels();  // loads them when first asked; without them the copy engines do all
   Status AddItem(const gpu::CopyItem& item, bool by_kernel);
   Status Issue();  // everything that was added
   Status IssueBatch();
@@ -47,7 +47,8 @@ class GpuCopier {
   // A job's work is on one of them, the next job's on the next: so one begins while the other ends.
   std::array<std::unique_ptr<gpu::GpuStream>, 3> streams_;
   size_t turn_ = 0;
-  std::unique_ptr<KernelList> kernels_;  // null: the driver has none
+  bool asked_for_kernels_ = false;
+  std::unique_ptr<KernelList> kernels_;  // null: not asked for yet, or the driver has none
   std::vector<std::unique_ptr<gpu::GpuEvent>> marks_;
   bool batches_ = true;  // the driver has the batched copy
   bool has_job_ = false;

@@ -45,7 +45,7 @@ def two_sidecars(program: Optional[str] = None, workers: int = 4) -> Iterator[li
     """Gives their two run directories; stops them and removes their files at the end.
 
     program  the gantry-sidecar to start; None: the one on the PATH, or of this checkout's build
-    workers  copy workers of each; with GPU memory each takes some 490 MiB of one GPU
+    workers  copy workers of each; with GPU memory each takes about half a gigabyte of one GPU
 
     Exits with the end of the log when one is not ready within READY_SECONDS.
     """

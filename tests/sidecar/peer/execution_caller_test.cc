@@ -3,13 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <future>
 #include <string>
 #include <vector>
 
 #include "tests/fakes/counting_mapper.h"
 #include "tests/sidecar/peer/raw_owner.h"
 #include "tests/sidecar/peer/test_sidecar.h"
+#include "tests/sidecar/peer/timed_watcher.h"
 
 namespace gantry::peer {
 namespace {
@@ -38,21 +38,13 @@ class EasyServer final : public PeerServer {
   std::string tcp_address() const override { return {}; }
 };
 
-struct Watch final : engine::PeerExecutor::Watcher {
-  void OnAccepted(wire::Path, std::vector<wire::PathReport>) override { begun.set_value(); }
-  void OnProgress(uint64_t) override {}
-  void OnEnded(const wire::PeerExecutionEnd&) override { ended.set_value(Clock::now()); }
-  std::promise<void> begun;
-  std::promise<TimePoint> ended;
-};
-
 class ExecutionCallerTest : public ::testing::Test {
  protected:
   // Until a write at the peer is over, from when it was stopped.
   milliseconds TimeToEnd(const std::string& address, ExecutionCallerOptions options, bool begins) {
     EXPECT_TRUE(here_.directory().Put("owner", address, In(begins ? 5'000 : 0)));
     ExecutionCaller caller(here_.directory(), server_, options);
-    const auto watch = std::make_shared<Watch>();
+    const auto watch = std::make_shared<TimedWatcher>();
     const auto execution = caller.Execute(
         "owner", 0,
         [] {

@@ -14,6 +14,7 @@
 #include "tests/fakes/fake_copy_pool.h"
 #include "tests/sidecar/peer/raw_initiator.h"
 #include "tests/sidecar/peer/test_sidecar.h"
+#include "tests/sidecar/peer/timed_watcher.h"
 
 namespace gantry::testing {
 namespace {
@@ -338,18 +339,11 @@ TEST_F(ExecutionTest, APeerThatDoesNotAnswerLosesItsSession) {
 
 // What it has read it may still store in its own memory, for as long as it says that it may need.
 TEST_F(ExecutionTest, AWriteIsOverWhenThePeerMustBeQuiet) {
-  struct Watch final : engine::PeerExecutor::Watcher {
-    void OnAccepted(wire::Path, std::vector<wire::PathReport>) override { begun.set_value(); }
-    void OnProgress(uint64_t) override {}
-    void OnEnded(const wire::PeerExecutionEnd&) override { ended.set_value(Clock::now()); }
-    std::promise<void> begun;
-    std::promise<TimePoint> ended;
-  };
   peer::ExecutionCallerOptions options;
   options.silence_max = milliseconds(0);
   options.quiesce_max = milliseconds(0);  // the peer's own word counts
   peer::ExecutionCaller caller(a_.sidecar.directory(), a_.sidecar.server(), options);
-  const auto watch = std::make_shared<Watch>();
+  const auto watch = std::make_shared<peer::TimedWatcher>();
   b_.pool.Hold();
   const auto execution = caller.Execute(
       "b", 0,

@@ -13,6 +13,7 @@
 #include "sidecar/worker/worker_loop.h"
 #include "tests/contracts/cuda_allocations.h"
 #include "tests/fakes/test_arena.h"
+#include "tests/sidecar/worker/await_completion.h"
 
 namespace gantry::worker {
 
@@ -64,14 +65,7 @@ class GpuLoopTest : public ::testing::TestWithParam<GpuMeans> {
     segment.means = GetParam();
     return segment;
   }
-  Completion Await() {
-    Completion completion;
-    const TimePoint limit = Clock::now() + std::chrono::seconds(20);
-    while (pool_.TakeCompletion(&completion) != RingTake::kEntry && Clock::now() < limit) {
-      std::this_thread::yield();
-    }
-    return completion;
-  }
+  Completion Await() { return AwaitCompletion(&pool_); }
   void Post(uint64_t tag, const std::vector<CopySegment>& segments) {
     ASSERT_TRUE(pool_.Submit(tag, segments));
   }

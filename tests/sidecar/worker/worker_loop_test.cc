@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/fakes/test_arena.h"
+#include "tests/sidecar/worker/await_completion.h"
 
 namespace gantry::worker {
 namespace {
@@ -39,15 +40,7 @@ class WorkerLoopTest : public ::testing::Test {
   }
   Completion RunJob(uint64_t tag, const std::vector<CopySegment>& segments) {
     EXPECT_TRUE(pool_.Submit(tag, segments));
-    return AwaitCompletion();
-  }
-  Completion AwaitCompletion() {
-    Completion completion;
-    const TimePoint limit = Clock::now() + std::chrono::seconds(20);
-    while (pool_.TakeCompletion(&completion) != RingTake::kEntry && Clock::now() < limit) {
-      std::this_thread::yield();
-    }
-    return completion;
+    return AwaitCompletion(&pool_);
   }
   static CopySegment Plain(memory::MappingId from, memory::MappingId to, uint64_t offset,
                            uint64_t length) {
