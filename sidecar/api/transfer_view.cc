@@ -92,6 +92,7 @@ void WriteDelivery(const engine::DeliveryReport& report, wire::BodyWriter* write
       .Field("to", report.to_workload)
       .OptionalField("request_id", report.request_id)
       .Field("delivered", !report.error);
+  if (report.at_peer) writer->Field("peer_us", static_cast<uint64_t>(report.at_peer->count()));
   if (report.error) {
     writer->Key("error");
     WriteError(*report.error, writer);

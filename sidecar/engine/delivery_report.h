@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "lib/base/clock.h"
 #include "lib/base/error.h"
 
 namespace gantry::engine {
@@ -12,7 +13,8 @@ struct DeliveryReport {
   std::string to_peer;  // empty: this sidecar
   std::string to_workload;
   std::string request_id;
-  std::optional<Error> error;  // why it was not delivered; none: it was
+  std::optional<Error> error;           // why it was not delivered; none: it was
+  std::optional<microseconds> at_peer;  // as DeliveryDone says
 };
 
 }  // namespace gantry::engine

@@ -52,11 +52,12 @@ void NotificationCenter::SetMessenger(PeerMessenger* messenger) {
 
 void NotificationCenter::Send(const std::string& peer, wire::Notification notification,
                               TimePoint deadline, DeliveryDone done) {
-  const DeliveryDone counted = [this, done = std::move(done)](const Status& outcome) {
+  const DeliveryDone counted = [this, done = std::move(done)](const Status& outcome,
+                                                              std::optional<microseconds> at_peer) {
     metrics_.NotificationEnded(metrics::NotificationDirection::kSent, OutcomeOf(outcome));
-    done(outcome);
+    done(outcome, at_peer);
   };
-  if (peer.empty()) return counted(Deliver(std::move(notification)));
+  if (peer.empty()) return counted(Deliver(std::move(notification)), std::nullopt);
   {
     const MutexLock lock(messenger_mutex_);
     if (messenger_ != nullptr) {
@@ -64,7 +65,8 @@ void NotificationCenter::Send(const std::string& peer, wire::Notification notifi
     }
   }
   counted(Fail(ErrorCode::kNotFound, "there is no peer '" + peer + "'",
-               "PUT /v1/peers/" + peer + " first"));
+               "PUT /v1/peers/" + peer + " first"),
+          std::nullopt);
 }
 
 void NotificationCenter::SendAndReport(const std::string& peer, wire::Notification notification,
@@ -79,8 +81,10 @@ void NotificationCenter::SendAndReport(const std::string& peer, wire::Notificati
   event.workload_generation = notification.from_workload_generation;
   event.subject = notification.id;
   Send(peer, std::move(notification), deadline,
-       [this, report = std::move(report), event = std::move(event)](const Status& outcome) mutable {
+       [this, report = std::move(report), event = std::move(event)](
+           const Status& outcome, std::optional<microseconds> at_peer) mutable {
          if (!outcome) report->error = outcome.error();
+         report->at_peer = at_peer;
          event.delivery = std::move(report);
          events_.Append(std::move(event));
        });

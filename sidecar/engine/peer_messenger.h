@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "lib/base/clock.h"
@@ -12,7 +13,10 @@
 namespace gantry::engine {
 
 // Called once, on a thread of the messenger, or within the call that took it: must not block.
-using DeliveryDone = std::function<void(const Status& outcome)>;
+// `at_peer`: from the first time that the peer was asked until the outcome was known; nothing when
+// it was not asked.
+using DeliveryDone =
+    std::function<void(const Status& outcome, std::optional<microseconds> at_peer)>;
 
 class PeerMessenger {
  public:

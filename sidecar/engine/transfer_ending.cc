@@ -42,11 +42,12 @@ void TransferLoop::Announce(Transfer* transfer) {
   // No id of a caller has a slash; the id of a transfer may be used again.
   notification.id = "transfer/" + admitted.status.id + "/" + std::to_string(token);
   notification.content = *std::exchange(admitted.notify, std::nullopt);
-  const auto done = [this, token](const Status& outcome) {
+  const auto done = [this, token](const Status& outcome, std::optional<microseconds>) {
     Post([this, token, outcome] { Announced(token, outcome); });
   };
   if (notifications_ == nullptr) {
-    return done(Fail(ErrorCode::kPathUnavailable, "this sidecar carries no notifications"));
+    return done(Fail(ErrorCode::kPathUnavailable, "this sidecar carries no notifications"),
+                std::nullopt);
   }
   notifications_->Send(admitted.status.peer, std::move(notification), admitted.deadline, done);
 }

@@ -44,9 +44,11 @@ void PeerOutbox::Notify(const std::string& peer, wire::Notification notification
   Errand errand;
   errand.bytes = shared->content.message.size();
   errand.run = [this, peer, shared, deadline, done] {
-    done(directory_.Notify(peer, *shared, deadline));
+    const TimePoint start = Clock::now();
+    const Status outcome = directory_.Notify(peer, *shared, deadline);
+    done(outcome, std::chrono::duration_cast<microseconds>(Clock::now() - start));
   };
-  if (Status added = AddNotification(peer, std::move(errand)); !added) done(added);
+  if (Status added = AddNotification(peer, std::move(errand)); !added) done(added, std::nullopt);
 }
 
 Status PeerOutbox::AddNotification(const std::string& peer, Errand errand) {

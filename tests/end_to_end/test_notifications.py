@@ -102,6 +102,7 @@ def test_to_a_workload_of_a_peer_and_back_to_its_sender(pair):
     assert event["workload"] == "decode" and event["subject"] == sent
     outcome = sender.next("notification_outcome")
     assert outcome["subject"] == sent
+    assert 0 < outcome["delivery"].pop("peer_us") < 10_000_000
     assert outcome["delivery"] == {"peer": "b", "to": "decode", "request_id": "r-17", "delivered": True}
     assert metric(a, 'gantry_notifications_total{direction="sent",outcome="succeeded"}') == 1
     assert metric(b, 'gantry_notifications_total{direction="received",outcome="succeeded"}') == 1
@@ -113,7 +114,9 @@ def test_to_a_workload_of_the_same_sidecar(sidecar):
     sent = notify(sidecar, "one", "two", b"")
     assert Reader(sidecar, "two").next("notification")["notification"] == {
         "from_peer": "", "from_workload": "one", "message": ""}
-    assert Reader(sidecar, "one").next("notification_outcome")["subject"] == sent
+    outcome = Reader(sidecar, "one").next("notification_outcome")
+    assert outcome["subject"] == sent
+    assert outcome["delivery"] == {"peer": "", "to": "two", "delivered": True}
 
 
 def test_the_order_is_kept(pair):

@@ -140,14 +140,15 @@ TEST_F(NotificationCenterTest, TheSenderLearnsWhatBecameOfIt) {
   center_.SendAndReport("far", notification, Clock::now());
   center_.SendAndReport("far", notification, Clock::now());
   ASSERT_EQ(messenger.sent.size(), 2u);
-  messenger.waiting[0](Status());
-  messenger.waiting[1](Fail(ErrorCode::kResourceExhausted, "full"));
+  messenger.waiting[0](Status(), microseconds(170));
+  messenger.waiting[1](Fail(ErrorCode::kResourceExhausted, "full"), std::nullopt);
   center_.SetMessenger(nullptr);
   std::vector<std::string> outcomes;
   for (const Event& event : events_.Poll({"sender", sender}, 0, 100, Clock::now()).events) {
     ASSERT_EQ(event.type, EventType::kNotificationOutcome);
     const auto& error = event.delivery->error;
     outcomes.emplace_back(error ? InfoOf(error->code).name : "delivered");
+    EXPECT_EQ(event.delivery->at_peer, error ? std::nullopt : std::optional(microseconds(170)));
   }
   EXPECT_EQ(outcomes, (std::vector<std::string>{"not_found", "delivered", "resource_exhausted"}));
 }

@@ -111,7 +111,8 @@ TEST_F(HoldEndsTest, TheyDoNotWaitForNotifications) {
   notification.id = "slow";
   std::atomic<int> outcomes{0};
   for (int i = 0; i < 3; ++i) {
-    outbox.Notify("owner", notification, In(60'000), [&](const Status&) { ++outcomes; });
+    outbox.Notify("owner", notification, In(60'000),
+                  [&](const Status&, std::optional<microseconds>) { ++outcomes; });
   }
   ASSERT_TRUE(Eventually(5'000, [&] { return owner.waiting() == 1; }));
   outbox.EndHoldUse("owner", 7, true);

@@ -24,7 +24,7 @@ using ::gantry::testing::TestSidecar;
 class Outcomes {
  public:
   engine::DeliveryDone Note() {
-    return [this](const Status& outcome) {
+    return [this](const Status& outcome, std::optional<microseconds>) {
       const MutexLock lock(mutex_);
       names_.emplace_back(outcome ? "delivered" : InfoOf(outcome.error().code).name);
     };
