@@ -60,6 +60,22 @@ def sockets_to(sidecar, address):
     return found
 
 
+def cut_under_a_write(hosts, a, source, **fields):
+    """(view of a write that had not ended when the wire was cut, when it was submitted, when the wire was cut)"""
+    for _ in range(10):
+        submitted = time.monotonic()
+        status, view = submit(a, "reader", "write", "kv", "b/owner/kv", source.size, **fields)
+        hosts.wire.cut()
+        cut = time.monotonic()
+        assert status in (200, 202), view
+        view = view_of(a, "reader", view["id"])
+        if view["state"] not in TERMINAL:
+            return view, submitted, cut
+        hosts.wire.heal()  # the transfer was faster than the scissors
+        wait_for(lambda: state_of(a, "b") == "up", 8, "the wire")
+    raise AssertionError(f"ten writes were over before the wire was cut: {view}")
+
+
 def test_a_peer_on_the_node_that_is_killed_is_unmapped_everywhere(scene):
     """The other half, that a SIGKILL of the reader frees the owner, is the last part."""
     scene.everything_works()
@@ -92,15 +108,7 @@ def test_a_cut_wire_is_noticed_by_both_and_everything_is_freed(pair):
     hosts, a, b, _, source, target = pair(VethWire)
     assert submit(a, "reader", "read", "kv", "b/owner/kv", MiB, wait_ms=10_000)[1]["state"] == "succeeded"
     assert sockets_to(a, hosts.hosts[1].address) and sockets_to(b, hosts.hosts[0].address)
-    for _ in range(10):
-        status, view = submit(a, "reader", "write", "kv", "b/owner/kv", source.size, deadline_ms=30_000)
-        hosts.wire.cut()
-        begin = time.monotonic()
-        assert status == 202, view
-        if view_of(a, "reader", view["id"])["state"] not in TERMINAL:
-            break
-        hosts.wire.heal()  # the transfer was faster than the scissors
-        wait_for(lambda: state_of(a, "b") == "up", 8, "the wire")
+    view, _, begin = cut_under_a_write(hosts, a, source, deadline_ms=30_000)
     wait_for(lambda: state_of(a, "b") == "down", NOTICED_SECONDS, "noticing")
     print(f"noticed after {time.monotonic() - begin:.1f} s")
     wait_for(lambda: not sockets_to(a, hosts.hosts[1].address), FREED_SECONDS, "closing connections")
@@ -156,10 +164,7 @@ def test_a_write_that_a_cut_ends_is_over_in_the_stated_time(pair):
     """At the deadline and the time to be quiet, which for a write over tcp is the rest of its lease at most."""
     hosts, a, _, _, source, _ = pair(VethWire)
     assert submit(a, "reader", "write", "kv", "b/owner/kv", MiB, wait_ms=10_000)[1]["state"] == "succeeded"
-    begin = time.monotonic()
-    status, view = submit(a, "reader", "write", "kv", "b/owner/kv", source.size, deadline_ms=1_000)
-    hosts.wire.cut()
-    assert status == 202, view
+    view, begin, _ = cut_under_a_write(hosts, a, source, deadline_ms=1_000)
     view = view_of(a, "reader", view["id"], wait_ms=10_000)
     took = time.monotonic() - begin
     print(f"over after {took:.2f} s")
