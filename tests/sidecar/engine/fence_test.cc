@@ -90,7 +90,7 @@ TEST_F(FenceTest, ACounterThatIsThereDoesNotHoldATransferUp) {
 TEST_F(FenceTest, ExpiresAtTheDeadlineAndSaysWhatTheCounterIs) {
   Counter().store(4);
   auto request = Fenced("late", 5);
-  request.deadline_ms = 50;
+  request.deadline_ms = 300;
   const auto ended = engine_->Submit(request, In(milliseconds(5'000)));
   ASSERT_TRUE(ended);
   EXPECT_EQ(ended->state, TransferState::kExpired);
@@ -100,8 +100,8 @@ TEST_F(FenceTest, ExpiresAtTheDeadlineAndSaysWhatTheCounterIs) {
       << ended->error->message;
   EXPECT_EQ(*ended->failed_items, (std::vector<uint32_t>{0}));
   EXPECT_EQ(ended->bytes_moved, 0u);
-  EXPECT_GE(ended->timings.fence_us, 45'000u);
-  EXPECT_LT(ended->timings.total_us, 1'000'000u);
+  EXPECT_GE(ended->timings.fence_us, 100'000u);  // the deadline counts from before admission
+  EXPECT_LT(ended->timings.total_us, 3'000'000u);
 }
 
 TEST_F(FenceTest, WaitingBlocksNoOtherTransferAndCanBeCancelled) {

@@ -109,9 +109,9 @@ TEST_F(PeerDeathTest, APeerThatHangsDoesNotHoldTheStopUp) {
   initiator->directory().Close();
   EXPECT_EQ(fetch.get(), ErrorCode::kShuttingDown);
   EXPECT_EQ(put.get(), ErrorCode::kShuttingDown);
-  EXPECT_LT(Clock::now() - begin, milliseconds(500));
+  EXPECT_LT(Clock::now() - begin, milliseconds(3'000));
   initiator.reset();
-  EXPECT_LT(Clock::now() - begin, milliseconds(1'000));
+  EXPECT_LT(Clock::now() - begin, milliseconds(4'000));
 }
 
 TEST_F(PeerDeathTest, ADeadInitiatorDoesNotHoldARevocationUp) {
@@ -125,7 +125,7 @@ TEST_F(PeerDeathTest, ADeadInitiatorDoesNotHoldARevocationUp) {
   const TimePoint begin = Clock::now();
   const Status removed = owner.registry().Remove(buffer->description().id, In(10'000));
   EXPECT_TRUE(removed) << removed.error().message;
-  EXPECT_LT(Clock::now() - begin, milliseconds(1'000));
+  EXPECT_LT(Clock::now() - begin, milliseconds(3'000));
 }
 
 TEST_F(PeerDeathTest, AnInitiatorKilledDuringARevocationConfirmsIt) {

@@ -343,7 +343,7 @@ TEST_F(PeerServerTest, AnInitiatorThatDoesNotReadHoldsNobodyUp) {
   const TimePoint begin = Clock::now();
   const std::string ticket = initiator->TicketFor(*initiator->Describe("k.0"), true);
   EXPECT_TRUE(initiator->Ask(initiator->lease(), "fds " + ticket));
-  EXPECT_LT(Clock::now() - begin, milliseconds(500));
+  EXPECT_LT(Clock::now() - begin, milliseconds(3'000));
 }
 
 TEST_F(PeerServerTest, ConnectionsOfTheDescriptorSocketAreLimited) {
