@@ -31,10 +31,22 @@ Status CheckGranted(const registry::Buffer::Description& description, wire::Oper
               "/local/" + std::to_string(index));
 }
 
+// Whether memory of the kind here can go this way: the peer speaks of its own alone.
+bool MayCarry(wire::Path path, bool local_on_gpu, const RemoteBuffer& remote) {
+  const bool remote_on_host =
+      std::any_of(remote.paths.begin(), remote.paths.end(), [](const wire::PathReport& report) {
+        return report.path == wire::Path::kShm && report.available;
+      });
+  if (path == wire::Path::kIpc) return local_on_gpu || !remote_on_host;
+  return path != wire::Path::kShm || !local_on_gpu;
+}
+
 // What the peer is likely to take; it says so itself as soon as it began.
-Result<wire::Path> LikelyPath(const RemoteBuffer& remote, const std::vector<wire::Path>& require) {
+Result<wire::Path> LikelyPath(const RemoteBuffer& remote, bool local_on_gpu,
+                              const std::vector<wire::Path>& require) {
   std::string reasons;
   for (const wire::PathReport& report : remote.paths) {
+    if (!MayCarry(report.path, local_on_gpu, remote)) continue;
     const bool allowed =
         require.empty() || std::find(require.begin(), require.end(), report.path) != require.end();
     if (report.available && allowed) return report.path;
@@ -63,7 +75,10 @@ Status TransferAdmission::Delegate(const wire::TransferRequest& request, const B
     if (no_path) return Fail(*no_path);
     return Fail(Error(can.error()).WithField("/executor"));
   }
-  const auto path = LikelyPath(*admitted->remotes.front(), request.require_path);
+  const bool local_on_gpu =
+      !lists.local.empty() &&
+      admitted->uses.front().allocations().front()->kind() == wire::MemoryKind::kGpu;
+  const auto path = LikelyPath(*admitted->remotes.front(), local_on_gpu, request.require_path);
   if (!path) return no_path ? Fail(*no_path) : Fail(path.error());
   auto delegation = std::make_shared<Delegation>();
   delegation->peer = peer;

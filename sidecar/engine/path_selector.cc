@@ -38,8 +38,12 @@ std::string LocalReason(transport::Transport* transport, wire::Path path,
   return {};
 }
 
-std::string PeerReason(wire::Path path, const PathQuestion& question) {
-  if (question.peer_reports == nullptr) return {};
+std::string PeerReason(const transport::Transport& transport, wire::Path path,
+                       const PathQuestion& question) {
+  const bool needs_peer =
+      std::any_of(question.remote->begin(), question.remote->end(),
+                  [&](const auto& remote) { return transport.NeedsPeer(remote); });
+  if (question.peer_reports == nullptr || !needs_peer) return {};
   for (const wire::PathReport& report : *question.peer_reports) {
     if (report.path == path) return report.available ? "" : "the peer says: " + report.reason;
   }
@@ -62,7 +66,7 @@ Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Trans
   for (const wire::Path path : kPathsByPreference) {
     transport::Transport* transport = Find(transports, path);
     std::string reason = LocalReason(transport, path, question);
-    if (reason.empty()) reason = PeerReason(path, question);
+    if (reason.empty()) reason = PeerReason(*transport, path, question);
     if (reason.empty()) reason = RequirementReason(path, question);
     if (reason.empty() && choice.transport == nullptr) choice.transport = transport;
     if (!reason.empty()) {

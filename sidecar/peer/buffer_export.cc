@@ -38,8 +38,6 @@ void RefuseFor(const registry::Buffer::Allocations& allocations,
   if (on_gpu) {
     refuse(wire::Path::kShm, "the buffer is GPU memory");
     refuse(wire::Path::kTcp, "the buffer is GPU memory, and nothing stages it yet");
-  } else {
-    refuse(wire::Path::kIpc, "the buffer is host memory");
   }
 }
 

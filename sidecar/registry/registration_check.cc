@@ -148,7 +148,7 @@ Result<std::vector<CheckedBuffer>> CheckRegistration(const wire::RegistrationReq
     const auto on_gpu = std::count_if(one->allocations.begin(), one->allocations.end(), is_on_gpu);
     if (on_gpu != 0 && static_cast<size_t>(on_gpu) != one->allocations.size()) {
       return Fail(ErrorCode::kInvalidArgument,
-                  "a buffer lies in host memory or on a GPU, no path moves both at once",
+                  "a buffer lies in host memory or on a GPU, not in both",
                   "register one buffer for each", pointer + "/pieces");
     }
     checked.push_back(*std::move(one));

@@ -20,6 +20,7 @@ struct GpuCopyPlan {
 };
 
 inline constexpr std::string_view kNoKernels = "the GPU's driver has no copy kernel";
+inline constexpr std::string_view kWithHost = "one side is the host's: copy engines reach it";
 
 // What may be chosen: an operator's say.
 enum class GpuCopyPolicy { kAuto, kEngines, kKernel };

@@ -1,6 +1,13 @@
 #include "sidecar/transport/ipc_transport.h"
 
 namespace gantry::transport {
+namespace {
+
+bool IsOfGpu(const RemoteAllocation& remote) {
+  return remote.mapped->kind() == wire::MemoryKind::kGpu;
+}
+
+}  // namespace
 
 Status IpcTransport::Probe() {
   if (gpus_) return {};
@@ -9,19 +16,18 @@ Status IpcTransport::Probe() {
 
 Status IpcTransport::CanReach(const memory::MappedAllocation& local,
                               const RemoteAllocation& remote) const {
-  if (local.kind() != wire::MemoryKind::kGpu) {
-    return Fail(ErrorCode::kPathUnavailable, "the local buffer is not GPU memory");
-  }
   if (remote.mapped == nullptr) {
     return Fail(ErrorCode::kPathUnavailable,
                 remote.why_not_mapped.empty()
                     ? "the remote buffer is not mapped here: it is on another node or not shared"
                     : remote.why_not_mapped);
   }
-  if (remote.mapped->kind() != wire::MemoryKind::kGpu) {
-    return Fail(ErrorCode::kPathUnavailable, "the remote buffer is not GPU memory");
-  }
-  return {};
+  if (local.kind() == wire::MemoryKind::kGpu || IsOfGpu(remote)) return {};
+  return Fail(ErrorCode::kPathUnavailable, "neither buffer is GPU memory");
+}
+
+bool IpcTransport::NeedsPeer(const RemoteAllocation& remote) const {
+  return remote.mapped == nullptr || IsOfGpu(remote);
 }
 
 }  // namespace gantry::transport

@@ -5,6 +5,16 @@
 #include <utility>
 
 namespace gantry::transport {
+namespace {
+
+bool Has(const MovePlan& plan, wire::MemoryKind kind) {
+  return std::any_of(plan.local.begin(), plan.local.end(),
+                     [&](const auto& local) { return local->kind() == kind; }) ||
+         std::any_of(plan.remote.begin(), plan.remote.end(),
+                     [&](const auto& remote) { return remote.mapped->kind() == kind; });
+}
+
+}  // namespace
 
 ShmOperation::ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePlan> plan,
                            int priority, uint64_t token)
@@ -12,7 +22,8 @@ ShmOperation::ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePl
       plan_(std::move(plan)),
       priority_(priority),
       token_(token),
-      on_gpus_(!plan_->local.empty() && plan_->local.front()->kind() == wire::MemoryKind::kGpu),
+      with_host_(Has(*plan_, wire::MemoryKind::kHost)),
+      on_gpus_(Has(*plan_, wire::MemoryKind::kGpu)),
       segment_count_(static_cast<uint32_t>(plan_->segments.size())),
       segment_done_(plan_->segments.size()) {
   progress_.chunks_total = plan_->segments.size();

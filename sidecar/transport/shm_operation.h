@@ -24,7 +24,9 @@ class ShmOperation final : public Operation {
 
   int priority() const { return priority_; }
   uint64_t token() const { return token_; }
-  bool on_gpus() const { return on_gpus_; }
+  bool on_gpus() const { return on_gpus_; }      // one side of all of it at least
+  bool with_host() const { return with_host_; }  // some of it is the host's
+  bool between_gpus() const { return on_gpus_ && !with_host_; }
   const MovePlan& plan() const { return *plan_; }
 
   bool HasWork() const;
@@ -45,6 +47,7 @@ class ShmOperation final : public Operation {
   const std::shared_ptr<const MovePlan> plan_;
   const int priority_;
   const uint64_t token_;
+  const bool with_host_;
   const bool on_gpus_;
   const uint32_t segment_count_;
 

@@ -96,7 +96,7 @@ void ShmTransport::Complete(const worker::Completion& completion) {
   WorkerLoad& load = load_[static_cast<size_t>(done.worker)];
   load.weight -= done.weight;
   --load.jobs;
-  if (done.on_gpus) {
+  if (done.between_gpus) {
     const bool by_kernel = done.gpu_job.plan.means == worker::GpuMeans::kKernel;
     --(by_kernel ? load.kernel_jobs : load.engine_jobs);
     if (by_kernel && completion.ok && completion.means != worker::GpuMeans::kKernel) {
@@ -143,6 +143,7 @@ int ShmTransport::NextWorker(const std::vector<bool>& passed) const {
 
 ShmTransport::Class ShmTransport::ClassOf(const ShmOperation& operation) {
   if (!operation.on_gpus()) return kOfHost;
+  if (operation.with_host()) return kHostAndGpu;
   return operation.plan().segments.size() <= GpuCopyPlanner::kFewChunks ? kFewOfGpus : kManyOfGpus;
 }
 
@@ -170,7 +171,7 @@ ShmTransport::Posting ShmTransport::FeedFrom(Queue& queue, int worker) {
   if (queue.empty()) return Posting::kEnough;
   ShmOperation* const operation = queue.front();
   const Posting posting =
-      operation->on_gpus() ? PostGpuJob(operation, worker) : PostJob(operation, worker);
+      operation->between_gpus() ? PostGpuJob(operation, worker) : PostJob(operation, worker);
   if (posting != Posting::kPosted) return posting;
   queue.pop_front();  // its turn is over
   if (operation->HasWork()) queue.push_back(operation);
@@ -179,10 +180,14 @@ ShmTransport::Posting ShmTransport::FeedFrom(Queue& queue, int worker) {
 
 ShmTransport::Posting ShmTransport::PostJob(ShmOperation* operation, int worker) {
   const MovePlan& plan = operation->plan();
+  const bool listed = operation->on_gpus();
+  if (listed && worker == KernelWorker() && IsAnotherUsable(worker)) return Posting::kEnough;
   const uint64_t share = plan.bytes / (2 * std::max<size_t>(load_.size(), 1));
   const uint64_t bytes = std::min(std::max(share, kJobBytesMin), options_.job_bytes_max);
-  const size_t room = std::min(pool_.free_slots(worker), options_.job_segments_max);
-  builder_.Begin(plan, worker::GpuMeans::kCopyEngine, /*listed=*/false, room);
+  size_t room = std::min(pool_.free_slots(worker), options_.job_segments_max);
+  if (listed) room = std::min(room, pool_.free_places(worker));
+  if (room == 0) return Posting::kEnough;
+  builder_.Begin(plan, worker::GpuMeans::kCopyEngine, listed, room);
   const PlanPart part = operation->NextPart(room, bytes, &builder_);
   return PostPart(operation, worker, part, GpuCopyPlan());
 }
@@ -225,20 +230,28 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
   Job& job = jobs_[slot];
   if (!pool_.Post(worker, TagOf(slot, job.generation), builder_.job())) return Posting::kNoRoom;
   free_jobs_.pop_back();
-  const bool on_gpus = operation->on_gpus();
-  const uint64_t weight = on_gpus ? part.bytes / options_.gpu_bytes_weigh : part.bytes;
-  job = {operation, job.generation, worker, part, weight, on_gpus, {}};
+  const bool between_gpus = operation->between_gpus();
+  const uint64_t weight = between_gpus ? part.bytes / options_.gpu_bytes_weigh : part.bytes;
+  job = {operation, job.generation, worker, part, weight, between_gpus, {}};
   WorkerLoad& load = load_[static_cast<size_t>(worker)];
   load.weight += weight;
   ++load.jobs;
   last_worker_ = worker;
   operation->Posted(part, worker);
-  if (on_gpus) {
+  if (operation->on_gpus() && operation->with_host()) operation->SetGpuReason(kWithHost);
+  if (between_gpus) {
     ++(gpu_plan.means == worker::GpuMeans::kKernel ? load.kernel_jobs : load.engine_jobs);
     job.gpu_job = gpu_planner_.Posted(gpu_plan, part.bytes, Clock::now());
     operation->SetGpuReason(gpu_plan.reason);
   }
   return Posting::kPosted;
+}
+
+bool ShmTransport::IsAnotherUsable(int worker) const {
+  for (int other = 0; other < static_cast<int>(load_.size()); ++other) {
+    if (other != worker && pool_.usable(other)) return true;
+  }
+  return false;
 }
 
 int ShmTransport::KernelWorker() const {

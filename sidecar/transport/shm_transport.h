@@ -66,7 +66,7 @@ class ShmTransport final : public Transport {
     int worker = 0;
     PlanPart part;
     uint64_t weight = 0;
-    bool on_gpus = false;
+    bool between_gpus = false;
     GpuCopyPlanner::Job gpu_job;
   };
   struct WorkerLoad {
@@ -79,7 +79,7 @@ class ShmTransport final : public Transport {
   using Queue = std::deque<ShmOperation*>;
   // Operations of one priority, by what else decides whether a worker takes their next job: what
   // holds for the first of a queue holds for all of it.
-  enum Class : size_t { kOfHost, kFewOfGpus, kManyOfGpus, kClasses };
+  enum Class : size_t { kOfHost, kFewOfGpus, kManyOfGpus, kHostAndGpu, kClasses };
   struct Level {
     std::array<Queue, kClasses> queues;
     size_t turn = 0;  // the class that is asked first
@@ -99,7 +99,9 @@ class ShmTransport final : public Transport {
   Posting PostPart(ShmOperation* operation, int worker, const PlanPart& part,
                    const GpuCopyPlan& gpu_plan);
   // The worker whose kernels copy: always the same one, as kernels of several would take turns.
+  // What it copies between a GPU and the host would make its kernels look as if they had to wait.
   int KernelWorker() const;
+  bool IsAnotherUsable(int worker) const;
   void Leave(ShmOperation* operation);
 
   const ShmOptions options_;

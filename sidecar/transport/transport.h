@@ -23,7 +23,7 @@ struct Progress {
   uint64_t chunks_retried = 0;
   uint64_t copy_nanoseconds = 0;  // summed over workers
   int workers = 0;                // that took part
-  // Between GPUs: how many jobs were copied by each, and why the last one so.
+  // Of GPU memory: how many jobs were copied by each, and why the last one so.
   uint64_t gpu_jobs_by_engine = 0;
   uint64_t gpu_jobs_by_kernel = 0;
   std::string_view gpu_reason = {};  // lives for ever
@@ -60,6 +60,8 @@ class Transport {
   // Whether this sidecar can execute between these two; the error says why not.
   virtual Status CanReach(const memory::MappedAllocation& local,
                           const RemoteAllocation& remote) const = 0;
+  // Whether the other side's sidecar has to have this path, too.
+  virtual bool NeedsPeer(const RemoteAllocation& /*remote*/) const { return true; }
   // `priority`: higher goes first, equal ones share. `token` comes back from Poll.
   virtual std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                            uint64_t token) = 0;

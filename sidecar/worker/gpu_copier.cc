@@ -1,5 +1,6 @@
 #include "sidecar/worker/gpu_copier.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "lib/base/log.h"
@@ -15,7 +16,9 @@ constexpr size_t kItemsPerBatch = 256;
 
 Status GpuCopier::Add(const CopySegment& segment, const MappedBytes& source,
                       const MappedBytes& destination) {
-  RETURN_IF_ERROR(Begin(destination.gpu->context()));
+  const bool with_host = source.gpu == nullptr || destination.gpu == nullptr;
+  RETURN_IF_ERROR(Begin((source.gpu != nullptr ? source : destination).gpu->context()));
+  if (with_host) return AddWithHost(segment, source, destination);
   const bool by_kernel = segment.means == GpuMeans::kKernel && HasKernels();
   if (by_kernel) job_means_ = GpuMeans::kKernel;
   const gpu::DeviceAddress from = source.gpu->base();
@@ -34,9 +37,56 @@ Status GpuCopier::Add(const CopySegment& segment, const MappedBytes& source,
   return {};
 }
 
+Status GpuCopier::AddWithHost(const CopySegment& segment, const MappedBytes& source,
+                              const MappedBytes& destination) {
+  for (const BlockPlaces& place : segment.places) {
+    RETURN_IF_ERROR(AddHostBlock(source, destination, place, segment.length));
+  }
+  if (!segment.places.empty()) return {};
+  BlockPlaces place{segment.source_offset, segment.destination_offset};
+  for (uint32_t block = 0; block < segment.count; ++block) {
+    RETURN_IF_ERROR(AddHostBlock(source, destination, place, segment.length));
+    place.source += segment.source_stride;
+    place.destination += segment.destination_stride;
+  }
+  return {};
+}
+
+Status GpuCopier::AddHostBlock(const MappedBytes& source, const MappedBytes& destination,
+                               BlockPlaces place, uint64_t length) {
+  const bool to_gpu = destination.gpu != nullptr;
+  const MappedBytes& host = to_gpu ? source : destination;
+  gpu::DeviceAddress on_gpu =
+      to_gpu ? destination.gpu->base() + place.destination : source.gpu->base() + place.source;
+  uint64_t on_host = to_gpu ? place.source : place.destination;
+  if (!HasStage()) {
+    return to_gpu ? context_->CopyFromHost(on_gpu, host.data + on_host, length)
+                  : context_->CopyToHost(host.data + on_host, on_gpu, length);
+  }
+  while (length > 0) {
+    if (stage_->room() == 0) RETURN_IF_ERROR(CloseSlice());
+    const uint64_t bytes = std::min(length, stage_->room());
+    std::byte* const there = host.data + on_host;
+    RETURN_IF_ERROR(AddItem(to_gpu ? gpu::CopyItem{on_gpu, stage_->Fill(there, bytes), bytes}
+                                   : gpu::CopyItem{stage_->Expect(there, bytes), on_gpu, bytes},
+                            /*by_kernel=*/false));
+    on_gpu = on_gpu + bytes;
+    on_host += bytes;
+    length -= bytes;
+  }
+  return {};
+}
+
+Status GpuCopier::CloseSlice() {
+  RETURN_IF_ERROR(IssueBatch());
+  ASSIGN_OR_RETURN(last_slice_, stage_->Close(stream()));
+  return {};
+}
+
 Result<GpuJob> GpuCopier::EndJob() {
   RETURN_IF_ERROR(Issue());
   GpuJob job;
+  job.last_slice = last_slice_;
   job.means = std::exchange(job_means_, GpuMeans::kCopyEngine);
   has_job_ = false;
   if (marks_.empty()) {
@@ -50,6 +100,11 @@ Result<GpuJob> GpuCopier::EndJob() {
   return job;
 }
 
+Status GpuCopier::Finish(GpuJob job) {
+  marks_.push_back(std::move(job.mark));
+  return stage_ == nullptr ? Status() : stage_->Retire(job.last_slice);
+}
+
 Status GpuCopier::Drain() {
   if (context_ == nullptr) return {};
   RETURN_IF_ERROR(Issue());
@@ -58,7 +113,7 @@ Status GpuCopier::Drain() {
     RETURN_IF_ERROR(stream->Record(*mark));
     RETURN_IF_ERROR(AwaitGpu(*mark));
   }
-  return {};
+  return stage_ == nullptr ? Status() : stage_->Retire(last_slice_);
 }
 
 Status GpuCopier::Begin(const std::shared_ptr<gpu::GpuContext>& context) {
@@ -83,6 +138,19 @@ bool GpuCopier::HasKernels() {
   return kernels_ != nullptr;
 }
 
+bool GpuCopier::HasStage() {
+  if (asked_for_stage_) return stage_ != nullptr;
+  asked_for_stage_ = true;
+  Result<std::unique_ptr<HostStage>> stage = HostStage::Create(*context_);
+  if (stage) {
+    stage_ = std::move(*stage);
+  } else {
+    log::Warning("the driver copies between GPU memory and the host's by itself, which is slow",
+                 {{"why", stage.error()}});
+  }
+  return stage_ != nullptr;
+}
+
 Status GpuCopier::AddItem(const gpu::CopyItem& item, bool by_kernel) {
   if (by_kernel) return kernels_->Add(item, stream());
   items_.push_back(item);
@@ -91,6 +159,7 @@ Status GpuCopier::AddItem(const gpu::CopyItem& item, bool by_kernel) {
 
 Status GpuCopier::Issue() {
   RETURN_IF_ERROR(IssueBatch());
+  if (stage_ != nullptr) RETURN_IF_ERROR(CloseSlice());
   return kernels_ == nullptr ? Status() : kernels_->Launch(stream());
 }
 

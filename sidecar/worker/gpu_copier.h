@@ -1,13 +1,14 @@
-// Copies between GPU memory for a worker's copy thread: collects the blocks of jobs, gives them to
-// the driver, by copy engines or by a kernel, and tells when a job is done; others may follow it
-// meanwhile. After an error nobody knows what still moves: only the end of the process ends that
-// for certain. One thread.
+// Copies between memory of GPUs, and to and from the host's, for a worker's copy thread: collects
+// the blocks of jobs, gives them to the driver, by copy engines or by a kernel, and tells when a
+// job is done; others may follow it meanwhile. After an error nobody knows what still moves: only
+// the end of the process ends that for certain. One thread.
 #pragma once
 
 #include <array>
 #include <memory>
 #include <vector>
 
+#include "sidecar/worker/host_stage.h"
 #include "sidecar/worker/kernel_list.h"
 #include "sidecar/worker/segment_copy.h"
 
@@ -16,21 +17,23 @@ namespace gantry::worker {
 // A job that the GPU was given.
 struct GpuJob {
   std::unique_ptr<gpu::GpuEvent> mark;
+  uint64_t last_slice = 0;  // of the stage, up to which its bytes are
   GpuMeans means = GpuMeans::kCopyEngine;
 };
 
 class GpuCopier {
  public:
   // For the job that is being made. REQUIRES that ValidateSegment had nothing against it, memory of
-  // GPUs on both sides, and that both stay mapped until the job is done. Copies may begin at once.
+  // a GPU on one side or both, and that both stay mapped until the job is done. Copies may begin at
+  // once.
   Status Add(const CopySegment& segment, const MappedBytes& source, const MappedBytes& destination);
   bool has_job() const { return has_job_; }
   // What was added is a job, and the next one begins. REQUIRES has_job().
   Result<GpuJob> EndJob();
   // Jobs are done in the order of their ends.
   static Result<bool> IsDone(const GpuJob& job) { return job.mark->IsReached(); }
-  // REQUIRES that it is done.
-  void Recycle(GpuJob job) { marks_.push_back(std::move(job.mark)); }
+  // Its last step, after which its bytes are where they belong. REQUIRES that it is done.
+  Status Finish(GpuJob job);
   // Returns when everything that was added has been copied; the job that is being made goes on.
   Status Drain();
 
@@ -38,9 +41,16 @@ class GpuCopier {
   gpu::GpuStream& stream() { return *streams_[turn_]; }
   Status Begin(const std::shared_ptr<gpu::GpuContext>& context);
   bool HasKernels();  // loads them when first asked; without them the copy engines do all
+  bool HasStage();    // makes it when first asked; without it the driver copies as it can
+  // Between memory of a GPU and the host's: a segment, and one of its blocks.
+  Status AddWithHost(const CopySegment& segment, const MappedBytes& source,
+                     const MappedBytes& destination);
+  Status AddHostBlock(const MappedBytes& source, const MappedBytes& destination, BlockPlaces place,
+                      uint64_t length);
   Status AddItem(const gpu::CopyItem& item, bool by_kernel);
   Status Issue();  // everything that was added
   Status IssueBatch();
+  Status CloseSlice();
 
   // Of the worker's one context, made with the first copy.
   std::shared_ptr<gpu::GpuContext> context_;
@@ -49,9 +59,12 @@ class GpuCopier {
   size_t turn_ = 0;
   bool asked_for_kernels_ = false;
   std::unique_ptr<KernelList> kernels_;  // null: not asked for yet, or the driver has none
+  bool asked_for_stage_ = false;
+  std::unique_ptr<HostStage> stage_;
   std::vector<std::unique_ptr<gpu::GpuEvent>> marks_;
   bool batches_ = true;  // the driver has the batched copy
   bool has_job_ = false;
+  uint64_t last_slice_ = 0;  // of what was added
   GpuMeans job_means_ = GpuMeans::kCopyEngine;
   std::vector<gpu::CopyItem> items_;  // for the copy engine
 };

@@ -37,7 +37,6 @@ std::optional<ErrorCode> ValidateSegment(const CopySegment& segment, const Mappe
     return ErrorCode::kOutOfRange;
   }
   if (!destination.writable) return ErrorCode::kFdReadOnly;
-  if ((source.gpu == nullptr) != (destination.gpu == nullptr)) return ErrorCode::kPathUnavailable;
   return std::nullopt;
 }
 

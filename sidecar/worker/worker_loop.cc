@@ -88,13 +88,13 @@ Status WorkerLoop::CompletePending() {
     if (job.gpu) {
       ASSIGN_OR_RETURN(const bool done, GpuCopier::IsDone(*job.gpu));
       if (!done) return {};
-      const TimePoint now = Clock::now();
       job.completion.means = job.gpu->means;
+      RETURN_IF_ERROR(gpu_copier_.Finish(std::move(*job.gpu)));
+      const TimePoint now = Clock::now();
       job.completion.copy_nanoseconds =
           static_cast<uint64_t>((now - std::max(job.start, gpu_done_)).count());
       gpu_done_ = now;
       patience_.Reset();
-      gpu_copier_.Recycle(std::move(*job.gpu));
     }
     gpu_holds_.Release(job.number);  // also of a job that was refused before the GPU got any of it
     RETURN_IF_ERROR(Complete(job.completion));
@@ -114,7 +114,7 @@ Result<std::optional<ErrorCode>> WorkerLoop::Copy(const CopySegment& segment) {
   if (!source || !destination) return ErrorCode::kStaleGeneration;
   const std::optional<ErrorCode> refused = ValidateSegment(segment, *source, *destination);
   if (refused) return refused;
-  if (source->gpu != nullptr) return CopyOnGpu(segment);
+  if (source->gpu != nullptr || destination->gpu != nullptr) return CopyOnGpu(segment);
   const auto next = ring_->PeekSegment();
   if (next && next->source == segment.source && next->destination == segment.destination) {
     PrefetchBytes(*next, *source, *destination);

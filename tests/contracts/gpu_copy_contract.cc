@@ -111,6 +111,45 @@ TEST_F(GpuDriverContract, HostMemoryThatIsRegisteredIsCopiedByItsDeviceAddress) 
   ::munmap(host, bytes);
 }
 
+TEST_F(GpuDriverContract, BatchesReachTheRegisteredPartOfTheHostsMemory) {
+  const uint64_t bytes = 2 * kMiB, half = kMiB, step = 3000, length = 2999;
+  const UniqueFd file(::memfd_create("arena", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
+  void* const mapped =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);  // not touched yet
+  ASSERT_NE(mapped, MAP_FAILED);
+  auto* const host = static_cast<uint8_t*>(mapped);
+  const AddressRange device = Make(MemoryOrigin::kDevice, half);
+  Write(device.base, Pattern(0, half, 11));
+  std::vector<uint8_t> expected(half);
+  {
+    const auto part = context_->RegisterHost(host + half, half);
+    ASSERT_OK(part);
+    std::vector<gpu::CopyItem> items;
+    for (uint64_t at = 0; at + step < half; at += step) {
+      items.push_back({(*part)->range().base + (half - step - at), device.base + at, length});
+      const std::vector<uint8_t> block = Pattern(at, length, 11);
+      std::copy(block.begin(), block.end(),
+                expected.begin() + static_cast<std::ptrdiff_t>(half - step - at));
+    }
+    EXPECT_OK(stream_->CopyBatch(items));
+    EXPECT_OK(stream_->Synchronize());
+    EXPECT_EQ(std::vector<uint8_t>(host + half, host + bytes), expected);
+    EXPECT_TRUE(std::all_of(host, host + half, [](uint8_t byte) { return byte == 0; }));
+    for (gpu::CopyItem& item : items) std::swap(item.to, item.from);
+    Write(device.base, Pattern(0, half, 12));
+    EXPECT_OK(stream_->CopyBatch(items));
+    EXPECT_OK(stream_->Synchronize());
+  }
+  std::vector<uint8_t> again = Pattern(0, half, 12);
+  for (uint64_t at = 0; at + step < half; at += step) {
+    const std::vector<uint8_t> block = Pattern(at, length, 11);
+    std::copy(block.begin(), block.end(), again.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  EXPECT_EQ(Read(device.base, half), again);
+  ::munmap(mapped, bytes);
+}
+
 TEST_F(GpuDriverContract, ADeviceNeedsNoWayToItself) {
   auto same = driver_->OpenContext(0);
   ASSERT_OK(same);

@@ -123,9 +123,18 @@ class GpuCommands(_Commands):
         layout = gantry.Layout(block_bytes) if block_bytes else None
         return gantry.BufferSpec(name, Tensor(base + offset, length), access, layout)
 
-    def register_host(self, name, size):
-        arena = self.client.arena(size)
-        self.buffers[name] = self.client.register(name, arena.view(0, size))
+    def allocate_host(self, name, size):
+        self.arenas[name] = self.client.arena(size)
+
+    def fill_host(self, name, data):
+        self.arenas[name].view(0, len(data))[:] = data
+
+    def look_host(self, name, size):
+        return bytes(self.arenas[name].view(0, size))
+
+    def register_host(self, arena, *spec):
+        """(name, offset, length[, access[, block_bytes]]) of an arena."""
+        self.buffers[spec[0]] = self.client.register_many([self._spec(self.arenas[arena], *spec)])[0]
 
     def device_uuid(self):
         return self.driver.uuid()
@@ -183,9 +192,11 @@ def gpus(monkeypatch):
 def start_gpu_workload(gpus):
     started = []
 
-    def start(sidecar, name, ordinal):
+    def start(sidecar, name, ordinal=None):
+        """Without an ordinal it uses no GPU."""
         started.append(WorkloadProcess(sidecar, name, GpuCommands))
-        started[-1].do("use_gpu", ordinal)
+        if ordinal is not None:
+            started[-1].do("use_gpu", ordinal)
         return started[-1]
 
     yield start

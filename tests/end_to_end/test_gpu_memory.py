@@ -91,15 +91,6 @@ def test_a_worker_with_the_owners_pid_makes_room_for_another(gpus, start_sidecar
     assert "has the PID of an owner of GPU memory" in sidecar.log
 
 
-def test_gpu_and_host_memory_do_not_meet_yet(pair):
-    """Both paths say why; nothing is copied and nothing falls back to anything in silence."""
-    pair.reader.do("register_host", "host", MiB)
-    status, problem = submit(pair.a, "reader", "read", "host", "b/owner/out", MiB, 20_000)
-    assert (status, problem["code"]) == (409, "path_unavailable"), problem
-    for words in ("ipc: the local buffer is not GPU memory", "shm: ", "tcp: "):
-        assert words in problem["detail"], problem
-
-
 def test_the_sidecar_itself_never_loads_the_gpus_driver(pair):
     assert pair.move("read")[1]["state"] == "succeeded"
     for sidecar in (pair.a, pair.b):

@@ -95,17 +95,10 @@ class HandPool final : public worker::CopyPool {
 class GpuFeedTest : public ::testing::Test {
  protected:
   // Block i goes to offset i.
-  std::shared_ptr<MovePlan> Plan(wire::MemoryKind kind, uint32_t blocks) {
-    memory::AllocationSource source;
-    source.fd = std::make_shared<UniqueFd>(arena_.Fd());
-    source.size = arena_.size();
-    source.writable = true;
-    source.kind = kind;
-    source.gpu.form = wire::GpuExport::kPiece;
-    source.exporter = "a workload";
+  std::shared_ptr<MovePlan> Plan(wire::MemoryKind local, wire::MemoryKind remote, uint32_t blocks) {
     auto plan = std::make_shared<MovePlan>();
-    plan->local = {*memory::MappedAllocation::Create(mapper_, source)};
-    plan->remote = {{plan->local.front()}};
+    plan->local = {Map(local)};
+    plan->remote = {{local == remote ? plan->local.front() : Map(remote)}};
     BlockPair pair;
     pair.unit_bytes = pair.local_stride = pair.remote_stride = 1;
     std::vector<BlockRun> runs;
@@ -113,6 +106,19 @@ class GpuFeedTest : public ::testing::Test {
     plan->segments.AddRuns({pair}, std::move(runs));
     plan->bytes = blocks;
     return plan;
+  }
+  std::shared_ptr<MovePlan> Plan(wire::MemoryKind kind, uint32_t blocks) {
+    return Plan(kind, kind, blocks);
+  }
+  std::shared_ptr<const memory::MappedAllocation> Map(wire::MemoryKind kind) {
+    memory::AllocationSource source;
+    source.fd = std::make_shared<UniqueFd>(arena_.Fd());
+    source.size = arena_.size();
+    source.writable = true;
+    source.kind = kind;
+    source.gpu.form = wire::GpuExport::kPiece;
+    source.exporter = "a workload";
+    return *memory::MappedAllocation::Create(mapper_, source);
   }
   std::unique_ptr<Operation> Start(wire::MemoryKind kind, uint32_t blocks, int priority = 0) {
     return transport_.Start(Plan(kind, blocks), priority, ++tokens_);
@@ -253,6 +259,43 @@ TEST_F(GpuFeedTest, TransfersOfHostMemoryGoOnBesideAKernel) {
   EXPECT_TRUE(few->finished());
   EXPECT_FALSE(large->finished());
   EndAll({large.get()});
+}
+
+// Both ways; the kernels of the other one have their worker full.
+TEST_F(GpuFeedTest, WhatIsCopiedWithTheHostIsCopiedByEnginesWhateverIsAskedFor) {
+  ShmOptions options;
+  options.gpu_copies = GpuCopyPolicy::kKernel;
+  ShmTransport transport(options, pool_);
+  std::vector<uint64_t> attention;
+  const auto large = transport.Start(Plan(kGpu, 60'000), 0, 1);
+  transport.Poll(&attention);
+  const auto out = transport.Start(Plan(kGpu, kHost, 20'000), 0, 2);
+  const auto back = transport.Start(Plan(kHost, kGpu, 3), 0, 3);
+  size_t engines[2] = {0, 0};
+  for (int round = 0; round < 500 && !(out->finished() && back->finished()); ++round) {
+    transport.Poll(&attention);
+    for (size_t worker = 0; worker < 2; ++worker) {
+      if (!pool_.jobs[worker].empty()) {
+        engines[worker] += pool_.jobs[worker].front().means == GpuMeans::kCopyEngine ? 1 : 0;
+      }
+    }
+    pool_.FinishOneEach();
+  }
+  ASSERT_TRUE(out->finished() && back->finished());
+  EXPECT_FALSE(out->error() || back->error());
+  EXPECT_GT(engines[1], 0U);
+  EXPECT_EQ(engines[0], 0U) << "the kernels there would look as if they waited for their turn";
+  for (const auto* operation : {out.get(), back.get()}) {
+    EXPECT_EQ(operation->progress().gpu_jobs_by_kernel, 0U);
+    EXPECT_GT(operation->progress().gpu_jobs_by_engine, 0U);
+    EXPECT_NE(operation->progress().gpu_reason.find("host"), std::string_view::npos);
+  }
+  large->Stop();
+  for (int round = 0; round < 500 && !large->finished(); ++round) {
+    pool_.FinishOneEach();
+    transport.Poll(&attention);
+  }
+  EXPECT_EQ(large->progress().gpu_jobs_by_engine, 0U);
 }
 
 }  // namespace

@@ -65,6 +65,14 @@ class GpuLoopTest : public ::testing::TestWithParam<GpuMeans> {
     segment.means = GetParam();
     return segment;
   }
+  // Within the host's memory: behind others it tells that they were looked up, as it was taken.
+  CopySegment OfHost() const {
+    CopySegment segment;
+    segment.source = segment.destination = kHost;
+    segment.destination_offset = 32768;
+    segment.length = 64;
+    return segment;
+  }
   Completion Await() { return AwaitCompletion(&pool_); }
   void Post(uint64_t tag, const std::vector<CopySegment>& segments) {
     ASSERT_TRUE(pool_.Submit(tag, segments));

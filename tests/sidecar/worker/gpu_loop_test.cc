@@ -57,8 +57,7 @@ TEST_P(GpuLoopTest, ManyJobsAreCompletedInTheirOrder) {
 TEST_P(GpuLoopTest, JobsOfHostMemoryBetweenThemKeepTheOrder) {
   for (uint64_t i = 0; i < 200; ++i) {
     CopySegment segment = Plain(0, i * 64, 64);
-    if (i % 3 == 1) segment.source = segment.destination = kHost;
-    if (i % 3 == 1) segment.destination_offset = 32768;
+    if (i % 3 == 1) segment = OfHost();
     Post(i, {segment});
   }
   for (uint64_t i = 0; i < 200; ++i) {
@@ -94,6 +93,7 @@ TEST_P(GpuLoopTest, AMappingIsHeldWhileTheGpuWorksOnIt) {
   for (size_t i = 0; i < segments.size(); ++i) {
     segments[i].destination_offset = i % 2 * (kSize / 2);
   }
+  segments.push_back(OfHost());
   Post(1, segments);
   AwaitTaken();
   EXPECT_TRUE(mappings_.Remove(kSource));  // would end the process, were it unmapped meanwhile

@@ -1,0 +1,82 @@
+#include "sidecar/worker/host_stage.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <system_error>
+
+#include "sidecar/worker/gpu_wait.h"
+
+namespace gantry::worker {
+namespace {
+
+constexpr size_t kBytes = HostStage::kSlices * HostStage::kSliceBytes;
+constexpr uint64_t kLineBytes = 64;  // blocks begin at lines of the cache
+
+}  // namespace
+
+Result<std::unique_ptr<HostStage>> HostStage::Create(gpu::GpuContext& context) {
+  std::unique_ptr<HostStage> stage(new HostStage());
+  void* memory =
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    return Fail(ErrorCode::kResourceExhausted,
+                "no memory between a GPU and the host: " + std::generic_category().message(errno));
+  }
+  stage->memory_ = static_cast<std::byte*>(memory);
+  ASSIGN_OR_RETURN(stage->on_gpu_, context.RegisterHost(memory, kBytes));
+  for (uint64_t slice = 0; slice < kSlices; ++slice) {
+    ASSIGN_OR_RETURN(std::unique_ptr<gpu::GpuEvent> mark, context.NewEvent());
+    stage->slices_.push_back({std::move(mark), {}});
+  }
+  return stage;
+}
+
+HostStage::~HostStage() {
+  on_gpu_.reset();
+  if (memory_ != nullptr) ::munmap(memory_, kBytes);
+}
+
+gpu::DeviceAddress HostStage::Take(uint64_t bytes) {
+  const gpu::DeviceAddress where =
+      on_gpu_->range().base + (number_ % kSlices * kSliceBytes + used_);
+  used_ = std::min(kSliceBytes, (used_ + bytes + kLineBytes - 1) / kLineBytes * kLineBytes);
+  return where;
+}
+
+gpu::DeviceAddress HostStage::Fill(const std::byte* from, uint64_t bytes) {
+  std::memcpy(open() + used_, from, bytes);
+  return Take(bytes);
+}
+
+gpu::DeviceAddress HostStage::Expect(std::byte* to, uint64_t bytes) {
+  slices_[number_ % kSlices].arrivals.push_back({to, used_, bytes});
+  return Take(bytes);
+}
+
+Result<uint64_t> HostStage::Close(gpu::GpuStream& stream) {
+  if (used_ == 0) return number_ - 1;
+  RETURN_IF_ERROR(stream.Record(*slices_[number_ % kSlices].mark));
+  const uint64_t closed = number_++;
+  used_ = 0;
+  if (number_ > kSlices) RETURN_IF_ERROR(Retire(number_ - kSlices));
+  return closed;
+}
+
+Status HostStage::Retire(uint64_t number) {
+  for (; retired_ < number; ++retired_) {
+    const uint64_t index = (retired_ + 1) % kSlices;
+    Slice& slice = slices_[index];
+    RETURN_IF_ERROR(AwaitGpu(*slice.mark));
+    for (const Arrival& arrival : slice.arrivals) {
+      std::memcpy(arrival.to, memory_ + index * kSliceBytes + arrival.offset, arrival.bytes);
+    }
+    slice.arrivals.clear();
+  }
+  return {};
+}
+
+}  // namespace gantry::worker
