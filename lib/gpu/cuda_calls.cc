@@ -131,6 +131,7 @@ Status Calls::Bind() {
   }
   if (const Result result = init(0); result != kSuccess) {
     auto error = Check(result, "cuInit").error();
+    if (result == kNoDevice) error.code = ErrorCode::kPathUnavailable;
     error.hint =
         result == kNoDevice
             ? "no GPU is visible to this process: its device nodes are not in the container"
