@@ -65,7 +65,7 @@ class GpuLoopTest : public ::testing::TestWithParam<GpuMeans> {
     segment.means = GetParam();
     return segment;
   }
-  // Within the host's memory: behind others it tells that they were looked up, as it was taken.
+  // Within the host's memory: once it was taken, what was posted before it has been looked up, too.
   CopySegment OfHost() const {
     CopySegment segment;
     segment.source = segment.destination = kHost;
