@@ -31,14 +31,17 @@ Status CheckGranted(const registry::Buffer::Description& description, wire::Oper
               "/local/" + std::to_string(index));
 }
 
-// Whether memory of the kind here can go this way: the peer speaks of its own alone.
-bool MayCarry(wire::Path path, bool local_on_gpu, const RemoteBuffer& remote) {
+// Why memory of the kind here cannot go this way, of which the peer says nothing; empty: it can.
+std::string_view LocalReason(wire::Path path, bool local_on_gpu, const RemoteBuffer& remote) {
   const bool remote_on_host =
       std::any_of(remote.paths.begin(), remote.paths.end(), [](const wire::PathReport& report) {
         return report.path == wire::Path::kShm && report.available;
       });
-  if (path == wire::Path::kIpc) return local_on_gpu || !remote_on_host;
-  return path != wire::Path::kShm || !local_on_gpu;
+  if (path == wire::Path::kIpc && !local_on_gpu && remote_on_host) {
+    return "neither buffer is GPU memory";
+  }
+  if (path == wire::Path::kShm && local_on_gpu) return "the local buffer is not host memory";
+  return {};
 }
 
 // What the peer is likely to take; it says so itself as soon as it began.
@@ -46,13 +49,15 @@ Result<wire::Path> LikelyPath(const RemoteBuffer& remote, bool local_on_gpu,
                               const std::vector<wire::Path>& require) {
   std::string reasons;
   for (const wire::PathReport& report : remote.paths) {
-    if (!MayCarry(report.path, local_on_gpu, remote)) continue;
+    const std::string_view here = LocalReason(report.path, local_on_gpu, remote);
     const bool allowed =
         require.empty() || std::find(require.begin(), require.end(), report.path) != require.end();
-    if (report.available && allowed) return report.path;
+    if (report.available && allowed && here.empty()) return report.path;
     reasons += reasons.empty() ? "" : "; ";
     reasons += std::string(wire::NameOf(report.path)) + ": " +
-               (allowed ? report.reason : "require_path does not name it");
+               (!allowed           ? "require_path does not name it"
+                : report.available ? std::string(here)
+                                   : report.reason);
   }
   return Fail(ErrorCode::kPathUnavailable, "the peer has no path either: " + reasons, {},
               require.empty() ? "" : "/require_path");

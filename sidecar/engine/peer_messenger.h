@@ -13,8 +13,8 @@
 namespace gantry::engine {
 
 // Called once, on a thread of the messenger, or within the call that took it: must not block.
-// `at_peer`: from the first time that the peer was asked until the outcome was known; nothing when
-// it was not asked.
+// `at_peer`: from its turn to be sent, waits for the peer's session included, until the outcome was
+// known; nothing when it had no turn.
 using DeliveryDone =
     std::function<void(const Status& outcome, std::optional<microseconds> at_peer)>;
 

@@ -59,16 +59,16 @@ Status GpuCopier::AddHostBlock(const MappedBytes& source, const MappedBytes& des
   gpu::DeviceAddress on_gpu =
       to_gpu ? destination.gpu->base() + place.destination : source.gpu->base() + place.source;
   uint64_t on_host = to_gpu ? place.source : place.destination;
-  if (!HasStage()) {
+  if (!HasStaging()) {
     return to_gpu ? context_->CopyFromHost(on_gpu, host.data + on_host, length)
                   : context_->CopyToHost(host.data + on_host, on_gpu, length);
   }
   while (length > 0) {
-    if (stage_->room() == 0) RETURN_IF_ERROR(CloseSlice());
-    const uint64_t bytes = std::min(length, stage_->room());
+    if (staging_->room() == 0) RETURN_IF_ERROR(CloseSlice());
+    const uint64_t bytes = std::min(length, staging_->room());
     std::byte* const there = host.data + on_host;
-    RETURN_IF_ERROR(AddItem(to_gpu ? gpu::CopyItem{on_gpu, stage_->Fill(there, bytes), bytes}
-                                   : gpu::CopyItem{stage_->Expect(there, bytes), on_gpu, bytes},
+    RETURN_IF_ERROR(AddItem(to_gpu ? gpu::CopyItem{on_gpu, staging_->Fill(there, bytes), bytes}
+                                   : gpu::CopyItem{staging_->Expect(there, bytes), on_gpu, bytes},
                             /*by_kernel=*/false));
     on_gpu = on_gpu + bytes;
     on_host += bytes;
@@ -79,7 +79,7 @@ Status GpuCopier::AddHostBlock(const MappedBytes& source, const MappedBytes& des
 
 Status GpuCopier::CloseSlice() {
   RETURN_IF_ERROR(IssueBatch());
-  ASSIGN_OR_RETURN(last_slice_, stage_->Close(stream()));
+  ASSIGN_OR_RETURN(last_slice_, staging_->Close(stream()));
   return {};
 }
 
@@ -102,7 +102,7 @@ Result<GpuJob> GpuCopier::EndJob() {
 
 Status GpuCopier::Finish(GpuJob job) {
   marks_.push_back(std::move(job.mark));
-  return stage_ == nullptr ? Status() : stage_->Retire(job.last_slice);
+  return staging_ == nullptr ? Status() : staging_->Retire(job.last_slice);
 }
 
 Status GpuCopier::Drain() {
@@ -113,7 +113,7 @@ Status GpuCopier::Drain() {
     RETURN_IF_ERROR(stream->Record(*mark));
     RETURN_IF_ERROR(AwaitGpu(*mark));
   }
-  return stage_ == nullptr ? Status() : stage_->Retire(last_slice_);
+  return staging_ == nullptr ? Status() : staging_->Retire(last_slice_);
 }
 
 Status GpuCopier::Begin(const std::shared_ptr<gpu::GpuContext>& context) {
@@ -138,17 +138,17 @@ bool GpuCopier::HasKernels() {
   return kernels_ != nullptr;
 }
 
-bool GpuCopier::HasStage() {
-  if (asked_for_stage_) return stage_ != nullptr;
-  asked_for_stage_ = true;
-  Result<std::unique_ptr<HostStage>> stage = HostStage::Create(*context_);
-  if (stage) {
-    stage_ = std::move(*stage);
+bool GpuCopier::HasStaging() {
+  if (asked_for_staging_) return staging_ != nullptr;
+  asked_for_staging_ = true;
+  Result<std::unique_ptr<StagingBuffer>> staging = StagingBuffer::Create(*context_);
+  if (staging) {
+    staging_ = std::move(*staging);
   } else {
     log::Warning("the driver copies between GPU memory and the host's by itself, which is slow",
-                 {{"why", stage.error()}});
+                 {{"why", staging.error()}});
   }
-  return stage_ != nullptr;
+  return staging_ != nullptr;
 }
 
 Status GpuCopier::AddItem(const gpu::CopyItem& item, bool by_kernel) {
@@ -159,7 +159,7 @@ Status GpuCopier::AddItem(const gpu::CopyItem& item, bool by_kernel) {
 
 Status GpuCopier::Issue() {
   RETURN_IF_ERROR(IssueBatch());
-  if (stage_ != nullptr) RETURN_IF_ERROR(CloseSlice());
+  if (staging_ != nullptr) RETURN_IF_ERROR(CloseSlice());
   return kernels_ == nullptr ? Status() : kernels_->Launch(stream());
 }
 

@@ -8,16 +8,16 @@
 #include <memory>
 #include <vector>
 
-#include "sidecar/worker/host_stage.h"
 #include "sidecar/worker/kernel_list.h"
 #include "sidecar/worker/segment_copy.h"
+#include "sidecar/worker/staging_buffer.h"
 
 namespace gantry::worker {
 
 // A job that the GPU was given.
 struct GpuJob {
   std::unique_ptr<gpu::GpuEvent> mark;
-  uint64_t last_slice = 0;  // of the stage, up to which its bytes are
+  uint64_t last_slice = 0;  // of the staging buffer, up to which its bytes are
   GpuMeans means = GpuMeans::kCopyEngine;
 };
 
@@ -41,7 +41,7 @@ class GpuCopier {
   gpu::GpuStream& stream() { return *streams_[turn_]; }
   Status Begin(const std::shared_ptr<gpu::GpuContext>& context);
   bool HasKernels();  // loads them when first asked; without them the copy engines do all
-  bool HasStage();    // makes it when first asked; without it the driver copies as it can
+  bool HasStaging();  // makes it when first asked; without it the driver copies as it can
   // Between memory of a GPU and the host's: a segment, and one of its blocks.
   Status AddWithHost(const CopySegment& segment, const MappedBytes& source,
                      const MappedBytes& destination);
@@ -59,8 +59,8 @@ class GpuCopier {
   size_t turn_ = 0;
   bool asked_for_kernels_ = false;
   std::unique_ptr<KernelList> kernels_;  // null: not asked for yet, or the driver has none
-  bool asked_for_stage_ = false;
-  std::unique_ptr<HostStage> stage_;
+  bool asked_for_staging_ = false;
+  std::unique_ptr<StagingBuffer> staging_;
   std::vector<std::unique_ptr<gpu::GpuEvent>> marks_;
   bool batches_ = true;  // the driver has the batched copy
   bool has_job_ = false;

@@ -4,16 +4,20 @@ The driver is a fake that keeps GPU memory in files, unless GANTRY_GPU=real: the
 """
 
 import base64
+import contextlib
 import ctypes
 import os
+import random
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 
-from workloads import LIB_DIR, MiB, WorkloadProcess, _Commands, connect, gantry, submit
+from workloads import LIB_DIR, MiB, WorkloadProcess, _Commands, connect, gantry, submit, wait_for, workers_of
 
 REAL = os.environ.get("GANTRY_GPU") == "real"
 GPU_BYTES = 8 * MiB  # of an allocation, unless a test says otherwise
@@ -173,6 +177,29 @@ class GpuPair:
         assert holders[target].do("look", target, 0, self.size) == bytes(expected)
         assert holders[source].do("look", source, 0, self.size) == self.data[source]
         self.data[target] = bytes(expected)
+
+
+@contextlib.contextmanager
+def dying_workers(sidecar, seed):
+    """Kills one of the sidecar's copy workers again and again; both are back afterwards."""
+    pauses, stop = random.Random(seed), threading.Event()
+
+    def kill():
+        while not stop.wait(pauses.uniform(0.05, 0.3)):
+            for pid in workers_of(sidecar)[:1]:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass  # it was being replaced
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        killer.join()
+    wait_for(lambda: len(workers_of(sidecar)) == 2, 20, "both workers")
 
 
 @pytest.fixture

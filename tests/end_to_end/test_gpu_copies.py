@@ -2,14 +2,12 @@
 
 import os
 import random
-import signal
-import threading
 import time
 
 import pytest
 
-from gpu_workloads import REAL, GpuPair, gpus, start_gpu_workload
-from workloads import MiB, TERMINAL, metric, wait_for, workers_of
+from gpu_workloads import REAL, GpuPair, dying_workers, gpus, start_gpu_workload
+from workloads import MiB, TERMINAL, metric, wait_for
 
 BLOCK = 2048
 BLOCKS = 8 * MiB // BLOCK
@@ -86,20 +84,8 @@ def test_workers_that_die_under_transfers_cost_a_retry_and_no_byte(start_pair, c
     """Each transfer ends, and one that succeeded moved all: also when its part was given out a second time."""
     pair = start_pair("--gpu-copies", copies)
     shuffled = random.Random(11)
-    stop = threading.Event()
-
-    def kill_workers():
-        while not stop.wait(shuffled.uniform(0.05, 0.3)):
-            for pid in workers_of(pair.a)[:1]:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass  # it was being replaced
-
-    killer = threading.Thread(target=kill_workers)
-    killer.start()
-    try:
-        succeeded = 0
+    succeeded = 0
+    with dying_workers(pair.a, 13):
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
             mine, theirs = (shuffled.sample(range(BLOCKS), BLOCKS) for _ in range(2))
@@ -114,11 +100,7 @@ def test_workers_that_die_under_transfers_cost_a_retry_and_no_byte(start_pair, c
             else:
                 assert view["error"]["code"] in ("worker_lost", "device_error", "deadline_exceeded"), view
                 pair.data["into"] = pair.reader.do("look", "into", 0, pair.size)
-    finally:
-        stop.set()
-        killer.join()
     assert succeeded > 0
-    wait_for(lambda: len(workers_of(pair.a)) == 2, 20, "both workers")
     mine = theirs = list(range(BLOCKS))
     assert move_blocks(pair, "read", mine, theirs)[1]["state"] == "succeeded"
     check_blocks(pair, "read", mine, theirs)

@@ -2,14 +2,12 @@
 
 import os
 import random
-import signal
-import threading
 import time
 
 import pytest
 
-from gpu_workloads import REAL, gpus, start_gpu_workload
-from workloads import MiB, TERMINAL, connect, wait_for, workers_of
+from gpu_workloads import REAL, dying_workers, gpus, start_gpu_workload
+from workloads import MiB, TERMINAL, connect
 
 BLOCK = 2048
 BLOCKS = 4 * MiB // BLOCK
@@ -188,20 +186,8 @@ def test_either_side_executes_what_both_could(start_pair):
 def test_workers_that_die_under_transfers_cost_a_retry_and_no_byte(start_pair):
     pair = start_pair()
     shuffled = random.Random(12)
-    stop = threading.Event()
-
-    def kill_workers():
-        while not stop.wait(shuffled.uniform(0.05, 0.3)):
-            for pid in workers_of(pair.a)[:1]:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass  # it was being replaced
-
-    killer = threading.Thread(target=kill_workers)
-    killer.start()
     succeeded = 0
-    try:
+    with dying_workers(pair.a, 13):
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
             on_gpu, on_host = (shuffled.sample(range(BLOCKS), BLOCKS) for _ in range(2))
@@ -213,11 +199,7 @@ def test_workers_that_die_under_transfers_cost_a_retry_and_no_byte(start_pair):
             else:
                 assert view["error"]["code"] in ("worker_lost", "device_error", "deadline_exceeded"), view
                 pair.data["cold"] = pair.store.do("look_host", "cold", STORE_SIZE)
-    finally:
-        stop.set()
-        killer.join()
     assert succeeded > 0
-    wait_for(lambda: len(workers_of(pair.a)) == 2, 20, "both workers")
     ids = list(range(BLOCKS))
     assert pair.move("read", ids, ids[::-1])[1]["state"] == "succeeded"
     pair.moved(False, ids, ids[::-1])

@@ -9,7 +9,7 @@ namespace {
 
 constexpr memory::MappingId kLarge = {9, 4};
 constexpr uint64_t kEdge = 40 << 20;  // more than the stage has
-static_assert(kEdge > HostStage::kSlices * HostStage::kSliceBytes);
+static_assert(kEdge > StagingBuffer::kSlices * StagingBuffer::kSliceBytes);
 constexpr uint64_t kLargeBytes = kEdge + 100'001;  // not whole pages
 
 class GpuHostLoopTest : public GpuLoopTest {
@@ -178,11 +178,7 @@ TEST_P(GpuHostLoopTest, JobsOfAllKindsKeepTheOrder) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Means, GpuHostLoopTest,
-                         ::testing::Values(GpuMeans::kCopyEngine, GpuMeans::kKernel),
-                         [](const auto& means) {
-                           return means.param == GpuMeans::kKernel ? "Kernel" : "CopyEngine";
-                         });
+INSTANTIATE_BY_EITHER_MEANS(GpuHostLoopTest);
 
 }  // namespace
 }  // namespace gantry::worker

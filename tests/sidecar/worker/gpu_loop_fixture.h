@@ -115,4 +115,12 @@ class GpuLoopTest : public ::testing::TestWithParam<GpuMeans> {
   std::thread thread_;
 };
 
+// The tests of a fixture, by either means.
+#define INSTANTIATE_BY_EITHER_MEANS(fixture)                                                    \
+  INSTANTIATE_TEST_SUITE_P(Means, fixture,                                                      \
+                           ::testing::Values(GpuMeans::kCopyEngine, GpuMeans::kKernel),         \
+                           [](const auto& means) {                                              \
+                             return means.param == GpuMeans::kKernel ? "Kernel" : "CopyEngine"; \
+                           })
+
 }  // namespace gantry::worker

@@ -131,11 +131,7 @@ TEST_P(GpuLoopJobs, OneThatIsStaleWhenItIsHeldLeavesNothingHeld) {
   Await();
 }
 
-INSTANTIATE_TEST_SUITE_P(Means, GpuLoopJobs,
-                         ::testing::Values(GpuMeans::kCopyEngine, GpuMeans::kKernel),
-                         [](const auto& means) {
-                           return means.param == GpuMeans::kKernel ? "Kernel" : "CopyEngine";
-                         });
+INSTANTIATE_BY_EITHER_MEANS(GpuLoopJobs);
 
 }  // namespace
 }  // namespace gantry::worker

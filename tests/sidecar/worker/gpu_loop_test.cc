@@ -113,11 +113,7 @@ TEST_P(GpuLoopTest, ARefusedSegmentFailsItsJobAndNoOther) {
   ExpectMoved({{0, 0}, {4096, 4096}}, 4096);
 }
 
-INSTANTIATE_TEST_SUITE_P(Means, GpuLoopTest,
-                         ::testing::Values(GpuMeans::kCopyEngine, GpuMeans::kKernel),
-                         [](const auto& means) {
-                           return means.param == GpuMeans::kKernel ? "Kernel" : "CopyEngine";
-                         });
+INSTANTIATE_BY_EITHER_MEANS(GpuLoopTest);
 
 }  // namespace
 }  // namespace gantry::worker

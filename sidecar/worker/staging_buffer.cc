@@ -1,4 +1,4 @@
-#include "sidecar/worker/host_stage.h"
+#include "sidecar/worker/staging_buffer.h"
 
 #include <sys/mman.h>
 
@@ -13,13 +13,13 @@
 namespace gantry::worker {
 namespace {
 
-constexpr size_t kBytes = HostStage::kSlices * HostStage::kSliceBytes;
+constexpr size_t kBytes = StagingBuffer::kSlices * StagingBuffer::kSliceBytes;
 constexpr uint64_t kLineBytes = 64;  // blocks begin at lines of the cache
 
 }  // namespace
 
-Result<std::unique_ptr<HostStage>> HostStage::Create(gpu::GpuContext& context) {
-  std::unique_ptr<HostStage> stage(new HostStage());
+Result<std::unique_ptr<StagingBuffer>> StagingBuffer::Create(gpu::GpuContext& context) {
+  std::unique_ptr<StagingBuffer> stage(new StagingBuffer());
   void* memory =
       ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
@@ -35,29 +35,29 @@ Result<std::unique_ptr<HostStage>> HostStage::Create(gpu::GpuContext& context) {
   return stage;
 }
 
-HostStage::~HostStage() {
+StagingBuffer::~StagingBuffer() {
   on_gpu_.reset();
   if (memory_ != nullptr) ::munmap(memory_, kBytes);
 }
 
-gpu::DeviceAddress HostStage::Take(uint64_t bytes) {
+gpu::DeviceAddress StagingBuffer::Take(uint64_t bytes) {
   const gpu::DeviceAddress where =
       on_gpu_->range().base + (number_ % kSlices * kSliceBytes + used_);
   used_ = std::min(kSliceBytes, (used_ + bytes + kLineBytes - 1) / kLineBytes * kLineBytes);
   return where;
 }
 
-gpu::DeviceAddress HostStage::Fill(const std::byte* from, uint64_t bytes) {
+gpu::DeviceAddress StagingBuffer::Fill(const std::byte* from, uint64_t bytes) {
   std::memcpy(open() + used_, from, bytes);
   return Take(bytes);
 }
 
-gpu::DeviceAddress HostStage::Expect(std::byte* to, uint64_t bytes) {
+gpu::DeviceAddress StagingBuffer::Expect(std::byte* to, uint64_t bytes) {
   slices_[number_ % kSlices].arrivals.push_back({to, used_, bytes});
   return Take(bytes);
 }
 
-Result<uint64_t> HostStage::Close(gpu::GpuStream& stream) {
+Result<uint64_t> StagingBuffer::Close(gpu::GpuStream& stream) {
   if (used_ == 0) return number_ - 1;
   RETURN_IF_ERROR(stream.Record(*slices_[number_ % kSlices].mark));
   const uint64_t closed = number_++;
@@ -66,7 +66,7 @@ Result<uint64_t> HostStage::Close(gpu::GpuStream& stream) {
   return closed;
 }
 
-Status HostStage::Retire(uint64_t number) {
+Status StagingBuffer::Retire(uint64_t number) {
   for (; retired_ < number; ++retired_) {
     const uint64_t index = (retired_ + 1) % kSlices;
     Slice& slice = slices_[index];

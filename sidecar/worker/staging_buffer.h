@@ -13,15 +13,15 @@
 
 namespace gantry::worker {
 
-class HostStage {
+class StagingBuffer {
  public:
   static constexpr uint64_t kSliceBytes = 1 << 20;
   static constexpr uint64_t kSlices = 16;
 
-  static Result<std::unique_ptr<HostStage>> Create(gpu::GpuContext& context);
-  HostStage(const HostStage&) = delete;
-  HostStage& operator=(const HostStage&) = delete;
-  ~HostStage();
+  static Result<std::unique_ptr<StagingBuffer>> Create(gpu::GpuContext& context);
+  StagingBuffer(const StagingBuffer&) = delete;
+  StagingBuffer& operator=(const StagingBuffer&) = delete;
+  ~StagingBuffer();
 
   // What is left of the open slice; 0: close it, and open the next.
   uint64_t room() const { return kSliceBytes - used_; }
@@ -46,7 +46,7 @@ class HostStage {
     std::vector<Arrival> arrivals;
   };
 
-  HostStage() = default;
+  StagingBuffer() = default;
   std::byte* open() const { return memory_ + number_ % kSlices * kSliceBytes; }
   gpu::DeviceAddress Take(uint64_t bytes);
 
