@@ -1,10 +1,12 @@
 """Days on which somebody is killed: the consumer, the producer, the sidecar of either, in the middle of a read."""
 
+import signal
 import time
 
-from engines import Wrong, brief, problem, refusal, require
+from engines import Wrong, brief, problem, refusal, require, standing_still
 from paged_cache import Geometry
 from pull_days import PROMPT_BLOCKS, Consumer, Producer, finish
+from workloads import ended, send, wait_for
 
 GEOMETRY = Geometry(layers=32, kinds=("k", "v"), blocks=640, block_bytes=512)  # a prompt is more than a socket holds
 ATTEMPTS_MAX = 40  # deaths, until one was in the middle of a read; with many requests, some more
@@ -38,11 +40,22 @@ class Pair:
     def kill_in_a_read(self, victim):
         """Kills while a read is under way and none of its bytes gets on, until that was noticed or could have been."""
         with self.in_a_read() as request:
-            victim.kill()
-            later = time.monotonic() + (STILL_SECONDS if self.day.way == "shm" else 0)  # over TCP the owner's sidecar stands still
-            while time.monotonic() < later and self.consumer.engine.processes[0].do("progress", (request, 0))[0] == "running":
-                time.sleep(0.02)
+            if self.day.way == "shm":
+                victim.kill()
+                later = time.monotonic() + STILL_SECONDS
+                while time.monotonic() < later and self.consumer.engine.processes[0].do("progress", (request, 0))[0] == "running":
+                    time.sleep(0.02)
+            else:  # the owner's sidecar stands still; it must go on to notice, and then who reads must not
+                with standing_still([self.day.d.process.pid]):
+                    victim.kill()
+                    if not ended(self.day.p.process.pid):
+                        send([self.day.p.process.pid], signal.SIGCONT)
+                        wait_for(self._taken_back, NOTICED_SECONDS, "the buffers of the dead to be taken back")
         return request
+
+    def _taken_back(self):
+        buffers = self.day.p.ask("GET", "/v1/buffers?limit=1000")[1]["buffers"]
+        return all(buffer["state"] != "active" for buffer in buffers)
 
     def noticed(self, request, codes):
         """Whether the consumer was told that the read failed, in time. One that had all its bytes may have succeeded."""
@@ -55,8 +68,14 @@ class Pair:
         self.consumer.engine.caches[0].accept(self.consumer.blocks[request])  # get_block_ids_with_load_errors
         return True
 
-    def require_refusal(self, code, what):
-        found = problem(self.consumer.engine.processes[0], "read", (what, 0), 0, [0], [0], "r1")
+    def require_refusal(self, code, what, before=()):
+        """A read by a hold that was consumed is refused with `code`; while word of the death is on its way, with one of `before`."""
+        deadline = time.monotonic() + NOTICED_SECONDS
+        while True:
+            found = problem(self.consumer.engine.processes[0], "read", (what, 0), 0, [0], [0], "r1")
+            if found is None or found.code not in before or time.monotonic() > deadline:
+                break
+            time.sleep(0.005)
         require(found is not None and found.code == code, f"{what} is answered by {found}, not {code}")
         return found.message
 
@@ -81,11 +100,14 @@ def producer(day):
 
     def come_back():
         day.until(lambda: day.p.ask("GET", "/v1/workloads/prefill")[0] == 404, "the end", only=pair.consumer.engine)
-        message = pair.require_refusal("unregistered", "a read from a producer that is gone")
+        message = pair.require_refusal("unregistered", "a read from a producer that is gone",
+                                       before={"lease_expired", "not_found", "draining", "stale_generation"})
         require("the workload has ended" in message, f"it does not say that the producer is gone: {message}")
         pair.producer.engine.start()
 
-    restart_until_noticed(day, pair, pair.producer.engine, come_back, {"draining", "unregistered", "stale_generation"})
+    # The last of them if the consumer stood still for longer than what is taken back waits for it.
+    codes = {"draining", "unregistered", "stale_generation", "peer_lost"}
+    restart_until_noticed(day, pair, pair.producer.engine, come_back, codes)
 
 
 def sidecar(day):
@@ -95,7 +117,7 @@ def sidecar(day):
     def come_back():
         worker = pair.producer.engine.processes[0]
         require(refusal(worker, "check") == "peer_lost", "the producer does not know that its sidecar is gone")
-        pair.require_refusal("peer_unavailable", "a read from a sidecar that is gone")
+        pair.require_refusal("peer_unavailable", "a read from a sidecar that is gone", before={"peer_lost"})
         day.p.start()
         worker.do("open_again")
         pair.producer.engine.register()
