@@ -28,6 +28,10 @@ RESULTS = ROOT / "build" / "test-results"
 TIME_LIMIT_MINUTES = {"style": 3, "unit": 10, "contract": 10, "api": 10, "end-to-end": 15,
                       "asan": 35, "tsan": 35, "fuzz": 20, "soak": 20, "tidy": 30, "previous": 5, "gpu": 10}
 
+# Of each failed test's reason, and how many of a tier's failed tests have theirs in the summary.
+REASON_LINES_MAX = 12
+REASONS_MAX = 10
+
 # Tiers for which no test has been written so far. Elsewhere finding no test is a failure.
 HAS_NO_TESTS_YET = set()
 
@@ -78,15 +82,26 @@ def why_skipped(case):
     return said.group(1) if said else case.find("skipped").get("message", "") if case.find("skipped") is not None else ""
 
 
+def why_failed(case):
+    """The lines that say it: pytest marks them in the failure's text, GoogleTest's follow "file:1: Failure" in the output."""
+    problem = case.find("failure") if case.find("failure") is not None else case.find("error")
+    marked = [line for line in (problem.text or "").splitlines() if re.match(r"E  |\S+:\d+: ", line)]
+    said = case.findtext("system-out", "").splitlines()
+    first = next((number for number, line in enumerate(said) if re.search(r": Failure$|ERROR: |WARNING: ", line)), None)
+    if marked:
+        return marked[:REASON_LINES_MAX]
+    return said[-REASON_LINES_MAX:] if first is None else said[first:first + REASON_LINES_MAX]
+
+
 def count(folder):
-    """Returns (passed, failed test names, skipped test names with reasons) of the JUnit files in a folder."""
+    """Returns (passed, failed test names with reasons, skipped test names with reasons) of the JUnit files in a folder."""
     passed, failed, skipped = 0, [], []
     for path in sorted(folder.glob("*.xml")):
         for case in ElementTree.parse(path).iter("testcase"):
             name = case.get("name")
             reason = case.find("skipped")
             if case.find("failure") is not None or case.find("error") is not None:
-                failed.append(name)
+                failed.append("\n    ".join([name, *why_failed(case)]))
             elif reason is not None or case.get("status") in ("notrun", "disabled"):
                 skipped.append(f"{name}: {why_skipped(case)}")
             else:
@@ -117,11 +132,13 @@ def summarize(tiers):
     print(f"\n{'tier':<12} {'outcome':<13} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
     for tier, (outcome, passed, failed, skipped, seconds) in rows.items():
         print(f"{tier:<12} {outcome:<13} {passed:>7} {len(failed):>7} {len(skipped):>8} {seconds:>8.1f}")
-    for tier, (_, _, failed, skipped, _) in rows.items():
-        for name in failed:
-            print(f"failed in {tier}: {name}")
+    for tier, (_, _, _, skipped, _) in rows.items():
         for name in skipped:
             print(f"skipped in {tier}: {name}")
+    # Last, and with the reason: who reads the end of a long log learns what to do.
+    for tier, (_, _, failed, _, _) in rows.items():
+        for number, name in enumerate(failed):
+            print(f"failed in {tier}: {name if number < REASONS_MAX else name.splitlines()[0]}")
     all_passed = sum(row[1] for row in rows.values())
     all_failed = sum(len(row[2]) for row in rows.values())
     print(f"\n{all_passed} passed, {all_failed} failed")
