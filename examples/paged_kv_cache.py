@@ -5,9 +5,9 @@
   paged_kv_cache.py decode RUN_DIR PEER ADDRESS  fetches the blocks of one long prompt from the prefill process at PEER
 
 RUN_DIR is the run directory of the process's own sidecar. Both print what they do as JSON lines, and stay until their
-input ends (--stay: until they are ended). `make run` runs both with two sidecars; tools/demo is that program.
+input ends (--stay: until they are ended). `make run` runs both with sidecars; tools/demo is that program.
 
-The cache is one allocation, as engines make it. Each layer has a view for K and one for V inside of it, at an offset
+The cache is one allocation, as engines make it, in memory of the host or (--gpu) of a GPU. Each layer has a view for K and one for V inside of it, at an offset
 that is not the allocation's base, and each view consists of blocks that hold 16 tokens each.
 """
 
@@ -20,6 +20,7 @@ import time
 from dataclasses import dataclass
 
 import gantry
+from gpu_arena import GpuArena  # beside this file
 
 LAYERS = 32
 BLOCK_BYTES = 32 * 1024  # 16 tokens, 8 KV heads of 128 halves
@@ -91,9 +92,9 @@ def say(what, **fields):
     print(json.dumps({"event": what, **fields}), flush=True)
 
 
-def allocate_and_register(client, geometry, access):
-    """One arena for the whole cache, and one buffer for each view in it, all in one call."""
-    arena = client.arena(geometry.bytes, name="kv-cache")
+def allocate_and_register(client, geometry, access, gpu):
+    """One allocation for the whole cache, and one buffer for each view in it, all in one call."""
+    arena = client.arena(geometry.bytes, name="kv-cache") if gpu is None else GpuArena(geometry.bytes, gpu)
     for offset in geometry.guards():
         arena[offset:offset + GUARD_BYTES] = bytes([GUARD]) * GUARD_BYTES
     layout = gantry.Layout(block_bytes=BLOCK_BYTES)
@@ -101,8 +102,8 @@ def allocate_and_register(client, geometry, access):
     buffers = client.register_many([
         gantry.BufferSpec(name, arena.view(geometry.view_offset(view), geometry.view_bytes), access, layout)
         for view, name in enumerate(geometry.view_names)])
-    say("registered", workload=client.workload, views=len(buffers), bytes=geometry.bytes, fd=arena.fileno(),
-        seconds=time.perf_counter() - start)
+    say("registered", workload=client.workload, views=len(buffers), bytes=geometry.bytes,
+        fd=arena.fileno() if gpu is None else None, seconds=time.perf_counter() - start)
     return arena, buffers
 
 
@@ -111,10 +112,14 @@ def fill(arena, geometry, content_of):
         for block in range(geometry.blocks):
             offset = geometry.block_offset(view, block)
             arena[offset:offset + BLOCK_BYTES] = content_of(view, block)
+    if isinstance(arena, GpuArena):
+        arena.upload()
 
 
 def wrong_places(arena, geometry, content_of):
     """Names of the blocks and guards that do not hold what they should; every byte of the allocation is compared."""
+    if isinstance(arena, GpuArena):
+        arena.download()
     wrong = [f"guard at {offset}" for offset in geometry.guards()
              if arena[offset:offset + GUARD_BYTES] != bytes([GUARD]) * GUARD_BYTES]
     for view, name in enumerate(geometry.view_names):
@@ -127,7 +132,7 @@ def wrong_places(arena, geometry, content_of):
 
 def prefill(arguments, geometry):
     with gantry.Client(arguments.run_dir, "prefill", engine_id="prefill-0") as client:
-        arena, buffers = allocate_and_register(client, geometry, ["remote_read"])
+        arena, buffers = allocate_and_register(client, geometry, ["remote_read"], arguments.gpu)
         contents = Contents(geometry)
         fill(arena, geometry, contents.of)
         say("ready")
@@ -140,7 +145,7 @@ def decode(arguments, geometry):
     with gantry.Client(arguments.run_dir, "decode", engine_id="decode-0") as client:
         peer = client.set_peer(arguments.peer, arguments.address)
         say("peer", peer=arguments.peer, state=peer["state"], rtt_us=peer.get("rtt_us"))
-        arena, buffers = allocate_and_register(client, geometry, [])
+        arena, buffers = allocate_and_register(client, geometry, [], arguments.gpu)
         untouched = bytes([UNTOUCHED]) * BLOCK_BYTES
         fill(arena, geometry, lambda view, block: untouched)
         say("ready")
@@ -183,6 +188,7 @@ def main():
     parser.add_argument("run_dir", help="run directory of this process's sidecar")
     parser.add_argument("peer", nargs="?", help="name of the prefill process's sidecar")
     parser.add_argument("address", nargs="?", help="its peer address, for example unix:/run/gantry/node/a.peer.sock")
+    parser.add_argument("--gpu", type=int, help="the cache is in memory of this GPU of the process's")
     parser.add_argument("--tokens", type=int, default=8192, help="length of the prompt")
     parser.add_argument("--repeat", type=int, default=0, help="fetch this often again")
     parser.add_argument("--stay", action="store_true", help="stay until ended by a signal")
@@ -192,7 +198,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         (prefill if arguments.role == "prefill" else decode)(arguments, Geometry(arguments.tokens))
-    except gantry.Error as error:
+    except (gantry.Error, OSError) as error:
         say("failed", error=str(error))
         sys.exit(1)
 

@@ -263,6 +263,8 @@ class App final : public SidecarApp {
     sample.allocations = registered.allocations;
     sample.registered_bytes = registered.registered_bytes;
     sample.mapped_bytes = registered.mapped_bytes;
+    sample.ipc_mapped_bytes = pool_->ipc_mapped_bytes();
+    sample.worker_pid_conflicts = pool_->pid_conflicts();
     const engine::EngineTotals transfers = engine_->Totals();
     sample.transfers_queued = transfers.queued;
     sample.transfers_running = transfers.running;

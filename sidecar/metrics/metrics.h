@@ -58,6 +58,7 @@ struct GaugeSample {
   uint64_t allocations = 0;
   uint64_t registered_bytes = 0;
   uint64_t mapped_bytes = 0;
+  uint64_t ipc_mapped_bytes = 0;
   uint64_t mappings = 0;  // over all workers
   uint64_t fds_held = 0;
   uint64_t transfers_queued = 0;
@@ -67,6 +68,7 @@ struct GaugeSample {
   uint64_t workers = 0;
   // Counters, exported as such. A map is one allocation in one worker.
   uint64_t worker_restarts = 0;
+  uint64_t worker_pid_conflicts = 0;
   uint64_t worker_maps_succeeded = 0;
   uint64_t worker_maps_failed = 0;
   uint64_t peers_up = 0;

@@ -51,6 +51,9 @@ void AppendTables(const GaugeSample& now, std::vector<MetricFamily>& out) {
       Gauge("gantry_registered_bytes", "Sum of the buffers' lengths", now.registered_bytes));
   out.push_back(
       Gauge("gantry_mapped_bytes", "Sum of the sizes of the mapped allocations", now.mapped_bytes));
+  out.push_back(Gauge("gantry_ipc_mapped_bytes",
+                      "Sum of the sizes of the GPU allocations that copy workers have open",
+                      now.ipc_mapped_bytes));
   out.push_back(
       Gauge("gantry_mappings", "Mappings of allocations over all copy workers", now.mappings));
   // No NIC takes part yet. The series says so, and alerts on the name do not go blind.
@@ -107,6 +110,9 @@ void AppendWorkers(const GaugeSample& now, std::vector<MetricFamily>& out) {
                        "state", {{"ready", ready}, {"not_ready", missing}}));
   out.push_back(Counter("gantry_worker_restarts_total", "Copy workers that were replaced",
                         now.worker_restarts));
+  out.push_back(Counter("gantry_worker_pid_conflicts_total",
+                        "Copy workers that were replaced for having the PID of a GPU's user",
+                        now.worker_pid_conflicts));
   const auto succeeded = static_cast<double>(now.worker_maps_succeeded);
   const auto failed = static_cast<double>(now.worker_maps_failed);
   out.push_back(Family(MetricType::Counter, "gantry_worker_mappings_total",

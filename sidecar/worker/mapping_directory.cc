@@ -28,6 +28,7 @@ Result<memory::MappingId> MappingDirectory::Map(const memory::AllocationSource& 
                 "the workers are being replaced; try again");
   }
   mappings_[id.slot] = {id.generation, source};
+  if (source.kind == wire::MemoryKind::kGpu) gpu_bytes_ += source.size;
   for (size_t i = 0; i < workers.slots.size(); ++i) {
     if (workers.replies[i].status) ++workers.slots[i]->mapped;
   }
@@ -48,6 +49,8 @@ Status MappingDirectory::Unmap(memory::MappingId id) {
   for (size_t i = 0; i < workers.slots.size(); ++i) {
     if (workers.replies[i].status) --workers.slots[i]->mapped;
   }
+  const memory::AllocationSource& source = mappings_[id.slot].source;
+  if (source.kind == wire::MemoryKind::kGpu) gpu_bytes_ -= source.size;
   Release(id);
   return status;
 }

@@ -3,6 +3,7 @@
 // one request at a time, as its lock is held for as long as the workers take.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <set>
 #include <vector>
@@ -20,6 +21,8 @@ class MappingDirectory {
 
   Result<memory::MappingId> Map(const memory::AllocationSource& source) EXCLUDES(mutex_);
   Status Unmap(memory::MappingId id) EXCLUDES(mutex_);
+  // Of GPU memory that is mapped, each allocation counted once. Does not wait for the workers.
+  uint64_t gpu_bytes() const { return gpu_bytes_.load(); }
 
   // What a worker answers to kGpus.
   Result<std::string> AskForGpus() EXCLUDES(mutex_);
@@ -56,6 +59,7 @@ class MappingDirectory {
   uint32_t last_generation_ GUARDED_BY(mutex_) = 0;
   std::set<uint32_t> suspects_ GUARDED_BY(mutex_);  // generations over which a new worker was lost
   uint64_t last_request_ GUARDED_BY(mutex_) = 0;
+  std::atomic<uint64_t> gpu_bytes_ = 0;
 };
 
 }  // namespace gantry::worker

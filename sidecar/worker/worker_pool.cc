@@ -236,6 +236,7 @@ Status WorkerPool::LeavePid(int64_t pid) {
       const std::shared_ptr<WorkerProcess> process = slot->process();
       if (process == nullptr || process->pid() != pid) break;
       if (!std::exchange(said, true)) {
+        ++pid_conflicts_;
         log::Warning("copy worker has the PID of an owner of GPU memory, and is replaced",
                      {{"worker", slot->index}, {"pid", pid}});
       }

@@ -43,6 +43,10 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   Status Unmap(memory::MappingId mapping) override;
 
   std::vector<WorkerStatus> workers() const;
+  // Of GPU memory that the workers have open, each allocation counted once.
+  uint64_t ipc_mapped_bytes() const { return mappings_.gpu_bytes(); }
+  // Workers that were replaced because the owner of GPU memory has their PID.
+  uint64_t pid_conflicts() const { return pid_conflicts_.load(); }
   // The UUIDs of the GPUs that the workers can use, or why there are none. Asks one of them.
   Result<std::vector<std::string>> Gpus();
 
@@ -66,6 +70,7 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   const std::vector<std::unique_ptr<WorkerSlot>> slots_;
   std::atomic<bool> wake_requested_ = false;
   std::atomic<bool> waiter_sleeps_ = false;
+  std::atomic<uint64_t> pid_conflicts_ = 0;
   // The driver's.
   enum class Sleeper { kNone, kNaps, kWaits } sleeper_ = Sleeper::kNone;
   AdaptiveSpin spin_;

@@ -1,9 +1,12 @@
 """GPU memory between workloads of two sidecars: the bytes of a buffer and no others, by the ipc path."""
 
+import os
+import signal
+
 import pytest
 
 from gpu_workloads import GPU_BYTES as SIZE, GpuPair, REAL, gpus, start_gpu_workload
-from workloads import MiB, ended, gantry, submit, wait_for, workers_of
+from workloads import MiB, ended, gantry, metric, submit, wait_for, workers_of
 
 KiB = 1 << 10
 
@@ -89,6 +92,7 @@ def test_a_worker_with_the_owners_pid_makes_room_for_another(gpus, start_sidecar
     after = wait_for(lambda: (now := workers_of(sidecar)) and len(now) == 2 and now, 20, "both workers")
     assert before[0] not in after and before[1] in after
     assert "has the PID of an owner of GPU memory" in sidecar.log
+    assert metric(sidecar, "gantry_worker_pid_conflicts_total") == 1
 
 
 def test_the_sidecar_itself_never_loads_the_gpus_driver(pair):
@@ -101,6 +105,7 @@ def test_the_sidecar_itself_never_loads_the_gpus_driver(pair):
 
 def test_memory_of_a_dead_owner_is_unmapped(pair):
     assert pair.move("read")[1]["state"] == "succeeded"
+    assert [metric(sidecar, "gantry_ipc_mapped_bytes") for sidecar in (pair.a, pair.b)] == [2 * SIZE, SIZE]
     pair.owner.kill()
     wait_for(lambda: ended(pair.owner.pid), 5, "the owner's end")
     for sidecar, left in ((pair.a, 1), (pair.b, 0)):
@@ -108,6 +113,22 @@ def test_memory_of_a_dead_owner_is_unmapped(pair):
             return [worker["mappings"] for worker in sidecar.ask("GET", "/v1/status")[1]["workers"]]
 
         wait_for(lambda: mappings() == [left, left], 5, lambda: f"{sidecar.name} to unmap what is gone: {mappings()}")
+        wait_for(lambda: metric(sidecar, "gantry_ipc_mapped_bytes") == left * SIZE, 5, "the metric to say so")
+
+
+def test_memory_of_a_deleted_peer_is_unmapped(pair):
+    pair.owner.do("register_gpu", "out", ("second", 5 * MiB, MiB))  # another view: the same memory
+    for buffer in ("out", "second"):
+        status, view = submit(pair.a, "reader", "read", "into", f"b/owner/{buffer}", MiB, 20_000)
+        assert (status, view["state"]) == (200, "succeeded"), view
+    assert metric(pair.a, "gantry_ipc_mapped_bytes") == 2 * SIZE
+    for pid in workers_of(pair.a)[:1]:
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: metric(pair.a, "gantry_worker_restarts_total") == 1 and metric(pair.a, 'gantry_workers{state="ready"}') == 2,
+             20, "another worker")
+    assert metric(pair.a, "gantry_ipc_mapped_bytes") == 2 * SIZE, "whoever maps it"
+    assert pair.a.ask("DELETE", "/v1/peers/b")[0] == 204
+    wait_for(lambda: metric(pair.a, "gantry_ipc_mapped_bytes") == SIZE, 5, "the peer's memory to be unmapped")
 
 
 def test_wrong_sizes_and_unknown_gpus_are_refused(pair):

@@ -182,10 +182,14 @@ def test_close_ends_the_calls_of_other_threads(client):
     assert codes in ([], ["cancelled"], ["not_found"], ["unauthenticated"])
 
 
-def test_the_example_runs(folder):
+@pytest.mark.parametrize("gpu, says", [("", ["shm, because not ipc:", "tcp, because not shm:"]),
+                                       ("fake", ["GPU 0 to GPU 1 ", "GPU 0 to the host's memory"])])
+def test_the_example_runs(folder, gpu, says):
     done = subprocess.run([ROOT / "tools" / "demo", "--tokens", "512", "--repeat", "1", "--bin-dir",
                            os.environ.get("GANTRY_BIN_DIR", ROOT / "build" / "release" / "bin")],
-                          capture_output=True, text=True, timeout=120, env=os.environ | {"KEEP": ""})
+                          capture_output=True, text=True, timeout=110, env=os.environ | {"KEEP": "", "GPU": gpu})
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("compared; moved blocks, other blocks and the gaps between views are right") == 3
-    assert "shm, because not ipc:" in done.stdout and "tcp, because not shm:" in done.stdout
+    for words in says:
+        assert words in done.stdout, done.stdout
+    assert not gpu or done.stdout.split("path", 1)[1].split()[:2] == ["ipc", "ipc"], done.stdout
