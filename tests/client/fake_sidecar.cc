@@ -185,6 +185,7 @@ void FakeSidecar::ServeHandoff(int socket) {
         reply.tokens.push_back(RandomToken());
       }
     }
+    message->fds.clear();  // who reads the reply may count what is open
     if (!SendMessage(socket, wire::EncodeReply(reply), {})) break;
   }
   MutexLock lock(mutex_);

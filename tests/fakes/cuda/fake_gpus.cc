@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <random>
 #include <sstream>
 
 namespace gantry::fake_cuda {
@@ -88,9 +89,8 @@ UniqueFd FakeGpus::Create(int gpu, uint64_t bytes, std::string* name) {
   static std::atomic<uint64_t> last = 0;
   if (bytes > FreeBytes(gpu)) return {};
   ::mkdir(FolderOf(gpu).c_str(), 0777);
-  // A PID is not unique where there are PID namespaces; the address of this variable is random.
-  *name = std::to_string(::getpid()) + "-" +
-          std::to_string(reinterpret_cast<uintptr_t>(&last) >> 12) + "-" + std::to_string(++last);
+  static const uint32_t life = std::random_device()();  // a PID is not unique: there are namespaces
+  *name = std::to_string(::getpid()) + "-" + std::to_string(life) + "-" + std::to_string(++last);
   // Under another name until it is locked, lest somebody takes its owner for dead.
   const std::string hidden = FolderOf(gpu) + "/." + *name;
   UniqueFd fd(::open(hidden.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
