@@ -7,8 +7,8 @@
 RUN_DIR is the run directory of the process's own sidecar. Both print what they do as JSON lines, and stay until their
 input ends (--stay: until they are ended). `make run` runs both with sidecars; tools/demo is that program.
 
-The cache is one allocation, as engines make it, in memory of the host or (--gpu) of a GPU. Each layer has a view for K and one for V inside of it, at an offset
-that is not the allocation's base, and each view consists of blocks that hold 16 tokens each.
+The cache is one allocation, as engines make it, in memory of the host or (--gpu) of a GPU. Each layer has a view for K and
+one for V inside of it, at an offset that is not the allocation's base, and each view consists of blocks of 16 tokens.
 """
 
 import argparse
@@ -138,7 +138,7 @@ def prefill(arguments, geometry):
         say("ready")
         stay(arguments)
         say("verified", wrong=wrong_places(arena, geometry, contents.of)[:10], compared=geometry.bytes)
-        arena.close()
+        give_back(arena, buffers)
 
 
 def decode(arguments, geometry):
@@ -172,7 +172,14 @@ def decode(arguments, geometry):
             fetch(report_progress=False)
         say("done")
         stay(arguments)
-        arena.close()
+        give_back(arena, buffers)
+
+
+def give_back(arena, buffers):
+    """In this order: memory of a GPU must not be freed while sidecars have it open."""
+    for buffer in buffers:
+        buffer.unregister()
+    arena.close()
 
 
 def stay(arguments):

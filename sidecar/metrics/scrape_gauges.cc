@@ -52,7 +52,7 @@ void AppendTables(const GaugeSample& now, std::vector<MetricFamily>& out) {
   out.push_back(
       Gauge("gantry_mapped_bytes", "Sum of the sizes of the mapped allocations", now.mapped_bytes));
   out.push_back(Gauge("gantry_ipc_mapped_bytes",
-                      "Sum of the sizes of the GPU allocations that copy workers have open",
+                      "Sum of the sizes of the GPU allocations mapped for copy workers",
                       now.ipc_mapped_bytes));
   out.push_back(
       Gauge("gantry_mappings", "Mappings of allocations over all copy workers", now.mappings));

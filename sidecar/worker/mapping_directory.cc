@@ -27,8 +27,8 @@ Result<memory::MappingId> MappingDirectory::Map(const memory::AllocationSource& 
     return Fail(ErrorCode::kWorkerLost, "no copy worker could map the allocation",
                 "the workers are being replaced; try again");
   }
-  mappings_[id.slot] = {id.generation, source};
-  if (source.kind == wire::MemoryKind::kGpu) gpu_bytes_ += source.size;
+  mappings_[id.slot] = {id.generation, source, {}};
+  CountGpuMemory(&mappings_[id.slot]);
   for (size_t i = 0; i < workers.slots.size(); ++i) {
     if (workers.replies[i].status) ++workers.slots[i]->mapped;
   }
@@ -49,10 +49,25 @@ Status MappingDirectory::Unmap(memory::MappingId id) {
   for (size_t i = 0; i < workers.slots.size(); ++i) {
     if (workers.replies[i].status) --workers.slots[i]->mapped;
   }
-  const memory::AllocationSource& source = mappings_[id.slot].source;
-  if (source.kind == wire::MemoryKind::kGpu) gpu_bytes_ -= source.size;
+  DiscountGpuMemory(mappings_[id.slot]);
   Release(id);
   return status;
+}
+
+void MappingDirectory::CountGpuMemory(Mapping* mapping) {
+  if (mapping->source.kind != wire::MemoryKind::kGpu) return;
+  // Without an identity (its handle cannot be read any more) it counts by itself.
+  mapping->identity =
+      memory::IdentityOf(mapping->source).value_or(memory::MemoryIdentity{0, mapping->generation});
+  if (gpu_mappings_[mapping->identity]++ == 0) gpu_bytes_ += mapping->source.size;
+}
+
+void MappingDirectory::DiscountGpuMemory(const Mapping& mapping) {
+  if (mapping.source.kind != wire::MemoryKind::kGpu) return;
+  const auto found = gpu_mappings_.find(mapping.identity);
+  if (--found->second > 0) return;
+  gpu_mappings_.erase(found);
+  gpu_bytes_ -= mapping.source.size;
 }
 
 Result<std::string> MappingDirectory::AskForGpus() {

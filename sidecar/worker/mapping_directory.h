@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <set>
 #include <vector>
@@ -35,6 +36,7 @@ class MappingDirectory {
   struct Mapping {
     uint32_t generation = 0;  // 0: the slot is free
     memory::AllocationSource source;
+    memory::MemoryIdentity identity;  // of GPU memory
   };
   // A usable worker and what it answered; holds the process, as its reply only points to it.
   struct Participants {
@@ -48,6 +50,9 @@ class MappingDirectory {
   Status Ask(Participants* participants, WorkerRequest request, int fd) REQUIRES(mutex_);
   WorkerRequest MapRequest(memory::MappingId id, const memory::AllocationSource& source) const;
   void RollBack(const Participants& participants, memory::MappingId id) REQUIRES(mutex_);
+  // The same GPU memory may be mapped for reading and, by others, for writing.
+  void CountGpuMemory(Mapping* mapping) REQUIRES(mutex_);
+  void DiscountGpuMemory(const Mapping& mapping) REQUIRES(mutex_);
   Result<memory::MappingId> TakeId() REQUIRES(mutex_);
   void Release(memory::MappingId id) REQUIRES(mutex_);
 
@@ -59,6 +64,7 @@ class MappingDirectory {
   uint32_t last_generation_ GUARDED_BY(mutex_) = 0;
   std::set<uint32_t> suspects_ GUARDED_BY(mutex_);  // generations over which a new worker was lost
   uint64_t last_request_ GUARDED_BY(mutex_) = 0;
+  std::map<memory::MemoryIdentity, uint64_t> gpu_mappings_ GUARDED_BY(mutex_);  // never 0
   std::atomic<uint64_t> gpu_bytes_ = 0;
 };
 

@@ -236,11 +236,10 @@ Status WorkerPool::LeavePid(int64_t pid) {
       const std::shared_ptr<WorkerProcess> process = slot->process();
       if (process == nullptr || process->pid() != pid) break;
       if (!std::exchange(said, true)) {
-        ++pid_conflicts_;
         log::Warning("copy worker has the PID of an owner of GPU memory, and is replaced",
                      {{"worker", slot->index}, {"pid", pid}});
       }
-      slot->End();  // does nothing until it is usable
+      if (slot->End()) ++pid_conflicts_;  // nothing happens until it is usable
       if (Clock::now() >= deadline) {
         return Fail(ErrorCode::kWorkerLost,
                     "copy worker " + std::to_string(slot->index) + " has the PID " +

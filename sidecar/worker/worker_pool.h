@@ -43,7 +43,7 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   Status Unmap(memory::MappingId mapping) override;
 
   std::vector<WorkerStatus> workers() const;
-  // Of GPU memory that the workers have open, each allocation counted once.
+  // Of GPU memory that is mapped for the workers, each allocation counted once.
   uint64_t ipc_mapped_bytes() const { return mappings_.gpu_bytes(); }
   // Workers that were replaced because the owner of GPU memory has their PID.
   uint64_t pid_conflicts() const { return pid_conflicts_.load(); }

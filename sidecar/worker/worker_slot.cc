@@ -37,11 +37,12 @@ bool WorkerSlot::BecomeUsable(const WorkerProcess& process) {
   return true;
 }
 
-void WorkerSlot::End() {
+bool WorkerSlot::End() {
   const MutexLock lock(mutex);
-  if (state != WorkerState::kUsable) return;
+  if (state != WorkerState::kUsable) return false;
   state = WorkerState::kEnding;
   current->Kill();
+  return true;
 }
 
 bool WorkerSlot::SetReaped(std::string how) {

@@ -66,8 +66,8 @@ struct WorkerSlot {
   void CountMap(bool succeeded) { ++(succeeded ? maps_succeeded : maps_failed); }
   // False when the process has died meanwhile.
   bool BecomeUsable(const WorkerProcess& process) EXCLUDES(mutex);
-  // A usable worker takes no more work and dies; in any other state nothing happens.
-  void End() EXCLUDES(mutex);
+  // A usable worker takes no more work and dies; in any other state nothing happens: false.
+  bool End() EXCLUDES(mutex);
   // The process was reaped. True when it had become usable: the engine has jobs to settle.
   bool SetReaped(std::string how) EXCLUDES(mutex);
 

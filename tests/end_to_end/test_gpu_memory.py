@@ -117,7 +117,7 @@ def test_memory_of_a_dead_owner_is_unmapped(pair):
 
 
 def test_memory_of_a_deleted_peer_is_unmapped(pair):
-    pair.owner.do("register_gpu", "out", ("second", 5 * MiB, MiB))  # another view: the same memory
+    pair.owner.do("register_gpu", "out", ("second", 5 * MiB, MiB, ("remote_read",)))  # the same memory, mapped for reading
     for buffer in ("out", "second"):
         status, view = submit(pair.a, "reader", "read", "into", f"b/owner/{buffer}", MiB, 20_000)
         assert (status, view["state"]) == (200, "succeeded"), view

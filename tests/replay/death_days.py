@@ -97,17 +97,17 @@ def consumer(day):
 def producer(day):
     """The producer is killed while it is read and comes back: the old handshake is refused, the new one reads anew."""
     pair = Pair(day)
+    # The last two if the consumer stood still for longer than what is taken back waits for it: then its session is ended.
+    codes = {"draining", "stale_generation", "peer_lost", "peer_unavailable"}
 
     def come_back():
         day.until(lambda: day.p.ask("GET", "/v1/workloads/prefill")[0] == 404, "the end", only=pair.consumer.engine)
         message = pair.require_refusal("unregistered", "a read from a producer that is gone",
-                                       before={"lease_expired", "not_found", "draining", "stale_generation"})
+                                       before={"lease_expired", "not_found"} | codes)
         require("the workload has ended" in message, f"it does not say that the producer is gone: {message}")
         pair.producer.engine.start()
 
-    # The last of them if the consumer stood still for longer than what is taken back waits for it.
-    codes = {"draining", "unregistered", "stale_generation", "peer_lost"}
-    restart_until_noticed(day, pair, pair.producer.engine, come_back, codes)
+    restart_until_noticed(day, pair, pair.producer.engine, come_back, codes | {"unregistered"})
 
 
 def sidecar(day):

@@ -28,8 +28,9 @@ RESULTS = ROOT / "build" / "test-results"
 TIME_LIMIT_MINUTES = {"style": 3, "unit": 10, "contract": 10, "api": 10, "end-to-end": 15,
                       "asan": 35, "tsan": 35, "fuzz": 20, "soak": 20, "tidy": 30, "previous": 5, "gpu": 10}
 
-# Of each failed test's reason, and how many of a tier's failed tests have theirs in the summary.
+# Of each failed test's reason; and how many of a tier's failed tests have theirs in the summary.
 REASON_LINES_MAX = 12
+REASON_COLUMNS_MAX = 300
 REASONS_MAX = 10
 
 # Tiers for which no test has been written so far. Elsewhere finding no test is a failure.
@@ -85,12 +86,14 @@ def why_skipped(case):
 def why_failed(case):
     """The lines that say it: pytest marks them in the failure's text, GoogleTest's follow "file:1: Failure" in the output."""
     problem = case.find("failure") if case.find("failure") is not None else case.find("error")
-    marked = [line for line in (problem.text or "").splitlines() if re.match(r"E  |\S+:\d+: ", line)]
+    text = (problem.text or problem.get("message") or "").splitlines()
     said = case.findtext("system-out", "").splitlines()
     first = next((number for number, line in enumerate(said) if re.search(r": Failure$|ERROR: |WARNING: ", line)), None)
-    if marked:
-        return marked[:REASON_LINES_MAX]
-    return said[-REASON_LINES_MAX:] if first is None else said[first:first + REASON_LINES_MAX]
+    lines = [line for line in text if re.match(r"E  |\S+:\d+: ", line)] or (said[first:] if first is not None else text or said)
+    half = REASON_LINES_MAX // 2
+    if len(lines) > REASON_LINES_MAX:
+        lines = [*lines[:half], "...", *lines[-half:]]
+    return [line[:REASON_COLUMNS_MAX] for line in lines]
 
 
 def count(folder):
@@ -98,7 +101,7 @@ def count(folder):
     passed, failed, skipped = 0, [], []
     for path in sorted(folder.glob("*.xml")):
         for case in ElementTree.parse(path).iter("testcase"):
-            name = case.get("name")
+            name = case.get("name", "?")
             reason = case.find("skipped")
             if case.find("failure") is not None or case.find("error") is not None:
                 failed.append("\n    ".join([name, *why_failed(case)]))
