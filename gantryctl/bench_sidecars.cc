@@ -135,6 +135,8 @@ Status BenchSidecars::Launch(int index, const BenchOptions& options, const std::
                                     run,
                                     "--workers",
                                     std::to_string(options.workers),
+                                    "--gpu-workers",
+                                    std::to_string(options.workers),
                                     "--gpu-copies",
                                     options.gpu_copies,
                                     "--log-level",

@@ -134,6 +134,7 @@ class App final : public SidecarApp {
   Status StartWorkers() {
     worker::WorkerPoolOptions options;
     options.workers = WorkerCount(config_);
+    options.gpu_workers = config_.gpu_workers;
     options.log_level = config_.log_level;
     options.restart_backoff_max_ms = Millis(config_.worker_restart_ms_max);
     ASSIGN_OR_RETURN(pool_, worker::WorkerPool::Create(std::move(options)));
@@ -272,6 +273,7 @@ class App final : public SidecarApp {
     for (const worker::WorkerStatus& worker : pool_->workers()) {
       ++sample.workers;
       if (worker.state == worker::WorkerState::kUsable) ++sample.workers_ready;
+      if (!worker.gpu.empty()) ++sample.ipc_workers;
       sample.worker_restarts += worker.restarts;
       sample.worker_maps_succeeded += worker.maps_succeeded;
       sample.worker_maps_failed += worker.maps_failed;
@@ -315,7 +317,7 @@ class App final : public SidecarApp {
                                 ready      ? "ready"
                                 : starting ? "starting"
                                            : "lost",
-                                worker.restarts, worker.mappings});
+                                worker.gpu, worker.restarts, worker.mappings});
     }
     status.limits = {{"body_bytes_max", config_.body_bytes_max},
                      {"buffers_max", config_.buffers_max},

@@ -93,6 +93,9 @@ void AddLimits(CLI::App& app, SidecarConfig& config) {
   const auto positive = CLI::Range(uint64_t{1}, uint64_t{1} << 62);
   Add(app, "--workers", config.workers, "copy workers; 0: one a processor, at most 8")
       ->check(CLI::Range(0, 64));
+  Add(app, "--gpu-workers", config.gpu_workers,
+      "of these, how many take a context on a GPU; -1: four, or two for each GPU if that is more")
+      ->check(CLI::Range(-1, 64));
   Add(app, "--gpu-copies", config.gpu_copies,
       "what copies between GPUs: copy engines, a kernel, or what is best for each transfer")
       ->check(CLI::IsMember({"auto", "engines", "kernel"}));

@@ -39,7 +39,8 @@ struct SidecarConfig {
   bool data_tls = false;
   bool data_no_checksum = false;
 
-  int workers = 0;  // copy workers; 0: one for each processor, at most 8
+  int workers = 0;       // copy workers; 0: one for each processor, at most 8
+  int gpu_workers = -1;  // of these, with a context on a GPU; -1: four, two for each GPU if more
   uint64_t worker_restart_ms_max = 10'000;
   std::string gpu_copies = "auto";  // or "engines", "kernel"
 

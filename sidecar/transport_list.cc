@@ -11,7 +11,7 @@ namespace gantry {
 std::vector<std::unique_ptr<transport::Transport>> MakeTransports(
     const SidecarConfig& config, worker::WorkerPool& pool,
     std::unique_ptr<transport::Transport> tcp) {
-  auto gpus = pool.Gpus();
+  const auto& gpus = pool.gpus();
   if (gpus) {
     log::Info("GPUs are within reach", {{"count", gpus->size()}});
   } else {
@@ -23,7 +23,7 @@ std::vector<std::unique_ptr<transport::Transport>> MakeTransports(
                                                        : transport::GpuCopyPolicy::kAuto;
   auto shm = std::make_unique<transport::ShmTransport>(options, pool);
   std::vector<std::unique_ptr<transport::Transport>> transports;
-  transports.push_back(std::make_unique<transport::IpcTransport>(std::move(gpus), *shm));
+  transports.push_back(std::make_unique<transport::IpcTransport>(gpus, *shm));
   transports.push_back(std::move(shm));
   transports.push_back(std::move(tcp));
   return transports;

@@ -27,6 +27,7 @@ struct WorkerView {
   int index = 0;
   pid_t pid = 0;
   std::string state;  // "ready", "starting", "lost"
+  std::string gpu;    // UUID; empty: it copies no memory of GPUs
   uint64_t restarts = 0;
   uint64_t mappings = 0;
 };

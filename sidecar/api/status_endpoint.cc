@@ -44,6 +44,7 @@ void WriteWorkers(const StatusInfo& status, wire::BodyWriter* writer) {
         .Field("index", worker.index)
         .Field("pid", worker.pid)
         .Field("state", worker.state)
+        .Field("gpu", worker.gpu)
         .Field("restarts", worker.restarts)
         .Field("mappings", worker.mappings)
         .EndObject();

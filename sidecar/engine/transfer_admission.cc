@@ -249,8 +249,9 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   } else {
     RETURN_IF_ERROR(Delegate(request, lists, std::nullopt, admitted, &input));
   }
-  if (choice.transport != nullptr && choice.transport->AddressesBuffers()) {
-    PlanOverBuffers(admitted->remotes, targets, &input);
+  if (choice.transport != nullptr) {
+    choice.transport->Expect(request.local_blocks.size() + request.ranges.size());
+    if (choice.transport->AddressesBuffers()) PlanOverBuffers(admitted->remotes, targets, &input);
   }
   PlanLimits limits;
   limits.descriptors_max = options_.descriptors_max;

@@ -1,14 +1,24 @@
 #include "sidecar/memory/gpu_devices.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "lib/base/log.h"
 #include "lib/gpu/gpu_drivers.h"
 
 namespace gantry::memory {
+namespace {
+
+// Two on each of a pair feed their copy engines with blocks of 64 KiB as fast as NVLink moves them
+// while the GPUs are busy (docs/benchmarks.md); more pay for smaller blocks only.
+constexpr int kWorkersOfGpu = 2;
+constexpr int kWorkersMin = 4;
+
+int WorkersThatPay(int gpus) { return std::max(kWorkersMin, kWorkersOfGpu * gpus); }
+
+}  // namespace
 
 Status GpuDevices::Load() {
-  if (driver_ != nullptr) return {};
   Result<std::unique_ptr<gpu::GpuDriver>> driver = gpu::LoadGpuDriver();
   if (!driver && driver.error().code == ErrorCode::kNotFound) {
     return Fail(ErrorCode::kPathUnavailable, driver.error().message, driver.error().hint);
@@ -17,30 +27,34 @@ Status GpuDevices::Load() {
   for (const std::string& feature : driver_->missing()) {
     log::Info("the GPU driver lacks a feature", {{"missing", feature}});
   }
-  return {};
-}
-
-Result<std::vector<std::string>> GpuDevices::Uuids() {
-  RETURN_IF_ERROR(Load());
-  std::vector<std::string> uuids;
-  for (const gpu::DeviceInfo& device : driver_->devices()) uuids.push_back(device.uuid);
-  if (!uuids.empty()) return uuids;
+  if (!driver_->devices().empty()) return {};
   return Fail(ErrorCode::kPathUnavailable, "a GPU driver is installed, but it sees no GPU",
               "in a container, ask for the devices of the workload's GPUs");
 }
 
-Result<std::shared_ptr<gpu::GpuContext>> GpuDevices::ContextFor(const std::string& uuid) {
-  RETURN_IF_ERROR(Load());
-  for (const gpu::DeviceInfo& device : driver_->devices()) {
-    if (device.uuid != uuid) continue;
-    if (context_ == nullptr) {
-      ASSIGN_OR_RETURN(context_, driver_->OpenContext(device.ordinal));
-      // Here, as it takes a tenth of a second, and not under the first transfer, which does without
-      // if it has to.
-      static_cast<void>(context_->LoadKernels());
-    }
-    return context_;
+Status GpuDevices::Open(int index, int workers_max) {
+  if (workers_max != kAutomatic && index >= workers_max) {
+    return Fail(ErrorCode::kPathUnavailable, "--gpu-workers leaves this one without a GPU");
   }
+  RETURN_IF_ERROR(Load());
+  const auto& devices = driver_->devices();
+  const auto gpus = static_cast<int>(devices.size());
+  if (workers_max == kAutomatic && index >= WorkersThatPay(gpus)) {
+    return Fail(ErrorCode::kPathUnavailable, "the other workers are enough for the GPUs");
+  }
+  const auto own = static_cast<size_t>(index % gpus);
+  ASSIGN_OR_RETURN(context_, driver_->OpenContext(devices[own].ordinal));
+  // Here, as it takes a tenth of a second, and not under the first transfer, which does without if
+  // it has to.
+  static_cast<void>(context_->LoadKernels());
+  for (size_t i = 0; i < devices.size(); ++i) {
+    uuids_.push_back(devices[(own + i) % devices.size()].uuid);
+  }
+  return {};
+}
+
+Result<std::shared_ptr<gpu::GpuContext>> GpuDevices::ContextFor(const std::string& uuid) {
+  if (std::find(uuids_.begin(), uuids_.end(), uuid) != uuids_.end()) return context_;
   return Fail(ErrorCode::kPathUnavailable, "GPU " + uuid + " is not visible to this sidecar",
               "give the sidecar's container the GPUs of its workload and of its namespace's peers");
 }

@@ -1,7 +1,6 @@
-// The GPUs of a copy worker: the driver, loaded when it is first asked for, and one context, on the
-// GPU of the first memory. Memory of every other GPU is mapped there, too: so it moves at the full
-// speed of NVLink without more, and a worker takes memory of one GPU only. The sidecar's own
-// process has none. One thread at a time; the context may be used by others.
+// The GPUs as one copy worker uses them: the driver and one context, in which it maps the memory of
+// all GPUs. What a context cannot reach of the others the driver's memory handles bring along. Open
+// is called first, and the rest belongs to the same thread.
 #pragma once
 
 #include <memory>
@@ -14,10 +13,17 @@ namespace gantry::memory {
 
 class GpuDevices {
  public:
-  // The UUIDs of those that this process can use; path_unavailable says why there are none.
-  Result<std::vector<std::string>> Uuids();
-  // Where memory of the GPU with this UUID is mapped. path_unavailable when this process does not
-  // see that GPU.
+  // Loads the driver, and opens the context of worker `index`: the workers take the GPUs in turn,
+  // so that a copy finds workers on both of its GPUs. The first `workers_max` of them do, or with
+  // kAutomatic as many as pay. kPathUnavailable where there is no driver, no GPU, or no turn left;
+  // the driver's own error where its context cannot be had.
+  Status Open(int index, int workers_max);
+  static constexpr int kAutomatic = -1;
+
+  // Of those that the driver sees, the context's first; empty before Open.
+  const std::vector<std::string>& uuids() const { return uuids_; }
+
+  // The context, for memory of the GPU. kPathUnavailable when the driver does not see that one.
   Result<std::shared_ptr<gpu::GpuContext>> ContextFor(const std::string& uuid);
 
  private:
@@ -25,6 +31,7 @@ class GpuDevices {
 
   std::unique_ptr<gpu::GpuDriver> driver_;
   std::shared_ptr<gpu::GpuContext> context_;
+  std::vector<std::string> uuids_;
 };
 
 }  // namespace gantry::memory

@@ -59,6 +59,7 @@ struct GaugeSample {
   uint64_t registered_bytes = 0;
   uint64_t mapped_bytes = 0;
   uint64_t ipc_mapped_bytes = 0;
+  uint64_t ipc_workers = 0;
   uint64_t mappings = 0;  // over all workers
   uint64_t fds_held = 0;
   uint64_t transfers_queued = 0;

@@ -55,6 +55,8 @@ void AppendTables(const GaugeSample& now, std::vector<MetricFamily>& out) {
                       "Sum of the sizes of the GPU allocations mapped for copy workers",
                       now.ipc_mapped_bytes));
   out.push_back(
+      Gauge("gantry_ipc_workers", "Copy workers with a context on a GPU", now.ipc_workers));
+  out.push_back(
       Gauge("gantry_mappings", "Mappings of allocations over all copy workers", now.mappings));
   // No NIC takes part yet. The series says so, and alerts on the name do not go blind.
   out.push_back(Family(MetricType::Gauge, "gantry_chunks",

@@ -1,7 +1,7 @@
 // GPU memory to GPU memory, or to and from the host's, on one node: both allocations are mapped in
 // the copy workers, which have the GPUs copy. The workers' jobs are the shm transport's to give
 // out: this one says which pairs can be moved so, and has them moved there. Owned by the engine's
-// driver, but for Probe, CanReach and NeedsPeer.
+// driver, but for Probe, CanReach, Expect and NeedsPeer.
 #pragma once
 
 #include <string>
@@ -21,6 +21,7 @@ class IpcTransport final : public Transport {
   Status Probe() override;
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override;
+  void Expect(size_t named) override { copies_.RouseFor(named); }
   bool NeedsPeer(const RemoteAllocation& remote) const override;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override {

@@ -14,6 +14,27 @@ bool Has(const MovePlan& plan, wire::MemoryKind kind) {
                      [&](const auto& remote) { return remote.mapped->kind() == kind; });
 }
 
+void AddGpu(const memory::MappedAllocation& allocation, const worker::CopyPool& pool,
+            std::vector<int>* gpus) {
+  if (allocation.kind() != wire::MemoryKind::kGpu) return;
+  const int gpu = pool.GpuPlace(allocation.gpu().device_uuid);
+  if (gpu >= 0 && std::find(gpus->begin(), gpus->end(), gpu) == gpus->end()) gpus->push_back(gpu);
+}
+
+std::vector<int> GpusOf(const MovePlan& plan, const worker::CopyPool& pool) {
+  std::vector<int> gpus;
+  const auto add_local = [&] {
+    for (const auto& local : plan.local) AddGpu(*local, pool, &gpus);
+  };
+  const auto add_remote = [&] {
+    for (const auto& remote : plan.remote) AddGpu(*remote.mapped, pool, &gpus);
+  };
+  if (plan.operation == wire::Operation::kWrite) add_remote();
+  add_local();
+  add_remote();
+  return gpus;
+}
+
 }  // namespace
 
 ShmOperation::ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePlan> plan,
@@ -24,6 +45,7 @@ ShmOperation::ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePl
       token_(token),
       with_host_(Has(*plan_, wire::MemoryKind::kHost)),
       on_gpus_(Has(*plan_, wire::MemoryKind::kGpu)),
+      gpus_(GpusOf(*plan_, transport.pool_)),
       segment_count_(static_cast<uint32_t>(plan_->segments.size())),
       segment_done_(plan_->segments.size()) {
   progress_.chunks_total = plan_->segments.size();

@@ -27,6 +27,8 @@ class ShmOperation final : public Operation {
   bool on_gpus() const { return on_gpus_; }      // one side of all of it at least
   bool with_host() const { return with_host_; }  // some of it is the host's
   bool between_gpus() const { return on_gpus_ && !with_host_; }
+  // Places of the GPUs whose memory it is among those of the pool, the destination's first.
+  const std::vector<int>& gpus() const { return gpus_; }
   const MovePlan& plan() const { return *plan_; }
 
   bool HasWork() const;
@@ -49,6 +51,7 @@ class ShmOperation final : public Operation {
   const uint64_t token_;
   const bool with_host_;
   const bool on_gpus_;
+  const std::vector<int> gpus_;
   const uint32_t segment_count_;
 
   uint32_t next_segment_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "sidecar/transport/shm_operation.h"
@@ -29,10 +30,7 @@ uint64_t TagOf(uint32_t slot, uint32_t generation) {
 }  // namespace
 
 ShmTransport::ShmTransport(ShmOptions options, worker::CopyPool& pool)
-    : options_(options),
-      pool_(pool),
-      load_(static_cast<size_t>(pool.worker_count())),
-      gpu_planner_(options.gpu_copies) {}
+    : options_(options), pool_(pool), load_(static_cast<size_t>(pool.worker_count())) {}
 
 ShmTransport::~ShmTransport() = default;
 
@@ -56,7 +54,7 @@ Status ShmTransport::CanReach(const memory::MappedAllocation& local,
 std::unique_ptr<Operation> ShmTransport::Start(std::shared_ptr<const MovePlan> plan, int priority,
                                                uint64_t token) {
   auto operation = std::make_unique<ShmOperation>(*this, std::move(plan), priority, token);
-  waiting_[priority].queues[ClassOf(*operation)].push_back(operation.get());
+  waiting_[priority].For(KindOf(*operation)).push_back(operation.get());
   return operation;
 }
 
@@ -102,13 +100,12 @@ void ShmTransport::Complete(const worker::Completion& completion) {
     if (by_kernel && completion.ok && completion.means != worker::GpuMeans::kKernel) {
       done.operation->SetGpuReason(kNoKernels);
     }
-    gpu_planner_.Done(done.gpu_job, completion, Clock::now());
+    PlannerOf(done.gpu).Done(done.gpu_job, completion, Clock::now());
   }
   const bool had_work = done.operation->HasWork();
   done.operation->Done(done.part, done.worker, completion);
   if (!had_work && done.operation->HasWork()) {  // a part came back from a dead worker
-    waiting_[done.operation->priority()].queues[ClassOf(*done.operation)].push_front(
-        done.operation);
+    waiting_[done.operation->priority()].For(KindOf(*done.operation)).push_front(done.operation);
   }
 }
 
@@ -141,25 +138,36 @@ int ShmTransport::NextWorker(const std::vector<bool>& passed) const {
   return best;
 }
 
-ShmTransport::Class ShmTransport::ClassOf(const ShmOperation& operation) {
-  if (!operation.on_gpus()) return kOfHost;
-  if (operation.with_host()) return kHostAndGpu;
-  return operation.plan().segments.size() <= GpuCopyPlanner::kFewChunks ? kFewOfGpus : kManyOfGpus;
+ShmTransport::Kind ShmTransport::KindOf(const ShmOperation& operation) {
+  if (!operation.on_gpus()) return {};
+  if (operation.with_host()) return {Class::kHostAndGpu, operation.gpus()};
+  const bool few = operation.plan().segments.size() <= GpuCopyPlanner::kFewChunks;
+  return {few ? Class::kFewOfGpus : Class::kManyOfGpus, operation.gpus()};
+}
+
+ShmTransport::Queue& ShmTransport::Level::For(const Kind& kind) {
+  for (auto& [of, queue] : queues) {
+    if (of == kind) return queue;
+  }
+  return queues.emplace_back(kind, Queue()).second;
 }
 
 bool ShmTransport::FeedWorker(int worker) {
   for (auto next = waiting_.begin(); next != waiting_.end();) {
     Level& level = next->second;
-    for (size_t i = 0; i < kClasses; ++i) {
-      const size_t asked = (level.turn + i) % kClasses;
-      const Posting posting = FeedFrom(level.queues[asked], worker);
+    const size_t queues = level.queues.size();
+    for (size_t i = 0; i < queues; ++i) {
+      const size_t asked = (level.turn + i) % queues;
+      auto& [kind, queue] = level.queues[asked];
+      if (kind.means != Class::kOfHost && !Reaches(worker, kind.gpus)) continue;
+      const Posting posting = FeedFrom(queue, worker);
       if (posting == Posting::kNoRoom) return false;
       if (posting == Posting::kEnough) continue;
-      level.turn = (asked + 1) % kClasses;
+      level.turn = (asked + 1) % queues;
       return true;
     }
     const bool empty = std::all_of(level.queues.begin(), level.queues.end(),
-                                   [](const Queue& queue) { return queue.empty(); });
+                                   [](const auto& queue) { return queue.second.empty(); });
     next = empty ? waiting_.erase(next) : std::next(next);
   }
   return false;
@@ -181,7 +189,7 @@ ShmTransport::Posting ShmTransport::FeedFrom(Queue& queue, int worker) {
 ShmTransport::Posting ShmTransport::PostJob(ShmOperation* operation, int worker) {
   const MovePlan& plan = operation->plan();
   const bool listed = operation->on_gpus();
-  if (listed && worker == KernelWorker() && IsAnotherUsable(worker)) return Posting::kEnough;
+  if (listed && IsForKernels(worker) && IsAnotherFree(operation->gpus())) return Posting::kEnough;
   const uint64_t share = plan.bytes / (2 * std::max<size_t>(load_.size(), 1));
   const uint64_t bytes = std::min(std::max(share, kJobBytesMin), options_.job_bytes_max);
   size_t room = std::min(pool_.free_slots(worker), options_.job_segments_max);
@@ -194,18 +202,14 @@ ShmTransport::Posting ShmTransport::PostJob(ShmOperation* operation, int worker)
 
 ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int worker) {
   const MovePlan& plan = operation->plan();
-  const auto workers = static_cast<int>(load_.size());
-  const int kernel_worker = KernelWorker();
-  const GpuCopyPlan choice = gpu_planner_.Choose(plan.segments.size(), Clock::now());
+  const auto [choice, target] = Choose(*operation, worker);
   const bool by_kernel = choice.means == worker::GpuMeans::kKernel;
-  const int target = by_kernel ? kernel_worker : worker;
-  if (target < 0) return Posting::kEnough;
   const WorkerLoad& load = load_[static_cast<size_t>(target)];
   if (by_kernel ? load.kernel_jobs >= options_.kernel_jobs_max
                 : load.engine_jobs >= options_.engine_jobs_max) {
     return Posting::kEnough;
   }
-  const uint64_t share = plan.bytes / static_cast<uint64_t>(by_kernel ? 1 : 2 * workers);
+  const uint64_t share = plan.bytes / (by_kernel ? 1 : 2 * WorkersNear(operation->gpus()));
   const uint64_t bytes = std::min(std::max(share, kGpuJobBytesMin), choice.job_bytes);
   // The first jobs are short, so that the GPU begins early.
   const size_t segments =
@@ -232,7 +236,7 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
   free_jobs_.pop_back();
   const bool between_gpus = operation->between_gpus();
   const uint64_t weight = between_gpus ? part.bytes / options_.gpu_bytes_weigh : part.bytes;
-  job = {operation, job.generation, worker, part, weight, between_gpus, {}};
+  job = {operation, job.generation, worker, part, weight, between_gpus, pool_.gpu_of(worker), {}};
   WorkerLoad& load = load_[static_cast<size_t>(worker)];
   load.weight += weight;
   ++load.jobs;
@@ -241,29 +245,76 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
   if (operation->on_gpus() && operation->with_host()) operation->SetGpuReason(kWithHost);
   if (between_gpus) {
     ++(gpu_plan.means == worker::GpuMeans::kKernel ? load.kernel_jobs : load.engine_jobs);
-    job.gpu_job = gpu_planner_.Posted(gpu_plan, part.bytes, Clock::now());
+    job.gpu_job = PlannerOf(job.gpu).Posted(gpu_plan, part.bytes, Clock::now());
     operation->SetGpuReason(gpu_plan.reason);
   }
   return Posting::kPosted;
 }
 
-bool ShmTransport::IsAnotherUsable(int worker) const {
+bool ShmTransport::IsNear(int worker, const std::vector<int>& gpus) const {
+  return pool_.usable(worker) &&
+         std::find(gpus.begin(), gpus.end(), pool_.gpu_of(worker)) != gpus.end();
+}
+
+size_t ShmTransport::WorkersNear(const std::vector<int>& gpus) const {
+  size_t near = 0;
+  for (int worker = 0; worker < static_cast<int>(load_.size()); ++worker) {
+    near += IsNear(worker, gpus) ? 1 : 0;
+  }
+  return std::max<size_t>(near, 1);
+}
+
+bool ShmTransport::Reaches(int worker, const std::vector<int>& gpus) const {
+  if (pool_.gpu_of(worker) < 0) return false;
+  if (IsNear(worker, gpus)) return true;
   for (int other = 0; other < static_cast<int>(load_.size()); ++other) {
-    if (other != worker && pool_.usable(other)) return true;
+    if (IsNear(other, gpus)) return false;
+  }
+  return true;  // it drives a copy between two others from outside
+}
+
+bool ShmTransport::IsAnotherFree(const std::vector<int>& gpus) const {
+  for (int worker = 0; worker < static_cast<int>(load_.size()); ++worker) {
+    if (IsNear(worker, gpus) && !IsForKernels(worker)) return true;
   }
   return false;
 }
 
-int ShmTransport::KernelWorker() const {
+int ShmTransport::KernelWorker(int gpu) const {
   for (int worker = 0; worker < static_cast<int>(load_.size()); ++worker) {
-    if (pool_.usable(worker)) return worker;
+    if (pool_.usable(worker) && pool_.gpu_of(worker) == gpu) return worker;
   }
   return -1;
 }
 
+GpuCopyPlanner& ShmTransport::PlannerOf(int gpu) {
+  while (gpu_planners_.size() <= static_cast<size_t>(gpu)) {
+    gpu_planners_.emplace_back(options_.gpu_copies);
+  }
+  return gpu_planners_[static_cast<size_t>(gpu)];
+}
+
+// A kernel of either GPU of the pair copies as fast as the other's: one that is idle does, before
+// one that is to show whether it still is busy, before the copy engines.
+ShmTransport::GpuChoice ShmTransport::Choose(const ShmOperation& operation, int worker) {
+  const size_t chunks = operation.plan().segments.size();
+  const TimePoint now = Clock::now();
+  std::optional<GpuChoice> probe;
+  std::vector<int> gpus = operation.gpus();
+  if (!IsNear(worker, gpus)) gpus = {pool_.gpu_of(worker)};
+  for (const int gpu : gpus) {
+    const GpuChoice choice = {PlannerOf(gpu).Choose(chunks, now), KernelWorker(gpu)};
+    if (choice.plan.means != worker::GpuMeans::kKernel || choice.worker < 0) continue;
+    if (!choice.plan.probe) return choice;
+    if (!probe) probe = choice;
+  }
+  if (probe) return *probe;
+  return {PlannerOf(pool_.gpu_of(worker)).Choose(chunks, now), worker};
+}
+
 void ShmTransport::Leave(ShmOperation* operation) {
   for (auto& [priority, level] : waiting_) {
-    for (Queue& queue : level.queues) std::erase(queue, operation);
+    for (auto& [kind, queue] : level.queues) std::erase(queue, operation);
   }
 }
 

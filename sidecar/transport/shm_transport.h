@@ -1,14 +1,14 @@
 // Host memory to host memory on one node: both allocations are mapped in the copy workers, which
 // copy. Keeps every worker supplied, highest priority first, equal ones in turn; what the ipc
 // transport moves between GPUs, too, as the workers are the same. Owned by the engine's driver, but
-// for Probe and CanReach.
+// for Probe, CanReach and RouseFor.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "sidecar/transport/gpu_copy_planner.h"
@@ -28,7 +28,7 @@ struct ShmOptions {
   // Of GPUs, per worker. Kernels follow each other; the copy engines take turns between the
   // workers' contexts, and each turn is to find much to do.
   size_t kernel_jobs_max = 4;
-  size_t engine_jobs_max = 16;
+  size_t engine_jobs_max = 6;
   // Bytes between GPUs count for less in what is in flight: they move faster.
   uint64_t gpu_bytes_weigh = 64;
   GpuCopyPolicy gpu_copies = GpuCopyPolicy::kAuto;
@@ -51,6 +51,10 @@ class ShmTransport final : public Transport {
   Status Probe() override;
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override;
+  // Of GPU memory. Any thread.
+  void RouseFor(size_t named) {
+    if (named >= kLongPlan) pool_.Rouse();
+  }
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override;
   bool Poll(std::vector<uint64_t>* attention) override;
@@ -58,6 +62,9 @@ class ShmTransport final : public Transport {
 
  private:
   friend class ShmOperation;
+
+  // Planning it takes as long as waking up does.
+  static constexpr size_t kLongPlan = 256;
 
   // A part of one operation, posted to one worker.
   struct Job {
@@ -67,6 +74,7 @@ class ShmTransport final : public Transport {
     PlanPart part;
     uint64_t weight = 0;
     bool between_gpus = false;
+    int gpu = -1;  // of its worker, then
     GpuCopyPlanner::Job gpu_job;
   };
   struct WorkerLoad {
@@ -77,12 +85,23 @@ class ShmTransport final : public Transport {
   };
   enum class Posting { kPosted, kNoRoom, kEnough };  // kEnough: for this operation, for now
   using Queue = std::deque<ShmOperation*>;
-  // Operations of one priority, by what else decides whether a worker takes their next job: what
-  // holds for the first of a queue holds for all of it.
-  enum Class : size_t { kOfHost, kFewOfGpus, kManyOfGpus, kHostAndGpu, kClasses };
+  // What else decides whether a worker takes an operation's next job.
+  enum class Class { kOfHost, kFewOfGpus, kManyOfGpus, kHostAndGpu };
+  struct Kind {
+    Class means = Class::kOfHost;
+    std::vector<int> gpus;
+    bool operator==(const Kind&) const = default;
+  };
+  // Operations of one priority: what holds for the first of a queue holds for all of it.
   struct Level {
-    std::array<Queue, kClasses> queues;
-    size_t turn = 0;  // the class that is asked first
+    std::vector<std::pair<Kind, Queue>> queues;  // few, as pairs of GPUs are
+    size_t turn = 0;                             // the queue that is asked first
+    Queue& For(const Kind& kind);
+  };
+  // Who copies the next part of an operation between GPUs, and how.
+  struct GpuChoice {
+    GpuCopyPlan plan;
+    int worker = -1;
   };
 
   bool TakeCompletions();
@@ -90,7 +109,7 @@ class ShmTransport final : public Transport {
   bool Feed();
   bool FeedWorker(int worker);
   Posting FeedFrom(Queue& queue, int worker);
-  static Class ClassOf(const ShmOperation& operation);
+  static Kind KindOf(const ShmOperation& operation);
   // The idlest worker that takes another job and is not `passed`, or -1.
   int NextWorker(const std::vector<bool>& passed) const;
   Posting PostJob(ShmOperation* operation, int worker);
@@ -98,10 +117,18 @@ class ShmTransport final : public Transport {
   // What both end with.
   Posting PostPart(ShmOperation* operation, int worker, const PlanPart& part,
                    const GpuCopyPlan& gpu_plan);
-  // The worker whose kernels copy: always the same one, as kernels of several would take turns.
-  // What it copies between a GPU and the host would make its kernels look as if they had to wait.
-  int KernelWorker() const;
-  bool IsAnotherUsable(int worker) const;
+  // Whether it has its context on one of these GPUs, or no usable worker has, but on any.
+  bool Reaches(int worker, const std::vector<int>& gpus) const;
+  bool IsNear(int worker, const std::vector<int>& gpus) const;
+  size_t WorkersNear(const std::vector<int>& gpus) const;
+  GpuChoice Choose(const ShmOperation& operation, int worker);
+  // The worker of a GPU whose kernels copy, or -1: always the same one, as kernels of several would
+  // take turns. What it copies between a GPU and the host would make its kernels look as if they
+  // had to wait.
+  int KernelWorker(int gpu) const;
+  bool IsForKernels(int worker) const { return worker == KernelWorker(pool_.gpu_of(worker)); }
+  bool IsAnotherFree(const std::vector<int>& gpus) const;  // for what is between GPU and host
+  GpuCopyPlanner& PlannerOf(int gpu);
   void Leave(ShmOperation* operation);
 
   const ShmOptions options_;
@@ -115,7 +142,7 @@ class ShmTransport final : public Transport {
   std::vector<uint64_t> finished_;  // tokens for the next Poll
   std::vector<bool> passed_;        // workers with no room for what comes next
   JobBuilder builder_;
-  GpuCopyPlanner gpu_planner_;
+  std::vector<GpuCopyPlanner> gpu_planners_;  // by GPU, as far as there was need
   int last_worker_ = 0;
 };
 

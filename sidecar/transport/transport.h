@@ -62,6 +62,9 @@ class Transport {
                           const RemoteAllocation& remote) const = 0;
   // Whether the other side's sidecar has to have this path, too.
   virtual bool NeedsPeer(const RemoteAllocation& /*remote*/) const { return true; }
+  // A plan for so many blocks or ranges is being made: whoever carries the bytes may wake up
+  // meanwhile. Any thread.
+  virtual void Expect(size_t /*named*/) {}
   // `priority`: higher goes first, equal ones share. `token` comes back from Poll.
   virtual std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                            uint64_t token) = 0;

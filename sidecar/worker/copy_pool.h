@@ -1,10 +1,11 @@
 // The copy workers as the transports see them: post copies to a worker's ring, take completions.
-// All but WakeWaiter and Replace belong to the driver: the engine's thread, or whoever takes over
-// while that sleeps. Implemented by WorkerPool and by a fake.
+// All but WakeWaiter, Replace, Rouse and GpuPlace belong to the driver: the engine's thread, or
+// whoever takes over while that sleeps. Implemented by WorkerPool and by a fake.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
@@ -56,6 +57,11 @@ class CopyPool {
   virtual int worker_count() const = 0;
   // A worker that is being replaced takes no work.
   virtual bool usable(int worker) const = 0;
+  // Place of the GPU that the worker's context is on, among those that the pool sees; -1: none.
+  // Jobs with memory of GPUs are for those that have one.
+  virtual int gpu_of(int worker) const = 0;
+  // Of the GPU with this UUID; -1: the pool does not see it. Thread-safe.
+  virtual int GpuPlace(std::string_view uuid) const = 0;
   // Free segment slots of the worker's ring now.
   virtual size_t free_slots(int worker) const = 0;
   // Likewise for places.
@@ -82,6 +88,9 @@ class CopyPool {
   // Ends a worker that does not answer: its jobs complete with kWorkerLost when it is reaped, and
   // another takes its place. Thread-safe.
   virtual void Replace(int worker) = 0;
+  // Much GPU memory will be moved in a moment: workers that sleep begin to look for jobs. A hint.
+  // Thread-safe.
+  virtual void Rouse() = 0;
 };
 
 }  // namespace gantry::worker

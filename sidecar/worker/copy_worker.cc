@@ -18,10 +18,11 @@
 namespace gantry::worker {
 namespace {
 
-constexpr int kArguments = 5;  // with the program's name
+constexpr int kArguments = 6;  // with the program's name
 
 struct Arguments {
   int index = 0;
+  int gpu_workers = 0;
   nanoseconds spin{0};
 };
 
@@ -35,12 +36,13 @@ Result<Arguments> ParseArguments(int argc, char** argv) {
   Arguments arguments;
   int64_t spin_ns = 0;
   if (argc != kArguments || !ParseNumber(argv[2], &arguments.index) ||
-      !ParseNumber(argv[3], &spin_ns)) {
-    return Fail(ErrorCode::kInvalidArgument, "a copy worker takes an index, a spin and a level",
+      !ParseNumber(argv[3], &arguments.gpu_workers) || !ParseNumber(argv[4], &spin_ns)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "a copy worker takes an index, how many have a GPU, a spin and a level",
                 "it is started by the sidecar and not by hand");
   }
   arguments.spin = nanoseconds(spin_ns);
-  ASSIGN_OR_RETURN(const log::Level level, log::ParseLevel(argv[4]));
+  ASSIGN_OR_RETURN(const log::Level level, log::ParseLevel(argv[5]));
   const std::string name = "gantry-copy-" + std::string(argv[2]);
   ::prctl(PR_SET_NAME, name.c_str());
   log::Configure(name, level);
@@ -65,43 +67,45 @@ class CopyWorker {
               static_cast<Doorbell*>(doorbell_block_.data())),
         loop_(&ring_, &mappings_, spin) {}
 
-  int Serve() {
+  int Serve(int index, int gpu_workers) {
     std::thread([this] {
       const Status status = loop_.Run();
       if (!status) log::Error("copy worker ends", {{"error", status.error()}});
       const bool corrupt = status || status.error().code == ErrorCode::kInternal;
       ::_exit(corrupt ? kExitCorruptRing : kExitGpuFailed);
     }).detach();
-    const WorkerAnswer greeting;
+    const WorkerAnswer greeting = Greet(gpus_.Open(index, gpu_workers));
     if (!SendMessage(kControlFd, BytesOf(greeting), {})) return kExitPoolGone;
     while (true) {
       auto message = ReceiveMessage(kControlFd, sizeof(WorkerRequest));
       if (message && message->closed) return kExitPoolGone;
       WorkerRequest request;
       if (!message || !ParseMessage(message->payload, &request)) return kExitBadRequest;
-      std::string said;
-      const Status done = Handle(request, message->fds, &said);
-      WorkerAnswer answer = AnswerOf(request.number, done);
-      if (done) said.copy(answer.message, sizeof(answer.message) - 1);
+      const WorkerAnswer answer = AnswerOf(request.number, Handle(request, message->fds));
       const Status sent = SendMessage(kControlFd, BytesOf(answer), {});
       if (!sent) return kExitPoolGone;
     }
   }
 
  private:
-  // `said`: what the answer says besides that it is well.
-  Status Handle(const WorkerRequest& request, const std::vector<UniqueFd>& fds, std::string* said) {
+  WorkerAnswer Greet(const Status& opened) const {
+    WorkerAnswer greeting = AnswerOf(/*number=*/0, opened);
+    std::string uuids;
+    for (const std::string& uuid : gpus_.uuids()) {
+      if (uuids.size() + uuid.size() + 2 > sizeof(greeting.message)) break;
+      uuids += uuid + " ";
+    }
+    if (opened) uuids.copy(greeting.message, sizeof(greeting.message) - 1);
+    return greeting;
+  }
+
+  Status Handle(const WorkerRequest& request, const std::vector<UniqueFd>& fds) {
     switch (request.kind) {
       case RequestKind::kMap:
         if (fds.size() != 1) return Fail(ErrorCode::kInvalidArgument, "Map needs one descriptor");
         return Map(request, fds.front().get());
       case RequestKind::kUnmap:
         return mappings_.Remove(request.mapping);
-      case RequestKind::kGpus: {
-        ASSIGN_OR_RETURN(const std::vector<std::string> uuids, gpus_.Uuids());
-        for (const std::string& uuid : uuids) *said += uuid + " ";
-        return {};
-      }
     }
     return Fail(ErrorCode::kInvalidArgument, "unknown request");
   }
@@ -154,7 +158,7 @@ int RunCopyWorker(int argc, char** argv) {
     return kExitBadStart;
   }
   // No destructors: the copy thread may still be in the middle of a job.
-  ::_exit((*worker)->Serve());
+  ::_exit((*worker)->Serve(arguments->index, arguments->gpu_workers));
 }
 
 }  // namespace gantry::worker

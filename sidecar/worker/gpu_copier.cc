@@ -23,6 +23,9 @@ Status GpuCopier::Add(const CopySegment& segment, const MappedBytes& source,
   if (by_kernel) job_means_ = GpuMeans::kKernel;
   const gpu::DeviceAddress from = source.gpu->base();
   const gpu::DeviceAddress to = destination.gpu->base();
+  if (by_kernel && !segment.places.empty()) {
+    return kernels_->AddBlocks(segment.places, from, to, segment.length, stream());
+  }
   for (const BlockPlaces& place : segment.places) {
     RETURN_IF_ERROR(
         AddItem({to + place.destination, from + place.source, segment.length}, by_kernel));

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <system_error>
@@ -40,6 +41,25 @@ Result<std::unique_ptr<KernelList>> KernelList::Create(gpu::GpuContext& context)
 KernelList::~KernelList() {
   on_gpu_.reset();
   if (items_ != nullptr) ::munmap(items_, kBytes);
+}
+
+Status KernelList::AddBlocks(std::span<const BlockPlaces> places, gpu::DeviceAddress from,
+                             gpu::DeviceAddress to, uint64_t length, gpu::GpuStream& stream) {
+  longest_ = std::max(longest_, length);
+  while (!places.empty()) {
+    const size_t some = std::min(places.size(), kSlabItems - count_);
+    gpu::CopyItem* const items = slab_ + count_;
+    for (size_t i = 0; i < some; ++i) {
+      items[i] = {to + places[i].destination, from + places[i].source, length};
+    }
+    count_ += some;
+    places = places.subspan(some);
+    if (count_ == kSlabItems) {
+      RETURN_IF_ERROR(Launch(stream));
+      longest_ = length;
+    }
+  }
+  return {};
 }
 
 Status KernelList::Launch(gpu::GpuStream& stream) {

@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "lib/gpu/gpu_driver.h"
+#include "sidecar/worker/copy_pool.h"
 
 namespace gantry::worker {
 
@@ -26,6 +28,9 @@ class KernelList {
     if (item.bytes > longest_) longest_ = item.bytes;
     return count_ == kSlabItems ? Launch(stream) : Status();
   }
+  // Blocks of `length` bytes, from `from` to `to` at the places; full slabs are launched.
+  Status AddBlocks(std::span<const BlockPlaces> places, gpu::DeviceAddress from,
+                   gpu::DeviceAddress to, uint64_t length, gpu::GpuStream& stream);
   // Launches what was added since the last launch, and waits for the slab that comes next.
   Status Launch(gpu::GpuStream& stream);
 

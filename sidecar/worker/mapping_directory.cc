@@ -12,7 +12,7 @@ namespace gantry::worker {
 Result<memory::MappingId> MappingDirectory::Map(const memory::AllocationSource& source) {
   if (source.fd == nullptr) return Fail(ErrorCode::kNotExportable, "no descriptor to map");
   const MutexLock lock(mutex_);
-  Participants workers = UsableWorkers();
+  Participants workers = UsableWorkers(source.kind);
   ASSIGN_OR_RETURN(const memory::MappingId id, TakeId());
   const Status status = Ask(&workers, MapRequest(id, source), source.fd->get());
   for (size_t i = 0; i < workers.slots.size(); ++i) {
@@ -41,7 +41,7 @@ Status MappingDirectory::Unmap(memory::MappingId id) {
       mappings_[id.slot].generation != id.generation) {
     return Fail(ErrorCode::kStaleGeneration, "the mapping was released before");
   }
-  Participants workers = UsableWorkers();
+  Participants workers = UsableWorkers(mappings_[id.slot].source.kind);
   WorkerRequest request;
   request.kind = RequestKind::kUnmap;
   request.mapping = id;
@@ -70,25 +70,13 @@ void MappingDirectory::DiscountGpuMemory(const Mapping& mapping) {
   gpu_bytes_ -= mapping.source.size;
 }
 
-Result<std::string> MappingDirectory::AskForGpus() {
-  const MutexLock lock(mutex_);
-  Participants workers = UsableWorkers();
-  if (workers.slots.empty()) return Fail(ErrorCode::kWorkerLost, "no copy worker is there to ask");
-  workers.slots.resize(1);
-  workers.replies.resize(1);
-  WorkerRequest request;
-  request.kind = RequestKind::kGpus;
-  RETURN_IF_ERROR(Ask(&workers, request, /*fd=*/-1));
-  if (!workers.replies.front().status) return Fail(workers.replies.front().status.error());
-  return std::move(workers.replies.front().said);
-}
-
 Status MappingDirectory::Restore(WorkerSlot& slot, WorkerProcess& process, bool tolerant) {
   const MutexLock lock(mutex_);
   uint64_t mapped = 0;
   for (uint32_t number = 0; number < mappings_.size(); ++number) {
     const Mapping& mapping = mappings_[number];
     if (mapping.generation == 0) continue;
+    if (mapping.source.kind == wire::MemoryKind::kGpu && slot.gpu < 0) continue;
     if (memory::NeedsAnotherPid(mapping.source) &&
         mapping.source.gpu.exporter_pid == process.pid()) {
       return Fail(ErrorCode::kWorkerLost,
@@ -122,11 +110,12 @@ Status MappingDirectory::Restore(WorkerSlot& slot, WorkerProcess& process, bool 
   return Fail(ErrorCode::kWorkerLost, "it died while it was being set up");
 }
 
-MappingDirectory::Participants MappingDirectory::UsableWorkers() const {
+MappingDirectory::Participants MappingDirectory::UsableWorkers(wire::MemoryKind kind) const {
   Participants workers;
   for (const std::unique_ptr<WorkerSlot>& slot : slots_) {
     std::shared_ptr<WorkerProcess> process = slot->process();
     if (slot->state.load() != WorkerState::kUsable || process == nullptr) continue;
+    if (kind == wire::MemoryKind::kGpu && slot->gpu < 0) continue;
     workers.slots.push_back(slot.get());
     workers.replies.push_back({process.get(), {}, false});
     workers.processes.push_back(std::move(process));

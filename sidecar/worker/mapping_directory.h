@@ -1,6 +1,7 @@
 // Which allocations the workers have mapped, and the exchange with them about it. A mapping is in
-// all usable workers or in none; a new worker gets all of them before it is usable. Thread-safe:
-// one request at a time, as its lock is held for as long as the workers take.
+// all usable workers (of GPU memory: in all with a GPU) or in none; a new worker gets all of them
+// before it is usable. Thread-safe: one request at a time, as its lock is held for as long as the
+// workers take.
 #pragma once
 
 #include <atomic>
@@ -25,9 +26,6 @@ class MappingDirectory {
   // Of GPU memory that is mapped, each allocation counted once. Does not wait for the workers.
   uint64_t gpu_bytes() const { return gpu_bytes_.load(); }
 
-  // What a worker answers to kGpus.
-  Result<std::string> AskForGpus() EXCLUDES(mutex_);
-
   // Maps everything in a worker that has just started, and makes it usable. A mapping that the
   // worker refuses fails the start, unless `tolerant`: then it is left out, visibly.
   Status Restore(WorkerSlot& slot, WorkerProcess& process, bool tolerant) EXCLUDES(mutex_);
@@ -45,7 +43,8 @@ class MappingDirectory {
     std::vector<WorkerReply> replies;
   };
 
-  Participants UsableWorkers() const REQUIRES(mutex_);
+  // GPU memory is only for those that have a GPU.
+  Participants UsableWorkers(wire::MemoryKind kind) const REQUIRES(mutex_);
   // Ends the workers that were lost in the exchange, and returns the first error of the others.
   Status Ask(Participants* participants, WorkerRequest request, int fd) REQUIRES(mutex_);
   WorkerRequest MapRequest(memory::MappingId id, const memory::AllocationSource& source) const;

@@ -11,7 +11,7 @@
 namespace gantry::worker {
 
 inline constexpr uint64_t kRingMagic = 0x676e7274'72696e67;  // "gnrtring"
-inline constexpr uint32_t kRingVersion = 2;
+inline constexpr uint32_t kRingVersion = 3;
 inline constexpr uint32_t kSubmissionSlots = 4096;  // powers of two, as the indices wrap
 inline constexpr uint32_t kPlaceSlots = 65536;
 inline constexpr uint32_t kCompletionSlots = 4096;
@@ -78,6 +78,7 @@ struct RingLayout {
 // One for all workers of a pool: the engine's thread sleeps on it. Counts the wake-ups.
 struct Doorbell {
   RingWord sequence;
+  RingWord roused;  // changes when jobs for GPUs are to be expected
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free);

@@ -12,10 +12,9 @@
 
 namespace gantry::worker {
 
-enum class RequestKind : uint32_t { kMap = 1, kUnmap = 2, kGpus = 3 };
+enum class RequestKind : uint32_t { kMap = 1, kUnmap = 2 };
 
-// kMap carries the allocation's descriptor. kGpus loads the GPU driver; the answer's message lists
-// the UUIDs of what it sees, each with a space behind it.
+// kMap carries the allocation's descriptor.
 struct WorkerRequest {
   RequestKind kind = RequestKind::kMap;
   uint32_t writable = 0;
@@ -30,12 +29,13 @@ struct WorkerRequest {
   char device_uuid[wire::kDeviceUuidBytesMax + 1] = {};
 };
 
-// Number 0 is the greeting of a worker that has started.
+// Number 0 is the greeting of a worker that has started. Its message lists the UUIDs of the GPUs
+// that it sees, that of its context first, each with a space behind it; not ok: why it has none.
 struct WorkerAnswer {
   uint64_t number = 0;
   uint32_t ok = 1;
   uint32_t code = 0;  // ErrorCode when not ok
-  char message[1024] = {};
+  char message[2048] = {};
   char hint[256] = {};
 };
 static_assert(std::is_trivially_copyable_v<WorkerRequest>);

@@ -33,6 +33,7 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Create(WorkerPoolOptions options
   std::unique_ptr<WorkerPool> pool(
       new WorkerPool(std::move(options), std::move(doorbell), std::move(slots)));
   RETURN_IF_ERROR(pool->supervisor_.Start());
+  pool->gpus_ = pool->homes_.gpus();
   return pool;
 }
 
@@ -44,9 +45,10 @@ WorkerPool::WorkerPool(WorkerPoolOptions options, SharedBlock doorbell,
       slots_(std::move(slots)),
       spin_(options_.spin),
       bulk_spin_(options_.spin / 5),
+      gpus_(homes_.gpus()),
       mappings_(slots_, {options_.map_timeout_ms, options_.map_lag_ms}),
       // A worker that died may have taken a wake-up with it, so this one is unconditional.
-      supervisor_(options_, slots_, doorbell_block_.fd(), &mappings_, [this] {
+      supervisor_(options_, slots_, doorbell_block_.fd(), &mappings_, &homes_, [this] {
         wake_requested_ = true;
         RingDoorbell(doorbell_);
       }) {}
@@ -222,6 +224,16 @@ void WorkerPool::CancelWakeUps() {
 void WorkerPool::Replace(int worker) { slots_[static_cast<size_t>(worker)]->End(); }
 
 Result<memory::MappingId> WorkerPool::Map(const memory::AllocationSource& source) {
+  if (source.kind == wire::MemoryKind::kGpu) {
+    const bool any = std::any_of(slots_.begin(), slots_.end(),
+                                 [](const auto& slot) { return slot->gpu.load() >= 0; });
+    if (!any) {
+      const auto gpus = homes_.gpus();
+      return Fail(ErrorCode::kPathUnavailable,
+                  gpus ? "no copy worker has a context on a GPU any more" : gpus.error().message,
+                  gpus ? "the sidecar's log says why" : gpus.error().hint);
+    }
+  }
   if (memory::NeedsAnotherPid(source)) RETURN_IF_ERROR(LeavePid(source.gpu.exporter_pid));
   return mappings_.Map(source);
 }
@@ -257,12 +269,19 @@ Status WorkerPool::LeavePid(int64_t pid) {
   return {};
 }
 
-Result<std::vector<std::string>> WorkerPool::Gpus() {
-  ASSIGN_OR_RETURN(const std::string said, mappings_.AskForGpus());
-  std::vector<std::string> uuids;
-  std::istringstream words(said);
-  for (std::string uuid; words >> uuid;) uuids.push_back(uuid);
-  return uuids;
+int WorkerPool::GpuPlace(std::string_view uuid) const {
+  if (!gpus_) return -1;
+  const auto found = std::find(gpus_->begin(), gpus_->end(), uuid);
+  return found == gpus_->end() ? -1 : static_cast<int>(found - gpus_->begin());
+}
+
+void WorkerPool::Rouse() {
+  ++doorbell_->roused.value;
+  for (const std::unique_ptr<WorkerSlot>& slot : slots_) {
+    if (slot->gpu < 0) continue;
+    // Only its address is used: the ring may be made anew meanwhile.
+    FutexWake(static_cast<RingLayout*>(slot->ring_block.data())->worker_sleeps.value, 1);
+  }
 }
 
 Status WorkerPool::Unmap(memory::MappingId mapping) { return mappings_.Unmap(mapping); }
@@ -274,6 +293,8 @@ std::vector<WorkerStatus> WorkerPool::workers() const {
     status.index = slot->index;
     status.state = slot->state.load();
     status.restarts = slot->restarts.load();
+    const int gpu = slot->gpu.load();
+    if (gpus_ && gpu >= 0) status.gpu = (*gpus_)[static_cast<size_t>(gpu)];
     status.mappings = slot->mapped.load();
     status.maps_succeeded = slot->maps_succeeded.load();
     status.maps_failed = slot->maps_failed.load();

@@ -7,9 +7,11 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sidecar/worker/copy_pool.h"
+#include "sidecar/worker/gpu_homes.h"
 #include "sidecar/worker/mapping_directory.h"
 #include "sidecar/worker/worker_slot.h"
 #include "sidecar/worker/worker_supervisor.h"
@@ -29,6 +31,8 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   bool usable(int worker) const override;
   size_t free_slots(int worker) const override;
   size_t free_places(int worker) const override;
+  int gpu_of(int worker) const override { return slots_[static_cast<size_t>(worker)]->gpu.load(); }
+  int GpuPlace(std::string_view uuid) const override;
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override;
   size_t Poll(std::span<Completion> completions) override;
   void Wait(TimePoint deadline, Mutex* driver) override;
@@ -38,6 +42,7 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   void HandBack(bool wake) override;
   void LookAfresh() override { wake_requested_ = false; }
   void Replace(int worker) override;
+  void Rouse() override;
 
   Result<memory::MappingId> Map(const memory::AllocationSource& source) override;
   Status Unmap(memory::MappingId mapping) override;
@@ -47,8 +52,9 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   uint64_t ipc_mapped_bytes() const { return mappings_.gpu_bytes(); }
   // Workers that were replaced because the owner of GPU memory has their PID.
   uint64_t pid_conflicts() const { return pid_conflicts_.load(); }
-  // The UUIDs of the GPUs that the workers can use, or why there are none. Asks one of them.
-  Result<std::vector<std::string>> Gpus();
+  // The UUIDs of the GPUs that the workers can use, or why there are none. As they were when the
+  // pool was complete.
+  const Result<std::vector<std::string>>& gpus() const { return gpus_; }
 
  private:
   WorkerPool(WorkerPoolOptions options, SharedBlock doorbell,
@@ -77,6 +83,8 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   AdaptiveSpin bulk_spin_;
   size_t first_to_poll_ = 0;  // goes round, so that no worker starves
 
+  GpuHomes homes_;
+  Result<std::vector<std::string>> gpus_;  // of homes_; set in Create
   MappingDirectory mappings_;
   WorkerSupervisor supervisor_;  // last: its threads use everything above
 };

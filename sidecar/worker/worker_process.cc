@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -73,10 +74,13 @@ Result<pid_t> SpawnWith(const WorkerProcess::Options& options, std::array<int, 3
   }
   ::posix_spawn_file_actions_addclosefrom_np(&spawn.actions, kFirstFreeFd);
   SetAttributes(&spawn.attributes);
-  std::array<std::string, 5> words = {"gantry-sidecar", std::string(kCopyWorkerFlag),
+  std::array<std::string, 6> words = {"gantry-sidecar",
+                                      std::string(kCopyWorkerFlag),
                                       std::to_string(options.index),
-                                      std::to_string(options.spin.count()), options.log_level};
-  std::array<char*, 6> arguments = {};
+                                      std::to_string(options.gpu_workers),
+                                      std::to_string(options.spin.count()),
+                                      options.log_level};
+  std::array<char*, 7> arguments = {};
   std::transform(words.begin(), words.end(), arguments.begin(),
                  [](std::string& word) { return word.data(); });
   pid_t pid = -1;
@@ -105,9 +109,6 @@ void TakeAnswer(WorkerReply* reply, uint64_t number) {
     return;
   }
   reply->status = StatusOf(answer);
-  if (reply->status) {
-    reply->said.assign(answer.message, ::strnlen(answer.message, sizeof(answer.message)));
-  }
 }
 
 // Collects one answer from each in `waiting`.
@@ -189,10 +190,27 @@ void Exchange(std::span<WorkerReply> replies, const WorkerRequest& request, int 
   Collect(std::move(waiting), request.number, patience);
 }
 
-Status AwaitGreeting(WorkerProcess& process, milliseconds longest) {
-  WorkerReply reply{&process, {}, false};
-  Collect({&reply}, /*number=*/0, {longest, longest});
-  return reply.status;
+Result<Greeting> AwaitGreeting(WorkerProcess& process, milliseconds longest) {
+  pollfd socket = {process.control(), POLLIN, 0};
+  const TimePoint deadline = Clock::now() + longest;
+  int ready = 0;
+  do {
+    ready = ::poll(&socket, 1, MillisecondsUntil(deadline));
+  } while (ready < 0 && errno == EINTR);
+  if (ready <= 0) return Fail(LostError(process, "did not say in time that it is ready"));
+  WorkerAnswer answer;
+  const auto message = ReceiveMessage(process.control(), sizeof(answer));
+  if (!message || message->closed || !ParseMessage(message->payload, &answer) ||
+      answer.number != 0) {
+    return Fail(LostError(process, "went away before it was ready"));
+  }
+  Greeting greeting;
+  greeting.status = StatusOf(answer);
+  if (!greeting.status) return greeting;
+  std::istringstream words(
+      std::string(answer.message, ::strnlen(answer.message, sizeof(answer.message))));
+  for (std::string uuid; words >> uuid;) greeting.gpus.push_back(uuid);
+  return greeting;
 }
 
 }  // namespace gantry::worker

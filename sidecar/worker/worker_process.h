@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lib/base/clock.h"
 #include "lib/base/unique_fd.h"
@@ -18,6 +19,7 @@ class WorkerProcess {
  public:
   struct Options {
     int index = 0;
+    int gpu_workers = 0;  // how many of the pool's have a context, or GpuDevices::kAutomatic
     std::string executable;
     nanoseconds spin{0};
     std::string log_level;
@@ -51,7 +53,6 @@ struct WorkerReply {
   WorkerProcess* process = nullptr;
   Status status;
   bool lost = false;
-  std::string said = {};  // with an answer that is well
 };
 
 // How long answers are waited for. Once a worker has answered, the others have `lag`, or four times
@@ -65,7 +66,12 @@ struct Patience {
 // -1. The replies' other fields are set here.
 void Exchange(std::span<WorkerReply> replies, const WorkerRequest& request, int fd,
               Patience patience);
-// Waits for the greeting of a worker that was just spawned.
-Status AwaitGreeting(WorkerProcess& process, milliseconds longest);
+// What a worker that has started says of the GPUs.
+struct Greeting {
+  std::vector<std::string> gpus;  // UUIDs of those that it sees, that of its context first
+  Status status;                  // why it has none
+};
+// Waits for the greeting of a worker that was just spawned; an error when it was lost.
+Result<Greeting> AwaitGreeting(WorkerProcess& process, milliseconds longest);
 
 }  // namespace gantry::worker

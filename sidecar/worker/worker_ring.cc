@@ -1,8 +1,13 @@
 #include "sidecar/worker/worker_ring.h"
 
+#include <sched.h>
+
+#include <algorithm>
 #include <climits>
+#include <cstddef>
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace gantry::worker {
 namespace {
@@ -38,6 +43,11 @@ void CopyIn(const Entry& entry, Entry& shared) {
 // asked for early, they come while something else is copied.
 constexpr uint32_t kPrefetchAhead = 8;
 constexpr uint32_t kTailStep = 32;
+// Places are copied as they are.
+static_assert(sizeof(PlaceEntry) == sizeof(BlockPlaces) &&
+              offsetof(PlaceEntry, source) == offsetof(BlockPlaces, source) &&
+              offsetof(PlaceEntry, destination) == offsetof(BlockPlaces, destination));
+constexpr milliseconds kPromised{1};
 
 void Prefetch(const SubmissionEntry& entry) {
   const auto* bytes = reinterpret_cast<const char*>(&entry);
@@ -184,10 +194,15 @@ bool WorkerRingEnd::TakePlaces(uint32_t count) {
   const uint32_t available = ring_->place_head.value.load(std::memory_order_acquire) - place_tail_;
   if (available > kPlaceSlots || count == 0 || count > available) return false;
   if (places_.size() < count) places_.resize(count);
-  for (uint32_t i = 0; i < count; ++i) {
-    const PlaceEntry entry = CopyOut(ring_->places[place_tail_++ % kPlaceSlots]);
-    places_[i] = {entry.source, entry.destination};
-  }
+  const uint32_t first = place_tail_ % kPlaceSlots;
+  const uint32_t before_wrap = std::min(count, kPlaceSlots - first);
+  void* const to = places_.data();
+  void* const rest = places_.data() + before_wrap;
+  std::memcpy(to, ring_->places + first, before_wrap * sizeof(PlaceEntry));
+  std::memcpy(rest, ring_->places, (count - before_wrap) * sizeof(PlaceEntry));
+  // From here on only the copy is read: the other side may change the original after a check.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  place_tail_ += count;
   ring_->place_tail.value.store(place_tail_, std::memory_order_release);
   return true;
 }
@@ -226,6 +241,15 @@ void WorkerRingEnd::WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& 
     spin->Slept(Clock::now() - start);
   }
   sleeps.store(0, std::memory_order_relaxed);
+  const uint32_t roused = doorbell_->roused.value.load();
+  if (std::exchange(roused_, roused) != roused) AwaitPromised(ready);
+}
+
+// Somebody plans jobs, which takes less than a sleep and a wake-up.
+template <typename Ready>
+void WorkerRingEnd::AwaitPromised(const Ready& ready) {
+  const TimePoint until = Clock::now() + kPromised;
+  while (!ready() && Clock::now() < until) ::sched_yield();
 }
 
 void WorkerRingEnd::WakeWorker() {

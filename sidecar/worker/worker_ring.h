@@ -70,6 +70,8 @@ class WorkerRingEnd {
 
  private:
   bool TakePlaces(uint32_t count);
+  template <typename Ready>
+  void AwaitPromised(const Ready& ready);
 
   RingLayout* const ring_;
   Doorbell* const doorbell_;
@@ -78,6 +80,7 @@ class WorkerRingEnd {
   uint32_t place_tail_ = kFirstIndex;
   std::vector<BlockPlaces> places_;  // begins with those of the segment that was taken last
   uint32_t completion_head_ = kFirstIndex;
+  uint32_t roused_ = 0;               // as last seen
   std::optional<uint64_t> open_job_;  // the tag of the job whose end has not been seen
 };
 

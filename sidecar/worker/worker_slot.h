@@ -17,6 +17,7 @@ namespace gantry::worker {
 
 struct WorkerPoolOptions {
   int workers = 2;
+  int gpu_workers = -1;  // how many of them have a GPU's context; -1: as many as pay
   std::string executable = "/proc/self/exe";
   std::string log_level = "info";
   microseconds spin{100};  // before the engine or a worker sleeps
@@ -45,6 +46,7 @@ struct WorkerStatus {
   pid_t pid = 0;  // 0 while there is none
   WorkerState state = WorkerState::kStarting;
   uint64_t restarts = 0;
+  std::string gpu;  // UUID of the one that its context is on; empty: it has none
   uint64_t mappings = 0;
   uint64_t maps_succeeded = 0;  // attempts to map an allocation
   uint64_t maps_failed = 0;
@@ -74,6 +76,8 @@ struct WorkerSlot {
   const int index;
   const SharedBlock ring_block;
   std::atomic<WorkerState> state = WorkerState::kSettled;
+  // Place of its GPU among the pool's; -1: none. Set before it is usable.
+  std::atomic<int> gpu = -1;
   std::atomic<uint64_t> restarts = 0;
   std::atomic<uint64_t> mapped = 0;  // now
   std::atomic<uint64_t> maps_succeeded = 0;

@@ -27,11 +27,12 @@ int PollTimeout(TimePoint until) {
 WorkerSupervisor::WorkerSupervisor(const WorkerPoolOptions& options,
                                    const std::vector<std::unique_ptr<WorkerSlot>>& slots,
                                    const UniqueFd& doorbell, MappingDirectory* mappings,
-                                   std::function<void()> changed)
+                                   GpuHomes* homes, std::function<void()> changed)
     : options_(options),
       slots_(slots),
       doorbell_(doorbell),
       mappings_(*mappings),
+      homes_(*homes),
       changed_(std::move(changed)),
       care_(slots.size()),
       failed_starts_(slots.size()) {}
@@ -134,9 +135,9 @@ void WorkerSupervisor::StartDue() {
     if (slot.state.load() != WorkerState::kSettled || care.start_at > Clock::now()) continue;
     const bool first_start = care.started == TimePoint();
     care.started = Clock::now();
-    auto process =
-        WorkerProcess::Spawn({slot.index, options_.executable, options_.spin, options_.log_level},
-                             slot.ring_block.fd(), doorbell_);
+    auto process = WorkerProcess::Spawn(
+        {slot.index, options_.gpu_workers, options_.executable, options_.spin, options_.log_level},
+        slot.ring_block.fd(), doorbell_);
     if (!process) {
       log::Error("copy worker cannot be started", {{"error", process.error()}});
       care.start_at = Clock::now() + care.backoff;
@@ -184,6 +185,17 @@ void WorkerSupervisor::CompleteStarts() {
   }
 }
 
+Status WorkerSupervisor::SetUp(WorkerSlot& slot, WorkerProcess& process, bool tolerant) {
+  ASSIGN_OR_RETURN(const Greeting greeting, AwaitGreeting(process, options_.start_timeout_ms));
+  slot.gpu = homes_.Take(greeting);
+  // That there is none to be had is no news; that a GPU refuses its context is.
+  if (!greeting.status && greeting.status.error().code != ErrorCode::kPathUnavailable) {
+    log::Warning("copy worker works without a GPU: the pool has one fewer for GPU memory",
+                 {{"worker", slot.index}, {"why", greeting.status.error()}});
+  }
+  return mappings_.Restore(slot, process, tolerant);
+}
+
 void WorkerSupervisor::CompleteStart(WorkerSlot& slot) {
   const std::shared_ptr<WorkerProcess> process = slot.process();
   if (process == nullptr) return;
@@ -192,8 +204,7 @@ void WorkerSupervisor::CompleteStart(WorkerSlot& slot) {
     const MutexLock lock(mutex_);
     tolerant = failed_starts_[static_cast<size_t>(slot.index)] >= kStrictStarts;
   }
-  Status status = AwaitGreeting(*process, options_.start_timeout_ms);
-  if (status) status = mappings_.Restore(slot, *process, tolerant);
+  const Status status = SetUp(slot, *process, tolerant);
   if (!status) {
     log::Error("copy worker did not become ready",
                {{"worker", slot.index}, {"pid", process->pid()}, {"error", status.error()}});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lib/base/mutex.h"
+#include "sidecar/worker/gpu_homes.h"
 #include "sidecar/worker/mapping_directory.h"
 #include "sidecar/worker/worker_slot.h"
 
@@ -17,7 +18,7 @@ class WorkerSupervisor {
   // `changed` is called when a worker died or became usable; it wakes the engine.
   WorkerSupervisor(const WorkerPoolOptions& options,
                    const std::vector<std::unique_ptr<WorkerSlot>>& slots, const UniqueFd& doorbell,
-                   MappingDirectory* mappings, std::function<void()> changed);
+                   MappingDirectory* mappings, GpuHomes* homes, std::function<void()> changed);
   ~WorkerSupervisor();  // kills and reaps
   WorkerSupervisor(const WorkerSupervisor&) = delete;
   WorkerSupervisor& operator=(const WorkerSupervisor&) = delete;
@@ -45,12 +46,14 @@ class WorkerSupervisor {
 
   void CompleteStarts();
   void CompleteStart(WorkerSlot& slot);
+  Status SetUp(WorkerSlot& slot, WorkerProcess& process, bool tolerant);
   void ReportFailedStart(const WorkerSlot& slot, Error error);
 
   const WorkerPoolOptions& options_;
   const std::vector<std::unique_ptr<WorkerSlot>>& slots_;
   const UniqueFd& doorbell_;
   MappingDirectory& mappings_;
+  GpuHomes& homes_;
   const std::function<void()> changed_;
   UniqueFd event_;
   std::atomic<bool> stop_ = false;

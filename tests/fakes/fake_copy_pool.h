@@ -89,6 +89,9 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
     return FreeSlots(workers_[static_cast<size_t>(worker)]);
   }
   size_t free_places(int /*worker*/) const override { return slots_; }
+  // As if all memory and all workers were on one GPU.
+  int gpu_of(int /*worker*/) const override { return 0; }
+  int GpuPlace(std::string_view /*uuid*/) const override { return 0; }
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override {
     const MutexLock lock(mutex_);
     Worker& target = at(worker);
@@ -144,6 +147,7 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
   }
   void LookAfresh() override {}
   void Replace(int worker) override { Lose(worker, /*comes_back=*/true); }
+  void Rouse() override {}
 
   Result<memory::MappingId> Map(const memory::AllocationSource& source) override {
     const MutexLock lock(mutex_);
