@@ -23,12 +23,14 @@ class BenchGpuMemory {
   Status Download(std::span<std::byte> image);
 
   // Seconds of one contiguous copy of `bytes` by the copy engine, from `offset` of `from` to that
-  // of this: the fastest that there is between two GPUs.
-  Result<double> CopyWhole(const BenchGpuMemory& from, uint64_t offset, uint64_t bytes);
-  // Seconds of one copy for each block, into this: what engines do that do not batch.
+  // of this: the fastest that there is between two GPUs. With several rounds, of each of so many
+  // that are posted together and waited for once.
+  Result<double> CopyWhole(const BenchGpuMemory& from, uint64_t offset, uint64_t bytes, int rounds);
+  // Seconds of one copy for each block, into this: what engines do that do not batch. Rounds
+  // likewise.
   Result<double> CopyBlocks(const BenchGpuMemory& from, std::span<const uint64_t> to_blocks,
                             std::span<const uint64_t> from_blocks, uint64_t offset,
-                            uint64_t block_bytes);
+                            uint64_t block_bytes, int rounds);
 
  private:
   BenchGpuMemory() = default;

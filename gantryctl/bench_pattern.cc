@@ -31,6 +31,15 @@ bool BlockMatches(const std::byte* block, uint64_t first_word, uint64_t words, u
 
 }  // namespace
 
+uint64_t BlocksPerBuffer(const BenchOptions& options) {
+  return options.bytes / options.block_bytes / options.buffers;
+}
+
+uint64_t BlocksPerTransfer(const BenchOptions& options) {
+  const uint64_t blocks = BlocksPerBuffer(options);
+  return options.batch == 0 ? blocks : std::min(options.batch, blocks);
+}
+
 BlockPairs MakePairs(uint64_t blocks, BenchOptions::Order order, uint64_t seed) {
   BlockPairs pairs{Numbers(blocks), Numbers(blocks)};
   if (order == BenchOptions::Order::kRandom) {
@@ -39,6 +48,18 @@ BlockPairs MakePairs(uint64_t blocks, BenchOptions::Order order, uint64_t seed) 
     std::shuffle(pairs.remote.begin(), pairs.remote.end(), random);
   }
   return pairs;
+}
+
+BlockPairs InAllBuffers(const BlockPairs& pairs, uint64_t buffers) {
+  const uint64_t blocks = pairs.local.size();
+  BlockPairs all;
+  all.local.reserve(buffers * blocks);
+  all.remote.reserve(buffers * blocks);
+  for (uint64_t first = 0; first < buffers * blocks; first += blocks) {
+    for (const uint64_t block : pairs.local) all.local.push_back(first + block);
+    for (const uint64_t block : pairs.remote) all.remote.push_back(first + block);
+  }
+  return all;
 }
 
 void FillPattern(std::span<std::byte> bytes, uint64_t seed) {

@@ -19,8 +19,16 @@ struct BlockPairs {
   std::vector<uint64_t> remote;
 };
 
+// Blocks of one buffer, and how many of them one transfer names.
+uint64_t BlocksPerBuffer(const BenchOptions& options);
+uint64_t BlocksPerTransfer(const BenchOptions& options);
+
 // Every block once on either side; two independent permutations when the order is random.
 BlockPairs MakePairs(uint64_t blocks, BenchOptions::Order order, uint64_t seed);
+
+// The same ids in each of so many buffers that lie one after the other, as blocks of the whole:
+// block b of buffer k is block k * (blocks of a buffer) + b. REQUIRES every block of a buffer once.
+BlockPairs InAllBuffers(const BlockPairs& pairs, uint64_t buffers);
 
 // Each 8 bytes say where they are. REQUIRES a multiple of 8 bytes.
 void FillPattern(std::span<std::byte> bytes, uint64_t seed);

@@ -46,12 +46,16 @@ Result<BenchStand> BenchStand::Build(const BenchOptions& options, uint64_t bytes
   ASSIGN_OR_RETURN(stand.remote,
                    BenchWorkload::Open(stand.sidecars->ApiSocket(1), kRemoteWorkload, bytes,
                                        on_gpus ? Memory::kLastGpu : Memory::kHost));
-  RETURN_IF_ERROR(stand.SetBlockSize(block_bytes));
+  RETURN_IF_ERROR(stand.local->Register(block_bytes, options.buffers));
+  RETURN_IF_ERROR(stand.remote->Register(block_bytes, options.buffers));
   ASSIGN_OR_RETURN(const std::string address, stand.sidecars->PeerAddress(1));
   RETURN_IF_ERROR(AwaitPeer(*stand.local, BenchSidecars::kNames[1], address));
   if (options.peer_executes) {
     ASSIGN_OR_RETURN(const std::string back, stand.sidecars->PeerAddress(0));
     RETURN_IF_ERROR(AwaitPeer(*stand.remote, BenchSidecars::kNames[0], back));
+  }
+  if (options.buffers > 1) {
+    RETURN_IF_ERROR(stand.local->PairWith(BenchSidecars::kNames[1], kRemoteWorkload));
   }
   return stand;
 }

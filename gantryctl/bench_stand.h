@@ -22,10 +22,11 @@ struct BenchStand {
   static constexpr const char* kLocalWorkload = "bench-local";
   static constexpr const char* kRemoteWorkload = "bench-remote";
 
-  // Both buffers have `bytes` and are registered with blocks of this size; the peer is up.
+  // Each side has `bytes`, registered as options.buffers buffers with blocks of this size; the peer
+  // is up, and several buffers are paired by a view.
   static Result<BenchStand> Build(const BenchOptions& options, uint64_t bytes,
                                   uint64_t block_bytes);
-  // Registers both buffers again, with another block size.
+  // Registers each side's bytes again, as one buffer with another block size.
   Status SetBlockSize(uint64_t block_bytes);
 
   BenchWorkload& source(BenchOptions::Operation operation) const {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 
 #include "gantryctl/command_line.h"
 #include "lib/base/result.h"
@@ -14,6 +13,5 @@ namespace gantry::gantryctl {
 Status CheckBenchOptions(const BenchOptions& options);
 
 Result<nlohmann::json> MeasureThroughput(const BenchOptions& options);
-std::string ThroughputText(const nlohmann::json& measured);
 
 }  // namespace gantry::gantryctl

@@ -2,10 +2,12 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "gantryctl/bench_json_transfer.h"
 #include "gantryctl/json_field.h"
 #include "lib/base/clock.h"
 
@@ -16,6 +18,7 @@ namespace {
 constexpr uint64_t kBefore = 17 * 4096;
 constexpr uint64_t kAfter = 5 * 4096;
 constexpr uint64_t kTransferMs = 300'000;
+constexpr uint64_t kWaitSliceMs = 10'000;  // of one request, as the client library does
 constexpr uint64_t kDrainMs = 5'000;
 
 }  // namespace
@@ -74,24 +77,52 @@ BenchWorkload::~BenchWorkload() {
   if (mapping_ != nullptr) munmap(mapping_, gantry_arena_bytes(arena_.get()));
 }
 
-Status BenchWorkload::Register(uint64_t block_bytes) {
-  if (buffer_) RETURN_IF_ERROR(StatusOf(gantry_buffer_unregister(buffer_.get(), kDrainMs)));
-  buffer_.reset();
+Status BenchWorkload::Unregister() {
+  view_.reset();
+  for (const Buffer& buffer : buffers_) {
+    RETURN_IF_ERROR(StatusOf(gantry_buffer_unregister(buffer.get(), kDrainMs)));
+  }
+  buffers_.clear();
+  return {};
+}
+
+Status BenchWorkload::Register(uint64_t block_bytes, uint64_t buffers) {
+  RETURN_IF_ERROR(Unregister());
   const auto* start = static_cast<const std::byte*>(gantry_arena_data(arena_.get()));
   // A GPU's address goes through the C interface as a pointer that nobody follows.
   if (gpu_) start = reinterpret_cast<const std::byte*>(NumberOf(gpu_->address()));
-  const gantry_piece piece{start + kBefore, bytes_};
-  gantry_buffer_spec spec{};
-  spec.name = kBufferName;
-  spec.pieces = &piece;
-  spec.piece_count = 1;
-  spec.access = GANTRY_REMOTE_READ | GANTRY_REMOTE_WRITE;
-  spec.block_bytes = block_bytes;
-  spec.blocks = bytes_ / block_bytes;
-  gantry_buffer* buffer = nullptr;
-  RETURN_IF_ERROR(StatusOf(gantry_buffers_register(client_.get(), &spec, 1, &buffer)));
-  buffer_.reset(buffer);
+  const uint64_t bytes = bytes_ / buffers;
+  std::vector<std::string> names(buffers, kBufferName);
+  std::vector<gantry_piece> pieces(buffers);
+  std::vector<gantry_buffer_spec> specs(buffers);
+  for (uint64_t i = 0; i < buffers; ++i) {
+    if (buffers > 1) names[i] += "-" + std::to_string(i);
+    pieces[i] = {start + kBefore + i * bytes, bytes};
+    specs[i].name = names[i].c_str();
+    specs[i].pieces = &pieces[i];
+    specs[i].piece_count = 1;
+    specs[i].access = GANTRY_REMOTE_READ | GANTRY_REMOTE_WRITE;
+    specs[i].block_bytes = block_bytes;
+    specs[i].blocks = bytes / block_bytes;
+  }
+  std::vector<gantry_buffer*> handles(buffers);
+  RETURN_IF_ERROR(
+      StatusOf(gantry_buffers_register(client_.get(), specs.data(), buffers, handles.data())));
+  for (gantry_buffer* const handle : handles) buffers_.emplace_back(handle);
   return {};
+}
+
+Status BenchWorkload::PairWith(const std::string& peer, const std::string& remote_workload) {
+  gantry_view_spec spec{};  // without groups: all buffers by name
+  spec.peer = peer.c_str();
+  spec.remote_workload = remote_workload.c_str();
+  gantry_view* view = nullptr;
+  RETURN_IF_ERROR(StatusOf(gantry_view_create(client_.get(), &spec, &view)));
+  view_.reset(view);
+  const uint64_t pairs = gantry_view_pair_count(view);
+  if (pairs == buffers_.size()) return {};
+  return Fail(ErrorCode::kInternal, "the view pairs " + std::to_string(pairs) + " buffers of " +
+                                        std::to_string(buffers_.size()));
 }
 
 std::span<std::byte> BenchWorkload::buffer() const { return {mapping_ + kBefore, bytes_}; }
@@ -105,7 +136,7 @@ Result<TransferOutcome> BenchWorkload::Transfer(const std::string& remote,
                                                 std::span<const uint64_t> local_blocks,
                                                 std::span<const uint64_t> remote_blocks) {
   const TimePoint start = Clock::now();
-  ASSIGN_OR_RETURN(const StartedTransfer transfer,
+  ASSIGN_OR_RETURN(StartedTransfer transfer,
                    Submit(remote, options, local_blocks, remote_blocks, kTransferMs));
   ASSIGN_OR_RETURN(TransferOutcome outcome, Await(transfer));
   outcome.times.wall_us = 1e6 * SecondsBetween(start, Clock::now());
@@ -115,16 +146,23 @@ Result<TransferOutcome> BenchWorkload::Transfer(const std::string& remote,
 Result<BenchWorkload::StartedTransfer> BenchWorkload::Submit(
     const std::string& remote, const BenchOptions& options, std::span<const uint64_t> local_blocks,
     std::span<const uint64_t> remote_blocks, uint64_t wait_ms) {
-  gantry_buffer* const local = buffer_.get();
+  if (options.encoding == BenchOptions::Encoding::kJson) {
+    return SubmitJson(remote, options, local_blocks, remote_blocks, wait_ms);
+  }
+  gantry_buffer* const local = buffers_.front().get();
   const char* const remote_name = remote.c_str();
   gantry_transfer_spec spec{};
   const bool read = options.operation == BenchOptions::Operation::kRead;
   spec.operation = read ? GANTRY_READ : GANTRY_WRITE;
   spec.executor = options.peer_executes ? GANTRY_EXECUTOR_PEER : GANTRY_EXECUTOR_SELF;
-  spec.local = &local;
-  spec.local_count = 1;
-  spec.remote = &remote_name;
-  spec.remote_count = 1;
+  if (view_) {
+    spec.view = view_.get();
+  } else {
+    spec.local = &local;
+    spec.local_count = 1;
+    spec.remote = &remote_name;
+    spec.remote_count = 1;
+  }
   spec.local_blocks = local_blocks.data();
   spec.remote_blocks = remote_blocks.data();
   spec.block_count = local_blocks.size();
@@ -132,12 +170,41 @@ Result<BenchWorkload::StartedTransfer> BenchWorkload::Submit(
 
   gantry_transfer* raw = nullptr;
   RETURN_IF_ERROR(StatusOf(gantry_transfer_submit(client_.get(), &spec, wait_ms, &raw)));
-  return StartedTransfer(raw);
+  StartedTransfer transfer;
+  transfer.handle.reset(raw);
+  return transfer;
 }
 
-Result<TransferOutcome> BenchWorkload::Await(const StartedTransfer& transfer) {
+Result<BenchWorkload::StartedTransfer> BenchWorkload::SubmitJson(
+    const std::string& remote, const BenchOptions& options, std::span<const uint64_t> local_blocks,
+    std::span<const uint64_t> remote_blocks, uint64_t wait_ms) {
+  JsonTransfer asked;
+  asked.workload = gantry_client_workload(client_.get());
+  asked.view = view_ ? gantry_view_id(view_.get()) : "";
+  asked.local = kBufferName;
+  asked.remote = remote;
+  asked.read = options.operation == BenchOptions::Operation::kRead;
+  asked.peer_executes = options.peer_executes;
+  asked.deadline_ms = kTransferMs;
+  const uint64_t slice = std::min(wait_ms, kWaitSliceMs);
+  StartedTransfer transfer;
+  ASSIGN_OR_RETURN(transfer.view,
+                   Request("POST", "/v1/transfers?wait_ms=" + std::to_string(slice),
+                           JsonTransferBody(asked, local_blocks, remote_blocks), slice));
+  return transfer;
+}
+
+Result<TransferOutcome> BenchWorkload::Await(StartedTransfer& transfer) {
+  while (!transfer.handle) {  // it ends: it has a deadline
+    ASSIGN_OR_RETURN(const JsonTransferState state, ReadJsonTransfer(transfer.view));
+    if (state.is_over) return state.outcome;
+    const std::string target = "/v1/transfers/" + state.id +
+                               "?workload=" + gantry_client_workload(client_.get()) +
+                               "&wait_ms=" + std::to_string(kWaitSliceMs);
+    ASSIGN_OR_RETURN(transfer.view, Request("GET", target, "", kWaitSliceMs));
+  }
   gantry_transfer_status status{};
-  RETURN_IF_ERROR(StatusOf(gantry_transfer_wait(transfer.get(), kTransferMs, &status)));
+  RETURN_IF_ERROR(StatusOf(gantry_transfer_wait(transfer.handle.get(), kTransferMs, &status)));
   TransferOutcome outcome;
   outcome.times = {0,
                    static_cast<double>(status.admit_us),
@@ -156,18 +223,19 @@ Result<TransferOutcome> BenchWorkload::Await(const StartedTransfer& transfer) {
 }
 
 std::string BenchWorkload::GpuPlanOf(const StartedTransfer& transfer) {
-  char* const text = gantry_transfer_json(transfer.get());
-  const auto view = nlohmann::json::parse(text == nullptr ? "" : text, nullptr, false);
+  char* const text = transfer.handle ? gantry_transfer_json(transfer.handle.get()) : nullptr;
+  const auto view =
+      nlohmann::json::parse(text == nullptr ? transfer.view : std::string(text), nullptr, false);
   gantry_free(text);
   const nlohmann::json& copies = MemberOf(view, "gpu_copies");
   return copies.is_object() ? TextOf(copies, "plan") + ": " + TextOf(copies, "reason") : "";
 }
 
 Result<std::string> BenchWorkload::Request(const std::string& method, const std::string& target,
-                                           const std::string& body) {
+                                           const std::string& body, uint64_t wait_ms) {
   char* answer = nullptr;
   RETURN_IF_ERROR(StatusOf(gantry_client_request(client_.get(), method.c_str(), target.c_str(),
-                                                 body.c_str(), 0, &answer)));
+                                                 body.c_str(), wait_ms, &answer)));
   std::string text(answer);
   gantry_free(answer);
   return text;

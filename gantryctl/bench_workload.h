@@ -1,5 +1,5 @@
-// A workload of the benchmark: one arena with one buffer that does not begin at its start, through
-// the public client library. Used by one thread at a time.
+// A workload of the benchmark: one arena with buffers side by side that do not begin at its start,
+// through the public client library. Used by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "client/include/gantry.h"
 #include "gantryctl/bench_gpu_memory.h"
@@ -47,7 +48,11 @@ class BenchWorkload {
   struct Destroyer {
     void operator()(auto* object) const { Destroy(object); }
   };
-  using StartedTransfer = std::unique_ptr<gantry_transfer, Destroyer<gantry_transfer_destroy>>;
+  // A transfer that was asked for.
+  struct StartedTransfer {
+    std::unique_ptr<gantry_transfer, Destroyer<gantry_transfer_destroy>> handle;
+    std::string view;  // without a handle, of a JSON body: what the sidecar last said of it
+  };
 
   enum class Memory { kHost, kFirstGpu, kLastGpu };
   static Result<std::unique_ptr<BenchWorkload>> Open(const std::string& api_socket,
@@ -55,10 +60,15 @@ class BenchWorkload {
                                                      Memory memory = Memory::kHost);
   ~BenchWorkload();
 
-  // Makes the whole buffer addressable in blocks of this size; ends an earlier registration.
-  Status Register(uint64_t block_bytes);
-  // The buffer's bytes, and the arena's bytes before and after it, through a mapping of our own. Of
-  // memory on a GPU they are an image: Upload brings what was written there, Download what is.
+  // Makes all bytes so many buffers of equal size, addressable in blocks of this size; ends an
+  // earlier registration.
+  Status Register(uint64_t block_bytes, uint64_t buffers = 1);
+  // From here on transfers name blocks of a view of all buffers, each with the one of its name at
+  // that workload. REQUIRES both registered and the peer up.
+  Status PairWith(const std::string& peer, const std::string& remote_workload);
+  // The bytes of all buffers, and the arena's bytes before and after them, through a mapping of our
+  // own. Of memory on a GPU they are an image: Upload brings what was written there, Download what
+  // is.
   std::span<std::byte> buffer() const;
   std::span<std::byte> before() const;
   std::span<std::byte> after() const;
@@ -66,11 +76,11 @@ class BenchWorkload {
   Status Upload();
   Status Download();
   BenchGpuMemory* gpu() const { return gpu_.get(); }  // null: host memory
-  // Where the buffer begins in its allocation.
+  // Where the first buffer begins in its allocation.
   static uint64_t offset();
 
   // Transfers between this workload's buffer and the one that `remote` names ("peer/workload/
-  // buffer"), and waits for its end.
+  // buffer"), or by the view, and waits for its end.
   Result<TransferOutcome> Transfer(const std::string& remote, const BenchOptions& options,
                                    std::span<const uint64_t> local_blocks,
                                    std::span<const uint64_t> remote_blocks);
@@ -79,12 +89,12 @@ class BenchWorkload {
   Result<StartedTransfer> Submit(const std::string& remote, const BenchOptions& options,
                                  std::span<const uint64_t> local_blocks,
                                  std::span<const uint64_t> remote_blocks, uint64_t wait_ms);
-  static Result<TransferOutcome> Await(const StartedTransfer& transfer);
+  Result<TransferOutcome> Await(StartedTransfer& transfer);
   // Of one that ended: what copied between GPUs, and why; empty: nothing did.
   static std::string GpuPlanOf(const StartedTransfer& transfer);
   // A request of the REST interface; fails unless it is answered with success.
   Result<std::string> Request(const std::string& method, const std::string& target,
-                              const std::string& body);
+                              const std::string& body, uint64_t wait_ms = 0);
 
   static constexpr const char* kBufferName = "blocks";
 
@@ -92,16 +102,22 @@ class BenchWorkload {
   using Client = std::unique_ptr<gantry_client, Destroyer<gantry_client_destroy>>;
   using Arena = std::unique_ptr<gantry_arena, Destroyer<gantry_arena_destroy>>;
   using Buffer = std::unique_ptr<gantry_buffer, Destroyer<gantry_buffer_destroy>>;
+  using View = std::unique_ptr<gantry_view, Destroyer<gantry_view_destroy>>;
 
   BenchWorkload(Client client, Arena arena, uint64_t bytes);
   Status Map();
+  Status Unregister();
+  Result<StartedTransfer> SubmitJson(const std::string& remote, const BenchOptions& options,
+                                     std::span<const uint64_t> local_blocks,
+                                     std::span<const uint64_t> remote_blocks, uint64_t wait_ms);
 
   const Client client_;
   const Arena arena_;
   const uint64_t bytes_;
   std::byte* mapping_ = nullptr;         // of the arena's descriptor, every page present
   std::unique_ptr<BenchGpuMemory> gpu_;  // then the arena is its image
-  Buffer buffer_;
+  std::vector<Buffer> buffers_;
+  View view_;  // null: transfers name the one buffer
 };
 
 }  // namespace gantry::gantryctl

@@ -12,12 +12,16 @@ enum class Command { kStatus, kBuffers, kPeers, kWorkloads, kTransfers, kDoctor,
 struct BenchOptions {
   enum class Order { kRandom, kSequential };
   enum class Operation { kRead, kWrite };
+  enum class Encoding { kCbor, kJson };
 
   std::string transport = "shm";
   uint64_t block_bytes = 64 << 10;
-  uint64_t bytes = 1 << 30;  // of each of the two buffers, all moved in each iteration
-  uint64_t batch = 0;        // blocks of one transfer; 0: all of them
-  int inflight = 1;          // transfers at a time
+  uint64_t bytes = 1 << 30;             // of each side, all moved in each iteration
+  uint64_t buffers = 1;                 // that a side's bytes are, of equal size
+  uint64_t batch = 0;                   // block ids of one transfer; 0: all of a buffer
+  int inflight = 1;                     // transfers at a time
+  int rounds = 1;                       // how often an iteration moves the same
+  Encoding encoding = Encoding::kCbor;  // of the requests
   Order order = Order::kRandom;
   Operation operation = Operation::kRead;
   bool peer_executes = false;

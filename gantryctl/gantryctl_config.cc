@@ -43,11 +43,23 @@ void AddBench(CLI::App& app, CommandLine& line) {
       ->check(CLI::IsMember({"shm", "tcp", "ipc"}))
       ->capture_default_str();
   AddSize(app, "--block", bench.block_bytes, "Bytes of a block");
-  AddSize(app, "--bytes", bench.bytes, "Bytes of each buffer, all of them moved each time");
-  app.add_option("--batch", bench.batch, "Blocks in one transfer; 0: all")->capture_default_str();
+  AddSize(app, "--bytes", bench.bytes, "Bytes of each side, all of them moved each time");
+  app.add_option("--buffers", bench.buffers,
+                 "Buffers that each side's bytes are, as layers of a cache; one view pairs them")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--batch", bench.batch, "Block ids in one transfer; 0: all")
+      ->capture_default_str();
   app.add_option("--inflight", bench.inflight, "Transfers at a time, of --batch blocks each")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
+  app.add_option("--rounds", bench.rounds, "How often each iteration moves the same")
+      ->check(CLI::Range(1, 10'000))
+      ->capture_default_str();
+  const std::map<std::string, BenchOptions::Encoding> encodings = {
+      {"cbor", BenchOptions::Encoding::kCbor}, {"json", BenchOptions::Encoding::kJson}};
+  app.add_option("--encoding", bench.encoding, "Of the requests; default cbor")
+      ->transform(CLI::CheckedTransformer(encodings).description("cbor|json"));
   const std::map<std::string, BenchOptions::Order> orders = {
       {"random", BenchOptions::Order::kRandom}, {"sequential", BenchOptions::Order::kSequential}};
   app.add_option("--order", bench.order, "Of the blocks, on both sides; default random")

@@ -8,6 +8,7 @@
 #include "gantryctl/bench_grid.h"
 #include "gantryctl/bench_latency.h"
 #include "gantryctl/bench_notify.h"
+#include "gantryctl/bench_report.h"
 #include "gantryctl/bench_throughput.h"
 #include "gantryctl/doctor.h"
 #include "gantryctl/exit_code.h"

@@ -68,6 +68,42 @@ TEST_P(BenchPattern, BlocksOfAnotherRunOrAnotherPlaceAreFound) {
   EXPECT_TRUE(Check());
 }
 
+TEST_P(BenchPattern, TheSameIdsOfEachBufferLieOneBufferFurtherOn) {
+  constexpr uint64_t kBuffers = 4;
+  const BlockPairs ids = MakePairs(kBlocks / kBuffers, GetParam(), kSeed);
+  const BlockPairs all = InAllBuffers(ids, kBuffers);
+  ASSERT_EQ(all.local.size(), kBlocks);
+  ASSERT_EQ(all.remote.size(), kBlocks);
+  for (uint64_t i = 0; i < kBlocks; ++i) {
+    const uint64_t buffer = i / ids.local.size(), id = i % ids.local.size();
+    EXPECT_EQ(all.local[i], buffer * ids.local.size() + ids.local[id]);
+    EXPECT_EQ(all.remote[i], buffer * ids.local.size() + ids.remote[id]);
+  }
+}
+
+// What the sidecar does with a view, and what it must not do.
+TEST_P(BenchPattern, AWrongBufferOrAWrongIdOfAViewIsFound) {
+  constexpr uint64_t kBuffers = 4, kEach = kBlocks / kBuffers;
+  const BlockPairs ids = MakePairs(kEach, GetParam(), kSeed);
+  const BlockPairs all = InAllBuffers(ids, kBuffers);
+  const auto check_after = [&](uint64_t buffers_off, uint64_t ids_off) {
+    FillPattern(source_, kSeed);
+    FillCanary(destination_);
+    for (uint64_t buffer = 0; buffer < kBuffers; ++buffer) {
+      for (uint64_t i = 0; i < kEach; ++i) {
+        const uint64_t to = buffer * kEach + ids.local[i];
+        const uint64_t from =
+            (buffer + buffers_off) % kBuffers * kEach + ids.remote[(i + ids_off) % kEach];
+        std::copy_n(&source_[from * kBlock], kBlock, &destination_[to * kBlock]);
+      }
+    }
+    return FindMismatch(destination_, {all.local, all.remote, kBlock, kSeed});
+  };
+  EXPECT_EQ(check_after(0, 0), std::nullopt);
+  EXPECT_NE(check_after(1, 0), std::nullopt);
+  EXPECT_NE(check_after(0, 1), std::nullopt);
+}
+
 INSTANTIATE_TEST_SUITE_P(Orders, BenchPattern,
                          testing::Values(BenchOptions::Order::kRandom,
                                          BenchOptions::Order::kSequential));
