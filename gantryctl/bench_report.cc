@@ -38,6 +38,7 @@ nlohmann::json Setting(const BenchOptions& options, const ThroughputTotals& tota
           {"path", totals.path},
           {"executor", totals.by_peer ? "peer" : "self"},
           {"workers", totals.workers},
+          {"pool", options.workers},
           {"transfers", totals.transfers},
           {"descriptors", totals.descriptors_in},
           {"descriptors_merged", totals.descriptors_out},

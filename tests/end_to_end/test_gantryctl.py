@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from conftest import BIN_DIR, ask
+from gpu_workloads import gpus
 
 GANTRYCTL = str(BIN_DIR / "gantryctl")
 QUICK = ["--bytes", "16MiB", "--workers", "1", "-n", "2"]
@@ -42,9 +43,10 @@ def wait_for(condition, seconds=15):
 
 
 @pytest.fixture
-def running_bench(folder):
-    """A long benchmark in the background, and the API socket of the sidecar that it drives."""
-    process = subprocess.Popen([GANTRYCTL, "bench", "--bytes", "64MiB", "--workers", "1", "-n", "1000"],
+def running_bench(folder, request):
+    """A long benchmark in the background, and the API socket of the sidecar that it drives; a parameter is more options."""
+    more = getattr(request, "param", [])
+    process = subprocess.Popen([GANTRYCTL, "bench", "--bytes", "64MiB", "--workers", "1", "-n", "1000", *more],
                                env=os.environ | {"TMPDIR": str(folder)}, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True)
 
@@ -132,6 +134,52 @@ def test_bench_in_batches_moves_the_same(folder):
     report = json.loads(run("bench", "--json", "--batch", "10", "--block", "4KiB", "--bytes", "1MiB", "--workers", "1",
                             "-n", "1", env=os.environ | {"TMPDIR": str(folder)}).stdout)
     assert report["descriptors"] == 256 and report["batch"] == 10 and report["verified"] is True
+
+
+@pytest.mark.parametrize("transport", ["shm", "ipc", "tcp"])
+@pytest.mark.parametrize("operation", ["read", "write"])
+@pytest.mark.parametrize("encoding", ["cbor", "json"])
+def test_bench_of_many_buffers_verifies_every_byte(folder, gpus, transport, operation, encoding):
+    measured = run("bench", "--json", "--transport", transport, "--op", operation, "--encoding", encoding, "--buffers", 16,
+                   "--block", "32KiB", *QUICK, env=os.environ | {"TMPDIR": str(folder)})
+    assert measured.returncode == 0, measured.stderr
+    report = json.loads(measured.stdout)
+    assert (report["path"], report["encoding"], report["verified"]) == (transport, encoding, True)
+    assert (report["buffers"], report["blocks_per_buffer"], report["batch"], report["transfers"]) == (16, 32, 32, 1)
+    assert report["descriptors"] == 512
+    assert report["rest_over_engine"] > 1  # the sidecar's time is within the caller's
+    for clock in ("engine", "moving"):
+        assert report[f"{clock}_ratio"] == pytest.approx(report[f"{clock}_gbps"] / report["ceiling_gbps"])
+    assert report["moving_gbps"] > report["engine_gbps"] > report["gbps"] > 0
+
+
+@pytest.mark.parametrize("transport", ["shm", "ipc"])
+def test_bench_repeats_the_same_transfers_several_at_a_time(folder, gpus, transport):
+    measured = run("bench", "--json", "--transport", transport, "--buffers", 4, "--batch", 20, "--inflight", 4, "--rounds", 6,
+                   *QUICK, env=os.environ | {"TMPDIR": str(folder)})
+    assert measured.returncode == 0, measured.stderr
+    report = json.loads(measured.stdout)
+    assert report["transfers"] == 6 * 4 and report["descriptors"] == 6 * 256  # 64 ids in each buffer
+    assert report["verified"] is True
+    moved = report["bytes"] * report["rounds"]
+    assert report["gbps"] == pytest.approx(moved / report["stages_us"]["wall"] / 1e3)
+
+
+@pytest.mark.parametrize("running_bench", [["--buffers", "16", "--encoding", "json"]], indirect=True)
+def test_the_buffers_of_a_benchmark_are_as_many_as_asked_for(running_bench):
+    _, api_socket = running_bench
+    buffers = ask(api_socket, "GET", "/v1/buffers")[1]["buffers"]
+    assert {buffer["name"] for buffer in buffers} == {f"blocks-{i}" for i in range(16)}
+    assert {buffer["layout"]["blocks"] for buffer in buffers} == {64}
+    transfer = wait_for(lambda: [each for each in ask(api_socket, "GET", "/v1/transfers")[1]["transfers"]
+                                 if each["state"] == "succeeded"])[0]
+    assert transfer["descriptors_in"] == 16 * 64
+
+
+def test_bench_refuses_buffers_that_are_no_whole_blocks(folder):
+    refused = run("bench", "--buffers", 3, *QUICK)
+    assert refused.returncode == 2
+    assert "--buffers" in refused.stderr
 
 
 def test_bench_latency_tells_the_stages(folder):

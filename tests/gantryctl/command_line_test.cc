@@ -64,6 +64,41 @@ TEST(CommandLineTest, ReadsTheBenchmark) {
   EXPECT_TRUE(CheckBenchOptions(bench));
 }
 
+TEST(CommandLineTest, ReadsManyBuffers) {
+  const auto parsed = Parse({"bench", "--block", "32KiB", "--buffers", "64", "--encoding", "json",
+                             "--inflight", "4", "--rounds", "16"});
+  ASSERT_FALSE(parsed.exit_code);
+  const BenchOptions& bench = parsed.command_line.bench;
+  EXPECT_EQ(bench.buffers, 64u);
+  EXPECT_EQ(bench.encoding, BenchOptions::Encoding::kJson);
+  EXPECT_EQ(bench.inflight, 4);
+  EXPECT_EQ(bench.rounds, 16);
+  EXPECT_TRUE(CheckBenchOptions(bench));
+  EXPECT_EQ(Parse({"bench"}).command_line.bench.encoding, BenchOptions::Encoding::kCbor);
+}
+
+TEST(CommandLineTest, TheBenchmarkRefusesWhatDoesNotFit) {
+  const std::vector<std::vector<std::string>> mistakes = {
+      {"--bytes", "1MiB", "--block", "64KiB", "--buffers", "3"},  // 16 blocks
+      {"--bytes", "1MiB", "--block", "64KiB", "--buffers", "17"},
+      {"--bytes", "4GiB", "--block", "4KiB"},                     // ids
+      {"--bytes", "8GiB", "--block", "4KiB", "--buffers", "64"},  // ids times buffers
+      {"--buffers", "2", "--latency"},
+      {"--rounds", "2", "--notify"},
+      {"--encoding", "json", "--table"}};
+  for (std::vector<std::string> words : mistakes) {
+    words.insert(words.begin(), "bench");
+    const auto parsed = Parse(words);
+    ASSERT_FALSE(parsed.exit_code);
+    const Status fine = CheckBenchOptions(parsed.command_line.bench);
+    ASSERT_FALSE(fine) << testing::PrintToString(words);
+    EXPECT_NE(fine.error().hint, "");
+  }
+  EXPECT_TRUE(CheckBenchOptions(
+      Parse({"bench", "--bytes", "8GiB", "--block", "4KiB", "--buffers", "64", "--batch", "16384"})
+          .command_line.bench));
+}
+
 TEST(CommandLineTest, RefusesMistakesWithTheUsageCode) {
   const std::vector<std::vector<std::string>> mistakes = {{},
                                                           {"frobnicate"},
@@ -72,6 +107,10 @@ TEST(CommandLineTest, RefusesMistakesWithTheUsageCode) {
                                                           {"bench", "--transport", "pigeon"},
                                                           {"bench", "--workers", "0"},
                                                           {"bench", "--order", "backwards"},
+                                                          {"bench", "--buffers", "0"},
+                                                          {"bench", "--buffers", "1025"},
+                                                          {"bench", "--rounds", "0"},
+                                                          {"bench", "--encoding", "xml"},
                                                           {"transfers", "--interval-ms", "1"}};
   for (const auto& words : mistakes) EXPECT_EQ(Parse(words).exit_code, kExitUsage);
   EXPECT_EQ(Parse({"--help"}).exit_code, kExitOk);

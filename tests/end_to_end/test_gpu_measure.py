@@ -1,0 +1,61 @@
+"""tests/gpu/measure and tests/gpu/plot: the cells that are asked for, all of their fields, and a picture of them."""
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree
+
+from conftest import BIN_DIR, ROOT
+from gpu_workloads import gpus
+
+SWEEP = ["--workers", "1", "--blocks", "4KiB,64KiB", "--counts", "1,16,256", "--bytes-max", "8MiB", "--buffers", "1,4",
+         "--rounds", "2", "--encoding", "json", "--iterations", "1"]
+FIELDS = {"gbps", "engine_gbps", "moving_gbps", "ceiling_gbps", "per_block_gbps", "ratio", "engine_ratio", "moving_ratio",
+          "rest_over_engine", "stages_us", "buffers", "blocks_per_buffer", "batch", "inflight", "rounds", "encoding", "pool",
+          "workers", "busy", "worker_memory_mib", "load_per_second", "load_slowdown"}
+
+
+def run(script, *words):
+    return subprocess.run([sys.executable, ROOT / "tests" / "gpu" / script, *words], capture_output=True, text=True,
+                          timeout=100)
+
+
+def test_a_sweep_over_blocks_counts_and_buffers_is_measured_and_drawn(gpus, folder):
+    lines = folder / "cells.jsonl"
+    measured = run("measure", BIN_DIR / "gantryctl", lines, *SWEEP, "--order", "sequential")
+    assert measured.returncode == 0, measured.stdout + measured.stderr
+    cells = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert {(cell["block"], cell["batch"], cell["buffers"]) for cell in cells} == \
+        {(block, count, buffers) for block in (4096, 65536) for count in (1, 16, 256) for buffers in (1, 4)
+         if block * count * buffers <= 8 << 20}
+    assert measured.stdout.count("left out") == 2  # 256 ids of 64 KiB: 16 MiB, and 64
+    for cell in cells:
+        assert FIELDS <= set(cell), FIELDS - set(cell)
+        assert cell["bytes"] == cell["block"] * cell["batch"] * cell["buffers"]
+        assert (cell["path"], cell["encoding"], cell["rounds"], cell["order"]) == ("ipc", "json", 2, "sequential")
+
+    picture = folder / "cells.svg"
+    drawn = run("plot", lines, picture)
+    assert drawn.returncode == 0, drawn.stderr
+    tree = xml.etree.ElementTree.parse(picture)
+    svg = "{http://www.w3.org/2000/svg}"
+    dots = [title.text for circle in tree.iter(svg + "circle") for title in circle.iter(svg + "title")]
+    assert len(dots) == 5 * len(cells)  # five series
+    assert sum(dot.startswith("4 KiB, one contiguous copy") for dot in dots) == 6
+    texts = [text.text for text in tree.iter(svg + "text")]
+    assert texts.count("1 block id a transfer") == texts.count("16 block ids a transfer") == 2  # one row for each of --buffers
+    for circle in tree.iter(svg + "circle"):
+        assert 0 < float(circle.get("cx")) < 1000 and 0 < float(circle.get("cy")) < 1000
+
+
+def test_a_size_that_is_none_is_named(gpus, folder):
+    refused = run("measure", BIN_DIR / "gantryctl", folder / "cells.jsonl", "--blocks", "64K", "--counts", "1")
+    assert refused.returncode == 1
+    assert "'64K' is no size" in refused.stderr
+
+
+def test_nothing_measured_is_said(folder):
+    (folder / "cells.jsonl").write_text("")
+    refused = run("plot", folder / "cells.jsonl", folder / "cells.svg")
+    assert refused.returncode == 1
+    assert "nothing was measured" in refused.stderr

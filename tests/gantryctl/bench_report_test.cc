@@ -1,0 +1,81 @@
+#include "gantryctl/bench_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace gantry::gantryctl {
+namespace {
+
+// Two rounds of 1 GB in two milliseconds each by the caller's clock; one contiguous copy takes one.
+BenchOptions Options() {
+  BenchOptions options;
+  options.transport = "ipc";
+  options.block_bytes = 1'000'000;
+  options.bytes = 1'000'000'000;
+  options.buffers = 50;
+  options.batch = 8;
+  options.rounds = 2;
+  options.encoding = BenchOptions::Encoding::kJson;
+  options.workers = 4;
+  return options;
+}
+
+ThroughputTotals Totals() {
+  ThroughputTotals totals;
+  totals.seconds.Add(0.004);
+  totals.engine_us.Add(3200);
+  totals.move_us.Add(2500);
+  totals.rest_over_engine.Add(1.25);
+  totals.ceiling_seconds.Add(0.001);
+  totals.per_block_seconds.Add(0.02);
+  totals.transfers = 6;
+  return totals;
+}
+
+TEST(BenchReport, RatesCountAllRoundsAndTheCeilingOne) {
+  const nlohmann::json report = ThroughputReport(Options(), Totals());
+  EXPECT_DOUBLE_EQ(report["gbps"], 500);
+  EXPECT_DOUBLE_EQ(report["gbps_best"], 500);
+  EXPECT_DOUBLE_EQ(report["engine_gbps"], 625);
+  EXPECT_DOUBLE_EQ(report["moving_gbps"], 800);
+  EXPECT_DOUBLE_EQ(report["ceiling_gbps"], 1000);
+  EXPECT_DOUBLE_EQ(report["per_block_gbps"], 50);
+  EXPECT_DOUBLE_EQ(report["ratio"], 0.5);
+  EXPECT_DOUBLE_EQ(report["ratio_best"], 0.5);
+  EXPECT_DOUBLE_EQ(report["engine_ratio"], 0.625);
+  EXPECT_DOUBLE_EQ(report["moving_ratio"], 0.8);
+  EXPECT_DOUBLE_EQ(report["rest_over_engine"], 1.25);
+}
+
+TEST(BenchReport, SaysWhatWasMeasured) {
+  const nlohmann::json report = ThroughputReport(Options(), Totals());
+  EXPECT_EQ(report["buffers"], 50);
+  EXPECT_EQ(report["blocks_per_buffer"], 20);
+  EXPECT_EQ(report["batch"], 8);
+  EXPECT_EQ(report["transfers"], 6);
+  EXPECT_EQ(report["rounds"], 2);
+  EXPECT_EQ(report["encoding"], "json");
+  EXPECT_EQ(report["pool"], 4);
+}
+
+TEST(BenchReport, WhatTakesLessThanAMicrosecondHasARate) {
+  ThroughputTotals totals = Totals();
+  totals.engine_us = totals.move_us = Samples();
+  totals.engine_us.Add(0);
+  totals.move_us.Add(0);
+  const nlohmann::json report = ThroughputReport(Options(), totals);
+  EXPECT_DOUBLE_EQ(report["engine_gbps"], 2e6);
+  EXPECT_DOUBLE_EQ(report["moving_gbps"], 2e6);
+}
+
+TEST(BenchReport, PeopleReadBuffersAndRatios) {
+  const std::string text = ThroughputText(ThroughputReport(Options(), Totals()));
+  EXPECT_THAT(text, testing::HasSubstr("in 50 buffers in random blocks"));
+  EXPECT_THAT(text, testing::ContainsRegex("while moving +800.00 +0.80\n"));
+  EXPECT_THAT(text, testing::HasSubstr("1.25 of the sidecar's own time"));
+}
+
+}  // namespace
+}  // namespace gantry::gantryctl
