@@ -8,7 +8,6 @@
 namespace gantry::gantryctl {
 namespace {
 
-constexpr std::byte kCanary{0xEE};
 constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15;  // odd: no two words of a buffer are equal
 
 uint64_t WordAt(uint64_t index, uint64_t seed) { return (index * kMultiplier) ^ seed; }
@@ -69,10 +68,12 @@ void FillPattern(std::span<std::byte> bytes, uint64_t seed) {
   }
 }
 
-void FillCanary(std::span<std::byte> bytes) { std::fill(bytes.begin(), bytes.end(), kCanary); }
+void FillCanary(std::span<std::byte> bytes, std::byte canary) {
+  std::fill(bytes.begin(), bytes.end(), canary);
+}
 
-bool IsCanary(std::span<const std::byte> bytes) {
-  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == kCanary; });
+bool IsCanary(std::span<const std::byte> bytes, std::byte canary) {
+  return std::all_of(bytes.begin(), bytes.end(), [canary](std::byte b) { return b == canary; });
 }
 
 std::optional<std::string> FindMismatch(std::span<const std::byte> destination,

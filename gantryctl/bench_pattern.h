@@ -32,8 +32,9 @@ BlockPairs InAllBuffers(const BlockPairs& pairs, uint64_t buffers);
 
 // Each 8 bytes say where they are. REQUIRES a multiple of 8 bytes.
 void FillPattern(std::span<std::byte> bytes, uint64_t seed);
-void FillCanary(std::span<std::byte> bytes);
-bool IsCanary(std::span<const std::byte> bytes);
+inline constexpr std::byte kCanary{0xEE};
+void FillCanary(std::span<std::byte> bytes, std::byte canary = kCanary);
+bool IsCanary(std::span<const std::byte> bytes, std::byte canary = kCanary);
 
 // Which block of a pattern-filled buffer each block of `destination` has to be a copy of.
 struct Expected {

@@ -11,6 +11,8 @@ namespace gantry::gantryctl {
 namespace {
 
 constexpr milliseconds kPeerUpMax{10'000};
+constexpr std::byte kLocalCanary{0xA5};
+constexpr std::byte kRemoteCanary{0x5A};
 
 Status AwaitPeer(BenchWorkload& workload, const std::string& name, const std::string& address) {
   const nlohmann::json body = {{"address", address}};
@@ -42,10 +44,10 @@ Result<BenchStand> BenchStand::Build(const BenchOptions& options, uint64_t bytes
   const bool on_gpus = options.transport == "ipc";
   ASSIGN_OR_RETURN(stand.local,
                    BenchWorkload::Open(stand.sidecars->ApiSocket(0), kLocalWorkload, bytes,
-                                       on_gpus ? Memory::kFirstGpu : Memory::kHost));
+                                       kLocalCanary, on_gpus ? Memory::kFirstGpu : Memory::kHost));
   ASSIGN_OR_RETURN(stand.remote,
                    BenchWorkload::Open(stand.sidecars->ApiSocket(1), kRemoteWorkload, bytes,
-                                       on_gpus ? Memory::kLastGpu : Memory::kHost));
+                                       kRemoteCanary, on_gpus ? Memory::kLastGpu : Memory::kHost));
   RETURN_IF_ERROR(stand.local->Register(block_bytes, options.buffers));
   RETURN_IF_ERROR(stand.remote->Register(block_bytes, options.buffers));
   ASSIGN_OR_RETURN(const std::string address, stand.sidecars->PeerAddress(1));

@@ -101,7 +101,7 @@ Status Verify(const BenchStand& stand, const BenchOptions& options, const BlockP
   const auto wrong = FindMismatch(stand.destination(options.operation).buffer(), expected);
   if (wrong) return Fail(ErrorCode::kInternal, "the bytes are wrong: " + *wrong);
   for (BenchWorkload* workload : {stand.local.get(), stand.remote.get()}) {
-    if (!IsCanary(workload->before()) || !IsCanary(workload->after())) {
+    if (!workload->IsIntactAround()) {
       return Fail(ErrorCode::kInternal, "bytes outside of the buffers were written");
     }
   }

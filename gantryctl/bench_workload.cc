@@ -31,19 +31,19 @@ Status StatusOf(gantry_error* error) {
   return Fail(std::move(ours));
 }
 
-BenchWorkload::BenchWorkload(Client client, Arena arena, uint64_t bytes)
-    : client_(std::move(client)), arena_(std::move(arena)), bytes_(bytes) {}
+BenchWorkload::BenchWorkload(Client client, Arena arena, uint64_t bytes, std::byte canary)
+    : client_(std::move(client)), arena_(std::move(arena)), bytes_(bytes), canary_(canary) {}
 
 Result<std::unique_ptr<BenchWorkload>> BenchWorkload::Open(const std::string& api_socket,
                                                            const std::string& name, uint64_t bytes,
-                                                           Memory memory) {
+                                                           std::byte canary, Memory memory) {
   gantry_client* client = nullptr;
   RETURN_IF_ERROR(StatusOf(gantry_client_open(api_socket.c_str(), name.c_str(), nullptr, &client)));
   Client owned_client(client);
   gantry_arena* arena = nullptr;
   RETURN_IF_ERROR(StatusOf(gantry_arena_create(client, kBefore + bytes + kAfter, &arena)));
   std::unique_ptr<BenchWorkload> workload(
-      new BenchWorkload(std::move(owned_client), Arena(arena), bytes));
+      new BenchWorkload(std::move(owned_client), Arena(arena), bytes, canary));
   RETURN_IF_ERROR(workload->Map());
   if (memory != Memory::kHost) {
     ASSIGN_OR_RETURN(workload->gpu_,
@@ -59,8 +59,8 @@ Status BenchWorkload::Map() {
     return Fail(SystemError(ErrorCode::kResourceExhausted, "mapping the arena", errno));
   }
   mapping_ = static_cast<std::byte*>(mapped);
-  FillCanary(before());
-  FillCanary(after());
+  FillCanary(before(), canary_);
+  FillCanary(after(), canary_);
   return {};
 }
 
@@ -126,6 +126,9 @@ Status BenchWorkload::PairWith(const std::string& peer, const std::string& remot
 }
 
 std::span<std::byte> BenchWorkload::buffer() const { return {mapping_ + kBefore, bytes_}; }
+bool BenchWorkload::IsIntactAround() const {
+  return IsCanary(before(), canary_) && IsCanary(after(), canary_);
+}
 std::span<std::byte> BenchWorkload::before() const { return {mapping_, kBefore}; }
 std::span<std::byte> BenchWorkload::after() const {
   return {mapping_ + kBefore + bytes_, gantry_arena_bytes(arena_.get()) - kBefore - bytes_};

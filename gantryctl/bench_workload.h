@@ -55,9 +55,11 @@ class BenchWorkload {
   };
 
   enum class Memory { kHost, kFirstGpu, kLastGpu };
+  // `canary` lies around the buffers. REQUIRES another one at the other side: a copy that goes too
+  // far on both would leave the same.
   static Result<std::unique_ptr<BenchWorkload>> Open(const std::string& api_socket,
                                                      const std::string& name, uint64_t bytes,
-                                                     Memory memory = Memory::kHost);
+                                                     std::byte canary, Memory memory);
   ~BenchWorkload();
 
   // Makes all bytes so many buffers of equal size, addressable in blocks of this size; ends an
@@ -66,12 +68,11 @@ class BenchWorkload {
   // From here on transfers name blocks of a view of all buffers, each with the one of its name at
   // that workload. REQUIRES both registered and the peer up.
   Status PairWith(const std::string& peer, const std::string& remote_workload);
-  // The bytes of all buffers, and the arena's bytes before and after them, through a mapping of our
-  // own. Of memory on a GPU they are an image: Upload brings what was written there, Download what
-  // is.
+  // The bytes of all buffers through a mapping of our own, and whether the arena's before and after
+  // them are as they were. Of memory on a GPU both are of an image: Upload brings what was written
+  // there, Download what is.
   std::span<std::byte> buffer() const;
-  std::span<std::byte> before() const;
-  std::span<std::byte> after() const;
+  bool IsIntactAround() const;
 
   Status Upload();
   Status Download();
@@ -104,7 +105,9 @@ class BenchWorkload {
   using Buffer = std::unique_ptr<gantry_buffer, Destroyer<gantry_buffer_destroy>>;
   using View = std::unique_ptr<gantry_view, Destroyer<gantry_view_destroy>>;
 
-  BenchWorkload(Client client, Arena arena, uint64_t bytes);
+  BenchWorkload(Client client, Arena arena, uint64_t bytes, std::byte canary);
+  std::span<std::byte> before() const;
+  std::span<std::byte> after() const;
   Status Map();
   Status Unregister();
   Result<StartedTransfer> SubmitJson(const std::string& remote, const BenchOptions& options,
@@ -114,6 +117,7 @@ class BenchWorkload {
   const Client client_;
   const Arena arena_;
   const uint64_t bytes_;
+  const std::byte canary_;
   std::byte* mapping_ = nullptr;         // of the arena's descriptor, every page present
   std::unique_ptr<BenchGpuMemory> gpu_;  // then the arena is its image
   std::vector<Buffer> buffers_;

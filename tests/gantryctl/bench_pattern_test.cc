@@ -112,6 +112,7 @@ TEST(BenchCanary, SeesOneByte) {
   Bytes bytes(100);
   FillCanary(bytes);
   EXPECT_TRUE(IsCanary(bytes));
+  EXPECT_FALSE(IsCanary(bytes, std::byte{0x5A}));
   bytes[99] = std::byte{0};
   EXPECT_FALSE(IsCanary(bytes));
 }
