@@ -25,7 +25,9 @@ add_link_options(-Wl,-z,relro,-z,now)
 include(CheckLinkerFlag)
 check_linker_flag(CXX -fuse-ld=mold GANTRY_HAS_MOLD)
 if(GANTRY_HAS_MOLD)
-  add_link_options(-fuse-ld=mold)
+  # Where the code happens to end within some bytes of a page, mold 1.10 has the part that is read-only after relocation
+  # begin on a page that is not there, and the program does not start. With segments on pages of their own it cannot.
+  add_link_options(-fuse-ld=mold -Wl,-z,separate-loadable-segments)
 endif()
 
 # Warnings are given to our targets only (gantry_targets.cmake); generated code gets none.

@@ -71,13 +71,13 @@ Status CudaStream::CopyBatch(std::span<const CopyItem> items) {
   const cuda::Calls& calls = primary_->calls();
   RETURN_IF_ERROR(calls.Require(cuda::Feature::kBatchCopy));
   if (items.empty()) return {};
-  to_.clear();
-  from_.clear();
-  bytes_.clear();
-  for (const CopyItem& item : items) {
-    to_.push_back(NumberOf(item.to));
-    from_.push_back(NumberOf(item.from));
-    bytes_.push_back(item.bytes);
+  to_.resize(items.size());
+  from_.resize(items.size());
+  bytes_.resize(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    to_[i] = NumberOf(items[i].to);
+    from_[i] = NumberOf(items[i].from);
+    bytes_[i] = items[i].bytes;
   }
   cuda::MemcpyAttributes attributes = {};
   attributes.source_access_order = cuda::kSourceAccessOrderStream;

@@ -23,7 +23,8 @@ class GpuDevices {
   // Of those that the driver sees, the context's first; empty before Open.
   const std::vector<std::string>& uuids() const { return uuids_; }
 
-  // The context, for memory of the GPU. kPathUnavailable when the driver does not see that one.
+  const std::shared_ptr<gpu::GpuContext>& context() const { return context_; }  // null before Open
+  // The same, for memory of the GPU. kPathUnavailable when the driver does not see that one.
   Result<std::shared_ptr<gpu::GpuContext>> ContextFor(const std::string& uuid);
 
  private:

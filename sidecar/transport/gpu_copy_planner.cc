@@ -7,16 +7,26 @@ namespace {
 
 using worker::GpuMeans;
 
-constexpr uint64_t kKernelJobBytes = 32 << 20;
-constexpr size_t kKernelJobSegments = 4096;
+constexpr uint64_t kKernelJobBytes = 64 << 20;
+constexpr size_t kKernelJobSegments = 8192;
+constexpr size_t kKernelJobsMax = 4;
 constexpr uint64_t kProbeBytes = 1 << 20;
-constexpr uint64_t kEngineJobBytes = 64 << 20;
-constexpr size_t kEngineJobSegments = 256;
+// What a copy engine finds at each turn of a worker's context; more begins too late.
+constexpr uint64_t kEngineJobBytes = 16 << 20;
+constexpr size_t kEngineJobSegments = 1024;
+
+// A worker hands some two million blocks a second to the copy engines: from so many bytes on (of a
+// block, times the workers) that is faster than a kernel copies.
+constexpr uint64_t kEnginesFrom = 192 << 10;
 
 // A GPU on which others compute gives a kernel its turn after milliseconds.
-constexpr double kTurnNanoseconds = 1e6;
-constexpr double kSlowRate = 10;  // until kernels were seen: less than PCIe
-constexpr double kSlowFactor = 3;
+constexpr double kTurnNanoseconds = 0.75e6;
+// Until a kernel was faster. Where none can be, as over PCIe, engines are as fast.
+constexpr double kSlowRate = 200;
+constexpr double kSlowFactor = 2;
+// A gap in what others compute looks like an idle GPU.
+constexpr int kQuickProbes = 3;
+constexpr milliseconds kIdleFor{50};
 constexpr uint64_t kRateBytesMin = 8 << 20;
 // A worker without kernels may be replaced by one that has them.
 constexpr milliseconds kKernelsAgain{10'000};
@@ -24,11 +34,11 @@ constexpr milliseconds kProbePauseMin{100};
 constexpr milliseconds kProbePauseMax{2'000};
 
 GpuCopyPlan ByEngines(std::string_view reason) {
-  return {GpuMeans::kCopyEngine, reason, false, kEngineJobBytes, kEngineJobSegments};
+  return {GpuMeans::kCopyEngine, reason, false, kEngineJobBytes, kEngineJobSegments, 0};
 }
-GpuCopyPlan ByKernel(std::string_view reason, bool probe) {
-  return {GpuMeans::kKernel, reason, probe, probe ? kProbeBytes : kKernelJobBytes,
-          kKernelJobSegments};
+GpuCopyPlan ByKernel(std::string_view reason, bool probe, size_t jobs_max = kKernelJobsMax) {
+  return {GpuMeans::kKernel,  reason,  probe, probe ? kProbeBytes : kKernelJobBytes,
+          kKernelJobSegments, jobs_max};
 }
 
 }  // namespace
@@ -36,16 +46,20 @@ GpuCopyPlan ByKernel(std::string_view reason, bool probe) {
 GpuCopyPlanner::GpuCopyPlanner(GpuCopyPolicy policy)
     : policy_(policy), probe_pause_(kProbePauseMin), best_rate_(kSlowRate) {}
 
-GpuCopyPlan GpuCopyPlanner::Choose(uint64_t chunks, TimePoint now) const {
+GpuCopyPlan GpuCopyPlanner::Choose(const GpuCopyWork& work, TimePoint now) const {
   if (policy_ == GpuCopyPolicy::kEngines) return ByEngines("--gpu-copies asks for copy engines");
   const bool has_kernels = now >= no_kernels_until_;
   if (policy_ == GpuCopyPolicy::kKernel && has_kernels) {
     return ByKernel("--gpu-copies asks for a kernel", false);
   }
-  if (chunks <= kFewChunks) return ByEngines("few blocks: a copy engine begins at once");
+  if (work.chunks <= kFewChunks) return ByEngines("few blocks: a copy engine begins at once");
+  if (work.bytes / work.chunks * work.workers >= kEnginesFrom) {
+    return ByEngines("blocks of this size: the workers feed the copy engines as fast as they copy");
+  }
   if (!has_kernels) return ByEngines(kNoKernels);
   if (state_ == State::kIdle) {
-    return ByKernel("a kernel is the fastest while the GPU computes nothing else", false);
+    return ByKernel("a kernel is the fastest while the GPU computes nothing else", false,
+                    now < idle_until_ ? kKernelJobsMax : 1);
   }
   if (state_ == State::kBusy && now >= probe_again_) {
     return ByKernel("a look whether the GPU is still busy", true);
@@ -83,17 +97,31 @@ void GpuCopyPlanner::Done(const Job& job, const worker::Completion& completion, 
   }
   const bool says_something = state_ == State::kIdle || job.plan.probe;  // others are from before
   if (!says_something) return;
-  if (!completion.ok) {
-    if (job.plan.probe) state_ = State::kBusy;
-  } else if (IsSlow(job, now)) {
+  if (completion.ok) {
+    Judge(IsSlow(job, now), now);
+  } else if (job.plan.probe) {
+    state_ = State::kBusy;
+  }
+}
+
+void GpuCopyPlanner::Judge(bool slow, TimePoint now) {
+  if (slow) {
     const bool again = state_ == State::kProbed || now - idle_since_ < kProbePauseMax;
     probe_pause_ = again ? std::min<nanoseconds>(2 * probe_pause_, kProbePauseMax) : kProbePauseMin;
     probe_again_ = now + probe_pause_;
+    quick_probes_ = 0;
     state_ = State::kBusy;
-  } else {
-    if (state_ != State::kIdle) idle_since_ = now;
-    state_ = State::kIdle;
+    return;
   }
+  if (state_ == State::kProbed && ++quick_probes_ < kQuickProbes) {
+    probe_again_ = now;
+    state_ = State::kBusy;
+    return;
+  }
+  if (state_ != State::kIdle) idle_since_ = now;
+  idle_until_ = now + kIdleFor;
+  quick_probes_ = 0;
+  state_ = State::kIdle;
 }
 
 }  // namespace gantry::transport

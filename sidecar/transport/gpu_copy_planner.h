@@ -1,6 +1,7 @@
-// How memory of GPUs is copied: by a kernel in one worker, which is the fastest while the GPU does
-// nothing else, and waits for its turn while it does, or by copy engines, which the workers feed
-// side by side and which disturb nobody. Owned by the engine's driver.
+// How memory of GPUs is copied: by a kernel in one worker, which is the fastest for small blocks
+// while the GPU does nothing else, and waits for its turn while it does, or by copy engines, which
+// the workers feed side by side and which disturb nobody. One for each GPU that kernels may run on.
+// Owned by the engine's driver.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@ struct GpuCopyPlan {
   bool probe = false;       // one small job that tells whether a busy GPU still is
   uint64_t job_bytes = 0;
   size_t job_segments = 0;
+  size_t jobs_max = 0;  // in flight at a time, of kernels
 };
 
 inline constexpr std::string_view kNoKernels = "the GPU's driver has no copy kernel";
@@ -25,15 +27,21 @@ inline constexpr std::string_view kWithHost = "one side is the host's: copy engi
 // What may be chosen: an operator's say.
 enum class GpuCopyPolicy { kAuto, kEngines, kKernel };
 
+// What is to be copied: a transfer as a whole.
+struct GpuCopyWork {
+  uint64_t chunks = 0;
+  uint64_t bytes = 0;
+  size_t workers = 1;  // that feed copy engines for it
+};
+
 class GpuCopyPlanner {
  public:
   explicit GpuCopyPlanner(GpuCopyPolicy policy);
 
   // So few chunks are copied by the engines before a kernel would have begun.
   static constexpr uint64_t kFewChunks = 8;
-  // For the next job of a transfer with so many chunks in all: the same for all that have few, and
-  // for all that have more.
-  GpuCopyPlan Choose(uint64_t chunks, TimePoint now) const;
+  // For the next job of the transfer.
+  GpuCopyPlan Choose(const GpuCopyWork& work, TimePoint now) const;
   // What was planned and posted, for as long as it is in flight.
   struct Job {
     GpuCopyPlan plan;
@@ -47,11 +55,14 @@ class GpuCopyPlanner {
  private:
   enum class State { kIdle, kBusy, kProbed };  // kProbed: busy, and a kernel tries it again
 
+  void Judge(bool slow, TimePoint now);
   bool IsSlow(const Job& job, TimePoint now) const;
 
   const GpuCopyPolicy policy_;
   State state_ = State::kIdle;
   TimePoint idle_since_;
+  TimePoint idle_until_;  // without another kernel it is only supposed to be
+  int quick_probes_ = 0;  // in a row
   TimePoint probe_again_;
   nanoseconds probe_pause_;  // longer, the sooner a GPU that seemed idle is busy again
   TimePoint no_kernels_until_;

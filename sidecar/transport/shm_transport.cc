@@ -205,7 +205,7 @@ ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int work
   const auto [choice, target] = Choose(*operation, worker);
   const bool by_kernel = choice.means == worker::GpuMeans::kKernel;
   const WorkerLoad& load = load_[static_cast<size_t>(target)];
-  if (by_kernel ? load.kernel_jobs >= options_.kernel_jobs_max
+  if (by_kernel ? load.kernel_jobs >= choice.jobs_max
                 : load.engine_jobs >= options_.engine_jobs_max) {
     return Posting::kEnough;
   }
@@ -297,19 +297,20 @@ GpuCopyPlanner& ShmTransport::PlannerOf(int gpu) {
 // A kernel of either GPU of the pair copies as fast as the other's: one that is idle does, before
 // one that is to show whether it still is busy, before the copy engines.
 ShmTransport::GpuChoice ShmTransport::Choose(const ShmOperation& operation, int worker) {
-  const size_t chunks = operation.plan().segments.size();
+  const GpuCopyWork work = {operation.plan().segments.size(), operation.plan().bytes,
+                            WorkersNear(operation.gpus())};
   const TimePoint now = Clock::now();
   std::optional<GpuChoice> probe;
   std::vector<int> gpus = operation.gpus();
   if (!IsNear(worker, gpus)) gpus = {pool_.gpu_of(worker)};
   for (const int gpu : gpus) {
-    const GpuChoice choice = {PlannerOf(gpu).Choose(chunks, now), KernelWorker(gpu)};
+    const GpuChoice choice = {PlannerOf(gpu).Choose(work, now), KernelWorker(gpu)};
     if (choice.plan.means != worker::GpuMeans::kKernel || choice.worker < 0) continue;
     if (!choice.plan.probe) return choice;
     if (!probe) probe = choice;
   }
   if (probe) return *probe;
-  return {PlannerOf(pool_.gpu_of(worker)).Choose(chunks, now), worker};
+  return {PlannerOf(pool_.gpu_of(worker)).Choose(work, now), worker};
 }
 
 void ShmTransport::Leave(ShmOperation* operation) {

@@ -25,9 +25,8 @@ struct ShmOptions {
   size_t job_segments_max = 128;
   uint64_t inflight_bytes_max = 8 * 1024 * 1024;  // per worker: bounds cancel and priority delay
   size_t inflight_jobs_max = 64;                  // per worker
-  // Of GPUs, per worker. Kernels follow each other; the copy engines take turns between the
-  // workers' contexts, and each turn is to find much to do.
-  size_t kernel_jobs_max = 4;
+  // Of copy engines, per worker: they take turns between the workers' contexts, and each turn is to
+  // find something to do.
   size_t engine_jobs_max = 6;
   // Bytes between GPUs count for less in what is in flight: they move faster.
   uint64_t gpu_bytes_weigh = 64;

@@ -68,13 +68,15 @@ class CopyWorker {
         loop_(&ring_, &mappings_, spin) {}
 
   int Serve(int index, int gpu_workers) {
+    Status opened = gpus_.Open(index, gpu_workers);
+    if (opened) opened = loop_.UseGpu(gpus_.context());
     std::thread([this] {
       const Status status = loop_.Run();
       if (!status) log::Error("copy worker ends", {{"error", status.error()}});
       const bool corrupt = status || status.error().code == ErrorCode::kInternal;
       ::_exit(corrupt ? kExitCorruptRing : kExitGpuFailed);
     }).detach();
-    const WorkerAnswer greeting = Greet(gpus_.Open(index, gpu_workers));
+    const WorkerAnswer greeting = Greet(opened);
     if (!SendMessage(kControlFd, BytesOf(greeting), {})) return kExitPoolGone;
     while (true) {
       auto message = ReceiveMessage(kControlFd, sizeof(WorkerRequest));

@@ -10,9 +10,18 @@ namespace gantry::worker {
 namespace {
 
 // The GPU begins with a batch when the driver has taken it whole, at half a microsecond an item.
-constexpr size_t kItemsPerBatch = 256;
+constexpr size_t kItemsPerBatch = 1024;
 
 }  // namespace
+
+Status GpuCopier::Prepare(const std::shared_ptr<gpu::GpuContext>& context) {
+  for (auto& stream : streams_) {
+    ASSIGN_OR_RETURN(stream, context->NewStream());
+  }
+  context_ = context;
+  static_cast<void>(HasKernels());
+  return {};
+}
 
 Status GpuCopier::Add(const CopySegment& segment, const MappedBytes& source,
                       const MappedBytes& destination) {
@@ -120,12 +129,8 @@ Status GpuCopier::Drain() {
 }
 
 Status GpuCopier::Begin(const std::shared_ptr<gpu::GpuContext>& context) {
+  if (context_ == nullptr) RETURN_IF_ERROR(Prepare(context));
   has_job_ = true;
-  if (context_ != nullptr) return {};
-  for (auto& stream : streams_) {
-    ASSIGN_OR_RETURN(stream, context->NewStream());
-  }
-  context_ = context;
   return {};
 }
 

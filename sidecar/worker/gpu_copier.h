@@ -23,6 +23,8 @@ struct GpuJob {
 
 class GpuCopier {
  public:
+  // Makes everything that copies in this context need, which otherwise the first of them does.
+  Status Prepare(const std::shared_ptr<gpu::GpuContext>& context);
   // For the job that is being made. REQUIRES that ValidateSegment had nothing against it, memory of
   // a GPU on one side or both, and that both stay mapped until the job is done. Copies may begin at
   // once.

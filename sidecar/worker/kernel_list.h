@@ -14,7 +14,7 @@ namespace gantry::worker {
 
 class KernelList {
  public:
-  static constexpr size_t kSlabItems = 8192;
+  static constexpr size_t kSlabItems = 16384;
 
   // path_unavailable where the driver has no kernels.
   static Result<std::unique_ptr<KernelList>> Create(gpu::GpuContext& context);

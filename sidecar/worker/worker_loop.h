@@ -18,6 +18,10 @@ class WorkerLoop {
  public:
   WorkerLoop(WorkerRingEnd* ring, MappingTable* mappings, nanoseconds spin);
 
+  // Gets ready what the first job with memory of a GPU would wait for. Before Run.
+  Status UseGpu(const std::shared_ptr<gpu::GpuContext>& context) {
+    return gpu_copier_.Prepare(context);
+  }
   // Returns after Stop(), or with an error when the ring holds what the pool never writes.
   Status Run();
   void Stop();

@@ -12,9 +12,12 @@ using worker::GpuMeans;
 constexpr uint64_t kMiB = 1 << 20;
 const TimePoint kStart = TimePoint() + std::chrono::hours(1);
 
+GpuCopyWork Blocks(uint64_t count, uint64_t bytes = 4096, size_t workers = 4) {
+  return {count, count * bytes, workers};
+}
 // For a transfer of many blocks.
 GpuCopyPlan Choose(const GpuCopyPlanner& planner, TimePoint now) {
-  return planner.Choose(10'000, now);
+  return planner.Choose(Blocks(10'000), now);
 }
 
 worker::Completion By(GpuMeans means) {
@@ -30,16 +33,16 @@ void RunOne(GpuCopyPlanner& planner, const GpuCopyPlan& plan, microseconds taken
 
 TEST(GpuCopyPlanner, FewBlocksDoNotWaitForAKernel) {
   const GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
-  EXPECT_EQ(planner.Choose(1, kStart).means, GpuMeans::kCopyEngine);
-  EXPECT_EQ(planner.Choose(8, kStart).means, GpuMeans::kCopyEngine);
-  EXPECT_EQ(planner.Choose(9, kStart).means, GpuMeans::kKernel);
+  EXPECT_EQ(planner.Choose(Blocks(1), kStart).means, GpuMeans::kCopyEngine);
+  EXPECT_EQ(planner.Choose(Blocks(8), kStart).means, GpuMeans::kCopyEngine);
+  EXPECT_EQ(planner.Choose(Blocks(9), kStart).means, GpuMeans::kKernel);
 }
 
 TEST(GpuCopyPlanner, AKernelThatWaitsForItsTurnGivesTheWorkToTheEngines) {
   GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
   const GpuCopyPlan first = Choose(planner, kStart);
-  RunOne(planner, first, microseconds(90), kStart);
-  EXPECT_EQ(Choose(planner, kStart).means, GpuMeans::kKernel) << "32 MiB in 90 us is fast";
+  RunOne(planner, first, microseconds(190), kStart);
+  EXPECT_EQ(Choose(planner, kStart).means, GpuMeans::kKernel) << "64 MiB in 190 us is fast";
   RunOne(planner, first, microseconds(20'000), kStart);
   const GpuCopyPlan busy = Choose(planner, kStart);
   EXPECT_EQ(busy.means, GpuMeans::kCopyEngine);
@@ -68,8 +71,55 @@ TEST(GpuCopyPlanner, OneSmallJobLooksAgainAndTheOthersGoOnByEngines) {
   const auto job = planner.Posted(probe, probe.job_bytes, later);
   EXPECT_EQ(Choose(planner, later).means, GpuMeans::kCopyEngine);
   planner.Done(job, By(GpuMeans::kKernel), later + microseconds(20));
+  for (int i = 0; i < 2; ++i) {  // one that was quick may have met a gap
+    const GpuCopyPlan again = Choose(planner, later + milliseconds(1));
+    EXPECT_TRUE(again.probe);
+    RunOne(planner, again, microseconds(20), later + milliseconds(1));
+  }
   EXPECT_EQ(Choose(planner, later).means, GpuMeans::kKernel);
   EXPECT_FALSE(Choose(planner, later).probe);
+}
+
+TEST(GpuCopyPlanner, AProbeThatMetAGapDoesNotBringTheKernelBack) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  RunOne(planner, Choose(planner, kStart), microseconds(20'000), kStart);
+  TimePoint now = kStart;
+  for (int i = 0; i < 60; ++i) {  // two of three are quick
+    now += std::chrono::seconds(3);
+    const GpuCopyPlan plan = Choose(planner, now);
+    ASSERT_TRUE(plan.probe) << i;
+    RunOne(planner, plan, microseconds(i % 3 == 2 ? 3'000 : 20), now);
+  }
+}
+
+// What nobody knows of costs one turn, not one for each of the jobs.
+TEST(GpuCopyPlanner, OneKernelGoesAheadUntilTheGpuIsKnownToBeIdle) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  const GpuCopyPlan first = Choose(planner, kStart);
+  EXPECT_EQ(first.jobs_max, 1U);
+  RunOne(planner, first, microseconds(190), kStart);
+  EXPECT_GT(Choose(planner, kStart + milliseconds(40)).jobs_max, 1U);
+  EXPECT_EQ(Choose(planner, kStart + milliseconds(60)).jobs_max, 1U);
+}
+
+// Not even the first kernel of a sidecar's life makes a busy GPU look idle.
+TEST(GpuCopyPlanner, AKernelAtTheSpeedOfABusyGpuIsSlowFromTheStart) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  const GpuCopyPlan first = Choose(planner, kStart);
+  RunOne(planner, first, microseconds(static_cast<int64_t>(first.job_bytes / 35'000)), kStart);
+  EXPECT_EQ(Choose(planner, kStart).means, GpuMeans::kCopyEngine);
+}
+
+TEST(GpuCopyPlanner, LargeBlocksGoToEnginesThatEnoughWorkersFeed) {
+  const GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  const auto means = [&](uint64_t bytes, size_t workers) {
+    return planner.Choose(Blocks(10'000, bytes, workers), kStart).means;
+  };
+  EXPECT_EQ(means(64 << 10, 4), GpuMeans::kCopyEngine);
+  EXPECT_EQ(means(64 << 10, 2), GpuMeans::kKernel);
+  EXPECT_EQ(means(16 << 10, 4), GpuMeans::kKernel);
+  EXPECT_EQ(means(16 << 10, 12), GpuMeans::kCopyEngine);
+  EXPECT_EQ(means(1 << 20, 1), GpuMeans::kCopyEngine);
 }
 
 TEST(GpuCopyPlanner, LooksAgainLessOftenTheSoonerItIsBusyAgain) {
@@ -115,7 +165,7 @@ TEST(GpuCopyPlanner, WhatLiesAheadOfAJobIsNoReasonToCallItSlow) {
   GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
   const GpuCopyPlan plan = Choose(planner, kStart);
   TimePoint now = kStart;
-  RunOne(planner, plan, microseconds(335), now);  // 100 GB/s
+  RunOne(planner, plan, microseconds(335), now);  // 200 GB/s
   std::vector<GpuCopyPlanner::Job> jobs;
   for (int i = 0; i < 30; ++i) jobs.push_back(planner.Posted(plan, plan.job_bytes, now));
   for (const auto& job : jobs) {
@@ -129,7 +179,7 @@ TEST(GpuCopyPlanner, AnOperatorMayDecide) {
   const GpuCopyPlanner engines(GpuCopyPolicy::kEngines);
   EXPECT_EQ(Choose(engines, kStart).means, GpuMeans::kCopyEngine);
   const GpuCopyPlanner kernel(GpuCopyPolicy::kKernel);
-  EXPECT_EQ(kernel.Choose(1, kStart).means, GpuMeans::kKernel);
+  EXPECT_EQ(kernel.Choose(Blocks(1), kStart).means, GpuMeans::kKernel);
 }
 
 }  // namespace
