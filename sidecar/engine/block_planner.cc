@@ -5,19 +5,15 @@
 #include <utility>
 
 #include "lib/base/byte_range.h"
+#include "sidecar/engine/block_order.h"
 
 namespace gantry::engine {
 namespace {
 
 using transport::BlockPair;
 using transport::BlockRun;
-using Ids = std::span<const uint64_t>;
 
 uint64_t RoundedUp(uint64_t count, uint32_t parts) { return (count + parts - 1) / parts; }
-
-uint64_t UnitAt(Ids ids, uint32_t parts, uint32_t item) {
-  return parts == 1 ? ids[item] : ids[item / parts] * parts + item % parts;
-}
 
 Status CheckCounts(const BlockGroup& group) {
   const uint64_t items = ItemsOf(group);
@@ -39,70 +35,135 @@ Status CheckCounts(const BlockGroup& group) {
               group.field + "/remote_blocks");
 }
 
-// Returns how many blocks all of the buffers have.
-Result<uint64_t> CheckBlockIds(const BlockGroup& group, bool local, const PlanInput& input) {
-  const Ids ids = local ? group.local_blocks : group.remote_blocks;
+// A list of ids that are all in range.
+struct CheckedIds {
+  std::vector<uint32_t> ids;
+  uint64_t blocks = 0;  // that all of the buffers have
+};
+
+Result<CheckedIds> CheckBlockIds(const BlockGroup& group, bool local, const PlanInput& input) {
+  const std::span<const uint64_t> ids = local ? group.local_blocks : group.remote_blocks;
   const auto buffers =
       std::span(local ? input.local : input.remote).subspan(group.first_pair, group.pairs);
   const auto smallest = std::min_element(
       buffers.begin(), buffers.end(),
       [](const PlanBuffer& a, const PlanBuffer& b) { return a.layout->blocks < b.layout->blocks; });
   const uint64_t blocks = smallest->layout->blocks;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= blocks) {
-      return Fail(ErrorCode::kOutOfRange,
-                  "block " + std::to_string(ids[i]) + " does not exist: buffer '" + smallest->name +
-                      "' has blocks 0 to " + std::to_string(blocks - 1),
-                  {}, group.field + RequestField(local ? "local_blocks" : "remote_blocks", i));
-    }
-  }
-  return blocks;
+  CheckedIds checked = {NarrowIds(ids, blocks), blocks};
+  if (checked.ids.size() == ids.size()) return checked;
+  const auto beyond =
+      std::find_if(ids.begin(), ids.end(), [&](uint64_t id) { return id >= blocks; });
+  return Fail(ErrorCode::kOutOfRange,
+              "block " + std::to_string(*beyond) + " does not exist: buffer '" + smallest->name +
+                  "' has blocks 0 to " + std::to_string(blocks - 1),
+              {},
+              group.field + RequestField(local ? "local_blocks" : "remote_blocks",
+                                         static_cast<size_t>(beyond - ids.begin())));
 }
 
-// Positions of `ids`, all below `blocks`, by rising id; of equal ids the first comes first. Long
-// lists over not too many blocks are placed by their id, which costs a tenth of sorting.
-std::vector<uint32_t> OrderOfBlocks(Ids ids, uint64_t blocks) {
-  std::vector<uint32_t> order(ids.size());
-  std::iota(order.begin(), order.end(), 0u);
-  if (std::is_sorted(ids.begin(), ids.end())) return order;
-  constexpr uint64_t kBlocksPerId = 8;
-  if (ids.size() < 256 || blocks / kBlocksPerId > ids.size()) {
-    std::stable_sort(order.begin(), order.end(),
-                     [&](uint32_t a, uint32_t b) { return ids[a] < ids[b]; });
-    return order;
-  }
-  std::vector<uint32_t> next(blocks + 1, 0);
-  for (const uint64_t id : ids) ++next[id + 1];
-  std::partial_sum(next.begin(), next.end(), next.begin());
-  for (uint32_t i = 0; i < ids.size(); ++i) order[next[ids[i]]++] = i;
-  return order;
-}
-
-Status CheckDuplicates(Ids ids, const std::vector<uint32_t>& order, const std::string& list) {
-  for (size_t i = 1; i < order.size(); ++i) {
-    const uint64_t block = ids[order[i]];
-    if (block != ids[order[i - 1]]) continue;
-    const auto last = std::find(ids.rbegin(), ids.rend(), block);
-    return Fail(ErrorCode::kOverlap, "block " + std::to_string(block) + " is the destination twice",
-                "name each destination block once",
-                list + "/" + std::to_string(ids.rend() - last - 1));
-  }
-  return {};
+// The lowest id that repeats, and where it is named last.
+tl::unexpected<Error> NamedTwice(std::span<const uint64_t> ids, const std::string& list) {
+  std::vector<uint64_t> sorted(ids.begin(), ids.end());
+  std::sort(sorted.begin(), sorted.end());
+  const uint64_t block = *std::adjacent_find(sorted.begin(), sorted.end());
+  const auto last = std::find(ids.rbegin(), ids.rend(), block);
+  return Fail(ErrorCode::kOverlap, "block " + std::to_string(block) + " is the destination twice",
+              "name each destination block once",
+              list + "/" + std::to_string(ids.rend() - last - 1));
 }
 
 // For each block of several parts the items of its parts, which the last block need not have all.
+// `blocks` may be empty: they are in order.
 std::vector<uint32_t> OrderOfParts(const std::vector<uint32_t>& blocks, uint32_t parts,
                                    size_t items) {
-  if (parts == 1) return blocks;
+  if (parts == 1 || blocks.empty()) return blocks;
   std::vector<uint32_t> order;
   order.reserve(items);
   for (const uint32_t block : blocks) {
-    for (uint32_t part = 0; part < parts; ++part) {
-      const uint64_t item = uint64_t{block} * parts + part;
-      if (item < items) order.push_back(static_cast<uint32_t>(item));
+    const uint64_t first = uint64_t{block} * parts;
+    for (uint64_t item = first; item < std::min<uint64_t>(first + parts, items); ++item) {
+      order.push_back(static_cast<uint32_t>(item));
     }
   }
   return order;
+}
+
+// The unit of each item, in the request's order.
+std::vector<uint32_t> UnitsOf(std::vector<uint32_t> blocks, uint32_t parts, size_t items) {
+  if (parts == 1) return blocks;
+  std::vector<uint32_t> units;
+  units.reserve(blocks.size() * parts);
+  for (const uint32_t block : blocks) {
+    for (uint32_t part = 0; part < parts; ++part) units.push_back(block * parts + part);
+  }
+  units.resize(items);
+  return units;
+}
+
+// An empty order is the one that they have.
+std::vector<uint32_t> InOrder(std::vector<uint32_t> units, const std::vector<uint32_t>& order) {
+  if (order.empty()) return units;
+  std::vector<uint32_t> ordered(order.size());
+  for (size_t i = 0; i < order.size(); ++i) ordered[i] = units[order[i]];
+  return ordered;
+}
+
+void AppendOrder(const std::vector<uint32_t>& order, size_t items, std::vector<uint32_t>* all) {
+  const auto first = static_cast<uint32_t>(all->size());
+  all->resize(first + items);
+  uint32_t* const appended = all->data() + first;
+  if (order.empty()) std::iota(appended, appended + items, first);
+  for (size_t i = 0; i < order.size(); ++i) appended[i] = first + order[i];
+}
+
+// Runs of units that follow each other on both sides, of any length; `begins` says of a pair of
+// units that it follows none.
+template <typename Begins>
+std::vector<BlockRun> MergeUnits(std::span<const uint32_t> local, std::span<const uint32_t> remote,
+                                 uint32_t first_item, const Begins& begins) {
+  // Both units as one number: that it grows by one in each half is one comparison. No unit is the
+  // largest number of 32 bits.
+  constexpr uint64_t kOneInEach = uint64_t{1} << 32 | 1;
+  const auto both = [&](size_t i) { return uint64_t{remote[i]} << 32 | local[i]; };
+  const auto follows = [&](size_t i) {
+    return both(i) == both(i - 1) + kOneInEach && !begins(local[i], remote[i]);
+  };
+  std::vector<uint32_t> starts(local.size() + 1);
+  size_t count = 1;
+  for (size_t i = 1; i < local.size(); ++i) {
+    starts[count] = static_cast<uint32_t>(i);  // stays when a run begins here
+    count += follows(i) ? 0 : 1;
+  }
+  starts[count] = static_cast<uint32_t>(local.size());
+  std::vector<BlockRun> runs(count);
+  if (count == local.size()) {  // of random ids mostly
+    for (uint32_t i = 0; i < count; ++i) runs[i] = {local[i], remote[i], 1, first_item + i};
+    return runs;
+  }
+  for (size_t k = 0; k < count; ++k) {
+    const uint32_t start = starts[k];
+    runs[k] = {local[start], remote[start], starts[k + 1] - start, first_item + start};
+  }
+  return runs;
+}
+
+// The runs in parts of at most `units_max` units.
+std::vector<BlockRun> CutLongRuns(std::vector<BlockRun> runs, uint64_t units_max) {
+  const auto is_long = [&](const BlockRun& run) { return run.count > units_max; };
+  if (std::none_of(runs.begin(), runs.end(), is_long)) return runs;
+  uint64_t parts = 0;
+  for (const BlockRun& run : runs) parts += (run.count + units_max - 1) / units_max;
+  std::vector<BlockRun> cut;
+  cut.reserve(parts);
+  for (const BlockRun& run : runs) {
+    for (uint64_t done = 0; done < run.count; done += units_max) {
+      const auto offset = static_cast<uint32_t>(done);
+      const auto count = static_cast<uint32_t>(std::min(run.count - done, units_max));
+      cut.push_back(
+          {run.local_unit + offset, run.remote_unit + offset, count, run.first_item + offset});
+    }
+  }
+  return cut;
 }
 
 Error OfPair(Error error, const PlanBuffer& local, const PlanBuffer& remote, std::string field) {
@@ -156,21 +217,34 @@ Status BlockPlanner::MakePairs(const BlockGroup& group) {
   return {};
 }
 
-Result<std::vector<uint32_t>> BlockPlanner::OrderItems(const BlockGroup& group) const {
+Result<BlockPlanner::ItemUnits> BlockPlanner::OrderItems(const BlockGroup& group) {
   const bool read = input_.request->operation == wire::Operation::kRead;
-  ASSIGN_OR_RETURN(const uint64_t local_count, CheckBlockIds(group, true, input_));
-  ASSIGN_OR_RETURN(const uint64_t remote_count, CheckBlockIds(group, false, input_));
+  ASSIGN_OR_RETURN(CheckedIds local, CheckBlockIds(group, true, input_));
+  ASSIGN_OR_RETURN(CheckedIds remote, CheckBlockIds(group, false, input_));
+  if (!read && !AreDistinct(remote.ids, remote.blocks)) {
+    return NamedTwice(group.remote_blocks, group.field + "/remote_blocks");
+  }
+  const uint32_t local_parts = group.shape->local_parts;
+  const size_t items = ItemsOf(group);
   // By local id, so that neighbours merge and this side's memory is walked in order.
-  const std::vector<uint32_t> order = OrderOfBlocks(group.local_blocks, local_count);
-  RETURN_IF_ERROR(read ? CheckDuplicates(group.local_blocks, order, group.field + "/local_blocks")
-                       : CheckDuplicates(group.remote_blocks,
-                                         OrderOfBlocks(group.remote_blocks, remote_count),
-                                         group.field + "/remote_blocks"));
+  BlockOrder blocks =
+      OrderBlocks(local_parts == 1 ? std::move(local.ids) : local.ids, local.blocks);
+  if (read && !blocks.distinct) {
+    return NamedTwice(group.local_blocks, group.field + "/local_blocks");
+  }
   if (!SlicesAreApart(*group.shape, read)) {
     return Fail(ErrorCode::kOverlap, "slices of the view share bytes of the destination block",
                 "make views whose slices do not overlap on the side that is written", "/view");
   }
-  return OrderOfParts(order, group.shape->local_parts, ItemsOf(group));
+  const std::vector<uint32_t> order = OrderOfParts(blocks.positions, local_parts, items);
+  ItemUnits units;
+  units.first_item = static_cast<uint32_t>(plan_.item_order.size());
+  units.local = local_parts == 1
+                    ? std::move(blocks.ids)
+                    : InOrder(UnitsOf(std::move(local.ids), local_parts, items), order);
+  units.remote = InOrder(UnitsOf(std::move(remote.ids), group.shape->remote_parts, items), order);
+  AppendOrder(order, items, &plan_.item_order);
+  return units;
 }
 
 bool BlockPlanner::BlocksJoin(bool local, uint32_t parts) const {
@@ -180,33 +254,19 @@ bool BlockPlanner::BlocksJoin(bool local, uint32_t parts) const {
   });
 }
 
-std::vector<BlockRun> BlockPlanner::RunsOf(const BlockGroup& group,
-                                           const std::vector<uint32_t>& order, uint64_t units_max,
-                                           uint64_t* merged) const {
-  const uint32_t local_parts = group.shape->local_parts;
-  const uint32_t remote_parts = group.shape->remote_parts;
+std::vector<BlockRun> BlockPlanner::RunsOf(const BlockShape& shape, const ItemUnits& units) const {
   // Units that begin a block which the one before does not run into; 1: there are none.
-  const uint32_t local_break = BlocksJoin(true, local_parts) ? 1 : local_parts;
-  const uint32_t remote_break = BlocksJoin(false, remote_parts) ? 1 : remote_parts;
-  const auto first_item = static_cast<uint32_t>(plan_.item_order.size());
-  std::vector<BlockRun> runs;
-  runs.reserve(order.size());
-  *merged = 0;
-  for (size_t i = 0; i < order.size(); ++i) {
-    const auto local = static_cast<uint32_t>(UnitAt(group.local_blocks, local_parts, order[i]));
-    const auto remote = static_cast<uint32_t>(UnitAt(group.remote_blocks, remote_parts, order[i]));
-    const bool follows = !runs.empty() && runs.back().local_unit + runs.back().count == local &&
-                         runs.back().remote_unit + runs.back().count == remote &&
-                         (local_break == 1 || local % local_break != 0) &&
-                         (remote_break == 1 || remote % remote_break != 0);
-    *merged += follows ? 0 : 1;
-    if (follows && runs.back().count < units_max) {
-      ++runs.back().count;
-    } else {
-      runs.push_back({local, remote, 1, first_item + static_cast<uint32_t>(i)});
-    }
+  const uint32_t local_break = BlocksJoin(true, shape.local_parts) ? 1 : shape.local_parts;
+  const uint32_t remote_break = BlocksJoin(false, shape.remote_parts) ? 1 : shape.remote_parts;
+  if (local_break == 1 && remote_break == 1) {
+    return MergeUnits(units.local, units.remote, units.first_item,
+                      [](uint32_t, uint32_t) { return false; });
   }
-  return runs;
+  return MergeUnits(units.local, units.remote, units.first_item,
+                    [&](uint32_t local, uint32_t remote) {
+                      return (local_break > 1 && local % local_break == 0) ||
+                             (remote_break > 1 && remote % remote_break == 0);
+                    });
 }
 
 uint64_t BlockPlanner::UnitsPerChunk() const {
@@ -262,18 +322,15 @@ Status BlockPlanner::Add(const BlockGroup& group) {
   RETURN_IF_ERROR(CheckDescriptorCount(
       descriptors > limits_.descriptors_max ? descriptors : plan_.descriptors_in + descriptors,
       limits_));
-  ASSIGN_OR_RETURN(const std::vector<uint32_t> order, OrderItems(group));
+  ASSIGN_OR_RETURN(const ItemUnits units, OrderItems(group));
+  std::vector<BlockRun> runs = RunsOf(*group.shape, units);
+  descriptors_out_ += runs.size() * pairs_.size();
   const uint64_t units_per_chunk = UnitsPerChunk();
-  uint64_t merged = 0;
-  std::vector<BlockRun> runs =
-      RunsOf(group, order, units_per_chunk == 0 ? UINT32_MAX : units_per_chunk, &merged);
-  RETURN_IF_ERROR(units_per_chunk == 0 ? CutRuns(*group.shape, runs)
-                                       : WriteRuns(*group.shape, std::move(runs)));
-  const auto first_item = static_cast<uint32_t>(plan_.item_order.size());
-  for (const uint32_t item : order) plan_.item_order.push_back(first_item + item);
+  RETURN_IF_ERROR(units_per_chunk == 0
+                      ? CutRuns(*group.shape, runs)
+                      : WriteRuns(*group.shape, CutLongRuns(std::move(runs), units_per_chunk)));
   for (const SlicedPair& pair : pairs_) plan_.bytes += pair.unit.bytes * items;
   plan_.descriptors_in += descriptors;
-  descriptors_out_ += merged * pairs_.size();
   return {};
 }
 

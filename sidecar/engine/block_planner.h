@@ -39,12 +39,17 @@ class BlockPlanner {
     BlockUnit unit;
   };
 
+  // The units of the group's items on both sides, in the order of the plan.
+  struct ItemUnits {
+    std::vector<uint32_t> local;
+    std::vector<uint32_t> remote;
+    uint32_t first_item = 0;
+  };
+
   Status MakePairs(const BlockGroup& group);
-  // The items of the group in the order of the plan.
-  Result<std::vector<uint32_t>> OrderItems(const BlockGroup& group) const;
-  std::vector<transport::BlockRun> RunsOf(const BlockGroup& group,
-                                          const std::vector<uint32_t>& order, uint64_t units_max,
-                                          uint64_t* merged) const;
+  // Checks the ids and adds the items to the plan's order.
+  Result<ItemUnits> OrderItems(const BlockGroup& group);
+  std::vector<transport::BlockRun> RunsOf(const BlockShape& shape, const ItemUnits& units) const;
   // How many units of every pair fit into one chunk; 0 when the pairs must be cut one by one:
   // at the seams of pieces, or because a single unit is longer than a chunk.
   uint64_t UnitsPerChunk() const;
