@@ -16,10 +16,9 @@ Status TakeBuffer(void* object, std::string&& name) {
 
 constexpr Field BlocksField() {
   Field field{"blocks", FieldKind::kNumbers, kOptional, 0, kNumberMax};
-  field.number = [](void* object, int64_t block) {
+  field.numbers = [](void* object) {
     auto& blocks = static_cast<HoldGroup*>(object)->blocks;
-    if (!blocks) blocks.emplace();
-    blocks->push_back(static_cast<uint64_t>(block));
+    return blocks ? &*blocks : &blocks.emplace();
   };
   return NotEmpty(field);  // so that an empty list is not taken for none
 }

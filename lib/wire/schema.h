@@ -42,10 +42,11 @@ struct Field {
   int64_t least = 0;  // of a number its value, of a text its bytes
   int64_t most = 0;
   size_t elements_least = 0;  // of a list
-  // What takes the value, by kind. For a list it is called once for each element.
+  // What takes the value, by kind. For a list of texts it is called once for each element.
   Status (*text)(void* object, std::string&& value) = nullptr;
   Status (*word)(void* object, std::string&& value) = nullptr;  // the text in place of a list
   void (*number)(void* object, int64_t value) = nullptr;
+  std::vector<uint64_t>* (*numbers)(void* object) = nullptr;  // of kNumbers: where they are added
   // Answers where a child object is to be filled in. For kTexts, if set: called as the list begins.
   void* (*enter)(void* object) = nullptr;
   const Schema* schema = nullptr;  // of the child object
@@ -137,9 +138,7 @@ constexpr Field NumberField(std::string_view name, Need need, int64_t least = 0,
 template <auto Pointer>
 constexpr Field NumbersField(std::string_view name, Need need) {
   Field field{name, FieldKind::kNumbers, need, 0, kNumberMax};
-  field.number = [](void* object, int64_t value) {
-    MemberOf<Pointer>(object).push_back(static_cast<ValueOf<Pointer>>(value));
-  };
+  field.numbers = [](void* object) { return &MemberOf<Pointer>(object); };
   return field;
 }
 

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/base/json_text.h"
+#include "lib/wire/body_cursor.h"
+#include "lib/wire/number_list.h"
 
 namespace gantry::wire {
 namespace {
@@ -14,7 +16,8 @@ constexpr size_t kFramesMax = 16;
 // these bytes in a row.
 constexpr size_t kTextOpeningsInARowMax = 2048;
 
-constexpr size_t kPackedBytes = 4;  // of an integer in a binary list
+constexpr size_t kUnknownLength = ~size_t{0};  // of a list: nlohmann's word for it
+constexpr size_t kPackedBytes = 4;             // of an integer in a binary list
 
 // What the reader is inside of.
 struct Frame {
@@ -66,7 +69,8 @@ std::string_view Expected(const Field& field, bool in_list) {
 // The events of nlohmann's parsers; false stops them, error() then says why.
 class SchemaHandler {
  public:
-  SchemaHandler(const Field& root, void* object, bool check_texts) : check_texts_(check_texts) {
+  SchemaHandler(const Field& root, void* object, bool cbor, BodyCursor& cursor)
+      : cbor_(cbor), cursor_(cursor) {
     frames_[0].field = &root;
     frames_[0].object = object;
   }
@@ -89,11 +93,12 @@ class SchemaHandler {
     if (elements_ + count > kBodyElementsMax) return TooManyElements();
     elements_ += count;
     if (count < field->elements_least) return EmptyList();
+    std::vector<uint64_t>& numbers = *field->numbers(Top().object);
+    numbers.reserve(numbers.size() + count);
     for (size_t i = 0; i < bytes.size(); i += kPackedBytes) {
       const uint32_t value = bytes[i] | bytes[i + 1] << 8 | bytes[i + 2] << 16 |
                              static_cast<uint32_t>(bytes[i + 3]) << 24;
-      if (value < field->least || value > field->most) return OutOfBounds(*field, value);
-      field->number(Top().object, value);
+      numbers.push_back(value);
     }
     return true;
   }
@@ -105,13 +110,22 @@ class SchemaHandler {
     return number_integer(static_cast<int64_t>(value));
   }
   bool number_integer(int64_t value) {
+    if (last_of_list_) {
+      last_of_list_ = false;
+      Top().field->numbers(Top().object)->push_back(static_cast<uint64_t>(value));
+      return true;
+    }
     const Field* field = Next();
     if (field == nullptr) return false;
     if (field->kind != (InList() ? FieldKind::kNumbers : FieldKind::kNumber)) {
       return Mismatch(*field, "a number");
     }
     if (value < field->least || value > field->most) return OutOfBounds(*field, value);
-    field->number(Top().object, value);
+    if (InList()) {
+      field->numbers(Top().object)->push_back(static_cast<uint64_t>(value));
+    } else {
+      field->number(Top().object, value);
+    }
     return true;
   }
   bool string(std::string& value) {
@@ -127,7 +141,7 @@ class SchemaHandler {
                   "the string has " + std::to_string(bytes) + " bytes instead of " +
                       std::to_string(field->least) + " to " + std::to_string(field->most));
     }
-    if (check_texts_ && !IsUtf8(value)) {
+    if (cbor_ && !IsUtf8(value)) {
       return Fail(ErrorCode::kMalformedBody, "the string is not UTF-8");
     }
     const auto take = mixed && !InList() ? field->word : field->text;
@@ -158,6 +172,7 @@ class SchemaHandler {
         return Fail(ErrorCode::kMalformedBody, "the field is there twice");
       }
       top.seen |= uint32_t{1} << i;
+      if (cbor_ && field.kind == FieldKind::kNumbers) TakeList(field);
       return true;
     }
     top.field = nullptr;
@@ -177,7 +192,7 @@ class SchemaHandler {
     --depth_;
     return true;
   }
-  bool start_array(size_t) {
+  bool start_array(size_t length) {
     const Field* field = Next();
     if (field == nullptr) return false;
     const bool in_list = InList();
@@ -186,7 +201,9 @@ class SchemaHandler {
     if (!in_list && is_list) {
       root_is_list_ |= depth_ == 0;
       if (field->kind == FieldKind::kTexts && field->enter != nullptr) field->enter(Top().object);
-      return Push({Frame::Mode::kList, nullptr, field, Top().object});
+      if (!Push({Frame::Mode::kList, nullptr, field, Top().object})) return false;
+      if (field->kind == FieldKind::kNumbers && length == kUnknownLength) TakeElements(*field);
+      return true;
     }
     if (field->schema != nullptr && field->schema->tuple) {
       return Push({Frame::Mode::kTuple, field->schema, nullptr, field->enter(Top().object)});
@@ -207,8 +224,8 @@ class SchemaHandler {
     return true;
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) {
-    error_ = Error(ErrorCode::kMalformedBody,
-                   "the body cannot be read from byte " + std::to_string(position) + " on");
+    error_ = Error(ErrorCode::kMalformedBody, "the body cannot be read from byte " +
+                                                  std::to_string(position + cursor_.taken) + " on");
     return false;
   }
 
@@ -236,6 +253,27 @@ class SchemaHandler {
     return true;
   }
 
+  // The list has just begun: the parser reads on at its first element that is not taken.
+  void TakeElements(const Field& list) {
+    std::vector<uint64_t>& numbers = *list.numbers(Top().object);
+    const size_t before = numbers.size();
+    const auto take = cbor_ ? TakeCborNumbers : TakeJsonNumbers;
+    cursor_.Take(take(cursor_.rest(), kBodyElementsMax - elements_, &numbers));
+    Top().index = numbers.size() - before;
+    elements_ += Top().index;
+  }
+  // Of CBOR, where the parser would insist on all elements of a known length. The value has not
+  // begun: it sees the last element in the place of the list.
+  void TakeList(const Field& list) {
+    if (list.elements_least > 2) return;  // fewer are not taken, but 2 may be
+    std::vector<uint64_t>& numbers = *list.numbers(Top().object);
+    const size_t before = numbers.size();
+    const size_t bytes = TakeCborList(cursor_.rest(), kBodyElementsMax - elements_, &numbers);
+    if (bytes == 0) return;
+    cursor_.Take(bytes);
+    last_of_list_ = true;
+    elements_ += numbers.size() - before + 1;
+  }
   bool WrongType(std::string_view found) {
     const Field* field = Next();
     return field != nullptr && Mismatch(*field, found);
@@ -282,7 +320,9 @@ class SchemaHandler {
     return pointer;
   }
 
-  const bool check_texts_;
+  const bool cbor_;  // whose texts nlohmann does not check
+  BodyCursor& cursor_;
+  bool last_of_list_ = false;  // the next integer is, of a list that was taken up to it
   std::array<Frame, kFramesMax> frames_;
   size_t depth_ = 0;
   size_t elements_ = 0;
@@ -312,8 +352,9 @@ Status ReadBodies(BodyFormat format, std::string_view body, const Field& root, v
   if (cbor && HasDeepTextChunks(body)) {
     return Fail(ErrorCode::kMalformedBody, "texts of unknown length are nested in the body");
   }
-  SchemaHandler handler(root, object, /*check_texts=*/cbor);
-  const bool read = json::sax_parse(body.data(), body.data() + body.size(), &handler,
+  BodyCursor cursor = {body.data(), body.data() + body.size()};
+  SchemaHandler handler(root, object, cbor, cursor);
+  const bool read = json::sax_parse(CursorIterator(&cursor), CursorIterator(&cursor), &handler,
                                     cbor ? json::input_format_t::cbor : json::input_format_t::json);
   if (!read) return Fail(handler.TakeError());
   if (is_list != nullptr) *is_list = handler.root_is_list();

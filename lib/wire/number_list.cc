@@ -1,0 +1,119 @@
+#include "lib/wire/number_list.h"
+
+#include <endian.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace gantry::wire {
+namespace {
+
+constexpr std::ptrdiff_t kDigitsMax = 18;  // which every number of 63 bits has room for
+
+bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+const char* SkipSpaces(const char* at, const char* end) {
+  while (at != end && IsSpace(*at)) ++at;
+  return at;
+}
+
+// Room for as many elements as there are commas before the list's end, if it is one of integers.
+void ReserveFor(std::string_view text, size_t most, std::vector<uint64_t>* numbers) {
+  const std::string_view list = text.substr(0, text.find(']'));
+  const auto commas = static_cast<size_t>(std::count(list.begin(), list.end(), ','));
+  numbers->reserve(numbers->size() + std::min(commas + 1, most));
+}
+
+// CBOR: the first byte of an item is its type and either a small argument or how long that is.
+constexpr unsigned char kTypeBits = 0xe0;
+constexpr unsigned char kUnsigned = 0x00;
+constexpr unsigned char kList = 0x80;
+
+// The argument of an item of this type, highest byte first. False: it is another one, of unknown
+// length, or cut off.
+bool TakeArgument(unsigned char type, const unsigned char** at, const unsigned char* end,
+                  uint64_t* argument) {
+  if (*at == end || (**at & kTypeBits) != type) return false;
+  const unsigned info = *(*at)++ & 0x1f;
+  if (info < 24) {
+    *argument = info;
+    return true;
+  }
+  const std::ptrdiff_t bytes = std::ptrdiff_t{1} << (info & 3);
+  if (info > 27 || end - *at < bytes) return false;
+  if (end - *at >= 8) {  // read in one go, however many of them it has: lengths mix in a list
+    std::memcpy(argument, *at, 8);
+    *argument = be64toh(*argument) >> (64 - 8 * bytes);
+    *at += bytes;
+    return true;
+  }
+  *argument = 0;
+  for (std::ptrdiff_t i = 0; i < bytes; ++i) *argument = *argument << 8 | *(*at)++;
+  return true;
+}
+
+bool TakeNumber(const unsigned char** at, const unsigned char* end, uint64_t* number) {
+  return TakeArgument(kUnsigned, at, end, number) && *number >> 63 == 0;
+}
+
+}  // namespace
+
+size_t TakeJsonNumbers(std::string_view text, size_t most, std::vector<uint64_t>* numbers) {
+  ReserveFor(text, most, numbers);
+  const char* const end = text.data() + text.size();
+  const char* element = SkipSpaces(text.data(), end);
+  for (size_t taken = 0; taken < most; ++taken) {
+    const char* at = element;
+    uint64_t value = 0;
+    for (; at != end && *at >= '0' && *at <= '9' && at - element <= kDigitsMax; ++at) {
+      value = value * 10 + static_cast<uint64_t>(*at - '0');
+    }
+    const std::ptrdiff_t digits = at - element;
+    if (digits == 0 || digits > kDigitsMax || (digits > 1 && *element == '0')) break;
+    at = SkipSpaces(at, end);
+    if (at == end || (*at != ',' && *at != ']')) break;
+    const bool is_last = *at == ']';
+    if (!is_last) at = SkipSpaces(at + 1, end);
+    // A list that ends with a comma is no list: the parser finds it as it is.
+    if (!is_last && (at == end || *at == ']')) break;
+    numbers->push_back(value);
+    element = at;
+    if (is_last) break;
+  }
+  return static_cast<size_t>(element - text.data());
+}
+
+size_t TakeCborNumbers(std::string_view text, size_t most, std::vector<uint64_t>* numbers) {
+  const auto* const begin = reinterpret_cast<const unsigned char*>(text.data());
+  const auto* element = begin;
+  const auto* at = begin;
+  uint64_t number = 0;
+  for (size_t taken = 0; taken < most && TakeNumber(&at, begin + text.size(), &number); ++taken) {
+    numbers->push_back(number);
+    element = at;
+  }
+  return static_cast<size_t>(element - begin);
+}
+
+size_t TakeCborList(std::string_view text, size_t most, std::vector<uint64_t>* numbers) {
+  const auto* const begin = reinterpret_cast<const unsigned char*>(text.data());
+  const auto* const end = begin + text.size();
+  const auto* at = begin;
+  uint64_t count = 0;
+  if (!TakeArgument(kList, &at, end, &count)) return 0;
+  if (count < 2 || count > most || count > static_cast<uint64_t>(end - at)) return 0;
+  const size_t before = numbers->size();
+  numbers->resize(before + count);
+  const auto* last = at;
+  for (uint64_t i = 0; i < count; ++i) {
+    last = at;
+    if (TakeNumber(&at, end, &(*numbers)[before + i])) continue;
+    numbers->resize(before);
+    return 0;
+  }
+  numbers->pop_back();
+  return static_cast<size_t>(last - begin);
+}
+
+}  // namespace gantry::wire
