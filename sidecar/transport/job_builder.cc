@@ -25,6 +25,18 @@ worker::CopySegment CopyOf(const MoveSegment& segment, const MovePlan& plan) {
   return copy;
 }
 
+// Where the blocks of the runs lie. Specialised: it runs for each block of each pair of buffers.
+template <bool write, bool plain>
+void PlacesOf(const BlockPair& pair, std::span<const BlockRun> runs, worker::BlockPlaces* places) {
+  for (const BlockRun& run : runs) {
+    const uint64_t local = plain ? pair.local_base + run.local_unit * pair.local_stride
+                                 : pair.local_offset(run.local_unit);
+    const uint64_t remote = plain ? pair.remote_base + run.remote_unit * pair.remote_stride
+                                  : pair.remote_offset(run.remote_unit);
+    *places++ = {write ? local : remote, write ? remote : local};
+  }
+}
+
 }  // namespace
 
 void JobBuilder::Begin(const MovePlan& plan, worker::GpuMeans means, bool listed,
@@ -33,8 +45,8 @@ void JobBuilder::Begin(const MovePlan& plan, worker::GpuMeans means, bool listed
   means_ = means;
   listed_ = listed;
   job_.clear();
-  places_.clear();
-  if (listed) places_.reserve(segments_max);
+  place_count_ = 0;
+  if (listed && places_.size() < segments_max) places_.resize(segments_max);
 }
 
 worker::CopySegment& JobBuilder::ListFor(const MoveSegment& block) {
@@ -49,7 +61,7 @@ worker::CopySegment& JobBuilder::ListFor(const MoveSegment& block) {
   worker::CopySegment& list = job_.back();
   list.count = 0;
   list.means = means_;
-  list.places = {places_.data() + places_.size(), 0};
+  list.places = {places_.data() + place_count_, 0};
   last_local_ = block.local_allocation;
   last_remote_ = block.remote_allocation;
   return list;
@@ -64,7 +76,7 @@ void JobBuilder::Add(const MoveSegment& segment) {
   worker::CopySegment& list = ListFor(segment);
   worker::BlockPlaces place{segment.remote_offset, segment.local_offset};
   if (plan_->operation == wire::Operation::kWrite) std::swap(place.source, place.destination);
-  places_.push_back(place);
+  places_[place_count_++] = place;
   list.places = {list.places.data(), ++list.count};
 }
 
@@ -75,11 +87,11 @@ void JobBuilder::AddBlocks(const BlockPair& pair, std::span<const BlockRun> runs
   }
   worker::CopySegment& list = ListFor(SegmentList::SegmentOf(pair, runs.front()));
   const bool write = plan_->operation == wire::Operation::kWrite;
-  for (const BlockRun& run : runs) {
-    const uint64_t local = pair.local_offset(run.local_unit);
-    const uint64_t remote = pair.remote_offset(run.remote_unit);
-    places_.push_back({write ? local : remote, write ? remote : local});
-  }
+  const bool plain = pair.local_parts == 1 && pair.remote_parts == 1;
+  const auto places = write ? (plain ? PlacesOf<true, true> : PlacesOf<true, false>)
+                            : (plain ? PlacesOf<false, true> : PlacesOf<false, false>);
+  places(pair, runs, places_.data() + place_count_);
+  place_count_ += runs.size();
   list.count += static_cast<uint32_t>(runs.size());
   list.places = {list.places.data(), list.count};
 }

@@ -28,7 +28,8 @@ class JobBuilder {
   worker::GpuMeans means_ = worker::GpuMeans::kCopyEngine;
   bool listed_ = false;
   std::vector<worker::CopySegment> job_;
-  std::vector<worker::BlockPlaces> places_;  // of all listed segments; keeps its addresses
+  std::vector<worker::BlockPlaces> places_;  // room for all of a job; keeps its addresses
+  size_t place_count_ = 0;                   // of them in use
   uint32_t last_local_ = 0;                  // the allocations of the last segment
   uint32_t last_remote_ = 0;
 };

@@ -119,12 +119,7 @@ bool PoolRingEnd::Submit(uint64_t tag, std::span<const CopySegment> segments) {
   size_t places = 0;
   for (const CopySegment& segment : segments) places += segment.places.size();
   if (places > 0 && free_places() < places) return false;
-  for (const CopySegment& segment : segments) {
-    for (const BlockPlaces& place : segment.places) {
-      CopyIn(PlaceEntry{place.source, place.destination},
-             ring_->places[place_head_++ % kPlaceSlots]);
-    }
-  }
+  for (const CopySegment& segment : segments) PutPlaces(segment.places);
   if (places > 0) ring_->place_head.value.store(place_head_, std::memory_order_release);
   uint32_t head = submission_head_;
   for (size_t i = 0; i < segments.size(); ++i) {
@@ -138,6 +133,21 @@ bool PoolRingEnd::Submit(uint64_t tag, std::span<const CopySegment> segments) {
   std::atomic<uint32_t>& sleeps = ring_->worker_sleeps.value;
   if (sleeps.load(std::memory_order_seq_cst) != 0 && sleeps.exchange(0) != 0) FutexWake(sleeps, 1);
   return true;
+}
+
+// Plain copies, in one piece but where the ring ends: an honest worker reads none of these slots
+// before it sees the head that is stored behind them, and of another one nothing is expected.
+void PoolRingEnd::PutPlaces(std::span<const BlockPlaces> places) {
+  static_assert(sizeof(PlaceEntry) == sizeof(BlockPlaces) &&
+                offsetof(PlaceEntry, source) == offsetof(BlockPlaces, source) &&
+                offsetof(PlaceEntry, destination) == offsetof(BlockPlaces, destination));
+  while (!places.empty()) {
+    const uint32_t slot = place_head_ % kPlaceSlots;
+    const auto count = static_cast<uint32_t>(std::min<size_t>(places.size(), kPlaceSlots - slot));
+    std::memcpy(&ring_->places[slot], places.data(), count * sizeof(PlaceEntry));
+    place_head_ += count;
+    places = places.subspan(count);
+  }
 }
 
 bool PoolRingEnd::HasCompletion() const {

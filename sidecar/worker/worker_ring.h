@@ -42,6 +42,8 @@ class PoolRingEnd {
   void CancelWake() { ring_->pool_waits.value.store(0, std::memory_order_relaxed); }
 
  private:
+  void PutPlaces(std::span<const BlockPlaces> places);  // REQUIRES that there is room
+
   RingLayout* ring_;
   uint32_t submission_head_ = kFirstIndex;
   uint32_t place_head_ = kFirstIndex;

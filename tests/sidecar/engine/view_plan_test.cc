@@ -123,6 +123,45 @@ class ViewPlan : public ::testing::TestWithParam<int> {
     }
   }
 
+  // The request's items by local block, and how many pieces they come to: one pair after the other
+  // as a list, without any of the planner's short cuts.
+  static std::vector<uint32_t> OrderOf(const Group& group) {
+    const uint32_t parts = group.shape.local_parts;
+    std::vector<uint32_t> order(std::max(group.local_blocks.size(), group.remote_blocks.size()));
+    std::iota(order.begin(), order.end(), 0u);
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+      return group.local_blocks[a / parts] < group.local_blocks[b / parts];
+    });
+    return order;
+  }
+  static uint64_t RunsOf(const Group& group, const Side& local, const Side& remote) {
+    const uint32_t parts[] = {group.shape.local_parts, group.shape.remote_parts};
+    // Whether the parts of one block go on in the next, on each side.
+    bool joins[] = {true, true};
+    for (size_t k = group.first_pair; k < group.first_pair + group.pairs; ++k) {
+      for (const wire::BlockSlice& slice : group.shape.slices) {
+        const wire::BlockLayout& here = *local.buffers_[k].layout;
+        const wire::BlockLayout& there = *remote.buffers_[k].layout;
+        const auto from = slice.local.value_or(wire::ByteSlice{0, here.block_bytes});
+        const auto to = slice.remote.value_or(wire::ByteSlice{0, there.block_bytes});
+        joins[0] &= parts[0] == 1 || from.length == here.block_stride;
+        joins[1] &= parts[1] == 1 || to.length == there.block_stride;
+      }
+    }
+    uint64_t runs = 0;
+    std::optional<std::pair<uint64_t, uint64_t>> last;
+    for (const uint32_t item : OrderOf(group)) {
+      const std::pair next = {group.local_blocks[item / parts[0]] * parts[0] + item % parts[0],
+                              group.remote_blocks[item / parts[1]] * parts[1] + item % parts[1]};
+      const bool follows =
+          last && next.first == last->first + 1 && next.second == last->second + 1 &&
+          (joins[0] || next.first % parts[0] != 0) && (joins[1] || next.second % parts[1] != 0);
+      runs += follows ? 0 : 1;
+      last = next;
+    }
+    return runs * group.pairs * group.shape.slices.size();
+  }
+
   void CheckRound() {
     Side local(random_, pool_, 3, 1);
     Side remote(random_, pool_, 2, 100);
@@ -164,7 +203,16 @@ class ViewPlan : public ::testing::TestWithParam<int> {
     ASSERT_EQ(Bytes(local), expected_local);
     ASSERT_EQ(Bytes(remote), expected_remote);
     EXPECT_EQ(built->plan->bytes, bytes);
-    EXPECT_EQ(built->plan->item_order.size(), items);
+    std::vector<uint32_t> order;
+    uint64_t runs = 0;
+    for (const Group& group : groups) {
+      const auto first = static_cast<uint32_t>(order.size());
+      for (const uint32_t item : OrderOf(group)) order.push_back(first + item);
+      runs += RunsOf(group, local, remote);
+    }
+    ASSERT_EQ(order.size(), items);
+    EXPECT_EQ(built->plan->item_order, order);
+    EXPECT_EQ(built->descriptors_out, runs);
     uint64_t segment_bytes = 0;
     for (const transport::MoveSegment& segment : built->plan->segments) {
       EXPECT_LE(segment.bytes(), chunk_bytes_max);

@@ -103,6 +103,39 @@ TEST_F(JobBuilderTest, ANewJobForgetsTheOneBefore) {
   EXPECT_EQ(job[0].places[0].source, 4096U);
 }
 
+// Blocks of a run list are what their segments are, whatever the parts and the direction.
+TEST_F(JobBuilderTest, BlocksOfRunsAreAddedLikeTheirSegments) {
+  const std::vector<BlockRun> runs = {{5, 9, 1, 0}, {0, 3, 1, 1}, {11, 4, 1, 2}, {2, 2, 1, 3}};
+  JobBuilder other;
+  for (const auto operation : {wire::Operation::kRead, wire::Operation::kWrite}) {
+    for (const auto& [local_parts, remote_parts] :
+         {std::pair{1U, 1U}, {3U, 1U}, {1U, 2U}, {2U, 3U}}) {
+      plan_.operation = operation;
+      BlockPair pair;
+      pair.local_base = 8;
+      pair.remote_base = 4096;
+      pair.unit_bytes = 16;
+      pair.local_stride = 1000;
+      pair.remote_stride = 700;
+      pair.local_parts = local_parts;
+      pair.remote_parts = remote_parts;
+      builder_.Begin(plan_, GpuMeans::kKernel, /*listed=*/true, 2 * runs.size());
+      other.Begin(plan_, GpuMeans::kKernel, /*listed=*/true, 2 * runs.size());
+      for (int twice = 0; twice < 2; ++twice) {
+        builder_.AddBlocks(pair, runs);
+        for (const BlockRun& run : runs) other.Add(SegmentList::SegmentOf(pair, run));
+      }
+      ASSERT_EQ(builder_.job().size(), 1U);
+      ASSERT_EQ(builder_.job()[0].count, 8U);
+      for (size_t i = 0; i < 8; ++i) {
+        const worker::BlockPlaces& place = builder_.job()[0].places[i];
+        EXPECT_EQ(place.source, other.job()[0].places[i].source);
+        EXPECT_EQ(place.destination, other.job()[0].places[i].destination);
+      }
+    }
+  }
+}
+
 TEST(SegmentListIterator, WalksAsTheIndexSaysFromAnywhere) {
   SegmentList list;
   for (uint32_t i = 0; i < 3; ++i) {
