@@ -88,6 +88,7 @@ Status TransferAdmission::Delegate(const wire::TransferRequest& request, const B
   auto delegation = std::make_shared<Delegation>();
   delegation->peer = peer;
   delegation->require_path = request.require_path;
+  if (no_path) delegation->why_not_here = no_path->message;
   // Local buffers were put in use in their order, before the fence's.
   input->local_allocations.clear();
   input->remote_allocations.clear();

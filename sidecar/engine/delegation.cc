@@ -86,9 +86,10 @@ class DelegationWatcher final : public PeerExecutor::Watcher,
 
 class DelegatedTransfers::DelegatedOperation final : public transport::Operation {
  public:
-  DelegatedOperation(std::shared_ptr<const transport::MovePlan> plan,
+  DelegatedOperation(std::shared_ptr<const Delegation> delegation,
+                     std::shared_ptr<const transport::MovePlan> plan,
                      std::shared_ptr<DelegationWatcher> watcher)
-      : plan_(std::move(plan)), watcher_(std::move(watcher)) {
+      : delegation_(std::move(delegation)), plan_(std::move(plan)), watcher_(std::move(watcher)) {
     progress_.chunks_total = plan_->segments.size();
     watcher_->operation = this;
   }
@@ -121,12 +122,18 @@ class DelegatedTransfers::DelegatedOperation final : public transport::Operation
     if (!news.end) return false;
     finished_ = true;
     error_ = std::move(news.end->error);
+    // What the peer lacks is half of the answer.
+    if (error_ && error_->code == ErrorCode::kPathUnavailable &&
+        !delegation_->why_not_here.empty()) {
+      error_->message += "; this sidecar: " + delegation_->why_not_here;
+    }
     progress_.bytes = error_ ? std::min(news.end->bytes, plan_->bytes) : plan_->bytes;
     if (!error_) progress_.chunks = progress_.chunks_total;
     return true;
   }
 
  private:
+  const std::shared_ptr<const Delegation> delegation_;
   const std::shared_ptr<const transport::MovePlan> plan_;
   const std::shared_ptr<DelegationWatcher> watcher_;
   std::unique_ptr<PeerExecutor::Execution> execution_;
@@ -153,9 +160,9 @@ std::unique_ptr<transport::Operation> DelegatedTransfers::Start(
   auto watcher = std::make_shared<DelegationWatcher>(inbox_, token);
   // Many ranges fold into few segments: they are written out when their turn has come.
   auto make = [delegation, plan, priority] { return ExecutionOf(*delegation, *plan, priority); };
-  const std::string& peer = delegation->peer;
-  auto operation = std::make_unique<DelegatedOperation>(std::move(plan), watcher);
-  operation->Run(executor_->Execute(peer, priority, std::move(make), deadline, watcher));
+  auto operation = std::make_unique<DelegatedOperation>(delegation, std::move(plan), watcher);
+  operation->Run(
+      executor_->Execute(delegation->peer, priority, std::move(make), deadline, watcher));
   return operation;
 }
 

@@ -23,6 +23,7 @@ struct Delegation {
   std::vector<wire::BufferReference> local;  // with generations
   std::vector<wire::BufferReference> remote;
   std::vector<wire::Path> require_path;
+  std::string why_not_here;  // of every path, where this sidecar could have executed it, too
 };
 
 // As how many ranges the peer is told of the plan: no more than kDelegatedRangesMax.
