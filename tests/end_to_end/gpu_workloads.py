@@ -62,6 +62,12 @@ class Driver:
         text = raw.raw.hex()
         return "GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
+    def free_bytes(self):
+        """Of the GPU, whoever uses it."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
     def handle(self, address):
         handle = ctypes.create_string_buffer(64)
         self.call("cuIpcGetMemHandle", handle, ctypes.c_uint64(address))
@@ -142,6 +148,9 @@ class GpuCommands(_Commands):
 
     def device_uuid(self):
         return self.driver.uuid()
+
+    def free_bytes(self):
+        return self.driver.free_bytes()
 
     def ipc_handle(self, allocation):
         return base64.b64encode(self.driver.handle(self.allocations[allocation])).decode()
