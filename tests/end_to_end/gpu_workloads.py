@@ -13,6 +13,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+from concurrent import futures
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,18 @@ class GpuCommands(_Commands):
         made = self.client.register_many([self._gpu_spec(base, *spec) for spec in specs])
         self.buffers |= {buffer.name: buffer for buffer in made}
         return [buffer.generation for buffer in made]
+
+    def register_gpu_at_once(self, allocation, specs):
+        """Each by a thread of its own; none begins before all are there."""
+        barrier = threading.Barrier(len(specs))
+        base = self.allocations[allocation]
+
+        def register(spec):
+            barrier.wait()
+            return self.client.register_many([self._gpu_spec(base, *spec)])[0]
+
+        with futures.ThreadPoolExecutor(len(specs)) as threads:
+            self.buffers |= {buffer.name: buffer for buffer in threads.map(register, specs)}
 
     def _gpu_spec(self, base, name, offset, length, access=("remote_read", "remote_write"), block_bytes=0):
         layout = gantry.Layout(block_bytes) if block_bytes else None

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from gpu_workloads import gpu_count, gpus, start_gpu_workload
+from gpu_workloads import REAL, gpu_count, gpus, start_gpu_workload
 from workloads import BOTH, MiB, TERMINAL, connect, ended, send, wait_for, workers_of
 
 BLOCK = 1024
-BLOCKS = 128 * MiB // BLOCK
+BLOCKS = (256 if REAL else 128) * MiB // BLOCK
 DEADLINE_SECONDS = 5
 QUIET_SECONDS = 2 + 1  # --quiesce-ms-max, and a margin
 FREED_SECONDS = 2

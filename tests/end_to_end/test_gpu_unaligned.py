@@ -111,6 +111,7 @@ def test_a_hundred_thousand_pieces_of_half_a_kibibyte(start_sides):
     sides.into.register(("kv", begin["mine"], PIECE * PIECES, BOTH, PIECE))
     sides.out.register(("kv", begin["theirs"], PIECE * PIECES, BOTH, PIECE))
     shuffled = random.Random(37)
-    mine, theirs = (shuffled.sample(range(PIECES), PIECES) for _ in range(2))
-    sides.move("read", [(begin["mine"] + here * PIECE, begin["theirs"] + there * PIECE, PIECE)
-                        for here, there in zip(mine, theirs)], local_blocks=mine, remote_blocks=theirs)
+    for operation in ("read", "write"):
+        mine, theirs = (shuffled.sample(range(PIECES), PIECES) for _ in range(2))
+        sides.move(operation, [(begin["mine"] + here * PIECE, begin["theirs"] + there * PIECE, PIECE)
+                               for here, there in zip(mine, theirs)], local_blocks=mine, remote_blocks=theirs)

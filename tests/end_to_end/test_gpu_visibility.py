@@ -119,8 +119,8 @@ def test_an_order_of_its_own_for_each_process(start_sides, orders):
 
 
 def test_one_gpu_that_two_workloads_number_differently(start_sides):
-    """Each takes its first: the same GPU for the driver, and the only one that the sidecars see."""
-    sides = start_sides(a_sees="1", b_sees="1", reader=("1,0", 0), owner=("1", 0))
+    """The first of one is the second of the other, and the only one that the sidecars see."""
+    sides = start_sides(a_sees="1", b_sees="1", reader=("1,0", 0), owner=("0,1", 1))
     first, second = sides.uuids()
     assert first == second
     for operation in ("read", "write"):
