@@ -241,9 +241,9 @@ def gpus(monkeypatch):
 def start_gpu_workload(gpus):
     started = []
 
-    def start(sidecar, name, ordinal=None):
+    def start(sidecar, name, ordinal=None, commands=GpuCommands):
         """Without an ordinal it uses no GPU."""
-        started.append(WorkloadProcess(sidecar, name, GpuCommands))
+        started.append(WorkloadProcess(sidecar, name, commands))
         if ordinal is not None:
             started[-1].do("use_gpu", ordinal)
         return started[-1]

@@ -159,6 +159,24 @@ TEST_F(DelegationTest, WhereThePeerCannotEitherThePathIsTheReason) {
   EXPECT_EQ(executor_.executions, 0);
 }
 
+TEST_F(DelegationTest, WhereNeitherHasAPathTheReasonsOfBothAreTold) {
+  executor_.on_execute = [](PeerExecutor::Watcher& watcher) {
+    watcher.OnEnded({Error(ErrorCode::kPathUnavailable, "peer: no GPU there"), 0});
+  };
+  const auto status = Submit(Read());
+  ASSERT_TRUE(status) << status.error().message;
+  ASSERT_TRUE(status->error);
+  EXPECT_EQ(status->error->code, ErrorCode::kPathUnavailable);
+  EXPECT_TRUE(status->error->message.starts_with("peer: no GPU there; this sidecar: no path"))
+      << status->error->message;
+  wire::TransferRequest by_peer = Read(wire::Executor::kPeer);
+  by_peer.id = "t2";
+  const auto other = Submit(by_peer);
+  ASSERT_TRUE(other) << other.error().message;
+  ASSERT_TRUE(other->error);
+  EXPECT_EQ(other->error->message, "peer: no GPU there") << "this sidecar was not asked";
+}
+
 TEST_F(DelegationTest, ThePeerGetsNothingThatIsNotGranted) {
   wire::TransferRequest request = Read(wire::Executor::kPeer);
   request.local.front().buffer = "private";
