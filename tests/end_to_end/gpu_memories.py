@@ -17,14 +17,29 @@ class GpuMemory:
     """One allocation of a workload on its GPU, filled with random bytes, and what should be in it."""
 
     def __init__(self, workload, name, size):
-        self.workload, self.name, self.size = workload, name, size
+        self.prepare(workload, name, size)
         self.address = workload.do("allocate", name, size)
         self.renew()
+
+    def prepare(self, workload, name, size):
+        self.workload, self.name, self.size = workload, name, size
+        fd = os.memfd_create(name, os.MFD_CLOEXEC)  # for what it is filled with, and what is found in it
+        self.file = open(fd, "r+b")
+        self.path = f"/proc/{os.getpid()}/fd/{fd}"
 
     def renew(self):
         """Other bytes, everywhere."""
         self.data = bytearray(os.urandom(self.size))
-        self.workload.do("fill", self.name, 0, bytes(self.data))
+        self.file.seek(0)
+        self.file.write(self.data)
+        self.file.flush()
+        self.workload.do("fill_from", self.name, self.path)
+
+    def found(self):
+        """What is in it now."""
+        self.workload.do("look_into", self.name, self.size, self.path)
+        self.file.seek(0)
+        return self.file.read()
 
     def register(self, *specs):
         """(name, offset, length[, access[, block_bytes]])"""
@@ -36,11 +51,7 @@ class GpuMemory:
 
     def check(self):
         """Every byte, those around the buffers too."""
-        assert difference(self.workload.do("look", self.name, 0, self.size), bytes(self.data)) == "", self.name
-
-    def forget(self):
-        """Takes over what is in it, of which only a part may have been moved."""
-        self.data = bytearray(self.workload.do("look", self.name, 0, self.size))
+        assert difference(self.found(), self.data) == "", self.name
 
 
 def succeeded(answer, path="ipc"):

@@ -123,6 +123,13 @@ class GpuCommands(_Commands):
     def look(self, name, offset, size):
         return self.driver.read(self.allocations[name] + offset, size)
 
+    def fill_from(self, name, path):
+        """All of it, of a file: through the pipe, megabytes take long where the processors are busy."""
+        self.driver.write(self.allocations[name], Path(path).read_bytes())
+
+    def look_into(self, name, size, path):
+        Path(path).write_bytes(self.driver.read(self.allocations[name], size))
+
     def register_gpu(self, allocation, *specs):
         """(name, offset, length[, access[, block_bytes]]) in one allocation. The buffers' generations."""
         base = self.allocations[allocation]

@@ -20,7 +20,7 @@ class PiecedMemory(GpuMemory):
     """As GpuMemory, of pieces with these sizes."""
 
     def __init__(self, workload, name, sizes):
-        self.workload, self.name, self.size = workload, name, sum(sizes)
+        self.prepare(workload, name, sum(sizes))
         self.address = workload.do("allocate_pieces", name, sizes)
         self.renew()
 
