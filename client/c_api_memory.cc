@@ -1,4 +1,5 @@
-// The functions of gantry.h for errors, clients, arenas and buffers, over WorkloadSession.
+// The functions of gantry.h for errors, clients, arenas and buffers, and those of gantry_memory.h,
+// over WorkloadSession.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "client/c_api_border.h"
+#include "client/include/gantry_memory.h"
 #include "client/sealed_memfd.h"
 
 namespace gantry::client {
@@ -186,21 +188,35 @@ gantry_error* gantry_client_resolve(gantry_client* client, const void* address, 
   });
 }
 
-gantry_error* gantry_buffers_register(gantry_client* client, const gantry_buffer_spec* specs,
-                                      size_t count, gantry_buffer** buffers) {
+namespace {
+
+gantry_error* Register(gantry_client* client, const gantry_buffer_spec* specs, size_t count,
+                       WorkloadSession::Trust trust, gantry_buffer** buffers) {
   return EnterObject(client, [&]() -> Status {
     if (specs == nullptr && count != 0) return Missing("specs");
     if (buffers == nullptr && count != 0) return Missing("buffers");
     // Handles first: once the sidecar has registered the buffers nothing may fail any more.
     std::vector<std::unique_ptr<gantry_buffer>> handles(count);
     for (auto& handle : handles) handle.reset(new gantry_buffer{client->session, nullptr});
-    ASSIGN_OR_RETURN(auto registered, client->session->Register(std::span(specs, count)));
+    ASSIGN_OR_RETURN(auto registered, client->session->Register(std::span(specs, count), trust));
     for (size_t i = 0; i < count; ++i) {
       handles[i]->buffer = std::move(registered[i]);
       buffers[i] = handles[i].release();
     }
     return {};
   });
+}
+
+}  // namespace
+
+gantry_error* gantry_buffers_register(gantry_client* client, const gantry_buffer_spec* specs,
+                                      size_t count, gantry_buffer** buffers) {
+  return Register(client, specs, count, WorkloadSession::Trust::kBelieve, buffers);
+}
+gantry_error* gantry_buffers_register_verified(gantry_client* client,
+                                               const gantry_buffer_spec* specs, size_t count,
+                                               gantry_buffer** buffers) {
+  return Register(client, specs, count, WorkloadSession::Trust::kVerify, buffers);
 }
 
 const char* gantry_buffer_name(const gantry_buffer* buffer) { return buffer->buffer->name.c_str(); }

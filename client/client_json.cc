@@ -182,6 +182,14 @@ std::string RegistrationBody(std::string_view workload, std::span<const BufferRe
       AppendMember(&body, "blocks", buffer.layout->blocks);
       body += "}";
     }
+    if (!buffer.verify.empty()) {
+      AppendArray(&body, "verify", buffer.verify, [&](const wire::NoncePlace& place) {
+        body += "{";
+        AppendMember(&body, "offset", place.offset);
+        AppendMember(&body, "nonce", Base64Of(place.nonce));
+        body += "}";
+      });
+    }
     body += "}";
   });
   return body + "}";

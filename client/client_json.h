@@ -15,6 +15,7 @@
 #include "client/include/gantry.h"
 #include "lib/base/result.h"
 #include "lib/wire/buffer_types.h"
+#include "lib/wire/registration_request.h"
 
 namespace gantry::client {
 
@@ -26,6 +27,7 @@ struct BufferRequest {
   std::vector<ResolvedPiece> pieces;
   wire::Access access;
   std::optional<wire::BlockLayout> layout;
+  std::vector<wire::NoncePlace> verify = {};
 };
 
 // What the sidecar says of a registered one.

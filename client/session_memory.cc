@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "client/placed_nonces.h"
 #include "client/sealed_memfd.h"
 #include "client/workload_session.h"
 #include "lib/base/name.h"
@@ -133,14 +134,14 @@ Result<BufferRequest> WorkloadSession::ResolveSpec(const gantry_buffer_spec& spe
 }
 
 Result<std::vector<BufferPointer>> WorkloadSession::Register(
-    std::span<const gantry_buffer_spec> specs) {
-  auto buffers = RegisterAll(specs);
+    std::span<const gantry_buffer_spec> specs, Trust trust) {
+  auto buffers = RegisterAll(specs, trust);
   if (!buffers) ReleaseUnusedGpuMemory();  // what was exported for them
   return buffers;
 }
 
 Result<std::vector<BufferPointer>> WorkloadSession::RegisterAll(
-    std::span<const gantry_buffer_spec> specs) {
+    std::span<const gantry_buffer_spec> specs, Trust trust) {
   if (closed_) return Fail(Closed());
   std::vector<BufferRequest> requests;
   for (size_t i = 0; i < specs.size(); ++i) {
@@ -148,6 +149,34 @@ Result<std::vector<BufferPointer>> WorkloadSession::RegisterAll(
     requests.push_back(std::move(request));
   }
   if (requests.empty()) return std::vector<BufferPointer>();
+  if (trust == Trust::kVerify) return RegisterVerified(std::move(requests));
+  return PostBuffers(std::move(requests));
+}
+
+Result<std::vector<BufferPointer>> WorkloadSession::RegisterVerified(
+    std::vector<BufferRequest> requests) {
+  PlacedNonces nonces;  // puts the bytes back on every way out
+  RETURN_IF_ERROR(nonces.Place(requests));
+  auto buffers = PostBuffers(std::move(requests));
+  Status usable = nonces.Restore();
+  if (!usable) {
+    const std::string after = buffers ? "" : " (after: " + buffers.error().message + ")";
+    usable = Fail(std::move(usable).error().WithContext("bytes were not restored" + after));
+    usable.error().hint = "what a buffer begins and ends with, and what is at its seams, is lost";
+  }
+  if (!buffers) return usable ? std::move(buffers) : Fail(std::move(usable).error());
+  if (usable) {
+    std::vector<std::string> names;
+    for (const BufferPointer& buffer : *buffers) names.push_back(buffer->name);
+    usable = Resume(&names);
+  }
+  if (usable) return buffers;
+  for (const BufferPointer& buffer : *buffers) static_cast<void>(Unregister(buffer, 0));
+  return Fail(std::move(usable).error());
+}
+
+Result<std::vector<BufferPointer>> WorkloadSession::PostBuffers(
+    std::vector<BufferRequest> requests) {
   ASSIGN_OR_RETURN(const std::string answer,
                    Post("/v1/buffers", RegistrationBody(options_.workload, requests), 0));
   ASSIGN_OR_RETURN(const std::vector<BufferAnswer> answers, ReadBuffers(answer));

@@ -96,7 +96,9 @@ class WorkloadSession {
   // In order, for one of arenas and for one of a GPU's allocations. Registers nothing.
   Result<std::vector<gantry_extent>> Locate(const void* address, uint64_t bytes) const;
 
-  Result<std::vector<BufferPointer>> Register(std::span<const gantry_buffer_spec> specs);
+  enum class Trust { kBelieve, kVerify };
+  Result<std::vector<BufferPointer>> Register(std::span<const gantry_buffer_spec> specs,
+                                              Trust trust);
   // `report`: the sidecar's answer, also when it is a problem; unchanged when it was not asked.
   Status Unregister(const BufferPointer& buffer, uint64_t drain_ms, std::string* report = nullptr);
   Status Suspend(const std::vector<std::string>* names, uint64_t drain_ms);
@@ -133,7 +135,11 @@ class WorkloadSession {
 
   Result<std::vector<ResolvedPiece>> Resolve(const void* address, uint64_t bytes);
   Result<BufferRequest> ResolveSpec(const gantry_buffer_spec& spec, size_t index);
-  Result<std::vector<BufferPointer>> RegisterAll(std::span<const gantry_buffer_spec> specs);
+  Result<std::vector<BufferPointer>> RegisterAll(std::span<const gantry_buffer_spec> specs,
+                                                 Trust trust);
+  // Registers with nonces, restores the bytes, and only then lets transfers use the buffers.
+  Result<std::vector<BufferPointer>> RegisterVerified(std::vector<BufferRequest> requests);
+  Result<std::vector<BufferPointer>> PostBuffers(std::vector<BufferRequest> requests);
   Result<std::vector<BufferPointer>> Keep(std::vector<BufferRequest> requests,
                                           const std::vector<BufferAnswer>& answers);
   // Takes the descriptors back that no registered buffer needs any more.

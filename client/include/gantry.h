@@ -1,6 +1,6 @@
 /* The Gantry client: registers the memory of this process with the Gantry sidecar of its pod and
-   moves blocks of it to and from other pods. This header and gantry_messages.h are the whole public
-   interface of libgantry.so.
+   moves blocks of it to and from other pods. This header, gantry_messages.h and gantry_memory.h are
+   the whole public interface of libgantry.so.
 
    Conventions:
 

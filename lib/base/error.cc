@@ -49,6 +49,8 @@ constexpr std::array<ErrorCodeInfo, kErrorCodeCount> kTable = {{
      "The descriptor is read-only"},
     {ErrorCode::kNotExportable, "not_exportable", 422, kPrecondition, "not_exportable",
      "The memory cannot be shared"},
+    {ErrorCode::kVerificationFailed, "verification_failed", 422, kPrecondition, "device_error",
+     "The memory is not what its owner means"},
     {ErrorCode::kPathUnavailable, "path_unavailable", 409, kPrecondition, "path_unavailable",
      "No path can carry this transfer"},
     {ErrorCode::kPeerUnavailable, "peer_unavailable", 503, kUnavailable, "peer_unavailable",

@@ -9,36 +9,37 @@
 namespace gantry {
 
 enum class ErrorCode {
-  kInvalidArgument,    // a field is wrong; Error::field names it
-  kMalformedBody,      // the body is not JSON/CBOR, or not of the shape asked for
-  kBodyTooLarge,       // larger, deeper or longer than the stated limits
-  kUnsupportedMedia,   // content type or encoding that is not accepted
-  kUnauthenticated,    // no lease token or peer credentials that name a caller
-  kPermissionDenied,   // the caller is known and may not do this
-  kNotFound,           // no such workload, buffer, peer or transfer
-  kMethodNotAllowed,   // the resource exists, the method does not
-  kConflict,           // the same client id with another body
-  kStaleGeneration,    // the object was replaced since the caller learned of it
-  kLeaseExpired,       // the promise that was to be used is over
-  kDraining,           // the buffer is being deleted or is suspended
-  kUnregistered,       // the range is in no registered buffer
-  kOutOfRange,         // offset, length or block id outside of the buffer
-  kOverlap,            // two destinations of one transfer share bytes
-  kFdNotSealed,        // a memfd that can still shrink
-  kFdTooShort,         // a file shorter than the size that was said
-  kFdReadOnly,         // write access asked for on a read-only descriptor
-  kNotExportable,      // memory with no descriptor or handle behind it
-  kPathUnavailable,    // no path, or not the one that was required
-  kPeerUnavailable,    // the peer does not answer
-  kPeerLost,           // the peer went away while it was in use
-  kVersionMismatch,    // the other side speaks no version that this one knows
-  kResourceExhausted,  // a stated limit is reached; try again later
-  kDeadlineExceeded,   // not finished in time
-  kCancelled,          // the caller asked to stop
-  kWorkerLost,         // a copy worker died under the operation
-  kDeviceError,        // the memory could not be mapped or copied
-  kShuttingDown,       // the sidecar is stopping
-  kInternal,           // a bug or an unexpected failure of the system
+  kInvalidArgument,     // a field is wrong; Error::field names it
+  kMalformedBody,       // the body is not JSON/CBOR, or not of the shape asked for
+  kBodyTooLarge,        // larger, deeper or longer than the stated limits
+  kUnsupportedMedia,    // content type or encoding that is not accepted
+  kUnauthenticated,     // no lease token or peer credentials that name a caller
+  kPermissionDenied,    // the caller is known and may not do this
+  kNotFound,            // no such workload, buffer, peer or transfer
+  kMethodNotAllowed,    // the resource exists, the method does not
+  kConflict,            // the same client id with another body
+  kStaleGeneration,     // the object was replaced since the caller learned of it
+  kLeaseExpired,        // the promise that was to be used is over
+  kDraining,            // the buffer is being deleted or is suspended
+  kUnregistered,        // the range is in no registered buffer
+  kOutOfRange,          // offset, length or block id outside of the buffer
+  kOverlap,             // two destinations of one transfer share bytes
+  kFdNotSealed,         // a memfd that can still shrink
+  kFdTooShort,          // a file shorter than the size that was said
+  kFdReadOnly,          // write access asked for on a read-only descriptor
+  kNotExportable,       // memory with no descriptor or handle behind it
+  kVerificationFailed,  // what is mapped is not the memory that its owner means
+  kPathUnavailable,     // no path, or not the one that was required
+  kPeerUnavailable,     // the peer does not answer
+  kPeerLost,            // the peer went away while it was in use
+  kVersionMismatch,     // the other side speaks no version that this one knows
+  kResourceExhausted,   // a stated limit is reached; try again later
+  kDeadlineExceeded,    // not finished in time
+  kCancelled,           // the caller asked to stop
+  kWorkerLost,          // a copy worker died under the operation
+  kDeviceError,         // the memory could not be mapped or copied
+  kShuttingDown,        // the sidecar is stopping
+  kInternal,            // a bug or an unexpected failure of the system
 };
 
 // What the borders say for one code. `name` is the stable `code` of REST problems.

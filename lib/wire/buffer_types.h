@@ -78,6 +78,7 @@ struct GpuFacts {
 };
 inline constexpr size_t kDeviceUuidBytesMax = 47;
 inline constexpr size_t kIpcHandleBytes = 64;
+inline constexpr size_t kNonceBytesMax = 16;
 
 // The limits of each of them; an error names its field.
 Status CheckGpuFacts(const GpuFacts& facts);

@@ -27,6 +27,15 @@ Status TakeIpcHandle(void* object, std::string&& text) {
   return {};
 }
 
+Status TakeNonce(void* object, std::string&& text) {
+  auto bytes = ParseBase64(text);
+  if (!bytes || bytes->empty() || bytes->size() > kNonceBytesMax) {
+    return Fail(ErrorCode::kInvalidArgument, "a nonce is the base64 of 1 to 16 bytes");
+  }
+  static_cast<NoncePlace*>(object)->nonce = *std::move(bytes);
+  return {};
+}
+
 BufferSpec& SpecAt(void* object) { return *static_cast<BufferSpec*>(object); }
 
 Status TakeAccess(void* object, std::string&& text) {
@@ -80,11 +89,18 @@ constexpr Field kLayoutFields[] = {
 };
 constexpr Schema kLayout{kLayoutFields};
 
+constexpr Field kPlaceFields[] = {
+    NumberField<&NoncePlace::offset>("offset", kRequired),
+    ReadTextField("nonce", FieldKind::kText, kRequired, TakeNonce),
+};
+constexpr Schema kPlace{kPlaceFields};
+
 constexpr Field kBufferFields[] = {
     NameField<&BufferSpec::name>("name", kRequired),
     NotEmpty(ObjectsField<&BufferSpec::pieces>("pieces", kRequired, kPiece)),
     AccessField(),
     ObjectField<&BufferSpec::layout>("layout", kOptional, kLayout),
+    NotEmpty(ObjectsField<&BufferSpec::verify>("verify", kOptional, kPlace)),
 };
 constexpr Schema kBuffer{kBufferFields};
 

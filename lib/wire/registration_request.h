@@ -28,11 +28,20 @@ struct AllocationSpec {
   bool operator==(const AllocationSpec&) const = default;
 };
 
+// Bytes that the owner has put into a buffer, for whoever maps it to find there.
+struct NoncePlace {
+  uint64_t offset = 0;  // in the buffer
+  std::string nonce;    // 1 to kNonceBytesMax bytes
+
+  bool operator==(const NoncePlace&) const = default;
+};
+
 struct BufferSpec {
   std::string name;
   std::vector<Piece> pieces;  // indices into RegistrationRequest::allocations
   Access access;
   std::optional<BlockLayout> layout;
+  std::vector<NoncePlace> verify = {};  // empty: it is believed
 };
 
 struct RegistrationRequest {

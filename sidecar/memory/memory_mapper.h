@@ -1,10 +1,14 @@
-// What it takes to make an allocation usable for copies: map it in every process that copies.
+// What it takes to make an allocation usable for copies: map it in every process that copies, and
+// look whether it is the right one.
 // Owned here, implemented by the copy workers. Thread-safe.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "lib/base/result.h"
@@ -49,6 +53,21 @@ struct MemoryIdentity {
 };
 Result<MemoryIdentity> IdentityOf(const AllocationSource& source);
 
+// Bytes that the owner of an allocation has put there. Goes to the workers as it is.
+struct MemoryProbe {
+  MappingId mapping;
+  uint64_t offset = 0;  // within the allocation
+  uint32_t length = 0;  // 1 to as many as there are bytes
+  std::array<char, wire::kNonceBytesMax> bytes{};
+};
+
+// A probe in whose place other bytes were found.
+struct ProbeMismatch {
+  size_t probe = 0;    // its index
+  std::string finder;  // who found them, for a message: "copy worker 1"
+  std::string found;   // in hexadecimal
+};
+
 class MemoryMapper {
  public:
   virtual ~MemoryMapper() = default;
@@ -57,6 +76,9 @@ class MemoryMapper {
   virtual Result<MappingId> Map(const AllocationSource& source) = 0;
   // REQUIRES that no copy that uses the mapping is in flight. Goes on past failures.
   virtual Status Unmap(MappingId mapping) = 0;
+  // Every live worker looks at each place through its own mapping. The first mismatch of one of
+  // them, or nothing. REQUIRES that the mappings stay and that every probe lies within its own.
+  virtual Result<std::optional<ProbeMismatch>> Compare(std::span<const MemoryProbe> probes) = 0;
 };
 
 }  // namespace gantry::memory

@@ -6,6 +6,7 @@
 #include "lib/base/random_id.h"
 #include "sidecar/registry/allocation_table.h"
 #include "sidecar/registry/buffer_index.h"
+#include "sidecar/registry/nonce_check.h"
 #include "sidecar/registry/registration_check.h"
 #include "sidecar/registry/resolved_request.h"
 
@@ -60,6 +61,7 @@ Error StillUsed(const Buffer& buffer, const std::vector<std::string>& peers) {
 BufferRegistry::BufferRegistry(RegistryLimits limits, memory::MemoryMapper& mapper,
                                WorkloadTable& workloads)
     : limits_(limits),
+      mapper_(mapper),
       workloads_(workloads),
       id_prefix_(RandomToken().substr(0, 8) + "-"),
       allocations_(std::make_unique<AllocationTable>(mapper)),
@@ -86,6 +88,7 @@ Result<BufferRegistry::Buffers> BufferRegistry::Register(const wire::Registratio
     if (!buffer) return Fail(Below(ElementPointer("buffers", i), std::move(buffer).error()));
     made[i] = *std::move(buffer);
   }
+  RETURN_IF_ERROR(CheckNonces(request, resolved, mapper_));
   return Publish(request, resolved, std::move(made));
 }
 
@@ -142,6 +145,7 @@ Result<RegisteredBuffer> BufferRegistry::MakeBuffer(const wire::RegistrationRequ
   description.layout = asked.layout;
   description.pieces = resolved.buffers[buffer].pieces;
   made.buffer = std::make_shared<Buffer>(std::move(description), std::move(mapped));
+  if (!asked.verify.empty()) made.buffer->StopUses(BufferState::kSuspended);
   return made;
 }
 

@@ -43,6 +43,7 @@ struct RegistryLimits {
   size_t allocations_per_request_max = 65'536;
   size_t pieces_per_buffer_max = 65'536;
   size_t pieces_per_request_max = 262'144;
+  size_t nonces_per_request_max = 524'288;
 };
 
 struct RegistryTotals {
@@ -63,7 +64,8 @@ class BufferRegistry {
 
   // Checks everything, maps what is new, then publishes all buffers at once, in the order of the
   // request. A name that exists with the same specification answers the existing buffer; with
-  // another one it is kConflict. Errors name the field as a JSON pointer into the request.
+  // another one it is kConflict. Errors name the field as a JSON pointer into the request. A new
+  // buffer with nonces begins suspended, as they are still in it: Resume it when they are gone.
   Result<std::vector<std::shared_ptr<Buffer>>> Register(const wire::RegistrationRequest& request)
       EXCLUDES(mutex_);
 
@@ -125,6 +127,7 @@ class BufferRegistry {
   std::string NextId();
 
   const RegistryLimits limits_;
+  memory::MemoryMapper& mapper_;
   WorkloadTable& workloads_;
   RevocationSink* sink_ = nullptr;
   const std::string id_prefix_;  // an id of an earlier sidecar names nothing here

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "lib/base/byte_range.h"
 #include "lib/base/name.h"
 
 namespace gantry::registry {
@@ -58,6 +59,24 @@ Status CheckAllocations(const std::vector<wire::AllocationSpec>& allocations,
   return {};
 }
 
+// Errors name fields within the buffer.
+Status CheckPlaces(const std::vector<wire::NoncePlace>& places, uint64_t length) {
+  for (size_t i = 0; i < places.size(); ++i) {
+    const wire::NoncePlace& place = places[i];
+    const std::string field = ElementPointer("verify", i);
+    if (place.nonce.empty() || place.nonce.size() > wire::kNonceBytesMax) {
+      return Fail(ErrorCode::kInvalidArgument, "a nonce has 1 to 16 bytes", {}, field + "/nonce");
+    }
+    if (Fits(place.offset, place.nonce.size(), length)) continue;
+    return Fail(ErrorCode::kOutOfRange,
+                "a nonce of " + std::to_string(place.nonce.size()) + " bytes at " +
+                    std::to_string(place.offset) + " does not fit a buffer of " +
+                    std::to_string(length) + " bytes",
+                {}, field + "/offset");
+  }
+  return {};
+}
+
 // Renumbers the allocations of one buffer after another; keeps its scratch between them.
 class BufferChecker {
  public:
@@ -75,6 +94,7 @@ class BufferChecker {
     if (buffer.layout) {
       RETURN_IF_ERROR(wire::CheckLayout(*buffer.layout, checked.pieces.length()));
     }
+    RETURN_IF_ERROR(CheckPlaces(buffer.verify, checked.pieces.length()));
     return checked;
   }
 
@@ -130,6 +150,7 @@ Result<std::vector<CheckedBuffer>> CheckRegistration(const wire::RegistrationReq
   std::unordered_set<std::string_view> names;
   BufferChecker checker(request.allocations, limits);
   size_t pieces = 0;
+  size_t nonces = 0;
   for (size_t i = 0; i < request.buffers.size(); ++i) {
     const wire::BufferSpec& buffer = request.buffers[i];
     const std::string pointer = ElementPointer("buffers", i);
@@ -140,6 +161,8 @@ Result<std::vector<CheckedBuffer>> CheckRegistration(const wire::RegistrationReq
     }
     pieces += buffer.pieces.size();
     RETURN_IF_ERROR(CheckCount(pieces, 0, limits.pieces_per_request_max, pointer + "/pieces"));
+    nonces += buffer.verify.size();
+    RETURN_IF_ERROR(CheckCount(nonces, 0, limits.nonces_per_request_max, pointer + "/verify"));
     auto one = checker.Check(buffer);
     if (!one) return Fail(Below(pointer, std::move(one).error()));
     const auto is_on_gpu = [&](uint32_t used) {

@@ -11,6 +11,7 @@
 
 #include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
+#include "sidecar/worker/probe_list.h"
 #include "sidecar/worker/shared_block.h"
 #include "sidecar/worker/worker_loop.h"
 #include "sidecar/worker/worker_message.h"
@@ -83,7 +84,10 @@ class CopyWorker {
       if (message && message->closed) return kExitPoolGone;
       WorkerRequest request;
       if (!message || !ParseMessage(message->payload, &request)) return kExitBadRequest;
-      const WorkerAnswer answer = AnswerOf(request.number, Handle(request, message->fds));
+      std::string said;
+      const Status done = Handle(request, message->fds, &said);
+      WorkerAnswer answer = AnswerOf(request.number, done);
+      if (done) said.copy(answer.message, sizeof(answer.message) - 1);
       const Status sent = SendMessage(kControlFd, BytesOf(answer), {});
       if (!sent) return kExitPoolGone;
     }
@@ -101,13 +105,19 @@ class CopyWorker {
     return greeting;
   }
 
-  Status Handle(const WorkerRequest& request, const std::vector<UniqueFd>& fds) {
+  // `said`: what the answer says besides that it is well.
+  Status Handle(const WorkerRequest& request, std::vector<UniqueFd>& fds, std::string* said) {
     switch (request.kind) {
       case RequestKind::kMap:
         if (fds.size() != 1) return Fail(ErrorCode::kInvalidArgument, "Map needs one descriptor");
         return Map(request, fds.front().get());
       case RequestKind::kUnmap:
         return mappings_.Remove(request.mapping);
+      case RequestKind::kCompare: {
+        if (fds.size() != 1) return Fail(ErrorCode::kInvalidArgument, "Compare needs one list");
+        ASSIGN_OR_RETURN(*said, CompareProbes(mappings_, std::move(fds.front()), request.size));
+        return {};
+      }
     }
     return Fail(ErrorCode::kInvalidArgument, "unknown request");
   }

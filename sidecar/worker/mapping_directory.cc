@@ -6,6 +6,7 @@
 
 #include "lib/base/log.h"
 #include "sidecar/worker/mapping_table.h"
+#include "sidecar/worker/probe_list.h"
 
 namespace gantry::worker {
 
@@ -52,6 +53,54 @@ Status MappingDirectory::Unmap(memory::MappingId id) {
   DiscountGpuMemory(mappings_[id.slot]);
   Release(id);
   return status;
+}
+
+Result<std::optional<memory::ProbeMismatch>> MappingDirectory::Compare(
+    std::span<const memory::MemoryProbe> probes) {
+  for (size_t done = 0, some = 0; done < probes.size(); done += some) {
+    some = std::min(OfOneKind(probes.subspan(done)), kProbesPerListMax);
+    ASSIGN_OR_RETURN(auto mismatch, CompareSome(probes.subspan(done, some)));
+    if (!mismatch) continue;
+    mismatch->probe += done;
+    return mismatch;
+  }
+  return std::nullopt;
+}
+
+wire::MemoryKind MappingDirectory::KindOf(memory::MappingId id) const {
+  return id.slot < mappings_.size() ? mappings_[id.slot].source.kind : wire::MemoryKind::kHost;
+}
+
+size_t MappingDirectory::OfOneKind(std::span<const memory::MemoryProbe> probes) const {
+  const MutexLock lock(mutex_);
+  const wire::MemoryKind kind = KindOf(probes.front().mapping);
+  size_t some = 1;
+  while (some < probes.size() && KindOf(probes[some].mapping) == kind) ++some;
+  return some;
+}
+
+Result<std::optional<memory::ProbeMismatch>> MappingDirectory::CompareSome(
+    std::span<const memory::MemoryProbe> probes) {
+  ASSIGN_OR_RETURN(const SharedBlock list, MakeProbeList(probes));
+  const MutexLock lock(mutex_);
+  Participants workers = UsableWorkers(KindOf(probes.front().mapping));
+  WorkerRequest request;
+  request.kind = RequestKind::kCompare;
+  request.size = probes.size();
+  RETURN_IF_ERROR(Ask(&workers, request, list.fd().get()));
+  bool compared = false;
+  for (size_t i = 0; i < workers.replies.size(); ++i) {
+    const WorkerReply& reply = workers.replies[i];
+    if (!reply.status) continue;  // lost; its successor maps what this one had
+    compared = true;
+    if (reply.said.empty()) continue;
+    ASSIGN_OR_RETURN(memory::ProbeMismatch mismatch, ParseMismatch(reply.said, probes.size()));
+    mismatch.finder = "copy worker " + std::to_string(workers.slots[i]->index);
+    return mismatch;
+  }
+  if (compared) return std::nullopt;
+  return Fail(ErrorCode::kWorkerLost, "no copy worker was there to look at the memory",
+              "the workers are being replaced; try again");
 }
 
 void MappingDirectory::CountGpuMemory(Mapping* mapping) {

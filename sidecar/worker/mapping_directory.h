@@ -7,7 +7,9 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "lib/base/mutex.h"
@@ -25,6 +27,10 @@ class MappingDirectory {
   Status Unmap(memory::MappingId id) EXCLUDES(mutex_);
   // Of GPU memory that is mapped, each allocation counted once. Does not wait for the workers.
   uint64_t gpu_bytes() const { return gpu_bytes_.load(); }
+
+  // As MemoryMapper::Compare.
+  Result<std::optional<memory::ProbeMismatch>> Compare(std::span<const memory::MemoryProbe> probes)
+      EXCLUDES(mutex_);
 
   // Maps everything in a worker that has just started, and makes it usable. A mapping that the
   // worker refuses fails the start, unless `tolerant`: then it is left out, visibly.
@@ -47,6 +53,12 @@ class MappingDirectory {
   Participants UsableWorkers(wire::MemoryKind kind) const REQUIRES(mutex_);
   // Ends the workers that were lost in the exchange, and returns the first error of the others.
   Status Ask(Participants* participants, WorkerRequest request, int fd) REQUIRES(mutex_);
+  // How many of the first ones are of one kind of memory.
+  size_t OfOneKind(std::span<const memory::MemoryProbe> probes) const EXCLUDES(mutex_);
+  wire::MemoryKind KindOf(memory::MappingId id) const REQUIRES(mutex_);
+  // Of one kind, and as many as one list takes.
+  Result<std::optional<memory::ProbeMismatch>> CompareSome(
+      std::span<const memory::MemoryProbe> probes) EXCLUDES(mutex_);
   WorkerRequest MapRequest(memory::MappingId id, const memory::AllocationSource& source) const;
   void RollBack(const Participants& participants, memory::MappingId id) REQUIRES(mutex_);
   // The same GPU memory may be mapped for reading and, by others, for writing.

@@ -50,6 +50,12 @@ Status MappingTable::Remove(memory::MappingId id) {
   return {};
 }
 
+std::optional<MappedBytes> MappingTable::Find(memory::MappingId id) const {
+  const Entry* entry = id.slot < kMappingSlots ? slots_[id.slot].load() : nullptr;
+  if (entry == nullptr || entry->generation != id.generation) return std::nullopt;
+  return entry->bytes;
+}
+
 std::optional<MappedBytes> MappingTable::Protect(size_t guard, memory::MappingId id) {
   if (id.slot >= kMappingSlots) return std::nullopt;
   const std::atomic<const Entry*>& slot = slots_[id.slot];

@@ -38,6 +38,8 @@ class MappingTable {
   // contract there is none of.
   Status Remove(memory::MappingId id);
   size_t size() const { return size_; }
+  // Control thread: the mapping with this id, or nothing. It stays until Remove.
+  std::optional<MappedBytes> Find(memory::MappingId id) const;
 
   // Copy thread: the mapping with this id, or nothing when the id is stale. It stays mapped until
   // the same `guard` protects another one or is released.

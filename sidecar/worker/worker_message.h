@@ -12,9 +12,10 @@
 
 namespace gantry::worker {
 
-enum class RequestKind : uint32_t { kMap = 1, kUnmap = 2 };
+enum class RequestKind : uint32_t { kMap = 1, kUnmap = 2, kCompare = 3 };
 
-// kMap carries the allocation's descriptor.
+// kMap carries the allocation's descriptor. kCompare carries a list of `size` probes (probe_list.h
+// says what is answered).
 struct WorkerRequest {
   RequestKind kind = RequestKind::kMap;
   uint32_t writable = 0;

@@ -286,6 +286,11 @@ void WorkerPool::Rouse() {
 
 Status WorkerPool::Unmap(memory::MappingId mapping) { return mappings_.Unmap(mapping); }
 
+Result<std::optional<memory::ProbeMismatch>> WorkerPool::Compare(
+    std::span<const memory::MemoryProbe> probes) {
+  return mappings_.Compare(probes);
+}
+
 std::vector<WorkerStatus> WorkerPool::workers() const {
   std::vector<WorkerStatus> statuses;
   for (const std::unique_ptr<WorkerSlot>& slot : slots_) {

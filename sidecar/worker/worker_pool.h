@@ -46,6 +46,8 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
 
   Result<memory::MappingId> Map(const memory::AllocationSource& source) override;
   Status Unmap(memory::MappingId mapping) override;
+  Result<std::optional<memory::ProbeMismatch>> Compare(
+      std::span<const memory::MemoryProbe> probes) override;
 
   std::vector<WorkerStatus> workers() const;
   // Of GPU memory that is mapped for the workers, each allocation counted once.

@@ -98,6 +98,10 @@ Error LostError(const WorkerProcess& process, const std::string& why) {
                "copy worker with pid " + std::to_string(process.pid()) + " " + why);
 }
 
+std::string SaidBy(const WorkerAnswer& answer) {
+  return {answer.message, ::strnlen(answer.message, sizeof(answer.message))};
+}
+
 // Takes the answer that has arrived; false when it belongs to no request that is waited for.
 void TakeAnswer(WorkerReply* reply, uint64_t number) {
   WorkerAnswer answer;
@@ -109,6 +113,7 @@ void TakeAnswer(WorkerReply* reply, uint64_t number) {
     return;
   }
   reply->status = StatusOf(answer);
+  if (reply->status) reply->said = SaidBy(answer);
 }
 
 // Collects one answer from each in `waiting`.
@@ -207,8 +212,7 @@ Result<Greeting> AwaitGreeting(WorkerProcess& process, milliseconds longest) {
   Greeting greeting;
   greeting.status = StatusOf(answer);
   if (!greeting.status) return greeting;
-  std::istringstream words(
-      std::string(answer.message, ::strnlen(answer.message, sizeof(answer.message))));
+  std::istringstream words(SaidBy(answer));
   for (std::string uuid; words >> uuid;) greeting.gpus.push_back(uuid);
   return greeting;
 }

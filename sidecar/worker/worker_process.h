@@ -53,6 +53,7 @@ struct WorkerReply {
   WorkerProcess* process = nullptr;
   Status status;
   bool lost = false;
+  std::string said = {};  // with an answer that is well
 };
 
 // How long answers are waited for. Once a worker has answered, the others have `lag`, or four times

@@ -26,6 +26,10 @@ class FreeMapper final : public memory::MemoryMapper {
     return memory::MappingId{++maps, 1};
   }
   Status Unmap(memory::MappingId) override { return {}; }
+  Result<std::optional<memory::ProbeMismatch>> Compare(
+      std::span<const memory::MemoryProbe>) override {
+    return std::nullopt;
+  }
   uint32_t maps = 0;
 };
 

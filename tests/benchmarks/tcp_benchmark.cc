@@ -37,6 +37,10 @@ class NoMapper final : public memory::MemoryMapper {
     return memory::MappingId{1, 1};
   }
   Status Unmap(memory::MappingId) override { return {}; }
+  Result<std::optional<memory::ProbeMismatch>> Compare(
+      std::span<const memory::MemoryProbe>) override {
+    return std::nullopt;
+  }
 };
 
 std::shared_ptr<const memory::MappedAllocation> AllocationOf(NoMapper& mapper,

@@ -6,9 +6,12 @@
 
 #include <functional>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "lib/base/clock.h"
 #include "lib/base/mutex.h"
@@ -36,6 +39,26 @@ class CountingMapper final : public memory::MemoryMapper {
     return {};
   }
 
+  Result<std::optional<memory::ProbeMismatch>> Compare(
+      std::span<const memory::MemoryProbe> probes) override {
+    MutexLock lock(mutex_);
+    probes_.assign(probes.begin(), probes.end());
+    for (const memory::MemoryProbe& probe : probes) {
+      EXPECT_TRUE(live_.contains(probe.mapping.slot)) << "slot " << probe.mapping.slot;
+    }
+    return comparison_;
+  }
+
+  // What Compare answers from now on.
+  void SetComparison(Result<std::optional<memory::ProbeMismatch>> comparison) {
+    MutexLock lock(mutex_);
+    comparison_ = std::move(comparison);
+  }
+  // Those of the last call of Compare.
+  std::vector<memory::MemoryProbe> probes() const {
+    MutexLock lock(mutex_);
+    return probes_;
+  }
   // The n-th call of Map from the start, counted from 1, fails.
   void FailMap(int n) {
     MutexLock lock(mutex_);
@@ -79,6 +102,8 @@ class CountingMapper final : public memory::MemoryMapper {
   bool unmaps_fail_ GUARDED_BY(mutex_) = false;
   uint32_t next_slot_ GUARDED_BY(mutex_) = 0;
   std::map<uint32_t, memory::AllocationSource> live_ GUARDED_BY(mutex_);
+  std::vector<memory::MemoryProbe> probes_ GUARDED_BY(mutex_);
+  Result<std::optional<memory::ProbeMismatch>> comparison_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gantry

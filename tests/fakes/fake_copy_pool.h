@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <optional>
@@ -171,6 +172,18 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
     free_mapping_slots_.push_back(id.slot);
     mappings_.erase(found);
     return {};
+  }
+  Result<std::optional<memory::ProbeMismatch>> Compare(
+      std::span<const memory::MemoryProbe> probes) override {
+    const MutexLock lock(mutex_);
+    for (const memory::MemoryProbe& probe : probes) {
+      const std::optional<MappedBytes> mapped = Find(probe.mapping);
+      if (!mapped) return Fail(ErrorCode::kStaleGeneration, "no such mapping");
+      if (std::memcmp(mapped->data + probe.offset, probe.bytes.data(), probe.length) == 0) continue;
+      const auto index = static_cast<size_t>(&probe - probes.data());
+      return memory::ProbeMismatch{index, "the fake", "other bytes"};
+    }
+    return std::nullopt;
   }
 
  private:

@@ -144,11 +144,12 @@ def fill_spec(target: native.NativeBufferSpec, spec: BufferSpec) -> None:
         target.blocks = native.unsigned(layout.blocks, "layout/blocks") or fitting
 
 
-def register(client: "Client", specs: Sequence[BufferSpec]) -> list[Buffer]:
+def register(client: "Client", specs: Sequence[BufferSpec], verify: bool) -> list[Buffer]:
     """Registers all of them or none."""
     wanted = (native.NativeBufferSpec * len(specs))()
     for target, spec in zip(wanted, specs):
         fill_spec(target, spec)
     handles = (ctypes.c_void_p * len(specs))()
-    native.check(native.lib.gantry_buffers_register(client._handle, wanted, len(specs), handles))
+    call = native.lib.gantry_buffers_register_verified if verify else native.lib.gantry_buffers_register
+    native.check(call(client._handle, wanted, len(specs), handles))
     return [Buffer(client, spec, handle) for spec, handle in zip(specs, handles)]

@@ -106,8 +106,13 @@ class Client:
         return arenas.adopt(self, fd, length)
 
     def register(self, name: str, view: Any, *, access: Union[str, Iterable[str]] = ("remote_read",),
-                 layout: Optional[Layout] = None) -> Buffer:
+                 layout: Optional[Layout] = None, verify: bool = False) -> Buffer:
         """Registers one buffer; BufferSpec describes the arguments.
+
+        verify  the caller's word that nothing else reads or writes the memory until this returns, no stream of a GPU
+                either: random bytes are put at both ends of the buffer and where its pieces meet, every copy worker of the
+                sidecar looks for them through its own mapping, and the bytes are put back. Error "verification_failed"
+                when a worker finds others: then nothing is registered. "fd_read_only": the memory cannot be written to
 
         Raises Error "not_exportable" when a byte of the view lies in no arena and in no memory of a GPU that others can
         open, "invalid_argument" when the view is not contiguous or the layout does not fit, and "conflict" when the name
@@ -116,22 +121,23 @@ class Client:
         Nothing here waits for a GPU's streams: before a transfer, synchronise what writes or reads the memory, or give
         the transfer a fence.
         """
-        return buffers.register(self, [BufferSpec(name, view, access, layout)])[0]
+        return buffers.register(self, [BufferSpec(name, view, access, layout)], verify)[0]
 
-    def register_many(self, specs: Sequence[BufferSpec]) -> list[Buffer]:
-        """Registers all of them in one request, or none. The order is kept."""
-        return buffers.register(self, list(specs))
+    def register_many(self, specs: Sequence[BufferSpec], *, verify: bool = False) -> list[Buffer]:
+        """Registers all of them in one request, or none. The order is kept. See register() for `verify`."""
+        return buffers.register(self, list(specs), verify)
 
     def register_layers(self, name: str, layers: Sequence[Any], *,
                         access: Union[str, Iterable[str]] = ("remote_read",),
-                        layout: Optional[Layout] = None) -> list[Buffer]:
+                        layout: Optional[Layout] = None, verify: bool = False) -> list[Buffer]:
         """Registers a whole KV cache, one buffer for each layer, in one request, or nothing of it.
 
         The buffers are called "name.0", "name.1", ..., which views find by the pattern "name.*". Each layer is what
-        BufferSpec takes as `view`: for example a tensor, or [keys, values] as two pieces. `layout` is that of each.
+        BufferSpec takes as `view`: for example a tensor, or [keys, values] as two pieces. `layout` is that of each; see
+        register() for `verify`.
         """
         return buffers.register(self, [BufferSpec(f"{name}.{i}", layer, access, layout)
-                                       for i, layer in enumerate(layers)])
+                                       for i, layer in enumerate(layers)], verify)
 
     def suspend(self, buffers: Optional[Sequence[Buffer]] = None, drain: float = 1.0) -> None:
         """Unmaps buffers (None: all) in every sidecar and keeps them registered; transfers fail with "draining"."""

@@ -128,6 +128,7 @@ _FALLIBLE = {
     "gantry_arena_adopt": (_HANDLE, ctypes.c_int, _U64, _HANDLE, _OUT(_HANDLE)),
     "gantry_arena_close": (_HANDLE, _U64),
     "gantry_buffers_register": (_HANDLE, _OUT(NativeBufferSpec), _SIZE, _OUT(_HANDLE)),
+    "gantry_buffers_register_verified": (_HANDLE, _OUT(NativeBufferSpec), _SIZE, _OUT(_HANDLE)),
     "gantry_buffer_unregister_report": (_HANDLE, _U64, _OUT(_HANDLE)),
     "gantry_buffers_suspend": (_HANDLE, _OUT(_HANDLE), _SIZE, _U64),
     "gantry_buffers_resume": (_HANDLE, _OUT(_HANDLE), _SIZE),

@@ -315,6 +315,30 @@ TEST(RegistrationBodyTest, MemoryOfAGpu) {
   }
 }
 
+TEST(RegistrationBodyTest, NoncesAreBase64OfOneToSixteenBytes) {
+  const auto read = [](const std::string& places) {
+    return ReadRegistrationBody(BodyFormat::kJson,
+                                R"({"workload":"w","allocations":[],"buffers":[{"name":"b",
+      "pieces":[{"allocation":0,"offset":0,"length":1}],"verify":)" +
+                                    places + "}]}");
+  };
+  const auto two = read(R"([{"offset":0,"nonce":"AA=="},
+                            {"offset":9,"nonce":"MDEyMzQ1Njc4OWFiY2RlZg=="}])");
+  ASSERT_TRUE(two) << two.error().message;
+  EXPECT_EQ(
+      two->buffers[0].verify,
+      (std::vector<NoncePlace>{{0, std::string(1, '\0')}, {9, std::string("0123456789abcdef")}}));
+  for (const char* wrong : {R"("")", R"("?")", R"("AA")", R"("MDEyMzQ1Njc4OWFiY2RlZmc=")"}) {
+    const auto refused = read(std::string(R"([{"offset":0,"nonce":)") + wrong + "}]");
+    ASSERT_FALSE(refused) << wrong;
+    EXPECT_EQ(refused.error().field, "/buffers/0/verify/0/nonce") << wrong;
+  }
+  EXPECT_FALSE(read(R"([{"offset":0}])"));
+  EXPECT_FALSE(read(R"([{"nonce":"AA=="}])"));
+  EXPECT_FALSE(read(R"([{"offset":-1,"nonce":"AA=="}])"));
+  EXPECT_FALSE(read("[]"));
+}
+
 TEST(RequestBodiesTest, ReadTheSmallOnes) {
   EXPECT_FALSE(ReadWorkloadBody(kJson, "")->engine_id);
   EXPECT_EQ(ReadWorkloadBody(kJson, R"({"engine_id":"e","ttl_ms":5})")->ttl_ms, 5u);

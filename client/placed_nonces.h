@@ -1,0 +1,68 @@
+// Verified registration in the workload: random bytes at both ends of each buffer and at its seams,
+// for the sidecar's workers to find there; then the bytes that were there before. REQUIRES that
+// nothing else uses the buffers from Place to Restore. One thread at a time.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/client_json.h"
+#include "client/host_bytes.h"
+#include "lib/base/byte_range.h"
+#include "lib/base/result.h"
+#include "lib/gpu/gpu_driver.h"
+#include "lib/wire/registration_request.h"
+
+namespace gantry::client {
+
+// Where the nonces of a buffer of these pieces go, in its flat bytes: in order, disjoint, and none
+// longer than kNonceBytesMax. A short buffer is all nonce.
+std::vector<ByteRange> NoncePlacesOf(std::span<const uint64_t> piece_bytes);
+
+class PlacedNonces {
+ public:
+  PlacedNonces() = default;
+  PlacedNonces(const PlacedNonces&) = delete;
+  PlacedNonces& operator=(const PlacedNonces&) = delete;
+  // Restores what was not, and has nobody to tell of a failure.
+  ~PlacedNonces();
+
+  // Writes nonces into the buffers and notes in each request what is to be found where. After an
+  // error the bytes are again what they were. Once.
+  Status Place(std::span<BufferRequest> requests);
+  // Puts the bytes back; goes on past failures and returns the first. Twice is no error.
+  Status Restore();
+
+ private:
+  using Bytes = std::array<char, wire::kNonceBytesMax>;
+
+  // A nonce, or what of it lies in one piece.
+  struct Part {
+    std::shared_ptr<Arena> arena;        // keeps the memory mapped; null: on a GPU
+    gpu::GpuContext* context = nullptr;  // of that GPU
+    uint64_t address = 0;
+    size_t bytes = 0;
+    size_t buffer = 0;
+    uint64_t offset = 0;  // in the buffer
+    Bytes before{};
+    bool changed = false;  // or may be
+  };
+
+  Status AddParts(const BufferRequest& request, size_t buffer);
+  Status AddPart(const ResolvedPiece& piece, uint64_t offset, uint64_t bytes, Part part);
+  Result<gpu::GpuContext*> ContextFor(const std::string& uuid);
+  Status Read(const Part& part, Bytes* to) const;
+  Status Write(const Part& part, const Bytes& from) const;
+  Status WriteAll();
+
+  std::optional<HostBytes> host_;
+  std::unique_ptr<gpu::GpuDriver> driver_;
+  std::vector<std::unique_ptr<gpu::GpuContext>> contexts_;  // after the driver that made them
+  std::vector<Part> parts_;
+};
+
+}  // namespace gantry::client
