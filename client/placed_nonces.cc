@@ -6,7 +6,6 @@
 #include <variant>
 
 #include "lib/base/random_id.h"
-#include "lib/gpu/gpu_drivers.h"
 
 namespace gantry::client {
 namespace {
@@ -65,9 +64,11 @@ std::vector<ByteRange> NoncePlacesOf(std::span<const uint64_t> piece_bytes) {
 }
 
 PlacedNonces::~PlacedNonces() {
-  try {
-    static_cast<void>(Restore());
-  } catch (...) {  // without memory for an error: what could be restored is
+  for (Part& part : parts_) {
+    try {
+      static_cast<void>(RestoreOne(&part));
+    } catch (...) {  // no memory for its error: the others are restored all the same
+    }
   }
 }
 
@@ -103,11 +104,17 @@ Status PlacedNonces::WriteAll() {
 Status PlacedNonces::Restore() {
   Status first;
   for (Part& part : parts_) {
-    if (!std::exchange(part.changed, false)) continue;
-    Status restored = Write(part, part.before);
+    Status restored = RestoreOne(&part);
     if (!restored && first) first = std::move(restored);
   }
   return first;
+}
+
+Status PlacedNonces::RestoreOne(Part* part) {
+  if (!part->changed) return {};
+  RETURN_IF_ERROR(Write(*part, part->before));
+  part->changed = false;
+  return {};
 }
 
 Status PlacedNonces::AddParts(const BufferRequest& request, size_t buffer) {
@@ -142,44 +149,39 @@ Status PlacedNonces::AddPart(const ResolvedPiece& piece, uint64_t offset, uint64
     part.address = reinterpret_cast<uintptr_t>(extent->arena->data()) + extent->offset + offset;
   } else {
     const auto& on_gpu = std::get<GpuPiece>(piece);
-    ASSIGN_OR_RETURN(part.context, ContextFor(on_gpu.allocation->device_uuid));
+    ASSIGN_OR_RETURN(part.gpu, CopiesFor(on_gpu.allocation->device_uuid));
     part.address = NumberOf(on_gpu.allocation->range.base) + on_gpu.offset + offset;
   }
   parts_.push_back(std::move(part));
   return {};
 }
 
-// The primary context of the GPU, which the workload's runtime uses, too.
-Result<gpu::GpuContext*> PlacedNonces::ContextFor(const std::string& uuid) {
-  for (const auto& context : contexts_) {
-    if (context->device().uuid == uuid) return context.get();
-  }
-  if (driver_ == nullptr) {
-    ASSIGN_OR_RETURN(driver_, gpu::LoadGpuDriver());
-  }
-  for (const gpu::DeviceInfo& device : driver_->devices()) {
+Result<gpu::GpuHostCopies*> PlacedNonces::CopiesFor(const std::string& uuid) {
+  std::unique_ptr<gpu::GpuHostCopies>& copies = gpus_[uuid];
+  if (copies != nullptr) return copies.get();
+  ASSIGN_OR_RETURN(const gpu::GpuPointers* driver, gpu::LoadedGpuPointers());
+  for (const gpu::DeviceInfo& device : driver->devices()) {
     if (device.uuid != uuid) continue;
-    ASSIGN_OR_RETURN(auto context, driver_->OpenContext(device.ordinal));
-    contexts_.push_back(std::move(context));
-    return contexts_.back().get();
+    ASSIGN_OR_RETURN(copies, driver->OpenHostCopies(device.ordinal));
+    return copies.get();
   }
   return Fail(ErrorCode::kDeviceError, "the GPU driver does not know GPU " + uuid + " any more");
 }
 
 Status PlacedNonces::Read(const Part& part, Bytes* to) const {
-  if (part.context == nullptr) {
+  if (part.gpu == nullptr) {
     return host_->Read(to->data(), reinterpret_cast<const void*>(part.address), part.bytes);
   }
-  return part.context->CopyToHost(to->data(), static_cast<gpu::DeviceAddress>(part.address),
-                                  part.bytes);
+  return part.gpu->CopyToHost(to->data(), static_cast<gpu::DeviceAddress>(part.address),
+                              part.bytes);
 }
 
 Status PlacedNonces::Write(const Part& part, const Bytes& from) const {
-  if (part.context == nullptr) {
+  if (part.gpu == nullptr) {
     return host_->Write(reinterpret_cast<void*>(part.address), from.data(), part.bytes);
   }
-  return part.context->CopyFromHost(static_cast<gpu::DeviceAddress>(part.address), from.data(),
-                                    part.bytes);
+  return part.gpu->CopyFromHost(static_cast<gpu::DeviceAddress>(part.address), from.data(),
+                                part.bytes);
 }
 
 }  // namespace gantry::client

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,7 +15,7 @@
 #include "client/host_bytes.h"
 #include "lib/base/byte_range.h"
 #include "lib/base/result.h"
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/gpu_pointers.h"
 #include "lib/wire/registration_request.h"
 
 namespace gantry::client {
@@ -34,7 +35,7 @@ class PlacedNonces {
   // Writes nonces into the buffers and notes in each request what is to be found where. After an
   // error the bytes are again what they were. Once.
   Status Place(std::span<BufferRequest> requests);
-  // Puts the bytes back; goes on past failures and returns the first. Twice is no error.
+  // Puts the bytes back; goes on past failures and returns the first. Again: tries those anew.
   Status Restore();
 
  private:
@@ -42,8 +43,8 @@ class PlacedNonces {
 
   // A nonce, or what of it lies in one piece.
   struct Part {
-    std::shared_ptr<Arena> arena;        // keeps the memory mapped; null: on a GPU
-    gpu::GpuContext* context = nullptr;  // of that GPU
+    std::shared_ptr<Arena> arena;       // keeps the memory mapped; null: on a GPU
+    gpu::GpuHostCopies* gpu = nullptr;  // that GPU
     uint64_t address = 0;
     size_t bytes = 0;
     size_t buffer = 0;
@@ -54,14 +55,14 @@ class PlacedNonces {
 
   Status AddParts(const BufferRequest& request, size_t buffer);
   Status AddPart(const ResolvedPiece& piece, uint64_t offset, uint64_t bytes, Part part);
-  Result<gpu::GpuContext*> ContextFor(const std::string& uuid);
+  Result<gpu::GpuHostCopies*> CopiesFor(const std::string& uuid);
   Status Read(const Part& part, Bytes* to) const;
   Status Write(const Part& part, const Bytes& from) const;
   Status WriteAll();
+  Status RestoreOne(Part* part);
 
   std::optional<HostBytes> host_;
-  std::unique_ptr<gpu::GpuDriver> driver_;
-  std::vector<std::unique_ptr<gpu::GpuContext>> contexts_;  // after the driver that made them
+  std::map<std::string, std::unique_ptr<gpu::GpuHostCopies>> gpus_;  // by UUID
   std::vector<Part> parts_;
 };
 

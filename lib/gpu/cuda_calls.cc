@@ -160,14 +160,14 @@ std::vector<std::string> Calls::missing() const {
   return said;
 }
 
-Status Calls::Check(Result result, const std::string& what) const {
+Status Calls::Check(Result result, std::string_view what) const {
   if (result == kSuccess) return {};
   const char* name = nullptr;
   const char* text = nullptr;
   functions_.get_error_name(result, &name);
   functions_.get_error_string(result, &text);
   return Fail(result == kOutOfMemory ? ErrorCode::kResourceExhausted : ErrorCode::kDeviceError,
-              what + ": " +
+              std::string(what) + ": " +
                   (name == nullptr ? "error " + std::to_string(result) : std::string(name)) +
                   (text == nullptr ? "" : " (" + std::string(text) + ")"));
 }

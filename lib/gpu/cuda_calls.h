@@ -4,6 +4,7 @@
 
 #include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/base/dynamic_library.h"
@@ -37,7 +38,7 @@ class Calls {
   Status Require(Feature feature) const;
   std::vector<std::string> missing() const;
   // Nothing, or what the driver's `result` says about `what`.
-  Status Check(Result result, const std::string& what) const;
+  Status Check(Result result, std::string_view what) const;
 
  private:
   explicit Calls(DynamicLibrary library) : library_(std::move(library)) {}

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "lib/base/log.h"
-#include "lib/gpu/copy_kernel_ptx.h"
 #include "lib/gpu/cuda_stream.h"
 
 namespace gantry::gpu {
@@ -107,59 +106,6 @@ class CudaPieces final : public GpuMemory {
 };
 
 }  // namespace
-
-Result<std::shared_ptr<const CudaPrimary>> CudaPrimary::Retain(
-    std::shared_ptr<const cuda::Calls> calls, const DeviceInfo& device) {
-  std::shared_ptr<CudaPrimary> made(new CudaPrimary(std::move(calls), device));
-  const cuda::Calls& use = *made->calls_;
-  RETURN_IF_ERROR(use.Check(use->device_get(&made->device_, device.ordinal), "cuDeviceGet"));
-  auto retained = use.Check(use->primary_ctx_retain(&made->context_, made->device_),
-                            "using GPU " + device.uuid);
-  if (!retained && retained.error().code == ErrorCode::kResourceExhausted) {
-    retained.error().hint =
-        "a process that uses a GPU takes some hundred MiB of its memory: leave them free, e.g. by "
-        "a lower "
-        "gpu_memory_utilization of the engine";
-  }
-  RETURN_IF_ERROR(std::move(retained));
-  return made;
-}
-
-CudaPrimary::~CudaPrimary() {
-  if (context_ == nullptr) return;
-  const MutexLock lock(kernels_mutex_);
-  if (kernels_ != nullptr) {
-    const CudaCurrent current(*calls_, context_);
-    if (current.status()) (*calls_)->module_unload(kernels_);
-  }
-  (*calls_)->primary_ctx_release(device_);
-}
-
-Status CudaPrimary::LoadKernels() const {
-  const cuda::Calls& calls = *calls_;
-  RETURN_IF_ERROR(calls.Require(cuda::Feature::kKernels));
-  const MutexLock lock(kernels_mutex_);
-  if (copy_kernel_ != nullptr) return {};
-  const CudaCurrent current(calls, context_);
-  RETURN_IF_ERROR(current.status());
-  if (kernels_ == nullptr) {
-    auto loaded = calls.Check(calls->module_load_data(&kernels_, CopyKernelPtx().data()),
-                              "cuModuleLoadData on GPU " + info_.uuid);
-    if (!loaded) {
-      loaded.error().hint =
-          "the driver compiles kernels with libnvidia-ptxjitcompiler.so.1, which belongs beside "
-          "libcuda.so.1; in a container, ask for the driver's compute libraries";
-    }
-    RETURN_IF_ERROR(std::move(loaded));
-  }
-  return calls.Check(calls->module_get_function(&copy_kernel_, kernels_, kCopyKernelName),
-                     "cuModuleGetFunction on GPU " + info_.uuid);
-}
-
-cuda::Function CudaPrimary::copy_kernel() const {
-  const MutexLock lock(kernels_mutex_);
-  return copy_kernel_;
-}
 
 Result<std::unique_ptr<GpuContext>> CudaContext::Open(std::shared_ptr<const cuda::Calls> calls,
                                                       const DeviceInfo& device) {
@@ -278,40 +224,5 @@ Status CudaContext::EnablePeerAccess(GpuContext& other) {
 Result<std::unique_ptr<GpuStream>> CudaContext::NewStream() { return CudaStream::Create(primary_); }
 
 Result<std::unique_ptr<GpuEvent>> CudaContext::NewEvent() { return CudaEvent::Create(primary_); }
-
-CudaContext::~CudaContext() {
-  const MutexLock lock(host_mutex_);
-  if (host_stream_ == nullptr) return;
-  const CudaCurrent current(primary_->calls(), primary_->context());
-  if (current.status()) primary_->calls()->stream_destroy(host_stream_);
-}
-
-Status CudaContext::WithHostStream(const char* what,
-                                   const std::function<cuda::Result(cuda::Stream)>& copy) {
-  const cuda::Calls& calls = primary_->calls();
-  const CudaCurrent current(calls, primary_->context());
-  RETURN_IF_ERROR(current.status());
-  const MutexLock lock(host_mutex_);
-  if (host_stream_ == nullptr) {
-    RETURN_IF_ERROR(
-        calls.Check(calls->stream_create(&host_stream_, cuda::kStreamNonBlocking), what));
-  }
-  // From pageable memory bytes may be on their way only when the copy's call returns.
-  const cuda::Result copied = copy(host_stream_);
-  const cuda::Result done = calls->stream_synchronize(host_stream_);
-  return calls.Check(copied == cuda::kSuccess ? done : copied, what);
-}
-
-Status CudaContext::CopyFromHost(DeviceAddress to, const void* from, uint64_t bytes) {
-  return WithHostStream("cuMemcpyHtoDAsync", [&](cuda::Stream stream) {
-    return primary_->calls()->memcpy_htod_async(NumberOf(to), from, bytes, stream);
-  });
-}
-
-Status CudaContext::CopyToHost(void* to, DeviceAddress from, uint64_t bytes) {
-  return WithHostStream("cuMemcpyDtoHAsync", [&](cuda::Stream stream) {
-    return primary_->calls()->memcpy_dtoh_async(to, NumberOf(from), bytes, stream);
-  });
-}
 
 }  // namespace gantry::gpu

@@ -52,12 +52,8 @@ Result<UniqueFd> CudaDriver::ExportDmaBuf(const AddressRange& range) const {
 }
 
 Result<std::unique_ptr<GpuContext>> CudaDriver::OpenContext(int ordinal) {
-  if (ordinal < 0 || ordinal >= static_cast<int>(devices().size())) {
-    return Fail(ErrorCode::kInvalidArgument, "there is no GPU " + std::to_string(ordinal) +
-                                                 " in this process, which sees " +
-                                                 std::to_string(devices().size()));
-  }
-  return CudaContext::Open(calls_, devices()[static_cast<size_t>(ordinal)]);
+  ASSIGN_OR_RETURN(const DeviceInfo device, pointers_.DeviceAt(ordinal));
+  return CudaContext::Open(calls_, device);
 }
 
 }  // namespace gantry::gpu

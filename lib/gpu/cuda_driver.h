@@ -31,6 +31,9 @@ class CudaDriver final : public GpuDriver {
   Result<UniqueFd> ExportPiece(DeviceAddress address) const override {
     return pointers_.ExportPiece(address);
   }
+  Result<std::unique_ptr<GpuHostCopies>> OpenHostCopies(int ordinal) const override {
+    return pointers_.OpenHostCopies(ordinal);
+  }
   Result<UniqueFd> ExportDmaBuf(const AddressRange& range) const override;
   Result<std::unique_ptr<GpuContext>> OpenContext(int ordinal) override;
 

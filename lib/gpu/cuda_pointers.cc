@@ -4,7 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "lib/gpu/cuda_context.h"
+#include "lib/gpu/cuda_host_copies.h"
+#include "lib/gpu/cuda_primary.h"
 
 namespace gantry::gpu {
 namespace {
@@ -227,6 +228,21 @@ Result<UniqueFd> CudaPointers::ExportPiece(DeviceAddress address) const {
   RETURN_IF_ERROR(
       calls.Check(result, "cuMemExportToShareableHandle of " + cuda::TextOf(NumberOf(address))));
   return UniqueFd(fd);
+}
+
+Result<DeviceInfo> CudaPointers::DeviceAt(int ordinal) const {
+  if (ordinal >= 0 && static_cast<size_t>(ordinal) < devices_.size()) {
+    return devices_[static_cast<size_t>(ordinal)];
+  }
+  return Fail(ErrorCode::kInvalidArgument, "there is no GPU " + std::to_string(ordinal) +
+                                               " in this process, which sees " +
+                                               std::to_string(devices_.size()));
+}
+
+Result<std::unique_ptr<GpuHostCopies>> CudaPointers::OpenHostCopies(int ordinal) const {
+  ASSIGN_OR_RETURN(const DeviceInfo device, DeviceAt(ordinal));
+  ASSIGN_OR_RETURN(auto primary, CudaPrimary::Retain(calls_, device));
+  return std::make_unique<CudaHostCopies>(std::move(primary));
 }
 
 }  // namespace gantry::gpu

@@ -43,6 +43,9 @@ class CudaPointers final : public GpuPointers {
   Result<uint64_t> BufferIdOf(DeviceAddress address) const override;
   Result<IpcHandle> ExportIpc(DeviceAddress address) const override;
   Result<UniqueFd> ExportPiece(DeviceAddress address) const override;
+  Result<std::unique_ptr<GpuHostCopies>> OpenHostCopies(int ordinal) const override;
+  // An error when this process does not see it.
+  Result<DeviceInfo> DeviceAt(int ordinal) const;
 
  private:
   Result<DeviceInfo> ReadDevice(int ordinal) const;

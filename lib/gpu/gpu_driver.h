@@ -67,9 +67,8 @@ struct PieceFd {
 
 // The use of one device by this process. Opening it costs hundreds of MiB of the device's memory
 // where nobody else in the process has.
-class GpuContext {
+class GpuContext : public GpuHostCopies {
  public:
-  virtual ~GpuContext() = default;
   virtual const DeviceInfo& device() const = 0;
   virtual Result<MemoryAmount> Memory() = 0;
 
@@ -94,9 +93,6 @@ class GpuContext {
 
   virtual Result<std::unique_ptr<GpuStream>> NewStream() = 0;
   virtual Result<std::unique_ptr<GpuEvent>> NewEvent() = 0;
-  // From and to any memory of the host. Both are done when they return, for other processes, too.
-  virtual Status CopyFromHost(DeviceAddress to, const void* from, uint64_t bytes) = 0;
-  virtual Status CopyToHost(void* to, DeviceAddress from, uint64_t bytes) = 0;
 };
 
 class GpuDriver : public GpuPointers {

@@ -1,8 +1,9 @@
-// The part of a vendor's driver that the owner of memory needs: what an address is, and how others
-// come to open it. Opens no context, logs nothing, and changes nothing for its caller, so that it
-// can run inside of a workload. Thread-safe.
+// The part of a vendor's driver that the owner of memory needs: what an address is, how others come
+// to open it, and a look at its bytes. Opens no context unless it is said, logs nothing, and
+// changes nothing for its caller, so that it can run inside of a workload. Thread-safe.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "lib/base/result.h"
@@ -10,6 +11,15 @@
 #include "lib/gpu/gpu_types.h"
 
 namespace gantry::gpu {
+
+// Copies from and to any memory of the host, in order with nothing. Each is done when it returns,
+// for other processes, too.
+class GpuHostCopies {
+ public:
+  virtual ~GpuHostCopies() = default;
+  virtual Status CopyFromHost(DeviceAddress to, const void* from, uint64_t bytes) = 0;
+  virtual Status CopyToHost(void* to, DeviceAddress from, uint64_t bytes) = 0;
+};
 
 // Errors are those of gpu_driver.h.
 class GpuPointers {
@@ -25,6 +35,8 @@ class GpuPointers {
   virtual Result<IpcHandle> ExportIpc(DeviceAddress address) const = 0;
   // Of the piece of virtual memory around the address.
   virtual Result<UniqueFd> ExportPiece(DeviceAddress address) const = 0;
+  // Uses the device for as long as the answer lives: the context that the workload's runtime has.
+  virtual Result<std::unique_ptr<GpuHostCopies>> OpenHostCopies(int ordinal) const = 0;
 };
 
 // Of the vendor whose library this process has loaded already: without it there is no address of a

@@ -1,10 +1,12 @@
 // Every allocation of the client fails in turn: each time the caller gets an error and nothing
 // else.
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 #include <set>
 #include <string>
 
+#include "client/include/gantry_memory.h"
 #include "client/include/gantry_messages.h"
 #include "tests/client/client_objects.h"
 #include "tests/client/gpu_client_fixture.h"
@@ -13,11 +15,15 @@ namespace {
 
 // Allocations of this thread that still succeed; negative: all.
 thread_local long allocations_left = -1;
+thread_local bool fails_once = false;  // the one after them alone; else all
 
 }  // namespace
 
 __attribute__((noinline)) void* operator new(size_t bytes) {
-  if (allocations_left == 0) throw std::bad_alloc();
+  if (allocations_left == 0) {
+    if (fails_once) allocations_left = -1;
+    throw std::bad_alloc();
+  }
   if (allocations_left > 0) --allocations_left;
   void* memory = std::malloc(bytes);
   if (memory == nullptr) throw std::bad_alloc();
@@ -91,6 +97,70 @@ TEST_F(GpuClientTest, RegisterTransferAndUnregisterOutOfMemory) {
     gantry_buffer_destroy(buffer);
     return error;
   });
+  EXPECT_GT(needed, 20);
+  EXPECT_LT(needed, 10'000);
+}
+
+// Bytes in an arena are put back without any memory to be had; those on a GPU if the driver can.
+class VerifiedOutOfMemory : public GpuClientTest {
+ protected:
+  void SetUp() override {
+    GpuClientTest::SetUp();
+    device_ = Make(gpu::MemoryOrigin::kDevice, before_.size());
+    for (size_t i = 0; i < before_.size(); ++i) before_[i] = static_cast<char>(i * 7 % 251);
+    ASSERT_TRUE(context_->CopyFromHost(device_.base, before_.data(), before_.size()));
+    host_ = static_cast<char*>(gantry_arena_data(it_.arena));
+    std::copy_n(before_.data(), kBytes, host_);
+  }
+  bool HostIsAsBefore() const { return std::equal(host_, host_ + kBytes, before_.data()); }
+  bool GpuIsAsBefore() {
+    std::string now(before_.size(), '\0');
+    EXPECT_TRUE(context_->CopyToHost(now.data(), device_.base, now.size()));
+    return now == before_;
+  }
+  // The first buffer is on the GPU, so that the arena's bytes are put back behind its own.
+  gantry_error* RegisterBoth() {
+    const gantry_piece pieces[] = {{At(device_, 5), kBytes}, {host_, kBytes}};
+    gantry_buffer_spec specs[2] = {};
+    gantry_buffer* buffers[2] = {};
+    for (size_t i = 0; i < 2; ++i) {
+      specs[i].name = i == 0 ? "k.0" : "k.1";
+      specs[i].pieces = &pieces[i];
+      specs[i].piece_count = 1;
+    }
+    gantry_error* error = gantry_buffers_register_verified(it_.client, specs, 2, buffers);
+    allocations_left = -1;
+    for (gantry_buffer* buffer : buffers) gantry_buffer_destroy(buffer);
+    return error;
+  }
+
+  static constexpr size_t kBytes = 100;
+  AddressRange device_;
+  std::string before_ = std::string(kMiB, '\0');
+  char* host_ = nullptr;
+};
+
+TEST_F(VerifiedOutOfMemory, FromOnePointOn) {
+  const int needed = FailEachAllocation([&] {
+    gantry_error* error = RegisterBoth();
+    EXPECT_TRUE(HostIsAsBefore());
+    // The fake driver needs memory of this process for each copy.
+    EXPECT_TRUE(context_->CopyFromHost(device_.base, before_.data(), before_.size()));
+    return error;
+  });
+  EXPECT_GT(needed, 20);
+  EXPECT_LT(needed, 10'000);
+}
+
+TEST_F(VerifiedOutOfMemory, AtOnePoint) {
+  fails_once = true;
+  const int needed = FailEachAllocation([&] {
+    gantry_error* error = RegisterBoth();
+    EXPECT_TRUE(HostIsAsBefore());
+    EXPECT_TRUE(GpuIsAsBefore());
+    return error;
+  });
+  fails_once = false;
   EXPECT_GT(needed, 20);
   EXPECT_LT(needed, 10'000);
 }

@@ -1,0 +1,62 @@
+#include "lib/gpu/cuda_primary.h"
+
+#include <utility>
+
+#include "lib/gpu/copy_kernel_ptx.h"
+
+namespace gantry::gpu {
+
+Result<std::shared_ptr<const CudaPrimary>> CudaPrimary::Retain(
+    std::shared_ptr<const cuda::Calls> calls, const DeviceInfo& device) {
+  std::shared_ptr<CudaPrimary> made(new CudaPrimary(std::move(calls), device));
+  const cuda::Calls& use = *made->calls_;
+  RETURN_IF_ERROR(use.Check(use->device_get(&made->device_, device.ordinal), "cuDeviceGet"));
+  auto retained = use.Check(use->primary_ctx_retain(&made->context_, made->device_),
+                            "using GPU " + device.uuid);
+  if (!retained && retained.error().code == ErrorCode::kResourceExhausted) {
+    retained.error().hint =
+        "a process that uses a GPU takes some hundred MiB of its memory: leave them free, e.g. by "
+        "a lower "
+        "gpu_memory_utilization of the engine";
+  }
+  RETURN_IF_ERROR(std::move(retained));
+  return made;
+}
+
+CudaPrimary::~CudaPrimary() {
+  if (context_ == nullptr) return;
+  const MutexLock lock(kernels_mutex_);
+  if (kernels_ != nullptr) {
+    const CudaCurrent current(*calls_, context_);
+    if (current.status()) (*calls_)->module_unload(kernels_);
+  }
+  (*calls_)->primary_ctx_release(device_);
+}
+
+Status CudaPrimary::LoadKernels() const {
+  const cuda::Calls& calls = *calls_;
+  RETURN_IF_ERROR(calls.Require(cuda::Feature::kKernels));
+  const MutexLock lock(kernels_mutex_);
+  if (copy_kernel_ != nullptr) return {};
+  const CudaCurrent current(calls, context_);
+  RETURN_IF_ERROR(current.status());
+  if (kernels_ == nullptr) {
+    auto loaded = calls.Check(calls->module_load_data(&kernels_, CopyKernelPtx().data()),
+                              "cuModuleLoadData on GPU " + info_.uuid);
+    if (!loaded) {
+      loaded.error().hint =
+          "the driver compiles kernels with libnvidia-ptxjitcompiler.so.1, which belongs beside "
+          "libcuda.so.1; in a container, ask for the driver's compute libraries";
+    }
+    RETURN_IF_ERROR(std::move(loaded));
+  }
+  return calls.Check(calls->module_get_function(&copy_kernel_, kernels_, kCopyKernelName),
+                     "cuModuleGetFunction on GPU " + info_.uuid);
+}
+
+cuda::Function CudaPrimary::copy_kernel() const {
+  const MutexLock lock(kernels_mutex_);
+  return copy_kernel_;
+}
+
+}  // namespace gantry::gpu
