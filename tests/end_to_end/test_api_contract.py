@@ -111,6 +111,13 @@ def test_a_walk_through_every_endpoint(start_sidecar, cbor):
     assert ask("POST", "/v1/buffers", body)[1]["code"] == "out_of_range"
     body["buffers"][0]["layout"]["blocks"] = 256
     assert ask("POST", "/v1/buffers", body)[0] == 201
+    body["buffers"][0] |= {"name": "verified", "verify": [{"offset": MIB - 1, "nonce": "eA=="}]}
+    assert ask("POST", "/v1/buffers", body)[1]["code"] == "verification_failed"
+    memory.bytes[MIB - 1:] = b"x"
+    status, verified = ask("POST", "/v1/buffers", body)
+    assert (status, verified["buffers"][0]["state"]) == (201, "suspended")
+    assert ask("POST", "/v1/buffers:resume", {"workload": "engine-0", "buffers": ["verified"]})[0] == 200
+    assert ask("DELETE", f"/v1/buffers/{verified['buffers'][0]['id']}")[0] == 200
     buffer = made["buffers"][0]["id"]
     assert ask("GET", "/v1/buffers?workload=engine-0&limit=1")[1]["next_cursor"]
     assert ask("GET", f"/v1/buffers/{buffer}")[1]["name"] == "k"
