@@ -10,6 +10,7 @@ using worker::GpuMeans;
 constexpr uint64_t kKernelJobBytes = 64 << 20;
 constexpr size_t kKernelJobSegments = 8192;
 constexpr size_t kKernelJobsMax = 4;
+constexpr size_t kSupposedJobsMax = 2;  // while the GPU is only supposed to be idle
 constexpr uint64_t kProbeBytes = 1 << 20;
 // What a copy engine finds at each turn of a worker's context; more begins too late.
 constexpr uint64_t kEngineJobBytes = 16 << 20;
@@ -59,7 +60,7 @@ GpuCopyPlan GpuCopyPlanner::Choose(const GpuCopyWork& work, TimePoint now) const
   if (!has_kernels) return ByEngines(kNoKernels);
   if (state_ == State::kIdle) {
     return ByKernel("a kernel is the fastest while the GPU computes nothing else", false,
-                    now < idle_until_ ? kKernelJobsMax : 1);
+                    now < idle_until_ ? kKernelJobsMax : kSupposedJobsMax);
   }
   if (state_ == State::kBusy && now >= probe_again_) {
     return ByKernel("a look whether the GPU is still busy", true);

@@ -111,6 +111,7 @@ void ShmOperation::Posted(const PlanPart& part, int worker) {
     progress_.chunks_retried += part.end - part.begin;
   } else {
     next_segment_ = part.end;
+    posted_bytes_ += part.bytes;
   }
   ++inflight_;
   worker_used_.resize(std::max(worker_used_.size(), static_cast<size_t>(worker) + 1));

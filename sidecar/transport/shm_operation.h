@@ -2,6 +2,7 @@
 // after a worker died. Owned by the engine's driver.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <vector>
 
@@ -32,6 +33,8 @@ class ShmOperation final : public Operation {
   const MovePlan& plan() const { return *plan_; }
 
   bool HasWork() const;
+  // What is not posted yet, but for parts that come back.
+  uint64_t bytes_left() const { return plan_->bytes - std::min(plan_->bytes, posted_bytes_); }
   // Its segments are added to the job. No more than either limit, but one segment at least where
   // there is room for any.
   PlanPart NextPart(size_t segments_max, uint64_t bytes_max, JobBuilder* job) const;
@@ -55,6 +58,7 @@ class ShmOperation final : public Operation {
   const uint32_t segment_count_;
 
   uint32_t next_segment_ = 0;
+  uint64_t posted_bytes_ = 0;
   std::deque<PlanPart> again_;
   std::vector<bool> segment_done_;
   std::vector<bool> worker_used_;

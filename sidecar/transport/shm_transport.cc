@@ -209,7 +209,9 @@ ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int work
                 : load.engine_jobs >= options_.engine_jobs_max) {
     return Posting::kEnough;
   }
-  const uint64_t share = plan.bytes / (by_kernel ? 1 : 2 * WorkersNear(operation->gpus()));
+  // The engines' parts are the smaller the less is left, so that the workers end together.
+  const uint64_t share =
+      operation->bytes_left() / (by_kernel ? 1 : 2 * WorkersNear(operation->gpus()));
   const uint64_t bytes = std::min(std::max(share, kGpuJobBytesMin), choice.job_bytes);
   // The first jobs are short, so that the GPU begins early.
   const size_t segments =

@@ -9,8 +9,10 @@
 namespace gantry::worker {
 namespace {
 
-// The GPU begins with a batch when the driver has taken it whole, at half a microsecond an item.
-constexpr size_t kItemsPerBatch = 1024;
+// The GPU begins with a batch when the driver has taken it whole, at half a microsecond an item:
+// the first ones after a pause are short.
+constexpr size_t kFirstBatch = 32;
+constexpr size_t kBatchMax = 1024;
 
 }  // namespace
 
@@ -112,6 +114,8 @@ Result<GpuJob> GpuCopier::EndJob() {
   return job;
 }
 
+void GpuCopier::Idle() { batch_ = kFirstBatch; }
+
 Status GpuCopier::Finish(GpuJob job) {
   marks_.push_back(std::move(job.mark));
   return staging_ == nullptr ? Status() : staging_->Retire(job.last_slice);
@@ -162,7 +166,7 @@ bool GpuCopier::HasStaging() {
 Status GpuCopier::AddItem(const gpu::CopyItem& item, bool by_kernel) {
   if (by_kernel) return kernels_->Add(item, stream());
   items_.push_back(item);
-  return items_.size() == kItemsPerBatch ? IssueBatch() : Status();
+  return items_.size() >= batch_ ? IssueBatch() : Status();
 }
 
 Status GpuCopier::Issue() {
@@ -173,6 +177,7 @@ Status GpuCopier::Issue() {
 
 Status GpuCopier::IssueBatch() {
   if (items_.empty()) return {};
+  batch_ = std::min(2 * batch_, kBatchMax);
   Status issued;
   if (batches_ && items_.size() > 1) {
     issued = stream().CopyBatch(items_);

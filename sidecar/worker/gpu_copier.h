@@ -36,6 +36,8 @@ class GpuCopier {
   static Result<bool> IsDone(const GpuJob& job) { return job.mark->IsReached(); }
   // Its last step, after which its bytes are where they belong. REQUIRES that it is done.
   Status Finish(GpuJob job);
+  // No job is left: the GPU has nothing to do until the next one begins.
+  void Idle();
   // Returns when everything that was added has been copied; the job that is being made goes on.
   Status Drain();
 
@@ -69,6 +71,7 @@ class GpuCopier {
   uint64_t last_slice_ = 0;  // of what was added
   GpuMeans job_means_ = GpuMeans::kCopyEngine;
   std::vector<gpu::CopyItem> items_;  // for the copy engine
+  size_t batch_ = 1;                  // so many of them are issued at once
 };
 
 }  // namespace gantry::worker

@@ -26,6 +26,7 @@ Status WorkerLoop::Run() {
       case RingTake::kEmpty:
         ReleaseHostMemory();
         if (pending_.empty() && !gpu_copier_.has_job()) {
+          gpu_copier_.Idle();
           ring_->WaitForSegment(&spin_, stop_);
           continue;
         }

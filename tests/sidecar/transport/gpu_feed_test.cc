@@ -49,9 +49,9 @@ TEST_F(GpuFeedTest, WhatALostKernelWorkerLeavesIsTakenByEngines) {
 TEST_F(GpuFeedTest, ALostPartThatHasNoRoomAtOnceIsPostedInParts) {
   const auto operation = Start(kGpu, 5'000);
   Poll();
-  const size_t lost = pool_.jobs[0].front().destinations.size();
+  size_t lost = 0;
+  for (const auto& job : pool_.jobs[0]) lost += job.destinations.size();
   ASSERT_GT(lost, 100U);
-  ASSERT_EQ(pool_.jobs[0].size(), 1U);
   pool_.places = 100;
   pool_.Lose(0);
   RunUntil(*operation);

@@ -25,6 +25,7 @@ inline constexpr memory::MappingId kHost = {2, 3};
 class GpuLoopTest : public ::testing::TestWithParam<GpuMeans> {
  protected:
   void SetUp() override {
+    ASSERT_TRUE(gpus_.Open(/*index=*/0, memory::GpuDevices::kAutomatic));
     driver_ = *gpu::LoadGpuDriver();
     context_ = *driver_->OpenContext(0);
     allocations_ = *testing::CudaAllocations::On(*context_);
@@ -32,7 +33,6 @@ class GpuLoopTest : public ::testing::TestWithParam<GpuMeans> {
     destination_ = Add(kDestination);
     auto host = memory::HostMapping::Create(host_.source().fd->get(), host_.size(), true);
     ASSERT_TRUE(host && mappings_.Add(kHost, std::move(*host)));
-    ASSERT_TRUE(gpus_.Open(/*index=*/0, memory::GpuDevices::kAutomatic));
     for (size_t i = 0; i < kSize; ++i) image_.push_back(static_cast<uint8_t>(i * 7 + i / 251));
     ASSERT_TRUE(context_->CopyFromHost(source_.base, image_.data(), kSize));
     thread_ = std::thread([this] { outcome_ = loop_.Run(); });
