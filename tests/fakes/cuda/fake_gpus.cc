@@ -88,7 +88,8 @@ std::string FakeGpus::FolderOf(int gpu) const { return folder_ + "/gpu" + std::t
 UniqueFd FakeGpus::Create(int gpu, uint64_t bytes, std::string* name) {
   static std::atomic<uint64_t> last = 0;
   if (bytes > FreeBytes(gpu)) return {};
-  ::mkdir(FolderOf(gpu).c_str(), 0777);
+  // Whoever comes first: a GPU is every user's.
+  if (::mkdir(FolderOf(gpu).c_str(), 0777) == 0) ::chmod(FolderOf(gpu).c_str(), 0777);
   static const uint32_t life = std::random_device()();  // a PID is not unique: there are namespaces
   *name = std::to_string(::getpid()) + "-" + std::to_string(life) + "-" + std::to_string(++last);
   // Under another name until it is locked, lest somebody takes its owner for dead.
