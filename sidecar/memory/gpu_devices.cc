@@ -53,6 +53,11 @@ Status GpuDevices::Open(int index, int workers_max) {
   return {};
 }
 
+void GpuDevices::Close() {
+  uuids_.clear();
+  context_.reset();
+}
+
 Result<std::shared_ptr<gpu::GpuContext>> GpuDevices::ContextFor(const std::string& uuid) {
   if (std::find(uuids_.begin(), uuids_.end(), uuid) != uuids_.end()) return context_;
   return Fail(ErrorCode::kPathUnavailable, "GPU " + uuid + " is not visible to this sidecar",

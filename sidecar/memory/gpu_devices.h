@@ -20,6 +20,9 @@ class GpuDevices {
   Status Open(int index, int workers_max);
   static constexpr int kAutomatic = -1;
 
+  // Gives the context back.
+  void Close();
+
   // Of those that the driver sees, the context's first; empty before Open.
   const std::vector<std::string>& uuids() const { return uuids_; }
 

@@ -31,7 +31,7 @@ constexpr milliseconds kIdleFor{50};
 constexpr uint64_t kRateBytesMin = 8 << 20;
 // A worker without kernels may be replaced by one that has them.
 constexpr milliseconds kKernelsAgain{10'000};
-constexpr milliseconds kProbePauseMin{100};
+constexpr milliseconds kProbePauseMin{5};  // as it may have been something else
 constexpr milliseconds kProbePauseMax{2'000};
 
 GpuCopyPlan ByEngines(std::string_view reason) {
@@ -47,6 +47,10 @@ GpuCopyPlan ByKernel(std::string_view reason, bool probe, size_t jobs_max = kKer
 GpuCopyPlanner::GpuCopyPlanner(GpuCopyPolicy policy)
     : policy_(policy), probe_pause_(kProbePauseMin), best_rate_(kSlowRate) {}
 
+bool GpuCopyPlanner::IsForEngines(const GpuCopyWork& work) {
+  return work.bytes / std::max<uint64_t>(work.chunks, 1) * work.workers >= kEnginesFrom;
+}
+
 GpuCopyPlan GpuCopyPlanner::Choose(const GpuCopyWork& work, TimePoint now) const {
   if (policy_ == GpuCopyPolicy::kEngines) return ByEngines("--gpu-copies asks for copy engines");
   const bool has_kernels = now >= no_kernels_until_;
@@ -54,7 +58,7 @@ GpuCopyPlan GpuCopyPlanner::Choose(const GpuCopyWork& work, TimePoint now) const
     return ByKernel("--gpu-copies asks for a kernel", false);
   }
   if (work.chunks <= kFewChunks) return ByEngines("few blocks: a copy engine begins at once");
-  if (work.bytes / work.chunks * work.workers >= kEnginesFrom) {
+  if (IsForEngines(work)) {
     return ByEngines("blocks of this size: the workers feed the copy engines as fast as they copy");
   }
   if (!has_kernels) return ByEngines(kNoKernels);
@@ -69,19 +73,21 @@ GpuCopyPlan GpuCopyPlanner::Choose(const GpuCopyWork& work, TimePoint now) const
 }
 
 GpuCopyPlanner::Job GpuCopyPlanner::Posted(const GpuCopyPlan& plan, uint64_t bytes, TimePoint now) {
-  if (plan.means != GpuMeans::kKernel) return {plan, bytes, 0, now};
+  if (plan.means != GpuMeans::kKernel) return {plan, bytes};
   if (plan.probe) state_ = State::kProbed;
   if (in_flight_ == 0) {
     first_posted_ = now;
     moved_ = 0;
   }
   in_flight_ += bytes;
-  return {plan, bytes, in_flight_, now};
+  return {plan, bytes};
 }
 
-bool GpuCopyPlanner::IsSlow(const Job& job, TimePoint now) const {
-  const auto taken = static_cast<double>(nanoseconds(now - job.posted).count());
-  return taken > kSlowFactor * static_cast<double>(job.ahead) / best_rate_ + kTurnNanoseconds;
+// By the worker's clock, which begins when the job before was done: neither that one nor a sleep of
+// the engine's thread counts.
+bool GpuCopyPlanner::IsSlow(const Job& job, nanoseconds taken) const {
+  return static_cast<double>(taken.count()) >
+         kSlowFactor * static_cast<double>(job.bytes) / best_rate_ + kTurnNanoseconds;
 }
 
 void GpuCopyPlanner::Done(const Job& job, const worker::Completion& completion, TimePoint now) {
@@ -99,7 +105,7 @@ void GpuCopyPlanner::Done(const Job& job, const worker::Completion& completion, 
   const bool says_something = state_ == State::kIdle || job.plan.probe;  // others are from before
   if (!says_something) return;
   if (completion.ok) {
-    Judge(IsSlow(job, now), now);
+    Judge(IsSlow(job, nanoseconds(completion.copy_nanoseconds)), now);
   } else if (job.plan.probe) {
     state_ = State::kBusy;
   }

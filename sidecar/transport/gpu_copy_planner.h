@@ -40,14 +40,14 @@ class GpuCopyPlanner {
 
   // So few chunks are copied by the engines before a kernel would have begun.
   static constexpr uint64_t kFewChunks = 8;
+  // Whether so many workers feed the engines as fast as these copy, whatever the GPU does.
+  static bool IsForEngines(const GpuCopyWork& work);
   // For the next job of the transfer.
   GpuCopyPlan Choose(const GpuCopyWork& work, TimePoint now) const;
   // What was planned and posted, for as long as it is in flight.
   struct Job {
     GpuCopyPlan plan;
     uint64_t bytes = 0;
-    uint64_t ahead = 0;  // of kernels, with its own, when it was posted
-    TimePoint posted;
   };
   Job Posted(const GpuCopyPlan& plan, uint64_t bytes, TimePoint now);
   void Done(const Job& job, const worker::Completion& completion, TimePoint now);
@@ -56,7 +56,7 @@ class GpuCopyPlanner {
   enum class State { kIdle, kBusy, kProbed };  // kProbed: busy, and a kernel tries it again
 
   void Judge(bool slow, TimePoint now);
-  bool IsSlow(const Job& job, TimePoint now) const;
+  bool IsSlow(const Job& job, nanoseconds taken) const;
 
   const GpuCopyPolicy policy_;
   State state_ = State::kIdle;

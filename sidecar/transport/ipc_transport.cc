@@ -22,8 +22,12 @@ Status IpcTransport::CanReach(const memory::MappedAllocation& local,
                     ? "the remote buffer is not mapped here: it is on another node or not shared"
                     : remote.why_not_mapped);
   }
-  if (local.kind() == wire::MemoryKind::kGpu || IsOfGpu(remote)) return {};
-  return Fail(ErrorCode::kPathUnavailable, "neither buffer is GPU memory");
+  if (local.kind() != wire::MemoryKind::kGpu && !IsOfGpu(remote)) {
+    return Fail(ErrorCode::kPathUnavailable, "neither buffer is GPU memory");
+  }
+  if (copies_.HasGpuWorkers()) return {};
+  return Fail(ErrorCode::kPathUnavailable, "no copy worker has a context on a GPU any more",
+              "the sidecar's log says why; free memory of the GPU and restart the sidecar");
 }
 
 bool IpcTransport::NeedsPeer(const RemoteAllocation& remote) const {

@@ -138,11 +138,19 @@ int ShmTransport::NextWorker(const std::vector<bool>& passed) const {
   return best;
 }
 
-ShmTransport::Kind ShmTransport::KindOf(const ShmOperation& operation) {
+GpuCopyWork ShmTransport::WorkOf(const ShmOperation& operation) const {
+  const MovePlan& plan = operation.plan();
+  return {plan.segments.size(), plan.bytes, WorkersFor(operation.gpus())};
+}
+
+ShmTransport::Kind ShmTransport::KindOf(const ShmOperation& operation) const {
   if (!operation.on_gpus()) return {};
-  if (operation.with_host()) return {Class::kHostAndGpu, operation.gpus()};
-  const bool few = operation.plan().segments.size() <= GpuCopyPlanner::kFewChunks;
-  return {few ? Class::kFewOfGpus : Class::kManyOfGpus, operation.gpus()};
+  if (operation.with_host()) return {Class::kHostAndGpu, {}};
+  const GpuCopyWork work = WorkOf(operation);
+  const Class means = work.chunks <= GpuCopyPlanner::kFewChunks ? Class::kFewOfGpus
+                      : GpuCopyPlanner::IsForEngines(work)      ? Class::kLargeOfGpus
+                                                                : Class::kManyOfGpus;
+  return {means, operation.gpus()};
 }
 
 ShmTransport::Queue& ShmTransport::Level::For(const Kind& kind) {
@@ -159,7 +167,7 @@ bool ShmTransport::FeedWorker(int worker) {
     for (size_t i = 0; i < queues; ++i) {
       const size_t asked = (level.turn + i) % queues;
       auto& [kind, queue] = level.queues[asked];
-      if (kind.means != Class::kOfHost && !Reaches(worker, kind.gpus)) continue;
+      if (queue.empty() || !MayTake(kind, worker)) continue;
       const Posting posting = FeedFrom(queue, worker);
       if (posting == Posting::kNoRoom) return false;
       if (posting == Posting::kEnough) continue;
@@ -189,7 +197,7 @@ ShmTransport::Posting ShmTransport::FeedFrom(Queue& queue, int worker) {
 ShmTransport::Posting ShmTransport::PostJob(ShmOperation* operation, int worker) {
   const MovePlan& plan = operation->plan();
   const bool listed = operation->on_gpus();
-  if (listed && IsForKernels(worker) && IsAnotherFree(operation->gpus())) return Posting::kEnough;
+  if (listed && IsForKernels(worker) && IsAnotherFree()) return Posting::kEnough;
   const uint64_t share = plan.bytes / (2 * std::max<size_t>(load_.size(), 1));
   const uint64_t bytes = std::min(std::max(share, kJobBytesMin), options_.job_bytes_max);
   size_t room = std::min(pool_.free_slots(worker), options_.job_segments_max);
@@ -211,7 +219,7 @@ ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int work
   }
   // The engines' parts are the smaller the less is left, so that the workers end together.
   const uint64_t share =
-      operation->bytes_left() / (by_kernel ? 1 : 2 * WorkersNear(operation->gpus()));
+      operation->bytes_left() / (by_kernel ? 1 : 2 * WorkersFor(operation->gpus()));
   const uint64_t bytes = std::min(std::max(share, kGpuJobBytesMin), choice.job_bytes);
   // The first jobs are short, so that the GPU begins early.
   const size_t segments =
@@ -258,12 +266,25 @@ bool ShmTransport::IsNear(int worker, const std::vector<int>& gpus) const {
          std::find(gpus.begin(), gpus.end(), pool_.gpu_of(worker)) != gpus.end();
 }
 
-size_t ShmTransport::WorkersNear(const std::vector<int>& gpus) const {
-  size_t near = 0;
+size_t ShmTransport::WorkersFor(const std::vector<int>& gpus) const {
+  size_t workers = 0;
   for (int worker = 0; worker < static_cast<int>(load_.size()); ++worker) {
-    near += IsNear(worker, gpus) ? 1 : 0;
+    workers += pool_.usable(worker) && Reaches(worker, gpus) ? 1 : 0;
   }
-  return std::max<size_t>(near, 1);
+  return std::max<size_t>(workers, 1);
+}
+
+bool ShmTransport::HasGpuWorkers() const {
+  for (int worker = 0; worker < pool_.worker_count(); ++worker) {
+    if (pool_.gpu_of(worker) >= 0) return true;
+  }
+  return false;
+}
+
+// What is between a GPU and the host is copied by the processor, too: the more of them the better.
+bool ShmTransport::MayTake(const Kind& kind, int worker) const {
+  if (kind.means == Class::kOfHost) return true;
+  return kind.means == Class::kHostAndGpu ? pool_.gpu_of(worker) >= 0 : Reaches(worker, kind.gpus);
 }
 
 bool ShmTransport::Reaches(int worker, const std::vector<int>& gpus) const {
@@ -275,9 +296,9 @@ bool ShmTransport::Reaches(int worker, const std::vector<int>& gpus) const {
   return true;  // it drives a copy between two others from outside
 }
 
-bool ShmTransport::IsAnotherFree(const std::vector<int>& gpus) const {
+bool ShmTransport::IsAnotherFree() const {
   for (int worker = 0; worker < static_cast<int>(load_.size()); ++worker) {
-    if (IsNear(worker, gpus) && !IsForKernels(worker)) return true;
+    if (pool_.usable(worker) && pool_.gpu_of(worker) >= 0 && !IsForKernels(worker)) return true;
   }
   return false;
 }
@@ -290,21 +311,20 @@ int ShmTransport::KernelWorker(int gpu) const {
 }
 
 GpuCopyPlanner& ShmTransport::PlannerOf(int gpu) {
-  while (gpu_planners_.size() <= static_cast<size_t>(gpu)) {
-    gpu_planners_.emplace_back(options_.gpu_copies);
-  }
-  return gpu_planners_[static_cast<size_t>(gpu)];
+  const auto place = static_cast<size_t>(std::max(gpu, 0));
+  while (gpu_planners_.size() <= place) gpu_planners_.emplace_back(options_.gpu_copies);
+  return gpu_planners_[place];
 }
 
 // A kernel of either GPU of the pair copies as fast as the other's: one that is idle does, before
 // one that is to show whether it still is busy, before the copy engines.
 ShmTransport::GpuChoice ShmTransport::Choose(const ShmOperation& operation, int worker) {
-  const GpuCopyWork work = {operation.plan().segments.size(), operation.plan().bytes,
-                            WorkersNear(operation.gpus())};
+  const GpuCopyWork work = WorkOf(operation);
+  const int own = pool_.gpu_of(worker);
   const TimePoint now = Clock::now();
   std::optional<GpuChoice> probe;
   std::vector<int> gpus = operation.gpus();
-  if (!IsNear(worker, gpus)) gpus = {pool_.gpu_of(worker)};
+  if (!IsNear(worker, gpus)) gpus = {own};
   for (const int gpu : gpus) {
     const GpuChoice choice = {PlannerOf(gpu).Choose(work, now), KernelWorker(gpu)};
     if (choice.plan.means != worker::GpuMeans::kKernel || choice.worker < 0) continue;
@@ -312,7 +332,7 @@ ShmTransport::GpuChoice ShmTransport::Choose(const ShmOperation& operation, int 
     if (!probe) probe = choice;
   }
   if (probe) return *probe;
-  return {PlannerOf(pool_.gpu_of(worker)).Choose(work, now), worker};
+  return {PlannerOf(own).Choose(work, now), worker};
 }
 
 void ShmTransport::Leave(ShmOperation* operation) {

@@ -51,6 +51,7 @@ class ShmTransport final : public Transport {
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override;
   // Of GPU memory. Any thread.
+  bool HasGpuWorkers() const;
   void RouseFor(size_t named) {
     if (named >= kLongPlan) pool_.Rouse();
   }
@@ -85,7 +86,7 @@ class ShmTransport final : public Transport {
   enum class Posting { kPosted, kNoRoom, kEnough };  // kEnough: for this operation, for now
   using Queue = std::deque<ShmOperation*>;
   // What else decides whether a worker takes an operation's next job.
-  enum class Class { kOfHost, kFewOfGpus, kManyOfGpus, kHostAndGpu };
+  enum class Class { kOfHost, kFewOfGpus, kManyOfGpus, kLargeOfGpus, kHostAndGpu };
   struct Kind {
     Class means = Class::kOfHost;
     std::vector<int> gpus;
@@ -108,7 +109,9 @@ class ShmTransport final : public Transport {
   bool Feed();
   bool FeedWorker(int worker);
   Posting FeedFrom(Queue& queue, int worker);
-  static Kind KindOf(const ShmOperation& operation);
+  Kind KindOf(const ShmOperation& operation) const;
+  GpuCopyWork WorkOf(const ShmOperation& operation) const;
+  bool MayTake(const Kind& kind, int worker) const;
   // The idlest worker that takes another job and is not `passed`, or -1.
   int NextWorker(const std::vector<bool>& passed) const;
   Posting PostJob(ShmOperation* operation, int worker);
@@ -119,14 +122,14 @@ class ShmTransport final : public Transport {
   // Whether it has its context on one of these GPUs, or no usable worker has, but on any.
   bool Reaches(int worker, const std::vector<int>& gpus) const;
   bool IsNear(int worker, const std::vector<int>& gpus) const;
-  size_t WorkersNear(const std::vector<int>& gpus) const;
+  size_t WorkersFor(const std::vector<int>& gpus) const;  // at least 1
   GpuChoice Choose(const ShmOperation& operation, int worker);
   // The worker of a GPU whose kernels copy, or -1: always the same one, as kernels of several would
   // take turns. What it copies between a GPU and the host would make its kernels look as if they
   // had to wait.
   int KernelWorker(int gpu) const;
   bool IsForKernels(int worker) const { return worker == KernelWorker(pool_.gpu_of(worker)); }
-  bool IsAnotherFree(const std::vector<int>& gpus) const;  // for what is between GPU and host
+  bool IsAnotherFree() const;  // for what is between a GPU and the host
   GpuCopyPlanner& PlannerOf(int gpu);
   void Leave(ShmOperation* operation);
 

@@ -71,6 +71,7 @@ class CopyWorker {
   int Serve(int index, int gpu_workers) {
     Status opened = gpus_.Open(index, gpu_workers);
     if (opened) opened = loop_.UseGpu(gpus_.context());
+    if (!opened) gpus_.Close();
     std::thread([this] {
       const Status status = loop_.Run();
       if (!status) log::Error("copy worker ends", {{"error", status.error()}});

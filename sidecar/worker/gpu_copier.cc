@@ -18,7 +18,12 @@ constexpr size_t kBatchMax = 1024;
 
 Status GpuCopier::Prepare(const std::shared_ptr<gpu::GpuContext>& context) {
   for (auto& stream : streams_) {
-    ASSIGN_OR_RETURN(stream, context->NewStream());
+    auto made = context->NewStream();
+    if (!made) {
+      streams_ = {};  // they keep the context
+      return Fail(made.error());
+    }
+    stream = *std::move(made);
   }
   context_ = context;
   static_cast<void>(HasKernels());

@@ -1,13 +1,15 @@
 #include "sidecar/worker/gpu_homes.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gantry::worker {
 
 int GpuHomes::Take(const Greeting& greeting) {
   const MutexLock lock(mutex_);
   if (!greeting.status || greeting.gpus.empty()) {
-    if (!greeting.status) why_none_ = greeting.status;
+    // The first one's: later ones may only have had no turn.
+    if (!greeting.status && !std::exchange(asked_, true)) why_none_ = greeting.status;
     return -1;
   }
   if (gpus_.empty()) gpus_ = greeting.gpus;

@@ -21,6 +21,7 @@ class GpuHomes {
  private:
   mutable Mutex mutex_;
   std::vector<std::string> gpus_ GUARDED_BY(mutex_);
+  bool asked_ GUARDED_BY(mutex_) = false;
   Status why_none_ GUARDED_BY(mutex_) = Fail(ErrorCode::kPathUnavailable,
                                              "no copy worker has been asked yet");
 };

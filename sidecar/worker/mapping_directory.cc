@@ -91,7 +91,10 @@ Result<std::optional<memory::ProbeMismatch>> MappingDirectory::CompareSome(
   bool compared = false;
   for (size_t i = 0; i < workers.replies.size(); ++i) {
     const WorkerReply& reply = workers.replies[i];
-    if (!reply.status) continue;  // lost; its successor maps what this one had
+    if (!reply.status) {  // over what it looked at, perhaps: nobody knows what it saw
+      return Fail(ErrorCode::kWorkerLost, "a copy worker was lost while it looked at the memory",
+                  "it is being replaced; try again");
+    }
     compared = true;
     if (reply.said.empty()) continue;
     ASSIGN_OR_RETURN(memory::ProbeMismatch mismatch, ParseMismatch(reply.said, probes.size()));

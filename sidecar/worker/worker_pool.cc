@@ -299,7 +299,8 @@ std::vector<WorkerStatus> WorkerPool::workers() const {
     status.state = slot->state.load();
     status.restarts = slot->restarts.load();
     const int gpu = slot->gpu.load();
-    if (gpus_ && gpu >= 0) status.gpu = (*gpus_)[static_cast<size_t>(gpu)];
+    const bool usable = status.state == WorkerState::kUsable;
+    if (usable && gpus_ && gpu >= 0) status.gpu = (*gpus_)[static_cast<size_t>(gpu)];
     status.mappings = slot->mapped.load();
     status.maps_succeeded = slot->maps_succeeded.load();
     status.maps_failed = slot->maps_failed.load();

@@ -13,8 +13,11 @@
 namespace gantry::worker {
 namespace {
 
-// After so many failed starts in a row a worker may do without a mapping that it cannot make.
+// After so many failed starts in a row a worker may do without a mapping that it cannot make, or a
+// GPU whose context it cannot have; until then nobody gives up.
 constexpr int kStrictStarts = 3;
+// After so many it does not touch the GPU's driver, which may hang or end it.
+constexpr int kStartsWithGpu = 2;
 
 int PollTimeout(TimePoint until) {
   if (until == TimePoint::max()) return -1;
@@ -136,7 +139,8 @@ void WorkerSupervisor::StartDue() {
     const bool first_start = care.started == TimePoint();
     care.started = Clock::now();
     auto process = WorkerProcess::Spawn(
-        {slot.index, options_.gpu_workers, options_.executable, options_.spin, options_.log_level},
+        {slot.index, slot.lost_before_greeting < kStartsWithGpu ? options_.gpu_workers : 0,
+         options_.executable, options_.spin, options_.log_level},
         slot.ring_block.fd(), doorbell_);
     if (!process) {
       log::Error("copy worker cannot be started", {{"error", process.error()}});
@@ -165,8 +169,8 @@ void WorkerSupervisor::EndAll() {
 
 void WorkerSupervisor::ReportFailedStart(const WorkerSlot& slot, Error error) {
   const MutexLock lock(mutex_);
-  ++failed_starts_[static_cast<size_t>(slot.index)];
-  if (first_failure_) first_failure_ = Fail(std::move(error));
+  const bool gives_up = ++failed_starts_[static_cast<size_t>(slot.index)] >= kStrictStarts;
+  if (gives_up && first_failure_) first_failure_ = Fail(std::move(error));
   condition_.NotifyAll();
 }
 
@@ -186,10 +190,14 @@ void WorkerSupervisor::CompleteStarts() {
 }
 
 Status WorkerSupervisor::SetUp(WorkerSlot& slot, WorkerProcess& process, bool tolerant) {
+  ++slot.lost_before_greeting;
   ASSIGN_OR_RETURN(const Greeting greeting, AwaitGreeting(process, options_.start_timeout_ms));
+  slot.lost_before_greeting = 0;
   slot.gpu = homes_.Take(greeting);
-  // That there is none to be had is no news; that a GPU refuses its context is.
+  // That there is none to be had is no news; that a GPU refuses its context is. It may have room
+  // again in a moment, for the successor of a worker that had one.
   if (!greeting.status && greeting.status.error().code != ErrorCode::kPathUnavailable) {
+    if (homes_.gpus() && slot.restarts > 0 && !tolerant) return greeting.status;
     log::Warning("copy worker works without a GPU: the pool has one fewer for GPU memory",
                  {{"worker", slot.index}, {"why", greeting.status.error()}});
   }
@@ -198,7 +206,8 @@ Status WorkerSupervisor::SetUp(WorkerSlot& slot, WorkerProcess& process, bool to
 
 void WorkerSupervisor::CompleteStart(WorkerSlot& slot) {
   const std::shared_ptr<WorkerProcess> process = slot.process();
-  if (process == nullptr) return;
+  // It may have died meanwhile, and its successor be here twice.
+  if (process == nullptr || slot.state != WorkerState::kStarting) return;
   bool tolerant = false;
   {
     const MutexLock lock(mutex_);

@@ -20,15 +20,17 @@ GpuCopyPlan Choose(const GpuCopyPlanner& planner, TimePoint now) {
   return planner.Choose(Blocks(10'000), now);
 }
 
-worker::Completion By(GpuMeans means) {
+worker::Completion By(GpuMeans means, microseconds taken = microseconds(20)) {
   worker::Completion completion;
   completion.means = means;
+  completion.copy_nanoseconds = static_cast<uint64_t>(nanoseconds(taken).count());
   return completion;
 }
 
 // One job of the plan is posted, and takes until `now`.
 void RunOne(GpuCopyPlanner& planner, const GpuCopyPlan& plan, microseconds taken, TimePoint now) {
-  planner.Done(planner.Posted(plan, plan.job_bytes, now - taken), By(GpuMeans::kKernel), now);
+  planner.Done(planner.Posted(plan, plan.job_bytes, now - taken), By(GpuMeans::kKernel, taken),
+               now);
 }
 
 TEST(GpuCopyPlanner, FewBlocksDoNotWaitForAKernel) {
@@ -54,7 +56,7 @@ TEST(GpuCopyPlanner, JobsFromBeforeTellNothingOfABusyGpu) {
   const GpuCopyPlan first = Choose(planner, kStart);
   const auto slow = planner.Posted(first, first.job_bytes, kStart - microseconds(20'000));
   const auto behind = planner.Posted(first, first.job_bytes, kStart - microseconds(50));
-  planner.Done(slow, By(GpuMeans::kKernel), kStart);
+  planner.Done(slow, By(GpuMeans::kKernel, microseconds(20'000)), kStart);
   planner.Done(behind, By(GpuMeans::kKernel), kStart);  // in the same turn as the slow one
   EXPECT_EQ(Choose(planner, kStart).means, GpuMeans::kCopyEngine);
 }
@@ -170,7 +172,7 @@ TEST(GpuCopyPlanner, WhatLiesAheadOfAJobIsNoReasonToCallItSlow) {
   for (int i = 0; i < 30; ++i) jobs.push_back(planner.Posted(plan, plan.job_bytes, now));
   for (const auto& job : jobs) {
     now += microseconds(335);
-    planner.Done(job, By(GpuMeans::kKernel), now);
+    planner.Done(job, By(GpuMeans::kKernel, microseconds(335)), now);
     EXPECT_EQ(Choose(planner, now).means, GpuMeans::kKernel);
   }
 }

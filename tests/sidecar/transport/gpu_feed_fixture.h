@@ -77,12 +77,13 @@ class HandPool final : public worker::CopyPool {
   void FinishOneEach(bool kernels = true) {
     for (int worker = 0; worker < worker_count(); ++worker) Finish(worker, kernels);
   }
-  void Finish(int worker, bool kernels = true) {
+  void Finish(int worker, bool kernels = true, nanoseconds taken = nanoseconds(1000)) {
     auto& queue = jobs[static_cast<size_t>(worker)];
     if (queue.empty()) return;
     Completion completion;
     completion.tag = queue.front().tag;
     completion.worker = worker;
+    completion.copy_nanoseconds = static_cast<uint64_t>(taken.count());
     completion.means = kernels ? queue.front().means : GpuMeans::kCopyEngine;
     for (const uint64_t block : queue.front().destinations) copied.push_back(block);
     queue.pop_front();

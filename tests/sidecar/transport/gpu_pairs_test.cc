@@ -1,6 +1,4 @@
 // Which GPU's workers copy between a pair of GPUs, when the workers have theirs on several.
-#include <unistd.h>
-
 #include "tests/sidecar/transport/gpu_feed_fixture.h"
 
 namespace gantry::transport {
@@ -97,18 +95,44 @@ TEST_F(GpuPairsTest, TheKernelRunsOnTheGpuThatIsIdle) {
   const auto operation = transport.Start(Between(0, 1, 60'000), 0, 1);
   Poll(transport);
   EXPECT_EQ(JobsOfEach(), (std::vector<size_t>{2, 0, 0, 0, 0, 0})) << "a few go ahead";
-  ::usleep(20'000);
-  workers_.Finish(0);
+  workers_.Finish(0, true, milliseconds(20));
   Poll(transport);
   EXPECT_GT(JobsOfEach()[1], 0U) << "GPU 1 does not know of it";
   EXPECT_EQ(workers_.jobs[1].front().means, GpuMeans::kKernel);
-  ::usleep(20'000);
-  workers_.Finish(1);
+  workers_.Finish(1, true, milliseconds(20));
   Poll(transport);
   EXPECT_GT(JobsOfEach()[3] + JobsOfEach()[4], 0U) << "both are busy: copy engines";
   for (const size_t worker : {3, 4}) {
     for (const auto& job : workers_.jobs[worker]) EXPECT_EQ(job.means, GpuMeans::kCopyEngine);
   }
+  Finish(transport, *operation);
+}
+
+// Blocks of different size are copied by different means: neither waits behind the other.
+TEST_F(GpuPairsTest, LargeBlocksGoOnBesideAKernelOfSmallOnes) {
+  ShmTransport transport(By(GpuCopyPolicy::kAuto), workers_);
+  const auto small = transport.Start(Between(0, 1, 60'000), 0, 1);
+  auto plan = Between(0, 1, 1'000);
+  plan->bytes = 1'000ULL << 20;  // as if they were long
+  const auto large = transport.Start(plan, 0, 2);
+  Poll(transport);
+  EXPECT_EQ(workers_.jobs[0].front().means, GpuMeans::kKernel);
+  size_t engine_jobs = 0;
+  for (const auto& jobs : workers_.jobs) {
+    for (const auto& job : jobs) engine_jobs += job.means == GpuMeans::kCopyEngine ? 1 : 0;
+  }
+  EXPECT_EQ(engine_jobs, 1U);
+  Finish(transport, *small);
+  Finish(transport, *large);
+}
+
+TEST_F(GpuPairsTest, EveryWorkerWithAGpuCopiesToAndFromTheHostButForThoseOfKernels) {
+  ShmTransport transport(By(GpuCopyPolicy::kAuto), workers_);
+  const auto operation = transport.Start(Plan(Map(kGpu, 0), Map(kHost), 60'000), 0, 1);
+  Poll(transport);
+  const std::vector<size_t> jobs = JobsOfEach();
+  for (const size_t kernels : {0, 1, 2}) EXPECT_EQ(jobs[kernels], 0U);
+  for (const size_t others : {3, 4, 5}) EXPECT_GT(jobs[others], 0U);
   Finish(transport, *operation);
 }
 
