@@ -153,25 +153,8 @@ Result<std::vector<BufferPointer>> WorkloadSession::RegisterAll(
   return PostBuffers(std::move(requests));
 }
 
-// Peers may use what is registered: they would find the nonces, or have undone what they write.
-Status WorkloadSession::CheckAllNew(const std::vector<BufferRequest>& requests) {
-  const MutexLock lock(mutex_);
-  for (const BufferPointer& buffer : buffers_) {
-    const auto same =
-        std::find_if(requests.begin(), requests.end(),
-                     [&](const BufferRequest& request) { return request.name == buffer->name; });
-    if (same == requests.end()) continue;
-    return Fail(ErrorCode::kConflict,
-                "buffer '" + buffer->name + "' is registered already, and may be in use",
-                "unregister it before it is registered with verify",
-                "/buffers/" + std::to_string(same - requests.begin()) + "/name");
-  }
-  return {};
-}
-
 Result<std::vector<BufferPointer>> WorkloadSession::RegisterVerified(
     std::vector<BufferRequest> requests) {
-  RETURN_IF_ERROR(CheckAllNew(requests));
   PlacedNonces nonces;  // puts the bytes back on every way out
   RETURN_IF_ERROR(nonces.Place(requests));
   auto buffers = PostBuffers(std::move(requests));

@@ -138,7 +138,6 @@ class WorkloadSession {
   Result<std::vector<BufferPointer>> RegisterAll(std::span<const gantry_buffer_spec> specs,
                                                  Trust trust);
   // Registers with nonces, restores the bytes, and only then lets transfers use the buffers.
-  Status CheckAllNew(const std::vector<BufferRequest>& requests) EXCLUDES(mutex_);
   Result<std::vector<BufferPointer>> RegisterVerified(std::vector<BufferRequest> requests);
   Result<std::vector<BufferPointer>> PostBuffers(std::vector<BufferRequest> requests);
   Result<std::vector<BufferPointer>> Keep(std::vector<BufferRequest> requests,

@@ -15,8 +15,9 @@ GANTRY_BEGIN_C
    error. Peers and transfers find the buffers only then. Where a worker finds other bytes nothing
    is registered and the error is "verification_failed". Arenas that this process cannot write to
    are refused with "fd_read_only". On a GPU the copies take a context of this process (the primary
-   one) and a stream of their own. A buffer whose name this client has registered already is a
-   "conflict": it may be in use. So may be others over the same bytes, which nobody checks. */
+   one) and a stream of their own. A buffer of that name and content that is there already is
+   verified, too, and resumed if it was suspended: suspend it first where peers use it, as they
+   would find those bytes, and what they write would be undone. */
 GANTRY_FALLIBLE gantry_error* gantry_buffers_register_verified(gantry_client* client,
                                                                const gantry_buffer_spec* specs,
                                                                size_t count,
