@@ -141,7 +141,9 @@ def test_the_sidecar_that_asked(moving, executor):
     wait_for(lambda: all(ended(pid) for pid in own), FREED_SECONDS, "its workers to go with it")
     if executor == "peer":
         view = moving.ends(moving.b, submitted)
-        assert (view["state"], view["error"]["code"]) == ("failed", "peer_lost"), view
+        # Its call ends with it, and so does its session: whichever is noticed first.
+        ended_as = view["state"], view["error"]["code"]
+        assert ended_as in (("failed", "peer_lost"), ("cancelled", "cancelled")), view
     both_workers(moving.b)
     moving.is_free_without_its_owner(moving.free())
 
