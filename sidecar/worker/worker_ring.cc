@@ -138,9 +138,6 @@ bool PoolRingEnd::Submit(uint64_t tag, std::span<const CopySegment> segments) {
 // Plain copies, in one piece but where the ring ends: an honest worker reads none of these slots
 // before it sees the head that is stored behind them, and of another one nothing is expected.
 void PoolRingEnd::PutPlaces(std::span<const BlockPlaces> places) {
-  static_assert(sizeof(PlaceEntry) == sizeof(BlockPlaces) &&
-                offsetof(PlaceEntry, source) == offsetof(BlockPlaces, source) &&
-                offsetof(PlaceEntry, destination) == offsetof(BlockPlaces, destination));
   while (!places.empty()) {
     const uint32_t slot = place_head_ % kPlaceSlots;
     const auto count = static_cast<uint32_t>(std::min<size_t>(places.size(), kPlaceSlots - slot));

@@ -78,7 +78,7 @@ struct WorkerSlot {
   std::atomic<WorkerState> state = WorkerState::kSettled;
   // Place of its GPU among the pool's; -1: none. Set before it is usable.
   std::atomic<int> gpu = -1;
-  // In a row, processes that went away or hung before they greeted.
+  // In a row, processes that ended by themselves or hung before they greeted.
   std::atomic<int> lost_before_greeting = 0;
   std::atomic<uint64_t> restarts = 0;
   std::atomic<uint64_t> mapped = 0;  // now

@@ -1,6 +1,7 @@
 #include "sidecar/worker/worker_supervisor.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -23,6 +24,11 @@ int PollTimeout(TimePoint until) {
   if (until == TimePoint::max()) return -1;
   const auto left = std::chrono::ceil<milliseconds>(until - Clock::now()).count();
   return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000));
+}
+
+bool IsAlive(const WorkerProcess& process) {
+  pollfd death = {process.pidfd(), POLLIN, 0};
+  return ::poll(&death, 1, 0) == 0;
 }
 
 }  // namespace
@@ -115,6 +121,8 @@ void WorkerSupervisor::Reap(WorkerSlot& slot, WorkerProcess& process, Care* care
   care->backoff = std::min(care->backoff * 2, options_.restart_backoff_max_ms);
   const bool was_usable = slot.SetReaped(how);
   if (!was_usable) {
+    // Somebody's SIGKILL says nothing of the GPU's driver.
+    if (how != "signal " + std::to_string(SIGKILL)) ++slot.lost_before_greeting;
     ReportFailedStart(slot, Error(ErrorCode::kWorkerLost,
                                   "copy worker " + std::to_string(slot.index) +
                                       " ended before it was ready: " + how,
@@ -190,8 +198,12 @@ void WorkerSupervisor::CompleteStarts() {
 }
 
 Status WorkerSupervisor::SetUp(WorkerSlot& slot, WorkerProcess& process, bool tolerant) {
-  ++slot.lost_before_greeting;
-  ASSIGN_OR_RETURN(const Greeting greeting, AwaitGreeting(process, options_.start_timeout_ms));
+  const auto greeted = AwaitGreeting(process, options_.start_timeout_ms);
+  if (!greeted) {
+    if (IsAlive(process)) ++slot.lost_before_greeting;  // it hangs
+    return Fail(greeted.error());
+  }
+  const Greeting& greeting = *greeted;
   slot.lost_before_greeting = 0;
   slot.gpu = homes_.Take(greeting);
   // That there is none to be had is no news; that a GPU refuses its context is. It may have room

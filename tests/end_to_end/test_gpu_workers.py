@@ -1,0 +1,54 @@
+"""Which copy workers have a GPU, and what becomes of those that cannot have one."""
+
+import pytest
+
+from gpu_workloads import REAL, gpus
+from workloads import metric, workers_of
+
+pytestmark = pytest.mark.skipif(REAL, reason="only the fake can be made to refuse a context")
+
+
+def homes_of(sidecar):
+    return [worker["gpu"] for worker in sidecar.ask("GET", "/v1/status")[1]["workers"]]
+
+
+def ipc_of(sidecar):
+    return next(path for path in sidecar.ask("GET", "/v1/status")[1]["paths"] if path["path"] == "ipc")
+
+
+def expect_no_gpu(sidecar, why):
+    """It is ready, and says why there is no GPU."""
+    assert homes_of(sidecar) == ["", ""] and metric(sidecar, "gantry_ipc_workers") == 0
+    ipc = ipc_of(sidecar)
+    assert not ipc["available"] and why in ipc["reason"], ipc
+    assert len(workers_of(sidecar)) == 2
+
+
+def test_workers_take_the_gpus_in_turn(gpus, start_sidecar):
+    four, one, none = (start_sidecar(name, workers=4, flags=("--gpu-workers", share))
+                       for name, share in (("four", "-1"), ("one", "1"), ("none", "0")))
+    homes = homes_of(four)
+    assert len(set(homes)) == 2 and homes[:2] == homes[2:] and all(homes)
+    assert homes_of(one) == [homes[0], "", "", ""] and metric(one, "gantry_ipc_workers") == 1
+    assert homes_of(none) == [""] * 4 and "--gpu-workers" in ipc_of(none)["reason"]
+
+
+def test_a_gpu_that_is_short_of_memory_has_fewer_workers(gpus, start_sidecar, monkeypatch):
+    with monkeypatch.context() as environment:
+        environment.setenv("GANTRY_FAKE_CONTEXT_MIB", "2500")  # of 4096: one on each GPU
+        sidecar = start_sidecar("a", workers=4)
+    homes = homes_of(sidecar)
+    assert len([home for home in homes if home]) == 2 and len(set(homes)) == 3, homes
+    assert metric(sidecar, "gantry_ipc_workers") == 2 and "one fewer for GPU memory" in sidecar.log
+
+
+@pytest.mark.parametrize("failure, why", [("cuDevicePrimaryCtxRetain=2", "CUDA_ERROR_OUT_OF_MEMORY"),
+                                          ("cuStreamCreate=2", "cuStreamCreate")])
+def test_a_sidecar_whose_contexts_are_refused_is_ready(gpus, start_sidecar, monkeypatch, failure, why):
+    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", failure)
+    expect_no_gpu(start_sidecar("a", workers=2), why)
+
+
+def test_a_driver_that_ends_its_process_costs_the_gpus_alone(gpus, start_sidecar, monkeypatch):
+    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuInit=-1")
+    expect_no_gpu(start_sidecar("a", workers=2), "--gpu-workers")
