@@ -7,24 +7,14 @@
 namespace gantry::registry {
 namespace {
 
-class NonceCheckTest : public RegistryFixture {
+class NonceCheckTest : public TwoArenasTest {
  protected:
   NonceCheckTest() {
-    request_ = RequestOver({{Memory(kMiB), kMiB}, {Memory(kMiB), kMiB}});
     request_.buffers = {View("a", {{0, 4096, 100}}), View("b", {{1, 0, 10}, {0, 7, 3}})};
   }
   static std::string_view BytesOf(const memory::MemoryProbe& probe) {
     return {probe.bytes.data(), probe.length};
   }
-  void ExpectRefused(ErrorCode code, const std::string& field) {
-    const auto outcome = registry_.Register(request_);
-    ASSERT_TRUE(FailsWith(outcome, code)) << field;
-    EXPECT_EQ(outcome.error().field, field) << outcome.error().message;
-    EXPECT_EQ(mapper_.live(), 0u);
-    EXPECT_EQ(registry_.Totals().buffers, 0u);
-  }
-
-  wire::RegistrationRequest request_;
 };
 
 TEST_F(NonceCheckTest, WithoutNoncesNobodyIsAsked) {

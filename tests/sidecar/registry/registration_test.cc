@@ -10,20 +10,7 @@ namespace {
 
 constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
 
-class RegistrationTest : public RegistryFixture {
- protected:
-  RegistrationTest() { request_ = RequestOver({{Memory(kMiB), kMiB}, {Memory(kMiB), kMiB}}); }
-
-  void ExpectRefused(ErrorCode code, const std::string& field) {
-    const auto outcome = registry_.Register(request_);
-    ASSERT_TRUE(FailsWith(outcome, code)) << field;
-    EXPECT_EQ(outcome.error().field, field) << outcome.error().message;
-    EXPECT_EQ(mapper_.live(), 0u);
-    EXPECT_EQ(registry_.Totals().buffers, 0u);
-  }
-
-  wire::RegistrationRequest request_;
-};
+class RegistrationTest : public TwoArenasTest {};
 
 TEST_F(RegistrationTest, AnswersBuffersInTheOrderOfTheRequest) {
   request_.buffers = {View("b", {{0, 0, 4096}}), View("a", {{1, 0, 4096}})};

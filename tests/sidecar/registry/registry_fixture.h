@@ -144,4 +144,21 @@ template <typename Outcome>
          << InfoOf(outcome.error().code).name << ": " << outcome.error().message;
 }
 
+// A request over two allocations of a MiB each, without buffers yet.
+class TwoArenasTest : public RegistryFixture {
+ protected:
+  TwoArenasTest() { request_ = RequestOver({{Memory(kMiB), kMiB}, {Memory(kMiB), kMiB}}); }
+
+  // With nothing left behind.
+  void ExpectRefused(ErrorCode code, const std::string& field) {
+    const auto outcome = registry_.Register(request_);
+    ASSERT_TRUE(FailsWith(outcome, code)) << field;
+    EXPECT_EQ(outcome.error().field, field) << outcome.error().message;
+    EXPECT_EQ(mapper_.live(), 0u);
+    EXPECT_EQ(registry_.Totals().buffers, 0u);
+  }
+
+  wire::RegistrationRequest request_;
+};
+
 }  // namespace gantry::registry
