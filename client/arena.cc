@@ -9,6 +9,7 @@
 
 #include "lib/base/byte_range.h"
 #include "lib/base/random_id.h"
+#include "lib/gpu/gpu_pointers.h"
 
 namespace gantry::client {
 namespace {
@@ -38,14 +39,64 @@ Result<std::shared_ptr<Arena>> Arena::Map(UniqueFd fd, uint64_t bytes, void* add
                 "address");
   }
   return std::shared_ptr<Arena>(
-      new Arena(std::move(fd), static_cast<std::byte*>(address), bytes, map_here));
+      new Arena(std::move(fd), static_cast<std::byte*>(address), bytes, map_here, writable));
 }
 
-Arena::Arena(UniqueFd fd, std::byte* data, uint64_t bytes, bool mapped_here)
-    : fd_(std::move(fd)), data_(data), bytes_(bytes), mapped_here_(mapped_here) {}
+Arena::Arena(UniqueFd fd, std::byte* data, uint64_t bytes, bool mapped_here, bool writable)
+    : fd_(std::move(fd)),
+      data_(data),
+      bytes_(bytes),
+      mapped_here_(mapped_here),
+      writable_(writable) {}
 
 Arena::~Arena() {
-  if (mapped_here_) ::munmap(data_, bytes_);
+  bool unpinned = true;
+  {
+    MutexLock lock(mutex_);
+    if (pin_ != nullptr) {
+      // Memory of the caller's own may be unmapped, or other memory, by now: when the arena was
+      // closed was the time to unpin it.
+      unpinned = mapped_here_ && pin_->UnpinQuietly();
+      if (!unpinned) pin_->Abandon();
+    }
+  }
+  // What a GPU still reaches stays for good: the address must not become other memory.
+  if (mapped_here_ && unpinned) ::munmap(data_, bytes_);
+}
+
+Result<gpu::DeviceAddress> Arena::Pin(int device) {
+  if (!writable_) {
+    return Fail(ErrorCode::kFdReadOnly, "an arena that cannot be written to is not pinned",
+                "adopt a descriptor that is open for reading and writing");
+  }
+  MutexLock lock(mutex_);
+  if (closed) return Fail(ErrorCode::kUnregistered, "the arena is closed");
+  if (pin_ != nullptr && pinned_for_ != device) {
+    return Fail(ErrorCode::kConflict,
+                "the arena is pinned for GPU " + std::to_string(pinned_for_) + " of this process",
+                "every GPU copies to and from it as pinned memory; to have the address of another "
+                "one, unpin it first",
+                "device");
+  }
+  if (pin_ == nullptr) {
+    ASSIGN_OR_RETURN(const auto on, gpu::OpenWorkloadDevice(device));
+    ASSIGN_OR_RETURN(pin_, on->Pin(data_, bytes_));
+    pinned_for_ = device;
+  }
+  return pin_->range().base;
+}
+
+Status Arena::Unpin() {
+  MutexLock lock(mutex_);
+  if (pin_ == nullptr) return {};
+  RETURN_IF_ERROR(pin_->Unpin());
+  pin_.reset();
+  return {};
+}
+
+void Arena::UnpinQuietly() noexcept {
+  MutexLock lock(mutex_);
+  if (pin_ != nullptr && pin_->UnpinQuietly()) pin_.reset();
 }
 
 Status ArenaTable::Add(std::shared_ptr<Arena> arena) {

@@ -1,6 +1,6 @@
 // Arenas: memory of this process that a memfd stands for. ArenaTable is the only place that turns
-// a pointer of the host into (arena, offset). An Arena is immutable but for `closed`; both are
-// thread-safe.
+// a pointer of the host into (arena, offset). An Arena is immutable but for `closed` and its pin;
+// both are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -15,6 +15,7 @@
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
+#include "lib/gpu/gpu_workload_device.h"
 
 namespace gantry::client {
 
@@ -32,17 +33,30 @@ class Arena {
   uint64_t bytes() const { return bytes_; }
   int fd() const { return fd_.get(); }
 
+  // Makes all of it known to a GPU of this process, by ordinal; answers where that finds byte 0.
+  // Again for the same GPU is no error. REQUIRES that it is unpinned before its memory goes.
+  Result<gpu::DeviceAddress> Pin(int device) EXCLUDES(mutex_);
+  // REQUIRES that no work of a GPU uses it any more. Twice is no error. After a failure it is still
+  // pinned: whoever has mapped it keeps it mapped, and may try again.
+  Status Unpin() EXCLUDES(mutex_);
+  // The same, without the memory that words take.
+  void UnpinQuietly() noexcept EXCLUDES(mutex_);
+
   // Names the descriptor in registrations; set once, before the arena is shared.
   std::string fd_token;
   std::atomic<bool> closed{false};
 
  private:
-  Arena(UniqueFd fd, std::byte* data, uint64_t bytes, bool mapped_here);
+  Arena(UniqueFd fd, std::byte* data, uint64_t bytes, bool mapped_here, bool writable);
 
   const UniqueFd fd_;
   std::byte* const data_;
   const uint64_t bytes_;
   const bool mapped_here_;
+  const bool writable_;
+  Mutex mutex_;
+  std::unique_ptr<gpu::GpuPinnedMemory> pin_ GUARDED_BY(mutex_);
+  int pinned_for_ GUARDED_BY(mutex_) = -1;
 };
 
 // Bytes [offset, offset + bytes) of one arena.

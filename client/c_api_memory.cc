@@ -172,6 +172,16 @@ int gantry_arena_fd(const gantry_arena* arena) { return arena->arena->fd(); }
 gantry_error* gantry_arena_close(gantry_arena* arena, uint64_t drain_ms) {
   return EnterObject(arena, [&] { return arena->session->CloseArena(*arena->arena, drain_ms); });
 }
+gantry_error* gantry_arena_pin(gantry_arena* arena, int device, gantry_device_address* address) {
+  return EnterObject(arena, [&]() -> Status {
+    ASSIGN_OR_RETURN(const gpu::DeviceAddress at, arena->arena->Pin(device));
+    if (address != nullptr) address->number = NumberOf(at);
+    return {};
+  });
+}
+gantry_error* gantry_arena_unpin(gantry_arena* arena) {
+  return EnterObject(arena, [&] { return arena->arena->Unpin(); });
+}
 void gantry_arena_destroy(gantry_arena* arena) {
   Destroy(arena, [&] { return arena->session->CloseArena(*arena->arena, kDestroyDrainMs); });
 }

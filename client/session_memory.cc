@@ -45,6 +45,11 @@ Result<std::shared_ptr<Arena>> WorkloadSession::AddArena(int fd, uint64_t bytes,
 }
 
 Status WorkloadSession::CloseArena(Arena& arena, uint64_t drain_ms) {
+  // Without memory for what is between, too: the caller may unmap what is his from there on.
+  const struct AtTheEnd {
+    ~AtTheEnd() { arena.UnpinQuietly(); }
+    Arena& arena;
+  } at_the_end{arena};
   const bool first_time = !arena.closed.exchange(true);
   arenas_.Remove(arena);
   std::vector<BufferPointer> inside;
@@ -65,6 +70,8 @@ Status WorkloadSession::CloseArena(Arena& arena, uint64_t drain_ms) {
     Status released = lease_->Release({arena.fd_token});
     if (!released && first_failure) first_failure = std::move(released);
   }
+  Status unpinned = arena.Unpin();
+  if (!unpinned && first_failure) first_failure = std::move(unpinned);
   return first_failure;
 }
 
@@ -246,13 +253,7 @@ Status WorkloadSession::Unregister(const BufferPointer& buffer, uint64_t drain_m
       return Fail(std::move(answer).error().WithContext("buffer '" + buffer->name + "'"));
     }
   }
-  buffer->registered = false;
-  {
-    MutexLock lock(mutex_);
-    buffers_.erase(buffer);
-    const auto found = gpu_buffers_.find(buffer->name);
-    if (found != gpu_buffers_.end() && found->second == buffer) gpu_buffers_.erase(found);
-  }
+  Forget(buffer);
   if (!buffer->on_gpu) return {};
   {
     MutexLock lock(buffer->mutex);
@@ -260,6 +261,14 @@ Status WorkloadSession::Unregister(const BufferPointer& buffer, uint64_t drain_m
   }
   ReleaseUnusedGpuMemory();
   return {};
+}
+
+void WorkloadSession::Forget(const BufferPointer& buffer) {
+  buffer->registered = false;
+  MutexLock lock(mutex_);
+  buffers_.erase(buffer);
+  const auto found = gpu_buffers_.find(buffer->name);
+  if (found != gpu_buffers_.end() && found->second == buffer) gpu_buffers_.erase(found);
 }
 
 void WorkloadSession::ReleaseUnusedGpuMemory() {

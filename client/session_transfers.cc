@@ -123,10 +123,12 @@ void TransferRecord::Learn(TransferAnswer answer) {
   if (!IsOver(last_)) last_ = std::move(answer);
 }
 
-Status WorkloadSession::CheckGpuMemory(RegisteredBuffer& buffer, std::string field) {
+Status WorkloadSession::CheckGpuMemory(RegisteredBuffer& buffer, std::string field,
+                                       std::shared_ptr<const GpuAllocation>* last) {
   if (!buffer.on_gpu) return {};
   MutexLock lock(buffer.mutex);
   for (const GpuPiece& piece : buffer.gpu_pieces) {
+    if (last != nullptr && std::exchange(*last, piece.allocation) == piece.allocation) continue;
     if (Status current = GpuResolver::CheckCurrent(piece); !current) {
       return Fail(std::move(current)
                       .error()
@@ -149,7 +151,10 @@ Status WorkloadSession::CheckGpuMemoryOf(const ViewRecord& view, const gantry_tr
       if (found != gpu_buffers_.end()) moved.push_back(found->second);
     }
   }
-  for (const BufferPointer& buffer : moved) RETURN_IF_ERROR(CheckGpuMemory(*buffer, "view"));
+  std::shared_ptr<const GpuAllocation> last;
+  for (const BufferPointer& buffer : moved) {
+    RETURN_IF_ERROR(CheckGpuMemory(*buffer, "view", &last));
+  }
   return {};
 }
 

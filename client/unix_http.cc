@@ -118,7 +118,7 @@ Result<HttpReply> UnixHttp::Exchange(Connection* connection, const HttpRequest& 
   HttpReplyParser parser;
   std::array<char, kReadBytes> bytes;
   while (true) {
-    const bool arrived = AwaitInput(fd, deadline);
+    const bool arrived = AwaitInput(fd, deadline, &connection->spin);
     const ssize_t received = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (received < 0 && errno == EINTR && arrived) continue;
     const int error_number = received < 0 ? errno : 0;

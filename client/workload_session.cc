@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "client/timeline.h"
 #include "lib/base/name.h"
 
 namespace gantry::client {
@@ -90,6 +91,7 @@ Status WorkloadSession::Close() {
   }
   http_.Close();
   lease_->End();
+  Timeline::FreeQuietPages();  // of every client that this process has had
   MutexLock lock(mutex_);
   for (const BufferPointer& buffer : buffers_) buffer->registered = false;
   buffers_.clear();

@@ -101,6 +101,8 @@ class WorkloadSession {
                                               Trust trust);
   // `report`: the sidecar's answer, also when it is a problem; unchanged when it was not asked.
   Status Unregister(const BufferPointer& buffer, uint64_t drain_ms, std::string* report = nullptr);
+  // Keeps nothing of a buffer here any more, whatever becomes of it at the sidecar.
+  void Forget(const BufferPointer& buffer) EXCLUDES(mutex_);
   Status Suspend(const std::vector<std::string>* names, uint64_t drain_ms);
   Status Resume(const std::vector<std::string>* names);
 
@@ -147,7 +149,10 @@ class WorkloadSession {
   Status Suspension(std::string_view verb, const std::vector<std::string>* names,
                     std::optional<uint64_t> drain_ms);
   // Whether the memory of a buffer on a GPU is still what was registered.
-  static Status CheckGpuMemory(RegisteredBuffer& buffer, std::string field);
+  // `last`, where it is given: the allocation that was looked at last, which is not looked at
+  // again.
+  static Status CheckGpuMemory(RegisteredBuffer& buffer, std::string field,
+                               std::shared_ptr<const GpuAllocation>* last = nullptr);
   // The same of all that a transfer by a view moves.
   Status CheckGpuMemoryOf(const ViewRecord& view, const gantry_transfer_spec& spec);
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "gantryctl/bench_ceiling.h"
@@ -14,8 +15,10 @@ namespace gantry::gantryctl {
 
 class BenchGpuMemory {
  public:
-  // On the first GPU of this machine, or on the last one.
-  static Result<std::unique_ptr<BenchGpuMemory>> Create(bool last, uint64_t bytes);
+  // On the first GPU of this machine, or on the last one: one allocation, or virtual memory of
+  // pieces of this length.
+  static Result<std::unique_ptr<BenchGpuMemory>> Create(bool last, uint64_t bytes,
+                                                        std::optional<uint64_t> piece_bytes);
 
   gpu::DeviceAddress address() const { return memory_->range().base; }
   // The whole of it; both are done when they return.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "gantryctl/bench_report.h"
 #include "gantryctl/bench_stand.h"
 #include "gantryctl/json_field.h"
 #include "gantryctl/keep_alive_socket.h"
@@ -186,12 +187,14 @@ Result<nlohmann::json> MeasureLatency(const BenchOptions& options) {
   }
   RETURN_IF_ERROR(VerifyAll(stand, options, loop));
   const bool read = options.operation == BenchOptions::Operation::kRead;
-  return nlohmann::json{{"transport", options.transport},
-                        {"operation", read ? "read" : "write"},
-                        {"block", kBlockBytes},
-                        {"workers", options.workers},
-                        {"verified", true},
-                        {"loops", std::move(loops)}};
+  nlohmann::json report = {{"transport", options.transport},
+                           {"operation", read ? "read" : "write"},
+                           {"block", kBlockBytes},
+                           {"workers", options.workers},
+                           {"verified", true},
+                           {"loops", std::move(loops)}};
+  ReportMemory(options, report);
+  return report;
 }
 
 std::string LatencyText(const nlohmann::json& measured) {

@@ -48,6 +48,11 @@ nlohmann::json Setting(const BenchOptions& options, const ThroughputTotals& tota
 
 }  // namespace
 
+void ReportMemory(const BenchOptions& options, nlohmann::json& report) {
+  report["memory"] = !options.on_gpus() ? "host" : options.is_virtual() ? "virtual" : "device";
+  if (options.is_virtual()) report["piece"] = options.piece_bytes;
+}
+
 nlohmann::json ThroughputReport(const BenchOptions& options, const ThroughputTotals& totals) {
   const double round = static_cast<double>(options.bytes) * 1e-9;
   const double gigabytes = round * options.rounds;
@@ -59,6 +64,7 @@ nlohmann::json ThroughputReport(const BenchOptions& options, const ThroughputTot
   const double engine_gbps = gigabytes * 1e6 / std::max(totals.engine_us.Median(), 1.0);
   const double moving_gbps = gigabytes * 1e6 / std::max(totals.move_us.Median(), 1.0);
   nlohmann::json report = Setting(options, totals);
+  ReportMemory(options, report);
   report.update({{"gbps", gbps},
                  {"gbps_best", gbps_best},
                  {"engine_gbps", engine_gbps},
@@ -90,6 +96,8 @@ std::string ThroughputText(const nlohmann::json& measured) {
       TextOf(measured, "operation") + " of " + FormatSize(CountOf(measured, "bytes")) +
       (buffers > 1 ? " in " + std::to_string(buffers) + " buffers" : "") + " in " +
       TextOf(measured, "order") + " blocks of " + FormatSize(CountOf(measured, "block")) +
+      (measured.contains("piece") ? " over pieces of " + FormatSize(CountOf(measured, "piece"))
+                                  : "") +
       ", path " + TextOf(measured, "path") + ", " + std::to_string(CountOf(measured, "workers")) +
       " workers, " + std::to_string(CountOf(measured, "descriptors")) + " descriptors, " +
       std::to_string(CountOf(measured, "chunks")) + " chunks\n";

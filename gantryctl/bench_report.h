@@ -32,6 +32,8 @@ struct ThroughputTotals {
   std::map<std::string, int> gpu_plans;  // and how many transfers had each
 };
 
+// Which memory the sides have, into what is reported of any measurement.
+void ReportMemory(const BenchOptions& options, nlohmann::json& report);
 nlohmann::json ThroughputReport(const BenchOptions& options, const ThroughputTotals& totals);
 std::string ThroughputText(const nlohmann::json& measured);
 

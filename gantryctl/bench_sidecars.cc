@@ -139,6 +139,8 @@ Status BenchSidecars::Launch(int index, const BenchOptions& options, const std::
                                     std::to_string(options.workers),
                                     "--gpu-copies",
                                     options.gpu_copies,
+                                    "--spin-us",
+                                    std::to_string(options.spin_us),
                                     "--log-level",
                                     "info"};
   if (options.transport == "tcp") {

@@ -1,6 +1,7 @@
 #include "gantryctl/bench_stand.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -41,13 +42,17 @@ Result<BenchStand> BenchStand::Build(const BenchOptions& options, uint64_t bytes
   BenchStand stand;
   ASSIGN_OR_RETURN(stand.sidecars, BenchSidecars::Start(options));
   using Memory = BenchWorkload::Memory;
-  const bool on_gpus = options.transport == "ipc";
-  ASSIGN_OR_RETURN(stand.local,
-                   BenchWorkload::Open(stand.sidecars->ApiSocket(0), kLocalWorkload, bytes,
-                                       kLocalCanary, on_gpus ? Memory::kFirstGpu : Memory::kHost));
-  ASSIGN_OR_RETURN(stand.remote,
-                   BenchWorkload::Open(stand.sidecars->ApiSocket(1), kRemoteWorkload, bytes,
-                                       kRemoteCanary, on_gpus ? Memory::kLastGpu : Memory::kHost));
+  const bool on_gpus = options.on_gpus();
+  std::optional<uint64_t> piece_bytes;
+  if (options.is_virtual()) piece_bytes = options.piece_bytes;
+  ASSIGN_OR_RETURN(
+      stand.local,
+      BenchWorkload::Open(stand.sidecars->ApiSocket(0), kLocalWorkload, bytes, kLocalCanary,
+                          on_gpus ? Memory::kFirstGpu : Memory::kHost, piece_bytes));
+  ASSIGN_OR_RETURN(
+      stand.remote,
+      BenchWorkload::Open(stand.sidecars->ApiSocket(1), kRemoteWorkload, bytes, kRemoteCanary,
+                          on_gpus ? Memory::kLastGpu : Memory::kHost, piece_bytes));
   RETURN_IF_ERROR(stand.local->Register(block_bytes, options.buffers));
   RETURN_IF_ERROR(stand.remote->Register(block_bytes, options.buffers));
   ASSIGN_OR_RETURN(const std::string address, stand.sidecars->PeerAddress(1));

@@ -19,6 +19,7 @@ namespace {
 constexpr uint64_t kBlocksMax = 1 << 19;  // of one transfer; both lists count against one limit
 constexpr uint64_t kDescriptorsMax = 1 << 20;  // likewise, in all buffers
 constexpr uint64_t kPerBlockCopies = 1 << 16;
+constexpr uint64_t kPieceStep = 2 << 20;
 constexpr uint64_t kAloneMs = 300'000;  // a transfer that is waited for at once
 
 struct OneMove {
@@ -90,14 +91,13 @@ Status MoveOnce(const BenchStand& stand, const BenchOptions& options, const Bloc
   return {};
 }
 
-// Every byte of the destination, and the arena's bytes around the buffers of both sides.
-Status Verify(const BenchStand& stand, const BenchOptions& options, const BlockPairs& pairs,
-              uint64_t seed) {
+// Every byte of the destination, and the arena's bytes around the buffers of both sides: as they
+// are in the host's memory, which for buffers on GPUs is their image.
+Status VerifyOnHost(const BenchStand& stand, const BenchOptions& options, const BlockPairs& pairs,
+                    uint64_t seed) {
   const bool read = options.operation == BenchOptions::Operation::kRead;
   const Expected expected{read ? pairs.local : pairs.remote, read ? pairs.remote : pairs.local,
                           options.block_bytes, seed};
-  RETURN_IF_ERROR(stand.local->Download());
-  RETURN_IF_ERROR(stand.remote->Download());
   const auto wrong = FindMismatch(stand.destination(options.operation).buffer(), expected);
   if (wrong) return Fail(ErrorCode::kInternal, "the bytes are wrong: " + *wrong);
   for (BenchWorkload* workload : {stand.local.get(), stand.remote.get()}) {
@@ -106,6 +106,13 @@ Status Verify(const BenchStand& stand, const BenchOptions& options, const BlockP
     }
   }
   return {};
+}
+
+Status Verify(const BenchStand& stand, const BenchOptions& options, const BlockPairs& pairs,
+              uint64_t seed) {
+  RETURN_IF_ERROR(stand.local->Download());
+  RETURN_IF_ERROR(stand.remote->Download());
+  return VerifyOnHost(stand, options, pairs, seed);
 }
 
 BlockPairs InPlace(uint64_t blocks) {
@@ -151,11 +158,11 @@ Status Iterate(const BenchStand& stand, const BenchOptions& options, uint64_t se
   FillCanary(destination);
   RETURN_IF_ERROR(stand.source(options.operation).Upload());
   RETURN_IF_ERROR(stand.destination(options.operation).Upload());
-  const bool on_gpus = stand.local->gpu() != nullptr;
-  ASSIGN_OR_RETURN(const double ceiling, on_gpus ? MeasureGpus(stand, options, pairs, seed, totals)
+  const bool by_gpus = options.transport == "ipc";
+  ASSIGN_OR_RETURN(const double ceiling, by_gpus ? MeasureGpus(stand, options, pairs, seed, totals)
                                                  : MeasureCeiling(work, options));
   totals.ceiling_seconds.Add(ceiling);
-  if (!on_gpus) RETURN_IF_ERROR(Verify(stand, options, pairs, seed));
+  if (!by_gpus) RETURN_IF_ERROR(VerifyOnHost(stand, options, pairs, seed));
   FillCanary(destination);
   RETURN_IF_ERROR(stand.destination(options.operation).Upload());
   RETURN_IF_ERROR(MoveOnce(stand, options, ids, totals));
@@ -186,6 +193,19 @@ Status CheckBenchOptions(const BenchOptions& options) {
     return refuse("these are more than " + std::to_string(kDescriptorsMax) +
                       " blocks in one transfer, all buffers together",
                   "use larger blocks, fewer bytes or buffers, or --batch");
+  }
+  if (options.transport == "shm" && options.on_gpus()) {
+    return refuse("shm moves memory of the host only", "use --transport ipc or tcp");
+  }
+  if (options.transport == "ipc" && !options.on_gpus()) {
+    return refuse("ipc is measured between GPUs", "leave --memory out, or name device or virtual");
+  }
+  if (options.piece_bytes == 0 || options.piece_bytes % kPieceStep != 0) {
+    return refuse("--piece must be a multiple of 2 MiB, as the GPUs' drivers make them",
+                  "for example --piece 20MiB");
+  }
+  if (options.table && options.on_gpus()) {
+    return refuse("--table measures memory of the host", "leave it out, or leave out --memory");
   }
   const bool throughput = !options.latency && !options.notify && !options.table;
   const bool plain = options.buffers == 1 && options.rounds == 1 &&

@@ -36,7 +36,8 @@ BenchWorkload::BenchWorkload(Client client, Arena arena, uint64_t bytes, std::by
 
 Result<std::unique_ptr<BenchWorkload>> BenchWorkload::Open(const std::string& api_socket,
                                                            const std::string& name, uint64_t bytes,
-                                                           std::byte canary, Memory memory) {
+                                                           std::byte canary, Memory memory,
+                                                           std::optional<uint64_t> piece_bytes) {
   gantry_client* client = nullptr;
   RETURN_IF_ERROR(StatusOf(gantry_client_open(api_socket.c_str(), name.c_str(), nullptr, &client)));
   Client owned_client(client);
@@ -46,8 +47,9 @@ Result<std::unique_ptr<BenchWorkload>> BenchWorkload::Open(const std::string& ap
       new BenchWorkload(std::move(owned_client), Arena(arena), bytes, canary));
   RETURN_IF_ERROR(workload->Map());
   if (memory != Memory::kHost) {
-    ASSIGN_OR_RETURN(workload->gpu_,
-                     BenchGpuMemory::Create(memory == Memory::kLastGpu, gantry_arena_bytes(arena)));
+    ASSIGN_OR_RETURN(
+        workload->gpu_,
+        BenchGpuMemory::Create(memory == Memory::kLastGpu, gantry_arena_bytes(arena), piece_bytes));
   }
   return workload;
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,11 +56,12 @@ class BenchWorkload {
   };
 
   enum class Memory { kHost, kFirstGpu, kLastGpu };
-  // `canary` lies around the buffers. REQUIRES another one at the other side: a copy that goes too
-  // far on both would leave the same.
+  // `piece_bytes`: of virtual memory on a GPU. `canary` lies around the buffers. REQUIRES another
+  // one at the other side: a copy that goes too far on both would leave the same.
   static Result<std::unique_ptr<BenchWorkload>> Open(const std::string& api_socket,
                                                      const std::string& name, uint64_t bytes,
-                                                     std::byte canary, Memory memory);
+                                                     std::byte canary, Memory memory,
+                                                     std::optional<uint64_t> piece_bytes);
   ~BenchWorkload();
 
   // Makes all bytes so many buffers of equal size, addressable in blocks of this size; ends an

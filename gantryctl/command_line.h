@@ -15,6 +15,15 @@ struct BenchOptions {
   enum class Encoding { kCbor, kJson };
 
   std::string transport = "shm";
+  // kDevice and kVirtual: of the first GPU and the last, one allocation a side or pieces of
+  // piece_bytes.
+  enum class Memory { kOfTransport, kHost, kDevice, kVirtual };
+  Memory memory = Memory::kOfTransport;
+  uint64_t piece_bytes = 20 << 20;
+  bool is_virtual() const { return memory == Memory::kVirtual; }
+  bool on_gpus() const {
+    return memory == Memory::kOfTransport ? transport == "ipc" : memory != Memory::kHost;
+  }
   uint64_t block_bytes = 64 << 10;
   uint64_t bytes = 1 << 30;             // of each side, all moved in each iteration
   uint64_t buffers = 1;                 // that a side's bytes are, of equal size
@@ -29,6 +38,7 @@ struct BenchOptions {
   int streams = 4;                  // of tcp
   bool checksum = true;             // of tcp
   std::string gpu_copies = "auto";  // of ipc
+  int spin_us = 0;
   int iterations = 5;
   bool latency = false;
   bool notify = false;

@@ -84,6 +84,7 @@ Findings ExamineSidecar(const CommandLine& line) {
   }
   findings.push_back(CompareVersions(TextOf(*status, "version", "unknown")));
   ExaminePaths(*status, findings);
+  for (Finding& finding : ExamineGpus(*status)) findings.push_back(std::move(finding));
   return findings;
 }
 
@@ -110,7 +111,7 @@ bool AnyFails(const Findings& findings) {
 
 int RunDoctor(const CommandLine& line) {
   Findings findings = ExamineHost();
-  for (Findings more : {ExamineDevices(), ExamineSidecar(line)}) {
+  for (Findings more : {ExamineDevices(), ExamineGpuFiles(), ExamineSidecar(line)}) {
     std::move(more.begin(), more.end(), std::back_inserter(findings));
   }
   const bool healthy = !AnyFails(findings);

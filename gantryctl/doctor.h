@@ -2,6 +2,7 @@
 // Used by one thread.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ using Findings = std::vector<Finding>;
 // Of this machine and this process's limits, in the order in which they are shown.
 Findings ExamineHost();
 Findings ExamineDevices(const std::string& root = "/");
+Findings ExamineGpuFiles(const std::string& root = "/");
+// Of the GPUs and workers in a sidecar's status.
+Findings ExamineGpus(const nlohmann::json& status);
 // Of the sidecar at the socket, and of the socket's folder.
 Findings ExamineSidecar(const CommandLine& line);
 

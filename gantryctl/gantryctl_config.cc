@@ -80,6 +80,17 @@ void AddBench(CLI::App& app, CommandLine& line) {
   app.add_option("--gpu-copies", bench.gpu_copies, "ipc: as the sidecar's option")
       ->check(CLI::IsMember({"auto", "engines", "kernel"}))
       ->capture_default_str();
+  app.add_option("--spin-us", bench.spin_us, "As the sidecar's option")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  using Memory = BenchOptions::Memory;
+  const std::map<std::string, Memory> memories = {
+      {"host", Memory::kHost}, {"device", Memory::kDevice}, {"virtual", Memory::kVirtual}};
+  app.add_option("--memory", bench.memory,
+                 "Of the host, or of the first GPU and the last, in one allocation a side or in "
+                 "pieces of virtual memory; default host, and with ipc device")
+      ->transform(CLI::CheckedTransformer(memories).description("host|device|virtual"));
+  AddSize(app, "--piece", bench.piece_bytes, "Of virtual memory: a multiple of 2MiB");
   app.add_flag("!--no-checksum", bench.checksum, "tcp: leave out the CRC32C of the bytes");
   app.add_option("-n,--iterations", bench.iterations, "Each after one of the ceiling")
       ->check(CLI::Range(1, 1000))

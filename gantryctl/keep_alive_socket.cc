@@ -64,7 +64,7 @@ Status KeepAliveSocket::Send(const std::string& request) {
 Status KeepAliveSocket::ReceiveMore() {
   std::array<char, 64 << 10> buffer;
   for (;;) {
-    AwaitInput(socket_.get(), TimePoint::max());
+    AwaitInput(socket_.get(), TimePoint::max(), &spin_);
     const ssize_t got = recv(socket_.get(), buffer.data(), buffer.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return Fail(SystemError(ErrorCode::kPeerLost, "awaiting an answer", errno));

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "lib/base/adaptive_spin.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
 
@@ -27,6 +28,7 @@ class KeepAliveSocket {
   Status ReceiveMore();
 
   UniqueFd socket_;
+  AdaptiveSpin spin_{microseconds(100)};  // as libgantry
   std::string received_;
 };
 

@@ -16,6 +16,7 @@
 #include "lib/base/version.h"
 #include "sidecar/api/http_server.h"
 #include "sidecar/api/routes.h"
+#include "sidecar/app_options.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/transfer_engine.h"
 #include "sidecar/fd_budgets.h"
@@ -34,29 +35,21 @@
 #include "sidecar/tcp_path.h"
 #include "sidecar/transport_list.h"
 #include "sidecar/worker/worker_pool.h"
+#include "sidecar/worker_views.h"
 
 namespace gantry {
 namespace {
 
 constexpr mode_t kRunDirMode = 0750;   // the pod's containers share a group
 constexpr mode_t kNodeDirMode = 0700;  // one trust domain, one user
-constexpr int kWorkersByDefaultMax = 8;
 constexpr milliseconds kHousekeeping{500};
 constexpr int kRoundsPerRefresh = 2;
 constexpr milliseconds kHttpStop{3'000};
-
-milliseconds Millis(uint64_t value) { return milliseconds(static_cast<int64_t>(value)); }
 
 int64_t UnixMillisNow() {
   return std::chrono::duration_cast<milliseconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-int WorkerCount(const SidecarConfig& config) {
-  if (config.workers > 0) return config.workers;
-  const int processors = static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(processors, 1, kWorkersByDefaultMax);
 }
 
 peer::PeerSecurityOptions SecurityOptions(const SidecarConfig& config) {
@@ -100,6 +93,7 @@ class App final : public SidecarApp {
     housekeeping_ = {};
     if (messaging_) messaging_->Part();
     peers_.reset();
+    if (tcp_path_) tcp_path_->EndCopies();  // of peers' requests, too: the engine drives them
     engine_.reset();
     if (registry_) registry_->SetRevocationSink(nullptr);
     peer_server_.reset();
@@ -109,7 +103,7 @@ class App final : public SidecarApp {
   Status Build() {
     RETURN_IF_ERROR(StartWorkers());
     ASSIGN_OR_RETURN(security_, peer::PeerSecurity::Load(SecurityOptions(config_)));
-    ASSIGN_OR_RETURN(tcp_path_, TcpPath::Create(config_, security_));
+    ASSIGN_OR_RETURN(tcp_path_, TcpPath::Create(config_, security_, *pool_));
     MakeRegistry();
     MakeEngine();
     RETURN_IF_ERROR(StartPeers());
@@ -132,12 +126,7 @@ class App final : public SidecarApp {
 
  private:
   Status StartWorkers() {
-    worker::WorkerPoolOptions options;
-    options.workers = WorkerCount(config_);
-    options.gpu_workers = config_.gpu_workers;
-    options.log_level = config_.log_level;
-    options.restart_backoff_max_ms = Millis(config_.worker_restart_ms_max);
-    ASSIGN_OR_RETURN(pool_, worker::WorkerPool::Create(std::move(options)));
+    ASSIGN_OR_RETURN(pool_, worker::WorkerPool::Create(WorkerOptionsOf(config_)));
     return {};
   }
 
@@ -158,17 +147,11 @@ class App final : public SidecarApp {
   }
 
   void MakeEngine() {
-    engine::EngineOptions options;
-    options.transfers_max = config_.transfers_max;
-    options.descriptors_max = config_.descriptors_max;
-    options.deadline_default = Millis(config_.deadline_ms_default);
-    options.deadline_max = Millis(config_.deadline_ms_max);
-    options.quiesce_max = Millis(config_.quiesce_ms_max);
-    options.chunk_bytes_max = config_.chunk_bytes_max;
     auto tcp = tcp_path_->MakeTransport([this] { pool_->WakeWaiter(); });
     tcp_ = tcp.get();
     engine_ = std::make_unique<engine::TransferEngine>(
-        options, *pool_, MakeTransports(config_, *pool_, std::move(tcp)), *registry_, events_,
+        EngineOptionsOf(config_), *pool_,
+        MakeTransports(config_, *pool_, std::move(tcp), tcp_path_->copies()), *registry_, events_,
         metrics_);
     engine_->SetMessaging(messaging_->notifications(), messaging_->desk());
   }
@@ -191,6 +174,7 @@ class App final : public SidecarApp {
     server.security = security_;
     server.count_refusal = [this](metrics::PeerRefusal why) { metrics_.PeerRefused(why); };
     server.paths = engine_->Paths();
+    if (pool_->gpus()) server.gpus = *pool_->gpus();
     server.fds_max = fds_max_.peers;
     server.streams = tcp_path_->Offers();
     server.events = &events_;
@@ -264,21 +248,11 @@ class App final : public SidecarApp {
     sample.allocations = registered.allocations;
     sample.registered_bytes = registered.registered_bytes;
     sample.mapped_bytes = registered.mapped_bytes;
-    sample.ipc_mapped_bytes = pool_->ipc_mapped_bytes();
-    sample.worker_pid_conflicts = pool_->pid_conflicts();
+    SampleWorkers(*pool_, &sample);
     const engine::EngineTotals transfers = engine_->Totals();
     sample.transfers_queued = transfers.queued;
     sample.transfers_running = transfers.running;
     sample.bytes_inflight = transfers.bytes_inflight;
-    for (const worker::WorkerStatus& worker : pool_->workers()) {
-      ++sample.workers;
-      if (worker.state == worker::WorkerState::kUsable) ++sample.workers_ready;
-      if (!worker.gpu.empty()) ++sample.ipc_workers;
-      sample.worker_restarts += worker.restarts;
-      sample.worker_maps_succeeded += worker.maps_succeeded;
-      sample.worker_maps_failed += worker.maps_failed;
-      sample.mappings += worker.mappings;
-    }
     for (const engine::PeerInfo& peer : PeerList()) {
       ++sample.peers;
       if (peer.state == engine::PeerState::kUp) ++sample.peers_up;
@@ -287,6 +261,7 @@ class App final : public SidecarApp {
     const auto served = peer_server_ ? peer_server_->Totals() : peer::PeerServerTotals{};
     sample.peer_fds_waiting = served.fds;
     sample.tcp_initiator = tcp_->Totals();
+    sample.staging = tcp_path_->Staging();
     sample.tcp_target = served.data;
     sample.holds = messaging_->holds().size();
     sample.http_connections = http_ ? http_->connections() : 0;
@@ -305,20 +280,13 @@ class App final : public SidecarApp {
     status.name = config_.name;
     status.handoff_socket = directory_.File("handoff.sock");
     status.peer_address = peer_server_ ? peer_server_->address() : "";
-    if (status.peer_address.empty() && peer_server_) {
-      status.peer_address = peer_server_->tcp_address();
-    }
+    const bool only_tcp = status.peer_address.empty() && peer_server_;
+    if (only_tcp) status.peer_address = peer_server_->tcp_address();
     status.pid = ::getpid();
     status.started_unix_ms = started_unix_ms_;
-    for (const worker::WorkerStatus& worker : pool_->workers()) {
-      const bool ready = worker.state == worker::WorkerState::kUsable;
-      const bool starting = worker.state == worker::WorkerState::kStarting;
-      status.workers.push_back({worker.index, worker.pid,
-                                ready      ? "ready"
-                                : starting ? "starting"
-                                           : "lost",
-                                worker.gpu, worker.restarts, worker.mappings});
-    }
+    status.workers = WorkerViews(*pool_);
+    status.gpus = GpuViews(*pool_);
+    status.worker_pid_conflicts = pool_->pid_conflicts();
     status.limits = {{"body_bytes_max", config_.body_bytes_max},
                      {"buffers_max", config_.buffers_max},
                      {"chunk_bytes_max", config_.chunk_bytes_max},
@@ -348,13 +316,8 @@ class App final : public SidecarApp {
         api::ApiDependencies{*workloads_, *registry_, *engine_, events_, metrics_, peers_.get(),
                              [this] { return StatusNow(); }, [this] { return Readiness(); },
                              &messaging_->notifications(), &messaging_->holds()});
-    api::HttpServerOptions options;
-    options.unix_path = directory_.File("api.sock");
-    options.tcp_address = config_.rest_listen;
-    options.threads_max = config_.http_threads_max;
-    options.connections_max = config_.connections_max;
-    options.connection.framing.body_bytes_max = config_.body_bytes_max;
-    ASSIGN_OR_RETURN(http_, api::HttpServer::Start(options, api::MakeApi(*api_)));
+    ASSIGN_OR_RETURN(
+        http_, api::HttpServer::Start(HttpOptionsOf(config_, directory_), api::MakeApi(*api_)));
     if (http_->tcp_port() != 0) log::Info("REST is served on TCP", {{"port", http_->tcp_port()}});
     return {};
   }

@@ -87,6 +87,10 @@ void AddPeers(CLI::App& app, SidecarConfig& config) {
   app.add_flag("--data-no-checksum", config.data_no_checksum,
                "do not protect the bytes that go over TCP by CRC32C")
       ->envname(EnvironmentName("--data-no-checksum"));
+  Add(app, "--staging-bytes", config.staging_bytes,
+      "host memory, pinned for the GPUs, that their bytes go through over TCP; 0: none, and memory "
+      "of GPUs has no way over TCP")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 36));
 }
 
 void AddLimits(CLI::App& app, SidecarConfig& config) {
@@ -96,9 +100,17 @@ void AddLimits(CLI::App& app, SidecarConfig& config) {
   Add(app, "--gpu-workers", config.gpu_workers,
       "of these, how many take a context on a GPU; -1: four, or two for each GPU if that is more")
       ->check(CLI::Range(-1, 64));
+  Add(app, "--gpu-retry-ms", config.gpu_retry_ms,
+      "until a worker asks a GPU again that was short of memory for its context; doubles up to ten "
+      "times as long")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{3'600'000}));
   Add(app, "--gpu-copies", config.gpu_copies,
       "what copies between GPUs: copy engines, a kernel, or what is best for each transfer")
       ->check(CLI::IsMember({"auto", "engines", "kernel"}));
+  Add(app, "--spin-us", config.spin_us,
+      "how long threads and copy workers look for more work before they sleep, as long as it often "
+      "comes in that time; 0: 50 to 200")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1'000'000}));
   Add(app, "--worker-restart-ms-max", config.worker_restart_ms_max,
       "longest pause between restarts of a copy worker")
       ->check(positive);
@@ -136,6 +148,11 @@ Status CheckTogether(const SidecarConfig& config) {
   if (config.deadline_ms_default > config.deadline_ms_max) {
     return Fail(ErrorCode::kInvalidArgument,
                 "--deadline-ms-default is larger than --deadline-ms-max");
+  }
+  if (config.staging_bytes != 0 && config.staging_bytes < SidecarConfig::kStagingBytesMin) {
+    return Fail(ErrorCode::kInvalidArgument, "--staging-bytes is less than " +
+                                                 std::to_string(SidecarConfig::kStagingBytesMin) +
+                                                 ", which the largest requests of peers need");
   }
   return {};
 }

@@ -38,11 +38,15 @@ struct SidecarConfig {
   int data_threads = 0;     // that carry them; 0: by processors
   bool data_tls = false;
   bool data_no_checksum = false;
+  static constexpr uint64_t kStagingBytesMin = 8ull << 20;
+  uint64_t staging_bytes = 64ull << 20;  // host memory for bytes of GPUs on their way; 0: none
 
   int workers = 0;       // copy workers; 0: one for each processor, at most 8
   int gpu_workers = -1;  // of these, with a context on a GPU; -1: four, two for each GPU if more
   uint64_t worker_restart_ms_max = 10'000;
+  uint64_t gpu_retry_ms = 60'000;   // until a GPU that refused a worker its context is asked again
   std::string gpu_copies = "auto";  // or "engines", "kernel"
+  uint64_t spin_us = 0;             // looked for work before sleeping; 0: 50 to 200
 
   uint64_t body_bytes_max = 8ull << 20;
   uint64_t connections_max = 1024;

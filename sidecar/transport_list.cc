@@ -10,8 +10,8 @@ namespace gantry {
 
 std::vector<std::unique_ptr<transport::Transport>> MakeTransports(
     const SidecarConfig& config, worker::WorkerPool& pool,
-    std::unique_ptr<transport::Transport> tcp) {
-  const auto& gpus = pool.gpus();
+    std::unique_ptr<transport::Transport> tcp, transport::StagedCopies* staging) {
+  const auto gpus = pool.gpus();
   if (gpus) {
     log::Info("GPUs are within reach", {{"count", gpus->size()}});
   } else {
@@ -22,8 +22,14 @@ std::vector<std::unique_ptr<transport::Transport>> MakeTransports(
                        : config.gpu_copies == "kernel" ? transport::GpuCopyPolicy::kKernel
                                                        : transport::GpuCopyPolicy::kAuto;
   auto shm = std::make_unique<transport::ShmTransport>(options, pool);
+  if (staging != nullptr) staging->RunOn(shm.get());
   std::vector<std::unique_ptr<transport::Transport>> transports;
-  transports.push_back(std::make_unique<transport::IpcTransport>(gpus, *shm));
+  transports.push_back(std::make_unique<transport::IpcTransport>(
+      [&pool]() -> Status {
+        RETURN_IF_ERROR(pool.gpus());
+        return {};
+      },
+      *shm));
   transports.push_back(std::move(shm));
   transports.push_back(std::move(tcp));
   return transports;

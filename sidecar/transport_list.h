@@ -5,14 +5,16 @@
 #include <vector>
 
 #include "sidecar/sidecar_config.h"
+#include "sidecar/transport/staged_copies.h"
 #include "sidecar/transport/transport.h"
 #include "sidecar/worker/worker_pool.h"
 
 namespace gantry {
 
-// `tcp` is the last resort. The pool outlives them.
+// `tcp` is the last resort. The pool outlives them, and so do the staged copies (null: none), which
+// run on one of them.
 std::vector<std::unique_ptr<transport::Transport>> MakeTransports(
     const SidecarConfig& config, worker::WorkerPool& pool,
-    std::unique_ptr<transport::Transport> tcp);
+    std::unique_ptr<transport::Transport> tcp, transport::StagedCopies* staging);
 
 }  // namespace gantry

@@ -1,6 +1,6 @@
 /* The Gantry client: registers the memory of this process with the Gantry sidecar of its pod and
-   moves blocks of it to and from other pods. This header, gantry_messages.h and gantry_memory.h are
-   the whole public interface of libgantry.so.
+   moves blocks of it to and from other pods. This header, gantry_messages.h, gantry_memory.h and
+   gantry_timeline.h are the whole public interface of libgantry.so.
 
    Conventions:
 
@@ -312,7 +312,7 @@ typedef struct gantry_block_group {
 
 /* A 64-bit counter in a buffer of this client, at an offset that is a multiple of 8. The transfer
    waits, up to its deadline, until the counter is at least `value`; whoever raises it does so after
-   the bytes are there (release order). */
+   the bytes are there (release order). gantry_timeline.h has streams of a GPU do that. */
 typedef struct gantry_fence {
   gantry_buffer* buffer;
   uint64_t offset;

@@ -1,5 +1,5 @@
-// The part of the Gantry client that looks closer at memory: verified registration. Conventions,
-// threads too, are those of gantry.h.
+// The part of the Gantry client that looks closer at memory: verified registration, and arenas that
+// a GPU reaches. Conventions, threads too, are those of gantry.h.
 #pragma once
 
 #include "gantry.h"
@@ -22,5 +22,31 @@ GANTRY_FALLIBLE gantry_error* gantry_buffers_register_verified(gantry_client* cl
                                                                const gantry_buffer_spec* specs,
                                                                size_t count,
                                                                gantry_buffer** buffers);
+
+/* ---- Pinned arenas ---- */
+
+/* Where a GPU finds a byte. It is no pointer: the host cannot follow it, and it does not follow
+   from the host's address of that byte, nor the other way round. Within one arena offsets are the
+   same. */
+typedef struct gantry_device_address {
+  uint64_t number;
+} gantry_device_address;
+
+/* Pins an arena for a GPU of this process, by its ordinal: the GPU's kernels and streams can use
+   it, and all GPUs copy to and from it without a copy in between. `address` (may be NULL) is where
+   that GPU finds gantry_arena_data. Again for the same GPU is no error; another one is a
+   "conflict". The GPU is used by its primary context, as by runtimes; one that this process does
+   not use yet takes some hundred MiB of its memory. Fails with "path_unavailable" where the process
+   uses no GPU or its driver pins no such memory, with "conflict" where it has pinned the memory by
+   itself, and with "fd_read_only". gantry_arena_close and gantry_arena_destroy unpin: like
+   gantry_arena_unpin they must come after the GPU's work on the arena, for which they do not
+   wait. */
+GANTRY_FALLIBLE gantry_error* gantry_arena_pin(gantry_arena* arena, int device,
+                                               gantry_device_address* address);
+/* Of memory that no work of a GPU uses any more. gantry_arena_close does it, too, before the memory
+   may go. Twice is no error, nor is it that the GPU's context has ended. Where the driver does not
+   let go of it ("device_error", of gantry_arena_close, too) it is still pinned: keep what you have
+   mapped mapped, and try again; what the library has mapped stays. */
+GANTRY_FALLIBLE gantry_error* gantry_arena_unpin(gantry_arena* arena);
 
 GANTRY_END_C

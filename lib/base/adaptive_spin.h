@@ -7,6 +7,8 @@
 
 #include <sched.h>
 
+#include <algorithm>
+
 #include "lib/base/clock.h"
 
 namespace gantry {
@@ -15,15 +17,17 @@ class AdaptiveSpin {
  public:
   explicit AdaptiveSpin(nanoseconds limit) : limit_(limit), budget_(limit) {}
 
-  // True as soon as ready() is; false when the budget is spent.
+  // True as soon as ready() is; false when the budget is spent, or at the deadline.
   template <typename Ready>
-  bool Until(const Ready& ready) {
+  bool Until(const Ready& ready, TimePoint deadline = TimePoint::max()) {
     const TimePoint start = Clock::now();
+    const TimePoint end = std::min<TimePoint>(start + budget_, deadline);
     while (!ready()) {
-      if (Clock::now() - start < budget_) {
+      if (Clock::now() < end) {
         ::sched_yield();  // whoever has work and no core goes first
         continue;
       }
+      if (deadline <= start) return false;  // which says nothing
       if (budget_ > kSmallest) {
         budget_ /= 2;
       } else {
@@ -43,7 +47,7 @@ class AdaptiveSpin {
  private:
   static constexpr nanoseconds kSmallest{2000};
   static constexpr unsigned kTryAgain = 16;  // of that many waits without a spin
-  const nanoseconds limit_;
+  nanoseconds limit_;                        // const, but that it moves with its owner
   nanoseconds budget_;
   unsigned without_ = 0;
 };

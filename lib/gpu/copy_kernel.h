@@ -27,8 +27,8 @@ struct Position {
 };
 
 // An item is cut into tiles, each of which one warp moves: small enough that all warps have work,
-// and large enough that reading the list does not count.
-constexpr Uint32 TileBytes(Uint64 longest) { return longest <= 4096 ? 4096 : 16384; }
+// also of a short list, and large enough that reading the list does not count.
+constexpr Uint32 TileBytes(Uint64 longest) { return longest <= 16384 ? 2048 : 16384; }
 constexpr Uint64 TilesPerItem(Uint64 longest) { return (longest - 1) / TileBytes(longest) + 1; }
 
 // One block for each multiprocessor, unless fewer have a warp for each tile.

@@ -22,17 +22,26 @@ inline constexpr Result kSuccess = 0;
 inline constexpr Result kInvalidValue = 1;
 inline constexpr Result kOutOfMemory = 2;
 inline constexpr Result kNotInitialized = 3;
+inline constexpr Result kDeinitialized = 4;
 inline constexpr Result kNoDevice = 100;
 inline constexpr Result kInvalidContext = 201;
+inline constexpr Result kInvalidHandle = 400;
 inline constexpr Result kNotReady = 600;
 inline constexpr Result kPeerAccessAlreadyEnabled = 704;
+inline constexpr Result kContextIsDestroyed = 709;
+inline constexpr Result kHostMemoryAlreadyRegistered = 712;
+inline constexpr Result kHostMemoryNotRegistered = 713;
 inline constexpr Result kNotSupported = 801;
+inline constexpr Result kStreamCaptureUnsupported = 900;
+inline constexpr Result kStreamCaptureInvalidated = 901;
+inline constexpr Result kStreamCaptureImplicit = 906;
 
 // cuDeviceGetAttribute
 inline constexpr int kMultiprocessorCount = 16;
 inline constexpr int kComputeMajor = 75;
 inline constexpr int kComputeMinor = 76;
 inline constexpr int kPosixFdSupported = 103;
+inline constexpr int kCanUse64BitStreamMemOps = 122;
 inline constexpr int kDmaBufSupported = 124;
 
 // cuPointerGetAttribute
@@ -50,6 +59,7 @@ inline constexpr int kPointerMappingBase = 19;
 
 inline constexpr unsigned kMemoryTypeHost = 1;
 inline constexpr unsigned kMemoryTypeDevice = 2;
+inline constexpr int kMemoryTypeUnified = 4;
 
 inline constexpr int kHandleTypePosixFd = 1;
 inline constexpr int kRangeHandleTypeDmaBuf = 1;
@@ -63,6 +73,10 @@ inline constexpr unsigned kHostRegisterPortable = 1;
 inline constexpr unsigned kHostRegisterDeviceMap = 2;
 inline constexpr int kSourceAccessOrderStream = 1;
 inline constexpr int kCaptureModeRelaxed = 2;
+inline constexpr int kNotCaptured = 0;
+inline constexpr int kCaptured = 1;
+inline constexpr int kCaptureSpoilt = 2;
+inline constexpr unsigned kStreamWriteValueDefault = 0;
 
 struct Uuid {
   char bytes[16];
@@ -95,6 +109,23 @@ struct MemcpyAttributes {
   MemLocation source_hint;
   MemLocation destination_hint;
   unsigned flags;
+};
+using Array = struct ArrayTag*;
+// One side of a copy of rows.
+struct Memcpy2dSide {
+  size_t x_bytes;
+  size_t y;
+  int memory_type;
+  void* host;
+  DevicePtr device;
+  Array array;
+  size_t pitch;
+};
+struct Memcpy2d {
+  Memcpy2dSide from;
+  Memcpy2dSide to;
+  size_t width_bytes;
+  size_t height;
 };
 
 // The functions, by name without "cu", in the groups of cuda::Feature. Null when missing.
@@ -141,6 +172,8 @@ struct Functions {
   Result (*mem_address_reserve)(DevicePtr* address, size_t bytes, size_t alignment, DevicePtr hint,
                                 unsigned long long flags);
   Result (*mem_address_free)(DevicePtr address, size_t bytes);
+  Result (*mem_create)(MemHandle* handle, size_t bytes, const MemAllocationProp* wanted,
+                       unsigned long long flags);
   Result (*mem_map)(DevicePtr address, size_t bytes, size_t offset, MemHandle handle,
                     unsigned long long flags);
   Result (*mem_unmap)(DevicePtr address, size_t bytes);
@@ -161,6 +194,8 @@ struct Functions {
   Result (*memcpy_batch_13000)(const DevicePtr* to, const DevicePtr* from, const size_t* bytes,
                                size_t count, MemcpyAttributes* attributes, size_t* attribute_starts,
                                size_t attribute_count, Stream stream);
+  // kRowCopy
+  Result (*memcpy_2d_async)(const Memcpy2d* copy, Stream stream);
   // kHostRegister
   Result (*mem_host_register)(void* address, size_t bytes, unsigned flags);
   Result (*mem_host_unregister)(void* address);
@@ -175,6 +210,14 @@ struct Functions {
   Result (*launch_kernel)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                           unsigned block_x, unsigned block_y, unsigned block_z,
                           unsigned shared_bytes, Stream stream, void** arguments, void** extra);
+  // kStreamWrites
+  Result (*stream_write_value_64)(Stream stream, DevicePtr address, uint64_t value, unsigned flags);
+  Result (*stream_is_capturing)(Stream stream, int* status);
+  Result (*stream_get_ctx)(Stream stream, Context* context);
+  Result (*stream_get_id)(Stream stream, unsigned long long* id);
+  Result (*ctx_get_current)(Context* context);
+  Result (*ctx_get_device)(Device* device);  // of the current one
+  Result (*ctx_get_id)(Context context, unsigned long long* id);
 };
 
 }  // namespace gantry::gpu::cuda

@@ -6,8 +6,9 @@ namespace gantry::gpu::cuda {
 namespace {
 
 constexpr std::array<const char*, kFeatureCount> kFeatureNames = {
-    "core",        "ipc",    "virtual memory", "dma-buf", "batch copy", "host registration",
-    "peer access", "kernels"};
+    "core",       "ipc",          "virtual memory",    "dma-buf",
+    "batch copy", "row copy",     "host registration", "peer access",
+    "kernels",    "stream writes"};
 
 // Looks a function up with the ABI that it had in a version (12080: CUDA 12.8).
 using GetProcAddress = Result (*)(const char* symbol, void** function, int version, uint64_t flags,
@@ -66,6 +67,7 @@ std::vector<Symbol> SymbolsOf(Functions& f) {
       {"cuIpcCloseMemHandle", 4010, kIpc, Slot(f.ipc_close_mem_handle)},
       {"cuMemAddressReserve", 10020, kVirtualMemory, Slot(f.mem_address_reserve)},
       {"cuMemAddressFree", 10020, kVirtualMemory, Slot(f.mem_address_free)},
+      {"cuMemCreate", 10020, kVirtualMemory, Slot(f.mem_create)},
       {"cuMemMap", 10020, kVirtualMemory, Slot(f.mem_map)},
       {"cuMemUnmap", 10020, kVirtualMemory, Slot(f.mem_unmap)},
       {"cuMemRelease", 10020, kVirtualMemory, Slot(f.mem_release)},
@@ -76,6 +78,7 @@ std::vector<Symbol> SymbolsOf(Functions& f) {
       {"cuMemImportFromShareableHandle", 10020, kVirtualMemory,
        Slot(f.mem_import_from_shareable_handle)},
       {"cuMemGetHandleForAddressRange", 11070, kDmaBuf, Slot(f.mem_get_handle_for_address_range)},
+      {"cuMemcpy2DAsync", 3020, kRowCopy, Slot(f.memcpy_2d_async)},
       {"cuMemHostRegister", 6050, kHostRegister, Slot(f.mem_host_register)},
       {"cuMemHostUnregister", 4000, kHostRegister, Slot(f.mem_host_unregister)},
       {"cuMemHostGetDevicePointer", 3020, kHostRegister, Slot(f.mem_host_get_device_pointer)},
@@ -85,6 +88,14 @@ std::vector<Symbol> SymbolsOf(Functions& f) {
       {"cuModuleUnload", 2000, kKernels, Slot(f.module_unload)},
       {"cuModuleGetFunction", 2000, kKernels, Slot(f.module_get_function)},
       {"cuLaunchKernel", 4000, kKernels, Slot(f.launch_kernel)},
+      // Its first ABI, which a module parameter had to enable, ended with CUDA 11.7.
+      {"cuStreamWriteValue64", 11070, kStreamWrites, Slot(f.stream_write_value_64)},
+      {"cuStreamIsCapturing", 10000, kStreamWrites, Slot(f.stream_is_capturing)},
+      {"cuStreamGetCtx", 9020, kStreamWrites, Slot(f.stream_get_ctx)},
+      {"cuStreamGetId", 12000, kStreamWrites, Slot(f.stream_get_id)},
+      {"cuCtxGetCurrent", 4000, kStreamWrites, Slot(f.ctx_get_current)},
+      {"cuCtxGetDevice", 2000, kStreamWrites, Slot(f.ctx_get_device)},
+      {"cuCtxGetId", 12000, kStreamWrites, Slot(f.ctx_get_id)},
   };
 }
 

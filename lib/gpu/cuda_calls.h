@@ -22,11 +22,13 @@ enum class Feature {
   kVirtualMemory,
   kDmaBuf,
   kBatchCopy,
+  kRowCopy,
   kHostRegister,
   kPeerAccess,
-  kKernels
+  kKernels,
+  kStreamWrites
 };
-inline constexpr int kFeatureCount = 8;
+inline constexpr int kFeatureCount = 10;
 
 class Calls {
  public:

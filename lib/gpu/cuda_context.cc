@@ -2,9 +2,9 @@
 
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "lib/base/log.h"
+#include "lib/gpu/cuda_pieces.h"
 #include "lib/gpu/cuda_stream.h"
 
 namespace gantry::gpu {
@@ -32,77 +32,6 @@ class CudaMemory final : public GpuMemory {
   const AddressRange range_;
   void* const host_;  // of registered memory
   const Release release_;
-};
-
-// Pieces of virtual memory at one reserved address.
-class CudaPieces final : public GpuMemory {
- public:
-  explicit CudaPieces(std::shared_ptr<const CudaPrimary> primary) : primary_(std::move(primary)) {}
-  CudaPieces(const CudaPieces&) = delete;
-  CudaPieces& operator=(const CudaPieces&) = delete;
-  ~CudaPieces() override {
-    const Status released = primary_->Run("unmapping pieces", [&] { return Unmap(); });
-    if (!released) log::Warning("gpu memory could not be released", {{"error", released.error()}});
-  }
-  AddressRange range() const override { return {DeviceAddress{base_}, size_}; }
-
-  Status Map(std::span<const PieceFd> pieces) {
-    for (const PieceFd& piece : pieces) {
-      if (piece.size == 0 || size_ + piece.size < size_) {
-        return Fail(ErrorCode::kInvalidArgument, "pieces of no or of impossible length");
-      }
-      size_ += piece.size;
-    }
-    const cuda::Calls& calls = primary_->calls();
-    RETURN_IF_ERROR(primary_->Run(
-        "cuMemAddressReserve", [&] { return calls->mem_address_reserve(&base_, size_, 0, 0, 0); }));
-    for (const PieceFd& piece : pieces) RETURN_IF_ERROR(MapOne(piece));
-    cuda::MemAccessDesc access = {};
-    access.location = {cuda::kLocationTypeDevice, primary_->device()};
-    access.flags = cuda::kAccessReadWrite;
-    return primary_->Run("cuMemSetAccess",
-                         [&] { return calls->mem_set_access(base_, size_, &access, 1); });
-  }
-
- private:
-  Status MapOne(const PieceFd& piece) {
-    const cuda::Calls& calls = primary_->calls();
-    cuda::MemHandle handle = 0;
-    RETURN_IF_ERROR(primary_->Run("cuMemImportFromShareableHandle", [&] {
-      // The driver takes the number of a descriptor as a pointer here.
-      return calls->mem_import_from_shareable_handle(
-          &handle, reinterpret_cast<void*>(static_cast<intptr_t>(piece.fd)),
-          cuda::kHandleTypePosixFd);
-    }));
-    const Status mapped = primary_->Run(
-        "cuMemMap", [&] { return calls->mem_map(base_ + mapped_, piece.size, 0, handle, 0); });
-    calls->mem_release(handle);  // the mapping keeps the piece
-    RETURN_IF_ERROR(mapped);
-    mapped_ += piece.size;
-    sizes_.push_back(piece.size);
-    return {};
-  }
-  // Goes on past failures and returns the first.
-  cuda::Result Unmap() {
-    const cuda::Calls& calls = primary_->calls();
-    cuda::Result first = cuda::kSuccess;
-    const auto keep = [&](cuda::Result result) {
-      if (first == cuda::kSuccess) first = result;
-    };
-    uint64_t at = base_;
-    for (const uint64_t size : sizes_) {
-      keep(calls->mem_unmap(at, size));
-      at += size;
-    }
-    if (base_ != 0) keep(calls->mem_address_free(base_, size_));
-    return first;
-  }
-
-  const std::shared_ptr<const CudaPrimary> primary_;
-  cuda::DevicePtr base_ = 0;
-  uint64_t size_ = 0;
-  uint64_t mapped_ = 0;
-  std::vector<uint64_t> sizes_;  // of what is mapped
 };
 
 }  // namespace
@@ -174,11 +103,12 @@ Result<std::unique_ptr<GpuMemory>> CudaContext::OpenIpc(const IpcHandle& handle)
 }
 
 Result<std::unique_ptr<GpuMemory>> CudaContext::MapPieces(std::span<const PieceFd> pieces) {
-  RETURN_IF_ERROR(primary_->calls().Require(cuda::Feature::kVirtualMemory));
-  if (pieces.empty()) return Fail(ErrorCode::kInvalidArgument, "no pieces to map");
-  auto made = std::make_unique<CudaPieces>(primary_);
-  RETURN_IF_ERROR(made->Map(pieces));
-  return made;
+  return CudaPieces::Map(primary_, pieces);
+}
+
+Result<std::unique_ptr<GpuMemory>> CudaContext::AllocatePieces(uint64_t bytes,
+                                                               uint64_t piece_bytes) {
+  return CudaPieces::Allocate(primary_, bytes, piece_bytes);
 }
 
 Result<std::unique_ptr<GpuMemory>> CudaContext::RegisterHost(void* data, uint64_t bytes) {

@@ -56,4 +56,16 @@ Result<std::unique_ptr<GpuContext>> CudaDriver::OpenContext(int ordinal) {
   return CudaContext::Open(calls_, device);
 }
 
+bool CudaDriver::ReachesPeer(int ordinal, int peer) const {
+  const cuda::Calls& calls = *calls_;
+  cuda::Device from = 0;
+  cuda::Device to = 0;
+  int can = 0;
+  return calls.Require(cuda::Feature::kPeerAccess) &&
+         calls->device_get(&from, ordinal) == cuda::kSuccess &&
+         calls->device_get(&to, peer) == cuda::kSuccess &&
+         (from == to ||
+          (calls->device_can_access_peer(&can, from, to) == cuda::kSuccess && can != 0));
+}
+
 }  // namespace gantry::gpu

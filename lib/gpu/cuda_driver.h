@@ -34,7 +34,11 @@ class CudaDriver final : public GpuDriver {
   Result<std::unique_ptr<GpuHostCopies>> OpenHostCopies(int ordinal) const override {
     return pointers_.OpenHostCopies(ordinal);
   }
+  Result<std::unique_ptr<GpuWorkloadDevice>> OpenWorkloadDevice(int ordinal) const override {
+    return pointers_.OpenWorkloadDevice(ordinal);
+  }
   Result<UniqueFd> ExportDmaBuf(const AddressRange& range) const override;
+  bool ReachesPeer(int ordinal, int peer) const override;
   Result<std::unique_ptr<GpuContext>> OpenContext(int ordinal) override;
 
  private:

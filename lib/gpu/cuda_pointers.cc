@@ -6,14 +6,18 @@
 
 #include "lib/gpu/cuda_host_copies.h"
 #include "lib/gpu/cuda_primary.h"
+#include "lib/gpu/cuda_workload_device.h"
 
 namespace gantry::gpu {
 namespace {
 
 constexpr int kUuidBytes = 16;
 
-// As nvidia-smi prints it.
-std::string TextOf(const cuda::Uuid& uuid) {
+}  // namespace
+
+namespace cuda {
+
+std::string TextOf(const Uuid& uuid) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text = "GPU-";
   for (int i = 0; i < kUuidBytes; ++i) {
@@ -24,10 +28,6 @@ std::string TextOf(const cuda::Uuid& uuid) {
   }
   return text;
 }
-
-}  // namespace
-
-namespace cuda {
 
 std::string TextOf(uint64_t address) {
   constexpr char kDigits[] = "0123456789abcdef";
@@ -115,7 +115,7 @@ Result<DeviceInfo> CudaPointers::ReadDevice(int ordinal) const {
     digit = digit >= 'A' && digit <= 'F' ? static_cast<char>(digit - 'A' + 'a') : digit;
   cuda::Uuid uuid = {};
   RETURN_IF_ERROR(calls.Check(calls->device_get_uuid(&uuid, device), what));
-  info.uuid = TextOf(uuid);
+  info.uuid = cuda::TextOf(uuid);
   size_t bytes = 0;
   RETURN_IF_ERROR(calls.Check(calls->device_total_mem(&bytes, device), what));
   info.memory_bytes = bytes;
@@ -243,6 +243,12 @@ Result<std::unique_ptr<GpuHostCopies>> CudaPointers::OpenHostCopies(int ordinal)
   ASSIGN_OR_RETURN(const DeviceInfo device, DeviceAt(ordinal));
   ASSIGN_OR_RETURN(auto primary, CudaPrimary::Retain(calls_, device));
   return std::make_unique<CudaHostCopies>(std::move(primary));
+}
+
+Result<std::unique_ptr<GpuWorkloadDevice>> CudaPointers::OpenWorkloadDevice(int ordinal) const {
+  ASSIGN_OR_RETURN(const DeviceInfo device, DeviceAt(ordinal));
+  ASSIGN_OR_RETURN(auto primary, CudaPrimary::Retain(calls_, device));
+  return std::make_unique<CudaWorkloadDevice>(std::move(primary));
 }
 
 }  // namespace gantry::gpu

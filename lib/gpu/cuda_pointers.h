@@ -22,6 +22,7 @@ struct PointerAttributes {
 };
 gantry::Result<PointerAttributes> AttributesOf(const Calls& calls, uint64_t address);
 
+std::string TextOf(const Uuid& uuid);  // as nvidia-smi prints it
 std::string TextOf(uint64_t address);  // "0x7f00"
 Error NotExportable(DeviceAddress address, const std::string& why, const std::string& hint);
 
@@ -44,6 +45,7 @@ class CudaPointers final : public GpuPointers {
   Result<IpcHandle> ExportIpc(DeviceAddress address) const override;
   Result<UniqueFd> ExportPiece(DeviceAddress address) const override;
   Result<std::unique_ptr<GpuHostCopies>> OpenHostCopies(int ordinal) const override;
+  Result<std::unique_ptr<GpuWorkloadDevice>> OpenWorkloadDevice(int ordinal) const override;
   // An error when this process does not see it.
   Result<DeviceInfo> DeviceAt(int ordinal) const;
 

@@ -20,7 +20,18 @@ Result<std::shared_ptr<const CudaPrimary>> CudaPrimary::Retain(
         "gpu_memory_utilization of the engine";
   }
   RETURN_IF_ERROR(std::move(retained));
+  if (use->ctx_get_id != nullptr && use->ctx_get_id(made->context_, &made->id_) != cuda::kSuccess) {
+    made->id_ = 0;
+  }
   return made;
+}
+
+bool CudaPrimary::WasReset() const {
+  if (id_ == 0) return false;
+  unsigned long long now = 0;
+  const cuda::Result result = (*calls_)->ctx_get_id(context_, &now);
+  return (result == cuda::kSuccess && now != id_) || result == cuda::kContextIsDestroyed ||
+         result == cuda::kInvalidContext || result == cuda::kDeinitialized;
 }
 
 CudaPrimary::~CudaPrimary() {

@@ -26,6 +26,7 @@ class CudaCurrent {
     calls_->thread_exchange_stream_capture_mode(&capture_mode_);
     calls_->ctx_pop_current(&popped);
   }
+  cuda::Result result() const { return result_; }
   Status status() const { return calls_.Check(result_, "cuCtxPushCurrent"); }
 
  private:
@@ -52,6 +53,10 @@ class CudaPrimary {
   // Null before LoadKernels.
   cuda::Function copy_kernel() const EXCLUDES(kernels_mutex_);
 
+  // Whether the program has ended the context since (cudaDeviceReset), and what was in it: its
+  // handle may stand for another one by now. False where the driver cannot tell.
+  bool WasReset() const;
+
   // Calls a function with the context current, and says what went wrong with `what`.
   template <typename Call>
   Status Run(const char* what, Call call) const {
@@ -70,6 +75,7 @@ class CudaPrimary {
   const DeviceInfo info_;
   cuda::Device device_ = 0;
   cuda::Context context_ = nullptr;
+  unsigned long long id_ = 0;  // of the context, which no other one gets; 0: not known
   mutable Mutex kernels_mutex_;
   mutable cuda::Module kernels_ GUARDED_BY(kernels_mutex_) = nullptr;
   mutable cuda::Function copy_kernel_ GUARDED_BY(kernels_mutex_) = nullptr;

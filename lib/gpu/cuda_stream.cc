@@ -1,5 +1,6 @@
 #include "lib/gpu/cuda_stream.h"
 
+#include <string>
 #include <utility>
 
 #include "lib/gpu/copy_kernel.h"
@@ -9,6 +10,15 @@ namespace {
 
 constexpr unsigned kWarpThreads = 32;
 static_assert(sizeof(CopyItem) == copy_kernel::kItemBytes);
+
+// Unified: the memory may be another device's, or another process's.
+cuda::Memcpy2dSide SideOf(DeviceAddress address, uint64_t pitch) {
+  cuda::Memcpy2dSide side = {};
+  side.memory_type = cuda::kMemoryTypeUnified;
+  side.device = NumberOf(address);
+  side.pitch = pitch;
+  return side;
+}
 
 }  // namespace
 
@@ -91,6 +101,25 @@ Status CudaStream::CopyBatch(std::span<const CopyItem> items) {
     return calls->memcpy_batch_12080(to_.data(), from_.data(), bytes_.data(), items.size(),
                                      &attributes, &first, 1, &failed, stream_);
   });
+}
+
+Status CudaStream::CopyRows(const RowCopy& rows) {
+  RETURN_IF_ERROR(primary_->calls().Require(cuda::Feature::kRowCopy));
+  if (rows.bytes == 0 || rows.count == 0) {
+    return Fail(ErrorCode::kInvalidArgument, "a copy of rows without bytes");
+  }
+  for (const uint64_t pitch : {rows.to_pitch, rows.from_pitch}) {
+    if (pitch >= rows.bytes && pitch <= kRowPitchMax) continue;
+    return Fail(ErrorCode::kInvalidArgument,
+                "rows of " + std::to_string(rows.bytes) + " bytes at a pitch of " +
+                    std::to_string(pitch) + ", which is not within these and " +
+                    std::to_string(kRowPitchMax),
+                "copy them one by one");
+  }
+  const cuda::Memcpy2d copy = {SideOf(rows.from, rows.from_pitch), SideOf(rows.to, rows.to_pitch),
+                               rows.bytes, rows.count};
+  return primary_->Run("cuMemcpy2DAsync",
+                       [&] { return primary_->calls()->memcpy_2d_async(&copy, stream_); });
 }
 
 Status CudaStream::CopyByKernel(DeviceAddress items, uint32_t count, uint64_t longest) {

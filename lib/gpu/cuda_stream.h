@@ -29,6 +29,7 @@ class CudaStream final : public GpuStream {
   ~CudaStream() override;
   Status Copy(DeviceAddress to, DeviceAddress from, uint64_t bytes) override;
   Status CopyBatch(std::span<const CopyItem> items) override;
+  Status CopyRows(const RowCopy& rows) override;
   Status CopyByKernel(DeviceAddress items, uint32_t count, uint64_t longest) override;
   Status Fill(DeviceAddress to, uint8_t value, uint64_t bytes) override;
   Status Record(GpuEvent& event) override;

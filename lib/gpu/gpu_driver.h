@@ -30,6 +30,17 @@ class GpuEvent {
   virtual Status Wait() = 0;
 };
 
+// `count` rows of `bytes`; row i lies i times the pitch of its side behind the first.
+struct RowCopy {
+  DeviceAddress to{};
+  DeviceAddress from{};
+  uint64_t to_pitch = 0;
+  uint64_t from_pitch = 0;
+  uint64_t bytes = 0;
+  uint64_t count = 0;
+};
+inline constexpr uint64_t kRowPitchMax = (uint64_t{1} << 31) - 1;  // any vendor's
+
 // Work in the order in which it was given. Nothing has happened yet when a call returns: what it
 // names must live until a mark behind it is reached. Destroying it waits.
 class GpuStream {
@@ -40,6 +51,10 @@ class GpuStream {
   // In any order among themselves: REQUIRES that no two overlap in what they write, nor one in
   // what another reads. The items may go when it returns. After an error some may be under way.
   virtual Status CopyBatch(std::span<const CopyItem> items) = 0;
+  // One copy of all rows, for the time that few blocks of a batch take to hand over. Refused with
+  // invalid_argument: no bytes, a pitch below those of a row or above kRowPitchMax. REQUIRES that
+  // the rows lie apart from those that they are copied from.
+  virtual Status CopyRows(const RowCopy& rows) = 0;
   // As CopyBatch, by a kernel of the device: fast for many small items while the device is idle,
   // and waits for its turn while others compute. `items` is where the device finds `count` of them,
   // which stay as they are until a mark behind this is reached; `longest` > 0 is the length of the
@@ -79,6 +94,11 @@ class GpuContext : public GpuHostCopies {
   virtual Result<std::unique_ptr<GpuMemory>> OpenIpc(const IpcHandle& handle) = 0;
   // Pieces of virtual memory, side by side at one address, readable and writable from this device.
   virtual Result<std::unique_ptr<GpuMemory>> MapPieces(std::span<const PieceFd> pieces) = 0;
+  // New virtual memory as runtimes make it that grow: pieces of this length side by side, each to
+  // be exported by itself; readable and writable from every device that reaches this one. REQUIRES
+  // whole pieces, of a multiple of 2 MiB.
+  virtual Result<std::unique_ptr<GpuMemory>> AllocatePieces(uint64_t bytes,
+                                                            uint64_t piece_bytes) = 0;
   // Makes [data, data + bytes) of the host's memory known to the device; range() is where the
   // device sees it. Whole pages of memory that stays mapped until this is destroyed.
   virtual Result<std::unique_ptr<GpuMemory>> RegisterHost(void* data, uint64_t bytes) = 0;
@@ -104,6 +124,10 @@ class GpuDriver : public GpuPointers {
 
   // REQUIRES multiples of the host's page size.
   virtual Result<UniqueFd> ExportDmaBuf(const AddressRange& range) const = 0;
+
+  // Whether a device's kernels may follow addresses of another's memory, which is mapped there; by
+  // copies alone the driver takes a way through the host. Opens no context.
+  virtual bool ReachesPeer(int ordinal, int peer) const = 0;
 
   virtual Result<std::unique_ptr<GpuContext>> OpenContext(int ordinal) = 0;
 };

@@ -44,4 +44,13 @@ Result<const GpuPointers*> LoadedGpuPointers() {
   return Fail(ErrorCode::kNotFound, "no GPU driver: " + said);
 }
 
+Result<std::unique_ptr<GpuWorkloadDevice>> OpenWorkloadDevice(int ordinal) {
+  const auto pointers = LoadedGpuPointers();
+  if (pointers) return (*pointers)->OpenWorkloadDevice(ordinal);
+  if (pointers.error().code != ErrorCode::kNotFound) return Fail(pointers.error());
+  return Fail(ErrorCode::kPathUnavailable,
+              "this process uses no GPU (" + pointers.error().message + ")",
+              "begin to use it before, for example by allocating memory on it", "device");
+}
+
 }  // namespace gantry::gpu

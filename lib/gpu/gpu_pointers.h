@@ -9,6 +9,7 @@
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
 #include "lib/gpu/gpu_types.h"
+#include "lib/gpu/gpu_workload_device.h"
 
 namespace gantry::gpu {
 
@@ -37,6 +38,8 @@ class GpuPointers {
   virtual Result<UniqueFd> ExportPiece(DeviceAddress address) const = 0;
   // Uses the device for as long as the answer lives: the context that the workload's runtime has.
   virtual Result<std::unique_ptr<GpuHostCopies>> OpenHostCopies(int ordinal) const = 0;
+  // Likewise.
+  virtual Result<std::unique_ptr<GpuWorkloadDevice>> OpenWorkloadDevice(int ordinal) const = 0;
 };
 
 // Of the vendor whose library this process has loaded already: without it there is no address of a
@@ -44,5 +47,7 @@ class GpuPointers {
 // once found; not_found, when none is loaded, is looked into again at the next call; device_error
 // when one is loaded and does not work.
 Result<const GpuPointers*> LoadedGpuPointers();
+// A device of that vendor; path_unavailable when this process uses none.
+Result<std::unique_ptr<GpuWorkloadDevice>> OpenWorkloadDevice(int ordinal);
 
 }  // namespace gantry::gpu

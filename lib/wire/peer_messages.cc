@@ -337,6 +337,16 @@ Result<PeerStreams> FromMessage(const proto::OpenStreamsReply& message, std::str
   return streams;
 }
 
+Result<std::vector<std::string>> GpusOf(const proto::HelloReply& message) {
+  RETURN_IF_ERROR(LimitOfPeer("gpus", static_cast<size_t>(message.gpus_size()), kPeerGpusMax));
+  std::vector<std::string> gpus;
+  for (const std::string& uuid : message.gpus()) {
+    RETURN_IF_ERROR(LimitOfPeer("gpus", uuid.size(), kDeviceUuidBytesMax));
+    gpus.push_back(uuid);
+  }
+  return gpus;
+}
+
 Status CheckSocketName(std::string_view name) {
   if (!name.empty() && name.size() <= kPeerIdBytesMax && name != "." && name != ".." &&
       name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos) {

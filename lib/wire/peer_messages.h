@@ -30,6 +30,7 @@ inline constexpr int kPeerAddressesMax = 16;
 inline constexpr int kPeerHoldBlocksMax = 4'194'304;  // of one UseHold, over all parts
 inline constexpr int kPeerHoldUseEndsMax = 4096;      // of one EndHoldUse
 inline constexpr int kPeerCapabilitiesMax = 64;
+inline constexpr int kPeerGpusMax = 256;
 inline constexpr int kPeerPathsMax = 16;
 // A capability: its EndHoldUse takes `more`.
 inline constexpr std::string_view kPeerHoldUseEnds = "hold_use_ends";
@@ -46,6 +47,9 @@ void ToMessage(std::span<const PathReport> paths,
 // available, one that only the peer knows is left out.
 Result<std::vector<PathReport>> FromMessage(
     const google::protobuf::RepeatedPtrField<proto::PathStatement>& messages);
+
+// UUIDs of the GPUs that the owner says it sees.
+Result<std::vector<std::string>> GpusOf(const proto::HelloReply& message);
 
 void ToMessage(const PeerBuffer& buffer, proto::BufferDescriptor* message);
 Result<PeerBuffer> FromMessage(const proto::BufferDescriptor& message);

@@ -32,10 +32,12 @@ Status TakeRemote(void* object, std::string&& text) {
 
 Status TakeFenceType(void* object, std::string&& text) {
   if (text == "ipc_event") {
-    return Fail(ErrorCode::kInvalidArgument,
-                "fences of the type ipc_event are not in this version: whether an exported event "
-                "orders the copies of another process has not been probed",
-                "use a timeline fence, or synchronise before submitting");
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        "fences of the type ipc_event are not in this version: whether an exported event "
+        "orders the copies of another process has not been probed",
+        "use a timeline fence, which streams can raise (gantry_timeline.h), or synchronise before "
+        "submitting");
   }
   if (text != "none" && text != "timeline") {
     return Fail(ErrorCode::kInvalidArgument, "there is no such fence",

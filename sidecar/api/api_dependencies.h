@@ -28,8 +28,20 @@ struct WorkerView {
   pid_t pid = 0;
   std::string state;  // "ready", "starting", "lost"
   std::string gpu;    // UUID; empty: it copies no memory of GPUs
+  std::string no_gpu_because;
+  bool asks_for_gpu = false;  // it was refused a context, and tries again
   uint64_t restarts = 0;
   uint64_t mappings = 0;
+};
+
+// A GPU that the workers see.
+struct GpuView {
+  std::string uuid;
+  uint64_t workers = 0;  // that have their context on it
+  // When these had their contexts; 0: none has.
+  uint64_t free_bytes = 0;
+  uint64_t bytes = 0;
+  std::vector<std::string> reaches;  // GPUs whose memory its kernels may follow
 };
 
 // What the wiring alone knows.
@@ -43,6 +55,8 @@ struct StatusInfo {
   pid_t pid = 0;
   int64_t started_unix_ms = 0;
   std::vector<WorkerView> workers;
+  std::vector<GpuView> gpus;
+  uint64_t worker_pid_conflicts = 0;
   std::vector<std::pair<std::string, uint64_t>> limits;  // name with unit, value
 };
 

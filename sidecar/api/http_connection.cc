@@ -34,7 +34,7 @@ bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 }  // namespace
 
 HttpConnection::HttpConnection(UniqueFd socket, std::optional<uid_t> uid, ConnectionShare* share)
-    : socket_(std::move(socket)), uid_(uid), share_(share) {
+    : socket_(std::move(socket)), uid_(uid), share_(share), spin_(share->limits.input_spin) {
   SetDeadline(share_->limits.request_time_max);
 }
 

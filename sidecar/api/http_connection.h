@@ -20,7 +20,10 @@ struct ConnectionLimits {
   milliseconds request_time_max{10'000};   // from its first byte to its last
   milliseconds response_time_max{30'000};  // until the client has taken all of it
   milliseconds idle_time_max{300'000};     // between requests
-  size_t large_bytes_max = 256 << 20;      // of all bodies that are being received, together
+  // Looked for the next request before it is waited for: engines ask in a loop, and the next one
+  // often comes as soon as they have read the response.
+  microseconds input_spin{400};
+  size_t large_bytes_max = 256 << 20;  // of all bodies that are being received, together
 };
 
 // What all connections of a server share.
@@ -29,9 +32,6 @@ struct ConnectionShare {
   std::atomic<size_t> large_bytes = 0;
   std::atomic<bool> stopping = false;
 };
-
-// Engines ask in a loop: the next request often comes as soon as they have read the response.
-inline constexpr microseconds kInputSpin{50};
 
 class HttpConnection final : public ResponseChannel {
  public:
@@ -93,7 +93,7 @@ class HttpConnection final : public ResponseChannel {
   bool ends_ = false;     // after output_
   bool lingers_ = false;  // all is sent; waits for the client to close
   TimePoint deadline_;
-  AdaptiveSpin spin_{kInputSpin};
+  AdaptiveSpin spin_;
   std::optional<TimePoint> spun_in_vain_;
 };
 

@@ -45,9 +45,27 @@ void WriteWorkers(const StatusInfo& status, wire::BodyWriter* writer) {
         .Field("pid", worker.pid)
         .Field("state", worker.state)
         .Field("gpu", worker.gpu)
+        .OptionalField("no_gpu_because", worker.no_gpu_because)
+        .Field("asks_for_gpu", worker.asks_for_gpu)
         .Field("restarts", worker.restarts)
         .Field("mappings", worker.mappings)
         .EndObject();
+  }
+  writer->EndList();
+}
+
+void WriteGpus(const StatusInfo& status, wire::BodyWriter* writer) {
+  writer->Key("gpus").BeginList();
+  for (const GpuView& gpu : status.gpus) {
+    writer->BeginObject()
+        .Field("uuid", gpu.uuid)
+        .Field("workers", gpu.workers)
+        .Field("free_bytes", gpu.free_bytes)
+        .Field("bytes", gpu.bytes)
+        .Key("reaches")
+        .BeginList();
+    for (const std::string& other : gpu.reaches) writer->Text(other);
+    writer->EndList().EndObject();
   }
   writer->EndList();
 }
@@ -105,6 +123,8 @@ Result<Response> GetStatus(const ApiDependencies& api, const Request& request) {
       .Field("uptime_ms", UnixMilliseconds() - status.started_unix_ms)
       .Field("handoff_socket", status.handoff_socket);
   WriteWorkers(status, &writer);
+  writer.Field("worker_pid_conflicts", status.worker_pid_conflicts);
+  WriteGpus(status, &writer);
   WritePaths(api.transfers.Paths(), &writer);
   WriteTotals(api, &writer);
   WriteLimits(status, &writer);

@@ -37,6 +37,7 @@ void WriteTransfer(const engine::TransferStatus& transfer, wire::BodyWriter* wri
       .Field("workers", transfer.workers)
       .Field("priority", transfer.priority)
       .Field("retries", transfer.retries);
+  if (transfer.staged_bytes > 0) writer->Field("staged_bytes", transfer.staged_bytes);
   if (transfer.gpu_copies) {
     writer->Key("gpu_copies")
         .BeginObject()

@@ -6,6 +6,7 @@
 
 #include "lib/base/byte_range.h"
 #include "sidecar/engine/block_order.h"
+#include "sidecar/engine/row_grouping.h"
 
 namespace gantry::engine {
 namespace {
@@ -281,7 +282,11 @@ uint64_t BlockPlanner::UnitsPerChunk() const {
 Status BlockPlanner::WriteRuns(const BlockShape& shape, std::vector<BlockRun> runs) {
   std::vector<BlockPair> pairs;
   pairs.reserve(pairs_.size());
-  for (const SlicedPair& pair : pairs_) {
+  // Rows are the same slice of several buffers.
+  const size_t slices = limits_.rows.any() ? shape.slices.size() : 1;
+  for (size_t i = 0; i < pairs_.size(); ++i) {
+    const size_t buffers = pairs_.size() / slices;
+    const SlicedPair& pair = pairs_[i % buffers * slices + i / buffers];
     const memory::Extent here = pair.local->pieces->Locate(pair.unit.local_offset, pair.unit.bytes);
     const memory::Extent there =
         pair.remote->pieces->Locate(pair.unit.remote_offset, pair.unit.bytes);
@@ -290,7 +295,11 @@ Status BlockPlanner::WriteRuns(const BlockShape& shape, std::vector<BlockRun> ru
                      pair.unit.bytes, pair.local->layout->block_stride,
                      pair.remote->layout->block_stride, shape.local_parts, shape.remote_parts});
   }
-  return writer_.AddRuns(std::move(pairs), std::move(runs));
+  if (!limits_.rows.any()) return writer_.AddRuns(std::move(pairs), std::move(runs));
+  for (auto& set : GroupRows({std::move(pairs), std::move(runs)}, slices, limits_.rows)) {
+    RETURN_IF_ERROR(writer_.AddRuns(std::move(set.pairs), std::move(set.runs)));
+  }
+  return {};
 }
 
 Status BlockPlanner::CutRuns(const BlockShape& shape, const std::vector<BlockRun>& runs) {

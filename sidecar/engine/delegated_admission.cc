@@ -63,41 +63,115 @@ Result<wire::Path> LikelyPath(const RemoteBuffer& remote, bool local_on_gpu,
               require.empty() ? "" : "/require_path");
 }
 
+// Whether the peer has a faster way than one that leads through the network: it sees the GPUs of
+// both sides. Of its own it sees those that it has registered memory of.
+bool PeerIsNearer(const wire::TransferRequest& request, const Admitted& admitted,
+                  const PlanInput& input) {
+  if (admitted.remotes.empty()) return false;
+  const RemoteBuffer& remote = *admitted.remotes.front();
+  const auto& require = request.require_path;
+  const bool allowed = require.empty() ||
+                       std::find(require.begin(), require.end(), wire::Path::kIpc) != require.end();
+  const bool ipc = std::any_of(remote.paths.begin(), remote.paths.end(), [](const auto& report) {
+    return report.path == wire::Path::kIpc && report.available;
+  });
+  if (!allowed || !ipc || remote.peer_gpus == nullptr || remote.peer_gpus->empty()) return false;
+  const std::vector<std::string>& gpus = *remote.peer_gpus;
+  return std::all_of(
+      input.local_allocations.begin(), input.local_allocations.end(), [&](const auto& local) {
+        return local->kind() != wire::MemoryKind::kGpu ||
+               std::find(gpus.begin(), gpus.end(), local->gpu().device_uuid) != gpus.end();
+      });
+}
+
+// Why not by ipc from here.
+std::string IpcReason(const PathChoice& choice) {
+  for (const wire::PathReport& report : choice.reports) {
+    if (report.path == wire::Path::kIpc) return report.reason;
+  }
+  return "there is no ipc here";
+}
+
+// The transfer goes another way, and says so.
+void AddIpcReason(const Error& refusal, std::vector<wire::PathReport>* reports) {
+  for (wire::PathReport& report : *reports) {
+    if (report.path != wire::Path::kIpc) continue;
+    if (!report.reason.empty()) report.reason += "; ";
+    report.reason += "the peer, which is nearer, cannot execute it: " + refusal.message;
+  }
+}
+
 }  // namespace
 
+Result<PathChoice> TransferAdmission::Choose(const wire::TransferRequest& request,
+                                             const BufferLists& lists, const PathQuestion& question,
+                                             Admitted* admitted, PlanInput* input) const {
+  if (request.executor == wire::Executor::kPeer) {
+    RETURN_IF_ERROR(Delegate(request, lists, "", admitted, input));
+    return PathChoice();
+  }
+  auto selected = SelectPath(transports_, question);
+  if (request.executor == wire::Executor::kSelf) return selected;
+  if (!selected) {
+    if (Delegate(request, lists, selected.error().message, admitted, input)) return PathChoice();
+    return selected;
+  }
+  if (!selected->transport->AddressesBuffers() || !PeerIsNearer(request, *admitted, *input)) {
+    return selected;
+  }
+  PlanInput of_peer = *input;
+  Status asked = Delegate(request, lists, IpcReason(*selected), admitted, &of_peer);
+  if (!asked) {
+    AddIpcReason(asked.error(), &selected->reports);
+    return selected;
+  }
+  *input = std::move(of_peer);
+  return PathChoice();
+}
+
+Status TransferAdmission::AdmitHere(const wire::TransferRequest& request, const BufferLists& lists,
+                                    const Error& refusal, Admitted* admitted) const {
+  if (request.executor != wire::Executor::kAny) return Fail(refusal);
+  wire::TransferRequest here = request;
+  here.executor = wire::Executor::kSelf;
+  *admitted = Anew(*admitted);  // what it holds is not there twice
+  if (!AdmitOver(here, lists, admitted)) return Fail(refusal);
+  AddIpcReason(refusal, &admitted->status.paths);
+  return {};
+}
+
 Status TransferAdmission::Delegate(const wire::TransferRequest& request, const BufferLists& lists,
-                                   const std::optional<Error>& no_path, Admitted* admitted,
+                                   std::string_view why_not_here, Admitted* admitted,
                                    PlanInput* input) const {
   const std::string& peer = lists.remote.front().peer;
   if (peer.empty()) {
-    if (no_path) return Fail(*no_path);
     return Fail(ErrorCode::kInvalidArgument,
                 "the remote buffers are this sidecar's own: there is no peer to execute it",
                 "leave out executor", "/executor");
   }
-  const Status can = delegated_ != nullptr ? delegated_->CanExecute(peer) : Status();
-  if (delegated_ == nullptr || !can) {
-    if (no_path) return Fail(*no_path);
+  if (delegated_ == nullptr) {
+    return Fail(ErrorCode::kPathUnavailable, "no peer executes transfers for this sidecar", {},
+                "/executor");
+  }
+  if (const Status can = delegated_->CanExecute(peer); !can) {
     return Fail(Error(can.error()).WithField("/executor"));
   }
   const bool local_on_gpu =
       !lists.local.empty() &&
       admitted->uses.front().allocations().front()->kind() == wire::MemoryKind::kGpu;
   const auto path = LikelyPath(*admitted->remotes.front(), local_on_gpu, request.require_path);
-  if (!path) return no_path ? Fail(*no_path) : Fail(path.error());
+  if (!path) return Fail(path.error());
   auto delegation = std::make_shared<Delegation>();
   delegation->peer = peer;
   delegation->require_path = request.require_path;
-  if (no_path) delegation->why_not_here = no_path->message;
+  delegation->why_not_here = why_not_here;
   // Local buffers were put in use in their order, before the fence's.
   input->local_allocations.clear();
   input->remote_allocations.clear();
   for (size_t i = 0; i < lists.local.size(); ++i) {
     const registry::Buffer& buffer = admitted->uses[i].buffer();
     const registry::Buffer::Description& description = buffer.description();
-    if (Status granted = CheckGranted(description, request.operation, i); !granted) {
-      return no_path ? Fail(*no_path) : Fail(granted.error());
-    }
+    RETURN_IF_ERROR(CheckGranted(description, request.operation, i));
     RETURN_IF_ERROR(MakeWhole(buffer.length(), i, &input->local[i], input));
     input->local_allocations.push_back(admitted->uses[i].allocations().front());
     delegation->local.push_back(

@@ -21,7 +21,9 @@ struct EngineOptions {
   milliseconds finished_ttl{300'000};
   milliseconds deadline_default{30'000};
   milliseconds deadline_max{3'600'000};
-  milliseconds quiesce_max{2'000};     // after the deadline; then workers are ended by force
+  milliseconds quiesce_max{2'000};  // after the deadline; then workers are ended by force
+  // A small transfer is done sooner than its caller's thread could be woken.
+  microseconds answer_spin{50};
   uint64_t chunk_bytes_max = 1 << 20;  // a longer run is cut, so that workers share it
 };
 

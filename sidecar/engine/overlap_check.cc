@@ -92,7 +92,7 @@ std::vector<Span> SpansOf(const transport::MovePlan& plan, bool local) {
     const uint64_t stride = local ? segment.local_stride : segment.remote_stride;
     for (uint32_t i = 0; i < segment.count; ++i, begin += stride) {
       // A strided segment holds one item a block; any other names its first.
-      const uint32_t item = segment.first_item + (segment.count > 1 ? i : 0);
+      const uint32_t item = segment.first_item + (segment.by_rows ? 0 : i);
       spans.push_back({file, begin, begin + segment.length, item});
     }
   }
@@ -101,10 +101,10 @@ std::vector<Span> SpansOf(const transport::MovePlan& plan, bool local) {
 }
 
 bool MayShareAllocation(const transport::MovePlan& plan) {
-  return std::any_of(plan.local.begin(), plan.local.end(), [&](const auto& local) {
-    return std::any_of(plan.remote.begin(), plan.remote.end(),
-                       [&](const auto& remote) { return FileOf(remote) == local->identity(); });
-  });
+  std::set<File> files;
+  for (const auto& local : plan.local) files.insert(local->identity());
+  return std::any_of(plan.remote.begin(), plan.remote.end(),
+                     [&](const auto& remote) { return files.contains(FileOf(remote)); });
 }
 
 }  // namespace

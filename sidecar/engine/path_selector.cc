@@ -21,15 +21,32 @@ std::string NotBuilt(wire::Path path) {
   return "this version has no " + std::string(wire::NameOf(path)) + " transport";
 }
 
+using Allocations = std::vector<const memory::MappedAllocation*>;
+
+// One of each kind of memory and GPU: what a transport can do with it is the same for all of those,
+// and there are thousands of them where virtual memory has many pieces.
+Allocations Representatives(const PathQuestion& question) {
+  Allocations chosen;
+  for (const auto& local : *question.local) {
+    const bool known =
+        std::any_of(chosen.rbegin(), chosen.rend(), [&](const memory::MappedAllocation* other) {
+          return other->kind() == local->kind() &&
+                 other->gpu().device_uuid == local->gpu().device_uuid;
+        });
+    if (!known) chosen.push_back(local.get());
+  }
+  return chosen;
+}
+
 // Why this side cannot execute between every pair of allocations; empty when it can.
-std::string LocalReason(transport::Transport* transport, wire::Path path,
+std::string LocalReason(transport::Transport* transport, wire::Path path, const Allocations& locals,
                         const PathQuestion& question) {
   if (transport == nullptr) return NotBuilt(path);
   if (auto status = transport->Probe(); !status) return status.error().message;
   // What can reach one allocation may not reach another; a transfer takes one path as a whole.
   const auto& remotes = transport->AddressesBuffers() ? *question.remote_buffers : *question.remote;
   for (const auto& remote : remotes) {
-    for (const auto& local : *question.local) {
+    for (const memory::MappedAllocation* const local : locals) {
       if (auto status = transport->CanReach(*local, remote); !status) {
         return status.error().message;
       }
@@ -63,9 +80,10 @@ Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Trans
                               const PathQuestion& question) {
   PathChoice choice;
   std::string all_reasons;
+  const Allocations locals = Representatives(question);
   for (const wire::Path path : kPathsByPreference) {
     transport::Transport* transport = Find(transports, path);
-    std::string reason = LocalReason(transport, path, question);
+    std::string reason = LocalReason(transport, path, locals, question);
     if (reason.empty()) reason = PeerReason(*transport, path, question);
     if (reason.empty()) reason = RequirementReason(path, question);
     if (reason.empty() && choice.transport == nullptr) choice.transport = transport;

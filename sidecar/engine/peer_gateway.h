@@ -32,6 +32,8 @@ struct RemoteBuffer {
   uint64_t acquaintance = 0;
   // What the peer says of each path between it and this sidecar for this buffer.
   std::vector<wire::PathReport> paths;
+  // UUIDs of the GPUs that the peer sees, as far as it says so; null: nothing is known of them.
+  std::shared_ptr<const std::vector<std::string>> peer_gpus;
 };
 
 // What buffers of a peer are wanted for: to move their bytes from here, or only to be checked and

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "lib/base/result.h"
+#include "sidecar/transport/row_limits.h"
 
 namespace gantry::engine {
 
@@ -13,6 +14,7 @@ struct PlanLimits {
   uint64_t descriptors_max = 1'048'576;
   uint64_t chunk_bytes_max = 1 << 20;
   uint64_t segments_max = 1'048'576;  // of one plan
+  transport::RowLimits rows = {};     // their bytes are not held to those of a chunk
 };
 
 inline Status CheckDescriptorCount(uint64_t count, const PlanLimits& limits) {

@@ -33,6 +33,7 @@ TransferStatus Transfer::Snapshot(TimePoint now) const {
   status.bytes_moved = progress.bytes;
   status.chunks_moved = progress.chunks;
   status.workers = progress.workers;
+  status.staged_bytes = progress.staged_bytes;
   if (progress.gpu_jobs_by_engine + progress.gpu_jobs_by_kernel > 0) {
     status.gpu_copies = {progress.gpu_jobs_by_engine, progress.gpu_jobs_by_kernel,
                          progress.gpu_reason};

@@ -8,7 +8,6 @@
 
 #include "lib/base/name.h"
 #include "lib/base/random_id.h"
-#include "sidecar/engine/path_selector.h"
 #include "sidecar/engine/view_selection.h"
 
 namespace gantry::engine {
@@ -197,17 +196,22 @@ Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request) 
   return admitted;
 }
 
+Admitted TransferAdmission::Anew(const Admitted& admitted) {
+  Admitted attempt;
+  attempt.begun = admitted.begun;
+  attempt.deadline = admitted.deadline;
+  attempt.fingerprint = admitted.fingerprint;
+  attempt.status.id = admitted.status.id;
+  return attempt;
+}
+
 Status TransferAdmission::AdmitView(const wire::TransferRequest& request,
                                     Admitted* admitted) const {
   auto view = views_.Get(request.workload, request.view);
   if (!view) return Fail(std::move(view).error().WithField("/view"));
   for (bool again = false;; again = true) {
     ASSIGN_OR_RETURN(const ViewSelection selection, ViewSelection::Of(*view, request));
-    Admitted attempt;
-    attempt.begun = admitted->begun;
-    attempt.deadline = admitted->deadline;
-    attempt.fingerprint = admitted->fingerprint;
-    attempt.status.id = admitted->status.id;
+    Admitted attempt = Anew(*admitted);
     Status status =
         AdmitOver(request, {selection.local(), selection.remote(), selection.groups()}, &attempt);
     if (status) {
@@ -240,31 +244,24 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   question.remote_buffers = targets.empty() ? &input.remote_allocations : &targets;
   question.peer_reports = admitted->remotes.empty() ? nullptr : &admitted->remotes.front()->paths;
   question.require = &request.require_path;
-  PathChoice choice;
-  if (request.executor != wire::Executor::kPeer) {
-    auto selected = SelectPath(transports_, question);
-    if (!selected && request.executor == wire::Executor::kSelf) return Fail(selected.error());
-    if (selected) choice = *std::move(selected);
-    if (!selected) RETURN_IF_ERROR(Delegate(request, lists, selected.error(), admitted, &input));
-  } else {
-    RETURN_IF_ERROR(Delegate(request, lists, std::nullopt, admitted, &input));
-  }
+  ASSIGN_OR_RETURN(PathChoice choice, Choose(request, lists, question, admitted, &input));
+  PlanLimits limits = {options_.descriptors_max, options_.chunk_bytes_max,
+                       options_.descriptors_max};
   if (choice.transport != nullptr) {
     choice.transport->Expect(request.local_blocks.size() + request.ranges.size());
+    limits.rows = choice.transport->RowsOf(input.local_allocations, input.remote_allocations);
     if (choice.transport->AddressesBuffers()) PlanOverBuffers(admitted->remotes, targets, &input);
   }
-  PlanLimits limits;
-  limits.descriptors_max = options_.descriptors_max;
-  limits.chunk_bytes_max = options_.chunk_bytes_max;
-  limits.segments_max = options_.descriptors_max;
   admitted->reservation = SegmentReservation(segments_);
   ASSIGN_OR_RETURN(BuiltPlan built, BuildPlan(std::move(input), limits, &admitted->reservation));
 
   if (admitted->delegation != nullptr && RangesOf(*built.plan) > kDelegatedRangesMax) {
-    return Fail(ErrorCode::kResourceExhausted,
-                "the peer would execute " + std::to_string(RangesOf(*built.plan)) +
-                    " ranges, at most " + std::to_string(kDelegatedRangesMax) + " go at once",
-                "split it into several transfers");
+    const Error refusal(ErrorCode::kResourceExhausted,
+                        "the peer would execute " + std::to_string(RangesOf(*built.plan)) +
+                            " ranges, at most " + std::to_string(kDelegatedRangesMax) +
+                            " go at once",
+                        "split it into several transfers");
+    return AdmitHere(request, lists, refusal, admitted);
   }
   admitted->transport = choice.transport;
   admitted->plan = std::move(built.plan);

@@ -5,12 +5,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "sidecar/engine/delegation.h"
 #include "sidecar/engine/engine_options.h"
 #include "sidecar/engine/fence_watch.h"
 #include "sidecar/engine/hold_desk.h"
+#include "sidecar/engine/path_selector.h"
 #include "sidecar/engine/peer_buffers.h"
 #include "sidecar/engine/plan_builder.h"
 #include "sidecar/engine/segment_budget.h"
@@ -65,6 +67,8 @@ class TransferAdmission {
     std::vector<BlockGroup> groups;
   };
 
+  // Nothing but what holds for every attempt of the same transfer.
+  static Admitted Anew(const Admitted& admitted);
   // A view whose buffers were registered anew is refreshed once.
   Status AdmitView(const wire::TransferRequest& request, Admitted* admitted) const;
   Status AdmitOver(const wire::TransferRequest& request, const BufferLists& lists,
@@ -81,8 +85,15 @@ class TransferAdmission {
 
   // The peer executes it: because the request says so, or because no path leads there from here,
   // which is then the answer when the peer cannot either. The plan's allocations are whole buffers.
+  // Without a transport: the peer does.
+  Result<PathChoice> Choose(const wire::TransferRequest& request, const BufferLists& lists,
+                            const PathQuestion& question, Admitted* admitted,
+                            PlanInput* input) const;
   Status Delegate(const wire::TransferRequest& request, const BufferLists& lists,
-                  const std::optional<Error>& no_path, Admitted* admitted, PlanInput* input) const;
+                  std::string_view why_not_here, Admitted* admitted, PlanInput* input) const;
+  // The peer was to execute it and refuses: this sidecar does, where it may and has a path.
+  Status AdmitHere(const wire::TransferRequest& request, const BufferLists& lists,
+                   const Error& refusal, Admitted* admitted) const;
 
   // Asks the owner of the hold that the request names.
   Status ReadHold(const wire::TransferRequest& request, const BufferLists& lists,

@@ -1,5 +1,7 @@
 #include "sidecar/engine/transfer_loop.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 #include "lib/base/log.h"
@@ -12,6 +14,8 @@ namespace {
 constexpr milliseconds kIdleWait{1'000};
 // A shorter nap costs more than the wake-ups that it saves.
 constexpr microseconds kNapMin{50};
+// A job of a GPU takes half of that; one that waits for its turn on a busy GPU takes longer.
+constexpr milliseconds kLookAgainMax{1};
 
 }  // namespace
 
@@ -45,6 +49,10 @@ void TransferLoop::Run() {
       if (!inbox_.empty()) continue;
       if (stopping_ && active_.load(std::memory_order_relaxed) == 0) break;
     }
+    if (IsToLookAgain()) {
+      ::sched_yield();
+      continue;
+    }
     sleeps_until_ = std::min(next_due_, Clock::now() + kIdleWait);
     Sleep(sleeps_until_);
   }
@@ -55,13 +63,21 @@ void TransferLoop::Run() {
 bool TransferLoop::RunOnce() {
   pool_.LookAfresh();
   bool moved = RunTasks();
-  moved |= PollTransports();
+  const bool carried = PollTransports();
+  moved |= carried;
   moved |= PollFences();
   const TimePoint now = Clock::now();
   moved |= FireTimers(now);
   ForgetOldTransfers(now);
+  if (carried) last_moved_ = now;
   next_due_ = std::min(timers_.empty() ? TimePoint::max() : timers_.begin()->first, fences_.next());
   return moved;
+}
+
+bool TransferLoop::IsToLookAgain() const {
+  return std::any_of(transports_.begin(), transports_.end(),
+                     [](const auto& transport) { return transport->DevicesWork(); }) &&
+         Clock::now() - last_moved_ < kLookAgainMax;
 }
 
 void TransferLoop::Sleep(TimePoint deadline) {

@@ -76,8 +76,10 @@ class TransferLoop {
 
   // Any thread.
   void Post(std::function<void()> task) EXCLUDES(inbox_mutex_);
-  // Likewise; drives for a moment, until the answer is there, if nobody else does.
-  void Ask(std::function<void()> task, const Answer& answer) EXCLUDES(inbox_mutex_);
+  // Likewise; drives for a moment if nobody else does, or as long as devices move bytes, until the
+  // answer is there or `wait_until`.
+  void Ask(std::function<void()> task, const Answer& answer, TimePoint wait_until = {})
+      EXCLUDES(inbox_mutex_);
   Result<TransferStatus> Await(const std::shared_ptr<Answer>& answer, Key key,
                                TimePoint wait_until);
   static tl::unexpected<Error> Conflict(const std::string& id);
@@ -85,6 +87,8 @@ class TransferLoop {
   // The driver only.
   void Run();
   bool RunOnce() EXCLUDES(inbox_mutex_);
+  // Devices move bytes, and something happened lately: to look again is better than to sleep.
+  bool IsToLookAgain() const;
   bool RunTasks() EXCLUDES(inbox_mutex_);
   bool PollTransports();
   void TakePath(DelegatedTransfers::Accepted accepted);
@@ -140,6 +144,7 @@ class TransferLoop {
   std::vector<std::function<void()>> tasks_;
   std::array<std::array<BusyTime, wire::kPathCount>, 2> busy_;
   uint64_t next_token_ = 1;
+  TimePoint last_moved_;       // when transports had something to do
   TimePoint next_due_;         // when there is something to do though nothing happens
   TimePoint sleeps_until_;     // the engine's thread, when it sleeps
   size_t finished_items_ = 0;  // failed items that are kept

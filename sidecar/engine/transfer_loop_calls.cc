@@ -1,4 +1,6 @@
 // The half of TransferLoop that its callers run: they hand tasks over and wait for answers.
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -8,12 +10,10 @@
 namespace gantry::engine {
 namespace {
 
-// A small transfer is done sooner than its caller's thread could be woken.
-constexpr microseconds kAnswerSpin{50};
-
-// How long a thread that waits for an answer spins or drives; one for each, they learn apart.
-AdaptiveSpin& SpinOfThisThread() {
-  static thread_local AdaptiveSpin spin(kAnswerSpin);
+// How long a thread that waits for an answer spins or drives; one for each, they learn apart. The
+// limit is the first caller's: a process has one engine.
+AdaptiveSpin& SpinOfThisThread(microseconds limit) {
+  static thread_local AdaptiveSpin spin(limit);
   return spin;
 }
 // Long enough for an admission that was under way when its workload ended.
@@ -40,7 +40,7 @@ void TransferLoop::Post(std::function<void()> task) {
   pool_.WakeWaiter();
 }
 
-void TransferLoop::Ask(std::function<void()> task, const Answer& answer) {
+void TransferLoop::Ask(std::function<void()> task, const Answer& answer, TimePoint wait_until) {
   {
     const MutexLock lock(inbox_mutex_);
     inbox_.push_back(std::move(task));
@@ -49,19 +49,26 @@ void TransferLoop::Ask(std::function<void()> task, const Answer& answer) {
   pool_.TakeOver();
   RunOnce();
   if (answer.wait()) {
-    SpinOfThisThread().Until([&] { return answer.is_given() || (RunOnce(), answer.is_given()); });
+    SpinOfThisThread(options_.answer_spin).Until([&] {
+      return answer.is_given() || (RunOnce(), answer.is_given());
+    });
+    while (!answer.is_given() && IsToLookAgain() && Clock::now() < wait_until) {
+      ::sched_yield();
+      RunOnce();
+    }
   }
-  pool_.HandBack(/*wake=*/next_due_ < sleeps_until_);
+  pool_.HandBack(/*wake=*/next_due_ < sleeps_until_ || IsToLookAgain());
   driver_.unlock();
 }
 
 Result<TransferStatus> TransferLoop::Await(const std::shared_ptr<Answer>& answer, Key key,
                                            TimePoint wait_until) {
   const TimePoint start = Clock::now();
-  const bool is_here = SpinOfThisThread().Until([&] { return answer->is_given(); });
+  const bool is_here =
+      SpinOfThisThread(options_.answer_spin).Until([&] { return answer->is_given(); });
   // Without a wait the answer is only as far away as the driver.
   auto result = answer->WaitUntil(answer->wait() ? wait_until : TimePoint::max());
-  if (!is_here) SpinOfThisThread().Slept(Clock::now() - start);
+  if (!is_here) SpinOfThisThread(options_.answer_spin).Slept(Clock::now() - start);
   if (result) return *std::move(result);
   auto look = std::make_shared<Answer>(false);
   Ask(
@@ -79,7 +86,7 @@ Result<TransferStatus> TransferLoop::Insert(Admitted admitted, TimePoint wait_un
   Key key(admitted.status.workload, admitted.status.id);
   auto answer = std::make_shared<Answer>(wait_until > Clock::now());
   auto shared = std::make_shared<Admitted>(std::move(admitted));
-  Ask([this, shared, answer] { Accept(shared.get(), answer); }, *answer);
+  Ask([this, shared, answer] { Accept(shared.get(), answer); }, *answer, wait_until);
   return Await(answer, std::move(key), wait_until);
 }
 
@@ -87,7 +94,7 @@ Result<TransferStatus> TransferLoop::Get(std::string_view workload, std::string_
                                          TimePoint wait_until) {
   Key key(workload, id);
   auto answer = std::make_shared<Answer>(wait_until > Clock::now());
-  Ask([this, key, answer] { Look(key, answer, false); }, *answer);
+  Ask([this, key, answer] { Look(key, answer, false); }, *answer, wait_until);
   return Await(answer, std::move(key), wait_until);
 }
 
@@ -102,7 +109,7 @@ Result<TransferStatus> TransferLoop::GetSame(const wire::TransferRequest& reques
     }
     Look(key, answer, false);
   };
-  Ask(look, *answer);
+  Ask(look, *answer, wait_until);
   return Await(answer, std::move(key), wait_until);
 }
 
@@ -110,7 +117,7 @@ Result<TransferStatus> TransferLoop::Cancel(std::string_view workload, std::stri
                                             TimePoint wait_until) {
   Key key(workload, id);
   auto answer = std::make_shared<Answer>(wait_until > Clock::now());
-  Ask([this, key, answer] { Look(key, answer, true); }, *answer);
+  Ask([this, key, answer] { Look(key, answer, true); }, *answer, wait_until);
   return Await(answer, std::move(key), wait_until);
 }
 

@@ -61,7 +61,8 @@ struct TransferStatus {
   std::vector<wire::PathReport> paths;  // every path, fastest first, and why the faster ones not
   uint64_t bytes = 0;                   // to move
   uint64_t bytes_moved = 0;
-  uint64_t chunks = 0;  // after merging and cutting
+  uint64_t staged_bytes = 0;  // of these: of GPUs here, through host memory to the network
+  uint64_t chunks = 0;        // after merging and cutting
   uint64_t chunks_moved = 0;
   uint64_t descriptors_in = 0;
   uint64_t descriptors_out = 0;  // after merging contiguous runs

@@ -48,18 +48,41 @@ Status GpuDevices::Open(int index, int workers_max) {
   // it has to.
   static_cast<void>(context_->LoadKernels());
   for (size_t i = 0; i < devices.size(); ++i) {
-    uuids_.push_back(devices[(own + i) % devices.size()].uuid);
+    const gpu::DeviceInfo& device = devices[(own + i) % devices.size()];
+    uuids_.push_back(device.uuid);
+    if (i == 0 || driver_->ReachesPeer(devices[own].ordinal, device.ordinal)) {
+      reached_.insert(device.uuid);
+    }
   }
   return {};
 }
 
 void GpuDevices::Close() {
   uuids_.clear();
+  reached_.clear();
+  others_.clear();
   context_.reset();
 }
 
 Result<std::shared_ptr<gpu::GpuContext>> GpuDevices::ContextFor(const std::string& uuid) {
-  if (std::find(uuids_.begin(), uuids_.end(), uuid) != uuids_.end()) return context_;
+  if (Reaches(uuid)) return context_;
+  const auto seen =
+      std::find_if(driver_->devices().begin(), driver_->devices().end(),
+                   [&](const gpu::DeviceInfo& device) { return device.uuid == uuid; });
+  if (context_ != nullptr && seen != driver_->devices().end()) {
+    std::shared_ptr<gpu::GpuContext>& other = others_[uuid];
+    if (other == nullptr) {
+      auto opened = driver_->OpenContext(seen->ordinal);
+      if (!opened) {
+        return Fail(ErrorCode::kPathUnavailable,
+                    "GPU " + uuid + " refused a further context, which its memory needs here as " +
+                        "it is out of reach of the worker's own: " + opened.error().message,
+                    "free memory of that GPU, or leave workers fewer GPUs (--gpu-workers)");
+      }
+      other = *std::move(opened);
+    }
+    return other;
+  }
   return Fail(ErrorCode::kPathUnavailable, "GPU " + uuid + " is not visible to this sidecar",
               "give the sidecar's container the GPUs of its workload and of its namespace's peers");
 }

@@ -1,9 +1,11 @@
 // The GPUs as one copy worker uses them: the driver and one context, in which it maps the memory of
-// all GPUs. What a context cannot reach of the others the driver's memory handles bring along. Open
-// is called first, and the rest belongs to the same thread.
+// all GPUs that this reaches. Memory of the others has a context of its own GPU, which is opened
+// with the first of it. Open is called first, and the rest belongs to the same thread.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,7 +29,10 @@ class GpuDevices {
   const std::vector<std::string>& uuids() const { return uuids_; }
 
   const std::shared_ptr<gpu::GpuContext>& context() const { return context_; }  // null before Open
-  // The same, for memory of the GPU. kPathUnavailable when the driver does not see that one.
+  // Whether kernels of the context may follow addresses of this GPU's memory.
+  bool Reaches(const std::string& uuid) const { return reached_.contains(uuid); }
+  // The context in which memory of the GPU is mapped. kPathUnavailable when the driver does not see
+  // that one.
   Result<std::shared_ptr<gpu::GpuContext>> ContextFor(const std::string& uuid);
 
  private:
@@ -36,6 +41,8 @@ class GpuDevices {
   std::unique_ptr<gpu::GpuDriver> driver_;
   std::shared_ptr<gpu::GpuContext> context_;
   std::vector<std::string> uuids_;
+  std::set<std::string> reached_;
+  std::map<std::string, std::shared_ptr<gpu::GpuContext>> others_;  // of those that are not
 };
 
 }  // namespace gantry::memory

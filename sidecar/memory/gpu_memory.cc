@@ -27,7 +27,9 @@ Result<GpuMapping> GpuMapping::Create(GpuDevices& devices, const wire::GpuFacts&
     ASSIGN_OR_RETURN(const gpu::IpcHandle handle, ReadHandleFile(fd));
     ASSIGN_OR_RETURN(memory, context->OpenIpc(handle));
   }
-  if (memory->range().size == size) return GpuMapping(std::move(context), std::move(memory));
+  if (memory->range().size == size) {
+    return GpuMapping(std::move(context), devices.context(), std::move(memory));
+  }
   return Fail(ErrorCode::kFdTooShort,
               "the allocation was said to have " + std::to_string(size) +
                   " bytes, the GPU's driver says " + std::to_string(memory->range().size),

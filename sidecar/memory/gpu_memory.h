@@ -20,12 +20,18 @@ class GpuMapping {
   gpu::DeviceAddress base() const { return memory_->range().base; }
   uint64_t size() const { return memory_->range().size; }
   const std::shared_ptr<gpu::GpuContext>& context() const { return context_; }
+  // Of the worker's own GPU, whose copies use it.
+  const std::shared_ptr<gpu::GpuContext>& home() const { return home_; }
+  // Kernels of the worker may follow its addresses.
+  bool is_reached() const { return context_ == home_; }
 
  private:
-  GpuMapping(std::shared_ptr<gpu::GpuContext> context, std::unique_ptr<gpu::GpuMemory> memory)
-      : context_(std::move(context)), memory_(std::move(memory)) {}
+  GpuMapping(std::shared_ptr<gpu::GpuContext> context, std::shared_ptr<gpu::GpuContext> home,
+             std::unique_ptr<gpu::GpuMemory> memory)
+      : context_(std::move(context)), home_(std::move(home)), memory_(std::move(memory)) {}
 
   std::shared_ptr<gpu::GpuContext> context_;
+  std::shared_ptr<gpu::GpuContext> home_;
   std::unique_ptr<gpu::GpuMemory> memory_;
 };
 

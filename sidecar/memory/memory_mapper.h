@@ -36,6 +36,9 @@ struct AllocationSource {
   wire::GpuFacts gpu = {};  // of GPU memory
   // Whose buffer ids these are: differs between the processes that export GPU memory.
   std::string exporter = {};
+  // Host memory that each worker with a GPU makes known to its driver, which then copies to and
+  // from it directly.
+  bool pinned = false;
 };
 
 // True of memory that no process whose PID has the same number as its owner's can map.

@@ -7,6 +7,18 @@
 #include "lib/base/byte_range.h"
 
 namespace gantry::memory {
+namespace {
+
+uint64_t InnerLength(std::span<const wire::Piece> pieces) {
+  if (pieces.size() < 3) return pieces.size() < 2 ? 0 : pieces.back().length;
+  const auto inner = pieces.subspan(1, pieces.size() - 2);
+  const bool equal = std::all_of(inner.begin(), inner.end(), [&](const wire::Piece& piece) {
+    return piece.length == inner.front().length;
+  });
+  return equal ? inner.front().length : 0;
+}
+
+}  // namespace
 
 Result<PieceMap> PieceMap::Create(std::vector<wire::Piece> pieces,
                                   std::span<const uint64_t> allocation_sizes) {
@@ -40,16 +52,22 @@ Result<PieceMap> PieceMap::Create(std::vector<wire::Piece> pieces,
   if (pieces.empty()) {
     return Fail(ErrorCode::kInvalidArgument, "a buffer has at least one piece", {}, "/pieces");
   }
+  map.inner_length_ = InnerLength(pieces);
   map.pieces_ = std::move(pieces);
   return map;
 }
 
+size_t PieceMap::IndexOf(uint64_t offset) const {
+  if (offset < ends_.front()) return 0;
+  if (inner_length_ != 0) {
+    const uint64_t index = 1 + (offset - ends_.front()) / inner_length_;
+    return static_cast<size_t>(std::min<uint64_t>(index, ends_.size() - 1));
+  }
+  return static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), offset) - ends_.begin());
+}
+
 Extent PieceMap::Locate(uint64_t offset, uint64_t length) const {
-  const size_t index =
-      pieces_.size() == 1
-          ? 0
-          : static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), offset) -
-                                ends_.begin());
+  const size_t index = IndexOf(offset);
   const wire::Piece& piece = pieces_[index];
   const uint64_t within = offset - (ends_[index] - piece.length);
   return {piece.allocation, piece.offset + within, std::min(length, piece.length - within)};

@@ -2,6 +2,7 @@
 // are added (invariant 1). Immutable; thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -33,8 +34,14 @@ class PieceMap {
   Extent Locate(uint64_t offset, uint64_t length) const;
 
  private:
+  // Of the piece around a flat offset.
+  size_t IndexOf(uint64_t offset) const;
+
   std::vector<wire::Piece> pieces_;
   std::vector<uint64_t> ends_;  // flat end of each piece
+  // The length of all pieces but the first and the last, which is how runtimes make virtual memory;
+  // 0: they differ.
+  uint64_t inner_length_ = 0;
 };
 
 }  // namespace gantry::memory

@@ -52,6 +52,15 @@ struct TcpConnections {
   uint64_t bytes_written = 0;
 };
 
+// The memory between GPUs and the network.
+struct StagingSample {
+  uint64_t bytes = 0;
+  uint64_t initiator_slices = 0;  // in use
+  uint64_t target_slices = 0;
+  uint64_t bytes_from_gpus = 0;  // ever
+  uint64_t bytes_to_gpus = 0;
+};
+
 struct GaugeSample {
   uint64_t workloads = 0;
   uint64_t buffers = 0;
@@ -60,6 +69,7 @@ struct GaugeSample {
   uint64_t mapped_bytes = 0;
   uint64_t ipc_mapped_bytes = 0;
   uint64_t ipc_workers = 0;
+  uint64_t ipc_workers_refused = 0;
   uint64_t mappings = 0;  // over all workers
   uint64_t fds_held = 0;
   uint64_t transfers_queued = 0;
@@ -80,6 +90,7 @@ struct GaugeSample {
   uint64_t holds = 0;
   TcpConnections tcp_initiator;
   TcpConnections tcp_target;
+  StagingSample staging;
 };
 
 class Metrics {

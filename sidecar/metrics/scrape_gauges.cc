@@ -56,6 +56,9 @@ void AppendTables(const GaugeSample& now, std::vector<MetricFamily>& out) {
                       now.ipc_mapped_bytes));
   out.push_back(
       Gauge("gantry_ipc_workers", "Copy workers with a context on a GPU", now.ipc_workers));
+  out.push_back(Gauge("gantry_ipc_workers_refused",
+                      "Copy workers whose GPU had no room for a context, and that ask again",
+                      now.ipc_workers_refused));
   out.push_back(
       Gauge("gantry_mappings", "Mappings of allocations over all copy workers", now.mappings));
   // No NIC takes part yet. The series says so, and alerts on the name do not go blind.
@@ -103,6 +106,21 @@ void AppendTcp(const GaugeSample& now, std::vector<MetricFamily>& out) {
                        "operation",
                        {{"read", static_cast<double>(now.tcp_target.bytes_read)},
                         {"write", static_cast<double>(now.tcp_target.bytes_written)}}));
+}
+
+void AppendStaging(const StagingSample& now, std::vector<MetricFamily>& out) {
+  out.push_back(Gauge("gantry_staging_bytes",
+                      "Size of the host memory that bytes of GPUs are staged in for the network",
+                      now.bytes));
+  out.push_back(Family(MetricType::Gauge, "gantry_staging_slices_in_use",
+                       "Slices of it that belong to a request, by side", "side",
+                       {{"initiator", static_cast<double>(now.initiator_slices)},
+                        {"target", static_cast<double>(now.target_slices)}}));
+  out.push_back(Family(MetricType::Counter, "gantry_staging_bytes_total",
+                       "Bytes that copy workers moved between GPUs and the staging memory",
+                       "direction",
+                       {{"from_gpu", static_cast<double>(now.bytes_from_gpus)},
+                        {"to_gpu", static_cast<double>(now.bytes_to_gpus)}}));
 }
 
 void AppendWorkers(const GaugeSample& now, std::vector<MetricFamily>& out) {
@@ -156,6 +174,7 @@ std::vector<prometheus::MetricFamily> ScrapeGauges::Collect() const {
                        "version", {{version_, 1}}));
   AppendTables(now, out);
   AppendTcp(now, out);
+  AppendStaging(now.staging, out);
   AppendWorkers(now, out);
   AppendProcess(out);
   return out;

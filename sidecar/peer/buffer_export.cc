@@ -26,7 +26,7 @@ Result<std::shared_ptr<const UniqueFd>> ReadOnly(const UniqueFd& fd) {
 }
 
 // What a path cannot carry because of where this buffer's bytes lie.
-void RefuseFor(const registry::Buffer::Allocations& allocations,
+void RefuseFor(const registry::Buffer::Allocations& allocations, const std::string& why_not_staged,
                std::vector<wire::PathReport>* paths) {
   const bool on_gpu = std::any_of(allocations.begin(), allocations.end(), [](const auto& one) {
     return one->kind() == wire::MemoryKind::kGpu;
@@ -37,14 +37,16 @@ void RefuseFor(const registry::Buffer::Allocations& allocations,
   };
   if (on_gpu) {
     refuse(wire::Path::kShm, "the buffer is GPU memory");
-    refuse(wire::Path::kTcp, "the buffer is GPU memory, and nothing stages it yet");
+    if (!why_not_staged.empty()) {
+      refuse(wire::Path::kTcp, "the buffer is GPU memory: " + why_not_staged);
+    }
   }
 }
 
 }  // namespace
 
-Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer,
-                                      std::vector<wire::PathReport> paths) {
+Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer, std::vector<wire::PathReport> paths,
+                                      const std::string& why_not_staged) {
   const registry::Buffer::Description& from = buffer.description();
   RETURN_IF_ERROR(CheckAccess(from));
   ASSIGN_OR_RETURN(const registry::Buffer::Use use, buffer.Acquire("peer API"));
@@ -66,7 +68,7 @@ Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer,
                               allocation.kind(), allocation.gpu()});
   }
   to.paths = std::move(paths);
-  RefuseFor(use.allocations(), &to.paths);
+  RefuseFor(use.allocations(), why_not_staged, &to.paths);
   return to;
 }
 

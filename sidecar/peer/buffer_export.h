@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "lib/base/result.h"
@@ -14,8 +15,9 @@
 namespace gantry::peer {
 
 // kPermissionDenied for a buffer that grants peers nothing; kDraining unless it is active.
-Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer,
-                                      std::vector<wire::PathReport> paths);
+// `why_not_staged`: memory of GPUs is not served over tcp; empty: it is.
+Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer, std::vector<wire::PathReport> paths,
+                                      const std::string& why_not_staged);
 
 // The descriptor of one allocation of an active buffer. Without `writable` it is opened again for
 // reading only, so that no process it is handed to maps it for writing by mistake. The kernel

@@ -159,6 +159,8 @@ Status GrpcPeerClient::SayHello(TimePoint deadline) {
   if (reply.quiesce_ms_max() > 0) {
     facts_.quiesce_max = std::min(milliseconds(reply.quiesce_ms_max()), wire::kPeerQuiesceMax);
   }
+  ASSIGN_OR_RETURN(std::vector<std::string> gpus, wire::GpusOf(reply));
+  facts_.gpus = std::make_shared<const std::vector<std::string>>(std::move(gpus));
   ASSIGN_OR_RETURN(facts_.owner, wire::FromMessage(reply.owner()));
   ASSIGN_OR_RETURN(facts_.paths, wire::FromMessage(reply.paths()));
   KeepPossible(address_.over_tcp(), version_, &facts_.paths);

@@ -48,6 +48,8 @@ class PeerClient {
     bool executes = false;  // the owner takes executions
     // What it needs at most to be quiet after their deadline; nothing: it does not say.
     std::optional<milliseconds> quiesce_max;
+    // UUIDs of the GPUs that the owner sees; not said over TCP.
+    std::shared_ptr<const std::vector<std::string>> gpus;
     std::string shown;  // who the owner showed to be: see ShownIdentity
   };
   // Called by a thread of the client: must not block, nor destroy it. PeerEnded comes once, last.

@@ -147,6 +147,7 @@ Status PeerLink::Fetch(Session& session, std::vector<wire::BufferReference> refe
     if (!one) return Fail(std::move(one).error().WithContext("peer '" + name_ + "'"));
     if (session.streams != nullptr) RETURN_IF_ERROR(AddressOverTcp(buffer, session.streams, &*one));
     one->acquaintance = number_;
+    one->peer_gpus = session.client->facts().gpus;
     imported.push_back(*std::move(one));
   }
   if (use == engine::RemoteUse::kMove) {

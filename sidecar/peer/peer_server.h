@@ -38,6 +38,8 @@ struct PeerServerOptions {
   // What each path is good for here, as TransferEngine::Paths() says.
   std::vector<wire::PathReport> paths = {{wire::Path::kShm, true, ""}};
 
+  std::vector<std::string> gpus;  // UUIDs of those that the workers see
+
   StreamSettings streams;  // data connections
 
   size_t sessions_max = 1024;

@@ -39,6 +39,7 @@ class PeerService final : public v1::Peer::Service {
     engine::HoldTable* holds = nullptr;                   // null: keeps none
     ExecutionDesk* executions = nullptr;                  // null: executes nothing for peers
     milliseconds quiesce_max{2'000};                      // of executions, after their deadline
+    std::vector<std::string> gpus = {};                   // UUIDs that peers are told
   };
 
   PeerService(Options options, const registry::BufferRegistry& registry, InitiatorTable& initiators,

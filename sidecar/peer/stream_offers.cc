@@ -13,9 +13,9 @@ constexpr milliseconds kSayAgain{5'000};
 Status StreamOffers::Listen(transport::TargetBuffers& buffers) {
   if (options_.listen.empty()) return {};
   ASSIGN_OR_RETURN(const HostPort at, ParseHostPort(options_.listen));
-  ASSIGN_OR_RETURN(server_,
-                   transport::TcpServer::Create(options_.tcp, at.host, at.port, *options_.loops,
-                                                *options_.helpers, buffers, options_.security));
+  ASSIGN_OR_RETURN(server_, transport::TcpServer::Create(
+                                options_.tcp, at.host, at.port, *options_.loops, *options_.helpers,
+                                buffers, options_.security, options_.staging));
   log::Info("data connections are taken",
             {{"address", HostPort{at.host, port()}.Text()}, {"tls", options_.security != nullptr}});
   return {};
@@ -53,6 +53,14 @@ void StreamOffers::End(const std::string& session) {
     log::Error("data connections of a session that is over do not end; its buffers stay in use",
                {});
   }
+}
+
+std::string StreamOffers::WhyNotStaged() const {
+  if (options_.staging == nullptr) {
+    return options_.why_not_staged.empty() ? "nothing stages it here" : options_.why_not_staged;
+  }
+  const Status usable = options_.staging->copier.Usable();
+  return usable ? "" : usable.error().message;
 }
 
 metrics::TcpConnections StreamOffers::Totals() const {

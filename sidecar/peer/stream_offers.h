@@ -26,6 +26,9 @@ class StreamOffers {
   // Returns when no byte of the session's connections can move any more.
   void End(const std::string& session);
 
+  // Why the bytes of GPUs are not served by them; empty: they are.
+  std::string WhyNotStaged() const;
+
   metrics::TcpConnections Totals() const;
 
  private:

@@ -11,6 +11,7 @@ namespace gantry::transport {
 class ChannelSecurity;
 class HelperThreads;
 class IoLoops;
+struct StagingHalf;
 }  // namespace gantry::transport
 
 namespace gantry::peer {
@@ -22,6 +23,8 @@ struct StreamSettings {
   transport::IoLoops* loops = nullptr;
   transport::HelperThreads* helpers = nullptr;
   transport::ChannelSecurity* security = nullptr;  // null: plain
+  transport::StagingHalf* staging = nullptr;       // for memory of GPUs; null: it is not served
+  std::string why_not_staged;                      // then
   milliseconds ticket_ttl{5'000};
 };
 

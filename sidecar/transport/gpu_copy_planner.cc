@@ -13,12 +13,20 @@ constexpr size_t kKernelJobsMax = 4;
 constexpr size_t kSupposedJobsMax = 2;  // while the GPU is only supposed to be idle
 constexpr uint64_t kProbeBytes = 1 << 20;
 // What a copy engine finds at each turn of a worker's context; more begins too late.
-constexpr uint64_t kEngineJobBytes = 16 << 20;
+constexpr uint64_t kEngineJobBytes = 32 << 20;
 constexpr size_t kEngineJobSegments = 1024;
 
-// A worker hands some two million blocks a second to the copy engines: from so many bytes on (of a
-// block, times the workers) that is faster than a kernel copies.
-constexpr uint64_t kEnginesFrom = 192 << 10;
+// What a worker takes to have the engines copy, as measured on H200: a block of a batch, which is
+// handing it over; a copy of rows, which the engine is at before the next one begins.
+constexpr double kBlockNanoseconds = 850;
+constexpr double kRowsNanoseconds = 6300;
+constexpr double kRowByteNanoseconds = 3400.0 / (1 << 20);
+constexpr double kRowsOfOne = 64;      // that these were measured with
+constexpr size_t kEnginesOfAPair = 2;  // each GPU's are at one copy of rows at a time
+constexpr double kKernelRate = 375;    // of an idle GPU: bytes in a nanosecond
+// Blocks; a copy of rows takes as long as so many.
+constexpr uint64_t kFewBlocks = 8;
+constexpr uint64_t kBlocksOfRows = 8;
 
 // A GPU on which others compute gives a kernel its turn after milliseconds.
 constexpr double kTurnNanoseconds = 0.75e6;
@@ -34,9 +42,6 @@ constexpr milliseconds kKernelsAgain{10'000};
 constexpr milliseconds kProbePauseMin{5};  // as it may have been something else
 constexpr milliseconds kProbePauseMax{2'000};
 
-GpuCopyPlan ByEngines(std::string_view reason) {
-  return {GpuMeans::kCopyEngine, reason, false, kEngineJobBytes, kEngineJobSegments, 0};
-}
 GpuCopyPlan ByKernel(std::string_view reason, bool probe, size_t jobs_max = kKernelJobsMax) {
   return {GpuMeans::kKernel,  reason,  probe, probe ? kProbeBytes : kKernelJobBytes,
           kKernelJobSegments, jobs_max};
@@ -47,8 +52,26 @@ GpuCopyPlan ByKernel(std::string_view reason, bool probe, size_t jobs_max = kKer
 GpuCopyPlanner::GpuCopyPlanner(GpuCopyPolicy policy)
     : policy_(policy), probe_pause_(kProbePauseMin), best_rate_(kSlowRate) {}
 
+GpuCopyPlan GpuCopyPlanner::ByEngines(std::string_view reason) {
+  return {GpuMeans::kCopyEngine, reason, false, kEngineJobBytes, kEngineJobSegments, 0};
+}
+
 bool GpuCopyPlanner::IsForEngines(const GpuCopyWork& work) {
-  return work.bytes / std::max<uint64_t>(work.chunks, 1) * work.workers >= kEnginesFrom;
+  const auto blocks = static_cast<double>(work.copies.blocks + work.copies.rows);
+  return static_cast<double>(work.bytes) * static_cast<double>(work.workers) >=
+         kKernelRate * kBlockNanoseconds * blocks;
+}
+
+uint64_t GpuCopyPlanner::RowBytesMax(size_t workers) {
+  const size_t feeding = std::max<size_t>(workers, 1);
+  const double batch = kBlockNanoseconds * kRowsOfOne / static_cast<double>(feeding);
+  const double left =
+      batch * static_cast<double>(std::min(feeding, kEnginesOfAPair)) - kRowsNanoseconds;
+  return static_cast<uint64_t>(std::max(left, 0.0) / (kRowByteNanoseconds * kRowsOfOne));
+}
+
+bool GpuCopyPlanner::IsFew(const GpuCopyWork& work) {
+  return work.copies.blocks + kBlocksOfRows * work.copies.of_rows <= kFewBlocks;
 }
 
 GpuCopyPlan GpuCopyPlanner::Choose(const GpuCopyWork& work, TimePoint now) const {
@@ -57,9 +80,9 @@ GpuCopyPlan GpuCopyPlanner::Choose(const GpuCopyWork& work, TimePoint now) const
   if (policy_ == GpuCopyPolicy::kKernel && has_kernels) {
     return ByKernel("--gpu-copies asks for a kernel", false);
   }
-  if (work.chunks <= kFewChunks) return ByEngines("few blocks: a copy engine begins at once");
+  if (IsFew(work)) return ByEngines("few blocks: a copy engine begins at once");
   if (IsForEngines(work)) {
-    return ByEngines("blocks of this size: the workers feed the copy engines as fast as they copy");
+    return ByEngines("the workers feed the copy engines as fast as they copy");
   }
   if (!has_kernels) return ByEngines(kNoKernels);
   if (state_ == State::kIdle) {

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "lib/base/clock.h"
+#include "sidecar/transport/segment_list.h"
 #include "sidecar/worker/copy_pool.h"
 
 namespace gantry::transport {
@@ -22,6 +23,8 @@ struct GpuCopyPlan {
 };
 
 inline constexpr std::string_view kNoKernels = "the GPU's driver has no copy kernel";
+inline constexpr std::string_view kNoPeerAccess =
+    "the GPUs have no access to each other's memory: copy engines go through the host";
 inline constexpr std::string_view kWithHost = "one side is the host's: copy engines reach it";
 
 // What may be chosen: an operator's say.
@@ -29,7 +32,7 @@ enum class GpuCopyPolicy { kAuto, kEngines, kKernel };
 
 // What is to be copied: a transfer as a whole.
 struct GpuCopyWork {
-  uint64_t chunks = 0;
+  CopyCounts copies;
   uint64_t bytes = 0;
   size_t workers = 1;  // that feed copy engines for it
 };
@@ -38,10 +41,15 @@ class GpuCopyPlanner {
  public:
   explicit GpuCopyPlanner(GpuCopyPolicy policy);
 
-  // So few chunks are copied by the engines before a kernel would have begun.
-  static constexpr uint64_t kFewChunks = 8;
+  // So few blocks that the engines copy them before a kernel would have begun.
+  static bool IsFew(const GpuCopyWork& work);
   // Whether so many workers feed the engines as fast as these copy, whatever the GPU does.
   static bool IsForEngines(const GpuCopyWork& work);
+  // The longest rows that the engines copy in less time than so many workers hand over batches of
+  // the same blocks; 0: none.
+  static uint64_t RowBytesMax(size_t workers);
+  // Whatever the GPU does.
+  static GpuCopyPlan ByEngines(std::string_view reason);
   // For the next job of the transfer.
   GpuCopyPlan Choose(const GpuCopyWork& work, TimePoint now) const;
   // What was planned and posted, for as long as it is in flight.

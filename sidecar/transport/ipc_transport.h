@@ -1,10 +1,12 @@
 // GPU memory to GPU memory, or to and from the host's, on one node: both allocations are mapped in
 // the copy workers, which have the GPUs copy. The workers' jobs are the shm transport's to give
 // out: this one says which pairs can be moved so, and has them moved there. Owned by the engine's
-// driver, but for Probe, CanReach, Expect and NeedsPeer.
+// driver, but for Probe, CanReach, Expect, RowsOf and NeedsPeer.
 #pragma once
 
-#include <string>
+#include <functional>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "sidecar/transport/shm_transport.h"
@@ -13,8 +15,8 @@ namespace gantry::transport {
 
 class IpcTransport final : public Transport {
  public:
-  // `gpus`: UUIDs of those that the workers see, or why there are none. `copies` outlives this.
-  IpcTransport(Result<std::vector<std::string>> gpus, ShmTransport& copies)
+  // `gpus`: whether a worker has had one, or why not; any thread. `copies` outlives this.
+  IpcTransport(std::function<Status()> gpus, ShmTransport& copies)
       : gpus_(std::move(gpus)), copies_(copies) {}
 
   wire::Path path() const override { return wire::Path::kIpc; }
@@ -22,6 +24,8 @@ class IpcTransport final : public Transport {
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override;
   void Expect(size_t named) override { copies_.RouseFor(named); }
+  RowLimits RowsOf(const std::vector<std::shared_ptr<const memory::MappedAllocation>>& local,
+                   const std::vector<RemoteAllocation>& remote) const override;
   bool NeedsPeer(const RemoteAllocation& remote) const override;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override {
@@ -32,7 +36,7 @@ class IpcTransport final : public Transport {
   nanoseconds Unattended() const override { return nanoseconds::max(); }
 
  private:
-  const Result<std::vector<std::string>> gpus_;
+  const std::function<Status()> gpus_;
   ShmTransport& copies_;
 };
 

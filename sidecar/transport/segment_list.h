@@ -24,6 +24,8 @@ struct MoveSegment {
   uint32_t count = 1;
   uint32_t first_item = 0;  // in the plan's order of items
   uint32_t items = 1;
+  // The blocks are the same items of several pairs; else each is one of `items`, or all there are.
+  bool by_rows = false;
 
   uint64_t bytes() const { return length * count; }
 };
@@ -37,7 +39,8 @@ struct BlockRun {
   uint32_t first_item = 0;
 };
 
-// A pair of buffers whose units the runs name, each in one piece of one allocation.
+// A pair of buffers whose units the runs name, each in one piece of one allocation; or several such
+// pairs in the same two allocations, each at one step behind the one before it.
 struct BlockPair {
   uint32_t local_allocation = 0;
   uint32_t remote_allocation = 0;
@@ -48,6 +51,10 @@ struct BlockPair {
   uint64_t remote_stride = 0;
   uint32_t local_parts = 1;  // of a block; units of one block lie side by side
   uint32_t remote_parts = 1;
+  // Of several: a run is then one segment of so many blocks, and lies dense.
+  uint32_t rows = 1;
+  uint64_t local_row_step = 0;
+  uint64_t remote_row_step = 0;
 
   uint64_t local_offset(uint64_t unit) const {
     return local_base + OffsetOf(unit, local_parts, local_stride, unit_bytes);
@@ -59,6 +66,8 @@ struct BlockPair {
   // one continues it.
   uint64_t local_step() const { return local_parts == 1 ? local_stride : unit_bytes; }
   uint64_t remote_step() const { return remote_parts == 1 ? remote_stride : unit_bytes; }
+  // Whether the units of a run lie side by side.
+  bool is_dense() const { return local_step() == unit_bytes && remote_step() == unit_bytes; }
 
  private:
   static uint64_t OffsetOf(uint64_t unit, uint32_t parts, uint64_t stride, uint64_t unit_bytes) {
@@ -66,10 +75,18 @@ struct BlockPair {
   }
 };
 
+// What segments are to whoever copies: blocks one by one, and rows of them at once.
+struct CopyCounts {
+  uint64_t blocks = 0;   // but for those in rows
+  uint64_t of_rows = 0;  // copies of rows
+  uint64_t rows = 0;     // in these
+};
+
 class SegmentList {
  public:
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
+  const CopyCounts& copies() const { return copies_; }
   MoveSegment operator[](size_t index) const {
     if (index < explicit_.size()) return explicit_[index];
     index -= explicit_.size();
@@ -81,15 +98,28 @@ class SegmentList {
 
   void push_back(const MoveSegment& segment) {
     explicit_.push_back(segment);
+    copies_.blocks += segment.count;
     ++size_;
   }
   void reserve(size_t segments) { explicit_.reserve(segments); }
   // Each of the runs is one segment in every one of the pairs. They follow the single segments and
   // the runs that are there; the sets are few.
   void AddRuns(std::vector<BlockPair> pairs, std::vector<BlockRun> runs) {
-    const bool single_blocks =
-        std::all_of(runs.begin(), runs.end(), [](const BlockRun& run) { return run.count == 1; });
-    sets_.push_back({std::move(pairs), std::move(runs), single_blocks});
+    std::vector<size_t> longer;
+    uint64_t units = 0;
+    for (size_t i = 0; i < runs.size(); ++i) {
+      units += runs[i].count;
+      if (runs[i].count > 1) longer.push_back(i);
+    }
+    for (const BlockPair& pair : pairs) {
+      if (pair.rows == 1) {
+        copies_.blocks += pair.is_dense() ? runs.size() : units;
+      } else {
+        copies_.of_rows += runs.size();
+        copies_.rows += runs.size() * pair.rows;
+      }
+    }
+    sets_.push_back({std::move(pairs), std::move(runs), std::move(longer)});
     size_ += sets_.back().size();
   }
 
@@ -126,12 +156,15 @@ class SegmentList {
     }
     bool operator!=(const Iterator& other) const { return index_ != other.index_; }
 
-    // The segments from here on that are one block each, of one pair: may be fewer than there are.
+    // The segments from here on that are one block each, of one pair: empty when this one has more.
     PairRuns SingleBlocks() const {
       if (index_ < list_->explicit_.size() || index_ >= list_->size_) return {};
       const Set& set = list_->sets_[set_];
-      if (!set.single_blocks) return {};
-      return {&set.pairs[pair_], std::span(set.runs).subspan(run_)};
+      if (set.pairs[pair_].rows > 1) return {};
+      const auto longer = std::lower_bound(set.longer.begin(), set.longer.end(), run_);
+      const size_t end = longer == set.longer.end() ? set.runs.size() : *longer;
+      if (end == run_) return {};
+      return {&set.pairs[pair_], std::span(set.runs).subspan(run_, end - run_)};
     }
     // Passes so many of them, one at least.
     void Skip(size_t blocks) {
@@ -157,9 +190,13 @@ class SegmentList {
     segment.remote_allocation = pair.remote_allocation;
     segment.local_offset = pair.local_offset(run.local_unit);
     segment.remote_offset = pair.remote_offset(run.remote_unit);
-    const bool dense = run.count == 1 || (pair.local_step() == pair.unit_bytes &&
-                                          pair.remote_step() == pair.unit_bytes);
-    if (dense) {
+    if (pair.rows > 1) {
+      segment.length = pair.unit_bytes * run.count;
+      segment.local_stride = pair.local_row_step;
+      segment.remote_stride = pair.remote_row_step;
+      segment.count = pair.rows;
+      segment.by_rows = true;
+    } else if (run.count == 1 || pair.is_dense()) {
       segment.length = pair.unit_bytes * run.count;
     } else {
       segment.length = pair.unit_bytes;
@@ -176,12 +213,13 @@ class SegmentList {
   struct Set {
     std::vector<BlockPair> pairs;
     std::vector<BlockRun> runs;
-    bool single_blocks = false;
+    std::vector<size_t> longer;  // indices of the runs of more than one block, ascending
     size_t size() const { return pairs.size() * runs.size(); }
   };
 
   std::vector<MoveSegment> explicit_;
   std::vector<Set> sets_;  // none of them empty
+  CopyCounts copies_;
   size_t size_ = 0;
 };
 

@@ -38,11 +38,14 @@ std::vector<int> GpusOf(const MovePlan& plan, const worker::CopyPool& pool) {
 }  // namespace
 
 ShmOperation::ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePlan> plan,
-                           int priority, uint64_t token)
+                           int priority, uint64_t token, std::vector<uint64_t>* attention,
+                           TimePoint last_post)
     : transport_(transport),
       plan_(std::move(plan)),
       priority_(priority),
       token_(token),
+      attention_(attention),
+      last_post_(last_post),
       with_host_(Has(*plan_, wire::MemoryKind::kHost)),
       on_gpus_(Has(*plan_, wire::MemoryKind::kGpu)),
       gpus_(GpusOf(*plan_, transport.pool_)),
@@ -70,7 +73,8 @@ void ShmOperation::Abort() {
 }
 
 bool ShmOperation::HasWork() const {
-  return !stopped_ && (!again_.empty() || next_segment_ < segment_count_);
+  if (stopped_ || (again_.empty() && next_segment_ == segment_count_)) return false;
+  return last_post_ == TimePoint::max() || Clock::now() < last_post_;
 }
 
 PlanPart ShmOperation::NextPart(size_t segments_max, uint64_t bytes_max, JobBuilder* job) const {
@@ -147,15 +151,21 @@ void ShmOperation::Done(const PlanPart& part, int worker, const worker::Completi
 }
 
 void ShmOperation::Fail(Error error) {
-  if (!error_ && inflight_ > 0) transport_.finished_.push_back(token_);
+  if (!error_ && inflight_ > 0) attention_->push_back(token_);
   if (!error_) error_ = std::move(error);
   stopped_ = true;
+}
+
+void ShmOperation::Refuse(Error error) {
+  if (!HasWork()) return;
+  Fail(std::move(error));
+  FinishIfQuiet();
 }
 
 void ShmOperation::FinishIfQuiet() {
   if (finished_ || inflight_ > 0 || HasWork()) return;
   finished_ = true;
-  transport_.finished_.push_back(token_);
+  attention_->push_back(token_);
 }
 
 std::vector<uint32_t> ShmOperation::UnfinishedItems() const {

@@ -13,7 +13,7 @@ namespace gantry::transport {
 class ShmOperation final : public Operation {
  public:
   ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePlan> plan, int priority,
-               uint64_t token);
+               uint64_t token, std::vector<uint64_t>* attention, TimePoint last_post);
   ~ShmOperation() override;
 
   void Stop() override;
@@ -41,6 +41,8 @@ class ShmOperation final : public Operation {
   void Posted(const PlanPart& part, int worker);
   // For the report: why the GPUs copy as they do; lives for ever.
   void SetGpuReason(std::string_view reason) { progress_.gpu_reason = reason; }
+  // Nobody can move what is not posted.
+  void Refuse(Error error);
   // `lost`: the worker died; the part is posted once more, then the operation fails.
   void Done(const PlanPart& part, int worker, const worker::Completion& completion);
 
@@ -52,6 +54,8 @@ class ShmOperation final : public Operation {
   const std::shared_ptr<const MovePlan> plan_;
   const int priority_;
   const uint64_t token_;
+  std::vector<uint64_t>* const attention_;
+  const TimePoint last_post_;  // max: it has no end
   const bool with_host_;
   const bool on_gpus_;
   const std::vector<int> gpus_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "sidecar/transport/shm_operation.h"
@@ -15,13 +16,20 @@ constexpr size_t kCompletionsPerPoll = 64;
 // A transfer is split so that every worker gets some of it, down to this.
 constexpr uint64_t kJobBytesMin = 64 * 1024;
 constexpr uint64_t kGpuJobBytesMin = 1 << 20;
-constexpr size_t kFirstKernelSegments = 1024;
-constexpr size_t kKernelSteps = 2;
+constexpr size_t kFirstKernelBlocks = 1024;
+constexpr size_t kKernelSteps = 3;
 
 // Faster than a worker copies on today's machines: a nap that is based on it ends too early, which
 // costs a wake-up, rather than too late, which would leave a worker without work.
 constexpr uint64_t kCopyBytesPerNanosecond = 20;
 constexpr uint64_t kUnattendedBytesMin = 2 * 1024 * 1024;
+
+// How many segments have so many blocks, one at least.
+size_t SegmentsOf(const MovePlan& plan, size_t blocks) {
+  const CopyCounts& copies = plan.segments.copies();
+  const uint64_t all = std::max<uint64_t>(copies.blocks + copies.rows, 1);
+  return std::max<size_t>(blocks * plan.segments.size() / all, 1);
+}
 
 uint64_t TagOf(uint32_t slot, uint32_t generation) {
   return (static_cast<uint64_t>(generation) << 32) | slot;
@@ -53,7 +61,15 @@ Status ShmTransport::CanReach(const memory::MappedAllocation& local,
 
 std::unique_ptr<Operation> ShmTransport::Start(std::shared_ptr<const MovePlan> plan, int priority,
                                                uint64_t token) {
-  auto operation = std::make_unique<ShmOperation>(*this, std::move(plan), priority, token);
+  return StartFor(std::move(plan), priority, token, &finished_);
+}
+
+std::unique_ptr<Operation> ShmTransport::StartFor(std::shared_ptr<const MovePlan> plan,
+                                                  int priority, uint64_t token,
+                                                  std::vector<uint64_t>* attention,
+                                                  TimePoint last_post) {
+  auto operation =
+      std::make_unique<ShmOperation>(*this, std::move(plan), priority, token, attention, last_post);
   waiting_[priority].For(KindOf(*operation)).push_back(operation.get());
   return operation;
 }
@@ -94,7 +110,9 @@ void ShmTransport::Complete(const worker::Completion& completion) {
   WorkerLoad& load = load_[static_cast<size_t>(done.worker)];
   load.weight -= done.weight;
   --load.jobs;
+  --jobs_in_flight_;
   if (done.between_gpus) {
+    --gpu_jobs_;
     const bool by_kernel = done.gpu_job.plan.means == worker::GpuMeans::kKernel;
     --(by_kernel ? load.kernel_jobs : load.engine_jobs);
     if (by_kernel && completion.ok && completion.means != worker::GpuMeans::kKernel) {
@@ -109,8 +127,23 @@ void ShmTransport::Complete(const worker::Completion& completion) {
   }
 }
 
-bool ShmTransport::Feed() {
+bool ShmTransport::EndThoseWithoutWorkers() {
+  if (waiting_.empty() || HasGpuWorkers()) return false;
   bool any = false;
+  for (auto& [priority, level] : waiting_) {
+    for (auto& [kind, queue] : level.queues) {
+      if (kind.means == Class::kOfHost) continue;
+      for (ShmOperation* const operation : std::exchange(queue, {})) {
+        operation->Refuse(worker::NoGpuWorkers());
+        any = true;
+      }
+    }
+  }
+  return any;
+}
+
+bool ShmTransport::Feed() {
+  bool any = EndThoseWithoutWorkers();
   passed_.assign(load_.size(), false);
   for (int worker = NextWorker(passed_); worker >= 0; worker = NextWorker(passed_)) {
     const bool fed = FeedWorker(worker);
@@ -140,16 +173,16 @@ int ShmTransport::NextWorker(const std::vector<bool>& passed) const {
 
 GpuCopyWork ShmTransport::WorkOf(const ShmOperation& operation) const {
   const MovePlan& plan = operation.plan();
-  return {plan.segments.size(), plan.bytes, WorkersFor(operation.gpus())};
+  return {plan.segments.copies(), plan.bytes, WorkersFor(operation.gpus())};
 }
 
 ShmTransport::Kind ShmTransport::KindOf(const ShmOperation& operation) const {
   if (!operation.on_gpus()) return {};
   if (operation.with_host()) return {Class::kHostAndGpu, {}};
   const GpuCopyWork work = WorkOf(operation);
-  const Class means = work.chunks <= GpuCopyPlanner::kFewChunks ? Class::kFewOfGpus
-                      : GpuCopyPlanner::IsForEngines(work)      ? Class::kLargeOfGpus
-                                                                : Class::kManyOfGpus;
+  const Class means = GpuCopyPlanner::IsFew(work)          ? Class::kFewOfGpus
+                      : GpuCopyPlanner::IsForEngines(work) ? Class::kLargeOfGpus
+                                                           : Class::kManyOfGpus;
   return {means, operation.gpus()};
 }
 
@@ -223,9 +256,10 @@ ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int work
   const uint64_t bytes = std::min(std::max(share, kGpuJobBytesMin), choice.job_bytes);
   // The first jobs are short, so that the GPU begins early.
   const size_t segments =
-      by_kernel ? std::min(choice.job_segments,
-                           kFirstKernelSegments << std::min<size_t>(load.kernel_jobs, kKernelSteps))
-                : choice.job_segments;
+      by_kernel
+          ? SegmentsOf(plan, std::min(choice.job_segments, kFirstKernelBlocks << std::min<size_t>(
+                                                               load.kernel_jobs, kKernelSteps)))
+          : choice.job_segments;
   const size_t room = std::min({pool_.free_slots(target), pool_.free_places(target), segments});
   if (room == 0) return Posting::kEnough;
   builder_.Begin(plan, choice.means, /*listed=*/true, room);
@@ -250,10 +284,12 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
   WorkerLoad& load = load_[static_cast<size_t>(worker)];
   load.weight += weight;
   ++load.jobs;
+  ++jobs_in_flight_;
   last_worker_ = worker;
   operation->Posted(part, worker);
   if (operation->on_gpus() && operation->with_host()) operation->SetGpuReason(kWithHost);
   if (between_gpus) {
+    ++gpu_jobs_;
     ++(gpu_plan.means == worker::GpuMeans::kKernel ? load.kernel_jobs : load.engine_jobs);
     job.gpu_job = PlannerOf(job.gpu).Posted(gpu_plan, part.bytes, Clock::now());
     operation->SetGpuReason(gpu_plan.reason);
@@ -274,11 +310,12 @@ size_t ShmTransport::WorkersFor(const std::vector<int>& gpus) const {
   return std::max<size_t>(workers, 1);
 }
 
-bool ShmTransport::HasGpuWorkers() const {
+size_t ShmTransport::GpuWorkers() const {
+  size_t workers = 0;
   for (int worker = 0; worker < pool_.worker_count(); ++worker) {
-    if (pool_.gpu_of(worker) >= 0) return true;
+    workers += pool_.gpu_of(worker) >= 0 ? 1 : 0;
   }
-  return false;
+  return workers;
 }
 
 // What is between a GPU and the host is copied by the processor, too: the more of them the better.
@@ -323,15 +360,24 @@ ShmTransport::GpuChoice ShmTransport::Choose(const ShmOperation& operation, int 
   const int own = pool_.gpu_of(worker);
   const TimePoint now = Clock::now();
   std::optional<GpuChoice> probe;
+  bool apart = false;  // a kernel would copy, but for the way to the memory
   std::vector<int> gpus = operation.gpus();
   if (!IsNear(worker, gpus)) gpus = {own};
   for (const int gpu : gpus) {
     const GpuChoice choice = {PlannerOf(gpu).Choose(work, now), KernelWorker(gpu)};
     if (choice.plan.means != worker::GpuMeans::kKernel || choice.worker < 0) continue;
+    const bool reached =
+        std::all_of(operation.gpus().begin(), operation.gpus().end(),
+                    [&](int other) { return pool_.reaches(choice.worker, other); });
+    if (!reached) {
+      apart = true;
+      continue;
+    }
     if (!choice.plan.probe) return choice;
     if (!probe) probe = choice;
   }
   if (probe) return *probe;
+  if (apart) return {GpuCopyPlanner::ByEngines(kNoPeerAccess), worker};
   return {PlannerOf(own).Choose(work, now), worker};
 }
 

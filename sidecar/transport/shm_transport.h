@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,9 +26,9 @@ struct ShmOptions {
   size_t job_segments_max = 128;
   uint64_t inflight_bytes_max = 8 * 1024 * 1024;  // per worker: bounds cancel and priority delay
   size_t inflight_jobs_max = 64;                  // per worker
-  // Of copy engines, per worker: they take turns between the workers' contexts, and each turn is to
-  // find something to do.
-  size_t engine_jobs_max = 6;
+  // Of copy engines, per worker: it always has a next one, and what is left goes to whoever is
+  // faster.
+  size_t engine_jobs_max = 3;
   // Bytes between GPUs count for less in what is in flight: they move faster.
   uint64_t gpu_bytes_weigh = 64;
   GpuCopyPolicy gpu_copies = GpuCopyPolicy::kAuto;
@@ -51,14 +52,23 @@ class ShmTransport final : public Transport {
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override;
   // Of GPU memory. Any thread.
-  bool HasGpuWorkers() const;
+  size_t GpuWorkers() const;
+  GpuCopyPolicy gpu_copies() const { return options_.gpu_copies; }
+  bool HasGpuWorkers() const { return GpuWorkers() > 0; }
   void RouseFor(size_t named) {
     if (named >= kLongPlan) pool_.Rouse();
   }
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override;
+  // Its token goes to `attention`, which outlives the operation, instead of to who calls Poll.
+  // Nothing of it is posted after `last_post`; who gave it stops the operation then.
+  std::unique_ptr<Operation> StartFor(std::shared_ptr<const MovePlan> plan, int priority,
+                                      uint64_t token, std::vector<uint64_t>* attention,
+                                      TimePoint last_post = TimePoint::max());
   bool Poll(std::vector<uint64_t>* attention) override;
   nanoseconds Unattended() const override;
+  // Beside copies by processors the processors are better left to them.
+  bool DevicesWork() const override { return gpu_jobs_ > 0 && gpu_jobs_ == jobs_in_flight_; }
 
  private:
   friend class ShmOperation;
@@ -104,6 +114,8 @@ class ShmTransport final : public Transport {
     int worker = -1;
   };
 
+  // What waits for a GPU when no worker has one, nor is being started for one that had.
+  bool EndThoseWithoutWorkers();
   bool TakeCompletions();
   void Complete(const worker::Completion& completion);
   bool Feed();
@@ -146,6 +158,8 @@ class ShmTransport final : public Transport {
   JobBuilder builder_;
   std::vector<GpuCopyPlanner> gpu_planners_;  // by GPU, as far as there was need
   int last_worker_ = 0;
+  size_t jobs_in_flight_ = 0;
+  size_t gpu_jobs_ = 0;  // of these, between GPUs
 };
 
 }  // namespace gantry::transport

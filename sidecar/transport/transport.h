@@ -13,6 +13,7 @@
 #include "lib/base/error.h"
 #include "lib/base/result.h"
 #include "sidecar/transport/move_plan.h"
+#include "sidecar/transport/row_limits.h"
 
 namespace gantry::transport {
 
@@ -21,6 +22,7 @@ struct Progress {
   uint64_t chunks = 0;        // finished
   uint64_t chunks_total = 0;  // known from the start
   uint64_t chunks_retried = 0;
+  uint64_t staged_bytes = 0;  // of `bytes`: of GPUs here, through the host's memory to the network
   uint64_t copy_nanoseconds = 0;  // summed over workers
   int workers = 0;                // that took part
   // Of GPU memory: how many jobs were copied by each, and why the last one so.
@@ -57,11 +59,18 @@ class Transport {
   // one flat piece [0, length) for each remote buffer, with RemoteAllocation::target as its
   // allocation.
   virtual bool AddressesBuffers() const { return false; }
-  // Whether this sidecar can execute between these two; the error says why not.
+  // Whether this sidecar can execute between these two; the error says why not. The same for all
+  // local allocations of one kind and GPU.
   virtual Status CanReach(const memory::MappedAllocation& local,
                           const RemoteAllocation& remote) const = 0;
   // Whether the other side's sidecar has to have this path, too.
   virtual bool NeedsPeer(const RemoteAllocation& /*remote*/) const { return true; }
+  // How the same blocks of many buffers are planned between these, which it can execute between.
+  virtual RowLimits RowsOf(
+      const std::vector<std::shared_ptr<const memory::MappedAllocation>>& /*local*/,
+      const std::vector<RemoteAllocation>& /*remote*/) const {
+    return {};
+  }
   // A plan for so many blocks or ranges is being made: whoever carries the bytes may wake up
   // meanwhile. Any thread.
   virtual void Expect(size_t /*named*/) {}
@@ -73,6 +82,9 @@ class Transport {
   virtual bool Poll(std::vector<uint64_t>* attention) = 0;
   // For so long nothing is gained by calling Poll: whoever carries the bytes has enough to do.
   virtual nanoseconds Unattended() const = 0;
+  // Devices carry bytes now, for microseconds: who looks again at once takes no processor from them
+  // and saves a sleep and a wake-up.
+  virtual bool DevicesWork() const { return false; }
 };
 
 }  // namespace gantry::transport

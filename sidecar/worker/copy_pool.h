@@ -1,6 +1,7 @@
 // The copy workers as the transports see them: post copies to a worker's ring, take completions.
-// All but WakeWaiter, Replace, Rouse and GpuPlace belong to the driver: the engine's thread, or
-// whoever takes over while that sleeps. Implemented by WorkerPool and by a fake.
+// All but WakeWaiter, Replace, Rouse, worker_count, gpu_of and GpuPlace belong to the driver: the
+// engine's thread, or whoever takes over while that sleeps. Implemented by WorkerPool and by a
+// fake.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +52,12 @@ struct Completion {
   GpuMeans means = GpuMeans::kCopyEngine;  // what GPU memory was copied by in the end
 };
 
+// Why memory of GPUs cannot be copied, where it could when the sidecar started.
+inline Error NoGpuWorkers() {
+  return {ErrorCode::kPathUnavailable, "no copy worker has a context on a GPU any more",
+          "GET /v1/status says why; a worker that was short of the GPU's memory asks for it again"};
+}
+
 class CopyPool {
  public:
   virtual ~CopyPool() = default;
@@ -60,6 +67,9 @@ class CopyPool {
   // Place of the GPU that the worker's context is on, among those that the pool sees; -1: none.
   // Jobs with memory of GPUs are for those that have one.
   virtual int gpu_of(int worker) const = 0;
+  // Whether kernels of the worker may follow addresses of this GPU's memory; copy engines always
+  // do.
+  virtual bool reaches(int worker, int gpu) const = 0;
   // Of the GPU with this UUID; -1: the pool does not see it. Thread-safe.
   virtual int GpuPlace(std::string_view uuid) const = 0;
   // Free segment slots of the worker's ring now.

@@ -11,19 +11,22 @@
 
 #include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
+#include "sidecar/memory/pinned_memory.h"
 #include "sidecar/worker/probe_list.h"
 #include "sidecar/worker/shared_block.h"
+#include "sidecar/worker/worker_greeting.h"
 #include "sidecar/worker/worker_loop.h"
 #include "sidecar/worker/worker_message.h"
 
 namespace gantry::worker {
 namespace {
 
-constexpr int kArguments = 6;  // with the program's name
+constexpr int kArguments = 7;  // with the program's name
 
 struct Arguments {
   int index = 0;
   int gpu_workers = 0;
+  bool without_driver = false;
   nanoseconds spin{0};
 };
 
@@ -35,15 +38,20 @@ bool ParseNumber(std::string_view text, Number* number) {
 
 Result<Arguments> ParseArguments(int argc, char** argv) {
   Arguments arguments;
+  int without_driver = 0;
   int64_t spin_ns = 0;
   if (argc != kArguments || !ParseNumber(argv[2], &arguments.index) ||
-      !ParseNumber(argv[3], &arguments.gpu_workers) || !ParseNumber(argv[4], &spin_ns)) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "a copy worker takes an index, how many have a GPU, a spin and a level",
-                "it is started by the sidecar and not by hand");
+      !ParseNumber(argv[3], &arguments.gpu_workers) || !ParseNumber(argv[4], &without_driver) ||
+      !ParseNumber(argv[5], &spin_ns)) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        "a copy worker takes an index, how many have a GPU, whether it leaves the driver alone, "
+        "a spin and a level",
+        "it is started by the sidecar and not by hand");
   }
+  arguments.without_driver = without_driver != 0;
   arguments.spin = nanoseconds(spin_ns);
-  ASSIGN_OR_RETURN(const log::Level level, log::ParseLevel(argv[5]));
+  ASSIGN_OR_RETURN(const log::Level level, log::ParseLevel(argv[6]));
   const std::string name = "gantry-copy-" + std::string(argv[2]);
   ::prctl(PR_SET_NAME, name.c_str());
   log::Configure(name, level);
@@ -68,8 +76,10 @@ class CopyWorker {
               static_cast<Doorbell*>(doorbell_block_.data())),
         loop_(&ring_, &mappings_, spin) {}
 
-  int Serve(int index, int gpu_workers) {
-    Status opened = gpus_.Open(index, gpu_workers);
+  int Serve(const Arguments& arguments) {
+    index_ = arguments.index;
+    gpu_workers_ = arguments.gpu_workers;
+    Status opened = arguments.without_driver ? LeftAlone() : gpus_.Open(index_, gpu_workers_);
     if (opened) opened = loop_.UseGpu(gpus_.context());
     if (!opened) gpus_.Close();
     std::thread([this] {
@@ -95,15 +105,35 @@ class CopyWorker {
   }
 
  private:
+  static Status LeftAlone() {
+    return Fail(ErrorCode::kWorkerLost,
+                "it was started without the GPU's driver, over which its starts hung or ended",
+                "look at the driver's state and at the sidecar's log");
+  }
   WorkerAnswer Greet(const Status& opened) const {
     WorkerAnswer greeting = AnswerOf(/*number=*/0, opened);
-    std::string uuids;
-    for (const std::string& uuid : gpus_.uuids()) {
-      if (uuids.size() + uuid.size() + 2 > sizeof(greeting.message)) break;
-      uuids += uuid + " ";
-    }
-    if (opened) uuids.copy(greeting.message, sizeof(greeting.message) - 1);
+    if (opened) SaidOfGpus().copy(greeting.message, sizeof(greeting.message) - 1);
     return greeting;
+  }
+  std::string SaidOfGpus() const {
+    Greeting greeting;
+    for (const std::string& uuid : gpus_.uuids()) {
+      greeting.gpus.push_back({uuid, gpus_.Reaches(uuid)});
+    }
+    greeting.memory = gpus_.context()->Memory().value_or(gpu::MemoryAmount());
+    return TextOf(greeting, sizeof(WorkerAnswer::message) - 1);
+  }
+  // Once the copy thread runs: that gets its streams ready with its first job for the GPU.
+  Status OpenGpuLater() {
+    if (gpus_.context() != nullptr) return {};
+    Status opened = gpus_.Open(index_, gpu_workers_);
+    if (opened) {
+      // There is room for what the copy thread will need.
+      const auto stream = gpus_.context()->NewStream();
+      if (!stream) opened = Fail(stream.error());
+    }
+    if (!opened) gpus_.Close();
+    return opened;
   }
 
   // `said`: what the answer says besides that it is well.
@@ -119,6 +149,10 @@ class CopyWorker {
         ASSIGN_OR_RETURN(*said, CompareProbes(mappings_, std::move(fds.front()), request.size));
         return {};
       }
+      case RequestKind::kOpenGpu:
+        RETURN_IF_ERROR(OpenGpuLater());
+        *said = SaidOfGpus();
+        return {};
     }
     return Fail(ErrorCode::kInvalidArgument, "unknown request");
   }
@@ -132,11 +166,22 @@ class CopyWorker {
     }
     ASSIGN_OR_RETURN(memory::HostMapping mapping,
                      memory::HostMapping::Create(fd, request.size, writable));
+    if (request.pinned == 0 || gpus_.context() == nullptr) {
+      return mappings_.Add(request.mapping, std::move(mapping));
+    }
+    auto pinned = memory::PinForGpu(*gpus_.context(), mapping);
+    if (pinned) return mappings_.Add(request.mapping, std::move(mapping), *std::move(pinned));
+    log::Warning(
+        "a GPU's driver does not take the memory between GPUs and the network: its bytes "
+        "are copied once more on their way",
+        {{"bytes", request.size}, {"why", pinned.error()}});
     return mappings_.Add(request.mapping, std::move(mapping));
   }
 
   const SharedBlock ring_block_;
   const SharedBlock doorbell_block_;
+  int index_ = 0;
+  int gpu_workers_ = 0;
   memory::GpuDevices gpus_;
   MappingTable mappings_;
   WorkerRingEnd ring_;
@@ -171,7 +216,7 @@ int RunCopyWorker(int argc, char** argv) {
     return kExitBadStart;
   }
   // No destructors: the copy thread may still be in the middle of a job.
-  ::_exit((*worker)->Serve(arguments->index, arguments->gpu_workers));
+  ::_exit((*worker)->Serve(*arguments));
 }
 
 }  // namespace gantry::worker

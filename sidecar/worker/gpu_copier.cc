@@ -5,6 +5,7 @@
 
 #include "lib/base/log.h"
 #include "sidecar/worker/gpu_wait.h"
+#include "sidecar/worker/row_copies.h"
 
 namespace gantry::worker {
 namespace {
@@ -33,9 +34,10 @@ Status GpuCopier::Prepare(const std::shared_ptr<gpu::GpuContext>& context) {
 Status GpuCopier::Add(const CopySegment& segment, const MappedBytes& source,
                       const MappedBytes& destination) {
   const bool with_host = source.gpu == nullptr || destination.gpu == nullptr;
-  RETURN_IF_ERROR(Begin((source.gpu != nullptr ? source : destination).gpu->context()));
+  RETURN_IF_ERROR(Begin((source.gpu != nullptr ? source : destination).gpu->home()));
   if (with_host) return AddWithHost(segment, source, destination);
-  const bool by_kernel = segment.means == GpuMeans::kKernel && HasKernels();
+  const bool reached = source.gpu->is_reached() && destination.gpu->is_reached();
+  const bool by_kernel = segment.means == GpuMeans::kKernel && reached && HasKernels();
   if (by_kernel) job_means_ = GpuMeans::kKernel;
   const gpu::DeviceAddress from = source.gpu->base();
   const gpu::DeviceAddress to = destination.gpu->base();
@@ -47,6 +49,7 @@ Status GpuCopier::Add(const CopySegment& segment, const MappedBytes& source,
         AddItem({to + place.destination, from + place.source, segment.length}, by_kernel));
   }
   if (!segment.places.empty()) return {};
+  if (!by_kernel && AddRows(segment, from, to)) return {};
   gpu::CopyItem item{to + segment.destination_offset, from + segment.source_offset, segment.length};
   for (uint32_t block = 0; block < segment.count; ++block) {
     RETURN_IF_ERROR(AddItem(item, by_kernel));
@@ -54,6 +57,18 @@ Status GpuCopier::Add(const CopySegment& segment, const MappedBytes& source,
     item.to = item.to + segment.destination_stride;
   }
   return {};
+}
+
+bool GpuCopier::AddRows(const CopySegment& segment, gpu::DeviceAddress from,
+                        gpu::DeviceAddress to) {
+  if (!rows_ || !IsForRows(segment)) return false;
+  const Status copied = stream().CopyRows({to + segment.destination_offset,
+                                           from + segment.source_offset, segment.destination_stride,
+                                           segment.source_stride, segment.length, segment.count});
+  // What else is wrong the batch that does it instead finds, too.
+  rows_ = copied.has_value();
+  if (!rows_) log::Warning("blocks are not copied as rows", {{"why", copied.error()}});
+  return rows_;
 }
 
 Status GpuCopier::AddWithHost(const CopySegment& segment, const MappedBytes& source,
@@ -78,6 +93,12 @@ Status GpuCopier::AddHostBlock(const MappedBytes& source, const MappedBytes& des
   gpu::DeviceAddress on_gpu =
       to_gpu ? destination.gpu->base() + place.destination : source.gpu->base() + place.source;
   uint64_t on_host = to_gpu ? place.source : place.destination;
+  if (host.pinned) {
+    const gpu::DeviceAddress there = *host.pinned + on_host;
+    return AddItem(
+        to_gpu ? gpu::CopyItem{on_gpu, there, length} : gpu::CopyItem{there, on_gpu, length},
+        /*by_kernel=*/false);
+  }
   if (!HasStaging()) {
     return to_gpu ? context_->CopyFromHost(on_gpu, host.data + on_host, length)
                   : context_->CopyToHost(host.data + on_host, on_gpu, length);

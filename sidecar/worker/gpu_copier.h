@@ -51,6 +51,8 @@ class GpuCopier {
                      const MappedBytes& destination);
   Status AddHostBlock(const MappedBytes& source, const MappedBytes& destination, BlockPlaces place,
                       uint64_t length);
+  // Blocks at one step from each other; false: they are to be added one by one.
+  bool AddRows(const CopySegment& segment, gpu::DeviceAddress from, gpu::DeviceAddress to);
   Status AddItem(const gpu::CopyItem& item, bool by_kernel);
   Status Issue();  // everything that was added
   Status IssueBatch();
@@ -67,6 +69,7 @@ class GpuCopier {
   std::unique_ptr<StagingBuffer> staging_;
   std::vector<std::unique_ptr<gpu::GpuEvent>> marks_;
   bool batches_ = true;  // the driver has the batched copy
+  bool rows_ = true;     // likewise the copy of rows
   bool has_job_ = false;
   uint64_t last_slice_ = 0;  // of what was added
   GpuMeans job_means_ = GpuMeans::kCopyEngine;

@@ -1,25 +1,45 @@
 #include "sidecar/worker/gpu_homes.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace gantry::worker {
 
-int GpuHomes::Take(const Greeting& greeting) {
+GpuHome GpuHomes::Take(int worker, const Greeting& greeting) {
   const MutexLock lock(mutex_);
   if (!greeting.status || greeting.gpus.empty()) {
-    // The first one's: later ones may only have had no turn.
-    if (!greeting.status && !std::exchange(asked_, true)) why_none_ = greeting.status;
-    return -1;
+    // The lowest one's, whichever greets first: others may only have had no turn.
+    if (!greeting.status && worker <= says_why_) {
+      says_why_ = worker;
+      why_none_ = greeting.status;
+    }
+    return {};
   }
-  if (gpus_.empty()) gpus_ = greeting.gpus;
-  const auto place = std::find(gpus_.begin(), gpus_.end(), greeting.gpus.front());
+  if (!known_.load()) {
+    for (const Greeting::Gpu& gpu : greeting.gpus) gpus_.push_back(gpu.uuid);
+    // In the driver's order, whoever comes first: each worker begins with its own.
+    const size_t own = static_cast<size_t>(worker) % gpus_.size();
+    std::rotate(gpus_.begin(), gpus_.end() - static_cast<ptrdiff_t>(own), gpus_.end());
+    known_ = true;
+  }
+  GpuHome home;
+  home.place = PlaceOf(greeting.gpus.front().uuid);
+  home.memory = greeting.memory;
+  for (const Greeting::Gpu& gpu : greeting.gpus) {
+    const int place = PlaceOf(gpu.uuid);
+    if (gpu.reached && place >= 0 && place < GpuHome::kPlaces) home.reached |= uint64_t{1} << place;
+  }
+  return home;
+}
+
+int GpuHomes::PlaceOf(std::string_view uuid) const {
+  if (!known_.load()) return -1;
+  const auto place = std::find(gpus_.begin(), gpus_.end(), uuid);
   return place == gpus_.end() ? -1 : static_cast<int>(place - gpus_.begin());
 }
 
 Result<std::vector<std::string>> GpuHomes::gpus() const {
   const MutexLock lock(mutex_);
-  if (gpus_.empty()) return Fail(why_none_.error());
+  if (!known_.load()) return Fail(why_none_.error());
   return gpus_;
 }
 

@@ -2,26 +2,33 @@
 // with a GPU sees holds for all, as they are processes of one container. Thread-safe.
 #pragma once
 
+#include <atomic>
+#include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/base/mutex.h"
-#include "sidecar/worker/worker_process.h"
+#include "sidecar/worker/worker_greeting.h"
+#include "sidecar/worker/worker_slot.h"
 
 namespace gantry::worker {
 
 class GpuHomes {
  public:
-  // The place of the worker's GPU among gpus(); -1: it has none, or one that the first did not see.
-  int Take(const Greeting& greeting) EXCLUDES(mutex_);
+  // Where the worker is that greets so; it has no place when the first did not see its GPU.
+  GpuHome Take(int worker, const Greeting& greeting) EXCLUDES(mutex_);
 
   // UUIDs, or why no worker has a GPU.
   Result<std::vector<std::string>> gpus() const EXCLUDES(mutex_);
+  // Of the GPU with this UUID; -1: no worker sees it. Does not wait.
+  int PlaceOf(std::string_view uuid) const;
 
  private:
   mutable Mutex mutex_;
-  std::vector<std::string> gpus_ GUARDED_BY(mutex_);
-  bool asked_ GUARDED_BY(mutex_) = false;
+  std::vector<std::string> gpus_;  // written once, before known_ is true
+  std::atomic<bool> known_ = false;
+  int says_why_ GUARDED_BY(mutex_) = std::numeric_limits<int>::max();  // the worker
   Status why_none_ GUARDED_BY(mutex_) = Fail(ErrorCode::kPathUnavailable,
                                              "no copy worker has been asked yet");
 };

@@ -9,6 +9,12 @@
 #include "sidecar/worker/probe_list.h"
 
 namespace gantry::worker {
+namespace {
+
+// A context takes a second at most where the driver is well; meanwhile nothing is mapped.
+constexpr milliseconds kOpenGpuMax{10'000};
+
+}  // namespace
 
 Result<memory::MappingId> MappingDirectory::Map(const memory::AllocationSource& source) {
   if (source.fd == nullptr) return Fail(ErrorCode::kNotExportable, "no descriptor to map");
@@ -17,7 +23,7 @@ Result<memory::MappingId> MappingDirectory::Map(const memory::AllocationSource& 
   ASSIGN_OR_RETURN(const memory::MappingId id, TakeId());
   const Status status = Ask(&workers, MapRequest(id, source), source.fd->get());
   for (size_t i = 0; i < workers.slots.size(); ++i) {
-    workers.slots[i]->CountMap(workers.replies[i].status.has_value());
+    if (!source.pinned) workers.slots[i]->CountMap(workers.replies[i].status.has_value());
   }
   const bool mapped = std::any_of(workers.replies.begin(), workers.replies.end(),
                                   [](const WorkerReply& reply) { return bool(reply.status); });
@@ -31,7 +37,7 @@ Result<memory::MappingId> MappingDirectory::Map(const memory::AllocationSource& 
   mappings_[id.slot] = {id.generation, source, {}};
   CountGpuMemory(&mappings_[id.slot]);
   for (size_t i = 0; i < workers.slots.size(); ++i) {
-    if (workers.replies[i].status) ++workers.slots[i]->mapped;
+    if (workers.replies[i].status && !source.pinned) ++workers.slots[i]->mapped;
   }
   return id;
 }
@@ -47,8 +53,9 @@ Status MappingDirectory::Unmap(memory::MappingId id) {
   request.kind = RequestKind::kUnmap;
   request.mapping = id;
   const Status status = Ask(&workers, request, /*fd=*/-1);
+  const bool counts = !mappings_[id.slot].source.pinned;
   for (size_t i = 0; i < workers.slots.size(); ++i) {
-    if (workers.replies[i].status) --workers.slots[i]->mapped;
+    if (workers.replies[i].status && counts) --workers.slots[i]->mapped;
   }
   DiscountGpuMemory(mappings_[id.slot]);
   Release(id);
@@ -122,44 +129,122 @@ void MappingDirectory::DiscountGpuMemory(const Mapping& mapping) {
   gpu_bytes_ -= mapping.source.size;
 }
 
-Status MappingDirectory::Restore(WorkerSlot& slot, WorkerProcess& process, bool tolerant) {
+Status MappingDirectory::Restore(WorkerSlot& slot, WorkerProcess& process, bool tolerant,
+                                 Status* has_gpu) {
   const MutexLock lock(mutex_);
-  uint64_t mapped = 0;
+  if (slot.gpu >= 0) RETURN_IF_ERROR(LeavesRoomForPids(process));
   for (uint32_t number = 0; number < mappings_.size(); ++number) {
     const Mapping& mapping = mappings_[number];
-    if (mapping.generation == 0) continue;
-    if (mapping.source.kind == wire::MemoryKind::kGpu && slot.gpu < 0) continue;
-    if (memory::NeedsAnotherPid(mapping.source) &&
-        mapping.source.gpu.exporter_pid == process.pid()) {
-      return Fail(ErrorCode::kWorkerLost,
-                  "it has the PID " + std::to_string(process.pid()) +
-                      " of an owner of GPU memory, whose memory it could not map",
-                  "the next one has another");
-    }
-    if (tolerant && suspects_.contains(mapping.generation)) {
-      log::Error("a new copy worker works without an allocation over which others were lost",
-                 {{"worker", slot.index}, {"slot", number}});
-      continue;
-    }
-    WorkerRequest request = MapRequest({number, mapping.generation}, mapping.source);
-    request.number = ++last_request_;
-    WorkerReply reply{&process, {}, false};
-    Exchange({&reply, 1}, request, mapping.source.fd->get(), patience_);
-    slot.CountMap(reply.status.has_value());
-    if (reply.status) {
-      ++mapped;
-    } else if (reply.lost || !tolerant) {
-      if (reply.lost) suspects_.insert(mapping.generation);
-      return reply.status;
-    } else {
-      log::Error("a new copy worker works without an allocation that it cannot map",
-                 {{"worker", slot.index}, {"slot", number}, {"error", reply.status.error()}});
-    }
+    const bool on_gpu = mapping.source.kind == wire::MemoryKind::kGpu;
+    if (mapping.generation == 0 || (on_gpu && slot.gpu < 0)) continue;
+    const Status mapped =
+        tolerant && suspects_.contains(mapping.generation)
+            ? Fail(ErrorCode::kNotExportable, "new copy workers were lost over an allocation")
+            : MapInOne(slot, process, number);
+    if (mapped) continue;
+    if (!tolerant || mapped.error().code == ErrorCode::kWorkerLost) return mapped;
+    log::Error("a new copy worker works without an allocation that it cannot map",
+               {{"worker", slot.index}, {"slot", number}, {"error", mapped.error()}});
+    if (!on_gpu) continue;
+    RETURN_IF_ERROR(UnmapGpuMemory(slot, process, number));
+    *has_gpu = Fail(mapped.error());
+    slot.SetGpu({}, *has_gpu);
   }
-  slot.mapped = mapped;
   // Still under the lock: the next Map already counts on this worker.
   if (slot.BecomeUsable(process)) return {};
   return Fail(ErrorCode::kWorkerLost, "it died while it was being set up");
+}
+
+Status MappingDirectory::LeavesRoomForPids(const WorkerProcess& process) {
+  const bool conflicts = std::any_of(mappings_.begin(), mappings_.end(), [&](const Mapping& each) {
+    return each.generation != 0 && memory::NeedsAnotherPid(each.source) &&
+           each.source.gpu.exporter_pid == process.pid();
+  });
+  if (!conflicts) return {};
+  ++pid_conflicts_;
+  return Fail(ErrorCode::kWorkerLost,
+              "it has the PID " + std::to_string(process.pid()) +
+                  " of an owner of GPU memory, whose memory it could not map",
+              "the next one has another");
+}
+
+Status MappingDirectory::MapInOne(WorkerSlot& slot, WorkerProcess& process, uint32_t number) {
+  const Mapping& mapping = mappings_[number];
+  WorkerRequest request = MapRequest({number, mapping.generation}, mapping.source);
+  request.number = ++last_request_;
+  WorkerReply reply{&process, {}, false};
+  Exchange({&reply, 1}, request, mapping.source.fd->get(), patience_);
+  const bool counts = !mapping.source.pinned;  // the sidecar's own is none of the workloads'
+  if (counts) slot.CountMap(reply.status.has_value());
+  if (reply.lost) {
+    suspects_.insert(mapping.generation);
+    return Fail(ErrorCode::kWorkerLost, reply.status.error().message, reply.status.error().hint);
+  }
+  if (!reply.status) return reply.status;
+  suspects_.erase(mapping.generation);
+  if (counts) ++slot.mapped;
+  return {};
+}
+
+Status MappingDirectory::UnmapGpuMemory(WorkerSlot& slot, WorkerProcess& process, uint32_t end) {
+  for (uint32_t number = 0; number < end; ++number) {
+    const Mapping& mapping = mappings_[number];
+    if (mapping.generation == 0 || mapping.source.kind != wire::MemoryKind::kGpu) continue;
+    WorkerRequest request;
+    request.kind = RequestKind::kUnmap;
+    request.mapping = {number, mapping.generation};
+    request.number = ++last_request_;
+    WorkerReply reply{&process, {}, false};
+    Exchange({&reply, 1}, request, /*fd=*/-1, patience_);
+    if (!reply.status) {
+      return Fail(ErrorCode::kWorkerLost, "it kept GPU memory: " + reply.status.error().message,
+                  reply.status.error().hint);
+    }
+    --slot.mapped;
+  }
+  return {};
+}
+
+Status MappingDirectory::OpenGpu(WorkerSlot& slot, WorkerProcess& process, GpuHomes& homes) {
+  const MutexLock lock(mutex_);
+  if (slot.state.load() != WorkerState::kUsable || slot.gpu >= 0) return {};
+  WorkerRequest request;
+  request.kind = RequestKind::kOpenGpu;
+  request.number = ++last_request_;
+  WorkerReply reply{&process, {}, false};
+  Exchange({&reply, 1}, request, /*fd=*/-1, {std::min(patience_.longest, kOpenGpuMax), {}});
+  if (reply.lost) {
+    slot.End();
+    return Fail(ErrorCode::kWorkerLost, reply.status.error().message, reply.status.error().hint);
+  }
+  if (!reply.status) return reply.status;
+  const Status mapped = MapGpuMemory(slot, process);
+  if (!mapped) {
+    if (mapped.error().code == ErrorCode::kWorkerLost) slot.End();
+    return mapped;
+  }
+  // Still under the lock: the next Map already counts on its GPU.
+  slot.SetGpu(homes.Take(slot.index, GreetingOf({}, reply.said)), {});
+  return {};
+}
+
+Status MappingDirectory::MapGpuMemory(WorkerSlot& slot, WorkerProcess& process) {
+  RETURN_IF_ERROR(LeavesRoomForPids(process));
+  for (uint32_t number = 0; number < mappings_.size(); ++number) {
+    const Mapping& mapping = mappings_[number];
+    if (mapping.generation == 0 || mapping.source.kind != wire::MemoryKind::kGpu) continue;
+    const Status mapped =
+        suspects_.contains(mapping.generation)
+            ? Fail(ErrorCode::kNotExportable, "new copy workers were lost over an allocation")
+            : MapInOne(slot, process, number);
+    if (mapped) continue;
+    if (mapped.error().code == ErrorCode::kWorkerLost) return mapped;
+    RETURN_IF_ERROR(UnmapGpuMemory(slot, process, number));
+    // Not for good, whatever the worker called it: the allocation may go.
+    return Fail(ErrorCode::kResourceExhausted,
+                "it could not map all GPU memory: " + mapped.error().message, mapped.error().hint);
+  }
+  return {};
 }
 
 MappingDirectory::Participants MappingDirectory::UsableWorkers(wire::MemoryKind kind) const {
@@ -200,6 +285,7 @@ WorkerRequest MappingDirectory::MapRequest(memory::MappingId id,
   request.mapping = id;
   request.size = source.size;
   request.writable = source.writable ? 1 : 0;
+  request.pinned = source.pinned ? 1 : 0;
   if (source.kind == wire::MemoryKind::kGpu) SetGpuFacts(source.gpu, &request);
   return request;
 }

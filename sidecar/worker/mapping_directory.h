@@ -14,6 +14,7 @@
 
 #include "lib/base/mutex.h"
 #include "sidecar/memory/memory_mapper.h"
+#include "sidecar/worker/gpu_homes.h"
 #include "sidecar/worker/worker_slot.h"
 
 namespace gantry::worker {
@@ -28,13 +29,24 @@ class MappingDirectory {
   // Of GPU memory that is mapped, each allocation counted once. Does not wait for the workers.
   uint64_t gpu_bytes() const { return gpu_bytes_.load(); }
 
+  // Workers that Restore refused for having the PID of an owner of GPU memory.
+  uint64_t pid_conflicts() const { return pid_conflicts_.load(); }
+
   // As MemoryMapper::Compare.
   Result<std::optional<memory::ProbeMismatch>> Compare(std::span<const memory::MemoryProbe> probes)
       EXCLUDES(mutex_);
 
+  // Asks a usable worker without a GPU to try once more, and maps all GPU memory in one that then
+  // has it, before it is given jobs of it. kWorkerLost: it was lost or has the PID of an owner, and
+  // was ended; any other error: why it still has none.
+  Status OpenGpu(WorkerSlot& slot, WorkerProcess& process, GpuHomes& homes) EXCLUDES(mutex_);
+
   // Maps everything in a worker that has just started, and makes it usable. A mapping that the
-  // worker refuses fails the start, unless `tolerant`: then it is left out, visibly.
-  Status Restore(WorkerSlot& slot, WorkerProcess& process, bool tolerant) EXCLUDES(mutex_);
+  // worker refuses fails the start, unless `tolerant`: then it is left out, visibly. As a job of
+  // GPU memory goes to any worker with a GPU, one that cannot have all of that has none: `has_gpu`
+  // says why, and is not set otherwise.
+  Status Restore(WorkerSlot& slot, WorkerProcess& process, bool tolerant, Status* has_gpu)
+      EXCLUDES(mutex_);
 
  private:
   struct Mapping {
@@ -59,6 +71,14 @@ class MappingDirectory {
   // Of one kind, and as many as one list takes.
   Result<std::optional<memory::ProbeMismatch>> CompareSome(
       std::span<const memory::MemoryProbe> probes) EXCLUDES(mutex_);
+  // kWorkerLost: it is of no use any more; any other error: why it is without that one.
+  Status MapInOne(WorkerSlot& slot, WorkerProcess& process, uint32_t number) REQUIRES(mutex_);
+  // Takes back the GPU memory among the mappings before this number, all of which the worker has.
+  Status UnmapGpuMemory(WorkerSlot& slot, WorkerProcess& process, uint32_t end) REQUIRES(mutex_);
+  // All that there is in a worker that has just got its GPU, or none.
+  Status MapGpuMemory(WorkerSlot& slot, WorkerProcess& process) REQUIRES(mutex_);
+  // kWorkerLost, counted: the worker has the PID of an owner of GPU memory.
+  Status LeavesRoomForPids(const WorkerProcess& process) REQUIRES(mutex_);
   WorkerRequest MapRequest(memory::MappingId id, const memory::AllocationSource& source) const;
   void RollBack(const Participants& participants, memory::MappingId id) REQUIRES(mutex_);
   // The same GPU memory may be mapped for reading and, by others, for writing.
@@ -77,6 +97,7 @@ class MappingDirectory {
   uint64_t last_request_ GUARDED_BY(mutex_) = 0;
   std::map<memory::MemoryIdentity, uint64_t> gpu_mappings_ GUARDED_BY(mutex_);  // never 0
   std::atomic<uint64_t> gpu_bytes_ = 0;
+  std::atomic<uint64_t> pid_conflicts_ = 0;
 };
 
 }  // namespace gantry::worker

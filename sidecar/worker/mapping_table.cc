@@ -12,13 +12,16 @@ MappingTable::~MappingTable() {
   for (std::atomic<const Entry*>& slot : slots_) delete slot.load();
 }
 
-Status MappingTable::Add(memory::MappingId id, memory::HostMapping mapping) {
-  const MappedBytes bytes{mapping.data(), mapping.size(), mapping.writable()};
-  return Add(id, std::make_unique<Entry>(Entry{id.generation, std::move(mapping), bytes}));
+Status MappingTable::Add(memory::MappingId id, memory::HostMapping mapping,
+                         std::unique_ptr<gpu::GpuMemory> pinned) {
+  MappedBytes bytes{mapping.data(), mapping.size(), mapping.writable()};
+  if (pinned != nullptr) bytes.pinned = pinned->range().base;
+  return Add(id, std::make_unique<Entry>(
+                     Entry{id.generation, std::move(mapping), bytes, std::move(pinned)}));
 }
 
 Status MappingTable::Add(memory::MappingId id, memory::GpuMapping mapping, bool writable) {
-  auto entry = std::make_unique<Entry>(Entry{id.generation, std::move(mapping), {}});
+  auto entry = std::make_unique<Entry>(Entry{id.generation, std::move(mapping), {}, nullptr});
   const auto& kept = std::get<memory::GpuMapping>(entry->mapping);
   entry->bytes = {nullptr, kept.size(), writable, &kept};
   return Add(id, std::move(entry));

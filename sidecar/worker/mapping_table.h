@@ -15,11 +15,12 @@
 
 namespace gantry::worker {
 
-// The guards of what the processor copies; the others are for what GPUs work on.
+// The guards of what the processor copies; the others are for what GPUs work on: so many that the
+// jobs under way find room, also over pieces of 2 MiB.
 inline constexpr size_t kSourceGuard = 0;
 inline constexpr size_t kDestinationGuard = 1;
 inline constexpr size_t kFirstGpuGuard = 2;
-inline constexpr size_t kGuards = 66;
+inline constexpr size_t kGuards = 2 + 4096;
 
 // Half of the mappings that Linux lets a process have by default (vm.max_map_count).
 inline constexpr uint32_t kMappingSlots = 32768;
@@ -32,7 +33,8 @@ class MappingTable {
   ~MappingTable();
 
   // Control thread. The slot must be free, and the generation not 0.
-  Status Add(memory::MappingId id, memory::HostMapping mapping);
+  Status Add(memory::MappingId id, memory::HostMapping mapping,
+             std::unique_ptr<gpu::GpuMemory> pinned = nullptr);
   Status Add(memory::MappingId id, memory::GpuMapping mapping, bool writable);
   // Control thread. Returns when it is unmapped; waits for a copy that still uses it, which by
   // contract there is none of.
@@ -51,6 +53,7 @@ class MappingTable {
     uint32_t generation = 0;
     std::variant<memory::HostMapping, memory::GpuMapping> mapping;
     MappedBytes bytes;
+    std::unique_ptr<gpu::GpuMemory> pinned = nullptr;  // of host memory; goes before the mapping
   };
 
   Status Add(memory::MappingId id, std::unique_ptr<Entry> entry);

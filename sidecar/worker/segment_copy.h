@@ -17,6 +17,9 @@ struct MappedBytes {
   uint64_t size = 0;
   bool writable = false;
   const memory::GpuMapping* gpu = nullptr;
+  // Of bytes of the host that the GPU's driver knows: where it finds the first one. An address of
+  // its own kind, which nobody makes from `data`.
+  std::optional<gpu::DeviceAddress> pinned = {};
 };
 
 // Why the segment may not be copied between these two; nothing when it may. Never wraps around.

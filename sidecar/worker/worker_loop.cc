@@ -110,8 +110,8 @@ Status WorkerLoop::Complete(const Completion& completion) {
 }
 
 Result<std::optional<ErrorCode>> WorkerLoop::Copy(const CopySegment& segment) {
-  const auto source = mappings_->Protect(kSourceGuard, segment.source);
-  const auto destination = mappings_->Protect(kDestinationGuard, segment.destination);
+  const auto source = Look(kSourceGuard, segment.source);
+  const auto destination = Look(kDestinationGuard, segment.destination);
   if (!source || !destination) return ErrorCode::kStaleGeneration;
   const std::optional<ErrorCode> refused = ValidateSegment(segment, *source, *destination);
   if (refused) return refused;
@@ -122,6 +122,11 @@ Result<std::optional<ErrorCode>> WorkerLoop::Copy(const CopySegment& segment) {
   }
   CopyBytes(segment, *source, *destination);
   return std::nullopt;
+}
+
+std::optional<MappedBytes> WorkerLoop::Look(size_t guard, memory::MappingId id) {
+  const auto held = gpu_holds_.Find(id);
+  return held ? held : mappings_->Protect(guard, id);
 }
 
 Result<std::optional<ErrorCode>> WorkerLoop::CopyOnGpu(const CopySegment& segment) {

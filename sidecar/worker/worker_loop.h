@@ -38,6 +38,8 @@ class WorkerLoop {
   Status RunSegment(uint64_t tag, const CopySegment& segment, bool ends_job);
   // Why the segment may not be copied. An error ends the worker: a GPU may still move its bytes.
   Result<std::optional<ErrorCode>> Copy(const CopySegment& segment);
+  // The mapping, which stays for as long as the guard protects it, or is held for a GPU anyway.
+  std::optional<MappedBytes> Look(size_t guard, memory::MappingId id);
   Result<std::optional<ErrorCode>> CopyOnGpu(const CopySegment& segment);
   Status EndJob(uint64_t tag);
   // Completes what is done by now.

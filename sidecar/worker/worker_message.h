@@ -12,10 +12,11 @@
 
 namespace gantry::worker {
 
-enum class RequestKind : uint32_t { kMap = 1, kUnmap = 2, kCompare = 3 };
+enum class RequestKind : uint32_t { kMap = 1, kUnmap = 2, kCompare = 3, kOpenGpu = 4 };
 
 // kMap carries the allocation's descriptor. kCompare carries a list of `size` probes (probe_list.h
-// says what is answered).
+// says what is answered). kOpenGpu asks a worker that has no GPU to try once more, and is answered
+// as a greeting is.
 struct WorkerRequest {
   RequestKind kind = RequestKind::kMap;
   uint32_t writable = 0;
@@ -25,13 +26,14 @@ struct WorkerRequest {
   // Of GPU memory.
   uint32_t on_gpu = 0;
   uint32_t gpu_piece = 0;
+  uint32_t pinned = 0;  // of host memory: make it known to the GPU's driver
   int64_t exporter_pid = 0;
   uint64_t buffer_id = 0;
   char device_uuid[wire::kDeviceUuidBytesMax + 1] = {};
 };
 
-// Number 0 is the greeting of a worker that has started. Its message lists the UUIDs of the GPUs
-// that it sees, that of its context first, each with a space behind it; not ok: why it has none.
+// Number 0 is the greeting of a worker that has started (worker_greeting.h); not ok: why it has no
+// GPU.
 struct WorkerAnswer {
   uint64_t number = 0;
   uint32_t ok = 1;

@@ -33,7 +33,6 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Create(WorkerPoolOptions options
   std::unique_ptr<WorkerPool> pool(
       new WorkerPool(std::move(options), std::move(doorbell), std::move(slots)));
   RETURN_IF_ERROR(pool->supervisor_.Start());
-  pool->gpus_ = pool->homes_.gpus();
   return pool;
 }
 
@@ -45,7 +44,6 @@ WorkerPool::WorkerPool(WorkerPoolOptions options, SharedBlock doorbell,
       slots_(std::move(slots)),
       spin_(options_.spin),
       bulk_spin_(options_.spin / 5),
-      gpus_(homes_.gpus()),
       mappings_(slots_, {options_.map_timeout_ms, options_.map_lag_ms}),
       // A worker that died may have taken a wake-up with it, so this one is unconditional.
       supervisor_(options_, slots_, doorbell_block_.fd(), &mappings_, &homes_, [this] {
@@ -160,7 +158,7 @@ void WorkerPool::Wait(TimePoint deadline, Mutex* driver) {
   // With much under way the processor is better left to the workers; with nothing under way,
   // whoever brings something drives it.
   AdaptiveSpin& spin = in_flight > 2 * slots_.size() ? bulk_spin_ : spin_;
-  if (in_flight == 0 || !spin.Until(ready)) {
+  if (in_flight == 0 || !spin.Until(ready, deadline)) {
     const uint32_t sequence = doorbell_->sequence.value.load();
     sleeper_ = Sleeper::kWaits;
     AskForWakeUps();
@@ -229,9 +227,8 @@ Result<memory::MappingId> WorkerPool::Map(const memory::AllocationSource& source
                                  [](const auto& slot) { return slot->gpu.load() >= 0; });
     if (!any) {
       const auto gpus = homes_.gpus();
-      return Fail(ErrorCode::kPathUnavailable,
-                  gpus ? "no copy worker has a context on a GPU any more" : gpus.error().message,
-                  gpus ? "the sidecar's log says why" : gpus.error().hint);
+      return gpus ? Fail(NoGpuWorkers())
+                  : Fail(ErrorCode::kPathUnavailable, gpus.error().message, gpus.error().hint);
     }
   }
   if (memory::NeedsAnotherPid(source)) RETURN_IF_ERROR(LeavePid(source.gpu.exporter_pid));
@@ -269,11 +266,12 @@ Status WorkerPool::LeavePid(int64_t pid) {
   return {};
 }
 
-int WorkerPool::GpuPlace(std::string_view uuid) const {
-  if (!gpus_) return -1;
-  const auto found = std::find(gpus_->begin(), gpus_->end(), uuid);
-  return found == gpus_->end() ? -1 : static_cast<int>(found - gpus_->begin());
+bool WorkerPool::reaches(int worker, int gpu) const {
+  const uint64_t reached = slots_[static_cast<size_t>(worker)]->gpu_reached.load();
+  return gpu >= 0 && gpu < GpuHome::kPlaces && (reached >> gpu & 1) != 0;
 }
+
+int WorkerPool::GpuPlace(std::string_view uuid) const { return homes_.PlaceOf(uuid); }
 
 void WorkerPool::Rouse() {
   ++doorbell_->roused.value;
@@ -299,8 +297,13 @@ std::vector<WorkerStatus> WorkerPool::workers() const {
     status.state = slot->state.load();
     status.restarts = slot->restarts.load();
     const int gpu = slot->gpu.load();
+    const auto gpus = homes_.gpus();  // after its place, which is among them then
     const bool usable = status.state == WorkerState::kUsable;
-    if (usable && gpus_ && gpu >= 0) status.gpu = (*gpus_)[static_cast<size_t>(gpu)];
+    if (usable && gpu >= 0) status.gpu = (*gpus)[static_cast<size_t>(gpu)];
+    for (size_t i = 0; usable && gpu >= 0 && i < gpus->size(); ++i) {
+      if (reaches(slot->index, static_cast<int>(i))) status.gpus_reached.push_back((*gpus)[i]);
+    }
+    status.asks_for_gpu = usable && slot->asks_for_gpu.load();
     status.mappings = slot->mapped.load();
     status.maps_succeeded = slot->maps_succeeded.load();
     status.maps_failed = slot->maps_failed.load();
@@ -309,6 +312,11 @@ std::vector<WorkerStatus> WorkerPool::workers() const {
     if (const auto process = slot->process()) status.pid = process->pid();
     const MutexLock lock(slot->mutex);
     status.last_exit = slot->last_exit;
+    if (usable && gpu >= 0) {
+      status.gpu_free_bytes = slot->gpu_memory.free;
+      status.gpu_bytes = slot->gpu_memory.total;
+    }
+    if (usable && gpu < 0) status.no_gpu_because = slot->no_gpu_because;
     statuses.push_back(std::move(status));
   }
   return statuses;

@@ -32,6 +32,7 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   size_t free_slots(int worker) const override;
   size_t free_places(int worker) const override;
   int gpu_of(int worker) const override { return slots_[static_cast<size_t>(worker)]->gpu.load(); }
+  bool reaches(int worker, int gpu) const override;
   int GpuPlace(std::string_view uuid) const override;
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override;
   size_t Poll(std::span<Completion> completions) override;
@@ -52,11 +53,11 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   std::vector<WorkerStatus> workers() const;
   // Of GPU memory that is mapped for the workers, each allocation counted once.
   uint64_t ipc_mapped_bytes() const { return mappings_.gpu_bytes(); }
-  // Workers that were replaced because the owner of GPU memory has their PID.
-  uint64_t pid_conflicts() const { return pid_conflicts_.load(); }
-  // The UUIDs of the GPUs that the workers can use, or why there are none. As they were when the
-  // pool was complete.
-  const Result<std::vector<std::string>>& gpus() const { return gpus_; }
+  // Workers that were replaced because the owner of GPU memory has their PID, in use or just
+  // started.
+  uint64_t pid_conflicts() const { return pid_conflicts_.load() + mappings_.pid_conflicts(); }
+  // The UUIDs of the GPUs that the workers can use, or why there are none.
+  Result<std::vector<std::string>> gpus() const { return homes_.gpus(); }
 
  private:
   WorkerPool(WorkerPoolOptions options, SharedBlock doorbell,
@@ -86,7 +87,6 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   size_t first_to_poll_ = 0;  // goes round, so that no worker starves
 
   GpuHomes homes_;
-  Result<std::vector<std::string>> gpus_;  // of homes_; set in Create
   MappingDirectory mappings_;
   WorkerSupervisor supervisor_;  // last: its threads use everything above
 };

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -74,13 +73,14 @@ Result<pid_t> SpawnWith(const WorkerProcess::Options& options, std::array<int, 3
   }
   ::posix_spawn_file_actions_addclosefrom_np(&spawn.actions, kFirstFreeFd);
   SetAttributes(&spawn.attributes);
-  std::array<std::string, 6> words = {"gantry-sidecar",
+  std::array<std::string, 7> words = {"gantry-sidecar",
                                       std::string(kCopyWorkerFlag),
                                       std::to_string(options.index),
                                       std::to_string(options.gpu_workers),
+                                      options.without_driver ? "1" : "0",
                                       std::to_string(options.spin.count()),
                                       options.log_level};
-  std::array<char*, 7> arguments = {};
+  std::array<char*, 8> arguments = {};
   std::transform(words.begin(), words.end(), arguments.begin(),
                  [](std::string& word) { return word.data(); });
   pid_t pid = -1;
@@ -195,26 +195,14 @@ void Exchange(std::span<WorkerReply> replies, const WorkerRequest& request, int 
   Collect(std::move(waiting), request.number, patience);
 }
 
-Result<Greeting> AwaitGreeting(WorkerProcess& process, milliseconds longest) {
-  pollfd socket = {process.control(), POLLIN, 0};
-  const TimePoint deadline = Clock::now() + longest;
-  int ready = 0;
-  do {
-    ready = ::poll(&socket, 1, MillisecondsUntil(deadline));
-  } while (ready < 0 && errno == EINTR);
-  if (ready <= 0) return Fail(LostError(process, "did not say in time that it is ready"));
+Result<Greeting> TakeGreeting(WorkerProcess& process) {
   WorkerAnswer answer;
   const auto message = ReceiveMessage(process.control(), sizeof(answer));
   if (!message || message->closed || !ParseMessage(message->payload, &answer) ||
       answer.number != 0) {
     return Fail(LostError(process, "went away before it was ready"));
   }
-  Greeting greeting;
-  greeting.status = StatusOf(answer);
-  if (!greeting.status) return greeting;
-  std::istringstream words(SaidBy(answer));
-  for (std::string uuid; words >> uuid;) greeting.gpus.push_back(uuid);
-  return greeting;
+  return GreetingOf(StatusOf(answer), SaidBy(answer));
 }
 
 }  // namespace gantry::worker

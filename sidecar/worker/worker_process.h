@@ -11,6 +11,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/unique_fd.h"
+#include "sidecar/worker/worker_greeting.h"
 #include "sidecar/worker/worker_message.h"
 
 namespace gantry::worker {
@@ -20,6 +21,7 @@ class WorkerProcess {
   struct Options {
     int index = 0;
     int gpu_workers = 0;  // how many of the pool's have a context, or GpuDevices::kAutomatic
+    bool without_driver = false;  // leaves the GPU's driver alone until it is asked to open its GPU
     std::string executable;
     nanoseconds spin{0};
     std::string log_level;
@@ -67,12 +69,8 @@ struct Patience {
 // -1. The replies' other fields are set here.
 void Exchange(std::span<WorkerReply> replies, const WorkerRequest& request, int fd,
               Patience patience);
-// What a worker that has started says of the GPUs.
-struct Greeting {
-  std::vector<std::string> gpus;  // UUIDs of those that it sees, that of its context first
-  Status status;                  // why it has none
-};
-// Waits for the greeting of a worker that was just spawned; an error when it was lost.
-Result<Greeting> AwaitGreeting(WorkerProcess& process, milliseconds longest);
+// The greeting of a worker that was just spawned, once its control socket is readable; an error
+// when it was lost. Does not wait.
+Result<Greeting> TakeGreeting(WorkerProcess& process);
 
 }  // namespace gantry::worker

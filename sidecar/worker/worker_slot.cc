@@ -30,6 +30,15 @@ void WorkerSlot::SetProcess(std::shared_ptr<WorkerProcess> process) {
   state = WorkerState::kStarting;
 }
 
+void WorkerSlot::SetGpu(const GpuHome& home, const Status& why_none) {
+  const MutexLock lock(mutex);
+  gpu_reached = home.reached;
+  gpu = home.place;
+  gpu_memory = home.memory;
+  asks_for_gpu = false;
+  no_gpu_because = why_none ? "" : why_none.error().message;
+}
+
 bool WorkerSlot::BecomeUsable(const WorkerProcess& process) {
   const MutexLock lock(mutex);
   if (current.get() != &process) return false;

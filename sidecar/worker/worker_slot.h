@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/base/mutex.h"
 #include "sidecar/worker/shared_block.h"
@@ -26,6 +27,9 @@ struct WorkerPoolOptions {
   milliseconds map_lag_ms{2'000};  // behind another worker, until one counts as hung
   milliseconds restart_backoff_min_ms{10};
   milliseconds restart_backoff_max_ms{10'000};
+  // Until a GPU that refused a worker its context is asked again, the longer the more often it did.
+  milliseconds gpu_retry_min_ms{60'000};
+  milliseconds gpu_retry_max_ms{600'000};
 };
 
 // The life of a slot: kStarting, kUsable, kEnding (when told to, or straight on), kReaped, and,
@@ -47,12 +51,25 @@ struct WorkerStatus {
   WorkerState state = WorkerState::kStarting;
   uint64_t restarts = 0;
   std::string gpu;  // UUID of the one that its context is on; empty: it has none
+  std::vector<std::string> gpus_reached;  // UUIDs, its own among them
+  uint64_t gpu_free_bytes = 0;            // when it had its context
+  uint64_t gpu_bytes = 0;
+  std::string no_gpu_because;
+  bool asks_for_gpu = false;  // it was refused a context, and asks again
   uint64_t mappings = 0;
   uint64_t maps_succeeded = 0;  // attempts to map an allocation
   uint64_t maps_failed = 0;
   uint64_t jobs_done = 0;
   uint64_t jobs_lost = 0;
   std::string last_exit;  // of the worker before; empty at first
+};
+
+// A worker's GPU among those of the pool.
+struct GpuHome {
+  static constexpr int kPlaces = 64;  // further ones count as not reached
+  int place = -1;                     // -1: it has none
+  uint64_t reached = 0;               // places whose memory its kernels may follow, a bit each
+  gpu::MemoryAmount memory;           // when it had its context
 };
 
 struct WorkerSlot {
@@ -66,6 +83,8 @@ struct WorkerSlot {
   // Starts a life of the slot, and ends the start of it.
   void SetProcess(std::shared_ptr<WorkerProcess> process) EXCLUDES(mutex);
   void CountMap(bool succeeded) { ++(succeeded ? maps_succeeded : maps_failed); }
+  // The worker's GPU, or none and why.
+  void SetGpu(const GpuHome& home, const Status& why_none) EXCLUDES(mutex);
   // False when the process has died meanwhile.
   bool BecomeUsable(const WorkerProcess& process) EXCLUDES(mutex);
   // A usable worker takes no more work and dies; in any other state nothing happens: false.
@@ -76,9 +95,13 @@ struct WorkerSlot {
   const int index;
   const SharedBlock ring_block;
   std::atomic<WorkerState> state = WorkerState::kSettled;
-  // Place of its GPU among the pool's; -1: none. Set before it is usable.
+  // Place of its GPU among the pool's; -1: none. Set before it is usable; while another process
+  // takes its place, that of the one before.
   std::atomic<int> gpu = -1;
-  // In a row, processes that ended by themselves or hung before they greeted.
+  std::atomic<uint64_t> gpu_reached = 0;  // as GpuHome::reached
+  std::atomic<bool> asks_for_gpu = false;
+  // Since its GPU's driver last answered, processes that ended by themselves or hung before they
+  // greeted.
   std::atomic<int> lost_before_greeting = 0;
   std::atomic<uint64_t> restarts = 0;
   std::atomic<uint64_t> mapped = 0;  // now
@@ -95,6 +118,8 @@ struct WorkerSlot {
   mutable Mutex mutex;
   std::shared_ptr<WorkerProcess> current GUARDED_BY(mutex);
   std::string last_exit GUARDED_BY(mutex);
+  std::string no_gpu_because GUARDED_BY(mutex);
+  gpu::MemoryAmount gpu_memory GUARDED_BY(mutex);
 };
 
 }  // namespace gantry::worker

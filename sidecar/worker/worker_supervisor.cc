@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
+#include <string>
 #include <utility>
 
 #include "lib/base/log.h"
@@ -17,7 +19,7 @@ namespace {
 // After so many failed starts in a row a worker may do without a mapping that it cannot make, or a
 // GPU whose context it cannot have; until then nobody gives up.
 constexpr int kStrictStarts = 3;
-// After so many it does not touch the GPU's driver, which may hang or end it.
+// After so many over which the GPU's driver may have hung or ended it, it starts without that.
 constexpr int kStartsWithGpu = 2;
 
 int PollTimeout(TimePoint until) {
@@ -26,9 +28,9 @@ int PollTimeout(TimePoint until) {
   return static_cast<int>(std::clamp<int64_t>(left, 0, 1'000'000));
 }
 
-bool IsAlive(const WorkerProcess& process) {
-  pollfd death = {process.pidfd(), POLLIN, 0};
-  return ::poll(&death, 1, 0) == 0;
+void Drain(const UniqueFd& event) {
+  uint64_t count = 0;
+  while (::read(event.get(), &count, sizeof(count)) > 0) continue;
 }
 
 }  // namespace
@@ -44,6 +46,7 @@ WorkerSupervisor::WorkerSupervisor(const WorkerPoolOptions& options,
       homes_(*homes),
       changed_(std::move(changed)),
       care_(slots.size()),
+      refused_(slots.size()),
       failed_starts_(slots.size()) {}
 
 WorkerSupervisor::~WorkerSupervisor() {
@@ -52,15 +55,18 @@ WorkerSupervisor::~WorkerSupervisor() {
     stop_ = true;
     condition_.NotifyAll();
   }
-  Notify();
+  Notify(event_);
+  Notify(starts_);
   // The first to end kills the workers, which ends what the second waits for.
   if (supervising_thread_.joinable()) supervising_thread_.join();
   if (completing_thread_.joinable()) completing_thread_.join();
 }
 
 Status WorkerSupervisor::Start() {
-  event_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!event_.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "eventfd", errno));
+  for (UniqueFd* const event : {&event_, &starts_}) {
+    event->reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!event->valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "eventfd", errno));
+  }
   for (Care& care : care_) care.backoff = options_.restart_backoff_min_ms;
   supervising_thread_ = std::thread([this] { Supervise(); });
   completing_thread_ = std::thread([this] { CompleteStarts(); });
@@ -73,12 +79,12 @@ Status WorkerSupervisor::Start() {
   return first_failure_;
 }
 
-void WorkerSupervisor::Settled() { Notify(); }
+void WorkerSupervisor::Settled() { Notify(event_); }
 
-void WorkerSupervisor::Notify() const {
+void WorkerSupervisor::Notify(const UniqueFd& event) {
   const uint64_t one = 1;
   // Fails when the counter is full, and then it is readable all the same.
-  if (event_.valid() && ::write(event_.get(), &one, sizeof(one)) < 0) return;
+  if (event.valid() && ::write(event.get(), &one, sizeof(one)) < 0) return;
 }
 
 void WorkerSupervisor::Supervise() {
@@ -100,8 +106,7 @@ void WorkerSupervisor::AwaitEvent(TimePoint until) {
     watched.push_back({process == nullptr ? -1 : process->pidfd(), POLLIN, 0});
   }
   if (::poll(watched.data(), watched.size(), PollTimeout(until)) <= 0) return;
-  uint64_t count = 0;
-  while (::read(event_.get(), &count, sizeof(count)) > 0) continue;
+  Drain(event_);
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (watched[i + 1].revents != 0) Reap(*slots_[i], *processes[i], &care_[i]);
   }
@@ -146,10 +151,10 @@ void WorkerSupervisor::StartDue() {
     if (slot.state.load() != WorkerState::kSettled || care.start_at > Clock::now()) continue;
     const bool first_start = care.started == TimePoint();
     care.started = Clock::now();
-    auto process = WorkerProcess::Spawn(
-        {slot.index, slot.lost_before_greeting < kStartsWithGpu ? options_.gpu_workers : 0,
-         options_.executable, options_.spin, options_.log_level},
-        slot.ring_block.fd(), doorbell_);
+    const bool without_driver = DistrustsDriver(slot);
+    auto process = WorkerProcess::Spawn({slot.index, options_.gpu_workers, without_driver,
+                                         options_.executable, options_.spin, options_.log_level},
+                                        slot.ring_block.fd(), doorbell_);
     if (!process) {
       log::Error("copy worker cannot be started", {{"error", process.error()}});
       care.start_at = Clock::now() + care.backoff;
@@ -158,11 +163,19 @@ void WorkerSupervisor::StartDue() {
       continue;
     }
     if (!first_start) ++slot.restarts;
-    slot.SetProcess(std::move(*process));
-    const MutexLock lock(mutex_);
-    starting_.push_back(&slot);
-    condition_.NotifyAll();
+    slot.SetProcess(*process);
+    {
+      const MutexLock lock(mutex_);
+      starting_.push_back(
+          {&slot, *process, care.started + options_.start_timeout_ms, without_driver});
+    }
+    Notify(starts_);
   }
+}
+
+bool WorkerSupervisor::DistrustsDriver(const WorkerSlot& slot) const {
+  const bool has_turn = options_.gpu_workers < 0 || slot.index < options_.gpu_workers;
+  return has_turn && slot.lost_before_greeting >= kStartsWithGpu;
 }
 
 void WorkerSupervisor::EndAll() {
@@ -184,48 +197,132 @@ void WorkerSupervisor::ReportFailedStart(const WorkerSlot& slot, Error error) {
 
 void WorkerSupervisor::CompleteStarts() {
   ::prctl(PR_SET_NAME, "gantry-restore");
-  while (true) {
-    WorkerSlot* slot = nullptr;
-    {
-      MutexLock lock(mutex_);
-      while (starting_.empty() && !stop_.load()) condition_.Wait(lock);
-      if (stop_.load()) return;
-      slot = starting_.front();
-      starting_.erase(starting_.begin());
-    }
-    CompleteStart(*slot);
+  std::vector<Starting> awaited;
+  while (!stop_.load()) {
+    AwaitGreetings(&awaited);
+    AskForGpus();
+    const MutexLock lock(mutex_);
+    std::move(starting_.begin(), starting_.end(), std::back_inserter(awaited));
+    starting_.clear();
   }
 }
 
-Status WorkerSupervisor::SetUp(WorkerSlot& slot, WorkerProcess& process, bool tolerant) {
-  const auto greeted = AwaitGreeting(process, options_.start_timeout_ms);
-  if (!greeted) {
-    if (IsAlive(process)) ++slot.lost_before_greeting;  // it hangs
-    return Fail(greeted.error());
+void WorkerSupervisor::AwaitGreetings(std::vector<Starting>* awaited) {
+  std::vector<pollfd> watched = {{starts_.get(), POLLIN, 0}};
+  TimePoint until = NextAsking();
+  for (const Starting& start : *awaited) {
+    watched.push_back({start.process->control(), POLLIN, 0});
+    until = std::min(until, start.deadline);
   }
+  ::poll(watched.data(), watched.size(), PollTimeout(until));
+  // Completing a start takes as long as its mappings: another that greets meanwhile is not late.
+  const TimePoint now = Clock::now();
+  Drain(starts_);
+  std::vector<Starting> still;
+  for (size_t i = 0; i < awaited->size(); ++i) {
+    const Starting& start = (*awaited)[i];
+    if (watched[i + 1].revents != 0) {
+      CompleteStart(start, TakeGreeting(*start.process));
+    } else if (now >= start.deadline) {
+      // It hangs. One that dies counts when it is reaped: that its socket is closed comes first.
+      ++start.slot->lost_before_greeting;
+      CompleteStart(start, Fail(ErrorCode::kWorkerLost, "copy worker with pid " +
+                                                            std::to_string(start.process->pid()) +
+                                                            " did not say in time that it is "
+                                                            "ready"));
+    } else {
+      still.push_back(start);
+    }
+  }
+  *awaited = std::move(still);
+}
+
+Status WorkerSupervisor::SetUp(const Starting& start, const Result<Greeting>& greeted,
+                               bool tolerant) {
+  if (!greeted) return Fail(greeted.error());
+  WorkerSlot& slot = *start.slot;
   const Greeting& greeting = *greeted;
-  slot.lost_before_greeting = 0;
-  slot.gpu = homes_.Take(greeting);
+  if (!start.without_driver) slot.lost_before_greeting = 0;
+  const GpuHome home = homes_.Take(slot.index, greeting);
   // That there is none to be had is no news; that a GPU refuses its context is. It may have room
   // again in a moment, for the successor of a worker that had one.
-  if (!greeting.status && greeting.status.error().code != ErrorCode::kPathUnavailable) {
-    if (homes_.gpus() && slot.restarts > 0 && !tolerant) return greeting.status;
-    log::Warning("copy worker works without a GPU: the pool has one fewer for GPU memory",
-                 {{"worker", slot.index}, {"why", greeting.status.error()}});
-  }
-  return mappings_.Restore(slot, process, tolerant);
+  const bool refuses =
+      !greeting.status && greeting.status.error().code != ErrorCode::kPathUnavailable;
+  if (refuses && !start.without_driver && slot.gpu >= 0 && !tolerant) return greeting.status;
+  slot.SetGpu(home, greeting.status);
+  refused_[static_cast<size_t>(slot.index)] = {};
+  Status has_gpu;
+  RETURN_IF_ERROR(mappings_.Restore(slot, *start.process, tolerant, &has_gpu));
+  if (refuses) AskAgainLater(slot, greeting.status.error(), start.without_driver);
+  if (!has_gpu) AskAgainLater(slot, has_gpu.error());
+  return {};
 }
 
-void WorkerSupervisor::CompleteStart(WorkerSlot& slot) {
+void WorkerSupervisor::AskAgainLater(WorkerSlot& slot, const Error& why, bool distrusts_driver) {
+  Refused& refused = refused_[static_cast<size_t>(slot.index)];
+  if (distrusts_driver) {
+    refused.pause = options_.gpu_retry_max_ms;
+  } else if (refused.pause.count() == 0) {
+    refused.pause = options_.gpu_retry_min_ms;
+  } else {
+    refused.pause = std::min(2 * refused.pause, options_.gpu_retry_max_ms);
+  }
+  refused.again = Clock::now() + refused.pause;
+  slot.asks_for_gpu = true;
+  log::Warning("copy worker works without a GPU: the pool has one fewer for GPU memory",
+               {{"worker", slot.index}, {"why", why}, {"asks_again_in_ms", refused.pause.count()}});
+}
+
+TimePoint WorkerSupervisor::NextAsking() const {
+  TimePoint next = TimePoint::max();
+  for (const Refused& refused : refused_) next = std::min(next, refused.again);
+  return std::max(next, none_asks_before_);
+}
+
+// One at a time, and nobody for as long as that took: nothing is mapped meanwhile.
+void WorkerSupervisor::AskForGpus() {
+  const TimePoint begin = Clock::now();
+  if (NextAsking() > begin) return;
+  const auto due = std::min_element(
+      refused_.begin(), refused_.end(),
+      [](const Refused& one, const Refused& other) { return one.again < other.again; });
+  due->again = TimePoint::max();
+  WorkerSlot& slot = *slots_[static_cast<size_t>(due - refused_.begin())];
   const std::shared_ptr<WorkerProcess> process = slot.process();
-  // It may have died meanwhile, and its successor be here twice.
-  if (process == nullptr || slot.state != WorkerState::kStarting) return;
+  if (process == nullptr || slot.state.load() != WorkerState::kUsable) return;  // a new one asks
+  AskForGpu(slot, *process);
+  const TimePoint end = Clock::now();
+  none_asks_before_ = end + (end - begin);
+}
+
+void WorkerSupervisor::AskForGpu(WorkerSlot& slot, WorkerProcess& process) {
+  const Status opened = mappings_.OpenGpu(slot, process, homes_);
+  if (!opened && opened.error().code == ErrorCode::kWorkerLost) {
+    log::Warning("copy worker was replaced when it asked for its GPU again",
+                 {{"worker", slot.index}, {"why", opened.error()}});
+    return;
+  }
+  slot.lost_before_greeting = 0;  // the driver has answered
+  if (!opened) {
+    slot.SetGpu(homes_.Take(slot.index, {{}, {}, opened}), opened);
+    // That there is none to be had does not change.
+    if (opened.error().code != ErrorCode::kPathUnavailable) AskAgainLater(slot, opened.error());
+  } else if (slot.gpu >= 0) {
+    log::Info("copy worker has a GPU again", {{"worker", slot.index}});
+    changed_();
+  }
+}
+
+void WorkerSupervisor::CompleteStart(const Starting& start, const Result<Greeting>& greeted) {
+  WorkerSlot& slot = *start.slot;
+  const std::shared_ptr<WorkerProcess>& process = start.process;
+  if (slot.process() != process) return;  // it has died meanwhile
   bool tolerant = false;
   {
     const MutexLock lock(mutex_);
     tolerant = failed_starts_[static_cast<size_t>(slot.index)] >= kStrictStarts;
   }
-  const Status status = SetUp(slot, *process, tolerant);
+  const Status status = SetUp(start, greeted, tolerant);
   if (!status) {
     log::Error("copy worker did not become ready",
                {{"worker", slot.index}, {"pid", process->pid()}, {"error", status.error()}});

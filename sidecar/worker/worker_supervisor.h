@@ -1,5 +1,6 @@
 // Keeps every slot of the pool served: one thread starts workers and reaps dead ones, another
-// completes the start of a new one, which takes as long as its mappings do. Thread-safe.
+// awaits the greetings of new ones, all at once, and completes the start of each, which takes as
+// long as its mappings do. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -42,11 +43,36 @@ class WorkerSupervisor {
   void StartDue();
   void EndAll();
   TimePoint NextStart() const;
-  void Notify() const;
+  static void Notify(const UniqueFd& event);
+
+  // A process that was spawned and has not greeted.
+  struct Starting {
+    WorkerSlot* slot = nullptr;
+    std::shared_ptr<WorkerProcess> process;
+    TimePoint deadline;
+    bool without_driver = false;
+  };
+
+  // What the completing thread knows of a worker that asks for its GPU again.
+  struct Refused {
+    TimePoint again = TimePoint::max();
+    milliseconds pause{0};
+  };
 
   void CompleteStarts();
-  void CompleteStart(WorkerSlot& slot);
-  Status SetUp(WorkerSlot& slot, WorkerProcess& process, bool tolerant);
+  // Sleeps until one of them greets, dies or is late, and completes the starts of those.
+  void AwaitGreetings(std::vector<Starting>* awaited);
+  void CompleteStart(const Starting& start, const Result<Greeting>& greeted);
+  Status SetUp(const Starting& start, const Result<Greeting>& greeted, bool tolerant);
+  // The worker could not have its GPU: it is asked for again later, after the longest pause when
+  // its driver is not to be trusted.
+  void AskAgainLater(WorkerSlot& slot, const Error& why, bool distrusts_driver = false);
+  // The first that is due asks again.
+  void AskForGpus();
+  void AskForGpu(WorkerSlot& slot, WorkerProcess& process);
+  TimePoint NextAsking() const;
+  // Whether the GPU's driver has cost the slot so many starts that the next does without.
+  bool DistrustsDriver(const WorkerSlot& slot) const;
   void ReportFailedStart(const WorkerSlot& slot, Error error);
 
   const WorkerPoolOptions& options_;
@@ -55,14 +81,17 @@ class WorkerSupervisor {
   MappingDirectory& mappings_;
   GpuHomes& homes_;
   const std::function<void()> changed_;
-  UniqueFd event_;
+  UniqueFd event_;   // of the supervising thread
+  UniqueFd starts_;  // likewise of the completing one
   std::atomic<bool> stop_ = false;
-  std::vector<Care> care_;  // supervising thread
+  std::vector<Care> care_;        // supervising thread
+  std::vector<Refused> refused_;  // completing thread, by slot
+  TimePoint none_asks_before_;    // likewise
 
   Mutex mutex_;
   Condition condition_;
-  std::vector<WorkerSlot*> starting_ GUARDED_BY(mutex_);  // spawned, not yet usable
-  std::vector<int> failed_starts_ GUARDED_BY(mutex_);     // in a row, by slot
+  std::vector<Starting> starting_ GUARDED_BY(mutex_);  // for the completing thread
+  std::vector<int> failed_starts_ GUARDED_BY(mutex_);  // in a row, by slot
   Status first_failure_ GUARDED_BY(mutex_);
 
   std::thread completing_thread_;

@@ -54,12 +54,24 @@ struct Case {
         *memory::PieceMap::Create({{0, 0, length}}, std::vector<uint64_t>{length}));
   }
 
+  // Both buffers over pieces of this length, with no block across a seam.
+  void CutIntoPieces(uint64_t piece_bytes) {
+    std::vector<wire::Piece> list;
+    for (uint64_t left = blocks * kBlockBytes; left > 0; left -= list.back().length) {
+      list.push_back({static_cast<uint32_t>(list.size()), 0, std::min(left, piece_bytes)});
+    }
+    pieces = std::make_unique<memory::PieceMap>(
+        *memory::PieceMap::Create(list, std::vector<uint64_t>(list.size(), piece_bytes)));
+  }
+
   PlanInput Input() const {
     PlanInput input;
     input.request = &request;
     const wire::BlockLayout layout = {kBlockBytes, kBlockBytes, blocks};
-    input.local.push_back({"kv", pieces.get(), layout, {0}});
-    input.remote.push_back({"kv", pieces.get(), layout, {0}});
+    std::vector<uint32_t> allocations(pieces->pieces().size());
+    std::iota(allocations.begin(), allocations.end(), 0);
+    input.local.push_back({"kv", pieces.get(), layout, allocations});
+    input.remote.push_back({"kv", pieces.get(), layout, allocations});
     input.of_whole_buffers = true;  // nothing is mapped here that could be compared
     return input;
   }
@@ -108,6 +120,15 @@ void PlanBlocks(benchmark::State& state) {
   }
   size_t next = 0;
   for (auto _ : state) benchmark::DoNotOptimize(Plan(inputs[next++ % inputs.size()]));
+  CountPairs(state, state.range(1));
+}
+
+// Over pieces of virtual memory of so many MiB: every block is cut and looked up.
+void PlanBlocksOverPieces(benchmark::State& state) {
+  Case ids(kRandom, static_cast<uint64_t>(state.range(1)));
+  ids.CutIntoPieces(static_cast<uint64_t>(state.range(0)) << 20);
+  const PlanInput input = ids.Input();
+  for (auto _ : state) benchmark::DoNotOptimize(Plan(input));
   CountPairs(state, state.range(1));
 }
 
@@ -161,6 +182,54 @@ class ListedBlocks {
   std::vector<transport::BlockRun> runs_;
 };
 
+// A plan whose every block is between another pair of pieces.
+class BlocksOfPieces {
+ public:
+  explicit BlocksOfPieces(size_t count) {
+    memory::AllocationSource source;
+    source.fd = std::make_shared<UniqueFd>(arena_.Fd());
+    source.size = arena_.size();
+    source.writable = true;
+    for (uint32_t piece = 0; piece < kPieces; ++piece) {
+      plan_.local.push_back(*memory::MappedAllocation::Create(pool_, source));
+      plan_.remote.push_back({plan_.local.back()});
+    }
+    std::mt19937 random(7);
+    for (uint32_t i = 0; i < count; ++i) {
+      transport::MoveSegment segment;
+      segment.local_allocation = static_cast<uint32_t>(i * kPieces / count);
+      segment.remote_allocation = static_cast<uint32_t>(random() % kPieces);
+      segment.length = kBlockBytes;
+      plan_.segments.push_back(segment);
+    }
+  }
+  void Build(transport::JobBuilder* builder) const {
+    builder->Begin(plan_, worker::GpuMeans::kKernel, /*listed=*/true, plan_.segments.size());
+    for (const transport::MoveSegment& segment : plan_.segments) builder->Add(segment);
+  }
+
+ private:
+  static constexpr uint32_t kPieces = 512;
+  testing::TestArena arena_{4096};
+  worker::FakeCopyPool pool_;
+  transport::MovePlan plan_;
+};
+
+void PiecesToJobAndRing(benchmark::State& state) {
+  const BlocksOfPieces blocks(static_cast<size_t>(state.range(0)));
+  transport::JobBuilder builder;
+  const auto layout = std::make_unique<worker::RingLayout>();
+  worker::PoolRingEnd ring(worker::InitializeRing(layout.get()));
+  for (auto _ : state) {
+    blocks.Build(&builder);
+    if (!ring.Submit(1, builder.job())) abort();
+    layout->submission_tail.value = layout->submission_head.value.load();
+    layout->place_tail.value = layout->place_head.value.load();
+  }
+  state.counters["segments"] = static_cast<double>(builder.job().size());
+  CountPairs(state, state.range(0));
+}
+
 void BlocksToJob(benchmark::State& state) {
   const ListedBlocks blocks(static_cast<size_t>(state.range(0)));
   transport::JobBuilder builder;
@@ -193,9 +262,11 @@ void Sizes(benchmark::internal::Benchmark* benchmark) {
 BENCHMARK(PlanBlocks)
     ->ArgsProduct({{kRandom, kSortedHere, kContiguous, kSparse, kWrites},
                    {512, 16384, 65536, 262144}});
+BENCHMARK(PlanBlocksOverPieces)->ArgsProduct({{2, 20}, {16384}});
 BENCHMARK(BodyToPlan)->ArgsProduct({{0, 1}, {512, 65536}});
 BENCHMARK(Fingerprint)->Apply(Sizes);
 BENCHMARK(BlocksToJob)->Apply(Sizes);
+BENCHMARK(PiecesToJobAndRing)->Arg(512)->Arg(4096);
 BENCHMARK(JobToRing)->Apply(Sizes);
 
 }  // namespace

@@ -1,13 +1,18 @@
 // Every allocation of the client fails in turn: each time the caller gets an error and nothing
 // else.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <new>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "client/include/gantry_memory.h"
 #include "client/include/gantry_messages.h"
+#include "client/include/gantry_timeline.h"
 #include "tests/client/client_objects.h"
 #include "tests/client/gpu_client_fixture.h"
 
@@ -99,6 +104,56 @@ TEST_F(GpuClientTest, RegisterTransferAndUnregisterOutOfMemory) {
   });
   EXPECT_GT(needed, 20);
   EXPECT_LT(needed, 10'000);
+}
+
+TEST_F(GpuClientTest, TimelinesAndPinnedArenasOutOfMemory) {
+  const int needed = FailEachAllocation([&] {
+    gantry_timeline* timeline = nullptr;
+    gantry_fence fence = {};
+    gantry_error* error = gantry_arena_pin(it_.arena, 0, nullptr);
+    if (error == nullptr) error = gantry_timeline_create(it_.client, 0, &timeline);
+    if (error == nullptr) error = gantry_timeline_signal_stream(timeline, nullptr, &fence);
+    if (error == nullptr) error = gantry_timeline_signal(timeline, &fence);
+    gantry_timeline_destroy(timeline);
+    if (error == nullptr) error = gantry_arena_unpin(it_.arena);
+    return error;
+  });
+  EXPECT_GT(needed, 20);
+  EXPECT_LT(needed, 10'000);
+}
+
+// The caller unmaps his memory afterwards, also when closing has failed for want of memory.
+TEST_F(GpuClientTest, ClosingAPinnedArenaOfTheCallersOwnOutOfMemory) {
+  int fd = -1;
+  ASSERT_OK(gantry_memfd_create("x", kMiB, &fd));
+  void* const data = ::mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(data, MAP_FAILED);
+  const int needed = FailEachAllocation([&] {
+    const long allowed = std::exchange(allocations_left, -1);
+    OpenClient it;  // a lease can be lost with the memory
+    gantry_arena* arena = nullptr;
+    EXPECT_OK(gantry_arena_adopt(it.client, fd, kMiB, data, &arena));
+    EXPECT_OK(gantry_arena_pin(arena, 0, nullptr));
+    gantry_buffer* buffer = nullptr;
+    const gantry_piece piece = {data, 100};
+    gantry_buffer_spec spec = {};
+    spec.name = "b";
+    spec.pieces = &piece;
+    spec.piece_count = 1;
+    EXPECT_OK(gantry_buffers_register(it.client, &spec, 1, &buffer));
+    allocations_left = allowed;
+    gantry_error* error = gantry_arena_close(arena, 0);
+    allocations_left = -1;
+    EXPECT_EQ(driver_->Resolve(reinterpret_cast<uint64_t>(data)).value().origin,
+              gpu::MemoryOrigin::kUnknown);
+    gantry_buffer_destroy(buffer);
+    gantry_arena_destroy(arena);
+    return error;
+  });
+  EXPECT_GT(needed, 3);
+  EXPECT_LT(needed, 10'000);
+  ::munmap(data, kMiB);
+  ::close(fd);
 }
 
 // Bytes in an arena are put back without any memory to be had; those on a GPU if the driver can.

@@ -2,7 +2,9 @@
 #include <string.h>
 
 #include "client/include/gantry.h"
+#include "client/include/gantry_memory.h"
 #include "client/include/gantry_messages.h"
+#include "client/include/gantry_timeline.h"
 
 int gantry_round_trip_in_c(const char* run_dir);
 
@@ -22,6 +24,8 @@ int gantry_round_trip_in_c(const char* run_dir) {
   gantry_buffer_spec spec = {0};
   gantry_transfer_spec wanted = {0};
   gantry_transfer_status status;
+  gantry_timeline* timeline;
+  gantry_fence fence;
   gantry_error* error;
   const char* remote = "pod-a/prefill/k.0";
   const uint64_t local_blocks[] = {3, 1};
@@ -56,6 +60,10 @@ int gantry_round_trip_in_c(const char* run_dir) {
   wanted.remote_blocks = remote_blocks;
   wanted.block_count = 2;
   wanted.executor = GANTRY_EXECUTOR_SELF;
+  REQUIRE(gantry_timeline_create(client, GANTRY_NO_GPU, &timeline) == NULL);
+  REQUIRE(gantry_timeline_signal(timeline, &fence) == NULL);
+  REQUIRE(fence.buffer == gantry_timeline_buffer(timeline) && fence.value == 1);
+  wanted.fence = &fence;
   REQUIRE(gantry_transfer_submit(client, &wanted, 1000, &transfer) == NULL);
   REQUIRE(gantry_transfer_wait(transfer, GANTRY_FOREVER, &status) == NULL);
   REQUIRE(status.state == GANTRY_SUCCEEDED);
@@ -66,6 +74,10 @@ int gantry_round_trip_in_c(const char* run_dir) {
   gantry_free(json);
 
   piece.address = &piece;
+  error = gantry_arena_pin(arena, 0, NULL); /* this process uses no GPU */
+  REQUIRE(error != NULL && strcmp(gantry_error_code(error), "path_unavailable") == 0);
+  gantry_error_destroy(error);
+
   error = gantry_buffers_register(client, &spec, 1, &buffer);
   REQUIRE(error != NULL);
   REQUIRE(strcmp(gantry_error_code(error), "not_exportable") == 0);
@@ -75,6 +87,7 @@ int gantry_round_trip_in_c(const char* run_dir) {
   REQUIRE(gantry_buffer_unregister(buffer, 100) == NULL);
   REQUIRE(gantry_client_close(client) == NULL);
   gantry_transfer_destroy(transfer);
+  gantry_timeline_destroy(timeline);
   gantry_client_destroy(client);
   gantry_arena_destroy(arena);
   gantry_buffer_destroy(buffer);

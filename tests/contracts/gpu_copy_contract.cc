@@ -73,6 +73,100 @@ TEST_F(GpuDriverContract, ABatchOfBlocksMovesInAnyOrder) {
   }
 }
 
+// Where row i of a copy of rows lies on one side.
+struct Rows {
+  uint64_t offset = 0;
+  uint64_t pitch = 0;
+};
+
+TEST_F(GpuDriverContract, RowsMoveAndWhatLiesBetweenThemStays) {
+  const uint64_t size = 2 * kMiB;
+  const AddressRange source = Make(MemoryOrigin::kDevice, size);
+  const AddressRange target = Make(MemoryOrigin::kDevice, size);
+  struct {
+    uint64_t width, count;
+    Rows from, to;
+  } const cases[] = {
+      {4096, 64, {0, 16384}, {8192, 32768}},
+      {777, 64, {13, 2003}, {1, 1009}},  // aligned to nothing
+      {1, 1000, {5, 7}, {3, 1}},
+      {4096, 64, {0, 4096}, {0, 4096}},  // side by side
+      {100 * kKiB + 3, 16, {1, 100 * kKiB + 3}, {17, 120 * kKiB}},
+      {512, 1, {99, 512}, {100, 512}},
+  };
+  Write(source.base, Pattern(0, size, 1));
+  for (const auto& c : cases) {
+    Write(target.base, Pattern(0, size, 2));
+    std::vector<uint8_t> wanted = Pattern(0, size, 2);
+    for (uint64_t row = 0; row < c.count; ++row) {
+      const std::vector<uint8_t> moved = Pattern(c.from.offset + row * c.from.pitch, c.width, 1);
+      std::copy(moved.begin(), moved.end(),
+                wanted.begin() + static_cast<std::ptrdiff_t>(c.to.offset + row * c.to.pitch));
+    }
+    EXPECT_OK(stream_->CopyRows({target.base + c.to.offset, source.base + c.from.offset, c.to.pitch,
+                                 c.from.pitch, c.width, c.count}));
+    EXPECT_OK(stream_->Synchronize());
+    EXPECT_TRUE(Read(target.base, size) == wanted) << c.width << " bytes in " << c.count << " rows";
+  }
+}
+
+TEST_F(GpuDriverContract, RowsMoveWithinAnAllocationAndToAnotherDevice) {
+  constexpr uint64_t kWidth = 16 * kKiB, kRows = 32, kPitch = 3 * kWidth;
+  const uint64_t size = kRows * kPitch;
+  auto other = driver_->OpenContext(last_device());
+  ASSERT_OK(other);
+  const auto there = (*other)->Allocate(size);
+  ASSERT_OK(there);
+  const DeviceAddress peer = (*there)->range().base;
+  const AddressRange here = Make(MemoryOrigin::kDevice, size);
+  const std::vector<uint8_t> before = Pattern(0, size, 3);
+  Write(here.base, before);
+  EXPECT_OK((*other)->CopyFromHost(peer, Pattern(0, size, 4).data(), size));
+  // The first third of each row to the last one, and then to the middle one of the other device.
+  EXPECT_OK(stream_->CopyRows({here.base + 2 * kWidth, here.base, kPitch, kPitch, kWidth, kRows}));
+  EXPECT_OK(
+      stream_->CopyRows({peer + kWidth, here.base + 2 * kWidth, kPitch, kPitch, kWidth, kRows}));
+  EXPECT_OK(stream_->Synchronize());
+  std::vector<uint8_t> wanted_here = before;
+  std::vector<uint8_t> wanted_there = Pattern(0, size, 4);
+  for (uint64_t row = 0; row < size; row += kPitch) {
+    const auto first = before.begin() + static_cast<std::ptrdiff_t>(row);
+    const auto at = static_cast<std::ptrdiff_t>(row + kWidth);
+    std::copy_n(first, kWidth, wanted_here.begin() + at + kWidth);
+    std::copy_n(first, kWidth, wanted_there.begin() + at);
+  }
+  EXPECT_TRUE(Read(here.base, size) == wanted_here);
+  std::vector<uint8_t> found(size);
+  EXPECT_OK((*other)->CopyToHost(found.data(), peer, size));
+  EXPECT_TRUE(found == wanted_there);
+  // And back, by a stream that has the destination's device.
+  EXPECT_OK(stream_->CopyRows({here.base + kWidth, peer + kWidth, kPitch, kPitch, kWidth, kRows}));
+  EXPECT_OK(stream_->Synchronize());
+  for (uint64_t row = 0; row < size; row += kPitch) {
+    std::copy_n(before.begin() + static_cast<std::ptrdiff_t>(row), kWidth,
+                wanted_here.begin() + static_cast<std::ptrdiff_t>(row + kWidth));
+  }
+  EXPECT_TRUE(Read(here.base, size) == wanted_here);
+}
+
+TEST_F(GpuDriverContract, RowsThatOverlapOrLieTooFarApartAreRefused) {
+  const AddressRange source = Make(MemoryOrigin::kDevice, kMiB);
+  const AddressRange target = Make(MemoryOrigin::kDevice, kMiB);
+  const auto refused = [&](gpu::RowCopy rows) {
+    rows.to = target.base;
+    rows.from = source.base;
+    const Status status = stream_->CopyRows(rows);
+    return !status && status.error().code == ErrorCode::kInvalidArgument;
+  };
+  EXPECT_TRUE(refused({{}, {}, 4095, 4096, 4096, 16}));
+  EXPECT_TRUE(refused({{}, {}, 4096, 4095, 4096, 16}));
+  EXPECT_TRUE(refused({{}, {}, gpu::kRowPitchMax + 1, 4096, 4096, 1}));
+  EXPECT_TRUE(refused({{}, {}, 4096, gpu::kRowPitchMax + 1, 4096, 1}));
+  EXPECT_TRUE(refused({{}, {}, 4096, 4096, 0, 16}));
+  EXPECT_TRUE(refused({{}, {}, 4096, 4096, 4096, 0}));
+  EXPECT_OK(stream_->Synchronize());  // no error is left behind
+}
+
 TEST_F(GpuDriverContract, CopiesBeyondAnAllocationAreRefused) {
   const AddressRange source = Make(MemoryOrigin::kDevice, 64 * kMiB);
   const AddressRange target = Make(MemoryOrigin::kDevice, 32 * kMiB);

@@ -190,6 +190,47 @@ TEST_F(GpuDriverContract, PiecesThatAreNoneAreRefusedAndNothingStays) {
   EXPECT_GE(context_->Memory()->free + kMiB, free);
 }
 
+TEST_F(GpuDriverContract, WhatADeviceReachesIsKnownWithoutItsContext) {
+  EXPECT_TRUE(driver_->ReachesPeer(0, 0));
+  EXPECT_FALSE(driver_->ReachesPeer(0, last_device() + 1));
+  EXPECT_FALSE(driver_->ReachesPeer(-1, 0));
+  const auto other = *driver_->OpenContext(last_device());
+  const Status enabled = context_->EnablePeerAccess(*other);
+  EXPECT_EQ(driver_->ReachesPeer(0, last_device()), enabled.has_value()) << ErrorOf(enabled);
+}
+
+TEST_F(GpuDriverContract, NewPiecesLieSideBySideAndAreExportedOneByOne) {
+  const uint64_t free = context_->Memory()->free;
+  for (const uint64_t wrong : {uint64_t{0}, kPiece - 1, 4 * kPiece}) {
+    EXPECT_FALSE(context_->AllocatePieces(6 * kPiece, wrong)) << wrong;
+  }
+  EXPECT_FALSE(context_->AllocatePieces(0, kPiece));
+  auto made = context_->AllocatePieces(6 * kPiece, 2 * kPiece);
+  ASSERT_OK(made);
+  const AddressRange range = (*made)->range();
+  EXPECT_EQ(range.size, 6 * kPiece);
+  Write(range.base, Pattern(0, range.size, 4));
+  EXPECT_EQ(Read(range.base, range.size), Pattern(0, range.size, 4));
+  for (uint64_t at = 0; at < range.size; at += 2 * kPiece) {
+    const gpu::PointerInfo info = Resolve(range.base + (at + 5));
+    EXPECT_EQ(info.origin, MemoryOrigin::kVirtual);
+    EXPECT_EQ(info.allocation, (AddressRange{range.base + at, 2 * kPiece}));
+    const auto fd = driver_->ExportPiece(range.base + at);
+    ASSERT_OK(fd);
+    const gpu::PieceFd piece = {fd->get(), 2 * kPiece};
+    const auto mapped = context_->MapPieces({&piece, 1});
+    ASSERT_OK(mapped);
+    EXPECT_EQ(Read((*mapped)->range().base, kMiB), Pattern(at, kMiB, 4));
+  }
+  // The other GPU's copies reach it.
+  const auto other = *driver_->OpenContext(last_device());
+  std::vector<uint8_t> read(kMiB);
+  ASSERT_OK(other->CopyToHost(read.data(), range.base + (kPiece - 7), read.size()));
+  EXPECT_EQ(read, Pattern(kPiece - 7, kMiB, 4));
+  made->reset();
+  EXPECT_TRUE(Eventually([&] { return context_->Memory()->free + 65 * kMiB > free; }));
+}
+
 TEST_F(GpuDriverContract, PiecesWithoutDescriptorsAndOtherMemoryHaveNone) {
   const AddressRange pieces = MakeVirtual({kPiece}, false);
   const auto fd = driver_->ExportPiece(pieces.base);

@@ -3,6 +3,7 @@
 Nobody hangs, what is reported as moved has moved, others go on, and the dead one's memory and descriptors are gone.
 """
 
+import random
 import signal
 import threading
 import time
@@ -120,12 +121,15 @@ def hold_the_next_worker(sidecar, old):
         return sidecar.ask("GET", "/v1/status")[1]["workers"][0]
 
     pid = wait_for(lambda: worker()["pid"] not in (0, old) and worker()["pid"], 5, "another worker")
-    for _ in range(5_000):
+    for _ in range(20_000):
         send([pid], signal.SIGSTOP)
         if worker()["state"] == "ready":
             return pid
         send([pid], signal.SIGCONT)
-        time.sleep(0.0002)
+        # Shorter than the pool takes from a worker's greeting to its first job, however fast the machine is.
+        end = time.monotonic() + random.uniform(0, 0.0001)
+        while time.monotonic() < end:
+            pass
     raise AssertionError("the new worker does not become ready")
 
 

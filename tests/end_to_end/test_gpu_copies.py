@@ -93,7 +93,7 @@ def test_workers_that_die_under_transfers_cost_a_retry_and_no_byte(start_pair, c
             pair.owner.do("fill", "out", 0, fresh)
             pair.data["out"] = fresh
             view = move_blocks(pair, "read", mine, theirs)[1]
-            assert view["state"] in TERMINAL, view
+            assert view.get("state") in TERMINAL, view
             if view["state"] == "succeeded":
                 succeeded += 1
                 check_blocks(pair, "read", mine, theirs)

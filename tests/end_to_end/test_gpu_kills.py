@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import subprocess
 import time
 
 import pytest
@@ -18,6 +19,14 @@ FREED_SECONDS = 2
 SLACK = 16 * MiB  # of what others take and give back of a GPU meanwhile
 
 
+def nvidia_smi_used(workload):
+    """Bytes of the workload's GPU that nvidia-smi says are used, by whomever; 0 on the fake, which it does not know."""
+    if not REAL:
+        return 0
+    return int(subprocess.check_output(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits",
+                                        "--id=" + workload.do("device_uuid")], text=True)) * MiB
+
+
 class Moving:
     """Workload "reader" of a reads small blocks of "owner" of b, in random order and by copy engines, so that it takes long."""
 
@@ -28,14 +37,16 @@ class Moving:
         gpu = min(1, gpu_count() - 1)
         self.watcher = start_gpu_workload(self.a, "watcher", gpu)
         self.reader, self.owner = start_gpu_workload(self.a, "reader", 0), start_gpu_workload(self.b, "owner")
-        before = self.free()
+        before, used_before = self.free(), nvidia_smi_used(self.watcher)
         self.owner.do("use_gpu", gpu)
         for workload, name in ((self.owner, "out"), (self.reader, "into")):
             workload.do("allocate", name, BLOCK * BLOCKS)
             if workload is self.owner:
                 self.owner_bytes = before - self.free()  # with its context
+                self.seen_by_nvidia_smi = nvidia_smi_used(self.watcher) - used_before
             workload.do("register_gpu", name, ("kv", 0, BLOCK * BLOCKS, BOTH, BLOCK))
         assert self.owner_bytes >= BLOCK * BLOCKS
+        assert not REAL or self.seen_by_nvidia_smi >= BLOCK * BLOCKS
         shuffled = random.Random(41)
         self.body = {"workload": "reader", "op": "read", "local": ["kv"], "remote": ["b/owner/kv"],
                      "deadline_ms": DEADLINE_SECONDS * 1000, "local_blocks": shuffled.sample(range(BLOCKS), BLOCKS),
@@ -76,14 +87,23 @@ class Moving:
         assert (view["state"] == "succeeded") == ("error" not in view), view
         return view
 
+    def memory(self):
+        """(free, used): what the driver says, and nvidia-smi."""
+        return self.free(), nvidia_smi_used(self.watcher)
+
     def is_free_without_its_owner(self, before):
         gone = time.monotonic()
         os.kill(self.owner.pid, signal.SIGKILL)
         self.comes_back(before, gone)
 
     def comes_back(self, before, gone):
-        wait_for(lambda: self.free() >= before + self.owner_bytes - SLACK, gone + FREED_SECONDS - time.monotonic(),
-                 lambda: f"{self.owner_bytes >> 20} MiB more than the {before >> 20} that were free, and now {self.free() >> 20}")
+        free, used = before
+        wait_for(lambda: self.free() >= free + self.owner_bytes - SLACK, gone + FREED_SECONDS - time.monotonic(),
+                 lambda: f"{self.owner_bytes >> 20} MiB more than the {free >> 20} that were free, and now {self.free() >> 20}")
+        wait_for(lambda: nvidia_smi_used(self.watcher) <= used - self.seen_by_nvidia_smi + SLACK,
+                 gone + FREED_SECONDS - time.monotonic(),
+                 lambda: f"nvidia-smi says {nvidia_smi_used(self.watcher) >> 20} MiB are used of {used >> 20}, of which the owner had"
+                         f" {self.seen_by_nvidia_smi >> 20}")
 
 
 @pytest.fixture
@@ -107,7 +127,7 @@ by_either = pytest.mark.parametrize("executor", ["self", "peer"])
 @by_either
 def test_the_owner_of_the_memory(moving, executor):
     workers, submitted = moving.hold(executor)
-    before = moving.free()
+    before = moving.memory()
     killed = time.monotonic()
     os.kill(moving.owner.pid, signal.SIGKILL)
     resume(workers)
@@ -129,36 +149,28 @@ def test_a_worker_that_copies(moving, executor):
     executing = moving.a if executor == "self" else moving.b
     both_workers(executing)
     assert workers[0] not in workers_of(executing)
-    moving.is_free_without_its_owner(moving.free())
+    moving.is_free_without_its_owner(moving.memory())
 
 
 @by_either
-def test_the_sidecar_that_asked(moving, executor):
+@pytest.mark.parametrize("asked", [True, False], ids=["that-asked", "of-the-owner"])
+def test_a_sidecar(moving, executor, asked):
+    """Its workers go with it, and the other one's transfer ends, and so do that one's mappings of what was the dead one's: nobody
+    could tell it any more that memory is gone."""
+    dead, other = (moving.a, moving.b) if asked else (moving.b, moving.a)
     workers, submitted = moving.hold(executor)
-    own = workers_of(moving.a) if executor == "peer" else workers
-    moving.a.kill()
-    resume([pid for pid in workers if executor == "peer"])
+    executes = (executor == "self") == asked
+    own = workers if executes else workers_of(dead)
+    dead.kill()
+    resume([] if executes else workers)
     wait_for(lambda: all(ended(pid) for pid in own), FREED_SECONDS, "its workers to go with it")
-    if executor == "peer":
-        view = moving.ends(moving.b, submitted)
-        # Its call ends with it, and so does its session: whichever is noticed first.
-        ended_as = view["state"], view["error"]["code"]
-        assert ended_as in (("failed", "peer_lost"), ("cancelled", "cancelled")), view
-    both_workers(moving.b)
-    moving.is_free_without_its_owner(moving.free())
-
-
-@by_either
-def test_the_sidecar_of_the_owner(moving, executor):
-    """A's transfer ends, and so do its mappings of what was b's: nobody could tell it that the memory is gone."""
-    workers, submitted = moving.hold(executor)
-    own = workers_of(moving.b) if executor == "self" else workers
-    moving.b.kill()
-    resume([pid for pid in workers if executor == "self"])
-    wait_for(lambda: all(ended(pid) for pid in own), FREED_SECONDS, "its workers to go with it")
-    view = moving.ends(moving.a, submitted)
-    if executor == "peer":
-        assert (view["state"], view["error"]["code"]) == ("failed", "peer_lost"), view
-    wait_for(lambda: moving.a.ask("GET", "/v1/peers/b")[1]["state"] == "down", FREED_SECONDS, "a to notice")
-    both_workers(moving.a)
-    moving.is_free_without_its_owner(moving.free())
+    if executor == "peer" or not asked:  # the other one has something of it
+        view = moving.ends(other, submitted)
+        if executor == "peer":
+            # The call of the one that asked ends with it, and so does its session: whichever is noticed first.
+            endings = {("failed", "peer_lost")} | ({("cancelled", "cancelled")} if asked else set())
+            assert (view["state"], view["error"]["code"]) in endings, view
+    if not asked:
+        wait_for(lambda: other.ask("GET", "/v1/peers/b")[1]["state"] == "down", FREED_SECONDS, "a to notice")
+    both_workers(other)
+    moving.is_free_without_its_owner(moving.memory())

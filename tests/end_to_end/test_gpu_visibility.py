@@ -7,6 +7,7 @@ import pytest
 
 from gpu_memories import GpuMemory, succeeded
 from gpu_workloads import gpu_count, gpus, start_gpu_workload
+from test_peers_over_tcp import TCP
 from workloads import MiB, connect, gantry, metric, submit
 
 SIZE = 6 * MiB
@@ -18,8 +19,8 @@ pytestmark = pytest.mark.skipif(gpu_count() < 2, reason="needs two GPUs")
 class Sides:
     """Workload "reader" of sidecar a, which sees `a_sees`, has `into` on the first GPU; "owner" of b has `out` on the second."""
 
-    def __init__(self, start_sidecar, start_gpu_workload, a_sees="0,1", b_sees="0,1", reader=("0,1", 0), owner=("0,1", 1)):
-        self.a, self.b = (self.seeing(sees, lambda: start_sidecar(name, workers=2))
+    def __init__(self, start_sidecar, start_gpu_workload, a_sees="0,1", b_sees="0,1", reader=("0,1", 0), owner=("0,1", 1), flags=()):
+        self.a, self.b = (self.seeing(sees, lambda: start_sidecar(name, workers=2, flags=flags))
                           for name, sees in (("a", a_sees), ("b", b_sees)))
         connect(self.a, self.b)
         connect(self.b, self.a)
@@ -58,10 +59,11 @@ def start_sides(gpus, start_sidecar, start_gpu_workload):
     return lambda **options: Sides(start_sidecar, start_gpu_workload, **options)
 
 
+@pytest.mark.parametrize("flags", [(), TCP], ids=["ipc-alone", "and-tcp"])
 @pytest.mark.parametrize("seer", ["a", "b"])
-def test_the_side_that_sees_both_gpus_executes(start_sides, seer):
-    """Whoever asks, and in which direction the bytes go."""
-    sides = start_sides(a_sees="0") if seer == "b" else start_sides(b_sees="1")
+def test_the_side_that_sees_both_gpus_executes(start_sides, seer, flags):
+    """Whoever asks, and in which direction the bytes go; also where the other one could move them, more slowly."""
+    sides = start_sides(a_sees="0", flags=flags) if seer == "b" else start_sides(b_sees="1", flags=flags)
     first, second = sides.uuids()
     for ask, asker, is_reader in ((sides.by_reader, "a", True), (sides.by_owner, "b", False)):
         for operation in ("read", "write"):
@@ -76,6 +78,25 @@ def test_the_side_that_sees_both_gpus_executes(start_sides, seer):
     status, problem = ask("read", executor="self", require_path=["ipc"])
     assert (status, problem["code"]) == (409, "path_unavailable"), problem
     assert f"GPU {unseen} is not visible to this sidecar" in problem["detail"], problem
+    sides.into.check()
+    sides.out.check()
+
+
+def test_where_neither_sees_both_gpus_the_next_path_is_taken(start_sides):
+    """With the reason why not the faster one, which may be an error instead."""
+    sides = start_sides(a_sees="0", b_sees="1", flags=TCP)
+    uuids = sides.uuids()
+    for ask, is_reader in ((sides.by_reader, True), (sides.by_owner, False)):
+        for operation in ("read", "write"):
+            sides.into.renew()
+            view = succeeded(ask(operation), "tcp")
+            assert view["executor"] == "self" and view["staged_bytes"] == LENGTH, view
+            reason = {path["path"]: path.get("reason") for path in view["paths"]}["ipc"]
+            assert f"GPU {uuids[1 if is_reader else 0]} is not visible to this sidecar" in reason, view
+            sides.moved(into_reader=is_reader == (operation == "read"))
+            status, view = ask(operation, require_path=["ipc"])
+            error = view.get("error", view)
+            assert error["code"] == "path_unavailable" and "is not visible" in error["detail"], view
     sides.into.check()
     sides.out.check()
 

@@ -1,9 +1,12 @@
 """Which copy workers have a GPU, and what becomes of those that cannot have one."""
 
+import json
+
 import pytest
 
-from gpu_workloads import REAL, gpus
-from workloads import metric, workers_of
+from gpu_workloads import REAL, gpus, start_gpu_workload
+from test_gantryctl import run
+from workloads import metric, wait_for, workers_of
 
 pytestmark = pytest.mark.skipif(REAL, reason="only the fake can be made to refuse a context")
 
@@ -51,4 +54,31 @@ def test_a_sidecar_whose_contexts_are_refused_is_ready(gpus, start_sidecar, monk
 
 def test_a_driver_that_ends_its_process_costs_the_gpus_alone(gpus, start_sidecar, monkeypatch):
     monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuInit=-1")
-    expect_no_gpu(start_sidecar("a", workers=2), "--gpu-workers")
+    sidecar = start_sidecar("a", workers=2)
+    expect_no_gpu(sidecar, "without the GPU's driver")
+    workers = sidecar.ask("GET", "/v1/status")[1]["workers"]
+    assert all(worker["asks_for_gpu"] and "without the GPU's driver" in worker["no_gpu_because"] for worker in workers)
+    findings = json.loads(run("doctor", "--json", "--socket", sidecar.api_socket).stdout)["findings"]
+    assert {finding["level"] for finding in findings if finding["subject"].startswith("copy worker")} == {"warn"}
+
+
+def test_a_refused_worker_asks_again_when_there_is_room(gpus, start_sidecar, start_gpu_workload, monkeypatch):
+    """The engine took all memory before the sidecar started, and gives some back."""
+    engine = start_gpu_workload(start_sidecar("engine", workers=1, flags=("--gpu-workers", "0")), "engine", 0)
+    monkeypatch.setenv("GANTRY_FAKE_CONTEXT_MIB", "1000")
+    engine.do("allocate", "weights", 3500 << 20)
+    sidecar = start_sidecar("a", workers=2, flags=("--gpu-retry-ms", "200"))
+    homes = homes_of(sidecar)
+    assert [bool(home) for home in homes] == [False, True]
+    refused = sidecar.ask("GET", "/v1/status")[1]["workers"][0]
+    assert refused["asks_for_gpu"] and "OUT_OF_MEMORY" in refused["no_gpu_because"], refused
+    assert metric(sidecar, "gantry_ipc_workers_refused") == 1 and metric(sidecar, "gantry_ipc_workers") == 1
+    doctor = run("doctor", "--json", "--socket", sidecar.api_socket)
+    said = {finding["subject"]: finding for finding in json.loads(doctor.stdout)["findings"]}
+    assert said["copy worker 0"]["level"] == "warn" and "OUT_OF_MEMORY" in said["copy worker 0"]["said"], said
+    assert said[homes[1]]["level"] == "ok" and "copy workers" in said[homes[1]]["said"], said
+    pids = workers_of(sidecar)
+    engine.do("free", "weights")
+    wait_for(lambda: all(homes_of(sidecar)), 10, lambda: homes_of(sidecar))
+    assert workers_of(sidecar) == pids and metric(sidecar, "gantry_worker_restarts_total") == 0
+    assert metric(sidecar, "gantry_ipc_workers_refused") == 0 and metric(sidecar, "gantry_ipc_workers") == 2

@@ -48,6 +48,18 @@ def test_a_sweep_over_blocks_counts_and_buffers_is_measured_and_drawn(gpus, fold
         assert 0 < float(circle.get("cx")) < 1000 and 0 < float(circle.get("cy")) < 1000
 
 
+def test_pieces_are_measured_beside_one_allocation(gpus, folder):
+    lines = folder / "cells.jsonl"
+    measured = run("measure", BIN_DIR / "gantryctl", lines, "--workers", "1", "--blocks", "64KiB", "--bytes", "4MiB",
+                   "--iterations", "1", "--memory", "device,2MiB")
+    assert measured.returncode == 0, measured.stdout + measured.stderr
+    whole, pieces = (json.loads(line) for line in lines.read_text().splitlines())
+    assert whole["memory"] == "device" and (pieces["memory"], pieces["piece"]) == ("virtual", 2 << 20)
+    assert whole["path"] == pieces["path"] == "ipc" and pieces["verified"]
+    assert pieces["chunks"] > whole["chunks"] >= 1  # blocks are cut at the seams, which no side has at a block's end
+    assert measured.stdout.count("over pieces of 2 MiB") == 1
+
+
 def test_a_size_that_is_none_is_named(gpus, folder):
     refused = run("measure", BIN_DIR / "gantryctl", folder / "cells.jsonl", "--blocks", "64K", "--counts", "1")
     assert refused.returncode == 1

@@ -92,6 +92,7 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
   size_t free_places(int /*worker*/) const override { return slots_; }
   // As if all memory and all workers were on one GPU.
   int gpu_of(int /*worker*/) const override { return 0; }
+  bool reaches(int /*worker*/, int /*gpu*/) const override { return true; }
   int GpuPlace(std::string_view /*uuid*/) const override { return 0; }
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override {
     const MutexLock lock(mutex_);

@@ -60,6 +60,21 @@ TEST(BenchReport, SaysWhatWasMeasured) {
   EXPECT_EQ(report["pool"], 4);
 }
 
+TEST(BenchReport, SaysWhichMemory) {
+  BenchOptions options = Options();
+  EXPECT_EQ(ThroughputReport(options, Totals())["memory"], "device");
+  EXPECT_FALSE(ThroughputReport(options, Totals()).contains("piece"));
+  options.memory = BenchOptions::Memory::kVirtual;
+  options.piece_bytes = 2 << 20;
+  const nlohmann::json report = ThroughputReport(options, Totals());
+  EXPECT_EQ(report["memory"], "virtual");
+  EXPECT_EQ(report["piece"], 2 << 20);
+  EXPECT_THAT(ThroughputText(report), testing::HasSubstr("over pieces of 2 MiB"));
+  options = Options();
+  options.transport = "shm";
+  EXPECT_EQ(ThroughputReport(options, Totals())["memory"], "host");
+}
+
 TEST(BenchReport, WhatTakesLessThanAMicrosecondHasARate) {
   ThroughputTotals totals = Totals();
   totals.engine_us = totals.move_us = Samples();

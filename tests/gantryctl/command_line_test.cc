@@ -77,6 +77,19 @@ TEST(CommandLineTest, ReadsManyBuffers) {
   EXPECT_EQ(Parse({"bench"}).command_line.bench.encoding, BenchOptions::Encoding::kCbor);
 }
 
+TEST(CommandLineTest, ReadsPiecesOfVirtualMemory) {
+  const BenchOptions bench =
+      Parse({"bench", "--transport", "ipc", "--memory", "virtual", "--piece", "2MiB"})
+          .command_line.bench;
+  EXPECT_TRUE(bench.is_virtual() && bench.on_gpus());
+  EXPECT_EQ(bench.piece_bytes, 2u << 20);
+  EXPECT_TRUE(CheckBenchOptions(bench));
+  const BenchOptions plain =
+      Parse({"bench", "--transport", "ipc", "--memory", "device"}).command_line.bench;
+  EXPECT_TRUE(!plain.is_virtual() && plain.on_gpus());
+  EXPECT_EQ(plain.piece_bytes, 20u << 20);
+}
+
 TEST(CommandLineTest, TheBenchmarkRefusesWhatDoesNotFit) {
   const std::vector<std::vector<std::string>> mistakes = {
       {"--bytes", "1MiB", "--block", "64KiB", "--buffers", "3"},  // 16 blocks
@@ -85,7 +98,13 @@ TEST(CommandLineTest, TheBenchmarkRefusesWhatDoesNotFit) {
       {"--bytes", "8GiB", "--block", "4KiB", "--buffers", "64"},  // ids times buffers
       {"--buffers", "2", "--latency"},
       {"--rounds", "2", "--notify"},
-      {"--encoding", "json", "--table"}};
+      {"--encoding", "json", "--table"},
+      {"--memory", "virtual"},  // of shm
+      {"--transport", "ipc", "--memory", "host"},
+      {"--transport", "ipc", "--table"},
+      {"--transport", "tcp", "--memory", "device", "--table"},
+      {"--transport", "ipc", "--memory", "virtual", "--piece", "3MiB"},
+      {"--transport", "ipc", "--memory", "virtual", "--piece", "0"}};
   for (std::vector<std::string> words : mistakes) {
     words.insert(words.begin(), "bench");
     const auto parsed = Parse(words);
@@ -111,6 +130,7 @@ TEST(CommandLineTest, RefusesMistakesWithTheUsageCode) {
                                                           {"bench", "--buffers", "1025"},
                                                           {"bench", "--rounds", "0"},
                                                           {"bench", "--encoding", "xml"},
+                                                          {"bench", "--memory", "managed"},
                                                           {"transfers", "--interval-ms", "1"}};
   for (const auto& words : mistakes) EXPECT_EQ(Parse(words).exit_code, kExitUsage);
   EXPECT_EQ(Parse({"--help"}).exit_code, kExitOk);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 namespace gantry::gantryctl {
@@ -18,7 +19,7 @@ TEST(Doctor, EverythingThatIsNotFineComesWithAdvice) {
   Findings all = ExamineHost();
   CommandLine line;
   line.socket = testing::TempDir() + "no-sidecar.sock";
-  for (const Findings& more : {ExamineDevices(), ExamineSidecar(line)}) {
+  for (const Findings& more : {ExamineDevices(), ExamineGpuFiles(), ExamineSidecar(line)}) {
     all.insert(all.end(), more.begin(), more.end());
   }
   for (const Finding& finding : all) {
@@ -63,6 +64,84 @@ TEST(Doctor, NamesDevicesThatCannotBeUsedHere) {
   write("dev/infiniband/uverbs0", "");
   EXPECT_EQ(ExamineDevices(root)[0].level, Level::kOk);
   std::filesystem::remove_all(root);
+}
+
+TEST(Doctor, SeesGpusWithoutTheirDriversLibrary) {
+  const std::string root = testing::TempDir() + "doctor-gpus-" + std::to_string(::getpid());
+  std::filesystem::remove_all(root);
+  const auto touch = [&root](const std::string& path) {
+    std::filesystem::create_directories(std::filesystem::path(root + path).parent_path());
+    std::ofstream(root + path) << "";
+  };
+  EXPECT_TRUE(ExamineGpuFiles(root).empty());
+  for (const char* other : {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia"}) touch(other);
+  EXPECT_TRUE(ExamineGpuFiles(root).empty());
+  touch("/dev/nvidia0");
+  touch("/dev/nvidia12");
+  Findings findings = ExamineGpuFiles(root);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].level, Level::kWarn);
+  EXPECT_THAT(findings[0].said, HasSubstr("2 GPU devices, the first /dev/nvidia0, but no libcuda"));
+  EXPECT_FALSE(findings[0].advice.empty());
+  touch("/usr/lib/x86_64-linux-gnu/libcuda.so.1");
+  findings = ExamineGpuFiles(root);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].level, Level::kOk);
+  EXPECT_THAT(findings[0].said, HasSubstr("/usr/lib/x86_64-linux-gnu/libcuda.so.1"));
+  std::filesystem::remove_all(root);
+}
+
+nlohmann::json GpuStatus() {
+  return nlohmann::json::parse(R"({
+    "workers": [{"index": 0, "gpu": "GPU-a", "asks_for_gpu": false},
+                {"index": 1, "gpu": "", "asks_for_gpu": true, "no_gpu_because": "out of memory"},
+                {"index": 2, "gpu": "", "asks_for_gpu": false, "no_gpu_because": "--gpu-workers"}],
+    "gpus": [{"uuid": "GPU-a", "workers": 1, "free_bytes": 1073741824, "bytes": 4294967296,
+              "reaches": ["GPU-a", "GPU-b"]},
+             {"uuid": "GPU-b", "workers": 0, "free_bytes": 0, "bytes": 0, "reaches": []}],
+    "worker_pid_conflicts": 3})");
+}
+
+// The finding about this, or an empty one.
+Finding About(const Findings& findings, const std::string& subject) {
+  const auto found = std::find_if(findings.begin(), findings.end(),
+                                  [&](const Finding& each) { return each.subject == subject; });
+  return found == findings.end() ? Finding() : *found;
+}
+
+TEST(Doctor, TellsOfGpusAndWorkersFromTheStatus) {
+  const Findings findings = ExamineGpus(GpuStatus());
+  EXPECT_EQ(About(findings, "GPU-a").level, Level::kOk);
+  EXPECT_THAT(About(findings, "GPU-a").said, HasSubstr("1 GiB of 4 GiB were free"));
+  EXPECT_EQ(About(findings, "GPU-b").level, Level::kWarn);
+  EXPECT_THAT(About(findings, "GPU-b").advice, HasSubstr("ask again"));
+  EXPECT_EQ(About(findings, "copy worker 0").said, "");
+  EXPECT_EQ(About(findings, "copy worker 1").level, Level::kWarn);
+  EXPECT_THAT(About(findings, "copy worker 1").said, HasSubstr("out of memory"));
+  EXPECT_EQ(About(findings, "copy worker 2").level, Level::kOk);
+  EXPECT_THAT(About(findings, "GPU pairs").said, HasSubstr("all 1 reach"));
+  EXPECT_THAT(About(findings, "PIDs").said, HasSubstr("3 copy workers"));
+  for (const Finding& finding : findings) {
+    EXPECT_EQ(finding.advice.empty(), finding.level == Level::kOk) << finding.subject;
+  }
+}
+
+TEST(Doctor, NamesPairsOfGpusWithoutAWay) {
+  nlohmann::json status = GpuStatus();
+  status["gpus"][0]["reaches"] = {"GPU-a"};
+  const Findings findings = ExamineGpus(status);
+  EXPECT_EQ(About(findings, "GPU pair").level, Level::kWarn);
+  EXPECT_THAT(About(findings, "GPU pair").said, HasSubstr("GPU-a and GPU-b"));
+  EXPECT_EQ(About(findings, "GPU pairs").said, "");
+}
+
+TEST(Doctor, ASidecarWithoutGpusOrOfAnotherVersionSaysNothingOfThem) {
+  EXPECT_TRUE(ExamineGpus(nlohmann::json::object()).empty());
+  EXPECT_TRUE(
+      ExamineGpus(nlohmann::json::parse(
+                      R"({"workers": [{"index": 0, "gpu": "", "no_gpu_because": "no driver"}],
+                      "gpus": [], "worker_pid_conflicts": 0})"))
+          .empty());
 }
 
 TEST(Doctor, PutsTheAdviceBelowTheFinding) {

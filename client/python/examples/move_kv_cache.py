@@ -46,6 +46,7 @@ class GpuCache:
         # is nothing to care about: Gantry finds the allocation, and the tensor's offset in it.
         self.tensors = [torch.empty(shape, dtype=torch.bfloat16, device=device)
                         for _ in range(2 * layers)]
+        self.timeline = client.timeline(torch.device(device))
 
     def write(self, index: int, data: bytes) -> None:
         """Puts all the bytes of a tensor there."""
@@ -61,6 +62,10 @@ class GpuCache:
         """Waits until all that this process has begun on the GPU has ended."""
         self.torch.cuda.synchronize(self.device)
 
+    def fence(self) -> gantry.Fence:
+        """For transfers, which then wait for the same of the current stream; this process does not."""
+        return self.timeline.signal(self.torch.cuda.current_stream(self.device))
+
     def _bytes_of(self, index):
         return self.tensors[index].view(self.torch.uint8).view(-1)  # the same memory
 
@@ -75,6 +80,7 @@ class HostCache:
         size = blocks * BLOCK_BYTES
         self.arena = client.arena(2 * layers * size)
         self.tensors = [self.arena.view(index * size, size) for index in range(2 * layers)]
+        self.timeline = client.timeline()
 
     def write(self, index: int, data: bytes) -> None:
         self.tensors[index][:] = data
@@ -84,6 +90,9 @@ class HostCache:
 
     def synchronize(self) -> None:
         pass
+
+    def fence(self) -> gantry.Fence:
+        return self.timeline.signal()
 
 
 CACHES = {"gpu": GpuCache, "host": HostCache}
@@ -105,9 +114,6 @@ def make_cache(client: gantry.Client, options: argparse.Namespace, device: str,
     for tensor in range(len(cache.tensors)):
         cache.write(tensor, b"".join(content(client.workload, tensor, block)
                                      for block in range(options.blocks)))
-    # Gantry waits for no stream. What writes or reads this memory has to have ended before a
-    # transfer reads or writes it, here or at the other side.
-    cache.synchronize()
     # One request for the whole cache, all of it or nothing. The buffers are called kv.0, kv.1, ...;
     # block i of each is its i-th BLOCK_BYTES. Keep them: what nobody holds is unregistered.
     buffers = client.register_layers("kv", cache.tensors, access=access,
@@ -122,7 +128,10 @@ def producer(options: argparse.Namespace, run_dir: Union[str, Path], pipe: Conne
     """A process that offers its cache until the other end of `pipe` is closed."""
     try:
         with gantry.Client(run_dir, "producer") as client:
-            _cache, _buffers = make_cache(client, options, options.device[0], ["remote_read"])
+            cache, _buffers = make_cache(client, options, options.device[0], ["remote_read"])
+            # Gantry looks at no stream by itself. What writes this memory has to have ended before
+            # others are told that they may read it.
+            cache.synchronize()
             # What connectors tell each other in their handshake: where this one's sidecar is.
             info = client.request("GET", "/v1/info")
             pipe.send((info["name"], info["peer_address"]))
@@ -150,9 +159,13 @@ def consumer(options: argparse.Namespace, run_dir: Union[str, Path], pipe: Conne
         local_blocks = random.sample(range(options.blocks), options.move)
         remote_blocks = random.sample(range(options.blocks), options.move)
 
+        # Here, what fills the cache may still be on its way: the transfers wait for that.
+        fence = cache.fence()
+
         def move(which: str) -> gantry.Transfer:
             start = time.perf_counter()
-            transfer = client.read(view, local_blocks=local_blocks, remote_blocks=remote_blocks)
+            transfer = client.read(view, local_blocks=local_blocks, remote_blocks=remote_blocks,
+                                   fence=fence)
             status = transfer.wait()  # raises gantry.Error with the reason if it did not succeed
             seconds = time.perf_counter() - start
             print(f"consumer: {which}: {status.bytes:,} bytes, {options.move} blocks of each of "

@@ -9,19 +9,23 @@
         transfer.wait(timeout=5)                               # or: await transfer
         view = client.view("prefill", peer="pod-a")            # all layers, by name
         client.read(view, local_blocks=[3, 1], remote_blocks=[7, 9]).wait()
+        timeline = client.timeline(0)                          # of GPU 0: a stream says when its work is done
+        client.read(view, ..., fence=timeline.signal(torch.cuda.current_stream()))
 
 Sizes and offsets are bytes, times are seconds. Whatever fails raises gantry.Error with a stable .code. Every object may
 be used by every thread; calls that wait release the GIL. A child made by fork opens a Client of its own.
 """
 
-from .arena import Arena
+from .arena import Arena, DeviceAddress
 from .buffer import Buffer, BufferSpec, Layout, PeerRelease
 from .client import Client, Event
 from .errors import Error
 from .messages import Hold, HoldGroup, Message
 from .native import library_version
+from .timeline import Fence, Timeline
 from .transfer import Blocks, Range, Transfer, TransferStatus
 from .view import Slice, View, ViewGroup
 
-__all__ = ["Arena", "Blocks", "Buffer", "BufferSpec", "Client", "Error", "Event", "Hold", "HoldGroup", "Layout", "Message",
-           "PeerRelease", "Range", "Slice", "Transfer", "TransferStatus", "View", "ViewGroup", "library_version"]
+__all__ = ["Arena", "Blocks", "Buffer", "BufferSpec", "Client", "DeviceAddress", "Error", "Event", "Fence", "Hold",
+           "HoldGroup", "Layout", "Message", "PeerRelease", "Range", "Slice", "Timeline", "Transfer", "TransferStatus", "View",
+           "ViewGroup", "library_version"]

@@ -7,16 +7,26 @@ import fcntl
 import mmap
 import os
 import weakref
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
 from . import native
 from .address import address_of
 from .errors import Error
+from .timeline import ordinal_of
 
 if TYPE_CHECKING:
     from .client import Client
 
 _MADV_POPULATE_WRITE = 23  # linux/mman.h, since 5.14
+_kept: list[memoryview] = []  # of arenas that a GPU's driver has not let go of: they stay mapped for good
+
+
+@dataclass(frozen=True)
+class DeviceAddress:
+    """Where a GPU finds a byte: for its kernels and its driver, and no address of the host, from which it does not follow."""
+
+    number: int
 
 
 class Arena(mmap.mmap):
@@ -28,6 +38,7 @@ class Arena(mmap.mmap):
     """
 
     _finalizer: weakref.finalize
+    _pinned: list[bool]
     _handle: int
     _client: "Client"
 
@@ -43,7 +54,8 @@ class Arena(mmap.mmap):
                                                    ctypes.byref(handle)))
         arena._handle = handle.value
         arena._client = client
-        arena._finalizer = weakref.finalize(arena, native.lib.gantry_arena_destroy, handle.value)
+        arena._pinned = []
+        arena._finalizer = weakref.finalize(arena, _destroy, handle.value, arena._pinned)
         return arena
 
     def __init__(self, client: "Client", fd: int, length: int) -> None:
@@ -56,19 +68,50 @@ class Arena(mmap.mmap):
             raise Error("out_of_range", f"[{offset}, +{length}) lies outside of an arena of {len(self)} bytes")
         return memoryview(self)[offset:offset + length]
 
+    def pin(self, device: Any) -> DeviceAddress:
+        """Pins it for a GPU of this process (a number, or a torch.device) until unpin() or close(); again is no error.
+
+        That GPU's kernels and streams reach it at the address that is returned; every GPU copies to and from it as pinned
+        memory. Raises Error "path_unavailable" where this process uses no GPU, "conflict" when it is pinned already, for
+        another GPU or by somebody else, and "fd_read_only".
+        """
+        address = native.NativeDeviceAddress()
+        native.check(native.lib.gantry_arena_pin(self._handle, ordinal_of(device), ctypes.byref(address)))
+        return DeviceAddress(address.number)
+
+    def unpin(self) -> None:
+        """Ends pin(), when no work of a GPU uses it any more. Doing it twice is no error.
+
+        Raises Error "device_error" when the driver does not let go of it: it is still pinned then.
+        """
+        native.check(native.lib.gantry_arena_unpin(self._handle))
+
     def fileno(self) -> int:
         """The descriptor of the memfd, which stays the arena's."""
         return native.lib.gantry_arena_fd(self._handle)
 
     def close(self, drain: float = 1.0) -> None:
-        """Unregisters every buffer in it, waiting up to `drain` seconds for each to fall idle; twice is no error."""
+        """Unregisters every buffer in it, waiting up to `drain` seconds for each to fall idle; twice is no error.
+
+        Unpins it: the GPU's work on it must be done, and neither this nor its collection waits for that. Where the driver
+        does not let go of it, it is not closed, and stays mapped when it is collected, too.
+        """
         try:
             native.check(native.lib.gantry_arena_close(self._handle, native.milliseconds(drain, "drain")))
         finally:
-            try:
-                super().close()
-            except BufferError:
-                pass  # views are left; the last of them takes the mapping along
+            if _is_unpinned(self._handle):
+                try:
+                    super().close()
+                except BufferError:
+                    pass  # views are left; the last of them takes the mapping along
+
+    def __del__(self) -> None:
+        # Before the memory goes: mmap unmaps it, and only then has finalizers run.
+        finalizer = getattr(self, "_finalizer", None)
+        if finalizer is not None:
+            finalizer()
+            if self._pinned:
+                _kept.append(memoryview(self))
 
     def __enter__(self) -> "Arena":
         return self
@@ -78,6 +121,18 @@ class Arena(mmap.mmap):
 
     def __repr__(self) -> str:
         return "<gantry.Arena closed>" if self.closed else f"<gantry.Arena of {len(self)} bytes>"
+
+
+def _is_unpinned(handle: int) -> bool:
+    error = native.error_of(native.lib.gantry_arena_unpin(handle))
+    return error is None or error.code == "permission_denied"  # a child of fork has a mapping of its own, without pins
+
+
+def _destroy(handle: int, pinned: list[bool]) -> None:
+    """Leaves word in `pinned` where the memory must stay."""
+    if not _is_unpinned(handle):
+        pinned.append(True)
+    native.lib.gantry_arena_destroy(handle)
 
 
 def _access_of(fd: int) -> int:

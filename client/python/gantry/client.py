@@ -15,11 +15,13 @@ from urllib.parse import quote
 from . import arena as arenas
 from . import buffer as buffers
 from . import messages, native, transfer
+from . import timeline as timelines
 from . import view as views
 from .address import address_of
 from .arena import Arena
 from .buffer import Buffer, BufferSpec, Layout
 from .messages import Hold, HoldGroup, Message
+from .timeline import Fence, Timeline
 from .transfer import Blocks, Range, Transfer
 from .view import Pairs, Slice, View, ViewGroup
 
@@ -140,7 +142,10 @@ class Client:
                                        for i, layer in enumerate(layers)], verify)
 
     def suspend(self, buffers: Optional[Sequence[Buffer]] = None, drain: float = 1.0) -> None:
-        """Unmaps buffers (None: all) in every sidecar and keeps them registered; transfers fail with "draining"."""
+        """Unmaps buffers (None: all) in every sidecar and keeps them registered; transfers fail with "draining".
+
+        All are those of timelines, too: transfers with a fence of theirs are refused until resume().
+        """
         handles, count = self._handles(buffers)
         native.check(native.lib.gantry_buffers_suspend(self._handle, handles, count,
                                                        native.milliseconds(drain, "drain")))
@@ -165,6 +170,17 @@ class Client:
                                                           ctypes.byref(found)))
         return [(extent.arena_data, extent.offset, extent.bytes) for extent in extents[:found.value]]
 
+    def timeline(self, device: Any = None) -> Timeline:
+        """Makes what fences are made of: see Timeline.signal().
+
+        device  the GPU of this process whose streams signal, by its number, or a torch.device; None: this process's own
+                work, without a GPU
+
+        Raises Error "path_unavailable" where this process uses no GPU yet, or where the GPU or its driver cannot write in
+        the order of a stream: synchronise instead, before the transfer is submitted.
+        """
+        return timelines.create(self, device)
+
     # Transfers
 
     def view(self, remote_workload: str, *, peer: Optional[str] = None, pairs: Pairs = "by_name",
@@ -187,7 +203,7 @@ class Client:
              local_blocks: Optional[_BLOCKS] = None, remote_blocks: Optional[_BLOCKS] = None,
              ranges: Optional[Iterable[Union[Range, Sequence[int]]]] = None,
              layers: Optional[tuple[int, int]] = None, groups: Optional[dict[int, Blocks]] = None,
-             fence: Optional[tuple[Buffer, int, int]] = None, wait: float = 0.0,
+             fence: Union[None, Fence, tuple[Buffer, int, int]] = None, wait: float = 0.0,
              id: Optional[str] = None, deadline: Optional[float] = None, priority: int = 0,
              require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None,
              hold: Optional[str] = None, hold_consumers: Optional[int] = None,
@@ -202,8 +218,8 @@ class Client:
                         and in the proportion of its block_ratio
         layers          (first, last) of the view's pairs: only these, for example to write layer by layer
         groups          {number: Blocks(local_blocks, remote_blocks[, layers])} of the view
-        fence           (buffer, offset, value): the transfer waits, up to its deadline, until the unsigned 64-bit
-                        counter at this offset of a buffer of this client is at least `value`
+        fence           what Timeline.signal() returned, or (buffer, offset, value): the transfer waits, up to its deadline,
+                        until the unsigned 64-bit counter at this offset of a buffer of this client is at least `value`
         wait            seconds to wait for the outcome in the same request
         id              unique in the workload; the same id and request again name the same transfer
         deadline        seconds after which it expires
@@ -232,7 +248,7 @@ class Client:
               local_blocks: Optional[_BLOCKS] = None, remote_blocks: Optional[_BLOCKS] = None,
               ranges: Optional[Iterable[Union[Range, Sequence[int]]]] = None,
               layers: Optional[tuple[int, int]] = None, groups: Optional[dict[int, Blocks]] = None,
-              fence: Optional[tuple[Buffer, int, int]] = None, wait: float = 0.0,
+              fence: Union[None, Fence, tuple[Buffer, int, int]] = None, wait: float = 0.0,
               id: Optional[str] = None, deadline: Optional[float] = None, priority: int = 0,
               require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None,
               notify: Optional[Message] = None, executor: str = "any") -> Transfer:

@@ -1,6 +1,6 @@
 """libgantry.so through ctypes: finds it, declares its functions, turns its errors and Python's values over.
 
-The only module that knows the C interface (client/include/gantry.h) and reads the environment.
+The only module that knows the C interface (client/include/) and reads the environment.
 """
 
 from __future__ import annotations
@@ -68,6 +68,10 @@ class NativeBlockGroup(ctypes.Structure):
                 ("first_layer", ctypes.c_uint64), ("layer_count", ctypes.c_uint64)]
 
 
+class NativeDeviceAddress(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_uint64)]
+
+
 class NativeFence(ctypes.Structure):
     _fields_ = [("buffer", ctypes.c_void_p), ("offset", ctypes.c_uint64), ("value", ctypes.c_uint64)]
 
@@ -127,6 +131,8 @@ _FALLIBLE = {
     "gantry_memfd_create": (_TEXT, _U64, _OUT(ctypes.c_int)),
     "gantry_arena_adopt": (_HANDLE, ctypes.c_int, _U64, _HANDLE, _OUT(_HANDLE)),
     "gantry_arena_close": (_HANDLE, _U64),
+    "gantry_arena_pin": (_HANDLE, ctypes.c_int, _OUT(NativeDeviceAddress)),
+    "gantry_arena_unpin": (_HANDLE,),
     "gantry_buffers_register": (_HANDLE, _OUT(NativeBufferSpec), _SIZE, _OUT(_HANDLE)),
     "gantry_buffers_register_verified": (_HANDLE, _OUT(NativeBufferSpec), _SIZE, _OUT(_HANDLE)),
     "gantry_buffer_unregister_report": (_HANDLE, _U64, _OUT(_HANDLE)),
@@ -138,6 +144,9 @@ _FALLIBLE = {
     "gantry_hold_put": (_HANDLE, _TEXT, _OUT(NativeHoldSpec), _OUT(_U64)),
     "gantry_hold_extend": (_HANDLE, _TEXT, _U64, _OUT(_U64)),
     "gantry_hold_release": (_HANDLE, _TEXT, _OUT(ctypes.c_int)),
+    "gantry_timeline_create": (_HANDLE, ctypes.c_int, _OUT(_HANDLE)),
+    "gantry_timeline_signal": (_HANDLE, _OUT(NativeFence)),
+    "gantry_timeline_signal_stream": (_HANDLE, _HANDLE, _OUT(NativeFence)),
     "gantry_transfer_submit": (_HANDLE, _OUT(TransferSpec), _U64, _OUT(_HANDLE)),
     "gantry_transfer_wait": (_HANDLE, _U64, _OUT(NativeStatus)),
     "gantry_transfer_cancel": (_HANDLE, _U64, _OUT(NativeStatus)),
@@ -165,6 +174,8 @@ _PLAIN = {
     "gantry_view_bytes_per_block": (_U64, (_HANDLE,)),
     "gantry_view_json": (_HANDLE, (_HANDLE,)),
     "gantry_view_destroy": (None, (_HANDLE,)),
+    "gantry_timeline_buffer": (_HANDLE, (_HANDLE,)),
+    "gantry_timeline_destroy": (None, (_HANDLE,)),
     "gantry_transfer_id": (_TEXT, (_HANDLE,)),
     "gantry_transfer_json": (_HANDLE, (_HANDLE,)),
     "gantry_transfer_destroy": (None, (_HANDLE,)),

@@ -15,6 +15,7 @@ from . import native
 from .buffer import Buffer
 from .errors import Error
 from .messages import Message
+from .timeline import Fence
 from .view import View
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ def _fill_buffers(spec: native.TransferSpec, local: Union[View, Buffer, Sequence
 def submit(client: "Client", operation: int, local: Union[View, Buffer, Sequence[Buffer]],
            remote: Union[None, str, Sequence[str]], *, local_blocks: Any, remote_blocks: Any,
            ranges: Optional[Iterable[Sequence[int]]], layers: Optional[tuple[int, int]],
-           groups: Optional[dict[int, Blocks]], fence: Optional[tuple[Buffer, int, int]], wait: float,
+           groups: Optional[dict[int, Blocks]], fence: Union[None, Fence, tuple[Buffer, int, int]], wait: float,
            id: Optional[str], deadline: Optional[float], priority: int,
            require_path: Union[None, str, Iterable[str]], user_data: Optional[str], hold: Optional[str],
            hold_consumers: Optional[int], notify: Optional[Message], executor: str) -> Transfer:

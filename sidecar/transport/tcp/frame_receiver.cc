@@ -24,6 +24,10 @@ Result<FrameReceiver::Next> FrameReceiver::Pump(SocketChannel& channel, uint64_t
     RETURN_IF_ERROR(FinishWhatIsComplete());
     if (state_ == State::kHeader && sink_.Full()) return Next::kFull;
     if (received_ - begun_at >= bytes_max) return Next::kMore;
+    if (state_ == State::kPayload && payload_ != nullptr) {
+      if (!sink_.HasPlace()) return Next::kFull;
+      RETURN_IF_ERROR(CheckPlace());
+    }
     const IoState fetched = channel.Fetch();
     if (fetched == IoState::kBlocked) return Next::kBlocked;
     if (fetched == IoState::kEnded) return Fail(ErrorCode::kPeerLost, channel.Why());
@@ -82,11 +86,13 @@ Status FrameReceiver::BeginPayload() {
   RETURN_IF_ERROR(CheckControl(header_, control_));
   ASSIGN_OR_RETURN(payload_, sink_.OnControl(header_, control_));
   payload_left_ = header_.payload_bytes;
-  if (payload_ != nullptr && payload_->left() != payload_left_) {
-    return Fail(ErrorCode::kInternal, "a payload does not fit its place");
-  }
   state_ = State::kPayload;
-  return {};
+  return payload_ != nullptr && sink_.HasPlace() ? CheckPlace() : Status();
+}
+
+Status FrameReceiver::CheckPlace() const {
+  if (payload_->left() == payload_left_) return {};
+  return Fail(ErrorCode::kInternal, "a payload does not fit its place");
 }
 
 Status FrameReceiver::EndFrame() {

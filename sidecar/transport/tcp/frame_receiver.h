@@ -23,6 +23,8 @@ class FrameSink {
   // away.
   virtual Result<ScatterList*> OnControl(const FrameHeader& header,
                                          std::span<const std::byte> control) = 0;
+  // Whether that list is filled by now; until it is nothing more is taken.
+  virtual bool HasPlace() const { return true; }
   // Asked right before each step into that memory; false: the rest is thrown away.
   virtual bool MayPlace() = 0;
   struct Outcome {
@@ -56,6 +58,7 @@ class FrameReceiver {
   Status FinishWhatIsComplete();
   Status BeginControl();
   Status BeginPayload();
+  Status CheckPlace() const;
   Status EndFrame();
   // Where the next bytes go; the next header is at the end when the frame ends before it.
   int Places(iovec* parts);

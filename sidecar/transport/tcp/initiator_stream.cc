@@ -101,13 +101,22 @@ void InitiatorStream::MeasureWindow() {
 }
 
 void InitiatorStream::TakeMore() {
-  while (requests_.size() < requests_max_ && window_used_ < window_) {
+  while (requests_.size() + unplaced_.size() + copying_out_ < requests_max_ &&
+         window_used_ < window_) {
     auto part = peer_->Take(this);
     if (!part) return;
-    if (requests_.empty()) moved_ = Clock::now();
     window_used_ += part->body.bytes;
-    requests_.push_back({next_id_++, *std::move(part), false, {}});
+    if (part->staged != nullptr) {
+      Stage(*std::move(part));
+    } else {
+      Enqueue(*std::move(part));
+    }
   }
+}
+
+void InitiatorStream::Enqueue(MovePart part) {
+  if (requests_.empty()) moved_ = Clock::now();
+  requests_.push_back({next_id_++, std::move(part), false, {}});
 }
 
 IoState InitiatorStream::Send() {
@@ -226,11 +235,13 @@ void InitiatorStream::Answered(const FrameHeader& header, Outcome outcome) {
               {}, false);
     return peer_->Resubmit(job);
   }
+  if (request.part.staged != nullptr && !job->is_write()) return Land(std::move(request.part));
   job->Done(request.part);
 }
 
 void InitiatorStream::OnTick(TimePoint now) {
   if (closed_) return;
+  DropStopped();
   const TcpOptions& options = peer_->options();
   const bool waiting = !requests_.empty() || ping_sent_;
   if (waiting && now - moved_ > options.progress_timeout) {
@@ -264,6 +275,7 @@ void InitiatorStream::Close(const Error& why, bool innocent) {
   const Error named = Error(why).WithContext(Describe());
   std::deque<Request> requests = std::exchange(requests_, {});
   begun_ = 0;
+  for (auto& [id, part] : std::exchange(unplaced_, {})) Unstage(std::move(part), named);
   std::vector<std::shared_ptr<TcpJob>> jobs;
   for (Request& request : requests) {
     const std::shared_ptr<TcpJob> job = request.part.job;

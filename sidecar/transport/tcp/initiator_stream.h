@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,7 +61,18 @@ class InitiatorStream final : public IoHandler,
   Status OnFrame(const FrameHeader& header, Outcome outcome) override;
   bool Full() const override { return false; }
 
+  // Of parts in memory of GPUs: from their slices on, and for writes from their copies on, they are
+  // requests as others are; a read that has arrived is copied on after it was one.
+  void Stage(MovePart part);
+  void Placed(uint64_t id, SliceLease lease);
+  void CopyOut(MovePart part);
+  void CopiedOut(MovePart part, const Status& copied);
+  void Land(MovePart part);
+  void Unstage(MovePart part, const Error& why);
+  void DropStopped();
+
   void Move();
+  void Enqueue(MovePart part);
   void MeasureWindow();
   void TakeMore();
   IoState Send();
@@ -84,8 +96,11 @@ class InitiatorStream final : public IoHandler,
   bool sends_are_watched_ = false;
   FrameReceiver receiver_;
   FrameSender sender_;
-  std::deque<Request> requests_;  // the oldest first
-  size_t begun_ = 0;              // of these, from the front
+  std::deque<Request> requests_;           // the oldest first
+  size_t begun_ = 0;                       // of these, from the front
+  std::map<uint64_t, MovePart> unplaced_;  // wait for slices
+  uint64_t next_unplaced_ = 1;
+  size_t copying_out_ = 0;
   uint64_t window_ = 0;
   uint64_t window_used_ = 0;
   uint64_t next_id_ = 1;

@@ -1,5 +1,6 @@
 #include "sidecar/transport/tcp/target_buffers.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -8,8 +9,14 @@
 namespace gantry::transport {
 namespace {
 
+bool IsOnGpu(const TargetBuffer& buffer) {
+  return std::any_of(
+      buffer.allocations().begin(), buffer.allocations().end(),
+      [](const auto& allocation) { return allocation->kind() == wire::MemoryKind::kGpu; });
+}
+
 Status AddRange(const TargetBuffer& buffer, const RequestSection& section, WireRange range,
-                bool for_write, ScatterList* memory) {
+                bool for_write, ResolvedTarget* target) {
   const uint64_t length = buffer.pieces().length();
   if (!Fits(range.offset, range.length, length)) {
     return Fail(ErrorCode::kOutOfRange, "[" + std::to_string(range.offset) + ", +" +
@@ -20,14 +27,18 @@ Status AddRange(const TargetBuffer& buffer, const RequestSection& section, WireR
   uint64_t done = 0;
   while (done < range.length) {
     const memory::Extent extent = buffer.pieces().Locate(range.offset + done, range.length - done);
-    const memory::MappedAllocation& allocation = *buffer.allocations()[extent.allocation];
-    if (for_write && !allocation.writable()) {
+    const auto& allocation = buffer.allocations()[extent.allocation];
+    if (for_write && !allocation->writable()) {
       return Fail(ErrorCode::kPermissionDenied,
                   "buffer '" + section.buffer + "' was handed over read-only");
     }
-    ASSIGN_OR_RETURN(const std::span<std::byte> bytes, allocation.in_process().Bytes());
-    memory->Add(bytes.subspan(extent.offset, extent.length).data(), extent.length);
     done += extent.length;
+    if (target->staged != nullptr) {
+      target->staged->Add(allocation, extent.offset, extent.length);
+      continue;
+    }
+    ASSIGN_OR_RETURN(const std::span<std::byte> bytes, allocation->in_process().Bytes());
+    target->memory.Add(bytes.subspan(extent.offset, extent.length).data(), extent.length);
   }
   return {};
 }
@@ -35,17 +46,31 @@ Status AddRange(const TargetBuffer& buffer, const RequestSection& section, WireR
 }  // namespace
 
 Result<ResolvedTarget> ResolveTarget(TargetBuffers& buffers, std::string_view session,
-                                     const RequestBody& request, bool for_write) {
+                                     const RequestBody& request, bool for_write,
+                                     StagingHalf* staging) {
   ResolvedTarget target;
   target.uses.reserve(request.sections.size());
   for (const RequestSection& section : request.sections) {
     ASSIGN_OR_RETURN(auto buffer,
                      buffers.Acquire(session, section.buffer, section.generation, for_write));
-    for (uint32_t i = 0; i < section.ranges; ++i) {
-      RETURN_IF_ERROR(AddRange(*buffer, section, request.ranges[section.first_range + i], for_write,
-                               &target.memory));
+    if (target.staged == nullptr && IsOnGpu(*buffer)) {
+      if (staging == nullptr) {
+        return Fail(ErrorCode::kPathUnavailable,
+                    "buffer '" + section.buffer + "' is GPU memory, and nothing stages it here");
+      }
+      target.staged = std::make_unique<StagedPayload>(*staging);
     }
     target.uses.push_back(std::move(buffer));
+  }
+  for (size_t i = 0; i < request.sections.size(); ++i) {
+    const RequestSection& section = request.sections[i];
+    for (uint32_t k = 0; k < section.ranges; ++k) {
+      RETURN_IF_ERROR(AddRange(*target.uses[i], section, request.ranges[section.first_range + k],
+                               for_write, &target));
+    }
+  }
+  if (target.staged != nullptr && !target.staged->FitsHalf()) {
+    return Fail(ErrorCode::kResourceExhausted, "a request is larger than the staging memory here");
   }
   return target;
 }

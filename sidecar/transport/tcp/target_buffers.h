@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lib/base/result.h"
 #include "sidecar/memory/mapped_allocation.h"
 #include "sidecar/memory/piece_map.h"
 #include "sidecar/transport/tcp/scatter_list.h"
+#include "sidecar/transport/tcp/staged_payload.h"
 #include "sidecar/transport/tcp/tcp_frame.h"
 
 namespace gantry::transport {
@@ -38,10 +40,23 @@ class TargetBuffers {
 // The memory that a request names, every range checked against exactly its buffer. The uses keep
 // it there.
 struct ResolvedTarget {
-  ScatterList memory;
+  ResolvedTarget() = default;
+  ResolvedTarget(ResolvedTarget&&) = default;
+  ResolvedTarget& operator=(ResolvedTarget&& other) noexcept {
+    staged = std::move(other.staged);  // before the uses: whoever waits for them unmaps
+    memory = std::move(other.memory);
+    uses = std::move(other.uses);
+    return *this;
+  }
+
   std::vector<std::unique_ptr<TargetBuffer>> uses;
+  ScatterList memory;
+  // Where some of it lies on GPUs: `memory` is empty until this is placed.
+  std::unique_ptr<StagedPayload> staged;
 };
+// `staging`: for memory of GPUs; null: there is none, and a request for such memory is refused.
 Result<ResolvedTarget> ResolveTarget(TargetBuffers& buffers, std::string_view session,
-                                     const RequestBody& request, bool for_write);
+                                     const RequestBody& request, bool for_write,
+                                     StagingHalf* staging);
 
 }  // namespace gantry::transport

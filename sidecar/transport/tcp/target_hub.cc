@@ -47,6 +47,15 @@ Result<std::string> TargetHub::Admit(TargetStream* stream, std::string_view tick
   return session;
 }
 
+std::shared_ptr<std::atomic<size_t>> TargetHub::AheadOf(const std::string& session) {
+  const MutexLock lock(mutex_);
+  std::erase_if(ahead_, [](const auto& entry) { return entry.second.expired(); });
+  auto& known = ahead_[session];
+  auto ahead = known.lock();
+  if (ahead == nullptr) known = ahead = std::make_shared<std::atomic<size_t>>(0);
+  return ahead;
+}
+
 void TargetHub::Remove(TargetStream* stream) {
   std::shared_ptr<TargetStream> removed;  // ends after the lock
   const MutexLock lock(mutex_);

@@ -21,15 +21,18 @@ class TargetStream;
 
 class TargetHub {
  public:
-  TargetHub(TcpServerOptions options_in, TargetBuffers& buffers_in, HelperThreads& helpers_in)
+  TargetHub(TcpServerOptions options_in, TargetBuffers& buffers_in, HelperThreads& helpers_in,
+            StagingHalf* staging_in)
       : options(options_in),
         buffers(buffers_in),
         helpers(helpers_in),
+        staging(staging_in),
         tickets(options_in.tickets_per_session_max) {}
 
   const TcpServerOptions options;
   TargetBuffers& buffers;
   HelperThreads& helpers;
+  StagingHalf* const staging;  // null: no memory of GPUs is served
   TcpTicketBook tickets;
 
   struct Totals {
@@ -46,6 +49,8 @@ class TargetHub {
   // It showed a ticket of this session. Redeems the ticket, so that a session that is ended at the
   // same time gets either no connection or one that is ended with it.
   Result<std::string> Admit(TargetStream* stream, std::string_view ticket) EXCLUDES(mutex_);
+  // How many slices the session's connections have taken for reads before their turn.
+  std::shared_ptr<std::atomic<size_t>> AheadOf(const std::string& session) EXCLUDES(mutex_);
   // It will touch no memory any more.
   void Remove(TargetStream* stream) EXCLUDES(mutex_);
 
@@ -68,6 +73,7 @@ class TargetHub {
   Condition removed_;
   bool closed_ GUARDED_BY(mutex_) = false;
   std::map<TargetStream*, Entry> entries_ GUARDED_BY(mutex_);
+  std::map<std::string, std::weak_ptr<std::atomic<size_t>>> ahead_ GUARDED_BY(mutex_);
   TimePoint last_logged_ GUARDED_BY(mutex_){};
   uint64_t not_logged_ GUARDED_BY(mutex_) = 0;
 };

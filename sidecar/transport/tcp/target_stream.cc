@@ -47,9 +47,13 @@ void TargetStream::CloseSoon() {
   });
 }
 
-void TargetStream::OnReady(uint32_t) {
+void TargetStream::OnReady(uint32_t events) {
   if (closed_ || !FinishHandshake()) return;
   Move();
+  // epoll says this also of a connection that is not watched, again and again.
+  if (!closed_ && watched_ == 0 && (events & (EPOLLERR | EPOLLHUP)) != 0) {
+    Close(Error(ErrorCode::kPeerLost, "the other side ended the connection"));
+  }
 }
 
 bool TargetStream::FinishHandshake() {
@@ -73,10 +77,10 @@ void TargetStream::Move() {
   if (closed_) return;
   if (!received) return Close(received.error());
   if (sent == IoState::kEnded) return Close(Error(ErrorCode::kPeerLost, channel_->Why()));
-  const bool waiting = sender_.busy() || !answers_.empty();
-  if (last_words_ && !waiting) return Close(Error(ErrorCode::kUnauthenticated, "it was refused"));
-  WatchFor(!Full() && !last_words_, waiting || channel_->ReceiveWantsSend());
-  if (channel_->HasReceived() && !Full() && !last_words_) {
+  if (last_words_ && !sender_.busy() && answers_.empty())
+    return Close(Error(ErrorCode::kUnauthenticated, "it was refused"));
+  WatchFor(WantsToReceive(), HasToSend() || channel_->ReceiveWantsSend());
+  if (channel_->HasReceived() && WantsToReceive()) {
     loop_.Post([self = shared_from_this()] { self->OnReady(0); });
   }
 }
@@ -91,8 +95,9 @@ Status TargetStream::Receive() {
 
 IoState TargetStream::Send() {
   for (int i = 0; i < kTurnAnswers; ++i) {
+    StageAhead();
     if (!sender_.busy()) {
-      if (answers_.empty()) return IoState::kMoved;
+      if (answers_.empty() || !FrontIsReady()) return IoState::kMoved;
       BeginAnswer();
     }
     const uint64_t before = sender_.sent();
@@ -105,23 +110,34 @@ IoState TargetStream::Send() {
   return IoState::kMoved;
 }
 
+bool TargetStream::HasToSend() const {
+  if (sender_.busy() || answers_.empty()) return sender_.busy();
+  const Answer& front = answers_.front();
+  return front.staged == nullptr || front.staged->ready;
+}
+
+bool TargetStream::FrontIsReady() {
+  Answer& front = answers_.front();
+  if (front.read && front.staged == nullptr) ResolveRead(&front);
+  return front.staged == nullptr || front.staged->ready;
+}
+
+void TargetStream::ResolveRead(Answer* answer) {
+  auto resolved =
+      ResolveTarget(hub_->buffers, session_, *answer->read, /*for_write=*/false, hub_->staging);
+  if (!resolved) return RefuseWith(resolved.error(), answer);
+  reads_gpus_ = resolved->staged != nullptr;
+  Populate(*resolved);
+  if (reads_gpus_) return StageRead(*std::move(resolved), answer);
+  sending_ = *std::move(resolved);
+}
+
 void TargetStream::BeginAnswer() {
   Answer answer = std::move(answers_.front());
   answers_.pop_front();
   answer_bytes_ -= answer.bytes;
   sending_since_ = moved_out_ = Clock::now();
-  if (answer.read) {
-    auto resolved = ResolveTarget(hub_->buffers, session_, *answer.read, /*for_write=*/false);
-    if (resolved) {
-      sending_ = *std::move(resolved);
-      Populate(sending_);
-    } else {
-      ++hub_->totals.refused;
-      answer.header.type = FrameType::kDone;
-      answer.header.status = FrameStatus::kRefused;
-      answer.control = EncodeProblem(resolved.error());
-    }
-  }
+  if (answer.staged != nullptr) TakeStaged(&answer);
   answer.header.clock = MonotonicNanoseconds();
   ScatterList* payload = answer.header.type == FrameType::kData ? &sending_.memory : nullptr;
   sender_.Begin(answer.header, answer.control, payload, answer.header.has_payload_crc);
@@ -174,6 +190,7 @@ Status TargetStream::OnHello(std::span<const std::byte> control) {
     return {};
   }
   session_ = *std::move(session);
+  ahead_ = hub_->AheadOf(session_);
   WelcomeBody welcome;
   welcome.requests_max = static_cast<uint16_t>(std::min<size_t>(hub_->options.requests_max, 4096));
   Reply(FrameType::kWelcome, FrameStatus::kOk, 0, EncodeWelcome(welcome));
@@ -192,7 +209,9 @@ Result<ScatterList*> TargetStream::OnWrite(const FrameHeader& header,
   const auto lease_max = std::chrono::nanoseconds(hub_->options.lease_max).count();
   write.lease_end =
       std::min(header.clock, MonotonicNanoseconds() + static_cast<uint64_t>(lease_max));
-  auto resolved = ResolveTarget(hub_->buffers, session_, request, /*for_write=*/true);
+  write.number = ++writes_;
+  auto resolved =
+      ResolveTarget(hub_->buffers, session_, request, /*for_write=*/true, hub_->staging);
   if (resolved) {
     write.target = *std::move(resolved);
     Populate(write.target);
@@ -200,17 +219,26 @@ Result<ScatterList*> TargetStream::OnWrite(const FrameHeader& header,
     write.refusal = std::move(resolved).error();
   }
   write_ = std::move(write);
+  if (write_->target.staged != nullptr) AwaitSlices();
   return write_->refusal ? nullptr : &write_->target.memory;
 }
 
 bool TargetStream::MayPlace() {
   if (write_ && MonotonicNanoseconds() < write_->lease_end) return true;
-  if (write_) write_->target.uses.clear();
+  if (write_) {
+    write_->target.staged.reset();
+    write_->target.uses.clear();
+    write_->placed = true;  // it waits for slices no longer
+  }
   return false;
 }
 
 Status TargetStream::OnFrame(const FrameHeader& header, Outcome outcome) {
   if (header.type != FrameType::kWrite) return {};
+  if (write_->target.staged != nullptr && outcome.intact) {
+    Apply(*std::exchange(write_, std::nullopt));
+    return {};
+  }
   write_->target = {};
   if (write_->refusal) {
     Refuse(write_->request, *write_->refusal);
@@ -247,6 +275,14 @@ void TargetStream::Refuse(uint64_t request, const Error& error) {
   Reply(FrameType::kDone, FrameStatus::kRefused, request, EncodeProblem(error));
 }
 
+void TargetStream::RefuseWith(const Error& error, Answer* answer) {
+  ++hub_->totals.refused;
+  answer->read.reset();
+  answer->header.type = FrameType::kDone;
+  answer->header.status = FrameStatus::kRefused;
+  answer->control = EncodeProblem(error);
+}
+
 void TargetStream::Populate(const ResolvedTarget& target) {
   for (const auto& use : target.uses) {
     for (const auto& allocation : use->allocations()) hub_->helpers.Populate(allocation);
@@ -261,12 +297,14 @@ Status TargetStream::CheckTimes(TimePoint now) const {
   if (sender_.busy() && now - moved_out_ > options.progress_timeout) {
     return Fail(ErrorCode::kPeerLost, "it does not take its answers");
   }
-  if (!Full() && receiver_.within_frame() && now - moved_in_ > options.progress_timeout) {
+  if (WantsToReceive() && receiver_.within_frame() && now - moved_in_ > options.progress_timeout) {
     return Fail(ErrorCode::kPeerLost, "it stopped in the middle of a frame");
   }
   // A peer that moves a byte now and then must not hold a buffer for ever.
   const bool read_hangs = !sending_.uses.empty() && now - sending_since_ > options.request_time_max;
-  if (read_hangs || (write_ && now - write_->begun > options.request_time_max)) {
+  const bool copy_hangs = !answers_.empty() && answers_.front().staged != nullptr &&
+                          now - answers_.front().staged->since > options.request_time_max;
+  if (read_hangs || copy_hangs || (write_ && now - write_->begun > options.request_time_max)) {
     return Fail(ErrorCode::kPeerLost, "it is too slow: a request took longer than it may");
   }
   if (now - std::max(moved_in_, moved_out_) > options.idle_timeout) {
@@ -279,7 +317,9 @@ void TargetStream::OnTick(TimePoint now) {
   if (closed_) return;
   if (auto times = CheckTimes(now); !times) return Close(times.error());
   // A lease ends also when no byte comes that would be refused.
+  const bool waited = !HasPlace();
   if (write_ && !write_->refusal && !MayPlace()) receiver_.StopPlacing();
+  if (waited && HasPlace()) Move();
 }
 
 void TargetStream::WatchFor(bool receive, bool send) {
@@ -301,7 +341,8 @@ void TargetStream::Close(const Error& why) {
   // One without a session is turned away, and counted there.
   if (why.code == ErrorCode::kMalformedBody && !session_.empty()) ++hub_->totals.broken;
   if (why.code != ErrorCode::kShuttingDown) hub_->LogEnd(address_, session_.empty(), why);
-  hub_->Remove(this);
+  if (copies_ == 0) return hub_->Remove(this);
+  EndCopies();
 }
 
 }  // namespace gantry::transport

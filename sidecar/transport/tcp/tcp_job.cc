@@ -63,18 +63,18 @@ bool TcpJob::AddBlock(const MoveSegment& segment, MovePart* part) {
   // Blocks stay whole where they can.
   if (room == 0 || (left > room && segment.length <= setup_.part_bytes)) return false;
   const uint64_t length = std::min(left, room);
-  const std::span<std::byte> local = setup_.local[segment.local_allocation];
+  const uint64_t local_size = plan().local[segment.local_allocation]->size();
   const uint64_t local_at =
       segment.local_offset + cursor_.block * segment.local_stride + cursor_.within;
   const uint64_t remote_at =
       segment.remote_offset + cursor_.block * segment.remote_stride + cursor_.within;
-  if (!Fits(local_at, length, local.size())) {
+  if (!Fits(local_at, length, local_size)) {
     FailLocked(Error(ErrorCode::kInternal, "a segment lies outside of its local allocation"));
     *part = MovePart();
     return false;
   }
   if (!AddRange(segment, remote_at, static_cast<uint32_t>(length), part)) return false;
-  part->local.Add(local.subspan(local_at, length).data(), length);
+  AddLocal(segment, local_at, length, part);
   const auto index = static_cast<uint32_t>(cursor_.segment);
   if (part->pieces.empty() || part->pieces.back().segment != index) {
     part->pieces.push_back({index, 0});
@@ -86,6 +86,17 @@ bool TcpJob::AddBlock(const MoveSegment& segment, MovePart* part) {
     if (++cursor_.block == segment.count) cursor_ = {cursor_.segment + 1, 0, 0};
   }
   return true;
+}
+
+void TcpJob::AddLocal(const MoveSegment& segment, uint64_t local_offset, uint64_t length,
+                      MovePart* part) const {
+  if (setup_.staging == nullptr) {
+    const std::span<std::byte> local = setup_.local[segment.local_allocation];
+    part->local.Add(local.subspan(local_offset, length).data(), length);
+    return;
+  }
+  if (part->staged == nullptr) part->staged = std::make_shared<StagedPayload>(*setup_.staging);
+  part->staged->Add(plan().local[segment.local_allocation], local_offset, length);
 }
 
 bool TcpJob::AddRange(const MoveSegment& segment, uint64_t remote_offset, uint32_t length,
@@ -120,6 +131,7 @@ void TcpJob::Done(const MovePart& part) {
     const MutexLock lock(mutex_);
     --inflight_;
     progress_.bytes += part.body.bytes;
+    if (part.staged != nullptr) progress_.staged_bytes += part.staged->staged_bytes();
     for (const MovePart::Piece& piece : part.pieces) {
       const uint64_t all = plan().segments[piece.segment].bytes();
       if (piece.bytes < all) {
@@ -144,6 +156,10 @@ void TcpJob::Lost(MovePart part, const Error& why, TimePoint in_doubt_until, boo
       FailLocked(why);
     } else if (!stopped_) {
       part.retried |= !innocent;
+      if (part.staged != nullptr) {  // who waits holds no slices
+        part.staged->Displace();
+        part.local.Clear();
+      }
       part.local.Rewind();
       part.job.reset();  // a job must not keep itself
       again_.push_back(std::move(part));

@@ -14,6 +14,7 @@
 
 #include "lib/base/mutex.h"
 #include "sidecar/transport/tcp/scatter_list.h"
+#include "sidecar/transport/tcp/staged_payload.h"
 #include "sidecar/transport/tcp/tcp_frame.h"
 #include "sidecar/transport/transport.h"
 
@@ -27,6 +28,8 @@ struct MovePart {
   std::shared_ptr<TcpJob> job;
   RequestBody body;
   ScatterList local;
+  // Where some of the local bytes lie on GPUs: `local` is empty until this is placed.
+  std::shared_ptr<StagedPayload> staged;
   struct Piece {
     uint32_t segment = 0;
     uint64_t bytes = 0;
@@ -37,11 +40,12 @@ struct MovePart {
 
 class TcpJob : public std::enable_shared_from_this<TcpJob> {
  public:
-  // `local`: the bytes of each of the plan's local allocations. `attend` is called from any thread
-  // when the job ended or failed.
+  // `local`: the bytes of each of the plan's local allocations, none of those on GPUs, for which
+  // there is `staging`. `attend` is called from any thread when the job ended or failed.
   struct Setup {
     std::shared_ptr<const MovePlan> plan;
     std::vector<std::span<std::byte>> local;
+    StagingHalf* staging = nullptr;  // null: all of it is the host's
     int priority = 0;
     uint64_t token = 0;
     uint64_t part_bytes = 0;
@@ -95,6 +99,8 @@ class TcpJob : public std::enable_shared_from_this<TcpJob> {
   MovePart Cut() REQUIRES(mutex_);
   // The rest of the block under the cursor, as much as fits; false when the part is full.
   bool AddBlock(const MoveSegment& segment, MovePart* part) REQUIRES(mutex_);
+  void AddLocal(const MoveSegment& segment, uint64_t local_offset, uint64_t length,
+                MovePart* part) const;
   bool AddRange(const MoveSegment& segment, uint64_t remote_offset, uint32_t length,
                 MovePart* part) const;
   bool HasWorkLocked() const REQUIRES(mutex_);

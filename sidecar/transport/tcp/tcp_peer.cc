@@ -82,6 +82,7 @@ void TcpPeer::Resubmit(const std::shared_ptr<TcpJob>& job) {
 }
 
 void TcpPeer::Abort(const std::shared_ptr<TcpJob>& job) {
+  if (core_.staging != nullptr) core_.staging->copier.Abort(job.get());
   const MutexLock lock(mutex_);
   for (const auto& stream : streams_) stream->BreakIfCarries(job);
 }

@@ -52,6 +52,7 @@ struct TcpCore {
   IoLoops& loops;
   HelperThreads& helpers;
   ChannelSecurity* security = nullptr;  // null: plain connections only
+  StagingHalf* staging = nullptr;       // null: none, and no memory of GPUs moves
   std::shared_ptr<TcpCounts> counts = std::make_shared<TcpCounts>();
 };
 

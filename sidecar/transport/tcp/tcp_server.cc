@@ -82,9 +82,10 @@ Result<std::unique_ptr<TcpServer>> TcpServer::Create(TcpServerOptions options,
                                                      const std::string& host, uint16_t port,
                                                      IoLoops& loops, HelperThreads& helpers,
                                                      TargetBuffers& buffers,
-                                                     ChannelSecurity* security) {
+                                                     ChannelSecurity* security,
+                                                     StagingHalf* staging) {
   ASSIGN_OR_RETURN(BoundSocket bound, ListenTcp(host, port));
-  auto hub = std::make_shared<TargetHub>(options, buffers, helpers);
+  auto hub = std::make_shared<TargetHub>(options, buffers, helpers, staging);
   auto server = std::unique_ptr<TcpServer>(new TcpServer(hub, loops));
   server->port_ = bound.port;
   server->listener_ = std::make_shared<Listener>(std::move(bound.socket), hub, loops, security);

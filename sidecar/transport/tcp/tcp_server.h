@@ -18,13 +18,14 @@ namespace gantry::transport {
 
 class TcpServer {
  public:
-  // `host`: a literal address to listen on; `port` 0: any. `security` null: plain. What is passed
-  // by reference outlives the server.
+  // `host`: a literal address to listen on; `port` 0: any. `security` null: plain; `staging`
+  // null: memory of GPUs is not served. What is passed by reference outlives the server.
   static Result<std::unique_ptr<TcpServer>> Create(TcpServerOptions options,
                                                    const std::string& host, uint16_t port,
                                                    IoLoops& loops, HelperThreads& helpers,
                                                    TargetBuffers& buffers,
-                                                   ChannelSecurity* security);
+                                                   ChannelSecurity* security,
+                                                   StagingHalf* staging = nullptr);
   // Ends every connection; no byte moves afterwards.
   ~TcpServer();
   TcpServer(const TcpServer&) = delete;

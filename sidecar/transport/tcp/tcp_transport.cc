@@ -21,11 +21,14 @@ TcpOptions WithinLimits(TcpOptions options) {
 }  // namespace
 
 TcpTransport::TcpTransport(const TcpOptions& options, IoLoops& loops, HelperThreads& helpers,
-                           ChannelSecurity* security, std::function<void()> wake)
-    : core_{.options = WithinLimits(options),
+                           ChannelSecurity* security, std::function<void()> wake,
+                           Result<StagingHalf*> staging)
+    : staging_(std::move(staging)),
+      core_{.options = WithinLimits(options),
             .loops = loops,
             .helpers = helpers,
-            .security = security} {
+            .security = security,
+            .staging = staging_.value_or(nullptr)} {
   const MutexLock lock(inbox_->mutex);
   inbox_->wake = std::move(wake);
 }
@@ -66,9 +69,11 @@ metrics::TcpConnections TcpTransport::Totals() const {
 
 Status TcpTransport::CanReach(const memory::MappedAllocation& local,
                               const RemoteAllocation& remote) const {
-  if (local.kind() != wire::MemoryKind::kHost) {
-    return Fail(ErrorCode::kPathUnavailable,
-                "the local buffer is not host memory, and there is no staging for it yet");
+  if (local.kind() == wire::MemoryKind::kGpu) {
+    const Status staged = staging_ ? (*staging_)->copier.Usable() : Fail(staging_.error());
+    if (!staged) {
+      return Fail(Error(staged.error()).WithContext("the local buffer is GPU memory"));
+    }
   }
   const auto* target = dynamic_cast<const TcpRemoteBuffer*>(remote.target.get());
   if (target == nullptr) {
@@ -93,6 +98,12 @@ Result<TcpTransport::Route> TcpTransport::RouteOf(const MovePlan& plan) const {
   }
   if (route.peer == nullptr) return Fail(ErrorCode::kInternal, "a plan without remote buffers");
   for (const auto& local : plan.local) {
+    if (local->kind() == wire::MemoryKind::kGpu) {
+      if (!staging_) return Fail(staging_.error());
+      route.staging = *staging_;
+      route.local.emplace_back();
+      continue;
+    }
     ASSIGN_OR_RETURN(const std::span<std::byte> bytes, local->in_process().Bytes());
     core_.helpers.Populate(local);
     route.local.push_back(bytes);
@@ -119,7 +130,10 @@ std::unique_ptr<Operation> TcpTransport::Start(std::shared_ptr<const MovePlan> p
   setup.call_at = [&loops = core_.loops](TimePoint when, std::function<void()> call) {
     loops.at(0).PostAt(when, std::move(call));
   };
-  if (route) setup.local = std::move(route->local);
+  if (route) {
+    setup.local = std::move(route->local);
+    setup.staging = route->staging;
+  }
   auto job = std::make_shared<TcpJob>(std::move(setup));
   auto operation = std::make_unique<TcpOperation>(job, route ? route->peer : nullptr);
   if (route) {
@@ -131,6 +145,7 @@ std::unique_ptr<Operation> TcpTransport::Start(std::shared_ptr<const MovePlan> p
 }
 
 bool TcpTransport::Poll(std::vector<uint64_t>* attention) {
+  const bool copied = core_.staging != nullptr && core_.staging->copier.Poll();
   {
     const MutexLock lock(inbox_->mutex);
     attended_.swap(inbox_->jobs);
@@ -140,7 +155,7 @@ bool TcpTransport::Poll(std::vector<uint64_t>* attention) {
     if (job->operation != nullptr && job->operation->Update()) attention->push_back(job->token());
   }
   attended_.clear();
-  return any;
+  return any || copied;
 }
 
 }  // namespace gantry::transport

@@ -1,6 +1,6 @@
-// Host memory to host memory over TCP, several connections for each peer. The peer's side is a
-// TcpServer, which resolves buffers by their names for each request; so a plan for this transport
-// names buffers and not allocations. Bytes are moved by io threads, not by copy workers.
+// Memory to memory over TCP, several connections for each peer; of GPUs through staging. The peer's
+// side is a TcpServer, which resolves buffers by their names for each request; so a plan for this
+// transport names buffers and not allocations. Bytes are moved by io threads, not by copy workers.
 // Owned by the engine's driver, but for Probe, CanReach and AddPeer, which are thread-safe.
 #pragma once
 
@@ -20,8 +20,11 @@ namespace gantry::transport {
 class TcpTransport final : public Transport {
  public:
   // `wake`: called from any thread when Poll has something to say. All references outlive this.
+  // `staging`: for memory of GPUs, or why there is none.
   TcpTransport(const TcpOptions& options, IoLoops& loops, HelperThreads& helpers,
-               ChannelSecurity* security, std::function<void()> wake);
+               ChannelSecurity* security, std::function<void()> wake,
+               Result<StagingHalf*> staging = Fail(ErrorCode::kPathUnavailable,
+                                                   "nothing stages memory of GPUs here"));
   // REQUIRES that all operations are gone. Closes all peers.
   ~TcpTransport() override;
 
@@ -53,9 +56,11 @@ class TcpTransport final : public Transport {
   struct Route {
     std::vector<std::span<std::byte>> local;
     std::shared_ptr<TcpPeer> peer;
+    StagingHalf* staging = nullptr;  // null: there is no memory of GPUs
   };
   Result<Route> RouteOf(const MovePlan& plan) const;
 
+  const Result<StagingHalf*> staging_;
   const TcpCore core_;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
   std::vector<std::shared_ptr<TcpJob>> attended_;  // scratch of Poll

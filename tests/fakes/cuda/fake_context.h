@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -10,18 +11,22 @@
 #include "lib/gpu/cuda_abi.h"
 #include "tests/fakes/cuda/fake_gpus.h"
 #include "tests/fakes/cuda/fake_memory.h"
+#include "tests/fakes/cuda/fake_stream.h"
 
 namespace gantry::fake_cuda {
 
 struct FakeContext {
   int ordinal = 0;
-  int gpu = 0;  // the machine's number
-  int retained = 0;
+  int gpu = 0;       // the machine's number
+  int retained = 0;  // also of one that was reset, which ends it and releases nothing
+  // Of its life, which no other has; 0: nobody has retained it, or not since it was reset.
+  std::atomic<uint64_t> id = 0;
   UniqueFd memory;      // what it costs
   std::set<int> peers;  // GPUs whose memory its kernels may follow, by the machine's number
   // Of a kernel: what every later call answers, while work that was given to its streams is
   // dropped.
   std::atomic<cuda::Result> error = cuda::kSuccess;
+  StreamHolder legacy_stream;  // null until somebody uses it
 };
 
 // Contexts that are current for this thread; the last is the one that counts.
@@ -34,10 +39,14 @@ inline bool IsDevice(int device) {
 }
 
 inline constexpr cuda::Result kInvalidDevice = 101;
+inline constexpr cuda::Result kPeerAccessUnsupported = 217;
 
 inline cuda::Result ErrorOfCurrent() {
   return current.empty() ? cuda::kSuccess : current.back()->error.load();
 }
+// What a stream stands for, in the current context.
+const StreamHolder& HolderOf(cuda::Stream stream);
+inline FakeStream* Of(cuda::Stream stream) { return HolderOf(stream).get(); }
 // Whether kernels of a context may touch memory.
 bool MayFollow(const FakeContext& context, const Block& block);
 

@@ -23,15 +23,6 @@ std::atomic<bool> initialized = false;  // cuInit was called
 
 constexpr int kVersion = 13000;
 
-constexpr cuda::Result kContextIsDestroyed = 709;
-constexpr cuda::Result kCaptureUnsupported = 900;
-constexpr cuda::Result kCaptureInvalidated = 901;
-
-// Whether a stream of this process is captured, and whether somebody has spoilt it.
-enum class Capture { kNone, kOpen, kSpoilt };
-std::atomic<Capture> capture = Capture::kNone;
-thread_local int capture_mode = 0;  // as CUDA numbers them
-
 std::mutex contexts_mutex;
 std::map<int, FakeContext> contexts;  // by ordinal
 
@@ -42,13 +33,14 @@ int OrdinalOf(int gpu) {
   return found == visible.end() ? 0 : static_cast<int>(found - visible.begin());
 }
 
-}  // namespace
-
-cuda::Result SpoilCapture() {
-  if (capture == Capture::kNone || capture_mode == cuda::kCaptureModeRelaxed) return cuda::kSuccess;
-  capture = Capture::kSpoilt;
-  return kCaptureUnsupported;
+// Of a context that nobody has retained any more, or that was reset.
+void End(FakeContext& context) {
+  context.id = 0;
+  context.memory.reset();
+  context.peers.clear();
 }
+
+}  // namespace
 
 bool MayFollow(const FakeContext& context, const Block& block) {
   const std::lock_guard lock(contexts_mutex);
@@ -60,6 +52,8 @@ bool MayFollow(const FakeContext& context, const Block& block) {
     case BlockKind::kImported:
     case BlockKind::kPiece:
       return block.followers.contains(context.gpu);
+    case BlockKind::kRegistered:
+      return block.on_device == block.base;
     default:
       return true;  // the host's
   }
@@ -139,14 +133,16 @@ cuda::Result cuDeviceGetAttribute(int* value, int attribute, cuda::Device device
                                             {cuda::kComputeMajor, 9},
                                             {cuda::kComputeMinor, 0},
                                             {cuda::kPosixFdSupported, 1},
+                                            {cuda::kCanUse64BitStreamMemOps, 1},
                                             {cuda::kDmaBufSupported, 1}};
+  if (attribute == cuda::kCanUse64BitStreamMemOps) FAKE_CALL(can_use_64_bit_stream_mem_ops);
   const auto found = values.find(attribute);
   if (found == values.end()) return cuda::kInvalidValue;
   *value = found->second;
   return cuda::kSuccess;
 }
 cuda::Result cuDeviceCanAccessPeer(int* can, cuda::Device device, cuda::Device peer) {
-  *can = device != peer && IsDevice(device) && IsDevice(peer) ? 1 : 0;
+  *can = device != peer && IsDevice(device) && IsDevice(peer) && Gpus().Reaches(device, peer);
   return cuda::kSuccess;
 }
 
@@ -155,11 +151,14 @@ cuda::Result cuDevicePrimaryCtxRetain(cuda::Context* context, cuda::Device devic
   if (!IsDevice(device)) return kInvalidDevice;
   const std::lock_guard lock(contexts_mutex);
   FakeContext& made = contexts[device];
-  if (made.retained == 0) {
+  if (made.id == 0) {
+    static uint64_t last_id = 0;
     made.ordinal = device;
     made.gpu = Gpus().visible()[static_cast<size_t>(device)];
     made.memory = Gpus().TakeContext(made.gpu);
     if (!made.memory.valid()) return cuda::kOutOfMemory;
+    made.error = cuda::kSuccess;
+    made.id = ++last_id;
   }
   ++made.retained;
   *context = reinterpret_cast<cuda::Context>(&made);
@@ -169,17 +168,21 @@ cuda::Result cuDevicePrimaryCtxRelease_v2(cuda::Device device) {
   const std::lock_guard lock(contexts_mutex);
   FakeContext& held = contexts[device];
   if (held.retained == 0) return cuda::kInvalidContext;
-  if (--held.retained == 0) {
-    held.memory.reset();
-    held.peers.clear();
-  }
+  if (--held.retained == 0) End(held);
+  return cuda::kSuccess;
+}
+cuda::Result cuDevicePrimaryCtxReset_v2(cuda::Device device) {
+  const std::lock_guard lock(contexts_mutex);
+  FakeContext& held = contexts[device];
+  Memory().UnregisterAll();  // of all contexts: a program that resets one has no other here
+  End(held);
   return cuda::kSuccess;
 }
 cuda::Result cuCtxPushCurrent_v2(cuda::Context context) {
   if (context == nullptr) return cuda::kInvalidContext;
   const std::lock_guard lock(contexts_mutex);
   auto* pushed = reinterpret_cast<FakeContext*>(context);
-  if (pushed->retained == 0) return kContextIsDestroyed;
+  if (pushed->id == 0) return cuda::kContextIsDestroyed;
   current.push_back(pushed);
   return cuda::kSuccess;
 }
@@ -191,25 +194,27 @@ cuda::Result cuCtxPopCurrent_v2(cuda::Context* context) {
 }
 cuda::Result cuCtxGetCurrent(cuda::Context* context) {
   if (!initialized) return cuda::kNotInitialized;
+  FAKE_CALL(cuCtxGetCurrent);
   *context = current.empty() ? nullptr : reinterpret_cast<cuda::Context>(current.back());
   return cuda::kSuccess;
 }
-cuda::Result cuThreadExchangeStreamCaptureMode(int* mode) {
-  std::swap(*mode, capture_mode);
+cuda::Result cuCtxGetDevice(cuda::Device* device) {
+  FAKE_CALL(cuCtxGetDevice);
+  if (current.empty()) return cuda::kInvalidContext;
+  *device = current.back()->ordinal;
   return cuda::kSuccess;
 }
-cuda::Result cuStreamBeginCapture_v2(cuda::Stream, int) {
-  capture = Capture::kOpen;
-  return cuda::kSuccess;
-}
-cuda::Result cuStreamEndCapture(cuda::Stream, void** graph) {
-  *graph = nullptr;
-  return capture.exchange(Capture::kNone) == Capture::kOpen ? cuda::kSuccess : kCaptureInvalidated;
+cuda::Result cuCtxGetId(cuda::Context context, unsigned long long* id) {
+  FAKE_CALL(cuCtxGetId);
+  if (context == nullptr && current.empty()) return cuda::kInvalidContext;
+  *id = (context == nullptr ? current.back() : reinterpret_cast<FakeContext*>(context))->id;
+  return *id == 0 ? cuda::kContextIsDestroyed : cuda::kSuccess;
 }
 cuda::Result cuCtxEnablePeerAccess(cuda::Context peer, unsigned) {
   FAKE_CALL_IN_CONTEXT(cuCtxEnablePeerAccess);
   const auto* other = reinterpret_cast<const FakeContext*>(peer);
   if (other == current.back()) return cuda::kInvalidContext;
+  if (!Gpus().Reaches(current.back()->gpu, other->gpu)) return kPeerAccessUnsupported;
   const std::lock_guard lock(contexts_mutex);
   return current.back()->peers.insert(other->gpu).second ? cuda::kSuccess
                                                          : cuda::kPeerAccessAlreadyEnabled;

@@ -1,11 +1,12 @@
 // libcuda.so.1 of machines without a GPU: kernels. It knows one, the copy kernel, and runs its own
 // source, compiled for the host, at every position of the grid.
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "lib/gpu/copy_kernel.h"
 #include "lib/gpu/copy_kernel_ptx.h"
@@ -67,20 +68,21 @@ class KernelMemory {
       error_ = kMisalignedAddress;
       return false;
     }
-    for (const Block& block : followed_) {
-      if (IsWithin(block, address, bytes)) return true;
+    const auto behind = followed_.upper_bound(address);
+    if (behind != followed_.begin() && IsWithin(std::prev(behind)->second, address, bytes)) {
+      return true;
     }
     const auto block = Memory().Around(address);
     if (!block || !IsWithin(*block, address, bytes) || !MayFollow(context_, *block)) {
       error_ = kIllegalAddress;
       return false;
     }
-    followed_.push_back(*block);
+    followed_[block->base] = *block;
     return true;
   }
 
   const FakeContext& context_;
-  std::vector<Block> followed_;
+  std::map<uint64_t, Block> followed_;  // by base
   cuda::Result error_ = cuda::kSuccess;
 };
 

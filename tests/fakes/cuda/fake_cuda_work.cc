@@ -25,6 +25,23 @@ cuda::Result CheckCopy(cuda::DevicePtr to, cuda::DevicePtr from, size_t bytes) {
   return Memory().CheckCopy(from, bytes);
 }
 
+// Nothing, or the error of one side of a copy of rows: from its first byte to its last one the
+// memory is one that the driver knows.
+cuda::Result CheckRows(const cuda::Memcpy2dSide& side, size_t width, size_t height) {
+  constexpr size_t kPitchMax = 2147483647;  // as cuDeviceGetAttribute would say
+  if (side.memory_type != cuda::kMemoryTypeUnified || side.x_bytes != 0 || side.y != 0 ||
+      side.pitch < width || side.pitch > kPitchMax || !Memory().Around(side.device)) {
+    return cuda::kInvalidValue;
+  }
+  size_t last_row = 0;
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(side.pitch, height - 1, &last_row) ||
+      __builtin_add_overflow(last_row, width, &bytes)) {
+    return cuda::kInvalidValue;
+  }
+  return Memory().CheckCopy(side.device, bytes);
+}
+
 void Move(cuda::DevicePtr to, cuda::DevicePtr from, size_t bytes) {
   std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
 }
@@ -63,6 +80,21 @@ cuda::Result cuMemcpyBatchAsync(const cuda::DevicePtr* to, const cuda::DevicePtr
   });
   return cuda::kSuccess;
 }
+cuda::Result cuMemcpy2DAsync_v2(const cuda::Memcpy2d* copy, cuda::Stream stream) {
+  FAKE_CALL_IN_CONTEXT(cuMemcpy2DAsync);
+  if (copy->width_bytes == 0 || copy->height == 0) return cuda::kSuccess;
+  for (const cuda::Memcpy2dSide* side : {&copy->to, &copy->from}) {
+    const auto result = CheckRows(*side, copy->width_bytes, copy->height);
+    if (result != cuda::kSuccess) return result;
+  }
+  Of(stream)->Submit([rows = *copy] {
+    for (size_t row = rows.height; row-- > 0;) {  // in an order that nobody may rely on
+      Move(rows.to.device + row * rows.to.pitch, rows.from.device + row * rows.from.pitch,
+           rows.width_bytes);
+    }
+  });
+  return cuda::kSuccess;
+}
 cuda::Result cuMemcpyHtoDAsync_v2(cuda::DevicePtr to, const void* from, size_t bytes,
                                   cuda::Stream stream) {
   FAKE_CALL_IN_CONTEXT(cuMemcpyHtoDAsync);
@@ -90,22 +122,6 @@ cuda::Result cuMemsetD8Async(cuda::DevicePtr to, unsigned char value, size_t byt
   return cuda::kSuccess;
 }
 
-cuda::Result cuStreamCreate(cuda::Stream* stream, unsigned) {
-  FAKE_CALL_IN_CONTEXT(cuStreamCreate);
-  *stream = reinterpret_cast<cuda::Stream>(
-      new StreamHolder(std::make_shared<FakeStream>(current.back()->error)));
-  return cuda::kSuccess;
-}
-cuda::Result cuStreamDestroy_v2(cuda::Stream stream) {
-  FAKE_CALL(cuStreamDestroy);
-  Of(stream)->Synchronize();
-  delete reinterpret_cast<StreamHolder*>(stream);
-  return ErrorOfCurrent();
-}
-cuda::Result cuStreamSynchronize(cuda::Stream stream) {
-  Of(stream)->Synchronize();
-  return ErrorOfCurrent();
-}
 cuda::Result cuEventCreate(cuda::Event* event, unsigned) {
   FAKE_CALL_IN_CONTEXT(cuEventCreate);
   *event = reinterpret_cast<cuda::Event>(new FakeEvent);
@@ -117,7 +133,7 @@ cuda::Result cuEventDestroy_v2(cuda::Event event) {
 }
 cuda::Result cuEventRecord(cuda::Event event, cuda::Stream stream) {
   FAKE_CALL_IN_CONTEXT(cuEventRecord);
-  Of(event)->Record(*reinterpret_cast<StreamHolder*>(stream));
+  Of(event)->Record(HolderOf(stream));
   return cuda::kSuccess;
 }
 cuda::Result cuEventQuery(cuda::Event event) {
@@ -212,20 +228,23 @@ cuda::Result cuMemGetHandleForAddressRange(void* handle, cuda::DevicePtr address
   return cuda::kSuccess;
 }
 
-cuda::Result cuMemHostRegister_v2(void* host, size_t bytes, unsigned) {
+cuda::Result cuMemHostRegister_v2(void* host, size_t bytes, unsigned flags) {
   FAKE_CALL_IN_CONTEXT(cuMemHostRegister);
+  // Without these, memory has no address for devices, and is pinned for one context alone.
+  constexpr unsigned kNeeded = cuda::kHostRegisterPortable | cuda::kHostRegisterDeviceMap;
+  if (flags != kNeeded) return cuda::kInvalidValue;
   return Memory().Register(host, bytes);
 }
 cuda::Result cuMemHostUnregister(void* host) {
-  FAKE_CALL(cuMemHostUnregister);
-  if (const int error = ErrorOfCurrent(); error != 0) return error;
+  FAKE_CALL_IN_CONTEXT(cuMemHostUnregister);
   return Memory().Unregister(host);
 }
 cuda::Result cuMemHostGetDevicePointer_v2(cuda::DevicePtr* address, void* host, unsigned) {
   FAKE_CALL(cuMemHostGetDevicePointer);
-  const auto block = Memory().Around(reinterpret_cast<cuda::DevicePtr>(host));
+  const auto at = reinterpret_cast<cuda::DevicePtr>(host);
+  const auto block = Memory().Around(at);
   if (!block) return cuda::kInvalidValue;
-  *address = reinterpret_cast<cuda::DevicePtr>(host);
+  *address = block->kind == BlockKind::kRegistered ? block->on_device + (at - block->base) : at;
   return cuda::kSuccess;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <random>
 #include <sstream>
@@ -14,6 +15,7 @@ namespace gantry::fake_cuda {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
+constexpr int kHangs = -2;  // as a failure of a call
 
 std::string Setting(const char* name, const std::string& otherwise) {
   const char* text = ::getenv(name);
@@ -63,7 +65,8 @@ FakeGpus::FakeGpus()
     : folder_(Setting("GANTRY_FAKE_GPU_DIR", "/nonexistent")),
       gpus_(std::stoi(Setting("GANTRY_FAKE_GPUS", "2"))),
       memory_bytes_(std::stoull(Setting("GANTRY_FAKE_GPU_MIB", "4096")) * kMiB),
-      context_bytes_(std::stoull(Setting("GANTRY_FAKE_CONTEXT_MIB", "64")) * kMiB) {
+      context_bytes_(std::stoull(Setting("GANTRY_FAKE_CONTEXT_MIB", "64")) * kMiB),
+      peer_access_(Setting("GANTRY_FAKE_PEER_ACCESS", "1") != "0") {
   const char* chosen = ::getenv("CUDA_VISIBLE_DEVICES");
   for (int gpu = 0; chosen == nullptr && gpu < gpus_; ++gpu) visible_.push_back(gpu);
   for (const std::string& part : Split(chosen == nullptr ? "" : chosen)) {
@@ -78,20 +81,32 @@ FakeGpus::FakeGpus()
   }
 }
 
-int FakeGpus::FailureOf(const std::string& call) const {
+int FakeGpus::SettingOf(std::string_view call) const {
   const auto found = failures_.find(call);
-  if (found == failures_.end()) return 0;
-  if (found->second < 0) ::abort();  // a driver that ends its process
-  return found->second;
+  return found == failures_.end() ? 0 : found->second;
+}
+
+int FakeGpus::FailureOf(std::string_view call) const {
+  const int failure = SettingOf(call);
+  while (failure == kHangs) ::pause();
+  if (failure < 0) ::abort();  // a driver that ends its process
+  return failure;
 }
 
 std::string FakeGpus::FolderOf(int gpu) const { return folder_ + "/gpu" + std::to_string(gpu); }
 
 UniqueFd FakeGpus::Create(int gpu, uint64_t bytes, std::string* name) {
   static std::atomic<uint64_t> last = 0;
-  if (bytes > FreeBytes(gpu)) return {};
   // Whoever comes first: a GPU is every user's.
   if (::mkdir(FolderOf(gpu).c_str(), 0777) == 0) ::chmod(FolderOf(gpu).c_str(), 0777);
+  // One at a time: what is free is not given away twice.
+  const std::string turn = FolderOf(gpu) + "/.turn";
+  const UniqueFd one(::open(turn.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!one.valid()) return {};
+  ::fchmod(one.get(), 0666);  // refused where it is another user's, who has done so
+  struct flock lock = LockOf(F_WRLCK, kOwnerByte);
+  while (::fcntl(one.get(), F_OFD_SETLKW, &lock) != 0 && errno == EINTR) continue;
+  if (bytes > FreeBytes(gpu)) return {};
   static const uint32_t life = std::random_device()();  // a PID is not unique: there are namespaces
   *name = std::to_string(::getpid()) + "-" + std::to_string(life) + "-" + std::to_string(++last);
   // Under another name until it is locked, lest somebody takes its owner for dead.

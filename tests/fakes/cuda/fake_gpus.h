@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/base/unique_fd.h"
@@ -16,7 +17,9 @@ namespace gantry::fake_cuda {
 //   GANTRY_FAKE_GPUS          how many GPUs the machine has (2)
 //   GANTRY_FAKE_GPU_MIB       memory of each (4096)
 //   GANTRY_FAKE_CONTEXT_MIB   what a process that uses a GPU takes of it (64)
-//   GANTRY_FAKE_GPU_FAIL      "cuMemAlloc=2,cuMemMap=999": calls that fail, and how
+//   GANTRY_FAKE_GPU_FAIL      "cuMemAlloc=2,cuMemMap=999": calls that fail, and how; -1 ends the
+//                             process, -2 hangs it
+//   GANTRY_FAKE_PEER_ACCESS   0: no GPU reaches another's memory (1)
 //   CUDA_VISIBLE_DEVICES      as the vendor's driver reads it, by number
 class FakeGpus {
  public:
@@ -24,8 +27,12 @@ class FakeGpus {
 
   // Of the GPUs that this process sees, by ordinal: the machine's number of it.
   const std::vector<int>& visible() const { return visible_; }
-  // The result that a call is to fail with, or 0.
-  int FailureOf(const std::string& call) const;
+  // Whether this GPU reaches that one's memory.
+  bool Reaches(int gpu, int other) const { return gpu == other || peer_access_; }
+  // What was set for a call, or 0.
+  int SettingOf(std::string_view call) const;
+  // The result that a call is to fail with, or 0; here it hangs or ends its process.
+  int FailureOf(std::string_view call) const;  // takes no memory, as it runs in destructors
 
   // A file of GPU memory whose owner is this process, for as long as it keeps the descriptor; no
   // descriptor when the GPU has not as much left, or the folder is gone.
@@ -51,8 +58,9 @@ class FakeGpus {
   int gpus_ = 0;
   uint64_t memory_bytes_ = 0;
   uint64_t context_bytes_ = 0;
+  bool peer_access_ = true;
   std::vector<int> visible_;
-  std::map<std::string, int> failures_;
+  std::map<std::string, int, std::less<>> failures_;
 };
 
 }  // namespace gantry::fake_cuda

@@ -13,6 +13,7 @@
 namespace gantry::fake_cuda {
 namespace {
 
+constexpr cuda::Result kPeerAccessUnsupported = 217;
 constexpr uint64_t kGranularity = 2 << 20;  // of virtual memory
 
 // What the 64 bytes of a handle are here; nobody but the driver may know.
@@ -62,6 +63,10 @@ cuda::Result FakeMemory::CheckCopy(cuda::DevicePtr address, uint64_t bytes) {
   for (uint64_t at = address, left = bytes; left != 0;) {
     const Block* block = Find(at);
     if (block == nullptr) return at == address ? cuda::kSuccess : cuda::kInvalidValue;
+    // The host's address of memory that devices find elsewhere.
+    if (block->kind == BlockKind::kRegistered && block->on_device != block->base) {
+      return cuda::kInvalidValue;
+    }
     const uint64_t here = block->base + block->size - at;
     if (here < left && block->kind != BlockKind::kPiece) return cuda::kInvalidValue;
     at += std::min(here, left);
@@ -128,6 +133,7 @@ cuda::Result FakeMemory::OpenIpc(const cuda::IpcMemHandle& handle, int gpu, bool
   std::memcpy(&body, &handle, sizeof(body));
   if (std::memcmp(body.magic, kMagic, sizeof(kMagic)) != 0) return cuda::kInvalidValue;
   if (body.exporter == ::getpid()) return cuda::kInvalidContext;
+  if (!FakeGpus::Instance().Reaches(gpu, body.gpu)) return kPeerAccessUnsupported;
   const std::lock_guard lock(mutex_);
   const bool follows = reaches_peers || body.gpu == gpu;
   for (auto& [base, block] : blocks_) {
@@ -170,28 +176,76 @@ cuda::Result FakeMemory::CloseIpc(cuda::DevicePtr address) {
 }
 
 cuda::Result FakeMemory::Register(void* host, uint64_t bytes) {
-  constexpr cuda::Result kAlreadyRegistered = 712;
   if (host == nullptr || bytes == 0) return cuda::kInvalidValue;
   const std::lock_guard lock(mutex_);
   const auto base = reinterpret_cast<uint64_t>(host);
-  if (Find(base) != nullptr || Find(base + bytes - 1) != nullptr) return kAlreadyRegistered;
+  if (Find(base) != nullptr || Find(base + bytes - 1) != nullptr) {
+    return cuda::kHostMemoryAlreadyRegistered;
+  }
   Block block;
   block.kind = BlockKind::kRegistered;
   block.base = base;
   block.size = bytes;
   block.gpu = FakeGpus::Instance().visible().front();
   block.buffer_id = ++last_buffer_id_;
+  // A second mapping of the same pages, which memory that is not shared cannot have.
+  void* const second = ::mremap(host, 0, bytes, MREMAP_MAYMOVE);
+  block.on_device = second == MAP_FAILED ? base : reinterpret_cast<uint64_t>(second);
+  if (second != MAP_FAILED) mappings_.insert(block.on_device);
   blocks_[base] = block;
+  block.base = block.on_device;
+  blocks_[block.base] = block;
   return cuda::kSuccess;
 }
 
 cuda::Result FakeMemory::Unregister(void* host) {
-  constexpr cuda::Result kNotRegistered = 713;
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(reinterpret_cast<uint64_t>(host));
-  if (found == blocks_.end() || found->second.kind != BlockKind::kRegistered) return kNotRegistered;
-  blocks_.erase(found);
+  const bool known = found != blocks_.end() && found->second.kind == BlockKind::kRegistered;
+  // The host's address names it, and no other.
+  const bool is_hosts = known && !mappings_.contains(found->first);
+  if (!is_hosts) return cuda::kHostMemoryNotRegistered;
+  // Whoever unmaps it first has it too late, also where the vendor's driver bears it.
+  if (::msync(host, found->second.size, MS_ASYNC) != 0) return cuda::kInvalidValue;
+  Forget(found->second);
   return cuda::kSuccess;
+}
+
+void FakeMemory::Forget(const Block& registered) {
+  const Block block = registered;
+  blocks_.erase(block.base);
+  if (mappings_.erase(block.on_device) == 0) return;
+  blocks_.erase(block.on_device);
+  ::munmap(reinterpret_cast<void*>(block.on_device), block.size);
+}
+
+void FakeMemory::UnregisterAll() {
+  const std::lock_guard lock(mutex_);
+  for (auto it = blocks_.begin(); it != blocks_.end();) {
+    const Block block = it->second;
+    const bool is_hosts = block.kind == BlockKind::kRegistered && !mappings_.contains(block.base);
+    if (is_hosts) Forget(block);
+    it = is_hosts ? blocks_.begin() : std::next(it);
+  }
+}
+
+bool FakeMemory::IsReachedHere(cuda::DevicePtr address, uint64_t bytes) {
+  const Block* block = Find(address);
+  if (block == nullptr || block->size - (address - block->base) < bytes) return false;
+  return block->kind == BlockKind::kPinned ||
+         (block->kind == BlockKind::kRegistered && block->on_device == block->base);
+}
+
+bool FakeMemory::IsReached(cuda::DevicePtr address, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  return IsReachedHere(address, bytes);
+}
+
+bool FakeMemory::WriteReached(cuda::DevicePtr address, uint64_t value) {
+  const std::lock_guard lock(mutex_);
+  if (!IsReachedHere(address, sizeof(value))) return false;
+  __atomic_store_n(reinterpret_cast<uint64_t*>(address), value, __ATOMIC_RELEASE);
+  return true;
 }
 
 // Virtual memory.
@@ -332,6 +386,9 @@ cuda::Result FakeMemory::SetAccess(cuda::DevicePtr address, uint64_t bytes,
     const auto found = blocks_.find(at);
     if (found == blocks_.end() || found->second.kind != BlockKind::kPiece)
       return cuda::kInvalidValue;
+    for (const int gpu : gpus) {
+      if (!FakeGpus::Instance().Reaches(gpu, found->second.gpu)) return kPeerAccessUnsupported;
+    }
     ::mprotect(reinterpret_cast<void*>(at), found->second.size, PROT_READ | PROT_WRITE);
     found->second.followers.insert(gpus.begin(), gpus.end());
     at += found->second.size;

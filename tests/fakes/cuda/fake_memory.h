@@ -27,6 +27,7 @@ struct Block {
   std::string file;        // of GPU memory that this process owns, or opened by a handle
   int fd = -1;             // closed by whoever removes the block
   int uses = 1;            // of one that is opened several times
+  uint64_t on_device = 0;  // of registered memory: where devices find it
   cuda::MemHandle piece = 0;
   std::set<int> followers;  // of one that came from elsewhere or of a piece: GPUs that may touch it
 };
@@ -49,8 +50,13 @@ class FakeMemory {
                        cuda::DevicePtr* address);
   cuda::Result CloseIpc(cuda::DevicePtr address);
 
+  // Devices find it at another address than the host, where that can be: where it is shared.
   cuda::Result Register(void* host, uint64_t bytes);
   cuda::Result Unregister(void* host);
+  void UnregisterAll();
+  // Whether devices find registered or pinned memory there; writes to it, while it stays so.
+  bool IsReached(cuda::DevicePtr address, uint64_t bytes);
+  bool WriteReached(cuda::DevicePtr address, uint64_t value);
 
   // Virtual memory: pieces, reservations, and the mappings of one in the other.
   cuda::Result CreatePiece(int gpu, uint64_t bytes, bool exportable, cuda::MemHandle* piece);
@@ -75,10 +81,13 @@ class FakeMemory {
   };
 
   Block* Find(cuda::DevicePtr address);
+  bool IsReachedHere(cuda::DevicePtr address, uint64_t bytes);
+  void Forget(const Block& registered);
   void LetGo(cuda::MemHandle piece);
 
   std::mutex mutex_;
   std::map<uint64_t, Block> blocks_;  // by base
+  std::set<uint64_t> mappings_;       // second ones, of registered memory, for devices
   std::map<cuda::MemHandle, Piece> pieces_;
   std::map<uint64_t, uint64_t> reservations_;  // bytes by address
   uint64_t last_buffer_id_ = 0;

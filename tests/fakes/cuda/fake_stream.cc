@@ -7,8 +7,20 @@ namespace gantry::fake_cuda {
 namespace {
 
 constexpr std::chrono::microseconds kDelay{20};  // until a device has begun
+constexpr size_t kWaitingMax = 1024;             // then whoever submits waits, as in the vendor's
+
+uint64_t NextId() {
+  static std::atomic<uint64_t> last = 0;
+  return ++last;
+}
 
 }  // namespace
+
+FakeStream::FakeStream(FakeContext* context, const std::atomic<gpu::cuda::Result>& error,
+                       bool blocking)
+    : context_(context), error_(error), blocking_(blocking), id_(NextId()), thread_([this] {
+        Run();
+      }) {}
 
 FakeStream::~FakeStream() {
   {
@@ -20,7 +32,8 @@ FakeStream::~FakeStream() {
 }
 
 uint64_t FakeStream::Submit(std::function<void()> work) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return waiting_.size() < kWaitingMax; });
   waiting_.push_back(std::move(work));
   changed_.notify_all();
   return ++submitted_;
@@ -48,6 +61,7 @@ void FakeStream::Run() {
     if (waiting_.empty()) return;
     const std::function<void()> work = std::move(waiting_.front());
     waiting_.pop_front();
+    changed_.notify_all();
     lock.unlock();
     std::this_thread::sleep_for(kDelay);
     if (error_ == gpu::cuda::kSuccess) work();

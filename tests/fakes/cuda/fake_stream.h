@@ -16,13 +16,19 @@
 
 namespace gantry::fake_cuda {
 
+struct FakeContext;
+
 class FakeStream {
  public:
-  explicit FakeStream(const std::atomic<gpu::cuda::Result>& error)
-      : error_(error), thread_([this] { Run(); }) {}
+  // `error` is the context's.
+  FakeStream(FakeContext* context, const std::atomic<gpu::cuda::Result>& error, bool blocking);
   FakeStream(const FakeStream&) = delete;
   FakeStream& operator=(const FakeStream&) = delete;
   ~FakeStream();
+
+  FakeContext* context() const { return context_; }
+  bool blocking() const { return blocking_; }
+  uint64_t id() const { return id_; }
 
   // Answers how many have been submitted.
   uint64_t Submit(std::function<void()> work);
@@ -33,7 +39,10 @@ class FakeStream {
  private:
   void Run();
 
-  const std::atomic<gpu::cuda::Result>& error_;  // of its context
+  FakeContext* const context_;
+  const std::atomic<gpu::cuda::Result>& error_;
+  const bool blocking_;
+  const uint64_t id_;  // no other stream of this process has it, or gets it
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> waiting_;
@@ -45,9 +54,6 @@ class FakeStream {
 
 // What a cuda::Stream of the fake points to.
 using StreamHolder = std::shared_ptr<FakeStream>;
-inline FakeStream* Of(gpu::cuda::Stream stream) {
-  return reinterpret_cast<StreamHolder*>(stream)->get();
-}
 
 // A place in a stream, which it keeps until it is done. Thread-safe.
 class FakeEvent {

@@ -26,6 +26,14 @@ TEST(AdaptiveSpin, StopsSpinningWhenItIsInVain) {
 
 // What it waits for comes at the second look, and each sleep takes long: nothing but a spin shows
 // that spinning pays.
+TEST(AdaptiveSpin, EndsAtTheDeadline) {
+  AdaptiveSpin spin{milliseconds(20'000)};
+  const TimePoint start = Clock::now();
+  EXPECT_FALSE(spin.Until([] { return false; }, start + milliseconds(5)));
+  EXPECT_GE(Clock::now() - start, milliseconds(5));
+  EXPECT_LT(Clock::now() - start, milliseconds(5'000));
+}
+
 TEST(AdaptiveSpin, TriesAgainWhetherItPays) {
   AdaptiveSpin spin(kLimit);
   LearnThatItIsInVain(&spin);

@@ -106,9 +106,12 @@ TEST(CopyKernelTest, AGridHasAWarpForEachTileAndOneBlockForEachMultiprocessorAtM
   constexpr uint64_t kMax = ~uint64_t{0};
   constexpr uint32_t kMaxCount = ~uint32_t{0};
   EXPECT_EQ(BlocksFor(1, 1, 132, 16), 1U);
-  EXPECT_EQ(BlocksFor(16, 4096, 132, 16), 1U);
-  EXPECT_EQ(BlocksFor(17, 4096, 132, 16), 2U);
-  EXPECT_EQ(BlocksFor(8, 4097, 132, 16), 1U);
+  EXPECT_EQ(BlocksFor(16, 2048, 132, 16), 1U);
+  EXPECT_EQ(BlocksFor(17, 2048, 132, 16), 2U);
+  EXPECT_EQ(BlocksFor(8, 4096, 132, 16), 1U);
+  EXPECT_EQ(BlocksFor(2, 16384, 132, 16), 1U);
+  EXPECT_EQ(BlocksFor(3, 16384, 132, 16), 2U);
+  EXPECT_EQ(BlocksFor(8, 16385, 132, 16), 1U);
   EXPECT_EQ(BlocksFor(1, 16 * 16384, 132, 16), 1U);
   EXPECT_EQ(BlocksFor(1, 16 * 16384 + 1, 132, 16), 2U);
   EXPECT_EQ(BlocksFor(132 * 16, 4096, 132, 16), 132U);

@@ -67,6 +67,7 @@ SAME_CALL(ipc_open_mem_handle, cuIpcOpenMemHandle);
 SAME_CALL(ipc_close_mem_handle, cuIpcCloseMemHandle);
 SAME_CALL(mem_address_reserve, cuMemAddressReserve);
 SAME_CALL(mem_address_free, cuMemAddressFree);
+SAME_CALL(mem_create, cuMemCreate);
 SAME_CALL(mem_map, cuMemMap);
 SAME_CALL(mem_unmap, cuMemUnmap);
 SAME_CALL(mem_release, cuMemRelease);
@@ -84,6 +85,16 @@ SAME_CALL(module_load_data, cuModuleLoadData);
 SAME_CALL(module_unload, cuModuleUnload);
 SAME_CALL(module_get_function, cuModuleGetFunction);
 SAME_CALL(launch_kernel, cuLaunchKernel);
+SAME_CALL(memcpy_2d_async, cuMemcpy2DAsync);
+SAME_CALL(stream_write_value_64, cuStreamWriteValue64);
+SAME_CALL(stream_is_capturing, cuStreamIsCapturing);
+SAME_CALL(stream_get_id, cuStreamGetId);
+SAME_CALL(ctx_get_current, cuCtxGetCurrent);
+SAME_CALL(ctx_get_id, cuCtxGetId);
+#if CUDA_VERSION < 13000  // later headers may mean its next version, which has one argument more
+SAME_CALL(stream_get_ctx, cuStreamGetCtx);
+SAME_CALL(ctx_get_device, cuCtxGetDevice);
+#endif
 #if CUDA_VERSION >= 13000
 SAME_CALL(memcpy_batch_13000, cuMemcpyBatchAsync);
 #elif CUDA_VERSION >= 12080
@@ -100,12 +111,21 @@ SAME_STRUCT(IpcMemHandle, CUipcMemHandle);
 SAME_STRUCT(MemLocation, CUmemLocation);
 SAME_STRUCT(MemAllocationProp, CUmemAllocationProp);
 SAME_STRUCT(MemAccessDesc, CUmemAccessDesc);
+SAME_STRUCT(Memcpy2d, CUDA_MEMCPY2D);
 #define SAME_FIELD(ours, our_field, theirs, their_field) \
   static_assert(offsetof(ours, our_field) == offsetof(theirs, their_field), #their_field)
 SAME_FIELD(MemAllocationProp, requested_handle_types, CUmemAllocationProp, requestedHandleTypes);
 SAME_FIELD(MemAllocationProp, location, CUmemAllocationProp, location);
 SAME_FIELD(MemAllocationProp, flags, CUmemAllocationProp, allocFlags);
 SAME_FIELD(MemAccessDesc, flags, CUmemAccessDesc, flags);
+SAME_FIELD(Memcpy2d, from.memory_type, CUDA_MEMCPY2D, srcMemoryType);
+SAME_FIELD(Memcpy2d, from.device, CUDA_MEMCPY2D, srcDevice);
+SAME_FIELD(Memcpy2d, from.pitch, CUDA_MEMCPY2D, srcPitch);
+SAME_FIELD(Memcpy2d, to.memory_type, CUDA_MEMCPY2D, dstMemoryType);
+SAME_FIELD(Memcpy2d, to.device, CUDA_MEMCPY2D, dstDevice);
+SAME_FIELD(Memcpy2d, to.pitch, CUDA_MEMCPY2D, dstPitch);
+SAME_FIELD(Memcpy2d, width_bytes, CUDA_MEMCPY2D, WidthInBytes);
+SAME_FIELD(Memcpy2d, height, CUDA_MEMCPY2D, Height);
 #if CUDA_VERSION >= 12080
 SAME_STRUCT(MemcpyAttributes, CUmemcpyAttributes);
 SAME_FIELD(MemcpyAttributes, source_hint, CUmemcpyAttributes, srcLocHint);
@@ -120,8 +140,21 @@ SAME_VALUE(kInvalidValue, CUDA_ERROR_INVALID_VALUE);
 SAME_VALUE(kOutOfMemory, CUDA_ERROR_OUT_OF_MEMORY);
 SAME_VALUE(kNoDevice, CUDA_ERROR_NO_DEVICE);
 SAME_VALUE(kInvalidContext, CUDA_ERROR_INVALID_CONTEXT);
+SAME_VALUE(kInvalidHandle, CUDA_ERROR_INVALID_HANDLE);
 SAME_VALUE(kNotReady, CUDA_ERROR_NOT_READY);
 SAME_VALUE(kPeerAccessAlreadyEnabled, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+SAME_VALUE(kDeinitialized, CUDA_ERROR_DEINITIALIZED);
+SAME_VALUE(kContextIsDestroyed, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+SAME_VALUE(kHostMemoryAlreadyRegistered, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+SAME_VALUE(kHostMemoryNotRegistered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+SAME_VALUE(kStreamCaptureUnsupported, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+SAME_VALUE(kStreamCaptureInvalidated, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+SAME_VALUE(kStreamCaptureImplicit, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+SAME_VALUE(kNotCaptured, CU_STREAM_CAPTURE_STATUS_NONE);
+SAME_VALUE(kCaptured, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+SAME_VALUE(kCaptureSpoilt, CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+SAME_VALUE(kStreamWriteValueDefault, CU_STREAM_WRITE_VALUE_DEFAULT);
+SAME_VALUE(kCanUse64BitStreamMemOps, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS);
 SAME_VALUE(kNotSupported, CUDA_ERROR_NOT_SUPPORTED);
 SAME_VALUE(kMultiprocessorCount, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 SAME_VALUE(kComputeMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
@@ -141,6 +174,7 @@ SAME_VALUE(kPointerMappingSize, CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
 SAME_VALUE(kPointerMappingBase, CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR);
 SAME_VALUE(kMemoryTypeHost, CU_MEMORYTYPE_HOST);
 SAME_VALUE(kMemoryTypeDevice, CU_MEMORYTYPE_DEVICE);
+SAME_VALUE(kMemoryTypeUnified, CU_MEMORYTYPE_UNIFIED);
 SAME_VALUE(kHandleTypePosixFd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 SAME_VALUE(kRangeHandleTypeDmaBuf, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
 SAME_VALUE(kAllocationTypePinned, CU_MEM_ALLOCATION_TYPE_PINNED);

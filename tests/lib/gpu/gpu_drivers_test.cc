@@ -1,54 +1,30 @@
 // What happens when the vendor's library lacks something or refuses, or a kernel breaks a context:
 // each case is a process of its own, because a library is loaded once, the fake reads its settings
 // then, and nothing mends a context.
-#include "lib/gpu/gpu_drivers.h"
-
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <filesystem>
 #include <string>
 #include <vector>
+
+#include "tests/lib/gpu/fake_driver_fixture.h"
 
 namespace gantry::gpu {
 namespace {
 
-#define HOLDS(condition)                         \
-  if (!(condition)) {                            \
-    std::fprintf(stderr, "not: %s", #condition); \
-    ::_exit(1);                                  \
-  }
-
-class GpuDriversTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    GTEST_FLAG_SET(death_test_style, "threadsafe");
-    if (::getenv("GANTRY_FAKE_GPU_DIR") != nullptr) return;  // one of those processes
-    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
-    ::setenv("GANTRY_FAKE_GPU_DIR", folder_.c_str(), 1);
-  }
-  void TearDown() override {
-    std::filesystem::remove_all(folder_);
-    ::unsetenv("GANTRY_FAKE_GPU_DIR");
-  }
-
-  static void With(const char* failures) { ::setenv("GANTRY_FAKE_GPU_FAIL", failures, 1); }
-
-  std::string folder_ = "/dev/shm/gantry-fake-gpu-XXXXXX";
-};
 using GpuDriversDeathTest = GpuDriversTest;
 
 TEST_F(GpuDriversDeathTest, AFeatureWhoseSymbolIsMissingIsNamedAndTheOthersWork) {
   EXPECT_EXIT(
       {
-        With("cuMemcpyBatchAsync=500,cuMemGetHandleForAddressRange=500");
+        With("cuMemcpyBatchAsync=500,cuMemcpy2DAsync=500,cuMemGetHandleForAddressRange=500");
         auto driver = LoadGpuDriver();
         HOLDS(driver);
         HOLDS((*driver)->missing() ==
               (std::vector<std::string>{"dma-buf: cuMemGetHandleForAddressRange",
-                                        "batch copy: cuMemcpyBatchAsync"}));
+                                        "batch copy: cuMemcpyBatchAsync",
+                                        "row copy: cuMemcpy2DAsync"}));
         auto context = (*driver)->OpenContext(0);
         HOLDS(context);
         const auto memory = (*context)->Allocate(4096);
@@ -60,6 +36,9 @@ TEST_F(GpuDriversDeathTest, AFeatureWhoseSymbolIsMissingIsNamedAndTheOthersWork)
         const auto refused = (*stream)->CopyBatch(std::vector<CopyItem>{{base, base + 2048, 1024}});
         HOLDS(!refused && refused.error().code == ErrorCode::kPathUnavailable);
         HOLDS(refused.error().message.find("cuMemcpyBatchAsync") != std::string::npos);
+        const auto no_rows = (*stream)->CopyRows({base, base + 2048, 64, 64, 64, 16});
+        HOLDS(!no_rows && no_rows.error().code == ErrorCode::kPathUnavailable);
+        HOLDS(no_rows.error().message.find("cuMemcpy2DAsync") != std::string::npos);
         HOLDS((*driver)->ExportDmaBuf({base, 4096}).error().code == ErrorCode::kPathUnavailable);
         ::_exit(0);
       },

@@ -61,7 +61,7 @@ class ApiFixture : public ::gantry::testing::EngineFixture {
     status_.name = "here";
     status_.generation = 0x1234;
     status_.handoff_socket = "/run/handoff.sock";
-    status_.workers = {{0, 41, "ready", "", 0, 0}};
+    status_.workers = {{0, 41, "ready", "", "no driver", false, 0, 0}};
     status_.limits = {{"buffers_max", 100}};
     HttpServerOptions options;
     options.unix_path = folder_.File("api.sock");

@@ -41,6 +41,13 @@ class UnreachableBuffer final : public engine::PeerGateway {
       for (int i = 0; i < wire::kPathCount; ++i) {
         buffer->paths.push_back({static_cast<wire::Path>(i), i != 0, i != 0 ? "" : "no GPU"});
       }
+      if (sees_gpus) {
+        buffer->peer_gpus = std::make_shared<const std::vector<std::string>>(1, "GPU-1");
+        buffer->paths[0] = {wire::Path::kIpc, true, ""};
+        buffer->paths[1] = {wire::Path::kShm, false, "GPU memory"};
+        buffer->flat = *memory::PieceMap::Create({{0, 0, kBytes}}, std::array{kBytes});
+        buffer->target = std::make_shared<Target>();
+      }
       found.push_back(std::move(buffer));
     }
     return found;
@@ -48,6 +55,10 @@ class UnreachableBuffer final : public engine::PeerGateway {
   void Refresh(const std::string&, const std::vector<uint64_t>&, const Error&, TimePoint) override {
   }
 
+  struct Target final : transport::RemoteTarget {
+    uint64_t length() const override { return kBytes; }
+  };
+  bool sees_gpus = false;
   std::atomic<engine::RemoteUse> used_for{engine::RemoteUse::kMove};
 };
 
@@ -283,6 +294,105 @@ TEST_F(DelegationTest, ABufferThatIsBeingMovedIsInUse) {
   Succeed(*executor_.watcher);
   ASSERT_TRUE(engine_->Get("w", "t", In(milliseconds(3'000))));
   EXPECT_EQ((*buffer)->uses(), 0u);
+}
+
+// A way of this sidecar: by ipc none, by tcp one that moves everything at once.
+class OwnPath final : public transport::Transport {
+ public:
+  explicit OwnPath(wire::Path path) : path_(path) {}
+  wire::Path path() const override { return path_; }
+  Status Probe() override { return {}; }
+  bool AddressesBuffers() const override { return path_ == wire::Path::kTcp; }
+  Status CanReach(const memory::MappedAllocation&,
+                  const transport::RemoteAllocation&) const override {
+    if (AddressesBuffers()) return {};
+    return Fail(ErrorCode::kPathUnavailable, "the peer's GPU is not seen");
+  }
+  std::unique_ptr<transport::Operation> Start(std::shared_ptr<const transport::MovePlan> plan, int,
+                                              uint64_t token) override {
+    class Moved final : public transport::Operation {
+     public:
+      explicit Moved(const transport::MovePlan& plan) {
+        progress_.chunks = progress_.chunks_total = plan.segments.size();
+        progress_.bytes = plan.bytes;
+      }
+      void Stop() override {}
+      void Abort() override {}
+      bool finished() const override { return true; }
+      const std::optional<Error>& error() const override { return error_; }
+      const transport::Progress& progress() const override { return progress_; }
+      std::vector<uint32_t> UnfinishedItems() const override { return {}; }
+
+     private:
+      const std::optional<Error> error_;
+      transport::Progress progress_;
+    };
+    token_ = token;
+    return std::make_unique<Moved>(*plan);
+  }
+  bool Poll(std::vector<uint64_t>* attention) override {
+    if (token_ != 0) attention->push_back(token_);
+    return false;
+  }
+  nanoseconds Unattended() const override { return milliseconds(1); }
+
+ private:
+  const wire::Path path_;
+  uint64_t token_ = 0;
+};
+
+// The peer sees the GPUs of both sides; this sidecar has tcp.
+class NearerPeerTest : public DelegationTest {
+ protected:
+  void SetUp() override {
+    DelegationTest::SetUp();
+    std::vector<std::unique_ptr<transport::Transport>> transports;
+    transports.push_back(std::make_unique<OwnPath>(wire::Path::kIpc));
+    transports.push_back(std::make_unique<OwnPath>(wire::Path::kTcp));
+    engine_ = std::make_unique<engine::TransferEngine>(
+        engine_options_, pool_, std::move(transports), registry_, events_, metrics_);
+    engine_->SetPeerGateway(&gateway_);
+    engine_->SetPeerExecutor(&executor_);
+    gateway_.sees_gpus = true;
+    executor_.on_execute = Succeed;
+  }
+  void ExpectItMovedFromHere(const wire::TransferRequest& request, std::string_view because) {
+    const auto status = Submit(request);
+    ASSERT_TRUE(status) << status.error().message;
+    EXPECT_EQ(status->state, TransferState::kSucceeded);
+    EXPECT_EQ(status->path, wire::Path::kTcp);
+    EXPECT_FALSE(status->executed_by_peer);
+    EXPECT_EQ(executor_.executions, 0);
+    ASSERT_EQ(status->paths.at(0).path, wire::Path::kIpc);
+    EXPECT_NE(status->paths[0].reason.find(because), std::string::npos) << status->paths[0].reason;
+  }
+};
+
+TEST_F(NearerPeerTest, ItExecutes) {
+  const auto status = Submit(Read());
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_TRUE(status->executed_by_peer);
+  EXPECT_EQ(executor_.executions, 1);
+}
+
+TEST_F(NearerPeerTest, WithoutAGrantForItTheTransferIsExecutedHere) {
+  wire::TransferRequest request = Read();
+  request.local.front().buffer = "private";
+  ExpectItMovedFromHere(request, "does not grant remote_write");
+}
+
+TEST_F(NearerPeerTest, MoreRangesThanItIsToldAreExecutedHere) {
+  wire::TransferRequest request = Read();
+  request.ranges.clear();
+  for (uint64_t i = 0; i <= engine::kDelegatedRangesMax; ++i) {
+    request.ranges.push_back({0, 3 * i, 0, 3 * i, 1});
+  }
+  ExpectItMovedFromHere(request, "the peer would execute 262145 ranges");
+  request.id = "by-peer";
+  request.executor = wire::Executor::kPeer;
+  const auto status = Submit(request);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kResourceExhausted);
 }
 
 }  // namespace

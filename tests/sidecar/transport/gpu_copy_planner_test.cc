@@ -13,7 +13,11 @@ constexpr uint64_t kMiB = 1 << 20;
 const TimePoint kStart = TimePoint() + std::chrono::hours(1);
 
 GpuCopyWork Blocks(uint64_t count, uint64_t bytes = 4096, size_t workers = 4) {
-  return {count, count * bytes, workers};
+  return {{count, 0, 0}, count * bytes, workers};
+}
+// Copies of 64 rows.
+GpuCopyWork Rows(uint64_t copies, uint64_t bytes, size_t workers) {
+  return {{0, copies, copies * 64}, copies * 64 * bytes, workers};
 }
 // For a transfer of many blocks.
 GpuCopyPlan Choose(const GpuCopyPlanner& planner, TimePoint now) {
@@ -117,11 +121,29 @@ TEST(GpuCopyPlanner, LargeBlocksGoToEnginesThatEnoughWorkersFeed) {
   const auto means = [&](uint64_t bytes, size_t workers) {
     return planner.Choose(Blocks(10'000, bytes, workers), kStart).means;
   };
-  EXPECT_EQ(means(64 << 10, 4), GpuMeans::kCopyEngine);
-  EXPECT_EQ(means(64 << 10, 2), GpuMeans::kKernel);
-  EXPECT_EQ(means(16 << 10, 4), GpuMeans::kKernel);
-  EXPECT_EQ(means(16 << 10, 12), GpuMeans::kCopyEngine);
+  EXPECT_EQ(means(64 << 10, 8), GpuMeans::kCopyEngine);
+  EXPECT_EQ(means(64 << 10, 4), GpuMeans::kKernel);
+  EXPECT_EQ(means(128 << 10, 4), GpuMeans::kCopyEngine);
+  EXPECT_EQ(means(16 << 10, 12), GpuMeans::kKernel);
+  EXPECT_EQ(means(16 << 10, 24), GpuMeans::kCopyEngine);
   EXPECT_EQ(means(1 << 20, 1), GpuMeans::kCopyEngine);
+}
+
+TEST(GpuCopyPlanner, TheMoreWorkersTheShorterAreRowsThatPay) {
+  EXPECT_GT(GpuCopyPlanner::RowBytesMax(4), 64U << 10);
+  EXPECT_GT(GpuCopyPlanner::RowBytesMax(8), 32U << 10);
+  EXPECT_LT(GpuCopyPlanner::RowBytesMax(8), 64U << 10);
+  EXPECT_GT(GpuCopyPlanner::RowBytesMax(12), 8U << 10);
+  EXPECT_LT(GpuCopyPlanner::RowBytesMax(12), 16U << 10);
+  EXPECT_EQ(GpuCopyPlanner::RowBytesMax(64), 0U);
+  EXPECT_GT(GpuCopyPlanner::RowBytesMax(1), 64U << 10);
+  EXPECT_EQ(GpuCopyPlanner::RowBytesMax(0), GpuCopyPlanner::RowBytesMax(1));
+}
+
+TEST(GpuCopyPlanner, OneCopyOfRowsIsFewBlocks) {
+  const GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  EXPECT_EQ(planner.Choose(Rows(1, 512, 1), kStart).means, GpuMeans::kCopyEngine);
+  EXPECT_EQ(planner.Choose(Rows(2, 512, 1), kStart).means, GpuMeans::kKernel);
 }
 
 TEST(GpuCopyPlanner, LooksAgainLessOftenTheSoonerItIsBusyAgain) {

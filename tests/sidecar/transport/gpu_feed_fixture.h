@@ -43,6 +43,7 @@ class HandPool final : public worker::CopyPool {
   }
   size_t free_places(int /*worker*/) const override { return places; }
   int gpu_of(int worker) const override { return homes[static_cast<size_t>(worker)]; }
+  bool reaches(int worker, int gpu) const override { return peers || gpu_of(worker) == gpu; }
   // A digit.
   int GpuPlace(std::string_view uuid) const override {
     return uuid.empty() ? 0 : uuid.front() - '0';
@@ -52,7 +53,12 @@ class HandPool final : public worker::CopyPool {
     Job job{tag, segments.size(), {}, segments.front().means};
     for (const CopySegment& segment : segments) {
       for (const auto& place : segment.places) job.destinations.push_back(place.destination);
-      if (segment.places.empty()) job.destinations.push_back(segment.destination_offset);
+      for (uint64_t i = 0; segment.places.empty() && i < segment.count; ++i) {
+        for (uint64_t byte = 0; byte < segment.length; ++byte) {
+          job.destinations.push_back(segment.destination_offset + i * segment.destination_stride +
+                                     byte);
+        }
+      }
     }
     jobs[static_cast<size_t>(worker)].push_back(std::move(job));
     return true;
@@ -101,6 +107,7 @@ class HandPool final : public worker::CopyPool {
   std::vector<int> homes;             // likewise: its GPU
   std::vector<uint64_t> copied;       // destinations
   size_t places = 65536;
+  bool peers = true;  // each GPU reaches every other's memory
   std::deque<Completion> done;
 };
 

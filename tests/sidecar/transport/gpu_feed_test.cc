@@ -26,6 +26,30 @@ TEST_F(GpuFeedTest, KernelsRunInOneWorkerAndEveryBlockIsCopiedOnce) {
   EXPECT_GT(operation->progress().gpu_jobs_by_kernel, 4U);
 }
 
+// Who drives the engine polls as long as only devices work, and no longer.
+TEST_F(GpuFeedTest, DevicesWorkUntilTheirLastJobIsDoneOrLost) {
+  EXPECT_FALSE(transport_.DevicesWork());
+  const auto first = Start(kGpu, 100);
+  Poll();
+  EXPECT_TRUE(transport_.DevicesWork());
+  const auto host = Start(kHost, 1);
+  Poll();
+  EXPECT_FALSE(transport_.DevicesWork()) << "processors copy, too";
+  RunUntil(*host);
+  RunUntil(*first);
+  EXPECT_FALSE(transport_.DevicesWork());
+  const auto second = Start(kGpu, 100);
+  Poll();
+  EXPECT_TRUE(transport_.DevicesWork());
+  while (!second->finished()) {
+    pool_.Lose(0);
+    pool_.Lose(1);
+    Poll();
+  }
+  EXPECT_TRUE(second->error());
+  EXPECT_FALSE(transport_.DevicesWork());
+}
+
 // The parts are larger than the ones that the engines are given.
 TEST_F(GpuFeedTest, WhatALostKernelWorkerLeavesIsTakenByEngines) {
   const auto operation = Start(kGpu, 20'000);
@@ -66,7 +90,7 @@ TEST_F(GpuFeedTest, SmallTransfersOfLowerPriorityDoNotKeepAKernelWaiting) {
   std::vector<std::unique_ptr<Operation>> small;
   for (int i = 0; i < 40; ++i) small.push_back(Start(kGpu, 1, -5));
   Poll();
-  EXPECT_GT(pool_.jobs[0].size(), 4U);
+  EXPECT_EQ(pool_.jobs[0].size(), ShmOptions().engine_jobs_max);
   const auto large = Start(kGpu, 20'000, 10);
   for (int i = 0; i < 5000 && !large->finished(); ++i) {
     pool_.FinishOneEach();
@@ -147,6 +171,29 @@ TEST_F(GpuFeedTest, WhatIsCopiedWithTheHostIsCopiedByEnginesWhateverIsAskedFor) 
     transport.Poll(&attention);
   }
   EXPECT_EQ(large->progress().gpu_jobs_by_engine, 0U);
+}
+
+TEST_F(GpuFeedTest, WithoutAnyGpuWorkerLeftWhatWaitsForOneFailsAndTheRestGoesOn) {
+  pool_.places = 1;  // so that most of it waits
+  auto of_gpu = Start(kGpu, 4096);
+  auto with_host = transport_.Start(Plan(kGpu, kHost, 4096), 0, ++tokens_);
+  auto of_host = Start(kHost, 4096);
+  Poll();
+  ASSERT_FALSE(of_gpu->finished());
+  // Each worker dies; the successors have no context.
+  for (int worker = 0; worker < pool_.worker_count(); ++worker) {
+    pool_.homes[static_cast<size_t>(worker)] = -1;
+    pool_.Lose(worker);
+  }
+  for (int i = 0; i < 3; ++i) Poll();
+  for (const auto* operation : {of_gpu.get(), with_host.get()}) {
+    ASSERT_TRUE(operation->finished());
+    ASSERT_TRUE(operation->error());
+    EXPECT_EQ(operation->error()->code, ErrorCode::kPathUnavailable) << operation->error()->message;
+    EXPECT_EQ(operation->error()->message, worker::NoGpuWorkers().message);
+  }
+  RunUntil(*of_host);
+  EXPECT_TRUE(of_host->finished());
 }
 
 }  // namespace

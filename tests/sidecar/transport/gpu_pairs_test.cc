@@ -146,5 +146,26 @@ TEST_F(GpuPairsTest, PairsDoNotWaitForEachOther) {
   Finish(transport, *second);
 }
 
+TEST_F(GpuPairsTest, NoKernelFollowsAddressesThatItsGpuDoesNotReach) {
+  workers_.peers = false;
+  for (const GpuCopyPolicy policy : {GpuCopyPolicy::kAuto, GpuCopyPolicy::kKernel}) {
+    ShmTransport transport(By(policy), workers_);
+    const auto apart = transport.Start(Between(0, 2, 20'000), 0, 1);
+    const auto within = transport.Start(Between(1, 1, 20'000), 0, 2);
+    Poll(transport);
+    for (const size_t of_pair : {0, 2, 3, 5}) {
+      for (const HandPool::Job& job : workers_.jobs[of_pair]) {
+        EXPECT_EQ(job.means, GpuMeans::kCopyEngine) << of_pair;
+      }
+    }
+    EXPECT_EQ(apart->progress().gpu_reason, kNoPeerAccess);
+    ASSERT_FALSE(workers_.jobs[1].empty());
+    EXPECT_EQ(workers_.jobs[1].front().means, GpuMeans::kKernel);
+    EXPECT_NE(within->progress().gpu_reason, kNoPeerAccess);
+    Finish(transport, *apart);
+    Finish(transport, *within);
+  }
+}
+
 }  // namespace
 }  // namespace gantry::transport

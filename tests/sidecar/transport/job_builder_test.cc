@@ -166,5 +166,22 @@ TEST(SegmentListIterator, WalksAsTheIndexSaysFromAnywhere) {
   }
 }
 
+// One pair of neighbours among thousands of blocks does not make the others slow.
+TEST(SegmentListIterator, SingleBlocksReachUpToTheNextLongerRun) {
+  SegmentList list;
+  BlockPair pair;
+  pair.unit_bytes = pair.local_stride = pair.remote_stride = 8;
+  const std::vector<BlockRun> runs = {{1, 9, 1, 0}, {4, 2, 1, 1}, {7, 7, 2, 2}, {20, 3, 1, 4}};
+  list.AddRuns({pair, pair}, runs);
+  const size_t counts[] = {2, 1, 0, 1};
+  for (size_t index = 0; index < list.size(); ++index) {
+    const auto blocks = list.From(index).SingleBlocks();
+    ASSERT_EQ(blocks.runs.size(), counts[index % runs.size()]) << index;
+    for (size_t i = 0; i < blocks.runs.size(); ++i) {
+      EXPECT_EQ(list[index + i].local_offset, blocks.pair->local_offset(blocks.runs[i].local_unit));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gantry::transport

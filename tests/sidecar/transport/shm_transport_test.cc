@@ -1,14 +1,11 @@
 #include "sidecar/transport/shm_transport.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-
-#include <fstream>
-#include <string>
 
 #include "sidecar/worker/worker_pool.h"
 #include "tests/contracts/transport_contract.h"
 #include "tests/fakes/fake_copy_pool.h"
+#include "tests/sidecar/transport/pool_processes.h"
 #include "tests/sidecar/worker/lone_driver.h"
 
 namespace gantry::transport {
@@ -49,13 +46,8 @@ class FakePoolHarness final : public ShmHarness<worker::FakeCopyPool> {
 class RealPoolHarness final : public ShmHarness<worker::WorkerPool> {
  public:
   RealPoolHarness() : ShmHarness(Pool()) {}
-  void KillCarrier() override { SignalWorkers(SIGKILL, 1); }
-  void HangCarrier() override {
-    SignalWorkers(SIGSTOP, 2);
-    for (const worker::WorkerStatus& worker : pool_->workers()) {
-      while (StateOf(worker.pid) != 'T') ::usleep(1000);
-    }
-  }
+  void KillCarrier() override { worker::SignalWorkers(*pool_, SIGKILL, 1); }
+  void HangCarrier() override { worker::StopWorkers(*pool_); }
 
  private:
   static std::unique_ptr<worker::WorkerPool> Pool() {
@@ -64,19 +56,6 @@ class RealPoolHarness final : public ShmHarness<worker::WorkerPool> {
     auto pool = worker::WorkerPool::Create(options);
     EXPECT_TRUE(pool) << pool.error().message;
     return *std::move(pool);
-  }
-  // The state letter of proc(5).
-  static char StateOf(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string text;
-    std::getline(file, text);
-    const size_t name_end = text.rfind(')');
-    return name_end + 2 < text.size() ? text[name_end + 2] : '?';
-  }
-  void SignalWorkers(int signal, int count) {
-    for (const worker::WorkerStatus& worker : pool_->workers()) {
-      if (count-- > 0 && worker.pid > 0) ::kill(worker.pid, signal);
-    }
   }
 };
 

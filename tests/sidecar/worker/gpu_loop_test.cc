@@ -40,6 +40,62 @@ TEST_P(GpuLoopTest, StridedBlocksOfMoreThanAllListsOfAKernelArrive) {
   }
 }
 
+// Rows of one copy, where they are enough and apart from each other, or blocks of a batch.
+TEST_P(GpuLoopTest, BlocksAtOneStepArriveAndWhatLiesBetweenThemStays) {
+  struct {
+    uint64_t length;
+    uint32_t count;
+    uint64_t from, to;
+  } const cases[] = {{4096, 64, 8192, 12288}, {777, 64, 1003, 2001}, {777, 15, 1003, 2001},
+                     {4096, 16, 4096, 4096},  {100, 40, 30, 100},    {1000, 40, 0, 1000}};
+  std::vector<CopySegment> segments;
+  std::vector<uint8_t> expected(kSize);
+  uint64_t at = 11;
+  for (const auto& c : cases) {
+    // Among blocks of other kinds, in one job.
+    segments.push_back(Plain(5, at, 3));
+    std::copy_n(image_.begin() + 5, 3, expected.begin() + static_cast<std::ptrdiff_t>(at));
+    at += 50;
+    CopySegment segment = Plain(77, at, c.length);
+    segment.count = c.count;
+    segment.source_stride = c.from;
+    segment.destination_stride = c.to;
+    segments.push_back(segment);
+    for (uint64_t i = 0; i < c.count; ++i, at += c.to) {
+      std::copy_n(image_.begin() + static_cast<std::ptrdiff_t>(77 + i * c.from), c.length,
+                  expected.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+  }
+  ASSERT_LT(at, kSize);
+  Post(1, segments);
+  EXPECT_TRUE(Await().ok);
+  EXPECT_TRUE(Destination() == expected);
+}
+
+TEST_P(GpuLoopTest, RowsWhoseLastByteIsBeyondTheMemoryAreRefused) {
+  CopySegment segment = Plain(0, 0, 100);
+  segment.count = 64;
+  segment.source_stride = segment.destination_stride = 1000;
+  CopySegment last = segment;
+  last.source_offset = last.destination_offset = kSize - 63 * 1000 - 100;
+  Post(1, {last});
+  EXPECT_TRUE(Await().ok);
+  std::vector<BlockPlaces> places;
+  for (uint64_t i = 0; i < 64; ++i) {
+    places.push_back({last.source_offset + i * 1000, last.source_offset + i * 1000});
+  }
+  CopySegment beyond[] = {last, last, segment, segment};
+  ++beyond[0].source_offset;
+  ++beyond[1].destination_offset;
+  beyond[2].source_stride = ~uint64_t{0} / 63 + 1;  // 63 times that wraps around
+  beyond[3].destination_stride = ~uint64_t{0} / 63 + 1;
+  for (const CopySegment& refused : beyond) {
+    Post(2, {refused});
+    EXPECT_EQ(Await().code, ErrorCode::kOutOfRange);
+  }
+  ExpectMoved(places, 100);
+}
+
 TEST_P(GpuLoopTest, ManyJobsAreCompletedInTheirOrder) {
   std::vector<BlockPlaces> places;
   for (uint64_t i = 0; i < 300; ++i) {

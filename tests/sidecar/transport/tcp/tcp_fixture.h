@@ -149,13 +149,14 @@ struct TcpWorldOptions {
   TcpServerOptions server;
   ChannelSecurity* server_security = nullptr;
   ChannelSecurity* client_security = nullptr;
+  StagingHalf* server_staging = nullptr;
 };
 
 class TcpWorld {
  public:
   explicit TcpWorld(TcpWorldOptions options = {}) {
     server_ = *TcpServer::Create(options.server, "127.0.0.1", 0, *server_loops_, helpers_, buffers_,
-                                 options.server_security);
+                                 options.server_security, options.server_staging);
     transport_ = std::make_unique<TcpTransport>(options.tcp, *loops_, helpers_,
                                                 options.client_security, [this] { Wake(); });
     opener_ = std::make_shared<FakeStreamOpener>(server_.get(), "session", options.server_security);

@@ -1,0 +1,60 @@
+#include "sidecar/app_options.h"
+
+#include <algorithm>
+#include <thread>
+
+namespace gantry {
+namespace {
+
+constexpr int kWorkersByDefaultMax = 8;
+
+int WorkerCount(const SidecarConfig& config) {
+  if (config.workers > 0) return config.workers;
+  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(processors, 1, kWorkersByDefaultMax);
+}
+
+microseconds SpinOf(const SidecarConfig& config, microseconds by_default) {
+  return config.spin_us == 0 ? by_default : microseconds(static_cast<int64_t>(config.spin_us));
+}
+
+}  // namespace
+
+milliseconds Millis(uint64_t value) { return milliseconds(static_cast<int64_t>(value)); }
+
+worker::WorkerPoolOptions WorkerOptionsOf(const SidecarConfig& config) {
+  worker::WorkerPoolOptions options;
+  options.workers = WorkerCount(config);
+  options.gpu_workers = config.gpu_workers;
+  options.log_level = config.log_level;
+  options.spin = SpinOf(config, options.spin);
+  options.restart_backoff_max_ms = Millis(config.worker_restart_ms_max);
+  options.gpu_retry_min_ms = Millis(config.gpu_retry_ms);
+  options.gpu_retry_max_ms = 10 * options.gpu_retry_min_ms;
+  return options;
+}
+
+engine::EngineOptions EngineOptionsOf(const SidecarConfig& config) {
+  engine::EngineOptions options;
+  options.transfers_max = config.transfers_max;
+  options.descriptors_max = config.descriptors_max;
+  options.deadline_default = Millis(config.deadline_ms_default);
+  options.deadline_max = Millis(config.deadline_ms_max);
+  options.quiesce_max = Millis(config.quiesce_ms_max);
+  options.answer_spin = SpinOf(config, options.answer_spin);
+  options.chunk_bytes_max = config.chunk_bytes_max;
+  return options;
+}
+
+api::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const RunDirectory& directory) {
+  api::HttpServerOptions options;
+  options.unix_path = directory.File("api.sock");
+  options.tcp_address = config.rest_listen;
+  options.threads_max = config.http_threads_max;
+  options.connections_max = config.connections_max;
+  options.connection.input_spin = SpinOf(config, options.connection.input_spin);
+  options.connection.framing.body_bytes_max = config.body_bytes_max;
+  return options;
+}
+
+}  // namespace gantry

@@ -1,0 +1,23 @@
+// What one side of the tcp transport, initiator or target, stages the bytes of GPUs in: its half of
+// the staging memory, so that neither can wait for the other's. A plain value; thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "sidecar/transport/slice_pool.h"
+#include "sidecar/transport/staging_copier.h"
+
+namespace gantry::transport {
+
+inline constexpr uint64_t kStagingSliceBytes = 512 * 1024;  // as long as a whole request
+
+struct StagingHalf {
+  SlicePool slices;
+  std::span<std::byte> memory;  // slices.size() of them
+  uint64_t stage_offset = 0;    // of the first one, within the staging memory
+  StagingCopier& copier;
+};
+
+}  // namespace gantry::transport

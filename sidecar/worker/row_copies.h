@@ -1,0 +1,26 @@
+// When a copy engine takes blocks at one step from each other as rows of one copy, and when as so
+// many blocks of a batch. Stateless; thread-safe.
+#pragma once
+
+#include <cstdint>
+
+#include "lib/gpu/gpu_driver.h"
+#include "sidecar/worker/copy_pool.h"
+
+namespace gantry::worker {
+
+// A copy of rows takes as long to hand over as some eight blocks of a batch, and one of few rows
+// as long as one of 64: it is worth it from here on.
+inline constexpr uint32_t kRowsMin = 16;
+// A GPU's engines are at one copy of rows at a time: of larger ones batches are as fast.
+inline constexpr uint64_t kRowBytesMax = 32 << 10;
+
+inline bool IsForRows(const CopySegment& segment) {
+  const auto fits = [&](uint64_t stride) {
+    return stride >= segment.length && stride <= gpu::kRowPitchMax;
+  };
+  return segment.places.empty() && segment.count >= kRowsMin && segment.length <= kRowBytesMax &&
+         fits(segment.source_stride) && fits(segment.destination_stride);
+}
+
+}  // namespace gantry::worker

@@ -1,0 +1,29 @@
+#include "sidecar/worker/worker_greeting.h"
+
+#include <sstream>
+#include <utility>
+
+namespace gantry::worker {
+
+std::string TextOf(const Greeting& greeting, size_t bytes_max) {
+  std::string text =
+      std::to_string(greeting.memory.free) + " " + std::to_string(greeting.memory.total);
+  for (const Greeting::Gpu& gpu : greeting.gpus) {
+    const std::string next = " " + gpu.uuid + (gpu.reached ? " 1" : " 0");
+    if (text.size() + next.size() > bytes_max) break;
+    text += next;
+  }
+  return text;
+}
+
+Greeting GreetingOf(Status status, const std::string& said) {
+  Greeting greeting;
+  greeting.status = std::move(status);
+  if (!greeting.status) return greeting;
+  std::istringstream words(said);
+  words >> greeting.memory.free >> greeting.memory.total;
+  for (Greeting::Gpu gpu; words >> gpu.uuid >> gpu.reached;) greeting.gpus.push_back(gpu);
+  return greeting;
+}
+
+}  // namespace gantry::worker

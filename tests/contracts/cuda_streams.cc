@@ -1,0 +1,121 @@
+#include "tests/contracts/cuda_streams.h"
+
+#include <string>
+#include <utility>
+
+namespace gantry::testing {
+
+namespace cuda = gpu::cuda;
+
+namespace {
+
+cuda::Stream Of(gpu::StreamHandle stream) {
+  return reinterpret_cast<cuda::Stream>(static_cast<uint64_t>(stream));
+}
+
+Status Check(cuda::Result result, const char* what) {
+  if (result == cuda::kSuccess) return {};
+  return Fail(ErrorCode::kDeviceError, std::string(what) + ": error " + std::to_string(result));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<CudaStreams>> CudaStreams::On(int ordinal) {
+  ASSIGN_OR_RETURN(DynamicLibrary library, DynamicLibrary::Open("libcuda.so.1"));
+  std::unique_ptr<CudaStreams> made(new CudaStreams(std::move(library)));
+  RETURN_IF_ERROR(made->Bind(ordinal));
+  return made;
+}
+
+Status CudaStreams::Bind(int ordinal) {
+  RETURN_IF_ERROR(library_.Bind("cuDeviceGet", &device_get_));
+  RETURN_IF_ERROR(library_.Bind("cuDevicePrimaryCtxRetain", &retain_));
+  RETURN_IF_ERROR(library_.Bind("cuDevicePrimaryCtxRelease_v2", &release_));
+  RETURN_IF_ERROR(library_.Bind("cuCtxPushCurrent_v2", &push_));
+  RETURN_IF_ERROR(library_.Bind("cuCtxPopCurrent_v2", &pop_));
+  RETURN_IF_ERROR(library_.Bind("cuStreamCreate", &create_));
+  RETURN_IF_ERROR(library_.Bind("cuStreamDestroy_v2", &destroy_));
+  RETURN_IF_ERROR(library_.Bind("cuStreamSynchronize", &synchronize_));
+  RETURN_IF_ERROR(library_.Bind("cuStreamBeginCapture_v2", &begin_capture_));
+  RETURN_IF_ERROR(library_.Bind("cuStreamEndCapture", &end_capture_));
+  RETURN_IF_ERROR(library_.Bind("cuLaunchHostFunc", &launch_host_function_));
+  RETURN_IF_ERROR(library_.Bind("cuMemsetD8Async", &fill_));
+  RETURN_IF_ERROR(Check(device_get_(&device_, ordinal), "cuDeviceGet"));
+  return Check(retain_(&context_, device_), "cuDevicePrimaryCtxRetain");
+}
+
+CudaStreams::~CudaStreams() {
+  if (context_ == nullptr) return;
+  LetGo();
+  for (const cuda::Stream stream : made_) {
+    static_cast<void>(InContext("cuStreamDestroy", [&] {
+      synchronize_(stream);
+      return destroy_(stream);
+    }));
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return held_ == 0; });
+  release_(device_);
+}
+
+template <typename Call>
+Status CudaStreams::InContext(const char* what, Call call) {
+  RETURN_IF_ERROR(Check(push_(context_), "cuCtxPushCurrent"));
+  const cuda::Result result = call();
+  cuda::Context popped = nullptr;
+  pop_(&popped);
+  return Check(result, what);
+}
+
+Result<gpu::StreamHandle> CudaStreams::New(bool blocking) {
+  cuda::Stream stream = nullptr;
+  RETURN_IF_ERROR(InContext(
+      "cuStreamCreate", [&] { return create_(&stream, blocking ? 0 : cuda::kStreamNonBlocking); }));
+  made_.push_back(stream);
+  return gpu::StreamHandle{reinterpret_cast<uint64_t>(stream)};
+}
+
+Status CudaStreams::Hold(gpu::StreamHandle stream) {
+  {
+    const std::lock_guard lock(mutex_);
+    go_ = false;
+    ++held_;
+  }
+  const auto wait = [](void* me) {
+    auto& streams = *static_cast<CudaStreams*>(me);
+    std::unique_lock lock(streams.mutex_);
+    streams.changed_.wait(lock, [&] { return streams.go_; });
+    --streams.held_;
+    streams.changed_.notify_all();
+  };
+  return InContext("cuLaunchHostFunc",
+                   [&] { return launch_host_function_(Of(stream), wait, this); });
+}
+
+void CudaStreams::LetGo() {
+  const std::lock_guard lock(mutex_);
+  go_ = true;
+  changed_.notify_all();
+}
+
+Status CudaStreams::Fill(gpu::StreamHandle stream, gpu::DeviceAddress to, uint8_t value,
+                         uint64_t bytes) {
+  return InContext("cuMemsetD8Async",
+                   [&] { return fill_(NumberOf(to), value, bytes, Of(stream)); });
+}
+
+Status CudaStreams::Synchronize(gpu::StreamHandle stream) {
+  return InContext("cuStreamSynchronize", [&] { return synchronize_(Of(stream)); });
+}
+
+Status CudaStreams::BeginCapture(gpu::StreamHandle stream) {
+  constexpr int kModeGlobal = 0;
+  return InContext("cuStreamBeginCapture", [&] { return begin_capture_(Of(stream), kModeGlobal); });
+}
+
+Status CudaStreams::EndCapture(gpu::StreamHandle stream) {
+  void* graph = nullptr;  // an empty one, which is left to the driver
+  return InContext("cuStreamEndCapture", [&] { return end_capture_(Of(stream), &graph); });
+}
+
+}  // namespace gantry::testing

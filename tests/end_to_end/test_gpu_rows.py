@@ -1,0 +1,111 @@
+"""Layers of one cache at one step in one allocation: a block id is one copy of rows, and every byte is where it should be."""
+
+import random
+
+import pytest
+
+from gpu_memories import GpuMemory, succeeded
+from gpu_workloads import REAL, gpu_count, gpus, start_gpu_workload
+from workloads import BOTH, MiB, connect
+
+KiB = 1 << 10
+LAYERS, BLOCKS, BLOCK = 24, 40, 2 * KiB
+LAYER = BLOCKS * BLOCK
+# Between the layers lies what is nobody's, and the two sides have another step and begin elsewhere.
+MINE = {number: 4 * KiB + number * (LAYER + 512) for number in range(LAYERS)}
+THEIRS = {number: 9 * KiB + 24 + number * (LAYER + 1536) for number in range(LAYERS)}
+NAMES = [f"kv.{number}" for number in range(LAYERS)]
+
+
+class Caches:
+    """Workload "reader" of sidecar a and "owner" of b, each with a cache in layers."""
+
+    def __init__(self, start_sidecar, start_gpu_workload, flags=(), ordinals=(0, 1), theirs=THEIRS):
+        self.a, self.b = (start_sidecar(name, flags=flags, workers=2) for name in "ab")
+        connect(self.a, self.b)
+        self.reader = start_gpu_workload(self.a, "reader", ordinals[0])
+        self.owner = start_gpu_workload(self.b, "owner", min(ordinals[1], gpu_count() - 1))
+        self.into, self.out = GpuMemory(self.reader, "into", 3 * MiB), GpuMemory(self.owner, "out", 3 * MiB)
+        self.theirs = theirs
+        for memory, offsets in ((self.into, MINE), (self.out, theirs)):
+            memory.register(*((f"kv.{number}", at, LAYER, BOTH, BLOCK) for number, at in offsets.items()))
+        status, view = self.a.ask("POST", "/v1/views", {"workload": "reader", "peer": "b", "remote_workload": "owner",
+                                                        "pairs": NAMES})
+        assert status == 201, view
+        self.view = view["id"]
+
+    def move(self, operation, ids, others, layers=None):
+        body = {"workload": "reader", "op": operation, "view": self.view, "local_blocks": ids, "remote_blocks": others}
+        if layers is not None:
+            body["layers"] = layers
+        view = succeeded(self.a.ask("POST", "/v1/transfers?wait_ms=20000", body))
+        first, last = layers or (0, LAYERS - 1)
+        moved = range(first, last + 1)
+        assert view["bytes_moved"] == len(moved) * len(ids) * BLOCK, view
+        for number in moved:
+            for here, there in zip(ids, others):
+                at, start = MINE[number] + here * BLOCK, self.theirs[number] + there * BLOCK
+                if operation == "read":
+                    self.into.receives(at, self.out, start, BLOCK)
+                else:
+                    self.out.receives(start, self.into, at, BLOCK)
+        self.into.check()
+        self.out.check()
+        return view
+
+
+def apart(shuffled, count):
+    """Block ids of which no two follow each other, in any order."""
+    ids = list(range(0, BLOCKS, 2))
+    shuffled.shuffle(ids)
+    return ids[:count]
+
+
+@pytest.mark.parametrize("copies", ["engines", "kernel"])
+@pytest.mark.parametrize("ordinals", [(0, 1), (0, 0)], ids=["two-gpus", "one-gpu"])
+def test_a_block_id_is_one_copy_in_all_layers(gpus, start_sidecar, start_gpu_workload, copies, ordinals):
+    caches = Caches(start_sidecar, start_gpu_workload, ("--gpu-copies", copies), ordinals)
+    by_rows = copies == "engines"  # a kernel's list has every block
+    shuffled = random.Random(5)
+    for operation in ("read", "write"):
+        caches.out.renew()
+        ids, others = apart(shuffled, 17), shuffled.sample(range(BLOCKS), 17)
+        view = caches.move(operation, ids, others)
+        assert view["chunks"] == view["chunks_moved"] == (17 if by_rows else 17 * LAYERS), view
+        assert view["descriptors_in"] == view["descriptors_out"] == 17 * LAYERS, view
+        view = caches.move(operation, ids, others, layers=[3, 20])
+        assert view["chunks"] == (17 if by_rows else 17 * 18), view
+        view = caches.move(operation, ids, others, layers=[2, 5])
+        assert view["chunks"] == 4 * 17, "so few layers are no rows"
+
+
+def test_runs_of_blocks_are_rows_of_their_length(gpus, start_sidecar, start_gpu_workload):
+    caches = Caches(start_sidecar, start_gpu_workload, ("--gpu-copies", "engines"))
+    for operation in ("read", "write"):
+        caches.into.renew()
+        view = caches.move(operation, [7, 8, 9, 1, 20, 21], [30, 31, 32, 5, 11, 12])
+        assert view["chunks"] == 3 and view["descriptors_out"] == 3 * LAYERS, view
+        some = list(range(16))
+        assert caches.move(operation, some, some)["chunks"] == 1, "32 KiB in each layer"
+        assert caches.move(operation, list(range(BLOCKS)), list(range(BLOCKS)))["chunks"] == LAYERS, "longer ones pay by themselves"
+
+
+def test_layers_in_another_order_are_copied_one_by_one(gpus, start_sidecar, start_gpu_workload):
+    backwards = dict(zip(range(LAYERS), reversed(THEIRS.values())))
+    caches = Caches(start_sidecar, start_gpu_workload, ("--gpu-copies", "engines"), theirs=backwards)
+    ids = apart(random.Random(8), 9)
+    for operation in ("read", "write"):
+        caches.into.renew()
+        assert caches.move(operation, ids, ids)["chunks"] == 9 * LAYERS
+
+
+@pytest.mark.skipif(REAL, reason="only the fake can be made to refuse")
+@pytest.mark.parametrize("failure", ["500", "1"], ids=["missing", "refused"])
+def test_without_copies_of_rows_batches_move_them(gpus, start_sidecar, start_gpu_workload, monkeypatch, failure):
+    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", f"cuMemcpy2DAsync={failure}")
+    caches = Caches(start_sidecar, start_gpu_workload, ("--gpu-copies", "engines"))
+    ids = apart(random.Random(9), 12)
+    for operation in ("read", "write"):
+        caches.into.renew()
+        caches.move(operation, ids, ids[::-1])
+    assert "blocks are not copied as rows" in caches.a.log and "cuMemcpy2DAsync" in caches.a.log

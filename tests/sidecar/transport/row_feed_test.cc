@@ -1,0 +1,161 @@
+// Transfers whose segments are rows: their parts, what is left of them after a failure, and what
+// copies them.
+#include <set>
+
+#include "sidecar/transport/ipc_transport.h"
+#include "tests/sidecar/transport/gpu_feed_fixture.h"
+
+namespace gantry::transport {
+namespace {
+
+constexpr uint32_t kLayers = 32;
+constexpr uint64_t kStep = 2000;
+
+class RowFeedTest : public GpuFeedTest {
+ protected:
+  // Unit i of layer k goes to offset k * kStep + i; `runs` of one or several units.
+  std::shared_ptr<MovePlan> Layers(std::vector<BlockRun> runs) {
+    const auto here = Map(kGpu);
+    auto plan = std::make_shared<MovePlan>();
+    plan->local = {here};
+    plan->remote = {{here}};
+    BlockPair rows;
+    rows.unit_bytes = rows.local_stride = rows.remote_stride = 1;
+    rows.rows = kLayers;
+    rows.local_row_step = rows.remote_row_step = kStep;
+    for (const BlockRun& run : runs) plan->bytes += uint64_t{run.count} * kLayers;
+    plan->segments.AddRuns({rows}, std::move(runs));
+    return plan;
+  }
+  static std::vector<BlockRun> Singles(uint32_t units) {
+    std::vector<BlockRun> runs;
+    for (uint32_t i = 0; i < units; ++i) runs.push_back({i, i, 1, i});
+    return runs;
+  }
+  ShmOptions By(GpuCopyPolicy policy) const {
+    ShmOptions options;
+    options.gpu_copies = policy;
+    return options;
+  }
+  void Run(ShmTransport* transport, const Operation& operation) {
+    for (int i = 0; i < 5000 && !operation.finished(); ++i) {
+      transport->Poll(&attention_);
+      pool_.FinishOneEach();
+    }
+    transport->Poll(&attention_);
+  }
+  void ExpectAllLayersCopied(uint32_t units) const {
+    std::multiset<uint64_t> expected;
+    for (uint64_t layer = 0; layer < kLayers; ++layer) {
+      for (uint64_t i = 0; i < units; ++i) expected.insert(layer * kStep + i);
+    }
+    EXPECT_EQ(std::multiset<uint64_t>(pool_.copied.begin(), pool_.copied.end()), expected);
+  }
+
+  std::vector<uint64_t> attention_;
+};
+
+TEST_F(RowFeedTest, EveryRowIsCopiedOnceByEitherMeans) {
+  for (const GpuCopyPolicy policy : {GpuCopyPolicy::kEngines, GpuCopyPolicy::kKernel}) {
+    ShmTransport transport(By(policy), pool_);
+    pool_.copied.clear();
+    const auto operation = transport.Start(Layers(Singles(1500)), 0, 1);
+    Run(&transport, *operation);
+    ASSERT_TRUE(operation->finished());
+    EXPECT_FALSE(operation->error());
+    EXPECT_EQ(operation->progress().chunks, 1500U) << "a copy of rows is one";
+    EXPECT_EQ(operation->progress().bytes, 1500U * kLayers);
+    EXPECT_TRUE(operation->UnfinishedItems().empty());
+    ExpectAllLayersCopied(1500);
+  }
+}
+
+// So that the GPU begins early: what counts are the blocks.
+TEST_F(RowFeedTest, TheFirstJobsOfAKernelHaveFewBlocks) {
+  ShmTransport transport(By(GpuCopyPolicy::kKernel), pool_);
+  const auto operation = transport.Start(Layers(Singles(1500)), 0, 1);
+  transport.Poll(&attention_);
+  ASSERT_GE(pool_.jobs[0].size(), 2U);
+  EXPECT_EQ(pool_.jobs[0][0].destinations.size(), 1024U);
+  EXPECT_EQ(pool_.jobs[0][1].destinations.size(), 2048U);
+  operation->Stop();
+  for (int i = 0; i < 100; ++i) {
+    pool_.FinishOneEach();
+    transport.Poll(&attention_);
+  }
+}
+
+TEST_F(RowFeedTest, WhatALostWorkerHadIsPostedOnceMore) {
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool_);
+  const auto operation = transport.Start(Layers(Singles(900)), 0, 1);
+  transport.Poll(&attention_);
+  pool_.Lose(0);
+  Run(&transport, *operation);
+  ASSERT_TRUE(operation->finished());
+  EXPECT_FALSE(operation->error());
+  EXPECT_GT(operation->progress().chunks_retried, 0U);
+  ExpectAllLayersCopied(900);
+}
+
+TEST_F(RowFeedTest, ItemsOfRowsThatFailedAreUnfinishedAndNoOthers) {
+  pool_.places = 2;  // two segments a job
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool_);
+  // Items 0 to 2, 3, 4 and 5, 6 of the plan.
+  const auto operation =
+      transport.Start(Layers({{0, 9, 3, 0}, {20, 0, 1, 3}, {30, 50, 2, 4}, {40, 70, 1, 6}}), 0, 1);
+  transport.Poll(&attention_);
+  int first = pool_.jobs[0].empty() ? 1 : 0;
+  if (!pool_.jobs[1].empty() && pool_.jobs[1].front().destinations.front() == 0) first = 1;
+  ASSERT_FALSE(pool_.jobs[static_cast<size_t>(first)].empty());
+  auto& queue = pool_.jobs[static_cast<size_t>(first)];
+  pool_.done.push_back({queue.front().tag, first, false, ErrorCode::kOutOfRange, 0, {}});
+  queue.pop_front();
+  for (int i = 0; i < 100 && !operation->finished(); ++i) {
+    pool_.FinishOneEach();
+    transport.Poll(&attention_);
+  }
+  ASSERT_TRUE(operation->finished());
+  ASSERT_TRUE(operation->error());
+  const std::vector<uint32_t> unfinished = operation->UnfinishedItems();
+  ASSERT_GE(unfinished.size(), 4U);
+  EXPECT_EQ(std::vector<uint32_t>(unfinished.begin(), unfinished.begin() + 4),
+            (std::vector<uint32_t>{0, 1, 2, 3}));
+  const bool rest_moved = operation->progress().chunks == 2;
+  EXPECT_EQ(unfinished.size(), rest_moved ? 4U : 7U);
+}
+
+// What has a side on the host goes through staging memory, and other transports have no engines.
+TEST_F(RowFeedTest, OnlyWhatIsBetweenGpusIsPlannedByRows) {
+  ShmTransport by_engines(By(GpuCopyPolicy::kEngines), pool_);
+  const IpcTransport ipc([] { return Status(); }, by_engines);
+  const auto gpu = Map(kGpu);
+  const auto host = Map(kHost);
+  const RowLimits limits = ipc.RowsOf({gpu}, {{gpu}});
+  EXPECT_TRUE(limits.any());
+  EXPECT_GE(limits.bytes_max, limits.rows_min * limits.row_bytes_max);
+  EXPECT_LT(limits.step_max, uint64_t{1} << 31);
+  EXPECT_FALSE(ipc.RowsOf({gpu}, {{host}}).any());
+  EXPECT_FALSE(ipc.RowsOf({host}, {{gpu}}).any());
+  EXPECT_FALSE(ipc.RowsOf({gpu, host}, {{gpu}}).any());
+  EXPECT_FALSE(transport_.RowsOf({host}, {{host}}).any());
+  const IpcTransport may_use_kernels([] { return Status(); }, transport_);
+  EXPECT_FALSE(may_use_kernels.RowsOf({gpu}, {{gpu}}).any());
+}
+
+TEST_F(RowFeedTest, OneCopyOfRowsIsForAnEngineAndManyForAKernel) {
+  ShmTransport transport(ShmOptions{}, pool_);
+  const auto one = transport.Start(Layers(Singles(1)), 0, 1);
+  transport.Poll(&attention_);
+  EXPECT_NE(one->progress().gpu_reason.find("few blocks"), std::string_view::npos);
+  const auto many = transport.Start(Layers(Singles(40)), 0, 2);
+  transport.Poll(&attention_);
+  EXPECT_NE(many->progress().gpu_reason.find("a kernel is the fastest"), std::string_view::npos);
+  for (int i = 0; i < 100; ++i) {
+    pool_.FinishOneEach();
+    transport.Poll(&attention_);
+  }
+  EXPECT_TRUE(one->finished() && many->finished());
+}
+
+}  // namespace
+}  // namespace gantry::transport
