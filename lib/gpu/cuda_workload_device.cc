@@ -142,7 +142,10 @@ Status CudaWorkloadDevice::CheckStreamWrites() const {
   int can = 0;
   const cuda::Result asked =
       calls->device_get_attribute(&can, cuda::kCanUse64BitStreamMemOps, primary_->device());
-  RETURN_IF_ERROR(calls.Check(asked, "cuDeviceGetAttribute"));
+  // An invalid value: the driver is older than the attribute.
+  if (asked != cuda::kInvalidValue) {
+    RETURN_IF_ERROR(calls.Check(asked, "cuDeviceGetAttribute"));
+  }
   if (can != 0) return {};
   return Fail(ErrorCode::kPathUnavailable,
               "GPU " + primary_->info().uuid +
