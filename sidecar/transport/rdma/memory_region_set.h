@@ -1,0 +1,63 @@
+// A buffer's memory regions: each chunk of each piece on each device, byte-exact and with the
+// buffer's access, so that the device itself keeps peers to it. The only source of what is told to
+// peers. All or nothing: a failure takes back what was registered. Immutable once made;
+// thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lib/base/result.h"
+#include "lib/wire/buffer_types.h"
+#include "sidecar/memory/nic_memory.h"
+#include "sidecar/transport/rdma/verbs.h"
+
+namespace gantry::transport {
+
+// Which devices, in the order of the keys, and how large a region on each may be.
+struct RegionDevice {
+  VerbsDevice* device = nullptr;
+  uint64_t chunk_bytes = 0;  // at most
+};
+
+struct RegionSetOptions {
+  bool relaxed_ordering = false;
+  uint64_t touch_in_parallel_from = 4ULL << 30;  // bytes of the buffer, not of a chunk
+  int touch_threads = 4;
+};
+
+class MemoryRegionSet final : public memory::NicMemory {
+ public:
+  // One region on every device: bytes [offset, offset + length) of the buffer.
+  struct Chunk {
+    uint64_t offset = 0;  // in the buffer
+    uint64_t length = 0;
+    uint64_t address = 0;  // as work requests name its first byte, here and at a peer
+    uint32_t piece = 0;
+    uint64_t piece_offset = 0;  // of its first byte in the piece
+    std::vector<uint32_t> local_keys;   // parallel to the devices
+    std::vector<uint32_t> remote_keys;  // likewise; meaningless without remote access
+  };
+
+  // REQUIRES one device at least. Chunks are cut for the device that takes the smallest.
+  static Result<std::shared_ptr<const MemoryRegionSet>> Register(
+      std::span<const RegionDevice> devices, std::vector<memory::NicPiece> pieces,
+      const wire::Access& access, const RegionSetOptions& options);
+  // Goes on past failures, which it logs.
+  ~MemoryRegionSet() override;
+
+  size_t chunks() const override { return chunks_.size(); }
+  const std::vector<Chunk>& list() const { return chunks_; }  // by offset, without gaps
+  const std::vector<memory::NicPiece>& pieces() const { return pieces_; }
+
+ private:
+  MemoryRegionSet() = default;
+
+  std::vector<memory::NicPiece> pieces_;  // keep the mappings
+  std::vector<Chunk> chunks_;
+  std::vector<std::unique_ptr<VerbsRegion>> regions_;  // chunk by chunk, device by device
+};
+
+}  // namespace gantry::transport
