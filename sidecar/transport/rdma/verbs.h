@@ -150,7 +150,8 @@ class VerbsCompletionQueue {
   virtual void TakeEvents() = 0;
 };
 
-enum class PortChange { kNone, kUp, kDown, kDeviceGone };
+// kNone: there is no further event now.
+enum class PortChange { kNone, kUp, kDown, kDeviceGone, kOther };
 
 class VerbsDevice {
  public:
