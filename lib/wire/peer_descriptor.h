@@ -9,6 +9,7 @@
 
 #include "lib/base/host_port.h"
 #include "lib/wire/buffer_types.h"
+#include "lib/wire/rdma_types.h"
 
 namespace gantry::wire {
 
@@ -42,6 +43,7 @@ struct PeerBuffer {
   std::vector<Piece> pieces;
   std::vector<PeerAllocation> allocations;
   std::vector<PathReport> paths;
+  std::vector<RdmaChunk> rdma_chunks;  // cover it in this order; empty: it is on no device
 };
 
 // An allocation of a described buffer, under that buffer's access.

@@ -5,6 +5,7 @@
 
 #include "lib/base/name.h"
 #include "lib/wire/peer_message_limit.h"
+#include "lib/wire/rdma_messages.h"
 
 namespace gantry::wire {
 namespace {
@@ -140,6 +141,7 @@ void ToMessage(const PeerBuffer& buffer, proto::BufferDescriptor* message) {
     gpu->set_piece(allocation.gpu.form == GpuExport::kPiece);
   }
   ToMessage(buffer.paths, message->mutable_paths());
+  ToMessage(buffer.rdma_chunks, message);
 }
 
 Result<PeerBuffer> FromMessage(const proto::BufferDescriptor& message) {
@@ -167,6 +169,7 @@ Result<PeerBuffer> FromMessage(const proto::BufferDescriptor& message) {
   ASSIGN_OR_RETURN(buffer.allocations, AllocationsOf(message));
   ASSIGN_OR_RETURN(buffer.pieces, PiecesOf(message));
   ASSIGN_OR_RETURN(buffer.paths, FromMessage(message.paths()));
+  ASSIGN_OR_RETURN(buffer.rdma_chunks, RdmaChunksOf(message));
   return buffer;
 }
 

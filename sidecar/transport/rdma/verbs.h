@@ -3,7 +3,6 @@
 // made it. One thread at a time for each object; devices and regions are thread-safe.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,10 +12,12 @@
 #include <vector>
 
 #include "lib/base/result.h"
+#include "lib/wire/rdma_types.h"
 
 namespace gantry::transport {
 
-using Gid = std::array<uint8_t, 16>;
+using wire::Gid;
+using wire::QueuePairAddress;
 
 enum class GidType { kInfiniBand, kRoceV1, kRoceV2 };
 
@@ -60,16 +61,6 @@ class VerbsRegion {
   virtual uint32_t remote_key() const = 0;
   // Once. After a failure the region is lost to this process: nothing can be done with it.
   virtual Status Deregister() = 0;
-};
-
-// Both ends of a connection say this of themselves.
-struct QueuePairAddress {
-  uint32_t number = 0;
-  uint32_t packet_sequence = 0;  // 24 bits
-  uint16_t lid = 0;
-  Gid gid{};
-  uint32_t mtu = 0;        // bytes, that the port can
-  uint32_t reads_max = 0;  // that it answers at a time
 };
 
 struct QueuePairOptions {

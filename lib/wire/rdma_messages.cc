@@ -1,0 +1,162 @@
+#include "lib/wire/rdma_messages.h"
+
+#include <algorithm>
+#include <string>
+
+#include "lib/wire/peer_message_limit.h"
+
+namespace gantry::wire {
+namespace {
+
+constexpr size_t kDeviceNameBytesMax = 64;
+constexpr uint32_t k24Bits = 0xffffff;
+constexpr uint32_t kMtuMin = 256;
+constexpr uint32_t kMtuMax = 4096;
+constexpr uint32_t kReadsMax = 65'535;
+constexpr uint32_t kLeaseMax = 600'000;
+
+Status CheckCount(std::string_view field, int count, int most) {
+  return LimitOfPeer(field, static_cast<size_t>(count), static_cast<size_t>(most));
+}
+
+Result<Gid> GidOf(const std::string& bytes) {
+  Gid gid;
+  if (bytes.size() != gid.size()) {
+    return Fail(ErrorCode::kMalformedBody, "a peer's gid has " + std::to_string(bytes.size()) +
+                                               " bytes, not " + std::to_string(gid.size()));
+  }
+  std::copy(bytes.begin(), bytes.end(), gid.begin());
+  return gid;
+}
+std::string BytesOf(const Gid& gid) { return {gid.begin(), gid.end()}; }
+
+void ToMessage(const QueuePairAddress& address, proto::QueuePair* message) {
+  message->set_number(address.number);
+  message->set_packet_sequence(address.packet_sequence);
+  message->set_lid(address.lid);
+  message->set_gid(BytesOf(address.gid));
+  message->set_mtu(address.mtu);
+  message->set_reads_max(address.reads_max);
+}
+
+Result<QueuePairAddress> FromMessage(const proto::QueuePair& message) {
+  const auto within = [](uint32_t value, uint32_t least, uint32_t most) {
+    return value >= least && value <= most;
+  };
+  if (!within(message.number(), 0, k24Bits) || !within(message.packet_sequence(), 0, k24Bits) ||
+      !within(message.lid(), 0, UINT16_MAX) || !within(message.mtu(), kMtuMin, kMtuMax) ||
+      !within(message.reads_max(), 0, kReadsMax)) {
+    return Fail(ErrorCode::kMalformedBody, "a number of a peer's queue pair is out of its range");
+  }
+  QueuePairAddress address;
+  ASSIGN_OR_RETURN(address.gid, GidOf(message.gid()));
+  address.number = message.number();
+  address.packet_sequence = message.packet_sequence();
+  address.lid = static_cast<uint16_t>(message.lid());
+  address.mtu = message.mtu();
+  address.reads_max = message.reads_max();
+  return address;
+}
+
+}  // namespace
+
+void ToMessage(std::span<const RdmaDeviceAddress> devices, proto::HelloReply* message) {
+  for (const RdmaDeviceAddress& device : devices) {
+    proto::RdmaDevice* part = message->add_rdma_devices();
+    part->set_name(device.name);
+    part->set_gid(BytesOf(device.gid));
+    part->set_ethernet(device.ethernet);
+  }
+}
+
+Result<std::vector<RdmaDeviceAddress>> RdmaDevicesOf(const proto::HelloReply& message) {
+  RETURN_IF_ERROR(CheckCount("rdma_devices", message.rdma_devices_size(), kRdmaDevicesMax));
+  std::vector<RdmaDeviceAddress> devices;
+  for (const proto::RdmaDevice& part : message.rdma_devices()) {
+    RETURN_IF_ERROR(LimitOfPeer("rdma_devices", part.name().size(), kDeviceNameBytesMax));
+    ASSIGN_OR_RETURN(const Gid gid, GidOf(part.gid()));
+    devices.push_back({part.name(), gid, part.ethernet()});
+  }
+  return devices;
+}
+
+void ToMessage(std::span<const RdmaChunk> chunks, proto::BufferDescriptor* message) {
+  for (const RdmaChunk& chunk : chunks) {
+    proto::RdmaChunk* part = message->add_rdma_chunks();
+    part->set_length(chunk.length);
+    part->set_address(chunk.address);
+    for (const uint32_t key : chunk.keys) part->add_keys(key);
+  }
+}
+
+Result<std::vector<RdmaChunk>> RdmaChunksOf(const proto::BufferDescriptor& message) {
+  RETURN_IF_ERROR(CheckCount("rdma_chunks", message.rdma_chunks_size(), kRdmaChunksMax));
+  std::vector<RdmaChunk> chunks;
+  chunks.reserve(static_cast<size_t>(message.rdma_chunks_size()));
+  uint64_t left = message.length();
+  for (const proto::RdmaChunk& part : message.rdma_chunks()) {
+    RETURN_IF_ERROR(CheckCount("keys", part.keys_size(), kRdmaDevicesMax));
+    const bool good = part.length() != 0 && part.length() <= left &&
+                      part.address() <= UINT64_MAX - part.length() && part.keys_size() != 0 &&
+                      part.keys_size() == message.rdma_chunks(0).keys_size();
+    if (!good) {
+      return Fail(
+          ErrorCode::kMalformedBody,
+          "chunk " + std::to_string(chunks.size()) +
+              " of a peer's buffer goes beyond it, wraps, or has other keys than the first");
+    }
+    left -= part.length();
+    chunks.push_back({part.length(), part.address(), {part.keys().begin(), part.keys().end()}});
+  }
+  if (!chunks.empty() && left != 0) {
+    return Fail(ErrorCode::kMalformedBody,
+                "the last " + std::to_string(left) + " bytes of a peer's buffer are in no chunk");
+  }
+  return chunks;
+}
+
+void ToMessage(std::span<const QueuePairRequest> requests,
+               proto::ConnectQueuePairsRequest* message) {
+  for (const QueuePairRequest& request : requests) {
+    proto::QueuePair* part = message->add_queue_pairs();
+    ToMessage(request.from, part);
+    part->set_device(request.device);
+  }
+}
+
+Result<std::vector<QueuePairRequest>> FromMessage(const proto::ConnectQueuePairsRequest& message) {
+  RETURN_IF_ERROR(CheckCount("queue_pairs", message.queue_pairs_size(), kQueuePairsMax));
+  std::vector<QueuePairRequest> requests;
+  for (const proto::QueuePair& part : message.queue_pairs()) {
+    if (part.device() >= kRdmaDevicesMax) {
+      return Fail(ErrorCode::kMalformedBody,
+                  "a peer asks for a device beyond any that it was told");
+    }
+    ASSIGN_OR_RETURN(const QueuePairAddress from, FromMessage(part));
+    requests.push_back({part.device(), from});
+  }
+  if (requests.empty()) {
+    return Fail(ErrorCode::kMalformedBody, "a peer asks for a connection without queue pairs");
+  }
+  return requests;
+}
+
+void ToMessage(const QueuePairGrant& grant, proto::ConnectQueuePairsReply* message) {
+  message->set_connection(grant.connection);
+  for (const QueuePairAddress& end : grant.ends) ToMessage(end, message->add_queue_pairs());
+  message->set_lease_ms(grant.lease_ms);
+}
+
+Result<QueuePairGrant> FromMessage(const proto::ConnectQueuePairsReply& message) {
+  RETURN_IF_ERROR(CheckCount("queue_pairs", message.queue_pairs_size(), kQueuePairsMax));
+  QueuePairGrant grant;
+  grant.connection = message.connection();
+  grant.lease_ms = std::min(message.lease_ms(), kLeaseMax);
+  for (const proto::QueuePair& part : message.queue_pairs()) {
+    ASSIGN_OR_RETURN(const QueuePairAddress end, FromMessage(part));
+    grant.ends.push_back(end);
+  }
+  return grant;
+}
+
+}  // namespace gantry::wire

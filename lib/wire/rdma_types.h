@@ -1,0 +1,50 @@
+// What sidecars tell each other so that their RDMA devices can work together. Plain values.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gantry::wire {
+
+using Gid = std::array<uint8_t, 16>;
+
+struct RdmaDeviceAddress {
+  std::string name;  // for people
+  Gid gid{};
+  bool ethernet = false;
+};
+
+// Both ends of a connection say this of themselves.
+struct QueuePairAddress {
+  uint32_t number = 0;           // 24 bits
+  uint32_t packet_sequence = 0;  // 24 bits
+  uint16_t lid = 0;
+  Gid gid{};
+  uint32_t mtu = 0;        // bytes, that the port can
+  uint32_t reads_max = 0;  // that it answers at a time
+};
+
+// A queue pair of the caller, and which of the owner's devices is to have the other end.
+struct QueuePairRequest {
+  uint32_t device = 0;
+  QueuePairAddress from;
+};
+
+struct QueuePairGrant {
+  uint64_t connection = 0;
+  std::vector<QueuePairAddress> ends;  // in the order of the requests
+  uint32_t lease_ms = 0;               // after the session: until they are destroyed
+};
+
+// A chunk of a buffer as its owner registered it.
+struct RdmaChunk {
+  uint64_t length = 0;
+  uint64_t address = 0;
+  std::vector<uint32_t> keys;  // one for each of the owner's devices
+
+  bool operator==(const RdmaChunk&) const = default;
+};
+
+}  // namespace gantry::wire
