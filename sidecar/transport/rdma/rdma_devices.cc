@@ -1,0 +1,137 @@
+#include "sidecar/transport/rdma/rdma_devices.h"
+
+#include <sys/random.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/log.h"
+
+namespace gantry::transport {
+namespace {
+
+constexpr uint64_t kMemlockSmall = 1ULL << 30;
+constexpr uint32_t k24Bits = 0xffffff;
+constexpr uint32_t kReadsMax = 16;
+
+bool IsIpv4(const Gid& gid) {
+  return std::all_of(gid.begin(), gid.begin() + 10, [](uint8_t byte) { return byte == 0; }) &&
+         gid[10] == 0xff && gid[11] == 0xff;
+}
+
+Result<GidEntry> ChooseGid(const std::vector<GidEntry>& gids, int wanted) {
+  const GidEntry* best = nullptr;
+  for (const GidEntry& gid : gids) {
+    if (wanted >= 0 && gid.index == wanted) return gid;
+    if (gid.type == GidType::kRoceV1) continue;
+    if (best == nullptr || (IsIpv4(gid.gid) && !IsIpv4(best->gid))) best = &gid;
+  }
+  if (wanted < 0 && best != nullptr) return *best;
+  return Fail(ErrorCode::kPathUnavailable,
+              wanted >= 0 ? "there is no GID " + std::to_string(wanted) : "there is no usable GID",
+              "give the device's network interface an address in this network namespace");
+}
+
+Result<RdmaDevices::Nic> OpenOne(const RdmaOptions& options, Verbs& verbs,
+                                 const std::string& name) {
+  RdmaDevices::Nic nic;
+  ASSIGN_OR_RETURN(nic.device, verbs.Open(name, options.port));
+  ASSIGN_OR_RETURN(nic.port, nic.device->Port());
+  if (!nic.port.active) {
+    return Fail(ErrorCode::kPathUnavailable,
+                "port " + std::to_string(options.port) + " of " + name + " is not active",
+                "check cable and switch");
+  }
+  auto gid = ChooseGid(nic.device->Gids(), options.gid_index);
+  if (!gid) return Fail(std::move(gid).error().WithContext(name));
+  nic.gid = *std::move(gid);
+  nic.chunk_bytes =
+      options.chunk_bytes != 0 ? options.chunk_bytes : nic.device->limits().region_bytes_max;
+  return nic;
+}
+
+void WarnOfMemlock() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  if (limit.rlim_cur >= kMemlockSmall) return;
+  log::Warning(
+      "the limit of locked memory is small: without CAP_IPC_LOCK buffers cannot be "
+      "registered on RDMA devices",
+      {{"bytes", limit.rlim_cur}, {"hint", "raise RLIMIT_MEMLOCK of the container"}});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RdmaDevices>> RdmaDevices::Open(const RdmaOptions& options, Verbs& verbs) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> found, verbs.Devices());
+  if (found.empty()) {
+    return Fail(ErrorCode::kPathUnavailable, "there is no RDMA device",
+                "`gantryctl doctor` says what is there");
+  }
+  std::vector<Nic> nics;
+  std::string reasons;
+  for (const std::string& name : options.devices.empty() ? found : options.devices) {
+    auto nic = OpenOne(options, verbs, name);
+    if (nic) {
+      log::Info("an RDMA device is used", {{"device", name},
+                                           {"gid_index", nic->gid.index},
+                                           {"netdev", nic->gid.netdev},
+                                           {"mtu", nic->port.mtu},
+                                           {"chunk_bytes", nic->chunk_bytes}});
+      nics.push_back(*std::move(nic));
+      continue;
+    }
+    if (!options.devices.empty()) return Fail(std::move(nic).error());
+    reasons += (reasons.empty() ? "" : "; ") + nic.error().message;
+  }
+  if (nics.empty()) {
+    return Fail(ErrorCode::kPathUnavailable, "no RDMA device can be used: " + reasons);
+  }
+  WarnOfMemlock();
+  return std::unique_ptr<RdmaDevices>(new RdmaDevices(options, std::move(nics)));
+}
+
+std::vector<wire::RdmaDeviceAddress> RdmaDevices::Addresses() const {
+  std::vector<wire::RdmaDeviceAddress> addresses;
+  for (const Nic& nic : nics_) {
+    addresses.push_back({nic.device->name(), nic.gid.gid, nic.port.ethernet});
+  }
+  return addresses;
+}
+
+std::vector<RegionDevice> RdmaDevices::RegionDevices() const {
+  std::vector<RegionDevice> devices;
+  for (const Nic& nic : nics_) devices.push_back({nic.device.get(), nic.chunk_bytes});
+  return devices;
+}
+
+QueuePairOptions RdmaDevices::QueuePairOptionsOf(size_t index) const {
+  QueuePairOptions options;
+  options.work_requests =
+      std::min(options_.work_requests, nics_[index].device->limits().work_requests_max);
+  options.timeout = options_.timeout;
+  options.retries = options_.retries;
+  options.rnr_retries = options_.rnr_retries;
+  options.hop_limit = options_.hop_limit;
+  options.traffic_class = options_.traffic_class;
+  options.service_level = options_.service_level;
+  options.gid_index = nics_[index].gid.index;
+  return options;
+}
+
+QueuePairAddress RdmaDevices::AddressOf(size_t index, const VerbsQueuePair& queue_pair) const {
+  const Nic& nic = nics_[index];
+  QueuePairAddress address;
+  address.number = queue_pair.number();
+  // Packets of an earlier life of the number are told by it.
+  (void)!getrandom(&address.packet_sequence, sizeof(address.packet_sequence), 0);
+  address.packet_sequence &= k24Bits;
+  address.lid = nic.port.lid;
+  address.gid = nic.gid.gid;
+  address.mtu = nic.port.mtu;
+  address.reads_max = std::min(nic.device->limits().reads_max, kReadsMax);
+  return address;
+}
+
+}  // namespace gantry::transport

@@ -1,0 +1,46 @@
+// The RDMA devices that a sidecar uses, open from its start to its end, in the order by which peers
+// number them. Thread-safe once open.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lib/base/result.h"
+#include "sidecar/transport/rdma/memory_region_set.h"
+#include "sidecar/transport/rdma/rdma_options.h"
+#include "sidecar/transport/rdma/verbs.h"
+
+namespace gantry::transport {
+
+class RdmaDevices {
+ public:
+  struct Nic {
+    std::unique_ptr<VerbsDevice> device;
+    VerbsPort port;
+    GidEntry gid;
+    uint64_t chunk_bytes = 0;
+  };
+
+  // Those with an active port and a usable GID; an operator's list has to be complete. The error
+  // says why there is none. `verbs` outlives this.
+  static Result<std::unique_ptr<RdmaDevices>> Open(const RdmaOptions& options, Verbs& verbs);
+
+  size_t size() const { return nics_.size(); }
+  const Nic& at(size_t index) const { return nics_[index]; }
+  const RdmaOptions& options() const { return options_; }
+  std::vector<wire::RdmaDeviceAddress> Addresses() const;
+  std::vector<RegionDevice> RegionDevices() const;
+  QueuePairOptions QueuePairOptionsOf(size_t index) const;
+  // What a queue pair of this device says of itself.
+  QueuePairAddress AddressOf(size_t index, const VerbsQueuePair& queue_pair) const;
+
+ private:
+  RdmaDevices(const RdmaOptions& options, std::vector<Nic> nics)
+      : options_(options), nics_(std::move(nics)) {}
+
+  const RdmaOptions options_;
+  const std::vector<Nic> nics_;
+};
+
+}  // namespace gantry::transport

@@ -1,0 +1,33 @@
+// How the rdma transport uses the devices: what an operator may set. A plain value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/base/clock.h"
+
+namespace gantry::transport {
+
+struct RdmaOptions {
+  std::vector<std::string> devices;  // by name; empty: all that have an active port
+  uint8_t port = 1;
+  int gid_index = -1;              // -1: chosen
+  uint64_t chunk_bytes = 0;        // of a memory region; 0: as the device says
+  int queue_pairs = 2;             // to each peer, for each device
+  uint32_t work_requests = 128;    // in flight, for each queue pair
+  uint64_t slice_bytes = 1 << 20;  // of a work request, at most
+  uint8_t timeout = 14;            // local ACK timeout: 4.096 us * 2^timeout
+  uint8_t retries = 7;             // retry_cnt
+  uint8_t rnr_retries = 7;
+  uint8_t hop_limit = 64;
+  uint8_t traffic_class = 0;
+  uint8_t service_level = 0;
+  bool relaxed_ordering = false;
+  // Of the owner's ends, after the session of their initiator has ended.
+  milliseconds lease{6'000};
+  // Looking for completions, until an event is waited for.
+  microseconds spin{50};
+};
+
+}  // namespace gantry::transport

@@ -1,0 +1,112 @@
+#include "sidecar/transport/rdma/rdma_target.h"
+
+#include <utility>
+
+namespace gantry::transport {
+namespace {
+
+constexpr uint32_t kNothingIsPosted = 16;
+
+}  // namespace
+
+Result<wire::QueuePairGrant> RdmaTarget::Connect(const std::string& session,
+                                                 std::span<const wire::QueuePairRequest> requests) {
+  {
+    const MutexLock lock(mutex_);
+    Session& of = sessions_[session];
+    if (of.ended) return Fail(ErrorCode::kLeaseExpired, "the session with the peer is over");
+    if (of.connections.size() >= limits_.connections_per_session_max) {
+      return Fail(ErrorCode::kResourceExhausted,
+                  "the session has " + std::to_string(of.connections.size()) +
+                      " connections of queue pairs",
+                  "end one before another is made");
+    }
+    if (requests.size() > limits_.queue_pairs_max - pairs_) {
+      return Fail(ErrorCode::kResourceExhausted, "peers have " + std::to_string(pairs_) +
+                                                     " queue pairs here, of " +
+                                                     std::to_string(limits_.queue_pairs_max));
+    }
+    pairs_ += requests.size();
+  }
+  wire::QueuePairGrant grant;
+  auto made = Make(requests, &grant.ends);
+  std::shared_ptr<Ends> unused;  // ends after the lock
+  const MutexLock lock(mutex_);
+  if (!made) {
+    pairs_ -= requests.size();
+    return Fail(std::move(made).error());
+  }
+  Session& of = sessions_[session];
+  if (of.ended) {
+    pairs_ -= requests.size();
+    unused = *std::move(made);
+    return Fail(ErrorCode::kLeaseExpired, "the session with the peer ended meanwhile");
+  }
+  grant.connection = ++last_connection_;
+  grant.lease_ms = static_cast<uint32_t>(devices_.options().lease.count());
+  of.connections.emplace(grant.connection, *std::move(made));
+  return grant;
+}
+
+Result<std::shared_ptr<RdmaTarget::Ends>> RdmaTarget::Make(
+    std::span<const wire::QueuePairRequest> requests,
+    std::vector<wire::QueuePairAddress>* addresses) const {
+  auto ends = std::make_shared<Ends>();
+  std::map<uint32_t, VerbsCompletionQueue*> queues;
+  for (const wire::QueuePairRequest& request : requests) {
+    if (request.device >= devices_.size()) {
+      return Fail(ErrorCode::kNotFound, "there is no RDMA device " +
+                                            std::to_string(request.device) + " here, of " +
+                                            std::to_string(devices_.size()));
+    }
+    VerbsDevice& device = *devices_.at(request.device).device;
+    VerbsCompletionQueue*& queue = queues[request.device];
+    if (queue == nullptr) {
+      ASSIGN_OR_RETURN(auto made, device.CreateCompletionQueue(kNothingIsPosted));
+      queue = made.get();
+      ends->queues.push_back(std::move(made));
+    }
+    const QueuePairOptions options = devices_.QueuePairOptionsOf(request.device);
+    ASSIGN_OR_RETURN(auto pair, device.CreateQueuePair(*queue, options));
+    const QueuePairAddress address = devices_.AddressOf(request.device, *pair);
+    RETURN_IF_ERROR(pair->Connect(address, request.from, options));
+    addresses->push_back(address);
+    ends->pairs.push_back(std::move(pair));
+  }
+  return ends;
+}
+
+void RdmaTarget::EndConnection(const std::string& session, uint64_t connection) {
+  const MutexLock destroying(destroying_);  // also what another thread is at is destroyed then
+  std::shared_ptr<Ends> ended;              // after the other lock
+  const MutexLock lock(mutex_);
+  const auto of = sessions_.find(session);
+  if (of == sessions_.end()) return;
+  const auto found = of->second.connections.find(connection);
+  if (found == of->second.connections.end()) return;
+  pairs_ -= found->second->pairs.size();
+  ended = std::move(found->second);
+  of->second.connections.erase(found);
+}
+
+void RdmaTarget::End(const std::string& session) {
+  const MutexLock destroying(destroying_);
+  std::map<uint64_t, std::shared_ptr<Ends>> ended;
+  const MutexLock lock(mutex_);
+  Session& of = sessions_[session];
+  of.ended = true;
+  ended.swap(of.connections);
+  for (const auto& [id, ends] : ended) pairs_ -= ends->pairs.size();
+}
+
+void RdmaTarget::Forget(const std::string& session) {
+  const MutexLock lock(mutex_);
+  sessions_.erase(session);
+}
+
+size_t RdmaTarget::queue_pairs() const {
+  const MutexLock lock(mutex_);
+  return pairs_;
+}
+
+}  // namespace gantry::transport

@@ -1,0 +1,67 @@
+// The owner's ends of queue pairs: peers' sessions were given them, and lose them. What goes
+// through them touches exactly the regions whose keys the peer was told; nothing here sees it.
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lib/base/mutex.h"
+#include "lib/base/result.h"
+#include "lib/wire/rdma_types.h"
+#include "sidecar/transport/rdma/rdma_devices.h"
+
+namespace gantry::transport {
+
+class RdmaTarget {
+ public:
+  struct Limits {
+    size_t connections_per_session_max = 4;
+    size_t queue_pairs_max = 16'384;
+  };
+
+  // `devices` outlives this.
+  RdmaTarget(RdmaDevices& devices, Limits limits) : devices_(devices), limits_(limits) {}
+
+  // All of them, ready to receive, or none.
+  Result<wire::QueuePairGrant> Connect(const std::string& session,
+                                       std::span<const wire::QueuePairRequest> requests)
+      EXCLUDES(mutex_);
+  // No byte moves through them any more when these return. Idempotent; a session that was ended
+  // gets no more.
+  void EndConnection(const std::string& session, uint64_t connection) EXCLUDES(destroying_, mutex_);
+  void End(const std::string& session) EXCLUDES(destroying_, mutex_);
+  // Forgets that the session was ended: it cannot ask any more.
+  void Forget(const std::string& session) EXCLUDES(mutex_);
+
+  size_t queue_pairs() const EXCLUDES(mutex_);
+
+ private:
+  struct Ends {
+    // Queue pairs go before the completion queues, which nothing is ever posted to.
+    std::vector<std::unique_ptr<VerbsCompletionQueue>> queues;
+    std::vector<std::unique_ptr<VerbsQueuePair>> pairs;
+  };
+  struct Session {
+    bool ended = false;
+    std::map<uint64_t, std::shared_ptr<Ends>> connections;
+  };
+
+  Result<std::shared_ptr<Ends>> Make(std::span<const wire::QueuePairRequest> requests,
+                                     std::vector<wire::QueuePairAddress>* addresses) const;
+
+  RdmaDevices& devices_;
+  const Limits limits_;
+
+  Mutex destroying_;  // whoever holds it destroys queue pairs; before the other
+  mutable Mutex mutex_;
+  std::map<std::string, Session> sessions_ GUARDED_BY(mutex_);
+  uint64_t last_connection_ GUARDED_BY(mutex_) = 0;
+  size_t pairs_ GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace gantry::transport
