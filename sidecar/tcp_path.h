@@ -10,7 +10,7 @@
 #include "sidecar/peer/stream_settings.h"
 #include "sidecar/sidecar_config.h"
 #include "sidecar/staging_area.h"
-#include "sidecar/transport/tcp/helper_threads.h"
+#include "sidecar/transport/helper_threads.h"
 #include "sidecar/transport/tcp/io_loop.h"
 #include "sidecar/transport/tcp/tcp_transport.h"
 

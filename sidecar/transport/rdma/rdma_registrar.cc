@@ -75,6 +75,11 @@ RdmaRegistrar::Found RdmaRegistrar::Find(const memory::MappedAllocation& allocat
   return best;
 }
 
+bool RdmaRegistrar::Knows(const memory::MappedAllocation& allocation) const {
+  const MutexLock lock(mutex_);
+  return allocations_.contains(&allocation);
+}
+
 size_t RdmaRegistrar::chunks() const {
   const MutexLock lock(mutex_);
   return chunks_;

@@ -30,6 +30,8 @@ class RdmaRegistrar final : public memory::NicRegistrar {
       EXCLUDES(mutex_);
   // The region of any buffer around the byte, which reaches furthest of a few.
   Found Find(const memory::MappedAllocation& allocation, uint64_t offset) const EXCLUDES(mutex_);
+  // Some buffer in it is registered.
+  bool Knows(const memory::MappedAllocation& allocation) const EXCLUDES(mutex_);
   size_t chunks() const EXCLUDES(mutex_);  // of all buffers, on one device
 
  private:

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "lib/base/mutex.h"
-#include "sidecar/transport/tcp/helper_threads.h"
+#include "sidecar/transport/helper_threads.h"
 #include "sidecar/transport/tcp/io_loop.h"
 #include "sidecar/transport/tcp/socket_channel.h"
 #include "sidecar/transport/tcp/tcp_job.h"

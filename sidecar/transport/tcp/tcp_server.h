@@ -7,7 +7,7 @@
 #include <string>
 
 #include "lib/base/result.h"
-#include "sidecar/transport/tcp/helper_threads.h"
+#include "sidecar/transport/helper_threads.h"
 #include "sidecar/transport/tcp/io_loop.h"
 #include "sidecar/transport/tcp/socket_channel.h"
 #include "sidecar/transport/tcp/target_buffers.h"

@@ -1,4 +1,4 @@
-#include "sidecar/transport/tcp/helper_threads.h"
+#include "sidecar/transport/helper_threads.h"
 
 #include <utility>
 

@@ -1,0 +1,44 @@
+// Where the bytes of a plan lie, in memory regions here and in chunks there; keeps both. Used by
+// one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "sidecar/transport/rdma/rdma_registrar.h"
+#include "sidecar/transport/rdma/rdma_remote_buffer.h"
+#include "sidecar/transport/rdma/work_cutter.h"
+
+namespace gantry::transport {
+
+class PlanStretches final : public Stretches {
+ public:
+  // Both outlive this. Remote targets that are no RdmaRemoteBuffers have no stretches.
+  PlanStretches(const MovePlan& plan, const RdmaRegistrar* registrar);
+
+  LocalStretch Local(uint32_t allocation, uint64_t offset) const override;
+  RemoteStretch Remote(uint32_t allocation, uint64_t offset) const override;
+
+  const MemoryRegionSet::Chunk& region(uint32_t number) const {
+    return regions_[number].set->list()[regions_[number].chunk];
+  }
+  const wire::RdmaChunk& chunk(uint32_t number) const;
+
+ private:
+  struct Region {
+    std::shared_ptr<const MemoryRegionSet> set;
+    size_t chunk = 0;
+  };
+
+  const MovePlan& plan_;
+  const RdmaRegistrar* const registrar_;
+  std::vector<const RdmaRemoteBuffer*> buffers_;  // parallel to the plan's remote allocations
+  std::vector<uint32_t> first_chunk_;             // likewise: the number of its first chunk
+  // What was asked for so far; numbered in this order.
+  mutable std::vector<Region> regions_;
+  mutable std::unordered_map<const MemoryRegionSet::Chunk*, uint32_t> numbers_;
+};
+
+}  // namespace gantry::transport

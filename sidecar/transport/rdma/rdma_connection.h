@@ -1,0 +1,98 @@
+// This side's ends of some queue pairs to one peer, and the work requests that are on their way
+// through them. An error of one breaks them all. Made by any thread, then used by one at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/base/clock.h"
+#include "sidecar/transport/rdma/rdma_devices.h"
+#include "sidecar/transport/rdma/rdma_operation.h"
+
+namespace gantry::transport {
+
+// Lets a peer make its ends of queue pairs. Owned here, implemented by the peer API; called by
+// helper threads, may block up to the deadline. Thread-safe.
+class QueuePairExchange {
+ public:
+  virtual ~QueuePairExchange() = default;
+  virtual const std::vector<wire::RdmaDeviceAddress>& peer_devices() const = 0;
+  virtual Result<wire::QueuePairGrant> Connect(const std::vector<wire::QueuePairRequest>& requests,
+                                               TimePoint deadline) = 0;
+  // The peer's ends are destroyed when this succeeds.
+  virtual Status End(uint64_t connection, TimePoint deadline) = 0;
+};
+
+class RdmaConnection {
+ public:
+  // What failed, once for a connection; what is flushed after it is its consequence.
+  struct Failure {
+    WorkCompletion completion;
+    size_t device = 0;
+    RdmaOperation* operation = nullptr;
+  };
+
+  // Connects to the peer; may block up to the deadline.
+  static Result<std::unique_ptr<RdmaConnection>> Make(const RdmaDevices& devices,
+                                                      QueuePairExchange& exchange,
+                                                      TimePoint deadline);
+
+  uint64_t id() const { return id_; }            // the peer's
+  milliseconds lease() const { return lease_; }  // of the peer's ends
+  bool is_broken() const { return broken_; }
+  size_t in_flight() const { return in_flight_; }
+
+  // Posts up to `most` of the operation's work requests, as far as there is room. True: any.
+  bool Post(RdmaOperation& operation, size_t most, TimePoint now);
+  // Takes completions; true when there were any. `failure`: the first.
+  bool Poll(std::optional<Failure>* failure);
+  // Completions make the queues' descriptors readable from now on.
+  Status Arm();
+  std::vector<VerbsCompletionQueue*> queues();
+  // Everything in flight comes back as flushed.
+  void Break();
+  // Without waiting for that: what is in flight is lost, and may be on its way to the peer.
+  void Drop();
+  // What was lost to here and not told yet: operations that have to wait for the peer's end.
+  std::vector<RdmaOperation*> TakeLosers() { return std::exchange(losers_, {}); }
+  void Forget(const RdmaOperation* operation) { std::erase(losers_, operation); }
+
+ private:
+  struct Lane {
+    size_t device = 0;         // here
+    uint32_t peer_device = 0;  // there
+    VerbsCompletionQueue* queue = nullptr;
+    std::unique_ptr<VerbsQueuePair> pair;
+    QueuePairAddress address;
+    size_t room = 0;
+    uint64_t bytes = 0;                // in flight
+    uint64_t first_id = 0;             // of sent.front()
+    std::deque<NumberedWork> sent;     // in their order, each with the id of its place
+    std::vector<NumberedWork> staged;  // about to be posted
+  };
+
+  RdmaConnection() = default;
+
+  Status MakeLanes(const RdmaDevices& devices, const std::vector<wire::RdmaDeviceAddress>& peers);
+  Lane* Roomiest();
+  void Flush(Lane* lane);
+  WorkItem ItemOf(const Lane& lane, const NumberedWork& work, uint64_t id, bool signalled) const;
+  void Complete(const WorkCompletion& completion, std::optional<Failure>* failure);
+  void Lose(const NumberedWork& work);
+
+  uint64_t id_ = 0;
+  milliseconds lease_{0};
+  bool broken_ = false;
+  bool failed_ = false;
+  size_t in_flight_ = 0;
+  std::vector<std::unique_ptr<VerbsCompletionQueue>> queues_;  // outlive the lanes' pairs
+  std::vector<Lane> lanes_;
+  std::vector<RdmaOperation*> losers_;
+  std::vector<WorkItem> items_;  // scratch of Flush
+};
+
+}  // namespace gantry::transport

@@ -1,0 +1,52 @@
+// A thread that waits for what devices and clocks say, so that whoever drives the transport sleeps
+// meanwhile. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <thread>
+#include <unordered_map>
+
+#include "lib/base/clock.h"
+#include "lib/base/mutex.h"
+#include "lib/base/result.h"
+#include "lib/base/unique_fd.h"
+
+namespace gantry::transport {
+
+class RdmaEvents {
+ public:
+  static Result<std::unique_ptr<RdmaEvents>> Create();
+  RdmaEvents(const RdmaEvents&) = delete;
+  RdmaEvents& operator=(const RdmaEvents&) = delete;
+  ~RdmaEvents();
+
+  // Calls `ready` whenever the descriptor is readable; it has to read. Until Ignore.
+  Status Watch(int fd, std::function<void()> ready) EXCLUDES(mutex_);
+  // Nobody is in `ready` any more when this returns. Not from `ready` itself.
+  void Ignore(int fd) EXCLUDES(mutex_);
+  // Once, then; not after this is gone.
+  void CallAt(TimePoint when, std::function<void()> call) EXCLUDES(mutex_);
+
+ private:
+  RdmaEvents(UniqueFd epoll, UniqueFd bell);
+  void Run();
+  void RunDue() EXCLUDES(mutex_);
+  int MillisecondsToNext() const EXCLUDES(mutex_);
+  void Ring() const;
+
+  const UniqueFd epoll_;
+  const UniqueFd bell_;
+
+  Mutex calling_;  // held while `ready` runs; before the other
+  mutable Mutex mutex_;
+  std::unordered_map<int, std::shared_ptr<std::function<void()>>> watched_ GUARDED_BY(mutex_);
+  std::multimap<TimePoint, std::function<void()>> due_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
+
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace gantry::transport

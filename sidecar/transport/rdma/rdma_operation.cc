@@ -1,0 +1,94 @@
+#include "sidecar/transport/rdma/rdma_operation.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gantry::transport {
+
+RdmaOperation::RdmaOperation(Setup setup)
+    : setup_(std::move(setup)),
+      direction_(setup_.plan->operation == wire::Operation::kRead ? WorkOperation::kRead
+                                                                  : WorkOperation::kWrite),
+      stretches_(*setup_.plan, setup_.registrar),
+      cutter_(*setup_.plan, stretches_, setup_.slice_bytes) {
+  if (setup_.refusal) return FailWith(*setup_.refusal);
+  // Counted before any is posted: a plan that is not all registered moves nothing.
+  WorkCutter counting(*setup_.plan, stretches_, setup_.slice_bytes);
+  WorkRequest work;
+  for (;;) {
+    const auto more = counting.Next(&work);
+    if (!more) return FailWith(more.error());
+    if (!*more) break;
+    ++progress_.chunks_total;
+  }
+  done_.resize(progress_.chunks_total);
+}
+
+void RdmaOperation::Abort() {
+  stopped_ = true;
+  if (in_flight_ != 0) setup_.abort(*this);
+}
+
+NumberedWork RdmaOperation::Take(TimePoint now) {
+  if (!progress_.first_posted) progress_.first_posted = now;
+  ++in_flight_;
+  if (!returned_.empty()) {
+    const NumberedWork work = returned_.front();
+    returned_.pop_front();
+    return work;
+  }
+  NumberedWork work{this, {}, next_++};
+  (void)cutter_.Next(&work.work);  // it was counted
+  return work;
+}
+
+void RdmaOperation::NotPosted(const NumberedWork& work) {
+  --in_flight_;
+  returned_.push_front(work);
+}
+
+void RdmaOperation::Moved(const NumberedWork& work) {
+  --in_flight_;
+  done_[work.number] = true;
+  progress_.bytes += work.work.length;
+  ++progress_.chunks;
+}
+
+void RdmaOperation::Lost(const NumberedWork& work) {
+  --in_flight_;
+  ++progress_.chunks_retried;
+  returned_.push_back(work);
+}
+
+void RdmaOperation::FailWith(Error why) {
+  stopped_ = true;
+  if (!error_) error_ = std::move(why);
+}
+
+bool RdmaOperation::Update() {
+  if (finished_) return false;
+  const bool over = stopped_ || progress_.chunks == progress_.chunks_total;
+  if (over && in_flight_ == 0 && unquiet_ == 0) {
+    finished_ = true;
+    return true;
+  }
+  return error_ && !std::exchange(told_of_error_, true);
+}
+
+// Cut again: it costs what the first time did, and nothing while all goes well.
+std::vector<uint32_t> RdmaOperation::UnfinishedItems() const {
+  std::vector<uint32_t> items;
+  WorkCutter again(*setup_.plan, stretches_, setup_.slice_bytes);
+  if (done_.empty()) return again.ItemsLeft();  // it failed before its first
+  WorkRequest work;
+  for (size_t number = 0; number < done_.size(); ++number) {
+    if (!again.Next(&work).value_or(false)) break;
+    if (done_[number]) continue;
+    for (uint32_t i = 0; i < work.items; ++i) items.push_back(work.first_item + i);
+  }
+  std::sort(items.begin(), items.end());
+  items.erase(std::unique(items.begin(), items.end()), items.end());
+  return items;
+}
+
+}  // namespace gantry::transport

@@ -1,0 +1,84 @@
+// One transfer on the rdma transport: cuts its plan into work requests, and knows which of them are
+// done. Owned by the engine's driver.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "sidecar/transport/rdma/plan_stretches.h"
+#include "sidecar/transport/rdma/work_cutter.h"
+#include "sidecar/transport/transport.h"
+
+namespace gantry::transport {
+
+class RdmaOperation;
+
+// A work request of an operation, numbered in the order in which they were cut.
+struct NumberedWork {
+  RdmaOperation* operation = nullptr;
+  WorkRequest work;
+  uint64_t number = 0;
+};
+
+class RdmaOperation final : public Operation {
+ public:
+  struct Setup {
+    std::shared_ptr<const MovePlan> plan;
+    const RdmaRegistrar* registrar = nullptr;
+    uint64_t slice_bytes = 0;
+    uint64_t token = 0;
+    std::optional<Error> refusal;  // it never begins
+    // What is in flight has to end by force.
+    std::function<void(RdmaOperation&)> abort;
+  };
+
+  explicit RdmaOperation(Setup setup);
+
+  void Stop() override { stopped_ = true; }
+  void Abort() override;
+  bool finished() const override { return finished_; }
+  const std::optional<Error>& error() const override { return error_; }
+  const Progress& progress() const override { return progress_; }
+  std::vector<uint32_t> UnfinishedItems() const override;
+
+  // The rest is for the transport.
+  uint64_t token() const { return setup_.token; }
+  WorkOperation direction() const { return direction_; }
+  const PlanStretches& stretches() const { return stretches_; }
+  bool has_more() const {
+    return !stopped_ && (!returned_.empty() || next_ < progress_.chunks_total);
+  }
+  // REQUIRES has_more(). It is in flight from here on, until one of the next three.
+  NumberedWork Take(TimePoint now);
+  void NotPosted(const NumberedWork& work);
+  void Moved(const NumberedWork& work);
+  void Lost(const NumberedWork& work);  // its queue pair ended; it may be posted again
+  void FailWith(Error why);
+  // Packets of it may be under way to a peer, until that has ended its queue pairs.
+  void AwaitQuiet() { ++unquiet_; }
+  void BecameQuiet() { --unquiet_; }
+  // True once when the engine has to attend to it.
+  bool Update();
+
+ private:
+  const Setup setup_;
+  const WorkOperation direction_;
+  PlanStretches stretches_;
+  WorkCutter cutter_;
+  uint64_t next_ = 0;  // number of the next that is cut
+  std::deque<NumberedWork> returned_;
+  std::vector<bool> done_;
+  size_t in_flight_ = 0;
+  int unquiet_ = 0;
+  bool stopped_ = false;
+  bool finished_ = false;
+  bool told_of_error_ = false;
+  std::optional<Error> error_;
+  Progress progress_;
+};
+
+}  // namespace gantry::transport

@@ -1,0 +1,216 @@
+#include "sidecar/transport/rdma/rdma_peer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/log.h"
+#include "sidecar/transport/rdma/completion_reason.h"
+
+namespace gantry::transport {
+namespace {
+
+constexpr milliseconds kConnectTimeout{5'000};
+constexpr milliseconds kEndTimeout{1'000};
+constexpr milliseconds kFlushTimeout{500};  // after an error: then queue pairs are destroyed
+constexpr milliseconds kBackoffMin{20};
+constexpr milliseconds kBackoffMax{2'000};
+constexpr size_t kTurn = 32;     // work requests of one operation at a time
+constexpr int kFailuresMax = 2;  // of queue pairs, in one transfer
+
+}  // namespace
+
+RdmaPeer::RdmaPeer(const RdmaCore& core, std::string name,
+                   std::shared_ptr<QueuePairExchange> exchange)
+    : core_(core), name_(std::move(name)), exchange_(std::move(exchange)) {}
+
+std::optional<Error> RdmaPeer::closed() const {
+  const MutexLock lock(mutex_);
+  return closed_;
+}
+
+Status RdmaPeer::Usable() const {
+  const MutexLock lock(mutex_);
+  if (closed_) return Fail(*closed_);
+  if (last_failure_) return Fail(*last_failure_);
+  return {};
+}
+
+void RdmaPeer::Close(Error why) {
+  {
+    const MutexLock lock(mutex_);
+    if (closed_) return;
+    closed_ = std::move(why);
+  }
+  core_.post([self = shared_from_this()] { self->Drive(Clock::now()); });
+}
+
+void RdmaPeer::AwaitClosed() {
+  MutexLock lock(mutex_);
+  while (holds_memory_) changed_.Wait(lock);
+}
+
+void RdmaPeer::Add(RdmaOperation* operation, int priority) {
+  operations_[priority].push_back(operation);
+}
+
+void RdmaPeer::Remove(RdmaOperation* operation) {
+  for (auto it = operations_.begin(); it != operations_.end();) {
+    std::erase(it->second, operation);
+    it = it->second.empty() ? operations_.erase(it) : std::next(it);
+  }
+  failures_.erase(operation);
+  std::erase(unquiet_, operation);
+  if (connection_ != nullptr) connection_->Forget(operation);
+}
+
+void RdmaPeer::Abort() {
+  if (connection_ != nullptr) connection_->Break();
+}
+
+bool RdmaPeer::HasWork() const {
+  return std::any_of(operations_.begin(), operations_.end(), [](const auto& equal) {
+    return std::any_of(equal.second.begin(), equal.second.end(),
+                       [](const RdmaOperation* operation) { return operation->has_more(); });
+  });
+}
+
+bool RdmaPeer::Drive(TimePoint now) {
+  bool moved = false;
+  const std::optional<Error> over = closed();
+  if (connection_ != nullptr) {
+    std::optional<RdmaConnection::Failure> failure;
+    moved = connection_->Poll(&failure);
+    if (failure) HandleFailure(*failure);
+    if (over) {
+      connection_->Break();
+      connection_->Drop();
+    }
+    if (connection_->is_broken()) {
+      if (break_by_ == TimePoint{}) {
+        break_by_ = now + kFlushTimeout;
+        core_.post_at(break_by_, [self = shared_from_this()] { self->Drive(Clock::now()); });
+      }
+      if (now >= break_by_) connection_->Drop();
+      if (connection_->in_flight() == 0) EndConnection(now);
+    }
+  }
+  if (over) {
+    FailAll(*over);
+    return moved;
+  }
+  if (!HasWork()) return moved;
+  if (connection_ == nullptr) Connect(now);
+  return PostInTurn(now) || moved;
+}
+
+// Round after round over those of the highest priority that have something.
+bool RdmaPeer::PostInTurn(TimePoint now) {
+  bool moved = false;
+  for (auto& [priority, equal] : operations_) {
+    for (bool any = true; any && connection_ != nullptr && !connection_->is_broken();) {
+      any = false;
+      for (RdmaOperation* const operation : equal) {
+        any |= connection_->Post(*operation, kTurn, now);
+      }
+      if (equal.size() > 1) std::rotate(equal.begin(), equal.begin() + 1, equal.end());
+      moved |= any;
+    }
+  }
+  return moved;
+}
+
+void RdmaPeer::HandleFailure(const RdmaConnection::Failure& failure) {
+  Error why = ErrorOf(failure.completion, core_.devices.at(failure.device).device->name(), name_);
+  core_.count_error(why);
+  log::Warning("a work request failed", {{"peer", name_}, {"why", why}});
+  if (MayBeTriedAgain(failure.completion.status) && ++failures_[failure.operation] < kFailuresMax) {
+    return;
+  }
+  failure.operation->FailWith(std::move(why));
+}
+
+void RdmaPeer::Connect(TimePoint now) {
+  if (is_connecting_ || is_ending_ || now < next_attempt_) return;
+  is_connecting_ = true;
+  {
+    const MutexLock lock(mutex_);
+    holds_memory_ = true;
+  }
+  core_.helpers.Run([self = shared_from_this()] {
+    auto made =
+        RdmaConnection::Make(self->core_.devices, *self->exchange_, Clock::now() + kConnectTimeout);
+    auto shared = std::make_shared<decltype(made)>(std::move(made));
+    self->core_.post([self, shared] { self->Connected(std::move(*shared)); });
+  });
+}
+
+void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
+  is_connecting_ = false;
+  const TimePoint now = Clock::now();
+  const bool worked = made.has_value();
+  {
+    const MutexLock lock(mutex_);
+    last_failure_ = worked ? std::nullopt : std::optional(made.error());
+    holds_memory_ = worked;
+    changed_.NotifyAll();
+  }
+  if (worked) {
+    backoff_ = milliseconds(0);
+    connection_ = *std::move(made);
+    break_by_ = {};
+    core_.watch(*connection_);
+  } else {
+    log::Warning("queue pairs to a peer could not be connected",
+                 {{"peer", name_}, {"why", made.error()}});
+    core_.count_error(made.error());
+    backoff_ = std::clamp(2 * backoff_, kBackoffMin, kBackoffMax);
+    next_attempt_ = now + backoff_;
+    core_.post_at(next_attempt_, [self = shared_from_this()] { self->Drive(Clock::now()); });
+  }
+  (void)Drive(now);
+}
+
+void RdmaPeer::EndConnection(TimePoint now) {
+  const uint64_t id = connection_->id();
+  const milliseconds lease = connection_->lease();
+  for (RdmaOperation* const loser : connection_->TakeLosers()) {
+    // What was to be read arrives nowhere once this side's end is gone.
+    if (loser->direction() == WorkOperation::kRead) continue;
+    loser->AwaitQuiet();
+    unquiet_.push_back(loser);
+  }
+  core_.unwatch(*connection_);
+  connection_.reset();
+  {
+    const MutexLock lock(mutex_);
+    holds_memory_ = false;
+    changed_.NotifyAll();
+  }
+  is_ending_ = true;
+  core_.helpers.Run(
+      [self = shared_from_this(), id, lease, now] { self->EndAtPeer(id, lease, now); });
+}
+
+// Without an answer of the peer's the lease of its ends is the proof.
+void RdmaPeer::EndAtPeer(uint64_t connection, milliseconds lease, TimePoint ended) {
+  const Status said = exchange_->End(connection, Clock::now() + kEndTimeout);
+  auto done = [self = shared_from_this()] { self->Ended(); };
+  if (said) return core_.post(std::move(done));
+  log::Warning("a peer does not say that its queue pairs are gone: their lease is waited for",
+               {{"peer", name_}, {"ms", lease.count()}, {"why", said.error()}});
+  core_.post_at(ended + lease, std::move(done));
+}
+
+void RdmaPeer::Ended() {
+  is_ending_ = false;
+  for (RdmaOperation* const operation : std::exchange(unquiet_, {})) operation->BecameQuiet();
+  (void)Drive(Clock::now());
+}
+
+void RdmaPeer::FailAll(const Error& why) {
+  for (auto& [priority, equal] : operations_) {
+    for (RdmaOperation* const operation : equal) operation->FailWith(why);
+  }
+}
+
+}  // namespace gantry::transport

@@ -1,0 +1,98 @@
+// A peer session's queue pairs on the initiating side: connects when there is work, anew after an
+// error, and posts the operations' work requests, highest priority first, equal ones in turn.
+// Belongs to the engine's driver, but for what says otherwise.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/base/mutex.h"
+#include "sidecar/transport/helper_threads.h"
+#include "sidecar/transport/rdma/rdma_connection.h"
+
+namespace gantry::transport {
+
+// What all peers share. Everything outlives them.
+struct RdmaCore {
+  const RdmaDevices& devices;
+  HelperThreads& helpers;
+  // Runs it with the driver, soon, or at that time. Any thread; not after the transport is gone.
+  std::function<void(std::function<void()> task)> post;
+  std::function<void(TimePoint when, std::function<void()> task)> post_at;
+  // A connection's completions can be waited for; or not any more.
+  std::function<void(RdmaConnection& connection)> watch;
+  std::function<void(RdmaConnection& connection)> unwatch;
+  std::function<void(const Error& why)> count_error;
+};
+
+class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
+ public:
+  // `name`: for messages.
+  RdmaPeer(const RdmaCore& core, std::string name, std::shared_ptr<QueuePairExchange> exchange);
+  RdmaPeer(const RdmaPeer&) = delete;
+  RdmaPeer& operator=(const RdmaPeer&) = delete;
+
+  const std::string& name() const { return name_; }
+  // Any thread: why it cannot be reached right now, if that is known.
+  Status Usable() const EXCLUDES(mutex_);
+  // Any thread. The session is over: every operation on it fails, and nothing connects again.
+  void Close(Error why) EXCLUDES(mutex_);
+  // Any thread: there are queue pairs here, or will be.
+  bool holds_memory() const EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return holds_memory_;
+  }
+  // Any thread but the driver's. Returns when its queue pairs touch no memory here any more.
+  void AwaitClosed() EXCLUDES(mutex_);
+
+  void Add(RdmaOperation* operation, int priority);
+  void Remove(RdmaOperation* operation);  // finished, or going away
+  // Ends what is in flight by force: the others' is sent again.
+  void Abort();
+  // Posts and takes completions; true when anything moved on.
+  bool Drive(TimePoint now);
+  // Work requests are on their way.
+  size_t in_flight() const { return connection_ == nullptr ? 0 : connection_->in_flight(); }
+  Status Arm() { return connection_ == nullptr ? Status() : connection_->Arm(); }
+
+ private:
+  void Connect(TimePoint now);
+  void Connected(Result<std::unique_ptr<RdmaConnection>> made);
+  void HandleFailure(const RdmaConnection::Failure& failure);
+  bool PostInTurn(TimePoint now);
+  bool HasWork() const;
+  // Of a broken connection that nothing is in flight on.
+  void EndConnection(TimePoint now);
+  void EndAtPeer(uint64_t connection, milliseconds lease, TimePoint ended);
+  void Ended();
+  std::optional<Error> closed() const EXCLUDES(mutex_);
+  void FailAll(const Error& why);
+
+  const RdmaCore core_;
+  const std::string name_;
+  const std::shared_ptr<QueuePairExchange> exchange_;
+
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::optional<Error> closed_ GUARDED_BY(mutex_);
+  std::optional<Error> last_failure_ GUARDED_BY(mutex_);  // of connecting, until it works
+  bool holds_memory_ GUARDED_BY(mutex_) = false;          // there are queue pairs here
+
+  std::map<int, std::deque<RdmaOperation*>, std::greater<>> operations_;  // by priority
+  std::unique_ptr<RdmaConnection> connection_;
+  std::map<RdmaOperation*, int> failures_;  // of queue pairs, with work of this in flight
+  std::vector<RdmaOperation*> unquiet_;     // wait for the peer's ends of the last connection
+  bool is_connecting_ = false;
+  bool is_ending_ = false;  // the peer's ends of the last connection are
+  TimePoint break_by_{};    // a broken connection is dropped then
+  TimePoint next_attempt_{};
+  milliseconds backoff_{0};
+};
+
+}  // namespace gantry::transport

@@ -1,0 +1,42 @@
+// A peer's buffer as rdma reaches it: its chunks, as the owner registered and told them. Immutable;
+// thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "lib/wire/rdma_types.h"
+#include "sidecar/transport/move_plan.h"
+
+namespace gantry::transport {
+
+class RdmaPeer;
+
+class RdmaRemoteBuffer final : public RemoteTarget {
+ public:
+  // REQUIRES chunks that cover it, as RdmaChunksOf checks.
+  RdmaRemoteBuffer(std::shared_ptr<RdmaPeer> peer, std::vector<wire::RdmaChunk> chunks)
+      : peer_(std::move(peer)), chunks_(std::move(chunks)) {
+    for (const wire::RdmaChunk& chunk : chunks_) ends_.push_back(length() + chunk.length);
+  }
+
+  uint64_t length() const override { return ends_.empty() ? 0 : ends_.back(); }
+  const std::shared_ptr<RdmaPeer>& peer() const { return peer_; }
+  const std::vector<wire::RdmaChunk>& chunks() const { return chunks_; }
+  // The chunk that has the byte, and where that chunk begins. REQUIRES offset < length().
+  std::pair<size_t, uint64_t> ChunkOf(uint64_t offset) const {
+    const auto end = std::upper_bound(ends_.begin(), ends_.end(), offset);
+    const auto index = static_cast<size_t>(end - ends_.begin());
+    return {index, *end - chunks_[index].length};
+  }
+
+ private:
+  const std::shared_ptr<RdmaPeer> peer_;
+  const std::vector<wire::RdmaChunk> chunks_;
+  std::vector<uint64_t> ends_;  // in the buffer, parallel to them
+};
+
+}  // namespace gantry::transport

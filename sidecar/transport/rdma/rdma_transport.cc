@@ -1,0 +1,208 @@
+#include "sidecar/transport/rdma/rdma_transport.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lib/base/log.h"
+
+namespace gantry::transport {
+namespace {
+
+const RdmaRemoteBuffer* TargetOf(const RemoteAllocation& remote) {
+  return dynamic_cast<const RdmaRemoteBuffer*>(remote.target.get());
+}
+
+}  // namespace
+
+void RdmaTransport::Inbox::Post(std::function<void()> task) {
+  const MutexLock lock(mutex);
+  if (wake == nullptr) return;  // what it holds goes with it
+  tasks.push_back(std::move(task));
+  wake();
+}
+
+RdmaTransport::RdmaTransport(const RdmaDevices& devices, const RdmaRegistrar& registrar,
+                             RdmaEvents& events, HelperThreads& helpers, std::function<void()> wake,
+                             std::function<void(const Error& why)> count_error)
+    : devices_(devices),
+      registrar_(registrar),
+      events_(events),
+      core_{.devices = devices,
+            .helpers = helpers,
+            .post = [inbox = inbox_](std::function<void()> task) { inbox->Post(std::move(task)); },
+            .post_at =
+                [inbox = inbox_, &events](TimePoint when, std::function<void()> task) {
+                  events.CallAt(when, [inbox, task = std::move(task)] { inbox->Post(task); });
+                },
+            .watch = [this](RdmaConnection& connection) { Watch(connection); },
+            .unwatch = [this](RdmaConnection& connection) { Unwatch(connection); },
+            .count_error = std::move(count_error)} {
+  const MutexLock lock(inbox_->mutex);
+  inbox_->wake = std::move(wake);
+}
+
+RdmaTransport::~RdmaTransport() {
+  std::vector<std::shared_ptr<RdmaPeer>> peers;
+  {
+    const MutexLock lock(peers_mutex_);
+    for (const auto& weak : peers_) {
+      if (auto peer = weak.lock()) peers.push_back(std::move(peer));
+    }
+  }
+  for (const auto& peer : peers) peer->Close(Error(ErrorCode::kShuttingDown, "it is stopping"));
+  // Connections that are being made come to their end by tasks.
+  while (std::any_of(peers.begin(), peers.end(),
+                     [](const auto& peer) { return peer->holds_memory(); })) {
+    if (!RunTasks()) std::this_thread::sleep_for(milliseconds(1));
+  }
+  std::vector<std::function<void()>> tasks;  // end after the lock
+  const MutexLock lock(inbox_->mutex);
+  inbox_->wake = nullptr;
+  tasks.swap(inbox_->tasks);
+}
+
+std::shared_ptr<RdmaPeer> RdmaTransport::AddPeer(std::string name,
+                                                 std::shared_ptr<QueuePairExchange> exchange) {
+  auto peer = std::make_shared<RdmaPeer>(core_, std::move(name), std::move(exchange));
+  const MutexLock lock(peers_mutex_);
+  std::erase_if(peers_, [](const auto& weak) { return weak.expired(); });
+  peers_.push_back(peer);
+  return peer;
+}
+
+Status RdmaTransport::CanReach(const memory::MappedAllocation& local,
+                               const RemoteAllocation& remote) const {
+  if (!registrar_.Knows(local)) {
+    return Fail(ErrorCode::kPathUnavailable,
+                local.kind() == wire::MemoryKind::kGpu
+                    ? "the local buffer is GPU memory, which is not registered on RDMA devices"
+                    : "the local buffer is not registered on RDMA devices");
+  }
+  const RdmaRemoteBuffer* const target = TargetOf(remote);
+  if (target == nullptr) {
+    return Fail(ErrorCode::kPathUnavailable,
+                "the remote buffer is not registered on RDMA devices that lead here");
+  }
+  if (auto usable = target->peer()->Usable(); !usable) {
+    return Fail(ErrorCode::kPathUnavailable, usable.error().message);
+  }
+  return {};
+}
+
+Result<std::shared_ptr<RdmaPeer>> RdmaTransport::PeerOf(const MovePlan& plan) const {
+  std::shared_ptr<RdmaPeer> peer;
+  for (const RemoteAllocation& remote : plan.remote) {
+    const RdmaRemoteBuffer* const target = TargetOf(remote);
+    if (target == nullptr || (peer != nullptr && peer != target->peer())) {
+      return Fail(ErrorCode::kInternal, "a plan for rdma names buffers of one peer");
+    }
+    peer = target->peer();
+  }
+  if (peer == nullptr) return Fail(ErrorCode::kInternal, "a plan without remote buffers");
+  return peer;
+}
+
+std::unique_ptr<Operation> RdmaTransport::Start(std::shared_ptr<const MovePlan> plan, int priority,
+                                                uint64_t token) {
+  auto peer = PeerOf(*plan);
+  RdmaOperation::Setup setup;
+  setup.plan = std::move(plan);
+  setup.registrar = &registrar_;
+  setup.slice_bytes = devices_.options().slice_bytes;
+  setup.token = token;
+  if (!peer) {
+    setup.refusal = peer.error();
+    auto refused = std::make_unique<RdmaOperation>(std::move(setup));
+    inbox_->Post([] {});  // the engine asks again, and attends to it
+    running_.emplace(refused.get(), nullptr);
+    return refused;
+  }
+  setup.abort = [peer = peer->get()](RdmaOperation&) { peer->Abort(); };
+  auto operation = std::make_unique<RdmaOperation>(std::move(setup));
+  running_.emplace(operation.get(), *peer);
+  (*peer)->Add(operation.get(), priority);
+  inbox_->Post([] {});
+  return operation;
+}
+
+bool RdmaTransport::RunTasks() {
+  {
+    const MutexLock lock(inbox_->mutex);
+    tasks_.swap(inbox_->tasks);
+  }
+  for (const auto& task : tasks_) task();
+  const bool any = !tasks_.empty();
+  tasks_.clear();
+  return any;
+}
+
+bool RdmaTransport::DrivePeers(TimePoint now) {
+  driven_.clear();
+  for (const auto& [operation, peer] : running_) {
+    if (peer == nullptr) continue;
+    if (std::find(driven_.begin(), driven_.end(), peer) == driven_.end()) driven_.push_back(peer);
+  }
+  bool moved = false;
+  in_flight_ = false;
+  for (const auto& peer : driven_) {
+    moved |= peer->Drive(now);
+    in_flight_ |= peer->in_flight() != 0;
+  }
+  return moved;
+}
+
+bool RdmaTransport::Poll(std::vector<uint64_t>* attention) {
+  bool moved = RunTasks();
+  if (running_.empty()) return moved;
+  const TimePoint now = Clock::now();
+  moved |= DrivePeers(now);
+  if (moved) {
+    last_moved_ = now;
+    is_armed_ = false;
+  } else if (in_flight_ && !is_armed_ && now - last_moved_ > devices_.options().spin) {
+    is_armed_ = true;
+    for (const auto& peer : driven_) {
+      if (const Status armed = peer->Arm(); !armed) {
+        log::Warning("completions cannot be waited for", {{"why", armed.error()}});
+        peer->Abort();
+      }
+    }
+    moved = DrivePeers(now);  // one may have come before
+    if (moved) is_armed_ = false;
+  }
+  for (auto it = running_.begin(); it != running_.end();) {
+    RdmaOperation* const operation = it->first;
+    if (!operation->Update()) {
+      ++it;
+      continue;
+    }
+    attention->push_back(operation->token());
+    if (!operation->finished()) {
+      ++it;
+      continue;
+    }
+    if (it->second != nullptr) it->second->Remove(operation);
+    it = running_.erase(it);
+  }
+  return moved;
+}
+
+// The event may come long after: it wakes whoever sleeps, and that is all.
+void RdmaTransport::Watch(RdmaConnection& connection) {
+  for (VerbsCompletionQueue* const queue : connection.queues()) {
+    const Status watched = events_.Watch(queue->fd(), [queue, inbox = inbox_] {
+      queue->TakeEvents();
+      inbox->Post([] {});
+    });
+    if (!watched) {
+      log::Error("completions cannot be waited for", {{"why", watched.error()}});
+      return connection.Break();
+    }
+  }
+}
+
+void RdmaTransport::Unwatch(RdmaConnection& connection) {
+  for (VerbsCompletionQueue* const queue : connection.queues()) events_.Ignore(queue->fd());
+}
+
+}  // namespace gantry::transport

@@ -1,0 +1,79 @@
+// Memory to memory by RDMA, one-sided: this side's devices read and write buffers of peers, whose
+// devices answer by themselves. A plan for this transport names buffers, which are chunks there.
+// Owned by the engine's driver, but for Probe, CanReach and AddPeer, which are thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "lib/base/mutex.h"
+#include "sidecar/transport/helper_threads.h"
+#include "sidecar/transport/rdma/rdma_devices.h"
+#include "sidecar/transport/rdma/rdma_events.h"
+#include "sidecar/transport/rdma/rdma_peer.h"
+#include "sidecar/transport/rdma/rdma_registrar.h"
+#include "sidecar/transport/transport.h"
+
+namespace gantry::transport {
+
+class RdmaTransport final : public Transport {
+ public:
+  // `wake`: called from any thread when Poll has something to say. `count_error`: a work request or
+  // a connection failed. All references outlive this.
+  RdmaTransport(const RdmaDevices& devices, const RdmaRegistrar& registrar, RdmaEvents& events,
+                HelperThreads& helpers, std::function<void()> wake,
+                std::function<void(const Error& why)> count_error);
+  // REQUIRES that all operations are gone. Closes all peers.
+  ~RdmaTransport() override;
+
+  // One for each session with a peer; Close it when the session ends.
+  std::shared_ptr<RdmaPeer> AddPeer(std::string name, std::shared_ptr<QueuePairExchange> exchange)
+      EXCLUDES(peers_mutex_);
+
+  wire::Path path() const override { return wire::Path::kRdma; }
+  Status Probe() override { return {}; }
+  bool AddressesBuffers() const override { return true; }
+  Status CanReach(const memory::MappedAllocation& local,
+                  const RemoteAllocation& remote) const override;
+  std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
+                                   uint64_t token) override;
+  bool Poll(std::vector<uint64_t>* attention) override;
+  nanoseconds Unattended() const override { return std::chrono::hours(1); }
+  bool DevicesWork() const override { return in_flight_ && !is_armed_; }
+
+ private:
+  // Tasks for the driver. Shared with whoever posts: they may outlive the transport.
+  struct Inbox {
+    Mutex mutex;
+    std::function<void()> wake GUARDED_BY(mutex);  // null: nobody polls any more
+    std::vector<std::function<void()>> tasks GUARDED_BY(mutex);
+
+    void Post(std::function<void()> task) EXCLUDES(mutex);
+  };
+  bool RunTasks();
+  bool DrivePeers(TimePoint now);
+  void Watch(RdmaConnection& connection);
+  void Unwatch(RdmaConnection& connection);
+  Result<std::shared_ptr<RdmaPeer>> PeerOf(const MovePlan& plan) const;
+
+  const RdmaDevices& devices_;
+  const RdmaRegistrar& registrar_;
+  RdmaEvents& events_;
+  const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
+  const RdmaCore core_;
+  // Until they are finished, which they are at the latest when the engine lets go of them.
+  std::unordered_map<RdmaOperation*, std::shared_ptr<RdmaPeer>> running_;
+  std::vector<std::shared_ptr<RdmaPeer>> driven_;  // scratch of DrivePeers
+  std::vector<std::function<void()>> tasks_;       // scratch of RunTasks
+  bool in_flight_ = false;
+  bool is_armed_ = false;  // completions are waited for
+  TimePoint last_moved_;
+
+  Mutex peers_mutex_;
+  std::vector<std::weak_ptr<RdmaPeer>> peers_ GUARDED_BY(peers_mutex_);
+};
+
+}  // namespace gantry::transport
