@@ -11,17 +11,20 @@ RdmaOperation::RdmaOperation(Setup setup)
                                                                   : WorkOperation::kWrite),
       stretches_(*setup_.plan, setup_.registrar),
       cutter_(*setup_.plan, stretches_, setup_.slice_bytes) {
-  if (setup_.refusal) return FailWith(*setup_.refusal);
+  if (setup_.refusal) {
+    FailWith(*setup_.refusal);
+    return;
+  }
   // Counted before any is posted: a plan that is not all registered moves nothing.
   WorkCutter counting(*setup_.plan, stretches_, setup_.slice_bytes);
   WorkRequest work;
-  for (;;) {
-    const auto more = counting.Next(&work);
-    if (!more) return FailWith(more.error());
-    if (!*more) break;
-    ++progress_.chunks_total;
+  auto more = counting.Next(&work);
+  for (; more && *more; more = counting.Next(&work)) ++progress_.chunks_total;
+  if (more) {
+    done_.resize(progress_.chunks_total);
+  } else {
+    FailWith(std::move(more).error());
   }
-  done_.resize(progress_.chunks_total);
 }
 
 void RdmaOperation::Abort() {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "sidecar/transport/rdma/verbs_error.h"
 
 namespace gantry::transport {
 namespace {
@@ -17,7 +18,7 @@ constexpr size_t kBatch = 64;
 constexpr uint8_t kGlobalRouteAlways = 1;
 
 tl::unexpected<Error> Failed(const std::string& device, const std::string& what, int error_number) {
-  return Fail(SystemError(ErrorCode::kDeviceError, device + ": " + what, error_number));
+  return Fail(VerbsError(device, what, error_number));
 }
 
 class SystemCompletionQueue final : public VerbsCompletionQueue {

@@ -12,6 +12,7 @@
 
 #include "lib/base/log.h"
 #include "sidecar/transport/rdma/system_queue_pair.h"
+#include "sidecar/transport/rdma/verbs_error.h"
 
 namespace gantry::transport {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 constexpr int kGidsMax = 256;
 
 tl::unexpected<Error> Failed(const std::string& device, const char* what, int error_number) {
-  return Fail(SystemError(ErrorCode::kDeviceError, device + ": " + what, error_number));
+  return Fail(VerbsError(device, what, error_number));
 }
 
 int FlagsOf(const RegionAccess& access) {
