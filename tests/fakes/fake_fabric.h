@@ -102,7 +102,7 @@ struct FakeQueue {
     transport::WorkCompletion completion;
     uint32_t slots = 0;  // that come free in the queue pair when it is polled
   };
-  FakeOpen* open = nullptr;
+  std::shared_ptr<FakeOpen> open;
   uint32_t number = 0;
   uint32_t depth = 0;
   UniqueFd event;
@@ -119,7 +119,7 @@ struct FakeQueuePair {
     transport::WorkItem item;
   };
   FakeOpen* open = nullptr;
-  FakeQueue* queue = nullptr;
+  std::shared_ptr<FakeQueue> queue;
   uint32_t number = 0;
   uint32_t work_requests_max = 0;
   State state = State::kInitial;

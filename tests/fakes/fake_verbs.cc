@@ -56,32 +56,32 @@ class FakeVerbsDevice final : public VerbsDevice {
  public:
   FakeVerbsDevice(FakeVerbs& host, FakeDevice& device) : host_(host), fabric_(host.fabric_) {
     const MutexLock lock(fabric_.mutex);
-    open_.device = &device;
-    open_.event = MakeFakeEvent();
-    host_.opens_.push_back(&open_);
+    open_->device = &device;
+    open_->event = MakeFakeEvent();
+    host_.opens_.push_back(open_.get());
   }
   ~FakeVerbsDevice() override {
     const MutexLock lock(fabric_.mutex);
-    EXPECT_TRUE(open_.by_local_key.empty()) << "a device goes before its memory regions";
-    EXPECT_TRUE(open_.live.completion_queues == 0 && open_.live.queue_pairs == 0)
+    EXPECT_TRUE(open_->by_local_key.empty()) << "a device goes before its memory regions";
+    EXPECT_TRUE(open_->live.completion_queues == 0 && open_->live.queue_pairs == 0)
         << "a device goes before its queues";
-    std::erase(host_.opens_, &open_);
+    std::erase(host_.opens_, open_.get());
   }
 
-  const std::string& name() const override { return open_.device->options.name; }
-  const VerbsLimits& limits() const override { return open_.device->options.limits; }
+  const std::string& name() const override { return open_->device->options.name; }
+  const VerbsLimits& limits() const override { return open_->device->options.limits; }
   Result<VerbsPort> Port() const override {
     const MutexLock lock(fabric_.mutex);
-    const int failure = FailureOf(*open_.device, FakeCall::kPort);
-    if (failure != 0) return Refuse(*open_.device, "asking for the port", failure);
-    return open_.device->options.port;
+    const int failure = FailureOf(*open_->device, FakeCall::kPort);
+    if (failure != 0) return Refuse(*open_->device, "asking for the port", failure);
+    return open_->device->options.port;
   }
-  std::vector<GidEntry> Gids() const override { return open_.device->gids; }
+  std::vector<GidEntry> Gids() const override { return open_->device->gids; }
 
   Result<std::unique_ptr<VerbsRegion>> Register(std::span<std::byte> memory,
                                                 const RegionAccess& access) override {
     const int failure = RefusalOf(FakeCall::kRegister, memory.size(), access);
-    if (failure != 0) return Refuse(*open_.device, "registering memory", failure);
+    if (failure != 0) return Refuse(*open_->device, "registering memory", failure);
     const auto address = reinterpret_cast<uintptr_t>(memory.data());
     const FakeRegion state = {0, 0, memory.data(), address, memory.size(), access};
     return MakeFakeRegion(fabric_, open_, state, nullptr);
@@ -92,14 +92,14 @@ class FakeVerbsDevice final : public VerbsDevice {
                                                       const RegionAccess& access) override {
     int failure = RefusalOf(FakeCall::kRegisterDmabuf, length, access);
     struct stat info = {};
-    if (failure == 0 && !open_.device->options.dmabuf) failure = Abandon(EOPNOTSUPP);
+    if (failure == 0 && !open_->device->options.dmabuf) failure = Abandon(EOPNOTSUPP);
     if (failure == 0 && (offset % kPageBytes != iova % kPageBytes || ::fstat(fd, &info) != 0 ||
                          !Fits(offset, length, static_cast<uint64_t>(info.st_size)))) {
       failure = Abandon(EINVAL);
     }
-    if (failure != 0) return Refuse(*open_.device, "registering a dma-buf", failure);
+    if (failure != 0) return Refuse(*open_->device, "registering a dma-buf", failure);
     auto pages = MapPages(fd, offset, length, access.local_write);
-    if (pages == nullptr) return Refuse(*open_.device, "mapping a dma-buf", Abandon(errno));
+    if (pages == nullptr) return Refuse(*open_->device, "mapping a dma-buf", Abandon(errno));
     const FakeRegion state = {0, 0, pages.get(), iova, length, access};
     return MakeFakeRegion(fabric_, open_, state, std::move(pages));
   }
@@ -107,22 +107,22 @@ class FakeVerbsDevice final : public VerbsDevice {
   Result<std::unique_ptr<VerbsCompletionQueue>> CreateCompletionQueue(uint32_t depth) override {
     {
       const MutexLock lock(fabric_.mutex);
-      int failure = FailureOf(*open_.device, FakeCall::kCreateCompletionQueue);
+      int failure = FailureOf(*open_->device, FakeCall::kCreateCompletionQueue);
       if (failure == 0 && (depth == 0 || depth > limits().completions_max)) failure = EINVAL;
-      if (failure != 0) return Refuse(*open_.device, "creating a completion queue", failure);
-      ++open_.live.completion_queues;
+      if (failure != 0) return Refuse(*open_->device, "creating a completion queue", failure);
+      ++open_->live.completion_queues;
     }
     return MakeFakeCompletionQueue(fabric_, open_, depth);
   }
 
   Result<std::unique_ptr<VerbsQueuePair>> CreateQueuePair(
       VerbsCompletionQueue& queue, const QueuePairOptions& options) override {
-    FakeQueue& completions = StateOf(queue);
+    const std::shared_ptr<FakeQueue> completions = StateOf(queue);
     {
       const MutexLock lock(host_.fabric_.mutex);
-      FakeDevice& device = *open_.device;
+      FakeDevice& device = *open_->device;
       int failure = FailureOf(device, FakeCall::kCreateQueuePair);
-      if (failure == 0 && (completions.open != &open_ || options.work_requests == 0 ||
+      if (failure == 0 && (completions->open != open_ || options.work_requests == 0 ||
                            options.work_requests > limits().work_requests_max)) {
         failure = EINVAL;
       }
@@ -130,18 +130,18 @@ class FakeVerbsDevice final : public VerbsDevice {
         failure = ENOMEM;
       }
       if (failure != 0) return Refuse(device, "creating a queue pair", failure);
-      ++open_.live.queue_pairs;
+      ++open_->live.queue_pairs;
     }
     return MakeFakeQueuePair(fabric_, completions, options.work_requests);
   }
 
-  int event_fd() const override { return open_.event.get(); }
+  int event_fd() const override { return open_->event.get(); }
   PortChange NextEvent() override {
     const MutexLock lock(fabric_.mutex);
-    if (open_.changes.empty()) return PortChange::kNone;
-    const PortChange change = open_.changes.front();
-    open_.changes.pop_front();
-    if (open_.changes.empty()) DrainFakeEvent(open_.event);
+    if (open_->changes.empty()) return PortChange::kNone;
+    const PortChange change = open_->changes.front();
+    open_->changes.pop_front();
+    if (open_->changes.empty()) DrainFakeEvent(open_->event);
     return change;
   }
 
@@ -149,24 +149,24 @@ class FakeVerbsDevice final : public VerbsDevice {
   // The errno of a registration, or 0: then it is counted.
   int RefusalOf(FakeCall call, uint64_t length, const RegionAccess& access) {
     const MutexLock lock(host_.fabric_.mutex);
-    FakeDevice& device = *open_.device;
+    FakeDevice& device = *open_->device;
     if (const int failure = FailureOf(device, call); failure != 0) return failure;
     if (length == 0 || length > limits().region_bytes_max) return EINVAL;
     if (access.remote_write && !access.local_write) return EINVAL;
     if (host_.LiveOn(device).regions >= int64_t{limits().regions_max}) return ENOMEM;
-    ++open_.live.regions;
+    ++open_->live.regions;
     return 0;
   }
   // Of a registration that was counted.
   int Abandon(int error_number) {
     const MutexLock lock(fabric_.mutex);
-    --open_.live.regions;
+    --open_->live.regions;
     return error_number;
   }
 
   FakeVerbs& host_;
   FakeFabric& fabric_;
-  FakeOpen open_;
+  const std::shared_ptr<FakeOpen> open_ = std::make_shared<FakeOpen>();
 };
 
 FakeVerbs::FakeVerbs(FakeFabric& fabric, std::vector<FakeDeviceOptions> devices) : fabric_(fabric) {

@@ -26,14 +26,14 @@ namespace {
 
 class Region final : public VerbsRegion {
  public:
-  Region(FakeFabric& fabric, FakeOpen& open, const FakeRegion& state,
+  Region(FakeFabric& fabric, std::shared_ptr<FakeOpen> open, const FakeRegion& state,
          std::shared_ptr<const void> memory)
-      : fabric_(fabric), open_(open), state_(state), memory_(std::move(memory)) {
+      : fabric_(fabric), open_(std::move(open)), state_(state), memory_(std::move(memory)) {
     const MutexLock lock(fabric_.mutex);
     state_.local_key = fabric_.NextKey();
     state_.remote_key = fabric_.NextKey();
-    open_.by_local_key[state_.local_key] = &state_;
-    open_.by_remote_key[state_.remote_key] = &state_;
+    open_->by_local_key[state_.local_key] = &state_;
+    open_->by_remote_key[state_.remote_key] = &state_;
   }
   ~Region() override {
     if (registered_) {
@@ -49,18 +49,18 @@ class Region final : public VerbsRegion {
     const MutexLock lock(fabric_.mutex);
     EXPECT_TRUE(std::exchange(registered_, false)) << "a region is deregistered twice";
     fabric_.Detach(state_);
-    open_.by_local_key.erase(state_.local_key);
-    open_.by_remote_key.erase(state_.remote_key);
-    FakeDevice& device = *open_.device;
+    open_->by_local_key.erase(state_.local_key);
+    open_->by_remote_key.erase(state_.remote_key);
+    FakeDevice& device = *open_->device;
     const int failure = FailureOf(device, FakeCall::kDeregister);
     if (failure != 0 && !device.gone) return Refuse(device, "deregistering", failure);
-    --open_.live.regions;
+    --open_->live.regions;
     return {};
   }
 
  private:
   FakeFabric& fabric_;
-  FakeOpen& open_;
+  const std::shared_ptr<FakeOpen> open_;
   FakeRegion state_;
   const std::shared_ptr<const void> memory_;
   bool registered_ = true;
@@ -68,51 +68,53 @@ class Region final : public VerbsRegion {
 
 class CompletionQueue final : public VerbsCompletionQueue {
  public:
-  CompletionQueue(FakeFabric& fabric, FakeOpen& open, uint32_t depth) : fabric_(fabric) {
+  CompletionQueue(FakeFabric& fabric, std::shared_ptr<FakeOpen> open, uint32_t depth)
+      : fabric_(fabric) {
     const MutexLock lock(fabric_.mutex);
-    state_.open = &open;
-    state_.number = fabric_.NextNumber();
-    state_.depth = depth;
-    state_.event = MakeFakeEvent();
-    fabric_.Add(&state_);
+    state_->open = std::move(open);
+    state_->number = fabric_.NextNumber();
+    state_->depth = depth;
+    state_->event = MakeFakeEvent();
+    fabric_.Add(state_.get());
   }
   ~CompletionQueue() override {
     const MutexLock lock(fabric_.mutex);
-    EXPECT_TRUE(state_.queue_pairs.empty()) << "a completion queue goes before its queue pairs";
-    fabric_.Remove(&state_);
-    --state_.open->live.completion_queues;
+    EXPECT_TRUE(state_->queue_pairs.empty()) << "a completion queue goes before its queue pairs";
+    fabric_.Remove(state_.get());
+    --state_->open->live.completion_queues;
   }
   int Poll(std::span<WorkCompletion> completions) override {
     const MutexLock lock(fabric_.mutex);
-    const int failure = FailureOf(*state_.open->device, FakeCall::kPoll);
+    const int failure = FailureOf(*state_->open->device, FakeCall::kPoll);
     if (failure != 0 && failure != ENODEV) return -failure;
-    return fabric_.Poll(state_, completions);
+    return fabric_.Poll(*state_, completions);
   }
   Status Arm() override {
     const MutexLock lock(fabric_.mutex);
-    FakeDevice& device = *state_.open->device;
+    FakeDevice& device = *state_->open->device;
     const int failure = FailureOf(device, FakeCall::kArm);
     if (failure != 0) return Refuse(device, "arming a completion queue", failure);
-    state_.armed = true;
+    state_->armed = true;
     fabric_.Kick();
     return {};
   }
-  int fd() const override { return state_.event.get(); }
-  void TakeEvents() override { DrainFakeEvent(state_.event); }
+  int fd() const override { return state_->event.get(); }
+  void TakeEvents() override { DrainFakeEvent(state_->event); }
 
-  FakeQueue& state() { return state_; }
+  const std::shared_ptr<FakeQueue>& state() { return state_; }
 
  private:
   FakeFabric& fabric_;
-  FakeQueue state_;
+  const std::shared_ptr<FakeQueue> state_ = std::make_shared<FakeQueue>();
 };
 
 class QueuePair final : public VerbsQueuePair {
  public:
-  QueuePair(FakeFabric& fabric, FakeQueue& queue, uint32_t work_requests_max) : fabric_(fabric) {
+  QueuePair(FakeFabric& fabric, std::shared_ptr<FakeQueue> queue, uint32_t work_requests_max)
+      : fabric_(fabric) {
     const MutexLock lock(fabric_.mutex);
-    state_.open = queue.open;
-    state_.queue = &queue;
+    state_.open = queue->open.get();
+    state_.queue = std::move(queue);
     state_.number = fabric_.NextNumber();
     state_.work_requests_max = work_requests_max;
     fabric_.Add(&state_);
@@ -205,24 +207,26 @@ void DrainFakeEvent(const UniqueFd& event) {
   }
 }
 
-std::unique_ptr<VerbsRegion> MakeFakeRegion(FakeFabric& fabric, FakeOpen& open,
+std::unique_ptr<VerbsRegion> MakeFakeRegion(FakeFabric& fabric, std::shared_ptr<FakeOpen> open,
                                             const FakeRegion& state,
                                             std::shared_ptr<const void> memory) {
-  return std::make_unique<Region>(fabric, open, state, std::move(memory));
+  return std::make_unique<Region>(fabric, std::move(open), state, std::move(memory));
 }
 
-std::unique_ptr<VerbsCompletionQueue> MakeFakeCompletionQueue(FakeFabric& fabric, FakeOpen& open,
+std::unique_ptr<VerbsCompletionQueue> MakeFakeCompletionQueue(FakeFabric& fabric,
+                                                              std::shared_ptr<FakeOpen> open,
                                                               uint32_t depth) {
-  return std::make_unique<CompletionQueue>(fabric, open, depth);
+  return std::make_unique<CompletionQueue>(fabric, std::move(open), depth);
 }
 
-FakeQueue& StateOf(VerbsCompletionQueue& queue) {
+std::shared_ptr<FakeQueue> StateOf(VerbsCompletionQueue& queue) {
   return dynamic_cast<CompletionQueue&>(queue).state();
 }
 
-std::unique_ptr<VerbsQueuePair> MakeFakeQueuePair(FakeFabric& fabric, FakeQueue& queue,
+std::unique_ptr<VerbsQueuePair> MakeFakeQueuePair(FakeFabric& fabric,
+                                                  std::shared_ptr<FakeQueue> queue,
                                                   uint32_t work_requests_max) {
-  return std::make_unique<QueuePair>(fabric, queue, work_requests_max);
+  return std::make_unique<QueuePair>(fabric, std::move(queue), work_requests_max);
 }
 
 }  // namespace gantry::testing

@@ -17,14 +17,15 @@ void MakeReadable(const UniqueFd& event);
 void DrainFakeEvent(const UniqueFd& event);
 
 // Each was counted as live in `open`. Of a region the keys are chosen here; `memory` is kept.
-std::unique_ptr<transport::VerbsRegion> MakeFakeRegion(FakeFabric& fabric, FakeOpen& open,
+std::unique_ptr<transport::VerbsRegion> MakeFakeRegion(FakeFabric& fabric,
+                                                       std::shared_ptr<FakeOpen> open,
                                                        const FakeRegion& state,
                                                        std::shared_ptr<const void> memory);
-std::unique_ptr<transport::VerbsCompletionQueue> MakeFakeCompletionQueue(FakeFabric& fabric,
-                                                                         FakeOpen& open,
-                                                                         uint32_t depth);
-FakeQueue& StateOf(transport::VerbsCompletionQueue& queue);
-std::unique_ptr<transport::VerbsQueuePair> MakeFakeQueuePair(FakeFabric& fabric, FakeQueue& queue,
+std::unique_ptr<transport::VerbsCompletionQueue> MakeFakeCompletionQueue(
+    FakeFabric& fabric, std::shared_ptr<FakeOpen> open, uint32_t depth);
+std::shared_ptr<FakeQueue> StateOf(transport::VerbsCompletionQueue& queue);
+std::unique_ptr<transport::VerbsQueuePair> MakeFakeQueuePair(FakeFabric& fabric,
+                                                             std::shared_ptr<FakeQueue> queue,
                                                              uint32_t work_requests_max);
 
 }  // namespace gantry::testing
