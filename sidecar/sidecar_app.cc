@@ -28,11 +28,13 @@
 #include "sidecar/peer/peer_directory.h"
 #include "sidecar/peer/peer_security.h"
 #include "sidecar/peer/peer_server.h"
+#include "sidecar/rdma_path.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/registry/handoff_server.h"
 #include "sidecar/registry/workload_table.h"
 #include "sidecar/run_directory.h"
 #include "sidecar/tcp_path.h"
+#include "sidecar/transport/unavailable_transport.h"
 #include "sidecar/transport_list.h"
 #include "sidecar/worker/worker_pool.h"
 #include "sidecar/worker_views.h"
@@ -104,6 +106,7 @@ class App final : public SidecarApp {
     RETURN_IF_ERROR(StartWorkers());
     ASSIGN_OR_RETURN(security_, peer::PeerSecurity::Load(SecurityOptions(config_)));
     ASSIGN_OR_RETURN(tcp_path_, TcpPath::Create(config_, security_, *pool_));
+    RETURN_IF_ERROR(OpenRdma());
     MakeRegistry();
     MakeEngine();
     RETURN_IF_ERROR(StartPeers());
@@ -130,6 +133,26 @@ class App final : public SidecarApp {
     return {};
   }
 
+  Status OpenRdma() {
+    rdma_path_ = RdmaPath::Create(config_);
+    if (rdma_path_ || rdma_path_.error().code != ErrorCode::kInvalidArgument) return {};
+    return Fail(rdma_path_.error());
+  }
+
+  std::unique_ptr<transport::Transport> MakeRdma() {
+    if (!rdma_path_) {
+      return std::make_unique<transport::UnavailableTransport>(wire::Path::kRdma,
+                                                               rdma_path_.error());
+    }
+    auto rdma = (*rdma_path_)
+                    ->MakeTransport([this] { pool_->WakeWaiter(); },
+                                    [this](const Error& why) {
+                                      metrics_.AccessError(metrics::Path::kRdma, why.code);
+                                    });
+    rdma_ = rdma.get();
+    return rdma;
+  }
+
   void MakeRegistry() {
     registry::WorkloadLimits limits;
     limits.workloads_max = config_.workloads_max;
@@ -143,6 +166,7 @@ class App final : public SidecarApp {
     registry::RegistryLimits registry_limits;
     registry_limits.buffers_max = config_.buffers_max;
     registry_ = std::make_unique<registry::BufferRegistry>(registry_limits, *pool_, *workloads_);
+    if (rdma_path_) registry_->SetNicRegistrar(&(*rdma_path_)->registrar());
     messaging_ = std::make_unique<Messaging>(*workloads_, *registry_, events_, metrics_);
   }
 
@@ -151,8 +175,8 @@ class App final : public SidecarApp {
     tcp_ = tcp.get();
     engine_ = std::make_unique<engine::TransferEngine>(
         EngineOptionsOf(config_), *pool_,
-        MakeTransports(config_, *pool_, std::move(tcp), tcp_path_->copies()), *registry_, events_,
-        metrics_);
+        MakeTransports(config_, *pool_, MakeRdma(), std::move(tcp), tcp_path_->copies()),
+        *registry_, events_, metrics_);
     engine_->SetMessaging(messaging_->notifications(), messaging_->desk());
   }
 
@@ -177,6 +201,10 @@ class App final : public SidecarApp {
     if (pool_->gpus()) server.gpus = *pool_->gpus();
     server.fds_max = fds_max_.peers;
     server.streams = tcp_path_->Offers();
+    if (rdma_path_) {
+      server.rdma = &(*rdma_path_)->target();
+      server.rdma_devices = (*rdma_path_)->addresses();
+    }
     server.events = &events_;
     static_assert(milliseconds(SidecarConfig::kQuiesceMsLimit) <= wire::kPeerQuiesceMax);
     server.quiesce_max = Millis(config_.quiesce_ms_max);
@@ -190,6 +218,7 @@ class App final : public SidecarApp {
     directory.security = security_;
     directory.fds_max = fds_max_.peers;
     directory.tcp = tcp_;
+    directory.rdma = rdma_;
     peers_ = std::make_unique<peer::PeerDirectory>(
         std::move(directory), *pool_, events_,
         [this](std::shared_ptr<const engine::RemoteBuffer> buffer, Error why) {
@@ -262,6 +291,7 @@ class App final : public SidecarApp {
     sample.peer_fds_waiting = served.fds;
     sample.tcp_initiator = tcp_->Totals();
     sample.staging = tcp_path_->Staging();
+    if (rdma_path_) sample.chunks = (*rdma_path_)->Chunks();
     sample.tcp_target = served.data;
     sample.holds = messaging_->holds().size();
     sample.http_connections = http_ ? http_->connections() : 0;
@@ -331,12 +361,15 @@ class App final : public SidecarApp {
   metrics::Metrics metrics_;
   std::unique_ptr<worker::WorkerPool> pool_;
   std::unique_ptr<registry::WorkloadTable> workloads_;
+  // Before the registry, whose buffers are on its devices.
+  Result<std::unique_ptr<RdmaPath>> rdma_path_ = nullptr;
   std::unique_ptr<registry::BufferRegistry> registry_;
   std::shared_ptr<peer::PeerSecurity> security_;
   std::unique_ptr<TcpPath> tcp_path_;
   std::unique_ptr<Messaging> messaging_;
   std::unique_ptr<engine::TransferEngine> engine_;
-  transport::TcpTransport* tcp_ = nullptr;  // the engine's
+  transport::TcpTransport* tcp_ = nullptr;    // the engine's
+  transport::RdmaTransport* rdma_ = nullptr;  // likewise; null: no RDMA device is used
   std::unique_ptr<peer::ExecutionDesk> desk_;
   std::unique_ptr<peer::ExecutionCaller> executions_;
   std::unique_ptr<peer::PeerServer> peer_server_;

@@ -144,6 +144,40 @@ void AddLimits(CLI::App& app, SidecarConfig& config) {
       ->check(positive);
 }
 
+void AddRdma(CLI::App& app, SidecarConfig& config) {
+  transport::RdmaOptions& options = config.rdma_options;
+  app.add_flag("--rdma,!--no-rdma", config.rdma, "use RDMA devices, where there are any")
+      ->envname(EnvironmentName("--rdma"))
+      ->default_str("true");
+  Add(app, "--rdma-devices", options.devices,
+      "names of the RDMA devices to use, all of which have to be there; none: all with an active "
+      "port");
+  Add(app, "--rdma-port", options.port, "port of each device")->check(CLI::Range(1, 254));
+  Add(app, "--rdma-gid-index", options.gid_index, "GID of each device; -1: chosen")
+      ->check(CLI::Range(-1, 255));
+  Add(app, "--rdma-chunk-bytes", options.chunk_bytes,
+      "largest memory region, also beyond what the device tells; 0: as the device tells");
+  Add(app, "--rdma-queue-pairs", options.queue_pairs, "queue pairs to each peer for each device")
+      ->check(CLI::Range(1, 16));
+  Add(app, "--rdma-work-requests", options.work_requests, "in flight in each queue pair")
+      ->check(CLI::Range(4, 8192));
+  Add(app, "--rdma-slice-bytes", options.slice_bytes, "largest work request")
+      ->check(CLI::Range(uint64_t{4096}, uint64_t{1} << 30));
+  Add(app, "--rdma-timeout", options.timeout,
+      "local ACK timeout of the queue pairs: 4.096 us * 2^timeout")
+      ->check(CLI::Range(1, 31));
+  Add(app, "--rdma-retries", options.retries, "until a peer's device that does not answer is lost")
+      ->check(CLI::Range(0, 7));
+  Add(app, "--rdma-traffic-class", options.traffic_class, "of the packets")
+      ->check(CLI::Range(0, 255));
+  Add(app, "--rdma-service-level", options.service_level, "of the packets")
+      ->check(CLI::Range(0, 15));
+  Add(app, "--rdma-hop-limit", options.hop_limit, "of the packets")->check(CLI::Range(1, 255));
+  app.add_flag("--rdma-relaxed-ordering", options.relaxed_ordering,
+               "let devices write in any order within a transfer")
+      ->envname(EnvironmentName("--rdma-relaxed-ordering"));
+}
+
 Status CheckTogether(const SidecarConfig& config) {
   if (config.deadline_ms_default > config.deadline_ms_max) {
     return Fail(ErrorCode::kInvalidArgument,
@@ -168,6 +202,7 @@ ParsedConfig ParseSidecarConfig(int argc, const char* const* argv) {
   AddPlaces(app, config);
   AddPeers(app, config);
   AddLimits(app, config);
+  AddRdma(app, config);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

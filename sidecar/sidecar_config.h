@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
+#include "sidecar/transport/rdma/rdma_options.h"
 
 namespace gantry {
 
@@ -40,6 +41,10 @@ struct SidecarConfig {
   bool data_no_checksum = false;
   static constexpr uint64_t kStagingBytesMin = 8ull << 20;
   uint64_t staging_bytes = 64ull << 20;  // host memory for bytes of GPUs on their way; 0: none
+
+  // The rdma transport.
+  bool rdma = true;
+  transport::RdmaOptions rdma_options;
 
   int workers = 0;       // copy workers; 0: one for each processor, at most 8
   int gpu_workers = -1;  // of these, with a context on a GPU; -1: four, two for each GPU if more

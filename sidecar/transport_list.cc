@@ -10,7 +10,8 @@ namespace gantry {
 
 std::vector<std::unique_ptr<transport::Transport>> MakeTransports(
     const SidecarConfig& config, worker::WorkerPool& pool,
-    std::unique_ptr<transport::Transport> tcp, transport::StagedCopies* staging) {
+    std::unique_ptr<transport::Transport> rdma, std::unique_ptr<transport::Transport> tcp,
+    transport::StagedCopies* staging) {
   const auto gpus = pool.gpus();
   if (gpus) {
     log::Info("GPUs are within reach", {{"count", gpus->size()}});
@@ -31,6 +32,7 @@ std::vector<std::unique_ptr<transport::Transport>> MakeTransports(
       },
       *shm));
   transports.push_back(std::move(shm));
+  transports.push_back(std::move(rdma));
   transports.push_back(std::move(tcp));
   return transports;
 }

@@ -11,10 +11,11 @@
 
 namespace gantry {
 
-// `tcp` is the last resort. The pool outlives them, and so do the staged copies (null: none), which
-// run on one of them.
+// `tcp` is the last resort, `rdma` comes before it. The pool outlives them, and so do the staged
+// copies (null: none), which run on one of them.
 std::vector<std::unique_ptr<transport::Transport>> MakeTransports(
     const SidecarConfig& config, worker::WorkerPool& pool,
-    std::unique_ptr<transport::Transport> tcp, transport::StagedCopies* staging);
+    std::unique_ptr<transport::Transport> rdma, std::unique_ptr<transport::Transport> tcp,
+    transport::StagedCopies* staging);
 
 }  // namespace gantry

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "lib/base/error.h"
 #include "lib/base/result.h"
@@ -91,6 +93,7 @@ struct GaugeSample {
   TcpConnections tcp_initiator;
   TcpConnections tcp_target;
   StagingSample staging;
+  std::vector<std::pair<std::string, size_t>> chunks;  // by RDMA device
 };
 
 class Metrics {

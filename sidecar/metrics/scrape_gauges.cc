@@ -3,6 +3,7 @@
 #include <prometheus/metric_family.h>
 
 #include <initializer_list>
+#include <span>
 #include <utility>
 
 #include "sidecar/metrics/process_usage.h"
@@ -21,7 +22,7 @@ struct Series {
 };
 
 MetricFamily Family(MetricType type, const char* name, const char* help, std::string_view label,
-                    std::initializer_list<Series> all) {
+                    std::span<const Series> all) {
   MetricFamily family{name, help, type, {}};
   for (const Series& series : all) {
     ClientMetric metric;
@@ -30,6 +31,10 @@ MetricFamily Family(MetricType type, const char* name, const char* help, std::st
     family.metric.push_back(std::move(metric));
   }
   return family;
+}
+MetricFamily Family(MetricType type, const char* name, const char* help, std::string_view label,
+                    std::initializer_list<Series> all) {
+  return Family(type, name, help, label, std::span<const Series>(all.begin(), all.size()));
 }
 
 template <typename Number>
@@ -61,9 +66,14 @@ void AppendTables(const GaugeSample& now, std::vector<MetricFamily>& out) {
                       now.ipc_workers_refused));
   out.push_back(
       Gauge("gantry_mappings", "Mappings of allocations over all copy workers", now.mappings));
-  // No NIC takes part yet. The series says so, and alerts on the name do not go blind.
+  // Where there is no device the series says so, and alerts on the name do not go blind.
+  std::vector<Series> chunks;
+  for (const auto& [device, count] : now.chunks) {
+    chunks.push_back({device, static_cast<double>(count)});
+  }
+  if (chunks.empty()) chunks.push_back({"none", 0});
   out.push_back(Family(MetricType::Gauge, "gantry_chunks",
-                       "Chunks registered as memory regions, by device", "device", {{"none", 0}}));
+                       "Chunks registered as memory regions, by device", "device", chunks));
   out.push_back(
       Gauge("gantry_fds_held", "File descriptors handed over by workloads and kept", now.fds_held));
   const auto queued = static_cast<double>(now.transfers_queued);

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "sidecar/transport/rdma/memory_region_set.h"
+
 namespace gantry::peer {
 namespace {
 
@@ -43,6 +45,22 @@ void RefuseFor(const registry::Buffer::Allocations& allocations, const std::stri
   }
 }
 
+// What was registered, and nothing else.
+void TellChunks(const registry::Buffer::OnNics& on_nics, wire::PeerBuffer* buffer) {
+  wire::PathReport& report = buffer->paths[static_cast<size_t>(wire::Path::kRdma)];
+  if (!report.available) return;
+  const auto* const set =
+      on_nics ? dynamic_cast<const transport::MemoryRegionSet*>(on_nics->get()) : nullptr;
+  if (set == nullptr) {
+    report.available = false;
+    report.reason = on_nics ? "the buffer is on no RDMA device" : on_nics.error().message;
+    return;
+  }
+  for (const transport::MemoryRegionSet::Chunk& chunk : set->list()) {
+    buffer->rdma_chunks.push_back({chunk.length, chunk.address, chunk.remote_keys});
+  }
+}
+
 }  // namespace
 
 Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer, std::vector<wire::PathReport> paths,
@@ -69,6 +87,7 @@ Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer, std::vector<wire
   }
   to.paths = std::move(paths);
   RefuseFor(use.allocations(), why_not_staged, &to.paths);
+  TellChunks(use.on_nics(), &to);
   return to;
 }
 

@@ -1,13 +1,40 @@
 #include "sidecar/peer/buffer_import.h"
 
+#include <array>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "sidecar/memory/host_memory.h"
+#include "sidecar/transport/rdma/rdma_remote_buffer.h"
 #include "sidecar/transport/tcp/tcp_remote_buffer.h"
 
 namespace gantry::peer {
+namespace {
+
+class FlatTargets final : public transport::RemoteTarget {
+ public:
+  explicit FlatTargets(uint64_t length) : length_(length) {}
+
+  void Add(wire::Path path, std::shared_ptr<const RemoteTarget> target) {
+    by_path_[static_cast<size_t>(path)] = std::move(target);
+    empty_ = false;
+  }
+  bool empty() const { return empty_; }
+
+  uint64_t length() const override { return length_; }
+  const RemoteTarget* Over(wire::Path path) const override {
+    return by_path_[static_cast<size_t>(path)].get();
+  }
+
+ private:
+  const uint64_t length_;
+  bool empty_ = true;
+  std::array<std::shared_ptr<const RemoteTarget>, wire::kPathCount> by_path_;
+};
+
+}  // namespace
 
 Result<engine::RemoteBuffer> ImportBuffer(const std::string& peer, const wire::PeerBuffer& buffer) {
   std::vector<uint64_t> sizes;
@@ -32,14 +59,32 @@ Result<engine::RemoteBuffer> ImportBuffer(const std::string& peer, const wire::P
   return imported;
 }
 
-Status AddressOverTcp(const wire::PeerBuffer& buffer,
-                      const std::shared_ptr<transport::TcpPeer>& streams,
-                      engine::RemoteBuffer* imported) {
-  if (!buffer.paths[static_cast<size_t>(wire::Path::kTcp)].available) return {};
+Status AddressFlat(const wire::PeerBuffer& buffer,
+                   const std::shared_ptr<transport::TcpPeer>& streams,
+                   const std::shared_ptr<transport::RdmaPeer>& queue_pairs,
+                   engine::RemoteBuffer* imported) {
+  const auto leads = [&](wire::Path path) {
+    return buffer.paths[static_cast<size_t>(path)].available;
+  };
+  auto targets = std::make_shared<FlatTargets>(buffer.length);
+  if (streams != nullptr && leads(wire::Path::kTcp)) {
+    targets->Add(wire::Path::kTcp, std::make_shared<transport::TcpRemoteBuffer>(
+                                       streams, buffer.id, buffer.generation, buffer.length));
+  }
+  if (queue_pairs != nullptr && leads(wire::Path::kRdma) && !buffer.rdma_chunks.empty()) {
+    if (buffer.rdma_chunks.front().keys.size() != queue_pairs->peer_devices()) {
+      return Fail(
+          ErrorCode::kMalformedBody,
+          "the peer's chunks have " + std::to_string(buffer.rdma_chunks.front().keys.size()) +
+              " keys, and it has " + std::to_string(queue_pairs->peer_devices()) + " RDMA devices");
+    }
+    targets->Add(wire::Path::kRdma,
+                 std::make_shared<transport::RdmaRemoteBuffer>(queue_pairs, buffer.rdma_chunks));
+  }
+  if (targets->empty()) return {};
   const std::vector<uint64_t> sizes = {buffer.length};
   ASSIGN_OR_RETURN(imported->flat, memory::PieceMap::Create({{0, 0, buffer.length}}, sizes));
-  imported->target = std::make_shared<transport::TcpRemoteBuffer>(streams, buffer.id,
-                                                                  buffer.generation, buffer.length);
+  imported->target = std::move(targets);
   return {};
 }
 

@@ -10,6 +10,7 @@
 #include "lib/wire/peer_descriptor.h"
 #include "sidecar/engine/peer_gateway.h"
 #include "sidecar/memory/memory_mapper.h"
+#include "sidecar/transport/rdma/rdma_peer.h"
 #include "sidecar/transport/tcp/tcp_peer.h"
 
 namespace gantry::peer {
@@ -17,10 +18,12 @@ namespace gantry::peer {
 // Without mappings: allocations are as many as the peer listed, none of them mapped.
 Result<engine::RemoteBuffer> ImportBuffer(const std::string& peer, const wire::PeerBuffer& buffer);
 
-// Lets the tcp transport name the buffer to its owner. `imported` is what ImportBuffer made of it.
-Status AddressOverTcp(const wire::PeerBuffer& buffer,
-                      const std::shared_ptr<transport::TcpPeer>& streams,
-                      engine::RemoteBuffer* imported);
+// Lets the transports that address buffers reach it, as far as they lead to the peer (else null)
+// and its owner offers it there. `imported` is what ImportBuffer made of it.
+Status AddressFlat(const wire::PeerBuffer& buffer,
+                   const std::shared_ptr<transport::TcpPeer>& streams,
+                   const std::shared_ptr<transport::RdmaPeer>& queue_pairs,
+                   engine::RemoteBuffer* imported);
 
 // Maps what came for `allocation` after the checks of a registration: sealed against shrinking, as
 // long as was said, and open for what is granted. What GPU memory is the workers check. `exporter`

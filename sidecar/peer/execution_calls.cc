@@ -1,6 +1,5 @@
 #include "sidecar/peer/execution_calls.h"
 
-#include <grpcpp/client_context.h>
 #include <grpcpp/support/sync_stream.h>
 
 #include <optional>
@@ -13,11 +12,6 @@
 namespace gantry::peer {
 namespace {
 
-void Prepare(const ExecutionCallContext& place, TimePoint deadline, grpc::ClientContext* context) {
-  if (!place.authorization.empty()) context->AddMetadata("authorization", place.authorization);
-  context->set_deadline(GrpcDeadline(deadline));
-}
-
 Status TellAccepted(const v1::ExecutionAccepted& accepted, engine::PeerExecutor::Watcher& watcher) {
   const auto path = wire::FromMessage(accepted.path());
   if (!path) return Fail(ErrorCode::kMalformedBody, "the peer takes a path that is not known here");
@@ -28,7 +22,7 @@ Status TellAccepted(const v1::ExecutionAccepted& accepted, engine::PeerExecutor:
 
 }  // namespace
 
-Result<wire::PeerExecutionEnd> CallExecute(const ExecutionCallContext& place,
+Result<wire::PeerExecutionEnd> CallExecute(const CallContext& place,
                                            const wire::PeerExecution& what, TimePoint deadline,
                                            CallCanceller& stop,
                                            engine::PeerExecutor::Watcher& watcher) {
@@ -38,7 +32,7 @@ Result<wire::PeerExecutionEnd> CallExecute(const ExecutionCallContext& place,
   grpc::ClientContext context;
   const CallCanceller::Call by_client(place.calls, context);
   const CallCanceller::Call by_stop(stop, context);
-  Prepare(place, deadline, &context);
+  place.Prepare(deadline, &context);
   const auto stream = place.stub.Execute(&context, request);
   std::optional<wire::PeerExecutionEnd> end;
   Status understood;
@@ -66,14 +60,14 @@ Result<wire::PeerExecutionEnd> CallExecute(const ExecutionCallContext& place,
   return Fail(ErrorCode::kPeerLost, "the peer does not say how the execution ended");
 }
 
-Result<wire::PeerExecutionEnd> CallEndExecution(const ExecutionCallContext& place,
-                                                const std::string& id, TimePoint deadline) {
+Result<wire::PeerExecutionEnd> CallEndExecution(const CallContext& place, const std::string& id,
+                                                TimePoint deadline) {
   v1::EndExecutionRequest request;
   request.set_session(place.session);
   request.set_id(id);
   v1::ExecutionEnded reply;
   grpc::ClientContext context;
-  Prepare(place, deadline, &context);
+  place.Prepare(deadline, &context);
   const grpc::Status status = place.stub.EndExecution(&context, request, &reply);
   if (status.ok()) return wire::FromMessage(reply);
   return Fail(FromGrpcStatus(status));

@@ -13,6 +13,7 @@
 #include "lib/wire/fd_ticket_protocol.h"
 #include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_messages.h"
+#include "lib/wire/rdma_messages.h"
 #include "sidecar/peer/call_canceller.h"
 #include "sidecar/peer/execution_calls.h"
 #include "sidecar/peer/grpc_status.h"
@@ -71,6 +72,13 @@ class GrpcPeerClient final : public PeerClient {
   Result<std::vector<UniqueFd>> FetchDescriptors(const std::vector<wire::WantedAllocation>& wanted,
                                                  TimePoint deadline) override;
   Result<wire::PeerStreams> OpenStreams(size_t count, TimePoint deadline) override;
+  Result<wire::QueuePairGrant> ConnectQueuePairs(
+      const std::vector<wire::QueuePairRequest>& requests, TimePoint deadline) override {
+    return CallConnectQueuePairs(Place(), requests, deadline);
+  }
+  Status EndQueuePairs(uint64_t connection, TimePoint deadline) override {
+    return CallEndQueuePairs(Place(), connection, deadline);
+  }
   Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) override;
   Status Notify(const wire::Notification& notification, TimePoint deadline) override;
   Result<uint64_t> UseHold(const wire::HoldUse& use, TimePoint deadline) override;
@@ -78,17 +86,17 @@ class GrpcPeerClient final : public PeerClient {
   Result<wire::PeerExecutionEnd> Execute(const wire::PeerExecution& what, TimePoint deadline,
                                          CallCanceller& stop,
                                          engine::PeerExecutor::Watcher& watcher) override {
-    return CallExecute({*stub_, session_, authorization_, other_calls_}, what, deadline, stop,
-                       watcher);
+    return CallExecute(Place(), what, deadline, stop, watcher);
   }
   Result<wire::PeerExecutionEnd> EndExecution(const std::string& id, TimePoint deadline) override {
-    return CallEndExecution({*stub_, session_, authorization_, other_calls_}, id, deadline);
+    return CallEndExecution(Place(), id, deadline);
   }
   std::string Proof() const override { return SessionProof(session_); }
   void StopFetching() override EXCLUDES(mutex_);
   void Break() override;
 
  private:
+  CallContext Place() { return {*stub_, session_, authorization_, other_calls_}; }
   Status SayHello(TimePoint deadline);
   Status Watch(TimePoint deadline);
   Status OpenLease(const v1::Started& started, TimePoint deadline);
@@ -161,6 +169,7 @@ Status GrpcPeerClient::SayHello(TimePoint deadline) {
   }
   ASSIGN_OR_RETURN(std::vector<std::string> gpus, wire::GpusOf(reply));
   facts_.gpus = std::make_shared<const std::vector<std::string>>(std::move(gpus));
+  ASSIGN_OR_RETURN(facts_.rdma_devices, wire::RdmaDevicesOf(reply));
   ASSIGN_OR_RETURN(facts_.owner, wire::FromMessage(reply.owner()));
   ASSIGN_OR_RETURN(facts_.paths, wire::FromMessage(reply.paths()));
   KeepPossible(address_.over_tcp(), version_, &facts_.paths);

@@ -51,6 +51,7 @@ class PeerClient {
     // UUIDs of the GPUs that the owner sees; not said over TCP.
     std::shared_ptr<const std::vector<std::string>> gpus;
     std::string shown;  // who the owner showed to be: see ShownIdentity
+    std::vector<wire::RdmaDeviceAddress> rdma_devices;  // of the owner
   };
   // Called by a thread of the client: must not block, nor destroy it. PeerEnded comes once, last.
   using EventHandler = std::function<void(const PeerEvent& event)>;
@@ -76,6 +77,10 @@ class PeerClient {
       const std::vector<wire::WantedAllocation>& wanted, TimePoint deadline) = 0;
   // Tickets for data connections, `count` at most.
   virtual Result<wire::PeerStreams> OpenStreams(size_t count, TimePoint deadline) = 0;
+  // The owner's ends of queue pairs. They are gone when End succeeds.
+  virtual Result<wire::QueuePairGrant> ConnectQueuePairs(
+      const std::vector<wire::QueuePairRequest>& requests, TimePoint deadline) = 0;
+  virtual Status EndQueuePairs(uint64_t connection, TimePoint deadline) = 0;
   virtual Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) = 0;
   // It is with its receiver when this succeeds. The deadline is the call's alone.
   virtual Status Notify(const wire::Notification& notification, TimePoint deadline) = 0;

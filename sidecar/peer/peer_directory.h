@@ -25,8 +25,9 @@
 #include "sidecar/registry/fd_budget.h"
 
 namespace gantry::transport {
+class RdmaTransport;
 class TcpTransport;
-}
+}  // namespace gantry::transport
 
 namespace gantry::peer {
 
@@ -36,8 +37,9 @@ class PeerLink;
 struct PeerDirectoryOptions {
   PeerIdentity self;
   std::vector<uid_t> uids_allowed;  // who may own a peer's socket, beside our own uid and root
-  std::shared_ptr<PeerSecurity> security;  // for peers over TCP; null: on loopback alone
-  transport::TcpTransport* tcp = nullptr;  // null: no data connections; outlives the directory
+  std::shared_ptr<PeerSecurity> security;    // for peers over TCP; null: on loopback alone
+  transport::TcpTransport* tcp = nullptr;    // null: no data connections; outlives the directory
+  transport::RdmaTransport* rdma = nullptr;  // null: no RDMA device is used; likewise
   size_t peers_max = 1024;
   size_t fds_max = 4096;             // of all peers' memory, open at the same time
   milliseconds call_timeout{5'000};  // of each call, within the caller's deadline

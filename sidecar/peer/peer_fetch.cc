@@ -145,7 +145,7 @@ Status PeerLink::Fetch(Session& session, std::vector<wire::BufferReference> refe
   for (const wire::PeerBuffer& buffer : buffers) {
     auto one = ImportBuffer(name_, buffer);
     if (!one) return Fail(std::move(one).error().WithContext("peer '" + name_ + "'"));
-    if (session.streams != nullptr) RETURN_IF_ERROR(AddressOverTcp(buffer, session.streams, &*one));
+    RETURN_IF_ERROR(AddressFlat(buffer, session.streams, session.queue_pairs, &*one));
     one->acquaintance = number_;
     one->peer_gpus = session.client->facts().gpus;
     imported.push_back(*std::move(one));

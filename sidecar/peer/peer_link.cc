@@ -5,7 +5,9 @@
 
 #include "lib/base/log.h"
 #include "lib/base/random_id.h"
+#include "sidecar/peer/queue_pair_exchanger.h"
 #include "sidecar/peer/stream_opener.h"
+#include "sidecar/transport/rdma/rdma_transport.h"
 #include "sidecar/transport/tcp/tcp_transport.h"
 
 namespace gantry::peer {
@@ -194,7 +196,7 @@ void PeerLink::TryOpen() {
   auto session = std::make_shared<Session>();
   session->number = number;
   session->client = client;
-  session->streams = StreamsTo(client);
+  OpenPaths(session.get());
   const PeerClient::Facts& facts = session->client->facts();
   {
     const MutexLock lock(mutex_);
@@ -221,11 +223,18 @@ void PeerLink::TryOpen() {
                   nullptr});
 }
 
-std::shared_ptr<transport::TcpPeer> PeerLink::StreamsTo(
-    const std::shared_ptr<PeerClient>& client) const {
-  const auto& paths = client->facts().paths;
-  if (options_.tcp == nullptr || !paths[static_cast<size_t>(wire::Path::kTcp)].available) return {};
-  return options_.tcp->AddPeer(name_, std::make_shared<StreamOpener>(client));
+void PeerLink::OpenPaths(Session* session) const {
+  const std::shared_ptr<PeerClient>& client = session->client;
+  const auto leads = [&](wire::Path path) {
+    return client->facts().paths[static_cast<size_t>(path)].available;
+  };
+  if (options_.tcp != nullptr && leads(wire::Path::kTcp)) {
+    session->streams = options_.tcp->AddPeer(name_, std::make_shared<StreamOpener>(client));
+  }
+  if (options_.rdma != nullptr && leads(wire::Path::kRdma)) {
+    session->queue_pairs =
+        options_.rdma->AddPeer(name_, std::make_shared<QueuePairExchanger>(client));
+  }
 }
 
 std::optional<Error> PeerLink::ReasonToEnd() {
@@ -257,6 +266,7 @@ void PeerLink::EndSession(const Error& why) {
   }
   changed_.NotifyAll();
   if (session->streams != nullptr) session->streams->Close(why);
+  if (session->queue_pairs != nullptr) session->queue_pairs->Close(why);
   session->client->Break();
   log::Warning("a peer is down", {{"peer", name_}, {"error", why}});
   events_.Append({0, engine::EventType::kPeerDown, {}, name_, why.message, nullptr});

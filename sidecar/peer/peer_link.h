@@ -24,6 +24,7 @@
 #include "sidecar/peer/peer_client.h"
 #include "sidecar/peer/peer_directory.h"
 #include "sidecar/peer/remote_buffer_cache.h"
+#include "sidecar/transport/rdma/rdma_peer.h"
 #include "sidecar/transport/tcp/tcp_peer.h"
 
 namespace gantry::peer {
@@ -86,8 +87,10 @@ class PeerLink {
   // What belongs to one session with the peer.
   struct Session {
     uint64_t number = 0;
-    std::shared_ptr<PeerClient> client;           // set once, before the session is published
-    std::shared_ptr<transport::TcpPeer> streams;  // likewise; null: tcp does not lead there
+    std::shared_ptr<PeerClient> client;  // set once, before the session is published
+    // Likewise; null: that path does not lead there.
+    std::shared_ptr<transport::TcpPeer> streams;
+    std::shared_ptr<transport::RdmaPeer> queue_pairs;
     // The rest belongs to whoever holds the fetch. By (allocation id, writable):
     std::map<std::pair<uint64_t, bool>, std::weak_ptr<const memory::MappedAllocation>> mapped;
     size_t prune_at = 256;
@@ -106,7 +109,7 @@ class PeerLink {
   void Run(const std::stop_token& stop);
   void TryOpen();
   void EndSession(const Error& why) EXCLUDES(mutex_);
-  std::shared_ptr<transport::TcpPeer> StreamsTo(const std::shared_ptr<PeerClient>& client) const;
+  void OpenPaths(Session* session) const;
   TimePoint Settle();
   void AcknowledgeUnmapped() EXCLUDES(mutex_);
   std::optional<Error> ReasonToEnd() EXCLUDES(mutex_);

@@ -74,6 +74,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
         tickets_(kTicketsMax, options_.ticket_ttl),
         buffers_(registry, initiators_),
         streams_(options_.streams),
+        queue_pairs_(options_.rdma, options_.rdma_devices, initiators_),
         service_({options_.self,
                   options_.paths,
                   files_.fd_socket_name,
@@ -87,7 +88,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                   options_.executions,
                   options_.quiesce_max,
                   options_.gpus},
-                 registry, initiators_, tickets_, streams_),
+                 registry, initiators_, tickets_, streams_, queue_pairs_),
         tcp_service_({options_.self,
                       options_.paths,
                       {},
@@ -100,7 +101,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                       options_.holds,
                       options_.executions,
                       options_.quiesce_max},
-                     registry, initiators_, tickets_, streams_) {}
+                     registry, initiators_, tickets_, streams_, queue_pairs_) {}
   ~GrpcPeerServer() override;
 
   Status Run();
@@ -155,6 +156,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   FdTicketBook tickets_;
   SessionBuffers buffers_;
   StreamOffers streams_;  // ends before what its connections touch
+  const QueuePairOffers queue_pairs_;
   PeerService service_;
   PeerService tcp_service_;
   std::unique_ptr<grpc::Server> server_;  // null: no node directory

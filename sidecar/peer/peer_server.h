@@ -14,6 +14,7 @@
 #include "lib/base/result.h"
 #include "lib/wire/buffer_types.h"
 #include "lib/wire/peer_version.h"
+#include "lib/wire/rdma_types.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/hold_table.h"
 #include "sidecar/engine/notification_center.h"
@@ -22,6 +23,10 @@
 #include "sidecar/peer/peer_security.h"
 #include "sidecar/peer/stream_settings.h"
 #include "sidecar/registry/buffer_registry.h"
+
+namespace gantry::transport {
+class RdmaTarget;
+}
 
 namespace gantry::peer {
 
@@ -41,6 +46,9 @@ struct PeerServerOptions {
   std::vector<std::string> gpus;  // UUIDs of those that the workers see
 
   StreamSettings streams;  // data connections
+
+  transport::RdmaTarget* rdma = nullptr;  // queue pairs; outlives the server. Null: none
+  std::vector<wire::RdmaDeviceAddress> rdma_devices;
 
   size_t sessions_max = 1024;
   size_t connections_max = 1024;                // of the descriptor socket

@@ -26,12 +26,14 @@ Error NotGranted(const std::string& workload) {
 }  // namespace
 
 PeerService::PeerService(Options options, const registry::BufferRegistry& registry,
-                         InitiatorTable& initiators, FdTicketBook& tickets, StreamOffers& streams)
+                         InitiatorTable& initiators, FdTicketBook& tickets, StreamOffers& streams,
+                         const QueuePairOffers& queue_pairs)
     : options_(std::move(options)),
       registry_(registry),
       initiators_(initiators),
       tickets_(tickets),
       streams_(streams),
+      queue_pairs_(queue_pairs),
       fds_(std::make_shared<registry::FdBudget>(options_.fds_max)) {}
 
 template <typename Handler>
@@ -68,6 +70,7 @@ Status PeerService::AnswerHello(const v1::HelloRequest& request, v1::HelloReply*
   for (const std::string& uuid : options_.gpus) {
     if (reply->gpus_size() < wire::kPeerGpusMax) reply->add_gpus(uuid);
   }
+  queue_pairs_.TellDevices(reply);
   wire::ToMessage(PathsBetween(options_.self, initiator, over_tcp(), options_.paths),
                   reply->mutable_paths());
   return {};
@@ -102,6 +105,7 @@ grpc::Status PeerService::WatchAs(const PeerIdentity& initiator, grpc::ServerCon
   grpc::Status status = stream.Run();
   initiators_.Ending(opened->session);
   streams_.End(opened->session);
+  queue_pairs_.EndSession(opened->session);
   initiators_.StreamEnded(opened->session);
   if (over_tcp() && options_.holds != nullptr) options_.holds->LoseUses(opened->session);
   if (options_.executions != nullptr) options_.executions->EndSession(opened->session);
@@ -161,9 +165,11 @@ Result<wire::PeerBuffer> PeerService::DescribeOne(const std::string& session,
       ExportBuffer(*buffer, PathsBetween(options_.self, initiator, over_tcp(), options_.paths),
                    streams_.WhyNotStaged());
   if (exported) {
+    const wire::Access all = exported->access;
     wire::Access& access = exported->access;
     access.remote_read = access.remote_read && granted.remote_read;
     access.remote_write = access.remote_write && granted.remote_write;
+    if (access != all) QueuePairOffers::Hide(&*exported);
     if (!access.remote_read && !access.remote_write) {
       exported = Fail(NotGranted(reference.workload));
     }
@@ -238,6 +244,21 @@ grpc::Status PeerService::OpenStreams(grpc::ServerContext* context,
     RETURN_IF_ERROR(initiators_.InitiatorOf(request->session(), over_tcp()));
     return streams_.Offer(request->session(), request->count(), reply);
   });
+}
+
+grpc::Status PeerService::ConnectQueuePairs(grpc::ServerContext* context,
+                                            const v1::ConnectQueuePairsRequest* request,
+                                            v1::ConnectQueuePairsReply* reply) {
+  return Admitted(*context, [&](const PeerGrant&) {
+    return queue_pairs_.Connect(*request, over_tcp(), reply);
+  });
+}
+
+grpc::Status PeerService::EndQueuePairs(grpc::ServerContext* context,
+                                        const v1::EndQueuePairsRequest* request,
+                                        v1::EndQueuePairsReply*) {
+  return Admitted(*context,
+                  [&](const PeerGrant&) { return queue_pairs_.End(*request, over_tcp()); });
 }
 
 grpc::Status PeerService::Acknowledge(grpc::ServerContext* context,

@@ -18,6 +18,7 @@
 #include "sidecar/peer/initiator_table.h"
 #include "sidecar/peer/peer_admission.h"
 #include "sidecar/peer/peer_identity.h"
+#include "sidecar/peer/queue_pair_offers.h"
 #include "sidecar/peer/stream_offers.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/registry/fd_budget.h"
@@ -43,7 +44,7 @@ class PeerService final : public v1::Peer::Service {
   };
 
   PeerService(Options options, const registry::BufferRegistry& registry, InitiatorTable& initiators,
-              FdTicketBook& tickets, StreamOffers& streams);
+              FdTicketBook& tickets, StreamOffers& streams, const QueuePairOffers& queue_pairs);
 
   grpc::Status Hello(grpc::ServerContext* context, const v1::HelloRequest* request,
                      v1::HelloReply* reply) override;
@@ -55,6 +56,11 @@ class PeerService final : public v1::Peer::Service {
                        v1::ConnectReply* reply) override;
   grpc::Status OpenStreams(grpc::ServerContext* context, const v1::OpenStreamsRequest* request,
                            v1::OpenStreamsReply* reply) override;
+  grpc::Status ConnectQueuePairs(grpc::ServerContext* context,
+                                 const v1::ConnectQueuePairsRequest* request,
+                                 v1::ConnectQueuePairsReply* reply) override;
+  grpc::Status EndQueuePairs(grpc::ServerContext* context, const v1::EndQueuePairsRequest* request,
+                             v1::EndQueuePairsReply* reply) override;
   grpc::Status Acknowledge(grpc::ServerContext* context, const v1::AcknowledgeRequest* request,
                            v1::AcknowledgeReply* reply) override;
   grpc::Status Notify(grpc::ServerContext* context, const v1::NotifyRequest* request,
@@ -101,6 +107,7 @@ class PeerService final : public v1::Peer::Service {
   InitiatorTable& initiators_;
   FdTicketBook& tickets_;
   StreamOffers& streams_;
+  const QueuePairOffers& queue_pairs_;
   const std::shared_ptr<registry::FdBudget> fds_;
 };
 

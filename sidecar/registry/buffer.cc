@@ -18,9 +18,14 @@ std::string_view NameOf(BufferState state) {
   return "gone";
 }
 
-Buffer::Buffer(Description description, Allocations allocations)
+Buffer::OnNics Buffer::WithoutNics() {
+  return Fail(ErrorCode::kPathUnavailable, "this sidecar uses no RDMA device");
+}
+
+Buffer::Buffer(Description description, Allocations allocations, OnNics on_nics)
     : description_(std::move(description)),
-      allocations_(std::make_shared<const Allocations>(std::move(allocations))) {}
+      backing_(
+          std::make_shared<const Backing>(Backing{std::move(allocations), std::move(on_nics)})) {}
 
 BufferState Buffer::state() const {
   MutexLock lock(mutex_);
@@ -51,7 +56,7 @@ Result<Buffer::Use> Buffer::Acquire(std::string_view user) {
                 state_ == BufferState::kSuspended ? "resume it first" : "register it again");
   }
   users_.emplace_front(user);
-  return Use(shared_from_this(), allocations_, users_.begin());
+  return Use(shared_from_this(), backing_, users_.begin());
 }
 
 void Buffer::EndUse(std::list<std::string>::iterator user) {
@@ -84,36 +89,37 @@ void Buffer::EndWaits() {
 }
 
 bool Buffer::Release() {
-  std::shared_ptr<const Allocations> released;  // unmaps after the lock
+  std::shared_ptr<const Backing> released;  // unmaps after the lock
   MutexLock lock(mutex_);
   if (state_ == BufferState::kActive || state_ == BufferState::kGone || !users_.empty()) {
     return false;
   }
-  released = std::exchange(allocations_, nullptr);
+  released = std::exchange(backing_, nullptr);
   if (state_ != BufferState::kDraining) return false;
   state_ = BufferState::kGone;
   return true;
 }
 
-bool Buffer::Resume(Allocations allocations) {
-  auto resumed = std::make_shared<const Allocations>(std::move(allocations));
+bool Buffer::Resume(Allocations allocations, OnNics on_nics) {
+  auto resumed =
+      std::make_shared<const Backing>(Backing{std::move(allocations), std::move(on_nics)});
   MutexLock lock(mutex_);
   if (state_ != BufferState::kSuspended) return false;
-  std::swap(allocations_, resumed);
+  std::swap(backing_, resumed);
   state_ = BufferState::kActive;
   changed_.NotifyAll();
   return true;
 }
 
-Buffer::Use::Use(std::shared_ptr<Buffer> buffer, std::shared_ptr<const Allocations> allocations,
+Buffer::Use::Use(std::shared_ptr<Buffer> buffer, std::shared_ptr<const Backing> backing,
                  std::list<std::string>::iterator user)
-    : buffer_(std::move(buffer)), allocations_(std::move(allocations)), user_(user) {}
+    : buffer_(std::move(buffer)), backing_(std::move(backing)), user_(user) {}
 
 Buffer::Use& Buffer::Use::operator=(Use&& other) noexcept {
   if (this == &other) return *this;
   End();
   buffer_ = std::move(other.buffer_);
-  allocations_ = std::move(other.allocations_);
+  backing_ = std::move(other.backing_);
   user_ = other.user_;
   return *this;
 }
@@ -123,7 +129,7 @@ Buffer::Use::~Use() { End(); }
 void Buffer::Use::End() {
   if (buffer_ == nullptr) return;
   // First the mappings, then the count: whoever waits for the count unmaps.
-  allocations_.reset();
+  backing_.reset();
   buffer_->EndUse(user_);
   buffer_.reset();
 }

@@ -15,6 +15,7 @@
 #include "lib/base/result.h"
 #include "lib/wire/buffer_types.h"
 #include "sidecar/memory/mapped_allocation.h"
+#include "sidecar/memory/nic_memory.h"
 #include "sidecar/memory/piece_map.h"
 
 namespace gantry::registry {
@@ -40,8 +41,11 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
     std::vector<uint64_t> allocation_ids;
   };
 
+  // What RDMA devices have of it, or why they have nothing.
+  using OnNics = Result<std::shared_ptr<const memory::NicMemory>>;
+
   // REQUIRES one allocation for each of description.allocation_ids.
-  Buffer(Description description, Allocations allocations);
+  Buffer(Description description, Allocations allocations, OnNics on_nics = WithoutNics());
 
   const Description& description() const { return description_; }
   uint64_t length() const { return description_.pieces.length(); }
@@ -67,9 +71,17 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   // allocation unmaps it. A draining buffer is gone then. True for the one call that made it gone.
   bool Release() EXCLUDES(mutex_);
   // Makes a suspended buffer active again over new mappings; false when it is not suspended.
-  bool Resume(Allocations allocations) EXCLUDES(mutex_);
+  bool Resume(Allocations allocations, OnNics on_nics = WithoutNics()) EXCLUDES(mutex_);
+
+  static OnNics WithoutNics();
 
  private:
+  // Of an active or used buffer. What the devices have goes before the mappings under it.
+  struct Backing {
+    Allocations allocations;
+    OnNics on_nics;
+  };
+
   void EndUse(std::list<std::string>::iterator user) EXCLUDES(mutex_);
 
   const Description description_;
@@ -79,7 +91,7 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   BufferState state_ GUARDED_BY(mutex_) = BufferState::kActive;
   bool waits_ended_ GUARDED_BY(mutex_) = false;
   std::list<std::string> users_ GUARDED_BY(mutex_);
-  std::shared_ptr<const Allocations> allocations_ GUARDED_BY(mutex_);  // null when released
+  std::shared_ptr<const Backing> backing_ GUARDED_BY(mutex_);  // null when released
 };
 
 class Buffer::Use {
@@ -89,16 +101,17 @@ class Buffer::Use {
   ~Use();
 
   const Buffer& buffer() const { return *buffer_; }
-  const Allocations& allocations() const { return *allocations_; }
+  const Allocations& allocations() const { return backing_->allocations; }
+  const OnNics& on_nics() const { return backing_->on_nics; }
 
  private:
   friend class Buffer;
-  Use(std::shared_ptr<Buffer> buffer, std::shared_ptr<const Allocations> allocations,
+  Use(std::shared_ptr<Buffer> buffer, std::shared_ptr<const Backing> backing,
       std::list<std::string>::iterator user);
   void End();
 
   std::shared_ptr<Buffer> buffer_;  // null after a move
-  std::shared_ptr<const Allocations> allocations_;
+  std::shared_ptr<const Backing> backing_;
   std::list<std::string>::iterator user_;
 };
 

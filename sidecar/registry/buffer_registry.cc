@@ -70,6 +70,7 @@ BufferRegistry::BufferRegistry(RegistryLimits limits, memory::MemoryMapper& mapp
 BufferRegistry::~BufferRegistry() = default;
 
 void BufferRegistry::SetRevocationSink(RevocationSink* sink) { sink_ = sink; }
+void BufferRegistry::SetNicRegistrar(memory::NicRegistrar* registrar) { nics_ = registrar; }
 
 Result<BufferRegistry::Buffers> BufferRegistry::Register(const wire::RegistrationRequest& request) {
   ASSIGN_OR_RETURN(std::vector<CheckedBuffer> checked, CheckRegistration(request, limits_));
@@ -144,9 +145,25 @@ Result<RegisteredBuffer> BufferRegistry::MakeBuffer(const wire::RegistrationRequ
   description.access = asked.access;
   description.layout = asked.layout;
   description.pieces = resolved.buffers[buffer].pieces;
-  made.buffer = std::make_shared<Buffer>(std::move(description), std::move(mapped));
+  ASSIGN_OR_RETURN(Buffer::OnNics on_nics,
+                   RegisterOnNics(description.pieces, mapped, description.access));
+  made.buffer =
+      std::make_shared<Buffer>(std::move(description), std::move(mapped), std::move(on_nics));
   if (!asked.verify.empty()) made.buffer->StopUses(BufferState::kSuspended);
   return made;
+}
+
+Result<Buffer::OnNics> BufferRegistry::RegisterOnNics(const memory::PieceMap& pieces,
+                                                      const Buffer::Allocations& mapped,
+                                                      const wire::Access& access) const {
+  if (nics_ == nullptr) return Buffer::WithoutNics();
+  std::vector<memory::NicPiece> on_nics;
+  for (const wire::Piece& piece : pieces.pieces()) {
+    on_nics.push_back({mapped[piece.allocation], piece.offset, piece.length});
+  }
+  Buffer::OnNics registered = nics_->Register(on_nics, access);
+  if (registered || registered.error().code == ErrorCode::kPathUnavailable) return registered;
+  return Fail(std::move(registered).error().WithContext("registering on RDMA devices"));
 }
 
 Result<BufferRegistry::Buffers> BufferRegistry::Publish(const wire::RegistrationRequest& request,
@@ -296,7 +313,12 @@ Status BufferRegistry::Resume(std::string_view id) {
     ASSIGN_OR_RETURN(auto mapping, record->Map());
     mapped.push_back(std::move(mapping));
   }
-  if (buffer->Resume(std::move(mapped)) || buffer->state() == BufferState::kActive) return {};
+  const Buffer::Description& description = buffer->description();
+  ASSIGN_OR_RETURN(Buffer::OnNics on_nics,
+                   RegisterOnNics(description.pieces, mapped, description.access));
+  if (buffer->Resume(std::move(mapped), std::move(on_nics)) ||
+      buffer->state() == BufferState::kActive)
+    return {};
   return Fail(ErrorCode::kDraining, "buffer '" + std::string(id) + "' is being deleted");
 }
 

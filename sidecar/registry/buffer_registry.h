@@ -61,6 +61,8 @@ class BufferRegistry {
 
   // Set once, before the first registration; null: there are no peers to tell.
   void SetRevocationSink(RevocationSink* sink);
+  // Likewise; outlives the registry. Null: no RDMA device is used.
+  void SetNicRegistrar(memory::NicRegistrar* registrar);
 
   // Checks everything, maps what is new, then publishes all buffers at once, in the order of the
   // request. A name that exists with the same specification answers the existing buffer; with
@@ -118,6 +120,10 @@ class BufferRegistry {
                                       const ResolvedRequest& resolved, size_t buffer);
   Result<Buffers> Publish(const wire::RegistrationRequest& request, const ResolvedRequest& resolved,
                           std::vector<RegisteredBuffer> made) EXCLUDES(mutex_);
+  // On the devices, if there are any. Memory that has no way there is no failure.
+  Result<Buffer::OnNics> RegisterOnNics(const memory::PieceMap& pieces,
+                                        const Buffer::Allocations& mapped,
+                                        const wire::Access& access) const;
   // All of these are draining. Goes on past failures and returns the first.
   Status FinishRemoval(const Buffers& buffers, TimePoint deadline,
                        std::vector<PeerRelease>* peers = nullptr) EXCLUDES(mutex_);
@@ -130,6 +136,7 @@ class BufferRegistry {
   memory::MemoryMapper& mapper_;
   WorkloadTable& workloads_;
   RevocationSink* sink_ = nullptr;
+  memory::NicRegistrar* nics_ = nullptr;
   const std::string id_prefix_;  // an id of an earlier sidecar names nothing here
   std::atomic<uint64_t> next_id_{1};
   const std::unique_ptr<AllocationTable> allocations_;

@@ -19,6 +19,8 @@ class RemoteTarget {
  public:
   virtual ~RemoteTarget() = default;
   virtual uint64_t length() const = 0;  // of the buffer: flat bytes [0, length)
+  // Where several paths lead there: as this one names it; null: it does not.
+  virtual const RemoteTarget* Over(wire::Path /*path*/) const { return this; }
 };
 
 // An allocation of the other side, as far as this side can use it.

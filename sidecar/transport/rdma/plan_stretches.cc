@@ -9,7 +9,7 @@ PlanStretches::PlanStretches(const MovePlan& plan, const RdmaRegistrar* registra
     : plan_(plan), registrar_(registrar) {
   uint32_t chunks = 0;
   for (const RemoteAllocation& remote : plan.remote) {
-    const auto* const buffer = dynamic_cast<const RdmaRemoteBuffer*>(remote.target.get());
+    const RdmaRemoteBuffer* const buffer = RdmaRemoteBuffer::Of(remote);
     buffers_.push_back(buffer);
     first_chunk_.push_back(chunks);
     if (buffer != nullptr) chunks += static_cast<uint32_t>(buffer->chunks().size());

@@ -51,6 +51,7 @@ Status RdmaConnection::MakeLanes(const RdmaDevices& devices,
                                  const std::vector<wire::RdmaDeviceAddress>& peers) {
   const auto pairs = static_cast<uint32_t>(devices.options().queue_pairs);
   for (size_t device = 0; device < devices.size(); ++device) {
+    if (!devices.at(device).up->load(std::memory_order_relaxed)) continue;
     const QueuePairOptions options = devices.QueuePairOptionsOf(device);
     VerbsDevice& nic = *devices.at(device).device;
     ASSIGN_OR_RETURN(auto queue, nic.CreateCompletionQueue(pairs * options.work_requests));
@@ -66,7 +67,9 @@ Status RdmaConnection::MakeLanes(const RdmaDevices& devices,
       lanes_.push_back(std::move(lane));
     }
   }
-  return {};
+  if (!lanes_.empty()) return {};
+  return gantry::Fail(ErrorCode::kPathUnavailable, "no RDMA device here has an active port",
+                      "check cable and switch");
 }
 
 RdmaConnection::Lane* RdmaConnection::Roomiest() {

@@ -92,6 +92,24 @@ Result<std::unique_ptr<RdmaDevices>> RdmaDevices::Open(const RdmaOptions& option
   return std::unique_ptr<RdmaDevices>(new RdmaDevices(options, std::move(nics)));
 }
 
+void RdmaDevices::TakeEvents(size_t index) const {
+  const Nic& nic = nics_[index];
+  for (;;) {
+    const PortChange change = nic.device->NextEvent();
+    if (change == PortChange::kNone) return;
+    if (change == PortChange::kOther) continue;
+    const bool up = change == PortChange::kUp;
+    nic.up->store(up, std::memory_order_relaxed);
+    log::Warning(up ? "a port is active again" : "a port went down, nothing new goes over it",
+                 {{"device", nic.device->name()}, {"gone", change == PortChange::kDeviceGone}});
+    if (change == PortChange::kDeviceGone) return;
+  }
+}
+
+bool RdmaDevices::AnyUp() const {
+  return std::any_of(nics_.begin(), nics_.end(), [](const Nic& nic) { return nic.up->load(); });
+}
+
 std::vector<wire::RdmaDeviceAddress> RdmaDevices::Addresses() const {
   std::vector<wire::RdmaDeviceAddress> addresses;
   for (const Nic& nic : nics_) {

@@ -2,6 +2,7 @@
 // number them. Thread-safe once open.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,11 +21,16 @@ class RdmaDevices {
     VerbsPort port;
     GidEntry gid;
     uint64_t chunk_bytes = 0;
+    std::unique_ptr<std::atomic<bool>> up = std::make_unique<std::atomic<bool>>(true);
   };
 
   // Those with an active port and a usable GID; an operator's list has to be complete. The error
   // says why there is none. `verbs` outlives this.
   static Result<std::unique_ptr<RdmaDevices>> Open(const RdmaOptions& options, Verbs& verbs);
+
+  // What the device said since the last time: its port went down, or came back. One thread.
+  void TakeEvents(size_t index) const;
+  bool AnyUp() const;
 
   size_t size() const { return nics_.size(); }
   const Nic& at(size_t index) const { return nics_[index]; }

@@ -39,6 +39,7 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   RdmaPeer& operator=(const RdmaPeer&) = delete;
 
   const std::string& name() const { return name_; }
+  size_t peer_devices() const { return exchange_->peer_devices().size(); }  // any thread
   // Any thread: why it cannot be reached right now, if that is known.
   Status Usable() const EXCLUDES(mutex_);
   // Any thread. The session is over: every operation on it fails, and nothing connects again.

@@ -17,6 +17,11 @@ class RdmaPeer;
 
 class RdmaRemoteBuffer final : public RemoteTarget {
  public:
+  // Null: rdma does not lead to it.
+  static const RdmaRemoteBuffer* Of(const RemoteAllocation& remote) {
+    if (remote.target == nullptr) return nullptr;
+    return dynamic_cast<const RdmaRemoteBuffer*>(remote.target->Over(wire::Path::kRdma));
+  }
   // REQUIRES chunks that cover it, as RdmaChunksOf checks.
   RdmaRemoteBuffer(std::shared_ptr<RdmaPeer> peer, std::vector<wire::RdmaChunk> chunks)
       : peer_(std::move(peer)), chunks_(std::move(chunks)) {

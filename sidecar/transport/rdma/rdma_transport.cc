@@ -6,14 +6,6 @@
 #include "lib/base/log.h"
 
 namespace gantry::transport {
-namespace {
-
-const RdmaRemoteBuffer* TargetOf(const RemoteAllocation& remote) {
-  return dynamic_cast<const RdmaRemoteBuffer*>(remote.target.get());
-}
-
-}  // namespace
-
 void RdmaTransport::Inbox::Post(std::function<void()> task) {
   const MutexLock lock(mutex);
   if (wake == nullptr) return;  // what it holds goes with it
@@ -78,7 +70,11 @@ Status RdmaTransport::CanReach(const memory::MappedAllocation& local,
                     ? "the local buffer is GPU memory, which is not registered on RDMA devices"
                     : "the local buffer is not registered on RDMA devices");
   }
-  const RdmaRemoteBuffer* const target = TargetOf(remote);
+  if (!devices_.AnyUp()) {
+    return Fail(ErrorCode::kPathUnavailable, "no RDMA device here has an active port",
+                "check cable and switch");
+  }
+  const RdmaRemoteBuffer* const target = RdmaRemoteBuffer::Of(remote);
   if (target == nullptr) {
     return Fail(ErrorCode::kPathUnavailable,
                 "the remote buffer is not registered on RDMA devices that lead here");
@@ -92,7 +88,7 @@ Status RdmaTransport::CanReach(const memory::MappedAllocation& local,
 Result<std::shared_ptr<RdmaPeer>> RdmaTransport::PeerOf(const MovePlan& plan) const {
   std::shared_ptr<RdmaPeer> peer;
   for (const RemoteAllocation& remote : plan.remote) {
-    const RdmaRemoteBuffer* const target = TargetOf(remote);
+    const RdmaRemoteBuffer* const target = RdmaRemoteBuffer::Of(remote);
     if (target == nullptr || (peer != nullptr && peer != target->peer())) {
       return Fail(ErrorCode::kInternal, "a plan for rdma names buffers of one peer");
     }

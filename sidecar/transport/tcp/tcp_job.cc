@@ -102,8 +102,8 @@ void TcpJob::AddLocal(const MoveSegment& segment, uint64_t local_offset, uint64_
 bool TcpJob::AddRange(const MoveSegment& segment, uint64_t remote_offset, uint32_t length,
                       MovePart* part) const {
   RequestBody& body = part->body;
-  const auto& target =
-      static_cast<const TcpRemoteBuffer&>(*plan().remote[segment.remote_allocation].target);
+  const RemoteTarget& remote = *plan().remote[segment.remote_allocation].target;
+  const auto& target = static_cast<const TcpRemoteBuffer&>(*remote.Over(wire::Path::kTcp));
   const bool same_buffer = !body.sections.empty() && body.sections.back().buffer == target.id() &&
                            body.sections.back().generation == target.generation();
   if (same_buffer) {

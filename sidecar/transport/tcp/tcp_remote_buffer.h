@@ -13,6 +13,11 @@ namespace gantry::transport {
 
 class TcpRemoteBuffer final : public RemoteTarget {
  public:
+  // Null: tcp does not lead to it.
+  static const TcpRemoteBuffer* Of(const RemoteAllocation& remote) {
+    if (remote.target == nullptr) return nullptr;
+    return dynamic_cast<const TcpRemoteBuffer*>(remote.target->Over(wire::Path::kTcp));
+  }
   // REQUIRES an id of 1 to kBufferIdBytesMax bytes.
   TcpRemoteBuffer(std::shared_ptr<TcpPeer> peer, std::string id, uint64_t generation,
                   uint64_t length)

@@ -75,7 +75,7 @@ Status TcpTransport::CanReach(const memory::MappedAllocation& local,
       return Fail(Error(staged.error()).WithContext("the local buffer is GPU memory"));
     }
   }
-  const auto* target = dynamic_cast<const TcpRemoteBuffer*>(remote.target.get());
+  const TcpRemoteBuffer* const target = TcpRemoteBuffer::Of(remote);
   if (target == nullptr) {
     return Fail(ErrorCode::kPathUnavailable,
                 "the remote buffer is not offered over tcp: its peer listens for none, or it is "
@@ -90,7 +90,7 @@ Status TcpTransport::CanReach(const memory::MappedAllocation& local,
 Result<TcpTransport::Route> TcpTransport::RouteOf(const MovePlan& plan) const {
   Route route;
   for (const RemoteAllocation& remote : plan.remote) {
-    const auto* target = dynamic_cast<const TcpRemoteBuffer*>(remote.target.get());
+    const TcpRemoteBuffer* const target = TcpRemoteBuffer::Of(remote);
     if (target == nullptr || (route.peer != nullptr && route.peer != target->peer())) {
       return Fail(ErrorCode::kInternal, "a plan for tcp names buffers of one peer");
     }

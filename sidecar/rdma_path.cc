@@ -1,0 +1,69 @@
+#include "sidecar/rdma_path.h"
+
+#include "lib/base/log.h"
+#include "sidecar/transport/rdma/system_verbs.h"
+
+namespace gantry {
+namespace {
+
+constexpr int kHelpers = 2;
+
+}  // namespace
+
+Result<std::unique_ptr<RdmaPath>> RdmaPath::Create(const SidecarConfig& config) {
+  if (!config.rdma) {
+    return Fail(ErrorCode::kPathUnavailable, "--no-rdma turns it off");
+  }
+  auto verbs = transport::MakeSystemVerbs();
+  auto devices = transport::RdmaDevices::Open(config.rdma_options, *verbs);
+  if (!devices) {
+    if (!config.rdma_options.devices.empty()) {
+      Error why = std::move(devices).error().WithContext("--rdma-devices");
+      why.code = ErrorCode::kInvalidArgument;
+      return Fail(std::move(why));
+    }
+    log::Info("no RDMA device is used", {{"why", devices.error()}});
+    return Fail(std::move(devices).error());
+  }
+  ASSIGN_OR_RETURN(auto events, transport::RdmaEvents::Create());
+  return std::unique_ptr<RdmaPath>(
+      new RdmaPath(std::move(verbs), *std::move(devices), std::move(events)));
+}
+
+RdmaPath::RdmaPath(std::unique_ptr<transport::Verbs> verbs,
+                   std::unique_ptr<transport::RdmaDevices> devices,
+                   std::unique_ptr<transport::RdmaEvents> events)
+    : verbs_(std::move(verbs)),
+      devices_(std::move(devices)),
+      registrar_(*devices_),
+      target_(*devices_, {}),
+      events_(std::move(events)),
+      helpers_(kHelpers) {
+  for (size_t i = 0; i < devices_->size(); ++i) {
+    const Status watched =
+        events_->Watch(devices_->at(i).device->event_fd(), [this, i] { devices_->TakeEvents(i); });
+    if (!watched) log::Warning("a device's events are not seen", {{"why", watched.error()}});
+  }
+}
+
+RdmaPath::~RdmaPath() {
+  for (size_t i = 0; i < devices_->size(); ++i) {
+    events_->Ignore(devices_->at(i).device->event_fd());
+  }
+}
+
+std::unique_ptr<transport::RdmaTransport> RdmaPath::MakeTransport(
+    std::function<void()> wake, std::function<void(const Error& why)> count_error) {
+  return std::make_unique<transport::RdmaTransport>(*devices_, registrar_, *events_, helpers_,
+                                                    std::move(wake), std::move(count_error));
+}
+
+std::vector<std::pair<std::string, size_t>> RdmaPath::Chunks() const {
+  std::vector<std::pair<std::string, size_t>> chunks;
+  for (size_t i = 0; i < devices_->size(); ++i) {
+    chunks.emplace_back(devices_->at(i).device->name(), registrar_.chunks());
+  }
+  return chunks;
+}
+
+}  // namespace gantry

@@ -1,0 +1,51 @@
+// What the rdma transport of a sidecar runs on, made from the configuration: the devices, what is
+// registered on them, and the threads beside them. Outlives the registry, the engine and the peers.
+// Used by the main thread, but for what says otherwise.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/base/result.h"
+#include "sidecar/sidecar_config.h"
+#include "sidecar/transport/helper_threads.h"
+#include "sidecar/transport/rdma/rdma_devices.h"
+#include "sidecar/transport/rdma/rdma_events.h"
+#include "sidecar/transport/rdma/rdma_registrar.h"
+#include "sidecar/transport/rdma/rdma_target.h"
+#include "sidecar/transport/rdma/rdma_transport.h"
+
+namespace gantry {
+
+class RdmaPath {
+ public:
+  // The error says why there is none: that is no failure of the sidecar, unless --rdma-devices asks
+  // for some (kInvalidArgument).
+  static Result<std::unique_ptr<RdmaPath>> Create(const SidecarConfig& config);
+  ~RdmaPath();
+
+  // Once. `wake` and `count_error`: see RdmaTransport.
+  std::unique_ptr<transport::RdmaTransport> MakeTransport(
+      std::function<void()> wake, std::function<void(const Error& why)> count_error);
+  transport::RdmaRegistrar& registrar() { return registrar_; }
+  transport::RdmaTarget& target() { return target_; }
+  std::vector<wire::RdmaDeviceAddress> addresses() const { return devices_->Addresses(); }
+  // Device and registered chunks. Any thread.
+  std::vector<std::pair<std::string, size_t>> Chunks() const;
+
+ private:
+  RdmaPath(std::unique_ptr<transport::Verbs> verbs, std::unique_ptr<transport::RdmaDevices> devices,
+           std::unique_ptr<transport::RdmaEvents> events);
+
+  const std::unique_ptr<transport::Verbs> verbs_;
+  const std::unique_ptr<transport::RdmaDevices> devices_;
+  transport::RdmaRegistrar registrar_;
+  transport::RdmaTarget target_;
+  const std::unique_ptr<transport::RdmaEvents> events_;
+  transport::HelperThreads helpers_;
+};
+
+}  // namespace gantry

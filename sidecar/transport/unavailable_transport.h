@@ -1,0 +1,34 @@
+// Stands for a transport that this machine has nothing for, so that the reason is told wherever
+// paths are. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "sidecar/transport/transport.h"
+
+namespace gantry::transport {
+
+class UnavailableTransport final : public Transport {
+ public:
+  UnavailableTransport(wire::Path path, Error why) : path_(path), why_(std::move(why)) {}
+
+  wire::Path path() const override { return path_; }
+  Status Probe() override { return Fail(why_); }
+  Status CanReach(const memory::MappedAllocation&, const RemoteAllocation&) const override {
+    return Fail(why_);
+  }
+  // Never: nothing can be reached.
+  std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan>, int, uint64_t) override {
+    return nullptr;
+  }
+  bool Poll(std::vector<uint64_t>*) override { return false; }
+  nanoseconds Unattended() const override { return std::chrono::hours(1); }
+
+ private:
+  const wire::Path path_;
+  const Error why_;
+};
+
+}  // namespace gantry::transport
