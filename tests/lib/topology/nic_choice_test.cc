@@ -73,6 +73,34 @@ TEST_F(NicChoiceTest, OnOneBusEveryGpuHasAllNicsAndItsOwnFirst) {
   EXPECT_EQ(first.size(), 8U);
 }
 
+TEST_F(NicChoiceTest, GpusWithOtherNicsDoNotCountWhereAGpuBegins) {
+  sysfs_.AddGpu("pci0000:00/0000:00:01.0", 0);
+  sysfs_.AddNic("mlx5_7", "pci0000:00/0000:00:02.0", 0);
+  for (const char* address : {"0000:80:01.0", "0000:80:02.0"}) {
+    sysfs_.AddGpu(std::string("pci0000:80/") + address, 1);
+  }
+  sysfs_.AddNic("mlx5_0", "pci0000:80/0000:80:03.0", 1);
+  sysfs_.AddNic("mlx5_1", "pci0000:80/0000:80:04.0", 1);
+  EXPECT_THAT(Chooser().ForGpu(gpu(1))->names, ElementsAre("mlx5_0", "mlx5_1"));
+  EXPECT_THAT(Chooser().ForGpu(gpu(2))->names, ElementsAre("mlx5_1", "mlx5_0"));
+}
+
+TEST_F(NicChoiceTest, FewGpusBeginFarApart) {
+  sysfs_.AddFlatGuest(4, 8);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(Chooser().ForGpu(gpu(i))->names[0], Nic(2 * i));
+}
+
+TEST_F(NicChoiceTest, ADeviceOfNoPciBusMayHaveANode) {
+  std::vector<RdmaDevice> nics(2);
+  for (int i = 0; i < 2; ++i) {
+    nics[i].name = "hns_" + std::to_string(i);
+    nics[i].numa_node = i;
+    nics[i].ports.push_back({1, "ACTIVE", "", "", ""});
+  }
+  const NicChooser chooser(nics, {}, {}, sysfs_.root());
+  EXPECT_THAT(chooser.ForHostMemory(1)->names, ElementsAre("hns_1"));
+}
+
 TEST_F(NicChoiceTest, GpusAreSpreadEvenlyOverOtherNumbersOfNics) {
   for (const auto& [gpus, nics] : {std::pair{4, 8}, {8, 4}, {3, 8}, {8, 3}, {1, 5}, {7, 1}}) {
     SCOPED_TRACE(std::to_string(gpus) + " GPUs, " + std::to_string(nics) + " NICs");

@@ -50,7 +50,7 @@ TEST_F(NicDistanceTest, OfOtherHostBridgesIsThatOfTheirNodes) {
 }
 
 TEST_F(NicDistanceTest, ATreeBehindAPciDeviceIsOneOfItsOwn) {
-  const std::string nested = "pci0000:15/0000:15:01.5/pci10000:e0";
+  const std::string nested = "pci0000:15/0000:15:01.0/0000:16:00.0/pci10000:e0";
   EXPECT_EQ(PlaceOf("10000:e1:00.0", "/nowhere").host_bridge, "");
   EXPECT_EQ(Distance(nested + "/10000:e0:01.0/10000:e1:00.0", "pci0000:15/0000:15:02.0", 0, 0),
             NicDistance::kSameNode);
