@@ -11,14 +11,17 @@ namespace {
 
 Finding ExamineRdmaDevice(const topology::RdmaDevice& device, const std::string& root) {
   const std::string subject = "RDMA " + device.name;
-  if (!device.active) return {Level::kWarn, subject, "no port is active", "check cable and switch"};
+  const topology::RdmaPort* port = device.ActivePort();
+  if (port == nullptr) {
+    return {Level::kWarn, subject, "no port is active", "check cable and switch"};
+  }
   if (device.device_file.empty() || access((root + device.device_file).c_str(), R_OK | W_OK) != 0) {
     return {Level::kWarn, subject,
             "active, but " + (device.device_file.empty() ? "no device file" : device.device_file) +
                 " is not to be had here",
             "give the container the device, through the device plugin"};
   }
-  return {Level::kOk, subject, device.link_layer + ", " + device.rate, ""};
+  return {Level::kOk, subject, port->link_layer + ", " + port->rate, ""};
 }
 
 }  // namespace

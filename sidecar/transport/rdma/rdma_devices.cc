@@ -15,24 +15,6 @@ constexpr uint64_t kMemlockSmall = 1ULL << 30;
 constexpr uint32_t k24Bits = 0xffffff;
 constexpr uint32_t kReadsMax = 16;
 
-bool IsIpv4(const Gid& gid) {
-  return std::all_of(gid.begin(), gid.begin() + 10, [](uint8_t byte) { return byte == 0; }) &&
-         gid[10] == 0xff && gid[11] == 0xff;
-}
-
-Result<GidEntry> ChooseGid(const std::vector<GidEntry>& gids, int wanted) {
-  const GidEntry* best = nullptr;
-  for (const GidEntry& gid : gids) {
-    if (wanted >= 0 && gid.index == wanted) return gid;
-    if (gid.type == GidType::kRoceV1) continue;
-    if (best == nullptr || (IsIpv4(gid.gid) && !IsIpv4(best->gid))) best = &gid;
-  }
-  if (wanted < 0 && best != nullptr) return *best;
-  return Fail(ErrorCode::kPathUnavailable,
-              wanted >= 0 ? "there is no GID " + std::to_string(wanted) : "there is no usable GID",
-              "give the device's network interface an address in this network namespace");
-}
-
 Result<RdmaDevices::Nic> OpenOne(const RdmaOptions& options, Verbs& verbs,
                                  const std::string& name) {
   RdmaDevices::Nic nic;
@@ -43,9 +25,15 @@ Result<RdmaDevices::Nic> OpenOne(const RdmaOptions& options, Verbs& verbs,
                 "port " + std::to_string(options.port) + " of " + name + " is not active",
                 "check cable and switch");
   }
-  auto gid = ChooseGid(nic.device->Gids(), options.gid_index);
-  if (!gid) return Fail(std::move(gid).error().WithContext(name));
-  nic.gid = *std::move(gid);
+  const std::vector<GidEntry> gids = nic.device->Gids();
+  auto chosen = ChooseGid(gids, {options.gid_index, {}});
+  if (!chosen) return Fail(std::move(chosen).error().WithContext(name));
+  const auto gid = std::find_if(gids.begin(), gids.end(), [&](const GidEntry& entry) {
+    return entry.index == chosen->index;
+  });
+  if (gid == gids.end()) return Fail(ErrorCode::kNotFound, name + ": the chosen GID is not there");
+  nic.gid = *gid;
+  nic.why_gid = std::move(chosen->reason);
   nic.chunk_bytes =
       options.chunk_bytes != 0 ? options.chunk_bytes : nic.device->limits().region_bytes_max;
   return nic;
@@ -76,7 +64,7 @@ Result<std::unique_ptr<RdmaDevices>> RdmaDevices::Open(const RdmaOptions& option
     if (nic) {
       log::Info("an RDMA device is used", {{"device", name},
                                            {"gid_index", nic->gid.index},
-                                           {"netdev", nic->gid.netdev},
+                                           {"gid", nic->why_gid},
                                            {"mtu", nic->port.mtu},
                                            {"chunk_bytes", nic->chunk_bytes}});
       nics.push_back(*std::move(nic));

@@ -20,6 +20,7 @@ class RdmaDevices {
     std::unique_ptr<VerbsDevice> device;
     VerbsPort port;
     GidEntry gid;
+    std::string why_gid;  // it and not another one, for people
     uint64_t chunk_bytes = 0;
     std::unique_ptr<std::atomic<bool>> up = std::make_unique<std::atomic<bool>>(true);
   };

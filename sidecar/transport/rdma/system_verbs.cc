@@ -99,6 +99,7 @@ class SystemDevice final : public VerbsDevice {
                                                           : GidType::kRoceV2;
       std::memcpy(gid.gid.data(), entry.gid.raw, gid.gid.size());
       gid.netdev = NetdevOf(gid.index);
+      gid.is_here = !gid.netdev.empty();
       gids.push_back(std::move(gid));
     }
     return gids;

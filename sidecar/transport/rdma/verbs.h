@@ -13,20 +13,11 @@
 
 #include "lib/base/result.h"
 #include "lib/wire/rdma_types.h"
+#include "sidecar/transport/rdma/gid_choice.h"
 
 namespace gantry::transport {
 
-using wire::Gid;
 using wire::QueuePairAddress;
-
-enum class GidType { kInfiniBand, kRoceV1, kRoceV2 };
-
-struct GidEntry {
-  int index = 0;
-  GidType type = GidType::kRoceV2;
-  Gid gid{};
-  std::string netdev;  // of this network namespace; empty: it has none here
-};
 
 struct VerbsLimits {
   uint64_t region_bytes_max = 0;  // max_mr_size

@@ -54,50 +54,51 @@ bool WorkCutter::FindBlock() {
 }
 
 void WorkCutter::Advance(uint64_t bytes) {
+  piece_.length = 0;
   within_ += bytes;
   if (within_ < segment_.length) return;
   within_ = 0;
   ++block_;
 }
 
-bool WorkCutter::Look(Piece* piece) {
+bool WorkCutter::Look() {
+  if (piece_.length != 0) return true;
   const uint32_t here = segment_.local_allocation;
   const uint32_t there = segment_.remote_allocation;
   const uint64_t local_at = segment_.local_offset + block_ * segment_.local_stride + within_;
   const uint64_t remote_at = segment_.remote_offset + block_ * segment_.remote_stride + within_;
-  piece->local = local_.At(here, local_at, [&] { return stretches_.Local(here, local_at); });
-  piece->remote = remote_.At(there, remote_at, [&] { return stretches_.Remote(there, remote_at); });
-  piece->length = std::min({segment_.length - within_, piece->local.length, piece->remote.length});
+  piece_.local = local_.At(here, local_at, [&] { return stretches_.Local(here, local_at); });
+  piece_.remote = remote_.At(there, remote_at, [&] { return stretches_.Remote(there, remote_at); });
+  piece_.length = std::min({segment_.length - within_, piece_.local.length, piece_.remote.length});
   const ItemRange items = ItemsOf(segment_, block_);
-  piece->first_item = items.first;
-  piece->items = items.count;
-  return piece->length != 0;
+  piece_.first_item = items.first;
+  piece_.items = items.count;
+  return piece_.length != 0;
 }
 
 Result<bool> WorkCutter::Next(WorkRequest* request) {
   if (!FindBlock()) return false;
-  Piece piece;
-  if (!Look(&piece)) return Fail(Unregistered());
-  request->local_address = piece.local.address;
-  request->remote_address = piece.remote.address;
-  request->local_region = piece.local.region;
-  request->remote_chunk = piece.remote.chunk;
-  uint64_t length = std::min(piece.length, bytes_max_);
-  ItemRange items = {piece.first_item, piece.items};
+  if (!Look()) return Fail(Unregistered());
+  request->local_address = piece_.local.address;
+  request->remote_address = piece_.remote.address;
+  request->local_region = piece_.local.region;
+  request->remote_chunk = piece_.remote.chunk;
+  uint64_t length = std::min(piece_.length, bytes_max_);
+  ItemRange items = {piece_.first_item, piece_.items};
   Advance(length);
   while (length < bytes_max_ && FindBlock()) {
     // What cannot be looked up is reported when it is the beginning of a work request.
-    if (!Look(&piece)) break;
-    const bool continues = piece.local.address == request->local_address + length &&
-                           piece.remote.address == request->remote_address + length &&
-                           piece.local.region == request->local_region &&
-                           piece.remote.chunk == request->remote_chunk;
+    if (!Look()) break;
+    const bool continues = piece_.local.address == request->local_address + length &&
+                           piece_.remote.address == request->remote_address + length &&
+                           piece_.local.region == request->local_region &&
+                           piece_.remote.chunk == request->remote_chunk;
     // Items with others between them would be blamed together with these.
-    const uint32_t items_end = piece.first_item + piece.items;
-    if (!continues || piece.first_item > items.end() || items_end < items.first) break;
-    const uint32_t first = std::min(items.first, piece.first_item);
+    const uint32_t items_end = piece_.first_item + piece_.items;
+    if (!continues || piece_.first_item > items.end() || items_end < items.first) break;
+    const uint32_t first = std::min(items.first, piece_.first_item);
     items = {first, std::max(items.end(), items_end) - first};
-    const uint64_t more = std::min(piece.length, bytes_max_ - length);
+    const uint64_t more = std::min(piece_.length, bytes_max_ - length);
     length += more;
     Advance(more);
   }

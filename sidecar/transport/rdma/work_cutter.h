@@ -86,8 +86,8 @@ class WorkCutter {
   bool FindBlock();
   // Passes so many bytes of the block under the cursor.
   void Advance(uint64_t bytes);
-  // The cursor is on a block. False: one side has no memory region for its next byte.
-  bool Look(Piece* piece);
+  // The cursor is on a block: fills piece_. False: one side has no memory region for its next byte.
+  bool Look();
   Error Unregistered() const;
 
   const Stretches& stretches_;
@@ -97,6 +97,7 @@ class WorkCutter {
   MoveSegment segment_;
   uint32_t block_ = 0;   // of segment_
   uint64_t within_ = 0;  // of this block
+  Piece piece_;          // at the cursor; of length 0: not looked up yet
   Known<LocalStretch> local_;
   Known<RemoteStretch> remote_;
 };

@@ -1,29 +1,18 @@
 #include "lib/topology/sysfs_devices.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-#include <string>
+#include "tests/lib/topology/fake_sysfs.h"
 
 namespace gantry::topology {
 namespace {
 
 class SysfsDevices : public testing::Test {
  protected:
-  void SetUp() override { std::filesystem::remove_all(root_); }
-  void TearDown() override { std::filesystem::remove_all(root_); }
+  void Write(const std::string& path, const std::string& text) { sysfs_.Write(path, text); }
 
-  void Write(const std::string& path, const std::string& text) {
-    const std::filesystem::path file = root_ + path;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text << "\n";
-  }
-
-  // Tests of one binary run side by side.
-  const std::string root_ =
-      testing::TempDir() + "sysfs_devices-" + std::to_string(::getpid()) + "/";
+  FakeSysfs sysfs_{"sysfs_devices"};
+  const std::string root_ = sysfs_.root();
 };
 
 TEST_F(SysfsDevices, FindsNothingWhereThereIsNothing) {
@@ -31,23 +20,65 @@ TEST_F(SysfsDevices, FindsNothingWhereThereIsNothing) {
   EXPECT_TRUE(ListPciAccelerators(root_).empty());
 }
 
-TEST_F(SysfsDevices, PrefersTheActivePortAndFindsTheDeviceFile) {
-  Write("sys/class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE");
-  Write("sys/class/infiniband/mlx5_1/ports/1/rate", "400 Gb/sec (4X NDR)");
-  Write("sys/class/infiniband/mlx5_1/ports/1/link_layer", "InfiniBand");
-  Write("sys/class/infiniband/mlx5_1/ports/2/state", "1: DOWN");
-  Write("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN");
+TEST_F(SysfsDevices, FindsTheActivePortAndTheDeviceFile) {
+  Write("sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN");
+  Write("sys/class/infiniband/mlx5_1/ports/2/state", "4: ACTIVE");
+  Write("sys/class/infiniband/mlx5_1/ports/2/rate", "400 Gb/sec (4X NDR)");
+  Write("sys/class/infiniband/mlx5_1/ports/2/link_layer", "InfiniBand");
+  Write("sys/class/infiniband/mlx5_0/ports/1/state", "2: INIT");
   Write("sys/class/infiniband_verbs/uverbs3/ibdev", "mlx5_1");
   const auto devices = ListRdmaDevices(root_);
   ASSERT_EQ(devices.size(), 2u);
   EXPECT_EQ(devices[0].name, "mlx5_0");
-  EXPECT_FALSE(devices[0].active);
+  EXPECT_EQ(devices[0].ActivePort(), nullptr);
+  EXPECT_EQ(devices[0].ports.at(0).state, "INIT");
   EXPECT_EQ(devices[0].device_file, "");
   EXPECT_EQ(devices[1].name, "mlx5_1");
-  EXPECT_TRUE(devices[1].active);
-  EXPECT_EQ(devices[1].rate, "400 Gb/sec (4X NDR)");
-  EXPECT_EQ(devices[1].link_layer, "InfiniBand");
+  ASSERT_EQ(devices[1].ports.size(), 2u);
+  EXPECT_EQ(devices[1].ports[0].state, "DOWN");
+  const RdmaPort* port = devices[1].ActivePort();
+  ASSERT_NE(port, nullptr);
+  EXPECT_EQ(port->number, 2);
+  EXPECT_EQ(port->rate, "400 Gb/sec (4X NDR)");
+  EXPECT_EQ(port->link_layer, "InfiniBand");
   EXPECT_EQ(devices[1].device_file, "/dev/infiniband/uverbs3");
+}
+
+TEST_F(SysfsDevices, TellsWhereOnThePciBusANicIs) {
+  sysfs_.AddNic("mlx5_0", "pci0000:15/0000:15:01.0/0000:18:00.0", 1);
+  // An RDMA device of what a guest's device is for.
+  sysfs_.AddNic("rxe1", "pci0000:00/0000:00:03.0", 0, "4: ACTIVE", "virtio0");
+  const auto devices = ListRdmaDevices(root_);
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[0].pci_address, "0000:18:00.0");
+  EXPECT_EQ(devices[0].numa_node, 1);
+  EXPECT_EQ(devices[1].pci_address, "0000:00:03.0");
+  EXPECT_EQ(devices[1].numa_node, 0);
+}
+
+TEST_F(SysfsDevices, ASoftDeviceIsOnNoBus) {
+  sysfs_.AddSoftNic("rxe0", "eth0");
+  const auto devices = ListRdmaDevices(root_);
+  ASSERT_EQ(devices.size(), 1u);
+  EXPECT_EQ(devices[0].pci_address, "");
+  EXPECT_EQ(devices[0].numa_node, -1);
+  ASSERT_NE(devices[0].ActivePort(), nullptr);
+  EXPECT_EQ(devices[0].ActivePort()->link_layer, "Ethernet");
+  EXPECT_EQ(devices[0].ActivePort()->netdev, "eth0");
+}
+
+TEST_F(SysfsDevices, APortsInterfaceIsThatOfItsGidsOrOfItsNumber) {
+  sysfs_.AddNic("mlx5_0", "pci0000:15/0000:18:00.0", 0);
+  const std::string folder = "sys/devices/pci0000:15/0000:18:00.0/";
+  Write(folder + "infiniband/mlx5_0/ports/2/state", "4: ACTIVE");
+  Write(folder + "net/ens1np0/dev_port", "0");
+  Write(folder + "net/ens1np1/dev_port", "1");
+  auto devices = ListRdmaDevices(root_);
+  ASSERT_EQ(devices.at(0).ports.size(), 2u);
+  EXPECT_EQ(devices[0].ports[0].netdev, "ens1np0");
+  EXPECT_EQ(devices[0].ports[1].netdev, "ens1np1");
+  Write(folder + "infiniband/mlx5_0/ports/2/gid_attrs/ndevs/0", "bond0");
+  EXPECT_EQ(ListRdmaDevices(root_)[0].ports[1].netdev, "bond0");
 }
 
 TEST_F(SysfsDevices, TellsAcceleratorsFromTheBoardsDisplay) {
