@@ -18,7 +18,8 @@ namespace {
 
 // One madvise call holds the process's memory map for as long as it takes.
 constexpr uint64_t kPopulateSliceBytes = uint64_t{256} << 20;
-constexpr uint64_t kBlockBytes = 512;  // the unit of st_blocks
+constexpr uint64_t kAdvicePageBytes = 4096;  // madvise begins on one, of huge pages too
+constexpr uint64_t kBlockBytes = 512;        // the unit of st_blocks
 constexpr uint64_t kMappingBytesMax = uint64_t{1} << 46;
 
 struct FileFacts {
@@ -90,23 +91,6 @@ Status CheckLength(const FileFacts& facts, uint64_t said_size) {
   return {};
 }
 
-// Fills the page tables, so that no copy takes a page fault. Kernels before 5.14 do not know the
-// advice; there the first copy pays.
-Status Populate(std::byte* data, uint64_t bytes, bool writable) {
-  const int advice = writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-  for (uint64_t offset = 0; offset < bytes; offset += kPopulateSliceBytes) {
-    const uint64_t slice = std::min(kPopulateSliceBytes, bytes - offset);
-    int outcome = 0;
-    do {
-      outcome = ::madvise(data + offset, slice, advice);
-    } while (outcome != 0 && errno == EINTR);
-    if (outcome == 0) continue;
-    if (errno == EINVAL) return {};
-    return Fail(SystemError(ErrorCode::kDeviceError, "populating the page tables", errno));
-  }
-  return {};
-}
-
 }  // namespace
 
 Status CheckHostFd(int fd, uint64_t said_size, bool needs_write) {
@@ -119,6 +103,24 @@ Status CheckHostFd(int fd, uint64_t said_size, bool needs_write) {
 Result<bool> IsPrefaulted(int fd, uint64_t size) {
   ASSIGN_OR_RETURN(const FileFacts facts, FactsOf(fd));
   return facts.backed_bytes >= size;
+}
+
+Status PopulatePages(std::byte* data, uint64_t bytes, bool writable) {
+  const uint64_t before = reinterpret_cast<uintptr_t>(data) % kAdvicePageBytes;
+  data -= before;
+  bytes += before;
+  const int advice = writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  for (uint64_t offset = 0; offset < bytes; offset += kPopulateSliceBytes) {
+    const uint64_t slice = std::min(kPopulateSliceBytes, bytes - offset);
+    int outcome = 0;
+    do {
+      outcome = ::madvise(data + offset, slice, advice);
+    } while (outcome != 0 && errno == EINTR);
+    if (outcome == 0) continue;
+    if (errno == EINVAL) return {};  // the first access pays
+    return Fail(SystemError(ErrorCode::kDeviceError, "populating the page tables", errno));
+  }
+  return {};
 }
 
 Result<HostMapping> HostMapping::Create(int fd, uint64_t size, bool writable) {
@@ -142,9 +144,7 @@ Result<HostMapping> HostMapping::CreateEmpty(int fd, uint64_t size, bool writabl
   return HostMapping(static_cast<std::byte*>(address), size, mapped_bytes, writable);
 }
 
-Status HostMapping::Populate() const {
-  return gantry::memory::Populate(data_, mapped_bytes_, writable_);
-}
+Status HostMapping::Populate() const { return PopulatePages(data_, mapped_bytes_, writable_); }
 
 HostMapping::HostMapping(std::byte* data, uint64_t size, uint64_t mapped_bytes, bool writable)
     : data_(data), size_(size), mapped_bytes_(mapped_bytes), writable_(writable) {}

@@ -17,6 +17,12 @@ Status CheckHostFd(int fd, uint64_t said_size, bool needs_write);
 // whoever touches them first, so a mapping does not populate such a file. Thread-safe.
 Result<bool> IsPrefaulted(int fd, uint64_t size);
 
+// Fills the page tables of all pages that have some of these mapped bytes, so that nobody takes a
+// page fault there. Pages that do not exist yet are made, and charged to this process. Kernels
+// before 5.14 cannot: nothing happens.
+// Thread-safe.
+Status PopulatePages(std::byte* data, uint64_t bytes, bool writable);
+
 // [0, size) of a descriptor, mapped shared and, when its pages exist, with its page tables filled.
 // Immutable; thread-safe. The descriptor may be closed afterwards.
 class HostMapping {

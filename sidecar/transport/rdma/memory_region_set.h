@@ -19,12 +19,14 @@ namespace gantry::transport {
 // Which devices, in the order of the keys, and how large a region on each may be.
 struct RegionDevice {
   VerbsDevice* device = nullptr;
-  uint64_t chunk_bytes = 0;  // at most
+  uint64_t chunk_bytes = 0;  // at most; 0: as large as the device takes
 };
 
 struct RegionSetOptions {
   bool relaxed_ordering = false;
-  uint64_t touch_in_parallel_from = 4ULL << 30;  // bytes of the buffer, not of a chunk
+  // Bytes of the buffer, not of a chunk, from which on its pages are touched by several threads
+  // before a device pins them, which it does one by one.
+  uint64_t touch_in_parallel_from = 4ULL << 30;
   int touch_threads = 4;
 };
 
@@ -41,7 +43,10 @@ class MemoryRegionSet final : public memory::NicMemory {
     std::vector<uint32_t> remote_keys;  // likewise; meaningless without remote access
   };
 
-  // REQUIRES one device at least. Chunks are cut for the device that takes the smallest.
+  // REQUIRES one device at least, and devices that outlive the result. Chunks are cut for the
+  // device that takes the smallest. Fails with kPathUnavailable for memory that no device reaches,
+  // kFdReadOnly where peers are to write to what was handed over read-only, kOutOfRange for a piece
+  // outside of its allocation, else as the device failed.
   static Result<std::shared_ptr<const MemoryRegionSet>> Register(
       std::span<const RegionDevice> devices, std::vector<memory::NicPiece> pieces,
       const wire::Access& access, const RegionSetOptions& options);
@@ -54,8 +59,11 @@ class MemoryRegionSet final : public memory::NicMemory {
 
  private:
   MemoryRegionSet() = default;
+  Status CutPieces(std::span<const RegionDevice> devices);
+  Status RegisterChunk(const RegionDevice& device, const RegionAccess& access, size_t index);
 
-  std::vector<memory::NicPiece> pieces_;  // keep the mappings
+  std::vector<memory::NicPiece> pieces_;     // keep the mappings
+  std::vector<std::span<std::byte>> bytes_;  // of each piece, mapped here
   std::vector<Chunk> chunks_;
   std::vector<std::unique_ptr<VerbsRegion>> regions_;  // chunk by chunk, device by device
 };

@@ -2,6 +2,8 @@
 // implementation of Verbs. Stateless; thread-safe.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,5 +14,12 @@ namespace gantry::transport {
 // kResourceExhausted where a limit of the process or of the device is reached (ENOMEM and the
 // like), kPathUnavailable where the device or the kernel has no such function, kDeviceError else.
 Error VerbsError(const std::string& device, std::string_view what, int error_number);
+
+// How much memory this process may lock (RLIMIT_MEMLOCK); nothing: as much as there is.
+std::optional<uint64_t> LockedBytesMax();
+
+// What a registration failed with, and what can be done: which limit it was is not in the error
+// number, so both are named.
+Error ExplainRegion(Error error, std::optional<uint64_t> locked_bytes_max, uint32_t regions_max);
 
 }  // namespace gantry::transport

@@ -1,0 +1,147 @@
+#include "sidecar/transport/rdma/memory_region_set.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "lib/base/byte_range.h"
+#include "lib/base/log.h"
+#include "sidecar/transport/chunk_plan.h"
+#include "sidecar/transport/rdma/touch_pages.h"
+#include "sidecar/transport/rdma/verbs_error.h"
+
+namespace gantry::transport {
+namespace {
+
+constexpr uint64_t kPageBytes = 4096;  // the smallest that devices map
+
+uint64_t AddressOf(std::span<std::byte> bytes) { return reinterpret_cast<uintptr_t>(bytes.data()); }
+
+Result<std::span<std::byte>> MapPiece(const memory::NicPiece& piece, const wire::Access& access) {
+  const memory::MappedAllocation& allocation = *piece.allocation;
+  if (allocation.kind() != wire::MemoryKind::kHost) {
+    return Fail(
+        ErrorCode::kPathUnavailable,
+        "memory of GPUs has no dma-buf here yet, and without one no RDMA device reaches it");
+  }
+  if (!Fits(piece.offset, piece.length, allocation.size())) {
+    return Fail(ErrorCode::kOutOfRange, "[" + std::to_string(piece.offset) + ", +" +
+                                            std::to_string(piece.length) +
+                                            ") lies outside of its allocation of " +
+                                            std::to_string(allocation.size()) + " bytes");
+  }
+  if (access.remote_write && !allocation.writable()) {
+    return Fail(ErrorCode::kFdReadOnly,
+                "peers are to write to it, but its allocation was handed over read-only",
+                "hand over a descriptor that is open with O_RDWR, or register the buffer without "
+                "remote_write");
+  }
+  ASSIGN_OR_RETURN(const std::span<std::byte> bytes, allocation.in_process().Bytes());
+  return bytes.subspan(piece.offset, piece.length);
+}
+
+// Chunks are the same on all devices, so that one index names them.
+Result<uint64_t> SmallestChunk(std::span<const RegionDevice> devices) {
+  ChunkLimits limits{.alignment = kPageBytes};
+  for (const RegionDevice& each : devices) {
+    uint64_t bytes = each.chunk_bytes;
+    if (bytes == 0) bytes = each.device->limits().region_bytes_max;
+    if (limits.device_max == 0 || (bytes != 0 && bytes < limits.device_max)) {
+      limits.device_max = bytes;
+    }
+  }
+  return ChunkBytes(limits);
+}
+
+}  // namespace
+
+Status MemoryRegionSet::CutPieces(std::span<const RegionDevice> devices) {
+  ASSIGN_OR_RETURN(const uint64_t chunk_bytes, SmallestChunk(devices));
+  uint64_t start = 0;  // of the piece in the buffer
+  for (uint32_t piece = 0; piece < pieces_.size(); ++piece) {
+    const uint64_t address = AddressOf(bytes_[piece]);
+    ASSIGN_OR_RETURN(
+        const std::vector<ByteRange> parts,
+        PlanChunks(bytes_[piece].size(), chunk_bytes, address % kPageBytes, kPageBytes));
+    for (const ByteRange& part : parts) {
+      Chunk chunk;
+      chunk.offset = start + part.offset;
+      chunk.length = part.length;
+      chunk.address = address + part.offset;
+      chunk.piece = piece;
+      chunk.piece_offset = part.offset;
+      chunks_.push_back(std::move(chunk));
+    }
+    start += bytes_[piece].size();
+  }
+  return {};
+}
+
+Status MemoryRegionSet::RegisterChunk(const RegionDevice& device, const RegionAccess& access,
+                                      size_t index) {
+  Chunk& chunk = chunks_[index];
+  auto region = device.device->Register(
+      bytes_[chunk.piece].subspan(chunk.piece_offset, chunk.length), access);
+  if (!region) {
+    Error error = ExplainRegion(std::move(region).error(), LockedBytesMax(),
+                                device.device->limits().regions_max);
+    return Fail(std::move(error).WithContext("registering bytes [" + std::to_string(chunk.offset) +
+                                             ", " + std::to_string(chunk.offset + chunk.length) +
+                                             ") of the buffer, chunk " + std::to_string(index + 1) +
+                                             " of " + std::to_string(chunks_.size()) +
+                                             ", on RDMA device " + device.device->name()));
+  }
+  chunk.local_keys.push_back((*region)->local_key());
+  chunk.remote_keys.push_back((*region)->remote_key());
+  regions_.push_back(*std::move(region));
+  return {};
+}
+
+Result<std::shared_ptr<const MemoryRegionSet>> MemoryRegionSet::Register(
+    std::span<const RegionDevice> devices, std::vector<memory::NicPiece> pieces,
+    const wire::Access& access, const RegionSetOptions& options) {
+  // A failure below takes back what was registered: its destructor does.
+  const std::shared_ptr<MemoryRegionSet> set(new MemoryRegionSet());
+  set->pieces_ = std::move(pieces);
+  uint64_t length = 0;
+  std::vector<TouchRange> ranges;
+  for (const memory::NicPiece& piece : set->pieces_) {
+    auto bytes = MapPiece(piece, access);
+    if (!bytes) {
+      return Fail(std::move(bytes).error().WithContext(
+          "piece " + std::to_string(set->bytes_.size() + 1) + " of the buffer"));
+    }
+    set->bytes_.push_back(*bytes);
+    ranges.push_back({*bytes, piece.allocation->writable()});
+    length += piece.length;
+  }
+  RETURN_IF_ERROR(set->CutPieces(devices));
+  if (length >= options.touch_in_parallel_from) {
+    RETURN_IF_ERROR(TouchPages(ranges, options.touch_threads));
+  }
+  set->regions_.reserve(set->chunks_.size() * devices.size());
+  for (size_t index = 0; index < set->chunks_.size(); ++index) {
+    RegionAccess rights;
+    rights.local_write = ranges[set->chunks_[index].piece].writable;
+    rights.remote_read = access.remote_read;
+    rights.remote_write = access.remote_write;
+    rights.relaxed_ordering = options.relaxed_ordering;
+    for (const RegionDevice& device : devices) {
+      RETURN_IF_ERROR(set->RegisterChunk(device, rights, index));
+    }
+  }
+  return std::shared_ptr<const MemoryRegionSet>(set);
+}
+
+MemoryRegionSet::~MemoryRegionSet() {
+  const size_t devices = chunks_.empty() ? 1 : std::max<size_t>(1, chunks_[0].local_keys.size());
+  for (size_t i = regions_.size(); i-- > 0;) {
+    if (const Status gone = regions_[i]->Deregister(); !gone) {
+      const Chunk& chunk = chunks_[i / devices];
+      log::Error("a memory region could not be taken back: its pages stay locked",
+                 {{"offset", chunk.offset}, {"bytes", chunk.length}, {"error", gone.error()}});
+    }
+  }
+}
+
+}  // namespace gantry::transport

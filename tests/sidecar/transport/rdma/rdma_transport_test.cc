@@ -1,0 +1,77 @@
+#include "sidecar/transport/rdma/rdma_transport.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/contracts/transport_contract.h"
+#include "tests/fakes/fake_verbs.h"
+#include "tests/sidecar/transport/rdma/rdma_world.h"
+
+namespace gantry::transport {
+namespace {
+
+using testing::FakeFabric;
+using testing::FakeVerbs;
+
+struct FakeSetup {
+  std::vector<std::string> devices = {"fake0"};
+  RdmaOptions options;
+  uint64_t scramble = 0;  // a seed
+};
+
+class FakeRdmaHarness final : public testing::TransportHarness {
+ public:
+  explicit FakeRdmaHarness(const FakeSetup& setup = {})
+      : here_(fabric_, Devices(setup)),
+        there_(fabric_, Devices(setup)),
+        world_(here_, there_, setup.options, setup.options) {
+    if (setup.scramble != 0) fabric_.Scramble(setup.scramble);
+  }
+
+  Transport& transport() override { return world_.transport_; }
+  std::shared_ptr<const memory::MappedAllocation> Local(
+      const testing::TestArena& arena) override {
+    return world_.Local(arena);
+  }
+  RemoteAllocation Remote(const testing::TestArena& arena) override {
+    return world_.Remote(world_.Describe(arena));
+  }
+  void Refresh(testing::TestArena&) override { fabric_.Settle(); }
+  bool ChunksAreSegments() const override { return false; }
+  void Wait() override { world_.Wait(); }
+  void KillCarrier() override { world_.target_.End("session"); }
+  void HangCarrier() override { fabric_.SetProgress(FakeFabric::Progress::kByStep); }
+
+ private:
+  static std::vector<testing::FakeDeviceOptions> Devices(const FakeSetup& setup) {
+    std::vector<testing::FakeDeviceOptions> devices;
+    for (const std::string& name : setup.devices) devices.push_back({name});
+    return devices;
+  }
+
+  FakeFabric fabric_;
+  FakeVerbs here_;
+  FakeVerbs there_;
+  RdmaWorld world_;
+};
+
+using testing::TransportContract;
+INSTANTIATE_TEST_SUITE_P(Rdma, TransportContract,
+                         ::testing::Values([] { return std::make_unique<FakeRdmaHarness>(); }));
+INSTANTIATE_TEST_SUITE_P(RdmaSmallChunksManyDevices, TransportContract, ::testing::Values([] {
+                           FakeSetup setup;
+                           setup.devices = {"fake0", "fake1", "fake2"};
+                           setup.options.chunk_bytes = 12 * 4096;
+                           setup.options.slice_bytes = 10'001;
+                           setup.options.work_requests = 5;
+                           return std::make_unique<FakeRdmaHarness>(setup);
+                         }));
+INSTANTIATE_TEST_SUITE_P(RdmaInAnyOrder, TransportContract, ::testing::Values([] {
+                           FakeSetup setup;
+                           setup.devices = {"fake0", "fake1"};
+                           setup.options.relaxed_ordering = true;
+                           setup.scramble = 17;
+                           return std::make_unique<FakeRdmaHarness>(setup);
+                         }));
+
+}  // namespace
+}  // namespace gantry::transport

@@ -1,0 +1,148 @@
+// Two sides of the rdma transport in one process, over any two Verbs: the initiator's, with the
+// transport, and the owner's, with its queue pairs. Used by one thread at a time.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lib/base/mutex.h"
+#include "sidecar/transport/rdma/rdma_target.h"
+#include "sidecar/transport/rdma/rdma_transport.h"
+#include "tests/fakes/counting_mapper.h"
+#include "tests/fakes/test_arena.h"
+
+namespace gantry::transport {
+
+// The peer API between both, without a network.
+class DirectExchange final : public QueuePairExchange {
+ public:
+  DirectExchange(RdmaTarget& target, std::vector<wire::RdmaDeviceAddress> devices)
+      : target_(target), devices_(std::move(devices)) {}
+
+  const std::vector<wire::RdmaDeviceAddress>& peer_devices() const override { return devices_; }
+  Result<wire::QueuePairGrant> Connect(const std::vector<wire::QueuePairRequest>& requests,
+                                       TimePoint) override {
+    if (const Status cut = CheckCut(); !cut) return Fail(cut.error());
+    return target_.Connect("session", requests);
+  }
+  Status End(uint64_t connection, TimePoint) override {
+    RETURN_IF_ERROR(CheckCut());
+    target_.EndConnection("session", connection);
+    return {};
+  }
+  // The peer does not answer from now on.
+  void Cut(bool cut) EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    cut_ = cut;
+  }
+
+ private:
+  Status CheckCut() EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (cut_) return Fail(ErrorCode::kPeerUnavailable, "the peer API is cut");
+    return {};
+  }
+
+  RdmaTarget& target_;
+  const std::vector<wire::RdmaDeviceAddress> devices_;
+  Mutex mutex_;
+  bool cut_ GUARDED_BY(mutex_) = false;
+};
+
+class RdmaWorld {
+ public:
+  RdmaWorld(Verbs& here, Verbs& there, const RdmaOptions& options, const RdmaOptions& options_there)
+      : devices_(*RdmaDevices::Open(options, here)),
+        devices_there_(*RdmaDevices::Open(options_there, there)),
+        events_(*RdmaEvents::Create()),
+        exchange_(std::make_shared<DirectExchange>(target_, devices_there_->Addresses())),
+        transport_(*devices_, registrar_, *events_, helpers_, [this] { Wake(); },
+                   [this](const Error& why) { errors_.push_back(why); }) {
+    peer_ = transport_.AddPeer("peer", exchange_);
+  }
+  ~RdmaWorld() {
+    for (size_t i = 0; i < devices_->size(); ++i) events_->Ignore(Device(i).event_fd());
+  }
+
+  VerbsDevice& Device(size_t index) { return *devices_->at(index).device; }
+  void WatchDevices() {
+    for (size_t i = 0; i < devices_->size(); ++i) {
+      EXPECT_TRUE(events_->Watch(Device(i).event_fd(), [this, i] { devices_->TakeEvents(i); }));
+    }
+  }
+
+  // A buffer of [offset, offset + length) of the arena; 0: all of it.
+  std::shared_ptr<const memory::MappedAllocation> Local(const testing::TestArena& arena,
+                                                        uint64_t offset = 0, uint64_t length = 0) {
+    auto allocation = *memory::MappedAllocation::Create(mapper_, arena.source());
+    auto registered = registrar_.Register(
+        {{allocation, offset, length == 0 ? arena.size() : length}}, {false, false});
+    EXPECT_TRUE(registered) << registered.error().message;
+    if (registered) kept_.push_back(*std::move(registered));
+    return allocation;
+  }
+  // Likewise of the owner, as its description says it.
+  std::vector<wire::RdmaChunk> Describe(const testing::TestArena& arena, uint64_t offset = 0,
+                                        uint64_t length = 0, wire::Access access = {true, true}) {
+    auto allocation = *memory::MappedAllocation::Create(mapper_, arena.source());
+    auto registered = registrar_there_.Register(
+        {{allocation, offset, length == 0 ? arena.size() : length}}, access);
+    EXPECT_TRUE(registered) << registered.error().message;
+    if (!registered) return {};
+    std::vector<wire::RdmaChunk> chunks;
+    for (const auto& chunk : dynamic_cast<const MemoryRegionSet&>(**registered).list()) {
+      chunks.push_back({chunk.length, chunk.address, chunk.remote_keys});
+    }
+    kept_.push_back(*std::move(registered));
+    return chunks;
+  }
+  RemoteAllocation Remote(std::vector<wire::RdmaChunk> chunks) {
+    return {nullptr, std::make_shared<RdmaRemoteBuffer>(peer_, std::move(chunks))};
+  }
+
+  void Wake() EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    woken_ = true;
+    wake_.NotifyAll();
+  }
+  void Wait(milliseconds time = milliseconds(20)) EXCLUDES(mutex_) {
+    const TimePoint until = Clock::now() + time;
+    MutexLock lock(mutex_);
+    while (!woken_ && wake_.WaitUntil(lock, until)) {
+    }
+    woken_ = false;
+  }
+  // Polls until it is finished.
+  bool Finish(const Operation& operation, milliseconds time = milliseconds(20'000)) {
+    const TimePoint limit = Clock::now() + time;
+    std::vector<uint64_t> finished;
+    while (!operation.finished() && Clock::now() < limit) {
+      if (!transport_.Poll(&finished) && !transport_.DevicesWork()) Wait();
+    }
+    return operation.finished();
+  }
+
+  testing::CountingMapper mapper_;
+  Mutex mutex_;
+  Condition wake_;
+  bool woken_ GUARDED_BY(mutex_) = false;
+  std::vector<Error> errors_;  // that were counted
+  const std::unique_ptr<RdmaDevices> devices_;
+  const std::unique_ptr<RdmaDevices> devices_there_;
+  RdmaRegistrar registrar_{*devices_};
+  RdmaRegistrar registrar_there_{*devices_there_};
+  RdmaTarget target_{*devices_there_, {}};
+  const std::unique_ptr<RdmaEvents> events_;
+  HelperThreads helpers_{2};
+  const std::shared_ptr<DirectExchange> exchange_;
+  std::vector<std::shared_ptr<const memory::NicMemory>> kept_;
+  RdmaTransport transport_;
+  std::shared_ptr<RdmaPeer> peer_;
+};
+
+}  // namespace gantry::transport
