@@ -13,12 +13,11 @@ Result<wire::QueuePairGrant> RdmaTarget::Connect(const std::string& session,
                                                  std::span<const wire::QueuePairRequest> requests) {
   {
     const MutexLock lock(mutex_);
-    Session& of = sessions_[session];
-    if (of.ended) return Fail(ErrorCode::kLeaseExpired, "the session with the peer is over");
-    if (of.connections.size() >= limits_.connections_per_session_max) {
+    const auto of = sessions_.find(session);
+    const size_t connections = of == sessions_.end() ? 0 : of->second.size();
+    if (connections >= limits_.connections_per_session_max) {
       return Fail(ErrorCode::kResourceExhausted,
-                  "the session has " + std::to_string(of.connections.size()) +
-                      " connections of queue pairs",
+                  "the session has " + std::to_string(connections) + " connections of queue pairs",
                   "end one before another is made");
     }
     if (requests.size() > limits_.queue_pairs_max - pairs_) {
@@ -30,21 +29,14 @@ Result<wire::QueuePairGrant> RdmaTarget::Connect(const std::string& session,
   }
   wire::QueuePairGrant grant;
   auto made = Make(requests, &grant.ends);
-  std::shared_ptr<Ends> unused;  // ends after the lock
   const MutexLock lock(mutex_);
   if (!made) {
     pairs_ -= requests.size();
     return Fail(std::move(made).error());
   }
-  Session& of = sessions_[session];
-  if (of.ended) {
-    pairs_ -= requests.size();
-    unused = *std::move(made);
-    return Fail(ErrorCode::kLeaseExpired, "the session with the peer ended meanwhile");
-  }
   grant.connection = ++last_connection_;
   grant.lease_ms = static_cast<uint32_t>(devices_.options().lease.count());
-  of.connections.emplace(grant.connection, *std::move(made));
+  sessions_[session].emplace(grant.connection, *std::move(made));
   return grant;
 }
 
@@ -82,26 +74,23 @@ void RdmaTarget::EndConnection(const std::string& session, uint64_t connection) 
   const MutexLock lock(mutex_);
   const auto of = sessions_.find(session);
   if (of == sessions_.end()) return;
-  const auto found = of->second.connections.find(connection);
-  if (found == of->second.connections.end()) return;
+  const auto found = of->second.find(connection);
+  if (found == of->second.end()) return;
   pairs_ -= found->second->pairs.size();
   ended = std::move(found->second);
-  of->second.connections.erase(found);
+  of->second.erase(found);
+  if (of->second.empty()) sessions_.erase(of);
 }
 
 void RdmaTarget::End(const std::string& session) {
   const MutexLock destroying(destroying_);
-  std::map<uint64_t, std::shared_ptr<Ends>> ended;
+  Connections ended;
   const MutexLock lock(mutex_);
-  Session& of = sessions_[session];
-  of.ended = true;
-  ended.swap(of.connections);
+  const auto of = sessions_.find(session);
+  if (of == sessions_.end()) return;
+  ended.swap(of->second);
+  sessions_.erase(of);
   for (const auto& [id, ends] : ended) pairs_ -= ends->pairs.size();
-}
-
-void RdmaTarget::Forget(const std::string& session) {
-  const MutexLock lock(mutex_);
-  sessions_.erase(session);
 }
 
 size_t RdmaTarget::queue_pairs() const {

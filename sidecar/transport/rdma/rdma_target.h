@@ -31,12 +31,10 @@ class RdmaTarget {
   Result<wire::QueuePairGrant> Connect(const std::string& session,
                                        std::span<const wire::QueuePairRequest> requests)
       EXCLUDES(mutex_);
-  // No byte moves through them any more when these return. Idempotent; a session that was ended
-  // gets no more.
+  // No byte moves through them any more when these return. Idempotent. That a session gets no more
+  // is left to whoever knows of sessions.
   void EndConnection(const std::string& session, uint64_t connection) EXCLUDES(destroying_, mutex_);
   void End(const std::string& session) EXCLUDES(destroying_, mutex_);
-  // Forgets that the session was ended: it cannot ask any more.
-  void Forget(const std::string& session) EXCLUDES(mutex_);
 
   size_t queue_pairs() const EXCLUDES(mutex_);
 
@@ -46,10 +44,7 @@ class RdmaTarget {
     std::vector<std::unique_ptr<VerbsCompletionQueue>> queues;
     std::vector<std::unique_ptr<VerbsQueuePair>> pairs;
   };
-  struct Session {
-    bool ended = false;
-    std::map<uint64_t, std::shared_ptr<Ends>> connections;
-  };
+  using Connections = std::map<uint64_t, std::shared_ptr<Ends>>;
 
   Result<std::shared_ptr<Ends>> Make(std::span<const wire::QueuePairRequest> requests,
                                      std::vector<wire::QueuePairAddress>* addresses) const;
@@ -59,7 +54,7 @@ class RdmaTarget {
 
   Mutex destroying_;  // whoever holds it destroys queue pairs; before the other
   mutable Mutex mutex_;
-  std::map<std::string, Session> sessions_ GUARDED_BY(mutex_);
+  std::map<std::string, Connections> sessions_ GUARDED_BY(mutex_);
   uint64_t last_connection_ GUARDED_BY(mutex_) = 0;
   size_t pairs_ GUARDED_BY(mutex_) = 0;
 };

@@ -9,8 +9,8 @@
 namespace gantry::transport {
 namespace {
 
-using testing::FakeFabric;
-using testing::FakeVerbs;
+using gantry::testing::FakeFabric;
+using gantry::testing::FakeVerbs;
 
 struct FakeSetup {
   std::vector<std::string> devices = {"fake0"};
@@ -18,7 +18,7 @@ struct FakeSetup {
   uint64_t scramble = 0;  // a seed
 };
 
-class FakeRdmaHarness final : public testing::TransportHarness {
+class FakeRdmaHarness final : public gantry::testing::TransportHarness {
  public:
   explicit FakeRdmaHarness(const FakeSetup& setup = {})
       : here_(fabric_, Devices(setup)),
@@ -29,21 +29,21 @@ class FakeRdmaHarness final : public testing::TransportHarness {
 
   Transport& transport() override { return world_.transport_; }
   std::shared_ptr<const memory::MappedAllocation> Local(
-      const testing::TestArena& arena) override {
+      const gantry::testing::TestArena& arena) override {
     return world_.Local(arena);
   }
-  RemoteAllocation Remote(const testing::TestArena& arena) override {
+  RemoteAllocation Remote(const gantry::testing::TestArena& arena) override {
     return world_.Remote(world_.Describe(arena));
   }
-  void Refresh(testing::TestArena&) override { fabric_.Settle(); }
+  void Refresh(gantry::testing::TestArena&) override { fabric_.Settle(); }
   bool ChunksAreSegments() const override { return false; }
   void Wait() override { world_.Wait(); }
   void KillCarrier() override { world_.target_.End("session"); }
   void HangCarrier() override { fabric_.SetProgress(FakeFabric::Progress::kByStep); }
 
  private:
-  static std::vector<testing::FakeDeviceOptions> Devices(const FakeSetup& setup) {
-    std::vector<testing::FakeDeviceOptions> devices;
+  static std::vector<gantry::testing::FakeDeviceOptions> Devices(const FakeSetup& setup) {
+    std::vector<gantry::testing::FakeDeviceOptions> devices;
     for (const std::string& name : setup.devices) devices.push_back({name});
     return devices;
   }
@@ -54,7 +54,7 @@ class FakeRdmaHarness final : public testing::TransportHarness {
   RdmaWorld world_;
 };
 
-using testing::TransportContract;
+using gantry::testing::TransportContract;
 INSTANTIATE_TEST_SUITE_P(Rdma, TransportContract,
                          ::testing::Values([] { return std::make_unique<FakeRdmaHarness>(); }));
 INSTANTIATE_TEST_SUITE_P(RdmaSmallChunksManyDevices, TransportContract, ::testing::Values([] {

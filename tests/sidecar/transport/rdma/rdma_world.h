@@ -61,8 +61,9 @@ class RdmaWorld {
         devices_there_(*RdmaDevices::Open(options_there, there)),
         events_(*RdmaEvents::Create()),
         exchange_(std::make_shared<DirectExchange>(target_, devices_there_->Addresses())),
-        transport_(*devices_, registrar_, *events_, helpers_, [this] { Wake(); },
-                   [this](const Error& why) { errors_.push_back(why); }) {
+        transport_(
+            *devices_, registrar_, *events_, helpers_, [this] { Wake(); },
+            [this](const Error& why) { errors_.push_back(why); }) {
     peer_ = transport_.AddPeer("peer", exchange_);
   }
   ~RdmaWorld() {
@@ -77,7 +78,7 @@ class RdmaWorld {
   }
 
   // A buffer of [offset, offset + length) of the arena; 0: all of it.
-  std::shared_ptr<const memory::MappedAllocation> Local(const testing::TestArena& arena,
+  std::shared_ptr<const memory::MappedAllocation> Local(const gantry::testing::TestArena& arena,
                                                         uint64_t offset = 0, uint64_t length = 0) {
     auto allocation = *memory::MappedAllocation::Create(mapper_, arena.source());
     auto registered = registrar_.Register(
@@ -87,8 +88,9 @@ class RdmaWorld {
     return allocation;
   }
   // Likewise of the owner, as its description says it.
-  std::vector<wire::RdmaChunk> Describe(const testing::TestArena& arena, uint64_t offset = 0,
-                                        uint64_t length = 0, wire::Access access = {true, true}) {
+  std::vector<wire::RdmaChunk> Describe(const gantry::testing::TestArena& arena,
+                                        uint64_t offset = 0, uint64_t length = 0,
+                                        wire::Access access = {true, true}) {
     auto allocation = *memory::MappedAllocation::Create(mapper_, arena.source());
     auto registered = registrar_there_.Register(
         {{allocation, offset, length == 0 ? arena.size() : length}}, access);
@@ -127,7 +129,7 @@ class RdmaWorld {
     return operation.finished();
   }
 
-  testing::CountingMapper mapper_;
+  CountingMapper mapper_;
   Mutex mutex_;
   Condition wake_;
   bool woken_ GUARDED_BY(mutex_) = false;
