@@ -30,7 +30,8 @@ make_one() {
 }
 
 # Both ends of the cable are in one network namespace, where the kernel would deliver to its own address without it: rules
-# that come before the table of local addresses send what goes from one end to the other into the cable.
+# that come before the table of local addresses send what goes from one end to the other into the cable. Each end knows the
+# other's hardware address: to connect a queue pair fails when the question for it is lost.
 make_pair() {
   ip link add rdma0 mtu 4500 type veth peer name rdma1 mtu 4500 || return
   local end setting
@@ -45,6 +46,7 @@ make_pair() {
     local own=10.99.0.$((end + 1)) other=10.99.0.$((2 - end)) table=$((101 + end))
     ip rule add pref 1 from "$own" to "$other" iif lo lookup "$table" &&
       ip route add "$other" dev "rdma$end" src "$own" table "$table" &&
+      ip neighbour add "$other" dev "rdma$end" lladdr "$(<"/sys/class/net/rdma$((1 - end))/address")" nud permanent &&
       add_device "rxe$end" "rdma$end" || return
     [[ -z $loss ]] || tc qdisc add dev "rdma$end" root netem loss "$loss" || return
   done
