@@ -57,11 +57,11 @@ TEST_F(VerbsPair, BlocksArriveWhateverTheCableLoses) {
   if (!InGuest()) return;
   const uint64_t packets = kBlocks * kBlock / 4096;
   EXPECT_GE(NumberIn(interface + "tx_packets") - sent_before, packets);
-  const std::string counters = "/sys/class/infiniband/rxe0/ports/1/hw_counters/";
-  const uint64_t repeated =
-      NumberIn(counters + "completer_retry_err") + NumberIn(counters + "rcvd_seq_err");
+  // Of packets sent again for being late there are some on a busy machine without any loss.
+  const uint64_t gaps =
+      NumberIn("/sys/class/infiniband/rxe1/ports/1/hw_counters/out_of_seq_request");
   if (CableLosesPackets()) {
-    EXPECT_GT(repeated, 0u);
+    EXPECT_GT(gaps, 0u);
   }
 }
 
