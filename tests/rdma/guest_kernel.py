@@ -61,6 +61,12 @@ def parts_of(package):
     return [name for name in depends if PARTS.match(name)]
 
 
+def extra_modules(package):
+    """Ubuntu's kernels have RDMA in a package that only the newest one's depends on."""
+    extra = package.replace("linux-image-", "linux-modules-extra-", 1)
+    return [extra] if apt("apt-cache", "show", extra).returncode == 0 else []
+
+
 def newest_kernel():
     for attempt in range(2):
         for package in NEWEST:
@@ -77,7 +83,7 @@ def download(package, to):
     """Leaves the package and the other parts of its kernel in the folder `to`."""
     to.mkdir(parents=True)
     for attempt in range(2):
-        parts, todo = [], [package]
+        parts, todo = [], [package, *extra_modules(package)]
         while todo:
             parts.append(todo.pop())
             todo += [name for name in parts_of(parts[-1]) if name not in parts + todo]

@@ -182,8 +182,8 @@ TEST_F(VerbsFacts, AMessageAsLongAsThePortAllowsArrives) {
   ibv_port_attr port{};
   ASSERT_EQ(ibv_query_port(source_->context(), 1, &port), 0);
   EXPECT_GE(port.max_msg_sz, 1u << 20);
-  if (!InGuest()) GTEST_SKIP() << "would move max_msg_sz bytes, which may be gigabytes here";
-  EXPECT_EQ(port.max_msg_sz, 8u << 20);
+  // It is 8 MiB for soft-RoCE of Linux 6.1.
+  if (port.max_msg_sz > 64u << 20) GTEST_SKIP() << "that is " << port.max_msg_sz << " bytes here";
   const TestArena from(port.max_msg_sz, 3), to(port.max_msg_sz, 4);
   const MemoryRegion ours = source_->Register(from.bytes());
   const MemoryRegion theirs = target_->Register(to.bytes());
