@@ -111,7 +111,7 @@ bool AnyFails(const Findings& findings) {
 
 int RunDoctor(const CommandLine& line) {
   Findings findings = ExamineHost();
-  for (Findings more : {ExamineDevices(), ExamineGpuFiles(), ExamineSidecar(line)}) {
+  for (Findings more : {ExamineRdma(), ExamineDevices(), ExamineGpuFiles(), ExamineSidecar(line)}) {
     std::move(more.begin(), more.end(), std::back_inserter(findings));
   }
   const bool healthy = !AnyFails(findings);

@@ -22,6 +22,8 @@ using Findings = std::vector<Finding>;
 
 // Of this machine and this process's limits, in the order in which they are shown.
 Findings ExamineHost();
+// RDMA devices, and the limit and the kernel's options that matter to them.
+Findings ExamineRdma(const std::string& root = "/");
 Findings ExamineDevices(const std::string& root = "/");
 Findings ExamineGpuFiles(const std::string& root = "/");
 // Of the GPUs and workers in a sidecar's status.

@@ -78,29 +78,20 @@ Finding ExaminePidfd() {
           "needs Linux 5.3 and a seccomp profile that allows pidfd_open"};
 }
 
-std::string LimitText(rlim_t value, bool bytes) {
-  if (value == RLIM_INFINITY) return "unlimited";
-  return bytes ? FormatSize(value) : std::to_string(value);
+std::string LimitText(rlim_t value) {
+  return value == RLIM_INFINITY ? "unlimited" : std::to_string(value);
 }
 
 Finding ExamineOpenFiles() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   const std::string said =
-      LimitText(limit.rlim_cur, false) + " open files, at most " + LimitText(limit.rlim_max, false);
+      LimitText(limit.rlim_cur) + " open files, at most " + LimitText(limit.rlim_max);
   if (limit.rlim_cur >= kFdsWanted || limit.rlim_max >= kFdsWanted) {
     return {Level::kOk, "limit nofile", said, ""};
   }
   return {Level::kWarn, "limit nofile", said,
           "raise it to 65536: each allocation that a workload shares holds a descriptor"};
-}
-
-Finding ExamineLockedMemory() {
-  rlimit limit{};
-  getrlimit(RLIMIT_MEMLOCK, &limit);
-  const std::string said = LimitText(limit.rlim_cur, true) + " of locked memory";
-  return {Level::kOk, "limit memlock",
-          said + (limit.rlim_cur == RLIM_INFINITY ? "" : " (matters to RDMA alone)"), ""};
 }
 
 Finding ExamineSharedMemory() {
@@ -184,10 +175,10 @@ Finding ExamineProcessors() {
 }  // namespace
 
 Findings ExamineHost() {
-  return {ExamineKernel(),    ExamineSealing(),      ExaminePidfd(),
-          ExamineOpenFiles(), ExamineLockedMemory(), ExamineSharedMemory(),
-          ExamineMemory(),    ExamineHugePages(),    ExamineTransparentHugePages(),
-          ExamineProcessors()};
+  return {
+      ExamineKernel(),       ExamineSealing(), ExaminePidfd(),     ExamineOpenFiles(),
+      ExamineSharedMemory(), ExamineMemory(),  ExamineHugePages(), ExamineTransparentHugePages(),
+      ExamineProcessors()};
 }
 
 }  // namespace gantry::gantryctl

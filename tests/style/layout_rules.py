@@ -50,7 +50,7 @@ THIRD_PARTY = {
     "tl": r"^lib/base/",
     "nlohmann": r"^(lib/wire|sidecar/api|client|gantryctl)/",
     "openssl": r"^(sidecar/memory|sidecar/peer|sidecar/api|sidecar/transport/tcp|gantryctl)/",
-    "isa-l": r"^sidecar/transport/tcp/",
+    "isa-l": r"^sidecar/transport/tcp/|^gantryctl/kernel_options\.cc$",
     "infiniband": r"^sidecar/transport/rdma/",
     "absl": r"^(lib|sidecar|gantryctl|deviceplugin)/",
 }

@@ -129,6 +129,32 @@ class RdmaWorld {
     return operation.finished();
   }
 
+  // One range.
+  static std::shared_ptr<MovePlan> PlanOf(wire::Operation operation,
+                                          std::shared_ptr<const memory::MappedAllocation> local,
+                                          RemoteAllocation remote, uint64_t here, uint64_t there,
+                                          uint64_t length) {
+    auto plan = std::make_shared<MovePlan>();
+    plan->operation = operation;
+    plan->local = {std::move(local)};
+    plan->remote = {std::move(remote)};
+    MoveSegment segment;
+    segment.local_offset = here;
+    segment.remote_offset = there;
+    segment.length = length;
+    plan->segments.push_back(segment);
+    plan->bytes = length;
+    return plan;
+  }
+  // Afterwards there is a connection.
+  void MoveSomething() {
+    const gantry::testing::TestArena arena(4096);
+    const auto operation = transport_.Start(
+        PlanOf(wire::Operation::kRead, Local(arena), Remote(Describe(arena)), 0, 0, 1), 0, 1);
+    EXPECT_TRUE(Finish(*operation));
+    EXPECT_FALSE(operation->error()) << operation->error()->message;
+  }
+
   CountingMapper mapper_;
   Mutex mutex_;
   Condition wake_;
