@@ -206,6 +206,7 @@ uint64_t BackedBytes(int fd) {
 
 TEST_F(MemoryRegionSetTest, ALargeBuffersPagesAreTouchedAndNoOthers) {
   OpenTwo(4096 * 16, UINT64_MAX);  // chunks smaller than the limit
+  options_.touch_threads = 2;      // fewer than there are slices of work
   for (const bool touched : {false, true}) {
     for (const bool writable : {false, true}) {
       const UniqueFd fd(::memfd_create("untouched", MFD_CLOEXEC | MFD_ALLOW_SEALING));
