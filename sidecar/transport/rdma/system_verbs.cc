@@ -120,7 +120,7 @@ class SystemDevice final : public VerbsDevice {
   }
 
   Result<std::unique_ptr<VerbsCompletionQueue>> CreateCompletionQueue(uint32_t depth) override {
-    return MakeSystemCompletionQueue(context_, name_, std::min(depth, limits_.completions_max));
+    return MakeSystemCompletionQueue(context_, name_, depth);
   }
   Result<std::unique_ptr<VerbsQueuePair>> CreateQueuePair(
       VerbsCompletionQueue& queue, const QueuePairOptions& options) override {
