@@ -4,13 +4,15 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 GUEST = ROOT / "tests" / "rdma" / "guest"
 NO_GUEST, TIME_LIMIT = 125, 124
 
 
 def run(*arguments, cwd=ROOT, **environment):
-    return subprocess.run([GUEST, *arguments], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True)
+    return subprocess.run([GUEST, *arguments], cwd=cwd, env={**os.environ, "GANTRY_RDMA": "", **environment}, capture_output=True, text=True)
 
 
 def test_a_command_gets_what_it_is_called_with_and_its_outcome_comes_back(tmp_path):
@@ -68,3 +70,10 @@ def test_a_kernel_that_cannot_be_had_is_named_with_what_to_do(tmp_path):
     assert result.returncode == NO_GUEST
     assert "linux-image-of-nowhere cannot be downloaded" in result.stderr
     assert "apt-get update" in result.stderr
+
+
+@pytest.mark.skipif(any(Path("/sys/class").glob("infiniband/*")), reason="this machine has RDMA devices")
+def test_a_machine_without_devices_is_not_taken_for_real():
+    result = run("true", GANTRY_RDMA="real")
+    assert result.returncode == NO_GUEST
+    assert "no RDMA device on this machine" in result.stderr
