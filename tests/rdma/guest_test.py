@@ -12,7 +12,8 @@ NO_GUEST, TIME_LIMIT = 125, 124
 
 
 def run(*arguments, cwd=ROOT, **environment):
-    return subprocess.run([GUEST, *arguments], cwd=cwd, env={**os.environ, "GANTRY_RDMA": "", **environment}, capture_output=True, text=True)
+    environment = {**os.environ, "GANTRY_RDMA": "", **environment}
+    return subprocess.run([GUEST, *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
 
 
 def test_a_command_gets_what_it_is_called_with_and_its_outcome_comes_back(tmp_path):
@@ -20,7 +21,8 @@ def test_a_command_gets_what_it_is_called_with_and_its_outcome_comes_back(tmp_pa
     folder.mkdir()
     script = ('printf "<%s>" "$@"; echo "$SAYS"; pwd; cat; ls /sys/class/infiniband; echo "$GANTRY_RDMA" >kept; '
               f'echo lost >{tmp_path}/lost; echo aside >/dev/stderr; exit 42')
-    result = run("--rw", str(folder), "bash", "-c", script, "x", "two words", "", "it's $HOME\n", cwd=folder, SAYS='a "line"\nmore')
+    result = run("--rw", str(folder), "bash", "-c", script, "x", "two words", "", "it's $HOME\n",
+                 cwd=folder, SAYS='a "line"\nmore')
     assert result.stdout == f'<two words><><it\'s $HOME\n>a "line"\nmore\n{folder}\nrxe0\n'
     assert (result.stderr, result.returncode) == ("aside\n", 42)
     assert (folder / "kept").read_text() == "guest\n"
