@@ -14,6 +14,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 # What the guest loads, in this order and each after what it depends on. Of those in MAY_BE_ABSENT a kernel may have none.
@@ -23,6 +24,8 @@ MAY_BE_ABSENT = {"crc32_generic", "crc32c_generic"}
 # The packages that depend on the newest kernel: Debian's, Ubuntu's. The cloud variants have no RDMA.
 NEWEST = ["linux-image-amd64", "linux-image-generic"]
 PARTS = re.compile(r"^linux-(image|base|binary|modules|modules-extra)-\d")
+# How long an initramfs is kept that no boot has used.
+KEPT_S = 7 * 86400
 
 INIT = Path(__file__).resolve().parent / "guest_init.sh"
 
@@ -189,9 +192,12 @@ def prepare():
                 shutil.rmtree(partial, ignore_errors=True)
                 download(package, partial)
                 partial.rename(packages)
+            # Not younger ones: another checkout may be about to boot one.
             for old in kernel.glob("initramfs-*"):
-                old.unlink()
+                if old.stat().st_mtime < time.time() - KEPT_S:
+                    old.unlink()
             build(packages, vmlinux, initramfs)
         if "GANTRY_RDMA_KERNEL" not in os.environ:
             named.write_text(package + "\n")
+    os.utime(initramfs)
     return vmlinux, initramfs

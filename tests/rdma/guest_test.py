@@ -4,13 +4,16 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 GUEST = ROOT / "tests" / "rdma" / "guest"
 NO_GUEST, TIME_LIMIT = 125, 124
 
 
 def run(*arguments, cwd=ROOT, **environment):
-    return subprocess.run([GUEST, *arguments], cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True)
+    environment = {**os.environ, "GANTRY_RDMA": "", **environment}
+    return subprocess.run([GUEST, *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
 
 
 def test_a_command_gets_what_it_is_called_with_and_its_outcome_comes_back(tmp_path):
@@ -18,7 +21,8 @@ def test_a_command_gets_what_it_is_called_with_and_its_outcome_comes_back(tmp_pa
     folder.mkdir()
     script = ('printf "<%s>" "$@"; echo "$SAYS"; pwd; cat; ls /sys/class/infiniband; echo "$GANTRY_RDMA" >kept; '
               f'echo lost >{tmp_path}/lost; echo aside >/dev/stderr; exit 42')
-    result = run("--rw", str(folder), "bash", "-c", script, "x", "two words", "", "it's $HOME\n", cwd=folder, SAYS='a "line"\nmore')
+    result = run("--rw", str(folder), "bash", "-c", script, "x", "two words", "", "it's $HOME\n",
+                 cwd=folder, SAYS='a "line"\nmore')
     assert result.stdout == f'<two words><><it\'s $HOME\n>a "line"\nmore\n{folder}\nrxe0\n'
     assert (result.stderr, result.returncode) == ("aside\n", 42)
     assert (folder / "kept").read_text() == "guest\n"
@@ -68,3 +72,10 @@ def test_a_kernel_that_cannot_be_had_is_named_with_what_to_do(tmp_path):
     assert result.returncode == NO_GUEST
     assert "linux-image-of-nowhere cannot be downloaded" in result.stderr
     assert "apt-get update" in result.stderr
+
+
+@pytest.mark.skipif(any(Path("/sys/class").glob("infiniband/*")), reason="this machine has RDMA devices")
+def test_a_machine_without_devices_is_not_taken_for_real():
+    result = run("true", GANTRY_RDMA="real")
+    assert result.returncode == NO_GUEST
+    assert "no RDMA device on this machine" in result.stderr

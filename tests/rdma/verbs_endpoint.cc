@@ -20,6 +20,9 @@ constexpr uint8_t kTimeoutExponent = 14, kRetries = 6;
 constexpr uint8_t kReceiverRetries = 7;
 constexpr auto kCompletionLimit = std::chrono::seconds(20);
 
+// What the IPv6 address begins with that stands for an IPv4 address.
+constexpr std::array<uint8_t, 12> kMappedIpv4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
 std::string Variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -35,6 +38,7 @@ std::vector<std::string> DeviceNames() {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
   std::vector<std::string> names;
+  names.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) names.emplace_back(ibv_get_device_name(list[i]));
   if (list != nullptr) ibv_free_device_list(list);
   std::sort(names.begin(), names.end());
@@ -42,7 +46,6 @@ std::vector<std::string> DeviceNames() {
 }
 
 std::optional<ibv_gid_entry> Ipv4Gid(ibv_context* context) {
-  constexpr std::array<uint8_t, 12> kMappedIpv4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   std::array<ibv_gid_entry, 256> entries{};
   const ssize_t count = ibv_query_gid_table(context, entries.data(), entries.size(), 0);
   for (ssize_t i = 0; i < count; ++i) {

@@ -17,6 +17,7 @@ namespace {
 
 constexpr size_t kChunk = 64 << 10;
 constexpr uid_t kNobody = 65534;
+constexpr std::array<uint8_t, 4> kGuestAddress = {10, 99, 0, 1};
 
 // A connection of two queue pairs of one device. The target's arena is two chunks side by side.
 class VerbsFacts : public VerbsTest {
@@ -196,8 +197,7 @@ TEST_F(VerbsFacts, TheTableOfGidsHasTheIpv4AddressForRoceV2) {
   ASSERT_TRUE(gid);
   EXPECT_NE(gid->ndev_ifindex, 0u);
   if (!InGuest()) return;
-  constexpr std::array<uint8_t, 4> kAddress = {10, 99, 0, 1};
-  EXPECT_EQ(std::memcmp(gid->gid.raw + 12, kAddress.data(), kAddress.size()), 0);
+  EXPECT_EQ(std::memcmp(gid->gid.raw + 12, kGuestAddress.data(), kGuestAddress.size()), 0);
 }
 
 TEST_F(VerbsFacts, WhatIsNoDmaBufCannotBeRegisteredAsOne) {
@@ -228,8 +228,8 @@ int RegisterAsNobody(const std::string& device, rlim_t limit, size_t length) {
     if (!endpoint.usable()) ::_exit(254);
     const TestArena memory(length);
     errno = 0;
-    ibv_mr* region =
-        ibv_reg_mr(endpoint.domain(), memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+    const unsigned access = IBV_ACCESS_LOCAL_WRITE;
+    ibv_mr* region = ibv_reg_mr(endpoint.domain(), memory.data(), memory.size(), access);
     ::_exit(region == nullptr ? errno : 0);
   }
   int status = 0;
