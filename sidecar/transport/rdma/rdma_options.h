@@ -18,7 +18,7 @@ struct RdmaOptions {
   uint32_t work_requests = 128;    // in flight, for each queue pair
   uint64_t slice_bytes = 1 << 20;  // of a work request, at most
   uint8_t timeout = 14;            // local ACK timeout: 4.096 us * 2^timeout
-  uint8_t retries = 7;             // retry_cnt
+  uint8_t retries = 6;             // retry_cnt; soft-RoCE takes 7 for endless
   uint8_t rnr_retries = 7;
   uint8_t hop_limit = 64;
   uint8_t traffic_class = 0;
