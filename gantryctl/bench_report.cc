@@ -106,9 +106,10 @@ std::string ThroughputText(const nlohmann::json& measured) {
   table.Add({"  in the sidecar", rate("engine_gbps"), "", rate("engine_ratio")});
   table.Add({"    while moving", rate("moving_gbps"), "", rate("moving_ratio")});
   const bool on_gpus = measured.contains("per_block_gbps");
-  table.Add({CountOf(measured, "streams") > 0 ? "send and recv"
-             : on_gpus                        ? "one contiguous copy"
-                                              : "memcpy",
+  table.Add({TextOf(measured, "transport") == "rdma" ? "perftest"
+             : CountOf(measured, "streams") > 0      ? "send and recv"
+             : on_gpus                               ? "one contiguous copy"
+                                                     : "memcpy",
              rate("ceiling_gbps"), rate("ceiling_gbps_best"), ""});
   if (on_gpus) table.Add({"a copy for each block", rate("per_block_gbps"), "", ""});
   if (measured.contains("iperf3_gbps")) table.Add({"iperf3", rate("iperf3_gbps"), "", ""});

@@ -143,7 +143,9 @@ Status BenchSidecars::Launch(int index, const BenchOptions& options, const std::
                                     std::to_string(options.spin_us),
                                     "--log-level",
                                     "info"};
-  if (options.transport == "tcp") {
+  if (options.transport == "rdma") {
+    words.insert(words.end(), {"--peer-listen", "127.0.0.1:0"});
+  } else if (options.transport == "tcp") {
     words.insert(words.end(), {"--peer-listen", "127.0.0.1:0", "--data-streams",
                                std::to_string(options.streams)});
     if (!options.checksum) words.emplace_back("--data-no-checksum");

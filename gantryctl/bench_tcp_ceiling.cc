@@ -9,13 +9,14 @@
 #include <barrier>
 #include <cerrno>
 #include <cstdio>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "gantryctl/shell_output.h"
+#include "gantryctl/shell_output.h"
 #include "lib/base/clock.h"
 #include "lib/base/unique_fd.h"
 
@@ -78,17 +79,6 @@ bool Receive(int socket, const Share& share) {
 }
 
 constexpr const char* kIperfPort = "47451";
-
-// What a shell command prints.
-std::string OutputOf(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
-  std::string text;
-  char part[4096];
-  for (size_t n = 0; pipe && (n = std::fread(part, 1, sizeof(part), pipe.get())) > 0;) {
-    text.append(part, n);
-  }
-  return text;
-}
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gantryctl/bench_ceiling.h"
+#include "gantryctl/bench_rdma_ceiling.h"
 #include "gantryctl/bench_report.h"
 #include "gantryctl/bench_stand.h"
 #include "gantryctl/bench_tcp_ceiling.h"
@@ -142,6 +143,9 @@ Result<double> MeasureGpus(const BenchStand& stand, const BenchOptions& options,
 
 Result<double> MeasureCeiling(const CopyWork& work, const BenchOptions& options) {
   if (options.transport == "tcp") return SendWithStreams(work, options.streams);
+  if (options.transport == "rdma") {
+    return MoveWithPerftest(options.operation, options.block_bytes, options.bytes);
+  }
   return CopyWithThreads(work, options.workers);
 }
 
@@ -162,7 +166,8 @@ Status Iterate(const BenchStand& stand, const BenchOptions& options, uint64_t se
   ASSIGN_OR_RETURN(const double ceiling, by_gpus ? MeasureGpus(stand, options, pairs, seed, totals)
                                                  : MeasureCeiling(work, options));
   totals.ceiling_seconds.Add(ceiling);
-  if (!by_gpus) RETURN_IF_ERROR(VerifyOnHost(stand, options, pairs, seed));
+  const bool moved_by_ceiling = !by_gpus && options.transport != "rdma";
+  if (moved_by_ceiling) RETURN_IF_ERROR(VerifyOnHost(stand, options, pairs, seed));
   FillCanary(destination);
   RETURN_IF_ERROR(stand.destination(options.operation).Upload());
   RETURN_IF_ERROR(MoveOnce(stand, options, ids, totals));
@@ -197,6 +202,9 @@ Status CheckBenchOptions(const BenchOptions& options) {
   if (options.transport == "shm" && options.on_gpus()) {
     return refuse("shm moves memory of the host only", "use --transport ipc or tcp");
   }
+  if (options.transport == "rdma" && options.on_gpus()) {
+    return refuse("memory of GPUs is not registered on RDMA devices yet", "leave out --memory");
+  }
   if (options.transport == "ipc" && !options.on_gpus()) {
     return refuse("ipc is measured between GPUs", "leave --memory out, or name device or virtual");
   }
@@ -224,6 +232,10 @@ Result<nlohmann::json> MeasureThroughput(const BenchOptions& options) {
   RETURN_IF_ERROR(Iterate(stand, options, 1, warm_up));
   for (int i = 0; i < options.iterations; ++i) {
     RETURN_IF_ERROR(Iterate(stand, options, static_cast<uint64_t>(i) + 2, totals));
+  }
+  if (options.transport == "rdma" && totals.path != "rdma") {
+    return Fail(ErrorCode::kPathUnavailable, "the bytes went over " + totals.path,
+                "GET /v1/peers of a sidecar says why not by rdma: run `gantryctl doctor`");
   }
   nlohmann::json report = ThroughputReport(options, totals);
   if (options.transport == "tcp") {

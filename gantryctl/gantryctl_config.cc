@@ -37,10 +37,11 @@ CLI::Option* AddSize(CLI::App& app, const std::string& name, uint64_t& value,
 
 void AddBench(CLI::App& app, CommandLine& line) {
   BenchOptions& bench = line.bench;
-  app.add_option(
-         "--transport", bench.transport,
-         "What to measure: shm; tcp, over loopback; ipc, between the first GPU and the last")
-      ->check(CLI::IsMember({"shm", "tcp", "ipc"}))
+  app.add_option("--transport", bench.transport,
+                 "What to measure: shm; tcp, over loopback; rdma, from a device to itself, against "
+                 "perftest; "
+                 "ipc, between the first GPU and the last")
+      ->check(CLI::IsMember({"shm", "tcp", "rdma", "ipc"}))
       ->capture_default_str();
   AddSize(app, "--block", bench.block_bytes, "Bytes of a block");
   AddSize(app, "--bytes", bench.bytes, "Bytes of each side, all of them moved each time");

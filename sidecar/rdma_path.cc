@@ -11,7 +11,7 @@ constexpr int kHelpers = 2;
 }  // namespace
 
 Result<std::unique_ptr<RdmaPath>> RdmaPath::Create(const SidecarConfig& config) {
-  if (!config.rdma) {
+  if (config.no_rdma) {
     return Fail(ErrorCode::kPathUnavailable, "--no-rdma turns it off");
   }
   auto verbs = transport::MakeSystemVerbs();

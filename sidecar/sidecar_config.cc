@@ -146,9 +146,8 @@ void AddLimits(CLI::App& app, SidecarConfig& config) {
 
 void AddRdma(CLI::App& app, SidecarConfig& config) {
   transport::RdmaOptions& options = config.rdma_options;
-  app.add_flag("--rdma,!--no-rdma", config.rdma, "use RDMA devices, where there are any")
-      ->envname(EnvironmentName("--rdma"))
-      ->default_str("true");
+  app.add_flag("--no-rdma", config.no_rdma, "use no RDMA device, even if there are some")
+      ->envname(EnvironmentName("--no-rdma"));
   Add(app, "--rdma-devices", options.devices,
       "names of the RDMA devices to use, all of which have to be there; none: all with an active "
       "port");

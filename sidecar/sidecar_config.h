@@ -43,7 +43,7 @@ struct SidecarConfig {
   uint64_t staging_bytes = 64ull << 20;  // host memory for bytes of GPUs on their way; 0: none
 
   // The rdma transport.
-  bool rdma = true;
+  bool no_rdma = false;
   transport::RdmaOptions rdma_options;
 
   int workers = 0;       // copy workers; 0: one for each processor, at most 8
