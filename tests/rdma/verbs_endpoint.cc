@@ -32,7 +32,7 @@ std::string Variable(const char* name) {
 
 bool InGuest() { return Variable("GANTRY_RDMA") == "guest"; }
 bool RdmaIsPromised() { return InGuest() || Variable("GANTRY_RDMA") == "real"; }
-bool CableLosesPackets() { return !Variable("GANTRY_RDMA_LOSS").empty(); }
+bool CableLosesPackets() { return !Variable("GANTRY_GUEST_LOSS").empty(); }
 
 std::vector<std::string> DeviceNames() {
   int count = 0;
