@@ -203,6 +203,14 @@ Status MappingDirectory::UnmapInOne(WorkerSlot& slot, WorkerProcess& process, ui
   return {};
 }
 
+Status MappingDirectory::PinInOne(WorkerSlot& slot, WorkerProcess& process, uint32_t number) {
+  RETURN_IF_ERROR(UnmapInOne(slot, process, number));
+  const Status mapped = MapInOne(slot, process, number);
+  if (mapped) return {};
+  return Fail(ErrorCode::kWorkerLost, "it is without memory that it had: " + mapped.error().message,
+              mapped.error().hint);
+}
+
 Result<bool> MappingDirectory::OpenGpu(WorkerSlot& slot, WorkerProcess& process, GpuHomes& homes) {
   const MutexLock lock(mutex_);
   if (slot.state.load() != WorkerState::kUsable || slot.gpu >= 0) return true;
@@ -231,6 +239,9 @@ Status MappingDirectory::MapGpuMemory(WorkerSlot& slot, WorkerProcess& process) 
   RETURN_IF_ERROR(LeavesRoomForPids(process));
   for (uint32_t number = 0; number < mappings_.size(); ++number) {
     const Mapping& mapping = mappings_[number];
+    if (mapping.generation != 0 && mapping.source.pinned) {
+      RETURN_IF_ERROR(PinInOne(slot, process, number));
+    }
     if (mapping.generation == 0 || mapping.source.kind != wire::MemoryKind::kGpu) continue;
     const Status mapped =
         suspects_.contains(mapping.generation)

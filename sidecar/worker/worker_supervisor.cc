@@ -255,6 +255,7 @@ Status WorkerSupervisor::SetUp(const Starting& start, const Result<Greeting>& gr
   slot.SetGpu(home, greeting.status);
   refused_[static_cast<size_t>(slot.index)] = {};
   if (asking_ == slot.index) asking_ = -1;
+  slot.asks_for_gpu = refuses;  // also to whoever sees it usable at once
   Status has_gpu;
   RETURN_IF_ERROR(mappings_.Restore(slot, *start.process, tolerant, &has_gpu));
   if (refuses) AskAgainLater(slot, greeting.status.error(), start.without_driver);
