@@ -1,10 +1,12 @@
 // Every allocation of the client fails in turn: each time the caller gets an error and nothing
 // else.
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <new>
@@ -297,6 +299,31 @@ TEST(ClientAllocation, TheAnswerToARequestIsNotTakenForTheNextOnes) {
     EXPECT_EQ(it.sidecar.InodeOf(next->arena->fd_token), InodeOf(next));
     gantry_arena_destroy(next);
     allocations_left = allowed;
+    return error;
+  });
+}
+
+// A connection that was given up is gone: what has its number now is the workload's.
+TEST(ClientAllocation, ClosingTheClientLeavesDescriptorsOfOthersAlone) {
+  FailEachAllocation([&] {
+    const long allowed = std::exchange(allocations_left, -1);
+    OpenClient it;
+    char* answer = nullptr;
+    EXPECT_OK(gantry_client_request(it.client, "GET", "/v1/status", nullptr, 0, &answer));
+    gantry_free(answer);
+    answer = nullptr;
+    allocations_left = allowed;
+    gantry_error* error =
+        gantry_client_request(it.client, "GET", "/v1/status", nullptr, 0, &answer);
+    allocations_left = -1;
+    gantry_free(answer);
+    std::array<int, 8> sockets = {};
+    for (size_t i = 0; i < sockets.size(); i += 2) {
+      EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, &sockets[i]), 0);
+    }
+    EXPECT_OK(gantry_client_close(it.client));
+    for (const int socket : sockets) EXPECT_EQ(::send(socket, "x", 1, MSG_NOSIGNAL), 1);
+    for (const int socket : sockets) ::close(socket);
     return error;
   });
 }
