@@ -1,13 +1,11 @@
 """Sidecars whose copy workers could have no GPU at the start, for want of its memory, and get it later, without a restart: peers are
 told of it, and memory of GPUs takes every way as if it had been there from the start."""
 
-from pathlib import Path
-
 import pytest
 
 from gpu_memories import GpuMemory, succeeded
 from gpu_workloads import REAL, gpus, start_gpu_workload
-from test_gpu_over_tcp import HostMemory, staged_bytes
+from test_gpu_over_tcp import HostMemory, staged_bytes, staging_bytes_of
 from test_gpu_visibility import Sides
 from test_peers_over_tcp import TCP, meet
 from workloads import MiB, connect, wait_for, workers_of
@@ -16,6 +14,7 @@ pytestmark = pytest.mark.skipif(REAL, reason="only the fake's memory is small en
 
 SIZE = 6 * MiB
 MINE, THEIRS, LENGTH = 512, 3 * MiB + 1536, MiB + 64
+DEFAULT_STAGING = 64 * MiB
 LATE = ["--gpu-retry-ms", "200"]
 
 
@@ -25,7 +24,7 @@ def homes_of(sidecar):
 
 def staging_in(pid):
     """How often a process has the staging memory in its address space: twice when it is pinned, as the fake's GPUs find it elsewhere."""
-    return sum("gantry-staging" in line for line in Path(f"/proc/{pid}/maps").read_text().splitlines())
+    return staging_bytes_of(pid) // DEFAULT_STAGING
 
 
 @pytest.fixture
