@@ -23,12 +23,15 @@ std::string RangeText(uintptr_t address, uint64_t bytes) {
 Result<std::shared_ptr<Arena>> Arena::Map(UniqueFd fd, uint64_t bytes, void* address,
                                           bool writable) {
   const bool map_here = address == nullptr;
+  const auto unmap = [bytes](void* mapped) { ::munmap(mapped, bytes); };
+  std::unique_ptr<void, decltype(unmap)> mapped(nullptr, unmap);
   if (map_here) {
     const int protection = writable ? PROT_READ | PROT_WRITE : PROT_READ;
     address = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd.get(), 0);
     if (address == MAP_FAILED) {
       return Fail(SystemError(ErrorCode::kResourceExhausted, "mapping an arena", errno));
     }
+    mapped.reset(address);
     // The pages exist already; this fills the page tables. It is no error where it is not known.
     ::madvise(address, bytes, MADV_HUGEPAGE);
     ::madvise(address, bytes, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
@@ -38,8 +41,10 @@ Result<std::shared_ptr<Arena>> Arena::Map(UniqueFd fd, uint64_t bytes, void* add
     return Fail(ErrorCode::kInvalidArgument, "the arena would wrap around the address space", {},
                 "address");
   }
-  return std::shared_ptr<Arena>(
+  std::unique_ptr<Arena> arena(
       new Arena(std::move(fd), static_cast<std::byte*>(address), bytes, map_here, writable));
+  static_cast<void>(mapped.release());
+  return std::shared_ptr<Arena>(std::move(arena));
 }
 
 Arena::Arena(UniqueFd fd, std::byte* data, uint64_t bytes, bool mapped_here, bool writable)

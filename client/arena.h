@@ -1,6 +1,6 @@
 // Arenas: memory of this process that a memfd stands for. ArenaTable is the only place that turns
-// a pointer of the host into (arena, offset). An Arena is immutable but for `closed` and its pin;
-// both are thread-safe.
+// a pointer of the host into (arena, offset). An Arena is immutable but for what is atomic and its
+// pin; both are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -45,6 +45,8 @@ class Arena {
   // Names the descriptor in registrations; set once, before the arena is shared.
   std::string fd_token;
   std::atomic<bool> closed{false};
+  // The sidecar keeps the descriptor for registrations.
+  std::atomic<bool> handed_over{false};
 
  private:
   Arena(UniqueFd fd, std::byte* data, uint64_t bytes, bool mapped_here, bool writable);

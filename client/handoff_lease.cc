@@ -74,15 +74,19 @@ Result<wire::HandoffReply> HandoffLease::Ask(const wire::HandoffRequest& request
   const auto lost = [](std::string why) {
     return Fail(ErrorCode::kPeerLost, "the lease is lost: " + std::move(why), kLeaseLostHint);
   };
+  const std::string payload = wire::Encode(request);
+  // Before it is sent: an answer that nobody has the memory to take would be taken for the next
+  // request's.
+  std::string space(wire::kHandoffMessageBytesMax + 1, '\0');
   MutexLock lock(mutex_);
   if (broken_) return lost("an earlier request had no answer");
-  if (Status sent = SendMessage(socket_.get(), wire::Encode(request), fds); !sent) {
-    broken_ = true;
+  broken_ = true;
+  if (Status sent = SendMessage(socket_.get(), payload, fds); !sent) {
     return lost(std::move(sent).error().message);
   }
-  auto message = ReceiveMessage(socket_.get(), wire::kHandoffMessageBytesMax);
-  if (!message || message->closed) {
-    broken_ = true;
+  auto message = ReceiveMessage(socket_.get(), wire::kHandoffMessageBytesMax, std::move(space));
+  broken_ = !message || message->closed;
+  if (broken_) {
     if (!message && message.error().code == ErrorCode::kDeadlineExceeded) {
       return Fail(ErrorCode::kDeadlineExceeded, "the sidecar did not answer on the hand-off socket",
                   kLeaseLostHint);

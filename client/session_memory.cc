@@ -35,13 +35,28 @@ Result<std::shared_ptr<Arena>> WorkloadSession::AddArena(int fd, uint64_t bytes,
   if (!copy.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "dup", errno));
   ASSIGN_OR_RETURN(auto arena, Arena::Map(std::move(copy), bytes, address, writable));
   const int handed_over = arena->fd();
-  ASSIGN_OR_RETURN(const auto tokens, lease_->HandOver(std::span(&handed_over, 1)));
-  arena->fd_token = tokens.front();
+  ASSIGN_OR_RETURN(auto tokens, lease_->HandOver(std::span(&handed_over, 1)));
+  arena->fd_token = std::move(tokens.front());
+  arena->handed_over = true;
   if (Status added = arenas_.Add(arena); !added) {
-    static_cast<void>(lease_->Release({arena->fd_token}));  // the conflict is what to report
+    static_cast<void>(ReleaseFd(*arena));  // the conflict is what to report
     return Fail(std::move(added).error());
   }
   return arena;
+}
+
+Status WorkloadSession::ReleaseFd(Arena& arena) {
+  bool due = arena.handed_over.exchange(false);
+  if (!due || closed_ || !lease_->alive()) return {};
+  // Without memory for it: whoever closes the arena again tries again.
+  const struct AtTheEnd {
+    ~AtTheEnd() { arena.handed_over = due; }
+    Arena& arena;
+    const bool& due;
+  } at_the_end{arena, due};
+  Status released = lease_->Release({arena.fd_token});
+  due = false;
+  return released;
 }
 
 Status WorkloadSession::CloseArena(Arena& arena, uint64_t drain_ms) {
@@ -50,7 +65,7 @@ Status WorkloadSession::CloseArena(Arena& arena, uint64_t drain_ms) {
     ~AtTheEnd() { arena.UnpinQuietly(); }
     Arena& arena;
   } at_the_end{arena};
-  const bool first_time = !arena.closed.exchange(true);
+  arena.closed = true;
   arenas_.Remove(arena);
   std::vector<BufferPointer> inside;
   {
@@ -66,10 +81,8 @@ Status WorkloadSession::CloseArena(Arena& arena, uint64_t drain_ms) {
     Status done = Unregister(buffer, drain_ms);
     if (!done && first_failure) first_failure = std::move(done);
   }
-  if (first_time && !closed_ && lease_->alive()) {
-    Status released = lease_->Release({arena.fd_token});
-    if (!released && first_failure) first_failure = std::move(released);
-  }
+  Status released = ReleaseFd(arena);
+  if (!released && first_failure) first_failure = std::move(released);
   Status unpinned = arena.Unpin();
   if (!unpinned && first_failure) first_failure = std::move(unpinned);
   return first_failure;

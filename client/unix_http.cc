@@ -87,10 +87,21 @@ Result<HttpReply> UnixHttp::Send(const HttpRequest& request) {
   while (true) {
     auto connection = Checkout(fresh);
     if (!connection) return Fail(Describe(std::move(connection).error(), request));
+    // Without memory for the exchange, too: Close must not touch a descriptor that has the number
+    // of one that is gone.
+    struct AtTheEnd {
+      ~AtTheEnd() {
+        MutexLock lock(http.mutex_);
+        http.in_flight_.erase(fd);
+      }
+      UnixHttp& http;
+      int fd;
+    } at_the_end{*this, connection->fd.get()};
     bool reusable = false;
     bool untouched = false;
     auto reply = Exchange(&*connection, request, &reusable, &untouched);
     const bool again = !reply && untouched && connection->used_before && request.repeatable;
+    at_the_end.fd = -1;  // another may have the connection from here on
     Checkin(*std::move(connection), reusable);
     if (reply) return reply;
     if (fresh || !again) return Fail(Describe(std::move(reply).error(), request));

@@ -102,6 +102,8 @@ class WorkloadSession {
   // `report`: the sidecar's answer, also when it is a problem; unchanged when it was not asked.
   Status Unregister(const BufferPointer& buffer, uint64_t drain_ms, std::string* report = nullptr);
   // Keeps nothing of a buffer here any more, whatever becomes of it at the sidecar.
+  // The sidecar keeps the arena's descriptor no longer; nothing happens where it does not.
+  Status ReleaseFd(Arena& arena);
   void Forget(const BufferPointer& buffer) EXCLUDES(mutex_);
   Status Suspend(const std::vector<std::string>* names, uint64_t drain_ms);
   Status Resume(const std::vector<std::string>* names);

@@ -197,8 +197,8 @@ class App final : public SidecarApp {
     server.listen = config_.peer_listen;
     server.security = security_;
     server.count_refusal = [this](metrics::PeerRefusal why) { metrics_.PeerRefused(why); };
-    server.paths = engine_->Paths();
-    if (pool_->gpus()) server.gpus = *pool_->gpus();
+    server.paths = [this, at_start = engine_->Paths()] { return PathsNow(at_start, *pool_); };
+    server.gpus = [this] { return pool_->gpus().value_or(std::vector<std::string>()); };
     server.fds_max = fds_max_.peers;
     server.streams = tcp_path_->Offers();
     if (rdma_path_) {

@@ -14,7 +14,13 @@ static_assert(SidecarConfig::kStagingBytesMin / 2 >= transport::kFramePayloadByt
 Result<std::unique_ptr<StagingArea>> StagingArea::Create(const SidecarConfig& config,
                                                          worker::WorkerPool& pool,
                                                          transport::IoLoops& loops) {
-  if (!pool.gpus()) return Fail(pool.gpus().error());
+  // For a GPU that comes later the memory is there, and is pinned then.
+  if (const auto gpus = pool.gpus(); !gpus && !pool.asks_for_gpu()) {
+    return Fail(ErrorCode::kPathUnavailable,
+                "no copy worker had a GPU when the sidecar started (" + gpus.error().message +
+                    "); where it sees one now, restart it",
+                gpus.error().hint);
+  }
   if (config.staging_bytes == 0) {
     return Fail(ErrorCode::kPathUnavailable, "--staging-bytes is 0: no memory of GPUs is staged");
   }

@@ -1,6 +1,6 @@
-// The staging of a sidecar, made from the configuration where its workers have GPUs: the memory,
-// the half of it that either side of the tcp transport has, and who copies. Outlives the engine and
-// the peers. Made and closed by the main thread; the rest is thread-safe.
+// The staging of a sidecar, made from the configuration where workers have or await GPUs: the
+// memory, the half of it that either side of the tcp transport has, and who copies. Outlives the
+// engine and the peers. Made and closed by the main thread; the rest is thread-safe.
 #pragma once
 
 #include <functional>

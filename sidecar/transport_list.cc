@@ -37,4 +37,15 @@ std::vector<std::unique_ptr<transport::Transport>> MakeTransports(
   return transports;
 }
 
+std::vector<wire::PathReport> PathsNow(std::vector<wire::PathReport> at_start,
+                                       const worker::WorkerPool& pool) {
+  for (wire::PathReport& report : at_start) {
+    if (report.path != wire::Path::kIpc) continue;
+    const auto gpus = pool.gpus();
+    report.available = gpus.has_value();
+    report.reason = gpus ? "" : gpus.error().message;
+  }
+  return at_start;
+}
+
 }  // namespace gantry

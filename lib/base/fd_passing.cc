@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace gantry {
 namespace {
@@ -85,8 +86,9 @@ Status SendMessage(int socket, std::string_view payload, std::span<const int> fd
   return {};
 }
 
-Result<FdMessage> ReceiveMessage(int socket, size_t payload_bytes_max) {
+Result<FdMessage> ReceiveMessage(int socket, size_t payload_bytes_max, std::string space) {
   FdMessage message;
+  message.payload = std::move(space);
   message.payload.resize(payload_bytes_max + 1);  // one more, to see an oversized message
   iovec data = {message.payload.data(), message.payload.size()};
   alignas(cmsghdr) std::array<char, kControlBytes> control = {};

@@ -34,8 +34,8 @@ struct PeerCredentials {
 // kDeadlineExceeded then.
 Status SendMessage(int socket, std::string_view payload, std::span<const int> fds);
 // A payload over `payload_bytes_max` or a truncated control message is an error, and no descriptor
-// leaks.
-Result<FdMessage> ReceiveMessage(int socket, size_t payload_bytes_max);
+// leaks. `space`: of so many bytes and one more, when there must be no lack of memory by then.
+Result<FdMessage> ReceiveMessage(int socket, size_t payload_bytes_max, std::string space = {});
 
 Result<PeerCredentials> CredentialsOf(int socket);
 

@@ -37,6 +37,8 @@ void ToMessage(const QueuePairAddress& address, proto::QueuePair* message) {
   message->set_gid(BytesOf(address.gid));
   message->set_mtu(address.mtu);
   message->set_reads_max(address.reads_max);
+  message->set_flush_address(address.flush_address);
+  message->set_flush_key(address.flush_key);
 }
 
 Result<QueuePairAddress> FromMessage(const proto::QueuePair& message) {
@@ -55,6 +57,8 @@ Result<QueuePairAddress> FromMessage(const proto::QueuePair& message) {
   address.lid = static_cast<uint16_t>(message.lid());
   address.mtu = message.mtu();
   address.reads_max = message.reads_max();
+  address.flush_address = message.flush_address();
+  address.flush_key = message.flush_key();
   return address;
 }
 

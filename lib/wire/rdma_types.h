@@ -24,6 +24,10 @@ struct QueuePairAddress {
   Gid gid{};
   uint32_t mtu = 0;        // bytes, that the port can
   uint32_t reads_max = 0;  // that it answers at a time
+  // Of the owner's end: eight bytes that can be read there, which brings all that was written
+  // through this queue pair before them to where processors see it.
+  uint64_t flush_address = 0;
+  uint32_t flush_key = 0;
 };
 
 // A queue pair of the caller, and which of the owner's devices is to have the other end.

@@ -12,6 +12,8 @@
 
 namespace gantry::wire {
 
+inline constexpr int kPriorityMax = 10;  // and -10 is the least
+
 enum class Operation : uint8_t { kRead, kWrite };  // read: remote to local; write: local to remote
 std::string_view NameOf(Operation operation);      // "read", "write"
 std::optional<Operation> OperationByName(std::string_view name);
@@ -90,7 +92,7 @@ struct TransferRequest {
   bool by_blocks = false;  // always with a view
   std::optional<TimelineFence> fence;
   std::optional<uint64_t> deadline_ms;
-  int priority = 0;                    // -10 to 10; higher goes first
+  int priority = 0;                    // up to kPriorityMax; higher goes first
   std::vector<Path> require_path;      // empty: any
   Executor executor = Executor::kAny;  // who moves the bytes
   std::string user_data;               // given back in events; at most 1 KiB

@@ -12,7 +12,6 @@ namespace gantry::wire {
 
 inline constexpr size_t kTransfersPerBodyMax = 1024;
 inline constexpr int64_t kUserDataBytesMax = 1024;
-inline constexpr int kPriorityMax = 10;  // and -10 is the least
 
 struct TransferBody {
   std::vector<TransferRequest> requests;

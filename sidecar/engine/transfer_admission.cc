@@ -14,7 +14,6 @@ namespace gantry::engine {
 namespace {
 
 constexpr size_t kUserDataBytesMax = 1024;
-constexpr int kPriorityMax = 10;
 
 // Each distinct allocation once; the plan's indices follow.
 template <typename Allocation>
@@ -39,7 +38,7 @@ std::string ListField(std::string_view list, size_t index) {
 
 Status CheckHead(const wire::TransferRequest& request, const EngineOptions& options) {
   if (!request.id.empty()) RETURN_IF_ERROR(CheckName(request.id, "/id"));
-  if (request.priority < -kPriorityMax || request.priority > kPriorityMax) {
+  if (request.priority < -wire::kPriorityMax || request.priority > wire::kPriorityMax) {
     return Fail(ErrorCode::kInvalidArgument, "priority is not within -10 and 10", {}, "/priority");
   }
   if (request.user_data.size() > kUserDataBytesMax) {

@@ -274,6 +274,18 @@ PeerServerTotals GrpcPeerServer::Totals() const {
   return totals;
 }
 
+std::function<std::vector<wire::PathReport>()> WithoutStreams(
+    std::function<std::vector<wire::PathReport>()> paths) {
+  return [paths = std::move(paths)] {
+    std::vector<wire::PathReport> reports = paths();
+    for (wire::PathReport& report : reports) {
+      if (report.path != wire::Path::kTcp || !report.available) continue;
+      report = {wire::Path::kTcp, false, "the buffer's owner takes no data connections"};
+    }
+    return reports;
+  };
+}
+
 }  // namespace
 
 Result<std::unique_ptr<PeerServer>> PeerServer::Start(PeerServerOptions options,
@@ -281,11 +293,7 @@ Result<std::unique_ptr<PeerServer>> PeerServer::Start(PeerServerOptions options,
   if (options.security == nullptr) {
     ASSIGN_OR_RETURN(options.security, PeerSecurity::Load({}));
   }
-  for (wire::PathReport& report : options.paths) {
-    if (report.path == wire::Path::kTcp && report.available && options.streams.listen.empty()) {
-      report = {wire::Path::kTcp, false, "the buffer's owner takes no data connections"};
-    }
-  }
+  if (options.streams.listen.empty()) options.paths = WithoutStreams(std::move(options.paths));
   ASSIGN_OR_RETURN(NodeFiles files, MakeNodeFiles(options));
   UniqueFd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "eventfd", errno));

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -40,10 +41,12 @@ struct PeerServerOptions {
   std::string listen;               // "host:port" of TCP; empty: not over TCP
   std::shared_ptr<PeerSecurity> security;  // null: none, which is refused beyond loopback
   CountRefusal count_refusal = [](metrics::PeerRefusal) {};
-  // What each path is good for here, as TransferEngine::Paths() says.
-  std::vector<wire::PathReport> paths = {{wire::Path::kShm, true, ""}};
-
-  std::vector<std::string> gpus;  // UUIDs of those that the workers see
+  // What each path is good for here now, as TransferEngine::Paths() says. By any thread.
+  std::function<std::vector<wire::PathReport>()> paths = [] {
+    return std::vector<wire::PathReport>{{wire::Path::kShm, true, ""}};
+  };
+  // UUIDs of the GPUs that the workers see now. Likewise.
+  std::function<std::vector<std::string>()> gpus = [] { return std::vector<std::string>(); };
 
   StreamSettings streams;  // data connections
 

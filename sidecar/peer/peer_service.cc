@@ -67,11 +67,13 @@ Status PeerService::AnswerHello(const v1::HelloRequest& request, v1::HelloReply*
     reply->set_quiesce_ms_max(
         static_cast<uint32_t>(std::min(options_.quiesce_max, wire::kPeerQuiesceMax).count()));
   }
-  for (const std::string& uuid : options_.gpus) {
+  const std::vector<std::string> gpus =
+      options_.gpus ? options_.gpus() : std::vector<std::string>();
+  for (const std::string& uuid : gpus) {
     if (reply->gpus_size() < wire::kPeerGpusMax) reply->add_gpus(uuid);
   }
   queue_pairs_.TellDevices(reply);
-  wire::ToMessage(PathsBetween(options_.self, initiator, over_tcp(), options_.paths),
+  wire::ToMessage(PathsBetween(options_.self, initiator, over_tcp(), options_.paths()),
                   reply->mutable_paths());
   return {};
 }
@@ -162,7 +164,7 @@ Result<wire::PeerBuffer> PeerService::DescribeOne(const std::string& session,
   // Marked first: a revocation that begins after the state was seen finds the mark.
   ASSIGN_OR_RETURN(const uint64_t mark, initiators_.Mark(session, description.id));
   auto exported =
-      ExportBuffer(*buffer, PathsBetween(options_.self, initiator, over_tcp(), options_.paths),
+      ExportBuffer(*buffer, PathsBetween(options_.self, initiator, over_tcp(), options_.paths()),
                    streams_.WhyNotStaged());
   if (exported) {
     const wire::Access all = exported->access;

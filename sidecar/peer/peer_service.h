@@ -5,6 +5,7 @@
 
 #include <grpcpp/server_context.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,7 +30,7 @@ class PeerService final : public v1::Peer::Service {
  public:
   struct Options {
     PeerIdentity self;
-    std::vector<wire::PathReport> paths;  // as PeerServerOptions::paths
+    std::function<std::vector<wire::PathReport>()> paths;  // as PeerServerOptions::paths
     std::string fd_socket_name;
     milliseconds heartbeat{1'000};
     milliseconds ticket_ttl{5'000};
@@ -40,7 +41,7 @@ class PeerService final : public v1::Peer::Service {
     engine::HoldTable* holds = nullptr;                   // null: keeps none
     ExecutionDesk* executions = nullptr;                  // null: executes nothing for peers
     milliseconds quiesce_max{2'000};                      // of executions, after their deadline
-    std::vector<std::string> gpus = {};                   // UUIDs that peers are told
+    std::function<std::vector<std::string>()> gpus = {};  // UUIDs that peers are told; null: none
   };
 
   PeerService(Options options, const registry::BufferRegistry& registry, InitiatorTable& initiators,

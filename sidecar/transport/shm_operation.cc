@@ -1,6 +1,7 @@
 #include "sidecar/transport/shm_operation.h"
 
 #include <algorithm>
+#include <climits>
 #include <string>
 #include <utility>
 
@@ -70,6 +71,12 @@ void ShmOperation::Abort() {
     replaced[static_cast<size_t>(job.worker)] = true;
     transport_.pool_.Replace(job.worker);
   }
+}
+
+void ShmOperation::Hasten() {
+  transport_.Leave(this);
+  priority_ = INT_MAX;
+  if (HasWork()) transport_.waiting_[priority_].For(transport_.KindOf(*this)).push_back(this);
 }
 
 bool ShmOperation::HasWork() const {

@@ -24,6 +24,8 @@ class ShmOperation final : public Operation {
   std::vector<uint32_t> UnfinishedItems() const override;
 
   int priority() const { return priority_; }
+  // What is not posted yet goes before all that waits.
+  void Hasten();
   uint64_t token() const { return token_; }
   bool on_gpus() const { return on_gpus_; }      // one side of all of it at least
   bool with_host() const { return with_host_; }  // some of it is the host's
@@ -52,7 +54,7 @@ class ShmOperation final : public Operation {
 
   ShmTransport& transport_;
   const std::shared_ptr<const MovePlan> plan_;
-  const int priority_;
+  int priority_;
   const uint64_t token_;
   std::vector<uint64_t>* const attention_;
   const TimePoint last_post_;  // max: it has no end

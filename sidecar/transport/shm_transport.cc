@@ -64,10 +64,10 @@ std::unique_ptr<Operation> ShmTransport::Start(std::shared_ptr<const MovePlan> p
   return StartFor(std::move(plan), priority, token, &finished_);
 }
 
-std::unique_ptr<Operation> ShmTransport::StartFor(std::shared_ptr<const MovePlan> plan,
-                                                  int priority, uint64_t token,
-                                                  std::vector<uint64_t>* attention,
-                                                  TimePoint last_post) {
+std::unique_ptr<ShmOperation> ShmTransport::StartFor(std::shared_ptr<const MovePlan> plan,
+                                                     int priority, uint64_t token,
+                                                     std::vector<uint64_t>* attention,
+                                                     TimePoint last_post) {
   auto operation =
       std::make_unique<ShmOperation>(*this, std::move(plan), priority, token, attention, last_post);
   waiting_[priority].For(KindOf(*operation)).push_back(operation.get());

@@ -62,9 +62,9 @@ class ShmTransport final : public Transport {
                                    uint64_t token) override;
   // Its token goes to `attention`, which outlives the operation, instead of to who calls Poll.
   // Nothing of it is posted after `last_post`; who gave it stops the operation then.
-  std::unique_ptr<Operation> StartFor(std::shared_ptr<const MovePlan> plan, int priority,
-                                      uint64_t token, std::vector<uint64_t>* attention,
-                                      TimePoint last_post = TimePoint::max());
+  std::unique_ptr<ShmOperation> StartFor(std::shared_ptr<const MovePlan> plan, int priority,
+                                         uint64_t token, std::vector<uint64_t>* attention,
+                                         TimePoint last_post = TimePoint::max());
   bool Poll(std::vector<uint64_t>* attention) override;
   nanoseconds Unattended() const override;
   // Beside copies by processors the processors are better left to them.

@@ -3,14 +3,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "sidecar/transport/shm_operation.h"
+
 namespace gantry::transport {
 namespace {
 
-// How often the ends of copies that run are looked at: less than what a lease's margin is for.
+// How often copies that run are looked at: less than what a lease's margin is for.
 constexpr milliseconds kLookEvery{25};
 // Nothing more is posted when less than this is left until the end: a copy of a request takes some
 // milliseconds, and one that cannot end in time would cost its worker.
 constexpr milliseconds kTimeToCopy{100};
+// What waits longer for its turn goes first, whatever its priority: it holds slices that others
+// wait for, a peer's write has a lease, and both would stand still beside local transfers that are
+// asked for again and again. A half of the default staging every so often is a small part of what
+// the workers copy.
+constexpr milliseconds kTurnMax{50};
 // For Close: what the GPUs are at by then is ended by force.
 constexpr milliseconds kCloseMax{1'000};
 
@@ -90,7 +97,7 @@ void StagedCopies::Abort(const void* owner) {
 bool StagedCopies::Poll() {
   const bool ended = EndFinished();
   const bool begun = BeginNew();
-  const bool forced = EnforceEnds(Clock::now());
+  const bool forced = LookAtTimes(Clock::now());
   return ended || begun || forced;
 }
 
@@ -140,6 +147,7 @@ void StagedCopies::Begin(StagedCopy copy) {
   Running running;
   for (const StagedRange& range : copy.ranges) running.bytes += range.bytes;
   const uint64_t token = next_token_++;
+  running.begun = Clock::now();
   if (copy.end) running.last_post = *copy.end - kTimeToCopy;
   running.operation =
       running_on_->StartFor(PlanOf(copy), copy.priority, token, &finished_, running.last_post);
@@ -164,7 +172,7 @@ std::shared_ptr<const MovePlan> StagedCopies::PlanOf(const StagedCopy& copy) con
   return plan;
 }
 
-bool StagedCopies::EnforceEnds(TimePoint now) {
+bool StagedCopies::LookAtTimes(TimePoint now) {
   std::vector<const void*> aborted;
   {
     const MutexLock lock(mutex_);
@@ -186,7 +194,11 @@ bool StagedCopies::EnforceEnds(TimePoint now) {
       running.ended = any = true;
       running.operation->Abort();
     }
-    more |= running.copy.end.has_value() && !running.ended;
+    if (now - running.begun >= kTurnMax && !running.hastened && !running.stopped) {
+      running.hastened = any = true;
+      running.operation->Hasten();
+    }
+    more |= (running.copy.end.has_value() && !running.ended) || !running.hastened;
   }
   if (more) LookAgain();
   return any;

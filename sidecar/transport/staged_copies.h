@@ -1,6 +1,7 @@
 // The copies between GPUs and staging memory, as operations of the shm transport: the workers take
-// turns between them and the transfers of this node, and one that is lost is replaced once. Start
-// and the like are thread-safe; Poll belongs to the engine's driver.
+// turns between them and the transfers of this node, by priority, and one that is lost is replaced
+// once. What has waited for some time goes before all others. Start and the like are thread-safe;
+// Poll belongs to the engine's driver.
 #pragma once
 
 #include <functional>
@@ -36,15 +37,17 @@ class StagedCopies final : public StagingCopier {
   struct Running {
     StagedCopy copy;
     uint64_t bytes = 0;
-    std::unique_ptr<Operation> operation;
+    std::unique_ptr<ShmOperation> operation;
+    TimePoint begun;
     TimePoint last_post = TimePoint::max();
-    bool stopped = false;  // nothing more is posted
-    bool ended = false;    // by its end, or by force
+    bool hastened = false;  // it has waited for long enough
+    bool stopped = false;   // nothing more is posted
+    bool ended = false;     // by its end, or by force
   };
 
   bool BeginNew();
   bool EndFinished();
-  bool EnforceEnds(TimePoint now);
+  bool LookAtTimes(TimePoint now);
   void Begin(StagedCopy copy);
   void Finish(Running running);
   std::shared_ptr<const MovePlan> PlanOf(const StagedCopy& copy) const;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -123,17 +124,27 @@ class CopyWorker {
     greeting.memory = gpus_.context()->Memory().value_or(gpu::MemoryAmount());
     return TextOf(greeting, sizeof(WorkerAnswer::message) - 1);
   }
-  // Once the copy thread runs: that gets its streams ready with its first job for the GPU.
-  Status OpenGpuLater() {
-    if (gpus_.context() != nullptr) return {};
-    Status opened = gpus_.Open(index_, gpu_workers_);
-    if (opened) {
-      // There is room for what the copy thread will need.
-      const auto stream = gpus_.context()->NewStream();
-      if (!stream) opened = Fail(stream.error());
+  static Result<memory::GpuDevices> OpenGpu(int index, int gpu_workers) {
+    memory::GpuDevices gpus;
+    RETURN_IF_ERROR(gpus.Open(index, gpu_workers));
+    // There is room for what the copy thread will need.
+    RETURN_IF_ERROR(gpus.context()->NewStream());
+    return gpus;
+  }
+  // Once the copy thread runs: that gets its streams ready with its first job for the GPU. By a
+  // thread of its own, so that a driver that hangs keeps the host's memory from nobody. False: it
+  // is at it.
+  Result<bool> OpenGpuLater() {
+    if (gpus_.context() != nullptr) return true;
+    if (!opening_.valid()) {
+      std::packaged_task<Result<memory::GpuDevices>()> open(
+          [index = index_, gpu_workers = gpu_workers_] { return OpenGpu(index, gpu_workers); });
+      opening_ = open.get_future();
+      std::thread(std::move(open)).detach();
     }
-    if (!opened) gpus_.Close();
-    return opened;
+    if (opening_.wait_for(milliseconds(0)) != std::future_status::ready) return false;
+    ASSIGN_OR_RETURN(gpus_, opening_.get());
+    return true;
   }
 
   // `said`: what the answer says besides that it is well.
@@ -149,10 +160,11 @@ class CopyWorker {
         ASSIGN_OR_RETURN(*said, CompareProbes(mappings_, std::move(fds.front()), request.size));
         return {};
       }
-      case RequestKind::kOpenGpu:
-        RETURN_IF_ERROR(OpenGpuLater());
-        *said = SaidOfGpus();
+      case RequestKind::kOpenGpu: {
+        ASSIGN_OR_RETURN(const bool opened, OpenGpuLater());
+        if (opened) *said = SaidOfGpus();
         return {};
+      }
     }
     return Fail(ErrorCode::kInvalidArgument, "unknown request");
   }
@@ -183,6 +195,7 @@ class CopyWorker {
   int index_ = 0;
   int gpu_workers_ = 0;
   memory::GpuDevices gpus_;
+  std::future<Result<memory::GpuDevices>> opening_;  // valid while a thread is at it
   MappingTable mappings_;
   WorkerRingEnd ring_;
   WorkerLoop loop_;

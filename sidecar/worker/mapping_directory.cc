@@ -9,13 +9,6 @@
 #include "sidecar/worker/probe_list.h"
 
 namespace gantry::worker {
-namespace {
-
-// A context takes a second at most where the driver is well; meanwhile nothing is mapped.
-constexpr milliseconds kOpenGpuMax{10'000};
-
-}  // namespace
-
 Result<memory::MappingId> MappingDirectory::Map(const memory::AllocationSource& source) {
   if (source.fd == nullptr) return Fail(ErrorCode::kNotExportable, "no descriptor to map");
   const MutexLock lock(mutex_);
@@ -190,48 +183,65 @@ Status MappingDirectory::UnmapGpuMemory(WorkerSlot& slot, WorkerProcess& process
   for (uint32_t number = 0; number < end; ++number) {
     const Mapping& mapping = mappings_[number];
     if (mapping.generation == 0 || mapping.source.kind != wire::MemoryKind::kGpu) continue;
-    WorkerRequest request;
-    request.kind = RequestKind::kUnmap;
-    request.mapping = {number, mapping.generation};
-    request.number = ++last_request_;
-    WorkerReply reply{&process, {}, false};
-    Exchange({&reply, 1}, request, /*fd=*/-1, patience_);
-    if (!reply.status) {
-      return Fail(ErrorCode::kWorkerLost, "it kept GPU memory: " + reply.status.error().message,
-                  reply.status.error().hint);
-    }
-    --slot.mapped;
+    RETURN_IF_ERROR(UnmapInOne(slot, process, number));
   }
   return {};
 }
 
-Status MappingDirectory::OpenGpu(WorkerSlot& slot, WorkerProcess& process, GpuHomes& homes) {
+Status MappingDirectory::UnmapInOne(WorkerSlot& slot, WorkerProcess& process, uint32_t number) {
+  WorkerRequest request;
+  request.kind = RequestKind::kUnmap;
+  request.mapping = {number, mappings_[number].generation};
+  request.number = ++last_request_;
+  WorkerReply reply{&process, {}, false};
+  Exchange({&reply, 1}, request, /*fd=*/-1, patience_);
+  if (!reply.status) {
+    return Fail(ErrorCode::kWorkerLost, "it kept memory: " + reply.status.error().message,
+                reply.status.error().hint);
+  }
+  if (!mappings_[number].source.pinned) --slot.mapped;
+  return {};
+}
+
+Status MappingDirectory::PinInOne(WorkerSlot& slot, WorkerProcess& process, uint32_t number) {
+  RETURN_IF_ERROR(UnmapInOne(slot, process, number));
+  const Status mapped = MapInOne(slot, process, number);
+  if (mapped) return {};
+  return Fail(ErrorCode::kWorkerLost, "it is without memory that it had: " + mapped.error().message,
+              mapped.error().hint);
+}
+
+Result<bool> MappingDirectory::OpenGpu(WorkerSlot& slot, WorkerProcess& process, GpuHomes& homes) {
   const MutexLock lock(mutex_);
-  if (slot.state.load() != WorkerState::kUsable || slot.gpu >= 0) return {};
+  if (slot.state.load() != WorkerState::kUsable || slot.gpu >= 0) return true;
   WorkerRequest request;
   request.kind = RequestKind::kOpenGpu;
   request.number = ++last_request_;
   WorkerReply reply{&process, {}, false};
-  Exchange({&reply, 1}, request, /*fd=*/-1, {std::min(patience_.longest, kOpenGpuMax), {}});
+  Exchange({&reply, 1}, request, /*fd=*/-1, {std::min(patience_.longest, patience_.lag), {}});
   if (reply.lost) {
     slot.End();
     return Fail(ErrorCode::kWorkerLost, reply.status.error().message, reply.status.error().hint);
   }
-  if (!reply.status) return reply.status;
+  if (!reply.status) return Fail(reply.status.error());
+  if (reply.said.empty()) return false;
   const Status mapped = MapGpuMemory(slot, process);
   if (!mapped) {
     if (mapped.error().code == ErrorCode::kWorkerLost) slot.End();
-    return mapped;
+    return Fail(mapped.error());
   }
   // Still under the lock: the next Map already counts on its GPU.
   slot.SetGpu(homes.Take(slot.index, GreetingOf({}, reply.said)), {});
-  return {};
+  return true;
 }
 
 Status MappingDirectory::MapGpuMemory(WorkerSlot& slot, WorkerProcess& process) {
   RETURN_IF_ERROR(LeavesRoomForPids(process));
   for (uint32_t number = 0; number < mappings_.size(); ++number) {
     const Mapping& mapping = mappings_[number];
+    if (mapping.generation != 0 && mapping.source.pinned) {
+      RETURN_IF_ERROR(PinInOne(slot, process, number));
+    }
     if (mapping.generation == 0 || mapping.source.kind != wire::MemoryKind::kGpu) continue;
     const Status mapped =
         suspects_.contains(mapping.generation)

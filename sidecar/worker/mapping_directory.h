@@ -36,10 +36,11 @@ class MappingDirectory {
   Result<std::optional<memory::ProbeMismatch>> Compare(std::span<const memory::MemoryProbe> probes)
       EXCLUDES(mutex_);
 
-  // Asks a usable worker without a GPU to try once more, and maps all GPU memory in one that then
-  // has it, before it is given jobs of it. kWorkerLost: it was lost or has the PID of an owner, and
-  // was ended; any other error: why it still has none.
-  Status OpenGpu(WorkerSlot& slot, WorkerProcess& process, GpuHomes& homes) EXCLUDES(mutex_);
+  // Asks a usable worker without a GPU to try once more, and does not wait for its driver: false
+  // while it tries, to be called again. Maps all GPU memory in one that then has its GPU, and has
+  // the sidecar's own memory pinned for it, before it is given jobs of either. kWorkerLost: it was
+  // lost or has the PID of an owner, and was ended; any other error: why it still has none.
+  Result<bool> OpenGpu(WorkerSlot& slot, WorkerProcess& process, GpuHomes& homes) EXCLUDES(mutex_);
 
   // Maps everything in a worker that has just started, and makes it usable. A mapping that the
   // worker refuses fails the start, unless `tolerant`: then it is left out, visibly. As a job of
@@ -73,8 +74,11 @@ class MappingDirectory {
       std::span<const memory::MemoryProbe> probes) EXCLUDES(mutex_);
   // kWorkerLost: it is of no use any more; any other error: why it is without that one.
   Status MapInOne(WorkerSlot& slot, WorkerProcess& process, uint32_t number) REQUIRES(mutex_);
+  Status UnmapInOne(WorkerSlot& slot, WorkerProcess& process, uint32_t number) REQUIRES(mutex_);
   // Takes back the GPU memory among the mappings before this number, all of which the worker has.
   Status UnmapGpuMemory(WorkerSlot& slot, WorkerProcess& process, uint32_t end) REQUIRES(mutex_);
+  // The worker has it since before it had a GPU; nothing copies to or from it there yet.
+  Status PinInOne(WorkerSlot& slot, WorkerProcess& process, uint32_t number) REQUIRES(mutex_);
   // All that there is in a worker that has just got its GPU, or none.
   Status MapGpuMemory(WorkerSlot& slot, WorkerProcess& process) REQUIRES(mutex_);
   // kWorkerLost, counted: the worker has the PID of an owner of GPU memory.

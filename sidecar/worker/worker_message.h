@@ -15,8 +15,9 @@ namespace gantry::worker {
 enum class RequestKind : uint32_t { kMap = 1, kUnmap = 2, kCompare = 3, kOpenGpu = 4 };
 
 // kMap carries the allocation's descriptor. kCompare carries a list of `size` probes (probe_list.h
-// says what is answered). kOpenGpu asks a worker that has no GPU to try once more, and is answered
-// as a greeting is.
+// says what is answered). kOpenGpu asks a worker that has no GPU to try once more, and is asked
+// again until it tries no more: it is answered at once, while it tries with nothing said, then as a
+// greeting is.
 struct WorkerRequest {
   RequestKind kind = RequestKind::kMap;
   uint32_t writable = 0;

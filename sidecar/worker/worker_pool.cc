@@ -289,6 +289,11 @@ Result<std::optional<memory::ProbeMismatch>> WorkerPool::Compare(
   return mappings_.Compare(probes);
 }
 
+bool WorkerPool::asks_for_gpu() const {
+  return std::any_of(slots_.begin(), slots_.end(),
+                     [](const auto& slot) { return slot->asks_for_gpu.load(); });
+}
+
 std::vector<WorkerStatus> WorkerPool::workers() const {
   std::vector<WorkerStatus> statuses;
   for (const std::unique_ptr<WorkerSlot>& slot : slots_) {

@@ -21,6 +21,9 @@ namespace {
 constexpr int kStrictStarts = 3;
 // After so many over which the GPU's driver may have hung or ended it, it starts without that.
 constexpr int kStartsWithGpu = 2;
+// A worker that asks for its GPU again: a context takes a second at most where the driver is well.
+constexpr milliseconds kOpenGpuMax{10'000};
+constexpr milliseconds kLookAgain{20};
 
 int PollTimeout(TimePoint until) {
   if (until == TimePoint::max()) return -1;
@@ -251,6 +254,8 @@ Status WorkerSupervisor::SetUp(const Starting& start, const Result<Greeting>& gr
   if (refuses && !start.without_driver && slot.gpu >= 0 && !tolerant) return greeting.status;
   slot.SetGpu(home, greeting.status);
   refused_[static_cast<size_t>(slot.index)] = {};
+  if (asking_ == slot.index) asking_ = -1;
+  slot.asks_for_gpu = refuses;  // also to whoever sees it usable at once
   Status has_gpu;
   RETURN_IF_ERROR(mappings_.Restore(slot, *start.process, tolerant, &has_gpu));
   if (refuses) AskAgainLater(slot, greeting.status.error(), start.without_driver);
@@ -274,29 +279,42 @@ void WorkerSupervisor::AskAgainLater(WorkerSlot& slot, const Error& why, bool di
 }
 
 TimePoint WorkerSupervisor::NextAsking() const {
+  if (asking_ >= 0) return refused_[static_cast<size_t>(asking_)].again;
   TimePoint next = TimePoint::max();
   for (const Refused& refused : refused_) next = std::min(next, refused.again);
-  return std::max(next, none_asks_before_);
+  return next;
 }
 
-// One at a time, and nobody for as long as that took: nothing is mapped meanwhile.
+// One at a time: a driver that hangs costs one worker after the other.
 void WorkerSupervisor::AskForGpus() {
-  const TimePoint begin = Clock::now();
-  if (NextAsking() > begin) return;
-  const auto due = std::min_element(
-      refused_.begin(), refused_.end(),
-      [](const Refused& one, const Refused& other) { return one.again < other.again; });
-  due->again = TimePoint::max();
-  WorkerSlot& slot = *slots_[static_cast<size_t>(due - refused_.begin())];
+  const TimePoint now = Clock::now();
+  if (NextAsking() > now) return;
+  if (asking_ < 0) {
+    const auto due = std::min_element(
+        refused_.begin(), refused_.end(),
+        [](const Refused& one, const Refused& other) { return one.again < other.again; });
+    due->patience_ends = now + std::min(options_.map_timeout_ms, kOpenGpuMax);
+    asking_ = static_cast<int>(due - refused_.begin());
+  }
+  Refused& refused = refused_[static_cast<size_t>(asking_)];
+  refused.again = TimePoint::max();
+  WorkerSlot& slot = *slots_[static_cast<size_t>(std::exchange(asking_, -1))];
   const std::shared_ptr<WorkerProcess> process = slot.process();
   if (process == nullptr || slot.state.load() != WorkerState::kUsable) return;  // a new one asks
-  AskForGpu(slot, *process);
-  const TimePoint end = Clock::now();
-  none_asks_before_ = end + (end - begin);
+  Result<bool> opened = mappings_.OpenGpu(slot, *process, homes_);
+  if (opened && !*opened && now < refused.patience_ends) {
+    refused.again = Clock::now() + kLookAgain;
+    asking_ = slot.index;
+    return;
+  }
+  if (opened && !*opened) {
+    slot.End();
+    opened = Fail(ErrorCode::kWorkerLost, "the GPU's driver did not answer it in time");
+  }
+  Asked(slot, opened);
 }
 
-void WorkerSupervisor::AskForGpu(WorkerSlot& slot, WorkerProcess& process) {
-  const Status opened = mappings_.OpenGpu(slot, process, homes_);
+void WorkerSupervisor::Asked(WorkerSlot& slot, const Result<bool>& opened) {
   if (!opened && opened.error().code == ErrorCode::kWorkerLost) {
     log::Warning("copy worker was replaced when it asked for its GPU again",
                  {{"worker", slot.index}, {"why", opened.error()}});
@@ -304,7 +322,8 @@ void WorkerSupervisor::AskForGpu(WorkerSlot& slot, WorkerProcess& process) {
   }
   slot.lost_before_greeting = 0;  // the driver has answered
   if (!opened) {
-    slot.SetGpu(homes_.Take(slot.index, {{}, {}, opened}), opened);
+    const Status why = Fail(opened.error());
+    slot.SetGpu(homes_.Take(slot.index, {{}, {}, why}), why);
     // That there is none to be had does not change.
     if (opened.error().code != ErrorCode::kPathUnavailable) AskAgainLater(slot, opened.error());
   } else if (slot.gpu >= 0) {

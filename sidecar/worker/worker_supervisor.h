@@ -57,6 +57,7 @@ class WorkerSupervisor {
   struct Refused {
     TimePoint again = TimePoint::max();
     milliseconds pause{0};
+    TimePoint patience_ends{};  // while it asks
   };
 
   void CompleteStarts();
@@ -67,9 +68,10 @@ class WorkerSupervisor {
   // The worker could not have its GPU: it is asked for again later, after the longest pause when
   // its driver is not to be trusted.
   void AskAgainLater(WorkerSlot& slot, const Error& why, bool distrusts_driver = false);
-  // The first that is due asks again.
+  // The one that is at it, or the first that is due, asks again. Does not wait for its driver.
   void AskForGpus();
-  void AskForGpu(WorkerSlot& slot, WorkerProcess& process);
+  // It has its GPU, or was told why not.
+  void Asked(WorkerSlot& slot, const Result<bool>& opened);
   TimePoint NextAsking() const;
   // Whether the GPU's driver has cost the slot so many starts that the next does without.
   bool DistrustsDriver(const WorkerSlot& slot) const;
@@ -86,7 +88,7 @@ class WorkerSupervisor {
   std::atomic<bool> stop_ = false;
   std::vector<Care> care_;        // supervising thread
   std::vector<Refused> refused_;  // completing thread, by slot
-  TimePoint none_asks_before_;    // likewise
+  int asking_ = -1;               // likewise: the slot that is at it; -1: none
 
   Mutex mutex_;
   Condition condition_;

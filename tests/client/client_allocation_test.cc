@@ -1,15 +1,20 @@
 // Every allocation of the client fails in turn: each time the caller gets an error and nothing
 // else.
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <fstream>
 #include <new>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "client/c_api_border.h"
 #include "client/include/gantry_memory.h"
 #include "client/include/gantry_messages.h"
 #include "client/include/gantry_timeline.h"
@@ -253,14 +258,93 @@ TEST(ClientAllocation, NotificationsAndHolds) {
   EXPECT_LT(needed, 10'000);
 }
 
+ino_t InodeOf(const gantry_arena* arena) {
+  struct stat info = {};
+  EXPECT_EQ(::fstat(gantry_arena_fd(arena), &info), 0);
+  return info.st_ino;
+}
+
+size_t ArenasMapped() {
+  std::ifstream maps("/proc/self/maps");
+  size_t found = 0;
+  for (std::string line; std::getline(maps, line);) {
+    found += line.find("gantry-arena") != std::string::npos ? 1 : 0;
+  }
+  return found;
+}
+
 TEST(ClientAllocation, Arenas) {
   OpenClient it;
+  const size_t mapped = ArenasMapped();
   const int needed = FailEachAllocation([&] {
     gantry_arena* arena = nullptr;
     gantry_error* error = gantry_arena_create(it.client, 4096, &arena);
     gantry_arena_destroy(arena);
     return error;
   });
+  EXPECT_LT(needed, 10'000);
+  EXPECT_EQ(ArenasMapped(), mapped) << "one that could not be made is still mapped";
+}
+
+// One descriptor taken for another would be other memory than the workload's own pointers say.
+TEST(ClientAllocation, TheAnswerToARequestIsNotTakenForTheNextOnes) {
+  OpenClient it;
+  FailEachAllocation([&] {
+    gantry_arena* arena = nullptr;
+    gantry_error* error = gantry_arena_create(it.client, 4096, &arena);
+    gantry_arena_destroy(arena);
+    const long allowed = std::exchange(allocations_left, -1);
+    gantry_arena* next = nullptr;
+    EXPECT_OK(gantry_arena_create(it.client, 4096, &next));
+    EXPECT_EQ(it.sidecar.InodeOf(next->arena->fd_token), InodeOf(next));
+    gantry_arena_destroy(next);
+    allocations_left = allowed;
+    return error;
+  });
+}
+
+// A connection that was given up is gone: what has its number now is the workload's.
+TEST(ClientAllocation, ClosingTheClientLeavesDescriptorsOfOthersAlone) {
+  FailEachAllocation([&] {
+    const long allowed = std::exchange(allocations_left, -1);
+    OpenClient it;
+    char* answer = nullptr;
+    EXPECT_OK(gantry_client_request(it.client, "GET", "/v1/status", nullptr, 0, &answer));
+    gantry_free(answer);
+    answer = nullptr;
+    allocations_left = allowed;
+    gantry_error* error =
+        gantry_client_request(it.client, "GET", "/v1/status", nullptr, 0, &answer);
+    allocations_left = -1;
+    gantry_free(answer);
+    std::array<int, 8> sockets = {};
+    for (size_t i = 0; i < sockets.size(); i += 2) {
+      EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, &sockets[i]), 0);
+    }
+    EXPECT_OK(gantry_client_close(it.client));
+    for (const int socket : sockets) EXPECT_EQ(::send(socket, "x", 1, MSG_NOSIGNAL), 1);
+    for (const int socket : sockets) ::close(socket);
+    return error;
+  });
+}
+
+// Closing goes on where it failed: the sidecar keeps no descriptor for an arena that is closed.
+TEST(ClientAllocation, ClosingAnArenaAgain) {
+  OpenClient it;
+  const int needed = FailEachAllocation([&] {
+    const long allowed = std::exchange(allocations_left, -1);
+    gantry_arena* arena = nullptr;
+    EXPECT_OK(gantry_arena_create(it.client, 4096, &arena));
+    const std::string token = arena->arena->fd_token;
+    allocations_left = allowed;
+    gantry_error* error = gantry_arena_close(arena, 0);
+    allocations_left = -1;
+    EXPECT_OK(gantry_arena_close(arena, 0));
+    EXPECT_EQ(it.sidecar.InodeOf(token), 0U);
+    gantry_arena_destroy(arena);
+    return error;
+  });
+  EXPECT_GT(needed, 1);
   EXPECT_LT(needed, 10'000);
 }
 

@@ -101,6 +101,12 @@ std::vector<std::string> FakeSidecar::tokens_released() const {
   return tokens_released_;
 }
 
+ino_t FakeSidecar::InodeOf(const std::string& token) const {
+  MutexLock lock(mutex_);
+  const auto found = kept_.find(token);
+  return found == kept_.end() ? 0 : found->second;
+}
+
 bool FakeSidecar::attached() const {
   MutexLock lock(mutex_);
   return attached_;
@@ -178,11 +184,13 @@ void FakeSidecar::ServeHandoff(int socket) {
       }
       tokens_released_.insert(tokens_released_.end(), request->tokens.begin(),
                               request->tokens.end());
+      for (const std::string& token : request->tokens) kept_.erase(token);
       for (const UniqueFd& fd : message->fds) {
         struct stat info = {};
         ::fstat(fd.get(), &info);
         fds_received_.push_back(info);
         reply.tokens.push_back(RandomToken());
+        kept_[reply.tokens.back()] = info.st_ino;
       }
     }
     message->fds.clear();  // who reads the reply may count what is open

@@ -47,6 +47,8 @@ class FakeSidecar {
   size_t connections_made() const;
   std::vector<struct stat> fds_received() const;
   std::vector<std::string> tokens_released() const;
+  // The inode of the descriptor that a token stands for; 0: of none that is kept.
+  ino_t InodeOf(const std::string& token) const;
   bool attached() const;
 
   static std::string Json(int status, const std::string& body);
@@ -71,6 +73,7 @@ class FakeSidecar {
   std::vector<FakeRequest> requests_ GUARDED_BY(mutex_);
   std::vector<struct stat> fds_received_ GUARDED_BY(mutex_);
   std::vector<std::string> tokens_released_ GUARDED_BY(mutex_);
+  std::map<std::string, ino_t> kept_ GUARDED_BY(mutex_);  // by token
   std::map<int, UniqueFd> sockets_ GUARDED_BY(mutex_);
   std::vector<std::thread> threads_ GUARDED_BY(mutex_);
   std::vector<std::thread> listeners_;

@@ -4,6 +4,9 @@ Every test ends with the staging memory free again, on both sides.
 """
 
 import random
+import signal
+import time
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +16,7 @@ from gpu_pieces import PieceCommands
 from gpu_workloads import REAL, gpu_count, gpus, start_gpu_workload
 from test_gpu_pieces import PiecedMemory
 from test_peers_over_tcp import TCP, meet
-from workloads import BOTH, MiB, metric, wait_for
+from workloads import BOTH, MiB, metric, send, wait_for, workers_of
 
 SMALL = ["--staging-bytes", str(8 * MiB)]  # the least: 4 MiB for each side, a request takes up to 512 KiB
 MINE, THEIRS = 3 * MiB + 517, MiB + 1031  # where the buffers begin in their allocations
@@ -42,7 +45,21 @@ class HostMemory(GpuMemory):
 
 
 def staged_slices(sidecar):
-    return sum(metric(sidecar, f'gantry_staging_slices_in_use{{side="{side}"}}') for side in ("initiator", "target"))
+    return sum(slices_of(sidecar, side) for side in ("initiator", "target"))
+
+
+def slices_of(sidecar, side):
+    return metric(sidecar, f'gantry_staging_slices_in_use{{side="{side}"}}')
+
+
+def staging_bytes_of(pid):
+    """What a process has of the staging memory in its address space."""
+    found = 0
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        if "gantry-staging" in line:
+            start, end = line.split()[0].split("-")
+            found += int(end, 16) - int(start, 16)
+    return found
 
 
 def staged_bytes(sidecar):
@@ -219,6 +236,32 @@ def test_many_transfers_with_little_staging(start_sides):
             sides.out.receives(THEIRS + part, sides.into, MINE + part, length // 2)
     sides.into.check()
     sides.out.check()
+
+
+def test_the_staging_is_never_more_than_was_asked_for(start_sides):
+    """Nor has either side more than its half, while both want more and nothing leaves."""
+    sides = start_sides()
+    for sidecar in (sides.a, sides.b):
+        assert metric(sidecar, "gantry_staging_bytes") == 8 * MiB
+        assert staging_bytes_of(sidecar.process.pid) == 8 * MiB
+        # In a worker it may be there twice: pinned.
+        assert all(staging_bytes_of(pid) in (8 * MiB, 16 * MiB) for pid in workers_of(sidecar))
+    workers = workers_of(sides.b)
+    send(workers, signal.SIGSTOP)
+    try:
+        status, view = sides.ask("read", [(0, 0, LENGTH)], wait_ms=100)
+        assert status == 202, view
+        wait_for(lambda: slices_of(sides.a, "initiator") == 8, 5, lambda: f"8 slices, not {slices_of(sides.a, 'initiator')}")
+        for _ in range(20):
+            assert slices_of(sides.a, "initiator") == 8 and slices_of(sides.b, "target") <= 8
+            assert slices_of(sides.a, "target") == slices_of(sides.b, "initiator") == 0
+            time.sleep(0.02)
+        assert slices_of(sides.b, "target") > 0
+    finally:
+        send(workers, signal.SIGCONT)
+    status, view = sides.a.ask("GET", f"/v1/transfers/{view['id']}?workload=reader&wait_ms=20000")
+    assert view["state"] == "succeeded", view
+    sides.moved("read", [(0, 0, LENGTH)])
 
 
 def test_without_staging_the_reason_is_told(start_sides):

@@ -1,12 +1,14 @@
 """Which copy workers have a GPU, and what becomes of those that cannot have one."""
 
 import json
+import random
 
 import pytest
 
+from gpu_memories import GpuMemory, succeeded
 from gpu_workloads import REAL, gpus, start_gpu_workload
 from test_gantryctl import run
-from workloads import metric, wait_for, workers_of
+from workloads import BOTH, MiB, metric, wait_for, workers_of
 
 pytestmark = pytest.mark.skipif(REAL, reason="only the fake can be made to refuse a context")
 
@@ -82,3 +84,29 @@ def test_a_refused_worker_asks_again_when_there_is_room(gpus, start_sidecar, sta
     wait_for(lambda: all(homes_of(sidecar)), 10, lambda: homes_of(sidecar))
     assert workers_of(sidecar) == pids and metric(sidecar, "gantry_worker_restarts_total") == 0
     assert metric(sidecar, "gantry_ipc_workers_refused") == 0 and metric(sidecar, "gantry_ipc_workers") == 2
+
+
+@pytest.mark.parametrize("workers, share, copying", [(2, 2, 2), (4, 4, 4), (6, 6, 6), (8, 8, 8), (8, -1, 4), (6, 3, 3)])
+def test_all_workers_with_a_gpu_copy(gpus, start_sidecar, start_gpu_workload, workers, share, copying):
+    """Between both GPUs, in either direction, and no others do."""
+    sidecar = start_sidecar("a", workers=workers, flags=("--gpu-workers", str(share), "--gpu-copies", "engines"))
+    assert len([home for home in homes_of(sidecar) if home]) == copying == metric(sidecar, "gantry_ipc_workers")
+    into = GpuMemory(start_gpu_workload(sidecar, "reader", 0), "into", 18 * MiB)
+    out = GpuMemory(start_gpu_workload(sidecar, "owner", 1), "out", 18 * MiB)
+    block, count, mine, theirs = 4096, 4096, 512, MiB + 1536
+    into.register(("kv", mine, block * count, BOTH, block))
+    out.register(("kv", theirs, block * count, BOTH, block))
+    shuffled = random.Random(workers)
+    for operation in ("read", "write"):
+        local, remote = (shuffled.sample(range(count), count) for _ in range(2))
+        body = {"workload": "reader", "op": operation, "local": ["kv"], "remote": ["owner/kv"], "local_blocks": local,
+                "remote_blocks": remote}
+        view = succeeded(sidecar.ask("POST", "/v1/transfers?wait_ms=20000", body))
+        assert view["workers"] == copying, view
+        for here, there in zip(local, remote):
+            if operation == "read":
+                into.receives(mine + here * block, out, theirs + there * block, block)
+            else:
+                out.receives(theirs + there * block, into, mine + here * block, block)
+        into.check()
+        out.check()

@@ -112,6 +112,7 @@ TEST(Doctor, TellsOfGpusAndWorkersFromTheStatus) {
   EXPECT_EQ(About(findings, "copy worker 1").level, Level::kWarn);
   EXPECT_THAT(About(findings, "copy worker 1").said, HasSubstr("out of memory"));
   EXPECT_EQ(About(findings, "copy worker 2").level, Level::kOk);
+  EXPECT_THAT(About(findings, "copy worker 2").said, HasSubstr("--gpu-workers"));
   EXPECT_THAT(About(findings, "GPU pairs").said, HasSubstr("all 1 reach"));
   EXPECT_THAT(About(findings, "PIDs").said, HasSubstr("3 copy workers"));
   for (const Finding& finding : findings) {
@@ -126,6 +127,35 @@ TEST(Doctor, NamesPairsOfGpusWithoutAWay) {
   EXPECT_EQ(About(findings, "GPU pair").level, Level::kWarn);
   EXPECT_THAT(About(findings, "GPU pair").said, HasSubstr("GPU-a and GPU-b"));
   EXPECT_EQ(About(findings, "GPU pairs").said, "");
+}
+
+TEST(Doctor, NamesPairsOfGpusThatHaveAWayInOneDirectionOnly) {
+  nlohmann::json status = GpuStatus();
+  status["gpus"][1]["workers"] = 1;
+  status["gpus"][1]["reaches"] = {"GPU-b"};
+  EXPECT_EQ(About(ExamineGpus(status), "GPU pair").level, Level::kWarn);
+  status["gpus"][1]["reaches"] = {"GPU-a", "GPU-b"};
+  EXPECT_THAT(About(ExamineGpus(status), "GPU pairs").said, HasSubstr("all 1 reach"));
+  // Of three, two have one: not all have.
+  status["gpus"].push_back(
+      {{"uuid", "GPU-c"}, {"workers", 1}, {"reaches", nlohmann::json::array({"GPU-c"})}});
+  const Findings findings = ExamineGpus(status);
+  EXPECT_THAT(About(findings, "GPU pair").said, HasSubstr("GPU-a and GPU-c"));
+  EXPECT_EQ(About(findings, "GPU pairs").said, "");
+}
+
+TEST(Doctor, TellsOfWorkersThatAskWhereNoneHasAGpu) {
+  nlohmann::json status = GpuStatus();
+  status["gpus"] = nlohmann::json::array();
+  const Findings findings = ExamineGpus(status);
+  EXPECT_EQ(About(findings, "copy worker 1").level, Level::kWarn);
+  EXPECT_EQ(About(findings, "copy worker 2").said, "") << "the ipc path says it";
+}
+
+TEST(Doctor, AGpuWithoutWorkersIsGivenMoreWhereNobodyAsksAgain) {
+  nlohmann::json status = GpuStatus();
+  status["workers"][1]["asks_for_gpu"] = false;
+  EXPECT_THAT(About(ExamineGpus(status), "GPU-b").advice, HasSubstr("raise --workers"));
 }
 
 TEST(Doctor, ASidecarWithoutGpusOrOfAnotherVersionSaysNothingOfThem) {

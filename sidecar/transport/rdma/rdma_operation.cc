@@ -45,13 +45,37 @@ NumberedWork RdmaOperation::Take(TimePoint now) {
   return work;
 }
 
+void RdmaOperation::UseLane(size_t lane) {
+  if (direction_ == WorkOperation::kRead) return;
+  if (std::find(lanes_.begin(), lanes_.end(), lane) == lanes_.end()) lanes_.push_back(lane);
+}
+
+bool RdmaOperation::wants_flush() const {
+  return !lanes_.empty() && in_flight_ == 0 && !has_more() && !is_flushing_;
+}
+
+NumberedWork RdmaOperation::TakeFlush() {
+  ++in_flight_;
+  return {this, {}, 0, true};
+}
+
+void RdmaOperation::ForgetLanes() {
+  lanes_.clear();
+  is_flushing_ = false;
+}
+
 void RdmaOperation::NotPosted(const NumberedWork& work) {
   --in_flight_;
+  if (work.is_flush) return;
   returned_.push_front(work);
 }
 
 void RdmaOperation::Moved(const NumberedWork& work) {
   --in_flight_;
+  if (work.is_flush) {
+    if (in_flight_ == 0) ForgetLanes();
+    return;
+  }
   done_[work.number] = true;
   progress_.bytes += work.work.length;
   ++progress_.chunks;
@@ -59,6 +83,7 @@ void RdmaOperation::Moved(const NumberedWork& work) {
 
 void RdmaOperation::Lost(const NumberedWork& work) {
   --in_flight_;
+  if (work.is_flush) return;
   ++progress_.chunks_retried;
   returned_.push_back(work);
 }
@@ -71,7 +96,7 @@ void RdmaOperation::FailWith(Error why) {
 bool RdmaOperation::Update() {
   if (finished_) return false;
   const bool over = stopped_ || progress_.chunks == progress_.chunks_total;
-  if (over && in_flight_ == 0 && unquiet_ == 0) {
+  if (over && in_flight_ == 0 && unquiet_ == 0 && lanes_.empty()) {
     finished_ = true;
     return true;
   }

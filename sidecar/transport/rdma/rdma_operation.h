@@ -22,6 +22,7 @@ struct NumberedWork {
   RdmaOperation* operation = nullptr;
   WorkRequest work;
   uint64_t number = 0;
+  bool is_flush = false;  // moves nothing, and ends after what was written before it has arrived
 };
 
 class RdmaOperation final : public Operation {
@@ -58,6 +59,15 @@ class RdmaOperation final : public Operation {
   void Moved(const NumberedWork& work);
   void Lost(const NumberedWork& work);  // its queue pair ended; it may be posted again
   void FailWith(Error why);
+  // What was written counts as moved when it has been flushed to where the peer sees it: through
+  // each lane of the connection that it went through, or by the end of the peer's queue pairs.
+  void UseLane(size_t lane);
+  bool wants_flush() const;
+  const std::vector<size_t>& lanes() const { return lanes_; }
+  NumberedWork TakeFlush();  // once for each of them
+  void FlushPosted() { is_flushing_ = true; }
+  // The connection of the lanes is gone.
+  void ForgetLanes();
   // Packets of it may be under way to a peer, until that has ended its queue pairs.
   void AwaitQuiet() { ++unquiet_; }
   void BecameQuiet() { --unquiet_; }
@@ -72,6 +82,8 @@ class RdmaOperation final : public Operation {
   uint64_t next_ = 0;  // number of the next that is cut
   std::deque<NumberedWork> returned_;
   std::vector<bool> done_;
+  std::vector<size_t> lanes_;  // that it wrote through
+  bool is_flushing_ = false;
   size_t in_flight_ = 0;
   int unquiet_ = 0;
   bool stopped_ = false;

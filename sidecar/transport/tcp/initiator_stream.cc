@@ -33,6 +33,7 @@ InitiatorStream::InitiatorStream(std::shared_ptr<TcpPeer> peer, IoLoop& loop,
       loop_(loop),
       channel_(std::move(welcomed.channel)),
       address_(std::move(welcomed.address)),
+      version_(welcomed.version),
       requests_max_(std::min(welcomed.requests_max, peer_->options().window_requests)),
       receiver_(FrameReader::kInitiator, *this),
       peer_clock_(welcomed.peer_clock),
@@ -160,8 +161,8 @@ void InitiatorStream::BeginRequest(Request* request) {
     header.clock = peer_clock_ + static_cast<uint64_t>((since + options.lease).count());
     request->quiet_from = now + options.lease + options.lease_margin;
   }
-  sender_.Begin(header, EncodeRequest(request->part.body), write ? &request->part.local : nullptr,
-                peer_->options().checksum);
+  sender_.Begin(header, EncodeRequest(request->part.body, version_),
+                write ? &request->part.local : nullptr, peer_->options().checksum);
 }
 
 Status InitiatorStream::OnHeader(const FrameHeader& header) {

@@ -24,6 +24,7 @@ struct WelcomedChannel {
   std::string address;           // "10.0.0.7:7201"
   uint64_t peer_clock = 0;       // what the peer's clock said
   TimePoint peer_clock_read_at;  // not before that
+  uint16_t version = 0;          // that the peer chose
   size_t requests_max = 0;       // that the peer reads before it has answered any
 };
 // Connects, secures, shows one of the tickets. Blocks up to the deadline.
@@ -88,6 +89,7 @@ class InitiatorStream final : public IoHandler,
   IoLoop& loop_;
   const std::unique_ptr<SocketChannel> channel_;
   const std::string address_;
+  const uint16_t version_;
   const size_t requests_max_;
 
   std::atomic<bool> kicked_{false};

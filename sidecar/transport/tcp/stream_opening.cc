@@ -94,11 +94,12 @@ Result<WelcomedChannel> OpenChannel(const TcpStreamOpener::Offer& offer, const s
   if (receiver.within_frame()) {
     return Fail(ErrorCode::kMalformedBody, "the peer says more than welcome");
   }
-  if (sink.body().version != kTcpVersion) {
+  if (sink.body().version < kTcpVersionMin || sink.body().version > kTcpVersion) {
     return Fail(ErrorCode::kVersionMismatch, "the peer chose a version that was not offered");
   }
   welcomed.peer_clock = sink.header()->clock;
   welcomed.peer_clock_read_at = Clock::now();
+  welcomed.version = sink.body().version;
   welcomed.requests_max = sink.body().requests_max;
   return welcomed;
 }

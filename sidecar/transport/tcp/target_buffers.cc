@@ -49,6 +49,7 @@ Result<ResolvedTarget> ResolveTarget(TargetBuffers& buffers, std::string_view se
                                      const RequestBody& request, bool for_write,
                                      StagingHalf* staging) {
   ResolvedTarget target;
+  target.priority = request.priority;
   target.uses.reserve(request.sections.size());
   for (const RequestSection& section : request.sections) {
     ASSIGN_OR_RETURN(auto buffer,

@@ -46,6 +46,7 @@ struct ResolvedTarget {
     staged = std::move(other.staged);  // before the uses: whoever waits for them unmaps
     memory = std::move(other.memory);
     uses = std::move(other.uses);
+    priority = other.priority;
     return *this;
   }
 
@@ -53,6 +54,7 @@ struct ResolvedTarget {
   ScatterList memory;
   // Where some of it lies on GPUs: `memory` is empty until this is placed.
   std::unique_ptr<StagedPayload> staged;
+  int priority = 0;  // of the request's transfer
 };
 // `staging`: for memory of GPUs; null: there is none, and a request for such memory is refused.
 Result<ResolvedTarget> ResolveTarget(TargetBuffers& buffers, std::string_view session,

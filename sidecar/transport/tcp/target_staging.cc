@@ -71,7 +71,10 @@ void TargetStream::Apply(Write write) {
   Queue(std::move(answer));
   ++copies_;
   staged->target.staged->Copy(
-      {.to_gpu = true, .end = TimeOf(write.lease_end) - kCopyGuard, .owner = this},
+      {.to_gpu = true,
+       .priority = staged->target.priority,
+       .end = TimeOf(write.lease_end) - kCopyGuard,
+       .owner = this},
       [self = shared_from_this(), staged](const Status& copied) {
         staged->target = {};
         self->loop_.Post([self, staged, copied] { self->Copied(staged, copied); });
@@ -109,7 +112,8 @@ void TargetStream::ReadPlaced(const std::shared_ptr<StagedAnswer>& answer, Slice
 void TargetStream::CopyOut(const std::shared_ptr<StagedAnswer>& answer) {
   ++copies_;
   answer->target.staged->Copy(
-      {.to_gpu = false, .owner = this}, [self = shared_from_this(), answer](const Status& copied) {
+      {.to_gpu = false, .priority = answer->target.priority, .owner = this},
+      [self = shared_from_this(), answer](const Status& copied) {
         StagedPayload& staged = *answer->target.staged;
         // What lies in host memory is sent from where it is.
         if (staged.staged_bytes() == staged.total()) {

@@ -181,8 +181,10 @@ Status TargetStream::OnRead(const FrameHeader& header, std::span<const std::byte
 Status TargetStream::OnHello(std::span<const std::byte> control) {
   ASSIGN_OR_RETURN(const HelloBody hello, DecodeHello(control));
   Result<std::string> session =
-      hello.version_min > kTcpVersion || hello.version_max < kTcpVersion
-          ? Fail(ErrorCode::kVersionMismatch, "this sidecar speaks version 1 of the tcp transport")
+      hello.version_min > kTcpVersion || hello.version_max < kTcpVersionMin
+          ? Fail(ErrorCode::kVersionMismatch,
+                 "this sidecar speaks versions " + std::to_string(kTcpVersionMin) + " to " +
+                     std::to_string(kTcpVersion) + " of the tcp transport")
           : hub_->Admit(this, hello.ticket);
   if (!session) {
     last_words_ = true;
@@ -192,6 +194,7 @@ Status TargetStream::OnHello(std::span<const std::byte> control) {
   session_ = *std::move(session);
   ahead_ = hub_->AheadOf(session_);
   WelcomeBody welcome;
+  welcome.version = std::min(hello.version_max, kTcpVersion);
   welcome.requests_max = static_cast<uint16_t>(std::min<size_t>(hub_->options.requests_max, 4096));
   Reply(FrameType::kWelcome, FrameStatus::kOk, 0, EncodeWelcome(welcome));
   return {};

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "lib/wire/transfer_request.h"
 #include "sidecar/transport/tcp/crc32c.h"
 
 namespace gantry::transport {
@@ -12,6 +13,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "numbers cross the wire as they are");
 
+constexpr uint16_t kVersionOfPriorities = 2;
 constexpr uint32_t kMagic = 0x31465447;  // "GTF1"
 constexpr uint8_t kHasPayloadCrc = 1;
 constexpr size_t kHeaderCrcOffset = kFrameHeaderBytes - sizeof(uint32_t);
@@ -153,11 +155,12 @@ Status CheckControl(const FrameHeader& header, std::span<const std::byte> contro
   return Malformed("its control part does not have its checksum");
 }
 
-std::string EncodeRequest(const RequestBody& body) {
+std::string EncodeRequest(const RequestBody& body, uint16_t version) {
   std::string text;
   text.reserve(4 + body.sections.size() * (12 + 32) + body.ranges.size() * kRangeBytes);
   Writer writer(&text);
-  writer.Put(static_cast<uint16_t>(body.sections.size())).Put(uint16_t{0});
+  writer.Put(static_cast<uint16_t>(body.sections.size()));
+  writer.Put(static_cast<int16_t>(version < kVersionOfPriorities ? 0 : body.priority));
   for (const RequestSection& section : body.sections) {
     writer.Put(section.generation).Put(static_cast<uint16_t>(section.buffer.size()));
     writer.Put(static_cast<uint16_t>(section.ranges)).Text(section.buffer);
@@ -172,11 +175,15 @@ std::string EncodeRequest(const RequestBody& body) {
 Result<RequestBody> DecodeRequest(std::span<const std::byte> control) {
   Reader reader(control);
   const size_t sections = reader.Take<uint16_t>();
-  if (reader.Take<uint16_t>() != 0) return Malformed("unknown flags");
+  const int priority = reader.Take<int16_t>();
+  if (priority < -wire::kPriorityMax || priority > wire::kPriorityMax) {
+    return Malformed("a priority of " + std::to_string(priority));
+  }
   if (sections == 0 || sections > kFrameSectionsMax) {
     return Malformed(std::to_string(sections) + " sections");
   }
   RequestBody body;
+  body.priority = priority;
   body.sections.reserve(sections);
   body.ranges.reserve(std::min(kFrameRangesMax, reader.left() / kRangeBytes));
   for (size_t i = 0; i < sections; ++i) {

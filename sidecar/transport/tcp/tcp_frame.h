@@ -14,7 +14,9 @@
 
 namespace gantry::transport {
 
-inline constexpr uint16_t kTcpVersion = 1;
+// Since version 2 a request says its transfer's priority.
+inline constexpr uint16_t kTcpVersion = 2;
+inline constexpr uint16_t kTcpVersionMin = 1;
 inline constexpr size_t kFrameHeaderBytes = 48;
 inline constexpr uint32_t kFrameControlBytesMax = 96 * 1024;
 inline constexpr uint32_t kFramePayloadBytesMax = 4 << 20;
@@ -81,13 +83,14 @@ struct RequestBody {
   std::vector<RequestSection> sections;
   std::vector<WireRange> ranges;
   uint32_t bytes = 0;  // sum of the lengths, at most kFramePayloadBytesMax
+  int priority = 0;    // of the transfer
 };
-// REQUIRES that the body is within the limits.
-std::string EncodeRequest(const RequestBody& body);
+// REQUIRES that the body is within the limits. `version`: of the connection.
+std::string EncodeRequest(const RequestBody& body, uint16_t version = kTcpVersion);
 Result<RequestBody> DecodeRequest(std::span<const std::byte> control);
 
 struct HelloBody {
-  uint16_t version_min = kTcpVersion;
+  uint16_t version_min = kTcpVersionMin;
   uint16_t version_max = kTcpVersion;
   std::string ticket;  // kTicketBytes long
 };

@@ -32,6 +32,7 @@ std::optional<MovePart> TcpJob::Take(const void* stream) {
       progress_.chunks_retried += part->pieces.size();
     } else {
       part = Cut();
+      part->body.priority = setup_.priority;
     }
     if (!part->body.ranges.empty()) {
       ++inflight_;

@@ -17,7 +17,10 @@ class PeerStreamsTest : public ::testing::Test {
   PeerStreamsTest() {
     owner_.UseTcp({});
     peer::PeerServerOptions& options = owner_.server_options();
-    options.paths = {{wire::Path::kShm, true, ""}, {wire::Path::kTcp, true, ""}};
+    options.paths = [] {
+      return std::vector<wire::PathReport>{{wire::Path::kShm, true, ""},
+                                           {wire::Path::kTcp, true, ""}};
+    };
     options.streams.listen = "127.0.0.1:0";
     options.streams.loops = loops_.get();
     options.streams.helpers = &helpers_;

@@ -163,6 +163,33 @@ TEST_F(StagedCopiesTest, WithoutAnEndItWaits) {
   EXPECT_TRUE(outcomes_[0]);
 }
 
+// Local transfers that go before it leave no worker a moment: it gets its turn all the same.
+TEST_F(StagedCopiesTest, GoesOnBesideTransfersOfAHigherPriorityThatNeverEnd) {
+  constexpr int kSegments = 32 * 1024;
+  TestArena source(kBytes, 3);
+  TestArena target(kBytes, 4);
+  pool_.DelayCompletions(milliseconds(5));
+  auto load = std::make_shared<MovePlan>();
+  load->operation = wire::Operation::kWrite;
+  load->local = {Map(source)};
+  load->remote.push_back({Map(target)});
+  MoveSegment segment;
+  segment.length = kBytes;
+  for (int i = 0; i < kSegments; ++i) load->segments.push_back(segment);
+  load->bytes = kBytes * kSegments;
+  auto running = shm_.Start(load, 5, 1);
+  copies_.Start(Copy(true, 0, 0, kBytes));
+  const TimePoint begun = Clock::now();
+  while (outcomes_.empty() && !running->finished()) DriveOnce();
+  EXPECT_FALSE(running->finished());
+  ASSERT_EQ(outcomes_.size(), 1u);
+  EXPECT_TRUE(outcomes_[0]);
+  EXPECT_GE(Clock::now() - begun, milliseconds(50)) << "it has its priority";
+  running->Stop();
+  std::vector<uint64_t> attention;
+  while (!running->finished()) shm_.Poll(&attention);
+}
+
 TEST_F(StagedCopiesTest, AWorkerThatIsLostIsReplacedOnce) {
   pool_.Hold();
   copies_.Start(Copy(false, 0, 0, kBytes));

@@ -17,6 +17,7 @@
 #include "sidecar/worker/copy_worker.h"
 #include "sidecar/worker/worker_pool.h"
 #include "tests/fakes/fake_gpu_folder.h"
+#include "tests/fakes/test_arena.h"
 
 namespace gantry::worker {
 namespace {
@@ -123,6 +124,39 @@ TEST_F(GpuPoolTest, AWorkerThatStartedWithoutTheDriverAsksAgainAfterTheLongestPa
   Replace(0);  // its successor is trusted
   ASSERT_TRUE(Eventually([&] { return IsUsable(0); }));
   EXPECT_FALSE(Worker(0).gpu.empty());
+}
+
+// Memory of the host is mapped and copied by it meanwhile, as by the others.
+TEST_F(GpuPoolTest, AWorkerWhoseDriverHangsWhenItAsksAgainKeepsNobodyWaiting) {
+  WorkerPoolOptions options;
+  options.start_timeout_ms = milliseconds(500);
+  options.gpu_retry_min_ms = milliseconds(10);
+  options.gpu_retry_max_ms = milliseconds(200);
+  options.map_timeout_ms = milliseconds(4'000);
+  Start(options);
+  DriverFails("cuInit=-2");
+  Replace(0);
+  ASSERT_TRUE(Eventually([&] { return IsUsable(0) && Worker(0).asks_for_gpu; }));
+  const WorkerStatus before = Worker(0);
+  std::this_thread::sleep_for(milliseconds(400));  // it asks
+  memory::AllocationSource source;
+  const testing::TestArena arena(1 << 20);
+  source.fd = std::make_shared<UniqueFd>(arena.Fd());
+  source.size = arena.size();
+  source.writable = true;
+  const TimePoint begin = Clock::now();
+  const auto mapped = pool_->Map(source);
+  ASSERT_TRUE(mapped) << mapped.error().message;
+  const CopySegment segment = {*mapped, *mapped, 0, 4096, 4096, 0, 0, 1};
+  ASSERT_TRUE(pool_->Post(0, 5, {&segment, 1}));
+  Completion completion;
+  while (pool_->Poll({&completion, 1}) == 0) std::this_thread::yield();
+  EXPECT_TRUE(completion.ok);
+  EXPECT_LT(Clock::now() - begin, milliseconds(2'000));
+  EXPECT_EQ(Worker(0).pid, before.pid);
+  EXPECT_EQ(Worker(0).mappings, 1U);
+  // Its driver does hang: it is replaced in the end.
+  EXPECT_TRUE(Eventually([&] { return Worker(0).restarts > before.restarts; }));
 }
 
 TEST_F(GpuPoolTest, WhyThereIsNoGpuIsSaidByTheLowestWorkerAndGpusAreInTheDriversOrder) {

@@ -88,6 +88,7 @@ RequestBody SomeRequest() {
   body.sections = {{"b-1", 11, 0, 2}, {"b-2", 12, 2, 1}};
   body.ranges = {{0, 10}, {UINT64_MAX, 20}, {4096, 30}};
   body.bytes = 60;
+  body.priority = -10;
   return body;
 }
 
@@ -95,6 +96,7 @@ TEST(TcpFrameTest, RequestsComeBack) {
   const auto body = DecodeRequest(BytesOf(EncodeRequest(SomeRequest())));
   ASSERT_TRUE(body) << body.error().message;
   EXPECT_EQ(body->bytes, 60u);
+  EXPECT_EQ(body->priority, -10);
   ASSERT_EQ(body->sections.size(), 2u);
   EXPECT_EQ(body->sections[1].buffer, "b-2");
   EXPECT_EQ(body->sections[1].generation, 12u);
@@ -102,6 +104,16 @@ TEST(TcpFrameTest, RequestsComeBack) {
   ASSERT_EQ(body->ranges.size(), 3u);
   EXPECT_EQ(body->ranges[1].offset, UINT64_MAX);
   EXPECT_EQ(body->ranges[1].length, 20u);
+}
+
+// Whoever speaks version 1 takes it for an unknown flag.
+TEST(TcpFrameTest, APriorityIsSaidToThoseWhoKnowIt) {
+  const auto body = DecodeRequest(BytesOf(EncodeRequest(SomeRequest(), 1)));
+  ASSERT_TRUE(body) << body.error().message;
+  EXPECT_EQ(body->priority, 0);
+  RequestBody urgent = SomeRequest();
+  urgent.priority = 11;
+  EXPECT_FALSE(DecodeRequest(BytesOf(EncodeRequest(urgent))));
 }
 
 TEST(TcpFrameTest, RequestsThatAreCutOrTooLongAreRefused) {

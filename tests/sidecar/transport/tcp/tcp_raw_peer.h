@@ -128,12 +128,13 @@ class RawConnection {
     return welcome && welcome->header.status == FrameStatus::kOk;
   }
   // Lets an initiator in, as a target.
-  bool Welcome(uint64_t clock = MonotonicNanoseconds()) {
+  bool Welcome(uint64_t clock = MonotonicNanoseconds(), uint16_t version = kTcpVersion) {
     if (!Next(FrameReader::kTarget)) return false;
     FrameHeader header;
     header.type = FrameType::kWelcome;
     header.clock = clock;
     WelcomeBody body;
+    body.version = version;
     body.requests_max = 64;
     return Send(FrameOf(header, EncodeWelcome(body)));
   }

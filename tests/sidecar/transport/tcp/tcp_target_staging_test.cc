@@ -142,6 +142,23 @@ TEST_F(TcpTargetStagingTest, AWriteIsAcknowledgedWhenItIsOnTheGpuAndInUseUntilTh
   EXPECT_EQ(copier_.gpu(), expected);
 }
 
+TEST_F(TcpTargetStagingTest, ItsCopiesHaveThePriorityOfThePeersTransfer) {
+  RawConnection connection = Entered();
+  RequestBody body = RawConnection::BodyOf("b-1", 1, 5, 5);
+  body.priority = -3;
+  connection.Send(RawConnection::RequestOf(FrameType::kRead, body));
+  auto read = copier_.Next();
+  body.priority = 4;
+  connection.Send(RawConnection::RequestOf(
+      FrameType::kWrite, body, "hello", MonotonicNanoseconds(Clock::now() + milliseconds(5'000))));
+  auto write = copier_.Next();
+  ASSERT_TRUE(read && write);
+  EXPECT_EQ(read->priority, -3);
+  EXPECT_EQ(write->priority, 4);
+  copier_.Finish(*std::move(read));
+  copier_.Finish(*std::move(write));
+}
+
 TEST_F(TcpTargetStagingTest, AWriteWhoseCopyCameTooLateIsNotAcknowledged) {
   RawConnection connection = Entered();
   connection.Send(Write(5, "hello"));
