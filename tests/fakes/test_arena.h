@@ -20,11 +20,14 @@ namespace gantry::testing {
 
 class TestArena {
  public:
-  explicit TestArena(size_t size, uint64_t seed = 1) : size_(size), fd_(MakeFd(size)) {
+  struct Untouched {};
+
+  explicit TestArena(size_t size, uint64_t seed = 1) : TestArena(size, Untouched()) { Fill(seed); }
+  // Zeros, of which no page is there yet.
+  TestArena(size_t size, Untouched) : size_(size), fd_(MakeFd(size)) {
     void* mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_->get(), 0);
     if (mapped == MAP_FAILED) std::abort();
     data_ = static_cast<uint8_t*>(mapped);
-    Fill(seed);
   }
   TestArena(const TestArena&) = delete;
   TestArena& operator=(const TestArena&) = delete;

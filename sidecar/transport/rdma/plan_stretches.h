@@ -1,8 +1,10 @@
-// Where the bytes of a plan lie, in memory regions here and in chunks there; keeps both. Used by
-// one thread at a time.
+// Where the bytes of a plan lie, in memory regions here and in chunks there; keeps both. Answers
+// about a byte the same for ever, whatever is registered meanwhile: work requests are counted
+// before they are cut. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -32,11 +34,20 @@ class PlanStretches final : public Stretches {
     size_t chunk = 0;
   };
 
+  // Bytes of an allocation that are in one region.
+  struct Run {
+    uint64_t address = 0;
+    uint64_t length = 0;
+    uint32_t region = 0;
+  };
+
   const MovePlan& plan_;
   const RdmaRegistrar* const registrar_;
   std::vector<const RdmaRemoteBuffer*> buffers_;  // parallel to the plan's remote allocations
   std::vector<uint32_t> first_chunk_;             // likewise: the number of its first chunk
-  // What was asked for so far; numbered in this order.
+  // What was asked for so far, of each local allocation, by where it begins; none overlap.
+  mutable std::vector<std::map<uint64_t, Run>> known_;
+  // Regions are numbered in the order in which they were found.
   mutable std::vector<Region> regions_;
   mutable std::unordered_map<const MemoryRegionSet::Chunk*, uint32_t> numbers_;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "sidecar/transport/rdma/verbs_error.h"
 
 namespace gantry::transport {
 namespace {
@@ -32,26 +33,38 @@ Result<std::unique_ptr<RdmaConnection>> RdmaConnection::Make(const RdmaDevices& 
   std::vector<wire::QueuePairRequest> requests;
   for (const Lane& lane : made->lanes_) requests.push_back({lane.peer_device, lane.address});
   ASSIGN_OR_RETURN(const wire::QueuePairGrant grant, exchange.Connect(requests, deadline));
-  if (grant.ends.size() != requests.size()) {
-    return Fail(ErrorCode::kMalformedBody, "the peer made " + std::to_string(grant.ends.size()) +
-                                               " queue pairs of " +
-                                               std::to_string(requests.size()));
-  }
   made->id_ = grant.connection;
   made->lease_ = milliseconds(grant.lease_ms);
-  for (size_t i = 0; i < grant.ends.size(); ++i) {
-    Lane& lane = made->lanes_[i];
-    RETURN_IF_ERROR(
-        lane.pair->Connect(lane.address, grant.ends[i], devices.QueuePairOptionsOf(lane.device)));
+  if (const Status joined = made->Join(devices, grant.ends); !joined) {
+    // Else the peer keeps its ends for as long as the session lives.
+    if (const Status ended = exchange.End(grant.connection, deadline); !ended) {
+      log::Warning("a peer keeps queue pairs that nobody uses", {{"why", ended.error()}});
+    }
+    return Fail(joined.error());
   }
   return made;
+}
+
+Status RdmaConnection::Join(const RdmaDevices& devices,
+                            const std::vector<wire::QueuePairAddress>& ends) {
+  if (ends.size() != lanes_.size()) {
+    return gantry::Fail(ErrorCode::kMalformedBody, "the peer made " + std::to_string(ends.size()) +
+                                                       " queue pairs of " +
+                                                       std::to_string(lanes_.size()));
+  }
+  for (size_t i = 0; i < ends.size(); ++i) {
+    Lane& lane = lanes_[i];
+    RETURN_IF_ERROR(
+        lane.pair->Connect(lane.address, ends[i], devices.QueuePairOptionsOf(lane.device)));
+  }
+  return {};
 }
 
 Status RdmaConnection::MakeLanes(const RdmaDevices& devices,
                                  const std::vector<wire::RdmaDeviceAddress>& peers) {
   const auto pairs = static_cast<uint32_t>(devices.options().queue_pairs);
   for (size_t device = 0; device < devices.size(); ++device) {
-    if (!devices.at(device).up->load(std::memory_order_relaxed)) continue;
+    if (!devices.IsUp(device)) continue;
     const QueuePairOptions options = devices.QueuePairOptionsOf(device);
     VerbsDevice& nic = *devices.at(device).device;
     ASSIGN_OR_RETURN(auto queue, nic.CreateCompletionQueue(pairs * options.work_requests));
@@ -59,6 +72,7 @@ Status RdmaConnection::MakeLanes(const RdmaDevices& devices,
     for (uint32_t i = 0; i < pairs; ++i) {
       Lane lane;
       lane.device = device;
+      lane.device_name = nic.name();
       lane.peer_device = PeerDeviceOf(device, peers.size());
       lane.queue = queues_.back().get();
       ASSIGN_OR_RETURN(lane.pair, nic.CreateQueuePair(*lane.queue, options));
@@ -120,7 +134,8 @@ void RdmaConnection::Flush(Lane* lane) {
     items_.push_back(ItemOf(*lane, work, id++, last));
   }
   int error_number = 0;
-  const size_t posted = lane->pair->Post(items_, &error_number);
+  // Another lane may have broken the connection just now.
+  const size_t posted = broken_ ? 0 : lane->pair->Post(items_, &error_number);
   for (size_t i = 0; i < posted; ++i) lane->sent.push_back(lane->staged[i]);
   in_flight_ += posted;
   for (size_t i = lane->staged.size(); i > posted; --i) {
@@ -130,9 +145,8 @@ void RdmaConnection::Flush(Lane* lane) {
     work.operation->NotPosted(work);
   }
   // None of those that were taken is signalled then: nothing says when they are done.
-  if (posted < lane->staged.size()) {
-    log::Error("posting work requests failed, the connection is made anew",
-               {{"errno", error_number}, {"posted", posted}});
+  if (posted < lane->staged.size() && !broken_) {
+    reason_ = VerbsError(lane->device_name, "posting work requests", error_number);
     Break();
   }
   lane->staged.clear();
@@ -145,7 +159,7 @@ bool RdmaConnection::Poll(std::optional<Failure>* failure) {
     for (int i = 0; i < kPollsAtATime; ++i) {
       const int count = queue->Poll(completions);
       if (count < 0) {
-        log::Error("a completion queue is broken, the connection is made anew", {});
+        if (!broken_) reason_ = Error(ErrorCode::kDeviceError, "a completion queue is broken");
         Drop();
         return true;
       }
@@ -180,6 +194,10 @@ void RdmaConnection::Complete(const WorkCompletion& completion, std::optional<Fa
     if (is_cause) {
       failed_ = true;
       *failure = Failure{completion, lane->device, work.operation};
+    } else if (!broken_) {
+      reason_ = Error(ErrorCode::kDeviceError,
+                      "RDMA device " + lane->device_name + " gave up a queue pair",
+                      "see the kernel's log");
     }
     Lose(work);
     if (!broken_) Break();
@@ -191,6 +209,15 @@ void RdmaConnection::Lose(const NumberedWork& work) {
     losers_.push_back(work.operation);
   }
   work.operation->Lost(work);
+}
+
+bool RdmaConnection::UsesAllOf(const RdmaDevices& devices) const {
+  for (size_t device = 0; device < devices.size(); ++device) {
+    const bool used = std::any_of(lanes_.begin(), lanes_.end(),
+                                  [&](const Lane& lane) { return lane.device == device; });
+    if (used != devices.IsUp(device)) return false;
+  }
+  return true;
 }
 
 Status RdmaConnection::Arm() {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/base/clock.h"
@@ -44,12 +45,16 @@ class RdmaConnection {
   uint64_t id() const { return id_; }            // the peer's
   milliseconds lease() const { return lease_; }  // of the peer's ends
   bool is_broken() const { return broken_; }
+  // It has queue pairs on the devices whose ports are active now, and on no other.
+  bool UsesAllOf(const RdmaDevices& devices) const;
   size_t in_flight() const { return in_flight_; }
 
   // Posts up to `most` of the operation's work requests, as far as there is room. True: any.
   bool Post(RdmaOperation& operation, size_t most, TimePoint now);
   // Takes completions; true when there were any. `failure`: the first.
   bool Poll(std::optional<Failure>* failure);
+  // What broke it, where that is no work request's failure; once.
+  std::optional<Error> TakeReason() { return std::exchange(reason_, std::nullopt); }
   // Completions make the queues' descriptors readable from now on.
   Status Arm();
   std::vector<VerbsCompletionQueue*> queues();
@@ -63,7 +68,8 @@ class RdmaConnection {
 
  private:
   struct Lane {
-    size_t device = 0;         // here
+    size_t device = 0;  // here
+    std::string device_name;
     uint32_t peer_device = 0;  // there
     VerbsCompletionQueue* queue = nullptr;
     std::unique_ptr<VerbsQueuePair> pair;
@@ -78,6 +84,8 @@ class RdmaConnection {
   RdmaConnection() = default;
 
   Status MakeLanes(const RdmaDevices& devices, const std::vector<wire::RdmaDeviceAddress>& peers);
+  // With the peer's ends, in the order of the lanes.
+  Status Join(const RdmaDevices& devices, const std::vector<wire::QueuePairAddress>& ends);
   Lane* Roomiest();
   void Flush(Lane* lane);
   WorkItem ItemOf(const Lane& lane, const NumberedWork& work, uint64_t id, bool signalled) const;
@@ -88,6 +96,7 @@ class RdmaConnection {
   milliseconds lease_{0};
   bool broken_ = false;
   bool failed_ = false;
+  std::optional<Error> reason_;
   size_t in_flight_ = 0;
   std::vector<std::unique_ptr<VerbsCompletionQueue>> queues_;  // outlive the lanes' pairs
   std::vector<Lane> lanes_;

@@ -32,6 +32,7 @@ class RdmaDevices {
   // What the device said since the last time: its port went down, or came back. One thread.
   void TakeEvents(size_t index) const;
   bool AnyUp() const;
+  bool IsUp(size_t index) const { return nics_[index].up->load(std::memory_order_relaxed); }
 
   size_t size() const { return nics_.size(); }
   const Nic& at(size_t index) const { return nics_[index]; }

@@ -31,7 +31,9 @@ std::optional<Error> RdmaPeer::closed() const {
 Status RdmaPeer::Usable() const {
   const MutexLock lock(mutex_);
   if (closed_) return Fail(*closed_);
-  if (last_failure_) return Fail(*last_failure_);
+  // Later somebody has to try again, and nobody does without work.
+  const bool tries = holds_memory_;
+  if (last_failure_ && (tries || Clock::now() < refused_until_)) return Fail(*last_failure_);
   return {};
 }
 
@@ -81,6 +83,7 @@ bool RdmaPeer::Drive(TimePoint now) {
     std::optional<RdmaConnection::Failure> failure;
     moved = connection_->Poll(&failure);
     if (failure) HandleFailure(*failure);
+    HandleBreakdown();
     if (over) {
       connection_->Break();
       connection_->Drop();
@@ -99,20 +102,31 @@ bool RdmaPeer::Drive(TimePoint now) {
     return moved;
   }
   if (!HasWork()) return moved;
+  // A port went down or came back. What is in flight ends first, as well as it can.
+  if (connection_ != nullptr && !connection_->UsesAllOf(core_.devices)) {
+    if (connection_->in_flight() == 0) EndConnection(now);
+    return moved;
+  }
   if (connection_ == nullptr) Connect(now);
-  return PostInTurn(now) || moved;
+  moved |= PostInTurn(now);
+  HandleBreakdown();
+  return moved;
 }
 
-// Round after round over those of the highest priority that have something.
+// Round after round over those of the highest priority that have something. Where there is no room
+// for one, it is the first when there is.
 bool RdmaPeer::PostInTurn(TimePoint now) {
   bool moved = false;
   for (auto& [priority, equal] : operations_) {
     for (bool any = true; any && connection_ != nullptr && !connection_->is_broken();) {
       any = false;
-      for (RdmaOperation* const operation : equal) {
-        any |= connection_->Post(*operation, kTurn, now);
+      for (size_t i = 0; i < equal.size(); ++i) {
+        if (equal.front()->has_more()) {
+          if (!connection_->Post(*equal.front(), kTurn, now)) break;
+          any = true;
+        }
+        std::rotate(equal.begin(), equal.begin() + 1, equal.end());
       }
-      if (equal.size() > 1) std::rotate(equal.begin(), equal.begin() + 1, equal.end());
       moved |= any;
     }
   }
@@ -129,13 +143,30 @@ void RdmaPeer::HandleFailure(const RdmaConnection::Failure& failure) {
   failure.operation->FailWith(std::move(why));
 }
 
+// Whatever was not moved yet is hit by it alike.
+void RdmaPeer::HandleBreakdown() {
+  if (connection_ == nullptr) return;
+  const std::optional<Error> why = connection_->TakeReason();
+  if (!why) return;
+  core_.count_error(*why);
+  log::Error("a connection of queue pairs broke", {{"peer", name_}, {"why", *why}});
+  for (const auto& [priority, equal] : operations_) {
+    for (RdmaOperation* const operation : equal) {
+      if (operation->has_more() && ++failures_[operation] >= kFailuresMax) {
+        operation->FailWith(*why);
+      }
+    }
+  }
+}
+
 void RdmaPeer::Connect(TimePoint now) {
   if (is_connecting_ || is_ending_ || now < next_attempt_) return;
-  is_connecting_ = true;
   {
     const MutexLock lock(mutex_);
+    if (closed_) return;  // meanwhile; who awaited that may be told already
     holds_memory_ = true;
   }
+  is_connecting_ = true;
   core_.helpers.Run([self = shared_from_this()] {
     auto made =
         RdmaConnection::Make(self->core_.devices, *self->exchange_, Clock::now() + kConnectTimeout);
@@ -148,8 +179,13 @@ void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
   is_connecting_ = false;
   const TimePoint now = Clock::now();
   const bool worked = made.has_value();
+  if (!worked) {
+    backoff_ = std::clamp(2 * backoff_, kBackoffMin, kBackoffMax);
+    next_attempt_ = now + backoff_;
+  }
   {
     const MutexLock lock(mutex_);
+    refused_until_ = next_attempt_;
     last_failure_ = worked ? std::nullopt : std::optional(made.error());
     holds_memory_ = worked;
     changed_.NotifyAll();
@@ -163,8 +199,6 @@ void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
     log::Warning("queue pairs to a peer could not be connected",
                  {{"peer", name_}, {"why", made.error()}});
     core_.count_error(made.error());
-    backoff_ = std::clamp(2 * backoff_, kBackoffMin, kBackoffMax);
-    next_attempt_ = now + backoff_;
     core_.post_at(next_attempt_, [self = shared_from_this()] { self->Drive(Clock::now()); });
   }
   (void)Drive(now);

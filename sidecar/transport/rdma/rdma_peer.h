@@ -66,6 +66,8 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   void Connect(TimePoint now);
   void Connected(Result<std::unique_ptr<RdmaConnection>> made);
   void HandleFailure(const RdmaConnection::Failure& failure);
+  // Of a connection that broke by no fault of a work request.
+  void HandleBreakdown();
   bool PostInTurn(TimePoint now);
   bool HasWork() const;
   // Of a broken connection that nothing is in flight on.
@@ -83,6 +85,7 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   Condition changed_;
   std::optional<Error> closed_ GUARDED_BY(mutex_);
   std::optional<Error> last_failure_ GUARDED_BY(mutex_);  // of connecting, until it works
+  TimePoint refused_until_ GUARDED_BY(mutex_){};          // because of it
   bool holds_memory_ GUARDED_BY(mutex_) = false;          // there are queue pairs here
 
   std::map<int, std::deque<RdmaOperation*>, std::greater<>> operations_;  // by priority

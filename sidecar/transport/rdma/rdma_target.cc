@@ -14,7 +14,8 @@ Result<wire::QueuePairGrant> RdmaTarget::Connect(const std::string& session,
   {
     const MutexLock lock(mutex_);
     const auto of = sessions_.find(session);
-    const size_t connections = of == sessions_.end() ? 0 : of->second.size();
+    const size_t connections =
+        (of == sessions_.end() ? 0 : of->second.size()) + being_made_.count(session);
     if (connections >= limits_.connections_per_session_max) {
       return Fail(ErrorCode::kResourceExhausted,
                   "the session has " + std::to_string(connections) + " connections of queue pairs",
@@ -26,10 +27,12 @@ Result<wire::QueuePairGrant> RdmaTarget::Connect(const std::string& session,
                                                      std::to_string(limits_.queue_pairs_max));
     }
     pairs_ += requests.size();
+    being_made_.insert(session);
   }
   wire::QueuePairGrant grant;
   auto made = Make(requests, &grant.ends);
   const MutexLock lock(mutex_);
+  being_made_.erase(being_made_.find(session));
   if (!made) {
     pairs_ -= requests.size();
     return Fail(std::move(made).error());

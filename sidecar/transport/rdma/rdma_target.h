@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,6 +56,7 @@ class RdmaTarget {
   Mutex destroying_;  // whoever holds it destroys queue pairs; before the other
   mutable Mutex mutex_;
   std::map<std::string, Connections> sessions_ GUARDED_BY(mutex_);
+  std::multiset<std::string> being_made_ GUARDED_BY(mutex_);  // the session of each
   uint64_t last_connection_ GUARDED_BY(mutex_) = 0;
   size_t pairs_ GUARDED_BY(mutex_) = 0;
 };

@@ -40,10 +40,23 @@ class DirectExchange final : public QueuePairExchange {
     const MutexLock lock(mutex_);
     cut_ = cut;
   }
+  // Calls wait from now on; or go on.
+  void Hold(bool held) EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    held_ = held;
+    changed_.NotifyAll();
+  }
+  int waiting() EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return waiting_;
+  }
 
  private:
   Status CheckCut() EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
+    MutexLock lock(mutex_);
+    ++waiting_;
+    while (held_) changed_.Wait(lock);
+    --waiting_;
     if (cut_) return Fail(ErrorCode::kPeerUnavailable, "the peer API is cut");
     return {};
   }
@@ -51,7 +64,10 @@ class DirectExchange final : public QueuePairExchange {
   RdmaTarget& target_;
   const std::vector<wire::RdmaDeviceAddress> devices_;
   Mutex mutex_;
+  Condition changed_;
   bool cut_ GUARDED_BY(mutex_) = false;
+  bool held_ GUARDED_BY(mutex_) = false;
+  int waiting_ GUARDED_BY(mutex_) = 0;
 };
 
 class RdmaWorld {

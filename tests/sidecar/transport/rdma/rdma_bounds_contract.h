@@ -1,0 +1,236 @@
+// What the rdma transport owes where a buffer or one of its chunks ends, over any two Verbs: bytes
+// move whole across seams, and not one moves outside of a buffer, whatever its description says.
+// Used by one thread at a time.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/sidecar/transport/rdma/rdma_world.h"
+
+namespace gantry::transport {
+
+// Keeps two Verbs and the world over them.
+class RdmaPlace {
+ public:
+  virtual ~RdmaPlace() = default;
+  virtual RdmaWorld& world() = 0;
+};
+
+struct RdmaBoundsSetup {
+  uint64_t chunk_bytes = 0;  // of the tests of seams
+  std::function<std::unique_ptr<RdmaPlace>(const RdmaOptions& options)> make;
+};
+
+class RdmaBounds : public ::testing::TestWithParam<RdmaBoundsSetup> {
+ protected:
+  using TestArena = gantry::testing::TestArena;
+  static constexpr uint64_t kPage = 4096;
+
+  void Make(const RdmaOptions& options) { place_ = GetParam().make(options); }
+  RdmaWorld& world() { return place_->world(); }
+  std::unique_ptr<Operation> Start(wire::Operation direction, const RemoteAllocation& remote,
+                                   uint64_t here, uint64_t there, uint64_t length) {
+    return world().transport_.Start(
+        RdmaWorld::PlanOf(direction, local_buffer_, remote, here, there, length), 0, ++token_);
+  }
+
+  std::unique_ptr<RdmaPlace> place_;
+  std::shared_ptr<const memory::MappedAllocation> local_buffer_;
+  uint64_t token_ = 0;
+};
+
+// Four chunks here and there, of which tests touch only what they move.
+class RdmaSeams : public RdmaBounds {
+ protected:
+  static constexpr uint64_t kMove = 1 << 20;
+  static constexpr uint64_t kGuard = 64;
+
+  void SetUp() override {
+    RdmaOptions options;
+    options.chunk_bytes = chunk();
+    options.slice_bytes = 4 * chunk();  // so that a seam is all that cuts
+    Make(options);
+    local_buffer_ = world().Local(here_);
+    chunks_ = world().Describe(there_);
+    remote_ = world().Remote(chunks_);
+    local_chunks_ = world().registrar_.chunks();
+  }
+  static uint64_t chunk() { return GetParam().chunk_bytes; }
+
+  static void Fill(const TestArena& arena, uint64_t offset, uint64_t length, uint64_t seed) {
+    uint64_t state = seed;
+    for (uint64_t i = 0; i < length; ++i) {
+      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      arena.data()[offset + i] = static_cast<uint8_t>(state >> 56);
+    }
+  }
+  // The bytes with those around them.
+  static std::vector<uint8_t> Around(const TestArena& arena, uint64_t offset) {
+    const uint64_t begin = offset - std::min(offset, kGuard);
+    const uint64_t end = std::min<uint64_t>(offset + kMove + kGuard, arena.size());
+    return {arena.data() + begin, arena.data() + end};
+  }
+  // 1 MiB, both ways, as so many work requests.
+  void Move(uint64_t here, uint64_t there, uint64_t work_requests) {
+    for (const auto direction : {wire::Operation::kWrite, wire::Operation::kRead}) {
+      const bool writes = direction == wire::Operation::kWrite;
+      SCOPED_TRACE(writes ? "write" : "read");
+      const TestArena& from = writes ? here_ : there_;
+      const TestArena& to = writes ? there_ : here_;
+      const uint64_t from_offset = writes ? here : there;
+      const uint64_t to_offset = writes ? there : here;
+      Fill(from, from_offset, kMove, ++seed_);
+      Fill(to, to_offset - std::min(to_offset, kGuard), kGuard, ++seed_);
+      std::vector<uint8_t> expected = Around(to, to_offset);
+      std::copy_n(from.data() + from_offset, kMove,
+                  expected.begin() + static_cast<ptrdiff_t>(std::min(to_offset, kGuard)));
+      const auto operation = Start(direction, remote_, here, there, kMove);
+      ASSERT_TRUE(world().Finish(*operation));
+      ASSERT_FALSE(operation->error()) << operation->error()->message;
+      EXPECT_EQ(operation->progress().chunks_total, work_requests);
+      EXPECT_EQ(operation->progress().bytes, kMove);
+      EXPECT_TRUE(Around(to, to_offset) == expected);
+    }
+  }
+
+  const TestArena here_{4 * chunk(), TestArena::Untouched()};
+  const TestArena there_{4 * chunk(), TestArena::Untouched()};
+  std::vector<wire::RdmaChunk> chunks_;
+  RemoteAllocation remote_;
+  size_t local_chunks_ = 0;
+  uint64_t seed_ = 0;
+};
+
+TEST_P(RdmaSeams, BytesMoveWholeAcrossThem) {
+  ASSERT_EQ(chunks_.size(), 4u);
+  EXPECT_EQ(local_chunks_, 4u);
+  for (size_t i = 0; i < chunks_.size(); ++i) {
+    EXPECT_EQ(chunks_[i].length, chunk());
+    EXPECT_EQ(chunks_[i].address, chunks_[0].address + i * chunk());
+  }
+  const uint64_t last = 4 * chunk() - kMove;
+  Move(0, last, 1);
+  Move(last, 0, 1);
+  const uint64_t across = chunk() - kMove / 2 + 1;
+  Move(kMove, across, 2);
+  Move(across, kMove, 2);
+  Move(2 * across + kMove / 2, across, 3);  // seams at different bytes of what is moved
+  Move(chunk() + across, across, 2);        // at the same one
+  EXPECT_TRUE(world().errors_.empty());
+}
+
+// A buffer in an allocation with others around it.
+class RdmaForgeries : public RdmaBounds {
+ protected:
+  static constexpr uint64_t kBegin = 2 * kPage;  // of the buffer
+  static constexpr uint64_t kLength = 4 * kPage;
+  static constexpr uint64_t kNeighbour = kBegin + kLength;  // begins there
+
+  void SetUp() override {
+    Make({});
+    local_buffer_ = world().Local(here_);
+    chunks_ = world().Describe(there_, kBegin, kLength);
+    neighbour_ = world().Describe(there_, kNeighbour, kLength);
+    read_only_ = world().Describe(there_, kBegin, kLength, {true, false});
+    ASSERT_EQ(chunks_.size(), 1u);
+    ASSERT_EQ(neighbour_.size(), 1u);
+    remote_ = world().Remote(chunks_);
+  }
+  std::vector<uint8_t> Bytes(const TestArena& arena) {
+    return {arena.data(), arena.data() + arena.size()};
+  }
+  // Moves a page at `there` of a buffer that is described so, while others of the same peer run.
+  void ExpectRefused(const std::string& what, std::vector<wire::RdmaChunk> forged, uint64_t there,
+                     std::vector<wire::Operation> directions = {wire::Operation::kWrite,
+                                                                wire::Operation::kRead}) {
+    for (const auto direction : directions) {
+      SCOPED_TRACE(what + (direction == wire::Operation::kWrite ? ", write" : ", read"));
+      here_.Fill(++seed_);
+      there_.Fill(++seed_);
+      std::vector<uint8_t> here = Bytes(here_);
+      std::vector<uint8_t> expected = Bytes(there_);
+      std::copy_n(here.data() + kPage, kPage, expected.data() + kBegin);
+      std::copy_n(expected.data() + kBegin + kPage, kPage, here.data() + 2 * kPage);
+      world().errors_.clear();
+      const auto before = Start(wire::Operation::kWrite, remote_, kPage, 0, kPage);
+      const auto refused = Start(direction, world().Remote(forged), 0, there, kPage);
+      const auto after = Start(wire::Operation::kRead, remote_, 2 * kPage, kPage, kPage);
+      for (const auto* operation : {&before, &refused, &after}) {
+        ASSERT_TRUE(world().Finish(**operation));
+      }
+      ASSERT_TRUE(refused->error());
+      EXPECT_EQ(refused->error()->code, ErrorCode::kStaleGeneration) << refused->error()->message;
+      EXPECT_FALSE(refused->error()->hint.empty());
+      EXPECT_EQ(refused->progress().bytes, 0u);
+      EXPECT_EQ(refused->UnfinishedItems(), std::vector<uint32_t>{0});
+      EXPECT_EQ(world().errors_.size(), 1u);
+      EXPECT_FALSE(before->error()) << before->error()->message;
+      EXPECT_FALSE(after->error()) << after->error()->message;
+      EXPECT_TRUE(Bytes(there_) == expected);
+      EXPECT_TRUE(Bytes(here_) == here);
+    }
+  }
+
+  TestArena here_{16 * kPage};
+  TestArena there_{16 * kPage};
+  std::vector<wire::RdmaChunk> chunks_;
+  std::vector<wire::RdmaChunk> neighbour_;
+  std::vector<wire::RdmaChunk> read_only_;
+  RemoteAllocation remote_;
+  uint64_t seed_ = 0;
+};
+
+TEST_P(RdmaForgeries, BeyondTheBufferNothingIsPosted) {
+  for (const auto direction : {wire::Operation::kWrite, wire::Operation::kRead}) {
+    const std::vector<uint8_t> here = Bytes(here_);
+    const std::vector<uint8_t> there = Bytes(there_);
+    const auto operation = Start(direction, remote_, 0, kLength - 100, 200);
+    ASSERT_TRUE(world().Finish(*operation));
+    ASSERT_TRUE(operation->error());
+    EXPECT_EQ(operation->error()->code, ErrorCode::kUnregistered) << operation->error()->message;
+    EXPECT_FALSE(operation->progress().first_posted);
+    EXPECT_EQ(operation->UnfinishedItems(), std::vector<uint32_t>{0});
+    EXPECT_TRUE(Bytes(here_) == here);
+    EXPECT_TRUE(Bytes(there_) == there);
+  }
+  EXPECT_TRUE(world().errors_.empty());
+}
+
+TEST_P(RdmaForgeries, TheDeviceRefusesALongerChunk) {
+  auto forged = chunks_;
+  forged[0].length += 2 * kPage;
+  ExpectRefused("behind the buffer", forged, kLength);
+  ExpectRefused("from one byte inside of it on", forged, kLength - 1);
+  forged[0].address -= kPage;
+  ExpectRefused("in front of it", forged, kPage - 1);
+}
+
+TEST_P(RdmaForgeries, TheDeviceRefusesAKeyOfNothing) {
+  auto forged = chunks_;
+  forged[0].keys[0] ^= 1;
+  ExpectRefused("no such key", forged, 0);
+}
+
+TEST_P(RdmaForgeries, TheDeviceRefusesAKeyOfAnotherBuffer) {
+  auto forged = chunks_;
+  forged[0].keys = neighbour_[0].keys;
+  ExpectRefused("the neighbour's key", forged, kLength - kPage);
+}
+
+TEST_P(RdmaForgeries, TheDeviceRefusesAnAddressOfANeighbour) {
+  auto forged = chunks_;
+  forged[0].address = neighbour_[0].address;
+  ExpectRefused("the neighbour's address", forged, 0);
+}
+
+TEST_P(RdmaForgeries, TheDeviceRefusesToWriteWhatIsToBeRead) {
+  ExpectRefused("only to be read", read_only_, 0, {wire::Operation::kWrite});
+}
+
+}  // namespace gantry::transport
