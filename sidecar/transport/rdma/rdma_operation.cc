@@ -11,10 +11,7 @@ RdmaOperation::RdmaOperation(Setup setup)
                                                                   : WorkOperation::kWrite),
       stretches_(*setup_.plan, setup_.registrar),
       cutter_(*setup_.plan, stretches_, setup_.slice_bytes) {
-  if (setup_.refusal) {
-    FailWith(*setup_.refusal);
-    return;
-  }
+  if (setup_.refusal) return FailUncut(*setup_.refusal);
   // Counted before any is posted: a plan that is not all registered moves nothing.
   WorkCutter counting(*setup_.plan, stretches_, setup_.slice_bytes);
   WorkRequest work;
@@ -23,8 +20,14 @@ RdmaOperation::RdmaOperation(Setup setup)
   if (more) {
     done_.resize(progress_.chunks_total);
   } else {
-    FailWith(std::move(more).error());
+    FailUncut(std::move(more).error());
   }
+}
+
+// Nothing is done of all that the plan has: zero of zero would be a success.
+void RdmaOperation::FailUncut(Error why) {
+  progress_.chunks_total = setup_.plan->segments.size();
+  FailWith(std::move(why));
 }
 
 void RdmaOperation::Abort() {
