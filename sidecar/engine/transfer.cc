@@ -31,6 +31,7 @@ TransferStatus Transfer::Snapshot(TimePoint now) const {
   if (operation == nullptr) return status;
   const transport::Progress& progress = operation->progress();
   status.bytes_moved = progress.bytes;
+  status.chunks = progress.chunks_total;  // a transport may cut the plan's segments
   status.chunks_moved = progress.chunks;
   status.workers = progress.workers;
   status.staged_bytes = progress.staged_bytes;

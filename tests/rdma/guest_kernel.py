@@ -79,7 +79,7 @@ def newest_kernel():
         if attempt == 0 and not update_lists():
             break
     raise NoKernel(f"apt knows no kernel package ({' or '.join(NEWEST)}); run apt-get update as root, "
-                   "or name a package in GANTRY_RDMA_KERNEL")
+                   "or name a package in GANTRY_TEST_RDMA_KERNEL")
 
 
 def download(package, to):
@@ -96,7 +96,7 @@ def download(package, to):
         if attempt == 0 and not update_lists():
             break
     raise NoKernel(f"the kernel package {package} cannot be downloaded: {got.stderr.strip()}; run apt-get update as root and "
-                   "look at the network, or name another package in GANTRY_RDMA_KERNEL")
+                   "look at the network, or name another package in GANTRY_TEST_RDMA_KERNEL")
 
 
 def uncompressed(image):
@@ -110,7 +110,7 @@ def uncompressed(image):
     if payload.startswith(b"\x28\xb5\x2f\xfd"):
         return subprocess.run([tool("zstd", "zstd"), "-dcq"], input=payload, capture_output=True, check=True).stdout
     raise NoKernel(f"the kernel is packed in a way not known here (it begins with {payload[:4].hex()}); "
-                   "name another package in GANTRY_RDMA_KERNEL")
+                   "name another package in GANTRY_TEST_RDMA_KERNEL")
 
 
 def module_files(tree, release):
@@ -121,7 +121,7 @@ def module_files(tree, release):
                                capture_output=True, text=True)
         if shown.returncode != 0 and module not in MAY_BE_ABSENT:
             raise NoKernel(f"kernel {release} has no module {module}: {shown.stderr.strip()}; "
-                           "name another package in GANTRY_RDMA_KERNEL")
+                           "name another package in GANTRY_TEST_RDMA_KERNEL")
         files += [path for path in re.findall(r"^insmod (\S+)", shown.stdout, re.MULTILINE) if path not in files]
     return files
 
@@ -165,7 +165,7 @@ def build(packages, vmlinux, initramfs):
         image = next(tree.glob("boot/vmlinuz-*"), None) or next(tree.rglob("vmlinuz*"), None)
         release = next((each.name for each in tree.glob("lib/modules/*")), None)
         if image is None or release is None:
-            raise NoKernel(f"{packages} holds no kernel or no modules; remove it, or set GANTRY_RDMA_KERNEL")
+            raise NoKernel(f"{packages} holds no kernel or no modules; remove it, or set GANTRY_TEST_RDMA_KERNEL")
         subprocess.run([tool("depmod", "kmod"), "-b", str(tree), release], check=True)
         write_initramfs(module_files(tree, release), work, initramfs)
         (work / "vmlinux").write_bytes(uncompressed(image.read_bytes()))
@@ -181,7 +181,7 @@ def prepare():
     with open(cache / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         named = cache / "default-kernel"
-        package = os.environ.get("GANTRY_RDMA_KERNEL") or (named.read_text().strip() if named.exists() else newest_kernel())
+        package = os.environ.get("GANTRY_TEST_RDMA_KERNEL") or (named.read_text().strip() if named.exists() else newest_kernel())
         kernel = cache / package
         key = hashlib.sha256(INIT.read_bytes() + Path(__file__).read_bytes()).hexdigest()[:16]
         vmlinux, initramfs = kernel / "vmlinux", kernel / f"initramfs-{key}"
@@ -197,7 +197,7 @@ def prepare():
                 if old.stat().st_mtime < time.time() - KEPT_S:
                     old.unlink()
             build(packages, vmlinux, initramfs)
-        if "GANTRY_RDMA_KERNEL" not in os.environ:
+        if "GANTRY_TEST_RDMA_KERNEL" not in os.environ:
             named.write_text(package + "\n")
     os.utime(initramfs)
     return vmlinux, initramfs

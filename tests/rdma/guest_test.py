@@ -12,14 +12,14 @@ NO_GUEST, TIME_LIMIT = 125, 124
 
 
 def run(*arguments, cwd=ROOT, **environment):
-    environment = {**os.environ, "GANTRY_RDMA": "", **environment}
+    environment = {**os.environ, "GANTRY_TEST_RDMA": "", **environment}
     return subprocess.run([GUEST, *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
 
 
 def test_a_command_gets_what_it_is_called_with_and_its_outcome_comes_back(tmp_path):
     folder = tmp_path / "with, a comma"
     folder.mkdir()
-    script = ('printf "<%s>" "$@"; echo "$SAYS"; pwd; cat; ls /sys/class/infiniband; echo "$GANTRY_RDMA" >kept; '
+    script = ('printf "<%s>" "$@"; echo "$SAYS"; pwd; cat; ls /sys/class/infiniband; echo "$GANTRY_TEST_RDMA" >kept; '
               f'echo lost >{tmp_path}/lost; echo aside >/dev/stderr; exit 42')
     result = run("--rw", str(folder), "bash", "-c", script, "x", "two words", "", "it's $HOME\n",
                  cwd=folder, SAYS='a "line"\nmore')
@@ -68,7 +68,7 @@ def test_a_guest_is_ended_at_the_time_limit_and_leaves_nothing(tmp_path):
 
 
 def test_a_kernel_that_cannot_be_had_is_named_with_what_to_do(tmp_path):
-    result = run("true", GANTRY_CACHE=str(tmp_path), GANTRY_RDMA_KERNEL="linux-image-of-nowhere")
+    result = run("true", GANTRY_CACHE=str(tmp_path), GANTRY_TEST_RDMA_KERNEL="linux-image-of-nowhere")
     assert result.returncode == NO_GUEST
     assert "linux-image-of-nowhere cannot be downloaded" in result.stderr
     assert "apt-get update" in result.stderr
@@ -76,6 +76,6 @@ def test_a_kernel_that_cannot_be_had_is_named_with_what_to_do(tmp_path):
 
 @pytest.mark.skipif(any(Path("/sys/class").glob("infiniband/*")), reason="this machine has RDMA devices")
 def test_a_machine_without_devices_is_not_taken_for_real():
-    result = run("true", GANTRY_RDMA="real")
+    result = run("true", GANTRY_TEST_RDMA="real")
     assert result.returncode == NO_GUEST
     assert "no RDMA device on this machine" in result.stderr

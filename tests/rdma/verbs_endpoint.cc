@@ -30,9 +30,9 @@ std::string Variable(const char* name) {
 
 }  // namespace
 
-bool InGuest() { return Variable("GANTRY_RDMA") == "guest"; }
-bool RdmaIsPromised() { return InGuest() || Variable("GANTRY_RDMA") == "real"; }
-bool CableLosesPackets() { return !Variable("GANTRY_GUEST_LOSS").empty(); }
+bool InGuest() { return Variable("GANTRY_TEST_RDMA") == "guest"; }
+bool RdmaIsPromised() { return InGuest() || Variable("GANTRY_TEST_RDMA") == "real"; }
+bool CableLosesPackets() { return !Variable("GANTRY_TEST_RDMA_LOSS").empty(); }
 
 std::vector<std::string> DeviceNames() {
   int count = 0;

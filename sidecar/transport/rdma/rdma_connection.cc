@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <map>
+#include <span>
 #include <utility>
 
 #include "lib/base/log.h"
@@ -54,6 +54,7 @@ Status RdmaConnection::Join(const RdmaDevices& devices,
   }
   for (size_t i = 0; i < ends.size(); ++i) {
     Lane& lane = lanes_[i];
+    lane.peer = ends[i];
     RETURN_IF_ERROR(
         lane.pair->Connect(lane.address, ends[i], devices.QueuePairOptionsOf(lane.device)));
   }
@@ -69,6 +70,12 @@ Status RdmaConnection::MakeLanes(const RdmaDevices& devices,
     VerbsDevice& nic = *devices.at(device).device;
     ASSIGN_OR_RETURN(auto queue, nic.CreateCompletionQueue(pairs * options.work_requests));
     queues_.push_back(std::move(queue));
+    RegionAccess access;
+    access.local_write = true;
+    ASSIGN_OR_RETURN(auto flushed,
+                     nic.Register(std::as_writable_bytes(std::span(&flushed_, 1)), access));
+    const uint32_t flush_key = flushed->local_key();
+    flush_regions_.push_back(std::move(flushed));
     for (uint32_t i = 0; i < pairs; ++i) {
       Lane lane;
       lane.device = device;
@@ -78,6 +85,7 @@ Status RdmaConnection::MakeLanes(const RdmaDevices& devices,
       ASSIGN_OR_RETURN(lane.pair, nic.CreateQueuePair(*lane.queue, options));
       lane.address = devices.AddressOf(device, *lane.pair);
       lane.room = options.work_requests;
+      lane.flush_key = flush_key;
       lanes_.push_back(std::move(lane));
     }
   }
@@ -104,18 +112,46 @@ bool RdmaConnection::Post(RdmaOperation& operation, size_t most, TimePoint now) 
     lane->staged.push_back(operation.Take(now));
     lane->bytes += lane->staged.back().work.length;
     --lane->room;
+    operation.UseLane(static_cast<size_t>(lane - lanes_.data()));
   }
   for (Lane& lane : lanes_) {
-    if (!lane.staged.empty()) Flush(&lane);
+    if (!lane.staged.empty()) Send(&lane);
   }
   return taken != 0;
 }
 
+// Reads follow what was written before them through the same queue pair, and their answers come
+// from memory, past whatever the peer's device had still on its way there.
+void RdmaConnection::PostFlushes(RdmaOperation& operation) {
+  const std::vector<size_t>& lanes = operation.lanes();
+  if (broken_ || std::any_of(lanes.begin(), lanes.end(),
+                             [&](size_t lane) { return lanes_[lane].room == 0; })) {
+    return;
+  }
+  operation.FlushPosted();
+  for (const size_t lane : lanes) {
+    lanes_[lane].staged.push_back(operation.TakeFlush());
+    --lanes_[lane].room;
+  }
+  for (Lane& lane : lanes_) {
+    if (!lane.staged.empty()) Send(&lane);
+  }
+}
+
 WorkItem RdmaConnection::ItemOf(const Lane& lane, const NumberedWork& work, uint64_t id,
                                 bool signalled) const {
-  const PlanStretches& stretches = work.operation->stretches();
   WorkItem item;
   item.id = id;
+  if (work.is_flush) {
+    item.operation = WorkOperation::kRead;
+    item.local_address = reinterpret_cast<uintptr_t>(&flushed_);
+    item.local_key = lane.flush_key;
+    item.length = sizeof(flushed_);
+    item.remote_address = lane.peer.flush_address;
+    item.remote_key = lane.peer.flush_key;
+    return item;
+  }
+  const PlanStretches& stretches = work.operation->stretches();
   item.operation = work.operation->direction();
   item.signalled = signalled;
   item.local_address = work.work.local_address;
@@ -126,7 +162,7 @@ WorkItem RdmaConnection::ItemOf(const Lane& lane, const NumberedWork& work, uint
   return item;
 }
 
-void RdmaConnection::Flush(Lane* lane) {
+void RdmaConnection::Send(Lane* lane) {
   items_.clear();
   uint64_t id = lane->first_id + lane->sent.size();
   for (const NumberedWork& work : lane->staged) {
@@ -199,16 +235,9 @@ void RdmaConnection::Complete(const WorkCompletion& completion, std::optional<Fa
                       "RDMA device " + lane->device_name + " gave up a queue pair",
                       "see the kernel's log");
     }
-    Lose(work);
+    work.operation->Lost(work);
     if (!broken_) Break();
   }
-}
-
-void RdmaConnection::Lose(const NumberedWork& work) {
-  if (std::find(losers_.begin(), losers_.end(), work.operation) == losers_.end()) {
-    losers_.push_back(work.operation);
-  }
-  work.operation->Lost(work);
 }
 
 bool RdmaConnection::UsesAllOf(const RdmaDevices& devices) const {
@@ -245,7 +274,7 @@ void RdmaConnection::Drop() {
   broken_ = true;
   for (Lane& lane : lanes_) {
     lane.pair.reset();  // nothing of it moves here any more
-    for (const NumberedWork& work : lane.sent) Lose(work);
+    for (const NumberedWork& work : lane.sent) work.operation->Lost(work);
     in_flight_ -= lane.sent.size();
     lane.sent.clear();
   }

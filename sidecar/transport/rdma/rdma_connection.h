@@ -51,6 +51,8 @@ class RdmaConnection {
 
   // Posts up to `most` of the operation's work requests, as far as there is room. True: any.
   bool Post(RdmaOperation& operation, size_t most, TimePoint now);
+  // Has what the operation wrote through this flushed, as soon as there is room.
+  void PostFlushes(RdmaOperation& operation);
   // Takes completions; true when there were any. `failure`: the first.
   bool Poll(std::optional<Failure>* failure);
   // What broke it, where that is no work request's failure; once.
@@ -62,9 +64,6 @@ class RdmaConnection {
   void Break();
   // Without waiting for that: what is in flight is lost, and may be on its way to the peer.
   void Drop();
-  // What was lost to here and not told yet: operations that have to wait for the peer's end.
-  std::vector<RdmaOperation*> TakeLosers() { return std::exchange(losers_, {}); }
-  void Forget(const RdmaOperation* operation) { std::erase(losers_, operation); }
 
  private:
   struct Lane {
@@ -74,6 +73,8 @@ class RdmaConnection {
     VerbsCompletionQueue* queue = nullptr;
     std::unique_ptr<VerbsQueuePair> pair;
     QueuePairAddress address;
+    QueuePairAddress peer;
+    uint32_t flush_key = 0;  // of flushed_ on this device
     size_t room = 0;
     uint64_t bytes = 0;                // in flight
     uint64_t first_id = 0;             // of sent.front()
@@ -87,10 +88,9 @@ class RdmaConnection {
   // With the peer's ends, in the order of the lanes.
   Status Join(const RdmaDevices& devices, const std::vector<wire::QueuePairAddress>& ends);
   Lane* Roomiest();
-  void Flush(Lane* lane);
+  void Send(Lane* lane);
   WorkItem ItemOf(const Lane& lane, const NumberedWork& work, uint64_t id, bool signalled) const;
   void Complete(const WorkCompletion& completion, std::optional<Failure>* failure);
-  void Lose(const NumberedWork& work);
 
   uint64_t id_ = 0;
   milliseconds lease_{0};
@@ -100,8 +100,9 @@ class RdmaConnection {
   size_t in_flight_ = 0;
   std::vector<std::unique_ptr<VerbsCompletionQueue>> queues_;  // outlive the lanes' pairs
   std::vector<Lane> lanes_;
-  std::vector<RdmaOperation*> losers_;
-  std::vector<WorkItem> items_;  // scratch of Flush
+  std::vector<WorkItem> items_;  // scratch of Send
+  uint64_t flushed_ = 0;         // where the answers to flushes arrive; nobody reads it
+  std::vector<std::unique_ptr<VerbsRegion>> flush_regions_;  // of it, on each device
 };
 
 }  // namespace gantry::transport

@@ -12,7 +12,7 @@ RdmaOperation::RdmaOperation(Setup setup)
       stretches_(*setup_.plan, setup_.registrar),
       cutter_(*setup_.plan, stretches_, setup_.slice_bytes) {
   if (setup_.refusal) {
-    FailWith(*setup_.refusal);
+    FailUncut(*setup_.refusal);
     return;
   }
   // Counted before any is posted: a plan that is not all registered moves nothing.
@@ -23,8 +23,14 @@ RdmaOperation::RdmaOperation(Setup setup)
   if (more) {
     done_.resize(progress_.chunks_total);
   } else {
-    FailWith(std::move(more).error());
+    FailUncut(std::move(more).error());
   }
+}
+
+// Nothing is done of all that the plan has: zero of zero would be a success.
+void RdmaOperation::FailUncut(Error why) {
+  progress_.chunks_total = setup_.plan->segments.size();
+  FailWith(std::move(why));
 }
 
 void RdmaOperation::Abort() {

@@ -75,6 +75,8 @@ class RdmaOperation final : public Operation {
   bool Update();
 
  private:
+  void FailUncut(Error why);
+
   const Setup setup_;
   const WorkOperation direction_;
   PlanStretches stretches_;

@@ -62,7 +62,6 @@ void RdmaPeer::Remove(RdmaOperation* operation) {
   }
   failures_.erase(operation);
   std::erase(unquiet_, operation);
-  if (connection_ != nullptr) connection_->Forget(operation);
 }
 
 void RdmaPeer::Abort() {
@@ -101,6 +100,7 @@ bool RdmaPeer::Drive(TimePoint now) {
     FailAll(*over);
     return moved;
   }
+  FlushWritten();
   if (!HasWork()) return moved;
   // A port went down or came back. What is in flight ends first, as well as it can.
   if (connection_ != nullptr && !connection_->UsesAllOf(core_.devices)) {
@@ -111,6 +111,15 @@ bool RdmaPeer::Drive(TimePoint now) {
   moved |= PostInTurn(now);
   HandleBreakdown();
   return moved;
+}
+
+void RdmaPeer::FlushWritten() {
+  if (connection_ == nullptr) return;
+  for (const auto& [priority, equal] : operations_) {
+    for (RdmaOperation* const operation : equal) {
+      if (operation->wants_flush()) connection_->PostFlushes(*operation);
+    }
+  }
 }
 
 // Round after round over those of the highest priority that have something. Where there is no room
@@ -207,11 +216,15 @@ void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
 void RdmaPeer::EndConnection(TimePoint now) {
   const uint64_t id = connection_->id();
   const milliseconds lease = connection_->lease();
-  for (RdmaOperation* const loser : connection_->TakeLosers()) {
-    // What was to be read arrives nowhere once this side's end is gone.
-    if (loser->direction() == WorkOperation::kRead) continue;
-    loser->AwaitQuiet();
-    unquiet_.push_back(loser);
+  // What was written through it has arrived, or never will, once the peer's ends are gone. What was
+  // to be read arrives nowhere without this side's.
+  for (const auto& [priority, equal] : operations_) {
+    for (RdmaOperation* const operation : equal) {
+      if (operation->lanes().empty()) continue;
+      operation->ForgetLanes();
+      operation->AwaitQuiet();
+      unquiet_.push_back(operation);
+    }
   }
   core_.unwatch(*connection_);
   connection_.reset();

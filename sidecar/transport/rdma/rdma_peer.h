@@ -68,6 +68,7 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   void HandleFailure(const RdmaConnection::Failure& failure);
   // Of a connection that broke by no fault of a work request.
   void HandleBreakdown();
+  void FlushWritten();
   bool PostInTurn(TimePoint now);
   bool HasWork() const;
   // Of a broken connection that nothing is in flight on.

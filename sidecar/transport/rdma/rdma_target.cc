@@ -45,7 +45,7 @@ Result<wire::QueuePairGrant> RdmaTarget::Connect(const std::string& session,
 
 Result<std::shared_ptr<RdmaTarget::Ends>> RdmaTarget::Make(
     std::span<const wire::QueuePairRequest> requests,
-    std::vector<wire::QueuePairAddress>* addresses) const {
+    std::vector<wire::QueuePairAddress>* addresses) {
   auto ends = std::make_shared<Ends>();
   std::map<uint32_t, VerbsCompletionQueue*> queues;
   for (const wire::QueuePairRequest& request : requests) {
@@ -63,12 +63,26 @@ Result<std::shared_ptr<RdmaTarget::Ends>> RdmaTarget::Make(
     }
     const QueuePairOptions options = devices_.QueuePairOptionsOf(request.device);
     ASSIGN_OR_RETURN(auto pair, device.CreateQueuePair(*queue, options));
-    const QueuePairAddress address = devices_.AddressOf(request.device, *pair);
+    QueuePairAddress address = devices_.AddressOf(request.device, *pair);
+    RETURN_IF_ERROR(AddFlush(request.device, &address));
     RETURN_IF_ERROR(pair->Connect(address, request.from, options));
     addresses->push_back(address);
     ends->pairs.push_back(std::move(pair));
   }
   return ends;
+}
+
+Status RdmaTarget::AddFlush(uint32_t device, wire::QueuePairAddress* address) {
+  const MutexLock lock(mutex_);
+  std::unique_ptr<VerbsRegion>& region = flush_regions_[device];
+  if (region == nullptr) {
+    RegionAccess access;
+    access.remote_read = true;
+    ASSIGN_OR_RETURN(region, devices_.at(device).device->Register(flushed_, access));
+  }
+  address->flush_address = reinterpret_cast<uintptr_t>(flushed_.data());
+  address->flush_key = region->remote_key();
+  return {};
 }
 
 void RdmaTarget::EndConnection(const std::string& session, uint64_t connection) {

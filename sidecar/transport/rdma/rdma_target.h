@@ -3,6 +3,8 @@
 // Thread-safe.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -47,14 +49,18 @@ class RdmaTarget {
   };
   using Connections = std::map<uint64_t, std::shared_ptr<Ends>>;
 
+  // Of that device, registered when the first connection needs it.
+  Status AddFlush(uint32_t device, wire::QueuePairAddress* address) EXCLUDES(mutex_);
   Result<std::shared_ptr<Ends>> Make(std::span<const wire::QueuePairRequest> requests,
-                                     std::vector<wire::QueuePairAddress>* addresses) const;
+                                     std::vector<wire::QueuePairAddress>* addresses);
 
   RdmaDevices& devices_;
   const Limits limits_;
 
   Mutex destroying_;  // whoever holds it destroys queue pairs; before the other
   mutable Mutex mutex_;
+  alignas(8) std::array<std::byte, 8> flushed_{};  // what peers read to flush what they wrote
+  std::map<uint32_t, std::unique_ptr<VerbsRegion>> flush_regions_ GUARDED_BY(mutex_);
   std::map<std::string, Connections> sessions_ GUARDED_BY(mutex_);
   std::multiset<std::string> being_made_ GUARDED_BY(mutex_);  // the session of each
   uint64_t last_connection_ GUARDED_BY(mutex_) = 0;

@@ -35,7 +35,6 @@ class FakeRdmaHarness final : public gantry::testing::TransportHarness {
   RemoteAllocation Remote(const gantry::testing::TestArena& arena) override {
     return world_.Remote(world_.Describe(arena));
   }
-  void Refresh(gantry::testing::TestArena&) override { fabric_.Settle(); }
   bool ChunksAreSegments() const override { return false; }
   void Wait() override { world_.Wait(); }
   void KillCarrier() override { world_.target_.End("session"); }
