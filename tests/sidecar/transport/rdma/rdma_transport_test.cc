@@ -53,6 +53,30 @@ class FakeRdmaHarness final : public gantry::testing::TransportHarness {
   RdmaWorld world_;
 };
 
+// Devices that write in any order, and acknowledge what is still on its way to memory.
+TEST(RdmaFlush, WhatIsReportedWrittenIsThere) {
+  constexpr uint64_t kBytes = 1 << 20;
+  FakeFabric fabric;
+  FakeVerbs here(fabric, {{"fake0"}, {"fake1"}}), there(fabric, {{"fake0"}, {"fake1"}});
+  RdmaOptions options;
+  options.relaxed_ordering = true;
+  options.slice_bytes = 4096;
+  RdmaWorld world(here, there, options, options);
+  const gantry::testing::TestArena local(kBytes, 1), remote(kBytes, 2);
+  const auto allocation = world.Local(local);
+  const auto target = world.Remote(world.Describe(remote));
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    fabric.Scramble(seed);
+    std::memset(remote.data(), 0, kBytes);
+    const auto operation = world.transport_.Start(
+        RdmaWorld::PlanOf(wire::Operation::kWrite, allocation, target, 0, 0, kBytes), 0, seed);
+    ASSERT_TRUE(world.Finish(*operation));
+    ASSERT_FALSE(operation->error()) << operation->error()->message;
+    ASSERT_EQ(std::memcmp(local.data(), remote.data(), kBytes), 0) << "seed " << seed;
+    ASSERT_EQ(fabric.late_writes(), 0u);
+  }
+}
+
 using gantry::testing::TransportContract;
 INSTANTIATE_TEST_SUITE_P(Rdma, TransportContract,
                          ::testing::Values([] { return std::make_unique<FakeRdmaHarness>(); }));
