@@ -9,6 +9,7 @@
 #include "lib/wire/fd_ticket_protocol.h"
 #include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_messages.h"
+#include "lib/wire/rdma_messages.h"
 #include "sidecar/peer/buffer_import.h"
 #include "sidecar/peer/peer_rules.h"
 
@@ -27,6 +28,13 @@ void FuzzDescriptor(const std::string& bytes) {
   v1::BufferDescriptor again;
   wire::ToMessage(*buffer, &again);
   Check(wire::FromMessage(again).has_value());
+  uint64_t in_chunks = 0;
+  for (const wire::RdmaChunk& chunk : buffer->rdma_chunks) {
+    Check(chunk.keys.size() == buffer->rdma_chunks.front().keys.size() && !chunk.keys.empty());
+    Check(chunk.address + chunk.length >= chunk.address);
+    in_chunks += chunk.length;
+  }
+  Check(buffer->rdma_chunks.empty() || in_chunks == message.length());
   const auto imported = ImportBuffer("peer", *buffer);
   if (!imported) return;
   Check(imported->length == imported->pieces.length() && imported->length > 0);
@@ -83,6 +91,33 @@ void FuzzRequests(const std::string& bytes) {
   if (v1::Problem message; message.ParseFromString(bytes)) (void)wire::FromMessage(message);
 }
 
+void FuzzQueuePairs(const std::string& bytes) {
+  if (v1::HelloReply message; message.ParseFromString(bytes)) {
+    if (const auto devices = wire::RdmaDevicesOf(message)) {
+      v1::HelloReply again;
+      wire::ToMessage(*devices, &again);
+      Check(wire::RdmaDevicesOf(again).value().size() == devices->size());
+    }
+  }
+  if (v1::ConnectQueuePairsRequest message; message.ParseFromString(bytes)) {
+    if (const auto requests = wire::FromMessage(message)) {
+      Check(!requests->empty());
+      for (const auto& request : *requests) Check(request.device < wire::kRdmaDevicesMax);
+      v1::ConnectQueuePairsRequest again;
+      wire::ToMessage(*requests, &again);
+      Check(wire::FromMessage(again).value().size() == requests->size());
+    }
+  }
+  if (v1::ConnectQueuePairsReply message; message.ParseFromString(bytes)) {
+    if (const auto grant = wire::FromMessage(message)) {
+      for (const auto& end : grant->ends) Check(end.number >> 24 == 0 && end.mtu >= 256);
+      v1::ConnectQueuePairsReply again;
+      wire::ToMessage(*grant, &again);
+      Check(wire::FromMessage(again).value().ends.size() == grant->ends.size());
+    }
+  }
+}
+
 void FuzzExecutions(const std::string& bytes) {
   if (v1::ExecuteRequest message; message.ParseFromString(bytes)) {
     if (const auto execution = wire::FromMessage(message)) {
@@ -120,6 +155,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] == 'd') gantry::peer::FuzzDescriptor(bytes);
   if (data[0] == 'e') gantry::peer::FuzzExecutions(bytes);
+  if (data[0] == 'q') gantry::peer::FuzzQueuePairs(bytes);
   if (data[0] == 'r') gantry::peer::FuzzRequests(bytes);
   if (data[0] == 't') gantry::peer::FuzzTickets(bytes);
   return 0;

@@ -23,7 +23,8 @@ constexpr std::array<Meaning, 16> kMeanings = {{
     {WorkStatus::kLocalProtection, "local protection error", ErrorCode::kInternal,
      "a work request went beyond its local memory region: report it"},
     {WorkStatus::kFlushed, "work request flushed", ErrorCode::kPeerLost, ""},
-    {WorkStatus::kBindMemoryWindow, "memory window bind error", ErrorCode::kDeviceError, ""},
+    {WorkStatus::kBindMemoryWindow, "memory window bind error", ErrorCode::kDeviceError,
+     "memory windows are not used: see the kernel's log"},
     {WorkStatus::kBadResponse, "bad response", ErrorCode::kDeviceError,
      "the peer's device answered what nobody asked: look at both devices' firmware"},
     {WorkStatus::kLocalAccess, "local access error", ErrorCode::kInternal, "report it"},
@@ -39,10 +40,12 @@ constexpr std::array<Meaning, 16> kMeanings = {{
      "flow control; --rdma-timeout and --rdma-retries state the patience"},
     {WorkStatus::kReceiverNotReady, "RNR retry counter exceeded", ErrorCode::kPeerUnavailable,
      "the peer's device was not ready"},
-    {WorkStatus::kRemoteAborted, "remote aborted", ErrorCode::kPeerLost, ""},
+    {WorkStatus::kRemoteAborted, "remote aborted", ErrorCode::kPeerLost,
+     "the peer's end was taken back: see its log"},
     {WorkStatus::kFatal, "fatal error", ErrorCode::kDeviceError,
      "the device has to be reset: see the kernel's log"},
-    {WorkStatus::kResponseTimeout, "response timeout", ErrorCode::kPeerUnavailable, ""},
+    {WorkStatus::kResponseTimeout, "response timeout", ErrorCode::kPeerUnavailable,
+     "the peer's device does not answer: look at its port and the route between both"},
 }};
 
 const Meaning* Find(WorkStatus status) {

@@ -195,7 +195,10 @@ bool RdmaConnection::Poll(std::optional<Failure>* failure) {
     for (int i = 0; i < kPollsAtATime; ++i) {
       const int count = queue->Poll(completions);
       if (count < 0) {
-        if (!broken_) reason_ = Error(ErrorCode::kDeviceError, "a completion queue is broken");
+        if (!broken_) {
+          reason_ = Error(ErrorCode::kDeviceError, "a completion queue of an RDMA device is broken",
+                          "see the kernel's log");
+        }
         Drop();
         return true;
       }
