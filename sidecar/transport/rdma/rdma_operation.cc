@@ -11,7 +11,10 @@ RdmaOperation::RdmaOperation(Setup setup)
                                                                   : WorkOperation::kWrite),
       stretches_(*setup_.plan, setup_.registrar),
       cutter_(*setup_.plan, stretches_, setup_.slice_bytes) {
-  if (setup_.refusal) return FailUncut(*setup_.refusal);
+  if (setup_.refusal) {
+    FailUncut(*setup_.refusal);
+    return;
+  }
   // Counted before any is posted: a plan that is not all registered moves nothing.
   WorkCutter counting(*setup_.plan, stretches_, setup_.slice_bytes);
   WorkRequest work;
