@@ -149,8 +149,10 @@ void AddRdma(CLI::App& app, SidecarConfig& config) {
   app.add_flag("--no-rdma", config.no_rdma, "use no RDMA device, even if there are some")
       ->envname(EnvironmentName("--no-rdma"));
   Add(app, "--rdma-devices", options.devices,
-      "names of the RDMA devices to use, all of which have to be there; none: all with an active "
-      "port");
+      "names of the RDMA devices to use, with commas between, all of which have to be there; "
+      "empty: "
+      "all with an active port")
+      ->delimiter(',');
   Add(app, "--rdma-port", options.port, "port of each device")->check(CLI::Range(1, 254));
   Add(app, "--rdma-gid-index", options.gid_index, "GID of each device; -1: chosen")
       ->check(CLI::Range(-1, 255));

@@ -39,15 +39,13 @@ Allocations Representatives(const PathQuestion& question) {
 }
 
 // Why this side cannot execute between every pair of allocations; empty when it can.
-std::string LocalReason(transport::Transport* transport, wire::Path path, const Allocations& locals,
+std::string LocalReason(const transport::Transport& transport, const Allocations& locals,
                         const PathQuestion& question) {
-  if (transport == nullptr) return NotBuilt(path);
-  if (auto status = transport->Probe(); !status) return status.error().message;
   // What can reach one allocation may not reach another; a transfer takes one path as a whole.
-  const auto& remotes = transport->AddressesBuffers() ? *question.remote_buffers : *question.remote;
+  const auto& remotes = transport.AddressesBuffers() ? *question.remote_buffers : *question.remote;
   for (const auto& remote : remotes) {
     for (const memory::MappedAllocation* const local : locals) {
-      if (auto status = transport->CanReach(*local, remote); !status) {
+      if (auto status = transport.CanReach(*local, remote); !status) {
         return status.error().message;
       }
     }
@@ -67,6 +65,19 @@ std::string PeerReason(const transport::Transport& transport, wire::Path path,
   return "the peer did not report this path";
 }
 
+// Where a buffer is addressed as a whole, its peer knows better than this side why it is not.
+std::string ReasonAgainst(transport::Transport* transport, wire::Path path,
+                          const Allocations& locals, const PathQuestion& question) {
+  if (transport == nullptr) return NotBuilt(path);
+  if (auto status = transport->Probe(); !status) return status.error().message;
+  if (transport->AddressesBuffers()) {
+    std::string reason = PeerReason(*transport, path, question);
+    return reason.empty() ? LocalReason(*transport, locals, question) : reason;
+  }
+  std::string reason = LocalReason(*transport, locals, question);
+  return reason.empty() ? PeerReason(*transport, path, question) : reason;
+}
+
 std::string RequirementReason(wire::Path path, const PathQuestion& question) {
   const std::vector<wire::Path>& require = *question.require;
   const bool allowed =
@@ -83,8 +94,7 @@ Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Trans
   const Allocations locals = Representatives(question);
   for (const wire::Path path : kPathsByPreference) {
     transport::Transport* transport = Find(transports, path);
-    std::string reason = LocalReason(transport, path, locals, question);
-    if (reason.empty()) reason = PeerReason(*transport, path, question);
+    std::string reason = ReasonAgainst(transport, path, locals, question);
     if (reason.empty()) reason = RequirementReason(path, question);
     if (reason.empty() && choice.transport == nullptr) choice.transport = transport;
     if (!reason.empty()) {

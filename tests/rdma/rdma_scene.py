@@ -12,14 +12,17 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "end_to_end"))
+from certificates import Authority  # noqa: E402, F401
 from conftest import folder, start_sidecar  # noqa: E402, F401
 from test_peers_over_tcp import TCP, meet  # noqa: E402, F401
-from workloads import (BOTH, MiB, TERMINAL, Memory, connect, metric, new_memory, start_workload,  # noqa: E402, F401
-                       view_of, wait_for)
+from workloads import (BOTH, MiB, TERMINAL, connect, fd_count, gantry, metric, new_memory, send,  # noqa: E402, F401
+                       start_workload, view_of, wait_for)
 
 IN_GUEST = os.environ.get("GANTRY_TEST_RDMA") == "guest"
 needs_guest = pytest.mark.skipif(not IN_GUEST, reason="removes RDMA devices: a guest's alone")
 TRANSFER_MS = 20_000
+SLOW = ["--rdma-slice-bytes", "4096", "--rdma-work-requests", "4", "--rdma-queue-pairs", "1"]  # to be caught in the middle
+DEVICE = min(os.listdir("/sys/class/infiniband"), default="none") if os.path.isdir("/sys/class/infiniband") else "none"
 
 
 def rdma_tool(*arguments):
@@ -28,9 +31,12 @@ def rdma_tool(*arguments):
     return json.loads(told) if told.strip() else []
 
 
-def resources(pids):
-    """Queue pairs and memory regions that these processes have, by the kernel's account."""
-    return {kind: sum(one.get("pid") in pids for one in rdma_tool("resource", "show", kind)) for kind in ("qp", "mr")}
+def resources():
+    """Queue pairs and memory regions of all processes, by the kernel's account.
+
+    It knows them by the thread that made each, or by nothing when that has ended; the kernel's own have a name alone.
+    """
+    return {kind: sum("pid" in one or "comm" not in one for one in rdma_tool("resource", "show", kind)) for kind in ("qp", "mr")}
 
 
 def reasons(paths):

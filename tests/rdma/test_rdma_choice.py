@@ -1,0 +1,63 @@
+"""Which path is taken where there are RDMA devices, and what is said of those that are not."""
+
+import pytest
+
+from rdma_scene import (Authority, RdmaScene, TCP, assert_moved, folder, meet, metric, new_memory, rdma_scene, reasons,
+                        start_sidecar, start_workload, transfer)
+
+KiB = 1 << 10
+
+
+def test_between_nodes_rdma_is_taken_by_itself(rdma_scene):
+    scene = rdma_scene(size=256 * KiB, over_tcp=True)
+    peer = reasons(scene.a.ask("GET", "/v1/peers/b")[1]["paths"])
+    assert peer["rdma"] is None and peer["tcp"] is None and "over TCP" in peer["shm"], peer
+    view = assert_moved(scene.move(require=()))
+    told = reasons(view["paths"])
+    assert told["rdma"] is None and told["tcp"] is None and told["shm"], told
+    assert not scene.target.differs_from(scene.source)
+
+
+def test_on_one_node_shared_memory_goes_before(rdma_scene):
+    scene = rdma_scene(size=256 * KiB)
+    told = reasons(assert_moved(scene.move(require=()), "shm")["paths"])
+    assert told["shm"] is None and told["rdma"] is None, told
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_side_without_rdma_says_so_and_tcp_is_taken(rdma_scene, side):
+    scene = rdma_scene(size=256 * KiB, over_tcp=True, **{f"{side}_flags": ["--no-rdma"]})
+    without = scene.a if side == "a" else scene.b
+    own = reasons(without.ask("GET", "/v1/status")[1]["paths"])
+    assert "--no-rdma" in own["rdma"], own
+    peer = reasons(scene.a.ask("GET", "/v1/peers/b")[1]["paths"])  # what the peer offers
+    assert peer["rdma"] == (None if side == "a" else "--no-rdma turns it off"), peer
+    fallbacks = metric(scene.a, 'gantry_path_fallbacks_total{from="rdma",to="tcp"}')
+    told = reasons(assert_moved(scene.move(require=()), "tcp")["paths"])
+    assert told["rdma"] == ("" if side == "a" else "the peer says: ") + "--no-rdma turns it off", told
+    assert metric(scene.a, 'gantry_path_fallbacks_total{from="rdma",to="tcp"}') == fallbacks + 1
+    assert not scene.target.differs_from(scene.source)
+    status, problem = scene.move()
+    assert (status, problem["code"]) == (503, "path_unavailable"), problem
+    assert "rdma: " in problem["detail"], problem
+
+
+def test_who_may_only_read_gets_no_keys_that_grant_more(start_sidecar, start_workload, new_memory, folder):
+    authority = Authority(folder, "authority")
+    (folder / "rules").write_text("spiffe://test/a  *  read\n")
+    scene = RdmaScene(start_sidecar, start_workload, new_memory, size=256 * KiB, over_tcp=True,
+                      a_flags=authority.issue("a", "URI:spiffe://test/a,IP:127.0.0.1"),
+                      b_flags=authority.issue("b", "IP:127.0.0.1") + ["--peer-rules", str(folder / "rules")])
+    told = reasons(assert_moved(scene.move(require=()), "tcp")["paths"])
+    assert "grant more than this peer may" in told["rdma"], told
+    assert scene.move("write", require=())[0] == 403
+    # One that grants reading alone has keys that the peer may have.
+    scene.owner.register(scene.source, ("read-only", 0, scene.size, ("remote_read",)))
+    assert_moved(transfer(scene.a, "read", "kv", "b/owner/read-only", [[0, 0, 0, 0, scene.size]], require=()))
+    assert not scene.target.differs_from(scene.source)
+
+
+def test_a_device_that_is_not_there_is_not_started_without(start_sidecar):
+    sidecar = start_sidecar("a", wait=False, flags=["--rdma-devices", "nowhere0"])
+    assert sidecar.process.wait(20) == 1
+    assert "--rdma-devices" in sidecar.log and "nowhere0" in sidecar.log, sidecar.log
