@@ -6,7 +6,7 @@
 namespace gantry {
 namespace {
 
-constexpr int kHelpers = 2;
+constexpr int kHelpers = 8;  // each waits for one peer at a time
 
 }  // namespace
 

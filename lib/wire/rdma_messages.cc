@@ -94,7 +94,7 @@ void ToMessage(std::span<const RdmaChunk> chunks, proto::BufferDescriptor* messa
 }
 
 Result<std::vector<RdmaChunk>> RdmaChunksOf(const proto::BufferDescriptor& message) {
-  RETURN_IF_ERROR(CheckCount("rdma_chunks", message.rdma_chunks_size(), kRdmaChunksMax));
+  RETURN_IF_ERROR(CheckCount("rdma_chunks", message.rdma_chunks_size(), kPeerChunksMax));
   std::vector<RdmaChunk> chunks;
   chunks.reserve(static_cast<size_t>(message.rdma_chunks_size()));
   uint64_t left = message.length();

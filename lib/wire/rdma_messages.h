@@ -16,7 +16,6 @@ namespace proto = ::gantry::peer::v1;
 
 inline constexpr int kRdmaDevicesMax = 64;      // of one sidecar
 inline constexpr int kQueuePairsMax = 256;      // of one connection
-inline constexpr int kRdmaChunksMax = 262'144;  // of one buffer
 
 void ToMessage(std::span<const RdmaDeviceAddress> devices, proto::HelloReply* message);
 Result<std::vector<RdmaDeviceAddress>> RdmaDevicesOf(const proto::HelloReply& message);

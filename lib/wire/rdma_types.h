@@ -10,6 +10,8 @@ namespace gantry::wire {
 
 using Gid = std::array<uint8_t, 16>;
 
+inline constexpr int kPeerChunksMax = 262'144;  // of one buffer
+
 struct RdmaDeviceAddress {
   std::string name;  // for people
   Gid gid{};

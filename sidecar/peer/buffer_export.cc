@@ -56,6 +56,12 @@ void TellChunks(const registry::Buffer::OnNics& on_nics, wire::PeerBuffer* buffe
     report.reason = on_nics ? "the buffer is on no RDMA device" : on_nics.error().message;
     return;
   }
+  if (set->chunks() > static_cast<size_t>(wire::kPeerChunksMax)) {
+    report.available = false;
+    report.reason = "the buffer has " + std::to_string(set->chunks()) +
+                    " chunks, a description " + std::to_string(wire::kPeerChunksMax) + " at most";
+    return;
+  }
   for (const transport::MemoryRegionSet::Chunk& chunk : set->list()) {
     buffer->rdma_chunks.push_back({chunk.length, chunk.address, chunk.remote_keys});
   }

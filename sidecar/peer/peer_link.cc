@@ -72,6 +72,10 @@ PeerLink::PeerLink(const PeerDirectoryOptions& options, std::string name, std::s
 }
 
 PeerLink::~PeerLink() {
+  {
+    const MutexLock lock(gate_->mutex);
+    gate_->link = nullptr;
+  }
   thread_.request_stop();
   bell_->Ring();
   thread_.join();
@@ -173,7 +177,10 @@ void PeerLink::TryOpen() {
                         {options_.uids_allowed, options_.security, options_.silence_max},
                         options_.call_timeout,
                         wire::kPeerVersions},
-                       parsed_, [this, number](const PeerEvent& event) { OnEvent(number, event); });
+                       parsed_, [gate = gate_, number](const PeerEvent& event) {
+                         const MutexLock lock(gate->mutex);
+                         if (gate->link != nullptr) gate->link->OnEvent(number, event);
+                       });
   {
     const MutexLock lock(mutex_);
     if (closing_ || stopping_) return;

@@ -84,6 +84,12 @@ class PeerLink {
     void Ring() EXCLUDES(mutex);
     void WaitUntil(TimePoint deadline) EXCLUDES(mutex);
   };
+  // For events of clients: one may outlive the link in the hands of whoever calls with it.
+  struct Gate {
+    explicit Gate(PeerLink* of) : link(of) {}
+    Mutex mutex;
+    PeerLink* link GUARDED_BY(mutex);  // null: it is gone
+  };
   // What belongs to one session with the peer.
   struct Session {
     uint64_t number = 0;
@@ -150,6 +156,7 @@ class PeerLink {
   const PeerDirectory::StopTransfers& stop_transfers_;
   const std::shared_ptr<registry::FdBudget> fds_;  // of all peers
   const std::shared_ptr<Bell> bell_;
+  const std::shared_ptr<Gate> gate_ = std::make_shared<Gate>(this);
   RemoteBufferCache cache_;
   const uint64_t number_;  // random; tells this link from others of the same name
 

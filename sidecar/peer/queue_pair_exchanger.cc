@@ -3,10 +3,22 @@
 namespace gantry::peer {
 namespace {
 
-// The peer does not know this session any more, so nothing else works over it either.
+// The peer may have queue pairs that this side knows nothing of, or does not know the session: a new
+// one begins with none.
 template <typename Outcome>
 Outcome Broken(PeerClient& client, Outcome outcome) {
-  if (!outcome && outcome.error().code == ErrorCode::kStaleGeneration) client.Break();
+  if (outcome) return outcome;
+  switch (outcome.error().code) {
+    case ErrorCode::kStaleGeneration:
+    case ErrorCode::kDeadlineExceeded:
+    case ErrorCode::kMalformedBody:
+    case ErrorCode::kCancelled:
+    case ErrorCode::kPeerUnavailable:
+      client.Break();
+      break;
+    default:
+      break;
+  }
   return outcome;
 }
 

@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kCompletionsAtATime = 64;
 constexpr int kPollsAtATime = 16;
+// In flight: more fills no wire better, and is in the way of what is more urgent.
+constexpr uint64_t kLaneBytesMax = 16 << 20;
 
 // The peer's device of the same place serves the same rail.
 uint32_t PeerDeviceOf(size_t device, size_t peer_devices) {
@@ -97,7 +99,7 @@ Status RdmaConnection::MakeLanes(const RdmaDevices& devices,
 RdmaConnection::Lane* RdmaConnection::Roomiest() {
   Lane* best = nullptr;
   for (Lane& lane : lanes_) {
-    if (lane.room == 0) continue;
+    if (lane.room == 0 || lane.bytes >= kLaneBytesMax) continue;
     if (best == nullptr || lane.bytes < best->bytes) best = &lane;
   }
   return best;
@@ -123,18 +125,14 @@ bool RdmaConnection::Post(RdmaOperation& operation, size_t most, TimePoint now) 
 // Reads follow what was written before them through the same queue pair, and their answers come
 // from memory, past whatever the peer's device had still on its way there.
 void RdmaConnection::PostFlushes(RdmaOperation& operation) {
-  const std::vector<size_t>& lanes = operation.lanes();
-  if (broken_ || std::any_of(lanes.begin(), lanes.end(),
-                             [&](size_t lane) { return lanes_[lane].room == 0; })) {
-    return;
-  }
-  operation.FlushPosted();
-  for (const size_t lane : lanes) {
-    lanes_[lane].staged.push_back(operation.TakeFlush());
-    --lanes_[lane].room;
-  }
-  for (Lane& lane : lanes_) {
-    if (!lane.staged.empty()) Send(&lane);
+  if (broken_) return;
+  const std::vector<size_t> unflushed = operation.unflushed();
+  for (const size_t index : unflushed) {
+    Lane& lane = lanes_[index];
+    if (lane.room == 0) continue;  // what comes free next is for it
+    lane.staged.push_back(operation.TakeFlush(index));
+    --lane.room;
+    Send(&lane);
   }
 }
 

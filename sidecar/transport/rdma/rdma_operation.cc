@@ -35,7 +35,7 @@ void RdmaOperation::FailUncut(Error why) {
 
 void RdmaOperation::Abort() {
   stopped_ = true;
-  if (in_flight_ != 0) setup_.abort(*this);
+  if (in_flight_ != 0 || needs_peers_end()) setup_.abort(*this);
 }
 
 NumberedWork RdmaOperation::Take(TimePoint now) {
@@ -53,33 +53,37 @@ NumberedWork RdmaOperation::Take(TimePoint now) {
 
 void RdmaOperation::UseLane(size_t lane) {
   if (direction_ == WorkOperation::kRead) return;
-  if (std::find(lanes_.begin(), lanes_.end(), lane) == lanes_.end()) lanes_.push_back(lane);
+  if (std::find(unflushed_.begin(), unflushed_.end(), lane) == unflushed_.end()) {
+    unflushed_.push_back(lane);
+  }
 }
 
-bool RdmaOperation::wants_flush() const {
-  return !lanes_.empty() && in_flight_ == 0 && !has_more() && !is_flushing_;
-}
-
-NumberedWork RdmaOperation::TakeFlush() {
+NumberedWork RdmaOperation::TakeFlush(size_t lane) {
+  std::erase(unflushed_, lane);
   ++in_flight_;
+  ++flushes_;
   return {this, {}, 0, true};
 }
 
 void RdmaOperation::ForgetLanes() {
-  lanes_.clear();
-  is_flushing_ = false;
+  unflushed_.clear();
+  flush_lost_ = false;
 }
 
 void RdmaOperation::NotPosted(const NumberedWork& work) {
   --in_flight_;
-  if (work.is_flush) return;
+  if (work.is_flush) {
+    --flushes_;
+    flush_lost_ = true;
+    return;
+  }
   returned_.push_front(work);
 }
 
 void RdmaOperation::Moved(const NumberedWork& work) {
   --in_flight_;
   if (work.is_flush) {
-    if (in_flight_ == 0) ForgetLanes();
+    --flushes_;
     return;
   }
   done_[work.number] = true;
@@ -89,7 +93,11 @@ void RdmaOperation::Moved(const NumberedWork& work) {
 
 void RdmaOperation::Lost(const NumberedWork& work) {
   --in_flight_;
-  if (work.is_flush) return;
+  if (work.is_flush) {
+    --flushes_;
+    flush_lost_ = true;
+    return;
+  }
   ++progress_.chunks_retried;
   returned_.push_back(work);
 }
@@ -102,7 +110,7 @@ void RdmaOperation::FailWith(Error why) {
 bool RdmaOperation::Update() {
   if (finished_) return false;
   const bool over = stopped_ || progress_.chunks == progress_.chunks_total;
-  if (over && in_flight_ == 0 && unquiet_ == 0 && lanes_.empty()) {
+  if (over && in_flight_ == 0 && unquiet_ == 0 && !needs_peers_end()) {
     finished_ = true;
     return true;
   }

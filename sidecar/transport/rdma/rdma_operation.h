@@ -62,11 +62,12 @@ class RdmaOperation final : public Operation {
   // What was written counts as moved when it has been flushed to where the peer sees it: through
   // each lane of the connection that it went through, or by the end of the peer's queue pairs.
   void UseLane(size_t lane);
-  bool wants_flush() const;
-  const std::vector<size_t>& lanes() const { return lanes_; }
-  NumberedWork TakeFlush();  // once for each of them
-  void FlushPosted() { is_flushing_ = true; }
-  // The connection of the lanes is gone.
+  bool wants_flush() const { return !unflushed_.empty() && writes_in_flight() == 0 && !has_more(); }
+  const std::vector<size_t>& unflushed() const { return unflushed_; }
+  NumberedWork TakeFlush(size_t lane);  // of one of these
+  // Something of it has gone through the connection and is not known to have arrived.
+  bool needs_peers_end() const { return !unflushed_.empty() || flushes_ != 0 || flush_lost_; }
+  // The connection is gone.
   void ForgetLanes();
   // Packets of it may be under way to a peer, until that has ended its queue pairs.
   void AwaitQuiet() { ++unquiet_; }
@@ -75,6 +76,7 @@ class RdmaOperation final : public Operation {
   bool Update();
 
  private:
+  size_t writes_in_flight() const { return in_flight_ - flushes_; }
   void FailUncut(Error why);
 
   const Setup setup_;
@@ -84,8 +86,9 @@ class RdmaOperation final : public Operation {
   uint64_t next_ = 0;  // number of the next that is cut
   std::deque<NumberedWork> returned_;
   std::vector<bool> done_;
-  std::vector<size_t> lanes_;  // that it wrote through
-  bool is_flushing_ = false;
+  std::vector<size_t> unflushed_;  // lanes that it wrote through
+  size_t flushes_ = 0;             // in flight
+  bool flush_lost_ = false;        // nothing but the end of the peer's queue pairs helps
   size_t in_flight_ = 0;
   int unquiet_ = 0;
   bool stopped_ = false;

@@ -14,6 +14,7 @@ constexpr milliseconds kEndTimeout{1'000};
 constexpr milliseconds kFlushTimeout{500};  // after an error: then queue pairs are destroyed
 constexpr milliseconds kBackoffMin{20};
 constexpr milliseconds kBackoffMax{2'000};
+constexpr int kAttemptsMax = 3;  // to connect, in a row, that operations wait for
 constexpr size_t kTurn = 32;     // work requests of one operation at a time
 constexpr int kFailuresMax = 2;  // of queue pairs, in one transfer
 
@@ -188,6 +189,7 @@ void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
   is_connecting_ = false;
   const TimePoint now = Clock::now();
   const bool worked = made.has_value();
+  attempts_ = worked ? 0 : attempts_ + 1;
   if (!worked) {
     backoff_ = std::clamp(2 * backoff_, kBackoffMin, kBackoffMax);
     next_attempt_ = now + backoff_;
@@ -208,6 +210,8 @@ void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
     log::Warning("queue pairs to a peer could not be connected",
                  {{"peer", name_}, {"why", made.error()}});
     core_.count_error(made.error());
+    // Other paths may lead there: whoever waits is told, and those that come see it for a while.
+    if (attempts_ >= kAttemptsMax) FailAll(made.error());
     core_.post_at(next_attempt_, [self = shared_from_this()] { self->Drive(Clock::now()); });
   }
   (void)Drive(now);
@@ -220,7 +224,7 @@ void RdmaPeer::EndConnection(TimePoint now) {
   // to be read arrives nowhere without this side's.
   for (const auto& [priority, equal] : operations_) {
     for (RdmaOperation* const operation : equal) {
-      if (operation->lanes().empty()) continue;
+      if (!operation->needs_peers_end()) continue;
       operation->ForgetLanes();
       operation->AwaitQuiet();
       unquiet_.push_back(operation);

@@ -98,6 +98,7 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   TimePoint break_by_{};    // a broken connection is dropped then
   TimePoint next_attempt_{};
   milliseconds backoff_{0};
+  int attempts_ = 0;  // to connect, that failed in a row
 };
 
 }  // namespace gantry::transport

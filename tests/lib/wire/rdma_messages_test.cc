@@ -111,7 +111,7 @@ TEST(RdmaMessagesTest, ChunksCoverTheBufferAndNoMore) {
 }
 
 TEST(RdmaMessagesTest, ChunksAreCounted) {
-  std::vector<RdmaChunk> chunks(kRdmaChunksMax, RdmaChunk{1, 0, {1}});
+  std::vector<RdmaChunk> chunks(kPeerChunksMax, RdmaChunk{1, 0, {1}});
   EXPECT_TRUE(RdmaChunksOf(Describe(chunks.size(), chunks)));
   chunks.push_back({1, 0, {1}});
   ExpectMalformed(RdmaChunksOf(Describe(chunks.size(), chunks)));
