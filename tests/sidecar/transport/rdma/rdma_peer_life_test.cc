@@ -86,6 +86,25 @@ TEST_F(RdmaPeerLife, ALostWriteIsSentAgainOnlyAfterThePeersEndIsGone) {
   ExpectAllMoved(*operation);
 }
 
+// As often as a session may have connections, and once more.
+TEST_F(RdmaPeerLife, WhatThePeerDidNotHearOfIsEndedLater) {
+  RdmaOptions options = SmallSlices();
+  options.lease = milliseconds(5);
+  Make(1, options);
+  for (int i = 0; i < 6; ++i) {
+    SCOPED_TRACE(i);
+    const auto works = WriteAll();
+    ExpectAllMoved(*works);
+    EXPECT_EQ(world_->target_.queue_pairs(), 2u);
+    world_->exchange_->Cut(true);
+    here_->FailWork("here0", 5, WorkStatus::kRemoteAccess);
+    const auto fails = WriteAll();
+    ASSERT_TRUE(world_->Finish(*fails));
+    EXPECT_TRUE(fails->error());
+    world_->exchange_->Cut(false);
+  }
+}
+
 TEST_F(RdmaPeerLife, ClosedBeforeItWasUsed) {
   Make(1);
   CloseAndAwait();
