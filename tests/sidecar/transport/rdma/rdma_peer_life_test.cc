@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -170,14 +171,20 @@ TEST_F(RdmaPeerLife, TheTransportGoesWhileItConnects) {
     std::this_thread::sleep_for(milliseconds(100));
     exchange->Hold(false);
   });
+  const std::shared_ptr<RdmaPeer> peer = world_->peer_;
   TearDown();
+  EXPECT_FALSE(peer->holds_memory());
 }
 
 TEST_F(RdmaPeerLife, TheTransportGoesWithAConnectionThatIsUp) {
   Make(2);
-  const auto operation = WriteAll();
+  auto operation = WriteAll();
   ExpectAllMoved(*operation);
+  operation.reset();
   EXPECT_GT(QueuePairs(), 0);
+  const std::shared_ptr<RdmaPeer> peer = world_->peer_;
+  TearDown();
+  EXPECT_FALSE(peer->holds_memory());
 }
 
 class RdmaPorts : public RdmaPeerLife {

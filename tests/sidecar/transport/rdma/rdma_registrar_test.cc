@@ -162,6 +162,7 @@ class RegionsOfAnOperation : public RdmaRegistrarTest {
     plan->remote = {{nullptr, std::make_shared<RdmaRemoteBuffer>(
                                   nullptr, std::vector<wire::RdmaChunk>{{kArena, 1 << 20, {1}}})}};
     MoveSegment segment;
+    segment.local_offset = 16 * kPage;  // far from where a large view begins
     segment.length = block;
     segment.count = kBlocks;
     segment.local_stride = 2 * block;
