@@ -177,11 +177,19 @@ void RdmaPeer::Connect(TimePoint now) {
     holds_memory_ = true;
   }
   is_connecting_ = true;
-  core_.helpers.Run([self = shared_from_this()] {
+  core_.helpers.Run([self = shared_from_this(), unended = std::exchange(unended_, {})]() mutable {
+    // A session has so many connections there, and these count.
+    while (!unended.empty() &&
+           self->exchange_->End(unended.back(), Clock::now() + kEndTimeout).has_value()) {
+      unended.pop_back();
+    }
     auto made =
         RdmaConnection::Make(self->core_.devices, *self->exchange_, Clock::now() + kConnectTimeout);
     auto shared = std::make_shared<decltype(made)>(std::move(made));
-    self->core_.post([self, shared] { self->Connected(std::move(*shared)); });
+    self->core_.post([self, shared, unended = std::move(unended)] {
+      self->unended_ = unended;
+      self->Connected(std::move(*shared));
+    });
   });
 }
 
@@ -245,11 +253,13 @@ void RdmaPeer::EndConnection(TimePoint now) {
 // Without an answer of the peer's the lease of its ends is the proof.
 void RdmaPeer::EndAtPeer(uint64_t connection, milliseconds lease, TimePoint ended) {
   const Status said = exchange_->End(connection, Clock::now() + kEndTimeout);
-  auto done = [self = shared_from_this()] { self->Ended(); };
-  if (said) return core_.post(std::move(done));
+  if (said) return core_.post([self = shared_from_this()] { self->Ended(); });
   log::Warning("a peer does not say that its queue pairs are gone: their lease is waited for",
                {{"peer", name_}, {"ms", lease.count()}, {"why", said.error()}});
-  core_.post_at(ended + lease, std::move(done));
+  core_.post_at(ended + lease, [self = shared_from_this(), connection] {
+    self->unended_.push_back(connection);
+    self->Ended();
+  });
 }
 
 void RdmaPeer::Ended() {

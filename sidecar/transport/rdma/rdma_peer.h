@@ -93,6 +93,7 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   std::unique_ptr<RdmaConnection> connection_;
   std::map<RdmaOperation*, int> failures_;  // of queue pairs, with work of this in flight
   std::vector<RdmaOperation*> unquiet_;     // wait for the peer's ends of the last connection
+  std::vector<uint64_t> unended_;           // connections that the peer may still have
   bool is_connecting_ = false;
   bool is_ending_ = false;  // the peer's ends of the last connection are
   TimePoint break_by_{};    // a broken connection is dropped then

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -86,6 +87,25 @@ TEST_F(RdmaPeerLife, ALostWriteIsSentAgainOnlyAfterThePeersEndIsGone) {
   ExpectAllMoved(*operation);
 }
 
+// As often as a session may have connections, and once more.
+TEST_F(RdmaPeerLife, WhatThePeerDidNotHearOfIsEndedLater) {
+  RdmaOptions options = SmallSlices();
+  options.lease = milliseconds(5);
+  Make(1, options);
+  for (int i = 0; i < 6; ++i) {
+    SCOPED_TRACE(i);
+    const auto works = WriteAll();
+    ExpectAllMoved(*works);
+    EXPECT_EQ(world_->target_.queue_pairs(), 2u);
+    world_->exchange_->Cut(true);
+    here_->FailWork("here0", 5, WorkStatus::kRemoteAccess);
+    const auto fails = WriteAll();
+    ASSERT_TRUE(world_->Finish(*fails));
+    EXPECT_TRUE(fails->error());
+    world_->exchange_->Cut(false);
+  }
+}
+
 TEST_F(RdmaPeerLife, ClosedBeforeItWasUsed) {
   Make(1);
   CloseAndAwait();
@@ -151,14 +171,20 @@ TEST_F(RdmaPeerLife, TheTransportGoesWhileItConnects) {
     std::this_thread::sleep_for(milliseconds(100));
     exchange->Hold(false);
   });
+  const std::shared_ptr<RdmaPeer> peer = world_->peer_;
   TearDown();
+  EXPECT_FALSE(peer->holds_memory());
 }
 
 TEST_F(RdmaPeerLife, TheTransportGoesWithAConnectionThatIsUp) {
   Make(2);
-  const auto operation = WriteAll();
+  auto operation = WriteAll();
   ExpectAllMoved(*operation);
+  operation.reset();
   EXPECT_GT(QueuePairs(), 0);
+  const std::shared_ptr<RdmaPeer> peer = world_->peer_;
+  TearDown();
+  EXPECT_FALSE(peer->holds_memory());
 }
 
 class RdmaPorts : public RdmaPeerLife {

@@ -155,13 +155,14 @@ class RegionsOfAnOperation : public RdmaRegistrarTest {
   static constexpr uint64_t kBlocks = 64;
 
   // Blocks of a page; each lies at another place there, so that each is a work request of its own.
-  std::unique_ptr<RdmaOperation> Start(uint64_t block) {
+  std::unique_ptr<RdmaOperation> Start(uint64_t block, uint64_t first = 0) {
     auto plan = std::make_shared<MovePlan>();
     plan->operation = wire::Operation::kWrite;
     plan->local = {allocation_};
     plan->remote = {{nullptr, std::make_shared<RdmaRemoteBuffer>(
                                   nullptr, std::vector<wire::RdmaChunk>{{kArena, 1 << 20, {1}}})}};
     MoveSegment segment;
+    segment.local_offset = first;
     segment.length = block;
     segment.count = kBlocks;
     segment.local_stride = 2 * block;
@@ -191,7 +192,7 @@ class RegionsOfAnOperation : public RdmaRegistrarTest {
 
 TEST_F(RegionsOfAnOperation, SmallerViewsThatComeMeanwhileLeaveNoByteBehind) {
   const View big = Register(0, kArena);
-  const auto operation = Start(4 * kPage);
+  const auto operation = Start(4 * kPage, 16 * kPage);  // far from where the big one begins
   std::vector<View> small;
   for (uint64_t i = 0; i < kArena / kPage; ++i) small.push_back(Register(i * kPage, kPage));
   EXPECT_EQ(MoveAll(operation.get()), kBlocks * 4 * kPage);
