@@ -61,6 +61,7 @@ void TransferLoop::Run() {
 
 // True when anything was there to do.
 bool TransferLoop::RunOnce() {
+  looked_ = Clock::now();
   pool_.LookAfresh();
   bool moved = RunTasks();
   const bool carried = PollTransports();
@@ -74,10 +75,12 @@ bool TransferLoop::RunOnce() {
   return moved;
 }
 
+// Counted from the look, not from now: a thread that lost its processor since then would sleep
+// while a transport believes that it is looked after.
 bool TransferLoop::IsToLookAgain() const {
   return std::any_of(transports_.begin(), transports_.end(),
                      [](const auto& transport) { return transport->DevicesWork(); }) &&
-         Clock::now() - last_moved_ < kLookAgainMax;
+         looked_ - last_moved_ < kLookAgainMax;
 }
 
 void TransferLoop::Sleep(TimePoint deadline) {

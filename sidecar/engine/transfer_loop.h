@@ -145,6 +145,7 @@ class TransferLoop {
   std::array<std::array<BusyTime, wire::kPathCount>, 2> busy_;
   uint64_t next_token_ = 1;
   TimePoint last_moved_;       // when transports had something to do
+  TimePoint looked_{};         // when the driver began its last round
   TimePoint next_due_;         // when there is something to do though nothing happens
   TimePoint sleeps_until_;     // the engine's thread, when it sleeps
   size_t finished_items_ = 0;  // failed items that are kept

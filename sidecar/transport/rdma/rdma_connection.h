@@ -81,7 +81,8 @@ class RdmaConnection {
   Lane* Roomiest();
   void Flush(Lane* lane);
   WorkItem ItemOf(const Lane& lane, const NumberedWork& work, uint64_t id, bool signalled) const;
-  void Complete(const WorkCompletion& completion, std::optional<Failure>* failure);
+  void Complete(const VerbsCompletionQueue* queue, const WorkCompletion& completion,
+                std::optional<Failure>* failure);
   void Lose(const NumberedWork& work);
 
   uint64_t id_ = 0;
