@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lib/base/log.h"
+#include "sidecar/engine/path_selector.h"
 #include "sidecar/engine/unstarted_operation.h"
 
 namespace gantry::engine {
@@ -57,6 +58,21 @@ void TransferLoop::Run() {
     Sleep(sleeps_until_);
   }
   driver_.unlock();
+}
+
+// Between nodes a sidecar with RDMA devices is expected to use them. One on which they do not work
+// has nothing to fall back from, and a caller who wants tcp gets what it asked for.
+void TransferLoop::CountPath(const TransferStatus& status) const {
+  metrics_.PathSelected(static_cast<metrics::Path>(status.path));
+  if (status.path != wire::Path::kTcp) return;
+  for (const auto& transport : transports_) {
+    if (transport->path() != wire::Path::kRdma || !transport->Probe()) continue;
+    const auto report = std::find_if(status.paths.begin(), status.paths.end(),
+                                     [](const auto& one) { return one.path == wire::Path::kRdma; });
+    if (report == status.paths.end() || report->available || report->reason == kNotRequired)
+      continue;
+    metrics_.PathFallback(metrics::Path::kRdma, metrics::Path::kTcp);
+  }
 }
 
 // True when anything was there to do.
@@ -198,7 +214,7 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
   tokens_.insert_or_assign(key, token);
   active_.fetch_add(1, std::memory_order_relaxed);
   bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
-  metrics_.PathSelected(static_cast<metrics::Path>(entry->admitted.status.path));
+  CountPath(entry->admitted.status);
   SetTimer(entry, entry->admitted.deadline);
   const auto& fence = entry->admitted.fence;
   if (fence && fence->Read() < fence->value) {
