@@ -38,7 +38,7 @@ def test_a_side_without_rdma_says_so_and_tcp_is_taken(rdma_scene, side):
     assert metric(scene.a, 'gantry_path_fallbacks_total{from="rdma",to="tcp"}') == fallbacks + (side == "b")
     assert not scene.target.differs_from(scene.source)
     status, problem = scene.move()
-    assert (status, problem["code"]) == (503, "path_unavailable"), problem
+    assert (status, problem["code"]) == (409, "path_unavailable"), problem
     assert "rdma: " in problem["detail"], problem
 
 

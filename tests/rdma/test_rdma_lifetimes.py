@@ -5,7 +5,7 @@ import signal
 from rdma_scene import (DEVICE, END_SECONDS, MiB, SLOW, TERMINAL, fd_count, folder, gantry, metric, new_memory, rdma_scene,
                         resources, send, settled, start_sidecar, start_workload, wait_for)
 
-LARGE = 16 * MiB
+LARGE = 8 * MiB
 
 
 def assert_moved_as_told(scene, view):
