@@ -25,9 +25,9 @@ def test_a_buffer_goes_and_comes_back_while_others_read_it(rdma_scene):
     scene.owner.do("resume")
     assert metric(scene.b, f'gantry_chunks{{device="{DEVICE}"}}') > 0
     scene.everything_works()
-    # Cut off in the middle: the transfer ends, says so, and nothing of the memory moves any more.
+    # Taken back in the middle: who reads it is told, ends, and nothing of the memory moves any more.
     transfer = scene.hold()
-    scene.owner.do("unregister", "kv", drain=0.05)
+    scene.owner.do("unregister", "kv", drain=10.0)
     assert resources()["mr"] == 1  # the reader's
     view = settled(scene, transfer)
     if view["state"] != "succeeded":
