@@ -82,7 +82,7 @@ std::string RequirementReason(wire::Path path, const PathQuestion& question) {
   const std::vector<wire::Path>& require = *question.require;
   const bool allowed =
       require.empty() || std::find(require.begin(), require.end(), path) != require.end();
-  return allowed ? "" : "require_path does not name it";
+  return allowed ? std::string() : std::string(kNotRequired);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "lib/base/result.h"
@@ -24,6 +25,9 @@ struct PathQuestion {
   const std::vector<wire::PathReport>* peer_reports = nullptr;  // null: this sidecar is the peer
   const std::vector<wire::Path>* require = nullptr;             // empty: any
 };
+
+// The reason of a path that the caller excluded and nothing else.
+inline constexpr std::string_view kNotRequired = "require_path does not name it";
 
 // kPathUnavailable names every path and its reason.
 Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Transport>>& transports,

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "lib/base/log.h"
+#include "sidecar/engine/path_selector.h"
 #include "sidecar/engine/unstarted_operation.h"
 
 namespace gantry::engine {
@@ -59,8 +60,24 @@ void TransferLoop::Run() {
   driver_.unlock();
 }
 
+// Between nodes a sidecar with RDMA devices is expected to use them. One on which they do not work
+// has nothing to fall back from, and a caller who wants tcp gets what it asked for.
+void TransferLoop::CountPath(const TransferStatus& status) const {
+  metrics_.PathSelected(static_cast<metrics::Path>(status.path));
+  if (status.path != wire::Path::kTcp) return;
+  for (const auto& transport : transports_) {
+    if (transport->path() != wire::Path::kRdma || !transport->Probe()) continue;
+    const auto report = std::find_if(status.paths.begin(), status.paths.end(),
+                                     [](const auto& one) { return one.path == wire::Path::kRdma; });
+    if (report == status.paths.end() || report->available || report->reason == kNotRequired)
+      continue;
+    metrics_.PathFallback(metrics::Path::kRdma, metrics::Path::kTcp);
+  }
+}
+
 // True when anything was there to do.
 bool TransferLoop::RunOnce() {
+  looked_ = Clock::now();
   pool_.LookAfresh();
   bool moved = RunTasks();
   const bool carried = PollTransports();
@@ -74,10 +91,12 @@ bool TransferLoop::RunOnce() {
   return moved;
 }
 
+// Counted from the look, not from now: a thread that lost its processor since then would sleep
+// while a transport believes that it is looked after.
 bool TransferLoop::IsToLookAgain() const {
   return std::any_of(transports_.begin(), transports_.end(),
                      [](const auto& transport) { return transport->DevicesWork(); }) &&
-         Clock::now() - last_moved_ < kLookAgainMax;
+         looked_ - last_moved_ < kLookAgainMax;
 }
 
 void TransferLoop::Sleep(TimePoint deadline) {
@@ -195,7 +214,7 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
   tokens_.insert_or_assign(key, token);
   active_.fetch_add(1, std::memory_order_relaxed);
   bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
-  metrics_.PathSelected(static_cast<metrics::Path>(entry->admitted.status.path));
+  CountPath(entry->admitted.status);
   SetTimer(entry, entry->admitted.deadline);
   const auto& fence = entry->admitted.fence;
   if (fence && fence->Read() < fence->value) {

@@ -88,6 +88,7 @@ class TransferLoop {
   void Run();
   bool RunOnce() EXCLUDES(inbox_mutex_);
   // Devices move bytes, and something happened lately: to look again is better than to sleep.
+  void CountPath(const TransferStatus& status) const;
   bool IsToLookAgain() const;
   bool RunTasks() EXCLUDES(inbox_mutex_);
   bool PollTransports();
@@ -145,6 +146,7 @@ class TransferLoop {
   std::array<std::array<BusyTime, wire::kPathCount>, 2> busy_;
   uint64_t next_token_ = 1;
   TimePoint last_moved_;       // when transports had something to do
+  TimePoint looked_{};         // when the driver began its last round
   TimePoint next_due_;         // when there is something to do though nothing happens
   TimePoint sleeps_until_;     // the engine's thread, when it sleeps
   size_t finished_items_ = 0;  // failed items that are kept

@@ -91,16 +91,16 @@ size_t FakeFabric::pending() const {
 uint32_t FakeFabric::NextKey() { return ++last_key_ * 0x9e3779b1U; }
 
 void FakeFabric::Add(FakeQueuePair* pair) {
-  queue_pairs_[pair->number] = pair;
+  queue_pairs_[pair->id] = pair;
   pair->queue->queue_pairs[pair->number] = pair;
 }
 
 // Its completions stay in the queue, as soft-RoCE leaves them there.
 void FakeFabric::Remove(FakeQueuePair* pair) {
-  const uint32_t number = pair->number;
-  queue_pairs_.erase(number);
-  pair->queue->queue_pairs.erase(number);
-  Show([number](const LateWrite& write) { return write.queue_pair == number; });
+  const uint32_t id = pair->id;
+  queue_pairs_.erase(id);
+  pair->queue->queue_pairs.erase(pair->number);
+  Show([id](const LateWrite& write) { return write.queue_pair == id; });
 }
 
 void FakeFabric::Post(FakeQueuePair& pair, const WorkItem& item) {
@@ -231,7 +231,7 @@ void FakeFabric::Move(const WorkItem& item, std::byte* local, FakeQueuePair& pee
     Show([device](const LateWrite& write) { return write.open->device == device; });
     std::memmove(local, remote, item.length);
   } else if (random_ && region.access.relaxed_ordering) {
-    late_.push_back({peer.open, &region, peer.number, remote, {local, local + item.length}});
+    late_.push_back({peer.open, &region, peer.id, remote, {local, local + item.length}});
   } else {
     std::memmove(remote, local, item.length);
   }

@@ -70,6 +70,7 @@ struct FakeDevice {
   FakeDeviceOptions options;
   std::vector<transport::GidEntry> gids;
   bool gone = false;
+  uint32_t last_queue_pair = 0;
   std::map<FakeCall, FakeFailures> failures;
   std::map<uint64_t, transport::WorkStatus> failing_work;  // number of the work request
   uint64_t work_requests = 0;                              // carried out, or tried to
@@ -120,7 +121,8 @@ struct FakeQueuePair {
   };
   FakeOpen* open = nullptr;
   std::shared_ptr<FakeQueue> queue;
-  uint32_t number = 0;
+  uint32_t id = 0;      // in the fabric
+  uint32_t number = 0;  // of its device: others have it, too
   uint32_t work_requests_max = 0;
   State state = State::kInitial;
   transport::Gid gid{};  // its own

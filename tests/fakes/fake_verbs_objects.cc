@@ -115,7 +115,8 @@ class QueuePair final : public VerbsQueuePair {
     const MutexLock lock(fabric_.mutex);
     state_.open = queue->open.get();
     state_.queue = std::move(queue);
-    state_.number = fabric_.NextNumber();
+    state_.id = fabric_.NextNumber();
+    state_.number = ++state_.open->device->last_queue_pair;
     state_.work_requests_max = work_requests_max;
     fabric_.Add(&state_);
   }

@@ -21,6 +21,7 @@ from workloads import (BOTH, MiB, TERMINAL, connect, fd_count, gantry, metric, n
 IN_GUEST = os.environ.get("GANTRY_TEST_RDMA") == "guest"
 needs_guest = pytest.mark.skipif(not IN_GUEST, reason="removes RDMA devices: a guest's alone")
 TRANSFER_MS = 20_000
+END_SECONDS = 15  # of a transfer whose peer is gone: its lease included
 SLOW = ["--rdma-slice-bytes", "4096", "--rdma-work-requests", "4", "--rdma-queue-pairs", "1"]  # to be caught in the middle
 DEVICE = min(os.listdir("/sys/class/infiniband"), default="none") if os.path.isdir("/sys/class/infiniband") else "none"
 
@@ -49,6 +50,12 @@ def transfer(sidecar, operation, local, remote, ranges, wait_ms=TRANSFER_MS, req
     if require:
         body["require_path"] = list(require)
     return sidecar.ask("POST", f"/v1/transfers?wait_ms={wait_ms}", body)
+
+
+def settled(scene, identifier):
+    """The terminal state of a transfer, in bounded time."""
+    return wait_for(lambda: (view := view_of(scene.a, "reader", identifier, 1_000))["state"] in TERMINAL and view,
+                    END_SECONDS, f"the end of {identifier}")
 
 
 def assert_moved(answer, path="rdma"):

@@ -75,8 +75,10 @@ Error ErrorOf(const WorkCompletion& completion, std::string_view device, std::st
 }
 
 bool MayBeTriedAgain(WorkStatus status) {
+  // Of the local queue pair: what a device says whose port went down meanwhile.
   return status == WorkStatus::kRetryExceeded || status == WorkStatus::kReceiverNotReady ||
-         status == WorkStatus::kResponseTimeout || status == WorkStatus::kFlushed;
+         status == WorkStatus::kResponseTimeout || status == WorkStatus::kFlushed ||
+         status == WorkStatus::kLocalQueuePair;
 }
 
 }  // namespace gantry::transport

@@ -200,7 +200,9 @@ bool RdmaConnection::Poll(std::optional<Failure>* failure) {
         Drop();
         return true;
       }
-      for (int k = 0; k < count; ++k) Complete(completions[static_cast<size_t>(k)], failure);
+      for (int k = 0; k < count; ++k) {
+        Complete(queue.get(), completions[static_cast<size_t>(k)], failure);
+      }
       any |= count > 0;
       if (static_cast<size_t>(count) < completions.size()) break;
     }
@@ -208,9 +210,11 @@ bool RdmaConnection::Poll(std::optional<Failure>* failure) {
   return any;
 }
 
-void RdmaConnection::Complete(const WorkCompletion& completion, std::optional<Failure>* failure) {
+void RdmaConnection::Complete(const VerbsCompletionQueue* queue, const WorkCompletion& completion,
+                              std::optional<Failure>* failure) {
+  // Each device has numbers of its own for its queue pairs, and a completion queue.
   const auto lane = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& one) {
-    return one.pair != nullptr && one.pair->number() == completion.queue_pair;
+    return one.queue == queue && one.pair != nullptr && one.pair->number() == completion.queue_pair;
   });
   if (lane == lanes_.end() || completion.id < lane->first_id) return;
   // In their order: what came before one that ends, well or not, and said nothing, is done.

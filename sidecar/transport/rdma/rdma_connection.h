@@ -90,7 +90,8 @@ class RdmaConnection {
   Lane* Roomiest();
   void Send(Lane* lane);
   WorkItem ItemOf(const Lane& lane, const NumberedWork& work, uint64_t id, bool signalled) const;
-  void Complete(const WorkCompletion& completion, std::optional<Failure>* failure);
+  void Complete(const VerbsCompletionQueue* queue, const WorkCompletion& completion,
+                std::optional<Failure>* failure);
 
   uint64_t id_ = 0;
   milliseconds lease_{0};

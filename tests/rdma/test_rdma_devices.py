@@ -1,0 +1,61 @@
+"""Devices whose port goes down while bytes move: one of two, and the only one. Nothing is removed while it is in use, as
+`rdma link delete` waits in the kernel until no process has the device open."""
+
+import subprocess
+
+import pytest
+
+from rdma_scene import (MiB, SLOW, assert_moved, folder, metric, needs_guest, new_memory, rdma_scene, reasons, settled,
+                        start_sidecar, start_workload, wait_for)
+
+pytestmark = needs_guest
+SIZE = 16 * MiB
+
+
+def run(*command):
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=20)
+
+
+@pytest.fixture
+def second_device():
+    """Soft-RoCE on an interface of its own. Before the sidecars in a test's arguments: it ends after them."""
+    run("ip", "link", "add", "second", "mtu", "9000", "type", "dummy")
+    run("ip", "address", "add", "10.99.9.1/24", "dev", "second")
+    run("ip", "link", "set", "second", "up")
+    run("rdma", "link", "add", "rxe9", "type", "rxe", "netdev", "second")
+    yield "second"
+    run("ip", "link", "set", "second", "up")
+    run("rdma", "link", "delete", "rxe9")
+    run("ip", "link", "delete", "second")
+
+
+def test_one_of_two_devices_goes_and_the_transfer_goes_on(second_device, rdma_scene):
+    scene = rdma_scene(size=SIZE, a_flags=SLOW)
+    assert metric(scene.a, 'gantry_chunks{device="rxe0"}') == metric(scene.a, 'gantry_chunks{device="rxe9"}') == 1
+    scene.everything_works()
+    scene.target.clear()
+    transfer = scene.hold()
+    run("ip", "link", "set", second_device, "down")
+    view = settled(scene, transfer)
+    assert view["state"] == "succeeded", view
+    assert not scene.target.differs_from(scene.source)
+    assert metric(scene.a, 'gantry_transfer_chunks_total{op="read",outcome="retried",path="rdma"}') > 0
+    assert "a port went down" in scene.a.log
+    scene.everything_works("write")
+
+
+def test_without_any_port_tcp_is_taken_until_there_is_one_again(rdma_scene):
+    scene = rdma_scene(size=SIZE, over_tcp=True, a_flags=SLOW)
+    transfer = scene.hold("write")
+    run("ip", "link", "set", "rdma0", "down")
+    try:
+        view = settled(scene, transfer)
+        assert view["state"] == "failed" and view["error"]["code"], view
+        wait_for(lambda: "active port" in (reasons(scene.move(require=())[1]["paths"])["rdma"] or ""), 10)
+        told = reasons(assert_moved(scene.move(require=()), "tcp")["paths"])
+        assert "active port" in told["rdma"], told
+        assert not scene.target.differs_from(scene.source)
+    finally:
+        run("ip", "link", "set", "rdma0", "up")
+    wait_for(lambda: scene.move()[1].get("path") == "rdma", 10, "rdma again")
+    scene.everything_works()
