@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "gantryctl/shell_output.h"
-#include "gantryctl/shell_output.h"
 #include "lib/base/clock.h"
 #include "lib/base/unique_fd.h"
 

@@ -58,8 +58,8 @@ void TellChunks(const registry::Buffer::OnNics& on_nics, wire::PeerBuffer* buffe
   }
   if (set->chunks() > static_cast<size_t>(wire::kPeerChunksMax)) {
     report.available = false;
-    report.reason = "the buffer has " + std::to_string(set->chunks()) +
-                    " chunks, a description " + std::to_string(wire::kPeerChunksMax) + " at most";
+    report.reason = "the buffer has " + std::to_string(set->chunks()) + " chunks, a description " +
+                    std::to_string(wire::kPeerChunksMax) + " at most";
     return;
   }
   for (const transport::MemoryRegionSet::Chunk& chunk : set->list()) {

@@ -3,8 +3,8 @@
 namespace gantry::peer {
 namespace {
 
-// The peer may have queue pairs that this side knows nothing of, or does not know the session: a new
-// one begins with none.
+// The peer may have queue pairs that this side knows nothing of, or does not know the session: a
+// new one begins with none.
 template <typename Outcome>
 Outcome Broken(PeerClient& client, Outcome outcome) {
   if (outcome) return outcome;
