@@ -8,6 +8,24 @@ namespace {
 
 constexpr int kHelpers = 8;  // each waits for one peer at a time
 
+transport::RdmaOptions OptionsOf(const SidecarConfig& config) {
+  transport::RdmaOptions options;
+  options.devices = config.rdma_devices;
+  options.port = config.rdma_port;
+  options.gid_index = config.rdma_gid_index;
+  options.chunk_bytes = config.rdma_chunk_bytes;
+  options.queue_pairs = config.rdma_queue_pairs;
+  options.work_requests = config.rdma_work_requests;
+  options.slice_bytes = config.rdma_slice_bytes;
+  options.timeout = config.rdma_timeout;
+  options.retries = config.rdma_retries;
+  options.traffic_class = config.rdma_traffic_class;
+  options.service_level = config.rdma_service_level;
+  options.hop_limit = config.rdma_hop_limit;
+  options.relaxed_ordering = config.rdma_relaxed_ordering;
+  return options;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<RdmaPath>> RdmaPath::Create(const SidecarConfig& config) {
@@ -15,9 +33,9 @@ Result<std::unique_ptr<RdmaPath>> RdmaPath::Create(const SidecarConfig& config) 
     return Fail(ErrorCode::kPathUnavailable, "--no-rdma turns it off");
   }
   auto verbs = transport::MakeSystemVerbs();
-  auto devices = transport::RdmaDevices::Open(config.rdma_options, *verbs);
+  auto devices = transport::RdmaDevices::Open(OptionsOf(config), *verbs);
   if (!devices) {
-    if (!config.rdma_options.devices.empty()) {
+    if (!config.rdma_devices.empty()) {
       Error why = std::move(devices).error().WithContext("--rdma-devices");
       why.code = ErrorCode::kInvalidArgument;
       return Fail(std::move(why));

@@ -145,36 +145,37 @@ void AddLimits(CLI::App& app, SidecarConfig& config) {
 }
 
 void AddRdma(CLI::App& app, SidecarConfig& config) {
-  transport::RdmaOptions& options = config.rdma_options;
   app.add_flag("--no-rdma", config.no_rdma, "use no RDMA device, even if there are some")
       ->envname(EnvironmentName("--no-rdma"));
-  Add(app, "--rdma-devices", options.devices,
+  Add(app, "--rdma-devices", config.rdma_devices,
       "names of the RDMA devices to use, with commas between, all of which have to be there; "
       "empty: "
       "all with an active port")
       ->delimiter(',');
-  Add(app, "--rdma-port", options.port, "port of each device")->check(CLI::Range(1, 254));
-  Add(app, "--rdma-gid-index", options.gid_index, "GID of each device; -1: chosen")
+  Add(app, "--rdma-port", config.rdma_port, "port of each device")->check(CLI::Range(1, 254));
+  Add(app, "--rdma-gid-index", config.rdma_gid_index, "GID of each device; -1: chosen")
       ->check(CLI::Range(-1, 255));
-  Add(app, "--rdma-chunk-bytes", options.chunk_bytes,
+  Add(app, "--rdma-chunk-bytes", config.rdma_chunk_bytes,
       "largest memory region, also beyond what the device tells; 0: as the device tells");
-  Add(app, "--rdma-queue-pairs", options.queue_pairs, "queue pairs to each peer for each device")
+  Add(app, "--rdma-queue-pairs", config.rdma_queue_pairs,
+      "queue pairs to each peer for each device")
       ->check(CLI::Range(1, 16));
-  Add(app, "--rdma-work-requests", options.work_requests, "in flight in each queue pair")
+  Add(app, "--rdma-work-requests", config.rdma_work_requests, "in flight in each queue pair")
       ->check(CLI::Range(4, 8192));
-  Add(app, "--rdma-slice-bytes", options.slice_bytes, "largest work request")
+  Add(app, "--rdma-slice-bytes", config.rdma_slice_bytes, "largest work request")
       ->check(CLI::Range(uint64_t{4096}, uint64_t{1} << 30));
-  Add(app, "--rdma-timeout", options.timeout,
+  Add(app, "--rdma-timeout", config.rdma_timeout,
       "local ACK timeout of the queue pairs: 4.096 us * 2^timeout")
       ->check(CLI::Range(1, 31));
-  Add(app, "--rdma-retries", options.retries, "until a peer's device that does not answer is lost")
+  Add(app, "--rdma-retries", config.rdma_retries,
+      "until a peer's device that does not answer is lost")
       ->check(CLI::Range(0, 7));
-  Add(app, "--rdma-traffic-class", options.traffic_class, "of the packets")
+  Add(app, "--rdma-traffic-class", config.rdma_traffic_class, "of the packets")
       ->check(CLI::Range(0, 255));
-  Add(app, "--rdma-service-level", options.service_level, "of the packets")
+  Add(app, "--rdma-service-level", config.rdma_service_level, "of the packets")
       ->check(CLI::Range(0, 15));
-  Add(app, "--rdma-hop-limit", options.hop_limit, "of the packets")->check(CLI::Range(1, 255));
-  app.add_flag("--rdma-relaxed-ordering", options.relaxed_ordering,
+  Add(app, "--rdma-hop-limit", config.rdma_hop_limit, "of the packets")->check(CLI::Range(1, 255));
+  app.add_flag("--rdma-relaxed-ordering", config.rdma_relaxed_ordering,
                "let devices write in any order within a transfer")
       ->envname(EnvironmentName("--rdma-relaxed-ordering"));
 }

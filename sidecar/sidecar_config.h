@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "lib/base/result.h"
-#include "sidecar/transport/rdma/rdma_options.h"
 
 namespace gantry {
 
@@ -44,7 +43,19 @@ struct SidecarConfig {
 
   // The rdma transport.
   bool no_rdma = false;
-  transport::RdmaOptions rdma_options;
+  std::vector<std::string> rdma_devices;  // by name; empty: all that have an active port
+  uint8_t rdma_port = 1;
+  int rdma_gid_index = -1;        // -1: chosen
+  uint64_t rdma_chunk_bytes = 0;  // of a memory region; 0: as the device says
+  int rdma_queue_pairs = 2;       // to each peer, for each device
+  uint32_t rdma_work_requests = 128;
+  uint64_t rdma_slice_bytes = 1ull << 20;  // of a work request
+  uint8_t rdma_timeout = 14;               // 4.096 us * 2^timeout
+  uint8_t rdma_retries = 6;
+  uint8_t rdma_traffic_class = 0;
+  uint8_t rdma_service_level = 0;
+  uint8_t rdma_hop_limit = 64;
+  bool rdma_relaxed_ordering = false;
 
   int workers = 0;       // copy workers; 0: one for each processor, at most 8
   int gpu_workers = -1;  // of these, with a context on a GPU; -1: four, two for each GPU if more

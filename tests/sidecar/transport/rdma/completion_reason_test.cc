@@ -62,8 +62,9 @@ TEST(CompletionReasonTest, CodesLeadToTheRightReaction) {
   for (const WorkStatus status : kFailures) {
     const ErrorCode code = Explain(status).code;
     SCOPED_TRACE(NameOf(status));
-    EXPECT_EQ(MayBeTriedAgain(status),
-              status == WorkStatus::kFlushed || code == ErrorCode::kPeerUnavailable);
+    EXPECT_EQ(MayBeTriedAgain(status), status == WorkStatus::kFlushed ||
+                                           status == WorkStatus::kLocalQueuePair ||
+                                           code == ErrorCode::kPeerUnavailable);
   }
 }
 

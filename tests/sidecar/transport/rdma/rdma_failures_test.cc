@@ -194,10 +194,17 @@ TEST_F(RdmaFailures, WhatCannotBeArmedIsMadeAnew) {
   ExpectAllMoved(*operation);
 }
 
-// As many failures in a row as a session may have connections: the peer's ends of each are ended.
+// More failures in a row than a session may have connections: the peer's ends of each are ended.
+// Three of them end the transfer that waits.
 TEST_F(RdmaFailures, AConnectionThatFailsHereLeavesNothingAtThePeer) {
   Make(1);
   for (int i = 1; i <= 6; ++i) here_->FailCall("here0", FakeCall::kConnect, i, EIO);
+  for (int i = 0; i < 2; ++i) {
+    const auto refused = WriteAll();
+    ASSERT_TRUE(world_->Finish(*refused));
+    ASSERT_TRUE(refused->error());
+    EXPECT_EQ(refused->error()->code, ErrorCode::kDeviceError);
+  }
   const auto operation = WriteAll();
   ExpectAllMoved(*operation);
   EXPECT_EQ(world_->errors_.size(), 6u);
