@@ -219,7 +219,10 @@ void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
                  {{"peer", name_}, {"why", made.error()}});
     core_.count_error(made.error());
     // Other paths may lead there: whoever waits is told, and those that come see it for a while.
-    if (attempts_ >= kAttemptsMax) FailAll(made.error());
+    if (attempts_ >= kAttemptsMax) {
+      attempts_ = 0;
+      FailAll(made.error());
+    }
     core_.post_at(next_attempt_, [self = shared_from_this()] { self->Drive(Clock::now()); });
   }
   (void)Drive(now);
