@@ -17,31 +17,16 @@
 #include "gantryctl/kernel_options.h"
 #include "gantryctl/size_text.h"
 #include "lib/topology/sysfs_devices.h"
+#include "lib/topology/sysfs_file.h"
 
 namespace gantry::gantryctl {
 namespace {
 
 namespace fs = std::filesystem;
+using topology::Entries;
+using topology::FirstLine;
 
 constexpr int kCapIpcLock = 14;
-
-std::string FirstLine(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::vector<fs::path> Entries(const fs::path& folder) {
-  std::vector<fs::path> entries;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    entries.push_back(entry->path());
-  }
-  std::sort(entries.begin(), entries.end());
-  return entries;
-}
 
 // What follows `key` in the line that begins with it; nothing when no line does.
 std::optional<std::string> Line(const fs::path& path, const std::string& key) {
