@@ -56,19 +56,7 @@ RdmaPath::RdmaPath(std::unique_ptr<transport::Verbs> verbs,
       registrar_(*devices_),
       target_(*devices_, {}),
       events_(std::move(events)),
-      helpers_(kHelpers) {
-  for (size_t i = 0; i < devices_->size(); ++i) {
-    const Status watched =
-        events_->Watch(devices_->at(i).device->event_fd(), [this, i] { devices_->TakeEvents(i); });
-    if (!watched) log::Warning("a device's events are not seen", {{"why", watched.error()}});
-  }
-}
-
-RdmaPath::~RdmaPath() {
-  for (size_t i = 0; i < devices_->size(); ++i) {
-    events_->Ignore(devices_->at(i).device->event_fd());
-  }
-}
+      helpers_(kHelpers) {}
 
 std::unique_ptr<transport::RdmaTransport> RdmaPath::MakeTransport(
     std::function<void()> wake, std::function<void(const Error& why)> count_error) {

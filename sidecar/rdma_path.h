@@ -25,7 +25,6 @@ class RdmaPath {
   // The error says why there is none: that is no failure of the sidecar, unless --rdma-devices asks
   // for some (kInvalidArgument).
   static Result<std::unique_ptr<RdmaPath>> Create(const SidecarConfig& config);
-  ~RdmaPath();
 
   // Once. `wake` and `count_error`: see RdmaTransport.
   std::unique_ptr<transport::RdmaTransport> MakeTransport(

@@ -44,7 +44,6 @@ def test_one_of_two_devices_goes_and_the_transfer_goes_on(second_device, rdma_sc
     scene.everything_works("write")
 
 
-@pytest.mark.xfail(reason="after another loss of a port a transfer in flight ends only at its deadline", strict=False)
 def test_without_any_port_tcp_is_taken_until_there_is_one_again(rdma_scene):
     scene = rdma_scene(size=SIZE, over_tcp=True, a_flags=SLOW)
     transfer = scene.hold("write")

@@ -179,9 +179,8 @@ void RdmaConnection::Send(Lane* lane) {
     work.operation->NotPosted(work);
   }
   // None of those that were taken is signalled then: nothing says when they are done.
-  if (posted < lane->staged.size() && !broken_) {
-    reason_ = VerbsError(lane->device_name, "posting work requests", error_number);
-    Break();
+  if (posted < lane->staged.size()) {
+    BreakBecause(VerbsError(lane->device_name, "posting work requests", error_number));
   }
   lane->staged.clear();
 }
@@ -254,6 +253,13 @@ bool RdmaConnection::UsesAllOf(const RdmaDevices& devices) const {
   return true;
 }
 
+std::string RdmaConnection::DownOf(const RdmaDevices& devices) const {
+  for (const Lane& lane : lanes_) {
+    if (!devices.IsUp(lane.device)) return lane.device_name;
+  }
+  return {};
+}
+
 Status RdmaConnection::Arm() {
   for (const auto& queue : queues_) RETURN_IF_ERROR(queue->Arm());
   return {};
@@ -273,6 +279,12 @@ void RdmaConnection::Break() {
       return Drop();
     }
   }
+}
+
+void RdmaConnection::BreakBecause(Error reason) {
+  if (broken_) return;
+  reason_ = std::move(reason);
+  Break();
 }
 
 void RdmaConnection::Drop() {

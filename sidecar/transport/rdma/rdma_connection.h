@@ -47,6 +47,8 @@ class RdmaConnection {
   bool is_broken() const { return broken_; }
   // It has queue pairs on the devices whose ports are active now, and on no other.
   bool UsesAllOf(const RdmaDevices& devices) const;
+  // The first of its devices whose port is down now; empty: none.
+  std::string DownOf(const RdmaDevices& devices) const;
   size_t in_flight() const { return in_flight_; }
 
   // Posts up to `most` of the operation's work requests, as far as there is room. True: any.
@@ -62,6 +64,7 @@ class RdmaConnection {
   std::vector<VerbsCompletionQueue*> queues();
   // Everything in flight comes back as flushed.
   void Break();
+  void BreakBecause(Error reason);
   // Without waiting for that: what is in flight is lost, and may be on its way to the peer.
   void Drop();
 

@@ -28,6 +28,10 @@ struct RdmaOptions {
   milliseconds lease{6'000};
   // Looking for completions, until an event is waited for.
   microseconds spin{50};
+
+  // Within this a device gives up a peer that does not answer; hardware may take four times what
+  // was asked for (InfiniBand specification 1.4, 9.7.6.1.3). At most 10 s, as 0 means endless.
+  milliseconds RetryTime() const;
 };
 
 }  // namespace gantry::transport

@@ -83,6 +83,7 @@ bool RdmaPeer::Drive(TimePoint now) {
     std::optional<RdmaConnection::Failure> failure;
     moved = connection_->Poll(&failure);
     if (failure) HandleFailure(*failure);
+    GiveUpLostPorts(now, moved);
     HandleBreakdown();
     if (over) {
       connection_->Break();
@@ -153,6 +154,24 @@ void RdmaPeer::HandleFailure(const RdmaConnection::Failure& failure) {
   failure.operation->FailWith(std::move(why));
 }
 
+void RdmaPeer::GiveUpLostPorts(TimePoint now, bool moved) {
+  const std::string down = connection_->DownOf(core_.devices);
+  if (down.empty() || moved || connection_->in_flight() == 0 || connection_->is_broken()) {
+    lost_by_ = {};
+    return;
+  }
+  if (lost_by_ == TimePoint{}) {
+    lost_by_ = now + core_.devices.options().RetryTime();
+    core_.post_at(lost_by_, [self = shared_from_this()] { self->Drive(Clock::now()); });
+    return;
+  }
+  if (now < lost_by_) return;
+  connection_->BreakBecause(Error(ErrorCode::kDeviceError,
+                                  "the port of RDMA device " + down +
+                                      " went down, and the device did not end what was in flight",
+                                  "check cable and switch"));
+}
+
 // Whatever was not moved yet is hit by it alike.
 void RdmaPeer::HandleBreakdown() {
   if (connection_ == nullptr) return;
@@ -213,6 +232,7 @@ void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
     backoff_ = milliseconds(0);
     connection_ = *std::move(made);
     break_by_ = {};
+    lost_by_ = {};
     core_.watch(*connection_);
   } else {
     log::Warning("queue pairs to a peer could not be connected",

@@ -66,6 +66,8 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   void Connect(TimePoint now);
   void Connected(Result<std::unique_ptr<RdmaConnection>> made);
   void HandleFailure(const RdmaConnection::Failure& failure);
+  // A device should end its work when its port is down, and does not always.
+  void GiveUpLostPorts(TimePoint now, bool moved);
   // Of a connection that broke by no fault of a work request.
   void HandleBreakdown();
   void FlushWritten();
@@ -97,6 +99,7 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   bool is_connecting_ = false;
   bool is_ending_ = false;  // the peer's ends of the last connection are
   TimePoint break_by_{};    // a broken connection is dropped then
+  TimePoint lost_by_{};     // one whose port is down is broken then
   TimePoint next_attempt_{};
   milliseconds backoff_{0};
   int attempts_ = 0;  // to connect, that failed in a row

@@ -29,11 +29,24 @@ RdmaTransport::RdmaTransport(const RdmaDevices& devices, const RdmaRegistrar& re
             .watch = [this](RdmaConnection& connection) { Watch(connection); },
             .unwatch = [this](RdmaConnection& connection) { Unwatch(connection); },
             .count_error = std::move(count_error)} {
-  const MutexLock lock(inbox_->mutex);
-  inbox_->wake = std::move(wake);
+  {
+    const MutexLock lock(inbox_->mutex);
+    inbox_->wake = std::move(wake);
+  }
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    const Status watched =
+        events_.Watch(devices_.at(i).device->event_fd(), [&devices, i, inbox = inbox_] {
+          devices.TakeEvents(i);
+          inbox->Post([] {});  // what is in flight there may never say anything again
+        });
+    if (!watched) log::Warning("a device's events are not seen", {{"why", watched.error()}});
+  }
 }
 
 RdmaTransport::~RdmaTransport() {
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    events_.Ignore(devices_.at(i).device->event_fd());
+  }
   std::vector<std::shared_ptr<RdmaPeer>> peers;
   {
     const MutexLock lock(peers_mutex_);

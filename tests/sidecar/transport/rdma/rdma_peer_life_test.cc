@@ -189,10 +189,7 @@ TEST_F(RdmaPeerLife, TheTransportGoesWithAConnectionThatIsUp) {
 
 class RdmaPorts : public RdmaPeerLife {
  protected:
-  void SetUp() override {
-    Make(2, SmallSlices());
-    world_->WatchDevices();
-  }
+  void SetUp() override { Make(2, SmallSlices()); }
   void SetPort(int device, bool up) {
     here_->SetPort("here" + std::to_string(device), up);
     ASSERT_TRUE(PollUntil([&] { return world_->devices_->IsUp(device) == up; }));
@@ -264,12 +261,25 @@ TEST_F(RdmaPorts, WithBothDownItIsSaidWhyAndWhatWaitsGoesOnLater) {
   EXPECT_NE(reaches.error().message.find("active port"), std::string::npos);
   EXPECT_FALSE(reaches.error().hint.empty());
   const auto waiting = WriteAll();
-  PollFor(milliseconds(60));
+  PollFor(milliseconds(30));  // it is given up after 60
   EXPECT_FALSE(waiting->finished());
   SetPort(1, true);
   ExpectAllMoved(*waiting);
   EXPECT_TRUE(
       PollUntil([&] { return world_->transport_.CanReach(*local_buffer_, remote_).has_value(); }));
+}
+
+// As soft-RoCE does at times when its port goes down between a packet and its acknowledgement.
+TEST_F(RdmaPorts, ADeviceThatForgetsItsWorkWhenItsPortGoesDownIsGivenUp) {
+  fabric_.SetProgress(FakeFabric::Progress::kByStep);
+  const auto operation = WriteAll();
+  ASSERT_TRUE(PollUntil([&] { return fabric_.pending() > 0; }));
+  SetPort(0, false);
+  ASSERT_TRUE(PollUntil([&] { return operation->progress().chunks_retried > 0; }));
+  fabric_.SetProgress(FakeFabric::Progress::kOnPoll);
+  ExpectAllMoved(*operation);
+  ASSERT_EQ(world_->errors_.size(), 1u);
+  EXPECT_NE(world_->errors_[0].message.find("here0 went down"), std::string::npos);
 }
 
 TEST_F(RdmaPorts, AnUnpluggedDeviceLeavesItsWorkToTheOther) {

@@ -82,16 +82,6 @@ class RdmaWorld {
             [this](const Error& why) { errors_.push_back(why); }) {
     peer_ = transport_.AddPeer("peer", exchange_);
   }
-  ~RdmaWorld() {
-    for (size_t i = 0; i < devices_->size(); ++i) events_->Ignore(Device(i).event_fd());
-  }
-
-  VerbsDevice& Device(size_t index) { return *devices_->at(index).device; }
-  void WatchDevices() {
-    for (size_t i = 0; i < devices_->size(); ++i) {
-      EXPECT_TRUE(events_->Watch(Device(i).event_fd(), [this, i] { devices_->TakeEvents(i); }));
-    }
-  }
 
   // A buffer of [offset, offset + length) of the arena; 0: all of it.
   std::shared_ptr<const memory::MappedAllocation> Local(const gantry::testing::TestArena& arena,
