@@ -20,11 +20,15 @@ SERIES = {"FindByName": ("find by name", "#1b6ca8"), "FindById": ("find by id", 
 PRIVATE = {"executable", "host_name", "json_schema_version", "load_avg", "library_build_type", "date"}
 
 
-def measure(program):
+def measure(program, *options):
     """The results of one Google Benchmark program: the median of three repetitions of each."""
     command = [str(program), "--benchmark_format=json", "--benchmark_repetitions=3",
-               "--benchmark_report_aggregates_only=true", "--benchmark_min_time=0.1"]
-    output = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+               "--benchmark_report_aggregates_only=true", "--benchmark_min_time=0.1", *options]
+    return medians(json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+
+
+def medians(output):
+    """What a program printed, or wrote, without what says where it ran."""
     context = {key: value for key, value in output["context"].items() if key not in PRIVATE}
     context["date"] = output["context"]["date"][:10]
     results = []
