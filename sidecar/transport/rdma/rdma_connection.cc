@@ -179,9 +179,8 @@ void RdmaConnection::Send(Lane* lane) {
     work.operation->NotPosted(work);
   }
   // None of those that were taken is signalled then: nothing says when they are done.
-  if (posted < lane->staged.size() && !broken_) {
-    reason_ = VerbsError(lane->device_name, "posting work requests", error_number);
-    Break();
+  if (posted < lane->staged.size()) {
+    Break(VerbsError(lane->device_name, "posting work requests", error_number));
   }
   lane->staged.clear();
 }
@@ -228,6 +227,7 @@ void RdmaConnection::Complete(const VerbsCompletionQueue* queue, const WorkCompl
     --in_flight_;
     lane->bytes -= work.work.length;
     if (ended_well) {
+      moved_ = true;
       work.operation->Moved(work);
       continue;
     }
@@ -273,6 +273,11 @@ void RdmaConnection::Break() {
       return Drop();
     }
   }
+}
+
+void RdmaConnection::Break(Error why) {
+  if (!broken_) reason_ = std::move(why);
+  Break();
 }
 
 void RdmaConnection::Drop() {
