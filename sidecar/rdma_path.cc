@@ -40,6 +40,9 @@ Result<std::unique_ptr<RdmaPath>> RdmaPath::Create(const SidecarConfig& config) 
       why.code = ErrorCode::kInvalidArgument;
       return Fail(std::move(why));
     }
+    if (devices.error().code == ErrorCode::kInvalidArgument) {
+      return Fail(std::move(devices).error());
+    }
     log::Info("no RDMA device is used", {{"why", devices.error()}});
     return Fail(std::move(devices).error());
   }

@@ -23,7 +23,7 @@ namespace gantry {
 class RdmaPath {
  public:
   // The error says why there is none: that is no failure of the sidecar, unless --rdma-devices asks
-  // for some (kInvalidArgument).
+  // for some, or the options do not fit together (kInvalidArgument).
   static Result<std::unique_ptr<RdmaPath>> Create(const SidecarConfig& config);
 
   // Once. `wake` and `count_error`: see RdmaTransport.

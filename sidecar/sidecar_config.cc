@@ -158,7 +158,7 @@ void AddRdma(CLI::App& app, SidecarConfig& config) {
   Add(app, "--rdma-chunk-bytes", config.rdma_chunk_bytes,
       "largest memory region, also beyond what the device tells; 0: as the device tells");
   Add(app, "--rdma-queue-pairs", config.rdma_queue_pairs,
-      "queue pairs to each peer for each device")
+      "queue pairs to each peer for each device; with all devices 256 at most")
       ->check(CLI::Range(1, 16));
   Add(app, "--rdma-work-requests", config.rdma_work_requests, "in flight in each queue pair")
       ->check(CLI::Range(4, 8192));

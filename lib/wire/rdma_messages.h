@@ -15,7 +15,6 @@ namespace gantry::wire {
 namespace proto = ::gantry::peer::v1;
 
 inline constexpr int kRdmaDevicesMax = 64;  // of one sidecar
-inline constexpr int kQueuePairsMax = 256;  // of one connection
 
 void ToMessage(std::span<const RdmaDeviceAddress> devices, proto::HelloReply* message);
 Result<std::vector<RdmaDeviceAddress>> RdmaDevicesOf(const proto::HelloReply& message);

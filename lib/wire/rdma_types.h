@@ -11,6 +11,7 @@ namespace gantry::wire {
 using Gid = std::array<uint8_t, 16>;
 
 inline constexpr int kPeerChunksMax = 262'144;  // of one buffer
+inline constexpr int kQueuePairsMax = 256;      // of one connection
 
 struct RdmaDeviceAddress {
   std::string name;  // for people

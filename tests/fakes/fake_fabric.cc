@@ -201,6 +201,10 @@ WorkStatus FakeFabric::Carry(FakeQueuePair& pair, const WorkItem& item) {
   if (peer == nullptr || !IsUp(device) || !IsUp(*peer->open->device)) {
     return WorkStatus::kRetryExceeded;
   }
+  if (!(reads ? peer->remote_read : peer->remote_write)) {
+    peer->state = FakeQueuePair::State::kError;
+    return WorkStatus::kRemoteInvalidRequest;
+  }
   const std::byte* const remote =
       Find(peer->open->by_remote_key, item.remote_key, item.remote_address, item.length, &region);
   if (remote == nullptr || !(reads ? region->access.remote_read : region->access.remote_write)) {

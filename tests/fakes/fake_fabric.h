@@ -42,6 +42,7 @@ enum class FakeCall {
   kFail,
   kPoll,
   kArm,
+  kEvents,  // the descriptor of a completion queue is none
 };
 
 // When a call fails: the n-th from the start, or all.
@@ -124,6 +125,8 @@ struct FakeQueuePair {
   uint32_t id = 0;      // in the fabric
   uint32_t number = 0;  // of its device: others have it, too
   uint32_t work_requests_max = 0;
+  bool remote_read = false;  // granted to the other end
+  bool remote_write = false;
   State state = State::kInitial;
   transport::Gid gid{};  // its own
   transport::QueuePairAddress from;

@@ -53,6 +53,7 @@ class FakeVerbsFixture : public ::testing::Test {
     transport::QueuePairOptions options;
     options.gid_index = 1;
     options.work_requests = 16;
+    options.remote_read = options.remote_write = true;
     return options;
   }
   static std::unique_ptr<FakeEnd> MakeEnd(FakeVerbs& host, const std::string& device, uint8_t fill,

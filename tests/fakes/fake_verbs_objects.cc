@@ -15,6 +15,7 @@ namespace gantry::testing {
 
 using transport::QueuePairAddress;
 using transport::QueuePairOptions;
+using transport::ReadsSent;
 using transport::VerbsCompletionQueue;
 using transport::VerbsError;
 using transport::VerbsQueuePair;
@@ -98,7 +99,11 @@ class CompletionQueue final : public VerbsCompletionQueue {
     fabric_.Kick();
     return {};
   }
-  int fd() const override { return state_->event.get(); }
+  int fd() const override {
+    const MutexLock lock(fabric_.mutex);
+    const int failure = FailureOf(*state_->open->device, FakeCall::kEvents);
+    return failure != 0 && failure != ENODEV ? -1 : state_->event.get();
+  }
   void TakeEvents() override { DrainFakeEvent(state_->event); }
 
   const std::shared_ptr<FakeQueue>& state() { return state_; }
@@ -136,13 +141,17 @@ class QueuePair final : public VerbsQueuePair {
       return entry.index == options.gid_index;
     });
     if (state_.state != FakeQueuePair::State::kInitial || gid == device.gids.end() ||
-        from.packet_sequence >> 24 != 0 || to.packet_sequence >> 24 != 0) {
+        from.packet_sequence >> 24 != 0 || to.packet_sequence >> 24 != 0 ||
+        from.reads_max > device.options.limits.reads_max ||
+        ReadsSent(options, to) > device.options.limits.reads_sent_max) {
       failure = failure == 0 ? EINVAL : failure;
     }
     if (failure != 0) return Refuse(device, "connecting a queue pair", failure);
     state_.gid = gid->gid;
     state_.from = from;
     state_.to = to;
+    state_.remote_read = options.remote_read;
+    state_.remote_write = options.remote_write;
     state_.state = FakeQueuePair::State::kReady;
     return {};
   }

@@ -175,6 +175,37 @@ TEST_F(FakeVerbsTest, WithNoPeerThatListensRetriesAreExceeded) {
   }
 }
 
+TEST_F(FakeVerbsTest, AQueuePairGrantsNoMoreThanItWasTold) {
+  for (const bool writes : {true, false}) {
+    const auto c = MakeEnd(one_, "a1", 0xcc);
+    const auto d = MakeEnd(two_, "b0", 0xdd);
+    transport::QueuePairOptions other = Options();
+    (writes ? other.remote_write : other.remote_read) = false;
+    ASSERT_TRUE(c->pair->Connect(c->Address(), d->Address(), Options()));
+    ASSERT_TRUE(d->pair->Connect(d->Address(), c->Address(), other));
+    const WorkItem granted = writes ? Read(1, *c, 0, 8, *d, 0) : Write(1, *c, 0, 8, *d, 0);
+    const WorkItem refused = writes ? Write(2, *c, 0, 8, *d, 16) : Read(2, *c, 16, 8, *d, 0);
+    EXPECT_EQ(Post(*c, {granted, refused}), 2u);
+    EXPECT_THAT(c->Poll(), ElementsAre(Completed(1, WorkStatus::kSuccess),
+                                       Completed(2, WorkStatus::kRemoteInvalidRequest)));
+    EXPECT_TRUE(d->Holds(16, 8, 0xdd));
+    EXPECT_TRUE(c->Holds(16, 8, 0xcc));
+  }
+}
+
+TEST_F(FakeVerbsTest, ADeviceAsksAndAnswersNoMoreReadsAtATimeThanItTells) {
+  FakeVerbs small(fabric_, {{.name = "s0", .limits = {UINT64_MAX, 10, 10, 64, 64, 8, 2}}});
+  const auto c = MakeEnd(small, "s0", 0xcc);
+  const auto d = MakeEnd(two_, "b0", 0xdd);
+  transport::QueuePairOptions options = Options();
+  transport::QueuePairAddress answers_more = c->Address();
+  EXPECT_FALSE(c->pair->Connect(answers_more, d->Address(), options)) << "16 are more than 8";
+  answers_more.reads_max = 8;
+  EXPECT_FALSE(c->pair->Connect(answers_more, d->Address(), options)) << "16 are more than 2";
+  options.reads_sent = 2;
+  EXPECT_TRUE(c->pair->Connect(answers_more, d->Address(), options));
+}
+
 TEST_F(FakeVerbsTest, APortThatGoesDownEndsWhatIsInFlightAndSaysSo) {
   EXPECT_EQ(Post(*a_, {Write(1, *a_, 0, 8, *b_, 0), Write(2, *a_, 0, 8, *b_, 0)}), 2u);
   two_.SetPort("b0", false);

@@ -180,7 +180,7 @@ void RdmaConnection::Send(Lane* lane) {
   }
   // None of those that were taken is signalled then: nothing says when they are done.
   if (posted < lane->staged.size()) {
-    BreakBecause(VerbsError(lane->device_name, "posting work requests", error_number));
+    Break(VerbsError(lane->device_name, "posting work requests", error_number));
   }
   lane->staged.clear();
 }
@@ -227,6 +227,7 @@ void RdmaConnection::Complete(const VerbsCompletionQueue* queue, const WorkCompl
     --in_flight_;
     lane->bytes -= work.work.length;
     if (ended_well) {
+      moved_ = true;
       work.operation->Moved(work);
       continue;
     }
@@ -281,9 +282,8 @@ void RdmaConnection::Break() {
   }
 }
 
-void RdmaConnection::BreakBecause(Error reason) {
-  if (broken_) return;
-  reason_ = std::move(reason);
+void RdmaConnection::Break(Error why) {
+  if (!broken_) reason_ = std::move(why);
   Break();
 }
 

@@ -45,6 +45,7 @@ class RdmaConnection {
   uint64_t id() const { return id_; }            // the peer's
   milliseconds lease() const { return lease_; }  // of the peer's ends
   bool is_broken() const { return broken_; }
+  bool has_moved() const { return moved_; }  // something
   // It has queue pairs on the devices whose ports are active now, and on no other.
   bool UsesAllOf(const RdmaDevices& devices) const;
   // The first of its devices whose port is down now; empty: none.
@@ -64,7 +65,7 @@ class RdmaConnection {
   std::vector<VerbsCompletionQueue*> queues();
   // Everything in flight comes back as flushed.
   void Break();
-  void BreakBecause(Error reason);
+  void Break(Error why);
   // Without waiting for that: what is in flight is lost, and may be on its way to the peer.
   void Drop();
 
@@ -100,6 +101,7 @@ class RdmaConnection {
   milliseconds lease_{0};
   bool broken_ = false;
   bool failed_ = false;
+  bool moved_ = false;
   std::optional<Error> reason_;
   size_t in_flight_ = 0;
   std::vector<std::unique_ptr<VerbsCompletionQueue>> queues_;  // outlive the lanes' pairs

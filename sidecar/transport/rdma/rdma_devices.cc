@@ -39,6 +39,17 @@ Result<RdmaDevices::Nic> OpenOne(const RdmaOptions& options, Verbs& verbs,
   return nic;
 }
 
+// A connection has queue pairs of all devices, and its peer makes no more.
+Status CheckQueuePairs(size_t devices, int queue_pairs) {
+  const size_t product = devices * static_cast<size_t>(queue_pairs);
+  if (product <= size_t{wire::kQueuePairsMax}) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              std::to_string(devices) + " RDMA devices with --rdma-queue-pairs " +
+                  std::to_string(queue_pairs) + " make " + std::to_string(product) +
+                  " queue pairs to each peer, which takes " + std::to_string(wire::kQueuePairsMax),
+              "lower --rdma-queue-pairs, or name fewer devices in --rdma-devices");
+}
+
 void WarnOfMemlock() {
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
@@ -76,6 +87,7 @@ Result<std::unique_ptr<RdmaDevices>> RdmaDevices::Open(const RdmaOptions& option
   if (nics.empty()) {
     return Fail(ErrorCode::kPathUnavailable, "no RDMA device can be used: " + reasons);
   }
+  RETURN_IF_ERROR(CheckQueuePairs(nics.size(), options.queue_pairs));
   WarnOfMemlock();
   return std::unique_ptr<RdmaDevices>(new RdmaDevices(options, std::move(nics)));
 }
@@ -123,6 +135,7 @@ QueuePairOptions RdmaDevices::QueuePairOptionsOf(size_t index) const {
   options.traffic_class = options_.traffic_class;
   options.service_level = options_.service_level;
   options.gid_index = nics_[index].gid.index;
+  options.reads_sent = std::min(nics_[index].device->limits().reads_sent_max, kReadsMax);
   return options;
 }
 

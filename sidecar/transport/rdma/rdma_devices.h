@@ -26,7 +26,8 @@ class RdmaDevices {
   };
 
   // Those with an active port and a usable GID; an operator's list has to be complete. The error
-  // says why there is none. `verbs` outlives this.
+  // says why there is none; kInvalidArgument: the options do not fit together. `verbs` outlives
+  // this.
   static Result<std::unique_ptr<RdmaDevices>> Open(const RdmaOptions& options, Verbs& verbs);
 
   // What the device said since the last time: its port went down, or came back. One thread.

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/log.h"
+
 namespace gantry::transport {
 namespace {
 
@@ -117,7 +119,13 @@ void RdmaEvents::Run() {
         const auto found = watched_.find(fd);
         if (found != watched_.end()) ready = found->second;
       }
-      if (ready != nullptr) (*ready)();
+      if (ready == nullptr) continue;
+      // It would be ready for ever.
+      if ((events[static_cast<size_t>(i)].events & (EPOLLHUP | EPOLLERR)) != 0) {
+        epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+        log::Warning("a device's events have ended: is it gone?", {{"fd", fd}});
+      }
+      (*ready)();
     }
     {
       const MutexLock lock(mutex_);

@@ -23,7 +23,8 @@ class RdmaEvents {
   RdmaEvents& operator=(const RdmaEvents&) = delete;
   ~RdmaEvents();
 
-  // Calls `ready` whenever the descriptor is readable; it has to read. Until Ignore.
+  // Calls `ready` whenever the descriptor is readable; it has to read. Until Ignore, or until the
+  // descriptor hangs up, which is said in the log: then once more.
   Status Watch(int fd, std::function<void()> ready) EXCLUDES(mutex_);
   // Nobody is in `ready` any more when this returns. Not from `ready` itself.
   void Ignore(int fd) EXCLUDES(mutex_);

@@ -53,6 +53,7 @@ class RdmaOperation final : public Operation {
   bool has_more() const {
     return !stopped_ && (!returned_.empty() || next_ < progress_.chunks_total);
   }
+  bool has_unmoved() const { return has_more() || (!stopped_ && writes_in_flight() != 0); }
   // REQUIRES has_more(). It is in flight from here on, until one of the next three.
   NumberedWork Take(TimePoint now);
   void NotPosted(const NumberedWork& work);

@@ -69,6 +69,13 @@ void RdmaPeer::Abort() {
   if (connection_ != nullptr) connection_->Break();
 }
 
+void RdmaPeer::Arm() {
+  if (connection_ == nullptr || connection_->is_broken()) return;
+  Status armed = connection_->Arm();
+  if (armed) return;
+  connection_->Break(std::move(armed).error().WithContext("completions cannot be waited for"));
+}
+
 bool RdmaPeer::HasWork() const {
   return std::any_of(operations_.begin(), operations_.end(), [](const auto& equal) {
     return std::any_of(equal.second.begin(), equal.second.end(),
@@ -82,9 +89,10 @@ bool RdmaPeer::Drive(TimePoint now) {
   if (connection_ != nullptr) {
     std::optional<RdmaConnection::Failure> failure;
     moved = connection_->Poll(&failure);
+    if (connection_->has_moved()) backoff_ = milliseconds(0);
     if (failure) HandleFailure(*failure);
     GiveUpLostPorts(now, moved);
-    HandleBreakdown();
+    HandleBreakdown(now);
     if (over) {
       connection_->Break();
       connection_->Drop();
@@ -111,7 +119,7 @@ bool RdmaPeer::Drive(TimePoint now) {
   }
   if (connection_ == nullptr) Connect(now);
   moved |= PostInTurn(now);
-  HandleBreakdown();
+  HandleBreakdown(now);
   return moved;
 }
 
@@ -166,22 +174,23 @@ void RdmaPeer::GiveUpLostPorts(TimePoint now, bool moved) {
     return;
   }
   if (now < lost_by_) return;
-  connection_->BreakBecause(Error(ErrorCode::kDeviceError,
-                                  "the port of RDMA device " + down +
-                                      " went down, and the device did not end what was in flight",
-                                  "check cable and switch"));
+  connection_->Break(Error(ErrorCode::kDeviceError,
+                           "the port of RDMA device " + down +
+                               " went down, and the device did not end what was in flight",
+                           "check cable and switch"));
 }
 
 // Whatever was not moved yet is hit by it alike.
-void RdmaPeer::HandleBreakdown() {
+void RdmaPeer::HandleBreakdown(TimePoint now) {
   if (connection_ == nullptr) return;
   const std::optional<Error> why = connection_->TakeReason();
   if (!why) return;
   core_.count_error(*why);
   log::Error("a connection of queue pairs broke", {{"peer", name_}, {"why", *why}});
+  if (!connection_->has_moved()) PutOff(now);
   for (const auto& [priority, equal] : operations_) {
     for (RdmaOperation* const operation : equal) {
-      if (operation->has_more() && ++failures_[operation] >= kFailuresMax) {
+      if (operation->has_unmoved() && ++failures_[operation] >= kFailuresMax) {
         operation->FailWith(*why);
       }
     }
@@ -212,38 +221,45 @@ void RdmaPeer::Connect(TimePoint now) {
   });
 }
 
+void RdmaPeer::PutOff(TimePoint now) {
+  backoff_ = std::clamp(2 * backoff_, kBackoffMin, kBackoffMax);
+  next_attempt_ = now + backoff_;
+  core_.post_at(next_attempt_, [self = shared_from_this()] { self->Drive(Clock::now()); });
+}
+
+// One whose completions nobody hears of is none.
 void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
   is_connecting_ = false;
   const TimePoint now = Clock::now();
-  const bool worked = made.has_value();
-  attempts_ = worked ? 0 : attempts_ + 1;
-  if (!worked) {
-    backoff_ = std::clamp(2 * backoff_, kBackoffMin, kBackoffMax);
-    next_attempt_ = now + backoff_;
-  }
-  {
-    const MutexLock lock(mutex_);
-    refused_until_ = next_attempt_;
-    last_failure_ = worked ? std::nullopt : std::optional(made.error());
-    holds_memory_ = worked;
-    changed_.NotifyAll();
-  }
-  if (worked) {
-    backoff_ = milliseconds(0);
+  std::optional<Error> why;
+  if (made) {
     connection_ = *std::move(made);
     break_by_ = {};
     lost_by_ = {};
-    core_.watch(*connection_);
+    if (Status watched = core_.watch(*connection_); !watched) {
+      why = std::move(watched).error().WithContext("completions cannot be waited for");
+      connection_->Break();
+    }
   } else {
-    log::Warning("queue pairs to a peer could not be connected",
-                 {{"peer", name_}, {"why", made.error()}});
-    core_.count_error(made.error());
+    why = std::move(made).error();
+  }
+  attempts_ = why ? attempts_ + 1 : 0;
+  if (why) PutOff(now);
+  {
+    const MutexLock lock(mutex_);
+    refused_until_ = next_attempt_;
+    last_failure_ = why;
+    holds_memory_ = connection_ != nullptr;
+    changed_.NotifyAll();
+  }
+  if (why) {
+    log::Warning("queue pairs to a peer could not be connected", {{"peer", name_}, {"why", *why}});
+    core_.count_error(*why);
     // Other paths may lead there: whoever waits is told, and those that come see it for a while.
     if (attempts_ >= kAttemptsMax) {
       attempts_ = 0;
-      FailAll(made.error());
+      FailAll(*why);
     }
-    core_.post_at(next_attempt_, [self = shared_from_this()] { self->Drive(Clock::now()); });
   }
   (void)Drive(now);
 }

@@ -25,8 +25,8 @@ struct RdmaCore {
   // Runs it with the driver, soon, or at that time. Any thread; not after the transport is gone.
   std::function<void(std::function<void()> task)> post;
   std::function<void(TimePoint when, std::function<void()> task)> post_at;
-  // A connection's completions can be waited for; or not any more.
-  std::function<void(RdmaConnection& connection)> watch;
+  // A connection's completions can be waited for, all or none; or not any more.
+  std::function<Status(RdmaConnection& connection)> watch;
   std::function<void(RdmaConnection& connection)> unwatch;
   std::function<void(const Error& why)> count_error;
 };
@@ -60,16 +60,19 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   bool Drive(TimePoint now);
   // Work requests are on their way.
   size_t in_flight() const { return connection_ == nullptr ? 0 : connection_->in_flight(); }
-  Status Arm() { return connection_ == nullptr ? Status() : connection_->Arm(); }
+  // Completions are waited for from now on; a connection that cannot breaks.
+  void Arm();
 
  private:
   void Connect(TimePoint now);
   void Connected(Result<std::unique_ptr<RdmaConnection>> made);
+  // The next connection is made later, ever later the more often.
+  void PutOff(TimePoint now);
   void HandleFailure(const RdmaConnection::Failure& failure);
   // A device should end its work when its port is down, and does not always.
   void GiveUpLostPorts(TimePoint now, bool moved);
   // Of a connection that broke by no fault of a work request.
-  void HandleBreakdown();
+  void HandleBreakdown(TimePoint now);
   void FlushWritten();
   bool PostInTurn(TimePoint now);
   bool HasWork() const;

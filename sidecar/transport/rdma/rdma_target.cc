@@ -61,7 +61,8 @@ Result<std::shared_ptr<RdmaTarget::Ends>> RdmaTarget::Make(
       queue = made.get();
       ends->queues.push_back(std::move(made));
     }
-    const QueuePairOptions options = devices_.QueuePairOptionsOf(request.device);
+    QueuePairOptions options = devices_.QueuePairOptionsOf(request.device);
+    options.remote_read = options.remote_write = true;  // as far as keys were told
     ASSIGN_OR_RETURN(auto pair, device.CreateQueuePair(*queue, options));
     QueuePairAddress address = devices_.AddressOf(request.device, *pair);
     RETURN_IF_ERROR(AddFlush(request.device, &address));

@@ -26,7 +26,7 @@ RdmaTransport::RdmaTransport(const RdmaDevices& devices, const RdmaRegistrar& re
                 [inbox = inbox_, &events](TimePoint when, std::function<void()> task) {
                   events.CallAt(when, [inbox, task = std::move(task)] { inbox->Post(task); });
                 },
-            .watch = [this](RdmaConnection& connection) { Watch(connection); },
+            .watch = [this](RdmaConnection& connection) { return Watch(connection); },
             .unwatch = [this](RdmaConnection& connection) { Unwatch(connection); },
             .count_error = std::move(count_error)} {
   {
@@ -170,12 +170,7 @@ bool RdmaTransport::Poll(std::vector<uint64_t>* attention) {
     is_armed_ = false;
   } else if (in_flight_ && !is_armed_ && now - last_moved_ > devices_.options().spin) {
     is_armed_ = true;
-    for (const auto& peer : driven_) {
-      if (const Status armed = peer->Arm(); !armed) {
-        log::Warning("completions cannot be waited for", {{"why", armed.error()}});
-        peer->Abort();
-      }
-    }
+    for (const auto& peer : driven_) peer->Arm();
     moved = DrivePeers(now);  // one may have come before
     if (moved) is_armed_ = false;
   }
@@ -197,17 +192,17 @@ bool RdmaTransport::Poll(std::vector<uint64_t>* attention) {
 }
 
 // The event may come long after: it wakes whoever sleeps, and that is all.
-void RdmaTransport::Watch(RdmaConnection& connection) {
+Status RdmaTransport::Watch(RdmaConnection& connection) {
   for (VerbsCompletionQueue* const queue : connection.queues()) {
-    const Status watched = events_.Watch(queue->fd(), [queue, inbox = inbox_] {
+    Status watched = events_.Watch(queue->fd(), [queue, inbox = inbox_] {
       queue->TakeEvents();
       inbox->Post([] {});
     });
-    if (!watched) {
-      log::Error("completions cannot be waited for", {{"why", watched.error()}});
-      return connection.Break();
-    }
+    if (watched) continue;
+    Unwatch(connection);
+    return watched;
   }
+  return {};
 }
 
 void RdmaTransport::Unwatch(RdmaConnection& connection) {

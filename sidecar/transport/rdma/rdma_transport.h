@@ -55,7 +55,7 @@ class RdmaTransport final : public Transport {
   };
   bool RunTasks();
   bool DrivePeers(TimePoint now);
-  void Watch(RdmaConnection& connection);
+  Status Watch(RdmaConnection& connection);
   void Unwatch(RdmaConnection& connection);
   Result<std::shared_ptr<RdmaPeer>> PeerOf(const MovePlan& plan) const;
 

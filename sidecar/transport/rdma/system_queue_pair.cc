@@ -84,7 +84,7 @@ class SystemQueuePair final : public VerbsQueuePair {
 
   Status Connect(const QueuePairAddress& from, const QueuePairAddress& to,
                  const QueuePairOptions& options) override {
-    RETURN_IF_ERROR(Initialize());
+    RETURN_IF_ERROR(Initialize(options));
     RETURN_IF_ERROR(ReadyToReceive(from, to, options));
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_RTS;
@@ -92,7 +92,7 @@ class SystemQueuePair final : public VerbsQueuePair {
     attributes.retry_cnt = options.retries;
     attributes.rnr_retry = options.rnr_retries;
     attributes.sq_psn = from.packet_sequence;
-    attributes.max_rd_atomic = ReadsOf(std::min(from.reads_max, to.reads_max));
+    attributes.max_rd_atomic = ReadsOf(ReadsSent(options, to));
     return Modify(&attributes,
                   IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
@@ -122,11 +122,12 @@ class SystemQueuePair final : public VerbsQueuePair {
     return static_cast<uint8_t>(std::clamp<uint32_t>(reads, 1, 255));
   }
 
-  Status Initialize() {
+  Status Initialize(const QueuePairOptions& options) {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_INIT;
     attributes.port_num = port_;
-    attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+    if (options.remote_read) attributes.qp_access_flags |= IBV_ACCESS_REMOTE_READ;
+    if (options.remote_write) attributes.qp_access_flags |= IBV_ACCESS_REMOTE_WRITE;
     return Modify(&attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
                   "initialized");
   }

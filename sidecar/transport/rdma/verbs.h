@@ -3,6 +3,7 @@
 // made it. One thread at a time for each object; devices and regions are thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -64,7 +65,16 @@ struct QueuePairOptions {
   uint8_t traffic_class = 0;
   uint8_t service_level = 0;
   int gid_index = 0;
+  uint32_t reads_sent = 16;  // asked at a time: max_rd_atomic, as far as the other end answers them
+  // What the other end may do through this one, with regions that grant it as well.
+  bool remote_read = false;
+  bool remote_write = false;
 };
+
+// Of a queue pair with these options, once it is connected.
+inline uint32_t ReadsSent(const QueuePairOptions& options, const QueuePairAddress& to) {
+  return std::min(options.reads_sent, to.reads_max);
+}
 
 enum class WorkOperation : uint8_t { kWrite, kRead };
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -231,6 +232,79 @@ TEST_P(RdmaForgeries, TheDeviceRefusesAnAddressOfANeighbour) {
 
 TEST_P(RdmaForgeries, TheDeviceRefusesToWriteWhatIsToBeRead) {
   ExpectRefused("only to be read", read_only_, 0, {wire::Operation::kWrite});
+}
+
+// A peer whose ends do what no sidecar asks of them: one queue pair, on its first device.
+class HostileOwner final : public QueuePairExchange {
+ public:
+  explicit HostileOwner(RdmaWorld& world)
+      : owner_(*world.devices_there_), peer_devices_(owner_.Addresses()) {}
+
+  const std::vector<wire::RdmaDeviceAddress>& peer_devices() const override {
+    return peer_devices_;
+  }
+  Result<wire::QueuePairGrant> Connect(const std::vector<wire::QueuePairRequest>& requests,
+                                       TimePoint) override {
+    VerbsDevice& device = *owner_.at(0).device;
+    QueuePairOptions options = owner_.QueuePairOptionsOf(0);
+    options.remote_read = options.remote_write = true;
+    wire::QueuePairGrant grant;
+    for (const wire::QueuePairRequest& request : requests) {
+      queues_.push_back(*device.CreateCompletionQueue(16));
+      pairs_.push_back(*device.CreateQueuePair(*queues_.back(), options));
+      grant.ends.push_back(owner_.AddressOf(0, *pairs_.back()));
+      RETURN_IF_ERROR(pairs_.back()->Connect(grant.ends.back(), request.from, options));
+    }
+    return grant;
+  }
+  Status End(uint64_t, TimePoint) override { return {}; }
+
+  // Through its `pair`-th end; what became of it.
+  std::optional<WorkStatus> Run(size_t pair, const WorkItem& item) {
+    int error_number = 0;
+    EXPECT_EQ(pairs_[pair]->Post({&item, 1}, &error_number), 1u) << error_number;
+    WorkCompletion completion;
+    for (const TimePoint limit = Clock::now() + milliseconds(20'000); Clock::now() < limit;) {
+      if (queues_[pair]->Poll({&completion, 1}) == 1) return completion.status;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  const RdmaDevices& owner_;
+  const std::vector<wire::RdmaDeviceAddress> peer_devices_;
+  std::vector<std::unique_ptr<VerbsCompletionQueue>> queues_;  // outlive the pairs
+  std::vector<std::unique_ptr<VerbsQueuePair>> pairs_;
+};
+
+TEST_P(RdmaForgeries, ThePeersEndsReachNothingHereWhateverKeysItKnows) {
+  HostileOwner owner(world());
+  const auto connection =
+      RdmaConnection::Make(*world().devices_, owner, Clock::now() + milliseconds(5'000));
+  ASSERT_TRUE(connection) << connection.error().message;
+  const auto granted = world().registrar_.Register({{local_buffer_, 0, kPage}}, {true, true});
+  const auto its_own = world().registrar_there_.Register(
+      {{*memory::MappedAllocation::Create(world().mapper_, there_.source()), 0, kPage}}, {});
+  ASSERT_TRUE(granted && its_own);
+  const auto& target = dynamic_cast<const MemoryRegionSet&>(**granted).list()[0];
+  const auto& source = dynamic_cast<const MemoryRegionSet&>(**its_own).list()[0];
+  const std::vector<uint8_t> here = Bytes(here_);
+  const std::vector<uint8_t> there = Bytes(there_);
+  size_t pair = 0;
+  for (const auto operation : {WorkOperation::kWrite, WorkOperation::kRead}) {
+    SCOPED_TRACE(operation == WorkOperation::kWrite ? "write" : "read");
+    const WorkItem item = {.operation = operation,
+                           .local_address = source.address,
+                           .local_key = source.local_keys[0],
+                           .length = 64,
+                           .remote_address = target.address,
+                           .remote_key = target.remote_keys[0]};
+    const auto ended = owner.Run(pair++, item);
+    ASSERT_TRUE(ended);
+    EXPECT_EQ(*ended, WorkStatus::kRemoteInvalidRequest);
+    EXPECT_TRUE(Bytes(here_) == here);
+    EXPECT_TRUE(Bytes(there_) == there);
+  }
 }
 
 }  // namespace gantry::transport

@@ -194,6 +194,38 @@ TEST_F(RdmaFailures, WhatCannotBeArmedIsMadeAnew) {
   ExpectAllMoved(*operation);
 }
 
+// It is made anew, with pauses, and not for ever.
+TEST_F(RdmaFailures, WhatCanNeverBeArmedFailsTheTransfer) {
+  Make(1);
+  const auto first = WriteAll();
+  ExpectAllMoved(*first);
+  fabric_.SetProgress(FakeFabric::Progress::kByStep);
+  here_->FailCalls("here0", FakeCall::kArm, EIO);
+  const int before = here_->calls("here0", FakeCall::kCreateQueuePair);
+  const auto operation = Start(wire::Operation::kRead, 0, 0, 1);
+  ASSERT_TRUE(world_->Finish(*operation, milliseconds(5'000)));
+  ASSERT_TRUE(operation->error());
+  EXPECT_EQ(operation->error()->code, ErrorCode::kDeviceError);
+  EXPECT_NE(operation->error()->message.find("waited for"), std::string::npos);
+  EXPECT_LE(here_->calls("here0", FakeCall::kCreateQueuePair) - before, 2 * 2);
+}
+
+TEST_F(RdmaFailures, AConnectionWhoseCompletionsNobodyHearsOfIsGivenUpAfterThree) {
+  Make(1);
+  here_->FailCalls("here0", FakeCall::kEvents, EBADF);
+  const auto refused = WriteAll();
+  ASSERT_TRUE(world_->Finish(*refused, milliseconds(5'000)));
+  ASSERT_TRUE(refused->error());
+  EXPECT_NE(refused->error()->message.find("waited for"), std::string::npos);
+  EXPECT_EQ(here_->calls("here0", FakeCall::kCreateQueuePair), 3 * 2);
+  EXPECT_EQ(world_->errors_.size(), 3u);
+  EXPECT_FALSE(world_->transport_.CanReach(*local_buffer_, remote_));
+  EXPECT_TRUE(PollUntil([&] { return QueuePairs() == 0; }));
+  here_->FailCalls("here0", FakeCall::kEvents, 0);
+  const auto operation = WriteAll();
+  ExpectAllMoved(*operation);
+}
+
 // More failures in a row than a session may have connections: the peer's ends of each are ended.
 // Three of them end the transfer that waits.
 TEST_F(RdmaFailures, AConnectionThatFailsHereLeavesNothingAtThePeer) {

@@ -77,6 +77,25 @@ TEST(RdmaFlush, WhatIsReportedWrittenIsThere) {
   }
 }
 
+// A device may answer more reads at a time than it asks.
+TEST(RdmaReads, NoMoreAreAskedAtATimeThanTheDeviceHereTellsAndThePeersAnswers) {
+  FakeFabric fabric;
+  gantry::testing::FakeDeviceOptions device{.name = "fake0"};
+  device.limits.reads_max = 16;
+  device.limits.reads_sent_max = 2;
+  FakeVerbs here(fabric, {device}), there(fabric, {device});
+  RdmaWorld world(here, there, {}, {});
+  world.MoveSomething();
+  EXPECT_TRUE(world.errors_.empty());
+  QueuePairOptions options;
+  options.reads_sent = 2;
+  QueuePairAddress to;
+  to.reads_max = 16;
+  EXPECT_EQ(ReadsSent(options, to), 2u);
+  to.reads_max = 1;
+  EXPECT_EQ(ReadsSent(options, to), 1u);
+}
+
 using gantry::testing::TransportContract;
 INSTANTIATE_TEST_SUITE_P(Rdma, TransportContract,
                          ::testing::Values([] { return std::make_unique<FakeRdmaHarness>(); }));
