@@ -185,6 +185,7 @@ bool RdmaTransport::Poll(std::vector<uint64_t>* attention) {
 
 // The event may come long after: it wakes whoever sleeps, and that is all.
 void RdmaTransport::Watch(RdmaConnection& connection) {
+  ++connections_;
   for (VerbsCompletionQueue* const queue : connection.queues()) {
     const Status watched = events_.Watch(queue->fd(), [queue, inbox = inbox_] {
       queue->TakeEvents();
@@ -198,6 +199,7 @@ void RdmaTransport::Watch(RdmaConnection& connection) {
 }
 
 void RdmaTransport::Unwatch(RdmaConnection& connection) {
+  --connections_;
   for (VerbsCompletionQueue* const queue : connection.queues()) events_.Ignore(queue->fd());
 }
 
