@@ -67,12 +67,4 @@ std::unique_ptr<transport::RdmaTransport> RdmaPath::MakeTransport(
                                                     std::move(wake), std::move(count_error));
 }
 
-std::vector<std::pair<std::string, size_t>> RdmaPath::Chunks() const {
-  std::vector<std::pair<std::string, size_t>> chunks;
-  for (size_t i = 0; i < devices_->size(); ++i) {
-    chunks.emplace_back(devices_->at(i).device->name(), registrar_.chunks());
-  }
-  return chunks;
-}
-
 }  // namespace gantry

@@ -6,7 +6,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "lib/base/result.h"
@@ -15,6 +14,7 @@
 #include "sidecar/transport/rdma/rdma_devices.h"
 #include "sidecar/transport/rdma/rdma_events.h"
 #include "sidecar/transport/rdma/rdma_registrar.h"
+#include "sidecar/transport/rdma/rdma_sample.h"
 #include "sidecar/transport/rdma/rdma_target.h"
 #include "sidecar/transport/rdma/rdma_transport.h"
 
@@ -32,8 +32,10 @@ class RdmaPath {
   transport::RdmaRegistrar& registrar() { return registrar_; }
   transport::RdmaTarget& target() { return target_; }
   std::vector<wire::RdmaDeviceAddress> addresses() const { return devices_->Addresses(); }
-  // Device and registered chunks. Any thread.
-  std::vector<std::pair<std::string, size_t>> Chunks() const;
+  // Of the transport that was made, while it lives. Any thread.
+  metrics::RdmaSample Sample(const transport::RdmaTransport& transport) const {
+    return transport::SampleOf(*devices_, registrar_, transport, target_);
+  }
 
  private:
   RdmaPath(std::unique_ptr<transport::Verbs> verbs, std::unique_ptr<transport::RdmaDevices> devices,

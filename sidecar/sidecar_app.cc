@@ -219,6 +219,7 @@ class App final : public SidecarApp {
     directory.fds_max = fds_max_.peers;
     directory.tcp = tcp_;
     directory.rdma = rdma_;
+    if (!rdma_path_) directory.why_no_rdma = rdma_path_.error().message;
     peers_ = std::make_unique<peer::PeerDirectory>(
         std::move(directory), *pool_, events_,
         [this](std::shared_ptr<const engine::RemoteBuffer> buffer, Error why) {
@@ -291,7 +292,7 @@ class App final : public SidecarApp {
     sample.peer_fds_waiting = served.fds;
     sample.tcp_initiator = tcp_->Totals();
     sample.staging = tcp_path_->Staging();
-    if (rdma_path_) sample.chunks = (*rdma_path_)->Chunks();
+    if (rdma_path_) sample.rdma = (*rdma_path_)->Sample(*rdma_);
     sample.tcp_target = served.data;
     sample.holds = messaging_->holds().size();
     sample.http_connections = http_ ? http_->connections() : 0;

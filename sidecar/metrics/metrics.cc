@@ -50,7 +50,7 @@ class FallbackCounters {
   explicit FallbackCounters(Registry& registry) {
     auto& family = prometheus::BuildCounter()
                        .Name("gantry_path_fallbacks_total")
-                       .Help("Transfers that took a slower path than exists in principle")
+                       .Help("Transfers that took a slower path than works on this side")
                        .Register(registry);
     for (size_t from = 0; from < kRealPathNames.size(); ++from) {
       for (size_t to = from + 1; to < kRealPathNames.size(); ++to) {

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "lib/base/error.h"
@@ -63,6 +62,27 @@ struct StagingSample {
   uint64_t bytes_to_gpus = 0;
 };
 
+// An RDMA device in this sidecar's own transfers.
+struct RdmaDeviceSample {
+  std::string device;
+  bool port_active = false;
+  uint64_t chunks = 0;  // registered
+  uint64_t queue_pairs = 0;
+  uint64_t inflight = 0;      // work requests, as are the next two
+  uint64_t inflight_max = 0;  // that its queue pairs take together
+  uint64_t retried = 0;       // this and the rest: ever
+  uint64_t reads = 0;
+  uint64_t writes = 0;
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+};
+
+struct RdmaSample {
+  uint64_t initiator_connections = 0;
+  uint64_t target_connections = 0;
+  std::vector<RdmaDeviceSample> devices;
+};
+
 struct GaugeSample {
   uint64_t workloads = 0;
   uint64_t buffers = 0;
@@ -93,7 +113,7 @@ struct GaugeSample {
   TcpConnections tcp_initiator;
   TcpConnections tcp_target;
   StagingSample staging;
-  std::vector<std::pair<std::string, size_t>> chunks;  // by RDMA device
+  RdmaSample rdma;
 };
 
 class Metrics {
@@ -109,7 +129,7 @@ class Metrics {
   // Begun again with a fresh description of its remote buffers, after the peer answered so.
   void TransferRetried(ErrorCode code);
   void PathSelected(Path path);
-  void PathFallback(Path wanted, Path taken);                 // a faster path exists in principle
+  void PathFallback(Path wanted, Path taken);                 // a faster path works on this side
   void Busy(Operation operation, Path path, double seconds);  // union of the time a path was busy
   void RegistrationEnded(bool ok, uint64_t buffers);
   void HttpRequest(std::string_view route, std::string_view method, int code, double seconds);

@@ -66,14 +66,6 @@ void AppendTables(const GaugeSample& now, std::vector<MetricFamily>& out) {
                       now.ipc_workers_refused));
   out.push_back(
       Gauge("gantry_mappings", "Mappings of allocations over all copy workers", now.mappings));
-  // Where there is no device the series says so, and alerts on the name do not go blind.
-  std::vector<Series> chunks;
-  for (const auto& [device, count] : now.chunks) {
-    chunks.push_back({device, static_cast<double>(count)});
-  }
-  if (chunks.empty()) chunks.push_back({"none", 0});
-  out.push_back(Family(MetricType::Gauge, "gantry_chunks",
-                       "Chunks registered as memory regions, by device", "device", chunks));
   out.push_back(
       Gauge("gantry_fds_held", "File descriptors handed over by workloads and kept", now.fds_held));
   const auto queued = static_cast<double>(now.transfers_queued);
@@ -116,6 +108,62 @@ void AppendTcp(const GaugeSample& now, std::vector<MetricFamily>& out) {
                        "operation",
                        {{"read", static_cast<double>(now.tcp_target.bytes_read)},
                         {"write", static_cast<double>(now.tcp_target.bytes_written)}}));
+}
+
+// Of each device: those are few, and stay what they are from the start on.
+using Devices = std::vector<RdmaDeviceSample>;
+
+MetricFamily ByDevice(MetricType type, const char* name, const char* help, const Devices& devices,
+                      uint64_t RdmaDeviceSample::*member) {
+  std::vector<Series> all;
+  for (const RdmaDeviceSample& of : devices) {
+    all.push_back({of.device, static_cast<double>(of.*member)});
+  }
+  return Family(type, name, help, "device", all);
+}
+
+MetricFamily ByDeviceAndOp(const char* name, const char* help, const Devices& devices,
+                           uint64_t RdmaDeviceSample::*read, uint64_t RdmaDeviceSample::*write) {
+  MetricFamily both = ByDevice(MetricType::Counter, name, help, devices, read);
+  for (ClientMetric& metric : both.metric) metric.label.push_back({"op", "read"});
+  MetricFamily written = ByDevice(MetricType::Counter, name, help, devices, write);
+  for (ClientMetric& metric : written.metric) {
+    metric.label.push_back({"op", "write"});
+    both.metric.push_back(std::move(metric));
+  }
+  return both;
+}
+
+void AppendRdma(const RdmaSample& now, std::vector<MetricFamily>& out) {
+  Devices devices = now.devices;
+  // Where there is no device the series say so, and alerts on the names do not go blind.
+  if (devices.empty()) devices.push_back({.device = "none"});
+  const auto gauge = [&](const char* name, const char* help, uint64_t RdmaDeviceSample::*member) {
+    out.push_back(ByDevice(MetricType::Gauge, name, help, devices, member));
+  };
+  gauge("gantry_chunks", "Chunks registered as memory regions, by device",
+        &RdmaDeviceSample::chunks);
+  std::vector<Series> active;
+  for (const RdmaDeviceSample& of : devices) active.push_back({of.device, of.port_active ? 1. : 0});
+  out.push_back(Family(MetricType::Gauge, "gantry_rdma_port_active",
+                       "Whether the port of an RDMA device is active", "device", active));
+  out.push_back(Family(MetricType::Gauge, "gantry_rdma_connections",
+                       "Connections of queue pairs between sidecars", "side",
+                       {{"initiator", static_cast<double>(now.initiator_connections)},
+                        {"target", static_cast<double>(now.target_connections)}}));
+  gauge("gantry_rdma_queue_pairs", "Queue pairs of the connections made here",
+        &RdmaDeviceSample::queue_pairs);
+  gauge("gantry_rdma_work_requests_inflight", "Work requests that were posted and are not done",
+        &RdmaDeviceSample::inflight);
+  gauge("gantry_rdma_work_requests_inflight_max", "Work requests that the queue pairs take",
+        &RdmaDeviceSample::inflight_max);
+  out.push_back(ByDeviceAndOp("gantry_rdma_work_requests_total", "Work requests that were done",
+                              devices, &RdmaDeviceSample::reads, &RdmaDeviceSample::writes));
+  out.push_back(ByDeviceAndOp("gantry_rdma_bytes_total", "Bytes that work requests moved", devices,
+                              &RdmaDeviceSample::bytes_read, &RdmaDeviceSample::bytes_written));
+  out.push_back(ByDevice(MetricType::Counter, "gantry_rdma_work_requests_retried_total",
+                         "Work requests that came back undone and have to be sent again", devices,
+                         &RdmaDeviceSample::retried));
 }
 
 void AppendStaging(const StagingSample& now, std::vector<MetricFamily>& out) {
@@ -184,6 +232,7 @@ std::vector<prometheus::MetricFamily> ScrapeGauges::Collect() const {
                        "version", {{version_, 1}}));
   AppendTables(now, out);
   AppendTcp(now, out);
+  AppendRdma(now.rdma, out);
   AppendStaging(now.staging, out);
   AppendWorkers(now, out);
   AppendProcess(out);

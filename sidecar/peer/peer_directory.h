@@ -40,6 +40,7 @@ struct PeerDirectoryOptions {
   std::shared_ptr<PeerSecurity> security;    // for peers over TCP; null: on loopback alone
   transport::TcpTransport* tcp = nullptr;    // null: no data connections; outlives the directory
   transport::RdmaTransport* rdma = nullptr;  // null: no RDMA device is used; likewise
+  std::string why_no_rdma = {};              // then
   size_t peers_max = 1024;
   size_t fds_max = 4096;             // of all peers' memory, open at the same time
   milliseconds call_timeout{5'000};  // of each call, within the caller's deadline

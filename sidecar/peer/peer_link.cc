@@ -212,9 +212,9 @@ void PeerLink::TryOpen() {
     info_.node_id = facts.owner.node_id;
     info_.version = facts.owner.build;
     info_.rtt_us = facts.rtt_us;
-    info_.paths = facts.paths;
+    info_.paths = PathsHere(facts.paths);
     info_.path.reset();
-    for (const wire::PathReport& report : facts.paths) {
+    for (const wire::PathReport& report : info_.paths) {
       if (report.available && !info_.path) info_.path = report.path;
     }
     info_.error.reset();
@@ -228,6 +228,16 @@ void PeerLink::TryOpen() {
                   name_,
                   "generation " + HexOf(facts.owner.generation),
                   nullptr});
+}
+
+// Of what the peer offers, that which there is nothing for here is no path. What the GPUs or the
+// memory here lack is another matter: there the peer may execute.
+std::vector<wire::PathReport> PeerLink::PathsHere(std::vector<wire::PathReport> offered) const {
+  wire::PathReport& rdma = offered[static_cast<size_t>(wire::Path::kRdma)];
+  if (rdma.available && options_.rdma == nullptr) {
+    rdma = {wire::Path::kRdma, false, "not on this side: " + options_.why_no_rdma};
+  }
+  return offered;
 }
 
 void PeerLink::OpenPaths(Session* session) const {

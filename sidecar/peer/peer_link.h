@@ -115,6 +115,7 @@ class PeerLink {
   void Run(const std::stop_token& stop);
   void TryOpen();
   void EndSession(const Error& why) EXCLUDES(mutex_);
+  std::vector<wire::PathReport> PathsHere(std::vector<wire::PathReport> offered) const;
   void OpenPaths(Session* session) const;
   TimePoint Settle();
   void AcknowledgeUnmapped() EXCLUDES(mutex_);

@@ -30,8 +30,9 @@ def test_a_side_without_rdma_says_so_and_tcp_is_taken(rdma_scene, side):
     without = scene.a if side == "a" else scene.b
     own = reasons(without.ask("GET", "/v1/status")[1]["paths"])
     assert "--no-rdma" in own["rdma"], own
-    peer = reasons(scene.a.ask("GET", "/v1/peers/b")[1]["paths"])  # what the peer offers
-    assert peer["rdma"] == (None if side == "a" else "--no-rdma turns it off"), peer
+    peer = scene.a.ask("GET", "/v1/peers/b")[1]
+    assert reasons(peer["paths"])["rdma"] == ("not on this side: " if side == "a" else "") + "--no-rdma turns it off", peer
+    assert peer["path"] == "tcp", peer
     fallbacks = metric(scene.a, 'gantry_path_fallbacks_total{from="rdma",to="tcp"}')
     told = reasons(assert_moved(scene.move(require=()), "tcp")["paths"])
     assert told["rdma"] == ("" if side == "a" else "the peer says: ") + "--no-rdma turns it off", told

@@ -29,17 +29,37 @@ def second_device():
     run("ip", "link", "delete", "second")
 
 
+def of(sidecar, what, device, **labels):
+    """gantry_rdma_WHAT of a device."""
+    named = ",".join(f'{name}="{value}"' for name, value in sorted({"device": device, **labels}.items()))
+    return metric(sidecar, f"gantry_rdma_{what}{{{named}}}")
+
+
+def bytes_read(sidecar):
+    return sum(of(sidecar, "bytes_total", device, op="read") for device in ("rxe0", "rxe9"))
+
+
 def test_one_of_two_devices_goes_and_the_transfer_goes_on(second_device, rdma_scene):
     scene = rdma_scene(size=SIZE, a_flags=SLOW)
     assert metric(scene.a, 'gantry_chunks{device="rxe0"}') == metric(scene.a, 'gantry_chunks{device="rxe9"}') == 1
     scene.everything_works()
+    assert bytes_read(scene.a) == SIZE and bytes_read(scene.b) == 0
+    for device in ("rxe0", "rxe9"):
+        assert of(scene.a, "bytes_total", device, op="read") > 0 and of(scene.a, "port_active", device) == 1
+        assert of(scene.a, "work_requests_inflight", device) == 0
+        assert of(scene.a, "work_requests_inflight_max", device) == 4 * of(scene.a, "queue_pairs", device) == 4
+    assert metric(scene.b, 'gantry_rdma_connections{side="target"}') == 1
     scene.target.clear()
     transfer = scene.hold()
     run("ip", "link", "set", second_device, "down")
     view = settled(scene, transfer)
     assert view["state"] == "succeeded", view
     assert not scene.target.differs_from(scene.source)
-    assert metric(scene.a, 'gantry_transfer_chunks_total{op="read",outcome="retried",path="rdma"}') > 0
+    retried = metric(scene.a, 'gantry_transfer_chunks_total{op="read",outcome="retried",path="rdma"}')
+    assert sum(of(scene.a, "work_requests_retried_total", device) for device in ("rxe0", "rxe9")) == retried > 0
+    assert [of(scene.a, "port_active", device) for device in ("rxe0", "rxe9")] == [1, 0]
+    assert of(scene.a, "work_requests_inflight", "rxe9") == of(scene.a, "work_requests_inflight_max", "rxe9") == 0
+    assert bytes_read(scene.a) >= 2 * SIZE
     assert "a port went down" in scene.a.log
     scene.everything_works("write")
 

@@ -82,18 +82,27 @@ Status RdmaConnection::MakeLanes(const RdmaDevices& devices,
       Lane lane;
       lane.device = device;
       lane.device_name = nic.name();
+      lane.counters = devices.at(device).counters.get();
       lane.peer_device = PeerDeviceOf(device, peers.size());
       lane.queue = queues_.back().get();
       ASSIGN_OR_RETURN(lane.pair, nic.CreateQueuePair(*lane.queue, options));
       lane.address = devices.AddressOf(device, *lane.pair);
       lane.room = options.work_requests;
       lane.flush_key = flush_key;
+      lane.counters->queue_pairs.fetch_add(1, std::memory_order_relaxed);
       lanes_.push_back(std::move(lane));
     }
   }
   if (!lanes_.empty()) return {};
   return gantry::Fail(ErrorCode::kPathUnavailable, "no RDMA device here has an active port",
                       "check cable and switch");
+}
+
+RdmaConnection::~RdmaConnection() {
+  for (const Lane& lane : lanes_) {
+    lane.counters->queue_pairs.fetch_sub(1, std::memory_order_relaxed);
+    lane.counters->Count({.ended = lane.sent.size()});
+  }
 }
 
 RdmaConnection::Lane* RdmaConnection::Roomiest() {
@@ -172,6 +181,7 @@ void RdmaConnection::Send(Lane* lane) {
   const size_t posted = broken_ ? 0 : lane->pair->Post(items_, &error_number);
   for (size_t i = 0; i < posted; ++i) lane->sent.push_back(lane->staged[i]);
   in_flight_ += posted;
+  lane->counters->in_flight.fetch_add(posted, std::memory_order_relaxed);
   for (size_t i = lane->staged.size(); i > posted; --i) {
     const NumberedWork& work = lane->staged[i - 1];
     lane->bytes -= work.work.length;
@@ -216,6 +226,8 @@ void RdmaConnection::Complete(const VerbsCompletionQueue* queue, const WorkCompl
     return one.queue == queue && one.pair != nullptr && one.pair->number() == completion.queue_pair;
   });
   if (lane == lanes_.end() || completion.id < lane->first_id) return;
+  NicCounters& counters = *lane->counters;
+  NicTally tally;
   // In their order: what came before one that ends, well or not, and said nothing, is done.
   while (!lane->sent.empty() && lane->first_id <= completion.id) {
     const NumberedWork work = lane->sent.front();
@@ -225,9 +237,11 @@ void RdmaConnection::Complete(const VerbsCompletionQueue* queue, const WorkCompl
     ++lane->first_id;
     ++lane->room;
     --in_flight_;
+    ++tally.ended;
     lane->bytes -= work.work.length;
     if (ended_well) {
       moved_ = true;
+      if (!work.is_flush) tally.Moved(work.operation->direction(), work.work.length);
       work.operation->Moved(work);
       continue;
     }
@@ -240,9 +254,11 @@ void RdmaConnection::Complete(const VerbsCompletionQueue* queue, const WorkCompl
                       "RDMA device " + lane->device_name + " gave up a queue pair",
                       "see the kernel's log");
     }
+    if (!work.is_flush) ++tally.lost;
     work.operation->Lost(work);
     if (!broken_) Break();
   }
+  counters.Count(tally);
 }
 
 bool RdmaConnection::UsesAllOf(const RdmaDevices& devices) const {
@@ -291,7 +307,12 @@ void RdmaConnection::Drop() {
   broken_ = true;
   for (Lane& lane : lanes_) {
     lane.pair.reset();  // nothing of it moves here any more
-    for (const NumberedWork& work : lane.sent) work.operation->Lost(work);
+    NicTally tally{.ended = lane.sent.size()};
+    for (const NumberedWork& work : lane.sent) {
+      if (!work.is_flush) ++tally.lost;
+      work.operation->Lost(work);
+    }
+    lane.counters->Count(tally);
     in_flight_ -= lane.sent.size();
     lane.sent.clear();
   }

@@ -30,6 +30,10 @@ class QueuePairExchange {
 
 class RdmaConnection {
  public:
+  RdmaConnection(const RdmaConnection&) = delete;
+  RdmaConnection& operator=(const RdmaConnection&) = delete;
+  ~RdmaConnection();
+
   // What failed, once for a connection; what is flushed after it is its consequence.
   struct Failure {
     WorkCompletion completion;
@@ -73,7 +77,8 @@ class RdmaConnection {
   struct Lane {
     size_t device = 0;  // here
     std::string device_name;
-    uint32_t peer_device = 0;  // there
+    NicCounters* counters = nullptr;  // its
+    uint32_t peer_device = 0;         // there
     VerbsCompletionQueue* queue = nullptr;
     std::unique_ptr<VerbsQueuePair> pair;
     QueuePairAddress address;

@@ -9,6 +9,7 @@
 
 #include "lib/base/result.h"
 #include "sidecar/transport/rdma/memory_region_set.h"
+#include "sidecar/transport/rdma/nic_counters.h"
 #include "sidecar/transport/rdma/rdma_options.h"
 #include "sidecar/transport/rdma/verbs.h"
 
@@ -23,6 +24,7 @@ class RdmaDevices {
     std::string why_gid;  // it and not another one, for people
     uint64_t chunk_bytes = 0;
     std::unique_ptr<std::atomic<bool>> up = std::make_unique<std::atomic<bool>>(true);
+    std::unique_ptr<NicCounters> counters = std::make_unique<NicCounters>();
   };
 
   // Those with an active port and a usable GID; an operator's list has to be complete. The error

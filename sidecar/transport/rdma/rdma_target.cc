@@ -116,4 +116,11 @@ size_t RdmaTarget::queue_pairs() const {
   return pairs_;
 }
 
+size_t RdmaTarget::connections() const {
+  const MutexLock lock(mutex_);
+  size_t count = 0;
+  for (const auto& [session, connections] : sessions_) count += connections.size();
+  return count;
+}
+
 }  // namespace gantry::transport

@@ -40,6 +40,7 @@ class RdmaTarget {
   void End(const std::string& session) EXCLUDES(destroying_, mutex_);
 
   size_t queue_pairs() const EXCLUDES(mutex_);
+  size_t connections() const EXCLUDES(mutex_);  // of all sessions
 
  private:
   struct Ends {

@@ -193,19 +193,25 @@ bool RdmaTransport::Poll(std::vector<uint64_t>* attention) {
 
 // The event may come long after: it wakes whoever sleeps, and that is all.
 Status RdmaTransport::Watch(RdmaConnection& connection) {
+  ++connections_;
   for (VerbsCompletionQueue* const queue : connection.queues()) {
     Status watched = events_.Watch(queue->fd(), [queue, inbox = inbox_] {
       queue->TakeEvents();
       inbox->Post([] {});
     });
     if (watched) continue;
-    Unwatch(connection);
+    Ignore(connection);
     return watched;
   }
   return {};
 }
 
 void RdmaTransport::Unwatch(RdmaConnection& connection) {
+  --connections_;
+  Ignore(connection);
+}
+
+void RdmaTransport::Ignore(RdmaConnection& connection) {
   for (VerbsCompletionQueue* const queue : connection.queues()) events_.Ignore(queue->fd());
 }
 

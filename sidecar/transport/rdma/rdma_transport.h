@@ -3,6 +3,7 @@
 // Owned by the engine's driver, but for Probe, CanReach and AddPeer, which are thread-safe.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -33,6 +34,9 @@ class RdmaTransport final : public Transport {
   std::shared_ptr<RdmaPeer> AddPeer(std::string name, std::shared_ptr<QueuePairExchange> exchange)
       EXCLUDES(peers_mutex_);
 
+  // Any thread: of queue pairs, made from here and not ended.
+  uint64_t connections() const { return connections_.load(std::memory_order_relaxed); }
+
   wire::Path path() const override { return wire::Path::kRdma; }
   Status Probe() override { return {}; }
   bool AddressesBuffers() const override { return true; }
@@ -57,6 +61,7 @@ class RdmaTransport final : public Transport {
   bool DrivePeers(TimePoint now);
   Status Watch(RdmaConnection& connection);
   void Unwatch(RdmaConnection& connection);
+  void Ignore(RdmaConnection& connection);
   Result<std::shared_ptr<RdmaPeer>> PeerOf(const MovePlan& plan) const;
 
   const RdmaDevices& devices_;
@@ -68,6 +73,7 @@ class RdmaTransport final : public Transport {
   std::unordered_map<RdmaOperation*, std::shared_ptr<RdmaPeer>> running_;
   std::vector<std::shared_ptr<RdmaPeer>> driven_;  // scratch of DrivePeers
   std::vector<std::function<void()>> tasks_;       // scratch of RunTasks
+  std::atomic<uint64_t> connections_ = 0;
   bool in_flight_ = false;
   bool is_armed_ = false;  // completions are waited for
   TimePoint last_moved_;

@@ -145,6 +145,38 @@ TEST(Metrics, AsksTheGaugeSourceAtEachScrape) {
   EXPECT_EQ(now.At(R"(gantry_peers{state="down"})"), 0);
 }
 
+TEST(Metrics, RdmaDevicesHaveSeriesOfTheirOwnAndWithoutOneTheirNamesAreThere) {
+  Metrics metrics("test");
+  const Exposition without(metrics.Text());
+  EXPECT_EQ(without.At(R"(gantry_rdma_port_active{device="none"})"), 0);
+  EXPECT_EQ(without.At(R"(gantry_rdma_bytes_total{device="none",op="read"})"), 0);
+  metrics.SetGaugeSource([] {
+    GaugeSample sample;
+    sample.rdma.initiator_connections = 1;
+    sample.rdma.target_connections = 2;
+    sample.rdma.devices = {{"mlx5_0", true, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {"mlx5_1"}};
+    return sample;
+  });
+  const Exposition now(metrics.Text());
+  const std::map<std::string, double> expected = {
+      {R"(gantry_chunks{device="mlx5_0"})", 3},
+      {R"(gantry_rdma_port_active{device="mlx5_0"})", 1},
+      {R"(gantry_rdma_port_active{device="mlx5_1"})", 0},
+      {R"(gantry_rdma_queue_pairs{device="mlx5_0"})", 4},
+      {R"(gantry_rdma_work_requests_inflight{device="mlx5_0"})", 5},
+      {R"(gantry_rdma_work_requests_inflight_max{device="mlx5_0"})", 6},
+      {R"(gantry_rdma_work_requests_retried_total{device="mlx5_0"})", 7},
+      {R"(gantry_rdma_work_requests_total{device="mlx5_0",op="read"})", 8},
+      {R"(gantry_rdma_work_requests_total{device="mlx5_0",op="write"})", 9},
+      {R"(gantry_rdma_bytes_total{device="mlx5_0",op="read"})", 10},
+      {R"(gantry_rdma_bytes_total{device="mlx5_0",op="write"})", 11},
+      {R"(gantry_rdma_bytes_total{device="mlx5_1",op="write"})", 0},
+      {R"(gantry_rdma_connections{side="initiator"})", 1},
+      {R"(gantry_rdma_connections{side="target"})", 2}};
+  for (const auto& [series, value] : expected) EXPECT_EQ(now.At(series), value) << series;
+  EXPECT_EQ(now.At(R"(gantry_chunks{device="none"})"), -1);
+}
+
 TEST(Metrics, TellsAboutTheProcess) {
   const Metrics metrics("test");
   const Exposition now(metrics.Text());

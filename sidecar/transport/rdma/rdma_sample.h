@@ -1,0 +1,15 @@
+// What the metrics say of rdma: of each device, and of the connections. Stateless; thread-safe.
+#pragma once
+
+#include "sidecar/metrics/metrics.h"
+#include "sidecar/transport/rdma/rdma_devices.h"
+#include "sidecar/transport/rdma/rdma_registrar.h"
+#include "sidecar/transport/rdma/rdma_target.h"
+#include "sidecar/transport/rdma/rdma_transport.h"
+
+namespace gantry::transport {
+
+metrics::RdmaSample SampleOf(const RdmaDevices& devices, const RdmaRegistrar& registrar,
+                             const RdmaTransport& transport, const RdmaTarget& target);
+
+}  // namespace gantry::transport
