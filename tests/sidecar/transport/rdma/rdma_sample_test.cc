@@ -94,7 +94,6 @@ TEST_F(RdmaSampleTest, WhatIsLostIsCountedAtTheDeviceThatLostIt) {
 
 TEST_F(RdmaSampleTest, APortThatGoesAndComesBackLeavesTheNumbersRight) {
   Make(2, SmallSlices());
-  world_->WatchDevices();
   fabric_.SetProgress(FakeFabric::Progress::kByStep);
   const auto write = WriteAll();
   ASSERT_TRUE(PollUntil([&] { return fabric_.pending() == 2 * kPairs * kRoom; }));
