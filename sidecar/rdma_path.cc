@@ -75,8 +75,8 @@ RdmaPath::~RdmaPath() {
 
 std::unique_ptr<transport::RdmaTransport> RdmaPath::MakeTransport(
     std::function<void()> wake, std::function<void(const Error& why)> count_error) {
-  return std::make_unique<transport::RdmaTransport>(*devices_, registrar_, *events_, helpers_,
-                                                    std::move(wake), std::move(count_error));
+  return std::make_unique<transport::RdmaTransport>(*devices_, *events_, helpers_, std::move(wake),
+                                                    std::move(count_error));
 }
 
 std::vector<std::pair<std::string, size_t>> RdmaPath::Chunks() const {
