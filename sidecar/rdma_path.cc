@@ -6,7 +6,10 @@
 namespace gantry {
 namespace {
 
-constexpr int kHelpers = 8;  // each waits for one peer at a time
+// Each waits for one peer, or for a device that hangs, at a time; none of that holds other peers
+// up.
+constexpr int kHelpers = 8;
+constexpr int kHelpersMax = 512;
 
 transport::RdmaOptions OptionsOf(const SidecarConfig& config) {
   transport::RdmaOptions options;
@@ -59,7 +62,7 @@ RdmaPath::RdmaPath(std::unique_ptr<transport::Verbs> verbs,
       registrar_(*devices_),
       target_(*devices_, {}),
       events_(std::move(events)),
-      helpers_(kHelpers) {
+      helpers_(kHelpers, kHelpersMax) {
   for (size_t i = 0; i < devices_->size(); ++i) {
     const Status watched =
         events_->Watch(devices_->at(i).device->event_fd(), [this, i] { devices_->TakeEvents(i); });

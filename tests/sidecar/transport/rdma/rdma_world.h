@@ -189,7 +189,7 @@ class RdmaWorld {
   RdmaRegistrar registrar_there_{*devices_there_};
   RdmaTarget target_{*devices_there_, {}};
   const std::unique_ptr<RdmaEvents> events_;
-  HelperThreads helpers_{2};
+  HelperThreads helpers_{2, 64};
   const std::shared_ptr<DirectExchange> exchange_;
   std::vector<std::shared_ptr<const memory::NicMemory>> kept_;
   RdmaTransport transport_;
