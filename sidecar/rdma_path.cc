@@ -6,7 +6,10 @@
 namespace gantry {
 namespace {
 
-constexpr int kHelpers = 8;  // each waits for one peer at a time
+// Each waits for one peer, or for a device that hangs, at a time; none of that holds other peers
+// up.
+constexpr int kHelpers = 8;
+constexpr int kHelpersMax = 512;
 
 transport::RdmaOptions OptionsOf(const SidecarConfig& config) {
   transport::RdmaOptions options;
@@ -59,12 +62,12 @@ RdmaPath::RdmaPath(std::unique_ptr<transport::Verbs> verbs,
       registrar_(*devices_),
       target_(*devices_, {}),
       events_(std::move(events)),
-      helpers_(kHelpers) {}
+      helpers_(kHelpers, kHelpersMax) {}
 
 std::unique_ptr<transport::RdmaTransport> RdmaPath::MakeTransport(
     std::function<void()> wake, std::function<void(const Error& why)> count_error) {
-  return std::make_unique<transport::RdmaTransport>(*devices_, registrar_, *events_, helpers_,
-                                                    std::move(wake), std::move(count_error));
+  return std::make_unique<transport::RdmaTransport>(*devices_, *events_, helpers_, std::move(wake),
+                                                    std::move(count_error));
 }
 
 }  // namespace gantry

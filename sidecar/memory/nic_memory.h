@@ -27,13 +27,15 @@ class NicMemory {
   virtual size_t chunks() const = 0;
 };
 
+// What RDMA devices have of a buffer, or why they have nothing.
+using OnNics = Result<std::shared_ptr<const NicMemory>>;
+
 class NicRegistrar {
  public:
   virtual ~NicRegistrar() = default;
   // All pieces, byte for byte and with this access alone, on every device that is used, or nothing.
   // kPathUnavailable: memory of this kind has no way there, which is no failure of the buffer.
-  virtual Result<std::shared_ptr<const NicMemory>> Register(const std::vector<NicPiece>& pieces,
-                                                            const wire::Access& access) = 0;
+  virtual OnNics Register(const std::vector<NicPiece>& pieces, const wire::Access& access) = 0;
 };
 
 }  // namespace gantry::memory

@@ -41,8 +41,7 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
     std::vector<uint64_t> allocation_ids;
   };
 
-  // What RDMA devices have of it, or why they have nothing.
-  using OnNics = Result<std::shared_ptr<const memory::NicMemory>>;
+  using OnNics = memory::OnNics;
 
   // REQUIRES one allocation for each of description.allocation_ids.
   Buffer(Description description, Allocations allocations, OnNics on_nics = WithoutNics());

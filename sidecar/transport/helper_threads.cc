@@ -1,28 +1,43 @@
 #include "sidecar/transport/helper_threads.h"
 
+#include <system_error>
 #include <utility>
 
 #include "lib/base/log.h"
 
 namespace gantry::transport {
 
-HelperThreads::HelperThreads(int threads) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
+HelperThreads::HelperThreads(int threads, int threads_max)
+    : threads_max_(static_cast<size_t>(threads_max)) {
+  const MutexLock lock(mutex_);
+  for (int i = 0; i < threads; ++i) AddThread();
 }
 
 HelperThreads::~HelperThreads() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
+  std::vector<std::jthread> ending;  // joined after the lock
+  const MutexLock lock(mutex_);
+  stopping_ = true;
+  ending.swap(threads_);
   changed_.NotifyAll();
-  threads_.clear();
+}
+
+void HelperThreads::AddThread() {
+  threads_.emplace_back([this] { Work(); });
 }
 
 void HelperThreads::Run(std::function<void()> task) {
   {
     const MutexLock lock(mutex_);
+    if (stopping_) return;
     tasks_.push_back(std::move(task));
+    if (tasks_.size() > idle_ && threads_.size() < threads_max_) {
+      try {
+        AddThread();
+      } catch (const std::system_error& error) {
+        log::Warning("a task waits for a helper thread: no more can be started",
+                     {{"threads", threads_.size()}, {"why", error.what()}});
+      }
+    }
   }
   changed_.NotifyOne();
 }
@@ -45,7 +60,9 @@ void HelperThreads::Work() {
     std::function<void()> task;
     {
       MutexLock lock(mutex_);
+      ++idle_;
       while (tasks_.empty() && !stopping_) changed_.Wait(lock);
+      --idle_;
       if (stopping_) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();

@@ -15,7 +15,8 @@ namespace gantry::transport {
 
 class HelperThreads {
  public:
-  explicit HelperThreads(int threads);
+  // More are started while all of those are busy, up to `threads_max`, and stay.
+  explicit HelperThreads(int threads, int threads_max = 0);
   HelperThreads(const HelperThreads&) = delete;
   HelperThreads& operator=(const HelperThreads&) = delete;
   // Ends the tasks that run, drops those that wait.
@@ -27,12 +28,15 @@ class HelperThreads {
 
  private:
   void Work() EXCLUDES(mutex_);
+  void AddThread() REQUIRES(mutex_);
 
+  const size_t threads_max_;
   Mutex mutex_;
   Condition changed_;
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::deque<std::function<void()>> tasks_ GUARDED_BY(mutex_);
-  std::vector<std::jthread> threads_;  // last: they use all of the above
+  size_t idle_ GUARDED_BY(mutex_) = 0;
+  std::vector<std::jthread> threads_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gantry::transport

@@ -9,6 +9,7 @@
 
 #include "lib/wire/transfer_request.h"
 #include "sidecar/memory/mapped_allocation.h"
+#include "sidecar/memory/nic_memory.h"
 #include "sidecar/transport/segment_list.h"
 
 namespace gantry::transport {
@@ -36,6 +37,8 @@ struct MovePlan {
   wire::Operation operation = wire::Operation::kRead;
   std::vector<std::shared_ptr<const memory::MappedAllocation>> local;
   std::vector<RemoteAllocation> remote;
+  // What RDMA devices have of the local buffers, each of which is pieces of `local`.
+  std::vector<std::shared_ptr<const memory::NicMemory>> local_on_nics;
   SegmentList segments;
   // Item i of the plan is item item_order[i] of the request; empty: the same order.
   std::vector<uint32_t> item_order;

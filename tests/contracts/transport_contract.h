@@ -23,6 +23,8 @@ class TransportHarness {
   // The arena as the executing side uses its own, and as it sees the other side's.
   virtual std::shared_ptr<const memory::MappedAllocation> Local(const TestArena& arena) = 0;
   virtual transport::RemoteAllocation Remote(const TestArena& arena) = 0;
+  // What RDMA devices have of the former, where they are needed.
+  virtual std::vector<std::shared_ptr<const memory::NicMemory>> OnNics() const { return {}; }
   // The arena becomes what the transport's memory holds, where that is elsewhere.
   virtual void Refresh(TestArena& /*arena*/) {}
   // Whether each segment of a plan is one chunk; else chunks are what is left after merging and
@@ -48,6 +50,7 @@ class TransportContract : public ::testing::TestWithParam<MakeTransportHarness> 
     auto plan = std::make_shared<transport::MovePlan>();
     plan->operation = operation;
     plan->local = {harness_->Local(local_)};
+    plan->local_on_nics = harness_->OnNics();
     plan->remote = {harness_->Remote(remote_)};
     return plan;
   }

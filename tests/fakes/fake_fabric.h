@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,7 +43,8 @@ enum class FakeCall {
   kFail,
   kPoll,
   kArm,
-  kEvents,  // the descriptor of a completion queue is none
+  kDestroyQueuePair,  // which never fails, but may be held
+  kEvents,            // the descriptor of a completion queue is none
 };
 
 // When a call fails: the n-th from the start, or all.
@@ -73,6 +75,8 @@ struct FakeDevice {
   bool gone = false;
   uint32_t last_queue_pair = 0;
   std::map<FakeCall, FakeFailures> failures;
+  std::set<FakeCall> held;                                 // calls that do not return
+  int waiting = 0;                                         // in such calls
   std::map<uint64_t, transport::WorkStatus> failing_work;  // number of the work request
   uint64_t work_requests = 0;                              // carried out, or tried to
   FakeWork done;
@@ -164,6 +168,7 @@ class FakeFabric {
 
   // What follows is for the objects of FakeVerbs, under the lock.
   mutable Mutex mutex;
+  Condition released;  // a call that was held
   uint32_t NextNumber() REQUIRES(mutex) { return ++last_number_; }
   uint32_t NextKey() REQUIRES(mutex);
   void Add(FakeQueue* queue) REQUIRES(mutex) { queues_[queue->number] = queue; }

@@ -229,6 +229,22 @@ int FakeVerbs::calls(const std::string& device, FakeCall call) const {
   return At(device).failures[call].calls;
 }
 
+void FakeVerbs::Hold(const std::string& device, FakeCall call, bool held) {
+  const MutexLock lock(fabric_.mutex);
+  FakeDevice& found = At(device);
+  if (held) {
+    found.held.insert(call);
+  } else {
+    found.held.erase(call);
+    fabric_.released.NotifyAll();
+  }
+}
+
+int FakeVerbs::waiting(const std::string& device) const {
+  const MutexLock lock(fabric_.mutex);
+  return At(device).waiting;
+}
+
 void FakeVerbs::FailWork(const std::string& device, uint64_t nth, WorkStatus status) {
   const MutexLock lock(fabric_.mutex);
   FakeDevice& found = At(device);

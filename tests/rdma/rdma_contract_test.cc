@@ -22,6 +22,9 @@ class RealRdmaHarness final : public gantry::testing::TransportHarness {
   RemoteAllocation Remote(const gantry::testing::TestArena& arena) override {
     return world_.Remote(world_.Describe(arena));
   }
+  std::vector<std::shared_ptr<const memory::NicMemory>> OnNics() const override {
+    return world_.kept_;
+  }
   bool ChunksAreSegments() const override { return false; }
   void Wait() override { world_.Wait(); }
   void KillCarrier() override { world_.target_.End("session"); }

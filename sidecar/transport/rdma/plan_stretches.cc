@@ -1,12 +1,14 @@
 #include "sidecar/transport/rdma/plan_stretches.h"
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace gantry::transport {
 
-PlanStretches::PlanStretches(const MovePlan& plan, const RdmaRegistrar* registrar)
-    : plan_(plan), registrar_(registrar), known_(plan.local.size()) {
+PlanStretches::PlanStretches(const MovePlan& plan) : runs_(plan.local.size()) {
+  AddLocal(plan);
   uint32_t chunks = 0;
   for (const RemoteAllocation& remote : plan.remote) {
     const RdmaRemoteBuffer* const buffer = RdmaRemoteBuffer::Of(remote);
@@ -16,29 +18,47 @@ PlanStretches::PlanStretches(const MovePlan& plan, const RdmaRegistrar* registra
   }
 }
 
-LocalStretch PlanStretches::Local(uint32_t allocation, uint64_t offset) const {
-  std::map<uint64_t, Run>& runs = known_[allocation];
-  const auto next = runs.upper_bound(offset);
-  uint64_t free_from = 0;
-  if (next != runs.begin()) {
-    const auto& [begin, run] = *std::prev(next);
-    const uint64_t within = offset - begin;
-    if (within < run.length) return {run.address + within, run.region, run.length - within};
-    free_from = begin + run.length;
+// Where the plan's own buffers overlap, either region is as good: the one that begins first has
+// what it reaches, the next one the rest.
+void PlanStretches::AddLocal(const MovePlan& plan) {
+  std::unordered_map<const memory::MappedAllocation*, size_t> places;
+  for (size_t i = 0; i < plan.local.size(); ++i) places.emplace(plan.local[i].get(), i);
+  std::unordered_set<const memory::NicMemory*> seen;
+  for (const auto& on_nics : plan.local_on_nics) {
+    const auto* const set = dynamic_cast<const MemoryRegionSet*>(on_nics.get());
+    if (set == nullptr || !seen.insert(set).second) continue;
+    for (const MemoryRegionSet::Chunk& chunk : set->list()) {
+      const memory::NicPiece& piece = set->pieces()[chunk.piece];
+      const auto place = places.find(piece.allocation.get());
+      if (place == places.end()) continue;
+      const uint64_t begin = piece.offset + chunk.piece_offset;
+      runs_[place->second].push_back(
+          {begin, begin + chunk.length, chunk.address, static_cast<uint32_t>(regions_.size())});
+      regions_.push_back(&chunk);
+    }
   }
-  RdmaRegistrar::Found found = registrar_->Find(*plan_.local[allocation], offset);
-  if (found.set == nullptr) return {};
-  const MemoryRegionSet::Chunk& chunk = found.set->list()[found.chunk];
-  const auto [number, is_new] =
-      numbers_.try_emplace(&chunk, static_cast<uint32_t>(regions_.size()));
-  if (is_new) regions_.push_back({std::move(found.set), found.chunk});
-  // As much of the region as no other one is known for.
-  const uint64_t begin = std::max(free_from, offset - found.offset);
-  uint64_t length = chunk.length - found.offset + (offset - begin);
-  if (next != runs.end()) length = std::min(length, next->first - begin);
-  const uint64_t address = chunk.address + found.offset - (offset - begin);
-  runs.emplace(begin, Run{address, length, number->second});
-  return {address + (offset - begin), number->second, length - (offset - begin)};
+  for (std::vector<Run>& runs : runs_) {
+    std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+    });
+    uint64_t covered = 0;
+    for (Run& run : runs) {
+      const uint64_t begin = std::min(std::max(run.begin, covered), run.end);
+      run.address += begin - std::exchange(run.begin, begin);
+      covered = std::max(covered, run.end);
+    }
+    std::erase_if(runs, [](const Run& run) { return run.begin == run.end; });
+  }
+}
+
+LocalStretch PlanStretches::Local(uint32_t allocation, uint64_t offset) const {
+  const std::vector<Run>& runs = runs_[allocation];
+  const auto next = std::upper_bound(runs.begin(), runs.end(), offset,
+                                     [](uint64_t at, const Run& run) { return at < run.begin; });
+  if (next == runs.begin()) return {};
+  const Run& run = *std::prev(next);
+  if (offset >= run.end) return {};
+  return {run.address + (offset - run.begin), run.region, run.end - offset};
 }
 
 RemoteStretch PlanStretches::Remote(uint32_t allocation, uint64_t offset) const {

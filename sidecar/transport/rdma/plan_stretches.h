@@ -1,15 +1,12 @@
-// Where the bytes of a plan lie, in memory regions here and in chunks there; keeps both. Answers
-// about a byte the same for ever, whatever is registered meanwhile: work requests are counted
-// before they are cut. Used by one thread at a time.
+// Where the bytes of a plan lie, in memory regions of its own buffers here and in chunks there.
+// Answers about a byte the same for ever: work requests are counted before they are cut. Immutable;
+// thread-safe.
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <memory>
-#include <unordered_map>
 #include <vector>
 
-#include "sidecar/transport/rdma/rdma_registrar.h"
+#include "sidecar/transport/rdma/memory_region_set.h"
 #include "sidecar/transport/rdma/rdma_remote_buffer.h"
 #include "sidecar/transport/rdma/work_cutter.h"
 
@@ -17,39 +14,32 @@ namespace gantry::transport {
 
 class PlanStretches final : public Stretches {
  public:
-  // Both outlive this. Remote targets that are no RdmaRemoteBuffers have no stretches.
-  PlanStretches(const MovePlan& plan, const RdmaRegistrar* registrar);
+  // The plan outlives this. What of its local_on_nics is no MemoryRegionSet, and remote targets
+  // that are no RdmaRemoteBuffers, have no stretches.
+  explicit PlanStretches(const MovePlan& plan);
 
   LocalStretch Local(uint32_t allocation, uint64_t offset) const override;
   RemoteStretch Remote(uint32_t allocation, uint64_t offset) const override;
 
-  const MemoryRegionSet::Chunk& region(uint32_t number) const {
-    return regions_[number].set->list()[regions_[number].chunk];
-  }
+  const MemoryRegionSet::Chunk& region(uint32_t number) const { return *regions_[number]; }
   const wire::RdmaChunk& chunk(uint32_t number) const;
 
  private:
-  struct Region {
-    std::shared_ptr<const MemoryRegionSet> set;
-    size_t chunk = 0;
-  };
-
-  // Bytes of an allocation that are in one region.
+  // Bytes [begin, end) of a local allocation that are in one region.
   struct Run {
-    uint64_t address = 0;
-    uint64_t length = 0;
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    uint64_t address = 0;  // of the first
     uint32_t region = 0;
   };
 
-  const MovePlan& plan_;
-  const RdmaRegistrar* const registrar_;
+  void AddLocal(const MovePlan& plan);
+
+  // Of each local allocation, by where they begin; none overlap.
+  std::vector<std::vector<Run>> runs_;
+  std::vector<const MemoryRegionSet::Chunk*> regions_;
   std::vector<const RdmaRemoteBuffer*> buffers_;  // parallel to the plan's remote allocations
   std::vector<uint32_t> first_chunk_;             // likewise: the number of its first chunk
-  // What was asked for so far, of each local allocation, by where it begins; none overlap.
-  mutable std::vector<std::map<uint64_t, Run>> known_;
-  // Regions are numbered in the order in which they were found.
-  mutable std::vector<Region> regions_;
-  mutable std::unordered_map<const MemoryRegionSet::Chunk*, uint32_t> numbers_;
 };
 
 }  // namespace gantry::transport

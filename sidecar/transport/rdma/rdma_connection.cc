@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "lib/base/log.h"
@@ -16,6 +17,8 @@ constexpr size_t kCompletionsAtATime = 64;
 constexpr int kPollsAtATime = 16;
 // In flight: more fills no wire better, and is in the way of what is more urgent.
 constexpr uint64_t kLaneBytesMax = 16 << 20;
+
+constexpr milliseconds kFlushLook{1};  // for what comes back as flushed, how often
 
 // The peer's device of the same place serves the same rail.
 uint32_t PeerDeviceOf(size_t device, size_t peer_devices) {
@@ -70,25 +73,23 @@ Status RdmaConnection::MakeLanes(const RdmaDevices& devices,
     if (!devices.IsUp(device)) continue;
     const QueuePairOptions options = devices.QueuePairOptionsOf(device);
     VerbsDevice& nic = *devices.at(device).device;
-    ASSIGN_OR_RETURN(auto queue, nic.CreateCompletionQueue(pairs * options.work_requests));
-    queues_.push_back(std::move(queue));
+    Part& part = parts_.emplace_back();
+    part.device = device;
+    ASSIGN_OR_RETURN(part.queue, nic.CreateCompletionQueue(pairs * options.work_requests));
     RegionAccess access;
     access.local_write = true;
-    ASSIGN_OR_RETURN(auto flushed,
+    ASSIGN_OR_RETURN(part.flushed,
                      nic.Register(std::as_writable_bytes(std::span(&flushed_, 1)), access));
-    const uint32_t flush_key = flushed->local_key();
-    flush_regions_.push_back(std::move(flushed));
     for (uint32_t i = 0; i < pairs; ++i) {
       Lane lane;
       lane.device = device;
       lane.device_name = nic.name();
       lane.counters = devices.at(device).counters.get();
       lane.peer_device = PeerDeviceOf(device, peers.size());
-      lane.queue = queues_.back().get();
-      ASSIGN_OR_RETURN(lane.pair, nic.CreateQueuePair(*lane.queue, options));
+      ASSIGN_OR_RETURN(lane.pair, nic.CreateQueuePair(*part.queue, options));
       lane.address = devices.AddressOf(device, *lane.pair);
       lane.room = options.work_requests;
-      lane.flush_key = flush_key;
+      lane.flush_key = part.flushed->local_key();
       lane.counters->queue_pairs.fetch_add(1, std::memory_order_relaxed);
       lanes_.push_back(std::move(lane));
     }
@@ -198,19 +199,16 @@ void RdmaConnection::Send(Lane* lane) {
 bool RdmaConnection::Poll(std::optional<Failure>* failure) {
   std::array<WorkCompletion, kCompletionsAtATime> completions;
   bool any = false;
-  for (const auto& queue : queues_) {
+  for (const Part& part : parts_) {
     for (int i = 0; i < kPollsAtATime; ++i) {
-      const int count = queue->Poll(completions);
+      const int count = part.queue->Poll(completions);
       if (count < 0) {
-        if (!broken_) {
-          reason_ = Error(ErrorCode::kDeviceError, "a completion queue of an RDMA device is broken",
-                          "see the kernel's log");
-        }
-        Drop();
+        Break(Error(ErrorCode::kDeviceError, "a completion queue of an RDMA device is broken",
+                    "see the kernel's log"));
         return true;
       }
       for (int k = 0; k < count; ++k) {
-        Complete(queue.get(), completions[static_cast<size_t>(k)], failure);
+        Complete(part.device, completions[static_cast<size_t>(k)], failure);
       }
       any |= count > 0;
       if (static_cast<size_t>(count) < completions.size()) break;
@@ -219,13 +217,18 @@ bool RdmaConnection::Poll(std::optional<Failure>* failure) {
   return any;
 }
 
-void RdmaConnection::Complete(const VerbsCompletionQueue* queue, const WorkCompletion& completion,
-                              std::optional<Failure>* failure) {
-  // Each device has numbers of its own for its queue pairs, and a completion queue.
-  const auto lane = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& one) {
-    return one.queue == queue && one.pair != nullptr && one.pair->number() == completion.queue_pair;
+// Each device has numbers of its own for its queue pairs.
+RdmaConnection::Lane* RdmaConnection::LaneOf(size_t device, uint32_t number) {
+  const auto found = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+    return lane.device == device && lane.address.number == number;
   });
-  if (lane == lanes_.end() || completion.id < lane->first_id) return;
+  return found == lanes_.end() ? nullptr : &*found;
+}
+
+void RdmaConnection::Complete(size_t device, const WorkCompletion& completion,
+                              std::optional<Failure>* failure) {
+  Lane* const lane = LaneOf(device, completion.queue_pair);
+  if (lane == nullptr || completion.id < lane->first_id) return;
   NicCounters& counters = *lane->counters;
   NicTally tally;
   // In their order: what came before one that ends, well or not, and said nothing, is done.
@@ -256,7 +259,7 @@ void RdmaConnection::Complete(const VerbsCompletionQueue* queue, const WorkCompl
     }
     if (!work.is_flush) ++tally.lost;
     work.operation->Lost(work);
-    if (!broken_) Break();
+    Break();
   }
   counters.Count(tally);
 }
@@ -278,24 +281,14 @@ std::string RdmaConnection::DownOf(const RdmaDevices& devices) const {
 }
 
 Status RdmaConnection::Arm() {
-  for (const auto& queue : queues_) RETURN_IF_ERROR(queue->Arm());
+  for (const Part& part : parts_) RETURN_IF_ERROR(part.queue->Arm());
   return {};
 }
 
 std::vector<VerbsCompletionQueue*> RdmaConnection::queues() {
   std::vector<VerbsCompletionQueue*> queues;
-  for (const auto& queue : queues_) queues.push_back(queue.get());
+  for (const Part& part : parts_) queues.push_back(part.queue.get());
   return queues;
-}
-
-void RdmaConnection::Break() {
-  if (std::exchange(broken_, true)) return;
-  for (Lane& lane : lanes_) {
-    if (const Status failed = lane.pair->Fail(); !failed) {
-      log::Warning("a queue pair does not end its work", {{"why", failed.error()}});
-      return Drop();
-    }
-  }
 }
 
 void RdmaConnection::Break(Error why) {
@@ -303,10 +296,46 @@ void RdmaConnection::Break(Error why) {
   Break();
 }
 
-void RdmaConnection::Drop() {
+void RdmaConnection::TakeDown(milliseconds flush) {
   broken_ = true;
+  const TimePoint until = Clock::now() + flush;
+  bool flushes = flush.count() != 0 && in_flight_ != 0;
   for (Lane& lane : lanes_) {
-    lane.pair.reset();  // nothing of it moves here any more
+    lane.ended_id = lane.first_id;
+    if (!flushes) continue;
+    if (const Status failed = lane.pair->Fail(); !failed) {
+      log::Warning("a queue pair does not end its work", {{"why", failed.error()}});
+      flushes = false;
+    }
+  }
+  while (flushes && TakeEnded() && Clock::now() < until) std::this_thread::sleep_for(kFlushLook);
+  for (Lane& lane : lanes_) lane.pair.reset();
+  parts_.clear();
+}
+
+bool RdmaConnection::TakeEnded() {
+  std::array<WorkCompletion, kCompletionsAtATime> completions;
+  for (const Part& part : parts_) {
+    for (int count = 1; count > 0;) {
+      count = part.queue->Poll(completions);
+      if (count < 0) return false;
+      for (int k = 0; k < count; ++k) {
+        const WorkCompletion& completion = completions[static_cast<size_t>(k)];
+        ended_.emplace_back(part.device, completion);
+        Lane* const lane = LaneOf(part.device, completion.queue_pair);
+        if (lane != nullptr) lane->ended_id = std::max(lane->ended_id, completion.id + 1);
+      }
+    }
+  }
+  return std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) {
+    return lane.ended_id < lane.first_id + lane.sent.size();
+  });
+}
+
+void RdmaConnection::Settle(std::optional<Failure>* failure) {
+  for (const auto& [device, completion] : ended_) Complete(device, completion, failure);
+  ended_.clear();
+  for (Lane& lane : lanes_) {
     NicTally tally{.ended = lane.sent.size()};
     for (const NumberedWork& work : lane.sent) {
       if (!work.is_flush) ++tally.lost;

@@ -1,5 +1,6 @@
 // This side's ends of some queue pairs to one peer, and the work requests that are on their way
-// through them. An error of one breaks them all. Made by any thread, then used by one at a time.
+// through them. An error of one breaks them all. Made and taken down by helper threads, in between
+// used by one at a time.
 #pragma once
 
 #include <cstdint>
@@ -67,28 +68,40 @@ class RdmaConnection {
   // Completions make the queues' descriptors readable from now on.
   Status Arm();
   std::vector<VerbsCompletionQueue*> queues();
-  // Everything in flight comes back as flushed.
-  void Break();
+  // Nothing more is posted: it has to be taken down.
+  void Break() { broken_ = true; }
   void Break(Error why);
-  // Without waiting for that: what is in flight is lost, and may be on its way to the peer.
-  void Drop();
+  // What is in flight comes back as flushed, as far as that takes no longer than `flush`; when this
+  // returns, nothing of it moves here any more. Takes as long as the devices take, which may be for
+  // ever, on a thread that has it for itself.
+  void TakeDown(milliseconds flush);
+  // After that: tells the operations what became of what was in flight. What is lost may be on its
+  // way to the peer.
+  void Settle(std::optional<Failure>* failure);
 
  private:
   struct Lane {
     size_t device = 0;  // here
     std::string device_name;
-    NicCounters* counters = nullptr;  // its
-    uint32_t peer_device = 0;         // there
-    VerbsCompletionQueue* queue = nullptr;
-    std::unique_ptr<VerbsQueuePair> pair;
+    NicCounters* counters = nullptr;       // its
+    uint32_t peer_device = 0;              // there
+    std::unique_ptr<VerbsQueuePair> pair;  // null once it is taken down
     QueuePairAddress address;
     QueuePairAddress peer;
     uint32_t flush_key = 0;  // of flushed_ on this device
     size_t room = 0;
     uint64_t bytes = 0;                // in flight
     uint64_t first_id = 0;             // of sent.front()
+    uint64_t ended_id = 0;             // TakeDown: those before it have ended
     std::deque<NumberedWork> sent;     // in their order, each with the id of its place
     std::vector<NumberedWork> staged;  // about to be posted
+  };
+
+  // What a device has besides its queue pairs.
+  struct Part {
+    size_t device = 0;
+    std::unique_ptr<VerbsCompletionQueue> queue;
+    std::unique_ptr<VerbsRegion> flushed;  // of flushed_
   };
 
   RdmaConnection() = default;
@@ -99,8 +112,10 @@ class RdmaConnection {
   Lane* Roomiest();
   void Send(Lane* lane);
   WorkItem ItemOf(const Lane& lane, const NumberedWork& work, uint64_t id, bool signalled) const;
-  void Complete(const VerbsCompletionQueue* queue, const WorkCompletion& completion,
-                std::optional<Failure>* failure);
+  void Complete(size_t device, const WorkCompletion& completion, std::optional<Failure>* failure);
+  // Into ended_. False: nothing more will come.
+  bool TakeEnded();
+  Lane* LaneOf(size_t device, uint32_t number);
 
   uint64_t id_ = 0;
   milliseconds lease_{0};
@@ -109,11 +124,11 @@ class RdmaConnection {
   bool moved_ = false;
   std::optional<Error> reason_;
   size_t in_flight_ = 0;
-  std::vector<std::unique_ptr<VerbsCompletionQueue>> queues_;  // outlive the lanes' pairs
+  uint64_t flushed_ = 0;     // where the answers to flushes arrive; nobody reads it
+  std::vector<Part> parts_;  // outlive the lanes' pairs
   std::vector<Lane> lanes_;
-  std::vector<WorkItem> items_;  // scratch of Send
-  uint64_t flushed_ = 0;         // where the answers to flushes arrive; nobody reads it
-  std::vector<std::unique_ptr<VerbsRegion>> flush_regions_;  // of it, on each device
+  std::vector<WorkItem> items_;                           // scratch of Send
+  std::vector<std::pair<size_t, WorkCompletion>> ended_;  // TakeDown: of which device
 };
 
 }  // namespace gantry::transport

@@ -9,7 +9,7 @@ RdmaOperation::RdmaOperation(Setup setup)
     : setup_(std::move(setup)),
       direction_(setup_.plan->operation == wire::Operation::kRead ? WorkOperation::kRead
                                                                   : WorkOperation::kWrite),
-      stretches_(*setup_.plan, setup_.registrar),
+      stretches_(*setup_.plan),
       cutter_(*setup_.plan, stretches_, setup_.slice_bytes) {
   if (setup_.refusal) {
     FailUncut(*setup_.refusal);

@@ -29,7 +29,6 @@ class RdmaOperation final : public Operation {
  public:
   struct Setup {
     std::shared_ptr<const MovePlan> plan;
-    const RdmaRegistrar* registrar = nullptr;
     uint64_t slice_bytes = 0;
     uint64_t token = 0;
     std::optional<Error> refusal;  // it never begins

@@ -11,7 +11,7 @@ namespace {
 
 constexpr milliseconds kConnectTimeout{5'000};
 constexpr milliseconds kEndTimeout{1'000};
-constexpr milliseconds kFlushTimeout{500};  // after an error: then queue pairs are destroyed
+constexpr milliseconds kFlushTimeout{500};  // after an error: then they are destroyed
 constexpr milliseconds kBackoffMin{20};
 constexpr milliseconds kBackoffMax{2'000};
 constexpr int kAttemptsMax = 3;  // to connect, in a row, that operations wait for
@@ -66,7 +66,9 @@ void RdmaPeer::Remove(RdmaOperation* operation) {
 }
 
 void RdmaPeer::Abort() {
-  if (connection_ != nullptr) connection_->Break();
+  if (connection_ == nullptr) return;
+  connection_->Break();
+  core_.post([self = shared_from_this()] { self->Drive(Clock::now()); });
 }
 
 void RdmaPeer::Arm() {
@@ -93,18 +95,7 @@ bool RdmaPeer::Drive(TimePoint now) {
     if (failure) HandleFailure(*failure);
     GiveUpLostPorts(now, moved);
     HandleBreakdown(now);
-    if (over) {
-      connection_->Break();
-      connection_->Drop();
-    }
-    if (connection_->is_broken()) {
-      if (break_by_ == TimePoint{}) {
-        break_by_ = now + kFlushTimeout;
-        core_.post_at(break_by_, [self = shared_from_this()] { self->Drive(Clock::now()); });
-      }
-      if (now >= break_by_) connection_->Drop();
-      if (connection_->in_flight() == 0) EndConnection(now);
-    }
+    if (over || connection_->is_broken()) TakeDown(over ? milliseconds(0) : kFlushTimeout);
   }
   if (over) {
     FailAll(*over);
@@ -114,12 +105,13 @@ bool RdmaPeer::Drive(TimePoint now) {
   if (!HasWork()) return moved;
   // A port went down or came back. What is in flight ends first, as well as it can.
   if (connection_ != nullptr && !connection_->UsesAllOf(core_.devices)) {
-    if (connection_->in_flight() == 0) EndConnection(now);
+    if (connection_->in_flight() == 0) TakeDown(milliseconds(0));
     return moved;
   }
   if (connection_ == nullptr) Connect(now);
   moved |= PostInTurn(now);
   HandleBreakdown(now);
+  if (connection_ != nullptr && connection_->is_broken()) TakeDown(kFlushTimeout);
   return moved;
 }
 
@@ -234,7 +226,6 @@ void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
   std::optional<Error> why;
   if (made) {
     connection_ = *std::move(made);
-    break_by_ = {};
     lost_by_ = {};
     if (Status watched = core_.watch(*connection_); !watched) {
       why = std::move(watched).error().WithContext("completions cannot be waited for");
@@ -264,11 +255,25 @@ void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
   (void)Drive(now);
 }
 
-void RdmaPeer::EndConnection(TimePoint now) {
-  const uint64_t id = connection_->id();
-  const milliseconds lease = connection_->lease();
-  // What was written through it has arrived, or never will, once the peer's ends are gone. What was
-  // to be read arrives nowhere without this side's.
+void RdmaPeer::TakeDown(milliseconds flush) {
+  core_.unwatch(*connection_);
+  is_ending_ = true;
+  const std::shared_ptr<RdmaConnection> gone = std::move(connection_);
+  core_.helpers.Run([self = shared_from_this(), gone, flush] {
+    gone->TakeDown(flush);
+    self->core_.post([self, gone] { self->TakenDown(*gone); });
+    const Status said = self->exchange_->End(gone->id(), Clock::now() + kEndTimeout);
+    self->core_.post([self, id = gone->id(), said] { self->EndedAtPeer(id, said); });
+  });
+}
+
+// What was written through it has arrived, or never will, once the peer's ends are gone. What was
+// to be read arrives nowhere without this side's. From here on nothing is sent again, so that the
+// lease of the peer's ends is a proof without its word.
+void RdmaPeer::TakenDown(RdmaConnection& connection) {
+  std::optional<RdmaConnection::Failure> failure;
+  connection.Settle(&failure);
+  if (failure) HandleFailure(*failure);
   for (const auto& [priority, equal] : operations_) {
     for (RdmaOperation* const operation : equal) {
       if (!operation->needs_peers_end()) continue;
@@ -277,31 +282,34 @@ void RdmaPeer::EndConnection(TimePoint now) {
       unquiet_.push_back(operation);
     }
   }
-  core_.unwatch(*connection_);
-  connection_.reset();
   {
     const MutexLock lock(mutex_);
     holds_memory_ = false;
     changed_.NotifyAll();
   }
-  is_ending_ = true;
-  core_.helpers.Run(
-      [self = shared_from_this(), id, lease, now] { self->EndAtPeer(id, lease, now); });
+  ending_ = connection.id();
+  core_.post_at(Clock::now() + connection.lease(),
+                [self = shared_from_this(), id = *ending_] { self->LeaseIsOver(id); });
 }
 
-// Without an answer of the peer's the lease of its ends is the proof.
-void RdmaPeer::EndAtPeer(uint64_t connection, milliseconds lease, TimePoint ended) {
-  const Status said = exchange_->End(connection, Clock::now() + kEndTimeout);
-  if (said) return core_.post([self = shared_from_this()] { self->Ended(); });
+void RdmaPeer::EndedAtPeer(uint64_t connection, const Status& said) {
+  if (said) {
+    std::erase(unended_, connection);
+    if (ending_ == connection) BecameQuiet();
+    return;
+  }
   log::Warning("a peer does not say that its queue pairs are gone: their lease is waited for",
-               {{"peer", name_}, {"ms", lease.count()}, {"why", said.error()}});
-  core_.post_at(ended + lease, [self = shared_from_this(), connection] {
-    self->unended_.push_back(connection);
-    self->Ended();
-  });
+               {{"peer", name_}, {"why", said.error()}});
 }
 
-void RdmaPeer::Ended() {
+void RdmaPeer::LeaseIsOver(uint64_t connection) {
+  if (ending_ != connection) return;
+  unended_.push_back(connection);
+  BecameQuiet();
+}
+
+void RdmaPeer::BecameQuiet() {
+  ending_.reset();
   is_ending_ = false;
   for (RdmaOperation* const operation : std::exchange(unquiet_, {})) operation->BecameQuiet();
   (void)Drive(Clock::now());

@@ -54,7 +54,7 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
 
   void Add(RdmaOperation* operation, int priority);
   void Remove(RdmaOperation* operation);  // finished, or going away
-  // Ends what is in flight by force: the others' is sent again.
+  // Ends what is in flight by force, soon: the others' is sent again.
   void Abort();
   // Posts and takes completions; true when anything moved on.
   bool Drive(TimePoint now);
@@ -76,10 +76,14 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   void FlushWritten();
   bool PostInTurn(TimePoint now);
   bool HasWork() const;
-  // Of a broken connection that nothing is in flight on.
-  void EndConnection(TimePoint now);
-  void EndAtPeer(uint64_t connection, milliseconds lease, TimePoint ended);
-  void Ended();
+  // Hands the connection to a helper: devices may take for ever. Until TakenDown its memory may be
+  // touched, and what is in flight stays so.
+  void TakeDown(milliseconds flush);
+  void TakenDown(RdmaConnection& connection);
+  void EndedAtPeer(uint64_t connection, const Status& said);
+  void LeaseIsOver(uint64_t connection);
+  // By the peer's word or by the lease of its ends, whichever is first.
+  void BecameQuiet();
   std::optional<Error> closed() const EXCLUDES(mutex_);
   void FailAll(const Error& why);
 
@@ -100,9 +104,9 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   std::vector<RdmaOperation*> unquiet_;     // wait for the peer's ends of the last connection
   std::vector<uint64_t> unended_;           // connections that the peer may still have
   bool is_connecting_ = false;
-  bool is_ending_ = false;  // the peer's ends of the last connection are
-  TimePoint break_by_{};    // a broken connection is dropped then
-  TimePoint lost_by_{};     // one whose port is down is broken then
+  bool is_ending_ = false;          // the last connection is, here or at the peer
+  std::optional<uint64_t> ending_;  // it is gone here, and maybe not yet at the peer
+  TimePoint lost_by_{};             // a connection whose port is down is broken then
   TimePoint next_attempt_{};
   milliseconds backoff_{0};
   int attempts_ = 0;  // to connect, that failed in a row

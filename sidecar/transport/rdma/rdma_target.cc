@@ -6,6 +6,7 @@ namespace gantry::transport {
 namespace {
 
 constexpr uint32_t kNothingIsPosted = 16;
+constexpr uint64_t kAll = 0;  // no connection has this number
 
 }  // namespace
 
@@ -87,28 +88,42 @@ Status RdmaTarget::AddFlush(uint32_t device, wire::QueuePairAddress* address) {
 }
 
 void RdmaTarget::EndConnection(const std::string& session, uint64_t connection) {
-  const MutexLock destroying(destroying_);  // also what another thread is at is destroyed then
-  std::shared_ptr<Ends> ended;              // after the other lock
-  const MutexLock lock(mutex_);
-  const auto of = sessions_.find(session);
-  if (of == sessions_.end()) return;
-  const auto found = of->second.find(connection);
-  if (found == of->second.end()) return;
-  pairs_ -= found->second->pairs.size();
-  ended = std::move(found->second);
-  of->second.erase(found);
-  if (of->second.empty()) sessions_.erase(of);
+  if (connection != kAll) Destroy(session, connection);
 }
 
-void RdmaTarget::End(const std::string& session) {
-  const MutexLock destroying(destroying_);
+void RdmaTarget::End(const std::string& session) { Destroy(session, kAll); }
+
+bool RdmaTarget::IsBeingDestroyed(const std::string& session, uint64_t connection) const {
+  const auto found = being_destroyed_.lower_bound({session, connection});
+  if (found == being_destroyed_.end() || found->first != session) return false;
+  return connection == kAll || found->second == connection;
+}
+
+// A device may take for ever: that holds up nobody else's.
+void RdmaTarget::Destroy(const std::string& session, uint64_t connection) {
   Connections ended;
-  const MutexLock lock(mutex_);
-  const auto of = sessions_.find(session);
-  if (of == sessions_.end()) return;
-  ended.swap(of->second);
-  sessions_.erase(of);
-  for (const auto& [id, ends] : ended) pairs_ -= ends->pairs.size();
+  {
+    const MutexLock lock(mutex_);
+    if (const auto of = sessions_.find(session); of != sessions_.end()) {
+      if (connection == kAll) {
+        ended.swap(of->second);
+      } else if (auto one = of->second.extract(connection); !one.empty()) {
+        ended.insert(std::move(one));
+      }
+      if (of->second.empty()) sessions_.erase(of);
+    }
+    for (const auto& [id, ends] : ended) being_destroyed_.emplace(session, id);
+  }
+  for (auto& [id, ends] : ended) {
+    const size_t pairs = ends->pairs.size();
+    ends.reset();
+    const MutexLock lock(mutex_);
+    pairs_ -= pairs;
+    being_destroyed_.erase({session, id});
+    destroyed_.NotifyAll();
+  }
+  MutexLock lock(mutex_);
+  while (IsBeingDestroyed(session, connection)) destroyed_.Wait(lock);
 }
 
 size_t RdmaTarget::queue_pairs() const {

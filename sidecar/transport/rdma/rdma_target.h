@@ -11,6 +11,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/base/mutex.h"
@@ -36,8 +37,8 @@ class RdmaTarget {
       EXCLUDES(mutex_);
   // No byte moves through them any more when these return. Idempotent. That a session gets no more
   // is left to whoever knows of sessions.
-  void EndConnection(const std::string& session, uint64_t connection) EXCLUDES(destroying_, mutex_);
-  void End(const std::string& session) EXCLUDES(destroying_, mutex_);
+  void EndConnection(const std::string& session, uint64_t connection) EXCLUDES(mutex_);
+  void End(const std::string& session) EXCLUDES(mutex_);
 
   size_t queue_pairs() const EXCLUDES(mutex_);
   size_t connections() const EXCLUDES(mutex_);  // of all sessions
@@ -49,6 +50,7 @@ class RdmaTarget {
     std::vector<std::unique_ptr<VerbsQueuePair>> pairs;
   };
   using Connections = std::map<uint64_t, std::shared_ptr<Ends>>;
+  using Key = std::pair<std::string, uint64_t>;  // session and connection
 
   // Of that device, registered when the first connection needs it.
   Status AddFlush(uint32_t device, wire::QueuePairAddress* address) EXCLUDES(mutex_);
@@ -58,12 +60,17 @@ class RdmaTarget {
   RdmaDevices& devices_;
   const Limits limits_;
 
-  Mutex destroying_;  // whoever holds it destroys queue pairs; before the other
+  // Of that session; 0: all of its connections. Waits for what another thread is at.
+  void Destroy(const std::string& session, uint64_t connection) EXCLUDES(mutex_);
+  bool IsBeingDestroyed(const std::string& session, uint64_t connection) const REQUIRES(mutex_);
+
   mutable Mutex mutex_;
+  Condition destroyed_;
   alignas(8) std::array<std::byte, 8> flushed_{};  // what peers read to flush what they wrote
   std::map<uint32_t, std::unique_ptr<VerbsRegion>> flush_regions_ GUARDED_BY(mutex_);
   std::map<std::string, Connections> sessions_ GUARDED_BY(mutex_);
   std::multiset<std::string> being_made_ GUARDED_BY(mutex_);  // the session of each
+  std::set<Key> being_destroyed_ GUARDED_BY(mutex_);
   uint64_t last_connection_ GUARDED_BY(mutex_) = 0;
   size_t pairs_ GUARDED_BY(mutex_) = 0;
 };

@@ -13,11 +13,10 @@ void RdmaTransport::Inbox::Post(std::function<void()> task) {
   wake();
 }
 
-RdmaTransport::RdmaTransport(const RdmaDevices& devices, const RdmaRegistrar& registrar,
-                             RdmaEvents& events, HelperThreads& helpers, std::function<void()> wake,
+RdmaTransport::RdmaTransport(const RdmaDevices& devices, RdmaEvents& events, HelperThreads& helpers,
+                             std::function<void()> wake,
                              std::function<void(const Error& why)> count_error)
     : devices_(devices),
-      registrar_(registrar),
       events_(events),
       core_{.devices = devices,
             .helpers = helpers,
@@ -75,14 +74,8 @@ std::shared_ptr<RdmaPeer> RdmaTransport::AddPeer(std::string name,
   return peer;
 }
 
-Status RdmaTransport::CanReach(const memory::MappedAllocation& local,
+Status RdmaTransport::CanReach(const memory::MappedAllocation& /*local*/,
                                const RemoteAllocation& remote) const {
-  if (!registrar_.Knows(local)) {
-    return Fail(ErrorCode::kPathUnavailable,
-                local.kind() == wire::MemoryKind::kGpu
-                    ? "the local buffer is GPU memory, which is not registered on RDMA devices"
-                    : "the local buffer is not registered on RDMA devices");
-  }
   if (!devices_.AnyUp()) {
     return Fail(ErrorCode::kPathUnavailable, "no RDMA device here has an active port",
                 "check cable and switch");
@@ -116,7 +109,6 @@ std::unique_ptr<Operation> RdmaTransport::Start(std::shared_ptr<const MovePlan> 
   auto peer = PeerOf(*plan);
   RdmaOperation::Setup setup;
   setup.plan = std::move(plan);
-  setup.registrar = &registrar_;
   setup.slice_bytes = devices_.options().slice_bytes;
   setup.token = token;
   if (!peer) {

@@ -15,7 +15,6 @@
 #include "sidecar/transport/rdma/rdma_devices.h"
 #include "sidecar/transport/rdma/rdma_events.h"
 #include "sidecar/transport/rdma/rdma_peer.h"
-#include "sidecar/transport/rdma/rdma_registrar.h"
 #include "sidecar/transport/transport.h"
 
 namespace gantry::transport {
@@ -24,9 +23,8 @@ class RdmaTransport final : public Transport {
  public:
   // `wake`: called from any thread when Poll has something to say. `count_error`: a work request or
   // a connection failed. All references outlive this.
-  RdmaTransport(const RdmaDevices& devices, const RdmaRegistrar& registrar, RdmaEvents& events,
-                HelperThreads& helpers, std::function<void()> wake,
-                std::function<void(const Error& why)> count_error);
+  RdmaTransport(const RdmaDevices& devices, RdmaEvents& events, HelperThreads& helpers,
+                std::function<void()> wake, std::function<void(const Error& why)> count_error);
   // REQUIRES that all operations are gone. Closes all peers.
   ~RdmaTransport() override;
 
@@ -40,6 +38,7 @@ class RdmaTransport final : public Transport {
   wire::Path path() const override { return wire::Path::kRdma; }
   Status Probe() override { return {}; }
   bool AddressesBuffers() const override { return true; }
+  bool NeedsNics() const override { return true; }
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
@@ -65,7 +64,6 @@ class RdmaTransport final : public Transport {
   Result<std::shared_ptr<RdmaPeer>> PeerOf(const MovePlan& plan) const;
 
   const RdmaDevices& devices_;
-  const RdmaRegistrar& registrar_;
   RdmaEvents& events_;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
   const RdmaCore core_;

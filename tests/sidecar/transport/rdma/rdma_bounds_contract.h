@@ -38,7 +38,8 @@ class RdmaBounds : public ::testing::TestWithParam<RdmaBoundsSetup> {
   std::unique_ptr<Operation> Start(wire::Operation direction, const RemoteAllocation& remote,
                                    uint64_t here, uint64_t there, uint64_t length) {
     return world().transport_.Start(
-        RdmaWorld::PlanOf(direction, local_buffer_, remote, here, there, length), 0, ++token_);
+        world().WithNics(RdmaWorld::PlanOf(direction, local_buffer_, remote, here, there, length)),
+        0, ++token_);
   }
 
   std::unique_ptr<RdmaPlace> place_;

@@ -261,7 +261,7 @@ TEST_F(RdmaPorts, WithBothDownItIsSaidWhyAndWhatWaitsGoesOnLater) {
   EXPECT_NE(reaches.error().message.find("active port"), std::string::npos);
   EXPECT_FALSE(reaches.error().hint.empty());
   const auto waiting = WriteAll();
-  PollFor(milliseconds(30));  // it is given up after 60
+  PollFor(milliseconds(30));  // less than three attempts
   EXPECT_FALSE(waiting->finished());
   SetPort(1, true);
   ExpectAllMoved(*waiting);

@@ -35,6 +35,9 @@ class FakeRdmaHarness final : public gantry::testing::TransportHarness {
   RemoteAllocation Remote(const gantry::testing::TestArena& arena) override {
     return world_.Remote(world_.Describe(arena));
   }
+  std::vector<std::shared_ptr<const memory::NicMemory>> OnNics() const override {
+    return world_.kept_;
+  }
   bool ChunksAreSegments() const override { return false; }
   void Wait() override { world_.Wait(); }
   void KillCarrier() override { world_.target_.End("session"); }
@@ -68,8 +71,10 @@ TEST(RdmaFlush, WhatIsReportedWrittenIsThere) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     fabric.Scramble(seed);
     std::memset(remote.data(), 0, kBytes);
-    const auto operation = world.transport_.Start(
-        RdmaWorld::PlanOf(wire::Operation::kWrite, allocation, target, 0, 0, kBytes), 0, seed);
+    const auto operation =
+        world.transport_.Start(world.WithNics(RdmaWorld::PlanOf(wire::Operation::kWrite, allocation,
+                                                                target, 0, 0, kBytes)),
+                               0, seed);
     ASSERT_TRUE(world.Finish(*operation));
     ASSERT_FALSE(operation->error()) << operation->error()->message;
     ASSERT_EQ(std::memcmp(local.data(), remote.data(), kBytes), 0) << "seed " << seed;

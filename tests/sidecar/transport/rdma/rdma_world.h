@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lib/base/mutex.h"
+#include "sidecar/transport/rdma/rdma_registrar.h"
 #include "sidecar/transport/rdma/rdma_target.h"
 #include "sidecar/transport/rdma/rdma_transport.h"
 #include "tests/fakes/counting_mapper.h"
@@ -78,7 +79,7 @@ class RdmaWorld {
         events_(*RdmaEvents::Create()),
         exchange_(std::make_shared<DirectExchange>(target_, devices_there_->Addresses())),
         transport_(
-            *devices_, registrar_, *events_, helpers_, [this] { Wake(); },
+            *devices_, *events_, helpers_, [this] { Wake(); },
             [this](const Error& why) { errors_.push_back(why); }) {
     peer_ = transport_.AddPeer("peer", exchange_);
   }
@@ -152,11 +153,17 @@ class RdmaWorld {
     plan->bytes = length;
     return plan;
   }
+  // With what was registered of its local buffers.
+  std::shared_ptr<MovePlan> WithNics(std::shared_ptr<MovePlan> plan) const {
+    plan->local_on_nics = kept_;
+    return plan;
+  }
   // Afterwards there is a connection.
   void MoveSomething() {
     const gantry::testing::TestArena arena(4096);
     const auto operation = transport_.Start(
-        PlanOf(wire::Operation::kRead, Local(arena), Remote(Describe(arena)), 0, 0, 1), 0, 1);
+        WithNics(PlanOf(wire::Operation::kRead, Local(arena), Remote(Describe(arena)), 0, 0, 1)), 0,
+        1);
     EXPECT_TRUE(Finish(*operation));
     EXPECT_FALSE(operation->error()) << operation->error()->message;
   }
@@ -172,7 +179,7 @@ class RdmaWorld {
   RdmaRegistrar registrar_there_{*devices_there_};
   RdmaTarget target_{*devices_there_, {}};
   const std::unique_ptr<RdmaEvents> events_;
-  HelperThreads helpers_{2};
+  HelperThreads helpers_{2, 64};
   const std::shared_ptr<DirectExchange> exchange_;
   std::vector<std::shared_ptr<const memory::NicMemory>> kept_;
   RdmaTransport transport_;
