@@ -23,6 +23,7 @@
 #include "sidecar/peer/peer_server.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "tests/fakes/counting_mapper.h"
+#include "tests/fakes/test_folder.h"
 
 namespace gantry::peer {
 namespace {
@@ -162,10 +163,10 @@ nlohmann::json ManyOwners(const std::string& node_dir, size_t count) {
 void InChild(nlohmann::json (*measure)(const std::string&, size_t), size_t count) {
   const pid_t child = ::fork();
   if (child == 0) {
-    char node_dir[] = "/dev/shm/gantry-peers-XXXXXX";
-    if (::mkdtemp(node_dir) == nullptr) std::_Exit(1);
-    std::cout << measure(node_dir, count).dump() << std::endl;
-    std::filesystem::remove_all(node_dir);
+    {
+      const testing::TestFolder node_dir("/dev/shm/gantry-peers-");
+      std::cout << measure(node_dir.path(), count).dump() << std::endl;
+    }
     std::_Exit(0);
   }
   int status = 0;

@@ -23,9 +23,9 @@ constexpr uint64_t kPage = 4096;
 
 enum Order : int64_t { kRandom, kContiguous };
 
-std::shared_ptr<const MovePlan> PlanOf(Order order, wire::Operation operation,
-                                       std::shared_ptr<const memory::MappedAllocation> local,
-                                       RemoteAllocation remote) {
+std::shared_ptr<MovePlan> BlocksOf(Order order, wire::Operation operation,
+                                   std::shared_ptr<const memory::MappedAllocation> local,
+                                   RemoteAllocation remote) {
   std::vector<uint32_t> here(kBlocks);
   std::iota(here.begin(), here.end(), 0);
   std::vector<uint32_t> there = here;
@@ -62,9 +62,10 @@ void MoveBlocks(benchmark::State& state) {
   InstantVerbs here(names), there(names);
   RdmaWorld world(here, there, {}, {});
   const TestArena arena(uint64_t{kBlocks} * kBlockBytes, TestArena::Untouched());
-  const auto plan = PlanOf(static_cast<Order>(state.range(0)),
-                           state.range(1) == 0 ? wire::Operation::kRead : wire::Operation::kWrite,
-                           world.Local(arena), world.Remote(world.Describe(arena)));
+  const auto plan = world.WithNics(
+      BlocksOf(static_cast<Order>(state.range(0)),
+               state.range(1) == 0 ? wire::Operation::kRead : wire::Operation::kWrite,
+               world.Local(arena), world.Remote(world.Describe(arena))));
   world.MoveSomething();
   uint64_t requests = 0;
   for (auto _ : state) requests += MoveAll(world, plan);

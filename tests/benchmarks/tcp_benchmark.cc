@@ -25,6 +25,7 @@
 #include "sidecar/transport/tcp/tcp_socket.h"
 #include "sidecar/transport/tcp/tcp_transport.h"
 #include "tests/fakes/test_arena.h"
+#include "tests/fakes/test_waker.h"
 
 namespace gantry::transport {
 namespace {
@@ -253,7 +254,7 @@ class TcpRun {
     loops_ = *IoLoops::Create(2);
     helpers_ = std::make_unique<HelperThreads>(4);
     transport_ = std::make_unique<TcpTransport>(options, *loops_, *helpers_, nullptr,
-                                                [this] { woken_.release(); });
+                                                [this] { waker_.Wake(); });
     peer_ = transport_->AddPeer("bench", std::make_shared<PipedOpener>(offer));
     auto plan = std::make_shared<MovePlan>();
     plan->operation = c.write ? wire::Operation::kWrite : wire::Operation::kRead;
@@ -282,7 +283,7 @@ class TcpRun {
       auto operation = transport_->Start(plan_, 0, 1);
       std::vector<uint64_t> tokens;
       while (!operation->finished()) {
-        woken_.acquire();
+        waker_.Wait(milliseconds(1000));
         transport_->Poll(&tokens);
       }
       if (operation->error()) {
@@ -308,24 +309,8 @@ class TcpRun {
     while (true) ::pause();
   }
 
-  struct Wakes {
-    void release() {
-      const MutexLock lock(mutex);
-      ++count;
-      changed.NotifyOne();
-    }
-    void acquire() {
-      MutexLock lock(mutex);
-      while (count == 0) changed.Wait(lock);
-      count = 0;
-    }
-    Mutex mutex;
-    Condition changed;
-    int count = 0;
-  };
-
   NoMapper mapper_;
-  Wakes woken_;
+  gantry::testing::TestWaker waker_;
   std::unique_ptr<Child> child_;
   std::unique_ptr<IoLoops> loops_;
   std::unique_ptr<HelperThreads> helpers_;

@@ -15,13 +15,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::filesystem::path NewFolder() {
-  const auto folder =
-      std::filesystem::temp_directory_path() / ("gantry-" + HexOf(RandomGeneration()));
-  std::filesystem::create_directory(folder);
-  return folder;
-}
-
 size_t ContentLength(const std::string& head) {
   const size_t found = head.find("Content-Length: ");
   return found == std::string::npos ? 0 : std::stoul(head.substr(found + 16));
@@ -38,9 +31,9 @@ void SendAll(int socket, const std::string& text) {
 
 }  // namespace
 
-FakeSidecar::FakeSidecar() : folder_(NewFolder()) {
+FakeSidecar::FakeSidecar() {
   api_ = ListenUnix(api_socket(), SOCK_STREAM, 0600, 16).value();
-  handoff_ = ListenUnix((folder_ / "handoff.sock").string(), SOCK_SEQPACKET, 0600, 16).value();
+  handoff_ = ListenUnix(folder_.File("handoff.sock"), SOCK_SEQPACKET, 0600, 16).value();
   listeners_.emplace_back([this] { Listen(api_.get(), false); });
   listeners_.emplace_back([this] { Listen(handoff_.get(), true); });
 }
@@ -54,8 +47,6 @@ FakeSidecar::~FakeSidecar() {
     threads.swap(threads_);
   }
   for (std::thread& thread : threads) thread.join();
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
 }
 
 void FakeSidecar::On(const std::string& prefix, Handler handler) {

@@ -4,7 +4,6 @@
 
 #include <sys/stat.h>
 
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "lib/base/mutex.h"
 #include "lib/base/unique_fd.h"
+#include "tests/fakes/test_folder.h"
 
 namespace gantry::client {
 
@@ -33,8 +33,8 @@ class FakeSidecar {
   FakeSidecar(const FakeSidecar&) = delete;
   FakeSidecar& operator=(const FakeSidecar&) = delete;
 
-  std::string run_dir() const { return folder_.string(); }
-  std::string api_socket() const { return (folder_ / "api.sock").string(); }
+  std::string run_dir() const { return folder_.path(); }
+  std::string api_socket() const { return folder_.File("api.sock"); }
 
   // Answers instead of the default for targets that start with `prefix`.
   void On(const std::string& prefix, Handler handler);
@@ -61,7 +61,7 @@ class FakeSidecar {
   std::string Answer(const FakeRequest& request);
   std::string Default(const FakeRequest& request);
 
-  const std::filesystem::path folder_;
+  const testing::TestFolder folder_;
   UniqueFd api_;
   UniqueFd handoff_;
 

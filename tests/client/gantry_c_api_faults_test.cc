@@ -188,8 +188,8 @@ TEST(GantryFaults, AChildOpensItsOwn) {
 
 TEST(GantryFaults, NoThreadIsLeftAndNothingIsPrinted) {
   FakeSidecar sidecar;
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
   const size_t before = ThreadsOfThisProcess();
   int fd = -1;
   ASSERT_OK(gantry_memfd_create("big", uint64_t{300} << 20, &fd));
@@ -197,8 +197,8 @@ TEST(GantryFaults, NoThreadIsLeftAndNothingIsPrinted) {
   gantry_client* client = nullptr;
   EXPECT_EQ(CodeOf(gantry_client_open("/nonexistent", "w", nullptr, &client)), "peer_unavailable");
   EXPECT_EQ(ThreadsOfThisProcess(), before);
-  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(GantryFaults, AnswersThatMakeNoSenseAreErrors) {

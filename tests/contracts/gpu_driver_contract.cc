@@ -1,11 +1,10 @@
 // Devices, contexts, and what an address is.
 #include "tests/contracts/gpu_driver_contract.h"
 
-#include <stdlib.h>
-
 #include <cstdio>
-#include <filesystem>
 #include <set>
+
+#include "tests/fakes/fake_gpu_folder.h"
 
 namespace gantry::testing {
 namespace {
@@ -215,15 +214,9 @@ TEST_F(GpuDriverContract, OtherOriginsAreToldApart) {
 }  // namespace gantry::testing
 
 int main(int argc, char** argv) {
-  namespace fs = std::filesystem;
   if (gantry::testing::GpuExporter::IsExporter(argc, argv))
     return gantry::testing::GpuExporter::Run();
-  // The fake's memory, which the vendor's driver knows nothing of.
-  std::string folder = "/dev/shm/gantry-fake-gpu-XXXXXX";
-  if (::mkdtemp(folder.data()) == nullptr) return 1;
-  ::setenv("GANTRY_FAKE_GPU_DIR", folder.c_str(), 1);
+  const gantry::testing::FakeGpuFolder folder;
   testing::InitGoogleTest(&argc, argv);
-  const int failed = RUN_ALL_TESTS();
-  fs::remove_all(folder);
-  return failed;
+  return RUN_ALL_TESTS();
 }

@@ -14,6 +14,7 @@
 #include "sidecar/memory/host_memory.h"
 #include "sidecar/worker/copy_pool.h"
 #include "sidecar/worker/segment_copy.h"
+#include "tests/fakes/test_waker.h"
 
 namespace gantry::worker {
 
@@ -47,7 +48,7 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
   void Revive(int worker) {
     const MutexLock lock(mutex_);
     at(worker).usable = true;
-    Wake();
+    waker_.Wake();
   }
   // The next Map fails with this error.
   void FailNextMap(Error error) {
@@ -115,37 +116,20 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
     finished_.erase(finished_.begin(), finished_.begin() + static_cast<ptrdiff_t>(taken));
     return taken;
   }
-  void Wait(TimePoint deadline, Mutex* driver) override NO_THREAD_SAFETY_ANALYSIS {
-    {
-      MutexLock lock(mutex_);
-      driver->unlock();
-      while (!woken_ && finished_.empty() && Clock::now() < deadline) {
-        const TimePoint next = NextDue();
-        if (next <= Clock::now()) break;
-        wake_.WaitUntil(lock, std::min(deadline, next));
-      }
-      woken_ = false;
-    }
-    driver->lock();
+  void Wait(TimePoint deadline, Mutex* driver) override {
+    Nap(std::min(deadline, NextCompletion()), driver);
   }
   void Nap(TimePoint deadline, Mutex* driver) override NO_THREAD_SAFETY_ANALYSIS {
-    {
-      MutexLock lock(mutex_);
-      driver->unlock();
-      while (!woken_ && Clock::now() < deadline) wake_.WaitUntil(lock, deadline);
-      woken_ = false;
-    }
+    driver->unlock();
+    waker_.WaitUntil(deadline);
     driver->lock();
   }
-  void WakeWaiter() override {
-    const MutexLock lock(mutex_);
-    Wake();
-  }
+  void WakeWaiter() override { waker_.Wake(); }
   // Its waiter sleeps by a clock, and is not kept from waking.
   void TakeOver() override {}
   void HandBack(bool wake) override {
     const MutexLock lock(mutex_);
-    if (wake || NextDue() != TimePoint::max()) Wake();
+    if (wake || NextDue() != TimePoint::max()) waker_.Wake();
   }
   void LookAfresh() override {}
   void Replace(int worker) override { Lose(worker, /*comes_back=*/true); }
@@ -203,19 +187,20 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
   };
 
   Worker& at(int worker) REQUIRES(mutex_) { return workers_[static_cast<size_t>(worker)]; }
-  void Wake() REQUIRES(mutex_) {
-    woken_ = true;
-    wake_.NotifyAll();
-  }
   void SetHeld(bool held) {
     const MutexLock lock(mutex_);
     held_ = held;
-    Wake();
+    waker_.Wake();
   }
   size_t FreeSlots(const Worker& worker) const REQUIRES(mutex_) {
     size_t used = 0;
     for (const Job& job : worker.jobs) used += job.segments.size();
     return worker.usable && used < slots_ ? slots_ - used : 0;
+  }
+  // The past: it is there.
+  TimePoint NextCompletion() const {
+    const MutexLock lock(mutex_);
+    return finished_.empty() ? NextDue() : TimePoint();
   }
   TimePoint NextDue() const REQUIRES(mutex_) {
     TimePoint next = TimePoint::max();
@@ -239,7 +224,7 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
     lost.jobs.clear();
     lost.usable = comes_back;
     if (comes_back) ++replacements_;
-    Wake();
+    waker_.Wake();
   }
   void RunDueJobs(int worker) REQUIRES(mutex_) {
     std::deque<Job>& jobs = at(worker).jobs;
@@ -283,8 +268,8 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
 
   const int worker_count_;
   const size_t slots_;
+  gantry::testing::TestWaker waker_;
   mutable Mutex mutex_;
-  Condition wake_;
   std::vector<Worker> workers_ GUARDED_BY(mutex_);
   std::deque<Completion> finished_ GUARDED_BY(mutex_);
   std::map<uint32_t, Mapping> mappings_ GUARDED_BY(mutex_);
@@ -297,7 +282,6 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
   std::deque<std::vector<BlockPlaces>> kept_places_ GUARDED_BY(mutex_);  // of all that was posted
   milliseconds delay_ GUARDED_BY(mutex_){0};
   bool held_ GUARDED_BY(mutex_) = false;
-  bool woken_ GUARDED_BY(mutex_) = false;
   int replacements_ GUARDED_BY(mutex_) = 0;
 };
 

@@ -1,33 +1,30 @@
-// The memory of the fake GPUs of a test binary and of the processes that it starts: a folder that
-// goes with it. Made in main, before anything loads a driver.
+// The memory of the fake GPUs of a test binary and of the processes that it starts, which know
+// nothing of a vendor's driver: a folder that goes with it, or, in a process that was given one,
+// that one. Made before anything loads a driver, by the only thread.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdlib>
-#include <filesystem>
-#include <string>
+#include <optional>
+
+#include "tests/fakes/test_folder.h"
 
 namespace gantry::testing {
 
 class FakeGpuFolder {
  public:
-  FakeGpuFolder() { ::setenv("GANTRY_FAKE_GPU_DIR", path_.c_str(), 1); }
-  FakeGpuFolder(const FakeGpuFolder&) = delete;
-  FakeGpuFolder& operator=(const FakeGpuFolder&) = delete;
+  FakeGpuFolder() {
+    if (::getenv(kVariable) != nullptr) return;
+    folder_.emplace("/dev/shm/gantry-gpus-");
+    ::setenv(kVariable, folder_->path().c_str(), 1);
+  }
   ~FakeGpuFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
+    if (folder_) ::unsetenv(kVariable);
   }
 
  private:
-  static std::string Make() {
-    std::string path = "/tmp/gantry-gpus-XXXXXX";
-    if (::mkdtemp(path.data()) == nullptr) std::abort();
-    return path;
-  }
+  static constexpr const char* kVariable = "GANTRY_FAKE_GPU_DIR";
 
-  const std::string path_ = Make();
+  std::optional<TestFolder> folder_;
 };
 
 }  // namespace gantry::testing

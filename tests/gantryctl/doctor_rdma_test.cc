@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <isa-l/igzip_lib.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,13 +8,14 @@
 #include <string>
 
 #include "gantryctl/doctor.h"
+#include "tests/fakes/test_folder.h"
 
 namespace gantry::gantryctl {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kDevice[] = "sys/class/infiniband/mlx5_0/";
 constexpr char kLimits8MiB[] =
@@ -24,11 +24,8 @@ constexpr char kLimits8MiB[] =
     "Max locked memory         8388608              16777216             bytes     ";
 
 // A machine in a folder; it has nothing to begin with.
-class DoctorRdma : public testing::Test {
+class DoctorRdma : public ::testing::Test {
  protected:
-  void SetUp() override { std::filesystem::remove_all(root_); }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-
   void Write(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
     std::ofstream(root_ + path) << text << "\n";
@@ -64,7 +61,8 @@ class DoctorRdma : public testing::Test {
     return found == all.end() ? Finding() : *found;
   }
 
-  const std::string root_ = testing::TempDir() + "doctor-rdma-" + std::to_string(::getpid()) + "/";
+  const gantry::testing::TestFolder folder_;
+  const std::string root_ = folder_.path() + "/";
 };
 
 TEST_F(DoctorRdma, SaysWhichPathsAreLeftWithoutADevice) {

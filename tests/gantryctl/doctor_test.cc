@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,15 +9,17 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/fakes/test_folder.h"
+
 namespace gantry::gantryctl {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(Doctor, EverythingThatIsNotFineComesWithAdvice) {
   Findings all = ExamineHost();
   CommandLine line;
-  line.socket = testing::TempDir() + "no-sidecar.sock";
+  line.socket = ::testing::TempDir() + "no-sidecar.sock";
   for (const Findings& more :
        {ExamineRdma(), ExamineDevices(), ExamineGpuFiles(), ExamineSidecar(line)}) {
     all.insert(all.end(), more.begin(), more.end());
@@ -32,7 +33,7 @@ TEST(Doctor, EverythingThatIsNotFineComesWithAdvice) {
 
 TEST(Doctor, AMissingSidecarIsAFailureOnlyWhenItWasNamed) {
   CommandLine line;
-  line.socket = testing::TempDir() + "no-sidecar.sock";
+  line.socket = ::testing::TempDir() + "no-sidecar.sock";
   EXPECT_FALSE(AnyFails(ExamineSidecar(line)));
   line.socket_named = true;
   EXPECT_TRUE(AnyFails(ExamineSidecar(line)));
@@ -45,9 +46,9 @@ TEST(Doctor, RefusesASocketPathThatTheKernelCannotTake) {
 }
 
 TEST(Doctor, CountsAccelerators) {
-  const std::string root = testing::TempDir() + "doctor-" + std::to_string(::getpid()) + "/";
+  const gantry::testing::TestFolder folder;
+  const std::string root = folder.path() + "/";
   const std::string device = root + "sys/bus/pci/devices/0000:1b:00.0/";
-  std::filesystem::remove_all(root);
   EXPECT_THAT(ExamineDevices(root).front().said, HasSubstr("none"));
   std::filesystem::create_directories(device);
   std::ofstream(device + "class") << "0x030200\n";
@@ -56,12 +57,11 @@ TEST(Doctor, CountsAccelerators) {
   EXPECT_EQ(findings[0].level, Level::kOk);
   EXPECT_THAT(findings[0].said, HasSubstr("0000:1b:00.0"));
   EXPECT_THAT(findings[0].said, HasSubstr("ipc"));
-  std::filesystem::remove_all(root);
 }
 
 TEST(Doctor, SeesGpusWithoutTheirDriversLibrary) {
-  const std::string root = testing::TempDir() + "doctor-gpus-" + std::to_string(::getpid());
-  std::filesystem::remove_all(root);
+  const gantry::testing::TestFolder folder;
+  const std::string& root = folder.path();
   const auto touch = [&root](const std::string& path) {
     std::filesystem::create_directories(std::filesystem::path(root + path).parent_path());
     std::ofstream(root + path) << "";
@@ -81,7 +81,6 @@ TEST(Doctor, SeesGpusWithoutTheirDriversLibrary) {
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings[0].level, Level::kOk);
   EXPECT_THAT(findings[0].said, HasSubstr("/usr/lib/x86_64-linux-gnu/libcuda.so.1"));
-  std::filesystem::remove_all(root);
 }
 
 nlohmann::json GpuStatus() {

@@ -6,8 +6,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include <filesystem>
 #include <fstream>
+
+#include "tests/fakes/test_folder.h"
 
 namespace gantry {
 namespace {
@@ -25,13 +26,10 @@ class FdPassingTest : public ::testing::Test {
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     here_.reset(pair[0]);
     there_.reset(pair[1]);
-    directory_ = ::testing::TempDir() + "gantry-XXXXXX";
-    EXPECT_NE(::mkdtemp(directory_.data()), nullptr);
-    file_.reset(::open((directory_ + "/file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+    file_.reset(::open(folder_.File("file").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
   }
-  ~FdPassingTest() override { std::filesystem::remove_all(directory_); }
 
-  std::string directory_;
+  const testing::TestFolder folder_;
   UniqueFd here_;
   UniqueFd there_;
   UniqueFd file_;
@@ -105,7 +103,7 @@ TEST_F(FdPassingTest, CredentialsAreThoseOfTheConnectingProcess) {
 }
 
 TEST_F(FdPassingTest, ListenReplacesAStaleSocketAndNothingElse) {
-  const std::string path = directory_ + "/socket";
+  const std::string path = folder_.File("socket");
   { ASSERT_TRUE(ListenUnix(path, SOCK_SEQPACKET, 0600, 4)); }
   EXPECT_EQ(ConnectUnix(path, SOCK_SEQPACKET).error().code, ErrorCode::kPeerUnavailable);
   const auto listener = ListenUnix(path, SOCK_SEQPACKET, 0640, 4);
@@ -114,7 +112,7 @@ TEST_F(FdPassingTest, ListenReplacesAStaleSocketAndNothingElse) {
   struct stat info = {};
   ASSERT_EQ(::stat(path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0640u);
-  EXPECT_EQ(ListenUnix(directory_ + "/file", SOCK_STREAM, 0600, 4).error().code,
+  EXPECT_EQ(ListenUnix(folder_.File("file"), SOCK_STREAM, 0600, 4).error().code,
             ErrorCode::kInvalidArgument);
   EXPECT_EQ(ListenUnix("/" + std::string(107, 'x'), SOCK_STREAM, 0600, 4).error().code,
             ErrorCode::kInvalidArgument);

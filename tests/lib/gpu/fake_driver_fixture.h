@@ -7,10 +7,9 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
-#include <string>
 
 #include "lib/gpu/gpu_drivers.h"
+#include "tests/fakes/fake_gpu_folder.h"
 
 namespace gantry::gpu {
 
@@ -22,20 +21,11 @@ namespace gantry::gpu {
 
 class GpuDriversTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    GTEST_FLAG_SET(death_test_style, "threadsafe");
-    if (::getenv("GANTRY_FAKE_GPU_DIR") != nullptr) return;  // one of those processes
-    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
-    ::setenv("GANTRY_FAKE_GPU_DIR", folder_.c_str(), 1);
-  }
-  void TearDown() override {
-    std::filesystem::remove_all(folder_);
-    ::unsetenv("GANTRY_FAKE_GPU_DIR");
-  }
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 
   static void With(const char* failures) { ::setenv("GANTRY_FAKE_GPU_FAIL", failures, 1); }
 
-  std::string folder_ = "/dev/shm/gantry-fake-gpu-XXXXXX";
+  const testing::FakeGpuFolder folder_;  // which those processes are given
 };
 
 }  // namespace gantry::gpu

@@ -1,8 +1,5 @@
 #include "tests/lib/topology/fake_sysfs.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -32,17 +29,7 @@ std::string BehindSwitch(int bus, int slot) {
 
 }  // namespace
 
-// Tests of one binary run side by side.
-FakeSysfs::FakeSysfs(const std::string& name)
-    : root_(testing::TempDir() + name + "-" + std::to_string(::getpid()) + "/") {
-  fs::remove_all(root_);
-  fs::create_directories(root_ + "sys");
-}
-
-FakeSysfs::~FakeSysfs() {
-  std::error_code error;
-  fs::remove_all(root_, error);
-}
+FakeSysfs::FakeSysfs() { fs::create_directories(root_ + "sys"); }
 
 void FakeSysfs::Write(const std::string& path, const std::string& text) {
   const fs::path file = root_ + path;

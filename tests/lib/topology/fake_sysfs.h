@@ -5,14 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "tests/fakes/test_folder.h"
+
 namespace gantry::topology {
 
 class FakeSysfs {
  public:
-  explicit FakeSysfs(const std::string& name);
-  FakeSysfs(const FakeSysfs&) = delete;
-  FakeSysfs& operator=(const FakeSysfs&) = delete;
-  ~FakeSysfs();
+  FakeSysfs();
 
   const std::string& root() const { return root_; }  // ends with a slash
 
@@ -42,7 +41,8 @@ class FakeSysfs {
   void Link(const std::string& link, const std::string& target);
   void AddPort(const std::string& device, const std::string& state, const std::string& layer);
 
-  std::string root_;
+  const testing::TestFolder folder_;
+  const std::string root_ = folder_.path() + "/";
   std::vector<std::string> gpus_;
 };
 

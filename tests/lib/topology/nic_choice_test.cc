@@ -13,11 +13,11 @@
 namespace gantry::topology {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::UnorderedElementsAre;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
-class NicChoiceTest : public testing::Test {
+class NicChoiceTest : public ::testing::Test {
  protected:
   NicChooser Chooser(NicRules rules = {}) const {
     return NicChooser(ListRdmaDevices(sysfs_.root()), sysfs_.gpus(), std::move(rules),
@@ -25,7 +25,7 @@ class NicChoiceTest : public testing::Test {
   }
   const std::string& gpu(size_t index) const { return sysfs_.gpus().at(index); }
 
-  FakeSysfs sysfs_{"nic_choice"};
+  FakeSysfs sysfs_;
 };
 
 std::string Nic(size_t index) { return "mlx5_" + std::to_string(index); }
@@ -104,7 +104,7 @@ TEST_F(NicChoiceTest, ADeviceOfNoPciBusMayHaveANode) {
 TEST_F(NicChoiceTest, GpusAreSpreadEvenlyOverOtherNumbersOfNics) {
   for (const auto& [gpus, nics] : {std::pair{4, 8}, {8, 4}, {3, 8}, {8, 3}, {1, 5}, {7, 1}}) {
     SCOPED_TRACE(std::to_string(gpus) + " GPUs, " + std::to_string(nics) + " NICs");
-    FakeSysfs sysfs("nic_choice_numbers");
+    FakeSysfs sysfs;
     sysfs.AddFlatGuest(gpus, nics);
     const NicChooser chooser(ListRdmaDevices(sysfs.root()), sysfs.gpus(), {}, sysfs.root());
     std::map<std::string, int> first;

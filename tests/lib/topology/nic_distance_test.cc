@@ -7,12 +7,12 @@
 namespace gantry::topology {
 namespace {
 
-class NicDistanceTest : public testing::Test {
+class NicDistanceTest : public ::testing::Test {
  protected:
   // From one NIC to a GPU with these paths.
   NicDistance Distance(const std::string& nic, const std::string& gpu, int nic_node = -1,
                        int gpu_node = -1) {
-    FakeSysfs sysfs("nic_distance");
+    FakeSysfs sysfs;
     sysfs.AddNic("mlx5_0", nic, nic_node);
     sysfs.AddGpu(gpu, gpu_node);
     const PciPlace here = PlaceOf(nic.substr(nic.rfind('/') + 1), sysfs.root());
@@ -67,7 +67,7 @@ TEST_F(NicDistanceTest, ComparesFromNearToFar) {
 }
 
 TEST_F(NicDistanceTest, OfWhatSysfsDoesNotKnowIsUnknown) {
-  FakeSysfs sysfs("nic_distance");
+  FakeSysfs sysfs;
   sysfs.AddEightGpusWithNics();
   const PciPlace gpu = PlaceOf(sysfs.gpus().at(0), sysfs.root());
   EXPECT_EQ(DistanceBetween(gpu, PlaceOf("0000:ff:00.0", sysfs.root())), NicDistance::kUnknown);

@@ -7,11 +7,11 @@
 namespace gantry::topology {
 namespace {
 
-class SysfsDevices : public testing::Test {
+class SysfsDevices : public ::testing::Test {
  protected:
   void Write(const std::string& path, const std::string& text) { sysfs_.Write(path, text); }
 
-  FakeSysfs sysfs_{"sysfs_devices"};
+  FakeSysfs sysfs_;
   const std::string root_ = sysfs_.root();
 };
 

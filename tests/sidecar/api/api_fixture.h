@@ -96,7 +96,7 @@ class ApiFixture : public ::gantry::testing::EngineFixture {
   }
   static constexpr const char* kJsonType = "Content-Type: application/json\r\n";
 
-  SocketFolder folder_;
+  gantry::testing::TestFolder folder_;
   FakePeerControl peers_;
   StatusInfo status_;
   bool ready_ = true;

@@ -3,29 +3,15 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "sidecar/api/http_server.h"
+#include "tests/fakes/test_folder.h"
 #include "tests/sidecar/api/raw_http_client.h"
 
 namespace gantry::api {
-
-class SocketFolder {
- public:
-  SocketFolder() {
-    std::string name = "/tmp/gantry-api-XXXXXX";
-    path_ = ::mkdtemp(name.data());
-  }
-  ~SocketFolder() { std::filesystem::remove_all(path_); }
-  std::string File(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 class ServerFixture : public ::testing::Test {
  protected:
@@ -46,7 +32,7 @@ class ServerFixture : public ::testing::Test {
     return response;
   }
 
-  SocketFolder folder_;
+  gantry::testing::TestFolder folder_;
   HttpServerOptions options_;
   std::unique_ptr<HttpServer> server_;
 };

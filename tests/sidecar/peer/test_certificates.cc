@@ -6,7 +6,6 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
-#include <stdlib.h>
 
 #include <atomic>
 #include <cstdio>
@@ -85,16 +84,8 @@ IssuedCertificate TestAuthority::Issue(const CertificateWish& wish) const {
   return {PemOf(certificate.get()), PemOf(key.get())};
 }
 
-CertificateFiles::CertificateFiles() {
-  char path[] = "/tmp/gantry-tls-XXXXXX";
-  if (::mkdtemp(path) == nullptr) std::abort();
-  folder_ = path;
-}
-
-CertificateFiles::~CertificateFiles() { std::filesystem::remove_all(folder_); }
-
 std::string CertificateFiles::WriteOther(const std::string& name, const std::string& text) const {
-  const std::string path = folder_ + "/" + name;
+  const std::string path = folder_.File(name);
   std::ofstream(path + ".new") << text;
   std::filesystem::rename(path + ".new", path);
   return path;
@@ -107,7 +98,7 @@ void CertificateFiles::Write(const IssuedCertificate& own, const std::string& au
 }
 
 peer::TlsFiles CertificateFiles::paths() const {
-  return {folder_ + "/cert.pem", folder_ + "/key.pem", folder_ + "/ca.pem"};
+  return {folder_.File("cert.pem"), folder_.File("key.pem"), folder_.File("ca.pem")};
 }
 
 }  // namespace gantry::testing

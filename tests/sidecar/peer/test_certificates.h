@@ -5,6 +5,7 @@
 #include <string>
 
 #include "sidecar/peer/peer_security.h"
+#include "tests/fakes/test_folder.h"
 
 struct x509_st;
 struct evp_pkey_st;
@@ -35,14 +36,9 @@ class TestAuthority {
   std::string pem_;
 };
 
-// The three files of one sidecar, in a folder that is removed at the end.
+// The three files of one sidecar.
 class CertificateFiles {
  public:
-  CertificateFiles();
-  CertificateFiles(const CertificateFiles&) = delete;
-  CertificateFiles& operator=(const CertificateFiles&) = delete;
-  ~CertificateFiles();
-
   // Each file is replaced at once, one after the other.
   void Write(const IssuedCertificate& own, const std::string& authorities) const;
   // Another file beside them; its path.
@@ -50,7 +46,7 @@ class CertificateFiles {
   peer::TlsFiles paths() const;
 
  private:
-  std::string folder_;
+  const TestFolder folder_;
 };
 
 }  // namespace gantry::testing

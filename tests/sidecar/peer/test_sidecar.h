@@ -4,9 +4,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -20,30 +18,18 @@
 #include "sidecar/registry/buffer_registry.h"
 #include "tests/fakes/counting_mapper.h"
 #include "tests/fakes/test_arena.h"
+#include "tests/fakes/test_folder.h"
 
 namespace gantry::testing {
 
 inline TimePoint In(int time_ms) { return Clock::now() + milliseconds(time_ms); }
 
-// A node's socket directory, removed at the end.
-class NodeDir {
+// A node's socket directory.
+class NodeDir : public TestFolder {
  public:
-  NodeDir() {
-    char path[] = "/tmp/gantry-peer-XXXXXX";
-    if (::mkdtemp(path) == nullptr) std::abort();
-    path_ = path;
-  }
-  NodeDir(const NodeDir&) = delete;
-  NodeDir& operator=(const NodeDir&) = delete;
-  ~NodeDir() { std::filesystem::remove_all(path_); }
-
-  const std::string& path() const { return path_; }
   std::string AddressOf(const std::string& name) const {
-    return "unix:" + path_ + "/" + name + ".peer.sock";
+    return "unix:" + File(name + ".peer.sock");
   }
-
- private:
-  std::string path_;
 };
 
 template <typename Condition>

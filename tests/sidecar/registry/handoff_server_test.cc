@@ -8,10 +8,10 @@
 #include <sys/wait.h>
 
 #include <condition_variable>
-#include <filesystem>
 #include <mutex>
 
 #include "lib/base/random_id.h"
+#include "tests/fakes/test_folder.h"
 #include "tests/sidecar/registry/handoff_client.h"
 #include "tests/sidecar/registry/registry_fixture.h"
 
@@ -24,18 +24,12 @@ class HandoffServerTest : public ::testing::Test {
       : workloads_(
             {.fds_per_workload_max = 600},
             [this](const WorkloadInfo& workload, std::string_view why) { OnEnd(workload, why); }) {
-    directory_ = ::testing::TempDir() + "gantry-XXXXXX";
-    EXPECT_NE(::mkdtemp(directory_.data()), nullptr);
-    options.socket_path = directory_ + "/handoff.sock";
-    path_ = options.socket_path;
+    options.socket_path = path_;
     auto server = HandoffServer::Start(std::move(options), workloads_);
     EXPECT_TRUE(server) << server.error().message;
     server_ = *std::move(server);
   }
-  ~HandoffServerTest() override {
-    server_.reset();
-    std::filesystem::remove_all(directory_);
-  }
+  ~HandoffServerTest() override { server_.reset(); }
 
   void OnEnd(const WorkloadInfo& workload, std::string_view why) {
     std::unique_lock lock(mutex_);
@@ -85,8 +79,8 @@ class HandoffServerTest : public ::testing::Test {
   std::string slow_;  // the end of this workload does not return while it is named here
   std::vector<std::string> ended_;
   WorkloadTable workloads_;
-  std::string directory_;
-  std::string path_;
+  const gantry::testing::TestFolder folder_;
+  const std::string path_ = folder_.File("handoff.sock");
   std::unique_ptr<HandoffServer> server_;
 };
 

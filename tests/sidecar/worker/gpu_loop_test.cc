@@ -1,8 +1,4 @@
 // What a worker copies between GPUs, in which order it says so, and what stays mapped meanwhile.
-#include <stdlib.h>
-
-#include <filesystem>
-
 #include "tests/sidecar/worker/gpu_loop_fixture.h"
 
 namespace gantry::worker {
@@ -173,14 +169,3 @@ INSTANTIATE_BY_EITHER_MEANS(GpuLoopTest);
 
 }  // namespace
 }  // namespace gantry::worker
-
-int main(int argc, char** argv) {
-  // The fake's memory, which the vendor's driver knows nothing of.
-  std::string folder = "/dev/shm/gantry-fake-gpu-XXXXXX";
-  if (::mkdtemp(folder.data()) == nullptr) return 1;
-  ::setenv("GANTRY_FAKE_GPU_DIR", folder.c_str(), 1);
-  testing::InitGoogleTest(&argc, argv);
-  const int failed = RUN_ALL_TESTS();
-  std::filesystem::remove_all(folder);
-  return failed;
-}

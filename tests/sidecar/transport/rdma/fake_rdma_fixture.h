@@ -51,8 +51,8 @@ class FakeRdmaFixture : public ::testing::Test {
   std::unique_ptr<Operation> Start(wire::Operation direction, uint64_t here, uint64_t there,
                                    uint64_t length, int priority = 0) {
     return world_->transport_.Start(
-        world_->WithNics(RdmaWorld::PlanOf(direction, local_buffer_, remote_, here, there, length)),
-        priority, ++token_);
+        world_->WithNics(PlanOf(direction, local_buffer_, remote_, here, there, length)), priority,
+        ++token_);
   }
   std::unique_ptr<Operation> WriteAll(int priority = 0) {
     return Start(wire::Operation::kWrite, 0, 0, kArena, priority);
@@ -71,7 +71,7 @@ class FakeRdmaFixture : public ::testing::Test {
     const TimePoint limit = Clock::now() + time;
     std::vector<uint64_t> attention;
     while (!condition() && Clock::now() < limit) {
-      if (!world_->transport_.Poll(&attention)) world_->Wait(milliseconds(2));
+      if (!world_->transport_.Poll(&attention)) world_->waker_.Wait(milliseconds(2));
     }
     return condition();
   }

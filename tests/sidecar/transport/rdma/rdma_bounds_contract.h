@@ -12,16 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/sidecar/transport/rdma/rdma_world.h"
+#include "tests/sidecar/transport/rdma/rdma_place.h"
 
 namespace gantry::transport {
-
-// Keeps two Verbs and the world over them.
-class RdmaPlace {
- public:
-  virtual ~RdmaPlace() = default;
-  virtual RdmaWorld& world() = 0;
-};
 
 struct RdmaBoundsSetup {
   uint64_t chunk_bytes = 0;  // of the tests of seams
@@ -38,8 +31,8 @@ class RdmaBounds : public ::testing::TestWithParam<RdmaBoundsSetup> {
   std::unique_ptr<Operation> Start(wire::Operation direction, const RemoteAllocation& remote,
                                    uint64_t here, uint64_t there, uint64_t length) {
     return world().transport_.Start(
-        world().WithNics(RdmaWorld::PlanOf(direction, local_buffer_, remote, here, there, length)),
-        0, ++token_);
+        world().WithNics(PlanOf(direction, local_buffer_, remote, here, there, length)), 0,
+        ++token_);
   }
 
   std::unique_ptr<RdmaPlace> place_;

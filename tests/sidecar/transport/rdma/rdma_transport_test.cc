@@ -2,83 +2,34 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/contracts/transport_contract.h"
-#include "tests/fakes/fake_verbs.h"
-#include "tests/sidecar/transport/rdma/rdma_world.h"
+#include "tests/sidecar/transport/rdma/fake_rdma_place.h"
+#include "tests/sidecar/transport/rdma/rdma_harness.h"
 
 namespace gantry::transport {
 namespace {
 
-using gantry::testing::FakeFabric;
-using gantry::testing::FakeVerbs;
-
-struct FakeSetup {
-  std::vector<std::string> devices = {"fake0"};
-  RdmaOptions options;
-  uint64_t scramble = 0;  // a seed
-};
-
-class FakeRdmaHarness final : public gantry::testing::TransportHarness {
- public:
-  explicit FakeRdmaHarness(const FakeSetup& setup = {})
-      : here_(fabric_, Devices(setup)),
-        there_(fabric_, Devices(setup)),
-        world_(here_, there_, setup.options, setup.options) {
-    if (setup.scramble != 0) fabric_.Scramble(setup.scramble);
-  }
-
-  Transport& transport() override { return world_.transport_; }
-  std::shared_ptr<const memory::MappedAllocation> Local(
-      const gantry::testing::TestArena& arena) override {
-    return world_.Local(arena);
-  }
-  RemoteAllocation Remote(const gantry::testing::TestArena& arena) override {
-    return world_.Remote(world_.Describe(arena));
-  }
-  std::vector<std::shared_ptr<const memory::NicMemory>> OnNics() const override {
-    return world_.kept_;
-  }
-  bool ChunksAreSegments() const override { return false; }
-  void Wait() override { world_.Wait(); }
-  void KillCarrier() override { world_.target_.End("session"); }
-  void HangCarrier() override { fabric_.SetProgress(FakeFabric::Progress::kByStep); }
-
- private:
-  static std::vector<gantry::testing::FakeDeviceOptions> Devices(const FakeSetup& setup) {
-    std::vector<gantry::testing::FakeDeviceOptions> devices;
-    for (const std::string& name : setup.devices) devices.push_back({name});
-    return devices;
-  }
-
-  FakeFabric fabric_;
-  FakeVerbs here_;
-  FakeVerbs there_;
-  RdmaWorld world_;
-};
+using gantry::testing::FakeDeviceOptions;
 
 // Devices that write in any order, and acknowledge what is still on its way to memory.
 TEST(RdmaFlush, WhatIsReportedWrittenIsThere) {
   constexpr uint64_t kBytes = 1 << 20;
-  FakeFabric fabric;
-  FakeVerbs here(fabric, {{"fake0"}, {"fake1"}}), there(fabric, {{"fake0"}, {"fake1"}});
   RdmaOptions options;
   options.relaxed_ordering = true;
   options.slice_bytes = 4096;
-  RdmaWorld world(here, there, options, options);
+  FakeRdmaPlace place({{"fake0"}, {"fake1"}}, options);
+  RdmaWorld& world = place.world();
   const gantry::testing::TestArena local(kBytes, 1), remote(kBytes, 2);
   const auto allocation = world.Local(local);
   const auto target = world.Remote(world.Describe(remote));
   for (uint64_t seed = 1; seed <= 50; ++seed) {
-    fabric.Scramble(seed);
+    place.fabric().Scramble(seed);
     std::memset(remote.data(), 0, kBytes);
-    const auto operation =
-        world.transport_.Start(world.WithNics(RdmaWorld::PlanOf(wire::Operation::kWrite, allocation,
-                                                                target, 0, 0, kBytes)),
-                               0, seed);
+    const auto operation = world.transport_.Start(
+        PlanOf(wire::Operation::kWrite, allocation, target, 0, 0, kBytes), 0, seed);
     ASSERT_TRUE(world.Finish(*operation));
     ASSERT_FALSE(operation->error()) << operation->error()->message;
     ASSERT_EQ(std::memcmp(local.data(), remote.data(), kBytes), 0) << "seed " << seed;
-    ASSERT_EQ(fabric.late_writes(), 0u);
+    ASSERT_EQ(place.fabric().late_writes(), 0u);
   }
 }
 
@@ -102,22 +53,28 @@ TEST(RdmaReads, NoMoreAreAskedAtATimeThanTheDeviceHereTellsAndThePeersAnswers) {
 }
 
 using gantry::testing::TransportContract;
+
+// `scramble`: a seed; 0: everything in its order.
+std::unique_ptr<RdmaHarness> Make(const std::vector<FakeDeviceOptions>& devices,
+                                  const RdmaOptions& options, uint64_t scramble = 0) {
+  auto place = std::make_unique<FakeRdmaPlace>(devices, options);
+  if (scramble != 0) place->fabric().Scramble(scramble);
+  return std::make_unique<RdmaHarness>(std::move(place));
+}
+
 INSTANTIATE_TEST_SUITE_P(Rdma, TransportContract,
-                         ::testing::Values([] { return std::make_unique<FakeRdmaHarness>(); }));
+                         ::testing::Values([] { return Make({{"fake0"}}, {}); }));
 INSTANTIATE_TEST_SUITE_P(RdmaSmallChunksManyDevices, TransportContract, ::testing::Values([] {
-                           FakeSetup setup;
-                           setup.devices = {"fake0", "fake1", "fake2"};
-                           setup.options.chunk_bytes = 12 * 4096;
-                           setup.options.slice_bytes = 10'001;
-                           setup.options.work_requests = 5;
-                           return std::make_unique<FakeRdmaHarness>(setup);
+                           RdmaOptions options;
+                           options.chunk_bytes = 12 * 4096;
+                           options.slice_bytes = 10'001;
+                           options.work_requests = 5;
+                           return Make({{"fake0"}, {"fake1"}, {"fake2"}}, options);
                          }));
 INSTANTIATE_TEST_SUITE_P(RdmaInAnyOrder, TransportContract, ::testing::Values([] {
-                           FakeSetup setup;
-                           setup.devices = {"fake0", "fake1"};
-                           setup.options.relaxed_ordering = true;
-                           setup.scramble = 17;
-                           return std::make_unique<FakeRdmaHarness>(setup);
+                           RdmaOptions options;
+                           options.relaxed_ordering = true;
+                           return Make({{"fake0"}, {"fake1"}}, options, 17);
                          }));
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "sidecar/transport/rdma/rdma_transport.h"
 #include "tests/fakes/counting_mapper.h"
 #include "tests/fakes/test_arena.h"
+#include "tests/sidecar/transport/driven_by_hand.h"
 
 namespace gantry::transport {
 
@@ -79,7 +80,7 @@ class RdmaWorld {
         events_(*RdmaEvents::Create()),
         exchange_(std::make_shared<DirectExchange>(target_, devices_there_->Addresses())),
         transport_(
-            *devices_, *events_, helpers_, [this] { Wake(); },
+            *devices_, *events_, helpers_, [this] { waker_.Wake(); },
             [this](const Error& why) { errors_.push_back(why); }) {
     peer_ = transport_.AddPeer("peer", exchange_);
   }
@@ -114,45 +115,11 @@ class RdmaWorld {
     return {nullptr, std::make_shared<RdmaRemoteBuffer>(peer_, std::move(chunks))};
   }
 
-  void Wake() EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    woken_ = true;
-    wake_.NotifyAll();
-  }
-  void Wait(milliseconds time = milliseconds(20)) EXCLUDES(mutex_) {
-    const TimePoint until = Clock::now() + time;
-    MutexLock lock(mutex_);
-    while (!woken_ && wake_.WaitUntil(lock, until)) {
-    }
-    woken_ = false;
-  }
   // Polls until it is finished.
   bool Finish(const Operation& operation, milliseconds time = milliseconds(20'000)) {
-    const TimePoint limit = Clock::now() + time;
-    std::vector<uint64_t> finished;
-    while (!operation.finished() && Clock::now() < limit) {
-      if (!transport_.Poll(&finished) && !transport_.DevicesWork()) Wait();
-    }
-    return operation.finished();
+    return PollUntilFinished(transport_, operation, waker_, time);
   }
 
-  // One range.
-  static std::shared_ptr<MovePlan> PlanOf(wire::Operation operation,
-                                          std::shared_ptr<const memory::MappedAllocation> local,
-                                          RemoteAllocation remote, uint64_t here, uint64_t there,
-                                          uint64_t length) {
-    auto plan = std::make_shared<MovePlan>();
-    plan->operation = operation;
-    plan->local = {std::move(local)};
-    plan->remote = {std::move(remote)};
-    MoveSegment segment;
-    segment.local_offset = here;
-    segment.remote_offset = there;
-    segment.length = length;
-    plan->segments.push_back(segment);
-    plan->bytes = length;
-    return plan;
-  }
   // With what was registered of its local buffers.
   std::shared_ptr<MovePlan> WithNics(std::shared_ptr<MovePlan> plan) const {
     plan->local_on_nics = kept_;
@@ -169,9 +136,7 @@ class RdmaWorld {
   }
 
   CountingMapper mapper_;
-  Mutex mutex_;
-  Condition wake_;
-  bool woken_ GUARDED_BY(mutex_) = false;
+  gantry::testing::TestWaker waker_;
   std::vector<Error> errors_;  // that were counted
   const std::unique_ptr<RdmaDevices> devices_;
   const std::unique_ptr<RdmaDevices> devices_there_;

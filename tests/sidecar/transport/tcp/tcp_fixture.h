@@ -17,6 +17,7 @@
 #include "sidecar/transport/tcp/tcp_transport.h"
 #include "tests/fakes/counting_mapper.h"
 #include "tests/fakes/test_arena.h"
+#include "tests/sidecar/transport/driven_by_hand.h"
 
 namespace gantry::transport {
 
@@ -158,7 +159,7 @@ class TcpWorld {
     server_ = *TcpServer::Create(options.server, "127.0.0.1", 0, *server_loops_, helpers_, buffers_,
                                  options.server_security, options.server_staging);
     transport_ = std::make_unique<TcpTransport>(options.tcp, *loops_, helpers_,
-                                                options.client_security, [this] { Wake(); });
+                                                options.client_security, [this] { waker_.Wake(); });
     opener_ = std::make_shared<FakeStreamOpener>(server_.get(), "session", options.server_security);
     peer_ = transport_->AddPeer("b", opener_);
   }
@@ -187,26 +188,9 @@ class TcpWorld {
     return AllocationOf(mapper_, arena);
   }
 
-  void Wake() {
-    const MutexLock lock(mutex_);
-    woken_ = true;
-    wake_.NotifyAll();
-  }
-  void Wait(milliseconds time = milliseconds(20)) {
-    const TimePoint until = Clock::now() + time;
-    MutexLock lock(mutex_);
-    while (!woken_ && wake_.WaitUntil(lock, until)) {
-    }
-    woken_ = false;
-  }
   // Polls until the operation is finished; false after `time`.
   bool Finish(const Operation& operation, milliseconds time = milliseconds(20'000)) {
-    const TimePoint limit = Clock::now() + time;
-    std::vector<uint64_t> tokens;
-    while (!operation.finished() && Clock::now() < limit) {
-      if (!transport_->Poll(&tokens)) Wait();
-    }
-    return operation.finished();
+    return PollUntilFinished(*transport_, operation, waker_, time);
   }
   // Without a stream nothing would be issued that could hang.
   void OpenStreams() {
@@ -226,24 +210,8 @@ class TcpWorld {
       reached.get_future().wait();
     }
   }
-  // A plan of one contiguous range.
-  static std::shared_ptr<MovePlan> PlanOf(wire::Operation operation,
-                                          std::shared_ptr<const memory::MappedAllocation> local,
-                                          RemoteAllocation remote, uint64_t local_offset,
-                                          uint64_t remote_offset, uint64_t length) {
-    auto plan = std::make_shared<MovePlan>();
-    plan->operation = operation;
-    plan->local = {std::move(local)};
-    plan->remote = {std::move(remote)};
-    MoveSegment segment;
-    segment.local_offset = local_offset;
-    segment.remote_offset = remote_offset;
-    segment.length = length;
-    plan->segments.push_back(segment);
-    plan->bytes = length;
-    return plan;
-  }
 
+  gantry::testing::TestWaker waker_;
   CountingMapper mapper_;
   FakeTargetBuffers buffers_;
   std::unique_ptr<IoLoops> server_loops_ = *IoLoops::Create(2);
@@ -253,11 +221,6 @@ class TcpWorld {
   std::unique_ptr<TcpTransport> transport_;
   std::shared_ptr<FakeStreamOpener> opener_;
   std::shared_ptr<TcpPeer> peer_;
-
- private:
-  Mutex mutex_;
-  Condition wake_;
-  bool woken_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace gantry::transport

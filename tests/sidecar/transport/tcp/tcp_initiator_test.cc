@@ -43,7 +43,7 @@ class TcpInitiatorTest : public ::testing::Test {
 
   std::unique_ptr<Operation> Start(wire::Operation operation, uint64_t length = 1000) {
     return world_.transport_->Start(
-        TcpWorld::PlanOf(operation, world_.Local(arena_), remote_, 100, 200, length), 0, 1);
+        PlanOf(operation, world_.Local(arena_), remote_, 100, 200, length), 0, 1);
   }
   RawConnection Accepted() {
     RawConnection connection = target_.Accept();
@@ -234,7 +234,7 @@ class TcpInitiatorStopTest : public ::testing::Test {
     const RemoteAllocation remote = {
         nullptr, std::make_shared<TcpRemoteBuffer>(peer_, "b-1", 5, kParts * kMiB)};
     return world_.transport_->Start(
-        TcpWorld::PlanOf(wire::Operation::kWrite, world_.Local(arena_), remote, 0, 0, bytes), 0, 1);
+        PlanOf(wire::Operation::kWrite, world_.Local(arena_), remote, 0, 0, bytes), 0, 1);
   }
 
   const TestArena arena_{kParts * kMiB, 1};

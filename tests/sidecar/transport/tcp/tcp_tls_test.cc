@@ -2,9 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "sidecar/transport/tcp/tls_security.h"
-#include "tests/contracts/transport_contract.h"
 #include "tests/sidecar/peer/test_certificates.h"
-#include "tests/sidecar/transport/tcp/tcp_fixture.h"
+#include "tests/sidecar/transport/tcp/tcp_harness.h"
 #include "tests/sidecar/transport/tcp/tcp_raw_peer.h"
 
 namespace gantry::transport {
@@ -38,36 +37,14 @@ class TlsWorld {
   std::unique_ptr<TcpWorld> world_;
 };
 
-class TlsHarness final : public gantry::testing::TransportHarness {
- public:
-  TlsHarness()
-      : authority_("test"),
-        tls_(IdentityOf(authority_, "DNS:b"), IdentityOf(authority_, "DNS:a")) {}
-  ~TlsHarness() override { released_.set_value(); }
-  Transport& transport() override { return *tls_.world_->transport_; }
-  std::shared_ptr<const memory::MappedAllocation> Local(const TestArena& arena) override {
-    return tls_.world_->Local(arena);
-  }
-  RemoteAllocation Remote(const TestArena& arena) override { return tls_.world_->Remote(arena); }
-  void Wait() override { tls_.world_->Wait(); }
-  void KillCarrier() override {
-    EXPECT_TRUE(
-        tls_.world_->server_->EndSession("session", Clock::now() + std::chrono::seconds(5)));
-  }
-  void HangCarrier() override {
-    tls_.world_->OpenStreams();
-    tls_.world_->HoldServer(released_.get_future().share());
-  }
-
- private:
-  std::promise<void> released_;
-  const TestAuthority authority_;
-  TlsWorld tls_;
-};
-
 using gantry::testing::TransportContract;
-INSTANTIATE_TEST_SUITE_P(TcpThroughTls, TransportContract,
-                         ::testing::Values([] { return std::make_unique<TlsHarness>(); }));
+INSTANTIATE_TEST_SUITE_P(TcpThroughTls, TransportContract, ::testing::Values([] {
+                           const TestAuthority authority("test");
+                           const auto tls = std::make_shared<TlsWorld>(
+                               IdentityOf(authority, "DNS:b"), IdentityOf(authority, "DNS:a"));
+                           return std::make_unique<TcpHarness>(
+                               std::shared_ptr<TcpWorld>(tls, tls->world_.get()));
+                         }));
 
 class TcpTlsTest : public ::testing::Test {
  protected:
@@ -82,10 +59,8 @@ class TcpTlsTest : public ::testing::Test {
   static std::optional<Error> ReadIn(TcpWorld& world) {
     TestArena here(8192, 1);
     TestArena there(8192, 2);
-    auto operation =
-        world.transport_->Start(TcpWorld::PlanOf(wire::Operation::kRead, world.Local(here),
-                                                 world.Remote(there), 0, 0, 8192),
-                                0, 1);
+    auto operation = world.transport_->Start(
+        PlanOf(wire::Operation::kRead, world.Local(here), world.Remote(there), 0, 0, 8192), 0, 1);
     EXPECT_TRUE(world.Finish(*operation, milliseconds(8'000)));
     const bool moved = std::memcmp(here.data(), there.data(), 8192) == 0;
     EXPECT_EQ(moved, !operation->error().has_value());

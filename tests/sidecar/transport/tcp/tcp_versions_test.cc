@@ -42,8 +42,7 @@ TEST_P(TcpVersionsTest, AnInitiatorSaysThePriorityToATargetThatKnowsIt) {
   const RemoteAllocation remote = {
       nullptr, std::make_shared<TcpRemoteBuffer>(peer, "b-1", uint64_t{5}, kBytes)};
   auto operation = world_.transport_->Start(
-      TcpWorld::PlanOf(wire::Operation::kRead, world_.Local(arena_), remote, 0, 0, 100), kPriority,
-      1);
+      PlanOf(wire::Operation::kRead, world_.Local(arena_), remote, 0, 0, 100), kPriority, 1);
   RawConnection connection = target.Accept();
   ASSERT_TRUE(connection.Welcome(MonotonicNanoseconds(), GetParam()));
   const auto request = connection.Next(FrameReader::kTarget);
