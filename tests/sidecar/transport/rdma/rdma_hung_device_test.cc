@@ -34,10 +34,9 @@ class RdmaHungDevice : public FakeRdmaFixture {
     return {nullptr, std::make_shared<RdmaRemoteBuffer>(others_.back(), world_->Describe(memory))};
   }
   void ExpectMoves(const RemoteAllocation& remote, const TestArena& memory) {
-    const auto operation =
-        world_->transport_.Start(world_->WithNics(RdmaWorld::PlanOf(
-                                     wire::Operation::kWrite, local_buffer_, remote, 0, 0, kArena)),
-                                 0, ++token_);
+    const auto operation = world_->transport_.Start(
+        world_->WithNics(PlanOf(wire::Operation::kWrite, local_buffer_, remote, 0, 0, kArena)), 0,
+        ++token_);
     ASSERT_TRUE(world_->Finish(*operation, milliseconds(5'000)));
     ASSERT_FALSE(operation->error()) << operation->error()->message;
     EXPECT_EQ(std::memcmp(local_.data(), memory.data(), kArena), 0);
@@ -96,8 +95,8 @@ TEST_F(RdmaHungDevice, PeersThatDoNotAnswerHoldNoOtherUp) {
   for (int i = 0; i < 5; ++i) {
     memories.push_back(std::make_unique<TestArena>(kArena, 3));
     waiting.push_back(world_->transport_.Start(
-        world_->WithNics(RdmaWorld::PlanOf(wire::Operation::kWrite, local_buffer_,
-                                           AnotherPeer(*memories.back()), 0, 0, kArena)),
+        world_->WithNics(PlanOf(wire::Operation::kWrite, local_buffer_,
+                                AnotherPeer(*memories.back()), 0, 0, kArena)),
         0, ++token_));
   }
   EXPECT_TRUE(PollUntil([&] { return world_->exchange_->waiting() == 5; }));

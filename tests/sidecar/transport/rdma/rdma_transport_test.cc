@@ -25,7 +25,7 @@ TEST(RdmaFlush, WhatIsReportedWrittenIsThere) {
     place.fabric().Scramble(seed);
     std::memset(remote.data(), 0, kBytes);
     const auto operation = world.transport_.Start(
-        PlanOf(wire::Operation::kWrite, allocation, target, 0, 0, kBytes), 0, seed);
+        world.WithNics(PlanOf(wire::Operation::kWrite, allocation, target, 0, 0, kBytes)), 0, seed);
     ASSERT_TRUE(world.Finish(*operation));
     ASSERT_FALSE(operation->error()) << operation->error()->message;
     ASSERT_EQ(std::memcmp(local.data(), remote.data(), kBytes), 0) << "seed " << seed;
@@ -35,12 +35,11 @@ TEST(RdmaFlush, WhatIsReportedWrittenIsThere) {
 
 // A device may answer more reads at a time than it asks.
 TEST(RdmaReads, NoMoreAreAskedAtATimeThanTheDeviceHereTellsAndThePeersAnswers) {
-  FakeFabric fabric;
-  gantry::testing::FakeDeviceOptions device{.name = "fake0"};
+  FakeDeviceOptions device{.name = "fake0"};
   device.limits.reads_max = 16;
   device.limits.reads_sent_max = 2;
-  FakeVerbs here(fabric, {device}), there(fabric, {device});
-  RdmaWorld world(here, there, {}, {});
+  FakeRdmaPlace place({device}, {});
+  RdmaWorld& world = place.world();
   world.MoveSomething();
   EXPECT_TRUE(world.errors_.empty());
   QueuePairOptions options;
