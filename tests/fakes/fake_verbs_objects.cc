@@ -132,10 +132,11 @@ class QueuePair final : public VerbsQueuePair {
     const MutexLock lock(fabric_.mutex);
     FakeDevice& device = *state_.open->device;
     int failure = FailureOf(device, FakeCall::kConnect);
-    const auto gid = std::find_if(device.gids.begin(), device.gids.end(), [&](const auto& entry) {
+    const auto& gids = state_.open->gids;
+    const auto gid = std::find_if(gids.begin(), gids.end(), [&](const auto& entry) {
       return entry.index == options.gid_index;
     });
-    if (state_.state != FakeQueuePair::State::kInitial || gid == device.gids.end() ||
+    if (state_.state != FakeQueuePair::State::kInitial || gid == gids.end() ||
         from.packet_sequence >> 24 != 0 || to.packet_sequence >> 24 != 0) {
       failure = failure == 0 ? EINVAL : failure;
     }
@@ -168,7 +169,8 @@ class QueuePair final : public VerbsQueuePair {
   Status Fail() override {
     const MutexLock lock(fabric_.mutex);
     FakeDevice& device = *state_.open->device;
-    const int failure = FailureOf(device, FakeCall::kFail);
+    int failure = FailureOf(device, FakeCall::kFail);
+    if (failure == 0 && state_.state == FakeQueuePair::State::kInitial) failure = EINVAL;
     if (failure != 0) return Refuse(device, "failing a queue pair", failure);
     state_.state = FakeQueuePair::State::kError;
     fabric_.Kick();
