@@ -72,6 +72,7 @@ TEST_P(VerbsContract, WhatTheTargetRefusesMovesNothingAndFailsBothQueuePairs) {
     EXPECT_TRUE(a_->HoldsOnly(kHere) && b_->HoldsOnly(kThere));
     ExpectFlushes(*a_);
     ExpectFlushes(*b_);
+    ASSERT_FALSE(HasFailure());  // each that does not come is waited for
   }
 }
 
@@ -137,6 +138,7 @@ TEST_P(VerbsContract, AWrongLocalKeyRangeOrRightMovesNothingAndFailsTheOwnQueueP
     Reconnect();
     const auto full = part(kFullAccess);
     expect_refused(make(full->local_key()));
+    ASSERT_FALSE(HasFailure());
   }
   Reconnect();
   const auto read_only = part({false, true, false, false});
@@ -186,6 +188,7 @@ TEST_P(VerbsContract, WithNoPeerThatListensRetriesAreExceeded) {
                                          Completed(2, WorkStatus::kFlushed)));
     EXPECT_TRUE(c->HoldsOnly(kHere) && d->HoldsOnly(kThere));
     ExpectFlushes(*c);
+    ASSERT_FALSE(HasFailure());
   }
 }
 

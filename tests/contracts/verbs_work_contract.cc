@@ -38,6 +38,7 @@ TEST_P(VerbsContract, WritesAndReadsMoveExactlyTheirBytes) {
         }
         ExpectDone(local, Item(++id, operation, local, from, length, remote, to));
         ASSERT_TRUE(a_->memory == here && b_->memory == there) << length << " bytes";
+        ASSERT_FALSE(HasFailure());
       }
     }
   }
@@ -54,6 +55,7 @@ TEST_P(VerbsContract, AReadBehindAWriteSeesIt) {
                                           Completed(3, WorkStatus::kSuccess)));
     EXPECT_TRUE(a_->Holds(9000, 1000, kHere));
     EXPECT_TRUE(b_->Holds(at, 1000, kHere));
+    ASSERT_FALSE(HasFailure());
   }
 }
 
@@ -99,6 +101,7 @@ TEST_P(VerbsContract, ThereIsRoomAgainWhenALaterOneHasBeenPolled) {
     EXPECT_EQ(Post(*a_, batch), kRoom - 1);
     EXPECT_EQ(Post(*a_, {Write(round, *a_, 0, 8, *b_, 0)}), 1u);
     EXPECT_THAT(a_->Await(1), ElementsAre(Completed(round, WorkStatus::kSuccess)));
+    ASSERT_FALSE(HasFailure());
   }
   EXPECT_TRUE(b_->Holds(0, 8, kHere));
 }
