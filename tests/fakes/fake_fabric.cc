@@ -194,6 +194,7 @@ WorkStatus FakeFabric::Carry(FakeQueuePair& pair, const WorkItem& item) {
   const FakeRegion* region = nullptr;
   std::byte* const local =
       Find(pair.open->by_local_key, item.local_key, item.local_address, item.length, &region);
+  if (region == nullptr && !reads) return WorkStatus::kLocalQueuePair;
   if (local == nullptr || (reads && !region->access.local_write)) {
     return WorkStatus::kLocalProtection;
   }

@@ -94,6 +94,8 @@ struct FakeRegion {
 // One opening of a device, with a protection domain: regions of another one are not its own.
 struct FakeOpen {
   FakeDevice* device = nullptr;
+  bool has_port = true;
+  std::vector<transport::GidEntry> gids;  // of that port
   UniqueFd event;
   std::deque<transport::PortChange> changes;
   FakeLive live = {1, 0, 0, 0};

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <fstream>
 #include <utility>
 
 #include "lib/base/byte_range.h"
@@ -39,6 +41,22 @@ std::vector<GidEntry> GidsOf(const std::string& netdev, uint32_t number) {
   return {{0, GidType::kRoceV2, link_local, netdev}, {1, GidType::kRoceV2, mapped, netdev}};
 }
 
+// Whether this process has all of it, and may write there: what a kernel finds out by pinning it.
+bool IsThere(std::span<std::byte> memory, bool writable) {
+  auto at = reinterpret_cast<uintptr_t>(memory.data());
+  const uintptr_t end = at + memory.size();
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; at < end && std::getline(maps, line);) {
+    uintptr_t from = 0;
+    uintptr_t to = 0;
+    char rights[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &from, &to, rights) != 3 || to <= at) continue;
+    if (from > at || rights[writable ? 1 : 0] == '-') return false;
+    at = to;
+  }
+  return at >= end;
+}
+
 // The bytes of a file that stands for a dma-buf, mapped; null, with errno.
 std::shared_ptr<std::byte> MapPages(int fd, uint64_t offset, uint64_t length, bool writable) {
   const uint64_t before = offset % kPageBytes;
@@ -54,9 +72,12 @@ std::shared_ptr<std::byte> MapPages(int fd, uint64_t offset, uint64_t length, bo
 
 class FakeVerbsDevice final : public VerbsDevice {
  public:
-  FakeVerbsDevice(FakeVerbs& host, FakeDevice& device) : host_(host), fabric_(host.fabric_) {
+  FakeVerbsDevice(FakeVerbs& host, FakeDevice& device, uint8_t port)
+      : host_(host), fabric_(host.fabric_) {
     const MutexLock lock(fabric_.mutex);
     open_->device = &device;
+    open_->has_port = port == 1;
+    if (open_->has_port) open_->gids = device.gids;
     open_->event = MakeFakeEvent();
     host_.opens_.push_back(open_.get());
   }
@@ -72,15 +93,17 @@ class FakeVerbsDevice final : public VerbsDevice {
   const VerbsLimits& limits() const override { return open_->device->options.limits; }
   Result<VerbsPort> Port() const override {
     const MutexLock lock(fabric_.mutex);
-    const int failure = FailureOf(*open_->device, FakeCall::kPort);
+    int failure = FailureOf(*open_->device, FakeCall::kPort);
+    if (failure == 0 && !open_->has_port) failure = EINVAL;
     if (failure != 0) return Refuse(*open_->device, "asking for the port", failure);
     return open_->device->options.port;
   }
-  std::vector<GidEntry> Gids() const override { return open_->device->gids; }
+  std::vector<GidEntry> Gids() const override { return open_->gids; }
 
   Result<std::unique_ptr<VerbsRegion>> Register(std::span<std::byte> memory,
                                                 const RegionAccess& access) override {
-    const int failure = RefusalOf(FakeCall::kRegister, memory.size(), access);
+    int failure = RefusalOf(FakeCall::kRegister, memory.size(), access);
+    if (failure == 0 && !IsThere(memory, access.local_write)) failure = Abandon(EFAULT);
     if (failure != 0) return Refuse(*open_->device, "registering memory", failure);
     const auto address = reinterpret_cast<uintptr_t>(memory.data());
     const FakeRegion state = {0, 0, memory.data(), address, memory.size(), access};
@@ -206,11 +229,10 @@ Result<std::unique_ptr<VerbsDevice>> FakeVerbs::Open(const std::string& name, ui
       return Fail(ErrorCode::kNotFound, "there is no RDMA device '" + name + "'");
     }
     found = &At(name);
-    int failure = FailureOf(*found, FakeCall::kOpen);
-    if (failure == 0 && port != 1) failure = EINVAL;
+    const int failure = FailureOf(*found, FakeCall::kOpen);
     if (failure != 0) return Refuse(*found, "opening it", failure);
   }
-  return std::make_unique<FakeVerbsDevice>(*this, *found);
+  return std::make_unique<FakeVerbsDevice>(*this, *found, port);
 }
 
 void FakeVerbs::FailCall(const std::string& device, FakeCall call, int nth, int error_number) {

@@ -145,10 +145,11 @@ class QueuePair final : public VerbsQueuePair {
     const MutexLock lock(fabric_.mutex);
     FakeDevice& device = *state_.open->device;
     int failure = FailureOf(device, FakeCall::kConnect);
-    const auto gid = std::find_if(device.gids.begin(), device.gids.end(), [&](const auto& entry) {
+    const auto& gids = state_.open->gids;
+    const auto gid = std::find_if(gids.begin(), gids.end(), [&](const auto& entry) {
       return entry.index == options.gid_index;
     });
-    if (state_.state != FakeQueuePair::State::kInitial || gid == device.gids.end() ||
+    if (state_.state != FakeQueuePair::State::kInitial || gid == gids.end() ||
         from.packet_sequence >> 24 != 0 || to.packet_sequence >> 24 != 0 ||
         from.reads_max > device.options.limits.reads_max ||
         ReadsSent(options, to) > device.options.limits.reads_sent_max) {
@@ -186,7 +187,8 @@ class QueuePair final : public VerbsQueuePair {
     MutexLock lock(fabric_.mutex);
     FakeDevice& device = *state_.open->device;
     AwaitRelease(fabric_, device, FakeCall::kFail, lock);
-    const int failure = FailureOf(device, FakeCall::kFail);
+    int failure = FailureOf(device, FakeCall::kFail);
+    if (failure == 0 && state_.state == FakeQueuePair::State::kInitial) failure = EINVAL;
     if (failure != 0) return Refuse(device, "failing a queue pair", failure);
     state_.state = FakeQueuePair::State::kError;
     fabric_.Kick();

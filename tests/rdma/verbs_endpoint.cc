@@ -77,7 +77,7 @@ VerbsEndpoint::VerbsEndpoint(const std::string& device) {
   gid_ = *gid;
   domain_.reset(ibv_alloc_pd(context_.get()));
   completions_.reset(ibv_create_cq(context_.get(), 2 * kQueueDepth, nullptr, nullptr, 0));
-  Renew();
+  MakeQueuePair();
 }
 
 MemoryRegion VerbsEndpoint::Register(std::span<uint8_t> bytes, unsigned access) const {
@@ -86,9 +86,7 @@ MemoryRegion VerbsEndpoint::Register(std::span<uint8_t> bytes, unsigned access) 
   return region;
 }
 
-void VerbsEndpoint::Renew() {
-  queue_pair_.reset();
-  for (ibv_wc left{}; ibv_poll_cq(completions_.get(), 1, &left) > 0;) continue;
+void VerbsEndpoint::MakeQueuePair() {
   ibv_qp_init_attr wanted{};
   wanted.send_cq = completions_.get();
   wanted.recv_cq = completions_.get();
@@ -144,13 +142,6 @@ void VerbsEndpoint::MoveToReadyWith(const VerbsEndpoint& other) {
                           IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                               IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC),
             0);
-}
-
-ibv_qp_state VerbsEndpoint::State() const {
-  ibv_qp_attr attributes{};
-  ibv_qp_init_attr initial{};
-  EXPECT_EQ(ibv_query_qp(queue_pair_.get(), &attributes, IBV_QP_STATE, &initial), 0);
-  return attributes.qp_state;
 }
 
 std::optional<ibv_wc> VerbsEndpoint::NextCompletion() {

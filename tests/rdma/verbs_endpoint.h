@@ -51,11 +51,8 @@ class VerbsEndpoint {
   ibv_pd* domain() const { return domain_.get(); }
 
   MemoryRegion Register(std::span<uint8_t> bytes, unsigned access = kAllRemoteAccess) const;
-  // Connects both ways; for a connection that broke, after Renew of both ends.
+  // Connects both ways.
   void Connect(VerbsEndpoint& other);
-  void Renew();
-  void DestroyQueuePair() { queue_pair_.reset(); }
-  ibv_qp_state State() const;
 
   // Between `local`, which lies in the region, and the other end's address; waits for the outcome.
   ibv_wc_status Write(const ibv_mr& region, std::span<uint8_t> local, const uint8_t* remote,
@@ -72,6 +69,7 @@ class VerbsEndpoint {
  private:
   ibv_wc_status Run(ibv_send_wr& request, const ibv_mr& region, std::span<uint8_t> local,
                     const uint8_t* remote, uint32_t key);
+  void MakeQueuePair();
   void MoveToInit();
   void MoveToReadyWith(const VerbsEndpoint& other);
 

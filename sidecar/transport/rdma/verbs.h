@@ -98,7 +98,7 @@ class VerbsQueuePair {
                          const QueuePairOptions& options) = 0;
   // In their order. How many were taken: fewer after an error, which is kept for the caller.
   virtual size_t Post(std::span<const WorkItem> items, int* error_number) = 0;
-  // Everything in flight completes as flushed.
+  // Of one that was connected. Everything in flight completes as flushed.
   virtual Status Fail() = 0;
 };
 
@@ -150,7 +150,7 @@ class VerbsDevice {
   virtual ~VerbsDevice() = default;
   virtual const std::string& name() const = 0;
   virtual const VerbsLimits& limits() const = 0;
-  virtual Result<VerbsPort> Port() const = 0;
+  virtual Result<VerbsPort> Port() const = 0;  // of one that is not there: an error
   virtual std::vector<GidEntry> Gids() const = 0;
 
   virtual Result<std::unique_ptr<VerbsRegion>> Register(std::span<std::byte> memory,
