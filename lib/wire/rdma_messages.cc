@@ -147,7 +147,10 @@ Result<std::vector<QueuePairRequest>> FromMessage(const proto::ConnectQueuePairs
 
 void ToMessage(const QueuePairGrant& grant, proto::ConnectQueuePairsReply* message) {
   message->set_connection(grant.connection);
-  for (const QueuePairAddress& end : grant.ends) ToMessage(end, message->add_queue_pairs());
+  for (const QueuePairAddress& end : grant.ends) {
+    proto::QueuePair* const part = message->add_queue_pairs();
+    if (end.number != 0) ToMessage(end, part);
+  }
   message->set_lease_ms(grant.lease_ms);
 }
 
@@ -157,7 +160,10 @@ Result<QueuePairGrant> FromMessage(const proto::ConnectQueuePairsReply& message)
   grant.connection = message.connection();
   grant.lease_ms = std::min(message.lease_ms(), kLeaseMax);
   for (const proto::QueuePair& part : message.queue_pairs()) {
-    ASSIGN_OR_RETURN(const QueuePairAddress end, FromMessage(part));
+    QueuePairAddress end;
+    if (part.number() != 0) {
+      ASSIGN_OR_RETURN(end, FromMessage(part));
+    }
     grant.ends.push_back(end);
   }
   return grant;

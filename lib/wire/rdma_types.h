@@ -41,7 +41,7 @@ struct QueuePairRequest {
 
 struct QueuePairGrant {
   uint64_t connection = 0;
-  std::vector<QueuePairAddress> ends;  // in the order of the requests
+  std::vector<QueuePairAddress> ends;  // in the order of the requests; number 0: was not made
   uint32_t lease_ms = 0;               // after the session: until they are destroyed
 };
 

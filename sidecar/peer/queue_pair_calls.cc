@@ -10,6 +10,7 @@ Result<wire::QueuePairGrant> CallConnectQueuePairs(
   v1::ConnectQueuePairsRequest request;
   request.set_session(place.session);
   wire::ToMessage(requests, &request);
+  request.set_some_may_fail(true);
   v1::ConnectQueuePairsReply reply;
   grpc::ClientContext context;
   const CallCanceller::Call call(place.calls, context);

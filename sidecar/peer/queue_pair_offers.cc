@@ -13,7 +13,8 @@ Status QueuePairOffers::Connect(const v1::ConnectQueuePairsRequest& request, boo
     return Fail(ErrorCode::kPathUnavailable, "this sidecar uses no RDMA device");
   }
   ASSIGN_OR_RETURN(const auto requests, wire::FromMessage(request));
-  ASSIGN_OR_RETURN(const auto grant, target_->Connect(request.session(), requests));
+  ASSIGN_OR_RETURN(const auto grant,
+                   target_->Connect(request.session(), requests, request.some_may_fail()));
   // One that ended meanwhile may have been looked through before this was there.
   if (auto open = initiators_.InitiatorOf(request.session(), over_tcp); !open) {
     target_->End(request.session());

@@ -40,7 +40,7 @@ Result<std::unique_ptr<RdmaConnection>> RdmaConnection::Make(const RdmaDevices& 
   ASSIGN_OR_RETURN(const wire::QueuePairGrant grant, exchange.Connect(requests, deadline));
   made->id_ = grant.connection;
   made->lease_ = milliseconds(grant.lease_ms);
-  if (const Status joined = made->Join(devices, grant.ends); !joined) {
+  if (const Status joined = made->Join(devices, exchange.peer_devices(), grant.ends); !joined) {
     // Else the peer keeps its ends for as long as the session lives.
     if (const Status ended = exchange.End(grant.connection, deadline); !ended) {
       log::Warning("a peer keeps queue pairs that nobody uses", {{"why", ended.error()}});
@@ -50,53 +50,85 @@ Result<std::unique_ptr<RdmaConnection>> RdmaConnection::Make(const RdmaDevices& 
   return made;
 }
 
-Status RdmaConnection::Join(const RdmaDevices& devices,
+Status RdmaConnection::Join(const RdmaDevices& devices, const PeerDevices& peers,
                             const std::vector<wire::QueuePairAddress>& ends) {
   if (ends.size() != lanes_.size()) {
     return gantry::Fail(ErrorCode::kMalformedBody, "the peer made " + std::to_string(ends.size()) +
                                                        " queue pairs of " +
                                                        std::to_string(lanes_.size()));
   }
+  std::map<size_t, Error> failed;
   for (size_t i = 0; i < ends.size(); ++i) {
     Lane& lane = lanes_[i];
     lane.peer = ends[i];
-    RETURN_IF_ERROR(
-        lane.pair->Connect(lane.address, ends[i], devices.QueuePairOptionsOf(lane.device)));
+    if (failed.contains(lane.device)) continue;
+    if (ends[i].number == 0) {
+      failed.try_emplace(
+          lane.device, ErrorCode::kPathUnavailable,
+          "the peer's RDMA device " + peers[lane.peer_device].name + " makes no queue pairs",
+          "the peer's log says why");
+      continue;
+    }
+    const QueuePairOptions options = devices.QueuePairOptionsOf(lane.device);
+    Status joined = lane.pair->Connect(lane.address, ends[i], options);
+    if (!joined) failed.try_emplace(lane.device, std::move(joined).error());
   }
-  return {};
+  for (auto& [device, why] : failed) LeaveOut(device, std::move(why));
+  return CheckAny();
 }
 
-Status RdmaConnection::MakeLanes(const RdmaDevices& devices,
-                                 const std::vector<wire::RdmaDeviceAddress>& peers) {
-  const auto pairs = static_cast<uint32_t>(devices.options().queue_pairs);
-  for (size_t device = 0; device < devices.size(); ++device) {
-    if (!devices.IsUp(device)) continue;
-    const QueuePairOptions options = devices.QueuePairOptionsOf(device);
-    VerbsDevice& nic = *devices.at(device).device;
-    Part& part = parts_.emplace_back();
-    part.device = device;
-    ASSIGN_OR_RETURN(part.queue, nic.CreateCompletionQueue(pairs * options.work_requests));
-    RegionAccess access;
-    access.local_write = true;
-    ASSIGN_OR_RETURN(part.flushed,
-                     nic.Register(std::as_writable_bytes(std::span(&flushed_, 1)), access));
-    for (uint32_t i = 0; i < pairs; ++i) {
-      Lane lane;
-      lane.device = device;
-      lane.device_name = nic.name();
-      lane.counters = devices.at(device).counters.get();
-      lane.peer_device = PeerDeviceOf(device, peers.size());
-      ASSIGN_OR_RETURN(lane.pair, nic.CreateQueuePair(*part.queue, options));
-      lane.address = devices.AddressOf(device, *lane.pair);
-      lane.room = options.work_requests;
-      lane.flush_key = part.flushed->local_key();
-      lane.counters->queue_pairs.fetch_add(1, std::memory_order_relaxed);
-      lanes_.push_back(std::move(lane));
-    }
-  }
+void RdmaConnection::LeaveOut(size_t device, Error why) {
+  std::erase_if(lanes_, [device](const Lane& lane) {
+    if (lane.device != device) return false;
+    lane.counters->queue_pairs.fetch_sub(1, std::memory_order_relaxed);
+    return true;
+  });
+  std::erase_if(parts_, [device](const Part& part) { return part.device == device; });
+  left_out_.try_emplace(device, std::move(why));
+}
+
+Status RdmaConnection::CheckAny() const {
   if (!lanes_.empty()) return {};
+  if (!left_out_.empty()) return gantry::Fail(left_out_.begin()->second);
   return gantry::Fail(ErrorCode::kPathUnavailable, "no RDMA device here has an active port",
                       "check cable and switch");
+}
+
+Status RdmaConnection::MakeLanes(const RdmaDevices& devices, const PeerDevices& peers) {
+  for (size_t device = 0; device < devices.size(); ++device) {
+    if (!devices.IsUp(device)) continue;
+    Status made = MakeLanesOn(device, devices, peers);
+    if (!made) LeaveOut(device, std::move(made).error());
+  }
+  return CheckAny();
+}
+
+Status RdmaConnection::MakeLanesOn(size_t device, const RdmaDevices& devices,
+                                   const PeerDevices& peers) {
+  const auto pairs = static_cast<uint32_t>(devices.options().queue_pairs);
+  const QueuePairOptions options = devices.QueuePairOptionsOf(device);
+  VerbsDevice& nic = *devices.at(device).device;
+  Part& part = parts_.emplace_back();
+  part.device = device;
+  ASSIGN_OR_RETURN(part.queue, nic.CreateCompletionQueue(pairs * options.work_requests));
+  RegionAccess access;
+  access.local_write = true;
+  ASSIGN_OR_RETURN(part.flushed,
+                   nic.Register(std::as_writable_bytes(std::span(&flushed_, 1)), access));
+  for (uint32_t i = 0; i < pairs; ++i) {
+    Lane lane;
+    lane.device = device;
+    lane.device_name = nic.name();
+    lane.counters = devices.at(device).counters.get();
+    lane.peer_device = PeerDeviceOf(device, peers.size());
+    ASSIGN_OR_RETURN(lane.pair, nic.CreateQueuePair(*part.queue, options));
+    lane.address = devices.AddressOf(device, *lane.pair);
+    lane.room = options.work_requests;
+    lane.flush_key = part.flushed->local_key();
+    lane.counters->queue_pairs.fetch_add(1, std::memory_order_relaxed);
+    lanes_.push_back(std::move(lane));
+  }
+  return {};
 }
 
 RdmaConnection::~RdmaConnection() {
@@ -264,13 +296,9 @@ void RdmaConnection::Complete(size_t device, const WorkCompletion& completion,
   counters.Count(tally);
 }
 
-bool RdmaConnection::UsesAllOf(const RdmaDevices& devices) const {
-  for (size_t device = 0; device < devices.size(); ++device) {
-    const bool used = std::any_of(lanes_.begin(), lanes_.end(),
-                                  [&](const Lane& lane) { return lane.device == device; });
-    if (used != devices.IsUp(device)) return false;
-  }
-  return true;
+bool RdmaConnection::Uses(size_t device) const {
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [device](const Lane& lane) { return lane.device == device; });
 }
 
 std::string RdmaConnection::DownOf(const RdmaDevices& devices) const {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -51,10 +52,12 @@ class RdmaConnection {
   milliseconds lease() const { return lease_; }  // of the peer's ends
   bool is_broken() const { return broken_; }
   bool has_moved() const { return moved_; }  // something
-  // It has queue pairs on the devices whose ports are active now, and on no other.
-  bool UsesAllOf(const RdmaDevices& devices) const;
+  // It has queue pairs on that device.
+  bool Uses(size_t device) const;
   // The first of its devices whose port is down now; empty: none.
   std::string DownOf(const RdmaDevices& devices) const;
+  // Devices that it does without because one call of theirs failed, here or at the peer.
+  const std::map<size_t, Error>& left_out() const { return left_out_; }
   size_t in_flight() const { return in_flight_; }
 
   // Posts up to `most` of the operation's work requests, as far as there is room. True: any.
@@ -106,9 +109,15 @@ class RdmaConnection {
 
   RdmaConnection() = default;
 
-  Status MakeLanes(const RdmaDevices& devices, const std::vector<wire::RdmaDeviceAddress>& peers);
-  // With the peer's ends, in the order of the lanes.
-  Status Join(const RdmaDevices& devices, const std::vector<wire::QueuePairAddress>& ends);
+  using PeerDevices = std::vector<wire::RdmaDeviceAddress>;
+  // On all devices that can; fails where none does.
+  Status MakeLanes(const RdmaDevices& devices, const PeerDevices& peers);
+  Status MakeLanesOn(size_t device, const RdmaDevices& devices, const PeerDevices& peers);
+  // With the peer's ends, in the order of the lanes. Likewise.
+  Status Join(const RdmaDevices& devices, const PeerDevices& peers,
+              const std::vector<wire::QueuePairAddress>& ends);
+  void LeaveOut(size_t device, Error why);
+  Status CheckAny() const;
   Lane* Roomiest();
   void Send(Lane* lane);
   WorkItem ItemOf(const Lane& lane, const NumberedWork& work, uint64_t id, bool signalled) const;
@@ -117,6 +126,7 @@ class RdmaConnection {
   bool TakeEnded();
   Lane* LaneOf(size_t device, uint32_t number);
 
+  std::map<size_t, Error> left_out_;
   uint64_t id_ = 0;
   milliseconds lease_{0};
   bool broken_ = false;

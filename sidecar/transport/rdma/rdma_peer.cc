@@ -14,6 +14,8 @@ constexpr milliseconds kEndTimeout{1'000};
 constexpr milliseconds kFlushTimeout{500};  // after an error: then they are destroyed
 constexpr milliseconds kBackoffMin{20};
 constexpr milliseconds kBackoffMax{2'000};
+constexpr milliseconds kLeftOutMin{250};  // until a device that failed is tried again
+constexpr milliseconds kLeftOutMax{30'000};
 constexpr int kAttemptsMax = 3;  // to connect, in a row, that operations wait for
 constexpr size_t kTurn = 32;     // work requests of one operation at a time
 constexpr int kFailuresMax = 2;  // of queue pairs, in one transfer
@@ -104,7 +106,7 @@ bool RdmaPeer::Drive(TimePoint now) {
   FlushWritten();
   if (!HasWork()) return moved;
   // A port went down or came back. What is in flight ends first, as well as it can.
-  if (connection_ != nullptr && !connection_->UsesAllOf(core_.devices)) {
+  if (connection_ != nullptr && !UsesWhatItMay(now)) {
     if (connection_->in_flight() == 0) TakeDown(milliseconds(0));
     return moved;
   }
@@ -219,6 +221,31 @@ void RdmaPeer::PutOff(TimePoint now) {
   core_.post_at(next_attempt_, [self = shared_from_this()] { self->Drive(Clock::now()); });
 }
 
+void RdmaPeer::NoteLeftOut(TimePoint now) {
+  for (const auto& [device, why] : connection_->left_out()) {
+    const auto [noted, is_new] = left_out_.try_emplace(device);
+    LeftOut& left_out = noted->second;
+    left_out.backoff = std::clamp(2 * left_out.backoff, kLeftOutMin, kLeftOutMax);
+    left_out.again_at = now + left_out.backoff;
+    if (!is_new) continue;
+    core_.count_error(why);
+    log::Warning(
+        "an RDMA device is left out of a connection, and tried again later",
+        {{"peer", name_}, {"device", core_.devices.at(device).device->name()}, {"why", why}});
+  }
+  std::erase_if(left_out_, [this](const auto& each) { return connection_->Uses(each.first); });
+}
+
+bool RdmaPeer::UsesWhatItMay(TimePoint now) const {
+  for (size_t device = 0; device < core_.devices.size(); ++device) {
+    const bool uses = connection_->Uses(device);
+    if (uses == core_.devices.IsUp(device)) continue;
+    const auto left_out = left_out_.find(device);
+    if (uses || left_out == left_out_.end() || now >= left_out->second.again_at) return false;
+  }
+  return true;
+}
+
 // One whose completions nobody hears of is none.
 void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
   is_connecting_ = false;
@@ -227,6 +254,7 @@ void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
   if (made) {
     connection_ = *std::move(made);
     lost_by_ = {};
+    NoteLeftOut(now);
     if (Status watched = core_.watch(*connection_); !watched) {
       why = std::move(watched).error().WithContext("completions cannot be waited for");
       connection_->Break();

@@ -66,6 +66,9 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
  private:
   void Connect(TimePoint now);
   void Connected(Result<std::unique_ptr<RdmaConnection>> made);
+  // What the connection does without is told once, and tried again by another one later.
+  void NoteLeftOut(TimePoint now);
+  bool UsesWhatItMay(TimePoint now) const;
   // The next connection is made later, ever later the more often.
   void PutOff(TimePoint now);
   void HandleFailure(const RdmaConnection::Failure& failure);
@@ -103,6 +106,11 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   std::map<RdmaOperation*, int> failures_;  // of queue pairs, with work of this in flight
   std::vector<RdmaOperation*> unquiet_;     // wait for the peer's ends of the last connection
   std::vector<uint64_t> unended_;           // connections that the peer may still have
+  struct LeftOut {
+    milliseconds backoff{0};
+    TimePoint again_at{};
+  };
+  std::map<size_t, LeftOut> left_out_;  // devices that failed when they were last tried
   bool is_connecting_ = false;
   bool is_ending_ = false;          // the last connection is, here or at the peer
   std::optional<uint64_t> ending_;  // it is gone here, and maybe not yet at the peer

@@ -1,6 +1,9 @@
 #include "sidecar/transport/rdma/rdma_target.h"
 
+#include <optional>
 #include <utility>
+
+#include "lib/base/log.h"
 
 namespace gantry::transport {
 namespace {
@@ -11,7 +14,8 @@ constexpr uint64_t kAll = 0;  // no connection has this number
 }  // namespace
 
 Result<wire::QueuePairGrant> RdmaTarget::Connect(const std::string& session,
-                                                 std::span<const wire::QueuePairRequest> requests) {
+                                                 std::span<const wire::QueuePairRequest> requests,
+                                                 bool some_may_fail) {
   {
     const MutexLock lock(mutex_);
     const auto of = sessions_.find(session);
@@ -31,13 +35,14 @@ Result<wire::QueuePairGrant> RdmaTarget::Connect(const std::string& session,
     being_made_.insert(session);
   }
   wire::QueuePairGrant grant;
-  auto made = Make(requests, &grant.ends);
+  auto made = Make(requests, some_may_fail, &grant.ends);
   const MutexLock lock(mutex_);
   being_made_.erase(being_made_.find(session));
   if (!made) {
     pairs_ -= requests.size();
     return Fail(std::move(made).error());
   }
+  pairs_ -= requests.size() - (*made)->pairs.size();
   grant.connection = ++last_connection_;
   grant.lease_ms = static_cast<uint32_t>(devices_.options().lease.count());
   sessions_[session].emplace(grant.connection, *std::move(made));
@@ -45,33 +50,66 @@ Result<wire::QueuePairGrant> RdmaTarget::Connect(const std::string& session,
 }
 
 Result<std::shared_ptr<RdmaTarget::Ends>> RdmaTarget::Make(
-    std::span<const wire::QueuePairRequest> requests,
+    std::span<const wire::QueuePairRequest> requests, bool some_may_fail,
     std::vector<wire::QueuePairAddress>* addresses) {
-  auto ends = std::make_shared<Ends>();
-  std::map<uint32_t, VerbsCompletionQueue*> queues;
+  std::set<uint32_t> devices;
   for (const wire::QueuePairRequest& request : requests) {
     if (request.device >= devices_.size()) {
       return Fail(ErrorCode::kNotFound, "there is no RDMA device " +
                                             std::to_string(request.device) + " here, of " +
                                             std::to_string(devices_.size()));
     }
-    VerbsDevice& device = *devices_.at(request.device).device;
-    VerbsCompletionQueue*& queue = queues[request.device];
-    if (queue == nullptr) {
-      ASSIGN_OR_RETURN(auto made, device.CreateCompletionQueue(kNothingIsPosted));
-      queue = made.get();
-      ends->queues.push_back(std::move(made));
-    }
-    QueuePairOptions options = devices_.QueuePairOptionsOf(request.device);
-    options.remote_read = options.remote_write = true;  // as far as keys were told
-    ASSIGN_OR_RETURN(auto pair, device.CreateQueuePair(*queue, options));
-    QueuePairAddress address = devices_.AddressOf(request.device, *pair);
-    RETURN_IF_ERROR(AddFlush(request.device, &address));
-    RETURN_IF_ERROR(pair->Connect(address, request.from, options));
-    addresses->push_back(address);
-    ends->pairs.push_back(std::move(pair));
+    devices.insert(request.device);
   }
+  auto ends = std::make_shared<Ends>();
+  addresses->resize(requests.size());
+  std::optional<Error> why;
+  for (const uint32_t device : devices) {
+    const Status made = MakeOn(device, requests, ends.get(), addresses);
+    SayWhetherItWorks(device, made);
+    if (made) continue;
+    if (!some_may_fail) return Fail(made.error());
+    why = made.error();
+  }
+  if (why && ends->pairs.empty()) return Fail(*std::move(why));
   return ends;
+}
+
+Status RdmaTarget::MakeOn(uint32_t index, std::span<const wire::QueuePairRequest> requests,
+                          Ends* ends, std::vector<wire::QueuePairAddress>* addresses) {
+  VerbsDevice& device = *devices_.at(index).device;
+  QueuePairOptions options = devices_.QueuePairOptionsOf(index);
+  options.remote_read = options.remote_write = true;  // as far as keys were told
+  ASSIGN_OR_RETURN(auto queue, device.CreateCompletionQueue(kNothingIsPosted));
+  std::map<size_t, std::unique_ptr<VerbsQueuePair>> pairs;  // go before the queue
+  std::map<size_t, wire::QueuePairAddress> told;            // by the request
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].device != index) continue;
+    ASSIGN_OR_RETURN(auto pair, device.CreateQueuePair(*queue, options));
+    QueuePairAddress address = devices_.AddressOf(index, *pair);
+    RETURN_IF_ERROR(AddFlush(index, &address));
+    RETURN_IF_ERROR(pair->Connect(address, requests[i].from, options));
+    pairs.emplace(i, std::move(pair));
+    told.emplace(i, address);
+  }
+  for (const auto& [i, address] : told) (*addresses)[i] = address;
+  for (auto& [i, pair] : pairs) ends->pairs.push_back(std::move(pair));
+  ends->queues.push_back(std::move(queue));
+  return {};
+}
+
+// Once, however often peers ask.
+void RdmaTarget::SayWhetherItWorks(uint32_t device, const Status& made) {
+  const std::string& name = devices_.at(device).device->name();
+  const MutexLock lock(mutex_);
+  if (made) {
+    if (failing_.erase(device) != 0) {
+      log::Info("an RDMA device makes queue pairs for peers again", {{"device", name}});
+    }
+  } else if (failing_.insert(device).second) {
+    log::Warning("an RDMA device makes no queue pairs for peers",
+                 {{"device", name}, {"why", made.error()}});
+  }
 }
 
 Status RdmaTarget::AddFlush(uint32_t device, wire::QueuePairAddress* address) {

@@ -31,10 +31,11 @@ class RdmaTarget {
   // `devices` outlives this.
   RdmaTarget(RdmaDevices& devices, Limits limits) : devices_(devices), limits_(limits) {}
 
-  // All of them, ready to receive, or none.
+  // All of them, ready to receive, or none; with `some_may_fail` those of a device that fails are
+  // not made, unless there is no other.
   Result<wire::QueuePairGrant> Connect(const std::string& session,
-                                       std::span<const wire::QueuePairRequest> requests)
-      EXCLUDES(mutex_);
+                                       std::span<const wire::QueuePairRequest> requests,
+                                       bool some_may_fail) EXCLUDES(mutex_);
   // No byte moves through them any more when these return. Idempotent. That a session gets no more
   // is left to whoever knows of sessions.
   void EndConnection(const std::string& session, uint64_t connection) EXCLUDES(mutex_);
@@ -55,7 +56,12 @@ class RdmaTarget {
   // Of that device, registered when the first connection needs it.
   Status AddFlush(uint32_t device, wire::QueuePairAddress* address) EXCLUDES(mutex_);
   Result<std::shared_ptr<Ends>> Make(std::span<const wire::QueuePairRequest> requests,
+                                     bool some_may_fail,
                                      std::vector<wire::QueuePairAddress>* addresses);
+  // Those of the requests that are for this device, or none of them.
+  Status MakeOn(uint32_t device, std::span<const wire::QueuePairRequest> requests, Ends* ends,
+                std::vector<wire::QueuePairAddress>* addresses);
+  void SayWhetherItWorks(uint32_t device, const Status& made) EXCLUDES(mutex_);
 
   RdmaDevices& devices_;
   const Limits limits_;
@@ -70,6 +76,7 @@ class RdmaTarget {
   std::map<uint32_t, std::unique_ptr<VerbsRegion>> flush_regions_ GUARDED_BY(mutex_);
   std::map<std::string, Connections> sessions_ GUARDED_BY(mutex_);
   std::multiset<std::string> being_made_ GUARDED_BY(mutex_);  // the session of each
+  std::set<uint32_t> failing_ GUARDED_BY(mutex_);  // devices that made nothing, the last time
   std::set<Key> being_destroyed_ GUARDED_BY(mutex_);
   uint64_t last_connection_ GUARDED_BY(mutex_) = 0;
   size_t pairs_ GUARDED_BY(mutex_) = 0;

@@ -194,6 +194,17 @@ TEST(RdmaMessagesTest, EveryNumberOfAQueuePairIsChecked) {
   }
 }
 
+TEST(RdmaMessagesTest, AnEndThatWasNotMadeIsTold) {
+  proto::ConnectQueuePairsReply reply;
+  ToMessage({1, {{}, SomeAddress(6)}, 6'000}, &reply);
+  EXPECT_EQ(reply.queue_pairs(0).ByteSizeLong(), 0u);
+  const auto grant = FromMessage(reply);
+  ASSERT_TRUE(grant);
+  ASSERT_EQ(grant->ends.size(), 2u);
+  EXPECT_EQ(grant->ends[0].number, 0u);
+  EXPECT_EQ(grant->ends[1].number, SomeAddress(6).number);
+}
+
 TEST(RdmaMessagesTest, QueuePairsAndTheirDevicesAreCounted) {
   proto::ConnectQueuePairsRequest request;
   ExpectMalformed(FromMessage(request));

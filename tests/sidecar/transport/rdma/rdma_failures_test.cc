@@ -158,7 +158,12 @@ TEST_P(RdmaInjection, OneFailedCallIsSurvived) {
   EXPECT_GE(host.calls(device, call), before + nth) << "it was not called: nothing was tested";
   EXPECT_EQ(world_->errors_.size(), 1u);
   for (const Error& error : world_->errors_) EXPECT_FALSE(error.message.empty());
-  // What was made in vain is gone at both ends.
+  // One that was left out is used again, and what was made in vain is gone at both ends.
+  for (int i = 0; i < 40 && QueuePairs() != 8; ++i) {
+    PollFor(milliseconds(25));
+    const auto write = WriteAll();
+    ExpectAllMoved(*write);
+  }
   EXPECT_EQ(world_->target_.queue_pairs(), 4u);
   EXPECT_EQ(QueuePairs(), 8);
 }
@@ -180,6 +185,42 @@ const Injection kInjections[] = {
     {FakeCall::kConnect, true, 2},
 };
 INSTANTIATE_TEST_SUITE_P(Each, RdmaInjection, ::testing::ValuesIn(kInjections));
+
+// On either side, whichever call it is that always fails.
+class RdmaBadDevice : public RdmaFailures,
+                      public ::testing::WithParamInterface<std::tuple<FakeCall, bool>> {};
+
+TEST_P(RdmaBadDevice, IsLeftOutAndTriedAgainAndTheOthersGoOn) {
+  const auto [call, at_the_peer] = GetParam();
+  Make(2, SmallSlices());
+  FakeVerbs& host = at_the_peer ? *there_ : *here_;
+  host.FailCalls(at_the_peer ? "there1" : "here1", call, EIO);
+  for (const TimePoint until = Clock::now() + milliseconds(400); Clock::now() < until;) {
+    local_.bytes()[7] ^= 1;
+    const auto write = WriteAll();
+    ExpectAllMoved(*write);
+    EXPECT_EQ(write->progress().chunks_retried, 0u);
+  }
+  EXPECT_GT(here_->work("here0").writes, 0u);
+  EXPECT_EQ(here_->work("here1").writes, 0u);
+  EXPECT_EQ(world_->errors_.size(), 1u) << "it is said once";
+  // At first, and after a while once more.
+  EXPECT_LE(here_->calls("here0", FakeCall::kCreateCompletionQueue), 2);
+  host.FailCalls(at_the_peer ? "there1" : "here1", call, 0);
+  for (int i = 0; i < 80 && here_->work("here1").writes == 0; ++i) {
+    PollFor(milliseconds(25));
+    const auto write = WriteAll();
+    ExpectAllMoved(*write);
+  }
+  EXPECT_GT(here_->work("here1").writes, 0u);
+  EXPECT_EQ(QueuePairs(), 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, RdmaBadDevice,
+                         ::testing::Combine(::testing::Values(FakeCall::kCreateCompletionQueue,
+                                                              FakeCall::kCreateQueuePair,
+                                                              FakeCall::kConnect),
+                                            ::testing::Bool()));
 
 TEST_F(RdmaFailures, WhatCannotBeArmedIsMadeAnew) {
   Make(1);

@@ -139,7 +139,7 @@ TEST_F(RdmaHungDevice, AtTheOwnerOneSessionsEndHoldsNoOtherUp) {
   ExpectAllMoved(*operation);
   wire::QueuePairRequest request;
   request.from.mtu = 4096;
-  const auto grant = world_->target_.Connect("other", {&request, 1});
+  const auto grant = world_->target_.Connect("other", {&request, 1}, false);
   ASSERT_TRUE(grant);
   there_->Hold("there0", FakeCall::kDestroyQueuePair, true);
   std::jthread ends([&] { world_->target_.End("session"); });

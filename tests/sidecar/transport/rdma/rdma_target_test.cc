@@ -35,8 +35,9 @@ class RdmaTargetTest : public ::testing::Test {
     return requests;
   }
   Result<wire::QueuePairGrant> Connect(const std::string& session,
-                                       const std::vector<uint32_t>& devices = {0}) {
-    return target_->Connect(session, Requests(devices));
+                                       const std::vector<uint32_t>& devices = {0},
+                                       bool some_may_fail = false) {
+    return target_->Connect(session, Requests(devices), some_may_fail);
   }
   void ExpectPairs(size_t pairs) {
     EXPECT_EQ(target_->queue_pairs(), pairs);
@@ -108,6 +109,37 @@ TEST_F(RdmaTargetTest, AFailureInTheMiddleMakesNothingAndTakesNoPlace) {
     EXPECT_EQ(host_.live().completion_queues, 0);
   }
   EXPECT_TRUE(Connect("a", {0, 0, 1}));
+}
+
+TEST_F(RdmaTargetTest, WithADeviceThatFailsTheOthersAreMadeWhereThatIsEnough) {
+  Make({.connections_per_session_max = 4, .queue_pairs_max = 3});
+  for (const auto call :
+       {FakeCall::kCreateCompletionQueue, FakeCall::kCreateQueuePair, FakeCall::kConnect}) {
+    host_.FailCalls("first", call, EIO);
+    ::testing::internal::CaptureStderr();
+    for (int i = 0; i < 2; ++i) {
+      const auto grant = Connect("a", {0, 1, 0}, true);
+      ASSERT_TRUE(grant);
+      ASSERT_EQ(grant->ends.size(), 3u);
+      EXPECT_EQ(grant->ends[0].number, 0u);
+      EXPECT_NE(grant->ends[1].number, 0u);
+      EXPECT_EQ(grant->ends[2].number, 0u);
+      ExpectPairs(1);
+      EXPECT_EQ(host_.live().completion_queues, 1);
+      EXPECT_FALSE(Connect("a", {0}, true)) << "it has no other";
+      target_->EndConnection("a", grant->connection);
+      ExpectPairs(0);
+    }
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    const size_t at = said.find("makes no queue pairs for peers");
+    ASSERT_NE(at, std::string::npos);
+    EXPECT_EQ(said.find("makes no queue pairs for peers", at + 1), std::string::npos) << "once";
+    host_.FailCalls("first", call, 0);
+    const auto grant = Connect("a", {0, 1, 0}, true);
+    ASSERT_TRUE(grant);
+    for (const auto& end : grant->ends) EXPECT_NE(end.number, 0u);
+    target_->End("a");
+  }
 }
 
 TEST_F(RdmaTargetTest, ASessionEndsNoConnectionOfAnother) {

@@ -30,7 +30,7 @@ class DirectExchange final : public QueuePairExchange {
   Result<wire::QueuePairGrant> Connect(const std::vector<wire::QueuePairRequest>& requests,
                                        TimePoint) override {
     if (const Status cut = CheckCut(); !cut) return Fail(cut.error());
-    return target_.Connect("session", requests);
+    return target_.Connect("session", requests, true);
   }
   Status End(uint64_t connection, TimePoint) override {
     RETURN_IF_ERROR(CheckCut());
