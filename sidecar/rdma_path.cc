@@ -76,6 +76,14 @@ std::unique_ptr<transport::RdmaTransport> RdmaPath::MakeTransport(
                                                     std::move(wake), std::move(count_error));
 }
 
+std::vector<std::pair<std::string, Status>> RdmaPath::DmaBufs() const {
+  std::vector<std::pair<std::string, Status>> devices;
+  for (size_t i = 0; i < devices_->size(); ++i) {
+    devices.emplace_back(devices_->at(i).device->name(), devices_->at(i).dma_bufs->Check());
+  }
+  return devices;
+}
+
 std::vector<std::pair<std::string, size_t>> RdmaPath::Chunks() const {
   std::vector<std::pair<std::string, size_t>> chunks;
   for (size_t i = 0; i < devices_->size(); ++i) {

@@ -33,6 +33,8 @@ class RdmaPath {
   transport::RdmaRegistrar& registrar() { return registrar_; }
   transport::RdmaTarget& target() { return target_; }
   std::vector<wire::RdmaDeviceAddress> addresses() const { return devices_->Addresses(); }
+  // Device, and why it takes no dma-bufs, if it does not. Any thread.
+  std::vector<std::pair<std::string, Status>> DmaBufs() const;
   // Device and registered chunks. Any thread.
   std::vector<std::pair<std::string, size_t>> Chunks() const;
 

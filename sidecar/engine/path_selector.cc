@@ -41,6 +41,9 @@ Allocations Representatives(const PathQuestion& question) {
 // Why this side cannot execute between every pair of allocations; empty when it can.
 std::string LocalReason(const transport::Transport& transport, const Allocations& locals,
                         const PathQuestion& question) {
+  if (transport.NeedsNics() && question.why_not_on_nics) {
+    return "RDMA devices do not have the local buffer: " + question.why_not_on_nics->message;
+  }
   // What can reach one allocation may not reach another; a transfer takes one path as a whole.
   const auto& remotes = transport.AddressesBuffers() ? *question.remote_buffers : *question.remote;
   for (const auto& remote : remotes) {

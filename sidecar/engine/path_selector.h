@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct PathChoice {
 
 struct PathQuestion {
   const std::vector<std::shared_ptr<const memory::MappedAllocation>>* local = nullptr;
+  std::optional<Error> why_not_on_nics;  // none: RDMA devices have all local buffers
   const std::vector<transport::RemoteAllocation>* remote = nullptr;
   // What a transport that addresses buffers is asked about instead: one for each buffer.
   const std::vector<transport::RemoteAllocation>* remote_buffers = nullptr;

@@ -15,6 +15,7 @@
 #include "sidecar/engine/plan_limits.h"
 #include "sidecar/engine/segment_budget.h"
 #include "sidecar/memory/mapped_allocation.h"
+#include "sidecar/memory/nic_memory.h"
 #include "sidecar/memory/piece_map.h"
 #include "sidecar/transport/move_plan.h"
 
@@ -40,12 +41,18 @@ struct BlockGroup {
 };
 
 struct PlanInput {
+  // Of the next local buffer.
+  void AddOnNics(const Result<std::shared_ptr<const memory::NicMemory>>& on_nics) {
+    if (!on_nics && !why_not_on_nics) why_not_on_nics = on_nics.error();
+  }
+
   const wire::TransferRequest* request = nullptr;
   std::vector<PlanBuffer> local;
   std::vector<PlanBuffer> remote;
   std::vector<BlockGroup> groups;  // of a view; empty: the request's own lists, for all pairs
   std::vector<std::shared_ptr<const memory::MappedAllocation>> local_allocations;
   std::vector<transport::RemoteAllocation> remote_allocations;
+  std::optional<Error> why_not_on_nics;  // of a local buffer that RDMA devices do not have
   // The allocations are whole buffers: whether they share bytes only who resolves them can tell.
   bool of_whole_buffers = false;
   // Pieces that nobody else keeps.

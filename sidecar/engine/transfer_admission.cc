@@ -239,6 +239,7 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   const std::vector<transport::RemoteAllocation> targets = TargetsOf(admitted->remotes);
   PathQuestion question;
   question.local = &input.local_allocations;
+  question.why_not_on_nics = input.why_not_on_nics;
   question.remote = &input.remote_allocations;
   question.remote_buffers = targets.empty() ? &input.remote_allocations : &targets;
   question.peer_reports = admitted->remotes.empty() ? nullptr : &admitted->remotes.front()->paths;
@@ -320,6 +321,7 @@ Status TransferAdmission::ResolveLocal(const wire::TransferRequest& request,
       }
       buffer.allocations.push_back(list.IndexOf(allocation.get(), allocation));
     }
+    input->AddOnNics(use->on_nics());
     input->local.push_back(std::move(buffer));
     admitted->uses.push_back(*std::move(use));
   }

@@ -63,6 +63,8 @@ class Transport {
   // local allocations of one kind and GPU.
   virtual Status CanReach(const memory::MappedAllocation& local,
                           const RemoteAllocation& remote) const = 0;
+  // True: it goes through what RDMA devices have of the local buffers, which has to be all of them.
+  virtual bool NeedsNics() const { return false; }
   // Whether the other side's sidecar has to have this path, too.
   virtual bool NeedsPeer(const RemoteAllocation& /*remote*/) const { return true; }
   // How the same blocks of many buffers are planned between these, which it can execute between.

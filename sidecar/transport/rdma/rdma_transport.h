@@ -36,6 +36,7 @@ class RdmaTransport final : public Transport {
   wire::Path path() const override { return wire::Path::kRdma; }
   Status Probe() override { return {}; }
   bool AddressesBuffers() const override { return true; }
+  bool NeedsNics() const override { return true; }
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,

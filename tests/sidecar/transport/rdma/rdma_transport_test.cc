@@ -16,6 +16,8 @@ struct FakeSetup {
   std::vector<std::string> devices = {"fake0"};
   RdmaOptions options;
   uint64_t scramble = 0;  // a seed
+  bool gpu_here = false;
+  bool gpu_there = false;
 };
 
 class FakeRdmaHarness final : public gantry::testing::TransportHarness {
@@ -25,6 +27,8 @@ class FakeRdmaHarness final : public gantry::testing::TransportHarness {
         there_(fabric_, Devices(setup)),
         world_(here_, there_, setup.options, setup.options) {
     if (setup.scramble != 0) fabric_.Scramble(setup.scramble);
+    if (setup.gpu_here) world_.UseGpuHere();
+    if (setup.gpu_there) world_.UseGpuThere();
   }
 
   Transport& transport() override { return world_.transport_; }
@@ -43,7 +47,9 @@ class FakeRdmaHarness final : public gantry::testing::TransportHarness {
  private:
   static std::vector<gantry::testing::FakeDeviceOptions> Devices(const FakeSetup& setup) {
     std::vector<gantry::testing::FakeDeviceOptions> devices;
-    for (const std::string& name : setup.devices) devices.push_back({name});
+    for (const std::string& name : setup.devices) {
+      devices.push_back({.name = name, .dmabuf = setup.gpu_here || setup.gpu_there});
+    }
     return devices;
   }
 
@@ -86,6 +92,24 @@ INSTANTIATE_TEST_SUITE_P(RdmaSmallChunksManyDevices, TransportContract, ::testin
                            setup.options.chunk_bytes = 12 * 4096;
                            setup.options.slice_bytes = 10'001;
                            setup.options.work_requests = 5;
+                           return std::make_unique<FakeRdmaHarness>(setup);
+                         }));
+INSTANTIATE_TEST_SUITE_P(RdmaBetweenGpus, TransportContract, ::testing::Values([] {
+                           FakeSetup setup;
+                           setup.devices = {"fake0", "fake1"};
+                           setup.options.chunk_bytes = 12 * 4096;
+                           setup.options.slice_bytes = 10'001;
+                           setup.gpu_here = setup.gpu_there = true;
+                           return std::make_unique<FakeRdmaHarness>(setup);
+                         }));
+INSTANTIATE_TEST_SUITE_P(RdmaFromHostToGpu, TransportContract, ::testing::Values([] {
+                           FakeSetup setup;
+                           setup.gpu_there = true;
+                           return std::make_unique<FakeRdmaHarness>(setup);
+                         }));
+INSTANTIATE_TEST_SUITE_P(RdmaFromGpuToHost, TransportContract, ::testing::Values([] {
+                           FakeSetup setup;
+                           setup.gpu_here = true;
                            return std::make_unique<FakeRdmaHarness>(setup);
                          }));
 INSTANTIATE_TEST_SUITE_P(RdmaInAnyOrder, TransportContract, ::testing::Values([] {
