@@ -14,7 +14,7 @@ class FieldCollector : public nlohmann::json_sax<nlohmann::json> {
       : keys_(keys), fields_(fields) {}
 
   bool null() override { return Other(); }
-  bool boolean(bool) override { return Other(); }
+  bool boolean(bool value) override { return Keep(value); }
   bool number_integer(number_integer_t) override { return Other(); }
   bool number_float(number_float_t, const string_t&) override { return Other(); }
   bool binary(binary_t&) override { return Other(); }
@@ -98,6 +98,12 @@ uint64_t AnswerFields::Number(std::string_view path) const {
   const auto found = values_.find(path);
   if (found == values_.end() || !std::holds_alternative<uint64_t>(found->second)) return 0;
   return std::get<uint64_t>(found->second);
+}
+
+bool AnswerFields::Flag(std::string_view path) const {
+  const auto found = values_.find(path);
+  return found != values_.end() && std::holds_alternative<bool>(found->second) &&
+         std::get<bool>(found->second);
 }
 
 }  // namespace gantry::client

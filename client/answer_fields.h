@@ -16,18 +16,19 @@ namespace gantry::client {
 
 class AnswerFields {
  public:
-  // Keeps the texts and unsigned numbers whose own key is one of `keys`; nullopt when `body` is no
-  // JSON object.
+  // Keeps the texts, unsigned numbers and truth values whose own key is one of `keys`; nullopt when
+  // `body` is no JSON object.
   static std::optional<AnswerFields> Read(std::string_view body,
                                           std::span<const std::string_view> keys);
 
-  // "" and 0 for what is not there or has another type.
+  // "", 0 and false for what is not there or has another type.
   std::string Text(std::string_view path) const;
   uint64_t Number(std::string_view path) const;
+  bool Flag(std::string_view path) const;
 
  private:
   friend class FieldCollector;
-  std::map<std::string, std::variant<std::string, uint64_t>, std::less<>> values_;
+  std::map<std::string, std::variant<std::string, uint64_t, bool>, std::less<>> values_;
 };
 
 }  // namespace gantry::client

@@ -86,6 +86,15 @@ void AppendGpuAllocation(std::string* out, const GpuAllocation& allocation) {
   } else {
     AppendMember(out, "fd_token", allocation.fd_token);
   }
+  if (const wire::DmaBufSpec& dma_buf = allocation.dma_buf; !dma_buf.fd_token.empty()) {
+    *out += ",\"dma_buf\":{";
+    AppendMember(out, "fd_token", dma_buf.fd_token);
+    AppendMember(out, "offset", dma_buf.offset);
+    AppendMember(out, "size", dma_buf.size);
+    *out += "}";
+  } else if (!allocation.no_dma_buf_because.empty()) {
+    AppendMember(out, "no_dma_buf_because", allocation.no_dma_buf_because);
+  }
   *out += "}";
 }
 
@@ -205,12 +214,12 @@ std::string SuspensionBody(std::string_view workload, const std::vector<std::str
 }
 
 Result<LeaseAnswer> ReadLease(std::string_view body) {
-  static constexpr std::array<std::string_view, 3> kKeys = {"lease_token", "generation",
-                                                            "handoff_socket"};
+  static constexpr std::array<std::string_view, 4> kKeys = {"lease_token", "generation",
+                                                            "handoff_socket", "wants_dma_bufs"};
   const auto fields = AnswerFields::Read(body, kKeys);
   if (!fields) return NotUnderstood("lease");
   LeaseAnswer answer = {fields->Text("lease_token"), fields->Text("generation"),
-                        fields->Text("handoff_socket")};
+                        fields->Text("handoff_socket"), fields->Flag("wants_dma_bufs")};
   if (answer.lease_token.empty() || answer.generation.empty()) return NotUnderstood("lease");
   return answer;
 }

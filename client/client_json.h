@@ -41,6 +41,7 @@ struct LeaseAnswer {
   std::string lease_token;
   std::string generation;
   std::string handoff_socket;
+  bool wants_dma_bufs = false;  // of memory of GPUs; sidecars that know none leave it out
 };
 
 // The last that was said about a transfer.

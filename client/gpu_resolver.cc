@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "client/gpu_dma_bufs.h"
 #include "lib/base/byte_range.h"
 #include "lib/base/fd_passing.h"
 #include "lib/base/random_id.h"
@@ -108,6 +109,15 @@ Result<std::vector<GpuPiece>> GpuResolver::Resolve(uint64_t address, uint64_t by
 }
 
 Status GpuResolver::Export(std::span<const GpuExtent> extents) {
+  std::vector<std::shared_ptr<GpuAllocation>> made;
+  Status exported = ExportNew(extents, &made);
+  // Nobody has seen them yet. Of those of an export that failed, too: they may be used again.
+  if (wants_dma_bufs_) HandOverDmaBufs(made, hand_over_);
+  return exported;
+}
+
+Status GpuResolver::ExportNew(std::span<const GpuExtent> extents,
+                              std::vector<std::shared_ptr<GpuAllocation>>* all_made) {
   ASSIGN_OR_RETURN(const gpu::GpuPointers* driver, gpu::LoadedGpuPointers());
   Outgoing outgoing;
   for (const auto& [info, offset, bytes] : extents) {
@@ -125,17 +135,18 @@ Status GpuResolver::Export(std::span<const GpuExtent> extents) {
     // What was exported is what was looked at only if it is still there.
     RETURN_IF_ERROR(CheckCurrent({made, offset, bytes}));
     if (!fd.valid()) {
-      exported_.emplace(KeyOf(info), std::move(made));
+      exported_.emplace(KeyOf(info), made);
+      all_made->push_back(std::move(made));
       continue;
     }
     outgoing.pieces.push_back(std::move(made));
     outgoing.fds.push_back(std::move(fd));
-    if (outgoing.fds.size() == kFdsPerMessageMax) RETURN_IF_ERROR(SendOff(&outgoing));
+    if (outgoing.fds.size() == kFdsPerMessageMax) RETURN_IF_ERROR(SendOff(&outgoing, all_made));
   }
-  return SendOff(&outgoing);
+  return SendOff(&outgoing, all_made);
 }
 
-Status GpuResolver::SendOff(Outgoing* outgoing) {
+Status GpuResolver::SendOff(Outgoing* outgoing, std::vector<std::shared_ptr<GpuAllocation>>* made) {
   const Outgoing sent = std::exchange(*outgoing, {});
   if (sent.fds.empty()) return {};
   std::vector<int> fds;
@@ -146,6 +157,7 @@ Status GpuResolver::SendOff(Outgoing* outgoing) {
     piece.fd_token = std::move(tokens.at(i));
     const Key key = {NumberOf(piece.range.base), piece.buffer_id};
     exported_.emplace(key, sent.pieces[i]);
+    made->push_back(sent.pieces[i]);
   }
   return {};
 }
@@ -168,7 +180,9 @@ std::vector<std::string> GpuResolver::TakeUnused() {
   for (auto it = exported_.begin(); it != exported_.end();) {
     // New owners come only from this table, under the lock.
     const bool unused = it->second.use_count() == 1;
-    if (unused && !it->second->fd_token.empty()) tokens.push_back(it->second->fd_token);
+    for (const std::string* token : {&it->second->fd_token, &it->second->dma_buf.fd_token}) {
+      if (unused && !token->empty()) tokens.push_back(*token);
+    }
     it = unused ? exported_.erase(it) : std::next(it);
   }
   return tokens;

@@ -16,16 +16,21 @@
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
 #include "lib/gpu/gpu_pointers.h"
+#include "lib/wire/registration_request.h"
 
 namespace gantry::client {
 
-// An allocation, or one piece of virtual memory, as the sidecar is told of it. Immutable.
+// An allocation, or one piece of virtual memory, as the sidecar is told of it. Immutable once it is
+// resolved.
 struct GpuAllocation {
   gpu::AddressRange range;
   uint64_t buffer_id = 0;  // the driver's; another one once the memory is allocated again
   std::string device_uuid;
   gpu::IpcHandle ipc_handle;  // of the whole allocation, unless there is a token
   std::string fd_token;       // of a piece of virtual memory
+  // For RDMA, where the sidecar wants it; without a token there is none, and why.
+  wire::DmaBufSpec dma_buf;
+  std::string no_dma_buf_because;
 };
 
 // Bytes [offset, offset + bytes) of one allocation.
@@ -47,6 +52,8 @@ class GpuResolver {
   // Gives descriptors to the sidecar, at most kFdsPerMessageMax, and answers with their tokens.
   using HandOver = std::function<Result<std::vector<std::string>>(std::span<const int> fds)>;
   explicit GpuResolver(HandOver hand_over) : hand_over_(std::move(hand_over)) {}
+  // From now on dma-bufs are handed over, too, of what is exported. Before the first Resolve.
+  void WantDmaBufs() { wants_dma_bufs_ = true; }
 
   // Where [address, address + bytes) lies, in order: several extents where virtual memory is mapped
   // side by side. kNotFound when this process has loaded no GPU driver, kNotExportable when a byte
@@ -76,11 +83,16 @@ class GpuResolver {
   };
 
   Status Export(std::span<const GpuExtent> extents) REQUIRES(mutex_);
+  // What is new from then on is added to `made`, also by an export that fails.
+  Status ExportNew(std::span<const GpuExtent> extents,
+                   std::vector<std::shared_ptr<GpuAllocation>>* made) REQUIRES(mutex_);
   // Empties it.
-  Status SendOff(Outgoing* outgoing) REQUIRES(mutex_);
+  Status SendOff(Outgoing* outgoing, std::vector<std::shared_ptr<GpuAllocation>>* made)
+      REQUIRES(mutex_);
 
   const HandOver hand_over_;
-  Mutex mutex_;  // also while an allocation is exported: each is exported once
+  bool wants_dma_bufs_ = false;  // constant after the first Resolve
+  Mutex mutex_;                  // also while an allocation is exported: each is exported once
   std::map<Key, std::shared_ptr<const GpuAllocation>> exported_ GUARDED_BY(mutex_);
 };
 

@@ -71,6 +71,7 @@ Status WorkloadSession::Attach() {
   auto lease = HandoffLease::Attach(path, lease_answer_.lease_token, options_.timeout);
   if (!lease) return Fail(std::move(lease).error().WithContext("attaching the lease"));
   lease_ = *std::move(lease);
+  if (lease_answer_.wants_dma_bufs) gpu_.WantDmaBufs();
   return {};
 }
 

@@ -84,7 +84,9 @@ Findings ExamineSidecar(const CommandLine& line) {
   }
   findings.push_back(CompareVersions(TextOf(*status, "version", "unknown")));
   ExaminePaths(*status, findings);
-  for (Finding& finding : ExamineGpus(*status)) findings.push_back(std::move(finding));
+  for (Findings more : {ExamineRdmaInUse(*status), ExamineGpus(*status)}) {
+    std::move(more.begin(), more.end(), std::back_inserter(findings));
+  }
   return findings;
 }
 

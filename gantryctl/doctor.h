@@ -26,6 +26,8 @@ Findings ExamineHost();
 Findings ExamineRdma(const std::string& root = "/");
 Findings ExamineDevices(const std::string& root = "/");
 Findings ExamineGpuFiles(const std::string& root = "/");
+// Of the RDMA devices in a sidecar's status.
+Findings ExamineRdmaInUse(const nlohmann::json& status);
 // Of the GPUs and workers in a sidecar's status.
 Findings ExamineGpus(const nlohmann::json& status);
 // Of the sidecar at the socket, and of the socket's folder.

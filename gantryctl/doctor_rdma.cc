@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "gantryctl/doctor.h"
+#include "gantryctl/json_field.h"
 #include "gantryctl/kernel_options.h"
 #include "gantryctl/size_text.h"
 #include "lib/topology/sysfs_devices.h"
@@ -216,6 +218,31 @@ Finding ExamineDmaBuf(const std::string& root) {
 }
 
 }  // namespace
+
+Findings ExamineRdmaInUse(const nlohmann::json& status) {
+  Findings findings;
+  const bool has_gpus = !MemberOf(status, "gpus").empty();
+  for (const nlohmann::json& device : MemberOf(status, "rdma_devices")) {
+    const std::string subject = "RDMA " + TextOf(device, "name") + " and GPUs";
+    if (FlagOf(device, "takes_dma_bufs")) {
+      findings.push_back({Level::kOk, subject,
+                          "it takes dma-bufs: memory of GPUs moves by RDMA where its owner hands "
+                          "one over, which GET /v1/buffers tells",
+                          ""});
+      continue;
+    }
+    const std::string why = TextOf(device, "no_dma_buf_because");
+    if (!has_gpus) {
+      findings.push_back({Level::kOk, subject, why, ""});
+      continue;
+    }
+    findings.push_back({Level::kWarn, subject, why + ": memory of GPUs moves by tcp",
+                        "use devices that take dma-bufs (those of mlx5 do, with Linux 5.12 or "
+                        "later), and leave others out by --rdma-devices: a buffer is registered "
+                        "with all or with none"});
+  }
+  return findings;
+}
 
 Findings ExamineRdma(const std::string& root) {
   Findings findings;

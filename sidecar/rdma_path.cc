@@ -70,4 +70,12 @@ std::unique_ptr<transport::RdmaTransport> RdmaPath::MakeTransport(
                                                     std::move(count_error));
 }
 
+std::vector<std::pair<std::string, Status>> RdmaPath::DmaBufs() const {
+  std::vector<std::pair<std::string, Status>> devices;
+  for (size_t i = 0; i < devices_->size(); ++i) {
+    devices.emplace_back(devices_->at(i).device->name(), devices_->at(i).dma_bufs->Check());
+  }
+  return devices;
+}
+
 }  // namespace gantry

@@ -36,6 +36,8 @@ class RdmaPath {
   metrics::RdmaSample Sample(const transport::RdmaTransport& transport) const {
     return transport::SampleOf(*devices_, registrar_, transport, target_);
   }
+  // Device, and why it takes no dma-bufs, if it does not. Any thread.
+  std::vector<std::pair<std::string, Status>> DmaBufs() const;
 
  private:
   RdmaPath(std::unique_ptr<transport::Verbs> verbs, std::unique_ptr<transport::RdmaDevices> devices,

@@ -41,8 +41,11 @@ inline constexpr int kMultiprocessorCount = 16;
 inline constexpr int kComputeMajor = 75;
 inline constexpr int kComputeMinor = 76;
 inline constexpr int kPosixFdSupported = 103;
+inline constexpr int kRdmaWritesOrdering = 118;
 inline constexpr int kCanUse64BitStreamMemOps = 122;
 inline constexpr int kDmaBufSupported = 124;
+
+inline constexpr int kRdmaWritesOrderedForOwner = 100;  // of kRdmaWritesOrdering; less: for nobody
 
 // cuPointerGetAttribute
 inline constexpr int kPointerContext = 1;

@@ -121,16 +121,19 @@ Result<DeviceInfo> CudaPointers::ReadDevice(int ordinal) const {
   info.memory_bytes = bytes;
   int exports_fds = 0;
   int exports_dma_buf = 0;
+  int writes_ordering = 0;
   for (const auto& [attribute, value] :
        {std::pair{cuda::kMultiprocessorCount, &info.multiprocessors},
         std::pair{cuda::kComputeMajor, &info.compute_major},
         std::pair{cuda::kComputeMinor, &info.compute_minor},
         std::pair{cuda::kPosixFdSupported, &exports_fds},
-        std::pair{cuda::kDmaBufSupported, &exports_dma_buf}}) {
+        std::pair{cuda::kDmaBufSupported, &exports_dma_buf},
+        std::pair{cuda::kRdmaWritesOrdering, &writes_ordering}}) {
     RETURN_IF_ERROR(calls.Check(calls->device_get_attribute(value, attribute, device), what));
   }
   info.exports_fds = exports_fds != 0;
   info.exports_dma_buf = exports_dma_buf != 0;
+  info.orders_rdma_writes = writes_ordering >= cuda::kRdmaWritesOrderedForOwner;
   return info;
 }
 
@@ -227,6 +230,43 @@ Result<UniqueFd> CudaPointers::ExportPiece(DeviceAddress address) const {
   }
   RETURN_IF_ERROR(
       calls.Check(result, "cuMemExportToShareableHandle of " + cuda::TextOf(NumberOf(address))));
+  return UniqueFd(fd);
+}
+
+Result<UniqueFd> CudaPointers::ExportDmaBuf(const AddressRange& range) const {
+  const cuda::Calls& calls = *calls_;
+  RETURN_IF_ERROR(calls.Require(cuda::Feature::kDmaBuf));
+  ASSIGN_OR_RETURN(const cuda::PointerAttributes read,
+                   cuda::AttributesOf(calls, NumberOf(range.base)));
+  const auto device = static_cast<int>(read.device);
+  if (read.memory_type != cuda::kMemoryTypeDevice || device < 0 ||
+      device >= static_cast<int>(devices().size())) {
+    return Fail(cuda::NotExportable(range.base, "is no memory of a GPU that this process sees",
+                                    "register memory of the GPU"));
+  }
+  if (const DeviceInfo& info = devices()[static_cast<size_t>(device)]; !info.exports_dma_buf) {
+    return Fail(ErrorCode::kPathUnavailable, "GPU " + info.uuid + " exports no dma-buf",
+                "with NVIDIA's open kernel modules it does");
+  }
+  auto context = reinterpret_cast<cuda::Context>(read.context);
+  std::shared_ptr<const CudaPrimary> primary;
+  if (context == nullptr) {  // virtual and pool memory belong to none, and the call wants one
+    ASSIGN_OR_RETURN(primary, CudaPrimary::Retain(calls_, devices()[static_cast<size_t>(device)]));
+    context = primary->context();
+  }
+  const CudaCurrent current(calls, context);
+  RETURN_IF_ERROR(current.status());
+  int fd = -1;
+  const cuda::Result result = calls->mem_get_handle_for_address_range(
+      &fd, NumberOf(range.base), range.size, cuda::kRangeHandleTypeDmaBuf, 0);
+  if (result == cuda::kInvalidValue || result == cuda::kNotSupported) {
+    return Fail(cuda::NotExportable(
+        range.base, "cannot be a dma-buf over " + std::to_string(range.size) + " bytes",
+        "whole pages within one allocation of this process can be, where the "
+        "GPU supports it"));
+  }
+  RETURN_IF_ERROR(calls.Check(
+      result, "cuMemGetHandleForAddressRange of " + cuda::TextOf(NumberOf(range.base))));
   return UniqueFd(fd);
 }
 

@@ -122,9 +122,6 @@ class GpuDriver : public GpuPointers {
   // "feature: symbol" for each feature that the installed driver lacks.
   virtual std::vector<std::string> missing() const = 0;
 
-  // REQUIRES multiples of the host's page size.
-  virtual Result<UniqueFd> ExportDmaBuf(const AddressRange& range) const = 0;
-
   // Whether a device's kernels may follow addresses of another's memory, which is mapped there; by
   // copies alone the driver takes a way through the host. Opens no context.
   virtual bool ReachesPeer(int ordinal, int peer) const = 0;

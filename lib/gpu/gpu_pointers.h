@@ -36,6 +36,9 @@ class GpuPointers {
   virtual Result<IpcHandle> ExportIpc(DeviceAddress address) const = 0;
   // Of the piece of virtual memory around the address.
   virtual Result<UniqueFd> ExportPiece(DeviceAddress address) const = 0;
+  // For devices other than GPUs. REQUIRES multiples of the host's page size, within one allocation
+  // or piece but for the rest of its last page. Of virtual memory it uses the device meanwhile.
+  virtual Result<UniqueFd> ExportDmaBuf(const AddressRange& range) const = 0;
   // Uses the device for as long as the answer lives: the context that the workload's runtime has.
   virtual Result<std::unique_ptr<GpuHostCopies>> OpenHostCopies(int ordinal) const = 0;
   // Likewise.

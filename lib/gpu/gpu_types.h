@@ -36,6 +36,9 @@ struct DeviceInfo {
   int compute_minor = 0;
   int multiprocessors = 0;
   bool exports_dma_buf = false;
+  // What other devices wrote to its memory is there for its own work when they say so, without a
+  // flush.
+  bool orders_rdma_writes = false;
   bool exports_fds = false;  // of virtual memory, as POSIX descriptors
 };
 

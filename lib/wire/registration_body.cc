@@ -64,6 +64,13 @@ void* AddBuffer(void* object) {
   return &spec;
 }
 
+constexpr Field kDmaBufFields[] = {
+    TextField<&DmaBufSpec::fd_token>("fd_token", kRequired, kTextBytesMax, 1),
+    NumberField<&DmaBufSpec::offset>("offset", kRequired),
+    NumberField<&DmaBufSpec::size>("size", kRequired, 1),
+};
+constexpr Schema kDmaBuf{kDmaBufFields};
+
 constexpr Field kAllocationFields[] = {
     ReadTextField("kind", FieldKind::kText, kRequired, TakeKind),
     TextField<&AllocationSpec::fd_token>("fd_token", kOptional, kTextBytesMax, 1),
@@ -72,6 +79,9 @@ constexpr Field kAllocationFields[] = {
     NumberField<&AllocationSpec::buffer_id>("buffer_id", kOptional, 1),
     NumberField<&AllocationSpec::pid>("pid", kOptional, 1),
     ReadTextField("ipc_handle", FieldKind::kText, kOptional, TakeIpcHandle),
+    ObjectField<&AllocationSpec::dma_buf>("dma_buf", kOptional, kDmaBuf),
+    TextField<&AllocationSpec::no_dma_buf_because>("no_dma_buf_because", kOptional,
+                                                   kNoDmaBufBytesMax, 1),
 };
 constexpr Schema kAllocation{kAllocationFields};
 

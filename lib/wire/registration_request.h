@@ -11,6 +11,16 @@
 
 namespace gantry::wire {
 
+// The memory of an allocation as devices reach it that are no GPUs.
+struct DmaBufSpec {
+  std::string fd_token;
+  uint64_t offset = 0;  // of the allocation's first byte in it: it begins with a whole page
+  uint64_t size = 0;
+
+  bool operator==(const DmaBufSpec&) const = default;
+};
+inline constexpr size_t kNoDmaBufBytesMax = 1024;
+
 struct AllocationSpec {
   MemoryKind kind = MemoryKind::kHost;
   std::string fd_token;  // what the hand-off socket answered for the descriptor
@@ -20,6 +30,9 @@ struct AllocationSpec {
   uint64_t buffer_id = 0;
   int64_t pid = 0;
   std::string ipc_handle = {};  // kIpcHandleBytes, or none
+  // Where the sidecar wants one: it, or why there is none.
+  std::optional<DmaBufSpec> dma_buf = {};
+  std::string no_dma_buf_because = {};
 
   GpuFacts gpu() const {
     return {ipc_handle.empty() ? GpuExport::kPiece : GpuExport::kHandle, device_uuid, buffer_id,

@@ -44,6 +44,12 @@ struct GpuView {
   std::vector<std::string> reaches;  // GPUs whose memory its kernels may follow
 };
 
+// One that this sidecar uses.
+struct RdmaDeviceView {
+  std::string name;
+  std::string no_dma_buf_because;  // empty: it takes them, and so reaches memory of GPUs
+};
+
 // What the wiring alone knows.
 struct StatusInfo {
   std::string version;
@@ -56,6 +62,7 @@ struct StatusInfo {
   int64_t started_unix_ms = 0;
   std::vector<WorkerView> workers;
   std::vector<GpuView> gpus;
+  std::vector<RdmaDeviceView> rdma_devices;
   uint64_t worker_pid_conflicts = 0;
   std::vector<std::pair<std::string, uint64_t>> limits;  // name with unit, value
 };

@@ -17,6 +17,23 @@ void WritePaths(const std::vector<wire::PathReport>& paths, wire::BodyWriter* wr
   writer->EndList();
 }
 
+namespace {
+
+// What this sidecar says of its paths, but for what it could not do with this buffer.
+std::vector<wire::PathReport> PathsOf(const registry::Buffer& buffer,
+                                      std::vector<wire::PathReport> paths) {
+  std::string why = buffer.WhyNotOnNics();
+  if (why.empty()) return paths;
+  for (wire::PathReport& report : paths) {
+    if (report.path == wire::Path::kRdma && report.available) {
+      report = {wire::Path::kRdma, false, why};
+    }
+  }
+  return paths;
+}
+
+}  // namespace
+
 void WriteBuffer(const registry::Buffer& buffer, const std::vector<wire::PathReport>& paths,
                  wire::BodyWriter* writer) {
   const registry::Buffer::Description& description = buffer.description();
@@ -47,7 +64,7 @@ void WriteBuffer(const registry::Buffer& buffer, const std::vector<wire::PathRep
         .Field("blocks", description.layout->blocks)
         .EndObject();
   }
-  WritePaths(paths, writer);
+  WritePaths(PathsOf(buffer, paths), writer);
   writer->Key("chunks").BeginList().EndList();  // of paths that cut a buffer; none does yet
   writer->Field("uses", buffer.uses()).EndObject();
 }

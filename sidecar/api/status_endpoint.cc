@@ -70,6 +70,18 @@ void WriteGpus(const StatusInfo& status, wire::BodyWriter* writer) {
   writer->EndList();
 }
 
+void WriteRdmaDevices(const StatusInfo& status, wire::BodyWriter* writer) {
+  writer->Key("rdma_devices").BeginList();
+  for (const RdmaDeviceView& device : status.rdma_devices) {
+    writer->BeginObject()
+        .Field("name", device.name)
+        .Field("takes_dma_bufs", device.no_dma_buf_because.empty())
+        .OptionalField("no_dma_buf_because", device.no_dma_buf_because)
+        .EndObject();
+  }
+  writer->EndList();
+}
+
 void WriteTotals(const ApiDependencies& api, wire::BodyWriter* writer) {
   const registry::RegistryTotals registry = api.buffers.Totals();
   const engine::EngineTotals engine = api.transfers.Totals();
@@ -125,6 +137,7 @@ Result<Response> GetStatus(const ApiDependencies& api, const Request& request) {
   WriteWorkers(status, &writer);
   writer.Field("worker_pid_conflicts", status.worker_pid_conflicts);
   WriteGpus(status, &writer);
+  WriteRdmaDevices(status, &writer);
   WritePaths(api.transfers.Paths(), &writer);
   WriteTotals(api, &writer);
   WriteLimits(status, &writer);

@@ -1,5 +1,7 @@
 #include "sidecar/api/workloads_endpoint.h"
 
+#include <algorithm>
+
 #include "lib/base/name.h"
 #include "lib/base/random_id.h"
 #include "lib/wire/request_bodies.h"
@@ -14,7 +16,14 @@ using registry::WorkloadInfo;
 // The token is written for the one who registered, and never read out again.
 enum class Token { kShown, kHidden };
 
-void WriteWorkload(const WorkloadInfo& info, Token token, const std::string& handoff_socket,
+// Whether owners of GPU memory are to hand over dma-bufs of it, for RDMA.
+bool WantsDmaBufs(const StatusInfo& status) {
+  return std::any_of(
+      status.rdma_devices.begin(), status.rdma_devices.end(),
+      [](const RdmaDeviceView& device) { return device.no_dma_buf_because.empty(); });
+}
+
+void WriteWorkload(const WorkloadInfo& info, Token token, const StatusInfo& status,
                    wire::BodyWriter* writer) {
   writer->BeginObject()
       .Field("name", info.name)
@@ -25,7 +34,8 @@ void WriteWorkload(const WorkloadInfo& info, Token token, const std::string& han
       .Field("attached", info.attached)
       .Field("pid", info.pid)
       .Field("fds_held", info.fds_held)
-      .Field("handoff_socket", handoff_socket)
+      .Field("handoff_socket", status.handoff_socket)
+      .Field("wants_dma_bufs", WantsDmaBufs(status))
       .EndObject();
 }
 
@@ -71,23 +81,23 @@ Result<Response> PutWorkload(const ApiDependencies& api, const Request& request)
   ASSIGN_OR_RETURN(const WorkloadInfo info, api.workloads.Put(name, engine_id, uid, TtlOf(body)));
   const bool renewed = before && before->generation == info.generation;
   wire::BodyWriter writer = WriterFor(request);
-  WriteWorkload(info, Token::kShown, api.status().handoff_socket, &writer);
+  WriteWorkload(info, Token::kShown, api.status(), &writer);
   return Reply(request, renewed ? 200 : 201, std::move(writer));
 }
 
 Result<Response> GetWorkload(const ApiDependencies& api, const Request& request) {
   ASSIGN_OR_RETURN(const WorkloadInfo info, api.workloads.Get(request.name));
   wire::BodyWriter writer = WriterFor(request);
-  WriteWorkload(info, Token::kHidden, api.status().handoff_socket, &writer);
+  WriteWorkload(info, Token::kHidden, api.status(), &writer);
   return Reply(request, 200, std::move(writer));
 }
 
 Result<Response> ListWorkloads(const ApiDependencies& api, const Request& request) {
-  const std::string handoff_socket = api.status().handoff_socket;
+  const StatusInfo status = api.status();
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject().Key("workloads").BeginList();
   for (const WorkloadInfo& info : api.workloads.List()) {
-    WriteWorkload(info, Token::kHidden, handoff_socket, &writer);
+    WriteWorkload(info, Token::kHidden, status, &writer);
   }
   writer.EndList().EndObject();
   return Reply(request, 200, std::move(writer));

@@ -57,7 +57,7 @@ struct PlanInput {
   std::vector<std::shared_ptr<const memory::MappedAllocation>> local_allocations;
   std::vector<transport::RemoteAllocation> remote_allocations;
   std::vector<std::shared_ptr<const memory::NicMemory>> local_on_nics;
-  std::optional<Error> why_not_on_nics;  // of a local buffer that they do not have
+  std::optional<Error> why_not_on_nics;  // of a local buffer that RDMA devices do not have
   // The allocations are whole buffers: whether they share bytes only who resolves them can tell.
   bool of_whole_buffers = false;
   // Pieces that nobody else keeps.

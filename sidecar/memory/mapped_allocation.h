@@ -24,6 +24,7 @@ class MappedAllocation {
   wire::MemoryKind kind() const { return source_.kind; }
   const MemoryIdentity& identity() const { return identity_; }
   const wire::GpuFacts& gpu() const { return source_.gpu; }  // of GPU memory
+  const DmaBuf& dma_buf() const { return source_.dma_buf; }  // likewise
   const std::shared_ptr<const UniqueFd>& fd() const { return source_.fd; }
   // For transports whose bytes go through this process itself.
   const ProcessMapping& in_process() const { return in_process_; }

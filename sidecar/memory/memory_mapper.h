@@ -14,6 +14,7 @@
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
 #include "lib/wire/buffer_types.h"
+#include "sidecar/memory/dma_buf.h"
 
 namespace gantry::memory {
 
@@ -39,6 +40,7 @@ struct AllocationSource {
   // Host memory that each worker with a GPU makes known to its driver, which then copies to and
   // from it directly.
   bool pinned = false;
+  DmaBuf dma_buf = {};  // of GPU memory; not for the workers
 };
 
 // True of memory that no process whose PID has the same number as its owner's can map.

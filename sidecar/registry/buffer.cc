@@ -37,6 +37,12 @@ size_t Buffer::uses() const {
   return users_.size();
 }
 
+std::string Buffer::WhyNotOnNics() const {
+  MutexLock lock(mutex_);
+  if (backing_ == nullptr || backing_->on_nics) return {};
+  return backing_->on_nics.error().message;
+}
+
 std::vector<std::string> Buffer::Users(size_t limit) const {
   std::vector<std::string> users;
   MutexLock lock(mutex_);

@@ -56,6 +56,8 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   // who wait for it. REQUIRES that a shared_ptr owns this buffer.
   Result<Use> Acquire(std::string_view user = {}) EXCLUDES(mutex_);
   size_t uses() const EXCLUDES(mutex_);
+  // Why RDMA devices have nothing of it; empty when they have it, or it has no memory now.
+  std::string WhyNotOnNics() const EXCLUDES(mutex_);
   // Up to `limit` of those that use it now, for messages.
   std::vector<std::string> Users(size_t limit) const EXCLUDES(mutex_);
 

@@ -23,6 +23,18 @@ Status CheckCount(size_t count, size_t least, size_t most, std::string field) {
 }
 
 // Errors name fields within the allocation.
+Status CheckDmaBufOf(const wire::AllocationSpec& allocation) {
+  if (!allocation.dma_buf) return {};
+  if (!allocation.no_dma_buf_because.empty()) {
+    return Fail(ErrorCode::kInvalidArgument, "there is a dma-buf, and a reason why there is none",
+                "leave one of them out", "/no_dma_buf_because");
+  }
+  const wire::DmaBufSpec& said = *allocation.dma_buf;
+  Status fits = memory::CheckDmaBuf(said.offset, said.size, allocation.size);
+  return fits ? fits : Fail(Below("/dma_buf", std::move(fits).error()));
+}
+
+// Likewise.
 Status CheckAllocation(const wire::AllocationSpec& allocation) {
   if (allocation.size == 0) {
     return Fail(ErrorCode::kInvalidArgument, "an allocation has at least one byte", {}, "/size");
@@ -34,8 +46,11 @@ Status CheckAllocation(const wire::AllocationSpec& allocation) {
       return Fail(ErrorCode::kNotExportable, "host memory needs a descriptor",
                   "hand it over on the hand-off socket and name its token", "/fd_token");
     }
-    if (!has_handle && allocation.device_uuid.empty() && allocation.buffer_id == 0) return {};
-    return Fail(ErrorCode::kInvalidArgument, "host memory has no handle and no GPU",
+    const bool says_dma_buf = allocation.dma_buf || !allocation.no_dma_buf_because.empty();
+    const bool says_gpu =
+        has_handle || !allocation.device_uuid.empty() || allocation.buffer_id != 0 || says_dma_buf;
+    if (!says_gpu) return {};
+    return Fail(ErrorCode::kInvalidArgument, "host memory has no handle, no dma-buf and no GPU",
                 "leave them out, or say that the kind is \"gpu\"", "/kind");
   }
   if (has_token == has_handle) {
@@ -45,6 +60,7 @@ Status CheckAllocation(const wire::AllocationSpec& allocation) {
                 "ipc_handle for an allocation that has one, fd_token for a piece of virtual memory",
                 "/ipc_handle");
   }
+  RETURN_IF_ERROR(CheckDmaBufOf(allocation));
   return wire::CheckGpuFacts(allocation.gpu());
 }
 

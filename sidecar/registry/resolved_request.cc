@@ -45,11 +45,37 @@ Result<memory::AllocationSource> HostSource(const wire::AllocationSpec& spec,
   return source;
 }
 
+// The descriptor that a workload handed over; errors name `field`.
+Result<std::shared_ptr<const UniqueFd>> FdOf(const WorkloadTable& workloads,
+                                             std::string_view workload, std::string_view token,
+                                             const char* field) {
+  auto found = workloads.FdByToken(workload, token);
+  if (!found) return Fail(std::move(found).error().WithField(field));
+  return found;
+}
+
+// Whether it is a dma-buf at all the devices find out, which register it.
+Result<memory::DmaBuf> DmaBufOf(const wire::AllocationSpec& spec, std::string_view workload,
+                                const WorkloadTable& workloads) {
+  memory::DmaBuf dma_buf;
+  dma_buf.why_none = spec.no_dma_buf_because;
+  if (!spec.dma_buf) return dma_buf;
+  ASSIGN_OR_RETURN(dma_buf.fd,
+                   FdOf(workloads, workload, spec.dma_buf->fd_token, "/dma_buf/fd_token"));
+  if (Status is = memory::CheckDmaBufFd(dma_buf.fd->get(), spec.dma_buf->size); !is) {
+    return Fail(Below("/dma_buf", std::move(is).error()));
+  }
+  dma_buf.offset = spec.dma_buf->offset;
+  dma_buf.size = spec.dma_buf->size;
+  return dma_buf;
+}
+
 // Whether it is what it was said to be the workers find out, who map it.
 Result<memory::AllocationSource> GpuSource(const wire::AllocationSpec& spec,
                                            std::shared_ptr<const UniqueFd> fd,
-                                           uint64_t workload_generation) {
+                                           memory::DmaBuf dma_buf, uint64_t workload_generation) {
   memory::AllocationSource source;
+  source.dma_buf = std::move(dma_buf);
   source.kind = spec.kind;
   source.size = spec.size;
   source.writable = true;
@@ -70,12 +96,11 @@ Result<std::shared_ptr<AllocationRecord>> RecordOf(const wire::AllocationSpec& s
                                                    AllocationTable& table) {
   std::shared_ptr<const UniqueFd> fd;
   if (!spec.fd_token.empty()) {
-    auto found = workloads.FdByToken(workload, spec.fd_token);
-    if (!found) return Fail(std::move(found).error().WithField("/fd_token"));
-    fd = *std::move(found);
+    ASSIGN_OR_RETURN(fd, FdOf(workloads, workload, spec.fd_token, "/fd_token"));
   }
+  ASSIGN_OR_RETURN(memory::DmaBuf dma_buf, DmaBufOf(spec, workload, workloads));
   auto source = spec.kind == wire::MemoryKind::kGpu
-                    ? GpuSource(spec, std::move(fd), workload_generation)
+                    ? GpuSource(spec, std::move(fd), std::move(dma_buf), workload_generation)
                     : HostSource(spec, std::move(fd), written_by);
   if (!source) return Fail(std::move(source).error());
   return table.Find(workload_generation, *std::move(source));

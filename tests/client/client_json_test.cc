@@ -119,6 +119,16 @@ TEST(ClientJson, AnswersThatAreNoneAreErrors) {
   }
 }
 
+TEST(ClientJson, ALeaseOfASidecarThatKnowsNoDmaBufsWantsNone) {
+  const auto wants = [](const std::string& more) {
+    return ReadLease(R"({"lease_token":"t","generation":"g")" + more + "}")->wants_dma_bufs;
+  };
+  EXPECT_FALSE(wants(""));
+  EXPECT_FALSE(wants(R"(,"wants_dma_bufs":false)"));
+  EXPECT_FALSE(wants(R"(,"wants_dma_bufs":1)"));
+  EXPECT_TRUE(wants(R"(,"wants_dma_bufs":true)"));
+}
+
 TEST(ClientJson, ReadsATransfer) {
   const auto answer = ReadTransfer(
       R"({"state":"failed","path":"shm","bytes":10,"bytes_moved":4,"chunks":3,"chunks_moved":1,"descriptors_in":8,

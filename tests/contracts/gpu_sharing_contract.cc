@@ -254,6 +254,15 @@ TEST_F(GpuDriverContract, DeviceMemoryIsExportedAsDmaBuf) {
     ASSERT_FALSE(refused) << NumberOf(wrong.base);
     EXPECT_EQ(refused.error().code, ErrorCode::kNotExportable) << refused.error().message;
   }
+  const auto whole = driver_->ExportDmaBuf(range);
+  ASSERT_OK(whole);
+  EXPECT_EQ(::lseek(whole->get(), 0, SEEK_END), static_cast<off_t>(4 * kMiB));
+  // The whole pages around what has none.
+  const AddressRange odd = Make(MemoryOrigin::kDevice, 5000);
+  const uint64_t lead = NumberOf(odd.base) % 4096;
+  const AddressRange around{DeviceAddress{NumberOf(odd.base) - lead},
+                            lead + 5000 > 8192 ? 12288U : 8192U};
+  EXPECT_OK(driver_->ExportDmaBuf(around));
   const auto of_pool = driver_->ExportDmaBuf({Make(MemoryOrigin::kPool, 2 * kMiB).base, kMiB});
   EXPECT_OK(of_pool);
   const auto of_pieces = driver_->ExportDmaBuf({MakeVirtual({kPiece}).base, kPiece});

@@ -116,7 +116,8 @@ class FakeVerbsDevice final : public VerbsDevice {
     int failure = RefusalOf(FakeCall::kRegisterDmabuf, length, access);
     struct stat info = {};
     if (failure == 0 && !open_->device->options.dmabuf) failure = Abandon(EOPNOTSUPP);
-    if (failure == 0 && (offset % kPageBytes != iova % kPageBytes || ::fstat(fd, &info) != 0 ||
+    if (failure == 0 && ::fstat(fd, &info) != 0) failure = Abandon(errno);
+    if (failure == 0 && (offset % kPageBytes != iova % kPageBytes ||
                          !Fits(offset, length, static_cast<uint64_t>(info.st_size)))) {
       failure = Abandon(EINVAL);
     }

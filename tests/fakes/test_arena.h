@@ -55,6 +55,13 @@ class TestArena {
   memory::AllocationSource source(bool writable = true) const {
     return {wire::MemoryKind::kHost, fd_, size_, writable};
   }
+  // A GPU's memory: an allocation of `bytes` that begins at `offset` of a dma-buf, which this is.
+  memory::AllocationSource gpu_source(uint64_t offset, uint64_t bytes) const {
+    memory::AllocationSource source = {wire::MemoryKind::kGpu, fd_, bytes, true};
+    source.gpu = {wire::GpuExport::kPiece, "GPU-1", offset + 1, 1};
+    source.dma_buf = {fd_, offset, size_};
+    return source;
+  }
 
  private:
   static std::shared_ptr<const UniqueFd> MakeFd(size_t size) {

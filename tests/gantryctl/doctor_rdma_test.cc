@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "gantryctl/doctor.h"
@@ -197,6 +198,25 @@ TEST_F(DoctorRdma, ReadsTheZippedOptionsOfTheRunningKernelFirst) {
   // What is cut off is not believed.
   std::ofstream(root_ + "proc/config.gz", std::ios::binary) << zipped.substr(0, zipped.size() / 2);
   EXPECT_THAT(About("dma-buf").said, HasSubstr("/boot/config-6.1.0-test"));
+}
+
+TEST_F(DoctorRdma, WhatADeviceInUseDoesNotReachIsAWarningWhereThereAreGpus) {
+  nlohmann::json status = nlohmann::json::parse(
+      R"({"rdma_devices":[{"name":"mlx5_0","takes_dma_bufs":true},
+                          {"name":"rxe0","takes_dma_bufs":false,"no_dma_buf_because":"not rxe0"}]})");
+  Findings findings = ExamineRdmaInUse(status);
+  ASSERT_EQ(findings.size(), 2u);
+  EXPECT_EQ(findings[0].subject, "RDMA mlx5_0 and GPUs");
+  EXPECT_EQ(findings[0].level, Level::kOk);
+  EXPECT_EQ(findings[1].level, Level::kOk);
+  EXPECT_EQ(findings[1].said, "not rxe0");
+  status["gpus"] = {{{"uuid", "GPU-1"}}};
+  findings = ExamineRdmaInUse(status);
+  EXPECT_EQ(findings[0].level, Level::kOk);
+  EXPECT_EQ(findings[1].level, Level::kWarn);
+  EXPECT_EQ(findings[1].said, "not rxe0: memory of GPUs moves by tcp");
+  EXPECT_THAT(findings[1].advice, HasSubstr("--rdma-devices"));
+  EXPECT_TRUE(ExamineRdmaInUse(nlohmann::json::parse(R"({"gpus":[{}]})")).empty());
 }
 
 }  // namespace

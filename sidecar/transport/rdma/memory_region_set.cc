@@ -17,29 +17,6 @@ constexpr uint64_t kPageBytes = 4096;  // the smallest that devices map
 
 uint64_t AddressOf(std::span<std::byte> bytes) { return reinterpret_cast<uintptr_t>(bytes.data()); }
 
-Result<std::span<std::byte>> MapPiece(const memory::NicPiece& piece, const wire::Access& access) {
-  const memory::MappedAllocation& allocation = *piece.allocation;
-  if (allocation.kind() != wire::MemoryKind::kHost) {
-    return Fail(
-        ErrorCode::kPathUnavailable,
-        "memory of GPUs has no dma-buf here yet, and without one no RDMA device reaches it");
-  }
-  if (!Fits(piece.offset, piece.length, allocation.size())) {
-    return Fail(ErrorCode::kOutOfRange, "[" + std::to_string(piece.offset) + ", +" +
-                                            std::to_string(piece.length) +
-                                            ") lies outside of its allocation of " +
-                                            std::to_string(allocation.size()) + " bytes");
-  }
-  if (access.remote_write && !allocation.writable()) {
-    return Fail(ErrorCode::kFdReadOnly,
-                "peers are to write to it, but its allocation was handed over read-only",
-                "hand over a descriptor that is open with O_RDWR, or register the buffer without "
-                "remote_write");
-  }
-  ASSIGN_OR_RETURN(const std::span<std::byte> bytes, allocation.in_process().Bytes());
-  return bytes.subspan(piece.offset, piece.length);
-}
-
 // Chunks are the same on all devices, so that one index names them.
 Result<uint64_t> SmallestChunk(std::span<const RegionDevice> devices) {
   ChunkLimits limits{.alignment = kPageBytes};
@@ -53,16 +30,70 @@ Result<uint64_t> SmallestChunk(std::span<const RegionDevice> devices) {
   return ChunkBytes(limits);
 }
 
+// Where work requests find the first byte of a dma-buf: a whole page's, so that all addresses have
+// the page bits of what they stand for, and nothing that an offset could be taken for.
+constexpr uint64_t kDmaBufAddress = uint64_t{1} << 40;
+
+Status CheckPiece(const memory::NicPiece& piece, const wire::Access& access) {
+  const memory::MappedAllocation& allocation = *piece.allocation;
+  if (!Fits(piece.offset, piece.length, allocation.size())) {
+    return Fail(ErrorCode::kOutOfRange, "[" + std::to_string(piece.offset) + ", +" +
+                                            std::to_string(piece.length) +
+                                            ") lies outside of its allocation of " +
+                                            std::to_string(allocation.size()) + " bytes");
+  }
+  if (access.remote_write && !allocation.writable()) {
+    return Fail(ErrorCode::kFdReadOnly,
+                "peers are to write to it, but its allocation was handed over read-only",
+                "hand over a descriptor that is open with O_RDWR, or register the buffer without "
+                "remote_write");
+  }
+  return {};
+}
+
+// Known before anything is tried.
+Status CheckDmaBufs(const memory::MappedAllocation& allocation,
+                    std::span<const RegionDevice> devices) {
+  for (const RegionDevice& each : devices) {
+    if (each.dma_bufs != nullptr)
+      RETURN_IF_ERROR(each.dma_bufs->Check(allocation.gpu().device_uuid));
+  }
+  if (allocation.dma_buf().fd != nullptr) return {};
+  const std::string& why = allocation.dma_buf().why_none;
+  return Fail(ErrorCode::kPathUnavailable,
+              "it is memory of a GPU, and its owner handed over no dma-buf of it" +
+                  (why.empty() ? "" : ": " + why));
+}
+
 }  // namespace
+
+Result<MemoryRegionSet::Place> MemoryRegionSet::PlaceOf(const memory::NicPiece& piece,
+                                                        const wire::Access& access,
+                                                        std::span<const RegionDevice> devices) {
+  const memory::MappedAllocation& allocation = *piece.allocation;
+  RETURN_IF_ERROR(CheckPiece(piece, access));
+  Place place;
+  if (allocation.kind() == wire::MemoryKind::kHost) {
+    ASSIGN_OR_RETURN(const std::span<std::byte> bytes, allocation.in_process().Bytes());
+    place.bytes = bytes.subspan(piece.offset, piece.length);
+    place.address = AddressOf(place.bytes);
+    return place;
+  }
+  RETURN_IF_ERROR(CheckDmaBufs(allocation, devices));
+  place.dma_buf = &allocation.dma_buf();
+  place.dma_buf_offset = place.dma_buf->offset + piece.offset;
+  place.address = kDmaBufAddress + place.dma_buf_offset;
+  return place;
+}
 
 Status MemoryRegionSet::CutPieces(std::span<const RegionDevice> devices) {
   ASSIGN_OR_RETURN(const uint64_t chunk_bytes, SmallestChunk(devices));
   uint64_t start = 0;  // of the piece in the buffer
   for (uint32_t piece = 0; piece < pieces_.size(); ++piece) {
-    const uint64_t address = AddressOf(bytes_[piece]);
-    ASSIGN_OR_RETURN(
-        const std::vector<ByteRange> parts,
-        PlanChunks(bytes_[piece].size(), chunk_bytes, address % kPageBytes, kPageBytes));
+    const uint64_t address = places_[piece].address;
+    const uint64_t length = pieces_[piece].length;
+    ASSIGN_OR_RETURN(const std::vector<ByteRange> parts,
+                     PlanChunks(length, chunk_bytes, address % kPageBytes, kPageBytes));
     for (const ByteRange& part : parts) {
       Chunk chunk;
       chunk.offset = start + part.offset;
@@ -72,24 +103,44 @@ Status MemoryRegionSet::CutPieces(std::span<const RegionDevice> devices) {
       chunk.piece_offset = part.offset;
       chunks_.push_back(std::move(chunk));
     }
-    start += bytes_[piece].size();
+    start += length;
   }
   return {};
+}
+
+Result<std::unique_ptr<VerbsRegion>> MemoryRegionSet::RegionOn(const RegionDevice& device,
+                                                               const RegionAccess& access,
+                                                               const Chunk& chunk) {
+  const Place& place = places_[chunk.piece];
+  if (place.dma_buf == nullptr) {
+    auto region =
+        device.device->Register(place.bytes.subspan(chunk.piece_offset, chunk.length), access);
+    if (region) return region;
+    return Fail(ExplainRegion(std::move(region).error(), LockedBytesMax(),
+                              device.device->limits().regions_max));
+  }
+  auto region = device.device->RegisterDmabuf(place.dma_buf->fd->get(),
+                                              place.dma_buf_offset + chunk.piece_offset,
+                                              chunk.length, chunk.address, access);
+  if (region) return region;
+  const std::string& gpu = pieces_[chunk.piece].allocation->gpu().device_uuid;
+  Error error = std::move(region).error();
+  if (device.dma_bufs != nullptr) device.dma_bufs->Learn(gpu, error);
+  // Its bytes have other ways, and what the device or the GPU's driver lack is none of the owner's.
+  error.code = ErrorCode::kPathUnavailable;
+  return Fail(std::move(error).WithContext("the dma-buf of memory of " + gpu));
 }
 
 Status MemoryRegionSet::RegisterChunk(const RegionDevice& device, const RegionAccess& access,
                                       size_t index) {
   Chunk& chunk = chunks_[index];
-  auto region = device.device->Register(
-      bytes_[chunk.piece].subspan(chunk.piece_offset, chunk.length), access);
+  auto region = RegionOn(device, access, chunk);
   if (!region) {
-    Error error = ExplainRegion(std::move(region).error(), LockedBytesMax(),
-                                device.device->limits().regions_max);
-    return Fail(std::move(error).WithContext("registering bytes [" + std::to_string(chunk.offset) +
-                                             ", " + std::to_string(chunk.offset + chunk.length) +
-                                             ") of the buffer, chunk " + std::to_string(index + 1) +
-                                             " of " + std::to_string(chunks_.size()) +
-                                             ", on RDMA device " + device.device->name()));
+    return Fail(std::move(region).error().WithContext(
+        "registering bytes [" + std::to_string(chunk.offset) + ", " +
+        std::to_string(chunk.offset + chunk.length) + ") of the buffer, chunk " +
+        std::to_string(index + 1) + " of " + std::to_string(chunks_.size()) + ", on RDMA device " +
+        device.device->name()));
   }
   chunk.local_keys.push_back((*region)->local_key());
   chunk.remote_keys.push_back((*region)->remote_key());
@@ -106,14 +157,17 @@ Result<std::shared_ptr<const MemoryRegionSet>> MemoryRegionSet::Register(
   uint64_t length = 0;
   std::vector<TouchRange> ranges;
   for (const memory::NicPiece& piece : set->pieces_) {
-    auto bytes = MapPiece(piece, access);
-    if (!bytes) {
-      return Fail(std::move(bytes).error().WithContext(
-          "piece " + std::to_string(set->bytes_.size() + 1) + " of the buffer"));
+    auto place = PlaceOf(piece, access, devices);
+    if (!place) {
+      return Fail(std::move(place).error().WithContext(
+          "piece " + std::to_string(set->places_.size() + 1) + " of the buffer"));
     }
-    set->bytes_.push_back(*bytes);
-    ranges.push_back({*bytes, piece.allocation->writable()});
-    length += piece.length;
+    // Nothing of a GPU's memory is mapped here.
+    if (place->dma_buf == nullptr) {
+      ranges.push_back({place->bytes, piece.allocation->writable()});
+      length += piece.length;
+    }
+    set->places_.push_back(*place);
   }
   RETURN_IF_ERROR(set->CutPieces(devices));
   if (length >= options.touch_in_parallel_from) {
@@ -122,7 +176,7 @@ Result<std::shared_ptr<const MemoryRegionSet>> MemoryRegionSet::Register(
   set->regions_.reserve(set->chunks_.size() * devices.size());
   for (size_t index = 0; index < set->chunks_.size(); ++index) {
     RegionAccess rights;
-    rights.local_write = ranges[set->chunks_[index].piece].writable;
+    rights.local_write = set->pieces_[set->chunks_[index].piece].allocation->writable();
     rights.remote_read = access.remote_read;
     rights.remote_write = access.remote_write;
     rights.relaxed_ordering = options.relaxed_ordering;

@@ -12,6 +12,7 @@
 #include "lib/base/result.h"
 #include "lib/wire/buffer_types.h"
 #include "sidecar/memory/nic_memory.h"
+#include "sidecar/transport/rdma/dma_buf_ability.h"
 #include "sidecar/transport/rdma/verbs.h"
 
 namespace gantry::transport {
@@ -19,7 +20,8 @@ namespace gantry::transport {
 // Which devices, in the order of the keys, and how large a region on each may be.
 struct RegionDevice {
   VerbsDevice* device = nullptr;
-  uint64_t chunk_bytes = 0;  // at most; 0: as large as the device takes
+  uint64_t chunk_bytes = 0;           // at most; 0: as large as the device takes
+  DmaBufAbility* dma_bufs = nullptr;  // null: tried each time
 };
 
 struct RegionSetOptions {
@@ -44,9 +46,10 @@ class MemoryRegionSet final : public memory::NicMemory {
   };
 
   // REQUIRES one device at least, and devices that outlive the result. Chunks are cut for the
-  // device that takes the smallest. Fails with kPathUnavailable for memory that no device reaches,
-  // kFdReadOnly where peers are to write to what was handed over read-only, kOutOfRange for a piece
-  // outside of its allocation, else as the device failed.
+  // device that takes the smallest. Fails with kPathUnavailable for memory that the devices do not
+  // reach, as that of a GPU whose dma-buf is missing or refused, for whatever reason; kFdReadOnly
+  // where peers are to write to what was handed over read-only, kOutOfRange for a piece outside of
+  // its allocation, else as the device failed.
   static Result<std::shared_ptr<const MemoryRegionSet>> Register(
       std::span<const RegionDevice> devices, std::vector<memory::NicPiece> pieces,
       const wire::Access& access, const RegionSetOptions& options);
@@ -59,11 +62,23 @@ class MemoryRegionSet final : public memory::NicMemory {
 
  private:
   MemoryRegionSet() = default;
+  // Where a piece is for a device.
+  struct Place {
+    std::span<std::byte> bytes;               // of host memory, mapped here
+    const memory::DmaBuf* dma_buf = nullptr;  // of a GPU's: its allocation's
+    uint64_t dma_buf_offset = 0;              // of the piece's first byte in it
+    uint64_t address = 0;                     // of the same as work requests name it
+  };
+
+  static Result<Place> PlaceOf(const memory::NicPiece& piece, const wire::Access& access,
+                               std::span<const RegionDevice> devices);
   Status CutPieces(std::span<const RegionDevice> devices);
+  Result<std::unique_ptr<VerbsRegion>> RegionOn(const RegionDevice& device,
+                                                const RegionAccess& access, const Chunk& chunk);
   Status RegisterChunk(const RegionDevice& device, const RegionAccess& access, size_t index);
 
-  std::vector<memory::NicPiece> pieces_;     // keep the mappings
-  std::vector<std::span<std::byte>> bytes_;  // of each piece, mapped here
+  std::vector<memory::NicPiece> pieces_;  // keep the mappings
+  std::vector<Place> places_;             // parallel to them
   std::vector<Chunk> chunks_;
   std::vector<std::unique_ptr<VerbsRegion>> regions_;  // chunk by chunk, device by device
 };

@@ -36,6 +36,7 @@ Result<RdmaDevices::Nic> OpenOne(const RdmaOptions& options, Verbs& verbs,
   nic.why_gid = std::move(chosen->reason);
   nic.chunk_bytes =
       options.chunk_bytes != 0 ? options.chunk_bytes : nic.device->limits().region_bytes_max;
+  nic.dma_bufs = std::make_unique<DmaBufAbility>(*nic.device);
   return nic;
 }
 
@@ -48,6 +49,11 @@ Status CheckQueuePairs(size_t devices, int queue_pairs) {
                   std::to_string(queue_pairs) + " make " + std::to_string(product) +
                   " queue pairs to each peer, which takes " + std::to_string(wire::kQueuePairsMax),
               "lower --rdma-queue-pairs, or name fewer devices in --rdma-devices");
+}
+
+std::string DmaBufWord(const DmaBufAbility& ability) {
+  const Status able = ability.Check();
+  return able ? "taken" : able.error().message;
 }
 
 void WarnOfMemlock() {
@@ -77,7 +83,8 @@ Result<std::unique_ptr<RdmaDevices>> RdmaDevices::Open(const RdmaOptions& option
                                            {"gid_index", nic->gid.index},
                                            {"gid", nic->why_gid},
                                            {"mtu", nic->port.mtu},
-                                           {"chunk_bytes", nic->chunk_bytes}});
+                                           {"chunk_bytes", nic->chunk_bytes},
+                                           {"dma_bufs", DmaBufWord(*nic->dma_bufs)}});
       nics.push_back(*std::move(nic));
       continue;
     }
@@ -120,7 +127,9 @@ std::vector<wire::RdmaDeviceAddress> RdmaDevices::Addresses() const {
 
 std::vector<RegionDevice> RdmaDevices::RegionDevices() const {
   std::vector<RegionDevice> devices;
-  for (const Nic& nic : nics_) devices.push_back({nic.device.get(), nic.chunk_bytes});
+  for (const Nic& nic : nics_) {
+    devices.push_back({nic.device.get(), nic.chunk_bytes, nic.dma_bufs.get()});
+  }
   return devices;
 }
 

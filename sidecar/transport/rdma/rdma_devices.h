@@ -25,6 +25,7 @@ class RdmaDevices {
     uint64_t chunk_bytes = 0;
     std::unique_ptr<std::atomic<bool>> up = std::make_unique<std::atomic<bool>>(true);
     std::unique_ptr<NicCounters> counters = std::make_unique<NicCounters>();
+    std::unique_ptr<DmaBufAbility> dma_bufs;
   };
 
   // Those with an active port and a usable GID; an operator's list has to be complete. The error

@@ -7,6 +7,10 @@
 namespace gantry::transport {
 namespace {
 
+// ENOTSUPP of the kernel, which is not meant to leave it: the drivers of some exporters of dma-bufs
+// let it out, and no C library has a name for it.
+constexpr int kKernelNotSupported = 524;
+
 ErrorCode CodeOf(int error_number) {
   switch (error_number) {
     case ENOMEM:
@@ -25,6 +29,7 @@ ErrorCode CodeOf(int error_number) {
 }  // namespace
 
 Error VerbsError(const std::string& device, std::string_view what, int error_number) {
+  if (error_number == kKernelNotSupported) error_number = EOPNOTSUPP;
   return SystemError(CodeOf(error_number), device + ": " + std::string(what), error_number);
 }
 

@@ -134,11 +134,17 @@ cuda::Result cuDeviceGetAttribute(int* value, int attribute, cuda::Device device
                                             {cuda::kComputeMinor, 0},
                                             {cuda::kPosixFdSupported, 1},
                                             {cuda::kCanUse64BitStreamMemOps, 1},
-                                            {cuda::kDmaBufSupported, 1}};
+                                            {cuda::kDmaBufSupported, 1},
+                                            {cuda::kRdmaWritesOrdering, 100}};
   if (attribute == cuda::kCanUse64BitStreamMemOps) FAKE_CALL(can_use_64_bit_stream_mem_ops);
   const auto found = values.find(attribute);
   if (found == values.end()) return cuda::kInvalidValue;
-  *value = found->second;
+  // Set to 1: GPUs without it.
+  const bool lacks =
+      (attribute == cuda::kDmaBufSupported && Gpus().SettingOf("lack_dma_bufs") != 0) ||
+      (attribute == cuda::kRdmaWritesOrdering &&
+       Gpus().SettingOf("lack_rdma_writes_ordering") != 0);
+  *value = lacks ? 0 : found->second;
   return cuda::kSuccess;
 }
 cuda::Result cuDeviceCanAccessPeer(int* can, cuda::Device device, cuda::Device peer) {

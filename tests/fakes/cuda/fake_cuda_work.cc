@@ -217,11 +217,10 @@ cuda::Result cuMemImportFromShareableHandle(cuda::MemHandle* piece, void* sharea
 cuda::Result cuMemGetHandleForAddressRange(void* handle, cuda::DevicePtr address, size_t bytes,
                                            int type, unsigned long long) {
   FAKE_CALL_IN_CONTEXT(cuMemGetHandleForAddressRange);
-  constexpr uint64_t kPage = 4096;
   const auto block = Memory().Around(address);
   const int fd = block ? Memory().FileOf(*block) : -1;
-  if (fd < 0 || type != cuda::kRangeHandleTypeDmaBuf || address % kPage != 0 ||
-      bytes % kPage != 0 || bytes > block->base + block->size - address) {
+  if (fd < 0 || type != cuda::kRangeHandleTypeDmaBuf || address != WholePages(address) ||
+      bytes != WholePages(bytes) || bytes > block->base + WholePages(block->size) - address) {
     return cuda::kInvalidValue;
   }
   *static_cast<int*>(handle) = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);

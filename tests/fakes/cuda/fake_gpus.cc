@@ -113,7 +113,7 @@ UniqueFd FakeGpus::Create(int gpu, uint64_t bytes, std::string* name) {
   const std::string hidden = FolderOf(gpu) + "/." + *name;
   UniqueFd fd(::open(hidden.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!fd.valid() || !Lock(fd.get(), F_WRLCK, kOwnerByte) ||
-      ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::ftruncate(fd.get(), static_cast<off_t>(WholePages(bytes))) != 0 ||
       ::rename(hidden.c_str(), (FolderOf(gpu) + "/" + *name).c_str()) != 0) {
     return {};
   }

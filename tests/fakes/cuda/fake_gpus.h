@@ -12,6 +12,9 @@
 
 namespace gantry::fake_cuda {
 
+// Memory of a GPU has whole pages, of which an allocation may use a part.
+constexpr uint64_t WholePages(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
 // Read from the environment when the library is loaded:
 //   GANTRY_FAKE_GPU_DIR       the folder, made by the test that removes it
 //   GANTRY_FAKE_GPUS          how many GPUs the machine has (2)

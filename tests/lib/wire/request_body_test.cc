@@ -315,6 +315,27 @@ TEST(RegistrationBodyTest, MemoryOfAGpu) {
   }
 }
 
+TEST(RegistrationBodyTest, ADmaBufOrWhyThereIsNone) {
+  const auto read = [](const std::string& more) {
+    return ReadRegistrationBody(
+        kJson,
+        R"({"workload":"a","allocations":[{"kind":"gpu","size":10)" + more +
+            R"(}],"buffers":[{"name":"k","pieces":[{"allocation":0,"offset":1,"length":2}]}]})");
+  };
+  const auto with = read(R"(,"dma_buf":{"fd_token":"t","offset":512,"size":4096})");
+  ASSERT_TRUE(with) << with.error().message;
+  EXPECT_EQ(with->allocations[0].dma_buf, (DmaBufSpec{"t", 512, 4096}));
+  const auto without = read(R"(,"no_dma_buf_because":"why")");
+  EXPECT_FALSE(without->allocations[0].dma_buf);
+  EXPECT_EQ(without->allocations[0].no_dma_buf_because, "why");
+  EXPECT_EQ(read(R"(,"dma_buf":{"fd_token":"t","offset":-1,"size":4096})").error().field,
+            "/allocations/0/dma_buf/offset");
+  EXPECT_EQ(read(R"(,"dma_buf":{"fd_token":"t","offset":0})").error().field,
+            "/allocations/0/dma_buf/size");
+  EXPECT_EQ(read(R"(,"no_dma_buf_because":")" + std::string(1025, 'x') + "\"").error().field,
+            "/allocations/0/no_dma_buf_because");
+}
+
 TEST(RegistrationBodyTest, NoncesAreBase64OfOneToSixteenBytes) {
   const auto read = [](const std::string& places) {
     return ReadRegistrationBody(BodyFormat::kJson,

@@ -46,6 +46,22 @@ TEST_F(MemoryEndpointsTest, ALeaseIsTakenRenewedShownAndEnded) {
             "/ttl_ms");
 }
 
+TEST_F(MemoryEndpointsTest, ALeaseSaysWhetherDmaBufsAreWanted) {
+  const auto wanted = [&] {
+    const json said = json::parse(client_->Put("/v1/workloads/a", "{}").body)["wants_dma_bufs"];
+    EXPECT_EQ(said, json::parse(client_->Get("/v1/workloads/a").body)["wants_dma_bufs"]);
+    return said;
+  };
+  EXPECT_EQ(wanted(), false);
+  status_.rdma_devices = {{"rxe0", "it takes none"}};
+  EXPECT_EQ(wanted(), false);
+  const json told = json::parse(client_->Get("/v1/status").body)["rdma_devices"];
+  EXPECT_EQ(told, json::parse(R"([{"name":"rxe0","takes_dma_bufs":false,)"
+                              R"("no_dma_buf_because":"it takes none"}])"));
+  status_.rdma_devices.push_back({"mlx5_0", ""});
+  EXPECT_EQ(wanted(), true);
+}
+
 TEST_F(MemoryEndpointsTest, OnTcpALeaseIsOnlyRenewed) {
   const std::string token = Enlist("a");
   const std::string type = kJsonType;

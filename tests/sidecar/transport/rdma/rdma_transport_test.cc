@@ -53,27 +53,59 @@ TEST(RdmaReads, NoMoreAreAskedAtATimeThanTheDeviceHereTellsAndThePeersAnswers) {
 
 using gantry::testing::TransportContract;
 
-// `scramble`: a seed; 0: everything in its order.
-std::unique_ptr<RdmaHarness> Make(const std::vector<FakeDeviceOptions>& devices,
-                                  const RdmaOptions& options, uint64_t scramble = 0) {
-  auto place = std::make_unique<FakeRdmaPlace>(devices, options);
-  if (scramble != 0) place->fabric().Scramble(scramble);
+struct Setup {
+  std::vector<std::string> devices = {"fake0"};
+  RdmaOptions options;
+  uint64_t scramble = 0;  // a seed; 0: everything in its order
+  bool gpu_here = false;
+  bool gpu_there = false;
+};
+
+std::unique_ptr<RdmaHarness> Make(const Setup& setup) {
+  std::vector<FakeDeviceOptions> devices;
+  for (const std::string& name : setup.devices) {
+    devices.push_back({.name = name, .dmabuf = setup.gpu_here || setup.gpu_there});
+  }
+  auto place = std::make_unique<FakeRdmaPlace>(devices, setup.options);
+  if (setup.scramble != 0) place->fabric().Scramble(setup.scramble);
+  if (setup.gpu_here) place->world().UseGpuHere();
+  if (setup.gpu_there) place->world().UseGpuThere();
   return std::make_unique<RdmaHarness>(std::move(place));
 }
 
-INSTANTIATE_TEST_SUITE_P(Rdma, TransportContract,
-                         ::testing::Values([] { return Make({{"fake0"}}, {}); }));
+INSTANTIATE_TEST_SUITE_P(Rdma, TransportContract, ::testing::Values([] { return Make({}); }));
 INSTANTIATE_TEST_SUITE_P(RdmaSmallChunksManyDevices, TransportContract, ::testing::Values([] {
-                           RdmaOptions options;
-                           options.chunk_bytes = 12 * 4096;
-                           options.slice_bytes = 10'001;
-                           options.work_requests = 5;
-                           return Make({{"fake0"}, {"fake1"}, {"fake2"}}, options);
+                           Setup setup;
+                           setup.devices = {"fake0", "fake1", "fake2"};
+                           setup.options.chunk_bytes = 12 * 4096;
+                           setup.options.slice_bytes = 10'001;
+                           setup.options.work_requests = 5;
+                           return Make(setup);
+                         }));
+INSTANTIATE_TEST_SUITE_P(RdmaBetweenGpus, TransportContract, ::testing::Values([] {
+                           Setup setup;
+                           setup.devices = {"fake0", "fake1"};
+                           setup.options.chunk_bytes = 12 * 4096;
+                           setup.options.slice_bytes = 10'001;
+                           setup.gpu_here = setup.gpu_there = true;
+                           return Make(setup);
+                         }));
+INSTANTIATE_TEST_SUITE_P(RdmaFromHostToGpu, TransportContract, ::testing::Values([] {
+                           Setup setup;
+                           setup.gpu_there = true;
+                           return Make(setup);
+                         }));
+INSTANTIATE_TEST_SUITE_P(RdmaFromGpuToHost, TransportContract, ::testing::Values([] {
+                           Setup setup;
+                           setup.gpu_here = true;
+                           return Make(setup);
                          }));
 INSTANTIATE_TEST_SUITE_P(RdmaInAnyOrder, TransportContract, ::testing::Values([] {
-                           RdmaOptions options;
-                           options.relaxed_ordering = true;
-                           return Make({{"fake0"}, {"fake1"}}, options, 17);
+                           Setup setup;
+                           setup.devices = {"fake0", "fake1"};
+                           setup.options.relaxed_ordering = true;
+                           setup.scramble = 17;
+                           return Make(setup);
                          }));
 
 }  // namespace

@@ -85,10 +85,14 @@ class RdmaWorld {
     peer_ = transport_.AddPeer("peer", exchange_);
   }
 
+  // From now on the memory of this side is a GPU's.
+  void UseGpuHere() { gpu_here_ = true; }
+  void UseGpuThere() { gpu_there_ = true; }
+
   // A buffer of [offset, offset + length) of the arena; 0: all of it.
   std::shared_ptr<const memory::MappedAllocation> Local(const gantry::testing::TestArena& arena,
                                                         uint64_t offset = 0, uint64_t length = 0) {
-    auto allocation = *memory::MappedAllocation::Create(mapper_, arena.source());
+    auto allocation = Allocate(arena, gpu_here_);
     auto registered = registrar_.Register(
         {{allocation, offset, length == 0 ? arena.size() : length}}, {false, false});
     EXPECT_TRUE(registered) << registered.error().message;
@@ -99,7 +103,7 @@ class RdmaWorld {
   std::vector<wire::RdmaChunk> Describe(const gantry::testing::TestArena& arena,
                                         uint64_t offset = 0, uint64_t length = 0,
                                         wire::Access access = {true, true}) {
-    auto allocation = *memory::MappedAllocation::Create(mapper_, arena.source());
+    auto allocation = Allocate(arena, gpu_there_);
     auto registered = registrar_there_.Register(
         {{allocation, offset, length == 0 ? arena.size() : length}}, access);
     EXPECT_TRUE(registered) << registered.error().message;
@@ -135,6 +139,14 @@ class RdmaWorld {
     EXPECT_FALSE(operation->error()) << operation->error()->message;
   }
 
+  std::shared_ptr<const memory::MappedAllocation> Allocate(const gantry::testing::TestArena& arena,
+                                                           bool on_gpu) {
+    return *memory::MappedAllocation::Create(
+        mapper_, on_gpu ? arena.gpu_source(0, arena.size()) : arena.source());
+  }
+
+  bool gpu_here_ = false;
+  bool gpu_there_ = false;
   CountingMapper mapper_;
   gantry::testing::TestWaker waker_;
   std::vector<Error> errors_;  // that were counted
