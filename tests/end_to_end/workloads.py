@@ -120,6 +120,10 @@ class WorkloadProcess:
         """Registers (name, offset, length[, access[, block_bytes]]) over one memory. The buffers' generations."""
         return self.do("register", f"/proc/{os.getpid()}/fd/{memory.fd}", specs)
 
+    def register_read_only(self, memory, *specs):
+        """Likewise, by a descriptor that nobody can write through."""
+        return self.do("register", f"/proc/{os.getpid()}/fd/{memory.fd}", specs, os.O_RDONLY)
+
     def kill(self):
         if self._process.is_alive():
             os.kill(self.pid, signal.SIGKILL)
@@ -133,12 +137,12 @@ class _Commands:
         self.client = gantry.Client(run_dir, name)
         self.arenas, self.buffers, self.transfers = {}, {}, {}
 
-    def register(self, path, specs):
-        if path not in self.arenas:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            self.arenas[path] = self.client.adopt(fd)
+    def register(self, path, specs, mode=os.O_RDWR):
+        if (path, mode) not in self.arenas:
+            fd = os.open(path, mode | os.O_CLOEXEC)
+            self.arenas[path, mode] = self.client.adopt(fd)
             os.close(fd)
-        made = self.client.register_many([self._spec(self.arenas[path], *spec) for spec in specs])
+        made = self.client.register_many([self._spec(self.arenas[path, mode], *spec) for spec in specs])
         self.buffers |= {buffer.name: buffer for buffer in made}
         return [buffer.generation for buffer in made]
 

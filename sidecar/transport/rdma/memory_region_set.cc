@@ -116,8 +116,17 @@ Result<std::unique_ptr<VerbsRegion>> MemoryRegionSet::RegionOn(const RegionDevic
     auto region =
         device.device->Register(place.bytes.subspan(chunk.piece_offset, chunk.length), access);
     if (region) return region;
-    return Fail(ExplainRegion(std::move(region).error(), LockedBytesMax(),
-                              device.device->limits().regions_max));
+    Error error = ExplainRegion(std::move(region).error(), LockedBytesMax(),
+                                device.device->limits().regions_max);
+    // Before Linux 6.2 all memory is pinned for writing, which this cannot be: it has other ways.
+    if (!access.local_write && error.code == ErrorCode::kDeviceError) {
+      error = Error(ErrorCode::kPathUnavailable,
+                    "its descriptor was handed over read-only, and such memory cannot be "
+                    "registered here (" +
+                        error.message + ")",
+                    "hand over one that is open with O_RDWR, or run Linux 6.2 or later");
+    }
+    return Fail(std::move(error));
   }
   auto region = device.device->RegisterDmabuf(place.dma_buf->fd->get(),
                                               place.dma_buf_offset + chunk.piece_offset,

@@ -139,6 +139,19 @@ TEST_F(MemoryRegionSetTest, ReadOnlyMemoryIsReadByPeersAndWrittenByNobody) {
   EXPECT_EQ(host_->live().regions, 2);
 }
 
+// Whoever registers it is not refused for it: see kPathUnavailable of NicRegistrar.
+TEST_F(MemoryRegionSetTest, WhereReadOnlyMemoryCannotBePinnedItHasOtherWays) {
+  OpenTwo(UINT64_MAX, UINT64_MAX);
+  const TestArena arena(8192);
+  host_->FailCalls("second", testing::FakeCall::kRegister, EFAULT);
+  const auto readable = Register({{Allocate(arena, /*writable=*/false), 0, 8192}}, {true, false});
+  ASSERT_FALSE(readable);
+  EXPECT_EQ(readable.error().code, ErrorCode::kPathUnavailable);
+  EXPECT_THAT(readable.error().hint, HasSubstr("O_RDWR"));
+  EXPECT_EQ(Register({{Allocate(arena), 0, 8192}}).error().code, ErrorCode::kDeviceError);
+  EXPECT_EQ(host_->live().regions, 0);
+}
+
 TEST_F(MemoryRegionSetTest, OverlappingAndEqualBuffersAreIndependent) {
   OpenTwo(8192, 8192);
   const TestArena arena(64 * 1024);
