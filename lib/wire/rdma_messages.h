@@ -15,7 +15,6 @@ namespace gantry::wire {
 namespace proto = ::gantry::peer::v1;
 
 inline constexpr int kRdmaDevicesMax = 64;  // of one sidecar
-inline constexpr int kQueuePairsMax = 256;  // of one connection
 
 void ToMessage(std::span<const RdmaDeviceAddress> devices, proto::HelloReply* message);
 Result<std::vector<RdmaDeviceAddress>> RdmaDevicesOf(const proto::HelloReply& message);
@@ -23,6 +22,10 @@ Result<std::vector<RdmaDeviceAddress>> RdmaDevicesOf(const proto::HelloReply& me
 void ToMessage(std::span<const RdmaChunk> chunks, proto::BufferDescriptor* message);
 // They cover exactly the buffer's length, each with as many keys as the first, and none wraps.
 Result<std::vector<RdmaChunk>> RdmaChunksOf(const proto::BufferDescriptor& message);
+
+// As many as the chunks have keys, ascending and none of them beyond those that there may be; or
+// none.
+Result<std::vector<uint32_t>> RdmaDevicesOf(const proto::BufferDescriptor& message);
 
 // Without the session.
 void ToMessage(std::span<const QueuePairRequest> requests,

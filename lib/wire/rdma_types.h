@@ -11,6 +11,7 @@ namespace gantry::wire {
 using Gid = std::array<uint8_t, 16>;
 
 inline constexpr int kPeerChunksMax = 262'144;  // of one buffer
+inline constexpr int kQueuePairsMax = 256;      // of one connection
 
 struct RdmaDeviceAddress {
   std::string name;  // for people
@@ -48,7 +49,7 @@ struct QueuePairGrant {
 struct RdmaChunk {
   uint64_t length = 0;
   uint64_t address = 0;
-  std::vector<uint32_t> keys;  // one for each of the owner's devices
+  std::vector<uint32_t> keys;  // one for each of the owner's devices that have the buffer
 
   bool operator==(const RdmaChunk&) const = default;
 };

@@ -52,9 +52,13 @@ RemoteStretch PlanStretches::Remote(uint32_t allocation, uint64_t offset) const 
           chunk.length - within};
 }
 
+size_t PlanStretches::BufferOf(uint32_t chunk) const {
+  const auto next = std::upper_bound(first_chunk_.begin(), first_chunk_.end(), chunk);
+  return static_cast<size_t>(next - first_chunk_.begin()) - 1;
+}
+
 const wire::RdmaChunk& PlanStretches::chunk(uint32_t number) const {
-  const auto next = std::upper_bound(first_chunk_.begin(), first_chunk_.end(), number);
-  const auto of = static_cast<size_t>(next - first_chunk_.begin()) - 1;
+  const size_t of = BufferOf(number);
   return buffers_[of]->chunks()[number - first_chunk_[of]];
 }
 

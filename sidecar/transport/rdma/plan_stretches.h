@@ -27,6 +27,13 @@ class PlanStretches final : public Stretches {
     return regions_[number].set->list()[regions_[number].chunk];
   }
   const wire::RdmaChunk& chunk(uint32_t number) const;
+  // The devices here and at the peer that have keys for both ends of a work request.
+  DeviceSet DevicesHere(const WorkRequest& work) const {
+    return regions_[work.local_region].set->devices();
+  }
+  DeviceSet DevicesThere(const WorkRequest& work) const {
+    return buffers_[BufferOf(work.remote_chunk)]->devices();
+  }
 
  private:
   struct Region {
@@ -40,6 +47,8 @@ class PlanStretches final : public Stretches {
     uint64_t length = 0;
     uint32_t region = 0;
   };
+
+  size_t BufferOf(uint32_t chunk) const;  // the remote buffer that it is of
 
   const MovePlan& plan_;
   const RdmaRegistrar* const registrar_;

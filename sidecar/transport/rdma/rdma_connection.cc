@@ -17,21 +17,30 @@ constexpr int kPollsAtATime = 16;
 // In flight: more fills no wire better, and is in the way of what is more urgent.
 constexpr uint64_t kLaneBytesMax = 16 << 20;
 
-// The peer's device of the same place serves the same rail.
-uint32_t PeerDeviceOf(size_t device, size_t peer_devices) {
-  return static_cast<uint32_t>(device % peer_devices);
+// The peer's devices that this one has queue pairs to: that of the same place, which serves the
+// same rail, and those of the crossings.
+std::vector<uint32_t> PeerDevicesOf(size_t device, const std::set<Crossing>& crossings,
+                                    size_t peer_devices) {
+  std::vector<uint32_t> there = {static_cast<uint32_t>(device % peer_devices)};
+  for (const Crossing& crossing : crossings) {
+    if (crossing.device == device && crossing.peer_device != there.front()) {
+      there.push_back(crossing.peer_device);
+    }
+  }
+  return there;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<RdmaConnection>> RdmaConnection::Make(const RdmaDevices& devices,
+                                                             const std::set<Crossing>& crossings,
                                                              QueuePairExchange& exchange,
                                                              TimePoint deadline) {
   if (exchange.peer_devices().empty()) {
     return Fail(ErrorCode::kPathUnavailable, "the peer has no RDMA device");
   }
   std::unique_ptr<RdmaConnection> made(new RdmaConnection());
-  RETURN_IF_ERROR(made->MakeLanes(devices, exchange.peer_devices()));
+  RETURN_IF_ERROR(made->MakeLanes(devices, crossings, exchange.peer_devices().size()));
   std::vector<wire::QueuePairRequest> requests;
   for (const Lane& lane : made->lanes_) requests.push_back({lane.peer_device, lane.address});
   ASSIGN_OR_RETURN(const wire::QueuePairGrant grant, exchange.Connect(requests, deadline));
@@ -63,14 +72,16 @@ Status RdmaConnection::Join(const RdmaDevices& devices,
   return {};
 }
 
-Status RdmaConnection::MakeLanes(const RdmaDevices& devices,
-                                 const std::vector<wire::RdmaDeviceAddress>& peers) {
+Status RdmaConnection::MakeLanes(const RdmaDevices& devices, const std::set<Crossing>& crossings,
+                                 size_t peer_devices) {
   const auto pairs = static_cast<uint32_t>(devices.options().queue_pairs);
   for (size_t device = 0; device < devices.size(); ++device) {
     if (!devices.IsUp(device)) continue;
     const QueuePairOptions options = devices.QueuePairOptionsOf(device);
     VerbsDevice& nic = *devices.at(device).device;
-    ASSIGN_OR_RETURN(auto queue, nic.CreateCompletionQueue(pairs * options.work_requests));
+    const std::vector<uint32_t> there = PeerDevicesOf(device, crossings, peer_devices);
+    const auto lanes = pairs * static_cast<uint32_t>(there.size());
+    ASSIGN_OR_RETURN(auto queue, nic.CreateCompletionQueue(lanes * options.work_requests));
     queues_.push_back(std::move(queue));
     RegionAccess access;
     access.local_write = true;
@@ -78,12 +89,12 @@ Status RdmaConnection::MakeLanes(const RdmaDevices& devices,
                      nic.Register(std::as_writable_bytes(std::span(&flushed_, 1)), access));
     const uint32_t flush_key = flushed->local_key();
     flush_regions_.push_back(std::move(flushed));
-    for (uint32_t i = 0; i < pairs; ++i) {
+    for (uint32_t i = 0; i < lanes; ++i) {
       Lane lane;
       lane.device = device;
       lane.device_name = nic.name();
       lane.counters = devices.at(device).counters.get();
-      lane.peer_device = PeerDeviceOf(device, peers.size());
+      lane.peer_device = there[i / pairs];
       lane.queue = queues_.back().get();
       ASSIGN_OR_RETURN(lane.pair, nic.CreateQueuePair(*lane.queue, options));
       lane.address = devices.AddressOf(device, *lane.pair);
@@ -105,9 +116,11 @@ RdmaConnection::~RdmaConnection() {
   }
 }
 
-RdmaConnection::Lane* RdmaConnection::Roomiest() {
+RdmaConnection::Lane* RdmaConnection::Roomiest(DeviceSet here, DeviceSet there, bool* fits) {
   Lane* best = nullptr;
   for (Lane& lane : lanes_) {
+    if (!here.Has(lane.device) || !there.Has(lane.peer_device)) continue;
+    *fits = true;
     if (lane.room == 0 || lane.bytes >= kLaneBytesMax) continue;
     if (best == nullptr || lane.bytes < best->bytes) best = &lane;
   }
@@ -118,7 +131,12 @@ bool RdmaConnection::Post(RdmaOperation& operation, size_t most, TimePoint now) 
   if (broken_) return false;
   size_t taken = 0;
   for (; taken < most && operation.has_more(); ++taken) {
-    Lane* const lane = Roomiest();
+    const WorkRequest& next = operation.Next();
+    const DeviceSet here = operation.stretches().DevicesHere(next);
+    const DeviceSet there = operation.stretches().DevicesThere(next);
+    bool fits = false;
+    Lane* const lane = Roomiest(here, there, &fits);
+    if (!fits) misfit_ = Misfit{&operation, here, there};
     if (lane == nullptr) break;
     lane->staged.push_back(operation.Take(now));
     lane->bytes += lane->staged.back().work.length;
@@ -261,13 +279,19 @@ void RdmaConnection::Complete(const VerbsCompletionQueue* queue, const WorkCompl
   counters.Count(tally);
 }
 
-bool RdmaConnection::UsesAllOf(const RdmaDevices& devices) const {
+bool RdmaConnection::UsesAllOf(const RdmaDevices& devices,
+                               const std::set<Crossing>& crossings) const {
   for (size_t device = 0; device < devices.size(); ++device) {
     const bool used = std::any_of(lanes_.begin(), lanes_.end(),
                                   [&](const Lane& lane) { return lane.device == device; });
     if (used != devices.IsUp(device)) return false;
   }
-  return true;
+  return std::all_of(crossings.begin(), crossings.end(), [&](const Crossing& crossing) {
+    return !devices.IsUp(crossing.device) ||
+           std::any_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+             return lane.device == crossing.device && lane.peer_device == crossing.peer_device;
+           });
+  });
 }
 
 Status RdmaConnection::Arm() {

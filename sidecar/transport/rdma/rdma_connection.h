@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,13 @@ class QueuePairExchange {
   virtual Status End(uint64_t connection, TimePoint deadline) = 0;
 };
 
+// Lanes between devices of different places, for buffers whose own devices do not meet at one.
+struct Crossing {
+  size_t device = 0;         // here
+  uint32_t peer_device = 0;  // there
+  auto operator<=>(const Crossing&) const = default;
+};
+
 class RdmaConnection {
  public:
   RdmaConnection(const RdmaConnection&) = delete;
@@ -41,16 +49,26 @@ class RdmaConnection {
     RdmaOperation* operation = nullptr;
   };
 
-  // Connects to the peer; may block up to the deadline.
+  // A work request that no lane fits: its ends have keys of other devices.
+  struct Misfit {
+    RdmaOperation* operation = nullptr;
+    DeviceSet here;
+    DeviceSet there;
+  };
+
+  // Connects to the peer, each device here with that of its place there, and by these crossings
+  // besides; may block up to the deadline.
   static Result<std::unique_ptr<RdmaConnection>> Make(const RdmaDevices& devices,
+                                                      const std::set<Crossing>& crossings,
                                                       QueuePairExchange& exchange,
                                                       TimePoint deadline);
 
   uint64_t id() const { return id_; }            // the peer's
   milliseconds lease() const { return lease_; }  // of the peer's ends
   bool is_broken() const { return broken_; }
-  // It has queue pairs on the devices whose ports are active now, and on no other.
-  bool UsesAllOf(const RdmaDevices& devices) const;
+  // It has queue pairs on the devices whose ports are active now, and on no other, and what
+  // crosses between these.
+  bool UsesAllOf(const RdmaDevices& devices, const std::set<Crossing>& crossings) const;
   size_t in_flight() const { return in_flight_; }
 
   // Posts up to `most` of the operation's work requests, as far as there is room. True: any.
@@ -61,6 +79,8 @@ class RdmaConnection {
   bool Poll(std::optional<Failure>* failure);
   // What broke it, where that is no work request's failure; once.
   std::optional<Error> TakeReason() { return std::exchange(reason_, std::nullopt); }
+  // What kept Post from posting, where that is no want of room; once.
+  std::optional<Misfit> TakeMisfit() { return std::exchange(misfit_, std::nullopt); }
   // Completions make the queues' descriptors readable from now on.
   Status Arm();
   std::vector<VerbsCompletionQueue*> queues();
@@ -89,10 +109,12 @@ class RdmaConnection {
 
   RdmaConnection() = default;
 
-  Status MakeLanes(const RdmaDevices& devices, const std::vector<wire::RdmaDeviceAddress>& peers);
+  Status MakeLanes(const RdmaDevices& devices, const std::set<Crossing>& crossings,
+                   size_t peer_devices);
   // With the peer's ends, in the order of the lanes.
   Status Join(const RdmaDevices& devices, const std::vector<wire::QueuePairAddress>& ends);
-  Lane* Roomiest();
+  // Of those that have keys of both ends; null: none has room. `fits`: some lane has the keys.
+  Lane* Roomiest(DeviceSet here, DeviceSet there, bool* fits);
   void Send(Lane* lane);
   WorkItem ItemOf(const Lane& lane, const NumberedWork& work, uint64_t id, bool signalled) const;
   void Complete(const VerbsCompletionQueue* queue, const WorkCompletion& completion,
@@ -103,6 +125,7 @@ class RdmaConnection {
   bool broken_ = false;
   bool failed_ = false;
   std::optional<Error> reason_;
+  std::optional<Misfit> misfit_;
   size_t in_flight_ = 0;
   std::vector<std::unique_ptr<VerbsCompletionQueue>> queues_;  // outlive the lanes' pairs
   std::vector<Lane> lanes_;

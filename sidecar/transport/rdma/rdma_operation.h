@@ -53,6 +53,8 @@ class RdmaOperation final : public Operation {
   bool has_more() const {
     return !stopped_ && (!returned_.empty() || next_ < progress_.chunks_total);
   }
+  // What Take gives next. REQUIRES has_more().
+  const WorkRequest& Next();
   // REQUIRES has_more(). It is in flight from here on, until one of the next three.
   NumberedWork Take(TimePoint now);
   void NotPosted(const NumberedWork& work);

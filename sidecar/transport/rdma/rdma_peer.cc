@@ -18,6 +18,12 @@ constexpr int kAttemptsMax = 3;  // to connect, in a row, that operations wait f
 constexpr size_t kTurn = 32;     // work requests of one operation at a time
 constexpr int kFailuresMax = 2;  // of queue pairs, in one transfer
 
+// Beside the lanes of each device to that of its place.
+size_t CrossingsMax(const RdmaDevices& devices) {
+  const size_t pairs = wire::kQueuePairsMax / static_cast<size_t>(devices.options().queue_pairs);
+  return std::max(pairs, devices.size() + 1) - devices.size();
+}
+
 }  // namespace
 
 RdmaPeer::RdmaPeer(const RdmaCore& core, std::string name,
@@ -104,14 +110,37 @@ bool RdmaPeer::Drive(TimePoint now) {
   FlushWritten();
   if (!HasWork()) return moved;
   // A port went down or came back. What is in flight ends first, as well as it can.
-  if (connection_ != nullptr && !connection_->UsesAllOf(core_.devices)) {
+  if (connection_ != nullptr && !connection_->UsesAllOf(core_.devices, crossings_)) {
     if (connection_->in_flight() == 0) EndConnection(now);
     return moved;
   }
   if (connection_ == nullptr) Connect(now);
   moved |= PostInTurn(now);
+  HandleMisfit();
   HandleBreakdown();
   return moved;
+}
+
+void RdmaPeer::HandleMisfit() {
+  if (connection_ == nullptr) return;
+  const auto misfit = connection_->TakeMisfit();
+  if (!misfit) return;
+  const std::vector<uint32_t> here = (misfit->here & core_.devices.Up()).List();
+  const std::vector<uint32_t> there = misfit->there.List();
+  if (here.empty()) {
+    return misfit->operation->FailWith(core_.devices.NoneUpOf(misfit->here));
+  }
+  const size_t most = CrossingsMax(core_.devices);
+  std::set<Crossing> needed;
+  for (size_t i = 0; i < std::min(most, std::max(here.size(), there.size())); ++i) {
+    needed.insert({here[i % here.size()], there[i % there.size()]});
+  }
+  if (crossings_.size() + needed.size() > most) crossings_.clear();  // what is needed comes again
+  crossings_.merge(needed);
+  log::Info("queue pairs to a peer are made anew, to join devices of different places",
+            {{"peer", name_}, {"crossings", crossings_.size()}});
+  // What is in flight ends first.
+  core_.post([self = shared_from_this()] { self->Drive(Clock::now()); });
 }
 
 void RdmaPeer::FlushWritten() {
@@ -177,14 +206,15 @@ void RdmaPeer::Connect(TimePoint now) {
     holds_memory_ = true;
   }
   is_connecting_ = true;
-  core_.helpers.Run([self = shared_from_this(), unended = std::exchange(unended_, {})]() mutable {
+  core_.helpers.Run([self = shared_from_this(), crossings = crossings_,
+                     unended = std::exchange(unended_, {})]() mutable {
     // A session has so many connections there, and these count.
     while (!unended.empty() &&
            self->exchange_->End(unended.back(), Clock::now() + kEndTimeout).has_value()) {
       unended.pop_back();
     }
-    auto made =
-        RdmaConnection::Make(self->core_.devices, *self->exchange_, Clock::now() + kConnectTimeout);
+    auto made = RdmaConnection::Make(self->core_.devices, crossings, *self->exchange_,
+                                     Clock::now() + kConnectTimeout);
     auto shared = std::make_shared<decltype(made)>(std::move(made));
     self->core_.post([self, shared, unended = std::move(unended)] {
       self->unended_ = unended;
@@ -221,6 +251,7 @@ void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
     // Other paths may lead there: whoever waits is told, and those that come see it for a while.
     if (attempts_ >= kAttemptsMax) {
       attempts_ = 0;
+      crossings_.clear();  // it may have been for these: others go on without
       FailAll(made.error());
     }
     core_.post_at(next_attempt_, [self = shared_from_this()] { self->Drive(Clock::now()); });

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,8 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   void HandleFailure(const RdmaConnection::Failure& failure);
   // Of a connection that broke by no fault of a work request.
   void HandleBreakdown();
+  // Has lanes made for work that none fits, where there can be some.
+  void HandleMisfit();
   void FlushWritten();
   bool PostInTurn(TimePoint now);
   bool HasWork() const;
@@ -91,6 +94,7 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
 
   std::map<int, std::deque<RdmaOperation*>, std::greater<>> operations_;  // by priority
   std::unique_ptr<RdmaConnection> connection_;
+  std::set<Crossing> crossings_;            // that work needed so far
   std::map<RdmaOperation*, int> failures_;  // of queue pairs, with work of this in flight
   std::vector<RdmaOperation*> unquiet_;     // wait for the peer's ends of the last connection
   std::vector<uint64_t> unended_;           // connections that the peer may still have

@@ -14,7 +14,8 @@ Result<std::shared_ptr<const memory::NicMemory>> RdmaRegistrar::Register(
     const std::vector<memory::NicPiece>& pieces, const wire::Access& access) {
   RegionSetOptions options;
   options.relaxed_ordering = devices_.options().relaxed_ordering;
-  const std::vector<RegionDevice> on = devices_.RegionDevices();
+  const std::vector<RegionDevice> on =
+      devices_.RegionDevices(choose_ ? choose_(pieces) : DeviceSet::All());
   ASSIGN_OR_RETURN(std::shared_ptr<const MemoryRegionSet> registered,
                    MemoryRegionSet::Register(on, pieces, access, options));
   const MemoryRegionSet* const set = registered.get();
@@ -34,10 +35,11 @@ void RdmaRegistrar::Add(const std::shared_ptr<const MemoryRegionSet>& set) {
     const MemoryRegionSet::Chunk& chunk = set->list()[i];
     const memory::NicPiece& piece = set->pieces()[chunk.piece];
     const uint64_t begin = piece.offset + chunk.piece_offset;
-    allocations_[piece.allocation.get()].emplace(begin,
-                                                 Entry{begin + chunk.length, i, set.get(), set});
+    Registered& of = allocations_[piece.allocation.get()];
+    of.entries.emplace(begin, Entry{begin + chunk.length, i, set.get(), set});
+    ++of.chunks[set->devices()];
   }
-  chunks_ += set->chunks();
+  chunks_[set->devices()] += set->chunks();
 }
 
 void RdmaRegistrar::Remove(const MemoryRegionSet& set) {
@@ -45,12 +47,14 @@ void RdmaRegistrar::Remove(const MemoryRegionSet& set) {
   for (const MemoryRegionSet::Chunk& chunk : set.list()) {
     const memory::NicPiece& piece = set.pieces()[chunk.piece];
     const auto of = allocations_.find(piece.allocation.get());
-    auto [begin, end] = of->second.equal_range(piece.offset + chunk.piece_offset);
+    auto [begin, end] = of->second.entries.equal_range(piece.offset + chunk.piece_offset);
     while (begin != end && begin->second.set != &set) ++begin;
-    of->second.erase(begin);
-    if (of->second.empty()) allocations_.erase(of);
+    of->second.entries.erase(begin);
+    const auto chunks = of->second.chunks.find(set.devices());
+    if (--chunks->second == 0) of->second.chunks.erase(chunks);
+    if (of->second.entries.empty()) allocations_.erase(of);
   }
-  chunks_ -= set.chunks();
+  chunks_[set.devices()] -= set.chunks();
 }
 
 RdmaRegistrar::Found RdmaRegistrar::Find(const memory::MappedAllocation& allocation,
@@ -61,8 +65,8 @@ RdmaRegistrar::Found RdmaRegistrar::Find(const memory::MappedAllocation& allocat
   const auto of = allocations_.find(&allocation);
   if (of == allocations_.end()) return {};
   uint64_t best_end = offset;
-  auto it = of->second.upper_bound(offset);
-  for (int looked = 0; it != of->second.begin(); ++looked) {
+  auto it = of->second.entries.upper_bound(offset);
+  for (int looked = 0; it != of->second.entries.begin(); ++looked) {
     --it;
     if (best.set != nullptr && looked >= kLookedAtMax) break;
     if (it->second.end <= best_end) continue;
@@ -75,14 +79,20 @@ RdmaRegistrar::Found RdmaRegistrar::Find(const memory::MappedAllocation& allocat
   return best;
 }
 
-bool RdmaRegistrar::Knows(const memory::MappedAllocation& allocation) const {
+std::vector<DeviceSet> RdmaRegistrar::SetsOf(const memory::MappedAllocation& allocation) const {
+  std::vector<DeviceSet> sets;
   const MutexLock lock(mutex_);
-  return allocations_.contains(&allocation);
+  const auto of = allocations_.find(&allocation);
+  if (of == allocations_.end()) return sets;
+  for (const auto& [devices, chunks] : of->second.chunks) sets.push_back(devices);
+  return sets;
 }
 
-size_t RdmaRegistrar::chunks() const {
+size_t RdmaRegistrar::chunks(size_t device) const {
   const MutexLock lock(mutex_);
-  return chunks_;
+  size_t count = 0;
+  for (const auto& [devices, chunks] : chunks_) count += devices.Has(device) ? chunks : 0;
+  return count;
 }
 
 }  // namespace gantry::transport

@@ -64,15 +64,17 @@ std::shared_ptr<RdmaPeer> RdmaTransport::AddPeer(std::string name,
 
 Status RdmaTransport::CanReach(const memory::MappedAllocation& local,
                                const RemoteAllocation& remote) const {
-  if (!registrar_.Knows(local)) {
+  const std::vector<DeviceSet> registered = registrar_.SetsOf(local);
+  if (registered.empty()) {
     return Fail(ErrorCode::kPathUnavailable,
                 local.kind() == wire::MemoryKind::kGpu
                     ? "the local buffer is GPU memory, which is not registered on RDMA devices"
                     : "the local buffer is not registered on RDMA devices");
   }
-  if (!devices_.AnyUp()) {
-    return Fail(ErrorCode::kPathUnavailable, "no RDMA device here has an active port",
-                "check cable and switch");
+  // Which of its buffers is meant is not said.
+  const DeviceSet up = devices_.Up();
+  for (const DeviceSet devices : registered) {
+    if ((devices & up).empty()) return Fail(devices_.NoneUpOf(devices));
   }
   const RdmaRemoteBuffer* const target = RdmaRemoteBuffer::Of(remote);
   if (target == nullptr) {

@@ -59,7 +59,7 @@ class RdmaSeams : public RdmaBounds {
     local_buffer_ = world().Local(here_);
     chunks_ = world().Describe(there_);
     remote_ = world().Remote(chunks_);
-    local_chunks_ = world().registrar_.chunks();
+    local_chunks_ = world().registrar_.chunks(0);
   }
   static uint64_t chunk() { return GetParam().chunk_bytes; }
 

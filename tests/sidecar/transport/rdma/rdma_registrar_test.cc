@@ -55,12 +55,12 @@ class RdmaRegistrarTest : public ::testing::Test {
 };
 
 TEST_F(RdmaRegistrarTest, OverlappingEqualAndNestedViews) {
-  EXPECT_FALSE(registrar_->Knows(*allocation_));
+  EXPECT_TRUE(registrar_->SetsOf(*allocation_).empty());
   const View left = Register(0, 8 * kPage);
   const View right = Register(4 * kPage, 8 * kPage);
   View equal = Register(0, 8 * kPage);
   const View nested = Register(kPage, kPage);
-  EXPECT_EQ(registrar_->chunks(), 4u);
+  EXPECT_EQ(registrar_->chunks(0), 4u);
   EXPECT_EQ(Reach(0), 8 * kPage);
   EXPECT_EQ(Reach(kPage), 7 * kPage);
   EXPECT_EQ(Reach(kPage + 1), 7 * kPage - 1);
@@ -69,9 +69,9 @@ TEST_F(RdmaRegistrarTest, OverlappingEqualAndNestedViews) {
   EXPECT_EQ(Reach(12 * kPage - 1), 1u);
   EXPECT_EQ(Reach(12 * kPage), 0u);
   equal.reset();
-  EXPECT_EQ(registrar_->chunks(), 3u);
+  EXPECT_EQ(registrar_->chunks(0), 3u);
   EXPECT_EQ(Reach(0), 8 * kPage);
-  EXPECT_TRUE(registrar_->Knows(*allocation_));
+  EXPECT_EQ(registrar_->SetsOf(*allocation_), std::vector<DeviceSet>{(DeviceSet{0, 1})});
 }
 
 TEST_F(RdmaRegistrarTest, WhatIsRemovedIsFoundNoMore) {
@@ -82,8 +82,8 @@ TEST_F(RdmaRegistrarTest, WhatIsRemovedIsFoundNoMore) {
     EXPECT_EQ(Reach(kPage), kPage) << "who moves from it keeps it";
   }
   EXPECT_EQ(Reach(kPage), 0u);
-  EXPECT_FALSE(registrar_->Knows(*allocation_));
-  EXPECT_EQ(registrar_->chunks(), 0u);
+  EXPECT_TRUE(registrar_->SetsOf(*allocation_).empty());
+  EXPECT_EQ(registrar_->chunks(0), 0u);
   EXPECT_EQ(host_.live().regions, 0);
 }
 
@@ -146,7 +146,7 @@ TEST_F(RdmaRegistrarTest, ViewsComeAndGoWhileOthersAreLookedFor) {
   }
   stop = true;
   threads.clear();
-  EXPECT_EQ(registrar_->chunks(), 1u);
+  EXPECT_EQ(registrar_->chunks(0), 1u);
 }
 
 // Its work requests are counted when it starts and cut when there is room for them.
@@ -160,7 +160,8 @@ class RegionsOfAnOperation : public RdmaRegistrarTest {
     plan->operation = wire::Operation::kWrite;
     plan->local = {allocation_};
     plan->remote = {{nullptr, std::make_shared<RdmaRemoteBuffer>(
-                                  nullptr, std::vector<wire::RdmaChunk>{{kArena, 1 << 20, {1}}})}};
+                                  nullptr, std::vector<wire::RdmaChunk>{{kArena, 1 << 20, {1}}},
+                                  DeviceSet{0})}};
     MoveSegment segment;
     segment.local_offset = first;
     segment.length = block;
