@@ -184,10 +184,9 @@ TEST_F(RdmaSubsets, LanesThatDoNotConnectFailTheirTransferAndLeaveTheOthers) {
   const Pair& straight = MakePair({1}, {1});
   const Pair& crossing = MakePair({0}, {2});
   ExpectMoves(straight);
-  // The lanes of the rails come first: only the connection with more of them fails.
-  const int made = there_->calls("there2", FakeCall::kCreateQueuePair);
-  ASSERT_EQ(made, 2);
-  for (int i = 0; i < 3; ++i) there_->FailCall("there2", FakeCall::kCreateQueuePair, 1 + i, EIO);
+  // Two queue pairs of the device are for the lane to its own place. A third is never to be had.
+  ASSERT_EQ(here_->calls("here0", FakeCall::kCreateQueuePair), 2);
+  for (int i = 1; i <= 10; ++i) here_->FailCall("here0", FakeCall::kCreateQueuePair, 3 * i, EIO);
   const auto operation = Start(crossing, wire::Operation::kWrite);
   ASSERT_TRUE(world_->Finish(*operation, milliseconds(5'000)));
   EXPECT_TRUE(operation->error());
