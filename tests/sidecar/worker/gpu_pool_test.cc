@@ -257,11 +257,15 @@ TEST_F(GpuPoolMemory, GpusThatAllWorkersWereRefusedAreSeenLater) {
   Start(options);
   EXPECT_FALSE(pool_->gpus());
   EXPECT_EQ(pool_->GpuPlace(driver_->devices()[0].uuid), -1);
+  EXPECT_EQ(pool_->PciAddressOf(driver_->devices()[0].uuid), "");
   taken.clear();
   EXPECT_TRUE(Eventually([&] { return !Worker(0).gpu.empty() && !Worker(1).gpu.empty(); }));
   ASSERT_TRUE(pool_->gpus());
   EXPECT_EQ(pool_->gpus()->size(), 2U);
   EXPECT_GE(pool_->GpuPlace(driver_->devices()[0].uuid), 0);
+  for (const gpu::DeviceInfo& device : driver_->devices()) {
+    EXPECT_EQ(pool_->PciAddressOf(device.uuid), device.pci_address);
+  }
 }
 
 TEST_F(GpuPoolMemory, AWorkerThatHangsWhenItAsksAgainIsReplaced) {
