@@ -153,19 +153,26 @@ void RdmaPeer::FlushWritten() {
 }
 
 // Round after round over those of the highest priority that have something. Where there is no room
-// for one, it is the first when there is.
+// for one, it is before those that had some the next time; others may have devices of their own.
 bool RdmaPeer::PostInTurn(TimePoint now) {
   bool moved = false;
   for (auto& [priority, equal] : operations_) {
     for (bool any = true; any && connection_ != nullptr && !connection_->is_broken();) {
       any = false;
-      for (size_t i = 0; i < equal.size(); ++i) {
-        if (equal.front()->has_more()) {
-          if (!connection_->Post(*equal.front(), kTurn, now)) break;
-          any = true;
+      waiting_.clear();
+      for (size_t left = equal.size(); left > 0; --left) {
+        RdmaOperation* const operation = equal.front();
+        equal.pop_front();
+        const bool has_more = operation->has_more();
+        const bool posted = has_more && connection_->Post(*operation, kTurn, now);
+        any |= posted;
+        if (has_more && !posted) {
+          waiting_.push_back(operation);
+        } else {
+          equal.push_back(operation);
         }
-        std::rotate(equal.begin(), equal.begin() + 1, equal.end());
       }
+      equal.insert(equal.begin(), waiting_.begin(), waiting_.end());
       moved |= any;
     }
   }

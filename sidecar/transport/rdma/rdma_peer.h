@@ -96,6 +96,7 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   std::unique_ptr<RdmaConnection> connection_;
   std::set<Crossing> crossings_;            // that work needed so far
   std::map<RdmaOperation*, int> failures_;  // of queue pairs, with work of this in flight
+  std::vector<RdmaOperation*> waiting_;     // scratch of PostInTurn: for room
   std::vector<RdmaOperation*> unquiet_;     // wait for the peer's ends of the last connection
   std::vector<uint64_t> unended_;           // connections that the peer may still have
   bool is_connecting_ = false;

@@ -123,6 +123,21 @@ TEST_F(RdmaSubsets, WhereTheDevicesDoNotMeetLanesCross) {
   EXPECT_TRUE(world_->errors_.empty());
 }
 
+TEST_F(RdmaSubsets, WhatWaitsForItsOwnDevicesHoldsUpNoOther) {
+  constexpr size_t kFull = 2 * 8;  // of two queue pairs
+  const Pair& one = MakePair({0}, {0});
+  const Pair& other = MakePair({1}, {1});
+  ExpectMoves(one);
+  fabric_.SetProgress(FakeFabric::Progress::kByStep);
+  const auto first = Start(one, wire::Operation::kWrite);
+  ASSERT_TRUE(PollUntil([&] { return fabric_.pending() == kFull; }));
+  const auto second = Start(other, wire::Operation::kWrite);
+  EXPECT_TRUE(PollUntil([&] { return fabric_.pending() == 2 * kFull; }, milliseconds(1'000)));
+  fabric_.SetProgress(FakeFabric::Progress::kOnPoll);
+  ExpectMoved(one, *first);
+  ExpectMoved(other, *second);
+}
+
 TEST_F(RdmaSubsets, WhatIsInFlightEndsWellBeforeLanesCross) {
   const Pair& straight = MakePair({1}, {1});
   const Pair& crossing = MakePair({0}, {2});
