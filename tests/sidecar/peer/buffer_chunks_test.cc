@@ -95,8 +95,7 @@ TEST_F(BufferChunksTest, AnOwnerThatNamesNoDeviceHasKeysOfAll) {
   told.rdma_devices.clear();
   const auto imported = Import(told);
   ASSERT_TRUE(imported) << imported.error().message;
-  EXPECT_EQ(RdmaRemoteBuffer::Of({nullptr, imported->target})->devices(),
-            (DeviceSet{0, 1, 2, 3}));
+  EXPECT_EQ(RdmaRemoteBuffer::Of({nullptr, imported->target})->devices(), (DeviceSet{0, 1, 2, 3}));
 }
 
 TEST_F(BufferChunksTest, KeysOfOtherDevicesThanThePeerHasAreRefused) {
