@@ -86,12 +86,13 @@ std::unique_ptr<transport::RdmaTransport> RdmaPath::MakeTransport(
                                                     std::move(count_error));
 }
 
-std::vector<std::pair<std::string, Status>> RdmaPath::DmaBufs() const {
-  std::vector<std::pair<std::string, Status>> devices;
+std::vector<api::RdmaDeviceView> RdmaPath::Views() const {
+  std::vector<api::RdmaDeviceView> views;
   for (size_t i = 0; i < devices_->size(); ++i) {
-    devices.emplace_back(devices_->at(i).device->name(), devices_->at(i).dma_bufs->Check());
+    const Status takes = devices_->at(i).dma_bufs->Check();
+    views.push_back({devices_->at(i).device->name(), takes ? "" : takes.error().message});
   }
-  return devices;
+  return views;
 }
 
 }  // namespace gantry

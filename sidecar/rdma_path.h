@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
+#include "sidecar/api/api_dependencies.h"
 #include "sidecar/sidecar_config.h"
 #include "sidecar/transport/helper_threads.h"
 #include "sidecar/transport/rdma/nic_assignment.h"
@@ -40,8 +41,7 @@ class RdmaPath {
   metrics::RdmaSample Sample(const transport::RdmaTransport& transport) const {
     return transport::SampleOf(*devices_, registrar_, transport, target_);
   }
-  // Device, and why it takes no dma-bufs, if it does not. Any thread.
-  std::vector<std::pair<std::string, Status>> DmaBufs() const;
+  std::vector<api::RdmaDeviceView> Views() const;  // any thread
 
  private:
   RdmaPath(std::unique_ptr<transport::Verbs> verbs, std::unique_ptr<transport::RdmaDevices> devices,

@@ -317,11 +317,7 @@ class App final : public SidecarApp {
     status.started_unix_ms = started_unix_ms_;
     status.workers = WorkerViews(*pool_);
     status.gpus = GpuViews(*pool_);
-    if (rdma_path_) {
-      for (const auto& [device, takes] : (*rdma_path_)->DmaBufs()) {
-        status.rdma_devices.push_back({device, takes ? "" : takes.error().message});
-      }
-    }
+    if (rdma_path_) status.rdma_devices = (*rdma_path_)->Views();
     status.worker_pid_conflicts = pool_->pid_conflicts();
     status.limits = {{"body_bytes_max", config_.body_bytes_max},
                      {"buffers_max", config_.buffers_max},

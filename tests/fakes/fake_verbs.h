@@ -14,9 +14,9 @@ namespace gantry::testing {
 
 // As soft-RoCE does: a work request with a wrong local key, range or right ends kLocalProtection (a
 // write from a key of nothing: kLocalQueuePair) and its queue pair fails; one that the target
-// refuses moves no byte, ends kRemoteAccess, or kRemoteInvalidRequest where its queue pair grants no
-// such thing, and both fail; what follows in a queue pair that failed is taken, and flushed. With no
-// peer that listens (gone, failed, not connected to this one, either port down) it ends
+// refuses moves no byte, ends kRemoteAccess, or kRemoteInvalidRequest where its queue pair grants
+// no such thing, and both fail; what follows in a queue pair that failed is taken, and flushed.
+// With no peer that listens (gone, failed, not connected to this one, either port down) it ends
 // kRetryExceeded at once. An unsignalled one that succeeds says nothing, and its place comes free
 // when a later completion of the queue pair is polled; all that fail say so. A queue that gets more
 // completions than it is deep breaks, with its queue pairs.
