@@ -10,6 +10,7 @@ namespace {
 // up.
 constexpr int kHelpers = 8;
 constexpr int kHelpersMax = 512;
+constexpr std::string_view kNearest = "nearest";  // of --rdma-nics
 
 transport::RdmaOptions OptionsOf(const SidecarConfig& config) {
   transport::RdmaOptions options;
@@ -29,9 +30,15 @@ transport::RdmaOptions OptionsOf(const SidecarConfig& config) {
   return options;
 }
 
+transport::RdmaRegistrar::Choose ChoiceOf(const transport::NicAssignment* nics) {
+  if (nics == nullptr) return {};
+  return [nics](const std::vector<memory::NicPiece>& pieces) { return nics->For(pieces); };
+}
+
 }  // namespace
 
-Result<std::unique_ptr<RdmaPath>> RdmaPath::Create(const SidecarConfig& config) {
+Result<std::unique_ptr<RdmaPath>> RdmaPath::Create(const SidecarConfig& config,
+                                                   const worker::WorkerPool& pool) {
   if (config.no_rdma) {
     return Fail(ErrorCode::kPathUnavailable, "--no-rdma turns it off");
   }
@@ -50,16 +57,25 @@ Result<std::unique_ptr<RdmaPath>> RdmaPath::Create(const SidecarConfig& config) 
     return Fail(std::move(devices).error());
   }
   ASSIGN_OR_RETURN(auto events, transport::RdmaEvents::Create());
+  std::unique_ptr<const transport::NicAssignment> nics;
+  if (config.rdma_nics == kNearest) {
+    transport::NicAssignment::Machine machine;
+    machine.address_of_gpu = [&pool](const std::string& uuid) { return pool.PciAddressOf(uuid); };
+    nics = std::make_unique<const transport::NicAssignment>(**devices, std::move(machine));
+    nics->Tell(pool.gpus().value_or(std::vector<std::string>()));
+  }
   return std::unique_ptr<RdmaPath>(
-      new RdmaPath(std::move(verbs), *std::move(devices), std::move(events)));
+      new RdmaPath(std::move(verbs), *std::move(devices), std::move(nics), std::move(events)));
 }
 
 RdmaPath::RdmaPath(std::unique_ptr<transport::Verbs> verbs,
                    std::unique_ptr<transport::RdmaDevices> devices,
+                   std::unique_ptr<const transport::NicAssignment> nics,
                    std::unique_ptr<transport::RdmaEvents> events)
     : verbs_(std::move(verbs)),
       devices_(std::move(devices)),
-      registrar_(*devices_),
+      nics_(std::move(nics)),
+      registrar_(*devices_, ChoiceOf(nics_.get())),
       target_(*devices_, {}),
       events_(std::move(events)),
       helpers_(kHelpers, kHelpersMax) {}

@@ -12,20 +12,24 @@
 #include "sidecar/api/api_dependencies.h"
 #include "sidecar/sidecar_config.h"
 #include "sidecar/transport/helper_threads.h"
+#include "sidecar/transport/rdma/nic_assignment.h"
 #include "sidecar/transport/rdma/rdma_devices.h"
 #include "sidecar/transport/rdma/rdma_events.h"
 #include "sidecar/transport/rdma/rdma_registrar.h"
 #include "sidecar/transport/rdma/rdma_sample.h"
 #include "sidecar/transport/rdma/rdma_target.h"
 #include "sidecar/transport/rdma/rdma_transport.h"
+#include "sidecar/worker/worker_pool.h"
 
 namespace gantry {
 
 class RdmaPath {
  public:
   // The error says why there is none: that is no failure of the sidecar, unless --rdma-devices asks
-  // for some, or the options do not fit together (kInvalidArgument).
-  static Result<std::unique_ptr<RdmaPath>> Create(const SidecarConfig& config);
+  // for some, or the options do not fit together (kInvalidArgument). The pool knows the GPUs, and
+  // outlives it.
+  static Result<std::unique_ptr<RdmaPath>> Create(const SidecarConfig& config,
+                                                  const worker::WorkerPool& pool);
 
   // Once. `wake` and `count_error`: see RdmaTransport.
   std::unique_ptr<transport::RdmaTransport> MakeTransport(
@@ -41,10 +45,12 @@ class RdmaPath {
 
  private:
   RdmaPath(std::unique_ptr<transport::Verbs> verbs, std::unique_ptr<transport::RdmaDevices> devices,
+           std::unique_ptr<const transport::NicAssignment> nics,
            std::unique_ptr<transport::RdmaEvents> events);
 
   const std::unique_ptr<transport::Verbs> verbs_;
   const std::unique_ptr<transport::RdmaDevices> devices_;
+  const std::unique_ptr<const transport::NicAssignment> nics_;  // null: each has every buffer
   transport::RdmaRegistrar registrar_;
   transport::RdmaTarget target_;
   const std::unique_ptr<transport::RdmaEvents> events_;

@@ -134,7 +134,7 @@ class App final : public SidecarApp {
   }
 
   Status OpenRdma() {
-    rdma_path_ = RdmaPath::Create(config_);
+    rdma_path_ = RdmaPath::Create(config_, *pool_);
     if (rdma_path_ || rdma_path_.error().code != ErrorCode::kInvalidArgument) return {};
     return Fail(rdma_path_.error());
   }

@@ -152,6 +152,9 @@ void AddRdma(CLI::App& app, SidecarConfig& config) {
       "empty: "
       "all with an active port")
       ->delimiter(',');
+  Add(app, "--rdma-nics", config.rdma_nics,
+      "which of them a buffer is registered on: those nearest to its memory, or all")
+      ->check(CLI::IsMember({"nearest", "all"}));
   Add(app, "--rdma-port", config.rdma_port, "port of each device")->check(CLI::Range(1, 254));
   Add(app, "--rdma-gid-index", config.rdma_gid_index, "GID of each device; -1: chosen")
       ->check(CLI::Range(-1, 255));

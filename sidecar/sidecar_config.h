@@ -44,6 +44,7 @@ struct SidecarConfig {
   // The rdma transport.
   bool no_rdma = false;
   std::vector<std::string> rdma_devices;  // by name; empty: all that have an active port
+  std::string rdma_nics = "nearest";      // of these, for a buffer: or "all"
   uint8_t rdma_port = 1;
   int rdma_gid_index = -1;        // -1: chosen
   uint64_t rdma_chunk_bytes = 0;  // of a memory region; 0: as the device says

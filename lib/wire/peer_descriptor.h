@@ -44,6 +44,7 @@ struct PeerBuffer {
   std::vector<PeerAllocation> allocations;
   std::vector<PathReport> paths;
   std::vector<RdmaChunk> rdma_chunks;  // cover it in this order; empty: it is on no device
+  std::vector<uint32_t> rdma_devices;  // the owner's that the keys are of; empty: all
 };
 
 // An allocation of a described buffer, under that buffer's access.

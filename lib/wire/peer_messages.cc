@@ -142,6 +142,7 @@ void ToMessage(const PeerBuffer& buffer, proto::BufferDescriptor* message) {
   }
   ToMessage(buffer.paths, message->mutable_paths());
   ToMessage(buffer.rdma_chunks, message);
+  for (const uint32_t device : buffer.rdma_devices) message->add_rdma_devices(device);
 }
 
 Result<PeerBuffer> FromMessage(const proto::BufferDescriptor& message) {
@@ -170,6 +171,7 @@ Result<PeerBuffer> FromMessage(const proto::BufferDescriptor& message) {
   ASSIGN_OR_RETURN(buffer.pieces, PiecesOf(message));
   ASSIGN_OR_RETURN(buffer.paths, FromMessage(message.paths()));
   ASSIGN_OR_RETURN(buffer.rdma_chunks, RdmaChunksOf(message));
+  ASSIGN_OR_RETURN(buffer.rdma_devices, RdmaDevicesOf(message));
   return buffer;
 }
 

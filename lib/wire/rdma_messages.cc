@@ -1,6 +1,7 @@
 #include "lib/wire/rdma_messages.h"
 
 #include <algorithm>
+#include <functional>
 #include <string>
 
 #include "lib/wire/peer_message_limit.h"
@@ -117,6 +118,20 @@ Result<std::vector<RdmaChunk>> RdmaChunksOf(const proto::BufferDescriptor& messa
                 "the last " + std::to_string(left) + " bytes of a peer's buffer are in no chunk");
   }
   return chunks;
+}
+
+Result<std::vector<uint32_t>> RdmaDevicesOf(const proto::BufferDescriptor& message) {
+  const auto& told = message.rdma_devices();
+  if (told.empty()) return std::vector<uint32_t>();
+  const bool one_each =
+      message.rdma_chunks_size() != 0 && told.size() == message.rdma_chunks(0).keys_size();
+  const bool ascending =
+      std::adjacent_find(told.begin(), told.end(), std::greater_equal<>()) == told.end();
+  if (!one_each || !ascending || *told.rbegin() >= kRdmaDevicesMax) {
+    return Fail(ErrorCode::kMalformedBody,
+                "a peer's buffer has keys for other devices than it names");
+  }
+  return std::vector<uint32_t>(told.begin(), told.end());
 }
 
 void ToMessage(std::span<const QueuePairRequest> requests,

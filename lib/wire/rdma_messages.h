@@ -23,6 +23,10 @@ void ToMessage(std::span<const RdmaChunk> chunks, proto::BufferDescriptor* messa
 // They cover exactly the buffer's length, each with as many keys as the first, and none wraps.
 Result<std::vector<RdmaChunk>> RdmaChunksOf(const proto::BufferDescriptor& message);
 
+// As many as the chunks have keys, ascending and none of them beyond those that there may be; or
+// none.
+Result<std::vector<uint32_t>> RdmaDevicesOf(const proto::BufferDescriptor& message);
+
 // Without the session.
 void ToMessage(std::span<const QueuePairRequest> requests,
                proto::ConnectQueuePairsRequest* message);

@@ -49,7 +49,7 @@ struct QueuePairGrant {
 struct RdmaChunk {
   uint64_t length = 0;
   uint64_t address = 0;
-  std::vector<uint32_t> keys;  // one for each of the owner's devices
+  std::vector<uint32_t> keys;  // one for each of the owner's devices that have the buffer
 
   bool operator==(const RdmaChunk&) const = default;
 };

@@ -44,6 +44,11 @@ std::string LocalReason(const transport::Transport& transport, const Allocations
   if (transport.NeedsNics() && question.why_not_on_nics) {
     return "RDMA devices do not have the local buffer: " + question.why_not_on_nics->message;
   }
+  if (transport.NeedsNics()) {
+    for (const auto& on_nics : *question.local_on_nics) {
+      if (auto status = transport.CanGoThrough(*on_nics); !status) return status.error().message;
+    }
+  }
   // What can reach one allocation may not reach another; a transfer takes one path as a whole.
   const auto& remotes = transport.AddressesBuffers() ? *question.remote_buffers : *question.remote;
   for (const auto& remote : remotes) {

@@ -21,6 +21,7 @@ struct PathChoice {
 struct PathQuestion {
   const std::vector<std::shared_ptr<const memory::MappedAllocation>>* local = nullptr;
   std::optional<Error> why_not_on_nics;  // none: RDMA devices have all local buffers
+  const std::vector<std::shared_ptr<const memory::NicMemory>>* local_on_nics = nullptr;  // what
   const std::vector<transport::RemoteAllocation>* remote = nullptr;
   // What a transport that addresses buffers is asked about instead: one for each buffer.
   const std::vector<transport::RemoteAllocation>* remote_buffers = nullptr;

@@ -240,6 +240,7 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   PathQuestion question;
   question.local = &input.local_allocations;
   question.why_not_on_nics = input.why_not_on_nics;
+  question.local_on_nics = &input.local_on_nics;
   question.remote = &input.remote_allocations;
   question.remote_buffers = targets.empty() ? &input.remote_allocations : &targets;
   question.peer_reports = admitted->remotes.empty() ? nullptr : &admitted->remotes.front()->paths;

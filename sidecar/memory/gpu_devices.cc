@@ -64,6 +64,14 @@ void GpuDevices::Close() {
   context_.reset();
 }
 
+std::string GpuDevices::PciAddressOf(const std::string& uuid) const {
+  if (driver_ == nullptr) return {};
+  for (const gpu::DeviceInfo& device : driver_->devices()) {
+    if (device.uuid == uuid) return device.pci_address;
+  }
+  return {};
+}
+
 Result<std::shared_ptr<gpu::GpuContext>> GpuDevices::ContextFor(const std::string& uuid) {
   if (Reaches(uuid)) return context_;
   const auto seen =

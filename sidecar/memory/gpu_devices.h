@@ -27,6 +27,8 @@ class GpuDevices {
 
   // Of those that the driver sees, the context's first; empty before Open.
   const std::vector<std::string>& uuids() const { return uuids_; }
+  // Where one of these is on the PCI bus; empty: it is none of them.
+  std::string PciAddressOf(const std::string& uuid) const;
 
   const std::shared_ptr<gpu::GpuContext>& context() const { return context_; }  // null before Open
   // Whether kernels of the context may follow addresses of this GPU's memory.

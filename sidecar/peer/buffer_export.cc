@@ -62,8 +62,13 @@ void TellChunks(const registry::Buffer::OnNics& on_nics, wire::PeerBuffer* buffe
                     std::to_string(wire::kPeerChunksMax) + " at most";
     return;
   }
+  buffer->rdma_devices = set->devices().List();
   for (const transport::MemoryRegionSet::Chunk& chunk : set->list()) {
-    buffer->rdma_chunks.push_back({chunk.length, chunk.address, chunk.remote_keys});
+    wire::RdmaChunk told{chunk.length, chunk.address, {}};
+    for (const uint32_t device : buffer->rdma_devices) {
+      told.keys.push_back(chunk.remote_keys[device]);
+    }
+    buffer->rdma_chunks.push_back(std::move(told));
   }
 }
 

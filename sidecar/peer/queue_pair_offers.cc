@@ -36,6 +36,7 @@ void QueuePairOffers::EndSession(const std::string& session) const {
 
 void QueuePairOffers::Hide(wire::PeerBuffer* buffer) {
   buffer->rdma_chunks.clear();
+  buffer->rdma_devices.clear();
   wire::PathReport& report = buffer->paths[static_cast<size_t>(wire::Path::kRdma)];
   if (!report.available) return;
   report.available = false;

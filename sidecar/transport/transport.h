@@ -1,6 +1,7 @@
-// A way of moving bytes. Life of a transfer: CanReach is asked at admission by any thread; Start
-// hands over a checked plan; the engine then calls Poll until the operation is finished; Stop asks
-// it to issue nothing more. All but Probe and CanReach belong to the engine's driver.
+// A way of moving bytes. Life of a transfer: CanReach and CanGoThrough are asked at admission by
+// any thread; Start hands over a checked plan; the engine then calls Poll until the operation is
+// finished; Stop asks it to issue nothing more. All but Probe and these two belong to the engine's
+// driver.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +66,8 @@ class Transport {
                           const RemoteAllocation& remote) const = 0;
   // True: it goes through MovePlan::local_on_nics, which has to have every local buffer.
   virtual bool NeedsNics() const { return false; }
+  // Whether it can go through what RDMA devices have of a local buffer now; the error says why not.
+  virtual Status CanGoThrough(const memory::NicMemory& /*on_nics*/) const { return {}; }
   // Whether the other side's sidecar has to have this path, too.
   virtual bool NeedsPeer(const RemoteAllocation& /*remote*/) const { return true; }
   // How the same blocks of many buffers are planned between these, which it can execute between.

@@ -119,7 +119,7 @@ class CopyWorker {
   std::string SaidOfGpus() const {
     Greeting greeting;
     for (const std::string& uuid : gpus_.uuids()) {
-      greeting.gpus.push_back({uuid, gpus_.Reaches(uuid)});
+      greeting.gpus.push_back({uuid, gpus_.Reaches(uuid), gpus_.PciAddressOf(uuid)});
     }
     greeting.memory = gpus_.context()->Memory().value_or(gpu::MemoryAmount());
     return TextOf(greeting, sizeof(WorkerAnswer::message) - 1);

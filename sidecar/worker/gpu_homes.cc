@@ -15,10 +15,15 @@ GpuHome GpuHomes::Take(int worker, const Greeting& greeting) {
     return {};
   }
   if (!known_.load()) {
-    for (const Greeting::Gpu& gpu : greeting.gpus) gpus_.push_back(gpu.uuid);
+    for (const Greeting::Gpu& gpu : greeting.gpus) {
+      gpus_.push_back(gpu.uuid);
+      pci_addresses_.push_back(gpu.pci_address);
+    }
     // In the driver's order, whoever comes first: each worker begins with its own.
     const size_t own = static_cast<size_t>(worker) % gpus_.size();
-    std::rotate(gpus_.begin(), gpus_.end() - static_cast<ptrdiff_t>(own), gpus_.end());
+    for (std::vector<std::string>* const each : {&gpus_, &pci_addresses_}) {
+      std::rotate(each->begin(), each->end() - static_cast<ptrdiff_t>(own), each->end());
+    }
     known_ = true;
   }
   GpuHome home;
@@ -35,6 +40,11 @@ int GpuHomes::PlaceOf(std::string_view uuid) const {
   if (!known_.load()) return -1;
   const auto place = std::find(gpus_.begin(), gpus_.end(), uuid);
   return place == gpus_.end() ? -1 : static_cast<int>(place - gpus_.begin());
+}
+
+std::string GpuHomes::PciAddressOf(std::string_view uuid) const {
+  const int place = PlaceOf(uuid);
+  return place < 0 ? std::string() : pci_addresses_[static_cast<size_t>(place)];
 }
 
 Result<std::vector<std::string>> GpuHomes::gpus() const {

@@ -23,10 +23,14 @@ class GpuHomes {
   Result<std::vector<std::string>> gpus() const EXCLUDES(mutex_);
   // Of the GPU with this UUID; -1: no worker sees it. Does not wait.
   int PlaceOf(std::string_view uuid) const;
+  // Its PCI address; empty: no worker sees it. Does not wait.
+  std::string PciAddressOf(std::string_view uuid) const;
 
  private:
   mutable Mutex mutex_;
-  std::vector<std::string> gpus_;  // written once, before known_ is true
+  // Written once, before known_ is true. The addresses are parallel to the UUIDs.
+  std::vector<std::string> gpus_;
+  std::vector<std::string> pci_addresses_;
   std::atomic<bool> known_ = false;
   int says_why_ GUARDED_BY(mutex_) = std::numeric_limits<int>::max();  // the worker
   Status why_none_ GUARDED_BY(mutex_) = Fail(ErrorCode::kPathUnavailable,

@@ -4,12 +4,18 @@
 #include <utility>
 
 namespace gantry::worker {
+namespace {
+
+const std::string kNowhere = "-";  // stands for an address that is not known
+
+}  // namespace
 
 std::string TextOf(const Greeting& greeting, size_t bytes_max) {
   std::string text =
       std::to_string(greeting.memory.free) + " " + std::to_string(greeting.memory.total);
   for (const Greeting::Gpu& gpu : greeting.gpus) {
-    const std::string next = " " + gpu.uuid + (gpu.reached ? " 1" : " 0");
+    const std::string next = " " + gpu.uuid + (gpu.reached ? " 1 " : " 0 ") +
+                             (gpu.pci_address.empty() ? kNowhere : gpu.pci_address);
     if (text.size() + next.size() > bytes_max) break;
     text += next;
   }
@@ -22,7 +28,10 @@ Greeting GreetingOf(Status status, const std::string& said) {
   if (!greeting.status) return greeting;
   std::istringstream words(said);
   words >> greeting.memory.free >> greeting.memory.total;
-  for (Greeting::Gpu gpu; words >> gpu.uuid >> gpu.reached;) greeting.gpus.push_back(gpu);
+  for (Greeting::Gpu gpu; words >> gpu.uuid >> gpu.reached >> gpu.pci_address;) {
+    if (gpu.pci_address == kNowhere) gpu.pci_address.clear();
+    greeting.gpus.push_back(gpu);
+  }
   return greeting;
 }
 

@@ -13,7 +13,8 @@ namespace gantry::worker {
 struct Greeting {
   struct Gpu {
     std::string uuid;
-    bool reached = false;  // kernels of the worker's GPU may follow addresses of its memory
+    bool reached = false;          // kernels of the worker's GPU may follow addresses of its memory
+    std::string pci_address = {};  // "0000:1b:00.0"; empty: unknown
   };
   std::vector<Gpu> gpus;     // that it sees, that of its context first
   gpu::MemoryAmount memory;  // of that one, with the context

@@ -1,9 +1,12 @@
 // Any bytes as a message of the peer API: refused, or taken as something that the engine can use
 // without looking twice. The first byte chooses the message.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lib/base/byte_range.h"
 #include "lib/wire/fd_ticket_protocol.h"
@@ -35,6 +38,10 @@ void FuzzDescriptor(const std::string& bytes) {
     in_chunks += chunk.length;
   }
   Check(buffer->rdma_chunks.empty() || in_chunks == message.length());
+  const std::vector<uint32_t>& devices = buffer->rdma_devices;
+  Check(devices.empty() || devices.size() == buffer->rdma_chunks.at(0).keys.size());
+  Check(std::adjacent_find(devices.begin(), devices.end(), std::greater_equal<>()) ==
+        devices.end());
   const auto imported = ImportBuffer("peer", *buffer);
   if (!imported) return;
   Check(imported->length == imported->pieces.length() && imported->length > 0);

@@ -42,6 +42,8 @@ def bytes_read(sidecar):
 def test_one_of_two_devices_goes_and_the_transfer_goes_on(second_device, rdma_scene):
     scene = rdma_scene(size=SIZE, a_flags=SLOW)
     assert metric(scene.a, 'gantry_chunks{device="rxe0"}') == metric(scene.a, 'gantry_chunks{device="rxe9"}') == 1
+    # Soft ones are at no place: none is nearer than the other.
+    assert '"RDMA devices were chosen for memory","of":"the host","devices":"rxe0, rxe9"' in scene.a.log, scene.a.log
     scene.everything_works()
     assert bytes_read(scene.a) == SIZE and bytes_read(scene.b) == 0
     for device in ("rxe0", "rxe9"):

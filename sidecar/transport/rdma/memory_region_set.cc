@@ -21,6 +21,7 @@ uint64_t AddressOf(std::span<std::byte> bytes) { return reinterpret_cast<uintptr
 Result<uint64_t> SmallestChunk(std::span<const RegionDevice> devices) {
   ChunkLimits limits{.alignment = kPageBytes};
   for (const RegionDevice& each : devices) {
+    if (each.device == nullptr) continue;
     uint64_t bytes = each.chunk_bytes;
     if (bytes == 0) bytes = each.device->limits().region_bytes_max;
     if (limits.device_max == 0 || (bytes != 0 && bytes < limits.device_max)) {
@@ -143,6 +144,11 @@ Result<std::unique_ptr<VerbsRegion>> MemoryRegionSet::RegionOn(const RegionDevic
 Status MemoryRegionSet::RegisterChunk(const RegionDevice& device, const RegionAccess& access,
                                       size_t index) {
   Chunk& chunk = chunks_[index];
+  if (device.device == nullptr) {  // its place stays: keys are found by the device's number
+    chunk.local_keys.push_back(0);
+    chunk.remote_keys.push_back(0);
+    return {};
+  }
   auto region = RegionOn(device, access, chunk);
   if (!region) {
     return Fail(std::move(region).error().WithContext(
@@ -182,7 +188,10 @@ Result<std::shared_ptr<const MemoryRegionSet>> MemoryRegionSet::Register(
   if (length >= options.touch_in_parallel_from) {
     RETURN_IF_ERROR(TouchPages(ranges, options.touch_threads));
   }
-  set->regions_.reserve(set->chunks_.size() * devices.size());
+  for (size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i].device != nullptr) set->devices_.Add(i);
+  }
+  set->regions_.reserve(set->chunks_.size() * set->devices_.List().size());
   for (size_t index = 0; index < set->chunks_.size(); ++index) {
     RegionAccess rights;
     rights.local_write = set->pieces_[set->chunks_[index].piece].allocation->writable();
@@ -197,7 +206,7 @@ Result<std::shared_ptr<const MemoryRegionSet>> MemoryRegionSet::Register(
 }
 
 MemoryRegionSet::~MemoryRegionSet() {
-  const size_t devices = chunks_.empty() ? 1 : std::max<size_t>(1, chunks_[0].local_keys.size());
+  const size_t devices = std::max<size_t>(1, devices_.List().size());
   for (size_t i = regions_.size(); i-- > 0;) {
     if (const Status gone = regions_[i]->Deregister(); !gone) {
       const Chunk& chunk = chunks_[i / devices];

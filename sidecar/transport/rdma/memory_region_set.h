@@ -12,14 +12,15 @@
 #include "lib/base/result.h"
 #include "lib/wire/buffer_types.h"
 #include "sidecar/memory/nic_memory.h"
+#include "sidecar/transport/rdma/device_set.h"
 #include "sidecar/transport/rdma/dma_buf_ability.h"
 #include "sidecar/transport/rdma/verbs.h"
 
 namespace gantry::transport {
 
-// Which devices, in the order of the keys, and how large a region on each may be.
+// A device in the order of the keys, and how large a region on it may be.
 struct RegionDevice {
-  VerbsDevice* device = nullptr;
+  VerbsDevice* device = nullptr;      // null: nothing is registered on this one
   uint64_t chunk_bytes = 0;           // at most; 0: as large as the device takes
   DmaBufAbility* dma_bufs = nullptr;  // null: tried each time
 };
@@ -41,7 +42,7 @@ class MemoryRegionSet final : public memory::NicMemory {
     uint64_t address = 0;  // as work requests name its first byte, here and at a peer
     uint32_t piece = 0;
     uint64_t piece_offset = 0;          // of its first byte in the piece
-    std::vector<uint32_t> local_keys;   // parallel to the devices
+    std::vector<uint32_t> local_keys;   // parallel to the devices; of devices() alone
     std::vector<uint32_t> remote_keys;  // likewise; meaningless without remote access
   };
 
@@ -57,6 +58,7 @@ class MemoryRegionSet final : public memory::NicMemory {
   ~MemoryRegionSet() override;
 
   size_t chunks() const override { return chunks_.size(); }
+  DeviceSet devices() const { return devices_; }              // that have each of them
   const std::vector<Chunk>& list() const { return chunks_; }  // by offset, without gaps
   const std::vector<memory::NicPiece>& pieces() const { return pieces_; }
 
@@ -77,6 +79,7 @@ class MemoryRegionSet final : public memory::NicMemory {
                                                 const RegionAccess& access, const Chunk& chunk);
   Status RegisterChunk(const RegionDevice& device, const RegionAccess& access, size_t index);
 
+  DeviceSet devices_;
   std::vector<memory::NicPiece> pieces_;  // keep the mappings
   std::vector<Place> places_;             // parallel to them
   std::vector<Chunk> chunks_;

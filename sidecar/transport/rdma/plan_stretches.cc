@@ -34,7 +34,7 @@ void PlanStretches::AddLocal(const MovePlan& plan) {
       const uint64_t begin = piece.offset + chunk.piece_offset;
       runs_[place->second].push_back(
           {begin, begin + chunk.length, chunk.address, static_cast<uint32_t>(regions_.size())});
-      regions_.push_back(&chunk);
+      regions_.push_back({set, &chunk});
     }
   }
   for (std::vector<Run>& runs : runs_) {
@@ -72,9 +72,13 @@ RemoteStretch PlanStretches::Remote(uint32_t allocation, uint64_t offset) const 
           chunk.length - within};
 }
 
+size_t PlanStretches::BufferOf(uint32_t chunk) const {
+  const auto next = std::upper_bound(first_chunk_.begin(), first_chunk_.end(), chunk);
+  return static_cast<size_t>(next - first_chunk_.begin()) - 1;
+}
+
 const wire::RdmaChunk& PlanStretches::chunk(uint32_t number) const {
-  const auto next = std::upper_bound(first_chunk_.begin(), first_chunk_.end(), number);
-  const auto of = static_cast<size_t>(next - first_chunk_.begin()) - 1;
+  const size_t of = BufferOf(number);
   return buffers_[of]->chunks()[number - first_chunk_[of]];
 }
 

@@ -21,8 +21,15 @@ class PlanStretches final : public Stretches {
   LocalStretch Local(uint32_t allocation, uint64_t offset) const override;
   RemoteStretch Remote(uint32_t allocation, uint64_t offset) const override;
 
-  const MemoryRegionSet::Chunk& region(uint32_t number) const { return *regions_[number]; }
+  const MemoryRegionSet::Chunk& region(uint32_t number) const { return *regions_[number].chunk; }
   const wire::RdmaChunk& chunk(uint32_t number) const;
+  // The devices here and at the peer that have keys for both ends of a work request.
+  DeviceSet DevicesHere(const WorkRequest& work) const {
+    return regions_[work.local_region].set->devices();
+  }
+  DeviceSet DevicesThere(const WorkRequest& work) const {
+    return buffers_[BufferOf(work.remote_chunk)]->devices();
+  }
 
  private:
   // Bytes [begin, end) of a local allocation that are in one region.
@@ -33,11 +40,17 @@ class PlanStretches final : public Stretches {
     uint32_t region = 0;
   };
 
+  struct Region {
+    const MemoryRegionSet* set = nullptr;
+    const MemoryRegionSet::Chunk* chunk = nullptr;
+  };
+
   void AddLocal(const MovePlan& plan);
+  size_t BufferOf(uint32_t chunk) const;  // the remote buffer that it is of
 
   // Of each local allocation, by where they begin; none overlap.
   std::vector<std::vector<Run>> runs_;
-  std::vector<const MemoryRegionSet::Chunk*> regions_;
+  std::vector<Region> regions_;
   std::vector<const RdmaRemoteBuffer*> buffers_;  // parallel to the plan's remote allocations
   std::vector<uint32_t> first_chunk_;             // likewise: the number of its first chunk
 };

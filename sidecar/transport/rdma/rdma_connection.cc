@@ -20,116 +20,7 @@ constexpr uint64_t kLaneBytesMax = 16 << 20;
 
 constexpr milliseconds kFlushLook{1};  // for what comes back as flushed, how often
 
-// The peer's device of the same place serves the same rail.
-uint32_t PeerDeviceOf(size_t device, size_t peer_devices) {
-  return static_cast<uint32_t>(device % peer_devices);
-}
-
 }  // namespace
-
-Result<std::unique_ptr<RdmaConnection>> RdmaConnection::Make(const RdmaDevices& devices,
-                                                             QueuePairExchange& exchange,
-                                                             TimePoint deadline) {
-  if (exchange.peer_devices().empty()) {
-    return Fail(ErrorCode::kPathUnavailable, "the peer has no RDMA device");
-  }
-  std::unique_ptr<RdmaConnection> made(new RdmaConnection());
-  RETURN_IF_ERROR(made->MakeLanes(devices, exchange.peer_devices()));
-  std::vector<wire::QueuePairRequest> requests;
-  for (const Lane& lane : made->lanes_) requests.push_back({lane.peer_device, lane.address});
-  ASSIGN_OR_RETURN(const wire::QueuePairGrant grant, exchange.Connect(requests, deadline));
-  made->id_ = grant.connection;
-  made->lease_ = milliseconds(grant.lease_ms);
-  if (const Status joined = made->Join(devices, exchange.peer_devices(), grant.ends); !joined) {
-    // Else the peer keeps its ends for as long as the session lives.
-    if (const Status ended = exchange.End(grant.connection, deadline); !ended) {
-      log::Warning("a peer keeps queue pairs that nobody uses", {{"why", ended.error()}});
-    }
-    return Fail(joined.error());
-  }
-  return made;
-}
-
-Status RdmaConnection::Join(const RdmaDevices& devices, const PeerDevices& peers,
-                            const std::vector<wire::QueuePairAddress>& ends) {
-  if (ends.size() != lanes_.size()) {
-    return gantry::Fail(ErrorCode::kMalformedBody, "the peer made " + std::to_string(ends.size()) +
-                                                       " queue pairs of " +
-                                                       std::to_string(lanes_.size()));
-  }
-  std::map<size_t, Error> failed;
-  for (size_t i = 0; i < ends.size(); ++i) {
-    Lane& lane = lanes_[i];
-    lane.peer = ends[i];
-    if (failed.contains(lane.device)) continue;
-    if (ends[i].number == 0) {
-      failed.try_emplace(
-          lane.device, ErrorCode::kPathUnavailable,
-          "the peer's RDMA device " + peers[lane.peer_device].name + " makes no queue pairs",
-          "the peer's log says why");
-      continue;
-    }
-    const QueuePairOptions options = devices.QueuePairOptionsOf(lane.device);
-    Status joined = lane.pair->Connect(lane.address, ends[i], options);
-    if (!joined) failed.try_emplace(lane.device, std::move(joined).error());
-  }
-  for (auto& [device, why] : failed) LeaveOut(device, std::move(why));
-  return CheckAny();
-}
-
-void RdmaConnection::LeaveOut(size_t device, Error why) {
-  std::erase_if(lanes_, [device](const Lane& lane) {
-    if (lane.device != device) return false;
-    lane.counters->queue_pairs.fetch_sub(1, std::memory_order_relaxed);
-    return true;
-  });
-  std::erase_if(parts_, [device](const Part& part) { return part.device == device; });
-  left_out_.try_emplace(device, std::move(why));
-}
-
-Status RdmaConnection::CheckAny() const {
-  if (!lanes_.empty()) return {};
-  if (!left_out_.empty()) return gantry::Fail(left_out_.begin()->second);
-  return gantry::Fail(ErrorCode::kPathUnavailable, "no RDMA device here has an active port",
-                      "check cable and switch");
-}
-
-Status RdmaConnection::MakeLanes(const RdmaDevices& devices, const PeerDevices& peers) {
-  for (size_t device = 0; device < devices.size(); ++device) {
-    if (!devices.IsUp(device)) continue;
-    Status made = MakeLanesOn(device, devices, peers);
-    if (!made) LeaveOut(device, std::move(made).error());
-  }
-  return CheckAny();
-}
-
-Status RdmaConnection::MakeLanesOn(size_t device, const RdmaDevices& devices,
-                                   const PeerDevices& peers) {
-  const auto pairs = static_cast<uint32_t>(devices.options().queue_pairs);
-  const QueuePairOptions options = devices.QueuePairOptionsOf(device);
-  VerbsDevice& nic = *devices.at(device).device;
-  Part& part = parts_.emplace_back();
-  part.device = device;
-  ASSIGN_OR_RETURN(part.queue, nic.CreateCompletionQueue(pairs * options.work_requests));
-  RegionAccess access;
-  access.local_write = true;
-  ASSIGN_OR_RETURN(part.flushed,
-                   nic.Register(std::as_writable_bytes(std::span(&flushed_, 1)), access));
-  for (uint32_t i = 0; i < pairs; ++i) {
-    Lane lane;
-    lane.device = device;
-    lane.device_name = nic.name();
-    lane.counters = devices.at(device).counters.get();
-    lane.peer_device = PeerDeviceOf(device, peers.size());
-    ASSIGN_OR_RETURN(lane.pair, nic.CreateQueuePair(*part.queue, options));
-    lane.address = devices.AddressOf(device, *lane.pair);
-    lane.room = options.work_requests;
-    lane.flush_key = part.flushed->local_key();
-    lane.counters->queue_pairs.fetch_add(1, std::memory_order_relaxed);
-    lanes_.push_back(std::move(lane));
-  }
-  return {};
-}
 
 RdmaConnection::~RdmaConnection() {
   for (const Lane& lane : lanes_) {
@@ -138,9 +29,11 @@ RdmaConnection::~RdmaConnection() {
   }
 }
 
-RdmaConnection::Lane* RdmaConnection::Roomiest() {
+RdmaConnection::Lane* RdmaConnection::Roomiest(DeviceSet here, DeviceSet there, bool* fits) {
   Lane* best = nullptr;
   for (Lane& lane : lanes_) {
+    if (!here.Has(lane.link.device) || !there.Has(lane.link.peer_device)) continue;
+    *fits = true;
     if (lane.room == 0 || lane.bytes >= kLaneBytesMax) continue;
     if (best == nullptr || lane.bytes < best->bytes) best = &lane;
   }
@@ -151,7 +44,12 @@ bool RdmaConnection::Post(RdmaOperation& operation, size_t most, TimePoint now) 
   if (broken_) return false;
   size_t taken = 0;
   for (; taken < most && operation.has_more(); ++taken) {
-    Lane* const lane = Roomiest();
+    const WorkRequest& next = operation.Next();
+    const DeviceSet here = operation.stretches().DevicesHere(next);
+    const DeviceSet there = operation.stretches().DevicesThere(next);
+    bool fits = false;
+    Lane* const lane = Roomiest(here, there, &fits);
+    if (!fits) misfit_ = Misfit{here, there};
     if (lane == nullptr) break;
     lane->staged.push_back(operation.Take(now));
     lane->bytes += lane->staged.back().work.length;
@@ -195,10 +93,10 @@ WorkItem RdmaConnection::ItemOf(const Lane& lane, const NumberedWork& work, uint
   item.operation = work.operation->direction();
   item.signalled = signalled;
   item.local_address = work.work.local_address;
-  item.local_key = stretches.region(work.work.local_region).local_keys[lane.device];
+  item.local_key = stretches.region(work.work.local_region).local_keys[lane.link.device];
   item.length = work.work.length;
   item.remote_address = work.work.remote_address;
-  item.remote_key = stretches.chunk(work.work.remote_chunk).keys[lane.peer_device];
+  item.remote_key = stretches.chunk(work.work.remote_chunk).keys[lane.link.peer_device];
   return item;
 }
 
@@ -240,7 +138,7 @@ bool RdmaConnection::Poll(std::optional<Failure>* failure) {
         return true;
       }
       for (int k = 0; k < count; ++k) {
-        Complete(part.device, completions[static_cast<size_t>(k)], failure);
+        Complete(part.link.device, completions[static_cast<size_t>(k)], failure);
       }
       any |= count > 0;
       if (static_cast<size_t>(count) < completions.size()) break;
@@ -252,7 +150,7 @@ bool RdmaConnection::Poll(std::optional<Failure>* failure) {
 // Each device has numbers of its own for its queue pairs.
 RdmaConnection::Lane* RdmaConnection::LaneOf(size_t device, uint32_t number) {
   const auto found = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
-    return lane.device == device && lane.address.number == number;
+    return lane.link.device == device && lane.address.number == number;
   });
   return found == lanes_.end() ? nullptr : &*found;
 }
@@ -283,7 +181,7 @@ void RdmaConnection::Complete(size_t device, const WorkCompletion& completion,
     const bool is_cause = completion.status != WorkStatus::kFlushed && !failed_;
     if (is_cause) {
       failed_ = true;
-      *failure = Failure{completion, lane->device, work.operation};
+      *failure = Failure{completion, lane->link.device, work.operation};
     } else if (!broken_) {
       reason_ = Error(ErrorCode::kDeviceError,
                       "RDMA device " + lane->device_name + " gave up a queue pair",
@@ -296,14 +194,14 @@ void RdmaConnection::Complete(size_t device, const WorkCompletion& completion,
   counters.Count(tally);
 }
 
-bool RdmaConnection::Uses(size_t device) const {
+bool RdmaConnection::Uses(const RdmaLink& link) const {
   return std::any_of(lanes_.begin(), lanes_.end(),
-                     [device](const Lane& lane) { return lane.device == device; });
+                     [&link](const Lane& lane) { return lane.link == link; });
 }
 
 std::string RdmaConnection::DownOf(const RdmaDevices& devices) const {
   for (const Lane& lane : lanes_) {
-    if (!devices.IsUp(lane.device)) return lane.device_name;
+    if (!devices.IsUp(lane.link.device)) return lane.device_name;
   }
   return {};
 }
@@ -349,8 +247,8 @@ bool RdmaConnection::TakeEnded() {
       if (count < 0) return false;
       for (int k = 0; k < count; ++k) {
         const WorkCompletion& completion = completions[static_cast<size_t>(k)];
-        ended_.emplace_back(part.device, completion);
-        Lane* const lane = LaneOf(part.device, completion.queue_pair);
+        ended_.emplace_back(part.link.device, completion);
+        Lane* const lane = LaneOf(part.link.device, completion.queue_pair);
         if (lane != nullptr) lane->ended_id = std::max(lane->ended_id, completion.id + 1);
       }
     }

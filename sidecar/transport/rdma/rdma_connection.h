@@ -30,6 +30,13 @@ class QueuePairExchange {
   virtual Status End(uint64_t connection, TimePoint deadline) = 0;
 };
 
+// A device here and one of the peer, with queue pairs to one another.
+struct RdmaLink {
+  size_t device = 0;         // here
+  uint32_t peer_device = 0;  // there
+  auto operator<=>(const RdmaLink&) const = default;
+};
+
 class RdmaConnection {
  public:
   RdmaConnection(const RdmaConnection&) = delete;
@@ -43,8 +50,16 @@ class RdmaConnection {
     RdmaOperation* operation = nullptr;
   };
 
-  // Connects to the peer; may block up to the deadline.
+  // A work request that no lane fits: its ends have keys of other devices.
+  struct Misfit {
+    DeviceSet here;
+    DeviceSet there;
+  };
+
+  // Connects to the peer by those of the links whose port here is active; may block up to the
+  // deadline.
   static Result<std::unique_ptr<RdmaConnection>> Make(const RdmaDevices& devices,
+                                                      const std::vector<RdmaLink>& links,
                                                       QueuePairExchange& exchange,
                                                       TimePoint deadline);
 
@@ -52,15 +67,16 @@ class RdmaConnection {
   milliseconds lease() const { return lease_; }  // of the peer's ends
   bool is_broken() const { return broken_; }
   bool has_moved() const { return moved_; }  // something
-  // It has queue pairs on that device.
-  bool Uses(size_t device) const;
+  // It has queue pairs there.
+  bool Uses(const RdmaLink& link) const;
   // The first of its devices whose port is down now; empty: none.
   std::string DownOf(const RdmaDevices& devices) const;
-  // Devices that it does without because one call of theirs failed, here or at the peer.
-  const std::map<size_t, Error>& left_out() const { return left_out_; }
+  // Links that it does without because one call for theirs failed, here or at the peer.
+  const std::map<RdmaLink, Error>& left_out() const { return left_out_; }
   size_t in_flight() const { return in_flight_; }
 
-  // Posts up to `most` of the operation's work requests, as far as there is room. True: any.
+  // Posts up to `most` of the operation's work requests, as far as there is room, each where both
+  // its ends have keys. True: any.
   bool Post(RdmaOperation& operation, size_t most, TimePoint now);
   // Has what the operation wrote through this flushed, as soon as there is room.
   void PostFlushes(RdmaOperation& operation);
@@ -68,6 +84,8 @@ class RdmaConnection {
   bool Poll(std::optional<Failure>* failure);
   // What broke it, where that is no work request's failure; once.
   std::optional<Error> TakeReason() { return std::exchange(reason_, std::nullopt); }
+  // What kept the last Post from posting more, where that is no want of room; once.
+  std::optional<Misfit> TakeMisfit() { return std::exchange(misfit_, std::nullopt); }
   // Completions make the queues' descriptors readable from now on.
   Status Arm();
   std::vector<VerbsCompletionQueue*> queues();
@@ -84,10 +102,9 @@ class RdmaConnection {
 
  private:
   struct Lane {
-    size_t device = 0;  // here
-    std::string device_name;
+    RdmaLink link;
+    std::string device_name;               // here
     NicCounters* counters = nullptr;       // its
-    uint32_t peer_device = 0;              // there
     std::unique_ptr<VerbsQueuePair> pair;  // null once it is taken down
     QueuePairAddress address;
     QueuePairAddress peer;
@@ -100,9 +117,9 @@ class RdmaConnection {
     std::vector<NumberedWork> staged;  // about to be posted
   };
 
-  // What a device has besides its queue pairs.
+  // What a link has besides its queue pairs.
   struct Part {
-    size_t device = 0;
+    RdmaLink link;
     std::unique_ptr<VerbsCompletionQueue> queue;
     std::unique_ptr<VerbsRegion> flushed;  // of flushed_
   };
@@ -110,15 +127,16 @@ class RdmaConnection {
   RdmaConnection() = default;
 
   using PeerDevices = std::vector<wire::RdmaDeviceAddress>;
-  // On all devices that can; fails where none does.
-  Status MakeLanes(const RdmaDevices& devices, const PeerDevices& peers);
-  Status MakeLanesOn(size_t device, const RdmaDevices& devices, const PeerDevices& peers);
+  // On all links that can; fails where none does.
+  Status MakeLanes(const RdmaDevices& devices, const std::vector<RdmaLink>& links);
+  Status MakeLanesOn(const RdmaLink& link, const RdmaDevices& devices);
   // With the peer's ends, in the order of the lanes. Likewise.
   Status Join(const RdmaDevices& devices, const PeerDevices& peers,
               const std::vector<wire::QueuePairAddress>& ends);
-  void LeaveOut(size_t device, Error why);
+  void LeaveOut(const RdmaLink& link, Error why);
   Status CheckAny() const;
-  Lane* Roomiest();
+  // Of those that have keys of both ends; null: none has room. `fits`: some lane has the keys.
+  Lane* Roomiest(DeviceSet here, DeviceSet there, bool* fits);
   void Send(Lane* lane);
   WorkItem ItemOf(const Lane& lane, const NumberedWork& work, uint64_t id, bool signalled) const;
   void Complete(size_t device, const WorkCompletion& completion, std::optional<Failure>* failure);
@@ -126,13 +144,14 @@ class RdmaConnection {
   bool TakeEnded();
   Lane* LaneOf(size_t device, uint32_t number);
 
-  std::map<size_t, Error> left_out_;
+  std::map<RdmaLink, Error> left_out_;
   uint64_t id_ = 0;
   milliseconds lease_{0};
   bool broken_ = false;
   bool failed_ = false;
   bool moved_ = false;
   std::optional<Error> reason_;
+  std::optional<Misfit> misfit_;
   size_t in_flight_ = 0;
   uint64_t flushed_ = 0;     // where the answers to flushes arrive; nobody reads it
   std::vector<Part> parts_;  // outlive the lanes' pairs

@@ -77,6 +77,10 @@ Result<std::unique_ptr<RdmaDevices>> RdmaDevices::Open(const RdmaOptions& option
   std::vector<Nic> nics;
   std::string reasons;
   for (const std::string& name : options.devices.empty() ? found : options.devices) {
+    if (nics.size() == DeviceSet::kMax) {
+      log::Warning("an RDMA device is left alone: there are too many", {{"device", name}});
+      continue;
+    }
     auto nic = OpenOne(options, verbs, name);
     if (nic) {
       log::Info("an RDMA device is used", {{"device", name},
@@ -113,8 +117,22 @@ void RdmaDevices::TakeEvents(size_t index) const {
   }
 }
 
-bool RdmaDevices::AnyUp() const {
-  return std::any_of(nics_.begin(), nics_.end(), [](const Nic& nic) { return nic.up->load(); });
+DeviceSet RdmaDevices::Up() const {
+  DeviceSet up;
+  for (size_t i = 0; i < nics_.size(); ++i) {
+    if (IsUp(i)) up.Add(i);
+  }
+  return up;
+}
+
+Error RdmaDevices::NoneUpOf(DeviceSet devices) const {
+  std::string names;
+  for (size_t i = 0; i < nics_.size(); ++i) {
+    if (devices.Has(i)) names += (names.empty() ? "" : ", ") + nics_[i].device->name();
+  }
+  return {ErrorCode::kPathUnavailable,
+          "no RDMA device here that has the buffer has an active port: " + names,
+          "check cable and switch, or register the buffer anew: it takes others then"};
 }
 
 std::vector<wire::RdmaDeviceAddress> RdmaDevices::Addresses() const {
@@ -125,10 +143,11 @@ std::vector<wire::RdmaDeviceAddress> RdmaDevices::Addresses() const {
   return addresses;
 }
 
-std::vector<RegionDevice> RdmaDevices::RegionDevices() const {
-  std::vector<RegionDevice> devices;
-  for (const Nic& nic : nics_) {
-    devices.push_back({nic.device.get(), nic.chunk_bytes, nic.dma_bufs.get()});
+std::vector<RegionDevice> RdmaDevices::RegionDevices(DeviceSet on) const {
+  std::vector<RegionDevice> devices(nics_.size());
+  for (size_t i = 0; i < nics_.size(); ++i) {
+    if (on.Has(i))
+      devices[i] = {nics_[i].device.get(), nics_[i].chunk_bytes, nics_[i].dma_bufs.get()};
   }
   return devices;
 }

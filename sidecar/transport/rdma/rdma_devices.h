@@ -28,21 +28,24 @@ class RdmaDevices {
     std::unique_ptr<DmaBufAbility> dma_bufs;
   };
 
-  // Those with an active port and a usable GID; an operator's list has to be complete. The error
-  // says why there is none; kInvalidArgument: the options do not fit together. `verbs` outlives
-  // this.
+  // Those with an active port and a usable GID, up to DeviceSet::kMax; an operator's list has to be
+  // complete. The error says why there is none; kInvalidArgument: the options do not fit together.
+  // `verbs` outlives this.
   static Result<std::unique_ptr<RdmaDevices>> Open(const RdmaOptions& options, Verbs& verbs);
 
   // What the device said since the last time: its port went down, or came back. One thread.
   void TakeEvents(size_t index) const;
-  bool AnyUp() const;
+  DeviceSet Up() const;
+  // Why nothing goes over these. REQUIRES that none of them is up.
+  Error NoneUpOf(DeviceSet devices) const;
   bool IsUp(size_t index) const { return nics_[index].up->load(std::memory_order_relaxed); }
 
   size_t size() const { return nics_.size(); }
   const Nic& at(size_t index) const { return nics_[index]; }
   const RdmaOptions& options() const { return options_; }
   std::vector<wire::RdmaDeviceAddress> Addresses() const;
-  std::vector<RegionDevice> RegionDevices() const;
+  // Of all of them, those that are not `on` null.
+  std::vector<RegionDevice> RegionDevices(DeviceSet on) const;
   QueuePairOptions QueuePairOptionsOf(size_t index) const;
   // What a queue pair of this device says of itself.
   QueuePairAddress AddressOf(size_t index, const VerbsQueuePair& queue_pair) const;

@@ -38,16 +38,20 @@ void RdmaOperation::Abort() {
   if (in_flight_ != 0 || needs_peers_end()) setup_.abort(*this);
 }
 
+const WorkRequest& RdmaOperation::Next() {
+  if (returned_.empty()) {
+    returned_.push_back({this, {}, next_++});
+    (void)cutter_.Next(&returned_.front().work);  // it was counted
+  }
+  return returned_.front().work;
+}
+
 NumberedWork RdmaOperation::Take(TimePoint now) {
+  (void)Next();
   if (!progress_.first_posted) progress_.first_posted = now;
   ++in_flight_;
-  if (!returned_.empty()) {
-    const NumberedWork work = returned_.front();
-    returned_.pop_front();
-    return work;
-  }
-  NumberedWork work{this, {}, next_++};
-  (void)cutter_.Next(&work.work);  // it was counted
+  const NumberedWork work = returned_.front();
+  returned_.pop_front();
   return work;
 }
 

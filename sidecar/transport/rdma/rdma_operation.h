@@ -53,6 +53,8 @@ class RdmaOperation final : public Operation {
     return !stopped_ && (!returned_.empty() || next_ < progress_.chunks_total);
   }
   bool has_unmoved() const { return has_more() || (!stopped_ && writes_in_flight() != 0); }
+  // What Take gives next. REQUIRES has_more().
+  const WorkRequest& Next();
   // REQUIRES has_more(). It is in flight from here on, until one of the next three.
   NumberedWork Take(TimePoint now);
   void NotPosted(const NumberedWork& work);

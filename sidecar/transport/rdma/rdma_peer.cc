@@ -14,8 +14,6 @@ constexpr milliseconds kEndTimeout{1'000};
 constexpr milliseconds kFlushTimeout{500};  // after an error: then they are destroyed
 constexpr milliseconds kBackoffMin{20};
 constexpr milliseconds kBackoffMax{2'000};
-constexpr milliseconds kLeftOutMin{250};  // until a device that failed is tried again
-constexpr milliseconds kLeftOutMax{30'000};
 constexpr int kAttemptsMax = 3;  // to connect, in a row, that operations wait for
 constexpr size_t kTurn = 32;     // work requests of one operation at a time
 constexpr int kFailuresMax = 2;  // of queue pairs, in one transfer
@@ -24,7 +22,10 @@ constexpr int kFailuresMax = 2;  // of queue pairs, in one transfer
 
 RdmaPeer::RdmaPeer(const RdmaCore& core, std::string name,
                    std::shared_ptr<QueuePairExchange> exchange)
-    : core_(core), name_(std::move(name)), exchange_(std::move(exchange)) {}
+    : core_(core),
+      name_(std::move(name)),
+      exchange_(std::move(exchange)),
+      links_(core_.devices, peer_devices()) {}
 
 std::optional<Error> RdmaPeer::closed() const {
   const MutexLock lock(mutex_);
@@ -127,23 +128,41 @@ void RdmaPeer::FlushWritten() {
 }
 
 // Round after round over those of the highest priority that have something. Where there is no room
-// for one, it is the first when there is.
+// for one, it is before those that had some the next time; others may have devices of their own.
 bool RdmaPeer::PostInTurn(TimePoint now) {
   bool moved = false;
   for (auto& [priority, equal] : operations_) {
     for (bool any = true; any && connection_ != nullptr && !connection_->is_broken();) {
       any = false;
-      for (size_t i = 0; i < equal.size(); ++i) {
-        if (equal.front()->has_more()) {
-          if (!connection_->Post(*equal.front(), kTurn, now)) break;
-          any = true;
+      waiting_.clear();
+      for (size_t left = equal.size(); left > 0; --left) {
+        RdmaOperation* const operation = equal.front();
+        equal.pop_front();
+        const bool has_more = operation->has_more();
+        const bool posted = has_more && connection_->Post(*operation, kTurn, now);
+        any |= posted;
+        if (has_more && !posted) {
+          waiting_.push_back(operation);
+        } else {
+          equal.push_back(operation);
         }
-        std::rotate(equal.begin(), equal.begin() + 1, equal.end());
+        if (const auto misfit = connection_->TakeMisfit()) HandleMisfit(operation, *misfit);
       }
+      equal.insert(equal.begin(), waiting_.begin(), waiting_.end());
       moved |= any;
     }
   }
   return moved;
+}
+
+void RdmaPeer::HandleMisfit(RdmaOperation* operation, const RdmaConnection::Misfit& misfit) {
+  const Result<bool> added = links_.Join(misfit.here, misfit.there);
+  if (!added) return operation->FailWith(added.error());
+  if (!*added) return;
+  log::Info("queue pairs to a peer are made anew, to join devices of different places",
+            {{"peer", name_}, {"crossings", links_.crossings()}});
+  // What is in flight ends first.
+  core_.post([self = shared_from_this()] { self->Drive(Clock::now()); });
 }
 
 void RdmaPeer::HandleFailure(const RdmaConnection::Failure& failure) {
@@ -199,14 +218,15 @@ void RdmaPeer::Connect(TimePoint now) {
     holds_memory_ = true;
   }
   is_connecting_ = true;
-  core_.helpers.Run([self = shared_from_this(), unended = std::exchange(unended_, {})]() mutable {
+  core_.helpers.Run([self = shared_from_this(), links = links_.all(),
+                     unended = std::exchange(unended_, {})]() mutable {
     // A session has so many connections there, and these count.
     while (!unended.empty() &&
            self->exchange_->End(unended.back(), Clock::now() + kEndTimeout).has_value()) {
       unended.pop_back();
     }
-    auto made =
-        RdmaConnection::Make(self->core_.devices, *self->exchange_, Clock::now() + kConnectTimeout);
+    auto made = RdmaConnection::Make(self->core_.devices, links, *self->exchange_,
+                                     Clock::now() + kConnectTimeout);
     auto shared = std::make_shared<decltype(made)>(std::move(made));
     self->core_.post([self, shared, unended = std::move(unended)] {
       self->unended_ = unended;
@@ -222,28 +242,29 @@ void RdmaPeer::PutOff(TimePoint now) {
 }
 
 void RdmaPeer::NoteLeftOut(TimePoint now) {
-  for (const auto& [device, why] : connection_->left_out()) {
-    const auto [noted, is_new] = left_out_.try_emplace(device);
-    LeftOut& left_out = noted->second;
-    left_out.backoff = std::clamp(2 * left_out.backoff, kLeftOutMin, kLeftOutMax);
-    left_out.again_at = now + left_out.backoff;
-    if (!is_new) continue;
+  for (const auto& [link, why] : connection_->left_out()) {
+    const RdmaLinks::Noted noted = links_.LeaveOut(link, why, now);
+    // There may be work that goes over nothing else.
+    core_.post_at(noted.again_at, [self = shared_from_this()] { self->Drive(Clock::now()); });
+    if (!noted.is_new) continue;
     core_.count_error(why);
-    log::Warning(
-        "an RDMA device is left out of a connection, and tried again later",
-        {{"peer", name_}, {"device", core_.devices.at(device).device->name()}, {"why", why}});
+    log::Warning("an RDMA device is left out of a connection, and tried again later",
+                 {{"peer", name_},
+                  {"device", core_.devices.at(link.device).device->name()},
+                  {"peer_device", link.peer_device},
+                  {"why", why}});
   }
-  std::erase_if(left_out_, [this](const auto& each) { return connection_->Uses(each.first); });
+  for (const RdmaLink& link : links_.all()) {
+    if (connection_->Uses(link)) links_.Use(link);
+  }
 }
 
 bool RdmaPeer::UsesWhatItMay(TimePoint now) const {
-  for (size_t device = 0; device < core_.devices.size(); ++device) {
-    const bool uses = connection_->Uses(device);
-    if (uses == core_.devices.IsUp(device)) continue;
-    const auto left_out = left_out_.find(device);
-    if (uses || left_out == left_out_.end() || now >= left_out->second.again_at) return false;
-  }
-  return true;
+  if (!connection_->DownOf(core_.devices).empty()) return false;
+  const std::vector<RdmaLink> links = links_.all();
+  return std::all_of(links.begin(), links.end(), [&](const RdmaLink& link) {
+    return !core_.devices.IsUp(link.device) || connection_->Uses(link) || links_.Rests(link, now);
+  });
 }
 
 // One whose completions nobody hears of is none.
@@ -277,6 +298,7 @@ void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
     // Other paths may lead there: whoever waits is told, and those that come see it for a while.
     if (attempts_ >= kAttemptsMax) {
       attempts_ = 0;
+      links_.DropCrossings();  // it may have been for these: others go on without
       FailAll(*why);
     }
   }

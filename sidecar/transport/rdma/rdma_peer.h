@@ -15,6 +15,7 @@
 #include "lib/base/mutex.h"
 #include "sidecar/transport/helper_threads.h"
 #include "sidecar/transport/rdma/rdma_connection.h"
+#include "sidecar/transport/rdma/rdma_links.h"
 
 namespace gantry::transport {
 
@@ -76,6 +77,8 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   void GiveUpLostPorts(TimePoint now, bool moved);
   // Of a connection that broke by no fault of a work request.
   void HandleBreakdown(TimePoint now);
+  // Has lanes made for work that none fits, where there can be some.
+  void HandleMisfit(RdmaOperation* operation, const RdmaConnection::Misfit& misfit);
   void FlushWritten();
   bool PostInTurn(TimePoint now);
   bool HasWork() const;
@@ -103,14 +106,11 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
 
   std::map<int, std::deque<RdmaOperation*>, std::greater<>> operations_;  // by priority
   std::unique_ptr<RdmaConnection> connection_;
+  RdmaLinks links_;
   std::map<RdmaOperation*, int> failures_;  // of queue pairs, with work of this in flight
+  std::vector<RdmaOperation*> waiting_;     // scratch of PostInTurn: for room
   std::vector<RdmaOperation*> unquiet_;     // wait for the peer's ends of the last connection
   std::vector<uint64_t> unended_;           // connections that the peer may still have
-  struct LeftOut {
-    milliseconds backoff{0};
-    TimePoint again_at{};
-  };
-  std::map<size_t, LeftOut> left_out_;  // devices that failed when they were last tried
   bool is_connecting_ = false;
   bool is_ending_ = false;          // the last connection is, here or at the peer
   std::optional<uint64_t> ending_;  // it is gone here, and maybe not yet at the peer

@@ -2,8 +2,11 @@
 // what it registered. Thread-safe.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "sidecar/memory/nic_memory.h"
@@ -14,16 +17,25 @@ namespace gantry::transport {
 
 class RdmaRegistrar final : public memory::NicRegistrar {
  public:
-  // `devices` outlives this.
-  explicit RdmaRegistrar(const RdmaDevices& devices) : devices_(devices) {}
+  // On which of the devices a buffer is registered: one at least.
+  using Choose = std::function<DeviceSet(const std::vector<memory::NicPiece>& pieces)>;
+
+  // `devices` outlives this. Without a choice all of them have every buffer.
+  explicit RdmaRegistrar(const RdmaDevices& devices, Choose choose = {})
+      : devices_(devices), choose_(std::move(choose)) {}
 
   memory::OnNics Register(const std::vector<memory::NicPiece>& pieces,
                           const wire::Access& access) override;
-  size_t chunks() const { return chunks_; }  // of all buffers, on one device
+  size_t chunks(size_t device) const { return chunks_[device]; }  // of all buffers
 
  private:
+  DeviceSet ChoiceFor(const std::vector<memory::NicPiece>& pieces) const {
+    return choose_ ? choose_(pieces) : DeviceSet::All();
+  }
+
   const RdmaDevices& devices_;
-  std::atomic<size_t> chunks_ = 0;
+  const Choose choose_;
+  std::array<std::atomic<size_t>, DeviceSet::kMax> chunks_{};  // by device
 };
 
 }  // namespace gantry::transport

@@ -10,6 +10,7 @@
 
 #include "lib/wire/rdma_types.h"
 #include "sidecar/transport/move_plan.h"
+#include "sidecar/transport/rdma/device_set.h"
 
 namespace gantry::transport {
 
@@ -22,15 +23,18 @@ class RdmaRemoteBuffer final : public RemoteTarget {
     if (remote.target == nullptr) return nullptr;
     return dynamic_cast<const RdmaRemoteBuffer*>(remote.target->Over(wire::Path::kRdma));
   }
-  // REQUIRES chunks that cover it, as RdmaChunksOf checks.
-  RdmaRemoteBuffer(std::shared_ptr<RdmaPeer> peer, std::vector<wire::RdmaChunk> chunks)
-      : peer_(std::move(peer)), chunks_(std::move(chunks)) {
+  // REQUIRES chunks that cover it, as RdmaChunksOf checks, with a key for each of the peer's
+  // devices, of which those of `devices` alone mean something.
+  RdmaRemoteBuffer(std::shared_ptr<RdmaPeer> peer, std::vector<wire::RdmaChunk> chunks,
+                   DeviceSet devices)
+      : peer_(std::move(peer)), chunks_(std::move(chunks)), devices_(devices) {
     for (const wire::RdmaChunk& chunk : chunks_) ends_.push_back(length() + chunk.length);
   }
 
   uint64_t length() const override { return ends_.empty() ? 0 : ends_.back(); }
   const std::shared_ptr<RdmaPeer>& peer() const { return peer_; }
   const std::vector<wire::RdmaChunk>& chunks() const { return chunks_; }
+  DeviceSet devices() const { return devices_; }  // of the peer
   // The chunk that has the byte, and where that chunk begins. REQUIRES offset < length().
   std::pair<size_t, uint64_t> ChunkOf(uint64_t offset) const {
     const auto end = std::upper_bound(ends_.begin(), ends_.end(), offset);
@@ -41,6 +45,7 @@ class RdmaRemoteBuffer final : public RemoteTarget {
  private:
   const std::shared_ptr<RdmaPeer> peer_;
   const std::vector<wire::RdmaChunk> chunks_;
+  const DeviceSet devices_;
   std::vector<uint64_t> ends_;  // in the buffer, parallel to them
 };
 

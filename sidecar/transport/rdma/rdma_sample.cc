@@ -16,7 +16,7 @@ metrics::RdmaSample SampleOf(const RdmaDevices& devices, const RdmaRegistrar& re
     metrics::RdmaDeviceSample of;
     of.device = devices.at(i).device->name();
     of.port_active = devices.IsUp(i);
-    of.chunks = registrar.chunks();
+    of.chunks = registrar.chunks(i);
     of.queue_pairs = counted.queue_pairs;
     of.inflight = counted.in_flight;
     of.inflight_max = of.queue_pairs * devices.QueuePairOptionsOf(i).work_requests;

@@ -74,12 +74,15 @@ std::shared_ptr<RdmaPeer> RdmaTransport::AddPeer(std::string name,
   return peer;
 }
 
+Status RdmaTransport::CanGoThrough(const memory::NicMemory& on_nics) const {
+  const auto* const set = dynamic_cast<const MemoryRegionSet*>(&on_nics);
+  if (set == nullptr) return Fail(ErrorCode::kInternal, "a buffer is registered on other devices");
+  if ((set->devices() & devices_.Up()).empty()) return Fail(devices_.NoneUpOf(set->devices()));
+  return {};
+}
+
 Status RdmaTransport::CanReach(const memory::MappedAllocation& /*local*/,
                                const RemoteAllocation& remote) const {
-  if (!devices_.AnyUp()) {
-    return Fail(ErrorCode::kPathUnavailable, "no RDMA device here has an active port",
-                "check cable and switch");
-  }
   const RdmaRemoteBuffer* const target = RdmaRemoteBuffer::Of(remote);
   if (target == nullptr) {
     return Fail(ErrorCode::kPathUnavailable,

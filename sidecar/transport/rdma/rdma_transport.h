@@ -39,6 +39,7 @@ class RdmaTransport final : public Transport {
   Status Probe() override { return {}; }
   bool AddressesBuffers() const override { return true; }
   bool NeedsNics() const override { return true; }
+  Status CanGoThrough(const memory::NicMemory& on_nics) const override;
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,

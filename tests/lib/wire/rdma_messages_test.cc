@@ -110,6 +110,25 @@ TEST(RdmaMessagesTest, ChunksCoverTheBufferAndNoMore) {
   EXPECT_TRUE(RdmaChunksOf(Describe(100, {{100, 0, std::vector<uint32_t>(64, 1)}})));
 }
 
+TEST(RdmaMessagesTest, KeysAreOfTheDevicesThatAreNamed) {
+  proto::BufferDescriptor message = Describe(100, {{100, 0, {1, 2, 3}}});
+  EXPECT_TRUE(RdmaDevicesOf(message)->empty()) << "of all";
+  for (const uint32_t device : {0U, 5U, 63U}) message.add_rdma_devices(device);
+  EXPECT_EQ(*RdmaDevicesOf(message), (std::vector<uint32_t>{0, 5, 63}));
+  const std::vector<std::vector<uint32_t>> malformed = {
+      {0, 1},                             // fewer than keys
+      {0, 1, 2, 3},                       // more
+      {0, 2, 1},    {1, 1, 2},            // which is whose
+      {0, 1, 64},   {0, 1, UINT32_MAX}};  // beyond any
+  for (const auto& devices : malformed) {
+    message.clear_rdma_devices();
+    for (const uint32_t device : devices) message.add_rdma_devices(device);
+    ExpectMalformed(RdmaDevicesOf(message));
+  }
+  message.clear_rdma_chunks();
+  ExpectMalformed(RdmaDevicesOf(message));
+}
+
 TEST(RdmaMessagesTest, ChunksAreCounted) {
   std::vector<RdmaChunk> chunks(kPeerChunksMax, RdmaChunk{1, 0, {1}});
   EXPECT_TRUE(RdmaChunksOf(Describe(chunks.size(), chunks)));

@@ -42,6 +42,10 @@ class OverNics final : public transport::Transport {
   wire::Path path() const override { return wire::Path::kShm; }
   Status Probe() override { return {}; }
   bool NeedsNics() const override { return true; }
+  Status CanGoThrough(const memory::NicMemory& on_nics) const override {
+    if (&on_nics == down) return Fail(ErrorCode::kPathUnavailable, "the ports of its devices");
+    return {};
+  }
   Status CanReach(const memory::MappedAllocation&,
                   const transport::RemoteAllocation&) const override {
     return {};
@@ -61,6 +65,7 @@ class OverNics final : public transport::Transport {
   nanoseconds Unattended() const override { return milliseconds(1); }
 
   std::shared_ptr<const transport::MovePlan> last_plan;
+  const memory::NicMemory* down = nullptr;
 
  private:
   uint64_t token_ = 0;
@@ -122,6 +127,16 @@ TEST_F(NicPlanTest, ABufferThatNoDeviceHasIsAReasonAgainstThePath) {
   EXPECT_EQ(refused.error().code, ErrorCode::kPathUnavailable);
   EXPECT_THAT(refused.error().message, HasSubstr("no device reaches it"));
   EXPECT_EQ(transport_->last_plan, nullptr);
+}
+
+TEST_F(NicPlanTest, ABufferWhoseDevicesAreDownIsAReasonAndOthersAreNone) {
+  transport_->down = mine_.get();
+  const auto refused = Submit("mine");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kPathUnavailable);
+  EXPECT_THAT(refused.error().message, HasSubstr("the ports of its devices"));
+  EXPECT_EQ(transport_->last_plan, nullptr);
+  EXPECT_TRUE(Submit("others"));
 }
 
 }  // namespace

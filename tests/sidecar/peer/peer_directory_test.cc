@@ -37,6 +37,21 @@ TEST_F(PeerDirectoryTest, SaysWhoThePeerIsAndWhichPathLeadsThere) {
   EXPECT_EQ(initiator_.directory().List().size(), 1u);
 }
 
+TEST_F(PeerDirectoryTest, AnOfferThatThereIsNothingForHereIsNoPath) {
+  owner_->StopServer();
+  owner_->OfferPaths({{wire::Path::kRdma, true, ""}, {wire::Path::kTcp, false, "it has none"}});
+  owner_->StartServer();
+  initiator_.DoWithoutRdma("--no-rdma turns it off");
+  initiator_.Meet(node_, "prefill");
+  const auto info = initiator_.directory().Get("prefill");
+  ASSERT_TRUE(info);
+  const wire::PathReport& rdma = info->paths.at(static_cast<size_t>(wire::Path::kRdma));
+  EXPECT_FALSE(rdma.available);
+  EXPECT_EQ(rdma.reason, "not on this side: --no-rdma turns it off");
+  EXPECT_FALSE(info->path) << "the path that transfers would take";
+  EXPECT_EQ(info->paths.at(static_cast<size_t>(wire::Path::kTcp)).reason, "it has none");
+}
+
 TEST_F(PeerDirectoryTest, AcquireDescribesAndMaps) {
   const auto registered =
       owner_->Register({&arena_}, {{"k.0", {{0, 4096, 8192}, {0, 65536, 4096}}, {true, false}}});

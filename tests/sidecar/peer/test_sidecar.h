@@ -99,6 +99,17 @@ class TestSidecar {
     MakeDirectory();
   }
 
+  // From the next server on.
+  void OfferPaths(std::vector<wire::PathReport> paths) {
+    server_options_.paths = [paths = std::move(paths)] { return paths; };
+  }
+
+  // Forgets every peer.
+  void DoWithoutRdma(std::string why) {
+    directory_options_.why_no_rdma = std::move(why);
+    MakeDirectory();
+  }
+
   // Forgets every peer.
   void SetSilenceMax(milliseconds time) {
     directory_options_.silence_max = time;

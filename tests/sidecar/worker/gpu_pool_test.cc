@@ -165,8 +165,15 @@ TEST_F(GpuPoolTest, WhyThereIsNoGpuIsSaidByTheLowestWorkerAndGpusAreInTheDrivers
   homes.Take(0, {{}, {}, Fail(ErrorCode::kResourceExhausted, "no memory")});
   homes.Take(1, {{}, {}, Fail(ErrorCode::kPathUnavailable, "no turn")});
   EXPECT_EQ(homes.gpus().error().message, "no memory");
-  const Greeting of_second = {{{"GPU-b", true}, {"GPU-c", true}, {"GPU-a", true}}, {}, {}};
-  EXPECT_EQ(homes.Take(4, of_second).place, 1);
+  const Greeting of_second = {
+      {{"GPU-b", true, "0000:1b:00.0"}, {"GPU-c", true}, {"GPU-a", true, "0000:0a:00.0"}}, {}, {}};
+  const Greeting as_said = GreetingOf({}, TextOf(of_second, 1000));
+  EXPECT_EQ(homes.PciAddressOf("GPU-a"), "") << "nobody has said";
+  EXPECT_EQ(homes.Take(4, as_said).place, 1);
+  EXPECT_EQ(homes.PciAddressOf("GPU-a"), "0000:0a:00.0");
+  EXPECT_EQ(homes.PciAddressOf("GPU-b"), "0000:1b:00.0");
+  EXPECT_EQ(homes.PciAddressOf("GPU-c"), "");
+  EXPECT_EQ(homes.PciAddressOf("GPU-d"), "");
   EXPECT_THAT(*homes.gpus(), ::testing::ElementsAre("GPU-a", "GPU-b", "GPU-c"));
 }
 
@@ -250,11 +257,15 @@ TEST_F(GpuPoolMemory, GpusThatAllWorkersWereRefusedAreSeenLater) {
   Start(options);
   EXPECT_FALSE(pool_->gpus());
   EXPECT_EQ(pool_->GpuPlace(driver_->devices()[0].uuid), -1);
+  EXPECT_EQ(pool_->PciAddressOf(driver_->devices()[0].uuid), "");
   taken.clear();
   EXPECT_TRUE(Eventually([&] { return !Worker(0).gpu.empty() && !Worker(1).gpu.empty(); }));
   ASSERT_TRUE(pool_->gpus());
   EXPECT_EQ(pool_->gpus()->size(), 2U);
   EXPECT_GE(pool_->GpuPlace(driver_->devices()[0].uuid), 0);
+  for (const gpu::DeviceInfo& device : driver_->devices()) {
+    EXPECT_EQ(pool_->PciAddressOf(device.uuid), device.pci_address);
+  }
 }
 
 TEST_F(GpuPoolMemory, AWorkerThatHangsWhenItAsksAgainIsReplaced) {

@@ -41,7 +41,8 @@ class PlanStretchesTest : public ::testing::Test {
     plan->local = {allocation_};
     plan->local_on_nics = std::move(own);
     plan->remote = {{nullptr, std::make_shared<RdmaRemoteBuffer>(
-                                  nullptr, std::vector<wire::RdmaChunk>{{kArena, 1 << 20, {1}}})}};
+                                  nullptr, std::vector<wire::RdmaChunk>{{kArena, 1 << 20, {1}}},
+                                  DeviceSet{0})}};
     return plan;
   }
   static const MemoryRegionSet::Chunk& ChunkOf(const View& view) {
@@ -107,7 +108,7 @@ TEST_F(PlanStretchesTest, AnotherBufferGoesWhileATransferRuns) {
   const View own = Register(0, 2 * kBlocks * kPage);
   const auto operation = Start({own});
   around.reset();
-  EXPECT_EQ(registrar_.chunks(), 1u);
+  EXPECT_EQ(registrar_.chunks(0), 1u);
   EXPECT_EQ(host_.live().regions, 2) << "on each device one";
 }
 
@@ -127,7 +128,7 @@ TEST_F(PlanStretchesTest, ItsOwnStaysAsLongAsTheTransfer) {
   EXPECT_TRUE(operation->UnfinishedItems().empty());
   operation.reset();
   EXPECT_EQ(host_.live().regions, 0);
-  EXPECT_EQ(registrar_.chunks(), 0u);
+  EXPECT_EQ(registrar_.chunks(0), 0u);
 }
 
 TEST_F(PlanStretchesTest, OverlappingEqualAndNestedBuffersOfOnePlan) {
@@ -178,7 +179,7 @@ TEST_F(PlanStretchesTest, BuffersComeAndGoOnManyThreads) {
     });
   }
   threads.clear();
-  EXPECT_EQ(registrar_.chunks(), 0u);
+  EXPECT_EQ(registrar_.chunks(0), 0u);
   EXPECT_EQ(host_.live().regions, 0);
 }
 

@@ -54,7 +54,7 @@ class RdmaSeams : public RdmaBounds {
     local_buffer_ = world().Local(here_);
     chunks_ = world().Describe(there_);
     remote_ = world().Remote(chunks_);
-    local_chunks_ = world().registrar_.chunks();
+    local_chunks_ = world().registrar_.chunks(0);
   }
   static uint64_t chunk() { return GetParam().chunk_bytes; }
 
@@ -273,8 +273,9 @@ class HostileOwner final : public QueuePairExchange {
 
 TEST_P(RdmaForgeries, ThePeersEndsReachNothingHereWhateverKeysItKnows) {
   HostileOwner owner(world());
-  const auto connection =
-      RdmaConnection::Make(*world().devices_, owner, Clock::now() + milliseconds(5'000));
+  const auto connection = RdmaConnection::Make(
+      *world().devices_, RdmaLinks(*world().devices_, owner.peer_devices().size()).all(), owner,
+      Clock::now() + milliseconds(5'000));
   ASSERT_TRUE(connection) << connection.error().message;
   const auto granted = world().registrar_.Register({{local_buffer_, 0, kPage}}, {true, true});
   const auto its_own = world().registrar_there_.Register(

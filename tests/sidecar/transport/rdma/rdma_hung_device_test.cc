@@ -31,7 +31,8 @@ class RdmaHungDevice : public FakeRdmaFixture {
   // With a connection of its own.
   RemoteAllocation AnotherPeer(const TestArena& memory) {
     others_.push_back(world_->transport_.AddPeer("other", world_->exchange_));
-    return {nullptr, std::make_shared<RdmaRemoteBuffer>(others_.back(), world_->Describe(memory))};
+    return {nullptr, std::make_shared<RdmaRemoteBuffer>(others_.back(), world_->Describe(memory),
+                                                        world_->on_there_)};
   }
   void ExpectMoves(const RemoteAllocation& remote, const TestArena& memory) {
     const auto operation = world_->transport_.Start(
@@ -105,7 +106,7 @@ TEST_F(RdmaHungDevice, PeersThatDoNotAnswerHoldNoOtherUp) {
   const TestArena memory(kArena, 4);
   const RemoteAllocation remote = {
       nullptr, std::make_shared<RdmaRemoteBuffer>(world_->transport_.AddPeer("answers", answers),
-                                                  world_->Describe(memory))};
+                                                  world_->Describe(memory), world_->on_there_)};
   ExpectMoves(remote, memory);
   for (const auto& operation : waiting) operation->Stop();
   Release();

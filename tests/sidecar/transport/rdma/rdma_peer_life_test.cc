@@ -255,7 +255,7 @@ TEST_F(RdmaPorts, WithBothDownItIsSaidWhyAndWhatWaitsGoesOnLater) {
   ExpectAllMoved(*first);
   SetPort(0, false);
   SetPort(1, false);
-  const Status reaches = world_->transport_.CanReach(*local_buffer_, remote_);
+  const Status reaches = world_->transport_.CanGoThrough(*world_->kept_.front());
   ASSERT_FALSE(reaches);
   EXPECT_EQ(reaches.error().code, ErrorCode::kPathUnavailable);
   EXPECT_NE(reaches.error().message.find("active port"), std::string::npos);

@@ -116,7 +116,7 @@ class RdmaWorld {
     return chunks;
   }
   RemoteAllocation Remote(std::vector<wire::RdmaChunk> chunks) {
-    return {nullptr, std::make_shared<RdmaRemoteBuffer>(peer_, std::move(chunks))};
+    return {nullptr, std::make_shared<RdmaRemoteBuffer>(peer_, std::move(chunks), on_there_)};
   }
 
   // Polls until it is finished.
@@ -152,8 +152,11 @@ class RdmaWorld {
   std::vector<Error> errors_;  // that were counted
   const std::unique_ptr<RdmaDevices> devices_;
   const std::unique_ptr<RdmaDevices> devices_there_;
-  RdmaRegistrar registrar_{*devices_};
-  RdmaRegistrar registrar_there_{*devices_there_};
+  // Which devices have the buffers that are made from now on.
+  DeviceSet on_here_ = DeviceSet::All();
+  DeviceSet on_there_ = DeviceSet::All();
+  RdmaRegistrar registrar_{*devices_, [this](const auto&) { return on_here_; }};
+  RdmaRegistrar registrar_there_{*devices_there_, [this](const auto&) { return on_there_; }};
   RdmaTarget target_{*devices_there_, {}};
   const std::unique_ptr<RdmaEvents> events_;
   HelperThreads helpers_{2, 64};
