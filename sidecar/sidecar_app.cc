@@ -114,8 +114,8 @@ class App final : public SidecarApp {
                                                                0660, 1024, milliseconds(5000)},
                                                               *workloads_));
     housekeeping_ = std::jthread([this](const std::stop_token& stop) { KeepHouse(stop); });
+    metrics_.SetGaugeSource([this] { return Gauges(); });  // before anybody can ask
     RETURN_IF_ERROR(StartApi());
-    metrics_.SetGaugeSource([this] { return Gauges(); });
     if (!config_.health_listen.empty()) {
       ASSIGN_OR_RETURN(health_, peer::HealthServer::Start(
                                     {config_.health_listen, [this] { return Readiness(); }}));
@@ -295,7 +295,8 @@ class App final : public SidecarApp {
     if (rdma_path_) sample.rdma = (*rdma_path_)->Sample(*rdma_);
     sample.tcp_target = served.data;
     sample.holds = messaging_->holds().size();
-    sample.http_connections = http_ ? http_->connections() : 0;
+    const api::HttpServer* const http = serving_.load();
+    sample.http_connections = http != nullptr ? http->connections() : 0;
     return sample;
   }
 
@@ -350,6 +351,7 @@ class App final : public SidecarApp {
                              &messaging_->notifications(), &messaging_->holds()});
     ASSIGN_OR_RETURN(
         http_, api::HttpServer::Start(HttpOptionsOf(config_, directory_), api::MakeApi(*api_)));
+    serving_ = http_.get();
     if (http_->tcp_port() != 0) log::Info("REST is served on TCP", {{"port", http_->tcp_port()}});
     return {};
   }
@@ -379,6 +381,7 @@ class App final : public SidecarApp {
   std::unique_ptr<registry::HandoffServer> handoff_;
   std::unique_ptr<api::ApiDependencies> api_;
   std::unique_ptr<api::HttpServer> http_;
+  std::atomic<const api::HttpServer*> serving_ = nullptr;  // http_, for those it calls
   std::unique_ptr<peer::HealthServer> health_;
   std::jthread housekeeping_;
   std::atomic<bool> stopping_{false};
