@@ -2,14 +2,12 @@
 // there are devices, their registration of a buffer in more and more chunks.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <numeric>
-#include <random>
 #include <vector>
 
 #include "sidecar/transport/rdma/system_verbs.h"
 #include "tests/benchmarks/instant_verbs.h"
+#include "tests/benchmarks/single_blocks.h"
 #include "tests/sidecar/transport/rdma/rdma_world.h"
 
 namespace gantry::transport {
@@ -21,28 +19,14 @@ constexpr uint32_t kBlockBytes = 16 * 1024;
 constexpr uint32_t kBlocks = 20'000;
 constexpr uint64_t kPage = 4096;
 
-enum Order : int64_t { kRandom, kContiguous };
-
-std::shared_ptr<MovePlan> BlocksOf(Order order, wire::Operation operation,
+std::shared_ptr<MovePlan> BlocksOf(BlockOrder order, wire::Operation operation,
                                    std::shared_ptr<const memory::MappedAllocation> local,
                                    RemoteAllocation remote) {
-  std::vector<uint32_t> here(kBlocks);
-  std::iota(here.begin(), here.end(), 0);
-  std::vector<uint32_t> there = here;
-  std::mt19937 random(7);
-  if (order == kRandom) {
-    std::shuffle(here.begin(), here.end(), random);
-    std::shuffle(there.begin(), there.end(), random);
-  }
-  BlockPair pair;
-  pair.unit_bytes = pair.local_stride = pair.remote_stride = kBlockBytes;
-  std::vector<BlockRun> runs;
-  for (uint32_t i = 0; i < kBlocks; ++i) runs.push_back({here[i], there[i], 1, i});
   auto plan = std::make_shared<MovePlan>();
   plan->operation = operation;
   plan->local = {std::move(local)};
   plan->remote = {std::move(remote)};
-  plan->segments.AddRuns({pair}, runs);
+  plan->segments.AddRuns({BlocksOfBytes(kBlockBytes)}, SingleBlocks(order, kBlocks, kBlocks));
   plan->bytes = uint64_t{kBlocks} * kBlockBytes;
   return plan;
 }
@@ -63,7 +47,7 @@ void MoveBlocks(benchmark::State& state) {
   RdmaWorld world(here, there, {}, {});
   const TestArena arena(uint64_t{kBlocks} * kBlockBytes, TestArena::Untouched());
   const auto plan = world.WithNics(
-      BlocksOf(static_cast<Order>(state.range(0)),
+      BlocksOf(static_cast<BlockOrder>(state.range(0)),
                state.range(1) == 0 ? wire::Operation::kRead : wire::Operation::kWrite,
                world.Local(arena), world.Remote(world.Describe(arena))));
   world.MoveSomething();

@@ -1,13 +1,11 @@
 // From the segments of a plan to work requests: what each one costs before it is posted.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <numeric>
-#include <random>
 #include <vector>
 
 #include "sidecar/transport/rdma/work_cutter.h"
+#include "tests/benchmarks/single_blocks.h"
 
 namespace gantry::transport {
 namespace {
@@ -32,22 +30,11 @@ class EvenChunks : public Stretches {
   const uint64_t chunk_bytes_;
 };
 
-enum Order : int64_t { kRandom, kContiguous };
 enum Form : int64_t { kRuns, kSegments };  // as plans of block ids and of ranges have them
 
 MovePlan PlanOf(int64_t order, int64_t form) {
-  std::vector<uint32_t> here(2 * kBlocks);
-  std::iota(here.begin(), here.end(), 0);
-  std::vector<uint32_t> there = here;
-  std::mt19937 random(7);
-  if (order == kRandom) {
-    std::shuffle(here.begin(), here.end(), random);
-    std::shuffle(there.begin(), there.end(), random);
-  }
-  BlockPair pair;
-  pair.unit_bytes = pair.local_stride = pair.remote_stride = kBlockBytes;
-  std::vector<BlockRun> runs;
-  for (uint32_t i = 0; i < kBlocks; ++i) runs.push_back({here[i], there[i], 1, i});
+  const BlockPair pair = BlocksOfBytes(kBlockBytes);
+  const auto runs = SingleBlocks(static_cast<BlockOrder>(order), kBlocks, 2 * kBlocks);
   MovePlan plan;
   if (form == kRuns) {
     plan.segments.AddRuns({pair}, runs);

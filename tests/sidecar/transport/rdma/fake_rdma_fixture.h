@@ -24,7 +24,16 @@ class FakeRdmaFixture : public ::testing::Test {
   using TestArena = gantry::testing::TestArena;
 
   static constexpr uint64_t kArena = 256 * 1024;
+  static constexpr uint64_t kSmallSlice = 4096;
+  static constexpr uint32_t kFewRequests = 8;
 
+  // Many work requests, of which few are in flight.
+  static RdmaOptions SmallSlices() {
+    RdmaOptions options;
+    options.slice_bytes = kSmallSlice;
+    options.work_requests = kFewRequests;
+    return options;
+  }
   // As many devices on both sides: "here0", "there0" and so on.
   void Make(int devices, const RdmaOptions& options = {}) {
     here_ = MakeHost("here", devices);

@@ -11,15 +11,7 @@
 namespace gantry::transport {
 namespace {
 
-class RdmaFailures : public FakeRdmaFixture {
- protected:
-  static RdmaOptions SmallSlices() {
-    RdmaOptions options;
-    options.slice_bytes = 4096;
-    options.work_requests = 8;
-    return options;
-  }
-};
+class RdmaFailures : public FakeRdmaFixture {};
 
 TEST_F(RdmaFailures, WorkThatThePeersDeviceDoesNotAnswerIsSentOnceMore) {
   for (const auto status :

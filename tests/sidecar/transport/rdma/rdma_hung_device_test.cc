@@ -13,12 +13,6 @@ namespace {
 
 class RdmaHungDevice : public FakeRdmaFixture {
  protected:
-  static RdmaOptions SmallSlices() {
-    RdmaOptions options;
-    options.slice_bytes = 4096;
-    options.work_requests = 8;
-    return options;
-  }
   void TearDown() override {
     Release();
     FakeRdmaFixture::TearDown();

@@ -13,12 +13,6 @@ namespace {
 
 class RdmaPeerLife : public FakeRdmaFixture {
  protected:
-  static RdmaOptions SmallSlices() {
-    RdmaOptions options;
-    options.slice_bytes = 4096;
-    options.work_requests = 8;
-    return options;
-  }
   // The session ends; another thread waits for it, as whoever takes memory back does.
   void CloseAndAwait() {
     world_->peer_->Close(Error(ErrorCode::kPeerLost, "the session is over"));

@@ -13,17 +13,9 @@ namespace {
 
 class RdmaSampleTest : public FakeRdmaFixture {
  protected:
-  static constexpr uint64_t kSlice = 4096;
-  static constexpr uint64_t kRequests = kArena / kSlice;
-  static constexpr uint32_t kRoom = 8;
+  static constexpr uint64_t kRequests = kArena / kSmallSlice;
   static constexpr uint64_t kPairs = 2;  // for each device
 
-  static RdmaOptions SmallSlices() {
-    RdmaOptions options;
-    options.slice_bytes = kSlice;
-    options.work_requests = kRoom;
-    return options;
-  }
   metrics::RdmaSample Sample() {
     return SampleOf(*world_->devices_, world_->registrar_, world_->transport_, world_->target_);
   }
@@ -50,8 +42,8 @@ TEST_F(RdmaSampleTest, BytesAndWorkRequestsAreThoseOfTheirDeviceAndDirection) {
     EXPECT_EQ(of.device, "here" + std::to_string(i));
     EXPECT_TRUE(of.port_active);
     EXPECT_GT(of.reads, 0u);
-    EXPECT_EQ(of.bytes_read, of.reads * kSlice);
-    EXPECT_EQ(of.bytes_written, of.writes * kSlice);
+    EXPECT_EQ(of.bytes_read, of.reads * kSmallSlice);
+    EXPECT_EQ(of.bytes_written, of.writes * kSmallSlice);
     EXPECT_EQ(of.writes, here_->work(of.device).writes);
     EXPECT_EQ(of.retried, 0u);
   }
@@ -63,11 +55,11 @@ TEST_F(RdmaSampleTest, WhatIsInFlightIsSeenWithItsLimitAndGoesBack) {
   EXPECT_EQ(Of(0).inflight_max, 0u) << "there is no connection yet";
   fabric_.SetProgress(FakeFabric::Progress::kByStep);
   const auto write = WriteAll();
-  ASSERT_TRUE(PollUntil([&] { return fabric_.pending() == 2 * kPairs * kRoom; }));
+  ASSERT_TRUE(PollUntil([&] { return fabric_.pending() == 2 * kPairs * kFewRequests; }));
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(Of(i).queue_pairs, kPairs);
-    EXPECT_EQ(Of(i).inflight_max, kPairs * kRoom);
-    EXPECT_EQ(Of(i).inflight, kPairs * kRoom) << "all that it takes";
+    EXPECT_EQ(Of(i).inflight_max, kPairs * kFewRequests);
+    EXPECT_EQ(Of(i).inflight, kPairs * kFewRequests) << "all that it takes";
   }
   EXPECT_EQ(Sample().initiator_connections, 1u);
   EXPECT_EQ(Sample().target_connections, 1u);
@@ -96,20 +88,20 @@ TEST_F(RdmaSampleTest, APortThatGoesAndComesBackLeavesTheNumbersRight) {
   Make(2, SmallSlices());
   fabric_.SetProgress(FakeFabric::Progress::kByStep);
   const auto write = WriteAll();
-  ASSERT_TRUE(PollUntil([&] { return fabric_.pending() == 2 * kPairs * kRoom; }));
+  ASSERT_TRUE(PollUntil([&] { return fabric_.pending() == 2 * kPairs * kFewRequests; }));
   SetPort(false);
   fabric_.SetProgress(FakeFabric::Progress::kOnPoll);
   ExpectAllMoved(*write);
   EXPECT_GT(Of(0).retried + Of(1).retried, 0u);
   EXPECT_EQ(Of(0).inflight, 0u);
   EXPECT_EQ(Of(0).inflight_max, 0u) << "nothing is posted to it";
-  EXPECT_EQ(Of(1).inflight_max, kPairs * kRoom);
+  EXPECT_EQ(Of(1).inflight_max, kPairs * kFewRequests);
   EXPECT_EQ(Of(0).bytes_written + Of(1).bytes_written, kArena);
   EXPECT_TRUE(Of(1).port_active);
   SetPort(true);
   const auto next = WriteAll();
   ExpectAllMoved(*next);
-  EXPECT_EQ(Of(0).inflight_max, kPairs * kRoom);
+  EXPECT_EQ(Of(0).inflight_max, kPairs * kFewRequests);
   EXPECT_EQ(Of(0).bytes_written + Of(1).bytes_written, 2 * kArena);
   EXPECT_EQ(Sample().initiator_connections, 1u);
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(Of(i).inflight, 0u);
@@ -120,12 +112,12 @@ TEST_F(RdmaSampleTest, WhatIsDroppedWithItsQueuePairsIsInFlightNoMore) {
   Make(1, SmallSlices());
   fabric_.SetProgress(FakeFabric::Progress::kByStep);
   const auto write = WriteAll();
-  ASSERT_TRUE(PollUntil([&] { return fabric_.pending() == kPairs * kRoom; }));
+  ASSERT_TRUE(PollUntil([&] { return fabric_.pending() == kPairs * kFewRequests; }));
   here_->FailCalls("here0", FakeCall::kFail, EIO);
   write->Abort();
   ASSERT_TRUE(world_->Finish(*write));
   EXPECT_EQ(Of(0).inflight, 0u);
-  EXPECT_EQ(Of(0).retried, kPairs * kRoom);
+  EXPECT_EQ(Of(0).retried, kPairs * kFewRequests);
   EXPECT_EQ(Of(0).writes, 0u);
   EXPECT_EQ(Of(0).queue_pairs, 0u);
 }
