@@ -12,7 +12,7 @@
 #include "sidecar/sidecar_config.h"
 #include "sidecar/transport/staged_copies.h"
 #include "sidecar/transport/tcp/io_loop.h"
-#include "sidecar/transport/tcp/staging_half.h"
+#include "sidecar/transport/staging_half.h"
 #include "sidecar/worker/worker_pool.h"
 
 namespace gantry {

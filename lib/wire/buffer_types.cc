@@ -8,7 +8,8 @@
 namespace gantry::wire {
 namespace {
 
-constexpr std::array<std::string_view, kPathCount> kPathNames = {"ipc", "shm", "rdma", "tcp"};
+constexpr std::array<std::string_view, kPathCount> kPathNames = {"ipc", "shm", "rdma", "bounce",
+                                                                 "tcp"};
 
 }  // namespace
 

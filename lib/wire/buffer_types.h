@@ -42,9 +42,9 @@ std::string_view NameOf(MemoryKind kind);  // "host", "gpu"
 std::optional<MemoryKind> MemoryKindByName(std::string_view name);
 
 // The transports by their public names, fastest first.
-enum class Path : uint8_t { kIpc, kShm, kRdma, kTcp };
-inline constexpr int kPathCount = 4;
-std::string_view NameOf(Path path);  // "ipc", "shm", "rdma", "tcp"
+enum class Path : uint8_t { kIpc, kShm, kRdma, kBounce, kTcp };
+inline constexpr int kPathCount = 5;
+std::string_view NameOf(Path path);  // "ipc", "shm", "rdma", "bounce", "tcp"
 std::optional<Path> PathByName(std::string_view name);
 
 // Why one path can or cannot be taken; `reason` is empty when it can.

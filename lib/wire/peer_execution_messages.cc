@@ -60,15 +60,6 @@ Result<std::vector<TransferRange>> RangesOf(const proto::ExecuteRequest& message
 
 }  // namespace
 
-proto::Path ToMessage(Path path) {
-  return static_cast<proto::Path>(static_cast<int>(path) + proto::PATH_IPC);
-}
-
-std::optional<Path> FromMessage(proto::Path path) {
-  if (path < proto::PATH_IPC || path > proto::PATH_TCP) return std::nullopt;
-  return static_cast<Path>(path - proto::PATH_IPC);
-}
-
 void ToMessage(const PeerExecution& execution, proto::ExecuteRequest* message) {
   message->set_id(execution.id);
   for (const std::string& proof : execution.proofs) message->add_proofs(proof);

@@ -2,7 +2,7 @@
 // checked here, but for what its buffers' owners check. Stateless; thread-safe.
 #pragma once
 
-#include <optional>
+#include <string_view>
 
 #include "lib/base/result.h"
 #include "lib/wire/peer.pb.h"
@@ -21,8 +21,5 @@ Result<PeerExecution> FromMessage(const gantry::peer::v1::ExecuteRequest& messag
 
 void ToMessage(const PeerExecutionEnd& end, gantry::peer::v1::ExecutionEnded* message);
 PeerExecutionEnd FromMessage(const gantry::peer::v1::ExecutionEnded& message);
-
-gantry::peer::v1::Path ToMessage(Path path);
-std::optional<Path> FromMessage(gantry::peer::v1::Path path);
 
 }  // namespace gantry::wire

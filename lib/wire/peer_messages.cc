@@ -1,6 +1,8 @@
 #include "lib/wire/peer_messages.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <set>
 
 #include "lib/base/name.h"
@@ -9,6 +11,10 @@
 
 namespace gantry::wire {
 namespace {
+
+// In the order of Path: on the wire their numbers stay as they came.
+constexpr std::array<proto::Path, kPathCount> kPathMessages = {
+    proto::PATH_IPC, proto::PATH_SHM, proto::PATH_RDMA, proto::PATH_BOUNCE, proto::PATH_TCP};
 
 Status Limit(std::string_view field, size_t value, size_t max) {
   return LimitOfPeer(field, value, max);
@@ -81,11 +87,20 @@ Result<PeerIdentity> FromMessage(const proto::Identity& message) {
   return PeerIdentity{message.name(), message.generation(), message.node_id(), message.build()};
 }
 
+proto::Path ToMessage(Path path) { return kPathMessages[static_cast<size_t>(path)]; }
+
+std::optional<Path> FromMessage(proto::Path path) {
+  for (int i = 0; i < kPathCount; ++i) {
+    if (kPathMessages[static_cast<size_t>(i)] == path) return static_cast<Path>(i);
+  }
+  return std::nullopt;
+}
+
 void ToMessage(std::span<const PathReport> paths,
                google::protobuf::RepeatedPtrField<proto::PathStatement>* messages) {
   for (const PathReport& report : paths) {
     proto::PathStatement* message = messages->Add();
-    message->set_path(static_cast<proto::Path>(static_cast<int>(report.path) + 1));
+    message->set_path(ToMessage(report.path));
     message->set_available(report.available);
     message->set_reason(Shortened(report.reason));
   }
@@ -99,8 +114,9 @@ Result<std::vector<PathReport>> FromMessage(
     paths.push_back({static_cast<Path>(i), false, "the peer does not speak of this path"});
   }
   for (const proto::PathStatement& message : messages) {
-    if (message.path() < proto::PATH_IPC || message.path() > proto::PATH_TCP) continue;
-    PathReport& report = paths[static_cast<size_t>(message.path()) - 1];
+    const std::optional<Path> path = FromMessage(message.path());
+    if (!path) continue;
+    PathReport& report = paths[static_cast<size_t>(*path)];
     report.available = message.available();
     report.reason = message.available() ? "" : Shortened(message.reason());
   }

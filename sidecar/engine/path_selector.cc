@@ -7,7 +7,7 @@ namespace gantry::engine {
 namespace {
 
 constexpr wire::Path kPathsByPreference[] = {wire::Path::kIpc, wire::Path::kShm, wire::Path::kRdma,
-                                             wire::Path::kTcp};
+                                             wire::Path::kBounce, wire::Path::kTcp};
 
 transport::Transport* Find(const std::vector<std::unique_ptr<transport::Transport>>& transports,
                            wire::Path path) {

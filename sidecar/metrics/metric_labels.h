@@ -13,8 +13,9 @@ namespace gantry::metrics {
 
 // In the order of the enumerations in metrics.h.
 inline constexpr std::array<std::string_view, 2> kOperationNames = {"read", "write"};
-inline constexpr std::array<std::string_view, 5> kPathNames = {"ipc", "shm", "rdma", "tcp", "none"};
-inline constexpr std::span<const std::string_view> kRealPathNames(kPathNames.data(), 4);
+inline constexpr std::array<std::string_view, 6> kPathNames = {"ipc",    "shm", "rdma",
+                                                               "bounce", "tcp", "none"};
+inline constexpr std::span<const std::string_view> kRealPathNames(kPathNames.data(), 5);
 inline constexpr std::array<std::string_view, 5> kOutcomeNames = {
     "succeeded", "failed", "cancelled", "expired", "rejected"};
 inline constexpr std::array<std::string_view, 5> kStageNames = {"admit", "fence", "queue", "move",

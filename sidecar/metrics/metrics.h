@@ -19,7 +19,8 @@ namespace gantry::metrics {
 
 // Closed label sets; indices into the tables in metrics.cc.
 enum class Operation { kRead, kWrite };
-enum class Path { kIpc, kShm, kRdma, kTcp, kNone };  // kNone: refused before a path was chosen
+// In the order of wire::Path. kNone: refused before a path was chosen.
+enum class Path { kIpc, kShm, kRdma, kBounce, kTcp, kNone };
 enum class Outcome { kSucceeded, kFailed, kCancelled, kExpired, kRejected };
 enum class Stage { kAdmit, kFence, kQueue, kMove, kQuiesce };
 

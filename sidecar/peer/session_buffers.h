@@ -7,7 +7,7 @@
 
 #include "sidecar/peer/initiator_table.h"
 #include "sidecar/registry/buffer_registry.h"
-#include "sidecar/transport/tcp/target_buffers.h"
+#include "sidecar/transport/target_buffers.h"
 
 namespace gantry::peer {
 

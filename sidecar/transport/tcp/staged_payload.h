@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sidecar/transport/tcp/scatter_list.h"
-#include "sidecar/transport/tcp/staging_half.h"
+#include "sidecar/transport/staging_half.h"
 
 namespace gantry::transport {
 

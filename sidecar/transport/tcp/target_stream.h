@@ -14,7 +14,7 @@
 #include "sidecar/transport/tcp/frame_receiver.h"
 #include "sidecar/transport/tcp/frame_sender.h"
 #include "sidecar/transport/tcp/io_loop.h"
-#include "sidecar/transport/tcp/target_buffers.h"
+#include "sidecar/transport/tcp/resolved_target.h"
 #include "sidecar/transport/tcp/target_hub.h"
 
 namespace gantry::transport {

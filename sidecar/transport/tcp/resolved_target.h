@@ -1,41 +1,19 @@
-// This sidecar's own buffers, as its peers' requests over tcp name them. Owned here, implemented
-// above, over the registry. Thread-safe; called by io threads, so it never blocks.
+// What a request over tcp names of this sidecar's own buffers, found and checked. Stateless;
+// thread-safe.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "lib/base/result.h"
-#include "sidecar/memory/mapped_allocation.h"
-#include "sidecar/memory/piece_map.h"
+#include "sidecar/transport/target_buffers.h"
 #include "sidecar/transport/tcp/scatter_list.h"
 #include "sidecar/transport/tcp/staged_payload.h"
 #include "sidecar/transport/tcp/tcp_frame.h"
 
 namespace gantry::transport {
-
-// A buffer in use: its memory stays mapped while this lives.
-class TargetBuffer {
- public:
-  virtual ~TargetBuffer() = default;
-  virtual const memory::PieceMap& pieces() const = 0;
-  virtual const std::vector<std::shared_ptr<const memory::MappedAllocation>>& allocations()
-      const = 0;
-};
-
-class TargetBuffers {
- public:
-  virtual ~TargetBuffers() = default;
-  // The active buffer with this id and exactly this generation, when it grants this access to the
-  // initiator of this session; else the reason: kNotFound, kStaleGeneration, kDraining,
-  // kPermissionDenied.
-  virtual Result<std::unique_ptr<TargetBuffer>> Acquire(std::string_view session,
-                                                        std::string_view buffer_id,
-                                                        uint64_t generation, bool for_write) = 0;
-};
 
 // The memory that a request names, every range checked against exactly its buffer. The uses keep
 // it there.

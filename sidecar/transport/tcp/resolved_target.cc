@@ -1,4 +1,4 @@
-#include "sidecar/transport/tcp/target_buffers.h"
+#include "sidecar/transport/tcp/resolved_target.h"
 
 #include <algorithm>
 #include <string>

@@ -1,5 +1,6 @@
-// What one side of the tcp transport, initiator or target, stages the bytes of GPUs in: its half of
-// the staging memory, so that neither can wait for the other's. A plain value; thread-safe.
+// What one side of a transport whose bytes pass through the sidecar, initiator or target, stages the
+// bytes of GPUs in: its half of the staging memory, so that neither can wait for the other's. A
+// plain value; thread-safe.
 #pragma once
 
 #include <cstddef>
