@@ -34,6 +34,7 @@ class RdmaPath {
   // Once. `wake` and `count_error`: see RdmaTransport.
   std::unique_ptr<transport::RdmaTransport> MakeTransport(
       std::function<void()> wake, std::function<void(const Error& why)> count_error);
+  const transport::RdmaDevices& devices() const { return *devices_; }
   transport::RdmaRegistrar& registrar() { return registrar_; }
   transport::RdmaTarget& target() { return target_; }
   std::vector<wire::RdmaDeviceAddress> addresses() const { return devices_->Addresses(); }

@@ -34,7 +34,6 @@
 #include "sidecar/registry/workload_table.h"
 #include "sidecar/run_directory.h"
 #include "sidecar/tcp_path.h"
-#include "sidecar/transport/unavailable_transport.h"
 #include "sidecar/transport_list.h"
 #include "sidecar/worker/worker_pool.h"
 #include "sidecar/worker_views.h"
@@ -135,22 +134,9 @@ class App final : public SidecarApp {
 
   Status OpenRdma() {
     rdma_path_ = RdmaPath::Create(config_, *pool_);
+    if (rdma_path_) bounce_path_ = std::make_unique<BouncePath>(**rdma_path_, tcp_path_->staging());
     if (rdma_path_ || rdma_path_.error().code != ErrorCode::kInvalidArgument) return {};
     return Fail(rdma_path_.error());
-  }
-
-  std::unique_ptr<transport::Transport> MakeRdma() {
-    if (!rdma_path_) {
-      return std::make_unique<transport::UnavailableTransport>(wire::Path::kRdma,
-                                                               rdma_path_.error());
-    }
-    auto rdma = (*rdma_path_)
-                    ->MakeTransport([this] { pool_->WakeWaiter(); },
-                                    [this](const Error& why) {
-                                      metrics_.AccessError(metrics::Path::kRdma, why.code);
-                                    });
-    rdma_ = rdma.get();
-    return rdma;
   }
 
   void MakeRegistry() {
@@ -171,12 +157,14 @@ class App final : public SidecarApp {
   }
 
   void MakeEngine() {
-    auto tcp = tcp_path_->MakeTransport([this] { pool_->WakeWaiter(); });
-    tcp_ = tcp.get();
+    const TransportSources sources = {
+        config_,    *pool_,
+        *tcp_path_, rdma_path_,
+        bounce_path_.get(),
+        [this](const Error& why) { metrics_.AccessError(metrics::Path::kRdma, why.code); }};
     engine_ = std::make_unique<engine::TransferEngine>(
-        EngineOptionsOf(config_), *pool_,
-        MakeTransports(config_, *pool_, MakeRdma(), std::move(tcp), tcp_path_->copies()),
-        *registry_, events_, metrics_);
+        EngineOptionsOf(config_), *pool_, MakeTransports(sources, &to_peers_), *registry_, events_,
+        metrics_);
     engine_->SetMessaging(messaging_->notifications(), messaging_->desk());
   }
 
@@ -217,8 +205,9 @@ class App final : public SidecarApp {
     directory.self = self;
     directory.security = security_;
     directory.fds_max = fds_max_.peers;
-    directory.tcp = tcp_;
-    directory.rdma = rdma_;
+    directory.tcp = to_peers_.tcp;
+    directory.rdma = to_peers_.rdma;
+    directory.bounce = to_peers_.bounce;
     if (!rdma_path_) directory.why_no_rdma = rdma_path_.error().message;
     peers_ = std::make_unique<peer::PeerDirectory>(
         std::move(directory), *pool_, events_,
@@ -290,9 +279,9 @@ class App final : public SidecarApp {
     sample.peer_fds_mapped = peers_ ? peers_->fds_held() : 0;
     const auto served = peer_server_ ? peer_server_->Totals() : peer::PeerServerTotals{};
     sample.peer_fds_waiting = served.fds;
-    sample.tcp_initiator = tcp_->Totals();
+    sample.tcp_initiator = to_peers_.tcp->Totals();
     sample.staging = tcp_path_->Staging();
-    if (rdma_path_) sample.rdma = (*rdma_path_)->Sample(*rdma_);
+    if (rdma_path_) sample.rdma = (*rdma_path_)->Sample(*to_peers_.rdma);
     sample.tcp_target = served.data;
     sample.holds = messaging_->holds().size();
     const api::HttpServer* const http = serving_.load();
@@ -370,10 +359,10 @@ class App final : public SidecarApp {
   std::unique_ptr<registry::BufferRegistry> registry_;
   std::shared_ptr<peer::PeerSecurity> security_;
   std::unique_ptr<TcpPath> tcp_path_;
+  std::unique_ptr<BouncePath> bounce_path_;  // null: no RDMA device is used
   std::unique_ptr<Messaging> messaging_;
   std::unique_ptr<engine::TransferEngine> engine_;
-  transport::TcpTransport* tcp_ = nullptr;    // the engine's
-  transport::RdmaTransport* rdma_ = nullptr;  // likewise; null: no RDMA device is used
+  PeerTransports to_peers_;  // the engine's
   std::unique_ptr<peer::ExecutionDesk> desk_;
   std::unique_ptr<peer::ExecutionCaller> executions_;
   std::unique_ptr<peer::PeerServer> peer_server_;

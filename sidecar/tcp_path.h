@@ -28,6 +28,11 @@ class TcpPath {
   peer::StreamSettings Offers();
   // Between memory of GPUs and the network; null: such memory has no way over tcp.
   transport::StagedCopies* copies() { return staging_ ? &(*staging_)->copies() : nullptr; }
+  // For other paths that stage; the error says why there is none.
+  Result<StagingArea*> staging() const {
+    if (!staging_) return Fail(staging_.error());
+    return staging_->get();
+  }
   // Nothing of them moves any more. While the engine still drives them.
   void EndCopies() {
     if (staging_) (*staging_)->copies().Close();

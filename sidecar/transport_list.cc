@@ -5,34 +5,62 @@
 #include "lib/base/log.h"
 #include "sidecar/transport/ipc_transport.h"
 #include "sidecar/transport/shm_transport.h"
+#include "sidecar/transport/unavailable_transport.h"
 
 namespace gantry {
 
-std::vector<std::unique_ptr<transport::Transport>> MakeTransports(
-    const SidecarConfig& config, worker::WorkerPool& pool,
-    std::unique_ptr<transport::Transport> rdma, std::unique_ptr<transport::Transport> tcp,
-    transport::StagedCopies* staging) {
-  const auto gpus = pool.gpus();
+namespace {
+
+using Transports = std::vector<std::unique_ptr<transport::Transport>>;
+
+transport::ShmOptions OptionsOf(const SidecarConfig& config) {
+  transport::ShmOptions options;
+  options.gpu_copies = config.gpu_copies == "engines"  ? transport::GpuCopyPolicy::kEngines
+                       : config.gpu_copies == "kernel" ? transport::GpuCopyPolicy::kKernel
+                                                       : transport::GpuCopyPolicy::kAuto;
+  return options;
+}
+
+// Rdma, and what goes over it.
+void AddRdma(const TransportSources& from, PeerTransports* made, Transports* transports) {
+  if (!from.rdma) {
+    for (const wire::Path path : {wire::Path::kRdma, wire::Path::kBounce}) {
+      transports->push_back(
+          std::make_unique<transport::UnavailableTransport>(path, from.rdma.error()));
+    }
+    return;
+  }
+  auto rdma =
+      (*from.rdma)->MakeTransport([&pool = from.pool] { pool.WakeWaiter(); }, from.count_rdma_error);
+  auto bounce = from.bounce->MakeTransport(*rdma);
+  made->rdma = rdma.get();
+  made->bounce = bounce.get();
+  transports->push_back(std::move(rdma));
+  transports->push_back(std::move(bounce));
+}
+
+}  // namespace
+
+Transports MakeTransports(const TransportSources& from, PeerTransports* made) {
+  const auto gpus = from.pool.gpus();
   if (gpus) {
     log::Info("GPUs are within reach", {{"count", gpus->size()}});
   } else {
     log::Info("no GPU is within reach", {{"why", gpus.error()}});
   }
-  transport::ShmOptions options;
-  options.gpu_copies = config.gpu_copies == "engines"  ? transport::GpuCopyPolicy::kEngines
-                       : config.gpu_copies == "kernel" ? transport::GpuCopyPolicy::kKernel
-                                                       : transport::GpuCopyPolicy::kAuto;
-  auto shm = std::make_unique<transport::ShmTransport>(options, pool);
-  if (staging != nullptr) staging->RunOn(shm.get());
-  std::vector<std::unique_ptr<transport::Transport>> transports;
+  auto shm = std::make_unique<transport::ShmTransport>(OptionsOf(from.config), from.pool);
+  if (from.tcp.copies() != nullptr) from.tcp.copies()->RunOn(shm.get());
+  Transports transports;
   transports.push_back(std::make_unique<transport::IpcTransport>(
-      [&pool]() -> Status {
+      [&pool = from.pool]() -> Status {
         RETURN_IF_ERROR(pool.gpus());
         return {};
       },
       *shm));
   transports.push_back(std::move(shm));
-  transports.push_back(std::move(rdma));
+  AddRdma(from, made, &transports);
+  auto tcp = from.tcp.MakeTransport([&pool = from.pool] { pool.WakeWaiter(); });
+  made->tcp = tcp.get();
   transports.push_back(std::move(tcp));
   return transports;
 }

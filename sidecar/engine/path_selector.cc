@@ -41,16 +41,11 @@ Allocations Representatives(const PathQuestion& question) {
 // Why this side cannot execute between every pair of allocations; empty when it can.
 std::string LocalReason(const transport::Transport& transport, const Allocations& locals,
                         const PathQuestion& question) {
-  if (transport.NeedsNics() && question.why_not_on_nics) {
-    return "RDMA devices do not have the local buffer: " + question.why_not_on_nics->message;
-  }
-  if (transport.NeedsNics()) {
-    for (const auto& on_nics : *question.local_on_nics) {
-      if (auto status = transport.CanGoThrough(*on_nics); !status) return status.error().message;
-    }
-  }
-  // What can reach one allocation may not reach another; a transfer takes one path as a whole.
   const auto& remotes = transport.AddressesBuffers() ? *question.remote_buffers : *question.remote;
+  const transport::LocalSide side = {*question.local, *question.local_on_nics,
+                                     question.why_not_on_nics};
+  if (auto status = transport.CanCarry(side, remotes); !status) return status.error().message;
+  // What can reach one allocation may not reach another; a transfer takes one path as a whole.
   for (const auto& remote : remotes) {
     for (const memory::MappedAllocation* const local : locals) {
       if (auto status = transport.CanReach(*local, remote); !status) {

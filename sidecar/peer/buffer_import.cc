@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sidecar/memory/host_memory.h"
+#include "sidecar/transport/bounce/bounce_remote_buffer.h"
 #include "sidecar/transport/rdma/rdma_remote_buffer.h"
 #include "sidecar/transport/tcp/tcp_remote_buffer.h"
 
@@ -83,21 +84,24 @@ Result<engine::RemoteBuffer> ImportBuffer(const std::string& peer, const wire::P
   return imported;
 }
 
-Status AddressFlat(const wire::PeerBuffer& buffer,
-                   const std::shared_ptr<transport::TcpPeer>& streams,
-                   const std::shared_ptr<transport::RdmaPeer>& queue_pairs,
+Status AddressFlat(const wire::PeerBuffer& buffer, const PeerPaths& paths,
                    engine::RemoteBuffer* imported) {
   const auto leads = [&](wire::Path path) {
     return buffer.paths[static_cast<size_t>(path)].available;
   };
   auto targets = std::make_shared<FlatTargets>(buffer.length);
-  if (streams != nullptr && leads(wire::Path::kTcp)) {
+  if (paths.streams != nullptr && leads(wire::Path::kTcp)) {
     targets->Add(wire::Path::kTcp, std::make_shared<transport::TcpRemoteBuffer>(
-                                       streams, buffer.id, buffer.generation, buffer.length));
+                                       paths.streams, buffer.id, buffer.generation, buffer.length));
   }
-  if (queue_pairs != nullptr && leads(wire::Path::kRdma) && !buffer.rdma_chunks.empty()) {
-    ASSIGN_OR_RETURN(auto target, RdmaTargetOf(buffer, queue_pairs));
+  if (paths.queue_pairs != nullptr && leads(wire::Path::kRdma) && !buffer.rdma_chunks.empty()) {
+    ASSIGN_OR_RETURN(auto target, RdmaTargetOf(buffer, paths.queue_pairs));
     targets->Add(wire::Path::kRdma, std::move(target));
+  }
+  if (paths.stage != nullptr && leads(wire::Path::kBounce)) {
+    targets->Add(wire::Path::kBounce, std::make_shared<transport::BounceRemoteBuffer>(
+                                          paths.stage, buffer.id, buffer.generation,
+                                          buffer.length));
   }
   if (targets->empty()) return {};
   const std::vector<uint64_t> sizes = {buffer.length};

@@ -10,6 +10,7 @@
 #include "lib/wire/peer_descriptor.h"
 #include "sidecar/engine/peer_gateway.h"
 #include "sidecar/memory/memory_mapper.h"
+#include "sidecar/transport/bounce/remote_stage.h"
 #include "sidecar/transport/rdma/rdma_peer.h"
 #include "sidecar/transport/tcp/tcp_peer.h"
 
@@ -18,11 +19,16 @@ namespace gantry::peer {
 // Without mappings: allocations are as many as the peer listed, none of them mapped.
 Result<engine::RemoteBuffer> ImportBuffer(const std::string& peer, const wire::PeerBuffer& buffer);
 
-// Lets the transports that address buffers reach it, as far as they lead to the peer (else null)
-// and its owner offers it there. `imported` is what ImportBuffer made of it.
-Status AddressFlat(const wire::PeerBuffer& buffer,
-                   const std::shared_ptr<transport::TcpPeer>& streams,
-                   const std::shared_ptr<transport::RdmaPeer>& queue_pairs,
+// Of a session; null: that path does not lead to the peer.
+struct PeerPaths {
+  std::shared_ptr<transport::TcpPeer> streams;
+  std::shared_ptr<transport::RdmaPeer> queue_pairs;
+  std::shared_ptr<transport::RemoteStage> stage;  // with queue pairs alone
+};
+
+// Lets the transports that address buffers reach it, as far as they lead to the peer and its owner
+// offers it there. `imported` is what ImportBuffer made of it.
+Status AddressFlat(const wire::PeerBuffer& buffer, const PeerPaths& paths,
                    engine::RemoteBuffer* imported);
 
 // Maps what came for `allocation` after the checks of a registration: sealed against shrinking, as

@@ -25,6 +25,7 @@
 #include "sidecar/registry/fd_budget.h"
 
 namespace gantry::transport {
+class BounceTransport;
 class RdmaTransport;
 class TcpTransport;
 }  // namespace gantry::transport
@@ -41,6 +42,8 @@ struct PeerDirectoryOptions {
   transport::TcpTransport* tcp = nullptr;    // null: no data connections; outlives the directory
   transport::RdmaTransport* rdma = nullptr;  // null: no RDMA device is used; likewise
   std::string why_no_rdma = {};              // then
+  // What goes over it through staging memory; null: likewise. Outlives the directory.
+  transport::BounceTransport* bounce = nullptr;
   size_t peers_max = 1024;
   size_t fds_max = 4096;             // of all peers' memory, open at the same time
   milliseconds call_timeout{5'000};  // of each call, within the caller's deadline

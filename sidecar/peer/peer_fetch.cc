@@ -145,7 +145,8 @@ Status PeerLink::Fetch(Session& session, std::vector<wire::BufferReference> refe
   for (const wire::PeerBuffer& buffer : buffers) {
     auto one = ImportBuffer(name_, buffer);
     if (!one) return Fail(std::move(one).error().WithContext("peer '" + name_ + "'"));
-    RETURN_IF_ERROR(AddressFlat(buffer, session.streams, session.queue_pairs, &*one));
+    RETURN_IF_ERROR(
+        AddressFlat(buffer, {session.streams, session.queue_pairs, session.stage}, &*one));
     one->acquaintance = number_;
     one->peer_gpus = session.client->facts().gpus;
     imported.push_back(*std::move(one));

@@ -6,6 +6,7 @@
 #include "lib/base/log.h"
 #include "lib/base/random_id.h"
 #include "sidecar/peer/queue_pair_exchanger.h"
+#include "sidecar/peer/stage_exchanger.h"
 #include "sidecar/peer/stream_opener.h"
 #include "sidecar/transport/rdma/rdma_transport.h"
 #include "sidecar/transport/tcp/tcp_transport.h"
@@ -233,9 +234,10 @@ void PeerLink::TryOpen() {
 // Of what the peer offers, that which there is nothing for here is no path. What the GPUs or the
 // memory here lack is another matter: there the peer may execute.
 std::vector<wire::PathReport> PeerLink::PathsHere(std::vector<wire::PathReport> offered) const {
-  wire::PathReport& rdma = offered[static_cast<size_t>(wire::Path::kRdma)];
-  if (rdma.available && options_.rdma == nullptr) {
-    rdma = {wire::Path::kRdma, false, "not on this side: " + options_.why_no_rdma};
+  for (wire::PathReport& report : offered) {
+    const bool by_rdma = report.path == wire::Path::kRdma || report.path == wire::Path::kBounce;
+    if (!report.available || !by_rdma || options_.rdma != nullptr) continue;
+    report = {report.path, false, "not on this side: " + options_.why_no_rdma};
   }
   return offered;
 }
@@ -251,6 +253,11 @@ void PeerLink::OpenPaths(Session* session) const {
   if (options_.rdma != nullptr && leads(wire::Path::kRdma)) {
     session->queue_pairs =
         options_.rdma->AddPeer(name_, std::make_shared<QueuePairExchanger>(client));
+  }
+  if (options_.bounce != nullptr && session->queue_pairs != nullptr &&
+      leads(wire::Path::kBounce)) {
+    session->stage = options_.bounce->AddStage(name_, session->queue_pairs,
+                                               std::make_shared<StageExchanger>(client));
   }
 }
 

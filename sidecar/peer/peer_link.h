@@ -24,6 +24,7 @@
 #include "sidecar/peer/peer_client.h"
 #include "sidecar/peer/peer_directory.h"
 #include "sidecar/peer/remote_buffer_cache.h"
+#include "sidecar/transport/bounce/remote_stage.h"
 #include "sidecar/transport/rdma/rdma_peer.h"
 #include "sidecar/transport/tcp/tcp_peer.h"
 
@@ -97,6 +98,7 @@ class PeerLink {
     // Likewise; null: that path does not lead there.
     std::shared_ptr<transport::TcpPeer> streams;
     std::shared_ptr<transport::RdmaPeer> queue_pairs;
+    std::shared_ptr<transport::RemoteStage> stage;
     // The rest belongs to whoever holds the fetch. By (allocation id, writable):
     std::map<std::pair<uint64_t, bool>, std::weak_ptr<const memory::MappedAllocation>> mapped;
     size_t prune_at = 256;

@@ -1,5 +1,5 @@
-// A way of moving bytes. Life of a transfer: CanReach and CanGoThrough are asked at admission by
-// any thread; Start hands over a checked plan; the engine then calls Poll until the operation is
+// A way of moving bytes. Life of a transfer: CanCarry and CanReach are asked at admission by any
+// thread; Start hands over a checked plan; the engine then calls Poll until the operation is
 // finished; Stop asks it to issue nothing more. All but Probe and these two belong to the engine's
 // driver.
 #pragma once
@@ -50,6 +50,14 @@ class Operation {
   virtual std::vector<uint32_t> UnfinishedItems() const = 0;
 };
 
+// The local buffers of a transfer, as far as they matter to its path.
+struct LocalSide {
+  const std::vector<std::shared_ptr<const memory::MappedAllocation>>& allocations;
+  // What RDMA devices have of the buffers; as many as there are when they have all.
+  const std::vector<std::shared_ptr<const memory::NicMemory>>& on_nics;
+  const std::optional<Error>& why_not_on_nics;  // of one that they do not have
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -64,10 +72,12 @@ class Transport {
   // local allocations of one kind and GPU.
   virtual Status CanReach(const memory::MappedAllocation& local,
                           const RemoteAllocation& remote) const = 0;
-  // True: it goes through MovePlan::local_on_nics, which has to have every local buffer.
-  virtual bool NeedsNics() const { return false; }
-  // Whether it can go through what RDMA devices have of a local buffer now; the error says why not.
-  virtual Status CanGoThrough(const memory::NicMemory& /*on_nics*/) const { return {}; }
+  // Whether it can carry between these as far as that is no matter of pairs of allocations; the
+  // error says why not. Asked before CanReach.
+  virtual Status CanCarry(const LocalSide& /*local*/,
+                          const std::vector<RemoteAllocation>& /*remote*/) const {
+    return {};
+  }
   // Whether the other side's sidecar has to have this path, too.
   virtual bool NeedsPeer(const RemoteAllocation& /*remote*/) const { return true; }
   // How the same blocks of many buffers are planned between these, which it can execute between.

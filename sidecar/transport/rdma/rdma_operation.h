@@ -31,7 +31,8 @@ class RdmaOperation final : public Operation {
     std::shared_ptr<const MovePlan> plan;
     uint64_t slice_bytes = 0;
     uint64_t token = 0;
-    std::optional<Error> refusal;  // it never begins
+    std::function<void()> attend = {};  // instead of the token: it failed, or is finished
+    std::optional<Error> refusal;       // it never begins
     // What is in flight has to end by force.
     std::function<void(RdmaOperation&)> abort;
   };
@@ -47,6 +48,7 @@ class RdmaOperation final : public Operation {
 
   // The rest is for the transport.
   uint64_t token() const { return setup_.token; }
+  const std::function<void()>& attend() const { return setup_.attend; }
   WorkOperation direction() const { return direction_; }
   const PlanStretches& stretches() const { return stretches_; }
   bool has_more() const {

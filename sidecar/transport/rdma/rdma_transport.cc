@@ -74,6 +74,16 @@ std::shared_ptr<RdmaPeer> RdmaTransport::AddPeer(std::string name,
   return peer;
 }
 
+Status RdmaTransport::CanCarry(const LocalSide& local,
+                               const std::vector<RemoteAllocation>& /*remote*/) const {
+  if (local.why_not_on_nics) {
+    return Fail(ErrorCode::kPathUnavailable, "RDMA devices do not have the local buffer: " +
+                                                 local.why_not_on_nics->message);
+  }
+  for (const auto& on_nics : local.on_nics) RETURN_IF_ERROR(CanGoThrough(*on_nics));
+  return {};
+}
+
 Status RdmaTransport::CanGoThrough(const memory::NicMemory& on_nics) const {
   const auto* const set = dynamic_cast<const MemoryRegionSet*>(&on_nics);
   if (set == nullptr) return Fail(ErrorCode::kInternal, "a buffer is registered on other devices");
@@ -109,11 +119,23 @@ Result<std::shared_ptr<RdmaPeer>> RdmaTransport::PeerOf(const MovePlan& plan) co
 
 std::unique_ptr<Operation> RdmaTransport::Start(std::shared_ptr<const MovePlan> plan, int priority,
                                                 uint64_t token) {
-  auto peer = PeerOf(*plan);
   RdmaOperation::Setup setup;
+  setup.token = token;
+  return Begin(std::move(plan), priority, std::move(setup));
+}
+
+std::unique_ptr<Operation> RdmaTransport::StartPart(std::shared_ptr<const MovePlan> plan,
+                                                    int priority, std::function<void()> attend) {
+  RdmaOperation::Setup setup;
+  setup.attend = std::move(attend);
+  return Begin(std::move(plan), priority, std::move(setup));
+}
+
+std::unique_ptr<Operation> RdmaTransport::Begin(std::shared_ptr<const MovePlan> plan, int priority,
+                                                RdmaOperation::Setup setup) {
+  auto peer = PeerOf(*plan);
   setup.plan = std::move(plan);
   setup.slice_bytes = devices_.options().slice_bytes;
-  setup.token = token;
   if (!peer) {
     setup.refusal = peer.error();
     auto refused = std::make_unique<RdmaOperation>(std::move(setup));
@@ -169,13 +191,22 @@ bool RdmaTransport::Poll(std::vector<uint64_t>* attention) {
     moved = DrivePeers(now);  // one may have come before
     if (moved) is_armed_ = false;
   }
+  TellOfEnds(attention);
+  return moved;
+}
+
+void RdmaTransport::TellOfEnds(std::vector<uint64_t>* attention) {
   for (auto it = running_.begin(); it != running_.end();) {
     RdmaOperation* const operation = it->first;
     if (!operation->Update()) {
       ++it;
       continue;
     }
-    attention->push_back(operation->token());
+    if (operation->attend() != nullptr) {
+      attending_.push_back(operation->attend());
+    } else {
+      attention->push_back(operation->token());
+    }
     if (!operation->finished()) {
       ++it;
       continue;
@@ -183,7 +214,8 @@ bool RdmaTransport::Poll(std::vector<uint64_t>* attention) {
     if (it->second != nullptr) it->second->Remove(operation);
     it = running_.erase(it);
   }
-  return moved;
+  // Who is told may start others, and let go of these.
+  for (auto& attend : std::exchange(attending_, {})) attend();
 }
 
 // The event may come long after: it wakes whoever sleeps, and that is all.

@@ -38,12 +38,19 @@ class RdmaTransport final : public Transport {
   wire::Path path() const override { return wire::Path::kRdma; }
   Status Probe() override { return {}; }
   bool AddressesBuffers() const override { return true; }
-  bool NeedsNics() const override { return true; }
-  Status CanGoThrough(const memory::NicMemory& on_nics) const override;
+  Status CanCarry(const LocalSide& local,
+                  const std::vector<RemoteAllocation>& remote) const override;
+  // Whether there is a way through what devices have of a local buffer now; the error says why not.
+  Status CanGoThrough(const memory::NicMemory& on_nics) const;
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override;
+  // A part of another transport's operation: `attend` is called by Poll where Start's token would
+  // be told.
+  std::unique_ptr<Operation> StartPart(std::shared_ptr<const MovePlan> plan, int priority,
+                                       std::function<void()> attend);
+  const RdmaCore& core() const { return core_; }
   bool Poll(std::vector<uint64_t>* attention) override;
   nanoseconds Unattended() const override { return std::chrono::hours(1); }
   bool DevicesWork() const override { return in_flight_ && !is_armed_; }
@@ -57,6 +64,10 @@ class RdmaTransport final : public Transport {
 
     void Post(std::function<void()> task) EXCLUDES(mutex);
   };
+  std::unique_ptr<Operation> Begin(std::shared_ptr<const MovePlan> plan, int priority,
+                                   RdmaOperation::Setup setup);
+  // Of those that run: lets go of what is finished, and tells who has to attend to them.
+  void TellOfEnds(std::vector<uint64_t>* attention);
   bool RunTasks();
   bool DrivePeers(TimePoint now);
   Status Watch(RdmaConnection& connection);
@@ -72,6 +83,7 @@ class RdmaTransport final : public Transport {
   std::unordered_map<RdmaOperation*, std::shared_ptr<RdmaPeer>> running_;
   std::vector<std::shared_ptr<RdmaPeer>> driven_;  // scratch of DrivePeers
   std::vector<std::function<void()>> tasks_;       // scratch of RunTasks
+  std::vector<std::function<void()>> attending_;   // scratch of TellOfEnds
   std::atomic<uint64_t> connections_ = 0;
   bool in_flight_ = false;
   bool is_armed_ = false;  // completions are waited for

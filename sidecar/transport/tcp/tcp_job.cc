@@ -8,12 +8,12 @@
 
 namespace gantry::transport {
 
-TcpJob::TcpJob(Setup setup) : setup_(std::move(setup)), segment_done_(plan().segments.size()) {
+TcpJob::TcpJob(Setup setup) : setup_(std::move(setup)), cursor_(plan()), tally_(plan()) {
   progress_.chunks_total = plan().segments.size();
 }
 
 bool TcpJob::HasWorkLocked() const {
-  return !stopped_ && (!again_.empty() || cursor_.segment < plan().segments.size());
+  return !stopped_ && (!again_.empty() || !cursor_.at_end());
 }
 
 bool TcpJob::HasWork() const {
@@ -51,65 +51,47 @@ std::optional<MovePart> TcpJob::Take(const void* stream) {
 
 MovePart TcpJob::Cut() {
   MovePart part;
-  while (cursor_.segment < plan().segments.size()) {
-    const MoveSegment segment = plan().segments[cursor_.segment];
-    if (!AddBlock(segment, &part)) break;
+  while (!cursor_.at_end() && AddBlock(&part)) {
   }
   return part;
 }
 
-bool TcpJob::AddBlock(const MoveSegment& segment, MovePart* part) {
-  const uint64_t room = setup_.part_bytes - part->body.bytes;
-  const uint64_t left = segment.length - cursor_.within;
-  // Blocks stay whole where they can.
-  if (room == 0 || (left > room && segment.length <= setup_.part_bytes)) return false;
-  const uint64_t length = std::min(left, room);
-  const uint64_t local_size = plan().local[segment.local_allocation]->size();
-  const uint64_t local_at =
-      segment.local_offset + cursor_.block * segment.local_stride + cursor_.within;
-  const uint64_t remote_at =
-      segment.remote_offset + cursor_.block * segment.remote_stride + cursor_.within;
-  if (!Fits(local_at, length, local_size)) {
+bool TcpJob::AddBlock(MovePart* part) {
+  const auto stretch = cursor_.Look(setup_.part_bytes - part->body.bytes, setup_.part_bytes);
+  if (!stretch) return false;
+  if (!Fits(stretch->local_offset, stretch->length,
+            plan().local[stretch->local_allocation]->size())) {
     FailLocked(Error(ErrorCode::kInternal, "a segment lies outside of its local allocation"));
     *part = MovePart();
     return false;
   }
-  if (!AddRange(segment, remote_at, static_cast<uint32_t>(length), part)) return false;
-  AddLocal(segment, local_at, length, part);
-  const auto index = static_cast<uint32_t>(cursor_.segment);
-  if (part->pieces.empty() || part->pieces.back().segment != index) {
-    part->pieces.push_back({index, 0});
-  }
-  part->pieces.back().bytes += length;
-  cursor_.within += length;
-  if (cursor_.within == segment.length) {
-    cursor_.within = 0;
-    if (++cursor_.block == segment.count) cursor_ = {cursor_.segment + 1, 0, 0};
-  }
+  if (!AddRange(*stretch, part)) return false;
+  AddLocal(*stretch, part);
+  AddPiece(stretch->segment, stretch->length, &part->pieces);
+  cursor_.Pass(*stretch);
   return true;
 }
 
-void TcpJob::AddLocal(const MoveSegment& segment, uint64_t local_offset, uint64_t length,
-                      MovePart* part) const {
+void TcpJob::AddLocal(const BlockCursor::Stretch& stretch, MovePart* part) const {
   if (setup_.staging == nullptr) {
-    const std::span<std::byte> local = setup_.local[segment.local_allocation];
-    part->local.Add(local.subspan(local_offset, length).data(), length);
+    const std::span<std::byte> local = setup_.local[stretch.local_allocation];
+    part->local.Add(local.subspan(stretch.local_offset, stretch.length).data(), stretch.length);
     return;
   }
   if (part->staged == nullptr) part->staged = std::make_shared<StagedPayload>(*setup_.staging);
-  part->staged->Add(plan().local[segment.local_allocation], local_offset, length);
+  part->staged->Add(plan().local[stretch.local_allocation], stretch.local_offset, stretch.length);
 }
 
-bool TcpJob::AddRange(const MoveSegment& segment, uint64_t remote_offset, uint32_t length,
-                      MovePart* part) const {
+bool TcpJob::AddRange(const BlockCursor::Stretch& stretch, MovePart* part) const {
   RequestBody& body = part->body;
-  const RemoteTarget& remote = *plan().remote[segment.remote_allocation].target;
+  const RemoteTarget& remote = *plan().remote[stretch.remote_allocation].target;
   const auto& target = static_cast<const TcpRemoteBuffer&>(*remote.Over(wire::Path::kTcp));
+  const auto length = static_cast<uint32_t>(stretch.length);
   const bool same_buffer = !body.sections.empty() && body.sections.back().buffer == target.id() &&
                            body.sections.back().generation == target.generation();
   if (same_buffer) {
     WireRange& last = body.ranges.back();
-    if (last.offset + last.length == remote_offset) {
+    if (last.offset + last.length == stretch.remote_offset) {
       last.length += length;
       body.bytes += length;
       return true;
@@ -121,7 +103,7 @@ bool TcpJob::AddRange(const MoveSegment& segment, uint64_t remote_offset, uint32
     body.sections.push_back(
         {target.id(), target.generation(), static_cast<uint32_t>(body.ranges.size()), 0});
   }
-  body.ranges.push_back({remote_offset, length});
+  body.ranges.push_back({stretch.remote_offset, length});
   ++body.sections.back().ranges;
   body.bytes += length;
   return true;
@@ -133,16 +115,8 @@ void TcpJob::Done(const MovePart& part) {
     --inflight_;
     progress_.bytes += part.body.bytes;
     if (part.staged != nullptr) progress_.staged_bytes += part.staged->staged_bytes();
-    for (const MovePart::Piece& piece : part.pieces) {
-      const uint64_t all = plan().segments[piece.segment].bytes();
-      if (piece.bytes < all) {
-        const auto [left, added] = segment_left_.try_emplace(piece.segment, all);
-        left->second -= piece.bytes;
-        if (left->second > 0) continue;
-        segment_left_.erase(left);
-      }
-      segment_done_[piece.segment] = true;
-      ++progress_.chunks;
+    for (const SegmentTally::Piece& piece : part.pieces) {
+      if (tally_.Add(piece)) ++progress_.chunks;
     }
   }
   AttendIfEnded();
@@ -232,16 +206,7 @@ TcpJob::State TcpJob::Look() const {
 
 std::vector<uint32_t> TcpJob::UnfinishedItems() const {
   const MutexLock lock(mutex_);
-  std::vector<uint32_t> items;
-  for (size_t i = 0; i < segment_done_.size(); ++i) {
-    if (segment_done_[i]) continue;
-    const MoveSegment segment = plan().segments[i];
-    for (uint32_t item = 0; item < segment.items; ++item)
-      items.push_back(segment.first_item + item);
-  }
-  std::sort(items.begin(), items.end());
-  items.erase(std::unique(items.begin(), items.end()), items.end());
-  return items;
+  return tally_.UnfinishedItems();
 }
 
 }  // namespace gantry::transport

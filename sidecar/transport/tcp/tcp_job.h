@@ -9,10 +9,11 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "lib/base/mutex.h"
+#include "sidecar/transport/block_cursor.h"
+#include "sidecar/transport/segment_tally.h"
 #include "sidecar/transport/tcp/scatter_list.h"
 #include "sidecar/transport/tcp/staged_payload.h"
 #include "sidecar/transport/tcp/tcp_frame.h"
@@ -30,11 +31,7 @@ struct MovePart {
   ScatterList local;
   // Where some of the local bytes lie on GPUs: `local` is empty until this is placed.
   std::shared_ptr<StagedPayload> staged;
-  struct Piece {
-    uint32_t segment = 0;
-    uint64_t bytes = 0;
-  };
-  std::vector<Piece> pieces;
+  std::vector<SegmentTally::Piece> pieces;
   bool retried = false;
 };
 
@@ -91,18 +88,11 @@ class TcpJob : public std::enable_shared_from_this<TcpJob> {
   TcpOperation* operation = nullptr;  // of the engine's driver only; null when it is gone
 
  private:
-  struct Cursor {
-    size_t segment = 0;
-    uint32_t block = 0;
-    uint64_t within = 0;
-  };
   MovePart Cut() REQUIRES(mutex_);
-  // The rest of the block under the cursor, as much as fits; false when the part is full.
-  bool AddBlock(const MoveSegment& segment, MovePart* part) REQUIRES(mutex_);
-  void AddLocal(const MoveSegment& segment, uint64_t local_offset, uint64_t length,
-                MovePart* part) const;
-  bool AddRange(const MoveSegment& segment, uint64_t remote_offset, uint32_t length,
-                MovePart* part) const;
+  // What is under the cursor, as much as fits; false when the part is full.
+  bool AddBlock(MovePart* part) REQUIRES(mutex_);
+  void AddLocal(const BlockCursor::Stretch& stretch, MovePart* part) const;
+  bool AddRange(const BlockCursor::Stretch& stretch, MovePart* part) const;
   bool HasWorkLocked() const REQUIRES(mutex_);
   bool Quiet(TimePoint now) const REQUIRES(mutex_);
   void FailLocked(Error why) REQUIRES(mutex_);
@@ -112,7 +102,7 @@ class TcpJob : public std::enable_shared_from_this<TcpJob> {
   const Setup setup_;
 
   mutable Mutex mutex_;
-  Cursor cursor_ GUARDED_BY(mutex_);
+  BlockCursor cursor_ GUARDED_BY(mutex_);
   std::deque<MovePart> again_ GUARDED_BY(mutex_);
   std::vector<const void*> streams_ GUARDED_BY(mutex_);  // that took part
   size_t inflight_ GUARDED_BY(mutex_) = 0;
@@ -120,8 +110,7 @@ class TcpJob : public std::enable_shared_from_this<TcpJob> {
   bool attended_ GUARDED_BY(mutex_) = false;
   TimePoint in_doubt_until_ GUARDED_BY(mutex_){};
   std::optional<Error> error_ GUARDED_BY(mutex_);
-  std::vector<bool> segment_done_ GUARDED_BY(mutex_);
-  std::unordered_map<uint32_t, uint64_t> segment_left_ GUARDED_BY(mutex_);  // of those in pieces
+  SegmentTally tally_ GUARDED_BY(mutex_);
   Progress progress_ GUARDED_BY(mutex_);
 };
 

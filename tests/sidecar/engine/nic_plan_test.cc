@@ -41,9 +41,13 @@ class OverNics final : public transport::Transport {
  public:
   wire::Path path() const override { return wire::Path::kShm; }
   Status Probe() override { return {}; }
-  bool NeedsNics() const override { return true; }
-  Status CanGoThrough(const memory::NicMemory& on_nics) const override {
-    if (&on_nics == down) return Fail(ErrorCode::kPathUnavailable, "the ports of its devices");
+  Status CanCarry(const transport::LocalSide& local,
+                  const std::vector<transport::RemoteAllocation>&) const override {
+    if (local.why_not_on_nics) return Fail(*local.why_not_on_nics);
+    for (const auto& on_nics : local.on_nics) {
+      if (on_nics.get() != down) continue;
+      return Fail(ErrorCode::kPathUnavailable, "the ports of its devices");
+    }
     return {};
   }
   Status CanReach(const memory::MappedAllocation&,

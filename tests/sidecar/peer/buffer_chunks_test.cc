@@ -53,7 +53,7 @@ class BufferChunksTest : public ::testing::Test {
   }
   Result<engine::RemoteBuffer> Import(const wire::PeerBuffer& told) {
     ASSIGN_OR_RETURN(engine::RemoteBuffer imported, ImportBuffer("peer", told));
-    RETURN_IF_ERROR(AddressFlat(told, nullptr, world_.peer_, &imported));
+    RETURN_IF_ERROR(AddressFlat(told, {nullptr, world_.peer_, nullptr}, &imported));
     return imported;
   }
 

@@ -1,0 +1,100 @@
+// One transfer on the path bounce: takes slices for each of its parts, has them filled on one side,
+// carried by rdma and emptied on the other. Belongs to the engine's driver; what others call back is
+// posted to it, and keeps it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "sidecar/transport/bounce/bounce_cutter.h"
+#include "sidecar/transport/bounce/bounce_routes.h"
+#include "sidecar/transport/bounce/remote_stage.h"
+#include "sidecar/transport/rdma/rdma_transport.h"
+#include "sidecar/transport/segment_tally.h"
+#include "sidecar/transport/slice_pool.h"
+#include "sidecar/transport/staging_half.h"
+#include "sidecar/transport/transport.h"
+
+namespace gantry::transport {
+
+class BounceJob : public std::enable_shared_from_this<BounceJob> {
+ public:
+  struct Setup {
+    std::shared_ptr<const MovePlan> plan;
+    int priority = 0;
+    RdmaTransport& rdma;
+    std::shared_ptr<RemoteStage> remote = nullptr;
+    StagingHalf* half = nullptr;        // null: nothing is staged here
+    BounceStage stage = {};             // that half's
+    std::function<void()> attend = {};  // it failed, or is finished
+  };
+
+  explicit BounceJob(Setup setup);
+  BounceJob(const BounceJob&) = delete;
+  BounceJob& operator=(const BounceJob&) = delete;
+
+  bool needs_local_stage() const { return cutter_.needs_local_stage(); }
+  void Begin();
+  void Stop();
+  void Abort();
+  void FailWith(Error why);
+  bool finished() const { return finished_; }
+  const std::optional<Error>& error() const { return error_; }
+  const Progress& progress() const { return progress_; }
+  std::vector<uint32_t> UnfinishedItems() const { return tally_.UnfinishedItems(); }
+
+ private:
+  struct Part {
+    BouncePart part;
+    BounceRoutes routes;
+    SlicePool* waits_for = nullptr;  // null: for no slices
+    uint64_t ticket = 0;             // there
+    SliceLease remote;
+    SliceLease local;
+    std::unique_ptr<Operation> carried;  // by rdma
+  };
+  using Id = uint64_t;
+  using Step = void (BounceJob::*)(Id);
+
+  bool is_write() const { return setup_.plan->operation == wire::Operation::kWrite; }
+  void Join(Result<std::shared_ptr<RemoteStage::Lent>> lent);
+  uint64_t PartBytes() const;
+  void Fill();  // has as many parts under way as there may be
+  // The steps of a part. Each ends in the next one, or in the part's end.
+  void TakeRemote(Id id);
+  void TakeLocal(Id id);
+  void Route(Id id);
+  void CopyHere(Id id, Step next);
+  void CopyThere(Id id, Step next);
+  void Carry(Id id);
+  void Carried(Id id);
+  void Done(Id id);
+  // Goes on with the part, unless the transfer was stopped or this failed: then it ends.
+  void Go(Id id, const Status& so_far, Step next);
+  // Takes slices of a pool, now or later, and goes on.
+  void Take(Id id, SlicePool* pool, uint64_t bytes, uint64_t slice_bytes, SliceLease Part::*lease,
+            Step next);
+  void End(Id id);
+  void Look();  // whether it is finished
+
+  const Setup setup_;
+  BounceCutter cutter_;
+  SegmentTally tally_;
+  std::shared_ptr<RemoteStage::Lent> lent_;
+  std::map<Id, Part> parts_;  // under way
+  Id last_id_ = 0;
+  bool is_joining_ = false;
+  bool has_joined_ = false;
+  bool is_filling_ = false;
+  bool stopped_ = false;
+  bool finished_ = false;
+  TimePoint in_doubt_until_{};  // bytes may move at the peer until then
+  std::optional<Error> error_;
+  Progress progress_;
+};
+
+}  // namespace gantry::transport

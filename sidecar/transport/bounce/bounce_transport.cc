@@ -1,0 +1,135 @@
+#include "sidecar/transport/bounce/bounce_transport.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "sidecar/transport/bounce/bounce_job.h"
+#include "sidecar/transport/bounce/bounce_remote_buffer.h"
+
+namespace gantry::transport {
+namespace {
+
+class BounceOperation final : public Operation {
+ public:
+  explicit BounceOperation(std::shared_ptr<BounceJob> job) : job_(std::move(job)) {}
+
+  void Stop() override { job_->Stop(); }
+  void Abort() override { job_->Abort(); }
+  bool finished() const override { return job_->finished(); }
+  const std::optional<Error>& error() const override { return job_->error(); }
+  const Progress& progress() const override { return job_->progress(); }
+  std::vector<uint32_t> UnfinishedItems() const override { return job_->UnfinishedItems(); }
+
+ private:
+  const std::shared_ptr<BounceJob> job_;
+};
+
+bool IsOnGpu(const memory::MappedAllocation& memory) {
+  return memory.kind() == wire::MemoryKind::kGpu;
+}
+
+// One transfer has one peer.
+Result<std::shared_ptr<RemoteStage>> StageOf(const MovePlan& plan) {
+  std::shared_ptr<RemoteStage> stage;
+  for (const RemoteAllocation& remote : plan.remote) {
+    const BounceRemoteBuffer* const target = BounceRemoteBuffer::Of(remote);
+    if (target == nullptr || (stage != nullptr && stage != target->stage())) {
+      return Fail(ErrorCode::kInternal, "a plan for bounce names buffers of one peer");
+    }
+    stage = target->stage();
+  }
+  if (stage == nullptr) return Fail(ErrorCode::kInternal, "a plan without remote buffers");
+  return stage;
+}
+
+}  // namespace
+
+BounceTransport::BounceTransport(RdmaTransport& rdma, Result<Here> here)
+    : rdma_(rdma),
+      here_(std::move(here)),
+      attended_(std::make_shared<std::vector<uint64_t>>()) {}
+
+std::shared_ptr<RemoteStage> BounceTransport::AddStage(
+    std::string name, std::shared_ptr<RdmaPeer> peer,
+    std::shared_ptr<StageExchange> exchange) const {
+  return std::make_shared<RemoteStage>(rdma_.core(), std::move(name), std::move(peer),
+                                       std::move(exchange));
+}
+
+// Without GPUs on this side it still leads to those of peers.
+Status BounceTransport::Probe() { return rdma_.Probe(); }
+
+Status BounceTransport::CanCarry(const LocalSide& local,
+                                 const std::vector<RemoteAllocation>& remote) const {
+  const bool all_direct =
+      !local.why_not_on_nics &&
+      std::none_of(remote.begin(), remote.end(), &BounceRemoteBuffer::IsStaged);
+  if (all_direct) {
+    return Fail(ErrorCode::kPathUnavailable,
+                "RDMA devices have the buffers of both sides: nothing has to be staged");
+  }
+  if (local.why_not_on_nics) {
+    RETURN_IF_ERROR(CanStage(local.allocations, *local.why_not_on_nics));
+  }
+  for (const auto& on_nics : local.on_nics) RETURN_IF_ERROR(rdma_.CanGoThrough(*on_nics));
+  return {};
+}
+
+// Of those some are on no RDMA device.
+Status BounceTransport::CanStage(
+    const std::vector<std::shared_ptr<const memory::MappedAllocation>>& local,
+    const Error& why_not_on_nics) const {
+  if (std::none_of(local.begin(), local.end(), [](const auto& one) { return IsOnGpu(*one); })) {
+    return Fail(ErrorCode::kPathUnavailable,
+                "RDMA devices do not have the local buffer: " + why_not_on_nics.message);
+  }
+  const Status staged = here_ ? here_->half.copier.Usable() : Fail(here_.error());
+  if (!staged) return Fail(Error(staged.error()).WithContext("the local buffer is GPU memory"));
+  return rdma_.CanGoThrough(*here_->stage.on_nics);
+}
+
+Status BounceTransport::CanReach(const memory::MappedAllocation& /*local*/,
+                                 const RemoteAllocation& remote) const {
+  const BounceRemoteBuffer* const target = BounceRemoteBuffer::Of(remote);
+  if (target == nullptr) {
+    return Fail(ErrorCode::kPathUnavailable,
+                "the remote buffer is on no RDMA device that leads here, and its owner stages "
+                "nothing: it is this sidecar's own, or its peer has no such path");
+  }
+  if (auto usable = target->stage()->peer()->Usable(); !usable) {
+    return Fail(ErrorCode::kPathUnavailable, usable.error().message);
+  }
+  return BounceRemoteBuffer::IsStaged(remote) ? target->stage()->Usable() : Status();
+}
+
+std::unique_ptr<Operation> BounceTransport::Start(std::shared_ptr<const MovePlan> plan,
+                                                  int priority, uint64_t token) {
+  auto remote = StageOf(*plan);
+  BounceJob::Setup setup{.plan = std::move(plan), .priority = priority, .rdma = rdma_};
+  if (remote) setup.remote = *remote;
+  if (here_) {
+    setup.half = &here_->half;
+    setup.stage = here_->stage;
+  }
+  setup.attend = [attended = attended_, token] { attended->push_back(token); };
+  auto job = std::make_shared<BounceJob>(std::move(setup));
+  rdma_.core().post([] {});  // the engine asks again, and attends to it
+  if (!remote) {
+    job->FailWith(std::move(remote).error());
+  } else if (job->needs_local_stage() && !here_) {
+    job->FailWith(here_.error());
+  } else {
+    job->Begin();
+  }
+  return std::make_unique<BounceOperation>(std::move(job));
+}
+
+bool BounceTransport::Poll(std::vector<uint64_t>* attention) {
+  const bool any = !attended_->empty();
+  attention->insert(attention->end(), attended_->begin(), attended_->end());
+  attended_->clear();
+  return any;
+}
+
+}  // namespace gantry::transport

@@ -1,0 +1,56 @@
+// Memory of GPUs that RDMA devices do not reach, by RDMA: through staging memory of the host, here
+// and at the peer, whose GPUs its own workers copy from and to. A plan for this transport names
+// buffers. Owned by the engine's driver, but for what Transport says and AddStage.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sidecar/transport/bounce/bounce_routes.h"
+#include "sidecar/transport/bounce/remote_stage.h"
+#include "sidecar/transport/rdma/rdma_transport.h"
+#include "sidecar/transport/staging_half.h"
+#include "sidecar/transport/transport.h"
+
+namespace gantry::transport {
+
+class BounceTransport final : public Transport {
+ public:
+  // What is staged here, and where devices have it.
+  struct Here {
+    StagingHalf& half;
+    BounceStage stage;
+  };
+  // `rdma` carries the bytes and runs what is posted; it outlives this, and so does the half.
+  // `here`: an error says why nothing is staged on this side.
+  BounceTransport(RdmaTransport& rdma, Result<Here> here);
+
+  // One for each session with a peer that has queue pairs. Any thread.
+  std::shared_ptr<RemoteStage> AddStage(std::string name, std::shared_ptr<RdmaPeer> peer,
+                                        std::shared_ptr<StageExchange> exchange) const;
+
+  wire::Path path() const override { return wire::Path::kBounce; }
+  Status Probe() override;
+  bool AddressesBuffers() const override { return true; }
+  Status CanReach(const memory::MappedAllocation& local,
+                  const RemoteAllocation& remote) const override;
+  Status CanCarry(const LocalSide& local,
+                  const std::vector<RemoteAllocation>& remote) const override;
+  std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
+                                   uint64_t token) override;
+  bool Poll(std::vector<uint64_t>* attention) override;
+  nanoseconds Unattended() const override { return std::chrono::hours(1); }
+
+ private:
+  Status CanStage(const std::vector<std::shared_ptr<const memory::MappedAllocation>>& local,
+                  const Error& why_not_on_nics) const;
+
+  RdmaTransport& rdma_;
+  const Result<Here> here_;
+  const std::shared_ptr<std::vector<uint64_t>> attended_;  // tokens, since the last Poll
+};
+
+}  // namespace gantry::transport

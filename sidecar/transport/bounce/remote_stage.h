@@ -1,0 +1,71 @@
+// The staging memory that a peer lends to a session: asked for by the first transfer that needs it,
+// given back when none has for some time. Belongs to the engine's driver, but for Usable.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lib/base/mutex.h"
+#include "sidecar/transport/bounce/stage_exchange.h"
+#include "sidecar/transport/rdma/rdma_peer.h"
+#include "sidecar/transport/rdma/rdma_remote_buffer.h"
+#include "sidecar/transport/slice_pool.h"
+
+namespace gantry::transport {
+
+class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
+ public:
+  // `core`: of the transport that reaches the peer's memory. `name`: for messages.
+  RemoteStage(const RdmaCore& core, std::string name, std::shared_ptr<RdmaPeer> peer,
+              std::shared_ptr<StageExchange> exchange);
+  RemoteStage(const RemoteStage&) = delete;
+  RemoteStage& operator=(const RemoteStage&) = delete;
+
+  const std::shared_ptr<RdmaPeer>& peer() const { return peer_; }
+  // Any thread: why the peer lends nothing right now, if that is known.
+  Status Usable() const EXCLUDES(mutex_);
+
+  // What was lent. It stays as long as somebody has joined.
+  struct Lent {
+    explicit Lent(wire::StageGrant grant, const std::shared_ptr<RdmaPeer>& peer);
+    const wire::StageGrant grant;
+    // Its slices one after another, as rdma reaches them.
+    const std::shared_ptr<const RdmaRemoteBuffer> memory;
+    SlicePool slices;
+  };
+  using Joined = std::function<void(Result<std::shared_ptr<Lent>>)>;
+  // Calls back once, at once or later. Whoever joined leaves once, when nothing of it uses slices.
+  void Join(Joined joined);
+  void Leave();
+  // Calls back once, later: see StageExchange::Copy.
+  void Copy(wire::StagedMove move, std::function<void(const Status&)> done);
+  // After a copy with kPeerLost, how long bytes of it may still move.
+  milliseconds lease() const { return core_.devices.options().lease; }
+
+ private:
+  void Open();
+  void Opened(Result<wire::StageGrant> grant);
+  void CloseWhenIdle(uint64_t round);
+
+  const RdmaCore core_;
+  const std::string name_;
+  const std::shared_ptr<RdmaPeer> peer_;
+  const std::shared_ptr<StageExchange> exchange_;
+
+  mutable Mutex mutex_;
+  std::optional<Error> refusal_ GUARDED_BY(mutex_);  // the last time
+  TimePoint refused_until_ GUARDED_BY(mutex_){};
+
+  std::shared_ptr<Lent> lent_;
+  std::vector<Joined> joining_;  // wait for Opened
+  size_t users_ = 0;             // joined and did not leave, or are joining
+  uint64_t round_ = 0;           // of uses: one more whenever the last one leaves
+  bool is_opening_ = false;
+  bool is_closing_ = false;
+};
+
+}  // namespace gantry::transport
