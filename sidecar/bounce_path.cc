@@ -16,8 +16,8 @@ Result<transport::BounceStage> BouncePath::Register() {
   const transport::StagingHalf& half = *staging->initiator();
   ASSIGN_OR_RETURN(
       auto on_nics,
-      registrar_.Register({{staging->allocation(), half.stage_offset, half.memory.size()}}, {}));
-  return transport::BounceStage{staging->allocation(), std::move(on_nics), half.stage_offset};
+      registrar_.Register({{half.allocation, half.stage_offset, half.memory.size()}}, {}));
+  return transport::BounceStage{half.allocation, std::move(on_nics), half.stage_offset};
 }
 
 std::unique_ptr<transport::BounceTransport> BouncePath::MakeTransport(

@@ -10,6 +10,8 @@ namespace gantry {
 
 static_assert(SidecarConfig::kStagingBytesMin / 2 >= transport::kFramePayloadBytesMax,
               "each half has room for the largest payload that a peer may send");
+static_assert(transport::kStagingSlicesAtOnce * transport::kStagingSliceBytes ==
+              transport::kFramePayloadBytesMax);
 
 Result<std::unique_ptr<StagingArea>> StagingArea::Create(const SidecarConfig& config,
                                                          worker::WorkerPool& pool,
@@ -42,10 +44,11 @@ StagingArea::StagingArea(std::unique_ptr<memory::StagingMemory> memory, uint32_t
     : memory_(std::move(memory)),
       copies_(memory_->allocation(), std::move(wake), std::move(call_at)),
       initiator_{transport::SlicePool(slices),
-                 memory_->bytes().first(slices * transport::kStagingSliceBytes), 0, copies_},
+                 memory_->bytes().first(slices * transport::kStagingSliceBytes), 0, copies_,
+                 memory_->allocation()},
       target_{transport::SlicePool(slices),
               memory_->bytes().subspan(slices * transport::kStagingSliceBytes),
-              slices * transport::kStagingSliceBytes, copies_} {}
+              slices * transport::kStagingSliceBytes, copies_, memory_->allocation()} {}
 
 metrics::StagingSample StagingArea::Sample() const {
   const transport::StagingCopier::Totals& totals = copies_.totals();

@@ -27,10 +27,6 @@ class StagingArea {
   transport::StagingHalf* initiator() { return &initiator_; }
   transport::StagingHalf* target() { return &target_; }
   transport::StagedCopies& copies() { return copies_; }
-  // Of both halves, as the workers know it.
-  const std::shared_ptr<const memory::MappedAllocation>& allocation() const {
-    return memory_->allocation();
-  }
   metrics::StagingSample Sample() const;
 
  private:

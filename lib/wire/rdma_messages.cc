@@ -86,12 +86,13 @@ Result<std::vector<RdmaDeviceAddress>> RdmaDevicesOf(const proto::HelloReply& me
 }
 
 void ToMessage(std::span<const RdmaChunk> chunks, proto::BufferDescriptor* message) {
-  for (const RdmaChunk& chunk : chunks) {
-    proto::RdmaChunk* part = message->add_rdma_chunks();
-    part->set_length(chunk.length);
-    part->set_address(chunk.address);
-    for (const uint32_t key : chunk.keys) part->add_keys(key);
-  }
+  for (const RdmaChunk& chunk : chunks) ToMessage(chunk, message->add_rdma_chunks());
+}
+
+void ToMessage(const RdmaChunk& chunk, proto::RdmaChunk* message) {
+  message->set_length(chunk.length);
+  message->set_address(chunk.address);
+  for (const uint32_t key : chunk.keys) message->add_keys(key);
 }
 
 Result<std::vector<RdmaChunk>> RdmaChunksOf(const proto::BufferDescriptor& message) {
@@ -121,15 +122,18 @@ Result<std::vector<RdmaChunk>> RdmaChunksOf(const proto::BufferDescriptor& messa
 }
 
 Result<std::vector<uint32_t>> RdmaDevicesOf(const proto::BufferDescriptor& message) {
-  const auto& told = message.rdma_devices();
+  const int keys = message.rdma_chunks_size() == 0 ? 0 : message.rdma_chunks(0).keys_size();
+  return DevicesOfKeys(message.rdma_devices(), keys);
+}
+
+Result<std::vector<uint32_t>> DevicesOfKeys(const google::protobuf::RepeatedField<uint32_t>& told,
+                                            int keys) {
   if (told.empty()) return std::vector<uint32_t>();
-  const bool one_each =
-      message.rdma_chunks_size() != 0 && told.size() == message.rdma_chunks(0).keys_size();
   const bool ascending =
       std::adjacent_find(told.begin(), told.end(), std::greater_equal<>()) == told.end();
-  if (!one_each || !ascending || *told.rbegin() >= kRdmaDevicesMax) {
+  if (told.size() != keys || !ascending || *told.rbegin() >= kRdmaDevicesMax) {
     return Fail(ErrorCode::kMalformedBody,
-                "a peer's buffer has keys for other devices than it names");
+                "a peer's memory has keys for other devices than it names");
   }
   return std::vector<uint32_t>(told.begin(), told.end());
 }

@@ -19,6 +19,7 @@ inline constexpr int kRdmaDevicesMax = 64;  // of one sidecar
 void ToMessage(std::span<const RdmaDeviceAddress> devices, proto::HelloReply* message);
 Result<std::vector<RdmaDeviceAddress>> RdmaDevicesOf(const proto::HelloReply& message);
 
+void ToMessage(const RdmaChunk& chunk, proto::RdmaChunk* message);
 void ToMessage(std::span<const RdmaChunk> chunks, proto::BufferDescriptor* message);
 // They cover exactly the buffer's length, each with as many keys as the first, and none wraps.
 Result<std::vector<RdmaChunk>> RdmaChunksOf(const proto::BufferDescriptor& message);
@@ -26,6 +27,8 @@ Result<std::vector<RdmaChunk>> RdmaChunksOf(const proto::BufferDescriptor& messa
 // As many as the chunks have keys, ascending and none of them beyond those that there may be; or
 // none.
 Result<std::vector<uint32_t>> RdmaDevicesOf(const proto::BufferDescriptor& message);
+Result<std::vector<uint32_t>> DevicesOfKeys(const google::protobuf::RepeatedField<uint32_t>& told,
+                                            int keys);
 
 // Without the session.
 void ToMessage(std::span<const QueuePairRequest> requests,

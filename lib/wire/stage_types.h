@@ -14,11 +14,12 @@ inline constexpr int kStageSlicesMax = 256;     // of one stage
 inline constexpr int kStagedRangesMax = 4'096;  // of one copy; buffers likewise
 
 // Slices that belong to one session alone, as the owner registered them on its RDMA devices: one
-// chunk each, `slice_bytes` long, with a key for each of the owner's devices.
+// chunk each, `slice_bytes` long, with a key for each of the devices.
 struct StageGrant {
   uint64_t stage = 0;  // not 0
   uint64_t slice_bytes = 0;
   std::vector<RdmaChunk> slices;
+  std::vector<uint32_t> devices;  // of the owner, that the keys are of, ascending; none: all
 };
 
 // Copies between buffers of the owner, as the session was described them, and slices of a stage.

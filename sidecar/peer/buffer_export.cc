@@ -63,13 +63,7 @@ void TellChunks(const registry::Buffer::OnNics& on_nics, wire::PeerBuffer* buffe
     return;
   }
   buffer->rdma_devices = set->devices().List();
-  for (const transport::MemoryRegionSet::Chunk& chunk : set->list()) {
-    wire::RdmaChunk told{chunk.length, chunk.address, {}};
-    for (const uint32_t device : buffer->rdma_devices) {
-      told.keys.push_back(chunk.remote_keys[device]);
-    }
-    buffer->rdma_chunks.push_back(std::move(told));
-  }
+  buffer->rdma_chunks = set->ToldChunks();
 }
 
 }  // namespace

@@ -37,6 +37,12 @@ std::optional<SliceLease> SlicePool::Take(size_t count, Granted later, uint64_t*
   return std::nullopt;
 }
 
+SliceLease SlicePool::TakeAtOnce(size_t most) {
+  const MutexLock lock(mutex_);
+  if (!waiters_.empty()) return {};
+  return {this, TakeFree(std::min(most, free_.size()))};
+}
+
 void SlicePool::Cancel(uint64_t ticket) {
   Granted dropped;
   Grants grants;

@@ -48,6 +48,8 @@ class SlicePool {
   // Cancel takes.
   std::optional<SliceLease> Take(size_t count, Granted later, uint64_t* ticket = nullptr)
       EXCLUDES(mutex_);
+  // Of the slices that are free now as many as these, or fewer; none while somebody waits for some.
+  SliceLease TakeAtOnce(size_t most) EXCLUDES(mutex_);
   // Who waits with this ticket waits no longer, and nothing keeps its `later`; those behind it may
   // be granted at once. Nothing happens when it does not wait (any more): it may be granted by
   // another thread right now.

@@ -205,6 +205,18 @@ Result<std::shared_ptr<const MemoryRegionSet>> MemoryRegionSet::Register(
   return std::shared_ptr<const MemoryRegionSet>(set);
 }
 
+std::vector<wire::RdmaChunk> MemoryRegionSet::ToldChunks() const {
+  const std::vector<uint32_t> devices = devices_.List();
+  std::vector<wire::RdmaChunk> chunks;
+  chunks.reserve(chunks_.size());
+  for (const Chunk& chunk : chunks_) {
+    wire::RdmaChunk told{chunk.length, chunk.address, {}};
+    for (const uint32_t device : devices) told.keys.push_back(chunk.remote_keys[device]);
+    chunks.push_back(std::move(told));
+  }
+  return chunks;
+}
+
 MemoryRegionSet::~MemoryRegionSet() {
   const size_t devices = std::max<size_t>(1, devices_.List().size());
   for (size_t i = regions_.size(); i-- > 0;) {

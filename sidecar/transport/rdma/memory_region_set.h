@@ -11,6 +11,7 @@
 
 #include "lib/base/result.h"
 #include "lib/wire/buffer_types.h"
+#include "lib/wire/rdma_types.h"
 #include "sidecar/memory/nic_memory.h"
 #include "sidecar/transport/rdma/device_set.h"
 #include "sidecar/transport/rdma/dma_buf_ability.h"
@@ -61,6 +62,8 @@ class MemoryRegionSet final : public memory::NicMemory {
   DeviceSet devices() const { return devices_; }              // that have each of them
   const std::vector<Chunk>& list() const { return chunks_; }  // by offset, without gaps
   const std::vector<memory::NicPiece>& pieces() const { return pieces_; }
+  // As peers may know them, with the keys of devices() in their order.
+  std::vector<wire::RdmaChunk> ToldChunks() const;
 
  private:
   MemoryRegionSet() = default;
