@@ -52,9 +52,9 @@ BounceTransport::BounceTransport(RdmaTransport& rdma, Result<Here> here)
 
 std::shared_ptr<RemoteStage> BounceTransport::AddStage(
     std::string name, std::shared_ptr<RdmaPeer> peer,
-    std::shared_ptr<StageExchange> exchange) const {
+    std::shared_ptr<StageExchange> exchange, const RemoteStage::Times& times) const {
   return std::make_shared<RemoteStage>(rdma_.core(), std::move(name), std::move(peer),
-                                       std::move(exchange));
+                                       std::move(exchange), times);
 }
 
 // Without GPUs on this side it still leads to those of peers.

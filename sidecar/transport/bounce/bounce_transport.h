@@ -30,7 +30,8 @@ class BounceTransport final : public Transport {
 
   // One for each session with a peer that has queue pairs. Any thread.
   std::shared_ptr<RemoteStage> AddStage(std::string name, std::shared_ptr<RdmaPeer> peer,
-                                        std::shared_ptr<StageExchange> exchange) const;
+                                        std::shared_ptr<StageExchange> exchange,
+                                        const RemoteStage::Times& times = {}) const;
 
   wire::Path path() const override { return wire::Path::kBounce; }
   Status Probe() override;

@@ -11,8 +11,6 @@ namespace {
 constexpr uint32_t kSlicesWanted = 32;
 constexpr milliseconds kOpenTimeout{5'000};
 constexpr milliseconds kCopyMargin{2'000};  // for the answer, after the time of the copy itself
-constexpr milliseconds kIdleMax{5'000};     // then it is given back: others may need it
-constexpr milliseconds kAskAgain{1'000};
 
 DeviceSet AllOf(size_t devices) {
   DeviceSet set;
@@ -37,11 +35,12 @@ RemoteStage::Lent::Lent(wire::StageGrant granted, const std::shared_ptr<RdmaPeer
       slices(static_cast<uint32_t>(grant.slices.size())) {}
 
 RemoteStage::RemoteStage(const RdmaCore& core, std::string name, std::shared_ptr<RdmaPeer> peer,
-                         std::shared_ptr<StageExchange> exchange)
+                         std::shared_ptr<StageExchange> exchange, const Times& times)
     : core_(core),
       name_(std::move(name)),
       peer_(std::move(peer)),
-      exchange_(std::move(exchange)) {}
+      exchange_(std::move(exchange)),
+      times_(times) {}
 
 Status RemoteStage::Usable() const {
   const MutexLock lock(mutex_);
@@ -78,7 +77,7 @@ void RemoteStage::Opened(Result<wire::StageGrant> grant) {
   {
     const MutexLock lock(mutex_);
     refusal_ = lent ? std::nullopt : std::optional(lent.error());
-    refused_until_ = Clock::now() + kAskAgain;
+    refused_until_ = Clock::now() + times_.ask_again;
   }
   if (!lent) {
     log::Warning("a peer lends no staging memory", {{"peer", name_}, {"why", lent.error()}});
@@ -89,7 +88,7 @@ void RemoteStage::Opened(Result<wire::StageGrant> grant) {
 
 void RemoteStage::Leave() {
   if (--users_ > 0) return;
-  core_.post_at(Clock::now() + kIdleMax,
+  core_.post_at(Clock::now() + times_.idle_max,
                 [self = shared_from_this(), round = ++round_] { self->CloseWhenIdle(round); });
 }
 

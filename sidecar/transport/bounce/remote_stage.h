@@ -19,9 +19,14 @@ namespace gantry::transport {
 
 class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
  public:
+  struct Times {
+    milliseconds idle_max{5'000};   // then it is given back: others may need it
+    milliseconds ask_again{1'000};  // after a refusal
+  };
+
   // `core`: of the transport that reaches the peer's memory. `name`: for messages.
   RemoteStage(const RdmaCore& core, std::string name, std::shared_ptr<RdmaPeer> peer,
-              std::shared_ptr<StageExchange> exchange);
+              std::shared_ptr<StageExchange> exchange, const Times& times);
   RemoteStage(const RemoteStage&) = delete;
   RemoteStage& operator=(const RemoteStage&) = delete;
 
@@ -55,6 +60,7 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
   const std::string name_;
   const std::shared_ptr<RdmaPeer> peer_;
   const std::shared_ptr<StageExchange> exchange_;
+  const Times times_;
 
   mutable Mutex mutex_;
   std::optional<Error> refusal_ GUARDED_BY(mutex_);  // the last time

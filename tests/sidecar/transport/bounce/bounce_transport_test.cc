@@ -11,7 +11,6 @@ namespace {
 using gantry::testing::TestArena;
 using gantry::testing::TransportContract;
 
-// Polled as the engine does: rdma before what goes over it.
 class Polled final : public Transport {
  public:
   explicit Polled(BounceWorld& world) : world_(world) {}
@@ -25,10 +24,7 @@ class Polled final : public Transport {
                                    uint64_t token) override {
     return world_.bounce_->Start(std::move(plan), priority, token);
   }
-  bool Poll(std::vector<uint64_t>* attention) override {
-    const bool carried = world_.world().transport_.Poll(attention);
-    return world_.bounce_->Poll(attention) || carried;
-  }
+  bool Poll(std::vector<uint64_t>* attention) override { return world_.Poll(attention); }
   nanoseconds Unattended() const override { return world_.bounce_->Unattended(); }
   bool DevicesWork() const override { return world_.world().transport_.DevicesWork(); }
 

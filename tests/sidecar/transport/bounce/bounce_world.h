@@ -176,7 +176,8 @@ class BounceWorld {
     bounce_ = std::make_unique<BounceTransport>(
         world().transport_,
         BounceTransport::Here{half_here_, {half_here_.allocation, *std::move(on_nics), 0}});
-    remote_stage_ = bounce_->AddStage("peer", world().peer_, exchange_);
+    remote_stage_ = bounce_->AddStage("peer", world().peer_, exchange_,
+                                      {milliseconds(300), milliseconds(300)});
   }
 
   RdmaWorld& world() { return place_.world(); }
@@ -199,6 +200,12 @@ class BounceWorld {
     return {nullptr, std::make_shared<Both>(direct.target,
                                             std::make_shared<BounceRemoteBuffer>(
                                                 remote_stage_, "none", 1, arena.size()))};
+  }
+
+  // Polled as the engine does: rdma before what goes over it.
+  bool Poll(std::vector<uint64_t>* attention) {
+    const bool carried = world().transport_.Poll(attention);
+    return bounce_->Poll(attention) || carried;
   }
 
   gantry::testing::FakeFabric& fabric() { return place_.fabric(); }
