@@ -60,18 +60,18 @@ void TransferLoop::Run() {
   driver_.unlock();
 }
 
-// Between nodes a sidecar with RDMA devices is expected to use them. One on which they do not work
-// has nothing to fall back from, and a caller who wants tcp gets what it asked for.
+// Between nodes a sidecar with RDMA devices is expected to use them, without staging. One on which
+// they do not work has nothing to fall back from, and a caller who wants another path gets it.
 void TransferLoop::CountPath(const TransferStatus& status) const {
   metrics_.PathSelected(static_cast<metrics::Path>(status.path));
-  if (status.path != wire::Path::kTcp) return;
+  if (status.path != wire::Path::kTcp && status.path != wire::Path::kBounce) return;
   for (const auto& transport : transports_) {
     if (transport->path() != wire::Path::kRdma || !transport->Probe()) continue;
     const auto report = std::find_if(status.paths.begin(), status.paths.end(),
                                      [](const auto& one) { return one.path == wire::Path::kRdma; });
     if (report == status.paths.end() || report->available || report->reason == kNotRequired)
       continue;
-    metrics_.PathFallback(metrics::Path::kRdma, metrics::Path::kTcp);
+    metrics_.PathFallback(metrics::Path::kRdma, static_cast<metrics::Path>(status.path));
   }
 }
 
