@@ -7,7 +7,12 @@
 namespace gantry {
 
 BouncePath::BouncePath(RdmaPath& rdma, Result<StagingArea*> staging)
-    : staging_(std::move(staging)), registrar_(rdma.devices()), stage_(Register()) {
+    : staging_(std::move(staging)),
+      registrar_(rdma.devices()),
+      stage_(Register()),
+      target_(stage_ ? std::make_unique<transport::StageTarget>(
+                           registrar_, *(*staging_)->target(), transport::StageTarget::Limits())
+                     : nullptr) {
   if (!stage_) log::Info("memory of GPUs has no way over RDMA's staging", {{"why", stage_.error()}});
 }
 
@@ -18,6 +23,11 @@ Result<transport::BounceStage> BouncePath::Register() {
       auto on_nics,
       registrar_.Register({{half.allocation, half.stage_offset, half.memory.size()}}, {}));
   return transport::BounceStage{half.allocation, std::move(on_nics), half.stage_offset};
+}
+
+Result<transport::StageTarget*> BouncePath::target() const {
+  if (!stage_) return Fail(stage_.error());
+  return target_.get();
 }
 
 std::unique_ptr<transport::BounceTransport> BouncePath::MakeTransport(

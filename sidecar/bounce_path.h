@@ -8,6 +8,7 @@
 #include "sidecar/rdma_path.h"
 #include "sidecar/staging_area.h"
 #include "sidecar/transport/bounce/bounce_transport.h"
+#include "sidecar/transport/bounce/stage_target.h"
 #include "sidecar/transport/rdma/rdma_registrar.h"
 
 namespace gantry {
@@ -17,6 +18,8 @@ class BouncePath {
   // `staging`: an error says why there is none; then the path leads to the GPUs of peers alone.
   BouncePath(RdmaPath& rdma, Result<StagingArea*> staging);
 
+  // What peers are lent; the error says why nothing.
+  Result<transport::StageTarget*> target() const;
   // Once.
   std::unique_ptr<transport::BounceTransport> MakeTransport(transport::RdmaTransport& rdma) const;
 
@@ -26,6 +29,7 @@ class BouncePath {
   const Result<StagingArea*> staging_;
   transport::RdmaRegistrar registrar_;  // on all devices
   const Result<transport::BounceStage> stage_;
+  const std::unique_ptr<transport::StageTarget> target_;  // null: nothing is lent
 };
 
 }  // namespace gantry

@@ -192,6 +192,9 @@ class App final : public SidecarApp {
     if (rdma_path_) {
       server.rdma = &(*rdma_path_)->target();
       server.rdma_devices = (*rdma_path_)->addresses();
+      const auto stage = bounce_path_->target();
+      server.stage = stage.value_or(nullptr);
+      if (!stage) server.why_no_stage = stage.error().message;
     }
     server.events = &events_;
     static_assert(milliseconds(SidecarConfig::kQuiesceMsLimit) <= wire::kPeerQuiesceMax);

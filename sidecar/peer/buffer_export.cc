@@ -27,21 +27,37 @@ Result<std::shared_ptr<const UniqueFd>> ReadOnly(const UniqueFd& fd) {
   return Fail(SystemError(ErrorCode::kNotExportable, "opening the memory for reading only", errno));
 }
 
+bool IsOnGpu(const std::shared_ptr<const memory::MappedAllocation>& allocation) {
+  return allocation->kind() == wire::MemoryKind::kGpu;
+}
+
+void Refuse(wire::Path path, std::string reason, std::vector<wire::PathReport>* paths) {
+  wire::PathReport& report = (*paths)[static_cast<size_t>(path)];
+  if (report.available) report = {path, false, std::move(reason)};
+}
+
+constexpr char kOnGpu[] = "the buffer is GPU memory";
+
 // What a path cannot carry because of where this buffer's bytes lie.
-void RefuseFor(const registry::Buffer::Allocations& allocations, const std::string& why_not_staged,
+void RefuseFor(const registry::Buffer::Allocations& allocations, const std::string& why_not_tcp,
                std::vector<wire::PathReport>* paths) {
-  const bool on_gpu = std::any_of(allocations.begin(), allocations.end(), [](const auto& one) {
-    return one->kind() == wire::MemoryKind::kGpu;
-  });
-  const auto refuse = [&](wire::Path path, std::string reason) {
-    wire::PathReport& report = (*paths)[static_cast<size_t>(path)];
-    if (report.available) report = {path, false, std::move(reason)};
-  };
-  if (on_gpu) {
-    refuse(wire::Path::kShm, "the buffer is GPU memory");
-    if (!why_not_staged.empty()) {
-      refuse(wire::Path::kTcp, "the buffer is GPU memory: " + why_not_staged);
-    }
+  if (std::none_of(allocations.begin(), allocations.end(), IsOnGpu)) return;
+  Refuse(wire::Path::kShm, kOnGpu, paths);
+  if (!why_not_tcp.empty()) {
+    Refuse(wire::Path::kTcp, std::string(kOnGpu) + ": " + why_not_tcp, paths);
+  }
+}
+
+// Once it is known whether the devices have the buffer: peers reach it there, or what it is copied
+// to, which memory of the host is not.
+void RefuseBounce(const registry::Buffer::Allocations& allocations, const std::string& why_not,
+                  wire::PeerBuffer* buffer) {
+  if (!buffer->rdma_chunks.empty()) return;
+  if (!std::all_of(allocations.begin(), allocations.end(), IsOnGpu)) {
+    Refuse(wire::Path::kBounce, buffer->paths[static_cast<size_t>(wire::Path::kRdma)].reason,
+           &buffer->paths);
+  } else if (!why_not.empty()) {
+    Refuse(wire::Path::kBounce, std::string(kOnGpu) + ": " + why_not, &buffer->paths);
   }
 }
 
@@ -69,7 +85,7 @@ void TellChunks(const registry::Buffer::OnNics& on_nics, wire::PeerBuffer* buffe
 }  // namespace
 
 Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer, std::vector<wire::PathReport> paths,
-                                      const std::string& why_not_staged) {
+                                      const WhyNotStaged& why_not) {
   const registry::Buffer::Description& from = buffer.description();
   RETURN_IF_ERROR(CheckAccess(from));
   ASSIGN_OR_RETURN(const registry::Buffer::Use use, buffer.Acquire("peer API"));
@@ -91,8 +107,9 @@ Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer, std::vector<wire
                               allocation.kind(), allocation.gpu()});
   }
   to.paths = std::move(paths);
-  RefuseFor(use.allocations(), why_not_staged, &to.paths);
+  RefuseFor(use.allocations(), why_not.for_tcp, &to.paths);
   TellChunks(use.on_nics(), &to);
+  RefuseBounce(use.allocations(), why_not.for_bounce, &to);
   return to;
 }
 

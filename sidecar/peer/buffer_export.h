@@ -14,10 +14,15 @@
 
 namespace gantry::peer {
 
+// Why memory of GPUs is not staged here; empty: it is.
+struct WhyNotStaged {
+  std::string for_tcp;
+  std::string for_bounce;  // unless it is on the RDMA devices itself
+};
+
 // kPermissionDenied for a buffer that grants peers nothing; kDraining unless it is active.
-// `why_not_staged`: memory of GPUs is not served over tcp; empty: it is.
 Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer, std::vector<wire::PathReport> paths,
-                                      const std::string& why_not_staged);
+                                      const WhyNotStaged& why_not);
 
 // The descriptor of one allocation of an active buffer. Without `writable` it is opened again for
 // reading only, so that no process it is handed to maps it for writing by mistake. The kernel

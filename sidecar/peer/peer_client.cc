@@ -14,10 +14,12 @@
 #include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_messages.h"
 #include "lib/wire/rdma_messages.h"
+#include "sidecar/peer/described_buffer.h"
 #include "sidecar/peer/execution_calls.h"
 #include "sidecar/peer/queue_pair_calls.h"
 #include "sidecar/peer/session_proof.h"
 #include "sidecar/peer/shown_names.h"
+#include "sidecar/peer/stage_calls.h"
 #include "sidecar/peer/watch_reader.h"
 
 namespace gantry::peer {
@@ -36,22 +38,6 @@ Status SetReceiveDeadline(int socket, TimePoint deadline) {
 bool LostStep(ErrorCode code) {
   return code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kPeerLost ||
          code == ErrorCode::kMalformedBody;
-}
-
-// Whatever the peer says: its memory cannot be mapped through a TCP connection, and its version may
-// have no data connections.
-void KeepPossible(bool over_tcp, uint32_t version, std::vector<wire::PathReport>* paths) {
-  for (wire::PathReport& report : *paths) {
-    if (report.available && over_tcp && SharesMemory(report.path)) {
-      report = {report.path, false, std::string(kReachedOverTcp)};
-    }
-    if (report.available && report.path == wire::Path::kTcp &&
-        version < wire::kPeerVersionWithStreams) {
-      report = {report.path, false,
-                "both sidecars speak version " + std::to_string(version) +
-                    " of the peer protocol, which has no data connections"};
-    }
-  }
 }
 
 class GrpcPeerClient final : public PeerClient {
@@ -77,6 +63,16 @@ class GrpcPeerClient final : public PeerClient {
   }
   Status EndQueuePairs(uint64_t connection, TimePoint deadline) override {
     return CallEndQueuePairs(Place(), connection, deadline);
+  }
+  Result<wire::StageGrant> OpenStage(uint32_t slices, TimePoint deadline) override {
+    return CallOpenStage(Place(), slices, deadline);
+  }
+  Status CloseStage(uint64_t stage, TimePoint deadline) override {
+    return CallCloseStage(Place(), stage, deadline);
+  }
+  Result<std::optional<Error>> CopyStaged(const wire::StagedMove& move,
+                                          TimePoint deadline) override {
+    return CallCopyStaged(Place(), move, deadline);
   }
   Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) override;
   Status Notify(const wire::Notification& notification, TimePoint deadline) override;
@@ -260,18 +256,6 @@ Result<std::vector<Result<wire::PeerBuffer>>> GrpcPeerClient::Describe(
     RETURN_IF_ERROR(DescribeSome(references, begin, end, deadline, &buffers));
   }
   return buffers;
-}
-
-Result<wire::PeerBuffer> TakeDescription(const v1::Description& message,
-                                         const wire::BufferReference& reference) {
-  if (message.has_problem()) return Fail(wire::FromMessage(message.problem()));
-  ASSIGN_OR_RETURN(wire::PeerBuffer buffer, wire::FromMessage(message.buffer()));
-  const bool same_generation =
-      reference.generation == 0 || reference.generation == buffer.generation;
-  if (buffer.workload == reference.workload && buffer.name == reference.buffer && same_generation) {
-    return buffer;
-  }
-  return Fail(ErrorCode::kMalformedBody, "the peer described another buffer than it was asked for");
 }
 
 Status GrpcPeerClient::DescribeSome(const std::vector<wire::BufferReference>& references,

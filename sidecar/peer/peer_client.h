@@ -17,6 +17,7 @@
 #include "lib/wire/notification.h"
 #include "lib/wire/peer_descriptor.h"
 #include "lib/wire/peer_version.h"
+#include "lib/wire/stage_types.h"
 #include "lib/wire/transfer_request.h"
 #include "sidecar/engine/peer_executor.h"
 #include "sidecar/peer/call_canceller.h"
@@ -81,6 +82,13 @@ class PeerClient {
   virtual Result<wire::QueuePairGrant> ConnectQueuePairs(
       const std::vector<wire::QueuePairRequest>& requests, TimePoint deadline) = 0;
   virtual Status EndQueuePairs(uint64_t connection, TimePoint deadline) = 0;
+  // Staging memory of the owner, so many slices at most. It is gone when CloseStage succeeds.
+  virtual Result<wire::StageGrant> OpenStage(uint32_t slices, TimePoint deadline) = 0;
+  virtual Status CloseStage(uint64_t stage, TimePoint deadline) = 0;
+  // What the owner says became of it, nothing: the bytes were copied. A failure says nothing of
+  // that.
+  virtual Result<std::optional<Error>> CopyStaged(const wire::StagedMove& move,
+                                                  TimePoint deadline) = 0;
   virtual Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) = 0;
   // It is with its receiver when this succeeds. The deadline is the call's alone.
   virtual Status Notify(const wire::Notification& notification, TimePoint deadline) = 0;

@@ -27,6 +27,7 @@
 #include "sidecar/peer/session_buffers.h"
 #include "sidecar/peer/session_proof.h"
 #include "sidecar/peer/socket_admission.h"
+#include "sidecar/peer/stage_offers.h"
 #include "sidecar/peer/stream_offers.h"
 #include "sidecar/peer/tcp_door.h"
 
@@ -75,6 +76,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
         buffers_(registry, initiators_),
         streams_(options_.streams),
         queue_pairs_(options_.rdma, options_.rdma_devices, initiators_),
+        stages_(options_.stage, options_.why_no_stage, initiators_, buffers_),
         service_({options_.self,
                   options_.paths,
                   files_.fd_socket_name,
@@ -88,7 +90,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                   options_.executions,
                   options_.quiesce_max,
                   options_.gpus},
-                 registry, initiators_, tickets_, streams_, queue_pairs_),
+                 registry, initiators_, tickets_, streams_, queue_pairs_, stages_),
         tcp_service_({options_.self,
                       options_.paths,
                       {},
@@ -101,7 +103,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                       options_.holds,
                       options_.executions,
                       options_.quiesce_max},
-                     registry, initiators_, tickets_, streams_, queue_pairs_) {}
+                     registry, initiators_, tickets_, streams_, queue_pairs_, stages_) {}
   ~GrpcPeerServer() override;
 
   Status Run();
@@ -157,6 +159,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   SessionBuffers buffers_;
   StreamOffers streams_;  // ends before what its connections touch
   const QueuePairOffers queue_pairs_;
+  const StageOffers stages_;
   PeerService service_;
   PeerService tcp_service_;
   std::unique_ptr<grpc::Server> server_;  // null: no node directory

@@ -27,7 +27,8 @@
 
 namespace gantry::transport {
 class RdmaTarget;
-}
+class StageTarget;
+}  // namespace gantry::transport
 
 namespace gantry::peer {
 
@@ -52,6 +53,9 @@ struct PeerServerOptions {
 
   transport::RdmaTarget* rdma = nullptr;  // queue pairs; outlives the server. Null: none
   std::vector<wire::RdmaDeviceAddress> rdma_devices;
+  transport::StageTarget* stage =
+      nullptr;               // lends staging memory; outlives the server. Null: none,
+  std::string why_no_stage;  // and why
 
   size_t sessions_max = 1024;
   size_t connections_max = 1024;                // of the descriptor socket

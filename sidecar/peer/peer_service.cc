@@ -8,7 +8,6 @@
 #include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_message_limit.h"
 #include "sidecar/peer/buffer_export.h"
-#include "sidecar/peer/grpc_status.h"
 #include "sidecar/peer/shown_names.h"
 #include "sidecar/peer/watch_stream.h"
 
@@ -27,22 +26,15 @@ Error NotGranted(const std::string& workload) {
 
 PeerService::PeerService(Options options, const registry::BufferRegistry& registry,
                          InitiatorTable& initiators, FdTicketBook& tickets, StreamOffers& streams,
-                         const QueuePairOffers& queue_pairs)
+                         const QueuePairOffers& queue_pairs, const StageOffers& stages)
     : options_(std::move(options)),
       registry_(registry),
       initiators_(initiators),
       tickets_(tickets),
       streams_(streams),
       queue_pairs_(queue_pairs),
+      stages_(stages),
       fds_(std::make_shared<registry::FdBudget>(options_.fds_max)) {}
-
-template <typename Handler>
-grpc::Status PeerService::Admitted(const grpc::ServerContext& context,
-                                   const Handler& handle) const {
-  const auto grant = options_.admission.Admit(context);
-  if (!grant) return ToGrpcStatus(grant.error());
-  return ToGrpcStatus(handle(*grant));
-}
 
 grpc::Status PeerService::Hello(grpc::ServerContext* context, const v1::HelloRequest* request,
                                 v1::HelloReply* reply) {
@@ -108,6 +100,7 @@ grpc::Status PeerService::WatchAs(const PeerIdentity& initiator, grpc::ServerCon
   initiators_.Ending(opened->session);
   streams_.End(opened->session);
   queue_pairs_.EndSession(opened->session);
+  stages_.EndSession(opened->session);
   initiators_.StreamEnded(opened->session);
   if (over_tcp() && options_.holds != nullptr) options_.holds->LoseUses(opened->session);
   if (options_.executions != nullptr) options_.executions->EndSession(opened->session);
@@ -165,7 +158,7 @@ Result<wire::PeerBuffer> PeerService::DescribeOne(const std::string& session,
   ASSIGN_OR_RETURN(const uint64_t mark, initiators_.Mark(session, description.id));
   auto exported =
       ExportBuffer(*buffer, PathsBetween(options_.self, initiator, over_tcp(), options_.paths()),
-                   streams_.WhyNotStaged());
+                   {streams_.WhyNotStaged(), stages_.WhyNot()});
   if (exported) {
     const wire::Access all = exported->access;
     wire::Access& access = exported->access;
@@ -246,21 +239,6 @@ grpc::Status PeerService::OpenStreams(grpc::ServerContext* context,
     RETURN_IF_ERROR(initiators_.InitiatorOf(request->session(), over_tcp()));
     return streams_.Offer(request->session(), request->count(), reply);
   });
-}
-
-grpc::Status PeerService::ConnectQueuePairs(grpc::ServerContext* context,
-                                            const v1::ConnectQueuePairsRequest* request,
-                                            v1::ConnectQueuePairsReply* reply) {
-  return Admitted(*context, [&](const PeerGrant&) {
-    return queue_pairs_.Connect(*request, over_tcp(), reply);
-  });
-}
-
-grpc::Status PeerService::EndQueuePairs(grpc::ServerContext* context,
-                                        const v1::EndQueuePairsRequest* request,
-                                        v1::EndQueuePairsReply*) {
-  return Admitted(*context,
-                  [&](const PeerGrant&) { return queue_pairs_.End(*request, over_tcp()); });
 }
 
 grpc::Status PeerService::Acknowledge(grpc::ServerContext* context,

@@ -16,10 +16,12 @@
 #include "sidecar/engine/notification_center.h"
 #include "sidecar/peer/execution_desk.h"
 #include "sidecar/peer/fd_ticket_book.h"
+#include "sidecar/peer/grpc_status.h"
 #include "sidecar/peer/initiator_table.h"
 #include "sidecar/peer/peer_admission.h"
 #include "sidecar/peer/peer_identity.h"
 #include "sidecar/peer/queue_pair_offers.h"
+#include "sidecar/peer/stage_offers.h"
 #include "sidecar/peer/stream_offers.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/registry/fd_budget.h"
@@ -45,7 +47,8 @@ class PeerService final : public v1::Peer::Service {
   };
 
   PeerService(Options options, const registry::BufferRegistry& registry, InitiatorTable& initiators,
-              FdTicketBook& tickets, StreamOffers& streams, const QueuePairOffers& queue_pairs);
+              FdTicketBook& tickets, StreamOffers& streams, const QueuePairOffers& queue_pairs,
+              const StageOffers& stages);
 
   grpc::Status Hello(grpc::ServerContext* context, const v1::HelloRequest* request,
                      v1::HelloReply* reply) override;
@@ -62,6 +65,12 @@ class PeerService final : public v1::Peer::Service {
                                  v1::ConnectQueuePairsReply* reply) override;
   grpc::Status EndQueuePairs(grpc::ServerContext* context, const v1::EndQueuePairsRequest* request,
                              v1::EndQueuePairsReply* reply) override;
+  grpc::Status OpenStage(grpc::ServerContext* context, const v1::OpenStageRequest* request,
+                         v1::OpenStageReply* reply) override;
+  grpc::Status CloseStage(grpc::ServerContext* context, const v1::CloseStageRequest* request,
+                          v1::CloseStageReply* reply) override;
+  grpc::Status CopyStaged(grpc::ServerContext* context, const v1::CopyStagedRequest* request,
+                          v1::CopyStagedReply* reply) override;
   grpc::Status Acknowledge(grpc::ServerContext* context, const v1::AcknowledgeRequest* request,
                            v1::AcknowledgeReply* reply) override;
   grpc::Status Notify(grpc::ServerContext* context, const v1::NotifyRequest* request,
@@ -82,7 +91,11 @@ class PeerService final : public v1::Peer::Service {
  private:
   // The answer of `handle(grant)`, or the refusal of who calls.
   template <typename Handler>
-  grpc::Status Admitted(const grpc::ServerContext& context, const Handler& handle) const;
+  grpc::Status Admitted(const grpc::ServerContext& context, const Handler& handle) const {
+    const auto grant = options_.admission.Admit(context);
+    if (!grant) return ToGrpcStatus(grant.error());
+    return ToGrpcStatus(handle(*grant));
+  }
   bool over_tcp() const { return options_.admission.over_tcp(); }
   grpc::Status WatchAs(const PeerIdentity& initiator, grpc::ServerContext* context,
                        grpc::ServerWriter<v1::WatchEvent>* writer);
@@ -109,6 +122,7 @@ class PeerService final : public v1::Peer::Service {
   FdTicketBook& tickets_;
   StreamOffers& streams_;
   const QueuePairOffers& queue_pairs_;
+  const StageOffers& stages_;
   const std::shared_ptr<registry::FdBudget> fds_;
 };
 

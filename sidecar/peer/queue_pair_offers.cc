@@ -35,12 +35,15 @@ void QueuePairOffers::EndSession(const std::string& session) const {
 }
 
 void QueuePairOffers::Hide(wire::PeerBuffer* buffer) {
+  // Without chunks its owner stages it, who checks each request.
+  const bool staged = buffer->rdma_chunks.empty();
   buffer->rdma_chunks.clear();
   buffer->rdma_devices.clear();
-  wire::PathReport& report = buffer->paths[static_cast<size_t>(wire::Path::kRdma)];
-  if (!report.available) return;
-  report.available = false;
-  report.reason = "the buffer's keys grant more than this peer may";
+  for (const wire::Path path : {wire::Path::kRdma, wire::Path::kBounce}) {
+    wire::PathReport& report = buffer->paths[static_cast<size_t>(path)];
+    if (!report.available || (staged && path == wire::Path::kBounce)) continue;
+    report = {path, false, "the buffer's keys grant more than this peer may"};
+  }
 }
 
 }  // namespace gantry::peer

@@ -41,7 +41,7 @@ Result<std::unique_ptr<transport::TargetBuffer>> SessionBuffers::Acquire(std::st
   if (buffer->description().generation != generation) {
     return Fail(ErrorCode::kStaleGeneration, "the buffer was registered anew");
   }
-  ASSIGN_OR_RETURN(registry::Buffer::Use use, buffer->Acquire("a peer over tcp"));
+  ASSIGN_OR_RETURN(registry::Buffer::Use use, buffer->Acquire("a peer that does not map it"));
   return std::make_unique<UsedBuffer>(std::move(buffer), std::move(use));
 }
 

@@ -1,5 +1,6 @@
-// This sidecar's buffers, as the data connections of peers' sessions may touch them: what the
-// session was described, with the access it was told, as long as the buffer is active. Thread-safe.
+// This sidecar's buffers, as the data connections and copies of peers' sessions may touch them:
+// what the session was described, with the access it was told, as long as the buffer is active.
+// Thread-safe.
 #pragma once
 
 #include <memory>

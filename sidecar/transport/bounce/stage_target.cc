@@ -219,7 +219,7 @@ void StageTarget::AwaitCopies(MutexLock& lock, const Stage& stage) {
   bool said = false;
   TimePoint by_force = Clock::now() + limits_.copy_grace;
   while (stage.copies > 0) {
-    if (changed_.WaitUntil(lock, by_force)) continue;
+    if (changed_.WaitUntil(lock, by_force) || stage.copies == 0) continue;
     // Again and again: one that began just now may have missed it.
     half_.copier.Abort(&stage);
     by_force = Clock::now() + limits_.copy_grace;

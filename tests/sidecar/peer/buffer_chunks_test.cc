@@ -43,7 +43,7 @@ class BufferChunksTest : public ::testing::Test {
     for (int i = 0; i < wire::kPathCount; ++i) {
       paths.push_back({static_cast<wire::Path>(i), true, ""});
     }
-    const auto exported = ExportBuffer(*buffer, paths, "");
+    const auto exported = ExportBuffer(*buffer, paths, {});
     EXPECT_TRUE(exported) << exported.error().message;
     v1::BufferDescriptor message;
     wire::ToMessage(*exported, &message);

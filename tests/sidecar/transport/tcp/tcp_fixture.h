@@ -16,86 +16,11 @@
 #include "sidecar/transport/tcp/tcp_server.h"
 #include "sidecar/transport/tcp/tcp_transport.h"
 #include "tests/fakes/counting_mapper.h"
+#include "tests/fakes/fake_target_buffers.h"
 #include "tests/fakes/test_arena.h"
 #include "tests/sidecar/transport/driven_by_hand.h"
 
 namespace gantry::transport {
-
-using gantry::testing::TestArena;
-
-inline std::shared_ptr<const memory::MappedAllocation> AllocationOf(memory::MemoryMapper& mapper,
-                                                                    const TestArena& arena,
-                                                                    bool writable = true) {
-  memory::AllocationSource source;
-  source.fd = std::make_shared<UniqueFd>(writable ? arena.Fd() : arena.ReadOnlyFd());
-  source.size = arena.size();
-  source.writable = writable;
-  return *memory::MappedAllocation::Create(mapper, source);
-}
-
-// Buffers by id, as a registry would answer. Thread-safe.
-class FakeTargetBuffers final : public TargetBuffers {
- public:
-  struct Entry {
-    uint64_t generation = 1;
-    wire::Access access{true, true};
-    memory::PieceMap pieces;
-    std::vector<std::shared_ptr<const memory::MappedAllocation>> allocations;
-    bool suspended = false;
-  };
-  void Put(const std::string& id, Entry entry) {
-    const MutexLock lock(mutex_);
-    entries_[id] = std::move(entry);
-  }
-  void Change(const std::string& id, const std::function<void(Entry*)>& change) {
-    const MutexLock lock(mutex_);
-    change(&entries_.at(id));
-  }
-  void Erase(const std::string& id) {
-    const MutexLock lock(mutex_);
-    entries_.erase(id);
-  }
-  int in_use() const { return in_use_.load(); }
-  int acquired() const { return acquired_.load(); }
-
-  Result<std::unique_ptr<TargetBuffer>> Acquire(std::string_view, std::string_view id,
-                                                uint64_t generation, bool for_write) override {
-    const MutexLock lock(mutex_);
-    const auto found = entries_.find(std::string(id));
-    if (found == entries_.end()) return Fail(ErrorCode::kNotFound, "no such buffer");
-    const Entry& entry = found->second;
-    if (entry.generation != generation) return Fail(ErrorCode::kStaleGeneration, "replaced");
-    if (entry.suspended) return Fail(ErrorCode::kDraining, "suspended");
-    if (!(for_write ? entry.access.remote_write : entry.access.remote_read)) {
-      return Fail(ErrorCode::kPermissionDenied, "not granted");
-    }
-    ++acquired_;
-    return std::make_unique<Use>(entry, in_use_);
-  }
-
- private:
-  class Use final : public TargetBuffer {
-   public:
-    Use(Entry entry, std::atomic<int>& count) : entry_(std::move(entry)), count_(count) {
-      ++count_;
-    }
-    ~Use() override { --count_; }
-    const memory::PieceMap& pieces() const override { return entry_.pieces; }
-    const std::vector<std::shared_ptr<const memory::MappedAllocation>>& allocations()
-        const override {
-      return entry_.allocations;
-    }
-
-   private:
-    const Entry entry_;
-    std::atomic<int>& count_;
-  };
-
-  std::atomic<int> in_use_{0};
-  std::atomic<int> acquired_{0};
-  Mutex mutex_;
-  std::map<std::string, Entry> entries_ GUARDED_BY(mutex_);
-};
 
 // Takes tickets from the server itself, where a sidecar would ask over the peer API. Knobs are for
 // before its use, but for `port`.

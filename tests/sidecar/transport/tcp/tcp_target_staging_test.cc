@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstring>
-#include <deque>
 #include <thread>
 
+#include "tests/fakes/hand_copier.h"
 #include "tests/sidecar/transport/tcp/tcp_fixture.h"
 #include "tests/sidecar/transport/tcp/tcp_raw_peer.h"
 
@@ -15,53 +14,6 @@ namespace {
 
 constexpr uint64_t kGpuBytes = 1 << 20;
 constexpr uint32_t kSlices = 8;
-
-// One GPU's memory, as a string, and who copies to and from it. Thread-safe.
-class HandCopier final : public StagingCopier {
- public:
-  explicit HandCopier(std::span<std::byte> stage) : stage_(stage) {}
-  Status Usable() const override { return {}; }
-  void Start(StagedCopy copy) override {
-    const MutexLock lock(mutex_);
-    started_.push_back(std::move(copy));
-    changed_.NotifyAll();
-  }
-  void Abort(const void*) override { ++aborts_; }
-  bool Poll() override { return false; }
-
-  // The oldest copy that was started and not taken; nothing within `time`.
-  std::optional<StagedCopy> Next(milliseconds time = milliseconds(5'000)) {
-    const TimePoint until = Clock::now() + time;
-    MutexLock lock(mutex_);
-    while (started_.empty()) {
-      if (!changed_.WaitUntil(lock, until)) return std::nullopt;
-    }
-    StagedCopy copy = std::move(started_.front());
-    started_.pop_front();
-    return copy;
-  }
-  void Finish(StagedCopy copy, Status status = {}) {
-    for (const StagedRange& range : copy.ranges) {
-      if (!status) break;
-      char* const on_gpu = gpu_.data() + range.offset;
-      std::byte* const staged = stage_.data() + range.stage_offset;
-      copy.to_gpu ? std::memcpy(on_gpu, staged, range.bytes)
-                  : std::memcpy(staged, on_gpu, range.bytes);
-    }
-    copy.ranges.clear();
-    copy.done(std::move(status));
-  }
-  std::string& gpu() { return gpu_; }
-  int aborts() const { return aborts_; }
-
- private:
-  const std::span<std::byte> stage_;
-  std::string gpu_ = std::string(kGpuBytes, 'g');
-  std::atomic<int> aborts_ = 0;
-  Mutex mutex_;
-  Condition changed_;
-  std::deque<StagedCopy> started_ GUARDED_BY(mutex_);
-};
 
 class TcpTargetStagingTest : public ::testing::Test {
  protected:
@@ -119,7 +71,7 @@ class TcpTargetStagingTest : public ::testing::Test {
   }
 
   std::vector<std::byte> stage_{kSlices * kStagingSliceBytes};
-  HandCopier copier_{stage_};
+  HandCopier copier_{stage_, kGpuBytes};
   StagingHalf half_{SlicePool(kSlices), stage_, 0, copier_};
   const TestArena anything_{4096};
   std::unique_ptr<TcpWorld> world_;
