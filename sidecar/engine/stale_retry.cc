@@ -32,7 +32,9 @@ StaleRetry::StaleRetry(const TransferAdmission& admission, PeerBuffers& peers)
 
 StaleRetry::~StaleRetry() { Close(); }
 
-bool StaleRetry::Helps(const Error& refusal) {
+bool StaleRetry::Helps(const Error& refusal, const wire::TransferRequest& request) {
+  if (refusal.code == ErrorCode::kPathUnavailable) return true;  // not any more; others may be
+  if (!IsOpenToAnother(request)) return false;
   switch (refusal.code) {
     case ErrorCode::kStaleGeneration:
     case ErrorCode::kDraining:
@@ -65,7 +67,9 @@ StaleRetry::Attempt::Used StaleRetry::UsedBy(const Admitted& admitted) {
 }
 
 Result<Admitted> StaleRetry::AdmitAgain(const Attempt& attempt) {
-  peers_.Refresh(attempt.peer, attempt.stale, attempt.refusal, attempt.deadline);
+  if (attempt.refusal.code != ErrorCode::kPathUnavailable) {
+    peers_.Refresh(attempt.peer, attempt.stale, attempt.refusal, attempt.deadline);
+  }
   const auto left =
       std::chrono::duration_cast<milliseconds>(attempt.deadline - Clock::now()).count();
   if (left <= 0) return Fail(ErrorCode::kDeadlineExceeded, "no time is left for another attempt");

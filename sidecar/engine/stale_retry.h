@@ -1,6 +1,6 @@
-// The one place that tries a transfer again: once, with a fresh description of its remote buffers,
-// after the peer refused the old one as stale or was restarted. A transfer comes here only when no
-// byte of its first attempt can move any more. Thread-safe.
+// The one place that tries a transfer again, once: with a fresh description of its remote buffers
+// after the peer refused the old one as stale or was restarted, and by another path after its own
+// was lost. It comes here only when no byte of its first attempt can move any more. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ class StaleRetry {
   StaleRetry(const TransferAdmission& admission, PeerBuffers& peers);
   ~StaleRetry();  // Close()
 
-  // A fresh description may do better after this.
-  static bool Helps(const Error& refusal);
+  // Another attempt may do better after this.
+  static bool Helps(const Error& refusal, const wire::TransferRequest& request);
   // It names no generation that a fresh description would not have.
   static bool IsOpenToAnother(const wire::TransferRequest& request);
 

@@ -56,7 +56,7 @@ Result<TransferStatus> TransferEngine::Submit(wire::TransferRequest request, Tim
   }
   if (!admitted) return Refuse(request, std::move(admitted).error(), wait_until);
   const wire::Operation operation = request.operation;
-  if (!admitted->status.peer.empty() && StaleRetry::IsOpenToAnother(request)) {
+  if (!admitted->status.peer.empty()) {
     request.id = admitted->status.id;
     admitted->request = requests_->Keep(std::move(request));
   }

@@ -21,7 +21,7 @@ std::optional<StaleRetry::Attempt> TransferLoop::RetryOf(const Transfer& transfe
   const std::optional<Error>& why =
       transfer.stop_reason ? transfer.stop_reason : transfer.operation->error();
   const bool failed = !transfer.stop_reason || transfer.stop_outcome == TransferState::kFailed;
-  if (!failed || !why || !StaleRetry::Helps(*why)) return std::nullopt;
+  if (!failed || !why || !StaleRetry::Helps(*why, *admitted.request)) return std::nullopt;
   StaleRetry::Attempt attempt{admitted.request,  admitted.status.peer,        {}, *why,
                               admitted.deadline, StaleRetry::UsedBy(admitted)};
   for (const auto& remote : admitted.remotes) {

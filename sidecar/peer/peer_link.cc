@@ -8,6 +8,7 @@
 #include "sidecar/peer/queue_pair_exchanger.h"
 #include "sidecar/peer/stage_exchanger.h"
 #include "sidecar/peer/stream_opener.h"
+#include "sidecar/transport/bounce/bounce_transport.h"
 #include "sidecar/transport/rdma/rdma_transport.h"
 #include "sidecar/transport/tcp/tcp_transport.h"
 

@@ -70,6 +70,8 @@ def staged_bytes(sidecar):
 class Sides:
     """Workload "reader" of sidecar a with `into`, "owner" of b with `out`; buffers "kv" inside of them."""
 
+    path = "tcp"  # what moves their bytes
+
     def __init__(self, start_sidecar, start_gpu_workload, flags=SMALL, into=GpuMemory, out=GpuMemory, size=SIZE, length=LENGTH,
                  own_flags=lambda name: []):
         self.a, self.b = (start_sidecar(name, workers=2, flags=TCP + flags + own_flags(name)) for name in "ab")
@@ -98,7 +100,7 @@ class Sides:
         self.out.check()
 
     def move(self, operation, ranges, **fields):
-        view = succeeded(self.ask(operation, ranges, **fields), "tcp")
+        view = succeeded(self.ask(operation, ranges, **fields), self.path)
         self.moved(operation, ranges)
         return view
 
@@ -107,18 +109,23 @@ class Sides:
             wait_for(lambda: staged_slices(sidecar) == 0, seconds, lambda: f"{staged_slices(sidecar)} slices to come back")
 
 
-@pytest.fixture
-def start_sides(gpus, start_sidecar, start_gpu_workload):
+def sides_of(kind, start_sidecar, start_gpu_workload):
+    """For a fixture: what makes them, and looks afterwards that nothing stayed in the staging memory."""
     made = []
 
     def start(**options):
-        made.append(Sides(start_sidecar, start_gpu_workload, **options))
+        made.append(kind(start_sidecar, start_gpu_workload, **options))
         return made[-1]
 
     yield start
     for sides in made:
         if sides.a.process.poll() is None and sides.b.process.poll() is None:
             sides.nothing_is_staged()
+
+
+@pytest.fixture
+def start_sides(gpus, start_sidecar, start_gpu_workload):
+    yield from sides_of(Sides, start_sidecar, start_gpu_workload)
 
 
 def odd_ranges(seed, count, length):
@@ -152,7 +159,7 @@ def test_more_bytes_than_the_staging_has(start_sides, into, out):
         view = sides.move(operation, [(0, 0, LENGTH)])
         assert view.get("staged_bytes", 0) == (LENGTH if into is GpuMemory else 0), view
         reasons = {path["path"]: path.get("reason", "") for path in view["paths"]}
-        assert reasons["ipc"] and reasons["shm"] and not reasons["tcp"], reasons
+        assert reasons["ipc"] and reasons["shm"] and not reasons[sides.path], reasons
         after = [staged_bytes(sidecar) for sidecar in (sides.a, sides.b)]
         from_a, to_a, from_b, to_b = (now - then for side in (0, 1) for now, then in zip(after[side], before[side]))
         here, there = (LENGTH * (kind is GpuMemory) for kind in (into, out))
@@ -197,7 +204,7 @@ def test_host_and_gpu_memory_in_one_transfer(start_sides):
             memory.renew()
         body = {"workload": "reader", "op": operation, "local": ["kv", "spare"], "remote": ["b/owner/kv", "b/owner/store"],
                 "ranges": ranges}
-        view = succeeded(sides.a.ask("POST", "/v1/transfers?wait_ms=20000", body), "tcp")
+        view = succeeded(sides.a.ask("POST", "/v1/transfers?wait_ms=20000", body), sides.path)
         assert view["staged_bytes"] > 0, view
         here, there = ((sides.into, MINE), (spare, 5)), ((sides.out, THEIRS), (store, 77))
         for local, local_at, remote, remote_at, length in ranges:
@@ -229,7 +236,7 @@ def test_many_transfers_with_little_staging(start_sides):
             ids.append((sidecar, workload, view["id"], part, into_a))
     for sidecar, workload, transfer, part, into_a in ids:
         status, view = sidecar.ask("GET", f"/v1/transfers/{transfer}?workload={workload}&wait_ms=25000")
-        assert view["state"] == "succeeded" and view["path"] == "tcp", view
+        assert view["state"] == "succeeded" and view["path"] == sides.path, view
         if into_a:
             sides.into.receives(MINE + part, sides.out, THEIRS + part, length // 2)
         else:

@@ -51,7 +51,7 @@ class TransferStatus:
 
     state            "queued", "running", "stopping" (its outcome is decided, bytes may still move), or, with no byte
                      moving any more, "succeeded", "failed", "cancelled", "expired"
-    path             "ipc", "shm", "rdma" or "tcp"; Transfer.details() says why a faster one was not taken
+    path             "ipc", "shm", "rdma", "bounce" or "tcp"; Transfer.details() says why a faster one was not taken
     chunks           copies after merging and cutting
     descriptors_in   blocks or ranges as asked for; descriptors_out: after contiguous ones were merged
     copy_us          summed over the copy workers
