@@ -40,8 +40,8 @@ inline constexpr std::array<std::string_view, 7> kTransportReasonNames = {
     "path_unavailable", "worker_lost", "internal"};
 
 // Likewise: why a description of a remote buffer was stale.
-inline constexpr std::array<std::string_view, 4> kRetryReasonNames = {
-    "stale_generation", "draining", "unregistered", "disconnect"};
+inline constexpr std::array<std::string_view, 5> kRetryReasonNames = {
+    "stale_generation", "draining", "unregistered", "path_unavailable", "disconnect"};
 
 // Index into kAccessReasonNames; none when the code is no access error.
 std::optional<size_t> AccessReasonOf(ErrorCode code);
