@@ -11,8 +11,8 @@
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/sidecar_config.h"
 #include "sidecar/transport/staged_copies.h"
-#include "sidecar/transport/tcp/io_loop.h"
 #include "sidecar/transport/staging_half.h"
+#include "sidecar/transport/tcp/io_loop.h"
 #include "sidecar/worker/worker_pool.h"
 
 namespace gantry {

@@ -35,30 +35,6 @@ class FlatTargets final : public transport::RemoteTarget {
   std::array<std::shared_ptr<const RemoteTarget>, wire::kPathCount> by_path_;
 };
 
-// Keys are told for the devices that have the buffer, and found by the device's number.
-Result<std::shared_ptr<const transport::RemoteTarget>> RdmaTargetOf(
-    const wire::PeerBuffer& buffer, const std::shared_ptr<transport::RdmaPeer>& queue_pairs) {
-  const size_t peer_devices = queue_pairs->peer_devices();
-  std::vector<uint32_t> devices = buffer.rdma_devices;
-  for (uint32_t i = 0; buffer.rdma_devices.empty() && i < peer_devices; ++i) devices.push_back(i);
-  const size_t keys = buffer.rdma_chunks.front().keys.size();
-  if (keys != devices.size() || devices.back() >= peer_devices) {
-    return Fail(ErrorCode::kMalformedBody, "the peer's chunks have " + std::to_string(keys) +
-                                               " keys, for " + std::to_string(devices.size()) +
-                                               " of its " + std::to_string(peer_devices) +
-                                               " RDMA devices");
-  }
-  transport::DeviceSet set;
-  for (const uint32_t device : devices) set.Add(device);
-  std::vector<wire::RdmaChunk> chunks = buffer.rdma_chunks;
-  for (wire::RdmaChunk& chunk : chunks) {
-    std::vector<uint32_t> by_device(peer_devices);
-    for (size_t i = 0; i < keys; ++i) by_device[devices[i]] = chunk.keys[i];
-    chunk.keys = std::move(by_device);
-  }
-  return std::make_shared<const transport::RdmaRemoteBuffer>(queue_pairs, std::move(chunks), set);
-}
-
 }  // namespace
 
 Result<engine::RemoteBuffer> ImportBuffer(const std::string& peer, const wire::PeerBuffer& buffer) {
@@ -95,7 +71,8 @@ Status AddressFlat(const wire::PeerBuffer& buffer, const PeerPaths& paths,
                                        paths.streams, buffer.id, buffer.generation, buffer.length));
   }
   if (paths.queue_pairs != nullptr && leads(wire::Path::kRdma) && !buffer.rdma_chunks.empty()) {
-    ASSIGN_OR_RETURN(auto target, RdmaTargetOf(buffer, paths.queue_pairs));
+    ASSIGN_OR_RETURN(auto target, transport::RdmaRemoteBufferOf(
+                                      paths.queue_pairs, buffer.rdma_chunks, buffer.rdma_devices));
     targets->Add(wire::Path::kRdma, std::move(target));
   }
   if (paths.stage != nullptr && leads(wire::Path::kBounce)) {

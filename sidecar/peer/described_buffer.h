@@ -11,8 +11,6 @@
 
 namespace gantry::peer {
 
-namespace v1 = ::gantry::peer::v1;
-
 // Whatever the peer says: its memory cannot be mapped through a TCP connection, and its version may
 // have no data connections.
 void KeepPossible(bool over_tcp, uint32_t version, std::vector<wire::PathReport>* paths);

@@ -1,5 +1,6 @@
 // This sidecar's own buffers, as its peers' requests name them where they are not mapped. Owned
-// here, implemented above, over the registry. Thread-safe; called by io threads, so it never blocks.
+// here, implemented above, over the registry. Thread-safe; called by io threads, so it never
+// blocks.
 #pragma once
 
 #include <cstdint>

@@ -13,6 +13,7 @@
 #include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_messages.h"
 #include "lib/wire/rdma_messages.h"
+#include "lib/wire/stage_messages.h"
 #include "sidecar/peer/buffer_import.h"
 #include "sidecar/peer/peer_rules.h"
 
@@ -127,6 +128,49 @@ void FuzzQueuePairs(const std::string& bytes) {
   }
 }
 
+void FuzzStages(const std::string& bytes) {
+  if (v1::OpenStageRequest message; message.ParseFromString(bytes)) {
+    const auto slices = wire::SlicesOf(message);
+    Check(!slices || (*slices >= 1 && *slices <= wire::kStageSlicesMax));
+  }
+  if (v1::OpenStageReply message; message.ParseFromString(bytes)) {
+    if (const auto grant = wire::FromMessage(message)) {
+      Check(grant->stage != 0 && grant->slice_bytes != 0 && !grant->slices.empty());
+      const size_t keys = grant->slices.front().keys.size();
+      Check(keys != 0 && (grant->devices.empty() || grant->devices.size() == keys));
+      for (const wire::RdmaChunk& slice : grant->slices) {
+        Check(slice.keys.size() == keys && slice.length == grant->slice_bytes);
+        Check(slice.address + slice.length >= slice.address);
+      }
+      v1::OpenStageReply again;
+      wire::ToMessage(*grant, &again);
+      Check(wire::FromMessage(again).value().slices == grant->slices);
+    }
+  }
+  if (v1::CopyStagedRequest message; message.ParseFromString(bytes)) {
+    if (const auto move = wire::FromMessage(message)) {
+      Check(move->stage != 0 && move->time_ms != 0 && !move->slices.empty());
+      uint64_t total = 0;
+      for (const wire::StagedMove::Range& range : move->ranges) {
+        uint64_t end = 0;
+        Check(range.buffer < move->buffers.size() && range.length != 0);
+        Check(EndOf(range.offset, range.length, &end) && EndOf(total, range.length, &total));
+      }
+      Check(total != 0);
+      std::vector<uint32_t> slices = move->slices;
+      std::sort(slices.begin(), slices.end());
+      Check(std::adjacent_find(slices.begin(), slices.end()) == slices.end());
+      Check(slices.back() < wire::kStageSlicesMax);
+      v1::CopyStagedRequest again;
+      wire::ToMessage(*move, &again);
+      Check(wire::FromMessage(again).value().slices == move->slices);
+    }
+  }
+  if (v1::CopyStagedReply message; message.ParseFromString(bytes)) {
+    (void)wire::FromMessage(message);
+  }
+}
+
 void FuzzExecutions(const std::string& bytes) {
   if (v1::ExecuteRequest message; message.ParseFromString(bytes)) {
     if (const auto execution = wire::FromMessage(message)) {
@@ -165,6 +209,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (data[0] == 'd') gantry::peer::FuzzDescriptor(bytes);
   if (data[0] == 'e') gantry::peer::FuzzExecutions(bytes);
   if (data[0] == 'q') gantry::peer::FuzzQueuePairs(bytes);
+  if (data[0] == 's') gantry::peer::FuzzStages(bytes);
   if (data[0] == 'r') gantry::peer::FuzzRequests(bytes);
   if (data[0] == 't') gantry::peer::FuzzTickets(bytes);
   return 0;

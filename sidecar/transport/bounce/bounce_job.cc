@@ -54,7 +54,7 @@ uint64_t BounceJob::PartBytes() const {
     bytes = std::min(bytes, setup_.half->slices.size() * kStagingSliceBytes);
   }
   if (lent_ == nullptr) return bytes;
-  const uint64_t slice = lent_->grant.slice_bytes;
+  const uint64_t slice = lent_->slice_bytes;
   const uint64_t share = lent_->slices.size() / kPartsPerStage;
   return std::min(bytes, std::max<uint64_t>(share, 1) * slice);
 }
@@ -105,7 +105,7 @@ void BounceJob::Take(Id id, SlicePool* pool, uint64_t bytes, uint64_t slice_byte
 void BounceJob::TakeRemote(Id id) {
   const uint64_t bytes = parts_.at(id).part.remote_staged;
   if (bytes == 0) return TakeLocal(id);
-  Take(id, &lent_->slices, bytes, lent_->grant.slice_bytes, &Part::remote, &BounceJob::TakeLocal);
+  Take(id, &lent_->slices, bytes, lent_->slice_bytes, &Part::remote, &BounceJob::TakeLocal);
 }
 
 void BounceJob::TakeLocal(Id id) {

@@ -44,7 +44,7 @@ class Router {
          Filling here, const RemoteStage::Lent* lent, Filling there)
       : plan_(plan), cutter_(cutter), stage_(stage), here_(here), lent_(lent), there_(there) {
     between_->operation = plan.operation;
-    if (lent != nullptr) routes_.remote.stage = lent->grant.stage;
+    if (lent != nullptr) routes_.remote.stage = lent->stage;
   }
 
   void Add(const BouncePart::Range& range) {
@@ -164,7 +164,7 @@ class Router {
 BounceRoutes RoutesOf(const BouncePart& part, const MovePlan& plan, const BounceCutter& cutter,
                       const BounceStage& stage, std::span<const uint32_t> local_slices,
                       const RemoteStage::Lent* lent, std::span<const uint32_t> remote_slices) {
-  const uint64_t lent_bytes = lent != nullptr ? lent->grant.slice_bytes : 1;
+  const uint64_t lent_bytes = lent != nullptr ? lent->slice_bytes : 1;
   Router router(plan, cutter, stage, Filling(local_slices, kStagingSliceBytes, stage.offset), lent,
                 Filling(remote_slices, lent_bytes, 0));
   for (const BouncePart::Range& range : part.ranges) router.Add(range);

@@ -1,6 +1,6 @@
 #include "sidecar/transport/bounce/remote_stage.h"
 
-#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "lib/base/log.h"
@@ -10,29 +10,16 @@ namespace {
 
 constexpr uint32_t kSlicesWanted = 32;
 constexpr milliseconds kOpenTimeout{5'000};
+constexpr milliseconds kTryAgain{10};
 constexpr milliseconds kCopyMargin{2'000};  // for the answer, after the time of the copy itself
-
-DeviceSet AllOf(size_t devices) {
-  DeviceSet set;
-  for (uint32_t i = 0; i < devices; ++i) set.Add(i);
-  return set;
-}
-
-Status CheckGrant(const wire::StageGrant& grant, size_t peer_devices) {
-  const size_t keys = grant.slices.empty() ? 0 : grant.slices.front().keys.size();
-  if (!grant.slices.empty() && keys == peer_devices) return {};
-  return Fail(ErrorCode::kMalformedBody, "the peer's slices have " + std::to_string(keys) +
-                                             " keys, for " + std::to_string(peer_devices) +
-                                             " RDMA devices");
-}
 
 }  // namespace
 
-RemoteStage::Lent::Lent(wire::StageGrant granted, const std::shared_ptr<RdmaPeer>& peer)
-    : grant(std::move(granted)),
-      memory(std::make_shared<const RdmaRemoteBuffer>(peer, grant.slices,
-                                                      AllOf(peer->peer_devices()))),
-      slices(static_cast<uint32_t>(grant.slices.size())) {}
+Result<std::shared_ptr<RemoteStage::Lent>> RemoteStage::Lent::Of(
+    const wire::StageGrant& grant, const std::shared_ptr<RdmaPeer>& peer) {
+  ASSIGN_OR_RETURN(auto memory, RdmaRemoteBufferOf(peer, grant.slices, grant.devices));
+  return std::make_shared<Lent>(grant.stage, grant.slice_bytes, std::move(memory));
+}
 
 RemoteStage::RemoteStage(const RdmaCore& core, std::string name, std::shared_ptr<RdmaPeer> peer,
                          std::shared_ptr<StageExchange> exchange, const Times& times)
@@ -66,14 +53,14 @@ void RemoteStage::Open() {
 
 void RemoteStage::Opened(Result<wire::StageGrant> grant) {
   is_opening_ = false;
-  Status fits = grant ? CheckGrant(*grant, peer_->peer_devices()) : Status();
-  if (!fits) grant = Fail(std::move(fits).error());
-  Result<std::shared_ptr<Lent>> lent =
-      grant ? Result<std::shared_ptr<Lent>>(
-                  lent_ = std::make_shared<Lent>(*std::move(grant), peer_))
-            : Fail(Error(ErrorCode::kPathUnavailable,
-                         "peer '" + name_ + "' lends no staging memory: " + grant.error().message,
-                         grant.error().hint));
+  auto lent = grant ? Lent::Of(*grant, peer_) : Fail(grant.error());
+  if (lent) {
+    lent_ = *lent;
+  } else {
+    lent = Fail(Error(ErrorCode::kPathUnavailable,
+                      "peer '" + name_ + "' lends no staging memory: " + lent.error().message,
+                      lent.error().hint));
+  }
   {
     const MutexLock lock(mutex_);
     refusal_ = lent ? std::nullopt : std::optional(lent.error());
@@ -95,7 +82,7 @@ void RemoteStage::Leave() {
 void RemoteStage::CloseWhenIdle(uint64_t round) {
   if (users_ > 0 || round != round_ || lent_ == nullptr || is_closing_) return;
   is_closing_ = true;
-  core_.helpers.Run([self = shared_from_this(), stage = lent_->grant.stage] {
+  core_.helpers.Run([self = shared_from_this(), stage = lent_->stage] {
     const Status closed = self->exchange_->Close(stage, Clock::now() + kOpenTimeout);
     if (!closed) {
       log::Info("staging memory was not given back, its session's end does it",
@@ -111,8 +98,13 @@ void RemoteStage::CloseWhenIdle(uint64_t round) {
 
 void RemoteStage::Copy(wire::StagedMove move, std::function<void(const Status&)> done) {
   core_.helpers.Run([self = shared_from_this(), move = std::move(move), done = std::move(done)] {
-    const Status copied =
-        self->exchange_->Copy(move, Clock::now() + milliseconds(move.time_ms) + kCopyMargin);
+    const TimePoint end = Clock::now() + milliseconds(move.time_ms);
+    Status copied = self->exchange_->Copy(move, end + kCopyMargin);
+    // It has too much to do at the moment, and has done nothing.
+    while (!copied && copied.error().code == ErrorCode::kResourceExhausted && Clock::now() < end) {
+      std::this_thread::sleep_for(kTryAgain);
+      copied = self->exchange_->Copy(move, end + kCopyMargin);
+    }
     self->core_.post([done, copied] { done(copied); });
   });
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lib/base/mutex.h"
@@ -36,10 +37,16 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
 
   // What was lent. It stays as long as somebody has joined.
   struct Lent {
-    explicit Lent(wire::StageGrant grant, const std::shared_ptr<RdmaPeer>& peer);
-    const wire::StageGrant grant;
-    // Its slices one after another, as rdma reaches them.
-    const std::shared_ptr<const RdmaRemoteBuffer> memory;
+    static Result<std::shared_ptr<Lent>> Of(const wire::StageGrant& grant,
+                                            const std::shared_ptr<RdmaPeer>& peer);
+    Lent(uint64_t of_stage, uint64_t bytes, std::shared_ptr<const RdmaRemoteBuffer> of_slices)
+        : stage(of_stage),
+          slice_bytes(bytes),
+          memory(std::move(of_slices)),
+          slices(static_cast<uint32_t>(memory->chunks().size())) {}
+    const uint64_t stage;
+    const uint64_t slice_bytes;
+    const std::shared_ptr<const RdmaRemoteBuffer> memory;  // the slices, one after another
     SlicePool slices;
   };
   using Joined = std::function<void(Result<std::shared_ptr<Lent>>)>;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/result.h"
 #include "lib/wire/rdma_types.h"
 #include "sidecar/transport/move_plan.h"
 #include "sidecar/transport/rdma/device_set.h"
@@ -48,5 +49,11 @@ class RdmaRemoteBuffer final : public RemoteTarget {
   const DeviceSet devices_;
   std::vector<uint64_t> ends_;  // in the buffer, parallel to them
 };
+
+// Chunks as their owner told them: with a key for each of `devices`, ascending, or where there are
+// none for all that the peer has. kMalformedBody: they do not fit the peer's devices.
+Result<std::shared_ptr<const RdmaRemoteBuffer>> RdmaRemoteBufferOf(
+    std::shared_ptr<RdmaPeer> peer, std::vector<wire::RdmaChunk> chunks,
+    std::vector<uint32_t> devices);
 
 }  // namespace gantry::transport

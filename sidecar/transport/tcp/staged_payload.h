@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "sidecar/transport/tcp/scatter_list.h"
 #include "sidecar/transport/staging_half.h"
+#include "sidecar/transport/tcp/scatter_list.h"
 
 namespace gantry::transport {
 
