@@ -30,7 +30,7 @@ void BounceJob::Begin() {
   if (finished_ || stopped_) return Look();
   if (!cutter_.needs_remote_stage()) return Fill();
   is_joining_ = true;
-  setup_.remote->Join(
+  joining_ = setup_.remote->Join(
       [self = shared_from_this()](Result<std::shared_ptr<RemoteStage::Lent>> lent) {
         self->Join(std::move(lent));
       });
@@ -38,10 +38,6 @@ void BounceJob::Begin() {
 
 void BounceJob::Join(Result<std::shared_ptr<RemoteStage::Lent>> lent) {
   is_joining_ = false;
-  if (finished_) {  // it was stopped meanwhile
-    if (lent) setup_.remote->Leave();
-    return;
-  }
   if (!lent) return FailWith(std::move(lent).error());
   has_joined_ = true;
   lent_ = *std::move(lent);
@@ -233,6 +229,7 @@ void BounceJob::Look() {
   if (!stopped_ && (is_joining_ || !cutter_.at_end())) return;
   if (Clock::now() < in_doubt_until_) return;
   finished_ = true;
+  if (std::exchange(is_joining_, false)) setup_.remote->Cancel(joining_);
   if (std::exchange(has_joined_, false)) setup_.remote->Leave();
   lent_ = nullptr;
   setup_.attend();

@@ -88,6 +88,7 @@ class BounceJob : public std::enable_shared_from_this<BounceJob> {
   std::map<Id, Part> parts_;  // under way
   Id last_id_ = 0;
   bool is_joining_ = false;
+  uint64_t joining_ = 0;  // then
   bool has_joined_ = false;
   bool is_filling_ = false;
   bool stopped_ = false;

@@ -35,42 +35,51 @@ Status RemoteStage::Usable() const {
   return {};
 }
 
-void RemoteStage::Join(Joined joined) {
-  ++users_;
-  if (lent_ != nullptr && !is_closing_) return joined(lent_);
-  joining_.push_back(std::move(joined));
+uint64_t RemoteStage::Join(Joined joined) {
+  if (lent_ != nullptr && !is_closing_) {
+    ++users_;
+    joined(lent_);
+    return 0;
+  }
+  joining_.emplace(++last_joining_, std::move(joined));
   if (!is_opening_ && !is_closing_) Open();
+  return last_joining_;
 }
+
+void RemoteStage::Cancel(uint64_t joining) { joining_.erase(joining); }
 
 void RemoteStage::Open() {
   is_opening_ = true;
   core_.helpers.Run([self = shared_from_this()] {
     auto grant = std::make_shared<Result<wire::StageGrant>>(
         self->exchange_->Open(kSlicesWanted, Clock::now() + kOpenTimeout));
-    self->core_.post([self, grant] { self->Opened(std::move(*grant)); });
+    self->core_.post([self, grant] { self->Opened(*grant); });
   });
 }
 
-void RemoteStage::Opened(Result<wire::StageGrant> grant) {
+void RemoteStage::Opened(const Result<wire::StageGrant>& grant) {
   is_opening_ = false;
   auto lent = grant ? Lent::Of(*grant, peer_) : Fail(grant.error());
   if (lent) {
     lent_ = *lent;
   } else {
+    if (grant) GiveBack(grant->stage);
     lent = Fail(Error(ErrorCode::kPathUnavailable,
                       "peer '" + name_ + "' lends no staging memory: " + lent.error().message,
                       lent.error().hint));
+    log::Warning("a peer lends no staging memory", {{"peer", name_}, {"why", lent.error()}});
   }
   {
     const MutexLock lock(mutex_);
     refusal_ = lent ? std::nullopt : std::optional(lent.error());
     refused_until_ = Clock::now() + times_.ask_again;
   }
-  if (!lent) {
-    log::Warning("a peer lends no staging memory", {{"peer", name_}, {"why", lent.error()}});
-    users_ -= joining_.size();
+  if (lent) ++users_;  // this, until all are told
+  for (const auto& [number, joined] : std::exchange(joining_, {})) {
+    if (lent) ++users_;
+    joined(lent);
   }
-  for (const Joined& joined : std::exchange(joining_, {})) joined(lent);
+  if (lent) Leave();
 }
 
 void RemoteStage::Leave() {
@@ -82,14 +91,18 @@ void RemoteStage::Leave() {
 void RemoteStage::CloseWhenIdle(uint64_t round) {
   if (users_ > 0 || round != round_ || lent_ == nullptr || is_closing_) return;
   is_closing_ = true;
-  core_.helpers.Run([self = shared_from_this(), stage = lent_->stage] {
+  GiveBack(lent_->stage);
+}
+
+void RemoteStage::GiveBack(uint64_t stage) {
+  core_.helpers.Run([self = shared_from_this(), stage] {
     const Status closed = self->exchange_->Close(stage, Clock::now() + kOpenTimeout);
     if (!closed) {
       log::Info("staging memory was not given back, its session's end does it",
                 {{"peer", self->name_}, {"why", closed.error()}});
     }
     self->core_.post([self] {
-      self->is_closing_ = false;
+      if (!std::exchange(self->is_closing_, false)) return;
       self->lent_ = nullptr;
       if (!self->joining_.empty()) self->Open();
     });

@@ -4,11 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "lib/base/mutex.h"
 #include "sidecar/transport/bounce/stage_exchange.h"
@@ -50,8 +50,10 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
     SlicePool slices;
   };
   using Joined = std::function<void(Result<std::shared_ptr<Lent>>)>;
-  // Calls back once, at once or later. Whoever joined leaves once, when nothing of it uses slices.
-  void Join(Joined joined);
+  // Calls back once, at once (then the answer is 0) or later, unless Cancel gets the answer before.
+  // Whoever was given something leaves once, when nothing of it uses slices.
+  uint64_t Join(Joined joined);
+  void Cancel(uint64_t joining);
   void Leave();
   // Calls back once, later: see StageExchange::Copy.
   void Copy(wire::StagedMove move, std::function<void(const Status&)> done);
@@ -60,7 +62,8 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
 
  private:
   void Open();
-  void Opened(Result<wire::StageGrant> grant);
+  void Opened(const Result<wire::StageGrant>& grant);
+  void GiveBack(uint64_t stage);
   void CloseWhenIdle(uint64_t round);
 
   const RdmaCore core_;
@@ -74,9 +77,10 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
   TimePoint refused_until_ GUARDED_BY(mutex_){};
 
   std::shared_ptr<Lent> lent_;
-  std::vector<Joined> joining_;  // wait for Opened
-  size_t users_ = 0;             // joined and did not leave, or are joining
-  uint64_t round_ = 0;           // of uses: one more whenever the last one leaves
+  std::map<uint64_t, Joined> joining_;  // wait for Opened
+  uint64_t last_joining_ = 0;
+  size_t users_ = 0;    // joined and did not leave
+  uint64_t round_ = 0;  // of uses: one more whenever the last one leaves
   bool is_opening_ = false;
   bool is_closing_ = false;
 };
