@@ -12,11 +12,10 @@ class StageCopyTest : public StageTargetFixture {
   // It is refused before anybody copies, keeps nothing, and may be tried again.
   void ExpectRefused(const wire::StagedMove& move, ErrorCode code,
                      const std::string& session = "a") {
-    const Status refused = target_->Copy(session, move, buffers_);
+    const Status refused = Refusal(session, move);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, code) << refused.error().message;
     EXPECT_FALSE(refused.error().message.empty());
-    EXPECT_FALSE(copier_.Next(milliseconds(0)));
     EXPECT_EQ(buffers_.in_use(), 0);
   }
   void ExpectCopied(const wire::StagedMove& move) {
@@ -213,8 +212,7 @@ TEST_F(StageCopyTest, ASliceIsOfOneCopyAtATime) {
   ASSERT_TRUE(held);
   for (const bool to_buffers : {false, true}) {
     for (const uint32_t slice : {0, 1}) {
-      const Status refused =
-          target_->Copy("a", Move(grant, to_buffers, {{0, 0, 1}}, {slice}), buffers_);
+      const Status refused = Refusal("a", Move(grant, to_buffers, {{0, 0, 1}}, {slice}));
       ASSERT_FALSE(refused);
       EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
     }
@@ -236,7 +234,7 @@ TEST_F(StageCopyTest, SoManyCopiesRunAtOnce) {
   auto second = CopyLater("b", Move(other, true, {{0, 0, 1}}, {0}));
   auto held_second = copier_.Next();
   ASSERT_TRUE(held_first && held_second);
-  const Status refused = target_->Copy("a", Move(one, true, {{0, 0, 1}}, {1}), buffers_);
+  const Status refused = Refusal("a", Move(one, true, {{0, 0, 1}}, {1}));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
   copier_.Finish(*std::move(held_first));
