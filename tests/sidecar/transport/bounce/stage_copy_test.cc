@@ -145,7 +145,12 @@ TEST_F(StageCopyTest, SlicesThatAreNotTheStagesOrNotFilledAreRefused) {
       {{{0, 0, UINT64_MAX}, {0, 0, kSlice + 1}}, {0}}};  //
   for (size_t i = 0; i < wrong.size(); ++i) {
     SCOPED_TRACE(i);
-    ExpectRefused(Move(grant, true, wrong[i].first, wrong[i].second), ErrorCode::kOutOfRange);
+    const wire::StagedMove move = Move(grant, true, wrong[i].first, wrong[i].second);
+    ExpectRefused(move, ErrorCode::kOutOfRange);
+    // Before its ranges are looked at: their sum is relied on then.
+    const bool no_slice = i < 2;
+    EXPECT_EQ(Refusal("a", move).error().message.find("do not fill") == std::string::npos,
+              no_slice);
   }
   ExpectRefused(Move(grant, true, {{0, 0, kSlice + 1}}, {0, 0}), ErrorCode::kConflict);
   ExpectCopied(Move(grant, true, {{0, 0, kSlice + 1}}, {1, 0}));
