@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -54,6 +55,22 @@ TEST(SlicePool, ServesThoseWhoWaitInTheirOrder) {
   all.Release();
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
   EXPECT_EQ(pool.in_use(), 4u);
+}
+
+TEST(SlicePool, GivesAtOnceWhatIsFreeAndPassesNobodyWhoWaits) {
+  SlicePool pool(4);
+  SliceLease three = pool.TakeAtOnce(3);
+  EXPECT_EQ(three.slices().size(), 3u);
+  EXPECT_EQ(pool.in_use(), 3u);
+  EXPECT_EQ(pool.TakeAtOnce(3).slices().size(), 1u);
+  EXPECT_EQ(pool.TakeAtOnce(0).slices().size(), 0u);
+  std::optional<SliceLease> later;
+  EXPECT_FALSE(pool.Take(2, [&](SliceLease lease) { later = std::move(lease); }));
+  EXPECT_EQ(pool.TakeAtOnce(1).slices().size(), 0u);
+  three.Release();
+  EXPECT_TRUE(later);
+  EXPECT_EQ(pool.TakeAtOnce(9).slices().size(), 2u);
+  EXPECT_EQ(pool.in_use(), 2u);
 }
 
 // Who has no use for it any more lets it go where it is granted: the next one gets it.

@@ -12,11 +12,10 @@ class StageCopyTest : public StageTargetFixture {
   // It is refused before anybody copies, keeps nothing, and may be tried again.
   void ExpectRefused(const wire::StagedMove& move, ErrorCode code,
                      const std::string& session = "a") {
-    const Status refused = target_->Copy(session, move, buffers_);
+    const Status refused = Refusal(session, move);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, code) << refused.error().message;
     EXPECT_FALSE(refused.error().message.empty());
-    EXPECT_FALSE(copier_.Next(milliseconds(0)));
     EXPECT_EQ(buffers_.in_use(), 0);
   }
   void ExpectCopied(const wire::StagedMove& move) {
@@ -146,7 +145,12 @@ TEST_F(StageCopyTest, SlicesThatAreNotTheStagesOrNotFilledAreRefused) {
       {{{0, 0, UINT64_MAX}, {0, 0, kSlice + 1}}, {0}}};  //
   for (size_t i = 0; i < wrong.size(); ++i) {
     SCOPED_TRACE(i);
-    ExpectRefused(Move(grant, true, wrong[i].first, wrong[i].second), ErrorCode::kOutOfRange);
+    const wire::StagedMove move = Move(grant, true, wrong[i].first, wrong[i].second);
+    ExpectRefused(move, ErrorCode::kOutOfRange);
+    // Before its ranges are looked at: their sum is relied on then.
+    const bool no_slice = i < 2;
+    EXPECT_EQ(Refusal("a", move).error().message.find("do not fill") == std::string::npos,
+              no_slice);
   }
   ExpectRefused(Move(grant, true, {{0, 0, kSlice + 1}}, {0, 0}), ErrorCode::kConflict);
   ExpectCopied(Move(grant, true, {{0, 0, kSlice + 1}}, {1, 0}));
@@ -213,8 +217,7 @@ TEST_F(StageCopyTest, ASliceIsOfOneCopyAtATime) {
   ASSERT_TRUE(held);
   for (const bool to_buffers : {false, true}) {
     for (const uint32_t slice : {0, 1}) {
-      const Status refused =
-          target_->Copy("a", Move(grant, to_buffers, {{0, 0, 1}}, {slice}), buffers_);
+      const Status refused = Refusal("a", Move(grant, to_buffers, {{0, 0, 1}}, {slice}));
       ASSERT_FALSE(refused);
       EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
     }
@@ -236,7 +239,7 @@ TEST_F(StageCopyTest, SoManyCopiesRunAtOnce) {
   auto second = CopyLater("b", Move(other, true, {{0, 0, 1}}, {0}));
   auto held_second = copier_.Next();
   ASSERT_TRUE(held_first && held_second);
-  const Status refused = target_->Copy("a", Move(one, true, {{0, 0, 1}}, {1}), buffers_);
+  const Status refused = Refusal("a", Move(one, true, {{0, 0, 1}}, {1}));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
   copier_.Finish(*std::move(held_first));

@@ -87,8 +87,7 @@ TEST_F(StageEndTest, ACopyThatHangsIsEndedByForceAndNothingGoesBefore) {
   EXPECT_GE(Clock::now() - begun, kGrace);
   EXPECT_EQ(copier_.aborted(), copy->owner);
   // No other is begun, and what it uses is there until it is quiet.
-  EXPECT_EQ(target_->Copy("a", Move(grant, true, {{0, 0, 1}}, {1}), buffers_).error().code,
-            ErrorCode::kNotFound);
+  EXPECT_EQ(Refusal("a", Move(grant, true, {{0, 0, 1}}, {1})).error().code, ErrorCode::kNotFound);
   EXPECT_FALSE(Ended(ended, 3 * kGrace));
   EXPECT_GT(copier_.aborts(), 1) << "again and again";
   EXPECT_EQ(host_.live().regions, 4);
@@ -160,7 +159,7 @@ TEST_F(StageEndTest, NothingIsCopiedToAStageThatIsNotGrantedYet) {
   held.AwaitCall();
   wire::StageGrant guessed;
   guessed.stage = 1;
-  const Status refused = target_->Copy("a", Move(guessed, true, {{0, 0, 1}}, {0}), buffers_);
+  const Status refused = Refusal("a", Move(guessed, true, {{0, 0, 1}}, {0}));
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kNotFound);
   held.Let();

@@ -98,6 +98,14 @@ class StageTargetFixture : public testing::FakeVerbsFixture {
       return target_->Copy(session, move, buffers_);
     });
   }
+  // What becomes of a copy that nothing is to come of; one that is begun ends.
+  Status Refusal(const std::string& session, const wire::StagedMove& move) {
+    auto copied = CopyLater(session, move);
+    while (!Ended(copied, milliseconds(5))) {
+      if (auto copy = copier_.Next(milliseconds(0))) copier_.Finish(*std::move(copy));
+    }
+    return copied.get();
+  }
   static bool Ended(const std::future<Status>& copy, milliseconds time = milliseconds(0)) {
     return copy.wait_for(time) == std::future_status::ready;
   }
