@@ -41,7 +41,7 @@ test-tsan: ## the suites under ThreadSanitizer (own build, about 25 minutes)
 test-fuzz: ## every parser under libFuzzer, GANTRY_FUZZ_SECONDS=60 each (own build)
 test-soak: ## minutes of load, kills and cut connections
 soak: test-soak ## the same: GANTRY_HOSTS_KILLS, GANTRY_LEAK_ROUNDS, GANTRY_REPLAY_REQUESTS and GANTRY_SOAK_SECONDS bound it
-test-previous: ## beside a build of the version before, in GANTRY_PREVIOUS_BIN_DIR (seconds; not part of test-all)
+test-previous: ## beside a build of the version before, in GANTRY_PREVIOUS_BIN_DIR (a minute; not part of test-all)
 test-gpu: ## what needs real GPUs, on this machine's (some minutes; not part of test-all)
 test-tidy: ## clang-tidy over every file (an hour on two cores; not part of test-all)
 

@@ -1,6 +1,7 @@
 """A sidecar of the version before beside one of this, as when pods are upgraded one by one.
 
-GANTRY_PREVIOUS_BIN_DIR names the folder of its programs; "make test-previous" runs this, and no other tier does.
+GANTRY_PREVIOUS_BIN_DIR names the folder of its programs; "make test-previous" runs this, and no other tier does. The same
+over RDMA: tests/rdma/previous_over_rdma.py.
 """
 
 import os
@@ -10,13 +11,14 @@ import pytest
 from workloads import MiB, connect, new_memory, start_workload, submit, wait_for
 
 PREVIOUS = os.environ["GANTRY_PREVIOUS_BIN_DIR"]
+AS_BEFORE = ["sh", "-c", f'shift; exec "{PREVIOUS}/gantry-sidecar" "$@"', "sh"]  # prefix of a sidecar's command line
 SIZE = 4 * MiB
 
 
 @pytest.fixture
 def neighbours(start_sidecar):
     """(this version, the one before), met in both directions."""
-    before = start_sidecar("before", prefix=["sh", "-c", f'shift; exec "{PREVIOUS}/gantry-sidecar" "$@"', "sh"])
+    before = start_sidecar("before", prefix=AS_BEFORE)
     now = start_sidecar("now")
     for one, other in ((now, before), (before, now)):
         peer = connect(one, other)

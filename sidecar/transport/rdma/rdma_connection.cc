@@ -199,6 +199,12 @@ bool RdmaConnection::Uses(const RdmaLink& link) const {
                      [&link](const Lane& lane) { return lane.link == link; });
 }
 
+DeviceSet RdmaConnection::devices() const {
+  DeviceSet devices;
+  for (const Lane& lane : lanes_) devices.Add(lane.link.device);
+  return devices;
+}
+
 std::string RdmaConnection::DownOf(const RdmaDevices& devices) const {
   for (const Lane& lane : lanes_) {
     if (!devices.IsUp(lane.link.device)) return lane.device_name;

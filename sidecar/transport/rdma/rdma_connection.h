@@ -69,6 +69,7 @@ class RdmaConnection {
   bool has_moved() const { return moved_; }  // something
   // It has queue pairs there.
   bool Uses(const RdmaLink& link) const;
+  DeviceSet devices() const;  // here
   // The first of its devices whose port is down now; empty: none.
   std::string DownOf(const RdmaDevices& devices) const;
   // Links that it does without because one call for theirs failed, here or at the peer.

@@ -125,6 +125,15 @@ DeviceSet RdmaDevices::Up() const {
   return up;
 }
 
+std::string RdmaDevices::AskForLost(DeviceSet devices) const {
+  for (const uint32_t index : devices.List()) {
+    const VerbsDevice& device = *nics_[index].device;
+    const Result<VerbsPort> port = device.Port();
+    if (!port || !port->active) return device.name();
+  }
+  return {};
+}
+
 Error RdmaDevices::NoneUpOf(DeviceSet devices) const {
   std::string names;
   for (size_t i = 0; i < nics_.size(); ++i) {

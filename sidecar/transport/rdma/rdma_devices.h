@@ -36,6 +36,9 @@ class RdmaDevices {
   // What the device said since the last time: its port went down, or came back. One thread.
   void TakeEvents(size_t index) const;
   DeviceSet Up() const;
+  // One of these that says of its port that it is not active, or nothing at all; empty: none. Takes
+  // as long as the devices take.
+  std::string AskForLost(DeviceSet devices) const;
   // Why nothing goes over these. REQUIRES that none of them is up.
   Error NoneUpOf(DeviceSet devices) const;
   bool IsUp(size_t index) const { return nics_[index].up->load(std::memory_order_relaxed); }

@@ -176,19 +176,42 @@ void RdmaPeer::HandleFailure(const RdmaConnection::Failure& failure) {
 }
 
 void RdmaPeer::GiveUpLostPorts(TimePoint now, bool moved) {
-  const std::string down = connection_->DownOf(core_.devices);
-  if (down.empty() || moved || connection_->in_flight() == 0 || connection_->is_broken()) {
-    lost_by_ = {};
+  if (moved || connection_->in_flight() == 0 || connection_->is_broken()) {
+    stalled_since_ = {};
     return;
   }
-  if (lost_by_ == TimePoint{}) {
-    lost_by_ = now + core_.devices.options().RetryTime();
-    core_.post_at(lost_by_, [self = shared_from_this()] { self->Drive(Clock::now()); });
-    return;
+  if (stalled_since_ == TimePoint{}) stalled_since_ = now;
+  const TimePoint lost_by = stalled_since_ + core_.devices.options().RetryTime();
+  if (now >= lost_by) {
+    stalled_since_ = now;
+    const std::string down = connection_->DownOf(core_.devices);
+    down.empty() ? AskPorts() : GiveUp(down);
+  } else if (!std::exchange(looks_again_, true)) {
+    core_.post_at(lost_by, [self = shared_from_this()] {
+      self->looks_again_ = false;
+      self->Drive(Clock::now());
+    });
   }
-  if (now < lost_by_) return;
+}
+
+// A port's end is not always told.
+void RdmaPeer::AskPorts() {
+  if (std::exchange(is_asking_, true)) return;
+  core_.helpers.Run(
+      [self = shared_from_this(), id = connection_->id(), devices = connection_->devices()] {
+        const std::string lost = self->core_.devices.AskForLost(devices);
+        self->core_.post([self, id, lost] {
+          self->is_asking_ = false;
+          const bool same = self->connection_ != nullptr && self->connection_->id() == id;
+          if (same && !lost.empty()) self->GiveUp(lost);
+          self->Drive(Clock::now());
+        });
+      });
+}
+
+void RdmaPeer::GiveUp(const std::string& device) {
   connection_->Break(Error(ErrorCode::kDeviceError,
-                           "the port of RDMA device " + down +
+                           "the port of RDMA device " + device +
                                " went down, and the device did not end what was in flight",
                            "check cable and switch"));
 }
@@ -274,7 +297,7 @@ void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
   std::optional<Error> why;
   if (made) {
     connection_ = *std::move(made);
-    lost_by_ = {};
+    stalled_since_ = {};
     NoteLeftOut(now);
     if (Status watched = core_.watch(*connection_); !watched) {
       why = std::move(watched).error().WithContext("completions cannot be waited for");

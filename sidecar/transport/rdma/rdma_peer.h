@@ -75,6 +75,8 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   void HandleFailure(const RdmaConnection::Failure& failure);
   // A device should end its work when its port is down, and does not always.
   void GiveUpLostPorts(TimePoint now, bool moved);
+  void AskPorts();
+  void GiveUp(const std::string& device);
   // Of a connection that broke by no fault of a work request.
   void HandleBreakdown(TimePoint now);
   // Has lanes made for work that none fits, where there can be some.
@@ -114,7 +116,9 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   bool is_connecting_ = false;
   bool is_ending_ = false;          // the last connection is, here or at the peer
   std::optional<uint64_t> ending_;  // it is gone here, and maybe not yet at the peer
-  TimePoint lost_by_{};             // a connection whose port is down is broken then
+  TimePoint stalled_since_{};       // with work in flight of which nothing came back
+  bool looks_again_ = false;        // whether it still is
+  bool is_asking_ = false;          // devices for their ports
   TimePoint next_attempt_{};
   milliseconds backoff_{0};
   int attempts_ = 0;  // to connect, that failed in a row

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <thread>
@@ -274,6 +275,31 @@ TEST_F(RdmaPorts, ADeviceThatForgetsItsWorkWhenItsPortGoesDownIsGivenUp) {
   ExpectAllMoved(*operation);
   ASSERT_EQ(world_->errors_.size(), 1u);
   EXPECT_NE(world_->errors_[0].message.find("here0 went down"), std::string::npos);
+}
+
+// As soft-RoCE does when its interface is deleted.
+TEST_F(RdmaPorts, ADeviceThatForgetsItsWorkAndSaysNothingOfItsPortIsGivenUp) {
+  fabric_.SetProgress(FakeFabric::Progress::kByStep);
+  const auto operation = WriteAll();
+  ASSERT_TRUE(PollUntil([&] { return fabric_.pending() > 0; }));
+  here_->FailCalls("here0", FakeCall::kPort, ENODEV);
+  ASSERT_TRUE(PollUntil([&] { return operation->progress().chunks_retried > 0; }));
+  fabric_.SetProgress(FakeFabric::Progress::kOnPoll);
+  ExpectAllMoved(*operation);
+  ASSERT_EQ(world_->errors_.size(), 1u);
+  EXPECT_NE(world_->errors_[0].message.find("here0 went down"), std::string::npos);
+}
+
+TEST_F(RdmaPorts, OneThatIsSlowIsNotGivenUp) {
+  fabric_.SetProgress(FakeFabric::Progress::kByStep);
+  const auto operation = WriteAll();
+  ASSERT_TRUE(PollUntil([&] { return fabric_.pending() > 0; }));
+  const int before = here_->calls("here0", FakeCall::kPort);
+  ASSERT_TRUE(PollUntil([&] { return here_->calls("here0", FakeCall::kPort) > before + 1; }));
+  fabric_.SetProgress(FakeFabric::Progress::kOnPoll);
+  ExpectAllMoved(*operation);
+  EXPECT_EQ(operation->progress().chunks_retried, 0u);
+  EXPECT_TRUE(world_->errors_.empty());
 }
 
 TEST_F(RdmaPorts, AnUnpluggedDeviceLeavesItsWorkToTheOther) {
