@@ -236,7 +236,7 @@ Findings ExamineRdmaInUse(const nlohmann::json& status) {
       findings.push_back({Level::kOk, subject, why, ""});
       continue;
     }
-    findings.push_back({Level::kWarn, subject, why + ": memory of GPUs moves by tcp",
+    findings.push_back({Level::kWarn, subject, why + ": memory of GPUs bounces through the host",
                         "use devices that take dma-bufs (those of mlx5 do, with Linux 5.12 or "
                         "later), and leave others out by --rdma-devices: a buffer is registered "
                         "with all or with none"});

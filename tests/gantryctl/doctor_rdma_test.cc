@@ -214,7 +214,7 @@ TEST_F(DoctorRdma, WhatADeviceInUseDoesNotReachIsAWarningWhereThereAreGpus) {
   findings = ExamineRdmaInUse(status);
   EXPECT_EQ(findings[0].level, Level::kOk);
   EXPECT_EQ(findings[1].level, Level::kWarn);
-  EXPECT_EQ(findings[1].said, "not rxe0: memory of GPUs moves by tcp");
+  EXPECT_EQ(findings[1].said, "not rxe0: memory of GPUs bounces through the host");
   EXPECT_THAT(findings[1].advice, HasSubstr("--rdma-devices"));
   EXPECT_TRUE(ExamineRdmaInUse(nlohmann::json::parse(R"({"gpus":[{}]})")).empty());
 }
