@@ -10,10 +10,11 @@ BouncePath::BouncePath(RdmaPath& rdma, Result<StagingArea*> staging)
     : staging_(std::move(staging)),
       registrar_(rdma.devices()),
       stage_(Register()),
-      target_(stage_ ? std::make_unique<transport::StageTarget>(
-                           registrar_, *(*staging_)->target(), transport::StageTarget::Limits())
+      target_(stage_ ? std::make_unique<transport::StageTarget>(registrar_, *(*staging_)->target(),
+                                                                transport::StageTarget::Limits())
                      : nullptr) {
-  if (!stage_) log::Info("memory of GPUs has no way over RDMA's staging", {{"why", stage_.error()}});
+  if (!stage_)
+    log::Info("memory of GPUs has no way over RDMA's staging", {{"why", stage_.error()}});
 }
 
 Result<transport::BounceStage> BouncePath::Register() {

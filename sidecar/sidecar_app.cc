@@ -158,13 +158,12 @@ class App final : public SidecarApp {
 
   void MakeEngine() {
     const TransportSources sources = {
-        config_,    *pool_,
-        *tcp_path_, rdma_path_,
-        bounce_path_.get(),
-        [this](const Error& why) { metrics_.AccessError(metrics::Path::kRdma, why.code); }};
-    engine_ = std::make_unique<engine::TransferEngine>(
-        EngineOptionsOf(config_), *pool_, MakeTransports(sources, &to_peers_), *registry_, events_,
-        metrics_);
+        config_, *pool_, *tcp_path_, rdma_path_, bounce_path_.get(), [this](const Error& why) {
+          metrics_.AccessError(metrics::Path::kRdma, why.code);
+        }};
+    engine_ = std::make_unique<engine::TransferEngine>(EngineOptionsOf(config_), *pool_,
+                                                       MakeTransports(sources, &to_peers_),
+                                                       *registry_, events_, metrics_);
     engine_->SetMessaging(messaging_->notifications(), messaging_->desk());
   }
 

@@ -31,7 +31,8 @@ void AddRdma(const TransportSources& from, PeerTransports* made, Transports* tra
     return;
   }
   auto rdma =
-      (*from.rdma)->MakeTransport([&pool = from.pool] { pool.WakeWaiter(); }, from.count_rdma_error);
+      (*from.rdma)
+          ->MakeTransport([&pool = from.pool] { pool.WakeWaiter(); }, from.count_rdma_error);
   auto bounce = from.bounce->MakeTransport(*rdma);
   made->rdma = rdma.get();
   made->bounce = bounce.get();

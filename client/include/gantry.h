@@ -335,7 +335,7 @@ typedef struct gantry_transfer_spec {
   size_t range_count;
   uint64_t deadline_ms;     /* after which it expires; 0: the sidecar's default */
   int priority;             /* -10 to 10, higher goes first */
-  const char* require_path; /* "ipc", "shm", "rdma", "bounce", "tcp", or several with commas; NULL: any */
+  const char* require_path; /* ipc, shm, rdma, bounce, tcp, or several with commas; NULL: any */
   const char* user_data;    /* up to 1 KiB, given back in events; may be NULL */
   /* In place of local and remote; then the two lists are blocks of group 0, or there are groups. */
   const gantry_view* view;
@@ -366,7 +366,7 @@ typedef struct gantry_transfer_status {
   uint64_t move_us;         /* from there until the last one had */
   uint64_t copy_us;         /* summed over the copy workers */
   uint64_t total_us;
-  char path[8]; /* "ipc", "shm", "rdma", "bounce" or "tcp"; "" before it is chosen */
+  char path[8]; /* ipc, shm, rdma, bounce or tcp; "" before it is chosen */
   int executor; /* GANTRY_EXECUTOR_SELF or _PEER, which took the path; 0: the sidecar did not say */
 } gantry_transfer_status;
 

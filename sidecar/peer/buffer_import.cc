@@ -76,9 +76,9 @@ Status AddressFlat(const wire::PeerBuffer& buffer, const PeerPaths& paths,
     targets->Add(wire::Path::kRdma, std::move(target));
   }
   if (paths.stage != nullptr && leads(wire::Path::kBounce)) {
-    targets->Add(wire::Path::kBounce, std::make_shared<transport::BounceRemoteBuffer>(
-                                          paths.stage, buffer.id, buffer.generation,
-                                          buffer.length));
+    targets->Add(wire::Path::kBounce,
+                 std::make_shared<transport::BounceRemoteBuffer>(paths.stage, buffer.id,
+                                                                 buffer.generation, buffer.length));
   }
   if (targets->empty()) return {};
   const std::vector<uint64_t> sizes = {buffer.length};

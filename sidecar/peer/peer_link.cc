@@ -255,8 +255,7 @@ void PeerLink::OpenPaths(Session* session) const {
     session->queue_pairs =
         options_.rdma->AddPeer(name_, std::make_shared<QueuePairExchanger>(client));
   }
-  if (options_.bounce != nullptr && session->queue_pairs != nullptr &&
-      leads(wire::Path::kBounce)) {
+  if (options_.bounce != nullptr && session->queue_pairs != nullptr && leads(wire::Path::kBounce)) {
     session->stage = options_.bounce->AddStage(name_, session->queue_pairs,
                                                std::make_shared<StageExchanger>(client));
   }

@@ -1,5 +1,5 @@
-// Walks over the blocks of a plan for a transport that moves parts of some size: a block stays whole
-// where it fits into one. The plan outlives it. Used by one thread at a time.
+// Walks over the blocks of a plan for a transport that moves parts of some size: a block stays
+// whole where it fits into one. The plan outlives it. Used by one thread at a time.
 #pragma once
 
 #include <algorithm>

@@ -18,8 +18,7 @@ BounceCutter::BounceCutter(const MovePlan& plan) : cursor_(plan) {
     for (const memory::NicPiece& piece : set->pieces()) on_nics.insert(piece.allocation.get());
   }
   for (const auto& local : plan.local) {
-    const bool staged =
-        local->kind() == wire::MemoryKind::kGpu && !on_nics.contains(local.get());
+    const bool staged = local->kind() == wire::MemoryKind::kGpu && !on_nics.contains(local.get());
     local_staged_.push_back(staged);
     needs_local_ |= staged;
   }
@@ -55,8 +54,8 @@ void BounceCutter::Add(const BlockCursor::Stretch& stretch, BouncePart* part) co
       return;
     }
   }
-  part->ranges.push_back({stretch.local_allocation, stretch.remote_allocation,
-                          stretch.local_offset, stretch.remote_offset, stretch.length});
+  part->ranges.push_back({stretch.local_allocation, stretch.remote_allocation, stretch.local_offset,
+                          stretch.remote_offset, stretch.length});
 }
 
 }  // namespace gantry::transport

@@ -6,7 +6,7 @@
 namespace gantry::transport {
 namespace {
 
-constexpr size_t kPartsMax = 16;               // of one transfer, under way
+constexpr size_t kPartsMax = 16;                // of one transfer, under way
 constexpr uint64_t kPartBytesMax = 1ULL << 20;  // two slices here
 constexpr uint64_t kPartsPerStage = 4;          // at least, where the peer lends little
 constexpr milliseconds kCopyTime{2'000};        // for a copy at the peer, then it is ended by force
@@ -133,8 +133,8 @@ void BounceJob::CopyHere(Id id, Step next) {
   copy.owner = this;
   copy.done = [self = shared_from_this(), id, next](Status copied) {
     if (!copied) {
-      copied = Fail(std::move(copied).error().WithContext(
-          self->is_write() ? "copying from the GPU" : "copying to the GPU"));
+      copied = Fail(std::move(copied).error().WithContext(self->is_write() ? "copying from the GPU"
+                                                                           : "copying to the GPU"));
     }
     self->setup_.rdma.core().post(
         [self, id, next, copied = std::move(copied)] { self->Go(id, copied, next); });

@@ -1,6 +1,6 @@
 // One transfer on the path bounce: takes slices for each of its parts, has them filled on one side,
-// carried by rdma and emptied on the other. Belongs to the engine's driver; what others call back is
-// posted to it, and keeps it.
+// carried by rdma and emptied on the other. Belongs to the engine's driver; what others call back
+// is posted to it, and keeps it.
 #pragma once
 
 #include <cstdint>

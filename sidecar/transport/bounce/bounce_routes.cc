@@ -40,8 +40,8 @@ uint32_t IndexIn(std::vector<T>* list, T thing, const Same& same) {
 
 class Router {
  public:
-  Router(const MovePlan& plan, const BounceCutter& cutter, const BounceStage& stage,
-         Filling here, const RemoteStage::Lent* lent, Filling there)
+  Router(const MovePlan& plan, const BounceCutter& cutter, const BounceStage& stage, Filling here,
+         const RemoteStage::Lent* lent, Filling there)
       : plan_(plan), cutter_(cutter), stage_(stage), here_(here), lent_(lent), there_(there) {
     between_->operation = plan.operation;
     if (lent != nullptr) routes_.remote.stage = lent->stage;
@@ -54,8 +54,8 @@ class Router {
       const Place local = LocalOf(range, done, &bytes);
       const Place remote = RemoteOf(range, done, &bytes);
       if (local.staged) {
-        AddLocal({plan_.local[range.local_allocation], range.local_offset + done, local.offset,
-                  bytes});
+        AddLocal(
+            {plan_.local[range.local_allocation], range.local_offset + done, local.offset, bytes});
         here_.Pass(bytes);
       }
       if (remote.staged) there_.Pass(bytes);

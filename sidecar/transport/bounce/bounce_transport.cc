@@ -46,13 +46,12 @@ Result<std::shared_ptr<RemoteStage>> StageOf(const MovePlan& plan) {
 }  // namespace
 
 BounceTransport::BounceTransport(RdmaTransport& rdma, Result<Here> here)
-    : rdma_(rdma),
-      here_(std::move(here)),
-      attended_(std::make_shared<std::vector<uint64_t>>()) {}
+    : rdma_(rdma), here_(std::move(here)), attended_(std::make_shared<std::vector<uint64_t>>()) {}
 
-std::shared_ptr<RemoteStage> BounceTransport::AddStage(
-    std::string name, std::shared_ptr<RdmaPeer> peer,
-    std::shared_ptr<StageExchange> exchange, const RemoteStage::Times& times) const {
+std::shared_ptr<RemoteStage> BounceTransport::AddStage(std::string name,
+                                                       std::shared_ptr<RdmaPeer> peer,
+                                                       std::shared_ptr<StageExchange> exchange,
+                                                       const RemoteStage::Times& times) const {
   return std::make_shared<RemoteStage>(rdma_.core(), std::move(name), std::move(peer),
                                        std::move(exchange), times);
 }
@@ -62,9 +61,8 @@ Status BounceTransport::Probe() { return rdma_.Probe(); }
 
 Status BounceTransport::CanCarry(const LocalSide& local,
                                  const std::vector<RemoteAllocation>& remote) const {
-  const bool all_direct =
-      !local.why_not_on_nics &&
-      std::none_of(remote.begin(), remote.end(), &BounceRemoteBuffer::IsStaged);
+  const bool all_direct = !local.why_not_on_nics &&
+                          std::none_of(remote.begin(), remote.end(), &BounceRemoteBuffer::IsStaged);
   if (all_direct) {
     return Fail(ErrorCode::kPathUnavailable,
                 "RDMA devices have the buffers of both sides: nothing has to be staged");

@@ -12,9 +12,7 @@ TcpJob::TcpJob(Setup setup) : setup_(std::move(setup)), cursor_(plan()), tally_(
   progress_.chunks_total = plan().segments.size();
 }
 
-bool TcpJob::HasWorkLocked() const {
-  return !stopped_ && (!again_.empty() || !cursor_.at_end());
-}
+bool TcpJob::HasWorkLocked() const { return !stopped_ && (!again_.empty() || !cursor_.at_end()); }
 
 bool TcpJob::HasWork() const {
   const MutexLock lock(mutex_);

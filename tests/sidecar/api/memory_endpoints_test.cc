@@ -138,7 +138,7 @@ TEST_F(MemoryEndpointsTest, RegistersShowsAndUnregisters) {
   EXPECT_EQ(buffer["access"], json::array({"remote_read"}));
   EXPECT_EQ(buffer["pieces"][0]["allocation_id"], buffer["pieces"][1]["allocation_id"]);
   EXPECT_EQ(buffer["layout"]["blocks"], 3);
-  EXPECT_EQ(buffer["paths"].size(), 4u);
+  EXPECT_EQ(buffer["paths"].size(), static_cast<size_t>(wire::kPathCount));
   EXPECT_EQ(client_->Post("/v1/buffers", body).status, 200);
   const std::string id = buffer["id"];
   EXPECT_EQ(json::parse(client_->Get("/v1/buffers/" + id).body), buffer);

@@ -78,7 +78,7 @@ TEST_F(TransferEngineTest, ReportsPathAndWhyFasterOnesWereNotTaken) {
   auto status = engine_->Submit(Whole(), In(milliseconds(2000)));
   ASSERT_TRUE(status);
   EXPECT_EQ(status->path, wire::Path::kShm);
-  ASSERT_EQ(status->paths.size(), 4u);
+  ASSERT_EQ(status->paths.size(), static_cast<size_t>(wire::kPathCount));
   EXPECT_EQ(status->paths[0].path, wire::Path::kIpc);
   EXPECT_FALSE(status->paths[0].available);
   EXPECT_FALSE(status->paths[0].reason.empty());

@@ -97,10 +97,9 @@ INSTANTIATE_TEST_SUITE_P(BounceFromGpuToNic, TransportContract,
                          Make({.gpu_there = false, .devices = {"fake0", "fake1"}}));
 INSTANTIATE_TEST_SUITE_P(BounceFromNicToGpu, TransportContract, Make({.gpu_here = false}));
 INSTANTIATE_TEST_SUITE_P(BounceThroughLittle, TransportContract, Make({.lent_max = 1}));
-INSTANTIATE_TEST_SUITE_P(BounceInAnyOrder, TransportContract,
-                         Make({.devices = {"fake0", "fake1"},
-                               .relaxed_ordering = true,
-                               .scramble = 17}));
+INSTANTIATE_TEST_SUITE_P(
+    BounceInAnyOrder, TransportContract,
+    Make({.devices = {"fake0", "fake1"}, .relaxed_ordering = true, .scramble = 17}));
 
 }  // namespace
 }  // namespace gantry::transport

@@ -166,9 +166,9 @@ class BounceWorld {
  public:
   static constexpr uint32_t kSlices = 16;  // of each half
 
-  explicit BounceWorld(const RdmaOptions& options = {},
-                       const std::vector<gantry::testing::FakeDeviceOptions>& devices = {
-                           {.name = "fake0"}})
+  explicit BounceWorld(
+      const RdmaOptions& options = {},
+      const std::vector<gantry::testing::FakeDeviceOptions>& devices = {{.name = "fake0"}})
       : place_(devices, options) {
     auto on_nics = world().registrar_.Register(
         {{half_here_.allocation, 0, half_here_.memory.size()}}, {false, false});
@@ -176,8 +176,8 @@ class BounceWorld {
     bounce_ = std::make_unique<BounceTransport>(
         world().transport_,
         BounceTransport::Here{half_here_, {half_here_.allocation, *std::move(on_nics), 0}});
-    remote_stage_ = bounce_->AddStage("peer", world().peer_, exchange_,
-                                      {milliseconds(300), milliseconds(300)});
+    remote_stage_ =
+        bounce_->AddStage("peer", world().peer_, exchange_, {milliseconds(300), milliseconds(300)});
   }
 
   RdmaWorld& world() { return place_.world(); }
@@ -197,9 +197,9 @@ class BounceWorld {
   // Memory of the peer's that devices have.
   RemoteAllocation OnNicsThere(const gantry::testing::TestArena& arena) {
     auto direct = world().Remote(world().Describe(arena));
-    return {nullptr, std::make_shared<Both>(direct.target,
-                                            std::make_shared<BounceRemoteBuffer>(
-                                                remote_stage_, "none", 1, arena.size()))};
+    return {nullptr,
+            std::make_shared<Both>(direct.target, std::make_shared<BounceRemoteBuffer>(
+                                                      remote_stage_, "none", 1, arena.size()))};
   }
 
   // Polled as the engine does: rdma before what goes over it.
