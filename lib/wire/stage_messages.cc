@@ -9,6 +9,7 @@
 #include "lib/wire/peer_message_limit.h"
 #include "lib/wire/peer_messages.h"
 #include "lib/wire/rdma_messages.h"
+#include "lib/wire/transfer_request.h"
 
 namespace gantry::wire {
 namespace {
@@ -144,6 +145,9 @@ Result<StagedMove> FromMessage(const proto::CopyStagedRequest& message) {
   RETURN_IF_ERROR(AddBuffers(message, &move));
   RETURN_IF_ERROR(AddRanges(message, &move));
   RETURN_IF_ERROR(AddSlices(message, &move));
+  if (message.priority() < -kPriorityMax || message.priority() > kPriorityMax) {
+    return Fail(ErrorCode::kMalformedBody, "priority of a peer's message is not within -10 and 10");
+  }
   move.priority = message.priority();
   move.time_ms = message.time_ms();
   return move;

@@ -72,6 +72,7 @@ std::string PeerReason(const transport::Transport& transport, wire::Path path,
 std::string ReasonAgainst(transport::Transport* transport, wire::Path path,
                           const Allocations& locals, const PathQuestion& question) {
   if (transport == nullptr) return NotBuilt(path);
+  if (question.lost != nullptr && question.lost->path == path) return question.lost->why;
   if (auto status = transport->Probe(); !status) return status.error().message;
   if (transport->AddressesBuffers()) {
     std::string reason = PeerReason(*transport, path, question);

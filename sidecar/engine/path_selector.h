@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +19,12 @@ struct PathChoice {
   std::vector<wire::PathReport> reports;  // every path, fastest first, up to and after the chosen
 };
 
+// A path that failed a transfer's first attempt.
+struct LostPath {
+  wire::Path path = wire::Path::kTcp;
+  std::string why;
+};
+
 struct PathQuestion {
   const std::vector<std::shared_ptr<const memory::MappedAllocation>>* local = nullptr;
   std::optional<Error> why_not_on_nics;  // none: RDMA devices have all local buffers
@@ -27,6 +34,7 @@ struct PathQuestion {
   const std::vector<transport::RemoteAllocation>* remote_buffers = nullptr;
   const std::vector<wire::PathReport>* peer_reports = nullptr;  // null: this sidecar is the peer
   const std::vector<wire::Path>* require = nullptr;             // empty: any
+  const LostPath* lost = nullptr;                               // is not taken again; null: none
 };
 
 // The reason of a path that the caller excluded and nothing else.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sidecar/engine/transfer_fingerprint.h"
+
 namespace gantry::engine {
 namespace {
 
@@ -67,7 +69,10 @@ StaleRetry::Attempt::Used StaleRetry::UsedBy(const Admitted& admitted) {
 }
 
 Result<Admitted> StaleRetry::AdmitAgain(const Attempt& attempt) {
-  if (attempt.refusal.code != ErrorCode::kPathUnavailable) {
+  std::optional<LostPath> lost;
+  if (attempt.refusal.code == ErrorCode::kPathUnavailable) {
+    lost = {attempt.path, attempt.refusal.message};
+  } else {
     peers_.Refresh(attempt.peer, attempt.stale, attempt.refusal, attempt.deadline);
   }
   const auto left =
@@ -76,7 +81,7 @@ Result<Admitted> StaleRetry::AdmitAgain(const Attempt& attempt) {
   wire::TransferRequest request = *attempt.request;
   request.deadline_ms = static_cast<uint64_t>(left);
   if (attempt.used) request.fence.reset();
-  ASSIGN_OR_RETURN(Admitted again, admission_.Admit(request));
+  ASSIGN_OR_RETURN(Admitted again, admission_.Admit(request, std::move(lost)));
   if (attempt.used && !IsTheSame(*attempt.used, again)) {
     return Fail(ErrorCode::kStaleGeneration,
                 "its buffers here, or its peer, are not the same any more");

@@ -27,6 +27,7 @@ class StaleRetry {
     std::vector<uint64_t> stale;  // generations of the buffers that were refused
     Error refusal;
     TimePoint deadline;
+    wire::Path path = wire::Path::kTcp;  // that it took
     // Of a first attempt that was under way, and whose fence was reached: what it used. The second
     // one may differ in the registrations of the remote buffers, and in nothing else.
     struct Remote {

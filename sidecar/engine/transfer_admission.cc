@@ -2,12 +2,12 @@
 
 #include <absl/container/flat_hash_map.h>
 
-#include <functional>
 #include <string_view>
 #include <utility>
 
 #include "lib/base/name.h"
 #include "lib/base/random_id.h"
+#include "sidecar/engine/transfer_fingerprint.h"
 #include "sidecar/engine/view_selection.h"
 
 namespace gantry::engine {
@@ -102,27 +102,6 @@ void PlanOverBuffers(const std::vector<std::shared_ptr<const RemoteBuffer>>& rem
   }
 }
 
-class Hash {
- public:
-  template <typename T>
-  Hash& Add(const T& value) {
-    state_ = (state_ ^ std::hash<T>{}(value)) * 0x100000001b3ULL;
-    state_ ^= state_ >> 29;
-    return *this;
-  }
-  uint64_t value() const { return state_; }
-
- private:
-  uint64_t state_ = 0xcbf29ce484222325ULL;
-};
-
-void AddNumbers(Hash* hash, std::initializer_list<const std::vector<uint64_t>*> lists) {
-  for (const auto* list : lists) {
-    const auto* bytes = reinterpret_cast<const char*>(list->data());
-    hash->Add(list->size()).Add(std::string_view(bytes, list->size() * sizeof(uint64_t)));
-  }
-}
-
 // Of a transfer by view: the request names no buffers, and which it was the message says.
 tl::unexpected<Error> OfView(Error error, const std::string& view) {
   if (error.field.starts_with("/local/") || error.field.starts_with("/remote/")) {
@@ -133,40 +112,6 @@ tl::unexpected<Error> OfView(Error error, const std::string& view) {
 }
 
 }  // namespace
-
-uint64_t FingerprintOf(const wire::TransferRequest& request) {
-  Hash hash;
-  hash.Add(request.workload).Add(static_cast<int>(request.operation)).Add(request.by_blocks);
-  for (const auto* list : {&request.local, &request.remote}) {
-    hash.Add(list->size());
-    for (const wire::BufferReference& reference : *list) {
-      hash.Add(reference.peer).Add(reference.workload).Add(reference.buffer);
-      hash.Add(reference.generation);
-    }
-  }
-  hash.Add(request.view);
-  AddNumbers(&hash, {&request.local_blocks, &request.remote_blocks, &request.layers});
-  for (const wire::TransferGroup& group : request.groups) {
-    hash.Add(group.group);
-    AddNumbers(&hash, {&group.local_blocks, &group.remote_blocks, &group.layers});
-  }
-  if (const auto& fence = request.fence) {
-    hash.Add(fence->buffer.buffer).Add(fence->buffer.generation);
-    hash.Add(fence->offset).Add(fence->value);
-  }
-  for (const wire::TransferRange& range : request.ranges) {
-    hash.Add(range.local_index).Add(range.local_offset).Add(range.remote_index);
-    hash.Add(range.remote_offset).Add(range.length);
-  }
-  hash.Add(request.deadline_ms.value_or(0)).Add(request.priority).Add(request.user_data);
-  for (const wire::Path path : request.require_path) hash.Add(static_cast<int>(path));
-  hash.Add(static_cast<int>(request.executor));
-  hash.Add(request.hold).Add(request.hold_consumers);
-  if (const auto& notify = request.notify) {
-    hash.Add(notify->to).Add(notify->to_generation).Add(notify->request_id).Add(notify->message);
-  }
-  return hash.value();
-}
 
 TransferAdmission::TransferAdmission(
     const EngineOptions& options, registry::BufferRegistry& registry,
@@ -179,9 +124,11 @@ TransferAdmission::TransferAdmission(
       views_(views),
       segments_(options.descriptors_queued_max) {}
 
-Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request) const {
+Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request,
+                                          std::optional<LostPath> lost) const {
   RETURN_IF_ERROR(CheckHead(request, options_));
   Admitted admitted;
+  admitted.lost = std::move(lost);
   admitted.begun = Clock::now();
   const milliseconds time = request.deadline_ms
                                 ? milliseconds(static_cast<int64_t>(*request.deadline_ms))
@@ -200,6 +147,7 @@ Admitted TransferAdmission::Anew(const Admitted& admitted) {
   attempt.begun = admitted.begun;
   attempt.deadline = admitted.deadline;
   attempt.fingerprint = admitted.fingerprint;
+  attempt.lost = admitted.lost;
   attempt.status.id = admitted.status.id;
   return attempt;
 }
@@ -245,6 +193,7 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   question.remote_buffers = targets.empty() ? &input.remote_allocations : &targets;
   question.peer_reports = admitted->remotes.empty() ? nullptr : &admitted->remotes.front()->paths;
   question.require = &request.require_path;
+  question.lost = admitted->lost ? &*admitted->lost : nullptr;
   ASSIGN_OR_RETURN(PathChoice choice, Choose(request, lists, question, admitted, &input));
   PlanLimits limits = {options_.descriptors_max, options_.chunk_bytes_max,
                        options_.descriptors_max};

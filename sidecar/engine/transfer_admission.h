@@ -42,10 +42,8 @@ struct Admitted {
   uint64_t fingerprint = 0;  // of the request's content
   TimePoint begun;
   TimePoint deadline;
+  std::optional<LostPath> lost;  // by the attempt before this
 };
-
-// Equal for requests of equal content, whatever their ids.
-uint64_t FingerprintOf(const wire::TransferRequest& request);
 
 class TransferAdmission {
  public:
@@ -57,7 +55,8 @@ class TransferAdmission {
   void SetHolds(HoldDesk* holds) { holds_ = holds; }
   // Likewise; null: no peer executes anything.
   void SetDelegated(const DelegatedTransfers* delegated) { delegated_ = delegated; }
-  Result<Admitted> Admit(const wire::TransferRequest& request) const;
+  Result<Admitted> Admit(const wire::TransferRequest& request,
+                         std::optional<LostPath> lost = {}) const;
 
  private:
   // Of a view, or the request's own.

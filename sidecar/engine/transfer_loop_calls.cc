@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/base/adaptive_spin.h"
+#include "sidecar/engine/transfer_fingerprint.h"
 #include "sidecar/engine/transfer_loop.h"
 
 namespace gantry::engine {

@@ -22,8 +22,13 @@ std::optional<StaleRetry::Attempt> TransferLoop::RetryOf(const Transfer& transfe
       transfer.stop_reason ? transfer.stop_reason : transfer.operation->error();
   const bool failed = !transfer.stop_reason || transfer.stop_outcome == TransferState::kFailed;
   if (!failed || !why || !StaleRetry::Helps(*why, *admitted.request)) return std::nullopt;
-  StaleRetry::Attempt attempt{admitted.request,  admitted.status.peer,        {}, *why,
-                              admitted.deadline, StaleRetry::UsedBy(admitted)};
+  StaleRetry::Attempt attempt;
+  attempt.request = admitted.request;
+  attempt.peer = admitted.status.peer;
+  attempt.refusal = *why;
+  attempt.deadline = admitted.deadline;
+  attempt.path = admitted.status.path;
+  attempt.used = StaleRetry::UsedBy(admitted);
   for (const auto& remote : admitted.remotes) {
     attempt.stale.push_back(remote->reference.generation);
   }
@@ -71,8 +76,9 @@ void TransferLoop::Retried(uint64_t token, Result<Admitted>* again) {
   TransferStatus& status = admitted.status;
   status.retries = 1;
   status.executed_by_peer = fresh.status.executed_by_peer;
-  status.path = fresh.status.path;
+  const bool is_another = std::exchange(status.path, fresh.status.path) != fresh.status.path;
   status.paths = std::move(fresh.status.paths);
+  if (is_another && admitted.transport != nullptr) CountPath(status);
   status.bytes = fresh.status.bytes;
   status.chunks = fresh.status.chunks;
   status.descriptors_in = fresh.status.descriptors_in;

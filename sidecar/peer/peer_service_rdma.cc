@@ -34,6 +34,8 @@ grpc::Status PeerService::CloseStage(grpc::ServerContext* context,
 grpc::Status PeerService::CopyStaged(grpc::ServerContext* context,
                                      const v1::CopyStagedRequest* request,
                                      v1::CopyStagedReply* reply) {
+  // Nobody waits for it any more, and counts on what is not begun by then.
+  if (context->IsCancelled()) return grpc::Status::CANCELLED;
   return Admitted(*context,
                   [&](const PeerGrant&) { return stages_.Copy(*request, over_tcp(), reply); });
 }

@@ -23,6 +23,10 @@ Status StageExchanger::Copy(const wire::StagedMove& move, TimePoint deadline) {
   const std::shared_ptr<PeerClient> client = client_.lock();
   if (client == nullptr) return SessionIsOver();
   auto answered = client->CopyStaged(move, deadline);
+  // The peer has no thread for it: nobody looked at it.
+  if (!answered && answered.error().code == ErrorCode::kResourceExhausted) {
+    return Fail(std::move(answered).error());
+  }
   if (!answered) {
     client->Break();
     Error lost = std::move(answered).error().WithContext("whether the peer copies is not known");

@@ -23,36 +23,40 @@ class BlockCursor {
     uint64_t length = 0;
   };
 
-  explicit BlockCursor(const MovePlan& plan) : plan_(plan) {}
+  explicit BlockCursor(const MovePlan& plan) : plan_(plan), at_(plan.segments.begin()) {
+    if (!at_end()) segment_ = *at_;
+  }
 
-  bool at_end() const { return segment_ == plan_.segments.size(); }
+  bool at_end() const { return index_ == plan_.segments.size(); }
   // What lies under the cursor, for a part of at most `part_bytes` that has `room` left; none: it
   // is full. REQUIRES !at_end().
   std::optional<Stretch> Look(uint64_t room, uint64_t part_bytes) const {
-    const MoveSegment segment = plan_.segments[segment_];
-    const uint64_t left = segment.length - within_;
-    if (room == 0 || (left > room && segment.length <= part_bytes)) return std::nullopt;
-    return Stretch{static_cast<uint32_t>(segment_),
-                   segment.local_allocation,
-                   segment.remote_allocation,
-                   segment.local_offset + block_ * segment.local_stride + within_,
-                   segment.remote_offset + block_ * segment.remote_stride + within_,
+    const uint64_t left = segment_.length - within_;
+    if (room == 0 || (left > room && segment_.length <= part_bytes)) return std::nullopt;
+    return Stretch{static_cast<uint32_t>(index_),
+                   segment_.local_allocation,
+                   segment_.remote_allocation,
+                   segment_.local_offset + block_ * segment_.local_stride + within_,
+                   segment_.remote_offset + block_ * segment_.remote_stride + within_,
                    std::min(left, room)};
   }
   // Passes what Look gave.
   void Pass(const Stretch& stretch) {
     within_ += stretch.length;
-    const MoveSegment segment = plan_.segments[segment_];
-    if (within_ < segment.length) return;
+    if (within_ < segment_.length) return;
     within_ = 0;
-    if (++block_ < segment.count) return;
+    if (++block_ < segment_.count) return;
     block_ = 0;
-    ++segment_;
+    ++index_;
+    ++at_;
+    if (!at_end()) segment_ = *at_;
   }
 
  private:
   const MovePlan& plan_;
-  size_t segment_ = 0;
+  SegmentList::Iterator at_;
+  size_t index_ = 0;  // of at_
+  MoveSegment segment_;
   uint32_t block_ = 0;   // of the segment
   uint64_t within_ = 0;  // the block
 };

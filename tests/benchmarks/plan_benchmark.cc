@@ -14,7 +14,7 @@
 #include "lib/wire/body_writer.h"
 #include "lib/wire/transfers_body.h"
 #include "sidecar/engine/plan_builder.h"
-#include "sidecar/engine/transfer_admission.h"
+#include "sidecar/engine/transfer_fingerprint.h"
 #include "sidecar/transport/job_builder.h"
 #include "sidecar/worker/worker_ring.h"
 #include "tests/fakes/fake_copy_pool.h"

@@ -1,4 +1,4 @@
-"""Memory of GPUs where the RDMA devices take no dma-bufs, as soft-RoCE does not: tcp moves it, and everybody is told why.
+"""Memory of GPUs where the RDMA devices take no dma-bufs, as soft-RoCE does not: other paths move it, and everybody is told why.
 
 The GPUs are the fake driver's. The way of the bytes with devices that do is tests/sidecar/transport/rdma/dma_buf_region_test.cc.
 """
@@ -19,7 +19,7 @@ WHY = f"RDMA device {DEVICE} takes no dma-buf"
 @pytest.fixture
 def sides(gpus, start_sidecar, start_gpu_workload, start_workload, new_memory):
     """Sidecars a and b; "reader" of a has memory of a GPU, "owner" of b some too, and some of the host."""
-    a, b = (start_sidecar(name, workers=1, flags=[*TCP, "--staging-bytes", str(8 * MiB)]) for name in "ab")
+    a, b = (start_sidecar(name, workers=1, flags=[*TCP, "--staging-bytes", str(16 * MiB)]) for name in "ab")
     meet(a, b)
     reader, owner = start_gpu_workload(a, "reader", 0), start_gpu_workload(b, "owner", 0)
     into, out = GpuMemory(reader, "into", SIZE), GpuMemory(owner, "out", SIZE)
@@ -53,14 +53,16 @@ def nothing_is_left_of_registrations(sidecar, memory):
     assert held() == before
 
 
-def test_tcp_moves_the_bytes_and_everybody_is_told_why(sides):
+def test_other_paths_move_the_bytes_and_everybody_is_told_why(sides):
     a, b, into, out = sides
     the_reason_is_told(a, "reader")
     the_reason_is_told(b, "owner")
-    view = assert_moved(transfer(a, "read", "kv", "b/owner/kv", [[0, 0, 0, 0, LENGTH]], require=()), "tcp")
-    assert WHY in reasons(view["paths"])["rdma"], view
-    into.receives(OFFSET, out, OFFSET, LENGTH)
-    into.check()
+    for require, path in ((), "bounce"), (("tcp",), "tcp"):
+        view = assert_moved(transfer(a, "read", "kv", "b/owner/kv", [[0, 0, 0, 0, LENGTH]], require=require), path)
+        assert WHY in reasons(view["paths"])["rdma"], view
+        into.receives(OFFSET, out, OFFSET, LENGTH)
+        into.check()
+        out.renew()
     status, problem = transfer(a, "read", "kv", "b/owner/kv", [[0, 0, 0, 0, LENGTH]])
     assert (status, problem["code"]) == (409, "path_unavailable") and WHY in problem["detail"], problem
     nothing_is_left_of_registrations(a, into)
@@ -70,7 +72,7 @@ def test_tcp_moves_the_bytes_and_everybody_is_told_why(sides):
         memory.workload.do("register_host", "arena", "host", 0, MiB)
         assert metric(sidecar, f'gantry_chunks{{device="{DEVICE}"}}') == 1
     for local, remote, begins in (("host", "kv", "the peer says: "), ("kv", "host", "RDMA devices do not have the local")):
-        view = assert_moved(transfer(a, "read", local, f"b/owner/{remote}", [[0, 0, 0, 0, MiB]], require=()), "tcp")
+        view = assert_moved(transfer(a, "read", local, f"b/owner/{remote}", [[0, 0, 0, 0, MiB]], require=()), "bounce")
         told = reasons(view["paths"])["rdma"]
         assert told.startswith(begins) and WHY in told, told
     assert_moved(transfer(a, "read", "host", "b/owner/host", [[0, 0, 0, 0, MiB]]))

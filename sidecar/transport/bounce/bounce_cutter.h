@@ -20,6 +20,8 @@ struct BouncePart {
     uint64_t local_offset = 0;
     uint64_t remote_offset = 0;
     uint64_t length = 0;
+    bool local_staged = false;
+    bool remote_staged = false;
   };
   std::vector<Range> ranges;
   std::vector<SegmentTally::Piece> pieces;
@@ -32,9 +34,6 @@ class BounceCutter {
  public:
   explicit BounceCutter(const MovePlan& plan);
 
-  bool local_is_staged(uint32_t allocation) const { return local_staged_[allocation]; }
-  bool remote_is_staged(uint32_t allocation) const { return remote_staged_[allocation]; }
-  bool needs_local_stage() const { return needs_local_; }
   bool needs_remote_stage() const { return needs_remote_; }
 
   bool at_end() const { return cursor_.at_end(); }
@@ -42,12 +41,23 @@ class BounceCutter {
   BouncePart Cut(uint64_t bytes_max);
 
  private:
+  // Bytes [begin, end) of an allocation.
+  struct Extent {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+  };
+
+  void FindOnNics(const MovePlan& plan);
+  // Buffers are registered, and not allocations: of one some bytes may be on no device.
+  bool IsStagedHere(const BlockCursor::Stretch& stretch) const;
   void Add(const BlockCursor::Stretch& stretch, BouncePart* part) const;
 
   BlockCursor cursor_;
-  std::vector<bool> local_staged_;   // parallel to the plan's local allocations
-  std::vector<bool> remote_staged_;  // and remote ones
-  bool needs_local_ = false;
+  // Parallel to the plan's local allocations: of GPUs, and what of them devices have, in order and
+  // apart.
+  std::vector<bool> on_gpu_;
+  std::vector<std::vector<Extent>> on_nics_;
+  std::vector<bool> remote_staged_;  // parallel to the remote ones
   bool needs_remote_ = false;
 };
 

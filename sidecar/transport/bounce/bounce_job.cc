@@ -10,6 +10,9 @@ constexpr size_t kPartsMax = 16;                // of one transfer, under way
 constexpr uint64_t kPartBytesMax = 1ULL << 20;  // two slices here
 constexpr uint64_t kPartsPerStage = 4;          // at least, where the peer lends little
 constexpr milliseconds kCopyTime{2'000};        // for a copy at the peer, then it is ended by force
+// One may begin there until the peer sees that the session is over: it has its time and that of
+// being ended, after the lease.
+constexpr milliseconds kCopyEnd = kCopyTime + milliseconds(500);
 
 // Slices on their way to who waited for them, and what they are of.
 struct Granted {
@@ -27,7 +30,7 @@ BounceJob::BounceJob(Setup setup)
 // Slices of the peer's are taken before those here: who waits for the former holds none of the
 // latter, which all peers share.
 void BounceJob::Begin() {
-  if (finished_ || stopped_) return Look();
+  if (finished_ || *stopped_) return Look();
   if (!cutter_.needs_remote_stage()) return Fill();
   is_joining_ = true;
   joining_ = setup_.remote->Join(
@@ -57,18 +60,20 @@ uint64_t BounceJob::PartBytes() const {
 
 void BounceJob::Fill() {
   if (std::exchange(is_filling_, true)) return;  // parts may end while they begin
-  while (!stopped_ && !cutter_.at_end() && parts_.size() < kPartsMax) {
+  while (!*stopped_ && !cutter_.at_end() && parts_.size() < kPartsMax) {
     const Id id = ++last_id_;
-    parts_[id].part = cutter_.Cut(PartBytes());
-    TakeRemote(id);
+    BouncePart& part = parts_[id].part;
+    part = cutter_.Cut(PartBytes());
+    if (part.local_staged != 0 && setup_.half == nullptr) FailWith(*setup_.why_no_half);
+    Go(id, {}, &BounceJob::TakeRemote);
   }
   is_filling_ = false;
   Look();
 }
 
 void BounceJob::Go(Id id, const Status& so_far, Step next) {
-  if (!so_far) FailWith(so_far.error());
-  if (stopped_) return End(id);
+  if (!so_far && !*stopped_) FailWith(so_far.error());
+  if (*stopped_) return End(id);
   (this->*next)(id);
 }
 
@@ -112,8 +117,8 @@ void BounceJob::TakeLocal(Id id) {
 
 void BounceJob::Route(Id id) {
   Part& part = parts_.at(id);
-  part.routes = RoutesOf(part.part, *setup_.plan, cutter_, setup_.stage, part.local.slices(),
-                         lent_.get(), part.remote.slices());
+  part.routes = RoutesOf(part.part, *setup_.plan, setup_.stage, part.local.slices(), lent_.get(),
+                         part.remote.slices());
   if (!progress_.first_posted) progress_.first_posted = Clock::now();
   if (is_write()) {
     CopyHere(id, &BounceJob::Carry);
@@ -150,13 +155,14 @@ void BounceJob::CopyThere(Id id, Step next) {
   move.to_buffers = is_write();
   move.priority = setup_.priority;
   move.time_ms = static_cast<uint32_t>(kCopyTime.count());
-  setup_.remote->Copy(std::move(move), [self = shared_from_this(), id, next](const Status& copied) {
-    if (!copied && copied.error().code == ErrorCode::kPeerLost && self->is_write()) {
-      self->in_doubt_until_ = Clock::now() + self->setup_.remote->lease();
-      self->setup_.rdma.core().post_at(self->in_doubt_until_, [self] { self->Look(); });
-    }
-    self->Go(id, copied, next);
-  });
+  setup_.remote->Copy(
+      std::move(move), stopped_, [self = shared_from_this(), id, next](const Status& copied) {
+        if (!copied && copied.error().code == ErrorCode::kPeerLost && self->is_write()) {
+          self->in_doubt_until_ = Clock::now() + self->setup_.remote->lease() + kCopyEnd;
+          self->setup_.rdma.core().post_at(self->in_doubt_until_, [self] { self->Look(); });
+        }
+        self->Go(id, copied, next);
+      });
 }
 
 void BounceJob::Carry(Id id) {
@@ -171,7 +177,7 @@ void BounceJob::Carried(Id id) {
   if (!part.carried->finished()) return;
   progress_.chunks_retried += part.carried->progress().chunks_retried;
   part.carried.reset();
-  if (stopped_) return End(id);
+  if (*stopped_) return End(id);
   if (is_write()) {
     part.local.Release();
     CopyThere(id, &BounceJob::Done);
@@ -194,17 +200,19 @@ void BounceJob::Done(Id id) {
 void BounceJob::End(Id id) {
   Part ended = std::move(parts_.extract(id).mapped());
   if (ended.waits_for != nullptr) ended.waits_for->Cancel(ended.ticket);
-  if (!stopped_) Fill();
+  if (!*stopped_) Fill();
   Look();
 }
 
 void BounceJob::Stop() {
-  stopped_ = true;
+  *stopped_ = true;
   // Those that wait for slices have begun nothing.
   std::vector<Id> waiting;
   for (const auto& [id, part] : parts_) {
     if (part.waits_for != nullptr) waiting.push_back(id);
+    if (part.carried != nullptr) part.carried->Stop();
   }
+  setup_.rdma.core().post([] {});  // which sees that these are over
   for (const Id id : waiting) End(id);
   Look();
 }
@@ -226,7 +234,7 @@ void BounceJob::FailWith(Error why) {
 
 void BounceJob::Look() {
   if (finished_ || is_filling_ || !parts_.empty()) return;
-  if (!stopped_ && (is_joining_ || !cutter_.at_end())) return;
+  if (!*stopped_ && (is_joining_ || !cutter_.at_end())) return;
   if (Clock::now() < in_doubt_until_) return;
   finished_ = true;
   if (std::exchange(is_joining_, false)) setup_.remote->Cancel(joining_);

@@ -3,6 +3,7 @@
 // is posted to it, and keeps it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -28,16 +29,16 @@ class BounceJob : public std::enable_shared_from_this<BounceJob> {
     int priority = 0;
     RdmaTransport& rdma;
     std::shared_ptr<RemoteStage> remote = nullptr;
-    StagingHalf* half = nullptr;        // null: nothing is staged here
-    BounceStage stage = {};             // that half's
-    std::function<void()> attend = {};  // it failed, or is finished
+    StagingHalf* half = nullptr;            // null: nothing is staged here,
+    std::optional<Error> why_no_half = {};  // and why
+    BounceStage stage = {};                 // that half's
+    std::function<void()> attend = {};      // it failed, or is finished
   };
 
   explicit BounceJob(Setup setup);
   BounceJob(const BounceJob&) = delete;
   BounceJob& operator=(const BounceJob&) = delete;
 
-  bool needs_local_stage() const { return cutter_.needs_local_stage(); }
   void Begin();
   void Stop();
   void Abort();
@@ -91,7 +92,8 @@ class BounceJob : public std::enable_shared_from_this<BounceJob> {
   uint64_t joining_ = 0;  // then
   bool has_joined_ = false;
   bool is_filling_ = false;
-  bool stopped_ = false;
+  // Also for copies that wait for their turn.
+  const std::shared_ptr<std::atomic<bool>> stopped_ = std::make_shared<std::atomic<bool>>(false);
   bool finished_ = false;
   TimePoint in_doubt_until_{};  // bytes may move at the peer until then
   std::optional<Error> error_;

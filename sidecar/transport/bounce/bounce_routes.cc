@@ -1,7 +1,7 @@
 #include "sidecar/transport/bounce/bounce_routes.h"
 
 #include <algorithm>
-#include <limits>
+#include <unordered_map>
 #include <utility>
 
 #include "sidecar/transport/bounce/bounce_remote_buffer.h"
@@ -29,26 +29,26 @@ class Filling {
   uint64_t filled_ = 0;
 };
 
-// The place of a thing in a list that has each of them once. A part has few.
-template <typename T, typename Same>
-uint32_t IndexIn(std::vector<T>* list, T thing, const Same& same) {
-  const auto found = std::find_if(list->begin(), list->end(), same);
-  const auto index = static_cast<uint32_t>(found - list->begin());
-  if (found == list->end()) list->push_back(std::move(thing));
-  return index;
+// The place of a thing in a list that has each of them once, by what it is known by.
+template <typename T, typename Key>
+uint32_t IndexIn(std::vector<T>* list, std::unordered_map<Key, uint32_t>* places, const Key& key,
+                 T thing) {
+  const auto [place, added] = places->try_emplace(key, static_cast<uint32_t>(list->size()));
+  if (added) list->push_back(std::move(thing));
+  return place->second;
 }
 
 class Router {
  public:
-  Router(const MovePlan& plan, const BounceCutter& cutter, const BounceStage& stage, Filling here,
+  Router(const MovePlan& plan, const BounceStage& stage, Filling here,
          const RemoteStage::Lent* lent, Filling there)
-      : plan_(plan), cutter_(cutter), stage_(stage), here_(here), lent_(lent), there_(there) {
+      : plan_(plan), stage_(stage), here_(here), lent_(lent), there_(there) {
     between_->operation = plan.operation;
     if (lent != nullptr) routes_.remote.stage = lent->stage;
   }
 
   void Add(const BouncePart::Range& range) {
-    if (cutter_.remote_is_staged(range.remote_allocation)) AddRemote(range);
+    if (range.remote_staged) AddRemote(range);
     for (uint64_t done = 0; done < range.length;) {
       uint64_t bytes = range.length - done;
       const Place local = LocalOf(range, done, &bytes);
@@ -79,7 +79,7 @@ class Router {
 
   Place LocalOf(const BouncePart::Range& range, uint64_t done, uint64_t* bytes) {
     const auto& memory = plan_.local[range.local_allocation];
-    if (!cutter_.local_is_staged(range.local_allocation)) {
+    if (!range.local_staged) {
       if (!has_direct_) {
         between_->local_on_nics.insert(between_->local_on_nics.end(), plan_.local_on_nics.begin(),
                                        plan_.local_on_nics.end());
@@ -94,12 +94,13 @@ class Router {
   }
 
   uint32_t LocalIndex(const std::shared_ptr<const memory::MappedAllocation>& memory) {
-    return IndexIn(&between_->local, memory, [&](const auto& other) { return other == memory; });
+    return IndexIn(&between_->local, &local_places_, static_cast<const void*>(memory.get()),
+                   memory);
   }
 
   Place RemoteOf(const BouncePart::Range& range, uint64_t done, uint64_t* bytes) {
     const RemoteAllocation& remote = plan_.remote[range.remote_allocation];
-    if (!cutter_.remote_is_staged(range.remote_allocation)) {
+    if (!range.remote_staged) {
       return {RemoteIndex(remote), range.remote_offset + done, false};
     }
     *bytes = std::min(*bytes, there_.room());
@@ -109,8 +110,8 @@ class Router {
   }
 
   uint32_t RemoteIndex(const RemoteAllocation& remote) {
-    return IndexIn(&between_->remote, remote,
-                   [&](const auto& other) { return other.target == remote.target; });
+    return IndexIn(&between_->remote, &remote_places_,
+                   static_cast<const void*>(remote.target.get()), remote);
   }
 
   void AddLocal(StagedRange range) {
@@ -126,13 +127,11 @@ class Router {
   }
 
   void AddRemote(const BouncePart::Range& range) {
-    const auto& buffer = *BounceRemoteBuffer::Of(plan_.remote[range.remote_allocation]);
-    auto& buffers = routes_.remote.buffers;
+    const BounceRemoteBuffer* const buffer =
+        BounceRemoteBuffer::Of(plan_.remote[range.remote_allocation]);
     const uint32_t index =
-        IndexIn(&buffers, wire::StagedMove::Buffer{buffer.id(), buffer.generation()},
-                [&](const wire::StagedMove::Buffer& other) {
-                  return other.generation == buffer.generation() && other.id == buffer.id();
-                });
+        IndexIn(&routes_.remote.buffers, &buffer_places_, static_cast<const void*>(buffer),
+                wire::StagedMove::Buffer{buffer->id(), buffer->generation()});
     routes_.remote.ranges.push_back({index, range.remote_offset, range.length});
   }
 
@@ -148,11 +147,14 @@ class Router {
   }
 
   const MovePlan& plan_;
-  const BounceCutter& cutter_;
   const BounceStage& stage_;
   Filling here_;
   const RemoteStage::Lent* const lent_;
   Filling there_;
+  using Places = std::unordered_map<const void*, uint32_t>;
+  Places local_places_;
+  Places remote_places_;
+  Places buffer_places_;
   bool has_direct_ = false;
   bool has_staged_ = false;
   BounceRoutes routes_;
@@ -161,11 +163,11 @@ class Router {
 
 }  // namespace
 
-BounceRoutes RoutesOf(const BouncePart& part, const MovePlan& plan, const BounceCutter& cutter,
-                      const BounceStage& stage, std::span<const uint32_t> local_slices,
-                      const RemoteStage::Lent* lent, std::span<const uint32_t> remote_slices) {
+BounceRoutes RoutesOf(const BouncePart& part, const MovePlan& plan, const BounceStage& stage,
+                      std::span<const uint32_t> local_slices, const RemoteStage::Lent* lent,
+                      std::span<const uint32_t> remote_slices) {
   const uint64_t lent_bytes = lent != nullptr ? lent->slice_bytes : 1;
-  Router router(plan, cutter, stage, Filling(local_slices, kStagingSliceBytes, stage.offset), lent,
+  Router router(plan, stage, Filling(local_slices, kStagingSliceBytes, stage.offset), lent,
                 Filling(remote_slices, lent_bytes, 0));
   for (const BouncePart::Range& range : part.ranges) router.Add(range);
   return router.Finish(remote_slices);

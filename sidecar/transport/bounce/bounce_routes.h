@@ -30,8 +30,8 @@ struct BounceRoutes {
 
 // `local_slices` and `remote_slices`: as many as its staged bytes take. `lent` may be null where
 // the part has none to stage there.
-BounceRoutes RoutesOf(const BouncePart& part, const MovePlan& plan, const BounceCutter& cutter,
-                      const BounceStage& stage, std::span<const uint32_t> local_slices,
-                      const RemoteStage::Lent* lent, std::span<const uint32_t> remote_slices);
+BounceRoutes RoutesOf(const BouncePart& part, const MovePlan& plan, const BounceStage& stage,
+                      std::span<const uint32_t> local_slices, const RemoteStage::Lent* lent,
+                      std::span<const uint32_t> remote_slices);
 
 }  // namespace gantry::transport

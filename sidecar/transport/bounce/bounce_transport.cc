@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "sidecar/transport/bounce/bounce_job.h"
 #include "sidecar/transport/bounce/bounce_remote_buffer.h"
+#include "sidecar/transport/rdma/memory_region_set.h"
 
 namespace gantry::transport {
 namespace {
@@ -68,19 +70,24 @@ Status BounceTransport::CanCarry(const LocalSide& local,
                 "RDMA devices have the buffers of both sides: nothing has to be staged");
   }
   if (local.why_not_on_nics) {
-    RETURN_IF_ERROR(CanStage(local.allocations, *local.why_not_on_nics));
+    RETURN_IF_ERROR(CanStage(local));
   }
   for (const auto& on_nics : local.on_nics) RETURN_IF_ERROR(rdma_.CanGoThrough(*on_nics));
   return {};
 }
 
-// Of those some are on no RDMA device.
-Status BounceTransport::CanStage(
-    const std::vector<std::shared_ptr<const memory::MappedAllocation>>& local,
-    const Error& why_not_on_nics) const {
-  if (std::none_of(local.begin(), local.end(), [](const auto& one) { return IsOnGpu(*one); })) {
+// Of that some is on no RDMA device.
+Status BounceTransport::CanStage(const LocalSide& local) const {
+  std::unordered_set<const memory::MappedAllocation*> on_nics;
+  for (const auto& one : local.on_nics) {
+    const auto* const set = dynamic_cast<const MemoryRegionSet*>(one.get());
+    if (set == nullptr) continue;
+    for (const memory::NicPiece& piece : set->pieces()) on_nics.insert(piece.allocation.get());
+  }
+  for (const auto& memory : local.allocations) {
+    if (IsOnGpu(*memory) || on_nics.contains(memory.get())) continue;
     return Fail(ErrorCode::kPathUnavailable,
-                "RDMA devices do not have the local buffer: " + why_not_on_nics.message);
+                "RDMA devices do not have the local buffer: " + local.why_not_on_nics->message);
   }
   const Status staged = here_ ? here_->half.copier.Usable() : Fail(here_.error());
   if (!staged) return Fail(Error(staged.error()).WithContext("the local buffer is GPU memory"));
@@ -109,16 +116,16 @@ std::unique_ptr<Operation> BounceTransport::Start(std::shared_ptr<const MovePlan
   if (here_) {
     setup.half = &here_->half;
     setup.stage = here_->stage;
+  } else {
+    setup.why_no_half = here_.error();
   }
   setup.attend = [attended = attended_, token] { attended->push_back(token); };
   auto job = std::make_shared<BounceJob>(std::move(setup));
   rdma_.core().post([] {});  // the engine asks again, and attends to it
-  if (!remote) {
-    job->FailWith(std::move(remote).error());
-  } else if (job->needs_local_stage() && !here_) {
-    job->FailWith(here_.error());
-  } else {
+  if (remote) {
     job->Begin();
+  } else {
+    job->FailWith(std::move(remote).error());
   }
   return std::make_unique<BounceOperation>(std::move(job));
 }

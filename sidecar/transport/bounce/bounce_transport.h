@@ -46,8 +46,7 @@ class BounceTransport final : public Transport {
   nanoseconds Unattended() const override { return std::chrono::hours(1); }
 
  private:
-  Status CanStage(const std::vector<std::shared_ptr<const memory::MappedAllocation>>& local,
-                  const Error& why_not_on_nics) const;
+  Status CanStage(const LocalSide& local) const;
 
   RdmaTransport& rdma_;
   const Result<Here> here_;

@@ -10,8 +10,26 @@ namespace {
 
 constexpr uint32_t kSlicesWanted = 32;
 constexpr milliseconds kOpenTimeout{5'000};
+constexpr int kCopiesAtOnce = 8;
 constexpr milliseconds kTryAgain{10};
 constexpr milliseconds kCopyMargin{2'000};  // for the answer, after the time of the copy itself
+
+constexpr uint64_t kAnyStage = 0;  // whichever the session has
+
+// Its end, and not what the peer can lend: a new session may do better.
+bool IsOfTheSession(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kPeerLost:
+    case ErrorCode::kPeerUnavailable:
+    case ErrorCode::kStaleGeneration:
+    case ErrorCode::kCancelled:
+    case ErrorCode::kDeadlineExceeded:
+    case ErrorCode::kShuttingDown:
+      return true;
+    default:
+      return false;
+  }
+}
 
 }  // namespace
 
@@ -48,11 +66,19 @@ uint64_t RemoteStage::Join(Joined joined) {
 
 void RemoteStage::Cancel(uint64_t joining) { joining_.erase(joining); }
 
+Result<wire::StageGrant> RemoteStage::Ask() const {
+  const TimePoint deadline = Clock::now() + kOpenTimeout;
+  auto grant = exchange_->Open(kSlicesWanted, deadline);
+  if (grant || grant.error().code != ErrorCode::kConflict) return grant;
+  // It has one for this session, of which nothing is known here: an answer was lost.
+  RETURN_IF_ERROR(exchange_->Close(kAnyStage, deadline));
+  return exchange_->Open(kSlicesWanted, deadline);
+}
+
 void RemoteStage::Open() {
   is_opening_ = true;
   core_.helpers.Run([self = shared_from_this()] {
-    auto grant = std::make_shared<Result<wire::StageGrant>>(
-        self->exchange_->Open(kSlicesWanted, Clock::now() + kOpenTimeout));
+    auto grant = std::make_shared<Result<wire::StageGrant>>(self->Ask());
     self->core_.post([self, grant] { self->Opened(*grant); });
   });
 }
@@ -60,20 +86,21 @@ void RemoteStage::Open() {
 void RemoteStage::Opened(const Result<wire::StageGrant>& grant) {
   is_opening_ = false;
   auto lent = grant ? Lent::Of(*grant, peer_) : Fail(grant.error());
-  if (lent) {
-    lent_ = *lent;
-  } else {
-    if (grant) GiveBack(grant->stage);
+  const bool refused = !lent && !IsOfTheSession(lent.error());
+  if (refused) {
     lent = Fail(Error(ErrorCode::kPathUnavailable,
                       "peer '" + name_ + "' lends no staging memory: " + lent.error().message,
                       lent.error().hint));
-    log::Warning("a peer lends no staging memory", {{"peer", name_}, {"why", lent.error()}});
   }
+  bool said = false;
   {
     const MutexLock lock(mutex_);
-    refusal_ = lent ? std::nullopt : std::optional(lent.error());
+    said = refusal_.has_value();
+    refusal_ = refused ? std::optional(lent.error()) : std::nullopt;
     refused_until_ = Clock::now() + times_.ask_again;
   }
+  if (refused && !said) log::Warning("staging memory is refused", {{"why", lent.error()}});
+  if (lent) lent_ = *lent;
   if (lent) ++users_;  // this, until all are told
   for (const auto& [number, joined] : std::exchange(joining_, {})) {
     if (lent) ++users_;
@@ -84,42 +111,74 @@ void RemoteStage::Opened(const Result<wire::StageGrant>& grant) {
 
 void RemoteStage::Leave() {
   if (--users_ > 0) return;
-  core_.post_at(Clock::now() + times_.idle_max,
-                [self = shared_from_this(), round = ++round_] { self->CloseWhenIdle(round); });
+  left_ = Clock::now();
+  if (std::exchange(looks_, true)) return;
+  core_.post_at(left_ + times_.idle_max, [self = shared_from_this()] { self->LookWhetherIdle(); });
 }
 
-void RemoteStage::CloseWhenIdle(uint64_t round) {
-  if (users_ > 0 || round != round_ || lent_ == nullptr || is_closing_) return;
+void RemoteStage::LookWhetherIdle() {
+  looks_ = false;
+  if (users_ > 0 || lent_ == nullptr || is_closing_) return;
+  if (const TimePoint idle = left_ + times_.idle_max; Clock::now() < idle) {
+    looks_ = true;
+    core_.post_at(idle, [self = shared_from_this()] { self->LookWhetherIdle(); });
+    return;
+  }
   is_closing_ = true;
-  GiveBack(lent_->stage);
-}
-
-void RemoteStage::GiveBack(uint64_t stage) {
-  core_.helpers.Run([self = shared_from_this(), stage] {
+  core_.helpers.Run([self = shared_from_this(), stage = lent_->stage] {
     const Status closed = self->exchange_->Close(stage, Clock::now() + kOpenTimeout);
     if (!closed) {
-      log::Info("staging memory was not given back, its session's end does it",
-                {{"peer", self->name_}, {"why", closed.error()}});
+      log::Info(
+          "staging memory was not given back: the next one that is asked for, or the "
+          "session's end, does it",
+          {{"peer", self->name_}, {"why", closed.error()}});
     }
     self->core_.post([self] {
-      if (!std::exchange(self->is_closing_, false)) return;
+      self->is_closing_ = false;
       self->lent_ = nullptr;
       if (!self->joining_.empty()) self->Open();
     });
   });
 }
 
-void RemoteStage::Copy(wire::StagedMove move, std::function<void(const Status&)> done) {
-  core_.helpers.Run([self = shared_from_this(), move = std::move(move), done = std::move(done)] {
-    const TimePoint end = Clock::now() + milliseconds(move.time_ms);
-    Status copied = self->exchange_->Copy(move, end + kCopyMargin);
-    // It has too much to do at the moment, and has done nothing.
-    while (!copied && copied.error().code == ErrorCode::kResourceExhausted && Clock::now() < end) {
+void RemoteStage::Copy(wire::StagedMove move, std::shared_ptr<const std::atomic<bool>> stopped,
+                       std::function<void(const Status&)> done) {
+  copies_.push_back({std::move(move), std::move(stopped), std::move(done)});
+  RunCopies();
+}
+
+void RemoteStage::RunCopies() {
+  while (copying_ < kCopiesAtOnce && !copies_.empty()) {
+    auto asked = std::make_shared<const Asked>(std::move(copies_.front()));
+    copies_.pop_front();
+    ++copying_;
+    core_.helpers.Run([self = shared_from_this(), asked] {
+      const Status copied = self->AskToCopy(*asked);
+      self->core_.post([self, asked, copied] {
+        --self->copying_;
+        self->RunCopies();
+        asked->done(copied);
+      });
+    });
+  }
+}
+
+// What the peer had no time for it has not begun; what it ended by force is copied once more, as
+// its workers may have stood still.
+Status RemoteStage::AskToCopy(const Asked& asked) const {
+  bool repeated = false;
+  while (!*asked.stopped) {
+    Status copied =
+        exchange_->Copy(asked.move, Clock::now() + milliseconds(asked.move.time_ms) + kCopyMargin);
+    if (copied) return copied;
+    const ErrorCode code = copied.error().code;
+    if (code == ErrorCode::kResourceExhausted) {
       std::this_thread::sleep_for(kTryAgain);
-      copied = self->exchange_->Copy(move, end + kCopyMargin);
+    } else if (code != ErrorCode::kDeadlineExceeded || std::exchange(repeated, true)) {
+      return copied;
     }
-    self->core_.post([done, copied] { done(copied); });
-  });
+  }
+  return Fail(ErrorCode::kCancelled, "it was stopped");
 }
 
 }  // namespace gantry::transport

@@ -2,7 +2,9 @@
 // given back when none has for some time. Belongs to the engine's driver, but for Usable.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -55,16 +57,27 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
   uint64_t Join(Joined joined);
   void Cancel(uint64_t joining);
   void Leave();
-  // Calls back once, later: see StageExchange::Copy.
-  void Copy(wire::StagedMove move, std::function<void(const Status&)> done);
+  // Calls back once, later: see StageExchange::Copy. A few run at a time, the others in their
+  // order; what the peer has no time for is asked again. Once it is `stopped` it is not asked any
+  // more.
+  void Copy(wire::StagedMove move, std::shared_ptr<const std::atomic<bool>> stopped,
+            std::function<void(const Status&)> done);
   // After a copy with kPeerLost, how long bytes of it may still move.
   milliseconds lease() const { return core_.devices.options().lease; }
 
  private:
+  struct Asked {
+    wire::StagedMove move;
+    std::shared_ptr<const std::atomic<bool>> stopped;
+    std::function<void(const Status&)> done;
+  };
+
+  Result<wire::StageGrant> Ask() const;  // these two by helpers
+  Status AskToCopy(const Asked& asked) const;
+  void RunCopies();
   void Open();
   void Opened(const Result<wire::StageGrant>& grant);
-  void GiveBack(uint64_t stage);
-  void CloseWhenIdle(uint64_t round);
+  void LookWhetherIdle();
 
   const RdmaCore core_;
   const std::string name_;
@@ -79,8 +92,11 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
   std::shared_ptr<Lent> lent_;
   std::map<uint64_t, Joined> joining_;  // wait for Opened
   uint64_t last_joining_ = 0;
-  size_t users_ = 0;    // joined and did not leave
-  uint64_t round_ = 0;  // of uses: one more whenever the last one leaves
+  size_t users_ = 0;          // joined and did not leave
+  TimePoint left_{};          // the last one
+  bool looks_ = false;        // whether it is idle, some time later
+  std::deque<Asked> copies_;  // wait for their turn
+  int copying_ = 0;
   bool is_opening_ = false;
   bool is_closing_ = false;
 };

@@ -16,10 +16,13 @@ class StageExchange {
   // Up to so many slices, one at least. They end with the session. kResourceExhausted: the peer has
   // none to lend now.
   virtual Result<wire::StageGrant> Open(uint32_t slices, TimePoint deadline) = 0;
+  // 0: whichever the session has.
   virtual Status Close(uint64_t stage, TimePoint deadline) = 0;
   // Succeeds when the bytes are where they belong. Fails as the peer refused it or failed to copy,
-  // and then no byte of it moves any more; but with kPeerLost the session is broken, and bytes may
-  // still move there until its lease is over, which is as long as that of queue pairs.
+  // and then no byte of it moves any more (kResourceExhausted: it has not begun, for want of time;
+  // kDeadlineExceeded: it did not end in its own time); but with kPeerLost the session is broken,
+  // and bytes may still move there until its lease is over, which is as long as that of queue
+  // pairs.
   virtual Status Copy(const wire::StagedMove& move, TimePoint deadline) = 0;
 };
 

@@ -106,7 +106,8 @@ Result<wire::StageGrant> StageTarget::Register(Stage* stage) {
 Status StageTarget::Copy(const std::string& session, const wire::StagedMove& move,
                          TargetBuffers& buffers) {
   const TimePoint end =
-      Clock::now() + std::min<milliseconds>(milliseconds(move.time_ms), limits_.copy_time_max);
+      Clock::now() + std::clamp<milliseconds>(milliseconds(move.time_ms), limits_.copy_time_min,
+                                              limits_.copy_time_max);
   std::shared_ptr<Stage> stage;
   ASSIGN_OR_RETURN(const std::vector<uint64_t> places, BeginCopy(session, move, &stage));
   Status copied;
@@ -147,7 +148,7 @@ Result<std::vector<uint64_t>> StageTarget::BeginCopy(const std::string& session,
   }
   *stage = found->second;
   RETURN_IF_ERROR(CheckSlices(**stage, move));
-  if (copies_ >= limits_.copies_max) {
+  if (copies_ >= limits_.copies_max || (*stage)->copies >= limits_.session_copies_max) {
     return Fail(ErrorCode::kResourceExhausted,
                 "peers have " + std::to_string(copies_) + " copies under way here", "try again");
   }
@@ -194,9 +195,7 @@ void StageTarget::EndCopy(const wire::StagedMove& move, Stage* stage) {
   changed_.NotifyAll();
 }
 
-void StageTarget::Close(const std::string& session, uint64_t stage) {
-  if (stage != kAny) EndStage(session, stage);
-}
+void StageTarget::Close(const std::string& session, uint64_t stage) { EndStage(session, stage); }
 
 void StageTarget::End(const std::string& session) { EndStage(session, kAny); }
 

@@ -26,8 +26,11 @@ class StageTarget {
  public:
   struct Limits {
     size_t copies_max = 32;  // at once, of all sessions: each has a thread of the peer API
-    // Less than the lease by which a peer that lost its session knows that nothing is copied.
-    milliseconds copy_time_max{5'000};
+    size_t session_copies_max = 8;
+    // What a copy has at least, whatever its session says: one that is ended by force costs its
+    // worker. And at most: a peer that lost the session counts on it.
+    milliseconds copy_time_min{1'000};
+    milliseconds copy_time_max{2'000};
     milliseconds copy_grace{1'000};  // after a stage's end, until its copies are ended by force
   };
   struct Totals {
@@ -50,7 +53,8 @@ class StageTarget {
   Status Copy(const std::string& session, const wire::StagedMove& move, TargetBuffers& buffers)
       EXCLUDES(mutex_);
   // When these return nothing of the stage is registered or copied, and its slices are back.
-  // Idempotent. That a session that ended opens no other is left to whoever knows of sessions.
+  // Idempotent. Stage 0: whichever the session has. That a session that ended opens no other is
+  // left to whoever knows of sessions.
   void Close(const std::string& session, uint64_t stage) EXCLUDES(mutex_);
   void End(const std::string& session) EXCLUDES(mutex_);
 
