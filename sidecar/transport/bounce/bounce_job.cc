@@ -119,7 +119,6 @@ void BounceJob::Route(Id id) {
   Part& part = parts_.at(id);
   part.routes = RoutesOf(part.part, *setup_.plan, setup_.stage, part.local.slices(), lent_.get(),
                          part.remote.slices());
-  if (!progress_.first_posted) progress_.first_posted = Clock::now();
   if (is_write()) {
     CopyHere(id, &BounceJob::Carry);
   } else {
@@ -136,6 +135,7 @@ void BounceJob::CopyHere(Id id, Step next) {
   copy.ranges = std::move(part.routes.local);
   copy.priority = setup_.priority;
   copy.owner = this;
+  if (!progress_.first_posted) progress_.first_posted = Clock::now();
   copy.done = [self = shared_from_this(), id, next](Status copied) {
     if (!copied) {
       copied = Fail(std::move(copied).error().WithContext(self->is_write() ? "copying from the GPU"
@@ -151,6 +151,7 @@ void BounceJob::CopyHere(Id id, Step next) {
 void BounceJob::CopyThere(Id id, Step next) {
   Part& part = parts_.at(id);
   if (part.routes.remote.ranges.empty()) return Go(id, {}, next);
+  if (!progress_.first_posted) progress_.first_posted = Clock::now();
   wire::StagedMove move = std::move(part.routes.remote);
   move.to_buffers = is_write();
   move.priority = setup_.priority;
@@ -175,6 +176,7 @@ void BounceJob::Carried(Id id) {
   Part& part = parts_.at(id);
   if (const auto& error = part.carried->error()) FailWith(*error);
   if (!part.carried->finished()) return;
+  (void)progress();
   progress_.chunks_retried += part.carried->progress().chunks_retried;
   part.carried.reset();
   if (*stopped_) return End(id);
@@ -185,6 +187,14 @@ void BounceJob::Carried(Id id) {
     part.remote.Release();
     CopyHere(id, &BounceJob::Done);
   }
+}
+
+const Progress& BounceJob::progress() {
+  for (const auto& [id, part] : parts_) {
+    if (progress_.first_posted) break;
+    if (part.carried != nullptr) progress_.first_posted = part.carried->progress().first_posted;
+  }
+  return progress_;
 }
 
 void BounceJob::Done(Id id) {

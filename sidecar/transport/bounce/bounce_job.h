@@ -45,7 +45,7 @@ class BounceJob : public std::enable_shared_from_this<BounceJob> {
   void FailWith(Error why);
   bool finished() const { return finished_; }
   const std::optional<Error>& error() const { return error_; }
-  const Progress& progress() const { return progress_; }
+  const Progress& progress();
   std::vector<uint32_t> UnfinishedItems() const { return tally_.UnfinishedItems(); }
 
  private:

@@ -94,20 +94,20 @@ TEST_F(StageCopyTest, RangesAreCutAtPiecesAndSlices) {
   EXPECT_EQ(copied.get().error().code, ErrorCode::kDeviceError);
 }
 
-TEST_F(StageCopyTest, ItHasThePriorityAndTheTimeThatThePeerSays) {
-  Make({.copy_time_max = milliseconds(2'000)});
+TEST_F(StageCopyTest, ItHasThePriorityAndTheTimeThatThePeerSaysWithinLimits) {
+  Make({.copy_time_min = milliseconds(1'000), .copy_time_max = milliseconds(2'000)});
   const wire::StageGrant grant = Open("a", 1);
   wire::StagedMove move = Move(grant, true, {{0, 0, 1}}, {0});
-  for (const uint32_t time_ms : {500U, 2'000U, 60'000U, UINT32_MAX}) {
+  for (const uint32_t time_ms : {500U, 1'500U, 2'000U, 60'000U, UINT32_MAX}) {
     move.time_ms = time_ms;
     move.priority = time_ms == 500 ? -3 : 4;
     const TimePoint begun = Clock::now();
     auto copied = CopyLater("a", move);
     auto copy = copier_.Next();
     ASSERT_TRUE(copy && copy->end);
-    const milliseconds most(std::min(time_ms, 2'000U));
-    EXPECT_GE(*copy->end, begun + most);
-    EXPECT_LE(*copy->end, Clock::now() + most);
+    const milliseconds time(std::clamp(time_ms, 1'000U, 2'000U));
+    EXPECT_GE(*copy->end, begun + time);
+    EXPECT_LE(*copy->end, Clock::now() + time);
     EXPECT_EQ(copy->priority, move.priority);
     copier_.Finish(*std::move(copy), Fail(ErrorCode::kDeadlineExceeded, "its end"));
     EXPECT_EQ(copied.get().error().code, ErrorCode::kDeadlineExceeded);

@@ -175,14 +175,16 @@ TEST_F(StageTargetTest, ASessionClosesNoStageOfAnother) {
   const wire::StageGrant others = Open("b", 1);
   EXPECT_NE(mine.stage, others.stage);
   target_->Close("a", others.stage);
-  target_->Close("a", 0);
   target_->Close("c", others.stage);
+  target_->Close("c", 0);
   target_->End("c");
   EXPECT_EQ(target_->totals().stages, 2u);
   target_->Close("a", mine.stage);
   target_->Close("a", mine.stage);
   EXPECT_EQ(target_->totals().stages, 1u);
   EXPECT_EQ(host_.live().regions, 2);
+  target_->Close("b", 0);
+  EXPECT_EQ(target_->totals().stages, 0u);
 }
 
 TEST_F(StageTargetTest, AThousandStagesLeaveNothing) {
