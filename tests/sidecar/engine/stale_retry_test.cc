@@ -55,7 +55,8 @@ class ScriptedOperation final : public transport::Operation {
 
 class ScriptedTransport final : public transport::Transport {
  public:
-  wire::Path path() const override { return wire::Path::kTcp; }
+  explicit ScriptedTransport(wire::Path path = wire::Path::kTcp) : path_(path) {}
+  wire::Path path() const override { return path_; }
   Status Probe() override { return {}; }
   bool AddressesBuffers() const override { return true; }
   Status CanReach(const memory::MappedAllocation&,
@@ -82,6 +83,7 @@ class ScriptedTransport final : public transport::Transport {
   const std::shared_ptr<std::atomic<bool>> moving = std::make_shared<std::atomic<bool>>(false);
 
  private:
+  const wire::Path path_;
   uint64_t token_ = 0;  // of the newest
 };
 
@@ -126,9 +128,12 @@ class FakeGateway final : public PeerGateway {
 class StaleRetryTest : public EngineFixture {
  protected:
   void SetUp() override {
+    auto faster = std::make_unique<ScriptedTransport>(wire::Path::kBounce);
     auto transport = std::make_unique<ScriptedTransport>();
+    faster_ = faster.get();
     transport_ = transport.get();
     std::vector<std::unique_ptr<transport::Transport>> transports;
+    transports.push_back(std::move(faster));
     transports.push_back(std::move(transport));
     engine_ = std::make_unique<TransferEngine>(engine_options_, pool_, std::move(transports),
                                                registry_, events_, metrics_);
@@ -157,6 +162,7 @@ class StaleRetryTest : public EngineFixture {
     request.remote.push_back({"peer", "owner", "k", generation});
     request.ranges.push_back({0, 0, 0, 0, kBytes});
     request.deadline_ms = 3'000;
+    request.require_path = {wire::Path::kTcp};
     return request;
   }
   bool HasMetric(const std::string& line) {
@@ -168,6 +174,7 @@ class StaleRetryTest : public EngineFixture {
   std::string buffer_id_;
   FakeGateway gateway_;
   ScriptedTransport* transport_ = nullptr;
+  ScriptedTransport* faster_ = nullptr;  // taken by those that do not say which
 };
 
 TEST_F(StaleRetryTest, AFreshDescriptionIsTried) {
@@ -183,6 +190,41 @@ TEST_F(StaleRetryTest, AFreshDescriptionIsTried) {
   const auto known = engine_->Submit(Write(), In(milliseconds(3'000)));
   ASSERT_TRUE(known) << "the same id with the same content is the same transfer";
   EXPECT_EQ(transport_->starts, 2);
+}
+
+TEST_F(StaleRetryTest, APathThatWasLostIsNotTakenAgain) {
+  const Error lost(ErrorCode::kPathUnavailable, "the peer lends nothing");
+  faster_->answer = [&](uint64_t) { return Script{lost, false}; };
+  wire::TransferRequest request = Write(/*generation=*/1);  // nor is another buffer
+  request.require_path = {};
+  transport_->answer = [](uint64_t) { return Script{}; };
+  const auto status = engine_->Submit(request, In(milliseconds(3'000)));
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_EQ(status->state, TransferState::kSucceeded);
+  EXPECT_EQ(status->path, wire::Path::kTcp);
+  EXPECT_EQ(status->retries, 1);
+  for (const wire::PathReport& report : status->paths) {
+    if (report.path == wire::Path::kBounce) EXPECT_EQ(report.reason, lost.message);
+  }
+  EXPECT_EQ(faster_->starts, 1);
+  EXPECT_EQ(gateway_.refreshes, 0);
+  EXPECT_TRUE(HasMetric("" path_unavailable "} 1"));
+  EXPECT_NE(metrics_.Text().find("gantry_path_selected_total{path="tcp"} 1
+"),
+            std::string::npos);
+}
+
+TEST_F(StaleRetryTest, APathThatWasLostAndIsTheOnlyOneAllowedFailsTheTransfer) {
+  const Error lost(ErrorCode::kPathUnavailable, "the peer lends nothing");
+  faster_->answer = [&](uint64_t) { return Script{lost, false}; };
+  wire::TransferRequest request = Write();
+  request.require_path = {wire::Path::kBounce};
+  const auto status = engine_->Submit(request, In(milliseconds(3'000)));
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_EQ(status->state, TransferState::kFailed);
+  EXPECT_EQ(status->error->message, lost.message);
+  EXPECT_EQ(faster_->starts, 1);
+  EXPECT_EQ(transport_->starts, 0);
 }
 
 TEST_F(StaleRetryTest, OnceOnly) {
