@@ -71,6 +71,7 @@ void ToMessage(std::span<const RdmaDeviceAddress> devices, proto::HelloReply* me
     part->set_name(device.name);
     part->set_gid(BytesOf(device.gid));
     part->set_ethernet(device.ethernet);
+    part->set_message_bytes_max(device.message_bytes_max);
   }
 }
 
@@ -80,7 +81,12 @@ Result<std::vector<RdmaDeviceAddress>> RdmaDevicesOf(const proto::HelloReply& me
   for (const proto::RdmaDevice& part : message.rdma_devices()) {
     RETURN_IF_ERROR(LimitOfPeer("rdma_devices", part.name().size(), kDeviceNameBytesMax));
     ASSIGN_OR_RETURN(const Gid gid, GidOf(part.gid()));
-    devices.push_back({part.name(), gid, part.ethernet()});
+    const uint32_t message_bytes_max = part.message_bytes_max();
+    if (message_bytes_max != 0 && message_bytes_max < kMessageBytesMin) {
+      return Fail(ErrorCode::kMalformedBody, "a peer's RDMA device takes messages of " +
+                                                 std::to_string(message_bytes_max) + " bytes");
+    }
+    devices.push_back({part.name(), gid, part.ethernet(), message_bytes_max});
   }
   return devices;
 }

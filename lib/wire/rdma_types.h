@@ -12,11 +12,14 @@ using Gid = std::array<uint8_t, 16>;
 
 inline constexpr int kPeerChunksMax = 262'144;  // of one buffer
 inline constexpr int kQueuePairsMax = 256;      // of one connection
+// A port that takes no longer messages is of no use: a transfer would be cut into too many.
+inline constexpr uint32_t kMessageBytesMin = 4096;
 
 struct RdmaDeviceAddress {
   std::string name;  // for people
   Gid gid{};
   bool ethernet = false;
+  uint32_t message_bytes_max = 0;  // that its port takes as one; 0: it was not told
 };
 
 // Both ends of a connection say this of themselves.

@@ -103,6 +103,13 @@ def test_doctor_ends_with_4_when_the_named_sidecar_is_gone(sidecar):
     assert run("doctor", "--socket", sidecar.api_socket).returncode == 4
 
 
+@pytest.mark.skipif(next(Path("/sys/class").glob("infiniband/*"), None) is not None, reason="there is an RDMA device here")
+def test_doctor_says_that_there_is_no_rdma_device_and_what_goes_without():
+    said = {finding["subject"]: finding for finding in json.loads(run("doctor", "--json").stdout)["findings"]}
+    assert said["RDMA"]["level"] == "ok" and "by tcp between nodes" in said["RDMA"]["said"], said["RDMA"]
+    assert said["limit memlock"]["level"] == "ok" and "RDMA " not in "".join(said), said
+
+
 @pytest.mark.parametrize("operation", ["read", "write"])
 @pytest.mark.parametrize("order", ["random", "sequential"])
 def test_bench_verifies_every_byte(folder, operation, order):

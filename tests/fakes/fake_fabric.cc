@@ -35,6 +35,11 @@ std::byte* Find(const std::map<uint32_t, FakeRegion*>& regions, uint32_t key, ui
 
 bool IsUp(const FakeDevice& device) { return !device.gone && device.options.port.active; }
 
+bool IsTooLong(const WorkItem& item, const FakeDevice& device) {
+  const uint32_t most = device.options.port.message_bytes_max;
+  return most != 0 && item.length > most;
+}
+
 // Either end was told what the other one said of itself.
 bool Matches(const FakeQueuePair& a, const FakeQueuePair& b) {
   return a.to.number == b.number && a.to.gid == b.gid &&
@@ -188,7 +193,7 @@ WorkStatus FakeFabric::Carry(FakeQueuePair& pair, const WorkItem& item) {
   FakeDevice& device = *pair.open->device;
   const auto failing = device.failing_work.find(++device.work_requests);
   if (failing != device.failing_work.end()) return failing->second;
-  if (item.length > device.options.port.message_bytes_max) return WorkStatus::kLocalLength;
+  if (IsTooLong(item, device)) return WorkStatus::kLocalLength;
 
   const bool reads = item.operation == WorkOperation::kRead;
   const FakeRegion* region = nullptr;
@@ -202,7 +207,7 @@ WorkStatus FakeFabric::Carry(FakeQueuePair& pair, const WorkItem& item) {
   if (peer == nullptr || !IsUp(device) || !IsUp(*peer->open->device)) {
     return WorkStatus::kRetryExceeded;
   }
-  if (!(reads ? peer->remote_read : peer->remote_write)) {
+  if (IsTooLong(item, *peer->open->device) || !(reads ? peer->remote_read : peer->remote_write)) {
     peer->state = FakeQueuePair::State::kError;
     return WorkStatus::kRemoteInvalidRequest;
   }

@@ -16,10 +16,11 @@ namespace gantry::testing {
 // write from a key of nothing: kLocalQueuePair) and its queue pair fails; one that the target
 // refuses moves no byte, ends kRemoteAccess, or kRemoteInvalidRequest where its queue pair grants
 // no such thing, and both fail; what follows in a queue pair that failed is taken, and flushed.
-// With no peer that listens (gone, failed, not connected to this one, either port down) it ends
-// kRetryExceeded at once. An unsignalled one that succeeds says nothing, and its place comes free
-// when a later completion of the queue pair is polled; all that fail say so. A queue that gets more
-// completions than it is deep breaks, with its queue pairs.
+// Unlike it, and as other devices do, one longer than a port takes ends kLocalLength, of the
+// target's kRemoteInvalidRequest. With no peer that listens (gone, failed, not connected to this
+// one, either port down) it ends kRetryExceeded at once. An unsignalled one that succeeds says
+// nothing, and its place comes free when a later completion of the queue pair is polled; all that
+// fail say so. A queue that gets more completions than it is deep breaks, with its queue pairs.
 class FakeVerbs final : public transport::Verbs {
  public:
   FakeVerbs(FakeFabric& fabric, std::vector<FakeDeviceOptions> devices);

@@ -92,6 +92,24 @@ TEST_F(FakeVerbsTest, ADeviceAsksAndAnswersNoMoreReadsAtATimeThanItTells) {
   EXPECT_TRUE(c->pair->Connect(answers_more, d->Address(), options));
 }
 
+TEST_F(FakeVerbsTest, AMessageIsNoLongerThanThePortsOfBothEndsTake) {
+  FakeVerbs small(fabric_, {{.name = "s0", .port = {true, true, 4096, 100, 0}}});
+  for (const uint32_t length : {100U, 101U}) {
+    for (const bool to_small : {false, true}) {
+      const auto c = MakeEnd(small, "s0", 0xcc);
+      const auto d = MakeEnd(two_, "b0", 0xdd);
+      Connect(*c, *d);
+      const VerbsEnd& from = to_small ? *d : *c;
+      const VerbsEnd& to = to_small ? *c : *d;
+      EXPECT_EQ(Post(from, {Write(1, from, 0, length, to, 0)}), 1u);
+      const WorkStatus refused =
+          to_small ? WorkStatus::kRemoteInvalidRequest : WorkStatus::kLocalLength;
+      EXPECT_THAT(from.Poll(),
+                  ElementsAre(Completed(1, length == 100 ? WorkStatus::kSuccess : refused)));
+    }
+  }
+}
+
 TEST_F(FakeVerbsTest, APortThatGoesDownEndsWhatIsInFlightAndSaysSo) {
   EXPECT_EQ(Post(*a_, {Write(1, *a_, 0, 8, *b_, 0), Write(2, *a_, 0, 8, *b_, 0)}), 2u);
   two_.SetPort("b0", false);

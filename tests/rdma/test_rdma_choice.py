@@ -1,8 +1,10 @@
 """Which path is taken where there are RDMA devices, and what is said of those that are not."""
 
+import json
+
 import pytest
 
-from rdma_scene import (Authority, RdmaScene, TCP, assert_moved, folder, meet, metric, new_memory, rdma_scene, reasons,
+from rdma_scene import (Authority, MiB, RdmaScene, TCP, assert_moved, folder, meet, metric, new_memory, rdma_scene, reasons,
                         start_sidecar, start_workload, transfer)
 
 KiB = 1 << 10
@@ -72,3 +74,21 @@ def test_a_device_that_is_not_there_is_not_started_without(start_sidecar):
     sidecar = start_sidecar("a", wait=False, flags=["--rdma-devices", "nowhere0"])
     assert sidecar.process.wait(20) == 1
     assert "--rdma-devices" in sidecar.log and "nowhere0" in sidecar.log, sidecar.log
+
+
+def test_a_chunk_limit_below_a_page_is_refused_by_its_name(start_sidecar):
+    sidecar = start_sidecar("a", wait=False, flags=["--rdma-chunk-bytes", "4095"])
+    assert sidecar.process.wait(20) == 1
+    assert "--rdma-chunk-bytes: the configured largest memory region of 4095 bytes" in sidecar.log, sidecar.log
+
+
+def test_work_requests_are_no_longer_than_ports_take(rdma_scene):
+    asked = 1 << 30
+    scene = rdma_scene(size=16 * MiB, over_tcp=True, a_flags=["--rdma-slice-bytes", str(asked)])
+    said = [line for line in scene.a.log.splitlines() if "smaller than --rdma-slice-bytes" in line]
+    if not said:
+        pytest.skip("the ports here take messages of a gigabyte")
+    assert len(said) == 1 and f'"asked_for":{asked}' in said[0], said
+    longest = json.loads(said[0])["bytes"]
+    assert assert_moved(scene.move())["chunks"] == -(-scene.size // longest)
+    assert not scene.target.differs_from(scene.source)

@@ -1,4 +1,5 @@
 // Facts about RDMA that the sidecar relies on, asked of the device at hand through libibverbs.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -6,7 +7,11 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <fstream>
+#include <functional>
+#include <vector>
 
 #include "tests/fakes/test_arena.h"
 #include "tests/rdma/verbs_endpoint.h"
@@ -82,6 +87,70 @@ TEST_F(VerbsFacts, TheTableOfGidsHasTheIpv4AddressForRoceV2) {
   EXPECT_NE(gid->ndev_ifindex, 0u);
   if (!InGuest()) return;
   EXPECT_EQ(std::memcmp(gid->gid.raw + 12, kGuestAddress.data(), kGuestAddress.size()), 0);
+}
+
+// All that are free now, until this goes.
+class HugePages {
+ public:
+  HugePages() {
+    for (;;) {
+      void* const taken = Map(-1, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_POPULATE);
+      if (taken == MAP_FAILED) return;
+      taken_.push_back(taken);
+    }
+  }
+  HugePages(const HugePages&) = delete;
+  HugePages& operator=(const HugePages&) = delete;
+  ~HugePages() {
+    for (void* const page : taken_) ::munmap(page, kBytes);
+  }
+  static void* Map(int fd, int flags) {
+    return ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+  }
+  static constexpr size_t kBytes = 2 << 20;
+
+ private:
+  std::vector<void*> taken_;
+};
+
+// How a process ends that does this with its own copy of all that is here.
+int EndOfOneThat(const std::function<void()>& act) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    act();
+    ::_exit(0);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+TEST_F(VerbsFacts, APageThatIsTakenAwayKillsWhoReadsItAndNoDevice) {
+  if (!InGuest()) GTEST_SKIP() << "asks for huge pages, and takes all of them";
+  std::ofstream("/proc/sys/vm/nr_hugepages") << 2;
+  const UniqueFd file(::memfd_create("pages", MFD_CLOEXEC | MFD_HUGETLB | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(file.get(), HugePages::kBytes), 0);
+  ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  void* const mapped = HugePages::Map(file.get(), MAP_SHARED);
+  ASSERT_NE(mapped, MAP_FAILED) << "no huge pages to be had";
+  const std::span<uint8_t> bytes(static_cast<uint8_t*>(mapped), kBytes);
+  std::memset(bytes.data(), 0x5a, bytes.size());
+  const auto read = [&bytes] { (void)*static_cast<volatile uint8_t*>(bytes.data()); };
+  MemoryRegion pinned = source_->Register(bytes);
+  const MemoryRegion target = target_->Register(theirs_.bytes());
+  EXPECT_EQ(EndOfOneThat(read), 0);
+  ASSERT_EQ(
+      ::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, HugePages::kBytes), 0)
+      << "it is sealed against shrinking, and that is none";
+  {
+    const HugePages no_more;
+    EXPECT_EQ(EndOfOneThat(read), SIGBUS);
+    EXPECT_EQ(source_->Write(*pinned, bytes, theirs_.data(), target->rkey), IBV_WC_SUCCESS);
+    EXPECT_EQ(theirs_.bytes()[kBytes - 1], 0x5a) << "as it was when it was registered";
+  }
+  pinned.reset();
+  ::munmap(mapped, HugePages::kBytes);
+  std::ofstream("/proc/sys/vm/nr_hugepages") << 0;
 }
 
 // In a process of its own as an ordinary user with this limit of locked memory: 0, or the errno of

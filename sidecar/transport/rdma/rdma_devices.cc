@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "sidecar/transport/chunk_plan.h"
 
 namespace gantry::transport {
 namespace {
@@ -25,6 +26,13 @@ Result<RdmaDevices::Nic> OpenOne(const RdmaOptions& options, Verbs& verbs,
                 "port " + std::to_string(options.port) + " of " + name + " is not active",
                 "check cable and switch");
   }
+  if (const uint32_t most = nic.port.message_bytes_max;
+      most != 0 && most < wire::kMessageBytesMin) {
+    return Fail(ErrorCode::kPathUnavailable, name + " takes messages of " + std::to_string(most) +
+                                                 " bytes at most, and less than " +
+                                                 std::to_string(wire::kMessageBytesMin) +
+                                                 " are of no use");
+  }
   const std::vector<GidEntry> gids = nic.device->Gids();
   auto chosen = ChooseGid(gids, {options.gid_index, {}});
   if (!chosen) return Fail(std::move(chosen).error().WithContext(name));
@@ -34,10 +42,19 @@ Result<RdmaDevices::Nic> OpenOne(const RdmaOptions& options, Verbs& verbs,
   if (gid == gids.end()) return Fail(ErrorCode::kNotFound, name + ": the chosen GID is not there");
   nic.gid = *gid;
   nic.why_gid = std::move(chosen->reason);
-  nic.chunk_bytes =
-      options.chunk_bytes != 0 ? options.chunk_bytes : nic.device->limits().region_bytes_max;
+  auto chunk_bytes = ChunkBytes(
+      {.device_max = nic.device->limits().region_bytes_max, .override_bytes = options.chunk_bytes});
+  if (!chunk_bytes) return Fail(std::move(chunk_bytes).error().WithContext(name));
+  nic.chunk_bytes = *chunk_bytes;
   nic.dma_bufs = std::make_unique<DmaBufAbility>(*nic.device);
   return nic;
+}
+
+// Also where no device is to blame.
+Status CheckChunkBytes(const RdmaOptions& options) {
+  const auto bytes = ChunkBytes({.override_bytes = options.chunk_bytes});
+  if (bytes) return {};
+  return Fail(Error(bytes.error()).WithContext("--rdma-chunk-bytes"));
 }
 
 // A connection has queue pairs of all devices, and its peer makes no more.
@@ -54,6 +71,24 @@ Status CheckQueuePairs(size_t devices, int queue_pairs) {
 std::string DmaBufWord(const DmaBufAbility& ability) {
   const Status able = ability.Check();
   return able ? "taken" : able.error().message;
+}
+
+// Of a work request, through whichever of the devices it goes.
+uint64_t SliceBytes(const RdmaOptions& options, const std::vector<RdmaDevices::Nic>& nics) {
+  uint64_t bytes = options.slice_bytes;
+  std::string device;
+  for (const RdmaDevices::Nic& nic : nics) {
+    const uint32_t most = nic.port.message_bytes_max;
+    if (most == 0 || most >= bytes) continue;
+    bytes = most;
+    device = nic.device->name();
+  }
+  if (!device.empty()) {
+    log::Warning(
+        "work requests are smaller than --rdma-slice-bytes: a port takes no longer messages",
+        {{"device", device}, {"bytes", bytes}, {"asked_for", options.slice_bytes}});
+  }
+  return bytes;
 }
 
 void WarnOfMemlock() {
@@ -74,6 +109,7 @@ Result<std::unique_ptr<RdmaDevices>> RdmaDevices::Open(const RdmaOptions& option
     return Fail(ErrorCode::kPathUnavailable, "there is no RDMA device",
                 "`gantryctl doctor` says what is there");
   }
+  RETURN_IF_ERROR(CheckChunkBytes(options));
   std::vector<Nic> nics;
   std::string reasons;
   for (const std::string& name : options.devices.empty() ? found : options.devices) {
@@ -100,7 +136,16 @@ Result<std::unique_ptr<RdmaDevices>> RdmaDevices::Open(const RdmaOptions& option
   }
   RETURN_IF_ERROR(CheckQueuePairs(nics.size(), options.queue_pairs));
   WarnOfMemlock();
-  return std::unique_ptr<RdmaDevices>(new RdmaDevices(options, std::move(nics)));
+  const uint64_t slice_bytes = SliceBytes(options, nics);
+  return std::unique_ptr<RdmaDevices>(new RdmaDevices(options, slice_bytes, std::move(nics)));
+}
+
+uint64_t RdmaDevices::SliceBytesTo(const std::vector<wire::RdmaDeviceAddress>& peers) const {
+  uint64_t bytes = slice_bytes_;
+  for (const wire::RdmaDeviceAddress& peer : peers) {
+    if (peer.message_bytes_max != 0) bytes = std::min<uint64_t>(bytes, peer.message_bytes_max);
+  }
+  return bytes;
 }
 
 void RdmaDevices::TakeEvents(size_t index) const {
@@ -147,7 +192,8 @@ Error RdmaDevices::NoneUpOf(DeviceSet devices) const {
 std::vector<wire::RdmaDeviceAddress> RdmaDevices::Addresses() const {
   std::vector<wire::RdmaDeviceAddress> addresses;
   for (const Nic& nic : nics_) {
-    addresses.push_back({nic.device->name(), nic.gid.gid, nic.port.ethernet});
+    addresses.push_back(
+        {nic.device->name(), nic.gid.gid, nic.port.ethernet, nic.port.message_bytes_max});
   }
   return addresses;
 }

@@ -21,8 +21,8 @@ class RdmaDevices {
     std::unique_ptr<VerbsDevice> device;
     VerbsPort port;
     GidEntry gid;
-    std::string why_gid;  // it and not another one, for people
-    uint64_t chunk_bytes = 0;
+    std::string why_gid;       // it and not another one, for people
+    uint64_t chunk_bytes = 0;  // of a memory region, as the device or the option says
     std::unique_ptr<std::atomic<bool>> up = std::make_unique<std::atomic<bool>>(true);
     std::unique_ptr<NicCounters> counters = std::make_unique<NicCounters>();
     std::unique_ptr<DmaBufAbility> dma_bufs;
@@ -47,6 +47,9 @@ class RdmaDevices {
   const Nic& at(size_t index) const { return nics_[index]; }
   const RdmaOptions& options() const { return options_; }
   std::vector<wire::RdmaDeviceAddress> Addresses() const;
+  // The longest work request that all devices here and these of a peer take: one for all, since a
+  // transfer is cut before it is known which of them carries what.
+  uint64_t SliceBytesTo(const std::vector<wire::RdmaDeviceAddress>& peers) const;
   // Of all of them, those that are not `on` null.
   std::vector<RegionDevice> RegionDevices(DeviceSet on) const;
   QueuePairOptions QueuePairOptionsOf(size_t index) const;
@@ -54,10 +57,11 @@ class RdmaDevices {
   QueuePairAddress AddressOf(size_t index, const VerbsQueuePair& queue_pair) const;
 
  private:
-  RdmaDevices(const RdmaOptions& options, std::vector<Nic> nics)
-      : options_(options), nics_(std::move(nics)) {}
+  RdmaDevices(const RdmaOptions& options, uint64_t slice_bytes, std::vector<Nic> nics)
+      : options_(options), slice_bytes_(slice_bytes), nics_(std::move(nics)) {}
 
   const RdmaOptions options_;
+  const uint64_t slice_bytes_;  // the option's, or less
   const std::vector<Nic> nics_;
 };
 

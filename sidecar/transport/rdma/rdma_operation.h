@@ -29,7 +29,7 @@ class RdmaOperation final : public Operation {
  public:
   struct Setup {
     std::shared_ptr<const MovePlan> plan;
-    uint64_t slice_bytes = 0;
+    uint64_t slice_bytes = 0;  // of a work request, for as long as the operation lives
     uint64_t token = 0;
     std::function<void()> attend = {};  // instead of the token: it failed, or is finished
     std::optional<Error> refusal;       // it never begins

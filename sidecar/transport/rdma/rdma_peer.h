@@ -41,6 +41,7 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
 
   const std::string& name() const { return name_; }
   size_t peer_devices() const { return exchange_->peer_devices().size(); }  // any thread
+  uint64_t slice_bytes() const { return core_.devices.SliceBytesTo(exchange_->peer_devices()); }
   // Any thread: why it cannot be reached right now, if that is known.
   Status Usable() const EXCLUDES(mutex_);
   // Any thread. The session is over: every operation on it fails, and nothing connects again.

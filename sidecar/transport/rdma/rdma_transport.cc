@@ -135,7 +135,6 @@ std::unique_ptr<Operation> RdmaTransport::Begin(std::shared_ptr<const MovePlan> 
                                                 RdmaOperation::Setup setup) {
   auto peer = PeerOf(*plan);
   setup.plan = std::move(plan);
-  setup.slice_bytes = devices_.options().slice_bytes;
   if (!peer) {
     setup.refusal = peer.error();
     auto refused = std::make_unique<RdmaOperation>(std::move(setup));
@@ -143,6 +142,7 @@ std::unique_ptr<Operation> RdmaTransport::Begin(std::shared_ptr<const MovePlan> 
     running_.emplace(refused.get(), nullptr);
     return refused;
   }
+  setup.slice_bytes = (*peer)->slice_bytes();
   setup.abort = [peer = peer->get()](RdmaOperation&) { peer->Abort(); };
   auto operation = std::make_unique<RdmaOperation>(std::move(setup));
   running_.emplace(operation.get(), *peer);

@@ -42,7 +42,8 @@ void ExpectMalformed(const Answer& answer) {
 TEST(RdmaMessagesTest, DevicesArriveAsTheyWereTold) {
   proto::HelloReply message;
   EXPECT_TRUE(RdmaDevicesOf(message)->empty());
-  const std::vector<RdmaDeviceAddress> told = {{"mlx5_0", SomeGid(), true}, {"ib1", {}, false}};
+  const std::vector<RdmaDeviceAddress> told = {{"mlx5_0", SomeGid(), true, 1U << 31},
+                                               {"ib1", {}, false}};
   ToMessage(told, &message);
   const auto devices = RdmaDevicesOf(message);
   ASSERT_TRUE(devices);
@@ -51,6 +52,7 @@ TEST(RdmaMessagesTest, DevicesArriveAsTheyWereTold) {
     EXPECT_EQ((*devices)[i].name, told[i].name);
     EXPECT_EQ((*devices)[i].gid, told[i].gid);
     EXPECT_EQ((*devices)[i].ethernet, told[i].ethernet);
+    EXPECT_EQ((*devices)[i].message_bytes_max, told[i].message_bytes_max);
   }
 }
 
@@ -70,6 +72,15 @@ TEST(RdmaMessagesTest, DevicesHaveLimits) {
   }
   message.clear_rdma_devices();
   ToMessage(most, &message);
+  for (const uint32_t bytes : {0U, kMessageBytesMin, UINT32_MAX}) {
+    message.mutable_rdma_devices(3)->set_message_bytes_max(bytes);
+    EXPECT_TRUE(RdmaDevicesOf(message)) << bytes;
+  }
+  for (const uint32_t bytes : {1U, kMessageBytesMin - 1}) {
+    message.mutable_rdma_devices(3)->set_message_bytes_max(bytes);
+    ExpectMalformed(RdmaDevicesOf(message));
+  }
+  message.mutable_rdma_devices(3)->set_message_bytes_max(0);
   ToMessage({most.data(), 1}, &message);
   ExpectMalformed(RdmaDevicesOf(message));
 }

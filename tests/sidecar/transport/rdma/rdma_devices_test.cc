@@ -35,5 +35,40 @@ TEST(RdmaDevicesTest, MoreQueuePairsThanAPeerMakesAreRefusedAtTheStart) {
   EXPECT_TRUE(RdmaDevices::Open(options, host)) << "256";
 }
 
+TEST(RdmaDevicesTest, RegionsAreAsLargeAsTheOptionSaysOrElseTheDevice) {
+  gantry::testing::FakeFabric fabric;
+  gantry::testing::FakeDeviceOptions device{.name = "nic0"};
+  device.limits.region_bytes_max = 10'000;
+  gantry::testing::FakeVerbs host(fabric, {device});
+  RdmaOptions options;
+  EXPECT_EQ((*RdmaDevices::Open(options, host))->at(0).chunk_bytes, 8192u);
+  for (const uint64_t bytes : {4096U, 4097U, 1U << 20}) {
+    options.chunk_bytes = bytes;
+    EXPECT_EQ((*RdmaDevices::Open(options, host))->at(0).chunk_bytes, bytes / 4096 * 4096);
+  }
+}
+
+TEST(RdmaDevicesTest, AnOptionBelowAPageIsBlamedAndNoDevice) {
+  gantry::testing::FakeFabric fabric;
+  gantry::testing::FakeDeviceOptions device{.name = "nic0"};
+  device.limits.region_bytes_max = 4095;
+  gantry::testing::FakeVerbs host(fabric, {device});
+  RdmaOptions options;
+  const auto device_is = RdmaDevices::Open(options, host);
+  ASSERT_FALSE(device_is);
+  EXPECT_EQ(device_is.error().code, ErrorCode::kPathUnavailable) << "others have other ways";
+  EXPECT_NE(device_is.error().message.find("nic0: the device tells"), std::string::npos)
+      << device_is.error().message;
+  options.chunk_bytes = 4095;
+  const auto option_is = RdmaDevices::Open(options, host);
+  ASSERT_FALSE(option_is);
+  EXPECT_EQ(option_is.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(option_is.error().message.find("--rdma-chunk-bytes: the configured largest"), 0u)
+      << option_is.error().message;
+  EXPECT_EQ(option_is.error().message.find("nic0"), std::string::npos);
+  options.chunk_bytes = 4096;
+  EXPECT_TRUE(RdmaDevices::Open(options, host)) << "it knows better than the device";
+}
+
 }  // namespace
 }  // namespace gantry::transport
