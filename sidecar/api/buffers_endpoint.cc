@@ -76,8 +76,10 @@ void WriteReleases(const std::vector<registry::PeerRelease>& peers, wire::BodyWr
 }
 
 // Whoever takes a buffer back learns also from a failure which peers let go of it.
-Response StillUsedReply(const Error& error, const std::vector<registry::PeerRelease>& peers) {
-  if (error.code != ErrorCode::kDeadlineExceeded) return ErrorResponse(error);
+Response NotTakenBackReply(const Error& error, const std::vector<registry::PeerRelease>& peers) {
+  if (error.code != ErrorCode::kDeadlineExceeded && error.code != ErrorCode::kDeviceError) {
+    return ErrorResponse(error);
+  }
   return ErrorResponse(error, [&](wire::BodyWriter* writer) { WriteReleases(peers, writer); });
 }
 
@@ -138,7 +140,7 @@ Result<Response> DeleteBuffer(const ApiDependencies& api, const Request& request
                    WaitUntil(request, drain_ms.value_or(kDrainDefaultMs)));
   std::vector<registry::PeerRelease> peers;
   if (Status removed = api.buffers.Remove(request.name, deadline, &peers); !removed) {
-    return StillUsedReply(removed.error(), peers);
+    return NotTakenBackReply(removed.error(), peers);
   }
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject().Field("id", request.name);
@@ -187,7 +189,7 @@ Result<Response> SuspendBuffers(const ApiDependencies& api, const Request& reque
                    WaitUntil(request, body.drain_ms.value_or(kDrainDefaultMs)));
   std::vector<registry::PeerRelease> peers;
   if (Status suspended = api.buffers.SuspendAll(buffers, deadline, &peers); !suspended) {
-    return StillUsedReply(suspended.error(), peers);
+    return NotTakenBackReply(suspended.error(), peers);
   }
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject();

@@ -20,11 +20,14 @@ struct NicPiece {
   uint64_t length = 0;
 };
 
-// Registered while it lives, with the mappings that it is of.
+// Registered until Deregister, or while it lives, with the mappings that it is of.
 class NicMemory {
  public:
   virtual ~NicMemory() = default;
   virtual size_t chunks() const = 0;
+  // Takes it back from the devices, for a caller who knows that nothing moves there any more. Goes
+  // on past failures, logs each and returns the first; once it was called there is nothing to do.
+  virtual Status Deregister() const = 0;
 };
 
 // What RDMA devices have of a buffer, or why they have nothing.

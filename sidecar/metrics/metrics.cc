@@ -233,6 +233,11 @@ void Metrics::TransportError(Path path, ErrorCode code) {
   }
 }
 
+void Metrics::PathError(Path path, ErrorCode code) {
+  AccessError(path, code);  // no code has a reason in both
+  TransportError(path, code);
+}
+
 void Metrics::TransferRetried(ErrorCode code) {
   families_->retries.At(IndexOrLast(kRetryReasonNames, InfoOf(code).metric_reason)).Increment();
 }

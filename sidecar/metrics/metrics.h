@@ -127,6 +127,8 @@ class Metrics {
   // code's metric_reason. Codes that are no access error are not counted here.
   void AccessError(Path path, ErrorCode code);
   void TransportError(Path path, ErrorCode code);
+  // In the one of both that has its reason.
+  void PathError(Path path, ErrorCode code);
   // Begun again with a fresh description of its remote buffers, after the peer answered so.
   void TransferRetried(ErrorCode code);
   void PathSelected(Path path);

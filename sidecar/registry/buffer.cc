@@ -94,16 +94,22 @@ void Buffer::EndWaits() {
   changed_.NotifyAll();
 }
 
-bool Buffer::Release() {
-  std::shared_ptr<const Backing> released;  // unmaps after the lock
-  MutexLock lock(mutex_);
-  if (state_ == BufferState::kActive || state_ == BufferState::kGone || !users_.empty()) {
-    return false;
+bool Buffer::Release(Status* on_devices) {
+  std::shared_ptr<const Backing> released;  // its end unmaps
+  bool is_gone = false;
+  {
+    const MutexLock lock(mutex_);
+    if (state_ == BufferState::kActive || state_ == BufferState::kGone || !users_.empty()) {
+      return false;
+    }
+    released = std::exchange(backing_, nullptr);
+    is_gone = state_ == BufferState::kDraining;
+    if (is_gone) state_ = BufferState::kGone;
   }
-  released = std::exchange(backing_, nullptr);
-  if (state_ != BufferState::kDraining) return false;
-  state_ = BufferState::kGone;
-  return true;
+  if (released != nullptr && released->on_nics) {
+    *on_devices = (*released->on_nics)->Deregister();
+  }
+  return is_gone;
 }
 
 bool Buffer::Resume(Allocations allocations, OnNics on_nics) {

@@ -70,7 +70,9 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   void EndWaits() EXCLUDES(mutex_);
   // Drops the mappings of a stopped and unused buffer, else does nothing; the last buffer of an
   // allocation unmaps it. A draining buffer is gone then. True for the one call that made it gone.
-  bool Release() EXCLUDES(mutex_);
+  // `on_devices`: the first failure of an RDMA device to let go of it; nothing else depends on
+  // that.
+  bool Release(Status* on_devices) EXCLUDES(mutex_);
   // Makes a suspended buffer active again over new mappings; false when it is not suspended.
   bool Resume(Allocations allocations, OnNics on_nics = WithoutNics()) EXCLUDES(mutex_);
 

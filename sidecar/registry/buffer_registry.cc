@@ -56,6 +56,16 @@ Error StillUsed(const Buffer& buffer, const std::vector<std::string>& peers) {
           "nothing new uses it any more: call again, with a longer drain time"};
 }
 
+// `done`: what has become of it nevertheless.
+Error KeptByDevices(const Buffer& buffer, std::string_view done, const Error& first) {
+  return {ErrorCode::kDeviceError,
+          "buffer '" + buffer.description().name + "' (" + buffer.description().id +
+              ") of workload '" + buffer.description().workload + "' is " + std::string(done) +
+              ", but RDMA devices have not let go of all its memory: " + first.message,
+          "its pages stay locked until this sidecar ends: see the log for each region and the "
+          "kernel's for the device, and restart the sidecar when the memory is missed"};
+}
+
 }  // namespace
 
 BufferRegistry::BufferRegistry(RegistryLimits limits, memory::MemoryMapper& mapper,
@@ -242,8 +252,10 @@ Status BufferRegistry::FinishRemoval(const Buffers& buffers, TimePoint deadline,
       }
       continue;
     }
-    if (!buffer->Release()) continue;  // another call did
-    RegisteredBuffer erased;           // closes descriptors after the lock
+    Status on_devices;
+    if (!buffer->Release(&on_devices)) continue;  // another call did
+    if (first && !on_devices) first = Fail(KeptByDevices(*buffer, "deleted", on_devices.error()));
+    RegisteredBuffer erased;  // closes descriptors after the lock
     MutexLock lock(mutex_);
     erased = index_->Erase(buffer->description().id);
   }
@@ -290,7 +302,11 @@ Status BufferRegistry::SuspendAll(const Buffers& buffers, TimePoint deadline,
     } else if (!unused || !holding[i].empty()) {
       if (first) first = Fail(StillUsed(*buffer, holding[i]));
     } else {
-      buffer->Release();
+      Status on_devices;
+      buffer->Release(&on_devices);
+      if (first && !on_devices) {
+        first = Fail(KeptByDevices(*buffer, "suspended", on_devices.error()));
+      }
     }
   }
   return first;

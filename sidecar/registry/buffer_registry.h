@@ -73,8 +73,9 @@ class BufferRegistry {
 
   // Unpublishes and stops new uses, tells peers, waits for the running uses, then releases: in
   // this order (invariant 5). At the deadline it returns kDeadlineExceeded and says who still uses
-  // the buffer, which stays draining: call again. Works after the owner died. `peers`, also of a
-  // failure: those that knew the buffer when this call began.
+  // the buffer, which stays draining: call again. kDeviceError: it is gone, but RDMA devices have
+  // not let go of all its memory. Works after the owner died. `peers`, also of a failure: those
+  // that knew the buffer when this call began.
   Status Remove(std::string_view id, TimePoint deadline, std::vector<PeerRelease>* peers = nullptr)
       EXCLUDES(mutex_);
   // All buffers of one registration of a workload (0: of all its registrations); goes on past
@@ -84,8 +85,8 @@ class BufferRegistry {
   // Goes on with the removals that missed their own deadline; for a caller with a clock.
   Status FinishRemovals(TimePoint deadline) EXCLUDES(mutex_);
   // Unmaps everywhere and refuses transfers until Resume maps again. Both are idempotent. Peers
-  // are told of all the buffers at once; goes on past failures and returns the first. `peers` as
-  // for Remove.
+  // are told of all the buffers at once; goes on past failures and returns the first. kDeviceError
+  // and `peers` as for Remove.
   Status Suspend(std::string_view id, TimePoint deadline) EXCLUDES(mutex_);
   Status SuspendAll(const std::vector<std::shared_ptr<Buffer>>& buffers, TimePoint deadline,
                     std::vector<PeerRelease>* peers = nullptr) EXCLUDES(mutex_);

@@ -42,8 +42,12 @@ bool IsTooLong(const WorkItem& item, const FakeDevice& device) {
 
 // Either end was told what the other one said of itself.
 bool Matches(const FakeQueuePair& a, const FakeQueuePair& b) {
-  return a.to.number == b.number && a.to.gid == b.gid &&
+  return a.to.number == b.number && a.to.gid == b.gid.gid &&
          a.to.packet_sequence == b.from.packet_sequence;
+}
+
+bool Reaches(const FakeQueuePair& a, const FakeQueuePair& b) {
+  return a.gid.prefix_length < 0 || b.gid.prefix_length < 0 || InSubnetOf(a.gid, b.gid.gid);
 }
 
 }  // namespace
@@ -225,7 +229,7 @@ WorkStatus FakeFabric::Carry(FakeQueuePair& pair, const WorkItem& item) {
 
 FakeQueuePair* FakeFabric::PeerOf(const FakeQueuePair& pair) {
   for (const auto& [number, peer] : queue_pairs_) {
-    if (Matches(pair, *peer) && Matches(*peer, pair)) {
+    if (Matches(pair, *peer) && Matches(*peer, pair) && Reaches(pair, *peer)) {
       return peer->state == FakeQueuePair::State::kReady ? peer : nullptr;
     }
   }

@@ -27,6 +27,8 @@ struct FakeDeviceOptions {
   transport::VerbsLimits limits = {UINT64_MAX, 524287, 1048560, 1048576, 32767, 128, 128};
   transport::VerbsPort port = {true, true, 4096, 8U << 20, 0};
   bool dmabuf = false;  // any file that can be mapped stands for one; else EOPNOTSUPP
+  // Empty: those of soft-RoCE. Between two whose prefixes are known are no routers.
+  std::vector<transport::GidEntry> gids = {};
 };
 
 enum class FakeCall {
@@ -134,7 +136,7 @@ struct FakeQueuePair {
   bool remote_read = false;  // granted to the other end
   bool remote_write = false;
   State state = State::kInitial;
-  transport::Gid gid{};  // its own
+  transport::GidEntry gid;  // its own
   transport::QueuePairAddress from;
   transport::QueuePairAddress to;
   std::deque<Posted> pending;

@@ -98,7 +98,10 @@ class FakeVerbsDevice final : public VerbsDevice {
     if (failure != 0) return Refuse(*open_->device, "asking for the port", failure);
     return open_->device->options.port;
   }
-  std::vector<GidEntry> Gids() const override { return open_->gids; }
+  std::vector<GidEntry> Gids() const override {
+    const MutexLock lock(fabric_.mutex);
+    return open_->gids;
+  }
 
   Result<std::unique_ptr<VerbsRegion>> Register(std::span<std::byte> memory,
                                                 const RegionAccess& access) override {
@@ -198,7 +201,7 @@ FakeVerbs::FakeVerbs(FakeFabric& fabric, std::vector<FakeDeviceOptions> devices)
   for (FakeDeviceOptions& options : devices) {
     const uint32_t number = fabric_.NextNumber();
     auto device = std::make_unique<FakeDevice>();
-    device->gids = GidsOf("net-" + options.name, number);
+    device->gids = options.gids.empty() ? GidsOf("net-" + options.name, number) : options.gids;
     device->options = std::move(options);
     devices_.emplace(device->options.name, std::move(device));
   }
@@ -279,6 +282,15 @@ void FakeVerbs::SetPort(const std::string& device, bool up) {
   FakeDevice& found = At(device);
   found.options.port.active = up;
   Announce(found, up ? PortChange::kUp : PortChange::kDown);
+}
+
+void FakeVerbs::SetGids(const std::string& device, std::vector<GidEntry> gids) {
+  const MutexLock lock(fabric_.mutex);
+  FakeDevice& found = At(device);
+  found.gids = std::move(gids);
+  for (FakeOpen* open : opens_) {
+    if (open->device == &found && open->has_port) open->gids = found.gids;
+  }
 }
 
 void FakeVerbs::Unplug(const std::string& device) {

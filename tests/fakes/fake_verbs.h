@@ -41,6 +41,8 @@ class FakeVerbs final : public transport::Verbs {
   // The n-th work request from now on that this device carries out.
   void FailWork(const std::string& device, uint64_t nth, transport::WorkStatus status);
   void SetPort(const std::string& device, bool up);
+  // Addresses of its interface come and go.
+  void SetGids(const std::string& device, std::vector<transport::GidEntry> gids);
   // Its queue pairs fail, and all calls. It is listed no more.
   void Unplug(const std::string& device);
 

@@ -156,7 +156,7 @@ class QueuePair final : public VerbsQueuePair {
       failure = failure == 0 ? EINVAL : failure;
     }
     if (failure != 0) return Refuse(device, "connecting a queue pair", failure);
-    state_.gid = gid->gid;
+    state_.gid = *gid;
     state_.from = from;
     state_.to = to;
     state_.remote_read = options.remote_read;

@@ -22,15 +22,6 @@ bool IsLinkLocal(const Gid& gid) {
   return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
 }
 
-bool InSubnetOf(const GidEntry& entry, const Gid& peer) {
-  if (entry.prefix_length <= 0) return false;
-  const size_t bits = entry.prefix_length + (IsIpv4(entry.gid) ? 8 * kIpv4At : 0);
-  if (bits > 8 * peer.size()) return false;
-  const size_t whole = bits / 8;
-  if (!std::equal(peer.begin(), peer.begin() + whole, entry.gid.begin())) return false;
-  return bits % 8 == 0 || (peer[whole] ^ entry.gid[whole]) >> (8 - bits % 8) == 0;
-}
-
 std::string KindOf(const GidEntry& entry) {
   if (entry.type == GidType::kInfiniBand) return "InfiniBand";
   const std::string version = entry.type == GidType::kRoceV1 ? "RoCE v1" : "RoCE v2";
@@ -87,6 +78,15 @@ bool CanBeUsed(const GidEntry& entry) {
 
 }  // namespace
 
+bool InSubnetOf(const GidEntry& entry, const Gid& peer) {
+  if (entry.prefix_length <= 0) return false;
+  const size_t bits = entry.prefix_length + (IsIpv4(entry.gid) ? 8 * kIpv4At : 0);
+  if (bits > 8 * peer.size()) return false;
+  const size_t whole = bits / 8;
+  if (!std::equal(peer.begin(), peer.begin() + whole, entry.gid.begin())) return false;
+  return bits % 8 == 0 || (peer[whole] ^ entry.gid[whole]) >> (8 - bits % 8) == 0;
+}
+
 std::string TextOf(const Gid& gid) {
   char text[INET6_ADDRSTRLEN] = {};
   if (IsIpv4(gid)) {
@@ -111,8 +111,8 @@ Result<GidChoice> ChooseGid(const std::vector<GidEntry>& gids, const GidWishes& 
     return wishes.peer && InSubnetOf(entry, *wishes.peer);
   };
   const auto order = [&](const GidEntry& entry) {
-    return std::make_tuple(!near_peer(entry), IsLinkLocal(entry.gid), !IsIpv4(entry.gid),
-                           entry.index);
+    return std::make_tuple(!near_peer(entry), entry.gid != wishes.usual, IsLinkLocal(entry.gid),
+                           !IsIpv4(entry.gid), entry.index);
   };
   const GidEntry* best = nullptr;
   for (const GidEntry& entry : gids) {

@@ -29,6 +29,7 @@ struct GidEntry {
 struct GidWishes {
   int index = -1;                // an operator's; -1: none
   std::optional<Gid> peer = {};  // the peer's GID, where it is known
+  Gid usual = {};                // taken where the peer's subnet decides nothing
 };
 
 struct GidChoice {
@@ -37,9 +38,11 @@ struct GidChoice {
 };
 
 // InfiniBand: index 0. RoCE: version 2 over IPv4, else over a global IPv6 address, else a
-// link-local one; of those only the ones of the peer's protocol, and first the ones of the peer's
-// subnet. RoCE version 1 is never used, also where an operator asks for it.
+// link-local one; of those only the ones of the peer's protocol, first the ones of the peer's
+// subnet, then the usual one. RoCE version 1 is never used, also where an operator asks for it.
 Result<GidChoice> ChooseGid(const std::vector<GidEntry>& gids, const GidWishes& wishes);
+
+bool InSubnetOf(const GidEntry& entry, const Gid& peer);  // where its prefix is known
 
 // As an address is written: "10.0.1.3" of a mapped one, "fe80::1".
 std::string TextOf(const Gid& gid);

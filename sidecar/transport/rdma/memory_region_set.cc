@@ -217,15 +217,21 @@ std::vector<wire::RdmaChunk> MemoryRegionSet::ToldChunks() const {
   return chunks;
 }
 
-MemoryRegionSet::~MemoryRegionSet() {
+Status MemoryRegionSet::Deregister() const {
+  if (!registered_.exchange(false)) return {};
   const size_t devices = std::max<size_t>(1, devices_.List().size());
+  Status first;
   for (size_t i = regions_.size(); i-- > 0;) {
-    if (const Status gone = regions_[i]->Deregister(); !gone) {
-      const Chunk& chunk = chunks_[i / devices];
-      log::Error("a memory region could not be taken back: its pages stay locked",
-                 {{"offset", chunk.offset}, {"bytes", chunk.length}, {"error", gone.error()}});
-    }
+    const Status gone = regions_[i]->Deregister();
+    if (gone) continue;
+    const Chunk& chunk = chunks_[i / devices];
+    log::Error("a memory region could not be taken back: its pages stay locked",
+               {{"offset", chunk.offset}, {"bytes", chunk.length}, {"error", gone.error()}});
+    if (first) first = gone;
   }
+  return first;
 }
+
+MemoryRegionSet::~MemoryRegionSet() { (void)Deregister(); }
 
 }  // namespace gantry::transport

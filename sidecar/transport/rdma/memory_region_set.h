@@ -1,9 +1,10 @@
 // A buffer's memory regions: each chunk of each piece on each device, byte-exact and with the
 // buffer's access, so that the device itself keeps peers to it. The only source of what is told to
-// peers. All or nothing: a failure takes back what was registered. Immutable once made;
-// thread-safe.
+// peers. All or nothing: a failure takes back what was registered. Immutable until it is
+// deregistered; thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -55,10 +56,10 @@ class MemoryRegionSet final : public memory::NicMemory {
   static Result<std::shared_ptr<const MemoryRegionSet>> Register(
       std::span<const RegionDevice> devices, std::vector<memory::NicPiece> pieces,
       const wire::Access& access, const RegionSetOptions& options);
-  // Goes on past failures, which it logs.
-  ~MemoryRegionSet() override;
+  ~MemoryRegionSet() override;  // deregisters, if nobody did
 
   size_t chunks() const override { return chunks_.size(); }
+  Status Deregister() const override;
   DeviceSet devices() const { return devices_; }              // that have each of them
   const std::vector<Chunk>& list() const { return chunks_; }  // by offset, without gaps
   const std::vector<memory::NicPiece>& pieces() const { return pieces_; }
@@ -87,6 +88,7 @@ class MemoryRegionSet final : public memory::NicMemory {
   std::vector<Place> places_;             // parallel to them
   std::vector<Chunk> chunks_;
   std::vector<std::unique_ptr<VerbsRegion>> regions_;  // chunk by chunk, device by device
+  mutable std::atomic<bool> registered_ = true;
 };
 
 }  // namespace gantry::transport

@@ -107,6 +107,7 @@ class RdmaConnection {
     std::string device_name;               // here
     NicCounters* counters = nullptr;       // its
     std::unique_ptr<VerbsQueuePair> pair;  // null once it is taken down
+    GidEntry gid;                          // its own
     QueuePairAddress address;
     QueuePairAddress peer;
     uint32_t flush_key = 0;  // of flushed_ on this device
@@ -129,8 +130,9 @@ class RdmaConnection {
 
   using PeerDevices = std::vector<wire::RdmaDeviceAddress>;
   // On all links that can; fails where none does.
-  Status MakeLanes(const RdmaDevices& devices, const std::vector<RdmaLink>& links);
-  Status MakeLanesOn(const RdmaLink& link, const RdmaDevices& devices);
+  Status MakeLanes(const RdmaDevices& devices, const PeerDevices& peers,
+                   const std::vector<RdmaLink>& links);
+  Status MakeLanesOn(const RdmaLink& link, const RdmaDevices& devices, const PeerDevices& peers);
   // With the peer's ends, in the order of the lanes. Likewise.
   Status Join(const RdmaDevices& devices, const PeerDevices& peers,
               const std::vector<wire::QueuePairAddress>& ends);

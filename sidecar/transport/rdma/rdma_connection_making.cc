@@ -16,7 +16,7 @@ Result<std::unique_ptr<RdmaConnection>> RdmaConnection::Make(const RdmaDevices& 
     return Fail(ErrorCode::kPathUnavailable, "the peer has no RDMA device");
   }
   std::unique_ptr<RdmaConnection> made(new RdmaConnection());
-  RETURN_IF_ERROR(made->MakeLanes(devices, links));
+  RETURN_IF_ERROR(made->MakeLanes(devices, exchange.peer_devices(), links));
   std::vector<wire::QueuePairRequest> requests;
   for (const Lane& lane : made->lanes_) requests.push_back({lane.link.peer_device, lane.address});
   ASSIGN_OR_RETURN(const wire::QueuePairGrant grant, exchange.Connect(requests, deadline));
@@ -51,7 +51,7 @@ Status RdmaConnection::Join(const RdmaDevices& devices, const PeerDevices& peers
           "the peer's log says why");
       continue;
     }
-    const QueuePairOptions options = devices.QueuePairOptionsOf(lane.link.device);
+    const QueuePairOptions options = devices.QueuePairOptionsOf(lane.link.device, lane.gid);
     Status joined = lane.pair->Connect(lane.address, ends[i], options);
     if (!joined) failed.try_emplace(lane.link, std::move(joined).error());
   }
@@ -76,18 +76,22 @@ Status RdmaConnection::CheckAny() const {
                       "check cable and switch");
 }
 
-Status RdmaConnection::MakeLanes(const RdmaDevices& devices, const std::vector<RdmaLink>& links) {
+Status RdmaConnection::MakeLanes(const RdmaDevices& devices, const PeerDevices& peers,
+                                 const std::vector<RdmaLink>& links) {
   for (const RdmaLink& link : links) {
     if (!devices.IsUp(link.device)) continue;
-    Status made = MakeLanesOn(link, devices);
+    Status made = MakeLanesOn(link, devices, peers);
     if (!made) LeaveOut(link, std::move(made).error());
   }
   return CheckAny();
 }
 
-Status RdmaConnection::MakeLanesOn(const RdmaLink& link, const RdmaDevices& devices) {
+Status RdmaConnection::MakeLanesOn(const RdmaLink& link, const RdmaDevices& devices,
+                                   const PeerDevices& peers) {
   const auto pairs = static_cast<uint32_t>(devices.options().queue_pairs);
-  const QueuePairOptions options = devices.QueuePairOptionsOf(link.device);
+  ASSIGN_OR_RETURN(const GidEntry gid,
+                   devices.at(link.device).peer_gids->For(peers[link.peer_device].gid));
+  const QueuePairOptions options = devices.QueuePairOptionsOf(link.device, gid);
   VerbsDevice& nic = *devices.at(link.device).device;
   Part& part = parts_.emplace_back();
   part.link = link;
@@ -102,7 +106,8 @@ Status RdmaConnection::MakeLanesOn(const RdmaLink& link, const RdmaDevices& devi
     lane.device_name = nic.name();
     lane.counters = devices.at(link.device).counters.get();
     ASSIGN_OR_RETURN(lane.pair, nic.CreateQueuePair(*part.queue, options));
-    lane.address = devices.AddressOf(link.device, *lane.pair);
+    lane.gid = gid;
+    lane.address = devices.AddressOf(link.device, *lane.pair, gid);
     lane.room = options.work_requests;
     lane.flush_key = part.flushed->local_key();
     lane.counters->queue_pairs.fetch_add(1, std::memory_order_relaxed);

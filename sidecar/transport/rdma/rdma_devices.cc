@@ -42,6 +42,7 @@ Result<RdmaDevices::Nic> OpenOne(const RdmaOptions& options, Verbs& verbs,
   if (gid == gids.end()) return Fail(ErrorCode::kNotFound, name + ": the chosen GID is not there");
   nic.gid = *gid;
   nic.why_gid = std::move(chosen->reason);
+  nic.peer_gids = std::make_unique<PeerGids>(*nic.device, nic.gid, options.gid_index >= 0);
   auto chunk_bytes = ChunkBytes(
       {.device_max = nic.device->limits().region_bytes_max, .override_bytes = options.chunk_bytes});
   if (!chunk_bytes) return Fail(std::move(chunk_bytes).error().WithContext(name));
@@ -207,7 +208,7 @@ std::vector<RegionDevice> RdmaDevices::RegionDevices(DeviceSet on) const {
   return devices;
 }
 
-QueuePairOptions RdmaDevices::QueuePairOptionsOf(size_t index) const {
+QueuePairOptions RdmaDevices::QueuePairOptionsOf(size_t index, const GidEntry& gid) const {
   QueuePairOptions options;
   options.work_requests =
       std::min(options_.work_requests, nics_[index].device->limits().work_requests_max);
@@ -217,12 +218,13 @@ QueuePairOptions RdmaDevices::QueuePairOptionsOf(size_t index) const {
   options.hop_limit = options_.hop_limit;
   options.traffic_class = options_.traffic_class;
   options.service_level = options_.service_level;
-  options.gid_index = nics_[index].gid.index;
+  options.gid_index = gid.index;
   options.reads_sent = std::min(nics_[index].device->limits().reads_sent_max, kReadsMax);
   return options;
 }
 
-QueuePairAddress RdmaDevices::AddressOf(size_t index, const VerbsQueuePair& queue_pair) const {
+QueuePairAddress RdmaDevices::AddressOf(size_t index, const VerbsQueuePair& queue_pair,
+                                        const GidEntry& gid) const {
   const Nic& nic = nics_[index];
   QueuePairAddress address;
   address.number = queue_pair.number();
@@ -230,7 +232,7 @@ QueuePairAddress RdmaDevices::AddressOf(size_t index, const VerbsQueuePair& queu
   (void)!getrandom(&address.packet_sequence, sizeof(address.packet_sequence), 0);
   address.packet_sequence &= k24Bits;
   address.lid = nic.port.lid;
-  address.gid = nic.gid.gid;
+  address.gid = gid.gid;
   address.mtu = nic.port.mtu;
   address.reads_max = std::min(nic.device->limits().reads_max, kReadsMax);
   return address;

@@ -10,6 +10,7 @@
 #include "lib/base/result.h"
 #include "sidecar/transport/rdma/memory_region_set.h"
 #include "sidecar/transport/rdma/nic_counters.h"
+#include "sidecar/transport/rdma/peer_gids.h"
 #include "sidecar/transport/rdma/rdma_options.h"
 #include "sidecar/transport/rdma/verbs.h"
 
@@ -20,8 +21,9 @@ class RdmaDevices {
   struct Nic {
     std::unique_ptr<VerbsDevice> device;
     VerbsPort port;
-    GidEntry gid;
-    std::string why_gid;       // it and not another one, for people
+    GidEntry gid;         // of the start: peers know the device by it
+    std::string why_gid;  // it and not another one, for people
+    std::unique_ptr<PeerGids> peer_gids;
     uint64_t chunk_bytes = 0;  // of a memory region, as the device or the option says
     std::unique_ptr<std::atomic<bool>> up = std::make_unique<std::atomic<bool>>(true);
     std::unique_ptr<NicCounters> counters = std::make_unique<NicCounters>();
@@ -52,9 +54,11 @@ class RdmaDevices {
   uint64_t SliceBytesTo(const std::vector<wire::RdmaDeviceAddress>& peers) const;
   // Of all of them, those that are not `on` null.
   std::vector<RegionDevice> RegionDevices(DeviceSet on) const;
-  QueuePairOptions QueuePairOptionsOf(size_t index) const;
+  // Of one that has this of the device's GIDs.
+  QueuePairOptions QueuePairOptionsOf(size_t index, const GidEntry& gid) const;
   // What a queue pair of this device says of itself.
-  QueuePairAddress AddressOf(size_t index, const VerbsQueuePair& queue_pair) const;
+  QueuePairAddress AddressOf(size_t index, const VerbsQueuePair& queue_pair,
+                             const GidEntry& gid) const;
 
  private:
   RdmaDevices(const RdmaOptions& options, uint64_t slice_bytes, std::vector<Nic> nics)

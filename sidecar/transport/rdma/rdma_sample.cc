@@ -19,7 +19,8 @@ metrics::RdmaSample SampleOf(const RdmaDevices& devices, const RdmaRegistrar& re
     of.chunks = registrar.chunks(i);
     of.queue_pairs = counted.queue_pairs;
     of.inflight = counted.in_flight;
-    of.inflight_max = of.queue_pairs * devices.QueuePairOptionsOf(i).work_requests;
+    of.inflight_max =
+        of.queue_pairs * devices.QueuePairOptionsOf(i, devices.at(i).gid).work_requests;
     of.retried = counted.lost;
     of.reads = counted.moved[kRead];
     of.writes = counted.moved[kWrite];

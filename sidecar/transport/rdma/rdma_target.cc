@@ -78,15 +78,21 @@ Result<std::shared_ptr<RdmaTarget::Ends>> RdmaTarget::Make(
 Status RdmaTarget::MakeOn(uint32_t index, std::span<const wire::QueuePairRequest> requests,
                           Ends* ends, std::vector<wire::QueuePairAddress>* addresses) {
   VerbsDevice& device = *devices_.at(index).device;
-  QueuePairOptions options = devices_.QueuePairOptionsOf(index);
-  options.remote_read = options.remote_write = true;  // as far as keys were told
   ASSIGN_OR_RETURN(auto queue, device.CreateCompletionQueue(kNothingIsPosted));
   std::map<size_t, std::unique_ptr<VerbsQueuePair>> pairs;  // go before the queue
   std::map<size_t, wire::QueuePairAddress> told;            // by the request
+  std::map<wire::Gid, GidEntry> gids;                       // by the peer's
   for (size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].device != index) continue;
+    const wire::Gid& peer = requests[i].from.gid;
+    if (!gids.contains(peer)) {
+      ASSIGN_OR_RETURN(gids[peer], devices_.at(index).peer_gids->For(peer));
+    }
+    const GidEntry& gid = gids[peer];
+    QueuePairOptions options = devices_.QueuePairOptionsOf(index, gid);
+    options.remote_read = options.remote_write = true;  // as far as keys were told
     ASSIGN_OR_RETURN(auto pair, device.CreateQueuePair(*queue, options));
-    QueuePairAddress address = devices_.AddressOf(index, *pair);
+    QueuePairAddress address = devices_.AddressOf(index, *pair, gid);
     RETURN_IF_ERROR(AddFlush(index, &address));
     RETURN_IF_ERROR(pair->Connect(address, requests[i].from, options));
     pairs.emplace(i, std::move(pair));

@@ -148,6 +148,38 @@ TEST_F(MemoryEndpointsTest, RegistersShowsAndUnregisters) {
   EXPECT_EQ(client_->Get("/v1/buffers/" + id).code(), "not_found");
 }
 
+// What a device keeps is told, and no reason for the buffer to stay.
+TEST_F(MemoryEndpointsTest, ADeviceThatDoesNotLetGoIsToldAndTheBufferIsGone) {
+  struct Nics final : memory::NicRegistrar {
+    struct Kept final : memory::NicMemory {
+      size_t chunks() const override { return 1; }
+      Status Deregister() const override { return Fail(ErrorCode::kDeviceError, "nic0: busy"); }
+    };
+    memory::OnNics Register(const std::vector<memory::NicPiece>&, const wire::Access&) override {
+      return std::make_shared<const Kept>();
+    }
+  } nics;
+  registry_.SetNicRegistrar(&nics);
+  Enlist("a");
+  const RawResponse made = client_->Post("/v1/buffers", Registration("a", "k"));
+  ASSERT_EQ(made.status, 201) << made.body;
+  const std::string id = json::parse(made.body)["buffers"][0]["id"];
+  const RawResponse suspended =
+      client_->Post("/v1/buffers:suspend", R"({"workload":"a","buffers":["k"]})");
+  EXPECT_EQ(suspended.code(), "device_error") << suspended.body;
+  ASSERT_EQ(client_->Post("/v1/buffers:resume", R"({"workload":"a"})").status, 200);
+  const RawResponse response = client_->Ask("DELETE", "/v1/buffers/" + id + "?drain_ms=100");
+  EXPECT_EQ(response.status, 500);
+  EXPECT_EQ(response.code(), "device_error");
+  const json problem = json::parse(response.body);
+  EXPECT_NE(problem["detail"].get<std::string>().find("is deleted"), std::string::npos);
+  EXPECT_NE(problem["detail"].get<std::string>().find("nic0: busy"), std::string::npos);
+  EXPECT_FALSE(problem["hint"].get<std::string>().empty());
+  EXPECT_EQ(problem["peers"], json::array());
+  EXPECT_EQ(client_->Get("/v1/buffers/" + id).code(), "not_found");
+  EXPECT_EQ(registry_.Totals().buffers, 0u);
+}
+
 TEST_F(MemoryEndpointsTest, RegistrationErrorsNameTheField) {
   Enlist("a");
   const auto refused = [&](const std::string& body) {

@@ -22,6 +22,7 @@ constexpr uint64_t kBytes = 64 << 10;
 
 struct Registered final : memory::NicMemory {
   size_t chunks() const override { return 1; }
+  Status Deregister() const override { return {}; }
 };
 
 // Takes all but what is registered with `refuses`.

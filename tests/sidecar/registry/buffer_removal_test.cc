@@ -361,17 +361,18 @@ TEST_F(BufferRemovalTest, SuspendedBufferCanBeRemovedAndADrainingOneNotSuspended
 // Invariant 5, whoever calls it: only what is stopped and unused can be released.
 TEST_F(BufferRemovalTest, ReleaseDoesNothingToABufferInUse) {
   const auto buffer = RegisterWhole("k");
-  EXPECT_FALSE(buffer->Release());
+  Status on_devices;
+  EXPECT_FALSE(buffer->Release(&on_devices));
   {
     const auto use = buffer->Acquire();
     EXPECT_TRUE(buffer->StopUses(BufferState::kDraining));
     EXPECT_FALSE(buffer->AwaitUnused(Soon()));
-    EXPECT_FALSE(buffer->Release());
+    EXPECT_FALSE(buffer->Release(&on_devices));
     EXPECT_EQ(buffer->state(), BufferState::kDraining);
     EXPECT_TRUE(mapper_.IsLive(use->allocations()[0]->mapping()));
   }
-  EXPECT_TRUE(buffer->Release());
-  EXPECT_FALSE(buffer->Release());
+  EXPECT_TRUE(buffer->Release(&on_devices));
+  EXPECT_FALSE(buffer->Release(&on_devices));
   EXPECT_EQ(mapper_.live(), 0u);
 }
 

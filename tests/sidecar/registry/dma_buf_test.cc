@@ -21,6 +21,7 @@ class FakeNics final : public memory::NicRegistrar {
       const std::vector<memory::NicPiece>& pieces, const wire::Access&) override {
     struct Registered final : memory::NicMemory {
       size_t chunks() const override { return 1; }
+      Status Deregister() const override { return {}; }
     };
     for (const memory::NicPiece& piece : pieces) {
       seen.push_back(piece.allocation->dma_buf());

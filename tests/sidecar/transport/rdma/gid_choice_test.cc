@@ -1,33 +1,18 @@
 #include "sidecar/transport/rdma/gid_choice.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
+#include "tests/sidecar/transport/rdma/gid_entries.h"
+
 namespace gantry::transport {
 namespace {
 
 using testing::HasSubstr;
 
-Gid GidOf(const std::string& address) {
-  Gid gid = {};
-  const std::string text = address.find(':') == std::string::npos ? "::ffff:" + address : address;
-  EXPECT_EQ(inet_pton(AF_INET6, text.c_str(), gid.data()), 1) << address;
-  return gid;
-}
-
-GidEntry Entry(int index, GidType type, const std::string& address, int prefix_length = -1) {
-  return {index, type, GidOf(address), "eth0", true, prefix_length};
-}
-GidEntry V1(int index, const std::string& address) {
-  return Entry(index, GidType::kRoceV1, address);
-}
-GidEntry V2(int index, const std::string& address, int prefix_length = -1) {
-  return Entry(index, GidType::kRoceV2, address, prefix_length);
-}
 GidEntry Elsewhere(GidEntry entry) {
   entry.is_here = false;
   return entry;
@@ -86,12 +71,12 @@ TEST(GidChoice, EmptyEntriesAreNone) {
 
 TEST(GidChoice, OfInfiniBandItIsTheFirst) {
   const std::vector<GidEntry> gids = {
-      Elsewhere(Entry(0, GidType::kInfiniBand, "fe80::506b:4b03:1")),
-      Entry(1, GidType::kInfiniBand, "fec0::1")};
+      Elsewhere(GidAt(0, GidType::kInfiniBand, "fe80::506b:4b03:1")),
+      GidAt(1, GidType::kInfiniBand, "fec0::1")};
   EXPECT_EQ(Chosen(gids), 0) << "no interface has its addresses";
   EXPECT_EQ(ChosenFor("fec0::2", gids), 0);
   EXPECT_EQ(Chosen(gids, {1, {}}), 1);
-  EXPECT_FALSE(ChooseGid({Entry(1, GidType::kInfiniBand, "fec0::1")}, {}));
+  EXPECT_FALSE(ChooseGid({GidAt(1, GidType::kInfiniBand, "fec0::1")}, {}));
 }
 
 TEST(GidChoice, AnOperatorsIndexOverrules) {
@@ -124,6 +109,15 @@ TEST(GidChoice, PrefersThePeersSubnet) {
               HasSubstr("10.0.1.3 of eth0, in the peer's subnet"));
   EXPECT_THAT(ChooseGid(gids, {-1, GidOf("10.7.7.7")})->reason,
               Not(HasSubstr("in the peer's subnet")));
+}
+
+TEST(GidChoice, WhereNoSubnetIsThePeersItIsTheUsualOne) {
+  const std::vector<GidEntry> gids = {V2(1, "10.0.0.3", 24), V2(2, "10.0.1.3", 24),
+                                      V2(3, "fe80::3", 64)};
+  EXPECT_EQ(Chosen(gids, {-1, GidOf("10.7.7.7"), GidOf("10.0.1.3")}), 2);
+  EXPECT_EQ(Chosen(gids, {-1, GidOf("10.0.0.7"), GidOf("10.0.1.3")}), 1);
+  EXPECT_EQ(Chosen(gids, {-1, GidOf("10.7.7.7"), GidOf("10.9.9.9")}), 1) << "it is gone";
+  EXPECT_EQ(Chosen(gids, {-1, GidOf("fe80::9"), GidOf("10.0.1.3")}), 3) << "of the other version";
 }
 
 TEST(GidChoice, ASubnetEndsAtItsBit) {
@@ -162,7 +156,7 @@ TEST(GidChoice, HoldsForRandomTables) {
     const auto entries = static_cast<int>(random() % 6);
     for (int index = 0; index < entries; ++index) {
       GidEntry entry =
-          Entry(index, random() % 2 == 0 ? GidType::kRoceV1 : GidType::kRoceV2,
+          GidAt(index, random() % 2 == 0 ? GidType::kRoceV1 : GidType::kRoceV2,
                 addresses[random() % addresses.size()], static_cast<int>(random() % 140) - 1);
       entry.is_here = random() % 3 != 0;
       gids.push_back(entry);

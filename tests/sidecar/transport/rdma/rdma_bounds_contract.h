@@ -240,13 +240,13 @@ class HostileOwner final : public QueuePairExchange {
   Result<wire::QueuePairGrant> Connect(const std::vector<wire::QueuePairRequest>& requests,
                                        TimePoint) override {
     VerbsDevice& device = *owner_.at(0).device;
-    QueuePairOptions options = owner_.QueuePairOptionsOf(0);
+    QueuePairOptions options = owner_.QueuePairOptionsOf(0, owner_.at(0).gid);
     options.remote_read = options.remote_write = true;
     wire::QueuePairGrant grant;
     for (const wire::QueuePairRequest& request : requests) {
       queues_.push_back(*device.CreateCompletionQueue(16));
       pairs_.push_back(*device.CreateQueuePair(*queues_.back(), options));
-      grant.ends.push_back(owner_.AddressOf(0, *pairs_.back()));
+      grant.ends.push_back(owner_.AddressOf(0, *pairs_.back(), owner_.at(0).gid));
       RETURN_IF_ERROR(pairs_.back()->Connect(grant.ends.back(), request.from, options));
     }
     return grant;

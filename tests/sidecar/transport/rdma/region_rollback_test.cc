@@ -94,6 +94,21 @@ TEST_F(RegionRollbackTest, ARemovalGoesOnPastFailures) {
   EXPECT_EQ(host_->live().regions, static_cast<int>(kChunks)) << "the second device's are gone";
 }
 
+TEST_F(RegionRollbackTest, ARemovalThatIsAskedForReturnsTheFirstFailureAndIsDoneOnce) {
+  const auto set = *RegisterAll();
+  host_->FailCall("second", FakeCall::kDeregister, 2, EBUSY);
+  host_->FailCall("first", FakeCall::kDeregister, 3, EINVAL);
+  ::testing::internal::CaptureStderr();
+  const Status gone = set->Deregister();
+  ASSERT_FALSE(gone);
+  EXPECT_THAT(gone.error().message, HasSubstr("second: deregistering: Device or resource busy"));
+  EXPECT_EQ(host_->live().regions, 2) << "those two alone";
+  EXPECT_TRUE(set->Deregister());
+  const std::string written = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(LinesWith(written, "could not be taken back"), 2u) << written;
+  EXPECT_EQ(host_->calls("first", FakeCall::kDeregister), static_cast<int>(kChunks));
+}
+
 TEST_F(RegionRollbackTest, WhereMemoryCannotBeLockedBothLimitsAreNamed) {
   struct rlimit before = {};
   ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &before), 0);
