@@ -237,14 +237,25 @@ void StageTarget::AwaitGone(MutexLock& lock, const std::string& session, const S
   }
 }
 
-// The devices let go of the slices before anybody else may have them.
+// The devices let go of the slices before anybody else may have them. Those that a device does not
+// let go of nobody has any more: their keys are known.
 void StageTarget::Dissolve(const std::string& session, Stage* stage) {
   const size_t slices = stage->lease.slices().size();
+  const bool let_go = stage->on_nics == nullptr || stage->on_nics->Deregister();
   stage->on_nics.reset();
-  stage->lease.Release();
+  if (let_go) {
+    stage->lease.Release();
+  } else {
+    log::Error("RDMA devices do not let go of staging memory, which is not used any more",
+               {{"slices", slices}, {"hint", "restart the sidecar when its transfers are over"}});
+  }
   const MutexLock lock(mutex_);
   stages_.erase(session);
-  lent_ -= slices;
+  if (let_go) {
+    lent_ -= slices;
+  } else {
+    lost_.push_back(std::move(stage->lease));
+  }
   changed_.NotifyAll();
 }
 

@@ -97,6 +97,7 @@ class StageTarget {
   Condition changed_;
   std::map<std::string, std::shared_ptr<Stage>> stages_ GUARDED_BY(mutex_);  // by session
   size_t lent_ GUARDED_BY(mutex_) = 0;
+  std::vector<SliceLease> lost_ GUARDED_BY(mutex_);  // of lent_: a device still has them
   size_t copies_ GUARDED_BY(mutex_) = 0;
   uint64_t last_number_ GUARDED_BY(mutex_) = 0;
 };

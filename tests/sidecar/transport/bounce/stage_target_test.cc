@@ -187,6 +187,19 @@ TEST_F(StageTargetTest, ASessionClosesNoStageOfAnother) {
   EXPECT_EQ(target_->totals().stages, 0u);
 }
 
+TEST_F(StageTargetTest, SlicesThatADeviceDoesNotLetGoOfAreNobodysAnyMore) {
+  (void)Open("a", 2);
+  host_.FailCall("second", FakeCall::kDeregister, 1, EBUSY);
+  target_->End("a");
+  EXPECT_EQ(target_->totals().stages, 0u);
+  EXPECT_EQ(target_->totals().slices, 2u);
+  EXPECT_EQ(half_.slices.in_use(), 2u);
+  (void)Open("b", 1);
+  target_->End("b");
+  EXPECT_EQ(half_.slices.in_use(), 2u);
+  Make({});  // as after a new start
+}
+
 TEST_F(StageTargetTest, AThousandStagesLeaveNothing) {
   std::set<uint64_t> numbers;
   for (int i = 0; i < 1'000; ++i) {
