@@ -77,8 +77,8 @@ std::shared_ptr<RdmaPeer> RdmaTransport::AddPeer(std::string name,
 Status RdmaTransport::CanCarry(const LocalSide& local,
                                const std::vector<RemoteAllocation>& /*remote*/) const {
   if (local.why_not_on_nics) {
-    return Fail(ErrorCode::kPathUnavailable, "RDMA devices do not have the local buffer: " +
-                                                 local.why_not_on_nics->message);
+    return Fail(ErrorCode::kPathUnavailable,
+                "RDMA devices do not have the local buffer: " + local.why_not_on_nics->message);
   }
   for (const auto& on_nics : local.on_nics) RETURN_IF_ERROR(CanGoThrough(*on_nics));
   return {};
