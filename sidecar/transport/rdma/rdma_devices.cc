@@ -124,6 +124,7 @@ Result<std::unique_ptr<RdmaDevices>> RdmaDevices::Open(const RdmaOptions& option
                                            {"gid_index", nic->gid.index},
                                            {"gid", nic->why_gid},
                                            {"mtu", nic->port.mtu},
+                                           {"message_bytes_max", nic->port.message_bytes_max},
                                            {"chunk_bytes", nic->chunk_bytes},
                                            {"dma_bufs", DmaBufWord(*nic->dma_bufs)}});
       nics.push_back(*std::move(nic));
