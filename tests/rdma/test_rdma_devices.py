@@ -1,5 +1,6 @@
 """Devices whose port goes down while bytes move: one of two, and the only one. Those that are removed: test_rdma_removals.py."""
 
+import ipaddress
 import subprocess
 from pathlib import Path
 
@@ -27,6 +28,23 @@ def second_device():
     for tool, name, folder in (("rdma", "rxe9", "infiniband"), ("ip", "second", "net")):
         if Path(f"/sys/class/{folder}/{name}").exists():
             run(tool, "link", "delete", name)
+
+
+@pytest.fixture
+def second_address():
+    """Another subnet on the interface of rxe0, and the number of its GID. Before the sidecars, likewise."""
+    run("ip", "address", "add", "10.99.7.1/24", "dev", "rdma0")
+    yield wait_for(lambda: gid_of("10.99.7.1"), 10, "its GID")
+    run("ip", "address", "del", "10.99.7.1/24", "dev", "rdma0")
+
+
+def gid_of(address):
+    """The number of the GID of rxe0 that is this IPv4 address; 0 is link-local."""
+    mapped = ipaddress.IPv6Address(f"::ffff:{address}")
+    for entry in Path("/sys/class/infiniband/rxe0/ports/1/gids").iterdir():
+        if ipaddress.IPv6Address(entry.read_text().strip()) == mapped:
+            return int(entry.name)
+    return 0
 
 
 def of(sidecar, what, device, **labels):
@@ -81,3 +99,14 @@ def test_without_any_port_tcp_is_taken_until_there_is_one_again(rdma_scene):
         run("ip", "link", "set", "rdma0", "up")
     wait_for(lambda: scene.move()[1].get("path") == "rdma", 10, "rdma again")
     scene.everything_works()
+
+
+def test_queue_pairs_have_the_address_of_the_peers_subnet(second_address, rdma_scene):
+    """b's device is known by its second address: a's end takes it too, which has begun with the first."""
+    scene = rdma_scene(size=MiB, b_flags=["--rdma-gid-index", str(second_address)])
+    scene.everything_works()
+    scene.everything_works("write")
+    said = [line for line in scene.a.log.splitlines() if "have another GID than the device's first" in line]
+    assert len(said) == 1, scene.a.log
+    for part in ('"peer_gid":"10.99.7.1"', f'"gid_index":{second_address},', "in the peer's subnet", '"first":"10.99.0.1"'):
+        assert part in said[0], said[0]
