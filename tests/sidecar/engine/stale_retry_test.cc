@@ -204,13 +204,13 @@ TEST_F(StaleRetryTest, APathThatWasLostIsNotTakenAgain) {
   EXPECT_EQ(status->path, wire::Path::kTcp);
   EXPECT_EQ(status->retries, 1);
   for (const wire::PathReport& report : status->paths) {
-    if (report.path == wire::Path::kBounce) EXPECT_EQ(report.reason, lost.message);
+    if (report.path != wire::Path::kBounce) continue;
+    EXPECT_EQ(report.reason, lost.message);
   }
   EXPECT_EQ(faster_->starts, 1);
   EXPECT_EQ(gateway_.refreshes, 0);
-  EXPECT_TRUE(HasMetric("" path_unavailable "} 1"));
-  EXPECT_NE(metrics_.Text().find("gantry_path_selected_total{path="tcp"} 1
-"),
+  EXPECT_TRUE(HasMetric("\"path_unavailable\"} 1"));
+  EXPECT_NE(metrics_.Text().find("gantry_path_selected_total{path=\"tcp\"} 1\n"),
             std::string::npos);
 }
 
