@@ -198,6 +198,7 @@ TEST_F(StageTargetTest, SlicesThatADeviceDoesNotLetGoOfAreNobodysAnyMore) {
   target_->End("b");
   EXPECT_EQ(half_.slices.in_use(), 2u);
   Make({});  // as after a new start
+  lost_regions_ = 1;
 }
 
 TEST_F(StageTargetTest, AThousandStagesLeaveNothing) {
