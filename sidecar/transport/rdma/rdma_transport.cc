@@ -119,22 +119,21 @@ Result<std::shared_ptr<RdmaPeer>> RdmaTransport::PeerOf(const MovePlan& plan) co
 
 std::unique_ptr<Operation> RdmaTransport::Start(std::shared_ptr<const MovePlan> plan, int priority,
                                                 uint64_t token) {
-  RdmaOperation::Setup setup;
-  setup.token = token;
-  return Begin(std::move(plan), priority, std::move(setup));
+  return Begin(std::move(plan), priority, token, nullptr);
 }
 
 std::unique_ptr<Operation> RdmaTransport::StartPart(std::shared_ptr<const MovePlan> plan,
                                                     int priority, std::function<void()> attend) {
-  RdmaOperation::Setup setup;
-  setup.attend = std::move(attend);
-  return Begin(std::move(plan), priority, std::move(setup));
+  return Begin(std::move(plan), priority, 0, std::move(attend));
 }
 
 std::unique_ptr<Operation> RdmaTransport::Begin(std::shared_ptr<const MovePlan> plan, int priority,
-                                                RdmaOperation::Setup setup) {
+                                                uint64_t token, std::function<void()> attend) {
   auto peer = PeerOf(*plan);
+  RdmaOperation::Setup setup;
   setup.plan = std::move(plan);
+  setup.token = token;
+  setup.attend = std::move(attend);
   if (!peer) {
     setup.refusal = peer.error();
     auto refused = std::make_unique<RdmaOperation>(std::move(setup));

@@ -64,8 +64,9 @@ class RdmaTransport final : public Transport {
 
     void Post(std::function<void()> task) EXCLUDES(mutex);
   };
+  // With `attend`, or else the token.
   std::unique_ptr<Operation> Begin(std::shared_ptr<const MovePlan> plan, int priority,
-                                   RdmaOperation::Setup setup);
+                                   uint64_t token, std::function<void()> attend);
   // Of those that run: lets go of what is finished, and tells who has to attend to them.
   void TellOfEnds(std::vector<uint64_t>* attention);
   bool RunTasks();
