@@ -68,13 +68,13 @@ def test_pieces_are_measured_beside_one_allocation(gpus, folder):
 def test_offload_is_measured_both_ways(gpus, folder, monkeypatch):
     monkeypatch.setenv("GANTRY_GPU", os.environ.get("GANTRY_GPU", "fake"))
     lines = folder / "cells.jsonl"
-    measured = run("offload", lines, "--bytes", "2MiB", "--pools", "2,3", "--blocks", "4KiB,64KiB", "--inflight", "1,4", "--sidecars",
+    measured = run("offload", lines, "--bytes", "2MiB", "--pools", "2,3", "--blocks", "64KiB,256KiB", "--inflight", "1,4", "--sidecars",
                    "1,2", "--iterations", "1")
     assert measured.returncode == 0, measured.stdout + measured.stderr
     cells = [json.loads(line) for line in lines.read_text().splitlines()]
     names = ("direction", "pool", "block", "inflight", "sidecars")
     assert sorted(tuple(cell[name] for name in names) for cell in cells) == sorted(itertools.product(
-        ("gpu_to_host", "host_to_gpu"), (2, 3), (4096, 65536), (1, 4), (1, 2)))
+        ("gpu_to_host", "host_to_gpu"), (2, 3), (65536, 262144), (1, 4), (1, 2)))
     for cell in cells:
         assert OFFLOAD_FIELDS <= set(cell), OFFLOAD_FIELDS - set(cell)
         assert cell["gpu_copies"] == ["engines"] and cell["verified"] and len(cell["gbps_all"]) == 1
