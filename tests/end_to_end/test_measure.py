@@ -1,6 +1,8 @@
-"""tests/gpu/measure and tests/gpu/plot: the cells that are asked for, all of their fields, and a picture of them."""
+"""tests/gpu/measure, offload and plot: the cells that are asked for, all of their fields, and a picture of them."""
 
+import itertools
 import json
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -13,6 +15,9 @@ SWEEP = ["--workers", "1", "--blocks", "4KiB,64KiB", "--counts", "1,16,256", "--
 FIELDS = {"gbps", "engine_gbps", "moving_gbps", "ceiling_gbps", "per_block_gbps", "ratio", "engine_ratio", "moving_ratio",
           "rest_over_engine", "stages_us", "buffers", "blocks_per_buffer", "batch", "inflight", "rounds", "encoding", "pool",
           "workers", "busy", "worker_memory_mib", "load_per_second", "load_slowdown"}
+
+OFFLOAD_FIELDS = {"gbps", "gbps_all", "engine_gbps", "moving_gbps", "ceiling_gbps", "ratio", "pinned_arena_gbps", "per_block_gbps",
+                  "stages_us", "workers", "gpu_copies", "bytes", "iterations", "verified"}
 
 
 def run(script, *words):
@@ -58,6 +63,30 @@ def test_pieces_are_measured_beside_one_allocation(gpus, folder):
     assert whole["path"] == pieces["path"] == "ipc" and pieces["verified"]
     assert pieces["chunks"] > whole["chunks"] >= 1  # blocks are cut at the seams, which no side has at a block's end
     assert measured.stdout.count("over pieces of 2 MiB") == 1
+
+
+def test_offload_is_measured_both_ways(gpus, folder, monkeypatch):
+    monkeypatch.setenv("GANTRY_GPU", os.environ.get("GANTRY_GPU", "fake"))
+    lines = folder / "cells.jsonl"
+    measured = run("offload", lines, "--bytes", "2MiB", "--pools", "2,3", "--blocks", "64KiB,256KiB", "--inflight", "1,4", "--sidecars",
+                   "1,2", "--iterations", "1")
+    assert measured.returncode == 0, measured.stdout + measured.stderr
+    cells = [json.loads(line) for line in lines.read_text().splitlines()]
+    names = ("direction", "pool", "block", "inflight", "sidecars")
+    assert sorted(tuple(cell[name] for name in names) for cell in cells) == sorted(itertools.product(
+        ("gpu_to_host", "host_to_gpu"), (2, 3), (65536, 262144), (1, 4), (1, 2)))
+    for cell in cells:
+        assert OFFLOAD_FIELDS <= set(cell), OFFLOAD_FIELDS - set(cell)
+        assert cell["gpu_copies"] == ["engines"] and cell["verified"] and len(cell["gbps_all"]) == 1
+        assert 1 <= min(cell["workers"]) and max(cell["workers"]) <= cell["pool"]
+        assert (cell["engine_gbps"] is None) == (cell["inflight"] == 4)
+
+
+def test_offload_of_half_a_block_is_refused(gpus, folder, monkeypatch):
+    monkeypatch.setenv("GANTRY_GPU", os.environ.get("GANTRY_GPU", "fake"))
+    refused = run("offload", folder / "cells.jsonl", "--bytes", "96KiB", "--blocks", "64KiB")
+    assert refused.returncode == 1
+    assert "no whole blocks of 65536 bytes" in refused.stderr
 
 
 def test_a_size_that_is_none_is_named(gpus, folder):
