@@ -30,7 +30,7 @@ BounceJob::BounceJob(Setup setup)
 // Slices of the peer's are taken before those here: who waits for the former holds none of the
 // latter, which all peers share.
 void BounceJob::Begin() {
-  if (finished_ || *stopped_) return Look();
+  if (finished_ || asking_->stopped) return Look();
   if (!cutter_.needs_remote_stage()) return Fill();
   is_joining_ = true;
   joining_ = setup_.remote->Join(
@@ -60,7 +60,7 @@ uint64_t BounceJob::PartBytes() const {
 
 void BounceJob::Fill() {
   if (std::exchange(is_filling_, true)) return;  // parts may end while they begin
-  while (!*stopped_ && !cutter_.at_end() && parts_.size() < kPartsMax) {
+  while (!asking_->stopped && !cutter_.at_end() && parts_.size() < kPartsMax) {
     const Id id = ++last_id_;
     BouncePart& part = parts_[id].part;
     part = cutter_.Cut(PartBytes());
@@ -72,8 +72,8 @@ void BounceJob::Fill() {
 }
 
 void BounceJob::Go(Id id, const Status& so_far, Step next) {
-  if (!so_far && !*stopped_) FailWith(so_far.error());
-  if (*stopped_) return End(id);
+  if (!so_far && !asking_->stopped) FailWith(so_far.error());
+  if (asking_->stopped) return End(id);
   (this->*next)(id);
 }
 
@@ -151,13 +151,12 @@ void BounceJob::CopyHere(Id id, Step next) {
 void BounceJob::CopyThere(Id id, Step next) {
   Part& part = parts_.at(id);
   if (part.routes.remote.ranges.empty()) return Go(id, {}, next);
-  if (!progress_.first_posted) progress_.first_posted = Clock::now();
   wire::StagedMove move = std::move(part.routes.remote);
   move.to_buffers = is_write();
   move.priority = setup_.priority;
   move.time_ms = static_cast<uint32_t>(kCopyTime.count());
   setup_.remote->Copy(
-      std::move(move), stopped_, [self = shared_from_this(), id, next](const Status& copied) {
+      std::move(move), asking_, [self = shared_from_this(), id, next](const Status& copied) {
         if (!copied && copied.error().code == ErrorCode::kPeerLost && self->is_write()) {
           self->in_doubt_until_ = Clock::now() + self->setup_.remote->lease() + kCopyEnd;
           self->setup_.rdma.core().post_at(self->in_doubt_until_, [self] { self->Look(); });
@@ -179,7 +178,7 @@ void BounceJob::Carried(Id id) {
   (void)progress();
   progress_.chunks_retried += part.carried->progress().chunks_retried;
   part.carried.reset();
-  if (*stopped_) return End(id);
+  if (asking_->stopped) return End(id);
   if (is_write()) {
     part.local.Release();
     CopyThere(id, &BounceJob::Done);
@@ -190,6 +189,7 @@ void BounceJob::Carried(Id id) {
 }
 
 const Progress& BounceJob::progress() {
+  if (asking_->begun && !progress_.first_posted) progress_.first_posted = Clock::now();
   for (const auto& [id, part] : parts_) {
     if (progress_.first_posted) break;
     if (part.carried != nullptr) progress_.first_posted = part.carried->progress().first_posted;
@@ -210,12 +210,12 @@ void BounceJob::Done(Id id) {
 void BounceJob::End(Id id) {
   Part ended = std::move(parts_.extract(id).mapped());
   if (ended.waits_for != nullptr) ended.waits_for->Cancel(ended.ticket);
-  if (!*stopped_) Fill();
+  if (!asking_->stopped) Fill();
   Look();
 }
 
 void BounceJob::Stop() {
-  *stopped_ = true;
+  asking_->stopped = true;
   // Those that wait for slices have begun nothing.
   std::vector<Id> waiting;
   for (const auto& [id, part] : parts_) {
@@ -244,7 +244,7 @@ void BounceJob::FailWith(Error why) {
 
 void BounceJob::Look() {
   if (finished_ || is_filling_ || !parts_.empty()) return;
-  if (!*stopped_ && (is_joining_ || !cutter_.at_end())) return;
+  if (!asking_->stopped && (is_joining_ || !cutter_.at_end())) return;
   if (Clock::now() < in_doubt_until_) return;
   finished_ = true;
   if (std::exchange(is_joining_, false)) setup_.remote->Cancel(joining_);

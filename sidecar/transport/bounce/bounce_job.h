@@ -3,7 +3,6 @@
 // is posted to it, and keeps it.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -93,7 +92,7 @@ class BounceJob : public std::enable_shared_from_this<BounceJob> {
   bool has_joined_ = false;
   bool is_filling_ = false;
   // Also for copies that wait for their turn.
-  const std::shared_ptr<std::atomic<bool>> stopped_ = std::make_shared<std::atomic<bool>>(false);
+  const std::shared_ptr<RemoteStage::Asking> asking_ = std::make_shared<RemoteStage::Asking>();
   bool finished_ = false;
   TimePoint in_doubt_until_{};  // bytes may move at the peer until then
   std::optional<Error> error_;

@@ -141,9 +141,9 @@ void RemoteStage::LookWhetherIdle() {
   });
 }
 
-void RemoteStage::Copy(wire::StagedMove move, std::shared_ptr<const std::atomic<bool>> stopped,
+void RemoteStage::Copy(wire::StagedMove move, std::shared_ptr<Asking> asking,
                        std::function<void(const Status&)> done) {
-  copies_.push_back({std::move(move), std::move(stopped), std::move(done)});
+  copies_.push_back({std::move(move), std::move(asking), std::move(done)});
   RunCopies();
 }
 
@@ -167,7 +167,8 @@ void RemoteStage::RunCopies() {
 // its workers may have stood still.
 Status RemoteStage::AskToCopy(const Asked& asked) const {
   bool repeated = false;
-  while (!*asked.stopped) {
+  while (!asked.asking->stopped) {
+    asked.asking->begun = true;
     Status copied =
         exchange_->Copy(asked.move, Clock::now() + milliseconds(asked.move.time_ms) + kCopyMargin);
     if (copied) return copied;

@@ -51,6 +51,11 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
     const std::shared_ptr<const RdmaRemoteBuffer> memory;  // the slices, one after another
     SlicePool slices;
   };
+  // Of a transfer's copies. Thread-safe.
+  struct Asking {
+    std::atomic<bool> stopped = false;  // the peer is not asked any more
+    std::atomic<bool> begun = false;    // it was asked
+  };
   using Joined = std::function<void(Result<std::shared_ptr<Lent>>)>;
   // Calls back once, at once (then the answer is 0) or later, unless Cancel gets the answer before.
   // Whoever was given something leaves once, when nothing of it uses slices.
@@ -60,7 +65,7 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
   // Calls back once, later: see StageExchange::Copy. A few run at a time, the others in their
   // order; what the peer has no time for is asked again. Once it is `stopped` it is not asked any
   // more.
-  void Copy(wire::StagedMove move, std::shared_ptr<const std::atomic<bool>> stopped,
+  void Copy(wire::StagedMove move, std::shared_ptr<Asking> asking,
             std::function<void(const Status&)> done);
   // After a copy with kPeerLost, how long bytes of it may still move.
   milliseconds lease() const { return core_.devices.options().lease; }
@@ -68,7 +73,7 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
  private:
   struct Asked {
     wire::StagedMove move;
-    std::shared_ptr<const std::atomic<bool>> stopped;
+    std::shared_ptr<Asking> asking;
     std::function<void(const Status&)> done;
   };
 
