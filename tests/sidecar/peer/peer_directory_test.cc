@@ -306,15 +306,14 @@ TEST_F(PeerDirectoryTest, AddressesThatLeadNowhereSaySo) {
   EXPECT_EQ(directory.Put("x", "10.0.0.1:7000", In(0)).error().code, ErrorCode::kPermissionDenied);
   EXPECT_EQ(directory.Put("x", "10.0.0.1", In(0)).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(directory.Put("x", "unix:relative", In(0)).error().code, ErrorCode::kInvalidArgument);
-  const auto info = directory.Put("x", "unix:/nonexistent/x.peer.sock", In(200));
-  ASSERT_TRUE(info);
-  EXPECT_EQ(info->state, PeerState::kConnecting);
-  ASSERT_TRUE(info->error);
-  EXPECT_EQ(info->error->code, ErrorCode::kPeerUnavailable);
+  const auto info = initiator_.Try("unix:/nonexistent/x.peer.sock", "x");
+  EXPECT_EQ(info.state, PeerState::kConnecting);
+  ASSERT_TRUE(info.error);
+  EXPECT_EQ(info.error->code, ErrorCode::kPeerUnavailable);
   initiator_.StartServer();
-  const auto self = directory.Put("self", node_.AddressOf("decode"), In(300));
-  ASSERT_TRUE(self && self->error);
-  EXPECT_EQ(self->error->code, ErrorCode::kInvalidArgument);
+  const auto self = initiator_.Try(node_.AddressOf("decode"), "self");
+  ASSERT_TRUE(self.error);
+  EXPECT_EQ(self.error->code, ErrorCode::kInvalidArgument);
   initiator_.StopServer();
 }
 

@@ -35,17 +35,13 @@ class PeerDoorsTest : public ::testing::Test {
   peer::PeerSecurityOptions OwnerTls() const { return {owner_files_.paths(), {}, "", "", false}; }
 
   // What becomes of a peer whose initiator uses this.
-  engine::PeerInfo Meet(peer::PeerSecurityOptions security, int time_ms = 700) {
+  engine::PeerInfo Meet(peer::PeerSecurityOptions security) {
     initiator_.UseTcp(std::move(security));
-    const auto info =
-        initiator_.directory().Put("prefill", owner_.server().tcp_address(), In(time_ms));
-    EXPECT_TRUE(info) << info.error().message;
-    return info ? *info : engine::PeerInfo{};
+    return initiator_.Try(owner_.server().tcp_address(), "prefill");
   }
-  engine::PeerInfo MeetWith(const IssuedCertificate& own, const std::string& authorities,
-                            int time_ms = 700) {
+  engine::PeerInfo MeetWith(const IssuedCertificate& own, const std::string& authorities) {
     initiator_files_.Write(own, authorities);
-    return Meet({initiator_files_.paths(), {}, "", "", false}, time_ms);
+    return Meet({initiator_files_.paths(), {}, "", "", false});
   }
   int Refused(PeerRefusal why) const { return refusals_.at(static_cast<size_t>(why)); }
   bool IsRefused(PeerRefusal why) const {
@@ -68,8 +64,7 @@ class PeerDoorsTest : public ::testing::Test {
 
 TEST_F(PeerDoorsTest, BothCertificatesLetIn) {
   StartOwner(OwnerTls());
-  const auto info =
-      MeetWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate(), 5'000);
+  const auto info = MeetWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
   ASSERT_EQ(info.state, PeerState::kUp) << info.error.value_or(Error()).message;
   EXPECT_TRUE(initiator_.Acquire("prefill", {"k"}));
   EXPECT_EQ(AllRefused(), 0);
@@ -131,7 +126,7 @@ TEST_F(PeerDoorsTest, AnOwnerOfAnotherNameIsNotTalkedTo) {
 TEST_F(PeerDoorsTest, PatternsDecideWhichOwnersAreTalkedTo) {
   StartOwner(OwnerTls());
   initiator_files_.Write(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
-  EXPECT_EQ(Meet({initiator_files_.paths(), {"spiffe://x/*"}, "", "", false}, 5'000).state,
+  EXPECT_EQ(Meet({initiator_files_.paths(), {"spiffe://x/*"}, "", "", false}).state,
             PeerState::kUp);
   const auto refused = Meet({initiator_files_.paths(), {"spiffe://y/*"}, "", "", false});
   EXPECT_NE(refused.state, PeerState::kUp);
@@ -152,8 +147,7 @@ TEST_F(PeerDoorsTest, ARuleGivesNoMoreThanItSays) {
   auto security = OwnerTls();
   security.rules_file = owner_files_.WriteOther("rules", "spiffe://x/* eng* read # no more\n");
   StartOwner(security);
-  const auto info =
-      MeetWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate(), 5'000);
+  const auto info = MeetWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
   ASSERT_EQ(info.state, PeerState::kUp) << info.error.value_or(Error()).message;
   const auto handles = initiator_.Acquire("prefill", {"k"});
   ASSERT_TRUE(handles) << handles.error().message;
@@ -188,14 +182,14 @@ class PeerTokensTest : public PeerDoorsTest {
 
 TEST_F(PeerTokensTest, TheSameTokenLetsIn) {
   StartOwner(Token(owner_files_, right_ + "\n"));
-  EXPECT_EQ(Meet(Token(initiator_files_, right_), 5'000).state, PeerState::kUp);
+  EXPECT_EQ(Meet(Token(initiator_files_, right_)).state, PeerState::kUp);
   EXPECT_TRUE(initiator_.Acquire("prefill", {"k"}));
   EXPECT_EQ(AllRefused(), 0);
 }
 
 TEST_F(PeerTokensTest, ASecondTokenLetsInToo) {
   StartOwner(Token(owner_files_, wrong_ + "\n" + right_ + "\n"));
-  EXPECT_EQ(Meet(Token(initiator_files_, right_), 5'000).state, PeerState::kUp);
+  EXPECT_EQ(Meet(Token(initiator_files_, right_)).state, PeerState::kUp);
 }
 
 TEST_F(PeerTokensTest, AWrongTokenGetsNothing) {

@@ -155,9 +155,9 @@ TEST_F(PeerStreamsTest, AnOwnerOfALaterVersionIsExplained) {
   owner_.StopServer();
   owner_.server_options().versions = {3, 4};
   owner_.StartServer();
-  const auto info = initiator_.directory().Put("prefill", owner_.server().tcp_address(), In(500));
-  ASSERT_TRUE(info && info->error);
-  EXPECT_EQ(info->error->code, ErrorCode::kVersionMismatch);
+  const auto info = initiator_.Try(owner_.server().tcp_address(), "prefill");
+  ASSERT_TRUE(info.error);
+  EXPECT_EQ(info.error->code, ErrorCode::kVersionMismatch);
 }
 
 }  // namespace

@@ -165,6 +165,17 @@ class TestSidecar {
     ASSERT_TRUE(info) << info.error().message;
     ASSERT_EQ(info->state, engine::PeerState::kUp) << info->error.value_or(Error()).message;
   }
+  // What becomes of a peer that may not come up: it is waited for, since a handshake has no speed.
+  engine::PeerInfo Try(const std::string& address, const std::string& name) {
+    const auto put = directory_->Put(name, address, In(0));
+    EXPECT_TRUE(put) << put.error().message;
+    engine::PeerInfo info;
+    EXPECT_TRUE(Eventually(20'000, [&] {
+      info = directory_->Get(name).value_or(engine::PeerInfo{});
+      return info.state == engine::PeerState::kUp || info.error;
+    }));
+    return info;
+  }
   Result<std::vector<std::shared_ptr<const engine::RemoteBuffer>>> Acquire(
       const std::string& peer, const std::vector<std::string>& names, uint64_t generation = 0,
       int time_ms = 5'000, engine::RemoteUse use = engine::RemoteUse::kMove) {
