@@ -12,6 +12,14 @@ namespace {
 // Failed items in the statuses that are kept, all together.
 constexpr size_t kFinishedItemsMax = 4'000'000;
 
+// What the transport itself counted of this attempt.
+std::optional<ErrorCode> CountedBefore(const Transfer& transfer) {
+  const transport::Transport* transport = transfer.admitted.transport;
+  const std::optional<Error>& why = transfer.operation->error();
+  if (transport == nullptr || !transport->CountsErrors() || !why) return std::nullopt;
+  return why->code;
+}
+
 }  // namespace
 
 void TransferLoop::Finish(Transfer* transfer) {
@@ -21,13 +29,21 @@ void TransferLoop::Finish(Transfer* transfer) {
   bytes_inflight_.fetch_sub(transfer->admitted.plan->bytes, std::memory_order_relaxed);
   transfer->chunks_retried = transfer->operation->progress().chunks_retried;
   std::optional<StaleRetry::Attempt> retry = RetryOf(*transfer, now);
+  const auto counted = CountedBefore(*transfer);
   transfer->End(now, options_.failed_items_max);
+  CountFailure(transfer->admitted.status, counted);
   if (transfer->begun) TrackBusy(*transfer, -1, now);
   const bool succeeded = transfer->admitted.status.state == TransferState::kSucceeded;
   transfer->admitted.reading.End(succeeded);
   if (succeeded && transfer->admitted.notify) return Announce(transfer);
   if (retry) return Retry(transfer, *std::move(retry));
   Settle(transfer);
+}
+
+// Each attempt, whether it is retried or not: a path that fails under every transfer is seen.
+void TransferLoop::CountFailure(const TransferStatus& status, std::optional<ErrorCode> counted) {
+  if (!status.error || status.error->code == counted) return;
+  metrics_.PathError(static_cast<metrics::Path>(status.path), status.error->code);
 }
 
 void TransferLoop::Announce(Transfer* transfer) {

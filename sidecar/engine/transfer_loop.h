@@ -109,6 +109,7 @@ class TransferLoop {
   void Retried(uint64_t token, Result<Admitted>* again);
   void EndRetry(Transfer* transfer, TransferState outcome = TransferState::kFailed,
                 std::optional<Error> why = std::nullopt);
+  void CountFailure(const TransferStatus& status, std::optional<ErrorCode> counted);
   void Announce(Transfer* transfer);
   void Announced(uint64_t token, const Status& outcome);
   void Settle(Transfer* transfer);  // terminal from here on

@@ -97,6 +97,7 @@ void TransferLoop::EndRetry(Transfer* transfer, TransferState outcome, std::opti
   if (why) {
     status.state = outcome;
     status.error = std::move(why);
+    CountFailure(status, std::nullopt);
   }
   Settle(transfer);
 }

@@ -97,6 +97,9 @@ class Transport {
   virtual bool Poll(std::vector<uint64_t>* attention) = 0;
   // For so long nothing is gained by calling Poll: whoever carries the bytes has enough to do.
   virtual nanoseconds Unattended() const = 0;
+  // True: errors of its operations are in the metrics when they come, more than once for one that
+  // goes on; the transfer's end does not count them again.
+  virtual bool CountsErrors() const { return false; }
   // Devices carry bytes now, for microseconds: who looks again at once takes no processor from them
   // and saves a sleep and a wake-up.
   virtual bool DevicesWork() const { return false; }

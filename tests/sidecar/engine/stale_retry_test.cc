@@ -77,8 +77,10 @@ class ScriptedTransport final : public transport::Transport {
     return false;
   }
   nanoseconds Unattended() const override { return milliseconds(1); }
+  bool CountsErrors() const override { return counts_errors; }
 
   std::function<Script(uint64_t generation)> answer;
+  std::atomic<bool> counts_errors{false};
   std::atomic<int> starts{0};
   const std::shared_ptr<std::atomic<bool>> moving = std::make_shared<std::atomic<bool>>(false);
 
@@ -166,8 +168,10 @@ class StaleRetryTest : public EngineFixture {
     return request;
   }
   bool HasMetric(const std::string& line) {
-    return metrics_.Text().find("gantry_transfer_retries_total{reason=" + line + "\n") !=
-           std::string::npos;
+    return HasLine("gantry_transfer_retries_total{reason=" + line);
+  }
+  bool HasLine(const std::string& line) {
+    return metrics_.Text().find(line + "\n") != std::string::npos;
   }
 
   TestArena arena_{kBytes};
@@ -210,8 +214,9 @@ TEST_F(StaleRetryTest, APathThatWasLostIsNotTakenAgain) {
   EXPECT_EQ(faster_->starts, 1);
   EXPECT_EQ(gateway_.refreshes, 0);
   EXPECT_TRUE(HasMetric("\"path_unavailable\"} 1"));
-  EXPECT_NE(metrics_.Text().find("gantry_path_selected_total{path=\"tcp\"} 1\n"),
-            std::string::npos);
+  EXPECT_TRUE(HasLine("gantry_path_selected_total{path=\"tcp\"} 1"));
+  EXPECT_TRUE(
+      HasLine(R"(gantry_transport_errors_total{path="bounce",reason="path_unavailable"} 1)"));
 }
 
 TEST_F(StaleRetryTest, APathThatWasLostAndIsTheOnlyOneAllowedFailsTheTransfer) {
@@ -274,6 +279,21 @@ TEST_F(StaleRetryTest, NotAfterAnotherFailure) {
   ASSERT_TRUE(status) << status.error().message;
   EXPECT_EQ(status->error->code, ErrorCode::kPermissionDenied);
   EXPECT_EQ(status->retries, 0);
+  EXPECT_TRUE(HasLine(R"(gantry_access_errors_total{path="tcp",reason="permission"} 1)"));
+}
+
+TEST_F(StaleRetryTest, EachAttemptThatFailsIsCountedUnlessItsPathDidSo) {
+  const auto refused = [](uint64_t) { return Script{Stale(), false}; };
+  transport_->answer = refused;
+  ASSERT_TRUE(engine_->Submit(Write(), In(milliseconds(3'000))));
+  const std::string line = R"(gantry_access_errors_total{path="tcp",reason="stale_generation"} )";
+  EXPECT_TRUE(HasLine(line + "2"));
+  transport_->counts_errors = true;
+  wire::TransferRequest another = Write();
+  another.id = "another";
+  ASSERT_TRUE(engine_->Submit(another, In(milliseconds(3'000))));
+  EXPECT_EQ(transport_->starts, 4);
+  EXPECT_TRUE(HasLine(line + "2"));
 }
 
 TEST_F(StaleRetryTest, WhatIsGoneFailsAsItWasRefused) {

@@ -38,6 +38,9 @@ class TransferEngineTest : public testing::EngineFixture {
                           {"closed", {{0, kOffset, kLength}}, Layout(), {false, false}}}));
   }
 
+  bool Shows(const std::string& line) {
+    return metrics_.Text().find(line + "\n") != std::string::npos;
+  }
   static wire::BlockLayout Layout() { return {4096, 4096, kLength / 4096}; }
   static wire::TransferRequest Whole() {
     return WithRange(Between("a", "k", "b", "k"), 0, 0, kLength);
@@ -183,6 +186,7 @@ TEST_F(TransferEngineTest, DeadlineEndsATransferOnlyWhenItIsQuiet) {
   EXPECT_GE(Clock::now() - begun, milliseconds(100)) << "it did not wait for quiesce_max";
   EXPECT_GT(pool_.replacements(), 0) << "hung workers were not ended";
   EXPECT_EQ(pool_.in_flight(), 0u) << "reported while bytes could still move";
+  EXPECT_TRUE(Shows("gantry_transport_errors_total{path=\"shm\",reason=\"timeout\"} 1"));
 }
 
 TEST_F(TransferEngineTest, CancelWaitsForWhatIsInFlight) {
@@ -232,6 +236,7 @@ TEST_F(TransferEngineTest, FailureOfACopyFailsTheTransferWithItsItems) {
   EXPECT_EQ(status->state, TransferState::kFailed);
   EXPECT_EQ(status->error->code, ErrorCode::kDeviceError);
   EXPECT_EQ(*status->failed_items, (std::vector<uint32_t>{0, 1, 2}));
+  EXPECT_TRUE(Shows("gantry_access_errors_total{path=\"shm\",reason=\"device_error\"} 1"));
 }
 
 TEST_F(TransferEngineTest, QueueIsBounded) {
@@ -308,6 +313,7 @@ TEST_F(TransferEngineTest, FailureIsReportedAsSuchWhileAnotherPartHangs) {
   EXPECT_EQ(status->state, TransferState::kFailed) << "it took until the deadline";
   EXPECT_EQ(status->error->code, ErrorCode::kWorkerLost);
   EXPECT_EQ(pool_.in_flight(), 0u);
+  EXPECT_TRUE(Shows("gantry_transport_errors_total{path=\"shm\",reason=\"worker_lost\"} 1"));
 }
 
 TEST_F(TransferEngineTest, TransferThatArrivesAfterItsWorkloadEndedIsRefused) {
