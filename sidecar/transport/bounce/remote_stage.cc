@@ -31,6 +31,13 @@ bool IsOfTheSession(const Error& error) {
   }
 }
 
+// The time and the cancel are those of the question, and not of the transfers that wait for it.
+Error OfThePeer(Error why, const std::string& name) {
+  if (why.code != ErrorCode::kDeadlineExceeded && why.code != ErrorCode::kCancelled) return why;
+  return Error(ErrorCode::kPeerUnavailable,
+               "peer '" + name + "' did not say what staging memory it lends: " + why.message);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<RemoteStage::Lent>> RemoteStage::Lent::Of(
@@ -85,7 +92,7 @@ void RemoteStage::Open() {
 
 void RemoteStage::Opened(const Result<wire::StageGrant>& grant) {
   is_opening_ = false;
-  auto lent = grant ? Lent::Of(*grant, peer_) : Fail(grant.error());
+  auto lent = grant ? Lent::Of(*grant, peer_) : Fail(OfThePeer(grant.error(), name_));
   const bool refused = !lent && !IsOfTheSession(lent.error());
   if (refused) {
     lent = Fail(Error(ErrorCode::kPathUnavailable,

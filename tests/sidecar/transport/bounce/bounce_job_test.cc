@@ -142,11 +142,15 @@ TEST_F(BounceJobTest, APeerThatLendsNothingIsAReasonAgainstThePathForAWhile) {
 // The end of a session says nothing of what the next one is lent.
 TEST_F(BounceJobTest, APeerThatDoesNotAnswerIsNoReasonAgainstThePath) {
   world_.exchange_->cut = true;
-  const auto operation = Start(wire::Operation::kRead);
-  ASSERT_TRUE(Finish(*operation));
-  ASSERT_TRUE(operation->error());
-  EXPECT_EQ(operation->error()->code, ErrorCode::kPeerUnavailable);
-  EXPECT_TRUE(world_.bounce_->CanReach(*here_, there_));
+  for (const ErrorCode code :
+       {ErrorCode::kPeerUnavailable, ErrorCode::kDeadlineExceeded, ErrorCode::kCancelled}) {
+    world_.exchange_->cut_as = code;
+    const auto operation = Start(wire::Operation::kRead);
+    ASSERT_TRUE(Finish(*operation));
+    ASSERT_TRUE(operation->error());
+    EXPECT_EQ(operation->error()->code, ErrorCode::kPeerUnavailable) << InfoOf(code).name;
+    EXPECT_TRUE(world_.bounce_->CanReach(*here_, there_));
+  }
 }
 
 // An answer was lost: what the session has there is closed, and another one is lent.

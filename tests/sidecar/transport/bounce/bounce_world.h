@@ -141,7 +141,7 @@ class DirectStageExchange final : public StageExchange {
 
   Result<wire::StageGrant> Open(uint32_t slices, TimePoint) override {
     ++opens;
-    if (cut) return Fail(ErrorCode::kPeerUnavailable, "the peer API is cut");
+    if (cut) return Fail(cut_as, "the peer API is cut");
     return target_.Open("session", std::min(slices, slices_max.load()));
   }
   Status Close(uint64_t stage, TimePoint) override {
@@ -154,6 +154,7 @@ class DirectStageExchange final : public StageExchange {
   }
 
   std::atomic<bool> cut = false;
+  std::atomic<ErrorCode> cut_as = ErrorCode::kPeerUnavailable;  // what Open is told then
   std::atomic<int> opens = 0;
   std::atomic<uint32_t> slices_max = UINT32_MAX;
 
