@@ -17,6 +17,7 @@ transport::RdmaOptions OptionsOf(const SidecarConfig& config) {
   options.devices = config.rdma_devices;
   options.port = config.rdma_port;
   options.gid_index = config.rdma_gid_index;
+  options.mtu = config.rdma_mtu;
   options.chunk_bytes = config.rdma_chunk_bytes;
   options.queue_pairs = config.rdma_queue_pairs;
   options.work_requests = config.rdma_work_requests;

@@ -47,6 +47,7 @@ struct SidecarConfig {
   std::string rdma_nics = "nearest";      // of these, for a buffer: or "all"
   uint8_t rdma_port = 1;
   int rdma_gid_index = -1;        // -1: chosen
+  uint32_t rdma_mtu = 0;          // at most; 0: the port's
   uint64_t rdma_chunk_bytes = 0;  // of a memory region; 0: as the device says
   int rdma_queue_pairs = 2;       // to each peer, for each device
   uint32_t rdma_work_requests = 128;

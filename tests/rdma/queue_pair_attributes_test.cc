@@ -180,6 +180,7 @@ TEST_F(QueuePairAttributes, ArriveAsTheyWereAskedFor) {
 // Both ends of a connection, as an operator's settings say it.
 TEST_F(QueuePairAttributes, OfAConnectionAreTheSettings) {
   RdmaOptions settings;
+  settings.mtu = 512;
   settings.queue_pairs = 3;
   settings.work_requests = 21;
   settings.timeout = 12;
@@ -204,7 +205,7 @@ TEST_F(QueuePairAttributes, OfAConnectionAreTheSettings) {
   options.gid_index = world.devices_->at(0).gid.index;
   for (const auto& [pair, route] : made) {
     ExpectPacketsAsOf(options, pair);
-    EXPECT_EQ(128U << Told(pair).path_mtu, world.devices_->at(0).port.mtu);
+    EXPECT_EQ(128U << Told(pair).path_mtu, settings.mtu);
   }
 }
 

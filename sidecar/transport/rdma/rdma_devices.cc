@@ -33,6 +33,7 @@ Result<RdmaDevices::Nic> OpenOne(const RdmaOptions& options, Verbs& verbs,
                                                  std::to_string(wire::kMessageBytesMin) +
                                                  " are of no use");
   }
+  if (options.mtu != 0) nic.port.mtu = std::min(nic.port.mtu, options.mtu);
   const std::vector<GidEntry> gids = nic.device->Gids();
   auto chosen = ChooseGid(gids, {options.gid_index, {}});
   if (!chosen) return Fail(std::move(chosen).error().WithContext(name));

@@ -20,7 +20,7 @@ class RdmaDevices {
  public:
   struct Nic {
     std::unique_ptr<VerbsDevice> device;
-    VerbsPort port;
+    VerbsPort port;       // of the start, its MTU no more than the option says
     GidEntry gid;         // of the start: peers know the device by it
     std::string why_gid;  // it and not another one, for people
     std::unique_ptr<PeerGids> peer_gids;

@@ -13,6 +13,7 @@ struct RdmaOptions {
   std::vector<std::string> devices;  // by name; empty: all that have an active port
   uint8_t port = 1;
   int gid_index = -1;              // -1: chosen
+  uint32_t mtu = 0;                // bytes, at most; 0: as the port says
   uint64_t chunk_bytes = 0;        // of a memory region; 0: as the device says
   int queue_pairs = 2;             // to each peer, for each device
   uint32_t work_requests = 128;    // in flight, for each queue pair
