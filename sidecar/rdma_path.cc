@@ -22,6 +22,7 @@ transport::RdmaOptions OptionsOf(const SidecarConfig& config) {
   options.queue_pairs = config.rdma_queue_pairs;
   options.work_requests = config.rdma_work_requests;
   options.slice_bytes = config.rdma_slice_bytes;
+  options.inline_bytes = config.rdma_inline_bytes;
   options.timeout = config.rdma_timeout;
   options.retries = config.rdma_retries;
   options.traffic_class = config.rdma_traffic_class;

@@ -170,6 +170,10 @@ void AddRdma(CLI::App& app, SidecarConfig& config) {
       ->check(CLI::Range(4, 8192));
   Add(app, "--rdma-slice-bytes", config.rdma_slice_bytes, "largest work request")
       ->check(CLI::Range(uint64_t{4096}, uint64_t{1} << 30));
+  Add(app, "--rdma-inline-bytes", config.rdma_inline_bytes,
+      "writes of host memory up to this length are read by this process and not by the device; 0: "
+      "none")
+      ->check(CLI::Range(0, 1024));
   Add(app, "--rdma-timeout", config.rdma_timeout,
       "local ACK timeout of the queue pairs: 4.096 us * 2^timeout")
       ->check(CLI::Range(1, 31));

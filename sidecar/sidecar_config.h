@@ -52,6 +52,7 @@ struct SidecarConfig {
   int rdma_queue_pairs = 2;       // to each peer, for each device
   uint32_t rdma_work_requests = 128;
   uint64_t rdma_slice_bytes = 1ull << 20;  // of a work request
+  uint32_t rdma_inline_bytes = 0;          // of a write that is posted inline; 0: none is
   uint8_t rdma_timeout = 14;               // 4.096 us * 2^timeout
   uint8_t rdma_retries = 6;
   uint8_t rdma_traffic_class = 0;

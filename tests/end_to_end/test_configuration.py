@@ -40,7 +40,8 @@ def test_environment_is_read_and_a_flag_wins():
 
 def test_wrong_settings_are_usage_errors():
     for flags in (["--workers", "-1"], ["--workers", "many"], ["--transfers-max", "0"], ["--nonsense"],
-                  ["--log-level", "loud"], ["--deadline-ms-default", "10", "--deadline-ms-max", "5"]):
+                  ["--log-level", "loud"], ["--rdma-inline-bytes", "1025"],
+                  ["--deadline-ms-default", "10", "--deadline-ms-max", "5"]):
         result = run(*flags)
         assert result.returncode == 2, flags
         assert result.stderr, flags

@@ -225,6 +225,16 @@ QueuePairOptions RdmaDevices::QueuePairOptionsOf(size_t index, const GidEntry& g
   return options;
 }
 
+void RdmaDevices::SayInlineBytes(size_t index, uint32_t bytes) const {
+  const Nic& nic = nics_[index];
+  if (nic.inline_said->exchange(true)) return;
+  log::Warning("an RDMA device takes shorter writes inline than --rdma-inline-bytes",
+               {{"device", nic.device->name()},
+                {"bytes", bytes},
+                {"asked_for", options_.inline_bytes},
+                {"hint", "ask for less: devices do not tell how much they take"}});
+}
+
 QueuePairAddress RdmaDevices::AddressOf(size_t index, const VerbsQueuePair& queue_pair,
                                         const GidEntry& gid) const {
   const Nic& nic = nics_[index];
