@@ -17,10 +17,12 @@ transport::RdmaOptions OptionsOf(const SidecarConfig& config) {
   options.devices = config.rdma_devices;
   options.port = config.rdma_port;
   options.gid_index = config.rdma_gid_index;
+  options.mtu = config.rdma_mtu;
   options.chunk_bytes = config.rdma_chunk_bytes;
   options.queue_pairs = config.rdma_queue_pairs;
   options.work_requests = config.rdma_work_requests;
   options.slice_bytes = config.rdma_slice_bytes;
+  options.inline_bytes = config.rdma_inline_bytes;
   options.timeout = config.rdma_timeout;
   options.retries = config.rdma_retries;
   options.traffic_class = config.rdma_traffic_class;

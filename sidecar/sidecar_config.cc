@@ -158,6 +158,9 @@ void AddRdma(CLI::App& app, SidecarConfig& config) {
   Add(app, "--rdma-port", config.rdma_port, "port of each device")->check(CLI::Range(1, 254));
   Add(app, "--rdma-gid-index", config.rdma_gid_index, "GID of each device; -1: chosen")
       ->check(CLI::Range(-1, 255));
+  Add(app, "--rdma-mtu", config.rdma_mtu,
+      "largest payload of a packet, where the port's active MTU is no less; 0: the port's")
+      ->check(CLI::IsMember({0, 256, 512, 1024, 2048, 4096}));
   Add(app, "--rdma-chunk-bytes", config.rdma_chunk_bytes,
       "largest memory region, also beyond what the device tells; 0: as the device tells");
   Add(app, "--rdma-queue-pairs", config.rdma_queue_pairs,
@@ -167,6 +170,10 @@ void AddRdma(CLI::App& app, SidecarConfig& config) {
       ->check(CLI::Range(4, 8192));
   Add(app, "--rdma-slice-bytes", config.rdma_slice_bytes, "largest work request")
       ->check(CLI::Range(uint64_t{4096}, uint64_t{1} << 30));
+  Add(app, "--rdma-inline-bytes", config.rdma_inline_bytes,
+      "writes of host memory up to this length are read by this process and not by the device; 0: "
+      "none")
+      ->check(CLI::Range(0, 1024));
   Add(app, "--rdma-timeout", config.rdma_timeout,
       "local ACK timeout of the queue pairs: 4.096 us * 2^timeout")
       ->check(CLI::Range(1, 31));

@@ -47,10 +47,12 @@ struct SidecarConfig {
   std::string rdma_nics = "nearest";      // of these, for a buffer: or "all"
   uint8_t rdma_port = 1;
   int rdma_gid_index = -1;        // -1: chosen
+  uint32_t rdma_mtu = 0;          // at most; 0: the port's
   uint64_t rdma_chunk_bytes = 0;  // of a memory region; 0: as the device says
   int rdma_queue_pairs = 2;       // to each peer, for each device
   uint32_t rdma_work_requests = 128;
   uint64_t rdma_slice_bytes = 1ull << 20;  // of a work request
+  uint32_t rdma_inline_bytes = 0;          // of a write that is posted inline; 0: none is
   uint8_t rdma_timeout = 14;               // 4.096 us * 2^timeout
   uint8_t rdma_retries = 6;
   uint8_t rdma_traffic_class = 0;

@@ -28,7 +28,7 @@ struct QueuePairAddress {
   uint32_t packet_sequence = 0;  // 24 bits
   uint16_t lid = 0;
   Gid gid{};
-  uint32_t mtu = 0;        // bytes, that the port can
+  uint32_t mtu = 0;        // bytes, at most
   uint32_t reads_max = 0;  // that it answers at a time
   // Of the owner's end: eight bytes that can be read there, which brings all that was written
   // through this queue pair before them to where processors see it.

@@ -48,6 +48,7 @@ class InstantQueuePair final : public VerbsQueuePair {
   InstantQueuePair(InstantQueue& queue, uint32_t number) : queue_(queue), number_(number) {}
 
   uint32_t number() const override { return number_; }
+  uint32_t inline_bytes() const override { return 0; }
   Status Connect(const QueuePairAddress&, const QueuePairAddress&,
                  const QueuePairOptions&) override {
     return {};

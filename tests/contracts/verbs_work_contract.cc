@@ -106,6 +106,59 @@ TEST_P(VerbsContract, ThereIsRoomAgainWhenALaterOneHasBeenPolled) {
   EXPECT_TRUE(b_->Holds(0, 8, kHere));
 }
 
+// As much as it was asked for is less than soft-RoCE takes, and than other devices do.
+TEST_P(VerbsContract, AnInlinedWriteIsReadWhenItIsPostedAndNeedsNoKey) {
+  constexpr uint32_t kInline = 100;
+  a_->pair.reset();
+  a_->options.inline_bytes = kInline;
+  a_->pair = *a_->device->CreateQueuePair(*a_->queue, a_->options);
+  ASSERT_GE(a_->pair->inline_bytes(), kInline);
+  b_ = There();
+  Connect(*a_, *b_);
+  for (const uint32_t length : {1U, kInline, a_->pair->inline_bytes()}) {
+    std::vector<WorkItem> items(8, Silent(Write(1, *a_, 4096, 8192, *b_, 4096)));
+    items.push_back(Write(2, *a_, 0, length, *b_, 1000));
+    items.back().inlined = true;
+    items.back().local_key = 0;
+    ASSERT_EQ(Post(*a_, items), items.size());
+    std::fill_n(a_->memory.begin(), length, std::byte{0x11});
+    ASSERT_THAT(a_->Await(1), ElementsAre(Completed(2, WorkStatus::kSuccess))) << length;
+    EXPECT_TRUE(b_->Holds(1000, length, kHere)) << length;
+    EXPECT_TRUE(b_->Holds(0, 1000, kThere) && b_->Holds(1000 + length, 512, kThere)) << length;
+    std::fill_n(a_->memory.begin(), length, std::byte{kHere});
+    std::fill_n(b_->memory.begin() + 1000, length, std::byte{kThere});
+  }
+}
+
+TEST_P(VerbsContract, WhatIsTooLongToBeInlinedIsNotTaken) {
+  a_->pair.reset();
+  a_->options.inline_bytes = 100;
+  a_->pair = *a_->device->CreateQueuePair(*a_->queue, a_->options);
+  b_ = There();
+  Connect(*a_, *b_);
+  WorkItem longer = Write(2, *a_, 0, a_->pair->inline_bytes() + 1, *b_, 1000);
+  longer.inlined = true;
+  int error_number = 0;
+  EXPECT_EQ(Post(*a_, {Write(1, *a_, 0, 8, *b_, 0), longer}, &error_number), 1u);
+  EXPECT_THAT(error_number, ::testing::AnyOf(EINVAL, ENOMEM));
+  EXPECT_THAT(a_->Await(1), ElementsAre(Completed(1, WorkStatus::kSuccess)));
+  longer.inlined = false;
+  ExpectDone(*a_, longer);
+}
+
+TEST_P(VerbsContract, WhereNoneAsLongAsAskedForCanBeInlinedThereIsAQueuePairAllTheSame) {
+  constexpr uint32_t kTooLong = 1 << 20;
+  a_->pair.reset();
+  a_->options.inline_bytes = kTooLong;
+  auto made = a_->device->CreateQueuePair(*a_->queue, a_->options);
+  ASSERT_TRUE(made) << made.error().message;
+  a_->pair = *std::move(made);
+  EXPECT_LT(a_->pair->inline_bytes(), kTooLong);
+  b_ = There();
+  Connect(*a_, *b_);
+  ExpectDone(*a_, Write(1, *a_, 0, 5000, *b_, 0));
+}
+
 // Devices may have more room than they were asked for.
 TEST_P(VerbsContract, WhatThereIsNoRoomForIsNotTaken) {
   constexpr size_t kMany = 60;

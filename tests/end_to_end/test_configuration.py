@@ -40,10 +40,21 @@ def test_environment_is_read_and_a_flag_wins():
 
 def test_wrong_settings_are_usage_errors():
     for flags in (["--workers", "-1"], ["--workers", "many"], ["--transfers-max", "0"], ["--nonsense"],
-                  ["--log-level", "loud"], ["--deadline-ms-default", "10", "--deadline-ms-max", "5"]):
+                  ["--log-level", "loud"], ["--rdma-inline-bytes", "1025"],
+                  ["--deadline-ms-default", "10", "--deadline-ms-max", "5"]):
         result = run(*flags)
         assert result.returncode == 2, flags
         assert result.stderr, flags
+
+
+def test_an_mtu_that_packets_do_not_have_is_refused_with_those_that_they_have():
+    for bytes in ("0", "256", "512", "1024", "2048", "4096"):
+        assert f"rdma-mtu={bytes}\n" in run("--print-config", "--rdma-mtu", bytes).stdout
+    for bytes in ("1500", "128", "8192", "-256", "4k"):
+        result = run("--print-config", "--rdma-mtu", bytes)
+        assert result.returncode == 2, bytes
+        assert "--rdma-mtu" in result.stderr, bytes
+    assert "1500 not in {0,256,512,1024,2048,4096}" in run("--rdma-mtu", "1500").stderr
 
 
 def test_rest_beyond_loopback_is_refused(tmp_path):

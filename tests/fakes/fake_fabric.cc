@@ -113,7 +113,12 @@ void FakeFabric::Remove(FakeQueuePair* pair) {
 }
 
 void FakeFabric::Post(FakeQueuePair& pair, const WorkItem& item) {
-  pair.pending.push_back({++last_sequence_, item});
+  FakeQueuePair::Posted posted{++last_sequence_, item, {}};
+  if (item.inlined) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(item.local_address);
+    posted.inlined.assign(bytes, bytes + item.length);
+  }
+  pair.pending.push_back(std::move(posted));
   ++pair.taken_slots;
 }
 
@@ -179,11 +184,12 @@ void FakeFabric::Advance(FakeQueue& queue) {
 }
 
 void FakeFabric::Run(FakeQueuePair& pair) {
-  const WorkItem item = pair.pending.front().item;
+  FakeQueuePair::Posted posted = std::move(pair.pending.front());
+  const WorkItem& item = posted.item;
   pair.pending.pop_front();
   WorkStatus status = WorkStatus::kFlushed;
   if (pair.state == FakeQueuePair::State::kReady) {
-    status = Carry(pair, item);
+    status = Carry(pair, posted);
     if (status != WorkStatus::kSuccess) pair.state = FakeQueuePair::State::kError;
   }
   Complete(pair, item, status);
@@ -193,7 +199,8 @@ void FakeFabric::Run(FakeQueuePair& pair) {
   }
 }
 
-WorkStatus FakeFabric::Carry(FakeQueuePair& pair, const WorkItem& item) {
+WorkStatus FakeFabric::Carry(FakeQueuePair& pair, FakeQueuePair::Posted& posted) {
+  const WorkItem& item = posted.item;
   FakeDevice& device = *pair.open->device;
   const auto failing = device.failing_work.find(++device.work_requests);
   if (failing != device.failing_work.end()) return failing->second;
@@ -201,11 +208,13 @@ WorkStatus FakeFabric::Carry(FakeQueuePair& pair, const WorkItem& item) {
 
   const bool reads = item.operation == WorkOperation::kRead;
   const FakeRegion* region = nullptr;
-  std::byte* const local =
-      Find(pair.open->by_local_key, item.local_key, item.local_address, item.length, &region);
-  if (region == nullptr && !reads) return WorkStatus::kLocalQueuePair;
-  if (local == nullptr || (reads && !region->access.local_write)) {
-    return WorkStatus::kLocalProtection;
+  std::byte* local = posted.inlined.data();
+  if (!item.inlined) {
+    local = Find(pair.open->by_local_key, item.local_key, item.local_address, item.length, &region);
+    if (region == nullptr && !reads) return WorkStatus::kLocalQueuePair;
+    if (local == nullptr || (reads && !region->access.local_write)) {
+      return WorkStatus::kLocalProtection;
+    }
   }
   FakeQueuePair* const peer = PeerOf(pair);
   if (peer == nullptr || !IsUp(device) || !IsUp(*peer->open->device)) {
@@ -223,6 +232,7 @@ WorkStatus FakeFabric::Carry(FakeQueuePair& pair, const WorkItem& item) {
   }
   Move(item, local, *peer, *region);
   ++(reads ? device.done.reads : device.done.writes);
+  if (item.inlined) ++device.done.inlined;
   device.done.bytes += item.length;
   return WorkStatus::kSuccess;
 }

@@ -26,6 +26,7 @@ struct FakeDeviceOptions {
   std::string name;
   transport::VerbsLimits limits = {UINT64_MAX, 524287, 1048560, 1048576, 32767, 128, 128};
   transport::VerbsPort port = {true, true, 4096, 8U << 20, 0};
+  uint32_t inline_bytes_max = 512;
   bool dmabuf = false;  // any file that can be mapped stands for one; else EOPNOTSUPP
   // Empty: those of soft-RoCE. Between two whose prefixes are known are no routers.
   std::vector<transport::GidEntry> gids = {};
@@ -66,7 +67,8 @@ struct FakeLive {
 };
 
 struct FakeWork {
-  uint64_t writes = 0;  // that succeeded, as initiator
+  uint64_t writes = 0;   // that succeeded, as initiator
+  uint64_t inlined = 0;  // of these
   uint64_t reads = 0;
   uint64_t bytes = 0;
 };
@@ -127,12 +129,14 @@ struct FakeQueuePair {
   struct Posted {
     uint64_t sequence = 0;  // over all queue pairs
     transport::WorkItem item;
+    std::vector<std::byte> inlined;  // its bytes
   };
   FakeOpen* open = nullptr;
   std::shared_ptr<FakeQueue> queue;
   uint32_t id = 0;      // in the fabric
   uint32_t number = 0;  // of its device: others have it, too
   uint32_t work_requests_max = 0;
+  uint32_t inline_bytes = 0;
   bool remote_read = false;  // granted to the other end
   bool remote_write = false;
   State state = State::kInitial;
@@ -198,7 +202,7 @@ class FakeFabric {
 
   FakeQueuePair* Next(const std::map<uint32_t, FakeQueuePair*>& pairs) REQUIRES(mutex);
   void Run(FakeQueuePair& pair) REQUIRES(mutex);
-  transport::WorkStatus Carry(FakeQueuePair& pair, const transport::WorkItem& item) REQUIRES(mutex);
+  transport::WorkStatus Carry(FakeQueuePair& pair, FakeQueuePair::Posted& posted) REQUIRES(mutex);
   FakeQueuePair* PeerOf(const FakeQueuePair& pair) REQUIRES(mutex);
   void Move(const transport::WorkItem& item, std::byte* local, FakeQueuePair& peer,
             const FakeRegion& region) REQUIRES(mutex);

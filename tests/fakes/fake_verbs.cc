@@ -159,7 +159,7 @@ class FakeVerbsDevice final : public VerbsDevice {
       if (failure != 0) return Refuse(device, "creating a queue pair", failure);
       ++open_->live.queue_pairs;
     }
-    return MakeFakeQueuePair(fabric_, completions, options.work_requests);
+    return MakeFakeQueuePair(fabric_, completions, options);
   }
 
   int event_fd() const override { return open_->event.get(); }

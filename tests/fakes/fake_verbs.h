@@ -20,7 +20,9 @@ namespace gantry::testing {
 // target's kRemoteInvalidRequest. With no peer that listens (gone, failed, not connected to this
 // one, either port down) it ends kRetryExceeded at once. An unsignalled one that succeeds says
 // nothing, and its place comes free when a later completion of the queue pair is polled; all that
-// fail say so. A queue that gets more completions than it is deep breaks, with its queue pairs.
+// fail say so. What is inlined is read when it is posted, with no look at its key, and refused for
+// a read, for memory of a dma-buf and where it is too long. A queue that gets more completions than
+// it is deep breaks, with its queue pairs.
 class FakeVerbs final : public transport::Verbs {
  public:
   FakeVerbs(FakeFabric& fabric, std::vector<FakeDeviceOptions> devices);

@@ -22,8 +22,11 @@ using transport::VerbsQueuePair;
 using transport::VerbsRegion;
 using transport::WorkCompletion;
 using transport::WorkItem;
+using transport::WorkOperation;
 
 namespace {
+
+constexpr uint32_t kInlineBytesMin = 16;  // that soft-RoCE takes anyhow
 
 // Until the test lets it go on. Under the fabric's lock, which others have meanwhile.
 void AwaitRelease(FakeFabric& fabric, FakeDevice& device, FakeCall call, MutexLock& lock) {
@@ -122,14 +125,18 @@ class CompletionQueue final : public VerbsCompletionQueue {
 
 class QueuePair final : public VerbsQueuePair {
  public:
-  QueuePair(FakeFabric& fabric, std::shared_ptr<FakeQueue> queue, uint32_t work_requests_max)
+  QueuePair(FakeFabric& fabric, std::shared_ptr<FakeQueue> queue, const QueuePairOptions& options)
       : fabric_(fabric) {
     const MutexLock lock(fabric_.mutex);
     state_.open = queue->open.get();
     state_.queue = std::move(queue);
     state_.id = fabric_.NextNumber();
     state_.number = ++state_.open->device->last_queue_pair;
-    state_.work_requests_max = work_requests_max;
+    state_.work_requests_max = options.work_requests;
+    const uint32_t most = state_.open->device->options.inline_bytes_max;
+    const uint32_t least = std::min(most, kInlineBytesMin);
+    state_.inline_bytes =
+        options.inline_bytes > most ? least : std::max(options.inline_bytes, least);
     fabric_.Add(&state_);
   }
   ~QueuePair() override {
@@ -139,6 +146,7 @@ class QueuePair final : public VerbsQueuePair {
     --state_.open->live.queue_pairs;
   }
   uint32_t number() const override { return state_.number; }
+  uint32_t inline_bytes() const override { return state_.inline_bytes; }
 
   Status Connect(const QueuePairAddress& from, const QueuePairAddress& to,
                  const QueuePairOptions& options) override {
@@ -172,6 +180,7 @@ class QueuePair final : public VerbsQueuePair {
     for (const WorkItem& item : items) {
       *error_number = FailureOf(*state_.open->device, FakeCall::kPost);
       if (state_.state == FakeQueuePair::State::kInitial) *error_number = EINVAL;
+      if (item.inlined && !TakesInline(item)) *error_number = EINVAL;
       if (*error_number == 0 && state_.taken_slots == state_.work_requests_max) {
         *error_number = ENOMEM;
       }
@@ -196,6 +205,14 @@ class QueuePair final : public VerbsQueuePair {
   }
 
  private:
+  // A processor finds a region's bytes where they are mapped, which those of a dma-buf are not.
+  bool TakesInline(const WorkItem& item) const {
+    if (item.operation != WorkOperation::kWrite || item.length > state_.inline_bytes) return false;
+    const auto region = state_.open->by_local_key.find(item.local_key);
+    return region == state_.open->by_local_key.end() ||
+           region->second->address == reinterpret_cast<uintptr_t>(region->second->memory);
+  }
+
   FakeFabric& fabric_;
   FakeQueuePair state_;
 };
@@ -246,8 +263,8 @@ std::shared_ptr<FakeQueue> StateOf(VerbsCompletionQueue& queue) {
 
 std::unique_ptr<VerbsQueuePair> MakeFakeQueuePair(FakeFabric& fabric,
                                                   std::shared_ptr<FakeQueue> queue,
-                                                  uint32_t work_requests_max) {
-  return std::make_unique<QueuePair>(fabric, std::move(queue), work_requests_max);
+                                                  const QueuePairOptions& options) {
+  return std::make_unique<QueuePair>(fabric, std::move(queue), options);
 }
 
 }  // namespace gantry::testing

@@ -24,8 +24,8 @@ std::unique_ptr<transport::VerbsRegion> MakeFakeRegion(FakeFabric& fabric,
 std::unique_ptr<transport::VerbsCompletionQueue> MakeFakeCompletionQueue(
     FakeFabric& fabric, std::shared_ptr<FakeOpen> open, uint32_t depth);
 std::shared_ptr<FakeQueue> StateOf(transport::VerbsCompletionQueue& queue);
-std::unique_ptr<transport::VerbsQueuePair> MakeFakeQueuePair(FakeFabric& fabric,
-                                                             std::shared_ptr<FakeQueue> queue,
-                                                             uint32_t work_requests_max);
+std::unique_ptr<transport::VerbsQueuePair> MakeFakeQueuePair(
+    FakeFabric& fabric, std::shared_ptr<FakeQueue> queue,
+    const transport::QueuePairOptions& options);
 
 }  // namespace gantry::testing

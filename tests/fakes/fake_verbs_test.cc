@@ -46,6 +46,32 @@ TEST_F(FakeVerbsTest, NothingMovesBeforeSomebodyPollsAndWorkIsCounted) {
   EXPECT_EQ(one_.work("a0").bytes, 150u);
 }
 
+TEST_F(FakeVerbsTest, WhatIsInlinedIsCountedAndNeitherAReadNorMemoryOfADmabuf) {
+  WorkItem write = Write(1, *a_, 0, 8, *b_, 0);
+  WorkItem read = Read(2, *a_, 0, 8, *b_, 0);
+  write.inlined = read.inlined = true;
+  int error_number = 0;
+  EXPECT_EQ(Post(*a_, {write}, &error_number), 1u);
+  EXPECT_EQ(Post(*a_, {read}, &error_number), 0u);
+  EXPECT_EQ(error_number, EINVAL);
+  EXPECT_THAT(a_->Poll(), ElementsAre(Completed(1, WorkStatus::kSuccess)));
+  EXPECT_EQ(one_.work("a0").inlined, 1u);
+  EXPECT_EQ(one_.work("a0").writes, 1u);
+
+  FakeVerbs host(fabric_, {{.name = "c0", .dmabuf = true}});
+  const auto c = MakeEnd(host, "c0", 0xcc);
+  const auto d = MakeEnd(two_, "b0", 0xdd);
+  Connect(*c, *d);
+  const UniqueFd pages(::memfd_create("pages", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(pages.get(), 4096), 0);
+  const auto region = c->device->RegisterDmabuf(pages.get(), 0, 4096, 1 << 20, kFullAccess);
+  ASSERT_TRUE(region) << region.error().message;
+  write.local_key = (*region)->local_key();
+  write.local_address = 1 << 20;
+  EXPECT_EQ(Post(*c, {write}, &error_number), 0u);
+  EXPECT_EQ(error_number, EINVAL);
+}
+
 TEST_F(FakeVerbsTest, UnsignalledOnesKeepTheirPlaceUntilALaterOneIsPolled) {
   const WorkItem silent = Silent(Write(1, *a_, 0, 8, *b_, 0));
   int error_number = 0;

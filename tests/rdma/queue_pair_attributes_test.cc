@@ -180,8 +180,10 @@ TEST_F(QueuePairAttributes, ArriveAsTheyWereAskedFor) {
 // Both ends of a connection, as an operator's settings say it.
 TEST_F(QueuePairAttributes, OfAConnectionAreTheSettings) {
   RdmaOptions settings;
+  settings.mtu = 512;
   settings.queue_pairs = 3;
   settings.work_requests = 21;
+  settings.inline_bytes = 200;
   settings.timeout = 12;
   settings.retries = 4;
   settings.rnr_retries = 3;
@@ -204,7 +206,12 @@ TEST_F(QueuePairAttributes, OfAConnectionAreTheSettings) {
   options.gid_index = world.devices_->at(0).gid.index;
   for (const auto& [pair, route] : made) {
     ExpectPacketsAsOf(options, pair);
-    EXPECT_EQ(128U << Told(pair).path_mtu, world.devices_->at(0).port.mtu);
+    const ibv_qp_attr told = Told(pair);
+    EXPECT_EQ(128U << told.path_mtu, settings.mtu);
+    const bool is_initiators = told.qp_access_flags == 0;
+    if (is_initiators || InGuest()) {
+      EXPECT_EQ(told.cap.max_inline_data >= settings.inline_bytes, is_initiators);
+    }
   }
 }
 

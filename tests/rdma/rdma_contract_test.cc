@@ -21,6 +21,12 @@ INSTANTIATE_TEST_SUITE_P(RealRdmaSmallChunks, TransportContract, ::testing::Valu
                            options.work_requests = 5;
                            return Make(options);
                          }));
+INSTANTIATE_TEST_SUITE_P(RealRdmaInline, TransportContract, ::testing::Values([] {
+                           RdmaOptions options;
+                           options.slice_bytes = 500;
+                           options.inline_bytes = 500;
+                           return Make(options);
+                         }));
 
 }  // namespace
 }  // namespace gantry::transport

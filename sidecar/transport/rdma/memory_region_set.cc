@@ -102,6 +102,7 @@ Status MemoryRegionSet::CutPieces(std::span<const RegionDevice> devices) {
       chunk.address = address + part.offset;
       chunk.piece = piece;
       chunk.piece_offset = part.offset;
+      chunk.is_host = places_[piece].dma_buf == nullptr;
       chunks_.push_back(std::move(chunk));
     }
     start += length;

@@ -44,6 +44,7 @@ class MemoryRegionSet final : public memory::NicMemory {
     uint64_t address = 0;  // as work requests name its first byte, here and at a peer
     uint32_t piece = 0;
     uint64_t piece_offset = 0;          // of its first byte in the piece
+    bool is_host = false;               // memory that is mapped here, at the address
     std::vector<uint32_t> local_keys;   // parallel to the devices; of devices() alone
     std::vector<uint32_t> remote_keys;  // likewise; meaningless without remote access
   };

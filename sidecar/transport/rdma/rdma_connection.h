@@ -110,7 +110,8 @@ class RdmaConnection {
     GidEntry gid;                          // its own
     QueuePairAddress address;
     QueuePairAddress peer;
-    uint32_t flush_key = 0;  // of flushed_ on this device
+    uint32_t flush_key = 0;     // of flushed_ on this device
+    uint32_t inline_bytes = 0;  // of writes that are posted inline
     size_t room = 0;
     uint64_t bytes = 0;                // in flight
     uint64_t first_id = 0;             // of sent.front()

@@ -1,4 +1,5 @@
 // How a connection comes to its lanes, and which of them it does without.
+#include <algorithm>
 #include <map>
 #include <span>
 #include <utility>
@@ -91,7 +92,8 @@ Status RdmaConnection::MakeLanesOn(const RdmaLink& link, const RdmaDevices& devi
   const auto pairs = static_cast<uint32_t>(devices.options().queue_pairs);
   ASSIGN_OR_RETURN(const GidEntry gid,
                    devices.at(link.device).peer_gids->For(peers[link.peer_device].gid));
-  const QueuePairOptions options = devices.QueuePairOptionsOf(link.device, gid);
+  QueuePairOptions options = devices.QueuePairOptionsOf(link.device, gid);
+  options.inline_bytes = devices.options().inline_bytes;
   VerbsDevice& nic = *devices.at(link.device).device;
   Part& part = parts_.emplace_back();
   part.link = link;
@@ -109,6 +111,9 @@ Status RdmaConnection::MakeLanesOn(const RdmaLink& link, const RdmaDevices& devi
     lane.gid = gid;
     lane.address = devices.AddressOf(link.device, *lane.pair, gid);
     lane.room = options.work_requests;
+    lane.inline_bytes = std::min(options.inline_bytes, lane.pair->inline_bytes());
+    if (lane.inline_bytes < options.inline_bytes)
+      devices.SayInlineBytes(link.device, lane.inline_bytes);
     lane.flush_key = part.flushed->local_key();
     lane.counters->queue_pairs.fetch_add(1, std::memory_order_relaxed);
     lanes_.push_back(std::move(lane));

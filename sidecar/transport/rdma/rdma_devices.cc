@@ -33,6 +33,7 @@ Result<RdmaDevices::Nic> OpenOne(const RdmaOptions& options, Verbs& verbs,
                                                  std::to_string(wire::kMessageBytesMin) +
                                                  " are of no use");
   }
+  if (options.mtu != 0) nic.port.mtu = std::min(nic.port.mtu, options.mtu);
   const std::vector<GidEntry> gids = nic.device->Gids();
   auto chosen = ChooseGid(gids, {options.gid_index, {}});
   if (!chosen) return Fail(std::move(chosen).error().WithContext(name));
@@ -222,6 +223,16 @@ QueuePairOptions RdmaDevices::QueuePairOptionsOf(size_t index, const GidEntry& g
   options.gid_index = gid.index;
   options.reads_sent = std::min(nics_[index].device->limits().reads_sent_max, kReadsMax);
   return options;
+}
+
+void RdmaDevices::SayInlineBytes(size_t index, uint32_t bytes) const {
+  const Nic& nic = nics_[index];
+  if (nic.inline_said->exchange(true)) return;
+  log::Warning("an RDMA device takes shorter writes inline than --rdma-inline-bytes",
+               {{"device", nic.device->name()},
+                {"bytes", bytes},
+                {"asked_for", options_.inline_bytes},
+                {"hint", "ask for less: devices do not tell how much they take"}});
 }
 
 QueuePairAddress RdmaDevices::AddressOf(size_t index, const VerbsQueuePair& queue_pair,

@@ -20,7 +20,7 @@ class RdmaDevices {
  public:
   struct Nic {
     std::unique_ptr<VerbsDevice> device;
-    VerbsPort port;
+    VerbsPort port;       // of the start, its MTU no more than the option says
     GidEntry gid;         // of the start: peers know the device by it
     std::string why_gid;  // it and not another one, for people
     std::unique_ptr<PeerGids> peer_gids;
@@ -28,6 +28,7 @@ class RdmaDevices {
     std::unique_ptr<std::atomic<bool>> up = std::make_unique<std::atomic<bool>>(true);
     std::unique_ptr<NicCounters> counters = std::make_unique<NicCounters>();
     std::unique_ptr<DmaBufAbility> dma_bufs;
+    std::unique_ptr<std::atomic<bool>> inline_said = std::make_unique<std::atomic<bool>>(false);
   };
 
   // Those with an active port and a usable GID, up to DeviceSet::kMax; an operator's list has to be
@@ -56,6 +57,8 @@ class RdmaDevices {
   std::vector<RegionDevice> RegionDevices(DeviceSet on) const;
   // Of one that has this of the device's GIDs.
   QueuePairOptions QueuePairOptionsOf(size_t index, const GidEntry& gid) const;
+  // That it takes so many inline, less than asked for; once.
+  void SayInlineBytes(size_t index, uint32_t bytes) const;
   // What a queue pair of this device says of itself.
   QueuePairAddress AddressOf(size_t index, const VerbsQueuePair& queue_pair,
                              const GidEntry& gid) const;

@@ -13,10 +13,12 @@ struct RdmaOptions {
   std::vector<std::string> devices;  // by name; empty: all that have an active port
   uint8_t port = 1;
   int gid_index = -1;              // -1: chosen
+  uint32_t mtu = 0;                // bytes, at most; 0: as the port says
   uint64_t chunk_bytes = 0;        // of a memory region; 0: as the device says
   int queue_pairs = 2;             // to each peer, for each device
   uint32_t work_requests = 128;    // in flight, for each queue pair
   uint64_t slice_bytes = 1 << 20;  // of a work request, at most
+  uint32_t inline_bytes = 0;       // of a write of host memory that is posted inline; 0: none is
   uint8_t timeout = 14;            // local ACK timeout: 4.096 us * 2^timeout
   uint8_t retries = 6;             // retry_cnt; soft-RoCE takes 7 for endless
   uint8_t rnr_retries = 7;

@@ -72,8 +72,11 @@ ibv_mtu MtuOf(uint32_t bytes) {
 
 class SystemQueuePair final : public VerbsQueuePair {
  public:
-  SystemQueuePair(std::string device, uint8_t port, ibv_qp* queue_pair)
-      : device_(std::move(device)), port_(port), queue_pair_(queue_pair) {}
+  SystemQueuePair(std::string device, uint8_t port, ibv_qp* queue_pair, uint32_t inline_bytes)
+      : device_(std::move(device)),
+        port_(port),
+        queue_pair_(queue_pair),
+        inline_bytes_(inline_bytes) {}
   ~SystemQueuePair() override {
     if (const int failed = ibv_destroy_qp(queue_pair_); failed != 0) {
       log::Error("a queue pair stays", {{"device", device_}, {"errno", failed}});
@@ -81,6 +84,7 @@ class SystemQueuePair final : public VerbsQueuePair {
   }
 
   uint32_t number() const override { return queue_pair_->qp_num; }
+  uint32_t inline_bytes() const override { return inline_bytes_; }
 
   Status Connect(const QueuePairAddress& from, const QueuePairAddress& to,
                  const QueuePairOptions& options) override {
@@ -177,6 +181,7 @@ class SystemQueuePair final : public VerbsQueuePair {
       request.opcode =
           item.operation == WorkOperation::kWrite ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
       request.send_flags = item.signalled ? IBV_SEND_SIGNALED : 0;
+      if (item.inlined) request.send_flags |= IBV_SEND_INLINE;
       request.wr.rdma = {item.remote_address, item.remote_key};
     }
     ibv_send_wr* refused = nullptr;
@@ -189,6 +194,7 @@ class SystemQueuePair final : public VerbsQueuePair {
   const std::string device_;
   const uint8_t port_;
   ibv_qp* const queue_pair_;
+  const uint32_t inline_bytes_;
 };
 
 }  // namespace
@@ -226,9 +232,15 @@ Result<std::unique_ptr<VerbsQueuePair>> MakeSystemQueuePair(ibv_pd* domain,
   attributes.cap.max_recv_wr = 1;
   attributes.cap.max_send_sge = 1;
   attributes.cap.max_recv_sge = 1;
-  ibv_qp* const made = ibv_create_qp(domain, &attributes);
+  attributes.cap.max_inline_data = options.inline_bytes;
+  ibv_qp* made = ibv_create_qp(domain, &attributes);
+  // No device tells how much it takes inline; asked for more it makes nothing.
+  if (made == nullptr && options.inline_bytes != 0) {
+    attributes.cap.max_inline_data = 0;
+    made = ibv_create_qp(domain, &attributes);
+  }
   if (made == nullptr) return Failed(device, "ibv_create_qp", errno);
-  return std::make_unique<SystemQueuePair>(device, port, made);
+  return std::make_unique<SystemQueuePair>(device, port, made, attributes.cap.max_inline_data);
 }
 
 }  // namespace gantry::transport

@@ -66,6 +66,7 @@ struct QueuePairOptions {
   uint8_t service_level = 0;
   int gid_index = 0;
   uint32_t reads_sent = 16;  // asked at a time: max_rd_atomic, as far as the other end answers them
+  uint32_t inline_bytes = 0;  // of inlined writes
   // What the other end may do through this one, with regions that grant it as well.
   bool remote_read = false;
   bool remote_write = false;
@@ -87,12 +88,18 @@ struct WorkItem {
   uint32_t length = 0;
   uint64_t remote_address = 0;
   uint32_t remote_key = 0;
+  // A write whose bytes this process reads while it is posted, at their address in it and with no
+  // key.
+  bool inlined = false;
 };
 
 class VerbsQueuePair {
  public:
   virtual ~VerbsQueuePair() = default;  // no byte of it moves any more at this end
   virtual uint32_t number() const = 0;
+  // The longest write that may be inlined: what was asked for, or more; less where the device takes
+  // none as long as that.
+  virtual uint32_t inline_bytes() const = 0;
   // Ready to receive and to send. `from` is what was told to the other end.
   virtual Status Connect(const QueuePairAddress& from, const QueuePairAddress& to,
                          const QueuePairOptions& options) = 0;

@@ -19,6 +19,7 @@ class FakeRdmaPlace final : public RdmaPlace {
   RdmaWorld& world() override { return world_; }
   void Hang() override { fabric_.SetProgress(gantry::testing::FakeFabric::Progress::kByStep); }
   gantry::testing::FakeFabric& fabric() { return fabric_; }
+  gantry::testing::FakeVerbs& here() { return here_; }
 
  private:
   gantry::testing::FakeFabric fabric_;

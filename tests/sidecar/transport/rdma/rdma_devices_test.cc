@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/fakes/fake_verbs.h"
@@ -45,6 +46,23 @@ TEST(RdmaDevicesTest, RegionsAreAsLargeAsTheOptionSaysOrElseTheDevice) {
   for (const uint64_t bytes : {4096U, 4097U, 1U << 20}) {
     options.chunk_bytes = bytes;
     EXPECT_EQ((*RdmaDevices::Open(options, host))->at(0).chunk_bytes, bytes / 4096 * 4096);
+  }
+}
+
+TEST(RdmaDevicesTest, PacketsAreAsLargeAsThePortSaysOrElseAsTheOptionWhereThatIsLess) {
+  gantry::testing::FakeFabric fabric;
+  gantry::testing::FakeDeviceOptions device{.name = "nic0"};
+  device.port.mtu = 1024;
+  gantry::testing::FakeVerbs host(fabric, {device});
+  for (const auto& [option, mtu] :
+       {std::pair(0U, 1024U), {256U, 256U}, {1024U, 1024U}, {4096U, 1024U}}) {
+    RdmaOptions options;
+    options.mtu = option;
+    const auto devices = RdmaDevices::Open(options, host);
+    ASSERT_TRUE(devices) << devices.error().message;
+    const auto queue = *(*devices)->at(0).device->CreateCompletionQueue(1);
+    const auto pair = *(*devices)->at(0).device->CreateQueuePair(*queue, {});
+    EXPECT_EQ((*devices)->AddressOf(0, *pair, (*devices)->at(0).gid).mtu, mtu) << "what peers hear";
   }
 }
 

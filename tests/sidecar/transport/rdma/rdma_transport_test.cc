@@ -100,6 +100,12 @@ INSTANTIATE_TEST_SUITE_P(RdmaFromGpuToHost, TransportContract, ::testing::Values
                            setup.gpu_here = true;
                            return Make(setup);
                          }));
+INSTANTIATE_TEST_SUITE_P(RdmaInline, TransportContract, ::testing::Values([] {
+                           Setup setup;
+                           setup.options.slice_bytes = 500;
+                           setup.options.inline_bytes = 500;
+                           return Make(setup);
+                         }));
 INSTANTIATE_TEST_SUITE_P(RdmaInAnyOrder, TransportContract, ::testing::Values([] {
                            Setup setup;
                            setup.devices = {"fake0", "fake1"};
