@@ -212,28 +212,23 @@ TEST_F(PeerStageTest, SessionsThatAreNotKnownAreNotAnswered) {
   StartOwner();
   RawInitiator raw(owner_.server().tcp_address(), "decode");
   ASSERT_TRUE(raw.Watch(owner_.generation()));
-  const auto call = [](auto method, v1::Peer::Stub& stub, const auto& request, auto reply) {
-    grpc::ClientContext context;
-    const grpc::Status status = (stub.*method)(&context, request, &reply);
-    return status.ok() ? ErrorCode::kInternal : peer::FromGrpcStatus(status).code;
+  const auto refusal = [&raw](auto method, const auto& request) {
+    const auto reply = raw.Call(method, request);
+    return reply ? ErrorCode::kInternal : reply.error().code;
   };
   v1::OpenStageRequest open;
   open.set_session(std::string(32, '0'));
   open.set_slices(1);
-  EXPECT_EQ(call(&v1::Peer::Stub::OpenStage, raw.stub(), open, v1::OpenStageReply()),
-            ErrorCode::kStaleGeneration);
+  EXPECT_EQ(refusal(&v1::Peer::Stub::OpenStage, open), ErrorCode::kStaleGeneration);
   open.set_session(raw.session());
   open.set_slices(0);
-  EXPECT_EQ(call(&v1::Peer::Stub::OpenStage, raw.stub(), open, v1::OpenStageReply()),
-            ErrorCode::kMalformedBody);
+  EXPECT_EQ(refusal(&v1::Peer::Stub::OpenStage, open), ErrorCode::kMalformedBody);
   v1::CopyStagedRequest copy;
   copy.set_session(std::string(32, '0'));
-  EXPECT_EQ(call(&v1::Peer::Stub::CopyStaged, raw.stub(), copy, v1::CopyStagedReply()),
-            ErrorCode::kStaleGeneration);
+  EXPECT_EQ(refusal(&v1::Peer::Stub::CopyStaged, copy), ErrorCode::kStaleGeneration);
   v1::CloseStageRequest close;
   close.set_session(std::string(32, '0'));
-  EXPECT_EQ(call(&v1::Peer::Stub::CloseStage, raw.stub(), close, v1::CloseStageReply()),
-            ErrorCode::kStaleGeneration);
+  EXPECT_EQ(refusal(&v1::Peer::Stub::CloseStage, close), ErrorCode::kStaleGeneration);
 }
 
 // Or a device would still write what is copied on.
