@@ -196,6 +196,21 @@ TEST_F(PeerStageTest, ACopyThatIsNotAnsweredEndsTheSessionAndAllItHas) {
             ErrorCode::kPeerLost);
 }
 
+TEST_F(PeerStageTest, ACopyThatWaitsEndsWithTheSession) {
+  StartOwner();
+  Meet();
+  (void)Describe();
+  auto copied = CopyLater(Move(Open(1).stage, true, 0, 5));
+  auto copy = copier_.Next();
+  ASSERT_TRUE(copy);
+  client_->Break();
+  EXPECT_EQ(copied.wait_for(milliseconds(2'000)), std::future_status::ready);
+  copier_.Finish(*std::move(copy), Fail(ErrorCode::kWorkerLost, "by force"));
+  const Status lost = copied.get();
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().code, ErrorCode::kPeerLost);
+}
+
 TEST_F(PeerStageTest, WithoutTheSessionNothingIsLent) {
   StartOwner();
   Meet();
