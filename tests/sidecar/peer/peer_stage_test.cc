@@ -11,6 +11,7 @@
 #include "sidecar/transport/rdma/rdma_target.h"
 #include "tests/fakes/fake_target_buffers.h"
 #include "tests/fakes/fake_verbs.h"
+#include "tests/fakes/gpu_allocation_spec.h"
 #include "tests/fakes/hand_copier.h"
 #include "tests/sidecar/peer/raw_initiator.h"
 #include "tests/sidecar/peer/test_sidecar.h"
@@ -46,14 +47,7 @@ class PeerStageTest : public ::testing::Test {
     owner_.StartServer();
     wire::RegistrationRequest request;
     request.workload = "engine";
-    wire::AllocationSpec spec;
-    spec.kind = wire::MemoryKind::kGpu;
-    spec.size = kGpuBytes;
-    spec.device_uuid = "GPU-1";
-    spec.buffer_id = 7;
-    spec.pid = 1;
-    spec.ipc_handle = std::string(wire::kIpcHandleBytes, 'h');
-    request.allocations.push_back(spec);
+    request.allocations.push_back(GpuAllocationSpec(kGpuBytes));
     request.buffers.push_back({"k", {{0, 100, kGpuBytes - 200}}, access, {}});
     const auto buffers = owner_.registry().Register(request);
     ASSERT_TRUE(buffers) << buffers.error().message;
@@ -209,6 +203,23 @@ TEST_F(PeerStageTest, ACopyThatWaitsEndsWithTheSession) {
   const Status lost = copied.get();
   ASSERT_FALSE(lost);
   EXPECT_EQ(lost.error().code, ErrorCode::kPeerLost);
+}
+
+// Nobody knows here what is lent still.
+TEST_F(PeerStageTest, AnEndOfAStageThatIsNotAnsweredEndsTheSession) {
+  StartOwner();
+  Meet();
+  (void)Describe();
+  const wire::StageGrant grant = Open(1);
+  auto copied = CopyLater(Move(grant.stage, true, 0, 5));
+  auto copy = copier_.Next();
+  ASSERT_TRUE(copy);
+  const Status lost = exchange_->Close(grant.stage, In(200));  // the owner waits for the copy
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().code, ErrorCode::kDeadlineExceeded);
+  EXPECT_TRUE(Eventually(5'000, [&] { return ended_.load(); }));
+  copier_.Finish(*std::move(copy), Fail(ErrorCode::kWorkerLost, "by force"));
+  EXPECT_FALSE(copied.get());
 }
 
 TEST_F(PeerStageTest, WithoutTheSessionNothingIsLent) {
