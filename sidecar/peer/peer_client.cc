@@ -91,7 +91,11 @@ class GrpcPeerClient final : public PeerClient {
   void Break() override;
 
  private:
-  CallContext Place() { return {*stub_, session_, authorization_, other_calls_}; }
+  CallContext Place() { return Place(other_calls_); }
+  CallContext Place(CallCanceller& calls) { return {*stub_, session_, authorization_, calls}; }
+  TimePoint WithinTimeout(TimePoint deadline) const {
+    return std::min(deadline, Clock::now() + options_.call_timeout);
+  }
   Status SayHello(TimePoint deadline);
   Status Watch(TimePoint deadline);
   Status OpenLease(const v1::Started& started, TimePoint deadline);
@@ -101,21 +105,11 @@ class GrpcPeerClient final : public PeerClient {
                       size_t end, TimePoint deadline,
                       std::vector<Result<wire::PeerBuffer>>* buffers);
 
-  // One call within the caller's deadline and the call timeout, until `canceller` ends it.
+  // One call within the caller's deadline and the call timeout, until `calls` ends it.
   template <typename Request, typename Reply>
-  Status Call(grpc::Status (v1::Peer::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-              const Request& request, Reply* reply, TimePoint deadline, CallCanceller& canceller,
-              std::string* shown = nullptr) {
-    grpc::ClientContext context;
-    const CallCanceller::Call call(canceller, context);
-    if (!authorization_.empty()) context.AddMetadata("authorization", authorization_);
-    context.set_deadline(GrpcDeadline(std::min(deadline, Clock::now() + options_.call_timeout)));
-    const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
-    if (status.ok() && shown != nullptr) {
-      *shown = ShownIdentity(context.auth_context().get(), address_.over_tcp());
-    }
-    if (status.ok()) return {};
-    return Fail(FromGrpcStatus(status));
+  Result<Reply> Ask(PeerMethod<Request, Reply> method, Request request, TimePoint deadline,
+                    CallCanceller& calls) {
+    return Place(calls).Ask(method, std::move(request), WithinTimeout(deadline));
   }
 
   const Options options_;
@@ -148,11 +142,13 @@ Status GrpcPeerClient::SayHello(TimePoint deadline) {
   request.set_version_max(options_.versions.max);
   wire::ToMessage(options_.self, request.mutable_initiator());
   v1::HelloReply reply;
+  grpc::ClientContext context;
   if (Status said =
-          Call(&v1::Peer::Stub::Hello, request, &reply, deadline, other_calls_, &facts_.shown);
+          Place().Call(&v1::Peer::Stub::Hello, request, &reply, WithinTimeout(deadline), &context);
       !said) {
     return Fail(std::move(said).error().WithContext("Hello was refused"));
   }
+  facts_.shown = ShownIdentity(context.auth_context().get(), address_.over_tcp());
   RETURN_IF_ERROR(wire::ChoosePeerVersion(options_.versions, {reply.version(), reply.version()}));
   version_ = reply.version();
   for (const std::string& capability : reply.capabilities()) {
@@ -208,11 +204,8 @@ Status GrpcPeerClient::OpenLease(const v1::Started& started, TimePoint deadline)
 }
 
 Status GrpcPeerClient::MeasureRoundTrip(TimePoint deadline) {
-  v1::PingRequest request;
-  request.set_session(session_);
-  v1::PingReply reply;
   const TimePoint begin = Clock::now();
-  RETURN_IF_ERROR(Call(&v1::Peer::Stub::Ping, request, &reply, deadline, other_calls_));
+  RETURN_IF_ERROR(Ask(&v1::Peer::Stub::Ping, v1::PingRequest(), deadline, other_calls_));
   facts_.rtt_us =
       static_cast<uint64_t>(std::chrono::duration_cast<microseconds>(Clock::now() - begin).count());
   return {};
@@ -262,15 +255,14 @@ Status GrpcPeerClient::DescribeSome(const std::vector<wire::BufferReference>& re
                                     size_t begin, size_t end, TimePoint deadline,
                                     std::vector<Result<wire::PeerBuffer>>* buffers) {
   v1::DescribeRequest request;
-  request.set_session(session_);
   for (size_t i = begin; i < end; ++i) {
     v1::Reference& message = *request.add_references();
     message.set_workload(references[i].workload);
     message.set_buffer(references[i].buffer);
     message.set_generation(references[i].generation);
   }
-  v1::DescribeReply reply;
-  RETURN_IF_ERROR(Call(&v1::Peer::Stub::Describe, request, &reply, deadline, fetches_));
+  ASSIGN_OR_RETURN(const v1::DescribeReply reply,
+                   Ask(&v1::Peer::Stub::Describe, std::move(request), deadline, fetches_));
   if (static_cast<size_t>(reply.descriptions_size()) != end - begin) {
     return Fail(ErrorCode::kMalformedBody, "the peer described another number of buffers");
   }
@@ -288,7 +280,6 @@ Result<std::vector<UniqueFd>> GrpcPeerClient::FetchDescriptors(
     return Fail(ErrorCode::kPathUnavailable, "no descriptors come over TCP");
   }
   v1::ConnectRequest request;
-  request.set_session(session_);
   for (const wire::WantedAllocation& allocation : wanted) {
     v1::Wanted& message = *request.add_wanted();
     message.set_buffer_id(allocation.buffer_id);
@@ -296,13 +287,12 @@ Result<std::vector<UniqueFd>> GrpcPeerClient::FetchDescriptors(
     message.set_allocation_id(allocation.allocation_id);
     message.set_writable(allocation.writable);
   }
-  v1::ConnectReply reply;
-  RETURN_IF_ERROR(Call(&v1::Peer::Stub::Connect, request, &reply, deadline, fetches_));
+  ASSIGN_OR_RETURN(const v1::ConnectReply reply,
+                   Ask(&v1::Peer::Stub::Connect, std::move(request), deadline, fetches_));
   std::vector<UniqueFd> fds;
   for (const v1::Ticket& ticket : reply.tickets()) {
     RETURN_IF_ERROR(wire::CheckSecret(ticket.ticket(), "ticket"));
-    const TimePoint until = std::min(deadline, Clock::now() + options_.call_timeout);
-    auto some = Exchange({wire::FdTicketVerb::kFds, ticket.ticket()}, until);
+    auto some = Exchange({wire::FdTicketVerb::kFds, ticket.ticket()}, WithinTimeout(deadline));
     if (!some) {
       // An answer that comes late must not be taken for that of another question.
       if (LostStep(some.error().code) && !fetches_.cancelled()) Break();
@@ -321,10 +311,9 @@ Result<wire::PeerStreams> GrpcPeerClient::OpenStreams(size_t count, TimePoint de
                 "upgrade it");
   }
   v1::OpenStreamsRequest request;
-  request.set_session(session_);
   request.set_count(static_cast<uint32_t>(count));
-  v1::OpenStreamsReply reply;
-  RETURN_IF_ERROR(Call(&v1::Peer::Stub::OpenStreams, request, &reply, deadline, other_calls_));
+  ASSIGN_OR_RETURN(const v1::OpenStreamsReply reply,
+                   Ask(&v1::Peer::Stub::OpenStreams, std::move(request), deadline, other_calls_));
   const std::string host = address_.over_tcp() ? address_.tcp.host : std::string("127.0.0.1");
   ASSIGN_OR_RETURN(wire::PeerStreams streams, wire::FromMessage(reply, host));
   if (streams.tickets.size() <= count) return streams;
@@ -335,12 +324,10 @@ Status GrpcPeerClient::Acknowledge(const std::vector<uint64_t>& revocations, Tim
   constexpr size_t kBatch = wire::kPeerAcknowledgedMax;
   for (size_t begin = 0; begin < revocations.size(); begin += kBatch) {
     v1::AcknowledgeRequest request;
-    request.set_session(session_);
     for (size_t i = begin; i < std::min(revocations.size(), begin + kBatch); ++i) {
       request.add_revocations(revocations[i]);
     }
-    v1::AcknowledgeReply reply;
-    RETURN_IF_ERROR(Call(&v1::Peer::Stub::Acknowledge, request, &reply, deadline, other_calls_));
+    RETURN_IF_ERROR(Ask(&v1::Peer::Stub::Acknowledge, std::move(request), deadline, other_calls_));
   }
   return {};
 }
@@ -348,17 +335,15 @@ Status GrpcPeerClient::Acknowledge(const std::vector<uint64_t>& revocations, Tim
 Status GrpcPeerClient::Notify(const wire::Notification& notification, TimePoint deadline) {
   v1::NotifyRequest request;
   wire::ToMessage(notification, &request);
-  request.set_session(session_);
-  v1::NotifyReply reply;
-  return Call(&v1::Peer::Stub::Notify, request, &reply, deadline, fetches_);
+  RETURN_IF_ERROR(Ask(&v1::Peer::Stub::Notify, std::move(request), deadline, fetches_));
+  return {};
 }
 
 Result<uint64_t> GrpcPeerClient::UseHold(const wire::HoldUse& use, TimePoint deadline) {
   v1::UseHoldRequest request;
   wire::ToMessage(use, &request);
-  request.set_session(session_);
-  v1::UseHoldReply reply;
-  RETURN_IF_ERROR(Call(&v1::Peer::Stub::UseHold, request, &reply, deadline, fetches_));
+  ASSIGN_OR_RETURN(const v1::UseHoldReply reply,
+                   Ask(&v1::Peer::Stub::UseHold, std::move(request), deadline, fetches_));
   return reply.use();
 }
 
@@ -367,9 +352,7 @@ Result<size_t> GrpcPeerClient::EndHoldUses(std::span<const wire::HoldUseEnd> end
   const size_t count = std::min(ends.size(), hold_use_ends_max_);
   v1::EndHoldUseRequest request;
   wire::ToMessage(ends.first(count), &request);
-  request.set_session(session_);
-  v1::EndHoldUseReply reply;
-  RETURN_IF_ERROR(Call(&v1::Peer::Stub::EndHoldUse, request, &reply, deadline, fetches_));
+  RETURN_IF_ERROR(Ask(&v1::Peer::Stub::EndHoldUse, std::move(request), deadline, fetches_));
   return count;
 }
 

@@ -1,5 +1,7 @@
 #include "sidecar/peer/queue_pair_calls.h"
 
+#include <utility>
+
 #include "lib/wire/rdma_messages.h"
 
 namespace gantry::peer {
@@ -8,29 +10,18 @@ Result<wire::QueuePairGrant> CallConnectQueuePairs(
     const CallContext& place, const std::vector<wire::QueuePairRequest>& requests,
     TimePoint deadline) {
   v1::ConnectQueuePairsRequest request;
-  request.set_session(place.session);
   wire::ToMessage(requests, &request);
   request.set_some_may_fail(true);
-  v1::ConnectQueuePairsReply reply;
-  grpc::ClientContext context;
-  const CallCanceller::Call call(place.calls, context);
-  place.Prepare(deadline, &context);
-  const grpc::Status status = place.stub.ConnectQueuePairs(&context, request, &reply);
-  if (!status.ok()) return Fail(FromGrpcStatus(status));
+  ASSIGN_OR_RETURN(const v1::ConnectQueuePairsReply reply,
+                   place.Ask(&v1::Peer::Stub::ConnectQueuePairs, std::move(request), deadline));
   return wire::FromMessage(reply);
 }
 
 Status CallEndQueuePairs(const CallContext& place, uint64_t connection, TimePoint deadline) {
   v1::EndQueuePairsRequest request;
-  request.set_session(place.session);
   request.set_connection(connection);
-  v1::EndQueuePairsReply reply;
-  grpc::ClientContext context;
-  const CallCanceller::Call call(place.calls, context);
-  place.Prepare(deadline, &context);
-  const grpc::Status status = place.stub.EndQueuePairs(&context, request, &reply);
-  if (status.ok()) return {};
-  return Fail(FromGrpcStatus(status));
+  RETURN_IF_ERROR(place.Ask(&v1::Peer::Stub::EndQueuePairs, std::move(request), deadline));
+  return {};
 }
 
 }  // namespace gantry::peer

@@ -3,17 +3,16 @@
 #include "sidecar/peer/unsure_session.h"
 
 namespace gantry::peer {
+
 Result<wire::QueuePairGrant> QueuePairExchanger::Connect(
     const std::vector<wire::QueuePairRequest>& requests, TimePoint deadline) {
-  const std::shared_ptr<PeerClient> client = client_.lock();
-  if (client == nullptr) return SessionIsOver();
-  return BrokenIfUnsure(*client, client->ConnectQueuePairs(requests, deadline));
+  return AskIn(client_,
+               [&](PeerClient& client) { return client.ConnectQueuePairs(requests, deadline); });
 }
 
 Status QueuePairExchanger::End(uint64_t connection, TimePoint deadline) {
-  const std::shared_ptr<PeerClient> client = client_.lock();
-  if (client == nullptr) return SessionIsOver();
-  return BrokenIfUnsure(*client, client->EndQueuePairs(connection, deadline));
+  return AskIn(client_,
+               [&](PeerClient& client) { return client.EndQueuePairs(connection, deadline); });
 }
 
 }  // namespace gantry::peer

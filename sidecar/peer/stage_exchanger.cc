@@ -8,15 +8,11 @@
 namespace gantry::peer {
 
 Result<wire::StageGrant> StageExchanger::Open(uint32_t slices, TimePoint deadline) {
-  const std::shared_ptr<PeerClient> client = client_.lock();
-  if (client == nullptr) return SessionIsOver();
-  return BrokenIfUnsure(*client, client->OpenStage(slices, deadline));
+  return AskIn(client_, [&](PeerClient& client) { return client.OpenStage(slices, deadline); });
 }
 
 Status StageExchanger::Close(uint64_t stage, TimePoint deadline) {
-  const std::shared_ptr<PeerClient> client = client_.lock();
-  if (client == nullptr) return SessionIsOver();
-  return BrokenIfUnsure(*client, client->CloseStage(stage, deadline));
+  return AskIn(client_, [&](PeerClient& client) { return client.CloseStage(stage, deadline); });
 }
 
 Status StageExchanger::Copy(const wire::StagedMove& move, TimePoint deadline) {

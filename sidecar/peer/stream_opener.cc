@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "lib/wire/peer_messages.h"
+#include "sidecar/peer/unsure_session.h"
 
 namespace gantry::peer {
 
 Result<transport::TcpStreamOpener::Offer> StreamOpener::Open(size_t streams, TimePoint deadline) {
   const std::shared_ptr<PeerClient> client = client_.lock();
-  if (client == nullptr) return Fail(ErrorCode::kPeerLost, "the session with the peer is over");
+  if (client == nullptr) return SessionIsOver();
   const size_t count = std::clamp<size_t>(streams, 1, wire::kPeerStreamsMax);
   auto opened = client->OpenStreams(count, deadline);
   if (!opened) {

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from gpu_workloads import REAL, gpu_count, gpus, start_gpu_workload
-from workloads import BOTH, MiB, TERMINAL, connect, ended, send, wait_for, workers_of
+from workloads import BOTH, MiB, TERMINAL, connect, ended, resume, send, wait_for, workers_of
 
 BLOCK = 1024
 BLOCKS = (256 if REAL else 128) * MiB // BLOCK
@@ -109,12 +109,6 @@ class Moving:
 @pytest.fixture
 def moving(gpus, start_sidecar, start_gpu_workload):
     return Moving(start_sidecar, start_gpu_workload)
-
-
-def resume(workers):
-    for pid in workers:
-        if not ended(pid):
-            send([pid], signal.SIGCONT)
 
 
 def both_workers(sidecar):

@@ -9,7 +9,7 @@ import pytest
 
 from gpu_workloads import dying_workers, gpus, start_gpu_workload
 from test_gpu_over_tcp import start_sides, staged_slices
-from workloads import MiB, TERMINAL, ended, send, view_of, wait_for, workers_of
+from workloads import MiB, TERMINAL, resume, send, view_of, wait_for, workers_of
 
 LENGTH = 16 * MiB
 LEASE_SECONDS = 3.25  # of a write, with its margin
@@ -54,6 +54,15 @@ def targets(sides, operation):
     return sides.into if operation == "read" else sides.out
 
 
+def nothing_is_left_for(workers, target):
+    """Who stood still goes on, after the transfer's end, and moves nothing of it any more. What the target has."""
+    found = target.found()
+    resume(workers)
+    time.sleep(0.5)
+    assert target.found() == found
+    return found
+
+
 def goes_on(sides):
     """Both ways, as before."""
     for operation in ("read", "write"):
@@ -77,12 +86,7 @@ def test_workers_that_stand_still(start_sides, operation, side, how):
     view = end_of(sides, view["id"], 1 + LEASE_SECONDS + QUIESCE_SECONDS + SLACK_SECONDS - (time.monotonic() - begun))
     assert view["state"] == how, view
     target = targets(sides, operation)
-    found = target.found()
-    for pid in workers:
-        if not ended(pid):
-            send([pid], signal.SIGCONT)
-    time.sleep(0.5)
-    assert target.found() == found
+    nothing_is_left_for(workers, target)
     sides.nothing_is_staged()
     is_quiet(sides, target)
     goes_on(sides)
@@ -121,9 +125,7 @@ def test_a_sidecar_that_is_killed(start_sides, operation, side):
         assert view["state"] == "failed" and view["error"]["code"].startswith("peer_"), view
         left = sides.a
     else:
-        for pid in workers:
-            if not ended(pid):
-                send([pid], signal.SIGCONT)
+        resume(workers)
         left = sides.b
     wait_for(lambda: staged_slices(left) == 0, LEASE_SECONDS + 5, lambda: f"{staged_slices(left)} slices to come back")
 

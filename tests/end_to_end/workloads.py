@@ -260,6 +260,13 @@ def ended(pid):
     return _text(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1] in ([], ["Z"])
 
 
+def resume(pids):
+    """Those that stand still go on; some of them may have been ended meanwhile."""
+    for pid in pids:
+        if not ended(pid):
+            send([pid], signal.SIGCONT)
+
+
 def connect(sidecar, other):
     status, peer = sidecar.ask("PUT", f"/v1/peers/{other.name}", {"address": other.peer_address})
     assert status in (200, 201) and peer["state"] == "up", peer

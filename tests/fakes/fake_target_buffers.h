@@ -28,6 +28,20 @@ inline std::shared_ptr<const memory::MappedAllocation> AllocationOf(memory::Memo
   return *memory::MappedAllocation::Create(mapper, source);
 }
 
+// Of a GPU, with `bytes` bytes; that nothing here reads or writes, so any arena may stand for it.
+inline std::shared_ptr<const memory::MappedAllocation> GpuAllocationOf(memory::MemoryMapper& mapper,
+                                                                       const TestArena& arena,
+                                                                       uint64_t bytes,
+                                                                       bool writable = true) {
+  memory::AllocationSource source;
+  source.kind = wire::MemoryKind::kGpu;
+  source.gpu.form = wire::GpuExport::kPiece;
+  source.fd = std::make_shared<UniqueFd>(arena.Fd());
+  source.size = bytes;
+  source.writable = writable;
+  return *memory::MappedAllocation::Create(mapper, source);
+}
+
 // Buffers by id, as a registry would answer. Thread-safe.
 class FakeTargetBuffers final : public TargetBuffers {
  public:
@@ -91,5 +105,17 @@ class FakeTargetBuffers final : public TargetBuffers {
   Mutex mutex_;
   std::map<std::string, Entry> entries_ GUARDED_BY(mutex_);
 };
+
+// A buffer of these pieces of allocations.
+inline FakeTargetBuffers::Entry BufferOn(
+    std::vector<std::shared_ptr<const memory::MappedAllocation>> allocations,
+    const std::vector<wire::Piece>& pieces) {
+  FakeTargetBuffers::Entry entry;
+  std::vector<uint64_t> sizes;
+  for (const auto& allocation : allocations) sizes.push_back(allocation->size());
+  entry.pieces = *memory::PieceMap::Create(pieces, sizes);
+  entry.allocations = std::move(allocations);
+  return entry;
+}
 
 }  // namespace gantry::transport

@@ -5,8 +5,7 @@ GANTRY_PREVIOUS_BIN_DIR names the folder of its programs; "make test-previous" r
 
 import pytest
 
-from rdma_scene import (END_SECONDS, MiB, RdmaScene, SLOW, folder, new_memory, resources, settled, start_sidecar,
-                        start_workload, wait_for)
+from rdma_scene import MiB, RdmaScene, SLOW, folder, new_memory, resources, start_sidecar, start_workload
 from previous_version import AS_BEFORE  # after rdma_scene, which knows where it is
 
 SIZE = 4 * MiB
@@ -36,14 +35,6 @@ def test_bytes_move_and_buffers_are_taken_back(make_scene):
 
 def test_an_owner_that_is_killed_in_the_middle_is_told_as_lost_and_returns(make_scene):
     scene = make_scene(size=2 * SIZE, a_flags=SLOW)
-    transfer = scene.hold("write")
-    scene.b.kill()
-    view = settled(scene, transfer)
-    assert view["state"] == "failed" and view["error"]["code"] in ("peer_lost", "peer_unavailable"), view
-    wait_for(lambda: resources()["qp"] == 0, END_SECONDS, "no queue pair at either side")
-    scene.owner.kill()
-    scene.b = scene.start_sidecar("b")
-    scene.start_owner()
-    wait_for(lambda: scene.meet()["state"] == "up", 10)
+    scene.lose_the_owner()
     for operation in ("read", "write"):
         scene.everything_works(operation)

@@ -110,6 +110,18 @@ class RdmaScene:
                 return view["id"]
         raise AssertionError("transfers end too soon: make them larger")
 
+    def lose_the_owner(self):
+        """Its sidecar is killed while it is written to: that transfer fails, nothing of it is left, and both come back."""
+        transfer = self.hold("write")
+        self.b.kill()
+        view = settled(self, transfer)
+        assert view["state"] == "failed" and view["error"]["code"] in ("peer_lost", "peer_unavailable"), view
+        wait_for(lambda: resources()["qp"] == 0, END_SECONDS, "no queue pair at either side")
+        self.owner.kill()
+        self.b = self.start_sidecar("b")
+        self.start_owner()
+        wait_for(lambda: self.meet()["state"] == "up", 10)
+
     def everything_works(self, operation="read", path="rdma"):
         one, other = (self.target, self.source) if operation == "read" else (self.source, self.target)
         one.clear()

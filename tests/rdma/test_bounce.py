@@ -4,7 +4,6 @@ Most tests are those of such memory over tcp, with less of it. The GPUs are the 
 """
 
 import signal
-import time
 
 import pytest
 
@@ -13,8 +12,8 @@ from gpu_workloads import gpus, start_gpu_workload
 from test_gpu_over_tcp import (KINDS, GpuMemory, HostMemory, Sides, odd_ranges, sides_of, slices_of, staged_bytes,  # noqa: F401
                                test_a_byte_at_every_kind_of_place, test_host_and_gpu_memory_in_one_transfer,
                                test_pieces_of_virtual_memory)
-from test_gpu_over_tcp_ends import EITHER_WAY, end_of, targets
-from workloads import ended, send, workers_of
+from test_gpu_over_tcp_ends import EITHER_WAY, end_of, nothing_is_left_for, targets
+from workloads import send, workers_of
 
 pytestmark = needs_guest
 LENDING = ["--staging-bytes", str(16 * MiB)]
@@ -80,13 +79,7 @@ def test_workers_of_the_peer_that_stand_still(start_sides, operation):
     sides.a.ask("DELETE", f"/v1/transfers/{view['id']}?workload=reader")
     assert end_of(sides, view["id"], END_SECONDS)["state"] == "cancelled"
     target = targets(sides, operation)
-    found = target.found()
-    for pid in workers:
-        if not ended(pid):
-            send([pid], signal.SIGCONT)
-    time.sleep(0.5)
-    assert target.found() == found
-    target.data = bytearray(found)
+    target.data = bytearray(nothing_is_left_for(workers, target))
     sides.move(operation, [(0, 0, MiB)])
 
 

@@ -46,16 +46,7 @@ def test_sidecars_are_killed_in_the_middle(rdma_scene):
     scene = rdma_scene(size=LARGE, a_flags=SLOW)
     scene.everything_works()
     assert resources() == {"qp": 2, "mr": 2}
-    # The owner's.
-    transfer = scene.hold("write")
-    scene.b.kill()
-    view = settled(scene, transfer)
-    assert view["state"] == "failed" and view["error"]["code"] in ("peer_lost", "peer_unavailable"), view
-    wait_for(lambda: resources()["qp"] == 0, END_SECONDS, "no queue pair at either side")
-    scene.owner.kill()
-    scene.b = scene.start_sidecar("b")
-    scene.start_owner()
-    wait_for(lambda: scene.meet()["state"] == "up", 10)
+    scene.lose_the_owner()
     scene.everything_works()
     # The initiator's.
     scene.hold("write")

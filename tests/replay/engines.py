@@ -12,7 +12,7 @@ from conftest import SidecarProcess
 from connector_rank import ConnectorRank
 from paged_cache import BlockPool, Cache
 from test_notifications import free_port
-from workloads import WorkloadProcess, ended, gantry, send, wait_for, workers_of
+from workloads import WorkloadProcess, gantry, resume, send, wait_for, workers_of
 
 WAYS = ("shm", "tcp")
 STEP_SECONDS = 0.002  # what the model itself takes in a step
@@ -54,7 +54,7 @@ def standing_still(pids):
     try:
         yield
     finally:
-        send([pid for pid in pids if not ended(pid)], signal.SIGCONT)
+        resume(pids)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@
 
 #include "sidecar/transport/bounce/bounce_job.h"
 #include "sidecar/transport/bounce/bounce_remote_buffer.h"
+#include "sidecar/transport/one_peer.h"
 #include "sidecar/transport/rdma/memory_region_set.h"
 
 namespace gantry::transport {
@@ -29,20 +30,6 @@ class BounceOperation final : public Operation {
 
 bool IsOnGpu(const memory::MappedAllocation& memory) {
   return memory.kind() == wire::MemoryKind::kGpu;
-}
-
-// One transfer has one peer.
-Result<std::shared_ptr<RemoteStage>> StageOf(const MovePlan& plan) {
-  std::shared_ptr<RemoteStage> stage;
-  for (const RemoteAllocation& remote : plan.remote) {
-    const BounceRemoteBuffer* const target = BounceRemoteBuffer::Of(remote);
-    if (target == nullptr || (stage != nullptr && stage != target->stage())) {
-      return Fail(ErrorCode::kInternal, "a plan for bounce names buffers of one peer");
-    }
-    stage = target->stage();
-  }
-  if (stage == nullptr) return Fail(ErrorCode::kInternal, "a plan without remote buffers");
-  return stage;
 }
 
 }  // namespace
@@ -110,7 +97,7 @@ Status BounceTransport::CanReach(const memory::MappedAllocation& /*local*/,
 
 std::unique_ptr<Operation> BounceTransport::Start(std::shared_ptr<const MovePlan> plan,
                                                   int priority, uint64_t token) {
-  auto remote = StageOf(*plan);
+  auto remote = OnePeerOf(*plan, path(), &BounceRemoteBuffer::stage);
   BounceJob::Setup setup{.plan = std::move(plan), .priority = priority, .rdma = rdma_};
   if (remote) setup.remote = *remote;
   if (here_) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sidecar/transport/one_peer.h"
 #include "sidecar/transport/tcp/tcp_operation.h"
 #include "sidecar/transport/tcp/tcp_remote_buffer.h"
 
@@ -89,14 +90,7 @@ Status TcpTransport::CanReach(const memory::MappedAllocation& local,
 
 Result<TcpTransport::Route> TcpTransport::RouteOf(const MovePlan& plan) const {
   Route route;
-  for (const RemoteAllocation& remote : plan.remote) {
-    const TcpRemoteBuffer* const target = TcpRemoteBuffer::Of(remote);
-    if (target == nullptr || (route.peer != nullptr && route.peer != target->peer())) {
-      return Fail(ErrorCode::kInternal, "a plan for tcp names buffers of one peer");
-    }
-    route.peer = target->peer();
-  }
-  if (route.peer == nullptr) return Fail(ErrorCode::kInternal, "a plan without remote buffers");
+  ASSIGN_OR_RETURN(route.peer, OnePeerOf(plan, path(), &TcpRemoteBuffer::peer));
   for (const auto& local : plan.local) {
     if (local->kind() == wire::MemoryKind::kGpu) {
       if (!staging_) return Fail(staging_.error());

@@ -11,6 +11,7 @@
 #include "sidecar/transport/rdma/rdma_target.h"
 #include "tests/fakes/fake_target_buffers.h"
 #include "tests/fakes/fake_verbs.h"
+#include "tests/fakes/gpu_allocation_spec.h"
 #include "tests/fakes/hand_copier.h"
 #include "tests/sidecar/peer/raw_initiator.h"
 #include "tests/sidecar/peer/test_sidecar.h"
@@ -46,14 +47,7 @@ class PeerStageTest : public ::testing::Test {
     owner_.StartServer();
     wire::RegistrationRequest request;
     request.workload = "engine";
-    wire::AllocationSpec spec;
-    spec.kind = wire::MemoryKind::kGpu;
-    spec.size = kGpuBytes;
-    spec.device_uuid = "GPU-1";
-    spec.buffer_id = 7;
-    spec.pid = 1;
-    spec.ipc_handle = std::string(wire::kIpcHandleBytes, 'h');
-    request.allocations.push_back(spec);
+    request.allocations.push_back(GpuAllocationSpec(kGpuBytes));
     request.buffers.push_back({"k", {{0, 100, kGpuBytes - 200}}, access, {}});
     const auto buffers = owner_.registry().Register(request);
     ASSERT_TRUE(buffers) << buffers.error().message;
@@ -196,6 +190,38 @@ TEST_F(PeerStageTest, ACopyThatIsNotAnsweredEndsTheSessionAndAllItHas) {
             ErrorCode::kPeerLost);
 }
 
+TEST_F(PeerStageTest, ACopyThatWaitsEndsWithTheSession) {
+  StartOwner();
+  Meet();
+  (void)Describe();
+  auto copied = CopyLater(Move(Open(1).stage, true, 0, 5));
+  auto copy = copier_.Next();
+  ASSERT_TRUE(copy);
+  client_->Break();
+  EXPECT_EQ(copied.wait_for(milliseconds(2'000)), std::future_status::ready);
+  copier_.Finish(*std::move(copy), Fail(ErrorCode::kWorkerLost, "by force"));
+  const Status lost = copied.get();
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().code, ErrorCode::kPeerLost);
+}
+
+// Nobody knows here what is lent still.
+TEST_F(PeerStageTest, AnEndOfAStageThatIsNotAnsweredEndsTheSession) {
+  StartOwner();
+  Meet();
+  (void)Describe();
+  const wire::StageGrant grant = Open(1);
+  auto copied = CopyLater(Move(grant.stage, true, 0, 5));
+  auto copy = copier_.Next();
+  ASSERT_TRUE(copy);
+  const Status lost = exchange_->Close(grant.stage, In(200));  // the owner waits for the copy
+  ASSERT_FALSE(lost);
+  EXPECT_EQ(lost.error().code, ErrorCode::kDeadlineExceeded);
+  EXPECT_TRUE(Eventually(5'000, [&] { return ended_.load(); }));
+  copier_.Finish(*std::move(copy), Fail(ErrorCode::kWorkerLost, "by force"));
+  EXPECT_FALSE(copied.get());
+}
+
 TEST_F(PeerStageTest, WithoutTheSessionNothingIsLent) {
   StartOwner();
   Meet();
@@ -212,28 +238,23 @@ TEST_F(PeerStageTest, SessionsThatAreNotKnownAreNotAnswered) {
   StartOwner();
   RawInitiator raw(owner_.server().tcp_address(), "decode");
   ASSERT_TRUE(raw.Watch(owner_.generation()));
-  const auto call = [](auto method, v1::Peer::Stub& stub, const auto& request, auto reply) {
-    grpc::ClientContext context;
-    const grpc::Status status = (stub.*method)(&context, request, &reply);
-    return status.ok() ? ErrorCode::kInternal : peer::FromGrpcStatus(status).code;
+  const auto refusal = [&raw](auto method, const auto& request) {
+    const auto reply = raw.Call(method, request);
+    return reply ? ErrorCode::kInternal : reply.error().code;
   };
   v1::OpenStageRequest open;
   open.set_session(std::string(32, '0'));
   open.set_slices(1);
-  EXPECT_EQ(call(&v1::Peer::Stub::OpenStage, raw.stub(), open, v1::OpenStageReply()),
-            ErrorCode::kStaleGeneration);
+  EXPECT_EQ(refusal(&v1::Peer::Stub::OpenStage, open), ErrorCode::kStaleGeneration);
   open.set_session(raw.session());
   open.set_slices(0);
-  EXPECT_EQ(call(&v1::Peer::Stub::OpenStage, raw.stub(), open, v1::OpenStageReply()),
-            ErrorCode::kMalformedBody);
+  EXPECT_EQ(refusal(&v1::Peer::Stub::OpenStage, open), ErrorCode::kMalformedBody);
   v1::CopyStagedRequest copy;
   copy.set_session(std::string(32, '0'));
-  EXPECT_EQ(call(&v1::Peer::Stub::CopyStaged, raw.stub(), copy, v1::CopyStagedReply()),
-            ErrorCode::kStaleGeneration);
+  EXPECT_EQ(refusal(&v1::Peer::Stub::CopyStaged, copy), ErrorCode::kStaleGeneration);
   v1::CloseStageRequest close;
   close.set_session(std::string(32, '0'));
-  EXPECT_EQ(call(&v1::Peer::Stub::CloseStage, raw.stub(), close, v1::CloseStageReply()),
-            ErrorCode::kStaleGeneration);
+  EXPECT_EQ(refusal(&v1::Peer::Stub::CloseStage, close), ErrorCode::kStaleGeneration);
 }
 
 // Or a device would still write what is copied on.

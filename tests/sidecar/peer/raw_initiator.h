@@ -16,6 +16,7 @@
 #include "lib/wire/fd_ticket_protocol.h"
 #include "lib/wire/peer.grpc.pb.h"
 #include "lib/wire/peer_messages.h"
+#include "sidecar/peer/call_context.h"
 #include "sidecar/peer/grpc_status.h"
 #include "tests/sidecar/peer/test_sidecar.h"
 
@@ -61,6 +62,15 @@ class RawInitiator {
     watch_.reset();
   }
 
+  template <typename Reply, typename Request>
+  Result<Reply> Call(peer::PeerMethod<Request, Reply> method, const Request& request) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    Reply reply;
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
+    if (!status.ok()) return Fail(peer::FromGrpcStatus(status));
+    return reply;
+  }
   Result<v1::HelloReply> Hello(uint32_t version_min = 1, uint32_t version_max = 1) {
     v1::HelloRequest request;
     request.set_version_min(version_min);
@@ -164,18 +174,6 @@ class RawInitiator {
   }
 
  private:
-  template <typename Reply, typename Request>
-  Result<Reply> Call(grpc::Status (v1::Peer::Stub::*method)(grpc::ClientContext*, const Request&,
-                                                            Reply*),
-                     const Request& request) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-    Reply reply;
-    const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
-    if (!status.ok()) return Fail(peer::FromGrpcStatus(status));
-    return reply;
-  }
-
   const std::string fd_path_;
   const wire::PeerIdentity self_;
   std::unique_ptr<v1::Peer::Stub> stub_;

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "tests/fakes/gpu_allocation_spec.h"
 #include "tests/sidecar/registry/registry_fixture.h"
 
 namespace gantry::registry {
@@ -38,13 +39,7 @@ class DmaBufTest : public RegistryFixture {
  protected:
   // An allocation of a MiB, at byte 512 of its dma-buf.
   wire::AllocationSpec OnGpu(const std::string& token) {
-    wire::AllocationSpec spec;
-    spec.kind = wire::MemoryKind::kGpu;
-    spec.size = kMiB;
-    spec.device_uuid = "GPU-1";
-    spec.buffer_id = 7;
-    spec.pid = 1;
-    spec.ipc_handle = std::string(wire::kIpcHandleBytes, 'h');
+    wire::AllocationSpec spec = gantry::testing::GpuAllocationSpec(kMiB);
     if (!token.empty()) spec.dma_buf = wire::DmaBufSpec{token, 512, kMiB + kPage};
     return spec;
   }

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "sidecar/memory/gpu_handle_file.h"
+#include "tests/fakes/gpu_allocation_spec.h"
 #include "tests/sidecar/registry/registry_fixture.h"
 
 namespace gantry::registry {
@@ -12,14 +13,7 @@ namespace {
 class GpuAllocationTest : public RegistryFixture {
  protected:
   static wire::AllocationSpec OnGpu(char handle = 'h', uint64_t buffer_id = 7) {
-    wire::AllocationSpec spec;
-    spec.kind = wire::MemoryKind::kGpu;
-    spec.size = kMiB;
-    spec.device_uuid = "GPU-1";
-    spec.buffer_id = buffer_id;
-    spec.pid = 1;
-    spec.ipc_handle = std::string(wire::kIpcHandleBytes, handle);
-    return spec;
+    return gantry::testing::GpuAllocationSpec(kMiB, buffer_id, handle);
   }
   wire::RegistrationRequest RequestFor(std::vector<wire::AllocationSpec> allocations) {
     wire::RegistrationRequest request;

@@ -98,7 +98,8 @@ TEST_F(BounceJobTest, ACopyThatFailsHereOrThereFailsTheTransfer) {
 }
 
 TEST_F(BounceJobTest, ABufferThatWasTakenBackIsStale) {
-  world_.owners_.stale = true;
+  world_.owners_.Change(BounceRemoteBuffer::Of(there_)->id(),
+                        [](auto* entry) { ++entry->generation; });
   const auto operation = Start(wire::Operation::kRead);
   ASSERT_TRUE(Finish(*operation));
   ASSERT_TRUE(operation->error());

@@ -15,6 +15,7 @@
 #include "sidecar/transport/bounce/bounce_remote_buffer.h"
 #include "sidecar/transport/bounce/bounce_transport.h"
 #include "sidecar/transport/bounce/stage_target.h"
+#include "tests/fakes/fake_target_buffers.h"
 #include "tests/sidecar/transport/rdma/fake_rdma_place.h"
 
 namespace gantry::transport {
@@ -95,48 +96,10 @@ class ArenaCopier final : public StagingCopier {
   HelperThreads threads_{2, 64};  // last: they use the others
 };
 
-// The owner's buffers, all of one piece. Thread-safe, but for Add.
-class OwnersBuffers final : public TargetBuffers {
- public:
-  struct Buffer {
-    memory::PieceMap pieces;
-    std::vector<std::shared_ptr<const memory::MappedAllocation>> allocations;
-  };
-  std::string Add(std::shared_ptr<const memory::MappedAllocation> memory) {
-    const std::vector<uint64_t> sizes = {memory->size()};
-    buffers_.push_back(
-        {*memory::PieceMap::Create({{0, 0, memory->size()}}, sizes), {std::move(memory)}});
-    return std::to_string(buffers_.size() - 1);
-  }
-  // Asks for buffers are refused so from now on.
-  std::atomic<bool> stale = false;
-
-  Result<std::unique_ptr<TargetBuffer>> Acquire(std::string_view, std::string_view id, uint64_t,
-                                                bool) override {
-    if (stale) return Fail(ErrorCode::kStaleGeneration, "the buffer was registered anew");
-    return std::make_unique<Use>(buffers_.at(std::stoul(std::string(id))));
-  }
-
- private:
-  class Use final : public TargetBuffer {
-   public:
-    explicit Use(Buffer buffer) : buffer_(std::move(buffer)) {}
-    const memory::PieceMap& pieces() const override { return buffer_.pieces; }
-    const std::vector<std::shared_ptr<const memory::MappedAllocation>>& allocations()
-        const override {
-      return buffer_.allocations;
-    }
-
-   private:
-    const Buffer buffer_;
-  };
-  std::vector<Buffer> buffers_;
-};
-
 // The peer API between both, without a network. Thread-safe.
 class DirectStageExchange final : public StageExchange {
  public:
-  DirectStageExchange(StageTarget& target, OwnersBuffers& buffers)
+  DirectStageExchange(StageTarget& target, TargetBuffers& buffers)
       : target_(target), buffers_(buffers) {}
 
   Result<wire::StageGrant> Open(uint32_t slices, TimePoint) override {
@@ -160,7 +123,7 @@ class DirectStageExchange final : public StageExchange {
 
  private:
   StageTarget& target_;
-  OwnersBuffers& buffers_;
+  TargetBuffers& buffers_;
 };
 
 class BounceWorld {
@@ -192,8 +155,9 @@ class BounceWorld {
   RemoteAllocation OnGpuThere(const gantry::testing::TestArena& arena) {
     auto memory = world().Allocate(arena, /*on_gpu=*/true);
     copier_there_.Know(memory.get(), arena.data());
-    return {nullptr, std::make_shared<BounceRemoteBuffer>(
-                         remote_stage_, owners_.Add(std::move(memory)), 1, arena.size())};
+    const std::string id = std::to_string(++last_buffer_);
+    owners_.Put(id, BufferOn({std::move(memory)}, {{0, 0, arena.size()}}));
+    return {nullptr, std::make_shared<BounceRemoteBuffer>(remote_stage_, id, 1, arena.size())};
   }
   // Memory of the peer's that devices have.
   RemoteAllocation OnNicsThere(const gantry::testing::TestArena& arena) {
@@ -235,7 +199,8 @@ class BounceWorld {
   StagingHalf half_here_ = HalfOf(stage_here_, copier_here_);
   StagingHalf half_there_ = HalfOf(stage_there_, copier_there_);
   StageTarget target_{world().registrar_there_, half_there_, {}};
-  OwnersBuffers owners_;
+  FakeTargetBuffers owners_;
+  int last_buffer_ = 0;
   const std::shared_ptr<DirectStageExchange> exchange_ =
       std::make_shared<DirectStageExchange>(target_, owners_);
   std::unique_ptr<BounceTransport> bounce_;

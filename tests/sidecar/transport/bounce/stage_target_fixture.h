@@ -51,23 +51,7 @@ class StageTargetFixture : public testing::FakeVerbsFixture {
   }
 
   std::shared_ptr<const memory::MappedAllocation> GpuAllocation(bool writable = true) {
-    memory::AllocationSource source;
-    source.kind = wire::MemoryKind::kGpu;
-    source.gpu.form = wire::GpuExport::kPiece;
-    source.fd = std::make_shared<UniqueFd>(anything_.Fd());
-    source.size = kGpuBytes;
-    source.writable = writable;
-    return *memory::MappedAllocation::Create(mapper_, source);
-  }
-  static FakeTargetBuffers::Entry BufferOn(
-      std::vector<std::shared_ptr<const memory::MappedAllocation>> allocations,
-      const std::vector<wire::Piece>& pieces) {
-    FakeTargetBuffers::Entry entry;
-    std::vector<uint64_t> sizes;
-    for (const auto& allocation : allocations) sizes.push_back(allocation->size());
-    entry.pieces = *memory::PieceMap::Create(pieces, sizes);
-    entry.allocations = std::move(allocations);
-    return entry;
+    return GpuAllocationOf(mapper_, anything_, kGpuBytes, writable);
   }
 
   wire::StageGrant Open(const std::string& session, uint32_t slices) {

@@ -97,12 +97,10 @@ class TcpWorld {
   // The arena as one buffer of the server's side, in two pieces.
   RemoteAllocation Remote(const TestArena& arena, const std::string& id = "buffer",
                           uint64_t generation = 1) {
-    FakeTargetBuffers::Entry entry;
-    entry.generation = generation;
     const uint64_t cut = arena.size() / 3;
-    const std::vector<uint64_t> sizes = {arena.size()};
-    entry.pieces = *memory::PieceMap::Create({{0, 0, cut}, {0, cut, arena.size() - cut}}, sizes);
-    entry.allocations = {AllocationOf(mapper_, arena)};
+    FakeTargetBuffers::Entry entry =
+        BufferOn({AllocationOf(mapper_, arena)}, {{0, 0, cut}, {0, cut, arena.size() - cut}});
+    entry.generation = generation;
     buffers_.Put(id, std::move(entry));
     return Named(id, generation, arena.size());
   }

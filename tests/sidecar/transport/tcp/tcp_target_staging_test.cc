@@ -21,17 +21,8 @@ class TcpTargetStagingTest : public ::testing::Test {
     TcpWorldOptions options;
     options.server_staging = &half_;
     world_ = std::make_unique<TcpWorld>(options);
-    memory::AllocationSource source;
-    source.kind = wire::MemoryKind::kGpu;
-    source.gpu.form = wire::GpuExport::kPiece;
-    source.fd = std::make_shared<UniqueFd>(anything_.Fd());
-    source.size = kGpuBytes;
-    source.writable = true;
-    FakeTargetBuffers::Entry entry;
-    const std::vector<uint64_t> sizes = {kGpuBytes};
-    entry.pieces = *memory::PieceMap::Create({{0, 100, kGpuBytes - 200}}, sizes);
-    entry.allocations = {*memory::MappedAllocation::Create(world_->mapper_, source)};
-    world_->buffers_.Put("b-1", std::move(entry));
+    world_->buffers_.Put("b-1", BufferOn({GpuAllocationOf(world_->mapper_, anything_, kGpuBytes)},
+                                         {{0, 100, kGpuBytes - 200}}));
   }
   ~TcpTargetStagingTest() override {
     EXPECT_TRUE(
