@@ -52,8 +52,11 @@ Result<double> MoveWithPerftest(BenchOptions::Operation operation, uint64_t mess
   const std::string common = std::string(program) + " -F -d " + active->name + " -s " +
                              std::to_string(message_bytes) + " -n " + std::to_string(messages) +
                              " -q " + std::to_string(kQueuePairs) + " -p " + kPort;
+  // Whichever end fails, the other one would wait for it for ever.
   const std::string output =
-      OutputOf(common + " >/dev/null 2>&1 & sleep 1; " + common + " 127.0.0.1 2>&1; wait");
+      OutputOf("timeout 600 " + common + " >/dev/null 2>&1 & server=$!; for try in 1 2 3; do " +
+               "sleep 1; timeout 500 " + common + " 127.0.0.1 2>&1 && break; done; " +
+               "kill $server 2>/dev/null; wait");
   ASSIGN_OR_RETURN(const double megabytes, AverageIn(output, message_bytes));
   return static_cast<double>(bytes) / (megabytes * (1 << 20));
 }
