@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "sidecar/transport/one_peer.h"
 
 namespace gantry::transport {
 void RdmaTransport::Inbox::Post(std::function<void()> task) {
@@ -104,19 +105,6 @@ Status RdmaTransport::CanReach(const memory::MappedAllocation& /*local*/,
   return {};
 }
 
-Result<std::shared_ptr<RdmaPeer>> RdmaTransport::PeerOf(const MovePlan& plan) const {
-  std::shared_ptr<RdmaPeer> peer;
-  for (const RemoteAllocation& remote : plan.remote) {
-    const RdmaRemoteBuffer* const target = RdmaRemoteBuffer::Of(remote);
-    if (target == nullptr || (peer != nullptr && peer != target->peer())) {
-      return Fail(ErrorCode::kInternal, "a plan for rdma names buffers of one peer");
-    }
-    peer = target->peer();
-  }
-  if (peer == nullptr) return Fail(ErrorCode::kInternal, "a plan without remote buffers");
-  return peer;
-}
-
 std::unique_ptr<Operation> RdmaTransport::Start(std::shared_ptr<const MovePlan> plan, int priority,
                                                 uint64_t token) {
   return Begin(std::move(plan), priority, token, nullptr);
@@ -129,7 +117,7 @@ std::unique_ptr<Operation> RdmaTransport::StartPart(std::shared_ptr<const MovePl
 
 std::unique_ptr<Operation> RdmaTransport::Begin(std::shared_ptr<const MovePlan> plan, int priority,
                                                 uint64_t token, std::function<void()> attend) {
-  auto peer = PeerOf(*plan);
+  auto peer = OnePeerOf(*plan, path(), &RdmaRemoteBuffer::peer);
   RdmaOperation::Setup setup;
   setup.plan = std::move(plan);
   setup.token = token;

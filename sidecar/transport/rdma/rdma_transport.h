@@ -75,7 +75,6 @@ class RdmaTransport final : public Transport {
   Status Watch(RdmaConnection& connection);
   void Unwatch(RdmaConnection& connection);
   void Ignore(RdmaConnection& connection);
-  Result<std::shared_ptr<RdmaPeer>> PeerOf(const MovePlan& plan) const;
 
   const RdmaDevices& devices_;
   RdmaEvents& events_;
