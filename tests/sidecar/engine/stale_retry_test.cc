@@ -7,7 +7,6 @@
 #include <functional>
 #include <thread>
 
-#include "sidecar/engine/request_shelf.h"
 #include "sidecar/engine/transfer_engine.h"
 #include "tests/fakes/engine_fixture.h"
 
@@ -358,22 +357,6 @@ TEST_F(StaleRetryTest, OnlyTransfersOverThisHandleAreStopped) {
   another->reference = gateway_.last->reference;
   engine_->StopTransfersUsing(another, Error(ErrorCode::kPeerLost, "the session before"));
   EXPECT_EQ(engine_->Get("w", "t", In(milliseconds(100)))->state, TransferState::kRunning);
-}
-
-TEST(RequestShelfTest, KeepsWhatThereIsRoomFor) {
-  const auto shelf = std::make_shared<RequestShelf>(100'000);
-  wire::TransferRequest request;
-  request.local_blocks.resize(8'000);
-  const auto kept = shelf->Keep(request);
-  ASSERT_NE(kept, nullptr);
-  EXPECT_EQ(kept->local_blocks.size(), 8'000u);
-  EXPECT_GT(shelf->bytes(), 64'000u);
-  EXPECT_EQ(shelf->Keep(request), nullptr);
-  EXPECT_LT(shelf->bytes(), 100'000u);
-  auto last = shelf->Keep({});
-  EXPECT_NE(last, nullptr);
-  last.reset();
-  EXPECT_LT(shelf->bytes(), 70'000u);
 }
 
 TEST_F(StaleRetryTest, ACancelEndsItWhileItIsDescribedAgain) {
