@@ -91,3 +91,20 @@ def test_work_requests_are_no_longer_than_ports_take(rdma_scene):
     assert [(line["bytes"], line["asked_for"]) for line in said] == ([(taken, asked)] if taken < asked else []), said
     assert assert_moved(scene.move())["chunks"] == -(-scene.size // min(asked, taken))
     assert not scene.target.differs_from(scene.source)
+
+
+def test_packets_are_no_longer_than_asked_for_and_writes_inline_as_long_as_can_be(rdma_scene):
+    scene = rdma_scene(size=256 * KiB, over_tcp=True, a_flags=["--rdma-mtu", "512", "--rdma-inline-bytes", "1024"])
+    devices = {}
+    for sidecar in (scene.a, scene.b):
+        lines = [json.loads(line) for line in sidecar.log.splitlines() if line.startswith("{")]
+        devices[sidecar] = [line["mtu"] for line in lines if line["message"] == "an RDMA device is used"]
+    assert set(devices[scene.a]) == {512} and min(devices[scene.b]) > 512, devices
+    scene.target.fill()
+    short = 16  # what soft-RoCE takes inline
+    ranges = [[0, start, 0, start, short] for start in range(0, scene.size, 2 * short)]
+    assert assert_moved(transfer(scene.a, "write", "kv", "b/owner/kv", ranges))["bytes_moved"] == scene.size // 2
+    assert_moved(transfer(scene.a, "write", "kv", "b/owner/kv", [[0, start + short, 0, start + short, short] for _, start, *_ in ranges]))
+    assert not scene.source.differs_from(scene.target)
+    said = [json.loads(line) for line in scene.a.log.splitlines() if "shorter writes inline" in line]
+    assert all(line["asked_for"] == 1024 and line["bytes"] < 1024 for line in said), said
