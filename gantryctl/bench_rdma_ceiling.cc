@@ -53,10 +53,10 @@ Result<double> MoveWithPerftest(BenchOptions::Operation operation, uint64_t mess
                              std::to_string(message_bytes) + " -n " + std::to_string(messages) +
                              " -q " + std::to_string(kQueuePairs) + " -p " + kPort;
   // Whichever end fails, the other one would wait for it for ever.
-  const std::string output =
-      OutputOf("timeout 600 " + common + " >/dev/null 2>&1 & server=$!; for try in 1 2 3; do " +
-               "sleep 1; timeout 500 " + common + " 127.0.0.1 2>&1 && break; done; " +
-               "kill $server 2>/dev/null; wait");
+  const std::string output = OutputOf(
+      "timeout --foreground 600 " + common + " >/dev/null 2>&1 & server=$!; for try in 1 2 3; do " +
+      "sleep 1; timeout --foreground 500 " + common + " 127.0.0.1 2>&1 && break; " +
+      "kill -0 $server 2>/dev/null || break; done; " + "kill $server 2>/dev/null; wait");
   ASSIGN_OR_RETURN(const double megabytes, AverageIn(output, message_bytes));
   return static_cast<double>(bytes) / (megabytes * (1 << 20));
 }

@@ -12,14 +12,6 @@ namespace {
 // Failed items in the statuses that are kept, all together.
 constexpr size_t kFinishedItemsMax = 4'000'000;
 
-// What the transport itself counted of this attempt.
-std::optional<ErrorCode> CountedBefore(const Transfer& transfer) {
-  const transport::Transport* transport = transfer.admitted.transport;
-  const std::optional<Error>& why = transfer.operation->error();
-  if (transport == nullptr || !transport->CountsErrors() || !why) return std::nullopt;
-  return why->code;
-}
-
 }  // namespace
 
 void TransferLoop::Finish(Transfer* transfer) {
@@ -29,9 +21,11 @@ void TransferLoop::Finish(Transfer* transfer) {
   bytes_inflight_.fetch_sub(transfer->admitted.plan->bytes, std::memory_order_relaxed);
   transfer->chunks_retried = transfer->operation->progress().chunks_retried;
   std::optional<StaleRetry::Attempt> retry = RetryOf(*transfer, now);
-  const auto counted = CountedBefore(*transfer);
+  const transport::Operation& operation = *transfer->operation;
+  const auto counted =
+      operation.error_is_counted() ? std::optional(operation.error()->code) : std::nullopt;
   transfer->End(now, options_.failed_items_max);
-  CountFailure(transfer->admitted.status, counted);
+  if (transfer->begun) CountFailure(transfer->admitted.status, counted);
   if (transfer->begun) TrackBusy(*transfer, -1, now);
   const bool succeeded = transfer->admitted.status.state == TransferState::kSucceeded;
   transfer->admitted.reading.End(succeeded);

@@ -97,7 +97,6 @@ void TransferLoop::EndRetry(Transfer* transfer, TransferState outcome, std::opti
   if (why) {
     status.state = outcome;
     status.error = std::move(why);
-    CountFailure(status, std::nullopt);
   }
   Settle(transfer);
 }

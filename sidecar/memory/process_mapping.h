@@ -1,6 +1,6 @@
 // An allocation's bytes in this process itself, mapped when they are asked for first and kept as
 // long as the allocation: for transports that send and receive them from here. Safe against SIGBUS
-// because registered files cannot shrink. Thread-safe.
+// because registered files cannot shrink, but for holes in huge pages. Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -45,6 +45,8 @@ class Operation {
   virtual bool finished() const = 0;
   // Set once something failed; the operation then stops itself.
   virtual const std::optional<Error>& error() const = 0;
+  // It is in the metrics since it came; the transfer's end does not count it again.
+  virtual bool error_is_counted() const { return false; }
   virtual const Progress& progress() const = 0;
   // Items of the plan that were not moved whole. REQUIRES finished().
   virtual std::vector<uint32_t> UnfinishedItems() const = 0;
@@ -97,9 +99,6 @@ class Transport {
   virtual bool Poll(std::vector<uint64_t>* attention) = 0;
   // For so long nothing is gained by calling Poll: whoever carries the bytes has enough to do.
   virtual nanoseconds Unattended() const = 0;
-  // True: errors of its operations are in the metrics when they come, more than once for one that
-  // goes on; the transfer's end does not count them again.
-  virtual bool CountsErrors() const { return false; }
   // Devices carry bytes now, for microseconds: who looks again at once takes no processor from them
   // and saves a sleep and a wake-up.
   virtual bool DevicesWork() const { return false; }

@@ -12,6 +12,7 @@ from workloads import connect, fd_count, metric, send, totals_of, wait_for, work
 
 # Its death stops its transfers, so their deadlines do not count.
 GONE_SECONDS = QUIET_SECONDS
+LEASE_SECONDS = 30  # of a workload that never attached itself: nothing else tells of its end
 SILENCE_SECONDS = 2 * END_SECONDS  # a workload that says nothing for so long hangs
 FLAGS = ["--worker-restart-ms-max", "200", "--log-level", "warning"]
 _forking = multiprocessing.get_context("fork")
@@ -79,9 +80,11 @@ class World:
 
     def kill_a_workload(self):
         inhabitant = self.random.choice(self.inhabitants)
+        _, lease = self.home(inhabitant.land.index).ask("GET", f"/v1/workloads/{inhabitant.land.name}")
         inhabitant.kill()
         self.read(inhabitant)
-        wait_for(lambda: self.quiet(inhabitant.land), GONE_SECONDS, lambda: self.what_is_left(inhabitant.land))
+        patience = GONE_SECONDS + (0 if lease.get("attached") else LEASE_SECONDS)
+        wait_for(lambda: self.quiet(inhabitant.land), patience, lambda: self.what_is_left(inhabitant.land))
         self.inhabitants[inhabitant.land.index] = self.settle(inhabitant.land)
 
     def kill_a_worker(self):

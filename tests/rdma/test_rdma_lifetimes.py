@@ -47,6 +47,8 @@ def test_sidecars_are_killed_in_the_middle(rdma_scene):
     scene.everything_works()
     assert resources() == {"qp": 2, "mr": 2}
     scene.lose_the_owner()
+    failures = ['gantry_transport_errors_total{path="rdma",reason="%s"}' % reason for reason in ("disconnect", "peer_unavailable")]
+    assert sum(metric(scene.a, name) for name in failures) >= 1
     scene.everything_works()
     # The initiator's.
     scene.hold("write")

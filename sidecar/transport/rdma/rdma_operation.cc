@@ -106,9 +106,11 @@ void RdmaOperation::Lost(const NumberedWork& work) {
   returned_.push_back(work);
 }
 
-void RdmaOperation::FailWith(Error why) {
+void RdmaOperation::FailWith(Error why, bool is_counted) {
   stopped_ = true;
-  if (!error_) error_ = std::move(why);
+  if (error_) return;
+  error_ = std::move(why);
+  error_is_counted_ = is_counted;
 }
 
 bool RdmaOperation::Update() {

@@ -43,6 +43,7 @@ class RdmaOperation final : public Operation {
   void Abort() override;
   bool finished() const override { return finished_; }
   const std::optional<Error>& error() const override { return error_; }
+  bool error_is_counted() const override { return error_is_counted_; }
   const Progress& progress() const override { return progress_; }
   std::vector<uint32_t> UnfinishedItems() const override;
 
@@ -62,7 +63,7 @@ class RdmaOperation final : public Operation {
   void NotPosted(const NumberedWork& work);
   void Moved(const NumberedWork& work);
   void Lost(const NumberedWork& work);  // its queue pair ended; it may be posted again
-  void FailWith(Error why);
+  void FailWith(Error why, bool is_counted = false);
   // What was written counts as moved when it has been flushed to where the peer sees it: through
   // each lane of the connection that it went through, or by the end of the peer's queue pairs.
   void UseLane(size_t lane);
@@ -99,6 +100,7 @@ class RdmaOperation final : public Operation {
   bool finished_ = false;
   bool told_of_error_ = false;
   std::optional<Error> error_;
+  bool error_is_counted_ = false;
   Progress progress_;
 };
 

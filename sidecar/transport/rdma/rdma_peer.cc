@@ -101,7 +101,7 @@ bool RdmaPeer::Drive(TimePoint now) {
     if (over || connection_->is_broken()) TakeDown(over ? milliseconds(0) : kFlushTimeout);
   }
   if (over) {
-    FailAll(*over);
+    FailAll(*over, /*is_counted=*/false);
     return moved;
   }
   FlushWritten();
@@ -172,7 +172,7 @@ void RdmaPeer::HandleFailure(const RdmaConnection::Failure& failure) {
   if (MayBeTriedAgain(failure.completion.status) && ++failures_[failure.operation] < kFailuresMax) {
     return;
   }
-  failure.operation->FailWith(std::move(why));
+  failure.operation->FailWith(std::move(why), /*is_counted=*/true);
 }
 
 void RdmaPeer::GiveUpLostPorts(TimePoint now, bool moved) {
@@ -227,7 +227,7 @@ void RdmaPeer::HandleBreakdown(TimePoint now) {
   for (const auto& [priority, equal] : operations_) {
     for (RdmaOperation* const operation : equal) {
       if (operation->has_unmoved() && ++failures_[operation] >= kFailuresMax) {
-        operation->FailWith(*why);
+        operation->FailWith(*why, /*is_counted=*/true);
       }
     }
   }
@@ -322,7 +322,7 @@ void RdmaPeer::Connected(Result<std::unique_ptr<RdmaConnection>> made) {
     if (attempts_ >= kAttemptsMax) {
       attempts_ = 0;
       links_.DropCrossings();  // it may have been for these: others go on without
-      FailAll(*why);
+      FailAll(*why, /*is_counted=*/true);
     }
   }
   (void)Drive(now);
@@ -388,9 +388,9 @@ void RdmaPeer::BecameQuiet() {
   (void)Drive(Clock::now());
 }
 
-void RdmaPeer::FailAll(const Error& why) {
+void RdmaPeer::FailAll(const Error& why, bool is_counted) {
   for (auto& [priority, equal] : operations_) {
-    for (RdmaOperation* const operation : equal) operation->FailWith(why);
+    for (RdmaOperation* const operation : equal) operation->FailWith(why, is_counted);
   }
 }
 

@@ -94,7 +94,7 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   // By the peer's word or by the lease of its ends, whichever is first.
   void BecameQuiet();
   std::optional<Error> closed() const EXCLUDES(mutex_);
-  void FailAll(const Error& why);
+  void FailAll(const Error& why, bool is_counted);
 
   const RdmaCore core_;
   const std::string name_;

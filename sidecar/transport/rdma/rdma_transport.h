@@ -38,7 +38,6 @@ class RdmaTransport final : public Transport {
   wire::Path path() const override { return wire::Path::kRdma; }
   Status Probe() override { return {}; }
   bool AddressesBuffers() const override { return true; }
-  bool CountsErrors() const override { return true; }
   Status CanCarry(const LocalSide& local,
                   const std::vector<RemoteAllocation>& remote) const override;
   // Whether there is a way through what devices have of a local buffer now; the error says why not.

@@ -102,6 +102,10 @@ TEST_F(FenceTest, ExpiresAtTheDeadlineAndSaysWhatTheCounterIs) {
   EXPECT_EQ(ended->bytes_moved, 0u);
   EXPECT_GE(ended->timings.fence_us, 100'000u);  // the deadline counts from before admission
   EXPECT_LT(ended->timings.total_us, 3'000'000u);
+  // No path failed: none was begun.
+  EXPECT_NE(
+      metrics_.Text().find("gantry_transport_errors_total{path=\"shm\",reason=\"timeout\"} 0\n"),
+      std::string::npos);
 }
 
 TEST_F(FenceTest, WaitingBlocksNoOtherTransferAndCanBeCancelled) {

@@ -33,8 +33,9 @@ struct Script {
 
 class ScriptedOperation final : public transport::Operation {
  public:
-  ScriptedOperation(std::shared_ptr<std::atomic<bool>> moving, std::optional<Error> error)
-      : moving_(std::move(moving)), error_(std::move(error)) {
+  ScriptedOperation(std::shared_ptr<std::atomic<bool>> moving, std::optional<Error> error,
+                    bool is_counted)
+      : moving_(std::move(moving)), error_(std::move(error)), is_counted_(is_counted) {
     progress_.chunks_total = 1;
     progress_.chunks = error_ ? 0 : 1;
     progress_.first_posted = Clock::now();
@@ -43,12 +44,14 @@ class ScriptedOperation final : public transport::Operation {
   void Abort() override {}
   bool finished() const override { return !*moving_; }
   const std::optional<Error>& error() const override { return error_; }
+  bool error_is_counted() const override { return is_counted_; }
   const transport::Progress& progress() const override { return progress_; }
   std::vector<uint32_t> UnfinishedItems() const override { return {0}; }
 
  private:
   const std::shared_ptr<std::atomic<bool>> moving_;
   const std::optional<Error> error_;
+  const bool is_counted_;
   transport::Progress progress_;
 };
 
@@ -69,14 +72,13 @@ class ScriptedTransport final : public transport::Transport {
     ++starts;
     moving->store(script.moving);
     token_ = token;
-    return std::make_unique<ScriptedOperation>(moving, script.refusal);
+    return std::make_unique<ScriptedOperation>(moving, script.refusal, counts_errors);
   }
   bool Poll(std::vector<uint64_t>* attention) override {
     attention->push_back(token_);
     return false;
   }
   nanoseconds Unattended() const override { return milliseconds(1); }
-  bool CountsErrors() const override { return counts_errors; }
 
   std::function<Script(uint64_t generation)> answer;
   std::atomic<bool> counts_errors{false};

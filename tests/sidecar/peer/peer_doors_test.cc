@@ -15,6 +15,7 @@ namespace {
 
 using engine::PeerState;
 using metrics::PeerRefusal;
+using Until = TestSidecar::Until;
 
 class PeerDoorsTest : public ::testing::Test {
  protected:
@@ -35,13 +36,14 @@ class PeerDoorsTest : public ::testing::Test {
   peer::PeerSecurityOptions OwnerTls() const { return {owner_files_.paths(), {}, "", "", false}; }
 
   // What becomes of a peer whose initiator uses this.
-  engine::PeerInfo Meet(peer::PeerSecurityOptions security) {
+  engine::PeerInfo Meet(peer::PeerSecurityOptions security, Until until = Until::kRefused) {
     initiator_.UseTcp(std::move(security));
-    return initiator_.Try(owner_.server().tcp_address(), "prefill");
+    return initiator_.Try(owner_.server().tcp_address(), "prefill", until);
   }
-  engine::PeerInfo MeetWith(const IssuedCertificate& own, const std::string& authorities) {
+  engine::PeerInfo MeetWith(const IssuedCertificate& own, const std::string& authorities,
+                            Until until = Until::kRefused) {
     initiator_files_.Write(own, authorities);
-    return Meet({initiator_files_.paths(), {}, "", "", false});
+    return Meet({initiator_files_.paths(), {}, "", "", false}, until);
   }
   int Refused(PeerRefusal why) const { return refusals_.at(static_cast<size_t>(why)); }
   bool IsRefused(PeerRefusal why) const {
@@ -64,7 +66,8 @@ class PeerDoorsTest : public ::testing::Test {
 
 TEST_F(PeerDoorsTest, BothCertificatesLetIn) {
   StartOwner(OwnerTls());
-  const auto info = MeetWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
+  const auto info =
+      MeetWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate(), Until::kUp);
   ASSERT_EQ(info.state, PeerState::kUp) << info.error.value_or(Error()).message;
   EXPECT_TRUE(initiator_.Acquire("prefill", {"k"}));
   EXPECT_EQ(AllRefused(), 0);
@@ -126,7 +129,7 @@ TEST_F(PeerDoorsTest, AnOwnerOfAnotherNameIsNotTalkedTo) {
 TEST_F(PeerDoorsTest, PatternsDecideWhichOwnersAreTalkedTo) {
   StartOwner(OwnerTls());
   initiator_files_.Write(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
-  EXPECT_EQ(Meet({initiator_files_.paths(), {"spiffe://x/*"}, "", "", false}).state,
+  EXPECT_EQ(Meet({initiator_files_.paths(), {"spiffe://x/*"}, "", "", false}, Until::kUp).state,
             PeerState::kUp);
   const auto refused = Meet({initiator_files_.paths(), {"spiffe://y/*"}, "", "", false});
   EXPECT_NE(refused.state, PeerState::kUp);
@@ -147,7 +150,8 @@ TEST_F(PeerDoorsTest, ARuleGivesNoMoreThanItSays) {
   auto security = OwnerTls();
   security.rules_file = owner_files_.WriteOther("rules", "spiffe://x/* eng* read # no more\n");
   StartOwner(security);
-  const auto info = MeetWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
+  const auto info =
+      MeetWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate(), Until::kUp);
   ASSERT_EQ(info.state, PeerState::kUp) << info.error.value_or(Error()).message;
   const auto handles = initiator_.Acquire("prefill", {"k"});
   ASSERT_TRUE(handles) << handles.error().message;
@@ -182,14 +186,14 @@ class PeerTokensTest : public PeerDoorsTest {
 
 TEST_F(PeerTokensTest, TheSameTokenLetsIn) {
   StartOwner(Token(owner_files_, right_ + "\n"));
-  EXPECT_EQ(Meet(Token(initiator_files_, right_)).state, PeerState::kUp);
+  EXPECT_EQ(Meet(Token(initiator_files_, right_), Until::kUp).state, PeerState::kUp);
   EXPECT_TRUE(initiator_.Acquire("prefill", {"k"}));
   EXPECT_EQ(AllRefused(), 0);
 }
 
 TEST_F(PeerTokensTest, ASecondTokenLetsInToo) {
   StartOwner(Token(owner_files_, wrong_ + "\n" + right_ + "\n"));
-  EXPECT_EQ(Meet(Token(initiator_files_, right_)).state, PeerState::kUp);
+  EXPECT_EQ(Meet(Token(initiator_files_, right_), Until::kUp).state, PeerState::kUp);
 }
 
 TEST_F(PeerTokensTest, AWrongTokenGetsNothing) {

@@ -166,13 +166,17 @@ class TestSidecar {
     ASSERT_EQ(info->state, engine::PeerState::kUp) << info->error.value_or(Error()).message;
   }
   // What becomes of a peer that may not come up: it is waited for, since a handshake has no speed.
-  engine::PeerInfo Try(const std::string& address, const std::string& name) {
+  enum class Until { kUp, kRefused };
+  engine::PeerInfo Try(const std::string& address, const std::string& name,
+                       Until until = Until::kRefused) {
     const auto put = directory_->Put(name, address, In(0));
     EXPECT_TRUE(put) << put.error().message;
     engine::PeerInfo info;
     EXPECT_TRUE(Eventually(20'000, [&] {
       info = directory_->Get(name).value_or(engine::PeerInfo{});
-      return info.state == engine::PeerState::kUp || info.error;
+      if (info.state == engine::PeerState::kUp) return true;
+      return until == Until::kRefused && info.error &&
+             info.error->code != ErrorCode::kDeadlineExceeded;
     }));
     return info;
   }

@@ -35,6 +35,8 @@ class RdmaPeerLife : public FakeRdmaFixture {
     ASSERT_TRUE(world_->Finish(operation, milliseconds(5'000)));
     ASSERT_TRUE(operation.error());
     EXPECT_EQ(operation.error()->code, ErrorCode::kPeerLost);
+    // Of the session no device says anything.
+    EXPECT_FALSE(operation.error_is_counted());
   }
 };
 
