@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/fakes/fake_verbs.h"
@@ -83,6 +84,16 @@ class FakeRdmaFixture : public ::testing::Test {
       if (!world_->transport_.Poll(&attention)) world_->waker_.Wait(milliseconds(2));
     }
     return condition();
+  }
+  // Of a device here. It is known when this returns, before the path is driven again: fake devices
+  // fail work at once, and so twice before a port's end is heard of.
+  void SetPort(size_t device, bool up) {
+    here_->SetPort("here" + std::to_string(device), up);
+    const TimePoint limit = Clock::now() + milliseconds(10'000);
+    while (world_->devices_->IsUp(device) != up && Clock::now() < limit) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    ASSERT_EQ(world_->devices_->IsUp(device), up);
   }
   void PollFor(milliseconds time) {
     (void)PollUntil([] { return false; }, time);

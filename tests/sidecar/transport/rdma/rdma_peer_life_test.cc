@@ -187,10 +187,6 @@ TEST_F(RdmaPeerLife, TheTransportGoesWithAConnectionThatIsUp) {
 class RdmaPorts : public RdmaPeerLife {
  protected:
   void SetUp() override { Make(2, SmallSlices()); }
-  void SetPort(int device, bool up) {
-    here_->SetPort("here" + std::to_string(device), up);
-    ASSERT_TRUE(PollUntil([&] { return world_->devices_->IsUp(device) == up; }));
-  }
   uint64_t Work(int device) const { return here_->work("here" + std::to_string(device)).writes; }
 };
 

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/sidecar/transport/rdma/fake_rdma_fixture.h"
@@ -74,15 +73,6 @@ class RdmaSubsets : public FakeRdmaFixture {
       seen_[i] = work.bytes;
     }
     return worked;
-  }
-  void SetPort(size_t device, bool up) {
-    here_->SetPort("here" + std::to_string(device), up);
-    // Fake devices give up at once, so that work could fail twice before the port's end is known.
-    const TimePoint until = Clock::now() + milliseconds(5'000);
-    while (world_->devices_->IsUp(device) != up && Clock::now() < until) {
-      std::this_thread::sleep_for(milliseconds(1));
-    }
-    ASSERT_EQ(world_->devices_->IsUp(device), up);
   }
 
   std::vector<std::unique_ptr<Pair>> pairs_;
