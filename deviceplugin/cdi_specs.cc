@@ -19,6 +19,7 @@ using nlohmann::json;
 
 constexpr uintmax_t kSpecBytesMax = 8 << 20;
 constexpr int kDepthMax = 32;
+constexpr int kNodesMax = 1'000'000;  // aliases make a short text long
 
 // A scalar without quotes may be a number or a truth value; specs have no others.
 json ScalarOf(const YAML::Node& node) {
@@ -31,21 +32,21 @@ json ScalarOf(const YAML::Node& node) {
   return text;
 }
 
-// Throws what yaml-cpp throws; null below the greatest depth.
-json JsonOf(const YAML::Node& node, int depth = 0) {
-  if (depth > kDepthMax) return nullptr;
+// Throws what yaml-cpp throws; null below the greatest depth, and when `nodes` have run out.
+json JsonOf(const YAML::Node& node, int* nodes, int depth = 0) {
+  if (depth > kDepthMax || --*nodes < 0) return nullptr;
   switch (node.Type()) {
     case YAML::NodeType::Scalar:
       return ScalarOf(node);
     case YAML::NodeType::Sequence: {
       json list = json::array();
-      for (const YAML::Node& entry : node) list.push_back(JsonOf(entry, depth + 1));
+      for (const YAML::Node& entry : node) list.push_back(JsonOf(entry, nodes, depth + 1));
       return list;
     }
     case YAML::NodeType::Map: {
       json object = json::object();
       for (const auto& entry : node) {
-        object[entry.first.Scalar()] = JsonOf(entry.second, depth + 1);
+        object[entry.first.Scalar()] = JsonOf(entry.second, nodes, depth + 1);
       }
       return object;
     }
@@ -97,7 +98,9 @@ Result<json> ParseCdiSpec(const std::string& text, bool yaml) {
   json spec;
   if (yaml) {
     try {
-      spec = JsonOf(YAML::Load(text));
+      int nodes = kNodesMax;
+      spec = JsonOf(YAML::Load(text), &nodes);
+      if (nodes < 0) return Fail(ErrorCode::kBodyTooLarge, "it has too many entries");
     } catch (const YAML::Exception& error) {
       return Fail(ErrorCode::kMalformedBody, error.what());
     }

@@ -27,6 +27,13 @@ void MergeList(const std::string& key, const json& from, json& to) {
   }
 }
 
+// Whatever a spec has there: what is no list is not valid and gives way.
+json& ListIn(json& edits, const char* key) {
+  json& list = edits[key];
+  if (!list.is_array()) list = json::array();
+  return list;
+}
+
 std::array<int, 3> NumbersOf(std::string_view version) {
   std::array<int, 3> numbers = {};
   std::sscanf(std::string(version).c_str(), "%d.%d.%d", &numbers[0], &numbers[1], &numbers[2]);
@@ -36,18 +43,19 @@ std::array<int, 3> NumbersOf(std::string_view version) {
 }  // namespace
 
 void ContainerEdits::AddVariable(std::string_view name, std::string_view value) {
-  edits_["env"].push_back(std::string(name) + "=" + std::string(value));
+  ListIn(edits_, "env").push_back(std::string(name) + "=" + std::string(value));
 }
 
 void ContainerEdits::AddDeviceFile(std::string_view path) {
-  edits_["deviceNodes"].push_back(
-      {{"path", path}, {"permissions", "rw"}, {"fileMode", kForEveryUser}});
+  ListIn(edits_, "deviceNodes")
+      .push_back({{"path", path}, {"permissions", "rw"}, {"fileMode", kForEveryUser}});
 }
 
 void ContainerEdits::AddMount(std::string_view host_path, std::string_view container_path) {
-  edits_["mounts"].push_back({{"hostPath", host_path},
-                              {"containerPath", container_path},
-                              {"options", {"rw", "nosuid", "nodev", "noexec", "rbind"}}});
+  ListIn(edits_, "mounts")
+      .push_back({{"hostPath", host_path},
+                  {"containerPath", container_path},
+                  {"options", {"rw", "nosuid", "nodev", "noexec", "rbind"}}});
 }
 
 void ContainerEdits::Merge(const ContainerEdits& other) {

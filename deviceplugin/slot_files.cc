@@ -57,7 +57,7 @@ std::string SpecOf(const std::string& resource, std::string_view slot, const Slo
       {"kind", resource},
       {"devices", {{{"name", slot}, {"containerEdits", plan.edits.json()}}}},
   };
-  return spec.dump(2) + "\n";
+  return spec.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace

@@ -83,6 +83,28 @@ TEST_F(CdiSpecsTest, YamlThatIsDeepEndsSomewhere) {
   EXPECT_TRUE(ParseCdiSpec(deep, true));
 }
 
+TEST_F(CdiSpecsTest, YamlWhoseAliasesMultiplyIsRefused) {
+  std::string bomb = "cdiVersion: 0.5.0\nkind: a.b/gpu\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 12; ++i) {
+    const std::string before = "*a" + std::to_string(i - 1);
+    bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
+    for (int copy = 0; copy < 9; ++copy) bomb += before + ", ";
+    bomb += before + "]\n";
+  }
+  const auto spec = ParseCdiSpec(bomb, true);
+  ASSERT_FALSE(spec);
+  EXPECT_EQ(spec.error().code, ErrorCode::kBodyTooLarge);
+}
+
+TEST(ContainerEditsTest, WhatIsNoListGivesWay) {
+  ContainerEdits edits(nlohmann::json::parse(R"({"env":"A=1","mounts":null,"deviceNodes":3})"));
+  edits.AddVariable("B", "2");
+  edits.AddDeviceFile("/dev/x");
+  edits.AddMount("/a", "/b");
+  EXPECT_EQ(edits.Variable("B"), "2");
+  EXPECT_THAT(edits.DeviceFiles(), ElementsAre("/dev/x"));
+}
+
 TEST(ContainerEditsTest, MergingAddsWhatIsNewAndKeepsTheFirstOfADeviceFile) {
   ContainerEdits one(nlohmann::json::parse(
       R"({"env":["A=1"],"deviceNodes":[{"path":"/dev/x","major":1}],"intelRdt":{"closID":"a"}})"));

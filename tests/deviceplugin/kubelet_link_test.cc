@@ -96,12 +96,12 @@ TEST_F(KubeletLinkTest, ARefusedRegistrationIsTriedAgain) {
 TEST_F(KubeletLinkTest, AKubeletThatStopsFollowingAtOnceIsNotAskedWithoutAPause) {
   StartAll();
   const int before = kubelet_.registrations();
-  const TimePoint end = Clock::now() + milliseconds(1'000);
+  const TimePoint end = Clock::now() + milliseconds(3'000);
   while (Clock::now() < end) {
-    kubelet_.DropStream(kResource);
+    if (kubelet_.Allocatable(kResource) == 4) kubelet_.DropStream(kResource);
     std::this_thread::sleep_for(milliseconds(1));
   }
-  EXPECT_LE(kubelet_.registrations() - before, 6);
+  EXPECT_LE(kubelet_.registrations() - before, 4);
 }
 
 TEST_F(KubeletLinkTest, TwoPluginsOfOneNodeHaveSocketsOfTheirOwn) {

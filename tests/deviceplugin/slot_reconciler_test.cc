@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 
@@ -123,6 +124,43 @@ TEST_F(SlotReconcilerTest, AFolderOfANamespaceGoesWithItsPodsButNotWhileSomebody
   EXPECT_TRUE(fs::exists(folder));
   listening->reset();
   EXPECT_TRUE(Eventually([&] { return !fs::exists(folder); }));
+}
+
+// Leaves its pods out of one answer, as a kubelet that is just starting may.
+class ForgetfulPods final : public PodDevicesSource {
+ public:
+  static constexpr int kForgets = 2;
+
+  Result<std::vector<PodDevices>> List(TimePoint) override {
+    if (++asked_ == kForgets) return std::vector<PodDevices>();
+    return std::vector<PodDevices>{{"team", "one", {{kSidecar, {{kResource, {"slot-000"}}}, {}}}}};
+  }
+  int asked() const { return asked_; }
+
+ private:
+  std::atomic<int> asked_ = 0;
+};
+
+TEST_F(SlotReconcilerTest, OneAnswerWithoutThePodIsNotBelieved) {
+  ForgetfulPods pods;
+  const auto metrics = PluginMetrics::Make();
+  SlotList slots(1);
+  SlotFiles files(kubelet_.cdi_folder(), kResource);
+  const PeerFolders folders(kubelet_.File("peers"));
+  SlotBinderOptions options;
+  options.rules.resource = kResource;
+  options.rules.peer_folder = folders.parent();
+  options.rules.root = sysfs_.root();
+  SlotBinder binder(options, pods, files, folders, *metrics);
+  SlotHealth health(slots, *metrics);
+  ASSERT_TRUE(binder.Bind("slot-000", Clock::now() + milliseconds(1'000)));
+  SlotReconcilerOptions rounds;
+  rounds.resource = kResource;
+  rounds.interval = milliseconds(10);
+  const SlotReconciler reconciler(rounds, {pods, slots, files, binder, folders, health, *metrics});
+  EXPECT_TRUE(Eventually([&] { return pods.asked() >= ForgetfulPods::kForgets + 4; }));
+  EXPECT_THAT(metrics->Text(), HasSubstr("gantry_dp_cdi_files_removed_total 0"));
+  EXPECT_TRUE(HasSpecFor("one"));
 }
 
 }  // namespace
