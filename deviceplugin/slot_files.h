@@ -40,7 +40,7 @@ class SlotFiles {
 
   // Those of this kind that are there, sorted by slot.
   std::vector<Entry> List() const;
-  // Whether files can be written: by writing one that no runtime reads.
+  // Whether files can be written.
   Status Probe() const;
 
  private:
