@@ -3,7 +3,6 @@
 
 #include <fstream>
 #include <iterator>
-#include <regex>
 #include <set>
 
 #include "deviceplugin/plugin_config.h"
@@ -17,19 +16,31 @@ std::string Document(const std::string& name) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-std::set<std::string> Matches(const std::string& text, const std::string& pattern) {
+/// What stands in a text between a beginning and the first of an end's characters (std::regex warns
+/// under sanitizers).
+std::set<std::string> Between(const std::string& text, const std::string& begin,
+                              const std::string& end) {
   std::set<std::string> found;
-  const std::regex expression(pattern);
-  for (std::sregex_iterator i(text.begin(), text.end(), expression), end; i != end; ++i) {
-    found.insert((*i)[1]);
+  for (std::size_t at = 0; (at = text.find(begin, at)) != std::string::npos;) {
+    at += begin.size();
+    const std::size_t length = text.find_first_of(end, at) - at;
+    found.insert(text.substr(at, length));
   }
   return found;
 }
 
+std::set<std::string> WithPrefix(const std::string& prefix, const std::set<std::string>& rests) {
+  std::set<std::string> whole;
+  for (const std::string& rest : rests) {
+    whole.insert(prefix + rest);
+  }
+  return whole;
+}
+
 TEST(PluginDocument, NamesEveryMetricAndNoOther) {
-  const auto real = Matches(PluginMetrics::Make()->Text(), "# TYPE (gantry_dp_[a-z_]+)");
+  const auto real = Between(PluginMetrics::Make()->Text(), "# TYPE gantry_dp_", " ");
   ASSERT_GT(real.size(), 10U);
-  EXPECT_EQ(Matches(Document("metrics.md"), "\\| `(gantry_dp_[a-z_]+)` \\|"), real);
+  EXPECT_EQ(Between(Document("metrics.md"), "| `gantry_dp_", "`"), real);
 }
 
 TEST(PluginDocument, NamesEveryFlagAndNoOther) {
@@ -37,7 +48,8 @@ TEST(PluginDocument, NamesEveryFlagAndNoOther) {
   const char* const arguments[] = {"gantry-device-plugin", "--help"};
   EXPECT_EQ(ParsePluginConfig(2, arguments).exit_code, 0);
   const std::string help = ::testing::internal::GetCapturedStdout();
-  auto real = Matches(help, "\n +(?:-[a-z],)?(--[a-z-]+)");
+  auto real = WithPrefix("--", Between(help, "  --", " =[\n"));
+  real.merge(WithPrefix("--", Between(help, ",--", " =[\n")));
   for (const char* const everywhere : {"--help", "--version", "--print-config", "--log-level"}) {
     EXPECT_EQ(real.erase(everywhere), 1U) << everywhere;
   }
@@ -45,7 +57,7 @@ TEST(PluginDocument, NamesEveryFlagAndNoOther) {
   const std::string settings =
       document.substr(document.find("## Settings"),
                       document.find("## What a container") - document.find("## Settings"));
-  auto documented = Matches(settings, "`(--[a-z-]+)`");
+  auto documented = WithPrefix("--", Between(settings, "`--", "`"));
   EXPECT_EQ(documented, real);
 }
 
