@@ -33,7 +33,7 @@ test-slow: slow-tiers ## the slow tiers alone
 test-style: ## layout, includes, sizes, formatting (seconds)
 test-unit: ## one class or function at a time (seconds)
 test-contract: ## what every transport, memory and driver must do, over the fakes (a minute)
-test-api: ## REST against docs/rest_api.yaml (a minute)
+test-api: ## REST against docs/rest_api.yaml; dashboards and alert rules (a minute)
 test-charts: ## the Helm charts, rendered by the real helm (a minute; the first time helm is built)
 test-rdma: ## libibverbs on soft-RoCE in a guest, or with GANTRY_TEST_RDMA=real on this machine's devices (a minute)
 test-end-to-end: ## sidecars and workloads as processes (minutes)

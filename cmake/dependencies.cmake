@@ -11,6 +11,7 @@ find_package(nlohmann_json 3.11 REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(tl-expected REQUIRED)
+find_package(yaml-cpp REQUIRED)
 find_package(GTest REQUIRED)
 find_program(GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
 pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)    # no CMake config; its macros change class layout

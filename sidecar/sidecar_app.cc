@@ -14,6 +14,7 @@
 #include "lib/base/log.h"
 #include "lib/base/random_id.h"
 #include "lib/base/version.h"
+#include "lib/rpc/health_server.h"
 #include "sidecar/api/http_server.h"
 #include "sidecar/api/routes.h"
 #include "sidecar/app_options.h"
@@ -24,7 +25,6 @@
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/peer/execution_caller.h"
 #include "sidecar/peer/execution_desk.h"
-#include "sidecar/peer/health_server.h"
 #include "sidecar/peer/peer_directory.h"
 #include "sidecar/peer/peer_security.h"
 #include "sidecar/peer/peer_server.h"
@@ -116,7 +116,7 @@ class App final : public SidecarApp {
     metrics_.SetGaugeSource([this] { return Gauges(); });  // before anybody can ask
     RETURN_IF_ERROR(StartApi());
     if (!config_.health_listen.empty()) {
-      ASSIGN_OR_RETURN(health_, peer::HealthServer::Start(
+      ASSIGN_OR_RETURN(health_, rpc::HealthServer::Start(
                                     {config_.health_listen, [this] { return Readiness(); }}));
     }
     if (!config_.metrics_listen.empty()) {
@@ -373,7 +373,7 @@ class App final : public SidecarApp {
   std::unique_ptr<api::ApiDependencies> api_;
   std::unique_ptr<api::HttpServer> http_;
   std::atomic<const api::HttpServer*> serving_ = nullptr;  // http_, for those it calls
-  std::unique_ptr<peer::HealthServer> health_;
+  std::unique_ptr<rpc::HealthServer> health_;
   std::jthread housekeeping_;
   std::atomic<bool> stopping_{false};
   FdBudgets fds_max_;

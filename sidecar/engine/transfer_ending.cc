@@ -100,12 +100,13 @@ void TransferLoop::TrackBusy(const Transfer& transfer, int change, TimePoint now
   const TransferStatus& status = transfer.admitted.status;
   BusyTime& busy =
       busy_[status.operation == wire::Operation::kRead ? 0 : 1][static_cast<size_t>(status.path)];
-  if (busy.running == 0) busy.since = now;
-  busy.running += change;
-  if (busy.running == 0) {
+  // Told at each change, and not when the path is idle: under load it never is.
+  if (busy.running > 0) {
     metrics_.Busy(static_cast<metrics::Operation>(status.operation),
                   static_cast<metrics::Path>(status.path), SecondsBetween(busy.since, now));
   }
+  busy.since = now;
+  busy.running += change;
 }
 
 void TransferLoop::ForgetOldTransfers(TimePoint now) {

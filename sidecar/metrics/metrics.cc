@@ -1,18 +1,17 @@
 #include "sidecar/metrics/metrics.h"
 
-#include <prometheus/exposer.h>
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
 #include <array>
-#include <exception>
 #include <utility>
 #include <vector>
 
 #include "lib/base/mutex.h"
+#include "lib/metrics/scrape_listener.h"
+#include "lib/metrics/series_grid.h"
 #include "sidecar/metrics/metric_labels.h"
 #include "sidecar/metrics/scrape_gauges.h"
-#include "sidecar/metrics/series_grid.h"
 
 namespace gantry::metrics {
 namespace {
@@ -102,7 +101,7 @@ struct Metrics::Families {
   const std::shared_ptr<Registry> registry = std::make_shared<Registry>();
   const std::shared_ptr<ScrapeGauges> gauges;
   Mutex mutex;
-  std::unique_ptr<prometheus::Exposer> exposer GUARDED_BY(mutex);
+  std::unique_ptr<ScrapeListener> listener GUARDED_BY(mutex);
 
   const LabelSet op{"op", kOperationNames};
   const LabelSet path{"path", kRealPathNames};
@@ -290,24 +289,11 @@ std::string Metrics::Text() const {
 }
 
 Result<int> Metrics::Listen(const std::string& address) {
-  // Threads and timeout bound what slow clients can do: they delay a scrape by seconds, not for
-  // ever, and never touch the data path.
-  const std::vector<std::string> options = {"listening_ports",    address, "num_threads", "8",
-                                            "request_timeout_ms", "2000"};
   const MutexLock lock(families_->mutex);
-  if (families_->exposer) return Fail(ErrorCode::kInternal, "metrics are served already");
-  try {
-    auto exposer = std::make_unique<prometheus::Exposer>(options);
-    exposer->RegisterCollectable(families_->registry);
-    exposer->RegisterCollectable(families_->gauges);
-    const int port = exposer->GetListeningPorts().at(0);
-    families_->exposer = std::move(exposer);
-    return port;
-  } catch (const std::exception& error) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "cannot serve metrics on '" + address + "': " + error.what(),
-                "say a free address as ADDRESS:PORT, or [ADDRESS]:PORT for IPv6");
-  }
+  if (families_->listener) return Fail(ErrorCode::kInternal, "metrics are served already");
+  ASSIGN_OR_RETURN(families_->listener,
+                   ScrapeListener::Start(address, {families_->registry, families_->gauges}));
+  return families_->listener->port();
 }
 
 }  // namespace gantry::metrics

@@ -9,6 +9,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
+#include "lib/rpc/grpc_deadline.h"
 #include "lib/wire/peer.grpc.pb.h"
 #include "sidecar/peer/call_canceller.h"
 #include "sidecar/peer/grpc_status.h"
@@ -27,7 +28,7 @@ struct CallContext {
 
   void Prepare(TimePoint deadline, grpc::ClientContext* context) const {
     if (!authorization.empty()) context->AddMetadata("authorization", authorization);
-    context->set_deadline(GrpcDeadline(deadline));
+    context->set_deadline(rpc::GrpcDeadline(deadline));
   }
   // `context`, a new one, tells afterwards who answered.
   template <typename Request, typename Reply>

@@ -8,8 +8,6 @@
 namespace gantry::peer {
 namespace {
 
-constexpr milliseconds kFarAway{24 * 3600 * 1000};
-
 ErrorCode CodeOf(grpc::StatusCode code) {
   switch (code) {
     case grpc::StatusCode::DEADLINE_EXCEEDED:
@@ -45,12 +43,6 @@ Error FromGrpcStatus(const grpc::Status& status) {
     return wire::FromMessage(problem);
   }
   return {CodeOf(status.error_code()), "the peer's sidecar: " + status.error_message()};
-}
-
-std::chrono::system_clock::time_point GrpcDeadline(TimePoint deadline) {
-  const auto left = std::min<nanoseconds>(deadline - Clock::now(), kFarAway);
-  return std::chrono::system_clock::now() +
-         std::chrono::duration_cast<std::chrono::system_clock::duration>(left);
 }
 
 }  // namespace gantry::peer

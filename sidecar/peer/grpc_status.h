@@ -4,7 +4,6 @@
 
 #include <grpcpp/support/status.h>
 
-#include "lib/base/clock.h"
 #include "lib/base/result.h"
 
 namespace gantry::peer {
@@ -14,8 +13,5 @@ grpc::Status ToGrpcStatus(const Status& status);
 // REQUIRES !status.ok(). A failure that gRPC itself reports becomes kPeerUnavailable, or
 // kDeadlineExceeded, kResourceExhausted, kVersionMismatch.
 Error FromGrpcStatus(const grpc::Status& status);
-
-// gRPC takes deadlines on the system clock.
-std::chrono::system_clock::time_point GrpcDeadline(TimePoint deadline);
 
 }  // namespace gantry::peer

@@ -17,6 +17,7 @@
 #include "lib/base/log.h"
 #include "lib/base/name.h"
 #include "lib/base/random_id.h"
+#include "lib/rpc/grpc_deadline.h"
 #include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/fd_socket.h"
@@ -214,7 +215,7 @@ GrpcPeerServer::~GrpcPeerServer() {
   if (files_.listener.valid()) ::unlink(files_.socket_path.c_str());
   initiators_.ShutDown(kShutdownMax);
   if (server_ != nullptr) {
-    server_->Shutdown(GrpcDeadline(Clock::now() + kShutdownMax));
+    server_->Shutdown(rpc::GrpcDeadline(Clock::now() + kShutdownMax));
     server_->Wait();
   }
   if (tcp_ != nullptr) tcp_->ShutDown(Clock::now() + kShutdownMax);

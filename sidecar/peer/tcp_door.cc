@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/rpc/grpc_deadline.h"
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/grpc_status.h"
 
@@ -92,7 +93,7 @@ void TcpDoor::Tick() {
 
 void TcpDoor::ShutDown(TimePoint deadline) {
   if (server_ == nullptr) return;
-  server_->Shutdown(GrpcDeadline(deadline));
+  server_->Shutdown(rpc::GrpcDeadline(deadline));
   server_->Wait();
   server_.reset();
 }

@@ -7,15 +7,17 @@ import re
 from pathlib import Path
 
 # Folder -> what its files may include besides their own folder. Arrows point down; see docs/architecture.md.
-LIBRARIES = ["lib/base", "lib/gpu", "lib/wire", "lib/topology"]
+LIBRARIES = ["lib/base", "lib/gpu", "lib/wire", "lib/topology", "lib/rpc"]
 BELOW_ENGINE = LIBRARIES + ["sidecar/metrics", "sidecar/memory", "sidecar/worker", "sidecar/registry",
                             "sidecar/transport"]
 MAY_INCLUDE = {
     "lib/base": [],
     "lib/gpu": ["lib/base"],
+    "lib/metrics": ["lib/base"],
+    "lib/rpc": ["lib/base"],
     "lib/topology": ["lib/base"],
     "lib/wire": ["lib/base", "lib/gpu"],
-    "sidecar/metrics": ["lib/base"],
+    "sidecar/metrics": ["lib/base", "lib/metrics"],
     "sidecar/memory": LIBRARIES + ["sidecar/metrics"],
     "sidecar/worker": LIBRARIES + ["sidecar/metrics", "sidecar/memory"],
     "sidecar/registry": LIBRARIES + ["sidecar/metrics", "sidecar/memory", "sidecar/worker"],
@@ -24,7 +26,7 @@ MAY_INCLUDE = {
     "sidecar/peer": BELOW_ENGINE + ["sidecar/engine"],
     "sidecar/api": BELOW_ENGINE + ["sidecar/engine"],
     "sidecar": ["lib/base"],
-    "deviceplugin": LIBRARIES,
+    "deviceplugin": LIBRARIES + ["lib/metrics"],
     "client": LIBRARIES + ["client/include"],
     "client/include": [],
     "gantryctl": LIBRARIES + ["client/include"],
@@ -42,15 +44,16 @@ WIRING = re.compile(
 THIRD_PARTY = {
     "httplib.h": r"^sidecar/api/|^gantryctl/[a-z_]*http[a-z_]*\.cc$",
     "CLI": r"_config\.cc$|^gantryctl/gantryctl_main\.cc$",
-    "grpc": r"^sidecar/peer/|^deviceplugin/",
-    "grpcpp": r"^sidecar/peer/|^deviceplugin/",
+    "grpc": r"^sidecar/peer/|^deviceplugin/|^lib/rpc/",
+    "grpcpp": r"^sidecar/peer/|^deviceplugin/|^lib/rpc/",
     "google": r"^sidecar/peer/|^deviceplugin/|^lib/wire/",
-    "prometheus": r"^sidecar/metrics/",
+    "prometheus": r"^(lib|sidecar)/metrics/|^deviceplugin/plugin_metrics\.cc$",
     "spdlog": r"^lib/base/",
     "tl": r"^lib/base/",
-    "nlohmann": r"^(lib/wire|sidecar/api|client|gantryctl)/",
+    "nlohmann": r"^(lib/wire|sidecar/api|client|gantryctl|deviceplugin)/",
     "openssl": r"^(sidecar/memory|sidecar/peer|sidecar/api|sidecar/transport/tcp|gantryctl)/",
     "isa-l": r"^sidecar/transport/tcp/|^gantryctl/kernel_options\.cc$",
+    "yaml-cpp": r"^deviceplugin/cdi_specs\.cc$",
     "infiniband": r"^sidecar/transport/rdma/",
     "absl": r"^(lib|sidecar|gantryctl|deviceplugin)/",
 }

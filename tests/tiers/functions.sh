@@ -47,3 +47,4 @@ sanitizer_reports() {
 shopt -s nullglob extglob
 api_files=(tests/end_to_end/test_api_*.py)               # the REST interface against docs/rest_api.yaml
 end_to_end_files=(tests/end_to_end/test_!(api_*).py)
+monitoring_files=(tests/monitoring/test_!(*_queries).py)  # dashboards and alert rules as files

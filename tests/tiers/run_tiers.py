@@ -26,7 +26,7 @@ RESULTS = ROOT / "build" / "test-results"
 
 # Minutes after which a tier is ended and counted as failed (two cores, empty compiler cache).
 TIME_LIMIT_MINUTES = {"style": 3, "unit": 10, "contract": 10, "api": 10, "charts": 10, "end-to-end": 15, "rdma": 15,
-                      "asan": 42, "tsan": 42, "fuzz": 20, "soak": 20, "tidy": 30, "previous": 5, "gpu": 20}
+                      "asan": 42, "tsan": 38, "fuzz": 20, "soak": 20, "tidy": 30, "previous": 5, "gpu": 20}
 
 # Of each failed test's reason; and how many of a tier's failed tests have theirs in the summary.
 REASON_LINES_MAX = 12
@@ -112,6 +112,16 @@ def count(folder):
     return passed, failed, skipped
 
 
+def build_errors(log):
+    """What a compiler or a linker said in a tier's log: a tier that was not built leaves no JUnit file behind."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    said = [line for line in lines if re.search(r"^FAILED: | error: |: undefined reference|ninja: error", line)]
+    return [line[:REASON_COLUMNS_MAX] for line in said[:REASON_LINES_MAX]]
+
+
 def judge(tier):
     """Returns one row of the summary: outcome, counts, seconds, and what to tell about it."""
     folder = RESULTS / tier
@@ -123,7 +133,8 @@ def judge(tier):
     if result["status"] is None:
         return "left out", 0, [], [result["note"]], 0.0
     if result["status"] != 0 and not failed:
-        failed = [f"{tier} ({result['note'] or 'exit status %d' % result['status']}, see {folder / 'log'})"]
+        why = f"{tier} ({result['note'] or 'exit status %d' % result['status']}, see {folder / 'log'})"
+        failed = ["\n    ".join([why, *build_errors(folder / "log")])]
     if passed + len(failed) == 0 and not (tier in HAS_NO_TESTS_YET and not skipped):
         failed = [f"{tier} (ran no test)"]
     outcome = "FAILED" if failed else "passed" if passed else "no tests yet"

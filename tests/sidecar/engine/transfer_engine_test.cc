@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "tests/fakes/engine_fixture.h"
+#include "tests/sidecar/metrics/exposition.h"
 
 namespace gantry::engine {
 namespace {
@@ -342,6 +343,21 @@ TEST_F(TransferEngineTest, QueuedAndRunningAreCounted) {
   EXPECT_EQ(totals.queued + totals.running, 3u);
   EXPECT_GT(totals.running, 0u);
   EXPECT_EQ(totals.bytes_inflight, 3 * kLength);
+  pool_.Release();
+}
+
+TEST_F(TransferEngineTest, BusyTimeGrowsWhileThePathIsNeverIdle) {
+  pool_.Hold();
+  for (const std::string id : {"ends", "goes_on"}) {
+    auto request = Whole();
+    request.id = id;
+    ASSERT_TRUE(engine_->Submit(request, Clock::now()));
+  }
+  ASSERT_TRUE(engine_->Cancel("a", "ends", In(milliseconds(5000))));  // after quiesce_max
+  EXPECT_EQ(engine_->Totals().queued + engine_->Totals().running, 1u);
+  EXPECT_GE(metrics::Exposition(metrics_.Text())
+                .At("gantry_transfer_active_seconds_total{op=\"read\",path=\"shm\"}"),
+            0.05);
   pool_.Release();
 }
 

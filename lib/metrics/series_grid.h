@@ -4,6 +4,7 @@
 
 #include <prometheus/counter.h>
 #include <prometheus/family.h>
+#include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
@@ -12,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace gantry::metrics {
@@ -21,7 +23,7 @@ struct LabelSet {
   std::span<const std::string_view> values;
 };
 
-// Metric is prometheus::Counter or prometheus::Histogram.
+// Metric is prometheus::Counter, prometheus::Gauge or prometheus::Histogram.
 template <typename Metric>
 class SeriesGrid {
  public:
@@ -50,6 +52,8 @@ class SeriesGrid {
   static auto Builder() {
     if constexpr (std::is_same_v<Metric, prometheus::Counter>) {
       return prometheus::BuildCounter();
+    } else if constexpr (std::is_same_v<Metric, prometheus::Gauge>) {
+      return prometheus::BuildGauge();
     } else {
       return prometheus::BuildHistogram();
     }
@@ -70,6 +74,7 @@ class SeriesGrid {
 };
 
 using CounterGrid = SeriesGrid<prometheus::Counter>;
+using GaugeGrid = SeriesGrid<prometheus::Gauge>;
 using HistogramGrid = SeriesGrid<prometheus::Histogram>;
 
 }  // namespace gantry::metrics

@@ -10,7 +10,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
 
-namespace gantry::peer {
+namespace gantry::rpc {
 
 struct HealthServerOptions {
   std::string listen;             // "host:port"; port 0 takes any
@@ -27,4 +27,4 @@ class HealthServer {
   virtual void Refresh() = 0;               // looks now; from any thread
 };
 
-}  // namespace gantry::peer
+}  // namespace gantry::rpc

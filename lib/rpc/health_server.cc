@@ -1,4 +1,4 @@
-#include "sidecar/peer/health_server.h"
+#include "lib/rpc/health_server.h"
 
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
@@ -12,9 +12,9 @@
 #include "lib/base/host_port.h"
 #include "lib/base/log.h"
 #include "lib/base/mutex.h"
-#include "sidecar/peer/grpc_status.h"
+#include "lib/rpc/grpc_deadline.h"
 
-namespace gantry::peer {
+namespace gantry::rpc {
 namespace {
 
 constexpr char kReadiness[] = "readiness";
@@ -111,4 +111,4 @@ Result<std::unique_ptr<HealthServer>> HealthServer::Start(HealthServerOptions op
   return std::unique_ptr<HealthServer>(std::move(server));
 }
 
-}  // namespace gantry::peer
+}  // namespace gantry::rpc

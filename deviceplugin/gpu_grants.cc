@@ -1,0 +1,201 @@
+#include "deviceplugin/gpu_grants.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "lib/base/log.h"
+
+namespace gantry::deviceplugin {
+namespace {
+
+const gpu::NodeGpu* GpuWithId(const std::vector<gpu::NodeGpu>& gpus, std::string_view id) {
+  const auto gpu =
+      std::find_if(gpus.begin(), gpus.end(), [&](const auto& other) { return other.id == id; });
+  return gpu == gpus.end() ? nullptr : &*gpu;
+}
+
+// Those of `gpus` whose own files are among these.
+std::vector<const gpu::NodeGpu*> GpusWithFiles(const std::vector<gpu::NodeGpu>& gpus,
+                                               const std::vector<std::string>& files) {
+  std::vector<const gpu::NodeGpu*> found;
+  for (const gpu::NodeGpu& gpu : gpus) {
+    if (std::find(files.begin(), files.end(), gpu.device_file) != files.end()) {
+      found.push_back(&gpu);
+    }
+  }
+  return found;
+}
+
+void AddOnce(const std::string& text, std::vector<std::string>& list) {
+  if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
+}
+
+}  // namespace
+
+struct NodeGpus::Access {
+  std::vector<std::string> ids;
+  std::vector<std::string> pci_addresses;
+  std::string cdi_version = std::string(ContainerEdits::kCdiVersion);
+  ContainerEdits edits;
+  bool by_spec = false;  // else by the device files that there are
+
+  void Add(const CdiDevice& device) {
+    by_spec = true;
+    edits.Merge(device.all);
+    cdi_version = LaterCdiVersion(cdi_version, device.cdi_version);
+  }
+  void Add(const gpu::NodeGpu& gpu) {
+    AddOnce(gpu.id, ids);
+    if (!gpu.pci_address.empty()) AddOnce(gpu.pci_address, pci_addresses);
+  }
+};
+
+Result<std::vector<GpuName>> GpusOf(const ContainerDevices& container) {
+  std::vector<GpuName> names;
+  const auto add = [&](GpuName name) {
+    if (std::find(names.begin(), names.end(), name) == names.end())
+      names.push_back(std::move(name));
+  };
+  for (const auto& vendor : gpu::AllClusterGpus()) {
+    for (const PluginDevices& devices : container.plugin_devices) {
+      if (!vendor->OwnsResource(devices.resource)) continue;
+      for (const std::string& device : devices.ids) {
+        ASSIGN_OR_RETURN(std::string id, vendor->GpuIdOf(device));
+        add({vendor.get(), std::move(id), {}});
+      }
+    }
+    for (const ClaimedDevice& device : container.claimed_devices) {
+      if (vendor->OwnsDriver(device.driver)) add({vendor.get(), {}, device.cdi_names});
+    }
+  }
+  return names;
+}
+
+NodeGpus NodeGpus::Look(const std::vector<std::string>& cdi_folders, const std::string& root) {
+  NodeGpus node;
+  node.specs_ = CdiSpecs::Read(cdi_folders);
+  for (const auto& vendor : gpu::AllClusterGpus()) {
+    node.vendors_.push_back({vendor.get(), vendor->List(root)});
+  }
+  return node;
+}
+
+const NodeGpus::Vendor& NodeGpus::VendorOf(const gpu::ClusterGpus* names) const {
+  return *std::find_if(vendors_.begin(), vendors_.end(),
+                       [&](const Vendor& vendor) { return vendor.names == names; });
+}
+
+// The device of that name, or the one whose only GPU this is: tools may name devices by numbers.
+const CdiDevice* NodeGpus::SpecOf(const Vendor& vendor, const std::string& id) const {
+  const gpu::NodeGpu* const gpu = GpuWithId(vendor.gpus, id);
+  for (const std::string_view kind : vendor.names->CdiKinds()) {
+    if (const CdiDevice* const device = specs_.Find(kind, id)) return device;
+    if (gpu == nullptr) continue;
+    for (const auto& [name, device] : specs_.DevicesOf(kind)) {
+      const auto gpus = GpusWithFiles(vendor.gpus, device.own.DeviceFiles());
+      if (gpus.size() == 1 && gpus.front() == gpu) return &device;
+    }
+  }
+  return nullptr;
+}
+
+Result<NodeGpus::Access> NodeGpus::AccessToClaimed(const Vendor& vendor,
+                                                   const GpuName& name) const {
+  Access access;
+  for (const std::string& cdi_name : name.cdi_names) {
+    const CdiDevice* const device = specs_.Find(cdi_name);
+    if (device == nullptr) {
+      return Fail(ErrorCode::kNotFound,
+                  "no CDI spec of this node has the claimed device " + cdi_name,
+                  "--cdi-spec-dirs must name the folders that the driver writes to");
+    }
+    access.Add(*device);
+    for (const gpu::NodeGpu* gpu : GpusWithFiles(vendor.gpus, device->all.DeviceFiles())) {
+      access.Add(*gpu);
+    }
+  }
+  return access;
+}
+
+Result<NodeGpus::Access> NodeGpus::AccessTo(const GpuName& name) const {
+  const Vendor& vendor = VendorOf(name.vendor);
+  if (name.id.empty()) return AccessToClaimed(vendor, name);
+  const gpu::NodeGpu* const gpu = GpuWithId(vendor.gpus, name.id);
+  const CdiDevice* const device = SpecOf(vendor, name.id);
+  if (device == nullptr && gpu == nullptr) {
+    return Fail(ErrorCode::kNotFound,
+                "the GPU " + name.id + " is in no CDI spec of this node, nor in its file system",
+                "is the GPU's driver loaded on this node, and do --cdi-spec-dirs name the folders "
+                "of its CDI specs?");
+  }
+  Access access;
+  access.Add(gpu == nullptr ? gpu::NodeGpu{name.id, {}, {}} : *gpu);
+  if (device != nullptr) {
+    access.Add(*device);
+    return access;
+  }
+  access.edits.AddDeviceFile(gpu->device_file);
+  for (const std::string_view file : vendor.names->SharedDeviceFiles()) {
+    access.edits.AddDeviceFile(file);
+  }
+  return access;
+}
+
+Result<GpuGrant> NodeGpus::Grant(const std::vector<GpuName>& own,
+                                 const std::vector<GpuName>& others) const {
+  GpuGrant grant;
+  std::map<const gpu::ClusterGpus*, std::vector<std::string>> without_spec;
+  const auto add = [&](const GpuName& name, const Access& access) {
+    grant.edits.Merge(access.edits);
+    grant.cdi_version = LaterCdiVersion(grant.cdi_version, access.cdi_version);
+    if (access.by_spec) return;
+    for (const std::string& id : access.ids) AddOnce(id, without_spec[name.vendor]);
+  };
+  for (const GpuName& name : own) {
+    ASSIGN_OR_RETURN(const Access access, AccessTo(name));
+    add(name, access);
+    for (const std::string& id : access.ids) AddOnce(id, grant.ids);
+    for (const std::string& address : access.pci_addresses) AddOnce(address, grant.pci_addresses);
+  }
+  for (const GpuName& name : others) {
+    const auto access = AccessTo(name);
+    if (!access) {
+      log::Warning("a GPU of a peer is not granted", {{"error", access.error()}});
+      continue;
+    }
+    add(name, *access);
+    for (const std::string& id : access->ids) {
+      if (std::find(grant.ids.begin(), grant.ids.end(), id) == grant.ids.end()) {
+        AddOnce(id, grant.other_ids);
+      }
+    }
+  }
+  for (const auto& [vendor, ids] : without_spec) {
+    for (const std::string& variable : vendor->RuntimeVariables(ids)) {
+      const size_t equals = variable.find('=');
+      grant.edits.AddVariable(variable.substr(0, equals), variable.substr(equals + 1));
+    }
+  }
+  return grant;
+}
+
+std::vector<GpuName> NodeGpus::All() const {
+  std::vector<GpuName> names;
+  for (const Vendor& vendor : vendors_) {
+    for (const gpu::NodeGpu& gpu : vendor.gpus) names.push_back({vendor.names, gpu.id, {}});
+  }
+  return names;
+}
+
+std::vector<std::string> NodeGpus::PciAddresses() const {
+  std::vector<std::string> addresses;
+  for (const Vendor& vendor : vendors_) {
+    for (const gpu::NodeGpu& gpu : vendor.gpus) {
+      if (!gpu.pci_address.empty()) addresses.push_back(gpu.pci_address);
+    }
+  }
+  return addresses;
+}
+
+}  // namespace gantry::deviceplugin

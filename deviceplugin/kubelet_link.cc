@@ -1,0 +1,244 @@
+#include "deviceplugin/kubelet_link.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "deviceplugin/folder_watch.h"
+#include "lib/base/fd_passing.h"
+#include "lib/base/log.h"
+#include "lib/rpc/grpc_deadline.h"
+
+namespace gantry::deviceplugin {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kApiVersion[] = "v1beta1";
+constexpr char kKubeletSocket[] = "kubelet.sock";
+constexpr milliseconds kStopMax{1'000};
+
+// Tells one file from another of the same name, also where the number of an inode is used again.
+struct FileIdentity {
+  dev_t device = 0;
+  ino_t inode = 0;
+  int64_t changed_ns = 0;
+
+  bool operator==(const FileIdentity&) const = default;
+};
+
+std::optional<FileIdentity> IdentityOf(const std::string& path) {
+  struct stat file = {};
+  if (::lstat(path.c_str(), &file) != 0) return std::nullopt;
+  return FileIdentity{file.st_dev, file.st_ino,
+                      int64_t{file.st_ctim.tv_sec} * 1'000'000'000 + file.st_ctim.tv_nsec};
+}
+
+class Link final : public KubeletLink {
+ public:
+  Link(KubeletLinkOptions options, const PluginService::Parts& parts)
+      : options_(std::move(options)),
+        parts_(parts),
+        kubelet_socket_(options_.folder + "/" + kKubeletSocket),
+        prefix_("gantry-" + options_.resource.substr(options_.resource.find('/') + 1) + "-"),
+        watch_(options_.folder),
+        thread_([this] { Run(); }) {}
+
+  ~Link() override {
+    stopping_ = true;
+    watch_.Wake();
+    thread_.join();
+    StopServing();
+  }
+
+  bool registered() const override { return registered_; }
+
+ private:
+  // What a look at the kubelet says is to be done.
+  enum class Need { kNothing, kRegistration, kKubelet };
+
+  void Run() {
+    RemoveAbandonedSockets();
+    while (!stopping_) {
+      const auto kubelet = IdentityOf(kubelet_socket_);
+      const Need need = NeedNow(kubelet);
+      SetRegistered(need == Need::kNothing && service_ != nullptr && service_->followed());
+      if (kubelet != tried_) {  // a new kubelet need not wait for an old one's sake
+        tried_ = kubelet;
+        ResetPause();
+      }
+      if (need == Need::kRegistration && Clock::now() >= not_before_) {
+        if (registered_since_ && Clock::now() - *registered_since_ > options_.retry_max)
+          ResetPause();
+        Register(*kubelet);
+        // After a success, too: a kubelet that stops following at once is not asked at once.
+        not_before_ = Clock::now() + Jittered(pause_);
+        pause_ = std::min(pause_ * 2, options_.retry_max);
+        continue;
+      }
+      watch_.Wait(NextLook(need));
+    }
+  }
+
+  void ResetPause() {
+    pause_ = options_.retry_min;
+    not_before_ = Clock::now();
+  }
+
+  Need NeedNow(const std::optional<FileIdentity>& kubelet) const {
+    if (!kubelet) return Need::kKubelet;
+    if (service_ == nullptr || kubelet != registered_with_) return Need::kRegistration;
+    if (!IdentityOf(socket_)) return Need::kRegistration;
+    if (service_->followed()) return Need::kNothing;
+    const bool may_come = !service_->was_followed() && Clock::now() < follow_by_;
+    return may_come ? Need::kNothing : Need::kRegistration;
+  }
+
+  TimePoint NextLook(Need need) const {
+    TimePoint next = Clock::now() + options_.poll;
+    if (need == Need::kRegistration) next = std::min(next, not_before_);
+    // What is not followed yet: the stream's begin wakes nobody.
+    if (need == Need::kNothing && !registered_) next = std::min(next, Clock::now() + kLookSoon);
+    return next;
+  }
+
+  void Register(const FileIdentity& kubelet) {
+    StopServing();
+    const Status served = Serve();
+    const Status registered = served ? AskKubelet() : served;
+    parts_.metrics.Registered(registered.has_value());
+    if (!registered) {
+      log::Warning("the plugin is not registered",
+                   {{"error", registered.error()}, {"hint", registered.error().hint}});
+      StopServing();
+      return;
+    }
+    registered_with_ = kubelet;
+    follow_by_ = Clock::now() + options_.follow_max;
+    log::Info("the plugin is registered", {{"resource", options_.resource}, {"socket", socket_}});
+  }
+
+  Status Serve() {
+    socket_ = options_.folder + "/" + prefix_ + options_.instance + "-" +
+              std::to_string(++sockets_made_) + ".sock";
+    service_ = std::make_unique<PluginService>(parts_, [this] { watch_.Wake(); });
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix://" + socket_, grpc::InsecureServerCredentials());
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    if (server_ != nullptr && IdentityOf(socket_)) return {};
+    return Fail(
+        ErrorCode::kInternal, "no socket can be served at " + socket_,
+        "--kubelet-dir must be the kubelet's folder of device plugins, mounted for writing");
+  }
+
+  void StopServing() {
+    if (service_ != nullptr) service_->Stop();
+    if (server_ != nullptr) {
+      server_->Shutdown(rpc::GrpcDeadline(Clock::now() + kStopMax));
+      server_->Wait();
+      ::unlink(socket_.c_str());
+    }
+    server_.reset();
+    service_.reset();
+    registered_with_.reset();
+    SetRegistered(false);
+  }
+
+  // The kubelet calls the server back before it answers: the server's threads are others.
+  Status AskKubelet() {
+    const auto channel = grpc::CreateCustomChannel("unix://" + kubelet_socket_,
+                                                   grpc::InsecureChannelCredentials(), Fresh());
+    const auto stub = v1beta1::Registration::NewStub(channel);
+    v1beta1::RegisterRequest request;
+    request.set_version(kApiVersion);
+    request.set_endpoint(fs::path(socket_).filename());
+    request.set_resource_name(options_.resource);
+    request.mutable_options()->set_pre_start_required(parts_.binding == Binding::kCdi);
+    grpc::ClientContext context;
+    context.set_deadline(rpc::GrpcDeadline(Clock::now() + options_.register_max));
+    v1beta1::Empty reply;
+    const grpc::Status status = stub->Register(&context, request, &reply);
+    if (status.ok()) return {};
+    return Fail(ErrorCode::kPeerUnavailable,
+                "the kubelet at " + kubelet_socket_ + " does not register " + options_.resource +
+                    ": " + status.error_message(),
+                "its log says why, if it was there; this is tried again");
+  }
+
+  // Channels to one address share a connection, whose pause after a failure would be waited for.
+  static grpc::ChannelArguments Fresh() {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return arguments;
+  }
+
+  milliseconds Jittered(milliseconds time) {
+    std::uniform_int_distribution<int64_t> spread(time.count() / 2, time.count());
+    return milliseconds(spread(random_));
+  }
+
+  void SetRegistered(bool registered) {
+    if (registered_.exchange(registered) == registered) return;
+    registered_since_ = registered ? std::optional(Clock::now()) : registered_since_;
+    parts_.metrics.SetKubeletConnected(registered);
+  }
+
+  // Of earlier plugins of this resource that were killed.
+  void RemoveAbandonedSockets() const {
+    std::error_code error;
+    for (fs::directory_iterator entry(options_.folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+      const std::string name = entry->path().filename();
+      if (!name.starts_with(prefix_) || !fs::is_socket(entry->symlink_status(error))) continue;
+      if (!ConnectUnix(entry->path(), SOCK_STREAM)) ::unlink(entry->path().c_str());
+    }
+  }
+
+  static constexpr milliseconds kLookSoon{50};
+
+  const KubeletLinkOptions options_;
+  const PluginService::Parts parts_;
+  const std::string kubelet_socket_;
+  const std::string prefix_;  // of the names of our sockets
+  FolderWatch watch_;
+
+  // Of the thread, and of the destructor after it.
+  std::mt19937_64 random_{std::random_device{}()};
+  std::string socket_;
+  int sockets_made_ = 0;
+  std::unique_ptr<PluginService> service_;  // outlives the server
+  std::unique_ptr<grpc::Server> server_;
+  std::optional<FileIdentity> registered_with_;
+  std::optional<FileIdentity> tried_;
+  TimePoint follow_by_;
+  std::optional<TimePoint> registered_since_;
+  milliseconds pause_ = options_.retry_min;
+  TimePoint not_before_;
+
+  std::atomic<bool> registered_ = false;
+  std::atomic<bool> stopping_ = false;
+  std::thread thread_;  // last: it uses all of them
+};
+
+}  // namespace
+
+std::unique_ptr<KubeletLink> KubeletLink::Start(KubeletLinkOptions options,
+                                                const PluginService::Parts& parts) {
+  return std::make_unique<Link>(std::move(options), parts);
+}
+
+}  // namespace gantry::deviceplugin

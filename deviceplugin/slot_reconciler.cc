@@ -1,0 +1,149 @@
+#include "deviceplugin/slot_reconciler.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "lib/base/log.h"
+#include "lib/topology/sysfs_devices.h"
+
+namespace gantry::deviceplugin {
+namespace {
+
+constexpr milliseconds kBindMax{10'000};
+
+// Every slot that a container has, with whose it is.
+std::map<std::string, SlotOwner> OwnersIn(const std::vector<PodDevices>& pods,
+                                          const std::string& resource) {
+  std::map<std::string, SlotOwner> owners;
+  for (const PodDevices& pod : pods) {
+    for (const ContainerDevices& container : pod.containers) {
+      for (const PluginDevices& devices : container.plugin_devices) {
+        if (devices.resource != resource) continue;
+        for (const std::string& id : devices.ids) owners[id] = {&pod, &container};
+      }
+    }
+  }
+  return owners;
+}
+
+bool SaysSo(const SlotFiles::Entry& entry, const SlotOwner& owner) {
+  return entry.pod_namespace == owner.pod->pod_namespace && entry.pod == owner.pod->name &&
+         entry.container == owner.container->name;
+}
+
+}  // namespace
+
+SlotReconciler::SlotReconciler(SlotReconcilerOptions options, const Parts& parts)
+    : options_(std::move(options)), parts_(parts), thread_([this] { Run(); }) {}
+
+SlotReconciler::~SlotReconciler() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    stopped_.NotifyAll();
+  }
+  thread_.join();
+}
+
+void SlotReconciler::Run() {
+  TimePoint next_round = Clock::now();
+  while (true) {
+    parts_.health.Look();
+    LookAtPorts();
+    if (Clock::now() >= next_round) {
+      Round();
+      next_round = Clock::now() + options_.interval;
+    }
+    const TimePoint next = std::min<TimePoint>(next_round, Clock::now() + options_.look_at_health);
+    MutexLock lock(mutex_);
+    while (!stopping_ && stopped_.WaitUntil(lock, next)) {
+    }
+    if (stopping_) return;
+  }
+}
+
+void SlotReconciler::Round() {
+  // First what there is, then the pods: what changes afterwards is known by its epoch.
+  const auto entries = parts_.files.List();
+  const auto pods = parts_.pods.List(Clock::now() + options_.ask_max);
+  if (!pods) {  // nothing is known, so nothing is touched
+    log::Warning("slots are not compared with the node's pods", {{"error", pods.error()}});
+    return;
+  }
+  if (options_.binds) {
+    ReconcileFiles(entries, *pods);
+    ReconcileFolders(*pods);
+  }
+  Count(*pods);
+}
+
+void SlotReconciler::Count(const std::vector<PodDevices>& pods) {
+  const size_t bound = OwnersIn(pods, options_.resource).size();
+  const size_t all = parts_.slots.names().size();
+  SlotSample sample;
+  sample.bound = bound;
+  const size_t rest = all - std::min(all, bound);
+  (parts_.slots.healthy() ? sample.free : sample.unhealthy) = rest;
+  sample.files = parts_.files.List().size();
+  parts_.metrics.SetSlots(sample);
+}
+
+void SlotReconciler::ReconcileFiles(const std::vector<SlotFiles::Entry>& entries,
+                                    const std::vector<PodDevices>& pods) {
+  auto owners = OwnersIn(pods, options_.resource);
+  std::map<std::string, int> without_pod;
+  for (const SlotFiles::Entry& entry : entries) {
+    const auto owner = owners.find(entry.slot);
+    if (owner != owners.end()) {
+      if (SaysSo(entry, owner->second)) owners.erase(owner);  // nothing is to be done for it
+      continue;
+    }
+    const std::string key = entry.slot + "/" + entry.pod_namespace + "/" + entry.pod;
+    const int rounds = rounds_without_pod_[key] + 1;
+    if (rounds < kRoundsToBelieve) {
+      without_pod[key] = rounds;
+      continue;
+    }
+    if (parts_.files.Remove(entry.slot, entry.epoch)) {  // unless another pod has come meanwhile
+      parts_.metrics.FileRemoved();
+      log::Info("the spec of a slot without a pod is removed",
+                {{"slot", entry.slot}, {"pod", entry.pod}, {"namespace", entry.pod_namespace}});
+    }
+  }
+  rounds_without_pod_ = std::move(without_pod);
+  for (const auto& [slot, owner] : owners) {
+    if (!parts_.slots.Knows(slot)) continue;
+    log::Warning("a slot's spec is not its pod's and is written anew",
+                 {{"slot", slot}, {"pod", owner.pod->name}});
+    [[maybe_unused]] const Status bound = parts_.binder.Bind(slot, Clock::now() + kBindMax);
+  }
+}
+
+void SlotReconciler::ReconcileFolders(const std::vector<PodDevices>& pods) {
+  std::set<std::string> with_pods;
+  for (const PodDevices& pod : pods) {
+    for (const ContainerDevices& container : pod.containers) {
+      if (container.HasAnyOf(options_.resource)) with_pods.insert(pod.pod_namespace);
+    }
+  }
+  std::map<std::string, int> without_namespace;
+  for (const std::string& name : parts_.folders.Namespaces()) {
+    if (with_pods.contains(name)) continue;
+    const int rounds = rounds_without_namespace_[name] + 1;
+    if (rounds < kRoundsToBelieve || !parts_.folders.Remove(name)) {
+      without_namespace[name] = rounds;
+    }
+  }
+  rounds_without_namespace_ = std::move(without_namespace);
+}
+
+void SlotReconciler::LookAtPorts() {
+  std::vector<RdmaPortSample> ports;
+  for (const topology::RdmaDevice& device : topology::ListRdmaDevices(options_.root)) {
+    ports.push_back({device.name, device.ActivePort() != nullptr});
+  }
+  parts_.metrics.SetRdmaPorts(ports);
+}
+
+}  // namespace gantry::deviceplugin

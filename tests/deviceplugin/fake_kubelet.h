@@ -1,0 +1,141 @@
+// A kubelet's device manager, PodResources server and container runtime, as far as a device plugin
+// can tell: the rules of pkg/kubelet/cm/devicemanager (v1.34) over real sockets. Thread-safe.
+#pragma once
+
+#include <grpcpp/server.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "deviceplugin/container_edits.h"
+#include "deviceplugin/device_plugin.grpc.pb.h"
+#include "deviceplugin/pod_resources.grpc.pb.h"
+#include "lib/base/clock.h"
+#include "lib/base/mutex.h"
+#include "lib/base/result.h"
+#include "tests/fakes/test_folder.h"
+
+namespace gantry::deviceplugin {
+
+// What a test's pod asks for. Init containers that restart come first, as the kubelet has it.
+struct FakeContainer {
+  std::string name;
+  std::map<std::string, int> of_plugin = {};                   // resource -> how many
+  std::map<std::string, std::vector<std::string>> given = {};  // resource -> ids, of other plugins
+  std::vector<v1::ClaimResource> claimed = {};
+};
+struct FakePod {
+  std::string pod_namespace;
+  std::string name;
+  std::vector<FakeContainer> containers;
+};
+
+class FakeKubelet {
+ public:
+  FakeKubelet();
+  ~FakeKubelet();
+
+  std::string plugin_folder() const { return folder_.File("device-plugins"); }
+  std::string pod_resources_folder() const { return folder_.File("pod-resources"); }
+  std::string cdi_folder() const { return folder_.File("cdi"); }
+  std::string File(const std::string& name) const { return folder_.File(name); }
+
+  // Removes every socket from the folder of plugins, as a kubelet that starts does.
+  void Start() EXCLUDES(mutex_);
+  // What it knew of plugins is gone; what it gave to pods is not (its checkpoint).
+  void Stop() EXCLUDES(mutex_);
+  void Restart() {
+    Stop();
+    Start();
+  }
+
+  // Admits the pod: allocates for each container in order. The error is what the pod would fail
+  // with (UnexpectedAdmissionError).
+  Status Admit(const FakePod& pod) EXCLUDES(mutex_);
+  void Remove(const std::string& pod_namespace, const std::string& pod) EXCLUDES(mutex_);
+  // Asks PreStartContainer where the plugin wants it, and creates the container: answers its CDI
+  // names that resolve to nothing as an error, and else the slot's edits.
+  Result<nlohmann::json> StartContainer(const std::string& pod_namespace, const std::string& pod,
+                                        const std::string& container) EXCLUDES(mutex_);
+
+  // Of a resource, as the node's status has it.
+  int Capacity(const std::string& resource) const EXCLUDES(mutex_);
+  int Allocatable(const std::string& resource) const EXCLUDES(mutex_);
+  std::vector<std::string> DevicesOf(const std::string& pod, const std::string& container,
+                                     const std::string& resource) const EXCLUDES(mutex_);
+  int registrations() const { return registrations_; }
+  // The answers of the plugin for a container.
+  v1beta1::ContainerAllocateResponse AllocatedFor(const std::string& pod,
+                                                  const std::string& container,
+                                                  const std::string& resource) const
+      EXCLUDES(mutex_);
+
+  // What it does wrong, or late.
+  void RefuseRegistrations(bool refuse) { refuse_ = refuse; }
+  void DelayPodResources(milliseconds time) { pod_resources_delay_ = time; }
+  void FailPodResources(bool fail) { pod_resources_fail_ = fail; }
+  // Not listed before this is called with false: what the kubelet has not recorded yet.
+  void HidePods(bool hide) { hide_pods_ = hide; }
+  // Stops following the plugin, as after a broken connection.
+  void DropStream(const std::string& resource) EXCLUDES(mutex_);
+
+ private:
+  class Registration;
+  class PodResources;
+  struct Endpoint {
+    std::string resource;
+    std::unique_ptr<v1beta1::DevicePlugin::Stub> stub;
+    v1beta1::DevicePluginOptions options;
+    std::unique_ptr<grpc::ClientContext> stream_context;
+    std::thread reader;
+    std::map<std::string, bool> healthy;  // by id
+    bool connected = true;
+  };
+  struct Allocation {
+    std::vector<std::string> ids;
+    v1beta1::ContainerAllocateResponse response;
+  };
+  using ContainerKey = std::tuple<std::string, std::string, std::string>;  // namespace, pod, name
+
+  grpc::Status Register(const v1beta1::RegisterRequest& request) EXCLUDES(mutex_);
+  void Read(Endpoint* endpoint) EXCLUDES(mutex_);
+  Status Allocate(const ContainerKey& key, const std::string& resource, int count) EXCLUDES(mutex_);
+  std::set<std::string> InUse(const std::string& resource) const REQUIRES(mutex_);
+  void FillPods(v1::ListPodResourcesResponse* response) const EXCLUDES(mutex_);
+
+  const testing::TestFolder folder_;
+  std::atomic<bool> refuse_ = false;
+  std::atomic<milliseconds> pod_resources_delay_{milliseconds(0)};
+  std::atomic<bool> pod_resources_fail_ = false;
+  std::atomic<bool> hide_pods_ = false;
+  std::atomic<int> registrations_ = 0;
+
+  mutable Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Endpoint>> endpoints_ GUARDED_BY(mutex_);  // by resource
+  std::map<ContainerKey, std::map<std::string, Allocation>> allocations_ GUARDED_BY(mutex_);
+  std::vector<FakePod> pods_ GUARDED_BY(mutex_);
+
+  std::unique_ptr<Registration> registration_;
+  std::unique_ptr<PodResources> pod_resources_;
+  std::unique_ptr<grpc::Server> registration_server_;
+  std::unique_ptr<grpc::Server> pod_resources_server_;
+};
+
+// Until it is so, for 10 s at most.
+template <typename Condition>
+bool Eventually(const Condition& condition, milliseconds at_most = milliseconds(10'000)) {
+  const TimePoint end = Clock::now() + at_most;
+  while (!condition()) {
+    if (Clock::now() >= end) return false;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return true;
+}
+
+}  // namespace gantry::deviceplugin

@@ -1,0 +1,151 @@
+// Registration and its life: the traps of kubelets, one by one.
+#include "deviceplugin/kubelet_link.h"
+
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "lib/base/fd_passing.h"
+#include "tests/deviceplugin/plugin_fixture.h"
+
+namespace gantry::deviceplugin {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class KubeletLinkTest : public PluginTest {
+ protected:
+  std::vector<std::string> PluginSockets() const {
+    std::vector<std::string> sockets;
+    for (const auto& entry : fs::directory_iterator(kubelet_.plugin_folder())) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("gantry-")) sockets.push_back(name);
+    }
+    return sockets;
+  }
+};
+
+TEST_F(KubeletLinkTest, AllSlotsAreAllocatableAfterRegistration) {
+  StartAll();
+  EXPECT_EQ(kubelet_.Capacity(kResource), 4);
+  EXPECT_EQ(kubelet_.registrations(), 1);
+  EXPECT_THAT(PluginSockets(), SizeIs(1));
+}
+
+TEST_F(KubeletLinkTest, AKubeletThatIsNotThereAtFirstIsWaitedFor) {
+  StartPlugin();
+  std::this_thread::sleep_for(milliseconds(100));
+  kubelet_.Start();
+  AwaitSlots(4);
+}
+
+TEST_F(KubeletLinkTest, AFolderThatIsMadeLaterIsFound) {
+  fs::remove_all(kubelet_.plugin_folder());
+  StartPlugin();
+  std::this_thread::sleep_for(milliseconds(50));
+  kubelet_.Start();
+  AwaitSlots(4);
+}
+
+TEST_F(KubeletLinkTest, AFolderThatIsMadeAnewIsWatchedAgain) {
+  StartAll();
+  kubelet_.Stop();
+  fs::remove_all(kubelet_.plugin_folder());
+  std::this_thread::sleep_for(milliseconds(50));
+  kubelet_.Start();
+  AwaitSlots(4);
+}
+
+TEST_F(KubeletLinkTest, ARestartedKubeletIsRegisteredWithAgain) {
+  StartAll();
+  for (int restart = 0; restart < 3; ++restart) {
+    kubelet_.Restart();
+    AwaitSlots(4);
+  }
+  EXPECT_EQ(kubelet_.registrations(), 4);
+  EXPECT_THAT(PluginSockets(), SizeIs(1)) << "old sockets are left behind";
+}
+
+TEST_F(KubeletLinkTest, AStreamThatEndsIsTakenForARestart) {
+  StartAll();
+  kubelet_.DropStream(kResource);
+  ASSERT_TRUE(Eventually([&] { return kubelet_.registrations() == 2; }));
+  AwaitSlots(4);
+}
+
+TEST_F(KubeletLinkTest, ASocketThatSomebodyRemovedIsMadeAnew) {
+  StartAll();
+  fs::remove(fs::path(kubelet_.plugin_folder()) / PluginSockets().front());
+  ASSERT_TRUE(Eventually([&] { return kubelet_.registrations() == 2; }));
+  AwaitSlots(4);
+}
+
+TEST_F(KubeletLinkTest, ARefusedRegistrationIsTriedAgain) {
+  kubelet_.RefuseRegistrations(true);
+  kubelet_.Start();
+  StartPlugin();
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_EQ(kubelet_.registrations(), 0);
+  kubelet_.RefuseRegistrations(false);
+  AwaitSlots(4);
+}
+
+TEST_F(KubeletLinkTest, AKubeletThatStopsFollowingAtOnceIsNotAskedWithoutAPause) {
+  StartAll();
+  const int before = kubelet_.registrations();
+  const TimePoint end = Clock::now() + milliseconds(3'000);
+  while (Clock::now() < end) {
+    if (kubelet_.Allocatable(kResource) == 4) kubelet_.DropStream(kResource);
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_LE(kubelet_.registrations() - before, 4);
+}
+
+TEST_F(KubeletLinkTest, TwoPluginsOfOneNodeHaveSocketsOfTheirOwn) {
+  StartAll();
+  config_.resource = "other.example/transfer";
+  config_.peer_dir = kubelet_.File("other-peers");
+  auto other = PluginApp::Start(config_);
+  ASSERT_TRUE(other);
+  ASSERT_TRUE(Eventually([&] { return kubelet_.Allocatable("other.example/transfer") == 4; }));
+  EXPECT_EQ(kubelet_.Allocatable(kResource), 4);
+  EXPECT_THAT(PluginSockets(), SizeIs(2));
+}
+
+TEST_F(KubeletLinkTest, AnEndedPluginLeavesNoSocketAndNoHealthySlot) {
+  StartAll();
+  plugin_.reset();
+  EXPECT_THAT(PluginSockets(), SizeIs(0));
+  ASSERT_TRUE(Eventually([&] { return kubelet_.Allocatable(kResource) == 0; }));
+  EXPECT_EQ(kubelet_.Capacity(kResource), 4);
+}
+
+TEST_F(KubeletLinkTest, SocketsOfKilledPluginsAreRemovedAndNoOthers) {
+  const auto leave = [&](const std::string& name) {
+    const auto socket = ListenUnix(kubelet_.plugin_folder() + "/" + name, SOCK_STREAM, 0600, 1);
+    ASSERT_TRUE(socket) << socket.error().message;
+  };
+  kubelet_.Start();
+  leave("gantry-transfer-dead-1.sock");
+  leave("other-plugin.sock");
+  StartPlugin();
+  AwaitSlots(4);
+  EXPECT_THAT(PluginSockets(), SizeIs(1));
+  EXPECT_TRUE(fs::exists(kubelet_.plugin_folder() + "/other-plugin.sock"));
+}
+
+TEST_F(KubeletLinkTest, SlotsAreUnhealthyWhileSpecsCannotBeWritten) {
+  config_.cdi_dir = kubelet_.File("no-such-folder");
+  kubelet_.Start();
+  StartPlugin();
+  ASSERT_TRUE(Eventually([&] { return kubelet_.Capacity(kResource) == 4; }));
+  EXPECT_EQ(kubelet_.Allocatable(kResource), 0);
+  EXPECT_THAT(kubelet_.Admit(InferencePod("a", "p", {})).error().message,
+              HasSubstr("requested number of devices unavailable"));
+}
+
+}  // namespace
+}  // namespace gantry::deviceplugin

@@ -1,0 +1,167 @@
+// What the plugin mends by itself: files of pods that are gone, and files that say what is not so.
+#include "deviceplugin/slot_reconciler.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+
+#include "lib/base/fd_passing.h"
+#include "tests/deviceplugin/plugin_fixture.h"
+
+namespace gantry::deviceplugin {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class SlotReconcilerTest : public PluginTest {
+ protected:
+  std::vector<SlotFiles::Entry> Specs() const {
+    return SlotFiles(kubelet_.cdi_folder(), kResource).List();
+  }
+  bool HasSpecFor(const std::string& pod) const {
+    const auto specs = Specs();
+    return std::any_of(specs.begin(), specs.end(),
+                       [&](const SlotFiles::Entry& entry) { return entry.pod == pod; });
+  }
+  void StartOne() {
+    StartAll();
+    Admit(InferencePod("team", "one", {}));
+    Start("team", "one");
+    ASSERT_TRUE(HasSpecFor("one"));
+  }
+};
+
+TEST_F(SlotReconcilerTest, ASpecGoesSomeTimeAfterItsPod) {
+  StartOne();
+  kubelet_.Remove("team", "one");
+  EXPECT_TRUE(Eventually([&] { return Specs().empty(); }));
+}
+
+TEST_F(SlotReconcilerTest, ASpecStaysWhileItsPodDoes) {
+  StartOne();
+  std::this_thread::sleep_for(milliseconds(400));  // eight rounds
+  EXPECT_TRUE(HasSpecFor("one"));
+}
+
+TEST_F(SlotReconcilerTest, NothingIsRemovedWhileTheKubeletDoesNotAnswer) {
+  StartOne();
+  kubelet_.FailPodResources(true);
+  kubelet_.Remove("team", "one");
+  std::this_thread::sleep_for(milliseconds(400));
+  EXPECT_TRUE(HasSpecFor("one"));
+  kubelet_.FailPodResources(false);
+  EXPECT_TRUE(Eventually([&] { return Specs().empty(); }));
+}
+
+TEST_F(SlotReconcilerTest, SpecsOutliveThePlugin) {
+  StartOne();
+  plugin_.reset();
+  EXPECT_TRUE(HasSpecFor("one"));
+  StartPlugin();
+  AwaitSlots(4);
+  std::this_thread::sleep_for(milliseconds(400));
+  EXPECT_TRUE(HasSpecFor("one"));
+}
+
+TEST_F(SlotReconcilerTest, AContainerOfARestartedKubeletStartsAgainWithoutThePlugin) {
+  StartOne();
+  plugin_.reset();
+  kubelet_.Restart();  // it knows no plugin, and asks none
+  EXPECT_EQ(Start("team", "one").Variable("GANTRY_SLOT_POD"), "one");
+}
+
+TEST_F(SlotReconcilerTest, ASlotWhosePreStartWasSkippedIsBoundAnyway) {
+  StartAll();
+  Admit(InferencePod("team", "one", {}));
+  // Nobody has called PreStartContainer; without a spec the container cannot start, and is tried
+  // again.
+  EXPECT_TRUE(Eventually([&] { return HasSpecFor("one"); }));
+}
+
+TEST_F(SlotReconcilerTest, ASpecOfAnotherPodIsWrittenAnew) {
+  StartOne();
+  const std::string slot = Specs().front().slot;
+  SlotFiles files(kubelet_.cdi_folder(), kResource);
+  SlotPlan wrong;
+  wrong.cdi_version = "0.5.0";
+  wrong.edits.AddVariable("GANTRY_SLOT_POD", "stranger");
+  ASSERT_TRUE(files.Write(slot, wrong, files.EpochOf(slot)));
+  EXPECT_TRUE(Eventually([&] { return HasSpecFor("one") && !HasSpecFor("stranger"); }));
+}
+
+TEST_F(SlotReconcilerTest, AReusedSlotNeverHasTheSpecOfItsFormerPod) {
+  config_.slots = 1;
+  StartAll();
+  for (int round = 0; round < 20; ++round) {
+    const std::string pod = "pod-" + std::to_string(round);
+    Admit(InferencePod("team", pod, {}));
+    EXPECT_EQ(Start("team", pod).Variable("GANTRY_SLOT_POD"), pod);
+    kubelet_.Remove("team", pod);
+  }
+}
+
+TEST_F(SlotReconcilerTest, SpecsOfOthersAreLeftAlone) {
+  const std::string other = kubelet_.cdi_folder() + "/gantry.dev-transfer-foreign.json";
+  std::ofstream(other) << R"({"cdiVersion":"0.5.0","kind":"other.dev/transfer","devices":[]})";
+  StartOne();
+  kubelet_.Remove("team", "one");
+  EXPECT_TRUE(Eventually([&] { return Specs().empty(); }));
+  EXPECT_TRUE(fs::exists(other));
+}
+
+TEST_F(SlotReconcilerTest, AFolderOfANamespaceGoesWithItsPodsButNotWhileSomebodyListens) {
+  StartOne();
+  const std::string folder = config_.peer_dir + "/team";
+  auto listening = ListenUnix(folder + "/a.sock", SOCK_STREAM, 0600, 1);
+  ASSERT_TRUE(listening) << listening.error().message;
+  kubelet_.Remove("team", "one");
+  EXPECT_TRUE(Eventually([&] { return Specs().empty(); }));
+  std::this_thread::sleep_for(milliseconds(200));
+  EXPECT_TRUE(fs::exists(folder));
+  listening->reset();
+  EXPECT_TRUE(Eventually([&] { return !fs::exists(folder); }));
+}
+
+// Leaves its pods out of one answer, as a kubelet that is just starting may.
+class ForgetfulPods final : public PodDevicesSource {
+ public:
+  static constexpr int kForgets = 2;
+
+  Result<std::vector<PodDevices>> List(TimePoint) override {
+    if (++asked_ == kForgets) return std::vector<PodDevices>();
+    return std::vector<PodDevices>{{"team", "one", {{kSidecar, {{kResource, {"slot-000"}}}, {}}}}};
+  }
+  int asked() const { return asked_; }
+
+ private:
+  std::atomic<int> asked_ = 0;
+};
+
+TEST_F(SlotReconcilerTest, OneAnswerWithoutThePodIsNotBelieved) {
+  ForgetfulPods pods;
+  const auto metrics = PluginMetrics::Make();
+  SlotList slots(1);
+  SlotFiles files(kubelet_.cdi_folder(), kResource);
+  const PeerFolders folders(kubelet_.File("peers"));
+  SlotBinderOptions options;
+  options.rules.resource = kResource;
+  options.rules.peer_folder = folders.parent();
+  options.rules.root = sysfs_.root();
+  SlotBinder binder(options, pods, files, folders, *metrics);
+  SlotHealth health(slots, *metrics);
+  ASSERT_TRUE(binder.Bind("slot-000", Clock::now() + milliseconds(1'000)));
+  SlotReconcilerOptions rounds;
+  rounds.resource = kResource;
+  rounds.interval = milliseconds(10);
+  const SlotReconciler reconciler(rounds, {pods, slots, files, binder, folders, health, *metrics});
+  EXPECT_TRUE(Eventually([&] { return pods.asked() >= ForgetfulPods::kForgets + 4; }));
+  EXPECT_THAT(metrics->Text(), HasSubstr("gantry_dp_cdi_files_removed_total 0"));
+  EXPECT_TRUE(HasSpecFor("one"));
+}
+
+}  // namespace
+}  // namespace gantry::deviceplugin

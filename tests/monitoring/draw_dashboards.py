@@ -1,0 +1,100 @@
+"""Draws previews of the dashboards, from gridPos and what a real Prometheus answers: not Grafana, but its numbers.
+
+  tests/monitoring/draw [--seconds N] [--plugin HOST:PORT] [--pictures FOLDER]
+
+runs two sidecars under load beside Prometheus for N seconds (120) and writes docs/pictures/<dashboard>-<number>.png, some
+rows of panels each, with headless Chromium. A dashboard whose pods are not there is left out: the one of the device plugin takes --plugin, an address that
+serves the plugin's /metrics.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from monitored_scene import MonitoredScene
+from monitoring_files import ROOT, dashboards
+from panel_pictures import BACKGROUND, FAINT, MARGIN, TEXT, Picture, text
+from prometheus_server import questions
+
+COLUMN, LINE, GAP, HEAD = 50, 24, 4, 44  # pixels
+BYTES_MAX = 150_000
+PART_LINES = 28  # of a picture; a part ends with its row of panels
+
+
+def parts(board):
+    """The panels of each picture."""
+    made, top = [], 0
+    for panel in board["panels"]:
+        y = panel["gridPos"]["y"]
+        if not made or panel["type"] == "row" and y - top >= PART_LINES:
+            made.append([])
+            top = y
+        made[-1].append(panel)
+    return made
+
+
+def drawn(title, panels, prometheus, start, end):
+    """The HTML page, with its width and height."""
+    top = panels[0]["gridPos"]["y"]
+    width = 24 * COLUMN
+    height = HEAD + LINE * (max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels) - top)
+    out = [text(MARGIN, 20, title, 17, weight="bold"),
+           text(MARGIN, 37, "A preview, drawn by tests/monitoring/draw from the answers of Prometheus; not Grafana.", 11, FAINT)]
+    for panel in panels:
+        place = panel["gridPos"]
+        x, y = COLUMN * place["x"], HEAD + LINE * (place["y"] - top)
+        panel_width, panel_height = COLUMN * place["w"] - GAP, LINE * place["h"] - GAP
+        body = [text(MARGIN, 16, panel["title"], 14, TEXT, weight="bold")] if panel["type"] == "row" else \
+            Picture(panel, prometheus, panel_width, panel_height, start, end).draw()
+        out += [f'<svg x="{x}" y="{y}" width="{panel_width}" height="{panel_height}">', *body, "</svg>"]
+    page = (f'<body style="margin:0;background:{BACKGROUND}"><svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+            f'font-family="DejaVu Sans, sans-serif">{"".join(out)}</svg></body>')
+    return "<!DOCTYPE html><meta charset=utf-8>" + page, width, height
+
+
+def photograph(page, width, height, picture):
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        sys.exit("draw: there is no chromium on the PATH; install the package chromium")
+    with tempfile.TemporaryDirectory() as folder:
+        html = Path(folder) / "page.html"
+        html.write_text(page)
+        subprocess.run([program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}/profile",
+                        f"--window-size={width},{height}", f"--screenshot={picture}", html.as_uri()],
+                       check=True, capture_output=True, timeout=120)
+    if picture.stat().st_size > BYTES_MAX:
+        sys.exit(f"draw: {picture} has {picture.stat().st_size} bytes, more than {BYTES_MAX}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--plugin", metavar="HOST:PORT")
+    parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "pictures")
+    arguments = parser.parse_args()
+    arguments.pictures.mkdir(parents=True, exist_ok=True)
+    scene = MonitoredScene()
+    try:
+        if arguments.plugin:
+            scene.prometheus.add_target(arguments.plugin, "gantry-system", "gantry-device-plugin-x7k2p")
+        start = time.time()
+        scene.load(arguments.seconds)
+        for board in dashboards().values():
+            if not scene.prometheus.values(questions()[f"{board['uid']}: $pod"]):
+                print(f"{board['uid']}: left out, none of its pods is there")
+                continue
+            end = time.time()
+            for number, panels in enumerate(parts(board), 1):
+                picture = (arguments.pictures / f"{board['uid']}-{number}.png").absolute()
+                photograph(*drawn(board["title"], panels, scene.prometheus, start, end), picture)
+                print(f"{picture}: {picture.stat().st_size} bytes")
+    finally:
+        scene.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Two sidecars under load, scraped by a real Prometheus: a reads from b by shm, b reads from a by tcp.
+
+Some requests are refused, some are late, messages go both ways, and a peer is not there.
+"""
+
+import random
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from prometheus_server import Prometheus
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "end_to_end"))
+from conftest import SidecarProcess  # noqa: E402
+from test_notifications import notify  # noqa: E402
+from test_peers_over_tcp import TCP, meet  # noqa: E402
+from workloads import Memory, MiB, WorkloadProcess, connect, submit  # noqa: E402
+
+SIZE = 64 * MiB
+FLAGS = [*TCP, "--metrics-listen", "127.0.0.1:0", "--no-rdma", "--log-level", "info"]
+PODS = {"a": ("chat", "prefill-0"), "b": ("chat", "decode-0")}
+
+
+class MonitoredScene:
+    def __init__(self, seed=1):
+        self.folder = Path(tempfile.mkdtemp(prefix="gantry-", dir="/tmp"))
+        self._to_close, self._threads, self._stopped = [], [], threading.Event()
+        self._errors = []
+        self._seed = seed
+        try:
+            self.prometheus = Prometheus(self.folder)
+            self._to_close.append(self.prometheus.close)
+            self.a, self.b = (self._sidecar(name) for name in PODS)
+            self._memories = [self._memory() for _ in PODS]
+            self._workload(self.a, "prefill", self._memories[0])
+            self._workload(self.b, "decode", self._memories[1])
+            connect(self.a, self.b)
+            assert meet(self.b, self.a)["state"] == "up"
+            self.b.ask("PUT", "/v1/peers/gone", {"address": "127.0.0.1:1"})
+        except BaseException:
+            self.close()
+            raise
+
+    def load(self, seconds):
+        """Runs the load; fails when something of it did not end as it has to."""
+        self._threads = [threading.Thread(target=self._repeat, args=(what, pause), daemon=True) for what, pause in (
+            (self._read_by_shm, 0.02), (self._read_by_shm, 0.05), (self._read_by_tcp, 0.02), (self._refused, 0.5),
+            (self._late, 1.0), (self._messages, 0.1))]
+        for thread in self._threads:
+            thread.start()
+        self._stopped.wait(seconds)
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join(30)
+        if self._errors:
+            raise self._errors[0]
+
+    def close(self):
+        self._stopped.set()
+        for close in reversed(self._to_close):
+            close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _sidecar(self, name):
+        sidecar = SidecarProcess(name, self.folder, workers=2, flags=FLAGS)
+        self._to_close.append(sidecar.kill)
+        sidecar.start()
+        port = re.search('"metrics are served".*?"port":"?(\\d+)', sidecar.log)[1]
+        self.prometheus.add_target(f"127.0.0.1:{port}", *PODS[name])
+        return sidecar
+
+    def _memory(self):
+        memory = Memory(2 * SIZE, filled=True)
+        self._to_close.append(memory.close)
+        return memory
+
+    def _workload(self, sidecar, name, memory):
+        workload = WorkloadProcess(sidecar, name)
+        self._to_close.append(workload.kill)
+        workload.register(memory, ("kv", 0, SIZE), ("private", SIZE, MiB, ()), ("into", SIZE, SIZE))
+
+    def _repeat(self, what, pause):
+        chance = random.Random(self._seed)
+        while not self._stopped.wait(pause * chance.uniform(0.2, 1.8)):
+            try:
+                what(chance)
+            except BaseException as error:  # told by load()
+                self._errors.append(error)
+                self._stopped.set()
+
+    def _read_by_shm(self, chance):
+        self._read(self.a, "prefill", "b/decode/kv", "shm", chance)
+
+    def _read_by_tcp(self, chance):
+        self._read(self.b, "decode", "a/prefill/kv", "tcp", chance)
+
+    def _read(self, sidecar, workload, remote, path, chance):
+        # More at some times than at others, so that curves have a shape.
+        megabytes = chance.randint(1, 8 if int(time.time()) // 20 % 2 else 48)
+        status, view = submit(sidecar, workload, "read", "into", remote, megabytes * MiB, wait_ms=20_000)
+        assert status == 200 and (view["state"], view["path"]) == ("succeeded", path), view
+
+    def _refused(self, chance):
+        remote, length, code = chance.choice([("b/decode/private", MiB, "permission_denied"), ("b/decode/none", MiB, "unregistered"),
+                                              ("b/decode/kv", SIZE + MiB, "out_of_range")])
+        status, problem = submit(self.a, "prefill", "read", "into", remote, length, wait_ms=5000)
+        assert status >= 400 or problem["state"] == "failed", (remote, problem)
+        assert (problem.get("code") or problem["error"]["code"]) == code, problem
+
+    def _late(self, chance):
+        status, view = submit(self.b, "decode", "read", "into", "a/prefill/kv", SIZE, wait_ms=5000, deadline_ms=1)
+        assert status in (200, 202) or view["code"] in ("timeout", "expired"), view
+
+    def _messages(self, chance):
+        notify(self.a, "prefill", "decode", b"ready", peer="b")
+        notify(self.b, "decode", "prefill", b"done", peer="a")

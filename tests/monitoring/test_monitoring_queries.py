@@ -1,0 +1,68 @@
+"""A real Prometheus scrapes two sidecars under load and answers everything that dashboards and alerts ask."""
+
+import re
+
+import pytest
+
+from monitored_scene import PODS, MonitoredScene
+from monitoring_files import alerts
+from prometheus_server import questions
+
+LOAD_SECONDS = 12
+
+# What has no answer in this scene, and why. Patterns of names of questions().
+NO_ANSWER = {
+    r"gantry-transfers: Ports, .*": "an RDMA device",
+    r"gantry-transfers: Throughput by device, .*": "an RDMA device",
+    r"gantry-transfers: Chunks registered, .*": "an RDMA device",
+    r"gantry-transfers: Work requests .*": "an RDMA device",
+    r"gantry-transfers: Queue pairs and connections, A": "an RDMA device",
+    r"GantryRdma.*": "an RDMA device",
+    r"gantry-device-plugin: (?!annotation).*": "a device plugin: its own tests add it with Prometheus.add_target",
+    r"GantryDevicePlugin.*": "a device plugin",
+    r"GantrySidecarsMissing": "a device plugin",
+}
+
+# What the load makes larger than zero.
+MOVING = ["Sidecars, A", "Peers down, A", "Transfers that fail, A", "Access errors, last hour, A", "By pod, C", "Throughput, A", "Speed, A",
+          "Transfers by outcome, A", "Chunks moved, A", "Ranges, A", "Time of a transfer, B", "Time by path, p99, A",
+          "Time by stage, p99, A", "Times, A", "Sizes, A", "Path mix, A", "Access errors, A", "Notifications, A",
+          "Requests by answer, A", "Time of requests, p99, A", "Bytes registered and mapped, B", "Descriptors in use, A", "Processors, A",
+          "Peers by state, A", "TCP connections, A", "Served over TCP, A"]
+
+
+@pytest.fixture(scope="module")
+def scene():
+    scene = MonitoredScene()
+    try:
+        scene.load(LOAD_SECONDS)
+        yield scene
+    finally:
+        scene.close()
+
+
+def is_without_answer(name):
+    return any(re.fullmatch(pattern, name) for pattern in NO_ANSWER)
+
+
+def test_every_expression_has_an_answer(scene):
+    silent = {name for name, expression in questions().items() if not scene.prometheus.values(expression)}
+    assert silent == {name for name in questions() if is_without_answer(name)}
+    unused = [pattern for pattern in NO_ANSWER if not any(re.fullmatch(pattern, name) for name in questions())]
+    assert not unused
+
+
+def test_what_the_load_does_is_seen(scene):
+    asked = questions()
+    still = [name for name in MOVING if not any(value > 0 for value in scene.prometheus.values(asked[f"gantry-transfers: {name}"]))]
+    assert not still
+
+
+def test_prometheus_evaluates_every_alert_and_one_fires(scene):
+    rules = {rule["name"]: rule for group in scene.prometheus.ask("rules")["groups"] for rule in group["rules"]}
+    assert rules.keys() == alerts().keys()
+    assert {name: rule["lastError"] for name, rule in rules.items() if rule["health"] != "ok"} == {}
+    firing = [alert["labels"] for alert in rules["GantryAccessErrors"]["alerts"] if alert["state"] == "firing"]
+    namespace, pod = PODS["a"]
+    assert {"permission", "unregistered", "out_of_range"} <= {labels["reason"] for labels in firing}
+    assert {(labels["namespace"], labels["pod"]) for labels in firing} == {(namespace, pod)}
