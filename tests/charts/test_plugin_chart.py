@@ -101,10 +101,10 @@ def test_values_reach_the_plugin(charts):
 
 
 def test_the_image_is_of_this_version_unless_it_is_named(charts):
-    assert plugin_of(charts.render())["image"] == "localhost/gantry-device-plugin:0.1.0"
+    assert plugin_of(charts.render())["image"] == "localhost/gantry:0.1.0"
     digest = "sha256:" + "0" * 64
     named = charts.render(values={"image": {"registry": "r.example.com/x/", "tag": "7", "digest": digest}})
-    assert plugin_of(named)["image"] == f"r.example.com/x/gantry-device-plugin@{digest}"
+    assert plugin_of(named)["image"] == f"r.example.com/x/gantry@{digest}"
     assert plugin_of(charts.render(values={"image": {"tag": "7"}}))["image"].endswith(":7")
 
 
