@@ -1,5 +1,6 @@
 """What the tests of the charts share: charts with their dependencies, rendered by the real helm and parsed."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -62,7 +63,7 @@ class Charts:
             arguments += ["--values", file]
         if values:
             path = self.folder.parent / "values.yaml"
-            path.write_text(yaml.safe_dump(values))
+            path.write_text(json.dumps(values))  # YAML as well; PyYAML leaves "n" and "y" bare, which are booleans to helm
             arguments += ["--values", path]
         return Rendered(self.helm(*arguments))
 

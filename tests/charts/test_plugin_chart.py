@@ -9,7 +9,7 @@ from conftest import BIN_DIR, EVERYTHING, Refused, flags_of, pod_spec
 # Flags of gantry-device-plugin, by its contract; its --help decides where it has been built.
 CONTRACT = {"--resource", "--slots", "--kubelet-dir", "--pod-resources-dir", "--cdi-dir", "--cdi-spec-dirs", "--peer-dir",
             "--binding", "--missing-gpu", "--peer-gpu-visibility", "--rdma-devices", "--rdma-exclude", "--no-rdma",
-            "--instance", "--metrics-listen", "--health-listen", "--settle-ms", "--reconcile-ms", "--log-level", "--dry-run",
+            "--require-rdma", "--instance", "--metrics-listen", "--health-listen", "--settle-ms", "--reconcile-ms", "--log-level", "--dry-run",
             "--host-root"}
 # A random instance is right for a pod; the others are for hands and tests. extraArgs gives them.
 WITHOUT_A_VALUE = {"--instance", "--dry-run", "--host-root"}

@@ -48,13 +48,13 @@ def test_pods_pass_pod_security_restricted(pods):
 
 def test_the_sidecar_takes_its_arguments(pods):
     for gantry, kinds in (({}, []), ({"authentication": {"rules": "a * read\n"}, "flags": {"data-tls": True}}, CERTIFICATES),
-                          ({"flags": {"no-rdma": True, "staging-bytes": 1 << 36, "rdma-devices": ["a", "b"], "data-tls": False}}, [])):
+                          ({"flags": {"no-rdma": True, "body-bytes-max": 1 << 36, "rdma-devices": ["a", "b"], "data-tls": False}}, [])):
         container = sidecar_of(pods(gantry, kinds=kinds))
         run = subprocess.run([BIN_DIR / "gantry-sidecar", *container["args"], "--print-config"], capture_output=True, text=True,
                              timeout=20)
         assert run.returncode == 0, run.stderr
-    assert "staging-bytes=68719476736\n" in run.stdout and "no-rdma=true\n" in run.stdout and "data-tls=false\n" in run.stdout
-    assert 'rdma-devices=["a", "b"]' in run.stdout
+    assert "body-bytes-max=68719476736\n" in run.stdout and "no-rdma=true\n" in run.stdout and "data-tls=false\n" in run.stdout
+    assert "rdma-devices=['a', 'b']" in run.stdout
 
 
 def test_a_service_called_gantry_rdma_does_not_reach_the_sidecar(pods):

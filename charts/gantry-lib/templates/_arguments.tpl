@@ -34,7 +34,7 @@ Every template of this library takes the root context, `.`, or a dict of
 {{- define "gantry-lib.fullname" -}}
 {{- $values := include "gantry-lib.values" . | fromYaml }}
 {{- $root := .root | default . }}
-{{- $values.fullnameOverride | default (printf "%s-gantry" $root.Release.Name) | trunc 50 | trimSuffix "-" }}
+{{- $values.fullnameOverride | default (printf "%s-gantry" $root.Release.Name) | trunc 45 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "gantry-lib.namespace" -}}

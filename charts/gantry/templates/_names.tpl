@@ -2,11 +2,11 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" }}
 {{- end }}
 
-{{/* At most 50 letters, so that what is put behind it fits into 63. */}}
+{{/* At most 45 letters, so that what is put behind it fits into 63. */}}
 {{- define "gantry.fullname" -}}
 {{- $name := include "gantry.name" . }}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
-{{- .Values.fullnameOverride | default $full | trunc 50 | trimSuffix "-" }}
+{{- .Values.fullnameOverride | default $full | trunc 45 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "gantry.namespace" -}}

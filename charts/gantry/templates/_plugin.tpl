@@ -13,6 +13,9 @@
 {{- if not .Values.rdma.enabled }}
 - --no-rdma
 {{- end }}
+{{- if .Values.rdma.required }}
+- --require-rdma
+{{- end }}
 {{- with .Values.rdma.devices }}
 - --rdma-devices={{ join "," . }}
 {{- end }}
