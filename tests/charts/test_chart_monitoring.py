@@ -65,6 +65,34 @@ def test_the_plugins_monitor_finds_its_port(charts):
         charts.render(values={**monitoring(pluginMonitor={}), "metricsPort": 0}, kinds=OPERATOR)
 
 
+def alerts_of(rendered):
+    groups = rendered.one("PrometheusRule")["spec"]["groups"]
+    return {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
+
+
+def test_thresholds_and_addresses_of_runbooks_are_the_operators(charts):
+    plain = alerts_of(charts.render(values=monitoring(rules={}), kinds=OPERATOR))
+    changed = alerts_of(charts.render(values=monitoring(rules={
+        "thresholds": {"GantryTransfersFailing": 0.2, "GantryAccessErrors": 1000000}, "runbookBase": "https://wiki.example.com/g/"}),
+        kinds=OPERATOR))
+    assert plain.keys() == changed.keys() and len(plain) > 30
+    for name, alert in changed.items():
+        before = plain[name]["expr"].rpartition(" ")[0]
+        wanted = {"GantryTransfersFailing": f"{before} 0.2", "GantryAccessErrors": f"{before} 1000000"}.get(name, plain[name]["expr"])
+        assert alert["expr"] == wanted
+        assert alert["annotations"]["runbook_url"] == f"https://wiki.example.com/g/docs/alerts.md#{name.lower()}"
+    with pytest.raises(Refused, match="names GantryNoSuch, which is no alert"):
+        charts.render(values=monitoring(rules={"thresholds": {"GantryNoSuch": 1}}), kinds=OPERATOR)
+
+
+def test_every_threshold_can_be_replaced(charts):
+    """The number at the end is the threshold, not a part of something else."""
+    plain = alerts_of(charts.render(values=monitoring(rules={}), kinds=OPERATOR))
+    everything = dict.fromkeys(plain, 17)
+    for name, alert in alerts_of(charts.render(values=monitoring(rules={"thresholds": everything}), kinds=OPERATOR)).items():
+        assert alert["expr"].endswith(" 17") and alert["expr"].count(" ") == plain[name]["expr"].count(" "), name
+
+
 def test_the_sidecars_monitor_finds_pods_of_all_namespaces(charts):
     monitor = charts.render(values=monitoring(sidecarMonitor={}), kinds=OPERATOR).one("PodMonitor", "-sidecars")["spec"]
     assert monitor["namespaceSelector"] == {"any": True}

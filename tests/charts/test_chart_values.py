@@ -14,7 +14,7 @@ GIVEN_BY_THE_CHART = {"name", "run-dir", "node-dir", "health-listen", "metrics-l
                       "peer-plaintext"}
 # Maps whose keys are the user's: labels and the like, and resources.
 FREE = {"commonLabels", "commonAnnotations", "nodeSelector", "podLabels", "podAnnotations", "annotations", "labels",
-        "alertLabels", "limits", "requests", "podSecurityContext", "sidecar"}
+        "alertLabels", "thresholds", "limits", "requests", "podSecurityContext", "sidecar"}
 
 
 def maps(values, path=()):
