@@ -139,6 +139,7 @@ def test_only_labelled_pods_of_named_namespaces_are_matched(charts):
         {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]
     assert binding["spec"] == {"policyName": policy["metadata"]["name"]}
     assert policy["spec"]["failurePolicy"] == "Fail"
+    assert policy["spec"]["reinvocationPolicy"] == "IfNeeded", "a webhook that comes later may change the pod"
 
 
 def test_every_namespace_has_what_its_pods_mount(charts):

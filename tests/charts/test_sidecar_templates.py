@@ -55,6 +55,7 @@ def test_the_sidecar_takes_its_arguments(pods):
         assert run.returncode == 0, run.stderr
     assert "body-bytes-max=68719476736\n" in run.stdout and "no-rdma=true\n" in run.stdout and "data-tls=false\n" in run.stdout
     assert "rdma-devices=['a', 'b']" in run.stdout
+    assert "rdma-hop-limit=64\n" in run.stdout, "a number of one byte is printed as a number"
 
 
 def test_a_service_called_gantry_rdma_does_not_reach_the_sidecar(pods):
