@@ -7,7 +7,9 @@
 #include <array>
 #include <cctype>
 #include <iostream>
+#include <utility>
 
+#include "lib/base/uid_set.h"
 #include "lib/base/version.h"
 
 namespace gantry {
@@ -38,6 +40,11 @@ void AddPlaces(CLI::App& app, SidecarConfig& config) {
   Add(app, "--run-dir", config.run_dir, "directory of api.sock and handoff.sock");
   Add(app, "--node-dir", config.node_dir,
       "directory that the node's sidecars share (peer sockets); empty: no peers");
+  Add(app, "--node-uids", config.node_uids,
+      "users, beside this one and root, whose sidecars in the node directory are peers: numbers "
+      "and "
+      "ranges (1000-1999) with commas between")
+      ->delimiter(',');
   Add(app, "--rest-listen", config.rest_listen,
       "loopback address:port for REST beside the Unix socket; empty: none");
   Add(app, "--metrics-listen", config.metrics_listen,
@@ -199,6 +206,9 @@ Status CheckTogether(const SidecarConfig& config) {
     return Fail(ErrorCode::kInvalidArgument, "--staging-bytes is less than " +
                                                  std::to_string(SidecarConfig::kStagingBytesMin) +
                                                  ", which the largest requests of peers need");
+  }
+  if (auto uids = UidSet::Parse(config.node_uids); !uids) {
+    return Fail(std::move(uids).error().WithContext("--node-uids"));
   }
   return {};
 }

@@ -15,6 +15,7 @@ struct SidecarConfig {
   std::string name;                     // of this sidecar, for peers; default: the host name
   std::string run_dir = "/run/gantry";  // api.sock and handoff.sock for the pod's containers
   std::string node_dir;                 // shared by the sidecars of a trust domain on the node
+  std::vector<std::string> node_uids;   // whose sidecars may be there, beside root and this user
   std::string rest_listen;              // loopback "address:port"; empty: Unix socket only
   std::string metrics_listen;           // "address:port" of /metrics; empty: REST only
   std::string health_listen;            // "address:port" of grpc.health.v1; empty: none
