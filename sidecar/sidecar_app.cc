@@ -68,8 +68,9 @@ bool HasPeers(const SidecarConfig& config) {
 
 class App final : public SidecarApp {
  public:
-  App(const SidecarConfig& config, RunDirectory directory)
+  App(const SidecarConfig& config, PodStanding standing, RunDirectory directory)
       : config_(config),
+        standing_(std::move(standing)),
         directory_(std::move(directory)),
         generation_(RandomGeneration()),
         started_unix_ms_(UnixMillisNow()),
@@ -132,7 +133,9 @@ class App final : public SidecarApp {
   }
 
   Status OpenRdma() {
-    rdma_path_ = RdmaPath::Create(config_, *pool_);
+    const std::vector<std::string> none;
+    const auto& offered = standing_.pod.slot ? standing_.pod.slot->rdma_devices : none;
+    rdma_path_ = RdmaPath::Create(config_, offered, *pool_);
     if (rdma_path_) bounce_path_ = std::make_unique<BouncePath>(**rdma_path_, tcp_path_->staging());
     if (rdma_path_ || rdma_path_.error().code != ErrorCode::kInvalidArgument) return {};
     return Fail(rdma_path_.error());
@@ -309,6 +312,8 @@ class App final : public SidecarApp {
     const bool only_tcp = status.peer_address.empty() && peer_server_;
     if (only_tcp) status.peer_address = peer_server_->tcp_address();
     status.pid = ::getpid();
+    status.pod = standing_.pod;
+    status.findings = standing_.findings;
     status.started_unix_ms = started_unix_ms_;
     status.workers = WorkerViews(*pool_);
     status.gpus = GpuViews(*pool_);
@@ -340,6 +345,7 @@ class App final : public SidecarApp {
   }
 
   const SidecarConfig config_;
+  const PodStanding standing_;
   const RunDirectory directory_;
   const uint64_t generation_;
   const int64_t started_unix_ms_;
@@ -373,9 +379,10 @@ class App final : public SidecarApp {
 
 }  // namespace
 
-Result<std::unique_ptr<SidecarApp>> SidecarApp::Start(const SidecarConfig& config) {
+Result<std::unique_ptr<SidecarApp>> SidecarApp::Start(const SidecarConfig& config,
+                                                      PodStanding standing) {
   ASSIGN_OR_RETURN(RunDirectory directory, RunDirectory::Take(config.run_dir, kRunDirMode));
-  auto app = std::make_unique<App>(config, std::move(directory));
+  auto app = std::make_unique<App>(config, std::move(standing), std::move(directory));
   RETURN_IF_ERROR(app->Build());
   return std::unique_ptr<SidecarApp>(std::move(app));
 }

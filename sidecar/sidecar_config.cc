@@ -53,6 +53,11 @@ void AddPlaces(CLI::App& app, SidecarConfig& config) {
       "address:port for grpc.health.v1 alone, in plaintext; empty: none");
   Add(app, "--log-level", config.log_level, "debug, info, warning or error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  app.add_flag("--require-slot", config.require_slot,
+               "do not start without a slot of the device plugin")
+      ->envname(EnvironmentName("--require-slot"));
+  Add(app, "--termination-log", config.termination_log,
+      "file, if it is there, for why the process ends; empty: none");
   app.add_flag("--print-config", config.print_config, "print every setting and exit");
 }
 
@@ -229,13 +234,16 @@ ParsedConfig ParseSidecarConfig(int argc, const char* const* argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     parsed.outcome = ConfigOutcome::kExit;
-    parsed.exit_code = app.exit(error) == 0 ? 0 : 2;
+    if (app.exit(error) == 0) return parsed;
+    parsed.exit_code = kExitUsage;
+    parsed.usage_error = error.what();
     return parsed;
   }
   if (auto status = CheckTogether(config); !status) {
     std::cerr << "gantry-sidecar: " << status.error().message << "\n";
     parsed.outcome = ConfigOutcome::kExit;
-    parsed.exit_code = 2;
+    parsed.exit_code = kExitUsage;
+    parsed.usage_error = status.error().message;
   } else if (config.print_config) {
     std::cout << app.config_to_str(/*default_also=*/true, /*write_description=*/false);
     parsed.outcome = ConfigOutcome::kExit;
