@@ -1,7 +1,7 @@
 # "make help" lists the targets. The work is done by CMake presets and by the scripts in tools/ and tests/tiers/.
 
 JOBS ?= $(shell nproc)
-QUICK_TIERS := style unit contract api rdma end-to-end
+QUICK_TIERS := style unit contract api charts rdma end-to-end
 SLOW_TIERS := soak asan tsan fuzz
 OTHER_TIERS := tidy previous gpu
 TIERS := tests/tiers/run_tiers.py
@@ -21,7 +21,7 @@ build: setup ## the release build, in build/release
 	cmake --preset release >/dev/null
 	cmake --build --preset release -j $(JOBS)
 
-test: quick-tiers ## build and run the six quick tiers
+test: quick-tiers ## build and run the seven quick tiers
 	@$(TIERS) summary $(QUICK_TIERS)
 
 test-all: quick-tiers slow-tiers ## test and the slow tiers but tidy (an hour on two cores, two with an empty compiler cache)
@@ -34,6 +34,7 @@ test-style: ## layout, includes, sizes, formatting (seconds)
 test-unit: ## one class or function at a time (seconds)
 test-contract: ## what every transport, memory and driver must do, over the fakes (a minute)
 test-api: ## REST against docs/rest_api.yaml; dashboards and alert rules (a minute)
+test-charts: ## the Helm charts, rendered by the real helm (a minute; the first time helm is built)
 test-rdma: ## libibverbs on soft-RoCE in a guest, or with GANTRY_TEST_RDMA=real on this machine's devices (a minute)
 test-end-to-end: ## sidecars and workloads as processes (minutes)
 test-asan: ## the suites under AddressSanitizer and UBSan (own build, about 25 minutes)

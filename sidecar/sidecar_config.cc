@@ -30,7 +30,12 @@ std::string EnvironmentName(const std::string& flag) {
 
 template <typename T>
 CLI::Option* Add(CLI::App& app, const std::string& flag, T& value, const std::string& text) {
-  return app.add_option(flag, value, text)->envname(EnvironmentName(flag))->capture_default_str();
+  CLI::Option* const option =
+      app.add_option(flag, value, text)->envname(EnvironmentName(flag))->capture_default_str();
+  if constexpr (std::is_same_v<T, uint8_t>) {
+    option->default_str(std::to_string(value));  // CLI11 would print it as a character
+  }
+  return option;
 }
 
 void AddPlaces(CLI::App& app, SidecarConfig& config) {

@@ -1,0 +1,31 @@
+{{/* The pod of a role, as it would be without Gantry. Takes (list root name role). */}}
+{{- define "inference.podSpec" -}}
+{{- $root := index . 0 }}
+{{- $role := index . 2 -}}
+automountServiceAccountToken: false
+terminationGracePeriodSeconds: 60
+containers:
+  - name: engine
+    image: {{ $root.Values.image | quote }}
+    args:
+      - --model={{ $root.Values.model }}
+      {{- toYaml $role.args | nindent 6 }}
+    ports:
+      - name: http
+        containerPort: 8000
+    readinessProbe:
+      httpGet:
+        path: /health
+        port: http
+    resources:
+      limits:
+        {{ $root.Values.gpuResource }}: {{ $role.gpus }}
+    volumeMounts:
+      - name: shm
+        mountPath: /dev/shm
+volumes:
+  - name: shm
+    emptyDir:
+      medium: Memory
+      sizeLimit: 8Gi
+{{- end }}

@@ -1,0 +1,71 @@
+{{- define "gantry.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{/* At most 45 letters, so that what is put behind it fits into 63. */}}
+{{- define "gantry.fullname" -}}
+{{- $name := include "gantry.name" . }}
+{{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
+{{- .Values.fullnameOverride | default $full | trunc 45 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "gantry.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace }}
+{{- end }}
+
+{{/* For objects of the cluster: releases of one name may be in several namespaces. */}}
+{{- define "gantry.clusterName" -}}
+{{- include "gantry.fullname" . }}.{{ include "gantry.namespace" . }}
+{{- end }}
+
+{{- define "gantry.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "gantry.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: device-plugin
+{{- end }}
+
+{{- define "gantry.labels" -}}
+{{ include "gantry.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: gantry
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/*
+The metadata of an object. Takes a dict of root, and optionally suffix of the name, labels, annotations, namespace; cluster: the
+object is one of the cluster.
+*/}}
+{{- define "gantry.metadata" -}}
+{{- $root := .root }}
+metadata:
+  name: {{ if .cluster }}{{ include "gantry.clusterName" $root }}{{ else }}{{ include "gantry.fullname" $root }}{{ end }}{{ with .suffix }}-{{ . }}{{ end }}
+  {{- if not .cluster }}
+  namespace: {{ .namespace | default (include "gantry.namespace" $root) }}
+  {{- end }}
+  labels:
+    {{- include "gantry.labels" $root | nindent 4 }}
+    {{- with .labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+  {{- with merge (dict) (.annotations | default dict) $root.Values.commonAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+
+{{- define "gantry.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "gantry.fullname" .) "default") }}
+{{- end }}
+
+{{- define "gantry.image" -}}
+{{- include "gantry-lib.image" (merge (dict "tag" (.Values.image.tag | default .Chart.AppVersion)) .Values.image) }}
+{{- end }}
+
+{{/* Follows the resource, so that two releases on a node have two folders. */}}
+{{- define "gantry.peerDir" -}}
+{{- .Values.peerDir | default (printf "/run/gantry/%s" (.Values.resource | replace "/" "-")) }}
+{{- end }}
