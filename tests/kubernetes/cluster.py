@@ -46,6 +46,7 @@ class Cluster:
         self.kubeconfig = str(kubeconfig)
         config = json.loads(kubeconfig.read_text())
         self._session = requests.Session()
+        self._session.trust_env = False  # this machine's authorities and proxies are not the node's
         self._session.verify = config["clusters"][0]["cluster"]["certificate-authority"]
         self._session.headers["Authorization"] = "Bearer " + config["users"][0]["user"]["token"]
 
