@@ -1,7 +1,6 @@
 """What the tests do with a cluster: objects of its API, charts by helm, pods of the tests and what runs in them."""
 
 import json
-import os
 import re
 import subprocess
 import time
@@ -184,22 +183,12 @@ class Engine:
         status, text = self.do("rest", method, target, body)
         return status, json.loads(text) if re.match(r"\s*[{\[]", text) else text
 
+    def connect(self, other, over="unix"):
+        """Names the other's sidecar to this one's: by its socket in the namespace's folder, or by its address."""
+        address = f"unix:/run/gantry/peers/{other.pod}.peer.sock" if over == "unix" else f"{other.address}:9461"
+        status, peer = self.rest("PUT", f"/v1/peers/{other.pod}", {"address": address})
+        assert status in (200, 201) and peer["state"] == "up", peer
+
     def move(self, operation, local, remote, size, wait_ms=20_000, **fields):
         body = {"workload": self.pod, "op": operation, "local": [local], "remote": [remote], "ranges": [[0, 0, 0, 0, size]], **fields}
         return self.rest("POST", f"/v1/transfers?wait_ms={wait_ms}", body)
-
-
-def environment_of(pids_folder, pid):
-    """Of a process of the node."""
-    return dict(it.split("=", 1) for it in (pids_folder / str(pid) / "environ").read_text().split("\0") if "=" in it)
-
-
-def processes():
-    """PIDs that this process sees, with their command lines: those of containers too."""
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/cmdline") as file:
-                    yield int(name), file.read().replace("\0", " ")
-            except OSError:
-                pass

@@ -10,19 +10,20 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import node_images  # noqa: E402
-from cluster import (PLUGIN_LABELS, SIDECAR, WORKLOAD_IMAGE, Cluster, Engine, engine_spec, is_ready)  # noqa: E402
+from cluster import PLUGIN_LABELS, WORKLOAD_IMAGE, Cluster, Engine, engine_spec, wait_for  # noqa: E402
+from node_files import NodeFiles  # noqa: E402
 from node_layout import PAUSE_IMAGE  # noqa: E402
 from node_life import ROOT, Node  # noqa: E402
 
 BUILD = ROOT / "build" / "release"
 LIB_DIR = Path(os.environ.get("GANTRY_LIB_DIR", BUILD / "lib"))
+FAKE_DRIVER = LIB_DIR.parent / "fake_gpu" / "libcuda.so.1"
 SLOTS = 8
 GPUS = 4
 _CLONE_NEWNET = 0x40000000
@@ -37,7 +38,7 @@ def node(tmp_path_factory):
         images = node.folder / "images"
         work = tmp_path_factory.mktemp("images")
         node.load(node_images.write_pause_image(images / "pause.tar", PAUSE_IMAGE, work))
-        node.load(node_images.write_workload_image(images / "workload.tar", WORKLOAD_IMAGE, LIB_DIR / "libgantry.so"))
+        node.load(node_images.write_workload_image(images / "workload.tar", WORKLOAD_IMAGE, LIB_DIR / "libgantry.so", FAKE_DRIVER))
         node.load(os.environ["GANTRY_IMAGE"])
         _enter_network(node.first_pid())
         os.environ["PATH"] = f"{node.layout.binaries}:{os.environ['PATH']}"
@@ -57,6 +58,11 @@ def _enter_network(pid):
 @pytest.fixture(scope="session")
 def cluster(node):
     return Cluster(node.kubeconfig)
+
+
+@pytest.fixture(scope="session")
+def node_files(node):
+    return NodeFiles(node)
 
 
 class Charts:
@@ -118,10 +124,9 @@ def fake_gpus(node, cluster):
     folder = node.folder / "gpus"
     folder.mkdir()
     folder.chmod(0o777)
-    driver = (LIB_DIR.parent / "fake_gpu" / "libcuda.so.1").resolve()
     program = Path(__file__).parent / "fake_gpu_plugin.py"
     with open(node.layout.log("fake-gpus"), "wb") as log:
-        process = subprocess.Popen(node.inside([sys.executable, "-B", str(program), str(GPUS), str(driver), str(folder)]),
+        process = subprocess.Popen(node.inside([sys.executable, "-B", str(program), str(GPUS), str(FAKE_DRIVER.resolve()), str(folder)]),
                                    stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     cluster.wait_for_allocatable(GPUS, "nvidia.com/gpu")
     yield folder
@@ -166,8 +171,11 @@ class Workloads:
         return engine
 
     def close(self):
+        """Their pods are gone when this returns."""
         for name in self.namespaces:
-            self.cluster.delete_namespace(name)
+            self.cluster.api("DELETE", f"/api/v1/namespaces/{name}")
+        for name in self.namespaces:
+            wait_for(lambda: not self.cluster.pods(name), 90, f"the end of the pods of {name}")
 
 
 @pytest.fixture

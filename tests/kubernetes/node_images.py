@@ -97,16 +97,16 @@ def write_pause_image(archive, name, work):
     return write_image(archive, name, {"/pause": program}, Entrypoint=["/pause"], User="65535:65535")
 
 
-def write_workload_image(archive, name, library, extra=None):
-    """Python, Gantry's client and the program that tests drive; `library`: libgantry.so."""
+def write_workload_image(archive, name, library, driver):
+    """Python, Gantry's client and the program that tests drive; `library`: libgantry.so; `driver` is mounted where there are GPUs."""
     files, links = shell()
     python_files, python_links = python()
-    files |= python_files | needed_libraries(library) | {"/opt/gantry/libgantry.so": Path(library).resolve()}
+    files |= python_files | needed_libraries(library, driver) | {"/opt/gantry/libgantry.so": Path(library).resolve()}
     client = ROOT / "client" / "python" / "gantry"
     files |= {f"/opt/gantry/gantry/{path.relative_to(client)}": path for path in client.rglob("*.py")}
     files |= {"/opt/gantry/workload_program.py": Path(__file__).parent / "workload_program.py",
               "/opt/gantry/gpu_driver.py": ROOT / "tests" / "end_to_end" / "gpu_driver.py",
-              "/etc/passwd": b"root:x:0:0::/:/bin/sh\nworkload:x:1000:1000::/tmp:/bin/sh\n", **(extra or {})}
+              "/etc/passwd": b"root:x:0:0::/:/bin/sh\nworkload:x:1000:1000::/tmp:/bin/sh\n"}
     return write_image(archive, name, files, links | python_links, User="1000:1000",
                        Env=["PATH=/usr/bin", "PYTHONPATH=/opt/gantry", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1",
                             "GANTRY_LIBRARY=/opt/gantry/libgantry.so"],

@@ -15,6 +15,7 @@ def test_two_pods_of_a_node_move_memory_over_shm(cluster, workloads):
     a, b = workloads.engines(namespace, {"a": {}, "b": {}})
     a.do("allocate", "kv", 1 << 22, 1)
     b.do("allocate", "kv", 1 << 22, 2)
+    a.connect(b)
     theirs = b.do("digest", "kv")
     assert a.do("digest", "kv") != theirs
     status, view = a.move("read", "kv", "b/b/kv", 1 << 22)

@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import socket
-import socketserver
 import sys
 import threading
 import time
@@ -47,6 +46,12 @@ class Engine:
         self.tensors[name] = gpu_driver.Tensor(address, size)
         self.buffers[name] = self.client.register(name, self.tensors[name], access=BOTH)
         return self.driver.uuid()
+
+    def refill(self, name, seed):
+        if tensor := self.tensors.get(name):
+            self.driver.write(tensor.address, random.Random(seed).randbytes(tensor.nbytes))
+        else:
+            self.arenas[name].view(0, self.sizes[name])[:] = random.Random(seed).randbytes(self.sizes[name])
 
     def digest(self, name):
         if tensor := self.tensors.get(name):
@@ -105,10 +110,6 @@ class Engine:
         return sorted(os.listdir(folder))
 
 
-class Server(socketserver.ThreadingMixIn, xmlrpc.server.SimpleXMLRPCServer):
-    daemon_threads = True
-
-
 def main():
     drain = float(os.environ.get("DRAIN_SECONDS", "0"))
 
@@ -117,7 +118,8 @@ def main():
         threading.Thread(target=lambda: (time.sleep(drain), os._exit(0)), daemon=True).start()
 
     signal.signal(signal.SIGTERM, end)
-    server = Server(("0.0.0.0", PORT), allow_none=True, logRequests=False)
+    # One thread: a context of the driver belongs to one.
+    server = xmlrpc.server.SimpleXMLRPCServer(("0.0.0.0", PORT), allow_none=True, logRequests=False)
     server.register_instance(Engine())
     print("started", flush=True)
     server.serve_forever()
