@@ -161,7 +161,7 @@ def engine_spec(gpus=0, seconds=5, **container):
     """A workload's pod as it is without Gantry."""
     limits = {"memory": "256Mi", **({"nvidia.com/gpu": gpus} if gpus else {})}
     engine = {"name": "engine", "image": WORKLOAD_IMAGE, "imagePullPolicy": "Never", "securityContext": RESTRICTED,
-              "resources": {"limits": limits, "requests": {"cpu": "10m"}},
+              "resources": {"limits": limits, "requests": {"cpu": "10m", "memory": "32Mi"}},
               "readinessProbe": {"tcpSocket": {"port": WORKLOAD_PORT}, "periodSeconds": 1}, **container}
     return {"automountServiceAccountToken": False, "terminationGracePeriodSeconds": seconds, "containers": [engine]}
 

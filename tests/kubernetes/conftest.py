@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import node_images  # noqa: E402
-from cluster import PLUGIN_LABELS, WORKLOAD_IMAGE, Cluster, Engine, engine_spec, wait_for  # noqa: E402
+from cluster import PLUGIN_LABELS, WORKLOAD_IMAGE, Cluster, Engine, engine_spec, status_of, wait_for  # noqa: E402
 from node_files import NodeFiles  # noqa: E402
 from node_layout import PAUSE_IMAGE  # noqa: E402
 from node_life import ROOT, Node  # noqa: E402
@@ -150,7 +150,7 @@ class Workloads:
         return name
 
     def values(self, pods, gantry=None):
-        library = {"image": {**self.charts.image, "pullPolicy": "Never"}, "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "1Gi"}},
+        library = {"image": {**self.charts.image, "pullPolicy": "Never"}, "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}},
                    "probes": {"startup": {"periodSeconds": 1}}, **(gantry or {})}
         return {"pods": {name: {"spec": engine_spec(), **pod} for name, pod in pods.items()}, "gantry-lib": library}
 
@@ -166,13 +166,24 @@ class Workloads:
         return [self.engine(namespace, name) for name in pods]
 
     def engine(self, namespace, name):
-        engine = Engine(self.cluster.wait_until_ready(namespace, f"app={name}")[0])
-        engine.do("open", name)
-        return engine
+        """Its container has started once: the sidecar was there before it."""
+        pod = self.cluster.wait_until_ready(namespace, f"app={name}")[0]
+        assert status_of(pod, "engine")["restartCount"] == 0, self.cluster.story_of(namespace)
+        return Engine(pod)
+
+    def pair(self, namespace, size=1 << 20, **options):
+        """Two that know each other, each with a buffer "kv"."""
+        pair = self.engines(namespace, {"a": dict(options), "b": dict(options)})
+        for seed, engine in enumerate(pair):
+            engine.do("allocate", "kv", size, seed)
+        pair[0].connect(pair[1])
+        return pair
 
     def close(self):
         """Their pods are gone when this returns."""
         for name in self.namespaces:
+            self.cluster.api("DELETE", f"/apis/batch/v1/namespaces/{name}/jobs", propagationPolicy="Background")
+            self.cluster.api("DELETE", f"/api/v1/namespaces/{name}/pods")
             self.cluster.api("DELETE", f"/api/v1/namespaces/{name}")
         for name in self.namespaces:
             wait_for(lambda: not self.cluster.pods(name), 90, f"the end of the pods of {name}")

@@ -1,5 +1,6 @@
 """What only the node itself knows: its files and its containers' processes, seen from outside without a program in the container."""
 
+import subprocess
 from pathlib import Path
 
 from cluster import status_of
@@ -9,6 +10,7 @@ TASKS = "run/containerd/io.containerd.runtime.v2.task/k8s.io"
 
 class NodeFiles:
     def __init__(self, node):
+        self._node = node
         self.root = Path(f"/proc/{node.first_pid()}/root")
 
     def names(self, folder):
@@ -28,3 +30,7 @@ class NodeFiles:
     def devices(self, pod, container):
         """Device files of GPUs in the container."""
         return sorted(it.name for it in (self.process(pod, container) / "root" / "dev").glob("nvidia*"))
+
+    def kill(self, pod, container):
+        """SIGKILL, as the kernel does it when there is no memory left."""
+        subprocess.run(self._node.inside(["kill", "-KILL", self.process(pod, container).name]), check=True)
