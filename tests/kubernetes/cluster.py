@@ -166,16 +166,28 @@ def engine_spec(gpus=0, seconds=5, **container):
     return {"automountServiceAccountToken": False, "terminationGracePeriodSeconds": seconds, "containers": [engine]}
 
 
+class _Transport(xmlrpc.client.Transport):
+    def __init__(self, seconds):
+        super().__init__()
+        self._seconds = seconds
+
+    def make_connection(self, host):
+        connection = super().make_connection(host)
+        connection.timeout = self._seconds
+        return connection
+
+
 class Engine:
     """The program in a workload's container (workload_program.py), by the address of its pod."""
 
-    def __init__(self, pod):
+    def __init__(self, pod, seconds=40):
+        self.seconds = seconds  # that a call may take
         self.namespace, self.pod = pod["metadata"]["namespace"], pod["metadata"]["name"]
         self.address = pod["status"]["podIP"]
 
     def do(self, command, *arguments):
         # One connection a call: threads may share this.
-        with xmlrpc.client.ServerProxy(f"http://{self.address}:{WORKLOAD_PORT}", allow_none=True) as program:
+        with xmlrpc.client.ServerProxy(f"http://{self.address}:{WORKLOAD_PORT}", allow_none=True, transport=_Transport(self.seconds)) as program:
             return getattr(program, command)(*arguments)
 
     def rest(self, method, target, body=None):

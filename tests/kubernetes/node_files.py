@@ -1,6 +1,5 @@
 """What only the node itself knows: its files and its containers' processes, seen from outside without a program in the container."""
 
-import subprocess
 from pathlib import Path
 
 from cluster import status_of
@@ -33,4 +32,4 @@ class NodeFiles:
 
     def kill(self, pod, container):
         """SIGKILL, as the kernel does it when there is no memory left."""
-        subprocess.run(self._node.inside(["kill", "-KILL", self.process(pod, container).name]), check=True)
+        self._node.run("kill", "-KILL", self.process(pod, container).name)

@@ -101,6 +101,13 @@ class Node:
         return ["nsenter", f"--target={self.first_pid()}", "--all", "--", "env", f"PATH={self.layout.path()}",
                 f"KUBECONFIG={self.kubeconfig}", *command]
 
+    def run(self, *command):
+        """Runs it beside the daemons; what it printed."""
+        done = subprocess.run(self.inside(command), capture_output=True, text=True)
+        if done.returncode != 0:
+            raise NodeError(f"{' '.join(map(str, command))}: {done.stdout}{done.stderr}")
+        return done.stdout
+
     def kubectl_command(self, arguments):
         """kubectl sees this machine's files, and the node's network."""
         return ["nsenter", f"--target={self.first_pid()}", "--net", "--", str(self.layout.binaries / "kubectl"),
@@ -108,11 +115,10 @@ class Node:
 
     def load(self, archive):
         """Imports the images of an archive, as if the node had pulled them."""
-        command = ["ctr", "--address", str(self.layout.containerd_socket), "--namespace", "k8s.io", "images", "import",
-                   "--snapshotter", "overlayfs", str(Path(archive).resolve())]
-        loaded = subprocess.run(self.inside(command), capture_output=True, text=True)
-        if loaded.returncode != 0:
-            raise NodeError(f"{archive} was not imported: {loaded.stdout}{loaded.stderr}")
+        self.images("import", "--snapshotter", "overlayfs", str(Path(archive).resolve()))
+
+    def images(self, *command):
+        self.run("ctr", "--address", str(self.layout.containerd_socket), "--namespace", "k8s.io", "images", *command)
 
     def restart(self, daemon, how=signal.SIGTERM):
         """Ends a daemon and waits until it runs again."""
@@ -120,7 +126,7 @@ class Node:
         if not pid_file.exists():
             raise NodeError(f"has no daemon {daemon}: it has {' '.join(sorted(it.stem for it in pid_file.parent.glob('*.pid')))}")
         before = pid_file.read_text()
-        subprocess.run(self.inside(["kill", f"-{int(how)}", before]), check=True)
+        self.run("kill", f"-{int(how)}", before)
         deadline = time.monotonic() + 30
         while pid_file.read_text() == before:
             if time.monotonic() > deadline:

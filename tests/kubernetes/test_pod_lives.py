@@ -36,6 +36,7 @@ def test_transfers_go_on_while_a_pod_ends(cluster, workloads):
     a.do("start_load", "read", "kv", "b/b/kv", 1 << 20)
     wait_for(lambda: a.do("look_at_load")["succeeded"] > 10, 10, "transfers")
     start, last, ended = time.monotonic(), {}, {}
+    a.seconds = 1
     cluster.delete_pod(namespace, "a", wait=False)
     before = a.do("look_at_load")["succeeded"]
     while pod := cluster.pod(namespace, "a"):
