@@ -1,10 +1,9 @@
 """Draws previews of the dashboards, from gridPos and what a real Prometheus answers: not Grafana, but its numbers.
 
-  tests/monitoring/draw [--seconds N] [--plugin HOST:PORT] [--pictures FOLDER]
+  tests/monitoring/draw [--seconds N] [--pictures FOLDER]
 
-runs two sidecars under load beside Prometheus for N seconds (120) and writes docs/pictures/<dashboard>-<number>.png, some
-rows of panels each, with headless Chromium. A dashboard whose pods are not there is left out: the one of the device plugin takes --plugin, an address that
-serves the plugin's /metrics.
+runs two sidecars under load and a device plugin beside Prometheus for N seconds (120) and writes docs/pictures/<dashboard>-<number>.png, some
+rows of panels each, with headless Chromium.
 """
 
 import argparse
@@ -18,7 +17,6 @@ from pathlib import Path
 from monitored_scene import MonitoredScene
 from monitoring_files import ROOT, dashboards
 from panel_pictures import BACKGROUND, FAINT, MARGIN, TEXT, Picture, text
-from prometheus_server import questions
 
 COLUMN, LINE, GAP, HEAD = 50, 24, 4, 44  # pixels
 BYTES_MAX = 150_000
@@ -73,20 +71,14 @@ def photograph(page, width, height, picture):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=120)
-    parser.add_argument("--plugin", metavar="HOST:PORT")
     parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "pictures")
     arguments = parser.parse_args()
     arguments.pictures.mkdir(parents=True, exist_ok=True)
     scene = MonitoredScene()
     try:
-        if arguments.plugin:
-            scene.prometheus.add_target(arguments.plugin, "gantry-system", "gantry-device-plugin-x7k2p")
         start = time.time()
         scene.load(arguments.seconds)
         for board in dashboards().values():
-            if not scene.prometheus.values(questions()[f"{board['uid']}: $pod"]):
-                print(f"{board['uid']}: left out, none of its pods is there")
-                continue
             end = time.time()
             for number, panels in enumerate(parts(board), 1):
                 picture = (arguments.pictures / f"{board['uid']}-{number}.png").absolute()

@@ -1,6 +1,7 @@
 """Two sidecars under load, scraped by a real Prometheus: a reads from b by shm, b reads from a by tcp.
 
-Some requests are refused, some are late, messages go both ways, and a peer is not there.
+Some requests are refused, some are late, messages go both ways, and a peer is not there. Beside them a device plugin serves pods
+that come and go.
 """
 
 import random
@@ -18,11 +19,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "end_to_end"))
 from conftest import SidecarProcess  # noqa: E402
 from test_notifications import notify  # noqa: E402
 from test_peers_over_tcp import TCP, meet  # noqa: E402
+from plugin_process import PluginProcess  # noqa: E402
 from workloads import Memory, MiB, WorkloadProcess, connect, submit  # noqa: E402
 
 SIZE = 64 * MiB
 FLAGS = [*TCP, "--metrics-listen", "127.0.0.1:0", "--no-rdma", "--log-level", "info"]
 PODS = {"a": ("chat", "prefill-0"), "b": ("chat", "decode-0")}
+PLUGIN_POD = ("gantry-system", "gantry-device-plugin-x7k2p")
 
 
 class MonitoredScene:
@@ -34,6 +37,7 @@ class MonitoredScene:
         try:
             self.prometheus = Prometheus(self.folder)
             self._to_close.append(self.prometheus.close)
+            self._plugin()
             self.a, self.b = (self._sidecar(name) for name in PODS)
             self._memories = [self._memory() for _ in PODS]
             self._workload(self.a, "prefill", self._memories[0])
@@ -64,6 +68,11 @@ class MonitoredScene:
         for close in reversed(self._to_close):
             close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _plugin(self):
+        plugin = PluginProcess(self.folder)
+        self._to_close.append(plugin.close)
+        self.prometheus.add_target(plugin.address, *PLUGIN_POD)
 
     def _sidecar(self, name):
         sidecar = SidecarProcess(name, self.folder, workers=2, flags=FLAGS)
