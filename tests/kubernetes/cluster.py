@@ -64,6 +64,14 @@ class Cluster:
     def helm(self, *arguments, **options):
         return _run(["helm", f"--kubeconfig={self.kubeconfig}", *map(str, arguments)], **options)
 
+    def refusal(self, program, *arguments):
+        """What helm or kubectl says that has to fail."""
+        try:
+            said = getattr(self, program)(*arguments)
+        except Refused as refused:
+            return str(refused)
+        raise AssertionError(f"{program} {' '.join(arguments)} succeeded: {said}")
+
     # Namespaces and the node
 
     def make_namespace(self, name, security="restricted"):

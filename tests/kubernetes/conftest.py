@@ -90,10 +90,14 @@ class Charts:
     def uninstall(self, release, namespace):
         self.cluster.helm("uninstall", release, "--namespace", namespace, "--wait", "--timeout", "60s", "--ignore-not-found")
 
+    def values(self):
+        image = {**self.image, "pullPolicy": "Never"}
+        sidecar = {"image": image, "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}}
+        return {"slots": SLOTS, "image": image, "reconcileMs": 1000, "sidecar": sidecar}
+
     def install_gantry(self, **values):
         """The device plugin; returns when it has given the node its slots."""
-        values = {"slots": SLOTS, "image": {**self.image, "pullPolicy": "Never"}, "reconcileMs": 1000, "settleMs": 50,
-                  "sidecar": {"image": {**self.image, "pullPolicy": "Never"}}, **values}
+        values = {**self.values(), **values}
         self.install("gantry", self.gantry, "gantry", values)
         self.cluster.wait_until_ready("gantry", PLUGIN_LABELS)
         self.cluster.wait_for_allocatable(values["slots"])
@@ -143,9 +147,9 @@ class Workloads:
     def __init__(self, cluster, charts):
         self.cluster, self.charts, self.namespaces, self._releases = cluster, charts, [], itertools.count(1)
 
-    def namespace(self):
+    def namespace(self, security="restricted"):
         name = f"test-{next(_namespaces)}"
-        self.cluster.make_namespace(name)
+        self.cluster.make_namespace(name, security)
         self.namespaces.append(name)
         return name
 
