@@ -108,6 +108,13 @@ class Engine:
         threading.Timer(0.2, os._exit, [0]).start()
 
 
+class Requests(xmlrpc.server.SimpleXMLRPCRequestHandler):
+    def do_GET(self):
+        """Whatever is asked for: it is well."""
+        self.send_response(200)
+        self.end_headers()
+
+
 def main():
     drain = float(os.environ.get("DRAIN_SECONDS", "0"))
 
@@ -117,7 +124,7 @@ def main():
 
     signal.signal(signal.SIGTERM, end)
     # One thread: a context of the driver belongs to one.
-    server = xmlrpc.server.SimpleXMLRPCServer(("0.0.0.0", PORT), allow_none=True, logRequests=False)
+    server = xmlrpc.server.SimpleXMLRPCServer(("0.0.0.0", PORT), Requests, allow_none=True, logRequests=False)
     server.register_instance(Engine())
     print("started", flush=True)
     server.serve_forever()
