@@ -78,7 +78,7 @@ def test_uninstalling_leaves_nothing_on_the_node(cluster, installed, workloads, 
     assert any("slot" in name for name in node_files.names(FOLDERS[0])) and node_files.names(FOLDERS[1]) == [namespace]
     workloads.close()
     wait_for(lambda: not any(node_files.names(folder) for folder in FOLDERS), 20,
-             lambda: f"the end of {[node_files.names(folder) for folder in FOLDERS]}")
+             lambda: f"the end of {[node_files.names(folder) for folder in FOLDERS]}, in it {node_files.names(FOLDERS[1] + '/' + namespace)}")
     installed.uninstall("gantry", "gantry")
     try:
         wait_for(lambda: not cluster.pods("gantry", PLUGIN_LABELS), 30, "the plugin's end")
