@@ -39,6 +39,13 @@ bool IsAbandonedSocket(const fs::path& path) {
   return true;
 }
 
+// Beside each socket a sidecar keeps a file that it locks, and leaves it.
+bool IsLockFile(const fs::path& path) {
+  std::error_code error;
+  return path.native().ends_with(".peer.lock") &&
+         fs::is_regular_file(fs::symlink_status(path, error)) && fs::file_size(path, error) == 0;
+}
+
 }  // namespace
 
 Status PeerFolders::Prepare() const {
@@ -65,11 +72,13 @@ std::vector<std::string> PeerFolders::Namespaces() const {
 bool PeerFolders::Remove(const std::string& name) const {
   const fs::path folder = fs::path(parent_) / name;
   std::error_code error;
+  std::vector<fs::path> abandoned;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (!IsAbandonedSocket(entry->path())) return false;
-    ::unlink(entry->path().c_str());
+    if (!IsAbandonedSocket(entry->path()) && !IsLockFile(entry->path())) return false;
+    abandoned.push_back(entry->path());
   }
+  for (const fs::path& path : abandoned) ::unlink(path.c_str());  // not before all were looked at
   return ::rmdir(folder.c_str()) == 0;
 }
 

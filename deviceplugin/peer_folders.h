@@ -20,7 +20,8 @@ class PeerFolders {
   // and take away none but their own.
   Status Make(const std::string& folder) const;
   std::vector<std::string> Namespaces() const;
-  // Of a namespace without pods: sockets that nobody listens at go, and then the folder. False:
+  // Of a namespace without pods: sockets that nobody listens at go, files that sidecars locked, and
+  // then the folder. False:
   // something else is there, or somebody listens.
   bool Remove(const std::string& name) const;
 
