@@ -1,13 +1,18 @@
 #include "deviceplugin/peer_folders.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <filesystem>
+#include <string_view>
 
 #include "lib/base/fd_passing.h"
+#include "lib/base/file_lock.h"
+#include "lib/base/unique_fd.h"
 
 namespace gantry::deviceplugin {
 namespace {
@@ -39,14 +44,42 @@ bool IsAbandonedSocket(const fs::path& path) {
   return true;
 }
 
-// Beside each socket a sidecar keeps a file that it locks, and leaves it.
-bool IsLockFile(const fs::path& path) {
-  std::error_code error;
-  return path.native().ends_with(".peer.lock") &&
-         fs::is_regular_file(fs::symlink_status(path, error)) && fs::file_size(path, error) == 0;
+// What a sidecar puts there beside its lock, see PeerServer.
+constexpr std::string_view kLockSuffix = ".peer.lock";
+constexpr std::array<std::string_view, 2> kSocketSuffixes = {".peer.sock", ".fds.sock"};
+
+// Nothing: somebody holds it, or it is no lock.
+UniqueFd TakeAbandonedLock(const fs::path& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat info = {};
+  if (!fd.valid() || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
+  if (TryLock(fd.get(), path) != FileLock::kTaken) return {};
+  return fd;
+}
+
+// While the lock is held: a sidecar that starts meanwhile has to wait, or finds nothing.
+void RemoveWithLock(const fs::path& lock) {
+  const std::string base = lock.string().substr(0, lock.string().size() - kLockSuffix.size());
+  for (const std::string_view suffix : kSocketSuffixes) {
+    const std::string socket = base + std::string(suffix);
+    if (IsAbandonedSocket(socket)) ::unlink(socket.c_str());
+  }
+  ::unlink(lock.c_str());
 }
 
 }  // namespace
+
+void PeerFolders::RemoveAbandoned(const std::string& folder) const {
+  std::vector<fs::path> locks;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().string().ends_with(kLockSuffix)) locks.push_back(entry->path());
+  }
+  for (const fs::path& lock : locks) {
+    if (const UniqueFd held = TakeAbandonedLock(lock); held.valid()) RemoveWithLock(lock);
+  }
+}
 
 Status PeerFolders::Prepare() const {
   std::error_code error;
@@ -71,14 +104,13 @@ std::vector<std::string> PeerFolders::Namespaces() const {
 
 bool PeerFolders::Remove(const std::string& name) const {
   const fs::path folder = fs::path(parent_) / name;
+  RemoveAbandoned(folder);
   std::error_code error;
-  std::vector<fs::path> abandoned;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (!IsAbandonedSocket(entry->path()) && !IsLockFile(entry->path())) return false;
-    abandoned.push_back(entry->path());
+    if (!IsAbandonedSocket(entry->path())) return false;
+    ::unlink(entry->path().c_str());
   }
-  for (const fs::path& path : abandoned) ::unlink(path.c_str());  // not before all were looked at
   return ::rmdir(folder.c_str()) == 0;
 }
 

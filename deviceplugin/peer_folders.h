@@ -19,9 +19,11 @@ class PeerFolders {
   // Makes `folder` (the parent or one below it) so that sidecars of any user can put sockets there
   // and take away none but their own.
   Status Make(const std::string& folder) const;
+  // Of sidecars in `folder` that are gone without an orderly end, so that one of another user can
+  // have their name. Who lives holds the lock of its name.
+  void RemoveAbandoned(const std::string& folder) const;
   std::vector<std::string> Namespaces() const;
-  // Of a namespace without pods: sockets that nobody listens at go, files that sidecars locked, and
-  // then the folder. False:
+  // Of a namespace without pods: sockets that nobody listens at go, and then the folder. False:
   // something else is there, or somebody listens.
   bool Remove(const std::string& name) const;
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/wire/slot_variables.h"
 
 namespace gantry::deviceplugin {
 namespace {
@@ -41,7 +42,7 @@ void FillWith(const SlotPlan& plan, v1beta1::ContainerAllocateResponse* reply) {
   }
   v1beta1::Mount* const mount = reply->add_mounts();
   mount->set_host_path(plan.peer_folder);
-  mount->set_container_path(std::string(kPeerFolderInContainer));
+  mount->set_container_path(std::string(wire::kPeerFolderInContainer));
   for (const auto& variable : plan.edits.json().value("env", nlohmann::json::array())) {
     const auto& text = variable.get_ref<const std::string&>();
     const size_t equals = text.find('=');

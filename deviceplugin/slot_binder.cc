@@ -64,6 +64,7 @@ tl::expected<bool, SlotBinder::Failure> SlotBinder::TryBind(std::string_view slo
   if (auto made = folders_.Make(plan->peer_folder); !made) {
     return tl::unexpected(Failure{BindFailure::kPeerDir, std::move(made).error()});
   }
+  folders_.RemoveAbandoned(plan->peer_folder);
   auto written = files_.Write(slot, *plan, epoch);
   if (!written) return tl::unexpected(Failure{BindFailure::kCdiWrite, std::move(written).error()});
   log::Info("a slot is bound", {{"slot", slot},

@@ -16,6 +16,7 @@
 #include "deviceplugin/cdi_specs.h"
 #include "lib/base/random_id.h"
 #include "lib/base/unique_fd.h"
+#include "lib/wire/slot_variables.h"
 
 namespace gantry::deviceplugin {
 namespace {
@@ -146,9 +147,9 @@ std::vector<SlotFiles::Entry> SlotFiles::List() const {
     const ContainerEdits container(edits != device.end() && edits->is_object() ? *edits
                                                                                : json::object());
     const std::string slot = device["name"];
-    entries.push_back({slot, container.Variable(kSlotNamespaceVariable),
-                       container.Variable(kSlotPodVariable),
-                       container.Variable(kSlotContainerVariable), EpochOf(slot)});
+    entries.push_back({slot, container.Variable(wire::kSlotNamespaceVariable),
+                       container.Variable(wire::kSlotPodVariable),
+                       container.Variable(wire::kSlotContainerVariable), EpochOf(slot)});
   }
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return a.slot < b.slot; });

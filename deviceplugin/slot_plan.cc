@@ -6,6 +6,7 @@
 
 #include "lib/base/log.h"
 #include "lib/topology/sysfs_devices.h"
+#include "lib/wire/slot_variables.h"
 
 namespace gantry::deviceplugin {
 namespace {
@@ -111,10 +112,10 @@ Result<SlotPlan> PlanDevices(const SlotPlanRules& rules, const NodeGpus& node,
   plan.cdi_version = std::move(grant.cdi_version);
   plan.edits = std::move(grant.edits);
   AddRdma(rules, node, grant.pci_addresses, &plan);
-  plan.edits.AddVariable(kSlotVariable, slot);
-  plan.edits.AddVariable(kSlotGpusVariable, Joined(plan.gpus));
-  plan.edits.AddVariable(kSlotPeerGpusVariable, Joined(plan.peer_gpus));
-  plan.edits.AddVariable(kSlotRdmaVariable, Joined(plan.rdma_devices));
+  plan.edits.AddVariable(wire::kSlotVariable, slot);
+  plan.edits.AddVariable(wire::kSlotGpusVariable, Joined(plan.gpus));
+  plan.edits.AddVariable(wire::kSlotPeerGpusVariable, Joined(plan.peer_gpus));
+  plan.edits.AddVariable(wire::kSlotRdmaVariable, Joined(plan.rdma_devices));
   return plan;
 }
 
@@ -152,11 +153,11 @@ Result<SlotPlan> PlanSlot(const SlotPlanRules& rules, const std::vector<PodDevic
   plan.pod_namespace = pod.pod_namespace;
   plan.pod = pod.name;
   plan.container = owner.container->name;
-  plan.edits.AddVariable(kSlotNamespaceVariable, plan.pod_namespace);
-  plan.edits.AddVariable(kSlotPodVariable, plan.pod);
-  plan.edits.AddVariable(kSlotContainerVariable, plan.container);
+  plan.edits.AddVariable(wire::kSlotNamespaceVariable, plan.pod_namespace);
+  plan.edits.AddVariable(wire::kSlotPodVariable, plan.pod);
+  plan.edits.AddVariable(wire::kSlotContainerVariable, plan.container);
   plan.peer_folder = rules.peer_folder + "/" + plan.pod_namespace;
-  plan.edits.AddMount(plan.peer_folder, kPeerFolderInContainer);
+  plan.edits.AddMount(plan.peer_folder, wire::kPeerFolderInContainer);
   return plan;
 }
 
@@ -164,7 +165,7 @@ Result<SlotPlan> PlanForAnyPod(const SlotPlanRules& rules, std::string_view slot
   const NodeGpus node = NodeGpus::Look({}, rules.root);  // no CDI is at hand
   ASSIGN_OR_RETURN(SlotPlan plan, PlanDevices(rules, node, node.All(), {}, slot));
   plan.peer_folder = rules.peer_folder;
-  plan.edits.AddMount(plan.peer_folder, kPeerFolderInContainer);
+  plan.edits.AddMount(plan.peer_folder, wire::kPeerFolderInContainer);
   return plan;
 }
 

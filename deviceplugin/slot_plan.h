@@ -40,17 +40,6 @@ struct SlotPlan {
   ContainerEdits edits;
 };
 
-// Where the container finds the sockets of its peers.
-inline constexpr std::string_view kPeerFolderInContainer = "/run/gantry/peers";
-// Variables of the container, which the sidecar compares with what it finds.
-inline constexpr std::string_view kSlotVariable = "GANTRY_SLOT";
-inline constexpr std::string_view kSlotPodVariable = "GANTRY_SLOT_POD";
-inline constexpr std::string_view kSlotNamespaceVariable = "GANTRY_SLOT_NAMESPACE";
-inline constexpr std::string_view kSlotContainerVariable = "GANTRY_SLOT_CONTAINER";
-inline constexpr std::string_view kSlotGpusVariable = "GANTRY_SLOT_GPUS";
-inline constexpr std::string_view kSlotPeerGpusVariable = "GANTRY_SLOT_PEER_GPUS";
-inline constexpr std::string_view kSlotRdmaVariable = "GANTRY_SLOT_RDMA_DEVICES";
-
 // Of the slot's owner among `pods`. kPathUnavailable: it has no GPU and must have one;
 // kNotExportable, kNotFound: a GPU of it cannot be given to a second container.
 Result<SlotPlan> PlanSlot(const SlotPlanRules& rules, const std::vector<PodDevices>& pods,

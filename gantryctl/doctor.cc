@@ -84,7 +84,7 @@ Findings ExamineSidecar(const CommandLine& line) {
   }
   findings.push_back(CompareVersions(TextOf(*status, "version", "unknown")));
   ExaminePaths(*status, findings);
-  for (Findings more : {ExamineRdmaInUse(*status), ExamineGpus(*status)}) {
+  for (Findings more : {ExaminePod(*status), ExamineRdmaInUse(*status), ExamineGpus(*status)}) {
     std::move(more.begin(), more.end(), std::back_inserter(findings));
   }
   return findings;

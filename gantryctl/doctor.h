@@ -30,6 +30,8 @@ Findings ExamineGpuFiles(const std::string& root = "/");
 Findings ExamineRdmaInUse(const nlohmann::json& status);
 // Of the GPUs and workers in a sidecar's status.
 Findings ExamineGpus(const nlohmann::json& status);
+// Of the pod and its slot in a sidecar's status.
+Findings ExaminePod(const nlohmann::json& status);
 // Of the sidecar at the socket, and of the socket's folder.
 Findings ExamineSidecar(const CommandLine& line);
 

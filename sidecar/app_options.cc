@@ -57,4 +57,20 @@ api::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const RunDirec
   return options;
 }
 
+std::vector<std::pair<std::string, uint64_t>> LimitsOf(const SidecarConfig& config,
+                                                       const FdBudgets& fds_max) {
+  return {{"body_bytes_max", config.body_bytes_max},
+          {"buffers_max", config.buffers_max},
+          {"chunk_bytes_max", config.chunk_bytes_max},
+          {"connections_max", config.connections_max},
+          {"deadline_ms_default", config.deadline_ms_default},
+          {"deadline_ms_max", config.deadline_ms_max},
+          {"descriptors_max", config.descriptors_max},
+          {"fds_max", fds_max.workloads},
+          {"peer_fds_max", fds_max.peers},
+          {"quiesce_ms_max", config.quiesce_ms_max},
+          {"transfers_max", config.transfers_max},
+          {"workloads_max", config.workloads_max}};
+}
+
 }  // namespace gantry

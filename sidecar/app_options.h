@@ -1,8 +1,14 @@
 // What the configuration means to each part of the sidecar. Stateless; thread-safe.
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "sidecar/api/http_server.h"
 #include "sidecar/engine/engine_options.h"
+#include "sidecar/fd_budgets.h"
 #include "sidecar/run_directory.h"
 #include "sidecar/sidecar_config.h"
 #include "sidecar/worker/worker_pool.h"
@@ -14,5 +20,8 @@ milliseconds Millis(uint64_t value);
 worker::WorkerPoolOptions WorkerOptionsOf(const SidecarConfig& config);
 engine::EngineOptions EngineOptionsOf(const SidecarConfig& config);
 api::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const RunDirectory& directory);
+// What callers may be told of limits: names with their units.
+std::vector<std::pair<std::string, uint64_t>> LimitsOf(const SidecarConfig& config,
+                                                       const FdBudgets& fds_max);
 
 }  // namespace gantry

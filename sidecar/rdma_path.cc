@@ -40,12 +40,15 @@ transport::RdmaRegistrar::Choose ChoiceOf(const transport::NicAssignment* nics) 
 }  // namespace
 
 Result<std::unique_ptr<RdmaPath>> RdmaPath::Create(const SidecarConfig& config,
+                                                   const std::vector<std::string>& offered,
                                                    const worker::WorkerPool& pool) {
   if (config.no_rdma) {
     return Fail(ErrorCode::kPathUnavailable, "--no-rdma turns it off");
   }
   auto verbs = transport::MakeSystemVerbs();
-  auto devices = transport::RdmaDevices::Open(OptionsOf(config), *verbs);
+  transport::RdmaOptions options = OptionsOf(config);
+  options.offered = offered;
+  auto devices = transport::RdmaDevices::Open(options, *verbs);
   if (!devices) {
     if (!config.rdma_devices.empty()) {
       Error why = std::move(devices).error().WithContext("--rdma-devices");

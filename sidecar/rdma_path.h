@@ -28,7 +28,9 @@ class RdmaPath {
   // The error says why there is none: that is no failure of the sidecar, unless --rdma-devices asks
   // for some, or the options do not fit together (kInvalidArgument). The pool knows the GPUs, and
   // outlives it.
+  // `offered`: the slot's devices, which are the choice where --rdma-devices makes none.
   static Result<std::unique_ptr<RdmaPath>> Create(const SidecarConfig& config,
+                                                  const std::vector<std::string>& offered,
                                                   const worker::WorkerPool& pool);
 
   // Once. `wake` and `count_error`: see RdmaTransport.

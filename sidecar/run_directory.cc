@@ -3,11 +3,16 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 namespace gantry {
+namespace {
+
+constexpr mode_t kNodeDirMode = 0700;         // one user's
+constexpr mode_t kSharedNodeDirMode = 01777;  // as /tmp: who made a socket removes it
 
 Status MakeDirectory(const std::string& path, mode_t mode) {
   std::error_code failed;
@@ -21,6 +26,21 @@ Status MakeDirectory(const std::string& path, mode_t mode) {
     return Fail(SystemError(ErrorCode::kInternal, "chmod " + path, errno));
   }
   return {};
+}
+
+}  // namespace
+
+Status PrepareNodeDirectory(const std::string& path, bool shared) {
+  RETURN_IF_ERROR(MakeDirectory(path, shared ? kSharedNodeDirMode : kNodeDirMode));
+  struct stat info = {};
+  if (::stat(path.c_str(), &info) != 0) {
+    return Fail(SystemError(ErrorCode::kInvalidArgument, "stat " + path, errno));
+  }
+  const bool others_write = (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  if (!shared || !others_write || (info.st_mode & S_ISVTX) != 0) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              "users who may write to " + path + " may take away each other's sockets there",
+              "set its sticky bit (chmod +t), or leave out --node-uids");
 }
 
 RunDirectory::RunDirectory(std::string path, UniqueFd lock)

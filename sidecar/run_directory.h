@@ -25,7 +25,8 @@ class RunDirectory {
   UniqueFd lock_;  // flock; the kernel drops it when the process ends, however it ends
 };
 
-// Makes `path` and what is missing above it.
-Status MakeDirectory(const std::string& path, mode_t mode);
+// The directory in which sidecars of a node meet; made with what is missing above it. `shared`:
+// also by sidecars of other users, none of whom may take away the sockets of another.
+Status PrepareNodeDirectory(const std::string& path, bool shared);
 
 }  // namespace gantry

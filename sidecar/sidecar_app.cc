@@ -20,7 +20,6 @@
 #include "sidecar/app_options.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/transfer_engine.h"
-#include "sidecar/fd_budgets.h"
 #include "sidecar/messaging.h"
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/peer/execution_caller.h"
@@ -41,8 +40,8 @@
 namespace gantry {
 namespace {
 
-constexpr mode_t kRunDirMode = 0750;   // the pod's containers share a group
-constexpr mode_t kNodeDirMode = 0700;  // one trust domain, one user
+constexpr mode_t kRunDirMode = 0750;     // the pod's containers share a group
+constexpr mode_t kForOtherUsers = 0666;  // the kernel's word on who connects decides
 constexpr milliseconds kHousekeeping{500};
 constexpr int kRoundsPerRefresh = 2;
 constexpr milliseconds kHttpStop{3'000};
@@ -69,8 +68,9 @@ bool HasPeers(const SidecarConfig& config) {
 
 class App final : public SidecarApp {
  public:
-  App(const SidecarConfig& config, RunDirectory directory)
+  App(const SidecarConfig& config, PodStanding standing, RunDirectory directory)
       : config_(config),
+        standing_(std::move(standing)),
         directory_(std::move(directory)),
         generation_(RandomGeneration()),
         started_unix_ms_(UnixMillisNow()),
@@ -133,7 +133,9 @@ class App final : public SidecarApp {
   }
 
   Status OpenRdma() {
-    rdma_path_ = RdmaPath::Create(config_, *pool_);
+    const std::vector<std::string> none;
+    const auto& offered = standing_.pod.slot ? standing_.pod.slot->rdma_devices : none;
+    rdma_path_ = RdmaPath::Create(config_, offered, *pool_);
     if (rdma_path_) bounce_path_ = std::make_unique<BouncePath>(**rdma_path_, tcp_path_->staging());
     if (rdma_path_ || rdma_path_.error().code != ErrorCode::kInvalidArgument) return {};
     return Fail(rdma_path_.error());
@@ -170,8 +172,9 @@ class App final : public SidecarApp {
   Status StartPeers() {
     ASSIGN_OR_RETURN(node_id_, peer::ReadNodeId());
     if (!HasPeers(config_)) return {};
+    ASSIGN_OR_RETURN(const UidSet node_uids, UidSet::Parse(config_.node_uids));
     if (!config_.node_dir.empty()) {
-      RETURN_IF_ERROR(MakeDirectory(config_.node_dir, kNodeDirMode));
+      RETURN_IF_ERROR(PrepareNodeDirectory(config_.node_dir, !node_uids.empty()));
     }
     peer::PeerIdentity self;
     self.name = config_.name;
@@ -181,6 +184,8 @@ class App final : public SidecarApp {
     peer::PeerServerOptions server;
     server.self = self;
     server.node_dir = config_.node_dir;
+    server.uids_allowed = node_uids;
+    if (!node_uids.empty()) server.socket_mode = kForOtherUsers;
     server.listen = config_.peer_listen;
     server.security = security_;
     server.count_refusal = [this](metrics::PeerRefusal why) { metrics_.PeerRefused(why); };
@@ -205,6 +210,7 @@ class App final : public SidecarApp {
     registry_->SetRevocationSink(peer_server_.get());
     peer::PeerDirectoryOptions directory;
     directory.self = self;
+    directory.uids_allowed = node_uids;
     directory.security = security_;
     directory.fds_max = fds_max_.peers;
     directory.tcp = to_peers_.tcp;
@@ -306,23 +312,14 @@ class App final : public SidecarApp {
     const bool only_tcp = status.peer_address.empty() && peer_server_;
     if (only_tcp) status.peer_address = peer_server_->tcp_address();
     status.pid = ::getpid();
+    status.pod = standing_.pod;
+    status.findings = standing_.findings;
     status.started_unix_ms = started_unix_ms_;
     status.workers = WorkerViews(*pool_);
     status.gpus = GpuViews(*pool_);
     if (rdma_path_) status.rdma_devices = (*rdma_path_)->Views();
     status.worker_pid_conflicts = pool_->pid_conflicts();
-    status.limits = {{"body_bytes_max", config_.body_bytes_max},
-                     {"buffers_max", config_.buffers_max},
-                     {"chunk_bytes_max", config_.chunk_bytes_max},
-                     {"connections_max", config_.connections_max},
-                     {"deadline_ms_default", config_.deadline_ms_default},
-                     {"deadline_ms_max", config_.deadline_ms_max},
-                     {"descriptors_max", config_.descriptors_max},
-                     {"fds_max", fds_max_.workloads},
-                     {"peer_fds_max", fds_max_.peers},
-                     {"quiesce_ms_max", config_.quiesce_ms_max},
-                     {"transfers_max", config_.transfers_max},
-                     {"workloads_max", config_.workloads_max}};
+    status.limits = LimitsOf(config_, fds_max_);
     return status;
   }
 
@@ -348,6 +345,7 @@ class App final : public SidecarApp {
   }
 
   const SidecarConfig config_;
+  const PodStanding standing_;
   const RunDirectory directory_;
   const uint64_t generation_;
   const int64_t started_unix_ms_;
@@ -381,9 +379,10 @@ class App final : public SidecarApp {
 
 }  // namespace
 
-Result<std::unique_ptr<SidecarApp>> SidecarApp::Start(const SidecarConfig& config) {
+Result<std::unique_ptr<SidecarApp>> SidecarApp::Start(const SidecarConfig& config,
+                                                      PodStanding standing) {
   ASSIGN_OR_RETURN(RunDirectory directory, RunDirectory::Take(config.run_dir, kRunDirMode));
-  auto app = std::make_unique<App>(config, std::move(directory));
+  auto app = std::make_unique<App>(config, std::move(standing), std::move(directory));
   RETURN_IF_ERROR(app->Build());
   return std::unique_ptr<SidecarApp>(std::move(app));
 }

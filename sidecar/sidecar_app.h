@@ -6,13 +6,15 @@
 #include <memory>
 
 #include "lib/base/result.h"
+#include "sidecar/pod_standing.h"
 #include "sidecar/sidecar_config.h"
 
 namespace gantry {
 
 class SidecarApp {
  public:
-  static Result<std::unique_ptr<SidecarApp>> Start(const SidecarConfig& config);
+  static Result<std::unique_ptr<SidecarApp>> Start(const SidecarConfig& config,
+                                                   PodStanding standing);
   virtual ~SidecarApp() = default;
 };
 

@@ -7,7 +7,9 @@
 #include <array>
 #include <cctype>
 #include <iostream>
+#include <utility>
 
+#include "lib/base/uid_set.h"
 #include "lib/base/version.h"
 
 namespace gantry {
@@ -43,6 +45,11 @@ void AddPlaces(CLI::App& app, SidecarConfig& config) {
   Add(app, "--run-dir", config.run_dir, "directory of api.sock and handoff.sock");
   Add(app, "--node-dir", config.node_dir,
       "directory that the node's sidecars share (peer sockets); empty: no peers");
+  Add(app, "--node-uids", config.node_uids,
+      "users, beside this one and root, whose sidecars in the node directory are peers: numbers "
+      "and "
+      "ranges (1000-1999) with commas between")
+      ->delimiter(',');
   Add(app, "--rest-listen", config.rest_listen,
       "loopback address:port for REST beside the Unix socket; empty: none");
   Add(app, "--metrics-listen", config.metrics_listen,
@@ -51,6 +58,11 @@ void AddPlaces(CLI::App& app, SidecarConfig& config) {
       "address:port for grpc.health.v1 alone, in plaintext; empty: none");
   Add(app, "--log-level", config.log_level, "debug, info, warning or error")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  app.add_flag("--require-slot", config.require_slot,
+               "do not start without a slot of the device plugin")
+      ->envname(EnvironmentName("--require-slot"));
+  Add(app, "--termination-log", config.termination_log,
+      "file, if it is there, for why the process ends; empty: none");
   app.add_flag("--print-config", config.print_config, "print every setting and exit");
 }
 
@@ -205,6 +217,9 @@ Status CheckTogether(const SidecarConfig& config) {
                                                  std::to_string(SidecarConfig::kStagingBytesMin) +
                                                  ", which the largest requests of peers need");
   }
+  if (auto uids = UidSet::Parse(config.node_uids); !uids) {
+    return Fail(std::move(uids).error().WithContext("--node-uids"));
+  }
   return {};
 }
 
@@ -224,13 +239,16 @@ ParsedConfig ParseSidecarConfig(int argc, const char* const* argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     parsed.outcome = ConfigOutcome::kExit;
-    parsed.exit_code = app.exit(error) == 0 ? 0 : 2;
+    if (app.exit(error) == 0) return parsed;
+    parsed.exit_code = kExitUsage;
+    parsed.usage_error = error.what();
     return parsed;
   }
   if (auto status = CheckTogether(config); !status) {
     std::cerr << "gantry-sidecar: " << status.error().message << "\n";
     parsed.outcome = ConfigOutcome::kExit;
-    parsed.exit_code = 2;
+    parsed.exit_code = kExitUsage;
+    parsed.usage_error = status.error().message;
   } else if (config.print_config) {
     std::cout << app.config_to_str(/*default_also=*/true, /*write_description=*/false);
     parsed.outcome = ConfigOutcome::kExit;

@@ -15,11 +15,14 @@ struct SidecarConfig {
   std::string name;                     // of this sidecar, for peers; default: the host name
   std::string run_dir = "/run/gantry";  // api.sock and handoff.sock for the pod's containers
   std::string node_dir;                 // shared by the sidecars of a trust domain on the node
+  std::vector<std::string> node_uids;   // whose sidecars may be there, beside root and this user
   std::string rest_listen;              // loopback "address:port"; empty: Unix socket only
   std::string metrics_listen;           // "address:port" of /metrics; empty: REST only
   std::string health_listen;            // "address:port" of grpc.health.v1; empty: none
   std::string log_level = "info";
   bool print_config = false;
+  bool require_slot = false;                             // of the device plugin
+  std::string termination_log = "/dev/termination-log";  // empty: none
 
   // The peer API over TCP, and how its two ends prove who they are.
   std::string peer_listen;  // "address:port"; empty: the node directory alone
@@ -93,8 +96,12 @@ enum class ConfigOutcome { kRun, kExit };
 struct ParsedConfig {
   SidecarConfig config;
   ConfigOutcome outcome = ConfigOutcome::kRun;
-  int exit_code = 0;  // with kExit: --help, --version, --print-config, or a usage error
+  int exit_code = 0;        // with kExit: --help, --version, --print-config, or a usage error
+  std::string usage_error;  // which one
 };
+
+// Of the process when its settings, or what it was given, are not what it can run with.
+inline constexpr int kExitUsage = 2;
 
 // Writes help, version or the configuration to standard output, and usage errors to standard error.
 ParsedConfig ParseSidecarConfig(int argc, const char* const* argv);

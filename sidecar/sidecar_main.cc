@@ -5,10 +5,17 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 
 #include "lib/base/log.h"
 #include "lib/base/version.h"
+#include "sidecar/pod/termination_message.h"
+#include "sidecar/pod_standing.h"
 #include "sidecar/sidecar_app.h"
 #include "sidecar/sidecar_config.h"
 #include "sidecar/worker/copy_worker.h"
@@ -33,13 +40,40 @@ void KeepLargeBlocks() {
   ::mallopt(M_TRIM_THRESHOLD, 64 << 20);
 }
 
+// Where Kubernetes looks for why the process ended. Set before threads start.
+std::string& TerminationLog() {
+  static auto* const path = new std::string();
+  return *path;
+}
+
+void SayWhyItEnds(std::string_view text) {
+  gantry::pod::WriteTerminationMessage(TerminationLog(), text);
+}
+
 // Ends the process when an orderly stop takes too long; copy workers die with it.
 void StopByForceAfter(std::chrono::milliseconds time) {
   std::thread([time] {
     std::this_thread::sleep_for(time);
     gantry::log::Error("the sidecar did not stop in time and ends by force");
+    SayWhyItEnds("the sidecar did not stop within " + std::to_string(time.count()) +
+                 " ms of SIGTERM (--shutdown-ms) and ended by force");
     ::_exit(1);
   }).detach();
+}
+
+// Of an exception that nobody catches: a bug.
+[[noreturn]] void EndWithoutReturn() {
+  std::string what = "it ended by std::terminate";
+  try {
+    if (const auto current = std::current_exception()) std::rethrow_exception(current);
+  } catch (const std::exception& error) {
+    what = std::string("an exception that nobody caught: ") + error.what();
+  } catch (...) {
+    what = "an exception of an unknown kind that nobody caught";
+  }
+  gantry::log::Error("the sidecar ends", {{"why", what}});
+  SayWhyItEnds("the sidecar ended over " + what);
+  std::abort();
 }
 
 }  // namespace
@@ -47,15 +81,28 @@ void StopByForceAfter(std::chrono::milliseconds time) {
 int main(int argc, char** argv) {
   if (gantry::worker::IsCopyWorker(argc, argv)) return gantry::worker::RunCopyWorker(argc, argv);
   const gantry::ParsedConfig parsed = gantry::ParseSidecarConfig(argc, argv);
-  if (parsed.outcome == gantry::ConfigOutcome::kExit) return parsed.exit_code;
+  TerminationLog() = parsed.config.termination_log;
+  if (parsed.outcome == gantry::ConfigOutcome::kExit) {
+    if (parsed.exit_code != 0) SayWhyItEnds("gantry-sidecar: " + parsed.usage_error);
+    return parsed.exit_code;
+  }
   const gantry::SidecarConfig& config = parsed.config;
   gantry::log::Configure("gantry-sidecar/" + config.name,
                          *gantry::log::ParseLevel(config.log_level));
   KeepLargeBlocks();
+  std::set_terminate(EndWithoutReturn);
   const sigset_t signals = BlockStopSignals();
 
-  auto app = gantry::SidecarApp::Start(config);
+  gantry::PodStanding standing = gantry::ExaminePod(config);
+  if (AnyFatal(standing.findings)) {
+    SayWhyItEnds(FatalText(standing.findings));
+    return gantry::kExitUsage;
+  }
+  auto app = gantry::SidecarApp::Start(config, std::move(standing));
   if (!app) {
+    const std::string& hint = app.error().hint;
+    SayWhyItEnds("the sidecar cannot start: " + app.error().message +
+                 (hint.empty() ? "" : ". " + hint));
     gantry::log::Error("the sidecar cannot start",
                        {{"error", app.error()}, {"hint", app.error().hint}});
     return 1;

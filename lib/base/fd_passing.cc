@@ -1,8 +1,10 @@
 #include "lib/base/fd_passing.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
@@ -35,8 +37,12 @@ Status RemoveStaleSocket(const std::string& path) {
     return Fail(ErrorCode::kInvalidArgument, "'" + path + "' exists and is not a socket",
                 "remove it or choose another path");
   }
-  ::unlink(path.c_str());
-  return {};
+  if (::unlink(path.c_str()) == 0 || errno == ENOENT) return {};
+  Error error = SystemError(
+      ErrorCode::kConflict,
+      "cannot remove the socket '" + path + "' of user " + std::to_string(info.st_uid), errno);
+  error.hint = "remove it, as that user or as root, or choose another path";
+  return Fail(std::move(error));
 }
 
 void TakeDescriptors(msghdr& header, std::vector<UniqueFd>* fds) {
@@ -136,7 +142,9 @@ Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode, int 
   if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return Fail(SystemError(ErrorCode::kInvalidArgument, "bind " + path, errno));
   }
-  if (::chmod(path.c_str(), mode) != 0 || ::listen(fd.get(), backlog) != 0) {
+  // A link that somebody put in its place is not followed.
+  if (::fchmodat(AT_FDCWD, path.c_str(), mode, AT_SYMLINK_NOFOLLOW) != 0 ||
+      ::listen(fd.get(), backlog) != 0) {
     return Fail(SystemError(ErrorCode::kInternal, "listen " + path, errno));
   }
   return fd;

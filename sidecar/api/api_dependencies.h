@@ -18,6 +18,8 @@
 #include "sidecar/engine/peer_control.h"
 #include "sidecar/engine/transfer_engine.h"
 #include "sidecar/metrics/metrics.h"
+#include "sidecar/pod/pod_config.h"
+#include "sidecar/pod/slot_check.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/registry/workload_table.h"
 
@@ -58,6 +60,8 @@ struct StatusInfo {
   std::string name;
   std::string handoff_socket;
   std::string peer_address;  // where other sidecars reach this one; may be empty
+  pod::PodConfig pod;
+  pod::Findings findings;  // about what the pod was given
   pid_t pid = 0;
   int64_t started_unix_ms = 0;
   std::vector<WorkerView> workers;

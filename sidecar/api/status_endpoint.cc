@@ -54,6 +54,13 @@ void WriteWorkers(const StatusInfo& status, wire::BodyWriter* writer) {
   writer->EndList();
 }
 
+void WriteList(std::string_view key, const std::vector<std::string>& values,
+               wire::BodyWriter* writer) {
+  writer->Key(key).BeginList();
+  for (const std::string& value : values) writer->Text(value);
+  writer->EndList();
+}
+
 void WriteGpus(const StatusInfo& status, wire::BodyWriter* writer) {
   writer->Key("gpus").BeginList();
   for (const GpuView& gpu : status.gpus) {
@@ -61,11 +68,9 @@ void WriteGpus(const StatusInfo& status, wire::BodyWriter* writer) {
         .Field("uuid", gpu.uuid)
         .Field("workers", gpu.workers)
         .Field("free_bytes", gpu.free_bytes)
-        .Field("bytes", gpu.bytes)
-        .Key("reaches")
-        .BeginList();
-    for (const std::string& other : gpu.reaches) writer->Text(other);
-    writer->EndList().EndObject();
+        .Field("bytes", gpu.bytes);
+    WriteList("reaches", gpu.reaches, writer);
+    writer->EndObject();
   }
   writer->EndList();
 }
@@ -80,6 +85,33 @@ void WriteRdmaDevices(const StatusInfo& status, wire::BodyWriter* writer) {
         .EndObject();
   }
   writer->EndList();
+}
+
+void WritePod(const StatusInfo& status, wire::BodyWriter* writer) {
+  writer->Key("pod")
+      .BeginObject()
+      .OptionalField("name", status.pod.name)
+      .OptionalField("namespace", status.pod.pod_namespace);
+  if (const auto& slot = status.pod.slot) {
+    writer->Key("slot")
+        .BeginObject()
+        .Field("id", slot->id)
+        .OptionalField("container", slot->container);
+    WriteList("gpus", slot->gpus, writer);
+    WriteList("peer_gpus", slot->peer_gpus, writer);
+    WriteList("rdma_devices", slot->rdma_devices, writer);
+    writer->EndObject();
+  }
+  writer->Key("findings").BeginList();
+  for (const pod::Finding& finding : status.findings) {
+    writer->BeginObject()
+        .Field("level", NameOf(finding.level))
+        .Field("subject", finding.subject)
+        .Field("said", finding.said)
+        .Field("advice", finding.advice)
+        .EndObject();
+  }
+  writer->EndList().EndObject();
 }
 
 void WriteTotals(const ApiDependencies& api, wire::BodyWriter* writer) {
@@ -134,6 +166,7 @@ Result<Response> GetStatus(const ApiDependencies& api, const Request& request) {
       .Field("started_unix_ms", status.started_unix_ms)
       .Field("uptime_ms", UnixMilliseconds() - status.started_unix_ms)
       .Field("handoff_socket", status.handoff_socket);
+  WritePod(status, &writer);
   WriteWorkers(status, &writer);
   writer.Field("worker_pid_conflicts", status.worker_pid_conflicts);
   WriteGpus(status, &writer);

@@ -12,6 +12,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
+#include "lib/base/uid_set.h"
 #include "lib/base/unique_fd.h"
 
 namespace gantry::peer {
@@ -32,7 +33,7 @@ class FdSocket {
   struct Options {
     std::string path;
     mode_t mode = 0660;
-    std::vector<uid_t> uids_allowed;
+    UidSet uids_allowed;
     size_t connections_max = 1024;
     milliseconds attach_timeout{5'000};  // a connection without a lease is closed then
   };

@@ -52,8 +52,7 @@ Result<PeerChannel> OverTcp(const HostPort& address, const PeerChannelOptions& o
 
 }  // namespace
 
-Result<UniqueFd> ConnectChecked(const std::string& path, int type,
-                                const std::vector<uid_t>& uids_allowed) {
+Result<UniqueFd> ConnectChecked(const std::string& path, int type, const UidSet& uids_allowed) {
   ASSIGN_OR_RETURN(UniqueFd fd, ConnectUnix(path, type | SOCK_NONBLOCK));
   RETURN_IF_ERROR(CheckPeerUid(fd.get(), uids_allowed));
   return fd;

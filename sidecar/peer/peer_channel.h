@@ -11,6 +11,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
+#include "lib/base/uid_set.h"
 #include "lib/base/unique_fd.h"
 #include "sidecar/peer/peer_address.h"
 #include "sidecar/peer/peer_security.h"
@@ -18,7 +19,7 @@
 namespace gantry::peer {
 
 struct PeerChannelOptions {
-  std::vector<uid_t> uids_allowed;         // of a socket's owner, beside our own and root
+  UidSet uids_allowed;                     // of a socket's owner, beside our own and root
   std::shared_ptr<PeerSecurity> security;  // for TCP; null: loopback alone
   milliseconds silence_max{5'000};         // a vanished peer is noticed within it
 };
@@ -36,7 +37,6 @@ Result<PeerChannel> MakePeerChannel(const PeerAddress& address, const PeerChanne
 
 // A socket of the node's directory whose other end may be there. Connecting never waits: a peer
 // whose backlog is full counts as one that does not answer.
-Result<UniqueFd> ConnectChecked(const std::string& path, int type,
-                                const std::vector<uid_t>& uids_allowed);
+Result<UniqueFd> ConnectChecked(const std::string& path, int type, const UidSet& uids_allowed);
 
 }  // namespace gantry::peer

@@ -14,6 +14,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
+#include "lib/base/uid_set.h"
 #include "lib/wire/hold.h"
 #include "lib/wire/notification.h"
 #include "sidecar/engine/event_log.h"
@@ -37,7 +38,7 @@ class PeerLink;
 
 struct PeerDirectoryOptions {
   PeerIdentity self;
-  std::vector<uid_t> uids_allowed;  // who may own a peer's socket, beside our own uid and root
+  UidSet uids_allowed;  // who may own a peer's socket, beside our own uid and root
   std::shared_ptr<PeerSecurity> security;    // for peers over TCP; null: on loopback alone
   transport::TcpTransport* tcp = nullptr;    // null: no data connections; outlives the directory
   transport::RdmaTransport* rdma = nullptr;  // null: no RDMA device is used; likewise

@@ -24,6 +24,7 @@
 #include "sidecar/peer/fd_ticket_book.h"
 #include "sidecar/peer/grpc_status.h"
 #include "sidecar/peer/initiator_table.h"
+#include "sidecar/peer/node_lock.h"
 #include "sidecar/peer/peer_service.h"
 #include "sidecar/peer/session_buffers.h"
 #include "sidecar/peer/session_proof.h"
@@ -45,7 +46,7 @@ constexpr milliseconds kShutdownMax{500};
 struct NodeFiles {
   std::string socket_path;
   std::string fd_socket_name;
-  UniqueFd lock;
+  NodeLock lock;
   UniqueFd listener;
 };
 
@@ -53,13 +54,12 @@ Result<NodeFiles> MakeNodeFiles(const PeerServerOptions& options) {
   RETURN_IF_ERROR(CheckName(options.self.name, "name"));
   if (options.node_dir.empty()) return NodeFiles{};
   const std::string base = options.node_dir + "/" + options.self.name;
-  NodeFiles files;
-  files.socket_path = base + ".peer.sock";
-  files.fd_socket_name = options.self.name + ".fds.sock";
-  ASSIGN_OR_RETURN(files.lock, LockNodeFile(base + ".peer.lock"));
-  ASSIGN_OR_RETURN(files.listener, ListenUnix(files.socket_path, SOCK_STREAM | SOCK_NONBLOCK,
-                                              options.socket_mode, kBacklog));
-  return files;
+  ASSIGN_OR_RETURN(NodeLock lock, NodeLock::Take(base + ".peer.lock"));
+  const std::string socket_path = base + ".peer.sock";
+  ASSIGN_OR_RETURN(UniqueFd listener, ListenUnix(socket_path, SOCK_STREAM | SOCK_NONBLOCK,
+                                                 options.socket_mode, kBacklog));
+  return NodeFiles{socket_path, options.self.name + ".fds.sock", std::move(lock),
+                   std::move(listener)};
 }
 
 class GrpcPeerServer final : public PeerServer, private FdSocketHandler {

@@ -13,6 +13,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
+#include "lib/base/uid_set.h"
 #include "lib/wire/buffer_types.h"
 #include "lib/wire/peer_version.h"
 #include "lib/wire/rdma_types.h"
@@ -36,10 +37,10 @@ class ExecutionDesk;
 
 struct PeerServerOptions {
   PeerIdentity self;
-  std::string node_dir;             // shared by the sidecars of a trust domain; empty: no sockets
-  mode_t socket_mode = 0660;        // of both sockets
-  std::vector<uid_t> uids_allowed;  // beside this process's own and root
-  std::string listen;               // "host:port" of TCP; empty: not over TCP
+  std::string node_dir;       // shared by the sidecars of a trust domain; empty: no sockets
+  mode_t socket_mode = 0660;  // of both sockets
+  UidSet uids_allowed;        // beside this process's own and root
+  std::string listen;         // "host:port" of TCP; empty: not over TCP
   std::shared_ptr<PeerSecurity> security;  // null: none, which is refused beyond loopback
   CountRefusal count_refusal = [](metrics::PeerRefusal) {};
   // What each path is good for here now, as TransferEngine::Paths() says. By any thread.

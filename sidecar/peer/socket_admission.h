@@ -2,25 +2,17 @@
 // Stateless; thread-safe.
 #pragma once
 
-#include <sys/types.h>
-
-#include <string>
-#include <vector>
-
 #include "lib/base/result.h"
+#include "lib/base/uid_set.h"
 #include "lib/base/unique_fd.h"
 
 namespace gantry::peer {
 
 // The other end's uid must be this process's own, root, or one of `uids_allowed`.
-Status CheckPeerUid(int socket, const std::vector<uid_t>& uids_allowed);
+Status CheckPeerUid(int socket, const UidSet& uids_allowed);
 
 // The next waiting connection, non-blocking and close-on-exec. An invalid descriptor: none is
 // waiting, or it was turned away (which is logged): errno tells which, EACCES the latter.
-UniqueFd AcceptAllowed(int listener, const std::vector<uid_t>& uids_allowed);
-
-// Holds `path` (created, mode 0600) locked until it is closed or the process ends; kConflict when
-// another process does.
-Result<UniqueFd> LockNodeFile(const std::string& path);
+UniqueFd AcceptAllowed(int listener, const UidSet& uids_allowed);
 
 }  // namespace gantry::peer

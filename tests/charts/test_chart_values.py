@@ -9,7 +9,7 @@ import yaml
 from conftest import BIN_DIR, ROOT, Refused
 
 # The library chart gives these itself: what they say follows from other values.
-GIVEN_BY_THE_CHART = {"name", "run-dir", "node-dir", "health-listen", "metrics-listen", "peer-listen", "data-listen",
+GIVEN_BY_THE_CHART = {"name", "run-dir", "node-dir", "node-uids", "require-slot", "health-listen", "metrics-listen", "peer-listen", "data-listen",
                       "peer-tls-cert", "peer-tls-key", "peer-tls-ca", "peer-tls-names", "peer-rules", "peer-token-file",
                       "peer-plaintext"}
 # Maps whose keys are the user's: labels and the like, and resources.

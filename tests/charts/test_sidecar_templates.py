@@ -78,7 +78,11 @@ def test_a_slot_is_asked_for_and_its_folder_of_peers_used(pods):
     assert container["resources"]["limits"]["gantry.dev/second"] == container["resources"]["requests"]["gantry.dev/second"] == 1
     assert container["resources"]["limits"]["memory"] == "4Gi"
     assert flags_of(container)["--node-dir"] == "/run/gantry/peers"
+    assert "--require-slot" in flags_of(container) and "--node-uids" not in flags_of(container)
+    users = sidecar_of(pods({"slot": {"nodeUids": ["65532", "1000680000-1000689999"]}}))
+    assert flags_of(users)["--node-uids"] == "65532,1000680000-1000689999"
     without = sidecar_of(pods({"slot": {"enabled": False}}))
+    assert "--require-slot" not in flags_of(without)
     assert "gantry.dev/transfer" not in without["resources"]["limits"] and "--node-dir" not in flags_of(without)
 
 

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "lib/wire/slot_variables.h"
 #include "tests/fakes/test_folder.h"
 
 namespace gantry::deviceplugin {
@@ -17,7 +18,7 @@ class SlotFilesTest : public ::testing::Test {
   static SlotPlan PlanFor(const std::string& pod) {
     SlotPlan plan;
     plan.cdi_version = "0.5.0";
-    plan.edits.AddVariable(kSlotPodVariable, pod);
+    plan.edits.AddVariable(wire::kSlotPodVariable, pod);
     return plan;
   }
   size_t FilesInFolder() const {

@@ -1,6 +1,7 @@
 // What the plugin mends by itself: files of pods that are gone, and files that say what is not so.
 #include "deviceplugin/slot_reconciler.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -9,12 +10,14 @@
 #include <fstream>
 
 #include "lib/base/fd_passing.h"
+#include "lib/base/file_lock.h"
 #include "tests/deviceplugin/plugin_fixture.h"
 
 namespace gantry::deviceplugin {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::Each;
 using ::testing::HasSubstr;
 
 class SlotReconcilerTest : public PluginTest {
@@ -125,6 +128,55 @@ TEST_F(SlotReconcilerTest, AFolderOfANamespaceGoesWithItsPodsButNotWhileSomebody
   EXPECT_TRUE(fs::exists(folder + "/a.peer.lock"));
   listening->reset();
   EXPECT_TRUE(Eventually([&] { return !fs::exists(folder); }));
+}
+
+// What a sidecar has in its folder while it lives, and leaves there when it is killed.
+struct SidecarFiles {
+  SidecarFiles(const std::string& folder, const std::string& name) : base(folder + "/" + name) {
+    lock.reset(::open((base + ".peer.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    EXPECT_EQ(TryLock(lock.get(), base + ".peer.lock"), FileLock::kTaken);
+    sockets.push_back(*ListenUnix(base + ".peer.sock", SOCK_STREAM, 0600, 1));
+    sockets.push_back(*ListenUnix(base + ".fds.sock", SOCK_SEQPACKET, 0600, 1));
+  }
+  void Die() {
+    sockets.clear();
+    lock.reset();
+  }
+  std::vector<bool> There() const {
+    return {fs::exists(base + ".peer.lock"), fs::exists(base + ".peer.sock"),
+            fs::exists(base + ".fds.sock")};
+  }
+
+  const std::string base;
+  UniqueFd lock;
+  std::vector<UniqueFd> sockets;
+};
+
+TEST_F(SlotReconcilerTest, WhatKilledSidecarsLeftKeepsNoFolder) {
+  StartOne();
+  SidecarFiles sidecar(config_.peer_dir + "/team", "one");
+  sidecar.Die();
+  kubelet_.Remove("team", "one");
+  EXPECT_TRUE(Eventually([&] { return !fs::exists(config_.peer_dir + "/team"); }));
+}
+
+TEST_F(SlotReconcilerTest, ANameIsFreeForTheNextPodWhenItsSidecarIsGone) {
+  StartOne();
+  const std::string folder = config_.peer_dir + "/team";
+  SidecarFiles living(folder, "living");
+  SidecarFiles killed(folder, "one");
+  const std::string precious = kubelet_.File("precious");
+  std::ofstream(precious) << "x";
+  fs::create_symlink(precious, folder + "/link.peer.lock");
+  fs::create_directory(folder + "/directory.peer.lock");
+  std::ofstream(folder + "/other-file") << "x";
+  killed.Die();
+  Start("team", "one");
+  EXPECT_THAT(killed.There(), Each(false));
+  EXPECT_THAT(living.There(), Each(true));
+  EXPECT_TRUE(fs::exists(precious));
+  EXPECT_TRUE(fs::exists(folder + "/other-file"));
+  EXPECT_TRUE(fs::is_directory(folder + "/directory.peer.lock"));
 }
 
 // Leaves its pods out of one answer, as a kubelet that is just starting may.

@@ -119,6 +119,26 @@ TEST(Doctor, TellsOfGpusAndWorkersFromTheStatus) {
   }
 }
 
+TEST(Doctor, TellsOfThePodAndOfWhatIsWrongWithItsSlot) {
+  const auto status = nlohmann::json::parse(R"({"pod": {"name": "one", "namespace": "team",
+      "slot": {"id": "slot-003", "gpus": ["GPU-a", "GPU-b"], "peer_gpus": [], "rdma_devices": ["mlx5_0"]},
+      "findings": [{"level": "warning", "subject": "GPU GPU-b", "said": "is not there", "advice": "look"},
+                   {"level": "fatal", "subject": "slot", "said": "a neighbour's", "advice": "leave"}]}})");
+  const Findings findings = ExaminePod(status);
+  ASSERT_EQ(findings.size(), 3U);
+  EXPECT_EQ(findings[0].level, Level::kOk);
+  EXPECT_EQ(findings[0].said,
+            "team/one has slot-003: GPUs GPU-a, GPU-b; of peers none; RDMA devices mlx5_0");
+  EXPECT_EQ(About(findings, "pod: GPU GPU-b").level, Level::kWarn);
+  EXPECT_EQ(About(findings, "pod: GPU GPU-b").said, "is not there");
+  EXPECT_EQ(About(findings, "pod: GPU GPU-b").advice, "look");
+  EXPECT_EQ(About(findings, "pod: slot").level, Level::kFail);
+  const auto alone = nlohmann::json::parse(R"({"pod": {"name": "one", "findings": []}})");
+  EXPECT_THAT(About(ExaminePod(alone), "pod").said, HasSubstr("no slot"));
+  EXPECT_TRUE(ExaminePod(nlohmann::json::parse(R"({"pod": {"findings": []}})")).empty());
+  EXPECT_TRUE(ExaminePod(nlohmann::json::object()).empty()) << "an older sidecar";
+}
+
 TEST(Doctor, NamesPairsOfGpusWithoutAWay) {
   nlohmann::json status = GpuStatus();
   status["gpus"][0]["reaches"] = {"GPU-a"};

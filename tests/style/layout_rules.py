@@ -24,7 +24,8 @@ MAY_INCLUDE = {
     "sidecar/transport": LIBRARIES + ["sidecar/metrics", "sidecar/memory", "sidecar/worker"],
     "sidecar/engine": BELOW_ENGINE,
     "sidecar/peer": BELOW_ENGINE + ["sidecar/engine"],
-    "sidecar/api": BELOW_ENGINE + ["sidecar/engine"],
+    "sidecar/pod": LIBRARIES,
+    "sidecar/api": BELOW_ENGINE + ["sidecar/engine", "sidecar/pod"],
     "sidecar": ["lib/base"],
     "deviceplugin": LIBRARIES + ["lib/metrics"],
     "client": LIBRARIES + ["client/include"],
@@ -38,7 +39,7 @@ PUBLIC = "client/include/"
 
 # The wiring sees every folder.
 WIRING = re.compile(
-    r"^sidecar/(app_options|bounce_path|messaging|rdma_path|sidecar_app|sidecar_main|staging_area|tcp_path|transport_list|worker_views)\.(h|cc)$")
+    r"^sidecar/(app_options|bounce_path|messaging|pod_standing|rdma_path|sidecar_app|sidecar_main|staging_area|tcp_path|transport_list|worker_views)\.(h|cc)$")
 
 # First part of a third-party header -> the files that may include it. Tests may include all of them.
 THIRD_PARTY = {

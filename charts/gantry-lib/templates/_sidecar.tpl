@@ -16,7 +16,10 @@
 {{- $listen := $values.listen }}
 {{- $args := list "--name=$(GANTRY_POD_NAME)" (printf "--run-dir=%s" $values.runDir) }}
 {{- if $values.slot.enabled }}
-{{- $args = append $args (printf "--node-dir=%s" $values.slot.nodeDir) }}
+{{- $args = concat $args (list (printf "--node-dir=%s" $values.slot.nodeDir) "--require-slot") }}
+{{- with $values.slot.nodeUids }}
+{{- $args = append $args (printf "--node-uids=%s" (join "," .)) }}
+{{- end }}
 {{- end }}
 {{- $args = append $args (printf "--health-listen=%s:%d" $listen.address (int $listen.healthPort)) }}
 {{- $args = append $args (printf "--metrics-listen=%s:%d" $listen.address (int $listen.metricsPort)) }}

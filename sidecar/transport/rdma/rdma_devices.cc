@@ -1,18 +1,17 @@
 #include "sidecar/transport/rdma/rdma_devices.h"
 
 #include <sys/random.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "lib/base/log.h"
 #include "sidecar/transport/chunk_plan.h"
+#include "sidecar/transport/rdma/verbs_error.h"
 
 namespace gantry::transport {
 namespace {
 
-constexpr uint64_t kMemlockSmall = 1ULL << 30;
 constexpr uint32_t k24Bits = 0xffffff;
 constexpr uint32_t kReadsMax = 16;
 
@@ -94,13 +93,18 @@ uint64_t SliceBytes(const RdmaOptions& options, const std::vector<RdmaDevices::N
 }
 
 void WarnOfMemlock() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-  if (limit.rlim_cur >= kMemlockSmall) return;
+  const auto bytes = LockedBytesMax();
+  if (!bytes || *bytes >= kLockedBytesSmall) return;
   log::Warning(
       "the limit of locked memory is small: without CAP_IPC_LOCK buffers cannot be "
       "registered on RDMA devices",
-      {{"bytes", limit.rlim_cur}, {"hint", "raise RLIMIT_MEMLOCK of the container"}});
+      {{"bytes", *bytes}, {"hint", "raise RLIMIT_MEMLOCK of the container"}});
+}
+
+const std::vector<std::string>& Wanted(const RdmaOptions& options,
+                                       const std::vector<std::string>& found) {
+  if (!options.devices.empty()) return options.devices;
+  return options.offered.empty() ? found : options.offered;
 }
 
 }  // namespace
@@ -114,7 +118,7 @@ Result<std::unique_ptr<RdmaDevices>> RdmaDevices::Open(const RdmaOptions& option
   RETURN_IF_ERROR(CheckChunkBytes(options));
   std::vector<Nic> nics;
   std::string reasons;
-  for (const std::string& name : options.devices.empty() ? found : options.devices) {
+  for (const std::string& name : Wanted(options, found)) {
     if (nics.size() == DeviceSet::kMax) {
       log::Warning("an RDMA device is left alone: there are too many", {{"device", name}});
       continue;

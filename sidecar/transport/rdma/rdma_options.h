@@ -11,6 +11,7 @@ namespace gantry::transport {
 
 struct RdmaOptions {
   std::vector<std::string> devices;  // by name; empty: all that have an active port
+  std::vector<std::string> offered;  // then these alone, if there are some; not all have to work
   uint8_t port = 1;
   int gid_index = -1;              // -1: chosen
   uint32_t mtu = 0;                // bytes, at most; 0: as the port says

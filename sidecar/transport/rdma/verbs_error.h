@@ -17,6 +17,8 @@ Error VerbsError(const std::string& device, std::string_view what, int error_num
 
 // How much memory this process may lock (RLIMIT_MEMLOCK); nothing: as much as there is.
 std::optional<uint64_t> LockedBytesMax();
+// Less is worth a warning.
+inline constexpr uint64_t kLockedBytesSmall = uint64_t{1} << 30;
 
 // What a registration failed with, and what can be done: which limit it was is not in the error
 // number, so both are named.

@@ -66,6 +66,32 @@ TEST(RdmaDevicesTest, PacketsAreAsLargeAsThePortSaysOrElseAsTheOptionWhereThatIs
   }
 }
 
+TEST(RdmaDevicesTest, OfThoseThatAreOfferedWhatWorksIsUsedAndNoOther) {
+  gantry::testing::FakeFabric fabric;
+  gantry::testing::FakeDeviceOptions down{.name = "nic1"};
+  down.port.active = false;
+  gantry::testing::FakeVerbs host(fabric, {{.name = "nic0"}, down, {.name = "nic2"}});
+  const auto names = [&](const RdmaOptions& options) {
+    std::vector<std::string> used;
+    const auto devices = RdmaDevices::Open(options, host);
+    for (size_t i = 0; devices && i < (*devices)->size(); ++i) {
+      used.push_back((*devices)->at(i).device->name());
+    }
+    return used;
+  };
+  RdmaOptions options;
+  options.offered = {"nic1", "nic2", "nic7"};
+  EXPECT_EQ(names(options), std::vector<std::string>{"nic2"});
+  options.devices = {"nic0"};
+  EXPECT_EQ(names(options), std::vector<std::string>{"nic0"}) << "an operator's word is first";
+  options.devices.clear();
+  options.offered = {"nic7"};
+  const auto none = RdmaDevices::Open(options, host);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::kPathUnavailable);
+  EXPECT_NE(none.error().message.find("nic7"), std::string::npos) << none.error().message;
+}
+
 TEST(RdmaDevicesTest, AnOptionBelowAPageIsBlamedAndNoDevice) {
   gantry::testing::FakeFabric fabric;
   gantry::testing::FakeDeviceOptions device{.name = "nic0"};
