@@ -5,7 +5,6 @@ The driver is a fake that keeps GPU memory in files, unless GANTRY_GPU=real: the
 
 import base64
 import contextlib
-import ctypes
 import os
 import random
 import shutil
@@ -18,86 +17,17 @@ from pathlib import Path
 
 import pytest
 
+from gpu_driver import Driver, Tensor
 from workloads import LIB_DIR, MiB, WorkloadProcess, _Commands, connect, gantry, submit, wait_for, workers_of
 
 REAL = os.environ.get("GANTRY_GPU") == "real"
 GPU_BYTES = 8 * MiB  # of an allocation, unless a test says otherwise
 FAKE = LIB_DIR.parent / "fake_gpu" / "libcuda.so.1"  # beside the client: also when the sidecars are built otherwise
+DRIVER = "libcuda.so.1" if REAL else str(FAKE)
 
 
 def gpu_count():
     return len(subprocess.check_output(["nvidia-smi", "-L"]).splitlines()) if REAL else 2
-
-
-class Driver:
-    """What a workload's framework does with the driver, on one GPU of this process."""
-
-    def __init__(self, ordinal):
-        self.library = ctypes.CDLL("libcuda.so.1" if REAL else str(FAKE))
-        self.call("cuInit", 0)
-        self.device, self.context, self.stream = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
-        self.call("cuDeviceGet", ctypes.byref(self.device), ordinal)
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(self.context), self.device)
-        self.call("cuCtxPushCurrent_v2", self.context)
-        self.call("cuStreamCreate", ctypes.byref(self.stream), 1)
-
-    def call(self, name, *arguments):
-        result = getattr(self.library, name)(*arguments)
-        assert result == 0, f"{name}: {result}"
-
-    def allocate(self, size):
-        address = ctypes.c_uint64()
-        self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
-        return address.value
-
-    def free(self, address):
-        self.call("cuMemFree_v2", ctypes.c_uint64(address))
-
-    def write(self, address, data):
-        self.call("cuMemcpyHtoDAsync_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)), self.stream)
-        self.call("cuStreamSynchronize", self.stream)
-
-    def uuid(self):
-        raw = ctypes.create_string_buffer(16)
-        self.call("cuDeviceGetUuid_v2", raw, self.device)
-        text = raw.raw.hex()
-        return "GPU-" + "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
-
-    def free_bytes(self):
-        """Of the GPU, whoever uses it."""
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-        return free.value
-
-    def handle(self, address):
-        handle = ctypes.create_string_buffer(64)
-        self.call("cuIpcGetMemHandle", handle, ctypes.c_uint64(address))
-        return handle.raw
-
-    def read(self, address, size):
-        data = ctypes.create_string_buffer(size)
-        self.call("cuMemcpyDtoHAsync_v2", data, ctypes.c_uint64(address), ctypes.c_size_t(size), self.stream)
-        self.call("cuStreamSynchronize", self.stream)
-        return data.raw
-
-
-class Tensor:
-    """Bytes on a GPU as frameworks show them."""
-
-    def __init__(self, address, nbytes):
-        self.address, self.nbytes = address, nbytes
-
-    def data_ptr(self):
-        return self.address
-
-    def is_contiguous(self):
-        return True
-
-    def numel(self):
-        return self.nbytes
-
-    def element_size(self):
-        return 1
 
 
 class GpuCommands(_Commands):
@@ -108,7 +38,7 @@ class GpuCommands(_Commands):
         self.driver, self.allocations = None, {}
 
     def use_gpu(self, ordinal):
-        self.driver = Driver(ordinal)
+        self.driver = Driver(ordinal, DRIVER)
 
     def allocate(self, name, size):
         self.allocations[name] = self.driver.allocate(size)

@@ -75,6 +75,11 @@ FakeGpus::FakeGpus()
     if (gpu < 0 || gpu >= gpus_) break;  // the vendor's driver ignores the rest, too
     visible_.push_back(gpu);
   }
+  const std::string devices = Setting("GANTRY_FAKE_GPU_DEV", "");
+  std::erase_if(visible_, [&](int gpu) {
+    const std::string device = devices + "/nvidia" + std::to_string(gpu);
+    return !devices.empty() && ::access(device.c_str(), F_OK) != 0;
+  });
   for (const std::string& part : Split(Setting("GANTRY_FAKE_GPU_FAIL", ""))) {
     const size_t equals = part.find('=');
     failures_[part.substr(0, equals)] = std::stoi(part.substr(equals + 1));
@@ -112,7 +117,7 @@ UniqueFd FakeGpus::Create(int gpu, uint64_t bytes, std::string* name) {
   // Under another name until it is locked, lest somebody takes its owner for dead.
   const std::string hidden = FolderOf(gpu) + "/." + *name;
   UniqueFd fd(::open(hidden.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!fd.valid() || !Lock(fd.get(), F_WRLCK, kOwnerByte) ||
+  if (!fd.valid() || ::fchmod(fd.get(), 0666) != 0 || !Lock(fd.get(), F_WRLCK, kOwnerByte) ||
       ::ftruncate(fd.get(), static_cast<off_t>(WholePages(bytes))) != 0 ||
       ::rename(hidden.c_str(), (FolderOf(gpu) + "/" + *name).c_str()) != 0) {
     return {};

@@ -24,6 +24,7 @@ constexpr uint64_t WholePages(uint64_t bytes) { return (bytes + 4095) / 4096 * 4
 //                             process, -2 hangs it
 //   GANTRY_FAKE_PEER_ACCESS   0: no GPU reaches another's memory (1)
 //   CUDA_VISIBLE_DEVICES      as the vendor's driver reads it, by number
+//   GANTRY_FAKE_GPU_DEV       a folder: only the GPUs whose device file nvidia<number> is there
 class FakeGpus {
  public:
   static FakeGpus& Instance();
