@@ -34,10 +34,15 @@ Status MakeFolder(const std::string& folder, mode_t mode) {
   return {};
 }
 
-// A sidecar that was killed leaves its sockets behind.
-bool IsAbandonedSocket(const fs::path& path) {
+bool IsSocket(const fs::path& path) {
   std::error_code error;
-  if (!fs::is_socket(fs::symlink_status(path, error))) return false;
+  return fs::is_socket(fs::symlink_status(path, error));
+}
+
+// Nobody listens at it. Of a socket that this user may not connect to nothing is known: a plugin
+// without capabilities is not above modes.
+bool IsAbandonedSocket(const fs::path& path) {
+  if (!IsSocket(path) || ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) return false;
   for (const int type : {SOCK_STREAM, SOCK_SEQPACKET}) {
     if (ConnectUnix(path, type)) return false;
   }
@@ -57,12 +62,13 @@ UniqueFd TakeAbandonedLock(const fs::path& path) {
   return fd;
 }
 
-// While the lock is held: a sidecar that starts meanwhile has to wait, or finds nothing.
+// Whose lock nobody holds has ended, and its sockets are nobody's. While the lock is held: a
+// sidecar that starts meanwhile has to wait, or finds nothing.
 void RemoveWithLock(const fs::path& lock) {
   const std::string base = lock.string().substr(0, lock.string().size() - kLockSuffix.size());
   for (const std::string_view suffix : kSocketSuffixes) {
     const std::string socket = base + std::string(suffix);
-    if (IsAbandonedSocket(socket)) ::unlink(socket.c_str());
+    if (IsSocket(socket)) ::unlink(socket.c_str());
   }
   ::unlink(lock.c_str());
 }

@@ -33,7 +33,8 @@ Error TakenBy(const std::string& path, const struct stat& info) {
 
 Result<UniqueFd> Open(const std::string& path) {
   constexpr int kHow = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-  UniqueFd fd(::open(path.c_str(), kHow, 0600));
+  // Readable by all: the device plugin has no capabilities, and looks whether it is locked.
+  UniqueFd fd(::open(path.c_str(), kHow, 0644));
   if (fd.valid()) return fd;
   Error error = SystemError(ErrorCode::kInvalidArgument, "open " + path, errno);
   struct stat info = {};

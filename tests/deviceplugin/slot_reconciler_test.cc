@@ -121,11 +121,10 @@ TEST_F(SlotReconcilerTest, AFolderOfANamespaceGoesWithItsPodsButNotWhileSomebody
   const std::string folder = config_.peer_dir + "/team";
   auto listening = ListenUnix(folder + "/a.sock", SOCK_STREAM, 0600, 1);
   ASSERT_TRUE(listening) << listening.error().message;
-  std::ofstream(folder + "/a.peer.lock");  // as sidecars leave it
   kubelet_.Remove("team", "one");
   EXPECT_TRUE(Eventually([&] { return Specs().empty(); }));
   std::this_thread::sleep_for(milliseconds(200));
-  EXPECT_TRUE(fs::exists(folder + "/a.peer.lock"));
+  EXPECT_TRUE(fs::exists(folder));
   listening->reset();
   EXPECT_TRUE(Eventually([&] { return !fs::exists(folder); }));
 }
