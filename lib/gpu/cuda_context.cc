@@ -102,6 +102,11 @@ Result<std::unique_ptr<GpuMemory>> CudaContext::OpenIpc(const IpcHandle& handle)
   return memory();
 }
 
+Result<std::unique_ptr<GpuMemory>> CudaContext::MapDmaBuf(const DmaBufPart&) {
+  return Fail(ErrorCode::kPathUnavailable, "the NVIDIA driver maps no dma-buf of another process",
+              "share memory of cudaMalloc by its handle, and virtual memory by its pieces");
+}
+
 Result<std::unique_ptr<GpuMemory>> CudaContext::MapPieces(std::span<const PieceFd> pieces) {
   return CudaPieces::Map(primary_, pieces);
 }

@@ -37,7 +37,7 @@ class CudaDriver final : public GpuDriver {
   Result<std::unique_ptr<GpuWorkloadDevice>> OpenWorkloadDevice(int ordinal) const override {
     return pointers_.OpenWorkloadDevice(ordinal);
   }
-  Result<UniqueFd> ExportDmaBuf(const AddressRange& range) const override {
+  Result<DmaBufExport> ExportDmaBuf(const AddressRange& range) const override {
     return pointers_.ExportDmaBuf(range);
   }
   bool ReachesPeer(int ordinal, int peer) const override;

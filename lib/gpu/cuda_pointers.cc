@@ -233,7 +233,7 @@ Result<UniqueFd> CudaPointers::ExportPiece(DeviceAddress address) const {
   return UniqueFd(fd);
 }
 
-Result<UniqueFd> CudaPointers::ExportDmaBuf(const AddressRange& range) const {
+Result<DmaBufExport> CudaPointers::ExportDmaBuf(const AddressRange& range) const {
   const cuda::Calls& calls = *calls_;
   RETURN_IF_ERROR(calls.Require(cuda::Feature::kDmaBuf));
   ASSIGN_OR_RETURN(const cuda::PointerAttributes read,
@@ -267,7 +267,7 @@ Result<UniqueFd> CudaPointers::ExportDmaBuf(const AddressRange& range) const {
   }
   RETURN_IF_ERROR(calls.Check(
       result, "cuMemGetHandleForAddressRange of " + cuda::TextOf(NumberOf(range.base))));
-  return UniqueFd(fd);
+  return DmaBufExport{UniqueFd(fd), 0, range.size};
 }
 
 Result<DeviceInfo> CudaPointers::DeviceAt(int ordinal) const {

@@ -44,7 +44,7 @@ class CudaPointers final : public GpuPointers {
   Result<uint64_t> BufferIdOf(DeviceAddress address) const override;
   Result<IpcHandle> ExportIpc(DeviceAddress address) const override;
   Result<UniqueFd> ExportPiece(DeviceAddress address) const override;
-  Result<UniqueFd> ExportDmaBuf(const AddressRange& range) const override;
+  Result<DmaBufExport> ExportDmaBuf(const AddressRange& range) const override;
   Result<std::unique_ptr<GpuHostCopies>> OpenHostCopies(int ordinal) const override;
   Result<std::unique_ptr<GpuWorkloadDevice>> OpenWorkloadDevice(int ordinal) const override;
   // An error when this process does not see it.

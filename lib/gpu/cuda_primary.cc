@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "lib/gpu/copy_kernel_ptx.h"
+#include "lib/gpu/copy_kernel_source.h"
 
 namespace gantry::gpu {
 

@@ -80,6 +80,13 @@ struct PieceFd {
   uint64_t size = 0;
 };
 
+// [offset, offset + size) of what a dma-buf stands for.
+struct DmaBufPart {
+  int fd = -1;  // stays the caller's
+  uint64_t offset = 0;
+  uint64_t size = 0;
+};
+
 // The use of one device by this process. Opening it costs hundreds of MiB of the device's memory
 // where nobody else in the process has.
 class GpuContext : public GpuHostCopies {
@@ -90,8 +97,11 @@ class GpuContext : public GpuHostCopies {
   virtual Result<std::unique_ptr<GpuMemory>> Allocate(uint64_t bytes) = 0;
   // Another process's allocation, whole, for as long as one of those that were answered lives; the
   // driver may answer with the same range twice. It refuses a process whose PID has the same number
-  // as the exporter's, each in its own namespace: the caller compares them first.
+  // as the exporter's, each in its own namespace: the caller compares them first. It may never
+  // return, where the exporter has freed the memory: the caller watches whoever calls it.
   virtual Result<std::unique_ptr<GpuMemory>> OpenIpc(const IpcHandle& handle) = 0;
+  // Another process's allocation that is_shared_by_dma_buf.
+  virtual Result<std::unique_ptr<GpuMemory>> MapDmaBuf(const DmaBufPart& part) = 0;
   // Pieces of virtual memory, side by side at one address, readable and writable from this device.
   virtual Result<std::unique_ptr<GpuMemory>> MapPieces(std::span<const PieceFd> pieces) = 0;
   // New virtual memory as runtimes make it that grow: pieces of this length side by side, each to

@@ -2,20 +2,41 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "lib/base/dynamic_library.h"
 #include "lib/gpu/cuda_pointers.h"
+#include "lib/gpu/hip_pointers.h"
 
 namespace gantry::gpu {
 namespace {
 
 struct Vendor {
-  const char* library;
+  std::span<const char* const> libraries;  // by their versions
   bool (*is_in_use)(const DynamicLibrary& library);
   Result<std::unique_ptr<GpuPointers>> (*load)(const std::string& library);
 };
-constexpr Vendor kVendors[] = {{cuda::kLibrary, CudaPointers::IsInUse, CudaPointers::Load}};
+constexpr const char* kCuda[] = {cuda::kLibrary};
+constexpr Vendor kVendors[] = {{kCuda, CudaPointers::IsInUse, CudaPointers::Load},
+                               {hip::kLibraries, HipPointers::IsInUse, HipPointers::Load}};
+
+// The name of the one that this process uses; empty, and why, when it uses none.
+std::string LibraryInUse(const Vendor& vendor, std::string* why_none) {
+  std::string said;
+  for (const char* const library : vendor.libraries) {
+    const auto loaded = DynamicLibrary::OpenLoaded(library);
+    // To initialise it here would spoil the GPUs for children that the workload forks later.
+    if (loaded && vendor.is_in_use(*loaded)) return library;
+    if (loaded) {
+      said = std::string(library) + " is loaded and not in use";
+    } else if (said.empty()) {
+      said = loaded.error().message;
+    }
+  }
+  *why_none += (why_none->empty() ? "" : "; ") + said;
+  return {};
+}
 
 }  // namespace
 
@@ -25,18 +46,9 @@ Result<const GpuPointers*> LoadedGpuPointers() {
   if (const GpuPointers* pointers = kept.load()) return pointers;
   std::string said;
   for (const Vendor& vendor : kVendors) {
-    const auto loaded = DynamicLibrary::OpenLoaded(vendor.library);
-    if (!loaded) {
-      said += (said.empty() ? "" : "; ") + loaded.error().message;
-      continue;
-    }
-    // To initialise it here would spoil the GPUs for children that the workload forks later.
-    if (!vendor.is_in_use(*loaded)) {
-      said +=
-          (said.empty() ? "" : "; ") + std::string(vendor.library) + " is loaded and not in use";
-      continue;
-    }
-    ASSIGN_OR_RETURN(std::unique_ptr<const GpuPointers> pointers, vendor.load(vendor.library));
+    const std::string library = LibraryInUse(vendor, &said);
+    if (library.empty()) continue;
+    ASSIGN_OR_RETURN(std::unique_ptr<const GpuPointers> pointers, vendor.load(library));
     const GpuPointers* first = nullptr;  // of another thread at the same time
     if (!kept.compare_exchange_strong(first, pointers.get())) return first;
     return pointers.release();

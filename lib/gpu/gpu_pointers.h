@@ -22,6 +22,13 @@ class GpuHostCopies {
   virtual Status CopyToHost(void* to, DeviceAddress from, uint64_t bytes) = 0;
 };
 
+// Memory as a dma-buf, which may stand for more than was asked for.
+struct DmaBufExport {
+  UniqueFd fd;
+  uint64_t offset = 0;  // of the range's first byte in it
+  uint64_t size = 0;    // of the dma-buf
+};
+
 // Errors are those of gpu_driver.h.
 class GpuPointers {
  public:
@@ -36,9 +43,10 @@ class GpuPointers {
   virtual Result<IpcHandle> ExportIpc(DeviceAddress address) const = 0;
   // Of the piece of virtual memory around the address.
   virtual Result<UniqueFd> ExportPiece(DeviceAddress address) const = 0;
-  // For devices other than GPUs. REQUIRES multiples of the host's page size, within one allocation
-  // or piece but for the rest of its last page. Of virtual memory it uses the device meanwhile.
-  virtual Result<UniqueFd> ExportDmaBuf(const AddressRange& range) const = 0;
+  // For devices other than GPUs, and for other processes where PointerInfo says so. REQUIRES
+  // multiples of the host's page size, within one allocation or piece but for the rest of its last
+  // page. Of virtual memory it may use the device meanwhile.
+  virtual Result<DmaBufExport> ExportDmaBuf(const AddressRange& range) const = 0;
   // Uses the device for as long as the answer lives: the context that the workload's runtime has.
   virtual Result<std::unique_ptr<GpuHostCopies>> OpenHostCopies(int ordinal) const = 0;
   // Likewise.

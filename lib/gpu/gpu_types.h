@@ -62,6 +62,8 @@ struct PointerInfo {
   // again from what it was. 0 when the origin is unknown.
   uint64_t buffer_id = 0;
   bool has_ipc_handle = false;  // ExportIpc will work
+  // Other processes may map it by ExportDmaBuf, wherever they run: better than by a handle.
+  bool is_shared_by_dma_buf = false;
 };
 
 // Names a whole allocation to other processes of the node. An address inside of it has the same

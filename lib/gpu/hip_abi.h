@@ -242,6 +242,8 @@ inline constexpr Status kErrorInvalidAllocation = 0x1003;
 inline constexpr Status kErrorInvalidAgent = 0x1004;
 inline constexpr Status kErrorOutOfResources = 0x1008;
 inline constexpr Status kErrorNotInitialized = 0x100b;
+// hsa_system_get_info. Any answers kErrorNotInitialized until the process has used HIP.
+inline constexpr int kSystemInfoVersionMajor = 0;         // 16 bits
 inline constexpr int kSystemInfoDmaBufSupported = 0x204;  // a bool
 
 struct Functions {

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "lib/gpu/copy_kernel.h"
-#include "lib/gpu/copy_kernel_ptx.h"
+#include "lib/gpu/copy_kernel_source.h"
 #include "tests/fakes/cuda/fake_context.h"
 #include "tests/fakes/cuda/fake_stream.h"
 
