@@ -149,6 +149,9 @@ struct Functions {
   Result (*runtime_get_version)(int* version);
   const char* (*get_error_name)(Result error);
   const char* (*get_error_string)(Result error);
+  // Every call that fails leaves its error for the thread's next hipGetLastError, which takes it.
+  Result (*get_last_error)();
+  Result (*peek_at_last_error)();
   Result (*get_device_count)(int* count);
   Result (*get_device)(int* ordinal);
   Result (*set_device)(int ordinal);

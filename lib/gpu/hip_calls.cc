@@ -25,6 +25,8 @@ std::vector<Symbol> SymbolsOf(Functions& f) {
       {"hipRuntimeGetVersion", kCore, Slot(f.runtime_get_version)},
       {"hipGetErrorName", kCore, Slot(f.get_error_name)},
       {"hipGetErrorString", kCore, Slot(f.get_error_string)},
+      {"hipGetLastError", kCore, Slot(f.get_last_error)},
+      {"hipPeekAtLastError", kCore, Slot(f.peek_at_last_error)},
       {"hipGetDeviceCount", kCore, Slot(f.get_device_count)},
       {"hipGetDevice", kCore, Slot(f.get_device)},
       {"hipSetDevice", kCore, Slot(f.set_device)},

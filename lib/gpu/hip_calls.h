@@ -71,4 +71,21 @@ class Calls {
   std::array<std::string, kFeatureCount> missing_;  // the first missing symbol of each
 };
 
+// For a scope within a workload's thread: an error of a call in it is none of the workload's, which
+// would find it at its next look.
+class LastErrorKept {
+ public:
+  explicit LastErrorKept(const Calls& calls)
+      : calls_(calls), was_clear_(calls->peek_at_last_error() == kSuccess) {}
+  LastErrorKept(const LastErrorKept&) = delete;
+  LastErrorKept& operator=(const LastErrorKept&) = delete;
+  ~LastErrorKept() {
+    if (was_clear_) calls_->get_last_error();
+  }
+
+ private:
+  const Calls& calls_;
+  const bool was_clear_;
+};
+
 }  // namespace gantry::gpu::hip

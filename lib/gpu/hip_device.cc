@@ -7,7 +7,7 @@
 
 namespace gantry::gpu {
 
-HipCurrent::HipCurrent(const hip::Calls& calls, int ordinal) : calls_(calls), ordinal_(ordinal) {
+HipCurrent::HipCurrent(const hip::Calls& calls, int ordinal) : calls_(calls), kept_(calls), ordinal_(ordinal) {
   result_ = calls_->get_device(&before_);
   if (result_ == hip::kSuccess && before_ != ordinal_) result_ = calls_->set_device(ordinal_);
   if (result_ == hip::kSuccess) calls_->thread_exchange_stream_capture_mode(&capture_mode_);

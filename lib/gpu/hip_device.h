@@ -24,6 +24,7 @@ class HipCurrent {
 
  private:
   const hip::Calls& calls_;
+  const hip::LastErrorKept kept_;
   const int ordinal_;
   int before_ = 0;
   hip::Result result_ = hip::kSuccess;
