@@ -72,17 +72,21 @@ void ExaminePairs(const nlohmann::json& gpus, Findings& findings) {
 }  // namespace
 
 Findings ExamineGpuFiles(const std::string& root) {
-  const gpu::GpuPresence found = gpu::FindGpus(root);
-  if (found.device_files.empty()) return {};
-  const std::string devices = std::to_string(found.device_files.size()) +
-                              " GPU devices, the first " + found.device_files.front();
-  if (!found.library_path.empty()) {
-    return {{Level::kOk, "GPU driver", devices + "; " + found.library_path, ""}};
+  Findings findings;
+  for (const gpu::GpuPresence& found : gpu::FindGpus(root)) {
+    if (found.device_files.empty()) continue;
+    const std::string devices = std::to_string(found.device_files.size()) +
+                                " GPU devices, the first " + found.device_files.front();
+    if (!found.library_path.empty()) {
+      findings.push_back({Level::kOk, "GPU driver", devices + "; " + found.library_path, ""});
+      continue;
+    }
+    findings.push_back({Level::kWarn, "GPU driver",
+                        devices + ", but no " + found.library + " is to be found here",
+                        "ask for the driver's libraries in this container, too: the container "
+                        "toolkit mounts them with the devices, or the image holds them"});
   }
-  return {{Level::kWarn, "GPU driver",
-           devices + ", but no " + found.library + " is to be found here",
-           "ask for the driver's libraries in this container, too: the container toolkit mounts "
-           "them with the devices"}};
+  return findings;
 }
 
 Findings ExamineGpus(const nlohmann::json& status) {

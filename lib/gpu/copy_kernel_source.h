@@ -7,7 +7,7 @@
 namespace gantry::gpu {
 
 inline constexpr char kCopyKernelName[] = "gantry_copy_items";
-std::string_view CopyKernelPtx();     // for NVIDIA's drivers; a zero byte follows it
+std::string_view CopyKernelPtx();  // for NVIDIA's drivers; a zero byte follows it
 // For AMD's compiler: C++ without an include. A zero byte follows it, too.
 std::string_view CopyKernelSource();
 

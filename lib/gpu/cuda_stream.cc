@@ -1,6 +1,5 @@
 #include "lib/gpu/cuda_stream.h"
 
-#include <string>
 #include <utility>
 
 #include "lib/gpu/copy_kernel.h"
@@ -105,17 +104,7 @@ Status CudaStream::CopyBatch(std::span<const CopyItem> items) {
 
 Status CudaStream::CopyRows(const RowCopy& rows) {
   RETURN_IF_ERROR(primary_->calls().Require(cuda::Feature::kRowCopy));
-  if (rows.bytes == 0 || rows.count == 0) {
-    return Fail(ErrorCode::kInvalidArgument, "a copy of rows without bytes");
-  }
-  for (const uint64_t pitch : {rows.to_pitch, rows.from_pitch}) {
-    if (pitch >= rows.bytes && pitch <= kRowPitchMax) continue;
-    return Fail(ErrorCode::kInvalidArgument,
-                "rows of " + std::to_string(rows.bytes) + " bytes at a pitch of " +
-                    std::to_string(pitch) + ", which is not within these and " +
-                    std::to_string(kRowPitchMax),
-                "copy them one by one");
-  }
+  RETURN_IF_ERROR(CheckRows(rows));
   const cuda::Memcpy2d copy = {SideOf(rows.from, rows.from_pitch), SideOf(rows.to, rows.to_pitch),
                                rows.bytes, rows.count};
   return primary_->Run("cuMemcpy2DAsync",

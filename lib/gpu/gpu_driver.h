@@ -40,6 +40,8 @@ struct RowCopy {
   uint64_t count = 0;
 };
 inline constexpr uint64_t kRowPitchMax = (uint64_t{1} << 31) - 1;  // any vendor's
+// What CopyRows refuses before a driver sees it.
+Status CheckRows(const RowCopy& rows);
 
 // Work in the order in which it was given. Nothing has happened yet when a call returns: what it
 // names must live until a mark behind it is reached. Destroying it waits.

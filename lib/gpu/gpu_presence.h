@@ -7,13 +7,14 @@
 
 namespace gantry::gpu {
 
+// Of one vendor.
 struct GpuPresence {
   std::vector<std::string> device_files;  // of GPUs: "/dev/..."
   std::string library;                    // the driver's, as programs load it
   std::string library_path;               // where it is; empty: nowhere that is looked at
 };
 
-// `root` is "/" or a test's folder.
-GpuPresence FindGpus(const std::string& root);
+// One for each vendor that this build knows. `root` is "/" or a test's folder.
+std::vector<GpuPresence> FindGpus(const std::string& root);
 
 }  // namespace gantry::gpu

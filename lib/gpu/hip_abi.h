@@ -1,6 +1,7 @@
-// The part of the ABI of HIP, HSA and HIPRTC that Gantry calls, declared from their documentation so
-// that no ROCm is needed to build. What changed between ROCm 5, 6 and 7 is chosen by the version
-// that hipRuntimeGetVersion answers. tests/lib/gpu/hip_abi_check.cc compares it with vendor headers.
+// The part of the ABI of HIP, HSA and HIPRTC that Gantry calls, declared from their documentation
+// so that no ROCm is needed to build. What changed between ROCm 5, 6 and 7 is chosen by the version
+// that hipRuntimeGetVersion answers. tests/lib/gpu/hip_abi_check.cc compares it with vendor
+// headers.
 #pragma once
 
 #include <cstddef>
@@ -229,8 +230,8 @@ struct Functions {
   // kStreamWrites
   Result (*stream_write_value_64)(Stream stream, void* address, uint64_t value, unsigned flags);
   Result (*stream_is_capturing)(Stream stream, int* status);
-  Result (*stream_get_device)(Stream stream, Device* device);          // from ROCm 5.6 on
-  Result (*stream_get_id)(Stream stream, unsigned long long* id);      // from ROCm 7 on
+  Result (*stream_get_device)(Stream stream, Device* device);      // from ROCm 5.6 on
+  Result (*stream_get_id)(Stream stream, unsigned long long* id);  // from ROCm 7 on
 };
 
 }  // namespace gantry::gpu::hip

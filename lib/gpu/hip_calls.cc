@@ -4,9 +4,10 @@ namespace gantry::gpu::hip {
 namespace {
 
 constexpr std::array<const char*, kFeatureCount> kFeatureNames = {
-    "core",        "device identity", "ipc",      "virtual memory",    "dma-buf",
-    "import of dma-bufs", "batch copy", "row copy", "host registration", "peer access",
-    "kernels",     "stream writes"};
+    "core",           "device identity", "ipc",
+    "virtual memory", "dma-buf",         "import of dma-bufs",
+    "batch copy",     "row copy",        "host registration",
+    "peer access",    "kernels",         "stream writes"};
 
 struct Symbol {
   const char* name;
@@ -63,8 +64,7 @@ std::vector<Symbol> SymbolsOf(Functions& f) {
       {"hipMemSetAccess", kVirtualMemory, Slot(f.mem_set_access)},
       {"hipMemRetainAllocationHandle", kVirtualMemory, Slot(f.mem_retain_allocation_handle)},
       {"hipMemExportToShareableHandle", kVirtualMemory, Slot(f.mem_export_to_shareable_handle)},
-      {"hipMemImportFromShareableHandle", kVirtualMemory,
-       Slot(f.mem_import_from_shareable_handle)},
+      {"hipMemImportFromShareableHandle", kVirtualMemory, Slot(f.mem_import_from_shareable_handle)},
       {"hipImportExternalMemory", kExternalMemory, Slot(f.import_external_memory)},
       {"hipExternalMemoryGetMappedBuffer", kExternalMemory,
        Slot(f.external_memory_get_mapped_buffer)},
@@ -192,10 +192,10 @@ void Calls::BindCompiler(const std::string& library) {
 Status Calls::Require(Feature feature) const {
   const auto index = static_cast<size_t>(feature);
   if (missing_[index].empty()) return {};
-  return Fail(ErrorCode::kPathUnavailable,
-              "the HIP runtime has no " + missing_[index] + ", which " + kFeatureNames[index] +
-                  " needs",
-              "update ROCm where this process has it from");
+  return Fail(
+      ErrorCode::kPathUnavailable,
+      "the HIP runtime has no " + missing_[index] + ", which " + kFeatureNames[index] + " needs",
+      "update ROCm where this process has it from");
 }
 
 std::vector<std::string> Calls::missing() const {

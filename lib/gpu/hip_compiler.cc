@@ -24,8 +24,8 @@ class Program {
 
   Status Compile(const char* definition) {
     const char* const options[] = {"-std=c++20", "-O3", "-fno-strict-aliasing", definition};
-    Status compiled =
-        Check(compiler_.compile_program(program_, std::size(options), options), "hiprtcCompileProgram");
+    Status compiled = Check(compiler_.compile_program(program_, std::size(options), options),
+                            "hiprtcCompileProgram");
     if (!compiled) compiled.error().message += ": " + Log();
     return compiled;
   }

@@ -60,9 +60,8 @@ class HipSharedMemory final : public GpuMemory {
     wanted.type = hip::kExternalMemoryOpaqueFd;
     wanted.handle.fd = part.fd;
     wanted.size = part.offset + part.size;
-    RETURN_IF_ERROR(device_->Run("hipImportExternalMemory", [&] {
-      return calls->import_external_memory(&memory_, &wanted);
-    }));
+    RETURN_IF_ERROR(device_->Run("hipImportExternalMemory",
+                                 [&] { return calls->import_external_memory(&memory_, &wanted); }));
     // From the beginning: the runtime looks copies' bounds up by the address that it answers here,
     // as if that were the first byte of all.
     hip::ExternalMemoryBufferDesc all = {};
@@ -107,8 +106,8 @@ Result<std::unique_ptr<GpuContext>> HipContext::Open(std::shared_ptr<const hip::
 Result<MemoryAmount> HipContext::Memory() {
   size_t free = 0;
   size_t total = 0;
-  RETURN_IF_ERROR(device_->Run(
-      "hipMemGetInfo", [&] { return device_->calls()->mem_get_info(&free, &total); }));
+  RETURN_IF_ERROR(
+      device_->Run("hipMemGetInfo", [&] { return device_->calls()->mem_get_info(&free, &total); }));
   return MemoryAmount{free, total};
 }
 
@@ -189,10 +188,9 @@ Result<std::unique_ptr<GpuMemory>> HipContext::RegisterHost(void* data, uint64_t
   void* address = nullptr;
   const Status known = device_->Run(
       "hipHostGetDevicePointer", [&] { return calls->host_get_device_pointer(&address, data, 0); });
-  auto memory = std::make_unique<HipMemory>(device_, AddressRange{AddressOf(address), bytes}, data,
-                                            [](const hip::Calls& use, DeviceAddress, void* host) {
-                                              return use->host_unregister(host);
-                                            });
+  auto memory = std::make_unique<HipMemory>(
+      device_, AddressRange{AddressOf(address), bytes}, data,
+      [](const hip::Calls& use, DeviceAddress, void* host) { return use->host_unregister(host); });
   RETURN_IF_ERROR(known);
   return memory;
 }
@@ -210,13 +208,12 @@ Status HipContext::EnablePeerAccess(GpuContext& other) {
   const DeviceInfo& peer = other.device();
   if (peer.ordinal == device_->ordinal()) return {};
   int can = 0;
-  RETURN_IF_ERROR(
-      calls.Check(calls->device_can_access_peer(&can, device_->ordinal(), peer.ordinal),
-                  "hipDeviceCanAccessPeer"));
+  RETURN_IF_ERROR(calls.Check(calls->device_can_access_peer(&can, device_->ordinal(), peer.ordinal),
+                              "hipDeviceCanAccessPeer"));
   if (can == 0) {
-    return Fail(ErrorCode::kPathUnavailable,
-                "GPU " + device().uuid + " has no way to the memory of GPU " + peer.uuid +
-                    ": no XGMI or PCIe peer access");
+    return Fail(ErrorCode::kPathUnavailable, "GPU " + device().uuid +
+                                                 " has no way to the memory of GPU " + peer.uuid +
+                                                 ": no XGMI or PCIe peer access");
   }
   return EnableAccessTo(peer.ordinal);
 }

@@ -7,7 +7,8 @@
 
 namespace gantry::gpu {
 
-HipCurrent::HipCurrent(const hip::Calls& calls, int ordinal) : calls_(calls), kept_(calls), ordinal_(ordinal) {
+HipCurrent::HipCurrent(const hip::Calls& calls, int ordinal)
+    : calls_(calls), kept_(calls), ordinal_(ordinal) {
   result_ = calls_->get_device(&before_);
   if (result_ == hip::kSuccess && before_ != ordinal_) result_ = calls_->set_device(ordinal_);
   if (result_ == hip::kSuccess) calls_->thread_exchange_stream_capture_mode(&capture_mode_);
@@ -57,9 +58,10 @@ Status HipDevice::LoadKernels() const {
   RETURN_IF_ERROR(current.status());
   if (kernels_ == nullptr) {
     // For the device that is current: no architecture is named.
-    ASSIGN_OR_RETURN(const std::string code,
-                     CompileForCurrentDevice(calls, CopyKernelSource().data(), "copy_kernel.hip",
-                                             "-DGANTRY_WARP_THREADS=" + std::to_string(warp_threads_)));
+    ASSIGN_OR_RETURN(
+        const std::string code,
+        CompileForCurrentDevice(calls, CopyKernelSource().data(), "copy_kernel.hip",
+                                "-DGANTRY_WARP_THREADS=" + std::to_string(warp_threads_)));
     RETURN_IF_ERROR(calls.Check(calls->module_load_data(&kernels_, code.data()),
                                 "hipModuleLoadData on GPU " + info_.uuid));
   }

@@ -130,8 +130,8 @@ Result<std::optional<Value>> HipPointers::Attribute(int attribute, uint64_t addr
       result == hip::kNotSupported) {
     return std::nullopt;
   }
-  RETURN_IF_ERROR(calls.Check(
-      result, "hipPointerGetAttribute of " + TextOf(DeviceAddress{address})));
+  RETURN_IF_ERROR(
+      calls.Check(result, "hipPointerGetAttribute of " + TextOf(DeviceAddress{address})));
   Value value = {};
   std::memcpy(&value, &room, sizeof(value));
   return value;
@@ -196,8 +196,7 @@ Result<PointerInfo> HipPointers::Resolve(uint64_t address) const {
 }
 
 Result<uint64_t> HipPointers::BufferIdOf(DeviceAddress address) const {
-  ASSIGN_OR_RETURN(const auto id,
-                   Attribute<uint32_t>(hip::kPointerBufferId, NumberOf(address)));
+  ASSIGN_OR_RETURN(const auto id, Attribute<uint32_t>(hip::kPointerBufferId, NumberOf(address)));
   // They count from 0, which stands for memory that nobody knows here.
   return id ? uint64_t{*id} + 1 : 0;
 }
@@ -218,8 +217,7 @@ Result<IpcHandle> HipPointers::ExportIpc(DeviceAddress address) const {
   RETURN_IF_ERROR(current.status());
   hip::IpcMemHandle handle = {};
   // Of the base: handles of two addresses of one allocation differ.
-  const hip::Result result =
-      calls->ipc_get_mem_handle(&handle, PointerOf(info.allocation.base));
+  const hip::Result result = calls->ipc_get_mem_handle(&handle, PointerOf(info.allocation.base));
   if (result == hip::kInvalidValue || result == hip::kInvalidDevicePointer) {
     return Fail(NotExportable(address, "has no handle: the HIP runtime refuses one",
                               "memory that came from another process cannot be shared again"));
@@ -273,13 +271,13 @@ Result<DmaBufExport> HipPointers::ExportDmaBuf(const AddressRange& range) const 
   const MutexLock lock(export_mutex_);
   int fd = -1;
   DmaBufExport exported;
-  const hsa::Status status = calls.hsa().amd_portable_export_dmabuf(
-      PointerOf(range.base), bytes, &fd, &exported.offset);
+  const hsa::Status status =
+      calls.hsa().amd_portable_export_dmabuf(PointerOf(range.base), bytes, &fd, &exported.offset);
   if (status == hsa::kErrorInvalidAllocation || status == hsa::kErrorInvalidAgent ||
       status == hsa::kErrorInvalidArgument) {
-    return Fail(NotExportable(
-        range.base, "cannot be a dma-buf over " + std::to_string(range.size) + " bytes",
-        "whole pages within one allocation of this process can be"));
+    return Fail(NotExportable(range.base,
+                              "cannot be a dma-buf over " + std::to_string(range.size) + " bytes",
+                              "whole pages within one allocation of this process can be"));
   }
   if (status != hsa::kSuccess) {
     const char* text = nullptr;

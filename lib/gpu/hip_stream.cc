@@ -98,9 +98,9 @@ Status HipStream::CopyByKernel(DeviceAddress items, uint32_t count, uint64_t lon
   if (longest == 0) return Fail(ErrorCode::kInvalidArgument, "the longest item has no bytes");
   const hip::Function kernel = device_->copy_kernel();
   if (kernel == nullptr) return Fail(ErrorCode::kInternal, "CopyByKernel before LoadKernels");
-  const unsigned blocks = copy_kernel::BlocksFor(
-      count, longest, static_cast<unsigned>(device_->info().multiprocessors),
-      copy_kernel::kBlockThreads / device_->warp_threads());
+  const unsigned blocks =
+      copy_kernel::BlocksFor(count, longest, static_cast<unsigned>(device_->info().multiprocessors),
+                             copy_kernel::kBlockThreads / device_->warp_threads());
   uint64_t list = NumberOf(items);
   void* arguments[] = {&list, &count, &longest};  // taken by the call
   return device_->Run("hipModuleLaunchKernel", [&] {
