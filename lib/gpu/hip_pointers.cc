@@ -15,6 +15,8 @@
 namespace gantry::gpu {
 namespace {
 
+constexpr char kWholePages[] = "whole pages within one allocation of this process can be";
+
 std::string HexOf(uint64_t number) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
@@ -29,6 +31,16 @@ std::string TextOf(DeviceAddress address) { return "0x" + HexOf(NumberOf(address
 
 Error NotExportable(DeviceAddress address, const std::string& why, const std::string& hint) {
   return Error(ErrorCode::kNotExportable, TextOf(address) + " " + why, hint);
+}
+
+// Memory of another process, which cannot be handed on.
+bool CameFromElsewhere(const hip::Calls& calls, uint64_t address) {
+  hsa::PointerInfo info = {};
+  info.size = sizeof(info);
+  return calls.hsa().amd_pointer_info != nullptr &&
+         calls.hsa().amd_pointer_info(reinterpret_cast<const void*>(address), &info, nullptr,
+                                      nullptr, nullptr) == hsa::kSuccess &&
+         (info.type == hsa::kPointerOfGraphics || info.type == hsa::kPointerOfIpc);
 }
 
 }  // namespace
@@ -190,6 +202,7 @@ Result<PointerInfo> HipPointers::Resolve(uint64_t address) const {
     calls->mem_release(*piece);
     return info;
   }
+  if (CameFromElsewhere(calls, address)) return info;
   info.has_ipc_handle = calls.Require(hip::Feature::kIpc).has_value();
   info.is_shared_by_dma_buf = calls.Require(hip::Feature::kDmaBuf).has_value();
   return info;
@@ -267,6 +280,12 @@ Result<DmaBufExport> HipPointers::ExportDmaBuf(const AddressRange& range) const 
       !EndOf(NumberOf(info.allocation.base), info.allocation.size, &allocated_end)) {
     return Fail(ErrorCode::kInvalidArgument, "a range that wraps around");
   }
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (NumberOf(range.base) % page != 0 || end > (allocated_end + page - 1) / page * page) {
+    return Fail(NotExportable(range.base,
+                              "cannot be a dma-buf over " + std::to_string(range.size) + " bytes",
+                              kWholePages));
+  }
   const uint64_t bytes = std::min(end, allocated_end) - NumberOf(range.base);
   const MutexLock lock(export_mutex_);
   int fd = -1;
@@ -277,7 +296,7 @@ Result<DmaBufExport> HipPointers::ExportDmaBuf(const AddressRange& range) const 
       status == hsa::kErrorInvalidArgument) {
     return Fail(NotExportable(range.base,
                               "cannot be a dma-buf over " + std::to_string(range.size) + " bytes",
-                              "whole pages within one allocation of this process can be"));
+                              kWholePages));
   }
   if (status != hsa::kSuccess) {
     const char* text = nullptr;
