@@ -180,7 +180,8 @@ Result<PointerInfo> HipPointers::Resolve(uint64_t address) const {
   ASSIGN_OR_RETURN(const auto type, Attribute<int32_t>(hip::kPointerMemoryType, address));
   ASSIGN_OR_RETURN(const auto managed, Attribute<uint8_t>(hip::kPointerIsManaged, address));
   ASSIGN_OR_RETURN(const auto device, Attribute<int32_t>(hip::kPointerDeviceOrdinal, address));
-  ASSIGN_OR_RETURN(info.allocation, RangeAround(DeviceAddress{address}));
+  const auto around = RangeAround(DeviceAddress{address});
+  if (around) info.allocation = *around;
   info.device = device.value_or(-1);
   const hip::MemoryTypes types = hip::MemoryTypesOf(calls.version());
   if (managed.value_or(0) != 0 || (type && *type == types.managed)) {
@@ -191,6 +192,7 @@ Result<PointerInfo> HipPointers::Resolve(uint64_t address) const {
     info.origin = MemoryOrigin::kPinned;
     return info;
   }
+  RETURN_IF_ERROR(around);  // of the host's memory nobody needs it
   ASSIGN_OR_RETURN(const auto pool, Attribute<uint64_t>(hip::kPointerMempool, address));
   if (pool.value_or(0) != 0) {
     info.origin = MemoryOrigin::kPool;
@@ -218,7 +220,7 @@ Result<IpcHandle> HipPointers::ExportIpc(DeviceAddress address) const {
   const hip::Calls& calls = *calls_;
   RETURN_IF_ERROR(calls.Require(hip::Feature::kIpc));
   ASSIGN_OR_RETURN(const PointerInfo info, Resolve(NumberOf(address)));
-  if (info.origin != MemoryOrigin::kDevice) {
+  if (!info.has_ipc_handle) {
     return Fail(NotExportable(
         address, "has no handle for other processes: it is not memory of hipMalloc in this process",
         "virtual memory (expandable segments) is shared by its pieces; memory of hipMallocAsync, "
@@ -269,7 +271,7 @@ Result<DmaBufExport> HipPointers::ExportDmaBuf(const AddressRange& range) const 
   const hip::Calls& calls = *calls_;
   RETURN_IF_ERROR(calls.Require(hip::Feature::kDmaBuf));
   ASSIGN_OR_RETURN(const PointerInfo info, Resolve(NumberOf(range.base)));
-  if (info.origin != MemoryOrigin::kDevice && info.origin != MemoryOrigin::kVirtual) {
+  if (!info.is_shared_by_dma_buf && info.origin != MemoryOrigin::kVirtual) {
     return Fail(NotExportable(range.base, "is no memory of a GPU that this process sees",
                               "register memory of the GPU"));
   }
