@@ -85,6 +85,7 @@ void AppendGpuAllocation(std::string* out, const GpuAllocation& allocation) {
                  Base64Of({reinterpret_cast<const char*>(handle.data()), handle.size()}));
   } else {
     AppendMember(out, "fd_token", allocation.fd_token);
+    if (allocation.fd_offset) AppendMember(out, "fd_offset", *allocation.fd_offset);
   }
   if (const wire::DmaBufSpec& dma_buf = allocation.dma_buf; !dma_buf.fd_token.empty()) {
     *out += ",\"dma_buf\":{";

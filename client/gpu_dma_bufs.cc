@@ -37,12 +37,12 @@ Result<UniqueFd> ExportOne(const gpu::GpuPointers& driver,
   RETURN_IF_ERROR(CheckDevice(driver, allocation->device_uuid));
   const auto page_bytes = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   ASSIGN_OR_RETURN(const PagesAround around, WholePages(allocation->range, page_bytes));
-  ASSIGN_OR_RETURN(UniqueFd fd, driver.ExportDmaBuf(around.pages));
+  ASSIGN_OR_RETURN(gpu::DmaBufExport exported, driver.ExportDmaBuf(around.pages));
   // What was exported is what was looked at only if it is still there.
   RETURN_IF_ERROR(GpuResolver::CheckCurrent({allocation, 0, 1}));
-  allocation->dma_buf.offset = around.offset;
-  allocation->dma_buf.size = around.pages.size;
-  return fd;
+  allocation->dma_buf.offset = exported.offset + around.offset;
+  allocation->dma_buf.size = exported.size;
+  return std::move(exported.fd);
 }
 
 // Empties it.

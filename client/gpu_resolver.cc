@@ -1,5 +1,7 @@
 #include "client/gpu_resolver.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "client/gpu_dma_bufs.h"
@@ -33,7 +35,8 @@ Status CheckOrigin(const gpu::PointerInfo& info, uint64_t at, uint64_t left) {
   if (info.origin != gpu::MemoryOrigin::kDevice && info.origin != gpu::MemoryOrigin::kVirtual) {
     return NotExportable(where + what);
   }
-  if (info.origin == gpu::MemoryOrigin::kDevice && !info.has_ipc_handle) {
+  if (info.origin == gpu::MemoryOrigin::kDevice && !info.has_ipc_handle &&
+      !info.is_shared_by_dma_buf) {
     return NotExportable(where + what +
                          " that has no handle, as when it came from another process: only the "
                          "process that allocated it can register it");
@@ -116,6 +119,24 @@ Status GpuResolver::Export(std::span<const GpuExtent> extents) {
   return exported;
 }
 
+Result<UniqueFd> GpuResolver::ExportOne(const gpu::GpuPointers& driver,
+                                        const gpu::PointerInfo& info, GpuAllocation* made) {
+  if (info.origin == gpu::MemoryOrigin::kVirtual) return driver.ExportPiece(info.allocation.base);
+  if (info.is_shared_by_dma_buf) {
+    const auto page_bytes = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+    ASSIGN_OR_RETURN(const PagesAround around, WholePages(info.allocation, page_bytes));
+    auto exported = driver.ExportDmaBuf(around.pages);
+    if (exported) {
+      made->fd_offset = exported->offset + around.offset;
+      return std::move(exported->fd);
+    }
+    // A handle reaches fewer processes, and is better than nothing.
+    if (!info.has_ipc_handle) return Fail(std::move(exported).error());
+  }
+  ASSIGN_OR_RETURN(made->ipc_handle, driver.ExportIpc(info.allocation.base));
+  return UniqueFd();
+}
+
 Status GpuResolver::ExportNew(std::span<const GpuExtent> extents,
                               std::vector<std::shared_ptr<GpuAllocation>>* all_made) {
   ASSIGN_OR_RETURN(const gpu::GpuPointers* driver, gpu::LoadedGpuPointers());
@@ -126,12 +147,7 @@ Status GpuResolver::ExportNew(std::span<const GpuExtent> extents,
     made->range = info.allocation;
     made->buffer_id = info.buffer_id;
     made->device_uuid = driver->devices()[static_cast<size_t>(info.device)].uuid;
-    UniqueFd fd;
-    if (info.origin == gpu::MemoryOrigin::kVirtual) {
-      ASSIGN_OR_RETURN(fd, driver->ExportPiece(info.allocation.base));
-    } else {
-      ASSIGN_OR_RETURN(made->ipc_handle, driver->ExportIpc(info.allocation.base));
-    }
+    ASSIGN_OR_RETURN(UniqueFd fd, ExportOne(*driver, info, made.get()));
     // What was exported is what was looked at only if it is still there.
     RETURN_IF_ERROR(CheckCurrent({made, offset, bytes}));
     if (!fd.valid()) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -26,8 +27,9 @@ struct GpuAllocation {
   gpu::AddressRange range;
   uint64_t buffer_id = 0;  // the driver's; another one once the memory is allocated again
   std::string device_uuid;
-  gpu::IpcHandle ipc_handle;  // of the whole allocation, unless there is a token
-  std::string fd_token;       // of a piece of virtual memory
+  gpu::IpcHandle ipc_handle;          // of the whole allocation, unless there is a token
+  std::string fd_token;               // of a piece of virtual memory, or of a dma-buf
+  std::optional<uint64_t> fd_offset;  // in that dma-buf
   // For RDMA, where the sidecar wants it; without a token there is none, and why.
   wire::DmaBufSpec dma_buf;
   std::string no_dma_buf_because;
@@ -75,7 +77,11 @@ class GpuResolver {
     return {NumberOf(info.allocation.base), info.buffer_id};
   }
 
-  // Pieces of virtual memory on their way to the sidecar. The descriptors are its own from then on:
+  // Sets what stands for the allocation; what it answers is to be handed over, unless it is none.
+  static Result<UniqueFd> ExportOne(const gpu::GpuPointers& driver, const gpu::PointerInfo& info,
+                                    GpuAllocation* made);
+
+  // Descriptors on their way to the sidecar. The descriptors are its own from then on:
   // kept here they would keep the memory alive.
   struct Outgoing {
     std::vector<std::shared_ptr<GpuAllocation>> pieces;

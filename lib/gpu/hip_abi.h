@@ -250,8 +250,26 @@ inline constexpr Status kErrorNotInitialized = 0x100b;
 inline constexpr int kSystemInfoVersionMajor = 0;         // 16 bits
 inline constexpr int kSystemInfoDmaBufSupported = 0x204;  // a bool
 
+// hsa_amd_pointer_info: what memory is that this process has from elsewhere.
+inline constexpr int kPointerOfGraphics = 3;  // imported as a dma-buf
+inline constexpr int kPointerOfIpc = 4;       // opened by a handle
+
+struct PointerInfo {
+  uint32_t size;  // of this structure, before the call
+  int type;
+  void* agent_base;
+  void* host_base;
+  size_t bytes;
+  void* user_data;
+  uint64_t agent_owner;
+  uint32_t global_flags;
+  bool registered;  // the last that ROCm 7 knows; earlier versions write less
+};
+
 struct Functions {
   Status (*system_get_info)(int attribute, void* value);
+  Status (*amd_pointer_info)(const void* address, PointerInfo* info, void* (*allocate)(size_t),
+                             uint32_t* accessible_count, uint64_t** accessible);
   Status (*status_string)(Status status, const char** text);
   // `offset` is where `address` lies in what the descriptor stands for. From ROCm 5.6 on.
   Status (*amd_portable_export_dmabuf)(const void* address, size_t bytes, int* fd,

@@ -162,6 +162,7 @@ void Calls::BindHsa() {
   };
   bind("hsa_system_get_info", &hsa_.system_get_info);
   bind("hsa_status_string", &hsa_.status_string);
+  bind("hsa_amd_pointer_info", &hsa_.amd_pointer_info);
   bind("hsa_amd_portable_export_dmabuf", &hsa_.amd_portable_export_dmabuf);
   bool supported = false;
   if (missing_[static_cast<size_t>(Feature::kDmaBuf)].empty() &&

@@ -15,6 +15,8 @@
 namespace gantry::gpu {
 namespace {
 
+constexpr char kWholePages[] = "whole pages within one allocation of this process can be";
+
 std::string HexOf(uint64_t number) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
@@ -29,6 +31,16 @@ std::string TextOf(DeviceAddress address) { return "0x" + HexOf(NumberOf(address
 
 Error NotExportable(DeviceAddress address, const std::string& why, const std::string& hint) {
   return Error(ErrorCode::kNotExportable, TextOf(address) + " " + why, hint);
+}
+
+// Memory of another process, which cannot be handed on.
+bool CameFromElsewhere(const hip::Calls& calls, uint64_t address) {
+  hsa::PointerInfo info = {};
+  info.size = sizeof(info);
+  return calls.hsa().amd_pointer_info != nullptr &&
+         calls.hsa().amd_pointer_info(reinterpret_cast<const void*>(address), &info, nullptr,
+                                      nullptr, nullptr) == hsa::kSuccess &&
+         (info.type == hsa::kPointerOfGraphics || info.type == hsa::kPointerOfIpc);
 }
 
 }  // namespace
@@ -168,7 +180,8 @@ Result<PointerInfo> HipPointers::Resolve(uint64_t address) const {
   ASSIGN_OR_RETURN(const auto type, Attribute<int32_t>(hip::kPointerMemoryType, address));
   ASSIGN_OR_RETURN(const auto managed, Attribute<uint8_t>(hip::kPointerIsManaged, address));
   ASSIGN_OR_RETURN(const auto device, Attribute<int32_t>(hip::kPointerDeviceOrdinal, address));
-  ASSIGN_OR_RETURN(info.allocation, RangeAround(DeviceAddress{address}));
+  const auto around = RangeAround(DeviceAddress{address});
+  if (around) info.allocation = *around;
   info.device = device.value_or(-1);
   const hip::MemoryTypes types = hip::MemoryTypesOf(calls.version());
   if (managed.value_or(0) != 0 || (type && *type == types.managed)) {
@@ -179,6 +192,7 @@ Result<PointerInfo> HipPointers::Resolve(uint64_t address) const {
     info.origin = MemoryOrigin::kPinned;
     return info;
   }
+  RETURN_IF_ERROR(around);  // of the host's memory nobody needs it
   ASSIGN_OR_RETURN(const auto pool, Attribute<uint64_t>(hip::kPointerMempool, address));
   if (pool.value_or(0) != 0) {
     info.origin = MemoryOrigin::kPool;
@@ -190,6 +204,7 @@ Result<PointerInfo> HipPointers::Resolve(uint64_t address) const {
     calls->mem_release(*piece);
     return info;
   }
+  if (CameFromElsewhere(calls, address)) return info;
   info.has_ipc_handle = calls.Require(hip::Feature::kIpc).has_value();
   info.is_shared_by_dma_buf = calls.Require(hip::Feature::kDmaBuf).has_value();
   return info;
@@ -205,7 +220,7 @@ Result<IpcHandle> HipPointers::ExportIpc(DeviceAddress address) const {
   const hip::Calls& calls = *calls_;
   RETURN_IF_ERROR(calls.Require(hip::Feature::kIpc));
   ASSIGN_OR_RETURN(const PointerInfo info, Resolve(NumberOf(address)));
-  if (info.origin != MemoryOrigin::kDevice) {
+  if (!info.has_ipc_handle) {
     return Fail(NotExportable(
         address, "has no handle for other processes: it is not memory of hipMalloc in this process",
         "virtual memory (expandable segments) is shared by its pieces; memory of hipMallocAsync, "
@@ -256,7 +271,7 @@ Result<DmaBufExport> HipPointers::ExportDmaBuf(const AddressRange& range) const 
   const hip::Calls& calls = *calls_;
   RETURN_IF_ERROR(calls.Require(hip::Feature::kDmaBuf));
   ASSIGN_OR_RETURN(const PointerInfo info, Resolve(NumberOf(range.base)));
-  if (info.origin != MemoryOrigin::kDevice && info.origin != MemoryOrigin::kVirtual) {
+  if (!info.is_shared_by_dma_buf && info.origin != MemoryOrigin::kVirtual) {
     return Fail(NotExportable(range.base, "is no memory of a GPU that this process sees",
                               "register memory of the GPU"));
   }
@@ -266,6 +281,12 @@ Result<DmaBufExport> HipPointers::ExportDmaBuf(const AddressRange& range) const 
   if (!EndOf(NumberOf(range.base), range.size, &end) ||
       !EndOf(NumberOf(info.allocation.base), info.allocation.size, &allocated_end)) {
     return Fail(ErrorCode::kInvalidArgument, "a range that wraps around");
+  }
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (NumberOf(range.base) % page != 0 || end > (allocated_end + page - 1) / page * page) {
+    return Fail(NotExportable(range.base,
+                              "cannot be a dma-buf over " + std::to_string(range.size) + " bytes",
+                              kWholePages));
   }
   const uint64_t bytes = std::min(end, allocated_end) - NumberOf(range.base);
   const MutexLock lock(export_mutex_);
@@ -277,7 +298,7 @@ Result<DmaBufExport> HipPointers::ExportDmaBuf(const AddressRange& range) const 
       status == hsa::kErrorInvalidArgument) {
     return Fail(NotExportable(range.base,
                               "cannot be a dma-buf over " + std::to_string(range.size) + " bytes",
-                              "whole pages within one allocation of this process can be"));
+                              kWholePages));
   }
   if (status != hsa::kSuccess) {
     const char* text = nullptr;

@@ -65,14 +65,17 @@ struct Piece {
 };
 
 // What stands for GPU memory in other processes of its node is a descriptor, too: of the piece of
-// virtual memory itself, or of a small file with the handle of the whole allocation.
-enum class GpuExport : uint8_t { kHandle, kPiece };
+// virtual memory itself, of a dma-buf in which the allocation lies, or of a small file with the
+// handle of the whole allocation.
+enum class GpuExport : uint8_t { kHandle, kPiece, kDmaBuf };
+inline constexpr uint32_t kGpuExportCount = 3;
 
 struct GpuFacts {
   GpuExport form = GpuExport::kHandle;
   std::string device_uuid;   // as the vendor's tools print it
   uint64_t buffer_id = 0;    // the driver's, never used again within the exporter's process
   int64_t exporter_pid = 0;  // the number that the exporter has for itself
+  uint64_t fd_offset = 0;    // of the allocation's first byte in its dma-buf
 
   bool operator==(const GpuFacts&) const = default;
 };

@@ -37,8 +37,9 @@ Result<std::vector<PeerAllocation>> AllocationsOf(const proto::BufferDescriptor&
     if (part.kind() == proto::MEMORY_KIND_GPU) {
       allocation.kind = MemoryKind::kGpu;
       const proto::GpuFacts& gpu = part.gpu();
-      allocation.gpu = {gpu.piece() ? GpuExport::kPiece : GpuExport::kHandle, gpu.device_uuid(),
-                        gpu.buffer_id(), gpu.exporter_pid()};
+      const GpuExport by_fd = gpu.dma_buf() ? GpuExport::kDmaBuf : GpuExport::kPiece;
+      allocation.gpu = {gpu.piece() || gpu.dma_buf() ? by_fd : GpuExport::kHandle,
+                        gpu.device_uuid(), gpu.buffer_id(), gpu.exporter_pid(), gpu.fd_offset()};
       if (Status good = CheckGpuFacts(allocation.gpu); !good) {
         return Fail(ErrorCode::kMalformedBody, good.error().message);
       }
@@ -155,6 +156,8 @@ void ToMessage(const PeerBuffer& buffer, proto::BufferDescriptor* message) {
     gpu->set_buffer_id(allocation.gpu.buffer_id);
     gpu->set_exporter_pid(allocation.gpu.exporter_pid);
     gpu->set_piece(allocation.gpu.form == GpuExport::kPiece);
+    gpu->set_dma_buf(allocation.gpu.form == GpuExport::kDmaBuf);
+    gpu->set_fd_offset(allocation.gpu.fd_offset);
   }
   ToMessage(buffer.paths, message->mutable_paths());
   ToMessage(buffer.rdma_chunks, message);

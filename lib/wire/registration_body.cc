@@ -71,6 +71,14 @@ constexpr Field kDmaBufFields[] = {
 };
 constexpr Schema kDmaBuf{kDmaBufFields};
 
+constexpr Field FdOffsetField() {
+  Field field{"fd_offset", FieldKind::kNumber, kOptional, 0, kNumberMax};
+  field.number = [](void* object, int64_t value) {
+    static_cast<AllocationSpec*>(object)->fd_offset = static_cast<uint64_t>(value);
+  };
+  return field;
+}
+
 constexpr Field kAllocationFields[] = {
     ReadTextField("kind", FieldKind::kText, kRequired, TakeKind),
     TextField<&AllocationSpec::fd_token>("fd_token", kOptional, kTextBytesMax, 1),
@@ -78,6 +86,7 @@ constexpr Field kAllocationFields[] = {
     TextField<&AllocationSpec::device_uuid>("device_uuid", kOptional, kDeviceUuidBytesMax, 1),
     NumberField<&AllocationSpec::buffer_id>("buffer_id", kOptional, 1),
     NumberField<&AllocationSpec::pid>("pid", kOptional, 1),
+    FdOffsetField(),
     ReadTextField("ipc_handle", FieldKind::kText, kOptional, TakeIpcHandle),
     ObjectField<&AllocationSpec::dma_buf>("dma_buf", kOptional, kDmaBuf),
     TextField<&AllocationSpec::no_dma_buf_because>("no_dma_buf_because", kOptional,

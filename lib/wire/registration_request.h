@@ -25,7 +25,8 @@ struct AllocationSpec {
   MemoryKind kind = MemoryKind::kHost;
   std::string fd_token;  // what the hand-off socket answered for the descriptor
   uint64_t size = 0;     // bytes of the whole allocation, as its owner knows it
-  // Of GPU memory. An allocation with one handle has that, a piece of virtual memory its token.
+  // Of GPU memory. An allocation with one handle has that; a piece of virtual memory, and one that
+  // lies in a dma-buf, has its token.
   std::string device_uuid = {};
   uint64_t buffer_id = 0;
   int64_t pid = 0;
@@ -33,10 +34,13 @@ struct AllocationSpec {
   // Where the sidecar wants one: it, or why there is none.
   std::optional<DmaBufSpec> dma_buf = {};
   std::string no_dma_buf_because = {};
+  // The token is of a dma-buf, in which the allocation begins here.
+  std::optional<uint64_t> fd_offset = {};
 
   GpuFacts gpu() const {
-    return {ipc_handle.empty() ? GpuExport::kPiece : GpuExport::kHandle, device_uuid, buffer_id,
-            pid};
+    const GpuExport by_fd = fd_offset ? GpuExport::kDmaBuf : GpuExport::kPiece;
+    return {ipc_handle.empty() ? by_fd : GpuExport::kHandle, device_uuid, buffer_id, pid,
+            fd_offset.value_or(0)};
   }
   bool operator==(const AllocationSpec&) const = default;
 };

@@ -16,6 +16,8 @@ Result<GpuMapping> GpuMapping::Create(GpuDevices& devices, const wire::GpuFacts&
   if (facts.form == wire::GpuExport::kPiece) {
     const gpu::PieceFd piece{fd, size};
     ASSIGN_OR_RETURN(memory, context->MapPieces({&piece, 1}));
+  } else if (facts.form == wire::GpuExport::kDmaBuf) {
+    ASSIGN_OR_RETURN(memory, context->MapDmaBuf({fd, facts.fd_offset, size}));
   } else {
     if (facts.exporter_pid == ::getpid()) {
       return Fail(ErrorCode::kWorkerLost,

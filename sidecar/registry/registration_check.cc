@@ -53,12 +53,23 @@ Status CheckAllocation(const wire::AllocationSpec& allocation) {
     return Fail(ErrorCode::kInvalidArgument, "host memory has no handle, no dma-buf and no GPU",
                 "leave them out, or say that the kind is \"gpu\"", "/kind");
   }
+  if (allocation.fd_offset && !has_token) {
+    return Fail(ErrorCode::kInvalidArgument, "there is no dma-buf in which the allocation lies",
+                "hand it over on the hand-off socket and name its token", "/fd_token");
+  }
+  uint64_t end = 0;
+  if (!EndOf(allocation.fd_offset.value_or(0), allocation.size, &end)) {
+    return Fail(ErrorCode::kOutOfRange, "an allocation that goes on past the end of all dma-bufs",
+                "say where in the dma-buf it begins", "/fd_offset");
+  }
   if (has_token == has_handle) {
-    return Fail(ErrorCode::kNotExportable,
-                has_token ? "GPU memory has a handle or a descriptor, not both"
-                          : "GPU memory needs its handle or its descriptor",
-                "ipc_handle for an allocation that has one, fd_token for a piece of virtual memory",
-                "/ipc_handle");
+    return Fail(
+        ErrorCode::kNotExportable,
+        has_token ? "GPU memory has a handle or a descriptor, not both"
+                  : "GPU memory needs its handle or its descriptor",
+        "ipc_handle for an allocation that has one, fd_token for a piece of virtual memory, "
+        "fd_token and fd_offset for one that lies in a dma-buf",
+        "/ipc_handle");
   }
   RETURN_IF_ERROR(CheckDmaBufOf(allocation));
   return wire::CheckGpuFacts(allocation.gpu());

@@ -82,6 +82,9 @@ Result<memory::AllocationSource> GpuSource(const wire::AllocationSpec& spec,
   source.gpu = spec.gpu();
   source.exporter = std::to_string(workload_generation);
   source.fd = std::move(fd);
+  if (source.gpu.form == wire::GpuExport::kDmaBuf) {
+    RETURN_IF_ERROR(memory::CheckDmaBufFd(source.fd->get(), source.gpu.fd_offset + source.size));
+  }
   if (source.gpu.form == wire::GpuExport::kHandle) {
     ASSIGN_OR_RETURN(UniqueFd file, memory::MakeHandleFile(spec.ipc_handle));
     source.fd = std::make_shared<const UniqueFd>(std::move(file));

@@ -16,7 +16,8 @@ bool Parse(std::string_view bytes, Message* message) {
 
 void SetGpuFacts(const wire::GpuFacts& facts, WorkerRequest* request) {
   request->on_gpu = 1;
-  request->gpu_piece = facts.form == wire::GpuExport::kPiece ? 1 : 0;
+  request->gpu_export = static_cast<uint32_t>(facts.form);
+  request->fd_offset = facts.fd_offset;
   request->exporter_pid = facts.exporter_pid;
   request->buffer_id = facts.buffer_id;
   facts.device_uuid.copy(request->device_uuid, sizeof(request->device_uuid) - 1);
@@ -24,8 +25,10 @@ void SetGpuFacts(const wire::GpuFacts& facts, WorkerRequest* request) {
 
 wire::GpuFacts GpuFactsOf(const WorkerRequest& request) {
   const size_t bytes = ::strnlen(request.device_uuid, sizeof(request.device_uuid));
-  return {request.gpu_piece != 0 ? wire::GpuExport::kPiece : wire::GpuExport::kHandle,
-          std::string(request.device_uuid, bytes), request.buffer_id, request.exporter_pid};
+  const bool known = request.gpu_export < wire::kGpuExportCount;
+  return {known ? static_cast<wire::GpuExport>(request.gpu_export) : wire::GpuExport::kHandle,
+          std::string(request.device_uuid, bytes), request.buffer_id, request.exporter_pid,
+          request.fd_offset};
 }
 
 WorkerAnswer AnswerOf(uint64_t number, const Status& status) {

@@ -26,10 +26,11 @@ struct WorkerRequest {
   uint64_t size = 0;
   // Of GPU memory.
   uint32_t on_gpu = 0;
-  uint32_t gpu_piece = 0;
-  uint32_t pinned = 0;  // of host memory: make it known to the GPU's driver
+  uint32_t gpu_export = 0;  // a wire::GpuExport
+  uint32_t pinned = 0;      // of host memory: make it known to the GPU's driver
   int64_t exporter_pid = 0;
   uint64_t buffer_id = 0;
+  uint64_t fd_offset = 0;
   char device_uuid[wire::kDeviceUuidBytesMax + 1] = {};
 };
 

@@ -46,9 +46,9 @@ class GpuDmaBufs : public GpuClientTest {
     EXPECT_TRUE(pieces) << pieces.error().message;
     return pieces ? *std::move(pieces) : std::vector<GpuPiece>();
   }
-  static ino_t InodeOf(const Result<UniqueFd>& fd) {
+  static ino_t InodeOf(const Result<gpu::DmaBufExport>& made) {
     struct stat info = {};
-    EXPECT_TRUE(fd && ::fstat(fd->get(), &info) == 0);
+    EXPECT_TRUE(made && ::fstat(made->fd.get(), &info) == 0);
     return info.st_ino;
   }
   // Nothing is held for them any more.

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "lib/base/byte_range.h"
 #include "tests/contracts/gpu_driver_contract.h"
 
 namespace gantry::testing {
@@ -246,7 +247,7 @@ TEST_F(GpuDriverContract, DeviceMemoryIsExportedAsDmaBuf) {
   const AddressRange range = Make(MemoryOrigin::kDevice, 4 * kMiB);
   const auto fd = driver_->ExportDmaBuf({range.base + kMiB, kMiB});
   ASSERT_OK(fd);
-  EXPECT_TRUE(fd->valid());
+  EXPECT_TRUE(fd->fd.valid());
   for (const AddressRange& wrong :
        {AddressRange{range.base + 3 * kMiB, 2 * kMiB}, AddressRange{range.base + 100, kMiB},
         AddressRange{DeviceAddress{4096}, 4096}}) {
@@ -256,7 +257,8 @@ TEST_F(GpuDriverContract, DeviceMemoryIsExportedAsDmaBuf) {
   }
   const auto whole = driver_->ExportDmaBuf(range);
   ASSERT_OK(whole);
-  EXPECT_EQ(::lseek(whole->get(), 0, SEEK_END), static_cast<off_t>(4 * kMiB));
+  EXPECT_EQ(::lseek(whole->fd.get(), 0, SEEK_END), static_cast<off_t>(whole->size));
+  EXPECT_TRUE(Fits(whole->offset, 4 * kMiB, whole->size));
   // The whole pages around what has none.
   const AddressRange odd = Make(MemoryOrigin::kDevice, 5000);
   const uint64_t lead = NumberOf(odd.base) % 4096;

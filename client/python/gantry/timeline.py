@@ -50,12 +50,12 @@ class Timeline:
 
         It orders nothing that the stream is given later: that must leave alone what the transfer moves, until it has ended.
 
-        stream  of the GPU: the fence is reached when all that the stream was given before is done. An int (cudaStream_t;
-                0 is the legacy default stream), or what has cuda_stream (torch), ptr (cupy) or __cuda_stream__(). None, for
+        stream  of the GPU: the fence is reached when all that the stream was given before is done. An int (cudaStream_t,
+                hipStream_t; 0 is the legacy default stream), or what has cuda_stream (torch), ptr (cupy) or __cuda_stream__(). None, for
                 timelines without a GPU: the work of this thread, or what it has waited for, which is done already
 
         Default streams are those of the GPU that is current, as everywhere: it has to be this one. Not from within a host
-        function, which may make no call of CUDA.
+        function, which may make no call of the GPU's runtime.
 
         Raises Error "conflict" while the stream is captured: signal in the stream in which the graph is launched, after
         that. "invalid_argument": the stream is of another GPU or context. "resource_exhausted": signals of 511 streams

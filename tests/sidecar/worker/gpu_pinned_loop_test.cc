@@ -83,6 +83,9 @@ class OddContext final : public gpu::GpuContext {
   Result<gpu::MemoryAmount> Memory() override { return gpu::MemoryAmount{}; }
   Result<std::unique_ptr<gpu::GpuMemory>> Allocate(uint64_t) override { return None(); }
   Result<std::unique_ptr<gpu::GpuMemory>> OpenIpc(const gpu::IpcHandle&) override { return None(); }
+  Result<std::unique_ptr<gpu::GpuMemory>> MapDmaBuf(const gpu::DmaBufPart&) override {
+    return None();
+  }
   Result<std::unique_ptr<gpu::GpuMemory>> MapPieces(std::span<const gpu::PieceFd>) override {
     return None();
   }
