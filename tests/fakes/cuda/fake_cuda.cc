@@ -1,8 +1,5 @@
 // libcuda.so.1 of machines without a GPU: the calls that Gantry and its tests make, with what the
 // vendor's driver was seen to answer. Here devices, contexts, and what an address is.
-#include <fcntl.h>
-
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -11,9 +8,21 @@
 #include <string>
 #include <utility>
 
-#include "tests/fakes/cuda/fake_context.h"
+#include "tests/fakes/cuda/fake_cuda.h"
 
-namespace gantry::fake_cuda {
+namespace gantry {
+namespace fake_gpu {
+
+std::vector<int> ChosenGpus(int gpus) {
+  std::vector<int> all;
+  for (int gpu = 0; gpu < gpus; ++gpu) all.push_back(gpu);
+  return ChosenBy("CUDA_VISIBLE_DEVICES", all);
+}
+std::string DeviceFileOf(int gpu) { return "nvidia" + std::to_string(gpu); }
+
+}  // namespace fake_gpu
+
+namespace fake_cuda {
 
 thread_local std::vector<FakeContext*> current;
 
@@ -23,45 +32,13 @@ std::atomic<bool> initialized = false;  // cuInit was called
 
 constexpr int kVersion = 13000;
 
-std::mutex contexts_mutex;
-std::map<int, FakeContext> contexts;  // by ordinal
-
-// The ordinal of a GPU of the machine; 0 for one that this process does not see.
-int OrdinalOf(int gpu) {
-  const auto& visible = Gpus().visible();
-  const auto found = std::find(visible.begin(), visible.end(), gpu);
-  return found == visible.end() ? 0 : static_cast<int>(found - visible.begin());
-}
-
-// Of a context that nobody has retained any more, or that was reset.
-void End(FakeContext& context) {
-  context.id = 0;
-  context.memory.reset();
-  context.peers.clear();
-}
-
 }  // namespace
-
-bool MayFollow(const FakeContext& context, const Block& block) {
-  const std::lock_guard lock(contexts_mutex);
-  switch (block.kind) {
-    case BlockKind::kDevice:
-      return block.gpu == context.gpu || context.peers.contains(block.gpu);
-    case BlockKind::kPool:
-      return block.gpu == context.gpu;
-    case BlockKind::kImported:
-    case BlockKind::kPiece:
-      return block.followers.contains(context.gpu);
-    case BlockKind::kRegistered:
-      return block.on_device == block.base;
-    default:
-      return true;  // the host's
-  }
-}
-
-}  // namespace gantry::fake_cuda
+}  // namespace fake_cuda
+}  // namespace gantry
 
 using namespace gantry::fake_cuda;
+using gantry::fake_gpu::ContextOf;
+using gantry::fake_gpu::OrdinalOf;
 namespace cuda = gantry::gpu::cuda;
 
 extern "C" {
@@ -113,14 +90,14 @@ cuda::Result cuDeviceGetName(char* name, int length, cuda::Device) {
 cuda::Result cuDeviceGetUuid_v2(cuda::Uuid* uuid, cuda::Device device) {
   if (!IsDevice(device)) return kInvalidDevice;
   std::memset(uuid, 0xfa, sizeof(*uuid));
-  uuid->bytes[15] = static_cast<char>(Gpus().visible()[static_cast<size_t>(device)]);
+  uuid->bytes[15] = static_cast<char>(GpuAt(device));
   return cuda::kSuccess;
 }
 cuda::Result cuDeviceGetPCIBusId(char* text, int length, cuda::Device device) {
   if (!IsDevice(device)) return kInvalidDevice;
   // In capitals, as the vendor's.
   std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0",
-                0xa + 0x11 * Gpus().visible()[static_cast<size_t>(device)]);
+                0xa + 0x11 * GpuAt(device));
   return cuda::kSuccess;
 }
 cuda::Result cuDeviceTotalMem_v2(size_t* bytes, cuda::Device) {
@@ -155,38 +132,29 @@ cuda::Result cuDeviceCanAccessPeer(int* can, cuda::Device device, cuda::Device p
 cuda::Result cuDevicePrimaryCtxRetain(cuda::Context* context, cuda::Device device) {
   FAKE_CALL(cuDevicePrimaryCtxRetain);
   if (!IsDevice(device)) return kInvalidDevice;
-  const std::lock_guard lock(contexts_mutex);
-  FakeContext& made = contexts[device];
-  if (made.id == 0) {
-    static uint64_t last_id = 0;
-    made.ordinal = device;
-    made.gpu = Gpus().visible()[static_cast<size_t>(device)];
-    made.memory = Gpus().TakeContext(made.gpu);
-    if (!made.memory.valid()) return cuda::kOutOfMemory;
-    made.error = cuda::kSuccess;
-    made.id = ++last_id;
-  }
-  ++made.retained;
-  *context = reinterpret_cast<cuda::Context>(&made);
-  return cuda::kSuccess;
+  const std::lock_guard lock(ContextsMutex());
+  FakeContext* retained = nullptr;
+  const cuda::Result result = gantry::fake_gpu::Retain(device, &retained);
+  *context = reinterpret_cast<cuda::Context>(retained);
+  return result;
 }
 cuda::Result cuDevicePrimaryCtxRelease_v2(cuda::Device device) {
-  const std::lock_guard lock(contexts_mutex);
-  FakeContext& held = contexts[device];
-  if (held.retained == 0) return cuda::kInvalidContext;
-  if (--held.retained == 0) End(held);
+  const std::lock_guard lock(ContextsMutex());
+  FakeContext* const held = ContextOf(device);
+  if (held == nullptr || held->retained == 0) return cuda::kInvalidContext;
+  if (--held->retained == 0) gantry::fake_gpu::End(*held);
   return cuda::kSuccess;
 }
 cuda::Result cuDevicePrimaryCtxReset_v2(cuda::Device device) {
-  const std::lock_guard lock(contexts_mutex);
-  FakeContext& held = contexts[device];
+  const std::lock_guard lock(ContextsMutex());
+  FakeContext* const held = ContextOf(device);
   Memory().UnregisterAll();  // of all contexts: a program that resets one has no other here
-  End(held);
+  if (held != nullptr) gantry::fake_gpu::End(*held);
   return cuda::kSuccess;
 }
 cuda::Result cuCtxPushCurrent_v2(cuda::Context context) {
   if (context == nullptr) return cuda::kInvalidContext;
-  const std::lock_guard lock(contexts_mutex);
+  const std::lock_guard lock(ContextsMutex());
   auto* pushed = reinterpret_cast<FakeContext*>(context);
   if (pushed->id == 0) return cuda::kContextIsDestroyed;
   current.push_back(pushed);
@@ -220,10 +188,7 @@ cuda::Result cuCtxEnablePeerAccess(cuda::Context peer, unsigned) {
   FAKE_CALL_IN_CONTEXT(cuCtxEnablePeerAccess);
   const auto* other = reinterpret_cast<const FakeContext*>(peer);
   if (other == current.back()) return cuda::kInvalidContext;
-  if (!Gpus().Reaches(current.back()->gpu, other->gpu)) return kPeerAccessUnsupported;
-  const std::lock_guard lock(contexts_mutex);
-  return current.back()->peers.insert(other->gpu).second ? cuda::kSuccess
-                                                         : cuda::kPeerAccessAlreadyEnabled;
+  return gantry::fake_gpu::EnablePeer(*current.back(), other->gpu);
 }
 
 cuda::Result cuMemGetInfo_v2(size_t* free, size_t* total) {
@@ -271,11 +236,9 @@ cuda::Result cuPointerGetAttributes(unsigned count, int* attributes, void** valu
         block && (block->kind == BlockKind::kPinned || block->kind == BlockKind::kRegistered);
     switch (attributes[i]) {
       case cuda::kPointerContext: {
-        const std::lock_guard lock(contexts_mutex);
-        const auto found = block ? contexts.find(OrdinalOf(block->gpu)) : contexts.end();
-        put64(found == contexts.end() || block->kind == BlockKind::kPiece
-                  ? 0
-                  : reinterpret_cast<uint64_t>(&found->second));
+        const std::lock_guard lock(ContextsMutex());
+        const bool has_one = block && block->kind != BlockKind::kPiece;
+        put64(has_one ? reinterpret_cast<uint64_t>(ContextOf(OrdinalOf(block->gpu))) : 0);
         break;
       }
       case cuda::kPointerMemoryType:
@@ -313,7 +276,6 @@ cuda::Result cuPointerGetAttributes(unsigned count, int* attributes, void** valu
 cuda::Result cuMemGetAddressRange_v2(cuda::DevicePtr* base, size_t* size, cuda::DevicePtr address) {
   FAKE_CALL_IN_CONTEXT(cuMemGetAddressRange);
   const auto block = Memory().Around(address);
-  constexpr cuda::Result kNotFound = 500;
   if (!block) return kNotFound;
   *base = block->base;
   *size = block->size;

@@ -1,53 +1,10 @@
 // libcuda.so.1 of machines without a GPU: streams themselves, default ones too, what is captured of
 // them, and values that they write.
-#include <atomic>
 #include <chrono>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
-#include <utility>
 
-#include "tests/fakes/cuda/fake_context.h"
-#include "tests/fakes/cuda/fake_stream.h"
-
-namespace gantry::fake_cuda {
-namespace {
-
-constexpr uint64_t kPerThread = 2;  // 0 and 1 are the legacy one
-constexpr cuda::Result kIllegalAddress = 700;
-
-std::atomic<gpu::cuda::Result> capture_result = cuda::kSuccess;  // of the graph that is captured
-std::atomic<const FakeStream*> captured = nullptr;
-thread_local int capture_mode = 0;  // as CUDA numbers them
-std::mutex default_streams_mutex;
-
-// Unlike the vendor's, the legacy stream and blocking ones do not wait for each other here.
-const StreamHolder& DefaultStream(uint64_t handle) {
-  thread_local std::map<const FakeContext*, StreamHolder> of_this_thread;
-  FakeContext& context = *current.back();
-  const std::lock_guard lock(default_streams_mutex);
-  StreamHolder& stream = handle == kPerThread ? of_this_thread[&context] : context.legacy_stream;
-  if (stream == nullptr) {
-    stream = std::make_shared<FakeStream>(&context, context.error, /*blocking=*/true);
-  }
-  return stream;
-}
-
-}  // namespace
-
-cuda::Result SpoilCapture() {
-  if (captured == nullptr || capture_mode == cuda::kCaptureModeRelaxed) return cuda::kSuccess;
-  capture_result = cuda::kStreamCaptureInvalidated;
-  return cuda::kStreamCaptureUnsupported;
-}
-
-const StreamHolder& HolderOf(cuda::Stream stream) {
-  const auto handle = reinterpret_cast<uint64_t>(stream);
-  return handle <= kPerThread ? DefaultStream(handle) : *reinterpret_cast<StreamHolder*>(stream);
-}
-
-}  // namespace gantry::fake_cuda
+#include "tests/fakes/cuda/fake_cuda.h"
 
 using namespace gantry::fake_cuda;
 namespace cuda = gantry::gpu::cuda;
@@ -78,37 +35,27 @@ cuda::Result cuStreamGetCtx(cuda::Stream stream, cuda::Context* context) {
 }
 cuda::Result cuStreamGetId(cuda::Stream stream, unsigned long long* id) {
   FAKE_CALL_IN_CONTEXT(cuStreamGetId);
-  if (captured == Of(stream)) {
-    capture_result = cuda::kStreamCaptureInvalidated;
-    return cuda::kStreamCaptureUnsupported;
-  }
+  if (const int spoilt = gantry::fake_gpu::SpoilCaptureOf(Of(stream)); spoilt != 0) return spoilt;
   *id = Of(stream)->id();
   return cuda::kSuccess;
 }
 
 cuda::Result cuThreadExchangeStreamCaptureMode(int* mode) {
-  std::swap(*mode, capture_mode);
+  gantry::fake_gpu::ExchangeCaptureMode(mode);
   return cuda::kSuccess;
 }
 cuda::Result cuStreamBeginCapture_v2(cuda::Stream stream, int) {
-  capture_result = cuda::kSuccess;
-  captured = Of(stream);
+  gantry::fake_gpu::BeginCapture(Of(stream));
   return cuda::kSuccess;
 }
 cuda::Result cuStreamEndCapture(cuda::Stream, void** graph) {
   *graph = nullptr;
-  captured = nullptr;
-  return capture_result;
+  return gantry::fake_gpu::EndCapture();
 }
 cuda::Result cuStreamIsCapturing(cuda::Stream stream, int* status) {
   FAKE_CALL(cuStreamIsCapturing);
-  const FakeStream* const busy = captured;
-  const bool is_legacy = reinterpret_cast<uint64_t>(stream) < kPerThread;
-  if (busy != nullptr && busy->blocking() && is_legacy) return cuda::kStreamCaptureImplicit;
-  *status = busy == nullptr || busy != Of(stream) ? cuda::kNotCaptured
-            : capture_result == cuda::kSuccess    ? cuda::kCaptured
-                                                  : cuda::kCaptureSpoilt;
-  return cuda::kSuccess;
+  const bool is_legacy = reinterpret_cast<uint64_t>(stream) < 2;
+  return gantry::fake_gpu::CaptureStatus(Of(stream), is_legacy, status);
 }
 
 cuda::Result cuLaunchHostFunc(cuda::Stream stream, void (*function)(void*), void* argument) {
@@ -124,13 +71,13 @@ cuda::Result cuStreamWriteValue64_v2(cuda::Stream stream, cuda::DevicePtr addres
     return cuda::kInvalidValue;
   }
   if (!Memory().IsReached(address, sizeof(value))) return cuda::kInvalidValue;
-  if (captured == Of(stream)) return cuda::kSuccess;  // a graph has it that nobody launches
+  if (gantry::fake_gpu::IsCaptured(Of(stream))) return cuda::kSuccess;  // a graph has it that nobody launches
   // So that callers who care for no order among themselves have none.
   std::this_thread::sleep_for(std::chrono::microseconds(1));
   Of(stream)->Submit([=, context = current.back(), life = current.back()->id.load()] {
     if (context->id != life) return;  // it was reset, and its work dropped
     // It may have gone since, which costs whoever uses the device all of it.
-    if (!Memory().WriteReached(address, value)) context->error = kIllegalAddress;
+    if (!Memory().WriteReached(address, value)) context->error = gantry::fake_gpu::kIllegalAddress;
   });
   return cuda::kSuccess;
 }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "lib/gpu/cuda_abi.h"
-#include "tests/fakes/cuda/fake_gpus.h"
+#include "tests/fakes/gpu/fake_gpus.h"
 
 namespace cuda = gantry::gpu::cuda;
 
@@ -21,7 +21,7 @@ extern "C" cuda::Result cuGetProcAddress_v2(const char* symbol, void** function,
   void* const library = ::dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   // The version before had another signature, which the fake does not speak.
   const bool is_other_abi = name == "cuMemcpyBatchAsync" && version < 13000;
-  const bool is_missing = gantry::fake_cuda::FakeGpus::Instance().SettingOf(name) == kNotFound;
+  const bool is_missing = gantry::fake_gpu::FakeGpus::Instance().SettingOf(name) == kNotFound;
   if (library != nullptr && !is_other_abi && !is_missing) {
     *function = ::dlsym(library, (name + "_v2").c_str());
     if (*function == nullptr) *function = ::dlsym(library, symbol);

@@ -1,16 +1,16 @@
 // libcuda.so.1 of machines without a GPU: copies, streams, events, and memory of other processes.
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <memory>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "tests/fakes/cuda/fake_context.h"
-#include "tests/fakes/cuda/fake_stream.h"
+#include "tests/fakes/cuda/fake_cuda.h"
 
 namespace gantry::fake_cuda {
 namespace {
@@ -147,25 +147,37 @@ cuda::Result cuEventSynchronize(cuda::Event event) {
 
 cuda::Result cuIpcGetMemHandle(cuda::IpcMemHandle* handle, cuda::DevicePtr address) {
   FAKE_CALL_IN_CONTEXT(cuIpcGetMemHandle);
-  return Memory().ExportIpc(address, handle);
+  gantry::fake_gpu::MemoryName name;
+  const cuda::Result result = Memory().NameOf(address, &name);
+  name.offset = 0;  // nothing of where `address` is inside of it
+  if (result == cuda::kSuccess) Encode(name, handle->reserved);
+  return result;
 }
 cuda::Result cuIpcOpenMemHandle_v2(cuda::DevicePtr* address, cuda::IpcMemHandle handle,
                                    unsigned flags) {
   FAKE_CALL_IN_CONTEXT(cuIpcOpenMemHandle);
-  return Memory().OpenIpc(handle, current.back()->gpu, flags == cuda::kIpcLazyEnablePeerAccess,
-                          address);
+  gantry::fake_gpu::MemoryName name;
+  if (!Decode(handle.reserved, &name)) return cuda::kInvalidValue;
+  if (name.exporter == ::getpid()) return cuda::kInvalidContext;
+  const int gpu = current.back()->gpu;
+  if (!Gpus().Reaches(gpu, name.gpu)) return gantry::fake_gpu::kPeerAccessUnsupported;
+  // Nobody may touch it whose access was not asked for.
+  constexpr int kNobody = 1 << 20;
+  const bool follows = flags == cuda::kIpcLazyEnablePeerAccess || name.gpu == gpu;
+  return Memory().Attach(name, Gpus().Open(name.gpu, name.file),
+                         {follows ? gpu : kNobody, /*is_shared=*/true}, address);
 }
 cuda::Result cuIpcCloseMemHandle(cuda::DevicePtr address) {
   FAKE_CALL(cuIpcCloseMemHandle);
   if (const int error = ErrorOfCurrent(); error != 0) return error;
-  return Memory().CloseIpc(address);
+  return Memory().Detach(address);
 }
 
 cuda::Result cuMemCreate(cuda::MemHandle* piece, size_t bytes,
                          const cuda::MemAllocationProp* wanted, unsigned long long) {
   FAKE_CALL(cuMemCreate);
   if (!IsDevice(wanted->location.id)) return kInvalidDevice;
-  return Memory().CreatePiece(Gpus().visible()[static_cast<size_t>(wanted->location.id)], bytes,
+  return Memory().CreatePiece(GpuAt(wanted->location.id), bytes,
                               (wanted->requested_handle_types & cuda::kHandleTypePosixFd) != 0,
                               piece);
 }
@@ -195,7 +207,7 @@ cuda::Result cuMemSetAccess(cuda::DevicePtr address, size_t bytes,
   std::set<int> gpus;
   for (size_t i = 0; i < count; ++i) {
     if (!IsDevice(accesses[i].location.id)) return kInvalidDevice;
-    gpus.insert(Gpus().visible()[static_cast<size_t>(accesses[i].location.id)]);
+    gpus.insert(GpuAt(accesses[i].location.id));
   }
   return Memory().SetAccess(address, bytes, gpus);
 }

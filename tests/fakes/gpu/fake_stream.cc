@@ -1,9 +1,9 @@
-#include "tests/fakes/cuda/fake_stream.h"
+#include "tests/fakes/gpu/fake_stream.h"
 
 #include <chrono>
 #include <utility>
 
-namespace gantry::fake_cuda {
+namespace gantry::fake_gpu {
 namespace {
 
 constexpr std::chrono::microseconds kDelay{20};  // until a device has begun
@@ -16,7 +16,7 @@ uint64_t NextId() {
 
 }  // namespace
 
-FakeStream::FakeStream(FakeContext* context, const std::atomic<gpu::cuda::Result>& error,
+FakeStream::FakeStream(FakeContext* context, const std::atomic<Result>& error,
                        bool blocking)
     : context_(context), error_(error), blocking_(blocking), id_(NextId()), thread_([this] {
         Run();
@@ -64,7 +64,7 @@ void FakeStream::Run() {
     changed_.notify_all();
     lock.unlock();
     std::this_thread::sleep_for(kDelay);
-    if (error_ == gpu::cuda::kSuccess) work();
+    if (error_ == kSuccess) work();
     lock.lock();
     ++done_;
     changed_.notify_all();
@@ -90,4 +90,4 @@ void FakeEvent::Wait() {
   stream_.reset();
 }
 
-}  // namespace gantry::fake_cuda
+}  // namespace gantry::fake_gpu

@@ -12,16 +12,16 @@
 #include <mutex>
 #include <thread>
 
-#include "lib/gpu/cuda_abi.h"
+#include "tests/fakes/gpu/fake_results.h"
 
-namespace gantry::fake_cuda {
+namespace gantry::fake_gpu {
 
 struct FakeContext;
 
 class FakeStream {
  public:
   // `error` is the context's.
-  FakeStream(FakeContext* context, const std::atomic<gpu::cuda::Result>& error, bool blocking);
+  FakeStream(FakeContext* context, const std::atomic<Result>& error, bool blocking);
   FakeStream(const FakeStream&) = delete;
   FakeStream& operator=(const FakeStream&) = delete;
   ~FakeStream();
@@ -40,7 +40,7 @@ class FakeStream {
   void Run();
 
   FakeContext* const context_;
-  const std::atomic<gpu::cuda::Result>& error_;
+  const std::atomic<Result>& error_;
   const bool blocking_;
   const uint64_t id_;  // no other stream of this process has it, or gets it
   std::mutex mutex_;
@@ -52,7 +52,7 @@ class FakeStream {
   std::thread thread_;
 };
 
-// What a cuda::Stream of the fake points to.
+// What a stream of a vendor points to here.
 using StreamHolder = std::shared_ptr<FakeStream>;
 
 // A place in a stream, which it keeps until it is done. Thread-safe.
@@ -68,4 +68,4 @@ class FakeEvent {
   uint64_t count_ = 0;
 };
 
-}  // namespace gantry::fake_cuda
+}  // namespace gantry::fake_gpu

@@ -1,4 +1,4 @@
-#include "tests/fakes/cuda/fake_gpus.h"
+#include "tests/fakes/gpu/fake_gpus.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <random>
 #include <sstream>
 
-namespace gantry::fake_cuda {
+namespace gantry::fake_gpu {
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
@@ -56,6 +56,19 @@ bool IsLocked(int fd, off_t byte) {
 
 }  // namespace
 
+std::vector<int> ChosenBy(const char* variable, const std::vector<int>& all) {
+  const char* const text = ::getenv(variable);
+  if (text == nullptr) return all;
+  std::vector<int> chosen;
+  for (const std::string& part : Split(text)) {
+    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
+    const size_t index = is_number ? static_cast<size_t>(std::atoi(part.c_str())) : all.size();
+    if (index >= all.size()) break;
+    chosen.push_back(all[index]);
+  }
+  return chosen;
+}
+
 FakeGpus& FakeGpus::Instance() {
   static FakeGpus* const gpus = new FakeGpus;  // outlives every other static
   return *gpus;
@@ -67,17 +80,10 @@ FakeGpus::FakeGpus()
       memory_bytes_(std::stoull(Setting("GANTRY_FAKE_GPU_MIB", "4096")) * kMiB),
       context_bytes_(std::stoull(Setting("GANTRY_FAKE_CONTEXT_MIB", "64")) * kMiB),
       peer_access_(Setting("GANTRY_FAKE_PEER_ACCESS", "1") != "0") {
-  const char* chosen = ::getenv("CUDA_VISIBLE_DEVICES");
-  for (int gpu = 0; chosen == nullptr && gpu < gpus_; ++gpu) visible_.push_back(gpu);
-  for (const std::string& part : Split(chosen == nullptr ? "" : chosen)) {
-    const bool is_number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
-    const int gpu = is_number ? std::atoi(part.c_str()) : -1;
-    if (gpu < 0 || gpu >= gpus_) break;  // the vendor's driver ignores the rest, too
-    visible_.push_back(gpu);
-  }
+  visible_ = ChosenGpus(gpus_);
   const std::string devices = Setting("GANTRY_FAKE_GPU_DEV", "");
   std::erase_if(visible_, [&](int gpu) {
-    const std::string device = devices + "/nvidia" + std::to_string(gpu);
+    const std::string device = devices + "/" + DeviceFileOf(gpu);
     return !devices.empty() && ::access(device.c_str(), F_OK) != 0;
   });
   for (const std::string& part : Split(Setting("GANTRY_FAKE_GPU_FAIL", ""))) {
@@ -173,4 +179,4 @@ int FakeGpus::GpuOf(int fd) const {
   return -1;
 }
 
-}  // namespace gantry::fake_cuda
+}  // namespace gantry::fake_gpu

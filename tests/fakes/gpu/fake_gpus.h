@@ -10,10 +10,18 @@
 
 #include "lib/base/unique_fd.h"
 
-namespace gantry::fake_cuda {
+namespace gantry::fake_gpu {
 
 // Memory of a GPU has whole pages, of which an allocation may use a part.
 constexpr uint64_t WholePages(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+// The GPUs that the vendor's environment chooses of so many, in its order.
+std::vector<int> ChosenGpus(int gpus);  // in each vendor's part
+// Of a GPU, below /dev.
+std::string DeviceFileOf(int gpu);  // likewise
+// Of `all`, by number and in the order of the variable: what follows a number that is none of a GPU
+// is ignored, as the vendors' drivers do. All when it is not set.
+std::vector<int> ChosenBy(const char* variable, const std::vector<int>& all);
 
 // Read from the environment when the library is loaded:
 //   GANTRY_FAKE_GPU_DIR       the folder, made by the test that removes it
@@ -23,8 +31,8 @@ constexpr uint64_t WholePages(uint64_t bytes) { return (bytes + 4095) / 4096 * 4
 //   GANTRY_FAKE_GPU_FAIL      "cuMemAlloc=2,cuMemMap=999": calls that fail, and how; -1 ends the
 //                             process, -2 hangs it
 //   GANTRY_FAKE_PEER_ACCESS   0: no GPU reaches another's memory (1)
-//   CUDA_VISIBLE_DEVICES      as the vendor's driver reads it, by number
-//   GANTRY_FAKE_GPU_DEV       a folder: only the GPUs whose device file nvidia<number> is there
+//   GANTRY_FAKE_GPU_DEV       a folder: only the GPUs whose device file is there
+// and what the vendor's own driver reads.
 class FakeGpus {
  public:
   static FakeGpus& Instance();
@@ -67,4 +75,4 @@ class FakeGpus {
   std::map<std::string, int, std::less<>> failures_;
 };
 
-}  // namespace gantry::fake_cuda
+}  // namespace gantry::fake_gpu
