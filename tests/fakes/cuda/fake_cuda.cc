@@ -1,5 +1,7 @@
 // libcuda.so.1 of machines without a GPU: the calls that Gantry and its tests make, with what the
 // vendor's driver was seen to answer. Here devices, contexts, and what an address is.
+#include "tests/fakes/cuda/fake_cuda.h"
+
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -7,8 +9,6 @@
 #include <mutex>
 #include <string>
 #include <utility>
-
-#include "tests/fakes/cuda/fake_cuda.h"
 
 namespace gantry {
 namespace fake_gpu {
@@ -96,8 +96,7 @@ cuda::Result cuDeviceGetUuid_v2(cuda::Uuid* uuid, cuda::Device device) {
 cuda::Result cuDeviceGetPCIBusId(char* text, int length, cuda::Device device) {
   if (!IsDevice(device)) return kInvalidDevice;
   // In capitals, as the vendor's.
-  std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0",
-                0xa + 0x11 * GpuAt(device));
+  std::snprintf(text, static_cast<size_t>(length), "0000:%02X:00.0", 0xa + 0x11 * GpuAt(device));
   return cuda::kSuccess;
 }
 cuda::Result cuDeviceTotalMem_v2(size_t* bytes, cuda::Device) {

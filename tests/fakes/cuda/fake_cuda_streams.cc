@@ -71,7 +71,8 @@ cuda::Result cuStreamWriteValue64_v2(cuda::Stream stream, cuda::DevicePtr addres
     return cuda::kInvalidValue;
   }
   if (!Memory().IsReached(address, sizeof(value))) return cuda::kInvalidValue;
-  if (gantry::fake_gpu::IsCaptured(Of(stream))) return cuda::kSuccess;  // a graph has it that nobody launches
+  if (gantry::fake_gpu::IsCaptured(Of(stream)))
+    return cuda::kSuccess;  // a graph has it that nobody launches
   // So that callers who care for no order among themselves have none.
   std::this_thread::sleep_for(std::chrono::microseconds(1));
   Of(stream)->Submit([=, context = current.back(), life = current.back()->id.load()] {

@@ -215,8 +215,7 @@ Result FakeMemory::NameOf(uint64_t address, MemoryName* name) {
   const std::lock_guard lock(mutex_);
   const Block* block = Find(address);
   if (block == nullptr || block->kind != BlockKind::kDevice) return kInvalidValue;
-  *name = {::getpid(),  block->gpu,  block->size, address - block->base,
-           block->lead, block->file};
+  *name = {::getpid(), block->gpu, block->size, address - block->base, block->lead, block->file};
   return kSuccess;
 }
 

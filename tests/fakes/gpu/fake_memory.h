@@ -32,7 +32,8 @@ struct Block {
   uint64_t on_device = 0;  // of registered memory: where devices find it
   PieceId piece = 0;
   std::set<int> followers;  // of one that came from elsewhere or of a piece: GPUs that may touch it
-  bool is_reached_as_own = false;  // of one that came from elsewhere: by the GPUs that reach its GPU
+  bool is_reached_as_own =
+      false;  // of one that came from elsewhere: by the GPUs that reach its GPU
 };
 
 // What other processes are told of memory that this process owns.

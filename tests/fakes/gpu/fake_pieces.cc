@@ -16,8 +16,7 @@ constexpr uint64_t kGranularity = 2 << 20;
 
 }  // namespace
 
-Result FakeMemory::CreatePiece(int gpu, uint64_t bytes, bool exportable,
-                                     PieceId* piece) {
+Result FakeMemory::CreatePiece(int gpu, uint64_t bytes, bool exportable, PieceId* piece) {
   if (bytes == 0 || bytes % kGranularity != 0) return kInvalidValue;
   const std::lock_guard lock(mutex_);
   Piece made;
@@ -133,8 +132,7 @@ Result FakeMemory::Unmap(uint64_t address, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   for (uint64_t at = address; at < address + bytes;) {
     const auto found = blocks_.find(at);
-    if (found == blocks_.end() || found->second.kind != BlockKind::kPiece)
-      return kInvalidValue;
+    if (found == blocks_.end() || found->second.kind != BlockKind::kPiece) return kInvalidValue;
     const Block block = found->second;
     ::mmap(reinterpret_cast<void*>(at), block.size, PROT_NONE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -145,13 +143,11 @@ Result FakeMemory::Unmap(uint64_t address, uint64_t bytes) {
   return kSuccess;
 }
 
-Result FakeMemory::SetAccess(uint64_t address, uint64_t bytes,
-                                   const std::set<int>& gpus) {
+Result FakeMemory::SetAccess(uint64_t address, uint64_t bytes, const std::set<int>& gpus) {
   const std::lock_guard lock(mutex_);
   for (uint64_t at = address; at < address + bytes;) {
     const auto found = blocks_.find(at);
-    if (found == blocks_.end() || found->second.kind != BlockKind::kPiece)
-      return kInvalidValue;
+    if (found == blocks_.end() || found->second.kind != BlockKind::kPiece) return kInvalidValue;
     for (const int gpu : gpus) {
       if (!FakeGpus::Instance().Reaches(gpu, found->second.gpu)) return kPeerAccessUnsupported;
     }

@@ -16,8 +16,7 @@ uint64_t NextId() {
 
 }  // namespace
 
-FakeStream::FakeStream(FakeContext* context, const std::atomic<Result>& error,
-                       bool blocking)
+FakeStream::FakeStream(FakeContext* context, const std::atomic<Result>& error, bool blocking)
     : context_(context), error_(error), blocking_(blocking), id_(NextId()), thread_([this] {
         Run();
       }) {}
