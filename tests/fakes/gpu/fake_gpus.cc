@@ -56,6 +56,8 @@ bool IsLocked(int fd, off_t byte) {
 
 }  // namespace
 
+int Duplicate(int fd) { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); }
+
 std::vector<int> ChosenBy(const char* variable, const std::vector<int>& all) {
   const char* const text = ::getenv(variable);
   if (text == nullptr) return all;

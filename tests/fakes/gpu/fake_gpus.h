@@ -15,6 +15,9 @@ namespace gantry::fake_gpu {
 // Memory of a GPU has whole pages, of which an allocation may use a part.
 constexpr uint64_t WholePages(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
+// Of a file of GPU memory, also one from elsewhere; -1 when that fails.
+int Duplicate(int fd);
+
 // The GPUs that the vendor's environment chooses of so many, in its order.
 std::vector<int> ChosenGpus(int gpus);  // in each vendor's part
 // Of a GPU, below /dev.

@@ -250,6 +250,23 @@ Result FakeMemory::Attach(const MemoryName& name, UniqueFd file, const Attachmen
   return kSuccess;
 }
 
+Result FakeMemory::UseAgain(uint64_t address) {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(address);
+  if (found == blocks_.end() || found->second.kind != BlockKind::kImported) return kInvalidValue;
+  ++found->second.uses;
+  return kSuccess;
+}
+
+UniqueFd FakeMemory::Lend(const std::string& file) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [base, block] : blocks_) {
+    if (block.kind == BlockKind::kDevice && block.file == file)
+      return UniqueFd(Duplicate(block.fd));
+  }
+  return {};
+}
+
 Result FakeMemory::Detach(uint64_t address) {
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(address);

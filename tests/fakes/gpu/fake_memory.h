@@ -74,6 +74,10 @@ class FakeMemory {
   Result NameOf(uint64_t address, MemoryName* name);
   // What a name stands for, by the descriptor of its file.
   Result Attach(const MemoryName& name, UniqueFd file, const Attachment& how, Address* address);
+  // The base of what was attached: once more, so that it takes one more Detach.
+  Result UseAgain(uint64_t address);
+  // A descriptor of memory that this process allocated, by its file; none when it was freed.
+  UniqueFd Lend(const std::string& file);
   // The base of what was attached; once for each time.
   Result Detach(uint64_t address);
 

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <utility>
 
@@ -34,7 +33,7 @@ Result FakeMemory::ExportPiece(PieceId piece, int* fd) {
   const std::lock_guard lock(mutex_);
   const auto found = pieces_.find(piece);
   if (found == pieces_.end() || !found->second.exportable) return kInvalidValue;
-  *fd = ::fcntl(found->second.fd.get(), F_DUPFD_CLOEXEC, 0);
+  *fd = Duplicate(found->second.fd.get());
   return *fd < 0 ? kOutOfMemory : kSuccess;
 }
 
@@ -47,7 +46,7 @@ Result FakeMemory::ImportPiece(int fd, PieceId* piece) {
   made.gpu = gpu;
   made.bytes = static_cast<uint64_t>(status.st_size);
   made.exportable = true;
-  made.fd = UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  made.fd = UniqueFd(Duplicate(fd));
   *piece = ++last_piece_;
   pieces_[*piece] = std::move(made);
   return kSuccess;
