@@ -31,13 +31,13 @@ GANTRY_FALLIBLE gantry_error* gantry_timeline_signal(gantry_timeline* timeline,
 /* For work of a GPU: what is written to `fence` is reached when all that `stream` was given before
    is done; what it is given later must leave alone what the transfer moves.
    `stream` is the vendor's handle (cudaStream_t, hipStream_t) of a stream that exists, of this GPU
-   and in its primary context; also NULL and the handles that stand for default streams, which are of
-   the context that is current for this thread: it has to be this GPU's, or none
+   and in its primary context; also NULL and the handles that stand for default streams, which are
+   of the context that is current for this thread: it has to be this GPU's, or none
    ("invalid_argument"). One that is being captured is a "conflict": signal where the graph is
    launched. At most 511 streams can have signals that are not reached ("resource_exhausted"). After
    a reset of the GPU (cudaDeviceReset) it is a "device_error": make another timeline. Not from
-   within a host function of a stream, which may make no call of the GPU's runtime; a stream that takes no more
-   work lets its callers wait, and no others. */
+   within a host function of a stream, which may make no call of the GPU's runtime; a stream that
+   takes no more work lets its callers wait, and no others. */
 GANTRY_FALLIBLE gantry_error* gantry_timeline_signal_stream(gantry_timeline* timeline, void* stream,
                                                             gantry_fence* fence);
 

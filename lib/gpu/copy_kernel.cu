@@ -1,5 +1,5 @@
-// The copy kernel for GPUs of any vendor, compiled by clang behind the vendor's file that says where
-// a thread is (cuda_kernel_thread.h, hip_kernel_thread.h).
+// The copy kernel for GPUs of any vendor, compiled by clang behind the vendor's file that says
+// where a thread is (cuda_kernel_thread.h, hip_kernel_thread.h).
 #pragma clang force_cuda_host_device begin
 #include "lib/gpu/copy_kernel.h"
 #pragma clang force_cuda_host_device end

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "lib/base/byte_range.h"
 #include "lib/base/name.h"
 #include "lib/wire/peer_message_limit.h"
 #include "lib/wire/rdma_messages.h"
@@ -42,6 +43,10 @@ Result<std::vector<PeerAllocation>> AllocationsOf(const proto::BufferDescriptor&
                         gpu.device_uuid(), gpu.buffer_id(), gpu.exporter_pid(), gpu.fd_offset()};
       if (Status good = CheckGpuFacts(allocation.gpu); !good) {
         return Fail(ErrorCode::kMalformedBody, good.error().message);
+      }
+      uint64_t end = 0;
+      if (!EndOf(gpu.fd_offset(), part.size(), &end)) {
+        return Fail(ErrorCode::kMalformedBody, "an allocation that wraps around in its dma-buf");
       }
     } else if (part.kind() != proto::MEMORY_KIND_HOST) {
       return Fail(ErrorCode::kPathUnavailable,

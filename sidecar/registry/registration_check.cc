@@ -47,8 +47,8 @@ Status CheckAllocation(const wire::AllocationSpec& allocation) {
                   "hand it over on the hand-off socket and name its token", "/fd_token");
     }
     const bool says_dma_buf = allocation.dma_buf || !allocation.no_dma_buf_because.empty();
-    const bool says_gpu =
-        has_handle || !allocation.device_uuid.empty() || allocation.buffer_id != 0 || says_dma_buf;
+    const bool says_gpu = has_handle || !allocation.device_uuid.empty() ||
+                          allocation.buffer_id != 0 || allocation.fd_offset || says_dma_buf;
     if (!says_gpu) return {};
     return Fail(ErrorCode::kInvalidArgument, "host memory has no handle, no dma-buf and no GPU",
                 "leave them out, or say that the kind is \"gpu\"", "/kind");

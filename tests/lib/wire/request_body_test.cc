@@ -315,6 +315,26 @@ TEST(RegistrationBodyTest, MemoryOfAGpu) {
   }
 }
 
+TEST(RegistrationBodyTest, MemoryOfAGpuThatLiesInADmaBuf) {
+  const auto read = [](const std::string& offset) {
+    return ReadRegistrationBody(
+        kJson,
+        R"({"workload":"a","allocations":[{"kind":"gpu","size":10,"device_uuid":"GPU-1",)"
+        R"("buffer_id":7,"pid":1,"fd_token":"t")" +
+            offset +
+            R"(}],"buffers":[{"name":"k","pieces":[{"allocation":0,"offset":1,"length":2}]}]})");
+  };
+  const auto piece = read("");
+  ASSERT_TRUE(piece) << piece.error().message;
+  EXPECT_EQ(piece->allocations[0].gpu(), (GpuFacts{GpuExport::kPiece, "GPU-1", 7, 1}));
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{8192}}) {
+    const auto inside = read(",\"fd_offset\":" + std::to_string(offset));
+    ASSERT_TRUE(inside) << inside.error().message;
+    EXPECT_EQ(inside->allocations[0].gpu(), (GpuFacts{GpuExport::kDmaBuf, "GPU-1", 7, 1, offset}));
+  }
+  EXPECT_EQ(read(R"(,"fd_offset":-1)").error().field, "/allocations/0/fd_offset");
+}
+
 TEST(RegistrationBodyTest, ADmaBufOrWhyThereIsNone) {
   const auto read = [](const std::string& more) {
     return ReadRegistrationBody(

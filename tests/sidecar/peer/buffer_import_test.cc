@@ -63,13 +63,16 @@ v1::BufferDescriptor GoodOnGpu() {
 }
 
 TEST(BufferImportTest, MemoryOfAGpuSurvivesTheRoundTrip) {
-  for (const bool piece : {false, true}) {
+  for (const auto form :
+       {wire::GpuExport::kHandle, wire::GpuExport::kPiece, wire::GpuExport::kDmaBuf}) {
     v1::BufferDescriptor told = GoodOnGpu();
-    told.mutable_allocations(0)->mutable_gpu()->set_piece(piece);
+    v1::GpuFacts& gpu = *told.mutable_allocations(0)->mutable_gpu();
+    gpu.set_piece(form == wire::GpuExport::kPiece);
+    gpu.set_dma_buf(form == wire::GpuExport::kDmaBuf);
+    gpu.set_fd_offset(form == wire::GpuExport::kDmaBuf ? 8192 : 0);
     const auto buffer = wire::FromMessage(told);
     ASSERT_TRUE(buffer) << buffer.error().message;
-    const wire::GpuFacts facts = {piece ? wire::GpuExport::kPiece : wire::GpuExport::kHandle,
-                                  "GPU-1", 9, 1};
+    const wire::GpuFacts facts = {form, "GPU-1", 9, 1, gpu.fd_offset()};
     EXPECT_EQ(buffer->allocations[0].gpu, facts);
     v1::BufferDescriptor message;
     wire::ToMessage(*buffer, &message);
@@ -81,6 +84,9 @@ TEST(BufferImportTest, MemoryOfAGpuWithoutItsFactsIsRefused) {
   v1::BufferDescriptor message = GoodOnGpu();
   message.mutable_allocations(0)->clear_gpu();
   EXPECT_EQ(Import(message).error().code, ErrorCode::kMalformedBody);
+  message = GoodOnGpu();
+  message.mutable_allocations(0)->mutable_gpu()->set_fd_offset(~uint64_t{0});
+  EXPECT_EQ(Import(message).error().code, ErrorCode::kMalformedBody) << "it wraps around";
   message = GoodOnGpu();
   message.mutable_allocations(0)->mutable_gpu()->set_device_uuid(std::string(48, 'x'));
   EXPECT_EQ(Import(message).error().code, ErrorCode::kMalformedBody);

@@ -40,6 +40,13 @@ TEST_F(GpuAllocationTest, EachFactIsNeeded) {
       {[](auto* spec) { spec->pid = 0; }, ErrorCode::kInvalidArgument, "/pid"},
       {[](auto* spec) { spec->ipc_handle.clear(); }, ErrorCode::kNotExportable, "/ipc_handle"},
       {[](auto* spec) { spec->fd_token = "t"; }, ErrorCode::kNotExportable, "/ipc_handle"},
+      {[](auto* spec) { spec->fd_offset = 0; }, ErrorCode::kInvalidArgument, "/fd_token"},
+      {[](auto* spec) {
+         spec->ipc_handle.clear();
+         spec->fd_token = "t";
+         spec->fd_offset = ~uint64_t{0};
+       },
+       ErrorCode::kOutOfRange, "/fd_offset"},
       {[](auto* spec) { spec->size = 0; }, ErrorCode::kInvalidArgument, "/size"},
       {[](auto* spec) { spec->kind = wire::MemoryKind::kHost; }, ErrorCode::kNotExportable,
        "/fd_token"},
