@@ -95,7 +95,7 @@ endfunction()
 
 # The program of a gantry_test with AMD's libraries of these releases, as tests/fakes/hip makes them.
 function(gantry_test_on_fake_amd name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "ROCM;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;EXCLUDE" "ROCM;LABELS")
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
@@ -103,7 +103,7 @@ function(gantry_test_on_fake_amd name)
     set(arg_TIMEOUT 120)
   endif()
   foreach(major ${arg_ROCM})
-    add_test(NAME ${name}.rocm${major} COMMAND ${name})
+    add_test(NAME ${name}.rocm${major} COMMAND ${name} "--gtest_filter=-${arg_EXCLUDE}")
     set_tests_properties(${name}.rocm${major} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
       ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_gpu_amd/rocm${major})
   endforeach()

@@ -116,10 +116,15 @@ Result FakeMemory::Register(void* host, uint64_t bytes) {
   // A second mapping of the same pages, which memory that is not shared cannot have.
   void* const second = ::mremap(host, 0, bytes, MREMAP_MAYMOVE);
   block.on_device = second == MAP_FAILED ? base : reinterpret_cast<uint64_t>(second);
-  if (second != MAP_FAILED) mappings_.insert(block.on_device);
-  blocks_[base] = block;
+  // All of it or nothing, also out of memory: a driver has no other state.
+  std::set<uint64_t> mapping;
+  std::map<uint64_t, Block> both;
+  if (second != MAP_FAILED) mapping.insert(block.on_device);
+  both[base] = block;
   block.base = block.on_device;
-  blocks_[block.base] = block;
+  both[block.base] = block;
+  mappings_.merge(mapping);
+  blocks_.merge(both);
   return kSuccess;
 }
 

@@ -22,6 +22,11 @@
 namespace gantry::worker {
 namespace {
 
+// Of whichever vendor's driver the test runs on.
+constexpr char kInitHangs[] = "cuInit=-2,hipInit=-2";
+constexpr char kAttachHangs[] = "cuIpcOpenMemHandle=-2,hipIpcOpenMemHandle=-2";
+constexpr char kNoContext[] = "cuDevicePrimaryCtxRetain=2,primary_context=2";
+
 class GpuPoolTest : public ::testing::Test {
  protected:
   void TearDown() override { DriverFails(""); }
@@ -66,7 +71,7 @@ TEST_F(GpuPoolTest, AStartThatHangsKeepsNoOtherWaiting) {
   WorkerPoolOptions options;
   options.start_timeout_ms = milliseconds(5'000);
   Start(options);
-  DriverFails("cuInit=-2");
+  DriverFails(kInitHangs);
   const TimePoint hung = Clock::now();
   Replace(0);
   DriverFails("");
@@ -83,7 +88,7 @@ TEST_F(GpuPoolTest, StartsThatHangAreAwaitedTogether) {
   WorkerPoolOptions options;
   options.workers = 4;
   options.start_timeout_ms = milliseconds(1'000);
-  DriverFails("cuInit=-2");
+  DriverFails(kInitHangs);
   const TimePoint begin = Clock::now();
   Start(options);  // twice with the driver, and then without
   EXPECT_LT(Clock::now() - begin, milliseconds(4'000));
@@ -103,7 +108,7 @@ TEST_F(GpuPoolTest, AWorkerThatStartedWithoutTheDriverAsksAgainAfterTheLongestPa
   options.gpu_retry_max_ms = milliseconds(1'500);
   options.map_timeout_ms = milliseconds(300);
   Start(options);
-  DriverFails("cuInit=-2");
+  DriverFails(kInitHangs);
   Replace(0);
   ASSERT_TRUE(Eventually([&] { return IsUsable(0); }));
   EXPECT_EQ(Worker(0).restarts, 3U);
@@ -134,7 +139,7 @@ TEST_F(GpuPoolTest, AWorkerWhoseDriverHangsWhenItAsksAgainKeepsNobodyWaiting) {
   options.gpu_retry_max_ms = milliseconds(200);
   options.map_timeout_ms = milliseconds(4'000);
   Start(options);
-  DriverFails("cuInit=-2");
+  DriverFails(kInitHangs);
   Replace(0);
   ASSERT_TRUE(Eventually([&] { return IsUsable(0) && Worker(0).asks_for_gpu; }));
   const WorkerStatus before = Worker(0);
@@ -288,7 +293,7 @@ TEST_F(GpuPoolMemory, AWorkerThatGreetsWhileAnotherIsSetUpIsNotTakenForHung) {
   options.map_timeout_ms = milliseconds(2'000);
   Start(options);
   ASSERT_TRUE(pool_->Map(Source(*memory)));
-  DriverFails("cuIpcOpenMemHandle=-2");
+  DriverFails(kAttachHangs);
   Replace(0);
   ASSERT_EQ(::kill(Worker(0).pid, SIGSTOP), 0);
   DriverFails("");
@@ -363,7 +368,7 @@ TEST_F(GpuPoolMemory, ANewWorkerWithThePidOfAnOwnerIsReplacedAndCounted) {
 TEST_F(GpuPoolMemory, TheSuccessorOfAWorkerWithAGpuTriesForAWhile) {
   WorkerPoolOptions options;
   Start(options);
-  DriverFails("cuDevicePrimaryCtxRetain=2");
+  DriverFails(kNoContext);
   Replace(1);
   ASSERT_TRUE(Eventually([&] { return IsUsable(1); }));
   EXPECT_EQ(Worker(1).gpu, "");
