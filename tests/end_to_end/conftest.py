@@ -22,6 +22,12 @@ READY_SECONDS = 20
 STOP_SECONDS = 20
 
 
+def pytest_generate_tests(metafunc):
+    """What is of the vendor's driver is tested on NVIDIA's alone; what is marked so, on AMD's, too."""
+    if "gpus" in metafunc.fixturenames and metafunc.definition.get_closest_marker("both_vendors"):
+        metafunc.parametrize("gpus", ["nvidia", "amd"], indirect=True)
+
+
 class UnixConnection(http.client.HTTPConnection):
     """An HTTP connection over a Unix socket."""
 

@@ -2,11 +2,37 @@
 
 import ctypes
 
+_POSIX_FD, _PINNED, _ON_DEVICE, _READ_WRITE, _COPY_DEFAULT = 1, 1, 1, 3, 4  # of cuda.h and of hip_runtime_api.h
 
-class Driver:
+
+class _Location(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+
+
+class _AllocationProp(ctypes.Structure):
+    """Of CUDA, and of HIP from ROCm 6 on."""
+    _fields_ = [("type", ctypes.c_int), ("handle_types", ctypes.c_int), ("location", _Location), ("win32", ctypes.c_void_p),
+                ("flags", ctypes.c_ubyte * 8)]
+
+
+class _HipAllocationProp5(ctypes.Structure):
+    _fields_ = [("compression", ctypes.c_ubyte), ("location", _Location), ("handle_type", ctypes.c_int), ("type", ctypes.c_int),
+                ("usage", ctypes.c_ushort), ("win32", ctypes.c_void_p)]
+
+
+class _Access(ctypes.Structure):
+    _fields_ = [("location", _Location), ("flags", ctypes.c_int)]
+
+
+def Driver(ordinal, library="libcuda.so.1"):
+    """Of the vendor whose library it is."""
+    return (HipDriver if "hip" in library else CudaDriver)(ordinal, library)
+
+
+class CudaDriver:
     """What a workload's framework does with the driver, on one GPU of this process."""
 
-    def __init__(self, ordinal, library="libcuda.so.1"):
+    def __init__(self, ordinal, library):
         self.library = ctypes.CDLL(library)
         self.call("cuInit", 0)
         self.device, self.context, self.stream = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
@@ -53,6 +79,97 @@ class Driver:
         self.call("cuMemcpyDtoHAsync_v2", data, ctypes.c_uint64(address), ctypes.c_size_t(size), self.stream)
         self.call("cuStreamSynchronize", self.stream)
         return data.raw
+
+    def reserve(self, size):
+        base = ctypes.c_uint64()
+        self.call("cuMemAddressReserve", ctypes.byref(base), ctypes.c_size_t(size), ctypes.c_size_t(0), ctypes.c_uint64(0),
+                  ctypes.c_uint64(0))
+        return base.value
+
+    def map_piece(self, address, size):
+        """New memory at an address of a reservation."""
+        here, place, size = _Location(_ON_DEVICE, self.device.value), ctypes.c_uint64(address), ctypes.c_size_t(size)
+        wanted, piece = _AllocationProp(_PINNED, _POSIX_FD, here), ctypes.c_uint64()
+        self.call("cuMemCreate", ctypes.byref(piece), size, ctypes.byref(wanted), ctypes.c_uint64(0))
+        self.call("cuMemMap", place, size, ctypes.c_size_t(0), piece, ctypes.c_uint64(0))
+        self.call("cuMemRelease", piece)  # the mapping keeps it
+        self.call("cuMemSetAccess", place, size, ctypes.byref(_Access(here, _READ_WRITE)), ctypes.c_size_t(1))
+
+    def unmap_piece(self, address, size):
+        self.call("cuMemUnmap", ctypes.c_uint64(address), ctypes.c_size_t(size))
+
+
+class HipDriver:
+    """The same with AMD's runtime."""
+
+    def __init__(self, ordinal, library):
+        self.library = ctypes.CDLL(library)
+        self.device, self.stream, version = ctypes.c_int(ordinal), ctypes.c_void_p(), ctypes.c_int()
+        self.call("hipInit", 0)
+        self.call("hipRuntimeGetVersion", ctypes.byref(version))
+        self.version = version.value
+        self.call("hipSetDevice", self.device)
+        self.call("hipStreamCreateWithFlags", ctypes.byref(self.stream), 1)
+
+    def call(self, name, *arguments):
+        result = getattr(self.library, name)(*arguments)
+        assert result == 0, f"{name}: {result}"
+
+    def allocate(self, size):
+        address = ctypes.c_void_p()
+        self.call("hipMalloc", ctypes.byref(address), ctypes.c_size_t(size))
+        return address.value
+
+    def free(self, address):
+        self.call("hipFree", ctypes.c_void_p(address))
+
+    def write(self, address, data):
+        self._copy(ctypes.c_void_p(address), data, len(data))
+
+    def read(self, address, size):
+        data = ctypes.create_string_buffer(size)
+        self._copy(data, ctypes.c_void_p(address), size)
+        return data.raw
+
+    def _copy(self, to, start, size):
+        self.call("hipMemcpyAsync", to, start, ctypes.c_size_t(size), _COPY_DEFAULT, self.stream)
+        self.call("hipStreamSynchronize", self.stream)
+
+    def uuid(self):
+        digits = ctypes.create_string_buffer(16)
+        self.call("hipDeviceGetUuid", digits, self.device)
+        return "GPU-" + digits.raw.decode().lower()
+
+    def free_bytes(self):
+        """Of the GPU, whoever uses it."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.call("hipMemGetInfo", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
+    def handle(self, address):
+        handle = ctypes.create_string_buffer(64)
+        self.call("hipIpcGetMemHandle", handle, ctypes.c_void_p(address))
+        return handle.raw
+
+    def reserve(self, size):
+        base = ctypes.c_void_p()
+        self.call("hipMemAddressReserve", ctypes.byref(base), ctypes.c_size_t(size), ctypes.c_size_t(0), None,
+                  ctypes.c_uint64(0))
+        return base.value
+
+    def map_piece(self, address, size):
+        """New memory at an address of a reservation."""
+        here, place, size = _Location(_ON_DEVICE, self.device.value), ctypes.c_void_p(address), ctypes.c_size_t(size)
+        wanted = (_HipAllocationProp5(0, here, _POSIX_FD, _PINNED) if self.version < 60000000 else
+                  _AllocationProp(_PINNED, _POSIX_FD, here))
+        piece = ctypes.c_void_p()
+        self.call("hipMemCreate", ctypes.byref(piece), size, ctypes.byref(wanted), ctypes.c_uint64(0))
+        self.call("hipMemMap", place, size, ctypes.c_size_t(0), piece, ctypes.c_uint64(0))
+        self.call("hipMemRelease", piece)  # the mapping keeps it
+        self.call("hipMemSetAccess", place, size, ctypes.byref(_Access(here, _READ_WRITE)), ctypes.c_size_t(1))
+
+    def unmap_piece(self, address, size):
+        self.call("hipMemUnmap", ctypes.c_void_p(address), ctypes.c_size_t(size))
 
 
 class Tensor:

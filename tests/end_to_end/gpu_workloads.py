@@ -1,10 +1,12 @@
 """Workloads with memory on GPUs: processes that allocate through the driver, and sidecars whose workers find it.
 
-The driver is a fake that keeps GPU memory in files, unless GANTRY_GPU=real: then the machine's own.
+The driver is a fake that keeps GPU memory in files, NVIDIA's or AMD's as the fixture `gpus` says, unless GANTRY_GPU=real: then
+the machine's own, of the vendor GANTRY_GPU_VENDOR.
 """
 
 import base64
 import contextlib
+import ctypes
 import os
 import random
 import shutil
@@ -22,12 +24,39 @@ from workloads import LIB_DIR, MiB, WorkloadProcess, _Commands, connect, gantry,
 
 REAL = os.environ.get("GANTRY_GPU") == "real"
 GPU_BYTES = 8 * MiB  # of an allocation, unless a test says otherwise
-FAKE = LIB_DIR.parent / "fake_gpu" / "libcuda.so.1"  # beside the client: also when the sidecars are built otherwise
-DRIVER = "libcuda.so.1" if REAL else str(FAKE)
+FAKES = {"nvidia": "fake_gpu/libcuda.so.1", "amd": "fake_gpu_amd/rocm7/libamdhip64.so.7"}
+# What a process sees, by number; of the vendors' drivers and of the fakes.
+VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
+
+
+def vendor():
+    """Of the GPUs that a process has which is started now."""
+    return os.environ.get("GANTRY_GPU_VENDOR", "nvidia")
+
+
+def driver_library():
+    if not REAL:  # beside the client: also when the sidecars are built otherwise
+        return str(LIB_DIR.parent / FAKES[vendor()])
+    return "libcuda.so.1" if vendor() == "nvidia" else _installed_hip()
+
+
+def _installed_hip():
+    """The newest that the loader finds, as the sidecar does."""
+    for library in (f"libamdhip64.so{version}" for version in (".7", ".6", ".5", "")):
+        try:
+            ctypes.CDLL(library)
+            return library
+        except OSError:
+            continue
+    raise AssertionError("no libamdhip64 is installed")
 
 
 def gpu_count():
-    return len(subprocess.check_output(["nvidia-smi", "-L"]).splitlines()) if REAL else 2
+    if not REAL:
+        return 2
+    if vendor() == "amd":  # of what the kernel lists, processors have no such number
+        return sum(path.read_text().strip() != "0" for path in Path("/sys/class/kfd/kfd/topology/nodes").glob("*/gpu_id"))
+    return len(subprocess.check_output(["nvidia-smi", "-L"]).splitlines())
 
 
 class GpuCommands(_Commands):
@@ -38,7 +67,7 @@ class GpuCommands(_Commands):
         self.driver, self.allocations = None, {}
 
     def use_gpu(self, ordinal):
-        self.driver = Driver(ordinal, DRIVER)
+        self.driver = Driver(ordinal, driver_library())
 
     def allocate(self, name, size):
         self.allocations[name] = self.driver.allocate(size)
@@ -162,14 +191,18 @@ def dying_workers(sidecar, seed):
 
 
 @pytest.fixture
-def gpus(monkeypatch):
+def gpus(request, monkeypatch):
     """Two GPUs, seen by every process that a test starts from here on."""
+    wanted = getattr(request, "param", "nvidia")
     if REAL:
+        if hasattr(request, "param") and wanted != vendor():
+            pytest.skip("the machine's GPUs are of another vendor")
         yield
         return
+    monkeypatch.setenv("GANTRY_GPU_VENDOR", wanted)
     folder = tempfile.mkdtemp(prefix="gantry-gpus-", dir="/tmp")
     monkeypatch.setenv("GANTRY_FAKE_GPU_DIR", folder)
-    monkeypatch.setenv("LD_LIBRARY_PATH", f"{FAKE.parent}:{os.environ.get('LD_LIBRARY_PATH', '')}")
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{Path(driver_library()).parent}:{os.environ.get('LD_LIBRARY_PATH', '')}")
     yield Path(folder)
     shutil.rmtree(folder, ignore_errors=True)
 

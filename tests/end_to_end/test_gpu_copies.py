@@ -41,6 +41,7 @@ def check_blocks(pair, operation, mine, theirs):
     pair.data[target] = bytes(expected)
 
 
+@pytest.mark.both_vendors
 @pytest.mark.parametrize("copies", ["kernel", "engines"])
 @pytest.mark.parametrize("operation", ["read", "write"])
 def test_blocks_in_random_order_by_either_means(start_pair, copies, operation):
@@ -67,8 +68,9 @@ def test_what_copies_is_chosen_and_the_reason_told(start_pair):
 
 
 @pytest.mark.skipif(REAL, reason="only the fake can be made to have no kernels")
+@pytest.mark.both_vendors
 def test_without_kernels_the_copy_engines_do_all(start_pair, monkeypatch):
-    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuModuleLoadData=218")
+    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuModuleLoadData=218,hiprtcCompileProgram=6")
     pair = start_pair()
     mine, theirs = list(range(0, 2000, 2)), list(range(1, 2001, 2))
     for _ in range(2):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_workloads import FAKE, REAL, GpuCommands, GpuPair, gpus, start_gpu_workload
+from gpu_workloads import REAL, GpuCommands, GpuPair, driver_library, gpus, start_gpu_workload
 from workloads import MiB, _Commands, gantry, wait_for
 
 OFFSET, LENGTH, SIZE = 3 * MiB + 512, MiB, 8 * MiB
@@ -310,7 +310,7 @@ def test_kernels_of_pytorch(pair, start_gpu_workload):
 
 
 USES_THE_GPU = f"""
-library = ctypes.CDLL({"libcuda.so.1" if REAL else str(FAKE)!r})
+library = ctypes.CDLL({driver_library()!r})
 context, stream = ctypes.c_void_p(), ctypes.c_void_p()
 assert library.cuInit(0) == library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
 assert library.cuCtxPushCurrent_v2(context) == library.cuStreamCreate(ctypes.byref(stream), 1) == 0

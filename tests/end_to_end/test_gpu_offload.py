@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gpu_workloads import REAL, dying_workers, gpus, start_gpu_workload
+from gpu_workloads import REAL, VISIBLE, dying_workers, gpus, start_gpu_workload, vendor
 from workloads import MiB, TERMINAL, connect
 
 BLOCK = 2048
@@ -67,7 +67,7 @@ def start_pair(gpus, start_sidecar, start_gpu_workload):
             return Offload(a, a, start_gpu_workload)
         with pytest.MonkeyPatch.context() as environment:
             if blind:
-                environment.setenv("CUDA_VISIBLE_DEVICES", "")
+                environment.setenv(VISIBLE[vendor()], "")
             b = start_sidecar("b", workers=2)
         connect(a, b)
         connect(b, a)
@@ -75,6 +75,7 @@ def start_pair(gpus, start_sidecar, start_gpu_workload):
     return start
 
 
+@pytest.mark.both_vendors
 @pytest.mark.parametrize("keeper", ["a", "b"], ids=["one-sidecar", "two-sidecars"])
 def test_blocks_are_offloaded_and_restored(start_pair, keeper):
     pair = start_pair(keeper)
@@ -114,6 +115,7 @@ def test_a_workload_offloads_to_its_own_arena(start_pair):
     assert pair.engine.do("look", "kv", 0, SIZE) == bytes(expected)
 
 
+@pytest.mark.both_vendors
 def test_a_keeper_without_a_gpu(start_pair):
     """Its memory is reached by who has the GPU, which also executes what the keeper asks for."""
     pair = start_pair(blind=True)

@@ -59,6 +59,7 @@ def start_sides(gpus, start_sidecar, start_gpu_workload):
     return lambda *arguments, **options: Sides(start_sidecar, start_gpu_workload, *arguments, **options)
 
 
+@pytest.mark.both_vendors
 @pytest.mark.parametrize("copies", ["kernel", "engines"])
 @pytest.mark.parametrize("kinds", [("pieces", "pieces"), ("pieces", "whole"), ("whole", "pieces")], ids="-".join)
 def test_ranges_and_blocks_across_seams(start_sides, copies, kinds):
@@ -84,6 +85,7 @@ def test_ranges_and_blocks_across_seams(start_sides, copies, kinds):
     sides.into.check()
 
 
+@pytest.mark.both_vendors
 def test_a_piece_that_was_replaced_is_refused_until_it_is_registered_anew(start_sides):
     """What uses only the others goes on: as after sleep mode woke a part of a segment."""
     sides = start_sides()

@@ -1,12 +1,12 @@
 """Sidecars and workloads that do not see the same GPUs, or not in the same order: a GPU is what its UUID says.
 
-CUDA_VISIBLE_DEVICES is what a process sees, of the vendor's driver and of the fake.
+What a process sees the vendor's variable says, of the driver and of the fake.
 """
 
 import pytest
 
 from gpu_memories import GpuMemory, succeeded
-from gpu_workloads import gpu_count, gpus, start_gpu_workload
+from gpu_workloads import VISIBLE, gpu_count, gpus, start_gpu_workload, vendor
 from test_peers_over_tcp import TCP
 from workloads import MiB, connect, gantry, metric, submit
 
@@ -33,7 +33,7 @@ class Sides:
     @staticmethod
     def seeing(devices, start):
         with pytest.MonkeyPatch.context() as environment:
-            environment.setenv("CUDA_VISIBLE_DEVICES", devices)
+            environment.setenv(VISIBLE[vendor()], devices)
             return start()
 
     def by_reader(self, operation, **fields):
@@ -82,6 +82,7 @@ def test_the_side_that_sees_both_gpus_executes(start_sides, seer, flags):
     sides.out.check()
 
 
+@pytest.mark.both_vendors
 def test_where_neither_sees_both_gpus_the_next_path_is_taken(start_sides):
     """With the reason why not the faster one, which may be an error instead."""
     sides = start_sides(a_sees="0", b_sees="1", flags=TCP)
@@ -123,6 +124,7 @@ def test_where_neither_sees_both_gpus_the_reason_is_told(start_sides):
     assert [metric(sidecar, "gantry_ipc_mapped_bytes") for sidecar in (sides.a, sides.b)] == [SIZE, SIZE]
 
 
+@pytest.mark.both_vendors
 @pytest.mark.parametrize("orders", [("1,0", "0,1", "0,1", "0,1"), ("0,1", "1,0", "1,0", "0,1"), ("0,1", "0,1", "1,0", "1,0"),
                                     ("1,0", "1,0", "0,1", "1,0")], ids="-".join)
 def test_an_order_of_its_own_for_each_process(start_sides, orders):
@@ -150,6 +152,7 @@ def test_one_gpu_that_two_workloads_number_differently(start_sides):
         sides.moved(into_reader=operation == "read")
 
 
+@pytest.mark.both_vendors
 def test_memory_on_a_gpu_that_its_own_sidecar_does_not_see_is_refused(start_sidecar, start_gpu_workload, gpus):
     """The same ordinal means another GPU to the sidecar: it must not take that one."""
     sidecar = Sides.seeing("1", lambda: start_sidecar("a", workers=2))

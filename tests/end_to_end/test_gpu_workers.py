@@ -6,7 +6,7 @@ import random
 import pytest
 
 from gpu_memories import GpuMemory, succeeded
-from gpu_workloads import REAL, gpus, start_gpu_workload
+from gpu_workloads import REAL, gpus, start_gpu_workload, vendor
 from test_gantryctl import run
 from workloads import BOTH, MiB, metric, wait_for, workers_of
 
@@ -47,15 +47,18 @@ def test_a_gpu_that_is_short_of_memory_has_fewer_workers(gpus, start_sidecar, mo
     assert metric(sidecar, "gantry_ipc_workers") == 2 and "one fewer for GPU memory" in sidecar.log
 
 
-@pytest.mark.parametrize("failure, why", [("cuDevicePrimaryCtxRetain=2", "CUDA_ERROR_OUT_OF_MEMORY"),
-                                          ("cuStreamCreate=2", "cuStreamCreate")])
+@pytest.mark.both_vendors
+@pytest.mark.parametrize("failure, why", [
+    ("cuDevicePrimaryCtxRetain=2,primary_context=2", {"nvidia": "CUDA_ERROR_OUT_OF_MEMORY", "amd": "hipErrorOutOfMemory"}),
+    ("cuStreamCreate=2,hipStreamCreateWithFlags=2", {"nvidia": "cuStreamCreate", "amd": "hipStreamCreateWithFlags"})])
 def test_a_sidecar_whose_contexts_are_refused_is_ready(gpus, start_sidecar, monkeypatch, failure, why):
     monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", failure)
-    expect_no_gpu(start_sidecar("a", workers=2), why)
+    expect_no_gpu(start_sidecar("a", workers=2), why[vendor()])
 
 
+@pytest.mark.both_vendors
 def test_a_driver_that_ends_its_process_costs_the_gpus_alone(gpus, start_sidecar, monkeypatch):
-    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuInit=-1")
+    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuInit=-1,hipInit=-1")
     sidecar = start_sidecar("a", workers=2)
     expect_no_gpu(sidecar, "without the GPU's driver")
     workers = sidecar.ask("GET", "/v1/status")[1]["workers"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_workloads import FAKE, REAL, GpuCommands, gpu_count, gpus
+from gpu_workloads import REAL, GpuCommands, driver_library, gpu_count, gpus, vendor
 from workloads import MiB, WorkloadProcess, connect, ended, metric, submit, wait_for
 
 NAMESPACES = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--uts", "--net", "--cgroup"]
@@ -23,7 +23,7 @@ CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = 0x8000000, 0x20000000, 0x40000000
 MS_REC, MS_PRIVATE = 0x4000, 0x40000
 PR_SET_PDEATHSIG = 1
 NOBODY = 65534
-CONTROL = Path("/dev/nvidiactl")  # of the vendor's driver
+CONTROL = {"nvidia": Path("/dev/nvidiactl"), "amd": Path("/dev/kfd")}[vendor()] if REAL else None  # of the vendor's driver
 SIZE, OFFSET, LENGTH = 8 * MiB, 3 * MiB + 512, MiB
 
 
@@ -63,8 +63,8 @@ class Isolated(GpuCommands):
     UID = 0
 
     def __init__(self, run_dir, name):
-        # As long as it can be read: another user may not see where it lies. Nothing of it begins before cuInit.
-        ctypes.CDLL("libcuda.so.1" if REAL else str(FAKE))
+        # As long as it can be read: another user may not see where it lies. Nothing of it begins before it is initialised.
+        ctypes.CDLL(driver_library())
         into_namespaces(self.UID)
         super().__init__(run_dir, name)
 
@@ -151,6 +151,7 @@ def test_memory_of_the_host(containers, commands):
 
 
 @pytest.mark.parametrize("commands", [Isolated, IsolatedNobody], ids=["same-user", "another-user"])
+@pytest.mark.both_vendors
 def test_memory_of_gpus(containers, commands):
     if REAL and commands is IsolatedNobody and CONTROL.exists() and not CONTROL.stat().st_mode & stat.S_IWOTH:
         pytest.skip(f"{CONTROL} is not for other users here")

@@ -20,32 +20,13 @@ PIECE = 2 * MiB
 NONCE = bytes(range(1, 17))
 
 
-class MemProp(ctypes.Structure):
-    """CUmemAllocationProp: pinned, exported as a POSIX descriptor, on one device."""
-
-    _fields_ = [("type", ctypes.c_int), ("handle_types", ctypes.c_int), ("location_type", ctypes.c_int),
-                ("device", ctypes.c_int), ("win32", ctypes.c_void_p), ("flags", ctypes.c_uint64)]
-
-
-class MemAccess(ctypes.Structure):
-    _fields_ = [("location_type", ctypes.c_int), ("device", ctypes.c_int), ("flags", ctypes.c_int)]
-
-
 def map_pieces(driver, sizes):
     """Pieces of virtual memory side by side; the address of the first."""
-    base, at = ctypes.c_uint64(), 0
-    driver.call("cuMemAddressReserve", ctypes.byref(base), ctypes.c_size_t(sum(sizes)), ctypes.c_size_t(0),
-                ctypes.c_uint64(0), ctypes.c_uint64(0))
+    base, at = driver.reserve(sum(sizes)), 0
     for size in sizes:
-        piece, address = ctypes.c_uint64(), ctypes.c_uint64(base.value + at)
-        driver.call("cuMemCreate", ctypes.byref(piece), ctypes.c_size_t(size),
-                    ctypes.byref(MemProp(1, 1, 1, driver.device.value)), ctypes.c_uint64(0))
-        driver.call("cuMemMap", address, ctypes.c_size_t(size), ctypes.c_size_t(0), piece, ctypes.c_uint64(0))
-        driver.call("cuMemRelease", piece)
-        driver.call("cuMemSetAccess", address, ctypes.c_size_t(size),
-                    ctypes.byref(MemAccess(1, driver.device.value, 3)), ctypes.c_size_t(1))
+        driver.map_piece(base + at, size)
         at += size
-    return base.value
+    return base
 
 
 class Commands(GpuCommands):
