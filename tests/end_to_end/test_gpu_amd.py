@@ -1,0 +1,69 @@
+"""Memory of AMD GPUs between workloads of two sidecars, over the fakes of three releases of ROCm: one before dma-bufs, whose
+memory is shared by handles, and two by dma-bufs, in which small allocations lie side by side."""
+
+import os
+
+import pytest
+
+import gpu_workloads
+from gpu_workloads import GpuCommands, GpuPair, gpus, start_gpu_workload
+from hip_driver import HipDriver
+from workloads import LIB_DIR, MiB, gantry, wait_for, workers_of
+
+pytestmark = pytest.mark.skipif(gpu_workloads.REAL, reason="of the fakes")
+RELEASES = (5, 6, 7)
+KiB = 1 << 10
+
+
+class AmdCommands(GpuCommands):
+    def use_gpu(self, ordinal):
+        folder = os.environ["LD_LIBRARY_PATH"]  # a process that was forked does not look there itself
+        self.driver = HipDriver(ordinal, f"{folder}/libamdhip64.so.{folder[-1]}")
+
+    def last_error(self):
+        return self.driver.last_error()
+
+
+@pytest.fixture(params=RELEASES, ids=[f"rocm{release}" for release in RELEASES])
+def rocm(request, gpus, monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(LIB_DIR.parent / "fake_gpu_amd" / f"rocm{request.param}"))
+    return request.param
+
+
+@pytest.fixture
+def start_amd(rocm, start_gpu_workload):
+    def start(sidecar, name, ordinal):
+        workload = start_gpu_workload(sidecar, name, ordinal, AmdCommands)
+        workload.do("allocate", "before", 5000)  # so that what follows does not begin where a dma-buf does
+        return workload
+    return start
+
+
+@pytest.mark.parametrize("ordinals", [(0, 1), (0, 0)], ids=["two-gpus", "one-gpu"])
+@pytest.mark.parametrize("size, offset, length", [(8 * MiB, 3 * MiB + 512, MiB), (20 * KiB, 512, 8 * KiB)],
+                         ids=["large", "small"])
+def test_exactly_the_bytes_of_the_buffers_move(rocm, start_sidecar, start_amd, ordinals, size, offset, length):
+    pair = GpuPair(start_sidecar, start_amd, ordinals, offset, length, size=size)
+    for operation in ("read", "write"):
+        status, view = pair.move(operation)
+        assert (status, view["state"], view["path"]) == (200, "succeeded", "ipc"), view
+        pair.check(operation)
+    assert (pair.reader.do("last_error"), pair.owner.do("last_error")) == (0, 0)
+
+
+def test_two_views_of_one_allocation_are_one(rocm, start_sidecar, start_amd):
+    pair = GpuPair(start_sidecar, start_amd)
+    before = pair.b.ask("GET", "/v1/status")[1]["totals"]["allocations"]
+    pair.owner.do("register_gpu", "out", ("second", 5 * MiB, MiB))
+    assert pair.b.ask("GET", "/v1/status")[1]["totals"]["allocations"] == before
+
+
+def test_wrong_memory_that_an_attach_maps_is_noticed(rocm, start_sidecar, start_amd, monkeypatch):
+    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "attaches_are_wrong=1")
+    sidecar = start_sidecar("a", workers=2)
+    workload = start_amd(sidecar, "reader", 0)
+    workload.do("allocate", "into", MiB)
+    workload.do("fill", "into", 0, os.urandom(MiB))
+    with pytest.raises(Exception) as refused:
+        workload.do("register_gpu", "into", ("into", 0, MiB))
+    assert "verif" in str(refused.value) or "other bytes" in str(refused.value) or "nonce" in str(refused.value), refused.value
