@@ -5,6 +5,7 @@
 #   gantry_shared_library(<name> SOURCES ... LIBS ... [VERSION x.y.z] [SOVERSION n])    lib/lib<name>.so
 #   gantry_proto(<target> <file.proto> [LIBS other-proto-targets])    generated protobuf and gRPC code as a library
 #   gantry_test(<name> SOURCES ... LIBS ... [LABELS unit|contract|...] [TIMEOUT seconds] [ENVIRONMENT VAR=value ...] [TOGETHER])
+#   gantry_test_on_fake_amd(<name> ROCM 5 6 7 [LABELS ...])    a gantry_test once more for each release, in one process
 #   gantry_benchmark(<name> SOURCES ... LIBS ...)                     only with -DGANTRY_BENCH=ON
 #   gantry_fuzz_target(<name> SOURCES ... LIBS ... [CORPUS folder])   a fuzzer with -DGANTRY_FUZZ=ON, else a unit test of its corpus
 #
@@ -90,6 +91,23 @@ function(gantry_test name)
     return()
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." PROPERTIES ${properties})
+endfunction()
+
+# The program of a gantry_test with AMD's libraries of these releases, as tests/fakes/hip makes them.
+function(gantry_test_on_fake_amd name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "ROCM;LABELS")
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  foreach(major ${arg_ROCM})
+    add_test(NAME ${name}.rocm${major} COMMAND ${name})
+    set_tests_properties(${name}.rocm${major} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+      ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_gpu_amd/rocm${major})
+  endforeach()
+  add_dependencies(${name} fake_hip)
 endfunction()
 
 function(gantry_benchmark name)

@@ -9,17 +9,17 @@
 
 #include "lib/gpu/gpu_drivers.h"
 #include "tests/client/client_objects.h"
-#include "tests/contracts/cuda_allocations.h"
+#include "tests/contracts/gpu_allocations.h"
 
 namespace gantry::client {
 
 using gpu::AddressRange;
 using gpu::MemoryOrigin;
 using nlohmann::json;
-using testing::CudaAllocations;
+using testing::GpuAllocations;
 
 inline constexpr uint64_t kMiB = 1 << 20;
-inline constexpr uint64_t kPiece = CudaAllocations::kPieceBytes;
+inline constexpr uint64_t kPiece = GpuAllocations::kPieceBytes;
 
 inline const void* At(const AddressRange& range, uint64_t offset = 0) {
   return reinterpret_cast<const void*>(NumberOf(range.base) + offset);
@@ -36,7 +36,7 @@ class GpuClientTest : public ::testing::Test {
   void SetUp() override {
     driver_ = gpu::LoadGpuDriver().value();
     context_ = driver_->OpenContext(0).value();
-    allocations_ = CudaAllocations::On(*context_).value();
+    allocations_ = GpuAllocations::On(*context_).value();
   }
 
   AddressRange Make(MemoryOrigin origin, uint64_t bytes) {
@@ -68,7 +68,7 @@ class GpuClientTest : public ::testing::Test {
 
   std::unique_ptr<gpu::GpuDriver> driver_;
   std::unique_ptr<gpu::GpuContext> context_;
-  std::unique_ptr<CudaAllocations> allocations_;
+  std::unique_ptr<GpuAllocations> allocations_;
   OpenClient it_;
 };
 

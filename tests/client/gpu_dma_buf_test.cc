@@ -226,7 +226,7 @@ TEST(GpuDmaBufsDeathTest, AGpuThatCannotIsNamedAsTheReason) {
           ::setenv("GANTRY_FAKE_GPU_FAIL", setting, 1);
           const auto driver = gpu::LoadGpuDriver().value();
           const auto context = driver->OpenContext(0).value();
-          const auto allocations = CudaAllocations::On(*context).value();
+          const auto allocations = GpuAllocations::On(*context).value();
           const auto range = allocations->Make(MemoryOrigin::kDevice, kMiB).value();
           Taker taker;
           GpuResolver resolver([&](std::span<const int> fds) { return taker.Take(fds); });

@@ -13,14 +13,14 @@
 #include "client/include/gantry_timeline.h"
 #include "client/timeline.h"
 #include "tests/client/gpu_client_fixture.h"
-#include "tests/contracts/cuda_streams.h"
+#include "tests/contracts/gpu_streams.h"
 
 namespace gantry::client {
 namespace {
 
 using gpu::StreamHandle;
 namespace cuda = gpu::cuda;
-using testing::CudaStreams;
+using testing::GpuStreams;
 
 #define HOLDS(condition)                         \
   if (!(condition)) {                            \
@@ -58,7 +58,7 @@ class FakeGpuTimelineDeathTest : public ::testing::Test {
 struct Gpu {
   std::unique_ptr<gpu::GpuDriver> driver = gpu::LoadGpuDriver().value();
   std::unique_ptr<gpu::GpuContext> context = driver->OpenContext(0).value();
-  std::unique_ptr<CudaStreams> streams = CudaStreams::On(0).value();
+  std::unique_ptr<GpuStreams> streams = GpuStreams::On(0).value();
 };
 
 TEST_F(FakeGpuTimelineDeathTest, AnArenaThatCannotBeUnpinnedStaysMapped) {
@@ -130,7 +130,7 @@ class TimelineFaults : public GpuClientTest {
  protected:
   void SetUp() override {
     GpuClientTest::SetUp();
-    streams_ = CudaStreams::On(0).value();
+    streams_ = GpuStreams::On(0).value();
   }
   void TearDown() override {
     streams_.reset();
@@ -141,7 +141,7 @@ class TimelineFaults : public GpuClientTest {
     EXPECT_OK(gantry_timeline_create(it_.client, 0, &timeline));
     return timeline;
   }
-  std::unique_ptr<CudaStreams> streams_;
+  std::unique_ptr<GpuStreams> streams_;
 };
 
 // A driver that has no room for more work of a stream lets whoever brings it wait.

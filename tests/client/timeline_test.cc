@@ -16,13 +16,13 @@
 #include "client/include/gantry_memory.h"
 #include "client/include/gantry_timeline.h"
 #include "tests/client/gpu_client_fixture.h"
-#include "tests/contracts/cuda_streams.h"
+#include "tests/contracts/gpu_streams.h"
 
 namespace gantry::client {
 namespace {
 
 using gpu::StreamHandle;
-using testing::CudaStreams;
+using testing::GpuStreams;
 
 void* HandleOf(StreamHandle stream) {
   return reinterpret_cast<void*>(static_cast<uint64_t>(stream));
@@ -32,7 +32,7 @@ class TimelineTest : public GpuClientTest {
  protected:
   void SetUp() override {
     GpuClientTest::SetUp();
-    streams_ = CudaStreams::On(0).value();
+    streams_ = GpuStreams::On(0).value();
     ASSERT_OK(gantry_timeline_create(it_.client, 0, &timeline_));
   }
   void TearDown() override {
@@ -70,7 +70,7 @@ class TimelineTest : public GpuClientTest {
     return condition();
   }
 
-  std::unique_ptr<CudaStreams> streams_;
+  std::unique_ptr<GpuStreams> streams_;
   gantry_timeline* timeline_ = nullptr;
 };
 
@@ -164,7 +164,7 @@ TEST_F(TimelineTest, ManyThreadsSignalOneStreamInTheOrderOfTheirValues) {
 TEST_F(TimelineTest, CountersOfStreamsThatAreDoneAreUsedAgainAndNeverGoBack) {
   std::map<uint64_t, uint64_t> values;  // by offset
   for (int i = 0; i < 700; ++i) {       // more than there are counters
-    auto mine = CudaStreams::On(0).value();
+    auto mine = GpuStreams::On(0).value();
     const StreamHandle stream = mine->New().value();
     const gantry_fence fence = Signal(stream);
     EXPECT_GT(fence.value, values[fence.offset]);

@@ -1,6 +1,5 @@
 #include "tests/contracts/cuda_allocations.h"
 
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -17,10 +16,10 @@ Status Check(cuda::Result result, const char* what) {
 
 }  // namespace
 
-Result<std::unique_ptr<CudaAllocations>> CudaAllocations::On(gpu::GpuContext& context) {
+Result<std::unique_ptr<GpuAllocations>> CudaAllocations::On(int ordinal) {
   ASSIGN_OR_RETURN(DynamicLibrary library, DynamicLibrary::Open("libcuda.so.1"));
   std::unique_ptr<CudaAllocations> made(new CudaAllocations(std::move(library)));
-  RETURN_IF_ERROR(made->Bind(context.device().ordinal));
+  RETURN_IF_ERROR(made->Bind(ordinal));
   return made;
 }
 
@@ -53,12 +52,11 @@ Status CudaAllocations::Bind(int ordinal) {
 }
 
 CudaAllocations::~CudaAllocations() {
-  while (!made_.empty()) static_cast<void>(Free(made_.back().range));
+  FreeAll();
   if (context_ != nullptr) release_(device_);
 }
 
-Result<gpu::AddressRange> CudaAllocations::Make(gpu::MemoryOrigin origin, uint64_t bytes) {
-  RETURN_IF_ERROR(PushCurrent());
+Result<uint64_t> CudaAllocations::Allocate(gpu::MemoryOrigin origin, uint64_t bytes) {
   cuda::DevicePtr address = 0;
   void* host = nullptr;
   cuda::Result result = cuda::kInvalidValue;
@@ -80,24 +78,29 @@ Result<gpu::AddressRange> CudaAllocations::Make(gpu::MemoryOrigin origin, uint64
     default:
       break;
   }
-  PopCurrent();
   RETURN_IF_ERROR(Check(result, "allocating"));
-  made_.push_back({origin, {gpu::DeviceAddress{address}, bytes}, {}});
-  return made_.back().range;
+  return address;
 }
 
-Result<gpu::AddressRange> CudaAllocations::MakeVirtual(const std::vector<uint64_t>& pieces,
-                                                       bool exportable) {
-  const uint64_t bytes = std::accumulate(pieces.begin(), pieces.end(), uint64_t{0});
+Status CudaAllocations::Release(gpu::MemoryOrigin origin, uint64_t address) {
+  if (origin == gpu::MemoryOrigin::kPinned) {
+    return Check(host_free_(reinterpret_cast<void*>(address)), "cuMemFreeHost");
+  }
+  return Check(free_(address), "cuMemFree");
+}
+
+Result<uint64_t> CudaAllocations::Reserve(uint64_t bytes) {
   cuda::DevicePtr base = 0;
   RETURN_IF_ERROR(Check(reserve_(&base, bytes, 0, 0, 0), "cuMemAddressReserve"));
-  uint64_t at = base;
-  for (const uint64_t size : pieces) {
-    RETURN_IF_ERROR(MapPiece(at, size, exportable));
-    at += size;
-  }
-  made_.push_back({gpu::MemoryOrigin::kVirtual, {gpu::DeviceAddress{base}, bytes}, pieces});
-  return made_.back().range;
+  return base;
+}
+
+Status CudaAllocations::Unreserve(uint64_t address, uint64_t bytes) {
+  return Check(unreserve_(address, bytes), "cuMemAddressFree");
+}
+
+Status CudaAllocations::Unmap(uint64_t address, uint64_t bytes) {
+  return Check(unmap_(address, bytes), "cuMemUnmap");
 }
 
 Status CudaAllocations::MapPiece(uint64_t address, uint64_t bytes, bool exportable) {
@@ -113,48 +116,6 @@ Status CudaAllocations::MapPiece(uint64_t address, uint64_t bytes, bool exportab
   RETURN_IF_ERROR(Check(map_(address, bytes, 0, piece, 0), "cuMemMap"));
   RETURN_IF_ERROR(Check(release_piece_(piece), "cuMemRelease"));  // the mapping keeps it
   return Check(set_access_(address, bytes, &access, 1), "cuMemSetAccess");
-}
-
-Status CudaAllocations::MapAnew(const gpu::AddressRange& range, size_t piece) {
-  for (const Made& made : made_) {
-    if (made.range != range) continue;
-    const auto before = made.pieces.begin() + static_cast<std::ptrdiff_t>(piece);
-    const uint64_t at =
-        std::accumulate(made.pieces.begin(), before, uint64_t{NumberOf(range.base)});
-    RETURN_IF_ERROR(Check(unmap_(at, *before), "cuMemUnmap"));
-    return MapPiece(at, *before, true);
-  }
-  return Fail(ErrorCode::kNotFound, "not made here");
-}
-
-Status CudaAllocations::Free(const gpu::AddressRange& range) {
-  for (auto made = made_.begin(); made != made_.end(); ++made) {
-    if (made->range == range) {
-      const Made found = *made;
-      made_.erase(made);
-      return Release(found);
-    }
-  }
-  return Fail(ErrorCode::kNotFound, "not made here");
-}
-
-Status CudaAllocations::Release(const Made& made) {
-  const uint64_t base = NumberOf(made.range.base);
-  if (made.origin == gpu::MemoryOrigin::kPinned) {
-    return Check(host_free_(reinterpret_cast<void*>(base)), "cuMemFreeHost");
-  }
-  if (made.origin != gpu::MemoryOrigin::kVirtual) {
-    RETURN_IF_ERROR(PushCurrent());
-    const cuda::Result freed = free_(base);
-    PopCurrent();
-    return Check(freed, "cuMemFree");
-  }
-  uint64_t at = base;
-  for (const uint64_t size : made.pieces) {
-    RETURN_IF_ERROR(Check(unmap_(at, size), "cuMemUnmap"));
-    at += size;
-  }
-  return Check(unreserve_(base, made.range.size), "cuMemAddressFree");
 }
 
 Status CudaAllocations::BeginCapture() {
@@ -175,10 +136,10 @@ Status CudaAllocations::EndCapture() {
   return ended;
 }
 
-cuda::Context CudaAllocations::Current() const {
+uint64_t CudaAllocations::Current() const {
   cuda::Context now = nullptr;
   current_(&now);
-  return now;
+  return reinterpret_cast<uint64_t>(now);
 }
 
 Status CudaAllocations::PushCurrent() const { return Check(push_(context_), "cuCtxPushCurrent"); }

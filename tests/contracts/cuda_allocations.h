@@ -1,63 +1,38 @@
-// Memory of every origin, made as programs make it that know nothing of Gantry. Of NVIDIA's driver
-// or of the fake, whichever library is found first. One thread at a time.
+// As gpu_allocations.h says, of CUDA.
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "lib/base/dynamic_library.h"
 #include "lib/gpu/cuda_abi.h"
-#include "lib/gpu/gpu_driver.h"
+#include "tests/contracts/gpu_allocations.h"
 
 namespace gantry::testing {
 
-class CudaAllocations {
+class CudaAllocations final : public GpuAllocations {
  public:
-  // REQUIRES that the driver is loaded. Everything is made on the device of this context.
-  static Result<std::unique_ptr<CudaAllocations>> On(gpu::GpuContext& context);
-  ~CudaAllocations();
-  CudaAllocations(const CudaAllocations&) = delete;
-  CudaAllocations& operator=(const CudaAllocations&) = delete;
+  static Result<std::unique_ptr<GpuAllocations>> On(int ordinal);
+  ~CudaAllocations() override;
 
-  static constexpr uint64_t kPieceBytes = 2 << 20;
-
-  // kDevice, kPool, kManaged, kPinned.
-  Result<gpu::AddressRange> Make(gpu::MemoryOrigin origin, uint64_t bytes);
-  // Pieces of these lengths (multiples of kPieceBytes), side by side.
-  Result<gpu::AddressRange> MakeVirtual(const std::vector<uint64_t>& pieces,
-                                        bool exportable = true);
-  // Replaces one piece of what MakeVirtual answered by new memory at the same address.
-  Status MapAnew(const gpu::AddressRange& range, size_t piece);
-  // What Make or MakeVirtual answered.
-  Status Free(const gpu::AddressRange& range);
-
-  // A graph of a stream of this program's own, captured as runtimes do: what does not belong to it
-  // spoils it. EndCapture says whether something did.
-  Status BeginCapture();
-  Status EndCapture();
-
-  // The context that is current for this thread.
-  gpu::cuda::Context Current() const;
-  Status PushCurrent() const;  // of the device
-  void PopCurrent() const;
+  Status BeginCapture() override;
+  Status EndCapture() override;
+  uint64_t Current() const override;
+  Status PushCurrent() const override;
+  void PopCurrent() const override;
 
  private:
-  struct Made {
-    gpu::MemoryOrigin origin;
-    gpu::AddressRange range;
-    std::vector<uint64_t> pieces;
-  };
-
   explicit CudaAllocations(DynamicLibrary library) : library_(std::move(library)) {}
   Status Bind(int ordinal);
-  Status Release(const Made& made);
-  // New memory at an address of a reservation.
-  Status MapPiece(uint64_t address, uint64_t bytes, bool exportable);
+  Result<uint64_t> Allocate(gpu::MemoryOrigin origin, uint64_t bytes) override;
+  Status Release(gpu::MemoryOrigin origin, uint64_t address) override;
+  Result<uint64_t> Reserve(uint64_t bytes) override;
+  Status Unreserve(uint64_t address, uint64_t bytes) override;
+  Status MapPiece(uint64_t address, uint64_t bytes, bool exportable) override;
+  Status Unmap(uint64_t address, uint64_t bytes) override;
 
   DynamicLibrary library_;
   gpu::cuda::Device device_ = 0;
   gpu::cuda::Context context_ = nullptr;
-  std::vector<Made> made_;
 
   gpu::cuda::Result (*device_get_)(gpu::cuda::Device*, int);
   gpu::cuda::Result (*retain_)(gpu::cuda::Context*, gpu::cuda::Device);

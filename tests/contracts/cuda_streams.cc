@@ -20,7 +20,7 @@ Status Check(cuda::Result result, const char* what) {
 
 }  // namespace
 
-Result<std::unique_ptr<CudaStreams>> CudaStreams::On(int ordinal) {
+Result<std::unique_ptr<GpuStreams>> CudaStreams::On(int ordinal) {
   ASSIGN_OR_RETURN(DynamicLibrary library, DynamicLibrary::Open("libcuda.so.1"));
   std::unique_ptr<CudaStreams> made(new CudaStreams(std::move(library)));
   RETURN_IF_ERROR(made->Bind(ordinal));
@@ -46,15 +46,7 @@ Status CudaStreams::Bind(int ordinal) {
 
 CudaStreams::~CudaStreams() {
   if (context_ == nullptr) return;
-  LetGo();
-  for (const cuda::Stream stream : made_) {
-    static_cast<void>(InContext("cuStreamDestroy", [&] {
-      synchronize_(stream);
-      return destroy_(stream);
-    }));
-  }
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return held_ == 0; });
+  DestroyAll();
   release_(device_);
 }
 
@@ -67,35 +59,21 @@ Status CudaStreams::InContext(const char* what, Call call) {
   return Check(result, what);
 }
 
-Result<gpu::StreamHandle> CudaStreams::New(bool blocking) {
+Result<gpu::StreamHandle> CudaStreams::Create(bool blocking) {
   cuda::Stream stream = nullptr;
   RETURN_IF_ERROR(InContext(
       "cuStreamCreate", [&] { return create_(&stream, blocking ? 0 : cuda::kStreamNonBlocking); }));
-  made_.push_back(stream);
   return gpu::StreamHandle{reinterpret_cast<uint64_t>(stream)};
 }
 
-Status CudaStreams::Hold(gpu::StreamHandle stream) {
-  {
-    const std::lock_guard lock(mutex_);
-    go_ = false;
-    ++held_;
-  }
-  const auto wait = [](void* me) {
-    auto& streams = *static_cast<CudaStreams*>(me);
-    std::unique_lock lock(streams.mutex_);
-    streams.changed_.wait(lock, [&] { return streams.go_; });
-    --streams.held_;
-    streams.changed_.notify_all();
-  };
-  return InContext("cuLaunchHostFunc",
-                   [&] { return launch_host_function_(Of(stream), wait, this); });
+Status CudaStreams::Destroy(gpu::StreamHandle stream) {
+  return InContext("cuStreamDestroy", [&] { return destroy_(Of(stream)); });
 }
 
-void CudaStreams::LetGo() {
-  const std::lock_guard lock(mutex_);
-  go_ = true;
-  changed_.notify_all();
+Status CudaStreams::LaunchOnHost(gpu::StreamHandle stream, void (*function)(void*),
+                                 void* argument) {
+  return InContext("cuLaunchHostFunc",
+                   [&] { return launch_host_function_(Of(stream), function, argument); });
 }
 
 Status CudaStreams::Fill(gpu::StreamHandle stream, gpu::DeviceAddress to, uint8_t value,

@@ -1,50 +1,37 @@
-// Streams as a workload's framework has them, which can be held back. Of NVIDIA's driver or of the
-// fake, whichever library is found first. One thread at a time.
+// As gpu_streams.h says, of CUDA.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
-#include <vector>
 
 #include "lib/base/dynamic_library.h"
 #include "lib/gpu/cuda_abi.h"
-#include "lib/gpu/gpu_driver.h"
+#include "tests/contracts/gpu_streams.h"
 
 namespace gantry::testing {
 
-class CudaStreams {
+class CudaStreams final : public GpuStreams {
  public:
-  // REQUIRES that the driver is loaded. In the primary context of the device.
-  static Result<std::unique_ptr<CudaStreams>> On(int ordinal);
-  ~CudaStreams();  // lets go what is held, and waits
-  CudaStreams(const CudaStreams&) = delete;
-  CudaStreams& operator=(const CudaStreams&) = delete;
+  static Result<std::unique_ptr<GpuStreams>> On(int ordinal);
+  ~CudaStreams() override;
 
-  Result<gpu::StreamHandle> New(bool blocking = false);
-  // What the stream is given from here on is not begun before LetGo.
-  Status Hold(gpu::StreamHandle stream);
-  void LetGo();
-  Status Fill(gpu::StreamHandle stream, gpu::DeviceAddress to, uint8_t value, uint64_t bytes);
-  Status Synchronize(gpu::StreamHandle stream);
-  Status BeginCapture(gpu::StreamHandle stream);
-  // Whether something has spoilt the graph.
-  Status EndCapture(gpu::StreamHandle stream);
+  Status Fill(gpu::StreamHandle stream, gpu::DeviceAddress to, uint8_t value,
+              uint64_t bytes) override;
+  Status Synchronize(gpu::StreamHandle stream) override;
+  Status BeginCapture(gpu::StreamHandle stream) override;
+  Status EndCapture(gpu::StreamHandle stream) override;
 
  private:
   explicit CudaStreams(DynamicLibrary library) : library_(std::move(library)) {}
   Status Bind(int ordinal);
+  Result<gpu::StreamHandle> Create(bool blocking) override;
+  Status Destroy(gpu::StreamHandle stream) override;
+  Status LaunchOnHost(gpu::StreamHandle stream, void (*function)(void*), void* argument) override;
   template <typename Call>
   Status InContext(const char* what, Call call);
 
   DynamicLibrary library_;
   gpu::cuda::Device device_ = 0;
   gpu::cuda::Context context_ = nullptr;
-  std::vector<gpu::cuda::Stream> made_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int held_ = 0;
-  bool go_ = false;
 
   gpu::cuda::Result (*device_get_)(gpu::cuda::Device*, int);
   gpu::cuda::Result (*retain_)(gpu::cuda::Context*, gpu::cuda::Device);

@@ -46,6 +46,7 @@ TEST_F(GpuDriverContract, CopiesMoveTheirBytesAndNoOthers) {
 }
 
 TEST_F(GpuDriverContract, ABatchOfBlocksMovesInAnyOrder) {
+  if (Lacks("batch copy")) GTEST_SKIP() << "this driver copies no batches";
   constexpr uint64_t kBlock = 16 * kKiB;
   constexpr uint64_t kBlocks = 1024;
   auto other = driver_->OpenContext(last_device());
@@ -206,6 +207,7 @@ TEST_F(GpuDriverContract, HostMemoryThatIsRegisteredIsCopiedByItsDeviceAddress) 
 }
 
 TEST_F(GpuDriverContract, BatchesReachTheRegisteredPartOfTheHostsMemory) {
+  if (Lacks("batch copy")) GTEST_SKIP() << "this driver copies no batches";
   const uint64_t bytes = 2 * kMiB, half = kMiB, step = 3000, length = 2999;
   const UniqueFd file(::memfd_create("arena", MFD_CLOEXEC));
   ASSERT_EQ(::ftruncate(file.get(), static_cast<off_t>(bytes)), 0);

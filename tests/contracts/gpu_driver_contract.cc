@@ -10,11 +10,12 @@ namespace gantry::testing {
 namespace {
 
 TEST_F(GpuDriverContract, DevicesAreNamedByUuidsThatDiffer) {
-  EXPECT_TRUE(driver_->missing().empty()) << driver_->missing().front();
+  // What old releases of AMD's lack hip_contract.cc knows.
+  EXPECT_TRUE(IsAmd() || driver_->missing().empty());
   EXPECT_GE(driver_->version(), 12000);
   std::set<std::string> uuids;
   for (const gpu::DeviceInfo& device : driver_->devices()) {
-    EXPECT_EQ(device.uuid.size(), 40U) << device.uuid;
+    EXPECT_EQ(device.uuid.size(), IsAmd() ? 20U : 40U) << device.uuid;
     EXPECT_TRUE(device.uuid.starts_with("GPU-"));
     std::printf("%s %s\n", device.uuid.c_str(), device.name.c_str());
     EXPECT_TRUE(uuids.insert(device.uuid).second);
@@ -56,6 +57,7 @@ TEST_F(GpuDriverContract, TooMuchMemoryIsRefusedAsExhausted) {
 }
 
 TEST_F(GpuDriverContract, TheCallersContextStaysCurrent) {
+  const auto before = allocations_->Current();
   ASSERT_OK(allocations_->PushCurrent());
   const auto mine = allocations_->Current();
   auto other = driver_->OpenContext(last_device());
@@ -68,9 +70,9 @@ TEST_F(GpuDriverContract, TheCallersContextStaysCurrent) {
   EXPECT_FALSE((*other)->OpenIpc(gpu::IpcHandle()));
   EXPECT_EQ(allocations_->Current(), mine);
   allocations_->PopCurrent();
-  EXPECT_EQ(allocations_->Current(), nullptr);
+  EXPECT_EQ(allocations_->Current(), before);
   EXPECT_OK(driver_->ExportIpc((*memory)->range().base));
-  EXPECT_EQ(allocations_->Current(), nullptr);
+  EXPECT_EQ(allocations_->Current(), before);
 }
 
 // What an address is.
@@ -200,9 +202,12 @@ TEST_F(GpuDriverContract, OtherOriginsAreToldApart) {
        {MemoryOrigin::kPool, MemoryOrigin::kManaged, MemoryOrigin::kPinned}) {
     const AddressRange range = Make(origin, kMiB);
     const gpu::PointerInfo info = Resolve(range.base + 100);
-    EXPECT_EQ(info.origin, origin);
     EXPECT_NE(info.buffer_id, 0U);
-    EXPECT_FALSE(info.has_ipc_handle);
+    // HIP does not tell it from other memory of a device, and refuses it a handle.
+    if (!IsAmd() || origin != MemoryOrigin::kPool) {
+      EXPECT_EQ(info.origin, origin);
+      EXPECT_FALSE(info.has_ipc_handle);
+    }
     const auto handle = driver_->ExportIpc(range.base);
     ASSERT_FALSE(handle);
     EXPECT_EQ(handle.error().code, ErrorCode::kNotExportable) << handle.error().message;

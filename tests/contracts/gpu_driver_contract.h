@@ -12,7 +12,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/gpu/gpu_drivers.h"
-#include "tests/contracts/cuda_allocations.h"
+#include "tests/contracts/gpu_allocations.h"
 #include "tests/contracts/gpu_exporter.h"
 
 namespace gantry::testing {
@@ -23,7 +23,7 @@ using gpu::MemoryOrigin;
 
 inline constexpr uint64_t kKiB = 1024;
 inline constexpr uint64_t kMiB = 1024 * kKiB;
-inline constexpr uint64_t kPiece = CudaAllocations::kPieceBytes;
+inline constexpr uint64_t kPiece = GpuAllocations::kPieceBytes;
 
 template <typename T>
 std::string ErrorOf(const Result<T>& result) {
@@ -43,7 +43,7 @@ class GpuDriverContract : public ::testing::Test {
     auto context = driver_->OpenContext(0);
     ASSERT_OK(context);
     context_ = *std::move(context);
-    auto allocations = CudaAllocations::On(*context_);
+    auto allocations = GpuAllocations::On(*context_);
     ASSERT_OK(allocations);
     allocations_ = *std::move(allocations);
     auto stream = context_->NewStream();
@@ -51,6 +51,14 @@ class GpuDriverContract : public ::testing::Test {
     stream_ = *std::move(stream);
   }
 
+  bool IsAmd() const { return driver_->vendor() == "amd"; }
+  // Whether the installed driver has no such feature, as missing() names it.
+  bool Lacks(const std::string& feature) const {
+    for (const std::string& missing : driver_->missing()) {
+      if (missing.starts_with(feature + ":")) return true;
+    }
+    return false;
+  }
   int last_device() const { return static_cast<int>(driver_->devices().size()) - 1; }
   AddressRange Make(MemoryOrigin origin, uint64_t bytes) {
     const auto made = allocations_->Make(origin, bytes);
@@ -94,7 +102,7 @@ class GpuDriverContract : public ::testing::Test {
 
   std::unique_ptr<gpu::GpuDriver> driver_;
   std::unique_ptr<gpu::GpuContext> context_;
-  std::unique_ptr<CudaAllocations> allocations_;
+  std::unique_ptr<GpuAllocations> allocations_;
   std::unique_ptr<gpu::GpuStream> stream_;
 };
 

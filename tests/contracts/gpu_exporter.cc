@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "lib/gpu/gpu_drivers.h"
-#include "tests/contracts/cuda_allocations.h"
+#include "tests/contracts/gpu_allocations.h"
 
 namespace gantry::testing {
 namespace {
@@ -23,6 +23,7 @@ constexpr char kFlag[] = "--gpu-exporter";
 constexpr int kSocket = 3;
 constexpr size_t kMessageMax = 4096;
 constexpr int kPatienceSeconds = 30;
+constexpr uint64_t kPage = 4096;
 
 // What the other process is.
 class Exporter {
@@ -31,7 +32,7 @@ class Exporter {
     std::istringstream words(request);
     std::string command;
     words >> command;
-    if (command == "device" || command == "virtual") return Make(command, words);
+    if (command != "free" && command != "check") return Make(command, words);
     uint64_t offset = 0;
     uint64_t bytes = 0;
     uint64_t seed = 0;
@@ -56,9 +57,9 @@ class Exporter {
     }
     if (range_.size != 0) RETURN_IF_ERROR(allocations_->Free(std::exchange(range_, {})));
     ASSIGN_OR_RETURN(context_, driver_->OpenContext(ordinal));
-    ASSIGN_OR_RETURN(allocations_, CudaAllocations::On(*context_));
+    ASSIGN_OR_RETURN(allocations_, GpuAllocations::On(*context_));
     FdMessage answer;
-    if (command == "device") {
+    if (command != "virtual") {
       for (const uint64_t size : sizes) {
         ASSIGN_OR_RETURN(range_, allocations_->Make(gpu::MemoryOrigin::kDevice, size));
       }
@@ -66,6 +67,7 @@ class Exporter {
                        driver_->ExportIpc(range_.base + range_.size / 2));
       answer.payload.assign(reinterpret_cast<const char*>(handle.bytes.data()),
                             handle.bytes.size());
+      if (command == "dma-buf") RETURN_IF_ERROR(AppendDmaBuf(answer));
     } else {
       ASSIGN_OR_RETURN(range_, allocations_->MakeVirtual(sizes));
       uint64_t at = 0;
@@ -81,6 +83,14 @@ class Exporter {
     return answer;
   }
 
+  Status AppendDmaBuf(FdMessage& answer) {
+    const uint64_t pages = (range_.size + kPage - 1) / kPage * kPage;
+    ASSIGN_OR_RETURN(gpu::DmaBufExport exported, driver_->ExportDmaBuf({range_.base, pages}));
+    answer.payload.append(reinterpret_cast<const char*>(&exported.offset), sizeof(exported.offset));
+    answer.fds.push_back(std::move(exported.fd));
+    return {};
+  }
+
   Status Check(uint64_t offset, uint64_t bytes, uint64_t seed) {
     std::vector<uint8_t> found(bytes);
     RETURN_IF_ERROR(context_->CopyToHost(found.data(), range_.base + offset, bytes));
@@ -94,7 +104,7 @@ class Exporter {
 
   std::unique_ptr<gpu::GpuDriver> driver_;
   std::unique_ptr<gpu::GpuContext> context_;
-  std::unique_ptr<CudaAllocations> allocations_;
+  std::unique_ptr<GpuAllocations> allocations_;
   gpu::AddressRange range_;
 };
 
@@ -170,14 +180,29 @@ Result<FdMessage> GpuExporter::Ask(const std::string& request) {
 
 Result<Exported> GpuExporter::MakeDevice(int ordinal, uint64_t bytes, uint64_t seed,
                                          int neighbours) {
-  std::string request = "device " + std::to_string(ordinal) + " " + std::to_string(seed);
+  return MakeOne("device ", ordinal, bytes, seed, neighbours);
+}
+
+Result<Exported> GpuExporter::MakeDmaBuf(int ordinal, uint64_t bytes, uint64_t seed,
+                                         int neighbours) {
+  return MakeOne("dma-buf ", ordinal, bytes, seed, neighbours);
+}
+
+Result<Exported> GpuExporter::MakeOne(const std::string& command, int ordinal, uint64_t bytes,
+                                      uint64_t seed, int neighbours) {
+  std::string request = command + std::to_string(ordinal) + " " + std::to_string(seed);
   for (int i = 0; i <= neighbours; ++i) request += " " + std::to_string(bytes);
-  ASSIGN_OR_RETURN(const FdMessage answer, Ask(request));
+  ASSIGN_OR_RETURN(FdMessage answer, Ask(request));
   Exported exported;
   exported.size = bytes;
-  if (answer.payload.size() != exported.handle.bytes.size())
+  const size_t handle_bytes = exported.handle.bytes.size();
+  const size_t offset_bytes = answer.fds.empty() ? 0 : sizeof(exported.offset);
+  if (answer.payload.size() != handle_bytes + offset_bytes)
     return Fail(ErrorCode::kInternal, "no handle came");
-  std::memcpy(exported.handle.bytes.data(), answer.payload.data(), answer.payload.size());
+  std::memcpy(exported.handle.bytes.data(), answer.payload.data(), handle_bytes);
+  if (offset_bytes == 0) return exported;
+  std::memcpy(&exported.offset, answer.payload.data() + handle_bytes, offset_bytes);
+  exported.dma_buf = std::move(answer.fds.front());
   return exported;
 }
 

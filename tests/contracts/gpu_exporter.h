@@ -24,6 +24,8 @@ struct Exported {
   uint64_t size = 0;
   gpu::IpcHandle handle;      // of device memory, taken in its middle
   std::vector<UniqueFd> fds;  // of virtual memory
+  UniqueFd dma_buf;           // of device memory, by MakeDmaBuf
+  uint64_t offset = 0;
 };
 
 class GpuExporter {
@@ -40,6 +42,8 @@ class GpuExporter {
   // Allocates on a GPU and fills with the pattern of the seed; replaces what it had. Neighbours are
   // allocations of the same size that it makes first.
   Result<Exported> MakeDevice(int ordinal, uint64_t bytes, uint64_t seed, int neighbours = 0);
+  // As MakeDevice; the memory stays while the descriptor does.
+  Result<Exported> MakeDmaBuf(int ordinal, uint64_t bytes, uint64_t seed, int neighbours = 0);
   Result<Exported> MakeVirtual(int ordinal, const std::vector<uint64_t>& pieces, uint64_t seed);
   // Whether [offset, offset + bytes) of its memory holds the pattern of the seed from there on.
   Status Check(uint64_t offset, uint64_t bytes, uint64_t seed);
@@ -49,6 +53,8 @@ class GpuExporter {
  private:
   GpuExporter(pid_t pid, UniqueFd socket) : pid_(pid), socket_(std::move(socket)) {}
   Result<FdMessage> Ask(const std::string& request);
+  Result<Exported> MakeOne(const std::string& command, int ordinal, uint64_t bytes, uint64_t seed,
+                           int neighbours);
 
   pid_t pid_ = -1;
   UniqueFd socket_;

@@ -74,7 +74,7 @@ TEST_F(GpuDriverContract, AHandleOfTheSamePidOrOfNothingIsRefused) {
   const auto own = context_->OpenIpc(*handle);
   ASSERT_FALSE(own);
   EXPECT_EQ(own.error().code, ErrorCode::kDeviceError);
-  EXPECT_NE(own.error().hint.find("PID"), std::string::npos)
+  EXPECT_NE(own.error().hint.find(IsAmd() ? "process" : "PID"), std::string::npos)
       << own.error().message << own.error().hint;
   const auto nothing = context_->OpenIpc(gpu::IpcHandle());
   ASSERT_FALSE(nothing);

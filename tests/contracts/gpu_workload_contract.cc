@@ -9,8 +9,9 @@
 
 #include "lib/base/dynamic_library.h"
 #include "lib/base/unique_fd.h"
-#include "tests/contracts/cuda_streams.h"
+#include "lib/gpu/cuda_abi.h"
 #include "tests/contracts/gpu_driver_contract.h"
+#include "tests/contracts/gpu_streams.h"
 
 namespace gantry::testing {
 namespace {
@@ -24,6 +25,8 @@ class GpuWorkloadContract : public GpuDriverContract {
  protected:
   void SetUp() override {
     GpuDriverContract::SetUp();
+    if (Lacks("stream writes")) GTEST_SKIP() << "this driver writes nothing in streams' order";
+    before_ = allocations_->Current();
     const UniqueFd file(::memfd_create("counters", MFD_CLOEXEC));
     ASSERT_EQ(::ftruncate(file.get(), kPage), 0);
     void* const mapped = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
@@ -36,7 +39,7 @@ class GpuWorkloadContract : public GpuDriverContract {
     auto pinned = device_->Pin(page_, kPage);
     ASSERT_OK(pinned);
     pinned_ = *std::move(pinned);
-    auto streams = CudaStreams::On(0);
+    auto streams = GpuStreams::On(0);
     ASSERT_OK(streams);
     streams_ = *std::move(streams);
   }
@@ -55,10 +58,11 @@ class GpuWorkloadContract : public GpuDriverContract {
     return id.value_or(0);
   }
 
+  uint64_t before_ = 0;  // what is current for a thread that has chosen nothing
   uint64_t* page_ = nullptr;
   std::unique_ptr<gpu::GpuWorkloadDevice> device_;
   std::unique_ptr<gpu::GpuPinnedMemory> pinned_;
-  std::unique_ptr<CudaStreams> streams_;
+  std::unique_ptr<GpuStreams> streams_;
 };
 
 TEST_F(GpuWorkloadContract, AValueIsWrittenWhenWhatWasBeforeIsDone) {
@@ -146,7 +150,7 @@ TEST_F(GpuWorkloadContract, TheLegacyStreamIsRefusedWhileOneThatWaitsForItIsCapt
 
 TEST_F(GpuWorkloadContract, AStreamOfAnotherDeviceIsRefused) {
   if (last_device() == 0) GTEST_SKIP() << "there is one GPU";
-  auto others = CudaStreams::On(last_device());
+  auto others = GpuStreams::On(last_device());
   ASSERT_OK(others);
   const auto stream = (*others)->New();
   ASSERT_OK(stream);
@@ -161,7 +165,7 @@ TEST_F(GpuWorkloadContract, DefaultStreamsOfAnotherDeviceThatIsCurrentAreRefused
   if (last_device() == 0) GTEST_SKIP() << "there is one GPU";
   const auto others = driver_->OpenContext(last_device());
   ASSERT_OK(others);
-  const auto other = CudaAllocations::On(**others);
+  const auto other = GpuAllocations::On(**others);
   ASSERT_OK(other);
   const auto created = streams_->New();
   ASSERT_OK(created);
@@ -172,6 +176,8 @@ TEST_F(GpuWorkloadContract, DefaultStreamsOfAnotherDeviceThatIsCurrentAreRefused
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument) << refused.error().message;
     EXPECT_EQ(refused.error().field, "stream");
+    EXPECT_NE(refused.error().message.find(context_->device().uuid), std::string::npos);
+    if (IsAmd()) continue;  // HIP names the other one by its number alone
     for (const gpu::DeviceInfo& info : {(*others)->device(), context_->device()}) {
       EXPECT_NE(refused.error().message.find(info.uuid), std::string::npos);
       EXPECT_NE(refused.error().hint.find(info.uuid), std::string::npos);
@@ -219,27 +225,25 @@ TEST_F(GpuWorkloadContract, PlacesThatCannotBeOnesAreRefused) {
 }
 
 TEST_F(GpuWorkloadContract, WhatIsCurrentForTheCallerStaysSo) {
-  ASSERT_EQ(allocations_->Current(), nullptr);
   const auto stream = streams_->New();
   ASSERT_OK(stream);
   IdOf(*stream);
   EXPECT_OK(device_->WriteWhenDone(*stream, PlaceOf(0), 1));
-  EXPECT_EQ(allocations_->Current(), nullptr);
+  EXPECT_EQ(allocations_->Current(), before_);
   EXPECT_OK(streams_->Synchronize(*stream));
   EXPECT_OK(pinned_->Unpin());
-  EXPECT_EQ(allocations_->Current(), nullptr);
+  EXPECT_EQ(allocations_->Current(), before_);
 }
 
 TEST_F(GpuWorkloadContract, WhatIsCurrentStaysSoAlsoWhenItIsAnotherDevices) {
   const auto others = driver_->OpenContext(last_device());
   ASSERT_OK(others);
-  const auto other = CudaAllocations::On(**others);
+  const auto other = GpuAllocations::On(**others);
   ASSERT_OK(other);
   const auto stream = streams_->New();
   ASSERT_OK(stream);
   ASSERT_OK((*other)->PushCurrent());
   const auto current = allocations_->Current();
-  ASSERT_NE(current, nullptr);
   EXPECT_OK(driver_->OpenWorkloadDevice(0));
   EXPECT_OK(device_->CheckStreamWrites());
   IdOf(*stream);
@@ -274,6 +278,7 @@ TEST_F(GpuWorkloadContract, AGraphThatAnotherThreadCapturesIsLeftAlone) {
 using GpuWorkloadContractDeathTest = GpuWorkloadContract;
 
 TEST_F(GpuWorkloadContractDeathTest, AContextThatWasResetAndIsUsedAgainIsAnother) {
+  if (IsAmd()) GTEST_SKIP() << "HIP gives contexts no numbers";
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto holds = [](bool condition, int line) {
     if (condition) return;

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tests/contracts/cuda_streams.h"
+#include "tests/contracts/gpu_streams.h"
 #include "tests/lib/gpu/fake_driver_fixture.h"
 
 namespace gantry::gpu {
@@ -23,13 +23,13 @@ struct Workload {
     device = *std::move(opened);
     page = static_cast<uint64_t*>(
         ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    streams = *testing::CudaStreams::On(0);
+    streams = *testing::GpuStreams::On(0);
     stream = *streams->New();
   }
   Result<std::unique_ptr<GpuDriver>> driver = LoadGpuDriver();
   std::unique_ptr<GpuWorkloadDevice> device;
   uint64_t* page = nullptr;
-  std::unique_ptr<testing::CudaStreams> streams;
+  std::unique_ptr<testing::GpuStreams> streams;
   StreamHandle stream{};
 };
 

@@ -11,13 +11,13 @@
 
 #include "lib/gpu/gpu_drivers.h"
 #include "sidecar/worker/worker_loop.h"
-#include "tests/contracts/cuda_allocations.h"
+#include "tests/contracts/gpu_allocations.h"
 #include "tests/fakes/test_arena.h"
 #include "tests/sidecar/worker/await_completion.h"
 
 namespace gantry::worker {
 
-inline constexpr uint64_t kSize = testing::CudaAllocations::kPieceBytes;
+inline constexpr uint64_t kSize = testing::GpuAllocations::kPieceBytes;
 inline constexpr memory::MappingId kSource = {0, 1};
 inline constexpr memory::MappingId kDestination = {1, 2};
 inline constexpr memory::MappingId kHost = {2, 3};
@@ -28,7 +28,7 @@ class GpuLoopTest : public ::testing::TestWithParam<GpuMeans> {
     ASSERT_TRUE(gpus_.Open(/*index=*/0, memory::GpuDevices::kAutomatic));
     driver_ = *gpu::LoadGpuDriver();
     context_ = *driver_->OpenContext(0);
-    allocations_ = *testing::CudaAllocations::On(*context_);
+    allocations_ = *testing::GpuAllocations::On(*context_);
     source_ = Add(kSource);
     destination_ = Add(kDestination);
     auto host = memory::HostMapping::Create(host_.source().fd->get(), host_.size(), true);
@@ -101,7 +101,7 @@ class GpuLoopTest : public ::testing::TestWithParam<GpuMeans> {
 
   std::unique_ptr<gpu::GpuDriver> driver_;
   std::unique_ptr<gpu::GpuContext> context_;
-  std::unique_ptr<testing::CudaAllocations> allocations_;
+  std::unique_ptr<testing::GpuAllocations> allocations_;
   gpu::AddressRange source_, destination_;
   std::vector<uint8_t> image_;
   testing::TestArena host_{65536};
