@@ -12,6 +12,8 @@
 #include "client/include/gantry_memory.h"
 #include "client/include/gantry_timeline.h"
 #include "client/timeline.h"
+#include "lib/base/dynamic_library.h"
+#include "lib/gpu/cuda_abi.h"
 #include "tests/client/gpu_client_fixture.h"
 #include "tests/contracts/gpu_streams.h"
 

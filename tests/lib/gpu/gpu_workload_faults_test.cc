@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "lib/base/dynamic_library.h"
+#include "lib/gpu/cuda_abi.h"
 #include "tests/contracts/gpu_streams.h"
 #include "tests/lib/gpu/fake_driver_fixture.h"
 
