@@ -217,9 +217,9 @@ TEST_F(GpuRegistration, TheCallersContextAndCaptureAreLeftAlone) {
     gantry_transfer_destroy(transfer);
     for (gantry_buffer* buffer : buffers) gantry_buffer_destroy(buffer);
   };
-  EXPECT_EQ(allocations_->Current(), nullptr);
+  const auto before = allocations_->Current();
   use();
-  EXPECT_EQ(allocations_->Current(), nullptr);
+  EXPECT_EQ(allocations_->Current(), before);
   ASSERT_TRUE(allocations_->PushCurrent());
   const auto mine = allocations_->Current();
   use();
