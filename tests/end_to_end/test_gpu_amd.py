@@ -88,3 +88,12 @@ def test_an_attach_that_never_returns_ends_with_its_worker(rocm, start_sidecar, 
     workload.do("allocate_host", "there", MiB)
     wait_for(lambda: len(workers_of(sidecar)) == 2 and not stuck & set(workers_of(sidecar)), 45, "workers in the place of those")
     workload.do("register_host", "there", "there", 0, MiB)
+
+
+def test_without_a_dma_buf_memory_is_shared_by_its_handle(rocm, start_sidecar, start_amd, monkeypatch):
+    sidecar = start_sidecar("a", workers=2)
+    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "hsa_amd_portable_export_dmabuf=4096")
+    workload = start_amd(sidecar, "reader", 0)
+    workload.do("allocate", "into", MiB)
+    assert workload.do("verify", "into", MiB) is None
+    assert workload.do("last_error") == 0
