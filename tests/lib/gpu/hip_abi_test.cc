@@ -57,7 +57,7 @@ TEST(HipAbi, PropertiesOfAnAllocationHaveTheLayoutOfTheirVersion) {
 
 TEST(HipAbi, WasComparedWithTheVendorsHeaders) {
 #if !__has_include(<hip/hip_runtime_api.h>) || !__has_include(<hsa/hsa_ext_amd.h>)
-  GTEST_SKIP() << "there are none: cmake -DGANTRY_HIP_HEADERS=$(tools/hip-headers) takes Debian's";
+  GTEST_SKIP() << "there are none: tools/hip-headers takes Debian's, before cmake is run";
 #endif
 }
 
