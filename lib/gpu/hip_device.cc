@@ -23,17 +23,21 @@ HipCurrent::~HipCurrent() {
 Result<std::shared_ptr<const HipDevice>> HipDevice::Open(std::shared_ptr<const hip::Calls> calls,
                                                          const DeviceInfo& info) {
   std::shared_ptr<HipDevice> made(new HipDevice(std::move(calls), info));
-  int threads = 0;
+  size_t free = 0;
+  size_t total = 0;
   // Uses the device, which takes some of its memory where nobody else in the process has.
-  auto opened = made->Run("hipDeviceGetAttribute", [&] {
-    return made->calls()->device_get_attribute(&threads, hip::kWarpSize, info.ordinal);
-  });
+  auto opened =
+      made->Run("opening the GPU", [&] { return made->calls()->mem_get_info(&free, &total); });
   if (!opened && opened.error().code == ErrorCode::kResourceExhausted) {
     opened.error().hint =
         "a process that uses a GPU takes some hundred MiB of its memory: leave them free, e.g. by "
         "a lower gpu_memory_utilization of the engine";
   }
   RETURN_IF_ERROR(std::move(opened));
+  int threads = 0;
+  RETURN_IF_ERROR(made->Run("hipDeviceGetAttribute", [&] {
+    return made->calls()->device_get_attribute(&threads, hip::kWarpSize, info.ordinal);
+  }));
   if (threads <= 0) {
     return Fail(ErrorCode::kDeviceError,
                 "GPU " + info.uuid + " has warps of " + std::to_string(threads) + " threads");

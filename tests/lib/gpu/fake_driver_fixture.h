@@ -21,11 +21,13 @@ namespace gantry::gpu {
 
 class GpuDriversTest : public ::testing::Test {
  protected:
-  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  // One folder for all of them: a library that stays loaded goes on with it.
+  void SetUp() override {
+    static const testing::FakeGpuFolder folder;  // which those processes are given
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+  }
 
   static void With(const char* failures) { ::setenv("GANTRY_FAKE_GPU_FAIL", failures, 1); }
-
-  const testing::FakeGpuFolder folder_;  // which those processes are given
 };
 
 }  // namespace gantry::gpu

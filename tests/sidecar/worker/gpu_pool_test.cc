@@ -287,6 +287,29 @@ TEST_F(GpuPoolMemory, AWorkerThatHangsWhenItAsksAgainIsReplaced) {
   EXPECT_EQ(Worker(1).restarts, 1U);
 }
 
+// The runtime asks the process of the exporter, which has freed the memory and never answers.
+TEST_F(GpuPoolMemory, AnAttachOfFreedMemoryThatNeverReturnsEndsWithItsWorkers) {
+  if (driver_->vendor() != "amd") GTEST_SKIP() << "an attach returns";
+  ::setenv("HSA_ENABLE_IPC_MODE_LEGACY", "0", 1);
+  WorkerPoolOptions options;
+  options.map_timeout_ms = milliseconds(500);
+  Start(options);
+  auto stays = *contexts_[0]->Allocate(kMiB);
+  auto goes = *contexts_[0]->Allocate(kMiB);
+  const memory::AllocationSource gone = Source(*goes);
+  goes.reset();
+  const pid_t pids[] = {Worker(0).pid, Worker(1).pid};
+  const TimePoint begin = Clock::now();
+  const auto mapped = pool_->Map(gone);
+  ASSERT_FALSE(mapped);
+  EXPECT_LT(Clock::now() - begin, milliseconds(5'000));
+  EXPECT_TRUE(Eventually([&] {
+    return IsUsable(0) && IsUsable(1) && Worker(0).pid != pids[0] && Worker(1).pid != pids[1];
+  }));
+  EXPECT_TRUE(pool_->Map(Source(*stays))) << "what is there is mapped by their successors";
+  ::unsetenv("HSA_ENABLE_IPC_MODE_LEGACY");
+}
+
 TEST_F(GpuPoolMemory, AWorkerThatGreetsWhileAnotherIsSetUpIsNotTakenForHung) {
   auto memory = *contexts_[0]->Allocate(kMiB);
   WorkerPoolOptions options;
