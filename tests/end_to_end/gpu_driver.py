@@ -115,6 +115,9 @@ class HipDriver:
         result = getattr(self.library, name)(*arguments)
         assert result == 0, f"{name}: {result}"
 
+    def last_error(self):
+        return self.library.hipGetLastError()
+
     def allocate(self, size):
         address = ctypes.c_void_p()
         self.call("hipMalloc", ctypes.byref(address), ctypes.c_size_t(size))

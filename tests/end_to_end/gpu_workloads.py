@@ -24,7 +24,6 @@ from workloads import LIB_DIR, MiB, WorkloadProcess, _Commands, connect, gantry,
 
 REAL = os.environ.get("GANTRY_GPU") == "real"
 GPU_BYTES = 8 * MiB  # of an allocation, unless a test says otherwise
-FAKES = {"nvidia": "fake_gpu/libcuda.so.1", "amd": "fake_gpu_amd/rocm7/libamdhip64.so.7"}
 # What a process sees, by number; of the vendors' drivers and of the fakes.
 VISIBLE = {"nvidia": "CUDA_VISIBLE_DEVICES", "amd": "HIP_VISIBLE_DEVICES"}
 
@@ -36,7 +35,9 @@ def vendor():
 
 def driver_library():
     if not REAL:  # beside the client: also when the sidecars are built otherwise
-        return str(LIB_DIR.parent / FAKES[vendor()])
+        rocm = os.environ.get("GANTRY_FAKE_ROCM", "7")
+        return str(LIB_DIR.parent / {"nvidia": "fake_gpu/libcuda.so.1",
+                                     "amd": f"fake_gpu_amd/rocm{rocm}/libamdhip64.so.{rocm}"}[vendor()])
     return "libcuda.so.1" if vendor() == "nvidia" else _installed_hip()
 
 

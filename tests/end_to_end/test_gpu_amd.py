@@ -2,25 +2,19 @@
 memory is shared by handles, and two by dma-bufs, in which small allocations lie side by side."""
 
 import os
-import time
 
 import pytest
 
-import gpu_workloads
-from gpu_workloads import GpuCommands, GpuPair, gpus, start_gpu_workload
-from hip_driver import HipDriver
-from workloads import LIB_DIR, MiB, gantry, wait_for, workers_of
+from gpu_workloads import REAL, GpuCommands, GpuPair, driver_library, gpus, start_gpu_workload
+from test_namespaces import WHY_NOT, Isolated, containers
+from workloads import MiB, gantry, metric, totals_of, wait_for, workers_of
 
-pytestmark = pytest.mark.skipif(gpu_workloads.REAL, reason="of the fakes")
+pytestmark = pytest.mark.skipif(REAL, reason="of the fakes")
 RELEASES = (5, 6, 7)
 KiB = 1 << 10
 
 
 class AmdCommands(GpuCommands):
-    def use_gpu(self, ordinal):
-        folder = os.environ["LD_LIBRARY_PATH"]  # a process that was forked does not look there itself
-        self.driver = HipDriver(ordinal, f"{folder}/libamdhip64.so.{folder[-1]}")
-
     def verify(self, allocation, length):
         """The code of the error, or none."""
         try:
@@ -35,7 +29,9 @@ class AmdCommands(GpuCommands):
 
 @pytest.fixture(params=RELEASES, ids=[f"rocm{release}" for release in RELEASES])
 def rocm(request, gpus, monkeypatch):
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(LIB_DIR.parent / "fake_gpu_amd" / f"rocm{request.param}"))
+    monkeypatch.setenv("GANTRY_GPU_VENDOR", "amd")
+    monkeypatch.setenv("GANTRY_FAKE_ROCM", str(request.param))
+    monkeypatch.setenv("LD_LIBRARY_PATH", os.path.dirname(driver_library()))
     return request.param
 
 
@@ -97,3 +93,43 @@ def test_without_a_dma_buf_memory_is_shared_by_its_handle(rocm, start_sidecar, s
     workload.do("allocate", "into", MiB)
     assert workload.do("verify", "into", MiB) is None
     assert workload.do("last_error") == 0
+
+
+@pytest.mark.parametrize("rocm", RELEASES[:1], indirect=True)
+def test_an_allocation_whose_handles_differ_is_mapped_once(rocm, start_sidecar, start_amd, monkeypatch):
+    """The runtime makes another handle each time and for each address: an allocation is asked for one, once."""
+    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "handles_vary=1")
+    sidecar = start_sidecar("a", workers=2)
+    workload = start_amd(sidecar, "owner", 0)
+    workload.do("allocate", "kv", 8 * MiB)
+    assert workload.do("ipc_handle", "kv") != workload.do("ipc_handle", "kv")
+    for index in range(3):
+        workload.do("register_gpu", "kv", (f"view{index}", 512 + index * MiB, MiB))
+    assert totals_of(sidecar)["allocations"] == 1 and metric(sidecar, "gantry_ipc_mapped_bytes") == 8 * MiB
+
+
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-")
+@pytest.mark.parametrize("rocm", RELEASES[-1:], indirect=True)
+@pytest.mark.parametrize("legacy", ["0", "1"], ids=["over-sockets", "of-the-kernel"])
+def test_between_network_namespaces(rocm, containers, monkeypatch, legacy):
+    """Descriptors arrive whatever the runtime's handles do; those that are asked for over a socket do not."""
+    monkeypatch.setenv("HSA_ENABLE_IPC_MODE_LEGACY", legacy)
+    by_descriptors = containers(Isolated, 0, 1)
+    by_descriptors.register()
+    assert [by_descriptors.move(operation) for operation in ("read", "write")] == ["ipc", "ipc"]
+
+
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-")
+@pytest.mark.parametrize("rocm", RELEASES[:1], indirect=True)
+@pytest.mark.parametrize("legacy, arrives", [("0", False), ("1", True)], ids=["over-sockets", "of-the-kernel"])
+def test_handles_between_network_namespaces(rocm, containers, monkeypatch, legacy, arrives):
+    """Of a release without dma-bufs: what does not arrive is refused with the reason, at once."""
+    monkeypatch.setenv("HSA_ENABLE_IPC_MODE_LEGACY", legacy)
+    by_handles = containers(Isolated, 0, 1)
+    if arrives:
+        by_handles.register()
+        assert [by_handles.move(operation) for operation in ("read", "write")] == ["ipc", "ipc"]
+        return
+    with pytest.raises(gantry.Error) as caught:
+        by_handles.register()
+    assert caught.value.code == "device_error" and "another pod" in str(caught.value), caught.value

@@ -1,6 +1,7 @@
 // libamdhip64 of machines without a GPU: handles for other processes. One names an address, and not
 // an allocation. HSA_ENABLE_IPC_MODE_LEGACY=0 has descriptors sent over a socket of the exporter's,
 // which has its PID for a name and is seen within a network namespace; else the kernel knows them.
+// GANTRY_FAKE_GPU_FAIL may have handles_vary=1: no two handles are equal.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -138,6 +139,13 @@ hip::Result hipIpcGetMemHandle(hip::IpcMemHandle* handle, void* address) {
     const hip::Result result = Memory().NameOf(AddressOf(address), &name);
     if (result != hip::kSuccess) return result;
     Encode(name, handle->reserved);
+    if (Gpus().SettingOf("handles_vary") != 0) {
+      // Behind the name, which is no text to anybody who reads it to its end.
+      static std::atomic<uint16_t> last = 0;
+      const uint16_t number = ++last;
+      std::memcpy(handle->reserved + sizeof(handle->reserved) - 1 - sizeof(number), &number,
+                  sizeof(number));
+    }
     if (!IsLegacy()) Exporter::Begin();
     return hip::kSuccess;
   });
