@@ -34,7 +34,7 @@ struct RdmaPortSample {
   bool active = false;
 };
 
-// Asked at each scrape.
+// As of the last comparison with the node's pods.
 struct SlotSample {
   size_t free = 0;
   size_t bound = 0;
