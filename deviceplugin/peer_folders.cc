@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
@@ -45,12 +46,30 @@ constexpr int kEntriesMax = 4096;
 constexpr std::string_view kLockSuffix = ".peer.lock";
 constexpr std::array<std::string_view, 2> kSocketSuffixes = {".peer.sock", ".fds.sock"};
 
-// Nothing: somebody holds it, or it is no lock.
-UniqueFd TakeAbandonedLock(const fs::path& path) {
+// Some of them, where there are more files than a folder of sidecars has.
+std::vector<fs::path> LocksIn(const std::string& folder) {
+  std::vector<fs::path> locks;
+  int entries = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end;
+       !error && entry != end && entries < kEntriesMax; entry.increment(error), ++entries) {
+    if (entry->path().string().ends_with(kLockSuffix)) locks.push_back(entry->path());
+  }
+  return locks;
+}
+
+// Nothing: it is no lock, or this user may not read it.
+UniqueFd OpenLock(const fs::path& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info = {};
   if (!fd.valid() || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
-  if (TryLock(fd.get(), path) != FileLock::kTaken) return {};
+  return fd;
+}
+
+// Nothing: somebody holds it, or it is no lock.
+UniqueFd TakeAbandonedLock(const fs::path& path) {
+  UniqueFd fd = OpenLock(path);
+  if (!fd.valid() || TryLock(fd.get(), path) != FileLock::kTaken) return {};
   return fd;
 }
 
@@ -68,16 +87,17 @@ void RemoveWithLock(const fs::path& lock) {
 }  // namespace
 
 void PeerFolders::RemoveAbandoned(const std::string& folder) const {
-  std::vector<fs::path> locks;
-  int entries = 0;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end;
-       !error && entry != end && entries < kEntriesMax; entry.increment(error), ++entries) {
-    if (entry->path().string().ends_with(kLockSuffix)) locks.push_back(entry->path());
-  }
-  for (const fs::path& lock : locks) {
+  for (const fs::path& lock : LocksIn(folder)) {
     if (const UniqueFd held = TakeAbandonedLock(lock); held.valid()) RemoveWithLock(lock);
   }
+}
+
+size_t PeerFolders::Living(const std::string& folder) const {
+  const auto locks = LocksIn(folder);
+  return static_cast<size_t>(std::count_if(locks.begin(), locks.end(), [](const fs::path& path) {
+    const UniqueFd fd = OpenLock(path);
+    return fd.valid() && TryLock(fd.get(), path) == FileLock::kHeld;
+  }));
 }
 
 Status PeerFolders::Prepare() const {

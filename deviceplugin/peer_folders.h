@@ -28,6 +28,8 @@ class PeerFolders {
   // have their name. Who lives holds the lock of its name. Of very many files some, the rest the
   // next time.
   void RemoveAbandoned(const std::string& folder) const;
+  // Sidecars in `folder` that live, likewise of some files.
+  size_t Living(const std::string& folder) const;
   std::vector<std::string> Namespaces() const;
   // Of a namespace without pods: sockets that nobody listens at go, and then the folder. False:
   // something else is there, or somebody listens, or it was made anew since TimesMade said so: for

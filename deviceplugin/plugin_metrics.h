@@ -40,6 +40,7 @@ struct SlotSample {
   size_t bound = 0;
   size_t unhealthy = 0;
   size_t files = 0;
+  size_t sidecars = 0;  // that live in containers with slots
 };
 
 class PluginMetrics {

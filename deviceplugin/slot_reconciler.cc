@@ -96,7 +96,22 @@ void SlotReconciler::Count(const std::vector<PodDevices>& pods) {
   const size_t rest = all - std::min(all, bound);
   (parts_.slots.healthy() ? sample.free : sample.unhealthy) = rest;
   sample.files = parts_.files.List().size();
+  sample.sidecars = SidecarsIn(pods);
   parts_.metrics.SetSlots(sample);
+}
+
+// By the locks that they hold in their folders; where those of others are, too, no more than slots.
+size_t SlotReconciler::SidecarsIn(const std::vector<PodDevices>& pods) const {
+  std::map<std::string, size_t> slots;  // by folder
+  for (const auto& [slot, owner] : OwnersIn(pods, options_.resource)) {
+    const std::string below = options_.binds ? "/" + owner.pod->pod_namespace : "";
+    ++slots[parts_.folders.parent() + below];
+  }
+  size_t sidecars = 0;
+  for (const auto& [folder, count] : slots) {
+    sidecars += std::min(count, parts_.folders.Living(folder));
+  }
+  return sidecars;
 }
 
 void SlotReconciler::ReconcileFiles(const std::vector<SlotFiles::Entry>& entries,

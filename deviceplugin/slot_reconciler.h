@@ -52,6 +52,7 @@ class SlotReconciler {
   bool Stopping() EXCLUDES(mutex_);
   void Round();
   void Count(const std::vector<PodDevices>& pods);
+  size_t SidecarsIn(const std::vector<PodDevices>& pods) const;
   void ReconcileFiles(const std::vector<SlotFiles::Entry>& entries,
                       const std::vector<PodDevices>& pods);
   // `made`: PeerFolders::TimesMade before the pods were asked for.

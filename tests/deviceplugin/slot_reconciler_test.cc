@@ -263,6 +263,19 @@ class DisputedPods final : public PodDevicesSource {
   }
 };
 
+// Three slots: two of one namespace, one of another.
+class ThreePods final : public PodDevicesSource {
+ public:
+  Result<std::vector<PodDevices>> List(TimePoint) override {
+    const auto containers = [](const char* slot) {
+      return std::vector<ContainerDevices>{{kSidecar, {{kResource, {slot}}}, {}}};
+    };
+    return std::vector<PodDevices>{{"team", "one", containers("slot-000")},
+                                   {"team", "two", containers("slot-001")},
+                                   {"lone", "one", containers("slot-002")}};
+  }
+};
+
 // What a reconciler needs, around pods of a test.
 class Reconciliation {
  public:
@@ -278,6 +291,9 @@ class Reconciliation {
         rounds, SlotReconciler::Parts{pods, slots_, files_, binder_, folders, health_, *metrics_});
   }
   void End() { reconciler_.reset(); }
+  bool Shows(const std::string& sample) const {
+    return metrics_->Text().find(sample + "\n") != std::string::npos;
+  }
 
  private:
   static SlotBinderOptions OptionsFor(const PeerFolders& folders, const std::string& root) {
@@ -303,6 +319,26 @@ TEST_F(SlotReconcilerTest, AFolderThatWasMadeSinceTheKubeletWasAskedStays) {
   Reconciliation rounds(pods, folders, kubelet_.cdi_folder(), sysfs_.root(), 1);
   ASSERT_TRUE(Eventually([&] { return pods.asked() > 10; }));
   EXPECT_EQ(pods.missing(), 0);
+}
+
+TEST_F(SlotReconcilerTest, SidecarsThatLiveAreCountedButNoMoreThanSlots) {
+  const PeerFolders folders(kubelet_.File("peers"));
+  for (const char* const name : {"/team", "/lone"}) {
+    ASSERT_TRUE(folders.Make(folders.parent() + name));
+  }
+  ThreePods pods;
+  Reconciliation rounds(pods, folders, kubelet_.cdi_folder(), sysfs_.root(), 4);
+  ASSERT_TRUE(Eventually([&] { return rounds.Shows("gantry_dp_slots{state=\"bound\"} 3"); }));
+  EXPECT_TRUE(rounds.Shows("gantry_dp_sidecars 0")) << "a slot is no sidecar";
+  SidecarFiles one(folders.parent() + "/team", "one");
+  EXPECT_TRUE(Eventually([&] { return rounds.Shows("gantry_dp_sidecars 1"); }));
+  SidecarFiles first(folders.parent() + "/lone", "one");
+  SidecarFiles second(folders.parent() + "/lone", "without-a-slot");
+  EXPECT_TRUE(Eventually([&] { return rounds.Shows("gantry_dp_sidecars 2"); }));
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_TRUE(rounds.Shows("gantry_dp_sidecars 2"));
+  one.Die();
+  EXPECT_TRUE(Eventually([&] { return rounds.Shows("gantry_dp_sidecars 1"); }));
 }
 
 TEST_F(SlotReconcilerTest, SlotsThatCannotBeBoundKeepNoPluginFromEnding) {
