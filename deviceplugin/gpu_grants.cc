@@ -110,8 +110,18 @@ Result<NodeGpus::Access> NodeGpus::AccessToClaimed(const Vendor& vendor,
                   "no CDI spec of this node has the claimed device " + cdi_name,
                   "--cdi-spec-dirs must name the folders that the driver writes to");
     }
+    const std::vector<std::string> files = device->all.DeviceFiles();
+    const std::string_view parts = vendor.names->FilesOfParts();
+    if (!parts.empty() && std::any_of(files.begin(), files.end(), [&](const std::string& file) {
+          return file.starts_with(parts);
+        })) {
+      return Fail(ErrorCode::kNotExportable,
+                  "the claimed device " + cdi_name +
+                      " is a part of a GPU, whose memory is not shared with others",
+                  "let the workload claim whole GPUs, or set --missing-gpu=rdmaOnly");
+    }
     access.Add(*device);
-    for (const gpu::NodeGpu* gpu : GpusWithFiles(vendor.gpus, device->all.DeviceFiles())) {
+    for (const gpu::NodeGpu* gpu : GpusWithFiles(vendor.gpus, files)) {
       access.Add(*gpu);
     }
   }

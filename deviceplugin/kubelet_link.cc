@@ -5,8 +5,8 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,9 +17,10 @@
 #include <thread>
 #include <utility>
 
+#include "deviceplugin/abandoned_socket.h"
 #include "deviceplugin/folder_watch.h"
-#include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
+#include "lib/base/mutex.h"
 #include "lib/rpc/grpc_deadline.h"
 
 namespace gantry::deviceplugin {
@@ -47,18 +48,34 @@ std::optional<FileIdentity> IdentityOf(const std::string& path) {
                       int64_t{file.st_ctim.tv_sec} * 1'000'000'000 + file.st_ctim.tv_nsec};
 }
 
+// Of all sockets of this resource.
+std::string PrefixOf(const KubeletLinkOptions& options) {
+  return "gantry-" + options.resource.substr(options.resource.find('/') + 1) + "-";
+}
+
+constexpr int kSocketsMax = 999'999;  // of one plugin: then they begin anew
+
+std::string SocketPath(const KubeletLinkOptions& options, int number) {
+  return options.folder + "/" + PrefixOf(options) + options.instance + "-" +
+         std::to_string(number) + ".sock";
+}
+
 class Link final : public KubeletLink {
  public:
   Link(KubeletLinkOptions options, const PluginService::Parts& parts)
       : options_(std::move(options)),
         parts_(parts),
         kubelet_socket_(options_.folder + "/" + kKubeletSocket),
-        prefix_("gantry-" + options_.resource.substr(options_.resource.find('/') + 1) + "-"),
+        prefix_(PrefixOf(options_)),
         watch_(options_.folder),
         thread_([this] { Run(); }) {}
 
   ~Link() override {
-    stopping_ = true;
+    {
+      const MutexLock lock(mutex_);
+      stopping_ = true;
+      if (asks_ != nullptr) asks_->TryCancel();
+    }
     watch_.Wake();
     thread_.join();
     StopServing();
@@ -127,13 +144,14 @@ class Link final : public KubeletLink {
       return;
     }
     registered_with_ = kubelet;
-    follow_by_ = Clock::now() + options_.follow_max;
+    follow_by_ = Clock::now() + follow_wait_;
+    follow_wait_ = std::min(follow_wait_ * 2, options_.follow_max);
     log::Info("the plugin is registered", {{"resource", options_.resource}, {"socket", socket_}});
   }
 
   Status Serve() {
-    socket_ = options_.folder + "/" + prefix_ + options_.instance + "-" +
-              std::to_string(++sockets_made_) + ".sock";
+    sockets_made_ = sockets_made_ % kSocketsMax + 1;
+    socket_ = SocketPath(options_, sockets_made_);
     service_ = std::make_unique<PluginService>(parts_, [this] { watch_.Wake(); });
     grpc::ServerBuilder builder;
     builder.AddListeningPort("unix://" + socket_, grpc::InsecureServerCredentials());
@@ -171,12 +189,21 @@ class Link final : public KubeletLink {
     grpc::ClientContext context;
     context.set_deadline(rpc::GrpcDeadline(Clock::now() + options_.register_max));
     v1beta1::Empty reply;
+    SetAsks(&context);
     const grpc::Status status = stub->Register(&context, request, &reply);
+    SetAsks(nullptr);
     if (status.ok()) return {};
     return Fail(ErrorCode::kPeerUnavailable,
                 "the kubelet at " + kubelet_socket_ + " does not register " + options_.resource +
                     ": " + status.error_message(),
                 "its log says why, if it was there; this is tried again");
+  }
+
+  // What the destructor cancels.
+  void SetAsks(grpc::ClientContext* context) EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    asks_ = context;
+    if (context != nullptr && stopping_) context->TryCancel();
   }
 
   // Channels to one address share a connection, whose pause after a failure would be waited for.
@@ -194,6 +221,7 @@ class Link final : public KubeletLink {
   void SetRegistered(bool registered) {
     if (registered_.exchange(registered) == registered) return;
     registered_since_ = registered ? std::optional(Clock::now()) : registered_since_;
+    if (registered) follow_wait_ = options_.follow_min;
     parts_.metrics.SetKubeletConnected(registered);
   }
 
@@ -203,8 +231,8 @@ class Link final : public KubeletLink {
     for (fs::directory_iterator entry(options_.folder, error), end; !error && entry != end;
          entry.increment(error)) {
       const std::string name = entry->path().filename();
-      if (!name.starts_with(prefix_) || !fs::is_socket(entry->symlink_status(error))) continue;
-      if (!ConnectUnix(entry->path(), SOCK_STREAM)) ::unlink(entry->path().c_str());
+      if (!name.starts_with(prefix_)) continue;
+      if (IsAbandonedSocket(entry->path())) ::unlink(entry->path().c_str());
     }
   }
 
@@ -225,20 +253,31 @@ class Link final : public KubeletLink {
   std::optional<FileIdentity> registered_with_;
   std::optional<FileIdentity> tried_;
   TimePoint follow_by_;
+  milliseconds follow_wait_ = options_.follow_min;
   std::optional<TimePoint> registered_since_;
   milliseconds pause_ = options_.retry_min;
   TimePoint not_before_;
 
   std::atomic<bool> registered_ = false;
   std::atomic<bool> stopping_ = false;
+  Mutex mutex_;
+  grpc::ClientContext* asks_ GUARDED_BY(mutex_) = nullptr;
   std::thread thread_;  // last: it uses all of them
 };
 
 }  // namespace
 
-std::unique_ptr<KubeletLink> KubeletLink::Start(KubeletLinkOptions options,
-                                                const PluginService::Parts& parts) {
-  return std::make_unique<Link>(std::move(options), parts);
+Result<std::unique_ptr<KubeletLink>> KubeletLink::Start(KubeletLinkOptions options,
+                                                        const PluginService::Parts& parts) {
+  constexpr size_t kBytesMax = sizeof(sockaddr_un::sun_path) - 1;
+  const std::string longest = SocketPath(options, kSocketsMax);
+  if (longest.size() > kBytesMax) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "the plugin's socket " + longest + " has " + std::to_string(longest.size()) +
+                    " bytes; a Unix socket takes " + std::to_string(kBytesMax),
+                "choose a shorter --resource, --instance or --kubelet-dir");
+  }
+  return std::unique_ptr<KubeletLink>(std::make_unique<Link>(std::move(options), parts));
 }
 
 }  // namespace gantry::deviceplugin

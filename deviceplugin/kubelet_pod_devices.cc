@@ -3,9 +3,11 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
+#include <set>
 #include <utility>
 
 #include "deviceplugin/pod_resources.grpc.pb.h"
+#include "lib/base/mutex.h"
 #include "lib/rpc/grpc_deadline.h"
 
 namespace gantry::deviceplugin {
@@ -49,7 +51,9 @@ class Kubelet final : public PodDevicesSource {
     grpc::ClientContext context;
     context.set_deadline(rpc::GrpcDeadline(deadline));
     v1::ListPodResourcesResponse response;
+    if (!Begin(&context)) return Fail(ErrorCode::kCancelled, kStopping);
     const grpc::Status status = stub_->List(&context, {}, &response);
+    if (!End(&context)) return Fail(ErrorCode::kCancelled, kStopping);
     if (!status.ok()) {
       const bool late = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
       return Fail(late ? ErrorCode::kDeadlineExceeded : ErrorCode::kPeerUnavailable,
@@ -69,9 +73,32 @@ class Kubelet final : public PodDevicesSource {
     return pods;
   }
 
+  void Stop() override EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    stopped_ = true;
+    for (grpc::ClientContext* const context : waiting_) context->TryCancel();
+  }
+
  private:
+  static constexpr char kStopping[] = "the plugin is ending";
+
+  // Both false after Stop.
+  bool Begin(grpc::ClientContext* context) EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    if (!stopped_) waiting_.insert(context);
+    return !stopped_;
+  }
+  bool End(grpc::ClientContext* context) EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    waiting_.erase(context);
+    return !stopped_;
+  }
+
   const std::string socket_;
   const std::unique_ptr<v1::PodResourcesLister::Stub> stub_;
+  Mutex mutex_;
+  bool stopped_ GUARDED_BY(mutex_) = false;
+  std::set<grpc::ClientContext*> waiting_ GUARDED_BY(mutex_);
 };
 
 }  // namespace

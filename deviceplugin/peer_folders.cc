@@ -1,16 +1,16 @@
 #include "deviceplugin/peer_folders.h"
 
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
 #include <string_view>
 
-#include "lib/base/fd_passing.h"
+#include "deviceplugin/abandoned_socket.h"
 #include "lib/base/file_lock.h"
 #include "lib/base/unique_fd.h"
 
@@ -39,26 +39,37 @@ bool IsSocket(const fs::path& path) {
   return fs::is_socket(fs::symlink_status(path, error));
 }
 
-// Nobody listens at it. Of a socket that this user may not connect to nothing is known: a plugin
-// without capabilities is not above modes.
-bool IsAbandonedSocket(const fs::path& path) {
-  if (!IsSocket(path) || ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) return false;
-  for (const int type : {SOCK_STREAM, SOCK_SEQPACKET}) {
-    if (ConnectUnix(path, type)) return false;
-  }
-  return true;
-}
+// Of a folder at a time: pods write there as many as they like.
+constexpr int kEntriesMax = 4096;
 
 // What a sidecar puts there beside its lock, see PeerServer.
 constexpr std::string_view kLockSuffix = ".peer.lock";
 constexpr std::array<std::string_view, 2> kSocketSuffixes = {".peer.sock", ".fds.sock"};
 
-// Nothing: somebody holds it, or it is no lock.
-UniqueFd TakeAbandonedLock(const fs::path& path) {
+// Some of them, where there are more files than a folder of sidecars has.
+std::vector<fs::path> LocksIn(const std::string& folder) {
+  std::vector<fs::path> locks;
+  int entries = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end;
+       !error && entry != end && entries < kEntriesMax; entry.increment(error), ++entries) {
+    if (entry->path().string().ends_with(kLockSuffix)) locks.push_back(entry->path());
+  }
+  return locks;
+}
+
+// Nothing: it is no lock, or this user may not read it.
+UniqueFd OpenLock(const fs::path& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info = {};
   if (!fd.valid() || ::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
-  if (TryLock(fd.get(), path) != FileLock::kTaken) return {};
+  return fd;
+}
+
+// Nothing: somebody holds it, or it is no lock.
+UniqueFd TakeAbandonedLock(const fs::path& path) {
+  UniqueFd fd = OpenLock(path);
+  if (!fd.valid() || TryLock(fd.get(), path) != FileLock::kTaken) return {};
   return fd;
 }
 
@@ -76,15 +87,17 @@ void RemoveWithLock(const fs::path& lock) {
 }  // namespace
 
 void PeerFolders::RemoveAbandoned(const std::string& folder) const {
-  std::vector<fs::path> locks;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->path().string().ends_with(kLockSuffix)) locks.push_back(entry->path());
-  }
-  for (const fs::path& lock : locks) {
+  for (const fs::path& lock : LocksIn(folder)) {
     if (const UniqueFd held = TakeAbandonedLock(lock); held.valid()) RemoveWithLock(lock);
   }
+}
+
+size_t PeerFolders::Living(const std::string& folder) const {
+  const auto locks = LocksIn(folder);
+  return static_cast<size_t>(std::count_if(locks.begin(), locks.end(), [](const fs::path& path) {
+    const UniqueFd fd = OpenLock(path);
+    return fd.valid() && TryLock(fd.get(), path) == FileLock::kHeld;
+  }));
 }
 
 Status PeerFolders::Prepare() const {
@@ -95,7 +108,14 @@ Status PeerFolders::Prepare() const {
 
 Status PeerFolders::Make(const std::string& folder) const {
   if (folder != parent_) RETURN_IF_ERROR(Prepare());
+  const MutexLock lock(mutex_);
+  made_[fs::path(folder).filename()] = ++times_made_;
   return MakeFolder(folder, kFolderMode);
+}
+
+uint64_t PeerFolders::TimesMade() const {
+  const MutexLock lock(mutex_);
+  return times_made_;
 }
 
 std::vector<std::string> PeerFolders::Namespaces() const {
@@ -108,16 +128,22 @@ std::vector<std::string> PeerFolders::Namespaces() const {
   return names;
 }
 
-bool PeerFolders::Remove(const std::string& name) const {
+bool PeerFolders::Remove(const std::string& name, uint64_t times_made) const {
   const fs::path folder = fs::path(parent_) / name;
   RemoveAbandoned(folder);
+  int entries = 0;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (!IsAbandonedSocket(entry->path())) return false;
+    if (++entries > kEntriesMax || !IsAbandonedSocket(entry->path())) return false;
     ::unlink(entry->path().c_str());
   }
-  return ::rmdir(folder.c_str()) == 0;
+  const MutexLock lock(mutex_);
+  const auto made = made_.find(name);
+  if (made != made_.end() && made->second > times_made) return false;
+  if (::rmdir(folder.c_str()) != 0) return false;
+  made_.erase(name);
+  return true;
 }
 
 }  // namespace gantry::deviceplugin

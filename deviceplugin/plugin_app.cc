@@ -59,6 +59,9 @@ class App final : public PluginApp {
                 *metrics_),
         health_(slots_, *metrics_) {}
 
+  // What waits for the kubelet waits no longer, and the objects end one after another.
+  ~App() override { pods_->Stop(); }
+
   Status Run() {
     const bool binds = config_.binding == "cdi";
     if (!config_.metrics_listen.empty()) {
@@ -73,10 +76,12 @@ class App final : public PluginApp {
                               .interval = milliseconds(config_.reconcile_ms),
                               .root = config_.host_root},
         SlotReconciler::Parts{*pods_, slots_, files_, binder_, folders_, health_, *metrics_});
-    link_ = KubeletLink::Start(
-        {.folder = config_.kubelet_dir, .resource = config_.resource, .instance = Instance()},
-        {slots_, files_, binder_, folders_, *metrics_, binds ? Binding::kCdi : Binding::kAllocate,
-         RulesOf(config_)});
+    ASSIGN_OR_RETURN(
+        link_,
+        KubeletLink::Start(
+            {.folder = config_.kubelet_dir, .resource = config_.resource, .instance = Instance()},
+            {slots_, files_, binder_, folders_, *metrics_,
+             binds ? Binding::kCdi : Binding::kAllocate, RulesOf(config_)}));
     if (!config_.health_listen.empty()) {
       ASSIGN_OR_RETURN(health_server_,
                        rpc::HealthServer::Start(
@@ -91,7 +96,10 @@ class App final : public PluginApp {
   }
 
   void AddNeeds(bool binds) {
-    health_.Need(Unhealthy::kPeerDir, [this] { return folders_.Prepare(); });
+    // Without CDI nobody makes folders below it: all sidecars have this one.
+    health_.Need(Unhealthy::kPeerDir, [this, binds] {
+      return binds ? folders_.Prepare() : folders_.Make(folders_.parent());
+    });
     if (binds) {
       health_.Need(Unhealthy::kCdiDir, [this] { return files_.Probe(); });
       health_.Need(Unhealthy::kPodResources, [this]() -> Status {
@@ -156,7 +164,7 @@ Result<std::string> DryRun(const PluginConfig& config) {
     }
     list.push_back(std::move(entry));
   }
-  return list.dump(2);
+  return list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 }  // namespace gantry::deviceplugin

@@ -1,16 +1,19 @@
 #include "deviceplugin/plugin_config.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <cctype>
 #include <iostream>
+#include <utility>
 
+#include "deviceplugin/slot_list.h"
 #include "lib/base/result.h"
 #include "lib/base/version.h"
 
 namespace gantry::deviceplugin {
 namespace {
 
-constexpr int kSlotsMax = 1024;
 constexpr size_t kResourceLengthMax = 120;  // it is part of file names
 
 // --cdi-dir is also GANTRY_DP_CDI_DIR.
@@ -52,7 +55,7 @@ void AddRules(CLI::App& app, PluginConfig& config) {
   Add(app, "--resource", config.resource,
       "name of the resource that sidecars ask for; also the CDI kind of its slots");
   Add(app, "--slots", config.slots, "how many sidecars the node may have")
-      ->check(CLI::Range(1, kSlotsMax));
+      ->check(CLI::Range(1, SlotList::kSlotsMax));
   Add(app, "--binding", config.binding,
       "cdi: a slot is given its own pod's devices just before its container starts; allocate, for "
       "runtimes without CDI: every slot is given all devices of the node")
@@ -88,24 +91,59 @@ void AddRules(CLI::App& app, PluginConfig& config) {
   app.add_flag("--print-config", config.print_config, "print every setting and exit");
 }
 
+// As CDI has vendors and classes.
+bool IsCdiName(std::string_view name) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz";
+  constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789.-";
+  return !name.empty() && name.find_first_not_of(kAllowed) == std::string_view::npos &&
+         kLetters.find(name.front()) != std::string_view::npos && name.back() != '-' &&
+         name.back() != '.';
+}
+
 // "vendor.domain/class", as both Kubernetes and CDI want it.
 Status CheckResource(const std::string& resource) {
-  constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyz0123456789.-";
   const size_t slash = resource.find('/');
   const std::string_view domain = std::string_view(resource).substr(0, slash);
-  if (slash != std::string::npos && resource.size() <= kResourceLengthMax && !domain.empty() &&
-      domain.find('.') != std::string_view::npos && slash + 1 < resource.size() &&
-      domain.find_first_not_of(kAllowed) == std::string_view::npos &&
-      resource.find_first_not_of(kAllowed, slash + 1) == std::string::npos) {
+  if (slash != std::string::npos && resource.size() <= kResourceLengthMax && IsCdiName(domain) &&
+      domain.find('.') != std::string_view::npos &&
+      IsCdiName(std::string_view(resource).substr(slash + 1))) {
     return {};
   }
-  return Fail(
-      ErrorCode::kInvalidArgument,
-      "--resource '" + resource + "' is not of the form domain.name/resource, in lower case");
+  return Fail(ErrorCode::kInvalidArgument,
+              "--resource '" + resource +
+                  "' is not of the form domain.name/resource, in lower case, each beginning with "
+                  "a letter");
+}
+
+// Part of the name of a socket.
+Status CheckInstance(const std::string& instance) {
+  const bool plain = std::all_of(instance.begin(), instance.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_';
+  });
+  if (plain) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              "--instance '" + instance + "' has more than letters, digits, '-', '.' and '_'");
+}
+
+// They go into addresses of sockets and into specs, where nobody knows this process's folder.
+Status CheckPaths(const PluginConfig& config) {
+  const std::array<std::pair<std::string_view, const std::string*>, 4> folders = {
+      {{"--kubelet-dir", &config.kubelet_dir},
+       {"--pod-resources-dir", &config.pod_resources_dir},
+       {"--cdi-dir", &config.cdi_dir},
+       {"--peer-dir", &config.peer_dir}}};
+  for (const auto& [flag, folder] : folders) {
+    if (folder->starts_with('/')) continue;
+    return Fail(ErrorCode::kInvalidArgument,
+                std::string(flag) + " '" + *folder + "' does not begin with a slash");
+  }
+  return {};
 }
 
 Status CheckTogether(const PluginConfig& config) {
   RETURN_IF_ERROR(CheckResource(config.resource));
+  RETURN_IF_ERROR(CheckInstance(config.instance));
+  RETURN_IF_ERROR(CheckPaths(config));
   if (config.no_rdma && config.require_rdma) {
     return Fail(ErrorCode::kInvalidArgument, "--no-rdma and --require-rdma exclude each other");
   }

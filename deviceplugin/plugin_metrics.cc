@@ -61,6 +61,7 @@ class Families final : public PluginMetrics {
     slots_.At(1).Set(static_cast<double>(sample.bound));
     slots_.At(2).Set(static_cast<double>(sample.unhealthy));
     files_.At().Set(static_cast<double>(sample.files));
+    sidecars_.At().Set(static_cast<double>(sample.sidecars));
   }
 
   void SetRdmaPorts(const std::vector<RdmaPortSample>& ports) override EXCLUDES(mutex_) {
@@ -125,6 +126,8 @@ class Families final : public PluginMetrics {
                              "Containers that were not started, each attempt",
                              {{"reason", kBindFailures}}};
   GaugeGrid files_{*registry_, "gantry_dp_cdi_files", "CDI specs of slots", {}};
+  GaugeGrid sidecars_{
+      *registry_, "gantry_dp_sidecars", "Containers with a slot whose sidecar lives", {}};
   CounterGrid files_removed_{*registry_,
                              "gantry_dp_cdi_files_removed_total",
                              "CDI specs removed as their pods were gone",

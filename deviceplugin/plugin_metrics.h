@@ -34,12 +34,13 @@ struct RdmaPortSample {
   bool active = false;
 };
 
-// Asked at each scrape.
+// As of the last comparison with the node's pods.
 struct SlotSample {
   size_t free = 0;
   size_t bound = 0;
   size_t unhealthy = 0;
   size_t files = 0;
+  size_t sidecars = 0;  // that live in containers with slots
 };
 
 class PluginMetrics {

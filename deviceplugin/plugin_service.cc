@@ -92,8 +92,10 @@ grpc::Status PluginService::ListAndWatch(
 
 // More than one slot for a container would say the same things twice.
 template <typename Ids>
-Result<std::string> PluginService::SlotAmong(const Ids& ids) {
-  if (ids.size() == 1 && parts_.slots.Knows(ids.Get(0))) return ids.Get(0);
+Result<std::string> PluginService::SlotAmong(const Ids& ids, bool known) {
+  if (ids.size() == 1 && (known ? parts_.slots.Knows(ids.Get(0)) : SlotList::IsName(ids.Get(0)))) {
+    return ids.Get(0);
+  }
   parts_.metrics.BindFailed(BindFailure::kUnknownSlot);
   if (ids.size() != 1) {
     return Fail(
@@ -109,7 +111,7 @@ Result<std::string> PluginService::SlotAmong(const Ids& ids) {
 
 Status PluginService::AllocateOne(const v1beta1::ContainerAllocateRequest& request,
                                   v1beta1::ContainerAllocateResponse* reply) {
-  ASSIGN_OR_RETURN(const std::string slot, SlotAmong(request.devices_ids()));
+  ASSIGN_OR_RETURN(const std::string slot, SlotAmong(request.devices_ids(), /*known=*/true));
   if (parts_.binding == Binding::kAllocate) {
     ASSIGN_OR_RETURN(const SlotPlan plan, PlanForAnyPod(parts_.rules, slot));
     RETURN_IF_ERROR(parts_.folders.Make(plan.peer_folder));
@@ -143,7 +145,8 @@ grpc::Status PluginService::PreStartContainer(grpc::ServerContext* context,
                                               v1beta1::PreStartContainerResponse*) {
   const TimePoint start = Clock::now();
   Status status;
-  if (const auto slot = SlotAmong(request->devices_ids()); !slot) {
+  // Of a longer list that there was, too: who has the slot from then may start again.
+  if (const auto slot = SlotAmong(request->devices_ids(), /*known=*/false); !slot) {
     status = Fail(slot.error());
   } else if (!context->IsCancelled()) {
     status = parts_.binder.Bind(*slot, start + kPreStartMax);

@@ -52,8 +52,9 @@ class PluginService final : public v1beta1::DevicePlugin::Service {
  private:
   Status AllocateOne(const v1beta1::ContainerAllocateRequest& request,
                      v1beta1::ContainerAllocateResponse* reply);
+  // `known`: one of the list; else any that a list may have.
   template <typename Ids>
-  Result<std::string> SlotAmong(const Ids& ids);
+  Result<std::string> SlotAmong(const Ids& ids, bool known);
 
   const Parts parts_;
   const std::function<void()> stream_ended_;

@@ -35,7 +35,8 @@ Result<SlotOwner> OwnerOf(const std::vector<PodDevices>& pods, std::string_view 
   }
   if (owner.pod == nullptr) {
     return Fail(ErrorCode::kNotFound, "no pod of this node has the slot " + std::string(slot),
-                "the kubelet answers so until it has recorded the pod; it tries again by itself");
+                "the kubelet answers so until it has recorded the pod, and tries again by itself; "
+                "it never tells of init containers without restartPolicy: Always");
   }
   return owner;
 }

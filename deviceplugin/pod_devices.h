@@ -46,6 +46,8 @@ class PodDevicesSource {
   virtual ~PodDevicesSource() = default;
   // Of all pods that are admitted and have not ended.
   virtual Result<std::vector<PodDevices>> List(TimePoint deadline) = 0;
+  // Ends questions that wait, and each later one at once: kCancelled.
+  virtual void Stop() {}
 };
 
 // A container in an answer; valid as long as that.

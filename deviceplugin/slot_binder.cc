@@ -49,14 +49,14 @@ tl::expected<SlotPlan, SlotBinder::Failure> SlotBinder::PlanFor(std::string_view
       failure = {BindFailure::kPodNotFound, owner.error()};
     } else {
       failure.error = std::move(pods).error();
+      if (failure.error.code == ErrorCode::kCancelled) return tl::unexpected(std::move(failure));
     }
     if (Clock::now() + options_.ask_again >= find_by) return tl::unexpected(std::move(failure));
     std::this_thread::sleep_for(options_.ask_again);
   }
 }
 
-// True: something was written.
-tl::expected<bool, SlotBinder::Failure> SlotBinder::TryBind(std::string_view slot,
+tl::expected<void, SlotBinder::Failure> SlotBinder::TryBind(std::string_view slot,
                                                             TimePoint deadline) {
   const uint64_t epoch = files_.EpochOf(slot);
   auto plan = PlanFor(slot, deadline);
@@ -75,14 +75,15 @@ tl::expected<bool, SlotBinder::Failure> SlotBinder::TryBind(std::string_view slo
                                 {"peer_gpus", plan->peer_gpus.size()},
                                 {"rdma", plan->rdma_reason},
                                 {"written", *written}});
-  return *written;
+  return {};
 }
 
 Status SlotBinder::Bind(std::string_view slot, TimePoint deadline) {
   while (true) {
     auto bound = TryBind(slot, deadline);
     if (bound) {
-      if (*bound) std::this_thread::sleep_for(options_.settle);
+      // Whoever wrote it: the reconciler may have done so a moment ago.
+      std::this_thread::sleep_until(files_.WrittenAt(slot) + options_.settle);
       return {};
     }
     Failure& failure = bound.error();

@@ -50,7 +50,7 @@ class SlotBinder {
   };
 
   tl::expected<SlotPlan, Failure> PlanFor(std::string_view slot, TimePoint deadline) const;
-  tl::expected<bool, Failure> TryBind(std::string_view slot, TimePoint deadline);
+  tl::expected<void, Failure> TryBind(std::string_view slot, TimePoint deadline);
 
   const SlotBinderOptions options_;
   PodDevicesSource& pods_;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "deviceplugin/cdi_specs.h"
+#include "deviceplugin/slot_list.h"
 #include "lib/base/random_id.h"
 #include "lib/base/unique_fd.h"
 #include "lib/wire/slot_variables.h"
@@ -25,10 +26,25 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr mode_t kMode = 0644;
+constexpr std::string_view kExtension = ".json";
+constexpr uintmax_t kBytesMax = 8 << 20;           // as of all specs
+constexpr std::chrono::minutes kUnfinishedFor{1};  // then nobody writes it any more
 
+// Nothing of what is longer than any spec.
 std::string TextOf(const fs::path& file) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error) || fs::file_size(file, error) > kBytesMax) return {};
   std::ifstream input(file);
   return {std::istreambuf_iterator<char>(input), std::istreambuf_iterator<char>()};
+}
+
+// "<spec>.0123456789abcdef"; `prefix` is the beginning of each spec's name.
+bool IsTemporary(std::string_view name, std::string_view prefix) {
+  const size_t hex = HexOf(0).size();
+  if (name.size() <= prefix.size() + hex || !name.starts_with(prefix)) return false;
+  const std::string_view spec = name.substr(0, name.size() - hex);
+  return spec.ends_with(std::string(kExtension) + ".") &&
+         name.find_first_not_of("0123456789abcdef", spec.size()) == std::string_view::npos;
 }
 
 Error CannotWrite(const std::string& path, int error) {
@@ -70,10 +86,16 @@ std::string SlotFiles::CdiNameOf(std::string_view slot) const {
   return resource_ + "=" + std::string(slot);
 }
 
-std::string SlotFiles::PathOf(std::string_view slot) const {
-  std::string name = resource_ + "-" + std::string(slot) + ".json";
+std::string SlotFiles::NameOf(std::string_view slot) const {
+  std::string name = resource_ + "-" + std::string(slot) + std::string(kExtension);
   std::replace(name.begin(), name.end(), '/', '-');
-  return folder_ + "/" + name;
+  return name;
+}
+
+TimePoint SlotFiles::WrittenAt(std::string_view slot) const {
+  const MutexLock lock(mutex_);
+  const auto written = written_at_.find(slot);
+  return written == written_at_.end() ? TimePoint() : written->second;
 }
 
 uint64_t SlotFiles::EpochOf(std::string_view slot) const {
@@ -96,7 +118,7 @@ Result<bool> SlotFiles::Write(std::string_view slot, const SlotPlan& plan, uint6
   const std::string text = SpecOf(resource_, slot, plan);
   // In the same folder: runtimes hear of a rename within it, and not of a file that comes from
   // elsewhere. Its name does not end as a spec's.
-  const std::string temporary = path + "." + HexOf(RandomGeneration());
+  const std::string temporary = path + "." + HexOf(RandomGeneration());  // see IsTemporary
   auto written = WriteWhole(temporary, text);
   if (written) {
     const MutexLock lock(mutex_);
@@ -108,7 +130,10 @@ Result<bool> SlotFiles::Write(std::string_view slot, const SlotPlan& plan, uint6
     if (written && ::rename(temporary.c_str(), path.c_str()) != 0) {
       written = Fail(CannotWrite(path, errno));
     }
-    if (written) ++epochs_[std::string(slot)];
+    if (written) {
+      ++epochs_[std::string(slot)];
+      written_at_[std::string(slot)] = Clock::now();
+    }
   }
   if (written) return true;
   ::unlink(temporary.c_str());
@@ -154,6 +179,21 @@ std::vector<SlotFiles::Entry> SlotFiles::List() const {
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return a.slot < b.slot; });
   return entries;
+}
+
+void SlotFiles::RemoveUnfinished() const {
+  std::string prefix = NameOf(SlotList::kPrefix);
+  prefix.resize(prefix.size() - kExtension.size());
+  const auto long_ago = fs::file_time_type::clock::now() - kUnfinishedFor;
+  std::error_code error;
+  for (fs::directory_iterator file(folder_, error), end; !error && file != end;
+       file.increment(error)) {
+    if (!IsTemporary(file->path().filename().string(), prefix)) continue;
+    std::error_code gone;
+    if (fs::last_write_time(file->path(), gone) < long_ago && !gone) {
+      ::unlink(file->path().c_str());
+    }
+  }
 }
 
 // Writes nothing: runtimes look at the whole folder again after each event in it.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "deviceplugin/slot_plan.h"
+#include "lib/base/clock.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 
@@ -34,17 +35,22 @@ class SlotFiles {
   uint64_t EpochOf(std::string_view slot) const EXCLUDES(mutex_);
   // The file is there as a whole or not at all. False: it said the same already.
   Result<bool> Write(std::string_view slot, const SlotPlan& plan, uint64_t epoch) EXCLUDES(mutex_);
+  // When this process last wrote it; long ago: it did not.
+  TimePoint WrittenAt(std::string_view slot) const EXCLUDES(mutex_);
   Status Remove(std::string_view slot, uint64_t epoch) EXCLUDES(mutex_);
   // Whatever it was for; it need not be there. Waits for no disk.
   Status Clear(std::string_view slot) EXCLUDES(mutex_);
 
   // Those of this kind that are there, sorted by slot.
   std::vector<Entry> List() const;
+  // Files that a plugin was writing when it was killed.
+  void RemoveUnfinished() const;
   // Whether files can be written.
   Status Probe() const;
 
  private:
-  std::string PathOf(std::string_view slot) const;
+  std::string NameOf(std::string_view slot) const;
+  std::string PathOf(std::string_view slot) const { return folder_ + "/" + NameOf(slot); }
   uint64_t EpochNow(std::string_view slot) const REQUIRES(mutex_);
   Status CheckEpoch(std::string_view slot, uint64_t epoch) const REQUIRES(mutex_);
   Status RemoveNow(std::string_view slot) REQUIRES(mutex_);
@@ -53,6 +59,7 @@ class SlotFiles {
   const std::string resource_;
   mutable Mutex mutex_;
   std::map<std::string, uint64_t, std::less<>> epochs_ GUARDED_BY(mutex_);
+  std::map<std::string, TimePoint, std::less<>> written_at_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gantry::deviceplugin

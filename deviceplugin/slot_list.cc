@@ -22,6 +22,11 @@ std::vector<std::string> NamesOf(int count) {
 
 SlotList::SlotList(int count) : names_(NamesOf(count)) {}
 
+bool SlotList::IsName(std::string_view slot) {
+  static const auto* const all = new std::vector<std::string>(NamesOf(kSlotsMax));
+  return std::binary_search(all->begin(), all->end(), slot);
+}
+
 bool SlotList::Knows(std::string_view slot) const {
   return std::binary_search(names_.begin(), names_.end(), slot);
 }

@@ -13,8 +13,13 @@ namespace gantry::deviceplugin {
 
 class SlotList {
  public:
+  static constexpr std::string_view kPrefix = "slot-";
+  static constexpr int kSlotsMax = 1024;
+
   explicit SlotList(int count);  // "slot-000" and so on
 
+  // Of a slot of this or a longer list.
+  static bool IsName(std::string_view slot);
   const std::vector<std::string>& names() const { return names_; }
   bool Knows(std::string_view slot) const;
 

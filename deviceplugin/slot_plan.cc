@@ -119,6 +119,16 @@ Result<SlotPlan> PlanDevices(const SlotPlanRules& rules, const NodeGpus& node,
   return plan;
 }
 
+// Whether the slot is bound without GPUs after this.
+bool GoesWithout(const SlotPlanRules& rules, const PodDevices& pod, const Error& error) {
+  if (rules.missing_gpu == MissingGpu::kFail || error.code != ErrorCode::kNotExportable) {
+    return false;
+  }
+  log::Warning("a pod's GPUs cannot be shared with its sidecar, which goes without",
+               {{"namespace", pod.pod_namespace}, {"pod", pod.name}, {"error", error}});
+  return true;
+}
+
 }  // namespace
 
 Result<SlotPlan> PlanSlot(const SlotPlanRules& rules, const std::vector<PodDevices>& pods,
@@ -129,13 +139,8 @@ Result<SlotPlan> PlanSlot(const SlotPlanRules& rules, const std::vector<PodDevic
   auto siblings = GpusOfSiblings(owner);
   if (siblings) {
     own = *std::move(siblings);
-  } else if (rules.missing_gpu == MissingGpu::kFail ||
-             siblings.error().code != ErrorCode::kNotExportable) {
+  } else if (!GoesWithout(rules, pod, siblings.error())) {
     return Fail(std::move(siblings).error());
-  } else {
-    log::Warning(
-        "a pod's GPUs cannot be shared with its sidecar, which goes without",
-        {{"namespace", pod.pod_namespace}, {"pod", pod.name}, {"error", siblings.error()}});
   }
   if (own.empty() && rules.missing_gpu == MissingGpu::kFail) {
     return Fail(ErrorCode::kPathUnavailable,
@@ -149,7 +154,11 @@ Result<SlotPlan> PlanSlot(const SlotPlanRules& rules, const std::vector<PodDevic
   } else if (!own.empty() && rules.peer_gpus == PeerGpuVisibility::kNode) {
     others = node.All();
   }
-  ASSIGN_OR_RETURN(SlotPlan plan, PlanDevices(rules, node, own, others, slot));
+  auto planned = PlanDevices(rules, node, own, others, slot);
+  if (!planned && GoesWithout(rules, pod, planned.error())) {
+    planned = PlanDevices(rules, node, {}, {}, slot);
+  }
+  ASSIGN_OR_RETURN(SlotPlan plan, std::move(planned));
   plan.pod_namespace = pod.pod_namespace;
   plan.pod = pod.name;
   plan.container = owner.container->name;

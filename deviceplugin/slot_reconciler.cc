@@ -11,6 +11,8 @@ namespace gantry::deviceplugin {
 namespace {
 
 constexpr milliseconds kBindMax{10'000};
+// For all that are to be bound in one round: health is looked at between rounds.
+constexpr milliseconds kBindAllMax{10'000};
 
 // Every slot that a container has, with whose it is.
 std::map<std::string, SlotOwner> OwnersIn(const std::vector<PodDevices>& pods,
@@ -63,17 +65,25 @@ void SlotReconciler::Run() {
   }
 }
 
+bool SlotReconciler::Stopping() {
+  const MutexLock lock(mutex_);
+  return stopping_;
+}
+
 void SlotReconciler::Round() {
   // First what there is, then the pods: what changes afterwards is known by its epoch.
+  const uint64_t folders_made = parts_.folders.TimesMade();
   const auto entries = parts_.files.List();
   const auto pods = parts_.pods.List(Clock::now() + options_.ask_max);
   if (!pods) {  // nothing is known, so nothing is touched
+    if (pods.error().code == ErrorCode::kCancelled) return;
     log::Warning("slots are not compared with the node's pods", {{"error", pods.error()}});
     return;
   }
   if (options_.binds) {
     ReconcileFiles(entries, *pods);
-    ReconcileFolders(*pods);
+    ReconcileFolders(*pods, folders_made);
+    parts_.files.RemoveUnfinished();
   }
   Count(*pods);
 }
@@ -86,7 +96,22 @@ void SlotReconciler::Count(const std::vector<PodDevices>& pods) {
   const size_t rest = all - std::min(all, bound);
   (parts_.slots.healthy() ? sample.free : sample.unhealthy) = rest;
   sample.files = parts_.files.List().size();
+  sample.sidecars = SidecarsIn(pods);
   parts_.metrics.SetSlots(sample);
+}
+
+// By the locks that they hold in their folders; where those of others are, too, no more than slots.
+size_t SlotReconciler::SidecarsIn(const std::vector<PodDevices>& pods) const {
+  std::map<std::string, size_t> slots;  // by folder
+  for (const auto& [slot, owner] : OwnersIn(pods, options_.resource)) {
+    const std::string below = options_.binds ? "/" + owner.pod->pod_namespace : "";
+    ++slots[parts_.folders.parent() + below];
+  }
+  size_t sidecars = 0;
+  for (const auto& [folder, count] : slots) {
+    sidecars += std::min(count, parts_.folders.Living(folder));
+  }
+  return sidecars;
 }
 
 void SlotReconciler::ReconcileFiles(const std::vector<SlotFiles::Entry>& entries,
@@ -105,22 +130,27 @@ void SlotReconciler::ReconcileFiles(const std::vector<SlotFiles::Entry>& entries
       without_pod[key] = rounds;
       continue;
     }
-    if (parts_.files.Remove(entry.slot, entry.epoch)) {  // unless another pod has come meanwhile
+    const Status removed = parts_.files.Remove(entry.slot, entry.epoch);
+    if (!removed && removed.error().code != ErrorCode::kConflict) {
+      log::Warning("the spec of a slot without a pod stays", {{"error", removed.error()}});
+    } else if (removed) {  // no other pod has come meanwhile
       parts_.metrics.FileRemoved();
       log::Info("the spec of a slot without a pod is removed",
                 {{"slot", entry.slot}, {"pod", entry.pod}, {"namespace", entry.pod_namespace}});
     }
   }
   rounds_without_pod_ = std::move(without_pod);
+  const TimePoint end = Clock::now() + kBindAllMax;
   for (const auto& [slot, owner] : owners) {
-    if (!parts_.slots.Knows(slot)) continue;
+    if (!SlotList::IsName(slot)) continue;
+    if (Stopping() || Clock::now() >= end) return;  // the rest in the next round
     log::Warning("a slot's spec is not its pod's and is written anew",
                  {{"slot", slot}, {"pod", owner.pod->name}});
     [[maybe_unused]] const Status bound = parts_.binder.Bind(slot, Clock::now() + kBindMax);
   }
 }
 
-void SlotReconciler::ReconcileFolders(const std::vector<PodDevices>& pods) {
+void SlotReconciler::ReconcileFolders(const std::vector<PodDevices>& pods, uint64_t made) {
   std::set<std::string> with_pods;
   for (const PodDevices& pod : pods) {
     for (const ContainerDevices& container : pod.containers) {
@@ -131,7 +161,7 @@ void SlotReconciler::ReconcileFolders(const std::vector<PodDevices>& pods) {
   for (const std::string& name : parts_.folders.Namespaces()) {
     if (with_pods.contains(name)) continue;
     const int rounds = rounds_without_namespace_[name] + 1;
-    if (rounds < kRoundsToBelieve || !parts_.folders.Remove(name)) {
+    if (rounds < kRoundsToBelieve || !parts_.folders.Remove(name, made)) {
       without_namespace[name] = rounds;
     }
   }

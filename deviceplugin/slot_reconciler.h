@@ -49,11 +49,14 @@ class SlotReconciler {
 
  private:
   void Run() EXCLUDES(mutex_);
+  bool Stopping() EXCLUDES(mutex_);
   void Round();
   void Count(const std::vector<PodDevices>& pods);
+  size_t SidecarsIn(const std::vector<PodDevices>& pods) const;
   void ReconcileFiles(const std::vector<SlotFiles::Entry>& entries,
                       const std::vector<PodDevices>& pods);
-  void ReconcileFolders(const std::vector<PodDevices>& pods);
+  // `made`: PeerFolders::TimesMade before the pods were asked for.
+  void ReconcileFolders(const std::vector<PodDevices>& pods, uint64_t made);
   void LookAtPorts();
 
   const SlotReconcilerOptions options_;

@@ -37,6 +37,10 @@ class ClusterGpus {
   // a part of a GPU that cannot be shared between containers.
   virtual Result<std::string> GpuIdOf(std::string_view device_id) const = 0;
 
+  // How the paths of device files begin that only parts of GPUs have, which cannot be shared
+  // either; empty: there are none.
+  virtual std::string_view FilesOfParts() const { return {}; }
+
   // Sorted by PCI address. `root` is "/" but for tests.
   virtual std::vector<NodeGpu> List(const std::string& root) const = 0;
 

@@ -24,6 +24,9 @@ constexpr std::array<std::string_view, 3> kCdiKinds = {
 
 constexpr std::array<std::string_view, 2> kSharedFiles = {"/dev/nvidiactl", "/dev/nvidia-uvm"};
 
+// Of MIG slices, as nvidia-container-toolkit writes them into specs, beside the whole GPU's file.
+constexpr std::string_view kMigFiles = "/dev/nvidia-caps/nvidia-cap";
+
 // The value of "GPU UUID: \t GPU-..." and the like.
 std::string ValueIn(const std::string& line, std::string_view key) {
   if (!line.starts_with(key)) return {};
@@ -66,6 +69,8 @@ class Nvidia final : public ClusterGpus {
     }
     return id;
   }
+
+  std::string_view FilesOfParts() const override { return kMigFiles; }
 
   std::vector<NodeGpu> List(const std::string& root) const override {
     std::vector<NodeGpu> gpus;

@@ -48,7 +48,9 @@ def test_a_typo_is_refused(charts, path):
 @pytest.mark.parametrize("path, value, said", [
     (("slots",), 0, "greater than or equal"), (("slots",), "64", "Expected: integer"), (("binding",), "both", "must be one of"),
     (("missingGpu",), "ignore", "must be one of"), (("peerGpuVisibility",), "all", "must be one of"),
-    (("resource",), "transfer", "pattern"), (("resource",), "gantry.dev/a/b", "pattern"), (("peerDir",), "run/gantry", "pattern"),
+    (("resource",), "transfer", "pattern"), (("resource",), "gantry.dev/a/b", "pattern"),
+    (("resource",), "gantry.dev/Transfer", "pattern"), (("resource",), "1.dev/x", "pattern"), (("resource",), "gantry/x", "pattern"),
+    (("peerDir",), "run/gantry", "pattern"),
     (("cdiDir",), "/var/run/cdi/", "pattern"), (("healthPort",), 65536, "less than or equal"), (("metricsPort",), -1, "valid"),
     (("image", "digest"), "sha256:abc", "pattern"), (("image", "pullPolicy"), "always", "must be one of"),
     (("logLevel",), "trace", "must be one of"), (("tolerations",), [{"keys": "x"}], "Additional property keys"),

@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::seconds kDialMax{10};
 constexpr std::chrono::seconds kPreStartMax{30};
+constexpr milliseconds kHangMax{20'000};
 
 std::unique_ptr<grpc::Server> Serve(const std::string& socket, grpc::Service* service) {
   grpc::ServerBuilder builder;
@@ -44,8 +45,11 @@ void RemoveSockets(const std::string& folder) {
 class FakeKubelet::Registration final : public v1beta1::Registration::Service {
  public:
   explicit Registration(FakeKubelet& kubelet) : kubelet_(kubelet) {}
-  grpc::Status Register(grpc::ServerContext*, const v1beta1::RegisterRequest* request,
+  grpc::Status Register(grpc::ServerContext* context, const v1beta1::RegisterRequest* request,
                         v1beta1::Empty*) override {
+    if (kubelet_.hang_ && Eventually([&] { return context->IsCancelled(); }, kHangMax)) {
+      return grpc::Status::CANCELLED;
+    }
     return kubelet_.Register(*request);
   }
 
@@ -137,6 +141,10 @@ grpc::Status FakeKubelet::Register(const v1beta1::RegisterRequest& request) {
 }
 
 void FakeKubelet::Read(Endpoint* endpoint) {
+  if (lose_streams_ > 0) {
+    --lose_streams_;
+    endpoint->stream_context->TryCancel();
+  }
   const auto reader = endpoint->stub->ListAndWatch(endpoint->stream_context.get(), {});
   v1beta1::ListAndWatchResponse list;
   while (reader->Read(&list)) {

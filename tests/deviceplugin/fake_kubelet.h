@@ -78,6 +78,10 @@ class FakeKubelet {
 
   // What it does wrong, or late.
   void RefuseRegistrations(bool refuse) { refuse_ = refuse; }
+  // Answers no registration before it is cancelled, for 20 s at most.
+  void HangRegistrations(bool hang) { hang_ = hang; }
+  // Of the next registrations it follows none: the stream ends before the plugin hears of it.
+  void LoseStreams(int count) { lose_streams_ = count; }
   void DelayPodResources(milliseconds time) { pod_resources_delay_ = time; }
   void FailPodResources(bool fail) { pod_resources_fail_ = fail; }
   // Not listed before this is called with false: what the kubelet has not recorded yet.
@@ -111,6 +115,8 @@ class FakeKubelet {
 
   const testing::TestFolder folder_;
   std::atomic<bool> refuse_ = false;
+  std::atomic<bool> hang_ = false;
+  std::atomic<int> lose_streams_ = 0;
   std::atomic<milliseconds> pod_resources_delay_{milliseconds(0)};
   std::atomic<bool> pod_resources_fail_ = false;
   std::atomic<bool> hide_pods_ = false;

@@ -104,6 +104,34 @@ TEST_F(KubeletLinkTest, AKubeletThatStopsFollowingAtOnceIsNotAskedWithoutAPause)
   EXPECT_LE(kubelet_.registrations() - before, 4);
 }
 
+TEST_F(KubeletLinkTest, AStreamThatEndedUnseenIsNotWaitedForLong) {
+  kubelet_.Start();
+  kubelet_.LoseStreams(1);
+  const TimePoint start = Clock::now();
+  StartPlugin();
+  AwaitSlots(4);
+  EXPECT_LT(Clock::now() - start, milliseconds(5'000));
+}
+
+TEST_F(KubeletLinkTest, AKubeletThatDoesNotAnswerKeepsNoPluginFromEnding) {
+  kubelet_.HangRegistrations(true);
+  kubelet_.Start();
+  StartPlugin();
+  ASSERT_TRUE(Eventually([&] { return !PluginSockets().empty(); }));
+  std::this_thread::sleep_for(milliseconds(200));
+  const TimePoint start = Clock::now();
+  plugin_.reset();
+  EXPECT_LT(Clock::now() - start, milliseconds(3'000));
+}
+
+TEST_F(KubeletLinkTest, ANameThatFitsIntoNoAddressOfASocketIsSaidAtTheStart) {
+  config_.resource = "gantry.dev/" + std::string(100, 'x');
+  const auto started = PluginApp::Start(config_);
+  ASSERT_FALSE(started);
+  EXPECT_THAT(started.error().message, HasSubstr("107"));
+  EXPECT_THAT(started.error().hint, HasSubstr("--resource"));
+}
+
 TEST_F(KubeletLinkTest, TwoPluginsOfOneNodeHaveSocketsOfTheirOwn) {
   StartAll();
   config_.resource = "other.example/transfer";

@@ -64,10 +64,18 @@ TEST(PluginDocument, NamesEveryFlagAndNoOther) {
 TEST(PluginConfigTest, ImpossibleSettingsAreUsageErrors) {
   for (const char* const setting :
        {"--resource=nodomain/x", "--resource=gantry.dev", "--resource=Gantry.dev/x",
-        "--resource=a.b/c/d", "--slots=0", "--binding=late", "--missing-gpu=maybe", "--unknown"}) {
+        "--resource=a.b/c/d", "--resource=1.dev/x", "--resource=gantry.dev/-x",
+        "--resource=gantry.dev/x-", "--instance=a/b", "--kubelet-dir=plugins",
+        "--pod-resources-dir=", "--cdi-dir=cdi", "--peer-dir=../peers", "--slots=0",
+        "--binding=late", "--missing-gpu=maybe", "--unknown"}) {
     const char* const arguments[] = {"gantry-device-plugin", setting};
     EXPECT_EQ(ParsePluginConfig(2, arguments).exit_code, 2) << setting;
   }
+  const char* const longest[] = {"gantry-device-plugin", "--resource=a-1.b/c-1.d",
+                                 "--instance=a-B.1_", "--print-config"};
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(ParsePluginConfig(4, longest).exit_code, 0);
+  EXPECT_NE(::testing::internal::GetCapturedStdout(), "");
   const char* const both[] = {"gantry-device-plugin", "--no-rdma", "--require-rdma"};
   EXPECT_EQ(ParsePluginConfig(3, both).exit_code, 2);
 }

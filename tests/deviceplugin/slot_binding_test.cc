@@ -299,6 +299,82 @@ TEST_F(SlotBindingTest, WithoutCdiEverySlotGetsTheWholeNode) {
   EXPECT_THAT(SlotSpecs(), IsEmpty());
 }
 
+// Nobody makes another folder for them: the one folder is for every user from the start.
+TEST_F(SlotBindingTest, WithoutCdiEverySidecarCanPutItsSocketsIntoTheOneFolder) {
+  config_.binding = "allocate";
+  StartAll();
+  Admit(InferencePod("team", "one", {GpuUuid(0)}));
+  std::this_thread::sleep_for(milliseconds(300));  // six looks at what slots need
+  struct stat folder = {};
+  ASSERT_EQ(::stat(config_.peer_dir.c_str(), &folder), 0);
+  EXPECT_EQ(folder.st_mode & 07777, 01777U);
+}
+
+TEST_F(SlotBindingTest, ASlotBeyondTheListIsBoundToThePodThatHasIt) {
+  StartAll();
+  for (const char* const pod : {"a", "b", "c", "d"}) Admit(InferencePod("team", pod, {}));
+  const std::string last = kubelet_.DevicesOf("d", kSidecar, kResource).front();
+  ASSERT_EQ(last, "slot-003");
+  plugin_.reset();
+  config_.slots = 1;
+  StartPlugin();
+  ASSERT_TRUE(Eventually([&] { return kubelet_.Capacity(kResource) == 1; }));
+  EXPECT_EQ(Start("team", "d").Variable("GANTRY_SLOT"), last);
+}
+
+TEST_F(SlotBindingTest, ClaimedPartsOfGpusAreRefused) {
+  std::ofstream(kubelet_.cdi_folder() + "/k8s.gpu.nvidia.com-claim.json")
+      << R"({"cdiVersion":"0.5.0","kind":"k8s.gpu.nvidia.com/claim","devices":[
+             {"name":"mig","containerEdits":{"deviceNodes":[{"path":"/dev/nvidia4"},
+              {"path":"/dev/nvidia-caps/nvidia-cap30"}]}}]})";
+  StartAll();
+  FakePod pod = InferencePod("team", "claims", {});
+  v1::ClaimResource claim;
+  claim.set_driver_name("gpu.nvidia.com");
+  claim.set_device_name("gpu-4-mig-9-0-4");
+  claim.add_cdi_devices()->set_name("k8s.gpu.nvidia.com/claim=mig");
+  pod.containers[1].claimed.push_back(claim);
+  Admit(pod);
+  const ContainerEdits edits = Start("team", "claims");
+  EXPECT_EQ(edits.Variable("GANTRY_SLOT_GPUS"), "");
+  EXPECT_THAT(edits.DeviceFiles(), Not(Contains(HasSubstr("nvidia"))));
+  plugin_.reset();
+  config_.missing_gpu = "fail";
+  StartPlugin();
+  AwaitSlots(4);
+  EXPECT_THAT(StartError("team", "claims").message, HasSubstr("part of a GPU"));
+}
+
+TEST_F(SlotBindingTest, AnInitContainerThatDoesNotRestartIsNamedAsTheCause) {
+  StartAll();
+  Admit(InferencePod("team", "one", {}));
+  kubelet_.HidePods(true);
+  EXPECT_THAT(StartError("team", "one").message, HasSubstr("restartPolicy: Always"));
+}
+
+TEST_F(SlotBindingTest, AKubeletThatDoesNotAnswerKeepsNoPluginFromEnding) {
+  StartAll();
+  Admit(InferencePod("team", "one", {GpuUuid(0)}));
+  kubelet_.DelayPodResources(milliseconds(4'000));
+  std::thread asks([&] { EXPECT_FALSE(kubelet_.StartContainer("team", "one", kSidecar)); });
+  std::this_thread::sleep_for(milliseconds(300));
+  const TimePoint start = Clock::now();
+  plugin_.reset();
+  EXPECT_LT(Clock::now() - start, milliseconds(2'000));
+  asks.join();
+}
+
+TEST_F(SlotBindingTest, WhoeverWroteItARuntimeHasTimeToReadASpec) {
+  config_.settle_ms = 1'000;
+  StartAll();
+  Admit(InferencePod("team", "one", {}));
+  // The reconciler is there first, as nobody has asked for the container yet.
+  ASSERT_TRUE(Eventually([&] { return !SlotSpecs().empty(); }));
+  const TimePoint written = Clock::now();
+  Start("team", "one");
+  EXPECT_GE(Clock::now() - written, milliseconds(900));
+}
+
 TEST_F(SlotBindingTest, ADryRunSaysWhatWouldBeBound) {
   StartAll();
   Admit(InferencePod("team", "one", {GpuUuid(1)}));

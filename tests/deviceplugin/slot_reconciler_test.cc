@@ -8,6 +8,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "lib/base/fd_passing.h"
 #include "lib/base/file_lock.h"
@@ -105,6 +106,21 @@ TEST_F(SlotReconcilerTest, AReusedSlotNeverHasTheSpecOfItsFormerPod) {
     EXPECT_EQ(Start("team", pod).Variable("GANTRY_SLOT_POD"), pod);
     kubelet_.Remove("team", pod);
   }
+}
+
+TEST_F(SlotReconcilerTest, WhatAKilledPluginWasWritingIsRemoved) {
+  const std::string base = kubelet_.cdi_folder() + "/gantry.dev-transfer-slot-001.json.";
+  const std::string old = base + "00112233445566aa";
+  const std::string young = base + "00112233445566bb";
+  const std::string foreign = base + "bak";
+  for (const std::string& file : {old, young, foreign}) std::ofstream(file) << "{";
+  for (const std::string& file : {old, foreign}) {
+    fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  }
+  StartAll();
+  EXPECT_TRUE(Eventually([&] { return !fs::exists(old); }, milliseconds(2'000)));
+  EXPECT_TRUE(fs::exists(young));
+  EXPECT_TRUE(fs::exists(foreign));
 }
 
 TEST_F(SlotReconcilerTest, SpecsOfOthersAreLeftAlone) {
@@ -213,6 +229,126 @@ TEST_F(SlotReconcilerTest, OneAnswerWithoutThePodIsNotBelieved) {
   EXPECT_TRUE(Eventually([&] { return pods.asked() >= ForgetfulPods::kForgets + 4; }));
   EXPECT_THAT(metrics->Text(), HasSubstr("gantry_dp_cdi_files_removed_total 0"));
   EXPECT_TRUE(HasSpecFor("one"));
+}
+
+// Answers without pods, while a container of a pod that it leaves out is being started.
+class LatePods final : public PodDevicesSource {
+ public:
+  explicit LatePods(const PeerFolders& folders) : folders_(folders) {}
+
+  Result<std::vector<PodDevices>> List(TimePoint) override {
+    const std::string folder = folders_.parent() + "/team";
+    if (asked_++ > 0 && !fs::exists(folder)) ++missing_;
+    EXPECT_TRUE(folders_.Make(folder));
+    return std::vector<PodDevices>();
+  }
+  int asked() const { return asked_; }
+  int missing() const { return missing_; }
+
+ private:
+  const PeerFolders& folders_;
+  std::atomic<int> asked_ = 0;
+  std::atomic<int> missing_ = 0;
+};
+
+// Every slot is in two pods.
+class DisputedPods final : public PodDevicesSource {
+ public:
+  static constexpr int kSlots = 30;
+
+  Result<std::vector<PodDevices>> List(TimePoint) override {
+    const std::vector<std::string> slots = SlotList(kSlots).names();
+    const std::vector<ContainerDevices> containers = {{kSidecar, {{kResource, slots}}, {}}};
+    return std::vector<PodDevices>{{"team", "old", containers}, {"team", "new", containers}};
+  }
+};
+
+// Three slots: two of one namespace, one of another.
+class ThreePods final : public PodDevicesSource {
+ public:
+  Result<std::vector<PodDevices>> List(TimePoint) override {
+    const auto containers = [](const char* slot) {
+      return std::vector<ContainerDevices>{{kSidecar, {{kResource, {slot}}}, {}}};
+    };
+    return std::vector<PodDevices>{{"team", "one", containers("slot-000")},
+                                   {"team", "two", containers("slot-001")},
+                                   {"lone", "one", containers("slot-002")}};
+  }
+};
+
+// What a reconciler needs, around pods of a test.
+class Reconciliation {
+ public:
+  Reconciliation(PodDevicesSource& pods, const PeerFolders& folders, const std::string& cdi_folder,
+                 const std::string& root, int slots)
+      : slots_(slots),
+        files_(cdi_folder, kResource),
+        binder_(OptionsFor(folders, root), pods, files_, folders, *metrics_) {
+    SlotReconcilerOptions rounds;
+    rounds.resource = kResource;
+    rounds.interval = milliseconds(10);
+    reconciler_.emplace(
+        rounds, SlotReconciler::Parts{pods, slots_, files_, binder_, folders, health_, *metrics_});
+  }
+  void End() { reconciler_.reset(); }
+  bool Shows(const std::string& sample) const {
+    return metrics_->Text().find(sample + "\n") != std::string::npos;
+  }
+
+ private:
+  static SlotBinderOptions OptionsFor(const PeerFolders& folders, const std::string& root) {
+    SlotBinderOptions options;
+    options.rules.resource = kResource;
+    options.rules.peer_folder = folders.parent();
+    options.rules.root = root;
+    options.find_max = milliseconds(300);
+    return options;
+  }
+
+  const std::unique_ptr<PluginMetrics> metrics_ = PluginMetrics::Make();
+  SlotList slots_;
+  SlotFiles files_;
+  SlotBinder binder_;
+  SlotHealth health_{slots_, *metrics_};
+  std::optional<SlotReconciler> reconciler_;
+};
+
+TEST_F(SlotReconcilerTest, AFolderThatWasMadeSinceTheKubeletWasAskedStays) {
+  const PeerFolders folders(kubelet_.File("peers"));
+  LatePods pods(folders);
+  Reconciliation rounds(pods, folders, kubelet_.cdi_folder(), sysfs_.root(), 1);
+  ASSERT_TRUE(Eventually([&] { return pods.asked() > 10; }));
+  EXPECT_EQ(pods.missing(), 0);
+}
+
+TEST_F(SlotReconcilerTest, SidecarsThatLiveAreCountedButNoMoreThanSlots) {
+  const PeerFolders folders(kubelet_.File("peers"));
+  for (const char* const name : {"/team", "/lone"}) {
+    ASSERT_TRUE(folders.Make(folders.parent() + name));
+  }
+  ThreePods pods;
+  Reconciliation rounds(pods, folders, kubelet_.cdi_folder(), sysfs_.root(), 4);
+  ASSERT_TRUE(Eventually([&] { return rounds.Shows("gantry_dp_slots{state=\"bound\"} 3"); }));
+  EXPECT_TRUE(rounds.Shows("gantry_dp_sidecars 0")) << "a slot is no sidecar";
+  SidecarFiles one(folders.parent() + "/team", "one");
+  EXPECT_TRUE(Eventually([&] { return rounds.Shows("gantry_dp_sidecars 1"); }));
+  SidecarFiles first(folders.parent() + "/lone", "one");
+  SidecarFiles second(folders.parent() + "/lone", "without-a-slot");
+  EXPECT_TRUE(Eventually([&] { return rounds.Shows("gantry_dp_sidecars 2"); }));
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_TRUE(rounds.Shows("gantry_dp_sidecars 2"));
+  one.Die();
+  EXPECT_TRUE(Eventually([&] { return rounds.Shows("gantry_dp_sidecars 1"); }));
+}
+
+TEST_F(SlotReconcilerTest, SlotsThatCannotBeBoundKeepNoPluginFromEnding) {
+  const PeerFolders folders(kubelet_.File("peers"));
+  DisputedPods pods;
+  Reconciliation rounds(pods, folders, kubelet_.cdi_folder(), sysfs_.root(), DisputedPods::kSlots);
+  std::this_thread::sleep_for(milliseconds(200));
+  const TimePoint start = Clock::now();
+  rounds.End();
+  EXPECT_LT(Clock::now() - start, milliseconds(2'000));
 }
 
 }  // namespace

@@ -58,6 +58,7 @@ def _node(board):
                 ("Free", 'sum by (namespace, pod) (gantry_dp_slots{state="free", @})', "short"),
                 ("Bound", 'sum by (namespace, pod) (gantry_dp_slots{state="bound", @})', "short"),
                 ("Unhealthy", 'sum by (namespace, pod) (gantry_dp_slots{state="unhealthy", @})', "short"),
+                ("Sidecars", "sum by (namespace, pod) (gantry_dp_sidecars{@})", "short"),
                 ("CDI files", "sum by (namespace, pod) (gantry_dp_cdi_files{@})", "short"),
                 ("Failed binds, last day", "sum by (namespace, pod) (increase(gantry_dp_bind_failures_total{@}[1d]))", "short"))
     board.state_timeline("RDMA ports", "Whether the port of each device of a node is active.",
