@@ -2,7 +2,7 @@
 
 JOBS ?= $(shell nproc)
 QUICK_TIERS := style unit contract api charts rdma end-to-end
-SLOW_TIERS := soak asan tsan fuzz
+SLOW_TIERS := soak asan fuzz asan-end-to-end tsan tsan-end-to-end
 OTHER_TIERS := tidy previous gpu image kubernetes
 TIERS := tests/tiers/run_tiers.py
 
@@ -12,7 +12,7 @@ TIERS := tests/tiers/run_tiers.py
         $(QUICK_TIERS:%=test-%) $(SLOW_TIERS:%=test-%) $(OTHER_TIERS:%=test-%)
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-21s %s\n", $$1, $$2 }'
 
 run: build ## install what is missing, build, and run the demo (KEEP=1 leaves it up; GPU=real or fake: between GPUs)
 	KEEP=$(KEEP) GPU=$(GPU) tools/demo
@@ -24,7 +24,7 @@ build: setup ## the release build, in build/release
 test: quick-tiers ## build and run the seven quick tiers
 	@$(TIERS) summary $(QUICK_TIERS)
 
-test-all: quick-tiers slow-tiers ## test and the slow tiers but tidy (an hour on two cores, two with an empty compiler cache)
+test-all: quick-tiers slow-tiers ## test and the slow tiers but tidy (two hours on two cores, three with an empty compiler cache)
 	@$(TIERS) summary $(QUICK_TIERS) $(SLOW_TIERS)
 
 test-slow: slow-tiers ## the slow tiers alone
@@ -37,8 +37,10 @@ test-api: ## REST against docs/rest_api.yaml; dashboards and alert rules (a minu
 test-charts: ## the Helm charts, rendered by the real helm (a minute; the first time helm is built)
 test-rdma: ## libibverbs on soft-RoCE in a guest, or with GANTRY_TEST_RDMA=real on this machine's devices (a minute)
 test-end-to-end: ## sidecars and workloads as processes (minutes)
-test-asan: ## the suites under AddressSanitizer and UBSan (own build, about 25 minutes)
-test-tsan: ## the suites under ThreadSanitizer (own build, about 25 minutes)
+test-asan: ## the C++ suites under AddressSanitizer and UBSan (own build, about 25 minutes)
+test-asan-end-to-end: ## sidecars and workloads under AddressSanitizer and UBSan (half an hour)
+test-tsan: ## the C++ suites under ThreadSanitizer (own build, about 25 minutes)
+test-tsan-end-to-end: ## sidecars and workloads under ThreadSanitizer (half an hour)
 test-fuzz: ## every parser under libFuzzer, GANTRY_FUZZ_SECONDS=60 each (own build)
 test-soak: ## minutes of load, kills and cut connections
 soak: test-soak ## the same: GANTRY_HOSTS_KILLS, GANTRY_LEAK_ROUNDS, GANTRY_REPLAY_REQUESTS and GANTRY_SOAK_SECONDS bound it

@@ -26,7 +26,8 @@ RESULTS = ROOT / "build" / "test-results"
 
 # Minutes after which a tier is ended and counted as failed (two cores, empty compiler cache).
 TIME_LIMIT_MINUTES = {"style": 3, "unit": 10, "contract": 10, "api": 10, "charts": 10, "end-to-end": 15, "rdma": 15,
-                      "asan": 42, "tsan": 38, "fuzz": 20, "soak": 20, "tidy": 30, "previous": 5, "gpu": 20,
+                      "asan": 40, "asan-end-to-end": 45, "tsan": 40, "tsan-end-to-end": 45,
+                      "fuzz": 20, "soak": 20, "tidy": 30, "previous": 5, "gpu": 20,
                       "image": 30, "kubernetes": 60}
 
 # Of each failed test's reason; and how many of a tier's failed tests have theirs in the summary.
@@ -144,9 +145,9 @@ def judge(tier):
 
 def summarize(tiers):
     rows = {tier: judge(tier) for tier in tiers}
-    print(f"\n{'tier':<12} {'outcome':<13} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
+    print(f"\n{'tier':<16} {'outcome':<13} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
     for tier, (outcome, passed, failed, skipped, seconds) in rows.items():
-        print(f"{tier:<12} {outcome:<13} {passed:>7} {len(failed):>7} {len(skipped):>8} {seconds:>8.1f}")
+        print(f"{tier:<16} {outcome:<13} {passed:>7} {len(failed):>7} {len(skipped):>8} {seconds:>8.1f}")
     for tier, (_, _, _, skipped, _) in rows.items():
         for name in skipped:
             print(f"skipped in {tier}: {name}")
