@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "lib/base/fd_passing.h"
-#include "lib/base/poll_fd.h"
 
 namespace gantry::client {
 namespace {
@@ -129,7 +128,7 @@ Result<HttpReply> UnixHttp::Exchange(Connection* connection, const HttpRequest& 
   HttpReplyParser parser;
   std::array<char, kReadBytes> bytes;
   while (true) {
-    const bool arrived = AwaitInput(fd, deadline, &connection->spin);
+    const bool arrived = connection->wait.Await(fd, deadline);
     const ssize_t received = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (received < 0 && errno == EINTR && arrived) continue;
     const int error_number = received < 0 ? errno : 0;

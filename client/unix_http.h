@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "client/http_reply_parser.h"
-#include "lib/base/adaptive_spin.h"
 #include "lib/base/clock.h"
+#include "lib/base/input_wait.h"
 #include "lib/base/mutex.h"
 #include "lib/base/unique_fd.h"
 
@@ -46,8 +46,7 @@ class UnixHttp {
   struct Connection {
     UniqueFd fd;
     bool used_before = false;
-    // A small transfer's answer comes sooner than a thread could be woken.
-    AdaptiveSpin spin{microseconds(100)};
+    InputWait wait;
     milliseconds timeout{0};  // what the socket's options say
   };
 

@@ -91,20 +91,25 @@ Status CallOnce(Loop& loop, Stages& stages) {
   return {};
 }
 
+void Pause(milliseconds gap, bool busy) {
+  if (!busy) return std::this_thread::sleep_for(gap);
+  for (const TimePoint end = Clock::now() + gap; Clock::now() < end;) ReferenceMicroseconds();
+}
+
 Status CallMany(Loop& loop, int calls, milliseconds gap, Stages& stages) {
   for (int i = 0; i < calls; ++i) {
-    if (gap.count() > 0) std::this_thread::sleep_for(gap);
+    if (gap.count() > 0) Pause(gap, loop.options.busy_gaps);
     RETURN_IF_ERROR(CallOnce(loop, stages));
   }
   return {};
 }
 
 // The same loop with a request that does nothing: what HTTP and the socket cost.
-Result<Samples> MeasureHttp(KeepAliveSocket& socket, int calls, milliseconds gap) {
+Result<Samples> MeasureHttp(KeepAliveSocket& socket, int calls, milliseconds gap, bool busy) {
   Samples samples;
   const std::string request = KeepAliveSocket::MakeRequest("GET", "/healthz", "");
   for (int i = 0; i < calls; ++i) {
-    if (gap.count() > 0) std::this_thread::sleep_for(gap);
+    if (gap.count() > 0) Pause(gap, busy);
     const TimePoint start = Clock::now();
     RETURN_IF_ERROR(socket.Call(request));
     samples.Add(1e6 * SecondsBetween(start, Clock::now()));
@@ -133,8 +138,9 @@ nlohmann::json Quiet(const Stages& stages) {
           {"reference_us", Quantiles(reference)}};
 }
 
-nlohmann::json Report(const Stages& stages, const Samples& http, int gap_ms) {
+nlohmann::json Report(const Stages& stages, const Samples& http, int gap_ms, bool busy_gaps) {
   return {{"gap_ms", gap_ms},
+          {"busy_gaps", busy_gaps},
           {"calls", stages.wall.size()},
           {"latency_us", Quantiles(stages.wall)},
           {"stages_us",
@@ -181,9 +187,9 @@ Result<nlohmann::json> MeasureLatency(const BenchOptions& options) {
         gap_ms == 0 ? options.calls : std::min(options.calls, kPacedSecondsMax * 1000 / gap_ms);
     Stages stages;
     RETURN_IF_ERROR(CallMany(loop, calls, milliseconds(gap_ms), stages));
-    ASSIGN_OR_RETURN(const Samples http,
-                     MeasureHttp(socket, std::min(calls, 1000), milliseconds(gap_ms)));
-    loops.push_back(Report(stages, http, gap_ms));
+    ASSIGN_OR_RETURN(const Samples http, MeasureHttp(socket, std::min(calls, 1000),
+                                                     milliseconds(gap_ms), options.busy_gaps));
+    loops.push_back(Report(stages, http, gap_ms, options.busy_gaps));
   }
   RETURN_IF_ERROR(VerifyAll(stand, options, loop));
   const bool read = options.operation == BenchOptions::Operation::kRead;
@@ -202,7 +208,10 @@ std::string LatencyText(const nlohmann::json& measured) {
   for (const nlohmann::json& loop : MemberOf(measured, "loops")) {
     const auto gap = CountOf(loop, "gap_ms");
     text += std::to_string(CountOf(loop, "calls")) + " transfers of 4 KiB, " +
-            (gap == 0 ? "back to back" : std::to_string(gap) + " ms between them") + ", us\n";
+            (gap == 0 ? "back to back"
+                      : std::to_string(gap) + " ms between them" +
+                            (MemberOf(loop, "busy_gaps") == true ? ", the caller at work" : "")) +
+            ", us\n";
     TextTable table({"", ">p50", ">p90", ">p99", ">p99.9"});
     const auto add = [&table](const char* name, const nlohmann::json& quantiles) {
       std::vector<std::string> cells = {name};

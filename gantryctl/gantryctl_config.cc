@@ -105,6 +105,8 @@ void AddBench(CLI::App& app, CommandLine& line) {
                  "With --latency and --notify: pause of the second loop; 0: none")
       ->check(CLI::Range(0, 10'000))
       ->capture_default_str();
+  app.add_flag("--busy-gaps", bench.busy_gaps,
+               "The caller computes in the pauses, as an engine does; else it sleeps");
   app.add_flag("--table", bench.table, "Grid of 4 KiB to 64 MiB by --batches, as nixlbench prints");
   app.add_option_function<std::string>(
          "--batches",

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "lib/base/fd_passing.h"
-#include "lib/base/poll_fd.h"
 
 namespace gantry::gantryctl {
 namespace {
@@ -64,7 +63,7 @@ Status KeepAliveSocket::Send(const std::string& request) {
 Status KeepAliveSocket::ReceiveMore() {
   std::array<char, 64 << 10> buffer;
   for (;;) {
-    AwaitInput(socket_.get(), TimePoint::max(), &spin_);
+    wait_.Await(socket_.get(), TimePoint::max());
     const ssize_t got = recv(socket_.get(), buffer.data(), buffer.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return Fail(SystemError(ErrorCode::kPeerLost, "awaiting an answer", errno));

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "lib/base/adaptive_spin.h"
+#include "lib/base/input_wait.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
 
@@ -28,7 +28,7 @@ class KeepAliveSocket {
   Status ReceiveMore();
 
   UniqueFd socket_;
-  AdaptiveSpin spin_{microseconds(100)};  // as libgantry
+  InputWait wait_;  // as libgantry
   std::string received_;
 };
 

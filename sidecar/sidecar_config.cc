@@ -115,7 +115,7 @@ void AddLimits(CLI::App& app, SidecarConfig& config) {
   Add(app, "--workers", config.workers, "copy workers; 0: one a processor, at most 8")
       ->check(CLI::Range(0, 64));
   Add(app, "--gpu-workers", config.gpu_workers,
-      "of these, how many take a context on a GPU; -1: four, or two for each GPU if that is more")
+      "of these, how many take a context on a GPU; -1: four, or three for each GPU if that is more")
       ->check(CLI::Range(-1, 64));
   Add(app, "--gpu-retry-ms", config.gpu_retry_ms,
       "until a worker asks a GPU again that was short of memory for its context; doubles up to ten "

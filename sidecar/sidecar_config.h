@@ -64,7 +64,7 @@ struct SidecarConfig {
   bool rdma_relaxed_ordering = false;
 
   int workers = 0;       // copy workers; 0: one for each processor, at most 8
-  int gpu_workers = -1;  // of these, with a context on a GPU; -1: four, two for each GPU if more
+  int gpu_workers = -1;  // of these, with a context on a GPU; -1: four, three for each GPU if more
   uint64_t worker_restart_ms_max = 10'000;
   uint64_t gpu_retry_ms = 60'000;   // until a GPU that refused a worker its context is asked again
   std::string gpu_copies = "auto";  // or "engines", "kernel"

@@ -10,12 +10,6 @@ namespace {
 
 constexpr int kLongest = 1'000'000;
 
-bool HasInput(int fd) {
-  pollfd readable{fd, POLLIN, 0};
-  const int ready = ::poll(&readable, 1, 0);
-  return ready > 0 || (ready < 0 && errno != EINTR);  // the reader sees what it is
-}
-
 }  // namespace
 
 int MillisecondsUntil(TimePoint deadline) {
@@ -31,14 +25,6 @@ bool AwaitInput(int fd, TimePoint deadline) {
     if (ready > 0 || (ready < 0 && errno != EINTR)) return true;  // the reader sees what it is
   } while (Clock::now() < deadline);
   return false;
-}
-
-bool AwaitInput(int fd, TimePoint deadline, AdaptiveSpin* spin) {
-  if (spin->Until([fd] { return HasInput(fd); })) return true;
-  const TimePoint start = Clock::now();
-  const bool arrived = AwaitInput(fd, deadline);
-  spin->Slept(Clock::now() - start);
-  return arrived;
 }
 
 }  // namespace gantry

@@ -1,7 +1,6 @@
 // Waiting for one descriptor by poll(2). Thread-safe.
 #pragma once
 
-#include "lib/base/adaptive_spin.h"
 #include "lib/base/clock.h"
 
 namespace gantry {
@@ -14,7 +13,5 @@ int MillisecondsUntil(TimePoint deadline);
 // socket that blocks in recv(2) instead is woken in vain as soon as the other side takes what it
 // sent: the kernel's unix_stream_data_wait listens to every event of the socket, poll(2) does not.
 bool AwaitInput(int fd, TimePoint deadline);
-// The same, and looks for a while before it sleeps.
-bool AwaitInput(int fd, TimePoint deadline, AdaptiveSpin* spin);
 
 }  // namespace gantry

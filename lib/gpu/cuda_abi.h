@@ -75,6 +75,9 @@ inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kHostRegisterPortable = 1;
 inline constexpr unsigned kHostRegisterDeviceMap = 2;
 inline constexpr int kSourceAccessOrderStream = 1;
+inline constexpr int kLimitStackSize = 0;  // of cuCtxSetLimit, as the next two
+inline constexpr int kLimitPrintfFifoSize = 1;
+inline constexpr int kLimitMallocHeapSize = 2;
 inline constexpr int kCaptureModeRelaxed = 2;
 inline constexpr int kNotCaptured = 0;
 inline constexpr int kCaptured = 1;
@@ -213,6 +216,8 @@ struct Functions {
   Result (*launch_kernel)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                           unsigned block_x, unsigned block_y, unsigned block_z,
                           unsigned shared_bytes, Stream stream, void** arguments, void** extra);
+  // kContextLimits
+  Result (*ctx_set_limit)(int limit, size_t value);  // of the current one
   // kStreamWrites
   Result (*stream_write_value_64)(Stream stream, DevicePtr address, uint64_t value, unsigned flags);
   Result (*stream_is_capturing)(Stream stream, int* status);

@@ -5,10 +5,17 @@
 namespace gantry::gpu::cuda {
 namespace {
 
-constexpr std::array<const char*, kFeatureCount> kFeatureNames = {
-    "core",       "ipc",          "virtual memory",    "dma-buf",
-    "batch copy", "row copy",     "host registration", "peer access",
-    "kernels",    "stream writes"};
+constexpr std::array<const char*, kFeatureCount> kFeatureNames = {"core",
+                                                                  "ipc",
+                                                                  "virtual memory",
+                                                                  "dma-buf",
+                                                                  "batch copy",
+                                                                  "row copy",
+                                                                  "host registration",
+                                                                  "peer access",
+                                                                  "kernels",
+                                                                  "context limits",
+                                                                  "stream writes"};
 
 // Looks a function up with the ABI that it had in a version (12080: CUDA 12.8).
 using GetProcAddress = Result (*)(const char* symbol, void** function, int version, uint64_t flags,
@@ -88,6 +95,7 @@ std::vector<Symbol> SymbolsOf(Functions& f) {
       {"cuModuleUnload", 2000, kKernels, Slot(f.module_unload)},
       {"cuModuleGetFunction", 2000, kKernels, Slot(f.module_get_function)},
       {"cuLaunchKernel", 4000, kKernels, Slot(f.launch_kernel)},
+      {"cuCtxSetLimit", 3010, kContextLimits, Slot(f.ctx_set_limit)},
       // Its first ABI, which a module parameter had to enable, ended with CUDA 11.7.
       {"cuStreamWriteValue64", 11070, kStreamWrites, Slot(f.stream_write_value_64)},
       {"cuStreamIsCapturing", 10000, kStreamWrites, Slot(f.stream_is_capturing)},

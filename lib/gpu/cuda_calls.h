@@ -26,9 +26,10 @@ enum class Feature {
   kHostRegister,
   kPeerAccess,
   kKernels,
+  kContextLimits,
   kStreamWrites
 };
-inline constexpr int kFeatureCount = 10;
+inline constexpr int kFeatureCount = 11;
 
 class Calls {
  public:

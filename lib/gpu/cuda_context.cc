@@ -136,6 +136,19 @@ Result<std::unique_ptr<GpuMemory>> CudaContext::RegisterHost(void* data, uint64_
   return memory;
 }
 
+// A stack of 1 KiB for each thread that the multiprocessors can hold is 264 MiB of a device with
+// 132 of them. The driver gives a kernel that has a stack one when it is launched.
+Status CudaContext::TrimForCopies() {
+  const cuda::Calls& calls = primary_->calls();
+  RETURN_IF_ERROR(calls.Require(cuda::Feature::kContextLimits));
+  return primary_->Run("cuCtxSetLimit", [&] {
+    for (const int limit : {cuda::kLimitPrintfFifoSize, cuda::kLimitMallocHeapSize}) {
+      static_cast<void>(calls->ctx_set_limit(limit, 0));  // they are small, and have a least size
+    }
+    return calls->ctx_set_limit(cuda::kLimitStackSize, 0);
+  });
+}
+
 Status CudaContext::EnablePeerAccess(GpuContext& other) {
   const cuda::Calls& calls = primary_->calls();
   RETURN_IF_ERROR(calls.Require(cuda::Feature::kPeerAccess));

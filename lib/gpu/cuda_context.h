@@ -25,6 +25,7 @@ class CudaContext final : public GpuContext {
   Result<std::unique_ptr<GpuMemory>> AllocatePieces(uint64_t bytes, uint64_t piece_bytes) override;
   Result<std::unique_ptr<GpuMemory>> RegisterHost(void* data, uint64_t bytes) override;
   Status EnablePeerAccess(GpuContext& other) override;
+  Status TrimForCopies() override;
   Status LoadKernels() override { return primary_->LoadKernels(); }
   Result<std::unique_ptr<GpuStream>> NewStream() override;
   Result<std::unique_ptr<GpuEvent>> NewEvent() override;

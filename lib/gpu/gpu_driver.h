@@ -119,6 +119,11 @@ class GpuContext : public GpuHostCopies {
   // may already.
   virtual Status EnablePeerAccess(GpuContext& other) = 0;
 
+  // Gives back memory that only kernels of others need, as their call stacks: a half of what the
+  // context takes. REQUIRES that this process runs no kernel but CopyByKernel: never in a workload.
+  // Without it everything works as well.
+  virtual Status TrimForCopies() = 0;
+
   // Makes CopyByKernel ready for the streams of this context. The first call takes a tenth of a
   // second, as the driver compiles for its device.
   virtual Status LoadKernels() = 0;

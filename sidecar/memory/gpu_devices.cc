@@ -9,9 +9,10 @@
 namespace gantry::memory {
 namespace {
 
-// Two on each of a pair feed their copy engines with blocks of 64 KiB as fast as NVLink moves them
-// while the GPUs are busy (docs/benchmarks.md); more pay for smaller blocks only.
-constexpr int kWorkersOfGpu = 2;
+// Three on each of a pair feed their copy engines with blocks of 64 KiB as fast as NVLink moves
+// them while the GPUs are busy, also where processors are slow (docs/benchmarks.md); more pay for
+// smaller blocks only.
+constexpr int kWorkersOfGpu = 3;
 constexpr int kWorkersMin = 4;
 
 int WorkersThatPay(int gpus) { return std::max(kWorkersMin, kWorkersOfGpu * gpus); }
@@ -44,6 +45,9 @@ Status GpuDevices::Open(int index, int workers_max) {
   }
   const auto own = static_cast<size_t>(index % gpus);
   ASSIGN_OR_RETURN(context_, driver_->OpenContext(devices[own].ordinal));
+  if (const Status trimmed = context_->TrimForCopies(); !trimmed) {
+    log::Info("a copy worker takes twice the GPU memory", {{"error", trimmed.error()}});
+  }
   // Here, as it takes a tenth of a second, and not under the first transfer, which does without if
   // it has to.
   static_cast<void>(context_->LoadKernels());
@@ -88,6 +92,7 @@ Result<std::shared_ptr<gpu::GpuContext>> GpuDevices::ContextFor(const std::strin
                     "free memory of that GPU, or leave workers fewer GPUs (--gpu-workers)");
       }
       other = *std::move(opened);
+      static_cast<void>(other->TrimForCopies());
     }
     return other;
   }

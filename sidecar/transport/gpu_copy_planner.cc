@@ -19,6 +19,9 @@ constexpr size_t kEngineJobSegments = 1024;
 // What a worker takes to have the engines copy, as measured on H200: a block of a batch, which is
 // handing it over; a copy of rows, which the engine is at before the next one begins.
 constexpr double kBlockNanoseconds = 850;
+// Where processors are slow a block takes longer: so much more has to be fed before a kernel is not
+// even tried.
+constexpr double kEnginesMargin = 1.25;
 constexpr double kRowsNanoseconds = 6300;
 constexpr double kRowByteNanoseconds = 3400.0 / (1 << 20);
 constexpr double kRowsOfOne = 64;      // that these were measured with
@@ -59,7 +62,7 @@ GpuCopyPlan GpuCopyPlanner::ByEngines(std::string_view reason) {
 bool GpuCopyPlanner::IsForEngines(const GpuCopyWork& work) {
   const auto blocks = static_cast<double>(work.copies.blocks + work.copies.rows);
   return static_cast<double>(work.bytes) * static_cast<double>(work.workers) >=
-         kKernelRate * kBlockNanoseconds * blocks;
+         kEnginesMargin * kKernelRate * kBlockNanoseconds * blocks;
 }
 
 uint64_t GpuCopyPlanner::RowBytesMax(size_t workers) {

@@ -210,6 +210,11 @@ TEST_F(GpuKernelContract, ItemsOfManyTilesMoveWhole) {
 
 TEST_F(GpuKernelContract, ItemsOfVeryDifferentLengthShareALaunch) { MoveHere(MixedMoves()); }
 
+TEST_F(GpuKernelContract, ATrimmedContextMovesThemToo) {
+  ASSERT_OK(context_->TrimForCopies());
+  MoveHere(MixedMoves());
+}
+
 TEST_F(GpuKernelContract, AHundredThousandSmallItemsMove) {
   MoveList list;
   for (int i = 0; i < 100'000; ++i) list.Add(512, 0, 0);

@@ -183,6 +183,13 @@ cuda::Result cuCtxGetId(cuda::Context context, unsigned long long* id) {
   *id = (context == nullptr ? current.back() : reinterpret_cast<FakeContext*>(context))->id;
   return *id == 0 ? cuda::kContextIsDestroyed : cuda::kSuccess;
 }
+// Call stacks are a half of what a context takes.
+cuda::Result cuCtxSetLimit(int limit, size_t value) {
+  FAKE_CALL_IN_CONTEXT(cuCtxSetLimit);
+  if (limit != cuda::kLimitStackSize) return cuda::kSuccess;
+  const std::lock_guard lock(ContextsMutex());
+  return gantry::fake_gpu::SetStackSize(*current.back(), value);
+}
 cuda::Result cuCtxEnablePeerAccess(cuda::Context peer, unsigned) {
   FAKE_CALL_IN_CONTEXT(cuCtxEnablePeerAccess);
   const auto* other = reinterpret_cast<const FakeContext*>(peer);

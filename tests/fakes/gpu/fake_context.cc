@@ -1,12 +1,15 @@
 #include "tests/fakes/gpu/fake_context.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
 
 namespace gantry::fake_gpu {
 namespace {
 
-constexpr uint64_t kPerThread = 2;  // 0 and 1 are the legacy one
+constexpr uint64_t kStackBytes = 1024;  // of a thread, before anybody says otherwise
+constexpr uint64_t kPerThread = 2;      // 0 and 1 are the legacy one
 
 std::map<int, FakeContext>& Contexts() {
   static auto* const contexts = new std::map<int, FakeContext>;  // by ordinal
@@ -64,6 +67,12 @@ void End(FakeContext& context) {
   context.id = 0;
   context.memory.reset();
   context.peers.clear();
+}
+
+Result SetStackSize(FakeContext& context, uint64_t bytes) {
+  const uint64_t all = Gpus().context_bytes();
+  const uint64_t size = all / 2 + all / 2 * std::min(bytes, kStackBytes) / kStackBytes;
+  return ::ftruncate(context.memory.get(), static_cast<off_t>(size)) == 0 ? kSuccess : kOutOfMemory;
 }
 
 Result EnablePeer(FakeContext& context, int gpu) {

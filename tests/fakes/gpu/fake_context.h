@@ -48,6 +48,8 @@ FakeContext* ContextOf(int ordinal);
 Result Retain(int ordinal, FakeContext** context);
 // Of one that nobody has retained any more, or that was reset. REQUIRES ContextsMutex.
 void End(FakeContext& context);
+// What its kernels' threads may have, 1024 bytes unless told. REQUIRES ContextsMutex.
+Result SetStackSize(FakeContext& context, uint64_t bytes);
 // So that its kernels may follow the other's memory. Takes ContextsMutex.
 Result EnablePeer(FakeContext& context, int gpu);
 

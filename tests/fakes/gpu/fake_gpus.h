@@ -61,6 +61,7 @@ class FakeGpus {
   // there.
   UniqueFd TakeContext(int gpu);
   uint64_t total_bytes() const { return memory_bytes_; }
+  uint64_t context_bytes() const { return context_bytes_; }
   uint64_t FreeBytes(int gpu);
   // Of which GPU the file behind a descriptor is memory; -1 when it is none.
   int GpuOf(int fd) const;

@@ -53,23 +53,6 @@ TEST(AwaitInput, SeesBytesTheEndAndWhatIsNoSocket) {
   EXPECT_TRUE(AwaitInput(closed, Clock::now() + seconds(30))) << "the reader gets the error";
 }
 
-TEST(AwaitInput, WithASpinSeesTheSameAndEndsWithTheDeadline) {
-  auto [here, there] = SocketPair();
-  for (const nanoseconds limit : {nanoseconds(0), nanoseconds(50'000)}) {
-    AdaptiveSpin spin(limit);
-    const TimePoint start = Clock::now();
-    EXPECT_FALSE(AwaitInput(here.get(), start + milliseconds(20), &spin));
-    EXPECT_GE(Clock::now() - start, milliseconds(20));
-    ASSERT_EQ(::send(there.get(), "x", 1, 0), 1);
-    EXPECT_TRUE(AwaitInput(here.get(), TimePoint::max(), &spin));
-    char byte = 0;
-    ASSERT_EQ(::recv(here.get(), &byte, 1, 0), 1);
-  }
-  there.reset();
-  AdaptiveSpin spin(milliseconds(100));
-  EXPECT_TRUE(AwaitInput(here.get(), TimePoint::max(), &spin));
-}
-
 // Who blocks in recv is woken once more for each time that the other side reads what was sent.
 TEST(AwaitInput, TheOtherSideReadingWakesNobody) {
   const auto [here, there] = SocketPair();

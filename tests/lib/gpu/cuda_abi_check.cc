@@ -86,6 +86,7 @@ SAME_CALL(module_unload, cuModuleUnload);
 SAME_CALL(module_get_function, cuModuleGetFunction);
 SAME_CALL(launch_kernel, cuLaunchKernel);
 SAME_CALL(memcpy_2d_async, cuMemcpy2DAsync);
+SAME_CALL(ctx_set_limit, cuCtxSetLimit);
 SAME_CALL(stream_write_value_64, cuStreamWriteValue64);
 SAME_CALL(stream_is_capturing, cuStreamIsCapturing);
 SAME_CALL(stream_get_id, cuStreamGetId);
@@ -136,6 +137,9 @@ static_assert(kSourceAccessOrderStream == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
 #define SAME_VALUE(ours, theirs) \
   static_assert(static_cast<long long>(ours) == static_cast<long long>(theirs), #theirs)
 SAME_VALUE(kSuccess, CUDA_SUCCESS);
+SAME_VALUE(kLimitStackSize, CU_LIMIT_STACK_SIZE);
+SAME_VALUE(kLimitPrintfFifoSize, CU_LIMIT_PRINTF_FIFO_SIZE);
+SAME_VALUE(kLimitMallocHeapSize, CU_LIMIT_MALLOC_HEAP_SIZE);
 SAME_VALUE(kInvalidValue, CUDA_ERROR_INVALID_VALUE);
 SAME_VALUE(kOutOfMemory, CUDA_ERROR_OUT_OF_MEMORY);
 SAME_VALUE(kNoDevice, CUDA_ERROR_NO_DEVICE);

@@ -122,10 +122,11 @@ TEST(GpuCopyPlanner, LargeBlocksGoToEnginesThatEnoughWorkersFeed) {
     return planner.Choose(Blocks(10'000, bytes, workers), kStart).means;
   };
   EXPECT_EQ(means(64 << 10, 8), GpuMeans::kCopyEngine);
+  EXPECT_EQ(means(64 << 10, 6), GpuMeans::kKernel);
   EXPECT_EQ(means(64 << 10, 4), GpuMeans::kKernel);
   EXPECT_EQ(means(128 << 10, 4), GpuMeans::kCopyEngine);
   EXPECT_EQ(means(16 << 10, 12), GpuMeans::kKernel);
-  EXPECT_EQ(means(16 << 10, 24), GpuMeans::kCopyEngine);
+  EXPECT_EQ(means(16 << 10, 32), GpuMeans::kCopyEngine);
   EXPECT_EQ(means(1 << 20, 1), GpuMeans::kCopyEngine);
 }
 
