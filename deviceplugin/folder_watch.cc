@@ -52,7 +52,9 @@ void FolderWatch::TakeEvents() {
     for (ssize_t at = 0; at < bytes;) {
       inotify_event event = {};
       std::memcpy(&event, buffer.data() + at, sizeof(event));
-      if ((event.mask & (IN_IGNORED | IN_DELETE_SELF | IN_MOVE_SELF)) != 0) watched_ = false;
+      // Among the events that were lost may be that the folder has gone.
+      constexpr uint32_t kLost = IN_IGNORED | IN_DELETE_SELF | IN_MOVE_SELF | IN_Q_OVERFLOW;
+      if ((event.mask & kLost) != 0) watched_ = false;
       at += static_cast<ssize_t>(sizeof(event) + event.len);
     }
   }

@@ -12,10 +12,13 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <random>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "deviceplugin/abandoned_socket.h"
 #include "deviceplugin/folder_watch.h"
@@ -91,6 +94,7 @@ class Link final : public KubeletLink {
     RemoveAbandonedSockets();
     while (!stopping_) {
       const auto kubelet = IdentityOf(kubelet_socket_);
+      if (OtherHasGone()) registered_with_.reset();
       const Need need = NeedNow(kubelet);
       SetRegistered(need == Need::kNothing && service_ != nullptr && service_->followed());
       if (kubelet != tried_) {  // a new kubelet need not wait for an old one's sake
@@ -129,7 +133,29 @@ class Link final : public KubeletLink {
     if (need == Need::kRegistration) next = std::min(next, not_before_);
     // What is not followed yet: the stream's begin wakes nobody.
     if (need == Need::kNothing && !registered_) next = std::min(next, Clock::now() + kLookSoon);
+    if (!others_seen_.empty()) next = std::min(next, Clock::now() + options_.goodbye_wait);
     return next;
+  }
+
+  // A plugin of this resource that was here beside this one, as after an update with a surge. What
+  // the kubelet hears last of it may be its end, and kubelets before 1.36 take that for this one's:
+  // none of the slots can be had until this one registers again.
+  bool OtherHasGone() {
+    const TimePoint now = Clock::now();
+    for (const std::string& other : OtherInstances()) others_seen_[other] = now;
+    return std::erase_if(others_seen_, [&](const auto& other) {
+             return now - other.second >= options_.goodbye_wait;
+           }) > 0;
+  }
+
+  std::vector<std::string> OtherInstances() const {
+    std::vector<std::string> others;
+    ForEachSocket([&](const fs::path& path) {
+      const std::string name = path.filename().string().substr(prefix_.size());
+      const std::string instance = name.substr(0, name.rfind('-'));
+      if (instance != options_.instance && !IsAbandonedSocket(path)) others.push_back(instance);
+    });
+    return others;
   }
 
   void Register(const FileIdentity& kubelet) {
@@ -227,12 +253,17 @@ class Link final : public KubeletLink {
 
   // Of earlier plugins of this resource that were killed.
   void RemoveAbandonedSockets() const {
+    ForEachSocket([](const fs::path& path) {
+      if (IsAbandonedSocket(path)) ::unlink(path.c_str());
+    });
+  }
+
+  // Of plugins of this resource.
+  void ForEachSocket(const std::function<void(const fs::path&)>& use) const {
     std::error_code error;
     for (fs::directory_iterator entry(options_.folder, error), end; !error && entry != end;
          entry.increment(error)) {
-      const std::string name = entry->path().filename();
-      if (!name.starts_with(prefix_)) continue;
-      if (IsAbandonedSocket(entry->path())) ::unlink(entry->path().c_str());
+      if (entry->path().filename().string().starts_with(prefix_)) use(entry->path());
     }
   }
 
@@ -252,6 +283,7 @@ class Link final : public KubeletLink {
   std::unique_ptr<grpc::Server> server_;
   std::optional<FileIdentity> registered_with_;
   std::optional<FileIdentity> tried_;
+  std::map<std::string, TimePoint> others_seen_;  // by their instances
   TimePoint follow_by_;
   milliseconds follow_wait_ = options_.follow_min;
   std::optional<TimePoint> registered_since_;

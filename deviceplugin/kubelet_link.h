@@ -22,6 +22,8 @@ struct KubeletLinkOptions {
   // be told from what is late. Doubled each time that it does not come.
   milliseconds follow_min{2'000};
   milliseconds follow_max{10'000};
+  // How long another plugin of this resource has to be gone: see OtherHasGone.
+  milliseconds goodbye_wait{2'000};
   milliseconds retry_min{500};  // doubled after each failure, with jitter
   milliseconds retry_max{30'000};
 };

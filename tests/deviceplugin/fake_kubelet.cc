@@ -1,7 +1,5 @@
 #include "tests/deviceplugin/fake_kubelet.h"
 
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
@@ -16,8 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::seconds kDialMax{10};
-constexpr std::chrono::seconds kPreStartMax{30};
 constexpr milliseconds kHangMax{20'000};
 
 std::unique_ptr<grpc::Server> Serve(const std::string& socket, grpc::Service* service) {
@@ -25,13 +21,6 @@ std::unique_ptr<grpc::Server> Serve(const std::string& socket, grpc::Service* se
   builder.AddListeningPort("unix://" + socket, grpc::InsecureServerCredentials());
   builder.RegisterService(service);
   return builder.BuildAndStart();
-}
-
-std::shared_ptr<grpc::Channel> NewChannel(const std::string& socket) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel("unix://" + socket, grpc::InsecureChannelCredentials(),
-                                   arguments);
 }
 
 void RemoveSockets(const std::string& folder) {
@@ -81,6 +70,7 @@ FakeKubelet::FakeKubelet() {
 FakeKubelet::~FakeKubelet() { Stop(); }
 
 void FakeKubelet::Start() {
+  stopping_ = false;
   fs::create_directory(plugin_folder());
   RemoveSockets(plugin_folder());
   RemoveSockets(pod_resources_folder());
@@ -94,17 +84,19 @@ void FakeKubelet::Stop() {
   const auto now = std::chrono::system_clock::now();
   if (registration_server_ != nullptr) registration_server_->Shutdown(now);
   if (pod_resources_server_ != nullptr) pod_resources_server_->Shutdown(now);
-  std::map<std::string, std::shared_ptr<Endpoint>> endpoints;
-  {
-    const MutexLock lock(mutex_);
-    endpoints.swap(endpoints_);
-  }
-  for (auto& [resource, endpoint] : endpoints) {
-    endpoint->stream_context->TryCancel();
-    endpoint->reader.join();
-  }
   registration_server_.reset();
   pod_resources_server_.reset();
+  stopping_ = true;
+  std::vector<std::thread> followers;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& endpoint : followed_) endpoint->EndStream();
+    followed_.clear();
+    followers.swap(followers_);
+  }
+  for (std::thread& follower : followers) follower.join();
+  const MutexLock lock(mutex_);
+  for (auto& [name, resource] : resources_) resource = Resource();
 }
 
 grpc::Status FakeKubelet::Register(const v1beta1::RegisterRequest& request) {
@@ -113,142 +105,165 @@ grpc::Status FakeKubelet::Register(const v1beta1::RegisterRequest& request) {
   if (request.endpoint().find('/') != std::string::npos) {
     return {grpc::StatusCode::INVALID_ARGUMENT, "the endpoint is no name of a file"};
   }
-  // It calls back before it answers, and gives up after ten seconds.
-  const auto channel = NewChannel(plugin_folder() + "/" + request.endpoint());
-  if (!channel->WaitForConnected(std::chrono::system_clock::now() + kDialMax)) {
-    return {grpc::StatusCode::UNAVAILABLE, "failed to dial device plugin"};
+  // It calls back before it answers.
+  const auto endpoint =
+      FakeEndpoint::Dial(request.resource_name(), plugin_folder() + "/" + request.endpoint());
+  if (!endpoint) {
+    ++failed_dials_;
+    return {grpc::StatusCode::UNAVAILABLE, endpoint.error().message};
   }
-  auto endpoint = std::make_shared<Endpoint>();
-  endpoint->resource = request.resource_name();
-  endpoint->stub = v1beta1::DevicePlugin::NewStub(channel);
-  endpoint->stream_context = std::make_unique<grpc::ClientContext>();
-  grpc::ClientContext context;
-  const grpc::Status status =
-      endpoint->stub->GetDevicePluginOptions(&context, {}, &endpoint->options);
-  if (!status.ok()) return status;
-  std::shared_ptr<Endpoint> old;
-  {
-    const MutexLock lock(mutex_);
-    old = std::exchange(endpoints_[request.resource_name()], endpoint);
+  if (lose_streams_ > 0) {
+    --lose_streams_;
+    (*endpoint)->EndStream();
   }
-  endpoint->reader = std::thread([this, endpoint] { Read(endpoint.get()); });
-  if (old != nullptr) {
-    old->stream_context->TryCancel();
-    old->reader.join();
-  }
+  const MutexLock lock(mutex_);
+  // An endpoint that it had of this resource goes on to be followed.
+  resources_[request.resource_name()] = {*endpoint, /*stopped=*/false, {}};
+  followed_.push_back(*endpoint);
+  followers_.emplace_back([this, followed = *endpoint] { Follow(followed); });
   ++registrations_;
   return grpc::Status::OK;
 }
 
-void FakeKubelet::Read(Endpoint* endpoint) {
-  if (lose_streams_ > 0) {
-    --lose_streams_;
-    endpoint->stream_context->TryCancel();
-  }
-  const auto reader = endpoint->stub->ListAndWatch(endpoint->stream_context.get(), {});
-  v1beta1::ListAndWatchResponse list;
-  while (reader->Read(&list)) {
-    const MutexLock lock(mutex_);
-    endpoint->healthy.clear();
-    for (const auto& device : list.devices()) {
-      endpoint->healthy[device.id()] = device.health() == "Healthy";
-    }
-  }
-  const grpc::Status ended = reader->Finish();
-  const MutexLock lock(mutex_);
-  endpoint->connected = false;
-  for (auto& [id, healthy] : endpoint->healthy) healthy = false;
+void FakeKubelet::Follow(const std::shared_ptr<FakeEndpoint>& endpoint) {
+  endpoint->Follow([&](const FakeEndpoint::List& list) { Heard(endpoint->resource(), list); });
+  Eventually([&] { return stopping_.load(); }, goodbye_delay_);
+  HeardGoodbye(*endpoint);
 }
 
-std::set<std::string> FakeKubelet::InUse(const std::string& resource) const {
-  std::set<std::string> ids;
-  for (const auto& [key, by_resource] : allocations_) {
-    const auto found = by_resource.find(resource);
-    if (found != by_resource.end()) ids.insert(found->second.ids.begin(), found->second.ids.end());
+// Whichever endpoint says it: the last list counts.
+void FakeKubelet::Heard(const std::string& resource, const FakeEndpoint::List& list) {
+  const MutexLock lock(mutex_);
+  auto& healthy = resources_[resource].healthy;
+  healthy.clear();
+  for (const auto& device : list.devices()) {
+    healthy[device.id()] = device.health() == "Healthy";
   }
-  return ids;
+}
+
+void FakeKubelet::HeardGoodbye(const FakeEndpoint& endpoint) {
+  const MutexLock lock(mutex_);
+  const auto found = resources_.find(endpoint.resource());
+  if (found == resources_.end()) return;
+  Resource& resource = found->second;
+  const bool same =
+      resource.endpoint != nullptr && resource.endpoint->socket() == endpoint.socket();
+  if (!same && !confuse_instances_) return;
+  resource.stopped = true;
+  for (auto& [id, healthy] : resource.healthy) healthy = false;
+}
+
+void FakeKubelet::PassGracePeriod() {
+  const MutexLock lock(mutex_);
+  std::erase_if(resources_, [](const auto& resource) { return resource.second.stopped; });
+}
+
+// With what a kubelet says where it cannot (devicesToAllocate).
+Result<std::vector<std::string>> FakeKubelet::Choose(const std::string& resource, int count) const {
+  const auto found = resources_.find(resource);
+  if (found == resources_.end()) {
+    return Fail(ErrorCode::kNotFound, "cannot allocate unregistered device " + resource);
+  }
+  const auto& devices = found->second.healthy;
+  if (std::none_of(devices.begin(), devices.end(), [](const auto& each) { return each.second; })) {
+    return Fail(ErrorCode::kResourceExhausted,
+                "no healthy devices present; cannot allocate unhealthy devices " + resource);
+  }
+  const auto used = pods_.InUse(resource);
+  std::vector<std::string> ids;
+  for (const auto& [id, healthy] : devices) {
+    if (static_cast<int>(ids.size()) < count && healthy && !used.contains(id)) ids.push_back(id);
+  }
+  if (static_cast<int>(ids.size()) == count) return ids;
+  return Fail(ErrorCode::kResourceExhausted,
+              "requested number of devices unavailable for " + resource);
 }
 
 Status FakeKubelet::Allocate(const ContainerKey& key, const std::string& resource, int count) {
-  std::shared_ptr<Endpoint> endpoint;
-  v1beta1::AllocateRequest request;
-  auto* const container = request.add_container_requests();
+  std::vector<std::string> ids;
   {
     const MutexLock lock(mutex_);
-    const auto found = endpoints_.find(resource);
-    if (found == endpoints_.end()) {
-      return Fail(ErrorCode::kNotFound, "cannot allocate unregistered device " + resource);
-    }
-    endpoint = found->second;
-    const auto used = InUse(resource);
-    for (const auto& [id, healthy] : endpoint->healthy) {
-      if (container->devices_ids_size() == count) break;
-      if (healthy && !used.contains(id)) container->add_devices_ids(id);
-    }
-    if (container->devices_ids_size() < count) {
-      return Fail(ErrorCode::kResourceExhausted, "requested number of devices unavailable");
-    }
+    ASSIGN_OR_RETURN(ids, Choose(resource, count));
   }
-  grpc::ClientContext context;  // without a deadline
-  v1beta1::AllocateResponse response;
-  const grpc::Status status = endpoint->stub->Allocate(&context, request, &response);
-  if (!status.ok()) return Fail(ErrorCode::kInternal, status.error_message());
+  ASSIGN_OR_RETURN(auto response, AllocateIds(resource, ids));
   const MutexLock lock(mutex_);
-  allocations_[key][resource] = {{container->devices_ids().begin(), container->devices_ids().end()},
-                                 response.container_responses(0)};
+  pods_.Give(key, resource, {ids, std::move(response)});
   return {};
+}
+
+Result<v1beta1::ContainerAllocateResponse> FakeKubelet::AllocateIds(
+    const std::string& resource, const std::vector<std::string>& ids) {
+  std::shared_ptr<FakeEndpoint> endpoint;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = resources_.find(resource);
+    if (found == resources_.end() || found->second.stopped) {
+      return Fail(ErrorCode::kPeerUnavailable, "the endpoint of " + resource + " has been stopped");
+    }
+    endpoint = found->second.endpoint;
+  }
+  return endpoint->Allocate(ids);
+}
+
+void FakeKubelet::RecordPod(const FakePod& pod, const std::string& container,
+                            const std::string& resource, const FakePods::Allocation& given) {
+  const MutexLock lock(mutex_);
+  pods_.Give({pod.pod_namespace, pod.name, container}, resource, given);
+  pods_.Add(pod);
 }
 
 Status FakeKubelet::Admit(const FakePod& pod) {
   for (const FakeContainer& container : pod.containers) {
     for (const auto& [resource, count] : container.of_plugin) {
-      RETURN_IF_ERROR(Allocate({pod.pod_namespace, pod.name, container.name}, resource, count));
+      auto allocated = Allocate({pod.pod_namespace, pod.name, container.name}, resource, count);
+      if (allocated) continue;
+      Remove(pod.pod_namespace, pod.name);
+      return allocated;
     }
   }
   const MutexLock lock(mutex_);
-  pods_.push_back(pod);
+  pods_.Add(pod);
   return {};
 }
 
 void FakeKubelet::Remove(const std::string& pod_namespace, const std::string& pod) {
   const MutexLock lock(mutex_);
-  std::erase_if(pods_, [&](const FakePod& other) {
-    return other.pod_namespace == pod_namespace && other.name == pod;
-  });
-  std::erase_if(allocations_, [&](const auto& entry) {
-    return std::get<0>(entry.first) == pod_namespace && std::get<1>(entry.first) == pod;
-  });
+  pods_.Remove(pod_namespace, pod);
+}
+
+// As callPreStartContainerIfNeeded.
+Status FakeKubelet::PreStart(const std::string& resource, const std::vector<std::string>& ids) {
+  constexpr char kFailed[] = "device plugin PreStartContainer rpc failed with err: ";
+  std::shared_ptr<FakeEndpoint> endpoint;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = resources_.find(resource);
+    if (found == resources_.end()) {
+      return Fail(ErrorCode::kNotFound,
+                  "endpoint not found in cache for a registered resource: " + resource);
+    }
+    // A kubelet that was restarted has no options of a plugin that has not come back, and skips it.
+    endpoint = found->second.endpoint;
+    if (endpoint == nullptr || !endpoint->pre_start_required()) return {};
+    if (found->second.stopped) {
+      return Fail(ErrorCode::kPeerUnavailable, std::string(kFailed) + "it has been stopped");
+    }
+  }
+  const Status status = endpoint->PreStart(ids);
+  return status ? status : Fail(ErrorCode::kInternal, kFailed + status.error().message);
 }
 
 Result<nlohmann::json> FakeKubelet::StartContainer(const std::string& pod_namespace,
                                                    const std::string& pod,
                                                    const std::string& container) {
-  std::map<std::string, Allocation> allocations;
+  FakePods::ByResource allocations;
   {
     const MutexLock lock(mutex_);
-    allocations = allocations_[{pod_namespace, pod, container}];
+    allocations = pods_.Of({pod_namespace, pod, container});
   }
   ContainerEdits edits;
   for (const auto& [resource, allocation] : allocations) {
-    std::shared_ptr<Endpoint> endpoint;
-    {
-      const MutexLock lock(mutex_);
-      const auto found = endpoints_.find(resource);
-      if (found != endpoints_.end()) endpoint = found->second;
-    }
-    // A kubelet that was restarted has no options of a plugin that has not come back, and skips it.
-    if (endpoint != nullptr && endpoint->options.pre_start_required()) {
-      grpc::ClientContext context;
-      context.set_deadline(std::chrono::system_clock::now() + kPreStartMax);
-      v1beta1::PreStartContainerRequest request;
-      for (const std::string& id : allocation.ids) request.add_devices_ids(id);
-      v1beta1::PreStartContainerResponse response;
-      const grpc::Status status = endpoint->stub->PreStartContainer(&context, request, &response);
-      if (!status.ok()) {
-        return Fail(ErrorCode::kInternal, "device plugin PreStartContainer rpc failed with err: " +
-                                              status.error_message());
-      }
-    }
+    RETURN_IF_ERROR(PreStart(resource, allocation.ids));
     const CdiSpecs specs = CdiSpecs::Read({cdi_folder()});  // as the runtime does
     for (const auto& device : allocation.response.cdi_devices()) {
       const CdiDevice* const found = specs.Find(device.name());
@@ -263,15 +278,15 @@ Result<nlohmann::json> FakeKubelet::StartContainer(const std::string& pod_namesp
 
 int FakeKubelet::Capacity(const std::string& resource) const {
   const MutexLock lock(mutex_);
-  const auto endpoint = endpoints_.find(resource);
-  return endpoint == endpoints_.end() ? 0 : static_cast<int>(endpoint->second->healthy.size());
+  const auto found = resources_.find(resource);
+  return found == resources_.end() ? 0 : static_cast<int>(found->second.healthy.size());
 }
 
 int FakeKubelet::Allocatable(const std::string& resource) const {
   const MutexLock lock(mutex_);
-  const auto endpoint = endpoints_.find(resource);
-  if (endpoint == endpoints_.end()) return 0;
-  const auto& devices = endpoint->second->healthy;
+  const auto found = resources_.find(resource);
+  if (found == resources_.end()) return 0;
+  const auto& devices = found->second.healthy;
   return static_cast<int>(std::count_if(devices.begin(), devices.end(),
                                         [](const auto& device) { return device.second; }));
 }
@@ -280,62 +295,28 @@ std::vector<std::string> FakeKubelet::DevicesOf(const std::string& pod,
                                                 const std::string& container,
                                                 const std::string& resource) const {
   const MutexLock lock(mutex_);
-  for (const auto& [key, by_resource] : allocations_) {
-    const auto found = by_resource.find(resource);
-    if (std::get<1>(key) == pod && std::get<2>(key) == container && found != by_resource.end()) {
-      return found->second.ids;
-    }
-  }
-  return {};
+  return pods_.Find(pod, container, resource).ids;
 }
 
 v1beta1::ContainerAllocateResponse FakeKubelet::AllocatedFor(const std::string& pod,
                                                              const std::string& container,
                                                              const std::string& resource) const {
   const MutexLock lock(mutex_);
-  for (const auto& [key, by_resource] : allocations_) {
-    const auto found = by_resource.find(resource);
-    if (std::get<1>(key) == pod && std::get<2>(key) == container && found != by_resource.end()) {
-      return found->second.response;
-    }
-  }
-  return {};
+  return pods_.Find(pod, container, resource).response;
 }
 
 void FakeKubelet::DropStream(const std::string& resource) {
   const MutexLock lock(mutex_);
-  const auto endpoint = endpoints_.find(resource);
-  if (endpoint != endpoints_.end()) endpoint->second->stream_context->TryCancel();
+  const auto found = resources_.find(resource);
+  if (found != resources_.end() && found->second.endpoint != nullptr) {
+    found->second.endpoint->EndStream();
+  }
 }
 
 void FakeKubelet::FillPods(v1::ListPodResourcesResponse* response) const {
   if (hide_pods_) return;
   const MutexLock lock(mutex_);
-  for (const FakePod& pod : pods_) {
-    auto* const listed = response->add_pod_resources();
-    listed->set_name(pod.name);
-    listed->set_namespace_(pod.pod_namespace);
-    for (const FakeContainer& container : pod.containers) {
-      auto* const entry = listed->add_containers();
-      entry->set_name(container.name);
-      const auto allocated = allocations_.find({pod.pod_namespace, pod.name, container.name});
-      if (allocated != allocations_.end()) {
-        for (const auto& [resource, allocation] : allocated->second) {
-          auto* const devices = entry->add_devices();
-          devices->set_resource_name(resource);
-          for (const std::string& id : allocation.ids) devices->add_device_ids(id);
-        }
-      }
-      for (const auto& [resource, ids] : container.given) {
-        auto* const devices = entry->add_devices();
-        devices->set_resource_name(resource);
-        for (const std::string& id : ids) devices->add_device_ids(id);
-      }
-      for (const auto& claimed : container.claimed) {
-        *entry->add_dynamic_resources()->add_claim_resources() = claimed;
-      }
-    }
-  }
+  pods_.Fill(response);
 }
 
 }  // namespace gantry::deviceplugin

@@ -7,8 +7,6 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,22 +17,11 @@
 #include "lib/base/clock.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
+#include "tests/deviceplugin/fake_endpoint.h"
+#include "tests/deviceplugin/fake_pods.h"
 #include "tests/fakes/test_folder.h"
 
 namespace gantry::deviceplugin {
-
-// What a test's pod asks for. Init containers that restart come first, as the kubelet has it.
-struct FakeContainer {
-  std::string name;
-  std::map<std::string, int> of_plugin = {};                   // resource -> how many
-  std::map<std::string, std::vector<std::string>> given = {};  // resource -> ids, of other plugins
-  std::vector<v1::ClaimResource> claimed = {};
-};
-struct FakePod {
-  std::string pod_namespace;
-  std::string name;
-  std::vector<FakeContainer> containers;
-};
 
 class FakeKubelet {
  public:
@@ -48,7 +35,8 @@ class FakeKubelet {
 
   // Removes every socket from the folder of plugins, as a kubelet that starts does.
   void Start() EXCLUDES(mutex_);
-  // What it knew of plugins is gone; what it gave to pods is not (its checkpoint).
+  // Of plugins it knows no more than the names of resources, and calls none before it registers
+  // again; what it gave to pods it keeps (both: its checkpoint).
   void Stop() EXCLUDES(mutex_);
   void Restart() {
     Stop();
@@ -58,6 +46,13 @@ class FakeKubelet {
   // Admits the pod: allocates for each container in order. The error is what the pod would fail
   // with (UnexpectedAdmissionError).
   Status Admit(const FakePod& pod) EXCLUDES(mutex_);
+  // Sends an Allocate of these ids, whether they are there, free, or none: beyond its rules.
+  Result<v1beta1::ContainerAllocateResponse> AllocateIds(const std::string& resource,
+                                                         const std::vector<std::string>& ids)
+      EXCLUDES(mutex_);
+  // A pod whose container has that, however it came by it.
+  void RecordPod(const FakePod& pod, const std::string& container, const std::string& resource,
+                 const FakePods::Allocation& given) EXCLUDES(mutex_);
   void Remove(const std::string& pod_namespace, const std::string& pod) EXCLUDES(mutex_);
   // Asks PreStartContainer where the plugin wants it, and creates the container: answers its CDI
   // names that resolve to nothing as an error, and else the slot's edits.
@@ -70,6 +65,8 @@ class FakeKubelet {
   std::vector<std::string> DevicesOf(const std::string& pod, const std::string& container,
                                      const std::string& resource) const EXCLUDES(mutex_);
   int registrations() const { return registrations_; }
+  // Registrations of sockets that nobody served.
+  int failed_dials() const { return failed_dials_; }
   // The answers of the plugin for a container.
   v1beta1::ContainerAllocateResponse AllocatedFor(const std::string& pod,
                                                   const std::string& container,
@@ -88,29 +85,33 @@ class FakeKubelet {
   void HidePods(bool hide) { hide_pods_ = hide; }
   // Stops following the plugin, as after a broken connection.
   void DropStream(const std::string& resource) EXCLUDES(mutex_);
+  // Hears of the end of a stream that much later.
+  void DelayGoodbyes(milliseconds time) { goodbye_delay_ = time; }
+  // Before 1.36 (kubernetes#135437): whichever stream of a resource ends, the resource is taken for
+  // gone, and whoever registered last has to do so again.
+  void ConfuseInstances(bool confuse) { confuse_instances_ = confuse; }
+  // Five minutes after a plugin's end the node has its resource no more.
+  void PassGracePeriod() EXCLUDES(mutex_);
 
  private:
   class Registration;
   class PodResources;
-  struct Endpoint {
-    std::string resource;
-    std::unique_ptr<v1beta1::DevicePlugin::Stub> stub;
-    v1beta1::DevicePluginOptions options;
-    std::unique_ptr<grpc::ClientContext> stream_context;
-    std::thread reader;
+  struct Resource {
+    std::shared_ptr<FakeEndpoint> endpoint;  // null: only the checkpoint knows of it
+    bool stopped = true;
     std::map<std::string, bool> healthy;  // by id
-    bool connected = true;
   };
-  struct Allocation {
-    std::vector<std::string> ids;
-    v1beta1::ContainerAllocateResponse response;
-  };
-  using ContainerKey = std::tuple<std::string, std::string, std::string>;  // namespace, pod, name
+  using ContainerKey = FakePods::ContainerKey;
 
   grpc::Status Register(const v1beta1::RegisterRequest& request) EXCLUDES(mutex_);
-  void Read(Endpoint* endpoint) EXCLUDES(mutex_);
+  void Follow(const std::shared_ptr<FakeEndpoint>& endpoint) EXCLUDES(mutex_);
+  void Heard(const std::string& resource, const FakeEndpoint::List& list) EXCLUDES(mutex_);
+  void HeardGoodbye(const FakeEndpoint& endpoint) EXCLUDES(mutex_);
   Status Allocate(const ContainerKey& key, const std::string& resource, int count) EXCLUDES(mutex_);
-  std::set<std::string> InUse(const std::string& resource) const REQUIRES(mutex_);
+  Result<std::vector<std::string>> Choose(const std::string& resource, int count) const
+      REQUIRES(mutex_);
+  Status PreStart(const std::string& resource, const std::vector<std::string>& ids)
+      EXCLUDES(mutex_);
   void FillPods(v1::ListPodResourcesResponse* response) const EXCLUDES(mutex_);
 
   const testing::TestFolder folder_;
@@ -120,12 +121,18 @@ class FakeKubelet {
   std::atomic<milliseconds> pod_resources_delay_{milliseconds(0)};
   std::atomic<bool> pod_resources_fail_ = false;
   std::atomic<bool> hide_pods_ = false;
+  std::atomic<milliseconds> goodbye_delay_{milliseconds(0)};
+  std::atomic<bool> confuse_instances_ = false;
+  std::atomic<bool> stopping_ = false;
   std::atomic<int> registrations_ = 0;
+  std::atomic<int> failed_dials_ = 0;
 
   mutable Mutex mutex_;
-  std::map<std::string, std::shared_ptr<Endpoint>> endpoints_ GUARDED_BY(mutex_);  // by resource
-  std::map<ContainerKey, std::map<std::string, Allocation>> allocations_ GUARDED_BY(mutex_);
-  std::vector<FakePod> pods_ GUARDED_BY(mutex_);
+  std::map<std::string, Resource> resources_ GUARDED_BY(mutex_);
+  FakePods pods_ GUARDED_BY(mutex_);
+  // Of all registrations: those that others came after are followed, too.
+  std::vector<std::shared_ptr<FakeEndpoint>> followed_ GUARDED_BY(mutex_);
+  std::vector<std::thread> followers_ GUARDED_BY(mutex_);
 
   std::unique_ptr<Registration> registration_;
   std::unique_ptr<PodResources> pod_resources_;

@@ -165,6 +165,126 @@ TEST_F(KubeletLinkTest, SocketsOfKilledPluginsAreRemovedAndNoOthers) {
   EXPECT_TRUE(fs::exists(kubelet_.plugin_folder() + "/other-plugin.sock"));
 }
 
+// A kubelet would wait for the socket, and hide that it comes late.
+TEST_F(KubeletLinkTest, ThePluginServesBeforeItRegisters) {
+  StartAll();
+  kubelet_.Restart();
+  AwaitSlots(4);
+  EXPECT_EQ(kubelet_.registrations(), 2);
+  EXPECT_EQ(kubelet_.failed_dials(), 0);
+}
+
+TEST_F(KubeletLinkTest, APodThatIsThereBeforeThePluginIsRefusedAndTheNextOneIsNot) {
+  kubelet_.Start();
+  EXPECT_THAT(kubelet_.Admit(InferencePod("a", "early", {})).error().message,
+              HasSubstr("cannot allocate unregistered device gantry.dev/transfer"));
+  StartPlugin();
+  AwaitSlots(4);
+  Admit(InferencePod("a", "late", {}));
+  EXPECT_EQ(Start("a", "late").Variable("GANTRY_SLOT_POD"), "late");
+}
+
+TEST_F(KubeletLinkTest, WithoutThePluginARestartedKubeletHasNoSlots) {
+  StartAll();
+  plugin_.reset();
+  kubelet_.Restart();
+  EXPECT_EQ(kubelet_.Capacity(kResource), 0);
+  EXPECT_THAT(kubelet_.Admit(InferencePod("a", "p", {})).error().message,
+              HasSubstr("no healthy devices present"));
+  kubelet_.PassGracePeriod();
+  EXPECT_THAT(kubelet_.Admit(InferencePod("a", "p", {})).error().message,
+              HasSubstr("cannot allocate unregistered device"));
+  StartPlugin();
+  AwaitSlots(4);
+}
+
+TEST_F(KubeletLinkTest, WithoutThePluginTheSlotsGoAfterTheKubeletsGracePeriod) {
+  StartAll();
+  plugin_.reset();
+  ASSERT_TRUE(Eventually([&] { return kubelet_.Allocatable(kResource) == 0; }));
+  EXPECT_EQ(kubelet_.Capacity(kResource), 4);
+  kubelet_.PassGracePeriod();
+  EXPECT_EQ(kubelet_.Capacity(kResource), 0);
+}
+
+// An update that starts the new plugin before the old one ends, whose end is heard late.
+class KubeletLinkSurgeTest : public KubeletLinkTest {
+ protected:
+  void Surge() {
+    StartAll();
+    old_ = std::move(plugin_);
+    StartPlugin();
+    ASSERT_TRUE(Eventually([&] { return kubelet_.registrations() == 2; }));
+    AwaitSlots(4);
+    EXPECT_THAT(PluginSockets(), SizeIs(2));
+  }
+  void EndOld() {
+    kubelet_.DelayGoodbyes(milliseconds(300));
+    old_.reset();
+    EXPECT_THAT(PluginSockets(), SizeIs(1)) << "the old plugin takes the new one's socket with it";
+  }
+  void ExpectUse() {
+    Admit(InferencePod("a", "p", {}));
+    EXPECT_EQ(Start("a", "p").Variable("GANTRY_SLOT_POD"), "p");
+  }
+
+  std::unique_ptr<PluginApp> old_;
+};
+
+TEST_F(KubeletLinkSurgeTest, TheLateGoodbyeOfTheOldPluginLeavesTheNewOneAlone) {
+  Surge();
+  EndOld();
+  for (const TimePoint end = Clock::now() + milliseconds(600); Clock::now() < end;) {
+    ASSERT_EQ(kubelet_.Allocatable(kResource), 4);
+  }
+  ExpectUse();
+}
+
+TEST_F(KubeletLinkSurgeTest, AnOldKubeletThatTakesItForTheNewOnesIsRegisteredWithAgain) {
+  kubelet_.ConfuseInstances(true);
+  Surge();
+  EndOld();
+  ASSERT_TRUE(Eventually([&] { return kubelet_.Allocatable(kResource) == 0; }));
+  EXPECT_FALSE(kubelet_.Admit(InferencePod("a", "p", {})));
+  AwaitSlots(4);
+  ExpectUse();
+}
+
+TEST_F(KubeletLinkSurgeTest, TwoThatStayDoNotRegisterInTurn) {
+  Surge();
+  std::this_thread::sleep_for(milliseconds(2'500));
+  EXPECT_EQ(kubelet_.registrations(), 2);
+  fs::remove(fs::path(kubelet_.plugin_folder()) / PluginSockets().front());
+  ASSERT_TRUE(Eventually([&] { return kubelet_.registrations() == 3; }));
+  std::this_thread::sleep_for(milliseconds(5'000));
+  EXPECT_EQ(kubelet_.registrations(), 3) << "each takes the other's new socket for its end";
+}
+
+// More than the kernel keeps, while nobody reads: that the folder is another one is lost with them.
+TEST_F(KubeletLinkTest, EventsBeyondTheKernelsQueueAreNoLoss) {
+  int events_max = 0;
+  std::ifstream("/proc/sys/fs/inotify/max_queued_events") >> events_max;
+  ASSERT_GT(events_max, 0);
+  StartAll();
+  kubelet_.HangRegistrations(true);
+  kubelet_.Restart();
+  std::this_thread::sleep_for(milliseconds(200));  // the plugin waits for its answer
+  const std::string file = kubelet_.plugin_folder() + "/other-plugin";
+  for (int i = 0; i < events_max / 2 + 1; ++i) {
+    std::ofstream(file).close();
+    fs::remove(file);
+  }
+  fs::remove_all(kubelet_.plugin_folder());
+  fs::create_directory(kubelet_.plugin_folder());
+  kubelet_.HangRegistrations(false);
+  kubelet_.Stop();
+  std::this_thread::sleep_for(milliseconds(1'000));
+  const TimePoint start = Clock::now();
+  kubelet_.Start();
+  AwaitSlots(4);
+  EXPECT_LT(Clock::now() - start, milliseconds(5'000)) << "it was found by chance";
+}
+
 TEST_F(KubeletLinkTest, SlotsAreUnhealthyWhileSpecsCannotBeWritten) {
   config_.cdi_dir = kubelet_.File("no-such-folder");
   kubelet_.Start();
@@ -172,7 +292,7 @@ TEST_F(KubeletLinkTest, SlotsAreUnhealthyWhileSpecsCannotBeWritten) {
   ASSERT_TRUE(Eventually([&] { return kubelet_.Capacity(kResource) == 4; }));
   EXPECT_EQ(kubelet_.Allocatable(kResource), 0);
   EXPECT_THAT(kubelet_.Admit(InferencePod("a", "p", {})).error().message,
-              HasSubstr("requested number of devices unavailable"));
+              HasSubstr("no healthy devices present"));
 }
 
 }  // namespace
