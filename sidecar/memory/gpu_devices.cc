@@ -9,8 +9,8 @@
 namespace gantry::memory {
 namespace {
 
-// Two on each of a pair feed their copy engines with blocks of 64 KiB as fast as their link moves them
-// while the GPUs are busy (docs/benchmarks.md); more pay for smaller blocks only.
+// Two on each of a pair feed their copy engines with blocks of 64 KiB as fast as their link moves
+// them while the GPUs are busy (docs/benchmarks.md); more pay for smaller blocks only.
 constexpr int kWorkersOfGpu = 2;
 constexpr int kWorkersMin = 4;
 
