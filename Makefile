@@ -14,7 +14,7 @@ TIERS := tests/tiers/run_tiers.py
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-21s %s\n", $$1, $$2 }'
 
-run: build ## install what is missing, build, and run the demo (KEEP=1 leaves it up; GPU=real or fake: between GPUs)
+run: build ## install what is missing, build, and run the demo (KEEP=1 leaves it up; GPU=real, fake or fake-hip: between GPUs)
 	KEEP=$(KEEP) GPU=$(GPU) tools/demo
 
 build: setup ## the release build, in build/release

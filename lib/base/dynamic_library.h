@@ -10,8 +10,8 @@ namespace gantry {
 
 class DynamicLibrary {
  public:
-  // `name` as dlopen takes it, with its version ("libcuda.so.1"): the unversioned name is often a
-  // toolkit's stub. Symbols stay local to this object.
+  // `name` as dlopen takes it, with its version ("libibverbs.so.1"): the unversioned name is often
+  // a toolkit's stub. Symbols stay local to this object.
   static Result<DynamicLibrary> Open(const std::string& name);
   // One that somebody in this process has opened already; kNotFound otherwise. Loads nothing.
   static Result<DynamicLibrary> OpenLoaded(const std::string& name);

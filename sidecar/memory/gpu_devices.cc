@@ -9,7 +9,7 @@
 namespace gantry::memory {
 namespace {
 
-// Three on each of a pair feed their copy engines with blocks of 64 KiB as fast as NVLink moves
+// Three on each of a pair feed their copy engines with blocks of 64 KiB as fast as their link moves
 // them while the GPUs are busy, also where processors are slow (docs/benchmarks.md); more pay for
 // smaller blocks only.
 constexpr int kWorkersOfGpu = 3;

@@ -1,5 +1,4 @@
-// A device as the workload's own code uses it: pinned memory, and values that streams write.
-#include <sys/mman.h>
+// A device as the workload's own code uses it: values that streams write to pinned memory.
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,9 +7,8 @@
 #include <thread>
 
 #include "lib/base/dynamic_library.h"
-#include "lib/base/unique_fd.h"
 #include "lib/gpu/cuda_abi.h"
-#include "tests/contracts/gpu_driver_contract.h"
+#include "tests/contracts/gpu_pin_contract.h"
 #include "tests/contracts/gpu_streams.h"
 
 namespace gantry::testing {
@@ -18,50 +16,30 @@ namespace {
 
 using gpu::StreamHandle;
 
-constexpr uint64_t kPage = 4096;
 constexpr StreamHandle kNull{0}, kLegacy{1}, kPerThread{2};
 
-class GpuWorkloadContract : public GpuDriverContract {
+class GpuWorkloadContract : public GpuPinContract {
  protected:
   void SetUp() override {
-    GpuDriverContract::SetUp();
+    GpuPinContract::SetUp();
+    if (HasFatalFailure()) return;
     if (Lacks("stream writes")) GTEST_SKIP() << "this driver writes nothing in streams' order";
-    before_ = allocations_->Current();
-    const UniqueFd file(::memfd_create("counters", MFD_CLOEXEC));
-    ASSERT_EQ(::ftruncate(file.get(), kPage), 0);
-    void* const mapped = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
-    ASSERT_NE(mapped, MAP_FAILED);
-    page_ = static_cast<uint64_t*>(mapped);
-    auto device = driver_->OpenWorkloadDevice(0);
-    ASSERT_OK(device);
-    device_ = *std::move(device);
     ASSERT_OK(device_->CheckStreamWrites());
-    auto pinned = device_->Pin(page_, kPage);
-    ASSERT_OK(pinned);
-    pinned_ = *std::move(pinned);
     auto streams = GpuStreams::On(0);
     ASSERT_OK(streams);
     streams_ = *std::move(streams);
   }
   void TearDown() override {
     streams_.reset();
-    pinned_.reset();
-    if (page_ != nullptr) ::munmap(page_, kPage);
-    GpuDriverContract::TearDown();
+    GpuPinContract::TearDown();
   }
 
-  uint64_t Counter(size_t index) const { return __atomic_load_n(page_ + index, __ATOMIC_ACQUIRE); }
-  DeviceAddress PlaceOf(size_t index) const { return pinned_->range().base + index * 8; }
   uint64_t IdOf(StreamHandle stream) {
     const auto id = device_->IdOf(stream);
     EXPECT_OK(id);
     return id.value_or(0);
   }
 
-  uint64_t before_ = 0;  // what is current for a thread that has chosen nothing
-  uint64_t* page_ = nullptr;
-  std::unique_ptr<gpu::GpuWorkloadDevice> device_;
-  std::unique_ptr<gpu::GpuPinnedMemory> pinned_;
   std::unique_ptr<GpuStreams> streams_;
 };
 
@@ -193,27 +171,6 @@ TEST_F(GpuWorkloadContract, DefaultStreamsOfAnotherDeviceThatIsCurrentAreRefused
   EXPECT_OK(streams_->Synchronize(*created));
 }
 
-TEST_F(GpuWorkloadContract, PinsAreOnceAndEndWithUnpin) {
-  const auto host = DeviceAddress{reinterpret_cast<uint64_t>(page_)};
-  EXPECT_EQ(pinned_->range().size, kPage);
-  EXPECT_EQ(Resolve(host).origin, MemoryOrigin::kPinned);
-  const auto again = device_->Pin(page_, kPage);
-  ASSERT_FALSE(again);
-  EXPECT_EQ(again.error().code, ErrorCode::kConflict) << again.error().message;
-  EXPECT_OK(pinned_->Unpin());
-  EXPECT_OK(pinned_->Unpin());
-  EXPECT_EQ(Resolve(host).origin, MemoryOrigin::kUnknown);
-  auto anew = device_->Pin(page_, kPage);
-  ASSERT_OK(anew);
-  anew->reset();  // unpins
-  EXPECT_EQ(Resolve(host).origin, MemoryOrigin::kUnknown);
-  for (const auto& [data, bytes] : {std::pair<void*, uint64_t>{nullptr, kPage}, {page_, 0}}) {
-    const auto nothing = device_->Pin(data, bytes);
-    ASSERT_FALSE(nothing);
-    EXPECT_EQ(nothing.error().code, ErrorCode::kInvalidArgument);
-  }
-}
-
 TEST_F(GpuWorkloadContract, PlacesThatCannotBeOnesAreRefused) {
   const auto stream = streams_->New();
   ASSERT_OK(stream);
@@ -315,14 +272,6 @@ TEST_F(GpuWorkloadContractDeathTest, AContextThatWasResetAndIsUsedAgainIsAnother
         ::_exit(0);
       },
       ::testing::ExitedWithCode(0), "");
-}
-
-TEST_F(GpuWorkloadContract, ADeviceThatThisProcessDoesNotSeeIsRefused) {
-  for (const int ordinal : {-1, last_device() + 1}) {
-    const auto device = driver_->OpenWorkloadDevice(ordinal);
-    ASSERT_FALSE(device);
-    EXPECT_EQ(device.error().code, ErrorCode::kInvalidArgument);
-  }
 }
 
 }  // namespace

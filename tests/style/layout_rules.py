@@ -71,6 +71,19 @@ READS_ENVIRONMENT = re.compile(r"(_config|/configuration|^sidecar/worker/worker_
 USES_PREPROCESSOR = re.compile(r"^(client/include/gantry\.h|lib/base/thread_annotations\.h)$")
 BANNED_NAMES = {"impl", "util", "utils", "common", "manager"}
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
+
+# Vendors of GPUs, their interfaces and links: the files of lib/gpu alone know them. As a word or as a part of an identifier
+# ("libcuda", "CudaDriver", "hip_stream", "kNvidia"), and not within one ("sigprocmask", "ownership").
+KNOWS_VENDORS = "lib/gpu/"
+VENDOR_NAME = re.compile(r"(?<![a-z])(?:lib)?(?:cuda(?:rt)?|nvidia|nv_?link|nvml|nvrtc|hip(?:rtc)?|amd(?:gpu|hip)?|ro_?cm|xgmi|hsa)(?![a-z])")
+PART_OF_A_NAME = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+# File -> what it may say: the protocols by which frameworks show memory and streams, whatever the vendor, and the names by
+# which a reader of the public interface knows what he has.
+VENDOR_NAMES_ALLOWED = {
+    r"^client/python/": r"__cuda_array_interface__|__cuda_stream__|\bcuda_stream\b|\bcuda\.core\b|\b(cuda|hip)(Malloc|Stream_t)\b"
+                        r"|\btorch\.cuda\b|torch\.device\(\\\"cuda\\\"|\"cuda:|\bcuda:[01]\b|PYTORCH_CUDA_ALLOC_CONF",
+    r"^client/include/": r"\b(cuda|hip)(Malloc|Stream_t)\b|\bcudaDeviceReset\b",
+}
 # Names that a tool or a language dictates.
 MAY_REPEAT = {"CMakeLists.txt", "__init__.py", "__main__.py", "conftest.py", "README.md"}
 
@@ -199,6 +212,18 @@ def names_say_something(tree):
                 yield f"{path}:1: \"{banned.pop()}\" says nothing; name the file for what it knows"
 
 
+def vendors_stay_below(tree):
+    for path, text in tree.texts.items():
+        if not path.startswith(CODE_FOLDERS) or path.startswith((KNOWS_VENDORS, "examples/")):
+            continue
+        allowed = next((names for file, names in VENDOR_NAMES_ALLOWED.items() if re.search(file, path)), None)
+        for number, line in enumerate([path] + text.split("\n")):
+            said = re.sub(allowed, " ", line) if allowed and number else line
+            found = VENDOR_NAME.search(PART_OF_A_NAME.sub("_", said).lower())
+            if found:
+                yield f"{path}:{max(number, 1)}: \"{found.group(0)}\" is a vendor's: what differs by vendor is lib/gpu's alone"
+
+
 def headers_introduce_themselves(tree):
     for path, text in tree.cpp(CODE_FOLDERS + ("tests",)):
         if not path.endswith(".h") or USES_PREPROCESSOR.match(path) and path.startswith("client/"):
@@ -213,4 +238,4 @@ def headers_introduce_themselves(tree):
 
 RULES = [includes_follow_the_arrows, third_parties_stay_put, file_names_are_unique, files_are_short,
          environment_is_read_in_one_place, no_conditional_compilation, nothing_is_left_unfinished,
-         names_say_something, headers_introduce_themselves]
+         names_say_something, vendors_stay_below, headers_introduce_themselves]

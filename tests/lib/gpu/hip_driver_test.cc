@@ -234,6 +234,40 @@ TEST_F(HipDriverDeathTest, HiddenDevicesKeepTheirNames) {
       ::testing::ExitedWithCode(0), "GPU-[0-9a-f]*1");
 }
 
+// The runtime below HIP hides first, and HIP counts what is left; HIP's own variable hides the
+// other vendor's.
+TEST_F(HipDriverDeathTest, WhatTheRuntimeBelowHidesIsNotCounted) {
+  struct {
+    const char *below, *own, *others, *seen;
+  } const cases[] = {
+      {"1", nullptr, nullptr, "GPU-[0-9a-f]*1 [.]"},
+      {"1,0", nullptr, nullptr, "GPU-[0-9a-f]*1 GPU-[0-9a-f]*0 [.]"},
+      {"1,0", "1", nullptr, "GPU-[0-9a-f]*0 [.]"},
+      {"1,0", "1,0", nullptr, "GPU-[0-9a-f]*0 GPU-[0-9a-f]*1 [.]"},
+      {"1,0", nullptr, "0", "GPU-[0-9a-f]*1 [.]"},
+      {"1,0", "1", "0", "GPU-[0-9a-f]*0 [.]"},
+      {"1", "1", nullptr, "^[.]"},
+      {"", nullptr, nullptr, "^[.]"},
+  };
+  for (const auto& one : cases) {
+    EXPECT_EXIT(
+        {
+          ::setenv("ROCR_VISIBLE_DEVICES", one.below, 1);
+          if (one.own != nullptr) ::setenv("HIP_VISIBLE_DEVICES", one.own, 1);
+          if (one.others != nullptr) ::setenv("CUDA_VISIBLE_DEVICES", one.others, 1);
+          const auto driver = LoadGpuDriver();
+          const std::vector<DeviceInfo> none;
+          for (const DeviceInfo& info : driver ? (*driver)->devices() : none) {
+            HOLDS((*driver)->OpenContext(info.ordinal));
+            std::fprintf(stderr, "%s ", info.uuid.c_str());
+          }
+          std::fprintf(stderr, ".");
+          ::_exit(0);
+        },
+        ::testing::ExitedWithCode(0), one.seen);
+  }
+}
+
 TEST_F(HipDriverDeathTest, ALibraryWithoutGpusLeavesItsPlaceToTheOther) {
   EXPECT_EXIT(
       {
