@@ -2,6 +2,12 @@
 
 import os
 
+import pytest
+
+from gpu_workloads import REAL
+
+_ATTEMPTS = 64  # to have an address again
+
 
 def difference(found, wanted):
     """Where two byte strings first differ, in words that fit a line; empty when they do not."""
@@ -52,6 +58,25 @@ class GpuMemory:
     def check(self):
         """Every byte, those around the buffers too."""
         assert difference(self.found(), self.data) == "", self.name
+
+
+def allocate_again(workload, name, size, address):
+    """Memory at the address of some that was freed. A driver may decline, and then the test has not been made: it says so."""
+    if workload.do("allocate_at", name, size, address, _ATTEMPTS):
+        return
+    assert REAL, "the fake uses an address again"
+    pytest.skip(f"NOT TESTED: in {_ATTEMPTS} allocations of {size} bytes the driver did not use {address:#x} again")
+
+
+class SameAddress(GpuMemory):
+    """As GpuMemory, where a memory of the same workload was, which is freed for it."""
+
+    def __init__(self, old):
+        old.workload.do("free", old.name)
+        self.prepare(old.workload, f"{old.name} again", old.size)
+        self.address = old.address
+        allocate_again(self.workload, self.name, self.size, self.address)
+        self.renew()
 
 
 def succeeded(answer, path="ipc"):

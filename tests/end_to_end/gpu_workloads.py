@@ -77,6 +77,19 @@ class GpuCommands(_Commands):
     def free(self, name):
         self.driver.free(self.allocations.pop(name))
 
+    def allocate_at(self, name, size, address, attempts):
+        """Where other memory was before; what the driver gives elsewhere is kept meanwhile. Whether it gave that address."""
+        elsewhere = []
+        while len(elsewhere) < attempts:
+            given = self.driver.allocate(size)
+            if given == address:
+                self.allocations[name] = given
+                break
+            elsewhere.append(given)
+        for given in elsewhere:
+            self.driver.free(given)
+        return name in self.allocations
+
     def fill(self, name, offset, data):
         self.driver.write(self.allocations[name] + offset, data)
 
