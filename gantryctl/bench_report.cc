@@ -58,8 +58,6 @@ nlohmann::json ThroughputReport(const BenchOptions& options, const ThroughputTot
   const double gigabytes = round * options.rounds;
   const double gbps = gigabytes / totals.seconds.Median();
   const double gbps_best = gigabytes / totals.seconds.Least();
-  const double ceiling = round / totals.ceiling_seconds.Median();
-  const double ceiling_best = round / totals.ceiling_seconds.Least();
   // The sidecar counts whole microseconds: what takes less than one counts as one.
   const double engine_gbps = gigabytes * 1e6 / std::max(totals.engine_us.Median(), 1.0);
   const double moving_gbps = gigabytes * 1e6 / std::max(totals.move_us.Median(), 1.0);
@@ -75,13 +73,19 @@ nlohmann::json ThroughputReport(const BenchOptions& options, const ThroughputTot
                    {"queue", totals.queue_us.Median()},
                    {"move", totals.move_us.Median()},
                    {"engine", totals.engine_us.Median()}}},
-                 {"rest_over_engine", totals.rest_over_engine.Median()},
-                 {"ceiling_gbps", ceiling},
-                 {"ceiling_gbps_best", ceiling_best},
-                 {"ratio", gbps / ceiling},
-                 {"ratio_best", gbps_best / ceiling_best},
-                 {"engine_ratio", engine_gbps / ceiling},
-                 {"moving_ratio", moving_gbps / ceiling}});
+                 {"rest_over_engine", totals.rest_over_engine.Median()}});
+  if (totals.ceiling_seconds.empty()) {
+    report["no_ceiling"] = totals.why_no_ceiling;
+  } else {
+    const double ceiling = round / totals.ceiling_seconds.Median();
+    const double ceiling_best = round / totals.ceiling_seconds.Least();
+    report.update({{"ceiling_gbps", ceiling},
+                   {"ceiling_gbps_best", ceiling_best},
+                   {"ratio", gbps / ceiling},
+                   {"ratio_best", gbps_best / ceiling_best},
+                   {"engine_ratio", engine_gbps / ceiling},
+                   {"moving_ratio", moving_gbps / ceiling}});
+  }
   if (options.transport == "ipc") {
     report["gpu_copies"] = totals.gpu_plans;
     report["per_block_gbps"] = round / totals.per_block_seconds.Median();
@@ -90,7 +94,9 @@ nlohmann::json ThroughputReport(const BenchOptions& options, const ThroughputTot
 }
 
 std::string ThroughputText(const nlohmann::json& measured) {
-  const auto rate = [&](const char* key) { return FormatFixed(NumberOf(measured, key), 2); };
+  const auto rate = [&](const char* key) {
+    return measured.contains(key) ? FormatFixed(NumberOf(measured, key), 2) : "-";
+  };
   const uint64_t buffers = CountOf(measured, "buffers", 1);
   std::string text =
       TextOf(measured, "operation") + " of " + FormatSize(CountOf(measured, "bytes")) +
@@ -114,6 +120,9 @@ std::string ThroughputText(const nlohmann::json& measured) {
   if (on_gpus) table.Add({"a copy for each block", rate("per_block_gbps"), "", ""});
   if (measured.contains("iperf3_gbps")) table.Add({"iperf3", rate("iperf3_gbps"), "", ""});
   text += table.Text();
+  if (measured.contains("no_ceiling")) {
+    text += "nothing to compare with: " + TextOf(measured, "no_ceiling") + "\n";
+  }
   return text + "a request took " + rate("rest_over_engine") +
          " of the sidecar's own time; every byte was verified after each of " +
          std::to_string(CountOf(measured, "iterations")) + " iterations\n";

@@ -30,6 +30,7 @@ struct ThroughputTotals {
   std::string path;
   bool by_peer = false;
   std::map<std::string, int> gpu_plans;  // and how many transfers had each
+  std::string why_no_ceiling;            // where there are no samples of it
 };
 
 // Which memory the sides have, into what is reported of any measurement.

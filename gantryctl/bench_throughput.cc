@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -141,10 +142,19 @@ Result<double> MeasureGpus(const BenchStand& stand, const BenchOptions& options,
   return ceiling;
 }
 
-Result<double> MeasureCeiling(const CopyWork& work, const BenchOptions& options) {
-  if (options.transport == "tcp") return SendWithStreams(work, options.streams);
+// Without perftest what rdma moves is measured all the same; nullopt, and the reason in the totals.
+Result<std::optional<double>> MeasureCeiling(const CopyWork& work, const BenchOptions& options,
+                                             ThroughputTotals& totals) {
+  if (options.transport == "tcp") {
+    ASSIGN_OR_RETURN(const double seconds, SendWithStreams(work, options.streams));
+    return seconds;
+  }
   if (options.transport == "rdma") {
-    return MoveWithPerftest(options.operation, options.block_bytes, options.bytes);
+    const auto moved = MoveWithPerftest(options.operation, options.block_bytes, options.bytes);
+    if (moved) return *moved;
+    if (moved.error().code != ErrorCode::kNotFound) return Fail(moved.error());
+    totals.why_no_ceiling = moved.error().message + ": " + moved.error().hint;
+    return std::nullopt;
   }
   return CopyWithThreads(work, options.workers);
 }
@@ -163,9 +173,13 @@ Status Iterate(const BenchStand& stand, const BenchOptions& options, uint64_t se
   RETURN_IF_ERROR(stand.source(options.operation).Upload());
   RETURN_IF_ERROR(stand.destination(options.operation).Upload());
   const bool by_gpus = options.transport == "ipc";
-  ASSIGN_OR_RETURN(const double ceiling, by_gpus ? MeasureGpus(stand, options, pairs, seed, totals)
-                                                 : MeasureCeiling(work, options));
-  totals.ceiling_seconds.Add(ceiling);
+  std::optional<double> ceiling;
+  if (by_gpus) {
+    ASSIGN_OR_RETURN(ceiling, MeasureGpus(stand, options, pairs, seed, totals));
+  } else {
+    ASSIGN_OR_RETURN(ceiling, MeasureCeiling(work, options, totals));
+  }
+  if (ceiling) totals.ceiling_seconds.Add(*ceiling);
   const bool moved_by_ceiling = !by_gpus && options.transport != "rdma";
   if (moved_by_ceiling) RETURN_IF_ERROR(VerifyOnHost(stand, options, pairs, seed));
   FillCanary(destination);

@@ -43,12 +43,15 @@ def wait_for(condition, seconds, what="the condition"):
 
 
 class Memory:
-    """A sealed memfd under a name of its own, mapped here as well: it outlives the workload that registers it."""
+    """A sealed memfd under a name of its own, mapped here as well: it outlives the workload that registers it.
 
-    def __init__(self, size, filled=False, seals=SEALS):
+    With `huge` its pages are huge ones, which have to be there.
+    """
+
+    def __init__(self, size, filled=False, seals=SEALS, huge=False):
         self.name = f"e2e-{os.getpid()}-{next(_numbers)}-"
         self.size = size
-        self.fd = os.memfd_create(self.name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.fd = os.memfd_create(self.name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING | (os.MFD_HUGETLB if huge else 0))
         os.ftruncate(self.fd, size)
         self.map = mmap.mmap(self.fd, size)
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, seals)

@@ -252,7 +252,9 @@ void FakeFabric::Move(const WorkItem& item, std::byte* local, FakeQueuePair& pee
   if (item.operation == WorkOperation::kRead) {
     // A device's reads of memory do not pass its writes to it.
     const FakeDevice* const device = peer.open->device;
-    Show([device](const LateWrite& write) { return write.open->device == device; });
+    Show([device, &region](const LateWrite& write) {
+      return write.open->device == device && write.region->is_dma_buf == region.is_dma_buf;
+    });
     std::memmove(local, remote, item.length);
   } else if (random_ && region.access.relaxed_ordering) {
     late_.push_back({peer.open, &region, peer.id, remote, {local, local + item.length}});

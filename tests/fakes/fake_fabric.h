@@ -93,6 +93,7 @@ struct FakeRegion {
   uint64_t address = 0;  // of its first byte, as work requests say it
   uint64_t length = 0;
   transport::RegionAccess access;
+  bool is_dma_buf = false;
 };
 
 // One opening of a device, with a protection domain: regions of another one are not its own.
@@ -163,7 +164,8 @@ class FakeFabric {
   void SetProgress(Progress progress);
   // From now on the queue pairs take turns at random, Poll carries out only a part, and what is
   // written to regions with relaxed ordering shows late and in any order: at a read from the same
-  // device, when the region or the target's queue pair goes, at random and by Settle.
+  // device of the same kind of memory, as a read of the host's passes nothing on its way to a GPU,
+  // when the region or the target's queue pair goes, at random and by Settle.
   // (Completions of one queue pair stay in order, as of any reliable connection.)
   void Scramble(uint64_t seed);
   // Carries out one work request; false: there is none.

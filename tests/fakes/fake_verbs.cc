@@ -127,7 +127,7 @@ class FakeVerbsDevice final : public VerbsDevice {
     if (failure != 0) return Refuse(*open_->device, "registering a dma-buf", failure);
     auto pages = MapPages(fd, offset, length, access.local_write);
     if (pages == nullptr) return Refuse(*open_->device, "mapping a dma-buf", Abandon(errno));
-    const FakeRegion state = {0, 0, pages.get(), iova, length, access};
+    const FakeRegion state = {0, 0, pages.get(), iova, length, access, /*is_dma_buf=*/true};
     return MakeFakeRegion(fabric_, open_, state, std::move(pages));
   }
 

@@ -85,6 +85,22 @@ TEST(BenchReport, WhatTakesLessThanAMicrosecondHasARate) {
   EXPECT_DOUBLE_EQ(report["moving_gbps"], 2e6);
 }
 
+TEST(BenchReport, WithoutACeilingItSaysWhyAndComparesNothing) {
+  ThroughputTotals totals = Totals();
+  totals.ceiling_seconds = Samples();
+  totals.why_no_ceiling = "ib_read_bw is not installed";
+  const nlohmann::json report = ThroughputReport(Options(), totals);
+  EXPECT_DOUBLE_EQ(report["gbps"], 500);
+  EXPECT_EQ(report["no_ceiling"], "ib_read_bw is not installed");
+  for (const char* key : {"ceiling_gbps", "ceiling_gbps_best", "ratio", "ratio_best",
+                          "engine_ratio", "moving_ratio"}) {
+    EXPECT_FALSE(report.contains(key)) << key;
+  }
+  const std::string text = ThroughputText(report);
+  EXPECT_THAT(text, testing::HasSubstr("nothing to compare with: ib_read_bw is not installed\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("while moving +800.00 +-\n"));
+}
+
 TEST(BenchReport, PeopleReadBuffersAndRatios) {
   const std::string text = ThroughputText(ThroughputReport(Options(), Totals()));
   EXPECT_THAT(text, testing::HasSubstr("in 50 buffers in random blocks"));

@@ -71,13 +71,14 @@ def assert_moved(answer, path="rdma"):
 class RdmaScene:
     """Workload "reader" of sidecar a holds `target`, "owner" of b holds `source`; both buffers are "kv"."""
 
-    def __init__(self, start_sidecar, start_workload, new_memory, size=4 * MiB, over_tcp=False, a_flags=(), b_flags=()):
+    def __init__(self, start_sidecar, start_workload, new_memory, size=4 * MiB, over_tcp=False, a_flags=(), b_flags=(),
+                 huge=False):
         self.start_sidecar, self.start_workload = start_sidecar, start_workload
         self.size, self.over_tcp, self.b_flags = size, over_tcp, list(b_flags)
         extra = TCP if over_tcp else []
         self.a = start_sidecar("a", flags=[*extra, *a_flags])
         self.b = start_sidecar("b", flags=[*extra, *b_flags])
-        self.target, self.source = new_memory(size), new_memory(size, filled=True)
+        self.target, self.source = new_memory(size, huge=huge), new_memory(size, filled=True, huge=huge)
         self.start_reader()
         self.start_owner()
         self.meet()

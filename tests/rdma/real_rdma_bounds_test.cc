@@ -7,9 +7,9 @@
 namespace gantry::transport {
 namespace {
 
-// Registering touches every page, which takes its time where the processor is emulated.
-const RdmaBoundsSetup kSetup = {
-    16 << 20, [](const RdmaOptions& options) { return std::make_unique<RealRdmaPlace>(options); }};
+const RdmaBoundsSetup kSetup = {[](const RdmaOptions& options, uint64_t region_bytes_max) {
+  return std::make_unique<RealRdmaPlace>(options, region_bytes_max);
+}};
 
 INSTANTIATE_TEST_SUITE_P(Real, RdmaSeams, ::testing::Values(kSetup));
 INSTANTIATE_TEST_SUITE_P(Real, RdmaForgeries, ::testing::Values(kSetup));

@@ -1,17 +1,22 @@
 // The world over libibverbs, on whatever RDMA devices there are. Used by one thread at a time.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "sidecar/transport/rdma/system_verbs.h"
 #include "tests/sidecar/transport/rdma/rdma_place.h"
+#include "tests/sidecar/transport/rdma/short_verbs.h"
 
 namespace gantry::transport {
 
 class RealRdmaPlace final : public RdmaPlace {
  public:
-  explicit RealRdmaPlace(const RdmaOptions& options)
-      : verbs_(MakeSystemVerbs()), world_(*verbs_, *verbs_, options, options) {}
+  // `region_bytes_max`: see ShortVerbs.
+  explicit RealRdmaPlace(const RdmaOptions& options, uint64_t region_bytes_max = UINT64_MAX)
+      : verbs_(MakeSystemVerbs()),
+        short_(*verbs_, region_bytes_max),
+        world_(short_, short_, options, options) {}
 
   RdmaWorld& world() override { return world_; }
   // The other end is gone, and this one asks again and again: for half a second.
@@ -22,6 +27,7 @@ class RealRdmaPlace final : public RdmaPlace {
 
  private:
   const std::unique_ptr<Verbs> verbs_;
+  ShortVerbs short_;
   RdmaWorld world_;
 };
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdma_scene import (MiB, SLOW, assert_moved, folder, metric, needs_guest, new_memory, rdma_scene, reasons, settled,
+from rdma_scene import (END_SECONDS, MiB, SLOW, assert_moved, folder, metric, needs_guest, new_memory, rdma_scene, reasons, settled,
                         start_sidecar, start_workload, wait_for)
 
 pytestmark = needs_guest
@@ -82,6 +82,12 @@ def test_one_of_two_devices_goes_and_the_transfer_goes_on(second_device, rdma_sc
     assert bytes_read(scene.a) >= 2 * SIZE
     assert "a port went down" in scene.a.log
     scene.everything_works("write")
+    run("ip", "link", "set", second_device, "up")
+    wait_for(lambda: of(scene.a, "port_active", "rxe9") == 1, 10, "the port again")
+    before = of(scene.a, "bytes_total", "rxe9", op="read")
+    wait_for(lambda: scene.everything_works() and of(scene.a, "bytes_total", "rxe9", op="read") > before, END_SECONDS,
+             "bytes over the device that came back")
+    assert of(scene.a, "work_requests_inflight_max", "rxe9") == 4
 
 
 def test_without_any_port_tcp_is_taken_until_there_is_one_again(rdma_scene):

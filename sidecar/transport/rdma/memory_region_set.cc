@@ -198,7 +198,7 @@ Result<std::shared_ptr<const MemoryRegionSet>> MemoryRegionSet::Register(
     rights.local_write = set->pieces_[set->chunks_[index].piece].allocation->writable();
     rights.remote_read = access.remote_read;
     rights.remote_write = access.remote_write;
-    rights.relaxed_ordering = options.relaxed_ordering;
+    rights.relaxed_ordering = options.relaxed_ordering && set->chunks_[index].is_host;
     for (const RegionDevice& device : devices) {
       RETURN_IF_ERROR(set->RegisterChunk(device, rights, index));
     }

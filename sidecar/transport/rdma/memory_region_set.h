@@ -28,6 +28,8 @@ struct RegionDevice {
 };
 
 struct RegionSetOptions {
+  // Of memory of the host alone: whoever writes to it knows it arrived by a read of the host's memory
+  // (RdmaTarget), which pushes nothing that is still on its way to a GPU.
   bool relaxed_ordering = false;
   // Bytes of the buffer, not of a chunk, from which on its pages are touched by several threads
   // before a device pins them, which it does one by one.

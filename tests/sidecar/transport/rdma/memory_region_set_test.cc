@@ -241,6 +241,11 @@ TEST_F(MemoryRegionSetTest, ALargeBuffersPagesAreTouchedAndNoOthers) {
   }
 }
 
+TEST_F(MemoryRegionSetTest, ALargeBufferHasFourGigabytesUnlessItIsSaidOtherwise) {
+  EXPECT_EQ(RegionSetOptions().touch_in_parallel_from, uint64_t{4} << 30);
+  EXPECT_GT(RegionSetOptions().touch_threads, 1);
+}
+
 TEST_F(MemoryRegionSetTest, PagesThatCannotBeTouchedFailTheRegistration) {
   OpenTwo(UINT64_MAX, UINT64_MAX);
   const UniqueFd fd(::memfd_create("shrunk", MFD_CLOEXEC));

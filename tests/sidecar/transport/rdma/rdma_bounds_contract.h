@@ -17,8 +17,9 @@
 namespace gantry::transport {
 
 struct RdmaBoundsSetup {
-  uint64_t chunk_bytes = 0;  // of the tests of seams
-  std::function<std::unique_ptr<RdmaPlace>(const RdmaOptions& options)> make;
+  // `region_bytes_max`: see ShortVerbs.
+  std::function<std::unique_ptr<RdmaPlace>(const RdmaOptions& options, uint64_t region_bytes_max)>
+      make;
 };
 
 class RdmaBounds : public ::testing::TestWithParam<RdmaBoundsSetup> {
@@ -26,7 +27,9 @@ class RdmaBounds : public ::testing::TestWithParam<RdmaBoundsSetup> {
   using TestArena = gantry::testing::TestArena;
   static constexpr uint64_t kPage = 4096;
 
-  void Make(const RdmaOptions& options) { place_ = GetParam().make(options); }
+  void Make(const RdmaOptions& options, uint64_t region_bytes_max = UINT64_MAX) {
+    place_ = GetParam().make(options, region_bytes_max);
+  }
   RdmaWorld& world() { return place_->world(); }
   std::unique_ptr<Operation> Start(wire::Operation direction, const RemoteAllocation& remote,
                                    uint64_t here, uint64_t there, uint64_t length) {
@@ -40,23 +43,25 @@ class RdmaBounds : public ::testing::TestWithParam<RdmaBoundsSetup> {
   uint64_t token_ = 0;
 };
 
-// Four chunks here and there, of which tests touch only what they move.
+// 256 MiB here and there, of which tests touch only what they move, on devices whose regions have 64
+// MiB and that register no more than these of what is longer.
 class RdmaSeams : public RdmaBounds {
  protected:
+  static constexpr uint64_t kChunk = 64 << 20;
   static constexpr uint64_t kMove = 1 << 20;
   static constexpr uint64_t kGuard = 64;
+  static constexpr uint64_t kAcross = kChunk - (512 << 10) + 1;
 
-  void SetUp() override {
+  void Make(uint64_t chunk_bytes) {
     RdmaOptions options;
-    options.chunk_bytes = chunk();
-    options.slice_bytes = 4 * chunk();  // so that a seam is all that cuts
-    Make(options);
+    options.chunk_bytes = chunk_bytes;
+    options.slice_bytes = 4 * kChunk;  // so that a seam is all that cuts
+    RdmaBounds::Make(options, kChunk);
     local_buffer_ = world().Local(here_);
     chunks_ = world().Describe(there_);
     remote_ = world().Remote(chunks_);
     local_chunks_ = world().registrar_.chunks(0);
   }
-  static uint64_t chunk() { return GetParam().chunk_bytes; }
 
   static void Fill(const TestArena& arena, uint64_t offset, uint64_t length, uint64_t seed) {
     uint64_t state = seed;
@@ -94,8 +99,23 @@ class RdmaSeams : public RdmaBounds {
     }
   }
 
-  const TestArena here_{4 * chunk(), TestArena::Untouched()};
-  const TestArena there_{4 * chunk(), TestArena::Untouched()};
+  // 1 MiB, one way, which a device refuses: the one there, which is said so, or the one here.
+  void ExpectRefused(wire::Operation direction, uint64_t here, uint64_t there, bool by_peer) {
+    SCOPED_TRACE(std::to_string(here) + " here, " + std::to_string(there) + " there");
+    world().errors_.clear();
+    const auto operation = Start(direction, remote_, here, there, kMove);
+    ASSERT_TRUE(world().Finish(*operation));
+    ASSERT_TRUE(operation->error()) << "it went through";
+    if (by_peer) {
+      EXPECT_EQ(operation->error()->code, ErrorCode::kStaleGeneration)
+          << operation->error()->message;
+    }
+    EXPECT_EQ(world().errors_.size(), 1u);
+    EXPECT_LT(operation->progress().bytes, kMove);
+  }
+
+  const TestArena here_{4 * kChunk, TestArena::Untouched()};
+  const TestArena there_{4 * kChunk, TestArena::Untouched()};
   std::vector<wire::RdmaChunk> chunks_;
   RemoteAllocation remote_;
   size_t local_chunks_ = 0;
@@ -103,21 +123,40 @@ class RdmaSeams : public RdmaBounds {
 };
 
 TEST_P(RdmaSeams, BytesMoveWholeAcrossThem) {
-  ASSERT_EQ(chunks_.size(), 4u);
+  Make(0);
+  EXPECT_EQ(chunks_.size(), 4u);
   EXPECT_EQ(local_chunks_, 4u);
   for (size_t i = 0; i < chunks_.size(); ++i) {
-    EXPECT_EQ(chunks_[i].length, chunk());
-    EXPECT_EQ(chunks_[i].address, chunks_[0].address + i * chunk());
+    EXPECT_EQ(chunks_[i].length, kChunk);
+    EXPECT_EQ(chunks_[i].address, chunks_[0].address + i * kChunk);
   }
-  const uint64_t last = 4 * chunk() - kMove;
-  Move(0, last, 1);
-  Move(last, 0, 1);
-  const uint64_t across = chunk() - kMove / 2 + 1;
-  Move(kMove, across, 2);
-  Move(across, kMove, 2);
-  Move(2 * across + kMove / 2, across, 3);  // seams at different bytes of what is moved
-  Move(chunk() + across, across, 2);        // at the same one
+  constexpr uint64_t kLast = 4 * kChunk - kMove;
+  Move(0, kLast, 1);
+  Move(kLast, 0, 1);
+  Move(kMove, kAcross, 2);
+  Move(kAcross, kMove, 2);
+  Move(2 * kAcross + kMove / 2, kAcross, 3);  // seams at different bytes of what is moved
+  Move(kChunk + kAcross, kAcross, 2);         // at the same one
   EXPECT_TRUE(world().errors_.empty());
+}
+
+// The same without chunks, on devices that register less than they were asked for: each of these
+// moves shows that. It is the address that decides, not how long the move is.
+TEST_P(RdmaSeams, WithoutChunksTheDevicesRefuseWhatIsBehindTheFirstSeam) {
+  Make(4 * kChunk);
+  ASSERT_EQ(chunks_.size(), 1u);
+  ASSERT_EQ(local_chunks_, 1u);
+  Move(0, kMove, 1);
+  Move(kChunk - kMove, kChunk - kMove, 1);
+  constexpr uint64_t kLast = 4 * kChunk - kMove;
+  for (const auto direction : {wire::Operation::kWrite, wire::Operation::kRead}) {
+    SCOPED_TRACE(direction == wire::Operation::kWrite ? "write" : "read");
+    ExpectRefused(direction, 0, kLast, true);
+    ExpectRefused(direction, kMove, kAcross, true);
+    ExpectRefused(direction, kLast, 0, false);
+    ExpectRefused(direction, kAcross, kMove, false);
+  }
+  Move(0, kMove, 1);
 }
 
 // A buffer in an allocation with others around it.

@@ -6,17 +6,13 @@
 namespace gantry::transport {
 namespace {
 
-constexpr uint64_t kChunk = 64 << 20;
-
-// Devices that take no larger memory regions.
-std::unique_ptr<RdmaPlace> Make(const RdmaOptions& options) {
+std::unique_ptr<RdmaPlace> Make(const RdmaOptions& options, uint64_t region_bytes_max) {
   gantry::testing::FakeDeviceOptions device{.name = "fake0"};
-  device.limits.region_bytes_max = kChunk;
   device.port.message_bytes_max = 1U << 30;
-  return std::make_unique<FakeRdmaPlace>(std::vector{device}, options);
+  return std::make_unique<FakeRdmaPlace>(std::vector{device}, options, region_bytes_max);
 }
 
-const RdmaBoundsSetup kSetup = {kChunk, Make};
+const RdmaBoundsSetup kSetup = {Make};
 
 INSTANTIATE_TEST_SUITE_P(Fake, RdmaSeams, ::testing::Values(kSetup));
 INSTANTIATE_TEST_SUITE_P(Fake, RdmaForgeries, ::testing::Values(kSetup));

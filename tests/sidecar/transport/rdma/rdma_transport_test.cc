@@ -10,14 +10,19 @@ namespace {
 
 using gantry::testing::FakeDeviceOptions;
 
-// Devices that write in any order, and acknowledge what is still on its way to memory.
-TEST(RdmaFlush, WhatIsReportedWrittenIsThere) {
+// Devices that write in any order, and acknowledge what is still on its way to memory: of a GPU or
+// of the host.
+class RdmaFlush : public ::testing::TestWithParam<bool> {};
+
+TEST_P(RdmaFlush, WhatIsReportedWrittenIsThere) {
   constexpr uint64_t kBytes = 1 << 20;
   RdmaOptions options;
   options.relaxed_ordering = true;
   options.slice_bytes = 4096;
-  FakeRdmaPlace place({{"fake0"}, {"fake1"}}, options);
+  FakeRdmaPlace place({{.name = "fake0", .dmabuf = true}, {.name = "fake1", .dmabuf = true}},
+                      options);
   RdmaWorld& world = place.world();
+  if (GetParam()) world.UseGpuThere();
   const gantry::testing::TestArena local(kBytes, 1), remote(kBytes, 2);
   const auto allocation = world.Local(local);
   const auto target = world.Remote(world.Describe(remote));
@@ -32,6 +37,9 @@ TEST(RdmaFlush, WhatIsReportedWrittenIsThere) {
     ASSERT_EQ(place.fabric().late_writes(), 0u);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(MemoryOf, RdmaFlush, ::testing::Values(false, true),
+                         [](const auto& one) { return one.param ? "Gpu" : "Host"; });
 
 // A device may answer more reads at a time than it asks.
 TEST(RdmaReads, NoMoreAreAskedAtATimeThanTheDeviceHereTellsAndThePeersAnswers) {
@@ -111,6 +119,14 @@ INSTANTIATE_TEST_SUITE_P(RdmaInAnyOrder, TransportContract, ::testing::Values([]
                            setup.devices = {"fake0", "fake1"};
                            setup.options.relaxed_ordering = true;
                            setup.scramble = 17;
+                           return Make(setup);
+                         }));
+INSTANTIATE_TEST_SUITE_P(RdmaToGpuInAnyOrder, TransportContract, ::testing::Values([] {
+                           Setup setup;
+                           setup.devices = {"fake0", "fake1"};
+                           setup.options.relaxed_ordering = true;
+                           setup.scramble = 17;
+                           setup.gpu_there = true;
                            return Make(setup);
                          }));
 
