@@ -53,12 +53,12 @@ TEST_P(GpuTurnsTest, WorkersTakeTheGpusInTurnAsFarAsItPays) {
 INSTANTIATE_TEST_SUITE_P(
     Pools, GpuTurnsTest,
     ::testing::Values(Turns{2, 1, -1, {0}}, Turns{2, 2, -1, {0, 1}}, Turns{2, 4, -1, {0, 1, 0, 1}},
-                      Turns{2, 6, -1, {0, 1, 0, 1, -1, -1}},
-                      Turns{2, 8, -1, {0, 1, 0, 1, -1, -1, -1, -1}}, Turns{2, 2, 1, {0, -1}},
+                      Turns{2, 6, -1, {0, 1, 0, 1, 0, 1}},
+                      Turns{2, 8, -1, {0, 1, 0, 1, 0, 1, -1, -1}}, Turns{2, 2, 1, {0, -1}},
                       Turns{2, 4, 3, {0, 1, 0, -1}}, Turns{2, 6, 6, {0, 1, 0, 1, 0, 1}},
                       Turns{2, 8, 8, {0, 1, 0, 1, 0, 1, 0, 1}},
                       Turns{1, 6, -1, {0, 0, 0, 0, -1, -1}}, Turns{4, 6, -1, {0, 1, 2, 3, 0, 1}},
-                      Turns{3, 8, -1, {0, 1, 2, 0, 1, 2, -1, -1}},
+                      Turns{3, 10, -1, {0, 1, 2, 0, 1, 2, 0, 1, 2, -1}},
                       Turns{4, 8, -1, {0, 1, 2, 3, 0, 1, 2, 3}}));
 
 }  // namespace
