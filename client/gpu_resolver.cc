@@ -24,9 +24,19 @@ tl::unexpected<Error> NotExportable(std::string message) {
                   "the data there");
 }
 
+// Nothing when the device is not known.
+std::string WhyNotShared(const gpu::GpuPointers& driver, const gpu::PointerInfo& info) {
+  if (info.device < 0 || static_cast<size_t>(info.device) >= driver.devices().size()) return {};
+  const gpu::DeviceInfo& device = driver.devices()[static_cast<size_t>(info.device)];
+  const std::string_view why = gpu::WhyNotShared(device);
+  if (why.empty()) return {};
+  return device.name + " (" + device.uuid + "): " + std::string(why);
+}
+
 // Whether the memory around `at`, which is `left` bytes before the end of the range, is of a kind
 // that others can open.
-Status CheckOrigin(const gpu::PointerInfo& info, uint64_t at, uint64_t left) {
+Status CheckOrigin(const gpu::GpuPointers& driver, const gpu::PointerInfo& info, uint64_t at,
+                   uint64_t left) {
   const std::string where = RangeText(at, left) + " is ";
   const std::string what(gpu::DescriptionOf(info.origin));
   if (info.origin == gpu::MemoryOrigin::kUnknown) {
@@ -34,6 +44,11 @@ Status CheckOrigin(const gpu::PointerInfo& info, uint64_t at, uint64_t left) {
   }
   if (info.origin != gpu::MemoryOrigin::kDevice && info.origin != gpu::MemoryOrigin::kVirtual) {
     return NotExportable(where + what);
+  }
+  if (const std::string why = WhyNotShared(driver, info); !why.empty()) {
+    return Fail(ErrorCode::kNotExportable, where + what + " on " + why,
+                "run the workload and its sidecar on a whole GPU; where that cannot be, put the "
+                "data into an arena on the host (gantry_arena_create, Client.arena)");
   }
   if (info.origin == gpu::MemoryOrigin::kDevice && !info.has_ipc_handle &&
       !info.is_shared_by_dma_buf) {
@@ -48,7 +63,7 @@ Status CheckOrigin(const gpu::PointerInfo& info, uint64_t at, uint64_t left) {
 Result<GpuExtent> LocateOne(const gpu::GpuPointers& driver, uint64_t at, uint64_t left) {
   GpuExtent extent;
   ASSIGN_OR_RETURN(extent.info, driver.Resolve(at));
-  RETURN_IF_ERROR(CheckOrigin(extent.info, at, left));
+  RETURN_IF_ERROR(CheckOrigin(driver, extent.info, at, left));
   const uint64_t base = NumberOf(extent.info.allocation.base);
   const uint64_t size = extent.info.allocation.size;
   uint64_t end = 0;

@@ -7,6 +7,7 @@
 #include "lib/gpu/cuda_host_copies.h"
 #include "lib/gpu/cuda_primary.h"
 #include "lib/gpu/cuda_workload_device.h"
+#include "lib/gpu/mig_slice.h"
 
 namespace gantry::gpu {
 namespace {
@@ -116,6 +117,9 @@ Result<DeviceInfo> CudaPointers::ReadDevice(int ordinal) const {
   cuda::Uuid uuid = {};
   RETURN_IF_ERROR(calls.Check(calls->device_get_uuid(&uuid, device), what));
   info.uuid = cuda::TextOf(uuid);
+  if (IsMigSlice(info.name)) {  // the driver answers the slice's, and not the GPU's
+    info.uuid.replace(0, kMigPrefix.size(), kMigPrefix);
+  }
   size_t bytes = 0;
   RETURN_IF_ERROR(calls.Check(calls->device_total_mem(&bytes, device), what));
   info.memory_bytes = bytes;

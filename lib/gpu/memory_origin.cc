@@ -1,5 +1,7 @@
 #include "lib/gpu/memory_origin.h"
 
+#include "lib/gpu/mig_slice.h"
+
 namespace gantry::gpu {
 
 std::string_view DescriptionOf(MemoryOrigin origin) {
@@ -20,6 +22,11 @@ std::string_view DescriptionOf(MemoryOrigin origin) {
              "stands for";
   }
   return "memory that the GPU driver does not know (malloc, mmap)";
+}
+
+std::string_view WhyNotShared(const DeviceInfo& device) {
+  if (!device.uuid.starts_with(kMigPrefix)) return {};
+  return "it is a MIG slice of a GPU, which shares no memory with others";
 }
 
 }  // namespace gantry::gpu

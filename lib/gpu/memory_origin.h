@@ -11,6 +11,9 @@ namespace gantry::gpu {
 // hipMallocAsync), which has no handle".
 std::string_view DescriptionOf(MemoryOrigin origin);
 
+// Why no other process can open memory on the device, as "it is ..."; empty: others can.
+std::string_view WhyNotShared(const DeviceInfo& device);
+
 // What to allocate instead of memory of a GPU that cannot be shared.
 inline constexpr std::string_view kShareableMemory =
     "memory of cudaMalloc or hipMalloc, or virtual memory that was made with POSIX file "

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "lib/gpu/cluster_gpus.h"
+#include "lib/gpu/mig_slice.h"
 
 namespace gantry::gpu {
 namespace {
@@ -61,7 +62,7 @@ class Nvidia final : public ClusterGpus {
   Result<std::string> GpuIdOf(std::string_view device_id) const override {
     // A replica of a time-sliced GPU is "<uuid>::<number>".
     const std::string id(device_id.substr(0, device_id.find("::")));
-    if (id.starts_with("MIG-")) {
+    if (id.starts_with(kMigPrefix)) {
       return Fail(ErrorCode::kNotExportable,
                   "the device " + id + " is a MIG slice, whose memory is not shared with others",
                   "give the workload whole GPUs (" + std::string(kResource) +

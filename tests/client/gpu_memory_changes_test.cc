@@ -179,5 +179,38 @@ TEST_F(FakeGpuDriverDeathTest, ADriverThatDoesNotWorkIsNoReasonToRefuseArenas) {
       ::testing::ExitedWithCode(0), "1 1 not_exportable .*lies in no arena.*cuDeviceGetCount");
 }
 
+// Registers memory of each kind, and says how it went.
+void RegisterMemoryOfASlice() {
+  ::setenv("GANTRY_FAKE_GPU_FAIL", "is_mig_slice=1", 1);
+  const auto driver = gpu::LoadGpuDriver().value();
+  const auto context = driver->OpenContext(0).value();
+  const auto allocations = GpuAllocations::On(*context).value();
+  OpenClient it;
+  for (const AddressRange& range : {allocations->Make(MemoryOrigin::kDevice, kMiB).value(),
+                                    allocations->MakeVirtual({kPiece}).value(),
+                                    allocations->Make(MemoryOrigin::kManaged, kMiB).value()}) {
+    const gantry_piece piece = {At(range), 100};
+    gantry_buffer_spec spec = {};
+    spec.name = "k.0";
+    spec.pieces = &piece;
+    spec.piece_count = 1;
+    gantry_buffer* buffer = nullptr;
+    gantry_error* error = gantry_buffers_register(it.client, &spec, 1, &buffer);
+    std::fprintf(stderr, "%s: %s: %s. ", gantry_error_code(error), gantry_error_message(error),
+                 gantry_error_hint(error));
+  }
+  std::fprintf(stderr, "%zu handed over", it.sidecar.fds_received().size());
+  ::_exit(0);
+}
+
+TEST_F(FakeGpuDriverDeathTest, MemoryOfASliceOfAGpuIsRefusedWithTheReasonAndTheWayOut) {
+  EXPECT_EXIT(RegisterMemoryOfASlice(), ::testing::ExitedWithCode(0),
+              "not_exportable: .* is memory of a GPU .* on Fake GPU MIG 1g.5gb "
+              "\\(MIG-fafafafa-fafa-fafa-fafa-fafafafafa00\\): it is a MIG slice of a GPU, .*: run "
+              "the workload and its sidecar on a whole GPU.*"
+              "not_exportable: .* is virtual memory of a GPU on Fake GPU MIG.*: run the workload .*"
+              "not_exportable: .* is managed memory .* handed over");
+}
+
 }  // namespace
 }  // namespace gantry::client

@@ -32,6 +32,9 @@ std::atomic<bool> initialized = false;  // cuInit was called
 
 constexpr int kVersion = 13000;
 
+// "is_mig_slice=1" among the failures: the devices are slices, whose memory has no handle.
+bool IsMigSlice() { return gantry::fake_gpu::Gpus().SettingOf("is_mig_slice") != 0; }
+
 }  // namespace
 }  // namespace fake_cuda
 }  // namespace gantry
@@ -84,7 +87,8 @@ cuda::Result cuDeviceGet(cuda::Device* device, int ordinal) {
   return cuda::kSuccess;
 }
 cuda::Result cuDeviceGetName(char* name, int length, cuda::Device) {
-  std::string("Fake GPU").copy(name, static_cast<size_t>(length));
+  const std::string text = IsMigSlice() ? "Fake GPU MIG 1g.5gb" : "Fake GPU";
+  text.copy(name, static_cast<size_t>(length));
   return cuda::kSuccess;
 }
 cuda::Result cuDeviceGetUuid_v2(cuda::Uuid* uuid, cuda::Device device) {
@@ -260,7 +264,7 @@ cuda::Result cuPointerGetAttributes(unsigned count, int* attributes, void** valu
         put32(block ? static_cast<uint32_t>(OrdinalOf(block->gpu)) : static_cast<uint32_t>(-2));
         break;
       case cuda::kPointerIsLegacyIpcCapable:
-        put8(block && block->kind == BlockKind::kDevice);
+        put8(block && block->kind == BlockKind::kDevice && !IsMigSlice());
         break;
       case cuda::kPointerRangeStart:
       case cuda::kPointerMappingBase:
