@@ -6,6 +6,8 @@
 namespace gantry::engine {
 namespace {
 
+using metrics::PathObstacle;
+
 constexpr wire::Path kPathsByPreference[] = {wire::Path::kIpc, wire::Path::kShm, wire::Path::kRdma,
                                              wire::Path::kBounce, wire::Path::kTcp};
 
@@ -38,48 +40,61 @@ Allocations Representatives(const PathQuestion& question) {
   return chosen;
 }
 
-// Why this side cannot execute between every pair of allocations; empty when it can.
-std::string LocalReason(const transport::Transport& transport, const Allocations& locals,
-                        const PathQuestion& question) {
+// Why a path is not taken; an empty reason: it can be.
+struct Objection {
+  std::string reason;
+  PathObstacle obstacle = PathObstacle::kPeer;
+};
+
+// Why this side cannot execute between every pair of allocations.
+Objection LocalObjection(const transport::Transport& transport, const Allocations& locals,
+                         const PathQuestion& question) {
   const auto& remotes = transport.AddressesBuffers() ? *question.remote_buffers : *question.remote;
   const transport::LocalSide side = {*question.local, *question.local_on_nics,
                                      question.why_not_on_nics};
-  if (auto status = transport.CanCarry(side, remotes); !status) return status.error().message;
+  if (auto status = transport.CanCarry(side, remotes); !status) {
+    return {status.error().message, question.why_not_on_nics.has_value()
+                                        ? PathObstacle::kNotRegistered
+                                        : PathObstacle::kNoPort};
+  }
   // What can reach one allocation may not reach another; a transfer takes one path as a whole.
   for (const auto& remote : remotes) {
     for (const memory::MappedAllocation* const local : locals) {
       if (auto status = transport.CanReach(*local, remote); !status) {
-        return status.error().message;
+        return {status.error().message, PathObstacle::kUnreachable};
       }
     }
   }
   return {};
 }
 
-std::string PeerReason(const transport::Transport& transport, wire::Path path,
-                       const PathQuestion& question) {
+Objection PeerObjection(const transport::Transport& transport, wire::Path path,
+                        const PathQuestion& question) {
   const bool needs_peer =
       std::any_of(question.remote->begin(), question.remote->end(),
                   [&](const auto& remote) { return transport.NeedsPeer(remote); });
   if (question.peer_reports == nullptr || !needs_peer) return {};
   for (const wire::PathReport& report : *question.peer_reports) {
-    if (report.path == path) return report.available ? "" : "the peer says: " + report.reason;
+    if (report.path != path) continue;
+    return {report.available ? "" : "the peer says: " + report.reason, PathObstacle::kPeer};
   }
-  return "the peer did not report this path";
+  return {"the peer did not report this path", PathObstacle::kPeer};
 }
 
 // Where a buffer is addressed as a whole, its peer knows better than this side why it is not.
-std::string ReasonAgainst(transport::Transport* transport, wire::Path path,
-                          const Allocations& locals, const PathQuestion& question) {
-  if (transport == nullptr) return NotBuilt(path);
-  if (question.lost != nullptr && question.lost->path == path) return question.lost->why;
-  if (auto status = transport->Probe(); !status) return status.error().message;
-  if (transport->AddressesBuffers()) {
-    std::string reason = PeerReason(*transport, path, question);
-    return reason.empty() ? LocalReason(*transport, locals, question) : reason;
+Objection ObjectionTo(transport::Transport* transport, wire::Path path, const Allocations& locals,
+                      const PathQuestion& question) {
+  if (transport == nullptr) return {NotBuilt(path)};
+  if (question.lost != nullptr && question.lost->path == path) {
+    return {question.lost->why, PathObstacle::kFailed};
   }
-  std::string reason = LocalReason(*transport, locals, question);
-  return reason.empty() ? PeerReason(*transport, path, question) : reason;
+  if (auto status = transport->Probe(); !status) return {status.error().message};
+  if (transport->AddressesBuffers()) {
+    Objection objection = PeerObjection(*transport, path, question);
+    return objection.reason.empty() ? LocalObjection(*transport, locals, question) : objection;
+  }
+  Objection objection = LocalObjection(*transport, locals, question);
+  return objection.reason.empty() ? PeerObjection(*transport, path, question) : objection;
 }
 
 std::string RequirementReason(wire::Path path, const PathQuestion& question) {
@@ -98,7 +113,8 @@ Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Trans
   const Allocations locals = Representatives(question);
   for (const wire::Path path : kPathsByPreference) {
     transport::Transport* transport = Find(transports, path);
-    std::string reason = ReasonAgainst(transport, path, locals, question);
+    auto [reason, obstacle] = ObjectionTo(transport, path, locals, question);
+    if (path == wire::Path::kRdma && !reason.empty()) choice.against_rdma = obstacle;
     if (reason.empty()) reason = RequirementReason(path, question);
     if (reason.empty() && choice.transport == nullptr) choice.transport = transport;
     if (!reason.empty()) {

@@ -10,6 +10,7 @@
 
 #include "lib/base/result.h"
 #include "lib/wire/buffer_types.h"
+#include "sidecar/metrics/path_obstacle.h"
 #include "sidecar/transport/transport.h"
 
 namespace gantry::engine {
@@ -17,6 +18,7 @@ namespace gantry::engine {
 struct PathChoice {
   transport::Transport* transport = nullptr;
   std::vector<wire::PathReport> reports;  // every path, fastest first, up to and after the chosen
+  std::optional<metrics::PathObstacle> against_rdma;  // none: it can, or nobody here asked it
 };
 
 // A path that failed a transfer's first attempt.

@@ -223,6 +223,7 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   if (choice.transport != nullptr) {
     status.path = choice.transport->path();
     status.paths = std::move(choice.reports);
+    admitted->against_rdma = choice.against_rdma;
   }
   status.bytes = admitted->plan->bytes;
   status.chunks = admitted->plan->segments.size();

@@ -34,6 +34,7 @@ struct Admitted {
   transport::Transport* transport = nullptr;
   std::shared_ptr<const Delegation> delegation;  // instead of a transport: the peer executes it
   TransferStatus status;
+  std::optional<metrics::PathObstacle> against_rdma;  // none: only the peer has said why not
   std::optional<wire::NotificationContent> notify;
   HoldReading reading;
   // Of a transfer that may be tried again with a fresh description of its remote buffers.

@@ -62,7 +62,8 @@ void TransferLoop::Run() {
 
 // Between nodes a sidecar with RDMA devices is expected to use them, without staging. One on which
 // they do not work has nothing to fall back from, and a caller who wants another path gets it.
-void TransferLoop::CountPath(const TransferStatus& status) const {
+void TransferLoop::CountPath(const Admitted& admitted) const {
+  const TransferStatus& status = admitted.status;
   metrics_.PathSelected(static_cast<metrics::Path>(status.path));
   if (status.path != wire::Path::kTcp && status.path != wire::Path::kBounce) return;
   for (const auto& transport : transports_) {
@@ -71,7 +72,8 @@ void TransferLoop::CountPath(const TransferStatus& status) const {
                                      [](const auto& one) { return one.path == wire::Path::kRdma; });
     if (report == status.paths.end() || report->available || report->reason == kNotRequired)
       continue;
-    metrics_.PathFallback(metrics::Path::kRdma, static_cast<metrics::Path>(status.path));
+    metrics_.RdmaFallback(static_cast<metrics::Path>(status.path),
+                          admitted.against_rdma.value_or(metrics::PathObstacle::kPeer));
   }
 }
 
@@ -214,7 +216,7 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
   tokens_.insert_or_assign(key, token);
   active_.fetch_add(1, std::memory_order_relaxed);
   bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
-  CountPath(entry->admitted.status);
+  CountPath(entry->admitted);
   SetTimer(entry, entry->admitted.deadline);
   const auto& fence = entry->admitted.fence;
   if (fence && fence->Read() < fence->value) {

@@ -88,7 +88,7 @@ class TransferLoop {
   void Run();
   bool RunOnce() EXCLUDES(inbox_mutex_);
   // Devices move bytes, and something happened lately: to look again is better than to sleep.
-  void CountPath(const TransferStatus& status) const;
+  void CountPath(const Admitted& admitted) const;
   bool IsToLookAgain() const;
   bool RunTasks() EXCLUDES(inbox_mutex_);
   bool PollTransports();

@@ -78,7 +78,8 @@ void TransferLoop::Retried(uint64_t token, Result<Admitted>* again) {
   status.executed_by_peer = fresh.status.executed_by_peer;
   const bool is_another = std::exchange(status.path, fresh.status.path) != fresh.status.path;
   status.paths = std::move(fresh.status.paths);
-  if (is_another && admitted.transport != nullptr) CountPath(status);
+  admitted.against_rdma = fresh.against_rdma;
+  if (is_another && admitted.transport != nullptr) CountPath(admitted);
   status.bytes = fresh.status.bytes;
   status.chunks = fresh.status.chunks;
   status.descriptors_in = fresh.status.descriptors_in;

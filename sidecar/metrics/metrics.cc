@@ -43,29 +43,31 @@ void Add(Counter& counter, uint64_t count) {
   if (count != 0) counter.Increment(static_cast<double>(count));
 }
 
-// gantry_path_fallbacks_total has a series for each pair in which `from` is the faster one.
+// gantry_path_fallbacks_total has a series for each path that is slower than RDMA: of the others no
+// machine can be expected to have them between nodes.
 class FallbackCounters {
  public:
   explicit FallbackCounters(Registry& registry) {
     auto& family = prometheus::BuildCounter()
                        .Name("gantry_path_fallbacks_total")
-                       .Help("Transfers that took a slower path than works on this side")
+                       .Help("Transfers that took a slower path than works on this side, and why")
                        .Register(registry);
-    for (size_t from = 0; from < kRealPathNames.size(); ++from) {
-      for (size_t to = from + 1; to < kRealPathNames.size(); ++to) {
-        counters_[from][to] = &family.Add(
-            {{"from", std::string(kPathNames[from])}, {"to", std::string(kPathNames[to])}});
+    for (size_t to = Index(Path::kRdma) + 1; to < kRealPathNames.size(); ++to) {
+      for (size_t why = 0; why < kPathObstacleNames.size(); ++why) {
+        counters_[to][why] = &family.Add({{"from", std::string(kPathNames[Index(Path::kRdma)])},
+                                          {"to", std::string(kPathNames[to])},
+                                          {"reason", std::string(kPathObstacleNames[why])}});
       }
     }
   }
-  void Count(Path from, Path to) {
-    if (!IsReal(from) || !IsReal(to)) return;
-    Counter* counter = counters_[Index(from)][Index(to)];
+  void Count(Path to, PathObstacle why) {
+    if (!IsReal(to)) return;
+    Counter* counter = counters_[Index(to)][Index(why)];
     if (counter != nullptr) counter->Increment();
   }
 
  private:
-  std::array<std::array<Counter*, kRealPathNames.size()>, kRealPathNames.size()> counters_{};
+  std::array<std::array<Counter*, kPathObstacleNames.size()>, kRealPathNames.size()> counters_{};
 };
 
 // gantry_http_requests_total has a series for each method that a route really has.
@@ -245,7 +247,7 @@ void Metrics::PathSelected(Path path) {
   if (IsReal(path)) families_->selected.At(path).Increment();
 }
 
-void Metrics::PathFallback(Path wanted, Path taken) { families_->fallbacks.Count(wanted, taken); }
+void Metrics::RdmaFallback(Path taken, PathObstacle why) { families_->fallbacks.Count(taken, why); }
 
 void Metrics::Busy(Operation operation, Path path, double seconds) {
   if (IsReal(path)) families_->active.At(operation, path).Increment(std::max(seconds, 0.0));

@@ -13,6 +13,7 @@
 #include "lib/base/error.h"
 #include "lib/base/result.h"
 #include "sidecar/metrics/notification_outcome.h"
+#include "sidecar/metrics/path_obstacle.h"
 #include "sidecar/metrics/peer_refusal.h"
 
 namespace gantry::metrics {
@@ -132,7 +133,8 @@ class Metrics {
   // Begun again with a fresh description of its remote buffers, after the peer answered so.
   void TransferRetried(ErrorCode code);
   void PathSelected(Path path);
-  void PathFallback(Path wanted, Path taken);                 // a faster path works on this side
+  // Took a slower path than RDMA, which works on this side.
+  void RdmaFallback(Path taken, PathObstacle why);
   void Busy(Operation operation, Path path, double seconds);  // union of the time a path was busy
   void RegistrationEnded(bool ok, uint64_t buffers);
   void HttpRequest(std::string_view route, std::string_view method, int code, double seconds);

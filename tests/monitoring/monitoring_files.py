@@ -11,6 +11,10 @@ FILES = ROOT / "charts" / "gantry" / "files"
 RULES_FILE = FILES / "rules" / "gantry.yaml"
 # What Prometheus adds to each target of the chart, and what its own metrics are.
 TARGET_LABELS = {"namespace", "pod", "job", "instance"}
+# Patterns of names of prometheus_server.questions() that only a sidecar with an RDMA device answers.
+RDMA_QUESTIONS = [r"gantry-transfers: Ports, .*", r"gantry-transfers: Throughput by device, .*",
+                  r"gantry-transfers: Chunks registered, .*", r"gantry-transfers: Work requests .*",
+                  r"gantry-transfers: Queue pairs and connections, A", r"GantryRdma.*"]
 # Every expression of a rule: what is looked at, how it is compared, with what.
 ALERT_EXPRESSION = re.compile(r"(?P<value>.+) (?P<comparison>[<>]) (?P<threshold>\d+(\.\d+)?)")
 _METRIC = re.compile(r"\b((?:gantry|process|exposer)_\w+|up)\b(?:\{([^}]*)\})?")

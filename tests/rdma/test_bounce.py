@@ -53,7 +53,8 @@ def test_more_bytes_than_are_lent(start_sides, into, out):
         moved = tuple(now - then for side in (0, 1) for now, then in zip(after[side], before[side]))
         assert moved == ((0, here, there, 0) if operation == "read" else (here, 0, 0, there))
         assert slices_of(sides.a, "initiator") == 0 and slices_of(sides.b, "target") == LENT * (out is GpuMemory)
-    assert metric(sides.a, 'gantry_path_fallbacks_total{from="rdma",to="bounce"}') == 2
+    why = "peer" if out is GpuMemory else "not_registered"
+    assert metric(sides.a, f'gantry_path_fallbacks_total{{from="rdma",reason="{why}",to="bounce"}}') == 2
     assert metric(sides.a, 'gantry_path_selected_total{path="bounce"}') == 2
     sides.move("read", odd_ranges("read", 60, LENGTH // 2))
     status, problem = sides.ask("read", [(0, 0, 1)], require_path=["rdma"])

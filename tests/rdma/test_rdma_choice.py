@@ -35,10 +35,10 @@ def test_a_side_without_rdma_says_so_and_tcp_is_taken(rdma_scene, side):
     peer = scene.a.ask("GET", "/v1/peers/b")[1]
     assert reasons(peer["paths"])["rdma"] == ("not on this side: " if side == "a" else "") + "--no-rdma turns it off", peer
     assert peer["path"] == "tcp", peer
-    fallbacks = metric(scene.a, 'gantry_path_fallbacks_total{from="rdma",to="tcp"}')
+    fallbacks = metric(scene.a, 'gantry_path_fallbacks_total{from="rdma",reason="peer",to="tcp"}')
     told = reasons(assert_moved(scene.move(require=()), "tcp")["paths"])
     assert told["rdma"] == ("" if side == "a" else "the peer says: ") + "--no-rdma turns it off", told
-    assert metric(scene.a, 'gantry_path_fallbacks_total{from="rdma",to="tcp"}') == fallbacks + (side == "b")
+    assert metric(scene.a, 'gantry_path_fallbacks_total{from="rdma",reason="peer",to="tcp"}') == fallbacks + (side == "b")
     assert not scene.target.differs_from(scene.source)
     status, problem = scene.move()
     assert (status, problem["code"]) == (409, "path_unavailable"), problem

@@ -95,8 +95,9 @@ def _failures(board):
     board.row("Paths, failures and retries")
     board.timeseries("Path mix", "Which path transfers were given.", "ops",
                      (_rate("gantry_path_selected_total", "path"), "{{path}}"), stacked="percent")
-    board.events("Fallbacks", "Transfers that took the second path although the first is faster and works here. `paths` of the transfer"
-                 " and of GET /v1/peers say why.", _rate("gantry_path_fallbacks_total", "from, to"), "{{from}} to {{to}}")
+    board.events("Fallbacks by reason", "Transfers that took the second path although the first is faster and works here, and what kept"
+                 " them off it. `paths` of the transfer and of GET /v1/peers say it in words.",
+                 _rate("gantry_path_fallbacks_total", "from, to, reason"), "{{from}} to {{to}}: {{reason}}")
     board.events("Access errors", "Memory that may not or cannot be touched, by reason: refused requests (path none) and failed attempts.",
                  _rate("gantry_access_errors_total", "path, reason"), "{{path}} {{reason}}")
     board.events("Errors of paths", "A path failed under a transfer, for each attempt.",

@@ -37,7 +37,13 @@ TEST(Metrics, EverySeriesIsThereFromTheStart) {
   EXPECT_EQ(now.At(R"(gantry_access_errors_total{path="none",reason="out_of_range"})"), 0);
   EXPECT_EQ(now.At(R"(gantry_chunks{device="none"})"), 0);
   EXPECT_EQ(now.At(R"(gantry_transfers_total{op="write",outcome="expired",path="rdma"})"), 0);
-  EXPECT_EQ(now.At(R"(gantry_path_fallbacks_total{from="ipc",to="tcp"})"), 0);
+  for (const std::string_view reason : kPathObstacleNames) {
+    for (const char* const to : {"bounce", "tcp"}) {
+      EXPECT_EQ(now.At("gantry_path_fallbacks_total{from=\"rdma\",reason=\"" + std::string(reason) +
+                       "\",to=\"" + to + "\"}"),
+                0);
+    }
+  }
   EXPECT_EQ(now.At("gantry_events_lost_total"), 0);
   EXPECT_EQ(now.At(R"(gantry_build_info{version="1.2.3"})"), 1);
 }
@@ -91,6 +97,22 @@ TEST(Metrics, TellsAccessErrorsFromTransportErrorsAndMistakes) {
   }
 }
 
+TEST(Metrics, CountsFallbacksByWhatKeptThemOffRdma) {
+  Metrics metrics("test");
+  metrics.RdmaFallback(Path::kTcp, PathObstacle::kFailed);
+  metrics.RdmaFallback(Path::kTcp, PathObstacle::kFailed);
+  metrics.RdmaFallback(Path::kBounce, PathObstacle::kNotRegistered);
+  const Exposition now(metrics.Text());
+  const auto count = [&](const std::string& reason, const std::string& to) {
+    return now.At(R"(gantry_path_fallbacks_total{from="rdma",reason=")" + reason + R"(",to=")" +
+                  to + "\"}");
+  };
+  EXPECT_EQ(count("failed", "tcp"), 2);
+  EXPECT_EQ(count("not_registered", "bounce"), 1);
+  EXPECT_EQ(count("not_registered", "tcp"), 0);
+  EXPECT_EQ(count("failed", "bounce"), 0);
+}
+
 TEST(Metrics, NoCallerCanMakeANewSeries) {
   Metrics metrics("test");
   const size_t before = Exposition(metrics.Text()).series.size();
@@ -101,8 +123,8 @@ TEST(Metrics, NoCallerCanMakeANewSeries) {
     metrics.HttpRequest("/v1/buffers", "GET", 100 + i, 0.1);
     metrics.WorkloadEnded(strange);
   }
-  metrics.PathFallback(Path::kTcp, Path::kIpc);
-  metrics.PathFallback(Path::kNone, Path::kNone);
+  metrics.RdmaFallback(Path::kIpc, PathObstacle::kPeer);
+  metrics.RdmaFallback(Path::kNone, PathObstacle::kPeer);
   metrics.PathSelected(Path::kNone);
   metrics.Busy(Operation::kWrite, Path::kNone, 1);
   const Exposition after(metrics.Text());
