@@ -91,9 +91,9 @@ class Charts:
         self.cluster.helm("uninstall", release, "--namespace", namespace, "--wait", "--timeout", "60s", "--ignore-not-found")
 
     def values(self):
-        image = {**self.image, "pullPolicy": "Never"}
-        sidecar = {"image": image, "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}}
-        return {"slots": SLOTS, "image": image, "reconcileMs": 1000, "sidecar": sidecar}
+        """The sidecar's image is that of the plugin, as nothing else is said of it."""
+        sidecar = {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}}
+        return {"slots": SLOTS, "image": {**self.image, "pullPolicy": "Never"}, "reconcileMs": 1000, "sidecar": sidecar}
 
     def install_gantry(self, **values):
         """The device plugin; returns when it has given the node its slots."""
