@@ -12,11 +12,14 @@ ARG GPU=any
 RUN if [ "$GPU" = rocm ]; then apt-get install -y -q --no-install-recommends libamdhip64-5; fi
 COPY . /src
 WORKDIR /src
-# tools/image names a folder of the machine here, so that its compiler cache is used.
+# tools/image names a folder of the machine here, so that its compiler cache is used; ccache knows compilers by their time, and
+# what was compiled by their messages' language.
 ARG CCACHE_DIR=/ccache
+ARG LANG=C.UTF-8
 # The objects are not kept: as a layer they took gigabytes, twice while it was written.
 RUN --mount=type=cache,target=/ccache \
-    cmake --preset release \
+    tools/image-compilers \
+    && cmake --preset release \
     && cmake --build --preset release --target gantry-sidecar gantry-device-plugin gantryctl \
     && cmake --install build/release --strip --prefix /install \
     && rm -rf build

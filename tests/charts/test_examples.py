@@ -23,3 +23,18 @@ def test_the_label_for_the_production_stack_is_the_policys(charts):
     labels = yaml.safe_load((charts.main / "examples" / "vllm-stack-values.yaml").read_text())["servingEngineSpec"]["labels"]
     label = yaml.safe_load((charts.main / "values.yaml").read_text())["injection"]["podLabel"]
     assert labels == {label["key"]: label["value"]}
+
+
+def test_engines_that_stand_in_need_no_gpu_and_find_each_other(charts):
+    """By the variable that Kubernetes makes of the Service's name: the release has to be called as the values say."""
+    rendered = charts.render(charts.example, name="chat", files=[charts.example / "stand-in-values.yaml"])
+    service = rendered.one("Service", "prefill")
+    variable = service["metadata"]["name"].upper().replace("-", "_") + "_SERVICE_HOST"
+    prefill, decode = (rendered.one("Deployment", role) for role in ("prefill", "decode"))
+    assert pod_spec(prefill)["containers"][0]["args"] == ["prefill"]
+    assert pod_spec(decode)["containers"][0]["args"] == ["decode", f"http://$({variable}):{service['spec']['ports'][0]['port']}"]
+    assert service["spec"]["selector"].items() <= prefill["spec"]["template"]["metadata"]["labels"].items()
+    for role in (prefill, decode):
+        engine = pod_spec(role)["containers"][0]
+        assert "resources" not in engine and pod_spec(role).get("enableServiceLinks", True)
+    assert pod_spec(charts.render(charts.example).one("Deployment", "prefill"))["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 1}

@@ -77,6 +77,41 @@ def test_probes_ask_the_services_of_the_contract(charts):
     assert flags_of(container)["--health-listen"] == "0.0.0.0:7777"
 
 
+def images_of_the_sidecar(rendered):
+    """Of `helm test`'s pod, and of the container that is injected: an expression of CEL."""
+    tested, = rendered.one("Pod")["spec"]["containers"]
+    patches = rendered.one("MutatingAdmissionPolicy")["spec"]["mutations"][1]["jsonPatch"]["expression"]
+    # Once for pods that have init containers already, once for the others.
+    injected, = set(re.findall(r'"image": dyn\("([^"]*)"\)', patches))
+    policy, = set(re.findall(r'"imagePullPolicy": dyn\("([^"]*)"\)', patches))
+    assert (tested["image"], tested["imagePullPolicy"]) == (injected, policy)
+    return injected, policy
+
+
+DIGEST = "sha256:" + "5" * 64
+
+
+@pytest.mark.parametrize("image, sidecar, said", [
+    ({"registry": "registry.example.com"}, {}, ("registry.example.com/gantry:0.1.0", "IfNotPresent")),
+    ({"registry": "a", "repository": "b", "tag": "c", "pullPolicy": "Always"}, {}, ("a/b:c", "Always")),
+    ({"registry": "a", "digest": DIGEST}, {}, (f"a/gantry@{DIGEST}", "IfNotPresent")),
+    ({"registry": "a", "digest": DIGEST}, {"tag": "1.2.3"}, ("a/gantry:1.2.3", "IfNotPresent")),
+    ({"registry": "a", "digest": DIGEST}, {"registry": "z"}, (f"z/gantry@{DIGEST}", "IfNotPresent")),
+    ({"registry": "a", "tag": "1"}, {"registry": "z", "repository": "y", "digest": DIGEST, "pullPolicy": "Never"},
+     (f"z/y@{DIGEST}", "Never")),
+])
+def test_the_sidecars_image_is_the_plugins_but_for_what_is_said_of_it(charts, image, sidecar, said):
+    """The two lines of the README are enough for `helm test` and for injection."""
+    values = {"image": image, "sidecar": {"image": sidecar}, "injection": {"enabled": True, "namespaces": ["chat"]}}
+    assert images_of_the_sidecar(charts.render(values=values, kinds=EVERYTHING)) == said
+
+
+def test_an_image_without_a_name_is_refused(charts):
+    for image in ({"repository": ""}, {"tag": "", "digest": ""}):
+        with pytest.raises(Refused, match="gantry-lib: image"):
+            charts.render(charts.example, values={"gantry-lib": {"image": image}})
+
+
 @pytest.mark.parametrize("file", ["everything", "shared-node"])
 def test_every_argument_is_a_flag_of_the_plugin(charts, file):
     rendered = charts.render(files=[charts.main / "ci" / f"{file}-values.yaml"], kinds=EVERYTHING)

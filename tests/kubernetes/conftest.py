@@ -65,6 +65,15 @@ def node_files(node):
     return NodeFiles(node)
 
 
+@pytest.fixture(scope="session")
+def next_image(node, charts):
+    """Gantry's image of another version, as values of a chart."""
+    image = {**charts.image, "tag": charts.image["tag"] + "-next"}
+    name = "{registry}/{repository}:{tag}".format(**image)
+    node.load(node_images.write_next_version(node.folder / "images" / "next.tar", name, "99.0.0", os.environ["GANTRY_IMAGE"]))
+    return {**image, "pullPolicy": "Never"}
+
+
 class Charts:
     """Copies of the charts with their dependencies, and what the tests install of them."""
 
@@ -85,15 +94,15 @@ class Charts:
         """Or upgrades."""
         file = self.folder / f"{release}.json"
         file.write_text(json.dumps(values))
-        self.cluster.helm("upgrade", "--install", release, chart, "--namespace", namespace, "--values", file, *options)
+        self.cluster.helm("upgrade", "--install", release, chart, "--namespace", namespace, *options, "--values", file)
 
     def uninstall(self, release, namespace):
         self.cluster.helm("uninstall", release, "--namespace", namespace, "--wait", "--timeout", "60s", "--ignore-not-found")
 
     def values(self):
-        image = {**self.image, "pullPolicy": "Never"}
-        sidecar = {"image": image, "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}}
-        return {"slots": SLOTS, "image": image, "reconcileMs": 1000, "sidecar": sidecar}
+        """The sidecar's image is that of the plugin, as nothing else is said of it."""
+        sidecar = {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}}
+        return {"slots": SLOTS, "image": {**self.image, "pullPolicy": "Never"}, "reconcileMs": 1000, "sidecar": sidecar}
 
     def install_gantry(self, **values):
         """The device plugin; returns when it has given the node its slots."""
@@ -159,10 +168,13 @@ class Workloads:
         return {"pods": {name: {"spec": engine_spec(), **pod} for name, pod in pods.items()}, "gantry-lib": library}
 
     def start(self, namespace, pods, gantry=None):
-        """{name of the pod: {"spec", "gantry", "isJob"}}; the release's name."""
+        """{name of the pod: {"spec", "gantry", "kind": "Job" or "StatefulSet"}}; the release's name."""
         release = f"workloads-{next(self._releases)}"
-        self.charts.install(release, self.charts.workloads, namespace, self.values(pods, gantry))
+        self.upgrade(release, namespace, pods, gantry)
         return release
+
+    def upgrade(self, release, namespace, pods, gantry=None):
+        self.charts.install(release, self.charts.workloads, namespace, self.values(pods, gantry))
 
     def engines(self, namespace, pods, gantry=None):
         """Of pods that are started here: ready, each with the workload of its own name at its sidecar."""
@@ -186,7 +198,8 @@ class Workloads:
     def close(self):
         """Their pods are gone when this returns."""
         for name in self.namespaces:
-            self.cluster.api("DELETE", f"/apis/batch/v1/namespaces/{name}/jobs", propagationPolicy="Background")
+            for kind in ("batch/v1/namespaces/{}/jobs", "apps/v1/namespaces/{}/statefulsets"):
+                self.cluster.api("DELETE", "/apis/" + kind.format(name), propagationPolicy="Background")
             self.cluster.api("DELETE", f"/api/v1/namespaces/{name}/pods")
             self.cluster.api("DELETE", f"/api/v1/namespaces/{name}")
         for name in self.namespaces:

@@ -6,10 +6,14 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from image_archive import ImageArchive  # noqa: E402
+
 PYTHON = Path("/usr/bin/python3")
 # Links of a merged /usr, as programs expect them.
 FOLDERS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
@@ -74,20 +78,38 @@ def write_image(archive, name, files, links=(), **config):
             add(path, tarfile.REGTYPE, mode, data)
         for path, target in dict(links).items():
             add(path, tarfile.SYMTYPE, 0o777, target=target)
-    layer = layer.getvalue()
-    settings = json.dumps({
-        "architecture": "amd64", "os": "linux", "config": {"Env": ["PATH=/usr/bin:/usr/sbin"], **config},
-        "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]}, "history": [{}]}).encode()
+    return _write_archive(archive, name, [layer.getvalue()], {
+        "architecture": "amd64", "os": "linux", "config": {"Env": ["PATH=/usr/bin:/usr/sbin"], **config}, "history": [{}]})
+
+
+def _write_archive(archive, name, layers, settings):
+    """As docker-archive has it; `settings` lacks the layers' digests."""
+    digests = [hashlib.sha256(layer).hexdigest() for layer in layers]
+    settings = json.dumps(settings | {"rootfs": {"type": "layers", "diff_ids": [f"sha256:{it}" for it in digests]}}).encode()
     settings_name = hashlib.sha256(settings).hexdigest() + ".json"
-    manifest = json.dumps([{"Config": settings_name, "RepoTags": [name], "Layers": ["layer.tar"]}]).encode()
+    files = {f"{digest}.tar": layer for digest, layer in zip(digests, layers)} | {settings_name: settings}
+    files["manifest.json"] = json.dumps([{"Config": settings_name, "RepoTags": [name], "Layers": list(files)[:len(layers)]}]).encode()
     archive = Path(archive)
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive, "w") as tar:
-        for path, data in (("layer.tar", layer), (settings_name, settings), ("manifest.json", manifest)):
+        for path, data in files.items():
             entry = tarfile.TarInfo(path)
             entry.size = len(data)
             tar.addfile(entry, io.BytesIO(data))
     return archive
+
+
+def write_next_version(archive, name, version, base):
+    """Of the image in the archive `base` another one, as its next version is: with a layer more, and labels that say the version."""
+    image = ImageArchive(base)
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        entry = tarfile.TarInfo("usr/share/gantry-version")
+        entry.size = len(version)
+        tar.addfile(entry, io.BytesIO(version.encode()))
+    config = {**image.configuration, "Labels": {**image.labels, "org.opencontainers.image.version": version}}
+    history = [*image.facts.get("history", []), {"created_by": "the tests"}]
+    return _write_archive(archive, name, [*image.layers, layer.getvalue()], image.facts | {"config": config, "history": history})
 
 
 def write_pause_image(archive, name, work):
@@ -95,6 +117,19 @@ def write_pause_image(archive, name, work):
     program = Path(work) / "pause"
     subprocess.run(["gcc", "-O2", "-static", "-o", program, Path(__file__).parent / "pause.c"], check=True)
     return write_image(archive, name, {"/pause": program}, Entrypoint=["/pause"], User="65535:65535")
+
+
+def write_engine_image(archive, name, library):
+    """What examples/stand_in_engine.Dockerfile makes, of this machine's Python."""
+    files, links = python()
+    client = ROOT / "client" / "python" / "gantry"
+    files |= needed_libraries(library) | {"/opt/gantry/libgantry.so.0": Path(library).resolve()}
+    files |= {f"/opt/gantry/gantry/{path.relative_to(client)}": path for path in client.rglob("*.py")}
+    files |= {"/opt/gantry/stand_in_engine.py": ROOT / "examples" / "stand_in_engine.py"}
+    return write_image(archive, name, files, links, User="1000:1000",
+                       Env=["PATH=/usr/bin", "PYTHONPATH=/opt/gantry", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1",
+                            "GANTRY_LIBRARY=/opt/gantry/libgantry.so.0"],
+                       Entrypoint=["python3", "/opt/gantry/stand_in_engine.py"])
 
 
 def write_workload_image(archive, name, library, driver):

@@ -67,12 +67,11 @@ def make_network():
 
 
 def make_cgroups(name):
-    for path in Path(node_layout.CGROUPS).iterdir() if not (node_layout.CGROUPS / "cgroup.controllers").exists() else [node_layout.CGROUPS]:
-        if path.is_dir() and not path.is_symlink():
-            (path / name).mkdir(exist_ok=True)
-            if path.name == "cpuset":  # version 1: a new one has no processor
-                for file in ("cpuset.cpus", "cpuset.mems"):
-                    (path / name / file).write_text((path / file).read_text())
+    for path in node_layout.cgroup_parents():
+        (path / name).mkdir(exist_ok=True)
+        if path.name == "cpuset":  # version 1: a new one has no processor
+            for file in ("cpuset.cpus", "cpuset.mems"):
+                (path / name / file).write_text((path / file).read_text())
 
 
 class Daemons:

@@ -23,6 +23,13 @@ USERS = (("admin", "admin", "system:masters"), ("controllers", "system:kube-cont
          ("node", f"system:node:{NAME}", "system:nodes"))
 
 
+def cgroup_parents():
+    """Where a node makes its cgroup: in each hierarchy of version 1, or in the one of version 2."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS]
+    return [path for path in CGROUPS.iterdir() if path.is_dir() and not path.is_symlink()]
+
+
 class Layout:
     def __init__(self, folder):
         self.folder = folder

@@ -20,6 +20,28 @@ class NodeError(Exception):
     pass
 
 
+def why_not():
+    """Why this machine can have no node; empty where it can. What is tried is what a node's first process does."""
+    if os.geteuid() != 0:
+        return "a node needs root, for namespaces and mounts"
+    tries = (("mount namespaces and overlay mounts", "mount -t tmpfs none /mnt && mkdir -p /mnt/u /mnt/w && "
+              "mount -t overlay -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w overlay /etc && mount -t proc proc /proc"),
+             ("network namespaces and bridges", "ip link set lo up && ip link add node0 type bridge"))
+    for what, script in tries:
+        done = subprocess.run(["unshare", "--mount", "--propagation", "private", "--net", "--pid", "--ipc", "--uts", "--fork", "sh", "-ec", script],
+                              capture_output=True, text=True)
+        if done.returncode != 0:
+            return f"a node needs {what}, which this machine refuses: {' '.join(done.stderr.split())}"
+    try:
+        for folder in node_layout.cgroup_parents():
+            probe = folder / f"gantry-probe-{os.getpid()}"
+            probe.mkdir()
+            probe.rmdir()
+    except OSError as error:
+        return f"a node needs to make cgroups, which this machine refuses: {error}"
+    return ""
+
+
 class Node:
     """One for each folder. The first process of its namespaces holds all of it: with that process everything ends."""
 

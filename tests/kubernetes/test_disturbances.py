@@ -11,62 +11,60 @@ from test_pod_lives import slots_are
 SIZE = 1 << 20
 
 
-def plugin_pod_is_deleted(cluster, node, charts):
+def plugin_pod_is_deleted(cluster, node, charts, next_image):
     cluster.delete_pod("gantry", cluster.plugin()["metadata"]["name"])
 
 
-def plugin_is_killed(cluster, node, charts):
+def plugin_is_killed(cluster, node, charts, next_image):
     plugin = cluster.plugin()
     NodeFiles(node).kill(plugin, "device-plugin")
     wait_for(lambda: status_of(cluster.pod("gantry", plugin["metadata"]["name"]), "device-plugin")["restartCount"] > 0, 30, "another plugin")
 
 
-def kubelet_is_restarted(cluster, node, charts):
+def kubelet_is_restarted(cluster, node, charts, next_image):
     node.restart("kubelet")
 
 
-def kubelet_is_killed(cluster, node, charts):
+def kubelet_is_killed(cluster, node, charts, next_image):
     node.restart("kubelet", signal.SIGKILL)
 
 
-def runtime_is_restarted(cluster, node, charts):
+def runtime_is_restarted(cluster, node, charts, next_image):
     node.restart("containerd")
 
 
-def runtime_is_killed(cluster, node, charts):
+def runtime_is_killed(cluster, node, charts, next_image):
     node.restart("containerd", signal.SIGKILL)
 
 
-def chart_is_upgraded(cluster, node, charts):
+def chart_is_upgraded(cluster, node, charts, next_image):
     """To another image and other values; the plugin's pod is another one then."""
-    before = cluster.plugin()["metadata"]["name"]
-    image = "{registry}/{repository}:{tag}".format(**charts.image)
-    node.images("tag", "--force", image, image + "-newer")
-    charts.install_gantry(image={**charts.image, "tag": charts.image["tag"] + "-newer", "pullPolicy": "Never"}, logLevel="debug")
-    assert cluster.plugin()["metadata"]["name"] != before
+    before = status_of(cluster.plugin(), "device-plugin")["imageID"]
+    charts.install_gantry(image=next_image, logLevel="debug")
+    assert status_of(cluster.plugin(), "device-plugin")["imageID"] != before
 
 
 @pytest.mark.parametrize("disturbance", [plugin_pod_is_deleted, plugin_is_killed, kubelet_is_restarted, kubelet_is_killed,
                                          runtime_is_restarted, runtime_is_killed, chart_is_upgraded], ids=lambda it: it.__name__)
-def test_transfers_and_slots_outlive(cluster, node, node_files, installed, workloads, fake_gpus, disturbance):
+def test_transfers_and_slots_outlive(cluster, node, node_files, installed, workloads, fake_gpus, next_image, disturbance):
     namespace = workloads.namespace()
     a, b = workloads.pair(namespace, SIZE, spec=engine_spec(1))
-    before = {name: _slot_of(cluster, node_files, namespace, name) for name in "ab"}
+    before = {name: slot_of(cluster, node_files, namespace, name) for name in "ab"}
     a.do("start_load", "read", "kv", "b/b/kv", SIZE)
     wait_for(lambda: a.do("look_at_load")["succeeded"] > 10, 10, "transfers")
     try:
-        disturbance(cluster, node, installed)
+        disturbance(cluster, node, installed, next_image)
         cluster.wait_until_ready("gantry", PLUGIN_LABELS)
         wait_for(lambda: cluster.plugin_metrics()["gantry_dp_kubelet_connected"] == 1, 30, "the kubelet to read the plugin's slots")
         slots_are(cluster, 2)
         (c,) = workloads.engines(namespace, {"c": {"spec": engine_spec(1)}})
-        slots = {**before, "c": _slot_of(cluster, node_files, namespace, "c")}
+        slots = {**before, "c": slot_of(cluster, node_files, namespace, "c")}
         assert len({slot for slot, gpus in slots.values()}) == len({gpus for slot, gpus in slots.values()}) == 3, slots
         now = a.do("look_at_load")["succeeded"]
         wait_for(lambda: a.do("look_at_load")["succeeded"] > now + 10, 10, "more transfers")
         load = a.do("stop_load")
         assert load["failed"] == {}, load
-        assert before == {name: _slot_of(cluster, node_files, namespace, name) for name in "ab"}
+        assert before == {name: slot_of(cluster, node_files, namespace, name) for name in "ab"}
         for name in "abc":
             assert [it["restartCount"] for it in (status_of(cluster.pod(namespace, name), part) for part in (SIDECAR, "engine"))] == [0, 0]
         slots_are(cluster, 3)
@@ -83,7 +81,7 @@ def test_a_sidecar_dies_while_the_plugin_is_away(cluster, node, node_files, inst
     """It starts again, with what it had, at the latest when the plugin is back."""
     namespace = workloads.namespace()
     workloads.engines(namespace, {"a": {"spec": engine_spec(1)}})
-    before = _slot_of(cluster, node_files, namespace, "a")
+    before = slot_of(cluster, node_files, namespace, "a")
     installed.install("gantry", installed.gantry, "gantry", {"nodeSelector": {"no": "node"}}, "--reuse-values")
     try:
         wait_for(lambda: not cluster.pods("gantry", PLUGIN_LABELS), 30, "the plugin's end")
@@ -92,11 +90,11 @@ def test_a_sidecar_dies_while_the_plugin_is_away(cluster, node, node_files, inst
         installed.install_gantry()
     wait_for(lambda: status_of(cluster.pod(namespace, "a"), SIDECAR)["restartCount"] >= 1, 30, "another sidecar")
     cluster.wait_until_ready(namespace, "app=a", seconds=100)
-    assert _slot_of(cluster, node_files, namespace, "a") == before
+    assert slot_of(cluster, node_files, namespace, "a") == before
     slots_are(cluster, 1)
 
 
-def _slot_of(cluster, node_files, namespace, name):
+def slot_of(cluster, node_files, namespace, name):
     environment = node_files.environment(cluster.pod(namespace, name), SIDECAR)
     assert environment["GANTRY_SLOT_POD"] == name
     return environment["GANTRY_SLOT"], environment["GANTRY_SLOT_GPUS"]

@@ -55,7 +55,7 @@ def test_transfers_go_on_while_a_pod_ends(cluster, workloads):
 
 def test_a_job_with_a_sidecar_completes(cluster, workloads):
     namespace = workloads.namespace()
-    workloads.start(namespace, {"work": {"isJob": True, "spec": engine_spec() | {"restartPolicy": "Never"}}})
+    workloads.start(namespace, {"work": {"kind": "Job", "spec": engine_spec() | {"restartPolicy": "Never"}}})
     workloads.engine(namespace, "work").do("end")
     wait_for(lambda: cluster.api("GET", f"/apis/batch/v1/namespaces/{namespace}/jobs/work")["status"].get("succeeded") == 1, 30,
              lambda: f"the job's end\n{cluster.story_of(namespace)}")

@@ -1,13 +1,8 @@
-"""The charts' life on a cluster: tests, another chart that uses the library, injection, and an end that leaves nothing."""
+"""The charts' life on a cluster: tests, another chart that uses the library, and injection."""
 
-import json
-
-from cluster import PLUGIN_LABELS, SIDECAR, TRANSFER, WORKLOAD_IMAGE, Engine, engine_spec, status_of, wait_for
-from conftest import SLOTS
+from cluster import SIDECAR, WORKLOAD_IMAGE, Engine, engine_spec, wait_for
 from test_pod_lives import slots_are
 
-# Where the plugin and the sidecars leave files on a node.
-FOLDERS = ("/run/cdi", "/run/gantry/gantry.dev-transfer")
 SIZE = 1 << 20
 
 
@@ -70,27 +65,3 @@ def test_a_labelled_pod_is_given_a_sidecar(cluster, installed, workloads):
         assert "initContainers" not in pod("plain", {})["spec"]
     finally:
         installed.install_gantry()
-
-
-def test_uninstalling_leaves_nothing_on_the_node(cluster, installed, workloads, node_files):
-    namespace = workloads.namespace()
-    workloads.engines(namespace, {"a": {}})
-    assert any("slot" in name for name in node_files.names(FOLDERS[0])) and node_files.names(FOLDERS[1]) == [namespace]
-    workloads.close()
-    wait_for(lambda: not any(node_files.names(folder) for folder in FOLDERS), 20,
-             lambda: f"the end of {[node_files.names(folder) for folder in FOLDERS]}, in it {node_files.names(FOLDERS[1] + '/' + namespace)}")
-    installed.uninstall("gantry", "gantry")
-    try:
-        wait_for(lambda: not cluster.pods("gantry", PLUGIN_LABELS), 30, "the plugin's end")
-        left = [name for name in node_files.names("/var/lib/kubelet/device-plugins") if "gantry" in name]
-        assert left == []
-        for kind in ("deployments", "daemonsets"):
-            assert cluster.api("GET", f"/apis/apps/v1/namespaces/gantry/{kind}")["items"] == []
-        kinds = "configmaps,secrets,serviceaccounts,networkpolicies,pods"
-        mine = [it["metadata"]["name"] for it in json.loads(cluster.kubectl("get", kinds, "-n", "gantry", "-o", "json"))["items"]
-                if it["metadata"].get("labels", {}).get("app.kubernetes.io/instance") == "gantry"]
-        assert mine == []
-        wait_for(lambda: cluster.allocatable() <= 0, 30, "the node to forget the slots")
-    finally:
-        installed.install_gantry()
-    assert cluster.allocatable() == SLOTS

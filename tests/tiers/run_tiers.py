@@ -6,11 +6,13 @@
 
 A tier is an executable that writes JUnit files (*.xml) into $RESULTS and exits non-zero when something failed. The
 counts come from those files, so that a tier that ran nothing is never shown as passed. With GANTRY_TIERS_UNTIL (seconds
-since 1970) in the environment a tier that may take longer is left out, which the summary says and does not count as a
-failure.
+since 1970) in the environment a tier that may take longer is left out, and one that does take longer is ended; the
+summary says so and does not count it as a failure. How long a tier may take is known from its last run on this machine
+("run_tiers.py minutes <tier>" prints it). A tier that cannot run on this machine writes why into $RESULTS/skipped.
 """
 
 import json
+import math
 import os
 import re
 import shutil
@@ -30,6 +32,14 @@ TIME_LIMIT_MINUTES = {"style": 3, "unit": 10, "contract": 10, "api": 10, "charts
                       "fuzz": 20, "soak": 20, "tidy": 30, "previous": 5, "gpu": 20,
                       "image": 30, "kubernetes": 60}
 
+# Tiers that know whether their caches are filled: with the argument "minutes" they print how long they may take.
+SAY_THEMSELVES = ("image", "kubernetes")
+
+# Seconds of each tier's last run to its end, beside the caches that it filled: without the one there are not the others.
+CACHE = Path(os.environ.get("GANTRY_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gantry")
+LAST_RUNS = CACHE / "tier-seconds.json"
+SPARE_MINUTES = 1
+
 # Of each failed test's reason; and how many of a tier's failed tests have theirs in the summary.
 REASON_LINES_MAX = 12
 REASON_COLUMNS_MAX = 300
@@ -39,6 +49,30 @@ REASONS_MAX = 10
 HAS_NO_TESTS_YET = set()
 
 
+def last_runs():
+    try:
+        return json.loads(LAST_RUNS.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def minutes(tier):
+    """What a tier may take now: half as long again as the last time here; where it never ran and no cache is filled, its limit."""
+    limit = TIME_LIMIT_MINUTES[tier]
+    if tier in SAY_THEMSELVES:
+        said = subprocess.run([ROOT / "tests" / "tiers" / tier, "minutes"], cwd=ROOT, capture_output=True, text=True, check=True)
+        return min(limit, int(said.stdout))
+    seconds = last_runs().get(tier)
+    return limit if seconds is None else min(limit, SPARE_MINUTES + math.ceil(1.5 * seconds / 60))
+
+
+def remember(tier, seconds):
+    CACHE.mkdir(parents=True, exist_ok=True)
+    new = LAST_RUNS.with_suffix(f".{os.getpid()}")
+    new.write_text(json.dumps(last_runs() | {tier: round(seconds, 1)}, indent=1))
+    new.rename(LAST_RUNS)
+
+
 def run(tier):
     """Runs one tier, its output going to the terminal and to the tier's log; leaves result.json behind."""
     folder = RESULTS / tier
@@ -46,14 +80,15 @@ def run(tier):
     folder.mkdir(parents=True)
     print(f"\n== {tier} ==", flush=True)
     start = time.monotonic()
-    limit_s = 60 * TIME_LIMIT_MINUTES[tier]
+    limit_s = end_s = 60 * TIME_LIMIT_MINUTES[tier]
     if until := os.environ.get("GANTRY_TIERS_UNTIL"):
-        left_s = int(until) - time.time()
-        if left_s < limit_s:
-            note = f"may take {limit_s // 60} minutes, {max(0, left_s) / 60:.0f} were left"
+        left_s, may_take = int(until) - time.time(), minutes(tier)
+        if left_s < 60 * may_take:
+            note = f"may take {may_take} minutes, {max(0, left_s) / 60:.0f} were left"
             print(f"left out: {note}", flush=True)
             (folder / "result.json").write_text(json.dumps({"status": None, "note": note, "seconds": 0.0}))
             return
+        end_s = min(limit_s, left_s)
     # tee is outside of the tier's process group, so that it prints what a tier says that is ended for being late.
     tee = subprocess.Popen(["tee", folder / "log"], stdin=subprocess.PIPE)
     process = subprocess.Popen([ROOT / "tests" / "tiers" / tier], cwd=ROOT, stdin=subprocess.DEVNULL,
@@ -61,9 +96,11 @@ def run(tier):
                                env={**os.environ, "RESULTS": str(folder)})
     note = ""
     try:
-        status = process.wait(limit_s)
+        status = process.wait(end_s)
     except subprocess.TimeoutExpired:
         status, note = -1, f"ended after its limit of {limit_s // 60} minutes"
+        if end_s < limit_s:
+            status, note = None, f"ended after {end_s / 60:.0f} minutes, as the time for all tiers was over; its build is kept"
     except KeyboardInterrupt:
         status, note = -1, "interrupted"
     try:
@@ -73,8 +110,10 @@ def run(tier):
     process.wait()
     tee.stdin.close()
     tee.wait()
-    (folder / "result.json").write_text(json.dumps(
-        {"status": status, "note": note, "seconds": time.monotonic() - start}))
+    seconds = time.monotonic() - start
+    (folder / "result.json").write_text(json.dumps({"status": status, "note": note, "seconds": seconds}))
+    if status == 0 and not (folder / "skipped").exists():
+        remember(tier, seconds)
     if note == "interrupted":
         sys.exit(130)
 
@@ -132,8 +171,10 @@ def judge(tier):
         passed, failed, skipped = count(folder)
     except (OSError, ValueError, ElementTree.ParseError) as error:
         return "FAILED", 0, [f"{tier} (did not run to its end: {error})"], [], 0.0
-    if result["status"] is None:
-        return "left out", 0, [], [result["note"]], 0.0
+    if result["status"] is None and not failed:
+        return "left out", passed, [], [result["note"]], result["seconds"]
+    if result["status"] == 0 and (folder / "skipped").exists():
+        return "skipped", 0, [], [(folder / "skipped").read_text().strip()], result["seconds"]
     if result["status"] != 0 and not failed:
         why = f"{tier} ({result['note'] or 'exit status %d' % result['status']}, see {folder / 'log'})"
         failed = ["\n    ".join([why, *build_errors(folder / "log")])]
@@ -162,7 +203,7 @@ def summarize(tiers):
 
 
 def main(arguments):
-    if len(arguments) < 2 or arguments[0] not in ("run", "summary"):
+    if len(arguments) < 2 or arguments[0] not in ("run", "summary", "minutes"):
         sys.exit(__doc__)
     unknown = [tier for tier in arguments[1:] if tier not in TIME_LIMIT_MINUTES]
     if unknown:
@@ -170,7 +211,7 @@ def main(arguments):
     if arguments[0] == "summary":
         sys.exit(summarize(arguments[1:]))
     for tier in arguments[1:]:
-        run(tier)
+        run(tier) if arguments[0] == "run" else print(minutes(tier))
 
 
 if __name__ == "__main__":

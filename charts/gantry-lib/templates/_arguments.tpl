@@ -26,6 +26,9 @@ Every template of this library takes the root context, `.`, or a dict of
 
 {{/* registry/repository:tag or @digest, of a dict with these. */}}
 {{- define "gantry-lib.image" -}}
+{{- if not (and .repository (or .tag .digest)) }}
+{{- fail "gantry-lib: image.repository, or image.tag and image.digest, are empty" }}
+{{- end }}
 {{- with .registry }}{{ trimSuffix "/" . }}/{{ end }}{{ .repository }}
 {{- if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
 {{- end }}

@@ -5,6 +5,7 @@ what is the same for all of them.
 {{- define "gantry.injected" -}}
 {{- $root := index . 0 }}
 {{- $values := deepCopy $root.Values.sidecar }}
+{{- $_ := set $values "image" (include "gantry.sidecarImage" $root | fromYaml) }}
 {{- if not $values.fullnameOverride }}
 {{- $_ := set $values "fullnameOverride" (include "gantry.fullname" $root) }}
 {{- end }}

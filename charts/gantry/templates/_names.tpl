@@ -65,6 +65,17 @@ metadata:
 {{- include "gantry-lib.image" (merge (dict "tag" (.Values.image.tag | default .Chart.AppVersion)) .Values.image) }}
 {{- end }}
 
+{{/* The sidecar's image as YAML: what is empty of it is the plugin's. A tag or a repository of its own is not overruled by a digest. */}}
+{{- define "gantry.sidecarImage" -}}
+{{- $own := .Values.sidecar.image }}
+{{- $digest := ternary $own.digest .Values.image.digest (not (empty (or $own.digest $own.tag $own.repository))) }}
+registry: {{ $own.registry | default .Values.image.registry | quote }}
+repository: {{ $own.repository | default .Values.image.repository | quote }}
+tag: {{ $own.tag | default .Values.image.tag | default .Chart.AppVersion | quote }}
+digest: {{ $digest | quote }}
+pullPolicy: {{ $own.pullPolicy | default .Values.image.pullPolicy }}
+{{- end }}
+
 {{/* Follows the resource, so that two releases on a node have two folders. */}}
 {{- define "gantry.peerDir" -}}
 {{- .Values.peerDir | default (printf "/run/gantry/%s" (.Values.resource | replace "/" "-")) }}

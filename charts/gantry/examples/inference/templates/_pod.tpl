@@ -8,7 +8,9 @@ containers:
   - name: engine
     image: {{ $root.Values.image | quote }}
     args:
-      - --model={{ $root.Values.model }}
+      {{- with $root.Values.model }}
+      - --model={{ . }}
+      {{- end }}
       {{- toYaml $role.args | nindent 6 }}
     ports:
       - name: http
@@ -17,9 +19,11 @@ containers:
       httpGet:
         path: /health
         port: http
+    {{- if $role.gpus }}
     resources:
       limits:
         {{ $root.Values.gpuResource }}: {{ $role.gpus }}
+    {{- end }}
     volumeMounts:
       - name: shm
         mountPath: /dev/shm
