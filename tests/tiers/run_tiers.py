@@ -29,7 +29,7 @@ RESULTS = ROOT / "build" / "test-results"
 # Minutes after which a tier is ended and counted as failed (two cores, empty compiler cache).
 TIME_LIMIT_MINUTES = {"style": 3, "unit": 10, "contract": 10, "api": 10, "charts": 10, "end-to-end": 15, "rdma": 15,
                       "asan": 40, "asan-end-to-end": 45, "tsan": 40, "tsan-end-to-end": 45,
-                      "fuzz": 20, "soak": 20, "tidy": 30, "previous": 5, "gpu": 20,
+                      "fuzz": 20, "soak": 20, "tidy": 30, "previous": 5, "gpu": 20, "arm64": 60,
                       "image": 30, "kubernetes": 60}
 
 # Tiers that know whether their caches are filled: with the argument "minutes" they print how long they may take.
