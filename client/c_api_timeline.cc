@@ -1,4 +1,5 @@
 // The functions of gantry_timeline.h, over WorkloadSession and Timeline.
+#include <algorithm>
 #include <atomic>
 #include <string>
 
@@ -18,6 +19,7 @@ namespace gantry::client {
 namespace {
 
 constexpr uint64_t kDestroyDrainMs = 1000;
+constexpr uint64_t kWaitMsMax = uint64_t{1} << 40;  // in nanoseconds it is a number still
 
 Status Fill(gantry_timeline& made, std::optional<int> device) {
   static std::atomic<uint64_t> last = 0;
@@ -94,6 +96,19 @@ gantry_error* gantry_timeline_signal_stream(gantry_timeline* timeline, void* str
     ASSIGN_OR_RETURN(const Timeline::Signal signal, timeline->timeline->FromStream(handle));
     *fence = FenceAt(timeline, signal);
     return {};
+  });
+}
+
+gantry_error* gantry_timeline_wait(gantry_timeline* timeline, const gantry_fence* fence,
+                                   uint64_t timeout_ms) {
+  return EnterObject(timeline, [&]() -> Status {
+    RETURN_IF_ERROR(CheckUsable(*timeline, fence));
+    if (fence->buffer != &timeline->buffer) {
+      return Fail(ErrorCode::kInvalidArgument, "the fence is not one of this timeline", {},
+                  "fence");
+    }
+    const milliseconds longest(static_cast<int64_t>(std::min(timeout_ms, kWaitMsMax)));
+    return timeline->timeline->Await({fence->offset, fence->value}, longest);
   });
 }
 

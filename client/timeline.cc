@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "lib/gpu/gpu_pointers.h"
@@ -11,6 +13,9 @@ namespace gantry::client {
 namespace {
 
 constexpr size_t kHost = 0;
+// Between two looks at a counter.
+constexpr microseconds kFirstPause{5};
+constexpr microseconds kLongestPause{1000};
 
 // Pages that wait for their streams. Neither a lock, which a child of fork could inherit locked,
 // nor memory is needed to put one there; it is never destroyed.
@@ -109,6 +114,30 @@ Result<Timeline::Signal> Timeline::FromStream(gpu::StreamHandle stream) {
   RETURN_IF_ERROR(
       device_->WriteWhenDone(stream, page_->on_gpu->range().base + offset, counter.last + 1));
   return Signal{offset, ++counter.last};
+}
+
+Status Timeline::Await(const Signal& signal, milliseconds longest) const {
+  if (signal.offset % sizeof(uint64_t) != 0 || signal.offset >= CounterPage::kBytes) {
+    return Fail(ErrorCode::kInvalidArgument, "the fence is at none of the timeline's counters", {},
+                "fence");
+  }
+  const uint64_t* const counter = page_->PlaceOf(signal.offset / sizeof(uint64_t));
+  const TimePoint begin = Clock::now();
+  nanoseconds pause = kFirstPause;
+  while (__atomic_load_n(counter, __ATOMIC_ACQUIRE) < signal.value) {
+    if (page_->on_gpu != nullptr && page_->on_gpu->IsGone()) {
+      return Fail(ErrorCode::kDeviceError,
+                  "the GPU's context was ended before the stream got to its signal",
+                  "make a new timeline");
+    }
+    if (Clock::now() - begin >= longest) {
+      return Fail(ErrorCode::kDeadlineExceeded, "the stream has not got to its signal within " +
+                                                    std::to_string(longest.count()) + " ms");
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min<nanoseconds>(2 * pause, kLongestPause);
+  }
+  return {};
 }
 
 Result<size_t> Timeline::Acquire(uint64_t stream) {

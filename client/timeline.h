@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "client/arena.h"
+#include "lib/base/clock.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 #include "lib/gpu/gpu_workload_device.h"
@@ -69,6 +70,9 @@ class Timeline {
   Signal FromHost();
   // Reached when all that the stream was given before is done.
   Result<Signal> FromStream(gpu::StreamHandle stream) EXCLUDES(mutex_);
+
+  // Waits for so long at most: deadline_exceeded. device_error once the GPU's context has ended.
+  Status Await(const Signal& signal, milliseconds longest) const;
 
   // Pages whose timelines ended before all their streams had written: frees those that are quiet
   // now, or whose context has ended. Every Make does it, and every close of a client. The number of

@@ -20,7 +20,8 @@ size_t RaiseFdLimit() {
 FdBudgets BudgetFds(const SidecarConfig& config) {
   const size_t limit = RaiseFdLimit();
   const size_t asked = config.fds_max == 0 ? limit : config.fds_max;
-  return {std::min(asked, limit / 2), std::min<size_t>(config.peer_fds_max, limit / 8)};
+  const size_t for_peers = config.peer_fds_max == 0 ? limit : config.peer_fds_max;
+  return {std::min(asked, limit / 2), std::min(for_peers, limit / 8)};
 }
 
 }  // namespace gantry

@@ -140,8 +140,9 @@ void AddLimits(CLI::App& app, SidecarConfig& config) {
   Add(app, "--fds-max", config.fds_max,
       "descriptors held for workloads; 0: half of the process's limit");
   Add(app, "--peer-fds-max", config.peer_fds_max,
-      "descriptors of peers' memory held here, and as many that wait for peers to fetch them")
-      ->check(positive);
+      "descriptors of peers' memory held here, and as many that wait for peers to fetch them; 0: "
+      "an "
+      "eighth of the process's limit");
   Add(app, "--workload-end-ms", config.workload_end_ms,
       "time to drain the buffers of a workload that ended")
       ->check(positive);

@@ -77,7 +77,7 @@ struct SidecarConfig {
   uint64_t workloads_max = 256;
   uint64_t buffers_max = 100'000;
   uint64_t fds_max = 0;              // descriptors of workloads; 0: half of RLIMIT_NOFILE
-  uint64_t peer_fds_max = 4096;      // descriptors of peers' memory; as many wait for peers
+  uint64_t peer_fds_max = 0;         // of peers' memory; as many for them; 0: an eighth of it
   uint64_t workload_end_ms = 1'000;  // to drain what an ended workload leaves behind
 
   uint64_t transfers_max = 4096;

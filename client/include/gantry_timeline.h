@@ -41,6 +41,12 @@ GANTRY_FALLIBLE gantry_error* gantry_timeline_signal(gantry_timeline* timeline,
 GANTRY_FALLIBLE gantry_error* gantry_timeline_signal_stream(gantry_timeline* timeline, void* stream,
                                                             gantry_fence* fence);
 
+/* Waits, up to `timeout_ms`, for a fence of this timeline: when it returns NULL, what the stream
+   did before is done, and this process sees it. "deadline_exceeded" when the stream has not got
+   there. "device_error" when the GPU's context was ended meanwhile. */
+GANTRY_FALLIBLE gantry_error* gantry_timeline_wait(gantry_timeline* timeline,
+                                                   const gantry_fence* fence, uint64_t timeout_ms);
+
 /* The buffer of the counters, which stays the timeline's; fences name it. No other workload may
    read or write it. */
 GANTRY_EXPORT gantry_buffer* gantry_timeline_buffer(const gantry_timeline* timeline);

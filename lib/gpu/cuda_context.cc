@@ -10,19 +10,18 @@
 namespace gantry::gpu {
 namespace {
 
-// Memory that one call releases: allocated, opened or registered.
+// Memory that one call releases: allocated or opened.
 class CudaMemory final : public GpuMemory {
  public:
-  using Release = cuda::Result (*)(const cuda::Calls& calls, DeviceAddress base, void* host);
+  using Release = cuda::Result (*)(const cuda::Calls& calls, DeviceAddress base);
 
-  CudaMemory(std::shared_ptr<const CudaPrimary> primary, AddressRange range, void* host,
-             Release release)
-      : primary_(std::move(primary)), range_(range), host_(host), release_(release) {}
+  CudaMemory(std::shared_ptr<const CudaPrimary> primary, AddressRange range, Release release)
+      : primary_(std::move(primary)), range_(range), release_(release) {}
   CudaMemory(const CudaMemory&) = delete;
   CudaMemory& operator=(const CudaMemory&) = delete;
   ~CudaMemory() override {
-    const Status released = primary_->Run(
-        "releasing memory", [&] { return release_(primary_->calls(), range_.base, host_); });
+    const Status released =
+        primary_->Run("releasing memory", [&] { return release_(primary_->calls(), range_.base); });
     if (!released) log::Warning("gpu memory could not be released", {{"error", released.error()}});
   }
   AddressRange range() const override { return range_; }
@@ -30,8 +29,31 @@ class CudaMemory final : public GpuMemory {
  private:
   const std::shared_ptr<const CudaPrimary> primary_;
   const AddressRange range_;
-  void* const host_;  // of registered memory
   const Release release_;
+};
+
+class CudaHostMemory final : public GpuHostMemory {
+ public:
+  CudaHostMemory(std::shared_ptr<const CudaPrimary> primary, AddressRange range, void* host)
+      : primary_(std::move(primary)), range_(range), host_(host) {}
+  CudaHostMemory(const CudaHostMemory&) = delete;
+  CudaHostMemory& operator=(const CudaHostMemory&) = delete;
+  ~CudaHostMemory() override {
+    const Status forgotten = Unregister();
+    if (!forgotten) log::Warning("host memory stays pinned", {{"error", forgotten.error()}});
+  }
+  AddressRange range() const override { return range_; }
+  Status Unregister() override {
+    void* const host = std::exchange(host_, nullptr);
+    if (host == nullptr) return {};
+    return primary_->Run("cuMemHostUnregister",
+                         [&] { return primary_->calls()->mem_host_unregister(host); });
+  }
+
+ private:
+  const std::shared_ptr<const CudaPrimary> primary_;
+  const AddressRange range_;
+  void* host_;  // null: that was tried
 };
 
 }  // namespace
@@ -54,8 +76,8 @@ Result<std::unique_ptr<GpuMemory>> CudaContext::Allocate(uint64_t bytes) {
   cuda::DevicePtr base = 0;
   RETURN_IF_ERROR(primary_->Run("allocating GPU memory",
                                 [&] { return primary_->calls()->mem_alloc(&base, bytes); }));
-  return std::make_unique<CudaMemory>(primary_, AddressRange{DeviceAddress{base}, bytes}, nullptr,
-                                      [](const cuda::Calls& calls, DeviceAddress address, void*) {
+  return std::make_unique<CudaMemory>(primary_, AddressRange{DeviceAddress{base}, bytes},
+                                      [](const cuda::Calls& calls, DeviceAddress address) {
                                         return calls->mem_free(NumberOf(address));
                                       });
 }
@@ -82,8 +104,8 @@ Result<std::unique_ptr<GpuMemory>> CudaContext::OpenIpc(const IpcHandle& handle)
   RETURN_IF_ERROR(std::move(opened));
   AddressRange range{DeviceAddress{base}, 0};
   auto memory = [&] {
-    return std::make_unique<CudaMemory>(primary_, range, nullptr,
-                                        [](const cuda::Calls& use, DeviceAddress address, void*) {
+    return std::make_unique<CudaMemory>(primary_, range,
+                                        [](const cuda::Calls& use, DeviceAddress address) {
                                           return use->ipc_close_mem_handle(NumberOf(address));
                                         });
   };
@@ -116,7 +138,7 @@ Result<std::unique_ptr<GpuMemory>> CudaContext::AllocatePieces(uint64_t bytes,
   return CudaPieces::Allocate(primary_, bytes, piece_bytes);
 }
 
-Result<std::unique_ptr<GpuMemory>> CudaContext::RegisterHost(void* data, uint64_t bytes) {
+Result<std::unique_ptr<GpuHostMemory>> CudaContext::RegisterHost(void* data, uint64_t bytes) {
   const cuda::Calls& calls = primary_->calls();
   RETURN_IF_ERROR(calls.Require(cuda::Feature::kHostRegister));
   RETURN_IF_ERROR(primary_->Run("cuMemHostRegister", [&] {
@@ -128,10 +150,7 @@ Result<std::unique_ptr<GpuMemory>> CudaContext::RegisterHost(void* data, uint64_
     return calls->mem_host_get_device_pointer(&address, data, 0);
   });
   auto memory =
-      std::make_unique<CudaMemory>(primary_, AddressRange{DeviceAddress{address}, bytes}, data,
-                                   [](const cuda::Calls& use, DeviceAddress, void* host) {
-                                     return use->mem_host_unregister(host);
-                                   });
+      std::make_unique<CudaHostMemory>(primary_, AddressRange{DeviceAddress{address}, bytes}, data);
   RETURN_IF_ERROR(known);
   return memory;
 }

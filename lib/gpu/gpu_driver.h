@@ -76,6 +76,15 @@ class GpuMemory {
   virtual AddressRange range() const = 0;
 };
 
+// Host memory that the device knows. Destroyed without Unregister it has that done, and what goes
+// wrong is in the log alone.
+class GpuHostMemory : public GpuMemory {
+ public:
+  // Once. After an error the device may reach the memory still: it has to stay mapped. REQUIRES
+  // that no work uses it, and that it is mapped.
+  virtual Status Unregister() = 0;
+};
+
 // A descriptor of a piece of virtual memory and how long the piece is.
 struct PieceFd {
   int fd = -1;  // stays the caller's
@@ -112,8 +121,8 @@ class GpuContext : public GpuHostCopies {
   virtual Result<std::unique_ptr<GpuMemory>> AllocatePieces(uint64_t bytes,
                                                             uint64_t piece_bytes) = 0;
   // Makes [data, data + bytes) of the host's memory known to the device; range() is where the
-  // device sees it. Whole pages of memory that stays mapped until this is destroyed.
-  virtual Result<std::unique_ptr<GpuMemory>> RegisterHost(void* data, uint64_t bytes) = 0;
+  // device sees it. Whole pages of memory that stays mapped until it is unregistered.
+  virtual Result<std::unique_ptr<GpuHostMemory>> RegisterHost(void* data, uint64_t bytes) = 0;
 
   // So that kernels of this device may follow addresses of the other's memory. No error when they
   // may already.

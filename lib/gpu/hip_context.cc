@@ -1,6 +1,7 @@
 #include "lib/gpu/hip_context.h"
 
 #include <cstring>
+#include <utility>
 
 #include "lib/base/byte_range.h"
 #include "lib/base/log.h"
@@ -11,19 +12,18 @@
 namespace gantry::gpu {
 namespace {
 
-// Memory that one call releases: allocated, opened or registered.
+// Memory that one call releases: allocated or opened.
 class HipMemory final : public GpuMemory {
  public:
-  using Release = hip::Result (*)(const hip::Calls& calls, DeviceAddress base, void* host);
+  using Release = hip::Result (*)(const hip::Calls& calls, DeviceAddress base);
 
-  HipMemory(std::shared_ptr<const HipDevice> device, AddressRange range, void* host,
-            Release release)
-      : device_(std::move(device)), range_(range), host_(host), release_(release) {}
+  HipMemory(std::shared_ptr<const HipDevice> device, AddressRange range, Release release)
+      : device_(std::move(device)), range_(range), release_(release) {}
   HipMemory(const HipMemory&) = delete;
   HipMemory& operator=(const HipMemory&) = delete;
   ~HipMemory() override {
-    const Status released = device_->Run(
-        "releasing memory", [&] { return release_(device_->calls(), range_.base, host_); });
+    const Status released =
+        device_->Run("releasing memory", [&] { return release_(device_->calls(), range_.base); });
     if (!released) log::Warning("gpu memory could not be released", {{"error", released.error()}});
   }
   AddressRange range() const override { return range_; }
@@ -31,8 +31,31 @@ class HipMemory final : public GpuMemory {
  private:
   const std::shared_ptr<const HipDevice> device_;
   const AddressRange range_;
-  void* const host_;  // of registered memory
   const Release release_;
+};
+
+class HipHostMemory final : public GpuHostMemory {
+ public:
+  HipHostMemory(std::shared_ptr<const HipDevice> device, AddressRange range, void* host)
+      : device_(std::move(device)), range_(range), host_(host) {}
+  HipHostMemory(const HipHostMemory&) = delete;
+  HipHostMemory& operator=(const HipHostMemory&) = delete;
+  ~HipHostMemory() override {
+    const Status forgotten = Unregister();
+    if (!forgotten) log::Warning("host memory stays pinned", {{"error", forgotten.error()}});
+  }
+  AddressRange range() const override { return range_; }
+  Status Unregister() override {
+    void* const host = std::exchange(host_, nullptr);
+    if (host == nullptr) return {};
+    return device_->Run("hipHostUnregister",
+                        [&] { return device_->calls()->host_unregister(host); });
+  }
+
+ private:
+  const std::shared_ptr<const HipDevice> device_;
+  const AddressRange range_;
+  void* host_;  // null: that was tried
 };
 
 // Part of a dma-buf.
@@ -115,8 +138,8 @@ Result<std::unique_ptr<GpuMemory>> HipContext::Allocate(uint64_t bytes) {
   void* base = nullptr;
   RETURN_IF_ERROR(device_->Run("allocating GPU memory",
                                [&] { return device_->calls()->malloc(&base, bytes); }));
-  return std::make_unique<HipMemory>(device_, AddressRange{AddressOf(base), bytes}, nullptr,
-                                     [](const hip::Calls& calls, DeviceAddress address, void*) {
+  return std::make_unique<HipMemory>(device_, AddressRange{AddressOf(base), bytes},
+                                     [](const hip::Calls& calls, DeviceAddress address) {
                                        return calls->free(PointerOf(address));
                                      });
 }
@@ -140,8 +163,8 @@ Result<std::unique_ptr<GpuMemory>> HipContext::OpenIpc(const IpcHandle& handle) 
   RETURN_IF_ERROR(std::move(opened));
   AddressRange range{AddressOf(opened_at), 0};
   auto memory = [&] {
-    return std::make_unique<HipMemory>(device_, range, nullptr,
-                                       [](const hip::Calls& use, DeviceAddress address, void*) {
+    return std::make_unique<HipMemory>(device_, range,
+                                       [](const hip::Calls& use, DeviceAddress address) {
                                          return use->ipc_close_mem_handle(PointerOf(address));
                                        });
   };
@@ -179,7 +202,7 @@ Result<std::unique_ptr<GpuMemory>> HipContext::AllocatePieces(uint64_t bytes,
   return HipPieces::Allocate(device_, bytes, piece_bytes);
 }
 
-Result<std::unique_ptr<GpuMemory>> HipContext::RegisterHost(void* data, uint64_t bytes) {
+Result<std::unique_ptr<GpuHostMemory>> HipContext::RegisterHost(void* data, uint64_t bytes) {
   const hip::Calls& calls = device_->calls();
   RETURN_IF_ERROR(calls.Require(hip::Feature::kHostRegister));
   RETURN_IF_ERROR(device_->Run("hipHostRegister", [&] {
@@ -188,9 +211,8 @@ Result<std::unique_ptr<GpuMemory>> HipContext::RegisterHost(void* data, uint64_t
   void* address = nullptr;
   const Status known = device_->Run(
       "hipHostGetDevicePointer", [&] { return calls->host_get_device_pointer(&address, data, 0); });
-  auto memory = std::make_unique<HipMemory>(
-      device_, AddressRange{AddressOf(address), bytes}, data,
-      [](const hip::Calls& use, DeviceAddress, void* host) { return use->host_unregister(host); });
+  auto memory =
+      std::make_unique<HipHostMemory>(device_, AddressRange{AddressOf(address), bytes}, data);
   RETURN_IF_ERROR(known);
   return memory;
 }

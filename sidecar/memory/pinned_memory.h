@@ -10,9 +10,13 @@
 
 namespace gantry::memory {
 
-// The mapping outlives what is answered, which has all of it at the GPU's address. What the driver
-// says of it is checked: an address that is null, or less of it than was asked for, is an error.
-Result<std::unique_ptr<gpu::GpuMemory>> PinForGpu(gpu::GpuContext& context,
-                                                  const HostMapping& mapping);
+// What a driver says of memory that it was asked to register: an address that is null, or less of
+// it than was asked for, is an error.
+Status CheckPinned(const gpu::AddressRange& on_gpu, uint64_t bytes);
+
+// The mapping outlives what is answered, which has all of it at the GPU's address, as CheckPinned
+// wants it.
+Result<std::unique_ptr<gpu::GpuHostMemory>> PinForGpu(gpu::GpuContext& context,
+                                                      const HostMapping& mapping);
 
 }  // namespace gantry::memory

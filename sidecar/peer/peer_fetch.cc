@@ -240,11 +240,12 @@ Status PeerLink::MapAll(Session& session, const std::vector<wire::PeerBuffer>& b
 Result<std::vector<std::shared_ptr<const UniqueFd>>> PeerLink::FetchDescriptors(
     Session& session, const std::vector<wire::WantedAllocation>& wanted, TimePoint deadline) {
   if (!fds_->Take(wanted.size())) {
-    return Fail(ErrorCode::kResourceExhausted,
-                std::to_string(wanted.size()) + " more descriptors of peer '" + name_ +
-                    "' would be over the limit of " + std::to_string(fds_->fds_max()),
-                "use fewer allocations at a time, DELETE peers that are not needed, or raise "
-                "--peer-fds-max");
+    return Fail(
+        ErrorCode::kResourceExhausted,
+        std::to_string(wanted.size()) + " more descriptors of peer '" + name_ +
+            "' would be over the limit of " + std::to_string(fds_->fds_max()),
+        "use fewer or larger allocations at a time, DELETE peers that are not needed, or raise "
+        "--peer-fds-max, which is an eighth of the process's limit of descriptors at most");
   }
   auto fds = session.client->FetchDescriptors(wanted, deadline);
   if (!fds) {

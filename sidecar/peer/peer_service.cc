@@ -214,9 +214,11 @@ Result<FdTicketBook::Entry> PeerService::Export(const std::string& session,
   if (!buffer)
     return Fail(ErrorCode::kUnregistered, "the buffer was removed after its description");
   if (!fds_->Take(1)) {
-    return Fail(ErrorCode::kResourceExhausted,
-                std::to_string(fds_->held()) + " descriptors are waiting to be fetched",
-                "fetch them with their tickets, wait until those expire, or raise --peer-fds-max");
+    return Fail(
+        ErrorCode::kResourceExhausted,
+        std::to_string(fds_->held()) + " descriptors are waiting to be fetched",
+        "fetch them with their tickets, wait until those expire, or raise --peer-fds-max, which "
+        "is an eighth of the process's limit of descriptors at most");
   }
   auto exported = ExportDescriptor(**buffer, wanted);
   if (!exported) {

@@ -221,7 +221,9 @@ Result<std::vector<std::string>> WorkloadTable::KeepFds(std::string_view name, u
     return Fail(ErrorCode::kResourceExhausted,
                 "workload '" + std::string(name) + "' has " + std::to_string(own.held()) +
                     " descriptors open here, of at most " + std::to_string(own.fds_max()),
-                "release tokens and delete buffers that are not needed any more");
+                "release tokens and delete buffers that are not needed any more, register larger "
+                "allocations, or raise --fds-max, which is half of the process's limit of "
+                "descriptors at most");
   }
   if (!total_budget_->Take(fds.size())) {
     own.GiveBack(fds.size());
@@ -229,7 +231,8 @@ Result<std::vector<std::string>> WorkloadTable::KeepFds(std::string_view name, u
                 "all workloads together have " + std::to_string(total_budget_->held()) +
                     " descriptors open here, of at most " +
                     std::to_string(total_budget_->fds_max()),
-                "raise the limit of open files of the sidecar");
+                "delete buffers that are not needed any more, or raise --fds-max, which is half of "
+                "the process's limit of descriptors at most");
   }
   std::vector<std::string> tokens;
   tokens.reserve(fds.size());

@@ -146,13 +146,18 @@ void ShmOperation::Done(const PlanPart& part, int worker, const worker::Completi
     // The worker is gone for certain, so that its copies cannot race with the second attempt.
     again_.push_back({part.begin, part.end, part.bytes, true});
   } else {
+    const bool no_memory = completion.code == ErrorCode::kResourceExhausted;
     Fail(Error(completion.code,
                "copy worker " + std::to_string(worker) +
                    (completion.code == ErrorCode::kWorkerLost ? " died, like the one before it,"
-                                                              : " could not copy:") +
+                    : no_memory ? " could not copy, as its GPU's driver has no memory left:"
+                                : " could not copy:") +
                    " at segments " + std::to_string(part.begin) + " to " +
                    std::to_string(part.end - 1) + " of " + std::to_string(plan_->segments.size()),
-               "the log of the sidecar says why a worker ended"));
+               no_memory
+                   ? "leave more of the GPU's memory free (gpu_memory_utilization of vLLM), or "
+                     "have fewer copy workers use it (--gpu-workers)"
+                   : "the log of the sidecar says why a worker ended"));
   }
   FinishIfQuiet();
 }

@@ -147,6 +147,18 @@ Status GpuCopier::Finish(GpuJob job) {
   return staging_ == nullptr ? Status() : staging_->Retire(job.last_slice);
 }
 
+Status GpuCopier::GiveUp() {
+  has_job_ = false;
+  job_means_ = GpuMeans::kCopyEngine;
+  items_.clear();
+  if (context_ == nullptr) return {};  // it was not made ready
+  for (const auto& stream : streams_) RETURN_IF_ERROR(stream->Synchronize());
+  if (kernels_ != nullptr) kernels_->Forget();
+  if (staging_ == nullptr) return {};
+  staging_->Forget();
+  return staging_->Retire(last_slice_);
+}
+
 Status GpuCopier::Drain() {
   if (context_ == nullptr) return {};
   RETURN_IF_ERROR(Issue());

@@ -1,7 +1,8 @@
 // Copies between memory of GPUs, and to and from the host's, for a worker's copy thread: collects
 // the blocks of jobs, gives them to the driver, by copy engines or by a kernel, and tells when a
-// job is done; others may follow it meanwhile. After an error nobody knows what still moves: only
-// the end of the process ends that for certain. One thread.
+// job is done; others may follow it meanwhile. After an error nobody knows what still moves, until
+// GiveUp has waited for it; where that fails, too, only the end of the process ends it for certain.
+// One thread.
 #pragma once
 
 #include <array>
@@ -36,6 +37,9 @@ class GpuCopier {
   static Result<bool> IsDone(const GpuJob& job) { return job.mark->IsReached(); }
   // Its last step, after which its bytes are where they belong. REQUIRES that it is done.
   Status Finish(GpuJob job);
+  // The job that is being made is none any more; of it and of those before nothing moves when this
+  // returns.
+  Status GiveUp();
   // No job is left: the GPU has nothing to do until the next one begins.
   void Idle();
   // Returns when everything that was added has been copied; the job that is being made goes on.

@@ -1,11 +1,6 @@
 #include "sidecar/worker/kernel_list.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <string>
-#include <system_error>
 
 #include "sidecar/worker/gpu_wait.h"
 
@@ -22,25 +17,14 @@ static_assert(kBytes % 65536 == 0, "whole pages");
 Result<std::unique_ptr<KernelList>> KernelList::Create(gpu::GpuContext& context) {
   RETURN_IF_ERROR(context.LoadKernels());
   std::unique_ptr<KernelList> list(new KernelList());
-  void* memory =
-      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    return Fail(ErrorCode::kResourceExhausted, "no memory for the lists of copy kernels: " +
-                                                   std::generic_category().message(errno));
-  }
-  list->items_ = static_cast<gpu::CopyItem*>(memory);
-  ASSIGN_OR_RETURN(list->on_gpu_, context.RegisterHost(memory, kBytes));
+  ASSIGN_OR_RETURN(list->pages_, PinnedPages::Create(context, kBytes, "the lists of copy kernels"));
+  list->items_ = reinterpret_cast<gpu::CopyItem*>(list->pages_->data());
   for (size_t slab = 0; slab < kSlabs; ++slab) {
     ASSIGN_OR_RETURN(std::unique_ptr<gpu::GpuEvent> event, context.NewEvent());
     list->free_again_.push_back(std::move(event));
   }
   list->slab_ = list->items_;
   return list;
-}
-
-KernelList::~KernelList() {
-  on_gpu_.reset();
-  if (items_ != nullptr) ::munmap(items_, kBytes);
 }
 
 Status KernelList::AddBlocks(std::span<const BlockPlaces> places, gpu::DeviceAddress from,
@@ -62,9 +46,14 @@ Status KernelList::AddBlocks(std::span<const BlockPlaces> places, gpu::DeviceAdd
   return {};
 }
 
+void KernelList::Forget() {
+  count_ = 0;
+  longest_ = 0;
+}
+
 Status KernelList::Launch(gpu::GpuStream& stream) {
   if (count_ == 0) return {};
-  const gpu::DeviceAddress where = on_gpu_->range().base + turn_ * kSlabBytes;
+  const gpu::DeviceAddress where = pages_->on_gpu() + turn_ * kSlabBytes;
   RETURN_IF_ERROR(stream.CopyByKernel(where, static_cast<uint32_t>(count_), longest_));
   RETURN_IF_ERROR(stream.Record(*free_again_[turn_]));
   turn_ = (turn_ + 1) % kSlabs;

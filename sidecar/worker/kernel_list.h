@@ -9,6 +9,7 @@
 
 #include "lib/gpu/gpu_driver.h"
 #include "sidecar/worker/copy_pool.h"
+#include "sidecar/worker/pinned_pages.h"
 
 namespace gantry::worker {
 
@@ -20,7 +21,6 @@ class KernelList {
   static Result<std::unique_ptr<KernelList>> Create(gpu::GpuContext& context);
   KernelList(const KernelList&) = delete;
   KernelList& operator=(const KernelList&) = delete;
-  ~KernelList();
 
   // Adds to the slab that is being written; a full one is launched on the stream.
   Status Add(const gpu::CopyItem& item, gpu::GpuStream& stream) {
@@ -33,12 +33,14 @@ class KernelList {
                    gpu::DeviceAddress to, uint64_t length, gpu::GpuStream& stream);
   // Launches what was added since the last launch, and waits for the slab that comes next.
   Status Launch(gpu::GpuStream& stream);
+  // What was not launched is not copied. REQUIRES that no kernel is under way.
+  void Forget();
 
  private:
   KernelList() = default;
 
-  gpu::CopyItem* items_ = nullptr;          // all slabs
-  std::unique_ptr<gpu::GpuMemory> on_gpu_;  // where the GPU finds them; goes before they do
+  std::unique_ptr<PinnedPages> pages_;
+  gpu::CopyItem* items_ = nullptr;                          // all slabs, in the pages
   std::vector<std::unique_ptr<gpu::GpuEvent>> free_again_;  // of each slab
   size_t turn_ = 0;                                         // the slab that is being written
   gpu::CopyItem* slab_ = nullptr;

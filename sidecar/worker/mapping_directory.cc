@@ -326,9 +326,9 @@ Result<memory::MappingId> MappingDirectory::TakeId() {
   }
   if (free_.empty()) {
     if (mappings_.size() == kMappingSlots) {
-      return Fail(
-          ErrorCode::kResourceExhausted,
-          "the workers hold " + std::to_string(kMappingSlots) + " allocations, and no more");
+      return Fail(ErrorCode::kResourceExhausted,
+                  "the workers hold " + std::to_string(kMappingSlots) + " allocations, and no more",
+                  "register fewer or larger allocations, or unregister what is not used");
     }
     free_.push_back(static_cast<uint32_t>(mappings_.size()));
     mappings_.emplace_back();

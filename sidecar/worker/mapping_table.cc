@@ -9,11 +9,11 @@ namespace gantry::worker {
 MappingTable::MappingTable() : slots_(kMappingSlots) {}
 
 MappingTable::~MappingTable() {
-  for (std::atomic<const Entry*>& slot : slots_) delete slot.load();
+  for (std::atomic<Entry*>& slot : slots_) delete slot.load();
 }
 
 Status MappingTable::Add(memory::MappingId id, memory::HostMapping mapping,
-                         std::unique_ptr<gpu::GpuMemory> pinned) {
+                         std::unique_ptr<gpu::GpuHostMemory> pinned) {
   MappedBytes bytes{mapping.data(), mapping.size(), mapping.writable()};
   if (pinned != nullptr) bytes.pinned = pinned->range().base;
   return Add(id, std::make_unique<Entry>(
@@ -40,17 +40,21 @@ Status MappingTable::Add(memory::MappingId id, std::unique_ptr<Entry> entry) {
 }
 
 Status MappingTable::Remove(memory::MappingId id) {
-  const Entry* entry = id.slot < kMappingSlots ? slots_[id.slot].load() : nullptr;
-  if (entry == nullptr || entry->generation != id.generation) {
+  Entry* const found = id.slot < kMappingSlots ? slots_[id.slot].load() : nullptr;
+  if (found == nullptr || found->generation != id.generation) {
     return Fail(ErrorCode::kStaleGeneration, "mapping slot " + std::to_string(id.slot) +
                                                  " does not hold generation " +
                                                  std::to_string(id.generation));
   }
   slots_[id.slot].store(nullptr);
   --size_;
-  WaitUntilUnused(entry);
-  delete entry;
-  return {};
+  WaitUntilUnused(found);
+  std::unique_ptr<Entry> entry(found);
+  Status forgotten = entry->pinned == nullptr ? Status() : entry->pinned->Unregister();
+  if (forgotten) return {};
+  static_cast<void>(entry.release());  // it is mapped for as long as this process lives
+  forgotten.error().message += ": the memory stays mapped";
+  return forgotten;
 }
 
 std::optional<MappedBytes> MappingTable::Find(memory::MappingId id) const {
@@ -61,7 +65,7 @@ std::optional<MappedBytes> MappingTable::Find(memory::MappingId id) const {
 
 std::optional<MappedBytes> MappingTable::Protect(size_t guard, memory::MappingId id) {
   if (id.slot >= kMappingSlots) return std::nullopt;
-  const std::atomic<const Entry*>& slot = slots_[id.slot];
+  const std::atomic<Entry*>& slot = slots_[id.slot];
   const Entry* entry = slot.load();
   // Store, then look again; Remove empties the slot, then looks here. One of the two sees the
   // other, as both are sequentially consistent.

@@ -22,8 +22,9 @@ inline constexpr size_t kDestinationGuard = 1;
 inline constexpr size_t kFirstGpuGuard = 2;
 inline constexpr size_t kGuards = 2 + 4096;
 
-// Half of the mappings that Linux lets a process have by default (vm.max_map_count).
-inline constexpr uint32_t kMappingSlots = 32768;
+// Twice a cache of 128 GiB in pieces of 2 MiB. Of the host's memory Linux lets a process map fewer
+// allocations by default (vm.max_map_count), and refuses the next one.
+inline constexpr uint32_t kMappingSlots = 131072;
 
 class MappingTable {
  public:
@@ -34,10 +35,11 @@ class MappingTable {
 
   // Control thread. The slot must be free, and the generation not 0.
   Status Add(memory::MappingId id, memory::HostMapping mapping,
-             std::unique_ptr<gpu::GpuMemory> pinned = nullptr);
+             std::unique_ptr<gpu::GpuHostMemory> pinned = nullptr);
   Status Add(memory::MappingId id, memory::GpuMapping mapping, bool writable);
   // Control thread. Returns when it is unmapped; waits for a copy that still uses it, which by
-  // contract there is none of.
+  // contract there is none of. device_error: a driver holds on to pinned memory, which therefore
+  // stays mapped, without a slot.
   Status Remove(memory::MappingId id);
   size_t size() const { return size_; }
   // Control thread: the mapping with this id, or nothing. It stays until Remove.
@@ -53,14 +55,14 @@ class MappingTable {
     uint32_t generation = 0;
     std::variant<memory::HostMapping, memory::GpuMapping> mapping;
     MappedBytes bytes;
-    std::unique_ptr<gpu::GpuMemory> pinned = nullptr;  // of host memory; goes before the mapping
+    std::unique_ptr<gpu::GpuHostMemory> pinned = nullptr;  // of host memory; goes before that
   };
 
   Status Add(memory::MappingId id, std::unique_ptr<Entry> entry);
 
   void WaitUntilUnused(const Entry* entry) const;
 
-  std::vector<std::atomic<const Entry*>> slots_;                   // written by the control thread
+  std::vector<std::atomic<Entry*>> slots_;                         // written by the control thread
   std::array<std::atomic<const Entry*>, kGuards> protected_ = {};  // written by the copy thread
   size_t size_ = 0;                                                // control thread
 };

@@ -1,12 +1,7 @@
 #include "sidecar/worker/staging_buffer.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <string>
-#include <system_error>
 
 #include "sidecar/worker/gpu_wait.h"
 
@@ -20,14 +15,8 @@ constexpr uint64_t kLineBytes = 64;  // blocks begin at lines of the cache
 
 Result<std::unique_ptr<StagingBuffer>> StagingBuffer::Create(gpu::GpuContext& context) {
   std::unique_ptr<StagingBuffer> stage(new StagingBuffer());
-  void* memory =
-      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    return Fail(ErrorCode::kResourceExhausted,
-                "no memory between a GPU and the host: " + std::generic_category().message(errno));
-  }
-  stage->memory_ = static_cast<std::byte*>(memory);
-  ASSIGN_OR_RETURN(stage->on_gpu_, context.RegisterHost(memory, kBytes));
+  ASSIGN_OR_RETURN(stage->pages_,
+                   PinnedPages::Create(context, kBytes, "bytes between a GPU and the host"));
   for (uint64_t slice = 0; slice < kSlices; ++slice) {
     ASSIGN_OR_RETURN(std::unique_ptr<gpu::GpuEvent> mark, context.NewEvent());
     stage->slices_.push_back({std::move(mark), {}});
@@ -35,14 +24,8 @@ Result<std::unique_ptr<StagingBuffer>> StagingBuffer::Create(gpu::GpuContext& co
   return stage;
 }
 
-StagingBuffer::~StagingBuffer() {
-  on_gpu_.reset();
-  if (memory_ != nullptr) ::munmap(memory_, kBytes);
-}
-
 gpu::DeviceAddress StagingBuffer::Take(uint64_t bytes) {
-  const gpu::DeviceAddress where =
-      on_gpu_->range().base + (number_ % kSlices * kSliceBytes + used_);
+  const gpu::DeviceAddress where = pages_->on_gpu() + (number_ % kSlices * kSliceBytes + used_);
   used_ = std::min(kSliceBytes, (used_ + bytes + kLineBytes - 1) / kLineBytes * kLineBytes);
   return where;
 }
@@ -66,13 +49,18 @@ Result<uint64_t> StagingBuffer::Close(gpu::GpuStream& stream) {
   return closed;
 }
 
+void StagingBuffer::Forget() {
+  slices_[number_ % kSlices].arrivals.clear();
+  used_ = 0;
+}
+
 Status StagingBuffer::Retire(uint64_t number) {
   for (; retired_ < number; ++retired_) {
     const uint64_t index = (retired_ + 1) % kSlices;
     Slice& slice = slices_[index];
     RETURN_IF_ERROR(AwaitGpu(*slice.mark));
     for (const Arrival& arrival : slice.arrivals) {
-      std::memcpy(arrival.to, memory_ + index * kSliceBytes + arrival.offset, arrival.bytes);
+      std::memcpy(arrival.to, pages_->data() + index * kSliceBytes + arrival.offset, arrival.bytes);
     }
     slice.arrivals.clear();
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lib/gpu/gpu_driver.h"
+#include "sidecar/worker/pinned_pages.h"
 
 namespace gantry::worker {
 
@@ -21,7 +22,6 @@ class StagingBuffer {
   static Result<std::unique_ptr<StagingBuffer>> Create(gpu::GpuContext& context);
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
-  ~StagingBuffer();
 
   // What is left of the open slice; 0: close it, and open the next.
   uint64_t room() const { return kSliceBytes - used_; }
@@ -32,6 +32,8 @@ class StagingBuffer {
   // The GPU was given all that the open slice is for. A number for Retire; the next slice is
   // opened, which may wait for the GPU.
   Result<uint64_t> Close(gpu::GpuStream& stream);
+  // What the open slice is for is not moved.
+  void Forget();
   // Waits for the GPU, and brings the bytes of the slices up to this number to where they belong.
   Status Retire(uint64_t number);
 
@@ -47,11 +49,10 @@ class StagingBuffer {
   };
 
   StagingBuffer() = default;
-  std::byte* open() const { return memory_ + number_ % kSlices * kSliceBytes; }
+  std::byte* open() const { return pages_->data() + number_ % kSlices * kSliceBytes; }
   gpu::DeviceAddress Take(uint64_t bytes);
 
-  std::byte* memory_ = nullptr;             // all slices
-  std::unique_ptr<gpu::GpuMemory> on_gpu_;  // where the GPU finds them; goes before they do
+  std::unique_ptr<PinnedPages> pages_;  // all slices
   std::vector<Slice> slices_;
   uint64_t number_ = 1;   // of the open slice
   uint64_t used_ = 0;     // of it

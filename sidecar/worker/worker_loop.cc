@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/base/log.h"
+
 namespace gantry::worker {
 namespace {
 
@@ -69,8 +71,15 @@ Status WorkerLoop::EndJob(uint64_t tag) {
   job_start_.reset();
   job_error_.reset();
   if (gpu_copier_.has_job()) {
-    ASSIGN_OR_RETURN(job.gpu, gpu_copier_.EndJob());
-  } else {
+    Result<GpuJob> given = gpu_copier_.EndJob();
+    if (given) {
+      job.gpu = *std::move(given);
+    } else {
+      ASSIGN_OR_RETURN(job.completion.code, GiveUp(given.error()));
+      job.completion.ok = false;
+    }
+  }
+  if (!job.gpu) {
     job.completion.copy_nanoseconds = static_cast<uint64_t>((Clock::now() - job.start).count());
     if (pending_.empty()) {
       gpu_holds_.Release(job.number);
@@ -134,8 +143,19 @@ Result<std::optional<ErrorCode>> WorkerLoop::CopyOnGpu(const CopySegment& segmen
   const auto source = gpu_holds_.Hold(segment.source, job_);
   const auto destination = gpu_holds_.Hold(segment.destination, job_);
   if (!source || !destination) return ErrorCode::kStaleGeneration;
-  RETURN_IF_ERROR(gpu_copier_.Add(segment, *source, *destination));
-  return std::nullopt;
+  const Status added = gpu_copier_.Add(segment, *source, *destination);
+  if (added) return std::nullopt;
+  ASSIGN_OR_RETURN(const ErrorCode code, GiveUp(added.error()));
+  return code;
+}
+
+// Where the driver has no memory for a call it has done nothing else: the job fails, and others may
+// find some. Every other error may be the context's, which nothing but its end mends.
+Result<ErrorCode> WorkerLoop::GiveUp(const Error& error) {
+  if (error.code != ErrorCode::kResourceExhausted) return Fail(error);
+  log::Warning("a GPU's driver has no memory for a copy, which fails", {{"error", error}});
+  RETURN_IF_ERROR(gpu_copier_.GiveUp());
+  return error.code;
 }
 
 Status WorkerLoop::Drain() {

@@ -41,6 +41,8 @@ class WorkerLoop {
   // The mapping, which stays for as long as the guard protects it, or is held for a GPU anyway.
   std::optional<MappedBytes> Look(size_t guard, memory::MappingId id);
   Result<std::optional<ErrorCode>> CopyOnGpu(const CopySegment& segment);
+  // After an error of a job's copies: what the job fails with, once nothing moves any more.
+  Result<ErrorCode> GiveUp(const Error& error);
   Status EndJob(uint64_t tag);
   // Completes what is done by now.
   Status CompletePending();

@@ -20,6 +20,7 @@ from . import view as views
 from .address import address_of
 from .arena import Arena
 from .buffer import Buffer, BufferSpec, Layout
+from .errors import Error
 from .messages import Hold, HoldGroup, Message
 from .timeline import Fence, Timeline
 from .transfer import Blocks, Range, Transfer
@@ -72,6 +73,7 @@ class Client:
         self._handle = handle.value
         self._finalizer = weakref.finalize(self, native.lib.gantry_client_destroy, handle.value)
         self.workload = workload
+        self._stream_timelines: dict[int, Timeline] = {}  # of `stream=`, by their GPU
         self.generation: str = native.lib.gantry_client_generation(self._handle).decode()
 
     def close(self) -> None:
@@ -80,6 +82,7 @@ class Client:
         Afterwards every object of this client answers Error "cancelled". Closing twice is no error.
         """
         native.check(native.lib.gantry_client_close(self._handle))
+        self._stream_timelines.clear()
 
     def __enter__(self) -> "Client":
         return self
@@ -108,8 +111,11 @@ class Client:
         return arenas.adopt(self, fd, length)
 
     def register(self, name: str, view: Any, *, access: Union[str, Iterable[str]] = ("remote_read",),
-                 layout: Optional[Layout] = None, verify: bool = False) -> Buffer:
+                 layout: Optional[Layout] = None, verify: bool = False, stream: Any = None) -> Buffer:
         """Registers one buffer; BufferSpec describes the arguments.
+
+        stream  of a GPU: waits first until all that it was given before is done, so that others may read what it writes.
+                What says of which GPU it is (torch, cupy, cuda.core), or (device, what Timeline.signal takes)
 
         verify  the caller's word that nothing else reads or writes the memory until this returns, no stream of a GPU
                 either: random bytes are put at both ends of the buffer and where its pieces meet, every copy worker of the
@@ -120,24 +126,27 @@ class Client:
         open, "invalid_argument" when the view is not contiguous or the layout does not fit, and "conflict" when the name
         is taken by another buffer.
 
-        Nothing here waits for a GPU's streams: before a transfer, synchronise what writes or reads the memory, or give
-        the transfer a fence.
+        Without `stream` nothing here waits for a GPU: before a transfer, synchronise what writes or reads the memory, or
+        give the transfer a fence.
         """
+        self._await_stream(stream)
         return buffers.register(self, [BufferSpec(name, view, access, layout)], verify)[0]
 
-    def register_many(self, specs: Sequence[BufferSpec], *, verify: bool = False) -> list[Buffer]:
-        """Registers all of them in one request, or none. The order is kept. See register() for `verify`."""
+    def register_many(self, specs: Sequence[BufferSpec], *, verify: bool = False, stream: Any = None) -> list[Buffer]:
+        """Registers all of them in one request, or none. The order is kept. See register() for `verify` and `stream`."""
+        self._await_stream(stream)
         return buffers.register(self, list(specs), verify)
 
     def register_layers(self, name: str, layers: Sequence[Any], *,
                         access: Union[str, Iterable[str]] = ("remote_read",),
-                        layout: Optional[Layout] = None, verify: bool = False) -> list[Buffer]:
+                        layout: Optional[Layout] = None, verify: bool = False, stream: Any = None) -> list[Buffer]:
         """Registers a whole KV cache, one buffer for each layer, in one request, or nothing of it.
 
         The buffers are called "name.0", "name.1", ..., which views find by the pattern "name.*". Each layer is what
         BufferSpec takes as `view`: for example a tensor, or [keys, values] as two pieces. `layout` is that of each; see
-        register() for `verify`.
+        register() for `verify` and `stream`.
         """
+        self._await_stream(stream)
         return buffers.register(self, [BufferSpec(f"{name}.{i}", layer, access, layout)
                                        for i, layer in enumerate(layers)], verify)
 
@@ -203,7 +212,7 @@ class Client:
              local_blocks: Optional[_BLOCKS] = None, remote_blocks: Optional[_BLOCKS] = None,
              ranges: Optional[Iterable[Union[Range, Sequence[int]]]] = None,
              layers: Optional[tuple[int, int]] = None, groups: Optional[dict[int, Blocks]] = None,
-             fence: Union[None, Fence, tuple[Buffer, int, int]] = None, wait: float = 0.0,
+             fence: Union[None, Fence, tuple[Buffer, int, int]] = None, stream: Any = None, wait: float = 0.0,
              id: Optional[str] = None, deadline: Optional[float] = None, priority: int = 0,
              require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None,
              hold: Optional[str] = None, hold_consumers: Optional[int] = None,
@@ -220,6 +229,8 @@ class Client:
         groups          {number: Blocks(local_blocks, remote_blocks[, layers])} of the view
         fence           what Timeline.signal() returned, or (buffer, offset, value): the transfer waits, up to its deadline,
                         until the unsigned 64-bit counter at this offset of a buffer of this client is at least `value`
+        stream          instead of a fence: the transfer waits, and this call does not, until all that the stream was given
+                        before is done; see register() for what it can be
         wait            seconds to wait for the outcome in the same request
         id              unique in the workload; the same id and request again name the same transfer
         deadline        seconds after which it expires
@@ -240,7 +251,7 @@ class Client:
         """
         return transfer.submit(self, transfer.READ, local, remote, local_blocks=local_blocks,
                                remote_blocks=remote_blocks, ranges=ranges, layers=layers, groups=groups,
-                               fence=fence, wait=wait, id=id, deadline=deadline, priority=priority,
+                               fence=self._fence_of(fence, stream), wait=wait, id=id, deadline=deadline, priority=priority,
                                require_path=require_path, user_data=user_data, hold=hold,
                                hold_consumers=hold_consumers, notify=notify, executor=executor)
 
@@ -248,14 +259,14 @@ class Client:
               local_blocks: Optional[_BLOCKS] = None, remote_blocks: Optional[_BLOCKS] = None,
               ranges: Optional[Iterable[Union[Range, Sequence[int]]]] = None,
               layers: Optional[tuple[int, int]] = None, groups: Optional[dict[int, Blocks]] = None,
-              fence: Union[None, Fence, tuple[Buffer, int, int]] = None, wait: float = 0.0,
+              fence: Union[None, Fence, tuple[Buffer, int, int]] = None, stream: Any = None, wait: float = 0.0,
               id: Optional[str] = None, deadline: Optional[float] = None, priority: int = 0,
               require_path: Union[None, str, Iterable[str]] = None, user_data: Optional[str] = None,
               notify: Optional[Message] = None, executor: str = "any") -> Transfer:
         """Starts a transfer from local buffers into remote ones, which must grant "remote_write". See read()."""
         return transfer.submit(self, transfer.WRITE, local, remote, local_blocks=local_blocks,
                                remote_blocks=remote_blocks, ranges=ranges, layers=layers, groups=groups,
-                               fence=fence, wait=wait, id=id, deadline=deadline, priority=priority,
+                               fence=self._fence_of(fence, stream), wait=wait, id=id, deadline=deadline, priority=priority,
                                require_path=require_path, user_data=user_data, hold=None,
                                hold_consumers=None, notify=notify, executor=executor)
 
@@ -332,6 +343,20 @@ class Client:
             if found:
                 yield from found
                 last = time.monotonic()
+
+    def _await_stream(self, stream: Any) -> None:
+        if stream is not None:
+            timeline, its = timelines.for_stream(self._stream_timelines, self, stream)
+            timeline.synchronize(its)
+
+    def _fence_of(self, fence: Any, stream: Any) -> Any:
+        if stream is None:
+            return fence
+        if fence is not None:
+            raise Error("invalid_argument", "a transfer waits for a fence or for a stream, and not for both",
+                        "have the stream wait for the other work, then pass it alone", "stream")
+        timeline, its = timelines.for_stream(self._stream_timelines, self, stream)
+        return timeline.signal(its)
 
     def _handles(self, chosen: Optional[Sequence[Buffer]]) -> tuple[Any, int]:
         if chosen is None:

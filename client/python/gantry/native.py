@@ -147,6 +147,7 @@ _FALLIBLE = {
     "gantry_timeline_create": (_HANDLE, ctypes.c_int, _OUT(_HANDLE)),
     "gantry_timeline_signal": (_HANDLE, _OUT(NativeFence)),
     "gantry_timeline_signal_stream": (_HANDLE, _HANDLE, _OUT(NativeFence)),
+    "gantry_timeline_wait": (_HANDLE, _OUT(NativeFence), _U64),
     "gantry_transfer_submit": (_HANDLE, _OUT(TransferSpec), _U64, _OUT(_HANDLE)),
     "gantry_transfer_wait": (_HANDLE, _U64, _OUT(NativeStatus)),
     "gantry_transfer_cancel": (_HANDLE, _U64, _OUT(NativeStatus)),

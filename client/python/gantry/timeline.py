@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import time
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
@@ -74,6 +75,28 @@ class Timeline:
             native.check(native.lib.gantry_timeline_signal_stream(self._timeline, handle, ctypes.byref(fence)))
         return Fence(self, fence.offset, fence.value)
 
+    def wait(self, fence: Fence, timeout: Optional[float] = None) -> None:
+        """Waits until a fence of this timeline is reached: what its stream did before is done.
+
+        Raises Error "deadline_exceeded" after `timeout` seconds (None: never), "device_error" when the GPU's context was
+        ended meanwhile. Signals are handled while it waits.
+        """
+        counter, offset, value = fence
+        wanted = native.NativeFence(counter._handle, offset, value)
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = native.WAIT_SLICE_MS if end is None else native.milliseconds(max(0.0, end - time.monotonic()))
+            error = native.error_of(native.lib.gantry_timeline_wait(self._timeline, ctypes.byref(wanted),
+                                                                    min(left, native.WAIT_SLICE_MS)))
+            if error is None:
+                return
+            if error.code != "deadline_exceeded" or (end is not None and left <= native.WAIT_SLICE_MS):
+                raise error
+
+    def synchronize(self, stream: Any = None, timeout: Optional[float] = None) -> None:
+        """Waits until all that the stream was given before is done. See signal() and wait()."""
+        self.wait(self.signal(stream), timeout)
+
     def _check_device_of(self, stream: Any) -> None:
         """A handle does not always say whose it is: that of a default stream is the same on every GPU."""
         its = _device_of(stream)
@@ -110,6 +133,21 @@ def _device_of(stream: Any) -> Optional[int]:
         if isinstance(number, int) and number >= 0:  # cupy has -1 for "the current one"
             return number
     return None
+
+
+def for_stream(timelines: dict[int, Timeline], client: "Client", stream: Any) -> tuple[Timeline, Any]:
+    """The timeline of the GPU of a stream, which is made when it is first asked for, and the stream that signals there.
+
+    stream  what says of which GPU it is (torch, cupy, cuda.core), or (device, what Timeline.signal takes)
+    """
+    device, its = stream if isinstance(stream, tuple) and len(stream) == 2 else (_device_of(stream), stream)
+    if device is None:
+        raise Error("invalid_argument", f"this {type(stream).__name__} does not say of which GPU it is",
+                    "pass (device, stream), for example (0, handle)", "stream")
+    ordinal = ordinal_of(device)
+    if ordinal not in timelines:
+        timelines[ordinal] = create(client, ordinal)
+    return timelines[ordinal], its
 
 
 def create(client: "Client", device: Any) -> Timeline:

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -78,6 +79,7 @@ FakeGpus& FakeGpus::Instance() {
 
 FakeGpus::FakeGpus()
     : folder_(Setting("GANTRY_FAKE_GPU_DIR", "/nonexistent")),
+      late_failures_(folder_ + "/failures"),
       gpus_(std::stoi(Setting("GANTRY_FAKE_GPUS", "2"))),
       memory_bytes_(std::stoull(Setting("GANTRY_FAKE_GPU_MIB", "4096")) * kMiB),
       context_bytes_(std::stoull(Setting("GANTRY_FAKE_CONTEXT_MIB", "64")) * kMiB),
@@ -100,10 +102,27 @@ int FakeGpus::SettingOf(std::string_view call) const {
 }
 
 int FakeGpus::FailureOf(std::string_view call) const {
-  const int failure = SettingOf(call);
+  int failure = SettingOf(call);
+  if (failure == 0) failure = LateFailureOf(call);
   while (failure == kHangs) ::pause();
   if (failure < 0) ::abort();  // a driver that ends its process
   return failure;
+}
+
+int FakeGpus::LateFailureOf(std::string_view call) const {
+  const UniqueFd file(::open(late_failures_.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return 0;
+  char content[512] = {};
+  const ssize_t length = ::read(file.get(), content, sizeof(content) - 1);
+  std::string_view rest(content, length > 0 ? static_cast<size_t>(length) : 0);
+  while (!rest.empty()) {
+    const std::string_view part = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+    if (part.starts_with(call) && part.substr(call.size()).starts_with('=')) {
+      return std::atoi(part.data() + call.size() + 1);
+    }
+  }
+  return 0;
 }
 
 std::string FakeGpus::FolderOf(int gpu) const { return folder_ + "/gpu" + std::to_string(gpu); }
@@ -119,7 +138,7 @@ UniqueFd FakeGpus::Create(int gpu, uint64_t bytes, std::string* name) {
   ::fchmod(one.get(), 0666);  // refused where it is another user's, who has done so
   struct flock lock = LockOf(F_WRLCK, kOwnerByte);
   while (::fcntl(one.get(), F_OFD_SETLKW, &lock) != 0 && errno == EINTR) continue;
-  if (bytes > FreeBytes(gpu)) return {};
+  if (!Take(one.get(), gpu, bytes)) return {};
   static const uint32_t life = std::random_device()();  // a PID is not unique: there are namespaces
   *name = std::to_string(::getpid()) + "-" + std::to_string(life) + "-" + std::to_string(++last);
   // Under another name until it is locked, lest somebody takes its owner for dead.
@@ -131,6 +150,18 @@ UniqueFd FakeGpus::Create(int gpu, uint64_t bytes, std::string* name) {
     return {};
   }
   return fd;
+}
+
+// The file of the turn holds how many bytes were taken at most: what was freed since is found by a
+// look at all files, which is made when that may be needed, and not for each of tens of thousands.
+bool FakeGpus::Take(int turn, int gpu, uint64_t bytes) {
+  uint64_t taken = 0;
+  if (::pread(turn, &taken, sizeof(taken), 0) != sizeof(taken)) taken = memory_bytes_;
+  if (taken > memory_bytes_ || bytes > memory_bytes_ - taken)
+    taken = memory_bytes_ - FreeBytes(gpu);
+  if (bytes > memory_bytes_ - taken) return false;
+  taken += WholePages(bytes);
+  return ::pwrite(turn, &taken, sizeof(taken), 0) == sizeof(taken);
 }
 
 UniqueFd FakeGpus::Open(int gpu, const std::string& name) {

@@ -32,7 +32,8 @@ std::vector<int> ChosenBy(const char* variable, const std::vector<int>& all);
 //   GANTRY_FAKE_GPU_MIB       memory of each (4096)
 //   GANTRY_FAKE_CONTEXT_MIB   what a process that uses a GPU takes of it (64)
 //   GANTRY_FAKE_GPU_FAIL      "cuMemAlloc=2,cuMemMap=999": calls that fail, and how; -1 ends the
-//                             process, -2 hangs it
+//                             process, -2 hangs it. As the content of the folder's file
+//                             "failures": as long as it is there, also in processes that run
 //   GANTRY_FAKE_PEER_ACCESS   0: no GPU reaches another's memory (1)
 //   GANTRY_FAKE_GPU_DEV       a folder: only the GPUs whose device file is there
 // and what the vendor's own driver reads.
@@ -69,8 +70,12 @@ class FakeGpus {
  private:
   FakeGpus();
   std::string FolderOf(int gpu) const;
+  // One process at a time, which has the turn. Whether the GPU has so much left, which is taken.
+  bool Take(int turn, int gpu, uint64_t bytes);
+  int LateFailureOf(std::string_view call) const;  // takes no memory either
 
   std::string folder_;
+  std::string late_failures_;  // the file's path
   int gpus_ = 0;
   uint64_t memory_bytes_ = 0;
   uint64_t context_bytes_ = 0;

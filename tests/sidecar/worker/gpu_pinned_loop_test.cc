@@ -92,7 +92,7 @@ class OddContext final : public gpu::GpuContext {
   Result<std::unique_ptr<gpu::GpuMemory>> AllocatePieces(uint64_t, uint64_t) override {
     return None();
   }
-  Result<std::unique_ptr<gpu::GpuMemory>> RegisterHost(void*, uint64_t) override {
+  Result<std::unique_ptr<gpu::GpuHostMemory>> RegisterHost(void*, uint64_t) override {
     return std::make_unique<Registered>(range_);
   }
   Status EnablePeerAccess(gpu::GpuContext&) override { return {}; }
@@ -106,9 +106,10 @@ class OddContext final : public gpu::GpuContext {
   Status CopyToHost(void*, gpu::DeviceAddress, uint64_t) override { return {}; }
 
  private:
-  struct Registered final : gpu::GpuMemory {
+  struct Registered final : gpu::GpuHostMemory {
     explicit Registered(gpu::AddressRange range_in) : where(range_in) {}
     gpu::AddressRange range() const override { return where; }
+    Status Unregister() override { return {}; }
     const gpu::AddressRange where;
   };
   static Result<std::unique_ptr<gpu::GpuMemory>> None() {
