@@ -37,7 +37,7 @@ TransferStatus Transfer::Snapshot(TimePoint now) const {
   status.staged_bytes = progress.staged_bytes;
   if (progress.gpu_jobs_by_engine + progress.gpu_jobs_by_kernel > 0) {
     status.gpu_copies = {progress.gpu_jobs_by_engine, progress.gpu_jobs_by_kernel,
-                         progress.gpu_reason};
+                         transport::TextOf(progress.gpu_reason), progress.gpu_jobs_by_reason};
   }
   status.timings.copy_us = progress.copy_nanoseconds / 1000;
   status.timings.total_us = MicrosBetween(admitted.begun, now);

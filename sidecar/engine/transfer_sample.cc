@@ -1,7 +1,20 @@
 #include "sidecar/engine/transfer_sample.h"
 
+#include "sidecar/metrics/metric_labels.h"
+#include "sidecar/transport/gpu_copy_reason.h"
+
 namespace gantry::engine {
 namespace {
+
+constexpr bool HaveTheirPlans() {
+  for (size_t i = 0; i < transport::kGpuCopyReasons; ++i) {
+    const bool by_kernel =
+        transport::MeansOf(static_cast<transport::GpuCopyReason>(i)) == worker::GpuMeans::kKernel;
+    if (metrics::kGpuJobKinds[i].plan != (by_kernel ? "kernel" : "engines")) return false;
+  }
+  return metrics::kGpuJobKinds.size() == transport::kGpuCopyReasons;
+}
+static_assert(HaveTheirPlans(), "the labels of the metric are in the order of the reasons");
 
 metrics::Outcome OutcomeOf(TransferState state) {
   switch (state) {
@@ -30,10 +43,7 @@ metrics::TransferSample SampleOf(const Transfer& transfer, TimePoint now) {
   sample.chunks_succeeded = status.chunks_moved;
   sample.chunks_failed = status.chunks - status.chunks_moved;
   sample.chunks_retried = transfer.chunks_retried;
-  if (status.gpu_copies) {
-    sample.gpu_jobs_by_engine = status.gpu_copies->by_engine;
-    sample.gpu_jobs_by_kernel = status.gpu_copies->by_kernel;
-  }
+  if (status.gpu_copies) sample.gpu_jobs = status.gpu_copies->by_reason;
   sample.seconds = SecondsBetween(transfer.admitted.begun, now);
   sample.admit_seconds = static_cast<double>(status.timings.admit_us) / 1e6;
   sample.fence_seconds = static_cast<double>(status.timings.fence_us) / 1e6;

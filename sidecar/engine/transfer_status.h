@@ -1,6 +1,7 @@
 // What the outside may know of a transfer, as a value: a snapshot that the engine made.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "lib/base/error.h"
 #include "lib/wire/transfer_request.h"
+#include "sidecar/transport/gpu_copy_reason.h"
 
 namespace gantry::engine {
 
@@ -42,6 +44,7 @@ struct GpuCopies {
   uint64_t by_engine = 0;
   uint64_t by_kernel = 0;
   std::string_view reason;  // for the last one; lives for ever
+  std::array<uint64_t, transport::kGpuCopyReasons> by_reason = {};
 
   std::string_view plan() const {
     return by_kernel == 0 ? "engines" : by_engine == 0 ? "kernel" : "both";

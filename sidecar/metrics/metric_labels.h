@@ -21,7 +21,21 @@ inline constexpr std::array<std::string_view, 5> kOutcomeNames = {
 inline constexpr std::array<std::string_view, 5> kStageNames = {"admit", "fence", "queue", "move",
                                                                 "quiesce"};
 
-inline constexpr std::array<std::string_view, 2> kGpuPlanNames = {"engines", "kernel"};
+// What copied memory of GPUs, and why that: in the order of transport::GpuCopyReason.
+struct GpuJobKind {
+  std::string_view plan;
+  std::string_view reason;
+};
+inline constexpr std::array<GpuJobKind, 10> kGpuJobKinds = {{{"engines", "asked"},
+                                                             {"engines", "few_blocks"},
+                                                             {"engines", "well_fed"},
+                                                             {"engines", "no_kernels"},
+                                                             {"engines", "busy"},
+                                                             {"engines", "no_peer_access"},
+                                                             {"engines", "with_host"},
+                                                             {"kernel", "asked"},
+                                                             {"kernel", "idle"},
+                                                             {"kernel", "probe"}}};
 inline constexpr std::array<std::string_view, 3> kChunkOutcomeNames = {"succeeded", "failed",
                                                                        "retried"};
 inline constexpr std::array<std::string_view, 2> kDescriptorStageNames = {"submitted", "merged"};

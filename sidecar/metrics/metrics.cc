@@ -70,6 +70,27 @@ class FallbackCounters {
   std::array<std::array<Counter*, kPathObstacleNames.size()>, kRealPathNames.size()> counters_{};
 };
 
+// gantry_ipc_jobs_total has a series for each reason, of the plan that it is for.
+class GpuJobCounters {
+ public:
+  explicit GpuJobCounters(Registry& registry) {
+    auto& family = prometheus::BuildCounter()
+                       .Name("gantry_ipc_jobs_total")
+                       .Help("Parts of transfers of GPU memory, by what copied them and why")
+                       .Register(registry);
+    for (const GpuJobKind& kind : kGpuJobKinds) {
+      counters_.push_back(
+          &family.Add({{"plan", std::string(kind.plan)}, {"reason", std::string(kind.reason)}}));
+    }
+  }
+  void Count(const std::array<uint64_t, kGpuJobKinds.size()>& jobs) {
+    for (size_t kind = 0; kind < jobs.size(); ++kind) Add(*counters_[kind], jobs[kind]);
+  }
+
+ private:
+  std::vector<Counter*> counters_;
+};
+
 // gantry_http_requests_total has a series for each method that a route really has.
 class RequestCounters {
  public:
@@ -119,10 +140,7 @@ struct Metrics::Families {
                      "gantry_transfer_chunks_total",
                      "Copies or work requests after merging and cutting",
                      {op, path, {"outcome", kChunkOutcomeNames}}};
-  CounterGrid gpu_jobs{*registry,
-                       "gantry_ipc_jobs_total",
-                       "Parts of transfers between GPUs, by what copied them",
-                       {{"plan", kGpuPlanNames}}};
+  GpuJobCounters gpu_jobs{*registry};
   CounterGrid descriptors{*registry,
                           "gantry_transfer_descriptors_total",
                           "Ranges of transfers as submitted and after merging contiguous ones",
@@ -211,8 +229,7 @@ void Metrics::TransferEnded(const TransferSample& sample) {
   Add(families_->chunks.At(op, path, 0), sample.chunks_succeeded);
   Add(families_->chunks.At(op, path, 1), sample.chunks_failed);
   Add(families_->chunks.At(op, path, 2), sample.chunks_retried);
-  Add(families_->gpu_jobs.At(0), sample.gpu_jobs_by_engine);
-  Add(families_->gpu_jobs.At(1), sample.gpu_jobs_by_kernel);
+  families_->gpu_jobs.Count(sample.gpu_jobs);
   families_->duration.At(op, path).Observe(sample.seconds);
   families_->size.At(path).Observe(static_cast<double>(sample.bytes));
   families_->stage_duration.At(Stage::kAdmit).Observe(sample.admit_seconds);

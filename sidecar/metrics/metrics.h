@@ -2,6 +2,7 @@
 // Names, units and labels: docs/metrics.md. Thread-safe.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/result.h"
+#include "sidecar/metrics/metric_labels.h"
 #include "sidecar/metrics/notification_outcome.h"
 #include "sidecar/metrics/path_obstacle.h"
 #include "sidecar/metrics/peer_refusal.h"
@@ -35,9 +37,8 @@ struct TransferSample {
   uint64_t chunks_succeeded = 0;
   uint64_t chunks_failed = 0;
   uint64_t chunks_retried = 0;
-  uint64_t gpu_jobs_by_engine = 0;  // between GPUs, of this sidecar's workers
-  uint64_t gpu_jobs_by_kernel = 0;
-  double seconds = 0;  // admission to outcome
+  std::array<uint64_t, kGpuJobKinds.size()> gpu_jobs = {};  // by this sidecar's workers
+  double seconds = 0;                                       // admission to outcome
   double admit_seconds = 0;
   double fence_seconds = 0;
   double queue_seconds = 0;

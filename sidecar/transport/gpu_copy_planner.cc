@@ -45,7 +45,7 @@ constexpr milliseconds kKernelsAgain{10'000};
 constexpr milliseconds kProbePauseMin{5};  // as it may have been something else
 constexpr milliseconds kProbePauseMax{2'000};
 
-GpuCopyPlan ByKernel(std::string_view reason, bool probe, size_t jobs_max = kKernelJobsMax) {
+GpuCopyPlan ByKernel(GpuCopyReason reason, bool probe, size_t jobs_max = kKernelJobsMax) {
   return {GpuMeans::kKernel,  reason,  probe, probe ? kProbeBytes : kKernelJobBytes,
           kKernelJobSegments, jobs_max};
 }
@@ -55,7 +55,7 @@ GpuCopyPlan ByKernel(std::string_view reason, bool probe, size_t jobs_max = kKer
 GpuCopyPlanner::GpuCopyPlanner(GpuCopyPolicy policy)
     : policy_(policy), probe_pause_(kProbePauseMin), best_rate_(kSlowRate) {}
 
-GpuCopyPlan GpuCopyPlanner::ByEngines(std::string_view reason) {
+GpuCopyPlan GpuCopyPlanner::ByEngines(GpuCopyReason reason) {
   return {GpuMeans::kCopyEngine, reason, false, kEngineJobBytes, kEngineJobSegments, 0};
 }
 
@@ -78,24 +78,24 @@ bool GpuCopyPlanner::IsFew(const GpuCopyWork& work) {
 }
 
 GpuCopyPlan GpuCopyPlanner::Choose(const GpuCopyWork& work, TimePoint now) const {
-  if (policy_ == GpuCopyPolicy::kEngines) return ByEngines("--gpu-copies asks for copy engines");
+  if (policy_ == GpuCopyPolicy::kEngines) return ByEngines(GpuCopyReason::kEnginesAsked);
   const bool has_kernels = now >= no_kernels_until_;
   if (policy_ == GpuCopyPolicy::kKernel && has_kernels) {
-    return ByKernel("--gpu-copies asks for a kernel", false);
+    return ByKernel(GpuCopyReason::kKernelAsked, false);
   }
-  if (IsFew(work)) return ByEngines("few blocks: a copy engine begins at once");
+  if (IsFew(work)) return ByEngines(GpuCopyReason::kFewBlocks);
   if (IsForEngines(work)) {
-    return ByEngines("the workers feed the copy engines as fast as they copy");
+    return ByEngines(GpuCopyReason::kWellFed);
   }
-  if (!has_kernels) return ByEngines(kNoKernels);
+  if (!has_kernels) return ByEngines(GpuCopyReason::kNoKernels);
   if (state_ == State::kIdle) {
-    return ByKernel("a kernel is the fastest while the GPU computes nothing else", false,
+    return ByKernel(GpuCopyReason::kIdle, false,
                     now < idle_until_ ? kKernelJobsMax : kSupposedJobsMax);
   }
   if (state_ == State::kBusy && now >= probe_again_) {
-    return ByKernel("a look whether the GPU is still busy", true);
+    return ByKernel(GpuCopyReason::kProbe, true);
   }
-  return ByEngines("the GPU is busy: a kernel had to wait for its turn");
+  return ByEngines(GpuCopyReason::kBusy);
 }
 
 GpuCopyPlanner::Job GpuCopyPlanner::Posted(const GpuCopyPlan& plan, uint64_t bytes, TimePoint now) {

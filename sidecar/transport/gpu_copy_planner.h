@@ -5,9 +5,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "lib/base/clock.h"
+#include "sidecar/transport/gpu_copy_reason.h"
 #include "sidecar/transport/segment_list.h"
 #include "sidecar/worker/copy_pool.h"
 
@@ -15,17 +15,12 @@ namespace gantry::transport {
 
 struct GpuCopyPlan {
   worker::GpuMeans means = worker::GpuMeans::kCopyEngine;
-  std::string_view reason;  // for people; lives for ever
-  bool probe = false;       // one small job that tells whether a busy GPU still is
+  GpuCopyReason reason = GpuCopyReason::kWithHost;
+  bool probe = false;  // one small job that tells whether a busy GPU still is
   uint64_t job_bytes = 0;
   size_t job_segments = 0;
   size_t jobs_max = 0;  // in flight at a time, of kernels
 };
-
-inline constexpr std::string_view kNoKernels = "the GPU's driver has no copy kernel";
-inline constexpr std::string_view kNoPeerAccess =
-    "the GPUs have no access to each other's memory: copy engines go through the host";
-inline constexpr std::string_view kWithHost = "one side is the host's: copy engines reach it";
 
 // What may be chosen: an operator's say.
 enum class GpuCopyPolicy { kAuto, kEngines, kKernel };
@@ -49,7 +44,7 @@ class GpuCopyPlanner {
   // the same blocks; 0: none.
   static uint64_t RowBytesMax(size_t workers);
   // Whatever the GPU does.
-  static GpuCopyPlan ByEngines(std::string_view reason);
+  static GpuCopyPlan ByEngines(GpuCopyReason reason);
   // For the next job of the transfer.
   GpuCopyPlan Choose(const GpuCopyWork& work, TimePoint now) const;
   // What was planned and posted, for as long as it is in flight.

@@ -131,11 +131,13 @@ void ShmOperation::Posted(const PlanPart& part, int worker) {
   if (!progress_.first_posted) progress_.first_posted = Clock::now();
 }
 
-void ShmOperation::Done(const PlanPart& part, int worker, const worker::Completion& completion) {
+void ShmOperation::Done(const PlanPart& part, int worker, const worker::Completion& completion,
+                        GpuCopyReason why) {
   --inflight_;
   if (on_gpus_ && completion.ok) {
     ++(completion.means == worker::GpuMeans::kKernel ? progress_.gpu_jobs_by_kernel
                                                      : progress_.gpu_jobs_by_engine);
+    ++progress_.gpu_jobs_by_reason[static_cast<size_t>(why)];
   }
   progress_.copy_nanoseconds += completion.copy_nanoseconds;
   if (completion.ok) {

@@ -41,12 +41,14 @@ class ShmOperation final : public Operation {
   // there is room for any.
   PlanPart NextPart(size_t segments_max, uint64_t bytes_max, JobBuilder* job) const;
   void Posted(const PlanPart& part, int worker);
-  // For the report: why the GPUs copy as they do; lives for ever.
-  void SetGpuReason(std::string_view reason) { progress_.gpu_reason = reason; }
+  // For the report: why the GPUs copy as they do.
+  void SetGpuReason(GpuCopyReason reason) { progress_.gpu_reason = reason; }
   // Nobody can move what is not posted.
   void Refuse(Error error);
-  // `lost`: the worker died; the part is posted once more, then the operation fails.
-  void Done(const PlanPart& part, int worker, const worker::Completion& completion);
+  // `lost`: the worker died; the part is posted once more, then the operation fails. `why`: of
+  // memory of GPUs, what its job was planned for.
+  void Done(const PlanPart& part, int worker, const worker::Completion& completion,
+            GpuCopyReason why);
 
  private:
   void Fail(Error error);

@@ -111,17 +111,19 @@ void ShmTransport::Complete(const worker::Completion& completion) {
   load.weight -= done.weight;
   --load.jobs;
   --jobs_in_flight_;
+  GpuCopyReason why = done.gpu_job.plan.reason;
   if (done.between_gpus) {
     --gpu_jobs_;
     const bool by_kernel = done.gpu_job.plan.means == worker::GpuMeans::kKernel;
     --(by_kernel ? load.kernel_jobs : load.engine_jobs);
     if (by_kernel && completion.ok && completion.means != worker::GpuMeans::kKernel) {
-      done.operation->SetGpuReason(kNoKernels);
+      why = GpuCopyReason::kNoKernels;
+      done.operation->SetGpuReason(why);
     }
     PlannerOf(done.gpu).Done(done.gpu_job, completion, Clock::now());
   }
   const bool had_work = done.operation->HasWork();
-  done.operation->Done(done.part, done.worker, completion);
+  done.operation->Done(done.part, done.worker, completion, why);
   if (!had_work && done.operation->HasWork()) {  // a part came back from a dead worker
     waiting_[done.operation->priority()].For(KindOf(*done.operation)).push_front(done.operation);
   }
@@ -287,7 +289,8 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
   ++jobs_in_flight_;
   last_worker_ = worker;
   operation->Posted(part, worker);
-  if (operation->on_gpus() && operation->with_host()) operation->SetGpuReason(kWithHost);
+  if (operation->on_gpus() && operation->with_host())
+    operation->SetGpuReason(GpuCopyReason::kWithHost);
   if (between_gpus) {
     ++gpu_jobs_;
     ++(gpu_plan.means == worker::GpuMeans::kKernel ? load.kernel_jobs : load.engine_jobs);
@@ -377,7 +380,7 @@ ShmTransport::GpuChoice ShmTransport::Choose(const ShmOperation& operation, int 
     if (!probe) probe = choice;
   }
   if (probe) return *probe;
-  if (apart) return {GpuCopyPlanner::ByEngines(kNoPeerAccess), worker};
+  if (apart) return {GpuCopyPlanner::ByEngines(GpuCopyReason::kNoPeerAccess), worker};
   return {PlannerOf(own).Choose(work, now), worker};
 }
 

@@ -4,6 +4,7 @@
 // driver.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/result.h"
+#include "sidecar/transport/gpu_copy_reason.h"
 #include "sidecar/transport/move_plan.h"
 #include "sidecar/transport/row_limits.h"
 
@@ -29,7 +31,8 @@ struct Progress {
   // Of GPU memory: how many jobs were copied by each, and why the last one so.
   uint64_t gpu_jobs_by_engine = 0;
   uint64_t gpu_jobs_by_kernel = 0;
-  std::string_view gpu_reason = {};  // lives for ever
+  GpuCopyReason gpu_reason = GpuCopyReason::kWithHost;
+  std::array<uint64_t, kGpuCopyReasons> gpu_jobs_by_reason = {};
   std::optional<TimePoint> first_posted;
 };
 

@@ -55,8 +55,8 @@ def test_blocks_in_random_order_by_either_means(start_pair, copies, operation):
         assert "--gpu-copies" in view["gpu_copies"]["reason"]
         check_blocks(pair, operation, mine, theirs)
     unused = "engines" if copies == "kernel" else "kernel"
-    assert metric(pair.a, f'gantry_ipc_jobs_total{{plan="{copies}"}}') >= 4
-    assert metric(pair.a, f'gantry_ipc_jobs_total{{plan="{unused}"}}') == 0
+    assert metric(pair.a, f'gantry_ipc_jobs_total{{plan="{copies}",reason="asked"}}') >= 4
+    assert metric(pair.a, f'gantry_ipc_jobs_total{{plan="{unused}",reason="asked"}}') == 0
 
 
 def test_what_copies_is_chosen_and_the_reason_told(start_pair):

@@ -113,6 +113,21 @@ TEST(Metrics, CountsFallbacksByWhatKeptThemOffRdma) {
   EXPECT_EQ(count("failed", "bounce"), 0);
 }
 
+TEST(Metrics, SaysWhatCopiedGpuMemoryAndWhy) {
+  Metrics metrics("test");
+  TransferSample sample = Read64KiB();
+  sample.path = Path::kIpc;
+  for (size_t kind = 0; kind < kGpuJobKinds.size(); ++kind) sample.gpu_jobs[kind] = kind;
+  metrics.TransferEnded(sample);
+  metrics.TransferEnded(sample);
+  const Exposition now(metrics.Text());
+  for (size_t kind = 0; kind < kGpuJobKinds.size(); ++kind) {
+    const std::string labels = "{plan=\"" + std::string(kGpuJobKinds[kind].plan) + "\",reason=\"" +
+                               std::string(kGpuJobKinds[kind].reason) + "\"}";
+    EXPECT_EQ(now.At("gantry_ipc_jobs_total" + labels), static_cast<double>(2 * kind)) << labels;
+  }
+}
+
 TEST(Metrics, NoCallerCanMakeANewSeries) {
   Metrics metrics("test");
   const size_t before = Exposition(metrics.Text()).series.size();

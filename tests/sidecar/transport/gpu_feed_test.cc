@@ -66,7 +66,7 @@ TEST_F(GpuFeedTest, WhatALostKernelWorkerLeavesIsTakenByEngines) {
   EXPECT_FALSE(operation->error());
   EXPECT_EQ(operation->progress().bytes, 20'000U);
   EXPECT_EQ(operation->progress().gpu_jobs_by_kernel, 0U);
-  EXPECT_EQ(operation->progress().gpu_reason, "the GPU's driver has no copy kernel");
+  EXPECT_EQ(operation->progress().gpu_reason, GpuCopyReason::kNoKernels);
   ExpectAllCopied(20'000);
 }
 
@@ -163,7 +163,7 @@ TEST_F(GpuFeedTest, WhatIsCopiedWithTheHostIsCopiedByEnginesWhateverIsAskedFor) 
   for (const auto* operation : {out.get(), back.get()}) {
     EXPECT_EQ(operation->progress().gpu_jobs_by_kernel, 0U);
     EXPECT_GT(operation->progress().gpu_jobs_by_engine, 0U);
-    EXPECT_NE(operation->progress().gpu_reason.find("host"), std::string_view::npos);
+    EXPECT_EQ(operation->progress().gpu_reason, GpuCopyReason::kWithHost);
   }
   large->Stop();
   for (int round = 0; round < 500 && !large->finished(); ++round) {

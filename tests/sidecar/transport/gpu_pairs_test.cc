@@ -158,10 +158,10 @@ TEST_F(GpuPairsTest, NoKernelFollowsAddressesThatItsGpuDoesNotReach) {
         EXPECT_EQ(job.means, GpuMeans::kCopyEngine) << of_pair;
       }
     }
-    EXPECT_EQ(apart->progress().gpu_reason, kNoPeerAccess);
+    EXPECT_EQ(apart->progress().gpu_reason, GpuCopyReason::kNoPeerAccess);
     ASSERT_FALSE(workers_.jobs[1].empty());
     EXPECT_EQ(workers_.jobs[1].front().means, GpuMeans::kKernel);
-    EXPECT_NE(within->progress().gpu_reason, kNoPeerAccess);
+    EXPECT_NE(within->progress().gpu_reason, GpuCopyReason::kNoPeerAccess);
     Finish(transport, *apart);
     Finish(transport, *within);
   }
