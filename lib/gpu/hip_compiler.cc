@@ -45,7 +45,7 @@ class Program {
     return Fail(ErrorCode::kDeviceError,
                 std::string(what) + ": " + (text == nullptr ? std::to_string(result) : text),
                 "ROCm's compiler is libhiprtc.so with libamd_comgr.so: install them beside the "
-                "runtime, in one version");
+                "runtime, in one version; it writes files to TMPDIR, by default /tmp");
   }
 
   std::string Log() const {

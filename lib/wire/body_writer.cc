@@ -15,7 +15,8 @@ constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
 bool IsPlain(std::string_view text) {
   for (const char c : text) {
-    if (c < 0x20 || c == '"' || c == '\\' || c == 0x7f) return false;
+    const auto byte = static_cast<uint8_t>(c);  // char has no sign on arm64
+    if (byte < 0x20 || byte >= 0x7f || c == '"' || c == '\\') return false;
   }
   return true;
 }

@@ -1,8 +1,10 @@
-"""What is in Gantry's image and what is not; its programs run in it as they do in a pod. Needs root and tools/image before."""
+"""What is in Gantry's image and what is not; its programs run in it as they do in a pod. Needs root, and tools/image before,
+which also makes the variants: those that are not there are skipped, unless they are named by GANTRY_IMAGE_VARIANTS."""
 
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import stat
@@ -18,17 +20,33 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 from image_archive import ImageArchive  # noqa: E402
 
-ARCHIVE = Path(os.environ.get("GANTRY_IMAGE", ROOT / "build" / "images" / "gantry.tar"))
+IMAGES = ROOT / "build" / "images"
+# Bytes of the whole image: variants with more in them than the programs and what they load have a bound of their own.
+BYTES_MAX = {"gantry": 60 * 10**6, "gantry-rocm": 320 * 10**6, "gantry-arm64": 60 * 10**6}
+WANTED = {"gantry", *os.environ.get("GANTRY_IMAGE_VARIANTS", "").split()}
 PROGRAMS = ("gantry-sidecar", "gantry-device-plugin", "gantryctl")
-BYTES_MAX = 60 * 10**6
 USER = 65532
 READY_SECONDS = 20
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@pytest.fixture(scope="session", params=BYTES_MAX)
+def variant(request):
+    return request.param
 
 
 @pytest.fixture(scope="session")
-def image():
-    assert ARCHIVE.exists(), f"there is no {ARCHIVE}: run tools/image, or make test-image"
-    return ImageArchive(ARCHIVE)
+def archive(variant):
+    path = Path(os.environ.get("GANTRY_IMAGE", IMAGES / "gantry.tar")) if variant == "gantry" else IMAGES / f"{variant}.tar"
+    if not path.exists() and variant not in WANTED:
+        pytest.skip(f"there is no {path.relative_to(ROOT)}: tools/image makes it with --gpu rocm or --arch arm64")
+    assert path.exists(), f"there is no {path}: run tools/image, or make test-image"
+    return path
+
+
+@pytest.fixture(scope="session")
+def image(archive):
+    return ImageArchive(archive)
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +56,14 @@ def root(image):
     image.unpack(folder)
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def running(root, image):
+    """The root file system, of an image that this machine can run."""
+    if image.facts["architecture"] != ARCHITECTURES[platform.machine()]:
+        pytest.skip(f"the image is for {image.facts['architecture']}")
+    return root
 
 
 def command(root, *words):
@@ -65,6 +91,15 @@ def test_it_runs_the_sidecar_as_a_user_that_is_not_root(image):
     assert image.configuration["StopSignal"] == "SIGTERM"
     passwd = image.files()["etc/passwd"][1].decode()
     assert f"gantry:x:{USER}:{USER}:" in passwd
+
+
+def test_it_is_for_the_architecture_that_its_name_says(image, variant, root):
+    architecture = "arm64" if variant.endswith("-arm64") else ARCHITECTURES[platform.machine()]
+    assert (image.facts["architecture"], image.facts["os"]) == (architecture, "linux")
+    machine = {"amd64": "X86-64", "arm64": "AArch64"}[architecture]
+    for path in [*(root / "usr/local/bin").iterdir(), *(each for each in root.rglob("*") if is_library(each))]:
+        said = subprocess.run(["readelf", "-h", path], capture_output=True, text=True, check=True).stdout
+        assert machine in re.search(r"Machine: +(.*)", said)[1], path
 
 
 def test_labels_say_where_it_is_from(image):
@@ -99,8 +134,8 @@ def is_named_as_library(name):
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_starts_in_it(root, image, program):
-    assert re.search(r"\d+\.\d+\.\d+", said_by(root, image, program, "--version"))
+def test_a_program_starts_in_it(running, image, program):
+    assert re.search(r"\d+\.\d+\.\d+", said_by(running, image, program, "--version"))
 
 
 def test_every_library_that_is_named_is_there(root):
@@ -118,8 +153,8 @@ def test_the_providers_of_rdma_devices_can_be_loaded(root):
     assert {f"lib{name}-rdmav34.so" for name in drivers} <= there
 
 
-def test_the_sidecar_serves_in_it(root, image):
-    words = command(root, "gantry-sidecar", "--name=in-the-image", "--run-dir=/run/gantry/run", "--gpu-workers=0")
+def test_the_sidecar_serves_in_it(running, image):
+    words = command(running, "gantry-sidecar", "--name=in-the-image", "--run-dir=/run/gantry/run", "--gpu-workers=0")
     path = environment(image)["PATH"] + ":" + os.environ["PATH"]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment(image) | {"PATH": path})
     try:
@@ -146,8 +181,28 @@ def inner(process):
     raise AssertionError(f"the sidecar does not start: {process.stderr.read()}")
 
 
-def test_the_bill_of_materials_names_every_file(image, tmp_path):
-    said = subprocess.run([ROOT / "tools" / "sbom", ARCHIVE], capture_output=True, text=True, check=True).stdout
+def test_amds_compiler_makes_code_of_the_kernel_in_it(running, image, variant, tmp_path):
+    """With the libraries of the image alone, as its user, where nothing but the run folder can be written to."""
+    if not variant.endswith("-rocm"):
+        assert not list(running.rglob("libamd*")), "AMD's libraries are for the variant"
+        return
+    kernel = ROOT / "build/release/generated/lib/gpu/copy_kernel.hip"
+    assert kernel.exists(), "make build writes it"
+    subprocess.run(["g++", "-std=c++20", "-o", tmp_path / "probe", ROOT / "tests/image/hiprtc_probe.cc"], check=True)
+    copied = [running / "tmp/probe", running / "tmp/copy_kernel.hip"]
+    for source, target in zip([tmp_path / "probe", kernel], copied):
+        shutil.copy(source, target)
+    try:
+        said = said_by(running, image, "/tmp/probe", "/tmp/copy_kernel.hip", "-std=c++20", "-O3", "-fno-strict-aliasing",
+                       "-DGANTRY_WARP_THREADS=64", "--offload-arch=gfx90a")
+        assert re.fullmatch(r"result 0, [1-9]\d+ bytes\n", said)
+    finally:
+        for each in copied:
+            each.unlink()
+
+
+def test_the_bill_of_materials_names_every_file(image, archive):
+    said = subprocess.run([ROOT / "tools" / "sbom", archive], capture_output=True, text=True, check=True).stdout
     bill = json.loads(said)
     assert bill["spdxVersion"] == "SPDX-2.3" and bill["SPDXID"] == "SPDXRef-DOCUMENT"
     ids = [each["SPDXID"] for each in bill["packages"] + bill["files"]]
@@ -163,5 +218,5 @@ def test_the_bill_of_materials_names_every_file(image, tmp_path):
     assert {"gantry", "libc6", "libibverbs1", "ibverbs-providers", "libssl3", "ca-certificates"} <= names
 
 
-def test_it_is_small(image):
-    assert ARCHIVE.stat().st_size <= BYTES_MAX
+def test_it_is_small(archive, variant):
+    assert archive.stat().st_size <= BYTES_MAX[variant]
