@@ -150,7 +150,7 @@ Status MappingDirectory::Restore(WorkerSlot& slot, WorkerProcess& process, bool 
 
 Status MappingDirectory::LeavesRoomForPids(const WorkerProcess& process) {
   const bool conflicts = std::any_of(mappings_.begin(), mappings_.end(), [&](const Mapping& each) {
-    return each.generation != 0 && memory::NeedsAnotherPid(each.source) &&
+    return each.generation != 0 && memory::IsByHandle(each.source) &&
            each.source.gpu.exporter_pid == process.pid();
   });
   if (!conflicts) return {};

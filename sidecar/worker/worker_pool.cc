@@ -231,7 +231,7 @@ Result<memory::MappingId> WorkerPool::Map(const memory::AllocationSource& source
                   : Fail(ErrorCode::kPathUnavailable, gpus.error().message, gpus.error().hint);
     }
   }
-  if (memory::NeedsAnotherPid(source)) RETURN_IF_ERROR(LeavePid(source.gpu.exporter_pid));
+  if (memory::IsByHandle(source)) RETURN_IF_ERROR(LeavePid(source.gpu.exporter_pid));
   return mappings_.Map(source);
 }
 
