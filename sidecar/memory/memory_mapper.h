@@ -48,7 +48,9 @@ struct AllocationSource {
   // Whose buffer ids these are, as this sidecar knows the owner and not as that calls itself:
   // differs between the processes that export GPU memory.
   std::string exporter = {};
-  // Of GPU memory of a peer's workload: the identity that its sidecar has for it.
+  // Of GPU memory of a peer's workload, which may run in another pod; and the identity that its
+  // sidecar has for it.
+  bool of_peer = false;
   std::optional<MemoryIdentity> identity = {};
   // Of GPU memory: its address in its owner; 0: was not said.
   uint64_t base = 0;

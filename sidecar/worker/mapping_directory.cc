@@ -9,12 +9,13 @@
 #include "sidecar/worker/probe_list.h"
 
 namespace gantry::worker {
-Result<memory::MappingId> MappingDirectory::Map(const memory::AllocationSource& source) {
+Result<memory::MappingId> MappingDirectory::Map(const memory::AllocationSource& source,
+                                                bool in_turn) {
   if (source.fd == nullptr) return Fail(ErrorCode::kNotExportable, "no descriptor to map");
   const MutexLock lock(mutex_);
   Participants workers = UsableWorkers(source.kind);
   ASSIGN_OR_RETURN(const memory::MappingId id, TakeId());
-  const Status status = Ask(&workers, MapRequest(id, source), source.fd->get());
+  const Status status = Ask(&workers, MapRequest(id, source), source.fd->get(), in_turn);
   for (size_t i = 0; i < workers.slots.size(); ++i) {
     if (!source.pinned) workers.slots[i]->CountMap(workers.replies[i].status.has_value());
   }
@@ -270,9 +271,10 @@ MappingDirectory::Participants MappingDirectory::UsableWorkers(wire::MemoryKind 
   return workers;
 }
 
-Status MappingDirectory::Ask(Participants* participants, WorkerRequest request, int fd) {
+Status MappingDirectory::Ask(Participants* participants, WorkerRequest request, int fd,
+                             bool in_turn) {
   request.number = ++last_request_;
-  Exchange(participants->replies, request, fd, patience_);
+  (in_turn ? ExchangeInTurn : Exchange)(participants->replies, request, fd, patience_);
   Status first;
   for (size_t i = 0; i < participants->replies.size(); ++i) {
     const WorkerReply& reply = participants->replies[i];
