@@ -302,8 +302,7 @@ def test_kernels_of_pytorch(pair, start_gpu_workload):
     assert found(pair) == (b"\x5a" * LENGTH, True)
 
 
-# Of a process that uses the first GPU.
-BEGINS = {"nvidia": """
+USES_THE_GPU = {"nvidia": """
 context, stream = ctypes.c_void_p(), ctypes.c_void_p()
 assert library.cuInit(0) == library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
 assert library.cuCtxPushCurrent_v2(context) == library.cuStreamCreate(ctypes.byref(stream), 1) == 0
@@ -318,7 +317,7 @@ reset = library.hipDeviceReset
 def run_script(run_dir, body, uses_gpu=True):
     """Another Python process, with a client; what it prints, once it has ended as it should."""
     opening = f"import ctypes, sys\nsys.path.insert(0, {str(Path(gantry.__file__).parents[1])!r})\nimport gantry\n"
-    beginning = f"library = ctypes.CDLL({driver_library()!r})\n{BEGINS[vendor()]}" if uses_gpu else ""
+    beginning = f"library = ctypes.CDLL({driver_library()!r})\n{USES_THE_GPU[vendor()]}" if uses_gpu else ""
     script = opening + beginning + f"client = gantry.Client({str(run_dir)!r}, 'w')\n" + textwrap.dedent(body)
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, ""), ended
@@ -347,13 +346,11 @@ def test_a_process_ends_whose_context_was_reset(gpus, sidecar):
 
 
 @pytest.mark.skipif(REAL, reason="only the fake can be made to lack something")
-@pytest.mark.parametrize("lacks", ["the-call", "the-device"])
-def test_where_streams_cannot_write_the_error_says_what_to_do(gpus, sidecar, monkeypatch, lacks):
-    if lacks == "the-call":
-        monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuStreamWriteValue64=500")
-        monkeypatch.setenv("GANTRY_FAKE_ROCM", "6")  # which has no ids of streams
-    else:
-        monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "can_use_64_bit_stream_mem_ops=1,lack_stream_writes=1")
+@pytest.mark.parametrize("lacks, rocm", [("cuStreamWriteValue64=500", "6"),  # which has no ids of streams
+                                         ("can_use_64_bit_stream_mem_ops=1,lack_stream_writes=1", "7")], ids=["call", "device"])
+def test_where_streams_cannot_write_the_error_says_what_to_do(gpus, sidecar, monkeypatch, lacks, rocm):
+    monkeypatch.setenv("GANTRY_FAKE_ROCM", rocm)
+    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", lacks)
     assert run_script(sidecar.run_dir, """
         try:
             client.timeline(0)
