@@ -18,6 +18,7 @@ class CudaDriver final : public GpuDriver {
   int version() const override { return version_; }
   const std::vector<DeviceInfo>& devices() const override { return pointers_.devices(); }
   std::vector<std::string> missing() const override { return calls_->missing(); }
+  SharingRules sharing() const override { return {}; }
 
   Result<PointerInfo> Resolve(uint64_t address) const override {
     return pointers_.Resolve(address);

@@ -147,6 +147,7 @@ class GpuDriver : public GpuPointers {
   virtual int version() const = 0;              // of the installed driver, as the vendor counts
   // "feature: symbol" for each feature that the installed driver lacks.
   virtual std::vector<std::string> missing() const = 0;
+  virtual SharingRules sharing() const = 0;
 
   // Whether a device's kernels may follow addresses of another's memory, which is mapped there; by
   // copies alone the driver takes a way through the host. Opens no context.

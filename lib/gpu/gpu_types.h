@@ -82,6 +82,14 @@ struct CopyItem {
 static_assert(offsetof(CopyItem, to) == 0 && offsetof(CopyItem, from) == 8 &&
               offsetof(CopyItem, bytes) == 16 && sizeof(CopyItem) == 24);
 
+// What a driver wants of those who share memory between processes.
+struct SharingRules {
+  // Attaches beside each other may map wrong memory: one process of a pool's after another.
+  bool one_attach_at_a_time = false;
+  // A handle is opened within the pod of the process that made it, and must be tried nowhere else.
+  bool handles_stay_in_pod = false;
+};
+
 struct MemoryAmount {
   uint64_t free = 0;
   uint64_t total = 0;

@@ -18,6 +18,7 @@ class HipDriver final : public GpuDriver {
   int version() const override { return calls_->version(); }
   const std::vector<DeviceInfo>& devices() const override { return pointers_.devices(); }
   std::vector<std::string> missing() const override { return calls_->missing(); }
+  SharingRules sharing() const override { return {true, true}; }
 
   Result<PointerInfo> Resolve(uint64_t address) const override {
     return pointers_.Resolve(address);

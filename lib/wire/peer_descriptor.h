@@ -28,6 +28,10 @@ struct PeerAllocation {
   bool writable = false;
   MemoryKind kind = MemoryKind::kHost;
   GpuFacts gpu = {};  // of GPU memory
+  // Likewise: equal for the same memory, whichever of the node's sidecars tells of it; both 0: it
+  // is not known.
+  uint64_t identity_high = 0;
+  uint64_t identity_low = 0;
 
   bool operator==(const PeerAllocation&) const = default;
 };

@@ -41,6 +41,8 @@ Result<std::vector<PeerAllocation>> AllocationsOf(const proto::BufferDescriptor&
       const GpuExport by_fd = gpu.dma_buf() ? GpuExport::kDmaBuf : GpuExport::kPiece;
       allocation.gpu = {gpu.piece() || gpu.dma_buf() ? by_fd : GpuExport::kHandle,
                         gpu.device_uuid(), gpu.buffer_id(), gpu.exporter_pid(), gpu.fd_offset()};
+      allocation.identity_high = part.identity_high();
+      allocation.identity_low = part.identity_low();
       if (Status good = CheckGpuFacts(allocation.gpu); !good) {
         return Fail(ErrorCode::kMalformedBody, good.error().message);
       }
@@ -163,6 +165,8 @@ void ToMessage(const PeerBuffer& buffer, proto::BufferDescriptor* message) {
     gpu->set_piece(allocation.gpu.form == GpuExport::kPiece);
     gpu->set_dma_buf(allocation.gpu.form == GpuExport::kDmaBuf);
     gpu->set_fd_offset(allocation.gpu.fd_offset);
+    part->set_identity_high(allocation.identity_high);
+    part->set_identity_low(allocation.identity_low);
   }
   ToMessage(buffer.paths, message->mutable_paths());
   ToMessage(buffer.rdma_chunks, message);

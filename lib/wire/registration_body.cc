@@ -86,6 +86,7 @@ constexpr Field kAllocationFields[] = {
     TextField<&AllocationSpec::device_uuid>("device_uuid", kOptional, kDeviceUuidBytesMax, 1),
     NumberField<&AllocationSpec::buffer_id>("buffer_id", kOptional, 1),
     NumberField<&AllocationSpec::pid>("pid", kOptional, 1),
+    NumberField<&AllocationSpec::base>("base", kOptional, 1),
     FdOffsetField(),
     ReadTextField("ipc_handle", FieldKind::kText, kOptional, TakeIpcHandle),
     ObjectField<&AllocationSpec::dma_buf>("dma_buf", kOptional, kDmaBuf),

@@ -36,6 +36,7 @@ struct AllocationSpec {
   std::string no_dma_buf_because = {};
   // The token is of a dma-buf, in which the allocation begins here.
   std::optional<uint64_t> fd_offset = {};
+  uint64_t base = 0;  // its address in its owner; 0: is not said
 
   GpuFacts gpu() const {
     const GpuExport by_fd = fd_offset ? GpuExport::kDmaBuf : GpuExport::kPiece;

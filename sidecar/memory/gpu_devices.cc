@@ -68,6 +68,8 @@ void GpuDevices::Close() {
   context_.reset();
 }
 
+gpu::SharingRules GpuDevices::sharing() const { return driver_->sharing(); }
+
 std::string GpuDevices::PciAddressOf(const std::string& uuid) const {
   if (driver_ == nullptr) return {};
   for (const gpu::DeviceInfo& device : driver_->devices()) {

@@ -27,6 +27,7 @@ class GpuDevices {
 
   // Of those that the driver sees, the context's first; empty before Open.
   const std::vector<std::string>& uuids() const { return uuids_; }
+  gpu::SharingRules sharing() const;  // REQUIRES a context
   // Where one of these is on the PCI bus; empty: it is none of them.
   std::string PciAddressOf(const std::string& uuid) const;
 

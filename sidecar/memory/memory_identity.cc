@@ -6,21 +6,17 @@
 #include <cstring>
 #include <string>
 
-#include "sidecar/memory/gpu_handle_file.h"
 #include "sidecar/memory/memory_mapper.h"
 
 namespace gantry::memory {
 namespace {
 
-Result<MemoryIdentity> GpuIdentity(const AllocationSource& source) {
-  // An address that is allocated again may have the same handle again, with another id.
-  std::string name = source.gpu.device_uuid + "/" + std::to_string(source.gpu.buffer_id) + "/";
-  if (source.gpu.form == wire::GpuExport::kHandle) {
-    ASSIGN_OR_RETURN(const gpu::IpcHandle handle, ReadHandleFile(source.fd->get()));
-    name.append(reinterpret_cast<const char*>(handle.bytes.data()), handle.bytes.size());
-  } else {
-    name += std::to_string(source.gpu.exporter_pid) + "/" + source.exporter;
-  }
+// A driver may make another handle for one allocation each time, and the same one for what comes
+// after it at its address: neither is in it. The id stands for the address at one time.
+MemoryIdentity GpuIdentity(const AllocationSource& source) {
+  if (source.identity) return *source.identity;
+  const std::string name = source.gpu.device_uuid + "/" + std::to_string(source.gpu.buffer_id) +
+                           "/" + std::to_string(source.gpu.exporter_pid) + "/" + source.exporter;
   std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
   ::SHA256(reinterpret_cast<const unsigned char*>(name.data()), name.size(), digest.data());
   MemoryIdentity identity;

@@ -27,6 +27,16 @@ struct MappingId {
   bool operator==(const MappingId&) const = default;
 };
 
+// Two allocations of the same identity are the same memory, however often it was handed over: of
+// host memory the same file; of GPU memory a digest of its owner, its GPU and the driver's id of
+// the allocation, never of what it was handed over by. Two numbers, as plans compare one for every
+// block.
+struct MemoryIdentity {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  auto operator<=>(const MemoryIdentity&) const = default;
+};
+
 // What a worker needs in order to map an allocation. The descriptor is kept for workers that are
 // started later and for peers.
 struct AllocationSource {
@@ -35,8 +45,15 @@ struct AllocationSource {
   uint64_t size = 0;
   bool writable = false;
   wire::GpuFacts gpu = {};  // of GPU memory
-  // Whose buffer ids these are: differs between the processes that export GPU memory.
+  // Whose buffer ids these are, as this sidecar knows the owner and not as that calls itself:
+  // differs between the processes that export GPU memory.
   std::string exporter = {};
+  // Of GPU memory of a peer's workload, which may run in another pod; and the identity that its
+  // sidecar has for it.
+  bool of_peer = false;
+  std::optional<MemoryIdentity> identity = {};
+  // Of GPU memory: its address in its owner; 0: was not said.
+  uint64_t base = 0;
   // Host memory that each worker with a GPU makes known to its driver, which then copies to and
   // from it directly.
   bool pinned = false;
@@ -44,18 +61,10 @@ struct AllocationSource {
 };
 
 // True of memory that no process whose PID has the same number as its owner's can map.
-inline bool NeedsAnotherPid(const AllocationSource& source) {
+inline bool IsByHandle(const AllocationSource& source) {
   return source.kind == wire::MemoryKind::kGpu && source.gpu.form == wire::GpuExport::kHandle;
 }
 
-// Two allocations of the same identity are the same memory, however often it was handed over: of
-// host memory the same file; of GPU memory a digest of its handle, or of the exporter's name for
-// the piece. Two numbers, as plans compare one for every block.
-struct MemoryIdentity {
-  uint64_t device = 0;
-  uint64_t inode = 0;
-  auto operator<=>(const MemoryIdentity&) const = default;
-};
 Result<MemoryIdentity> IdentityOf(const AllocationSource& source);
 
 // Bytes that the owner of an allocation has put there. Goes to the workers as it is.

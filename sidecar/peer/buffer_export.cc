@@ -103,8 +103,12 @@ Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer, std::vector<wire
     if (from.access.remote_write && !allocation.writable()) {
       return Fail(ErrorCode::kFdReadOnly, "the buffer's memory is registered for reading only");
     }
-    to.allocations.push_back({from.allocation_ids[i], allocation.size(), allocation.writable(),
-                              allocation.kind(), allocation.gpu()});
+    wire::PeerAllocation& told = to.allocations.emplace_back();
+    told = {from.allocation_ids[i], allocation.size(), allocation.writable(), allocation.kind(),
+            allocation.gpu()};
+    if (!IsOnGpu(use.allocations()[i])) continue;
+    told.identity_high = allocation.identity().device;
+    told.identity_low = allocation.identity().inode;
   }
   to.paths = std::move(paths);
   RefuseFor(use.allocations(), why_not.for_tcp, &to.paths);

@@ -94,7 +94,11 @@ Result<std::shared_ptr<const memory::MappedAllocation>> MapDescriptor(
   source.kind = allocation.kind;
   if (source.kind == wire::MemoryKind::kGpu) {
     source.gpu = allocation.gpu;
+    source.of_peer = true;
     source.exporter = exporter + "/" + std::to_string(allocation.id);
+    if (allocation.identity_high != 0 || allocation.identity_low != 0) {
+      source.identity = {allocation.identity_high, allocation.identity_low};
+    }
   } else {
     RETURN_IF_ERROR(memory::CheckHostFd(fd->get(), allocation.size, writable));
   }

@@ -4,7 +4,20 @@
 #include <utility>
 #include <vector>
 
+#include "sidecar/memory/gpu_handle_file.h"
+
 namespace gantry::registry {
+namespace {
+
+// True of what has no handle.
+bool HasSameHandle(const memory::AllocationSource& one, const memory::AllocationSource& other) {
+  if (!memory::IsByHandle(one) || !memory::IsByHandle(other)) return true;
+  const auto here = memory::ReadHandleFile(one.fd->get());
+  const auto there = memory::ReadHandleFile(other.fd->get());
+  return here && there && here->bytes == there->bytes;
+}
+
+}  // namespace
 
 AllocationRecord::AllocationRecord(uint64_t id, memory::MemoryMapper& mapper,
                                    memory::AllocationSource source)
@@ -13,6 +26,31 @@ AllocationRecord::AllocationRecord(uint64_t id, memory::MemoryMapper& mapper,
 bool AllocationRecord::mapped() const {
   MutexLock lock(mutex_);
   return !mapped_.expired();
+}
+
+Status AllocationRecord::CheckSame(const memory::AllocationSource& told) const {
+  if (source_.size != told.size) {
+    return Fail(ErrorCode::kConflict,
+                "the allocation is registered with " + std::to_string(source_.size) +
+                    " bytes, this request says " + std::to_string(told.size),
+                "state the size of the whole allocation, the same each time", "/size");
+  }
+  const bool both_based = source_.base != 0 && told.base != 0;
+  if (both_based && source_.base != told.base) {
+    return Fail(ErrorCode::kConflict,
+                "two allocations of one process have the id " + std::to_string(told.gpu.buffer_id) +
+                    " here, at two addresses",
+                "state the driver's id of each", "/buffer_id");
+  }
+  // Some drivers make another handle each time; a caller that takes one id for all its memory does,
+  // too, and that memory is not what was mapped.
+  if (both_based || HasSameHandle(source_, told)) return {};
+  return Fail(ErrorCode::kConflict,
+              "the allocation with the id " + std::to_string(told.gpu.buffer_id) +
+                  " is registered with another handle",
+              "state `base`, the address where the allocation begins, each time: then it is known "
+              "that both are of one",
+              "/ipc_handle");
 }
 
 Result<std::shared_ptr<const memory::MappedAllocation>> AllocationRecord::Map() {
@@ -45,12 +83,9 @@ Result<std::shared_ptr<AllocationRecord>> AllocationTable::Find(uint64_t workloa
     };
     record = {new AllocationRecord(next_id_++, mapper_, std::move(source)), forget};
     known = record;
-  } else if (record->size() != source.size) {
-    return Fail(ErrorCode::kConflict,
-                "the allocation is registered with " + std::to_string(record->size()) +
-                    " bytes, this request says " + std::to_string(source.size),
-                "state the size of the whole allocation, the same each time", "/size");
+    return record;
   }
+  RETURN_IF_ERROR(record->CheckSame(source));
   return record;
 }
 

@@ -21,6 +21,8 @@ class AllocationRecord {
   uint64_t id() const { return id_; }
   uint64_t size() const { return source_.size; }
   bool mapped() const EXCLUDES(mutex_);
+  // kConflict when what is told of the same allocation now contradicts what was told of it first.
+  Status CheckSame(const memory::AllocationSource& told) const;
 
   // The one mapping of this allocation. Single flight: while one thread maps, others wait for it.
   Result<std::shared_ptr<const memory::MappedAllocation>> Map() EXCLUDES(mutex_);
@@ -48,8 +50,8 @@ class AllocationTable {
   AllocationTable& operator=(const AllocationTable&) = delete;
 
   // The record of this memory for this registration of a workload: descriptors of one file are
-  // one allocation. kConflict when it is known with another size. Does not map. The table outlives
-  // its records.
+  // one allocation, and so are handles under one id of the driver's. kConflict when it is known
+  // with another size or address. Does not map. The table outlives its records.
   Result<std::shared_ptr<AllocationRecord>> Find(uint64_t workload_generation,
                                                  memory::AllocationSource source) EXCLUDES(mutex_);
   Totals TotalsNow() const EXCLUDES(mutex_);

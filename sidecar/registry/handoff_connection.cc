@@ -1,7 +1,9 @@
 #include "sidecar/registry/handoff_connection.h"
 
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <span>
@@ -21,6 +23,20 @@ UniqueFd ProcessOf(int socket, pid_t pid) {
   if (::getsockopt(socket, SOL_SOCKET, kSoPeerPidfd, &pidfd, &length) == 0) return UniqueFd(pidfd);
   if (pid <= 0) return UniqueFd();
   return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+constexpr auto kPidFileSystem = 0x50494446;  // linux/magic.h since Linux 6.9
+
+// The inode of such a descriptor is the process's alone until the machine starts anew, whatever PID
+// namespace looks at it. Older kernels have one inode for all: then empty.
+std::string NameOf(const UniqueFd& process) {
+  struct statfs system = {};
+  struct stat info = {};
+  if (!process.valid() || ::fstatfs(process.get(), &system) != 0 ||
+      system.f_type != kPidFileSystem || ::fstat(process.get(), &info) != 0) {
+    return {};
+  }
+  return "process " + std::to_string(info.st_ino);
 }
 
 }  // namespace
@@ -97,7 +113,8 @@ Result<wire::HandoffReply> HandoffConnection::Attach(const wire::HandoffRequest&
                 "open another connection for another workload");
   }
   ASSIGN_OR_RETURN(const WorkloadInfo info,
-                   workloads_->Attach(request.lease_token, credentials_.pid, credentials_.uid));
+                   workloads_->Attach(request.lease_token, credentials_.pid, credentials_.uid,
+                                      NameOf(process_)));
   attached_ = true;
   workload_ = info.name;
   generation_ = info.generation;

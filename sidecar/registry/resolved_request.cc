@@ -73,14 +73,15 @@ Result<memory::DmaBuf> DmaBufOf(const wire::AllocationSpec& spec, std::string_vi
 // Whether it is what it was said to be the workers find out, who map it.
 Result<memory::AllocationSource> GpuSource(const wire::AllocationSpec& spec,
                                            std::shared_ptr<const UniqueFd> fd,
-                                           memory::DmaBuf dma_buf, uint64_t workload_generation) {
+                                           memory::DmaBuf dma_buf, std::string exporter) {
   memory::AllocationSource source;
   source.dma_buf = std::move(dma_buf);
   source.kind = spec.kind;
   source.size = spec.size;
   source.writable = true;
   source.gpu = spec.gpu();
-  source.exporter = std::to_string(workload_generation);
+  source.exporter = std::move(exporter);
+  source.base = spec.base;
   source.fd = std::move(fd);
   if (source.gpu.form == wire::GpuExport::kDmaBuf) {
     RETURN_IF_ERROR(memory::CheckDmaBufFd(source.fd->get(), source.gpu.fd_offset + source.size));
@@ -92,21 +93,26 @@ Result<memory::AllocationSource> GpuSource(const wire::AllocationSpec& spec,
   return source;
 }
 
+// The process that holds the lease, where the kernel says which one it is: it may do so for several
+// workloads. Else the registration, whose lease nobody else has.
+std::string ExporterOf(const WorkloadInfo& workload) {
+  return workload.process.empty() ? std::to_string(workload.generation) : workload.process;
+}
+
 Result<std::shared_ptr<AllocationRecord>> RecordOf(const wire::AllocationSpec& spec,
-                                                   std::string_view workload,
-                                                   uint64_t workload_generation, size_t written_by,
+                                                   const WorkloadInfo& workload, size_t written_by,
                                                    const WorkloadTable& workloads,
                                                    AllocationTable& table) {
   std::shared_ptr<const UniqueFd> fd;
   if (!spec.fd_token.empty()) {
-    ASSIGN_OR_RETURN(fd, FdOf(workloads, workload, spec.fd_token, "/fd_token"));
+    ASSIGN_OR_RETURN(fd, FdOf(workloads, workload.name, spec.fd_token, "/fd_token"));
   }
-  ASSIGN_OR_RETURN(memory::DmaBuf dma_buf, DmaBufOf(spec, workload, workloads));
+  ASSIGN_OR_RETURN(memory::DmaBuf dma_buf, DmaBufOf(spec, workload.name, workloads));
   auto source = spec.kind == wire::MemoryKind::kGpu
-                    ? GpuSource(spec, std::move(fd), std::move(dma_buf), workload_generation)
+                    ? GpuSource(spec, std::move(fd), std::move(dma_buf), ExporterOf(workload))
                     : HostSource(spec, std::move(fd), written_by);
   if (!source) return Fail(std::move(source).error());
-  return table.Find(workload_generation, *std::move(source));
+  return table.Find(workload.generation, *std::move(source));
 }
 
 bool SamePieces(const Buffer::Description& existing, const memory::PieceMap& asked,
@@ -144,8 +150,7 @@ Result<ResolvedRequest> ResolveRequest(const wire::RegistrationRequest& request,
 
   const std::vector<size_t> written_by = WrittenBy(request, resolved.buffers);
   for (size_t i = 0; i < request.allocations.size(); ++i) {
-    auto record = RecordOf(request.allocations[i], request.workload, workload->generation,
-                           written_by[i], workloads, table);
+    auto record = RecordOf(request.allocations[i], *workload, written_by[i], workloads, table);
     if (!record) {
       Error error = std::move(record).error();
       if (error.field.starts_with("/buffers")) return Fail(std::move(error));

@@ -188,7 +188,8 @@ Result<WorkloadInfo> WorkloadTable::ByToken(std::string_view lease_token) const 
   return Snapshot(*workload);
 }
 
-Result<WorkloadInfo> WorkloadTable::Attach(std::string_view lease_token, pid_t pid, uid_t uid) {
+Result<WorkloadInfo> WorkloadTable::Attach(std::string_view lease_token, pid_t pid, uid_t uid,
+                                           std::string process) {
   MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(Workload * workload, FindByToken(lease_token));
   if (uid != workload->info.uid && uid != kRootUid) {
@@ -204,6 +205,7 @@ Result<WorkloadInfo> WorkloadTable::Attach(std::string_view lease_token, pid_t p
   }
   workload->info.attached = true;
   workload->info.pid = pid;
+  workload->info.process = std::move(process);
   return Snapshot(*workload);
 }
 

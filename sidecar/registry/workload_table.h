@@ -23,11 +23,12 @@ namespace gantry::registry {
 
 struct WorkloadInfo {
   std::string name;
-  std::string engine_id;    // the inference engine's own id; free text
-  uint64_t generation = 0;  // new at every registration
-  std::string lease_token;  // secret: names the caller on loopback TCP and at the hand-off socket
-  uid_t uid = 0;            // of the process that registered it
-  pid_t pid = 0;            // of the hand-off connection; 0 before there is one
+  std::string engine_id;     // the inference engine's own id; free text
+  uint64_t generation = 0;   // new at every registration
+  std::string lease_token;   // secret: names the caller on loopback TCP and at the hand-off socket
+  uid_t uid = 0;             // of the process that registered it
+  pid_t pid = 0;             // of the hand-off connection; 0 before there is one
+  std::string process = {};  // of it, as no other process of the node has it; empty: not known
   milliseconds ttl{0};
   bool attached = false;  // a hand-off connection holds the lease
   size_t fds_held = 0;    // descriptors handed over and still open here
@@ -71,7 +72,8 @@ class WorkloadTable {
 
   // Hand-off: attach binds a connection to the lease; a second one is kConflict. `uid` must be the
   // workload's or root.
-  Result<WorkloadInfo> Attach(std::string_view lease_token, pid_t pid, uid_t uid);
+  Result<WorkloadInfo> Attach(std::string_view lease_token, pid_t pid, uid_t uid,
+                              std::string process = {});
   // Ends the workload if `generation` is still the current one.
   void Detach(std::string_view name, uint64_t generation, std::string_view why);
   bool IsCurrent(std::string_view name, uint64_t generation) const;

@@ -121,6 +121,7 @@ class CopyWorker {
     for (const std::string& uuid : gpus_.uuids()) {
       greeting.gpus.push_back({uuid, gpus_.Reaches(uuid), gpus_.PciAddressOf(uuid)});
     }
+    greeting.sharing = gpus_.sharing();
     greeting.memory = gpus_.context()->Memory().value_or(gpu::MemoryAmount());
     return TextOf(greeting, sizeof(WorkerAnswer::message) - 1);
   }

@@ -24,6 +24,7 @@ GpuHome GpuHomes::Take(int worker, const Greeting& greeting) {
     for (std::vector<std::string>* const each : {&gpus_, &pci_addresses_}) {
       std::rotate(each->begin(), each->end() - static_cast<ptrdiff_t>(own), each->end());
     }
+    sharing_ = greeting.sharing;
     known_ = true;
   }
   GpuHome home;

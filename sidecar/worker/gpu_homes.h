@@ -25,12 +25,15 @@ class GpuHomes {
   int PlaceOf(std::string_view uuid) const;
   // Its PCI address; empty: no worker sees it. Does not wait.
   std::string PciAddressOf(std::string_view uuid) const;
+  // Of the workers' driver; nothing special while no worker has a GPU. Does not wait.
+  gpu::SharingRules sharing() const { return known_.load() ? sharing_ : gpu::SharingRules(); }
 
  private:
   mutable Mutex mutex_;
   // Written once, before known_ is true. The addresses are parallel to the UUIDs.
   std::vector<std::string> gpus_;
   std::vector<std::string> pci_addresses_;
+  gpu::SharingRules sharing_;
   std::atomic<bool> known_ = false;
   int says_why_ GUARDED_BY(mutex_) = std::numeric_limits<int>::max();  // the worker
   Status why_none_ GUARDED_BY(mutex_) = Fail(ErrorCode::kPathUnavailable,

@@ -9,12 +9,13 @@
 #include "sidecar/worker/probe_list.h"
 
 namespace gantry::worker {
-Result<memory::MappingId> MappingDirectory::Map(const memory::AllocationSource& source) {
+Result<memory::MappingId> MappingDirectory::Map(const memory::AllocationSource& source,
+                                                bool in_turn) {
   if (source.fd == nullptr) return Fail(ErrorCode::kNotExportable, "no descriptor to map");
   const MutexLock lock(mutex_);
   Participants workers = UsableWorkers(source.kind);
   ASSIGN_OR_RETURN(const memory::MappingId id, TakeId());
-  const Status status = Ask(&workers, MapRequest(id, source), source.fd->get());
+  const Status status = Ask(&workers, MapRequest(id, source), source.fd->get(), in_turn);
   for (size_t i = 0; i < workers.slots.size(); ++i) {
     if (!source.pinned) workers.slots[i]->CountMap(workers.replies[i].status.has_value());
   }
@@ -150,7 +151,7 @@ Status MappingDirectory::Restore(WorkerSlot& slot, WorkerProcess& process, bool 
 
 Status MappingDirectory::LeavesRoomForPids(const WorkerProcess& process) {
   const bool conflicts = std::any_of(mappings_.begin(), mappings_.end(), [&](const Mapping& each) {
-    return each.generation != 0 && memory::NeedsAnotherPid(each.source) &&
+    return each.generation != 0 && memory::IsByHandle(each.source) &&
            each.source.gpu.exporter_pid == process.pid();
   });
   if (!conflicts) return {};
@@ -270,9 +271,10 @@ MappingDirectory::Participants MappingDirectory::UsableWorkers(wire::MemoryKind 
   return workers;
 }
 
-Status MappingDirectory::Ask(Participants* participants, WorkerRequest request, int fd) {
+Status MappingDirectory::Ask(Participants* participants, WorkerRequest request, int fd,
+                             bool in_turn) {
   request.number = ++last_request_;
-  Exchange(participants->replies, request, fd, patience_);
+  (in_turn ? ExchangeInTurn : Exchange)(participants->replies, request, fd, patience_);
   Status first;
   for (size_t i = 0; i < participants->replies.size(); ++i) {
     const WorkerReply& reply = participants->replies[i];

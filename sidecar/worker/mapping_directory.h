@@ -24,7 +24,9 @@ class MappingDirectory {
   MappingDirectory(const std::vector<std::unique_ptr<WorkerSlot>>& slots, Patience patience)
       : slots_(slots), patience_(patience) {}
 
-  Result<memory::MappingId> Map(const memory::AllocationSource& source) EXCLUDES(mutex_);
+  // `in_turn`: in one worker after another.
+  Result<memory::MappingId> Map(const memory::AllocationSource& source, bool in_turn)
+      EXCLUDES(mutex_);
   Status Unmap(memory::MappingId id) EXCLUDES(mutex_);
   // Of GPU memory that is mapped, each allocation counted once. Does not wait for the workers.
   uint64_t gpu_bytes() const { return gpu_bytes_.load(); }
@@ -65,7 +67,8 @@ class MappingDirectory {
   // GPU memory is only for those that have a GPU.
   Participants UsableWorkers(wire::MemoryKind kind) const REQUIRES(mutex_);
   // Ends the workers that were lost in the exchange, and returns the first error of the others.
-  Status Ask(Participants* participants, WorkerRequest request, int fd) REQUIRES(mutex_);
+  Status Ask(Participants* participants, WorkerRequest request, int fd, bool in_turn = false)
+      REQUIRES(mutex_);
   // How many of the first ones are of one kind of memory.
   size_t OfOneKind(std::span<const memory::MemoryProbe> probes) const EXCLUDES(mutex_);
   wire::MemoryKind KindOf(memory::MappingId id) const REQUIRES(mutex_);

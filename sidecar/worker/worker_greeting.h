@@ -16,9 +16,10 @@ struct Greeting {
     bool reached = false;          // kernels of the worker's GPU may follow addresses of its memory
     std::string pci_address = {};  // "0000:1b:00.0"; empty: unknown
   };
-  std::vector<Gpu> gpus;     // that it sees, that of its context first
-  gpu::MemoryAmount memory;  // of that one, with the context
-  Status status;             // why it has none
+  std::vector<Gpu> gpus;           // that it sees, that of its context first
+  gpu::MemoryAmount memory;        // of that one, with the context
+  Status status;                   // why it has none
+  gpu::SharingRules sharing = {};  // of the driver
 };
 
 // As far as `bytes_max` go.

@@ -231,8 +231,17 @@ Result<memory::MappingId> WorkerPool::Map(const memory::AllocationSource& source
                   : Fail(ErrorCode::kPathUnavailable, gpus.error().message, gpus.error().hint);
     }
   }
-  if (memory::NeedsAnotherPid(source)) RETURN_IF_ERROR(LeavePid(source.gpu.exporter_pid));
-  return mappings_.Map(source);
+  const bool on_gpu = source.kind == wire::MemoryKind::kGpu;
+  const gpu::SharingRules rules = homes_.sharing();
+  // It might wait for ever, or find another process of the same number.
+  if (source.of_peer && memory::IsByHandle(source) && rules.handles_stay_in_pod) {
+    return Fail(ErrorCode::kPathUnavailable,
+                "the memory is shared by a handle, which this GPU's driver opens within its "
+                "owner's pod alone",
+                "use a driver that exports dma-bufs, or virtual memory: both reach other pods");
+  }
+  if (memory::IsByHandle(source)) RETURN_IF_ERROR(LeavePid(source.gpu.exporter_pid));
+  return mappings_.Map(source, on_gpu && rules.one_attach_at_a_time);
 }
 
 // The GPU's driver lets no two processes whose PIDs have the same number share memory, each in its

@@ -136,6 +136,7 @@ void Collect(std::vector<WorkerReply*> waiting, uint64_t number, Patience patien
         still_waiting.push_back(waiting[i]);
       } else {
         waiting[i]->lost = true;
+        waiting[i]->late = true;
         waiting[i]->status = Fail(LostError(*waiting[i]->process, "did not answer in time"));
       }
     }
@@ -193,6 +194,25 @@ void Exchange(std::span<WorkerReply> replies, const WorkerRequest& request, int 
     if (!reply.lost) waiting.push_back(&reply);
   }
   Collect(std::move(waiting), request.number, patience);
+}
+
+void ExchangeInTurn(std::span<WorkerReply> replies, const WorkerRequest& request, int fd,
+                    Patience patience) {
+  const TimePoint last = Clock::now() + patience.longest;
+  nanoseconds wait = patience.longest;
+  for (size_t i = 0; i < replies.size(); ++i) {
+    const TimePoint begin = Clock::now();
+    const auto longest = std::chrono::ceil<milliseconds>(std::min<nanoseconds>(wait, last - begin));
+    Exchange(replies.subspan(i, 1), request, fd, {std::max(longest, milliseconds(1)), {}});
+    if (replies[i].late) {
+      for (WorkerReply& other : replies.subspan(i + 1)) {
+        other.status = Fail(ErrorCode::kWorkerLost, replies[i].status.error().message,
+                            "the others were not asked: the workers are being replaced; try again");
+      }
+      return;
+    }
+    if (!replies[i].lost) wait = std::max<nanoseconds>(patience.lag, 4 * (Clock::now() - begin));
+  }
 }
 
 Result<Greeting> TakeGreeting(WorkerProcess& process) {

@@ -55,6 +55,7 @@ struct WorkerReply {
   WorkerProcess* process = nullptr;
   Status status;
   bool lost = false;
+  bool late = false;      // lost, as it did not answer in time
   std::string said = {};  // with an answer that is well
 };
 
@@ -69,6 +70,10 @@ struct Patience {
 // -1. The replies' other fields are set here.
 void Exchange(std::span<WorkerReply> replies, const WorkerRequest& request, int fd,
               Patience patience);
+// The same with one after another: each is asked when the one before has answered, in the same time
+// altogether. Behind one that does not answer none is asked, and that is what their status says.
+void ExchangeInTurn(std::span<WorkerReply> replies, const WorkerRequest& request, int fd,
+                    Patience patience);
 // The greeting of a worker that was just spawned, once its control socket is readable; an error
 // when it was lost. Does not wait.
 Result<Greeting> TakeGreeting(WorkerProcess& process);

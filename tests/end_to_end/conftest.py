@@ -28,6 +28,15 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("gpus", ["nvidia", "amd"], indirect=True)
 
 
+def pytest_collection_modifyitems(items):
+    """What is marked amd_runs(name=value) is run on AMD's with these parameters alone: the others are nothing of the vendor's."""
+    def runs(item):
+        wanted, parameters = item.get_closest_marker("amd_runs"), item.callspec.params if hasattr(item, "callspec") else {}
+        return not wanted or parameters.get("gpus") != "amd" or all(parameters[name] == value for name, value in wanted.kwargs.items())
+
+    items[:] = [item for item in items if runs(item)]
+
+
 class UnixConnection(http.client.HTTPConnection):
     """An HTTP connection over a Unix socket."""
 

@@ -80,6 +80,23 @@ class CudaDriver:
         self.call("cuStreamSynchronize", self.stream)
         return data.raw
 
+    def run_on_host(self, function, stream):
+        """By the stream, when it gets there; so does what follows."""
+        self.call("cuLaunchHostFunc", stream, function, None)
+
+    def set_later(self, address, value, size, stream):
+        self.call("cuMemsetD8Async", ctypes.c_uint64(address), ctypes.c_ubyte(value), ctypes.c_size_t(size), stream)
+
+    def synchronize(self, stream):
+        self.call("cuStreamSynchronize", stream)
+
+    def is_pinned(self, address):
+        """As memory of the host that GPUs reach (CU_POINTER_ATTRIBUTE_MEMORY_TYPE is CU_MEMORYTYPE_HOST)."""
+        attribute, kind = ctypes.c_int(2), ctypes.c_uint()
+        self.call("cuPointerGetAttributes", 1, ctypes.byref(attribute),
+                  ctypes.byref(ctypes.cast(ctypes.pointer(kind), ctypes.c_void_p)), ctypes.c_uint64(address))
+        return kind.value == 1
+
     def reserve(self, size):
         base = ctypes.c_uint64()
         self.call("cuMemAddressReserve", ctypes.byref(base), ctypes.c_size_t(size), ctypes.c_size_t(0), ctypes.c_uint64(0),
@@ -153,6 +170,22 @@ class HipDriver:
         handle = ctypes.create_string_buffer(64)
         self.call("hipIpcGetMemHandle", handle, ctypes.c_void_p(address))
         return handle.raw
+
+    def run_on_host(self, function, stream):
+        """By the stream, when it gets there; so does what follows."""
+        self.call("hipLaunchHostFunc", stream, function, None)
+
+    def set_later(self, address, value, size, stream):
+        self.call("hipMemsetAsync", ctypes.c_void_p(address), ctypes.c_int(value), ctypes.c_size_t(size), stream)
+
+    def synchronize(self, stream):
+        self.call("hipStreamSynchronize", stream)
+
+    def is_pinned(self, address):
+        """As memory of the host that GPUs reach (HIP_POINTER_ATTRIBUTE_MEMORY_TYPE is hipMemoryTypeHost), of which any other is unknown."""
+        kind = ctypes.c_uint()
+        asked = self.library.hipPointerGetAttribute(ctypes.byref(kind), 2, ctypes.c_void_p(address))
+        return asked == 0 and kind.value == (0 if self.version < 60000000 else 1)
 
     def reserve(self, size):
         base = ctypes.c_void_p()

@@ -4,13 +4,13 @@ told of it, and memory of GPUs takes every way as if it had been there from the 
 import pytest
 
 from gpu_memories import GpuMemory, succeeded
-from gpu_workloads import REAL, gpus, start_gpu_workload
+from gpu_workloads import REAL, VISIBLE, gpus, start_gpu_workload, vendor
 from test_gpu_over_tcp import HostMemory, staged_bytes, staging_bytes_of
 from test_gpu_visibility import Sides
 from test_peers_over_tcp import TCP, meet
 from workloads import MiB, connect, wait_for, workers_of
 
-pytestmark = pytest.mark.skipif(REAL, reason="only the fake's memory is small enough to be taken")
+pytestmark = [pytest.mark.both_vendors, pytest.mark.skipif(REAL, reason="only the fake's memory is small enough to be taken")]
 
 SIZE = 6 * MiB
 MINE, THEIRS, LENGTH = 512, 3 * MiB + 1536, MiB + 64
@@ -104,7 +104,7 @@ def test_a_new_session_is_told(leave, start_late, start_gpu_workload):
 def test_the_reason_says_what_to_do_where_nobody_asks_again(gpus, start_sidecar, start_gpu_workload, monkeypatch):
     """There was no GPU to ask for, and so no staging memory is taken. A worker that is started later sees one."""
     with monkeypatch.context() as environment:
-        environment.setenv("CUDA_VISIBLE_DEVICES", "")
+        environment.setenv(VISIBLE[vendor()], "")
         a, b = (start_sidecar(name, workers=2, flags=TCP) for name in "ab")
     assert meet(a, b)["state"] == "up"
     assert [staging_in(pid) for pid in workers_of(a)] == [0, 0]

@@ -9,6 +9,8 @@ import pytest
 from gpu_workloads import REAL, GpuPair, dying_workers, gpus, start_gpu_workload
 from workloads import MiB, TERMINAL, metric, wait_for
 
+pytestmark = pytest.mark.both_vendors
+
 BLOCK = 2048
 BLOCKS = 8 * MiB // BLOCK
 OFFSET = MiB + 512
@@ -41,7 +43,6 @@ def check_blocks(pair, operation, mine, theirs):
     pair.data[target] = bytes(expected)
 
 
-@pytest.mark.both_vendors
 @pytest.mark.parametrize("copies", ["kernel", "engines"])
 @pytest.mark.parametrize("operation", ["read", "write"])
 def test_blocks_in_random_order_by_either_means(start_pair, copies, operation):
@@ -68,7 +69,6 @@ def test_what_copies_is_chosen_and_the_reason_told(start_pair):
 
 
 @pytest.mark.skipif(REAL, reason="only the fake can be made to have no kernels")
-@pytest.mark.both_vendors
 def test_without_kernels_the_copy_engines_do_all(start_pair, monkeypatch):
     monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuModuleLoadData=218,hiprtcCompileProgram=6")
     pair = start_pair()
@@ -81,6 +81,7 @@ def test_without_kernels_the_copy_engines_do_all(start_pair, monkeypatch):
     assert "copied by copy engines only" in pair.a.log
 
 
+@pytest.mark.amd_runs(copies="engines")
 @pytest.mark.parametrize("copies", ["kernel", "engines"])
 def test_workers_that_die_under_transfers_cost_a_retry_and_no_byte(start_pair, copies):
     """Each transfer ends, and one that succeeded moved all: also when its part was given out a second time."""

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_workloads import REAL, GpuCommands, GpuPair, driver_library, gpus, start_gpu_workload
+from gpu_workloads import REAL, GpuCommands, GpuPair, driver_library, gpus, start_gpu_workload, vendor
 from workloads import MiB, _Commands, gantry, wait_for
+
+pytestmark = pytest.mark.both_vendors
 
 OFFSET, LENGTH, SIZE = 3 * MiB + 512, MiB, 8 * MiB
 HOLDING = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -59,15 +61,14 @@ class FenceCommands(GpuCommands):
         """What the stream is given from here on begins when it is let go."""
         self.go = go = threading.Event()
         self.kept.append(HOLDING(lambda _: go.wait(60) and None))
-        self.driver.call("cuLaunchHostFunc", self._stream(which), self.kept[-1], None)
+        self.driver.run_on_host(self.kept[-1], self._stream(which))
 
     def let_go(self):
         self.go.set()
 
     def fill_later(self, name, offset, value, size, which=None):
         """By the stream, when it gets there: returns at once."""
-        self.driver.call("cuMemsetD8Async", ctypes.c_uint64(self.allocations[name] + offset), ctypes.c_ubyte(value),
-                         ctypes.c_size_t(size), self._stream(which))
+        self.driver.set_later(self.allocations[name] + offset, value, size, self._stream(which))
 
     def signal(self, name, which=None):
         self.fences[name] = self.timeline.signal(which if which is not None else self.driver.stream.value)
@@ -109,7 +110,7 @@ class FenceCommands(GpuCommands):
         self.timeline._finalizer()
 
     def synchronize(self, which=None):
-        self.driver.call("cuStreamSynchronize", self._stream(which))
+        self.driver.synchronize(self._stream(which))
 
     def rounds(self, count, local, remote):
         """Each fills the buffer with another value and writes it to the peer, without waiting for the stream in between."""
@@ -127,18 +128,10 @@ class FenceCommands(GpuCommands):
         arena = self.client.arena(MiB)
         address = ctypes.addressof(ctypes.c_char.from_buffer(arena))
         arena.pin(self.driver.device.value)
-        before = self._is_known(address)
+        before = self.driver.is_pinned(address)
         del arena
         gc.collect()
-        return before, self._is_known(address)
-
-    def _is_known(self, address):
-        """As memory of the host that GPUs reach (CU_POINTER_ATTRIBUTE_MEMORY_TYPE is CU_MEMORYTYPE_HOST)."""
-        attribute, kind = ctypes.c_int(2), ctypes.c_uint()
-        value = ctypes.pointer(kind)
-        self.driver.call("cuPointerGetAttributes", 1, ctypes.byref(attribute),
-                         ctypes.byref(ctypes.cast(value, ctypes.c_void_p)), ctypes.c_uint64(address))
-        return kind.value == 1
+        return before, self.driver.is_pinned(address)
 
 
 @pytest.fixture
@@ -309,17 +302,22 @@ def test_kernels_of_pytorch(pair, start_gpu_workload):
     assert found(pair) == (b"\x5a" * LENGTH, True)
 
 
-USES_THE_GPU = f"""
-library = ctypes.CDLL({driver_library()!r})
+USES_THE_GPU = {"nvidia": """
 context, stream = ctypes.c_void_p(), ctypes.c_void_p()
 assert library.cuInit(0) == library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
 assert library.cuCtxPushCurrent_v2(context) == library.cuStreamCreate(ctypes.byref(stream), 1) == 0
-"""
+reset = lambda: library.cuDevicePrimaryCtxReset_v2(0)
+""", "amd": """
+stream = ctypes.c_void_p()
+assert library.hipInit(0) == library.hipSetDevice(0) == library.hipStreamCreateWithFlags(ctypes.byref(stream), 1) == 0
+reset = library.hipDeviceReset
+"""}
 
 
-def run_script(run_dir, body, beginning=USES_THE_GPU):
+def run_script(run_dir, body, uses_gpu=True):
     """Another Python process, with a client; what it prints, once it has ended as it should."""
     opening = f"import ctypes, sys\nsys.path.insert(0, {str(Path(gantry.__file__).parents[1])!r})\nimport gantry\n"
+    beginning = f"library = ctypes.CDLL({driver_library()!r})\n{USES_THE_GPU[vendor()]}" if uses_gpu else ""
     script = opening + beginning + f"client = gantry.Client({str(run_dir)!r}, 'w')\n" + textwrap.dedent(body)
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stderr) == (0, ""), ended
@@ -341,15 +339,17 @@ def test_a_process_ends_whose_context_was_reset(gpus, sidecar):
     assert run_script(sidecar.run_dir, """
         arena, timeline = client.arena(1 << 20), client.timeline(0)
         arena.pin(0)
-        assert library.cuDevicePrimaryCtxReset_v2(0) == 0
+        assert reset() == 0
         arena.close()
         print("end")
     """) == "end\n"
 
 
 @pytest.mark.skipif(REAL, reason="only the fake can be made to lack something")
-@pytest.mark.parametrize("lacks", ["cuStreamWriteValue64=500", "can_use_64_bit_stream_mem_ops=1"])
-def test_where_streams_cannot_write_the_error_says_what_to_do(gpus, sidecar, monkeypatch, lacks):
+@pytest.mark.parametrize("lacks, rocm", [("cuStreamWriteValue64=500", "6"),  # which has no ids of streams
+                                         ("can_use_64_bit_stream_mem_ops=1,lack_stream_writes=1", "7")], ids=["call", "device"])
+def test_where_streams_cannot_write_the_error_says_what_to_do(gpus, sidecar, monkeypatch, lacks, rocm):
+    monkeypatch.setenv("GANTRY_FAKE_ROCM", rocm)
     monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", lacks)
     assert run_script(sidecar.run_dir, """
         try:
@@ -362,7 +362,7 @@ def test_where_streams_cannot_write_the_error_says_what_to_do(gpus, sidecar, mon
 
 @pytest.mark.skipif(REAL, reason="only the fake can be made to fail")
 def test_an_arena_that_the_driver_does_not_let_go_of_stays_mapped(gpus, sidecar, monkeypatch):
-    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuMemHostUnregister=999")
+    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuMemHostUnregister=999,hipHostUnregister=999")
     assert run_script(sidecar.run_dir, """
         import gc
         mappings = lambda: open("/proc/self/maps").read().count("memfd:gantry-arena")
@@ -397,4 +397,4 @@ def test_a_process_without_a_gpu_is_told(gpus, sidecar):
                 call(0)
             except gantry.Error as error:
                 print(error.code, error.field)
-    """, beginning="") == "path_unavailable device\n" * 2
+    """, uses_gpu=False) == "path_unavailable device\n" * 2

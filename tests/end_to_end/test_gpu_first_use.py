@@ -15,6 +15,8 @@ from gpu_workloads import gpu_count, gpus, start_gpu_workload
 from handoff import RawWorkload
 from workloads import connect, metric, send, totals_of, wait_for, workers_of
 
+pytestmark = pytest.mark.both_vendors
+
 BUFFERS, PROCESSES = 1000, 4
 LENGTH, STRIDE = 4096, 8192
 OFFSET = 1536

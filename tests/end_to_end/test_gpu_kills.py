@@ -5,11 +5,14 @@ import random
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
-from gpu_workloads import REAL, gpu_count, gpus, start_gpu_workload
+from gpu_workloads import REAL, gpu_count, gpus, start_gpu_workload, vendor
 from workloads import BOTH, MiB, TERMINAL, connect, ended, resume, send, wait_for, workers_of
+
+pytestmark = pytest.mark.both_vendors
 
 BLOCK = 1024
 BLOCKS = (256 if REAL else 128) * MiB // BLOCK
@@ -19,12 +22,21 @@ FREED_SECONDS = 2
 SLACK = 16 * MiB  # of what others take and give back of a GPU meanwhile
 
 
-def nvidia_smi_used(workload):
-    """Bytes of the workload's GPU that nvidia-smi says are used, by whomever; 0 on the fake, which it does not know."""
+def used_of(workload):
+    """Bytes of the workload's GPU that somebody else than its driver says are used, by whomever; 0 on the fake, of which nobody
+    knows."""
     if not REAL:
         return 0
-    return int(subprocess.check_output(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits",
-                                        "--id=" + workload.do("device_uuid")], text=True)) * MiB
+    uuid = workload.do("device_uuid")
+    if vendor() == "nvidia":
+        return int(subprocess.check_output(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits",
+                                            "--id=" + uuid], text=True)) * MiB
+    for device in Path("/sys/class/drm").glob("card*/device"):  # as rocm-smi reads it
+        number = device / "unique_id"
+        known_as = number.read_text().strip().lower() if number.exists() else device.resolve().name
+        if uuid.startswith(f"GPU-{known_as}"):
+            return int((device / "mem_info_vram_used").read_text())
+    raise AssertionError(f"the kernel knows no GPU {uuid}")
 
 
 class Moving:
@@ -37,16 +49,16 @@ class Moving:
         gpu = min(1, gpu_count() - 1)
         self.watcher = start_gpu_workload(self.a, "watcher", gpu)
         self.reader, self.owner = start_gpu_workload(self.a, "reader", 0), start_gpu_workload(self.b, "owner")
-        before, used_before = self.free(), nvidia_smi_used(self.watcher)
+        before, used_before = self.free(), used_of(self.watcher)
         self.owner.do("use_gpu", gpu)
         for workload, name in ((self.owner, "out"), (self.reader, "into")):
             workload.do("allocate", name, BLOCK * BLOCKS)
             if workload is self.owner:
                 self.owner_bytes = before - self.free()  # with its context
-                self.seen_by_nvidia_smi = nvidia_smi_used(self.watcher) - used_before
+                self.seen_from_outside = used_of(self.watcher) - used_before
             workload.do("register_gpu", name, ("kv", 0, BLOCK * BLOCKS, BOTH, BLOCK))
         assert self.owner_bytes >= BLOCK * BLOCKS
-        assert not REAL or self.seen_by_nvidia_smi >= BLOCK * BLOCKS
+        assert not REAL or self.seen_from_outside >= BLOCK * BLOCKS
         shuffled = random.Random(41)
         self.body = {"workload": "reader", "op": "read", "local": ["kv"], "remote": ["b/owner/kv"],
                      "deadline_ms": DEADLINE_SECONDS * 1000, "local_blocks": shuffled.sample(range(BLOCKS), BLOCKS),
@@ -88,8 +100,8 @@ class Moving:
         return view
 
     def memory(self):
-        """(free, used): what the driver says, and nvidia-smi."""
-        return self.free(), nvidia_smi_used(self.watcher)
+        """(free, used): what the driver says, and who looks from outside."""
+        return self.free(), used_of(self.watcher)
 
     def is_free_without_its_owner(self, before):
         gone = time.monotonic()
@@ -100,10 +112,10 @@ class Moving:
         free, used = before
         wait_for(lambda: self.free() >= free + self.owner_bytes - SLACK, gone + FREED_SECONDS - time.monotonic(),
                  lambda: f"{self.owner_bytes >> 20} MiB more than the {free >> 20} that were free, and now {self.free() >> 20}")
-        wait_for(lambda: nvidia_smi_used(self.watcher) <= used - self.seen_by_nvidia_smi + SLACK,
+        wait_for(lambda: used_of(self.watcher) <= used - self.seen_from_outside + SLACK,
                  gone + FREED_SECONDS - time.monotonic(),
-                 lambda: f"nvidia-smi says {nvidia_smi_used(self.watcher) >> 20} MiB are used of {used >> 20}, of which the owner had"
-                         f" {self.seen_by_nvidia_smi >> 20}")
+                 lambda: f"somebody else says {used_of(self.watcher) >> 20} MiB are used of {used >> 20}, of which the owner had"
+                         f" {self.seen_from_outside >> 20}")
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from gpu_memories import GpuMemory, SameAddress, succeeded
 from gpu_workloads import gpu_count, gpus, start_gpu_workload
 from workloads import BOTH, MiB, connect, metric, submit, totals_of, wait_for
 
+pytestmark = pytest.mark.both_vendors
+
 KiB = 1 << 10
 SIZES = {"64B": 64, "16KiB": 16 * KiB, "128KiB": 128 * KiB, "512KiB": 512 * KiB, "4MiB": 4 * MiB}
 ALIGNMENT = 512  # of what a caching allocator hands out

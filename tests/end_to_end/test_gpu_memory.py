@@ -10,6 +10,8 @@ from gpu_memories import allocate_again
 from gpu_workloads import GPU_BYTES as SIZE, GpuPair, driver_library, gpus, start_gpu_workload
 from workloads import MiB, ended, gantry, metric, submit, wait_for, workers_of
 
+pytestmark = pytest.mark.both_vendors
+
 KiB = 1 << 10
 
 
@@ -18,7 +20,6 @@ def pair(gpus, start_sidecar, start_gpu_workload):
     return GpuPair(start_sidecar, start_gpu_workload)
 
 
-@pytest.mark.both_vendors
 @pytest.mark.parametrize("ordinals", [(0, 1), (0, 0)], ids=["two-gpus", "one-gpu"])
 @pytest.mark.parametrize("operation", ["read", "write"])
 def test_exactly_the_bytes_of_the_buffers_move(gpus, start_sidecar, start_gpu_workload, ordinals, operation):
@@ -31,7 +32,6 @@ def test_exactly_the_bytes_of_the_buffers_move(gpus, start_sidecar, start_gpu_wo
     assert "tcp" in reasons
 
 
-@pytest.mark.both_vendors
 @pytest.mark.parametrize("size, offset", [(64, 512), (16 * KiB, 1536), (128 * KiB, 5 * MiB), (512 * KiB, 512), (4 * MiB, 2 * MiB),
                                           (1, 3), (4097, 12345)])
 def test_buffers_of_a_caching_allocator(gpus, start_sidecar, start_gpu_workload, size, offset):
@@ -42,7 +42,6 @@ def test_buffers_of_a_caching_allocator(gpus, start_sidecar, start_gpu_workload,
         pair.check(operation)
 
 
-@pytest.mark.both_vendors
 def test_blocks_by_id(pair):
     ids = [255, 0, 17, 3]
     body = {"workload": "reader", "op": "read", "local": ["into"], "remote": ["b/owner/out"],
@@ -56,7 +55,6 @@ def test_blocks_by_id(pair):
     assert pair.reader.do("look", "into", 0, SIZE) == bytes(expected)
 
 
-@pytest.mark.both_vendors
 def test_two_views_of_one_allocation_are_mapped_once_and_one_outlives_the_other(pair):
     before = pair.b.ask("GET", "/v1/status")[1]["totals"]["allocations"]
     pair.owner.do("register_gpu", "out", ("second", 5 * MiB, MiB))
@@ -68,7 +66,6 @@ def test_two_views_of_one_allocation_are_mapped_once_and_one_outlives_the_other(
     assert got == pair.data["out"][5 * MiB:6 * MiB]
 
 
-@pytest.mark.both_vendors
 def test_memory_that_was_freed_and_allocated_again_is_refused_until_it_is_registered_anew(pair):
     old = pair.reader.do("allocate", "again", SIZE)
     pair.reader.do("register_gpu", "again", ("again", 0, MiB, ("remote_read",), 4096))
@@ -100,7 +97,6 @@ def test_a_worker_with_the_owners_pid_makes_room_for_another(gpus, start_sidecar
     assert metric(sidecar, "gantry_worker_pid_conflicts_total") == 1
 
 
-@pytest.mark.both_vendors
 def test_the_sidecar_itself_never_loads_the_gpus_driver(pair):
     assert pair.move("read")[1]["state"] == "succeeded"
     for sidecar in (pair.a, pair.b):
@@ -109,7 +105,6 @@ def test_the_sidecar_itself_never_loads_the_gpus_driver(pair):
         assert loaded == [False, True, True]
 
 
-@pytest.mark.both_vendors
 def test_memory_of_a_dead_owner_is_unmapped(pair):
     assert pair.move("read")[1]["state"] == "succeeded"
     assert [metric(sidecar, "gantry_ipc_mapped_bytes") for sidecar in (pair.a, pair.b)] == [2 * SIZE, SIZE]
@@ -123,7 +118,6 @@ def test_memory_of_a_dead_owner_is_unmapped(pair):
         wait_for(lambda: metric(sidecar, "gantry_ipc_mapped_bytes") == left * SIZE, 5, "the metric to say so")
 
 
-@pytest.mark.both_vendors
 def test_memory_of_a_deleted_peer_is_unmapped(pair):
     pair.owner.do("register_gpu", "out", ("second", 5 * MiB, MiB, ("remote_read",)))  # the same memory, mapped for reading
     for buffer in ("out", "second"):

@@ -9,6 +9,8 @@ import pytest
 from gpu_workloads import REAL, VISIBLE, dying_workers, gpus, start_gpu_workload, vendor
 from workloads import MiB, TERMINAL, connect
 
+pytestmark = pytest.mark.both_vendors
+
 BLOCK = 2048
 BLOCKS = 4 * MiB // BLOCK
 KV_AT, STORE_AT = MiB + 512, 2 * MiB + 1536
@@ -75,7 +77,6 @@ def start_pair(gpus, start_sidecar, start_gpu_workload):
     return start
 
 
-@pytest.mark.both_vendors
 @pytest.mark.parametrize("keeper", ["a", "b"], ids=["one-sidecar", "two-sidecars"])
 def test_blocks_are_offloaded_and_restored(start_pair, keeper):
     pair = start_pair(keeper)
@@ -115,7 +116,6 @@ def test_a_workload_offloads_to_its_own_arena(start_pair):
     assert pair.engine.do("look", "kv", 0, SIZE) == bytes(expected)
 
 
-@pytest.mark.both_vendors
 def test_a_keeper_without_a_gpu(start_pair):
     """Its memory is reached by who has the GPU, which also executes what the keeper asks for."""
     pair = start_pair(blind=True)
@@ -142,7 +142,7 @@ def test_other_paths_say_why_they_cannot(start_pair):
 
 @pytest.mark.skipif(REAL, reason="only the fake can be made to refuse host memory")
 def test_a_driver_that_pins_no_memory_costs_time_and_no_byte(start_pair, monkeypatch):
-    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuMemHostRegister=801")
+    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuMemHostRegister=801,hipHostRegister=801")
     pair = start_pair()
     ids = random.Random(9).sample(range(BLOCKS), 300)
     for operation in ("write", "read"):

@@ -149,6 +149,8 @@ KINDS = pytest.mark.parametrize("into,out", [(GpuMemory, GpuMemory), (GpuMemory,
                                 ids=["gpu-gpu", "gpu-host", "host-gpu"])
 
 
+@pytest.mark.both_vendors
+@pytest.mark.amd_runs(into=GpuMemory, out=GpuMemory)
 @KINDS
 def test_more_bytes_than_the_staging_has(start_sides, into, out):
     """One range of the whole buffers, and many odd ones; reads and writes. The path and the staging are told."""
@@ -167,6 +169,7 @@ def test_more_bytes_than_the_staging_has(start_sides, into, out):
         sides.move(operation, odd_ranges(operation, 60, LENGTH // 2))
 
 
+@pytest.mark.both_vendors
 def test_a_byte_at_every_kind_of_place(start_sides):
     """Of one byte up to the seams of requests and slices and beyond them, at odd offsets."""
     sides = start_sides(length=3 * MiB)
@@ -178,6 +181,7 @@ def test_a_byte_at_every_kind_of_place(start_sides):
             sides.move(operation, [place])
 
 
+@pytest.mark.both_vendors
 def test_pieces_of_virtual_memory(start_sides):
     """Buffers over several pieces, with their seams at other places on either side, all in one request."""
     def pieces(sizes):
@@ -189,6 +193,7 @@ def test_pieces_of_virtual_memory(start_sides):
         sides.move(operation, odd_ranges(operation, 40, sides.length // 2))
 
 
+@pytest.mark.both_vendors
 def test_host_and_gpu_memory_in_one_transfer(start_sides):
     """Some of a request's bytes are sent and received where they lie, the others through slices."""
     sides = start_sides(length=2 * MiB)
@@ -291,10 +296,11 @@ def test_through_tls(start_sides, folder):
         sides.move(operation, [(0, 0, LENGTH)])
 
 
+@pytest.mark.both_vendors
 @pytest.mark.skipif(REAL, reason="a real driver registers it")
 def test_where_the_driver_does_not_register_the_staging(start_sides, monkeypatch):
     """The workers' own stages are used, and it is said."""
-    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuMemHostRegister=801")
+    monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuMemHostRegister=801,hipHostRegister=801")
     sides = start_sides(length=3 * MiB)
     assert "does not take the memory between GPUs and the network" in sides.a.log, sides.a.log
     for operation in ("read", "write"):

@@ -9,6 +9,8 @@ from gpu_workloads import gpus, start_gpu_workload
 from test_gpu_over_tcp import MINE, THEIRS, HostMemory, start_sides
 from workloads import MiB
 
+pytestmark = pytest.mark.both_vendors
+
 LOAD = 48 * MiB
 AT_ONCE = 6
 
@@ -43,6 +45,7 @@ class Load:
         assert all(view["state"] == "succeeded" for view in self.views), self.views
 
 
+@pytest.mark.amd_runs(operation="write")
 @pytest.mark.parametrize("operation", ["read", "write"])
 def test_a_peers_transfer_goes_on(start_sides, operation):
     sides = start_sides(length=8 * MiB)

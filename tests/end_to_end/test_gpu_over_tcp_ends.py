@@ -11,6 +11,8 @@ from gpu_workloads import dying_workers, gpus, start_gpu_workload
 from test_gpu_over_tcp import start_sides, staged_slices
 from workloads import MiB, TERMINAL, resume, send, view_of, wait_for, workers_of
 
+pytestmark = pytest.mark.both_vendors
+
 LENGTH = 16 * MiB
 LEASE_SECONDS = 3.25  # of a write, with its margin
 QUIESCE_SECONDS = 2  # --quiesce-ms-max
@@ -69,6 +71,7 @@ def goes_on(sides):
         sides.move(operation, [(0, 0, MiB)])
 
 
+@pytest.mark.amd_runs(side="target", how="expired")
 @EITHER_WAY
 @EITHER_SIDE
 @pytest.mark.parametrize("how", ["cancelled", "expired"])
@@ -92,6 +95,7 @@ def test_workers_that_stand_still(start_sides, operation, side, how):
     goes_on(sides)
 
 
+@pytest.mark.amd_runs(side="target")
 @EITHER_WAY
 @EITHER_SIDE
 def test_workers_that_die(start_sides, operation, side):
@@ -110,6 +114,7 @@ def test_workers_that_die(start_sides, operation, side):
     sides.move(operation, [(0, 0, LENGTH)])
 
 
+@pytest.mark.amd_runs(side="target")
 @EITHER_WAY
 @EITHER_SIDE
 def test_a_sidecar_that_is_killed(start_sides, operation, side):

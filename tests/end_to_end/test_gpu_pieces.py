@@ -9,6 +9,8 @@ from gpu_pieces import PieceCommands
 from gpu_workloads import gpu_count, gpus, start_gpu_workload
 from workloads import BOTH, MiB, connect, gantry, metric, submit, wait_for
 
+pytestmark = pytest.mark.both_vendors
+
 MINE, THEIRS = [2 * MiB, 4 * MiB, 2 * MiB], [4 * MiB, 2 * MiB, 2 * MiB]  # their seams are at other places
 SIZE = 8 * MiB
 BEGIN = {"into": 512 + 3, "out": 1024 + 8}
@@ -59,7 +61,6 @@ def start_sides(gpus, start_sidecar, start_gpu_workload):
     return lambda *arguments, **options: Sides(start_sidecar, start_gpu_workload, *arguments, **options)
 
 
-@pytest.mark.both_vendors
 @pytest.mark.parametrize("copies", ["kernel", "engines"])
 @pytest.mark.parametrize("kinds", [("pieces", "pieces"), ("pieces", "whole"), ("whole", "pieces")], ids="-".join)
 def test_ranges_and_blocks_across_seams(start_sides, copies, kinds):
@@ -85,7 +86,6 @@ def test_ranges_and_blocks_across_seams(start_sides, copies, kinds):
     sides.into.check()
 
 
-@pytest.mark.both_vendors
 def test_a_piece_that_was_replaced_is_refused_until_it_is_registered_anew(start_sides):
     """What uses only the others goes on: as after sleep mode woke a part of a segment."""
     sides = start_sides()

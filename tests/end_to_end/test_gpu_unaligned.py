@@ -9,6 +9,8 @@ from gpu_memories import GpuMemory, succeeded
 from gpu_workloads import gpu_count, gpus, start_gpu_workload
 from workloads import BOTH, MiB, connect, metric
 
+pytestmark = pytest.mark.both_vendors
+
 LENGTHS = (1, 3, 15, 17, 4095, 65537)
 SHIFTS = (0, 1, 2, 3, 4, 7, 8, 9, 13, 15)  # of a place to the next multiple of 16, on either side
 SIZE = 12 * MiB
@@ -105,6 +107,7 @@ def test_destinations_that_overlap_are_refused(start_sides):
     assert sides.a.ask("GET", "/v1/transfers?workload=reader")[1]["transfers"] == []
 
 
+@pytest.mark.amd_runs(start_sides="kernel")
 def test_a_hundred_thousand_pieces_of_half_a_kibibyte(start_sides):
     sides = start_sides(PIECE * PIECES + MiB)
     begin = {"mine": 512, "theirs": 3 * 512 + 8}

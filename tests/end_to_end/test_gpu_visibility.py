@@ -13,7 +13,7 @@ from workloads import MiB, connect, gantry, metric, submit
 SIZE = 6 * MiB
 MINE, THEIRS, LENGTH = 512, 3 * MiB + 1536, MiB + 64
 
-pytestmark = pytest.mark.skipif(gpu_count() < 2, reason="needs two GPUs")
+pytestmark = [pytest.mark.both_vendors, pytest.mark.skipif(gpu_count() < 2, reason="needs two GPUs")]
 
 
 class Sides:
@@ -82,7 +82,6 @@ def test_the_side_that_sees_both_gpus_executes(start_sides, seer, flags):
     sides.out.check()
 
 
-@pytest.mark.both_vendors
 def test_where_neither_sees_both_gpus_the_next_path_is_taken(start_sides):
     """With the reason why not the faster one, which may be an error instead."""
     sides = start_sides(a_sees="0", b_sees="1", flags=TCP)
@@ -124,7 +123,6 @@ def test_where_neither_sees_both_gpus_the_reason_is_told(start_sides):
     assert [metric(sidecar, "gantry_ipc_mapped_bytes") for sidecar in (sides.a, sides.b)] == [SIZE, SIZE]
 
 
-@pytest.mark.both_vendors
 @pytest.mark.parametrize("orders", [("1,0", "0,1", "0,1", "0,1"), ("0,1", "1,0", "1,0", "0,1"), ("0,1", "0,1", "1,0", "1,0"),
                                     ("1,0", "1,0", "0,1", "1,0")], ids="-".join)
 def test_an_order_of_its_own_for_each_process(start_sides, orders):
@@ -152,7 +150,6 @@ def test_one_gpu_that_two_workloads_number_differently(start_sides):
         sides.moved(into_reader=operation == "read")
 
 
-@pytest.mark.both_vendors
 def test_memory_on_a_gpu_that_its_own_sidecar_does_not_see_is_refused(start_sidecar, start_gpu_workload, gpus):
     """The same ordinal means another GPU to the sidecar: it must not take that one."""
     sidecar = Sides.seeing("1", lambda: start_sidecar("a", workers=2))

@@ -10,7 +10,9 @@ from gpu_workloads import REAL, gpus, start_gpu_workload, vendor
 from test_gantryctl import run
 from workloads import BOTH, MiB, metric, wait_for, workers_of
 
-pytestmark = pytest.mark.skipif(REAL, reason="only the fake can be made to refuse a context")
+pytestmark = [pytest.mark.both_vendors, pytest.mark.skipif(REAL, reason="only the fake can be made to refuse a context")]
+
+NO_MEMORY = {"nvidia": "CUDA_ERROR_OUT_OF_MEMORY", "amd": "hipErrorOutOfMemory"}
 
 
 def homes_of(sidecar):
@@ -47,16 +49,14 @@ def test_a_gpu_that_is_short_of_memory_has_fewer_workers(gpus, start_sidecar, mo
     assert metric(sidecar, "gantry_ipc_workers") == 2 and "one fewer for GPU memory" in sidecar.log
 
 
-@pytest.mark.both_vendors
 @pytest.mark.parametrize("failure, why", [
-    ("cuDevicePrimaryCtxRetain=2,primary_context=2", {"nvidia": "CUDA_ERROR_OUT_OF_MEMORY", "amd": "hipErrorOutOfMemory"}),
+    ("cuDevicePrimaryCtxRetain=2,primary_context=2", NO_MEMORY),
     ("cuStreamCreate=2,hipStreamCreateWithFlags=2", {"nvidia": "cuStreamCreate", "amd": "hipStreamCreateWithFlags"})])
 def test_a_sidecar_whose_contexts_are_refused_is_ready(gpus, start_sidecar, monkeypatch, failure, why):
     monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", failure)
     expect_no_gpu(start_sidecar("a", workers=2), why[vendor()])
 
 
-@pytest.mark.both_vendors
 def test_a_driver_that_ends_its_process_costs_the_gpus_alone(gpus, start_sidecar, monkeypatch):
     monkeypatch.setenv("GANTRY_FAKE_GPU_FAIL", "cuInit=-1,hipInit=-1")
     sidecar = start_sidecar("a", workers=2)
@@ -76,11 +76,11 @@ def test_a_refused_worker_asks_again_when_there_is_room(gpus, start_sidecar, sta
     homes = homes_of(sidecar)
     assert [bool(home) for home in homes] == [False, True]
     refused = sidecar.ask("GET", "/v1/status")[1]["workers"][0]
-    assert refused["asks_for_gpu"] and "OUT_OF_MEMORY" in refused["no_gpu_because"], refused
+    assert refused["asks_for_gpu"] and NO_MEMORY[vendor()] in refused["no_gpu_because"], refused
     assert metric(sidecar, "gantry_ipc_workers_refused") == 1 and metric(sidecar, "gantry_ipc_workers") == 1
     doctor = run("doctor", "--json", "--socket", sidecar.api_socket)
     said = {finding["subject"]: finding for finding in json.loads(doctor.stdout)["findings"]}
-    assert said["copy worker 0"]["level"] == "warn" and "OUT_OF_MEMORY" in said["copy worker 0"]["said"], said
+    assert said["copy worker 0"]["level"] == "warn" and NO_MEMORY[vendor()] in said["copy worker 0"]["said"], said
     assert said[homes[1]]["level"] == "ok" and "copy workers" in said[homes[1]]["said"], said
     pids = workers_of(sidecar)
     engine.do("free", "weights")
@@ -89,6 +89,7 @@ def test_a_refused_worker_asks_again_when_there_is_room(gpus, start_sidecar, sta
     assert metric(sidecar, "gantry_ipc_workers_refused") == 0 and metric(sidecar, "gantry_ipc_workers") == 2
 
 
+@pytest.mark.amd_runs(workers=8, share=-1)
 @pytest.mark.parametrize("workers, share, copying", [(2, 2, 2), (4, 4, 4), (6, 6, 6), (8, 8, 8), (8, -1, 6), (6, 3, 3)])
 def test_all_workers_with_a_gpu_copy(gpus, start_sidecar, start_gpu_workload, workers, share, copying):
     """Between both GPUs, in either direction, and no others do."""

@@ -9,7 +9,7 @@ from gpu_pieces import PieceCommands
 from gpu_workloads import REAL, GpuPair, gpus, start_gpu_workload
 from workloads import MiB, metric
 
-pytestmark = pytest.mark.skipif(REAL, reason="only the fake's GPUs can be set apart")
+pytestmark = [pytest.mark.both_vendors, pytest.mark.skipif(REAL, reason="only the fake's GPUs can be set apart")]
 LENGTH, OFFSET = MiB, 3 * MiB + 512  # GpuPair's
 BLOCK = 4096
 

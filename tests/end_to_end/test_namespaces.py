@@ -38,13 +38,19 @@ def why_no_namespaces():
 
 
 WHY_NOT = why_no_namespaces()
-pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-")
+pytestmark = [pytest.mark.both_vendors, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-")]
 
 
-def into_namespaces(uid):
-    """From here on the caller runs as PID 1 of its own; the process that it was waits for its end, and takes it along."""
+def into_namespaces(uid, network=None):
+    """From here on the caller runs as PID 1 of its own; the process that it was waits for its end, and takes it along. `network`: the
+    file of the network namespace that it shares."""
     libc = ctypes.CDLL(None, use_errno=True)
-    flags = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID | CLONE_NEWNET
+    flags = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWPID
+    if network:
+        with open(network, "rb") as file:
+            assert libc.setns(file.fileno(), CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
+    else:
+        flags |= CLONE_NEWNET
     assert libc.unshare(flags) == 0, os.strerror(ctypes.get_errno())
     child = os.fork()
     if child:
@@ -61,11 +67,12 @@ class Isolated(GpuCommands):
     """A workload as PID 1 of namespaces of its own; its memory is of the host, or of one of its GPUs."""
 
     UID = 0
+    NETWORK = None  # of its own
 
     def __init__(self, run_dir, name):
         # As long as it can be read: another user may not see where it lies. Nothing of it begins before it is initialised.
         ctypes.CDLL(driver_library())
-        into_namespaces(self.UID)
+        into_namespaces(self.UID, self.NETWORK)
         super().__init__(run_dir, name)
 
     def pid(self):
@@ -94,13 +101,19 @@ class IsolatedNobody(Isolated):
     UID = NOBODY
 
 
-class Containers:
-    """Workload "reader" of a has the buffer "into", "owner" of b has "out"; all four are PID 1."""
+def in_pod_of(sidecar, commands):
+    """As containers of one pod: they share the network."""
+    return type("InPod", (commands,), {"NETWORK": f"/proc/{sidecar.process.pid}/ns/net"})
 
-    def __init__(self, start_sidecar, commands, reader_gpu, owner_gpu):
+
+class Containers:
+    """Workload "reader" of a has the buffer "into", "owner" of b has "out"; all four are PID 1. `pods`: each with its sidecar."""
+
+    def __init__(self, start_sidecar, commands, reader_gpu, owner_gpu, pods=False):
         self.a, self.b = (start_sidecar(name, workers=2, prefix=NAMESPACES) for name in "ab")
         connect(self.a, self.b)
-        self.reader, self.owner = WorkloadProcess(self.a, "reader", commands), WorkloadProcess(self.b, "owner", commands)
+        self.reader, self.owner = (WorkloadProcess(sidecar, name, in_pod_of(sidecar, commands) if pods else commands)
+                                   for sidecar, name in ((self.a, "reader"), (self.b, "owner")))
         self.holders = {"into": (self.reader, reader_gpu), "out": (self.owner, owner_gpu)}
         self.data = {name: os.urandom(SIZE) for name in self.holders}
 
@@ -127,8 +140,8 @@ def containers(gpus, start_sidecar, folder):
         gpus.chmod(0o777)  # anybody may use the GPUs
     made = []
 
-    def make(commands=Isolated, reader_gpu=None, owner_gpu=None):
-        made.append(Containers(start_sidecar, commands, reader_gpu, owner_gpu))
+    def make(commands=Isolated, reader_gpu=None, owner_gpu=None, pods=False):
+        made.append(Containers(start_sidecar, commands, reader_gpu, owner_gpu, pods))
         return made[-1]
 
     yield make
@@ -151,7 +164,6 @@ def test_memory_of_the_host(containers, commands):
 
 
 @pytest.mark.parametrize("commands", [Isolated, IsolatedNobody], ids=["same-user", "another-user"])
-@pytest.mark.both_vendors
 def test_memory_of_gpus(containers, commands):
     if REAL and commands is IsolatedNobody and CONTROL.exists() and not CONTROL.stat().st_mode & stat.S_IWOTH:
         pytest.skip(f"{CONTROL} is not for other users here")

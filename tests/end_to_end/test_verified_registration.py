@@ -15,6 +15,8 @@ from gpu_workloads import GpuCommands, Tensor, gpus
 from handoff import RawWorkload
 from workloads import MiB, Memory, WorkloadProcess, gantry, new_memory, send, totals_of, wait_for, workers_of
 
+pytestmark = pytest.mark.both_vendors
+
 PAGE = mmap.PAGESIZE
 PIECE = 2 * MiB
 NONCE = bytes(range(1, 17))

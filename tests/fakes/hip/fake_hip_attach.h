@@ -6,9 +6,10 @@
 
 namespace gantry::fake_hip {
 
-// GANTRY_FAKE_GPU_FAIL has two settings for it: concurrent_attaches_mix=1, where one that begins
-// beside another one maps the other's memory, and attaches_are_wrong=1, where each maps memory that
-// is nobody's.
+// GANTRY_FAKE_GPU_FAIL has settings for it: concurrent_attaches_mix=1, where one that begins beside
+// another one of its process maps the other's memory; attaches_beside_others_are_wrong=1, where one
+// that begins beside another one of any process maps memory that is nobody's; and
+// attaches_are_wrong=1, where each does.
 hip::Result Attach(FakeContext& context, fake_gpu::MemoryName name, UniqueFd file,
                    Address* address);
 

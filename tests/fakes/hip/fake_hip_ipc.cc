@@ -3,6 +3,7 @@
 // which has its PID for a name and is seen within a network namespace; else the kernel knows them.
 // GANTRY_FAKE_GPU_FAIL may have handles_vary=1: no two handles are equal.
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -27,17 +28,34 @@ namespace gantry::fake_hip {
 
 using fake_gpu::MemoryName;
 
+namespace {
+
+constexpr std::chrono::milliseconds kWindow{50};  // for as long an attach is under way
+
+// Whether another process of the test's attaches something now; if not, none that asks within the
+// window may do so well.
+bool IsBesideAnother() {
+  const char* const folder = ::getenv("GANTRY_FAKE_GPU_DIR");
+  const std::string path = std::string(folder == nullptr ? "/tmp" : folder) + "/attaching";
+  const UniqueFd file(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666));
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return true;
+  std::this_thread::sleep_for(kWindow);
+  return false;
+}
+
+}  // namespace
+
 hip::Result Attach(FakeContext& context, MemoryName name, UniqueFd file, Address* address) {
   static std::mutex mutex;
   static std::vector<std::pair<MemoryName, int>> under_way;  // with descriptors that stay theirs
   const bool mix = Gpus().SettingOf("concurrent_attaches_mix") != 0;
-  if (Gpus().SettingOf("attaches_are_wrong") != 0) {
+  if (Gpus().SettingOf("attaches_are_wrong") != 0 ||
+      (Gpus().SettingOf("attaches_beside_others_are_wrong") != 0 && IsBesideAnother())) {
     file = UniqueFd(::memfd_create("nobody's", MFD_CLOEXEC));
     if (::ftruncate(file.get(), static_cast<off_t>(name.lead + name.bytes)) != 0)
       return hip::kOutOfMemory;
   }
   if (mix) {
-    constexpr std::chrono::milliseconds kWindow{50};
     {
       const std::lock_guard lock(mutex);
       if (!under_way.empty() && under_way.back().first.bytes >= name.bytes) {

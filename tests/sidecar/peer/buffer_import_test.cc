@@ -70,10 +70,14 @@ TEST(BufferImportTest, MemoryOfAGpuSurvivesTheRoundTrip) {
     gpu.set_piece(form == wire::GpuExport::kPiece);
     gpu.set_dma_buf(form == wire::GpuExport::kDmaBuf);
     gpu.set_fd_offset(form == wire::GpuExport::kDmaBuf ? 8192 : 0);
+    told.mutable_allocations(0)->set_identity_high(11);
+    told.mutable_allocations(0)->set_identity_low(12);
     const auto buffer = wire::FromMessage(told);
     ASSERT_TRUE(buffer) << buffer.error().message;
     const wire::GpuFacts facts = {form, "GPU-1", 9, 1, gpu.fd_offset()};
     EXPECT_EQ(buffer->allocations[0].gpu, facts);
+    EXPECT_EQ(buffer->allocations[0].identity_high, 11u);
+    EXPECT_EQ(buffer->allocations[0].identity_low, 12u);
     v1::BufferDescriptor message;
     wire::ToMessage(*buffer, &message);
     EXPECT_EQ(wire::FromMessage(message)->allocations, buffer->allocations);

@@ -79,6 +79,56 @@ TEST_F(GpuAllocationTest, AnAddressThatIsAllocatedAgainIsAnotherAllocation) {
   EXPECT_EQ(mapper_.maps(), 3);
 }
 
+// As with drivers that make another one each time.
+TEST_F(GpuAllocationTest, HandlesThatDifferAreOfOneAllocationWhereItsAddressIsSaid) {
+  std::vector<wire::AllocationSpec> specs = {OnGpu('h'), OnGpu('i')};
+  for (wire::AllocationSpec& spec : specs) spec.base = 0x7000;
+  const auto buffers = registry_.Register(RequestFor(specs));
+  ASSERT_TRUE(buffers) << buffers.error().message;
+  EXPECT_EQ(mapper_.maps(), 1);
+  const auto identity = [](const std::shared_ptr<Buffer>& buffer) {
+    return buffer->Acquire()->allocations()[0]->identity();
+  };
+  EXPECT_EQ(identity((*buffers)[0]), identity((*buffers)[1]));
+}
+
+TEST_F(GpuAllocationTest, OneIdOfTwoHandlesOrTwoAddressesIsAConflict) {
+  struct {
+    uint64_t bases[2];
+    char handles[2];
+    const char* field;
+  } const cases[] = {{{0, 0}, {'h', 'i'}, "/ipc_handle"},
+                     {{0x7000, 0}, {'h', 'i'}, "/ipc_handle"},
+                     {{0x7000, 0x8000}, {'h', 'h'}, "/buffer_id"}};
+  for (const auto& c : cases) {
+    std::vector<wire::AllocationSpec> specs = {OnGpu(c.handles[0]), OnGpu(c.handles[1])};
+    for (size_t i = 0; i < 2; ++i) specs[i].base = c.bases[i];
+    const auto registered = registry_.Register(RequestFor(specs));
+    ASSERT_TRUE(FailsWith(registered, ErrorCode::kConflict)) << c.field;
+    EXPECT_EQ(registered.error().field, std::string("/allocations/1") + c.field);
+    EXPECT_EQ(mapper_.live(), 0u);
+  }
+}
+
+// What one process says of its memory another may say, too: it is told apart by its lease.
+TEST_F(GpuAllocationTest, AnIdentityIsOfItsOwnerWhoeverSaysTheSame) {
+  const WorkloadInfo other = Enlist("engine-1");
+  const WorkloadInfo second = Enlist("engine-2");
+  std::vector<memory::MemoryIdentity> identities;
+  for (const auto& [workload, process] :
+       {std::pair{owner_, "process 7"}, {other, "process 8"}, {second, "process 7"}}) {
+    ASSERT_TRUE(workloads_.Attach(workload.lease_token, 0, ::getuid(), process));
+    wire::RegistrationRequest request = RequestFor({OnGpu()});
+    request.workload = workload.name;
+    const auto buffers = registry_.Register(request);
+    ASSERT_TRUE(buffers) << buffers.error().message;
+    identities.push_back(buffers->front()->Acquire()->allocations()[0]->identity());
+  }
+  EXPECT_EQ(mapper_.maps(), 3) << "no mapping is shared between workloads";
+  EXPECT_NE(identities[0], identities[1]);
+  EXPECT_EQ(identities[0], identities[2]) << "two workloads of one process";
+}
+
 TEST_F(GpuAllocationTest, OneAllocationHasOneSize) {
   std::vector<wire::AllocationSpec> specs = {OnGpu(), OnGpu()};
   specs[1].size = kMiB / 2;

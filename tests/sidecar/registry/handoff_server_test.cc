@@ -161,6 +161,26 @@ TEST_F(HandoffServerTest, ClosingTheSocketEndsTheWorkloadOnce) {
   EXPECT_THAT(ended(), ::testing::ElementsAre("w: its hand-off connection closed"));
 }
 
+// By which GPU memory of one process is known, whatever workloads it registered it for.
+TEST_F(HandoffServerTest, TheProcessOfALeaseIsToldFromEveryOther) {
+  HandoffClient clients[] = {HandoffClient(path_), HandoffClient(path_)};
+  ASSERT_TRUE(clients[0].Attach(Put("w").lease_token));
+  ASSERT_TRUE(clients[1].Attach(Put("v").lease_token));
+  const WorkloadInfo others = Put("u");
+  const pid_t other = Fork([&] {
+    static HandoffClient client(path_);
+    if (!client.Attach(others.lease_token)) ::_exit(1);
+  });
+  while (!workloads_.Get("u")->attached) std::this_thread::sleep_for(milliseconds(1));
+  const std::string process = workloads_.Get("w")->process;
+  if (!process.empty()) {  // since Linux 6.9
+    EXPECT_EQ(workloads_.Get("v")->process, process);
+    EXPECT_NE(workloads_.Get("u")->process, process);
+  }
+  Kill(other);
+  ASSERT_TRUE(AwaitEnds(1));
+}
+
 // Invariant 10.
 TEST_F(HandoffServerTest, KilledOwnerEndsWithinASecond) {
   const WorkloadInfo info = Put("w");

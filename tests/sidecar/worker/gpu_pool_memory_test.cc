@@ -91,7 +91,7 @@ TEST_F(GpuPoolMemory, AWorkerThatHangsWhenItAsksAgainIsReplaced) {
 }
 
 // The runtime asks the process of the exporter, which has freed the memory and never answers.
-TEST_F(GpuPoolMemory, AnAttachOfFreedMemoryThatNeverReturnsEndsWithItsWorkers) {
+TEST_F(GpuPoolMemory, AnAttachOfFreedMemoryThatNeverReturnsEndsWithItsWorker) {
   if (driver_->vendor() != "amd") GTEST_SKIP() << "an attach returns";
   ::setenv("HSA_ENABLE_IPC_MODE_LEGACY", "0", 1);
   WorkerPoolOptions options;
@@ -101,16 +101,59 @@ TEST_F(GpuPoolMemory, AnAttachOfFreedMemoryThatNeverReturnsEndsWithItsWorkers) {
   auto goes = *contexts_[0]->Allocate(kMiB);
   const memory::AllocationSource gone = Source(*goes);
   goes.reset();
-  const pid_t pids[] = {Worker(0).pid, Worker(1).pid};
+  const pid_t pid = Worker(0).pid;
+  const pid_t other = Worker(1).pid;
   const TimePoint begin = Clock::now();
   const auto mapped = pool_->Map(gone);
   ASSERT_FALSE(mapped);
   EXPECT_LT(Clock::now() - begin, milliseconds(5'000));
-  EXPECT_TRUE(Eventually([&] {
-    return IsUsable(0) && IsUsable(1) && Worker(0).pid != pids[0] && Worker(1).pid != pids[1];
-  }));
-  EXPECT_TRUE(pool_->Map(Source(*stays))) << "what is there is mapped by their successors";
+  EXPECT_EQ(mapped.error().code, ErrorCode::kWorkerLost);
+  EXPECT_TRUE(Eventually([&] { return IsUsable(0) && Worker(0).pid != pid; }));
+  EXPECT_EQ(Worker(1).pid, other) << "it was not asked any more";
+  EXPECT_TRUE(pool_->Map(Source(*stays))) << "what is there is mapped by its successor";
   ::unsetenv("HSA_ENABLE_IPC_MODE_LEGACY");
+}
+
+// Where the driver asks for it; the fake maps memory that is nobody's beside another's attach.
+TEST_F(GpuPoolMemory, WorkersAttachOneAfterAnother) {
+  if (!driver_->sharing().one_attach_at_a_time) GTEST_SKIP() << "they may attach at once";
+  DriverFails("attaches_beside_others_are_wrong=1");
+  WorkerPoolOptions options;
+  options.workers = 4;
+  Start(options);
+  const auto memory = *contexts_[0]->Allocate(kMiB);
+  memory::MemoryProbe probe;
+  probe.length = static_cast<uint32_t>(probe.bytes.size());
+  probe.bytes.fill('n');
+  ASSERT_TRUE(contexts_[0]->CopyFromHost(memory->range().base, probe.bytes.data(), probe.length));
+  const auto mapped = pool_->Map(Source(*memory));
+  ASSERT_TRUE(mapped) << mapped.error().message;
+  probe.mapping = *mapped;
+  auto compared = pool_->Compare({&probe, 1});
+  ASSERT_TRUE(compared);
+  EXPECT_FALSE(compared->has_value()) << (*compared)->finder;
+  for (const int worker : {1, 2}) Replace(worker);
+  ASSERT_TRUE(Eventually([&] { return IsUsable(1) && IsUsable(2); }));
+  compared = pool_->Compare({&probe, 1});
+  ASSERT_TRUE(compared);
+  EXPECT_FALSE(compared->has_value()) << "their successors, too: " << (*compared)->finder;
+}
+
+TEST_F(GpuPoolMemory, AHandleFromAnotherPodIsNotTriedWhereItMustStayInItsOwn) {
+  Start();
+  const auto memory = *contexts_[0]->Allocate(kMiB);
+  memory::AllocationSource source = Source(*memory);
+  source.of_peer = true;
+  const auto mapped = pool_->Map(source);
+  if (!driver_->sharing().handles_stay_in_pod) {
+    ASSERT_TRUE(mapped) << mapped.error().message;
+    return;
+  }
+  ASSERT_FALSE(mapped);
+  EXPECT_EQ(mapped.error().code, ErrorCode::kPathUnavailable);
+  EXPECT_EQ(Worker(0).maps_failed, 0U) << "no worker was asked";
+  source.of_peer = false;
+  EXPECT_TRUE(pool_->Map(source)) << "the own workload's";
 }
 
 TEST_F(GpuPoolMemory, AWorkerThatGreetsWhileAnotherIsSetUpIsNotTakenForHung) {
