@@ -25,6 +25,7 @@ def chat(cluster, node, installed, workloads, tmp_path):
     installed.uninstall("chat", namespace)
 
 
+@pytest.mark.timeout(400)
 def test_transfers_an_alert_and_its_end(cluster, chat, prometheus):  # noqa: F811
     for target in targets(cluster, chat, SIDECARS):
         prometheus.add_target(*target)
