@@ -48,8 +48,8 @@ class Answers(http.server.BaseHTTPRequestHandler):
 
 def prefill(client, _):
     arena = client.arena(BLOCKS * LAYOUT.block_bytes, name="kv-cache")
-    client.register("kv", arena, access=["remote_read"], layout=LAYOUT)
-    say("ready", blocks=BLOCKS)
+    offered = client.register("kv", arena, access=["remote_read"], layout=LAYOUT)  # dropped, it would be unregistered
+    say("ready", blocks=BLOCKS, buffer=offered.name)
     while True:
         client.check()  # ends the process when the sidecar is another one: memory has to be registered again
         time.sleep(1)
@@ -66,9 +66,11 @@ class Source:
         try:
             with urllib.request.urlopen(f"{self.url}/peer", timeout=2) as answer:
                 peer = json.load(answer)
-        except OSError as error:
-            return say("no answer", url=self.url, error=str(error))
-        if self.name not in (None, peer["name"]):
+        except OSError:
+            return
+        if peer["name"] == self.name:
+            return
+        if self.name:
             self.client.delete_peer(self.name)
         self.name = peer["name"]
         self.client.set_peer(peer["name"], peer["address"])
