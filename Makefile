@@ -46,7 +46,7 @@ test-soak: ## minutes of load, kills and cut connections
 soak: test-soak ## the same: GANTRY_HOSTS_KILLS, GANTRY_LEAK_ROUNDS, GANTRY_REPLAY_REQUESTS and GANTRY_SOAK_SECONDS bound it
 test-previous: ## beside a build of the version before, in GANTRY_PREVIOUS_BIN_DIR (a minute; not part of test-all)
 test-gpu: ## what needs real GPUs, on this machine's (some minutes; not part of test-all)
-test-arm64: ## cross-compiled for arm64, looked at and run in qemu's user mode (half an hour, minutes once compiled; not part of test-all)
+test-arm64: ## cross-compiled for arm64, looked at and run in qemu's user mode (own build; not part of test-all)
 test-image: ## the container image, built without Docker and looked into, as root (minutes; not part of test-all)
 test-kubernetes: ## charts and image on a real Kubernetes node, as root (ten minutes; the first time half an hour more; not part of test-all)
 test-tidy: ## clang-tidy over every file (an hour on two cores; not part of test-all)
