@@ -4,6 +4,8 @@
 
 #include <cstdio>
 #include <fstream>
+#include <functional>
+#include <utility>
 
 #include "lib/base/dynamic_library.h"
 #include "tests/client/gpu_client_fixture.h"
@@ -134,7 +136,7 @@ gantry_error* RegisterHeap(gantry_client* client) {
 bool LibraryIsLoaded() {
   std::ifstream maps("/proc/self/maps");
   const std::string text((std::istreambuf_iterator<char>(maps)), {});
-  return text.find("libcuda") != std::string::npos;
+  return text.find("libcuda") != std::string::npos || text.find("libamdhip64") != std::string::npos;
 }
 
 // Each in a process of its own, because a library is loaded once.
@@ -160,14 +162,28 @@ TEST_F(GpuDriverDeathTest, AProcessWithoutADriverLoadsNone) {
 
 using FakeGpuDriverDeathTest = GpuDriverDeathTest;
 
+// The library of the vendor that the test has, used as a framework does; false: there is none.
+bool LoadAndInitialise(const std::function<void()>& between) {
+  constexpr std::pair<const char*, const char*> kLibraries[] = {{"libcuda.so.1", "cuInit"},
+                                                                {"libamdhip64.so.7", "hipInit"},
+                                                                {"libamdhip64.so.6", "hipInit"},
+                                                                {"libamdhip64.so.5", "hipInit"}};
+  for (const auto& [name, initialise] : kLibraries) {
+    const auto loaded = DynamicLibrary::Open(name);
+    if (!loaded) continue;
+    between();
+    int (*init)(unsigned) = nullptr;
+    return loaded->Bind(initialise, &init) && init(0) == 0;
+  }
+  return false;
+}
+
 TEST_F(FakeGpuDriverDeathTest, ADriverThatDoesNotWorkIsNoReasonToRefuseArenas) {
   EXPECT_EXIT(
       {
-        ::setenv("GANTRY_FAKE_GPU_FAIL", "cuDeviceGetCount=999", 1);
-        const auto loaded = DynamicLibrary::Open("libcuda.so.1");
-        const bool unused = !gpu::LoadedGpuPointers();  // it was loaded, and nobody uses it
-        int (*init)(unsigned) = nullptr;
-        if (!loaded || !loaded->Bind("cuInit", &init) || init(0) != 0) ::_exit(1);
+        ::setenv("GANTRY_FAKE_GPU_FAIL", "cuDeviceGetCount=999,hipGetDeviceCount=999", 1);
+        bool unused = false;  // it was loaded, and nobody uses it
+        if (!LoadAndInitialise([&] { unused = !gpu::LoadedGpuPointers(); })) ::_exit(1);
         OpenClient it;
         gantry_buffer* buffer = nullptr;
         const bool registered = CodeOf(it.Register("a", 0, 10, &buffer)).empty();
@@ -176,7 +192,8 @@ TEST_F(FakeGpuDriverDeathTest, ADriverThatDoesNotWorkIsNoReasonToRefuseArenas) {
                      gantry_error_message(error));
         ::_exit(0);
       },
-      ::testing::ExitedWithCode(0), "1 1 not_exportable .*lies in no arena.*cuDeviceGetCount");
+      ::testing::ExitedWithCode(0),
+      "1 1 not_exportable .*lies in no arena.*(cuDeviceGetCount|hipGetDeviceCount)");
 }
 
 // Registers memory of each kind, and says how it went.

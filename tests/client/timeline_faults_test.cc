@@ -66,7 +66,7 @@ struct Gpu {
 TEST_F(FakeGpuTimelineDeathTest, AnArenaThatCannotBeUnpinnedStaysMapped) {
   EXPECT_EXIT(
       {
-        With("cuMemHostUnregister=999");
+        With("cuMemHostUnregister=999,hipHostUnregister=999");
         Gpu gpu;
         OpenClient it;
         const int before = MappingsOf("gantry-arena");
@@ -86,7 +86,7 @@ TEST_F(FakeGpuTimelineDeathTest, AnArenaThatCannotBeUnpinnedStaysMapped) {
 TEST_F(FakeGpuTimelineDeathTest, APageThatCannotBeUnpinnedStaysMapped) {
   EXPECT_EXIT(
       {
-        With("cuMemHostUnregister=999");
+        With("cuMemHostUnregister=999,hipHostUnregister=999");
         Gpu gpu;
         OpenClient it;
         gantry_timeline* timeline = nullptr;
@@ -101,7 +101,8 @@ TEST_F(FakeGpuTimelineDeathTest, APageThatCannotBeUnpinnedStaysMapped) {
       ::testing::ExitedWithCode(0), "");
 }
 
-// Its streams never write: what they were given went with the context.
+// Its streams never write: what they were given went with the context. AMD's runtime gives contexts
+// no numbers by which one that was reset would be known.
 TEST_F(FakeGpuTimelineDeathTest, PagesOfAContextThatHasEndedAreFreedWithTheNextClient) {
   EXPECT_EXIT(
       {

@@ -122,6 +122,13 @@ class IpcHarness final : public testing::TransportHarness {
       source.fd = std::make_shared<UniqueFd>(*driver_->ExportPiece(base));
       return source;
     }
+    if (info.is_shared_by_dma_buf) {
+      auto exported = *driver_->ExportDmaBuf({base, size});
+      source.gpu.form = wire::GpuExport::kDmaBuf;
+      source.gpu.fd_offset = exported.offset;
+      source.fd = std::make_shared<UniqueFd>(std::move(exported.fd));
+      return source;
+    }
     const gpu::IpcHandle handle = *driver_->ExportIpc(base);
     source.fd = std::make_shared<UniqueFd>(*memory::MakeHandleFile(
         {reinterpret_cast<const char*>(handle.bytes.data()), handle.bytes.size()}));
