@@ -101,7 +101,8 @@ def test_the_sidecar_itself_never_loads_the_gpus_driver(pair):
     assert pair.move("read")[1]["state"] == "succeeded"
     for sidecar in (pair.a, pair.b):
         pids = [sidecar.process.pid, *workers_of(sidecar)]
-        loaded = [Path(driver_library()).name in open(f"/proc/{pid}/maps").read() for pid in pids]
+        name = Path(driver_library()).name.split(".so")[0] + ".so"  # a real one is mapped by its whole version
+        loaded = [name in open(f"/proc/{pid}/maps").read() for pid in pids]
         assert loaded == [False, True, True]
 
 
