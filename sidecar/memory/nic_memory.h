@@ -25,8 +25,9 @@ class NicMemory {
  public:
   virtual ~NicMemory() = default;
   virtual size_t chunks() const = 0;
-  // Takes it back from the devices, for a caller who knows that nothing moves there any more. Goes
-  // on past failures, logs each and returns the first; once it was called there is nothing to do.
+  // Takes it back from the devices: when this returns without a failure, nothing that comes with
+  // its keys touches it any more. Goes on past failures, logs each and returns the first. Done
+  // once: further calls wait for the first and return the same.
   virtual Status Deregister() const = 0;
 };
 

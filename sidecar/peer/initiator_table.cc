@@ -10,16 +10,12 @@
 namespace gantry::peer {
 namespace {
 
-constexpr milliseconds kRevocationMax{3'600'000};
 constexpr milliseconds kCutOffTime{500};
 // What an idle initiator over TCP needs to say that it let go: to cut it off costs it what it does
 // with other buffers.
 constexpr milliseconds kLetGoTime{250};
-
-milliseconds Remaining(TimePoint deadline, TimePoint now) {
-  if (deadline <= now) return milliseconds{0};
-  return std::min(kRevocationMax, std::chrono::duration_cast<milliseconds>(deadline - now));
-}
+// For whoever calls Revoke again to have it refused.
+constexpr milliseconds kRefusalTime{1'000};
 
 tl::unexpected<Error> NoSession() {
   return Fail(ErrorCode::kStaleGeneration, "this sidecar does not know the session",
@@ -29,11 +25,11 @@ tl::unexpected<Error> NoSession() {
 }  // namespace
 
 InitiatorTable::InitiatorTable(size_t sessions_max, milliseconds lease_ticket_ttl,
-                               milliseconds process_exit_grace, ToldOfCutOff told)
+                               milliseconds process_exit_grace, ToldOfLate told)
     : sessions_max_(sessions_max),
       lease_ticket_ttl_(lease_ticket_ttl),
       process_exit_grace_(process_exit_grace),
-      told_of_cut_off_(std::move(told)) {}
+      told_of_late_(std::move(told)) {}
 
 Result<InitiatorTable::Opened> InitiatorTable::Open(const wire::PeerIdentity& initiator,
                                                     const std::string& shown, bool over_tcp,
@@ -175,38 +171,11 @@ Result<wire::Access> InitiatorTable::AccessOf(std::string_view session,
   }
   const auto marks = found->second.buffers.find(buffer_id);
   if (marks == found->second.buffers.end() || marks->second.kept == 0) return wire::Access{};
+  // What began before it was taken back may go on there until the peer says that it does not.
+  for (const auto& [revocation, pending] : found->second.pending) {
+    if (*pending.refused && pending.buffer.buffer_id == buffer_id) return wire::Access{};
+  }
   return marks->second.access;
-}
-
-InitiatorTable::Releases InitiatorTable::Revoke(const std::vector<Revoked>& buffers,
-                                                TimePoint deadline) {
-  MutexLock lock(mutex_);
-  const TimePoint begin = Clock::now();
-  const milliseconds time = Remaining(deadline, begin);
-  std::vector<Told> told;
-  for (auto& [token, session] : sessions_) {
-    for (size_t i = 0; i < buffers.size(); ++i) {
-      if (!session.buffers.contains(buffers[i].buffer_id)) continue;
-      const uint64_t revocation = Tell(&session, buffers[i], begin, time);
-      told.push_back({token,
-                      buffers[i].buffer_id,
-                      i,
-                      revocation,
-                      session.cut_off,
-                      {session.initiator.name, session.initiator.generation,
-                       session.over_tcp ? wire::Path::kTcp : wire::Path::kShm,
-                       registry::PeerOutcome::kHolding}});
-    }
-  }
-  for (;;) {
-    const TimePoint now = Clock::now();
-    CutOff(now);
-    if (Settle(&told, now) || now >= deadline || shutting_down_) break;
-    changed_.WaitUntil(lock, std::min(deadline, NextChange(told)));
-  }
-  Releases releases(buffers.size());
-  for (Told& entry : told) releases[entry.index].push_back(std::move(entry.release));
-  return releases;
 }
 
 uint64_t InitiatorTable::Tell(Session* session, const Revoked& buffer, TimePoint now,
@@ -219,7 +188,14 @@ uint64_t InitiatorTable::Tell(Session* session, const Revoked& buffer, TimePoint
   marks.revoked = ++last_number_;
   // Over TCP what is left is for closing the session's data connections.
   if (session->over_tcp) time = std::max(kLetGoTime, time - std::min(time / 4, kCutOffTime));
-  session->pending[marks.revoked] = {buffer, session->over_tcp ? now + time : TimePoint::max()};
+  Pending& pending = session->pending[marks.revoked];
+  pending.buffer = buffer;
+  pending.buffer.refuse_to_peers = nullptr;
+  pending.refusal = pending.cut_off = session->over_tcp ? now + time : TimePoint::max();
+  if (session->over_tcp && buffer.refuse_to_peers != nullptr) {
+    pending.refusable = true;
+    pending.cut_off += kRefusalTime;
+  }
   const auto deadline_ms = static_cast<uint32_t>(time.count());
   session->stream->PushRevocation({marks.revoked, buffer.buffer_id, buffer.buffer_generation,
                                    deadline_ms / 4 * 3, deadline_ms, buffer.suspended});
@@ -296,19 +272,25 @@ InitiatorTable::Sessions::iterator InitiatorTable::EraseIfOver(Sessions::iterato
 void InitiatorTable::CutOff(TimePoint now) {
   for (auto& [token, session] : sessions_) {
     if (session.stream == nullptr || session.ending) continue;
-    const auto late = std::find_if(session.pending.begin(), session.pending.end(),
-                                   [&](const auto& entry) { return now >= entry.second.cut_off; });
-    if (late == session.pending.end()) continue;
+    const bool late = std::any_of(session.pending.begin(), session.pending.end(), [&](auto& entry) {
+      return !*entry.second.refused && now >= entry.second.cut_off;
+    });
+    if (!late) continue;
     session.ending = true;
     *session.cut_off = true;
     session.stream->End();
-    log::Warning("a peer that did not let go of a buffer in time was cut off",
-                 {{"peer", session.initiator.name}, {"buffer", late->second.buffer.buffer_id}});
-    if (told_of_cut_off_ == nullptr) continue;
     for (const auto& [revocation, pending] : session.pending) {
-      told_of_cut_off_(session.initiator, pending.buffer);
+      if (!*pending.refused) Announce(session, pending.buffer, registry::PeerOutcome::kCutOff);
     }
   }
+}
+
+void InitiatorTable::Announce(const Session& session, const Revoked& buffer,
+                              registry::PeerOutcome outcome) const {
+  log::Warning("a peer did not let go of a buffer in time", {{"peer", session.initiator.name},
+                                                             {"buffer", buffer.buffer_id},
+                                                             {"outcome", NameOf(outcome)}});
+  if (told_of_late_ != nullptr) told_of_late_(session.initiator, buffer, outcome);
 }
 
 Result<InitiatorTable::Session*> InitiatorTable::Find(const std::string& session) {
@@ -324,6 +306,7 @@ registry::PeerOutcome InitiatorTable::OutcomeOf(const Told& told, TimePoint now)
   const auto found = sessions_.find(told.session);
   if (found == sessions_.end()) return ended;
   const Session& session = found->second;
+  if (told.refused != nullptr && *told.refused) return registry::PeerOutcome::kRefused;
   if (!session.buffers.contains(told.buffer_id) ||
       (told.revocation != 0 && !session.pending.contains(told.revocation))) {
     return registry::PeerOutcome::kDrained;
@@ -351,7 +334,8 @@ TimePoint InitiatorTable::NextChange(const std::vector<Told>& told) const {
     }
     const auto pending = session.pending.find(entry.revocation);
     if (pending != session.pending.end() && !session.ending) {
-      next = std::min(next, pending->second.cut_off);
+      const bool refusable = pending->second.refusable;
+      next = std::min(next, refusable ? pending->second.refusal : pending->second.cut_off);
     }
   }
   return next;

@@ -39,14 +39,18 @@ class InitiatorTable {
     std::string workload = {};
     uint64_t workload_generation = 0;
     std::string name = {};
+    // From now on nothing touches it that has it not mapped; false: that cannot be had. Called by
+    // Revoke, for as long as devices take. Null: it cannot be had.
+    std::function<bool()> refuse_to_peers = {};
   };
-  // This initiator lost its session before it let go of the buffer. Called under the table's lock:
-  // must not block or call back.
-  using ToldOfCutOff = std::function<void(const wire::PeerIdentity&, const Revoked&)>;
+  // This initiator did not let go of the buffer in time: kRefused or kCutOff. Called under the
+  // table's lock: must not block or call back.
+  using ToldOfLate =
+      std::function<void(const wire::PeerIdentity&, const Revoked&, registry::PeerOutcome)>;
 
   // process_exit_grace: see PeerServerOptions. `told`: may be null.
   InitiatorTable(size_t sessions_max, milliseconds lease_ticket_ttl,
-                 milliseconds process_exit_grace, ToldOfCutOff told);
+                 milliseconds process_exit_grace, ToldOfLate told);
 
   struct Opened {
     std::string session;       // secret
@@ -81,17 +85,19 @@ class InitiatorTable {
   Status CheckMayConnect(const std::string& session) const EXCLUDES(mutex_);
   bool IsMarked(const std::string& session, const std::string& buffer_id) const EXCLUDES(mutex_);
   // What the session was last told that it may do with the buffer; nothing once it acknowledged the
-  // buffer's revocation. Fails when the session is over, or ends. For data connections.
+  // buffer's revocation, or is refused it until it does. Fails when the session is over, or ends.
+  // For data connections.
   Result<wire::Access> AccessOf(std::string_view session, std::string_view buffer_id) const
       EXCLUDES(mutex_);
 
   // Parallel to the buffers that were revoked: what became of them at those that knew them.
   using Releases = std::vector<std::vector<registry::PeerRelease>>;
-  // Tells all that know one of the buffers and waits for them. An initiator over TCP is cut off
-  // shortly before its deadline, yet never before it had a moment to let go, which may be after
-  // this returned: its session ends, and with it all that it could touch. Who was
-  // told already, and has not been described the buffer since, is not told again: the first grace
-  // holds.
+  // Tells all that know one of the buffers and waits for them. An initiator over TCP that has not
+  // let go shortly before its deadline is refused the buffer; where that cannot be had it is cut
+  // off: its session ends, and with it all that it could touch. Neither is done before it had a
+  // moment to let go, which may be after this returned: who is to be refused then is cut off a
+  // second later, unless Revoke is called again. Who was told already, and has not been described
+  // the buffer since, is not told again: the first grace holds.
   Releases Revoke(const std::vector<Revoked>& buffers, TimePoint deadline) EXCLUDES(mutex_);
   Status Acknowledge(const std::string& session, const std::vector<uint64_t>& revocations)
       EXCLUDES(mutex_);
@@ -123,9 +129,14 @@ class InitiatorTable {
     uint64_t revoked = 0;      // the newest revocation that was sent
     wire::Access access;       // that was answered last
   };
+  // What becomes of an initiator over TCP that has not acknowledged; at shared memory never.
   struct Pending {
-    Revoked buffer;
-    TimePoint cut_off;  // an initiator over TCP that has not acknowledged loses its session
+    Revoked buffer;     // without refuse_to_peers
+    TimePoint refusal;  // then it is refused the buffer,
+    bool refusable = false;
+    TimePoint cut_off;  // or loses its session
+    // Outlives it for those who wait for it.
+    std::shared_ptr<bool> refused = std::make_shared<bool>(false);
   };
   struct Session {
     wire::PeerIdentity initiator;
@@ -150,6 +161,8 @@ class InitiatorTable {
   // Returns the one after it.
   Sessions::iterator EraseIfOver(Sessions::iterator it, TimePoint now) REQUIRES(mutex_);
   void CutOff(TimePoint now) REQUIRES(mutex_);
+  void Announce(const Session& session, const Revoked& buffer, registry::PeerOutcome outcome) const
+      REQUIRES(mutex_);
   Result<Session*> Find(const std::string& session) REQUIRES(mutex_);
   // A revoked buffer that a session was told of.
   struct Told {
@@ -158,8 +171,16 @@ class InitiatorTable {
     size_t index = 0;         // in what Revoke was asked
     uint64_t revocation = 0;  // 0: not sent, the stream is broken
     std::shared_ptr<const bool> cut_off;
+    std::shared_ptr<const bool> refused;  // null: not sent
     registry::PeerRelease release;
   };
+  std::vector<Told> TellAll(const std::vector<Revoked>& buffers, TimePoint deadline)
+      EXCLUDES(mutex_);
+  // False: somebody is to be refused some of the buffers first.
+  bool AwaitReleased(std::vector<Told>* told, TimePoint deadline, std::set<size_t>* late)
+      EXCLUDES(mutex_);
+  // To those that have not let go of it in time.
+  void Refuse(const Revoked& buffer) EXCLUDES(mutex_);
   // The revocation that covers all that the session knows of the buffer: one that waits, or a new
   // one. 0: it cannot be told.
   uint64_t Tell(Session* session, const Revoked& buffer, TimePoint now, milliseconds time)
@@ -168,13 +189,13 @@ class InitiatorTable {
   registry::PeerOutcome OutcomeOf(const Told& told, TimePoint now) const REQUIRES(mutex_);
   // True when nobody holds anything any more.
   bool Settle(std::vector<Told>* told, TimePoint now) const REQUIRES(mutex_);
-  // When one that holds is cut off, or may be confirmed by nothing but time.
+  // When one that holds is refused or cut off, or may be confirmed by nothing but time.
   TimePoint NextChange(const std::vector<Told>& told) const REQUIRES(mutex_);
 
   const size_t sessions_max_;
   const milliseconds lease_ticket_ttl_;
   const milliseconds process_exit_grace_;
-  const ToldOfCutOff told_of_cut_off_;
+  const ToldOfLate told_of_late_;
 
   mutable Mutex mutex_;
   Condition changed_;

@@ -70,8 +70,8 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
         files_(std::move(files)),
         wake_(std::move(wake)),
         initiators_(options_.sessions_max, options_.ticket_ttl, options_.process_exit_grace,
-                    [this](const auto& initiator, const auto& buffer) {
-                      AnnounceCutOff(initiator, buffer);
+                    [this](const auto& initiator, const auto& buffer, auto outcome) {
+                      AnnounceLate(initiator, buffer, outcome);
                     }),
         tickets_(kTicketsMax, options_.ticket_ttl),
         buffers_(registry, initiators_),
@@ -148,7 +148,8 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
     if (options_.holds != nullptr) options_.holds->LoseUses(session);
   }
 
-  void AnnounceCutOff(const wire::PeerIdentity& initiator, const InitiatorTable::Revoked& buffer);
+  void AnnounceLate(const wire::PeerIdentity& initiator, const InitiatorTable::Revoked& buffer,
+                    registry::PeerOutcome outcome);
   Status OpenNodeDoor();
   void AcceptAndTick(const std::stop_token& stop);
 
@@ -250,13 +251,15 @@ InitiatorTable::Releases GrpcPeerServer::Revoke(
     tickets_.DropBuffer(description.id);
     revoked.push_back({description.id, description.generation,
                        buffer->state() == registry::BufferState::kSuspended, description.workload,
-                       description.workload_generation, description.name});
+                       description.workload_generation, description.name,
+                       [buffer] { return buffer->RefuseToPeers(); }});
   }
   return initiators_.Revoke(revoked, deadline);
 }
 
-void GrpcPeerServer::AnnounceCutOff(const wire::PeerIdentity& initiator,
-                                    const InitiatorTable::Revoked& buffer) {
+void GrpcPeerServer::AnnounceLate(const wire::PeerIdentity& initiator,
+                                  const InitiatorTable::Revoked& buffer,
+                                  registry::PeerOutcome outcome) {
   if (options_.events == nullptr) return;
   engine::Event event;
   event.type = engine::EventType::kBufferRevoked;
@@ -264,7 +267,8 @@ void GrpcPeerServer::AnnounceCutOff(const wire::PeerIdentity& initiator,
   event.workload_generation = buffer.workload_generation;
   event.subject = buffer.name;
   event.detail = "peer '" + initiator.name + "' (generation " + HexOf(initiator.generation) +
-                 ") did not let go of it in time and was cut off";
+                 ") did not let go of it in time and " +
+                 (outcome == registry::PeerOutcome::kRefused ? "is refused it" : "was cut off");
   options_.events->Append(std::move(event));
 }
 

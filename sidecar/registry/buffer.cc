@@ -94,6 +94,17 @@ void Buffer::EndWaits() {
   changed_.NotifyAll();
 }
 
+// A buffer that is resumed meanwhile has other regions.
+bool Buffer::RefuseToPeers() const {
+  std::shared_ptr<const Backing> backing;
+  {
+    const MutexLock lock(mutex_);
+    if (state_ == BufferState::kActive || !users_.empty()) return false;
+    backing = backing_;
+  }
+  return backing == nullptr || !backing->on_nics || (*backing->on_nics)->Deregister();
+}
+
 bool Buffer::Release(Status* on_devices) {
   std::shared_ptr<const Backing> released;  // its end unmaps
   bool is_gone = false;

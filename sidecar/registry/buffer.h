@@ -68,6 +68,10 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   bool AwaitUnused(TimePoint deadline) EXCLUDES(mutex_);
   // From now on AwaitUnused does not wait.
   void EndWaits() EXCLUDES(mutex_);
+  // Of a stopped and unused buffer: from now on nobody touches its memory who has it not mapped, as
+  // this sidecar refuses it and RDMA devices have let go of it, whatever keys peers know. False: it
+  // is active or used, or a device did not let go.
+  bool RefuseToPeers() const EXCLUDES(mutex_);
   // Drops the mappings of a stopped and unused buffer, else does nothing; the last buffer of an
   // allocation unmaps it. A draining buffer is gone then. True for the one call that made it gone.
   // `on_devices`: the first failure of an RDMA device to let go of it; nothing else depends on

@@ -12,6 +12,8 @@ std::string_view NameOf(PeerOutcome outcome) {
       return "drained";
     case PeerOutcome::kGone:
       return "gone";
+    case PeerOutcome::kRefused:
+      return "refused";
     case PeerOutcome::kCutOff:
       return "cut_off";
     case PeerOutcome::kHolding:

@@ -15,10 +15,11 @@ namespace gantry::registry {
 enum class PeerOutcome {
   kDrained,  // it confirmed that nothing there uses the buffer
   kGone,     // its connection or its process ended before it confirmed: nothing uses the buffer
+  kRefused,  // its time was over, so it is refused the buffer: its other transfers go on
   kCutOff,   // its time was over, so it was disconnected: its transfers failed
   kHolding,  // its time was over and it may still have the buffer mapped
 };
-std::string_view NameOf(PeerOutcome outcome);  // "drained", "gone", "cut_off", "holding"
+std::string_view NameOf(PeerOutcome outcome);  // "drained", "gone", "refused", "cut_off", "holding"
 
 struct PeerRelease {
   std::string peer;

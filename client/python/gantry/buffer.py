@@ -52,8 +52,9 @@ class BufferSpec:
 class PeerRelease:
     """What became of a buffer that was withdrawn, at one peer that knew it.
 
-    outcome  "drained": it confirmed that nothing there uses the buffer; "gone": it ended by itself; "cut_off": its time
-             was over, so it was disconnected; "holding": its time was over and it may still have the buffer mapped
+    outcome  "drained": it confirmed that nothing there uses the buffer; "gone": it ended by itself; "refused": its time
+             was over, and what it still does to the buffer fails; "cut_off": its time was over, and it was disconnected;
+             "holding": its time was over and it may still have the buffer mapped
     """
 
     name: str

@@ -218,8 +218,7 @@ std::vector<wire::RdmaChunk> MemoryRegionSet::ToldChunks() const {
   return chunks;
 }
 
-Status MemoryRegionSet::Deregister() const {
-  if (!registered_.exchange(false)) return {};
+Status MemoryRegionSet::DeregisterAll() const {
   const size_t devices = std::max<size_t>(1, devices_.List().size());
   Status first;
   for (size_t i = regions_.size(); i-- > 0;) {

@@ -4,9 +4,9 @@
 // deregistered; thread-safe.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -28,8 +28,8 @@ struct RegionDevice {
 };
 
 struct RegionSetOptions {
-  // Of memory of the host alone: whoever writes to it knows it arrived by a read of the host's memory
-  // (RdmaTarget), which pushes nothing that is still on its way to a GPU.
+  // Of memory of the host alone: whoever writes to it knows it arrived by a read of the host's
+  // memory (RdmaTarget), which pushes nothing that is still on its way to a GPU.
   bool relaxed_ordering = false;
   // Bytes of the buffer, not of a chunk, from which on its pages are touched by several threads
   // before a device pins them, which it does one by one.
@@ -62,7 +62,10 @@ class MemoryRegionSet final : public memory::NicMemory {
   ~MemoryRegionSet() override;  // deregisters, if nobody did
 
   size_t chunks() const override { return chunks_.size(); }
-  Status Deregister() const override;
+  Status Deregister() const override {
+    std::call_once(deregistered_, [this] { outcome_ = DeregisterAll(); });
+    return outcome_;
+  }
   DeviceSet devices() const { return devices_; }              // that have each of them
   const std::vector<Chunk>& list() const { return chunks_; }  // by offset, without gaps
   const std::vector<memory::NicPiece>& pieces() const { return pieces_; }
@@ -84,6 +87,7 @@ class MemoryRegionSet final : public memory::NicMemory {
   Status CutPieces(std::span<const RegionDevice> devices);
   Result<std::unique_ptr<VerbsRegion>> RegionOn(const RegionDevice& device,
                                                 const RegionAccess& access, const Chunk& chunk);
+  Status DeregisterAll() const;
   Status RegisterChunk(const RegionDevice& device, const RegionAccess& access, size_t index);
 
   DeviceSet devices_;
@@ -91,7 +95,8 @@ class MemoryRegionSet final : public memory::NicMemory {
   std::vector<Place> places_;             // parallel to them
   std::vector<Chunk> chunks_;
   std::vector<std::unique_ptr<VerbsRegion>> regions_;  // chunk by chunk, device by device
-  mutable std::atomic<bool> registered_ = true;
+  mutable std::once_flag deregistered_;
+  mutable Status outcome_;  // of that; read after it
 };
 
 }  // namespace gantry::transport

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <utility>
@@ -247,8 +248,13 @@ class SystemVerbs final : public Verbs {
 }  // namespace
 
 std::unique_ptr<Verbs> MakeSystemVerbs() {
-  // A child that is forked by some library must not lose pages that a device writes to.
-  ibv_fork_init();
+  // A child that is forked by some library must not take pages along that a device writes to. Linux
+  // 5.12 and later sees to it; before, the library keeps them from it, and has to know that there
+  // are huge pages. Where it is asked to without need it refuses parts of huge pages.
+  if (ibv_is_fork_initialized() != IBV_FORK_UNNEEDED) {
+    ::setenv("RDMAV_HUGEPAGES_SAFE", "1", 0);
+    ibv_fork_init();
+  }
   return std::make_unique<SystemVerbs>();
 }
 

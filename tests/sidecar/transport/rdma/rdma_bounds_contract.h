@@ -43,8 +43,8 @@ class RdmaBounds : public ::testing::TestWithParam<RdmaBoundsSetup> {
   uint64_t token_ = 0;
 };
 
-// 256 MiB here and there, of which tests touch only what they move, on devices whose regions have 64
-// MiB and that register no more than these of what is longer.
+// 256 MiB here and there, of which tests touch only what they move, on devices whose regions have
+// 64 MiB and that register no more than these of what is longer.
 class RdmaSeams : public RdmaBounds {
  protected:
   static constexpr uint64_t kChunk = 64 << 20;

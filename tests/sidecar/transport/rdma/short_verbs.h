@@ -1,6 +1,6 @@
 // Devices as some are: they tell how large a memory region may be, and of what is larger they
-// register the beginning and say that all went well. Over any other Verbs, which outlive it. Used as
-// those are.
+// register the beginning and say that all went well. Over any other Verbs, which outlive it. Used
+// as those are.
 #pragma once
 
 #include <algorithm>
