@@ -33,7 +33,7 @@ def test_transfers_an_alert_and_its_end(cluster, chat, prometheus):  # noqa: F81
         prometheus.add_target(*target)
     both = 'count(sum by (pod) (rate(gantry_transfers_total{pod=~"chat-decode.*",outcome="succeeded"}[5s])) > 1)'
     wait_for(lambda: prometheus.values(both) == [2], 40, lambda: f"transfers of both decode pods\n{cluster.story_of(chat)}")
-    assert alerts(prometheus) == {}
+    assert "GantryPeersDown" not in alerts(prometheus)
 
     cluster.kubectl("scale", "deployment", "chat-prefill", "-n", chat, "--replicas=0")
     wait_for(lambda: EXPECTED.items() <= alerts(prometheus).items(), 100,
