@@ -36,8 +36,11 @@ class FakeKubelet::Registration final : public v1beta1::Registration::Service {
   explicit Registration(FakeKubelet& kubelet) : kubelet_(kubelet) {}
   grpc::Status Register(grpc::ServerContext* context, const v1beta1::RegisterRequest* request,
                         v1beta1::Empty*) override {
-    if (kubelet_.hang_ && Eventually([&] { return context->IsCancelled(); }, kHangMax)) {
-      return grpc::Status::CANCELLED;
+    if (kubelet_.hang_) {
+      ++kubelet_.hanging_;
+      const bool cancelled = Eventually([&] { return context->IsCancelled(); }, kHangMax);
+      --kubelet_.hanging_;
+      if (cancelled) return grpc::Status::CANCELLED;
     }
     return kubelet_.Register(*request);
   }

@@ -77,6 +77,7 @@ class FakeKubelet {
   void RefuseRegistrations(bool refuse) { refuse_ = refuse; }
   // Answers no registration before it is cancelled, for 20 s at most.
   void HangRegistrations(bool hang) { hang_ = hang; }
+  bool hangs() const { return hanging_ > 0; }  // a registration waits for its answer
   // Of the next registrations it follows none: the stream ends before the plugin hears of it.
   void LoseStreams(int count) { lose_streams_ = count; }
   void DelayPodResources(milliseconds time) { pod_resources_delay_ = time; }
@@ -117,6 +118,7 @@ class FakeKubelet {
   const testing::TestFolder folder_;
   std::atomic<bool> refuse_ = false;
   std::atomic<bool> hang_ = false;
+  std::atomic<int> hanging_ = 0;
   std::atomic<int> lose_streams_ = 0;
   std::atomic<milliseconds> pod_resources_delay_{milliseconds(0)};
   std::atomic<bool> pod_resources_fail_ = false;

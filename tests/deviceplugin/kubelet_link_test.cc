@@ -117,8 +117,7 @@ TEST_F(KubeletLinkTest, AKubeletThatDoesNotAnswerKeepsNoPluginFromEnding) {
   kubelet_.HangRegistrations(true);
   kubelet_.Start();
   StartPlugin();
-  ASSERT_TRUE(Eventually([&] { return !PluginSockets().empty(); }));
-  std::this_thread::sleep_for(milliseconds(200));
+  ASSERT_TRUE(Eventually([&] { return kubelet_.hangs(); }));
   const TimePoint start = Clock::now();
   plugin_.reset();
   EXPECT_LT(Clock::now() - start, milliseconds(3'000));
@@ -268,7 +267,7 @@ TEST_F(KubeletLinkTest, EventsBeyondTheKernelsQueueAreNoLoss) {
   StartAll();
   kubelet_.HangRegistrations(true);
   kubelet_.Restart();
-  std::this_thread::sleep_for(milliseconds(200));  // the plugin waits for its answer
+  ASSERT_TRUE(Eventually([&] { return kubelet_.hangs(); }));
   const std::string file = kubelet_.plugin_folder() + "/other-plugin";
   for (int i = 0; i < events_max / 2 + 1; ++i) {
     std::ofstream(file).close();
