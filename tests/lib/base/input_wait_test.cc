@@ -9,17 +9,13 @@
 #include <utility>
 
 #include "lib/base/unique_fd.h"
+#include "tests/lib/base/socket_pair.h"
 
 namespace gantry {
 namespace {
 
 using std::chrono::seconds;
-
-std::array<UniqueFd, 2> SocketPair() {
-  int ends[2] = {-1, -1};
-  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
+using testing::SocketPair;
 
 // Takes the byte of an answer that the other end sends after `delay`.
 bool AwaitAnswer(InputWait& wait, const UniqueFd& here, const UniqueFd& there, milliseconds delay) {
@@ -40,7 +36,7 @@ double ProcessorSeconds() {
          1e-6 * static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
-class InputWaitOf : public testing::TestWithParam<InputWait::Patience> {};
+class InputWaitOf : public ::testing::TestWithParam<InputWait::Patience> {};
 
 TEST_P(InputWaitOf, EndsWithTheDeadlineAlsoWhereAnAnswerIsExpectedLater) {
   const auto [here, there] = SocketPair();
@@ -97,7 +93,7 @@ TEST(InputWait, LooksAroundTheTimeThatTheSoonerOfTwoTook) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Patient, InputWaitOf,
-                         testing::Values(InputWait::Patience::kShort, InputWait::Patience::kLong),
+                         ::testing::Values(InputWait::Patience::kShort, InputWait::Patience::kLong),
                          [](const auto& of) {
                            return of.param == InputWait::Patience::kLong ? "Long" : "Short";
                          });

@@ -12,17 +12,13 @@
 #include <thread>
 
 #include "lib/base/unique_fd.h"
+#include "tests/lib/base/socket_pair.h"
 
 namespace gantry {
 namespace {
 
 using std::chrono::seconds;
-
-std::array<UniqueFd, 2> SocketPair() {
-  int ends[2] = {-1, -1};
-  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
+using testing::SocketPair;
 
 bool Sleeps(pid_t thread) {
   std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
