@@ -37,7 +37,8 @@ class FakeVerbs final : public transport::Verbs {
   // Every call from now on; 0: none any more.
   void FailCalls(const std::string& device, FakeCall call, int error_number);
   int calls(const std::string& device, FakeCall call) const;
-  // kFail and kDestroyQueuePair do not return from now on; or do again, and those that wait.
+  // kFail, kDestroyQueuePair and kDeregister do nothing and do not return from now on; or do again,
+  // and those that wait.
   void Hold(const std::string& device, FakeCall call, bool held);
   int waiting(const std::string& device) const;  // calls that are held
   // The n-th work request from now on that this device carries out.

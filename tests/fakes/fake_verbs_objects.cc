@@ -57,12 +57,13 @@ class Region final : public VerbsRegion {
   uint32_t remote_key() const override { return state_.remote_key; }
   // What a failure leaves behind is counted, but not reached: its memory may go.
   Status Deregister() override {
-    const MutexLock lock(fabric_.mutex);
+    MutexLock lock(fabric_.mutex);
     EXPECT_TRUE(std::exchange(registered_, false)) << "a region is deregistered twice";
+    FakeDevice& device = *open_->device;
+    AwaitRelease(fabric_, device, FakeCall::kDeregister, lock);
     fabric_.Detach(state_);
     open_->by_local_key.erase(state_.local_key);
     open_->by_remote_key.erase(state_.remote_key);
-    FakeDevice& device = *open_->device;
     const int failure = FailureOf(device, FakeCall::kDeregister);
     if (failure != 0 && !device.gone) return Refuse(device, "deregistering", failure);
     --open_->live.regions;

@@ -123,6 +123,27 @@ TEST_F(PeerRefusalTest, ItsOtherTransfersSucceedAndNoByteOfTheBufferMovesAnyMore
   EXPECT_TRUE(silent.Describe("other")) << "its session is what it was";
 }
 
+TEST_F(PeerRefusalTest, ItIsRefusedOnlyOnceTheDevicesHaveLetGoOfIt) {
+  RawInitiator silent(owner_.server().tcp_address(), "decode");
+  ASSERT_TRUE(silent.Watch(owner_.generation()));
+  ASSERT_TRUE(silent.Describe("kv"));
+  there_.Hold("there0", FakeCall::kDeregister, true);
+  std::vector<registry::PeerRelease> peers;
+  std::future<Status> removed =
+      std::async(std::launch::async, [&] { return Remove(10'000, &peers); });
+  EXPECT_TRUE(Eventually(10'000, [&] { return there_.waiting("there0") == 1; }));
+  // Who refuses first and deregisters after has said so by now.
+  EXPECT_FALSE(owner_.HasEvent(engine::EventType::kBufferRevoked, "kv"));
+  EXPECT_EQ(there_.live().regions, 2);
+  there_.Hold("there0", FakeCall::kDeregister, false);
+  const Status done = removed.get();
+  ASSERT_TRUE(done) << done.error().message;
+  ASSERT_EQ(peers.size(), 1u);
+  EXPECT_EQ(peers[0].outcome, registry::PeerOutcome::kRefused);
+  EXPECT_TRUE(owner_.HasEvent(engine::EventType::kBufferRevoked, "kv"));
+  EXPECT_EQ(there_.live().regions, 1);
+}
+
 TEST_F(PeerRefusalTest, WhileTheBufferIsUsedHereItsSessionEndsInstead) {
   RawInitiator silent(owner_.server().tcp_address(), "decode");
   ASSERT_TRUE(silent.Watch(owner_.generation()));
