@@ -16,17 +16,13 @@ constexpr uint64_t kProbeBytes = 1 << 20;
 constexpr uint64_t kEngineJobBytes = 32 << 20;
 constexpr size_t kEngineJobSegments = 1024;
 
-// What a worker takes to have the engines copy, as measured on H200: a block of a batch, which is
-// handing it over; a copy of rows, which the engine is at before the next one begins.
+// What a worker takes to have the engines copy a block of a batch, as measured on H200: to hand it
+// over.
 constexpr double kBlockNanoseconds = 850;
 // Where processors are slow a block takes longer: so much more has to be fed before a kernel is not
 // even tried.
 constexpr double kEnginesMargin = 1.25;
-constexpr double kRowsNanoseconds = 6300;
-constexpr double kRowByteNanoseconds = 3400.0 / (1 << 20);
-constexpr double kRowsOfOne = 64;      // that these were measured with
-constexpr size_t kEnginesOfAPair = 2;  // each GPU's are at one copy of rows at a time
-constexpr double kKernelRate = 375;    // of an idle GPU: bytes in a nanosecond
+constexpr double kKernelRate = 375;  // of an idle GPU: bytes in a nanosecond
 // Blocks; a copy of rows takes as long as so many.
 constexpr uint64_t kFewBlocks = 8;
 constexpr uint64_t kBlocksOfRows = 8;
@@ -65,16 +61,13 @@ bool GpuCopyPlanner::IsForEngines(const GpuCopyWork& work) {
          kEnginesMargin * kKernelRate * kBlockNanoseconds * blocks;
 }
 
-uint64_t GpuCopyPlanner::RowBytesMax(size_t workers) {
-  const size_t feeding = std::max<size_t>(workers, 1);
-  const double batch = kBlockNanoseconds * kRowsOfOne / static_cast<double>(feeding);
-  const double left =
-      batch * static_cast<double>(std::min(feeding, kEnginesOfAPair)) - kRowsNanoseconds;
-  return static_cast<uint64_t>(std::max(left, 0.0) / (kRowByteNanoseconds * kRowsOfOne));
-}
-
 bool GpuCopyPlanner::IsFew(const GpuCopyWork& work) {
   return work.copies.blocks + kBlocksOfRows * work.copies.of_rows <= kFewBlocks;
+}
+
+bool GpuCopyPlanner::UsesEngines(TimePoint now) const {
+  if (policy_ != GpuCopyPolicy::kAuto) return policy_ == GpuCopyPolicy::kEngines;
+  return state_ != State::kIdle || now < no_kernels_until_;
 }
 
 GpuCopyPlan GpuCopyPlanner::Choose(const GpuCopyWork& work, TimePoint now) const {

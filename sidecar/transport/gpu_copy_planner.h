@@ -40,11 +40,10 @@ class GpuCopyPlanner {
   static bool IsFew(const GpuCopyWork& work);
   // Whether so many workers feed the engines as fast as these copy, whatever the GPU does.
   static bool IsForEngines(const GpuCopyWork& work);
-  // The longest rows that the engines copy in less time than so many workers hand over batches of
-  // the same blocks; 0: none.
-  static uint64_t RowBytesMax(size_t workers);
   // Whatever the GPU does.
   static GpuCopyPlan ByEngines(GpuCopyReason reason);
+  // Whether engines are to copy what comes next, as far as is known.
+  bool UsesEngines(TimePoint now) const;
   // For the next job of the transfer.
   GpuCopyPlan Choose(const GpuCopyWork& work, TimePoint now) const;
   // What was planned and posted, for as long as it is in flight.

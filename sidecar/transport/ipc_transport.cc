@@ -14,6 +14,15 @@ bool IsOfGpu(const RemoteAllocation& remote) {
   return remote.mapped->kind() == wire::MemoryKind::kGpu;
 }
 
+// Its place to those that are there; false: it is on none.
+bool AddGpuOf(const memory::MappedAllocation& allocation, const ShmTransport& copies,
+              std::vector<int>* gpus) {
+  if (allocation.kind() != wire::MemoryKind::kGpu) return false;
+  const int gpu = copies.GpuPlace(allocation.gpu().device_uuid);
+  if (std::find(gpus->begin(), gpus->end(), gpu) == gpus->end()) gpus->push_back(gpu);
+  return true;
+}
+
 }  // namespace
 
 Status IpcTransport::Probe() {
@@ -38,20 +47,20 @@ Status IpcTransport::CanReach(const memory::MappedAllocation& local,
 }
 
 // Copy engines take rows; what has a side on the host goes block by block through staging memory. A
-// kernel's list of the same blocks is made several times as fast when they are not planned by rows,
-// and whether the GPUs will be idle is not known yet.
+// kernel's list of the same blocks is made several times as fast when they are not planned by rows:
+// they are where the GPUs were busy last.
 RowLimits IpcTransport::RowsOf(
     const std::vector<std::shared_ptr<const memory::MappedAllocation>>& local,
     const std::vector<RemoteAllocation>& remote) const {
-  const bool between_gpus =
-      std::all_of(local.begin(), local.end(),
-                  [](const auto& one) { return one->kind() == wire::MemoryKind::kGpu; }) &&
-      std::all_of(remote.begin(), remote.end(), IsOfGpu);
-  if (!between_gpus || copies_.gpu_copies() != GpuCopyPolicy::kEngines) return {};
-  const uint64_t row_bytes_max =
-      std::min(worker::kRowBytesMax, GpuCopyPlanner::RowBytesMax(copies_.GpuWorkers()));
-  if (row_bytes_max == 0) return {};
-  return {worker::kRowsMin, row_bytes_max, kRowsBytesMax, gpu::kRowPitchMax};
+  std::vector<int> gpus;
+  for (const auto& one : local) {
+    if (!AddGpuOf(*one, copies_, &gpus)) return {};
+  }
+  for (const RemoteAllocation& one : remote) {
+    if (one.mapped == nullptr || !AddGpuOf(*one.mapped, copies_, &gpus)) return {};
+  }
+  if (!copies_.EnginesWillCopy(gpus)) return {};
+  return {worker::kRowsMin, worker::kRowBytesMax, kRowsBytesMax, gpu::kRowPitchMax};
 }
 
 bool IpcTransport::NeedsPeer(const RemoteAllocation& remote) const {

@@ -18,6 +18,10 @@ constexpr uint64_t kJobBytesMin = 64 * 1024;
 constexpr uint64_t kGpuJobBytesMin = 1 << 20;
 constexpr size_t kFirstKernelBlocks = 1024;
 constexpr size_t kKernelSteps = 3;
+// Of rows that a worker copies in batches: half a millisecond for who takes a microsecond a block,
+// so that it does not end long after those that copy rows.
+constexpr size_t kOneByOneBlocks = 512;
+constexpr int kGpusMax = 64;  // of by_engines_
 
 // Faster than a worker copies on today's machines: a nap that is based on it ends too early, which
 // costs a wake-up, rather than too late, which would leave a worker without work.
@@ -120,7 +124,9 @@ void ShmTransport::Complete(const worker::Completion& completion) {
       why = GpuCopyReason::kNoKernels;
       done.operation->SetGpuReason(why);
     }
-    PlannerOf(done.gpu).Done(done.gpu_job, completion, Clock::now());
+    const TimePoint now = Clock::now();
+    PlannerOf(done.gpu).Done(done.gpu_job, completion, now);
+    NoteMeans(done.gpu, now);
   }
   const bool had_work = done.operation->HasWork();
   done.operation->Done(done.part, done.worker, completion, why);
@@ -256,15 +262,20 @@ ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int work
   const uint64_t share =
       operation->bytes_left() / (by_kernel ? 1 : 2 * WorkersFor(operation->gpus()));
   const uint64_t bytes = std::min(std::max(share, kGpuJobBytesMin), choice.job_bytes);
-  // The first jobs are short, so that the GPU begins early.
-  const size_t segments =
-      by_kernel
-          ? SegmentsOf(plan, std::min(choice.job_segments, kFirstKernelBlocks << std::min<size_t>(
-                                                               load.kernel_jobs, kKernelSteps)))
-          : choice.job_segments;
+  // A GPU's engines are at one copy of rows at a time: one worker of it hands those over, and the
+  // others' batches go beside them.
+  const bool one_by_one =
+      !by_kernel && plan.segments.copies().of_rows > 0 && !IsForKernels(target);
+  size_t segments = choice.job_segments;
+  if (by_kernel) {  // the first jobs are short, so that the GPU begins early
+    segments = SegmentsOf(plan, std::min(segments, kFirstKernelBlocks << std::min<size_t>(
+                                                       load.kernel_jobs, kKernelSteps)));
+  } else if (one_by_one) {
+    segments = std::min(segments, SegmentsOf(plan, kOneByOneBlocks));
+  }
   const size_t room = std::min({pool_.free_slots(target), pool_.free_places(target), segments});
   if (room == 0) return Posting::kEnough;
-  builder_.Begin(plan, choice.means, /*listed=*/true, room);
+  builder_.Begin(plan, choice.means, /*listed=*/true, room, one_by_one);
   const PlanPart part = operation->NextPart(room, bytes, &builder_);
   return PostPart(operation, target, part, choice);
 }
@@ -294,7 +305,9 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
   if (between_gpus) {
     ++gpu_jobs_;
     ++(gpu_plan.means == worker::GpuMeans::kKernel ? load.kernel_jobs : load.engine_jobs);
-    job.gpu_job = PlannerOf(job.gpu).Posted(gpu_plan, part.bytes, Clock::now());
+    const TimePoint now = Clock::now();
+    job.gpu_job = PlannerOf(job.gpu).Posted(gpu_plan, part.bytes, now);
+    NoteMeans(job.gpu, now);
     operation->SetGpuReason(gpu_plan.reason);
   }
   return Posting::kPosted;
@@ -354,6 +367,29 @@ GpuCopyPlanner& ShmTransport::PlannerOf(int gpu) {
   const auto place = static_cast<size_t>(std::max(gpu, 0));
   while (gpu_planners_.size() <= place) gpu_planners_.emplace_back(options_.gpu_copies);
   return gpu_planners_[place];
+}
+
+void ShmTransport::NoteMeans(int gpu, TimePoint now) {
+  if (gpu < 0 || gpu >= kGpusMax) return;
+  const uint64_t bit = uint64_t{1} << gpu;
+  const uint64_t noted = by_engines_.load(std::memory_order_relaxed);
+  const uint64_t next = PlannerOf(gpu).UsesEngines(now) ? noted | bit : noted & ~bit;
+  if (next != noted) by_engines_.store(next, std::memory_order_relaxed);
+}
+
+bool ShmTransport::EnginesWillCopy(const std::vector<int>& gpus) const {
+  if (options_.gpu_copies != GpuCopyPolicy::kAuto) {
+    return options_.gpu_copies == GpuCopyPolicy::kEngines;
+  }
+  uint64_t with_workers = 0;  // others have no kernels
+  for (int worker = 0; worker < pool_.worker_count(); ++worker) {
+    const int gpu = pool_.gpu_of(worker);
+    if (gpu < 0 || std::find(gpus.begin(), gpus.end(), gpu) == gpus.end()) continue;
+    if (gpu >= kGpusMax) return false;
+    with_workers |= uint64_t{1} << gpu;
+  }
+  return with_workers != 0 &&
+         (by_engines_.load(std::memory_order_relaxed) & with_workers) == with_workers;
 }
 
 // A kernel of either GPU of the pair copies as fast as the other's: one that is idle does, before

@@ -1,9 +1,10 @@
 // Host memory to host memory on one node: both allocations are mapped in the copy workers, which
 // copy. Keeps every worker supplied, highest priority first, equal ones in turn; what the ipc
 // transport moves between GPUs, too, as the workers are the same. Owned by the engine's driver, but
-// for Probe, CanReach and RouseFor.
+// for Probe, CanReach, RouseFor and what says so.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -53,7 +54,10 @@ class ShmTransport final : public Transport {
                   const RemoteAllocation& remote) const override;
   // Of GPU memory. Any thread.
   size_t GpuWorkers() const;
-  GpuCopyPolicy gpu_copies() const { return options_.gpu_copies; }
+  // Whether copy engines, as far as is known, will copy between these GPUs (places in the pool):
+  // each that could have a kernel copy is busy. Any thread.
+  bool EnginesWillCopy(const std::vector<int>& gpus) const;
+  int GpuPlace(std::string_view uuid) const { return pool_.GpuPlace(uuid); }  // any thread
   bool HasGpuWorkers() const { return GpuWorkers() > 0; }
   void RouseFor(size_t named) {
     if (named >= kLongPlan) pool_.Rouse();
@@ -143,6 +147,7 @@ class ShmTransport final : public Transport {
   bool IsForKernels(int worker) const { return worker == KernelWorker(pool_.gpu_of(worker)); }
   bool IsAnotherFree() const;  // for what is between a GPU and the host
   GpuCopyPlanner& PlannerOf(int gpu);
+  void NoteMeans(int gpu, TimePoint now);  // for EnginesWillCopy
   void Leave(ShmOperation* operation);
 
   const ShmOptions options_;
@@ -157,6 +162,7 @@ class ShmTransport final : public Transport {
   std::vector<bool> passed_;        // workers with no room for what comes next
   JobBuilder builder_;
   std::vector<GpuCopyPlanner> gpu_planners_;  // by GPU, as far as there was need
+  std::atomic<uint64_t> by_engines_{0};       // a bit for each of the first 64 GPUs
   int last_worker_ = 0;
   size_t jobs_in_flight_ = 0;
   size_t gpu_jobs_ = 0;  // of these, between GPUs

@@ -68,7 +68,8 @@ SubmissionEntry EntryOf(uint64_t tag, const CopySegment& segment, bool ends_job)
           segment.destination_stride,
           segment.count,
           (ends_job ? kEndOfJob : 0) | (segment.places.empty() ? 0 : kListed) |
-              (segment.means == GpuMeans::kKernel ? kByKernel : 0)};
+              (segment.means == GpuMeans::kKernel ? kByKernel : 0) |
+              (segment.one_by_one ? kOneByOne : 0)};
 }
 
 CopySegment SegmentOf(const SubmissionEntry& entry) {
@@ -80,7 +81,9 @@ CopySegment SegmentOf(const SubmissionEntry& entry) {
           entry.source_stride,
           entry.destination_stride,
           entry.count,
-          (entry.flags & kByKernel) != 0 ? GpuMeans::kKernel : GpuMeans::kCopyEngine};
+          (entry.flags & kByKernel) != 0 ? GpuMeans::kKernel : GpuMeans::kCopyEngine,
+          {},
+          (entry.flags & kOneByOne) != 0};
 }
 
 }  // namespace

@@ -130,15 +130,23 @@ TEST(GpuCopyPlanner, LargeBlocksGoToEnginesThatEnoughWorkersFeed) {
   EXPECT_EQ(means(1 << 20, 1), GpuMeans::kCopyEngine);
 }
 
-TEST(GpuCopyPlanner, TheMoreWorkersTheShorterAreRowsThatPay) {
-  EXPECT_GT(GpuCopyPlanner::RowBytesMax(4), 64U << 10);
-  EXPECT_GT(GpuCopyPlanner::RowBytesMax(8), 32U << 10);
-  EXPECT_LT(GpuCopyPlanner::RowBytesMax(8), 64U << 10);
-  EXPECT_GT(GpuCopyPlanner::RowBytesMax(12), 8U << 10);
-  EXPECT_LT(GpuCopyPlanner::RowBytesMax(12), 16U << 10);
-  EXPECT_EQ(GpuCopyPlanner::RowBytesMax(64), 0U);
-  EXPECT_GT(GpuCopyPlanner::RowBytesMax(1), 64U << 10);
-  EXPECT_EQ(GpuCopyPlanner::RowBytesMax(0), GpuCopyPlanner::RowBytesMax(1));
+TEST(GpuCopyPlanner, EnginesAreExpectedWhileTheGpuIsBusyOrHasNoKernels) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  EXPECT_FALSE(planner.UsesEngines(kStart));
+  RunOne(planner, Choose(planner, kStart), microseconds(20'000), kStart);
+  EXPECT_TRUE(planner.UsesEngines(kStart));
+  TimePoint now = kStart + std::chrono::seconds(3);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(planner.UsesEngines(now)) << "a look is not the end of it";
+    RunOne(planner, Choose(planner, now), microseconds(20), now);
+  }
+  EXPECT_FALSE(planner.UsesEngines(now));
+  const GpuCopyPlan plan = Choose(planner, now);
+  planner.Done(planner.Posted(plan, plan.job_bytes, now), By(GpuMeans::kCopyEngine), now);
+  EXPECT_TRUE(planner.UsesEngines(now));
+  EXPECT_FALSE(planner.UsesEngines(now + std::chrono::seconds(11)));
+  EXPECT_TRUE(GpuCopyPlanner(GpuCopyPolicy::kEngines).UsesEngines(kStart));
+  EXPECT_FALSE(GpuCopyPlanner(GpuCopyPolicy::kKernel).UsesEngines(kStart));
 }
 
 TEST(GpuCopyPlanner, OneCopyOfRowsIsFewBlocks) {

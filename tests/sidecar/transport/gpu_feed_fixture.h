@@ -30,6 +30,7 @@ class HandPool final : public worker::CopyPool {
     size_t slots = 0;
     std::vector<uint64_t> destinations;  // of its blocks
     GpuMeans means = GpuMeans::kCopyEngine;
+    bool one_by_one = false;
   };
   explicit HandPool(int workers)
       : jobs(static_cast<size_t>(workers)), homes(static_cast<size_t>(workers)) {}
@@ -50,7 +51,7 @@ class HandPool final : public worker::CopyPool {
   }
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override {
     if (free_slots(worker) < segments.size()) return false;
-    Job job{tag, segments.size(), {}, segments.front().means};
+    Job job{tag, segments.size(), {}, segments.front().means, segments.front().one_by_one};
     for (const CopySegment& segment : segments) {
       for (const auto& place : segment.places) job.destinations.push_back(place.destination);
       for (uint64_t i = 0; segment.places.empty() && i < segment.count; ++i) {

@@ -138,8 +138,66 @@ TEST_F(RowFeedTest, OnlyWhatIsBetweenGpusIsPlannedByRows) {
   EXPECT_FALSE(ipc.RowsOf({host}, {{gpu}}).any());
   EXPECT_FALSE(ipc.RowsOf({gpu, host}, {{gpu}}).any());
   EXPECT_FALSE(transport_.RowsOf({host}, {{host}}).any());
-  const IpcTransport may_use_kernels([] { return Status(); }, transport_);
-  EXPECT_FALSE(may_use_kernels.RowsOf({gpu}, {{gpu}}).any());
+}
+
+// Who will copy is not known when it is planned: what was seen last decides.
+TEST_F(RowFeedTest, WhereTheGpusWereBusyLastItIsPlannedByRows) {
+  pool_.homes = {0, 1};
+  const IpcTransport ipc([] { return Status(); }, transport_);
+  const auto here = Map(kGpu, 0);
+  const auto there = Map(kGpu, 1);
+  const auto by_rows = [&](const auto& local, const auto& remote) {
+    return ipc.RowsOf({local}, {{remote}}).any();
+  };
+  const auto look = [&](const auto& memory, int worker, nanoseconds taken) {
+    const auto operation = transport_.Start(Plan(memory, memory, 3000), 0, ++tokens_);
+    for (int i = 0; i < 100 && !operation->finished(); ++i) {
+      Poll();
+      pool_.Finish(worker, true, taken);
+    }
+    EXPECT_TRUE(operation->finished());
+  };
+  EXPECT_FALSE(by_rows(here, there)) << "as nobody knows";
+  look(here, 0, milliseconds(20));
+  EXPECT_TRUE(by_rows(here, here));
+  EXPECT_FALSE(by_rows(here, there)) << "a kernel of the other one may copy";
+  look(there, 1, milliseconds(20));
+  EXPECT_TRUE(by_rows(here, there));
+  EXPECT_TRUE(by_rows(there, here));
+  const TimePoint end = Clock::now() + milliseconds(10'000);
+  while (by_rows(there, there) && Clock::now() < end) look(there, 1, nanoseconds(1000));
+  EXPECT_FALSE(by_rows(there, there)) << "looks found it idle again";
+  EXPECT_FALSE(by_rows(here, there));
+  EXPECT_TRUE(by_rows(here, here));
+  ShmTransport by_kernels(By(GpuCopyPolicy::kKernel), pool_);
+  const IpcTransport asked([] { return Status(); }, by_kernels);
+  EXPECT_FALSE(asked.RowsOf({here}, {{here}}).any());
+}
+
+// A GPU's engines are at one copy of rows at a time; batches go beside them.
+TEST_F(RowFeedTest, OneWorkerOfEachGpuHandsRowsOverAndTheOthersBatches) {
+  HandPool pool(5);
+  pool.homes = {0, 1, 0, 1, 0};
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  auto plan = Layers(Singles(8000));
+  plan->local = {Map(kGpu, 0)};
+  plan->remote = {{Map(kGpu, 1)}};
+  const auto operation = transport.Start(plan, 0, 1);
+  transport.Poll(&attention_);
+  for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
+    ASSERT_FALSE(pool.jobs[worker].empty()) << worker;
+    const HandPool::Job& job = pool.jobs[worker].front();
+    EXPECT_EQ(job.one_by_one, worker >= 2) << worker;
+    if (worker < 2) continue;
+    EXPECT_LE(job.destinations.size(), 512U) << "they end with the others";
+  }
+  const HandPool::Job& rows = pool.jobs[0].front();
+  EXPECT_GT(rows.destinations.size(), 512U);
+  operation->Stop();
+  for (int i = 0; i < 100; ++i) {
+    pool.FinishOneEach();
+    transport.Poll(&attention_);
+  }
 }
 
 TEST_F(RowFeedTest, OneCopyOfRowsIsForAnEngineAndManyForAKernel) {

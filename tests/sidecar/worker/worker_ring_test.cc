@@ -315,6 +315,20 @@ CopySegment Listed(std::span<const BlockPlaces> places) {
   return segment;
 }
 
+TEST(WorkerRing, SaysWhichRowsAreCopiedOneByOne) {
+  Ring ring;
+  std::vector<CopySegment> job = {Numbered(1), Numbered(2)};
+  job[1].one_by_one = true;
+  ASSERT_TRUE(ring.pool.Submit(7, job));
+  for (const bool one_by_one : {false, true}) {
+    uint64_t tag = 0;
+    CopySegment segment;
+    bool ends_job = false;
+    ASSERT_EQ(ring.worker.TakeSegment(&tag, &segment, &ends_job), RingTake::kEntry);
+    EXPECT_EQ(segment.one_by_one, one_by_one);
+  }
+}
+
 TEST(WorkerRing, CarriesThePlacesOfListedBlocks) {
   Ring ring;
   std::vector<BlockPlaces> places;
