@@ -42,6 +42,9 @@ class GpuCopyPlanner {
   static bool IsForEngines(const GpuCopyWork& work);
   // Whatever the GPU does.
   static GpuCopyPlan ByEngines(GpuCopyReason reason);
+  // The longest rows of which the engines of a pair of busy GPUs copy more than so many workers
+  // hand over as batches.
+  static uint64_t RowBytesMax(size_t workers);
   // Whether engines are to copy what comes next, as far as is known.
   bool UsesEngines(TimePoint now) const;
   // For the next job of the transfer.

@@ -60,7 +60,12 @@ RowLimits IpcTransport::RowsOf(
     if (one.mapped == nullptr || !AddGpuOf(*one.mapped, copies_, &gpus)) return {};
   }
   if (!copies_.EnginesWillCopy(gpus)) return {};
-  return {worker::kRowsMin, worker::kRowBytesMax, kRowsBytesMax, gpu::kRowPitchMax};
+  const size_t near = copies_.GpuWorkersOn(gpus);
+  const uint64_t row_bytes_max =
+      std::min(worker::kRowBytesMax,
+               GpuCopyPlanner::RowBytesMax(near > 0 ? near : copies_.GpuWorkers()));
+  if (row_bytes_max == 0) return {};
+  return {worker::kRowsMin, row_bytes_max, kRowsBytesMax, gpu::kRowPitchMax};
 }
 
 bool IpcTransport::NeedsPeer(const RemoteAllocation& remote) const {

@@ -334,6 +334,15 @@ size_t ShmTransport::GpuWorkers() const {
   return workers;
 }
 
+size_t ShmTransport::GpuWorkersOn(const std::vector<int>& gpus) const {
+  size_t workers = 0;
+  for (int worker = 0; worker < pool_.worker_count(); ++worker) {
+    const int gpu = pool_.gpu_of(worker);
+    workers += gpu >= 0 && std::find(gpus.begin(), gpus.end(), gpu) != gpus.end() ? 1 : 0;
+  }
+  return workers;
+}
+
 // What is between a GPU and the host is copied by the processor, too: the more of them the better.
 bool ShmTransport::MayTake(const Kind& kind, int worker) const {
   if (kind.means == Class::kOfHost) return true;

@@ -52,10 +52,12 @@ class ShmTransport final : public Transport {
   Status Probe() override;
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override;
-  // Of GPU memory. Any thread.
+  // Of GPU memory: all, and those with a context on one of these GPUs (places in the pool). Any
+  // thread.
   size_t GpuWorkers() const;
-  // Whether copy engines, as far as is known, will copy between these GPUs (places in the pool):
-  // each that could have a kernel copy is busy. Any thread.
+  size_t GpuWorkersOn(const std::vector<int>& gpus) const;
+  // Whether copy engines, as far as is known, will copy between these GPUs: each that could
+  // have a kernel copy is busy. Any thread.
   bool EnginesWillCopy(const std::vector<int>& gpus) const;
   int GpuPlace(std::string_view uuid) const { return pool_.GpuPlace(uuid); }  // any thread
   bool HasGpuWorkers() const { return GpuWorkers() > 0; }

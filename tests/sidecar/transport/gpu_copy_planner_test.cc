@@ -130,6 +130,17 @@ TEST(GpuCopyPlanner, LargeBlocksGoToEnginesThatEnoughWorkersFeed) {
   EXPECT_EQ(means(1 << 20, 1), GpuMeans::kCopyEngine);
 }
 
+TEST(GpuCopyPlanner, TheMoreWorkersTheShorterAreRowsThatPay) {
+  EXPECT_GT(GpuCopyPlanner::RowBytesMax(4), 32U << 10);
+  EXPECT_GT(GpuCopyPlanner::RowBytesMax(6), 16U << 10);
+  EXPECT_LT(GpuCopyPlanner::RowBytesMax(6), 32U << 10);
+  EXPECT_GT(GpuCopyPlanner::RowBytesMax(8), 16U << 10);
+  EXPECT_GT(GpuCopyPlanner::RowBytesMax(12), 8U << 10);
+  EXPECT_LT(GpuCopyPlanner::RowBytesMax(12), 16U << 10);
+  EXPECT_EQ(GpuCopyPlanner::RowBytesMax(64), 0U);
+  EXPECT_EQ(GpuCopyPlanner::RowBytesMax(0), GpuCopyPlanner::RowBytesMax(1));
+}
+
 TEST(GpuCopyPlanner, EnginesAreExpectedWhileTheGpuIsBusyOrHasNoKernels) {
   GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
   EXPECT_FALSE(planner.UsesEngines(kStart));
