@@ -303,6 +303,7 @@ Status BlockPlanner::WriteRuns(const BlockShape& shape, std::vector<BlockRun> ru
 }
 
 Status BlockPlanner::CutRuns(const BlockShape& shape, const std::vector<BlockRun>& runs) {
+  RETURN_IF_ERROR(writer_.Expect(runs.size() * pairs_.size()));
   for (const SlicedPair& pair : pairs_) {
     BlockPair flat;  // offsets in the buffers instead of their allocations
     flat.local_base = pair.unit.local_offset;
@@ -312,12 +313,7 @@ Status BlockPlanner::CutRuns(const BlockShape& shape, const std::vector<BlockRun
     flat.remote_stride = pair.remote->layout->block_stride;
     flat.local_parts = shape.local_parts;
     flat.remote_parts = shape.remote_parts;
-    for (const BlockRun& run : runs) {
-      RETURN_IF_ERROR(writer_.Append(
-          *pair.local, *pair.remote,
-          {flat.local_offset(run.local_unit), flat.remote_offset(run.remote_unit), flat.unit_bytes,
-           flat.local_step(), flat.remote_step(), run.count, run.first_item, 1}));
-    }
+    RETURN_IF_ERROR(writer_.AppendUnits(*pair.local, *pair.remote, flat, runs));
   }
   return {};
 }

@@ -14,7 +14,7 @@ SegmentWriter::SegmentWriter(const PlanLimits& limits, SegmentReservation* reser
       plan_(*plan) {}
 
 Status SegmentWriter::Reserve(uint64_t segments, uint64_t kept) {
-  if (plan_.segments.size() + segments > segments_max_) {
+  if (segments > segments_max_ - segments_) {
     return Fail(ErrorCode::kResourceExhausted,
                 "the transfer has more than " + std::to_string(segments_max_) +
                     " chunks after cutting at pieces and at the chunk limit",
@@ -26,11 +26,23 @@ Status SegmentWriter::Reserve(uint64_t segments, uint64_t kept) {
                 "too many chunks are queued or being planned by all transfers together",
                 "wait for completions before submitting more");
   }
+  segments_ += segments;
+  return {};
+}
+
+Status SegmentWriter::Expect(uint64_t segments) {
+  RETURN_IF_ERROR(Reserve(segments, segments));
+  unused_ += segments;
+  plan_.segments.reserve(plan_.segments.size() + unused_);
   return {};
 }
 
 Status SegmentWriter::Add(const transport::MoveSegment& segment) {
-  RETURN_IF_ERROR(Reserve(1, 1));
+  if (unused_ > 0) {
+    --unused_;
+  } else {
+    RETURN_IF_ERROR(Reserve(1, 1));
+  }
   plan_.segments.push_back(segment);
   return {};
 }
@@ -56,6 +68,38 @@ Status SegmentWriter::Append(const PlanBuffer& local, const PlanBuffer& remote,
     item.remote_offset = run.remote_offset + i * run.remote_stride;
     item.first_item = run.first_item + i;
     RETURN_IF_ERROR(AppendContiguous(local, remote, item));
+  }
+  return {};
+}
+
+Status SegmentWriter::AppendUnits(const PlanBuffer& local, const PlanBuffer& remote,
+                                  const transport::BlockPair& flat,
+                                  std::span<const transport::BlockRun> runs) {
+  memory::PieceMap::Cursor here(*local.pieces);
+  memory::PieceMap::Cursor there(*remote.pieces);
+  const bool dense = flat.is_dense();
+  for (const transport::BlockRun& run : runs) {
+    transport::MoveSegment segment;
+    segment.length = flat.unit_bytes * run.count;
+    const uint64_t local_offset = flat.local_offset(run.local_unit);
+    const uint64_t remote_offset = flat.remote_offset(run.remote_unit);
+    if ((dense || run.count == 1) && segment.length <= chunk_bytes_max_) {
+      const memory::Extent from = here.Locate(local_offset, segment.length);
+      const memory::Extent to = there.Locate(remote_offset, segment.length);
+      if (from.length == segment.length && to.length == segment.length) {
+        segment.local_allocation = local.allocations[from.allocation];
+        segment.remote_allocation = remote.allocations[to.allocation];
+        segment.local_offset = from.offset;
+        segment.remote_offset = to.offset;
+        segment.first_item = run.first_item;
+        segment.items = run.count;
+        RETURN_IF_ERROR(Add(segment));
+        continue;
+      }
+    }
+    RETURN_IF_ERROR(Append(local, remote,
+                           {local_offset, remote_offset, flat.unit_bytes, flat.local_step(),
+                            flat.remote_step(), run.count, run.first_item, 1}));
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sidecar/engine/plan_builder.h"
@@ -31,6 +32,11 @@ class SegmentWriter {
 
   // REQUIRES that every item lies within both buffers. Fails when the plan becomes too large.
   Status Append(const PlanBuffer& local, const PlanBuffer& remote, const ItemRun& run);
+  // So many segments will be added, or more. Fails when they are too many.
+  Status Expect(uint64_t segments);
+  // The runs' units, whose offsets in `flat` are flat. The same as appending them run by run.
+  Status AppendUnits(const PlanBuffer& local, const PlanBuffer& remote,
+                     const transport::BlockPair& flat, std::span<const transport::BlockRun> runs);
   // Where nothing has to be cut: each run in each pair is one segment.
   Status AddRuns(std::vector<transport::BlockPair> pairs, std::vector<transport::BlockRun> runs);
 
@@ -44,6 +50,8 @@ class SegmentWriter {
   const uint64_t chunk_bytes_max_;
   const uint64_t segments_max_;
   uint64_t kept_ = 0;
+  uint64_t segments_ = 0;  // that there is room for
+  uint64_t unused_ = 0;    // of these
   SegmentReservation& reservation_;
   transport::MovePlan& plan_;
 };

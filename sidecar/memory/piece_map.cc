@@ -1,6 +1,7 @@
 #include "sidecar/memory/piece_map.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -53,24 +54,20 @@ Result<PieceMap> PieceMap::Create(std::vector<wire::Piece> pieces,
     return Fail(ErrorCode::kInvalidArgument, "a buffer has at least one piece", {}, "/pieces");
   }
   map.inner_length_ = InnerLength(pieces);
+  if (map.inner_length_ != 0) {
+    map.inner_inverse_ = static_cast<uint64_t>(
+        std::min((Wide{1} << 64) / map.inner_length_, Wide{std::numeric_limits<uint64_t>::max()}));
+  }
   map.pieces_ = std::move(pieces);
   return map;
 }
 
-size_t PieceMap::IndexOf(uint64_t offset) const {
-  if (offset < ends_.front()) return 0;
-  if (inner_length_ != 0) {
-    const uint64_t index = 1 + (offset - ends_.front()) / inner_length_;
-    return static_cast<size_t>(std::min<uint64_t>(index, ends_.size() - 1));
-  }
+size_t PieceMap::Search(uint64_t offset) const {
   return static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), offset) - ends_.begin());
 }
 
 Extent PieceMap::Locate(uint64_t offset, uint64_t length) const {
-  const size_t index = IndexOf(offset);
-  const wire::Piece& piece = pieces_[index];
-  const uint64_t within = offset - (ends_[index] - piece.length);
-  return {piece.allocation, piece.offset + within, std::min(length, piece.length - within)};
+  return Cursor(*this).Locate(offset, length);
 }
 
 }  // namespace gantry::memory

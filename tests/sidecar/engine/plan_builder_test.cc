@@ -195,6 +195,34 @@ TEST(PlanBuilderTest, SeamsCannotMakeAPlanOfAnySize) {
   EXPECT_EQ(small.reserved(), 0u) << "a refused plan kept its reservation";
 }
 
+// Blocks of 100 bytes over pieces of 250: two of five are cut.
+TEST(PlanBuilderTest, BlocksThatSeamsCutCountAsManyTimes) {
+  std::mt19937 random(7);
+  worker::FakeCopyPool pool;
+  Side local(random, pool, 1, 1);
+  Side remote(random, pool, 1, 2);
+  const wire::BlockLayout layout = {100, 100, 10};
+  for (Side* side : {&local, &remote}) {
+    std::vector<wire::Piece> pieces;
+    for (uint64_t i = 0; i < 4; ++i) pieces.push_back({0, 1000 * i, 250});
+    side->AddPieces(pieces, layout);
+  }
+  wire::TransferRequest request;
+  request.by_blocks = true;
+  request.local_blocks = {0, 2, 4, 7, 8};  // the second and the fourth are cut
+  request.remote_blocks = {9, 0, 5, 1, 3};
+  PlanLimits limits;
+  limits.segments_max = 7;
+  const auto built = Build(InputOf(request, local, remote), limits);
+  ASSERT_TRUE(built) << built.error().message;
+  EXPECT_EQ(built->plan->segments.size(), 7U);
+  limits.segments_max = 6;
+  EXPECT_FALSE(Build(InputOf(request, local, remote), limits));
+  limits.segments_max = 4;
+  EXPECT_FALSE(Build(InputOf(request, local, remote), limits));
+  CheckPlan(request, local, remote, 1000);
+}
+
 TEST(PlanBuilderTest, DescriptorsAreLimited) {
   std::mt19937 random(7);
   worker::FakeCopyPool pool;

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <random>
 
 namespace gantry::memory {
 namespace {
@@ -56,6 +58,36 @@ TEST(PieceMapTest, EveryByteIsWhereItsPieceSays) {
       }
     }
     EXPECT_EQ(flat, map->length());
+  }
+}
+
+// Of any length, up to the ends of what 64 bits count: by the index of the piece.
+TEST(PieceMapTest, EqualPiecesAreFoundAtBothOfTheirEnds) {
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 300; ++round) {
+    const uint64_t length = 1 + random() % (uint64_t{1} << (1 + random() % 61));
+    const uint64_t first = 1 + random() % length;
+    const uint64_t count = std::min<uint64_t>(1 + random() % 200, (kMax - first) / length);
+    std::vector<wire::Piece> pieces = {{0, 0, first}};
+    for (uint64_t i = 1; i <= count; ++i) {
+      pieces.push_back({static_cast<uint32_t>(i), 0, length});
+    }
+    const auto map = PieceMap::Create(pieces, std::vector<uint64_t>(pieces.size(), length));
+    ASSERT_TRUE(map) << map.error().message;
+    PieceMap::Cursor cursor(*map);
+    for (int i = 0; i < 100; ++i) {
+      const uint64_t piece = random() % pieces.size();
+      const uint64_t size = piece == 0 ? first : length;
+      const uint64_t begin = piece == 0 ? 0 : first + (piece - 1) * length;
+      for (const uint64_t within : {uint64_t{0}, size - 1, random() % size}) {
+        for (const Extent& found :
+             {map->Locate(begin + within, 1), cursor.Locate(begin + within, 1)}) {
+          ASSERT_EQ(found.allocation, piece) << length << " " << within;
+          ASSERT_EQ(found.offset, within);
+          ASSERT_EQ(found.length, 1U);
+        }
+      }
+    }
   }
 }
 
