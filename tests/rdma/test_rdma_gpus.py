@@ -1,12 +1,12 @@
 """Memory of GPUs where the RDMA devices take no dma-bufs, as soft-RoCE does not: other paths move it, and everybody is told why.
 
-The GPUs are the fake driver's. The way of the bytes with devices that do is tests/sidecar/transport/rdma/dma_buf_region_test.cc.
+The GPUs are the fake drivers'. The way of the bytes with devices that do is tests/sidecar/transport/rdma/dma_buf_region_test.cc.
 """
 
 import pytest
 
-from rdma_scene import (DEVICE, MiB, assert_moved, fd_count, folder, meet, metric, needs_guest, new_memory, reasons,
-                        resources, start_sidecar, start_workload, transfer)
+from rdma_scene import (DEVICE, MiB, assert_moved, fd_count, folder, meet, metric, needs_guest, new_memory,  # noqa: F401
+                        pytest_generate_tests, reasons, resources, start_sidecar, start_workload, transfer)
 from gpu_memories import GpuMemory
 from gpu_workloads import gpus, start_gpu_workload
 from test_peers_over_tcp import TCP
@@ -53,6 +53,7 @@ def nothing_is_left_of_registrations(sidecar, memory):
     assert held() == before
 
 
+@pytest.mark.both_vendors
 def test_other_paths_move_the_bytes_and_everybody_is_told_why(sides):
     a, b, into, out = sides
     the_reason_is_told(a, "reader")
