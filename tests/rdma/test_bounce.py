@@ -99,7 +99,6 @@ def test_a_peer_that_is_killed(start_sides):
     wait_for(lambda: slices_of(sides.a, "initiator") == 0, 5, "the slices to come back")
 
 
-@pytest.mark.both_vendors
 def test_an_initiator_that_is_killed(start_sides):
     """What it was lent goes back to its peer."""
     sides = start_sides()
