@@ -3,61 +3,11 @@
 #include <cstring>
 #include <utility>
 
-#include "lib/base/log.h"
 #include "lib/gpu/cuda_pieces.h"
 #include "lib/gpu/cuda_stream.h"
+#include "lib/gpu/owned_memory.h"
 
 namespace gantry::gpu {
-namespace {
-
-// Memory that one call releases: allocated or opened.
-class CudaMemory final : public GpuMemory {
- public:
-  using Release = cuda::Result (*)(const cuda::Calls& calls, DeviceAddress base);
-
-  CudaMemory(std::shared_ptr<const CudaPrimary> primary, AddressRange range, Release release)
-      : primary_(std::move(primary)), range_(range), release_(release) {}
-  CudaMemory(const CudaMemory&) = delete;
-  CudaMemory& operator=(const CudaMemory&) = delete;
-  ~CudaMemory() override {
-    const Status released =
-        primary_->Run("releasing memory", [&] { return release_(primary_->calls(), range_.base); });
-    if (!released) log::Warning("gpu memory could not be released", {{"error", released.error()}});
-  }
-  AddressRange range() const override { return range_; }
-
- private:
-  const std::shared_ptr<const CudaPrimary> primary_;
-  const AddressRange range_;
-  const Release release_;
-};
-
-class CudaHostMemory final : public GpuHostMemory {
- public:
-  CudaHostMemory(std::shared_ptr<const CudaPrimary> primary, AddressRange range, void* host)
-      : primary_(std::move(primary)), range_(range), host_(host) {}
-  CudaHostMemory(const CudaHostMemory&) = delete;
-  CudaHostMemory& operator=(const CudaHostMemory&) = delete;
-  ~CudaHostMemory() override {
-    const Status forgotten = Unregister();
-    if (!forgotten) log::Warning("host memory stays pinned", {{"error", forgotten.error()}});
-  }
-  AddressRange range() const override { return range_; }
-  Status Unregister() override {
-    void* const host = std::exchange(host_, nullptr);
-    if (host == nullptr) return {};
-    return primary_->Run("cuMemHostUnregister",
-                         [&] { return primary_->calls()->mem_host_unregister(host); });
-  }
-
- private:
-  const std::shared_ptr<const CudaPrimary> primary_;
-  const AddressRange range_;
-  void* host_;  // null: that was tried
-};
-
-}  // namespace
-
 Result<std::unique_ptr<GpuContext>> CudaContext::Open(std::shared_ptr<const cuda::Calls> calls,
                                                       const DeviceInfo& device) {
   ASSIGN_OR_RETURN(auto primary, CudaPrimary::Retain(std::move(calls), device));
@@ -76,10 +26,10 @@ Result<std::unique_ptr<GpuMemory>> CudaContext::Allocate(uint64_t bytes) {
   cuda::DevicePtr base = 0;
   RETURN_IF_ERROR(primary_->Run("allocating GPU memory",
                                 [&] { return primary_->calls()->mem_alloc(&base, bytes); }));
-  return std::make_unique<CudaMemory>(primary_, AddressRange{DeviceAddress{base}, bytes},
-                                      [](const cuda::Calls& calls, DeviceAddress address) {
-                                        return calls->mem_free(NumberOf(address));
-                                      });
+  return std::make_unique<OwnedMemory>(
+      AddressRange{DeviceAddress{base}, bytes}, kStaysOnGpu, [primary = primary_, base] {
+        return primary->Run("releasing memory", [&] { return primary->calls()->mem_free(base); });
+      });
 }
 
 Result<std::unique_ptr<GpuMemory>> CudaContext::OpenIpc(const IpcHandle& handle) {
@@ -87,10 +37,10 @@ Result<std::unique_ptr<GpuMemory>> CudaContext::OpenIpc(const IpcHandle& handle)
   RETURN_IF_ERROR(calls.Require(cuda::Feature::kIpc));
   cuda::IpcMemHandle given = {};
   std::memcpy(&given, handle.bytes.data(), sizeof(given));
-  cuda::DevicePtr base = 0;
+  cuda::DevicePtr opened_at = 0;
   cuda::Result result = cuda::kSuccess;
   auto opened = primary_->Run("cuIpcOpenMemHandle", [&] {
-    return result = calls->ipc_open_mem_handle(&base, given, cuda::kIpcLazyEnablePeerAccess);
+    return result = calls->ipc_open_mem_handle(&opened_at, given, cuda::kIpcLazyEnablePeerAccess);
   });
   if (!opened && result == cuda::kInvalidContext) {
     opened.error().hint =
@@ -102,18 +52,19 @@ Result<std::unique_ptr<GpuMemory>> CudaContext::OpenIpc(const IpcHandle& handle)
         "the memory was freed, its process has ended, or its GPU is out of reach from here";
   }
   RETURN_IF_ERROR(std::move(opened));
-  AddressRange range{DeviceAddress{base}, 0};
+  AddressRange range{DeviceAddress{opened_at}, 0};
   auto memory = [&] {
-    return std::make_unique<CudaMemory>(primary_, range,
-                                        [](const cuda::Calls& use, DeviceAddress address) {
-                                          return use->ipc_close_mem_handle(NumberOf(address));
-                                        });
+    return std::make_unique<OwnedMemory>(range, kStaysOnGpu, [primary = primary_, opened_at] {
+      return primary->Run("releasing memory",
+                          [&] { return primary->calls()->ipc_close_mem_handle(opened_at); });
+    });
   };
+  cuda::DevicePtr base = 0;
   size_t size = 0;
   const Status known = primary_->Run("cuMemGetAddressRange", [&] {
-    return calls->mem_get_address_range(&base, &size, NumberOf(range.base));
+    return calls->mem_get_address_range(&base, &size, opened_at);
   });
-  if (!known || base != NumberOf(range.base)) {
+  if (!known || base != opened_at) {
     memory();  // closes it
     RETURN_IF_ERROR(known);
     return Fail(ErrorCode::kDeviceError,
@@ -149,8 +100,11 @@ Result<std::unique_ptr<GpuHostMemory>> CudaContext::RegisterHost(void* data, uin
   const Status known = primary_->Run("cuMemHostGetDevicePointer", [&] {
     return calls->mem_host_get_device_pointer(&address, data, 0);
   });
-  auto memory =
-      std::make_unique<CudaHostMemory>(primary_, AddressRange{DeviceAddress{address}, bytes}, data);
+  auto memory = std::make_unique<OwnedMemory>(
+      AddressRange{DeviceAddress{address}, bytes}, kStaysPinned, [primary = primary_, data] {
+        return primary->Run("cuMemHostUnregister",
+                            [&] { return primary->calls()->mem_host_unregister(data); });
+      });
   RETURN_IF_ERROR(known);
   return memory;
 }

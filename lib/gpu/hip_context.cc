@@ -8,55 +8,10 @@
 #include "lib/gpu/hip_attach.h"
 #include "lib/gpu/hip_pieces.h"
 #include "lib/gpu/hip_stream.h"
+#include "lib/gpu/owned_memory.h"
 
 namespace gantry::gpu {
 namespace {
-
-// Memory that one call releases: allocated or opened.
-class HipMemory final : public GpuMemory {
- public:
-  using Release = hip::Result (*)(const hip::Calls& calls, DeviceAddress base);
-
-  HipMemory(std::shared_ptr<const HipDevice> device, AddressRange range, Release release)
-      : device_(std::move(device)), range_(range), release_(release) {}
-  HipMemory(const HipMemory&) = delete;
-  HipMemory& operator=(const HipMemory&) = delete;
-  ~HipMemory() override {
-    const Status released =
-        device_->Run("releasing memory", [&] { return release_(device_->calls(), range_.base); });
-    if (!released) log::Warning("gpu memory could not be released", {{"error", released.error()}});
-  }
-  AddressRange range() const override { return range_; }
-
- private:
-  const std::shared_ptr<const HipDevice> device_;
-  const AddressRange range_;
-  const Release release_;
-};
-
-class HipHostMemory final : public GpuHostMemory {
- public:
-  HipHostMemory(std::shared_ptr<const HipDevice> device, AddressRange range, void* host)
-      : device_(std::move(device)), range_(range), host_(host) {}
-  HipHostMemory(const HipHostMemory&) = delete;
-  HipHostMemory& operator=(const HipHostMemory&) = delete;
-  ~HipHostMemory() override {
-    const Status forgotten = Unregister();
-    if (!forgotten) log::Warning("host memory stays pinned", {{"error", forgotten.error()}});
-  }
-  AddressRange range() const override { return range_; }
-  Status Unregister() override {
-    void* const host = std::exchange(host_, nullptr);
-    if (host == nullptr) return {};
-    return device_->Run("hipHostUnregister",
-                        [&] { return device_->calls()->host_unregister(host); });
-  }
-
- private:
-  const std::shared_ptr<const HipDevice> device_;
-  const AddressRange range_;
-  void* host_;  // null: that was tried
-};
 
 // Part of a dma-buf.
 class HipSharedMemory final : public GpuMemory {
@@ -73,7 +28,7 @@ class HipSharedMemory final : public GpuMemory {
           memory_ == nullptr ? hip::kSuccess : calls->destroy_external_memory(memory_);
       return freed == hip::kSuccess ? destroyed : freed;
     });
-    if (!released) log::Warning("gpu memory could not be released", {{"error", released.error()}});
+    if (!released) log::Warning(kStaysOnGpu, {{"error", released.error()}});
   }
 
   // Once, before anything else.
@@ -138,10 +93,10 @@ Result<std::unique_ptr<GpuMemory>> HipContext::Allocate(uint64_t bytes) {
   void* base = nullptr;
   RETURN_IF_ERROR(device_->Run("allocating GPU memory",
                                [&] { return device_->calls()->malloc(&base, bytes); }));
-  return std::make_unique<HipMemory>(device_, AddressRange{AddressOf(base), bytes},
-                                     [](const hip::Calls& calls, DeviceAddress address) {
-                                       return calls->free(PointerOf(address));
-                                     });
+  return std::make_unique<OwnedMemory>(
+      AddressRange{AddressOf(base), bytes}, kStaysOnGpu, [device = device_, base] {
+        return device->Run("releasing memory", [&] { return device->calls()->free(base); });
+      });
 }
 
 Result<std::unique_ptr<GpuMemory>> HipContext::OpenIpc(const IpcHandle& handle) {
@@ -163,10 +118,10 @@ Result<std::unique_ptr<GpuMemory>> HipContext::OpenIpc(const IpcHandle& handle) 
   RETURN_IF_ERROR(std::move(opened));
   AddressRange range{AddressOf(opened_at), 0};
   auto memory = [&] {
-    return std::make_unique<HipMemory>(device_, range,
-                                       [](const hip::Calls& use, DeviceAddress address) {
-                                         return use->ipc_close_mem_handle(PointerOf(address));
-                                       });
+    return std::make_unique<OwnedMemory>(range, kStaysOnGpu, [device = device_, opened_at] {
+      return device->Run("releasing memory",
+                         [&] { return device->calls()->ipc_close_mem_handle(opened_at); });
+    });
   };
   void* base = nullptr;
   size_t size = 0;
@@ -211,8 +166,11 @@ Result<std::unique_ptr<GpuHostMemory>> HipContext::RegisterHost(void* data, uint
   void* address = nullptr;
   const Status known = device_->Run(
       "hipHostGetDevicePointer", [&] { return calls->host_get_device_pointer(&address, data, 0); });
-  auto memory =
-      std::make_unique<HipHostMemory>(device_, AddressRange{AddressOf(address), bytes}, data);
+  auto memory = std::make_unique<OwnedMemory>(
+      AddressRange{AddressOf(address), bytes}, kStaysPinned, [device = device_, data] {
+        return device->Run("hipHostUnregister",
+                           [&] { return device->calls()->host_unregister(data); });
+      });
   RETURN_IF_ERROR(known);
   return memory;
 }

@@ -222,6 +222,7 @@ def test_host_and_gpu_memory_in_one_transfer(start_sides):
             memory.check()
 
 
+@pytest.mark.both_vendors
 def test_many_transfers_with_little_staging(start_sides):
     """Reads and writes of both sidecars at once, each much larger than the staging: they share it, and all of them end."""
     sides = start_sides()
@@ -250,6 +251,7 @@ def test_many_transfers_with_little_staging(start_sides):
     sides.out.check()
 
 
+@pytest.mark.both_vendors
 def test_the_staging_is_never_more_than_was_asked_for(start_sides):
     """Nor has either side more than its half, while both want more and nothing leaves."""
     sides = start_sides()
@@ -276,6 +278,7 @@ def test_the_staging_is_never_more_than_was_asked_for(start_sides):
     sides.moved("read", [(0, 0, LENGTH)])
 
 
+@pytest.mark.both_vendors
 def test_without_staging_the_reason_is_told(start_sides):
     sides = start_sides(flags=["--staging-bytes", "0"], length=MiB)
     for operation in ("read", "write"):
@@ -286,6 +289,7 @@ def test_without_staging_the_reason_is_told(start_sides):
     sides.out.check()
 
 
+@pytest.mark.both_vendors
 def test_through_tls(start_sides, folder):
     """With the certificates of the peer API: the slices are read and filled by another kind of channel."""
     authority = Authority(folder, "authority")

@@ -165,9 +165,9 @@ def status_of(pod, container):
     return next((it for it in statuses_of(pod) if it["name"] == container), None)
 
 
-def engine_spec(gpus=0, seconds=5, **container):
+def engine_spec(gpus=0, seconds=5, resource="nvidia.com/gpu", **container):
     """A workload's pod as it is without Gantry."""
-    limits = {"memory": "256Mi", **({"nvidia.com/gpu": gpus} if gpus else {})}
+    limits = {"memory": "256Mi", **({resource: gpus} if gpus else {})}
     engine = {"name": "engine", "image": WORKLOAD_IMAGE, "imagePullPolicy": "Never", "securityContext": RESTRICTED,
               "resources": {"limits": limits, "requests": {"cpu": "10m", "memory": "32Mi"}},
               "readinessProbe": {"tcpSocket": {"port": WORKLOAD_PORT}, "periodSeconds": 1}, **container}

@@ -8,24 +8,24 @@ import itertools
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import node_gpus  # noqa: E402
 import node_images  # noqa: E402
 from cluster import PLUGIN_LABELS, WORKLOAD_IMAGE, Cluster, Engine, engine_spec, status_of, wait_for  # noqa: E402
+from gpu_pods import GpuPods  # noqa: E402
 from node_files import NodeFiles  # noqa: E402
 from node_layout import PAUSE_IMAGE  # noqa: E402
 from node_life import ROOT, Node  # noqa: E402
 
 BUILD = ROOT / "build" / "release"
 LIB_DIR = Path(os.environ.get("GANTRY_LIB_DIR", BUILD / "lib"))
-FAKE_DRIVER = LIB_DIR.parent / "fake_gpu" / "libcuda.so.1"
+FAKE_DRIVER = LIB_DIR.parent / node_gpus.VENDORS["nvidia"].driver
 SLOTS = 8
-GPUS = 4
 _CLONE_NEWNET = 0x40000000
 
 
@@ -77,8 +77,8 @@ def next_image(node, charts):
 class Charts:
     """Copies of the charts with their dependencies, and what the tests install of them."""
 
-    def __init__(self, cluster, folder, image):
-        self.cluster, self.folder = cluster, folder
+    def __init__(self, cluster, folder, image, pci_devices):
+        self.cluster, self.folder, self.pci_devices = cluster, folder, pci_devices
         self.image = dict(zip(("registry", "repository", "tag"), _parts_of(image)))
         for variable in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"):
             os.environ[variable] = str(folder / "helm")
@@ -102,7 +102,10 @@ class Charts:
     def values(self):
         """The sidecar's image is that of the plugin, as nothing else is said of it."""
         sidecar = {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}}
-        return {"slots": SLOTS, "image": {**self.image, "pullPolicy": "Never"}, "reconcileMs": 1000, "sidecar": sidecar}
+        pci_devices = {"name": "pci-devices", "hostPath": {"path": str(self.pci_devices)}}
+        mount = {"name": pci_devices["name"], "mountPath": node_gpus.PCI_DEVICES, "readOnly": True}
+        return {"slots": SLOTS, "image": {**self.image, "pullPolicy": "Never"}, "reconcileMs": 1000, "sidecar": sidecar,
+                "extraVolumes": [pci_devices], "extraVolumeMounts": [mount]}
 
     def install_gantry(self, **values):
         """The device plugin; returns when it has given the node its slots."""
@@ -119,8 +122,10 @@ def _parts_of(image):
 
 
 @pytest.fixture(scope="session")
-def charts(cluster, tmp_path_factory):
-    return Charts(cluster, tmp_path_factory.mktemp("charts"), os.environ.get("GANTRY_IMAGE_NAME", "localhost/gantry:dev"))
+def charts(node, cluster, tmp_path_factory):
+    pci_devices = node_gpus.pci_devices(node.folder)
+    pci_devices.mkdir()
+    return Charts(cluster, tmp_path_factory.mktemp("charts"), os.environ.get("GANTRY_IMAGE_NAME", "localhost/gantry:dev"), pci_devices)
 
 
 @pytest.fixture(scope="session")
@@ -132,19 +137,25 @@ def installed(cluster, charts):
 
 
 @pytest.fixture(scope="session")
-def fake_gpus(node, cluster):
-    """GPUs on the node: of the fake driver, given out by a device plugin and by CDI as real ones are."""
-    folder = node.folder / "gpus"
-    folder.mkdir()
-    folder.chmod(0o777)
-    program = Path(__file__).parent / "fake_gpu_plugin.py"
-    with open(node.layout.log("fake-gpus"), "wb") as log:
-        process = subprocess.Popen(node.inside([sys.executable, "-B", str(program), str(GPUS), str(FAKE_DRIVER.resolve()), str(folder)]),
-                                   stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    cluster.wait_for_allocatable(GPUS, "nvidia.com/gpu")
-    yield folder
-    process.kill()
-    process.wait()
+def gpu_pods_of(node, cluster, charts):
+    """GPUs of a vendor on the node, from the first test on that asks for them; beside another vendor's."""
+    started, processes = {}, []
+
+    def gpus_of(name):
+        if name not in started:
+            started[name] = GpuPods(node_gpus.VENDORS[name], node, cluster, charts, LIB_DIR)
+            processes.append(started[name].start())
+        return started[name]
+
+    yield gpus_of
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def fake_gpus(gpu_pods_of):
+    return gpu_pods_of("nvidia")
 
 
 _namespaces = itertools.count(1)

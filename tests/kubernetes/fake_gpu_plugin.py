@@ -1,11 +1,8 @@
-"""A node with GPUs of the fake driver: a device plugin that gives them out by UUID, and the CDI spec that a vendor's tools would write.
+"""A device plugin that gives out GPUs of a fake driver as their vendor's gives out real ones.
 
-  fake_gpu_plugin.py COUNT DRIVER FOLDER    runs beside the kubelet; DRIVER: the fake libcuda.so.1, FOLDER: the GPUs' memory
-
-What a container gets of a GPU is its device file: the fake driver sees no others. A MARKER variable tells the tests the rest.
+  fake_gpu_plugin.py VENDOR DRIVER FOLDER    runs beside the kubelet; DRIVER: the fake library, FOLDER: the GPUs' memory
 """
 
-import json
 import os
 import sys
 import time
@@ -14,42 +11,9 @@ from pathlib import Path
 
 import grpc
 
-RESOURCE = "nvidia.com/gpu"
+from node_gpus import COUNT, VENDORS, field
+
 KUBELET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
-ENDPOINT = "fake-gpu.sock"
-SPEC = Path("/etc/cdi/nvidia.json")
-DRIVER_IN_CONTAINER = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
-MEMORY_IN_CONTAINER = "/run/fake-gpus"
-
-
-def uuid_of(number):
-    """As the fake driver makes them."""
-    return f"GPU-fafafafa-fafa-fafa-fafa-fafafafafa{number:02x}"
-
-
-def cdi_spec(count, driver, folder):
-    def device(number):
-        node = {"path": f"/dev/nvidia{number}", "hostPath": "/dev/null", "permissions": "rw"}
-        return {"name": uuid_of(number), "containerEdits": {"deviceNodes": [node], "env": [f"MARKER_OF_GPU_{number}={uuid_of(number)}"]}}
-    def mount(host, container, *options):
-        return {"hostPath": str(host), "containerPath": container, "options": ["bind", "nosuid", "nodev", *options]}
-    return {"cdiVersion": "0.5.0", "kind": RESOURCE, "devices": [device(number) for number in range(count)],
-            "containerEdits": {"env": [f"GANTRY_FAKE_GPUS={count}", f"GANTRY_FAKE_GPU_DIR={MEMORY_IN_CONTAINER}", "GANTRY_FAKE_GPU_DEV=/dev"],
-                               "mounts": [mount(driver, DRIVER_IN_CONTAINER, "ro"), mount(folder, MEMORY_IN_CONTAINER, "rw")]}}
-
-
-# The few messages, in the wire format of protocol buffers.
-
-def field(number, value):
-    """A string, or a message that is bytes already."""
-    data = value.encode() if isinstance(value, str) else value
-    length, size = bytearray(), len(data)
-    while True:
-        length.append(size & 0x7F | (0x80 if size > 0x7F else 0))
-        size >>= 7
-        if not size:
-            break
-    return bytes([number << 3 | 2]) + bytes(length) + data
 
 
 def fields(message):
@@ -70,8 +34,9 @@ def fields(message):
 
 
 class Plugin(grpc.GenericRpcHandler):
-    def __init__(self, count):
-        self.devices = b"".join(field(1, field(1, uuid_of(number)) + field(2, "Healthy")) for number in range(count))
+    def __init__(self, vendor):
+        self.vendor = vendor
+        self.devices = b"".join(field(1, field(1, vendor.gpu_id(number)) + field(2, "Healthy")) for number in range(COUNT))
 
     def service(self, details):
         method = details.method.rsplit("/", 1)[1]
@@ -88,22 +53,22 @@ class Plugin(grpc.GenericRpcHandler):
 
     def allocate(self, request, _):
         def answer(container):
-            return b"".join(field(5, field(1, f"{RESOURCE}={uuid.decode()}")) for number, uuid in fields(container) if number == 1)
+            return self.vendor.answer([gpu_id.decode() for number, gpu_id in fields(container) if number == 1])
         return b"".join(field(1, answer(container)) for number, container in fields(request) if number == 1)
 
 
-def serve(plugin):
+def serve(vendor, endpoint):
     """Until there is another kubelet."""
-    socket = KUBELET.parent / ENDPOINT
+    socket = KUBELET.parent / endpoint
     socket.unlink(missing_ok=True)
-    server = grpc.server(futures.ThreadPoolExecutor(8), handlers=[plugin])
+    server = grpc.server(futures.ThreadPoolExecutor(8), handlers=[Plugin(vendor)])
     server.add_insecure_port(f"unix:{socket}")
     server.start()
     kubelet = os.stat(KUBELET).st_ino
     try:
         with grpc.insecure_channel(f"unix:{KUBELET}", options=[("grpc.default_authority", "localhost")]) as channel:
             register = channel.unary_unary("/v1beta1.Registration/Register")
-            register(field(1, "v1beta1") + field(2, ENDPOINT) + field(3, RESOURCE), timeout=15)
+            register(field(1, "v1beta1") + field(2, endpoint) + field(3, vendor.resource), timeout=15)
         print("registered", flush=True)
         while os.stat(KUBELET).st_ino == kubelet and socket.exists():
             time.sleep(0.2)
@@ -112,12 +77,12 @@ def serve(plugin):
     server.stop(0).wait()
 
 
-def main(count, driver, folder):
-    SPEC.parent.mkdir(parents=True, exist_ok=True)
-    SPEC.write_text(json.dumps(cdi_spec(int(count), driver, folder), indent=1))
+def main(name, driver, folder):
+    vendor = VENDORS[name]
+    vendor.put_on_node(Path(folder), driver)
     while True:
         if KUBELET.exists():
-            serve(Plugin(int(count)))
+            serve(vendor, f"fake-gpus-of-{name}.sock")
         time.sleep(0.2)
 
 

@@ -1,5 +1,6 @@
 """What only the node itself knows: its files and its containers' processes, seen from outside without a program in the container."""
 
+import stat
 from pathlib import Path
 
 from cluster import status_of
@@ -26,9 +27,10 @@ class NodeFiles:
         lines = (self.process(pod, container) / "environ").read_text().split("\0")
         return dict(line.split("=", 1) for line in lines if "=" in line)
 
-    def devices(self, pod, container):
-        """Device files of GPUs in the container."""
-        return sorted(it.name for it in (self.process(pod, container) / "root" / "dev").glob("nvidia*"))
+    def devices(self, pod, container, *patterns):
+        """{name below /dev of the container: mode} of device files."""
+        dev = self.process(pod, container) / "root" / "dev"
+        return {str(it.relative_to(dev)): stat.S_IMODE(it.stat().st_mode) for pattern in patterns for it in dev.glob(pattern)}
 
     def kill(self, pod, container):
         """SIGKILL, as the kernel does it when there is no memory left."""

@@ -99,17 +99,25 @@ def _write_archive(archive, name, layers, settings):
     return archive
 
 
-def write_next_version(archive, name, version, base):
-    """Of the image in the archive `base` another one, as its next version is: with a layer more, and labels that say the version."""
+def write_on_top(archive, name, base, files, environment=(), labels=()):
+    """Of the image in the archive `base` another one with a layer more: `files` as in write_image, in folders that may be there."""
     image = ImageArchive(base)
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
-        entry = tarfile.TarInfo("usr/share/gantry-version")
-        entry.size = len(version)
-        tar.addfile(entry, io.BytesIO(version.encode()))
-    config = {**image.configuration, "Labels": {**image.labels, "org.opencontainers.image.version": version}}
+        for path, source in sorted(files.items()):
+            data = source if isinstance(source, bytes) else source.read_bytes()
+            entry = tarfile.TarInfo(path.lstrip("/"))
+            entry.size, entry.mode = len(data), 0o755
+            tar.addfile(entry, io.BytesIO(data))
+    config = {**image.configuration, "Env": [*image.configuration["Env"], *environment], "Labels": {**image.labels, **dict(labels)}}
     history = [*image.facts.get("history", []), {"created_by": "the tests"}]
     return _write_archive(archive, name, [*image.layers, layer.getvalue()], image.facts | {"config": config, "history": history})
+
+
+def write_next_version(archive, name, version, base):
+    """As the next version of an image is: labels say which."""
+    return write_on_top(archive, name, base, {"/usr/share/gantry-version": version.encode()},
+                        labels={"org.opencontainers.image.version": version})
 
 
 def write_pause_image(archive, name, work):
@@ -132,17 +140,19 @@ def write_engine_image(archive, name, library):
                        Entrypoint=["python3", "/opt/gantry/stand_in_engine.py"])
 
 
-def write_workload_image(archive, name, library, driver):
-    """Python, Gantry's client and the program that tests drive; `library`: libgantry.so; `driver` is mounted where there are GPUs."""
+def write_workload_image(archive, name, library, driver, more_files=(), environment=()):
+    """Python, Gantry's client and the program that tests drive; `library`: libgantry.so; `driver` is mounted or among `more_files`."""
     files, links = shell()
     python_files, python_links = python()
-    files |= python_files | needed_libraries(library, driver) | {"/opt/gantry/libgantry.so": Path(library).resolve()}
+    brought = {Path(path).name for path in dict(more_files)}
+    needed = {path: file for path, file in needed_libraries(library, driver).items() if Path(path).name not in brought}
+    files |= python_files | needed | {"/opt/gantry/libgantry.so": Path(library).resolve()}
     client = ROOT / "client" / "python" / "gantry"
     files |= {f"/opt/gantry/gantry/{path.relative_to(client)}": path for path in client.rglob("*.py")}
     files |= {"/opt/gantry/workload_program.py": Path(__file__).parent / "workload_program.py",
               "/opt/gantry/gpu_driver.py": ROOT / "tests" / "end_to_end" / "gpu_driver.py",
               "/etc/passwd": b"root:x:0:0::/:/bin/sh\nworkload:x:1000:1000::/tmp:/bin/sh\n"}
-    return write_image(archive, name, files, links | python_links, User="1000:1000",
+    return write_image(archive, name, files | dict(more_files), links | python_links, User="1000:1000",
                        Env=["PATH=/usr/bin", "PYTHONPATH=/opt/gantry", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1",
-                            "GANTRY_LIBRARY=/opt/gantry/libgantry.so"],
+                            "GANTRY_LIBRARY=/opt/gantry/libgantry.so", *environment],
                        Entrypoint=["python3", "-m", "workload_program"])

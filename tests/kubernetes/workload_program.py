@@ -20,6 +20,7 @@ import gpu_driver
 
 PORT = 8000
 RUN_DIR = os.environ.get("GANTRY_RUN_DIR", "/run/gantry")
+GPU_LIBRARY = os.environ.get("GPU_LIBRARY", "libcuda.so.1")
 BOTH = ("remote_read", "remote_write")
 
 
@@ -42,7 +43,7 @@ class Engine:
         self.buffers[name] = self.client.register(name, self.arenas[name].view(0, size), access=BOTH)
 
     def allocate_on_gpu(self, name, size, seed):
-        self.driver = self.driver or gpu_driver.Driver(0)
+        self.driver = self.driver or gpu_driver.Driver(0, GPU_LIBRARY)
         address = self.driver.allocate(size)
         self.driver.write(address, random.Random(seed).randbytes(size))
         self.tensors[name] = gpu_driver.Tensor(address, size)

@@ -1,18 +1,19 @@
 """GPU memory that the RDMA devices do not take, as soft-RoCE takes no dma-bufs: by RDMA nevertheless, through staging memory.
 
-Most tests are those of such memory over tcp, with less of it. The GPUs are the fake driver's.
+Most tests are those of such memory over tcp, with less of it. The GPUs are the fake drivers'.
 """
 
 import signal
 
 import pytest
 
-from rdma_scene import DEVICE, END_SECONDS, MiB, folder, metric, needs_guest, reasons, start_sidecar, wait_for
+from rdma_scene import (DEVICE, END_SECONDS, MiB, folder, metric, needs_guest, pytest_generate_tests, reasons,  # noqa: F401
+                        start_sidecar, wait_for)
 from gpu_workloads import gpus, start_gpu_workload
-from test_gpu_over_tcp import (KINDS, GpuMemory, HostMemory, Sides, odd_ranges, sides_of, slices_of, staged_bytes,  # noqa: F401
+from test_gpu_over_tcp import (GpuMemory, HostMemory, Sides, odd_ranges, sides_of, slices_of, staged_bytes,  # noqa: F401
                                test_a_byte_at_every_kind_of_place, test_host_and_gpu_memory_in_one_transfer,
                                test_pieces_of_virtual_memory)
-from test_gpu_over_tcp_ends import EITHER_WAY, end_of, nothing_is_left_for, targets
+from test_gpu_over_tcp_ends import end_of, nothing_is_left_for, targets
 from workloads import send, workers_of
 
 pytestmark = needs_guest
@@ -38,7 +39,9 @@ def start_sides(gpus, start_sidecar, start_gpu_workload):
     yield from sides_of(BouncingSides, start_sidecar, start_gpu_workload)
 
 
-@KINDS
+@pytest.mark.parametrize("gpus,into,out", [("nvidia", GpuMemory, GpuMemory), ("nvidia", GpuMemory, HostMemory),
+                                           ("nvidia", HostMemory, GpuMemory), ("amd", GpuMemory, GpuMemory)],
+                         ids=["nvidia-gpu-gpu", "nvidia-gpu-host", "nvidia-host-gpu", "amd-gpu-gpu"], indirect=["gpus"])
 def test_more_bytes_than_are_lent(start_sides, into, out):
     """Reads and writes; who stages is told, and so is why the devices do not do it alone."""
     sides = start_sides(into=into, out=out)
@@ -69,7 +72,7 @@ def test_a_peer_with_nothing_to_lend(start_sides):
     assert "too small for some of it to be lent to peers" in reasons(view["paths"])["bounce"], view
 
 
-@EITHER_WAY
+@pytest.mark.parametrize("gpus,operation", [("nvidia", "read"), ("nvidia", "write"), ("amd", "write")], indirect=["gpus"])
 def test_workers_of_the_peer_that_stand_still(start_sides, operation):
     """Cancelled it is over in bounded time, nothing of it moves when they go on, and another one works."""
     sides = start_sides()
@@ -105,6 +108,7 @@ def test_an_initiator_that_is_killed(start_sides):
     wait_for(lambda: slices_of(sides.b, "target") == 0, END_SECONDS, "what was lent to come back")
 
 
+@pytest.mark.both_vendors
 def test_a_target_that_is_unregistered(start_sides):
     """While a copy of it runs: that goes on, the removal waits for it, and the transfer fails."""
     sides = start_sides()
