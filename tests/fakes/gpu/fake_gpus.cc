@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <memory>
 #include <random>
 #include <sstream>
 
@@ -183,9 +184,10 @@ UniqueFd FakeGpus::TakeContext(int gpu) {
 
 uint64_t FakeGpus::FreeBytes(int gpu) {
   uint64_t used = 0;
-  DIR* folder = ::opendir(FolderOf(gpu).c_str());
+  // Closed also where a test lets an allocation fail.
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(FolderOf(gpu).c_str()), &::closedir);
   if (folder == nullptr) return memory_bytes_;
-  while (const dirent* entry = ::readdir(folder)) {
+  while (const dirent* entry = ::readdir(folder.get())) {
     if (entry->d_name[0] == '.') continue;
     const std::string path = FolderOf(gpu) + "/" + entry->d_name;
     const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -197,7 +199,6 @@ uint64_t FakeGpus::FreeBytes(int gpu) {
       ::unlink(path.c_str());
     }
   }
-  ::closedir(folder);
   return used > memory_bytes_ ? 0 : memory_bytes_ - used;
 }
 
