@@ -9,7 +9,8 @@ COLORS = ["#73bf69", "#f2cc0c", "#8ab8ff", "#ff780a", "#f2495c", "#5794f2", "#b8
           "#447ebc", "#c15c17", "#890f02", "#0a437c", "#6d1f62", "#584477", "#b7dbab", "#f4d598"]
 NAMED = {"green": "#73bf69", "yellow": "#f2cc0c", "red": "#f2495c", "blue": "#5794f2"}
 BACKGROUND, PANEL, LINE, TEXT, FAINT = "#111217", "#181b1f", "#2c3235", "#d8d9da", "#8e8e8e"
-TITLE, MARGIN, AXIS, LEGEND = 24, 8, 62, 18
+TITLE, MARGIN, AXIS, LEGEND, LEGEND_LINE = 24, 8, 62, 18, 14
+LETTER = 5.9  # of a legend, on average
 ROWS_MAX = 12  # of tables and timelines; a dashboard scrolls
 
 
@@ -52,11 +53,12 @@ def legend_of(target, labels):
     return said
 
 
-def _round_up(value):
-    """The next 1, 2 or 5 times a power of ten."""
+def _round_up(value, unit):
+    """The next 1, 2 or 5 times a power of ten; of bytes, in KiB, MiB and so on."""
     if value <= 0 or not math.isfinite(value):
         return 1
-    power = 10 ** math.floor(math.log10(value))
+    whole = 1024 ** math.floor(math.log(value, 1024)) if unit == "bytes" and value >= 1024 else 1
+    power = whole * 10 ** math.floor(math.log10(value / whole))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value * 0.999)
 
 
@@ -102,7 +104,8 @@ class Picture:
             curves = [(legend, points) for legend, points in curves if any(value for _, value in points)]
         if not curves:
             return []
-        bottom, top = self.height - LEGEND - 18, TITLE + 6
+        more_lines = self._legend_lines([legend for legend, _ in curves])[1] - 1
+        bottom, top = self.height - LEGEND - LEGEND_LINE * more_lines - 18, TITLE + 6
         totals, lines = {}, []
         if stacking == "percent":
             whole = {}
@@ -119,7 +122,8 @@ class Picture:
             else:
                 below = None
             lines.append((legend, points, below))
-        highest = 1 if stacking == "percent" else _round_up(max(value for _, points, _ in lines for _, value in points))
+        highest = 1 if stacking == "percent" else _round_up(
+            max(value for _, points, _ in lines for _, value in points), self.unit)
 
         def path(points):
             return " ".join(f"{self._x(when):.1f},{bottom - min(value / highest, 1) * (bottom - top):.1f}" for when, value in points)
@@ -132,14 +136,23 @@ class Picture:
             out.append(f'<polyline points="{path(points)}" fill="none" stroke="{color}"/>')
         return out + self._legend([legend for legend, _, _ in lines])
 
-    def _legend(self, legends):
-        out, x = [], MARGIN + 2
+    def _legend_lines(self, legends):
+        """[(legend, its number, x, line)...] and how many lines that takes."""
+        placed, x, line = [], MARGIN + 2, 0
         for number, legend in enumerate(legends):
-            width = 22 + 6.2 * len(legend)
-            if x + width > self.width - 24:
-                return out + [text(x, self.height - 6, "…", 10, FAINT)]
-            out += [box(x, self.height - 11, 10, 3, COLORS[number % len(COLORS)]), text(x + 14, self.height - 6, legend, 10, FAINT)]
+            width = 24 + LETTER * len(legend)
+            if x > MARGIN + 2 and x + width > self.width:
+                x, line = MARGIN + 2, line + 1
+            placed.append((legend, number, x, line))
             x += width
+        return placed, line + 1
+
+    def _legend(self, legends):
+        placed, lines = self._legend_lines(legends)
+        out = []
+        for legend, number, x, line in placed:
+            y = self.height - 6 - LEGEND_LINE * (lines - 1 - line)
+            out += [box(x, y - 5, 10, 3, COLORS[number % len(COLORS)]), text(x + 14, y, legend, 10, FAINT)]
         return out
 
     def _stat(self):
@@ -159,13 +172,14 @@ class Picture:
             for labels, points in self.ask.curves(target["expr"], self.end, self.end, 1):
                 row = rows.setdefault((labels["namespace"], labels["pod"]), {})
                 row[target["legendFormat"]] = shown(points[-1][1], units[target["legendFormat"]])
-        width = (self.width - 2 * MARGIN) / len(titles)
+        # The column of pods is as wide as two, for their long names.
+        width = (self.width - 2 * MARGIN) / (len(titles) + 1)
         out = []
         for number, (pod, row) in enumerate([(("namespace", "pod"), dict(zip(titles, titles))), *sorted(rows.items())][:ROWS_MAX]):
             y = TITLE + 18 + 22 * number
             for column, title in enumerate(titles):
                 said = pod[column] if column < 2 else row.get(title, "")
-                out.append(text(MARGIN + 4 + column * width, y, said, 11, TEXT if number else NAMED["blue"]))
+                out.append(text(MARGIN + 4 + (column + (column > 1)) * width, y, said, 11, TEXT if number else NAMED["blue"]))
             out.append(box(MARGIN, y + 6, self.width - 2 * MARGIN, 0.5, LINE))
         return out if rows else []
 

@@ -18,7 +18,8 @@ MOVING = ["Sidecars, A", "Peers down, A", "Transfers that fail, A", "Access erro
           "Transfers by outcome, A", "Chunks moved, A", "Ranges, A", "Time of a transfer, B", "Time by path, p99, A",
           "Time by stage, p99, A", "Times, A", "Sizes, A", "Path mix, A", "Access errors, A", "Notifications, A",
           "Requests by answer, A", "Time of requests, p99, A", "Bytes registered and mapped, B", "Descriptors in use, A", "Processors, A",
-          "Peers by state, A", "TCP connections, A", "Served over TCP, A"]
+          "Peers by state, A", "TCP connections, A", "Served over TCP, A", "Jobs between GPUs, A", "Copy workers, B",
+          "Bytes registered and mapped, C", "Staged, A", "Registrations, A"]
 MOVING_OF_THE_PLUGIN = ["Plugins, A", "Connected to the kubelet, A", "Healthy, A", "Slots bound, A", "Binds, last hour, A",
                         "Failed binds, last hour, A", "Registrations, A", "Slots by state, A", "Binds, A", "Failed binds, A",
                         "Time to bind, A", "Time to allocate, A", "Times to bind, A", "RDMA ports, A", "CDI files, A", "CDI files, B"]
