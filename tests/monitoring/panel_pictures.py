@@ -77,10 +77,21 @@ class Picture:
         return frame + (body or [text(self.width / 2, self.height / 2 + 8, self.defaults["noValue"], 13, FAINT, "middle")])
 
     def _curves(self, target):
-        step = max(0.5, (self.end - self.start) / 240)
-        for labels, points in self.ask.curves(target["expr"], self.start, self.end, step):
+        for labels, points in self.ask.curves(target["expr"], self.start, self.end, self._step()):
             if finite := [(when, value) for when, value in points if math.isfinite(value)]:
                 yield labels, finite
+
+    def _step(self):
+        return max(0.5, (self.end - self.start) / 240)
+
+    def _pieces(self, points):
+        """What hangs together: no line is drawn over a time without answers."""
+        pieces = [[points[0]]]
+        for point in points[1:]:
+            if point[0] - pieces[-1][-1][0] > 1.5 * self._step():
+                pieces.append([])
+            pieces[-1].append(point)
+        return pieces
 
     def _x(self, when):
         return AXIS + (when - self.start) / (self.end - self.start) * (self.width - AXIS - MARGIN)
@@ -133,7 +144,7 @@ class Picture:
             color = COLORS[number % len(COLORS)]
             if below:
                 out.append(f'<polygon points="{path(points)} {path(below[::-1])}" fill="{color}" fill-opacity="0.4"/>')
-            out.append(f'<polyline points="{path(points)}" fill="none" stroke="{color}"/>')
+            out += [f'<polyline points="{path(piece)}" fill="none" stroke="{color}"/>' for piece in self._pieces(points)]
         return out + self._legend([legend for legend, _, _ in lines])
 
     def _legend_lines(self, legends):
@@ -162,7 +173,8 @@ class Picture:
         value = curves[0][1][-1][1]
         steps = self.defaults["thresholds"]["steps"]
         color = [step["color"] for step in steps if step["value"] is None or value >= step["value"]][-1]
-        return [text(self.width / 2, self.height / 2 + 22, shown(value, self.unit), 30, NAMED[color], "middle", "bold")]
+        said = shown(round(value) if self.defaults.get("decimals") == 0 else value, self.unit)
+        return [text(self.width / 2, self.height / 2 + 22, said, 30, NAMED[color], "middle", "bold")]
 
     def _table(self):
         titles = ["namespace", "pod", *(target["legendFormat"] for target in self.panel["targets"])]
@@ -172,14 +184,15 @@ class Picture:
             for labels, points in self.ask.curves(target["expr"], self.end, self.end, 1):
                 row = rows.setdefault((labels["namespace"], labels["pod"]), {})
                 row[target["legendFormat"]] = shown(points[-1][1], units[target["legendFormat"]])
-        # The column of pods is as wide as two, for their long names.
-        width = (self.width - 2 * MARGIN) / (len(titles) + 1)
+        # Names of pods are long, and so are dates.
+        shares = [2.0 if title == "pod" else 1.4 if units.get(title) == "dateTimeAsIso" else 1.0 for title in titles]
+        width = (self.width - 2 * MARGIN) / sum(shares)
         out = []
         for number, (pod, row) in enumerate([(("namespace", "pod"), dict(zip(titles, titles))), *sorted(rows.items())][:ROWS_MAX]):
             y = TITLE + 18 + 22 * number
             for column, title in enumerate(titles):
                 said = pod[column] if column < 2 else row.get(title, "")
-                out.append(text(MARGIN + 4 + (column + (column > 1)) * width, y, said, 11, TEXT if number else NAMED["blue"]))
+                out.append(text(MARGIN + 4 + sum(shares[:column]) * width, y, said, 11, TEXT if number else NAMED["blue"]))
             out.append(box(MARGIN, y + 6, self.width - 2 * MARGIN, 0.5, LINE))
         return out if rows else []
 
