@@ -184,8 +184,8 @@ class Picture:
             for labels, points in self.ask.curves(target["expr"], self.end, self.end, 1):
                 row = rows.setdefault((labels["namespace"], labels["pod"]), {})
                 row[target["legendFormat"]] = shown(points[-1][1], units[target["legendFormat"]])
-        # Names of pods are long, and so are dates.
-        shares = [2.0 if title == "pod" else 1.4 if units.get(title) == "dateTimeAsIso" else 1.0 for title in titles]
+        # Names of pods are long, and so are dates and some titles.
+        shares = [2.0 if title == "pod" else 1.4 if units.get(title) == "dateTimeAsIso" or len(title) > 14 else 1.0 for title in titles]
         width = (self.width - 2 * MARGIN) / sum(shares)
         out = []
         for number, (pod, row) in enumerate([(("namespace", "pod"), dict(zip(titles, titles))), *sorted(rows.items())][:ROWS_MAX]):
@@ -244,5 +244,5 @@ class Picture:
             for since, until, value in spans:
                 color = NAMED[looks[f"{value:g}"]["color"]]
                 out.append(box(self._x(since), y, max(1, self._x(until) - self._x(since)), height * 0.9, color))
-            out.append(text(AXIS + 6, y + height / 2 + 3, f"{legend}: {looks[f'{points[-1][1]:g}']['text']}", 10, BACKGROUND))
+            out.append(text(self._x(spans[0][0]) + 6, y + height / 2 + 3, f"{legend}: {looks[f'{points[-1][1]:g}']['text']}", 10, BACKGROUND))
         return out

@@ -1,5 +1,6 @@
 """A real Prometheus scrapes two sidecars under load and a device plugin, and answers everything that dashboards and alerts ask."""
 
+import json
 import re
 
 import pytest
@@ -61,3 +62,11 @@ def test_prometheus_evaluates_every_alert_and_one_fires(scene):
     namespace, pod = PODS["a"]
     assert {"permission", "unregistered", "out_of_range"} <= {labels["reason"] for labels in firing}
     assert {(labels["namespace"], labels["pod"]) for labels in firing} == {(namespace, pod)}
+
+
+def test_the_log_says_what_the_alerts_pages_send_their_readers_to(scene):
+    def codes(sidecar, message):
+        lines = [json.loads(line) for line in sidecar.log.splitlines() if line.startswith("{")]
+        return {line["error"]["code"] for line in lines if line["message"] == message}
+    assert {"permission_denied", "unregistered", "out_of_range"} <= codes(scene.a, "a transfer was refused")
+    assert codes(scene.b, "a transfer did not succeed") == {"deadline_exceeded"}
