@@ -31,6 +31,7 @@ void TransferLoop::Finish(Transfer* transfer) {
   transfer->admitted.reading.End(succeeded);
   if (succeeded && transfer->admitted.notify) return Announce(transfer);
   if (retry) return Retry(transfer, *std::move(retry));
+  NoteFailure(transfer->admitted.status);
   Settle(transfer);
 }
 
@@ -38,6 +39,12 @@ void TransferLoop::Finish(Transfer* transfer) {
 void TransferLoop::CountFailure(const TransferStatus& status, std::optional<ErrorCode> counted) {
   if (!status.error || status.error->code == counted) return;
   metrics_.PathError(static_cast<metrics::Path>(status.path), status.error->code);
+}
+
+// Cancelled ones were meant to end.
+void TransferLoop::NoteFailure(const TransferStatus& status) {
+  if (!status.error || status.state == TransferState::kCancelled) return;
+  failures_.Tell(status.workload, wire::NameOf(status.operation), status.id, *status.error);
 }
 
 void TransferLoop::Announce(Transfer* transfer) {

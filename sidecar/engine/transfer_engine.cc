@@ -56,12 +56,13 @@ Result<TransferStatus> TransferEngine::Submit(wire::TransferRequest request, Tim
   }
   if (!admitted) return Refuse(request, std::move(admitted).error(), wait_until);
   const wire::Operation operation = request.operation;
+  const std::string workload = admitted->status.workload;
   if (!admitted->status.peer.empty()) {
     request.id = admitted->status.id;
     admitted->request = requests_->Keep(std::move(request));
   }
   auto inserted = loop_->Insert(*std::move(admitted), wait_until);
-  if (!inserted) CountRejection(operation, inserted.error());
+  if (!inserted) NoteRejection(workload, operation, inserted.error());
   return inserted;
 }
 
@@ -96,16 +97,18 @@ Result<TransferStatus> TransferEngine::Refuse(const wire::TransferRequest& reque
     auto known = loop_->GetSame(request, wait_until);
     if (known || known.error().code == ErrorCode::kConflict) return known;
   }
-  CountRejection(request.operation, error);
+  NoteRejection(request.workload, request.operation, error);
   return Fail(std::move(error));
 }
 
-void TransferEngine::CountRejection(wire::Operation operation, const Error& error) {
+void TransferEngine::NoteRejection(std::string_view workload, wire::Operation operation,
+                                   const Error& error) {
   metrics::TransferSample sample;
   sample.operation = static_cast<metrics::Operation>(operation);
   sample.outcome = metrics::Outcome::kRejected;
   metrics_.TransferEnded(sample);
   metrics_.AccessError(metrics::Path::kNone, error.code);
+  refusals_.Tell(workload, wire::NameOf(operation), "", error);
 }
 
 Result<TransferStatus> TransferEngine::Get(std::string_view workload, std::string_view id,

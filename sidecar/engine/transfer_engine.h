@@ -18,6 +18,7 @@
 #include "sidecar/engine/notification_center.h"
 #include "sidecar/engine/peer_gateway.h"
 #include "sidecar/engine/transfer_status.h"
+#include "sidecar/engine/trouble_log.h"
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/transport/transport.h"
@@ -88,11 +89,12 @@ class TransferEngine {
   Result<Admitted> Admit(const wire::TransferRequest& request);
   Result<TransferStatus> Refuse(const wire::TransferRequest& request, Error error,
                                 TimePoint wait_until);
-  void CountRejection(wire::Operation operation, const Error& error);
+  void NoteRejection(std::string_view workload, wire::Operation operation, const Error& error);
 
   const EngineOptions options_;
   const std::vector<std::unique_ptr<transport::Transport>> transports_;
   metrics::Metrics& metrics_;
+  TroubleLog refusals_{"a transfer was refused"};
   const std::unique_ptr<PeerBuffers> peers_;
   const std::unique_ptr<ViewTable> views_;
   const std::unique_ptr<TransferAdmission> admission_;

@@ -29,6 +29,7 @@
 #include "sidecar/engine/notification_center.h"
 #include "sidecar/engine/stale_retry.h"
 #include "sidecar/engine/transfer.h"
+#include "sidecar/engine/trouble_log.h"
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/worker/copy_pool.h"
 
@@ -110,6 +111,7 @@ class TransferLoop {
   void EndRetry(Transfer* transfer, TransferState outcome = TransferState::kFailed,
                 std::optional<Error> why = std::nullopt);
   void CountFailure(const TransferStatus& status, std::optional<ErrorCode> counted);
+  void NoteFailure(const TransferStatus& status);
   void Announce(Transfer* transfer);
   void Announced(uint64_t token, const Status& outcome);
   void Settle(Transfer* transfer);  // terminal from here on
@@ -123,6 +125,7 @@ class TransferLoop {
   const std::vector<std::unique_ptr<transport::Transport>>& transports_;
   EventLog& events_;
   metrics::Metrics& metrics_;
+  TroubleLog failures_{"a transfer did not succeed"};
   NotificationCenter* notifications_ = nullptr;
   StaleRetry* retry_ = nullptr;
 

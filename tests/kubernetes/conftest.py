@@ -19,7 +19,6 @@ import node_images  # noqa: E402
 from cluster import PLUGIN_LABELS, WORKLOAD_IMAGE, Cluster, Engine, engine_spec, status_of, wait_for  # noqa: E402
 from gpu_pods import GpuPods  # noqa: E402
 from node_files import NodeFiles  # noqa: E402
-from node_layout import PAUSE_IMAGE  # noqa: E402
 from node_life import ROOT, Node  # noqa: E402
 
 BUILD = ROOT / "build" / "release"
@@ -30,14 +29,12 @@ _CLONE_NEWNET = 0x40000000
 
 
 @pytest.fixture(scope="session")
-def node(tmp_path_factory):
+def node():
     """Up for the whole session, with the images of the tests; this process is in its network from now on."""
     node = Node()
     node.up(os.getpid())
     try:
         images = node.folder / "images"
-        work = tmp_path_factory.mktemp("images")
-        node.load(node_images.write_pause_image(images / "pause.tar", PAUSE_IMAGE, work))
         node.load(node_images.write_workload_image(images / "workload.tar", WORKLOAD_IMAGE, LIB_DIR / "libgantry.so", FAKE_DRIVER))
         node.load(os.environ["GANTRY_IMAGE"])
         _enter_network(node.first_pid())

@@ -5,10 +5,12 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 import zlib
 from pathlib import Path
 
+import node_images
 import node_layout
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,6 +63,8 @@ class Node:
             self.down()
             self.layout.make(binaries, f"gantry-node-{zlib.crc32(str(self.folder).encode()):08x}")
             self._start(os.pidfd_open(owner) if owner else None)
+            with tempfile.TemporaryDirectory() as work:
+                self.load(node_images.write_pause_image(self.folder / "images" / "pause.tar", node_layout.PAUSE_IMAGE, work))
 
     def _start(self, owner_fd):
         descriptors = () if owner_fd is None else (owner_fd,)
@@ -134,6 +138,12 @@ class Node:
         """kubectl sees this machine's files, and the node's network."""
         return ["nsenter", f"--target={self.first_pid()}", "--net", "--", str(self.layout.binaries / "kubectl"),
                 f"--kubeconfig={self.kubeconfig}", *arguments]
+
+    def shell_command(self, command):
+        """The command line that runs `command` with kubectl and helm: it sees this machine's files, and the node's network."""
+        helm = subprocess.run([ROOT / "tools" / "helm-path"], check=True, capture_output=True, text=True).stdout.strip()
+        return ["nsenter", f"--target={self.first_pid()}", "--net", "--", "env", f"PATH={self.layout.binaries}:{helm}:{os.environ['PATH']}",
+                f"KUBECONFIG={self.kubeconfig}", *command]
 
     def load(self, archive):
         """Imports the images of an archive, as if the node had pulled them."""

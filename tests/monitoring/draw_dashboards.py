@@ -2,8 +2,8 @@
 
   tests/monitoring/draw [--seconds N] [--pictures FOLDER]
 
-runs two sidecars under load and a device plugin beside Prometheus for N seconds (120) and writes docs/pictures/<dashboard>-<number>.png, some
-rows of panels each, with headless Chromium.
+runs two sidecars under load and a device plugin beside Prometheus for N seconds (120) and writes docs/pictures/<dashboard>-<number>.png,
+some rows of panels each, with headless Chromium. What is about RDMA devices was recorded in a guest just before (record_rdma.py).
 """
 
 import argparse
@@ -17,9 +17,12 @@ from pathlib import Path
 from monitored_scene import MonitoredScene
 from monitoring_files import ROOT, dashboards
 from panel_pictures import BACKGROUND, FAINT, MARGIN, TEXT, Picture, text
+from record_rdma import RECORD_SECONDS, RECORDED
+from replayed_metrics import Replay, records
 
 COLUMN, LINE, GAP, HEAD = 50, 24, 4, 44  # pixels
-BYTES_MAX = 150_000
+BYTES_MAX = 200_000
+RDMA_PODS = {"a": ("chat-rdma", "decode-0"), "b": ("chat-rdma", "prefill-0")}
 PART_LINES = 28  # of a picture; a part ends with its row of panels
 
 
@@ -68,24 +71,38 @@ def photograph(page, width, height, picture):
         sys.exit(f"draw: {picture} has {picture.stat().st_size} bytes, more than {BYTES_MAX}")
 
 
+def recorded(seconds):
+    """{name: its records} of sidecars with RDMA devices."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([ROOT / "tests" / "rdma" / "guest", "--rw", folder, "--timeout", str(seconds + 120), "--", sys.executable, "-B",
+                        ROOT / "tests" / "monitoring" / "record_rdma.py", str(seconds), folder], check=True)
+        return {name: records(folder, name) for name in RECORDED}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "pictures")
     arguments = parser.parse_args()
     arguments.pictures.mkdir(parents=True, exist_ok=True)
+    texts = recorded(arguments.seconds)
     scene = MonitoredScene()
+    replays = {name: Replay(each, RECORD_SECONDS) for name, each in texts.items()}
     try:
         start = time.time()
+        for name, replay in replays.items():
+            scene.prometheus.add_target(replay.address, *RDMA_PODS[name])
         scene.load(arguments.seconds)
+        end = time.time()
         for board in dashboards().values():
-            end = time.time()
             for number, panels in enumerate(parts(board), 1):
                 picture = (arguments.pictures / f"{board['uid']}-{number}.png").absolute()
                 photograph(*drawn(board["title"], panels, scene.prometheus, start, end), picture)
                 print(f"{picture}: {picture.stat().st_size} bytes")
     finally:
         scene.close()
+        for replay in replays.values():
+            replay.close()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ COLORS = ["#73bf69", "#f2cc0c", "#8ab8ff", "#ff780a", "#f2495c", "#5794f2", "#b8
           "#447ebc", "#c15c17", "#890f02", "#0a437c", "#6d1f62", "#584477", "#b7dbab", "#f4d598"]
 NAMED = {"green": "#73bf69", "yellow": "#f2cc0c", "red": "#f2495c", "blue": "#5794f2"}
 BACKGROUND, PANEL, LINE, TEXT, FAINT = "#111217", "#181b1f", "#2c3235", "#d8d9da", "#8e8e8e"
-TITLE, MARGIN, AXIS, LEGEND = 24, 8, 62, 18
+TITLE, MARGIN, AXIS, LEGEND, LEGEND_LINE = 24, 8, 62, 18, 14
+LETTER = 5.9  # of a legend, on average
 ROWS_MAX = 12  # of tables and timelines; a dashboard scrolls
 
 
@@ -52,11 +53,12 @@ def legend_of(target, labels):
     return said
 
 
-def _round_up(value):
-    """The next 1, 2 or 5 times a power of ten."""
+def _round_up(value, unit):
+    """The next 1, 2 or 5 times a power of ten; of bytes, in KiB, MiB and so on."""
     if value <= 0 or not math.isfinite(value):
         return 1
-    power = 10 ** math.floor(math.log10(value))
+    whole = 1024 ** math.floor(math.log(value, 1024)) if unit == "bytes" and value >= 1024 else 1
+    power = whole * 10 ** math.floor(math.log10(value / whole))
     return next(step * power for step in (1, 2, 5, 10) if step * power >= value * 0.999)
 
 
@@ -75,10 +77,21 @@ class Picture:
         return frame + (body or [text(self.width / 2, self.height / 2 + 8, self.defaults["noValue"], 13, FAINT, "middle")])
 
     def _curves(self, target):
-        step = max(0.5, (self.end - self.start) / 240)
-        for labels, points in self.ask.curves(target["expr"], self.start, self.end, step):
+        for labels, points in self.ask.curves(target["expr"], self.start, self.end, self._step()):
             if finite := [(when, value) for when, value in points if math.isfinite(value)]:
                 yield labels, finite
+
+    def _step(self):
+        return max(0.5, (self.end - self.start) / 240)
+
+    def _pieces(self, points):
+        """What hangs together: no line is drawn over a time without answers."""
+        pieces = [[points[0]]]
+        for point in points[1:]:
+            if point[0] - pieces[-1][-1][0] > 1.5 * self._step():
+                pieces.append([])
+            pieces[-1].append(point)
+        return pieces
 
     def _x(self, when):
         return AXIS + (when - self.start) / (self.end - self.start) * (self.width - AXIS - MARGIN)
@@ -102,7 +115,8 @@ class Picture:
             curves = [(legend, points) for legend, points in curves if any(value for _, value in points)]
         if not curves:
             return []
-        bottom, top = self.height - LEGEND - 18, TITLE + 6
+        more_lines = self._legend_lines([legend for legend, _ in curves])[1] - 1
+        bottom, top = self.height - LEGEND - LEGEND_LINE * more_lines - 18, TITLE + 6
         totals, lines = {}, []
         if stacking == "percent":
             whole = {}
@@ -119,7 +133,8 @@ class Picture:
             else:
                 below = None
             lines.append((legend, points, below))
-        highest = 1 if stacking == "percent" else _round_up(max(value for _, points, _ in lines for _, value in points))
+        highest = 1 if stacking == "percent" else _round_up(
+            max(value for _, points, _ in lines for _, value in points), self.unit)
 
         def path(points):
             return " ".join(f"{self._x(when):.1f},{bottom - min(value / highest, 1) * (bottom - top):.1f}" for when, value in points)
@@ -129,17 +144,26 @@ class Picture:
             color = COLORS[number % len(COLORS)]
             if below:
                 out.append(f'<polygon points="{path(points)} {path(below[::-1])}" fill="{color}" fill-opacity="0.4"/>')
-            out.append(f'<polyline points="{path(points)}" fill="none" stroke="{color}"/>')
+            out += [f'<polyline points="{path(piece)}" fill="none" stroke="{color}"/>' for piece in self._pieces(points)]
         return out + self._legend([legend for legend, _, _ in lines])
 
-    def _legend(self, legends):
-        out, x = [], MARGIN + 2
+    def _legend_lines(self, legends):
+        """[(legend, its number, x, line)...] and how many lines that takes."""
+        placed, x, line = [], MARGIN + 2, 0
         for number, legend in enumerate(legends):
-            width = 22 + 6.2 * len(legend)
-            if x + width > self.width - 24:
-                return out + [text(x, self.height - 6, "…", 10, FAINT)]
-            out += [box(x, self.height - 11, 10, 3, COLORS[number % len(COLORS)]), text(x + 14, self.height - 6, legend, 10, FAINT)]
+            width = 24 + LETTER * len(legend)
+            if x > MARGIN + 2 and x + width > self.width:
+                x, line = MARGIN + 2, line + 1
+            placed.append((legend, number, x, line))
             x += width
+        return placed, line + 1
+
+    def _legend(self, legends):
+        placed, lines = self._legend_lines(legends)
+        out = []
+        for legend, number, x, line in placed:
+            y = self.height - 6 - LEGEND_LINE * (lines - 1 - line)
+            out += [box(x, y - 5, 10, 3, COLORS[number % len(COLORS)]), text(x + 14, y, legend, 10, FAINT)]
         return out
 
     def _stat(self):
@@ -149,7 +173,8 @@ class Picture:
         value = curves[0][1][-1][1]
         steps = self.defaults["thresholds"]["steps"]
         color = [step["color"] for step in steps if step["value"] is None or value >= step["value"]][-1]
-        return [text(self.width / 2, self.height / 2 + 22, shown(value, self.unit), 30, NAMED[color], "middle", "bold")]
+        said = shown(round(value) if self.defaults.get("decimals") == 0 else value, self.unit)
+        return [text(self.width / 2, self.height / 2 + 22, said, 30, NAMED[color], "middle", "bold")]
 
     def _table(self):
         titles = ["namespace", "pod", *(target["legendFormat"] for target in self.panel["targets"])]
@@ -159,13 +184,15 @@ class Picture:
             for labels, points in self.ask.curves(target["expr"], self.end, self.end, 1):
                 row = rows.setdefault((labels["namespace"], labels["pod"]), {})
                 row[target["legendFormat"]] = shown(points[-1][1], units[target["legendFormat"]])
-        width = (self.width - 2 * MARGIN) / len(titles)
+        # Names of pods are long, and so are dates and some titles.
+        shares = [2.0 if title == "pod" else 1.4 if units.get(title) == "dateTimeAsIso" or len(title) > 14 else 1.0 for title in titles]
+        width = (self.width - 2 * MARGIN) / sum(shares)
         out = []
         for number, (pod, row) in enumerate([(("namespace", "pod"), dict(zip(titles, titles))), *sorted(rows.items())][:ROWS_MAX]):
             y = TITLE + 18 + 22 * number
             for column, title in enumerate(titles):
                 said = pod[column] if column < 2 else row.get(title, "")
-                out.append(text(MARGIN + 4 + column * width, y, said, 11, TEXT if number else NAMED["blue"]))
+                out.append(text(MARGIN + 4 + sum(shares[:column]) * width, y, said, 11, TEXT if number else NAMED["blue"]))
             out.append(box(MARGIN, y + 6, self.width - 2 * MARGIN, 0.5, LINE))
         return out if rows else []
 
@@ -217,5 +244,5 @@ class Picture:
             for since, until, value in spans:
                 color = NAMED[looks[f"{value:g}"]["color"]]
                 out.append(box(self._x(since), y, max(1, self._x(until) - self._x(since)), height * 0.9, color))
-            out.append(text(AXIS + 6, y + height / 2 + 3, f"{legend}: {looks[f'{points[-1][1]:g}']['text']}", 10, BACKGROUND))
+            out.append(text(self._x(spans[0][0]) + 6, y + height / 2 + 3, f"{legend}: {looks[f'{points[-1][1]:g}']['text']}", 10, BACKGROUND))
         return out

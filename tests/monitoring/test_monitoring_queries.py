@@ -1,5 +1,6 @@
 """A real Prometheus scrapes two sidecars under load and a device plugin, and answers everything that dashboards and alerts ask."""
 
+import json
 import re
 
 import pytest
@@ -18,7 +19,8 @@ MOVING = ["Sidecars, A", "Peers down, A", "Transfers that fail, A", "Access erro
           "Transfers by outcome, A", "Chunks moved, A", "Ranges, A", "Time of a transfer, B", "Time by path, p99, A",
           "Time by stage, p99, A", "Times, A", "Sizes, A", "Path mix, A", "Access errors, A", "Notifications, A",
           "Requests by answer, A", "Time of requests, p99, A", "Bytes registered and mapped, B", "Descriptors in use, A", "Processors, A",
-          "Peers by state, A", "TCP connections, A", "Served over TCP, A"]
+          "Peers by state, A", "TCP connections, A", "Served over TCP, A", "Jobs between GPUs, A", "Copy workers, B",
+          "Bytes registered and mapped, C", "Staged, A", "Registrations, A"]
 MOVING_OF_THE_PLUGIN = ["Plugins, A", "Connected to the kubelet, A", "Healthy, A", "Slots bound, A", "Binds, last hour, A",
                         "Failed binds, last hour, A", "Registrations, A", "Slots by state, A", "Binds, A", "Failed binds, A",
                         "Time to bind, A", "Time to allocate, A", "Times to bind, A", "RDMA ports, A", "CDI files, A", "CDI files, B"]
@@ -60,3 +62,11 @@ def test_prometheus_evaluates_every_alert_and_one_fires(scene):
     namespace, pod = PODS["a"]
     assert {"permission", "unregistered", "out_of_range"} <= {labels["reason"] for labels in firing}
     assert {(labels["namespace"], labels["pod"]) for labels in firing} == {(namespace, pod)}
+
+
+def test_the_log_says_what_the_alerts_pages_send_their_readers_to(scene):
+    def codes(sidecar, message):
+        lines = [json.loads(line) for line in sidecar.log.splitlines() if line.startswith("{")]
+        return {line["error"]["code"] for line in lines if line["message"] == message}
+    assert {"permission_denied", "unregistered", "out_of_range"} <= codes(scene.a, "a transfer was refused")
+    assert codes(scene.b, "a transfer did not succeed") == {"deadline_exceeded"}

@@ -4,9 +4,7 @@ guest, and answers what dashboards and alerts ask about RDMA. GANTRY_TEST_RECORD
 import os
 import re
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "monitoring"))
 from monitoring_files import RDMA_QUESTIONS, alerts  # noqa: E402
 from prometheus_server import SCRAPE_SECONDS, Prometheus, questions  # noqa: E402
+from replayed_metrics import Replay, records  # noqa: E402
 
 PODS = {"a": ("chat", "prefill-0"), "b": ("chat", "decode-0")}
 SECONDS_EACH = 2 * SCRAPE_SECONDS  # of a record, so that none is missed
@@ -22,55 +21,16 @@ MOVING = ["gantry-transfers: Ports, A", "gantry-transfers: Throughput by device,
           "gantry-transfers: Queue pairs and connections, A"]
 
 
-def records(name):
+def recorded(name):
     """The texts of one sidecar, in order."""
     assert "GANTRY_TEST_RECORD" in os.environ, "nothing was recorded: run this by make test-rdma"
-    files = sorted(Path(os.environ["GANTRY_TEST_RECORD"]).glob(f"{name}-*.txt"), key=lambda path: int(path.stem.split("-")[1]))
-    assert files, f"nothing of the sidecar {name} was recorded: did test_rdma_metrics.py run?"
-    return [path.read_text() for path in files]
-
-
-class Replay:
-    """Serves records as /metrics, one after another from the first request on, and the last one from then on."""
-
-    def __init__(self, texts):
-        self.texts, self.begun = texts, None
-        replay = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                body = replay.now().encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *arguments):
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = "127.0.0.1:%d" % self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-
-    def now(self):
-        self.begun = self.begun or time.monotonic()
-        return self.texts[min(int((time.monotonic() - self.begun) / SECONDS_EACH), len(self.texts) - 1)]
-
-    def at_the_last(self):
-        return self.begun is not None and time.monotonic() - self.begun > SECONDS_EACH * (len(self.texts) - 0.5)
-
-    def close(self):
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    return records(os.environ["GANTRY_TEST_RECORD"], name)
 
 
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory):
     """That has scraped all records."""
-    replays = [Replay(records(name)) for name in PODS]
+    replays = [Replay(recorded(name), SECONDS_EACH) for name in PODS]
     server = Prometheus(tmp_path_factory.mktemp("prometheus"))
     try:
         for replay, pod in zip(replays, PODS.values()):

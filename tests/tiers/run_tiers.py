@@ -33,7 +33,7 @@ TIME_LIMIT_MINUTES = {"style": 3, "unit": 10, "contract": 10, "api": 10, "charts
                       "image": 30, "kubernetes": 60}
 
 # Tiers that know whether their caches are filled: with the argument "minutes" they print how long they may take.
-SAY_THEMSELVES = ("image", "kubernetes")
+SAY_THEMSELVES = ("arm64", "image", "kubernetes")
 
 # Seconds of each tier's last run to its end, beside the caches that it filled: without the one there are not the others.
 CACHE = Path(os.environ.get("GANTRY_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gantry")

@@ -3,7 +3,7 @@
 from grafana import BLUE, GREEN, RED, YELLOW, Dashboard
 
 # Raised with each change that users should see as a new version.
-VERSION = 1
+VERSION = 2
 
 
 def make():

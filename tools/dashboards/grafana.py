@@ -65,6 +65,8 @@ class Dashboard:
         options = {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, "colorMode": "value",
                    "graphMode": "area", "justifyMode": "auto", "orientation": "auto", "textMode": "auto"}
         self._panel("stat", title, description, [(expression, title)], width, 4, unit, thresholds, {}, options)
+        if unit == "short":  # increase() of a counter is seldom whole
+            self._panels[-1]["fieldConfig"]["defaults"]["decimals"] = 0
 
     def timeseries(self, title, description, unit, *targets, stacked=None, width=8, none=NO_DATA, thresholds=(GREEN,)):
         """Lines. targets: (expression, legend). stacked: "normal" or "percent"."""

@@ -65,7 +65,7 @@ void BounceJob::Fill() {
     BouncePart& part = parts_[id].part;
     part = cutter_.Cut(PartBytes());
     if (part.local_staged != 0 && setup_.half == nullptr) FailWith(*setup_.why_no_half);
-    Go(id, {}, &BounceJob::TakeRemote);
+    Go(id, &BounceJob::TakeRemote);
   }
   is_filling_ = false;
   Look();
@@ -73,6 +73,10 @@ void BounceJob::Fill() {
 
 void BounceJob::Go(Id id, const Status& so_far, Step next) {
   if (!so_far && !asking_->stopped) FailWith(so_far.error());
+  Go(id, next);
+}
+
+void BounceJob::Go(Id id, Step next) {
   if (asking_->stopped) return End(id);
   (this->*next)(id);
 }
@@ -81,7 +85,7 @@ void BounceJob::Take(Id id, SlicePool* pool, uint64_t bytes, uint64_t slice_byte
                      SliceLease Part::*lease, Step next) {
   Part& part = parts_.at(id);
   const size_t count = (bytes + slice_bytes - 1) / slice_bytes;
-  if (count == 0) return Go(id, {}, next);
+  if (count == 0) return Go(id, next);
   auto taken = pool->Take(
       count,
       [self = shared_from_this(), lent = lent_, id, lease, next](SliceLease granted) {
@@ -91,7 +95,7 @@ void BounceJob::Take(Id id, SlicePool* pool, uint64_t bytes, uint64_t slice_byte
           if (found == self->parts_.end()) return;  // it was stopped
           found->second.waits_for = nullptr;
           found->second.*lease = std::move(kept->lease);
-          self->Go(id, {}, next);
+          self->Go(id, next);
         });
       },
       &part.ticket);
@@ -100,7 +104,7 @@ void BounceJob::Take(Id id, SlicePool* pool, uint64_t bytes, uint64_t slice_byte
     return;
   }
   part.*lease = *std::move(taken);
-  Go(id, {}, next);
+  Go(id, next);
 }
 
 void BounceJob::TakeRemote(Id id) {
@@ -129,7 +133,7 @@ void BounceJob::Route(Id id) {
 // From the GPUs here to the slices of a write, to them from those of a read.
 void BounceJob::CopyHere(Id id, Step next) {
   Part& part = parts_.at(id);
-  if (part.routes.local.empty()) return Go(id, {}, next);
+  if (part.routes.local.empty()) return Go(id, next);
   StagedCopy copy;
   copy.to_gpu = !is_write();
   copy.ranges = std::move(part.routes.local);
@@ -150,7 +154,7 @@ void BounceJob::CopyHere(Id id, Step next) {
 // The other way round, at the peer.
 void BounceJob::CopyThere(Id id, Step next) {
   Part& part = parts_.at(id);
-  if (part.routes.remote.ranges.empty()) return Go(id, {}, next);
+  if (part.routes.remote.ranges.empty()) return Go(id, next);
   wire::StagedMove move = std::move(part.routes.remote);
   move.to_buffers = is_write();
   move.priority = setup_.priority;

@@ -74,6 +74,7 @@ class BounceJob : public std::enable_shared_from_this<BounceJob> {
   void Carried(Id id);
   void Done(Id id);
   // Goes on with the part, unless the transfer was stopped or this failed: then it ends.
+  void Go(Id id, Step next);
   void Go(Id id, const Status& so_far, Step next);
   // Takes slices of a pool, now or later, and goes on.
   void Take(Id id, SlicePool* pool, uint64_t bytes, uint64_t slice_bytes, SliceLease Part::*lease,
