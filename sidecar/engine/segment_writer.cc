@@ -33,7 +33,7 @@ Status SegmentWriter::Reserve(uint64_t segments, uint64_t kept) {
 Status SegmentWriter::Expect(uint64_t segments) {
   RETURN_IF_ERROR(Reserve(segments, segments));
   unused_ += segments;
-  plan_.segments.reserve(plan_.segments.size() + unused_);
+  plan_.segments.ReserveMore(unused_);
   return {};
 }
 

@@ -61,9 +61,8 @@ RowLimits IpcTransport::RowsOf(
   }
   if (!copies_.EnginesWillCopy(gpus)) return {};
   const size_t near = copies_.GpuWorkersOn(gpus);
-  const uint64_t row_bytes_max =
-      std::min(worker::kRowBytesMax,
-               GpuCopyPlanner::RowBytesMax(near > 0 ? near : copies_.GpuWorkers()));
+  const uint64_t row_bytes_max = std::min(
+      worker::kRowBytesMax, GpuCopyPlanner::RowBytesMax(near > 0 ? near : copies_.GpuWorkers()));
   if (row_bytes_max == 0) return {};
   return {worker::kRowsMin, row_bytes_max, kRowsBytesMax, gpu::kRowPitchMax};
 }

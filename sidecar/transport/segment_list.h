@@ -101,7 +101,13 @@ class SegmentList {
     copies_.blocks += segment.count;
     ++size_;
   }
-  void reserve(size_t segments) { explicit_.reserve(segments); }
+  // Room for so many more of them. Asked for little by little it does not copy them each time.
+  void ReserveMore(size_t segments) {
+    const size_t needed = explicit_.size() + segments;
+    if (needed <= explicit_.capacity()) return;
+    explicit_.reserve(std::max(needed, 2 * explicit_.capacity()));
+  }
+  size_t capacity() const { return explicit_.capacity(); }  // of single segments
   // Each of the runs is one segment in every one of the pairs. They follow the single segments and
   // the runs that are there; the sets are few.
   void AddRuns(std::vector<BlockPair> pairs, std::vector<BlockRun> runs) {

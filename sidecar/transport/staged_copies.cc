@@ -159,7 +159,7 @@ std::shared_ptr<const MovePlan> StagedCopies::PlanOf(const StagedCopy& copy) con
   auto plan = std::make_shared<MovePlan>();
   plan->operation = copy.to_gpu ? wire::Operation::kRead : wire::Operation::kWrite;
   plan->remote.push_back({stage_});
-  plan->segments.reserve(copy.ranges.size());
+  plan->segments.ReserveMore(copy.ranges.size());
   for (const StagedRange& range : copy.ranges) {
     MoveSegment segment;
     segment.local_allocation = IndexOf(range.memory, plan.get());

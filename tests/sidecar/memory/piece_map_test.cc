@@ -61,7 +61,8 @@ TEST(PieceMapTest, EveryByteIsWhereItsPieceSays) {
   }
 }
 
-// Of any length, up to the ends of what 64 bits count: by the index of the piece.
+// Of any length, up to the ends of what 64 bits count: by the index of the piece. The last one is
+// shorter than the others, or as much longer as there is room.
 TEST(PieceMapTest, EqualPiecesAreFoundAtBothOfTheirEnds) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 300; ++round) {
@@ -72,12 +73,17 @@ TEST(PieceMapTest, EqualPiecesAreFoundAtBothOfTheirEnds) {
     for (uint64_t i = 1; i <= count; ++i) {
       pieces.push_back({static_cast<uint32_t>(i), 0, length});
     }
-    const auto map = PieceMap::Create(pieces, std::vector<uint64_t>(pieces.size(), length));
+    const uint64_t end = first + count * length;
+    const uint64_t last =
+        end == kMax ? 0
+                    : 1 + random() % (round % 2 == 0 ? kMax - end : std::min(length, kMax - end));
+    if (last > 0) pieces.push_back({static_cast<uint32_t>(count + 1), 0, last});
+    const auto map = PieceMap::Create(pieces, std::vector<uint64_t>(pieces.size(), kMax));
     ASSERT_TRUE(map) << map.error().message;
     PieceMap::Cursor cursor(*map);
     for (int i = 0; i < 100; ++i) {
-      const uint64_t piece = random() % pieces.size();
-      const uint64_t size = piece == 0 ? first : length;
+      const uint64_t piece = i == 0 ? pieces.size() - 1 : random() % pieces.size();
+      const uint64_t size = piece == 0 ? first : piece <= count ? length : last;
       const uint64_t begin = piece == 0 ? 0 : first + (piece - 1) * length;
       for (const uint64_t within : {uint64_t{0}, size - 1, random() % size}) {
         for (const Extent& found :
