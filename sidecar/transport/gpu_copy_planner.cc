@@ -85,7 +85,12 @@ GpuCopyPlan GpuCopyPlanner::Choose(const GpuCopyWork& work, TimePoint now) const
   if (policy_ == GpuCopyPolicy::kKernel && has_kernels) {
     return ByKernel(GpuCopyReason::kKernelAsked, false);
   }
-  if (IsFew(work)) return ByEngines(GpuCopyReason::kFewBlocks);
+  // One copy of rows is few, but what was planned by rows because the GPU was busy has to tell when
+  // it no longer is.
+  const bool looks = has_kernels && state_ == State::kBusy && now >= probe_again_;
+  if (IsFew(work) && !(looks && work.copies.of_rows > 0)) {
+    return ByEngines(GpuCopyReason::kFewBlocks);
+  }
   if (IsForEngines(work)) {
     return ByEngines(GpuCopyReason::kWellFed);
   }
@@ -94,9 +99,7 @@ GpuCopyPlan GpuCopyPlanner::Choose(const GpuCopyWork& work, TimePoint now) const
     return ByKernel(GpuCopyReason::kIdle, false,
                     now < idle_until_ ? kKernelJobsMax : kSupposedJobsMax);
   }
-  if (state_ == State::kBusy && now >= probe_again_) {
-    return ByKernel(GpuCopyReason::kProbe, true);
-  }
+  if (looks) return ByKernel(GpuCopyReason::kProbe, true);
   return ByEngines(GpuCopyReason::kBusy);
 }
 

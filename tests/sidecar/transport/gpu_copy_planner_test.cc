@@ -166,6 +166,21 @@ TEST(GpuCopyPlanner, OneCopyOfRowsIsFewBlocks) {
   EXPECT_EQ(planner.Choose(Rows(2, 512, 1), kStart).means, GpuMeans::kKernel);
 }
 
+// Else it would count as busy for ever where all transfers are that short.
+TEST(GpuCopyPlanner, OneCopyOfRowsLooksWhetherTheGpuIsStillBusy) {
+  GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
+  RunOne(planner, Choose(planner, kStart), microseconds(20'000), kStart);
+  EXPECT_EQ(planner.Choose(Rows(1, 512, 1), kStart).reason, GpuCopyReason::kFewBlocks);
+  TimePoint now = kStart + std::chrono::seconds(3);
+  EXPECT_EQ(planner.Choose(Blocks(1), now).means, GpuMeans::kCopyEngine);
+  for (int i = 0; i < 3; ++i) {
+    const GpuCopyPlan look = planner.Choose(Rows(1, 512, 1), now);
+    ASSERT_TRUE(look.probe) << i;
+    RunOne(planner, look, microseconds(20), now);
+  }
+  EXPECT_FALSE(planner.UsesEngines(now));
+}
+
 TEST(GpuCopyPlanner, LooksAgainLessOftenTheSoonerItIsBusyAgain) {
   GpuCopyPlanner planner(GpuCopyPolicy::kAuto);
   TimePoint now = kStart;
