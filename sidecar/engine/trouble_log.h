@@ -1,5 +1,5 @@
-// Tells the log why transfers are refused or fail: of each code at once, and then now and again with
-// how many there were meanwhile, so that a caller in a loop does not fill it. Thread-safe.
+// Tells the log why transfers are refused or fail: of each code at once, and then now and again
+// with how many there were meanwhile, so that a caller in a loop does not fill it. Thread-safe.
 #pragma once
 
 #include <array>
