@@ -5,6 +5,17 @@
 #include <utility>
 
 namespace gantry::engine {
+namespace {
+
+void Place(const PlanBuffer& local, const memory::Extent& here, const PlanBuffer& remote,
+           const memory::Extent& there, transport::MoveSegment* segment) {
+  segment->local_allocation = local.allocations[here.allocation];
+  segment->remote_allocation = remote.allocations[there.allocation];
+  segment->local_offset = here.offset;
+  segment->remote_offset = there.offset;
+}
+
+}  // namespace
 
 SegmentWriter::SegmentWriter(const PlanLimits& limits, SegmentReservation* reservation,
                              transport::MovePlan* plan)
@@ -87,10 +98,7 @@ Status SegmentWriter::AppendUnits(const PlanBuffer& local, const PlanBuffer& rem
       const memory::Extent from = here.Locate(local_offset, segment.length);
       const memory::Extent to = there.Locate(remote_offset, segment.length);
       if (from.length == segment.length && to.length == segment.length) {
-        segment.local_allocation = local.allocations[from.allocation];
-        segment.remote_allocation = remote.allocations[to.allocation];
-        segment.local_offset = from.offset;
-        segment.remote_offset = to.offset;
+        Place(local, from, remote, to, &segment);
         segment.first_item = run.first_item;
         segment.items = run.count;
         RETURN_IF_ERROR(Add(segment));
@@ -112,10 +120,7 @@ Status SegmentWriter::AppendContiguous(const PlanBuffer& local, const PlanBuffer
     const memory::Extent here = local.pieces->Locate(run.local_offset + done, want);
     const memory::Extent there = remote.pieces->Locate(run.remote_offset + done, here.length);
     transport::MoveSegment segment;
-    segment.local_allocation = local.allocations[here.allocation];
-    segment.remote_allocation = remote.allocations[there.allocation];
-    segment.local_offset = here.offset;
-    segment.remote_offset = there.offset;
+    Place(local, here, remote, there, &segment);
     segment.length = there.length;
     if (run.items_in_one > 1) {
       segment.first_item = run.first_item;
@@ -143,10 +148,7 @@ Status SegmentWriter::AppendStrided(const PlanBuffer& local, const PlanBuffer& r
     const memory::Extent there =
         remote.pieces->Locate(run.remote_offset + done * run.remote_stride, run.item_bytes);
     transport::MoveSegment segment;
-    segment.local_allocation = local.allocations[here.allocation];
-    segment.remote_allocation = remote.allocations[there.allocation];
-    segment.local_offset = here.offset;
-    segment.remote_offset = there.offset;
+    Place(local, here, remote, there, &segment);
     segment.length = run.item_bytes;
     segment.local_stride = run.local_stride;
     segment.remote_stride = run.remote_stride;
