@@ -7,6 +7,7 @@
 #include "deviceplugin/plugin_config.h"
 #include "lib/base/log.h"
 #include "lib/base/version.h"
+#include "lib/rpc/grpc_log.h"
 
 namespace {
 
@@ -39,6 +40,7 @@ int main(int argc, char** argv) {
   const auto parsed = gantry::deviceplugin::ParsePluginConfig(argc, argv);
   if (parsed.outcome == ConfigOutcome::kExit) return parsed.exit_code;
   gantry::log::Configure("gantry-device-plugin", *gantry::log::ParseLevel(parsed.config.log_level));
+  gantry::rpc::TakeGrpcLog();
   if (parsed.config.dry_run) return PrintDryRun(parsed.config);
   const sigset_t signals = BlockStopSignals();
 

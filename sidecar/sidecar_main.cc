@@ -14,6 +14,7 @@
 
 #include "lib/base/log.h"
 #include "lib/base/version.h"
+#include "lib/rpc/grpc_log.h"
 #include "sidecar/pod/termination_message.h"
 #include "sidecar/pod_standing.h"
 #include "sidecar/sidecar_app.h"
@@ -89,6 +90,7 @@ int main(int argc, char** argv) {
   const gantry::SidecarConfig& config = parsed.config;
   gantry::log::Configure("gantry-sidecar/" + config.name,
                          *gantry::log::ParseLevel(config.log_level));
+  gantry::rpc::TakeGrpcLog();
   KeepLargeBlocks();
   std::set_terminate(EndWithoutReturn);
   const sigset_t signals = BlockStopSignals();

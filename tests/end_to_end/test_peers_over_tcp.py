@@ -1,5 +1,6 @@
 """Two sidecars that meet over TCP, with certificates and with a token; and those that must not."""
 
+import json
 import re
 import socket
 import subprocess
@@ -76,6 +77,22 @@ def test_with_certificates(start_sidecar, authority):
     assert meet(a, b)["state"] == "up"
     assert meet(b, a)["state"] == "up"
     assert sum(refusals(b).values()) == 0
+
+
+def test_the_log_of_certificates_is_json_and_tells_errors_alone_as_such(start_sidecar, authority, folder):
+    """A certificate without a host's name, as cert-manager makes it, is no error; who is turned away is told of by the sidecar."""
+    names = ["--peer-tls-names", "spiffe://test/*"]
+    a = start_sidecar("a", flags=TCP + authority.issue("a", "URI:spiffe://test/a") + names)
+    b = start_sidecar("b", flags=TCP + authority.issue("b", "URI:spiffe://test/b") + names)
+    stranger = start_sidecar("c", flags=Authority(folder, "other").issue("c", "URI:spiffe://test/c") + names)
+    assert meet(a, b)["state"] == "up"
+    assert_refused(stranger, b, "peer_unavailable", None)
+    with socket.create_connection(tcp_address(b).rsplit(":", 1)) as not_tls:
+        not_tls.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        not_tls.recv(100)
+    for sidecar in (a, b, stranger):
+        lines = [json.loads(line) for line in sidecar.log.splitlines()]
+        assert [line for line in lines if line["level"] == "error"] == []
 
 
 def test_with_a_token(start_sidecar, folder):

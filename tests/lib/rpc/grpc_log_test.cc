@@ -1,0 +1,50 @@
+#include "lib/rpc/grpc_log.h"
+
+#include <grpc/support/log.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "lib/base/log.h"
+
+namespace gantry::rpc {
+namespace {
+
+// The one line that gRPC's message becomes; empty: none.
+std::string Logged(log::Level least, const std::function<void()>& say) {
+  log::Configure("grpc-log-test", least);
+  TakeGrpcLog();
+  gpr_log_verbosity_init();  // as it does when it is first used
+  testing::internal::CaptureStderr();
+  say();
+  return testing::internal::GetCapturedStderr();
+}
+
+void SayError() {
+  gpr_log("src/core/lib/surface/server.cc", 7, GPR_LOG_SEVERITY_ERROR, "a \"%s\"", "b");
+}
+
+// With a peer's certificate that has no name of a host it is what gRPC says of a good connection.
+void SayOfHandshake() {
+  gpr_log("src/core/tsi/ssl_transport_security.cc", 7, GPR_LOG_SEVERITY_ERROR, "no name");
+}
+
+TEST(GrpcLog, AnErrorIsALineOfTheLog) {
+  const std::string written = Logged(log::Level::kInfo, SayError);
+  const auto line = nlohmann::json::parse(written);
+  EXPECT_EQ(line["level"], "error");
+  EXPECT_EQ(line["said"], "a \"b\"");
+  EXPECT_EQ(line["file"], "src/core/lib/surface/server.cc");
+  EXPECT_EQ(line["line"], 7);
+}
+
+TEST(GrpcLog, WhatItSaysOfHandshakesIsForDebugging) {
+  EXPECT_EQ(Logged(log::Level::kInfo, SayOfHandshake), "");
+  const auto line = nlohmann::json::parse(Logged(log::Level::kDebug, SayOfHandshake));
+  EXPECT_EQ(line["level"], "debug");
+  EXPECT_EQ(line["said"], "no name");
+}
+
+}  // namespace
+}  // namespace gantry::rpc
