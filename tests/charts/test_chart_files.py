@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import yaml
-from conftest import ROOT
+from conftest import EVERYTHING, ROOT
 
 
 @pytest.mark.parametrize("file", [None, "everything-values.yaml", "shared-node-values.yaml"])
@@ -47,19 +47,32 @@ def test_a_package_holds_no_examples_and_no_values_of_ci(charts, tmp_path):
     assert "gantry/examples" not in listed and "gantry/ci" not in listed
 
 
-def test_the_notes_verify_in_two_commands(fresh_charts):
-    # helm prints notes with a cluster at hand alone: here they are a template like the others.
+@pytest.fixture
+def notes_of(fresh_charts):
+    """helm prints notes with a cluster at hand alone: here they are a template like the others."""
     templates = fresh_charts.main / "templates"
     text = (templates / "NOTES.txt").read_text()
     (templates / "_notes.tpl").write_text('{{ define "notes" -}}\n' + text + "{{- end }}\n")
     (templates / "notes.yaml").write_text('kind: Notes\nmetadata: {name: notes}\nsaid: {{ include "notes" . | toJson }}\n')
 
-    def notes_of(**values):
-        return fresh_charts.render(values=values).one("Notes")["said"]
+    return lambda kinds=(), **values: fresh_charts.render(values=values, kinds=kinds).one("Notes")["said"]
 
+
+def test_the_notes_verify_in_two_commands(notes_of):
     notes = notes_of()
     assert len(re.findall(r"^  kubectl ", notes, re.M)) == 2
     assert "daemonset/one-gantry" in notes and r"allocatable.gantry\.dev/transfer" in notes
     assert "WARNING: image.registry is localhost" in notes
     everything = notes_of(peerGpuVisibility="node", image={"registry": "r"})
     assert "peerGpuVisibility is node" in everything and "WARNING: image.registry" not in everything
+
+
+def test_the_notes_say_which_secrets_stay(notes_of):
+    injection = {"enabled": True, "namespaces": ["chat"]}
+    for kinds, what in ((EVERYTHING[-1:], "a token"), (EVERYTHING, "certificates of cert-manager")):
+        injecting = notes_of(kinds=kinds, injection=injection)
+        assert f"know each other by {what}. Its Secrets stay" in injecting
+        assert re.search(r"^  kubectl --namespace chat delete secret --selector \S+=one,\S+=gantry-sidecar$", injecting, re.M)
+    secret = {"authentication": {"certificates": {"existingSecret": "mine"}}}
+    for nothing_of_ours in ({"peers": {"tcp": False}}, secret):
+        assert "Its Secrets stay" not in notes_of(kinds=EVERYTHING, injection=injection, sidecar=nothing_of_ours)

@@ -143,6 +143,10 @@ def test_certificates_are_used_where_cert_manager_is(charts):
     certificate = rendered.one("Certificate", "-peer-certificate")
     assert certificate["spec"]["usages"] == ["digital signature", "server auth", "client auth"]
     assert certificate["spec"]["uris"] == ["spiffe://cluster.local/ns/chat/gantry/one-gantry"]
+    for each in rendered.all("Certificate"):
+        labels = each["spec"]["secretTemplate"]["labels"]
+        assert labels == each["metadata"]["labels"] and labels["app.kubernetes.io/instance"] == "one", "the notes delete by it"
+        assert each["spec"]["revisionHistoryLimit"] == 1, "older cert-managers keep the request of every renewal"
     issuer = rendered.one("Issuer", certificate["spec"]["issuerRef"]["name"])
     authority = rendered.one("Certificate", "-peer-authority")
     assert issuer["spec"]["ca"]["secretName"] == authority["spec"]["secretName"] and authority["spec"]["isCA"] is True

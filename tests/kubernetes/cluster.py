@@ -70,7 +70,7 @@ class Cluster:
             said = getattr(self, program)(*arguments)
         except Refused as refused:
             return str(refused)
-        raise AssertionError(f"{program} {' '.join(arguments)} succeeded: {said}")
+        raise AssertionError(f"{program} {' '.join(map(str, arguments))} succeeded: {said}")
 
     # Namespaces and the node
 

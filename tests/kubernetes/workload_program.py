@@ -91,11 +91,11 @@ class Engine:
             try:
                 submit(self.buffers[local], remote, ranges=[gantry.Range(0, 0, 0, 0, size)]).wait(10)
                 load["succeeded"] += 1
-                last = time.monotonic()
+                now = time.monotonic()
+                load["longest_gap"], last = max(load["longest_gap"], now - last), now
             except gantry.Error as error:
                 load["failed"][error.code] = load["failed"].get(error.code, 0) + 1
                 time.sleep(0.05)
-            load["longest_gap"] = max(load["longest_gap"], time.monotonic() - last)
 
     def look_at_load(self):
         return {key: value for key, value in self.load.items() if key != "stop"}

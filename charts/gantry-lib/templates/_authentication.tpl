@@ -144,6 +144,12 @@ data:
   {{ $key }}: {{ index ($there.data | default dict) $key | default (randAlphaNum 48 | b64enc) | quote }}
 {{- end }}
 
+{{/* cert-manager makes the secrets, and nobody deletes them: by the release's labels they can be found. */}}
+{{- define "gantry-lib.authentication.secretTemplate" -}}
+labels:
+  {{- include "gantry-lib.labels" . | nindent 2 }}
+{{- end }}
+
 {{- define "gantry-lib.authentication.certificate" -}}
 {{- $certificates := (include "gantry-lib.values" . | fromYaml).authentication.certificates }}
 {{- $name := include "gantry-lib.fullname" . }}
@@ -164,6 +170,9 @@ spec:
   isCA: true
   commonName: {{ printf "%s peers" $name | trunc 64 | quote }}
   secretName: {{ $name }}-peer-authority
+  secretTemplate:
+    {{- include "gantry-lib.authentication.secretTemplate" . | nindent 4 }}
+  revisionHistoryLimit: 1
   duration: 87600h
   privateKey:
     algorithm: ECDSA
@@ -187,6 +196,9 @@ kind: Certificate
 {{ include "gantry-lib.metadata" (dict "context" . "suffix" "peer-certificate") }}
 spec:
   secretName: {{ include "gantry-lib.authentication.certificateSecret" . }}
+  secretTemplate:
+    {{- include "gantry-lib.authentication.secretTemplate" . | nindent 4 }}
+  revisionHistoryLimit: 1
   duration: {{ $certificates.duration }}
   renewBefore: {{ $certificates.renewBefore }}
   privateKey:
