@@ -5,6 +5,8 @@ import time
 
 from workloads import gantry
 
+DEADLINE = 60.0  # seconds that a transfer has, unless said
+
 
 class ConnectorRank:
     """One workload with a paged cache. Nothing here waits: `step` is called once for each step of the engine."""
@@ -71,11 +73,11 @@ class ConnectorRank:
     def follow_events(self):
         self.by_events = True
 
-    def read(self, key, view, mine, theirs, hold, notify=None, consumers=None, deadline=60.0):
+    def read(self, key, view, mine, theirs, hold, notify=None, consumers=None, deadline=DEADLINE):
         self.transfers[key] = self.client.read(self.views[view], local_blocks=mine, remote_blocks=theirs, hold=hold,
                                                hold_consumers=consumers, deadline=deadline, notify=self._message(notify))
 
-    def write(self, key, view, mine, theirs, notify=None, layers=None, aux=None, fence=None, deadline=60.0):
+    def write(self, key, view, mine, theirs, notify=None, layers=None, aux=None, fence=None, deadline=DEADLINE):
         groups = {0: gantry.Blocks(mine, theirs, layers)} if mine else {}
         if aux is not None:
             groups[1] = gantry.Blocks([aux[0]], [aux[1]])

@@ -3,6 +3,7 @@
 import signal
 import time
 
+from connector_rank import DEADLINE
 from engines import Wrong, brief, problem, refusal, require, standing_still
 from paged_cache import Geometry
 from pull_days import PROMPT_BLOCKS, Consumer, Producer, finish
@@ -58,12 +59,14 @@ class Pair:
         return all(buffer["state"] != "active" for buffer in buffers)
 
     def noticed(self, request, codes):
-        """Whether the consumer was told that the read failed, in time. One that had all its bytes may have succeeded."""
+        """Whether the consumer was told that the read failed, in time. One that had all its bytes succeeds, at its deadline:
+        until then its message may still be delivered."""
         began = time.monotonic()
-        end = self.day.until(lambda: self.consumer.ends(request), f"the end of {request}", only=self.consumer.engine)[0]
-        require(time.monotonic() - began < NOTICED_SECONDS, f"{request} ended late: {brief(end)}")
+        end = self.day.until(lambda: self.consumer.ends(request), f"the end of {request}", DEADLINE + NOTICED_SECONDS,
+                             only=self.consumer.engine)[0]
         if end["state"] == "succeeded":
             return False
+        require(time.monotonic() - began < NOTICED_SECONDS, f"{request} ended late: {brief(end)}")
         require(end["state"] == "failed" and end["error"]["code"] in codes, f"{request}: {brief(end)}")
         self.consumer.engine.caches[0].accept(self.consumer.blocks[request])  # get_block_ids_with_load_errors
         return True
