@@ -131,6 +131,12 @@ void ShmOperation::Posted(const PlanPart& part, int worker) {
   if (!progress_.first_posted) progress_.first_posted = Clock::now();
 }
 
+bool ShmOperation::KeepsTurn(uint64_t turn_bytes) {
+  if (between_gpus() && posted_bytes_ - turn_began_at_ < turn_bytes) return true;
+  turn_began_at_ = posted_bytes_;
+  return false;
+}
+
 void ShmOperation::Done(const PlanPart& part, int worker, const worker::Completion& completion,
                         GpuCopyReason why) {
   --inflight_;

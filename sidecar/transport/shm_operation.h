@@ -41,6 +41,9 @@ class ShmOperation final : public Operation {
   // there is room for any.
   PlanPart NextPart(size_t segments_max, uint64_t bytes_max, JobBuilder* job) const;
   void Posted(const PlanPart& part, int worker);
+  // Whether it goes on before others of its kind: between GPUs, until it has posted `turn_bytes`
+  // since its turn began. If not, the next one begins.
+  bool KeepsTurn(uint64_t turn_bytes);
   // For the report: why the GPUs copy as they do.
   void SetGpuReason(GpuCopyReason reason) { progress_.gpu_reason = reason; }
   // Nobody can move what is not posted.
@@ -67,6 +70,7 @@ class ShmOperation final : public Operation {
 
   uint32_t next_segment_ = 0;
   uint64_t posted_bytes_ = 0;
+  uint64_t turn_began_at_ = 0;  // of posted_bytes_
   std::deque<PlanPart> again_;
   std::vector<bool> segment_done_;
   std::vector<bool> worker_used_;

@@ -184,12 +184,12 @@ GpuCopyWork ShmTransport::WorkOf(const ShmOperation& operation) const {
 
 ShmTransport::Kind ShmTransport::KindOf(const ShmOperation& operation) const {
   if (!operation.on_gpus()) return {};
-  if (operation.with_host()) return {Class::kHostAndGpu, {}};
+  if (operation.with_host()) return {Class::kHostAndGpu, {}, false};
   const GpuCopyWork work = WorkOf(operation);
   const Class means = GpuCopyPlanner::IsFew(work)          ? Class::kFewOfGpus
                       : GpuCopyPlanner::IsForEngines(work) ? Class::kLargeOfGpus
                                                            : Class::kManyOfGpus;
-  return {means, operation.gpus()};
+  return {means, operation.gpus(), work.bytes <= options_.small_bytes_max};
 }
 
 ShmTransport::Queue& ShmTransport::Level::For(const Kind& kind) {
@@ -228,7 +228,8 @@ ShmTransport::Posting ShmTransport::FeedFrom(Queue& queue, int worker) {
   const Posting posting =
       operation->between_gpus() ? PostGpuJob(operation, worker) : PostJob(operation, worker);
   if (posting != Posting::kPosted) return posting;
-  queue.pop_front();  // its turn is over
+  if (operation->HasWork() && operation->KeepsTurn(options_.gpu_turn_bytes)) return posting;
+  queue.pop_front();
   if (operation->HasWork()) queue.push_back(operation);
   return posting;
 }

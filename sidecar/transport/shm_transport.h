@@ -1,7 +1,7 @@
 // Host memory to host memory on one node: both allocations are mapped in the copy workers, which
-// copy. Keeps every worker supplied, highest priority first, equal ones in turn; what the ipc
-// transport moves between GPUs, too, as the workers are the same. Owned by the engine's driver, but
-// for Probe, CanReach, RouseFor and what says so.
+// copy. Keeps every worker supplied, highest priority first, equal ones in turn, job by job; what
+// the ipc transport moves between GPUs, too, in longer turns, as the workers are the same. Owned by
+// the engine's driver, but for Probe, CanReach, RouseFor and what says so.
 #pragma once
 
 #include <atomic>
@@ -32,6 +32,11 @@ struct ShmOptions {
   size_t engine_jobs_max = 3;
   // Bytes between GPUs count for less in what is in flight: they move faster.
   uint64_t gpu_bytes_weigh = 64;
+  // Between GPUs an operation posts so much in a row, so that several end one after the other, and
+  // not all at the end, where each waits for whichever worker is last. Small ones wait for nobody's
+  // turn but each other's.
+  uint64_t gpu_turn_bytes = 512 * 1024 * 1024;
+  uint64_t small_bytes_max = 16 * 1024 * 1024;
   GpuCopyPolicy gpu_copies = GpuCopyPolicy::kAuto;
 };
 
@@ -106,6 +111,7 @@ class ShmTransport final : public Transport {
   struct Kind {
     Class means = Class::kOfHost;
     std::vector<int> gpus;
+    bool small = false;
     bool operator==(const Kind&) const = default;
   };
   // Operations of one priority: what holds for the first of a queue holds for all of it.

@@ -154,6 +154,14 @@ class GpuFeedTest : public ::testing::Test {
     std::vector<uint64_t> attention;
     transport_.Poll(&attention);
   }
+  void Run(ShmTransport* transport, const Operation& operation) {
+    std::vector<uint64_t> attention;
+    for (int i = 0; i < 5000 && !operation.finished(); ++i) {
+      transport->Poll(&attention);
+      pool_.FinishOneEach();
+    }
+    transport->Poll(&attention);
+  }
   void RunUntil(const Operation& operation, int rounds = 5000, bool kernels = true) {
     for (; !operation.finished() && rounds > 0; --rounds) {
       Poll();

@@ -136,6 +136,61 @@ TEST_F(GpuFeedTest, TransfersOfHostMemoryGoOnBesideAKernel) {
   EndAll({large.get()});
 }
 
+// Several that take turns job by job end together, each waiting for the last batches of all.
+TEST_F(GpuFeedTest, TransfersBetweenGpusArePostedOneAfterTheOther) {
+  for (const GpuCopyPolicy policy : {GpuCopyPolicy::kEngines, GpuCopyPolicy::kKernel}) {
+    ShmOptions options;
+    options.gpu_copies = policy;
+    ShmTransport transport(options, pool_);
+    const auto first = transport.Start(Plan(kGpu, 40'000), 0, 1);
+    const auto second = transport.Start(Plan(kGpu, 40'000), 0, 2);
+    Run(&transport, *first);
+    ASSERT_TRUE(first->finished());
+    EXPECT_LT(second->progress().chunks, 30'000U) << "it began when all of the first was posted";
+    Run(&transport, *second);
+    EXPECT_TRUE(second->finished());
+  }
+}
+
+TEST_F(GpuFeedTest, ATurnBetweenGpusEnds) {
+  ShmOptions options;
+  options.gpu_copies = GpuCopyPolicy::kEngines;
+  options.gpu_turn_bytes = 5'000;
+  ShmTransport transport(options, pool_);
+  const auto endless = transport.Start(Plan(kGpu, 60'000), 0, 1);
+  const auto other = transport.Start(Plan(kGpu, 20'000), 0, 2);
+  Run(&transport, *other);
+  ASSERT_TRUE(other->finished());
+  EXPECT_LT(endless->progress().chunks, 40'000U) << "it had as much as the other, and a turn";
+  Run(&transport, *endless);
+  EXPECT_TRUE(endless->finished());
+}
+
+TEST_F(GpuFeedTest, SmallTransfersBetweenGpusDoNotWaitForTheTurnOfALargeOne) {
+  ShmOptions options;
+  options.gpu_copies = GpuCopyPolicy::kEngines;
+  options.small_bytes_max = 500;
+  ShmTransport transport(options, pool_);
+  const auto large = transport.Start(Plan(kGpu, 60'000), 0, 1);
+  std::vector<uint64_t> attention;
+  transport.Poll(&attention);
+  const auto small = transport.Start(Plan(kGpu, 500), 0, 2);
+  Run(&transport, *small);
+  ASSERT_TRUE(small->finished());
+  EXPECT_LT(large->progress().chunks, 20'000U);
+  Run(&transport, *large);
+  EXPECT_TRUE(large->finished());
+}
+
+TEST_F(GpuFeedTest, TransfersOfHostMemoryTakeTurnsJobByJob) {
+  const auto first = Start(kHost, 20'000);
+  const auto second = Start(kHost, 20'000);
+  RunUntil(*first);
+  ASSERT_TRUE(first->finished());
+  EXPECT_GT(second->progress().chunks, 19'000U);
+  RunUntil(*second);
+}
+
 // Both ways; the kernels of the other one have their worker full.
 TEST_F(GpuFeedTest, WhatIsCopiedWithTheHostIsCopiedByEnginesWhateverIsAskedFor) {
   ShmOptions options;

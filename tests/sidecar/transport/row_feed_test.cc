@@ -37,13 +37,6 @@ class RowFeedTest : public GpuFeedTest {
     options.gpu_copies = policy;
     return options;
   }
-  void Run(ShmTransport* transport, const Operation& operation) {
-    for (int i = 0; i < 5000 && !operation.finished(); ++i) {
-      transport->Poll(&attention_);
-      pool_.FinishOneEach();
-    }
-    transport->Poll(&attention_);
-  }
   void ExpectAllLayersCopied(uint32_t units) const {
     std::multiset<uint64_t> expected;
     for (uint64_t layer = 0; layer < kLayers; ++layer) {

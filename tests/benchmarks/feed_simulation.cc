@@ -1,0 +1,242 @@
+// How ShmTransport feeds workers that copy between two busy GPUs, in virtual time: the transport is
+// the real one, the workers are models of what was measured on H100 (docs/decisions/0016). It
+// compares ways of giving jobs out; it is no measurement.
+//
+//   feed_simulation [workers] [milliseconds that batches come back late] [transfers at a time]
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sidecar/transport/shm_transport.h"
+#include "tests/fakes/fake_copy_pool.h"
+#include "tests/fakes/test_arena.h"
+
+namespace gantry::transport {
+namespace {
+
+using worker::Completion;
+using worker::CopySegment;
+
+// Bytes a microsecond, and microseconds.
+constexpr double kRowsWritten = 197e3;  // by the engines of the GPU that writes, alone
+constexpr double kRowsRead = 180e3;
+constexpr double kRowsOfBoth = 312e3;
+constexpr double kLink = 396e3;
+constexpr double kBlockOfBatch = 0.9;  // to hand one over
+constexpr double kRowsComeBack = 20;
+constexpr double kBetweenTransfers = 150;  // of one caller
+constexpr double kStep = 5;
+
+constexpr uint64_t kBlockBytes = 16 << 10;
+constexpr uint32_t kIds = 256;
+constexpr uint32_t kLayers = 64;
+constexpr uint64_t kTransferBytes = kBlockBytes * kIds * kLayers;
+constexpr int kRounds = 40;
+
+class ModelPool final : public worker::CopyPool {
+ public:
+  ModelPool(int workers, double batches_late_us)
+      : late_us_(batches_late_us), workers_(static_cast<size_t>(workers)) {}
+
+  int worker_count() const override { return static_cast<int>(workers_.size()); }
+  bool usable(int /*worker*/) const override { return true; }
+  int gpu_of(int worker) const override { return worker % 2; }
+  bool reaches(int /*worker*/, int /*gpu*/) const override { return true; }
+  int GpuPlace(std::string_view uuid) const override {
+    return uuid.empty() ? 0 : uuid.front() - '0';
+  }
+  size_t free_slots(int /*worker*/) const override { return 4096; }
+  size_t free_places(int /*worker*/) const override { return 65536; }
+  bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override {
+    Job job = {tag, 0, !segments.front().one_by_one};
+    for (const CopySegment& segment : segments) {
+      job.left += static_cast<double>(segment.length * segment.count);
+    }
+    workers_[static_cast<size_t>(worker)].jobs.push_back(job);
+    return true;
+  }
+  size_t Poll(std::span<Completion> completions) override {
+    size_t taken = 0;
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      auto& back = workers_[i].coming_back;
+      for (; taken < completions.size() && !back.empty() && back.front().first <= now_;
+           back.pop_front()) {
+        completions[taken].tag = back.front().second;
+        completions[taken++].worker = static_cast<int>(i);
+      }
+    }
+    return taken;
+  }
+  void Wait(TimePoint /*deadline*/, Mutex* /*driver*/) override {}
+  void Nap(TimePoint /*deadline*/, Mutex* /*driver*/) override {}
+  void WakeWaiter() override {}
+  void TakeOver() override {}
+  void HandBack(bool /*wake*/) override {}
+  void LookAfresh() override {}
+  void Replace(int /*worker*/) override {}
+  void Rouse() override {}
+
+  double now() const { return now_; }
+  double moved_by(int worker) const { return workers_[static_cast<size_t>(worker)].moved; }
+
+  void Advance() {
+    std::vector<double> rates;
+    double sum = 0;
+    const bool both = RowsOn(0) && RowsOn(1);
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      rates.push_back(workers_[i].jobs.empty() ? 0 : RateOf(i, both));
+      sum += rates.back();
+    }
+    const double share = sum > kLink ? kLink / sum : 1;
+    for (size_t i = 0; i < workers_.size(); ++i) Work(&workers_[i], rates[i] * share * kStep);
+    now_ += kStep;
+  }
+
+ private:
+  struct Job {
+    uint64_t tag = 0;
+    double left = 0;  // bytes
+    bool by_rows = false;
+  };
+  struct Worker {
+    std::deque<Job> jobs;
+    std::deque<std::pair<double, uint64_t>> coming_back;  // when, and the tag
+    double moved = 0;
+  };
+
+  bool RowsOn(size_t gpu) const {
+    for (size_t i = gpu; i < workers_.size(); i += 2) {
+      if (!workers_[i].jobs.empty() && workers_[i].jobs.front().by_rows) return true;
+    }
+    return false;
+  }
+  // There is one worker of each GPU that hands rows over.
+  double RateOf(size_t worker, bool both) const {
+    if (!workers_[worker].jobs.front().by_rows) return kBlockBytes / kBlockOfBatch;
+    const double alone = worker % 2 == 0 ? kRowsWritten : kRowsRead;
+    return both ? alone * kRowsOfBoth / (kRowsWritten + kRowsRead) : alone;
+  }
+  void Work(Worker* worker, double bytes) {
+    if (worker->jobs.empty()) return;
+    Job& job = worker->jobs.front();
+    bytes = std::min(bytes, job.left);
+    worker->moved += bytes;
+    job.left -= bytes;
+    if (job.left > 0) return;
+    worker->coming_back.emplace_back(now_ + (job.by_rows ? kRowsComeBack : late_us_), job.tag);
+    worker->jobs.pop_front();
+  }
+
+  const double late_us_;
+  double now_ = 0;
+  std::vector<Worker> workers_;
+};
+
+class Simulation {
+ public:
+  Simulation(int workers, double late_ms, int at_a_time)
+      : workers_(workers),
+        late_ms_(late_ms),
+        pool_(workers, 1e3 * late_ms),
+        callers_(static_cast<size_t>(at_a_time)) {
+    options_.gpu_copies = GpuCopyPolicy::kEngines;  // nothing goes by the clock then
+    transport_ = std::make_unique<ShmTransport>(options_, pool_);
+  }
+
+  void Run() {
+    const size_t transfers = kRounds * callers_.size();
+    while (ended_ < transfers) {
+      for (Caller& caller : callers_) Begin(&caller, transfers);
+      std::vector<uint64_t> attention;
+      while (transport_->Poll(&attention)) {
+      }
+      for (Caller& caller : callers_) End(&caller);
+      pool_.Advance();
+    }
+    const auto bytes = static_cast<double>(transfers * kTransferBytes);
+    std::printf(
+        "%d workers, batches %.1f ms late, %zu at a time: %.0f GB/s, %.2f ms each; workers:",
+        workers_, late_ms_, callers_.size(), bytes / pool_.now() / 1e3,
+        spent_ / static_cast<double>(transfers) / 1e3);
+    for (int worker = 0; worker < workers_; ++worker) {
+      std::printf(" %.0f", pool_.moved_by(worker) / pool_.now() / 1e3);
+    }
+    std::printf("\n");
+  }
+
+ private:
+  struct Caller {
+    std::unique_ptr<Operation> transfer;
+    double began = 0;
+    double next = 0;
+  };
+
+  std::shared_ptr<const memory::MappedAllocation> MemoryOf(int gpu) {
+    memory::AllocationSource source;
+    source.fd = std::make_shared<UniqueFd>(arena_.Fd());
+    source.size = arena_.size();
+    source.writable = true;
+    source.kind = wire::MemoryKind::kGpu;
+    source.gpu.form = wire::GpuExport::kPiece;
+    source.gpu.device_uuid = std::to_string(gpu);
+    source.exporter = "a workload";
+    return *memory::MappedAllocation::Create(mapper_, source);
+  }
+  std::shared_ptr<const MovePlan> Plan() {
+    auto plan = std::make_shared<MovePlan>();
+    plan->local = {MemoryOf(0)};
+    plan->remote = {{MemoryOf(1)}};
+    BlockPair layers;
+    layers.unit_bytes = layers.local_stride = layers.remote_stride = kBlockBytes;
+    layers.rows = kLayers;
+    layers.local_row_step = layers.remote_row_step = 4 * kIds * kBlockBytes;
+    std::vector<BlockRun> ids;
+    for (uint32_t i = 0; i < kIds; ++i) ids.push_back({2 * i, 2 * i, 1, i});
+    plan->segments.AddRuns({layers}, std::move(ids));
+    plan->bytes = kTransferBytes;
+    return plan;
+  }
+  void Begin(Caller* caller, size_t transfers) {
+    if (caller->transfer || begun_ == transfers || pool_.now() < caller->next) return;
+    caller->transfer = transport_->Start(Plan(), 0, ++begun_);
+    caller->began = pool_.now();
+  }
+  void End(Caller* caller) {
+    if (!caller->transfer || !caller->transfer->finished()) return;
+    caller->transfer.reset();
+    spent_ += pool_.now() - caller->began;
+    caller->next = pool_.now() + kBetweenTransfers;
+    ++ended_;
+  }
+
+  const int workers_;
+  const double late_ms_;
+  testing::TestArena arena_{65536};
+  worker::FakeCopyPool mapper_;
+  ModelPool pool_;
+  ShmOptions options_;
+  std::unique_ptr<ShmTransport> transport_;
+  std::vector<Caller> callers_;
+  size_t begun_ = 0;
+  size_t ended_ = 0;
+  double spent_ = 0;
+};
+
+}  // namespace
+}  // namespace gantry::transport
+
+int main(int argc, char** argv) {
+  const int workers = argc > 1 ? std::atoi(argv[1]) : 8;
+  const double late_ms = argc > 2 ? std::atof(argv[2]) : 2;
+  const int at_a_time = argc > 3 ? std::atoi(argv[3]) : 4;
+  if (workers < 2 || late_ms < 0 || at_a_time < 1) {
+    std::fprintf(stderr, "feed_simulation [workers, 2 at least] [milliseconds] [transfers]\n");
+    return 2;
+  }
+  gantry::transport::Simulation(workers, late_ms, at_a_time).Run();
+}
