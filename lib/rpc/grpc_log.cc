@@ -5,13 +5,14 @@
 #include <string_view>
 
 #include "lib/base/log.h"
+#include "lib/base/log_gate.h"
 
 namespace gantry::rpc {
 namespace {
 
-// These call an error what is none, a peer's certificate without the name of a host, and what the
-// process itself tells of better: who was turned away.
 constexpr std::string_view kHandshakes[] = {"ssl_transport_security.cc", "security_handshaker.cc"};
+// It calls an error what is none: a peer's certificate is for its pod and not for a host.
+constexpr std::string_view kNoHost = "No match found for server name";
 
 bool IsAboutHandshakes(std::string_view file) {
   for (const std::string_view each : kHandshakes) {
@@ -20,12 +21,25 @@ bool IsAboutHandshakes(std::string_view file) {
   return false;
 }
 
+// A peer tries again and again, and whoever reaches the port can make one fail.
+void TellOfHandshake(gpr_log_func_args* said) {
+  static log::Gate gate;
+  const auto untold = gate.Pass();
+  if (!untold) return;
+  log::Warning("a TLS handshake with a peer failed",
+               {{"said", said->message}, {"more_since_the_last_line", *untold}});
+}
+
 void Write(gpr_log_func_args* said) {
+  const bool is_error = said->severity == GPR_LOG_SEVERITY_ERROR &&
+                        !std::string_view(said->message).starts_with(kNoHost);
   const log::Fields fields = {{"said", said->message}, {"file", said->file}, {"line", said->line}};
-  if (said->severity == GPR_LOG_SEVERITY_ERROR && !IsAboutHandshakes(said->file)) {
-    log::Error("gRPC reports an error", fields);
-  } else {
+  if (!is_error) {
     log::Debug("gRPC says something", fields);
+  } else if (IsAboutHandshakes(said->file)) {
+    TellOfHandshake(said);
+  } else {
+    log::Error("gRPC reports an error", fields);
   }
 }
 

@@ -3,13 +3,10 @@
 #pragma once
 
 #include <array>
-#include <cstdint>
-#include <optional>
 #include <string_view>
 
-#include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/base/mutex.h"
+#include "lib/base/log_gate.h"
 
 namespace gantry::engine {
 
@@ -24,15 +21,9 @@ class TroubleLog {
             const Error& error);
 
  private:
-  struct OfCode {
-    std::optional<TimePoint> told;
-    uint64_t untold = 0;
-  };
-
   const std::string_view message_;
   const milliseconds interval_;
-  Mutex mutex_;
-  std::array<OfCode, kErrorCodeCount> codes_ GUARDED_BY(mutex_);
+  std::array<log::Gate, kErrorCodeCount> codes_;
 };
 
 }  // namespace gantry::engine

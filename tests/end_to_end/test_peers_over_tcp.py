@@ -79,8 +79,8 @@ def test_with_certificates(start_sidecar, authority):
     assert sum(refusals(b).values()) == 0
 
 
-def test_the_log_of_certificates_is_json_and_tells_errors_alone_as_such(start_sidecar, authority, folder):
-    """A certificate without a host's name, as cert-manager makes it, is no error; who is turned away is told of by the sidecar."""
+def test_the_log_of_certificates_is_json_and_tells_of_handshakes_that_failed(start_sidecar, authority, folder):
+    """A certificate without a host's name, as cert-manager makes it, is nothing to tell; one of a stranger is, on both sides."""
     names = ["--peer-tls-names", "spiffe://test/*"]
     a = start_sidecar("a", flags=TCP + authority.issue("a", "URI:spiffe://test/a") + names)
     b = start_sidecar("b", flags=TCP + authority.issue("b", "URI:spiffe://test/b") + names)
@@ -90,9 +90,10 @@ def test_the_log_of_certificates_is_json_and_tells_errors_alone_as_such(start_si
     with socket.create_connection(tcp_address(b).rsplit(":", 1)) as not_tls:
         not_tls.sendall(b"GET / HTTP/1.1\r\n\r\n")
         not_tls.recv(100)
-    for sidecar in (a, b, stranger):
+    for sidecar, failed in ((a, 0), (b, 1), (stranger, 1)):
         lines = [json.loads(line) for line in sidecar.log.splitlines()]
         assert [line for line in lines if line["level"] == "error"] == []
+        assert len([line for line in lines if line["message"] == "a TLS handshake with a peer failed"]) == failed, sidecar.log
 
 
 def test_with_a_token(start_sidecar, folder):

@@ -25,10 +25,12 @@ void SayError() {
   gpr_log("src/core/lib/surface/server.cc", 7, GPR_LOG_SEVERITY_ERROR, "a \"%s\"", "b");
 }
 
-// With a peer's certificate that has no name of a host it is what gRPC says of a good connection.
-void SayOfHandshake() {
-  gpr_log("src/core/tsi/ssl_transport_security.cc", 7, GPR_LOG_SEVERITY_ERROR, "no name");
+void SayOfHandshake(const char* message) {
+  gpr_log("src/core/tsi/ssl_transport_security.cc", 7, GPR_LOG_SEVERITY_ERROR, "%s", message);
 }
+
+// With a peer's certificate that has no name of a host it is what gRPC says of a good connection.
+void SayThatNoHostIsNamed() { SayOfHandshake("No match found for server name: 10.0.0.1."); }
 
 TEST(GrpcLog, AnErrorIsALineOfTheLog) {
   const std::string written = Logged(log::Level::kInfo, SayError);
@@ -39,11 +41,22 @@ TEST(GrpcLog, AnErrorIsALineOfTheLog) {
   EXPECT_EQ(line["line"], 7);
 }
 
-TEST(GrpcLog, WhatItSaysOfHandshakesIsForDebugging) {
-  EXPECT_EQ(Logged(log::Level::kInfo, SayOfHandshake), "");
-  const auto line = nlohmann::json::parse(Logged(log::Level::kDebug, SayOfHandshake));
+TEST(GrpcLog, ACertificateWithoutAHostIsForDebugging) {
+  EXPECT_EQ(Logged(log::Level::kInfo, SayThatNoHostIsNamed), "");
+  const auto line = nlohmann::json::parse(Logged(log::Level::kDebug, SayThatNoHostIsNamed));
   EXPECT_EQ(line["level"], "debug");
-  EXPECT_EQ(line["said"], "no name");
+  EXPECT_EQ(line["said"], "No match found for server name: 10.0.0.1.");
+}
+
+// Of a peer that tries in a loop one line in ten seconds.
+TEST(GrpcLog, AHandshakeThatFailedIsAWarningNowAndAgain) {
+  const std::string written = Logged(log::Level::kInfo, [] {
+    for (int i = 0; i < 100; ++i) SayOfHandshake("Handshake failed: certificate verify failed.");
+  });
+  const auto line = nlohmann::json::parse(written);  // throws for more than one
+  EXPECT_EQ(line["level"], "warning");
+  EXPECT_EQ(line["said"], "Handshake failed: certificate verify failed.");
+  EXPECT_EQ(line["more_since_the_last_line"], 0);
 }
 
 }  // namespace
