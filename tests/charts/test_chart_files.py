@@ -72,7 +72,7 @@ def test_the_notes_say_which_secrets_stay(notes_of):
     for kinds, what in ((EVERYTHING[-1:], "a token"), (EVERYTHING, "certificates of cert-manager")):
         injecting = notes_of(kinds=kinds, injection=injection)
         assert f"know each other by {what}. Its Secrets stay" in injecting
-        assert re.search(r"^  kubectl --namespace chat delete secret --selector \S+=one,\S+=gantry-sidecar$", injecting, re.M)
+        assert re.search(r"^  kubectl --namespace chat delete secret --selector gantry\.dev/secret-of=one$", injecting, re.M)
     secret = {"authentication": {"certificates": {"existingSecret": "mine"}}}
     for nothing_of_ours in ({"peers": {"tcp": False}}, secret):
         assert "Its Secrets stay" not in notes_of(kinds=EVERYTHING, injection=injection, sidecar=nothing_of_ours)

@@ -144,8 +144,7 @@ def test_certificates_are_used_where_cert_manager_is(charts):
     assert certificate["spec"]["usages"] == ["digital signature", "server auth", "client auth"]
     assert certificate["spec"]["uris"] == ["spiffe://cluster.local/ns/chat/gantry/one-gantry"]
     for each in rendered.all("Certificate"):
-        labels = each["spec"]["secretTemplate"]["labels"]
-        assert labels == each["metadata"]["labels"] and labels["app.kubernetes.io/instance"] == "one", "the notes delete by it"
+        assert each["spec"]["secretTemplate"]["labels"] == {"gantry.dev/secret-of": "one"}, "the notes delete by it"
         assert each["spec"]["revisionHistoryLimit"] == 1, "older cert-managers keep the request of every renewal"
     issuer = rendered.one("Issuer", certificate["spec"]["issuerRef"]["name"])
     authority = rendered.one("Certificate", "-peer-authority")

@@ -229,7 +229,8 @@ def test_the_plugins_chart_injects_certificates_and_leaves_the_secrets_alone(clu
 
         installed.uninstall("gantry", "gantry")
         wait_for(lambda: left(cluster, manager, namespace) == ({}, names), 30, lambda: f"the end of {left(cluster, manager, namespace)}")
-        wait_for(lambda: objects(cluster) == {f"Secret/{namespace}/{name}" for name in names}, 30, lambda: f"the end of {objects(cluster)}")
+        wait_for(lambda: not objects(cluster), 30, lambda: f"the end of {objects(cluster)}")
+        assert objects(cluster, label="gantry.dev/secret-of") == {f"Secret/{namespace}/{name}" for name in names}
 
         installed.install_gantry(**values)
         c = pod("c")
@@ -238,7 +239,7 @@ def test_the_plugins_chart_injects_certificates_and_leaves_the_secrets_alone(clu
         moves(c, a, "tcp")
     finally:
         installed.install_gantry()
-    cluster.kubectl("--namespace", namespace, "delete", "secret", "--selector", "app.kubernetes.io/instance=gantry,app.kubernetes.io/name=gantry-sidecar")
+    cluster.kubectl("--namespace", namespace, "delete", "secret", "--selector", "gantry.dev/secret-of=gantry")
     wait_for(lambda: left(cluster, manager, namespace) == ({}, set()), 30, lambda: f"the end of {left(cluster, manager, namespace)}")
 
 

@@ -21,12 +21,12 @@ def files(node_files):
     return {folder: names for folder, names in mine.items() if names}
 
 
-def objects(cluster, release="gantry"):
+def objects(cluster, release="gantry", label="app.kubernetes.io/instance"):
     """kind/namespace/name of everything with the release's label, of every kind that the API server lists."""
     kinds = [kind for namespaced in ("true", "false") for kind in
              cluster.kubectl("api-resources", "--verbs=list", f"--namespaced={namespaced}", "-o", "name").split()]
     kinds = ",".join(kind for kind in kinds if kind != "componentstatuses")
-    found = json.loads(cluster.kubectl("get", kinds, "--all-namespaces", "-l", f"app.kubernetes.io/instance={release}", "-o", "json"))
+    found = json.loads(cluster.kubectl("get", kinds, "--all-namespaces", "-l", f"{label}={release}", "-o", "json"))
     return {f"{it['kind']}/{it['metadata'].get('namespace', '')}/{it['metadata']['name']}" for it in found["items"]}
 
 

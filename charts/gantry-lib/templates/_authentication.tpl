@@ -137,6 +137,7 @@ metadata:
 apiVersion: v1
 kind: Secret
 {{ include "gantry-lib.metadata" (dict "context" . "suffix" "peer-token") }}
+    {{- include "gantry-lib.authentication.secretLabel" . | nindent 4 }}
   annotations:
     helm.sh/resource-policy: keep
 type: Opaque
@@ -144,10 +145,12 @@ data:
   {{ $key }}: {{ index ($there.data | default dict) $key | default (randAlphaNum 48 | b64enc) | quote }}
 {{- end }}
 
-{{/* cert-manager makes the secrets, and nobody deletes them: by the release's labels they can be found. */}}
-{{- define "gantry-lib.authentication.secretTemplate" -}}
-labels:
-  {{- include "gantry-lib.labels" . | nindent 2 }}
+{{/*
+By it the secrets are found that stay when their release goes. Not the release's own labels: cert-manager makes the secrets, and who
+applies releases and tells by these labels what is theirs (Argo CD) would remove what is in no manifest.
+*/}}
+{{- define "gantry-lib.authentication.secretLabel" -}}
+gantry.dev/secret-of: {{ (.root | default .).Release.Name }}
 {{- end }}
 
 {{- define "gantry-lib.authentication.certificate" -}}
@@ -171,7 +174,8 @@ spec:
   commonName: {{ printf "%s peers" $name | trunc 64 | quote }}
   secretName: {{ $name }}-peer-authority
   secretTemplate:
-    {{- include "gantry-lib.authentication.secretTemplate" . | nindent 4 }}
+    labels:
+      {{- include "gantry-lib.authentication.secretLabel" . | nindent 6 }}
   revisionHistoryLimit: 1
   duration: 87600h
   privateKey:
@@ -197,7 +201,8 @@ kind: Certificate
 spec:
   secretName: {{ include "gantry-lib.authentication.certificateSecret" . }}
   secretTemplate:
-    {{- include "gantry-lib.authentication.secretTemplate" . | nindent 4 }}
+    labels:
+      {{- include "gantry-lib.authentication.secretLabel" . | nindent 6 }}
   revisionHistoryLimit: 1
   duration: {{ $certificates.duration }}
   renewBefore: {{ $certificates.renewBefore }}
