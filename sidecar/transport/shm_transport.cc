@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -31,6 +32,12 @@ size_t SegmentsOf(const MovePlan& plan, size_t blocks) {
   const CopyCounts& copies = plan.segments.copies();
   const uint64_t all = std::max<uint64_t>(copies.blocks + copies.rows, 1);
   return std::max<size_t>(blocks * plan.segments.size() / all, 1);
+}
+
+// As Kind has it.
+int SizeOf(uint64_t bytes, uint64_t small) {
+  const uint64_t times = (bytes - std::min<uint64_t>(bytes, 1)) / small;
+  return (static_cast<int>(std::bit_width(times)) + 2) / 3;
 }
 
 uint64_t TagOf(uint32_t slot, uint32_t generation) {
@@ -184,12 +191,12 @@ GpuCopyWork ShmTransport::WorkOf(const ShmOperation& operation) const {
 
 ShmTransport::Kind ShmTransport::KindOf(const ShmOperation& operation) const {
   if (!operation.on_gpus()) return {};
-  if (operation.with_host()) return {Class::kHostAndGpu, {}, false};
+  if (operation.with_host()) return {Class::kHostAndGpu, {}, 0};
   const GpuCopyWork work = WorkOf(operation);
   const Class means = GpuCopyPlanner::IsFew(work)          ? Class::kFewOfGpus
                       : GpuCopyPlanner::IsForEngines(work) ? Class::kLargeOfGpus
                                                            : Class::kManyOfGpus;
-  return {means, operation.gpus(), work.bytes <= options_.small_bytes_max};
+  return {means, operation.gpus(), SizeOf(work.bytes, options_.small_bytes_max)};
 }
 
 ShmTransport::Queue& ShmTransport::Level::For(const Kind& kind) {

@@ -33,8 +33,8 @@ struct ShmOptions {
   // Bytes between GPUs count for less in what is in flight: they move faster.
   uint64_t gpu_bytes_weigh = 64;
   // Between GPUs an operation posts so much in a row, so that several end one after the other, and
-  // not all at the end, where each waits for whichever worker is last. Small ones wait for nobody's
-  // turn but each other's.
+  // not all at the end, where each waits for whichever worker is last. It waits for the turns of
+  // those of its own size: of up to so many bytes, of up to eight times as many, and so on.
   uint64_t gpu_turn_bytes = 512 * 1024 * 1024;
   uint64_t small_bytes_max = 16 * 1024 * 1024;
   GpuCopyPolicy gpu_copies = GpuCopyPolicy::kAuto;
@@ -111,7 +111,7 @@ class ShmTransport final : public Transport {
   struct Kind {
     Class means = Class::kOfHost;
     std::vector<int> gpus;
-    bool small = false;
+    int size = 0;  // between GPUs: 0 for small ones, one more for each eight times as large
     bool operator==(const Kind&) const = default;
   };
   // Operations of one priority: what holds for the first of a queue holds for all of it.

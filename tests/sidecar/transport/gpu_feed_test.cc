@@ -166,20 +166,22 @@ TEST_F(GpuFeedTest, ATurnBetweenGpusEnds) {
   EXPECT_TRUE(endless->finished());
 }
 
-TEST_F(GpuFeedTest, SmallTransfersBetweenGpusDoNotWaitForTheTurnOfALargeOne) {
+TEST_F(GpuFeedTest, SmallerTransfersBetweenGpusDoNotWaitForTheTurnOfALargeOne) {
   ShmOptions options;
   options.gpu_copies = GpuCopyPolicy::kEngines;
   options.small_bytes_max = 500;
-  ShmTransport transport(options, pool_);
-  const auto large = transport.Start(Plan(kGpu, 60'000), 0, 1);
-  std::vector<uint64_t> attention;
-  transport.Poll(&attention);
-  const auto small = transport.Start(Plan(kGpu, 500), 0, 2);
-  Run(&transport, *small);
-  ASSERT_TRUE(small->finished());
-  EXPECT_LT(large->progress().chunks, 20'000U);
-  Run(&transport, *large);
-  EXPECT_TRUE(large->finished());
+  for (const uint32_t blocks : {500U, 4'000U}) {
+    ShmTransport transport(options, pool_);
+    const auto large = transport.Start(Plan(kGpu, 60'000), 0, 1);
+    std::vector<uint64_t> attention;
+    transport.Poll(&attention);
+    const auto small = transport.Start(Plan(kGpu, blocks), 0, 2);
+    Run(&transport, *small);
+    ASSERT_TRUE(small->finished());
+    EXPECT_LT(large->progress().chunks, 30'000U);
+    Run(&transport, *large);
+    EXPECT_TRUE(large->finished());
+  }
 }
 
 TEST_F(GpuFeedTest, TransfersOfHostMemoryTakeTurnsJobByJob) {
