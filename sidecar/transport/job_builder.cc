@@ -5,6 +5,9 @@
 namespace gantry::transport {
 namespace {
 
+// What a transfer of fewer brings may still be in a cache when somebody reads it.
+constexpr uint64_t kStreamedPlanBytes = 8 << 20;
+
 worker::CopySegment CopyOf(const MoveSegment& segment, const MovePlan& plan) {
   const memory::MappingId local = plan.local[segment.local_allocation]->mapping();
   const memory::MappingId remote = plan.remote[segment.remote_allocation].mapped->mapping();
@@ -45,6 +48,7 @@ void JobBuilder::Begin(const MovePlan& plan, worker::GpuMeans means, bool listed
   means_ = means;
   listed_ = listed;
   one_by_one_ = one_by_one;
+  streamed_ = plan.bytes >= kStreamedPlanBytes;
   job_.clear();
   place_count_ = 0;
   if (listed && places_.size() < segments_max) places_.resize(segments_max);
@@ -62,6 +66,7 @@ worker::CopySegment& JobBuilder::ListFor(const MoveSegment& block) {
   worker::CopySegment& list = job_.back();
   list.count = 0;
   list.means = means_;
+  list.streamed = streamed_;
   list.places = {places_.data() + place_count_, 0};
   last_local_ = block.local_allocation;
   last_remote_ = block.remote_allocation;
@@ -73,6 +78,7 @@ void JobBuilder::Add(const MoveSegment& segment) {
     job_.push_back(CopyOf(segment, *plan_));
     job_.back().means = means_;
     job_.back().one_by_one = one_by_one_;
+    job_.back().streamed = streamed_;
     return;
   }
   worker::CopySegment& list = ListFor(segment);

@@ -74,20 +74,21 @@ bool GpuCopier::AddRows(const CopySegment& segment, gpu::DeviceAddress from,
 Status GpuCopier::AddWithHost(const CopySegment& segment, const MappedBytes& source,
                               const MappedBytes& destination) {
   for (const BlockPlaces& place : segment.places) {
-    RETURN_IF_ERROR(AddHostBlock(source, destination, place, segment.length));
+    RETURN_IF_ERROR(AddHostBlock(segment, source, destination, place));
   }
   if (!segment.places.empty()) return {};
   BlockPlaces place{segment.source_offset, segment.destination_offset};
   for (uint32_t block = 0; block < segment.count; ++block) {
-    RETURN_IF_ERROR(AddHostBlock(source, destination, place, segment.length));
+    RETURN_IF_ERROR(AddHostBlock(segment, source, destination, place));
     place.source += segment.source_stride;
     place.destination += segment.destination_stride;
   }
   return {};
 }
 
-Status GpuCopier::AddHostBlock(const MappedBytes& source, const MappedBytes& destination,
-                               BlockPlaces place, uint64_t length) {
+Status GpuCopier::AddHostBlock(const CopySegment& segment, const MappedBytes& source,
+                               const MappedBytes& destination, BlockPlaces place) {
+  uint64_t length = segment.length;
   const bool to_gpu = destination.gpu != nullptr;
   const MappedBytes& host = to_gpu ? source : destination;
   gpu::DeviceAddress on_gpu =
@@ -107,9 +108,10 @@ Status GpuCopier::AddHostBlock(const MappedBytes& source, const MappedBytes& des
     if (staging_->room() == 0) RETURN_IF_ERROR(CloseSlice());
     const uint64_t bytes = std::min(length, staging_->room());
     std::byte* const there = host.data + on_host;
-    RETURN_IF_ERROR(AddItem(to_gpu ? gpu::CopyItem{on_gpu, staging_->Fill(there, bytes), bytes}
-                                   : gpu::CopyItem{staging_->Expect(there, bytes), on_gpu, bytes},
-                            /*by_kernel=*/false));
+    RETURN_IF_ERROR(AddItem(
+        to_gpu ? gpu::CopyItem{on_gpu, staging_->Fill(there, bytes), bytes}
+               : gpu::CopyItem{staging_->Expect(there, bytes, IsStreamed(segment)), on_gpu, bytes},
+        /*by_kernel=*/false));
     on_gpu = on_gpu + bytes;
     on_host += bytes;
     length -= bytes;

@@ -53,8 +53,8 @@ class GpuCopier {
   // Between memory of a GPU and the host's: a segment, and one of its blocks.
   Status AddWithHost(const CopySegment& segment, const MappedBytes& source,
                      const MappedBytes& destination);
-  Status AddHostBlock(const MappedBytes& source, const MappedBytes& destination, BlockPlaces place,
-                      uint64_t length);
+  Status AddHostBlock(const CopySegment& segment, const MappedBytes& source,
+                      const MappedBytes& destination, BlockPlaces place);
   // Blocks at one step from each other; false: they are to be added one by one.
   bool AddRows(const CopySegment& segment, gpu::DeviceAddress from, gpu::DeviceAddress to);
   Status AddItem(const gpu::CopyItem& item, bool by_kernel);

@@ -11,17 +11,18 @@
 namespace gantry::worker {
 
 inline constexpr uint64_t kRingMagic = 0x676e7274'72696e67;  // "gnrtring"
-inline constexpr uint32_t kRingVersion = 4;
+inline constexpr uint32_t kRingVersion = 5;
 inline constexpr uint32_t kSubmissionSlots = 4096;  // powers of two, as the indices wrap
 inline constexpr uint32_t kPlaceSlots = 65536;
 inline constexpr uint32_t kCompletionSlots = 4096;
 inline constexpr uint32_t kFirstIndex = 0U - 100;  // wraps early, so that a mistake there shows
 // Flags.
 inline constexpr uint32_t kEndOfJob = 1;
-inline constexpr uint32_t kListed = 2;    // the next `count` places belong to it
-inline constexpr uint32_t kByKernel = 4;  // GpuMeans
-inline constexpr uint32_t kOneByOne = 8;  // CopySegment's
-inline constexpr uint32_t kAllFlags = kEndOfJob | kListed | kByKernel | kOneByOne;
+inline constexpr uint32_t kListed = 2;     // the next `count` places belong to it
+inline constexpr uint32_t kByKernel = 4;   // GpuMeans
+inline constexpr uint32_t kOneByOne = 8;   // CopySegment's
+inline constexpr uint32_t kStreamed = 16;  // likewise
+inline constexpr uint32_t kAllFlags = kEndOfJob | kListed | kByKernel | kOneByOne | kStreamed;
 
 // One segment of a job; the last one of a job carries kEndOfJob, all of them the job's tag.
 struct SubmissionEntry {

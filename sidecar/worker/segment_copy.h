@@ -26,13 +26,17 @@ struct MappedBytes {
 std::optional<ErrorCode> ValidateSegment(const CopySegment& segment, const MappedBytes& source,
                                          const MappedBytes& destination);
 
+// Whether its blocks go past the caches: many bytes, in blocks that are long enough.
+bool IsStreamed(const CopySegment& segment);
+
 // Asks for the first bytes of a segment to come, between the same two, before they are needed: with
 // small blocks a copy spends much of its time on the way to each one's page. Any segment may be
 // passed; one that does not lie within the two is left alone.
 void PrefetchBytes(const CopySegment& segment, const MappedBytes& source,
                    const MappedBytes& destination);
 
-// REQUIRES that ValidateSegment had nothing against it, and bytes of the host on both sides.
+// REQUIRES that ValidateSegment had nothing against it, and bytes of the host on both sides; and
+// FenceStreams before anybody is told, or may unmap the two.
 void CopyBytes(const CopySegment& segment, const MappedBytes& source,
                const MappedBytes& destination);
 

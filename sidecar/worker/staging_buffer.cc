@@ -4,12 +4,15 @@
 #include <cstring>
 
 #include "sidecar/worker/gpu_wait.h"
+#include "sidecar/worker/stream_copy.h"
 
 namespace gantry::worker {
 namespace {
 
 constexpr size_t kBytes = StagingBuffer::kSlices * StagingBuffer::kSliceBytes;
 constexpr uint64_t kLineBytes = 64;  // blocks begin at lines of the cache
+
+void PlainCopy(std::byte* to, const std::byte* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
 }  // namespace
 
@@ -35,8 +38,8 @@ gpu::DeviceAddress StagingBuffer::Fill(const std::byte* from, uint64_t bytes) {
   return Take(bytes);
 }
 
-gpu::DeviceAddress StagingBuffer::Expect(std::byte* to, uint64_t bytes) {
-  slices_[number_ % kSlices].arrivals.push_back({to, used_, bytes});
+gpu::DeviceAddress StagingBuffer::Expect(std::byte* to, uint64_t bytes, bool streamed) {
+  slices_[number_ % kSlices].arrivals.push_back({to, used_, bytes, streamed});
   return Take(bytes);
 }
 
@@ -60,8 +63,10 @@ Status StagingBuffer::Retire(uint64_t number) {
     Slice& slice = slices_[index];
     RETURN_IF_ERROR(AwaitGpu(*slice.mark));
     for (const Arrival& arrival : slice.arrivals) {
-      std::memcpy(arrival.to, pages_->data() + index * kSliceBytes + arrival.offset, arrival.bytes);
+      const std::byte* const from = pages_->data() + index * kSliceBytes + arrival.offset;
+      (arrival.streamed ? StreamBytes : PlainCopy)(arrival.to, from, arrival.bytes);
     }
+    FenceStreams();
     slice.arrivals.clear();
   }
   return {};

@@ -28,7 +28,7 @@ class StagingBuffer {
   // Up to room() bytes, as the GPU sees them: filled with the host's, or to be brought there when
   // the slice is retired.
   gpu::DeviceAddress Fill(const std::byte* from, uint64_t bytes);
-  gpu::DeviceAddress Expect(std::byte* to, uint64_t bytes);
+  gpu::DeviceAddress Expect(std::byte* to, uint64_t bytes, bool streamed);
   // The GPU was given all that the open slice is for. A number for Retire; the next slice is
   // opened, which may wait for the GPU.
   Result<uint64_t> Close(gpu::GpuStream& stream);
@@ -42,6 +42,7 @@ class StagingBuffer {
     std::byte* to = nullptr;
     uint64_t offset = 0;  // in the slice
     uint64_t bytes = 0;
+    bool streamed = false;  // past the caches
   };
   struct Slice {
     std::unique_ptr<gpu::GpuEvent> mark;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "sidecar/worker/stream_copy.h"
 
 namespace gantry::worker {
 namespace {
@@ -165,7 +166,10 @@ Status WorkerLoop::Drain() {
   return {};
 }
 
+// Where a guard passes from one mapping to the next within a job, its sequentially consistent store
+// is a fence for streams, too.
 void WorkerLoop::ReleaseHostMemory() {
+  FenceStreams();
   mappings_->Release(kSourceGuard);
   mappings_->Release(kDestinationGuard);
 }

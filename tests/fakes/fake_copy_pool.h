@@ -14,6 +14,7 @@
 #include "sidecar/memory/host_memory.h"
 #include "sidecar/worker/copy_pool.h"
 #include "sidecar/worker/segment_copy.h"
+#include "sidecar/worker/stream_copy.h"
 #include "tests/fakes/test_waker.h"
 
 namespace gantry::worker {
@@ -257,6 +258,7 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
     if (!source || !destination) return ErrorCode::kStaleGeneration;
     const std::optional<ErrorCode> refused = ValidateSegment(segment, *source, *destination);
     if (!refused) CopyBytes(segment, *source, *destination);
+    FenceStreams();
     return refused;
   }
   std::optional<MappedBytes> Find(memory::MappingId id) const REQUIRES(mutex_) {

@@ -57,6 +57,18 @@ TEST_F(JobBuilderTest, BlocksOfOneLengthAndPairAreOneListedSegment) {
   EXPECT_EQ(job[0].places[2].destination, 1024U);
 }
 
+// What little a transfer brings is read from a cache.
+TEST_F(JobBuilderTest, JobsOfLargeTransfersAreStreamed) {
+  for (const uint64_t bytes : {uint64_t{1} << 20, uint64_t{64} << 20}) {
+    plan_.bytes = bytes;
+    for (const bool listed : {false, true}) {
+      for (const auto& segment : Build({Block(0, 0), Block(64, 256)}, listed)) {
+        EXPECT_EQ(segment.streamed, bytes > (8 << 20)) << bytes;
+      }
+    }
+  }
+}
+
 TEST_F(JobBuilderTest, AWriteGoesTheOtherWay) {
   plan_.operation = wire::Operation::kWrite;
   const auto job = Build({Block(0, 640), Block(128, 64)}, true);

@@ -5,6 +5,8 @@
 #include <array>
 #include <vector>
 
+#include "sidecar/worker/stream_copy.h"
+
 namespace gantry::worker {
 namespace {
 
@@ -121,6 +123,32 @@ TEST(CopyBytes, CopiesListedBlocksAndNothingElse) {
     }
     ASSERT_EQ(destination.storage[i], expected) << i;
   }
+}
+
+TEST(CopyBytes, StreamsLongBlocksOfMuchAndNothingElse) {
+  constexpr uint64_t kLength = 4 << 10;
+  constexpr uint64_t kAll = 8 * kLength;
+  std::vector<std::byte> source(kAll);
+  for (size_t i = 0; i < kAll; ++i) source[i] = std::byte(i % 251 + 1);
+  const std::vector<BlockPlaces> places = {{5, kLength + 3}, {3 * kLength, 4 * kLength}};
+  CopySegment listed = Segment(0, 0, kLength, 0, 0, 2);
+  listed.places = places;
+  listed.streamed = true;
+  CopySegment strided = Segment(0, 1, kLength, 2 * kLength, 3 * kLength, 2);
+  strided.streamed = true;
+  for (const CopySegment& segment : {listed, strided}) {
+    ASSERT_TRUE(IsStreamed(segment));
+    std::vector<std::byte> streamed(kAll);
+    std::vector<std::byte> plain(kAll);
+    CopyBytes(segment, {source.data(), kAll}, {streamed.data(), kAll, true});
+    CopySegment same = segment;
+    same.streamed = false;
+    CopyBytes(same, {source.data(), kAll}, {plain.data(), kAll, true});
+    FenceStreams();
+    EXPECT_EQ(streamed, plain);
+  }
+  listed.length = kLength - 1;
+  EXPECT_FALSE(IsStreamed(listed)) << "shorter ones are not";
 }
 
 }  // namespace

@@ -315,17 +315,19 @@ CopySegment Listed(std::span<const BlockPlaces> places) {
   return segment;
 }
 
-TEST(WorkerRing, SaysWhichRowsAreCopiedOneByOne) {
+TEST(WorkerRing, SaysWhichRowsAreCopiedOneByOneAndWhatIsStreamed) {
   Ring ring;
-  std::vector<CopySegment> job = {Numbered(1), Numbered(2)};
+  std::vector<CopySegment> job = {Numbered(1), Numbered(2), Numbered(3)};
   job[1].one_by_one = true;
+  job[2].streamed = true;
   ASSERT_TRUE(ring.pool.Submit(7, job));
-  for (const bool one_by_one : {false, true}) {
+  for (int i = 0; i < 3; ++i) {
     uint64_t tag = 0;
     CopySegment segment;
     bool ends_job = false;
     ASSERT_EQ(ring.worker.TakeSegment(&tag, &segment, &ends_job), RingTake::kEntry);
-    EXPECT_EQ(segment.one_by_one, one_by_one);
+    EXPECT_EQ(segment.one_by_one, i == 1);
+    EXPECT_EQ(segment.streamed, i == 2);
   }
 }
 
