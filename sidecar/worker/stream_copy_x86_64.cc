@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kLineBytes = 64;
 constexpr size_t kLinesAtOnce = 4;
+constexpr size_t kParts = kLineBytes / sizeof(__m128i);
 
 // Of whole lines, `to` at the beginning of one, as many as it takes at once. How many bytes.
 __attribute__((target("avx512f"))) size_t StreamWide(std::byte* to, const std::byte* from,
@@ -30,7 +31,6 @@ __attribute__((target("avx512f"))) size_t StreamWide(std::byte* to, const std::b
 
 // The same, line by line, with what every processor of this kind has.
 size_t StreamNarrow(std::byte* to, const std::byte* from, size_t bytes) {
-  constexpr size_t kParts = kLineBytes / sizeof(__m128i);
   size_t done = 0;
   for (; done + kLineBytes <= bytes; done += kLineBytes) {
     __m128i parts[kParts];
