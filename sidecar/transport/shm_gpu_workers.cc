@@ -9,7 +9,8 @@
 namespace gantry::transport {
 namespace {
 
-constexpr int kGpusMax = 64;  // of by_engines_
+constexpr int kGpusMax = 64;          // of by_engines_
+constexpr size_t kLookAheadMax = 16;  // operations, whose bytes are more than any batch waits for
 
 }  // namespace
 
@@ -78,6 +79,32 @@ GpuCopyPlanner& ShmTransport::PlannerOf(int gpu) {
   return gpu_planners_[place];
 }
 
+bool ShmTransport::IsWorthABatch(const ShmOperation& operation, int worker,
+                                 const Queue& queue) const {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < std::min(queue.size(), kLookAheadMax); ++i) {
+    bytes += queue[i]->bytes_left();
+  }
+  // Whose transfer is posted whole begins another when it has ended: half of them in time.
+  bytes += (gpu_operations_ - std::min(gpu_operations_, queue.size())) * operation.plan().bytes / 2;
+  std::vector<int> by_rows;
+  for (const int gpu : operation.gpus()) {
+    const int one = KernelWorker(gpu);
+    if (one >= 0) by_rows.push_back(one);
+  }
+  const size_t ahead = load_[static_cast<size_t>(worker)].engine_jobs;
+  return batch_timing_.ComesBackInTime(worker, ahead, by_rows, bytes, options_.now());
+}
+
+void ShmTransport::NoteRows(const Job& done, const worker::Completion& completion, TimePoint now) {
+  if (done.rows == RowsBy::kEngines) {
+    const nanoseconds taken(completion.ok ? completion.copy_nanoseconds : 0);
+    batch_timing_.RowsDone(done.worker, done.part.bytes, taken, now);
+  } else if (done.rows == RowsBy::kBatches && completion.ok) {
+    batch_timing_.BatchDone(done.worker, done.ahead, now - done.posted, now);
+  }
+}
+
 void ShmTransport::NoteMeans(int gpu, TimePoint now) {
   if (gpu < 0 || gpu >= kGpusMax) return;
   const uint64_t bit = uint64_t{1} << gpu;
@@ -106,7 +133,7 @@ bool ShmTransport::EnginesWillCopy(const std::vector<int>& gpus) const {
 ShmTransport::GpuChoice ShmTransport::Choose(const ShmOperation& operation, int worker) {
   const GpuCopyWork work = WorkOf(operation);
   const int own = pool_.gpu_of(worker);
-  const TimePoint now = Clock::now();
+  const TimePoint now = options_.now();
   std::optional<GpuChoice> probe;
   bool apart = false;  // a kernel would copy, but for the way to the memory
   std::vector<int> gpus = operation.gpus();

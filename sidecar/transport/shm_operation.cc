@@ -55,7 +55,10 @@ ShmOperation::ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePl
   progress_.chunks_total = plan_->segments.size();
 }
 
-ShmOperation::~ShmOperation() { transport_.Leave(this); }
+ShmOperation::~ShmOperation() {
+  transport_.Leave(this);
+  Finish();
+}
 
 void ShmOperation::Stop() {
   if (stopped_) return;
@@ -184,8 +187,13 @@ void ShmOperation::Refuse(Error error) {
 
 void ShmOperation::FinishIfQuiet() {
   if (finished_ || inflight_ > 0 || HasWork()) return;
-  finished_ = true;
+  Finish();
   attention_->push_back(token_);
+}
+
+void ShmOperation::Finish() {
+  if (!finished_ && between_gpus()) --transport_.gpu_operations_;
+  finished_ = true;
 }
 
 std::vector<uint32_t> ShmOperation::UnfinishedItems() const {

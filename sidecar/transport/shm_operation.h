@@ -56,6 +56,7 @@ class ShmOperation final : public Operation {
  private:
   void Fail(Error error);
   void FinishIfQuiet();
+  void Finish();
 
   ShmTransport& transport_;
   const std::shared_ptr<const MovePlan> plan_;

@@ -47,7 +47,10 @@ uint64_t TagOf(uint32_t slot, uint32_t generation) {
 }  // namespace
 
 ShmTransport::ShmTransport(ShmOptions options, worker::CopyPool& pool)
-    : options_(options), pool_(pool), load_(static_cast<size_t>(pool.worker_count())) {}
+    : options_(options),
+      pool_(pool),
+      load_(static_cast<size_t>(pool.worker_count())),
+      batch_timing_(load_.size()) {}
 
 ShmTransport::~ShmTransport() = default;
 
@@ -80,6 +83,7 @@ std::unique_ptr<ShmOperation> ShmTransport::StartFor(std::shared_ptr<const MoveP
   auto operation =
       std::make_unique<ShmOperation>(*this, std::move(plan), priority, token, attention, last_post);
   waiting_[priority].For(KindOf(*operation)).push_back(operation.get());
+  gpu_operations_ += operation->between_gpus() ? 1 : 0;
   return operation;
 }
 
@@ -129,7 +133,8 @@ void ShmTransport::Complete(const worker::Completion& completion) {
       why = GpuCopyReason::kNoKernels;
       done.operation->SetGpuReason(why);
     }
-    const TimePoint now = Clock::now();
+    const TimePoint now = options_.now();
+    NoteRows(done, completion, now);
     PlannerOf(done.gpu).Done(done.gpu_job, completion, now);
     NoteMeans(done.gpu, now);
   }
@@ -233,7 +238,7 @@ ShmTransport::Posting ShmTransport::FeedFrom(Queue& queue, int worker) {
   if (queue.empty()) return Posting::kEnough;
   ShmOperation* const operation = queue.front();
   const Posting posting =
-      operation->between_gpus() ? PostGpuJob(operation, worker) : PostJob(operation, worker);
+      operation->between_gpus() ? PostGpuJob(operation, worker, queue) : PostJob(operation, worker);
   if (posting != Posting::kPosted) return posting;
   if (operation->HasWork() && operation->KeepsTurn(options_.gpu_turn_bytes)) return posting;
   queue.pop_front();
@@ -252,10 +257,11 @@ ShmTransport::Posting ShmTransport::PostJob(ShmOperation* operation, int worker)
   if (room == 0) return Posting::kEnough;
   builder_.Begin(plan, worker::GpuMeans::kCopyEngine, listed, room);
   const PlanPart part = operation->NextPart(room, bytes, &builder_);
-  return PostPart(operation, worker, part, GpuCopyPlan());
+  return PostPart(operation, worker, part, GpuCopyPlan(), RowsBy::kNobody);
 }
 
-ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int worker) {
+ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int worker,
+                                               const Queue& queue) {
   const MovePlan& plan = operation->plan();
   const auto [choice, target] = Choose(*operation, worker);
   const bool by_kernel = choice.means == worker::GpuMeans::kKernel;
@@ -270,7 +276,9 @@ ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int work
   const uint64_t bytes = std::min(std::max(share, kGpuJobBytesMin), choice.job_bytes);
   // A GPU's engines are at one copy of rows at a time: one worker of it hands those over, and the
   // others' batches go beside them.
-  const bool one_by_one = !by_kernel && plan.segments.copies().of_rows > 0 && !IsForKernels(target);
+  const bool has_rows = !by_kernel && plan.segments.copies().of_rows > 0;
+  const bool one_by_one = has_rows && !IsForKernels(target);
+  if (one_by_one && !IsWorthABatch(*operation, target, queue)) return Posting::kEnough;
   size_t segments = choice.job_segments;
   if (by_kernel) {  // the first jobs are short, so that the GPU begins early
     segments = SegmentsOf(plan, std::min(segments, kFirstKernelBlocks << std::min<size_t>(
@@ -282,11 +290,15 @@ ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int work
   if (room == 0) return Posting::kEnough;
   builder_.Begin(plan, choice.means, /*listed=*/true, room, one_by_one);
   const PlanPart part = operation->NextPart(room, bytes, &builder_);
-  return PostPart(operation, target, part, choice);
+  const RowsBy rows = !has_rows    ? RowsBy::kNobody
+                      : one_by_one ? RowsBy::kBatches
+                                   : RowsBy::kEngines;
+  return PostPart(operation, target, part, choice, rows);
 }
 
 ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker,
-                                             const PlanPart& part, const GpuCopyPlan& gpu_plan) {
+                                             const PlanPart& part, const GpuCopyPlan& gpu_plan,
+                                             RowsBy rows) {
   if (part.begin == part.end) return Posting::kNoRoom;
   if (free_jobs_.empty()) {
     free_jobs_.push_back(static_cast<uint32_t>(jobs_.size()));
@@ -308,9 +320,13 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
   if (operation->on_gpus() && operation->with_host())
     operation->SetGpuReason(GpuCopyReason::kWithHost);
   if (between_gpus) {
+    job.rows = rows;
+    job.ahead = load.engine_jobs;
     ++gpu_jobs_;
     ++(gpu_plan.means == worker::GpuMeans::kKernel ? load.kernel_jobs : load.engine_jobs);
-    const TimePoint now = Clock::now();
+    const TimePoint now = options_.now();
+    job.posted = now;
+    if (rows == RowsBy::kEngines) batch_timing_.RowsPosted(worker, part.bytes);
     job.gpu_job = PlannerOf(job.gpu).Posted(gpu_plan, part.bytes, now);
     NoteMeans(job.gpu, now);
     operation->SetGpuReason(gpu_plan.reason);

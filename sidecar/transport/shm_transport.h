@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "sidecar/transport/batch_timing.h"
 #include "sidecar/transport/gpu_copy_planner.h"
 #include "sidecar/transport/job_builder.h"
 #include "sidecar/transport/transport.h"
@@ -38,6 +39,7 @@ struct ShmOptions {
   uint64_t gpu_turn_bytes = 512 * 1024 * 1024;
   uint64_t small_bytes_max = 16 * 1024 * 1024;
   GpuCopyPolicy gpu_copies = GpuCopyPolicy::kAuto;
+  TimePoint (*now)() = &Clock::now;  // for tests
 };
 
 // Segments [begin, end) of one plan.
@@ -87,6 +89,7 @@ class ShmTransport final : public Transport {
   // Planning it takes as long as waking up does.
   static constexpr size_t kLongPlan = 256;
 
+  enum class RowsBy { kNobody, kEngines, kBatches };
   // A part of one operation, posted to one worker.
   struct Job {
     ShmOperation* operation = nullptr;  // null: the slot is free
@@ -97,6 +100,9 @@ class ShmTransport final : public Transport {
     bool between_gpus = false;
     int gpu = -1;  // of its worker, then
     GpuCopyPlanner::Job gpu_job;
+    RowsBy rows = RowsBy::kNobody;
+    size_t ahead = 0;  // jobs of engines that its worker had
+    TimePoint posted = {};
   };
   struct WorkerLoad {
     uint64_t weight = 0;  // bytes, as the limit of what is in flight counts them
@@ -139,10 +145,13 @@ class ShmTransport final : public Transport {
   // The idlest worker that takes another job and is not `passed`, or -1.
   int NextWorker(const std::vector<bool>& passed) const;
   Posting PostJob(ShmOperation* operation, int worker);
-  Posting PostGpuJob(ShmOperation* operation, int worker);
+  Posting PostGpuJob(ShmOperation* operation, int worker, const Queue& queue);
   // What both end with.
   Posting PostPart(ShmOperation* operation, int worker, const PlanPart& part,
-                   const GpuCopyPlan& gpu_plan);
+                   const GpuCopyPlan& gpu_plan, RowsBy rows);
+  // Of a worker that would hand rows over in a batch: whether what else there is to copy lasts
+  // until that is back.
+  bool IsWorthABatch(const ShmOperation& operation, int worker, const Queue& queue) const;
   // Whether it has its context on one of these GPUs, or no usable worker has, but on any.
   bool Reaches(int worker, const std::vector<int>& gpus) const;
   bool IsNear(int worker, const std::vector<int>& gpus) const;
@@ -155,6 +164,7 @@ class ShmTransport final : public Transport {
   bool IsForKernels(int worker) const { return worker == KernelWorker(pool_.gpu_of(worker)); }
   bool IsAnotherFree() const;  // for what is between a GPU and the host
   GpuCopyPlanner& PlannerOf(int gpu);
+  void NoteRows(const Job& done, const worker::Completion& completion, TimePoint now);
   void NoteMeans(int gpu, TimePoint now);  // for EnginesWillCopy
   void Leave(ShmOperation* operation);
 
@@ -169,11 +179,13 @@ class ShmTransport final : public Transport {
   std::vector<uint64_t> finished_;  // tokens for the next Poll
   std::vector<bool> passed_;        // workers with no room for what comes next
   JobBuilder builder_;
+  BatchTiming batch_timing_;
   std::vector<GpuCopyPlanner> gpu_planners_;  // by GPU, as far as there was need
   std::atomic<uint64_t> by_engines_{0};       // a bit for each of the first 64 GPUs
   int last_worker_ = 0;
   size_t jobs_in_flight_ = 0;
-  size_t gpu_jobs_ = 0;  // of these, between GPUs
+  size_t gpu_jobs_ = 0;        // of these, between GPUs
+  size_t gpu_operations_ = 0;  // likewise, that have not ended
 };
 
 }  // namespace gantry::transport

@@ -38,6 +38,11 @@ constexpr uint32_t kLayers = 64;
 constexpr uint64_t kTransferBytes = kBlockBytes * kIds * kLayers;
 constexpr int kRounds = 40;
 
+double now_us = 0;
+TimePoint Now() {
+  return TimePoint(milliseconds(100'000)) + nanoseconds(static_cast<int64_t>(1e3 * now_us));
+}
+
 class ModelPool final : public worker::CopyPool {
  public:
   ModelPool(int workers, double batches_late_us)
@@ -53,7 +58,7 @@ class ModelPool final : public worker::CopyPool {
   size_t free_slots(int /*worker*/) const override { return 4096; }
   size_t free_places(int /*worker*/) const override { return 65536; }
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override {
-    Job job = {tag, 0, !segments.front().one_by_one};
+    Job job = {tag, 0, !segments.front().one_by_one, now_us};
     for (const CopySegment& segment : segments) {
       job.left += static_cast<double>(segment.length * segment.count);
     }
@@ -64,9 +69,10 @@ class ModelPool final : public worker::CopyPool {
     size_t taken = 0;
     for (size_t i = 0; i < workers_.size(); ++i) {
       auto& back = workers_[i].coming_back;
-      for (; taken < completions.size() && !back.empty() && back.front().first <= now_;
+      for (; taken < completions.size() && !back.empty() && back.front().at <= now_us;
            back.pop_front()) {
-        completions[taken].tag = back.front().second;
+        completions[taken].tag = back.front().tag;
+        completions[taken].copy_nanoseconds = static_cast<uint64_t>(1e3 * back.front().took);
         completions[taken++].worker = static_cast<int>(i);
       }
     }
@@ -81,7 +87,6 @@ class ModelPool final : public worker::CopyPool {
   void Replace(int /*worker*/) override {}
   void Rouse() override {}
 
-  double now() const { return now_; }
   double moved_by(int worker) const { return workers_[static_cast<size_t>(worker)].moved; }
 
   void Advance() {
@@ -94,7 +99,7 @@ class ModelPool final : public worker::CopyPool {
     }
     const double share = sum > kLink ? kLink / sum : 1;
     for (size_t i = 0; i < workers_.size(); ++i) Work(&workers_[i], rates[i] * share * kStep);
-    now_ += kStep;
+    now_us += kStep;
   }
 
  private:
@@ -102,10 +107,17 @@ class ModelPool final : public worker::CopyPool {
     uint64_t tag = 0;
     double left = 0;  // bytes
     bool by_rows = false;
+    double posted = 0;
   };
   struct Worker {
     std::deque<Job> jobs;
-    std::deque<std::pair<double, uint64_t>> coming_back;  // when, and the tag
+    struct Back {
+      double at = 0;
+      uint64_t tag = 0;
+      double took = 0;
+    };
+    std::deque<Back> coming_back;
+    double last_back = 0;
     double moved = 0;
   };
 
@@ -128,12 +140,13 @@ class ModelPool final : public worker::CopyPool {
     worker->moved += bytes;
     job.left -= bytes;
     if (job.left > 0) return;
-    worker->coming_back.emplace_back(now_ + (job.by_rows ? kRowsComeBack : late_us_), job.tag);
+    const double at = now_us + (job.by_rows ? kRowsComeBack : late_us_);
+    worker->coming_back.push_back({at, job.tag, at - std::max(job.posted, worker->last_back)});
+    worker->last_back = at;
     worker->jobs.pop_front();
   }
 
   const double late_us_;
-  double now_ = 0;
   std::vector<Worker> workers_;
 };
 
@@ -144,7 +157,8 @@ class Simulation {
         late_ms_(late_ms),
         pool_(workers, 1e3 * late_ms),
         callers_(static_cast<size_t>(at_a_time)) {
-    options_.gpu_copies = GpuCopyPolicy::kEngines;  // nothing goes by the clock then
+    options_.gpu_copies = GpuCopyPolicy::kEngines;
+    options_.now = &Now;
     transport_ = std::make_unique<ShmTransport>(options_, pool_);
   }
 
@@ -161,10 +175,10 @@ class Simulation {
     const auto bytes = static_cast<double>(transfers * kTransferBytes);
     std::printf(
         "%d workers, batches %.1f ms late, %zu at a time: %.0f GB/s, %.2f ms each; workers:",
-        workers_, late_ms_, callers_.size(), bytes / pool_.now() / 1e3,
+        workers_, late_ms_, callers_.size(), bytes / now_us / 1e3,
         spent_ / static_cast<double>(transfers) / 1e3);
     for (int worker = 0; worker < workers_; ++worker) {
-      std::printf(" %.0f", pool_.moved_by(worker) / pool_.now() / 1e3);
+      std::printf(" %.0f", pool_.moved_by(worker) / now_us / 1e3);
     }
     std::printf("\n");
   }
@@ -202,15 +216,15 @@ class Simulation {
     return plan;
   }
   void Begin(Caller* caller, size_t transfers) {
-    if (caller->transfer || begun_ == transfers || pool_.now() < caller->next) return;
+    if (caller->transfer || begun_ == transfers || now_us < caller->next) return;
     caller->transfer = transport_->Start(Plan(), 0, ++begun_);
-    caller->began = pool_.now();
+    caller->began = now_us;
   }
   void End(Caller* caller) {
     if (!caller->transfer || !caller->transfer->finished()) return;
     caller->transfer.reset();
-    spent_ += pool_.now() - caller->began;
-    caller->next = pool_.now() + kBetweenTransfers;
+    spent_ += now_us - caller->began;
+    caller->next = now_us + kBetweenTransfers;
     ++ended_;
   }
 

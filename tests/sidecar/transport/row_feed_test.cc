@@ -193,6 +193,42 @@ TEST_F(RowFeedTest, OneWorkerOfEachGpuHandsRowsOverAndTheOthersBatches) {
   }
 }
 
+// A GPU that computes lets batches wait: who has no other transfer under way would wait with them.
+TEST_F(RowFeedTest, BatchesThatComeBackTooLateAreNotPostedAgain) {
+  static TimePoint now;
+  now = Clock::now();
+  HandPool pool(4);
+  pool.homes = {0, 1, 0, 1};
+  ShmOptions options = By(GpuCopyPolicy::kEngines);
+  options.now = [] { return now; };
+  ShmTransport transport(options, pool);
+  auto plan = Layers(Singles(8000));
+  plan->local = {Map(kGpu, 0)};
+  plan->remote = {{Map(kGpu, 1)}};
+  // Rows at once, batches when all rows are done, and late. How many jobs the others had.
+  const auto run = [&](Operation* operation) {
+    size_t batches = 0;
+    for (int round = 0; round < 2000 && !operation->finished(); ++round) {
+      transport.Poll(&attention_);
+      const bool rows = !pool.jobs[0].empty() || !pool.jobs[1].empty();
+      batches = std::max(batches, pool.jobs[2].size() + pool.jobs[3].size());
+      if (!rows) now += milliseconds(10);
+      for (const int worker : {0, 1, 2, 3}) {
+        if (worker < 2 || !rows) pool.Finish(worker);
+      }
+    }
+    EXPECT_TRUE(operation->finished());
+    return batches;
+  };
+  const auto first = transport.Start(plan, 0, 1);
+  EXPECT_GT(run(first.get()), 0U) << "nobody knew";
+  const auto second = transport.Start(plan, 0, 2);
+  EXPECT_EQ(run(second.get()), 0U);
+  now += milliseconds(3'000);
+  const auto third = transport.Start(plan, 0, 3);
+  EXPECT_GT(run(third.get()), 0U) << "they may no longer be late";
+}
+
 TEST_F(RowFeedTest, OneCopyOfRowsIsForAnEngineAndManyForAKernel) {
   ShmTransport transport(ShmOptions{}, pool_);
   const auto one = transport.Start(Layers(Singles(1)), 0, 1);

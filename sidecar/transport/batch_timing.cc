@@ -1,0 +1,48 @@
+#include "sidecar/transport/batch_timing.h"
+
+#include <algorithm>
+
+namespace gantry::transport {
+namespace {
+
+constexpr double kNewShare = 0.25;
+// What made batches late may be over.
+constexpr milliseconds kForgottenAfter{2'000};
+
+}  // namespace
+
+void BatchTiming::Estimate::Add(double value, TimePoint now) {
+  const double known = Get(now);
+  value_ = known == 0 ? value : known + kNewShare * (value - known);
+  seen_ = now;
+}
+
+double BatchTiming::Estimate::Get(TimePoint now) const {
+  return now - seen_ < kForgottenAfter ? value_ : 0;
+}
+
+void BatchTiming::RowsDone(int worker, uint64_t bytes, nanoseconds taken, TimePoint now) {
+  Worker& done = at(worker);
+  done.rows_in_flight -= std::min(done.rows_in_flight, bytes);
+  if (taken.count() <= 0) return;
+  done.rows_rate.Add(static_cast<double>(bytes) / static_cast<double>(taken.count()), now);
+}
+
+void BatchTiming::BatchDone(int worker, size_t ahead, nanoseconds taken, TimePoint now) {
+  at(worker).batches_take[std::min(ahead, kAheadMax - 1)].Add(static_cast<double>(taken.count()),
+                                                              now);
+}
+
+bool BatchTiming::ComesBackInTime(int worker, size_t ahead, std::span<const int> by_rows,
+                                  uint64_t bytes_left, TimePoint now) const {
+  double rate = 0;
+  uint64_t bytes = bytes_left;
+  for (const int one : by_rows) {
+    rate += at(one).rows_rate.Get(now);
+    bytes += at(one).rows_in_flight;
+  }
+  const double takes = at(worker).batches_take[std::min(ahead, kAheadMax - 1)].Get(now);
+  return rate == 0 || takes * rate <= static_cast<double>(bytes);
+}
+
+}  // namespace gantry::transport
