@@ -2,6 +2,9 @@
 
 #include <grpc/support/log.h>
 
+#include <functional>
+#include <map>
+#include <string>
 #include <string_view>
 
 #include "lib/base/log.h"
@@ -21,14 +24,31 @@ bool IsAboutHandshakes(std::string_view file) {
   return false;
 }
 
-// A peer tries again and again, and whoever reaches the port can make one fail.
-void TellOfHandshake(gpr_log_func_args* said) {
-  static log::Gate gate;
-  const auto untold = gate.Pass();
-  if (!untold) return;
-  log::Warning("a TLS handshake with a peer failed",
-               {{"said", said->message}, {"more_since_the_last_line", *untold}});
-}
+// Of each kind of failure now and again, as a peer tries again and again, and whoever reaches the
+// port can make one fail. What gRPC says of it names no peer.
+class HandshakeLog {
+ public:
+  void Tell(std::string_view said) {
+    const auto untold = GateOf(said).Pass();
+    if (!untold) return;
+    log::Warning("a TLS handshake with a peer failed",
+                 {{"said", said}, {"more_since_the_last_line", *untold}});
+  }
+
+ private:
+  static constexpr size_t kKindsMax = 32;
+
+  log::Gate& GateOf(std::string_view said) {
+    const MutexLock lock(mutex_);
+    const auto known = kinds_.find(said);
+    if (known != kinds_.end()) return known->second;
+    return kinds_.size() < kKindsMax ? kinds_[std::string(said)] : others_;
+  }
+
+  Mutex mutex_;
+  std::map<std::string, log::Gate, std::less<>> kinds_ GUARDED_BY(mutex_);  // keeps their places
+  log::Gate others_;
+};
 
 void Write(gpr_log_func_args* said) {
   const bool is_error = said->severity == GPR_LOG_SEVERITY_ERROR &&
@@ -37,7 +57,8 @@ void Write(gpr_log_func_args* said) {
   if (!is_error) {
     log::Debug("gRPC says something", fields);
   } else if (IsAboutHandshakes(said->file)) {
-    TellOfHandshake(said);
+    static HandshakeLog handshakes;
+    handshakes.Tell(said->message);
   } else {
     log::Error("gRPC reports an error", fields);
   }
