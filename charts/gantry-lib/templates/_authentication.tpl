@@ -153,6 +153,14 @@ applies releases and tells by these labels what is theirs (Argo CD) would remove
 gantry.dev/secret-of: {{ (.root | default .).Release.Name }}
 {{- end }}
 
+{{- define "gantry-lib.authentication.secretTemplate" -}}
+labels:
+  {{- include "gantry-lib.authentication.secretLabel" . | nindent 2 }}
+  {{- with (include "gantry-lib.values" . | fromYaml).commonLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
 {{- define "gantry-lib.authentication.certificate" -}}
 {{- $certificates := (include "gantry-lib.values" . | fromYaml).authentication.certificates }}
 {{- $name := include "gantry-lib.fullname" . }}
@@ -174,8 +182,7 @@ spec:
   commonName: {{ printf "%s peers" $name | trunc 64 | quote }}
   secretName: {{ $name }}-peer-authority
   secretTemplate:
-    labels:
-      {{- include "gantry-lib.authentication.secretLabel" . | nindent 6 }}
+    {{- include "gantry-lib.authentication.secretTemplate" . | nindent 4 }}
   revisionHistoryLimit: 1
   duration: 87600h
   privateKey:
@@ -201,8 +208,7 @@ kind: Certificate
 spec:
   secretName: {{ include "gantry-lib.authentication.certificateSecret" . }}
   secretTemplate:
-    labels:
-      {{- include "gantry-lib.authentication.secretLabel" . | nindent 6 }}
+    {{- include "gantry-lib.authentication.secretTemplate" . | nindent 4 }}
   revisionHistoryLimit: 1
   duration: {{ $certificates.duration }}
   renewBefore: {{ $certificates.renewBefore }}
