@@ -5,22 +5,27 @@
 namespace gantry::transport {
 namespace {
 
-// What a transfer of fewer brings may still be in a cache when somebody reads it.
+// What a transfer of fewer brings may still be in a cache when somebody reads it, and what is
+// brought into less memory when it is written again.
 constexpr uint64_t kStreamedPlanBytes = 8 << 20;
+constexpr uint64_t kStreamedInto = 256 << 20;
 
 worker::CopySegment CopyOf(const MoveSegment& segment, const MovePlan& plan) {
-  const memory::MappingId local = plan.local[segment.local_allocation]->mapping();
-  const memory::MappingId remote = plan.remote[segment.remote_allocation].mapped->mapping();
+  const memory::MappedAllocation& here = *plan.local[segment.local_allocation];
+  const memory::MappedAllocation& there = *plan.remote[segment.remote_allocation].mapped;
+  const bool write = plan.operation == wire::Operation::kWrite;
   worker::CopySegment copy;
   copy.length = segment.length;
   copy.count = segment.count;
-  copy.source = remote;
+  copy.source = there.mapping();
   copy.source_offset = segment.remote_offset;
   copy.source_stride = segment.remote_stride;
-  copy.destination = local;
+  copy.destination = here.mapping();
   copy.destination_offset = segment.local_offset;
   copy.destination_stride = segment.local_stride;
-  if (plan.operation == wire::Operation::kWrite) {
+  copy.streamed =
+      plan.bytes >= kStreamedPlanBytes && (write ? there : here).size() >= kStreamedInto;
+  if (write) {
     std::swap(copy.source, copy.destination);
     std::swap(copy.source_offset, copy.destination_offset);
     std::swap(copy.source_stride, copy.destination_stride);
@@ -48,7 +53,6 @@ void JobBuilder::Begin(const MovePlan& plan, worker::GpuMeans means, bool listed
   means_ = means;
   listed_ = listed;
   one_by_one_ = one_by_one;
-  streamed_ = plan.bytes >= kStreamedPlanBytes;
   job_.clear();
   place_count_ = 0;
   if (listed && places_.size() < segments_max) places_.resize(segments_max);
@@ -66,7 +70,6 @@ worker::CopySegment& JobBuilder::ListFor(const MoveSegment& block) {
   worker::CopySegment& list = job_.back();
   list.count = 0;
   list.means = means_;
-  list.streamed = streamed_;
   list.places = {places_.data() + place_count_, 0};
   last_local_ = block.local_allocation;
   last_remote_ = block.remote_allocation;
@@ -78,7 +81,6 @@ void JobBuilder::Add(const MoveSegment& segment) {
     job_.push_back(CopyOf(segment, *plan_));
     job_.back().means = means_;
     job_.back().one_by_one = one_by_one_;
-    job_.back().streamed = streamed_;
     return;
   }
   worker::CopySegment& list = ListFor(segment);

@@ -30,7 +30,6 @@ class JobBuilder {
   worker::GpuMeans means_ = worker::GpuMeans::kCopyEngine;
   bool listed_ = false;
   bool one_by_one_ = false;
-  bool streamed_ = false;
   std::vector<worker::CopySegment> job_;
   std::vector<worker::BlockPlaces> places_;  // room for all of a job; keeps its addresses
   size_t place_count_ = 0;                   // of them in use

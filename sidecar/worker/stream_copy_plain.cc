@@ -1,4 +1,5 @@
-// For processors whose plain copies find out by themselves what goes past the caches.
+// For processors whose plain copies find out by themselves what goes past the caches, and for
+// sanitizers.
 #include <cstring>
 
 #include "sidecar/worker/stream_copy.h"

@@ -160,6 +160,7 @@ Result<ErrorCode> WorkerLoop::GiveUp(const Error& error) {
 }
 
 Status WorkerLoop::Drain() {
+  FenceStreams();
   RETURN_IF_ERROR(gpu_copier_.Drain());
   RETURN_IF_ERROR(CompletePending());
   gpu_holds_.Release(job_);

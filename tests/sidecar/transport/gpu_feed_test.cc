@@ -184,6 +184,18 @@ TEST_F(GpuFeedTest, SmallerTransfersBetweenGpusDoNotWaitForTheTurnOfALargeOne) {
   }
 }
 
+TEST_F(GpuFeedTest, TransfersBetweenGpusOfAboutOneSizeWaitForEachOther) {
+  ShmOptions options;
+  options.gpu_copies = GpuCopyPolicy::kEngines;
+  options.small_bytes_max = 6'000;
+  ShmTransport transport(options, pool_);
+  const auto first = transport.Start(Plan(kGpu, 48'000), 0, 1);
+  const auto second = transport.Start(Plan(kGpu, 6'001), 0, 2);
+  Run(&transport, *second);
+  EXPECT_TRUE(first->finished()) << "of eight times as much";
+  Run(&transport, *first);
+}
+
 TEST_F(GpuFeedTest, TransfersOfHostMemoryTakeTurnsJobByJob) {
   const auto first = Start(kHost, 20'000);
   const auto second = Start(kHost, 20'000);

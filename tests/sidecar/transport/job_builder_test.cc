@@ -57,15 +57,30 @@ TEST_F(JobBuilderTest, BlocksOfOneLengthAndPairAreOneListedSegment) {
   EXPECT_EQ(job[0].places[2].destination, 1024U);
 }
 
-// What little a transfer brings is read from a cache.
-TEST_F(JobBuilderTest, JobsOfLargeTransfersAreStreamed) {
-  for (const uint64_t bytes : {uint64_t{1} << 20, uint64_t{64} << 20}) {
+// What little a transfer brings is read from a cache, and so little memory is written again there.
+TEST_F(JobBuilderTest, JobsOfLargeTransfersIntoLargeMemoryAreStreamed) {
+  constexpr uint64_t kMuch = 8 << 20;
+  const testing::TestArena large(256 << 20, testing::TestArena::Untouched());
+  const testing::TestArena smaller((256 << 20) - 4096, testing::TestArena::Untouched());
+  const auto into_large = *memory::MappedAllocation::Create(pool_, large.source());
+  const auto into_smaller = *memory::MappedAllocation::Create(pool_, smaller.source());
+  const auto is_streamed = [&](uint64_t bytes, const auto& local, const auto& remote, bool listed) {
     plan_.bytes = bytes;
-    for (const bool listed : {false, true}) {
-      for (const auto& segment : Build({Block(0, 0), Block(64, 256)}, listed)) {
-        EXPECT_EQ(segment.streamed, bytes > (8 << 20)) << bytes;
-      }
-    }
+    plan_.local[0] = local;
+    plan_.remote[0] = {remote};
+    const auto job = Build({Block(0, 0), Block(64, 256)}, listed);
+    const bool first = job.front().streamed;
+    for (const auto& segment : job) EXPECT_EQ(segment.streamed, first);
+    return first;
+  };
+  for (const bool listed : {false, true}) {
+    plan_.operation = wire::Operation::kRead;
+    EXPECT_TRUE(is_streamed(kMuch, into_large, into_smaller, listed));
+    EXPECT_FALSE(is_streamed(kMuch - 1, into_large, into_smaller, listed));
+    EXPECT_FALSE(is_streamed(kMuch, into_smaller, into_large, listed));
+    plan_.operation = wire::Operation::kWrite;
+    EXPECT_TRUE(is_streamed(kMuch, into_smaller, into_large, listed));
+    EXPECT_FALSE(is_streamed(kMuch, into_large, into_smaller, listed));
   }
 }
 

@@ -67,6 +67,22 @@ TEST_P(GpuHostLoopTest, BlocksGoToTheHostAndBackAndTheirNeighboursStay) {
   EXPECT_TRUE(Destination() == on_gpu);
 }
 
+TEST_P(GpuHostLoopTest, WhatIsStreamedToTheHostAndBackIsTheSame) {
+  CopySegment out = ToHost(3, 9, 20'001);
+  CopySegment back = ToGpu(9, 5, 20'001);
+  out.streamed = back.streamed = true;
+  Post(1, {out});
+  EXPECT_TRUE(Await().ok);
+  EXPECT_EQ(large_.data()[8], 0);
+  EXPECT_TRUE(std::equal(image_.begin() + 3, image_.begin() + 3 + 20'001, large_.data() + 9));
+  EXPECT_EQ(large_.data()[9 + 20'001], 0);
+  Post(2, {back});
+  EXPECT_TRUE(Await().ok);
+  std::vector<uint8_t> on_gpu(kSize);
+  std::copy_n(image_.begin() + 3, 20'001, on_gpu.begin() + 5);
+  EXPECT_TRUE(Destination() == on_gpu);
+}
+
 TEST_P(GpuHostLoopTest, StridedBlocksAndOneThatIsAsLongAsTheMemory) {
   CopySegment strided = ToHost(5, 9, 100);
   strided.source_stride = 128;

@@ -73,6 +73,15 @@ TEST_F(WorkerLoopTest, CopiesAndMeasures) {
   EXPECT_FALSE(Moved(1000, 7000));
 }
 
+TEST_F(WorkerLoopTest, CopiesWhatIsStreamedAndNothingElse) {
+  CopySegment streamed = Plain(kSource, kDestination, 4099, 8195);
+  streamed.streamed = true;
+  EXPECT_TRUE(RunJob(9, {streamed, Plain(kSource, kDestination, 0, 10)}).ok);
+  EXPECT_TRUE(Moved(4099, 8195));
+  EXPECT_EQ(destination_.data()[4098], 0);
+  EXPECT_EQ(destination_.data()[4099 + 8195], 0);
+}
+
 TEST_F(WorkerLoopTest, RefusesAStaleMapping) {
   for (const memory::MappingId stale : {memory::MappingId{0, 9}, {9, 1}, {~0U, 1}, {0, 0}}) {
     const Completion read = RunJob(1, {Plain(stale, kDestination, 0, 10)});
