@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "sidecar/transport/shm_transport.h"
+#include "tests/fakes/driven_copy_pool.h"
 #include "tests/fakes/fake_copy_pool.h"
 #include "tests/fakes/test_arena.h"
 
@@ -43,18 +44,14 @@ TimePoint Now() {
   return TimePoint(milliseconds(100'000)) + nanoseconds(static_cast<int64_t>(1e3 * now_us));
 }
 
-class ModelPool final : public worker::CopyPool {
+class ModelPool final : public worker::DrivenCopyPool {
  public:
   ModelPool(int workers, double batches_late_us)
       : late_us_(batches_late_us), workers_(static_cast<size_t>(workers)) {}
 
   int worker_count() const override { return static_cast<int>(workers_.size()); }
-  bool usable(int /*worker*/) const override { return true; }
   int gpu_of(int worker) const override { return worker % 2; }
   bool reaches(int /*worker*/, int /*gpu*/) const override { return true; }
-  int GpuPlace(std::string_view uuid) const override {
-    return uuid.empty() ? 0 : uuid.front() - '0';
-  }
   size_t free_slots(int /*worker*/) const override { return 4096; }
   size_t free_places(int /*worker*/) const override { return 65536; }
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override {
@@ -78,14 +75,6 @@ class ModelPool final : public worker::CopyPool {
     }
     return taken;
   }
-  void Wait(TimePoint /*deadline*/, Mutex* /*driver*/) override {}
-  void Nap(TimePoint /*deadline*/, Mutex* /*driver*/) override {}
-  void WakeWaiter() override {}
-  void TakeOver() override {}
-  void HandBack(bool /*wake*/) override {}
-  void LookAfresh() override {}
-  void Replace(int /*worker*/) override {}
-  void Rouse() override {}
 
   double moved_by(int worker) const { return workers_[static_cast<size_t>(worker)].moved; }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sidecar/transport/shm_transport.h"
+#include "tests/fakes/driven_copy_pool.h"
 #include "tests/fakes/fake_copy_pool.h"
 #include "tests/fakes/test_arena.h"
 
@@ -23,7 +24,7 @@ using worker::GpuMeans;
 
 inline constexpr size_t kSlots = 4096;
 
-class HandPool final : public worker::CopyPool {
+class HandPool final : public worker::DrivenCopyPool {
  public:
   struct Job {
     uint64_t tag = 0;
@@ -36,7 +37,6 @@ class HandPool final : public worker::CopyPool {
       : jobs(static_cast<size_t>(workers)), homes(static_cast<size_t>(workers)) {}
 
   int worker_count() const override { return static_cast<int>(jobs.size()); }
-  bool usable(int /*worker*/) const override { return true; }
   size_t free_slots(int worker) const override {
     size_t used = 0;
     for (const Job& job : jobs[static_cast<size_t>(worker)]) used += job.slots;
@@ -45,10 +45,6 @@ class HandPool final : public worker::CopyPool {
   size_t free_places(int /*worker*/) const override { return places; }
   int gpu_of(int worker) const override { return homes[static_cast<size_t>(worker)]; }
   bool reaches(int worker, int gpu) const override { return peers || gpu_of(worker) == gpu; }
-  // A digit.
-  int GpuPlace(std::string_view uuid) const override {
-    return uuid.empty() ? 0 : uuid.front() - '0';
-  }
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override {
     if (free_slots(worker) < segments.size()) return false;
     Job job{tag, segments.size(), {}, segments.front().means, segments.front().one_by_one};
@@ -71,14 +67,6 @@ class HandPool final : public worker::CopyPool {
     }
     return taken;
   }
-  void Wait(TimePoint /*deadline*/, Mutex* /*driver*/) override {}
-  void Nap(TimePoint /*deadline*/, Mutex* /*driver*/) override {}
-  void WakeWaiter() override {}
-  void TakeOver() override {}
-  void HandBack(bool /*wake*/) override {}
-  void LookAfresh() override {}
-  void Replace(int /*worker*/) override {}
-  void Rouse() override {}
 
   // The oldest job of each worker is done, as it was asked for or by copy engines.
   void FinishOneEach(bool kernels = true) {
@@ -153,6 +141,11 @@ class GpuFeedTest : public ::testing::Test {
   void Poll() {
     std::vector<uint64_t> attention;
     transport_.Poll(&attention);
+  }
+  ShmOptions By(GpuCopyPolicy policy) const {
+    ShmOptions options;
+    options.gpu_copies = policy;
+    return options;
   }
   void Run(ShmTransport* transport, const Operation& operation) {
     std::vector<uint64_t> attention;

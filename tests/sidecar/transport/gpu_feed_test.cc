@@ -7,9 +7,8 @@ namespace {
 using worker::GpuMeans;
 
 TEST_F(GpuFeedTest, KernelsRunInOneWorkerAndEveryBlockIsCopiedOnce) {
-  ShmOptions options;
-  options.gpu_copies = GpuCopyPolicy::kKernel;  // however slow this machine makes them look
-  ShmTransport transport(options, pool_);
+  // However slow this machine makes them look.
+  ShmTransport transport(By(GpuCopyPolicy::kKernel), pool_);
   std::vector<uint64_t> attention;
   const auto operation = transport.Start(Plan(kGpu, 20'000), 0, 1);
   transport.Poll(&attention);
@@ -139,9 +138,7 @@ TEST_F(GpuFeedTest, TransfersOfHostMemoryGoOnBesideAKernel) {
 // Several that take turns job by job end together, each waiting for the last batches of all.
 TEST_F(GpuFeedTest, TransfersBetweenGpusArePostedOneAfterTheOther) {
   for (const GpuCopyPolicy policy : {GpuCopyPolicy::kEngines, GpuCopyPolicy::kKernel}) {
-    ShmOptions options;
-    options.gpu_copies = policy;
-    ShmTransport transport(options, pool_);
+    ShmTransport transport(By(policy), pool_);
     const auto first = transport.Start(Plan(kGpu, 40'000), 0, 1);
     const auto second = transport.Start(Plan(kGpu, 40'000), 0, 2);
     Run(&transport, *first);
@@ -153,8 +150,7 @@ TEST_F(GpuFeedTest, TransfersBetweenGpusArePostedOneAfterTheOther) {
 }
 
 TEST_F(GpuFeedTest, ATurnBetweenGpusEnds) {
-  ShmOptions options;
-  options.gpu_copies = GpuCopyPolicy::kEngines;
+  ShmOptions options = By(GpuCopyPolicy::kEngines);
   options.gpu_turn_bytes = 5'000;
   ShmTransport transport(options, pool_);
   const auto endless = transport.Start(Plan(kGpu, 60'000), 0, 1);
@@ -167,8 +163,7 @@ TEST_F(GpuFeedTest, ATurnBetweenGpusEnds) {
 }
 
 TEST_F(GpuFeedTest, SmallerTransfersBetweenGpusDoNotWaitForTheTurnOfALargeOne) {
-  ShmOptions options;
-  options.gpu_copies = GpuCopyPolicy::kEngines;
+  ShmOptions options = By(GpuCopyPolicy::kEngines);
   options.small_bytes_max = 500;
   for (const uint32_t blocks : {500U, 4'000U}) {
     ShmTransport transport(options, pool_);
@@ -185,8 +180,7 @@ TEST_F(GpuFeedTest, SmallerTransfersBetweenGpusDoNotWaitForTheTurnOfALargeOne) {
 }
 
 TEST_F(GpuFeedTest, TransfersBetweenGpusOfAboutOneSizeWaitForEachOther) {
-  ShmOptions options;
-  options.gpu_copies = GpuCopyPolicy::kEngines;
+  ShmOptions options = By(GpuCopyPolicy::kEngines);
   options.small_bytes_max = 6'000;
   ShmTransport transport(options, pool_);
   const auto first = transport.Start(Plan(kGpu, 48'000), 0, 1);
@@ -207,9 +201,7 @@ TEST_F(GpuFeedTest, TransfersOfHostMemoryTakeTurnsJobByJob) {
 
 // Both ways; the kernels of the other one have their worker full.
 TEST_F(GpuFeedTest, WhatIsCopiedWithTheHostIsCopiedByEnginesWhateverIsAskedFor) {
-  ShmOptions options;
-  options.gpu_copies = GpuCopyPolicy::kKernel;
-  ShmTransport transport(options, pool_);
+  ShmTransport transport(By(GpuCopyPolicy::kKernel), pool_);
   std::vector<uint64_t> attention;
   const auto large = transport.Start(Plan(kGpu, 60'000), 0, 1);
   transport.Poll(&attention);

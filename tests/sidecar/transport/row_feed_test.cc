@@ -32,11 +32,6 @@ class RowFeedTest : public GpuFeedTest {
     for (uint32_t i = 0; i < units; ++i) runs.push_back({i, i, 1, i});
     return runs;
   }
-  ShmOptions By(GpuCopyPolicy policy) const {
-    ShmOptions options;
-    options.gpu_copies = policy;
-    return options;
-  }
   void ExpectAllLayersCopied(uint32_t units) const {
     std::multiset<uint64_t> expected;
     for (uint64_t layer = 0; layer < kLayers; ++layer) {
