@@ -57,10 +57,14 @@ def drawn(title, panels, prometheus, start, end):
     return "<!DOCTYPE html><meta charset=utf-8>" + page, width, height
 
 
-def photograph(page, width, height, picture):
+def browser():
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         sys.exit("draw: there is no chromium on the PATH; install the package chromium")
+    return program
+
+
+def photograph(program, page, width, height, picture):
     with tempfile.TemporaryDirectory() as folder:
         html = Path(folder) / "page.html"
         html.write_text(page)
@@ -84,6 +88,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--pictures", type=Path, default=ROOT / "docs" / "pictures")
     arguments = parser.parse_args()
+    program = browser()  # before minutes of load
     arguments.pictures.mkdir(parents=True, exist_ok=True)
     texts = recorded(arguments.seconds)
     scene = MonitoredScene()
@@ -97,7 +102,7 @@ def main():
         for board in dashboards().values():
             for number, panels in enumerate(parts(board), 1):
                 picture = (arguments.pictures / f"{board['uid']}-{number}.png").absolute()
-                photograph(*drawn(board["title"], panels, scene.prometheus, start, end), picture)
+                photograph(program, *drawn(board["title"], panels, scene.prometheus, start, end), picture)
                 print(f"{picture}: {picture.stat().st_size} bytes")
     finally:
         scene.close()
