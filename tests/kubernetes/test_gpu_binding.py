@@ -3,10 +3,13 @@
 On GPUs of either vendor: NVIDIA's have CDI specs on the node; AMD's have device files, and libraries in the images.
 """
 
+import time
+
 import pytest
 
 from cluster import SIDECAR, status_of, wait_for
 from node_gpus import COUNT, VENDORS
+from test_pod_lives import slots_are
 
 SIZE = 1 << 21
 
@@ -116,7 +119,9 @@ def test_a_pod_without_a_gpu_is_held_back_where_it_must_have_one(cluster, instal
 
 def test_more_gpus_than_there_are(cluster, workloads, gpus):
     """The scheduler says it; no slot is taken by a pod that is not on the node."""
+    slots_are(cluster, 0)  # pods of the tests before are gone from the node a moment later than from the API server
     namespace = gpus.namespace(workloads)
     workloads.start(namespace, {"greedy": {"spec": gpus.spec(COUNT + 1)}}, gpus.gantry())
     wait_for(lambda: any(f"Insufficient {gpus.vendor.resource}" in event for event in cluster.events(namespace)), 20, "the scheduler's word")
+    time.sleep(2)  # two rounds of the plugin's reconciler
     assert cluster.plugin_metrics()['gantry_dp_slots{state="bound"}'] == 0
