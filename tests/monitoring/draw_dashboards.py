@@ -60,7 +60,7 @@ def drawn(title, panels, prometheus, start, end):
 def browser():
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
-        sys.exit("draw: there is no chromium on the PATH; install the package chromium")
+        sys.exit("draw: there is no chromium on the PATH; 'tools/setup pictures' installs it on Debian 12")
     return program
 
 

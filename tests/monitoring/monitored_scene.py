@@ -20,7 +20,7 @@ from prometheus_server import Prometheus
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "end_to_end"))
 from conftest import SidecarProcess  # noqa: E402
 from gpu_workloads import GpuCommands, driver_library  # noqa: E402
-from test_notifications import notify  # noqa: E402
+from test_notifications import Reader, notify  # noqa: E402
 from test_peers_over_tcp import TCP, meet  # noqa: E402
 from plugin_process import PluginProcess  # noqa: E402
 from workloads import Memory, MiB, WorkloadProcess, connect, submit, wait_for  # noqa: E402
@@ -48,6 +48,7 @@ class MonitoredScene:
             self._memories = [self._memory() for _ in PODS]
             self._workload(self.a, "prefill", self._memories[0], gpu=0)
             self._decode = self._workload(self.b, "decode", self._memories[1], gpu=1)
+            self._readers = [Reader(self.a, "prefill"), Reader(self.b, "decode")]
             connect(self.a, self.b)
             assert meet(self.b, self.a)["state"] == "up"
             self.b.ask("PUT", "/v1/peers/gone", {"address": "127.0.0.1:1"})
@@ -160,3 +161,5 @@ class MonitoredScene:
     def _messages(self, chance):
         notify(self.a, "prefill", "decode", b"ready", peer="b")
         notify(self.b, "decode", "prefill", b"done", peer="a")
+        for reader in self._readers:  # or else their inboxes are full after a thousand of them
+            reader.poll()
