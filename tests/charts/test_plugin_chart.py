@@ -185,3 +185,13 @@ def test_the_test_pod_asks_for_a_slot_and_is_restricted(charts):
 def test_kubernetes_before_1_29_is_refused(charts):
     with pytest.raises(Refused, match="incompatible with Kubernetes"):
         charts.render(version="1.28.9")
+
+
+def test_no_other_pod_is_taken_for_the_daemon_sets(charts):
+    """A daemon set adopts every pod that its selector selects, and deletes the younger ones on a node."""
+    rendered = charts.render(kinds=EVERYTHING, values={"commonLabels": {"team": "chat"}})
+    selector = rendered.one("DaemonSet")["spec"]["selector"]["matchLabels"]
+    assert selector.items() <= rendered.one("DaemonSet")["spec"]["template"]["metadata"]["labels"].items()
+    labels = rendered.one("Pod")["metadata"]["labels"]
+    assert not selector.items() <= labels.items()
+    assert labels["app.kubernetes.io/component"] == "test" and labels["team"] == "chat"

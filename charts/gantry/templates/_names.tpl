@@ -37,7 +37,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 
 {{/*
 The metadata of an object. Takes a dict of root, and optionally suffix of the name, labels, annotations, namespace; cluster: the
-object is one of the cluster.
+object is one of the cluster; component: of what it is a part, if not of the device plugin. A pod that had the plugin's
+component would be taken for the daemon set's.
 */}}
 {{- define "gantry.metadata" -}}
 {{- $root := .root }}
@@ -47,7 +48,8 @@ metadata:
   namespace: {{ .namespace | default (include "gantry.namespace" $root) }}
   {{- end }}
   labels:
-    {{- include "gantry.labels" $root | nindent 4 }}
+    {{- $labels := include "gantry.labels" $root | fromYaml }}
+    {{- toYaml (merge (ternary (dict "app.kubernetes.io/component" .component) (dict) (hasKey . "component")) $labels) | nindent 4 }}
     {{- with .labels }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
