@@ -1,7 +1,6 @@
 #include "deviceplugin/plugin_metrics.h"
 
 #include <prometheus/gauge.h>
-#include <prometheus/text_serializer.h>
 
 #include <array>
 #include <set>
@@ -85,9 +84,7 @@ class Families final : public PluginMetrics {
     ASSIGN_OR_RETURN(listener_, metrics::ScrapeListener::Start(address, {registry_}));
     return listener_->port();
   }
-  std::string Text() const override {
-    return prometheus::TextSerializer().Serialize(registry_->Collect());
-  }
+  std::string Text() const override { return metrics::Exposition({registry_}); }
 
  private:
   void SetHealthy() {

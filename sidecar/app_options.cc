@@ -46,8 +46,8 @@ engine::EngineOptions EngineOptionsOf(const SidecarConfig& config) {
   return options;
 }
 
-api::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const RunDirectory& directory) {
-  api::HttpServerOptions options;
+http::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const RunDirectory& directory) {
+  http::HttpServerOptions options;
   options.unix_path = directory.File("api.sock");
   options.tcp_address = config.rest_listen;
   options.threads_max = config.http_threads_max;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "sidecar/api/http_server.h"
+#include "lib/http/http_server.h"
 #include "sidecar/engine/engine_options.h"
 #include "sidecar/fd_budgets.h"
 #include "sidecar/run_directory.h"
@@ -19,7 +19,7 @@ milliseconds Millis(uint64_t value);
 
 worker::WorkerPoolOptions WorkerOptionsOf(const SidecarConfig& config);
 engine::EngineOptions EngineOptionsOf(const SidecarConfig& config);
-api::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const RunDirectory& directory);
+http::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const RunDirectory& directory);
 // What callers may be told of limits: names with their units.
 std::vector<std::pair<std::string, uint64_t>> LimitsOf(const SidecarConfig& config,
                                                        const FdBudgets& fds_max);

@@ -14,8 +14,8 @@
 #include "lib/base/log.h"
 #include "lib/base/random_id.h"
 #include "lib/base/version.h"
+#include "lib/http/http_server.h"
 #include "lib/rpc/health_server.h"
-#include "sidecar/api/http_server.h"
 #include "sidecar/api/routes.h"
 #include "sidecar/app_options.h"
 #include "sidecar/engine/event_log.h"
@@ -292,7 +292,7 @@ class App final : public SidecarApp {
     if (rdma_path_) sample.rdma = (*rdma_path_)->Sample(*to_peers_.rdma);
     sample.tcp_target = served.data;
     sample.holds = messaging_->holds().size();
-    const api::HttpServer* const http = serving_.load();
+    const http::HttpServer* const http = serving_.load();
     sample.http_connections = http != nullptr ? http->connections() : 0;
     return sample;
   }
@@ -338,7 +338,7 @@ class App final : public SidecarApp {
                              [this] { return StatusNow(); }, [this] { return Readiness(); },
                              &messaging_->notifications(), &messaging_->holds()});
     ASSIGN_OR_RETURN(
-        http_, api::HttpServer::Start(HttpOptionsOf(config_, directory_), api::MakeApi(*api_)));
+        http_, http::HttpServer::Start(HttpOptionsOf(config_, directory_), api::MakeApi(*api_)));
     serving_ = http_.get();
     if (http_->tcp_port() != 0) log::Info("REST is served on TCP", {{"port", http_->tcp_port()}});
     return {};
@@ -369,8 +369,8 @@ class App final : public SidecarApp {
   std::unique_ptr<peer::PeerDirectory> peers_;
   std::unique_ptr<registry::HandoffServer> handoff_;
   std::unique_ptr<api::ApiDependencies> api_;
-  std::unique_ptr<api::HttpServer> http_;
-  std::atomic<const api::HttpServer*> serving_ = nullptr;  // http_, for those it calls
+  std::unique_ptr<http::HttpServer> http_;
+  std::atomic<const http::HttpServer*> serving_ = nullptr;  // http_, for those it calls
   std::unique_ptr<rpc::HealthServer> health_;
   std::jthread housekeeping_;
   std::atomic<bool> stopping_{false};

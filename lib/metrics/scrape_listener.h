@@ -1,5 +1,4 @@
-// Serves /metrics on an address of its own, for Prometheus to scrape. Start and the destructor
-// belong to one thread.
+// Serves /metrics on an address of its own, for Prometheus to scrape. Thread-safe.
 #pragma once
 
 #include <prometheus/collectable.h>
@@ -10,17 +9,30 @@
 
 #include "lib/base/result.h"
 
+namespace gantry::http {
+class HttpServer;
+}
+
 namespace gantry::metrics {
+
+using Sources = std::vector<std::shared_ptr<prometheus::Collectable>>;
+
+// What all of them have to tell now, in Prometheus' text format.
+std::string Exposition(const Sources& sources);
 
 class ScrapeListener {
  public:
-  // "address:port", or "[address]:port" for IPv6; port 0 takes any.
-  static Result<std::unique_ptr<ScrapeListener>> Start(
-      const std::string& address,
-      const std::vector<std::shared_ptr<prometheus::Collectable>>& sources);
-  virtual ~ScrapeListener() = default;
+  // `address` is a literal one: "0.0.0.0:9464", "[::]:9464" (IPv4, too); port 0 takes any.
+  static Result<std::unique_ptr<ScrapeListener>> Start(const std::string& address, Sources sources);
+  ~ScrapeListener();  // waits for running scrapes
+  ScrapeListener(const ScrapeListener&) = delete;
+  ScrapeListener& operator=(const ScrapeListener&) = delete;
 
-  virtual int port() const = 0;
+  int port() const;
+
+ private:
+  explicit ScrapeListener(std::unique_ptr<http::HttpServer> server);
+  const std::unique_ptr<http::HttpServer> server_;
 };
 
 }  // namespace gantry::metrics

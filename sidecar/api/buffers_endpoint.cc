@@ -4,11 +4,11 @@
 
 #include "lib/base/byte_range.h"
 #include "lib/base/random_id.h"
+#include "lib/http/error_response.h"
 #include "lib/wire/registration_body.h"
 #include "lib/wire/request_bodies.h"
 #include "sidecar/api/buffer_view.h"
 #include "sidecar/api/caller.h"
-#include "sidecar/api/error_response.h"
 #include "sidecar/api/request_reading.h"
 
 namespace gantry::api {
@@ -76,15 +76,18 @@ void WriteReleases(const std::vector<registry::PeerRelease>& peers, wire::BodyWr
 }
 
 // Whoever takes a buffer back learns also from a failure which peers let go of it.
-Response NotTakenBackReply(const Error& error, const std::vector<registry::PeerRelease>& peers) {
+http::Response NotTakenBackReply(const Error& error,
+                                 const std::vector<registry::PeerRelease>& peers) {
   if (error.code != ErrorCode::kDeadlineExceeded && error.code != ErrorCode::kDeviceError) {
-    return ErrorResponse(error);
+    return http::ErrorResponse(error);
   }
-  return ErrorResponse(error, [&](wire::BodyWriter* writer) { WriteReleases(peers, writer); });
+  return http::ErrorResponse(error,
+                             [&](wire::BodyWriter* writer) { WriteReleases(peers, writer); });
 }
 
 // The buffer, if the caller may act for its workload.
-Result<std::shared_ptr<Buffer>> OwnBuffer(const ApiDependencies& api, const Request& request) {
+Result<std::shared_ptr<Buffer>> OwnBuffer(const ApiDependencies& api,
+                                          const http::Request& request) {
   auto buffer = api.buffers.ById(request.name);
   // Whoever has no token at all learns nothing about which ids exist.
   if (!buffer) RETURN_IF_ERROR(AuthorizeAny(api.workloads, request));
@@ -95,7 +98,7 @@ Result<std::shared_ptr<Buffer>> OwnBuffer(const ApiDependencies& api, const Requ
 
 }  // namespace
 
-Result<Response> PostBuffers(const ApiDependencies& api, const Request& request) {
+Result<http::Response> PostBuffers(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(const wire::RegistrationRequest registration,
                    wire::ReadRegistrationBody(format, request.body));
@@ -112,14 +115,14 @@ Result<Response> PostBuffers(const ApiDependencies& api, const Request& request)
   return Reply(request, all_exist ? 200 : 201, std::move(writer));
 }
 
-Result<Response> GetBuffer(const ApiDependencies& api, const Request& request) {
+Result<http::Response> GetBuffer(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const auto buffer, OwnBuffer(api, request));
   wire::BodyWriter writer = WriterFor(request);
   WriteBuffer(*buffer, api.transfers.Paths(), &writer);
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> ListBuffers(const ApiDependencies& api, const Request& request) {
+Result<http::Response> ListBuffers(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadToList(api.workloads, request));
   ASSIGN_OR_RETURN(const size_t limit, QueryLimit(request, kPageDefault, kPageMax));
   const Buffers buffers = api.buffers.List(workload, QueryText(request, "cursor"), limit);
@@ -133,7 +136,7 @@ Result<Response> ListBuffers(const ApiDependencies& api, const Request& request)
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> DeleteBuffer(const ApiDependencies& api, const Request& request) {
+Result<http::Response> DeleteBuffer(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const auto buffer, OwnBuffer(api, request));
   ASSIGN_OR_RETURN(const auto drain_ms, QueryNumber(request, "drain_ms"));
   ASSIGN_OR_RETURN(const TimePoint deadline,
@@ -149,7 +152,7 @@ Result<Response> DeleteBuffer(const ApiDependencies& api, const Request& request
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> ResolveBuffer(const ApiDependencies& api, const Request& request) {
+Result<http::Response> ResolveBuffer(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(const wire::ResolveBody body, wire::ReadResolveBody(format, request.body));
   RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, body.workload));
@@ -180,7 +183,7 @@ Result<Response> ResolveBuffer(const ApiDependencies& api, const Request& reques
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> SuspendBuffers(const ApiDependencies& api, const Request& request) {
+Result<http::Response> SuspendBuffers(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(const wire::BufferNamesBody body, wire::ReadSuspendBody(format, request.body));
   RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, body.workload));
@@ -199,7 +202,7 @@ Result<Response> SuspendBuffers(const ApiDependencies& api, const Request& reque
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> ResumeBuffers(const ApiDependencies& api, const Request& request) {
+Result<http::Response> ResumeBuffers(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(const wire::BufferNamesBody body, wire::ReadResumeBody(format, request.body));
   RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, body.workload));

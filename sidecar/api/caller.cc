@@ -10,7 +10,7 @@ constexpr std::string_view kScheme = "Bearer ";
 
 }  // namespace
 
-Result<std::string_view> BearerToken(const Request& request) {
+Result<std::string_view> BearerToken(const http::Request& request) {
   if (request.authorization.empty()) return std::string_view();
   if (!request.authorization.starts_with(kScheme) ||
       request.authorization.size() == kScheme.size()) {
@@ -20,13 +20,13 @@ Result<std::string_view> BearerToken(const Request& request) {
   return request.authorization.substr(kScheme.size());
 }
 
-Result<uint64_t> AuthorizeFor(const registry::WorkloadTable& workloads, const Request& request,
-                              std::string_view workload) {
+Result<uint64_t> AuthorizeFor(const registry::WorkloadTable& workloads,
+                              const http::Request& request, std::string_view workload) {
   ASSIGN_OR_RETURN(const std::string_view token, BearerToken(request));
   return workloads.Authorize(workload, token, request.uid);
 }
 
-Status AuthorizeAny(const registry::WorkloadTable& workloads, const Request& request) {
+Status AuthorizeAny(const registry::WorkloadTable& workloads, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string_view token, BearerToken(request));
   if (token.empty() && request.uid) return {};
   if (token.empty()) {
@@ -38,7 +38,7 @@ Status AuthorizeAny(const registry::WorkloadTable& workloads, const Request& req
 }
 
 Result<std::string> WorkloadToList(const registry::WorkloadTable& workloads,
-                                   const Request& request) {
+                                   const http::Request& request) {
   std::string workload = QueryText(request, "workload");
   if (request.query->contains("workload")) {
     RETURN_IF_ERROR(CheckName(workload, "?workload"));
@@ -52,7 +52,7 @@ Result<std::string> WorkloadToList(const registry::WorkloadTable& workloads,
 }
 
 Result<std::string> WorkloadOfQuery(const registry::WorkloadTable& workloads,
-                                    const Request& request) {
+                                    const http::Request& request) {
   std::string workload = QueryText(request, "workload");
   if (workload.empty()) {
     RETURN_IF_ERROR(AuthorizeAny(workloads, request));

@@ -63,7 +63,7 @@ class EventStream {
 };
 
 // Where the client left off: Last-Event-ID, else ?cursor=, else now.
-Result<uint64_t> StreamCursor(const ApiDependencies& api, const Request& request) {
+Result<uint64_t> StreamCursor(const ApiDependencies& api, const http::Request& request) {
   const std::string_view last = request.last_event_id;
   if (!last.empty()) {
     uint64_t cursor = 0;
@@ -77,7 +77,7 @@ Result<uint64_t> StreamCursor(const ApiDependencies& api, const Request& request
 
 }  // namespace
 
-Result<Response> PollCompletions(const ApiDependencies& api, const Request& request) {
+Result<http::Response> PollCompletions(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(const wire::PollBody body, wire::ReadPollBody(format, request.body));
   ASSIGN_OR_RETURN(const uint64_t generation, AuthorizeFor(api.workloads, request, body.workload));
@@ -93,7 +93,7 @@ Result<Response> PollCompletions(const ApiDependencies& api, const Request& requ
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> StreamEvents(const ApiDependencies& api, const Request& request) {
+Result<http::Response> StreamEvents(const ApiDependencies& api, const http::Request& request) {
   const std::string workload = QueryText(request, "workload");
   if (workload.empty()) {
     RETURN_IF_ERROR(AuthorizeAny(api.workloads, request));
@@ -106,7 +106,7 @@ Result<Response> StreamEvents(const ApiDependencies& api, const Request& request
     return Fail(ErrorCode::kResourceExhausted, "too many requests are waiting at once",
                 "poll with POST /v1/completions:poll, or try later");
   }
-  Response response;
+  http::Response response;
   response.content_type = "text/event-stream";
   auto stream = std::make_shared<EventStream>(api.events, workload, generation, cursor);
   response.stream = [stream](std::string* chunk) { return stream->Next(chunk); };

@@ -1,13 +1,13 @@
 // /v1/completions:poll and /v1/events: what happened, after a cursor. Thread-safe.
 #pragma once
 
+#include "lib/http/http_exchange.h"
 #include "sidecar/api/api_dependencies.h"
-#include "sidecar/api/http_exchange.h"
 
 namespace gantry::api {
 
-Result<Response> PollCompletions(const ApiDependencies& api, const Request& request);
+Result<http::Response> PollCompletions(const ApiDependencies& api, const http::Request& request);
 // Server-sent events; holds a thread until the client hangs up.
-Result<Response> StreamEvents(const ApiDependencies& api, const Request& request);
+Result<http::Response> StreamEvents(const ApiDependencies& api, const http::Request& request);
 
 }  // namespace gantry::api

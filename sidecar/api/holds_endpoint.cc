@@ -22,7 +22,7 @@ void WriteHold(const HoldInfo& hold, wire::BodyWriter* writer) {
   writer->Field("consumers", hold.consumers).Field("reading", hold.reading).EndObject();
 }
 
-Response HoldReply(const Request& request, int status, const HoldInfo& hold) {
+http::Response HoldReply(const http::Request& request, int status, const HoldInfo& hold) {
   wire::BodyWriter writer = WriterFor(request);
   WriteHold(hold, &writer);
   return Reply(request, status, std::move(writer));
@@ -35,7 +35,7 @@ Result<engine::HoldTable*> HoldsOf(const ApiDependencies& api) {
 
 }  // namespace
 
-Result<Response> PutHold(const ApiDependencies& api, const Request& request) {
+Result<http::Response> PutHold(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(const wire::HoldRequest body, wire::ReadHoldBody(format, request.body));
   ASSIGN_OR_RETURN(const uint64_t generation, AuthorizeFor(api.workloads, request, body.workload));
@@ -44,7 +44,7 @@ Result<Response> PutHold(const ApiDependencies& api, const Request& request) {
   return HoldReply(request, 200, hold);
 }
 
-Result<Response> PatchHold(const ApiDependencies& api, const Request& request) {
+Result<http::Response> PatchHold(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(const wire::HoldExtension body, wire::ReadHoldExtension(format, request.body));
   ASSIGN_OR_RETURN(const uint64_t generation, AuthorizeFor(api.workloads, request, body.workload));
@@ -54,14 +54,14 @@ Result<Response> PatchHold(const ApiDependencies& api, const Request& request) {
   return HoldReply(request, 200, hold);
 }
 
-Result<Response> GetHold(const ApiDependencies& api, const Request& request) {
+Result<http::Response> GetHold(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadOfQuery(api.workloads, request));
   ASSIGN_OR_RETURN(engine::HoldTable * holds, HoldsOf(api));
   ASSIGN_OR_RETURN(const HoldInfo hold, holds->Get(workload, request.name));
   return HoldReply(request, 200, hold);
 }
 
-Result<Response> ListHolds(const ApiDependencies& api, const Request& request) {
+Result<http::Response> ListHolds(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadToList(api.workloads, request));
   ASSIGN_OR_RETURN(const size_t limit, QueryLimit(request, kListDefault, kListMax));
   ASSIGN_OR_RETURN(engine::HoldTable * holds, HoldsOf(api));
@@ -72,7 +72,7 @@ Result<Response> ListHolds(const ApiDependencies& api, const Request& request) {
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> DeleteHold(const ApiDependencies& api, const Request& request) {
+Result<http::Response> DeleteHold(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadOfQuery(api.workloads, request));
   ASSIGN_OR_RETURN(engine::HoldTable * holds, HoldsOf(api));
   ASSIGN_OR_RETURN(const HoldInfo hold, holds->Release(workload, request.name));

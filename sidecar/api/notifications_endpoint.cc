@@ -13,7 +13,7 @@ constexpr uint64_t kDeadlineMsMax = 600'000;
 
 }  // namespace
 
-Result<Response> PostNotification(const ApiDependencies& api, const Request& request) {
+Result<http::Response> PostNotification(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(wire::NotificationBody body, wire::ReadNotificationBody(format, request.body));
   ASSIGN_OR_RETURN(const uint64_t generation, AuthorizeFor(api.workloads, request, body.workload));

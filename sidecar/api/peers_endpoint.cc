@@ -51,7 +51,7 @@ void WritePeers(const ApiDependencies& api, wire::BodyWriter* writer) {
   writer->EndList();
 }
 
-Result<Response> PutPeer(const ApiDependencies& api, const Request& request) {
+Result<http::Response> PutPeer(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(const wire::PeerBody body, wire::ReadPeerBody(format, request.body));
   RETURN_IF_ERROR(CheckName(request.name, "/name"));
@@ -64,7 +64,7 @@ Result<Response> PutPeer(const ApiDependencies& api, const Request& request) {
   return Reply(request, existed ? 200 : 201, std::move(writer));
 }
 
-Result<Response> GetPeer(const ApiDependencies& api, const Request& request) {
+Result<http::Response> GetPeer(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(engine::PeerControl * peers, PeersOf(api));
   ASSIGN_OR_RETURN(const engine::PeerInfo peer, peers->Get(request.name));
   wire::BodyWriter writer = WriterFor(request);
@@ -72,7 +72,7 @@ Result<Response> GetPeer(const ApiDependencies& api, const Request& request) {
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> ListPeers(const ApiDependencies& api, const Request& request) {
+Result<http::Response> ListPeers(const ApiDependencies& api, const http::Request& request) {
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject();
   WritePeers(api, &writer);
@@ -80,7 +80,7 @@ Result<Response> ListPeers(const ApiDependencies& api, const Request& request) {
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> DeletePeer(const ApiDependencies& api, const Request& request) {
+Result<http::Response> DeletePeer(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(engine::PeerControl * peers, PeersOf(api));
   ASSIGN_OR_RETURN(const TimePoint deadline, WaitUntil(request, kRemoveMs));
   RETURN_IF_ERROR(peers->Remove(request.name, deadline));

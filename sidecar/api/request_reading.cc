@@ -22,7 +22,7 @@ std::string PointerTo(std::string_view name) { return "?" + std::string(name); }
 
 }  // namespace
 
-Result<wire::BodyFormat> BodyFormatOf(const Request& request) {
+Result<wire::BodyFormat> BodyFormatOf(const http::Request& request) {
   if (IsMediaType(request.content_type, kJson)) return wire::BodyFormat::kJson;
   if (IsMediaType(request.content_type, kCbor)) return wire::BodyFormat::kCbor;
   if (request.body.empty() && request.content_type.empty()) return wire::BodyFormat::kJson;
@@ -30,17 +30,17 @@ Result<wire::BodyFormat> BodyFormatOf(const Request& request) {
               "send Content-Type: application/json or application/cbor");
 }
 
-wire::BodyFormat ResponseFormatOf(const Request& request) {
+wire::BodyFormat ResponseFormatOf(const http::Request& request) {
   return request.accept.find(kCbor) != std::string_view::npos ? wire::BodyFormat::kCbor
                                                               : wire::BodyFormat::kJson;
 }
 
-std::string QueryText(const Request& request, std::string_view name) {
+std::string QueryText(const http::Request& request, std::string_view name) {
   const auto found = request.query->find(std::string(name));
   return found == request.query->end() ? std::string() : found->second;
 }
 
-Result<std::optional<uint64_t>> QueryNumber(const Request& request, std::string_view name) {
+Result<std::optional<uint64_t>> QueryNumber(const http::Request& request, std::string_view name) {
   const auto found = request.query->find(std::string(name));
   if (found == request.query->end()) return std::optional<uint64_t>();
   const std::string& text = found->second;
@@ -55,7 +55,7 @@ Result<std::optional<uint64_t>> QueryNumber(const Request& request, std::string_
   return std::optional<uint64_t>(value);
 }
 
-Result<size_t> QueryLimit(const Request& request, size_t otherwise, size_t most) {
+Result<size_t> QueryLimit(const http::Request& request, size_t otherwise, size_t most) {
   ASSIGN_OR_RETURN(const auto limit, QueryNumber(request, "limit"));
   if (!limit) return otherwise;
   if (*limit >= 1 && *limit <= most) return *limit;
@@ -64,7 +64,7 @@ Result<size_t> QueryLimit(const Request& request, size_t otherwise, size_t most)
               PointerTo("limit"));
 }
 
-Result<bool> QueryBool(const Request& request, std::string_view name) {
+Result<bool> QueryBool(const http::Request& request, std::string_view name) {
   const std::string text = QueryText(request, name);
   if (text == "true") return true;
   if (text == "false" || (text.empty() && !request.query->contains(std::string(name)))) {
@@ -75,7 +75,7 @@ Result<bool> QueryBool(const Request& request, std::string_view name) {
               PointerTo(name));
 }
 
-Result<TimePoint> WaitUntil(const Request& request, std::optional<uint64_t> wait_ms) {
+Result<TimePoint> WaitUntil(const http::Request& request, std::optional<uint64_t> wait_ms) {
   const TimePoint now = Clock::now();
   if (wait_ms.value_or(0) == 0) return now;
   if (!request.may_wait) {
@@ -86,20 +86,20 @@ Result<TimePoint> WaitUntil(const Request& request, std::optional<uint64_t> wait
   return now + milliseconds(static_cast<int64_t>(cut));
 }
 
-wire::BodyWriter WriterFor(const Request& request) {
+wire::BodyWriter WriterFor(const http::Request& request) {
   return wire::BodyWriter(ResponseFormatOf(request));
 }
 
-Response Reply(const Request& request, int status, wire::BodyWriter writer) {
-  Response response;
+http::Response Reply(const http::Request& request, int status, wire::BodyWriter writer) {
+  http::Response response;
   response.status = status;
   response.content_type = ResponseFormatOf(request) == wire::BodyFormat::kCbor ? kCbor : kJson;
   response.body = writer.Take();
   return response;
 }
 
-Response NoContent() {
-  Response response;
+http::Response NoContent() {
+  http::Response response;
   response.status = 204;
   return response;
 }

@@ -9,8 +9,8 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
+#include "lib/http/http_exchange.h"
 #include "lib/wire/body_writer.h"
-#include "sidecar/api/http_exchange.h"
 
 namespace gantry::api {
 
@@ -18,22 +18,22 @@ namespace gantry::api {
 inline constexpr milliseconds kWaitMax{60'000};
 
 // By Content-Type; anything but JSON and CBOR is kUnsupportedMedia. An empty body needs no type.
-Result<wire::BodyFormat> BodyFormatOf(const Request& request);
+Result<wire::BodyFormat> BodyFormatOf(const http::Request& request);
 // By Accept: CBOR if it is named, else JSON.
-wire::BodyFormat ResponseFormatOf(const Request& request);
+wire::BodyFormat ResponseFormatOf(const http::Request& request);
 
-std::string QueryText(const Request& request, std::string_view name);
-Result<std::optional<uint64_t>> QueryNumber(const Request& request, std::string_view name);
+std::string QueryText(const http::Request& request, std::string_view name);
+Result<std::optional<uint64_t>> QueryNumber(const http::Request& request, std::string_view name);
 // The query's `limit`, from 1 to `most`.
-Result<size_t> QueryLimit(const Request& request, size_t otherwise, size_t most);
-Result<bool> QueryBool(const Request& request, std::string_view name);
+Result<size_t> QueryLimit(const http::Request& request, size_t otherwise, size_t most);
+Result<bool> QueryBool(const http::Request& request, std::string_view name);
 
 // Until when a handler may wait that was asked to for `wait_ms`; now when that is 0 or absent.
 // Fails with kResourceExhausted when this thread must not wait.
-Result<TimePoint> WaitUntil(const Request& request, std::optional<uint64_t> wait_ms);
+Result<TimePoint> WaitUntil(const http::Request& request, std::optional<uint64_t> wait_ms);
 
-wire::BodyWriter WriterFor(const Request& request);
-Response Reply(const Request& request, int status, wire::BodyWriter writer);
-Response NoContent();
+wire::BodyWriter WriterFor(const http::Request& request);
+http::Response Reply(const http::Request& request, int status, wire::BodyWriter writer);
+http::Response NoContent();
 
 }  // namespace gantry::api

@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
+#include "lib/http/error_response.h"
 #include "sidecar/api/buffers_endpoint.h"
 #include "sidecar/api/caller.h"
-#include "sidecar/api/error_response.h"
 #include "sidecar/api/events_endpoint.h"
 #include "sidecar/api/holds_endpoint.h"
 #include "sidecar/api/notifications_endpoint.h"
@@ -102,7 +102,7 @@ Choice Choose(std::string_view method, std::string_view path) {
   return choice;
 }
 
-Status CheckQuery(const Route& route, const Request& request) {
+Status CheckQuery(const Route& route, const http::Request& request) {
   std::string_view before;
   for (const auto& [name, value] : *request.query) {
     const bool known = std::find(route.query.begin(), route.query.end(), name) != route.query.end();
@@ -117,19 +117,20 @@ Status CheckQuery(const Route& route, const Request& request) {
   return {};
 }
 
-Result<Response> Call(const ApiDependencies& api, const Route& route, const Request& request) {
+Result<http::Response> Call(const ApiDependencies& api, const Route& route,
+                            const http::Request& request) {
   if (route.guard == Guard::kCaller) RETURN_IF_ERROR(AuthorizeAny(api.workloads, request));
   RETURN_IF_ERROR(CheckQuery(route, request));
   return route.handle(api, request);
 }
 
-Response Refuse(const Choice& choice, const Request& request) {
+http::Response Refuse(const Choice& choice, const http::Request& request) {
   if (choice.allowed.empty()) {
-    return ErrorResponse(Error(ErrorCode::kNotFound,
-                               "there is no resource '" + std::string(request.path) + "'",
-                               "see /openapi.yaml"));
+    return http::ErrorResponse(Error(ErrorCode::kNotFound,
+                                     "there is no resource '" + std::string(request.path) + "'",
+                                     "see /openapi.yaml"));
   }
-  Response response = ErrorResponse(
+  http::Response response = http::ErrorResponse(
       Error(ErrorCode::kMethodNotAllowed, "this resource has the methods " + choice.allowed));
   response.headers.emplace_back("Allow", choice.allowed);
   return response;
@@ -139,18 +140,18 @@ Response Refuse(const Choice& choice, const Request& request) {
 
 std::span<const Route> Routes() { return kRoutes; }
 
-Handler MakeApi(const ApiDependencies& api) {
-  return [api](const Request& request) {
+http::Handler MakeApi(const ApiDependencies& api) {
+  return [api](const http::Request& request) {
     const TimePoint start = Clock::now();
     const Choice choice = Choose(request.method, request.path);
-    Response response;
+    http::Response response;
     if (choice.route == nullptr) {
       response = Refuse(choice, request);
     } else {
-      Request routed = request;
+      http::Request routed = request;
       routed.name = choice.name;
       auto result = Call(api, *choice.route, routed);
-      response = result ? std::move(*result) : ErrorResponse(result.error());
+      response = result ? std::move(*result) : http::ErrorResponse(result.error());
     }
     api.metrics.HttpRequest(choice.pattern.empty() ? "unknown" : choice.pattern, request.method,
                             response.status, SecondsBetween(start, Clock::now()));

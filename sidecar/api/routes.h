@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "lib/base/result.h"
+#include "lib/http/http_exchange.h"
 #include "sidecar/api/api_dependencies.h"
-#include "sidecar/api/http_exchange.h"
 
 namespace gantry::api {
 
@@ -24,13 +24,14 @@ struct Route {
   std::string_view pattern;  // of literal parts and at most one {part}
   Guard guard = Guard::kOpen;
   std::array<std::string_view, 3> query;  // the parameters it knows; others are refused
-  Result<Response> (*handle)(const ApiDependencies& api, const Request& request) = nullptr;
+  Result<http::Response> (*handle)(const ApiDependencies& api,
+                                   const http::Request& request) = nullptr;
 };
 
 std::span<const Route> Routes();
 
 // Finds the route, checks the guard and the query, calls the endpoint, turns errors into problems
 // and counts the request.
-Handler MakeApi(const ApiDependencies& api);
+http::Handler MakeApi(const ApiDependencies& api);
 
 }  // namespace gantry::api

@@ -145,8 +145,8 @@ void WriteWorkloads(const ApiDependencies& api, wire::BodyWriter* writer) {
   writer->EndList();
 }
 
-Response Text(std::string_view content_type, std::string body) {
-  Response response;
+http::Response Text(std::string_view content_type, std::string body) {
+  http::Response response;
   response.content_type = content_type;
   response.body = std::move(body);
   return response;
@@ -154,7 +154,7 @@ Response Text(std::string_view content_type, std::string body) {
 
 }  // namespace
 
-Result<Response> GetStatus(const ApiDependencies& api, const Request& request) {
+Result<http::Response> GetStatus(const ApiDependencies& api, const http::Request& request) {
   const StatusInfo status = api.status();
   const Status ready = api.readiness();
   wire::BodyWriter writer = WriterFor(request);
@@ -180,7 +180,7 @@ Result<Response> GetStatus(const ApiDependencies& api, const Request& request) {
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> GetInfo(const ApiDependencies& api, const Request& request) {
+Result<http::Response> GetInfo(const ApiDependencies& api, const http::Request& request) {
   const StatusInfo status = api.status();
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject();
@@ -196,7 +196,7 @@ Result<Response> GetInfo(const ApiDependencies& api, const Request& request) {
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> DebugBuffers(const ApiDependencies& api, const Request& request) {
+Result<http::Response> DebugBuffers(const ApiDependencies& api, const http::Request& request) {
   const std::vector<wire::PathReport> paths = api.transfers.Paths();
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject().Key("buffers").BeginList();
@@ -207,7 +207,7 @@ Result<Response> DebugBuffers(const ApiDependencies& api, const Request& request
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> DebugTransfers(const ApiDependencies& api, const Request& request) {
+Result<http::Response> DebugTransfers(const ApiDependencies& api, const http::Request& request) {
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject().Key("transfers").BeginList();
   for (const auto& transfer : api.transfers.List({}, /*active_only=*/false, kDebugMax)) {
@@ -217,11 +217,11 @@ Result<Response> DebugTransfers(const ApiDependencies& api, const Request& reque
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> DebugPeers(const ApiDependencies& api, const Request& request) {
+Result<http::Response> DebugPeers(const ApiDependencies& api, const http::Request& request) {
   return ListPeers(api, request);
 }
 
-Result<Response> DebugWorkers(const ApiDependencies& api, const Request& request) {
+Result<http::Response> DebugWorkers(const ApiDependencies& api, const http::Request& request) {
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject();
   WriteWorkers(api.status(), &writer);
@@ -229,20 +229,20 @@ Result<Response> DebugWorkers(const ApiDependencies& api, const Request& request
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> GetMetrics(const ApiDependencies& api, const Request&) {
+Result<http::Response> GetMetrics(const ApiDependencies& api, const http::Request&) {
   return Text("text/plain; version=0.0.4; charset=utf-8", api.metrics.Text());
 }
 
-Result<Response> GetHealth(const ApiDependencies&, const Request&) {
+Result<http::Response> GetHealth(const ApiDependencies&, const http::Request&) {
   return Text(kPlainText, "ok\n");
 }
 
-Result<Response> GetReadiness(const ApiDependencies& api, const Request&) {
+Result<http::Response> GetReadiness(const ApiDependencies& api, const http::Request&) {
   RETURN_IF_ERROR(api.readiness());
   return Text(kPlainText, "ready\n");
 }
 
-Result<Response> GetOpenApi(const ApiDependencies&, const Request&) {
+Result<http::Response> GetOpenApi(const ApiDependencies&, const http::Request&) {
   return Text("application/yaml", std::string(OpenApiText()));
 }
 

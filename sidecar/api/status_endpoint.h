@@ -2,20 +2,20 @@
 // /readyz, /openapi.yaml. Thread-safe.
 #pragma once
 
+#include "lib/http/http_exchange.h"
 #include "sidecar/api/api_dependencies.h"
-#include "sidecar/api/http_exchange.h"
 
 namespace gantry::api {
 
-Result<Response> GetStatus(const ApiDependencies& api, const Request& request);
-Result<Response> GetInfo(const ApiDependencies& api, const Request& request);
-Result<Response> DebugBuffers(const ApiDependencies& api, const Request& request);
-Result<Response> DebugTransfers(const ApiDependencies& api, const Request& request);
-Result<Response> DebugPeers(const ApiDependencies& api, const Request& request);
-Result<Response> DebugWorkers(const ApiDependencies& api, const Request& request);
-Result<Response> GetMetrics(const ApiDependencies& api, const Request& request);
-Result<Response> GetHealth(const ApiDependencies& api, const Request& request);
-Result<Response> GetReadiness(const ApiDependencies& api, const Request& request);
-Result<Response> GetOpenApi(const ApiDependencies& api, const Request& request);
+Result<http::Response> GetStatus(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> GetInfo(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> DebugBuffers(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> DebugTransfers(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> DebugPeers(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> DebugWorkers(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> GetMetrics(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> GetHealth(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> GetReadiness(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> GetOpenApi(const ApiDependencies& api, const http::Request& request);
 
 }  // namespace gantry::api

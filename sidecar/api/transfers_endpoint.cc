@@ -1,8 +1,8 @@
 #include "sidecar/api/transfers_endpoint.h"
 
+#include "lib/http/error_response.h"
 #include "lib/wire/transfers_body.h"
 #include "sidecar/api/caller.h"
-#include "sidecar/api/error_response.h"
 #include "sidecar/api/request_reading.h"
 #include "sidecar/api/transfer_view.h"
 
@@ -14,21 +14,22 @@ using engine::TransferStatus;
 constexpr uint64_t kListDefault = 100;
 constexpr uint64_t kListMax = 1'000;
 
-Response TransferReply(const Request& request, const TransferStatus& transfer) {
+http::Response TransferReply(const http::Request& request, const TransferStatus& transfer) {
   wire::BodyWriter writer = WriterFor(request);
   WriteTransfer(transfer, &writer);
   return Reply(request, IsTerminal(transfer.state) ? 200 : 202, std::move(writer));
 }
 
-Result<TransferStatus> SubmitOne(const ApiDependencies& api, const Request& request,
+Result<TransferStatus> SubmitOne(const ApiDependencies& api, const http::Request& request,
                                  wire::TransferRequest transfer, TimePoint wait_until) {
   RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, transfer.workload));
   return api.transfers.Submit(std::move(transfer), wait_until);
 }
 
 // All are submitted before any is waited for; each is admitted or refused on its own.
-Response SubmitList(const ApiDependencies& api, const Request& request,
-                    const std::vector<wire::TransferRequest>& transfers, TimePoint wait_until) {
+http::Response SubmitList(const ApiDependencies& api, const http::Request& request,
+                          const std::vector<wire::TransferRequest>& transfers,
+                          TimePoint wait_until) {
   const TimePoint now = Clock::now();
   std::vector<Result<TransferStatus>> outcomes;
   outcomes.reserve(transfers.size());
@@ -49,7 +50,7 @@ Response SubmitList(const ApiDependencies& api, const Request& request,
       WriteTransfer(*outcome, &writer);
     } else {
       writer.Field("id", transfers[i].id).Key("error");
-      WriteProblem(outcome.error(), &writer);
+      http::WriteProblem(outcome.error(), &writer);
     }
     writer.EndObject();
   }
@@ -57,14 +58,14 @@ Response SubmitList(const ApiDependencies& api, const Request& request,
   return Reply(request, 200, std::move(writer));
 }
 
-Result<TimePoint> QueryWait(const Request& request) {
+Result<TimePoint> QueryWait(const http::Request& request) {
   ASSIGN_OR_RETURN(const auto wait_ms, QueryNumber(request, "wait_ms"));
   return WaitUntil(request, wait_ms);
 }
 
 }  // namespace
 
-Result<Response> PostTransfers(const ApiDependencies& api, const Request& request) {
+Result<http::Response> PostTransfers(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(wire::TransferBody body, wire::ReadTransferBody(format, request.body));
   ASSIGN_OR_RETURN(const TimePoint wait_until, QueryWait(request));
@@ -74,7 +75,7 @@ Result<Response> PostTransfers(const ApiDependencies& api, const Request& reques
   return TransferReply(request, transfer);
 }
 
-Result<Response> GetTransfer(const ApiDependencies& api, const Request& request) {
+Result<http::Response> GetTransfer(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadOfQuery(api.workloads, request));
   ASSIGN_OR_RETURN(const TimePoint wait_until, QueryWait(request));
   ASSIGN_OR_RETURN(const TransferStatus transfer,
@@ -82,7 +83,7 @@ Result<Response> GetTransfer(const ApiDependencies& api, const Request& request)
   return TransferReply(request, transfer);
 }
 
-Result<Response> ListTransfers(const ApiDependencies& api, const Request& request) {
+Result<http::Response> ListTransfers(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadToList(api.workloads, request));
   ASSIGN_OR_RETURN(const bool active, QueryBool(request, "active"));
   ASSIGN_OR_RETURN(const size_t limit, QueryLimit(request, kListDefault, kListMax));
@@ -95,7 +96,7 @@ Result<Response> ListTransfers(const ApiDependencies& api, const Request& reques
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> DeleteTransfer(const ApiDependencies& api, const Request& request) {
+Result<http::Response> DeleteTransfer(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadOfQuery(api.workloads, request));
   ASSIGN_OR_RETURN(const TimePoint wait_until, QueryWait(request));
   ASSIGN_OR_RETURN(const TransferStatus transfer,

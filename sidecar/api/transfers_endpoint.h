@@ -1,14 +1,14 @@
 // /v1/transfers: submit, ask, cancel. Thread-safe.
 #pragma once
 
+#include "lib/http/http_exchange.h"
 #include "sidecar/api/api_dependencies.h"
-#include "sidecar/api/http_exchange.h"
 
 namespace gantry::api {
 
-Result<Response> PostTransfers(const ApiDependencies& api, const Request& request);
-Result<Response> GetTransfer(const ApiDependencies& api, const Request& request);
-Result<Response> ListTransfers(const ApiDependencies& api, const Request& request);
-Result<Response> DeleteTransfer(const ApiDependencies& api, const Request& request);
+Result<http::Response> PostTransfers(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> GetTransfer(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> ListTransfers(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> DeleteTransfer(const ApiDependencies& api, const http::Request& request);
 
 }  // namespace gantry::api

@@ -58,7 +58,7 @@ void WriteView(const View& view, Pairs pairs, wire::BodyWriter* writer) {
 
 }  // namespace
 
-Result<Response> PostViews(const ApiDependencies& api, const Request& request) {
+Result<http::Response> PostViews(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(const wire::ViewRequest asked, wire::ReadViewBody(format, request.body));
   RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, asked.workload));
@@ -71,7 +71,7 @@ Result<Response> PostViews(const ApiDependencies& api, const Request& request) {
   return Reply(request, is_new ? 201 : 200, std::move(writer));
 }
 
-Result<Response> ListViews(const ApiDependencies& api, const Request& request) {
+Result<http::Response> ListViews(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadToList(api.workloads, request));
   ASSIGN_OR_RETURN(const size_t limit, QueryLimit(request, kPageDefault, kPageMax));
   const auto views = api.transfers.views().List(workload, QueryText(request, "cursor"), limit);
@@ -84,7 +84,7 @@ Result<Response> ListViews(const ApiDependencies& api, const Request& request) {
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> GetView(const ApiDependencies& api, const Request& request) {
+Result<http::Response> GetView(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadOfQuery(api.workloads, request));
   ASSIGN_OR_RETURN(const auto view, api.transfers.views().Get(workload, request.name));
   wire::BodyWriter writer = WriterFor(request);
@@ -92,7 +92,7 @@ Result<Response> GetView(const ApiDependencies& api, const Request& request) {
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> DeleteView(const ApiDependencies& api, const Request& request) {
+Result<http::Response> DeleteView(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadOfQuery(api.workloads, request));
   RETURN_IF_ERROR(api.transfers.views().Remove(workload, request.name));
   return NoContent();

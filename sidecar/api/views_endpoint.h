@@ -2,14 +2,14 @@
 #pragma once
 
 #include "lib/base/result.h"
+#include "lib/http/http_exchange.h"
 #include "sidecar/api/api_dependencies.h"
-#include "sidecar/api/http_exchange.h"
 
 namespace gantry::api {
 
-Result<Response> PostViews(const ApiDependencies& api, const Request& request);
-Result<Response> ListViews(const ApiDependencies& api, const Request& request);
-Result<Response> GetView(const ApiDependencies& api, const Request& request);
-Result<Response> DeleteView(const ApiDependencies& api, const Request& request);
+Result<http::Response> PostViews(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> ListViews(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> GetView(const ApiDependencies& api, const http::Request& request);
+Result<http::Response> DeleteView(const ApiDependencies& api, const http::Request& request);
 
 }  // namespace gantry::api

@@ -40,7 +40,7 @@ void WriteWorkload(const WorkloadInfo& info, Token token, const StatusInfo& stat
 }
 
 // The uid to register for. On TCP a token can renew a lease and not make one.
-Result<uid_t> RegisteringUid(const ApiDependencies& api, const Request& request,
+Result<uid_t> RegisteringUid(const ApiDependencies& api, const http::Request& request,
                              std::string_view name, const std::optional<std::string>& engine_id) {
   ASSIGN_OR_RETURN(const std::string_view token, BearerToken(request));
   if (token.empty() && request.uid) return *request.uid;
@@ -68,7 +68,7 @@ std::optional<milliseconds> TtlOf(const wire::WorkloadBody& body) {
 
 }  // namespace
 
-Result<Response> PutWorkload(const ApiDependencies& api, const Request& request) {
+Result<http::Response> PutWorkload(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(const wire::WorkloadBody body, wire::ReadWorkloadBody(format, request.body));
   const std::string name(request.name);
@@ -85,14 +85,14 @@ Result<Response> PutWorkload(const ApiDependencies& api, const Request& request)
   return Reply(request, renewed ? 200 : 201, std::move(writer));
 }
 
-Result<Response> GetWorkload(const ApiDependencies& api, const Request& request) {
+Result<http::Response> GetWorkload(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const WorkloadInfo info, api.workloads.Get(request.name));
   wire::BodyWriter writer = WriterFor(request);
   WriteWorkload(info, Token::kHidden, api.status(), &writer);
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> ListWorkloads(const ApiDependencies& api, const Request& request) {
+Result<http::Response> ListWorkloads(const ApiDependencies& api, const http::Request& request) {
   const StatusInfo status = api.status();
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject().Key("workloads").BeginList();
@@ -103,7 +103,7 @@ Result<Response> ListWorkloads(const ApiDependencies& api, const Request& reques
   return Reply(request, 200, std::move(writer));
 }
 
-Result<Response> DeleteWorkload(const ApiDependencies& api, const Request& request) {
+Result<http::Response> DeleteWorkload(const ApiDependencies& api, const http::Request& request) {
   RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, request.name));
   RETURN_IF_ERROR(api.workloads.Remove(request.name, "deleted"));
   return NoContent();

@@ -1,7 +1,5 @@
 #include "sidecar/metrics/metrics.h"
 
-#include <prometheus/text_serializer.h>
-
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -299,13 +297,7 @@ void Metrics::SetGaugeSource(std::function<GaugeSample()> source) {
   families_->gauges->SetSource(std::move(source));
 }
 
-std::string Metrics::Text() const {
-  auto all = families_->registry->Collect();
-  auto gauges = families_->gauges->Collect();
-  all.insert(all.end(), std::make_move_iterator(gauges.begin()),
-             std::make_move_iterator(gauges.end()));
-  return prometheus::TextSerializer().Serialize(all);
-}
+std::string Metrics::Text() const { return Exposition({families_->registry, families_->gauges}); }
 
 Result<int> Metrics::Listen(const std::string& address) {
   const MutexLock lock(families_->mutex);

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "sidecar/api/http_interpreter.h"
-#include "sidecar/api/request_framing.h"
+#include "lib/http/http_interpreter.h"
+#include "lib/http/request_framing.h"
 
 namespace gantry::api {
 namespace {
@@ -15,8 +15,8 @@ void Demand(bool holds) {
   if (!holds) std::abort();
 }
 
-FramingLimits Limits() {
-  FramingLimits limits;
+http::FramingLimits Limits() {
+  http::FramingLimits limits;
   limits.head_bytes_max = 4096;
   limits.target_bytes_max = 512;
   limits.headers_max = 20;
@@ -24,36 +24,37 @@ FramingLimits Limits() {
   return limits;
 }
 
-Response Echo(const Request& request) {
+http::Response Echo(const http::Request& request) {
   Demand(request.path.starts_with('/') && !request.method.empty());
   for (const auto& [name, value] : *request.query) Demand(name.size() + value.size() < 2048);
-  Response response;
+  http::Response response;
   response.content_type = "text/plain";
   response.body = request.body;
   return response;
 }
 
-Framing FrameInPieces(std::string bytes, size_t step) {
-  Framing framing;
-  for (size_t size = 0; size < bytes.size() && framing.state == Framing::State::kIncomplete;) {
+http::Framing FrameInPieces(std::string bytes, size_t step) {
+  http::Framing framing;
+  for (size_t size = 0;
+       size < bytes.size() && framing.state == http::Framing::State::kIncomplete;) {
     size = std::min(bytes.size(), size + step);
-    framing = FrameRequest(framing, bytes.data(), size, Limits());
+    framing = http::FrameRequest(framing, bytes.data(), size, Limits());
   }
   return framing;
 }
 
 void Fuzz(std::string bytes) {
-  static HttpInterpreter* const interpreter = new HttpInterpreter(Echo);
+  static http::HttpInterpreter* const interpreter = new http::HttpInterpreter(Echo);
   const size_t step = bytes.empty() ? 1 : 1 + static_cast<uint8_t>(bytes.back()) % 97;
-  const Framing in_pieces = FrameInPieces(bytes, step);
-  const Framing framing = FrameRequest({}, bytes.data(), bytes.size(), Limits());
-  if (framing.state == Framing::State::kComplete) {
+  const http::Framing in_pieces = FrameInPieces(bytes, step);
+  const http::Framing framing = http::FrameRequest({}, bytes.data(), bytes.size(), Limits());
+  if (framing.state == http::Framing::State::kComplete) {
     Demand(in_pieces.state == framing.state && in_pieces.head_bytes == framing.head_bytes &&
            in_pieces.body_bytes == framing.body_bytes);
   }
-  if (framing.state != Framing::State::kComplete) return;
+  if (framing.state != http::Framing::State::kComplete) return;
   Demand(framing.head_bytes + framing.body_bytes <= bytes.size());
-  HttpInterpreter::Call call;
+  http::HttpInterpreter::Call call;
   call.head = std::string_view(bytes).substr(0, framing.head_bytes);
   call.body = std::string_view(bytes).substr(framing.head_bytes, framing.body_bytes);
   std::string out;

@@ -17,7 +17,7 @@ RDMA_QUESTIONS = [r"gantry-transfers: Ports, .*", r"gantry-transfers: Throughput
                   r"gantry-transfers: Queue pairs and connections, A", r"GantryRdma.*"]
 # Every expression of a rule: what is looked at, how it is compared, with what.
 ALERT_EXPRESSION = re.compile(r"(?P<value>.+) (?P<comparison>[<>]) (?P<threshold>\d+(\.\d+)?)")
-_METRIC = re.compile(r"\b((?:gantry|process|exposer)_\w+|up)\b(?:\{([^}]*)\})?")
+_METRIC = re.compile(r"\b((?:gantry|process)_\w+|up)\b(?:\{([^}]*)\})?")
 
 
 def dashboards():

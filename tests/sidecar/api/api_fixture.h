@@ -8,10 +8,10 @@
 #include <memory>
 #include <string>
 
-#include "sidecar/api/http_server.h"
+#include "lib/http/http_server.h"
 #include "sidecar/api/routes.h"
 #include "tests/fakes/engine_fixture.h"
-#include "tests/sidecar/api/server_fixture.h"
+#include "tests/lib/http/server_fixture.h"
 
 namespace gantry::api {
 
@@ -63,14 +63,14 @@ class ApiFixture : public ::gantry::testing::EngineFixture {
     status_.handoff_socket = "/run/handoff.sock";
     status_.workers = {{0, 41, "ready", "", "no driver", false, 0, 0}};
     status_.limits = {{"buffers_max", 100}};
-    HttpServerOptions options;
+    http::HttpServerOptions options;
     options.unix_path = folder_.File("api.sock");
     options.tcp_address = "127.0.0.1:0";
-    auto server = HttpServer::Start(options, MakeApi(*dependencies_));
+    auto server = http::HttpServer::Start(options, MakeApi(*dependencies_));
     ASSERT_TRUE(server) << server.error().message;
     server_ = std::move(*server);
-    client_ = std::make_unique<RawHttpClient>(options.unix_path);
-    tcp_ = std::make_unique<RawHttpClient>(server_->tcp_port());
+    client_ = std::make_unique<http::RawHttpClient>(options.unix_path);
+    tcp_ = std::make_unique<http::RawHttpClient>(server_->tcp_port());
   }
   void TearDown() override {
     events_.Close();
@@ -79,7 +79,7 @@ class ApiFixture : public ::gantry::testing::EngineFixture {
 
   // Registers the workload of this process, and returns its lease token.
   std::string Enlist(const std::string& name) {
-    const RawResponse response = client_->Put("/v1/workloads/" + name, "{}");
+    const http::RawResponse response = client_->Put("/v1/workloads/" + name, "{}");
     EXPECT_EQ(response.status, 201) << response.body;
     generations_[name] = workloads_.Get(name)->generation;
     return response.Text("lease_token");
@@ -101,9 +101,9 @@ class ApiFixture : public ::gantry::testing::EngineFixture {
   StatusInfo status_;
   bool ready_ = true;
   std::unique_ptr<ApiDependencies> dependencies_;
-  std::unique_ptr<HttpServer> server_;
-  std::unique_ptr<RawHttpClient> client_;  // on the Unix socket
-  std::unique_ptr<RawHttpClient> tcp_;
+  std::unique_ptr<http::HttpServer> server_;
+  std::unique_ptr<http::RawHttpClient> client_;  // on the Unix socket
+  std::unique_ptr<http::RawHttpClient> tcp_;
 };
 
 }  // namespace gantry::api

@@ -22,7 +22,7 @@ class MemoryEndpointsTest : public ApiFixture {
 };
 
 TEST_F(MemoryEndpointsTest, ALeaseIsTakenRenewedShownAndEnded) {
-  RawResponse response = client_->Put("/v1/workloads/engine-0", R"({"engine_id":"e1"})");
+  http::RawResponse response = client_->Put("/v1/workloads/engine-0", R"({"engine_id":"e1"})");
   EXPECT_EQ(response.status, 201);
   const std::string token = response.Text("lease_token");
   const std::string generation = response.Text("generation");
@@ -130,7 +130,7 @@ TEST_F(MemoryEndpointsTest, RegistersShowsAndUnregisters) {
   const std::string body = Registration("a", "k",
                                         R"(,"layout":{"block_bytes":4096,)"
                                         R"("block_stride":4096,"blocks":3})");
-  RawResponse response = client_->Post("/v1/buffers", body);
+  http::RawResponse response = client_->Post("/v1/buffers", body);
   ASSERT_EQ(response.status, 201) << response.body;
   const json buffer = json::parse(response.body)["buffers"][0];
   EXPECT_EQ(buffer["length"], 12288);
@@ -161,14 +161,14 @@ TEST_F(MemoryEndpointsTest, ADeviceThatDoesNotLetGoIsToldAndTheBufferIsGone) {
   } nics;
   registry_.SetNicRegistrar(&nics);
   Enlist("a");
-  const RawResponse made = client_->Post("/v1/buffers", Registration("a", "k"));
+  const http::RawResponse made = client_->Post("/v1/buffers", Registration("a", "k"));
   ASSERT_EQ(made.status, 201) << made.body;
   const std::string id = json::parse(made.body)["buffers"][0]["id"];
-  const RawResponse suspended =
+  const http::RawResponse suspended =
       client_->Post("/v1/buffers:suspend", R"({"workload":"a","buffers":["k"]})");
   EXPECT_EQ(suspended.code(), "device_error") << suspended.body;
   ASSERT_EQ(client_->Post("/v1/buffers:resume", R"({"workload":"a"})").status, 200);
-  const RawResponse response = client_->Ask("DELETE", "/v1/buffers/" + id + "?drain_ms=100");
+  const http::RawResponse response = client_->Ask("DELETE", "/v1/buffers/" + id + "?drain_ms=100");
   EXPECT_EQ(response.status, 500);
   EXPECT_EQ(response.code(), "device_error");
   const json problem = json::parse(response.body);
@@ -183,7 +183,7 @@ TEST_F(MemoryEndpointsTest, ADeviceThatDoesNotLetGoIsToldAndTheBufferIsGone) {
 TEST_F(MemoryEndpointsTest, RegistrationErrorsNameTheField) {
   Enlist("a");
   const auto refused = [&](const std::string& body) {
-    const RawResponse response = client_->Post("/v1/buffers", body);
+    const http::RawResponse response = client_->Post("/v1/buffers", body);
     return std::to_string(response.status) + " " + response.code() + " " + response.field();
   };
   json body = json::parse(Registration("a", "k"));
@@ -220,7 +220,7 @@ TEST_F(MemoryEndpointsTest, ListsGoOnAfterACursor) {
 TEST_F(MemoryEndpointsTest, ResolvesWithoutMoving) {
   Enlist("a");
   ASSERT_EQ(client_->Post("/v1/buffers", Registration("a", "k")).status, 201);
-  const RawResponse response = client_->Post(
+  const http::RawResponse response = client_->Post(
       "/v1/buffers:resolve", R"({"workload":"a","buffer":"k","offset":8000,"length":1000})");
   const json extents = json::parse(response.body)["extents"];
   ASSERT_EQ(extents.size(), 2u);
@@ -239,7 +239,7 @@ TEST_F(MemoryEndpointsTest, SuspendsAndResumes) {
   Enlist("a");
   AddBuffer("a", "k", arena_);
   AddBuffer("a", "v", arena_);
-  RawResponse response =
+  http::RawResponse response =
       client_->Post("/v1/buffers:suspend", R"({"workload":"a","buffers":["k"]})");
   EXPECT_EQ(response.body, R"({"suspended":["k"],"peers":[]})");
   EXPECT_EQ(client_->Get("/v1/buffers?workload=a").Text("state"), "suspended");

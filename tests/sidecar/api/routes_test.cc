@@ -19,11 +19,11 @@ TEST_F(RoutesTest, UnknownPathsAndMethods) {
        {"/", "/v1", "/v1/", "/v1/transfer", "/v1/transfers/", "/v1/transfers/a/b",
         "/v1/transfers/a%2Fb", "/v1/buffers:", "/v1/buffers:destroy", "//v1/info", "/v1/info/",
         "/v2/info", "/v1/../healthz"}) {
-    const RawResponse response = client_->Get(path);
+    const http::RawResponse response = client_->Get(path);
     EXPECT_EQ(response.status, 404) << path;
     EXPECT_EQ(response.code(), "not_found") << path;
   }
-  const RawResponse response = client_->Ask("PATCH", "/v1/workloads/a");
+  const http::RawResponse response = client_->Ask("PATCH", "/v1/workloads/a");
   EXPECT_EQ(response.status, 405);
   EXPECT_EQ(response.code(), "method_not_allowed");
   EXPECT_EQ(response.headers.at("allow"), "PUT, GET, DELETE");

@@ -31,7 +31,7 @@ class TransferEndpointsTest : public ApiFixture {
 };
 
 TEST_F(TransferEndpointsTest, OnePostMovesBytes) {
-  const RawResponse response =
+  const http::RawResponse response =
       client_->Post("/v1/transfers?wait_ms=5000", Body(R"("ranges":[[0,100,0,4096,5000]])"));
   ASSERT_EQ(response.status, 200) << response.body;
   const json transfer = json::parse(response.body);
@@ -64,7 +64,7 @@ TEST(TransferView, SaysWhoMovesTheBytesAndForWhom) {
 TEST_F(TransferEndpointsTest, CborSaysTheSame) {
   const json body = json::parse(Body(R"("local_blocks":[0,1],"remote_blocks":[9,8])"));
   const std::vector<uint8_t> bytes = json::to_cbor(body);
-  const RawResponse response = client_->Post(
+  const http::RawResponse response = client_->Post(
       "/v1/transfers?wait_ms=5000", {reinterpret_cast<const char*>(bytes.data()), bytes.size()},
       "Content-Type: application/cbor\r\nAccept: application/cbor\r\n");
   ASSERT_EQ(response.status, 200);
@@ -78,7 +78,7 @@ TEST_F(TransferEndpointsTest, AListIsAdmittedOneByOne) {
   const std::string bad = Body(R"("ranges":[[0,0,0,1048570,64]],"id":"bad")");
   const std::string foreign =
       R"({"workload":"nobody","op":"read","local":["k"],"remote":["k"],"ranges":[[0,0,0,0,1]]})";
-  const RawResponse response =
+  const http::RawResponse response =
       client_->Post("/v1/transfers?wait_ms=5000", "[" + good + "," + bad + "," + foreign + "]");
   ASSERT_EQ(response.status, 200) << response.body;
   const json outcomes = json::parse(response.body);
@@ -91,7 +91,7 @@ TEST_F(TransferEndpointsTest, AListIsAdmittedOneByOne) {
 
 TEST_F(TransferEndpointsTest, OneThatTakesLongIsAskedForAndCancelled) {
   pool_.Hold();
-  RawResponse response =
+  http::RawResponse response =
       client_->Post("/v1/transfers", Body(R"("ranges":[[0,0,0,0,64]],"id":"t")"));
   EXPECT_EQ(response.status, 202) << response.body;
   EXPECT_EQ(client_->Get("/v1/transfers/t?workload=a&wait_ms=10").status, 202);
@@ -113,7 +113,7 @@ TEST_F(TransferEndpointsTest, TheSameIdAgain) {
   const std::string body = Body(R"("ranges":[[0,0,0,0,64]],"id":"t")");
   EXPECT_EQ(client_->Post("/v1/transfers?wait_ms=5000", body).status, 200);
   EXPECT_EQ(client_->Post("/v1/transfers?wait_ms=5000", body).status, 200);
-  const RawResponse response =
+  const http::RawResponse response =
       client_->Post("/v1/transfers", Body(R"("ranges":[[0,0,0,0,65]],"id":"t")"));
   EXPECT_EQ(response.code(), "conflict");
   const std::string same = body.substr(0, body.size() - 1);
@@ -156,7 +156,7 @@ TEST_F(TransferEndpointsTest, BadInputsHaveStableCodes) {
        "404 unregistered /local/0"},
   };
   for (const Case& each : cases) {
-    const RawResponse response = client_->Post("/v1/transfers", each.body);
+    const http::RawResponse response = client_->Post("/v1/transfers", each.body);
     const std::string refusal =
         std::to_string(response.status) + " " + response.code() + " " + response.field();
     EXPECT_EQ(refusal.substr(0, each.refusal.size()), each.refusal) << each.body.substr(0, 200);
@@ -177,7 +177,7 @@ TEST_F(TransferEndpointsTest, SixtyFiveThousandRangesAreFine) {
     const std::string at = std::to_string(i * 16);
     many += (i == 0 ? "[0," : ",[0,") + at + ",0," + at + ",8]";
   }
-  const RawResponse response = client_->Post("/v1/transfers?wait_ms=20000", Body(many + "]"));
+  const http::RawResponse response = client_->Post("/v1/transfers?wait_ms=20000", Body(many + "]"));
   ASSERT_EQ(response.status, 200) << response.body.substr(0, 500);
   EXPECT_EQ(json::parse(response.body)["descriptors_in"], 65'536);
   EXPECT_EQ(response.Text("state"), "succeeded");
@@ -189,7 +189,7 @@ TEST_F(TransferEndpointsTest, EventsArePolledAfterACursor) {
                        Body(R"("ranges":[[0,0,0,0,64]],"id":"t","user_data":"mine")"))
                 .status,
             200);
-  RawResponse response =
+  http::RawResponse response =
       client_->Post("/v1/completions:poll", R"({"workload":"a","cursor":0,"wait_ms":2000})");
   const json page = json::parse(response.body);
   ASSERT_EQ(page["events"].size(), 1u) << response.body;
@@ -211,7 +211,7 @@ TEST_F(TransferEndpointsTest, EventsOfAnEarlierRegistrationAreNotSeen) {
   AddBuffer("a", "k", arena_a_);
   client_->Post("/v1/transfers?wait_ms=5000", Body(ranges + R"(,"id":"after")"));
   events_.Append({0, engine::EventType::kPeerUp, {}, "prefill", {}, nullptr});
-  const RawResponse response =
+  const http::RawResponse response =
       client_->Post("/v1/completions:poll", R"({"workload":"a","cursor":0,"wait_ms":2000})");
   const json events = json::parse(response.body)["events"];
   ASSERT_EQ(events.size(), 2u) << response.body;
@@ -221,7 +221,7 @@ TEST_F(TransferEndpointsTest, EventsOfAnEarlierRegistrationAreNotSeen) {
 
 TEST_F(TransferEndpointsTest, EventsAreStreamed) {
   client_->Post("/v1/transfers?wait_ms=5000", Body(R"("ranges":[[0,0,0,0,64]],"id":"first")"));
-  RawHttpClient listener(folder_.File("api.sock"));
+  http::RawHttpClient listener(folder_.File("api.sock"));
   listener.Send("GET /v1/events?workload=a HTTP/1.1\r\nLast-Event-ID: 0\r\n\r\n");
   std::string bytes;
   const auto await = [&](const std::string& text) {

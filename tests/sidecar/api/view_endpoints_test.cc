@@ -22,10 +22,10 @@ class ViewEndpointsTest : public ApiFixture {
       AddBuffer("b", name, arena_b_);
     }
   }
-  RawResponse Make(const std::string& members) {
+  http::RawResponse Make(const std::string& members) {
     return client_->Post("/v1/views", R"({"workload":"a","remote_workload":"b",)" + members + "}");
   }
-  RawResponse Move(const std::string& view, const std::string& members) {
+  http::RawResponse Move(const std::string& view, const std::string& members) {
     return client_->Post("/v1/transfers?wait_ms=5000",
                          R"({"workload":"a","op":"read","view":")" + view + "\"," + members + "}");
   }
@@ -39,7 +39,7 @@ class ViewEndpointsTest : public ApiFixture {
 };
 
 TEST_F(ViewEndpointsTest, AreMadeOnceAndFound) {
-  const RawResponse made = Make(R"("id":"one","pairs":["k.*"])");
+  const http::RawResponse made = Make(R"("id":"one","pairs":["k.*"])");
   ASSERT_EQ(made.status, 201) << made.body;
   const json view = json::parse(made.body);
   EXPECT_EQ(view["pair_count"], 2);
@@ -86,7 +86,7 @@ TEST_F(ViewEndpointsTest, MoveBlocksBySlices) {
                 .status,
             201);
   const TestArena before(kBytes, 1);
-  const RawResponse moved = Move("s", R"("local_blocks":[2,5],"remote_blocks":[7,7])");
+  const http::RawResponse moved = Move("s", R"("local_blocks":[2,5],"remote_blocks":[7,7])");
   ASSERT_EQ(moved.status, 200) << moved.body;
   EXPECT_EQ(json::parse(moved.body)["bytes_moved"], 2048);
   for (const size_t block : {2, 5}) {
@@ -100,7 +100,7 @@ TEST_F(ViewEndpointsTest, MoveBlocksBySlices) {
 
 TEST_F(ViewEndpointsTest, BuffersThatShareMemoryCollide) {
   ASSERT_EQ(Make(R"("id":"all","pairs":"by_name")").status, 201);
-  const RawResponse refused = Move("all", R"("local_blocks":[2],"remote_blocks":[7])");
+  const http::RawResponse refused = Move("all", R"("local_blocks":[2],"remote_blocks":[7])");
   EXPECT_EQ(refused.code(), "overlap") << refused.body;
   EXPECT_EQ(refused.field(), "/local_blocks/0");
   EXPECT_EQ(Move("all", R"("local_blocks":[2],"remote_blocks":[7],"layers":[1,1])").status, 200);

@@ -15,7 +15,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/fd_passing.h"
 
-namespace gantry::api {
+namespace gantry::http {
 
 struct RawResponse {
   int status = 0;  // 0: the connection ended before there was one
@@ -44,9 +44,16 @@ class RawHttpClient {
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
-      socket_.reset();
-    }
+    ConnectTo(reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  }
+  static RawHttpClient OverIpv6(int port) {
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_port = htons(static_cast<uint16_t>(port));
+    address.sin6_addr = in6addr_loopback;
+    RawHttpClient client(UniqueFd(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+    client.ConnectTo(reinterpret_cast<sockaddr*>(&address), sizeof(address));
+    return client;
   }
 
   bool connected() const { return socket_.valid(); }
@@ -125,6 +132,10 @@ class RawHttpClient {
   }
 
  private:
+  explicit RawHttpClient(UniqueFd socket) : socket_(std::move(socket)) {}
+  void ConnectTo(const sockaddr* address, socklen_t size) {
+    if (::connect(socket_.get(), address, size) != 0) socket_.reset();
+  }
   static void ReadHead(const std::string& head, RawResponse* response) {
     response->status = std::stoi(head.substr(9, 3));
     for (size_t at = head.find("\r\n") + 2; at < head.size();) {
@@ -143,4 +154,4 @@ class RawHttpClient {
   std::string buffered_;
 };
 
-}  // namespace gantry::api
+}  // namespace gantry::http

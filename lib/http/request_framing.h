@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace gantry::api {
+namespace gantry::http {
 
 struct FramingLimits {
   size_t head_bytes_max = 16 * 1024;
@@ -42,4 +42,4 @@ struct Framing {
 // place.
 Framing FrameRequest(const Framing& so_far, char* bytes, size_t size, const FramingLimits& limits);
 
-}  // namespace gantry::api
+}  // namespace gantry::http

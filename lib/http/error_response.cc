@@ -1,8 +1,8 @@
-#include "sidecar/api/error_response.h"
+#include "lib/http/error_response.h"
 
 #include "lib/base/result.h"
 
-namespace gantry::api {
+namespace gantry::http {
 namespace {
 
 // Refusals of HTTP itself; those that an ErrorCode fits take name, title and status from there.
@@ -131,4 +131,4 @@ std::string LastResponse(const Response& response) {
   return bytes + response.body;
 }
 
-}  // namespace gantry::api
+}  // namespace gantry::http

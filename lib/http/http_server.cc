@@ -1,6 +1,5 @@
-#include "sidecar/api/http_server.h"
+#include "lib/http/http_server.h"
 
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -19,10 +18,9 @@
 #include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
 #include "lib/base/mutex.h"
-#include "sidecar/api/error_response.h"
-#include "sidecar/api/loopback_listener.h"
+#include "lib/http/error_response.h"
 
-namespace gantry::api {
+namespace gantry::http {
 namespace {
 
 constexpr int kBacklog = 512;
@@ -70,6 +68,7 @@ class HttpServer::Loop {
   };
 
   Status Listen();
+  Status ListenOnUnix();
   Status Arm(int fd, uint32_t events, uint64_t token, int operation);
   bool AddThread() EXCLUDES(mutex_);
   using Thread = std::list<std::thread>::iterator;
@@ -119,19 +118,20 @@ Status HttpServer::Loop::Arm(int fd, uint32_t events, uint64_t token, int operat
 }
 
 Status HttpServer::Loop::Listen() {
-  ASSIGN_OR_RETURN(listeners_[0].socket,
-                   ListenUnix(options_.unix_path, SOCK_STREAM, options_.unix_mode, kBacklog));
-  unix_socket_exists_ = true;
-  const int unix_fd = listeners_[0].socket.get();
-  if (::fcntl(unix_fd, F_SETFL, ::fcntl(unix_fd, F_GETFL) | O_NONBLOCK) != 0) {
-    return Fail(SystemError(ErrorCode::kInternal, "fcntl", errno));
-  }
-  RETURN_IF_ERROR(Arm(unix_fd, EPOLLIN | EPOLLONESHOT, kUnixToken, EPOLL_CTL_ADD));
+  if (!options_.unix_path.empty()) RETURN_IF_ERROR(ListenOnUnix());
   if (options_.tcp_address.empty()) return {};
   ASSIGN_OR_RETURN(listeners_[1].socket,
-                   ListenLoopback(options_.tcp_address, kBacklog, &tcp_port_));
+                   ListenTcp(options_.tcp_address, options_.tcp_reach, kBacklog, &tcp_port_));
   listeners_[1].tcp = true;
   return Arm(listeners_[1].socket.get(), EPOLLIN | EPOLLONESHOT, kTcpToken, EPOLL_CTL_ADD);
+}
+
+Status HttpServer::Loop::ListenOnUnix() {
+  constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK;
+  ASSIGN_OR_RETURN(listeners_[0].socket,
+                   ListenUnix(options_.unix_path, kType, options_.unix_mode, kBacklog));
+  unix_socket_exists_ = true;
+  return Arm(listeners_[0].socket.get(), EPOLLIN | EPOLLONESHOT, kUnixToken, EPOLL_CTL_ADD);
 }
 
 Status HttpServer::Loop::Start() {
@@ -397,4 +397,4 @@ int HttpServer::tcp_port() const { return loop_->tcp_port(); }
 size_t HttpServer::connections() const { return loop_->connections(); }
 size_t HttpServer::threads() const { return loop_->threads(); }
 
-}  // namespace gantry::api
+}  // namespace gantry::http

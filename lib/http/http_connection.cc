@@ -1,4 +1,4 @@
-#include "sidecar/api/http_connection.h"
+#include "lib/http/http_connection.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -9,9 +9,9 @@
 
 #include "lib/base/error.h"
 #include "lib/base/poll_fd.h"
-#include "sidecar/api/error_response.h"
+#include "lib/http/error_response.h"
 
-namespace gantry::api {
+namespace gantry::http {
 namespace {
 
 // What a connection may hold without being counted, and keeps between requests.
@@ -196,4 +196,4 @@ bool HttpConnection::SpinForInput() {
 
 void HttpConnection::Cut() { ::shutdown(socket_.get(), SHUT_RDWR); }
 
-}  // namespace gantry::api
+}  // namespace gantry::http

@@ -10,10 +10,10 @@
 #include "lib/base/adaptive_spin.h"
 #include "lib/base/clock.h"
 #include "lib/base/unique_fd.h"
-#include "sidecar/api/http_interpreter.h"
-#include "sidecar/api/request_framing.h"
+#include "lib/http/http_interpreter.h"
+#include "lib/http/request_framing.h"
 
-namespace gantry::api {
+namespace gantry::http {
 
 struct ConnectionLimits {
   FramingLimits framing;
@@ -97,4 +97,4 @@ class HttpConnection final : public ResponseChannel {
   std::optional<TimePoint> spun_in_vain_;
 };
 
-}  // namespace gantry::api
+}  // namespace gantry::http

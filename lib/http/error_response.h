@@ -5,11 +5,11 @@
 #include <string>
 
 #include "lib/base/error.h"
+#include "lib/http/http_exchange.h"
+#include "lib/http/request_framing.h"
 #include "lib/wire/body_writer.h"
-#include "sidecar/api/http_exchange.h"
-#include "sidecar/api/request_framing.h"
 
-namespace gantry::api {
+namespace gantry::http {
 
 inline constexpr std::string_view kProblemType = "application/problem+json";
 
@@ -24,4 +24,4 @@ void WriteProblem(const Error& error, wire::BodyWriter* writer);
 // The response as bytes of a connection that ends with it, for requests that no handler sees.
 std::string LastResponse(const Response& response);
 
-}  // namespace gantry::api
+}  // namespace gantry::http

@@ -7,11 +7,11 @@
 #include <memory>
 #include <string>
 
-#include "sidecar/api/http_server.h"
+#include "lib/http/http_server.h"
 #include "tests/fakes/test_folder.h"
-#include "tests/sidecar/api/raw_http_client.h"
+#include "tests/lib/http/raw_http_client.h"
 
-namespace gantry::api {
+namespace gantry::http {
 
 class ServerFixture : public ::testing::Test {
  protected:
@@ -37,4 +37,4 @@ class ServerFixture : public ::testing::Test {
   std::unique_ptr<HttpServer> server_;
 };
 
-}  // namespace gantry::api
+}  // namespace gantry::http

@@ -1,4 +1,4 @@
-// Serves HTTP on a Unix socket and, if asked to, on loopback TCP. Idle and slow clients cost no
+// Serves HTTP on a Unix socket, on TCP, or both. Idle and slow clients cost no
 // thread: one is taken only while a complete request is handled. Thread-safe.
 #pragma once
 
@@ -9,15 +9,17 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
-#include "sidecar/api/http_connection.h"
-#include "sidecar/api/http_exchange.h"
+#include "lib/http/http_connection.h"
+#include "lib/http/http_exchange.h"
+#include "lib/http/tcp_listener.h"
 
-namespace gantry::api {
+namespace gantry::http {
 
 struct HttpServerOptions {
-  std::string unix_path;
+  std::string unix_path;  // empty: no Unix socket
   mode_t unix_mode = 0660;
   std::string tcp_address;  // "127.0.0.1:9410"; empty: no TCP
+  Reach tcp_reach = Reach::kLoopback;
   size_t threads_min = 4;
   // As the last of these takes a request, Request::may_wait is false.
   size_t threads_max = 128;
@@ -49,4 +51,4 @@ class HttpServer {
   const std::unique_ptr<Loop> loop_;
 };
 
-}  // namespace gantry::api
+}  // namespace gantry::http

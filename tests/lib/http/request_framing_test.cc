@@ -1,10 +1,10 @@
-#include "sidecar/api/request_framing.h"
+#include "lib/http/request_framing.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-namespace gantry::api {
+namespace gantry::http {
 namespace {
 
 using State = Framing::State;
@@ -109,4 +109,4 @@ TEST(RequestFramingTest, HidesHeadersFromTheLibrary) {
 }
 
 }  // namespace
-}  // namespace gantry::api
+}  // namespace gantry::http

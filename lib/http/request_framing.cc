@@ -1,11 +1,11 @@
-#include "sidecar/api/request_framing.h"
+#include "lib/http/request_framing.h"
 
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <string_view>
 
-namespace gantry::api {
+namespace gantry::http {
 namespace {
 
 constexpr size_t kMethodBytesMax = 16;
@@ -178,4 +178,4 @@ Framing FrameRequest(const Framing& so_far, char* bytes, size_t size, const Fram
   return framing;
 }
 
-}  // namespace gantry::api
+}  // namespace gantry::http

@@ -1,14 +1,14 @@
-#include "sidecar/api/http_server.h"
+#include "lib/http/http_server.h"
 
 #include <atomic>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
-#include "sidecar/api/error_response.h"
-#include "tests/sidecar/api/server_fixture.h"
+#include "lib/http/error_response.h"
+#include "tests/lib/http/server_fixture.h"
 
-namespace gantry::api {
+namespace gantry::http {
 namespace {
 
 class HttpServerTest : public ServerFixture {
@@ -269,4 +269,4 @@ TEST_F(HttpServerTest, LargeBodiesHaveABudgetTogether) {
 }
 
 }  // namespace
-}  // namespace gantry::api
+}  // namespace gantry::http

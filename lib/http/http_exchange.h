@@ -14,7 +14,7 @@
 
 #include "lib/wire/schema_reader.h"
 
-namespace gantry::api {
+namespace gantry::http {
 
 struct Request {
   std::string_view method;  // GET for HEAD as well
@@ -44,4 +44,4 @@ struct Response {
 
 using Handler = std::function<Response(const Request& request)>;
 
-}  // namespace gantry::api
+}  // namespace gantry::http

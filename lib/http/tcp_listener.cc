@@ -1,17 +1,17 @@
-#include "sidecar/api/loopback_listener.h"
+#include "lib/http/tcp_listener.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <string>
 
-#include "sidecar/api/http_interpreter.h"
+#include "lib/base/host_port.h"
+#include "lib/http/http_interpreter.h"
 
-namespace gantry::api {
+namespace gantry::http {
 namespace {
 
 struct Endpoint {
@@ -19,43 +19,54 @@ struct Endpoint {
   socklen_t length = 0;
 };
 
-bool ParsePort(std::string_view text, uint16_t* port) {
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), *port);
-  return read.ec == std::errc() && read.ptr == text.data() + text.size();
-}
-
-// False unless `address` is a literal loopback address with a port.
-bool ParseLoopback(std::string_view address, Endpoint* endpoint) {
-  const size_t colon = address.rfind(':');
-  uint16_t port = 0;
-  if (colon == std::string_view::npos || !ParsePort(address.substr(colon + 1), &port)) return false;
-  const std::string host(address.substr(0, colon));
-  if (host == "[::1]") {
-    auto* v6 = reinterpret_cast<sockaddr_in6*>(&endpoint->address);
+// False unless `address` is a literal one with a port.
+bool Parse(std::string_view address, Endpoint* endpoint) {
+  const auto parsed = ParseHostPort(address);
+  if (!parsed) return false;
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&endpoint->address);
+  if (::inet_pton(AF_INET6, parsed->host.c_str(), &v6->sin6_addr) == 1) {
     v6->sin6_family = AF_INET6;
-    v6->sin6_addr = in6addr_loopback;
-    v6->sin6_port = htons(port);
+    v6->sin6_port = htons(parsed->port);
     endpoint->length = sizeof(*v6);
     return true;
   }
   auto* v4 = reinterpret_cast<sockaddr_in*>(&endpoint->address);
   v4->sin_family = AF_INET;
-  v4->sin_port = htons(port);
+  v4->sin_port = htons(parsed->port);
   endpoint->length = sizeof(*v4);
-  return ::inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1 &&
-         (ntohl(v4->sin_addr.s_addr) >> 24) == 127;
+  return ::inet_pton(AF_INET, parsed->host.c_str(), &v4->sin_addr) == 1;
 }
 
-}  // namespace
+bool IsLoopback(const Endpoint& endpoint) {
+  if (endpoint.address.ss_family == AF_INET6) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&endpoint.address);
+    return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+  }
+  const auto* v4 = reinterpret_cast<const sockaddr_in*>(&endpoint.address);
+  return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
 
-Result<UniqueFd> ListenLoopback(std::string_view address, int backlog, int* port) {
-  Endpoint endpoint;
-  if (!ParseLoopback(address, &endpoint)) {
+Status Check(std::string_view address, Reach reach, Endpoint* endpoint) {
+  const bool is_address = Parse(address, endpoint);
+  if (reach == Reach::kNetwork && !is_address) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "'" + std::string(address) + "' is no address with a port",
+                "write 0.0.0.0:9464 or [::]:9464; names are not looked up");
+  }
+  if (reach == Reach::kLoopback && !(is_address && IsLoopback(*endpoint))) {
     return Fail(ErrorCode::kInvalidArgument,
                 "'" + std::string(address) + "' is no loopback address with a port",
                 "REST listens on 127.0.0.0/8 and [::1] only, because cpp-httplib " +
                     std::string(HttpLibraryVersion()) + " has known holes");
   }
+  return {};
+}
+
+}  // namespace
+
+Result<UniqueFd> ListenTcp(std::string_view address, Reach reach, int backlog, int* port) {
+  Endpoint endpoint;
+  RETURN_IF_ERROR(Check(address, reach, &endpoint));
   UniqueFd listener(
       ::socket(endpoint.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return Fail(SystemError(ErrorCode::kInternal, "socket", errno));
@@ -74,4 +85,4 @@ Result<UniqueFd> ListenLoopback(std::string_view address, int backlog, int* port
   return listener;
 }
 
-}  // namespace gantry::api
+}  // namespace gantry::http

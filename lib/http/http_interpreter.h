@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
-#include "sidecar/api/http_exchange.h"
+#include "lib/http/http_exchange.h"
 
-namespace gantry::api {
+namespace gantry::http {
 
 // The connection that a request came from, as far as the interpreter needs it.
 class ResponseChannel {
@@ -52,4 +52,4 @@ class HttpInterpreter {
 // The version of cpp-httplib that this was compiled with, for messages about what may be opened.
 std::string_view HttpLibraryVersion();
 
-}  // namespace gantry::api
+}  // namespace gantry::http

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "lib/base/mutex.h"
-#include "sidecar/api/http_server.h"
-#include "tests/sidecar/api/server_fixture.h"
+#include "lib/http/http_server.h"
+#include "tests/lib/http/server_fixture.h"
 
-namespace gantry::api {
+namespace gantry::http {
 namespace {
 
 // Handlers that wait until they are let go, and streams that go on until they are not wanted.
@@ -206,4 +206,4 @@ TEST_F(HttpThreadsTest, ManyClientsAtOnce) {
 }
 
 }  // namespace
-}  // namespace gantry::api
+}  // namespace gantry::http

@@ -1,4 +1,4 @@
-#include "sidecar/api/http_interpreter.h"
+#include "lib/http/http_interpreter.h"
 
 #include <httplib.h>
 
@@ -7,9 +7,9 @@
 
 #include "lib/base/log.h"
 #include "lib/base/result.h"
-#include "sidecar/api/error_response.h"
+#include "lib/http/error_response.h"
 
-namespace gantry::api {
+namespace gantry::http {
 namespace {
 
 // What httplib reads from and writes to in the place of a socket.
@@ -129,7 +129,7 @@ Response CallHandler(const Handler& handler, const Request& request) try {
 // Everything is answered before httplib looks for a body, a file or a route.
 class HttpInterpreter::Dialect final : public httplib::Server {
  public:
-  explicit Dialect(api::Handler handler) {
+  explicit Dialect(http::Handler handler) {
     set_keep_alive_max_count(1'000'000);
     set_pre_routing_handler(
         [this, handler = std::move(handler)](const httplib::Request& from, httplib::Response& to) {
@@ -179,4 +179,4 @@ void HttpInterpreter::StopStreams() { dialect_->StopStreams(); }
 
 std::string_view HttpLibraryVersion() { return CPPHTTPLIB_VERSION; }
 
-}  // namespace gantry::api
+}  // namespace gantry::http
