@@ -80,7 +80,7 @@ TEST_F(AmdSlotTest, ARestartedContainerGetsTheSameOnes) {
   StartAll();
   Admit(AmdPod("one", {6}));
   const ContainerEdits before = Start("team", "one");
-  plugin_.reset();
+  EndPlugin();
   StartPlugin();
   AwaitSlots(4);
   EXPECT_EQ(Start("team", "one").json(), before.json());
@@ -113,7 +113,7 @@ TEST_F(AmdSlotTest, APodWithoutGpusGetsNoKfdAndIsRefusedWhereAGpuIsAMust) {
   StartAll();
   Admit(AmdPod("cache", {}));
   EXPECT_THAT(GpuFiles(Start("team", "cache")), IsEmpty());
-  plugin_.reset();
+  EndPlugin();
   config_.missing_gpu = "fail";
   StartPlugin();
   AwaitSlots(4);

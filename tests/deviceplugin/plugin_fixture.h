@@ -68,6 +68,12 @@ class PluginTest : public ::testing::Test {
     StartPlugin();
     AwaitSlots(config_.slots);
   }
+  // Returns when the kubelet has heard of it: until then AwaitSlots sees the slots of the one
+  // before.
+  void EndPlugin() {
+    plugin_.reset();
+    AwaitSlots(0);
+  }
   void AwaitSlots(int count) {
     ASSERT_TRUE(Eventually([&] { return kubelet_.Allocatable(kResource) == count; }))
         << kubelet_.Allocatable(kResource);

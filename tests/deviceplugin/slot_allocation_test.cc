@@ -84,6 +84,8 @@ TEST_F(SlotAllocationTest, UntilItsPodIsKnownASlotThatWasGivenOutHasNoDevice) {
 }
 
 TEST_F(SlotAllocationTest, ASlotOfTwoPodsIsBoundForNeitherUntilOneLeaves) {
+  config_.reconcile_ms =
+      60'000;  // or it binds the slot for the first pod before the second is known
   const std::string held = StartOne();
   const auto again = kubelet_.AllocateIds(kResource, {held});
   ASSERT_TRUE(again) << again.error().message;

@@ -338,7 +338,7 @@ TEST_F(SlotBindingTest, ClaimedPartsOfGpusAreRefused) {
   const ContainerEdits edits = Start("team", "claims");
   EXPECT_EQ(edits.Variable("GANTRY_SLOT_GPUS"), "");
   EXPECT_THAT(edits.DeviceFiles(), Not(Contains(HasSubstr("nvidia"))));
-  plugin_.reset();
+  EndPlugin();
   config_.missing_gpu = "fail";
   StartPlugin();
   AwaitSlots(4);

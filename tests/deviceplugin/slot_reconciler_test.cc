@@ -149,7 +149,9 @@ TEST_F(SlotReconcilerTest, AFolderOfANamespaceGoesWithItsPodsButNotWhileSomebody
 struct SidecarFiles {
   SidecarFiles(const std::string& folder, const std::string& name) : base(folder + "/" + name) {
     lock.reset(::open((base + ".peer.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    EXPECT_EQ(TryLock(lock.get(), base + ".peer.lock"), FileLock::kTaken);
+    // The plugin has it for a moment when it looks whether somebody has.
+    EXPECT_TRUE(
+        Eventually([&] { return TryLock(lock.get(), base + ".peer.lock") == FileLock::kTaken; }));
     sockets.push_back(*ListenUnix(base + ".peer.sock", SOCK_STREAM, 0600, 1));
     sockets.push_back(*ListenUnix(base + ".fds.sock", SOCK_SEQPACKET, 0600, 1));
   }

@@ -22,6 +22,11 @@ def put(sidecar, hold="h", ttl_ms=60_000, blocks=(1, 2, 5), workload="prefill", 
     return view
 
 
+def shorten(sidecar, ttl_ms, hold="h"):
+    """From now on: what must begin while the hold lives has begun by then."""
+    assert sidecar.ask("PATCH", f"/v1/holds/{hold}", {"workload": "prefill", "ttl_ms": ttl_ms})[0] == 200
+
+
 def state_of(sidecar, hold="h", workload="prefill"):
     status, view = sidecar.ask("GET", f"/v1/holds/{hold}?workload={workload}")
     assert status == 200, view

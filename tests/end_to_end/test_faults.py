@@ -44,7 +44,7 @@ def is_back(sidecar, before):
 def test_the_reading_workload_is_killed(scene):
     scene.everything_works()
     scene.reader.kill()
-    wait_for(lambda: totals_of(scene.a)["buffers"] == 1, GONE_SECONDS)
+    wait_for(lambda: totals_of(scene.a)["buffers"] == 1 and metric(scene.a, "gantry_fds_held") == 1, GONE_SECONDS)
     before = Held(scene.a)
     scene.start_reader()
     scene.everything_works()
@@ -60,9 +60,10 @@ def test_the_reading_workload_is_killed(scene):
     scene.everything_works()
 
 
-def test_the_owning_workload_is_killed(scene):
+def test_the_owning_workload_is_killed(start_sidecar, start_workload, new_memory):
+    scene = Scene(start_sidecar, start_workload, new_memory, LARGE, owner_flags=["--workload-end-ms", "10000"])
     scene.owner.kill()
-    wait_for(lambda: totals_of(scene.b)["buffers"] == 1, GONE_SECONDS)
+    wait_for(lambda: totals_of(scene.b)["buffers"] == 1 and metric(scene.b, "gantry_fds_held") == 1, GONE_SECONDS)
     before = Held(scene.a), Held(scene.b)
     scene.start_owner()
     scene.everything_works()

@@ -226,6 +226,8 @@ def test_lists_show_what_a_running_benchmark_does(running_bench):
     assert "attached" in run("workloads", *at).stdout
     peers = run("peers", *at).stdout
     assert "remote" in peers and "up" in peers and "shm" in peers
+    assert wait_for(lambda: any(each["state"] == "succeeded"
+                                for each in ask(api_socket, "GET", "/v1/transfers")[1]["transfers"]))
     transfers = run("transfers", "--all", "--limit", "5", *at).stdout
     assert "bench-local" in transfers and "succeeded" in transfers and "100 %" in transfers
 

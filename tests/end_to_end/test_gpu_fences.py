@@ -1,5 +1,4 @@
 """Transfers behind what a GPU's stream does: they move what it has written, and not what was there before.
-
 Without the fence, the same transfer moves the old bytes: that shows that the others would find out.
 """
 
@@ -201,6 +200,7 @@ def test_many_rounds_in_which_nobody_synchronises(pair):
 
 
 def test_a_stream_that_never_gets_there_is_waited_for_until_the_deadline(pair):
+    assert pair.move("read")[1]["state"] == "succeeded"  # the peer is asked now, not within the short deadline
     pair.reader.do("hold")
     pair.reader.do("signal", "never")
     start = time.monotonic()

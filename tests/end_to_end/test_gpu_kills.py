@@ -84,7 +84,10 @@ class Moving:
             self.id = view["id"]
             before = wait_for(lambda: (view := self.shown(executing)) and view["bytes_moved"] and view, DEADLINE_SECONDS)
             send(workers, signal.SIGSTOP)
-            view = self.shown(executing)
+            # What a worker had done before it stood still is counted by one look and seen by the next.
+            view, moved = self.shown(executing), None
+            while view["bytes_moved"] != moved:
+                moved, view = view["bytes_moved"], self.shown(executing)
             if view["state"] == "running" and 0 < before["bytes_moved"] <= view["bytes_moved"] < view["bytes"]:
                 return workers, submitted
             send(workers, signal.SIGCONT)
@@ -139,7 +142,9 @@ def test_the_owner_of_the_memory(moving, executor):
     resume(workers)
     moving.comes_back(before, killed)
     view = moving.ends(moving.a, submitted)
-    assert view["state"] == "succeeded" or view["error"]["code"] == "peer_lost", view
+    # Stopped when its owner's --workload-end-ms is over; of a peer's execution that is told as the peer's loss.
+    codes = ("peer_lost", "draining") if executor == "self" else ("peer_lost",)
+    assert view["state"] == "succeeded" or view["error"]["code"] in codes, view
     for sidecar in (moving.a, moving.b):
         both_workers(sidecar)
     assert moving.b.ask("GET", "/v1/workloads/owner")[0] == 404

@@ -144,9 +144,12 @@ def test_a_target_that_is_unregistered(start_sides, operation):
     status, view = sides.ask(operation, [(0, 0, LENGTH)], wait_ms=300)
     assert status == 202, view
     sides.owner.post("unregister", "kv", 10.0)
+
+    def states():
+        return [buffer["state"] for buffer in sides.b.ask("GET", "/v1/buffers?workload=owner")[1]["buffers"]]
+    wait_for(lambda: states() == ["draining"], 10, lambda: f"the removal to begin: {states()}")
     time.sleep(0.2)
-    status, buffers = sides.b.ask("GET", "/v1/buffers?workload=owner")
-    assert [buffer["state"] for buffer in buffers["buffers"]] == ["draining"], buffers  # it is in use
+    assert states() == ["draining"]  # it is in use
     send(workers, signal.SIGCONT)
     sides.owner.result()
     view = end_of(sides, view["id"], LEASE_SECONDS + QUIESCE_SECONDS + SLACK_SECONDS)

@@ -77,7 +77,7 @@ def test_readiness_does_not_depend_on_peers(start_sidecar, health):
 
 def test_a_sidecar_that_drains_is_alive_and_not_ready(start_sidecar, start_workload, new_memory, health):
     """Its copy worker stands still, so that the transfer is quiet, and the sidecar ends, only by force."""
-    scene = Scene(start_sidecar, start_workload, new_memory, LARGE, flags=HEALTH)
+    scene = Scene(start_sidecar, start_workload, new_memory, LARGE, flags=[*HEALTH, "--quiesce-ms-max", "6000"])
     client = health(scene.a)
     watch = client.watch("readiness")
     assert next(watch) == SERVING
@@ -85,11 +85,11 @@ def test_a_sidecar_that_drains_is_alive_and_not_ready(start_sidecar, start_workl
     begin = time.monotonic()
     scene.a.process.send_signal(signal.SIGTERM)
     assert next(watch) == NOT_SERVING, "whoever watches is told"
-    assert time.monotonic() - begin < 0.5, "at once"
+    assert time.monotonic() - begin < 3, "at once: long before it is quiet"
     seen = set()
-    while time.monotonic() - begin < 1.5:  # --quiesce-ms-max is 2000
+    for _ in range(20):
         seen.add((client.check(""), client.check("readiness"), client.check("liveness")))
         time.sleep(0.05)
     assert seen == {(NOT_SERVING, NOT_SERVING, SERVING)}
-    assert scene.a.process.wait(10) == 0
+    assert scene.a.process.wait(15) == 0
     assert client.check("liveness") == grpc.StatusCode.UNAVAILABLE

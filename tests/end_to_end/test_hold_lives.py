@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from held_blocks import HeldBlocks, put, read, state_of
+from held_blocks import HeldBlocks, put, read, shorten, state_of
 from test_notifications import Reader
 from workloads import (LARGE, connect, gantry, hold_in_the_middle, metric, new_memory, send, start_workload,  # noqa: F401
                        view_of, wait_for)
@@ -25,10 +25,11 @@ def test_a_read_in_the_middle_of_its_bytes_keeps_it(start_sidecar, start_workloa
     source, target = new_memory(LARGE, filled=True), new_memory(LARGE)
     owner.register(source, ("k", 0, LARGE))
     consumer.register(target, ("k", 0, LARGE))
-    body = {"workload": "prefill", "groups": [{"buffers": ["k"]}], "ttl_ms": 1500}
+    body = {"workload": "prefill", "groups": [{"buffers": ["k"]}], "ttl_ms": 60_000}
     assert p.ask("PUT", "/v1/holds/h", body)[0] == 200
     transfer, workers = hold_in_the_middle(d, "decode", "read", "k", "p/prefill/k", LARGE, hold="h")
-    time.sleep(2)
+    shorten(p, 500)
+    time.sleep(1.5)
     owners = Reader(p, "prefill")
     owners.none("hold")
     assert state_of(p)["reading"] == 1
@@ -40,8 +41,9 @@ def test_a_read_in_the_middle_of_its_bytes_keeps_it(start_sidecar, start_workloa
 
 def test_a_killed_sidecar_of_a_consumer_does_not_keep_it(pair):
     """The hold ends at its time, and nobody is counted."""
-    put(pair.p, ttl_ms=1500, expected_consumers=1)
+    put(pair.p, expected_consumers=1)
     pair.begin(deadline_ms=600_000)
+    shorten(pair.p, 1500)
     pair.d.kill()
     assert pair.events.next("hold", seconds=10)["hold"] == {"outcome": "expired", "consumers": 0}
 
@@ -56,8 +58,9 @@ def test_a_killed_consumer_reads_no_more(pair):
 
 def test_a_peer_that_was_removed_reads_no_more(pair):
     """Its transfer has failed before the owner may take the blocks for something else."""
-    put(pair.p, ttl_ms=1500)
+    put(pair.p)
     transfer = pair.begin(deadline_ms=600_000)
+    shorten(pair.p, 1500)
     assert pair.d.ask("DELETE", "/v1/peers/p")[0] == 204
     pair.events.next("hold", seconds=10)
     pair.let_go()

@@ -80,10 +80,10 @@ def test_an_expired_hold_is_refused_before_a_byte_moves(pair):
 
 def test_heartbeats_keep_it_and_a_delete_ends_it(pair):
     p, d = pair.p, pair.d
-    put(p, ttl_ms=1000)
-    for _ in range(4):
+    put(p, ttl_ms=2000)
+    for _ in range(5):
         time.sleep(0.5)
-        assert p.ask("PATCH", "/v1/holds/h", {"workload": "prefill", "ttl_ms": 1000})[0] == 200
+        assert p.ask("PATCH", "/v1/holds/h", {"workload": "prefill", "ttl_ms": 2000})[0] == 200
     assert read(d, [1])[1]["state"] == "succeeded"
     pair.nobody_reads()
     assert p.ask("DELETE", "/v1/holds/h?workload=prefill")[0] == 204
@@ -93,8 +93,9 @@ def test_heartbeats_keep_it_and_a_delete_ends_it(pair):
 
 
 def test_it_does_not_end_at_its_time_while_it_is_read(pair):
-    put(pair.p, ttl_ms=500)
+    put(pair.p)
     transfer = pair.begin()
+    shorten(pair.p, 500)
     time.sleep(1.2)  # its time and a round of the housekeeping
     pair.events.none("hold")
     assert state_of(pair.p)["state"] == "ending"

@@ -109,6 +109,7 @@ def test_a_fence_that_is_not_reached(pair):
     counter = pair.client.register("clock", clock)
     clock[0:8] = struct.pack("<Q", 6)
     blocks = {"local_blocks": [1], "remote_blocks": [2]}
+    pair.client.read(pair.buffer, "a/prefill/k.0", **blocks).wait(10)  # the peer is asked now, not within the short deadline
     with pytest.raises(gantry.Error) as caught:
         pair.client.read(pair.buffer, "a/prefill/k.0", **blocks, fence=(counter, 0, 7), deadline=0.1).wait(5)
     assert caught.value.code == "deadline_exceeded" and "is 6, not 7" in caught.value.message

@@ -112,6 +112,7 @@ def test_a_peer_that_dies_is_gone(crowd):
     a, c = crowd.readers
     send([c.process.pid], signal.SIGSTOP)
     crowd.owner.post("unregister", "kv", drain=10.0)
+    wait_for(lambda: buffer_of(crowd.b, "owner")["state"] == "draining", 10, "the removal to begin")
     time.sleep(0.3)
     c.kill()
     peers = crowd.owner.result()

@@ -207,12 +207,12 @@ def test_slow_and_idle_connections_do_not_hold_a_transfer_up(scene):
             connection.send(b" ")
         start = time.monotonic()
         scene.others_still_work()
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < 5  # a request that is never whole would hold it up for ten
         # A connection and a registration of its own also find their place.
         newcomer = scene.start_workload(scene.a, f"newcomer-{number}")
         newcomer.register(scene.others, ("mine", 0, MiB))
         newcomer.kill()
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 8
     scene.everything_works()
     for connection in [*idle, *slow, *waiting]:
         connection.close()

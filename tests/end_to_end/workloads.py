@@ -298,7 +298,10 @@ def hold_in_the_middle(sidecar, workload, operation, local, remote, length, **fi
         while view["bytes_moved"] == 0:
             view = view_of(sidecar, workload, view["id"])
         send(workers, signal.SIGSTOP)
-        view = view_of(sidecar, workload, view["id"])
+        # What a worker had done before it stood still is counted by one look and seen by the next.
+        view, before = view_of(sidecar, workload, view["id"]), None
+        while view["bytes_moved"] != before:
+            before, view = view["bytes_moved"], view_of(sidecar, workload, view["id"])
         if view["state"] == "running" and view["bytes_moved"] < length:
             return view["id"], workers
         send(workers, signal.SIGCONT)
@@ -339,10 +342,10 @@ class Scene:
     Beside them "other" of a reads 1 MiB from "neighbour" of b: what others do must go on.
     """
 
-    def __init__(self, start_sidecar, start_workload, new_memory, size, **options):
+    def __init__(self, start_sidecar, start_workload, new_memory, size, owner_flags=(), **options):
         self.size = size
         self.start_workload, self.new_memory = start_workload, new_memory
-        self.a, self.b = start_sidecar("a", **options), start_sidecar("b")
+        self.a, self.b = start_sidecar("a", **options), start_sidecar("b", flags=owner_flags)
         self.target, self.source = new_memory(size), new_memory(size, filled=True)
         self.others, self.neighbours = new_memory(MiB), new_memory(MiB, filled=True)
         self.other = start_workload(self.a, "other")

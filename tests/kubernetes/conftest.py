@@ -108,6 +108,8 @@ class Charts:
         """The device plugin; returns when it has given the node its slots."""
         values = {**self.values(), **values}
         self.install("gantry", self.gantry, "gantry", values)
+        # Until the daemon set's controller has seen the new values, the plugin before is there and ready.
+        self.cluster.kubectl("rollout", "status", "daemonset/gantry", "--namespace", "gantry", "--timeout=60s")
         self.cluster.wait_until_ready("gantry", PLUGIN_LABELS)
         self.cluster.wait_for_allocatable(values["slots"])
 

@@ -35,10 +35,9 @@ def test_transfers_go_on_while_a_pod_ends(cluster, workloads):
     a, b = workloads.pair(namespace, spec=spec)
     a.do("start_load", "read", "kv", "b/b/kv", 1 << 20)
     wait_for(lambda: a.do("look_at_load")["succeeded"] > 10, 10, "transfers")
-    start, last, ended = time.monotonic(), {}, {}
+    start, last, ended, before = time.monotonic(), {}, {}, a.do("look_at_load")["succeeded"]
     a.seconds = 1
     cluster.delete_pod(namespace, "a", wait=False)
-    before = a.do("look_at_load")["succeeded"]
     while pod := cluster.pod(namespace, "a"):
         try:
             last = a.do("look_at_load")
@@ -49,13 +48,13 @@ def test_transfers_go_on_while_a_pod_ends(cluster, workloads):
         assert time.monotonic() - start < 25, "the pod's time ran out"
     assert last["succeeded"] > before + 100 and last["failed"] == {}, (before, last)
     assert {name: it["exitCode"] for name, it in ended.items()} in ({"engine": 0, SIDECAR: 0}, {"engine": 0}, {}), ended
-    assert 4 <= time.monotonic() - start < 12
+    assert time.monotonic() - start >= 4  # and less than 25, above: nobody had to kill it
     slots_are(cluster, 1)
 
 
 def test_a_job_with_a_sidecar_completes(cluster, workloads):
     namespace = workloads.namespace()
-    workloads.start(namespace, {"work": {"kind": "Job", "spec": engine_spec() | {"restartPolicy": "Never"}}})
+    workloads.start(namespace, {"work": {"kind": "Job", "spec": engine_spec(seconds=30) | {"restartPolicy": "Never"}}})
     workloads.engine(namespace, "work").do("end")
     wait_for(lambda: cluster.api("GET", f"/apis/batch/v1/namespaces/{namespace}/jobs/work")["status"].get("succeeded") == 1, 30,
              lambda: f"the job's end\n{cluster.story_of(namespace)}")

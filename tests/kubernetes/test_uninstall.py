@@ -47,8 +47,9 @@ def test_uninstalling_leaves_nothing(cluster, installed, workloads, node_files, 
     installed.install_gantry(injection={"enabled": True, "namespaces": [namespace]})
     release = workloads.start(namespace, {"a": {}})
     workloads.engine(namespace, "a")
+    wait_for(lambda: files(node_files).get(PEERS) == [namespace], 20, lambda: f"the end of others' folders: {files(node_files)}")
     before = files(node_files)
-    assert before[PEERS] == [namespace] and {CDI, KUBELET} <= before.keys(), before
+    assert {CDI, KUBELET} <= before.keys(), before
     assert {it.split("/")[0] for it in objects(cluster)} >= {"DaemonSet", "Pod", "Secret", "MutatingAdmissionPolicy",
                                                             "MutatingAdmissionPolicyBinding"}
     installed.uninstall(release, namespace)
@@ -58,14 +59,14 @@ def test_uninstalling_leaves_nothing(cluster, installed, workloads, node_files, 
     uninstall()
     assert files(node_files) == {}
     assert node_files.names("/run/gantry") == [PEERS.split("/")[-1]]
-    assert objects(cluster) == {f"Secret/{namespace}/gantry-peer-token"}
+    wait_for(lambda: objects(cluster) == {f"Secret/{namespace}/gantry-peer-token"}, 30, lambda: f"the end of {objects(cluster)}")
     wait_for(lambda: cluster.allocatable() <= 0, 30, "the node to forget the slots")
 
 
 def test_pods_that_hold_slots_outlive_the_plugin(cluster, installed, workloads, node_files, fake_gpus, uninstall):
     """Their transfers go on, a new pod waits; when they end their files stay until there is a plugin again, which removes them."""
     namespace = workloads.namespace()
-    a, b = workloads.pair(namespace, SIZE, spec=engine_spec(1))
+    a, b = workloads.pair(namespace, SIZE, spec=engine_spec(1, seconds=30))
     a.do("start_load", "read", "kv", "b/b/kv", SIZE)
     wait_for(lambda: a.do("look_at_load")["succeeded"] > 10, 10, "transfers")
     held = files(node_files)

@@ -9,6 +9,7 @@ import pytest
 
 from rdma_scene import (DEVICE, END_SECONDS, MiB, folder, metric, needs_guest, pytest_generate_tests, reasons,  # noqa: F401
                         start_sidecar, wait_for)
+from gpu_memories import succeeded
 from gpu_workloads import gpus, start_gpu_workload
 from test_gpu_over_tcp import (GpuMemory, HostMemory, Sides, odd_ranges, sides_of, slices_of, staged_bytes,  # noqa: F401
                                test_a_byte_at_every_kind_of_place, test_host_and_gpu_memory_in_one_transfer,
@@ -49,13 +50,15 @@ def test_more_bytes_than_are_lent(start_sides, into, out):
     for operation in ("read", "write"):
         before = [staged_bytes(sidecar) for sidecar in (sides.a, sides.b)]
         sides.into.renew()
-        view = sides.move(operation, [(0, 0, LENGTH)])
+        view = succeeded(sides.ask(operation, [(0, 0, LENGTH)]), sides.path)
+        lent = slices_of(sides.b, "target")  # goes back IDLE_SECONDS later, however long comparing takes
+        sides.moved(operation, [(0, 0, LENGTH)])
         assert view.get("staged_bytes", 0) == here, view
         assert WHY in reasons(view["paths"])["rdma"], view
         after = [staged_bytes(sidecar) for sidecar in (sides.a, sides.b)]
         moved = tuple(now - then for side in (0, 1) for now, then in zip(after[side], before[side]))
         assert moved == ((0, here, there, 0) if operation == "read" else (here, 0, 0, there))
-        assert slices_of(sides.a, "initiator") == 0 and slices_of(sides.b, "target") == LENT * (out is GpuMemory)
+        assert slices_of(sides.a, "initiator") == 0 and lent == LENT * (out is GpuMemory)
     why = "peer" if out is GpuMemory else "not_registered"
     assert metric(sides.a, f'gantry_path_fallbacks_total{{from="rdma",reason="{why}",to="bounce"}}') == 2
     assert metric(sides.a, 'gantry_path_selected_total{path="bounce"}') == 2
@@ -102,7 +105,7 @@ def test_a_peer_that_is_killed(start_sides):
 def test_an_initiator_that_is_killed(start_sides):
     """What it was lent goes back to its peer."""
     sides = start_sides()
-    sides.move("write", [(0, 0, MiB)])
+    succeeded(sides.ask("write", [(0, 0, MiB)]), sides.path)
     assert slices_of(sides.b, "target") == LENT
     sides.a.kill()
     wait_for(lambda: slices_of(sides.b, "target") == 0, END_SECONDS, "what was lent to come back")

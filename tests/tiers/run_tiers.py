@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build" / "test-results"
 
 # Minutes after which a tier is ended and counted as failed (two cores, empty compiler cache).
-TIME_LIMIT_MINUTES = {"style": 3, "unit": 10, "contract": 10, "api": 10, "charts": 10, "end-to-end": 30, "rdma": 20,
+TIME_LIMIT_MINUTES = {"style": 3, "unit": 10, "contract": 10, "api": 10, "charts": 10, "end-to-end": 30, "rdma": 35,
                       "asan": 40, "asan-end-to-end": 45, "tsan": 40, "tsan-end-to-end": 45,
                       "fuzz": 20, "soak": 20, "tidy": 30, "previous": 5, "gpu": 20, "arm64": 60,
                       "image": 30, "kubernetes": 60}

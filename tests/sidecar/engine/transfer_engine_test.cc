@@ -305,9 +305,11 @@ TEST_F(TransferEngineTest, FailureIsReportedAsSuchWhileAnotherPartHangs) {
   request.id = "f";
   ASSERT_TRUE(engine_->Submit(request, Clock::now()));
   for (int round = 0; round < 2; ++round) {  // the part and its repetition
-    ASSERT_FALSE(pool_.posted().empty());
-    pool_.Replace(pool_.posted().back().worker);
-    std::this_thread::sleep_for(milliseconds(20));
+    const auto posted = pool_.posted();
+    pool_.Replace(posted.at(posted.size() - 1).worker);
+    for (int i = 0; round == 0 && i < 5'000 && pool_.posted().size() == posted.size(); ++i) {
+      std::this_thread::sleep_for(milliseconds(1));  // until the engine's thread has repeated it
+    }
   }
   auto status = engine_->Get("a", "f", In(milliseconds(5000)));
   ASSERT_TRUE(status);

@@ -279,7 +279,7 @@ TEST_F(PeerDirectoryTest, CloseEndsTheWaitsAndLeavesWhatIsInUse) {
             ErrorCode::kShuttingDown);
   EXPECT_EQ(closing.Acquire("prefill", {"k.1"}).error().code, ErrorCode::kShuttingDown);
   EXPECT_EQ(closing.StateOf("prefill"), PeerState::kUp);
-  EXPECT_TRUE(Waits(RemoveAsync(*buffer, 300), 250)) << "it is in use";
+  EXPECT_TRUE(Waits(RemoveAsync(*buffer, 1'000), 250)) << "it is in use";
   EXPECT_EQ(mapper.live(), 1u);
   handles.clear();
   EXPECT_TRUE(RemoveAsync(*buffer, 5'000).get());
