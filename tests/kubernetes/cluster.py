@@ -13,7 +13,7 @@ from node_layout import API, NAME
 
 TRANSFER = "gantry.dev/transfer"
 SIDECAR = "gantry-sidecar"
-PLUGIN_LABELS = "app.kubernetes.io/name=gantry"
+PLUGIN_LABELS = "app.kubernetes.io/name=gantry,app.kubernetes.io/component=device-plugin"
 WORKLOAD_IMAGE = "localhost/gantry-workload:test"
 WORKLOAD_PORT = 8000
 READY_SECONDS = 60
