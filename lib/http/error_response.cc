@@ -28,7 +28,7 @@ RefusalInfo InfoOf(Refusal refusal) {
     case Refusal::kBodyTooLarge: {
       const ErrorCodeInfo& info = InfoOf(ErrorCode::kBodyTooLarge);
       return {info.name, info.http_status, info.title, "the body has more bytes than the limit",
-              "GET /v1/info has the limit; split the request, or send it as application/cbor"};
+              "split the request, or send it as application/cbor; REST's limit is in GET /v1/info"};
     }
     case Refusal::kTargetTooLong:
       return {"target_too_long", 414, "The path is too long", "path and query have more than 2 KiB",
@@ -40,7 +40,7 @@ RefusalInfo InfoOf(Refusal refusal) {
     }
     case Refusal::kHeadTooLarge:
       return {"head_too_large", 431, "The headers are too large",
-              "the head of the request has more than 16 KiB or 100 headers", ""};
+              "the head of the request has more bytes or headers than the limit", ""};
     case Refusal::kVersion:
       break;
   }

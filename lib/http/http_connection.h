@@ -63,6 +63,8 @@ class HttpConnection final : public ResponseChannel {
   bool SpinForInput();
   // When the state it is in has lasted too long.
   TimePoint deadline() const { return deadline_; }
+  // Since when it is in that state.
+  TimePoint since() const { return since_; }
   int socket() const { return socket_.get(); }
   // Wakes whoever waits for this client; for other threads, while the connection is in use.
   void Cut();
@@ -77,7 +79,10 @@ class HttpConnection final : public ResponseChannel {
   State Linger();
   ssize_t ReceiveSome();
   bool ChargeInput();
-  void SetDeadline(milliseconds after) { deadline_ = Clock::now() + after; }
+  void SetDeadline(milliseconds after) {
+    since_ = Clock::now();
+    deadline_ = since_ + after;
+  }
 
   const UniqueFd socket_;
   const std::optional<uid_t> uid_;
@@ -92,6 +97,7 @@ class HttpConnection final : public ResponseChannel {
   size_t discarded_ = 0;  // bytes received after the last response
   bool ends_ = false;     // after output_
   bool lingers_ = false;  // all is sent; waits for the client to close
+  TimePoint since_;
   TimePoint deadline_;
   AdaptiveSpin spin_;
   std::optional<TimePoint> spun_in_vain_;

@@ -25,16 +25,12 @@ namespace {
 
 constexpr int kBacklog = 512;
 constexpr int kAcceptsPerEvent = 64;
+constexpr int kRequestsPerTurn = 16;  // of one connection, while others wait
 // Tokens of epoll events: the stop event, the listeners, then connections, never used twice.
 constexpr uint64_t kStopToken = 0;
 constexpr uint64_t kUnixToken = 1;
 constexpr uint64_t kTcpToken = 2;
 constexpr uint64_t kFirstConnection = 16;
-
-struct Listener {
-  UniqueFd socket;
-  bool tcp = false;
-};
 
 }  // namespace
 
@@ -91,7 +87,7 @@ class HttpServer::Loop {
   ConnectionShare share_;
   UniqueFd epoll_;
   UniqueFd stop_event_;
-  Listener listeners_[2];
+  UniqueFd listeners_[2];  // Unix, TCP
   bool unix_socket_exists_ = false;
   int tcp_port_ = 0;
   std::atomic<size_t> idle_threads_ = 0;
@@ -120,18 +116,17 @@ Status HttpServer::Loop::Arm(int fd, uint32_t events, uint64_t token, int operat
 Status HttpServer::Loop::Listen() {
   if (!options_.unix_path.empty()) RETURN_IF_ERROR(ListenOnUnix());
   if (options_.tcp_address.empty()) return {};
-  ASSIGN_OR_RETURN(listeners_[1].socket,
+  ASSIGN_OR_RETURN(listeners_[1],
                    ListenTcp(options_.tcp_address, options_.tcp_reach, kBacklog, &tcp_port_));
-  listeners_[1].tcp = true;
-  return Arm(listeners_[1].socket.get(), EPOLLIN | EPOLLONESHOT, kTcpToken, EPOLL_CTL_ADD);
+  return Arm(listeners_[1].get(), EPOLLIN | EPOLLONESHOT, kTcpToken, EPOLL_CTL_ADD);
 }
 
 Status HttpServer::Loop::ListenOnUnix() {
   constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK;
-  ASSIGN_OR_RETURN(listeners_[0].socket,
+  ASSIGN_OR_RETURN(listeners_[0],
                    ListenUnix(options_.unix_path, kType, options_.unix_mode, kBacklog));
   unix_socket_exists_ = true;
-  return Arm(listeners_[0].socket.get(), EPOLLIN | EPOLLONESHOT, kUnixToken, EPOLL_CTL_ADD);
+  return Arm(listeners_[0].get(), EPOLLIN | EPOLLONESHOT, kUnixToken, EPOLL_CTL_ADD);
 }
 
 Status HttpServer::Loop::Start() {
@@ -198,12 +193,11 @@ bool HttpServer::Loop::EndIdle(Thread self) {
 }
 
 void HttpServer::Loop::Accept(uint64_t token) {
-  const Listener& listener = listeners_[token - kUnixToken];
+  const UniqueFd& listener = listeners_[token - kUnixToken];
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
-    UniqueFd socket(
-        ::accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid()) {
-      if (MakeRoom()) Add(std::move(socket), listener.tcp);
+      if (MakeRoom()) Add(std::move(socket), token == kTcpToken);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       const MutexLock lock(mutex_);
       accept_pauses_ = true;
@@ -212,20 +206,21 @@ void HttpServer::Loop::Accept(uint64_t token) {
       break;
     }
   }
-  (void)Arm(listener.socket.get(), EPOLLIN | EPOLLONESHOT, token, EPOLL_CTL_MOD);
+  (void)Arm(listener.get(), EPOLLIN | EPOLLONESHOT, token, EPOLL_CTL_MOD);
 }
 
-// Closes the connection that was idle longest if there are too many.
+// If there are too many, closes the one that is idle longest; when none is, the one that has been
+// longest in the state that it is in.
 bool HttpServer::Loop::MakeRoom() {
   const MutexLock lock(mutex_);
   if (entries_.size() < options_.connections_max) return true;
+  const auto rank = [](const Entry& entry) {
+    return std::pair(!entry.connection->is_idle(), entry.connection->since());
+  };
   auto oldest = entries_.end();
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    if (entry->second.busy || !entry->second.connection->is_idle()) continue;
-    if (oldest == entries_.end() ||
-        entry->second.connection->deadline() < oldest->second.connection->deadline()) {
-      oldest = entry;
-    }
+    if (entry->second.busy) continue;
+    if (oldest == entries_.end() || rank(entry->second) < rank(oldest->second)) oldest = entry;
   }
   if (oldest == entries_.end()) return false;
   entries_.erase(oldest);
@@ -274,11 +269,13 @@ void HttpServer::Loop::Close(uint64_t token) {
 }
 
 void HttpServer::Loop::Handle(uint64_t token, HttpConnection* connection) {
-  for (;;) {
+  for (int served = 0;;) {
     switch (connection->Advance()) {
       case HttpConnection::State::kHasRequest:
         Serve(connection);
-        break;
+        // Who sends without end is ready at once, and waits behind the others.
+        if (++served < kRequestsPerTurn || share_.stopping) break;
+        return GiveBack(token, connection, EPOLLOUT);
       case HttpConnection::State::kWantsInput:
         if (connection->is_idle() && SpinFor(connection)) break;
         return GiveBack(token, connection, EPOLLIN);
@@ -345,10 +342,10 @@ void HttpServer::Loop::SweepOnce() {
       }
     }
     if (std::exchange(accept_pauses_, false)) {
-      for (const Listener& listener : listeners_) {
-        if (!listener.socket.valid()) continue;
-        (void)Arm(listener.socket.get(), EPOLLIN | EPOLLONESHOT,
-                  listener.tcp ? kTcpToken : kUnixToken, EPOLL_CTL_MOD);
+      for (const uint64_t token : {kUnixToken, kTcpToken}) {
+        const UniqueFd& listener = listeners_[token - kUnixToken];
+        if (!listener.valid()) continue;
+        (void)Arm(listener.get(), EPOLLIN | EPOLLONESHOT, token, EPOLL_CTL_MOD);
       }
     }
   }
@@ -376,7 +373,7 @@ void HttpServer::Loop::Stop(TimePoint deadline) {
   }
   for (std::thread& thread : threads) thread.join();
   if (sweeper_.joinable()) sweeper_.join();
-  for (Listener& listener : listeners_) listener.socket.reset();
+  for (UniqueFd& listener : listeners_) listener.reset();
   if (std::exchange(unix_socket_exists_, false)) ::unlink(options_.unix_path.c_str());
   const MutexLock lock(mutex_);
   entries_.clear();

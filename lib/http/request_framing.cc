@@ -124,6 +124,10 @@ class HeadReader {
       has_length_ = true;
       return ReadLength(value, limits_.body_bytes_max, &framing_->body_bytes);
     }
+    // The library knows it in small letters alone.
+    if (EqualsIgnoringCase(name, "connection") && EqualsIgnoringCase(value, "close")) {
+      std::copy_n("close", value.size(), bytes_ + (value.data() - bytes_));
+    }
     for (const std::string_view hidden : kHidden) {
       if (!EqualsIgnoringCase(name, hidden)) continue;
       if (hidden == "expect")

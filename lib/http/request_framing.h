@@ -15,7 +15,7 @@ struct FramingLimits {
   size_t body_bytes_max = 8 * 1024 * 1024;
 };
 
-// Why a request is refused before anyone reads it; http_refusal.h says how that is answered.
+// Why a request is refused before anyone reads it; error_response.h says how that is answered.
 enum class Refusal {
   kMalformed,
   kTimeout,

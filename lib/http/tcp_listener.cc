@@ -70,8 +70,11 @@ Result<UniqueFd> ListenTcp(std::string_view address, Reach reach, int backlog, i
   UniqueFd listener(
       ::socket(endpoint.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener.valid()) return Fail(SystemError(ErrorCode::kInternal, "socket", errno));
-  const int on = 1;
+  const int on = 1, off = 0;
   ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (endpoint.address.ss_family == AF_INET6) {  // whatever net.ipv6.bindv6only says
+    ::setsockopt(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  }
   auto* bound = reinterpret_cast<sockaddr*>(&endpoint.address);
   if (::bind(listener.get(), bound, endpoint.length) != 0 ||
       ::listen(listener.get(), backlog) != 0 ||

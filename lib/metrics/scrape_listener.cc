@@ -30,9 +30,10 @@ http::HttpServerOptions OptionsOf(const std::string& address) {
 
 http::Response Answer(const Sources& sources, const http::Request& request) {
   if (request.path != "/metrics" || request.method != "GET") {
-    return http::ErrorResponse(Error(ErrorCode::kNotFound,
-                                     "there is no resource '" + std::string(request.path) + "'",
-                                     "this port has GET /metrics and nothing else"));
+    return http::ErrorResponse(
+        Error(ErrorCode::kNotFound,
+              "there is no " + std::string(request.method) + " " + std::string(request.path),
+              "this port has GET /metrics and nothing else"));
   }
   http::Response response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -65,9 +66,9 @@ Result<std::unique_ptr<ScrapeListener>> ScrapeListener::Start(const std::string&
         return Answer(sources, request);
       });
   if (!server) {
-    return Fail(server.error().code,
-                "cannot serve metrics on '" + address + "': " + server.error().message,
-                "say a free address as 0.0.0.0:9464, or [::]:9464 for IPv6, too");
+    return Fail(
+        server.error().code, "cannot serve metrics on '" + address + "': " + server.error().message,
+        "say a free address as 0.0.0.0:9464, or [::]:9464 for IPv6, too; names are not looked up");
   }
   return std::unique_ptr<ScrapeListener>(new ScrapeListener(std::move(*server)));
 }

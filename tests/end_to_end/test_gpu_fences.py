@@ -1,4 +1,5 @@
 """Transfers behind what a GPU's stream does: they move what it has written, and not what was there before.
+
 Without the fence, the same transfer moves the old bytes: that shows that the others would find out.
 """
 
@@ -200,13 +201,12 @@ def test_many_rounds_in_which_nobody_synchronises(pair):
 
 
 def test_a_stream_that_never_gets_there_is_waited_for_until_the_deadline(pair):
-    assert pair.move("read")[1]["state"] == "succeeded"  # the peer is asked now, not within the short deadline
     pair.reader.do("hold")
     pair.reader.do("signal", "never")
     start = time.monotonic()
-    transfer = write(pair, "never", deadline=0.5)
+    transfer = write(pair, "never", deadline=2)  # in which the peer is asked, too
     assert pair.reader.do("outcome", transfer) == ("expired", "deadline_exceeded")
-    assert 0.4 < time.monotonic() - start < 5
+    assert 1.9 < time.monotonic() - start < 7
     assert found(pair) == (pair.data["out"][OFFSET:OFFSET + LENGTH], True)
     pair.reader.do("let_go")
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from held_blocks import BLOCK, HeldBlocks, put, read, state_of
+from held_blocks import BLOCK, HeldBlocks, put, read, shorten, state_of
 from test_notifications import Reader
 from workloads import gantry, metric, new_memory, start_workload, wait_for  # noqa: F401
 

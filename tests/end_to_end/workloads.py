@@ -345,7 +345,7 @@ class Scene:
     def __init__(self, start_sidecar, start_workload, new_memory, size, owner_flags=(), **options):
         self.size = size
         self.start_workload, self.new_memory = start_workload, new_memory
-        self.a, self.b = start_sidecar("a", **options), start_sidecar("b", flags=owner_flags)
+        self.a, self.b = start_sidecar("a", **options), start_sidecar("b", **({"flags": owner_flags} if owner_flags else {}))
         self.target, self.source = new_memory(size), new_memory(size, filled=True)
         self.others, self.neighbours = new_memory(MiB), new_memory(MiB, filled=True)
         self.other = start_workload(self.a, "other")

@@ -8,15 +8,15 @@
 #include "lib/http/http_interpreter.h"
 #include "lib/http/request_framing.h"
 
-namespace gantry::api {
+namespace gantry::http {
 namespace {
 
 void Demand(bool holds) {
   if (!holds) std::abort();
 }
 
-http::FramingLimits Limits() {
-  http::FramingLimits limits;
+FramingLimits Limits() {
+  FramingLimits limits;
   limits.head_bytes_max = 4096;
   limits.target_bytes_max = 512;
   limits.headers_max = 20;
@@ -24,37 +24,36 @@ http::FramingLimits Limits() {
   return limits;
 }
 
-http::Response Echo(const http::Request& request) {
+Response Echo(const Request& request) {
   Demand(request.path.starts_with('/') && !request.method.empty());
   for (const auto& [name, value] : *request.query) Demand(name.size() + value.size() < 2048);
-  http::Response response;
+  Response response;
   response.content_type = "text/plain";
   response.body = request.body;
   return response;
 }
 
-http::Framing FrameInPieces(std::string bytes, size_t step) {
-  http::Framing framing;
-  for (size_t size = 0;
-       size < bytes.size() && framing.state == http::Framing::State::kIncomplete;) {
+Framing FrameInPieces(std::string bytes, size_t step) {
+  Framing framing;
+  for (size_t size = 0; size < bytes.size() && framing.state == Framing::State::kIncomplete;) {
     size = std::min(bytes.size(), size + step);
-    framing = http::FrameRequest(framing, bytes.data(), size, Limits());
+    framing = FrameRequest(framing, bytes.data(), size, Limits());
   }
   return framing;
 }
 
 void Fuzz(std::string bytes) {
-  static http::HttpInterpreter* const interpreter = new http::HttpInterpreter(Echo);
+  static HttpInterpreter* const interpreter = new HttpInterpreter(Echo);
   const size_t step = bytes.empty() ? 1 : 1 + static_cast<uint8_t>(bytes.back()) % 97;
-  const http::Framing in_pieces = FrameInPieces(bytes, step);
-  const http::Framing framing = http::FrameRequest({}, bytes.data(), bytes.size(), Limits());
-  if (framing.state == http::Framing::State::kComplete) {
+  const Framing in_pieces = FrameInPieces(bytes, step);
+  const Framing framing = FrameRequest({}, bytes.data(), bytes.size(), Limits());
+  if (framing.state == Framing::State::kComplete) {
     Demand(in_pieces.state == framing.state && in_pieces.head_bytes == framing.head_bytes &&
            in_pieces.body_bytes == framing.body_bytes);
   }
-  if (framing.state != http::Framing::State::kComplete) return;
+  if (framing.state != Framing::State::kComplete) return;
   Demand(framing.head_bytes + framing.body_bytes <= bytes.size());
-  http::HttpInterpreter::Call call;
+  HttpInterpreter::Call call;
   call.head = std::string_view(bytes).substr(0, framing.head_bytes);
   call.body = std::string_view(bytes).substr(framing.head_bytes, framing.body_bytes);
   std::string out;
@@ -63,9 +62,9 @@ void Fuzz(std::string bytes) {
 }
 
 }  // namespace
-}  // namespace gantry::api
+}  // namespace gantry::http
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  gantry::api::Fuzz({reinterpret_cast<const char*>(data), size});
+  gantry @ @Fuzz({reinterpret_cast<const char*>(data), size});
   return 0;
 }

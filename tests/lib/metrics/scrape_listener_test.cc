@@ -4,6 +4,7 @@
 #include <prometheus/counter.h>
 #include <prometheus/registry.h>
 
+#include <atomic>
 #include <thread>
 
 #include "tests/lib/http/raw_http_client.h"
@@ -62,19 +63,47 @@ TEST_F(ScrapeListenerTest, ClientsThatAreSlowOrManyHoldNobodyUp) {
   std::vector<RawHttpClient> idle;
   for (int i = 0; i < 200; ++i) {
     idle.emplace_back(listener->port());
-    if (i % 5 == 0) idle.back().Send("GET /met");
+    if (i >= 50) idle.back().Send("GET /x HTTP/1.1\r\n\r\nG");  // in its second request
     if (i % 20 == 0) ExpectScraped(RawHttpClient(listener->port()));
   }
   ExpectScraped(RawHttpClient(listener->port()));
+}
+
+TEST_F(ScrapeListenerTest, ClientsThatAskWithoutEndHoldNobodyUp) {
+  const auto listener = Start();
+  std::atomic<bool> over{false};
+  std::vector<std::thread> busy;
+  for (int i = 0; i < 6; ++i) {
+    busy.emplace_back([&over, client = RawHttpClient(listener->port())]() mutable {
+      std::string many;
+      for (int request = 0; request < 100; ++request) many += "GET /x HTTP/1.1\r\n\r\n";
+      std::thread sender([&] {
+        while (!over && client.Send(many)) {
+        }
+      });
+      while (!over && !client.Receive().empty()) {
+      }
+      ::shutdown(client.socket(), SHUT_RDWR);
+      sender.join();
+    });
+  }
+  std::this_thread::sleep_for(milliseconds(200));
+  for (int i = 0; i < 5; ++i) ExpectScraped(RawHttpClient(listener->port()));
+  over = true;
+  for (std::thread& thread : busy) thread.join();
 }
 
 TEST_F(ScrapeListenerTest, EndsAtOnceWhoeverIsConnected) {
   for (const char* address : {"127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"}) {
     auto listener = Start(address);
     ASSERT_TRUE(listener);
-    RawHttpClient idle(listener->port());
-    RawHttpClient slow(listener->port());
-    slow.Send("GET /met");
+    const auto connect = [&] {
+      return address[0] == '[' ? RawHttpClient::OverIpv6(listener->port())
+                               : RawHttpClient(listener->port());
+    };
+    RawHttpClient idle = connect();
+    RawHttpClient slow = connect();
+    ASSERT_TRUE(idle.connected() && slow.Send("GET /met")) << address;
     std::this_thread::sleep_for(milliseconds(50));
     const TimePoint begin = Clock::now();
     listener.reset();
