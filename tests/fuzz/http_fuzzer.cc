@@ -65,6 +65,6 @@ void Fuzz(std::string bytes) {
 }  // namespace gantry::http
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  gantry @ @Fuzz({reinterpret_cast<const char*>(data), size});
+  gantry::http::Fuzz({reinterpret_cast<const char*>(data), size});
   return 0;
 }
