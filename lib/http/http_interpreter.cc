@@ -177,6 +177,4 @@ HttpInterpreter::~HttpInterpreter() = default;
 bool HttpInterpreter::Run(const Call& call, std::string* out) { return dialect_->Run(call, out); }
 void HttpInterpreter::StopStreams() { dialect_->StopStreams(); }
 
-std::string_view HttpLibraryVersion() { return CPPHTTPLIB_VERSION; }
-
 }  // namespace gantry::http

@@ -49,7 +49,4 @@ class HttpInterpreter {
   const std::unique_ptr<Dialect> dialect_;
 };
 
-// The version of cpp-httplib that this was compiled with, for messages about what may be opened.
-std::string_view HttpLibraryVersion();
-
 }  // namespace gantry::http

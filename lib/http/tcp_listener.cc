@@ -9,7 +9,6 @@
 #include <string>
 
 #include "lib/base/host_port.h"
-#include "lib/http/http_interpreter.h"
 
 namespace gantry::http {
 namespace {
@@ -56,8 +55,7 @@ Status Check(std::string_view address, Reach reach, Endpoint* endpoint) {
   if (reach == Reach::kLoopback && !(is_address && IsLoopback(*endpoint))) {
     return Fail(ErrorCode::kInvalidArgument,
                 "'" + std::string(address) + "' is no loopback address with a port",
-                "REST listens on 127.0.0.0/8 and [::1] only, because cpp-httplib " +
-                    std::string(HttpLibraryVersion()) + " has known holes");
+                "REST listens on 127.0.0.0/8 and [::1] only: leases' tokens travel unencrypted");
   }
   return {};
 }
