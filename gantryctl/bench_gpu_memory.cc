@@ -6,6 +6,13 @@
 #include "lib/gpu/gpu_drivers.h"
 
 namespace gantry::gantryctl {
+namespace {
+
+// As the allocators of engines take it: the driver maps an allocation of any other length by small
+// pages, and copies of rows there have half the speed (docs/hardware_gotchas.md).
+constexpr uint64_t kLargePage = 2 << 20;
+
+}  // namespace
 
 Result<std::unique_ptr<BenchGpuMemory>> BenchGpuMemory::Create(
     bool last, uint64_t bytes, std::optional<uint64_t> piece_bytes) {
@@ -24,7 +31,8 @@ Result<std::unique_ptr<BenchGpuMemory>> BenchGpuMemory::Create(
     ASSIGN_OR_RETURN(made->memory_,
                      made->context_->AllocatePieces(pieces * *piece_bytes, *piece_bytes));
   } else {
-    ASSIGN_OR_RETURN(made->memory_, made->context_->Allocate(bytes));
+    ASSIGN_OR_RETURN(made->memory_,
+                     made->context_->Allocate((bytes + kLargePage - 1) / kLargePage * kLargePage));
   }
   ASSIGN_OR_RETURN(made->stream_, made->context_->NewStream());
   return made;
@@ -38,10 +46,15 @@ Status BenchGpuMemory::Download(std::span<std::byte> image) {
   return context_->CopyToHost(image.data(), address(), image.size());
 }
 
-Result<double> BenchGpuMemory::CopyWhole(const BenchGpuMemory& from, uint64_t offset,
-                                         uint64_t bytes, int rounds) {
+Status BenchGpuMemory::Reach(const BenchGpuMemory& from) {
   const Status direct = context_->EnablePeerAccess(*from.context_);  // or it goes through the host
   if (!direct && direct.error().code != ErrorCode::kPathUnavailable) return Fail(direct.error());
+  return {};
+}
+
+Result<double> BenchGpuMemory::CopyWhole(const BenchGpuMemory& from, uint64_t offset,
+                                         uint64_t bytes, int rounds) {
+  RETURN_IF_ERROR(Reach(from));
   const TimePoint start = Clock::now();
   for (int i = 0; i < rounds; ++i) {
     RETURN_IF_ERROR(stream_->Copy(address() + offset, from.address() + offset, bytes));

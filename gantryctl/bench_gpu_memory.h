@@ -25,6 +25,8 @@ class BenchGpuMemory {
   Status Upload(std::span<const std::byte> image);
   Status Download(std::span<std::byte> image);
 
+  // Gets ready to copy from there.
+  Status Reach(const BenchGpuMemory& from);
   // Seconds of one contiguous copy of `bytes` by the copy engine, from `offset` of `from` to that
   // of this: the fastest that there is between two GPUs. With several rounds, of each of so many
   // that are posted together and waited for once.

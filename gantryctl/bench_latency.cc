@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "gantryctl/bench_alone.h"
 #include "gantryctl/bench_report.h"
 #include "gantryctl/bench_stand.h"
 #include "gantryctl/json_field.h"
@@ -117,6 +118,36 @@ Result<Samples> MeasureHttp(KeepAliveSocket& socket, int calls, milliseconds gap
   return samples;
 }
 
+// Of what no sidecar takes part in, in the same loop.
+struct Alone {
+  Samples echo, copy;
+};
+
+Result<Alone> MeasureAlone(const BenchStand& stand, Loop& loop, int calls, milliseconds gap) {
+  const BenchOptions& options = loop.options;
+  const std::string request = KeepAliveSocket::MakeRequest("POST", "/v1/transfers?wait_ms=10000",
+                                                           TransferBody(options, 0, 0));
+  ASSIGN_OR_RETURN(const std::unique_ptr<BenchAlone> echo, BenchAlone::Start(request.size()));
+  if (options.on_gpus()) {
+    const BenchGpuMemory& from = *stand.source(options.operation).gpu();
+    RETURN_IF_ERROR(stand.destination(options.operation).gpu()->Reach(from));
+  }
+  Alone alone;
+  for (int i = 0; i < calls; ++i) {
+    if (gap.count() > 0) Pause(gap, options.busy_gaps);
+    ASSIGN_OR_RETURN(const double echo_us, echo->Echo());
+    alone.echo.Add(echo_us);
+  }
+  for (int i = 0; options.on_gpus() && i < calls; ++i) {
+    if (gap.count() > 0) Pause(gap, options.busy_gaps);
+    const size_t pair = static_cast<size_t>(i) % loop.pairs.local.size();
+    ASSIGN_OR_RETURN(const double copy_us, BenchAlone::Copy(stand, options, loop.pairs.local[pair],
+                                                            loop.pairs.remote[pair], kBlockBytes));
+    alone.copy.Add(copy_us);
+  }
+  return alone;
+}
+
 nlohmann::json Quantiles(const Samples& samples) {
   return {{"p50", samples.Percentile(0.5)},
           {"p90", samples.Percentile(0.9)},
@@ -138,7 +169,10 @@ nlohmann::json Quiet(const Stages& stages) {
           {"reference_us", Quantiles(reference)}};
 }
 
-nlohmann::json Report(const Stages& stages, const Samples& http, int gap_ms, bool busy_gaps) {
+nlohmann::json Report(const Stages& stages, const Samples& http, const Alone& alone, int gap_ms,
+                      bool busy_gaps) {
+  nlohmann::json by_itself = {{"echo", Quantiles(alone.echo)}};
+  if (!alone.copy.empty()) by_itself["copy"] = Quantiles(alone.copy);
   return {{"gap_ms", gap_ms},
           {"busy_gaps", busy_gaps},
           {"calls", stages.wall.size()},
@@ -150,7 +184,8 @@ nlohmann::json Report(const Stages& stages, const Samples& http, int gap_ms, boo
             {"move", Quantiles(stages.move)},
             {"engine", Quantiles(stages.engine)}}},
           {"quiet", Quiet(stages)},
-          {"empty_request_us", Quantiles(http)}};
+          {"empty_request_us", Quantiles(http)},
+          {"alone_us", std::move(by_itself)}};
 }
 
 // The blocks that were moved last hold what they should.
@@ -189,7 +224,9 @@ Result<nlohmann::json> MeasureLatency(const BenchOptions& options) {
     RETURN_IF_ERROR(CallMany(loop, calls, milliseconds(gap_ms), stages));
     ASSIGN_OR_RETURN(const Samples http, MeasureHttp(socket, std::min(calls, 1000),
                                                      milliseconds(gap_ms), options.busy_gaps));
-    loops.push_back(Report(stages, http, gap_ms, options.busy_gaps));
+    ASSIGN_OR_RETURN(const Alone alone,
+                     MeasureAlone(stand, loop, std::min(calls, 1000), milliseconds(gap_ms)));
+    loops.push_back(Report(stages, http, alone, gap_ms, options.busy_gaps));
   }
   RETURN_IF_ERROR(VerifyAll(stand, options, loop));
   const bool read = options.operation == BenchOptions::Operation::kRead;
@@ -231,6 +268,9 @@ std::string LatencyText(const nlohmann::json& measured) {
     add("fixed work, before each", MemberOf(quiet, "reference_us"));
     add("request to answer, quiet", MemberOf(quiet, "latency_us"));
     add("an empty request", MemberOf(loop, "empty_request_us"));
+    const nlohmann::json& alone = MemberOf(loop, "alone_us");
+    add("without a sidecar: an echo", MemberOf(alone, "echo"));
+    if (alone.contains("copy")) add("  the copy", MemberOf(alone, "copy"));
     text += table.Text();
   }
   return text + "every byte was verified\n";
