@@ -92,15 +92,25 @@ void CopyTile(Memory& memory, const Position& at, Uint64 to, Uint64 from, Uint32
   }
 }
 
+// From a warp's tile to its next one. Where each has several it is odd, and the last warp has none:
+// most items are shorter than the longest, so that the same places among the tiles of each have
+// nothing to move, and even steps would lead the same warps there again and again.
+constexpr Uint64 TileStep(Uint32 count, Uint64 tiles_per_item, Uint64 warps) {
+  const bool has_several = count > warps || (count > 0 && tiles_per_item > warps / count);
+  return has_several && warps > 1 && warps % 2 == 0 ? warps - 1 : warps;
+}
+
 // What the thread at a position does of `count` items, the longest of which has `longest` > 0
 // bytes.
 template <typename Memory>
 void CopyItems(Memory& memory, const Position& at, Uint64 items, Uint32 count, Uint64 longest) {
   const Uint32 tile = TileBytes(longest);
   const Uint64 tiles = TilesPerItem(longest);
-  // Every warps-th tile, counted by item and tile: a count of all tiles might exceed 64 bits.
-  const Uint64 item_step = at.warps / tiles;
-  const Uint64 part_step = at.warps % tiles;
+  // Every step-th tile, counted by item and tile: a count of all tiles might exceed 64 bits.
+  const Uint64 step = TileStep(count, tiles, at.warps);
+  if (at.warp >= step) return;
+  const Uint64 item_step = step / tiles;
+  const Uint64 part_step = step % tiles;
   Uint64 item = at.warp / tiles;
   Uint64 part = at.warp % tiles;
   while (item < count) {

@@ -24,9 +24,12 @@ constexpr double kBlockNanoseconds = 850;
 constexpr double kEnginesMargin = 1.25;
 constexpr double kKernelRate = 375;  // of an idle GPU: bytes in a nanosecond
 // What the engines of a pair of GPUs that compute take for a row, however many hand rows over: fits
-// what was measured on H100 with rows of 8, 16 and 32 KiB.
-constexpr double kRowNanoseconds = 15;
-constexpr double kRowByteNanoseconds = 0.0045;
+// what was measured on H100 with rows of 4 to 64 KiB (decision 16).
+constexpr double kRowNanoseconds = 19;
+constexpr double kRowByteNanoseconds = 0.00226;
+// Where rows of this length are faster than batches, longer ones leave nothing of the link to
+// those.
+constexpr uint64_t kFillsLinkBytes = 30 << 10;
 // Blocks; a copy of rows takes as long as so many.
 constexpr uint64_t kFewBlocks = 8;
 constexpr uint64_t kBlocksOfRows = 8;
@@ -38,6 +41,10 @@ constexpr double kSlowRate = 200;
 constexpr double kSlowFactor = 2;
 // A gap in what others compute looks like an idle GPU.
 constexpr int kQuickProbes = 3;
+// A GPU that slept is late with its first kernel by up to so long, as one that is busy may be, too:
+// it is looked at again at once.
+constexpr double kWakeNanoseconds = 2e6;
+constexpr int kQuickProbesAfterPause = 2;
 constexpr milliseconds kIdleFor{50};
 constexpr uint64_t kRateBytesMin = 8 << 20;
 // A worker without kernels may be replaced by one that has them.
@@ -67,7 +74,9 @@ bool GpuCopyPlanner::IsForEngines(const GpuCopyWork& work) {
 
 uint64_t GpuCopyPlanner::RowBytesMax(size_t workers) {
   const double batched = kBlockNanoseconds / static_cast<double>(std::max<size_t>(workers, 1));
-  return static_cast<uint64_t>(std::max(batched - kRowNanoseconds, 0.0) / kRowByteNanoseconds);
+  const auto longest =
+      static_cast<uint64_t>(std::max(batched - kRowNanoseconds, 0.0) / kRowByteNanoseconds);
+  return longest < kFillsLinkBytes ? longest : UINT64_MAX;
 }
 
 bool GpuCopyPlanner::IsFew(const GpuCopyWork& work) {
@@ -105,20 +114,21 @@ GpuCopyPlan GpuCopyPlanner::Choose(const GpuCopyWork& work, TimePoint now) const
 
 GpuCopyPlanner::Job GpuCopyPlanner::Posted(const GpuCopyPlan& plan, uint64_t bytes, TimePoint now) {
   if (plan.means != GpuMeans::kKernel) return {plan, bytes};
+  const bool after_pause = state_ == State::kIdle && now >= idle_until_;
   if (plan.probe) state_ = State::kProbed;
   if (in_flight_ == 0) {
     first_posted_ = now;
     moved_ = 0;
   }
   in_flight_ += bytes;
-  return {plan, bytes};
+  return {plan, bytes, after_pause};
 }
 
 // By the worker's clock, which begins when the job before was done: neither that one nor a sleep of
 // the engine's thread counts.
-bool GpuCopyPlanner::IsSlow(const Job& job, nanoseconds taken) const {
+bool GpuCopyPlanner::IsSlow(const Job& job, nanoseconds taken, double wait) const {
   return static_cast<double>(taken.count()) >
-         kSlowFactor * static_cast<double>(job.bytes) / best_rate_ + kTurnNanoseconds;
+         kSlowFactor * static_cast<double>(job.bytes) / best_rate_ + wait;
 }
 
 void GpuCopyPlanner::Done(const Job& job, const worker::Completion& completion, TimePoint now) {
@@ -136,22 +146,27 @@ void GpuCopyPlanner::Done(const Job& job, const worker::Completion& completion, 
   const bool says_something = state_ == State::kIdle || job.plan.probe;  // others are from before
   if (!says_something) return;
   if (completion.ok) {
-    Judge(IsSlow(job, nanoseconds(completion.copy_nanoseconds)), now);
+    Judge(job, nanoseconds(completion.copy_nanoseconds), now);
   } else if (job.plan.probe) {
     state_ = State::kBusy;
   }
 }
 
-void GpuCopyPlanner::Judge(bool slow, TimePoint now) {
-  if (slow) {
+void GpuCopyPlanner::Judge(const Job& job, nanoseconds taken, TimePoint now) {
+  if (IsSlow(job, taken, kTurnNanoseconds)) {
+    const bool may_wake = job.after_pause && !IsSlow(job, taken, kWakeNanoseconds);
     const bool again = state_ == State::kProbed || now - idle_since_ < kProbePauseMax;
-    probe_pause_ = again ? std::min<nanoseconds>(2 * probe_pause_, kProbePauseMax) : kProbePauseMin;
+    probe_pause_ = may_wake ? nanoseconds(0)
+                   : again
+                       ? std::clamp<nanoseconds>(2 * probe_pause_, kProbePauseMin, kProbePauseMax)
+                       : kProbePauseMin;
     probe_again_ = now + probe_pause_;
     quick_probes_ = 0;
+    quick_needed_ = may_wake ? kQuickProbesAfterPause : kQuickProbes;
     state_ = State::kBusy;
     return;
   }
-  if (state_ == State::kProbed && ++quick_probes_ < kQuickProbes) {
+  if (state_ == State::kProbed && ++quick_probes_ < quick_needed_) {
     probe_again_ = now;
     state_ = State::kBusy;
     return;

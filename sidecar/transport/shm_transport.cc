@@ -278,7 +278,10 @@ ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int work
   // others' batches go beside them.
   const bool has_rows = !by_kernel && plan.segments.copies().of_rows > 0;
   const bool one_by_one = has_rows && !IsForKernels(target);
-  if (one_by_one && !IsWorthABatch(*operation, target, queue)) return Posting::kEnough;
+  if (one_by_one &&
+      !(IsBesideRows(target, operation->gpus()) && IsWorthABatch(*operation, target, queue))) {
+    return Posting::kEnough;
+  }
   size_t segments = choice.job_segments;
   if (by_kernel) {  // the first jobs are short, so that the GPU begins early
     segments = SegmentsOf(plan, std::min(segments, kFirstKernelBlocks << std::min<size_t>(
@@ -329,6 +332,7 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
     if (rows == RowsBy::kEngines) batch_timing_.RowsPosted(worker, part.bytes);
     job.gpu_job = PlannerOf(job.gpu).Posted(gpu_plan, part.bytes, now);
     NoteMeans(job.gpu, now);
+    NoteShared(gpu_plan, now);
     operation->SetGpuReason(gpu_plan.reason);
   }
   return Posting::kPosted;

@@ -68,9 +68,9 @@ class ShmTransport final : public Transport {
   bool EnginesWillCopy(const std::vector<int>& gpus) const;
   int GpuPlace(std::string_view uuid) const { return pool_.GpuPlace(uuid); }  // any thread
   bool HasGpuWorkers() const { return GpuWorkers() > 0; }
-  void RouseFor(size_t named) {
-    if (named >= kLongPlan) pool_.Rouse();
-  }
+  // So much is about to be planned: wakes the workers that will copy it between GPUs, as far as is
+  // known. Any thread.
+  void RouseFor(size_t named) const;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override;
   // Its token goes to `attention`, which outlives the operation, instead of to who calls Poll.
@@ -149,6 +149,8 @@ class ShmTransport final : public Transport {
   // What both end with.
   Posting PostPart(ShmOperation* operation, int worker, const PlanPart& part,
                    const GpuCopyPlan& gpu_plan, RowsBy rows);
+  // Whether it is one of the few that hand rows over in batches.
+  bool IsBesideRows(int worker, const std::vector<int>& gpus) const;
   // Of a worker that would hand rows over in a batch: whether what else there is to copy lasts
   // until that is back.
   bool IsWorthABatch(const ShmOperation& operation, int worker, const Queue& queue) const;
@@ -165,7 +167,8 @@ class ShmTransport final : public Transport {
   bool IsAnotherFree() const;  // for what is between a GPU and the host
   GpuCopyPlanner& PlannerOf(int gpu);
   void NoteRows(const Job& done, const worker::Completion& completion, TimePoint now);
-  void NoteMeans(int gpu, TimePoint now);  // for EnginesWillCopy
+  void NoteMeans(int gpu, TimePoint now);                   // for EnginesWillCopy
+  void NoteShared(const GpuCopyPlan& plan, TimePoint now);  // for RouseFor
   void Leave(ShmOperation* operation);
 
   const ShmOptions options_;
@@ -182,6 +185,7 @@ class ShmTransport final : public Transport {
   BatchTiming batch_timing_;
   std::vector<GpuCopyPlanner> gpu_planners_;  // by GPU, as far as there was need
   std::atomic<uint64_t> by_engines_{0};       // a bit for each of the first 64 GPUs
+  std::atomic<TimePoint> fed_engines_{};      // when engines last had a job that workers share
   int last_worker_ = 0;
   size_t jobs_in_flight_ = 0;
   size_t gpu_jobs_ = 0;        // of these, between GPUs

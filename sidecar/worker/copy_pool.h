@@ -100,9 +100,9 @@ class CopyPool {
   // Ends a worker that does not answer: its jobs complete with kWorkerLost when it is reaped, and
   // another takes its place. Thread-safe.
   virtual void Replace(int worker) = 0;
-  // Much GPU memory will be moved in a moment: workers that sleep begin to look for jobs. A hint.
+  // Much will be moved in a moment: this worker, if it sleeps, begins to look for jobs. A hint.
   // Thread-safe.
-  virtual void Rouse() = 0;
+  virtual void Rouse(int worker) = 0;
 };
 
 }  // namespace gantry::worker

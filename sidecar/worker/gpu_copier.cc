@@ -14,6 +14,8 @@ namespace {
 // the first ones after a pause are short.
 constexpr size_t kFirstBatch = 32;
 constexpr size_t kBatchMax = 1024;
+constexpr uint64_t kNudgedBytes = 64 << 10;  // whole pages
+constexpr uint64_t kNudgeBytes = 16;
 
 }  // namespace
 
@@ -144,6 +146,29 @@ Result<GpuJob> GpuCopier::EndJob() {
 
 void GpuCopier::Idle() { batch_ = kFirstBatch; }
 
+void GpuCopier::Nudge() {
+  if (context_ == nullptr || !nudges_) return;
+  const Status nudged = NudgeOnce();
+  if (nudged) return;
+  nudges_ = false;
+  log::Warning("a GPU is not kept awake between copies", {{"why", nudged.error()}});
+}
+
+Status GpuCopier::NudgeOnce() {
+  if (nudged_ == nullptr) {
+    ASSIGN_OR_RETURN(nudged_, PinnedPages::Create(*context_, kNudgedBytes, "nudges of a GPU"));
+  }
+  if (marks_.empty()) {
+    ASSIGN_OR_RETURN(auto mark, context_->NewEvent());
+    marks_.push_back(std::move(mark));
+  }
+  gpu::GpuEvent& mark = *marks_.back();
+  const gpu::DeviceAddress to = nudged_->on_gpu();
+  RETURN_IF_ERROR(stream().Copy(to, to + kNudgedBytes / 2, kNudgeBytes));
+  RETURN_IF_ERROR(stream().Record(mark));
+  return AwaitGpu(mark);
+}
+
 Status GpuCopier::Finish(GpuJob job) {
   marks_.push_back(std::move(job.mark));
   return staging_ == nullptr ? Status() : staging_->Retire(job.last_slice);
@@ -181,7 +206,7 @@ Status GpuCopier::Begin(const std::shared_ptr<gpu::GpuContext>& context) {
 bool GpuCopier::HasKernels() {
   if (asked_for_kernels_) return kernels_ != nullptr;
   asked_for_kernels_ = true;
-  Result<std::unique_ptr<KernelList>> kernels = KernelList::Create(*context_);
+  Result<std::unique_ptr<KernelList>> kernels = KernelList::Create(*context_, stream());
   if (kernels) {
     kernels_ = std::move(*kernels);
   } else {

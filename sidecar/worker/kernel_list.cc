@@ -11,10 +11,12 @@ constexpr size_t kSlabs = 8;
 constexpr size_t kSlabBytes = KernelList::kSlabItems * sizeof(gpu::CopyItem);
 constexpr size_t kBytes = kSlabs * kSlabBytes;
 static_assert(kBytes % 65536 == 0, "whole pages");
+constexpr uint64_t kTileBytes = 2048;  // what a warp moves of a short item at a time
 
 }  // namespace
 
-Result<std::unique_ptr<KernelList>> KernelList::Create(gpu::GpuContext& context) {
+Result<std::unique_ptr<KernelList>> KernelList::Create(gpu::GpuContext& context,
+                                                       gpu::GpuStream& stream) {
   RETURN_IF_ERROR(context.LoadKernels());
   std::unique_ptr<KernelList> list(new KernelList());
   ASSIGN_OR_RETURN(list->pages_, PinnedPages::Create(context, kBytes, "the lists of copy kernels"));
@@ -24,11 +26,39 @@ Result<std::unique_ptr<KernelList>> KernelList::Create(gpu::GpuContext& context)
     list->free_again_.push_back(std::move(event));
   }
   list->slab_ = list->items_;
+  RETURN_IF_ERROR(list->RunFirst(stream));
   return list;
+}
+
+// Within the pages of the lists.
+Status KernelList::RunFirst(gpu::GpuStream& stream) {
+  const gpu::DeviceAddress last = pages_->on_gpu() + (kBytes - sizeof(gpu::CopyItem));
+  const gpu::DeviceAddress before = pages_->on_gpu() + (kBytes - 2 * sizeof(gpu::CopyItem));
+  RETURN_IF_ERROR(Add({last, before, sizeof(gpu::CopyItem)}, stream));
+  RETURN_IF_ERROR(Launch(stream));
+  return stream.Synchronize();
+}
+
+Status KernelList::Add(const gpu::CopyItem& item, gpu::GpuStream& stream) {
+  if (item.bytes <= kItemBytesMax) return AddPart(item, stream);
+  const uint64_t parts = (item.bytes - 1) / kItemBytesMax + 1;
+  const uint64_t equal = (item.bytes - 1) / parts + 1;
+  const uint64_t bytes = (equal + kTileBytes - 1) / kTileBytes * kTileBytes;
+  for (uint64_t at = 0; at < item.bytes; at += bytes) {
+    RETURN_IF_ERROR(
+        AddPart({item.to + at, item.from + at, std::min(bytes, item.bytes - at)}, stream));
+  }
+  return {};
 }
 
 Status KernelList::AddBlocks(std::span<const BlockPlaces> places, gpu::DeviceAddress from,
                              gpu::DeviceAddress to, uint64_t length, gpu::GpuStream& stream) {
+  if (length > kItemBytesMax) {
+    for (const BlockPlaces& place : places) {
+      RETURN_IF_ERROR(Add({to + place.destination, from + place.source, length}, stream));
+    }
+    return {};
+  }
   longest_ = std::max(longest_, length);
   while (!places.empty()) {
     const size_t some = std::min(places.size(), kSlabItems - count_);

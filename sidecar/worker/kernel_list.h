@@ -17,17 +17,19 @@ class KernelList {
  public:
   static constexpr size_t kSlabItems = 16384;
 
-  // path_unavailable where the driver has no kernels.
-  static Result<std::unique_ptr<KernelList>> Create(gpu::GpuContext& context);
+  // path_unavailable where the driver has no kernels. A first one has run on the stream: a driver
+  // takes a millisecond for what it puts off until then, which looks like a GPU that is busy.
+  static Result<std::unique_ptr<KernelList>> Create(gpu::GpuContext& context,
+                                                    gpu::GpuStream& stream);
   KernelList(const KernelList&) = delete;
   KernelList& operator=(const KernelList&) = delete;
 
+  // Longer items are cut into equal parts: a launch shares out its items by the longest, and a few
+  // that are longer than the others, as blocks that lie side by side, would slow all of it down.
+  static constexpr uint64_t kItemBytesMax = 16 << 10;
+
   // Adds to the slab that is being written; a full one is launched on the stream.
-  Status Add(const gpu::CopyItem& item, gpu::GpuStream& stream) {
-    slab_[count_++] = item;
-    if (item.bytes > longest_) longest_ = item.bytes;
-    return count_ == kSlabItems ? Launch(stream) : Status();
-  }
+  Status Add(const gpu::CopyItem& item, gpu::GpuStream& stream);
   // Blocks of `length` bytes, from `from` to `to` at the places; full slabs are launched.
   Status AddBlocks(std::span<const BlockPlaces> places, gpu::DeviceAddress from,
                    gpu::DeviceAddress to, uint64_t length, gpu::GpuStream& stream);
@@ -38,6 +40,12 @@ class KernelList {
 
  private:
   KernelList() = default;
+  Status RunFirst(gpu::GpuStream& stream);
+  Status AddPart(const gpu::CopyItem& part, gpu::GpuStream& stream) {
+    slab_[count_++] = part;
+    if (part.bytes > longest_) longest_ = part.bytes;
+    return count_ == kSlabItems ? Launch(stream) : Status();
+  }
 
   std::unique_ptr<PinnedPages> pages_;
   gpu::CopyItem* items_ = nullptr;                          // all slabs, in the pages

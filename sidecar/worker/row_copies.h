@@ -12,8 +12,8 @@ namespace gantry::worker {
 // A copy of rows takes as long to hand over as some eight blocks of a batch, and one of few rows
 // as long as one of 64: it is worth it from here on.
 inline constexpr uint32_t kRowsMin = 16;
-// A GPU's engines are at one copy of rows at a time: of larger ones batches are as fast.
-inline constexpr uint64_t kRowBytesMax = 32 << 10;
+// Longer ones are copies by themselves: batches of them are as fast.
+inline constexpr uint64_t kRowBytesMax = 64 << 10;
 
 inline bool IsForRows(const CopySegment& segment) {
   const auto fits = [&](uint64_t stride) {

@@ -11,11 +11,18 @@ namespace {
 
 // So many may wait for their GPU: the pool is told early of those that are done.
 constexpr size_t kPendingMax = 64;
+// Who spins for so long does so for small copies that come now and then: they find the GPU awake.
+constexpr milliseconds kLongSpin{1};
+constexpr microseconds kNudgeEvery{500};
 
 }  // namespace
 
 WorkerLoop::WorkerLoop(WorkerRingEnd* ring, MappingTable* mappings, nanoseconds spin)
-    : ring_(ring), mappings_(mappings), spin_(spin), gpu_holds_(mappings) {}
+    : ring_(ring),
+      mappings_(mappings),
+      spin_(spin),
+      while_spinning_(spin < kLongSpin ? std::function<void()>() : [this] { KeepGpuAwake(); }),
+      gpu_holds_(mappings) {}
 
 Status WorkerLoop::Run() {
   uint64_t tag = 0;
@@ -30,7 +37,8 @@ Status WorkerLoop::Run() {
         ReleaseHostMemory();
         if (pending_.empty() && !gpu_copier_.has_job()) {
           gpu_copier_.Idle();
-          ring_->WaitForSegment(&spin_, stop_);
+          nudge_again_ = Clock::now() + kNudgeEvery;
+          ring_->WaitForSegment(&spin_, stop_, while_spinning_);
           continue;
         }
         RETURN_IF_ERROR(CompletePending());
@@ -42,6 +50,12 @@ Status WorkerLoop::Run() {
   }
   ReleaseHostMemory();
   return Drain();
+}
+
+void WorkerLoop::KeepGpuAwake() {
+  if (Clock::now() < nudge_again_) return;
+  gpu_copier_.Nudge();
+  nudge_again_ = Clock::now() + kNudgeEvery;
 }
 
 void WorkerLoop::Stop() {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 
 #include "sidecar/worker/gpu_copier.h"
 #include "sidecar/worker/gpu_holds.h"
@@ -50,10 +51,13 @@ class WorkerLoop {
   // Waits for the GPU, and completes all.
   Status Drain();
   void ReleaseHostMemory();
+  void KeepGpuAwake();
 
   WorkerRingEnd* const ring_;
   MappingTable* const mappings_;
   AdaptiveSpin spin_;
+  const std::function<void()> while_spinning_;
+  TimePoint nudge_again_;
   std::atomic<bool> stop_ = false;
   GpuCopier gpu_copier_;
   GpuHolds gpu_holds_;

@@ -282,13 +282,11 @@ bool WorkerPool::reaches(int worker, int gpu) const {
 
 int WorkerPool::GpuPlace(std::string_view uuid) const { return homes_.PlaceOf(uuid); }
 
-void WorkerPool::Rouse() {
+void WorkerPool::Rouse(int worker) {
   ++doorbell_->roused.value;
-  for (const std::unique_ptr<WorkerSlot>& slot : slots_) {
-    if (slot->gpu < 0) continue;
-    // Only its address is used: the ring may be made anew meanwhile.
-    FutexWake(static_cast<RingLayout*>(slot->ring_block.data())->worker_sleeps.value, 1);
-  }
+  const WorkerSlot& slot = *slots_.at(static_cast<size_t>(worker));
+  // Only its address is used: the ring may be made anew meanwhile.
+  FutexWake(static_cast<RingLayout*>(slot.ring_block.data())->worker_sleeps.value, 1);
 }
 
 Status WorkerPool::Unmap(memory::MappingId mapping) { return mappings_.Unmap(mapping); }

@@ -43,7 +43,7 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   void HandBack(bool wake) override;
   void LookAfresh() override { wake_requested_ = false; }
   void Replace(int worker) override;
-  void Rouse() override;
+  void Rouse(int worker) override;
 
   Result<memory::MappingId> Map(const memory::AllocationSource& source) override;
   Status Unmap(memory::MappingId mapping) override;

@@ -241,9 +241,15 @@ bool WorkerRingEnd::HasSegment() const {
   return ring_->submission_head.value.load(std::memory_order_seq_cst) != submission_tail_;
 }
 
-void WorkerRingEnd::WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop) {
+void WorkerRingEnd::WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop,
+                                   const std::function<void()>& meanwhile) {
   const auto ready = [&] { return HasSegment() || stop.load(std::memory_order_seq_cst); };
-  if (spin->Until(ready)) return;
+  const auto look = [&] {
+    if (ready()) return true;
+    if (meanwhile) meanwhile();
+    return false;
+  };
+  if (spin->Until(look)) return;
   std::atomic<uint32_t>& sleeps = ring_->worker_sleeps.value;
   sleeps.store(1, std::memory_order_seq_cst);
   if (!ready()) {

@@ -66,8 +66,10 @@ class WorkerRingEnd {
   bool Complete(const Completion& completion);
 
   bool HasSegment() const;
-  // Returns when there may be a segment or `stop` is set; whoever sets it calls WakeWorker().
-  void WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop);
+  // Returns when there may be a segment or `stop` is set; whoever sets it calls WakeWorker(). While
+  // it spins it calls `meanwhile`, which returns soon, between two looks.
+  void WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop,
+                      const std::function<void()>& meanwhile = {});
   void WakeWorker();  // thread-safe
 
  private:

@@ -118,6 +118,14 @@ TEST_F(GpuMemoryChanges, ATransferByAViewLooksAtWhatItMoves) {
   spec.local_blocks = spec.remote_blocks = &block;
   spec.block_count = 1;
   EXPECT_EQ(submit(), "stale_generation");
+  // What is registered by that name since is what counts.
+  gantry_buffer_destroy(std::exchange(buffers[1], nullptr));
+  EXPECT_EQ(submit(), "");
+  const AddressRange anew = Make(MemoryOrigin::kDevice, kMiB);
+  ASSERT_OK(Register("k.1", At(anew), 4096, &buffers[1]));
+  EXPECT_EQ(submit(), "");
+  ASSERT_TRUE(allocations_->Free(anew));
+  EXPECT_EQ(submit(), "stale_generation");
   gantry_view_destroy(view);
   for (gantry_buffer* buffer : buffers) gantry_buffer_destroy(buffer);
 }

@@ -1,6 +1,7 @@
 """A copy worker whose driver is out of memory in the middle of its life fails what it copies, and nothing else."""
 
 import random
+import time
 
 import pytest
 
@@ -67,3 +68,19 @@ def test_it_fails_the_transfer_and_not_the_sidecar(gpus, start_sidecar, start_gp
     pair.data["into"] = bytes(pair.data["into"][:pair.offset]) + fresh[pair.offset:pair.offset + pair.length] + \
         pair.data["into"][pair.offset + pair.length:]
     assert pair.reader.do("look", "into", 0, pair.size) == pair.data["into"]
+
+
+@pytest.mark.both_vendors
+def test_a_gpu_is_kept_awake_for_who_looks_for_long_and_no_error_of_that_is_a_transfers(gpus, start_sidecar, start_gpu_workload):
+    pair = GpuPair(start_sidecar, start_gpu_workload, length=MiB, block_bytes=BLOCK, flags=["--spin-us", "300000"])
+    for _ in range(20):  # workers look again for as long as it pays
+        assert move(pair, [5])["state"] == "succeeded"
+    assert "is not kept awake" not in pair.a.log
+    with Out(gpus, CALLS["one"][1]):
+        time.sleep(0.1)
+    deadline = time.monotonic() + SECONDS
+    while "is not kept awake" not in pair.a.log and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert "is not kept awake" in pair.a.log, pair.a.log[-2000:]
+    assert move(pair, [5])["state"] == "succeeded"
+    assert metric(pair.a, "gantry_worker_restarts_total") == 0

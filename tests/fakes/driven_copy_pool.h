@@ -22,7 +22,7 @@ class DrivenCopyPool : public CopyPool {
   void HandBack(bool /*wake*/) override {}
   void LookAfresh() override {}
   void Replace(int /*worker*/) override {}
-  void Rouse() override {}
+  void Rouse(int /*worker*/) override {}
 };
 
 }  // namespace gantry::worker

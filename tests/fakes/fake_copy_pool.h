@@ -8,6 +8,8 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "lib/base/mutex.h"
@@ -134,7 +136,14 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
   }
   void LookAfresh() override {}
   void Replace(int worker) override { Lose(worker, /*comes_back=*/true); }
-  void Rouse() override {}
+  void Rouse(int worker) override {
+    const MutexLock lock(mutex_);
+    roused_.insert(worker);
+  }
+  std::set<int> TakeRoused() {
+    const MutexLock lock(mutex_);
+    return std::exchange(roused_, {});
+  }
 
   Result<memory::MappingId> Map(const memory::AllocationSource& source) override {
     const MutexLock lock(mutex_);
@@ -285,6 +294,7 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
   milliseconds delay_ GUARDED_BY(mutex_){0};
   bool held_ GUARDED_BY(mutex_) = false;
   int replacements_ GUARDED_BY(mutex_) = 0;
+  std::set<int> roused_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gantry::worker

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -88,18 +89,52 @@ TEST(CopyKernelTest, AnItemBeyondFourGiBIsSharedToItsEnd) {
   constexpr uint64_t kBytes = (uint64_t{5} << 30) + 3;
   constexpr uint64_t kTile = 16384;
   constexpr uint64_t kWarps = 16384;
+  constexpr uint64_t kStep = TileStep(1, TilesPerItem(kBytes), kWarps);
+  static_assert(kStep == kWarps - 1);
   constexpr uint64_t kLastTile = kBytes / kTile;
-  for (const uint64_t warp : {uint64_t{0}, kLastTile % kWarps, kWarps - 1}) {
+  for (const uint64_t warp : {uint64_t{0}, kLastTile % kStep, kStep - 1}) {
     RecordingMemory memory;
     memory.items.push_back({DeviceAddress{kTo}, DeviceAddress{kFrom}, kBytes});
     memory.Run(32, warp, kWarps, kBytes);
     std::map<uint64_t, uint64_t> wanted;
-    for (uint64_t tile = warp; tile <= kLastTile; tile += kWarps)
+    for (uint64_t tile = warp; tile <= kLastTile; tile += kStep)
       wanted.emplace(tile * kTile, tile == kLastTile ? 3 : kTile);
     EXPECT_EQ(memory.repeated, 0U);
     EXPECT_EQ(Joined(memory.loads, kFrom), wanted);
     EXPECT_EQ(Joined(memory.stores, kTo), wanted);
   }
+}
+
+// One longer item must not leave every other warp without work.
+TEST(CopyKernelTest, WarpsShareItemsThatAreShorterThanTheLongest) {
+  constexpr uint64_t kWarps = 64;
+  std::vector<uint64_t> moved;
+  for (uint64_t warp = 0; warp < kWarps; ++warp) {
+    RecordingMemory memory;
+    for (uint64_t i = 0; i < 1000; ++i) {
+      memory.items.push_back({DeviceAddress{kTo + 8192 * i}, DeviceAddress{kFrom + 8192 * i},
+                              i == 500 ? uint64_t{8192} : uint64_t{4096}});
+    }
+    memory.Run(32, warp, kWarps, 8192);
+    uint64_t bytes = 0;
+    for (const auto& [offset, length] : Joined(memory.stores, kTo)) bytes += length;
+    moved.push_back(bytes);
+  }
+  EXPECT_EQ(moved.back(), 0U) << "the last one has none, so that the step is odd";
+  moved.pop_back();
+  const auto [least, most] = std::minmax_element(moved.begin(), moved.end());
+  EXPECT_LE(*most - *least, 4U * 2048) << *least << " to " << *most;
+}
+
+TEST(CopyKernelTest, WarpsWithATileEachAllHaveOne) {
+  EXPECT_EQ(TileStep(16, 4, 64), 64U);
+  EXPECT_EQ(TileStep(17, 4, 64), 63U);
+  EXPECT_EQ(TileStep(64, 1, 64), 64U);
+  EXPECT_EQ(TileStep(65, 1, 64), 63U);
+  EXPECT_EQ(TileStep(65, 1, 63), 63U);
+  EXPECT_EQ(TileStep(1, 1, 1), 1U);
+  EXPECT_EQ(TileStep(9, 9, 1), 1U);
+  EXPECT_EQ(TileStep(0, 9, 2), 2U);
 }
 
 TEST(CopyKernelTest, AGridHasAWarpForEachTileAndOneBlockForEachMultiprocessorAtMost) {

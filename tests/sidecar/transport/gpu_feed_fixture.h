@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,7 @@ class HandPool final : public worker::DrivenCopyPool {
   size_t free_places(int /*worker*/) const override { return places; }
   int gpu_of(int worker) const override { return homes[static_cast<size_t>(worker)]; }
   bool reaches(int worker, int gpu) const override { return peers || gpu_of(worker) == gpu; }
+  void Rouse(int worker) override { roused.insert(worker); }
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override {
     if (free_slots(worker) < segments.size()) return false;
     Job job{tag, segments.size(), {}, segments.front().means, segments.front().one_by_one};
@@ -96,6 +98,7 @@ class HandPool final : public worker::DrivenCopyPool {
   std::vector<int> homes;             // likewise: its GPU
   std::vector<uint64_t> copied;       // destinations
   size_t places = 65536;
+  std::set<int> roused;
   bool peers = true;  // each GPU reaches every other's memory
   std::deque<Completion> done;
 };

@@ -257,5 +257,30 @@ TEST_F(GpuFeedTest, WithoutAnyGpuWorkerLeftWhatWaitsForOneFailsAndTheRestGoesOn)
   EXPECT_TRUE(of_host->finished());
 }
 
+// A thread that looks for work takes half a core from who plans beside it.
+TEST_F(GpuFeedTest, OnlyWhoseKernelsCopyAreRousedUntilEnginesDo) {
+  HandPool pool(5);
+  pool.homes = {0, 1, 0, 1, -1};
+  ShmTransport transport({}, pool);
+  transport.RouseFor(255);
+  EXPECT_EQ(pool.roused, std::set<int>());
+  transport.RouseFor(256);
+  EXPECT_EQ(pool.roused, (std::set<int>{0, 1}));
+  const auto operation = transport.Start(Plan(Map(kGpu, 0), Map(kGpu, 1), 20'000), 0, 1);
+  std::vector<uint64_t> attention;
+  for (int i = 0; i < 4; ++i) {  // kernels that wait for their turn
+    transport.Poll(&attention);
+    for (const int worker : {0, 1}) pool.Finish(worker, true, milliseconds(20));
+  }
+  ASSERT_FALSE(pool.jobs[2].empty()) << "copy engines have taken over";
+  transport.RouseFor(256);
+  EXPECT_EQ(pool.roused, (std::set<int>{0, 1, 2, 3}));
+  operation->Stop();
+  for (int i = 0; i < 100; ++i) {
+    pool.FinishOneEach();
+    transport.Poll(&attention);
+  }
+}
+
 }  // namespace
 }  // namespace gantry::transport

@@ -36,6 +36,36 @@ TEST_P(GpuLoopTest, StridedBlocksOfMoreThanAllListsOfAKernelArrive) {
   }
 }
 
+// A kernel's list cuts them.
+TEST_P(GpuLoopTest, BlocksLongerThanAnItemOfAKernelArriveAmongShortOnes) {
+  std::vector<CopySegment> segments;
+  std::vector<uint8_t> expected(kSize);
+  uint64_t at = 3;
+  for (const uint64_t length : {4096, 16384, 16385, 20000, 32768, 33001, 100003, 262144}) {
+    for (const uint64_t shift : {0, 5}) {
+      const uint64_t from = 11 + length % 977;
+      segments.push_back(Plain(from, at + shift, length));
+      std::copy_n(image_.begin() + static_cast<std::ptrdiff_t>(from), length,
+                  expected.begin() + static_cast<std::ptrdiff_t>(at + shift));
+      at += length + 64;
+    }
+  }
+  ASSERT_LT(at, kSize);
+  Post(1, segments);
+  EXPECT_TRUE(Await().ok);
+  EXPECT_TRUE(Destination() == expected);
+}
+
+TEST_P(GpuLoopTest, ListedBlocksLongerThanAnItemOfAKernelArrive) {
+  const std::vector<BlockPlaces> places = {{7, 100'000}, {40'001, 17}, {500'000, 300'001}};
+  CopySegment segment = Plain(0, 0, 50'007);
+  segment.places = places;
+  segment.count = static_cast<uint32_t>(places.size());
+  Post(5, {segment});
+  EXPECT_TRUE(Await().ok);
+  ExpectMoved(places, 50'007);
+}
+
 // Rows of one copy, where they are enough and apart from each other, or blocks of a batch.
 TEST_P(GpuLoopTest, BlocksAtOneStepArriveAndWhatLiesBetweenThemStays) {
   struct {

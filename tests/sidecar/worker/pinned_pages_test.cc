@@ -99,7 +99,10 @@ TEST_F(PinnedPagesDeathTest, OfStagingAndOfKernelsLists) {
         { const auto staging = StagingBuffer::Create(*context).value(); }
         const uint64_t with_staging = MappedBytes();
         HOLDS(with_staging >= before + StagingBuffer::kSlices * StagingBuffer::kSliceBytes);
-        { const auto list = KernelList::Create(*context).value(); }
+        {
+          const auto stream = context->NewStream().value();
+          const auto list = KernelList::Create(*context, *stream).value();
+        }
         HOLDS(MappedBytes() >= with_staging + KernelList::kSlabItems * sizeof(gpu::CopyItem));
         ::_exit(0);
       },

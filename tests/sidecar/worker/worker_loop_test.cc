@@ -132,5 +132,21 @@ TEST_F(WorkerLoopTest, StopsWhileItSleeps) {
   EXPECT_TRUE(outcome_);
 }
 
+TEST(WorkerRingWait, DoesSomethingElseBetweenTwoLooks) {
+  const auto memory = std::make_unique<RingLayout>();
+  Doorbell doorbell = {};
+  InitializeRing(memory.get());
+  WorkerRingEnd ring(memory.get(), &doorbell);
+  AdaptiveSpin spin{milliseconds(10'000)};
+  std::atomic<bool> stop = false;
+  int calls = 0;
+  ring.WaitForSegment(&spin, stop, [&] {
+    if (++calls == 3) stop = true;
+  });
+  EXPECT_EQ(calls, 3);
+  ring.WaitForSegment(&spin, stop, [&] { ++calls; });
+  EXPECT_EQ(calls, 3) << "not before the first look";
+}
+
 }  // namespace
 }  // namespace gantry::worker
