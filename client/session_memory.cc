@@ -237,7 +237,10 @@ Result<std::vector<BufferPointer>> WorkloadSession::Keep(std::vector<BufferReque
     MutexLock lock(mutex_);
     for (const BufferPointer& buffer : buffers) {
       buffers_.insert(buffer);
-      if (buffer->on_gpu) gpu_buffers_.insert_or_assign(buffer->name, buffer);
+      if (buffer->on_gpu) {
+        gpu_buffers_.insert_or_assign(buffer->name, buffer);
+        ++gpu_buffers_epoch_;
+      }
       for (const auto& arena : buffer->arenas) arena_closed = arena_closed || arena->closed;
     }
   }
@@ -281,7 +284,9 @@ void WorkloadSession::Forget(const BufferPointer& buffer) {
   MutexLock lock(mutex_);
   buffers_.erase(buffer);
   const auto found = gpu_buffers_.find(buffer->name);
-  if (found != gpu_buffers_.end() && found->second == buffer) gpu_buffers_.erase(found);
+  if (found == gpu_buffers_.end() || found->second != buffer) return;
+  gpu_buffers_.erase(found);
+  ++gpu_buffers_epoch_;
 }
 
 void WorkloadSession::ReleaseUnusedGpuMemory() {

@@ -97,6 +97,7 @@ Status WorkloadSession::Close() {
   for (const BufferPointer& buffer : buffers_) buffer->registered = false;
   buffers_.clear();
   gpu_buffers_.clear();
+  ++gpu_buffers_epoch_;
   return outcome;
 }
 

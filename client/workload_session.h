@@ -63,9 +63,18 @@ class ViewRecord {
   const ViewAnswer& answer() const { return answer_; }
   std::atomic<bool>& deleted() { return deleted_; }
 
+  // The buffers of the pairs' local sides that are on a GPU, null for others: by name they would be
+  // looked up for each transfer. The session's, under its lock.
+  struct GpuBuffers {
+    uint64_t epoch = 0;  // of the session's buffers on GPUs, from which these are
+    std::vector<BufferPointer> of_pairs;
+  };
+  GpuBuffers& gpu_buffers() { return gpu_buffers_; }
+
  private:
   const ViewAnswer answer_;
   std::atomic<bool> deleted_{false};
+  GpuBuffers gpu_buffers_;
 };
 
 // What the handles of a gantry_transfer_spec stand for.
@@ -156,7 +165,8 @@ class WorkloadSession {
   static Status CheckGpuMemory(RegisteredBuffer& buffer, std::string field,
                                std::shared_ptr<const GpuAllocation>* last = nullptr);
   // The same of all that a transfer by a view moves.
-  Status CheckGpuMemoryOf(const ViewRecord& view, const gantry_transfer_spec& spec);
+  Status CheckGpuMemoryOf(ViewRecord& view, const gantry_transfer_spec& spec);
+  const std::vector<BufferPointer>& GpuBuffersOf(ViewRecord& view) REQUIRES(mutex_);
 
   const Options options_;
   const pid_t owner_;
@@ -171,6 +181,7 @@ class WorkloadSession {
   mutable Mutex mutex_;
   std::set<BufferPointer> buffers_ GUARDED_BY(mutex_);
   std::map<std::string, BufferPointer, std::less<>> gpu_buffers_ GUARDED_BY(mutex_);  // by name
+  uint64_t gpu_buffers_epoch_ GUARDED_BY(mutex_) = 1;  // another one after each change of them
 };
 
 }  // namespace gantry::client

@@ -16,7 +16,8 @@ namespace {
 
 // What a connection may hold without being counted, and keeps between requests.
 constexpr size_t kSmallBytesMax = 64 * 1024;
-constexpr size_t kHeadReadBytes = 4096;
+// A request that names some hundred blocks comes whole.
+constexpr size_t kHeadReadBytes = 16 * 1024;
 constexpr size_t kBodyReadBytesMax = 256 * 1024;
 // After the last response, the rest of what the client sends is read, so that the response is not
 // lost to a reset.
