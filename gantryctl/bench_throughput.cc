@@ -56,11 +56,13 @@ Result<OneMove> MoveAll(const BenchStand& stand, const BenchOptions& options, co
   std::deque<BenchWorkload::StartedTransfer> started;
   std::vector<BenchWorkload::StartedTransfer> ended;
   const TimePoint start = Clock::now();
+  TimePoint submitted;
   for (uint64_t next = 0; next < all || !started.empty(); ++next) {
     if (next < all) {
       const uint64_t first = next % transfers * step;
       const uint64_t count = std::min<uint64_t>(step, local.size() - first);
       const bool alone = options.inflight == 1;  // then one request does both
+      submitted = Clock::now();
       ASSIGN_OR_RETURN(BenchWorkload::StartedTransfer transfer,
                        stand.local->Submit(name, options, local.subspan(first, count),
                                            remote.subspan(first, count), alone ? kAloneMs : 0));
@@ -68,6 +70,10 @@ Result<OneMove> MoveAll(const BenchStand& stand, const BenchOptions& options, co
       if (started.size() < static_cast<size_t>(options.inflight)) continue;
     }
     ASSIGN_OR_RETURN(const TransferOutcome outcome, stand.local->Await(started.front()));
+    if (options.inflight == 1) {
+      totals.request_over_engine.Add(1e6 * SecondsBetween(submitted, Clock::now()) /
+                                     std::max(outcome.times.total_us, 1.0));
+    }
     ended.push_back(std::move(started.front()));
     started.pop_front();
     Count(outcome, move, totals);

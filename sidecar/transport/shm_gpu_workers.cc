@@ -84,6 +84,11 @@ GpuCopyPlanner& ShmTransport::PlannerOf(int gpu) {
   return gpu_planners_[place];
 }
 
+size_t ShmTransport::SharersOf(const ShmOperation& operation, bool has_rows) const {
+  const size_t workers = WorkersFor(operation.gpus());
+  return has_rows ? std::min(workers, operation.gpus().size() + kBesideRowsMax) : workers;
+}
+
 bool ShmTransport::IsBesideRows(int worker, const std::vector<int>& gpus) const {
   size_t before = 0;
   for (int other = 0; other < worker; ++other) {

@@ -270,13 +270,13 @@ ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int work
                 : load.engine_jobs >= options_.engine_jobs_max) {
     return Posting::kEnough;
   }
-  // The engines' parts are the smaller the less is left, so that the workers end together.
-  const uint64_t share =
-      operation->bytes_left() / (by_kernel ? 1 : 2 * WorkersFor(operation->gpus()));
-  const uint64_t bytes = std::min(std::max(share, kGpuJobBytesMin), choice.job_bytes);
   // A GPU's engines are at one copy of rows at a time: one worker of it hands those over, and the
   // others' batches go beside them.
   const bool has_rows = !by_kernel && plan.segments.copies().of_rows > 0;
+  // The engines' parts are the smaller the less is left, so that the workers end together.
+  const uint64_t shares = by_kernel ? 1 : 2 * SharersOf(*operation, has_rows);
+  const uint64_t bytes =
+      std::min(std::max(operation->bytes_left() / shares, kGpuJobBytesMin), choice.job_bytes);
   const bool one_by_one = has_rows && !IsForKernels(target);
   if (one_by_one &&
       !(IsBesideRows(target, operation->gpus()) && IsWorthABatch(*operation, target, queue))) {

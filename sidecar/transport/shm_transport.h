@@ -149,6 +149,8 @@ class ShmTransport final : public Transport {
   // What both end with.
   Posting PostPart(ShmOperation* operation, int worker, const PlanPart& part,
                    const GpuCopyPlan& gpu_plan, RowsBy rows);
+  // How many workers engines' jobs of it are for.
+  size_t SharersOf(const ShmOperation& operation, bool has_rows) const;
   // Whether it is one of the few that hand rows over in batches.
   bool IsBesideRows(int worker, const std::vector<int>& gpus) const;
   // Of a worker that would hand rows over in a batch: whether what else there is to copy lasts

@@ -188,6 +188,28 @@ TEST_F(RowFeedTest, OneWorkerOfEachGpuHandsRowsOverAndTheOthersBatches) {
   }
 }
 
+// More of them would take from the rows what they add.
+TEST_F(RowFeedTest, SixHandBatchesOverBesideThoseThatCopyRows) {
+  HandPool pool(12);
+  for (size_t worker = 0; worker < pool.homes.size(); ++worker) pool.homes[worker] = worker % 2;
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  auto plan = Layers(Singles(8000));
+  plan->local = {Map(kGpu, 0)};
+  plan->remote = {{Map(kGpu, 1)}};
+  const auto operation = transport.Start(plan, 0, 1);
+  transport.Poll(&attention_);
+  for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
+    EXPECT_EQ(pool.jobs[worker].empty(), worker >= 8) << worker;
+  }
+  // Of that many, and not of all that there are: a sixteenth, before the next is smaller.
+  EXPECT_EQ(pool.jobs[0].front().destinations.size() / kLayers, 8000U / 16);
+  operation->Stop();
+  for (int i = 0; i < 100; ++i) {
+    pool.FinishOneEach();
+    transport.Poll(&attention_);
+  }
+}
+
 // A GPU that computes lets batches wait: who has no other transfer under way would wait with them.
 TEST_F(RowFeedTest, BatchesThatComeBackTooLateAreNotPostedAgain) {
   static TimePoint now;
