@@ -139,13 +139,15 @@ Status WorkloadSession::CheckGpuMemory(RegisteredBuffer& buffer, std::string fie
   return {};
 }
 
-const std::vector<BufferPointer>& WorkloadSession::GpuBuffersOf(ViewRecord& view) {
+// Of the session's epoch, so that each of them is registered, and there.
+const std::vector<std::weak_ptr<RegisteredBuffer>>& WorkloadSession::GpuBuffersOf(
+    ViewRecord& view) {
   ViewRecord::GpuBuffers& known = view.gpu_buffers();
   if (known.epoch == gpu_buffers_epoch_) return known.of_pairs;
   known.of_pairs.clear();
   for (const ViewAnswer::Pair& pair : view.answer().pairs) {
     const auto found = gpu_buffers_.find(pair.local);
-    known.of_pairs.push_back(found == gpu_buffers_.end() ? nullptr : found->second);
+    known.of_pairs.push_back(found == gpu_buffers_.end() ? BufferPointer() : found->second);
   }
   known.epoch = gpu_buffers_epoch_;
   return known.of_pairs;
@@ -156,13 +158,14 @@ Status WorkloadSession::CheckGpuMemoryOf(ViewRecord& view, const gantry_transfer
   {
     MutexLock lock(mutex_);
     if (gpu_buffers_.empty()) return {};
-    const std::vector<BufferPointer>& buffers = GpuBuffersOf(view);
+    const auto& buffers = GpuBuffersOf(view);
     moved.reserve(buffers.size());
     std::map<uint64_t, uint64_t> layers;  // seen of each group
     for (size_t i = 0; i < buffers.size(); ++i) {
       const uint64_t group = view.answer().pairs[i].group;
       const uint64_t layer = spec.group_count == 0 ? 0 : layers[group]++;
-      if (buffers[i] != nullptr && Moves(spec, group, layer)) moved.push_back(buffers[i]);
+      BufferPointer buffer = buffers[i].lock();
+      if (buffer != nullptr && Moves(spec, group, layer)) moved.push_back(std::move(buffer));
     }
   }
   std::shared_ptr<const GpuAllocation> last;

@@ -63,11 +63,11 @@ class ViewRecord {
   const ViewAnswer& answer() const { return answer_; }
   std::atomic<bool>& deleted() { return deleted_; }
 
-  // The buffers of the pairs' local sides that are on a GPU, null for others: by name they would be
-  // looked up for each transfer. The session's, under its lock.
+  // The buffers of the pairs' local sides that are on a GPU, nothing for others: by name they would
+  // be looked up for each transfer. The session's, under its lock.
   struct GpuBuffers {
     uint64_t epoch = 0;  // of the session's buffers on GPUs, from which these are
-    std::vector<BufferPointer> of_pairs;
+    std::vector<std::weak_ptr<RegisteredBuffer>> of_pairs;
   };
   GpuBuffers& gpu_buffers() { return gpu_buffers_; }
 
@@ -166,7 +166,8 @@ class WorkloadSession {
                                std::shared_ptr<const GpuAllocation>* last = nullptr);
   // The same of all that a transfer by a view moves.
   Status CheckGpuMemoryOf(ViewRecord& view, const gantry_transfer_spec& spec);
-  const std::vector<BufferPointer>& GpuBuffersOf(ViewRecord& view) REQUIRES(mutex_);
+  const std::vector<std::weak_ptr<RegisteredBuffer>>& GpuBuffersOf(ViewRecord& view)
+      REQUIRES(mutex_);
 
   const Options options_;
   const pid_t owner_;

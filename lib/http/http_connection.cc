@@ -18,6 +18,7 @@ namespace {
 constexpr size_t kSmallBytesMax = 64 * 1024;
 // A request that names some hundred blocks comes whole.
 constexpr size_t kHeadReadBytes = 16 * 1024;
+constexpr size_t kBodyReadBytesMin = 4096;
 constexpr size_t kBodyReadBytesMax = 256 * 1024;
 // After the last response, the rest of what the client sends is read, so that the response is not
 // lost to a reset.
@@ -78,7 +79,7 @@ ssize_t HttpConnection::ReceiveSome() {
   const size_t total = framing_.head_bytes + framing_.body_bytes;
   const size_t more = framing_.head_bytes == 0
                           ? kHeadReadBytes
-                          : std::clamp(total - size, kHeadReadBytes, kBodyReadBytesMax);
+                          : std::clamp(total - size, kBodyReadBytesMin, kBodyReadBytesMax);
   input_.resize(size + more);
   ssize_t received = 0;
   do {

@@ -41,10 +41,6 @@ constexpr double kSlowRate = 200;
 constexpr double kSlowFactor = 2;
 // A gap in what others compute looks like an idle GPU.
 constexpr int kQuickProbes = 3;
-// A GPU that slept is late with its first kernel by up to so long, as one that is busy may be, too:
-// it is looked at again at once.
-constexpr double kWakeNanoseconds = 2e6;
-constexpr int kQuickProbesAfterPause = 2;
 constexpr milliseconds kIdleFor{50};
 constexpr uint64_t kRateBytesMin = 8 << 20;
 // A worker without kernels may be replaced by one that has them.
@@ -114,21 +110,20 @@ GpuCopyPlan GpuCopyPlanner::Choose(const GpuCopyWork& work, TimePoint now) const
 
 GpuCopyPlanner::Job GpuCopyPlanner::Posted(const GpuCopyPlan& plan, uint64_t bytes, TimePoint now) {
   if (plan.means != GpuMeans::kKernel) return {plan, bytes};
-  const bool after_pause = state_ == State::kIdle && now >= idle_until_;
   if (plan.probe) state_ = State::kProbed;
   if (in_flight_ == 0) {
     first_posted_ = now;
     moved_ = 0;
   }
   in_flight_ += bytes;
-  return {plan, bytes, after_pause};
+  return {plan, bytes};
 }
 
 // By the worker's clock, which begins when the job before was done: neither that one nor a sleep of
 // the engine's thread counts.
-bool GpuCopyPlanner::IsSlow(const Job& job, nanoseconds taken, double wait) const {
+bool GpuCopyPlanner::IsSlow(const Job& job, nanoseconds taken) const {
   return static_cast<double>(taken.count()) >
-         kSlowFactor * static_cast<double>(job.bytes) / best_rate_ + wait;
+         kSlowFactor * static_cast<double>(job.bytes) / best_rate_ + kTurnNanoseconds;
 }
 
 void GpuCopyPlanner::Done(const Job& job, const worker::Completion& completion, TimePoint now) {
@@ -146,27 +141,22 @@ void GpuCopyPlanner::Done(const Job& job, const worker::Completion& completion, 
   const bool says_something = state_ == State::kIdle || job.plan.probe;  // others are from before
   if (!says_something) return;
   if (completion.ok) {
-    Judge(job, nanoseconds(completion.copy_nanoseconds), now);
+    Judge(IsSlow(job, nanoseconds(completion.copy_nanoseconds)), now);
   } else if (job.plan.probe) {
     state_ = State::kBusy;
   }
 }
 
-void GpuCopyPlanner::Judge(const Job& job, nanoseconds taken, TimePoint now) {
-  if (IsSlow(job, taken, kTurnNanoseconds)) {
-    const bool may_wake = job.after_pause && !IsSlow(job, taken, kWakeNanoseconds);
+void GpuCopyPlanner::Judge(bool slow, TimePoint now) {
+  if (slow) {
     const bool again = state_ == State::kProbed || now - idle_since_ < kProbePauseMax;
-    probe_pause_ = may_wake ? nanoseconds(0)
-                   : again
-                       ? std::clamp<nanoseconds>(2 * probe_pause_, kProbePauseMin, kProbePauseMax)
-                       : kProbePauseMin;
+    probe_pause_ = again ? std::min<nanoseconds>(2 * probe_pause_, kProbePauseMax) : kProbePauseMin;
     probe_again_ = now + probe_pause_;
     quick_probes_ = 0;
-    quick_needed_ = may_wake ? kQuickProbesAfterPause : kQuickProbes;
     state_ = State::kBusy;
     return;
   }
-  if (state_ == State::kProbed && ++quick_probes_ < quick_needed_) {
+  if (state_ == State::kProbed && ++quick_probes_ < kQuickProbes) {
     probe_again_ = now;
     state_ = State::kBusy;
     return;

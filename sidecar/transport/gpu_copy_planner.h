@@ -53,7 +53,6 @@ class GpuCopyPlanner {
   struct Job {
     GpuCopyPlan plan;
     uint64_t bytes = 0;
-    bool after_pause = false;  // of a GPU that was only supposed to be idle
   };
   Job Posted(const GpuCopyPlan& plan, uint64_t bytes, TimePoint now);
   void Done(const Job& job, const worker::Completion& completion, TimePoint now);
@@ -61,16 +60,14 @@ class GpuCopyPlanner {
  private:
   enum class State { kIdle, kBusy, kProbed };  // kProbed: busy, and a kernel tries it again
 
-  void Judge(const Job& job, nanoseconds taken, TimePoint now);
-  // Longer than its bytes take, by so many nanoseconds.
-  bool IsSlow(const Job& job, nanoseconds taken, double wait) const;
+  void Judge(bool slow, TimePoint now);
+  bool IsSlow(const Job& job, nanoseconds taken) const;
 
   const GpuCopyPolicy policy_;
   State state_ = State::kIdle;
   TimePoint idle_since_;
   TimePoint idle_until_;  // without another kernel it is only supposed to be
   int quick_probes_ = 0;  // in a row
-  int quick_needed_ = 0;  // until it is idle
   TimePoint probe_again_;
   nanoseconds probe_pause_;  // longer, the sooner a GPU that seemed idle is busy again
   TimePoint no_kernels_until_;

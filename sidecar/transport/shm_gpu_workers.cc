@@ -84,9 +84,9 @@ GpuCopyPlanner& ShmTransport::PlannerOf(int gpu) {
   return gpu_planners_[place];
 }
 
-size_t ShmTransport::SharersOf(const ShmOperation& operation, bool has_rows) const {
+size_t ShmTransport::SharersOf(const ShmOperation& operation, bool mostly_rows) const {
   const size_t workers = WorkersFor(operation.gpus());
-  return has_rows ? std::min(workers, operation.gpus().size() + kBesideRowsMax) : workers;
+  return mostly_rows ? std::min(workers, operation.gpus().size() + kBesideRowsMax) : workers;
 }
 
 bool ShmTransport::IsBesideRows(int worker, const std::vector<int>& gpus) const {
@@ -129,11 +129,6 @@ void ShmTransport::NoteMeans(int gpu, TimePoint now) {
   const uint64_t noted = by_engines_.load(std::memory_order_relaxed);
   const uint64_t next = PlannerOf(gpu).UsesEngines(now) ? noted | bit : noted & ~bit;
   if (next != noted) by_engines_.store(next, std::memory_order_relaxed);
-}
-
-void ShmTransport::NoteShared(const GpuCopyPlan& plan, TimePoint now) {
-  if (plan.means == worker::GpuMeans::kKernel || plan.reason == GpuCopyReason::kFewBlocks) return;
-  fed_engines_.store(now, std::memory_order_relaxed);
 }
 
 // Where kernels copy, the others would only take processors from who plans and from who asks: a

@@ -272,16 +272,18 @@ ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int work
   }
   // A GPU's engines are at one copy of rows at a time: one worker of it hands those over, and the
   // others' batches go beside them.
-  const bool has_rows = !by_kernel && plan.segments.copies().of_rows > 0;
+  const CopyCounts& copies = plan.segments.copies();
+  const bool has_rows = !by_kernel && copies.of_rows > 0;
+  const bool mostly_rows = has_rows && copies.rows >= copies.blocks;
   // The engines' parts are the smaller the less is left, so that the workers end together.
-  const uint64_t shares = by_kernel ? 1 : 2 * SharersOf(*operation, has_rows);
+  const uint64_t shares = by_kernel ? 1 : 2 * SharersOf(*operation, mostly_rows);
   const uint64_t bytes =
       std::min(std::max(operation->bytes_left() / shares, kGpuJobBytesMin), choice.job_bytes);
   const bool one_by_one = has_rows && !IsForKernels(target);
-  if (one_by_one &&
-      !(IsBesideRows(target, operation->gpus()) && IsWorthABatch(*operation, target, queue))) {
+  if (one_by_one && mostly_rows && !IsBesideRows(target, operation->gpus())) {
     return Posting::kEnough;
   }
+  if (one_by_one && !IsWorthABatch(*operation, target, queue)) return Posting::kEnough;
   size_t segments = choice.job_segments;
   if (by_kernel) {  // the first jobs are short, so that the GPU begins early
     segments = SegmentsOf(plan, std::min(segments, kFirstKernelBlocks << std::min<size_t>(
@@ -320,8 +322,10 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
   ++jobs_in_flight_;
   last_worker_ = worker;
   operation->Posted(part, worker);
-  if (operation->on_gpus() && operation->with_host())
+  if (operation->on_gpus() && operation->with_host()) {
     operation->SetGpuReason(GpuCopyReason::kWithHost);
+    NoteShared(options_.now());
+  }
   if (between_gpus) {
     job.rows = rows;
     job.ahead = load.engine_jobs;
@@ -332,7 +336,9 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
     if (rows == RowsBy::kEngines) batch_timing_.RowsPosted(worker, part.bytes);
     job.gpu_job = PlannerOf(job.gpu).Posted(gpu_plan, part.bytes, now);
     NoteMeans(job.gpu, now);
-    NoteShared(gpu_plan, now);
+    const bool is_shared =
+        gpu_plan.means != worker::GpuMeans::kKernel && gpu_plan.reason != GpuCopyReason::kFewBlocks;
+    if (is_shared) NoteShared(now);
     operation->SetGpuReason(gpu_plan.reason);
   }
   return Posting::kPosted;

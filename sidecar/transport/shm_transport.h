@@ -150,7 +150,7 @@ class ShmTransport final : public Transport {
   Posting PostPart(ShmOperation* operation, int worker, const PlanPart& part,
                    const GpuCopyPlan& gpu_plan, RowsBy rows);
   // How many workers engines' jobs of it are for.
-  size_t SharersOf(const ShmOperation& operation, bool has_rows) const;
+  size_t SharersOf(const ShmOperation& operation, bool mostly_rows) const;
   // Whether it is one of the few that hand rows over in batches.
   bool IsBesideRows(int worker, const std::vector<int>& gpus) const;
   // Of a worker that would hand rows over in a batch: whether what else there is to copy lasts
@@ -169,8 +169,9 @@ class ShmTransport final : public Transport {
   bool IsAnotherFree() const;  // for what is between a GPU and the host
   GpuCopyPlanner& PlannerOf(int gpu);
   void NoteRows(const Job& done, const worker::Completion& completion, TimePoint now);
-  void NoteMeans(int gpu, TimePoint now);                   // for EnginesWillCopy
-  void NoteShared(const GpuCopyPlan& plan, TimePoint now);  // for RouseFor
+  void NoteMeans(int gpu, TimePoint now);  // for EnginesWillCopy
+  // A job that is no kernel's was given out as to all workers: for RouseFor.
+  void NoteShared(TimePoint now) { fed_engines_.store(now, std::memory_order_relaxed); }
   void Leave(ShmOperation* operation);
 
   const ShmOptions options_;

@@ -157,16 +157,13 @@ void GpuCopier::Nudge() {
 Status GpuCopier::NudgeOnce() {
   if (nudged_ == nullptr) {
     ASSIGN_OR_RETURN(nudged_, PinnedPages::Create(*context_, kNudgedBytes, "nudges of a GPU"));
+    ASSIGN_OR_RETURN(nudge_done_, context_->NewEvent());
   }
-  if (marks_.empty()) {
-    ASSIGN_OR_RETURN(auto mark, context_->NewEvent());
-    marks_.push_back(std::move(mark));
-  }
-  gpu::GpuEvent& mark = *marks_.back();
+  ASSIGN_OR_RETURN(const bool done, nudge_done_->IsReached());  // one never recorded is
+  if (!done) return {};
   const gpu::DeviceAddress to = nudged_->on_gpu();
   RETURN_IF_ERROR(stream().Copy(to, to + kNudgedBytes / 2, kNudgeBytes));
-  RETURN_IF_ERROR(stream().Record(mark));
-  return AwaitGpu(mark);
+  return stream().Record(*nudge_done_);
 }
 
 Status GpuCopier::Finish(GpuJob job) {

@@ -1,6 +1,7 @@
 #include "sidecar/worker/kernel_list.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "sidecar/worker/gpu_wait.h"
 
@@ -11,6 +12,7 @@ constexpr size_t kSlabs = 8;
 constexpr size_t kSlabBytes = KernelList::kSlabItems * sizeof(gpu::CopyItem);
 constexpr size_t kBytes = kSlabs * kSlabBytes;
 static_assert(kBytes % 65536 == 0, "whole pages");
+constexpr milliseconds kFirstWait{100};
 constexpr uint64_t kTileBytes = 2048;  // what a warp moves of a short item at a time
 
 }  // namespace
@@ -26,17 +28,24 @@ Result<std::unique_ptr<KernelList>> KernelList::Create(gpu::GpuContext& context,
     list->free_again_.push_back(std::move(event));
   }
   list->slab_ = list->items_;
-  RETURN_IF_ERROR(list->RunFirst(stream));
+  if (!list->RunFirst(stream)) list->Forget();  // the first job finds out why
   return list;
 }
 
-// Within the pages of the lists.
+// Within the pages of the lists. Where others have the GPU it may be done much later, which nobody
+// waits for: its slab is written again when it is.
 Status KernelList::RunFirst(gpu::GpuStream& stream) {
   const gpu::DeviceAddress last = pages_->on_gpu() + (kBytes - sizeof(gpu::CopyItem));
   const gpu::DeviceAddress before = pages_->on_gpu() + (kBytes - 2 * sizeof(gpu::CopyItem));
   RETURN_IF_ERROR(Add({last, before, sizeof(gpu::CopyItem)}, stream));
+  gpu::GpuEvent& done = *free_again_[turn_];
   RETURN_IF_ERROR(Launch(stream));
-  return stream.Synchronize();
+  const TimePoint until = Clock::now() + kFirstWait;
+  for (bool reached = false; !reached && Clock::now() < until;) {
+    ASSIGN_OR_RETURN(reached, done.IsReached());
+    std::this_thread::yield();
+  }
+  return {};
 }
 
 Status KernelList::Add(const gpu::CopyItem& item, gpu::GpuStream& stream) {

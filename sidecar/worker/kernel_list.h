@@ -17,7 +17,7 @@ class KernelList {
  public:
   static constexpr size_t kSlabItems = 16384;
 
-  // path_unavailable where the driver has no kernels. A first one has run on the stream: a driver
+  // path_unavailable where the driver has no kernels. A first one is run on the stream: a driver
   // takes a millisecond for what it puts off until then, which looks like a GPU that is busy.
   static Result<std::unique_ptr<KernelList>> Create(gpu::GpuContext& context,
                                                     gpu::GpuStream& stream);

@@ -257,6 +257,23 @@ TEST_F(GpuFeedTest, WithoutAnyGpuWorkerLeftWhatWaitsForOneFailsAndTheRestGoesOn)
   EXPECT_TRUE(of_host->finished());
 }
 
+TEST_F(GpuFeedTest, WhoCopiesBetweenAGpuAndTheHostIsRoused) {
+  HandPool pool(4);
+  pool.homes = {0, 1, 0, 1};
+  ShmTransport transport({}, pool);
+  const auto operation = transport.Start(Plan(kGpu, kHost, 2'000), 0, 1);
+  std::vector<uint64_t> attention;
+  transport.Poll(&attention);
+  transport.RouseFor(256);
+  EXPECT_EQ(pool.roused, (std::set<int>{0, 1, 2, 3}));
+  Run(&transport, *operation);
+  operation->Stop();
+  for (int i = 0; i < 100; ++i) {
+    pool.FinishOneEach();
+    transport.Poll(&attention);
+  }
+}
+
 // A thread that looks for work takes half a core from who plans beside it.
 TEST_F(GpuFeedTest, OnlyWhoseKernelsCopyAreRousedUntilEnginesDo) {
   HandPool pool(5);

@@ -208,6 +208,31 @@ TEST_F(RowFeedTest, SixHandBatchesOverBesideThoseThatCopyRows) {
   }
 }
 
+TEST_F(RowFeedTest, AllHandOverWhatIsMostlyNoRows) {
+  HandPool pool(12);
+  for (size_t worker = 0; worker < pool.homes.size(); ++worker) pool.homes[worker] = worker % 2;
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  auto plan = Layers(Singles(10));
+  plan->local = {Map(kGpu, 0)};
+  plan->remote = {{Map(kGpu, 1)}};
+  BlockPair loose;
+  loose.unit_bytes = loose.local_stride = loose.remote_stride = 1;
+  std::vector<BlockRun> runs;
+  for (uint32_t i = 0; i < 60'000; ++i) runs.push_back({i, i, 1, 10 + i});
+  plan->segments.AddRuns({loose}, std::move(runs));
+  plan->bytes += 60'000;
+  const auto operation = transport.Start(plan, 0, 1);
+  transport.Poll(&attention_);
+  for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
+    EXPECT_FALSE(pool.jobs[worker].empty()) << worker;
+  }
+  operation->Stop();
+  for (int i = 0; i < 100; ++i) {
+    pool.FinishOneEach();
+    transport.Poll(&attention_);
+  }
+}
+
 // A GPU that computes lets batches wait: who has no other transfer under way would wait with them.
 TEST_F(RowFeedTest, BatchesThatComeBackTooLateAreNotPostedAgain) {
   static TimePoint now;
