@@ -2,9 +2,7 @@
 // the sidecar reads it more than twice as fast. Used by one thread at a time.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,11 +30,7 @@ class CborWriter {
     out_.resize(start + 4 * values.size());
     char* to = out_.data() + start;
     for (const uint64_t value : values) {
-      const std::array<char, 4> word = {static_cast<char>(value), static_cast<char>(value >> 8),
-                                        static_cast<char>(value >> 16),
-                                        static_cast<char>(value >> 24)};
-      std::memcpy(to, word.data(), word.size());
-      to += word.size();
+      for (int shift = 0; shift < 32; shift += 8) *to++ = static_cast<char>(value >> shift);
     }
   }
   // The items, or pairs of key and value, follow.

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "gantryctl/bench_alone.h"
+#include "gantryctl/bench_echo.h"
 #include "gantryctl/bench_report.h"
 #include "gantryctl/bench_stand.h"
 #include "gantryctl/json_field.h"
@@ -92,59 +92,78 @@ Status CallOnce(Loop& loop, Stages& stages) {
   return {};
 }
 
+template <typename Value>
+Status WithoutValue(const Result<Value>& result) {
+  return result ? Status() : Fail(result.error());
+}
+
 void Pause(milliseconds gap, bool busy) {
   if (!busy) return std::this_thread::sleep_for(gap);
   for (const TimePoint end = Clock::now() + gap; Clock::now() < end;) ReferenceMicroseconds();
 }
 
-Status CallMany(Loop& loop, int calls, milliseconds gap, Stages& stages) {
+// Calls once after each pause.
+template <typename Call>
+Status Repeat(const BenchOptions& options, int calls, milliseconds gap, const Call& call) {
   for (int i = 0; i < calls; ++i) {
-    if (gap.count() > 0) Pause(gap, loop.options.busy_gaps);
-    RETURN_IF_ERROR(CallOnce(loop, stages));
+    if (gap.count() > 0) Pause(gap, options.busy_gaps);
+    RETURN_IF_ERROR(call());
   }
   return {};
 }
 
-// The same loop with a request that does nothing: what HTTP and the socket cost.
-Result<Samples> MeasureHttp(KeepAliveSocket& socket, int calls, milliseconds gap, bool busy) {
+Status CallMany(Loop& loop, int calls, milliseconds gap, Stages& stages) {
+  return Repeat(loop.options, calls, gap, [&] { return CallOnce(loop, stages); });
+}
+
+// What each call takes by itself, in the same loop.
+template <typename Call>
+Result<Samples> MeasureCalls(const BenchOptions& options, int calls, milliseconds gap,
+                             const Call& call) {
   Samples samples;
-  const std::string request = KeepAliveSocket::MakeRequest("GET", "/healthz", "");
-  for (int i = 0; i < calls; ++i) {
-    if (gap.count() > 0) Pause(gap, busy);
+  const auto once = [&]() -> Status {
     const TimePoint start = Clock::now();
-    RETURN_IF_ERROR(socket.Call(request));
+    RETURN_IF_ERROR(call());
     samples.Add(1e6 * SecondsBetween(start, Clock::now()));
-  }
+    return {};
+  };
+  RETURN_IF_ERROR(Repeat(options, calls, gap, once));
   return samples;
 }
 
-// Of what no sidecar takes part in, in the same loop.
+// A request that does nothing: what HTTP and the socket cost.
+Result<Samples> MeasureHttp(Loop& loop, int calls, milliseconds gap) {
+  const std::string request = KeepAliveSocket::MakeRequest("GET", "/healthz", "");
+  return MeasureCalls(loop.options, calls, gap,
+                      [&]() -> Status { return WithoutValue(loop.socket.Call(request)); });
+}
+
+// What no sidecar takes part in; no copies where there are no GPUs.
 struct Alone {
   Samples echo, copy;
 };
 
 Result<Alone> MeasureAlone(const BenchStand& stand, Loop& loop, int calls, milliseconds gap) {
   const BenchOptions& options = loop.options;
-  const std::string request = KeepAliveSocket::MakeRequest("POST", "/v1/transfers?wait_ms=10000",
-                                                           TransferBody(options, 0, 0));
-  ASSIGN_OR_RETURN(const std::unique_ptr<BenchAlone> echo, BenchAlone::Start(request.size()));
-  if (options.on_gpus()) {
-    const BenchGpuMemory& from = *stand.source(options.operation).gpu();
-    RETURN_IF_ERROR(stand.destination(options.operation).gpu()->Reach(from));
-  }
+  const size_t bytes = TransferBody(options, 0, 0).size();
+  ASSIGN_OR_RETURN(const std::unique_ptr<BenchEcho> echo, BenchEcho::Start());
   Alone alone;
-  for (int i = 0; i < calls; ++i) {
-    if (gap.count() > 0) Pause(gap, options.busy_gaps);
-    ASSIGN_OR_RETURN(const double echo_us, echo->Echo());
-    alone.echo.Add(echo_us);
-  }
-  for (int i = 0; options.on_gpus() && i < calls; ++i) {
-    if (gap.count() > 0) Pause(gap, options.busy_gaps);
-    const size_t pair = static_cast<size_t>(i) % loop.pairs.local.size();
-    ASSIGN_OR_RETURN(const double copy_us, BenchAlone::Copy(stand, options, loop.pairs.local[pair],
-                                                            loop.pairs.remote[pair], kBlockBytes));
-    alone.copy.Add(copy_us);
-  }
+  ASSIGN_OR_RETURN(alone.echo,
+                   MeasureCalls(options, calls, gap, [&] { return echo->Call(bytes); }));
+  if (!options.on_gpus()) return alone;
+  BenchGpuMemory& to = *stand.destination(options.operation).gpu();
+  const BenchGpuMemory& from = *stand.source(options.operation).gpu();
+  RETURN_IF_ERROR(to.Reach(from));
+  const bool read = options.operation == BenchOptions::Operation::kRead;
+  size_t pair = 0;
+  const auto copy = [&]() -> Status {  // as the transfers: the bytes are as those leave them
+    const uint64_t local = loop.pairs.local[pair], remote = loop.pairs.remote[pair];
+    pair = (pair + 1) % loop.pairs.local.size();
+    const uint64_t to_block = read ? local : remote, from_block = read ? remote : local;
+    return WithoutValue(to.CopyBlocks(from, {&to_block, 1}, {&from_block, 1},
+                                      BenchWorkload::offset(), kBlockBytes, /*rounds=*/1));
+  };
+  ASSIGN_OR_RETURN(alone.copy, MeasureCalls(options, calls, gap, copy));
   return alone;
 }
 
@@ -222,8 +241,8 @@ Result<nlohmann::json> MeasureLatency(const BenchOptions& options) {
         gap_ms == 0 ? options.calls : std::min(options.calls, kPacedSecondsMax * 1000 / gap_ms);
     Stages stages;
     RETURN_IF_ERROR(CallMany(loop, calls, milliseconds(gap_ms), stages));
-    ASSIGN_OR_RETURN(const Samples http, MeasureHttp(socket, std::min(calls, 1000),
-                                                     milliseconds(gap_ms), options.busy_gaps));
+    ASSIGN_OR_RETURN(const Samples http,
+                     MeasureHttp(loop, std::min(calls, 1000), milliseconds(gap_ms)));
     ASSIGN_OR_RETURN(const Alone alone,
                      MeasureAlone(stand, loop, std::min(calls, 1000), milliseconds(gap_ms)));
     loops.push_back(Report(stages, http, alone, gap_ms, options.busy_gaps));

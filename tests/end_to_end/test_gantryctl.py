@@ -200,6 +200,7 @@ def test_bench_latency_tells_the_stages(folder):
         quantiles = loop["latency_us"]
         assert 0 < quantiles["p50"] <= quantiles["p90"] <= quantiles["p99"] <= quantiles["p999"]
         assert set(loop["stages_us"]) == {"http", "admit", "queue", "move", "engine"}
+        assert set(loop["alone_us"]) == {"echo"} and loop["alone_us"]["echo"]["p50"] > 0
 
 
 def test_bench_table_has_the_grid(folder):
