@@ -28,7 +28,12 @@ struct Position {
 
 // An item is cut into tiles, each of which one warp moves: small enough that all warps have work,
 // also of a short list, and large enough that reading the list does not count.
-constexpr Uint32 TileBytes(Uint64 longest) { return longest <= 16384 ? 2048 : 16384; }
+inline constexpr Uint64 kShortItemBytes = 16384;
+inline constexpr Uint32 kShortTileBytes = 2048;
+inline constexpr Uint32 kLongTileBytes = 16384;
+constexpr Uint32 TileBytes(Uint64 longest) {
+  return longest <= kShortItemBytes ? kShortTileBytes : kLongTileBytes;
+}
 constexpr Uint64 TilesPerItem(Uint64 longest) { return (longest - 1) / TileBytes(longest) + 1; }
 
 // One block for each multiprocessor, unless fewer have a warp for each tile.

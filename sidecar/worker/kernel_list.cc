@@ -13,7 +13,7 @@ constexpr size_t kSlabBytes = KernelList::kSlabItems * sizeof(gpu::CopyItem);
 constexpr size_t kBytes = kSlabs * kSlabBytes;
 static_assert(kBytes % 65536 == 0, "whole pages");
 constexpr milliseconds kFirstWait{100};
-constexpr uint64_t kTileBytes = 2048;  // what a warp moves of a short item at a time
+constexpr uint64_t kTileBytes = gpu::copy_kernel::kShortTileBytes;  // parts are whole ones
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "lib/gpu/copy_kernel.h"
 #include "lib/gpu/gpu_driver.h"
 #include "sidecar/worker/copy_pool.h"
 #include "sidecar/worker/pinned_pages.h"
@@ -26,7 +27,7 @@ class KernelList {
 
   // Longer items are cut into equal parts: a launch shares out its items by the longest, and a few
   // that are longer than the others, as blocks that lie side by side, would slow all of it down.
-  static constexpr uint64_t kItemBytesMax = 16 << 10;
+  static constexpr uint64_t kItemBytesMax = gpu::copy_kernel::kShortItemBytes;
 
   // Adds to the slab that is being written; a full one is launched on the stream.
   Status Add(const gpu::CopyItem& item, gpu::GpuStream& stream);
