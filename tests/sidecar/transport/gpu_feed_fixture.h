@@ -172,6 +172,15 @@ class GpuFeedTest : public ::testing::Test {
       Poll();
     }
   }
+  // Of another pool than the fixture's.
+  static void End(ShmTransport* transport, HandPool* pool, Operation* operation) {
+    std::vector<uint64_t> attention;
+    operation->Stop();
+    for (int i = 0; i < 100; ++i) {
+      pool->FinishOneEach();
+      transport->Poll(&attention);
+    }
+  }
   // Each block once, but for those of jobs that were lost.
   void ExpectAllCopied(uint32_t blocks) {
     std::vector<bool> seen(blocks);

@@ -266,12 +266,7 @@ TEST_F(GpuFeedTest, WhoCopiesBetweenAGpuAndTheHostIsRoused) {
   transport.Poll(&attention);
   transport.RouseFor(256);
   EXPECT_EQ(pool.roused, (std::set<int>{0, 1, 2, 3}));
-  Run(&transport, *operation);
-  operation->Stop();
-  for (int i = 0; i < 100; ++i) {
-    pool.FinishOneEach();
-    transport.Poll(&attention);
-  }
+  End(&transport, &pool, operation.get());
 }
 
 // A thread that looks for work takes half a core from who plans beside it.
@@ -292,11 +287,7 @@ TEST_F(GpuFeedTest, OnlyWhoseKernelsCopyAreRousedUntilEnginesDo) {
   ASSERT_FALSE(pool.jobs[2].empty()) << "copy engines have taken over";
   transport.RouseFor(256);
   EXPECT_EQ(pool.roused, (std::set<int>{0, 1, 2, 3}));
-  operation->Stop();
-  for (int i = 0; i < 100; ++i) {
-    pool.FinishOneEach();
-    transport.Poll(&attention);
-  }
+  End(&transport, &pool, operation.get());
 }
 
 }  // namespace

@@ -32,6 +32,20 @@ class RowFeedTest : public GpuFeedTest {
     for (uint32_t i = 0; i < units; ++i) runs.push_back({i, i, 1, i});
     return runs;
   }
+  // Between GPUs 0 and 1.
+  std::shared_ptr<MovePlan> LayersOfTwo(std::vector<BlockRun> runs) {
+    auto plan = Layers(std::move(runs));
+    plan->local = {Map(kGpu, 0)};
+    plan->remote = {{Map(kGpu, 1)}};
+    return plan;
+  }
+  // Its workers are on both in turns.
+  static HandPool PoolOnTwo(int workers) {
+    HandPool pool(workers);
+    for (int worker = 0; worker < workers; ++worker)
+      pool.homes[static_cast<size_t>(worker)] = worker % 2;
+    return pool;
+  }
   void ExpectAllLayersCopied(uint32_t units) const {
     std::multiset<uint64_t> expected;
     for (uint64_t layer = 0; layer < kLayers; ++layer) {
@@ -164,12 +178,9 @@ TEST_F(RowFeedTest, WhereTheGpusWereBusyLastItIsPlannedByRows) {
 
 // A GPU's engines are at one copy of rows at a time; batches go beside them.
 TEST_F(RowFeedTest, OneWorkerOfEachGpuHandsRowsOverAndTheOthersBatches) {
-  HandPool pool(5);
-  pool.homes = {0, 1, 0, 1, 0};
+  HandPool pool = PoolOnTwo(5);
   ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
-  auto plan = Layers(Singles(8000));
-  plan->local = {Map(kGpu, 0)};
-  plan->remote = {{Map(kGpu, 1)}};
+  const auto plan = LayersOfTwo(Singles(8000));
   const auto operation = transport.Start(plan, 0, 1);
   transport.Poll(&attention_);
   for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
@@ -181,40 +192,26 @@ TEST_F(RowFeedTest, OneWorkerOfEachGpuHandsRowsOverAndTheOthersBatches) {
   }
   const HandPool::Job& rows = pool.jobs[0].front();
   EXPECT_GT(rows.destinations.size(), 512U);
-  operation->Stop();
-  for (int i = 0; i < 100; ++i) {
-    pool.FinishOneEach();
-    transport.Poll(&attention_);
-  }
+  End(&transport, &pool, operation.get());
 }
 
 // More of them would take from the rows what they add.
 TEST_F(RowFeedTest, SixHandBatchesOverBesideThoseThatCopyRows) {
-  HandPool pool(12);
-  for (size_t worker = 0; worker < pool.homes.size(); ++worker) pool.homes[worker] = worker % 2;
+  HandPool pool = PoolOnTwo(12);
   ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
-  auto plan = Layers(Singles(8000));
-  plan->local = {Map(kGpu, 0)};
-  plan->remote = {{Map(kGpu, 1)}};
+  const auto plan = LayersOfTwo(Singles(8000));
   const auto operation = transport.Start(plan, 0, 1);
   transport.Poll(&attention_);
   for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
     EXPECT_EQ(pool.jobs[worker].empty(), worker >= 8) << worker;
   }
-  operation->Stop();
-  for (int i = 0; i < 100; ++i) {
-    pool.FinishOneEach();
-    transport.Poll(&attention_);
-  }
+  End(&transport, &pool, operation.get());
 }
 
 TEST_F(RowFeedTest, AllHandOverWhatIsMostlyNoRows) {
-  HandPool pool(12);
-  for (size_t worker = 0; worker < pool.homes.size(); ++worker) pool.homes[worker] = worker % 2;
+  HandPool pool = PoolOnTwo(12);
   ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
-  auto plan = Layers(Singles(10));
-  plan->local = {Map(kGpu, 0)};
-  plan->remote = {{Map(kGpu, 1)}};
+  const auto plan = LayersOfTwo(Singles(10));
   BlockPair loose;
   loose.unit_bytes = loose.local_stride = loose.remote_stride = 1;
   std::vector<BlockRun> runs;
@@ -226,11 +223,7 @@ TEST_F(RowFeedTest, AllHandOverWhatIsMostlyNoRows) {
   for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
     EXPECT_FALSE(pool.jobs[worker].empty()) << worker;
   }
-  operation->Stop();
-  for (int i = 0; i < 100; ++i) {
-    pool.FinishOneEach();
-    transport.Poll(&attention_);
-  }
+  End(&transport, &pool, operation.get());
 }
 
 // A GPU that computes lets batches wait: who has no other transfer under way would wait with them.
@@ -242,9 +235,7 @@ TEST_F(RowFeedTest, BatchesThatComeBackTooLateAreNotPostedAgain) {
   ShmOptions options = By(GpuCopyPolicy::kEngines);
   options.now = [] { return now; };
   ShmTransport transport(options, pool);
-  auto plan = Layers(Singles(8000));
-  plan->local = {Map(kGpu, 0)};
-  plan->remote = {{Map(kGpu, 1)}};
+  const auto plan = LayersOfTwo(Singles(8000));
   // Rows at once, batches when all rows are done, and late. How many jobs the others had.
   const auto run = [&](Operation* operation) {
     size_t batches = 0;
