@@ -37,6 +37,7 @@ def test_a_sweep_over_blocks_counts_and_buffers_is_measured_and_drawn(gpus, fold
     for cell in cells:
         assert FIELDS <= set(cell), FIELDS - set(cell)
         assert cell["bytes"] == cell["block"] * cell["batch"] * cell["buffers"]
+        assert cell["request_over_engine_p50"] > 1, "one at a time, each within its request"
         assert (cell["path"], cell["encoding"], cell["rounds"], cell["order"]) == ("ipc", "json", 2, "sequential")
 
     picture = folder / "cells.svg"
@@ -51,6 +52,26 @@ def test_a_sweep_over_blocks_counts_and_buffers_is_measured_and_drawn(gpus, fold
     assert texts.count("1 block id a transfer") == texts.count("16 block ids a transfer") == 2  # one row for each of --buffers
     for circle in tree.iter(svg + "circle"):
         assert 0 < float(circle.get("cx")) < 1000 and 0 < float(circle.get("cy")) < 1000
+
+
+def test_a_small_transfer_is_measured_beside_its_copy_alone(gpus):
+    measured = subprocess.run([BIN_DIR / "gantryctl", "bench", "--latency", "--transport", "ipc", "--workers", "1", "--calls", "20", "--gap-ms",
+                               "1", "--json"], capture_output=True, text=True, timeout=100)
+    assert measured.returncode == 0, measured.stderr
+    for loop in json.loads(measured.stdout)["loops"]:
+        assert set(loop["alone_us"]) == {"echo", "copy"} and loop["alone_us"]["copy"]["p50"] > 0
+
+
+def test_bare_processes_copy_memory_of_any_length(gpus, folder):
+    cells = []
+    for more in ("0", "88KiB"):
+        lines = folder / f"bare-{more}.jsonl"
+        measured = run("bare_copies", lines, "--processes", "2", "--rows", "1", "--blocks", "16KiB", "--batch", "64", "--seconds", "1",
+                       "--more", more)
+        assert measured.returncode == 0, measured.stdout + measured.stderr
+        cells.append(json.loads(lines.read_text()))
+    assert [cell["more"] for cell in cells] == [0, 88 << 10]
+    assert all(cell["gbps"] > 0 and cell["rows"] == 1 for cell in cells)
 
 
 def test_pieces_are_measured_beside_one_allocation(gpus, folder):
