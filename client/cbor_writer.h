@@ -2,7 +2,10 @@
 // the sidecar reads it more than twice as fast. Used by one thread at a time.
 #pragma once
 
+#include <endian.h>
+
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,7 +33,8 @@ class CborWriter {
     out_.resize(start + 4 * values.size());
     char* to = out_.data() + start;
     for (const uint64_t value : values) {
-      for (int shift = 0; shift < 32; shift += 8) *to++ = static_cast<char>(value >> shift);
+      const uint32_t bytes = htole32(static_cast<uint32_t>(value));
+      std::memcpy(std::exchange(to, to + sizeof(bytes)), &bytes, sizeof(bytes));
     }
   }
   // The items, or pairs of key and value, follow.

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 namespace gantry::wire {
 
@@ -19,6 +20,13 @@ struct BodyCursor {
     next += bytes;
     taken += bytes;
   }
+  // The parser sees this byte before it reads on, and the body does not have it.
+  void Insert(const char* byte) {
+    back = std::exchange(next, byte);
+    --taken;
+  }
+
+  const char* back = nullptr;  // where it reads on after an inserted byte
 };
 
 // The cursor as nlohmann wants to have it. All copies are at the cursor's place.
@@ -34,6 +42,7 @@ class CursorIterator {
   reference operator*() const { return *cursor_->next; }
   CursorIterator& operator++() {
     ++cursor_->next;
+    if (cursor_->back != nullptr) cursor_->next = std::exchange(cursor_->back, nullptr);
     return *this;
   }
   // Compared with the end alone.

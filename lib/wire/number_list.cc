@@ -28,6 +28,7 @@ void ReserveFor(std::string_view text, size_t most, std::vector<uint64_t>* numbe
 // CBOR: the first byte of an item is its type and either a small argument or how long that is.
 constexpr unsigned char kTypeBits = 0xe0;
 constexpr unsigned char kUnsigned = 0x00;
+constexpr unsigned char kBytes = 0x40;
 constexpr unsigned char kList = 0x80;
 
 // The argument of an item of this type, highest byte first. False: it is another one, of unknown
@@ -114,6 +115,25 @@ size_t TakeCborList(std::string_view text, size_t most, std::vector<uint64_t>* n
   }
   numbers->pop_back();
   return static_cast<size_t>(last - begin);
+}
+
+size_t TakeCborPacked(std::string_view text, size_t most, std::vector<uint64_t>* numbers) {
+  const auto* const begin = reinterpret_cast<const unsigned char*>(text.data());
+  const auto* const end = begin + text.size();
+  const auto* at = begin;
+  uint64_t bytes = 0;
+  if (!TakeArgument(kBytes, &at, end, &bytes)) return 0;
+  const uint64_t count = bytes / kPackedBytes;
+  if (bytes % kPackedBytes != 0 || bytes > static_cast<uint64_t>(end - at)) return 0;
+  if (count < 2 || count > most) return 0;
+  const size_t before = numbers->size();
+  numbers->resize(before + count);
+  for (uint64_t i = 0; i < count; ++i, at += kPackedBytes) {
+    uint32_t number = 0;
+    std::memcpy(&number, at, kPackedBytes);
+    (*numbers)[before + i] = le32toh(number);
+  }
+  return static_cast<size_t>(at - begin);
 }
 
 }  // namespace gantry::wire

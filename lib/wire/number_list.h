@@ -22,4 +22,12 @@ size_t TakeCborNumbers(std::string_view text, size_t most, std::vector<uint64_t>
 // appended.
 size_t TakeCborList(std::string_view text, size_t most, std::vector<uint64_t>* numbers);
 
+// `text` begins with a CBOR item. When that is a byte string of known length, that holds 2 to
+// `most` integers of 32 bits, the lowest byte first, appends them all and returns the item's bytes;
+// else 0, and nothing is appended.
+size_t TakeCborPacked(std::string_view text, size_t most, std::vector<uint64_t>* numbers);
+
+// Bytes of such an integer.
+constexpr size_t kPackedBytes = 4;
+
 }  // namespace gantry::wire

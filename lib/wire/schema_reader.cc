@@ -2,6 +2,7 @@
 
 #include <array>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "lib/base/json_text.h"
 #include "lib/wire/body_cursor.h"
@@ -17,7 +18,7 @@ constexpr size_t kFramesMax = 16;
 constexpr size_t kTextOpeningsInARowMax = 2048;
 
 constexpr size_t kUnknownLength = ~size_t{0};  // of a list: nlohmann's word for it
-constexpr size_t kPackedBytes = 4;             // of an integer in a binary list
+constexpr char kNoBytes = 0x40;                // the CBOR item of a byte string without bytes
 
 // What the reader is inside of.
 struct Frame {
@@ -82,6 +83,7 @@ class SchemaHandler {
   bool boolean(bool) { return WrongType("a boolean"); }
   // In place of a list of integers: 32 bits each, the lowest byte first.
   bool binary(nlohmann::json::binary_t& bytes) {
+    if (std::exchange(packed_is_taken_, false)) return true;
     const Field* field = Next();
     if (field == nullptr) return false;
     if (InList() || field->kind != FieldKind::kNumbers) return Mismatch(*field, "binary data");
@@ -262,17 +264,24 @@ class SchemaHandler {
     Top().index = numbers.size() - before;
     elements_ += Top().index;
   }
-  // Of CBOR, where the parser would insist on all elements of a known length. The value has not
-  // begun: it sees the last element in the place of the list.
+  // Of CBOR, where the parser would insist on all elements of a known length, and reads a byte
+  // string byte by byte. The value has not begun: in the place of the list it sees the last
+  // element, and in the place of a byte string one without bytes.
   void TakeList(const Field& list) {
     if (list.elements_least > 2) return;  // fewer are not taken, but 2 may be
     std::vector<uint64_t>& numbers = *list.numbers(Top().object);
     const size_t before = numbers.size();
-    const size_t bytes = TakeCborList(cursor_.rest(), kBodyElementsMax - elements_, &numbers);
-    if (bytes == 0) return;
-    cursor_.Take(bytes);
-    last_of_list_ = true;
-    elements_ += numbers.size() - before + 1;
+    const size_t most = kBodyElementsMax - elements_;
+    if (const size_t bytes = TakeCborPacked(cursor_.rest(), most, &numbers); bytes > 0) {
+      cursor_.Take(bytes);
+      cursor_.Insert(&kNoBytes);
+      packed_is_taken_ = true;
+    } else if (const size_t up_to_last = TakeCborList(cursor_.rest(), most, &numbers);
+               up_to_last > 0) {
+      cursor_.Take(up_to_last);
+      last_of_list_ = true;
+    }
+    elements_ += numbers.size() - before + (last_of_list_ ? 1 : 0);
   }
   bool WrongType(std::string_view found) {
     const Field* field = Next();
@@ -322,7 +331,8 @@ class SchemaHandler {
 
   const bool cbor_;  // whose texts nlohmann does not check
   BodyCursor& cursor_;
-  bool last_of_list_ = false;  // the next integer is, of a list that was taken up to it
+  bool last_of_list_ = false;     // the next integer is, of a list that was taken up to it
+  bool packed_is_taken_ = false;  // the next byte string stands for one that was taken
   std::array<Frame, kFramesMax> frames_;
   size_t depth_ = 0;
   size_t elements_ = 0;

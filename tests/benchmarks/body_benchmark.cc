@@ -1,9 +1,13 @@
-// Reading the body of POST /v1/transfers: block ids and ranges, as JSON and as CBOR.
+// Reading the body of POST /v1/transfers: block ids and ranges, as JSON and as CBOR, and ids packed
+// as libgantry sends them.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "client/cbor_writer.h"
 #include "lib/wire/body_writer.h"
 #include "lib/wire/transfers_body.h"
 
@@ -62,6 +66,29 @@ void BlocksAsJson(benchmark::State& state) {
 void BlocksAsCbor(benchmark::State& state) {
   Read(state, BodyFormat::kCbor, BlocksBody(BodyFormat::kCbor, state.range(0)));
 }
+void BlocksPacked(benchmark::State& state) {
+  std::vector<uint64_t> ids;
+  for (int64_t i = 0; i < state.range(0); ++i) {
+    ids.push_back(static_cast<uint64_t>(i * 7919 % 100'000));
+  }
+  client::CborWriter writer(0);
+  writer.Map(6);
+  for (const auto& [key, text] : {std::pair("workload", "decode-0"), {"op", "read"}}) {
+    writer.Text(key);
+    writer.Text(text);
+  }
+  for (const auto& [key, text] :
+       {std::pair("local", "kv.0"), {"remote", "prefill-7/engine/kv.0"}}) {
+    writer.Text(key);
+    writer.Array(1);
+    writer.Text(text);
+  }
+  for (const char* side : {"local_blocks", "remote_blocks"}) {
+    writer.Text(side);
+    writer.PackedUnsigned(ids);
+  }
+  Read(state, BodyFormat::kCbor, std::move(writer).Take());
+}
 void RangesAsJson(benchmark::State& state) {
   Read(state, BodyFormat::kJson, RangesBody(BodyFormat::kJson, state.range(0)));
 }
@@ -71,6 +98,7 @@ void RangesAsCbor(benchmark::State& state) {
 
 BENCHMARK(BlocksAsJson)->Arg(1)->Arg(64)->Arg(512)->Arg(4096)->Arg(65536);
 BENCHMARK(BlocksAsCbor)->Arg(1)->Arg(64)->Arg(512)->Arg(4096)->Arg(65536);
+BENCHMARK(BlocksPacked)->Arg(64)->Arg(512)->Arg(4096)->Arg(65536);
 BENCHMARK(RangesAsJson)->Arg(64)->Arg(4096)->Arg(65536);
 BENCHMARK(RangesAsCbor)->Arg(64)->Arg(4096)->Arg(65536);
 

@@ -59,6 +59,18 @@ std::string OpenCborOf(const std::string& head, const std::string& list) {
   return open + '\xff' + tree.substr(at + 1);
 }
 
+// The body with its list as a byte string of 32 bits for each integer.
+std::string PackedCborOf(const std::string& head, const std::vector<uint32_t>& list) {
+  json tree = json::parse(head + "0}");
+  std::vector<uint8_t> packed;
+  for (const uint32_t id : list) {
+    for (int shift = 0; shift < 32; shift += 8) packed.push_back(static_cast<uint8_t>(id >> shift));
+  }
+  tree["local_blocks"] = json::binary(packed);
+  const std::vector<uint8_t> bytes = json::to_cbor(tree);
+  return {bytes.begin(), bytes.end()};
+}
+
 constexpr std::string_view kHead =
     R"({"workload":"a","op":"read","view":"v","remote_blocks":[1],"local_blocks":)";
 
@@ -75,6 +87,12 @@ class NumberListProperty : public ::testing::TestWithParam<int> {
                  "123456789012345678901", "\"7\"", "[7]"});
   }
   std::string Space() { return random_() % 4 == 0 ? Pick({" ", "\n", "\t\r", "  "}) : ""; }
+
+  std::vector<uint32_t> PackedIds() {
+    std::vector<uint32_t> ids(random_() % 100);
+    for (uint32_t& id : ids) id = static_cast<uint32_t>(random_() >> random_() % 64);
+    return ids;
+  }
 
   // Well formed, but for what Spoil does.
   std::string List(bool odd) {
@@ -114,6 +132,13 @@ TEST_P(NumberListProperty, ListsAsTheTreeSaysInBothFormats) {
   }
 }
 
+TEST_P(NumberListProperty, PackedListsAsTheTreeSays) {
+  for (int round = 0; round < 500; ++round) {
+    const std::vector<uint32_t> ids = PackedIds();
+    ASSERT_EQ(Outcome(kCbor, PackedCborOf(std::string(kHead), ids)), ExpectedOf(json(ids)));
+  }
+}
+
 TEST_P(NumberListProperty, SpoiltJsonIsRefusedWhereTheParserRefusesIt) {
   int compared = 0;
   for (int round = 0; round < 4000; ++round) {
@@ -140,8 +165,11 @@ TEST_P(NumberListProperty, SpoiltJsonIsRefusedWhereTheParserRefusesIt) {
 TEST_P(NumberListProperty, CborThatIsCutOffIsRefusedAtItsEnd) {
   for (int round = 0; round < 50; ++round) {
     const std::string list = "[" + PlainId() + ",300,70000," + PlainId() + "]";
+    std::vector<uint32_t> packed = PackedIds();
+    packed.push_back(7);
     for (const std::string& body :
-         {CborOf(std::string(kHead) + list + "}"), OpenCborOf(std::string(kHead), list)}) {
+         {CborOf(std::string(kHead) + list + "}"), OpenCborOf(std::string(kHead), list),
+          PackedCborOf(std::string(kHead), packed)}) {
       for (size_t bytes = 1; bytes < body.size(); ++bytes) {
         const auto read = ReadTransferBody(kCbor, body.substr(0, bytes));
         ASSERT_FALSE(read);
@@ -159,7 +187,8 @@ TEST(NumberListTest, CborListsThatAreShorterThanTheySayAreRefused) {
   const std::string head = CborOf(std::string(kHead) + "0}");
   for (const char* list :
        {"\x9a\xff\xff\xff\xff\x01\x02", "\x9b\xff\xff\xff\xff\xff\xff\xff\xff\x01",
-        "\x98\x05\x01\x02", "\x99\x01\x02"}) {
+        "\x98\x05\x01\x02", "\x99\x01\x02", "\x5a\xff\xff\xff\xfc\x01\x02",
+        "\x5b\xff\xff\xff\xff\xff\xff\xff\xfc\x01\x02\x03\x04\x05\x06\x07\x08"}) {
     EXPECT_FALSE(ReadTransferBody(kCbor, head.substr(0, head.size() - 1) + list)) << list;
   }
 }

@@ -237,6 +237,8 @@ TEST(TransferBodyTest, BlockIdsMayBePackedInCbor) {
     if (refused) return std::string("accepted");
     return std::string(InfoOf(refused.error().code).name) + " " + refused.error().field;
   };
+  EXPECT_EQ(code_and_field(ReadPacked("local_blocks", {1, 0, 0, 0, 2, 0, 0, 0, 3})),
+            "malformed_body /local_blocks");
   EXPECT_EQ(code_and_field(ReadPacked("local_blocks", {1, 0, 0, 0, 2})),
             "malformed_body /local_blocks");
   EXPECT_EQ(code_and_field(ReadPacked("local_blocks", {})), "invalid_argument /local_blocks");
