@@ -19,7 +19,6 @@ class Answer {
   explicit Answer(bool wait) : wait_(wait) {}
 
   bool wait() const { return wait_; }
-  TimePoint since() const { return since_; }  // when it was asked for
 
   void Give(Result<TransferStatus> result) EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
@@ -30,14 +29,6 @@ class Answer {
   }
 
   bool is_given() const { return is_given_.load(std::memory_order_acquire); }
-
-  // Whether it is given; at the deadline at the latest.
-  bool AwaitGiven(TimePoint deadline) EXCLUDES(mutex_) {
-    MutexLock lock(mutex_);
-    while (!is_given() && given_.WaitUntil(lock, deadline)) {
-    }
-    return is_given();
-  }
 
   // Nothing when `deadline` passed first.
   std::optional<Result<TransferStatus>> WaitUntil(TimePoint deadline) EXCLUDES(mutex_) {
@@ -50,7 +41,6 @@ class Answer {
 
  private:
   const bool wait_;
-  const TimePoint since_ = Clock::now();
   std::atomic<bool> is_given_{false};
   Mutex mutex_;
   Condition given_;

@@ -5,7 +5,6 @@
 #include <cstdint>
 
 #include "lib/base/clock.h"
-#include "lib/base/expected_answer.h"
 
 namespace gantry::engine {
 
@@ -25,8 +24,6 @@ struct EngineOptions {
   milliseconds quiesce_max{2'000};  // after the deadline; then workers are ended by force
   // A small transfer is done sooner than its caller's thread could be woken.
   microseconds answer_spin{50};
-  // Whether callers of longer ones look for the end around the time at which it is expected.
-  ExpectedAnswer::Patience patience = ExpectedAnswer::Patience::kByProcessors;
   uint64_t chunk_bytes_max = 1 << 20;  // a longer run is cut, so that workers share it
 };
 

@@ -20,7 +20,6 @@
 #include <utility>
 #include <vector>
 
-#include "lib/base/adaptive_spin.h"
 #include "lib/base/mutex.h"
 #include "sidecar/engine/answer.h"
 #include "sidecar/engine/delegation.h"
@@ -82,8 +81,6 @@ class TransferLoop {
   // answer is there or `wait_until`.
   void Ask(std::function<void()> task, const Answer& answer, TimePoint wait_until = {})
       EXCLUDES(inbox_mutex_);
-  // Drives as soon as nobody else does, until the answer is there, or the spin or the time is over.
-  void DriveFor(const Answer& answer, AdaptiveSpin& spin, TimePoint deadline);
   Result<TransferStatus> Await(const std::shared_ptr<Answer>& answer, Key key,
                                TimePoint wait_until);
   static tl::unexpected<Error> Conflict(const std::string& id);

@@ -5,26 +5,18 @@
 #include <utility>
 
 #include "lib/base/adaptive_spin.h"
-#include "lib/base/expected_answer.h"
 #include "sidecar/engine/transfer_fingerprint.h"
 #include "sidecar/engine/transfer_loop.h"
 
 namespace gantry::engine {
 namespace {
 
-// When a thread that waits for an answer spins or drives; one for each, they learn apart. The
-// options are the first caller's: a process has one engine.
-struct AnswerWait {
-  explicit AnswerWait(const EngineOptions& options)
-      : soon(options.answer_spin), expected(options.patience) {}
-  AdaptiveSpin soon;
-  ExpectedAnswer expected;
-};
-AnswerWait& WaitOfThisThread(const EngineOptions& options) {
-  static thread_local AnswerWait wait(options);
-  return wait;
+// How long a thread that waits for an answer spins or drives; one for each, they learn apart. The
+// limit is the first caller's: a process has one engine.
+AdaptiveSpin& SpinOfThisThread(microseconds limit) {
+  static thread_local AdaptiveSpin spin(limit);
+  return spin;
 }
-
 // Long enough for an admission that was under way when its workload ended.
 constexpr size_t kEndedWorkloadsKept = 4096;
 
@@ -58,8 +50,9 @@ void TransferLoop::Ask(std::function<void()> task, const Answer& answer, TimePoi
   pool_.TakeOver();
   RunOnce();
   if (answer.wait()) {
-    WaitOfThisThread(options_).soon.Until(
-        [&] { return answer.is_given() || (RunOnce(), answer.is_given()); });
+    SpinOfThisThread(options_.answer_spin).Until([&] {
+      return answer.is_given() || (RunOnce(), answer.is_given());
+    });
     while (!answer.is_given() && IsToLookAgain() && Clock::now() < wait_until) {
       ::sched_yield();
       RunOnce();
@@ -69,42 +62,14 @@ void TransferLoop::Ask(std::function<void()> task, const Answer& answer, TimePoi
   driver_.unlock();
 }
 
-void TransferLoop::DriveFor(const Answer& answer, AdaptiveSpin& spin,
-                            TimePoint deadline) NO_THREAD_SAFETY_ANALYSIS {
-  bool drives = false;
-  const auto look = [&] {
-    if (answer.is_given()) return true;
-    if (!drives) {
-      drives = driver_.TryLock();
-      if (!drives) return false;
-      pool_.TakeOver();
-    }
-    RunOnce();
-    return answer.is_given();
-  };
-  spin.Until(look, deadline);
-  if (!drives) return;
-  pool_.HandBack(/*wake=*/next_due_ < sleeps_until_ || IsToLookAgain());
-  driver_.unlock();
-}
-
 Result<TransferStatus> TransferLoop::Await(const std::shared_ptr<Answer>& answer, Key key,
                                            TimePoint wait_until) {
   const TimePoint start = Clock::now();
-  AnswerWait& wait = WaitOfThisThread(options_);
-  const bool is_here = wait.soon.Until([&] { return answer->is_given(); });
-  if (!is_here && answer->wait()) {
-    const ExpectedAnswer::Window window = wait.expected.window();
-    const bool sleeps = window.until.count() > 0 &&
-                        !answer->AwaitGiven(std::min(wait_until, answer->since() + window.from));
-    if (sleeps) {
-      DriveFor(*answer, wait.expected.spin(), std::min(wait_until, answer->since() + window.until));
-    }
-  }
+  const bool is_here =
+      SpinOfThisThread(options_.answer_spin).Until([&] { return answer->is_given(); });
   // Without a wait the answer is only as far away as the driver.
   auto result = answer->WaitUntil(answer->wait() ? wait_until : TimePoint::max());
-  if (!is_here) wait.soon.Slept(Clock::now() - start);
-  if (result && answer->wait()) wait.expected.Learn(Clock::now() - answer->since());
+  if (!is_here) SpinOfThisThread(options_.answer_spin).Slept(Clock::now() - start);
   if (result) return *std::move(result);
   auto look = std::make_shared<Answer>(false);
   Ask(

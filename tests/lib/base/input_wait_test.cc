@@ -76,6 +76,22 @@ TEST_P(InputWaitOf, SleepsThroughMostOfALongWait) {
   EXPECT_LT(ProcessorSeconds() - before, 4 * 0.045 / 2);
 }
 
+TEST(InputWait, LooksAroundTheTimeThatTheSoonerOfTwoTook) {
+  const auto window = [](nanoseconds last, nanoseconds before) {
+    const InputWait::Window of = InputWait::WindowOf(last, before);
+    return std::pair(of.from, of.until);
+  };
+  using Pair = std::pair<nanoseconds, nanoseconds>;
+  EXPECT_EQ(window(milliseconds(4), milliseconds(40)),
+            Pair(microseconds(3'500), microseconds(4'500)));
+  EXPECT_EQ(window(milliseconds(40), milliseconds(4)),
+            Pair(microseconds(3'500), microseconds(4'500)));
+  EXPECT_EQ(window(milliseconds(40), milliseconds(40)), Pair(milliseconds(39), milliseconds(41)));
+  EXPECT_EQ(window(microseconds(100), milliseconds(1)), Pair(0, microseconds(400))) << "at once";
+  EXPECT_EQ(window(milliseconds(4), nanoseconds(0)), Pair()) << "one alone says nothing";
+  EXPECT_EQ(window(milliseconds(400), milliseconds(400)), Pair()) << "too long to be worth it";
+}
+
 INSTANTIATE_TEST_SUITE_P(Patient, InputWaitOf,
                          ::testing::Values(InputWait::Patience::kShort, InputWait::Patience::kLong),
                          [](const auto& of) {

@@ -1,7 +1,6 @@
 // Callers take turns in driving the engine while its own thread sleeps and wakes: real copy
 // workers, some of which die. Nobody waits for ever, and every byte is where it should be.
 #include <gtest/gtest.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,7 +24,7 @@ using gantry::testing::TestArena;
 
 constexpr auto kPatience = std::chrono::seconds(30);
 
-class EngineDriversTest : public ::testing::TestWithParam<ExpectedAnswer::Patience> {
+class EngineDriversTest : public ::testing::Test {
  protected:
   void SetUp() override {
     worker::WorkerPoolOptions options;
@@ -39,9 +38,7 @@ class EngineDriversTest : public ::testing::TestWithParam<ExpectedAnswer::Patien
     std::vector<std::unique_ptr<transport::Transport>> transports;
     transports.push_back(
         std::make_unique<transport::ShmTransport>(transport::ShmOptions{}, *pool_));
-    EngineOptions engine_options;
-    engine_options.patience = GetParam();
-    engine_ = std::make_unique<TransferEngine>(engine_options, *pool_, std::move(transports),
+    engine_ = std::make_unique<TransferEngine>(EngineOptions{}, *pool_, std::move(transports),
                                                *registry_, events_, metrics_);
     Register("here", here_);
     Register("there", there_);
@@ -83,10 +80,6 @@ class EngineDriversTest : public ::testing::TestWithParam<ExpectedAnswer::Patien
     --calling_;
   }
 
-  void SignalWorkers(int signal) {
-    for (const worker::WorkerStatus& worker : pool_->workers()) ::kill(worker.pid, signal);
-  }
-
   TestArena here_{kCallers * kBlocks * kBlock, 0};
   TestArena there_{kCallers * kBlocks * kBlock, 1};
   std::unique_ptr<worker::WorkerPool> pool_;
@@ -99,7 +92,7 @@ class EngineDriversTest : public ::testing::TestWithParam<ExpectedAnswer::Patien
   std::atomic<int> calling_{kCallers};
 };
 
-TEST_P(EngineDriversTest, NobodyWaitsForEver) {
+TEST_F(EngineDriversTest, NobodyWaitsForEver) {
   const TimePoint start = Clock::now();
   std::vector<std::jthread> callers;
   for (int caller = 0; caller < kCallers; ++caller) {
@@ -124,44 +117,6 @@ TEST_P(EngineDriversTest, NobodyWaitsForEver) {
   const EngineTotals totals = engine_->Totals();
   EXPECT_EQ(totals.queued + totals.running, 0u);
 }
-
-// The last of three takes longer than those before it: who looked for its end too early leaves the
-// engine to its own thread again, which is woken and does not find it by chance a second later.
-TEST_P(EngineDriversTest, ATransferThatTakesLongerThanExpectedIsNotMissed) {
-  const auto move = [this](const std::string& id, milliseconds delay) {
-    wire::TransferRequest request;
-    request.id = id;
-    request.workload = "here";
-    request.local.push_back({"", "", "kv", 0});
-    request.remote.push_back({"", "there", "kv", 0});
-    request.ranges.push_back({0, 0, 0, 0, kBlock});
-    SignalWorkers(SIGSTOP);
-    std::jthread continues([this, delay] {
-      std::this_thread::sleep_for(delay);
-      SignalWorkers(SIGCONT);
-    });
-    const TimePoint start = Clock::now();
-    const auto status = engine_->Submit(request, start + kPatience);
-    EXPECT_TRUE(status && status->state == TransferState::kSucceeded);
-    return Clock::now() - start;
-  };
-  std::jthread([&] {  // a caller of its own: it learns by these alone
-    for (int round = 0; round < 3; ++round) {
-      const std::string id = std::to_string(round);
-      move(id + "-a", milliseconds(10));
-      move(id + "-b", milliseconds(10));
-      EXPECT_LT(move(id + "-c", milliseconds(60)), milliseconds(500));
-    }
-  })
-      .join();
-}
-
-INSTANTIATE_TEST_SUITE_P(Patient, EngineDriversTest,
-                         ::testing::Values(ExpectedAnswer::Patience::kShort,
-                                           ExpectedAnswer::Patience::kLong),
-                         [](const auto& of) {
-                           return of.param == ExpectedAnswer::Patience::kLong ? "Long" : "Short";
-                         });
 
 }  // namespace
 }  // namespace gantry::engine
