@@ -130,6 +130,46 @@ TEST_F(GpuMemoryChanges, ATransferByAViewLooksAtWhatItMoves) {
   for (gantry_buffer* buffer : buffers) gantry_buffer_destroy(buffer);
 }
 
+TEST_F(GpuMemoryChanges, WhatATransferByAViewDoesNotMoveMayBeFreed) {
+  const AddressRange kept = Make(MemoryOrigin::kDevice, kMiB);
+  const AddressRange freed = Make(MemoryOrigin::kDevice, kMiB);
+  gantry_buffer* buffers[2] = {};
+  ASSERT_OK(Register("k.0", At(kept), 4096, &buffers[0]));
+  ASSERT_OK(Register("k.1", At(freed), 4096, &buffers[1]));
+  it_.sidecar.On("/v1/views", [](const FakeRequest&) {
+    return FakeSidecar::Json(201, R"({"id":"v","pair_count":2,"bytes_per_block":3,"pairs":[
+        {"group":0,"local":"k.0@00000000000000aa","remote":"w/k.0"},
+        {"group":1,"local":"k.1@00000000000000aa","remote":"w/k.1"}]})");
+  });
+  gantry_view_spec view_spec = {};
+  view_spec.remote_workload = "w";
+  gantry_view* view = nullptr;
+  ASSERT_OK(gantry_view_create(it_.client, &view_spec, &view));
+  const uint64_t block = 0;
+  gantry_transfer_spec lists = {};  // of group 0
+  lists.view = view;
+  lists.local_blocks = lists.remote_blocks = &block;
+  lists.block_count = 1;
+  const gantry_range range = {0, 0, 0, 0, 16};
+  gantry_transfer_spec ranges = {};  // of any pair
+  ranges.view = view;
+  ranges.ranges = &range;
+  ranges.range_count = 1;
+  const auto submit = [&](const gantry_transfer_spec& spec) {
+    gantry_transfer* transfer = nullptr;
+    std::string code = CodeOf(gantry_transfer_submit(it_.client, &spec, 0, &transfer));
+    gantry_transfer_destroy(transfer);
+    return code;
+  };
+  EXPECT_EQ(submit(lists), "");
+  EXPECT_EQ(submit(ranges), "");
+  ASSERT_TRUE(allocations_->Free(freed));
+  EXPECT_EQ(submit(lists), "");
+  EXPECT_EQ(submit(ranges), "stale_generation");
+  gantry_view_destroy(view);
+  for (gantry_buffer* buffer : buffers) gantry_buffer_destroy(buffer);
+}
+
 gantry_error* RegisterHeap(gantry_client* client) {
   const std::vector<char> heap(4096);
   const gantry_piece piece = {heap.data(), 100};
