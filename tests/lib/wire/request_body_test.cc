@@ -249,6 +249,38 @@ TEST(TransferBodyTest, BlockIdsMayBePackedInCbor) {
   EXPECT_EQ(code_and_field(ReadPacked("local_blocks", too_many)), "body_too_large /local_blocks");
 }
 
+// A transfer by view with both lists packed, and `op` as it is given.
+std::string PackedBody(size_t local, size_t remote, const json& op = "read") {
+  const json transfer = {{"workload", "w"},
+                         {"view", "v"},
+                         {"op", op},
+                         {"local_blocks", json::binary(std::vector<uint8_t>(4 * local, 7))},
+                         {"remote_blocks", json::binary(std::vector<uint8_t>(4 * remote, 9))}};
+  const std::vector<uint8_t> bytes = json::to_cbor(transfer);
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST(TransferBodyTest, EachPackedListIsItsOwn) {
+  for (const size_t remote : {1, 2, 5}) {
+    const auto read = ReadTransferBody(kCbor, PackedBody(2, remote));
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(read->requests.front().local_blocks, std::vector<uint64_t>(2, 0x07070707));
+    EXPECT_EQ(read->requests.front().remote_blocks, std::vector<uint64_t>(remote, 0x09090909));
+  }
+  const auto not_a_text = ReadTransferBody(kCbor, PackedBody(2, 2, json::binary({})));
+  ASSERT_FALSE(not_a_text);
+  EXPECT_EQ(not_a_text.error().field, "/op");
+}
+
+TEST(TransferBodyTest, PackedListsOfABodyAreLimitedTogether) {
+  const size_t half = kBodyElementsMax / 2;
+  EXPECT_TRUE(ReadTransferBody(kCbor, PackedBody(half, half)));
+  const auto refused = ReadTransferBody(kCbor, PackedBody(half + 1, half));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kBodyTooLarge);
+  EXPECT_EQ(refused.error().field, "/remote_blocks");
+}
+
 TEST(TransferBodyTest, CborKnowsNoOtherTypes) {
   json transfer = json::parse(kTransfer);
   transfer["user_data"] = json::binary({1, 2, 3});
