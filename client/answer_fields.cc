@@ -5,6 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "client/json_of_cbor.h"
+#include "lib/wire/cbor_nesting.h"
+
 namespace gantry::client {
 
 // Walks through the answer and knows at every value where it is.
@@ -84,7 +87,12 @@ std::optional<AnswerFields> AnswerFields::Read(std::string_view body,
                                                std::span<const std::string_view> keys) {
   AnswerFields fields;
   FieldCollector collector(keys, &fields);
-  if (!nlohmann::json::sax_parse(body.begin(), body.end(), &collector)) return std::nullopt;
+  const bool cbor = IsCborMap(body);
+  if (cbor && wire::HasDeepTextChunks(body)) return std::nullopt;
+  using nlohmann::json;
+  const bool read = json::sax_parse(body.data(), body.data() + body.size(), &collector,
+                                    cbor ? json::input_format_t::cbor : json::input_format_t::json);
+  if (!read) return std::nullopt;
   return fields;
 }
 

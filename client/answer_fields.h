@@ -1,6 +1,6 @@
-// The few members of a JSON answer that the client reads, by path ("error/code", "buffers/3/id").
-// Builds no tree: nlohmann's trees allocate while they are destroyed, and running out of memory
-// there would end the host's process. A value; used by one thread at a time.
+// The few members of an answer, in JSON or CBOR, that the client reads, by path ("error/code",
+// "buffers/3/id"). Builds no tree: nlohmann's trees allocate while they are destroyed, and running
+// out of memory there would end the host's process. A value; used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace gantry::client {
 class AnswerFields {
  public:
   // Keeps the texts, unsigned numbers and truth values whose own key is one of `keys`; nullopt when
-  // `body` is no JSON object.
+  // `body` is no JSON object and no map of CBOR.
   static std::optional<AnswerFields> Read(std::string_view body,
                                           std::span<const std::string_view> keys);
 

@@ -102,7 +102,8 @@ gantry_error* gantry_transfer_cancel(gantry_transfer* transfer, uint64_t timeout
 char* gantry_transfer_json(const gantry_transfer* transfer) {
   char* text = nullptr;
   gantry_error_destroy(EnterObject(transfer, [&]() -> Status {
-    text = ::strdup(transfer->record->last().json.c_str());
+    ASSIGN_OR_RETURN(const std::string json, transfer->record->last().Json());
+    text = ::strdup(json.c_str());
     return {};
   }));
   return text;

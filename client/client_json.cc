@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "client/answer_fields.h"
+#include "client/json_of_cbor.h"
 #include "lib/base/base64.h"
 #include "lib/base/json_text.h"
 #include "lib/wire/transfer_request.h"
@@ -114,6 +115,12 @@ std::optional<Error> ProblemIn(const AnswerFields& fields, const std::string& pr
 }
 
 }  // namespace
+
+Result<std::string> TransferAnswer::Json() const {
+  if (!IsCborMap(body)) return body;
+  if (auto json = JsonOfCbor(body)) return *std::move(json);
+  return NotUnderstood("text");
+}
 
 std::string UrlEscape(std::string_view text) {
   static constexpr char kHex[] = "0123456789ABCDEF";
@@ -291,7 +298,7 @@ Result<TransferAnswer> ReadTransfer(std::string body) {
   status.executor = static_cast<int>(
       wire::ExecutorByName(fields->Text("executor")).value_or(wire::Executor::kAny));
   answer.error = ProblemIn(*fields, "error/");
-  answer.json = std::move(body);
+  answer.body = std::move(body);
   return answer;
 }
 

@@ -48,7 +48,10 @@ struct LeaseAnswer {
 struct TransferAnswer {
   gantry_transfer_status status = {};
   std::optional<Error> error;
-  std::string json;
+  std::string body;  // in JSON or CBOR
+
+  // The body as JSON; fails where no JSON says the same.
+  Result<std::string> Json() const;
 };
 
 // What the sidecar says of a view.

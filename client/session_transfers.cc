@@ -118,6 +118,11 @@ TransferAnswer TransferRecord::last() const {
   return last_;
 }
 
+bool TransferRecord::is_over() const {
+  MutexLock lock(mutex_);
+  return IsOver(last_);
+}
+
 void TransferRecord::Learn(TransferAnswer answer) {
   MutexLock lock(mutex_);
   if (!IsOver(last_)) last_ = std::move(answer);
@@ -206,6 +211,7 @@ Result<std::shared_ptr<TransferRecord>> WorkloadSession::Submit(const gantry_tra
                         .target = target,
                         .body = request,
                         .body_type = kCborBodyType,
+                        .answer_type = kCborBodyType,
                         .repeatable = true,  // it names what it makes
                         .timeout = options_.timeout + milliseconds(static_cast<int64_t>(slice))}));
   ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(std::move(body)));
@@ -224,13 +230,14 @@ std::string WorkloadSession::TransferTarget(const TransferRecord& transfer,
 
 Status WorkloadSession::Await(TransferRecord& transfer, uint64_t timeout_ms) {
   const Remaining remaining(timeout_ms);
-  for (bool asked = false; !IsOver(transfer.last()); asked = true) {
+  for (bool asked = false; !transfer.is_over(); asked = true) {
     const uint64_t left = remaining.ms();
     if (asked && left == 0) return {};
     const uint64_t slice = std::min(left, kWaitSliceMs);
     const std::string target = TransferTarget(transfer, slice);
     ASSIGN_OR_RETURN(std::string body, Ask({.method = "GET",
                                             .target = target,
+                                            .answer_type = kCborBodyType,
                                             .repeatable = true,
                                             .timeout = options_.timeout + milliseconds(slice)}));
     ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(std::move(body)));
@@ -240,12 +247,13 @@ Status WorkloadSession::Await(TransferRecord& transfer, uint64_t timeout_ms) {
 }
 
 Status WorkloadSession::Cancel(TransferRecord& transfer, uint64_t timeout_ms) {
-  if (IsOver(transfer.last())) return {};
+  if (transfer.is_over()) return {};
   const Remaining remaining(timeout_ms);
   const uint64_t slice = std::min(timeout_ms, kWaitSliceMs);
   const std::string target = TransferTarget(transfer, slice);
   ASSIGN_OR_RETURN(std::string body, Ask({.method = "DELETE",
                                           .target = target,
+                                          .answer_type = kCborBodyType,
                                           .repeatable = true,
                                           .timeout = options_.timeout + milliseconds(slice)}));
   ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(std::move(body)));

@@ -29,7 +29,7 @@ std::string HeadOf(const HttpRequest& request) {
   std::string head;
   head.reserve(256 + request.target.size());
   head.append(request.method).append(" ").append(request.target).append(" HTTP/1.1\r\n");
-  head.append("Host: gantry\r\nAccept: application/json\r\n");
+  head.append("Host: gantry\r\nAccept: ").append(request.answer_type).append("\r\n");
   if (!request.bearer.empty()) {
     head.append("Authorization: Bearer ").append(request.bearer).append("\r\n");
   }

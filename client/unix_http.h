@@ -20,7 +20,8 @@ struct HttpRequest {
   std::string_view target;     // path and query, already escaped
   std::string_view body = {};  // empty: none
   std::string_view body_type = "application/json";
-  std::string_view bearer = {};  // lease token; empty: none
+  std::string_view answer_type = "application/json";  // problems are JSON all the same
+  std::string_view bearer = {};                       // lease token; empty: none
   // May be sent again when a kept connection turns out to be dead: doing it twice does no harm.
   bool repeatable = false;
   milliseconds timeout{0};

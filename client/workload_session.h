@@ -47,6 +47,7 @@ class TransferRecord {
   explicit TransferRecord(std::string id) : id_(std::move(id)) {}
   const std::string& id() const { return id_; }
   TransferAnswer last() const;
+  bool is_over() const;               // as last() says
   void Learn(TransferAnswer answer);  // an outcome is never replaced
 
  private:

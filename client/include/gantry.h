@@ -389,7 +389,7 @@ GANTRY_FALLIBLE gantry_error* gantry_transfer_cancel(gantry_transfer* transfer, 
                                                      gantry_transfer_status* status);
 
 /* All that the sidecar last said about the transfer, as JSON: for example why a faster path was not
-   taken and which items failed. NULL when out of memory. No request is made. */
+   taken and which items failed. NULL when out of memory or no JSON says it. No request is made. */
 GANTRY_EXPORT char* gantry_transfer_json(const gantry_transfer* transfer);
 
 /* Frees the handle; the transfer itself goes on. */

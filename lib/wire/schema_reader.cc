@@ -6,6 +6,7 @@
 
 #include "lib/base/json_text.h"
 #include "lib/wire/body_cursor.h"
+#include "lib/wire/cbor_nesting.h"
 #include "lib/wire/number_list.h"
 
 namespace gantry::wire {
@@ -13,9 +14,6 @@ namespace {
 
 // Deeper than any schema nests: the root, then a list and an object for each level.
 constexpr size_t kFramesMax = 16;
-// nlohmann reads the chunks of a CBOR text of unknown length by recursion, one level for each of
-// these bytes in a row.
-constexpr size_t kTextOpeningsInARowMax = 2048;
 
 constexpr size_t kUnknownLength = ~size_t{0};  // of a list: nlohmann's word for it
 constexpr char kNoBytes = 0x40;                // the CBOR item of a byte string without bytes
@@ -339,19 +337,6 @@ class SchemaHandler {
   bool root_is_list_ = false;
   Error error_;
 };
-
-bool HasDeepTextChunks(std::string_view body) {
-  // A row that is too long covers one of these places.
-  for (size_t at = 0; at < body.size(); at += kTextOpeningsInARowMax) {
-    if (body[at] != '\x7f' && body[at] != '\x5f') continue;
-    size_t begin = at;
-    size_t end = at;
-    while (begin > 0 && body[begin - 1] == body[at]) --begin;
-    while (end < body.size() && body[end] == body[at]) ++end;
-    if (end - begin > kTextOpeningsInARowMax) return true;
-  }
-  return false;
-}
 
 }  // namespace
 

@@ -4,8 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "client/json_of_cbor.h"
 #include "client/sealed_memfd.h"
 #include "client/transfer_body.h"
+#include "lib/wire/body_writer.h"
 
 namespace gantry::client {
 namespace {
@@ -129,20 +131,59 @@ TEST(ClientJson, ALeaseOfASidecarThatKnowsNoDmaBufsWantsNone) {
   EXPECT_TRUE(wants(R"(,"wants_dma_bufs":true)"));
 }
 
-TEST(ClientJson, ReadsATransfer) {
-  const auto answer = ReadTransfer(
+std::string CborOf(const Json& tree) {
+  const std::vector<uint8_t> bytes = Json::to_cbor(tree);
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST(ClientJson, ReadsATransferInBothFormats) {
+  constexpr std::string_view kAnswer =
       R"({"state":"failed","path":"shm","bytes":10,"bytes_moved":4,"chunks":3,"chunks_moved":1,"descriptors_in":8,
           "descriptors_out":5,"workers":2,"timings":{"admit_us":1,"queue_us":2,"move_us":3,"copy_us":4,"total_us":5},
-          "error":{"code":"worker_lost","detail":"gone"}})");
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->status.state, GANTRY_FAILED);
-  EXPECT_STREQ(answer->status.path, "shm");
-  EXPECT_EQ(answer->status.executor, GANTRY_EXECUTOR_ANY);  // an older sidecar does not say
-  EXPECT_EQ(answer->status.bytes_moved, 4U);
-  EXPECT_EQ(answer->status.descriptors_out, 5U);
-  EXPECT_EQ(answer->status.total_us, 5U);
-  ASSERT_TRUE(answer->error);
-  EXPECT_EQ(answer->error->code, ErrorCode::kWorkerLost);
+          "error":{"code":"worker_lost","detail":"gone"}})";
+  const Json tree = Json::parse(kAnswer);
+  for (const std::string& body : {std::string(kAnswer), CborOf(tree)}) {
+    const auto answer = ReadTransfer(body);
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->status.state, GANTRY_FAILED);
+    EXPECT_STREQ(answer->status.path, "shm");
+    EXPECT_EQ(answer->status.executor, GANTRY_EXECUTOR_ANY);  // an older sidecar does not say
+    EXPECT_EQ(answer->status.bytes_moved, 4U);
+    EXPECT_EQ(answer->status.descriptors_out, 5U);
+    EXPECT_EQ(answer->status.total_us, 5U);
+    ASSERT_TRUE(answer->error);
+    EXPECT_EQ(answer->error->code, ErrorCode::kWorkerLost);
+    const auto json = answer->Json();
+    ASSERT_TRUE(json);
+    EXPECT_EQ(Json::parse(*json), tree);
+  }
+}
+
+TEST(ClientJson, AnAnswerInCborIsTheSameInJson) {
+  const Json tree =
+      Json::parse(R"({"a":[],"b":{},"c":[1,[2,{"d":-3}],"x"],"e\"\n\u00e4":"\"\\\u0001\u20ac",
+      "f":true,"g":false,"h":null,"i":18446744073709551615,"j":-9223372036854775808,"k":0.1,"l":[[],[{}],[0]]})");
+  const auto json = JsonOfCbor(CborOf(tree));
+  ASSERT_TRUE(json);
+  EXPECT_EQ(Json::parse(*json), tree);
+  wire::BodyWriter open(wire::BodyFormat::kCbor);  // lengths unknown, as the sidecar writes
+  open.BeginObject().Field("a", 1u).Key("b").BeginList().Text("c").Bool(true).EndList().EndObject();
+  EXPECT_EQ(JsonOfCbor(open.Take()), R"({"a":1,"b":["c",true]})");
+}
+
+TEST(ClientJson, AnswersInCborThatAreNoneAreErrors) {
+  const std::string body = CborOf(Json::parse(R"({"state":"running","bytes":1000,"id":"t"})"));
+  ASSERT_TRUE(ReadTransfer(body));
+  for (size_t bytes = 0; bytes < body.size(); ++bytes) {
+    EXPECT_FALSE(ReadTransfer(body.substr(0, bytes)));
+    EXPECT_FALSE(JsonOfCbor(body.substr(0, bytes)));
+  }
+  EXPECT_FALSE(JsonOfCbor(CborOf({{"a", Json::binary({1})}})));
+  for (const std::string& nested :
+       {"\xa1" + std::string(4'000'000, '\x7f'), "\xa1\x61x" + std::string(4'000'000, '\x81')}) {
+    EXPECT_FALSE(ReadTransfer(nested)) << "and the stack is as deep as it was";
+    EXPECT_FALSE(JsonOfCbor(nested));
+  }
 }
 
 TEST(ClientJson, ReadsWhoMovesTheBytes) {

@@ -33,7 +33,7 @@ void Check(std::string_view text) {
   const std::string body = whole ? whole->body : std::string(text);
   static_cast<void>(ReadLease(body));
   static_cast<void>(ReadBuffers(body));
-  static_cast<void>(ReadTransfer(body));
+  if (const auto transfer = ReadTransfer(body)) static_cast<void>(transfer->Json());
   static_cast<void>(BodyOrProblem({400, "", body}));
 }
 
