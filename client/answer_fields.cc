@@ -1,12 +1,10 @@
 #include "client/answer_fields.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
-#include "client/json_of_cbor.h"
-#include "lib/wire/cbor_nesting.h"
+#include "client/answer_parsing.h"
 
 namespace gantry::client {
 
@@ -37,8 +35,6 @@ class FieldCollector : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  static constexpr size_t kDepthMax = 32;
-
   struct Level {
     bool is_array = false;
     size_t index = 0;
@@ -46,7 +42,7 @@ class FieldCollector : public nlohmann::json_sax<nlohmann::json> {
   };
 
   bool Enter(bool is_array) {
-    if (levels_.empty() ? is_array : levels_.size() == kDepthMax) return false;
+    if (levels_.empty() ? is_array : levels_.size() == kAnswerDepthMax) return false;
     levels_.push_back({is_array, 0, {}});
     return true;
   }
@@ -87,12 +83,7 @@ std::optional<AnswerFields> AnswerFields::Read(std::string_view body,
                                                std::span<const std::string_view> keys) {
   AnswerFields fields;
   FieldCollector collector(keys, &fields);
-  const bool cbor = IsCborMap(body);
-  if (cbor && wire::HasDeepTextChunks(body)) return std::nullopt;
-  using nlohmann::json;
-  const bool read = json::sax_parse(body.data(), body.data() + body.size(), &collector,
-                                    cbor ? json::input_format_t::cbor : json::input_format_t::json);
-  if (!read) return std::nullopt;
+  if (!ParseAnswer(body, &collector)) return std::nullopt;
   return fields;
 }
 

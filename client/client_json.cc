@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "client/answer_fields.h"
-#include "client/json_of_cbor.h"
+#include "client/json_text_of.h"
 #include "lib/base/base64.h"
 #include "lib/base/json_text.h"
 #include "lib/wire/transfer_request.h"
@@ -117,8 +117,7 @@ std::optional<Error> ProblemIn(const AnswerFields& fields, const std::string& pr
 }  // namespace
 
 Result<std::string> TransferAnswer::Json() const {
-  if (!IsCborMap(body)) return body;
-  if (auto json = JsonOfCbor(body)) return *std::move(json);
+  if (auto json = JsonOf(body)) return *std::move(json);
   return NotUnderstood("text");
 }
 

@@ -13,7 +13,8 @@ namespace gantry::wire {
 struct BodyCursor {
   const char* next = nullptr;
   const char* end = nullptr;
-  size_t taken = 0;  // bytes that the parser has not seen
+  size_t taken = 0;            // bytes that the parser has not seen
+  const char* back = nullptr;  // where it reads on after an inserted byte
 
   std::string_view rest() const { return {next, static_cast<size_t>(end - next)}; }
   void Take(size_t bytes) {
@@ -25,8 +26,6 @@ struct BodyCursor {
     back = std::exchange(next, byte);
     --taken;
   }
-
-  const char* back = nullptr;  // where it reads on after an inserted byte
 };
 
 // The cursor as nlohmann wants to have it. All copies are at the cursor's place.

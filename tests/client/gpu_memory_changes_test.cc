@@ -5,7 +5,10 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "lib/base/dynamic_library.h"
 #include "tests/client/gpu_client_fixture.h"
@@ -13,7 +16,34 @@
 namespace gantry::client {
 namespace {
 
-using GpuMemoryChanges = GpuClientTest;
+class GpuMemoryChanges : public GpuClientTest {
+ protected:
+  // Of pairs whose local buffers have these names, each in its group. Null: it was refused.
+  gantry_view* MakeView(const std::vector<std::pair<std::string, int>>& locals) {
+    nlohmann::json pairs = nlohmann::json::array();
+    for (const auto& [name, group] : locals) {
+      pairs.push_back(
+          {{"group", group}, {"local", name + "@00000000000000aa"}, {"remote", "w/" + name}});
+    }
+    const nlohmann::json answer = {
+        {"id", "v"}, {"pair_count", locals.size()}, {"bytes_per_block", 3}, {"pairs", pairs}};
+    it_.sidecar.On("/v1/views", [text = answer.dump()](const FakeRequest&) {
+      return FakeSidecar::Json(201, text);
+    });
+    gantry_view_spec spec = {};
+    spec.remote_workload = "w";
+    gantry_view* view = nullptr;
+    EXPECT_OK(gantry_view_create(it_.client, &spec, &view));
+    return view;
+  }
+  // "" when the transfer is accepted.
+  std::string CodeOfSubmitting(const gantry_transfer_spec& spec) {
+    gantry_transfer* transfer = nullptr;
+    std::string code = CodeOf(gantry_transfer_submit(it_.client, &spec, 0, &transfer));
+    gantry_transfer_destroy(transfer);
+    return code;
+  }
+};
 
 TEST_F(GpuMemoryChanges, MemoryThatWasFreedIsNoticedBeforeATransfer) {
   AddressRange range = Make(MemoryOrigin::kDevice, kMiB);
@@ -82,16 +112,8 @@ TEST_F(GpuMemoryChanges, ATransferByAViewLooksAtWhatItMoves) {
   gantry_buffer* buffers[2] = {};
   ASSERT_OK(Register("k.0", At(kept), 4096, &buffers[0]));
   ASSERT_OK(Register("k.1", At(freed), 4096, &buffers[1]));
-  it_.sidecar.On("/v1/views", [](const FakeRequest&) {
-    return FakeSidecar::Json(201, R"({"id":"v","pair_count":3,"bytes_per_block":3,"pairs":[
-        {"group":0,"local":"elsewhere@00000000000000aa","remote":"w/e"},
-        {"group":0,"local":"k.0@00000000000000aa","remote":"w/k.0"},
-        {"group":0,"local":"k.1@00000000000000aa","remote":"w/k.1"}]})");
-  });
-  gantry_view_spec view_spec = {};
-  view_spec.remote_workload = "w";
-  gantry_view* view = nullptr;
-  ASSERT_OK(gantry_view_create(it_.client, &view_spec, &view));
+  gantry_view* const view = MakeView({{"elsewhere", 0}, {"k.0", 0}, {"k.1", 0}});
+  ASSERT_NE(view, nullptr);
   const uint64_t block = 0;
   gantry_block_group group = {};
   group.local_blocks = group.remote_blocks = &block;
@@ -100,12 +122,7 @@ TEST_F(GpuMemoryChanges, ATransferByAViewLooksAtWhatItMoves) {
   spec.view = view;
   spec.groups = &group;
   spec.group_count = 1;
-  const auto submit = [&] {
-    gantry_transfer* transfer = nullptr;
-    std::string code = CodeOf(gantry_transfer_submit(it_.client, &spec, 0, &transfer));
-    gantry_transfer_destroy(transfer);
-    return code;
-  };
+  const auto submit = [&] { return CodeOfSubmitting(spec); };
   EXPECT_EQ(submit(), "");
   ASSERT_TRUE(allocations_->Free(freed));
   EXPECT_EQ(submit(), "stale_generation");
@@ -136,15 +153,8 @@ TEST_F(GpuMemoryChanges, WhatATransferByAViewDoesNotMoveMayBeFreed) {
   gantry_buffer* buffers[2] = {};
   ASSERT_OK(Register("k.0", At(kept), 4096, &buffers[0]));
   ASSERT_OK(Register("k.1", At(freed), 4096, &buffers[1]));
-  it_.sidecar.On("/v1/views", [](const FakeRequest&) {
-    return FakeSidecar::Json(201, R"({"id":"v","pair_count":2,"bytes_per_block":3,"pairs":[
-        {"group":0,"local":"k.0@00000000000000aa","remote":"w/k.0"},
-        {"group":1,"local":"k.1@00000000000000aa","remote":"w/k.1"}]})");
-  });
-  gantry_view_spec view_spec = {};
-  view_spec.remote_workload = "w";
-  gantry_view* view = nullptr;
-  ASSERT_OK(gantry_view_create(it_.client, &view_spec, &view));
+  gantry_view* const view = MakeView({{"k.0", 0}, {"k.1", 1}});
+  ASSERT_NE(view, nullptr);
   const uint64_t block = 0;
   gantry_transfer_spec lists = {};  // of group 0
   lists.view = view;
@@ -155,17 +165,11 @@ TEST_F(GpuMemoryChanges, WhatATransferByAViewDoesNotMoveMayBeFreed) {
   ranges.view = view;
   ranges.ranges = &range;
   ranges.range_count = 1;
-  const auto submit = [&](const gantry_transfer_spec& spec) {
-    gantry_transfer* transfer = nullptr;
-    std::string code = CodeOf(gantry_transfer_submit(it_.client, &spec, 0, &transfer));
-    gantry_transfer_destroy(transfer);
-    return code;
-  };
-  EXPECT_EQ(submit(lists), "");
-  EXPECT_EQ(submit(ranges), "");
+  EXPECT_EQ(CodeOfSubmitting(lists), "");
+  EXPECT_EQ(CodeOfSubmitting(ranges), "");
   ASSERT_TRUE(allocations_->Free(freed));
-  EXPECT_EQ(submit(lists), "");
-  EXPECT_EQ(submit(ranges), "stale_generation");
+  EXPECT_EQ(CodeOfSubmitting(lists), "");
+  EXPECT_EQ(CodeOfSubmitting(ranges), "stale_generation");
   gantry_view_destroy(view);
   for (gantry_buffer* buffer : buffers) gantry_buffer_destroy(buffer);
 }

@@ -1,18 +1,15 @@
-#include "client/json_of_cbor.h"
+#include "client/json_text_of.h"
 
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "client/answer_parsing.h"
 #include "lib/base/json_text.h"
-#include "lib/wire/cbor_nesting.h"
 
 namespace gantry::client {
 namespace {
-
-constexpr unsigned char kMapMajor = 5;
 
 class JsonCopier : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -42,7 +39,6 @@ class JsonCopier : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
-  static constexpr int kDepthMax = 32;
   static constexpr size_t kDigitsMax = 32;
 
   bool Value(std::string_view text) {
@@ -50,8 +46,8 @@ class JsonCopier : public nlohmann::json_sax<nlohmann::json> {
     out_ += text;
     return separate_ = true;
   }
-  template <typename Kind>
-  bool Number(Kind value) {
+  template <typename NumberType>
+  bool Number(NumberType value) {
     std::array<char, kDigitsMax> text;
     const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
     return Value({text.data(), static_cast<size_t>(end - text.data())});
@@ -59,7 +55,7 @@ class JsonCopier : public nlohmann::json_sax<nlohmann::json> {
   bool Open(char bracket) {
     Value({&bracket, 1});
     separate_ = false;
-    return ++depth_ <= kDepthMax;
+    return ++depth_ <= kAnswerDepthMax;
   }
   bool Close(char bracket) {
     out_ += bracket;
@@ -69,22 +65,15 @@ class JsonCopier : public nlohmann::json_sax<nlohmann::json> {
 
   std::string out_;
   bool separate_ = false;  // a comma comes before the next value
-  int depth_ = 0;
+  size_t depth_ = 0;
 };
 
 }  // namespace
 
-bool IsCborMap(std::string_view body) {
-  return !body.empty() && static_cast<unsigned char>(body.front()) >> 5 == kMapMajor;
-}
-
-std::optional<std::string> JsonOfCbor(std::string_view body) {
+std::optional<std::string> JsonOf(std::string body) {
+  if (!IsCborMap(body)) return body;
   JsonCopier copier;
-  if (wire::HasDeepTextChunks(body) ||
-      !nlohmann::json::sax_parse(body.data(), body.data() + body.size(), &copier,
-                                 nlohmann::json::input_format_t::cbor)) {
-    return std::nullopt;
-  }
+  if (!ParseAnswer(body, &copier)) return std::nullopt;
   return copier.Take();
 }
 
