@@ -15,11 +15,14 @@ using Result = tl::expected<T, Error>;
 using Status = Result<void>;
 
 // `return Fail(ErrorCode::kNotFound, "no buffer 'k.0'", "GET /v1/buffers lists them");`
-inline tl::unexpected<Error> Fail(ErrorCode code, std::string message, std::string hint = {},
-                                  std::string field = {}) {
+// Cold: what leads to a failure lies away from what every call runs through.
+[[gnu::cold]] inline tl::unexpected<Error> Fail(ErrorCode code, std::string message,
+                                                std::string hint = {}, std::string field = {}) {
   return tl::unexpected<Error>(Error(code, std::move(message), std::move(hint), std::move(field)));
 }
-inline tl::unexpected<Error> Fail(Error error) { return tl::unexpected<Error>(std::move(error)); }
+[[gnu::cold]] inline tl::unexpected<Error> Fail(Error error) {
+  return tl::unexpected<Error>(std::move(error));
+}
 
 }  // namespace gantry
 

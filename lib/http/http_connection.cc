@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -74,19 +75,28 @@ HttpConnection::State HttpConnection::Receive() {
   }
 }
 
+// Into the string itself only what is large: it would have to be zeroed first, each time.
 ssize_t HttpConnection::ReceiveSome() {
   const size_t size = input_.size();
   const size_t total = framing_.head_bytes + framing_.body_bytes;
   const size_t more = framing_.head_bytes == 0
                           ? kHeadReadBytes
                           : std::clamp(total - size, kBodyReadBytesMin, kBodyReadBytesMax);
-  input_.resize(size + more);
+  std::array<char, kHeadReadBytes> few;
+  const bool is_large = more > few.size();
+  if (is_large) input_.resize(size + more);
+  char* const to = is_large ? input_.data() + size : few.data();
   ssize_t received = 0;
   do {
-    received = ::recv(socket_.get(), input_.data() + size, more, 0);
+    received = ::recv(socket_.get(), to, more, 0);
   } while (received < 0 && errno == EINTR);
   const int error_number = errno;
-  input_.resize(size + static_cast<size_t>(std::max<ssize_t>(received, 0)));
+  const auto taken = static_cast<size_t>(std::max<ssize_t>(received, 0));
+  if (is_large) {
+    input_.resize(size + taken);
+  } else {
+    input_.append(few.data(), taken);
+  }
   errno = error_number;
   return received;
 }
