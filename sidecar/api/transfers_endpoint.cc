@@ -66,6 +66,7 @@ Result<TimePoint> QueryWait(const http::Request& request) {
 }  // namespace
 
 Result<http::Response> PostTransfers(const ApiDependencies& api, const http::Request& request) {
+  api.transfers.Foresee();
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(wire::TransferBody body, wire::ReadTransferBody(format, request.body));
   ASSIGN_OR_RETURN(const TimePoint wait_until, QueryWait(request));

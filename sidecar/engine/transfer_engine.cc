@@ -48,6 +48,10 @@ void TransferEngine::SetMessaging(NotificationCenter& notifications, HoldDesk& h
   admission_->SetHolds(&holds);
 }
 
+void TransferEngine::Foresee() const {
+  for (const auto& transport : transports_) transport->Foresee();
+}
+
 Result<TransferStatus> TransferEngine::Submit(wire::TransferRequest request, TimePoint wait_until,
                                               const std::function<Status()>& last_check) {
   auto admitted = Admit(request);

@@ -56,6 +56,8 @@ class TransferEngine {
   // Likewise; without, no notification is delivered and no hold can be read.
   void SetMessaging(NotificationCenter& notifications, HoldDesk& holds);
 
+  // A request for a transfer has come: who copies wakes up while it is read. Returns at once.
+  void Foresee() const;
   // Admission: checks everything before anything is issued. The caller was authorised for
   // request.workload. An id that is known answers the existing transfer (same content) or
   // kConflict. Waits until the transfer is terminal or `wait_until` has passed.

@@ -171,13 +171,20 @@ bool ShmTransport::Feed() {
   return any;
 }
 
+// The one that NextWorker begins with.
+void ShmTransport::Foresee() {
+  const auto since = options_.now() - last_posted_.load(std::memory_order_relaxed);
+  if (since > kAwake && since < kLately) pool_.Rouse(last_worker_.load(std::memory_order_relaxed));
+}
+
 int ShmTransport::NextWorker(const std::vector<bool>& passed) const {
   if (waiting_.empty()) return -1;
   int best = -1;
   const auto count = static_cast<int>(load_.size());
+  const int last = last_worker_.load(std::memory_order_relaxed);
   for (int i = 0; i < count; ++i) {
     // Beginning with the last one: at equal load the worker that is warm goes first.
-    const int worker = (last_worker_ + i) % count;
+    const int worker = (last + i) % count;
     const WorkerLoad& load = load_[static_cast<size_t>(worker)];
     if (load.weight >= options_.inflight_bytes_max || load.jobs >= options_.inflight_jobs_max ||
         passed[static_cast<size_t>(worker)] || !pool_.usable(worker) ||
@@ -320,7 +327,8 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
   load.weight += weight;
   ++load.jobs;
   ++jobs_in_flight_;
-  last_worker_ = worker;
+  last_worker_.store(worker, std::memory_order_relaxed);
+  last_posted_.store(options_.now(), std::memory_order_relaxed);
   operation->Posted(part, worker);
   if (operation->on_gpus() && operation->with_host()) {
     operation->SetGpuReason(GpuCopyReason::kWithHost);

@@ -1,7 +1,7 @@
 // Host memory to host memory on one node: both allocations are mapped in the copy workers, which
 // copy. Keeps every worker supplied, highest priority first, equal ones in turn, job by job; what
 // the ipc transport moves between GPUs, too, in longer turns, as the workers are the same. Owned by
-// the engine's driver, but for Probe, CanReach, RouseFor and what says so.
+// the engine's driver, but for Probe, CanReach, RouseFor, Foresee and what says so.
 #pragma once
 
 #include <atomic>
@@ -71,6 +71,7 @@ class ShmTransport final : public Transport {
   // So much is about to be planned: wakes the workers that will copy it between GPUs, as far as is
   // known. Any thread.
   void RouseFor(size_t named) const;
+  void Foresee() override;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override;
   // Its token goes to `attention`, which outlives the operation, instead of to who calls Poll.
@@ -88,6 +89,9 @@ class ShmTransport final : public Transport {
 
   // Planning it takes as long as waking up does.
   static constexpr size_t kLongPlan = 256;
+  // A worker is awake for so long after its last job, and who had none for so long is let be.
+  static constexpr microseconds kAwake{100};
+  static constexpr milliseconds kLately{1'000};
 
   enum class RowsBy { kNobody, kEngines, kBatches };
   // A part of one operation, posted to one worker.
@@ -189,7 +193,8 @@ class ShmTransport final : public Transport {
   std::vector<GpuCopyPlanner> gpu_planners_;  // by GPU, as far as there was need
   std::atomic<uint64_t> by_engines_{0};       // a bit for each of the first 64 GPUs
   std::atomic<TimePoint> fed_engines_{};      // when engines last had a job that workers share
-  int last_worker_ = 0;
+  std::atomic<int> last_worker_ = 0;
+  std::atomic<TimePoint> last_posted_{};
   size_t jobs_in_flight_ = 0;
   size_t gpu_jobs_ = 0;        // of these, between GPUs
   size_t gpu_operations_ = 0;  // likewise, that have not ended

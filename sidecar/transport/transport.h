@@ -94,6 +94,9 @@ class Transport {
   // A plan for so many blocks or ranges is being made: whoever carries the bytes may wake up
   // meanwhile. Any thread.
   virtual void Expect(size_t /*named*/) {}
+  // A request has come that asks for a transfer, of which nothing is known yet: whoever carried the
+  // bytes of the last ones may wake up while it is read. Any thread.
+  virtual void Foresee() {}
   // `priority`: higher goes first, equal ones share. `token` comes back from Poll.
   virtual std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                            uint64_t token) = 0;

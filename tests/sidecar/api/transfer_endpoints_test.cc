@@ -1,5 +1,6 @@
 // /v1/transfers and the events that tell of them.
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "sidecar/api/transfer_view.h"
 #include "tests/sidecar/api/api_fixture.h"
@@ -59,6 +60,18 @@ TEST(TransferView, SaysWhoMovesTheBytesAndForWhom) {
   EXPECT_EQ(view(there)["executor"], "peer");
   EXPECT_EQ(view(there)["path"], "tcp");
   EXPECT_FALSE(view(there).contains("requested_by"));
+}
+
+// Before its body is understood, as reading it takes about as long as waking up.
+TEST_F(TransferEndpointsTest, WhoCopiesIsRousedAsSoonAsARequestIsThere) {
+  const std::string body = Body(R"("ranges":[[0,0,0,0,64]])");
+  ASSERT_EQ(client_->Post("/v1/transfers?wait_ms=5000", body).status, 200);
+  std::this_thread::sleep_for(milliseconds(2));
+  pool_.TakeRoused();
+  EXPECT_EQ(client_->Post("/v1/transfers", "{").status, 400);
+  EXPECT_EQ(pool_.TakeRoused().size(), 1U);
+  EXPECT_EQ(client_->Get("/v1/transfers?workload=a").status, 200);
+  EXPECT_EQ(pool_.TakeRoused().size(), 0U);
 }
 
 TEST_F(TransferEndpointsTest, CborSaysTheSame) {

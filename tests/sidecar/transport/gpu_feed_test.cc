@@ -290,5 +290,30 @@ TEST_F(GpuFeedTest, OnlyWhoseKernelsCopyAreRousedUntilEnginesDo) {
   End(&transport, &pool, operation.get());
 }
 
+// Neither who is awake nor, where transfers are rare, anybody.
+TEST_F(GpuFeedTest, WhoCopiedLastIsRousedWhenTheNextRequestComes) {
+  static TimePoint now;
+  now = Clock::now();
+  ShmOptions options;
+  options.now = [] { return now; };
+  HandPool pool(3);
+  pool.homes = {-1, -1, 0};
+  ShmTransport transport(options, pool);
+  const auto roused_after = [&](nanoseconds time) {
+    now += time;
+    pool.roused.clear();
+    transport.Foresee();
+    return pool.roused;
+  };
+  EXPECT_EQ(roused_after(milliseconds(0)), std::set<int>()) << "nobody has copied";
+  const auto operation = transport.Start(Plan(kGpu, kHost, 8), 0, 1);
+  Run(&transport, *operation);
+  End(&transport, &pool, operation.get());
+  EXPECT_EQ(roused_after(microseconds(50)), std::set<int>()) << "it looks for jobs still";
+  EXPECT_EQ(roused_after(microseconds(100)), (std::set<int>{2}));
+  EXPECT_EQ(roused_after(milliseconds(900)), (std::set<int>{2}));
+  EXPECT_EQ(roused_after(milliseconds(100)), std::set<int>()) << "too long ago";
+}
+
 }  // namespace
 }  // namespace gantry::transport
