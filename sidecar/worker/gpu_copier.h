@@ -43,10 +43,14 @@ class GpuCopier {
   Status GiveUp();
   // No job is left: the GPU has nothing to do until the next one begins.
   void Idle();
-  // Has the GPU copy a few bytes of memory of its own, if it is done with those before: what leads
-  // to a GPU falls asleep within milliseconds, and the next copy would begin 50 us later. After a
+  // Has the GPU copy a few bytes to the host, of `far`, memory of another GPU that stays mapped
+  // meanwhile, or of the host, and waits for them: what leads to a GPU, and from one to the next,
+  // falls asleep within milliseconds, and the next copy would begin 50 to 150 us later. After a
   // refusal it does nothing any more. REQUIRES that no job is left.
-  void Nudge();
+  void Nudge(const memory::GpuMapping* far);
+  // What the last nudge copied: kNudgeBytes, or null.
+  static constexpr uint64_t kNudgeBytes = 16;
+  const std::byte* nudged() const { return nudged_ == nullptr ? nullptr : nudged_->data(); }
   // Returns when everything that was added has been copied; the job that is being made goes on.
   Status Drain();
 
@@ -63,7 +67,7 @@ class GpuCopier {
   // Blocks at one step from each other; false: they are to be added one by one.
   bool AddRows(const CopySegment& segment, gpu::DeviceAddress from, gpu::DeviceAddress to);
   Status AddItem(const gpu::CopyItem& item, bool by_kernel);
-  Status NudgeOnce();
+  Status NudgeOnce(const memory::GpuMapping* far);
   Status Issue();  // everything that was added
   Status IssueBatch();
   Status CloseSlice();

@@ -14,6 +14,8 @@ constexpr size_t kPendingMax = 64;
 // Who spins for so long does so for small copies that come now and then: they find the GPU awake.
 constexpr milliseconds kLongSpin{1};
 constexpr microseconds kNudgeEvery{500};
+// Of a GPU that had nothing to do for so long parts have fallen asleep.
+constexpr milliseconds kGpuAwake{2};
 
 }  // namespace
 
@@ -22,6 +24,7 @@ WorkerLoop::WorkerLoop(WorkerRingEnd* ring, MappingTable* mappings, nanoseconds 
       mappings_(mappings),
       spin_(spin),
       while_spinning_(spin < kLongSpin ? std::function<void()>() : [this] { KeepGpuAwake(); }),
+      when_roused_([this] { WakeGpuAfterPause(); }),
       gpu_holds_(mappings) {}
 
 Status WorkerLoop::Run() {
@@ -38,7 +41,7 @@ Status WorkerLoop::Run() {
         if (pending_.empty() && !gpu_copier_.has_job()) {
           gpu_copier_.Idle();
           nudge_again_ = Clock::now() + kNudgeEvery;
-          ring_->WaitForSegment(&spin_, stop_, while_spinning_);
+          ring_->WaitForSegment(&spin_, stop_, while_spinning_, when_roused_);
           continue;
         }
         RETURN_IF_ERROR(CompletePending());
@@ -54,8 +57,20 @@ Status WorkerLoop::Run() {
 
 void WorkerLoop::KeepGpuAwake() {
   if (Clock::now() < nudge_again_) return;
-  gpu_copier_.Nudge();
+  WakeGpu();
   nudge_again_ = Clock::now() + kNudgeEvery;
+}
+
+// While who roused this worker plans the jobs.
+void WorkerLoop::WakeGpuAfterPause() {
+  if (gpu_done_ != TimePoint() && Clock::now() - gpu_done_ > kGpuAwake) WakeGpu();
+}
+
+// And the way to the other GPU. What is read there nobody sees.
+void WorkerLoop::WakeGpu() {
+  const auto far = far_ ? mappings_->Protect(kNudgeGuard, *far_) : std::nullopt;
+  gpu_copier_.Nudge(far ? far->gpu : nullptr);
+  mappings_->Release(kNudgeGuard);
 }
 
 void WorkerLoop::Stop() {
@@ -158,6 +173,8 @@ Result<std::optional<ErrorCode>> WorkerLoop::CopyOnGpu(const CopySegment& segmen
   const auto source = gpu_holds_.Hold(segment.source, job_);
   const auto destination = gpu_holds_.Hold(segment.destination, job_);
   if (!source || !destination) return ErrorCode::kStaleGeneration;
+  if (source->gpu != nullptr && source->gpu->is_far()) far_ = segment.source;
+  if (destination->gpu != nullptr && destination->gpu->is_far()) far_ = segment.destination;
   const Status added = gpu_copier_.Add(segment, *source, *destination);
   if (added) return std::nullopt;
   ASSIGN_OR_RETURN(const ErrorCode code, GiveUp(added.error()));

@@ -242,7 +242,8 @@ bool WorkerRingEnd::HasSegment() const {
 }
 
 void WorkerRingEnd::WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop,
-                                   const std::function<void()>& meanwhile) {
+                                   const std::function<void()>& meanwhile,
+                                   const std::function<void()>& roused) {
   const auto ready = [&] { return HasSegment() || stop.load(std::memory_order_seq_cst); };
   const auto look = [&] {
     if (ready()) return true;
@@ -258,8 +259,10 @@ void WorkerRingEnd::WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& 
     spin->Slept(Clock::now() - start);
   }
   sleeps.store(0, std::memory_order_relaxed);
-  const uint32_t roused = doorbell_->roused.value.load();
-  if (std::exchange(roused_, roused) != roused) AwaitPromised(ready);
+  const uint32_t times = doorbell_->roused.value.load();
+  if (std::exchange(roused_, times) == times || ready()) return;
+  if (roused) roused();
+  AwaitPromised(ready);
 }
 
 // Somebody plans jobs, which takes less than a sleep and a wake-up.

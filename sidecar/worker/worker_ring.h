@@ -67,9 +67,11 @@ class WorkerRingEnd {
 
   bool HasSegment() const;
   // Returns when there may be a segment or `stop` is set; whoever sets it calls WakeWorker(). While
-  // it spins it calls `meanwhile`, which returns soon, between two looks.
+  // it spins it calls `meanwhile`, which returns soon, between two looks; when it was roused, and
+  // none is there yet, `roused`.
   void WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop,
-                      const std::function<void()>& meanwhile = {});
+                      const std::function<void()>& meanwhile = {},
+                      const std::function<void()>& roused = {});
   void WakeWorker();  // thread-safe
 
  private:
