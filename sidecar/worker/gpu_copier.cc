@@ -146,11 +146,21 @@ Result<GpuJob> GpuCopier::EndJob() {
 void GpuCopier::Idle() { batch_ = kFirstBatch; }
 
 void GpuCopier::Nudge(const memory::GpuMapping* far) {
-  if (context_ == nullptr || !nudges_) return;
-  const Status nudged = NudgeOnce(far);
-  if (nudged) return;
+  if (context_ == nullptr || !nudges_ || IsNudging()) return;
+  if (const Status nudged = NudgeOnce(far); !nudged) EndNudges(nudged.error());
+}
+
+bool GpuCopier::IsNudging() {
+  if (!is_nudging_) return false;
+  const Result<bool> done = nudge_done_->IsReached();
+  if (!done) EndNudges(done.error());
+  is_nudging_ = done && !*done;
+  return is_nudging_;
+}
+
+void GpuCopier::EndNudges(const Error& why) {
   nudges_ = false;
-  log::Warning("a GPU is not kept awake between copies", {{"why", nudged.error()}});
+  log::Warning("a GPU is not kept awake between copies", {{"why", why}});
 }
 
 Status GpuCopier::NudgeOnce(const memory::GpuMapping* far) {
@@ -162,8 +172,13 @@ Status GpuCopier::NudgeOnce(const memory::GpuMapping* far) {
   const bool crosses = far != nullptr && far->is_reached() && far->size() >= kNudgeBytes;
   const gpu::DeviceAddress from = crosses ? far->base() : to + kNudgedBytes / 2;
   RETURN_IF_ERROR(stream().Copy(to, from, kNudgeBytes));
-  RETURN_IF_ERROR(stream().Record(*nudge_done_));
-  return AwaitGpu(*nudge_done_);
+  // Without a mark nobody knows when it is over: the stream does.
+  if (Status marked = stream().Record(*nudge_done_); !marked) {
+    static_cast<void>(stream().Synchronize());
+    return marked;
+  }
+  is_nudging_ = true;
+  return {};
 }
 
 Status GpuCopier::Finish(GpuJob job) {

@@ -56,12 +56,12 @@ class WorkerLoop {
   void KeepGpuAwake();
   void WakeGpuAfterPause();
   void WakeGpu();
+  bool IsWakingGpu();
 
   WorkerRingEnd* const ring_;
   MappingTable* const mappings_;
   AdaptiveSpin spin_;
-  const std::function<void()> while_spinning_;
-  const std::function<void()> when_roused_;
+  const WorkerRingEnd::Meanwhile meanwhile_;
   TimePoint nudge_again_;
   std::atomic<bool> stop_ = false;
   GpuCopier gpu_copier_;
@@ -70,6 +70,7 @@ class WorkerLoop {
   std::deque<Pending> pending_;
   TimePoint gpu_done_;                    // when the last job of a GPU was seen to be done
   std::optional<memory::MappingId> far_;  // memory of another GPU, as of the last job with any
+  bool wakes_gpu_ = false;                // what it is woken with is held
   // The job that is being taken from the ring.
   uint64_t job_ = 0;
   std::optional<TimePoint> job_start_;

@@ -242,15 +242,14 @@ bool WorkerRingEnd::HasSegment() const {
 }
 
 void WorkerRingEnd::WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop,
-                                   const std::function<void()>& meanwhile,
-                                   const std::function<void()>& roused) {
+                                   const Meanwhile& meanwhile) {
   const auto ready = [&] { return HasSegment() || stop.load(std::memory_order_seq_cst); };
   const auto look = [&] {
     if (ready()) return true;
-    if (meanwhile) meanwhile();
+    if (meanwhile.spins) meanwhile.spins();
     return false;
   };
-  if (spin->Until(look)) return;
+  if (spin->Until(look) || (meanwhile.may_sleep && !meanwhile.may_sleep())) return;
   std::atomic<uint32_t>& sleeps = ring_->worker_sleeps.value;
   sleeps.store(1, std::memory_order_seq_cst);
   if (!ready()) {
@@ -261,15 +260,20 @@ void WorkerRingEnd::WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& 
   sleeps.store(0, std::memory_order_relaxed);
   const uint32_t times = doorbell_->roused.value.load();
   if (std::exchange(roused_, times) == times || ready()) return;
-  if (roused) roused();
+  if (meanwhile.roused) meanwhile.roused();
   AwaitPromised(ready);
 }
 
-// Somebody plans jobs, which takes less than a sleep and a wake-up.
+// Somebody plans jobs, which takes less than a sleep and a wake-up. Who rouses twice, when a
+// request comes and when it was read, is waited for twice.
 template <typename Ready>
 void WorkerRingEnd::AwaitPromised(const Ready& ready) {
-  const TimePoint until = Clock::now() + kPromised;
-  while (!ready() && Clock::now() < until) ::sched_yield();
+  for (int promises = 2; promises > 0; --promises) {
+    const TimePoint until = Clock::now() + kPromised;
+    while (!ready() && Clock::now() < until) ::sched_yield();
+    const uint32_t times = doorbell_->roused.value.load();
+    if (ready() || std::exchange(roused_, times) == times) return;
+  }
 }
 
 void WorkerRingEnd::WakeWorker() {

@@ -66,12 +66,15 @@ class WorkerRingEnd {
   bool Complete(const Completion& completion);
 
   bool HasSegment() const;
-  // Returns when there may be a segment or `stop` is set; whoever sets it calls WakeWorker(). While
-  // it spins it calls `meanwhile`, which returns soon, between two looks; when it was roused, and
-  // none is there yet, `roused`.
+  // What is done while there is no segment; each returns soon.
+  struct Meanwhile {
+    std::function<void()> spins;      // between two looks
+    std::function<void()> roused;     // once, after the sleep that a rouse has ended
+    std::function<bool()> may_sleep;  // false: WaitForSegment returns where it would sleep
+  };
+  // Returns when there may be a segment or `stop` is set; whoever sets it calls WakeWorker().
   void WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop,
-                      const std::function<void()>& meanwhile = {},
-                      const std::function<void()>& roused = {});
+                      const Meanwhile& meanwhile = {});
   void WakeWorker();  // thread-safe
 
  private:

@@ -1,6 +1,7 @@
 // A worker that is roused after a pause wakes its GPU up, and the way to the other one whose memory
 // it copied last.
 #include <algorithm>
+#include <array>
 
 #include "sidecar/worker/futex_wait.h"
 #include "tests/sidecar/worker/gpu_loop_fixture.h"
@@ -43,10 +44,15 @@ class GpuWakeTest : public GpuLoopTest {
     Post(1, {segment});
     EXPECT_TRUE(Await().ok);
   }
-  bool IsNudgedFromFar() const {
+  bool IsNudgedWith(const uint8_t* expected) const {
     const std::byte* bytes = loop_.gpu_copier().nudged();
     return bytes != nullptr && std::equal(bytes, bytes + GpuCopier::kNudgeBytes,
-                                          reinterpret_cast<const std::byte*>(image_.data()) + 1);
+                                          reinterpret_cast<const std::byte*>(expected));
+  }
+  bool IsNudgedFromFar() const { return IsNudgedWith(image_.data() + 1); }
+  bool IsNudgedFromHost() const {
+    static constexpr std::array<uint8_t, GpuCopier::kNudgeBytes> kZeros = {};
+    return IsNudgedWith(kZeros.data());
   }
 
   std::unique_ptr<gpu::GpuContext> far_context_;
@@ -73,15 +79,13 @@ TEST_P(GpuWakeTest, NothingIsReadOfMemoryThatIsNotMappedAnyMore) {
   Pause();
   Rouse();
   EXPECT_TRUE(mappings_.Remove(kFar));
-  for (int i = 0; i < kTries && loop_.gpu_copier().nudged() == nullptr; ++i) {
+  MoveFrom(kSource);
+  for (int i = 0; i < kTries && !IsNudgedFromHost(); ++i) {
     Pause();
     Rouse();
     MoveFrom(kSource);
   }
-  EXPECT_NE(loop_.gpu_copier().nudged(), nullptr);
-  Pause();
-  Rouse();
-  MoveFrom(kSource);
+  EXPECT_TRUE(IsNudgedFromHost());
 }
 
 INSTANTIATE_BY_EITHER_MEANS(GpuWakeTest);
