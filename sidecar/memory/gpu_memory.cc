@@ -30,8 +30,7 @@ Result<GpuMapping> GpuMapping::Create(GpuDevices& devices, const wire::GpuFacts&
     ASSIGN_OR_RETURN(memory, context->OpenIpc(handle));
   }
   if (memory->range().size == size) {
-    return GpuMapping(std::move(context), devices.context(), std::move(memory),
-                      facts.device_uuid != devices.context()->device().uuid);
+    return GpuMapping(std::move(context), devices.context(), std::move(memory));
   }
   return Fail(ErrorCode::kFdTooShort,
               "the allocation was said to have " + std::to_string(size) +

@@ -24,21 +24,15 @@ class GpuMapping {
   const std::shared_ptr<gpu::GpuContext>& home() const { return home_; }
   // Kernels of the worker may follow its addresses.
   bool is_reached() const { return context_ == home_; }
-  // Memory of another GPU than the worker's own.
-  bool is_far() const { return is_far_; }
 
  private:
   GpuMapping(std::shared_ptr<gpu::GpuContext> context, std::shared_ptr<gpu::GpuContext> home,
-             std::unique_ptr<gpu::GpuMemory> memory, bool is_far)
-      : context_(std::move(context)),
-        home_(std::move(home)),
-        memory_(std::move(memory)),
-        is_far_(is_far) {}
+             std::unique_ptr<gpu::GpuMemory> memory)
+      : context_(std::move(context)), home_(std::move(home)), memory_(std::move(memory)) {}
 
   std::shared_ptr<gpu::GpuContext> context_;
   std::shared_ptr<gpu::GpuContext> home_;
   std::unique_ptr<gpu::GpuMemory> memory_;
-  bool is_far_;
 };
 
 }  // namespace gantry::memory

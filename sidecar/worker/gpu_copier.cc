@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kFirstBatch = 32;
 constexpr size_t kBatchMax = 1024;
 constexpr uint64_t kNudgedBytes = 64 << 10;  // whole pages
+constexpr uint64_t kNudgeBytes = 16;
 
 }  // namespace
 
@@ -145,40 +146,24 @@ Result<GpuJob> GpuCopier::EndJob() {
 
 void GpuCopier::Idle() { batch_ = kFirstBatch; }
 
-void GpuCopier::Nudge(const memory::GpuMapping* far) {
-  if (context_ == nullptr || !nudges_ || IsNudging()) return;
-  if (const Status nudged = NudgeOnce(far); !nudged) EndNudges(nudged.error());
-}
-
-bool GpuCopier::IsNudging() {
-  if (!is_nudging_) return false;
-  const Result<bool> done = nudge_done_->IsReached();
-  if (!done) EndNudges(done.error());
-  is_nudging_ = done && !*done;
-  return is_nudging_;
-}
-
-void GpuCopier::EndNudges(const Error& why) {
+void GpuCopier::Nudge() {
+  if (context_ == nullptr || !nudges_) return;
+  const Status nudged = NudgeOnce();
+  if (nudged) return;
   nudges_ = false;
-  log::Warning("a GPU is not kept awake between copies", {{"why", why}});
+  log::Warning("a GPU is not kept awake between copies", {{"why", nudged.error()}});
 }
 
-Status GpuCopier::NudgeOnce(const memory::GpuMapping* far) {
+Status GpuCopier::NudgeOnce() {
   if (nudged_ == nullptr) {
     ASSIGN_OR_RETURN(nudged_, PinnedPages::Create(*context_, kNudgedBytes, "nudges of a GPU"));
     ASSIGN_OR_RETURN(nudge_done_, context_->NewEvent());
   }
+  ASSIGN_OR_RETURN(const bool done, nudge_done_->IsReached());  // one never recorded is
+  if (!done) return {};
   const gpu::DeviceAddress to = nudged_->on_gpu();
-  const bool crosses = far != nullptr && far->is_reached() && far->size() >= kNudgeBytes;
-  const gpu::DeviceAddress from = crosses ? far->base() : to + kNudgedBytes / 2;
-  RETURN_IF_ERROR(stream().Copy(to, from, kNudgeBytes));
-  // Without a mark nobody knows when it is over: the stream does.
-  if (Status marked = stream().Record(*nudge_done_); !marked) {
-    static_cast<void>(stream().Synchronize());
-    return marked;
-  }
-  is_nudging_ = true;
-  return {};
+  RETURN_IF_ERROR(stream().Copy(to, to + kNudgedBytes / 2, kNudgeBytes));
+  return stream().Record(*nudge_done_);
 }
 
 Status GpuCopier::Finish(GpuJob job) {

@@ -43,16 +43,10 @@ class GpuCopier {
   Status GiveUp();
   // No job is left: the GPU has nothing to do until the next one begins.
   void Idle();
-  // Has the GPU copy a few bytes to the host, of `far`, memory of another GPU, or of the host: what
-  // leads to a GPU, and from one to the next, falls asleep within milliseconds, and the next copy
-  // would begin 50 to 150 us later. After a refusal it does nothing any more. REQUIRES that no job
-  // is left, and that `far` stays mapped while IsNudging().
-  void Nudge(const memory::GpuMapping* far);
-  // Whether the GPU has not copied these yet.
-  bool IsNudging();
-  // What the last nudge copied: kNudgeBytes, or null.
-  static constexpr uint64_t kNudgeBytes = 16;
-  const std::byte* nudged() const { return nudged_ == nullptr ? nullptr : nudged_->data(); }
+  // Has the GPU copy a few bytes of memory of its own, if it is done with those before: what leads
+  // to a GPU falls asleep within milliseconds, and the next copy would begin 50 us later. After a
+  // refusal it does nothing any more. REQUIRES that no job is left.
+  void Nudge();
   // Returns when everything that was added has been copied; the job that is being made goes on.
   Status Drain();
 
@@ -69,8 +63,7 @@ class GpuCopier {
   // Blocks at one step from each other; false: they are to be added one by one.
   bool AddRows(const CopySegment& segment, gpu::DeviceAddress from, gpu::DeviceAddress to);
   Status AddItem(const gpu::CopyItem& item, bool by_kernel);
-  Status NudgeOnce(const memory::GpuMapping* far);
-  void EndNudges(const Error& why);
+  Status NudgeOnce();
   Status Issue();  // everything that was added
   Status IssueBatch();
   Status CloseSlice();
@@ -83,7 +76,6 @@ class GpuCopier {
   size_t turn_ = 0;
   bool nudges_ = true;
   std::unique_ptr<gpu::GpuEvent> nudge_done_;
-  bool is_nudging_ = false;
   bool asked_for_kernels_ = false;
   std::unique_ptr<KernelList> kernels_;  // null: not asked for yet, or the driver has none
   bool asked_for_staging_ = false;

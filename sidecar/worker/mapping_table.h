@@ -15,13 +15,12 @@
 
 namespace gantry::worker {
 
-// The guards of what the processor copies, and of what a GPU is woken with; the others are for what
-// GPUs work on: so many that the jobs under way find room, also over pieces of 2 MiB.
+// The guards of what the processor copies; the others are for what GPUs work on: so many that the
+// jobs under way find room, also over pieces of 2 MiB.
 inline constexpr size_t kSourceGuard = 0;
 inline constexpr size_t kDestinationGuard = 1;
-inline constexpr size_t kNudgeGuard = 2;
-inline constexpr size_t kFirstGpuGuard = 3;
-inline constexpr size_t kGuards = kFirstGpuGuard + 4096;
+inline constexpr size_t kFirstGpuGuard = 2;
+inline constexpr size_t kGuards = 2 + 4096;
 
 // Twice a cache of 128 GiB in pieces of 2 MiB. Of the host's memory Linux lets a process map fewer
 // allocations by default (vm.max_map_count), and refuses the next one.

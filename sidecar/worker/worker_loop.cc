@@ -14,10 +14,6 @@ constexpr size_t kPendingMax = 64;
 // Who spins for so long does so for small copies that come now and then: they find the GPU awake.
 constexpr milliseconds kLongSpin{1};
 constexpr microseconds kNudgeEvery{500};
-// Of a GPU that had nothing to do for so long parts have fallen asleep; after so long the next jobs
-// are as likely to be others.
-constexpr milliseconds kGpuAwake{2};
-constexpr milliseconds kGpuWanted{1'000};
 
 }  // namespace
 
@@ -25,8 +21,7 @@ WorkerLoop::WorkerLoop(WorkerRingEnd* ring, MappingTable* mappings, nanoseconds 
     : ring_(ring),
       mappings_(mappings),
       spin_(spin),
-      meanwhile_{spin < kLongSpin ? std::function<void()>() : [this] { KeepGpuAwake(); },
-                 [this] { WakeGpuAfterPause(); }, [this] { return !IsWakingGpu(); }},
+      while_spinning_(spin < kLongSpin ? std::function<void()>() : [this] { KeepGpuAwake(); }),
       gpu_holds_(mappings) {}
 
 Status WorkerLoop::Run() {
@@ -34,17 +29,16 @@ Status WorkerLoop::Run() {
   CopySegment segment;
   bool ends_job = false;
   while (!stop_.load()) {
-    IsWakingGpu();
     switch (ring_->TakeSegment(&tag, &segment, &ends_job)) {
       case RingTake::kEntry:
         RETURN_IF_ERROR(RunSegment(tag, segment, ends_job));
         continue;
       case RingTake::kEmpty:
         ReleaseHostMemory();
-        if (pending_.empty() && !gpu_copier_.has_job() && !IsWakingGpu()) {
+        if (pending_.empty() && !gpu_copier_.has_job()) {
           gpu_copier_.Idle();
           nudge_again_ = Clock::now() + kNudgeEvery;
-          ring_->WaitForSegment(&spin_, stop_, meanwhile_);
+          ring_->WaitForSegment(&spin_, stop_, while_spinning_);
           continue;
         }
         RETURN_IF_ERROR(CompletePending());
@@ -59,33 +53,9 @@ Status WorkerLoop::Run() {
 }
 
 void WorkerLoop::KeepGpuAwake() {
-  if (IsWakingGpu() || Clock::now() < nudge_again_) return;
-  WakeGpu();
+  if (Clock::now() < nudge_again_) return;
+  gpu_copier_.Nudge();
   nudge_again_ = Clock::now() + kNudgeEvery;
-}
-
-// While who roused this worker plans the jobs.
-void WorkerLoop::WakeGpuAfterPause() {
-  const auto idle = Clock::now() - gpu_done_;
-  if (gpu_done_ != TimePoint() && idle > kGpuAwake && idle < kGpuWanted) WakeGpu();
-}
-
-// And the way to the other GPU. What is read there nobody sees.
-void WorkerLoop::WakeGpu() {
-  if (IsWakingGpu()) return;
-  const auto far = far_ ? mappings_->Protect(kNudgeGuard, *far_) : std::nullopt;
-  wakes_gpu_ = true;
-  gpu_copier_.Nudge(far ? far->gpu : nullptr);
-}
-
-// Lets go of that memory when it does no longer. Nobody waits for this: the GPU may be at
-// somebody else's work, and there are jobs without it.
-bool WorkerLoop::IsWakingGpu() {
-  if (!wakes_gpu_) return false;
-  if (gpu_copier_.IsNudging()) return true;
-  wakes_gpu_ = false;
-  mappings_->Release(kNudgeGuard);
-  return false;
 }
 
 void WorkerLoop::Stop() {
@@ -188,8 +158,6 @@ Result<std::optional<ErrorCode>> WorkerLoop::CopyOnGpu(const CopySegment& segmen
   const auto source = gpu_holds_.Hold(segment.source, job_);
   const auto destination = gpu_holds_.Hold(segment.destination, job_);
   if (!source || !destination) return ErrorCode::kStaleGeneration;
-  if (source->gpu != nullptr && source->gpu->is_far()) far_ = segment.source;
-  if (destination->gpu != nullptr && destination->gpu->is_far()) far_ = segment.destination;
   const Status added = gpu_copier_.Add(segment, *source, *destination);
   if (added) return std::nullopt;
   ASSIGN_OR_RETURN(const ErrorCode code, GiveUp(added.error()));
@@ -208,7 +176,6 @@ Result<ErrorCode> WorkerLoop::GiveUp(const Error& error) {
 Status WorkerLoop::Drain() {
   FenceStreams();
   RETURN_IF_ERROR(gpu_copier_.Drain());
-  IsWakingGpu();
   RETURN_IF_ERROR(CompletePending());
   gpu_holds_.Release(job_);
   return {};

@@ -26,8 +26,6 @@ class WorkerLoop {
   // Returns after Stop(), or with an error when the ring holds what the pool never writes.
   Status Run();
   void Stop();
-  // For whoever knows that a job has just been completed, and of no other.
-  const GpuCopier& gpu_copier() const { return gpu_copier_; }
 
  private:
   // A job that was taken whole, and is completed when those before it are and its GPU is done.
@@ -54,23 +52,18 @@ class WorkerLoop {
   Status Drain();
   void ReleaseHostMemory();
   void KeepGpuAwake();
-  void WakeGpuAfterPause();
-  void WakeGpu();
-  bool IsWakingGpu();
 
   WorkerRingEnd* const ring_;
   MappingTable* const mappings_;
   AdaptiveSpin spin_;
-  const WorkerRingEnd::Meanwhile meanwhile_;
+  const std::function<void()> while_spinning_;
   TimePoint nudge_again_;
   std::atomic<bool> stop_ = false;
   GpuCopier gpu_copier_;
   GpuHolds gpu_holds_;
   GpuPatience patience_;
   std::deque<Pending> pending_;
-  TimePoint gpu_done_;                    // when the last job of a GPU was seen to be done
-  std::optional<memory::MappingId> far_;  // memory of another GPU, as of the last job with any
-  bool wakes_gpu_ = false;                // what it is woken with is held
+  TimePoint gpu_done_;  // when the last job of a GPU was seen to be done
   // The job that is being taken from the ring.
   uint64_t job_ = 0;
   std::optional<TimePoint> job_start_;

@@ -242,14 +242,14 @@ bool WorkerRingEnd::HasSegment() const {
 }
 
 void WorkerRingEnd::WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop,
-                                   const Meanwhile& meanwhile) {
+                                   const std::function<void()>& meanwhile) {
   const auto ready = [&] { return HasSegment() || stop.load(std::memory_order_seq_cst); };
   const auto look = [&] {
     if (ready()) return true;
-    if (meanwhile.spins) meanwhile.spins();
+    if (meanwhile) meanwhile();
     return false;
   };
-  if (spin->Until(look) || (meanwhile.may_sleep && !meanwhile.may_sleep())) return;
+  if (spin->Until(look)) return;
   std::atomic<uint32_t>& sleeps = ring_->worker_sleeps.value;
   sleeps.store(1, std::memory_order_seq_cst);
   if (!ready()) {
@@ -258,22 +258,15 @@ void WorkerRingEnd::WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& 
     spin->Slept(Clock::now() - start);
   }
   sleeps.store(0, std::memory_order_relaxed);
-  const uint32_t times = doorbell_->roused.value.load();
-  if (std::exchange(roused_, times) == times || ready()) return;
-  if (meanwhile.roused) meanwhile.roused();
-  AwaitPromised(ready);
+  const uint32_t roused = doorbell_->roused.value.load();
+  if (std::exchange(roused_, roused) != roused) AwaitPromised(ready);
 }
 
-// Somebody plans jobs, which takes less than a sleep and a wake-up. Who rouses twice, when a
-// request comes and when it was read, is waited for twice.
+// Somebody plans jobs, which takes less than a sleep and a wake-up.
 template <typename Ready>
 void WorkerRingEnd::AwaitPromised(const Ready& ready) {
-  for (int promises = 2; promises > 0; --promises) {
-    const TimePoint until = Clock::now() + kPromised;
-    while (!ready() && Clock::now() < until) ::sched_yield();
-    const uint32_t times = doorbell_->roused.value.load();
-    if (ready() || std::exchange(roused_, times) == times) return;
-  }
+  const TimePoint until = Clock::now() + kPromised;
+  while (!ready() && Clock::now() < until) ::sched_yield();
 }
 
 void WorkerRingEnd::WakeWorker() {

@@ -66,15 +66,10 @@ class WorkerRingEnd {
   bool Complete(const Completion& completion);
 
   bool HasSegment() const;
-  // What is done while there is no segment; each returns soon.
-  struct Meanwhile {
-    std::function<void()> spins;      // between two looks
-    std::function<void()> roused;     // once, after the sleep that a rouse has ended
-    std::function<bool()> may_sleep;  // false: WaitForSegment returns where it would sleep
-  };
-  // Returns when there may be a segment or `stop` is set; whoever sets it calls WakeWorker().
+  // Returns when there may be a segment or `stop` is set; whoever sets it calls WakeWorker(). While
+  // it spins it calls `meanwhile`, which returns soon, between two looks.
   void WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop,
-                      const Meanwhile& meanwhile = {});
+                      const std::function<void()>& meanwhile = {});
   void WakeWorker();  // thread-safe
 
  private:

@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "sidecar/worker/futex_wait.h"
 #include "tests/fakes/test_arena.h"
 #include "tests/sidecar/worker/await_completion.h"
 
@@ -133,59 +132,20 @@ TEST_F(WorkerLoopTest, StopsWhileItSleeps) {
   EXPECT_TRUE(outcome_);
 }
 
-class WorkerRingWait : public ::testing::Test {
- protected:
-  void Wait(nanoseconds spin, const WorkerRingEnd::Meanwhile& meanwhile) {
-    AdaptiveSpin budget{spin};
-    ring_.WaitForSegment(&budget, stop_, meanwhile);
-  }
-  void Rouse() {
-    ++doorbell_.roused.value;
-    FutexWake(memory_->worker_sleeps.value, 1);
-  }
-  bool Sleeps() const { return memory_->worker_sleeps.value.load() != 0; }
-
-  std::unique_ptr<RingLayout> memory_ = std::make_unique<RingLayout>();
-  Doorbell doorbell_ = {};
-  PoolRingEnd pool_{InitializeRing(memory_.get())};
-  WorkerRingEnd ring_{memory_.get(), &doorbell_};
-  std::atomic<bool> stop_ = false;
-};
-
-TEST_F(WorkerRingWait, DoesSomethingElseBetweenTwoLooks) {
+TEST(WorkerRingWait, DoesSomethingElseBetweenTwoLooks) {
+  const auto memory = std::make_unique<RingLayout>();
+  Doorbell doorbell = {};
+  InitializeRing(memory.get());
+  WorkerRingEnd ring(memory.get(), &doorbell);
+  AdaptiveSpin spin{milliseconds(10'000)};
+  std::atomic<bool> stop = false;
   int calls = 0;
-  Wait(milliseconds(10'000), {[&] {
-                                if (++calls == 3) stop_ = true;
-                              },
-                              {},
-                              {}});
-  EXPECT_EQ(calls, 3);
-  Wait(milliseconds(10'000), {[&] { ++calls; }, {}, {}});
-  EXPECT_EQ(calls, 3) << "not before the first look";
-}
-
-// Nobody would wake it up.
-TEST_F(WorkerRingWait, ReturnsWhereItMayNotSleep) {
-  int asked = 0;
-  Wait(microseconds(10), {{}, {}, [&] { return ++asked == 0; }});
-  EXPECT_EQ(asked, 1);
-  EXPECT_FALSE(Sleeps());
-}
-
-TEST_F(WorkerRingWait, SaysThatItWasRousedAndWaitsForWhatWasPromised) {
-  int roused = 0;
-  std::thread caller([&] {
-    while (!Sleeps()) std::this_thread::yield();
-    do {
-      Rouse();
-      std::this_thread::yield();
-    } while (Sleeps());  // it may only have been about to sleep
+  ring.WaitForSegment(&spin, stop, [&] {
+    if (++calls == 3) stop = true;
   });
-  Wait(nanoseconds(0), {{}, [&] { ++roused; }, {}});
-  caller.join();
-  EXPECT_EQ(roused, 1);
-  Wait(nanoseconds(0), {{}, [&] { ++roused; }, [] { return false; }});
-  EXPECT_EQ(roused, 1) << "nobody has roused it again";
+  EXPECT_EQ(calls, 3);
+  ring.WaitForSegment(&spin, stop, [&] { ++calls; });
+  EXPECT_EQ(calls, 3) << "not before the first look";
 }
 
 }  // namespace
