@@ -89,7 +89,7 @@ class ShmTransport final : public Transport {
 
   // Planning it takes as long as waking up does.
   static constexpr size_t kLongPlan = 256;
-  // A worker is awake for so long after its last job, and who had none for so long is let be.
+  // So long a worker looks for more by default; and nobody is roused who had none for so long.
   static constexpr microseconds kAwake{100};
   static constexpr milliseconds kLately{1'000};
 
