@@ -5,11 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "gantryctl/json_field.h"
+#include "lib/wire/body_writer.h"
 
 namespace gantry::gantryctl {
 namespace {
 
 constexpr size_t kDigitsMax = 21;  // of a number, and the comma
+constexpr size_t kKeysMax = 64;    // with what is around the lists
 
 // A tree of hundreds of thousands of numbers would take longer than the transfer.
 void AppendBlocks(std::string& body, const char* key, std::span<const uint64_t> blocks) {
@@ -27,21 +29,24 @@ void AppendBlocks(std::string& body, const char* key, std::span<const uint64_t> 
 
 std::string JsonTransferBody(const JsonTransfer& transfer, std::span<const uint64_t> local_blocks,
                              std::span<const uint64_t> remote_blocks) {
-  nlohmann::json rest = {{"workload", transfer.workload},
-                         {"op", transfer.read ? "read" : "write"},
-                         {"executor", transfer.peer_executes ? "peer" : "self"},
-                         {"deadline_ms", transfer.deadline_ms}};
+  wire::BodyWriter rest(wire::BodyFormat::kJson);
+  rest.BeginObject();
+  rest.Field("workload", transfer.workload).Field("op", transfer.read ? "read" : "write");
+  rest.Field("executor", transfer.peer_executes ? "peer" : "self");
+  rest.Field("deadline_ms", transfer.deadline_ms);
   if (transfer.view.empty()) {
-    rest["local"] = {transfer.local};
-    rest["remote"] = {transfer.remote};
+    rest.Key("local").BeginList().Text(transfer.local).EndList();
+    rest.Key("remote").BeginList().Text(transfer.remote).EndList();
   } else {
-    rest["view"] = transfer.view;
+    rest.Field("view", transfer.view);
   }
-  std::string body = rest.dump();
+  std::string body = rest.EndObject().Take();
+  body.reserve(body.size() + kKeysMax + kDigitsMax * (local_blocks.size() + remote_blocks.size()));
   body.pop_back();  // its brace
   AppendBlocks(body, "local_blocks", local_blocks);
   AppendBlocks(body, "remote_blocks", remote_blocks);
-  return body + '}';
+  body += '}';
+  return body;
 }
 
 Result<JsonTransferState> ReadJsonTransfer(const std::string& answer) {

@@ -89,6 +89,10 @@ Result<std::unique_ptr<GpuMemory>> CudaContext::AllocatePieces(uint64_t bytes,
   return CudaPieces::Allocate(primary_, bytes, piece_bytes);
 }
 
+Result<std::unique_ptr<GpuMemory>> CudaContext::AllocateOn(int ordinal, uint64_t bytes) {
+  return CudaPieces::AllocateOn(primary_, ordinal, bytes);
+}
+
 Result<std::unique_ptr<GpuHostMemory>> CudaContext::RegisterHost(void* data, uint64_t bytes) {
   const cuda::Calls& calls = primary_->calls();
   RETURN_IF_ERROR(calls.Require(cuda::Feature::kHostRegister));

@@ -52,17 +52,23 @@ Result<std::unique_ptr<GpuMemory>> CudaPieces::Allocate(std::shared_ptr<const Cu
   std::unique_ptr<CudaPieces> made(new CudaPieces(std::move(primary)));
   const CudaPrimary& context = *made->primary_;
   RETURN_IF_ERROR(made->Reserve(bytes));
-  cuda::MemAllocationProp wanted = {};
-  wanted.type = cuda::kAllocationTypePinned;
-  wanted.requested_handle_types = cuda::kHandleTypePosixFd;
-  wanted.location = {cuda::kLocationTypeDevice, context.device()};
-  while (made->mapped_ < bytes) {
-    cuda::MemHandle handle = 0;
-    RETURN_IF_ERROR(context.Run(
-        "cuMemCreate", [&] { return calls->mem_create(&handle, piece_bytes, &wanted, 0); }));
-    RETURN_IF_ERROR(made->Append(handle, piece_bytes));
-  }
+  while (made->mapped_ < bytes) RETURN_IF_ERROR(made->Make(context.device(), piece_bytes));
   RETURN_IF_ERROR(made->Permit(made->DevicesWithin()));
+  return made;
+}
+
+Result<std::unique_ptr<GpuMemory>> CudaPieces::AllocateOn(
+    std::shared_ptr<const CudaPrimary> primary, int ordinal, uint64_t bytes) {
+  const cuda::Calls& calls = primary->calls();
+  RETURN_IF_ERROR(calls.Require(cuda::Feature::kVirtualMemory));
+  std::unique_ptr<CudaPieces> made(new CudaPieces(std::move(primary)));
+  const CudaPrimary& context = *made->primary_;
+  cuda::Device other = 0;
+  RETURN_IF_ERROR(context.Run("cuDeviceGet", [&] { return calls->device_get(&other, ordinal); }));
+  RETURN_IF_ERROR(made->Reserve(bytes));
+  RETURN_IF_ERROR(made->Make(other, bytes));
+  const cuda::Device own[] = {context.device()};
+  RETURN_IF_ERROR(made->Permit(own));
   return made;
 }
 
@@ -76,6 +82,17 @@ Status CudaPieces::Reserve(uint64_t bytes) {
   return primary_->Run("cuMemAddressReserve", [&] {
     return primary_->calls()->mem_address_reserve(&base_, size_, 0, 0, 0);
   });
+}
+
+Status CudaPieces::Make(cuda::Device device, uint64_t bytes) {
+  cuda::MemAllocationProp wanted = {};
+  wanted.type = cuda::kAllocationTypePinned;
+  wanted.requested_handle_types = cuda::kHandleTypePosixFd;
+  wanted.location = {cuda::kLocationTypeDevice, device};
+  cuda::MemHandle handle = 0;
+  RETURN_IF_ERROR(primary_->Run(
+      "cuMemCreate", [&] { return primary_->calls()->mem_create(&handle, bytes, &wanted, 0); }));
+  return Append(handle, bytes);
 }
 
 Status CudaPieces::Append(cuda::MemHandle piece, uint64_t bytes) {

@@ -19,6 +19,8 @@ class CudaPieces final : public GpuMemory {
                                                 std::span<const PieceFd> pieces);
   static Result<std::unique_ptr<GpuMemory>> Allocate(std::shared_ptr<const CudaPrimary> primary,
                                                      uint64_t bytes, uint64_t piece_bytes);
+  static Result<std::unique_ptr<GpuMemory>> AllocateOn(std::shared_ptr<const CudaPrimary> primary,
+                                                       int ordinal, uint64_t bytes);
   CudaPieces(const CudaPieces&) = delete;
   CudaPieces& operator=(const CudaPieces&) = delete;
   ~CudaPieces() override;
@@ -29,6 +31,8 @@ class CudaPieces final : public GpuMemory {
   explicit CudaPieces(std::shared_ptr<const CudaPrimary> primary) : primary_(std::move(primary)) {}
 
   Status Reserve(uint64_t bytes);
+  // A new piece of the device, behind the pieces that are mapped already.
+  Status Make(cuda::Device device, uint64_t bytes);
   // Takes the handle, behind the pieces that are mapped already.
   Status Append(cuda::MemHandle piece, uint64_t bytes);
   // Readable and writable for these devices.

@@ -120,6 +120,10 @@ class GpuContext : public GpuHostCopies {
   // whole pieces, of a multiple of 2 MiB.
   virtual Result<std::unique_ptr<GpuMemory>> AllocatePieces(uint64_t bytes,
                                                             uint64_t piece_bytes) = 0;
+  // New memory of another device, readable and writable from this one; no context is opened there.
+  // kPathUnavailable where the driver makes none so. REQUIRES that ReachesPeer says so, and a
+  // multiple of 2 MiB.
+  virtual Result<std::unique_ptr<GpuMemory>> AllocateOn(int ordinal, uint64_t bytes) = 0;
   // Makes [data, data + bytes) of the host's memory known to the device; range() is where the
   // device sees it. Whole pages of memory that stays mapped until it is unregistered.
   virtual Result<std::unique_ptr<GpuHostMemory>> RegisterHost(void* data, uint64_t bytes) = 0;

@@ -157,6 +157,11 @@ Result<std::unique_ptr<GpuMemory>> HipContext::AllocatePieces(uint64_t bytes,
   return HipPieces::Allocate(device_, bytes, piece_bytes);
 }
 
+// What it is for, to keep the links between GPUs awake, nobody has seen these need.
+Result<std::unique_ptr<GpuMemory>> HipContext::AllocateOn(int /*ordinal*/, uint64_t /*bytes*/) {
+  return Fail(ErrorCode::kPathUnavailable, "no memory of another AMD GPU is made from here");
+}
+
 Result<std::unique_ptr<GpuHostMemory>> HipContext::RegisterHost(void* data, uint64_t bytes) {
   const hip::Calls& calls = device_->calls();
   RETURN_IF_ERROR(calls.Require(hip::Feature::kHostRegister));

@@ -24,6 +24,7 @@ class HipContext final : public GpuContext {
   Result<std::unique_ptr<GpuMemory>> MapDmaBuf(const DmaBufPart& part) override;
   Result<std::unique_ptr<GpuMemory>> MapPieces(std::span<const PieceFd> pieces) override;
   Result<std::unique_ptr<GpuMemory>> AllocatePieces(uint64_t bytes, uint64_t piece_bytes) override;
+  Result<std::unique_ptr<GpuMemory>> AllocateOn(int ordinal, uint64_t bytes) override;
   Result<std::unique_ptr<GpuHostMemory>> RegisterHost(void* data, uint64_t bytes) override;
   Status EnablePeerAccess(GpuContext& other) override;
   Status TrimForCopies() override { return {}; }  // a kernel gets its stacks when it is launched

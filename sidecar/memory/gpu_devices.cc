@@ -78,6 +78,21 @@ std::string GpuDevices::PciAddressOf(const std::string& uuid) const {
   return {};
 }
 
+std::vector<std::unique_ptr<gpu::GpuMemory>> GpuDevices::AllocateOnOthers(uint64_t bytes) const {
+  std::vector<std::unique_ptr<gpu::GpuMemory>> made;
+  for (const gpu::DeviceInfo& device : driver_->devices()) {
+    if (device.uuid == context_->device().uuid || !Reaches(device.uuid)) continue;
+    auto memory = context_->AllocateOn(device.ordinal, bytes);
+    if (memory) {
+      made.push_back(*std::move(memory));
+    } else {
+      log::Info("a GPU gives a worker of another one no memory",
+                {{"gpu", device.uuid}, {"why", memory.error()}});
+    }
+  }
+  return made;
+}
+
 Result<std::shared_ptr<gpu::GpuContext>> GpuDevices::ContextFor(const std::string& uuid) {
   if (Reaches(uuid)) return context_;
   const auto seen =

@@ -34,6 +34,9 @@ class GpuDevices {
   const std::shared_ptr<gpu::GpuContext>& context() const { return context_; }  // null before Open
   // Whether kernels of the context may follow addresses of this GPU's memory.
   bool Reaches(const std::string& uuid) const { return reached_.contains(uuid); }
+  // As much memory of the worker's own on each of the other GPUs that it reaches, for the context
+  // to use; the log says which refuse. REQUIRES a context, and a multiple of 2 MiB.
+  std::vector<std::unique_ptr<gpu::GpuMemory>> AllocateOnOthers(uint64_t bytes) const;
   // The context in which memory of the GPU is mapped. kPathUnavailable when the driver does not see
   // that one.
   Result<std::shared_ptr<gpu::GpuContext>> ContextFor(const std::string& uuid);

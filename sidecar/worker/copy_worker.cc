@@ -81,7 +81,7 @@ class CopyWorker {
     index_ = arguments.index;
     gpu_workers_ = arguments.gpu_workers;
     Status opened = arguments.without_driver ? LeftAlone() : gpus_.Open(index_, gpu_workers_);
-    if (opened) opened = loop_.UseGpu(gpus_.context());
+    if (opened) opened = loop_.UseGpu(gpus_);
     if (!opened) gpus_.Close();
     std::thread([this] {
       const Status status = loop_.Run();

@@ -14,8 +14,6 @@ namespace {
 // the first ones after a pause are short.
 constexpr size_t kFirstBatch = 32;
 constexpr size_t kBatchMax = 1024;
-constexpr uint64_t kNudgedBytes = 64 << 10;  // whole pages
-constexpr uint64_t kNudgeBytes = 16;
 
 }  // namespace
 
@@ -145,26 +143,6 @@ Result<GpuJob> GpuCopier::EndJob() {
 }
 
 void GpuCopier::Idle() { batch_ = kFirstBatch; }
-
-void GpuCopier::Nudge() {
-  if (context_ == nullptr || !nudges_) return;
-  const Status nudged = NudgeOnce();
-  if (nudged) return;
-  nudges_ = false;
-  log::Warning("a GPU is not kept awake between copies", {{"why", nudged.error()}});
-}
-
-Status GpuCopier::NudgeOnce() {
-  if (nudged_ == nullptr) {
-    ASSIGN_OR_RETURN(nudged_, PinnedPages::Create(*context_, kNudgedBytes, "nudges of a GPU"));
-    ASSIGN_OR_RETURN(nudge_done_, context_->NewEvent());
-  }
-  ASSIGN_OR_RETURN(const bool done, nudge_done_->IsReached());  // one never recorded is
-  if (!done) return {};
-  const gpu::DeviceAddress to = nudged_->on_gpu();
-  RETURN_IF_ERROR(stream().Copy(to, to + kNudgedBytes / 2, kNudgeBytes));
-  return stream().Record(*nudge_done_);
-}
 
 Status GpuCopier::Finish(GpuJob job) {
   marks_.push_back(std::move(job.mark));

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "sidecar/worker/kernel_list.h"
-#include "sidecar/worker/pinned_pages.h"
 #include "sidecar/worker/segment_copy.h"
 #include "sidecar/worker/staging_buffer.h"
 
@@ -43,10 +42,6 @@ class GpuCopier {
   Status GiveUp();
   // No job is left: the GPU has nothing to do until the next one begins.
   void Idle();
-  // Has the GPU copy a few bytes of memory of its own, if it is done with those before: what leads
-  // to a GPU falls asleep within milliseconds, and the next copy would begin 50 us later. After a
-  // refusal it does nothing any more. REQUIRES that no job is left.
-  void Nudge();
   // Returns when everything that was added has been copied; the job that is being made goes on.
   Status Drain();
 
@@ -63,19 +58,15 @@ class GpuCopier {
   // Blocks at one step from each other; false: they are to be added one by one.
   bool AddRows(const CopySegment& segment, gpu::DeviceAddress from, gpu::DeviceAddress to);
   Status AddItem(const gpu::CopyItem& item, bool by_kernel);
-  Status NudgeOnce();
   Status Issue();  // everything that was added
   Status IssueBatch();
   Status CloseSlice();
 
   // Of the worker's one context, made with the first copy.
   std::shared_ptr<gpu::GpuContext> context_;
-  std::unique_ptr<PinnedPages> nudged_;  // made with the first nudge; the streams end before it
   // A job's work is on one of them, the next job's on the next: so one begins while the other ends.
   std::array<std::unique_ptr<gpu::GpuStream>, 3> streams_;
   size_t turn_ = 0;
-  bool nudges_ = true;
-  std::unique_ptr<gpu::GpuEvent> nudge_done_;
   bool asked_for_kernels_ = false;
   std::unique_ptr<KernelList> kernels_;  // null: not asked for yet, or the driver has none
   bool asked_for_staging_ = false;

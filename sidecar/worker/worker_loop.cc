@@ -11,18 +11,28 @@ namespace {
 
 // So many may wait for their GPU: the pool is told early of those that are done.
 constexpr size_t kPendingMax = 64;
-// Who spins for so long does so for small copies that come now and then: they find the GPU awake.
+// Who is to spin for so long does so for small copies that come now and then: they find their GPUs
+// awake, and the way between them.
 constexpr milliseconds kLongSpin{1};
 constexpr microseconds kNudgeEvery{500};
 
 }  // namespace
 
 WorkerLoop::WorkerLoop(WorkerRingEnd* ring, MappingTable* mappings, nanoseconds spin)
-    : ring_(ring),
-      mappings_(mappings),
-      spin_(spin),
-      while_spinning_(spin < kLongSpin ? std::function<void()>() : [this] { KeepGpuAwake(); }),
-      gpu_holds_(mappings) {}
+    : ring_(ring), mappings_(mappings), spin_limit_(spin), spin_(spin), gpu_holds_(mappings) {}
+
+Status WorkerLoop::UseGpu(const memory::GpuDevices& gpus) {
+  RETURN_IF_ERROR(gpu_copier_.Prepare(gpus.context()));
+  if (spin_limit_ < kLongSpin) return {};
+  auto nudges = GpuNudges::Create(gpus);
+  if (nudges) {
+    nudges_ = *std::move(nudges);
+    while_spinning_ = [this] { KeepGpuAwake(); };
+  } else {
+    log::Warning("a GPU is not kept awake between copies", {{"why", nudges.error()}});
+  }
+  return {};
+}
 
 Status WorkerLoop::Run() {
   uint64_t tag = 0;
@@ -53,8 +63,11 @@ Status WorkerLoop::Run() {
 }
 
 void WorkerLoop::KeepGpuAwake() {
-  if (Clock::now() < nudge_again_) return;
-  gpu_copier_.Nudge();
+  if (nudges_ == nullptr || Clock::now() < nudge_again_) return;
+  if (const Status nudged = nudges_->Nudge(); !nudged) {
+    log::Warning("a GPU is not kept awake between copies any more", {{"why", nudged.error()}});
+    nudges_.reset();
+  }
   nudge_again_ = Clock::now() + kNudgeEvery;
 }
 

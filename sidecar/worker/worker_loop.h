@@ -9,6 +9,7 @@
 
 #include "sidecar/worker/gpu_copier.h"
 #include "sidecar/worker/gpu_holds.h"
+#include "sidecar/worker/gpu_nudges.h"
 #include "sidecar/worker/gpu_wait.h"
 #include "sidecar/worker/mapping_table.h"
 #include "sidecar/worker/worker_ring.h"
@@ -20,12 +21,12 @@ class WorkerLoop {
   WorkerLoop(WorkerRingEnd* ring, MappingTable* mappings, nanoseconds spin);
 
   // Gets ready what the first job with memory of a GPU would wait for. Before Run.
-  Status UseGpu(const std::shared_ptr<gpu::GpuContext>& context) {
-    return gpu_copier_.Prepare(context);
-  }
+  Status UseGpu(const memory::GpuDevices& gpus);
   // Returns after Stop(), or with an error when the ring holds what the pool never writes.
   Status Run();
   void Stop();
+  // What keeps its GPU awake; null: nothing does. Before Run, and after it.
+  GpuNudges* nudges() const { return nudges_.get(); }
 
  private:
   // A job that was taken whole, and is completed when those before it are and its GPU is done.
@@ -55,8 +56,10 @@ class WorkerLoop {
 
   WorkerRingEnd* const ring_;
   MappingTable* const mappings_;
+  const nanoseconds spin_limit_;
   AdaptiveSpin spin_;
-  const std::function<void()> while_spinning_;
+  std::function<void()> while_spinning_;  // none, or KeepGpuAwake
+  std::unique_ptr<GpuNudges> nudges_;
   TimePoint nudge_again_;
   std::atomic<bool> stop_ = false;
   GpuCopier gpu_copier_;

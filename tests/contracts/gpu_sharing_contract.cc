@@ -232,6 +232,35 @@ TEST_F(GpuDriverContract, NewPiecesLieSideBySideAndAreExportedOneByOne) {
   EXPECT_TRUE(Eventually([&] { return context_->Memory()->free + 65 * kMiB > free; }));
 }
 
+TEST_F(GpuDriverContract, MemoryOfAnotherDeviceIsMadeWithoutItsContext) {
+  if (last_device() == 0 || !driver_->ReachesPeer(0, last_device())) {
+    GTEST_SKIP() << "no two GPUs that reach each other's memory";
+  }
+  constexpr uint64_t kSize = 32 * kPiece;
+  auto made = context_->AllocateOn(last_device(), kSize);
+  if (driver_->vendor() == "amd") {
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().code, ErrorCode::kPathUnavailable) << made.error().message;
+    return;
+  }
+  ASSERT_OK(made);
+  const AddressRange there = (*made)->range();
+  EXPECT_EQ(there.size, kSize);
+  const AddressRange here = Make(MemoryOrigin::kDevice, kMiB);
+  Write(here.base, Pattern(0, kMiB, 4));
+  ASSERT_OK(stream_->Copy(there.base + (kSize - kMiB), here.base, kMiB));
+  ASSERT_OK(stream_->Fill(here.base, 0, kMiB));
+  ASSERT_OK(stream_->Copy(here.base, there.base + (kSize - kMiB), kMiB));
+  ASSERT_OK(stream_->Synchronize());
+  EXPECT_EQ(Read(here.base, kMiB), Pattern(0, kMiB, 4));
+  const auto other = *driver_->OpenContext(last_device());
+  const uint64_t free = other->Memory()->free;
+  made->reset();
+  EXPECT_TRUE(Eventually([&] { return other->Memory()->free >= free + kSize; }));
+  EXPECT_FALSE(context_->AllocateOn(last_device() + 1, kPiece));
+  EXPECT_FALSE(context_->AllocateOn(last_device(), kPiece - 1));
+}
+
 TEST_F(GpuDriverContract, PiecesWithoutDescriptorsAndOtherMemoryHaveNone) {
   const AddressRange pieces = MakeVirtual({kPiece}, false);
   const auto fd = driver_->ExportPiece(pieces.base);

@@ -24,6 +24,8 @@ inline constexpr memory::MappingId kHost = {2, 3};
 
 class GpuLoopTest : public ::testing::TestWithParam<GpuMeans> {
  protected:
+  explicit GpuLoopTest(nanoseconds spin = microseconds(20)) : loop_(&worker_, &mappings_, spin) {}
+  virtual void BeforeRun() {}
   void SetUp() override {
     ASSERT_TRUE(gpus_.Open(/*index=*/0, memory::GpuDevices::kAutomatic));
     driver_ = *gpu::LoadGpuDriver();
@@ -35,9 +37,14 @@ class GpuLoopTest : public ::testing::TestWithParam<GpuMeans> {
     ASSERT_TRUE(host && mappings_.Add(kHost, std::move(*host)));
     for (size_t i = 0; i < kSize; ++i) image_.push_back(static_cast<uint8_t>(i * 7 + i / 251));
     ASSERT_TRUE(context_->CopyFromHost(source_.base, image_.data(), kSize));
+    BeforeRun();
     thread_ = std::thread([this] { outcome_ = loop_.Run(); });
   }
-  void TearDown() override {
+  void TearDown() override { End(); }
+
+  // Returns when the loop has.
+  void End() {
+    if (!thread_.joinable()) return;
     loop_.Stop();
     thread_.join();
     EXPECT_TRUE(outcome_) << outcome_.error().message;
@@ -111,7 +118,7 @@ class GpuLoopTest : public ::testing::TestWithParam<GpuMeans> {
   Doorbell doorbell_ = {};
   PoolRingEnd pool_{InitializeRing(memory_.get())};
   WorkerRingEnd worker_{memory_.get(), &doorbell_};
-  WorkerLoop loop_{&worker_, &mappings_, microseconds(20)};
+  WorkerLoop loop_;
   Status outcome_;
   std::thread thread_;
 };

@@ -92,6 +92,7 @@ class OddContext final : public gpu::GpuContext {
   Result<std::unique_ptr<gpu::GpuMemory>> AllocatePieces(uint64_t, uint64_t) override {
     return None();
   }
+  Result<std::unique_ptr<gpu::GpuMemory>> AllocateOn(int, uint64_t) override { return None(); }
   Result<std::unique_ptr<gpu::GpuHostMemory>> RegisterHost(void*, uint64_t) override {
     return std::make_unique<Registered>(range_);
   }
