@@ -13,8 +13,8 @@ namespace gantry::worker {
 
 class GpuNudges {
  public:
-  // Takes 2 MiB of each other GPU that is reached, and some of its own; memory of its own, as nobody
-  // grants any to be read for this. Copies of any job go on beside it.
+  // Takes 2 MiB of each other GPU that is reached, and some of its own; memory of its own, as
+  // nobody grants any to be read for this. Copies of any job go on beside it.
   static Result<std::unique_ptr<GpuNudges>> Create(const memory::GpuDevices& gpus);
 
   // Has the GPU read from the next of the others, or where there is none of its own memory, unless

@@ -74,6 +74,18 @@ def test_bare_processes_copy_memory_of_any_length(gpus, folder):
     assert all(cell["gbps"] > 0 and cell["rows"] == 1 for cell in cells)
 
 
+def test_copies_are_measured_after_pauses_with_reads_of_each_kind(gpus, folder):
+    lines, kinds = folder / "pauses.jsonl", ("none", "same:16", "next:4KiB", "apart:64KiB")
+    measured = run("bare_pauses", lines, "--pauses-ms", "0.1,3", "--reads", ",".join(kinds), "--tries", "5")
+    assert measured.returncode == 0, measured.stdout + measured.stderr
+    cells = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [(cell["pause_ms"], cell["reads"], cell["operation"]) for cell in cells] == list(itertools.product((0.1, 3), kinds, ("read", "write")))
+    assert all(0 < cell["us_p10"] <= cell["us_p50"] <= cell["us_p90"] and 0 <= cell["slow"] <= 1 for cell in cells)
+    for wrong in ("none:16", "next", "elsewhere:16", "apart:3MiB"):
+        refused = run("bare_pauses", lines, "--reads", wrong)
+        assert refused.returncode != 0 and f"not {wrong}" in refused.stderr, wrong
+
+
 def test_pieces_are_measured_beside_one_allocation(gpus, folder):
     lines = folder / "cells.jsonl"
     measured = run("measure", BIN_DIR / "gantryctl", lines, "--workers", "1", "--blocks", "64KiB", "--bytes", "4MiB",
