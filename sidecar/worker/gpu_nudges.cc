@@ -1,7 +1,5 @@
 #include "sidecar/worker/gpu_nudges.h"
 
-#include <utility>
-
 namespace gantry::worker {
 namespace {
 

@@ -19,7 +19,12 @@ constexpr microseconds kNudgeEvery{500};
 }  // namespace
 
 WorkerLoop::WorkerLoop(WorkerRingEnd* ring, MappingTable* mappings, nanoseconds spin)
-    : ring_(ring), mappings_(mappings), spin_limit_(spin), spin_(spin), gpu_holds_(mappings) {}
+    : ring_(ring),
+      mappings_(mappings),
+      spin_limit_(spin),
+      spin_(spin),
+      while_spinning_([this] { KeepGpuAwake(); }),
+      gpu_holds_(mappings) {}
 
 Status WorkerLoop::UseGpu(const memory::GpuDevices& gpus) {
   RETURN_IF_ERROR(gpu_copier_.Prepare(gpus.context()));
@@ -27,7 +32,6 @@ Status WorkerLoop::UseGpu(const memory::GpuDevices& gpus) {
   auto nudges = GpuNudges::Create(gpus);
   if (nudges) {
     nudges_ = *std::move(nudges);
-    while_spinning_ = [this] { KeepGpuAwake(); };
   } else {
     log::Warning("a GPU is not kept awake between copies", {{"why", nudges.error()}});
   }

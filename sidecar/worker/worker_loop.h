@@ -58,8 +58,8 @@ class WorkerLoop {
   MappingTable* const mappings_;
   const nanoseconds spin_limit_;
   AdaptiveSpin spin_;
-  std::function<void()> while_spinning_;  // none, or KeepGpuAwake
-  std::unique_ptr<GpuNudges> nudges_;
+  const std::function<void()> while_spinning_;
+  std::unique_ptr<GpuNudges> nudges_;  // null: nothing keeps its GPU awake
   TimePoint nudge_again_;
   std::atomic<bool> stop_ = false;
   GpuCopier gpu_copier_;

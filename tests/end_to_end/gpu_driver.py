@@ -103,10 +103,13 @@ class CudaDriver:
                   ctypes.c_uint64(0))
         return base.value
 
-    def map_piece(self, address, size):
-        """New memory at an address of a reservation."""
+    def map_piece(self, address, size, ordinal=None):
+        """New memory at an address of a reservation, of this GPU or of another one, for this one."""
         here, place, size = _Location(_ON_DEVICE, self.device.value), ctypes.c_uint64(address), ctypes.c_size_t(size)
-        wanted, piece = _AllocationProp(_PINNED, _POSIX_FD, here), ctypes.c_uint64()
+        device = ctypes.c_int(self.device.value)
+        if ordinal is not None:
+            self.call("cuDeviceGet", ctypes.byref(device), ordinal)
+        wanted, piece = _AllocationProp(_PINNED, _POSIX_FD, _Location(_ON_DEVICE, device.value)), ctypes.c_uint64()
         self.call("cuMemCreate", ctypes.byref(piece), size, ctypes.byref(wanted), ctypes.c_uint64(0))
         self.call("cuMemMap", place, size, ctypes.c_size_t(0), piece, ctypes.c_uint64(0))
         self.call("cuMemRelease", piece)  # the mapping keeps it
