@@ -85,7 +85,7 @@ std::vector<std::unique_ptr<gpu::GpuMemory>> GpuDevices::AllocateOnOthers(uint64
     auto memory = context_->AllocateOn(device.ordinal, bytes);
     if (memory) {
       made.push_back(*std::move(memory));
-    } else {
+    } else if (memory.error().code != ErrorCode::kPathUnavailable) {
       log::Info("a GPU gives a worker of another one no memory",
                 {{"gpu", device.uuid}, {"why", memory.error()}});
     }

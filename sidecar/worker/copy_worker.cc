@@ -70,17 +70,18 @@ void DieWithParent() {
 // The two sides of this process: this thread serves the control socket, another one copies.
 class CopyWorker {
  public:
-  CopyWorker(SharedBlock ring, SharedBlock doorbell, nanoseconds spin)
-      : ring_block_(std::move(ring)),
+  CopyWorker(SharedBlock ring, SharedBlock doorbell, const Arguments& arguments)
+      : index_(arguments.index),
+        gpu_workers_(arguments.gpu_workers),
+        without_driver_(arguments.without_driver),
+        ring_block_(std::move(ring)),
         doorbell_block_(std::move(doorbell)),
         ring_(static_cast<RingLayout*>(ring_block_.data()),
-              static_cast<Doorbell*>(doorbell_block_.data())),
-        loop_(&ring_, &mappings_, spin) {}
+              static_cast<Doorbell*>(doorbell_block_.data()), index_),
+        loop_(&ring_, &mappings_, arguments.spin) {}
 
-  int Serve(const Arguments& arguments) {
-    index_ = arguments.index;
-    gpu_workers_ = arguments.gpu_workers;
-    Status opened = arguments.without_driver ? LeftAlone() : gpus_.Open(index_, gpu_workers_);
+  int Serve() {
+    Status opened = without_driver_ ? LeftAlone() : gpus_.Open(index_, gpu_workers_);
     if (opened) opened = loop_.UseGpu(gpus_);
     if (!opened) gpus_.Close();
     std::thread([this] {
@@ -191,10 +192,11 @@ class CopyWorker {
     return mappings_.Add(request.mapping, std::move(mapping));
   }
 
+  const int index_;
+  const int gpu_workers_;
+  const bool without_driver_;
   const SharedBlock ring_block_;
   const SharedBlock doorbell_block_;
-  int index_ = 0;
-  int gpu_workers_ = 0;
   memory::GpuDevices gpus_;
   std::future<Result<memory::GpuDevices>> opening_;  // valid while a thread is at it
   MappingTable mappings_;
@@ -202,7 +204,7 @@ class CopyWorker {
   WorkerLoop loop_;
 };
 
-Result<std::unique_ptr<CopyWorker>> Start(nanoseconds spin) {
+Result<std::unique_ptr<CopyWorker>> Start(const Arguments& arguments) {
   ASSIGN_OR_RETURN(SharedBlock ring, SharedBlock::Attach(UniqueFd(kRingFd), sizeof(RingLayout)));
   ASSIGN_OR_RETURN(SharedBlock doorbell,
                    SharedBlock::Attach(UniqueFd(kDoorbellFd), sizeof(Doorbell)));
@@ -210,7 +212,7 @@ Result<std::unique_ptr<CopyWorker>> Start(nanoseconds spin) {
   if (layout->magic != kRingMagic || layout->version != kRingVersion) {
     return Fail(ErrorCode::kVersionMismatch, "the ring was made by another version");
   }
-  return std::make_unique<CopyWorker>(std::move(ring), std::move(doorbell), spin);
+  return std::make_unique<CopyWorker>(std::move(ring), std::move(doorbell), arguments);
 }
 
 }  // namespace
@@ -224,13 +226,13 @@ int RunCopyWorker(int argc, char** argv) {
     log::Error("copy worker cannot start", {{"error", arguments.error()}});
     return kExitBadStart;
   }
-  const Result<std::unique_ptr<CopyWorker>> worker = Start(arguments->spin);
+  const Result<std::unique_ptr<CopyWorker>> worker = Start(*arguments);
   if (!worker) {
     log::Error("copy worker cannot start", {{"error", worker.error()}});
     return kExitBadStart;
   }
   // No destructors: the copy thread may still be in the middle of a job.
-  ::_exit((*worker)->Serve(*arguments));
+  ::_exit((*worker)->Serve());
 }
 
 }  // namespace gantry::worker

@@ -59,6 +59,11 @@ Status GpuCopier::Add(const CopySegment& segment, const MappedBytes& source,
   return {};
 }
 
+Status GpuCopier::Add(const gpu::CopyItem& item) {
+  has_job_ = true;
+  return AddItem(item, /*by_kernel=*/false);
+}
+
 bool GpuCopier::AddRows(const CopySegment& segment, gpu::DeviceAddress from,
                         gpu::DeviceAddress to) {
   if (!rows_ || segment.one_by_one || !IsForRows(segment)) return false;

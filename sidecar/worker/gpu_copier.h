@@ -30,6 +30,8 @@ class GpuCopier {
   // a GPU on one side or both, and that both stay mapped until the job is done. Copies may begin at
   // once.
   Status Add(const CopySegment& segment, const MappedBytes& source, const MappedBytes& destination);
+  // Likewise one copy of memory that this context has. REQUIRES that Prepare has succeeded.
+  Status Add(const gpu::CopyItem& item);
   bool has_job() const { return has_job_; }
   // What was added is a job, and the next one begins. REQUIRES has_job().
   Result<GpuJob> EndJob();

@@ -11,17 +11,8 @@ Result<std::unique_ptr<GpuNudges>> GpuNudges::Create(const memory::GpuDevices& g
   std::unique_ptr<GpuNudges> made(new GpuNudges());
   gpu::GpuContext& context = *gpus.context();
   ASSIGN_OR_RETURN(made->own_, context.Allocate(2 * kBytes));
-  ASSIGN_OR_RETURN(made->done_, context.NewEvent());
-  ASSIGN_OR_RETURN(made->stream_, context.NewStream());
   made->others_ = gpus.AllocateOnOthers(kOnOthers);
   return made;
-}
-
-Status GpuNudges::Nudge() {
-  ASSIGN_OR_RETURN(const bool done, IsDone());
-  if (!done) return {};
-  RETURN_IF_ERROR(stream_->Copy(own_->range().base, NextPart(), kBytes));
-  return stream_->Record(*done_);
 }
 
 gpu::DeviceAddress GpuNudges::NextPart() {

@@ -81,6 +81,7 @@ struct RingLayout {
 struct Doorbell {
   RingWord sequence;
   RingWord roused;  // changes when jobs for GPUs are to be expected
+  RingWord last;    // the worker that copied on a GPU last, and one; 0: none did yet
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free);

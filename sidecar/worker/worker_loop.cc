@@ -11,24 +11,23 @@ namespace {
 
 // So many may wait for their GPU: the pool is told early of those that are done.
 constexpr size_t kPendingMax = 64;
-// Who is to spin for so long does so for small copies that come now and then: they find their GPUs
-// awake, and the way between them.
-constexpr milliseconds kLongSpin{1};
 constexpr microseconds kNudgeEvery{500};
+// Of a GPU that had nothing to do for so long parts have fallen asleep, and of the way to others;
+// after so long the next jobs are as likely to be others.
+constexpr milliseconds kAwake{2};
+constexpr milliseconds kWanted{1'000};
 
 }  // namespace
 
 WorkerLoop::WorkerLoop(WorkerRingEnd* ring, MappingTable* mappings, nanoseconds spin)
     : ring_(ring),
       mappings_(mappings),
-      spin_limit_(spin),
       spin_(spin),
-      while_spinning_([this] { KeepGpuAwake(); }),
+      meanwhile_{[this] { KeepGpuAwake(); }, [this] { WakeGpuAfterPause(); }},
       gpu_holds_(mappings) {}
 
 Status WorkerLoop::UseGpu(const memory::GpuDevices& gpus) {
   RETURN_IF_ERROR(gpu_copier_.Prepare(gpus.context()));
-  if (spin_limit_ < kLongSpin) return {};
   auto nudges = GpuNudges::Create(gpus);
   if (nudges) {
     nudges_ = *std::move(nudges);
@@ -52,7 +51,7 @@ Status WorkerLoop::Run() {
         if (pending_.empty() && !gpu_copier_.has_job()) {
           gpu_copier_.Idle();
           nudge_again_ = Clock::now() + kNudgeEvery;
-          ring_->WaitForSegment(&spin_, stop_, while_spinning_);
+          ring_->WaitForSegment(&spin_, stop_, meanwhile_);
           continue;
         }
         RETURN_IF_ERROR(CompletePending());
@@ -66,13 +65,54 @@ Status WorkerLoop::Run() {
   return Drain();
 }
 
+// One worker of all: where a GPU turns from one process to the next, a small copy waits for that.
 void WorkerLoop::KeepGpuAwake() {
   if (nudges_ == nullptr || Clock::now() < nudge_again_) return;
-  if (const Status nudged = nudges_->Nudge(); !nudged) {
-    log::Warning("a GPU is not kept awake between copies any more", {{"why", nudged.error()}});
-    nudges_.reset();
-  }
+  if (ring_->CopiedOnGpuLast()) Nudge();
   nudge_again_ = Clock::now() + kNudgeEvery;
+}
+
+// While a request is read, or its jobs are planned.
+void WorkerLoop::WakeGpuAfterPause() {
+  if (nudges_ == nullptr || !ring_->CopiedOnGpuLast()) return;
+  const auto idle = Clock::now() - gpu_done_;
+  if (idle > kAwake && idle < kWanted) Nudge();
+}
+
+// After an error what is read may be in use until GiveUp has waited for it; where that fails, too,
+// the next job ends this worker.
+void WorkerLoop::Nudge() {
+  const Status nudged = RehearseJob();
+  if (nudged) return;
+  log::Warning("a GPU is not kept awake between copies any more", {{"why", nudged.error()}});
+  const Status quiet = gpu_copier_.GiveUp();
+  nudge_.reset();
+  if (quiet) {
+    nudges_.reset();
+  } else {
+    static_cast<void>(nudges_.release());
+  }
+}
+
+// By the way of a job, so that this, too, is in the processor's caches; but what the last one moved
+// is only looked up: who lets go of it waits for no copy that nobody asked for.
+Status WorkerLoop::RehearseJob() {
+  if (nudge_) {
+    ASSIGN_OR_RETURN(const bool done, GpuCopier::IsDone(*nudge_));
+    if (!done) return {};
+    RETURN_IF_ERROR(gpu_copier_.Finish(*std::exchange(nudge_, std::nullopt)));
+  }
+  if (last_) {
+    const auto source = Look(kSourceGuard, last_->source);
+    const auto destination = Look(kDestinationGuard, last_->destination);
+    const bool stays = source && destination && !ValidateSegment(*last_, *source, *destination);
+    ReleaseHostMemory();
+    if (!stays) last_.reset();
+  }
+  RETURN_IF_ERROR(gpu_copier_.Add(nudges_->Next()));
+  ASSIGN_OR_RETURN(nudge_, gpu_copier_.EndJob());
+  gpu_copier_.Idle();
+  return {};
 }
 
 void WorkerLoop::Stop() {
@@ -175,6 +215,8 @@ Result<std::optional<ErrorCode>> WorkerLoop::CopyOnGpu(const CopySegment& segmen
   const auto source = gpu_holds_.Hold(segment.source, job_);
   const auto destination = gpu_holds_.Hold(segment.destination, job_);
   if (!source || !destination) return ErrorCode::kStaleGeneration;
+  if (segment.places.empty()) last_ = segment;
+  ring_->NoteCopyOnGpu();
   const Status added = gpu_copier_.Add(segment, *source, *destination);
   if (added) return std::nullopt;
   ASSIGN_OR_RETURN(const ErrorCode code, GiveUp(added.error()));

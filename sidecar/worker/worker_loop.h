@@ -53,13 +53,17 @@ class WorkerLoop {
   Status Drain();
   void ReleaseHostMemory();
   void KeepGpuAwake();
+  void WakeGpuAfterPause();
+  void Nudge();
+  Status RehearseJob();
 
   WorkerRingEnd* const ring_;
   MappingTable* const mappings_;
-  const nanoseconds spin_limit_;
   AdaptiveSpin spin_;
-  const std::function<void()> while_spinning_;
+  const WorkerRingEnd::Meanwhile meanwhile_;
   std::unique_ptr<GpuNudges> nudges_;  // null: nothing keeps its GPU awake
+  std::optional<GpuJob> nudge_;        // the last one, until it was seen to be done
+  std::optional<CopySegment> last_;    // of a GPU's memory, without places
   TimePoint nudge_again_;
   std::atomic<bool> stop_ = false;
   GpuCopier gpu_copier_;

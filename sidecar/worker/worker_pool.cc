@@ -285,8 +285,10 @@ int WorkerPool::GpuPlace(std::string_view uuid) const { return homes_.PlaceOf(uu
 void WorkerPool::Rouse(int worker) {
   ++doorbell_->roused.value;
   const WorkerSlot& slot = *slots_.at(static_cast<size_t>(worker));
-  // Only its address is used: the ring may be made anew meanwhile.
-  FutexWake(static_cast<RingLayout*>(slot.ring_block.data())->worker_sleeps.value, 1);
+  // A hint: the ring may be made anew meanwhile, and who is about to sleep does so.
+  std::atomic<uint32_t>& sleeps =
+      static_cast<RingLayout*>(slot.ring_block.data())->worker_sleeps.value;
+  if (sleeps.load() != 0) FutexWake(sleeps, 1);
 }
 
 Status WorkerPool::Unmap(memory::MappingId mapping) { return mappings_.Unmap(mapping); }

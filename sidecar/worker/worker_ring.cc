@@ -89,12 +89,15 @@ CopySegment SegmentOf(const SubmissionEntry& entry) {
 
 }  // namespace
 
+// Word by word, as somebody may look at one meanwhile. What the slots hold is never read.
 RingLayout* InitializeRing(void* memory) {
-  auto* ring = new (memory) RingLayout;  // zeroes the words; what the slots hold is never read
+  auto* ring = static_cast<RingLayout*>(memory);
   for (RingWord* index : {&ring->submission_head, &ring->submission_tail, &ring->completion_head,
                           &ring->completion_tail, &ring->place_head, &ring->place_tail}) {
-    index->value = kFirstIndex;
+    index->value.store(kFirstIndex, std::memory_order_relaxed);
   }
+  ring->worker_sleeps.value.store(0, std::memory_order_relaxed);
+  ring->pool_waits.value.store(0, std::memory_order_relaxed);
   ring->magic = kRingMagic;
   ring->version = kRingVersion;
   return ring;
@@ -242,11 +245,11 @@ bool WorkerRingEnd::HasSegment() const {
 }
 
 void WorkerRingEnd::WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop,
-                                   const std::function<void()>& meanwhile) {
+                                   const Meanwhile& meanwhile) {
   const auto ready = [&] { return HasSegment() || stop.load(std::memory_order_seq_cst); };
   const auto look = [&] {
     if (ready()) return true;
-    if (meanwhile) meanwhile();
+    if (meanwhile.spins) meanwhile.spins();
     return false;
   };
   if (spin->Until(look)) return;
@@ -259,7 +262,9 @@ void WorkerRingEnd::WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& 
   }
   sleeps.store(0, std::memory_order_relaxed);
   const uint32_t roused = doorbell_->roused.value.load();
-  if (std::exchange(roused_, roused) != roused) AwaitPromised(ready);
+  if (std::exchange(roused_, roused) == roused || ready()) return;
+  if (meanwhile.roused) meanwhile.roused();
+  AwaitPromised(ready);
 }
 
 // Somebody plans jobs, which takes less than a sleep and a wake-up.

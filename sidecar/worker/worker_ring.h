@@ -53,7 +53,9 @@ class PoolRingEnd {
 // The worker's end: takes segments, completes jobs. Used by the worker's copy thread.
 class WorkerRingEnd {
  public:
-  WorkerRingEnd(RingLayout* ring, Doorbell* doorbell) : ring_(ring), doorbell_(doorbell) {}
+  // `worker`: its number in the pool.
+  WorkerRingEnd(RingLayout* ring, Doorbell* doorbell, int worker = 0)
+      : ring_(ring), doorbell_(doorbell), worker_(static_cast<uint32_t>(worker)) {}
 
   // The next segment and whether it ends its job. Its numbers are unchecked; see ValidateSegment.
   // Its places are a copy, which the next call overwrites. The pool learns that slots are free at a
@@ -66,10 +68,21 @@ class WorkerRingEnd {
   bool Complete(const Completion& completion);
 
   bool HasSegment() const;
-  // Returns when there may be a segment or `stop` is set; whoever sets it calls WakeWorker(). While
-  // it spins it calls `meanwhile`, which returns soon, between two looks.
+  // Of all workers this one copied on a GPU last.
+  bool CopiedOnGpuLast() const {
+    return doorbell_->last.value.load(std::memory_order_relaxed) == worker_ + 1;
+  }
+  void NoteCopyOnGpu() {
+    if (!CopiedOnGpuLast()) doorbell_->last.value.store(worker_ + 1, std::memory_order_relaxed);
+  }
+  // What is done while there is no segment; each returns soon.
+  struct Meanwhile {
+    std::function<void()> spins;   // between two looks
+    std::function<void()> roused;  // once, after the sleep that a rouse has ended
+  };
+  // Returns when there may be a segment or `stop` is set; whoever sets it calls WakeWorker().
   void WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop,
-                      const std::function<void()>& meanwhile = {});
+                      const Meanwhile& meanwhile = {});
   void WakeWorker();  // thread-safe
 
  private:
@@ -79,6 +92,7 @@ class WorkerRingEnd {
 
   RingLayout* const ring_;
   Doorbell* const doorbell_;
+  const uint32_t worker_;
   uint32_t submission_tail_ = kFirstIndex;
   uint32_t submission_head_ = kFirstIndex;  // as last read: what lies before it was there
   uint32_t place_tail_ = kFirstIndex;

@@ -1,10 +1,12 @@
-// A worker that is to look for work for long keeps its GPU awake, and the links to the others.
+// The worker that copied on a GPU last keeps its GPU awake, and the links to the others: while it
+// looks for work, and when it is roused after a pause.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "sidecar/worker/futex_wait.h"
 #include "tests/sidecar/worker/gpu_loop_fixture.h"
 
 namespace gantry::worker {
@@ -29,6 +31,7 @@ class Failing {
 };
 constexpr const char* kAllocations = "cuMemAlloc=2,hipMalloc=2";
 constexpr const char* kCopies = "cuMemcpyAsync=999,hipMemcpyAsync=999";
+constexpr const char* kMarks = "cuEventRecord=2,hipEventRecord=2";  // while the copy is under way
 constexpr const char* kPieces = "cuMemCreate=2";  // AMD GPUs make none on others anyway
 
 class GpuNudgeTest : public GpuLoopTest {
@@ -50,14 +53,11 @@ class GpuNudgeTest : public GpuLoopTest {
     ASSERT_TRUE(context_->CopyFromHost(own, nothing.data(), nothing.size()));
     ASSERT_TRUE(context_->CopyFromHost(own + GpuNudges::kBytes, image_.data(), GpuNudges::kBytes));
   }
-  // Which part of the image was read last, or kNone.
-  size_t PartRead(GpuNudges& nudges) {
-    for (auto done = nudges.IsDone(); !done || !*done; done = nudges.IsDone()) {
-      if (!done) return kNone;
-      std::this_thread::yield();
-    }
+  // Which part of the image was read last, or kNone. After End, which waits for the GPU.
+  size_t PartRead() {
     std::vector<uint8_t> bytes(GpuNudges::kBytes);
-    EXPECT_TRUE(context_->CopyToHost(bytes.data(), nudges.own().range().base, bytes.size()));
+    const gpu::DeviceAddress own = loop_.nudges()->own().range().base;
+    EXPECT_TRUE(context_->CopyToHost(bytes.data(), own, bytes.size()));
     for (size_t part = 0; part < kParts; ++part) {
       const auto first = image_.begin() + static_cast<std::ptrdiff_t>(part * bytes.size());
       if (std::equal(bytes.begin(), bytes.end(), first)) return part;
@@ -76,23 +76,45 @@ class GpuNudgeTest : public GpuLoopTest {
   static constexpr size_t kParts = kSize / GpuNudges::kBytes;
 };
 
-TEST_P(GpuNudgeTest, WhoLooksForWorkForLongReads) {
-  Pause();
+TEST_P(GpuNudgeTest, WhoCopiedLastAndLooksForWorkReads) {
   ExpectThatItCopies();
+  EXPECT_EQ(doorbell_.last.value, 1U);
   Pause();
   End();
   ASSERT_NE(loop_.nudges(), nullptr);
-  EXPECT_NE(PartRead(*loop_.nudges()), kNone);
+  EXPECT_NE(PartRead(), kNone);
+}
+
+TEST_P(GpuNudgeTest, WhoNeverCopiedReadsNothing) {
+  Pause();
+  Post(1, {OfHost()});
+  EXPECT_TRUE(Await().ok);
+  Pause();
+  End();
+  EXPECT_EQ(PartRead(), kNone);
+}
+
+TEST_P(GpuNudgeTest, WhereAnotherCopiedLastItReadsNothing) {
+  ExpectThatItCopies();
+  doorbell_.last.value = 2;
+  std::this_thread::sleep_for(milliseconds(2));  // the one under way
+  Fill(*loop_.nudges());
+  Pause();
+  End();
+  EXPECT_EQ(PartRead(), kNone);
 }
 
 TEST_P(GpuNudgeTest, EachReadsTheNextPartOfTheNextOther) {
   const auto nudges = *GpuNudges::Create(gpus_);
-  Fill(*nudges);
   const size_t others = nudges->others().size();
   for (size_t i = 0; i <= kParts * std::max<size_t>(others, 1); ++i) {
-    ASSERT_TRUE(nudges->Nudge());
-    const size_t expected = others == 0 ? 0 : i / others % kParts;
-    ASSERT_EQ(PartRead(*nudges), expected) << i;
+    const gpu::DeviceAddress expected = others == 0 ? nudges->own().range().base + GpuNudges::kBytes
+                                                    : nudges->others()[i % others]->range().base +
+                                                          i / others % kParts * GpuNudges::kBytes;
+    const gpu::CopyItem item = nudges->Next();
+    ASSERT_EQ(NumberOf(item.from), NumberOf(expected)) << i;
+    ASSERT_EQ(NumberOf(item.to), NumberOf(nudges->own().range().base));
+    ASSERT_EQ(item.bytes, GpuNudges::kBytes);
   }
 }
 
@@ -101,20 +123,49 @@ TEST_P(GpuNudgeTest, WithoutMemoryOfOthersItReadsItsOwn) {
   const Failing failing(kPieces);
   const auto nudges = *GpuNudges::Create(gpus_);
   EXPECT_TRUE(nudges->others().empty());
-  Fill(*nudges);
-  ASSERT_TRUE(nudges->Nudge());
-  EXPECT_EQ(PartRead(*nudges), 0);
+  EXPECT_EQ(NumberOf(nudges->Next().from),
+            NumberOf(nudges->own().range().base) + GpuNudges::kBytes);
 }
 
 TEST_P(GpuNudgeTest, AfterAnErrorItReadsNoMoreAndCopies) {
   if (!HasFailures()) GTEST_SKIP() << "on the fake driver alone";
+  for (const char* calls : {kCopies, kMarks}) {
+    SCOPED_TRACE(calls);
+    MappingTable mappings;
+    const auto memory = std::make_unique<RingLayout>();
+    Doorbell doorbell = {};
+    doorbell.last.value = 1;
+    InitializeRing(memory.get());
+    WorkerRingEnd ring(memory.get(), &doorbell);
+    WorkerLoop loop(&ring, &mappings, milliseconds(60'000));
+    ASSERT_TRUE(loop.UseGpu(gpus_));
+    std::thread thread([&loop] { EXPECT_TRUE(loop.Run()); });
+    {
+      const Failing failing(calls);
+      Pause();
+    }
+    Pause();
+    loop.Stop();
+    thread.join();
+    EXPECT_EQ(loop.nudges(), nullptr);
+  }
   {
     const Failing failing(kCopies);
+    doorbell_.last.value = 1;
     Pause();
   }
   ExpectThatItCopies();
+}
+
+// What the last job moved is looked up for each, and let go of.
+TEST_P(GpuNudgeTest, WhatTheLastJobMovedCanBeTakenAway) {
+  ExpectThatItCopies();
+  Pause();
+  EXPECT_TRUE(mappings_.Remove(kSource));
+  EXPECT_TRUE(mappings_.Remove(kDestination));
+  Pause();
   End();
-  EXPECT_EQ(loop_.nudges(), nullptr);
+  EXPECT_NE(PartRead(), kNone);
 }
 
 INSTANTIATE_BY_EITHER_MEANS(GpuNudgeTest);
@@ -136,17 +187,50 @@ TEST_P(GpuNudgeShortOfMemoryTest, ItCopiesAllTheSame) {
 
 INSTANTIATE_BY_EITHER_MEANS(GpuNudgeShortOfMemoryTest);
 
-class GpuShortSpinTest : public GpuNudgeTest {
+class GpuRouseTest : public GpuNudgeTest {
  protected:
-  GpuShortSpinTest() : GpuNudgeTest(microseconds(200)) {}
+  GpuRouseTest() : GpuNudgeTest(nanoseconds(0)) {}
+
+  void Rouse() {
+    while (memory_->worker_sleeps.value.load() == 0) std::this_thread::yield();
+    ++doorbell_.roused.value;
+    FutexWake(memory_->worker_sleeps.value, 1);
+    Pause();
+  }
 };
 
-TEST_P(GpuShortSpinTest, WhoSleepsSoonTakesNoMemoryForThat) {
-  EXPECT_EQ(loop_.nudges(), nullptr);
+TEST_P(GpuRouseTest, WhoIsRousedAfterAPauseReadsOnce) {
   ExpectThatItCopies();
+  Pause();
+  Rouse();
+  End();
+  EXPECT_EQ(PartRead(), 0);
 }
 
-INSTANTIATE_BY_EITHER_MEANS(GpuShortSpinTest);
+TEST_P(GpuRouseTest, WhereAnotherCopiedLastItReadsNothing) {
+  ExpectThatItCopies();
+  doorbell_.last.value = 2;
+  Pause();
+  Rouse();
+  End();
+  EXPECT_EQ(PartRead(), kNone);
+}
+
+TEST_P(GpuRouseTest, WhoSleepsReadsNothing) {
+  ExpectThatItCopies();
+  Pause();
+  End();
+  EXPECT_EQ(PartRead(), kNone);
+}
+
+TEST_P(GpuRouseTest, WhoNeverCopiedReadsNothing) {
+  Pause();
+  Rouse();
+  End();
+  EXPECT_EQ(PartRead(), kNone);
+}
+
+INSTANTIATE_BY_EITHER_MEANS(GpuRouseTest);
 
 }  // namespace
 }  // namespace gantry::worker

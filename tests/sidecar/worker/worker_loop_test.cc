@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "sidecar/worker/futex_wait.h"
 #include "tests/fakes/test_arena.h"
 #include "tests/sidecar/worker/await_completion.h"
 
@@ -132,20 +133,69 @@ TEST_F(WorkerLoopTest, StopsWhileItSleeps) {
   EXPECT_TRUE(outcome_);
 }
 
-TEST(WorkerRingWait, DoesSomethingElseBetweenTwoLooks) {
-  const auto memory = std::make_unique<RingLayout>();
-  Doorbell doorbell = {};
-  InitializeRing(memory.get());
-  WorkerRingEnd ring(memory.get(), &doorbell);
-  AdaptiveSpin spin{milliseconds(10'000)};
-  std::atomic<bool> stop = false;
+class WorkerRingWait : public ::testing::Test {
+ protected:
+  void Wait(nanoseconds spin, const WorkerRingEnd::Meanwhile& meanwhile) {
+    AdaptiveSpin budget{spin};
+    ring_.WaitForSegment(&budget, stop_, meanwhile);
+  }
+  void Rouse() {
+    ++doorbell_.roused.value;
+    FutexWake(memory_->worker_sleeps.value, 1);
+  }
+  bool Sleeps() const { return memory_->worker_sleeps.value.load() != 0; }
+
+  std::unique_ptr<RingLayout> memory_ = std::make_unique<RingLayout>();
+  Doorbell doorbell_ = {};
+  PoolRingEnd pool_{InitializeRing(memory_.get())};
+  WorkerRingEnd ring_{memory_.get(), &doorbell_};
+  std::atomic<bool> stop_ = false;
+};
+
+TEST_F(WorkerRingWait, DoesSomethingElseBetweenTwoLooks) {
   int calls = 0;
-  ring.WaitForSegment(&spin, stop, [&] {
-    if (++calls == 3) stop = true;
-  });
+  const auto stop_at_third = [&] {
+    if (++calls == 3) stop_ = true;
+  };
+  Wait(milliseconds(10'000), {stop_at_third, {}});
   EXPECT_EQ(calls, 3);
-  ring.WaitForSegment(&spin, stop, [&] { ++calls; });
+  Wait(milliseconds(10'000), {[&] { ++calls; }, {}});
   EXPECT_EQ(calls, 3) << "not before the first look";
+}
+
+TEST_F(WorkerRingWait, SaysOnceThatItWasRousedAndWaitsForWhatWasPromised) {
+  int roused = 0;
+  std::thread caller([&] {
+    while (!Sleeps()) std::this_thread::yield();
+    Rouse();
+    while (Sleeps()) {  // it was about to
+      FutexWake(memory_->worker_sleeps.value, 1);
+      std::this_thread::yield();
+    }
+  });
+  const auto submit = [&] {
+    ++roused;
+    const CopySegment segment = {};
+    EXPECT_TRUE(pool_.Submit(1, {&segment, 1}));
+  };
+  Wait(nanoseconds(0), {{}, submit});
+  caller.join();
+  EXPECT_EQ(roused, 1);
+  EXPECT_TRUE(ring_.HasSegment());
+}
+
+// A job wakes a worker up without a promise of others.
+TEST_F(WorkerRingWait, WhoIsWokenForAJobIsNotRoused) {
+  int roused = 0;
+  std::thread caller([&] {
+    while (!Sleeps()) std::this_thread::yield();
+    const CopySegment segment = {};
+    EXPECT_TRUE(pool_.Submit(1, {&segment, 1}));
+  });
+  Wait(nanoseconds(0), {{}, [&] { ++roused; }});
+  caller.join();
+  EXPECT_EQ(roused, 0);
+  EXPECT_TRUE(ring_.HasSegment());
 }
 
 }  // namespace
