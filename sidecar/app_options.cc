@@ -7,6 +7,9 @@ namespace gantry {
 namespace {
 
 constexpr int kWorkersByDefaultMax = 8;
+// Who is to spin for so long does so for small transfers that come now and then.
+constexpr uint64_t kLongSpinUs = 1'000;
+constexpr microseconds kRehearsalInterval{500};
 
 int WorkerCount(const SidecarConfig& config) {
   if (config.workers > 0) return config.workers;
@@ -54,6 +57,7 @@ http::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const RunDire
   options.connections_max = config.connections_max;
   options.connection.input_spin = SpinOf(config, options.connection.input_spin);
   options.connection.framing.body_bytes_max = config.body_bytes_max;
+  if (config.spin_us >= kLongSpinUs) options.connection.rehearsal_interval = kRehearsalInterval;
   return options;
 }
 

@@ -25,6 +25,8 @@ constexpr size_t kBodyReadBytesMax = 256 * 1024;
 // lost to a reset.
 constexpr size_t kDiscardBytesMax = 16 * 1024 * 1024;
 constexpr milliseconds kLingerTime{2'000};
+// Who wants small requests answered soon sends small ones.
+constexpr size_t kRehearsalBytesMax = 4096;
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 void ClearKeepingLittle(std::string* text) {
@@ -135,8 +137,10 @@ HttpInterpreter::Call HttpConnection::request() {
   return call;
 }
 
-void HttpConnection::EndRequest(bool keep_open) {
+void HttpConnection::EndRequest(HttpInterpreter::Outcome outcome) {
   const size_t used = framing_.head_bytes + framing_.body_bytes;
+  const bool is_kept = outcome.may_rehearse && share_->limits.rehearsal_interval.count() > 0;
+  if (is_kept && used <= kRehearsalBytesMax) rehearsal_.assign(input_, 0, used);
   if (used == input_.size()) {
     ClearKeepingLittle(&input_);
   } else {
@@ -145,7 +149,7 @@ void HttpConnection::EndRequest(bool keep_open) {
   ChargeInput();
   framing_ = {};
   continued_ = false;
-  ends_ = !keep_open;
+  ends_ = !outcome.keep_open;
   SetDeadline(input_.empty() ? share_->limits.response_time_max : share_->limits.request_time_max);
 }
 
@@ -199,9 +203,14 @@ bool HttpConnection::HasInput() {
   return ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || !WouldBlock();
 }
 
-bool HttpConnection::SpinForInput() {
+bool HttpConnection::SpinForInput(const std::function<void()>& meanwhile) {
   spun_in_vain_.reset();
-  if (spin_.Until([this] { return share_->stopping || HasInput(); })) return true;
+  const auto look = [&] {
+    if (share_->stopping || HasInput()) return true;
+    if (meanwhile) meanwhile();
+    return false;
+  };
+  if (spin_.Until(look)) return true;
   spun_in_vain_ = Clock::now();
   return false;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +24,8 @@ struct ConnectionLimits {
   // Looked for the next request before it is waited for: engines ask in a loop, and the next one
   // often comes as soon as they have read the response.
   microseconds input_spin{400};
+  // How often it is rehearsed meanwhile (see Rehearsal). 0: never.
+  microseconds rehearsal_interval{0};
   size_t large_bytes_max = 256 << 20;  // of all bodies that are being received, together
 };
 
@@ -47,7 +50,11 @@ class HttpConnection final : public ResponseChannel {
   // After kHasRequest: the request, valid until EndRequest. The response goes to response().
   HttpInterpreter::Call request();
   std::string* response() { return &output_; }
-  void EndRequest(bool keep_open);
+  void EndRequest(HttpInterpreter::Outcome outcome);
+  // The last request that may be rehearsed and is small, or nothing.
+  const std::string& rehearsal() const { return rehearsal_; }
+  void EndRehearsals() { rehearsal_ = {}; }
+  std::optional<uid_t> uid() const { return uid_; }
 
   // Answers with these bytes, whatever was received, and ends.
   void EndWith(std::string last_response);
@@ -59,8 +66,8 @@ class HttpConnection final : public ResponseChannel {
   // The client began a request and has not finished it.
   bool is_in_request() const { return !input_.empty() && output_.empty() && !ends_; }
   // Whether the next request comes so soon that waiting for it is better than to be woken for it.
-  // REQUIRES is_idle().
-  bool SpinForInput();
+  // Between two looks it calls `meanwhile`, which returns soon. REQUIRES is_idle().
+  bool SpinForInput(const std::function<void()>& meanwhile = {});
   // When the state it is in has lasted too long.
   TimePoint deadline() const { return deadline_; }
   // Since when it is in that state.
@@ -92,6 +99,7 @@ class HttpConnection final : public ResponseChannel {
   Framing framing_;
   bool continued_ = false;  // "100 Continue" was sent
   std::string output_;
+  std::string rehearsal_;
   size_t sent_ = 0;       // of output_
   size_t charged_ = 0;    // of share_->large_bytes
   size_t discarded_ = 0;  // bytes received after the last response

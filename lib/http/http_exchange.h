@@ -28,6 +28,9 @@ struct Request {
   const std::multimap<std::string, std::string>* query = nullptr;  // decoded
   std::optional<uid_t> uid;  // of the process behind a Unix socket; empty on TCP
   bool may_wait = true;      // false: this is the last thread that can answer others
+  // The answer is for nobody: what leads to it is to stay in the processor's caches, and is done
+  // without a trace (see Rehearsal).
+  bool rehearsed = false;
   // False when the client is gone or the server stops; a handler that waits long asks now and then.
   std::function<bool()> is_wanted;
 };
@@ -37,6 +40,8 @@ struct Response {
   std::string content_type;
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;  // never text from a peer
+  // The request, or one like it, may be rehearsed.
+  bool may_rehearse = false;
   // If set, the body is what this appends, call by call, until it returns false or the client has
   // gone; it may append nothing, and should return within a second. Holds the thread meanwhile.
   std::function<bool(std::string* chunk)> stream;

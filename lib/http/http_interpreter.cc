@@ -21,6 +21,8 @@ class ExchangeStream final : public httplib::Stream {
   const HttpInterpreter::Call& call() const { return call_; }
   void StreamFromNowOn() { streams_ = true; }
   bool streams() const { return streams_; }
+  void AllowRehearsals(bool may) { may_rehearse_ = may; }
+  bool may_rehearse() const { return may_rehearse_; }
 
   bool is_readable() const override { return !rest_.empty(); }
   bool is_writable() const override { return !failed_; }
@@ -55,6 +57,7 @@ class ExchangeStream final : public httplib::Stream {
   std::string* const out_;
   bool streams_ = false;
   bool failed_ = false;
+  bool may_rehearse_ = false;
 };
 
 constexpr int kStreamsMax = 32;  // each holds a thread
@@ -80,6 +83,7 @@ Request RequestOf(const httplib::Request& from, const HttpInterpreter::Call& cal
   request.query = &from.params;
   request.uid = call.uid;
   request.may_wait = call.may_wait;
+  request.rehearsed = call.rehearsed;
   request.is_wanted = [channel = call.channel] {
     return channel == nullptr || channel->IsWanted();
   };
@@ -105,6 +109,7 @@ void StreamBody(ExchangeStream* stream, Response from, httplib::Response* to) {
 
 void Answer(ExchangeStream* stream, Response from, httplib::Response* to) {
   to->status = from.status;
+  stream->AllowRehearsals(from.may_rehearse);
   for (const auto& [name, value] : from.headers) to->set_header(name.c_str(), value.c_str());
   if (from.stream) {
     StreamBody(stream, std::move(from), to);
@@ -153,16 +158,16 @@ class HttpInterpreter::Dialect final : public httplib::Server {
     svr_sock_ = 0;  // "not shutting down": streams go on; nothing else reads it
   }
 
-  bool Run(const Call& call, std::string* out) try {
+  Outcome Run(const Call& call, std::string* out) try {
     ExchangeStream stream(call, out);
     current_stream = &stream;
     bool closed = call.close_after;
     const bool answered = process_request(stream, call.close_after, closed, [](auto&) {});
     if (stream.streams()) --streams_;
-    return answered && !closed && !stream.streams();
+    return {answered && !closed && !stream.streams(), stream.may_rehearse()};
   } catch (const std::exception& failure) {
     log::Error("a request could not be read or answered", {{"what", failure.what()}});
-    return false;
+    return {};
   }
   void StopStreams() { svr_sock_ = INVALID_SOCKET; }
 
@@ -174,7 +179,9 @@ HttpInterpreter::HttpInterpreter(Handler handler)
     : dialect_(std::make_unique<Dialect>(std::move(handler))) {}
 HttpInterpreter::~HttpInterpreter() = default;
 
-bool HttpInterpreter::Run(const Call& call, std::string* out) { return dialect_->Run(call, out); }
+HttpInterpreter::Outcome HttpInterpreter::Run(const Call& call, std::string* out) {
+  return dialect_->Run(call, out);
+}
 void HttpInterpreter::StopStreams() { dialect_->StopStreams(); }
 
 }  // namespace gantry::http

@@ -35,11 +35,15 @@ class HttpInterpreter {
     std::optional<uid_t> uid;
     bool may_wait = true;
     bool close_after = false;  // tell the client that the connection ends
+    bool rehearsed = false;    // as Request says
     ResponseChannel* channel = nullptr;
   };
-  // Appends the response to *out, unless it was streamed over the channel. False: the connection
-  // ends with this response.
-  bool Run(const Call& call, std::string* out);
+  struct Outcome {
+    bool keep_open = false;  // false: the connection ends with this response
+    bool may_rehearse = false;
+  };
+  // Appends the response to *out, unless it was streamed over the channel.
+  Outcome Run(const Call& call, std::string* out);
 
   // Streams end soon after this.
   void StopStreams();

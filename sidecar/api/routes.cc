@@ -25,7 +25,7 @@ constexpr Query kNone = {};
 
 // clang-format off
 constexpr Route kRoutes[] = {
-    {"POST",   "/v1/transfers",         Guard::kWorkload, {"wait_ms"},                     PostTransfers},
+    {"POST",   "/v1/transfers",         Guard::kWorkload, {"wait_ms"},                     PostTransfers, RehearseTransfers},
     {"GET",    "/v1/transfers",         Guard::kWorkload, {"workload", "active", "limit"}, ListTransfers},
     {"GET",    "/v1/transfers/{id}",    Guard::kWorkload, {"workload", "wait_ms"},         GetTransfer},
     {"DELETE", "/v1/transfers/{id}",    Guard::kWorkload, {"workload", "wait_ms"},         DeleteTransfer},
@@ -121,7 +121,7 @@ Result<http::Response> Call(const ApiDependencies& api, const Route& route,
                             const http::Request& request) {
   if (route.guard == Guard::kCaller) RETURN_IF_ERROR(AuthorizeAny(api.workloads, request));
   RETURN_IF_ERROR(CheckQuery(route, request));
-  return route.handle(api, request);
+  return (request.rehearsed ? route.rehearse : route.handle)(api, request);
 }
 
 http::Response Refuse(const Choice& choice, const http::Request& request) {
@@ -145,7 +145,7 @@ http::Handler MakeApi(const ApiDependencies& api) {
     const TimePoint start = Clock::now();
     const Choice choice = Choose(request.method, request.path);
     http::Response response;
-    if (choice.route == nullptr) {
+    if (choice.route == nullptr || (request.rehearsed && choice.route->rehearse == nullptr)) {
       response = Refuse(choice, request);
     } else {
       http::Request routed = request;
@@ -153,6 +153,7 @@ http::Handler MakeApi(const ApiDependencies& api) {
       auto result = Call(api, *choice.route, routed);
       response = result ? std::move(*result) : http::ErrorResponse(result.error());
     }
+    if (request.rehearsed) return response;
     api.metrics.HttpRequest(choice.pattern.empty() ? "unknown" : choice.pattern, request.method,
                             response.status, SecondsBetween(start, Clock::now()));
     return response;

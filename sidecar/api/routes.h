@@ -26,12 +26,15 @@ struct Route {
   std::array<std::string_view, 3> query;  // the parameters it knows; others are refused
   Result<http::Response> (*handle)(const ApiDependencies& api,
                                    const http::Request& request) = nullptr;
+  // What `handle` runs through, without a trace; null: such requests are not rehearsed.
+  Result<http::Response> (*rehearse)(const ApiDependencies& api,
+                                     const http::Request& request) = nullptr;
 };
 
 std::span<const Route> Routes();
 
 // Finds the route, checks the guard and the query, calls the endpoint, turns errors into problems
-// and counts the request.
+// and counts the request, unless it is rehearsed.
 http::Handler MakeApi(const ApiDependencies& api);
 
 }  // namespace gantry::api

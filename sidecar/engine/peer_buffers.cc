@@ -10,7 +10,9 @@ Result<std::vector<std::shared_ptr<const RemoteBuffer>>> PeerBuffers::Acquire(
                 "PUT /v1/peers/" + peer + " first", "/remote/0");
   }
   auto cached = gateway_->Acquire(peer, references, use, Clock::now());
-  if (cached || cached.error().code != ErrorCode::kDeadlineExceeded) return cached;
+  if (cached || cached.error().code != ErrorCode::kDeadlineExceeded || deadline <= Clock::now()) {
+    return cached;
+  }
   // Callers' threads are few: a peer that does not answer must not take all of them.
   struct Waiting {
     std::atomic<size_t>& count;

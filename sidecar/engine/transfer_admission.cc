@@ -2,6 +2,7 @@
 
 #include <absl/container/flat_hash_map.h>
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -122,7 +123,8 @@ TransferAdmission::TransferAdmission(
       transports_(transports),
       peers_(peers),
       views_(views),
-      segments_(options.descriptors_queued_max) {}
+      segments_(options.descriptors_queued_max),
+      next_id_(RandomGeneration()) {}
 
 Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request,
                                           std::optional<LostPath> lost) const {
@@ -134,11 +136,30 @@ Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request,
                                 ? milliseconds(static_cast<int64_t>(*request.deadline_ms))
                                 : options_.deadline_default;
   admitted.deadline = admitted.begun + time;
-  admitted.status.id = request.id.empty() ? "t-" + HexOf(RandomGeneration()) : request.id;
-  admitted.fingerprint = FingerprintOf(request);
-  RETURN_IF_ERROR(request.view.empty()
-                      ? AdmitOver(request, {request.local, request.remote, {}}, &admitted)
-                      : AdmitView(request, &admitted));
+  // Random once for all: another sidecar's differ, and none costs a call of the kernel.
+  admitted.status.id = request.id.empty()
+                           ? "t-" + HexOf(next_id_.fetch_add(1, std::memory_order_relaxed))
+                           : request.id;
+  RETURN_IF_ERROR(AdmitInto(request, &admitted));
+  return admitted;
+}
+
+Status TransferAdmission::AdmitInto(const wire::TransferRequest& request,
+                                    Admitted* admitted) const {
+  admitted->fingerprint = FingerprintOf(request);
+  return request.view.empty() ? AdmitOver(request, {request.local, request.remote, {}}, admitted)
+                              : AdmitView(request, admitted);
+}
+
+// No workload's transfer has such an id. With a deadline that has passed peers are not asked.
+Result<Admitted> TransferAdmission::Rehearse(const wire::TransferRequest& request) const {
+  RETURN_IF_ERROR(CheckHead(request, options_));
+  Admitted admitted;
+  admitted.rehearsed = true;
+  admitted.begun = admitted.deadline = Clock::now();
+  admitted.status.id = registry::Buffer::kRehearsal;
+  RETURN_IF_ERROR(AdmitInto(request, &admitted));
+  admitted.notify.reset();
   return admitted;
 }
 
@@ -149,6 +170,7 @@ Admitted TransferAdmission::Anew(const Admitted& admitted) {
   attempt.fingerprint = admitted.fingerprint;
   attempt.lost = admitted.lost;
   attempt.status.id = admitted.status.id;
+  attempt.rehearsed = admitted.rehearsed;
   return attempt;
 }
 
@@ -167,7 +189,7 @@ Status TransferAdmission::AdmitView(const wire::TransferRequest& request,
     }
     const bool is_stale = status.error().code == ErrorCode::kStaleGeneration &&
                           !status.error().field.starts_with("/fence");
-    if (again || !is_stale) {
+    if (again || !is_stale || admitted->rehearsed) {
       return OfView(std::move(status).error(), request.view);
     }
     view = views_.Renew(*view, admitted->deadline);
@@ -195,10 +217,14 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   question.require = &request.require_path;
   question.lost = admitted->lost ? &*admitted->lost : nullptr;
   ASSIGN_OR_RETURN(PathChoice choice, Choose(request, lists, question, admitted, &input));
-  PlanLimits limits = {options_.descriptors_max, options_.chunk_bytes_max,
-                       options_.descriptors_max};
+  const uint64_t descriptors_max =
+      admitted->rehearsed ? std::min<uint64_t>(options_.descriptors_max, kRehearsedDescriptorsMax)
+                          : options_.descriptors_max;
+  PlanLimits limits = {descriptors_max, options_.chunk_bytes_max, descriptors_max};
   if (choice.transport != nullptr) {
-    choice.transport->Expect(request.local_blocks.size() + request.ranges.size());
+    if (!admitted->rehearsed) {
+      choice.transport->Expect(request.local_blocks.size() + request.ranges.size());
+    }
     limits.rows = choice.transport->RowsOf(input.local_allocations, input.remote_allocations);
     if (choice.transport->AddressesBuffers()) PlanOverBuffers(admitted->remotes, targets, &input);
   }

@@ -2,6 +2,7 @@
 // path, a plan. Runs on the caller's thread; may block on a peer up to the deadline. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +45,7 @@ struct Admitted {
   TimePoint begun;
   TimePoint deadline;
   std::optional<LostPath> lost;  // by the attempt before this
+  bool rehearsed = false;        // it moves nothing, and leaves no trace
 };
 
 class TransferAdmission {
@@ -58,6 +60,8 @@ class TransferAdmission {
   void SetDelegated(const DelegatedTransfers* delegated) { delegated_ = delegated; }
   Result<Admitted> Admit(const wire::TransferRequest& request,
                          std::optional<LostPath> lost = {}) const;
+  // For TransferEngine::Rehearse: asks no peer, and wakes nobody up.
+  Result<Admitted> Rehearse(const wire::TransferRequest& request) const;
 
  private:
   // Of a view, or the request's own.
@@ -69,6 +73,7 @@ class TransferAdmission {
 
   // Nothing but what holds for every attempt of the same transfer.
   static Admitted Anew(const Admitted& admitted);
+  Status AdmitInto(const wire::TransferRequest& request, Admitted* admitted) const;
   // A view whose buffers were registered anew is refreshed once.
   Status AdmitView(const wire::TransferRequest& request, Admitted* admitted) const;
   Status AdmitOver(const wire::TransferRequest& request, const BufferLists& lists,
@@ -107,6 +112,7 @@ class TransferAdmission {
   HoldDesk* holds_ = nullptr;
   const DelegatedTransfers* delegated_ = nullptr;
   mutable SegmentBudget segments_;
+  mutable std::atomic<uint64_t> next_id_;
 };
 
 }  // namespace gantry::engine

@@ -18,7 +18,9 @@ void TransferLoop::Finish(Transfer* transfer) {
   const TimePoint now = Clock::now();
   if (transfer->timer) timers_.erase({*transfer->timer, transfer->token});
   transfer->timer.reset();
-  bytes_inflight_.fetch_sub(transfer->admitted.plan->bytes, std::memory_order_relaxed);
+  if (!transfer->admitted.rehearsed) {
+    bytes_inflight_.fetch_sub(transfer->admitted.plan->bytes, std::memory_order_relaxed);
+  }
   transfer->chunks_retried = transfer->operation->progress().chunks_retried;
   std::optional<StaleRetry::Attempt> retry = RetryOf(*transfer, now);
   const transport::Operation& operation = *transfer->operation;
@@ -92,6 +94,7 @@ void TransferLoop::Settle(Transfer* transfer) {
   const TransferStatus& status = transfer->admitted.status;
   for (const auto& answer : transfer->waiting) answer->Give(status);
   transfer->waiting.clear();
+  if (transfer->admitted.rehearsed) return Forget(*transfer);
   metrics_.TransferEnded(SampleOf(*transfer, now));
   // What a peer asked for its workload hears of at the peer.
   if (status.requested_by.empty()) {
@@ -120,13 +123,17 @@ void TransferLoop::ForgetOldTransfers(TimePoint now) {
   while (!finished_.empty() &&
          (finished_.size() > options_.finished_kept_max || finished_items_ > kFinishedItemsMax ||
           finished_.front().first + options_.finished_ttl < now)) {
-    const auto found = transfers_.find(finished_.front().second);
-    const TransferStatus& status = found->second->admitted.status;
+    const Transfer& oldest = *transfers_.at(finished_.front().second);
+    const TransferStatus& status = oldest.admitted.status;
     if (status.failed_items != nullptr) finished_items_ -= status.failed_items->size();
-    ForgetId(*found->second);
-    transfers_.erase(found);
+    Forget(oldest);
     finished_.pop_front();
   }
+}
+
+void TransferLoop::Forget(const Transfer& transfer) {
+  ForgetId(transfer);
+  transfers_.erase(transfer.token);
 }
 
 void TransferLoop::ForgetId(const Transfer& transfer) {

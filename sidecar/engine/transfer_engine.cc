@@ -1,6 +1,7 @@
 #include "sidecar/engine/transfer_engine.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "sidecar/engine/path_selector.h"
@@ -12,6 +13,22 @@
 #include "sidecar/engine/view_table.h"
 
 namespace gantry::engine {
+namespace {
+
+constexpr milliseconds kRehearsalMax{100};  // waited for: its answer comes with the driver's next
+
+// What is kept of a transfer takes memory that this thread's heap has not given out before: a call
+// of the kernel, and a fault. Now rather than then.
+void KeepMemoryAtHand() {
+  constexpr size_t kBytes = 64 << 10;  // of some ten transfers
+  constexpr size_t kPageBytes = 4096;
+  auto* const bytes = static_cast<volatile char*>(std::malloc(kBytes));
+  if (bytes == nullptr) return;
+  for (size_t i = 0; i < kBytes; i += kPageBytes) bytes[i] = 0;
+  std::free(const_cast<char*>(bytes));
+}
+
+}  // namespace
 
 TransferEngine::TransferEngine(EngineOptions options, worker::CopyPool& pool,
                                std::vector<std::unique_ptr<transport::Transport>> transports,
@@ -68,6 +85,15 @@ Result<TransferStatus> TransferEngine::Submit(wire::TransferRequest request, Tim
   auto inserted = loop_->Insert(*std::move(admitted), wait_until);
   if (!inserted) NoteRejection(workload, operation, inserted.error());
   return inserted;
+}
+
+Result<TransferStatus> TransferEngine::Rehearse(const wire::TransferRequest& request) {
+  if (AsksPeer(request)) {
+    return Fail(ErrorCode::kInvalidArgument, "what a peer is asked for is not rehearsed");
+  }
+  ASSIGN_OR_RETURN(Admitted admitted, admission_->Rehearse(request));
+  KeepMemoryAtHand();
+  return loop_->Insert(std::move(admitted), Clock::now() + kRehearsalMax);
 }
 
 // What a peer refuses as stale is described again once, here as after the transfer began.

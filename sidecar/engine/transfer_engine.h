@@ -64,6 +64,14 @@ class TransferEngine {
   // `last_check`, if any, is asked when all buffers are resolved, before the first byte moves.
   Result<TransferStatus> Submit(wire::TransferRequest request, TimePoint wait_until,
                                 const std::function<Status()>& last_check = nullptr);
+  // Runs through what Submit does, without moving a byte, asking a peer or leaving a trace, so that
+  // the next one finds it in the processor's caches. Small transfers only; an error says no more
+  // than that this one cannot be rehearsed.
+  Result<TransferStatus> Rehearse(const wire::TransferRequest& request);
+  // It cannot be rehearsed: whoever is asked would know of it.
+  static bool AsksPeer(const wire::TransferRequest& request) {
+    return !request.hold.empty() || request.executor == wire::Executor::kPeer;
+  }
   // Waits likewise.
   Result<TransferStatus> Get(std::string_view workload, std::string_view id, TimePoint wait_until);
   // Asks the transfer to stop and waits until it is terminal (quiet) or `wait_until`; one that is

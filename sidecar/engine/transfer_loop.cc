@@ -6,6 +6,7 @@
 
 #include "lib/base/log.h"
 #include "sidecar/engine/path_selector.h"
+#include "sidecar/engine/rehearsed_operation.h"
 #include "sidecar/engine/unstarted_operation.h"
 
 namespace gantry::engine {
@@ -215,9 +216,10 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
   transfers_.emplace(token, std::move(transfer));
   tokens_.insert_or_assign(key, token);
   active_.fetch_add(1, std::memory_order_relaxed);
+  SetTimer(entry, entry->admitted.deadline);
+  if (entry->admitted.rehearsed) return Rehearse(entry, answer);
   bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
   CountPath(entry->admitted);
-  SetTimer(entry, entry->admitted.deadline);
   const auto& fence = entry->admitted.fence;
   if (fence && fence->Read() < fence->value) {
     entry->operation = std::make_unique<UnstartedOperation>(entry->admitted.plan);
@@ -238,6 +240,14 @@ void TransferLoop::Begin(Transfer* transfer) {
                             ? admitted.transport->Start(admitted.plan, priority, transfer->token)
                             : delegated_.Start(admitted.delegation, admitted.plan,
                                                admitted.deadline, priority, transfer->token);
+}
+
+// Through the table and out of it again.
+void TransferLoop::Rehearse(Transfer* transfer, const std::shared_ptr<Answer>& answer) {
+  transfer->operation =
+      std::make_unique<RehearsedOperation>(*transfer->admitted.plan, Clock::now());
+  transfer->waiting.push_back(answer);
+  Finish(transfer);
 }
 
 void TransferLoop::Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel) {

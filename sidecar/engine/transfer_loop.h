@@ -99,6 +99,7 @@ class TransferLoop {
   bool FireTimers(TimePoint now);
   void Accept(Admitted* admitted, const std::shared_ptr<Answer>& answer);
   void Begin(Transfer* transfer);
+  void Rehearse(Transfer* transfer, const std::shared_ptr<Answer>& answer);
   Status CheckRoom(const Admitted& admitted) const;
   void Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel);
   void StopOne(Transfer* transfer, TransferState outcome, Error why);
@@ -118,6 +119,7 @@ class TransferLoop {
   void TrackBusy(const Transfer& transfer, int change, TimePoint now);
   void ForgetOldTransfers(TimePoint now);
   void ForgetId(const Transfer& transfer);
+  void Forget(const Transfer& transfer);
   Transfer* Find(const Key& key);
 
   const EngineOptions& options_;

@@ -85,10 +85,16 @@ Result<TransferStatus> TransferLoop::Await(const std::shared_ptr<Answer>& answer
 
 Result<TransferStatus> TransferLoop::Insert(Admitted admitted, TimePoint wait_until) {
   Key key(admitted.status.workload, admitted.status.id);
+  // That the answer to a rehearsal comes at once says nothing of others.
+  AdaptiveSpin& spin = SpinOfThisThread(options_.answer_spin);
+  const std::optional<AdaptiveSpin> before =
+      admitted.rehearsed ? std::optional(spin) : std::nullopt;
   auto answer = std::make_shared<Answer>(wait_until > Clock::now());
   auto shared = std::make_shared<Admitted>(std::move(admitted));
   Ask([this, shared, answer] { Accept(shared.get(), answer); }, *answer, wait_until);
-  return Await(answer, std::move(key), wait_until);
+  auto result = Await(answer, std::move(key), wait_until);
+  if (before) spin = *before;
+  return result;
 }
 
 Result<TransferStatus> TransferLoop::Get(std::string_view workload, std::string_view id,

@@ -1,8 +1,14 @@
 #include "sidecar/registry/buffer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace gantry::registry {
+namespace {
+
+constexpr milliseconds kRehearsed{1'000};  // none takes as long
+
+}  // namespace
 
 std::string_view NameOf(BufferState state) {
   switch (state) {
@@ -34,7 +40,7 @@ BufferState Buffer::state() const {
 
 size_t Buffer::uses() const {
   MutexLock lock(mutex_);
-  return users_.size();
+  return Seen();
 }
 
 std::string Buffer::WhyNotOnNics() const {
@@ -48,7 +54,7 @@ std::vector<std::string> Buffer::Users(size_t limit) const {
   MutexLock lock(mutex_);
   for (const std::string& user : users_) {
     if (users.size() == limit) break;
-    users.push_back(user);
+    if (user != kRehearsal) users.push_back(user);
   }
   return users;
 }
@@ -62,13 +68,15 @@ Result<Buffer::Use> Buffer::Acquire(std::string_view user) {
                 state_ == BufferState::kSuspended ? "resume it first" : "register it again");
   }
   users_.emplace_front(user);
+  if (user == kRehearsal) ++rehearsals_;
   return Use(shared_from_this(), backing_, users_.begin());
 }
 
 void Buffer::EndUse(std::list<std::string>::iterator user) {
   MutexLock lock(mutex_);
+  if (*user == kRehearsal) --rehearsals_;
   users_.erase(user);
-  if (users_.empty()) changed_.NotifyAll();
+  if (Seen() == 0) changed_.NotifyAll();  // who waits does so for no rehearsal
 }
 
 bool Buffer::StopUses(BufferState next) {
@@ -83,7 +91,8 @@ bool Buffer::StopUses(BufferState next) {
 bool Buffer::AwaitUnused(TimePoint deadline) {
   MutexLock lock(mutex_);
   while (state_ != BufferState::kActive && !users_.empty() && !waits_ended_) {
-    if (!changed_.WaitUntil(lock, deadline)) break;
+    const TimePoint until = Seen() > 0 ? deadline : std::max(deadline, Clock::now() + kRehearsed);
+    if (!changed_.WaitUntil(lock, until)) break;
   }
   return state_ != BufferState::kActive && users_.empty();
 }

@@ -55,6 +55,8 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   // Fails with kDraining unless the buffer is active. `user` (a transfer's id) is named to those
   // who wait for it. REQUIRES that a shared_ptr owns this buffer.
   Result<Use> Acquire(std::string_view user = {}) EXCLUDES(mutex_);
+  // A user that lets go within microseconds, and that nobody sees.
+  static constexpr std::string_view kRehearsal = "/rehearsed";
   size_t uses() const EXCLUDES(mutex_);
   // Why RDMA devices have nothing of it; empty when they have it, or it has no memory now.
   std::string WhyNotOnNics() const EXCLUDES(mutex_);
@@ -64,7 +66,8 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   // Refuses new uses from now on; `next` is kSuspended or kDraining. False when the buffer is past
   // that state already (draining cannot become suspended, gone stays gone).
   bool StopUses(BufferState next) EXCLUDES(mutex_);
-  // Waits until the running uses end. False at the deadline, or when the buffer became active.
+  // Waits until the running uses end. False at the deadline, or when the buffer became active; a
+  // rehearsal is waited for whatever the deadline.
   bool AwaitUnused(TimePoint deadline) EXCLUDES(mutex_);
   // From now on AwaitUnused does not wait.
   void EndWaits() EXCLUDES(mutex_);
@@ -90,6 +93,7 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   };
 
   void EndUse(std::list<std::string>::iterator user) EXCLUDES(mutex_);
+  size_t Seen() const REQUIRES(mutex_) { return users_.size() - rehearsals_; }
 
   const Description description_;
 
@@ -98,6 +102,7 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   BufferState state_ GUARDED_BY(mutex_) = BufferState::kActive;
   bool waits_ended_ GUARDED_BY(mutex_) = false;
   std::list<std::string> users_ GUARDED_BY(mutex_);
+  size_t rehearsals_ GUARDED_BY(mutex_) = 0;                   // of these
   std::shared_ptr<const Backing> backing_ GUARDED_BY(mutex_);  // null when released
 };
 

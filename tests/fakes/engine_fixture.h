@@ -83,6 +83,12 @@ class EngineFixture : public ::testing::Test {
     return request;
   }
 
+  // All metrics but those of the process, which never stand still.
+  std::string Counted() {
+    const std::string text = metrics_.Text();
+    return text.substr(0, text.find("# HELP process_"));
+  }
+
   engine::EngineOptions engine_options_;
   transport::ShmOptions shm_options_;
   worker::FakeCopyPool pool_;

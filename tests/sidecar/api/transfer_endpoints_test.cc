@@ -26,6 +26,15 @@ class TransferEndpointsTest : public ApiFixture {
     return R"({"workload":"a","op":"read","local":["k"],"remote":["b/k"],)" + what + more + "}";
   }
 
+  static std::string Ranges(int count) {
+    std::string ranges;
+    for (int i = 0; i < count; ++i) {
+      const std::string at = std::to_string(2 * i);
+      ranges += (i > 0 ? ",[0," : "[0,") + at + ",0," + at + ",1]";
+    }
+    return ranges;
+  }
+
   TestArena arena_a_{kBytes, 1};
   TestArena arena_b_{kBytes, 2};
   std::string token_;
@@ -72,6 +81,55 @@ TEST_F(TransferEndpointsTest, WhoCopiesIsRousedAsSoonAsARequestIsThere) {
   EXPECT_EQ(pool_.TakeRoused().size(), 1U);
   EXPECT_EQ(client_->Get("/v1/transfers?workload=a").status, 200);
   EXPECT_EQ(pool_.TakeRoused().size(), 0U);
+}
+
+// Of all other requests a rehearsal does nothing.
+TEST_F(TransferEndpointsTest, OnlyTransfersAreRehearsed) {
+  const http::Handler handler = MakeApi(*dependencies_);
+  const std::multimap<std::string, std::string> query = {{"wait_ms", "5000"}};
+  const std::string body = Body(R"("ranges":[[0,0,0,0,64]])");
+  http::Request request;
+  request.method = "POST";
+  request.path = "/v1/transfers";
+  request.body = body;
+  request.content_type = "application/json";
+  request.query = &query;
+  request.uid = ::geteuid();
+  EXPECT_TRUE(handler(request).may_rehearse);
+  request.rehearsed = true;
+  const std::string before = Counted();
+  const http::Response rehearsed = handler(request);
+  EXPECT_TRUE(Counted() == before);
+  EXPECT_EQ(rehearsed.status, 200) << rehearsed.body;
+  EXPECT_TRUE(rehearsed.may_rehearse);
+  EXPECT_EQ(json::parse(rehearsed.body)["bytes_moved"], 64);
+  request.uid = std::nullopt;
+  EXPECT_FALSE(handler(request).may_rehearse) << "nothing says who is calling";
+  request.uid = ::geteuid();
+  const std::string list = "[" + body + "]";
+  for (const bool rehearses : {true, false}) {
+    request.rehearsed = rehearses;
+    request.body = list;
+    EXPECT_FALSE(handler(request).may_rehearse);
+  }
+  const std::string long_body = Body(R"("ranges":[)" + Ranges(1'025) + "]");
+  request.body = long_body;
+  EXPECT_EQ(handler(request).status, 200);
+  EXPECT_FALSE(handler(request).may_rehearse);
+  const std::string counted = Counted();
+  request.rehearsed = true;
+  const std::multimap<std::string, std::string> none;
+  request.query = &none;
+  for (const Route& route : Routes()) {
+    if (route.rehearse != nullptr) continue;
+    std::string path(route.pattern);
+    if (const size_t at = path.find('{'); at != std::string::npos) path.replace(at, path.npos, "a");
+    request.method = route.method;
+    request.path = path;
+    EXPECT_FALSE(handler(request).may_rehearse) << path;
+  }
+  EXPECT_TRUE(Counted() == counted);
+  EXPECT_TRUE(workloads_.Get("a")) << "one of them was done";
 }
 
 TEST_F(TransferEndpointsTest, CborSaysTheSame) {

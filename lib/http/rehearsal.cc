@@ -1,0 +1,62 @@
+#include "lib/http/rehearsal.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <utility>
+
+namespace gantry::http {
+
+bool Rehearsal::SpinForInput(HttpConnection* connection) {
+  if (connection->rehearsal().empty()) return connection->SpinForInput();
+  due_ = Clock::now() + share_->limits.rehearsal_interval;
+  return connection->SpinForInput([&] { RunIfDue(connection); });
+}
+
+void Rehearsal::RunIfDue(HttpConnection* connection) {
+  if (connection->rehearsal().empty() || Clock::now() < due_) return;
+  if (!Run(*connection)) {
+    connection->EndRehearsals();
+    connection_.reset();  // something may be left in it
+  }
+  due_ = Clock::now() + share_->limits.rehearsal_interval;
+}
+
+bool Rehearsal::Run(const HttpConnection& connection) {
+  if (connection_ == nullptr && !Open()) return false;
+  if (!Send(connection.rehearsal())) return false;
+  if (connection_->Advance() != HttpConnection::State::kHasRequest) return false;
+  HttpInterpreter::Call call = connection_->request();
+  call.uid = connection.uid();
+  call.rehearsed = true;
+  const HttpInterpreter::Outcome outcome = interpreter_->Run(call, connection_->response());
+  connection_->EndRequest(outcome);
+  return outcome.may_rehearse && connection_->Advance() == HttpConnection::State::kWantsInput &&
+         Discard();
+}
+
+bool Rehearsal::Open() {
+  std::array<int, 2> ends{};
+  constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+  if (::socketpair(AF_UNIX, kType, 0, ends.data()) != 0) return false;
+  client_ = UniqueFd(ends[0]);
+  connection_ = std::make_unique<HttpConnection>(UniqueFd(ends[1]), std::nullopt, share_);
+  return true;
+}
+
+bool Rehearsal::Send(const std::string& request) {
+  return ::send(client_.get(), request.data(), request.size(), MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(request.size());
+}
+
+// All of the answer is there.
+bool Rehearsal::Discard() {
+  std::array<char, 16 << 10> bytes;
+  ssize_t received = 0;
+  do {
+    received = ::recv(client_.get(), bytes.data(), bytes.size(), 0);
+  } while (received == static_cast<ssize_t>(bytes.size()));
+  return connection_->is_idle();
+}
+
+}  // namespace gantry::http

@@ -1,0 +1,33 @@
+// Stands for the operation of a transfer that is rehearsed: everything is said to have moved, and
+// nothing did. Owned by the engine's driver.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "lib/base/clock.h"
+#include "sidecar/transport/transport.h"
+
+namespace gantry::engine {
+
+class RehearsedOperation final : public transport::Operation {
+ public:
+  RehearsedOperation(const transport::MovePlan& plan, TimePoint now) {
+    progress_.bytes = plan.bytes;
+    progress_.chunks = progress_.chunks_total = plan.segments.size();
+    progress_.first_posted = now;
+  }
+
+  void Stop() override {}
+  void Abort() override {}
+  bool finished() const override { return true; }
+  const std::optional<Error>& error() const override { return error_; }
+  const transport::Progress& progress() const override { return progress_; }
+  std::vector<uint32_t> UnfinishedItems() const override { return {}; }
+
+ private:
+  const std::optional<Error> error_;
+  transport::Progress progress_;
+};
+
+}  // namespace gantry::engine
