@@ -34,6 +34,28 @@ constexpr const char* kCopies = "cuMemcpyAsync=999,hipMemcpyAsync=999";
 constexpr const char* kMarks = "cuEventRecord=2,hipEventRecord=2";  // while the copy is under way
 constexpr const char* kPieces = "cuMemCreate=2";  // AMD GPUs make none on others anyway
 
+// A worker's loop that is told which one copied on a GPU last, and gets no jobs.
+struct OtherLoop {
+  OtherLoop(const memory::GpuDevices& gpus, uint32_t last) {
+    doorbell.last.value = last;
+    InitializeRing(memory.get());
+    EXPECT_TRUE(loop.UseGpu(gpus));
+  }
+  template <typename Body>
+  void RunDuring(const Body& body) {
+    std::thread thread([this] { EXPECT_TRUE(loop.Run()); });
+    body();
+    loop.Stop();
+    thread.join();
+  }
+
+  MappingTable mappings;
+  const std::unique_ptr<RingLayout> memory = std::make_unique<RingLayout>();
+  Doorbell doorbell = {};
+  WorkerRingEnd ring{memory.get(), &doorbell};
+  WorkerLoop loop{&ring, &mappings, milliseconds(60'000)};
+};
+
 class GpuNudgeTest : public GpuLoopTest {
  protected:
   explicit GpuNudgeTest(nanoseconds spin = milliseconds(60'000)) : GpuLoopTest(spin) {}
@@ -54,9 +76,10 @@ class GpuNudgeTest : public GpuLoopTest {
     ASSERT_TRUE(context_->CopyFromHost(own + GpuNudges::kBytes, image_.data(), GpuNudges::kBytes));
   }
   // Which part of the image was read last, or kNone. After End, which waits for the GPU.
-  size_t PartRead() {
+  size_t PartRead() { return PartRead(*loop_.nudges()); }
+  size_t PartRead(const GpuNudges& nudges) {
     std::vector<uint8_t> bytes(GpuNudges::kBytes);
-    const gpu::DeviceAddress own = loop_.nudges()->own().range().base;
+    const gpu::DeviceAddress own = nudges.own().range().base;
     EXPECT_TRUE(context_->CopyToHost(bytes.data(), own, bytes.size()));
     for (size_t part = 0; part < kParts; ++part) {
       const auto first = image_.begin() + static_cast<std::ptrdiff_t>(part * bytes.size());
@@ -95,13 +118,11 @@ TEST_P(GpuNudgeTest, WhoNeverCopiedReadsNothing) {
 }
 
 TEST_P(GpuNudgeTest, WhereAnotherCopiedLastItReadsNothing) {
-  ExpectThatItCopies();
-  doorbell_.last.value = 2;
-  std::this_thread::sleep_for(milliseconds(2));  // the one under way
-  Fill(*loop_.nudges());
-  Pause();
-  End();
-  EXPECT_EQ(PartRead(), kNone);
+  OtherLoop other(gpus_, /*last=*/2);
+  ASSERT_NE(other.loop.nudges(), nullptr);
+  Fill(*other.loop.nudges());
+  other.RunDuring(Pause);
+  EXPECT_EQ(PartRead(*other.loop.nudges()), kNone);
 }
 
 TEST_P(GpuNudgeTest, EachReadsTheNextPartOfTheNextOther) {
@@ -131,23 +152,12 @@ TEST_P(GpuNudgeTest, AfterAnErrorItReadsNoMoreAndCopies) {
   if (!HasFailures()) GTEST_SKIP() << "on the fake driver alone";
   for (const char* calls : {kCopies, kMarks}) {
     SCOPED_TRACE(calls);
-    MappingTable mappings;
-    const auto memory = std::make_unique<RingLayout>();
-    Doorbell doorbell = {};
-    doorbell.last.value = 1;
-    InitializeRing(memory.get());
-    WorkerRingEnd ring(memory.get(), &doorbell);
-    WorkerLoop loop(&ring, &mappings, milliseconds(60'000));
-    ASSERT_TRUE(loop.UseGpu(gpus_));
-    std::thread thread([&loop] { EXPECT_TRUE(loop.Run()); });
-    {
+    OtherLoop other(gpus_, /*last=*/1);
+    other.RunDuring([calls] {
       const Failing failing(calls);
       Pause();
-    }
-    Pause();
-    loop.Stop();
-    thread.join();
-    EXPECT_EQ(loop.nudges(), nullptr);
+    });
+    EXPECT_EQ(other.loop.nudges(), nullptr);
   }
   {
     const Failing failing(kCopies);
