@@ -63,28 +63,38 @@ Result<TimePoint> QueryWait(const http::Request& request) {
   return WaitUntil(request, wait_ms);
 }
 
+struct Posted {
+  wire::TransferBody body;
+  TimePoint wait_until;
+};
+
+Result<Posted> ReadPosted(const http::Request& request) {
+  Posted posted;
+  ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
+  ASSIGN_OR_RETURN(posted.body, wire::ReadTransferBody(format, request.body));
+  ASSIGN_OR_RETURN(posted.wait_until, QueryWait(request));
+  return posted;
+}
+
 }  // namespace
 
 Result<http::Response> PostTransfers(const ApiDependencies& api, const http::Request& request) {
   api.transfers.Foresee();
-  ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
-  ASSIGN_OR_RETURN(wire::TransferBody body, wire::ReadTransferBody(format, request.body));
-  ASSIGN_OR_RETURN(const TimePoint wait_until, QueryWait(request));
-  if (body.is_list) return SubmitList(api, request, body.requests, wait_until);
+  ASSIGN_OR_RETURN(Posted posted, ReadPosted(request));
+  wire::TransferBody& body = posted.body;
+  if (body.is_list) return SubmitList(api, request, body.requests, posted.wait_until);
   const bool asks_peer = engine::TransferEngine::AsksPeer(body.requests.front());
   ASSIGN_OR_RETURN(const TransferStatus transfer,
-                   SubmitOne(api, request, std::move(body.requests.front()), wait_until));
+                   SubmitOne(api, request, std::move(body.requests.front()), posted.wait_until));
   http::Response response = TransferReply(request, transfer);
   response.may_rehearse = !asks_peer && transfer.descriptors_in <= engine::kRehearsedDescriptorsMax;
   return response;
 }
 
 Result<http::Response> RehearseTransfers(const ApiDependencies& api, const http::Request& request) {
-  ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
-  ASSIGN_OR_RETURN(wire::TransferBody body, wire::ReadTransferBody(format, request.body));
-  RETURN_IF_ERROR(QueryWait(request));
-  if (body.is_list) return Fail(ErrorCode::kInvalidArgument, "lists are not rehearsed");
-  const wire::TransferRequest& transfer = body.requests.front();
+  ASSIGN_OR_RETURN(const Posted posted, ReadPosted(request));
+  if (posted.body.is_list) return Fail(ErrorCode::kInvalidArgument, "lists are not rehearsed");
+  const wire::TransferRequest& transfer = posted.body.requests.front();
   RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, transfer.workload));
   ASSIGN_OR_RETURN(const TransferStatus rehearsed, api.transfers.Rehearse(transfer));
   http::Response response = TransferReply(request, rehearsed);

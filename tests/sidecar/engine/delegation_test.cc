@@ -8,6 +8,7 @@
 #include <functional>
 #include <thread>
 
+#include "sidecar/engine/rehearsed_operation.h"
 #include "tests/fakes/engine_fixture.h"
 
 namespace gantry::testing {
@@ -310,25 +311,8 @@ class OwnPath final : public transport::Transport {
   }
   std::unique_ptr<transport::Operation> Start(std::shared_ptr<const transport::MovePlan> plan, int,
                                               uint64_t token) override {
-    class Moved final : public transport::Operation {
-     public:
-      explicit Moved(const transport::MovePlan& plan) {
-        progress_.chunks = progress_.chunks_total = plan.segments.size();
-        progress_.bytes = plan.bytes;
-      }
-      void Stop() override {}
-      void Abort() override {}
-      bool finished() const override { return true; }
-      const std::optional<Error>& error() const override { return error_; }
-      const transport::Progress& progress() const override { return progress_; }
-      std::vector<uint32_t> UnfinishedItems() const override { return {}; }
-
-     private:
-      const std::optional<Error> error_;
-      transport::Progress progress_;
-    };
     token_ = token;
-    return std::make_unique<Moved>(*plan);
+    return std::make_unique<engine::RehearsedOperation>(*plan, Clock::now());  // as if it had
   }
   bool Poll(std::vector<uint64_t>* attention) override {
     if (token_ != 0) attention->push_back(token_);
