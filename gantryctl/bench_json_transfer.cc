@@ -3,27 +3,105 @@
 #include <array>
 #include <charconv>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
-#include "gantryctl/json_field.h"
 #include "lib/wire/body_writer.h"
 
 namespace gantry::gantryctl {
 namespace {
 
 constexpr size_t kDigitsMax = 21;  // of a number, and the comma
-constexpr size_t kKeysMax = 64;    // with what is around the lists
 
 // A tree of hundreds of thousands of numbers would take longer than the transfer.
 void AppendBlocks(std::string& body, const char* key, std::span<const uint64_t> blocks) {
   body += std::string(",\"") + key + "\":[";
-  std::array<char, kDigitsMax> number;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    if (i > 0) body += ',';
-    const auto end = std::to_chars(number.data(), number.data() + number.size(), blocks[i]).ptr;
-    body.append(number.data(), end);
+  const size_t begin = body.size();
+  body.resize(begin + kDigitsMax * blocks.size() + 1);
+  char* at = body.data() + begin;
+  for (const uint64_t block : blocks) {
+    at = std::to_chars(at, body.data() + body.size(), block).ptr;
+    *at++ = ',';
   }
-  body += ']';
+  if (!blocks.empty()) --at;  // the last comma
+  *at++ = ']';
+  body.resize(static_cast<size_t>(at - body.data()));
 }
+
+// Keeps the members that are wanted, of the answer itself and of its timings, and builds no tree:
+// to allocate one and to let go of it takes as long as to read the text.
+class TransferReader : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  JsonTransferState& read() { return read_; }
+  const std::string& state() const { return state_; }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (depth_ == 1 && key_ == "workers") read_.outcome.workers = static_cast<uint32_t>(value);
+    for (const auto& [name, count] : kCounts) {
+      if (depth_ == 1 && key_ == name) read_.outcome.*count = value;
+    }
+    for (const auto& [name, time] : kTimes) {
+      if (in_timings_ && key_ == name) read_.outcome.times.*time = static_cast<double>(value);
+    }
+    return true;
+  }
+  bool string(string_t& value) override {
+    if (depth_ != 1) return true;
+    if (key_ == "id") read_.id = std::move(value);
+    if (key_ == "state") state_ = std::move(value);
+    if (key_ == "path") read_.outcome.path = std::move(value);
+    if (key_ == "executor") read_.outcome.by_peer = value == "peer";
+    return true;
+  }
+  bool start_object(size_t) override {
+    in_timings_ = ++depth_ == 2 && key_ == "timings";
+    return true;
+  }
+  bool end_object() override {
+    --depth_;
+    in_timings_ = false;
+    return true;
+  }
+  bool start_array(size_t) override {
+    ++depth_;
+    return true;
+  }
+  bool end_array() override {
+    --depth_;
+    return true;
+  }
+  bool key(string_t& name) override {
+    key_.swap(name);
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
+    return false;
+  }
+
+ private:
+  static constexpr std::array<std::pair<std::string_view, uint64_t TransferOutcome::*>, 4> kCounts =
+      {{{"bytes_moved", &TransferOutcome::bytes},
+        {"chunks", &TransferOutcome::chunks},
+        {"descriptors_in", &TransferOutcome::descriptors_in},
+        {"descriptors_out", &TransferOutcome::descriptors_out}}};
+  static constexpr std::array<std::pair<std::string_view, double TransferTimes::*>, 5> kTimes = {
+      {{"admit_us", &TransferTimes::admit_us},
+       {"queue_us", &TransferTimes::queue_us},
+       {"move_us", &TransferTimes::move_us},
+       {"copy_us", &TransferTimes::copy_us},
+       {"total_us", &TransferTimes::total_us}}};
+
+  JsonTransferState read_;
+  std::string state_;
+  std::string key_;
+  int depth_ = 0;
+  bool in_timings_ = false;
+};
 
 }  // namespace
 
@@ -41,7 +119,6 @@ std::string JsonTransferBody(const JsonTransfer& transfer, std::span<const uint6
     rest.Field("view", transfer.view);
   }
   std::string body = rest.EndObject().Take();
-  body.reserve(body.size() + kKeysMax + kDigitsMax * (local_blocks.size() + remote_blocks.size()));
   body.pop_back();  // its brace
   AppendBlocks(body, "local_blocks", local_blocks);
   AppendBlocks(body, "remote_blocks", remote_blocks);
@@ -50,30 +127,18 @@ std::string JsonTransferBody(const JsonTransfer& transfer, std::span<const uint6
 }
 
 Result<JsonTransferState> ReadJsonTransfer(const std::string& answer) {
-  const auto view = nlohmann::json::parse(answer, nullptr, false);
-  const std::string state = TextOf(view, "state");
-  JsonTransferState read;
-  read.id = TextOf(view, "id");
-  if (state == "queued" || state == "running" || state == "stopping") return read;
-  if (state != "succeeded") {
+  TransferReader reader;
+  const bool is_json =
+      nlohmann::json::sax_parse(answer.data(), answer.data() + answer.size(), &reader);
+  const std::string& state = reader.state();
+  if (is_json && (state == "queued" || state == "running" || state == "stopping")) {
+    return std::move(reader.read());
+  }
+  if (!is_json || state != "succeeded") {
     return Fail(ErrorCode::kInternal, "a transfer did not succeed: " + answer);
   }
-  const nlohmann::json& timings = MemberOf(view, "timings");
-  read.is_over = true;
-  read.outcome.times = {0,
-                        NumberOf(timings, "admit_us"),
-                        NumberOf(timings, "queue_us"),
-                        NumberOf(timings, "move_us"),
-                        NumberOf(timings, "copy_us"),
-                        NumberOf(timings, "total_us")};
-  read.outcome.bytes = CountOf(view, "bytes_moved");
-  read.outcome.chunks = CountOf(view, "chunks");
-  read.outcome.descriptors_in = CountOf(view, "descriptors_in");
-  read.outcome.descriptors_out = CountOf(view, "descriptors_out");
-  read.outcome.workers = static_cast<uint32_t>(CountOf(view, "workers"));
-  read.outcome.path = TextOf(view, "path");
-  read.outcome.by_peer = TextOf(view, "executor") == "peer";
-  return read;
+  reader.read().is_over = true;
+  return std::move(reader.read());
 }
 
 }  // namespace gantry::gantryctl

@@ -13,7 +13,9 @@ namespace gantry::wire {
 
 class BodyWriter {
  public:
-  explicit BodyWriter(BodyFormat format) : cbor_(format == BodyFormat::kCbor) {}
+  explicit BodyWriter(BodyFormat format) : cbor_(format == BodyFormat::kCbor) {
+    out_.reserve(kUsualBytes);
+  }
 
   BodyWriter& BeginObject();
   BodyWriter& EndObject();
@@ -47,6 +49,8 @@ class BodyWriter {
  private:
   void Separate();
   void Head(uint8_t major, uint64_t value);
+
+  static constexpr size_t kUsualBytes = 1024;  // of a transfer, which is the most frequent
 
   const bool cbor_;
   bool first_ = true;  // nothing was written since the last opening

@@ -3,6 +3,7 @@
 #include <endian.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstring>
 
@@ -18,11 +19,38 @@ const char* SkipSpaces(const char* at, const char* end) {
   return at;
 }
 
-// Room for as many elements as there are commas before the list's end, if it is one of integers.
-void ReserveFor(std::string_view text, size_t most, std::vector<uint64_t>* numbers) {
-  const std::string_view list = text.substr(0, text.find(']'));
-  const auto commas = static_cast<size_t>(std::count(list.begin(), list.end(), ','));
-  numbers->reserve(numbers->size() + std::min(commas + 1, most));
+// The digits at the front of eight characters, the first one in the lowest byte, and their value.
+// What is no digit has a high bit in `after`: above 9 once '0' is taken away.
+int DigitsOf(uint64_t characters, uint64_t* value) {
+  constexpr uint64_t kEach = 0x0101010101010101;
+  const uint64_t digits = characters ^ (kEach * '0');
+  const uint64_t after = ((digits + kEach * (0x7f - 9)) | digits) & (kEach * 0x80);
+  const int count = std::countr_zero(after) / 8;
+  if (count == 0) return 0;
+  // As eight digits with zeros before them; then pairs, fours and all eight are added up at once.
+  uint64_t sums = digits << (8 * (8 - count));
+  sums = (sums * 10 + (sums >> 8)) & 0x00ff00ff00ff00ff;
+  sums = (sums * 100 + (sums >> 16)) & 0x0000ffff0000ffff;
+  *value = (sums * 10000 + (sums >> 32)) & 0xffffffff;
+  return count;
+}
+
+// The number that begins here, without a look at what follows; returns its digits: 0 for what is no
+// plain number, or one with more of them than kDigitsMax.
+std::ptrdiff_t TakeDigits(const char* element, const char* end, uint64_t* value) {
+  if (end - element > 8) {
+    uint64_t characters = 0;
+    std::memcpy(&characters, element, sizeof(characters));
+    const int digits = DigitsOf(le64toh(characters), value);
+    if (digits < 8) return digits > 1 && *element == '0' ? 0 : digits;
+  }
+  *value = 0;
+  const char* at = element;
+  for (; at != end && *at >= '0' && *at <= '9'; ++at) {
+    if (at - element == kDigitsMax) return 0;
+    *value = *value * 10 + static_cast<uint64_t>(*at - '0');
+  }
+  return at - element > 1 && *element == '0' ? 0 : at - element;
 }
 
 // CBOR: the first byte of an item is its type and either a small argument or how long that is.
@@ -61,18 +89,13 @@ bool TakeNumber(const unsigned char** at, const unsigned char* end, uint64_t* nu
 }  // namespace
 
 size_t TakeJsonNumbers(std::string_view text, size_t most, std::vector<uint64_t>* numbers) {
-  ReserveFor(text, most, numbers);
   const char* const end = text.data() + text.size();
   const char* element = SkipSpaces(text.data(), end);
   for (size_t taken = 0; taken < most; ++taken) {
-    const char* at = element;
     uint64_t value = 0;
-    for (; at != end && *at >= '0' && *at <= '9' && at - element <= kDigitsMax; ++at) {
-      value = value * 10 + static_cast<uint64_t>(*at - '0');
-    }
-    const std::ptrdiff_t digits = at - element;
-    if (digits == 0 || digits > kDigitsMax || (digits > 1 && *element == '0')) break;
-    at = SkipSpaces(at, end);
+    const std::ptrdiff_t digits = TakeDigits(element, end, &value);
+    if (digits == 0) break;
+    const char* at = SkipSpaces(element + digits, end);
     if (at == end || (*at != ',' && *at != ']')) break;
     const bool is_last = *at == ']';
     if (!is_last) at = SkipSpaces(at + 1, end);

@@ -62,6 +62,8 @@ TEST(BenchJsonTransfer, ReadsWhatTheSidecarSays) {
            {"descriptors_out", 1},
            {"workers", 2},
            {"path", "shm"},
+           {"paths", {{{"path", "ipc"}, {"available", false}, {"chunks", 77}, {"total_us", 77}}}},
+           {"failed_items", {5, 6}},
            {"executor", "peer"},
            {"timings",
             {{"admit_us", 1}, {"queue_us", 2}, {"move_us", 3}, {"copy_us", 4}, {"total_us", 9}}}}
