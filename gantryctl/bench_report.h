@@ -18,7 +18,7 @@ struct ThroughputTotals {
   Samples admit_us, queue_us, move_us;  // summed over the transfers, as the sidecar reports them
   Samples engine_us;                    // likewise
   Samples rest_over_engine;             // the caller's time over the engine's
-  Samples request_over_engine;          // the same of each request that is waited for at once
+  Samples request_over_engine;          // the same of each request by itself
   Samples ceiling_seconds;              // of one round
   Samples per_block_seconds;            // on GPUs: a copy for each block, of one round
   // Of one iteration:

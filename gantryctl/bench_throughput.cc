@@ -1,11 +1,12 @@
 #include "gantryctl/bench_throughput.h"
 
 #include <algorithm>
-#include <deque>
+#include <atomic>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,7 +23,7 @@ constexpr uint64_t kBlocksMax = 1 << 19;  // of one transfer; both lists count a
 constexpr uint64_t kDescriptorsMax = 1 << 20;  // likewise, in all buffers
 constexpr uint64_t kPerBlockCopies = 1 << 16;
 constexpr uint64_t kPieceStep = 2 << 20;
-constexpr uint64_t kAloneMs = 300'000;  // a transfer that is waited for at once
+constexpr uint64_t kWaitMs = 300'000;  // of the request that begins a transfer
 
 struct OneMove {
   TransferTimes sum;
@@ -34,6 +35,7 @@ void Count(const TransferOutcome& outcome, OneMove& move, ThroughputTotals& tota
   move.sum.queue_us += outcome.times.queue_us;
   move.sum.move_us += outcome.times.move_us;
   move.sum.total_us += outcome.times.total_us;
+  totals.request_over_engine.Add(outcome.times.wall_us / std::max(outcome.times.total_us, 1.0));
   ++totals.transfers;
   totals.chunks += outcome.chunks;
   totals.descriptors_in += outcome.descriptors_in;
@@ -43,45 +45,67 @@ void Count(const TransferOutcome& outcome, OneMove& move, ThroughputTotals& tota
   totals.by_peer = outcome.by_peer;
 }
 
+// One of those that have a transfer under way each, as requests of an engine do: each waits for its
+// own, and a late one keeps no other waiting.
+struct Caller {
+  std::vector<BenchWorkload::StartedTransfer> ended;
+  std::vector<TransferOutcome> outcomes;
+  Status status;
+};
+
+// Until no transfer is left, or one failed.
+void CallInTurn(const BenchStand& stand, const BenchOptions& options, const BlockPairs& ids,
+                std::atomic<uint64_t>* left, Caller* caller) {
+  const uint64_t step = BlocksPerTransfer(options);
+  const std::span<const uint64_t> local(ids.local), remote(ids.remote);
+  const uint64_t transfers = (local.size() + step - 1) / step;
+  const std::string name = BenchStand::RemoteName();
+  const auto move_next = [&](uint64_t number) -> Status {
+    const uint64_t first = number % transfers * step;
+    const uint64_t count = std::min<uint64_t>(step, local.size() - first);
+    const TimePoint submitted = Clock::now();
+    ASSIGN_OR_RETURN(BenchWorkload::StartedTransfer transfer,
+                     stand.local->Submit(name, options, local.subspan(first, count),
+                                         remote.subspan(first, count), kWaitMs));
+    ASSIGN_OR_RETURN(TransferOutcome outcome, stand.local->Await(transfer));
+    outcome.times.wall_us = 1e6 * SecondsBetween(submitted, Clock::now());
+    caller->outcomes.push_back(std::move(outcome));
+    caller->ended.push_back(std::move(transfer));
+    return {};
+  };
+  uint64_t now_left = left->load();
+  while (now_left > 0 && caller->status) {
+    if (!left->compare_exchange_weak(now_left, now_left - 1)) continue;
+    caller->status = move_next(now_left - 1);
+    now_left = left->load();
+  }
+  if (!caller->status) left->store(0);
+}
+
 // Moves all blocks, so many rounds, in transfers of the batch's size, as many at a time as asked
 // for.
 Result<OneMove> MoveAll(const BenchStand& stand, const BenchOptions& options, const BlockPairs& ids,
                         ThroughputTotals& totals) {
   const uint64_t step = BlocksPerTransfer(options);
-  const std::span<const uint64_t> local(ids.local), remote(ids.remote);
-  const uint64_t transfers = (local.size() + step - 1) / step;
-  const uint64_t all = transfers * static_cast<uint64_t>(options.rounds);
-  const std::string name = BenchStand::RemoteName();
-  OneMove move;
-  std::deque<BenchWorkload::StartedTransfer> started;
-  std::vector<BenchWorkload::StartedTransfer> ended;
+  std::atomic<uint64_t> left((ids.local.size() + step - 1) / step *
+                             static_cast<uint64_t>(options.rounds));
+  std::vector<Caller> callers(static_cast<size_t>(options.inflight));
+  std::vector<std::thread> threads;
   const TimePoint start = Clock::now();
-  TimePoint submitted;
-  for (uint64_t next = 0; next < all || !started.empty(); ++next) {
-    if (next < all) {
-      const uint64_t first = next % transfers * step;
-      const uint64_t count = std::min<uint64_t>(step, local.size() - first);
-      const bool alone = options.inflight == 1;  // then one request does both
-      submitted = Clock::now();
-      ASSIGN_OR_RETURN(BenchWorkload::StartedTransfer transfer,
-                       stand.local->Submit(name, options, local.subspan(first, count),
-                                           remote.subspan(first, count), alone ? kAloneMs : 0));
-      started.push_back(std::move(transfer));
-      if (started.size() < static_cast<size_t>(options.inflight)) continue;
-    }
-    ASSIGN_OR_RETURN(const TransferOutcome outcome, stand.local->Await(started.front()));
-    if (options.inflight == 1) {
-      totals.request_over_engine.Add(1e6 * SecondsBetween(submitted, Clock::now()) /
-                                     std::max(outcome.times.total_us, 1.0));
-    }
-    ended.push_back(std::move(started.front()));
-    started.pop_front();
-    Count(outcome, move, totals);
+  for (size_t i = 1; i < callers.size(); ++i) {
+    threads.emplace_back([&, i] { CallInTurn(stand, options, ids, &left, &callers[i]); });
   }
+  CallInTurn(stand, options, ids, &left, &callers.front());
+  for (std::thread& thread : threads) thread.join();
+  OneMove move;
   move.seconds = SecondsBetween(start, Clock::now());
-  for (const BenchWorkload::StartedTransfer& transfer : ended) {
-    const std::string plan = BenchWorkload::GpuPlanOf(transfer);
-    if (!plan.empty()) ++totals.gpu_plans[plan];
+  for (const Caller& caller : callers) {
+    RETURN_IF_ERROR(caller.status);
+    for (const TransferOutcome& outcome : caller.outcomes) Count(outcome, move, totals);
+    for (const BenchWorkload::StartedTransfer& transfer : caller.ended) {
+      const std::string plan = BenchWorkload::GpuPlanOf(transfer);
+      if (!plan.empty()) ++totals.gpu_plans[plan];
+    }
   }
   return move;
 }
