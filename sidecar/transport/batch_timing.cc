@@ -6,8 +6,8 @@ namespace gantry::transport {
 namespace {
 
 constexpr double kNewShare = 0.25;
-// What made batches late may be over.
-constexpr milliseconds kForgottenAfter{2'000};
+// What made batches late may be over: a few that waited for a GPU's turn say nothing of the next.
+constexpr milliseconds kForgottenAfter{250};
 
 }  // namespace
 

@@ -97,21 +97,34 @@ bool ShmTransport::IsBesideRows(int worker, const std::vector<int>& gpus) const 
   return before < kBesideRowsMax;
 }
 
-bool ShmTransport::IsWorthABatch(const ShmOperation& operation, int worker,
-                                 const Queue& queue) const {
+bool ShmTransport::IsBatchOfRows(const ShmOperation& operation, const GpuChoice& chosen) const {
+  return chosen.plan.means == worker::GpuMeans::kCopyEngine && operation.has_rows() &&
+         !IsForKernels(chosen.worker);
+}
+
+ShmOperation* ShmTransport::LastWithRows(const Queue& queue) {
+  size_t last = std::min(queue.size(), kLookAheadMax) - 1;
+  while (last > 0 && !(queue[last]->HasWork() && queue[last]->has_rows())) --last;
+  return queue[last];
+}
+
+uint64_t ShmTransport::BytesLeftIn(const Queue& queue) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < std::min(queue.size(), kLookAheadMax); ++i) {
     bytes += queue[i]->bytes_left();
   }
-  // Whose transfer is posted whole begins another when it has ended: half of them in time.
-  bytes += (gpu_operations_ - std::min(gpu_operations_, queue.size())) * operation.plan().bytes / 2;
+  return bytes;
+}
+
+bool ShmTransport::IsWorthABatch(const ShmOperation& operation, int worker,
+                                 const Queue& queue) const {
   std::vector<int> by_rows;
   for (const int gpu : operation.gpus()) {
     const int one = KernelWorker(gpu);
     if (one >= 0) by_rows.push_back(one);
   }
   const size_t ahead = load_[static_cast<size_t>(worker)].engine_jobs;
-  return batch_timing_.ComesBackInTime(worker, ahead, by_rows, bytes, options_.now());
+  return batch_timing_.ComesBackInTime(worker, ahead, by_rows, BytesLeftIn(queue), options_.now());
 }
 
 void ShmTransport::NoteRows(const Job& done, const worker::Completion& completion, TimePoint now) {

@@ -55,10 +55,7 @@ ShmOperation::ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePl
   progress_.chunks_total = plan_->segments.size();
 }
 
-ShmOperation::~ShmOperation() {
-  transport_.Leave(this);
-  Finish();
-}
+ShmOperation::~ShmOperation() { transport_.Leave(this); }
 
 void ShmOperation::Stop() {
   if (stopped_) return;
@@ -187,13 +184,8 @@ void ShmOperation::Refuse(Error error) {
 
 void ShmOperation::FinishIfQuiet() {
   if (finished_ || inflight_ > 0 || HasWork()) return;
-  Finish();
-  attention_->push_back(token_);
-}
-
-void ShmOperation::Finish() {
-  if (!finished_ && between_gpus()) --transport_.gpu_operations_;
   finished_ = true;
+  attention_->push_back(token_);
 }
 
 std::vector<uint32_t> ShmOperation::UnfinishedItems() const {

@@ -36,6 +36,7 @@ class ShmOperation final : public Operation {
 
   bool HasWork() const;
   // What is not posted yet, but for parts that come back.
+  bool has_rows() const { return plan_->segments.copies().of_rows > 0; }
   uint64_t bytes_left() const { return plan_->bytes - std::min(plan_->bytes, posted_bytes_); }
   // Its segments are added to the job. No more than either limit, but one segment at least where
   // there is room for any.
@@ -56,7 +57,6 @@ class ShmOperation final : public Operation {
  private:
   void Fail(Error error);
   void FinishIfQuiet();
-  void Finish();
 
   ShmTransport& transport_;
   const std::shared_ptr<const MovePlan> plan_;

@@ -16,6 +16,8 @@ constexpr size_t kCompletionsPerPoll = 64;
 // A transfer is split so that every worker gets some of it, down to this.
 constexpr uint64_t kJobBytesMin = 64 * 1024;
 constexpr uint64_t kGpuJobBytesMin = 1 << 20;
+// Of rows: longer ones gain nothing, and a cancel waits for three of them.
+constexpr uint64_t kRowJobBytes = 16 << 20;
 constexpr size_t kFirstKernelBlocks = 1024;
 constexpr size_t kKernelSteps = 3;
 // Of rows that a worker copies in batches: half a millisecond for who takes a microsecond a block,
@@ -83,7 +85,6 @@ std::unique_ptr<ShmOperation> ShmTransport::StartFor(std::shared_ptr<const MoveP
   auto operation =
       std::make_unique<ShmOperation>(*this, std::move(plan), priority, token, attention, last_post);
   waiting_[priority].For(KindOf(*operation)).push_back(operation.get());
-  gpu_operations_ += operation->between_gpus() ? 1 : 0;
   return operation;
 }
 
@@ -243,13 +244,20 @@ bool ShmTransport::FeedWorker(int worker) {
 ShmTransport::Posting ShmTransport::FeedFrom(Queue& queue, int worker) {
   while (!queue.empty() && !queue.front()->HasWork()) queue.pop_front();
   if (queue.empty()) return Posting::kEnough;
-  ShmOperation* const operation = queue.front();
-  const Posting posting =
-      operation->between_gpus() ? PostGpuJob(operation, worker, queue) : PostJob(operation, worker);
-  if (posting != Posting::kPosted) return posting;
-  if (operation->HasWork() && operation->KeepsTurn(options_.gpu_turn_bytes)) return posting;
+  ShmOperation* const first = queue.front();
+  ShmOperation* fed = first;
+  Posting posting = Posting::kEnough;
+  if (first->between_gpus()) {
+    const GpuChoice choice = Choose(*first, worker);
+    if (IsBatchOfRows(*first, choice)) fed = LastWithRows(queue);
+    posting = PostGpuJob(fed, choice, queue);
+  } else {
+    posting = PostJob(first, worker);
+  }
+  if (posting != Posting::kPosted || fed != first) return posting;
+  if (first->HasWork() && first->KeepsTurn(options_.gpu_turn_bytes)) return posting;
   queue.pop_front();
-  if (operation->HasWork()) queue.push_back(operation);
+  if (first->HasWork()) queue.push_back(first);
   return posting;
 }
 
@@ -267,26 +275,28 @@ ShmTransport::Posting ShmTransport::PostJob(ShmOperation* operation, int worker)
   return PostPart(operation, worker, part, GpuCopyPlan(), RowsBy::kNobody);
 }
 
-ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, int worker,
+ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, const GpuChoice& chosen,
                                                const Queue& queue) {
   const MovePlan& plan = operation->plan();
-  const auto [choice, target] = Choose(*operation, worker);
+  const auto& [choice, target] = chosen;
   const bool by_kernel = choice.means == worker::GpuMeans::kKernel;
+  const bool one_by_one = IsBatchOfRows(*operation, chosen);
   const WorkerLoad& load = load_[static_cast<size_t>(target)];
-  if (by_kernel ? load.kernel_jobs >= choice.jobs_max
-                : load.engine_jobs >= options_.engine_jobs_max) {
+  const size_t engine_jobs_max = one_by_one ? options_.row_batches_max : options_.engine_jobs_max;
+  if (by_kernel ? load.kernel_jobs >= choice.jobs_max : load.engine_jobs >= engine_jobs_max) {
     return Posting::kEnough;
   }
   // A GPU's engines are at one copy of rows at a time: one worker of it hands those over, and the
   // others' batches go beside them.
   const CopyCounts& copies = plan.segments.copies();
-  const bool has_rows = !by_kernel && copies.of_rows > 0;
+  const bool has_rows = !by_kernel && operation->has_rows();
   const bool mostly_rows = has_rows && copies.rows >= copies.blocks;
-  // The engines' parts are the smaller the less is left, so that the workers end together.
+  // The engines' parts are the smaller the less is left, so that the workers end together; and who
+  // copies rows has them done too soon to be given many small ones, where more waits behind them.
   const uint64_t shares = by_kernel ? 1 : 2 * SharersOf(*operation, mostly_rows);
-  const uint64_t bytes =
-      std::min(std::max(operation->bytes_left() / shares, kGpuJobBytesMin), choice.job_bytes);
-  const bool one_by_one = has_rows && !IsForKernels(target);
+  const uint64_t left = has_rows ? BytesLeftIn(queue) : operation->bytes_left();
+  const uint64_t most = has_rows ? kRowJobBytes : choice.job_bytes;
+  const uint64_t bytes = std::min(std::max(left / shares, kGpuJobBytesMin), most);
   if (one_by_one && mostly_rows && !IsBesideRows(target, operation->gpus())) {
     return Posting::kEnough;
   }

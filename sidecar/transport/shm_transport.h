@@ -31,6 +31,9 @@ struct ShmOptions {
   // Of copy engines, per worker: it always has a next one, and what is left goes to whoever is
   // faster.
   size_t engine_jobs_max = 3;
+  // Likewise of who hands over in batches what others copy as rows: a third one waits for longer
+  // than it is missed.
+  size_t row_batches_max = 2;
   // Bytes between GPUs count for less in what is in flight: they move faster.
   uint64_t gpu_bytes_weigh = 64;
   // Between GPUs an operation posts so much in a row, so that several end one after the other, and
@@ -149,12 +152,18 @@ class ShmTransport final : public Transport {
   // The idlest worker that takes another job and is not `passed`, or -1.
   int NextWorker(const std::vector<bool>& passed) const;
   Posting PostJob(ShmOperation* operation, int worker);
-  Posting PostGpuJob(ShmOperation* operation, int worker, const Queue& queue);
+  Posting PostGpuJob(ShmOperation* operation, const GpuChoice& chosen, const Queue& queue);
   // What both end with.
   Posting PostPart(ShmOperation* operation, int worker, const PlanPart& part,
                    const GpuCopyPlan& gpu_plan, RowsBy rows);
   // How many workers engines' jobs of it are for.
   size_t SharersOf(const ShmOperation& operation, bool mostly_rows) const;
+  // Whether who was chosen hands rows over in a batch.
+  bool IsBatchOfRows(const ShmOperation& operation, const GpuChoice& chosen) const;
+  // Such batches are of the operation that ends last, of the next few, as they come back late.
+  // REQUIRES that the first has rows.
+  static ShmOperation* LastWithRows(const Queue& queue);
+  static uint64_t BytesLeftIn(const Queue& queue);
   // Whether it is one of the few that hand rows over in batches.
   bool IsBesideRows(int worker, const std::vector<int>& gpus) const;
   // Of a worker that would hand rows over in a batch: whether what else there is to copy lasts
@@ -196,8 +205,7 @@ class ShmTransport final : public Transport {
   std::atomic<int> last_worker_ = 0;
   std::atomic<TimePoint> last_posted_{};
   size_t jobs_in_flight_ = 0;
-  size_t gpu_jobs_ = 0;        // of these, between GPUs
-  size_t gpu_operations_ = 0;  // likewise, that have not ended
+  size_t gpu_jobs_ = 0;  // of these, between GPUs
 };
 
 }  // namespace gantry::transport

@@ -46,8 +46,8 @@ TEST(BatchTiming, WhatIsNotKnownIsTried) {
   EXPECT_TRUE(timing.ComesBackInTime(3, 0, kByRows, 1, kNow)) << "of another worker";
   EXPECT_TRUE(timing.ComesBackInTime(2, 1, kByRows, 1, kNow)) << "behind another batch";
   EXPECT_TRUE(timing.ComesBackInTime(2, 0, {}, 1, kNow)) << "nobody copies rows";
-  EXPECT_FALSE(timing.ComesBackInTime(2, 0, kByRows, 1, kNow + milliseconds(1'999)));
-  EXPECT_TRUE(timing.ComesBackInTime(2, 0, kByRows, 1, kNow + milliseconds(2'001))) << "long ago";
+  EXPECT_FALSE(timing.ComesBackInTime(2, 0, kByRows, 1, kNow + milliseconds(249)));
+  EXPECT_TRUE(timing.ComesBackInTime(2, 0, kByRows, 1, kNow + milliseconds(251))) << "long ago";
 }
 
 TEST(BatchTiming, BehindManyOthersItTakesAsLongAsBehindSome) {

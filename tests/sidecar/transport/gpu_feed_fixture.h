@@ -33,6 +33,7 @@ class HandPool final : public worker::DrivenCopyPool {
     std::vector<uint64_t> destinations;  // of its blocks
     GpuMeans means = GpuMeans::kCopyEngine;
     bool one_by_one = false;
+    uint64_t bytes = 0;
   };
   explicit HandPool(int workers)
       : jobs(static_cast<size_t>(workers)), homes(static_cast<size_t>(workers)) {}
@@ -51,6 +52,8 @@ class HandPool final : public worker::DrivenCopyPool {
     if (free_slots(worker) < segments.size()) return false;
     Job job{tag, segments.size(), {}, segments.front().means, segments.front().one_by_one};
     for (const CopySegment& segment : segments) {
+      job.bytes += segment.length * segment.count;
+      if (!lists) continue;
       for (const auto& place : segment.places) job.destinations.push_back(place.destination);
       for (uint64_t i = 0; segment.places.empty() && i < segment.count; ++i) {
         for (uint64_t byte = 0; byte < segment.length; ++byte) {
@@ -94,6 +97,7 @@ class HandPool final : public worker::DrivenCopyPool {
     queue.clear();
   }
 
+  bool lists = true;                  // the destinations of jobs
   std::vector<std::deque<Job>> jobs;  // of each worker
   std::vector<int> homes;             // likewise: its GPU
   std::vector<uint64_t> copied;       // destinations

@@ -260,6 +260,67 @@ TEST_F(RowFeedTest, BatchesThatComeBackTooLateAreNotPostedAgain) {
   EXPECT_GT(run(third.get()), 0U) << "they may no longer be late";
 }
 
+// Batches come back late: the transfer whose turn it is does not wait for any.
+TEST_F(RowFeedTest, BatchesAreOfTheTransferThatEndsLast) {
+  HandPool pool = PoolOnTwo(6);
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  const auto first = transport.Start(LayersOfTwo(Singles(8000)), 0, 1);
+  const auto second = transport.Start(LayersOfTwo(Singles(8000)), 0, 2);
+  const auto third = transport.Start(LayersOfTwo(Singles(8000)), 0, 3);
+  transport.Poll(&attention_);
+  EXPECT_EQ(first->progress().workers, 2U);
+  EXPECT_EQ(second->progress().workers, 0U);
+  EXPECT_EQ(third->progress().workers, 4U);
+  for (int round = 0; round < 1000 && !second->finished(); ++round) {
+    pool.Finish(0);
+    pool.Finish(1);
+    transport.Poll(&attention_);
+  }
+  EXPECT_TRUE(first->finished() && second->finished());
+  for (size_t worker = 2; worker < 6; ++worker) {
+    EXPECT_EQ(pool.jobs[worker].size(), 2U) << worker;
+  }
+  EXPECT_FALSE(third->finished());
+  for (int round = 0; round < 1000 && !third->finished(); ++round) {
+    pool.FinishOneEach();
+    transport.Poll(&attention_);
+  }
+  EXPECT_TRUE(third->finished());
+  EXPECT_EQ(third->progress().bytes, 8000U * kLayers);
+}
+
+// The end of one transfer is not cut into small pieces while the next one waits.
+TEST_F(RowFeedTest, JobsStayLongWhileOtherTransfersWait) {
+  constexpr uint64_t kMiB = 1 << 20;
+  const auto shortest = [&](int transfers) {
+    HandPool pool = PoolOnTwo(2);
+    pool.lists = false;
+    ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+    std::vector<std::unique_ptr<Operation>> operations;
+    for (int i = 0; i < transfers; ++i) {
+      auto plan = LayersOfTwo({});
+      BlockPair rows;
+      rows.unit_bytes = rows.local_stride = rows.remote_stride = kMiB / kLayers;
+      rows.rows = kLayers;
+      rows.local_row_step = rows.remote_row_step = 1024 * kMiB / kLayers;
+      plan->segments.AddRuns({rows}, Singles(256));
+      plan->bytes = 256 * kMiB;
+      operations.push_back(transport.Start(std::move(plan), 0, static_cast<uint64_t>(i)));
+    }
+    uint64_t least = UINT64_MAX;
+    for (int round = 0; round < 1000 && !operations[0]->finished(); ++round) {
+      transport.Poll(&attention_);
+      if (!pool.jobs[0].empty()) least = std::min(least, pool.jobs[0].front().bytes);
+      pool.FinishOneEach();
+    }
+    EXPECT_TRUE(operations[0]->finished());
+    for (auto& operation : operations) End(&transport, &pool, operation.get());
+    return least;
+  };
+  EXPECT_EQ(shortest(1), kMiB) << "so that the workers end together";
+  EXPECT_EQ(shortest(4), 16 * kMiB);
+}
+
 TEST_F(RowFeedTest, OneCopyOfRowsIsForAnEngineAndManyForAKernel) {
   ShmTransport transport(ShmOptions{}, pool_);
   const auto one = transport.Start(Layers(Singles(1)), 0, 1);
