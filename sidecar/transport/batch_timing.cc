@@ -6,6 +6,8 @@ namespace gantry::transport {
 namespace {
 
 constexpr double kNewShare = 0.25;
+// Some take longer than the last ones did, which may have been shorter.
+constexpr double kMargin = 1.25;
 // What made batches late may be over: a few that waited for a GPU's turn say nothing of the next.
 constexpr milliseconds kForgottenAfter{250};
 
@@ -42,7 +44,7 @@ bool BatchTiming::ComesBackInTime(int worker, size_t ahead, std::span<const int>
     bytes += at(one).rows_in_flight;
   }
   const double takes = at(worker).batches_take[std::min(ahead, kAheadMax - 1)].Get(now);
-  return rate == 0 || takes * rate <= static_cast<double>(bytes);
+  return rate == 0 || kMargin * takes * rate <= static_cast<double>(bytes);
 }
 
 }  // namespace gantry::transport

@@ -23,20 +23,20 @@ BatchTiming Seen() {
 
 TEST(BatchTiming, ABatchIsBackBeforeTheRowsAreDoneOrIsNotPosted) {
   const BatchTiming timing = Seen();
-  EXPECT_TRUE(timing.ComesBackInTime(2, 0, kByRows, 401 * kMega, kNow));
-  EXPECT_FALSE(timing.ComesBackInTime(2, 0, kByRows, 399 * kMega, kNow));
+  EXPECT_TRUE(timing.ComesBackInTime(2, 0, kByRows, 501 * kMega, kNow));
+  EXPECT_FALSE(timing.ComesBackInTime(2, 0, kByRows, 499 * kMega, kNow));
   const std::vector<int> one = {0};
-  EXPECT_TRUE(timing.ComesBackInTime(2, 0, one, 201 * kMega, kNow)) << "one is half as fast";
+  EXPECT_TRUE(timing.ComesBackInTime(2, 0, one, 251 * kMega, kNow)) << "one is half as fast";
 }
 
 TEST(BatchTiming, WhatIsGivenOutAlreadyIsDoneBefore) {
   BatchTiming timing = Seen();
   timing.RowsPosted(0, 200 * kMega);
   timing.RowsPosted(1, 100 * kMega);
-  EXPECT_TRUE(timing.ComesBackInTime(2, 0, kByRows, 101 * kMega, kNow));
+  EXPECT_TRUE(timing.ComesBackInTime(2, 0, kByRows, 201 * kMega, kNow));
   timing.RowsDone(0, 200 * kMega, nanoseconds(0), kNow);  // its worker died
-  EXPECT_FALSE(timing.ComesBackInTime(2, 0, kByRows, 299 * kMega, kNow));
-  EXPECT_TRUE(timing.ComesBackInTime(2, 0, kByRows, 301 * kMega, kNow)) << "the rate is as it was";
+  EXPECT_FALSE(timing.ComesBackInTime(2, 0, kByRows, 399 * kMega, kNow));
+  EXPECT_TRUE(timing.ComesBackInTime(2, 0, kByRows, 401 * kMega, kNow)) << "the rate is as it was";
 }
 
 TEST(BatchTiming, WhatIsNotKnownIsTried) {
@@ -53,7 +53,7 @@ TEST(BatchTiming, WhatIsNotKnownIsTried) {
 TEST(BatchTiming, BehindManyOthersItTakesAsLongAsBehindSome) {
   BatchTiming timing = Seen();
   timing.BatchDone(2, 17, milliseconds(2), kNow);
-  EXPECT_FALSE(timing.ComesBackInTime(2, 30, kByRows, 399 * kMega, kNow));
+  EXPECT_FALSE(timing.ComesBackInTime(2, 30, kByRows, 499 * kMega, kNow));
 }
 
 TEST(BatchTiming, OneThatWasQuickDoesNotHideThatTheOthersAreLate) {
