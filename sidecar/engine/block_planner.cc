@@ -55,7 +55,7 @@ Result<CheckedIds> CheckBlockIds(const BlockGroup& group, bool local, const Plan
   const auto beyond =
       std::find_if(ids.begin(), ids.end(), [&](uint64_t id) { return id >= blocks; });
   return Fail(ErrorCode::kOutOfRange,
-              "block " + std::to_string(*beyond) + " does not exist: buffer '" + smallest->name +
+              "block " + std::to_string(*beyond) + " does not exist: buffer '" + smallest->Name() +
                   "' has blocks 0 to " + std::to_string(blocks - 1),
               {},
               group.field + RequestField(local ? "local_blocks" : "remote_blocks",
@@ -169,7 +169,7 @@ std::vector<BlockRun> CutLongRuns(std::vector<BlockRun> runs, uint64_t units_max
 
 Error OfPair(Error error, const PlanBuffer& local, const PlanBuffer& remote, std::string field) {
   return std::move(error)
-      .WithContext("blocks of '" + local.name + "' and '" + remote.name + "'")
+      .WithContext("blocks of '" + local.Name() + "' and '" + remote.Name() + "'")
       .WithField(std::move(field));
 }
 
@@ -203,7 +203,7 @@ Status BlockPlanner::MakePairs(const BlockGroup& group) {
     const PlanBuffer& remote = input_.remote[k];
     if (!local.layout || !remote.layout) {
       return Fail(ErrorCode::kInvalidArgument,
-                  "buffer '" + (local.layout ? remote : local).name + "' has no block layout",
+                  "buffer '" + (local.layout ? remote : local).Name() + "' has no block layout",
                   "register it with `layout`, or name ranges instead of blocks",
                   RequestField(local.layout ? "remote" : "local", k));
     }

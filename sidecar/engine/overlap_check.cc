@@ -1,5 +1,7 @@
 #include "sidecar/engine/overlap_check.h"
 
+#include <absl/container/flat_hash_set.h>
+
 #include <algorithm>
 #include <set>
 #include <string>
@@ -68,7 +70,8 @@ File FileOf(const transport::RemoteAllocation& remote) {
 // `once`: a buffer that is named several times counts once, as a source may be.
 std::vector<Span> SpansOf(const PlanInput& input, bool local, bool once) {
   std::vector<Span> spans;
-  std::set<const memory::PieceMap*> seen;
+  absl::flat_hash_set<const memory::PieceMap*> seen;
+  if (once) seen.reserve((local ? input.local : input.remote).size());
   for (const PlanBuffer& buffer : local ? input.local : input.remote) {
     if (once && !seen.insert(buffer.pieces).second) continue;
     for (const wire::Piece& piece : buffer.pieces->pieces()) {

@@ -75,7 +75,7 @@ Status CheckRange(const PlanInput& input, size_t index, const PlanBuffer** local
     if (Fits(offset, range.length, buffer->pieces->length())) continue;
     return Fail(ErrorCode::kOutOfRange,
                 "[" + std::to_string(offset) + ", +" + std::to_string(range.length) +
-                    ") lies outside of buffer '" + buffer->name + "' of " +
+                    ") lies outside of buffer '" + buffer->Name() + "' of " +
                     std::to_string(buffer->pieces->length()) + " bytes",
                 {}, RequestField("ranges", index));
   }

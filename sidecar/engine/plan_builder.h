@@ -2,11 +2,14 @@
 // the plan. Pure functions over immutable inputs; thread-safe.
 #pragma once
 
+#include <absl/container/inlined_vector.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lib/base/result.h"
@@ -23,11 +26,15 @@ namespace gantry::engine {
 
 // One buffer of one side, as the plan needs it.
 struct PlanBuffer {
-  std::string name;  // for errors
+  std::string Name() const { return remote ? FormatReference(*remote) : std::string(local); }
+
+  // For errors: a local one's name, or how a remote one is named. Outlive the making of the plan.
+  std::string_view local;
+  const wire::BufferReference* remote = nullptr;
   const memory::PieceMap* pieces = nullptr;
   std::optional<wire::BlockLayout> layout;
   // Index in the plan's allocation list for each allocation index of the pieces.
-  std::vector<uint32_t> allocations;
+  absl::InlinedVector<uint32_t, 2> allocations;
 };
 
 // Pairs [first_pair, first_pair + pairs) of the input, and the blocks that move between them.

@@ -33,6 +33,10 @@ class AllocationList {
   absl::flat_hash_map<const void*, uint32_t> index_;
 };
 
+// With 13 digits it is so short that no copy of it needs memory of its own, of which each buffer
+// has one while it is used.
+std::string TransferId(uint64_t number) { return "t-" + HexOf(number).substr(3); }
+
 std::string ListField(std::string_view list, size_t index) {
   return "/" + std::string(list) + "/" + std::to_string(index);
 }
@@ -77,11 +81,11 @@ Status CheckAccess(const wire::Access& access, const wire::TransferRequest& requ
               "its owner grants it at registration, in `access`", ListField("remote", index));
 }
 
-Status CheckWritable(const memory::MappedAllocation& allocation, std::string_view name,
+Status CheckWritable(const memory::MappedAllocation& allocation, const PlanBuffer& buffer,
                      std::string_view list, size_t index) {
   if (allocation.writable()) return {};
   return Fail(ErrorCode::kPermissionDenied,
-              "buffer '" + std::string(name) + "' was handed over read-only",
+              "buffer '" + buffer.Name() + "' was handed over read-only",
               "register it with a descriptor that is open for writing", ListField(list, index));
 }
 
@@ -138,7 +142,7 @@ Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request,
   admitted.deadline = admitted.begun + time;
   // Random once for all: another sidecar's differ, and none costs a call of the kernel.
   admitted.status.id = request.id.empty()
-                           ? "t-" + HexOf(next_id_.fetch_add(1, std::memory_order_relaxed))
+                           ? TransferId(next_id_.fetch_add(1, std::memory_order_relaxed))
                            : request.id;
   RETURN_IF_ERROR(AdmitInto(request, &admitted));
   return admitted;
@@ -277,6 +281,8 @@ Status TransferAdmission::ResolveLocal(const wire::TransferRequest& request,
                                        const BufferLists& lists, Admitted* admitted,
                                        PlanInput* input) const {
   AllocationList list(&input->local_allocations);
+  admitted->uses.reserve(lists.local.size() + lists.remote.size());
+  input->local.reserve(lists.local.size());
   for (size_t i = 0; i < lists.local.size(); ++i) {
     const wire::BufferReference& reference = lists.local[i];
     if (!reference.peer.empty() ||
@@ -291,10 +297,10 @@ Status TransferAdmission::ResolveLocal(const wire::TransferRequest& request,
     if (!use) return Fail(std::move(use).error().WithField(ListField("local", i)));
     const registry::Buffer::Description& description = use->buffer().description();
     admitted->workload_generation = description.workload_generation;
-    PlanBuffer buffer = {description.name, &description.pieces, description.layout, {}};
+    PlanBuffer buffer = {description.name, nullptr, &description.pieces, description.layout, {}};
     for (const auto& allocation : use->allocations()) {
       if (request.operation == wire::Operation::kRead) {
-        RETURN_IF_ERROR(CheckWritable(*allocation, description.name, "local", i));
+        RETURN_IF_ERROR(CheckWritable(*allocation, buffer, "local", i));
       }
       buffer.allocations.push_back(list.IndexOf(allocation.get(), allocation));
     }
@@ -324,6 +330,7 @@ Status TransferAdmission::ResolveOwnRemote(const wire::TransferRequest& request,
                                            const BufferLists& lists, Admitted* admitted,
                                            PlanInput* input) const {
   AllocationList list(&input->remote_allocations);
+  input->remote.reserve(lists.remote.size());
   for (size_t i = 0; i < lists.remote.size(); ++i) {
     const wire::BufferReference& reference = lists.remote[i];
     const std::string& workload =
@@ -335,10 +342,10 @@ Status TransferAdmission::ResolveOwnRemote(const wire::TransferRequest& request,
     if (workload != request.workload) {
       RETURN_IF_ERROR(CheckAccess(description.access, request, reference, i));
     }
-    PlanBuffer buffer = {FormatReference(reference), &description.pieces, description.layout, {}};
+    PlanBuffer buffer = {{}, &reference, &description.pieces, description.layout, {}};
     for (const auto& allocation : use->allocations()) {
       if (request.operation == wire::Operation::kWrite) {
-        RETURN_IF_ERROR(CheckWritable(*allocation, description.name, "remote", i));
+        RETURN_IF_ERROR(CheckWritable(*allocation, buffer, "remote", i));
       }
       buffer.allocations.push_back(list.IndexOf(allocation.get(), {allocation}));
     }
@@ -357,13 +364,14 @@ Status TransferAdmission::ResolvePeerRemote(const wire::TransferRequest& request
                    peers_.Acquire(peer, lists.remote, here ? RemoteUse::kMove : RemoteUse::kName,
                                   admitted->deadline));
   AllocationList list(&input->remote_allocations);
+  input->remote.reserve(admitted->remotes.size());
   for (size_t i = 0; i < admitted->remotes.size(); ++i) {
     const RemoteBuffer& remote = *admitted->remotes[i];
     RETURN_IF_ERROR(CheckAccess(remote.access, request, remote.reference, i));
-    PlanBuffer buffer = {FormatReference(remote.reference), &remote.pieces, remote.layout, {}};
+    PlanBuffer buffer = {{}, &remote.reference, &remote.pieces, remote.layout, {}};
     for (const transport::RemoteAllocation& allocation : remote.allocations) {
       if (request.operation == wire::Operation::kWrite && allocation.mapped != nullptr) {
-        RETURN_IF_ERROR(CheckWritable(*allocation.mapped, buffer.name, "remote", i));
+        RETURN_IF_ERROR(CheckWritable(*allocation.mapped, buffer, "remote", i));
       }
       buffer.allocations.push_back(list.IndexOf(allocation.mapped.get(), allocation));
     }

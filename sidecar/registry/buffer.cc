@@ -67,7 +67,9 @@ Result<Buffer::Use> Buffer::Acquire(std::string_view user) {
                     "' is " + std::string(NameOf(state_)),
                 state_ == BufferState::kSuspended ? "resume it first" : "register it again");
   }
-  users_.emplace_front(user);
+  if (spare_.empty()) spare_.emplace_front();
+  spare_.front() = user;
+  users_.splice(users_.begin(), spare_, spare_.begin());
   if (user == kRehearsal) ++rehearsals_;
   return Use(shared_from_this(), backing_, users_.begin());
 }
@@ -75,7 +77,11 @@ Result<Buffer::Use> Buffer::Acquire(std::string_view user) {
 void Buffer::EndUse(std::list<std::string>::iterator user) {
   MutexLock lock(mutex_);
   if (*user == kRehearsal) --rehearsals_;
-  users_.erase(user);
+  if (spare_.size() < kSpareMax) {
+    spare_.splice(spare_.begin(), users_, user);
+  } else {
+    users_.erase(user);
+  }
   if (Seen() == 0) changed_.NotifyAll();  // who waits does so for no rehearsal
 }
 

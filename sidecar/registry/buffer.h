@@ -102,6 +102,10 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   BufferState state_ GUARDED_BY(mutex_) = BufferState::kActive;
   bool waits_ended_ GUARDED_BY(mutex_) = false;
   std::list<std::string> users_ GUARDED_BY(mutex_);
+  // For the next ones: hundreds of buffers are acquired at a time, and memory that is given back in
+  // small pieces is put in order when somebody asks for a large one.
+  static constexpr size_t kSpareMax = 4;
+  std::list<std::string> spare_ GUARDED_BY(mutex_);
   size_t rehearsals_ GUARDED_BY(mutex_) = 0;                   // of these
   std::shared_ptr<const Backing> backing_ GUARDED_BY(mutex_);  // null when released
 };

@@ -57,8 +57,9 @@ class Side {
     maps_.push_back(std::make_unique<memory::PieceMap>(*memory::PieceMap::Create(pieces, sizes)));
     std::vector<uint32_t> indices(arenas_.size());
     std::iota(indices.begin(), indices.end(), 0u);
+    names_.push_back(std::make_unique<std::string>("b" + std::to_string(buffers_.size())));
     buffers_.push_back(
-        {"b" + std::to_string(buffers_.size()), maps_.back().get(), layout, indices});
+        {*names_.back(), nullptr, maps_.back().get(), layout, {indices.begin(), indices.end()}});
   }
 
   // The byte at a flat offset, by the pieces one after the other: not by the code under test.
@@ -78,6 +79,7 @@ class Side {
   std::mt19937* random_ = nullptr;
   std::vector<uint64_t> used_;
   std::vector<std::unique_ptr<memory::PieceMap>> maps_;
+  std::vector<std::unique_ptr<std::string>> names_;
 };
 
 inline PlanInput InputOf(const wire::TransferRequest& request, const Side& local,
