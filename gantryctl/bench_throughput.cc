@@ -90,13 +90,13 @@ Result<OneMove> MoveAll(const BenchStand& stand, const BenchOptions& options, co
   std::atomic<uint64_t> left((ids.local.size() + step - 1) / step *
                              static_cast<uint64_t>(options.rounds));
   std::vector<Caller> callers(static_cast<size_t>(options.inflight));
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   const TimePoint start = Clock::now();
   for (size_t i = 1; i < callers.size(); ++i) {
     threads.emplace_back([&, i] { CallInTurn(stand, options, ids, &left, &callers[i]); });
   }
   CallInTurn(stand, options, ids, &left, &callers.front());
-  for (std::thread& thread : threads) thread.join();
+  threads.clear();  // which waits for them
   OneMove move;
   move.seconds = SecondsBetween(start, Clock::now());
   for (const Caller& caller : callers) {

@@ -1,5 +1,6 @@
 // A workload of the benchmark: one arena with buffers side by side that do not begin at its start,
-// through the public client library. Used by one thread at a time.
+// through the public client library. Transfers from any thread; the
+// rest by one.
 #pragma once
 
 #include <cstddef>

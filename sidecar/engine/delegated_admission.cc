@@ -191,10 +191,12 @@ Status TransferAdmission::Delegate(const wire::TransferRequest& request, const B
   status.paths = admitted->remotes.front()->paths;
   // Nothing here uses the peer's memory. To keep it mapped would keep the session that it came
   // through, and two sidecars that each wait for the end of the other's would wait for ever.
-  for (auto& remote : admitted->remotes) {
+  for (size_t i = 0; i < admitted->remotes.size(); ++i) {
+    auto& remote = admitted->remotes[i];
     auto known = std::make_shared<RemoteBuffer>();
     known->reference = remote->reference;
     known->acquaintance = remote->acquaintance;
+    input->remote[i].remote = &known->reference;
     remote = std::move(known);
   }
   status.path = *path;

@@ -28,7 +28,8 @@ namespace gantry::engine {
 struct PlanBuffer {
   std::string Name() const { return remote ? FormatReference(*remote) : std::string(local); }
 
-  // For errors: a local one's name, or how a remote one is named. Outlive the making of the plan.
+  // For errors: a local one's name, or how a remote one is named. Of what is in use until the plan
+  // is made; who lets go of that earlier names another (Delegate).
   std::string_view local;
   const wire::BufferReference* remote = nullptr;
   const memory::PieceMap* pieces = nullptr;

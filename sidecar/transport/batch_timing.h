@@ -30,15 +30,16 @@ class BatchTiming {
                        TimePoint now) const;
 
  private:
-  // Smoothed, and forgotten after a while.
+  // Smoothed, and forgotten after a while, or when `moved` bytes more were copied as rows.
   class Estimate {
    public:
-    void Add(double value, TimePoint now);
-    double Get(TimePoint now) const;  // 0: not known
+    void Add(double value, TimePoint now, uint64_t moved = 0);
+    double Get(TimePoint now, uint64_t moved = 0) const;  // 0: not known
 
    private:
     double value_ = 0;
     TimePoint seen_;
+    uint64_t moved_ = 0;
   };
   static constexpr size_t kAheadMax = 4;
   struct Worker {
@@ -51,6 +52,7 @@ class BatchTiming {
   const Worker& at(int worker) const { return workers_[static_cast<size_t>(worker)]; }
 
   std::vector<Worker> workers_;
+  uint64_t moved_ = 0;  // as rows, by all
 };
 
 }  // namespace gantry::transport

@@ -15,7 +15,7 @@ constexpr int kGpusMax = 64;  // of by_engines_
 constexpr size_t kBesideRowsMax = 6;
 // Engines that had something for all workers will have it again.
 constexpr milliseconds kFedLately{2'000};
-constexpr size_t kLookAheadMax = 16;  // operations, whose bytes are more than any batch waits for
+constexpr size_t kLookAheadMax = 16;  // operations
 
 }  // namespace
 
@@ -98,20 +98,20 @@ bool ShmTransport::IsBesideRows(int worker, const std::vector<int>& gpus) const 
 }
 
 bool ShmTransport::IsBatchOfRows(const ShmOperation& operation, const GpuChoice& chosen) const {
-  return chosen.plan.means == worker::GpuMeans::kCopyEngine && operation.has_rows() &&
+  return chosen.plan.means == worker::GpuMeans::kCopyEngine && operation.mostly_rows() &&
          !IsForKernels(chosen.worker);
 }
 
-ShmOperation* ShmTransport::LastWithRows(const Queue& queue) {
+ShmOperation* ShmTransport::LastOfRows(const Queue& queue) {
   size_t last = std::min(queue.size(), kLookAheadMax) - 1;
-  while (last > 0 && !(queue[last]->HasWork() && queue[last]->has_rows())) --last;
+  while (last > 0 && !(queue[last]->HasWork() && queue[last]->mostly_rows())) --last;
   return queue[last];
 }
 
 uint64_t ShmTransport::BytesLeftIn(const Queue& queue) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < std::min(queue.size(), kLookAheadMax); ++i) {
-    bytes += queue[i]->bytes_left();
+    bytes += queue[i]->HasWork() ? queue[i]->bytes_left() : 0;
   }
   return bytes;
 }

@@ -35,15 +35,19 @@ class ShmOperation final : public Operation {
   const MovePlan& plan() const { return *plan_; }
 
   bool HasWork() const;
-  // What is not posted yet, but for parts that come back.
   bool has_rows() const { return plan_->segments.copies().of_rows > 0; }
+  bool mostly_rows() const {
+    const CopyCounts& copies = plan_->segments.copies();
+    return has_rows() && copies.rows >= copies.blocks;
+  }
+  // What is not posted yet, but for parts that come back.
   uint64_t bytes_left() const { return plan_->bytes - std::min(plan_->bytes, posted_bytes_); }
   // Its segments are added to the job. No more than either limit, but one segment at least where
   // there is room for any.
   PlanPart NextPart(size_t segments_max, uint64_t bytes_max, JobBuilder* job) const;
   void Posted(const PlanPart& part, int worker);
   // Whether it goes on before others of its kind: between GPUs, until it has posted `turn_bytes`
-  // since its turn began. If not, the next one begins.
+  // since its last turn ended. If not, the next one begins.
   bool KeepsTurn(uint64_t turn_bytes);
   // For the report: why the GPUs copy as they do.
   void SetGpuReason(GpuCopyReason reason) { progress_.gpu_reason = reason; }

@@ -249,12 +249,16 @@ ShmTransport::Posting ShmTransport::FeedFrom(Queue& queue, int worker) {
   Posting posting = Posting::kEnough;
   if (first->between_gpus()) {
     const GpuChoice choice = Choose(*first, worker);
-    if (IsBatchOfRows(*first, choice)) fed = LastWithRows(queue);
+    if (IsBatchOfRows(*first, choice)) fed = LastOfRows(queue);
     posting = PostGpuJob(fed, choice, queue);
   } else {
     posting = PostJob(first, worker);
   }
-  if (posting != Posting::kPosted || fed != first) return posting;
+  if (posting != Posting::kPosted) return posting;
+  if (fed != first) {
+    if (!fed->HasWork()) std::erase(queue, fed);
+    return posting;
+  }
   if (first->HasWork() && first->KeepsTurn(options_.gpu_turn_bytes)) return posting;
   queue.pop_front();
   if (first->HasWork()) queue.push_back(first);
@@ -280,23 +284,23 @@ ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, const Gp
   const MovePlan& plan = operation->plan();
   const auto& [choice, target] = chosen;
   const bool by_kernel = choice.means == worker::GpuMeans::kKernel;
-  const bool one_by_one = IsBatchOfRows(*operation, chosen);
   const WorkerLoad& load = load_[static_cast<size_t>(target)];
-  const size_t engine_jobs_max = one_by_one ? options_.row_batches_max : options_.engine_jobs_max;
+  const size_t engine_jobs_max =
+      IsBatchOfRows(*operation, chosen) ? options_.row_batches_max : options_.engine_jobs_max;
   if (by_kernel ? load.kernel_jobs >= choice.jobs_max : load.engine_jobs >= engine_jobs_max) {
     return Posting::kEnough;
   }
   // A GPU's engines are at one copy of rows at a time: one worker of it hands those over, and the
   // others' batches go beside them.
-  const CopyCounts& copies = plan.segments.copies();
   const bool has_rows = !by_kernel && operation->has_rows();
-  const bool mostly_rows = has_rows && copies.rows >= copies.blocks;
+  const bool mostly_rows = !by_kernel && operation->mostly_rows();
   // The engines' parts are the smaller the less is left, so that the workers end together; and who
   // copies rows has them done too soon to be given many small ones, where more waits behind them.
   const uint64_t shares = by_kernel ? 1 : 2 * SharersOf(*operation, mostly_rows);
-  const uint64_t left = has_rows ? BytesLeftIn(queue) : operation->bytes_left();
-  const uint64_t most = has_rows ? kRowJobBytes : choice.job_bytes;
+  const uint64_t left = mostly_rows ? BytesLeftIn(queue) : operation->bytes_left();
+  const uint64_t most = mostly_rows ? kRowJobBytes : choice.job_bytes;
   const uint64_t bytes = std::min(std::max(left / shares, kGpuJobBytesMin), most);
+  const bool one_by_one = has_rows && !IsForKernels(target);
   if (one_by_one && mostly_rows && !IsBesideRows(target, operation->gpus())) {
     return Posting::kEnough;
   }

@@ -158,11 +158,11 @@ class ShmTransport final : public Transport {
                    const GpuCopyPlan& gpu_plan, RowsBy rows);
   // How many workers engines' jobs of it are for.
   size_t SharersOf(const ShmOperation& operation, bool mostly_rows) const;
-  // Whether who was chosen hands rows over in a batch.
+  // Whether who was chosen hands over in batches what others copy as rows.
   bool IsBatchOfRows(const ShmOperation& operation, const GpuChoice& chosen) const;
   // Such batches are of the operation that ends last, of the next few, as they come back late.
-  // REQUIRES that the first has rows.
-  static ShmOperation* LastWithRows(const Queue& queue);
+  // REQUIRES that the first is mostly rows.
+  static ShmOperation* LastOfRows(const Queue& queue);
   static uint64_t BytesLeftIn(const Queue& queue);
   // Whether it is one of the few that hand rows over in batches.
   bool IsBesideRows(int worker, const std::vector<int>& gpus) const;

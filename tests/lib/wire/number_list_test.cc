@@ -108,7 +108,7 @@ class NumberListProperty : public ::testing::TestWithParam<int> {
     const size_t at = random_() % text->size();
     switch (random_() % 3) {
       case 0:
-        text->insert(at, Pick({",", "0", "]", "-", "x", "[", ".", " ", ":", "/"}));
+        text->insert(at, Pick({",", "0", "]", "-", "x", "[", ".", " ", ":", "/", "\xb5", "\xff"}));
         break;
       case 1:
         text->erase(at, 1);

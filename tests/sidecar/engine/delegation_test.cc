@@ -1,6 +1,7 @@
 // Transfers that the peer executes, as the engine sees them: when, with what, and how they end.
 #include "sidecar/engine/delegation.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -213,6 +214,22 @@ TEST_F(DelegationTest, BlocksThatLieSideBySideAreOneRange) {
                                                      {0, 9 * kBlock, 0, kBlock, kBlock}};
   EXPECT_EQ(executor_.asked.ranges, expected);
   EXPECT_EQ(gateway_.used_for, engine::RemoteUse::kName);
+}
+
+// Admission lets go of a peer's buffers before the plan is made, whose errors name them.
+TEST_F(DelegationTest, WhatDoesNotFitNamesThePeersBuffer) {
+  wire::TransferRequest request = Read(wire::Executor::kPeer);
+  request.ranges = {{0, 0, 0, kBytes - 1, 2}};
+  auto status = Submit(request);
+  ASSERT_FALSE(status);
+  EXPECT_THAT(status.error().message, ::testing::HasSubstr("'peer/owner/k@"));
+  request.ranges.clear();
+  request.by_blocks = true;
+  request.local_blocks = {0};
+  request.remote_blocks = {kBytes / kBlock};
+  status = Submit(request);
+  ASSERT_FALSE(status);
+  EXPECT_THAT(status.error().message, ::testing::HasSubstr("'peer/owner/k@"));
 }
 
 TEST_F(DelegationTest, ThePathIsThePeersOwn) {

@@ -46,8 +46,23 @@ TEST(BatchTiming, WhatIsNotKnownIsTried) {
   EXPECT_TRUE(timing.ComesBackInTime(3, 0, kByRows, 1, kNow)) << "of another worker";
   EXPECT_TRUE(timing.ComesBackInTime(2, 1, kByRows, 1, kNow)) << "behind another batch";
   EXPECT_TRUE(timing.ComesBackInTime(2, 0, {}, 1, kNow)) << "nobody copies rows";
-  EXPECT_FALSE(timing.ComesBackInTime(2, 0, kByRows, 1, kNow + milliseconds(249)));
-  EXPECT_TRUE(timing.ComesBackInTime(2, 0, kByRows, 1, kNow + milliseconds(251))) << "long ago";
+  EXPECT_FALSE(timing.ComesBackInTime(2, 0, kByRows, 1, kNow + milliseconds(9'999)));
+  EXPECT_TRUE(timing.ComesBackInTime(2, 0, kByRows, 1, kNow + milliseconds(10'001))) << "long ago";
+}
+
+// A quarter of a second of copies, however long that took.
+TEST(BatchTiming, WhatManyCopiesOfRowsAgoWasLateIsTriedAgain) {
+  BatchTiming timing = Seen();
+  const auto copy = [&](uint64_t bytes) {
+    timing.RowsPosted(0, bytes);
+    timing.RowsDone(0, bytes, nanoseconds(static_cast<int64_t>(bytes / 100)), kNow);
+  };
+  copy((uint64_t{75} << 30) - kMega);
+  EXPECT_FALSE(timing.ComesBackInTime(2, 0, kByRows, 1, kNow));
+  copy(kMega);
+  EXPECT_TRUE(timing.ComesBackInTime(2, 0, kByRows, 1, kNow));
+  timing.BatchDone(2, 0, milliseconds(2), kNow);
+  EXPECT_FALSE(timing.ComesBackInTime(2, 0, kByRows, 1, kNow));
 }
 
 TEST(BatchTiming, BehindManyOthersItTakesAsLongAsBehindSome) {

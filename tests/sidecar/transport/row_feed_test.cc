@@ -255,7 +255,7 @@ TEST_F(RowFeedTest, BatchesThatComeBackTooLateAreNotPostedAgain) {
   EXPECT_GT(run(first.get()), 0U) << "nobody knew";
   const auto second = transport.Start(plan, 0, 2);
   EXPECT_EQ(run(second.get()), 0U);
-  now += milliseconds(3'000);
+  now += milliseconds(11'000);
   const auto third = transport.Start(plan, 0, 3);
   EXPECT_GT(run(third.get()), 0U) << "they may no longer be late";
 }
@@ -287,6 +287,43 @@ TEST_F(RowFeedTest, BatchesAreOfTheTransferThatEndsLast) {
   }
   EXPECT_TRUE(third->finished());
   EXPECT_EQ(third->progress().bytes, 8000U * kLayers);
+}
+
+// What is mostly no rows takes its turn whole: who copies rows would be the only one at work on it.
+TEST_F(RowFeedTest, LooseBlocksAreOfTheTransferWhoseTurnItIs) {
+  HandPool pool = PoolOnTwo(12);
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  const auto plan = LayersOfTwo(Singles(10));
+  BlockPair loose;
+  loose.unit_bytes = loose.local_stride = loose.remote_stride = 1;
+  std::vector<BlockRun> runs;
+  for (uint32_t i = 0; i < 60'000; ++i) runs.push_back({i, i, 1, 10 + i});
+  plan->segments.AddRuns({loose}, std::move(runs));
+  plan->bytes += 60'000;
+  const auto first = transport.Start(plan, 0, 1);
+  const auto second = transport.Start(LayersOfTwo(Singles(8000)), 0, 2);
+  transport.Poll(&attention_);
+  EXPECT_EQ(first->progress().workers, 12U);
+  End(&transport, &pool, first.get());
+  End(&transport, &pool, second.get());
+}
+
+// It is posted whole, by batches alone, before its turn comes.
+TEST_F(RowFeedTest, WhatALostWorkerHadOfALaterTransferIsPostedOnceMore) {
+  HandPool pool = PoolOnTwo(4);
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  const auto first = transport.Start(LayersOfTwo(Singles(8000)), 0, 1);
+  const auto second = transport.Start(LayersOfTwo(Singles(40)), 0, 2);
+  transport.Poll(&attention_);
+  EXPECT_EQ(second->progress().workers, 2U);
+  pool.Lose(2);
+  for (int round = 0; round < 1000 && !(first->finished() && second->finished()); ++round) {
+    transport.Poll(&attention_);
+    pool.FinishOneEach();
+  }
+  EXPECT_TRUE(first->finished() && second->finished());
+  EXPECT_EQ(first->progress().bytes, 8000U * kLayers);
+  EXPECT_EQ(second->progress().bytes, 40U * kLayers);
 }
 
 // The end of one transfer is not cut into small pieces while the next one waits.
