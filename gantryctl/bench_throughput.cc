@@ -53,12 +53,13 @@ struct Caller {
   Status status;
 };
 
-// Until no transfer is left, or one failed.
+// Until all transfers are begun, or one failed, which ends the others' calls, too.
 void CallInTurn(const BenchStand& stand, const BenchOptions& options, const BlockPairs& ids,
-                std::atomic<uint64_t>* left, Caller* caller) {
+                std::atomic<uint64_t>* next, Caller* caller) {
   const uint64_t step = BlocksPerTransfer(options);
   const std::span<const uint64_t> local(ids.local), remote(ids.remote);
   const uint64_t transfers = (local.size() + step - 1) / step;
+  const uint64_t all = transfers * static_cast<uint64_t>(options.rounds);
   const std::string name = BenchStand::RemoteName();
   const auto move_next = [&](uint64_t number) -> Status {
     const uint64_t first = number % transfers * step;
@@ -73,29 +74,24 @@ void CallInTurn(const BenchStand& stand, const BenchOptions& options, const Bloc
     caller->ended.push_back(std::move(transfer));
     return {};
   };
-  uint64_t now_left = left->load();
-  while (now_left > 0 && caller->status) {
-    if (!left->compare_exchange_weak(now_left, now_left - 1)) continue;
-    caller->status = move_next(now_left - 1);
-    now_left = left->load();
+  for (uint64_t number = 0; caller->status && (number = next->fetch_add(1)) < all;) {
+    caller->status = move_next(number);
   }
-  if (!caller->status) left->store(0);
+  if (!caller->status) next->store(all);
 }
 
 // Moves all blocks, so many rounds, in transfers of the batch's size, as many at a time as asked
 // for.
 Result<OneMove> MoveAll(const BenchStand& stand, const BenchOptions& options, const BlockPairs& ids,
                         ThroughputTotals& totals) {
-  const uint64_t step = BlocksPerTransfer(options);
-  std::atomic<uint64_t> left((ids.local.size() + step - 1) / step *
-                             static_cast<uint64_t>(options.rounds));
+  std::atomic<uint64_t> next(0);
   std::vector<Caller> callers(static_cast<size_t>(options.inflight));
   std::vector<std::jthread> threads;
   const TimePoint start = Clock::now();
   for (size_t i = 1; i < callers.size(); ++i) {
-    threads.emplace_back([&, i] { CallInTurn(stand, options, ids, &left, &callers[i]); });
+    threads.emplace_back([&, i] { CallInTurn(stand, options, ids, &next, &callers[i]); });
   }
-  CallInTurn(stand, options, ids, &left, &callers.front());
+  CallInTurn(stand, options, ids, &next, &callers.front());
   threads.clear();  // which waits for them
   OneMove move;
   move.seconds = SecondsBetween(start, Clock::now());

@@ -1,6 +1,5 @@
 // A workload of the benchmark: one arena with buffers side by side that do not begin at its start,
-// through the public client library. Transfers from any thread; the
-// rest by one.
+// through the public client library. Transfers from any thread; the rest by one.
 #pragma once
 
 #include <cstddef>

@@ -30,7 +30,7 @@ class BatchTiming {
                        TimePoint now) const;
 
  private:
-  // Smoothed, and forgotten after a while, or when `moved` bytes more were copied as rows.
+  // Smoothed, and forgotten after a while, or behind many bytes of copies; `moved`: up to now.
   class Estimate {
    public:
     void Add(double value, TimePoint now, uint64_t moved = 0);

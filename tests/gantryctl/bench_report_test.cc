@@ -47,7 +47,7 @@ TEST(BenchReport, RatesCountAllRoundsAndTheCeilingOne) {
   EXPECT_DOUBLE_EQ(report["engine_ratio"], 0.625);
   EXPECT_DOUBLE_EQ(report["moving_ratio"], 0.8);
   EXPECT_DOUBLE_EQ(report["rest_over_engine"], 1.25);
-  EXPECT_FALSE(report.contains("request_over_engine_p50")) << "no request was waited for alone";
+  EXPECT_FALSE(report.contains("request_over_engine_p50")) << "no request was timed";
   ThroughputTotals alone = Totals();
   for (const double ratio : {1.04, 1.03, 1.9}) alone.request_over_engine.Add(ratio);
   EXPECT_DOUBLE_EQ(ThroughputReport(Options(), alone)["request_over_engine_p50"], 1.04);

@@ -39,6 +39,18 @@ class RowFeedTest : public GpuFeedTest {
     plan->remote = {{Map(kGpu, 1)}};
     return plan;
   }
+  // A few rows of the two, and many blocks that are none.
+  std::shared_ptr<MovePlan> MostlyLoose() {
+    constexpr uint32_t kRows = 10, kLoose = 60'000;
+    auto plan = LayersOfTwo(Singles(kRows));
+    BlockPair loose;
+    loose.unit_bytes = loose.local_stride = loose.remote_stride = 1;
+    std::vector<BlockRun> runs;
+    for (uint32_t i = 0; i < kLoose; ++i) runs.push_back({i, i, 1, kRows + i});
+    plan->segments.AddRuns({loose}, std::move(runs));
+    plan->bytes += kLoose;
+    return plan;
+  }
   // Its workers are on both in turns.
   static HandPool PoolOnTwo(int workers) {
     HandPool pool(workers);
@@ -211,14 +223,7 @@ TEST_F(RowFeedTest, SixHandBatchesOverBesideThoseThatCopyRows) {
 TEST_F(RowFeedTest, AllHandOverWhatIsMostlyNoRows) {
   HandPool pool = PoolOnTwo(12);
   ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
-  const auto plan = LayersOfTwo(Singles(10));
-  BlockPair loose;
-  loose.unit_bytes = loose.local_stride = loose.remote_stride = 1;
-  std::vector<BlockRun> runs;
-  for (uint32_t i = 0; i < 60'000; ++i) runs.push_back({i, i, 1, 10 + i});
-  plan->segments.AddRuns({loose}, std::move(runs));
-  plan->bytes += 60'000;
-  const auto operation = transport.Start(plan, 0, 1);
+  const auto operation = transport.Start(MostlyLoose(), 0, 1);
   transport.Poll(&attention_);
   for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
     EXPECT_FALSE(pool.jobs[worker].empty()) << worker;
@@ -293,14 +298,7 @@ TEST_F(RowFeedTest, BatchesAreOfTheTransferThatEndsLast) {
 TEST_F(RowFeedTest, LooseBlocksAreOfTheTransferWhoseTurnItIs) {
   HandPool pool = PoolOnTwo(12);
   ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
-  const auto plan = LayersOfTwo(Singles(10));
-  BlockPair loose;
-  loose.unit_bytes = loose.local_stride = loose.remote_stride = 1;
-  std::vector<BlockRun> runs;
-  for (uint32_t i = 0; i < 60'000; ++i) runs.push_back({i, i, 1, 10 + i});
-  plan->segments.AddRuns({loose}, std::move(runs));
-  plan->bytes += 60'000;
-  const auto first = transport.Start(plan, 0, 1);
+  const auto first = transport.Start(MostlyLoose(), 0, 1);
   const auto second = transport.Start(LayersOfTwo(Singles(8000)), 0, 2);
   transport.Poll(&attention_);
   EXPECT_EQ(first->progress().workers, 12U);
