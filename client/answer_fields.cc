@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "client/answer_parsing.h"
 
@@ -12,22 +11,27 @@ namespace gantry::client {
 class FieldCollector : public nlohmann::json_sax<nlohmann::json> {
  public:
   FieldCollector(std::span<const std::string_view> keys, AnswerFields* fields)
-      : keys_(keys), fields_(fields) {}
+      : keys_(keys), fields_(*fields) {}
 
   bool null() override { return Other(); }
-  bool boolean(bool value) override { return Keep(value); }
+  bool boolean(bool value) override { return Keep(AnswerFields::Kind::kFlag, value ? 1 : 0); }
   bool number_integer(number_integer_t) override { return Other(); }
   bool number_float(number_float_t, const string_t&) override { return Other(); }
   bool binary(binary_t&) override { return Other(); }
-  bool number_unsigned(number_unsigned_t value) override { return Keep(uint64_t{value}); }
-  bool string(string_t& value) override { return Keep(std::move(value)); }
+  bool number_unsigned(number_unsigned_t value) override {
+    return Keep(AnswerFields::Kind::kNumber, value);
+  }
+  bool string(string_t& value) override {
+    return Keep(AnswerFields::Kind::kText, value.size(), value);
+  }
 
   bool start_object(size_t) override { return Enter(false); }
   bool start_array(size_t) override { return Enter(true); }
   bool end_object() override { return Leave(); }
   bool end_array() override { return Leave(); }
   bool key(string_t& name) override {
-    levels_.back().key = std::move(name);
+    path_.resize(levels_.back().prefix);
+    path_ += name;
     return true;
   }
   bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override {
@@ -38,12 +42,14 @@ class FieldCollector : public nlohmann::json_sax<nlohmann::json> {
   struct Level {
     bool is_array = false;
     size_t index = 0;
-    std::string key;
+    size_t prefix = 0;  // of the path, up to the names of what is in it
   };
 
   bool Enter(bool is_array) {
     if (levels_.empty() ? is_array : levels_.size() == kAnswerDepthMax) return false;
-    levels_.push_back({is_array, 0, {}});
+    NameElement();
+    if (!levels_.empty()) path_ += '/';
+    levels_.push_back({is_array, 0, path_.size()});
     return true;
   }
   bool Leave() {
@@ -56,27 +62,28 @@ class FieldCollector : public nlohmann::json_sax<nlohmann::json> {
     if (levels_.back().is_array) ++levels_.back().index;
     return true;
   }
-  template <typename Value>
-  bool Keep(Value value) {
+  bool Keep(AnswerFields::Kind kind, uint64_t number, std::string_view text = {}) {
     if (levels_.empty()) return false;
-    const Level& last = levels_.back();
-    if (!last.is_array && std::find(keys_.begin(), keys_.end(), last.key) != keys_.end()) {
-      fields_->values_.insert_or_assign(PathHere(), std::move(value));
+    if (!levels_.back().is_array) {
+      const auto name = std::string_view(path_).substr(levels_.back().prefix);
+      if (std::find(keys_.begin(), keys_.end(), name) != keys_.end()) {
+        fields_.fields_.push_back(
+            {fields_.characters_.size(), static_cast<uint32_t>(path_.size()), kind, number});
+        fields_.characters_.append(path_).append(text);
+      }
     }
     return Other();
   }
-  std::string PathHere() const {
-    std::string path;
-    for (const Level& level : levels_) {
-      if (!path.empty()) path += '/';
-      path += level.is_array ? std::to_string(level.index) : level.key;
-    }
-    return path;
+  void NameElement() {
+    if (levels_.empty() || !levels_.back().is_array) return;
+    path_.resize(levels_.back().prefix);
+    path_ += std::to_string(levels_.back().index);
   }
 
   const std::span<const std::string_view> keys_;
-  AnswerFields* const fields_;
+  AnswerFields& fields_;
   std::vector<Level> levels_;
+  std::string path_;  // of the value that comes next
 };
 
 std::optional<AnswerFields> AnswerFields::Read(std::string_view body,
@@ -87,22 +94,29 @@ std::optional<AnswerFields> AnswerFields::Read(std::string_view body,
   return fields;
 }
 
+const AnswerFields::Field* AnswerFields::Find(std::string_view path, Kind kind) const {
+  for (size_t tried = 0; tried < fields_.size(); ++tried) {
+    if (next_ >= fields_.size()) next_ = 0;
+    const Field& field = fields_[next_++];
+    if (PathOf(field) == path) return field.kind == kind ? &field : nullptr;
+  }
+  return nullptr;
+}
+
 std::string AnswerFields::Text(std::string_view path) const {
-  const auto found = values_.find(path);
-  if (found == values_.end() || !std::holds_alternative<std::string>(found->second)) return {};
-  return std::get<std::string>(found->second);
+  const Field* const field = Find(path, Kind::kText);
+  if (field == nullptr) return {};
+  return characters_.substr(field->start + field->path_size, field->number);
 }
 
 uint64_t AnswerFields::Number(std::string_view path) const {
-  const auto found = values_.find(path);
-  if (found == values_.end() || !std::holds_alternative<uint64_t>(found->second)) return 0;
-  return std::get<uint64_t>(found->second);
+  const Field* const field = Find(path, Kind::kNumber);
+  return field == nullptr ? 0 : field->number;
 }
 
 bool AnswerFields::Flag(std::string_view path) const {
-  const auto found = values_.find(path);
-  return found != values_.end() && std::holds_alternative<bool>(found->second) &&
-         std::get<bool>(found->second);
+  const Field* const field = Find(path, Kind::kFlag);
+  return field != nullptr && field->number != 0;
 }
 
 }  // namespace gantry::client

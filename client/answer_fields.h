@@ -1,16 +1,15 @@
 // The few members of an answer, in JSON or CBOR, that the client reads, by path ("error/code",
 // "buffers/3/id"). Builds no tree: nlohmann's trees allocate while they are destroyed, and running
-// out of memory there would end the host's process. A value; used by one thread at a time.
+// out of memory there would end the host's process. A value; used by one thread at a time, which is
+// fast when it asks for them in about the order that they have in the answer.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
+#include <vector>
 
 namespace gantry::client {
 
@@ -28,7 +27,23 @@ class AnswerFields {
 
  private:
   friend class FieldCollector;
-  std::map<std::string, std::variant<std::string, uint64_t, bool>, std::less<>> values_;
+  enum class Kind : uint8_t { kText, kNumber, kFlag };
+  // Its path lies in `characters_`; a text follows it there, of which `number` is the length.
+  struct Field {
+    size_t start = 0;
+    uint32_t path_size = 0;
+    Kind kind = Kind::kText;
+    uint64_t number = 0;
+  };
+  std::string_view PathOf(const Field& field) const {
+    return std::string_view(characters_).substr(field.start, field.path_size);
+  }
+  // Null when there is none of that path and kind.
+  const Field* Find(std::string_view path, Kind kind) const;
+
+  std::string characters_;
+  std::vector<Field> fields_;
+  mutable size_t next_ = 0;  // where the one after the last one found is
 };
 
 }  // namespace gantry::client

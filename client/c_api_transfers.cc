@@ -83,10 +83,10 @@ gantry_error* gantry_transfer_wait(gantry_transfer* transfer, uint64_t timeout_m
                                    gantry_transfer_status* status) {
   return EnterObject(transfer, [&]() -> Status {
     RETURN_IF_ERROR(transfer->session->Await(*transfer->record, timeout_ms));
-    const TransferAnswer last = transfer->record->last();
-    if (status != nullptr) *status = last.status;
-    if (last.status.state <= GANTRY_SUCCEEDED) return {};
-    return Fail(OutcomeOf(*transfer->record, last));
+    const gantry_transfer_status last = transfer->record->status();
+    if (status != nullptr) *status = last;
+    if (last.state <= GANTRY_SUCCEEDED) return {};
+    return Fail(OutcomeOf(*transfer->record, transfer->record->last()));
   });
 }
 
@@ -94,7 +94,7 @@ gantry_error* gantry_transfer_cancel(gantry_transfer* transfer, uint64_t timeout
                                      gantry_transfer_status* status) {
   return EnterObject(transfer, [&]() -> Status {
     RETURN_IF_ERROR(transfer->session->Cancel(*transfer->record, timeout_ms));
-    if (status != nullptr) *status = transfer->record->last().status;
+    if (status != nullptr) *status = transfer->record->status();
     return {};
   });
 }

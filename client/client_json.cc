@@ -237,8 +237,10 @@ Result<std::vector<BufferAnswer>> ReadBuffers(std::string_view body) {
   std::vector<BufferAnswer> buffers;
   while (fields) {
     const std::string prefix = "buffers/" + std::to_string(buffers.size()) + "/";
-    BufferAnswer buffer = {fields->Text(prefix + "name"), fields->Text(prefix + "id"),
-                           fields->Text(prefix + "generation")};
+    BufferAnswer buffer;
+    buffer.id = fields->Text(prefix + "id");
+    buffer.name = fields->Text(prefix + "name");
+    buffer.generation = fields->Text(prefix + "generation");
     if (buffer.id.empty() || buffer.generation.empty()) break;
     buffers.push_back(std::move(buffer));
   }
@@ -257,10 +259,11 @@ Result<ViewAnswer> ReadView(std::string body) {
   answer.bytes_per_block = fields->Number("bytes_per_block");
   while (true) {
     const std::string prefix = "pairs/" + std::to_string(answer.pairs.size()) + "/";
+    const uint64_t group = fields->Number(prefix + "group");
     std::string local = fields->Text(prefix + "local");
     if (local.empty()) break;
     local.resize(std::min(local.find('@'), local.size()));
-    answer.pairs.push_back({fields->Number(prefix + "group"), std::move(local)});
+    answer.pairs.push_back({group, std::move(local)});
   }
   answer.json = std::move(body);
   return answer;
@@ -280,22 +283,22 @@ Result<TransferAnswer> ReadTransfer(std::string body) {
   TransferAnswer answer;
   gantry_transfer_status& status = answer.status;
   status.state = static_cast<int>(state - kStates.begin());
-  status.workers = static_cast<uint32_t>(fields->Number("workers"));
+  status.executor = static_cast<int>(
+      wire::ExecutorByName(fields->Text("executor")).value_or(wire::Executor::kAny));
+  fields->Text("path").copy(status.path, sizeof(status.path) - 1);
   status.bytes = fields->Number("bytes");
   status.bytes_moved = fields->Number("bytes_moved");
   status.chunks = fields->Number("chunks");
   status.chunks_moved = fields->Number("chunks_moved");
   status.descriptors_in = fields->Number("descriptors_in");
   status.descriptors_out = fields->Number("descriptors_out");
+  status.workers = static_cast<uint32_t>(fields->Number("workers"));
   status.admit_us = fields->Number("timings/admit_us");
   status.fence_us = fields->Number("timings/fence_us");
   status.queue_us = fields->Number("timings/queue_us");
   status.move_us = fields->Number("timings/move_us");
   status.copy_us = fields->Number("timings/copy_us");
   status.total_us = fields->Number("timings/total_us");
-  fields->Text("path").copy(status.path, sizeof(status.path) - 1);
-  status.executor = static_cast<int>(
-      wire::ExecutorByName(fields->Text("executor")).value_or(wire::Executor::kAny));
   answer.error = ProblemIn(*fields, "error/");
   answer.body = std::move(body);
   return answer;

@@ -1,5 +1,6 @@
 // The part of WorkloadSession that is about transfers.
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "client/message_bodies.h"
@@ -118,6 +119,11 @@ TransferAnswer TransferRecord::last() const {
   return last_;
 }
 
+gantry_transfer_status TransferRecord::status() const {
+  MutexLock lock(mutex_);
+  return last_.status;
+}
+
 bool TransferRecord::is_over() const {
   MutexLock lock(mutex_);
   return IsOver(last_);
@@ -145,36 +151,54 @@ Status WorkloadSession::CheckGpuMemory(RegisteredBuffer& buffer, std::string fie
 }
 
 // Of the session's epoch, so that each of them is registered, and there.
-const std::vector<std::weak_ptr<RegisteredBuffer>>& WorkloadSession::GpuBuffersOf(
-    ViewRecord& view) {
+const ViewRecord::GpuBuffers& WorkloadSession::GpuBuffersOf(ViewRecord& view) {
   ViewRecord::GpuBuffers& known = view.gpu_buffers();
-  if (known.epoch == gpu_buffers_epoch_) return known.of_pairs;
-  known.of_pairs.clear();
+  if (known.epoch == gpu_buffers_epoch_) return known;
+  known = {};
+  std::set<const GpuAllocation*> seen;
   for (const ViewAnswer::Pair& pair : view.answer().pairs) {
     const auto found = gpu_buffers_.find(pair.local);
-    known.of_pairs.push_back(found == gpu_buffers_.end() ? BufferPointer() : found->second);
+    const BufferPointer buffer = found == gpu_buffers_.end() ? nullptr : found->second;
+    known.of_pairs.push_back(buffer);
+    if (buffer == nullptr || pair.group != 0) continue;
+    MutexLock lock(buffer->mutex);
+    const size_t before = seen.size();
+    for (const GpuPiece& piece : buffer->gpu_pieces) seen.insert(piece.allocation.get());
+    if (seen.size() > before) known.for_group_0.push_back(buffer);
   }
   known.epoch = gpu_buffers_epoch_;
-  return known.of_pairs;
+  return known;
+}
+
+std::vector<BufferPointer> WorkloadSession::GpuBuffersToCheck(ViewRecord& view,
+                                                              const gantry_transfer_spec& spec) {
+  std::vector<BufferPointer> buffers;
+  const ViewRecord::GpuBuffers& known = GpuBuffersOf(view);
+  const auto add = [&](const std::weak_ptr<RegisteredBuffer>& weak) {
+    if (BufferPointer buffer = weak.lock()) buffers.push_back(std::move(buffer));
+  };
+  if (spec.group_count == 0 && spec.range_count == 0) {
+    std::for_each(known.for_group_0.begin(), known.for_group_0.end(), add);
+    return buffers;
+  }
+  std::map<uint64_t, uint64_t> layers;  // seen of each group
+  for (size_t i = 0; i < known.of_pairs.size(); ++i) {
+    const uint64_t group = view.answer().pairs[i].group;
+    const uint64_t layer = spec.group_count == 0 ? 0 : layers[group]++;
+    if (Moves(spec, group, layer)) add(known.of_pairs[i]);
+  }
+  return buffers;
 }
 
 Status WorkloadSession::CheckGpuMemoryOf(ViewRecord& view, const gantry_transfer_spec& spec) {
-  std::vector<BufferPointer> moved;
+  std::vector<BufferPointer> buffers;
   {
     MutexLock lock(mutex_);
     if (gpu_buffers_.empty()) return {};
-    const auto& buffers = GpuBuffersOf(view);
-    moved.reserve(buffers.size());
-    std::map<uint64_t, uint64_t> layers;  // seen of each group
-    for (size_t i = 0; i < buffers.size(); ++i) {
-      const uint64_t group = view.answer().pairs[i].group;
-      const uint64_t layer = spec.group_count == 0 ? 0 : layers[group]++;
-      BufferPointer buffer = buffers[i].lock();
-      if (buffer != nullptr && Moves(spec, group, layer)) moved.push_back(std::move(buffer));
-    }
+    buffers = GpuBuffersToCheck(view, spec);
   }
   std::shared_ptr<const GpuAllocation> last;
-  for (const BufferPointer& buffer : moved) {
+  for (const BufferPointer& buffer : buffers) {
     RETURN_IF_ERROR(CheckGpuMemory(*buffer, "view", &last));
   }
   return {};

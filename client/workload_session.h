@@ -47,8 +47,9 @@ class TransferRecord {
   explicit TransferRecord(std::string id) : id_(std::move(id)) {}
   const std::string& id() const { return id_; }
   TransferAnswer last() const;
-  bool is_over() const;               // as last() says
-  void Learn(TransferAnswer answer);  // an outcome is never replaced
+  gantry_transfer_status status() const;  // of last()
+  bool is_over() const;                   // as last() says
+  void Learn(TransferAnswer answer);      // an outcome is never replaced
 
  private:
   const std::string id_;
@@ -69,6 +70,9 @@ class ViewRecord {
   struct GpuBuffers {
     uint64_t epoch = 0;  // of the session's buffers on GPUs, from which these are
     std::vector<std::weak_ptr<RegisteredBuffer>> of_pairs;
+    // Of group 0, so many that every allocation of all is one of theirs: layers of a cache share
+    // it.
+    std::vector<std::weak_ptr<RegisteredBuffer>> for_group_0;
   };
   GpuBuffers& gpu_buffers() { return gpu_buffers_; }
 
@@ -167,7 +171,9 @@ class WorkloadSession {
                                std::shared_ptr<const GpuAllocation>* last = nullptr);
   // The same of all that a transfer by a view moves.
   Status CheckGpuMemoryOf(ViewRecord& view, const gantry_transfer_spec& spec);
-  const std::vector<std::weak_ptr<RegisteredBuffer>>& GpuBuffersOf(ViewRecord& view)
+  const ViewRecord::GpuBuffers& GpuBuffersOf(ViewRecord& view) REQUIRES(mutex_);
+  // That have every allocation on GPUs which the transfer touches here.
+  std::vector<BufferPointer> GpuBuffersToCheck(ViewRecord& view, const gantry_transfer_spec& spec)
       REQUIRES(mutex_);
 
   const Options options_;

@@ -93,12 +93,14 @@ std::string IpcReason(const PathChoice& choice) {
 }
 
 // The transfer goes another way, and says so.
-void AddIpcReason(const Error& refusal, std::vector<wire::PathReport>* reports) {
-  for (wire::PathReport& report : *reports) {
+std::vector<wire::PathReport> WithIpcReason(std::vector<wire::PathReport> reports,
+                                            const Error& refusal) {
+  for (wire::PathReport& report : reports) {
     if (report.path != wire::Path::kIpc) continue;
     if (!report.reason.empty()) report.reason += "; ";
     report.reason += "the peer, which is nearer, cannot execute it: " + refusal.message;
   }
+  return reports;
 }
 
 }  // namespace
@@ -122,7 +124,7 @@ Result<PathChoice> TransferAdmission::Choose(const wire::TransferRequest& reques
   PlanInput of_peer = *input;
   Status asked = Delegate(request, lists, IpcReason(*selected), admitted, &of_peer);
   if (!asked) {
-    AddIpcReason(asked.error(), &selected->reports);
+    selected->reports = WithIpcReason(std::move(selected->reports), asked.error());
     return selected;
   }
   *input = std::move(of_peer);
@@ -136,7 +138,7 @@ Status TransferAdmission::AdmitHere(const wire::TransferRequest& request, const 
   here.executor = wire::Executor::kSelf;
   *admitted = Anew(*admitted);  // what it holds is not there twice
   if (!AdmitOver(here, lists, admitted)) return Fail(refusal);
-  AddIpcReason(refusal, &admitted->status.paths);
+  admitted->status.paths = WithIpcReason(admitted->status.paths, refusal);
   return {};
 }
 

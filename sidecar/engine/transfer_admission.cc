@@ -283,6 +283,7 @@ Status TransferAdmission::ResolveLocal(const wire::TransferRequest& request,
   AllocationList list(&input->local_allocations);
   admitted->uses.reserve(lists.local.size() + lists.remote.size());
   input->local.reserve(lists.local.size());
+  auto buffers = registry_.AllByName(request.workload, lists.local);
   for (size_t i = 0; i < lists.local.size(); ++i) {
     const wire::BufferReference& reference = lists.local[i];
     if (!reference.peer.empty() ||
@@ -292,8 +293,8 @@ Status TransferAdmission::ResolveLocal(const wire::TransferRequest& request,
                       request.workload + "'",
                   "name it in `remote`", ListField("local", i));
     }
-    auto use = registry_.Acquire(request.workload, reference.buffer, reference.generation,
-                                 admitted->status.id);
+    auto use = registry_.Acquire(std::move(buffers[i]), request.workload, reference.buffer,
+                                 reference.generation, admitted->status.id);
     if (!use) return Fail(std::move(use).error().WithField(ListField("local", i)));
     const registry::Buffer::Description& description = use->buffer().description();
     admitted->workload_generation = description.workload_generation;

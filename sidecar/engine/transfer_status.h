@@ -11,6 +11,7 @@
 
 #include "lib/base/error.h"
 #include "lib/wire/transfer_request.h"
+#include "sidecar/engine/shared_reports.h"
 #include "sidecar/transport/gpu_copy_reason.h"
 
 namespace gantry::engine {
@@ -61,8 +62,8 @@ struct TransferStatus {
   // The peer that asked this sidecar to move its bytes; empty: a workload here did.
   std::string requested_by;
   wire::Path path = wire::Path::kShm;
-  std::vector<wire::PathReport> paths;  // every path, fastest first, and why the faster ones not
-  uint64_t bytes = 0;                   // to move
+  SharedReports paths;  // every path, fastest first, and why the faster ones not
+  uint64_t bytes = 0;   // to move
   uint64_t bytes_moved = 0;
   uint64_t staged_bytes = 0;  // of these: of GPUs here, through host memory to the network
   uint64_t chunks = 0;        // after merging and cutting

@@ -1,5 +1,7 @@
 #include "sidecar/peer/remote_buffer_cache.h"
 
+#include <absl/container/inlined_vector.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <set>
@@ -8,6 +10,7 @@
 #include <utility>
 
 #include "lib/base/mutex.h"
+#include "lib/base/prefetch.h"
 
 namespace gantry::peer {
 namespace {
@@ -33,13 +36,13 @@ Key KeyOf(const wire::BufferReference& reference) { return {reference.workload, 
 // `lease` before `buffer`: mappings go first.
 struct RemoteBufferCache::Entry {
   std::shared_ptr<const void> lease;
-  engine::RemoteBuffer buffer;
   // Guarded by the shelf's mutex:
-  std::weak_ptr<Use> use;
-  size_t uses = 0;  // Use objects; an old one may still be on its way out when the next is made
+  size_t uses = 0;  // of how many Use objects; the shelf keeps an entry that has one
   bool retired = false;
   TimePoint stop_at = TimePoint::max();
-  Error why;
+
+  engine::RemoteBuffer buffer;
+  Error why;  // guarded likewise
 };
 
 struct RemoteBufferCache::Shelf {
@@ -58,9 +61,6 @@ struct RemoteBufferCache::Shelf {
     while (it != end && it->second != entry) ++it;
     if (it != end) by_generation.erase(it);
   }
-  Handle HandleOf(const std::shared_ptr<Shelf>& self, const std::shared_ptr<Entry>& entry)
-      REQUIRES(mutex);
-
   const std::function<void()> on_unused;
 
   mutable Mutex mutex;
@@ -72,37 +72,32 @@ struct RemoteBufferCache::Shelf {
   std::unordered_multimap<uint64_t, std::shared_ptr<Entry>> by_generation GUARDED_BY(mutex);
 };
 
-// What the handles of one buffer share: as long as it lives, the buffer is in use.
+// What handles that were given out together share: as long as it lives, their buffers are in use.
+// One for each buffer would be as many allocations for each transfer.
 struct RemoteBufferCache::Use {
-  Use(std::shared_ptr<Shelf> shelf_in, std::shared_ptr<Entry> entry_in)
-      : shelf(std::move(shelf_in)), entry(std::move(entry_in)) {}
+  explicit Use(std::shared_ptr<Shelf> shelf_in) : shelf(std::move(shelf_in)) {}
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
   ~Use() {
     bool unused = false;
+    for (const Entry* entry : entries) Prefetch(&entry->uses, sizeof(entry->uses));
     {
       const MutexLock lock(shelf->mutex);
-      unused = --entry->uses == 0 && entry->retired;
-      entry.reset();  // not the last one: the shelf keeps what is or was in use
+      for (Entry* entry : entries) unused |= --entry->uses == 0 && entry->retired;
     }
     if (unused) shelf->on_unused();
   }
 
-  const std::shared_ptr<Shelf> shelf;
-  std::shared_ptr<Entry> entry;
-};
-
-RemoteBufferCache::Handle RemoteBufferCache::Shelf::HandleOf(const std::shared_ptr<Shelf>& self,
-                                                             const std::shared_ptr<Entry>& entry) {
-  std::shared_ptr<Use> use = entry->use.lock();
-  if (use == nullptr) {
-    use = std::make_shared<Use>(self, entry);
-    entry->use = use;
+  // REQUIRES the shelf's mutex.
+  static Handle Add(const std::shared_ptr<Use>& use, Entry* entry) {
+    use->entries.push_back(entry);
     ++entry->uses;
+    return {use, &entry->buffer};
   }
-  const engine::RemoteBuffer* buffer = &entry->buffer;
-  return {std::move(use), buffer};
-}
+
+  const std::shared_ptr<Shelf> shelf;
+  std::vector<Entry*> entries;
+};
 
 RemoteBufferCache::RemoteBufferCache(std::function<void()> on_unused)
     : shelf_(std::make_shared<Shelf>(std::move(on_unused))) {}
@@ -112,17 +107,24 @@ std::vector<size_t> RemoteBufferCache::Acquire(const std::vector<wire::BufferRef
                                                std::vector<Handle>* handles) {
   std::vector<size_t> missing;
   handles->assign(references.size(), nullptr);  // before the lock: letting go takes it
+  const auto together = std::make_shared<Use>(shelf_);
+  together->entries.reserve(references.size());
+  absl::InlinedVector<Entry*, 64> found(references.size(), nullptr);
   const MutexLock lock(shelf_->mutex);
   for (size_t i = 0; i < references.size(); ++i) {
-    const wire::BufferReference& reference = references[i];
-    const auto found = shelf_->usable.find(KeyOf(reference));
-    if (found == shelf_->usable.end() ||
-        (reference.generation != 0 &&
-         reference.generation != found->second->buffer.reference.generation) ||
-        (use == engine::RemoteUse::kMove && !found->second->buffer.mapped)) {
+    const auto usable = shelf_->usable.find(KeyOf(references[i]));
+    if (usable == shelf_->usable.end()) continue;
+    found[i] = usable->second.get();
+    Prefetch(found[i], sizeof(Entry));
+  }
+  for (size_t i = 0; i < references.size(); ++i) {
+    const uint64_t generation = references[i].generation;
+    if (found[i] == nullptr ||
+        (generation != 0 && generation != found[i]->buffer.reference.generation) ||
+        (use == engine::RemoteUse::kMove && !found[i]->buffer.mapped)) {
       missing.push_back(i);
     } else {
-      (*handles)[i] = shelf_->HandleOf(shelf_, found->second);
+      (*handles)[i] = Use::Add(together, found[i]);
     }
   }
   return missing;
@@ -177,7 +179,7 @@ RemoteBufferCache::Due RemoteBufferCache::TakeDue(TimePoint now) {
   for (const auto& entry : due.unused) shelf_->Forget(entry);
   for (const auto& entry : shelf_->retired) {
     if (entry->stop_at <= now) {
-      due.overdue.push_back({shelf_->HandleOf(shelf_, entry), entry->why});
+      due.overdue.push_back({Use::Add(std::make_shared<Use>(shelf_), entry.get()), entry->why});
     } else if (entry->stop_at != TimePoint::max()) {
       due.next = std::min(due.next.value_or(entry->stop_at), entry->stop_at);
     }

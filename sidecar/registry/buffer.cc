@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/base/prefetch.h"
+
 namespace gantry::registry {
 namespace {
 
@@ -59,20 +61,27 @@ std::vector<std::string> Buffer::Users(size_t limit) const {
   return users;
 }
 
-Result<Buffer::Use> Buffer::Acquire(std::string_view user) {
-  MutexLock lock(mutex_);
-  if (state_ != BufferState::kActive) {
+Result<Buffer::Use> Buffer::Acquire(std::shared_ptr<Buffer> buffer, std::string_view user) {
+  Buffer& self = *buffer;
+  MutexLock lock(self.mutex_);
+  if (self.state_ != BufferState::kActive) {
     return Fail(ErrorCode::kDraining,
-                "buffer '" + description_.name + "' of workload '" + description_.workload +
-                    "' is " + std::string(NameOf(state_)),
-                state_ == BufferState::kSuspended ? "resume it first" : "register it again");
+                "buffer '" + self.description_.name + "' of workload '" +
+                    self.description_.workload + "' is " + std::string(NameOf(self.state_)),
+                self.state_ == BufferState::kSuspended ? "resume it first" : "register it again");
   }
-  if (spare_.empty()) spare_.emplace_front();
-  spare_.front() = user;
-  users_.splice(users_.begin(), spare_, spare_.begin());
-  if (user == kRehearsal) ++rehearsals_;
-  return Use(shared_from_this(), backing_, users_.begin());
+  if (self.spare_.empty()) self.spare_.emplace_front();
+  self.spare_.front() = user;
+  self.users_.splice(self.users_.begin(), self.spare_, self.spare_.begin());
+  if (user == kRehearsal) ++self.rehearsals_;
+  return Use(std::move(buffer), self.backing_, self.users_.begin());
 }
+
+Result<Buffer::Use> Buffer::Acquire(std::string_view user) {
+  return Acquire(shared_from_this(), user);
+}
+
+void Buffer::PrefetchForUse() const { gantry::Prefetch(this, sizeof(*this)); }
 
 void Buffer::EndUse(std::list<std::string>::iterator user) {
   MutexLock lock(mutex_);
@@ -163,6 +172,14 @@ Buffer::Use& Buffer::Use::operator=(Use&& other) noexcept {
 }
 
 Buffer::Use::~Use() { End(); }
+
+void Buffer::Use::Prefetch() const {
+  const Buffer& used = *buffer_;
+  const auto* const end = reinterpret_cast<const char*>(&used + 1);
+  gantry::Prefetch(&used.mutex_, end - reinterpret_cast<const char*>(&used.mutex_));
+  gantry::Prefetch(&*user_, sizeof(*user_));
+  gantry::Prefetch(backing_.get(), 1);
+}
 
 void Buffer::Use::End() {
   if (buffer_ == nullptr) return;

@@ -53,8 +53,12 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   // Keeps the buffer's mappings while it lives. Several at once are fine.
   class Use;
   // Fails with kDraining unless the buffer is active. `user` (a transfer's id) is named to those
-  // who wait for it. REQUIRES that a shared_ptr owns this buffer.
+  // who wait for it.
+  static Result<Use> Acquire(std::shared_ptr<Buffer> buffer, std::string_view user);
+  // REQUIRES that a shared_ptr owns this buffer.
   Result<Use> Acquire(std::string_view user = {}) EXCLUDES(mutex_);
+  // What Acquire and the end of a use touch: for those who have many of them before them.
+  void PrefetchForUse() const;
   // A user that lets go within microseconds, and that nobody sees.
   static constexpr std::string_view kRehearsal = "/rehearsed";
   size_t uses() const EXCLUDES(mutex_);
@@ -119,6 +123,8 @@ class Buffer::Use {
   const Buffer& buffer() const { return *buffer_; }
   const Allocations& allocations() const { return backing_->allocations; }
   const OnNics& on_nics() const { return backing_->on_nics; }
+  // Before the uses of many buffers end.
+  void Prefetch() const;
 
  private:
   friend class Buffer;

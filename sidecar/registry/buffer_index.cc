@@ -65,6 +65,14 @@ std::shared_ptr<Buffer> BufferIndex::ByName(std::string_view workload, uint64_t 
   return named == own->second.by_name.end() ? nullptr : named->second;
 }
 
+const std::shared_ptr<Buffer>* BufferIndex::Named(std::string_view workload,
+                                                  std::string_view name) const {
+  const auto own = by_workload_.find(workload);
+  if (own == by_workload_.end()) return nullptr;
+  const auto named = own->second.by_name.find(name);
+  return named == own->second.by_name.end() ? nullptr : &named->second;
+}
+
 std::vector<std::shared_ptr<Buffer>> BufferIndex::List(std::string_view workload,
                                                        std::string_view cursor,
                                                        size_t limit) const {

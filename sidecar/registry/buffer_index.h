@@ -38,6 +38,8 @@ class BufferIndex {
   // Null when there is none. `workload_generation` 0: any.
   std::shared_ptr<Buffer> ByName(std::string_view workload, uint64_t workload_generation,
                                  std::string_view name) const;
+  // Of the registration that is published; null when there is none. Until the index changes.
+  const std::shared_ptr<Buffer>* Named(std::string_view workload, std::string_view name) const;
   // In the order of ids; an empty workload means all.
   std::vector<std::shared_ptr<Buffer>> List(std::string_view workload, std::string_view cursor,
                                             size_t limit) const;

@@ -16,19 +16,6 @@ namespace {
 constexpr size_t kUsersNamedMax = 4;
 constexpr size_t kEverything = static_cast<size_t>(-1);
 
-// Whoever asked may be at a peer, and wants to know whether the owner is there at all.
-tl::unexpected<Error> NoBufferOf(const WorkloadTable& workloads, std::string_view workload,
-                                 std::string_view name) {
-  if (!workloads.Get(workload)) {
-    return Fail(ErrorCode::kUnregistered,
-                "buffer '" + std::string(name) + "' of workload '" + std::string(workload) +
-                    "' is not there: the workload has ended or has not registered yet",
-                "when it is there (again), its buffers have new generations: learn them from it");
-  }
-  return Fail(ErrorCode::kUnregistered,
-              "workload '" + std::string(workload) + "' has no buffer '" + std::string(name) + "'",
-              "register it with POST /v1/buffers; GET /v1/buffers lists those that are");
-}
 tl::unexpected<Error> NoBufferWithId(std::string_view id) {
   return Fail(ErrorCode::kNotFound, "there is no buffer with the id '" + std::string(id) + "'",
               "GET /v1/buffers lists those that are registered");
@@ -349,34 +336,6 @@ Result<std::shared_ptr<Buffer>> BufferRegistry::ById(std::string_view id) const 
   const RegisteredBuffer* registered = index_->ById(id);
   if (registered == nullptr) return NoBufferWithId(id);
   return registered->buffer;
-}
-
-Result<std::shared_ptr<Buffer>> BufferRegistry::ByName(std::string_view workload,
-                                                       std::string_view name) const {
-  std::shared_ptr<Buffer> buffer;
-  {
-    MutexLock lock(mutex_);
-    buffer = index_->ByName(workload, 0, name);
-  }
-  if (buffer == nullptr) return NoBufferOf(workloads_, workload, name);
-  return buffer;
-}
-
-Result<Buffer::Use> BufferRegistry::Acquire(std::string_view workload, std::string_view name,
-                                            uint64_t generation, std::string_view user) const {
-  std::shared_ptr<Buffer> buffer;
-  {
-    MutexLock lock(mutex_);
-    buffer = index_->ByName(workload, 0, name);
-  }
-  if (buffer == nullptr) return NoBufferOf(workloads_, workload, name);
-  if (generation != 0 && generation != buffer->description().generation) {
-    return Fail(ErrorCode::kStaleGeneration,
-                "buffer '" + std::string(name) + "' was replaced: its generation is " +
-                    HexOf(buffer->description().generation) + ", not " + HexOf(generation),
-                "resolve the buffer again");
-  }
-  return buffer->Acquire(user);
 }
 
 std::vector<std::shared_ptr<Buffer>> BufferRegistry::List(std::string_view workload,

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 #include "lib/wire/registration_request.h"
+#include "lib/wire/transfer_request.h"
 #include "sidecar/memory/memory_mapper.h"
 #include "sidecar/registry/buffer.h"
 #include "sidecar/registry/peer_release.h"
@@ -104,6 +106,13 @@ class BufferRegistry {
   // Buffer::Acquire.
   Result<Buffer::Use> Acquire(std::string_view workload, std::string_view name, uint64_t generation,
                               std::string_view user = {}) const EXCLUDES(mutex_);
+  // Of many: looked up at once, null where there is none of that name; then each is acquired.
+  std::vector<std::shared_ptr<Buffer>> AllByName(
+      std::string_view workload, std::span<const wire::BufferReference> references) const
+      EXCLUDES(mutex_);
+  Result<Buffer::Use> Acquire(std::shared_ptr<Buffer> buffer, std::string_view workload,
+                              std::string_view name, uint64_t generation,
+                              std::string_view user) const EXCLUDES(mutex_);
   // In the order of ids, those of one workload or (empty) of all; at most `limit` after `cursor`.
   std::vector<std::shared_ptr<Buffer>> List(std::string_view workload, std::string_view cursor,
                                             size_t limit) const EXCLUDES(mutex_);

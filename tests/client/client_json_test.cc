@@ -186,6 +186,36 @@ TEST(ClientJson, AnswersInCborThatAreNoneAreErrors) {
   }
 }
 
+TEST(ClientJson, MembersHaveAnyOrderAndOthersAroundThem) {
+  const auto transfer = ReadTransfer(
+      R"({"paths":[{"path":"ipc","reason":"bytes"},{"path":"tcp"}],"timings":{"total_us":9,"bytes":1,"admit_us":8},
+          "more":{"state":"failed","bytes":[2,[{"bytes":3}]]},"bytes_moved":6,"error":null,"bytes":7,"chunks":"many",
+          "path":"shm","state":"succeeded"})");
+  ASSERT_TRUE(transfer);
+  EXPECT_EQ(transfer->status.state, GANTRY_SUCCEEDED);
+  EXPECT_STREQ(transfer->status.path, "shm");
+  EXPECT_EQ(transfer->status.bytes, 7U);
+  EXPECT_EQ(transfer->status.bytes_moved, 6U);
+  EXPECT_EQ(transfer->status.chunks, 0U);
+  EXPECT_EQ(transfer->status.admit_us, 8U);
+  EXPECT_EQ(transfer->status.total_us, 9U);
+  EXPECT_FALSE(transfer->error);
+  const auto buffers = ReadBuffers(
+      R"({"buffers":[{"generation":"1","name":"a","id":"b-a","access":["name"]},{"id":"b-b","name":"b","generation":"2"}],
+          "allocations":[{"id":"x"}]})");
+  ASSERT_TRUE(buffers);
+  ASSERT_EQ(buffers->size(), 2U);
+  EXPECT_EQ((*buffers)[0].name + (*buffers)[0].id + (*buffers)[0].generation, "ab-a1");
+  EXPECT_EQ((*buffers)[1].name + (*buffers)[1].id + (*buffers)[1].generation, "bb-b2");
+  const auto view = ReadView(
+      R"({"pairs":[{"local":"a@1","group":3},{"group":4,"remote":"p/w/b","local":"b"}],"pair_count":2,"id":"v"})");
+  ASSERT_TRUE(view);
+  EXPECT_EQ(view->id, "v");
+  ASSERT_EQ(view->pairs.size(), 2U);
+  EXPECT_EQ(view->pairs[0].local + std::to_string(view->pairs[0].group), "a3");
+  EXPECT_EQ(view->pairs[1].local + std::to_string(view->pairs[1].group), "b4");
+}
+
 TEST(ClientJson, ReadsWhoMovesTheBytes) {
   const auto executor = [](const std::string& name) {
     return ReadTransfer(R"({"state":"running","executor":")" + name + "\"}")->status.executor;
