@@ -55,6 +55,23 @@ def test_all_parts_run_over_the_fake_of_a_vendor(folder, vendor):
     assert len(fakes_uuid) == {"nvidia": 40, "amd": 20}[vendor], "the other vendor's library was loaded"
 
 
+def test_workloads_of_several_files_run_at_a_time(folder):
+    words = ("--vendor", "nvidia", "--fake", FAKES["nvidia"], "--only", "workloads", "--jobs", 2)
+    code, said = run(folder, *words, "-k", "test_two_views_of_one_allocation or test_a_worker_that_copies", BIN_DIR)
+    assert code == 0 and "workloads passed after" in said, said
+    ended = re.findall(r"^(test_\w+): =+ \d+ passed", said, re.MULTILINE)
+    assert ended[0] == "test_gpu_kills" and sorted(ended) == ["test_gpu_amd", "test_gpu_kills", "test_gpu_memory"], said
+    assert len(passed_tests(folder, "test_gpu_memory")) == 2
+
+
+@pytest.mark.parametrize(("name", "options", "shown"), [("no_test_has_this_name", "", "deselected"),
+                                                        ("test_two_views_of_one_allocation", "--timeout=0.1", "(>0.1s)")])
+def test_where_one_file_of_several_fails_or_has_no_test_all_fail(folder, name, options, shown):
+    code, said = run(folder, "--vendor", "nvidia", "--fake", FAKES["nvidia"], "--only", "workloads", "--jobs", 2, "-k", name,
+                     BIN_DIR, PYTEST_ADDOPTS=options)
+    assert code == 1 and "workloads failed after" in said and shown in said, said
+
+
 def test_a_part_that_fails_fails_all_and_the_others_still_run(folder):
     code, said = run(folder, "--vendor", "amd", "--fake", FAKES["amd"], "--only", "contract", "--only", "sanitizer", "--filter",
                      FEW, BIN_DIR, GANTRY_FAKE_GPU_FAIL="hipMalloc=2")
@@ -82,7 +99,7 @@ def test_without_a_gpu_nothing_runs(folder):
     assert code == 1 and "no GPU of amd here" in said and "passed" not in said, said
 
 
-@pytest.mark.parametrize("words", [("--vendor", "intel"), ("--only", "everything"), ("--vendor",), ("--faster",), ("a", "b")])
+@pytest.mark.parametrize("words", [("--vendor", "intel"), ("--only", "everything"), ("--jobs", "0"), ("--vendor",), ("--faster",), ("a", "b")])
 def test_what_it_does_not_know_is_refused(folder, words):
     code, said = run(folder, *words)
     assert code == 2 and "usage: tests/gpu/run [--vendor nvidia|amd]" in said, said
