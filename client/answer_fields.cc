@@ -6,6 +6,12 @@
 #include "client/answer_parsing.h"
 
 namespace gantry::client {
+namespace {
+
+constexpr size_t kFew = 64;         // are looked through faster than they are sorted
+constexpr size_t kPathMax = 1'024;  // no field that anybody asks for has a longer one
+
+}  // namespace
 
 // Walks through the answer and knows at every value where it is.
 class FieldCollector : public nlohmann::json_sax<nlohmann::json> {
@@ -66,7 +72,7 @@ class FieldCollector : public nlohmann::json_sax<nlohmann::json> {
     if (levels_.empty()) return false;
     if (!levels_.back().is_array) {
       const auto name = std::string_view(path_).substr(levels_.back().prefix);
-      if (std::find(keys_.begin(), keys_.end(), name) != keys_.end()) {
+      if (path_.size() <= kPathMax && std::find(keys_.begin(), keys_.end(), name) != keys_.end()) {
         fields_.fields_.push_back(
             {fields_.characters_.size(), static_cast<uint32_t>(path_.size()), kind, number});
         fields_.characters_.append(path_).append(text);
@@ -91,13 +97,25 @@ std::optional<AnswerFields> AnswerFields::Read(std::string_view body,
   AnswerFields fields;
   FieldCollector collector(keys, &fields);
   if (!ParseAnswer(body, &collector)) return std::nullopt;
+  if (fields.fields_.size() > kFew) {
+    std::sort(fields.fields_.begin(), fields.fields_.end(), [&](const Field& a, const Field& b) {
+      const int order = fields.PathOf(a).compare(fields.PathOf(b));
+      return order != 0 ? order < 0 : a.start < b.start;
+    });
+  }
   return fields;
 }
 
 const AnswerFields::Field* AnswerFields::Find(std::string_view path, Kind kind) const {
-  for (size_t tried = 0; tried < fields_.size(); ++tried) {
-    if (next_ >= fields_.size()) next_ = 0;
-    const Field& field = fields_[next_++];
+  auto end = fields_.end();
+  if (fields_.size() > kFew) {
+    end = std::upper_bound(
+        fields_.begin(), end, path,
+        [&](std::string_view wanted, const Field& field) { return wanted < PathOf(field); });
+    if (end != fields_.begin() && PathOf(*std::prev(end)) != path) return nullptr;
+  }
+  while (end != fields_.begin()) {
+    const Field& field = *--end;
     if (PathOf(field) == path) return field.kind == kind ? &field : nullptr;
   }
   return nullptr;

@@ -1,7 +1,6 @@
 // The few members of an answer, in JSON or CBOR, that the client reads, by path ("error/code",
 // "buffers/3/id"). Builds no tree: nlohmann's trees allocate while they are destroyed, and running
-// out of memory there would end the host's process. A value; used by one thread at a time, which is
-// fast when it asks for them in about the order that they have in the answer.
+// out of memory there would end the host's process. A value.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +14,8 @@ namespace gantry::client {
 
 class AnswerFields {
  public:
-  // Keeps the texts, unsigned numbers and truth values whose own key is one of `keys`; nullopt when
-  // `body` is no JSON object and no map of CBOR.
+  // Keeps the texts, unsigned numbers and truth values whose own key is one of `keys`, of several
+  // at one path the last; nullopt when `body` is no JSON object and no map of CBOR.
   static std::optional<AnswerFields> Read(std::string_view body,
                                           std::span<const std::string_view> keys);
 
@@ -42,8 +41,7 @@ class AnswerFields {
   const Field* Find(std::string_view path, Kind kind) const;
 
   std::string characters_;
-  std::vector<Field> fields_;
-  mutable size_t next_ = 0;  // where the one after the last one found is
+  std::vector<Field> fields_;  // by path when they are many, equal ones as they came
 };
 
 }  // namespace gantry::client

@@ -227,6 +227,10 @@ Result<std::vector<BufferPointer>> WorkloadSession::Keep(std::vector<BufferReque
         auto& on_gpu = std::get<GpuPiece>(piece);
         buffer->bytes += on_gpu.bytes;
         buffer->on_gpu = true;
+        const GpuAllocation* const allocation = on_gpu.allocation.get();
+        if (buffer->gpu_allocations.empty() || buffer->gpu_allocations.back() != allocation) {
+          buffer->gpu_allocations.push_back(allocation);
+        }
         buffer->gpu_pieces.push_back(std::move(on_gpu));
       }
     }

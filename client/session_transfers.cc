@@ -161,9 +161,8 @@ const ViewRecord::GpuBuffers& WorkloadSession::GpuBuffersOf(ViewRecord& view) {
     const BufferPointer buffer = found == gpu_buffers_.end() ? nullptr : found->second;
     known.of_pairs.push_back(buffer);
     if (buffer == nullptr || pair.group != 0) continue;
-    MutexLock lock(buffer->mutex);
     const size_t before = seen.size();
-    for (const GpuPiece& piece : buffer->gpu_pieces) seen.insert(piece.allocation.get());
+    seen.insert(buffer->gpu_allocations.begin(), buffer->gpu_allocations.end());
     if (seen.size() > before) known.for_group_0.push_back(buffer);
   }
   known.epoch = gpu_buffers_epoch_;

@@ -36,6 +36,7 @@ struct RegisteredBuffer {
   std::vector<std::shared_ptr<Arena>> arenas;
   std::atomic<bool> registered{true};
   bool on_gpu = false;  // constant: whether there are or were pieces on a GPU
+  std::vector<const GpuAllocation*> gpu_allocations;  // constant: of these, to be compared alone
   Mutex mutex;
   std::vector<GpuPiece> gpu_pieces GUARDED_BY(mutex);
 };

@@ -16,7 +16,8 @@
 namespace gantry::engine {
 
 // A peer's buffer, checked and, to be moved from here, mapped by this side. Its handle is a
-// shared_ptr: while one lives the mappings stay, and a revocation waits for it.
+// shared_ptr: while one lives the mappings stay of all that were acquired with it, and a revocation
+// of any of them waits.
 struct RemoteBuffer {
   wire::BufferReference reference;  // with the generation that was resolved
   uint64_t length = 0;

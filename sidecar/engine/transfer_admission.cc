@@ -295,6 +295,10 @@ Status TransferAdmission::ResolveLocal(const wire::TransferRequest& request,
     }
     auto use = registry_.Acquire(std::move(buffers[i]), request.workload, reference.buffer,
                                  reference.generation, admitted->status.id);
+    if (!use && use.error().code == ErrorCode::kDraining) {  // another may have its name by now
+      use = registry_.Acquire(request.workload, reference.buffer, reference.generation,
+                              admitted->status.id);
+    }
     if (!use) return Fail(std::move(use).error().WithField(ListField("local", i)));
     const registry::Buffer::Description& description = use->buffer().description();
     admitted->workload_generation = description.workload_generation;

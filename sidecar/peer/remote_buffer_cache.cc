@@ -37,7 +37,7 @@ Key KeyOf(const wire::BufferReference& reference) { return {reference.workload, 
 struct RemoteBufferCache::Entry {
   std::shared_ptr<const void> lease;
   // Guarded by the shelf's mutex:
-  size_t uses = 0;  // of how many Use objects; the shelf keeps an entry that has one
+  size_t uses = 0;  // how often it is in Use objects; the shelf keeps an entry that is in one
   bool retired = false;
   TimePoint stop_at = TimePoint::max();
 

@@ -1,7 +1,7 @@
 // The buffers of one peer that are described here, mapped if bytes are moved from here, and their
 // uses. A buffer is retired when it was revoked, replaced or its peer is gone: nobody gets it any
-// more, and it is dropped when its last handle is. Thread-safe; outlived by the handles that it
-// gave out.
+// more, and it is dropped when nobody has a handle any more of those that were given out with its
+// own. Thread-safe; outlived by the handles that it gave out.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@ class RemoteBufferCache {
  public:
   using Handle = std::shared_ptr<const engine::RemoteBuffer>;
 
-  // `on_unused` runs when a retired buffer loses its last handle, on the thread that let go of it,
-  // possibly after the cache is gone: it must not block.
+  // `on_unused` runs when a retired buffer is not used any more, on the thread that let go of the
+  // last handle, possibly after the cache is gone: it must not block.
   explicit RemoteBufferCache(std::function<void()> on_unused);
 
   // Sets (*handles)[i] for each reference that is here, of the wanted generation and fit for the

@@ -1,6 +1,7 @@
 #include "client/client_json.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <nlohmann/json.hpp>
 
@@ -214,6 +215,50 @@ TEST(ClientJson, MembersHaveAnyOrderAndOthersAroundThem) {
   ASSERT_EQ(view->pairs.size(), 2U);
   EXPECT_EQ(view->pairs[0].local + std::to_string(view->pairs[0].group), "a3");
   EXPECT_EQ(view->pairs[1].local + std::to_string(view->pairs[1].group), "b4");
+}
+
+// Also of many, which are found in another way.
+TEST(ClientJson, OfMembersAtOnePathTheLastCounts) {
+  const auto transfer = ReadTransfer(
+      R"({"state":"running","bytes":1,"state":"failed","bytes":2,"chunks":3,"chunks":"none"})");
+  ASSERT_TRUE(transfer);
+  EXPECT_EQ(transfer->status.state, GANTRY_FAILED);
+  EXPECT_EQ(transfer->status.bytes, 2U);
+  EXPECT_EQ(transfer->status.chunks, 0U);
+  EXPECT_FALSE(ReadTransfer(R"({"state":"running","state":7})"));
+  EXPECT_FALSE(ReadView(R"({"id":"v","id":"","pairs":[]})"));
+  std::string list;
+  for (int i = 0; i < 100; ++i) {
+    const std::string digits = std::to_string(i);
+    list += (i == 0 ? "" : ",") + std::string(R"({"generation":"0","name":"n)") + digits +
+            R"(","id":"b)" + digits + R"(","generation":"g)" + digits + "\"}";
+  }
+  const auto buffers = ReadBuffers(R"({"buffers":[)" + list + "]}");
+  ASSERT_TRUE(buffers);
+  ASSERT_EQ(buffers->size(), 100U);
+  for (size_t i = 0; i < buffers->size(); ++i) {
+    const std::string digits = std::to_string(i);
+    const BufferAnswer& buffer = (*buffers)[i];
+    EXPECT_EQ(buffer.name + buffer.id + buffer.generation,
+              "n" + digits + "b" + digits + "g" + digits);
+  }
+}
+
+uint64_t MostResidentBytes() {
+  rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+TEST(ClientJson, AnAnswerWithALongPathTakesNoMoreMemoryThanItHas) {
+  std::string body = R"({"state":"running",")" + std::string(100'000, 'k') + R"(":{"id":0)";
+  for (int i = 0; i < 10'000; ++i) body += R"(,"id":0)";
+  const uint64_t before = MostResidentBytes();
+  ASSERT_TRUE(ReadTransfer(body + "}}"));
+  std::string ids = "{\"state\":\"running\",\"" + std::string(100'000, 'k') + R"(":[{"code":"a"})";
+  for (int i = 0; i < 10'000; ++i) ids += R"(,{"code":"a"})";
+  ASSERT_TRUE(ReadTransfer(ids + "]}"));
+  EXPECT_LT(MostResidentBytes() - before, uint64_t{64} << 20);
 }
 
 TEST(ClientJson, ReadsWhoMovesTheBytes) {

@@ -174,6 +174,36 @@ TEST_F(GpuMemoryChanges, WhatATransferByAViewDoesNotMoveMayBeFreed) {
   for (gantry_buffer* buffer : buffers) gantry_buffer_destroy(buffer);
 }
 
+TEST_F(GpuMemoryChanges, AnAllocationOfManyBuffersOfAViewIsLookedAtWhicheverOfThemIsThere) {
+  const AddressRange shared = Make(MemoryOrigin::kDevice, kMiB);
+  gantry_buffer* buffers[3] = {};
+  for (uint64_t i = 0; i < 3; ++i) {
+    const std::string name = "k." + std::to_string(i);
+    ASSERT_OK(Register(name.c_str(), At(shared, 4096 * i), 4096, &buffers[i]));
+  }
+  gantry_view* const view = MakeView({{"k.0", 0}, {"k.1", 0}, {"k.2", 0}});
+  ASSERT_NE(view, nullptr);
+  const uint64_t block = 0;
+  gantry_transfer_spec spec = {};
+  spec.view = view;
+  spec.local_blocks = spec.remote_blocks = &block;
+  spec.block_count = 1;
+  EXPECT_EQ(CodeOfSubmitting(spec), "");
+  gantry_buffer_destroy(std::exchange(buffers[0], nullptr));
+  EXPECT_EQ(CodeOfSubmitting(spec), "");
+  ASSERT_TRUE(allocations_->Free(shared));
+  EXPECT_EQ(CodeOfSubmitting(spec), "stale_generation");
+  const AddressRange other = Make(MemoryOrigin::kDevice, kMiB);
+  ASSERT_OK(Register("k.0", At(other), 4096, &buffers[0]));
+  EXPECT_EQ(CodeOfSubmitting(spec), "stale_generation");
+  for (int i : {1, 2}) gantry_buffer_destroy(std::exchange(buffers[i], nullptr));
+  EXPECT_EQ(CodeOfSubmitting(spec), "");
+  ASSERT_TRUE(allocations_->Free(other));
+  EXPECT_EQ(CodeOfSubmitting(spec), "stale_generation");
+  gantry_view_destroy(view);
+  gantry_buffer_destroy(buffers[0]);
+}
+
 gantry_error* RegisterHeap(gantry_client* client) {
   const std::vector<char> heap(4096);
   const gantry_piece piece = {heap.data(), 100};
