@@ -242,8 +242,12 @@ void TransferLoop::Begin(Transfer* transfer) {
                                                admitted.deadline, priority, transfer->token);
 }
 
-// Through the table and out of it again.
+// Through the table and out of it again, by the way of its path.
 void TransferLoop::Rehearse(Transfer* transfer, const std::shared_ptr<Answer>& answer) {
+  const Admitted& admitted = transfer->admitted;
+  if (admitted.transport != nullptr) {
+    admitted.transport->Rehearse(admitted.plan, admitted.status.priority);
+  }
   transfer->operation =
       std::make_unique<RehearsedOperation>(*transfer->admitted.plan, Clock::now());
   transfer->waiting.push_back(answer);

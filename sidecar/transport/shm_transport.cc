@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "sidecar/transport/shm_operation.h"
+#include "sidecar/transport/shm_stage.h"
 
 namespace gantry::transport {
 namespace {

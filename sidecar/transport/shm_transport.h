@@ -82,6 +82,7 @@ class ShmTransport final : public Transport {
   std::unique_ptr<ShmOperation> StartFor(std::shared_ptr<const MovePlan> plan, int priority,
                                          uint64_t token, std::vector<uint64_t>* attention,
                                          TimePoint last_post = TimePoint::max());
+  void Rehearse(const std::shared_ptr<const MovePlan>& plan, int priority) override;
   bool Poll(std::vector<uint64_t>* attention) override;
   nanoseconds Unattended() const override;
   // Beside copies by processors the processors are better left to them.
@@ -97,6 +98,7 @@ class ShmTransport final : public Transport {
   static constexpr milliseconds kLately{1'000};
 
   enum class RowsBy { kNobody, kEngines, kBatches };
+  struct Stage;  // for rehearsals
   // A part of one operation, posted to one worker.
   struct Job {
     ShmOperation* operation = nullptr;  // null: the slot is free
@@ -205,7 +207,8 @@ class ShmTransport final : public Transport {
   std::atomic<int> last_worker_ = 0;
   std::atomic<TimePoint> last_posted_{};
   size_t jobs_in_flight_ = 0;
-  size_t gpu_jobs_ = 0;  // of these, between GPUs
+  size_t gpu_jobs_ = 0;           // of these, between GPUs
+  std::unique_ptr<Stage> stage_;  // once there was a rehearsal
 };
 
 }  // namespace gantry::transport
