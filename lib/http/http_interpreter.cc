@@ -8,6 +8,7 @@
 #include "lib/base/log.h"
 #include "lib/base/result.h"
 #include "lib/http/error_response.h"
+#include "lib/http/plain_request.h"
 
 namespace gantry::http {
 namespace {
@@ -15,10 +16,11 @@ namespace {
 // What httplib reads from and writes to in the place of a socket.
 class ExchangeStream final : public httplib::Stream {
  public:
-  ExchangeStream(const HttpInterpreter::Call& call, std::string* out)
-      : call_(call), rest_(call.head), out_(out) {}
+  ExchangeStream(const HttpInterpreter::Call& call, Response* known, std::string* out)
+      : call_(call), known_(known), rest_(call.head), out_(out) {}
 
   const HttpInterpreter::Call& call() const { return call_; }
+  Response* known() const { return known_; }
   void StreamFromNowOn() { streams_ = true; }
   bool streams() const { return streams_; }
   void AllowRehearsals(bool may) { may_rehearse_ = may; }
@@ -53,6 +55,7 @@ class ExchangeStream final : public httplib::Stream {
 
  private:
   const HttpInterpreter::Call& call_;
+  Response* const known_;  // null: the handler is to be asked
   std::string_view rest_;
   std::string* const out_;
   bool streams_ = false;
@@ -71,22 +74,39 @@ std::string_view HeaderOf(const httplib::Request& request, const char* name) {
   return found == request.headers.end() ? std::string_view() : std::string_view(found->second);
 }
 
-Request RequestOf(const httplib::Request& from, const HttpInterpreter::Call& call) {
+// What is not in the head.
+Request RequestOf(const HttpInterpreter::Call& call) {
   Request request;
-  request.method = from.method == "HEAD" ? std::string_view("GET") : from.method;
-  request.path = from.path;
   request.body = call.body;
-  request.content_type = HeaderOf(from, "Content-Type");
-  request.accept = HeaderOf(from, "Accept");
-  request.authorization = HeaderOf(from, "Authorization");
-  request.last_event_id = HeaderOf(from, "Last-Event-ID");
-  request.query = &from.params;
   request.uid = call.uid;
   request.may_wait = call.may_wait;
   request.rehearsed = call.rehearsed;
   request.is_wanted = [channel = call.channel] {
     return channel == nullptr || channel->IsWanted();
   };
+  return request;
+}
+
+Request RequestOf(const httplib::Request& from, const HttpInterpreter::Call& call) {
+  Request request = RequestOf(call);
+  request.method = from.method == "HEAD" ? std::string_view("GET") : from.method;
+  request.path = from.path;
+  request.content_type = HeaderOf(from, "Content-Type");
+  request.accept = HeaderOf(from, "Accept");
+  request.authorization = HeaderOf(from, "Authorization");
+  request.last_event_id = HeaderOf(from, "Last-Event-ID");
+  request.query = &from.params;
+  return request;
+}
+
+Request RequestOf(const PlainRequest& from, const HttpInterpreter::Call& call) {
+  Request request = RequestOf(call);
+  request.method = from.method;
+  request.path = from.path;
+  request.content_type = from.content_type;
+  request.accept = from.accept;
+  request.authorization = from.authorization;
+  request.query = &from.query;
   return request;
 }
 
@@ -138,8 +158,9 @@ class HttpInterpreter::Dialect final : public httplib::Server {
     set_keep_alive_max_count(1'000'000);
     set_pre_routing_handler(
         [this, handler = std::move(handler)](const httplib::Request& from, httplib::Response& to) {
-          const Request request = RequestOf(from, current_stream->call());
-          Response response = CallHandler(handler, request);
+          Response response = current_stream->known() != nullptr
+                                  ? std::move(*current_stream->known())
+                                  : CallHandler(handler, RequestOf(from, current_stream->call()));
           if (response.stream && ++streams_ > kStreamsMax) {
             --streams_;
             response = ErrorResponse(
@@ -158,16 +179,14 @@ class HttpInterpreter::Dialect final : public httplib::Server {
     svr_sock_ = 0;  // "not shutting down": streams go on; nothing else reads it
   }
 
-  Outcome Run(const Call& call, std::string* out) try {
-    ExchangeStream stream(call, out);
+  // `known`: what the handler has answered already, or null.
+  Outcome Run(const Call& call, Response* known, std::string* out) {
+    ExchangeStream stream(call, known, out);
     current_stream = &stream;
     bool closed = call.close_after;
     const bool answered = process_request(stream, call.close_after, closed, [](auto&) {});
     if (stream.streams()) --streams_;
     return {answered && !closed && !stream.streams(), stream.may_rehearse()};
-  } catch (const std::exception& failure) {
-    log::Error("a request could not be read or answered", {{"what", failure.what()}});
-    return {};
   }
   void StopStreams() { svr_sock_ = INVALID_SOCKET; }
 
@@ -176,11 +195,18 @@ class HttpInterpreter::Dialect final : public httplib::Server {
 };
 
 HttpInterpreter::HttpInterpreter(Handler handler)
-    : dialect_(std::make_unique<Dialect>(std::move(handler))) {}
+    : handler_(std::move(handler)), dialect_(std::make_unique<Dialect>(handler_)) {}
 HttpInterpreter::~HttpInterpreter() = default;
 
-HttpInterpreter::Outcome HttpInterpreter::Run(const Call& call, std::string* out) {
-  return dialect_->Run(call, out);
+HttpInterpreter::Outcome HttpInterpreter::Run(const Call& call, std::string* out) try {
+  const auto plain = call.close_after ? std::nullopt : ReadPlainRequest(call.head);
+  if (!plain) return dialect_->Run(call, nullptr, out);
+  Response response = CallHandler(handler_, RequestOf(*plain, call));
+  if (WritePlainResponse(response, out)) return {true, response.may_rehearse};
+  return dialect_->Run(call, &response, out);
+} catch (const std::exception& failure) {
+  log::Error("a request could not be read or answered", {{"what", failure.what()}});
+  return {};
 }
 void HttpInterpreter::StopStreams() { dialect_->StopStreams(); }
 

@@ -100,9 +100,8 @@ TEST_P(RehearsedFeedTest, WhatTakesLongerThanItSavesIsLeftOut) {
   EXPECT_EQ(pool.looks, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Memory, RehearsedFeedTest, ::testing::Bool(), [](const auto& memory) {
-  return memory.param ? "OfGpus" : "OfTheHost";
-});
+INSTANTIATE_TEST_SUITE_P(Memory, RehearsedFeedTest, ::testing::Bool(),
+                         [](const auto& memory) { return memory.param ? "OfGpus" : "OfTheHost"; });
 
 }  // namespace
 }  // namespace gantry::transport
