@@ -5,14 +5,16 @@
 namespace gantry::transport {
 namespace {
 
-// Of a transfer that is rehearsed: one that takes longer has no use for what that saves.
+// Of a transfer that is rehearsed: one that takes longer has no use for what that saves, and who
+// drives has others to drive.
 constexpr uint64_t kRehearsedBytes = 1 << 20;
+constexpr size_t kRehearsedSegments = 128;
 constexpr int kRehearsedPolls = 4;
 
 }  // namespace
 
-void ShmTransport::Rehearse(const std::shared_ptr<const MovePlan>& plan, int priority) {
-  if (plan->bytes > kRehearsedBytes) return;
+void ShmTransport::Rehearse(const std::shared_ptr<const MovePlan>& plan, int priority) try {
+  if (plan->bytes > kRehearsedBytes || plan->segments.size() > kRehearsedSegments) return;
   if (stage_ == nullptr) stage_ = std::make_unique<Stage>(options_, pool_);
   ShmTransport& copies = stage_->copies;
   copies.last_worker_.store(last_worker_.load(std::memory_order_relaxed),
@@ -25,6 +27,9 @@ void ShmTransport::Rehearse(const std::shared_ptr<const MovePlan>& plan, int pri
   operation->Stop();
   while (!operation->finished()) copies.Poll(&attention);  // its jobs are done when one looks
   attention.clear();
+} catch (...) {
+  stage_.reset();  // its jobs' operation is gone
+  throw;
 }
 
 }  // namespace gantry::transport
