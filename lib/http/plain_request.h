@@ -21,9 +21,9 @@ struct PlainRequest {
   std::string_view authorization;
 };
 
-// Of HTTP/1.1, of up to 4 KiB, with no character that would have to be decoded, no header but Host, Accept,
-// Authorization, Content-Type, Content-Length and User-Agent, and none of them twice; nothing for
-// others. `head` has its empty line and was framed before (RequestFraming).
+// Of HTTP/1.1, of up to 4 KiB, with no character that would have to be decoded, no header but Host,
+// Accept, Authorization, Content-Type, Content-Length and User-Agent, and none of them twice;
+// nothing for others. `head` has its empty line and was framed before (RequestFraming).
 std::optional<PlainRequest> ReadPlainRequest(std::string_view head);
 
 // Appends the response on a connection that stays open, if it is a plain one, too: it has a body,
