@@ -66,14 +66,15 @@ bool ReadLine(std::string_view line, PlainRequest* request) {
 
 std::optional<PlainRequest> ReadPlainRequest(std::string_view head) {
   PlainRequest request;
-  std::string_view host, length, agent;
-  const std::array<std::pair<std::string_view, std::string_view*>, 6> known = {
+  std::string_view host, length, agent, connection;
+  const std::array<std::pair<std::string_view, std::string_view*>, 7> known = {
       {{"Host", &host},
        {"Accept", &request.accept},
        {"Authorization", &request.authorization},
        {"Content-Type", &request.content_type},
        {"Content-Length", &length},
-       {"User-Agent", &agent}}};
+       {"User-Agent", &agent},
+       {"Connection", &connection}}};
   if (head.size() > kHeadBytesMax || !head.ends_with("\r\n\r\n")) return std::nullopt;
   if (!ReadLine(Take(&head, "\r\n"), &request)) return std::nullopt;
   for (std::string_view line = Take(&head, "\r\n"); !line.empty(); line = Take(&head, "\r\n")) {
@@ -82,6 +83,8 @@ std::optional<PlainRequest> ReadPlainRequest(std::string_view head) {
     for (const auto& [known_name, known_value] : known) {
       if (name == known_name) value = known_value;
     }
+    std::string_view hidden;  // what framing has taken from the library's sight
+    if (name.starts_with('-')) value = &hidden;
     // The library decodes values, and takes blanks off.
     if (value == nullptr || !value->empty() || line.empty() || line.front() == ' ' ||
         line.back() == ' ' || line.find_first_of("%\t") != std::string_view::npos) {
@@ -89,7 +92,8 @@ std::optional<PlainRequest> ReadPlainRequest(std::string_view head) {
     }
     *value = line;
   }
-  return head.empty() ? std::optional(std::move(request)) : std::nullopt;
+  if (!head.empty() || (!connection.empty() && connection != "keep-alive")) return std::nullopt;
+  return request;
 }
 
 bool WritePlainResponse(const Response& response, std::string* out) {

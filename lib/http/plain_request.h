@@ -22,8 +22,9 @@ struct PlainRequest {
 };
 
 // Of HTTP/1.1, of up to 4 KiB, with no character that would have to be decoded, no header but Host,
-// Accept, Authorization, Content-Type, Content-Length and User-Agent, and none of them twice;
-// nothing for others. `head` has its empty line and was framed before (RequestFraming).
+// Accept, Authorization, Content-Type, Content-Length, User-Agent and "Connection: keep-alive",
+// none of them twice, and those that framing hides; nothing for others. `head` has its empty line
+// and was framed before (RequestFraming).
 std::optional<PlainRequest> ReadPlainRequest(std::string_view head);
 
 // Appends the response on a connection that stays open, if it is a plain one, too: it has a body,

@@ -16,7 +16,8 @@ namespace {
 
 const std::string kHead =
     "POST /v1/transfers?wait_ms=100 HTTP/1.1\r\nHost: gantry\r\nAccept: application/cbor\r\n"
-    "Authorization: Bearer 00ff\r\nContent-Type: application/json\r\nContent-Length: 4\r\n\r\n";
+    "Authorization: Bearer 00ff\r\nContent-Type: application/json\r\nContent-Length: 4\r\n"
+    "Connection: keep-alive\r\n-ccept-Encoding: gzip\r\n\r\n";
 
 Response Ok() {
   Response response;
@@ -62,6 +63,10 @@ TEST(PlainRequestTest, IsReadAsTheLibraryReadsIt) {
        {kHead, std::string("GET / HTTP/1.1\r\n\r\n"),
         std::string("DELETE /v1/transfers/t-1:a.b~c@d?workload=w-0&wait_ms=0 HTTP/1.1\r\n"
                     "User-Agent: curl/8 (x; y)\r\nHost: [::1]:80\r\n\r\n"),
+        std::string(
+            "POST /v1/transfers HTTP/1.1\r\nHost: localhost\r\nUser-Agent: requests/2.32\r\n"
+            "-ccept-Encoding: gzip, deflate\r\nAccept: */*\r\nConnection: keep-alive\r\n"
+            "Content-Length: 4\r\nContent-Type: application/json\r\n\r\n"),
         std::string("PUT /v1/holds/h HTTP/1.1\r\nContent-Length: 4\r\nAccept: */*\r\n\r\n")}) {
     EXPECT_TRUE(ReadPlainRequest(head)) << head;
     EXPECT_FALSE(ReadPlainRequest(WithAnother(head))) << head;
@@ -79,9 +84,10 @@ TEST(PlainRequestTest, WhatItWouldHaveToDecodeOrActOnIsTheLibrarys) {
     EXPECT_FALSE(ReadPlainRequest(std::string(line) + "\r\n\r\n")) << line;
   }
   for (const char* header :
-       {"Connection: close", "Connection: keep-alive", "host: x", "Accept: %20", "Accept:  x",
-        "Accept: x ", "Accept: ", "Accept:x", "Accept: a\r\nAccept: b", "Last-Event-ID: 3",
-        "Range: bytes=0-1", "Accept-Encoding: gzip"}) {
+       {"Connection: close", "Connection: Keep-Alive",
+        "Connection: keep-alive\r\nConnection: keep-alive", "-ccept-Encoding: %20", "host: x",
+        "Accept: %20", "Accept:  x", "Accept: x ", "Accept: ", "Accept:x", "Accept: a\r\nAccept: b",
+        "Last-Event-ID: 3", "Range: bytes=0-1", "Accept-Encoding: gzip"}) {
     EXPECT_FALSE(ReadPlainRequest("GET / HTTP/1.1\r\n" + std::string(header) + "\r\n\r\n"))
         << header;
   }
