@@ -6,12 +6,12 @@
 #include <memory>
 #include <vector>
 
-#include "sidecar/worker/copy_pool.h"
+#include "sidecar/worker/unattended_pool.h"
 #include "sidecar/worker/worker_ring.h"
 
 namespace gantry::transport {
 
-class RehearsalPool final : public worker::CopyPool {
+class RehearsalPool final : public worker::UnattendedPool {
  public:
   explicit RehearsalPool(worker::CopyPool& pool);
 
@@ -24,15 +24,6 @@ class RehearsalPool final : public worker::CopyPool {
   size_t free_places(int worker) const override;
   bool Post(int worker, uint64_t tag, std::span<const worker::CopySegment> segments) override;
   size_t Poll(std::span<worker::Completion> completions) override;
-
-  void Wait(TimePoint /*deadline*/, Mutex* /*driver*/) override {}
-  void Nap(TimePoint /*deadline*/, Mutex* /*driver*/) override {}
-  void WakeWaiter() override {}
-  void TakeOver() override {}
-  void HandBack(bool /*wake*/) override {}
-  void LookAfresh() override {}
-  void Replace(int /*worker*/) override {}
-  void Rouse(int /*worker*/) override {}
 
  private:
   worker::CopyPool& pool_;
