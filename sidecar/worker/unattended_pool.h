@@ -1,4 +1,5 @@
-// What a CopyPool has on which nobody sleeps, and no worker of which is woken or replaced through it.
+// What a CopyPool has on which nobody sleeps, and no worker of which is woken or replaced through
+// it.
 #pragma once
 
 #include "sidecar/worker/copy_pool.h"
