@@ -1,11 +1,12 @@
 // Any bytes on a REST connection: framed as a whole and in pieces with the same result, and what is
-// complete goes through the HTTP library and the choice of routes.
+// complete is read, asked and answered. What is plain means the same by way of the HTTP library.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
 #include "lib/http/http_interpreter.h"
+#include "lib/http/plain_request.h"
 #include "lib/http/request_framing.h"
 
 namespace gantry::http {
@@ -24,13 +25,33 @@ FramingLimits Limits() {
   return limits;
 }
 
+// Answers with what it sees and the body.
 Response Echo(const Request& request) {
   Demand(request.path.starts_with('/') && !request.method.empty());
-  for (const auto& [name, value] : *request.query) Demand(name.size() + value.size() < 2048);
   Response response;
   response.content_type = "text/plain";
-  response.body = request.body;
+  for (const std::string_view text :
+       {request.method, request.path, request.name, request.content_type, request.accept,
+        request.authorization, request.last_event_id, request.body}) {
+    response.body.append(text).append("\n");
+  }
+  for (const auto& [name, value] : *request.query) {
+    Demand(name.size() + value.size() < 2048);
+    response.body.append(name).append("=").append(value).append("\n");
+  }
   return response;
+}
+
+// The response, and whether the connection stays open.
+std::string Answer(std::string_view head, std::string_view body) {
+  static HttpInterpreter* const interpreter = new HttpInterpreter(Echo);
+  HttpInterpreter::Call call;
+  call.head = head;
+  call.body = body;
+  std::string out;
+  const HttpInterpreter::Outcome outcome = interpreter->Run(call, &out);
+  Demand(out.starts_with("HTTP/1.1 ") && out.find("\r\n\r\n") != std::string::npos);
+  return out + (outcome.keep_open ? "open" : "closed");
 }
 
 Framing FrameInPieces(std::string bytes, size_t step) {
@@ -43,7 +64,6 @@ Framing FrameInPieces(std::string bytes, size_t step) {
 }
 
 void Fuzz(std::string bytes) {
-  static HttpInterpreter* const interpreter = new HttpInterpreter(Echo);
   const size_t step = bytes.empty() ? 1 : 1 + static_cast<uint8_t>(bytes.back()) % 97;
   const Framing in_pieces = FrameInPieces(bytes, step);
   const Framing framing = FrameRequest({}, bytes.data(), bytes.size(), Limits());
@@ -53,12 +73,13 @@ void Fuzz(std::string bytes) {
   }
   if (framing.state != Framing::State::kComplete) return;
   Demand(framing.head_bytes + framing.body_bytes <= bytes.size());
-  HttpInterpreter::Call call;
-  call.head = std::string_view(bytes).substr(0, framing.head_bytes);
-  call.body = std::string_view(bytes).substr(framing.head_bytes, framing.body_bytes);
-  std::string out;
-  interpreter->Run(call, &out);
-  Demand(out.starts_with("HTTP/1.1 ") && out.find("\r\n\r\n") != std::string::npos);
+  const std::string head = bytes.substr(0, framing.head_bytes);
+  const std::string body = bytes.substr(framing.head_bytes, framing.body_bytes);
+  const std::string answer = Answer(head, body);
+  if (!ReadPlainRequest(head)) return;
+  // A header that nobody asks for takes the same request by way of the library.
+  const std::string by_library = head.substr(0, head.size() - 2) + "X-Nobody-Asks: 1\r\n\r\n";
+  Demand(!ReadPlainRequest(by_library) && Answer(by_library, body) == answer);
 }
 
 }  // namespace
