@@ -2,7 +2,7 @@
 
 JOBS ?= $(shell nproc)
 QUICK_TIERS := style unit contract api charts rdma end-to-end
-SLOW_TIERS := soak asan fuzz asan-end-to-end tsan tsan-end-to-end
+SLOW_TIERS := soak fuzz asan tsan asan-end-to-end tsan-end-to-end
 OTHER_TIERS := tidy previous gpu arm64 image kubernetes
 TIERS := tests/tiers/run_tiers.py
 

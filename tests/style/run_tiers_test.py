@@ -46,14 +46,29 @@ class RunTiersTest(unittest.TestCase):
         self.assertEqual(self.call("minutes", "asan")[1], "40\n")
 
     def test_a_last_run_is_remembered_and_lets_a_tier_fit(self):
-        self.plant("asan", PASSED)
+        self.plant("soak", PASSED)
+        self.call("run", "soak", left_s=600)
+        self.assertIn("may take 20 minutes, 10 were left", self.row("soak")[1])
+        self.last_runs.write_text(json.dumps({"soak": 300}))
+        self.assertEqual(self.call("minutes", "soak")[1], "9\n")
+        self.call("run", "soak", left_s=600)
+        self.assertEqual(self.row("soak")[0][:3], ["passed", "1", "0"])
+        self.assertLess(json.loads(self.last_runs.read_text())["soak"], 60)
+
+    def test_a_tier_of_which_a_part_is_worth_having_does_what_fits(self):
+        self.plant("asan", PASSED + '; echo "left: $((GANTRY_TIER_UNTIL - $(date +%s)))"; echo "tests of 3 programs" >"$RESULTS/partly"')
+        self.assertIn("left: 600", self.call("run", "asan", left_s=600)[1].replace("599", "600"))
+        row, said = self.row("asan")
+        self.assertEqual(row[:3], ["partly", "1", "0"])
+        self.assertIn("skipped in asan: tests of 3 programs", said)
+        self.assertFalse(self.last_runs.exists())
+        self.call("run", "asan", left_s=300)
+        self.assertEqual(self.row("asan")[0][0], "left")
+
+    def test_what_failed_of_a_part_is_a_failure(self):
+        self.plant("asan", FAILED + '; echo "tests of 3 programs" >"$RESULTS/partly"; exit 1')
         self.call("run", "asan", left_s=600)
-        self.assertIn("may take 40 minutes, 10 were left", self.row("asan")[1])
-        self.last_runs.write_text(json.dumps({"asan": 300}))
-        self.assertEqual(self.call("minutes", "asan")[1], "9\n")
-        self.call("run", "asan", left_s=600)
-        self.assertEqual(self.row("asan")[0][:3], ["passed", "1", "0"])
-        self.assertLess(json.loads(self.last_runs.read_text())["asan"], 60)
+        self.assertEqual(self.row("asan")[0][:3], ["FAILED", "0", "1"])
 
     def test_a_tier_that_failed_is_not_remembered(self):
         self.plant("unit", FAILED + "; exit 1")

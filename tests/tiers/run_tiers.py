@@ -8,7 +8,8 @@ A tier is an executable that writes JUnit files (*.xml) into $RESULTS and exits 
 counts come from those files, so that a tier that ran nothing is never shown as passed. With GANTRY_TIERS_UNTIL (seconds
 since 1970) in the environment a tier that may take longer is left out, and one that does take longer is ended; the
 summary says so and does not count it as a failure. How long a tier may take is known from its last run on this machine
-("run_tiers.py minutes <tier>" prints it). A tier that cannot run on this machine writes why into $RESULTS/skipped.
+("run_tiers.py minutes <tier>" prints it). A tier that cannot run on this machine writes why into $RESULTS/skipped; one
+of which a part is worth having ends by itself before $GANTRY_TIER_UNTIL, and writes into $RESULTS/partly what it left out.
 """
 
 import json
@@ -34,6 +35,10 @@ TIME_LIMIT_MINUTES = {"style": 3, "unit": 10, "contract": 10, "api": 10, "charts
 
 # Tiers that know whether their caches are filled: with the argument "minutes" they print how long they may take.
 SAY_THEMSELVES = ("arm64", "image", "kubernetes")
+
+# Tiers that do what fits: they begin with less time than they may take, if it is this much.
+IN_PARTS = ("asan", "tsan")
+PART_MINUTES_MIN = 6
 
 # Seconds of each tier's last run to its end, beside the caches that it filled: without the one there are not the others.
 CACHE = Path(os.environ.get("GANTRY_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gantry")
@@ -83,6 +88,8 @@ def run(tier):
     limit_s = end_s = 60 * TIME_LIMIT_MINUTES[tier]
     if until := os.environ.get("GANTRY_TIERS_UNTIL"):
         left_s, may_take = int(until) - time.time(), minutes(tier)
+        if tier in IN_PARTS:
+            may_take = min(may_take, PART_MINUTES_MIN)
         if left_s < 60 * may_take:
             note = f"may take {may_take} minutes, {max(0, left_s) / 60:.0f} were left"
             print(f"left out: {note}", flush=True)
@@ -93,7 +100,7 @@ def run(tier):
     tee = subprocess.Popen(["tee", folder / "log"], stdin=subprocess.PIPE)
     process = subprocess.Popen([ROOT / "tests" / "tiers" / tier], cwd=ROOT, stdin=subprocess.DEVNULL,
                                stdout=tee.stdin, stderr=subprocess.STDOUT, start_new_session=True,
-                               env={**os.environ, "RESULTS": str(folder)})
+                               env={**os.environ, "RESULTS": str(folder), "GANTRY_TIER_UNTIL": str(int(time.time() + end_s))})
     note = ""
     try:
         status = process.wait(end_s)
@@ -112,7 +119,7 @@ def run(tier):
     tee.wait()
     seconds = time.monotonic() - start
     (folder / "result.json").write_text(json.dumps({"status": status, "note": note, "seconds": seconds}))
-    if status == 0 and not (folder / "skipped").exists():
+    if status == 0 and not (folder / "skipped").exists() and not (folder / "partly").exists():
         remember(tier, seconds)
     if note == "interrupted":
         sys.exit(130)
@@ -175,6 +182,8 @@ def judge(tier):
         return "left out", passed, [], [result["note"]], result["seconds"]
     if result["status"] == 0 and (folder / "skipped").exists():
         return "skipped", 0, [], [(folder / "skipped").read_text().strip()], result["seconds"]
+    if result["status"] == 0 and not failed and (folder / "partly").exists():
+        return "partly" if passed else "left out", passed, [], [(folder / "partly").read_text().strip(), *skipped], result["seconds"]
     if result["status"] != 0 and not failed:
         why = f"{tier} ({result['note'] or 'exit status %d' % result['status']}, see {folder / 'log'})"
         failed = ["\n    ".join([why, *build_errors(folder / "log")])]

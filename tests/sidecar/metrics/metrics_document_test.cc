@@ -85,6 +85,7 @@ void CheckWithPromtool(const std::string& exposition) {
   const std::string file = testing::TempDir() + "metrics-" + std::to_string(::getpid()) + ".txt";
   std::ofstream(file) << exposition;
   const std::string said = OutputOf(folder + "/promtool check metrics <" + file + " 2>&1", &status);
+  std::remove(file.c_str());
   EXPECT_EQ(status, 0) << said;
   EXPECT_EQ(said, "");
 }
