@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -57,7 +58,8 @@ class RunTiersTest(unittest.TestCase):
 
     def test_a_tier_of_which_a_part_is_worth_having_does_what_fits(self):
         self.plant("asan", PASSED + '; echo "left: $((GANTRY_TIER_UNTIL - $(date +%s)))"; echo "tests of 3 programs" >"$RESULTS/partly"')
-        self.assertIn("left: 600", self.call("run", "asan", left_s=600)[1].replace("599", "600"))
+        left = re.search(r"left: (\d+)", self.call("run", "asan", left_s=600)[1])
+        self.assertTrue(500 < int(left[1]) <= 600, left)
         row, said = self.row("asan")
         self.assertEqual(row[:3], ["partly", "1", "0"])
         self.assertIn("skipped in asan: tests of 3 programs", said)
