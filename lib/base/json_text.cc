@@ -1,6 +1,7 @@
 #include "lib/base/json_text.h"
 
 #include <cstdint>
+#include <cstring>
 
 namespace gantry {
 namespace {
@@ -23,6 +24,13 @@ size_t SequenceLength(std::string_view text) {
   static constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
   const bool surrogate = point >= 0xD800 && point <= 0xDFFF;
   return point < kLeast[length] || surrogate || point > 0x10FFFF ? 0 : length;
+}
+
+// Of the next eight bytes, as almost all are.
+bool IsAscii(const char* bytes) {
+  uint64_t word = 0;
+  std::memcpy(&word, bytes, sizeof(word));
+  return (word & 0x8080808080808080U) == 0;
 }
 
 }  // namespace
@@ -54,6 +62,10 @@ std::string JsonQuote(std::string_view text) {
 
 bool IsUtf8(std::string_view text) {
   while (!text.empty()) {
+    if (text.size() >= sizeof(uint64_t) && IsAscii(text.data())) {
+      text.remove_prefix(sizeof(uint64_t));
+      continue;
+    }
     const size_t length = SequenceLength(text);
     if (length == 0) return false;
     text.remove_prefix(length);

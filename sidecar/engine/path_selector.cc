@@ -1,7 +1,9 @@
 #include "sidecar/engine/path_selector.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
+#include <utility>
 
 namespace gantry::engine {
 namespace {
@@ -53,15 +55,15 @@ Objection LocalObjection(const transport::Transport& transport, const Allocation
   const transport::LocalSide side = {*question.local, *question.local_on_nics,
                                      question.why_not_on_nics};
   if (auto status = transport.CanCarry(side, remotes); !status) {
-    return {status.error().message, question.why_not_on_nics.has_value()
-                                        ? PathObstacle::kNotRegistered
-                                        : PathObstacle::kNoPort};
+    return {std::move(status.error().message), question.why_not_on_nics.has_value()
+                                                   ? PathObstacle::kNotRegistered
+                                                   : PathObstacle::kNoPort};
   }
   // What can reach one allocation may not reach another; a transfer takes one path as a whole.
   for (const auto& remote : remotes) {
     for (const memory::MappedAllocation* const local : locals) {
       if (auto status = transport.CanReach(*local, remote); !status) {
-        return {status.error().message, PathObstacle::kUnreachable};
+        return {std::move(status.error().message), PathObstacle::kUnreachable};
       }
     }
   }
@@ -88,7 +90,7 @@ Objection ObjectionTo(transport::Transport* transport, wire::Path path, const Al
   if (question.lost != nullptr && question.lost->path == path) {
     return {question.lost->why, PathObstacle::kFailed};
   }
-  if (auto status = transport->Probe(); !status) return {status.error().message};
+  if (auto status = transport->Probe(); !status) return {std::move(status.error().message)};
   if (transport->AddressesBuffers()) {
     Objection objection = PeerObjection(*transport, path, question);
     return objection.reason.empty() ? LocalObjection(*transport, locals, question) : objection;
@@ -104,12 +106,21 @@ std::string RequirementReason(wire::Path path, const PathQuestion& question) {
   return allowed ? std::string() : std::string(kNotRequired);
 }
 
+std::string ReasonsOf(const std::vector<wire::PathReport>& reports) {
+  std::string reasons;
+  for (const wire::PathReport& report : reports) {
+    reasons.append(reasons.empty() ? "" : "; ").append(wire::NameOf(report.path));
+    reasons.append(": ").append(report.reason);
+  }
+  return reasons;
+}
+
 }  // namespace
 
 Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Transport>>& transports,
                               const PathQuestion& question) {
   PathChoice choice;
-  std::string all_reasons;
+  choice.reports.reserve(std::size(kPathsByPreference));
   const Allocations locals = Representatives(question);
   for (const wire::Path path : kPathsByPreference) {
     transport::Transport* transport = Find(transports, path);
@@ -117,14 +128,11 @@ Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Trans
     if (path == wire::Path::kRdma && !reason.empty()) choice.against_rdma = obstacle;
     if (reason.empty()) reason = RequirementReason(path, question);
     if (reason.empty() && choice.transport == nullptr) choice.transport = transport;
-    if (!reason.empty()) {
-      all_reasons += all_reasons.empty() ? "" : "; ";
-      all_reasons += std::string(wire::NameOf(path)) + ": " + reason;
-    }
     choice.reports.push_back({path, reason.empty(), std::move(reason)});
   }
   if (choice.transport != nullptr) return choice;
-  return Fail(ErrorCode::kPathUnavailable, "no path can carry this transfer: " + all_reasons,
+  return Fail(ErrorCode::kPathUnavailable,
+              "no path can carry this transfer: " + ReasonsOf(choice.reports),
               question.require->empty() ? "GET /v1/status says what each path needs"
                                         : "leave out require_path to take any path",
               question.require->empty() ? "" : "/require_path");

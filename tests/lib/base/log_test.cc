@@ -27,6 +27,20 @@ TEST(JsonTextTest, AnyBytesBecomeAValidString) {
   EXPECT_TRUE(IsUtf8("\xc3\xa4 and plain"));
 }
 
+TEST(JsonTextTest, EachByteOfALongTextIsLookedAt) {
+  const std::string plain(40, 'a');
+  EXPECT_TRUE(IsUtf8(plain));
+  for (size_t at = 0; at < plain.size(); ++at) {
+    std::string text = plain;
+    text[at] = '\xff';
+    EXPECT_FALSE(IsUtf8(text)) << at;
+    text.replace(at, 1, "\xe2\x82\xac");
+    EXPECT_TRUE(IsUtf8(text)) << at;
+    text.resize(at + 2);
+    EXPECT_FALSE(IsUtf8(text)) << at;
+  }
+}
+
 TEST(LogTest, OneJsonLineWithTypedFields) {
   log::Configure("log-test", log::Level::kInfo);
   testing::internal::CaptureStderr();
