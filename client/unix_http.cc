@@ -1,10 +1,12 @@
 #include "client/unix_http.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "lib/base/fd_passing.h"
@@ -149,6 +151,37 @@ Result<HttpReply> UnixHttp::Exchange(Connection* connection, const HttpRequest& 
   }
 }
 
+Status UnixHttp::OpenRehearsal() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    return Fail(SystemError(ErrorCode::kResourceExhausted, "socketpair", errno));
+  }
+  rehearsal_ = {};
+  rehearsal_.fd = UniqueFd(ends[0]);
+  rehearsal_end_ = UniqueFd(ends[1]);
+  ::fcntl(ends[1], F_SETFL, O_NONBLOCK);  // an answer that does not fit is an error
+  return {};
+}
+
+Result<HttpReply> UnixHttp::Rehearse(const HttpRequest& request, std::string_view answer) {
+  MutexLock lock(rehearsal_mutex_);
+  if (!rehearsal_end_.valid()) RETURN_IF_ERROR(OpenRehearsal());
+  const TimePoint deadline = Clock::now() + request.timeout;
+  const int end = rehearsal_end_.get();
+  if (Status sent = WriteAll(end, answer, {}, deadline); !sent) {
+    rehearsal_end_.reset();
+    return Fail(std::move(sent).error());
+  }
+  bool reusable = false;
+  bool untouched = false;
+  auto reply = Exchange(&rehearsal_, request, &reusable, &untouched);
+  std::array<char, kReadBytes> sent;
+  const ssize_t drained = ::recv(end, sent.data(), sent.size(), MSG_DONTWAIT);
+  const bool is_clean = reply && reusable && drained > 0 && drained < std::ssize(sent);
+  if (!is_clean) rehearsal_end_.reset();  // something may be left in it
+  return reply;
+}
+
 Result<UnixHttp::Connection> UnixHttp::Checkout(bool fresh) {
   const auto closed = [] { return Fail(ErrorCode::kCancelled, "the client is closed"); };
   Connection connection;
@@ -180,6 +213,11 @@ void UnixHttp::Checkin(Connection connection, bool reusable) {
 }
 
 void UnixHttp::Close() {
+  {
+    MutexLock rehearsal_lock(rehearsal_mutex_);
+    rehearsal_end_.reset();
+    rehearsal_ = {};
+  }
   MutexLock lock(mutex_);
   closed_ = true;
   idle_.clear();

@@ -135,6 +135,9 @@ class WorkloadSession {
   Result<std::string> Request(std::string_view method, std::string_view target,
                               std::string_view body, uint64_t wait_ms);
 
+  // Goes through what asking for a small transfer takes, asking nobody.
+  Status Rehearse();
+
   const std::string& workload() const { return options_.workload; }
   const std::string& generation() const { return lease_answer_.generation; }
   pid_t owner() const { return owner_; }

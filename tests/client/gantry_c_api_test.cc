@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 
 #include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
 
 #include "lib/base/unique_fd.h"
 #include "tests/client/client_objects.h"
@@ -219,6 +221,22 @@ TEST(GantryCApi, ATransferIsFollowedToItsEnd) {
   EXPECT_EQ(asked, 3);  // an outcome is not asked for again
   gantry_transfer_destroy(transfer);
   gantry_buffer_destroy(buffer);
+}
+
+TEST(GantryCApi, ARehearsalAsksNobody) {
+  OpenClient it;
+  const size_t asked = it.sidecar.requests().size();
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 100; ++k) EXPECT_OK(gantry_client_rehearse(it.client));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(it.sidecar.requests().size(), asked);
+  EXPECT_EQ(CodeOf(gantry_client_rehearse(nullptr)), "invalid_argument");
+  EXPECT_OK(gantry_client_close(it.client));
+  EXPECT_EQ(CodeOf(gantry_client_rehearse(it.client)), "cancelled");
 }
 
 TEST(GantryCApi, LocalBuffersAreFencedByTheirGeneration) {

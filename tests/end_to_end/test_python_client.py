@@ -320,3 +320,12 @@ def test_events_tell_of_transfers_that_ended(pair):
     _, cursor, lost = pair.client.poll_events(0)
     assert cursor >= found[0].sequence and lost == 0
     assert pair.client.poll_events(cursor, wait=0.1)[0] == []
+
+
+def test_a_rehearsal_asks_nobody(client):
+    before = client.request("GET", f"/v1/transfers?workload={client.workload}")
+    for _ in range(100):
+        client.rehearse()
+    assert client.request("GET", f"/v1/transfers?workload={client.workload}") == before
+    client.close()
+    assert code_of(client.rehearse) == "cancelled"
