@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "lib/base/error.h"
+#include "lib/base/log.h"
 #include "lib/base/poll_fd.h"
 #include "lib/http/error_response.h"
 
@@ -32,6 +33,14 @@ constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 void ClearKeepingLittle(std::string* text) {
   text->clear();
   if (text->capacity() > kSmallBytesMax) text->shrink_to_fit();
+}
+
+void CallAfterwards(const std::function<void()>& afterwards) try {
+  afterwards();
+} catch (const std::exception& failure) {
+  log::Error("what follows an answer could not be done", {{"what", failure.what()}});
+} catch (...) {
+  log::Error("what follows an answer could not be done");
 }
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK; }
@@ -137,7 +146,7 @@ HttpInterpreter::Call HttpConnection::request() {
   return call;
 }
 
-void HttpConnection::EndRequest(HttpInterpreter::Outcome outcome) {
+void HttpConnection::EndRequest(const HttpInterpreter::Outcome& outcome) {
   const size_t used = framing_.head_bytes + framing_.body_bytes;
   const bool is_kept = outcome.may_rehearse && share_->limits.rehearsal_interval.count() > 0;
   if (is_kept && used <= kRehearsalBytesMax) rehearsal_.assign(input_, 0, used);
@@ -151,6 +160,9 @@ void HttpConnection::EndRequest(HttpInterpreter::Outcome outcome) {
   continued_ = false;
   ends_ = !outcome.keep_open;
   SetDeadline(input_.empty() ? share_->limits.response_time_max : share_->limits.request_time_max);
+  if (!outcome.afterwards) return;
+  Flush();  // fails as it does once more in Advance
+  CallAfterwards(outcome.afterwards);
 }
 
 void HttpConnection::EndWith(std::string last_response) {

@@ -50,7 +50,8 @@ class HttpConnection final : public ResponseChannel {
   // After kHasRequest: the request, valid until EndRequest. The response goes to response().
   HttpInterpreter::Call request();
   std::string* response() { return &output_; }
-  void EndRequest(HttpInterpreter::Outcome outcome);
+  // Sends what it can without waiting, and does what is to follow.
+  void EndRequest(const HttpInterpreter::Outcome& outcome);
   // The last request that may be rehearsed and is small, or nothing.
   const std::string& rehearsal() const { return rehearsal_; }
   void EndRehearsals() { rehearsal_ = {}; }

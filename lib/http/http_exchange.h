@@ -42,6 +42,10 @@ struct Response {
   std::vector<std::pair<std::string, std::string>> headers;  // never text from a peer
   // The request, or one like it, may be rehearsed.
   bool may_rehearse = false;
+  // If set, called by the same thread when the response is on its way, with `stream` at its end,
+  // and before it looks for another request: what the client need not wait for. Not promised where
+  // memory is short.
+  std::function<void()> afterwards;
   // If set, the body is what this appends, call by call, until it returns false or the client has
   // gone; it may append nothing, and should return within a second. Holds the thread meanwhile.
   std::function<bool(std::string* chunk)> stream;

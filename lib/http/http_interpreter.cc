@@ -25,6 +25,8 @@ class ExchangeStream final : public httplib::Stream {
   bool streams() const { return streams_; }
   void AllowRehearsals(bool may) { may_rehearse_ = may; }
   bool may_rehearse() const { return may_rehearse_; }
+  void DoAfterwards(std::function<void()> afterwards) { afterwards_ = std::move(afterwards); }
+  std::function<void()> TakeAfterwards() { return std::move(afterwards_); }
 
   bool is_readable() const override { return !rest_.empty(); }
   bool is_writable() const override { return !failed_; }
@@ -61,6 +63,7 @@ class ExchangeStream final : public httplib::Stream {
   bool streams_ = false;
   bool failed_ = false;
   bool may_rehearse_ = false;
+  std::function<void()> afterwards_;
 };
 
 constexpr int kStreamsMax = 32;  // each holds a thread
@@ -130,6 +133,7 @@ void StreamBody(ExchangeStream* stream, Response from, httplib::Response* to) {
 void Answer(ExchangeStream* stream, Response from, httplib::Response* to) {
   to->status = from.status;
   stream->AllowRehearsals(from.may_rehearse);
+  stream->DoAfterwards(std::move(from.afterwards));
   for (const auto& [name, value] : from.headers) to->set_header(name.c_str(), value.c_str());
   if (from.stream) {
     StreamBody(stream, std::move(from), to);
@@ -163,8 +167,10 @@ class HttpInterpreter::Dialect final : public httplib::Server {
                                   : CallHandler(handler, RequestOf(from, current_stream->call()));
           if (response.stream && ++streams_ > kStreamsMax) {
             --streams_;
+            std::function<void()> afterwards = std::move(response.afterwards);
             response = ErrorResponse(
                 Error(ErrorCode::kResourceExhausted, "too many streams are open", "close one"));
+            response.afterwards = std::move(afterwards);
           }
           Answer(current_stream, std::move(response), &to);
           return httplib::Server::HandlerResponse::Handled;
@@ -186,7 +192,8 @@ class HttpInterpreter::Dialect final : public httplib::Server {
     bool closed = call.close_after;
     const bool answered = process_request(stream, call.close_after, closed, [](auto&) {});
     if (stream.streams()) --streams_;
-    return {answered && !closed && !stream.streams(), stream.may_rehearse()};
+    return {answered && !closed && !stream.streams(), stream.may_rehearse(),
+            stream.TakeAfterwards()};
   }
   void StopStreams() { svr_sock_ = INVALID_SOCKET; }
 
@@ -202,7 +209,9 @@ HttpInterpreter::Outcome HttpInterpreter::Run(const Call& call, std::string* out
   const auto plain = call.close_after ? std::nullopt : ReadPlainRequest(call.head);
   if (!plain) return dialect_->Run(call, nullptr, out);
   Response response = CallHandler(handler_, RequestOf(*plain, call));
-  if (WritePlainResponse(response, out)) return {true, response.may_rehearse};
+  if (WritePlainResponse(response, out)) {
+    return {true, response.may_rehearse, std::move(response.afterwards)};
+  }
   return dialect_->Run(call, &response, out);
 } catch (const std::exception& failure) {
   log::Error("a request could not be read or answered", {{"what", failure.what()}});

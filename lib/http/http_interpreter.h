@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +43,7 @@ class HttpInterpreter {
   struct Outcome {
     bool keep_open = false;  // false: the connection ends with this response
     bool may_rehearse = false;
+    std::function<void()> afterwards;  // as Response says; may be empty
   };
   // Appends the response to *out, unless it was streamed over the channel.
   Outcome Run(const Call& call, std::string* out);

@@ -44,10 +44,11 @@ http::Response Answer(const Sources& sources, const http::Request& request) {
 }  // namespace
 
 std::string Exposition(const Sources& sources) {
+  // The last one first: what is asked for it brings what others have counted up to date.
   std::vector<prometheus::MetricFamily> all;
-  for (const auto& source : sources) {
-    auto some = source->Collect();
-    all.insert(all.end(), std::make_move_iterator(some.begin()),
+  for (auto source = sources.rbegin(); source != sources.rend(); ++source) {
+    auto some = (*source)->Collect();
+    all.insert(all.begin(), std::make_move_iterator(some.begin()),
                std::make_move_iterator(some.end()));
   }
   return prometheus::TextSerializer().Serialize(all);

@@ -72,6 +72,7 @@ Result<uint64_t> StreamCursor(const ApiDependencies& api, const http::Request& r
     return Fail(ErrorCode::kInvalidArgument, "Last-Event-ID is no sequence number");
   }
   ASSIGN_OR_RETURN(const auto cursor, QueryNumber(request, "cursor"));
+  api.transfers.AwaitAccounts();  // what ended before is not new
   return cursor.value_or(api.events.last_sequence());
 }
 
@@ -84,6 +85,7 @@ Result<http::Response> PollCompletions(const ApiDependencies& api, const http::R
   ASSIGN_OR_RETURN(const TimePoint wait_until, WaitUntil(request, body.wait_ms));
   const engine::EventReader reader{body.workload, generation};
   api.events.Acknowledge(reader, body.cursor);
+  api.transfers.AwaitAccounts();  // what the caller was answered is an event
   const engine::EventLog::Page page =
       api.events.Poll(reader, body.cursor, body.max.value_or(kPollDefault), wait_until);
   wire::BodyWriter writer = WriterFor(request);

@@ -26,9 +26,8 @@ struct Route {
   std::array<std::string_view, 3> query;  // the parameters it knows; others are refused
   Result<http::Response> (*handle)(const ApiDependencies& api,
                                    const http::Request& request) = nullptr;
-  // What `handle` runs through, without a trace; null: such requests are not rehearsed.
-  Result<http::Response> (*rehearse)(const ApiDependencies& api,
-                                     const http::Request& request) = nullptr;
+  // `handle` knows Request::rehearsed, and then leaves no trace; else such requests are refused.
+  bool may_rehearse = false;
 };
 
 std::span<const Route> Routes();

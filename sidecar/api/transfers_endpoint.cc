@@ -23,7 +23,9 @@ http::Response TransferReply(const http::Request& request, const TransferStatus&
 Result<TransferStatus> SubmitOne(const ApiDependencies& api, const http::Request& request,
                                  wire::TransferRequest transfer, TimePoint wait_until) {
   RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, transfer.workload));
-  return api.transfers.Submit(std::move(transfer), wait_until);
+  if (request.rehearsed) return api.transfers.Rehearse(std::move(transfer));
+  return api.transfers.Submit(std::move(transfer), wait_until, nullptr,
+                              engine::Accounting::kByCaller);
 }
 
 // All are submitted before any is waited for; each is admitted or refused on its own.
@@ -79,26 +81,18 @@ Result<Posted> ReadPosted(const http::Request& request) {
 }  // namespace
 
 Result<http::Response> PostTransfers(const ApiDependencies& api, const http::Request& request) {
-  api.transfers.Foresee();
+  if (!request.rehearsed) api.transfers.Foresee();
   ASSIGN_OR_RETURN(Posted posted, ReadPosted(request));
   wire::TransferBody& body = posted.body;
-  if (body.is_list) return SubmitList(api, request, body.requests, posted.wait_until);
+  if (body.is_list) {
+    if (request.rehearsed) return Fail(ErrorCode::kInvalidArgument, "lists are not rehearsed");
+    return SubmitList(api, request, body.requests, posted.wait_until);
+  }
   const bool asks_peer = engine::TransferEngine::AsksPeer(body.requests.front());
   ASSIGN_OR_RETURN(const TransferStatus transfer,
                    SubmitOne(api, request, std::move(body.requests.front()), posted.wait_until));
   http::Response response = TransferReply(request, transfer);
   response.may_rehearse = !asks_peer && transfer.descriptors_in <= engine::kRehearsedDescriptorsMax;
-  return response;
-}
-
-Result<http::Response> RehearseTransfers(const ApiDependencies& api, const http::Request& request) {
-  ASSIGN_OR_RETURN(const Posted posted, ReadPosted(request));
-  if (posted.body.is_list) return Fail(ErrorCode::kInvalidArgument, "lists are not rehearsed");
-  const wire::TransferRequest& transfer = posted.body.requests.front();
-  RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, transfer.workload));
-  ASSIGN_OR_RETURN(const TransferStatus rehearsed, api.transfers.Rehearse(transfer));
-  http::Response response = TransferReply(request, rehearsed);
-  response.may_rehearse = true;
   return response;
 }
 

@@ -7,7 +7,6 @@
 namespace gantry::api {
 
 Result<http::Response> PostTransfers(const ApiDependencies& api, const http::Request& request);
-Result<http::Response> RehearseTransfers(const ApiDependencies& api, const http::Request& request);
 Result<http::Response> GetTransfer(const ApiDependencies& api, const http::Request& request);
 Result<http::Response> ListTransfers(const ApiDependencies& api, const http::Request& request);
 Result<http::Response> DeleteTransfer(const ApiDependencies& api, const http::Request& request);

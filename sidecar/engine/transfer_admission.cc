@@ -130,22 +130,29 @@ TransferAdmission::TransferAdmission(
       segments_(options.descriptors_queued_max),
       next_id_(RandomGeneration()) {}
 
+// No workload's transfer has the id of a rehearsal. With a deadline that has passed peers are not
+// asked.
 Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request,
-                                          std::optional<LostPath> lost) const {
+                                          std::optional<LostPath> lost, bool rehearsed) const {
   RETURN_IF_ERROR(CheckHead(request, options_));
   Admitted admitted;
   admitted.lost = std::move(lost);
+  admitted.rehearsed = rehearsed;
   admitted.begun = Clock::now();
   const milliseconds time = request.deadline_ms
                                 ? milliseconds(static_cast<int64_t>(*request.deadline_ms))
                                 : options_.deadline_default;
-  admitted.deadline = admitted.begun + time;
-  // Random once for all: another sidecar's differ, and none costs a call of the kernel.
-  admitted.status.id = request.id.empty()
-                           ? TransferId(next_id_.fetch_add(1, std::memory_order_relaxed))
-                           : request.id;
+  admitted.deadline = rehearsed ? admitted.begun : admitted.begun + time;
+  admitted.status.id = rehearsed ? std::string(registry::Buffer::kRehearsal) : IdOf(request);
   RETURN_IF_ERROR(AdmitInto(request, &admitted));
+  if (rehearsed) admitted.notify.reset();
   return admitted;
+}
+
+// Random once for all: another sidecar's differ, and none costs a call of the kernel.
+std::string TransferAdmission::IdOf(const wire::TransferRequest& request) const {
+  if (!request.id.empty()) return request.id;
+  return TransferId(next_id_.fetch_add(1, std::memory_order_relaxed));
 }
 
 Status TransferAdmission::AdmitInto(const wire::TransferRequest& request,
@@ -153,18 +160,6 @@ Status TransferAdmission::AdmitInto(const wire::TransferRequest& request,
   admitted->fingerprint = FingerprintOf(request);
   return request.view.empty() ? AdmitOver(request, {request.local, request.remote, {}}, admitted)
                               : AdmitView(request, admitted);
-}
-
-// No workload's transfer has such an id. With a deadline that has passed peers are not asked.
-Result<Admitted> TransferAdmission::Rehearse(const wire::TransferRequest& request) const {
-  RETURN_IF_ERROR(CheckHead(request, options_));
-  Admitted admitted;
-  admitted.rehearsed = true;
-  admitted.begun = admitted.deadline = Clock::now();
-  admitted.status.id = registry::Buffer::kRehearsal;
-  RETURN_IF_ERROR(AdmitInto(request, &admitted));
-  admitted.notify.reset();
-  return admitted;
 }
 
 Admitted TransferAdmission::Anew(const Admitted& admitted) {

@@ -58,10 +58,9 @@ class TransferAdmission {
   void SetHolds(HoldDesk* holds) { holds_ = holds; }
   // Likewise; null: no peer executes anything.
   void SetDelegated(const DelegatedTransfers* delegated) { delegated_ = delegated; }
-  Result<Admitted> Admit(const wire::TransferRequest& request,
-                         std::optional<LostPath> lost = {}) const;
-  // For TransferEngine::Rehearse: asks no peer, and wakes nobody up.
-  Result<Admitted> Rehearse(const wire::TransferRequest& request) const;
+  // `rehearsed`: for TransferEngine::Rehearse; asks no peer, and wakes nobody up.
+  Result<Admitted> Admit(const wire::TransferRequest& request, std::optional<LostPath> lost = {},
+                         bool rehearsed = false) const;
 
  private:
   // Of a view, or the request's own.
@@ -73,6 +72,7 @@ class TransferAdmission {
 
   // Nothing but what holds for every attempt of the same transfer.
   static Admitted Anew(const Admitted& admitted);
+  std::string IdOf(const wire::TransferRequest& request) const;
   Status AdmitInto(const wire::TransferRequest& request, Admitted* admitted) const;
   // A view whose buffers were registered anew is refreshed once.
   Status AdmitView(const wire::TransferRequest& request, Admitted* admitted) const;

@@ -92,18 +92,36 @@ void TransferLoop::Settle(Transfer* transfer) {
   active_.fetch_sub(1, std::memory_order_relaxed);
   transfer->admitted.request.reset();
   const TransferStatus& status = transfer->admitted.status;
+  const bool rehearsed = transfer->admitted.rehearsed;
+  if (!rehearsed) {  // before the answers, so that whoever has one can await it
+    unaccounted_.emplace_back(now, transfer->token);
+    unaccounted_count_.store(unaccounted_.size(), std::memory_order_release);
+  }
   for (const auto& answer : transfer->waiting) answer->Give(status);
   transfer->waiting.clear();
-  if (transfer->admitted.rehearsed) return Forget(*transfer);
-  metrics_.TransferEnded(SampleOf(*transfer, now));
-  // What a peer asked for its workload hears of at the peer.
-  if (status.requested_by.empty()) {
-    events_.Append({0, EventType::kTransfer, status.workload, status.id, "",
-                    std::make_shared<const TransferStatus>(status),
-                    transfer->admitted.workload_generation});
-  }
+  if (rehearsed) return Forget(*transfer);
   if (status.failed_items != nullptr) finished_items_ += status.failed_items->size();
   finished_.emplace_back(now, transfer->token);
+}
+
+void TransferLoop::AccountAll() {
+  if (unaccounted_.empty()) return;
+  while (!unaccounted_.empty()) {
+    const auto [ended, token] = unaccounted_.front();
+    unaccounted_.pop_front();
+    AccountFor(*transfers_.at(token), ended);
+  }
+  unaccounted_count_.store(0, std::memory_order_release);
+}
+
+void TransferLoop::AccountFor(const Transfer& transfer, TimePoint ended) {
+  metrics_.TransferEnded(SampleOf(transfer, ended));
+  const TransferStatus& status = transfer.admitted.status;
+  // What a peer asked for its workload hears of at the peer.
+  if (!status.requested_by.empty()) return;
+  events_.Append({0, EventType::kTransfer, status.workload, status.id, "",
+                  std::make_shared<const TransferStatus>(status),
+                  transfer.admitted.workload_generation});
 }
 
 void TransferLoop::TrackBusy(const Transfer& transfer, int change, TimePoint now) {
@@ -123,6 +141,7 @@ void TransferLoop::ForgetOldTransfers(TimePoint now) {
   while (!finished_.empty() &&
          (finished_.size() > options_.finished_kept_max || finished_items_ > kFinishedItemsMax ||
           finished_.front().first + options_.finished_ttl < now)) {
+    AccountAll();
     const Transfer& oldest = *transfers_.at(finished_.front().second);
     const TransferStatus& status = oldest.admitted.status;
     if (status.failed_items != nullptr) finished_items_ -= status.failed_items->size();

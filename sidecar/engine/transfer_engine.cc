@@ -70,38 +70,51 @@ void TransferEngine::Foresee() const {
 }
 
 Result<TransferStatus> TransferEngine::Submit(wire::TransferRequest request, TimePoint wait_until,
-                                              const std::function<Status()>& last_check) {
-  auto admitted = Admit(request);
+                                              const std::function<Status()>& last_check,
+                                              Accounting accounting) {
+  return Enter(std::move(request), {wait_until, accounting, /*rehearsed=*/false}, last_check);
+}
+
+Result<TransferStatus> TransferEngine::Rehearse(wire::TransferRequest request) {
+  if (AsksPeer(request)) {
+    return Fail(ErrorCode::kInvalidArgument, "what a peer is asked for is not rehearsed");
+  }
+  KeepMemoryAtHand();
+  const TimePoint wait_until = Clock::now() + kRehearsalMax;
+  return Enter(std::move(request), {wait_until, Accounting::kAtOnce, /*rehearsed=*/true}, nullptr);
+}
+
+// One way for both, as what only the one goes through is not there yet when it comes.
+Result<TransferStatus> TransferEngine::Enter(wire::TransferRequest request, const Entry& entry,
+                                             const std::function<Status()>& last_check) {
+  auto admitted = Admit(request, entry.rehearsed);
   if (admitted && last_check != nullptr) {
     if (Status checked = last_check(); !checked) admitted = Fail(std::move(checked).error());
   }
-  if (!admitted) return Refuse(request, std::move(admitted).error(), wait_until);
+  if (!admitted) {
+    if (entry.rehearsed) return Fail(std::move(admitted).error());
+    return Refuse(request, std::move(admitted).error(), entry.wait_until);
+  }
   const wire::Operation operation = request.operation;
   const std::string workload = admitted->status.workload;
   if (!admitted->status.peer.empty()) {
     request.id = admitted->status.id;
     admitted->request = requests_->Keep(std::move(request));
   }
-  auto inserted = loop_->Insert(*std::move(admitted), wait_until);
-  if (!inserted) NoteRejection(workload, operation, inserted.error());
+  auto inserted = loop_->Insert(*std::move(admitted), entry.wait_until, entry.accounting);
+  if (!inserted && !entry.rehearsed) NoteRejection(workload, operation, inserted.error());
   return inserted;
 }
 
-Result<TransferStatus> TransferEngine::Rehearse(const wire::TransferRequest& request) {
-  if (AsksPeer(request)) {
-    return Fail(ErrorCode::kInvalidArgument, "what a peer is asked for is not rehearsed");
-  }
-  ASSIGN_OR_RETURN(Admitted admitted, admission_->Rehearse(request));
-  KeepMemoryAtHand();
-  return loop_->Insert(std::move(admitted), Clock::now() + kRehearsalMax);
-}
+void TransferEngine::Account() { loop_->Account(); }
+void TransferEngine::AwaitAccounts() { loop_->AwaitAccounts(); }
 
 // What a peer refuses as stale is described again once, here as after the transfer began.
-Result<Admitted> TransferEngine::Admit(const wire::TransferRequest& request) {
+Result<Admitted> TransferEngine::Admit(const wire::TransferRequest& request, bool rehearsed) {
   const TimePoint begun = Clock::now();
-  auto admitted = admission_->Admit(request);
-  if (admitted || admitted.error().code != ErrorCode::kStaleGeneration || !request.view.empty() ||
-      request.remote.empty() || request.remote.front().peer.empty() ||
+  auto admitted = admission_->Admit(request, {}, rehearsed);
+  if (admitted || rehearsed || admitted.error().code != ErrorCode::kStaleGeneration ||
+      !request.view.empty() || request.remote.empty() || request.remote.front().peer.empty() ||
       !StaleRetry::IsOpenToAnother(request) || admitted.error().field.starts_with("/local") ||
       admitted.error().field.starts_with("/fence")) {
     return admitted;

@@ -45,7 +45,9 @@ TransferLoop::~TransferLoop() {
 void TransferLoop::Run() {
   driver_.lock();
   while (true) {
-    if (RunOnce()) continue;
+    const bool moved = RunOnce();
+    AccountAll();
+    if (moved) continue;
     {
       const MutexLock lock(inbox_mutex_);
       if (!inbox_.empty()) continue;
@@ -214,19 +216,20 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
   auto transfer = std::make_unique<Transfer>(std::move(*admitted), token, now);
   Transfer* entry = transfer.get();
   transfers_.emplace(token, std::move(transfer));
+  const auto& fence = entry->admitted.fence;
+  const bool waits = fence && fence->Read() < fence->value;
+  // Before anything else is noted, which is done while bytes move.
+  if (!waits && !entry->admitted.rehearsed) Begin(entry);
   tokens_.insert_or_assign(key, token);
   active_.fetch_add(1, std::memory_order_relaxed);
   SetTimer(entry, entry->admitted.deadline);
   if (entry->admitted.rehearsed) return Rehearse(entry, answer);
   bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
-  CountPath(entry->admitted);
-  const auto& fence = entry->admitted.fence;
-  if (fence && fence->Read() < fence->value) {
+  if (waits) {
     entry->operation = std::make_unique<UnstartedOperation>(entry->admitted.plan);
     fences_.Add(token, &*fence, now);
-  } else {
-    Begin(entry);
   }
+  CountPath(entry->admitted);
   Look(key, answer, false);
 }
 
@@ -234,12 +237,12 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
 void TransferLoop::Begin(Transfer* transfer) {
   Admitted& admitted = transfer->admitted;
   transfer->begun = Clock::now();
-  TrackBusy(*transfer, 1, *transfer->begun);
   const int priority = admitted.status.priority;
   transfer->operation = admitted.delegation == nullptr
                             ? admitted.transport->Start(admitted.plan, priority, transfer->token)
                             : delegated_.Start(admitted.delegation, admitted.plan,
                                                admitted.deadline, priority, transfer->token);
+  TrackBusy(*transfer, 1, *transfer->begun);  // while bytes move
 }
 
 // Through the table and out of it again, by the way of its path.

@@ -9,23 +9,17 @@ constexpr uint64_t kCopyNanoseconds = 5'000;  // a job's, as if it were small
 
 }  // namespace
 
-RehearsalPool::RehearsalPool(worker::CopyPool& pool)
-    : pool_(pool),
-      ring_(std::make_unique_for_overwrite<worker::RingLayout>()),
-      pool_end_(worker::InitializeRing(ring_.get())),
-      worker_end_(ring_.get(), &doorbell_) {}
-
 // The real ring is looked at as for a real job.
 size_t RehearsalPool::free_slots(int worker) const {
-  return std::min(pool_.free_slots(worker), pool_end_.free_slots());
+  return std::min(pool_.free_slots(worker), ring_.pool_end().free_slots());
 }
 size_t RehearsalPool::free_places(int worker) const {
-  return std::min(pool_.free_places(worker), pool_end_.free_places());
+  return std::min(pool_.free_places(worker), ring_.pool_end().free_places());
 }
 
 bool RehearsalPool::Post(int worker, uint64_t tag, std::span<const worker::CopySegment> segments) {
   if (!usable(worker) || workers_.size() >= worker::kCompletionSlots) return false;
-  if (!pool_end_.Submit(tag, segments)) return false;
+  if (!ring_.pool_end().Submit(tag, segments)) return false;
   workers_.push_back(worker);
   return true;
 }
@@ -34,14 +28,15 @@ size_t RehearsalPool::Poll(std::span<worker::Completion> completions) {
   worker::Completion done;
   worker::CopySegment segment;
   bool ends_job = false;
-  while (worker_end_.TakeSegment(&done.tag, &segment, &ends_job) == worker::RingTake::kEntry) {
+  while (ring_.worker_end().TakeSegment(&done.tag, &segment, &ends_job) ==
+         worker::RingTake::kEntry) {
     done.copy_nanoseconds = kCopyNanoseconds;
     done.means = segment.means;
-    if (ends_job) worker_end_.Complete(done);
+    if (ends_job) ring_.worker_end().Complete(done);
   }
   size_t taken = 0;
   while (taken < std::min(completions.size(), workers_.size()) &&
-         pool_end_.TakeCompletion(&completions[taken]) == worker::RingTake::kEntry) {
+         ring_.pool_end().TakeCompletion(&completions[taken]) == worker::RingTake::kEntry) {
     completions[taken].worker = workers_[taken];
     ++taken;
   }

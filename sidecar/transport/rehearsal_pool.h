@@ -3,17 +3,16 @@
 // its own, no worker sees it, and nothing is waited for. Belongs to the driver.
 #pragma once
 
-#include <memory>
 #include <vector>
 
+#include "sidecar/worker/ring_stage.h"
 #include "sidecar/worker/unattended_pool.h"
-#include "sidecar/worker/worker_ring.h"
 
 namespace gantry::transport {
 
 class RehearsalPool final : public worker::UnattendedPool {
  public:
-  explicit RehearsalPool(worker::CopyPool& pool);
+  explicit RehearsalPool(worker::CopyPool& pool) : pool_(pool) {}
 
   int worker_count() const override { return pool_.worker_count(); }
   bool usable(int worker) const override { return pool_.usable(worker); }
@@ -27,10 +26,7 @@ class RehearsalPool final : public worker::UnattendedPool {
 
  private:
   worker::CopyPool& pool_;
-  const std::unique_ptr<worker::RingLayout> ring_;
-  worker::Doorbell doorbell_{};
-  worker::PoolRingEnd pool_end_;
-  worker::WorkerRingEnd worker_end_;
+  worker::RingStage ring_;
   std::vector<int> workers_;  // that the jobs in the ring were posted to, in their order
 };
 

@@ -11,7 +11,10 @@ namespace {
 
 // So many may wait for their GPU: the pool is told early of those that are done.
 constexpr size_t kPendingMax = 64;
-constexpr microseconds kNudgeEvery{500};
+// Not where threads spin for as long as a wake-up takes; then as a request is rehearsed
+// (docs/decisions/0026).
+constexpr microseconds kNudgeAfter{500};
+constexpr microseconds kNudgeEvery{100};
 // Of a GPU that had nothing to do for so long parts have fallen asleep, and of the way to others;
 // after so long the next jobs are as likely to be others.
 constexpr milliseconds kAwake{2};
@@ -31,6 +34,7 @@ Status WorkerLoop::UseGpu(const memory::GpuDevices& gpus) {
   auto nudges = GpuNudges::Create(gpus);
   if (nudges) {
     nudges_ = *std::move(nudges);
+    stage_ = std::make_unique<RingStage>();
   } else {
     log::Warning("a GPU is not kept awake between copies", {{"why", nudges.error()}});
   }
@@ -50,7 +54,7 @@ Status WorkerLoop::Run() {
         ReleaseHostMemory();
         if (pending_.empty() && !gpu_copier_.has_job()) {
           gpu_copier_.Idle();
-          nudge_again_ = Clock::now() + kNudgeEvery;
+          nudge_again_ = Clock::now() + kNudgeAfter;
           ring_->WaitForSegment(&spin_, stop_, meanwhile_);
           continue;
         }
@@ -102,17 +106,26 @@ Status WorkerLoop::RehearseJob() {
     if (!done) return {};
     RETURN_IF_ERROR(gpu_copier_.Finish(*std::exchange(nudge_, std::nullopt)));
   }
-  if (last_) {
-    const auto source = Look(kSourceGuard, last_->source);
-    const auto destination = Look(kDestinationGuard, last_->destination);
-    const bool stays = source && destination && !ValidateSegment(*last_, *source, *destination);
-    ReleaseHostMemory();
-    if (!stays) last_.reset();
-  }
+  RehearseTaking();
   RETURN_IF_ERROR(gpu_copier_.Add(nudges_->Next()));
   ASSIGN_OR_RETURN(nudge_, gpu_copier_.EndJob());
   gpu_copier_.Idle();
   return {};
+}
+
+void WorkerLoop::RehearseTaking() {
+  if (!last_ || !stage_->pool_end().Submit(0, {&*last_, 1})) return;
+  Completion done;
+  CopySegment segment;
+  bool ends_job = false;
+  if (stage_->worker_end().TakeSegment(&done.tag, &segment, &ends_job) != RingTake::kEntry) return;
+  const auto source = Look(kSourceGuard, segment.source);
+  const auto destination = Look(kDestinationGuard, segment.destination);
+  const bool stays = source && destination && !ValidateSegment(segment, *source, *destination);
+  ReleaseHostMemory();
+  if (!stays) last_.reset();
+  stage_->worker_end().Complete(done);
+  stage_->pool_end().TakeCompletion(&done);
 }
 
 void WorkerLoop::Stop() {

@@ -12,6 +12,7 @@
 #include "sidecar/worker/gpu_nudges.h"
 #include "sidecar/worker/gpu_wait.h"
 #include "sidecar/worker/mapping_table.h"
+#include "sidecar/worker/ring_stage.h"
 #include "sidecar/worker/worker_ring.h"
 
 namespace gantry::worker {
@@ -56,6 +57,7 @@ class WorkerLoop {
   void WakeGpuAfterPause();
   void Nudge();
   Status RehearseJob();
+  void RehearseTaking();
 
   WorkerRingEnd* const ring_;
   MappingTable* const mappings_;
@@ -64,6 +66,7 @@ class WorkerLoop {
   std::unique_ptr<GpuNudges> nudges_;  // null: nothing keeps its GPU awake
   std::optional<GpuJob> nudge_;        // the last one, until it was seen to be done
   std::optional<CopySegment> last_;    // of a GPU's memory, without places
+  std::unique_ptr<RingStage> stage_;   // as nudges_
   TimePoint nudge_again_;
   std::atomic<bool> stop_ = false;
   GpuCopier gpu_copier_;

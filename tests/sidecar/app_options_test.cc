@@ -19,7 +19,7 @@ TEST(AppOptions, WhoIsToSpinForLongRehearses) {
   for (const uint64_t spin_us : {uint64_t{0}, uint64_t{999}}) {
     EXPECT_EQ(connection(spin_us).rehearsal_interval.count(), 0) << spin_us;
   }
-  EXPECT_EQ(connection(1'000).rehearsal_interval, microseconds(500));
+  EXPECT_EQ(connection(1'000).rehearsal_interval, microseconds(100));
   EXPECT_EQ(connection(25'000).input_spin, milliseconds(25));
 }
 
