@@ -30,6 +30,7 @@ constexpr uint64_t kSeed = 7;
 // best (a tenth of all are faster). Between 1 and what a neighbour on the same core costs, 1.4
 // to 2.
 constexpr double kQuietWithin = 1.15;
+constexpr microseconds kRehearseEvery{500};
 
 // The parts of a call: as the sidecar reports them, and what is left for HTTP and the socket.
 struct Stages {
@@ -41,8 +42,13 @@ struct Loop {
   KeepAliveSocket& socket;
   const BenchOptions& options;
   const BlockPairs& pairs;
+  BenchWorkload& caller;
   size_t next = 0;  // the pair of the next call
 };
+
+bool IsCbor(const BenchOptions& options) {
+  return options.encoding == BenchOptions::Encoding::kCbor;
+}
 
 std::string TransferBody(const BenchOptions& options, uint64_t local, uint64_t remote) {
   const bool read = options.operation == BenchOptions::Operation::kRead;
@@ -52,7 +58,10 @@ std::string TransferBody(const BenchOptions& options, uint64_t local, uint64_t r
                                {"remote", {BenchStand::RemoteName()}},
                                {"local_blocks", {local}},
                                {"remote_blocks", {remote}}};
-  return body.dump();
+  if (!IsCbor(options)) return body.dump();
+  std::string bytes;
+  nlohmann::json::to_cbor(body, bytes);
+  return bytes;
 }
 
 // Some microseconds of fixed work, of the kind that a request is made of: says whether the machine
@@ -69,15 +78,17 @@ Status CallOnce(Loop& loop, Stages& stages) {
   const size_t pair = loop.next++ % loop.pairs.local.size();
   const std::string request = KeepAliveSocket::MakeRequest(
       "POST", "/v1/transfers?wait_ms=10000",
-      TransferBody(loop.options, loop.pairs.local[pair], loop.pairs.remote[pair]));
+      TransferBody(loop.options, loop.pairs.local[pair], loop.pairs.remote[pair]),
+      IsCbor(loop.options) ? "application/cbor" : "application/json");
   const double reference_us = ReferenceMicroseconds();
   const TimePoint start = Clock::now();
   ASSIGN_OR_RETURN(const std::string answer, loop.socket.Call(request));
   const double wall_us = 1e6 * SecondsBetween(start, Clock::now());
 
-  const auto view = nlohmann::json::parse(answer, nullptr, false);
+  const auto view = IsCbor(loop.options) ? nlohmann::json::from_cbor(answer, true, false)
+                                         : nlohmann::json::parse(answer, nullptr, false);
   if (TextOf(view, "state") != "succeeded" || CountOf(view, "bytes_moved") != kBlockBytes) {
-    return Fail(ErrorCode::kInternal, "a transfer did not succeed: " + answer);
+    return Fail(ErrorCode::kInternal, "a transfer did not succeed: " + view.dump());
   }
   const nlohmann::json& timings = MemberOf(view, "timings");
   const double engine_us = NumberOf(timings, "total_us");
@@ -97,29 +108,38 @@ Status WithoutValue(const Result<Value>& result) {
   return result ? Status() : Fail(result.error());
 }
 
-void Pause(milliseconds gap, bool busy) {
-  if (!busy) return std::this_thread::sleep_for(gap);
-  for (const TimePoint end = Clock::now() + gap; Clock::now() < end;) ReferenceMicroseconds();
+void WaitUntil(TimePoint end, bool busy) {
+  if (!busy) return std::this_thread::sleep_until(end);
+  while (Clock::now() < end) ReferenceMicroseconds();
+}
+
+Status Pause(const Loop& loop, milliseconds gap) {
+  const TimePoint end = Clock::now() + gap;
+  while (loop.options.rehearse && Clock::now() + kRehearseEvery < end) {
+    WaitUntil(Clock::now() + kRehearseEvery, loop.options.busy_gaps);
+    RETURN_IF_ERROR(loop.caller.Rehearse());
+  }
+  WaitUntil(end, loop.options.busy_gaps);
+  return {};
 }
 
 // Calls once after each pause.
 template <typename Call>
-Status Repeat(const BenchOptions& options, int calls, milliseconds gap, const Call& call) {
+Status Repeat(const Loop& loop, int calls, milliseconds gap, const Call& call) {
   for (int i = 0; i < calls; ++i) {
-    if (gap.count() > 0) Pause(gap, options.busy_gaps);
+    if (gap.count() > 0) RETURN_IF_ERROR(Pause(loop, gap));
     RETURN_IF_ERROR(call());
   }
   return {};
 }
 
 Status CallMany(Loop& loop, int calls, milliseconds gap, Stages& stages) {
-  return Repeat(loop.options, calls, gap, [&] { return CallOnce(loop, stages); });
+  return Repeat(loop, calls, gap, [&] { return CallOnce(loop, stages); });
 }
 
 // What each call takes by itself, in the same loop.
 template <typename Call>
-Result<Samples> MeasureCalls(const BenchOptions& options, int calls, milliseconds gap,
-                             const Call& call) {
+Result<Samples> MeasureCalls(const Loop& loop, int calls, milliseconds gap, const Call& call) {
   Samples samples;
   const auto once = [&]() -> Status {
     const TimePoint start = Clock::now();
@@ -127,14 +147,14 @@ Result<Samples> MeasureCalls(const BenchOptions& options, int calls, millisecond
     samples.Add(1e6 * SecondsBetween(start, Clock::now()));
     return {};
   };
-  RETURN_IF_ERROR(Repeat(options, calls, gap, once));
+  RETURN_IF_ERROR(Repeat(loop, calls, gap, once));
   return samples;
 }
 
 // A request that does nothing: what HTTP and the socket cost.
 Result<Samples> MeasureHttp(Loop& loop, int calls, milliseconds gap) {
   const std::string request = KeepAliveSocket::MakeRequest("GET", "/healthz", "");
-  return MeasureCalls(loop.options, calls, gap,
+  return MeasureCalls(loop, calls, gap,
                       [&]() -> Status { return WithoutValue(loop.socket.Call(request)); });
 }
 
@@ -148,8 +168,7 @@ Result<Alone> MeasureAlone(const BenchStand& stand, Loop& loop, int calls, milli
   const size_t bytes = TransferBody(options, 0, 0).size();
   ASSIGN_OR_RETURN(const std::unique_ptr<BenchEcho> echo, BenchEcho::Start());
   Alone alone;
-  ASSIGN_OR_RETURN(alone.echo,
-                   MeasureCalls(options, calls, gap, [&] { return echo->Call(bytes); }));
+  ASSIGN_OR_RETURN(alone.echo, MeasureCalls(loop, calls, gap, [&] { return echo->Call(bytes); }));
   if (!options.on_gpus()) return alone;
   BenchGpuMemory& to = *stand.destination(options.operation).gpu();
   const BenchGpuMemory& from = *stand.source(options.operation).gpu();
@@ -163,7 +182,7 @@ Result<Alone> MeasureAlone(const BenchStand& stand, Loop& loop, int calls, milli
     return WithoutValue(to.CopyBlocks(from, {&to_block, 1}, {&from_block, 1},
                                       BenchWorkload::offset(), kBlockBytes, /*rounds=*/1));
   };
-  ASSIGN_OR_RETURN(alone.copy, MeasureCalls(options, calls, gap, copy));
+  ASSIGN_OR_RETURN(alone.copy, MeasureCalls(loop, calls, gap, copy));
   return alone;
 }
 
@@ -189,11 +208,12 @@ nlohmann::json Quiet(const Stages& stages) {
 }
 
 nlohmann::json Report(const Stages& stages, const Samples& http, const Alone& alone, int gap_ms,
-                      bool busy_gaps) {
+                      const BenchOptions& options) {
   nlohmann::json by_itself = {{"echo", Quantiles(alone.echo)}};
   if (!alone.copy.empty()) by_itself["copy"] = Quantiles(alone.copy);
   return {{"gap_ms", gap_ms},
-          {"busy_gaps", busy_gaps},
+          {"busy_gaps", options.busy_gaps},
+          {"rehearse", options.rehearse},
           {"calls", stages.wall.size()},
           {"latency_us", Quantiles(stages.wall)},
           {"stages_us",
@@ -230,7 +250,7 @@ Result<nlohmann::json> MeasureLatency(const BenchOptions& options) {
   RETURN_IF_ERROR(stand.remote->Upload());
   const BlockPairs pairs = MakePairs(kBufferBytes / kBlockBytes, options.order, kSeed);
   ASSIGN_OR_RETURN(KeepAliveSocket socket, KeepAliveSocket::Connect(stand.sidecars->ApiSocket(0)));
-  Loop loop{socket, options, pairs};
+  Loop loop{socket, options, pairs, *stand.local};
 
   Stages warm_up;
   RETURN_IF_ERROR(CallMany(loop, kWarmUpCalls, milliseconds(0), warm_up));
@@ -245,12 +265,13 @@ Result<nlohmann::json> MeasureLatency(const BenchOptions& options) {
                      MeasureHttp(loop, std::min(calls, 1000), milliseconds(gap_ms)));
     ASSIGN_OR_RETURN(const Alone alone,
                      MeasureAlone(stand, loop, std::min(calls, 1000), milliseconds(gap_ms)));
-    loops.push_back(Report(stages, http, alone, gap_ms, options.busy_gaps));
+    loops.push_back(Report(stages, http, alone, gap_ms, options));
   }
   RETURN_IF_ERROR(VerifyAll(stand, options, loop));
   const bool read = options.operation == BenchOptions::Operation::kRead;
   nlohmann::json report = {{"transport", options.transport},
                            {"operation", read ? "read" : "write"},
+                           {"encoding", IsCbor(options) ? "cbor" : "json"},
                            {"block", kBlockBytes},
                            {"workers", options.workers},
                            {"verified", true},
@@ -266,7 +287,8 @@ std::string LatencyText(const nlohmann::json& measured) {
     text += std::to_string(CountOf(loop, "calls")) + " transfers of 4 KiB, " +
             (gap == 0 ? "back to back"
                       : std::to_string(gap) + " ms between them" +
-                            (MemberOf(loop, "busy_gaps") == true ? ", the caller at work" : "")) +
+                            (MemberOf(loop, "busy_gaps") == true ? ", the caller at work" : "") +
+                            (MemberOf(loop, "rehearse") == true ? ", rehearsing" : "")) +
             ", us\n";
     TextTable table({"", ">p50", ">p90", ">p99", ">p99.9"});
     const auto add = [&table](const char* name, const nlohmann::json& quantiles) {

@@ -257,10 +257,13 @@ Status CheckBenchOptions(const BenchOptions& options) {
   }
   const bool throughput = !options.latency && !options.notify && !options.table;
   const bool plain = options.buffers == 1 && options.rounds == 1 &&
-                     options.encoding == BenchOptions::Encoding::kCbor;
+                     (options.latency || options.encoding == BenchOptions::Encoding::kCbor);
   if (!throughput && !plain) {
-    return refuse("--buffers, --rounds and --encoding are not for --latency, --notify and --table",
-                  "leave them out");
+    return refuse(
+        "--buffers and --rounds are not for --latency, --notify and --table, nor --encoding for "
+        "the "
+        "last two",
+        "leave them out");
   }
   return {};
 }

@@ -40,11 +40,11 @@ Result<KeepAliveSocket> KeepAliveSocket::Connect(const std::string& socket_path)
 }
 
 std::string KeepAliveSocket::MakeRequest(const std::string& method, const std::string& target,
-                                         const std::string& body) {
+                                         const std::string& body, const std::string& type) {
   std::string request = method + " " + target + " HTTP/1.1\r\nHost: localhost\r\n";
   if (!body.empty()) {
-    request +=
-        "Content-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
+    request += "Accept: " + type + "\r\nContent-Type: " + type +
+               "\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
   }
   return request + "\r\n" + body;
 }

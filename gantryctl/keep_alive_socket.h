@@ -18,9 +18,11 @@ class KeepAliveSocket {
   // other answer is an error.
   Result<std::string> Call(const std::string& request);
 
-  // A request that asks to keep the connection; `body` is JSON or empty.
+  // A request that asks to keep the connection; without `body` it has no type. The answer is to
+  // have the same one.
   static std::string MakeRequest(const std::string& method, const std::string& target,
-                                 const std::string& body);
+                                 const std::string& body,
+                                 const std::string& type = "application/json");
 
  private:
   explicit KeepAliveSocket(UniqueFd socket) : socket_(std::move(socket)) {}

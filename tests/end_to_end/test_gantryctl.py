@@ -189,11 +189,15 @@ def test_bench_refuses_buffers_that_are_no_whole_blocks(folder):
     assert "--buffers" in refused.stderr
 
 
-def test_bench_latency_tells_the_stages(folder):
-    measured = run("bench", "--latency", "--json", "--calls", "50", "--gap-ms", "2", "--workers", "1",
+@pytest.mark.parametrize("how", [(), ("--busy-gaps", "--rehearse"), ("--rehearse", "--encoding", "json")])
+def test_bench_latency_tells_the_stages(folder, how):
+    measured = run("bench", "--latency", "--json", "--calls", "50", "--gap-ms", "2", "--workers", "1", *how,
                    env=os.environ | {"TMPDIR": str(folder)})
     assert measured.returncode == 0, measured.stderr
-    back_to_back, paced = json.loads(measured.stdout)["loops"]
+    report = json.loads(measured.stdout)
+    assert report["encoding"] == ("json" if "json" in how else "cbor")
+    back_to_back, paced = report["loops"]
+    assert paced["busy_gaps"] == ("--busy-gaps" in how) and paced["rehearse"] == ("--rehearse" in how)
     assert back_to_back["gap_ms"] == 0 and paced["gap_ms"] == 2
     for loop in (back_to_back, paced):
         assert loop["calls"] == 50
