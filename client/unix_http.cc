@@ -1,6 +1,5 @@
 #include "client/unix_http.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -152,14 +151,11 @@ Result<HttpReply> UnixHttp::Exchange(Connection* connection, const HttpRequest& 
 }
 
 Status UnixHttp::OpenRehearsal() {
-  std::array<int, 2> ends{};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    return Fail(SystemError(ErrorCode::kResourceExhausted, "socketpair", errno));
-  }
+  // Nobody reads meanwhile: what does not fit is an error.
+  ASSIGN_OR_RETURN(auto ends, SocketPair(SOCK_STREAM | SOCK_NONBLOCK));
   rehearsal_ = {};
-  rehearsal_.fd = UniqueFd(ends[0]);
-  rehearsal_end_ = UniqueFd(ends[1]);
-  ::fcntl(ends[1], F_SETFL, O_NONBLOCK);  // an answer that does not fit is an error
+  rehearsal_.fd = std::move(ends[0]);
+  rehearsal_end_ = std::move(ends[1]);
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/base/clock.h"
+#include "lib/base/fd_passing.h"
 
 namespace gantry::gantryctl {
 namespace {
@@ -47,11 +48,8 @@ BenchEcho::~BenchEcho() {
 }
 
 Result<std::unique_ptr<BenchEcho>> BenchEcho::Start() {
-  std::array<int, 2> fds;
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds.data()) != 0) {
-    return Fail(SystemError(ErrorCode::kResourceExhausted, "making a pair of sockets", errno));
-  }
-  return std::unique_ptr<BenchEcho>(new BenchEcho(UniqueFd(fds[0]), UniqueFd(fds[1])));
+  ASSIGN_OR_RETURN(auto ends, SocketPair(SOCK_STREAM));
+  return std::unique_ptr<BenchEcho>(new BenchEcho(std::move(ends[0]), std::move(ends[1])));
 }
 
 Status BenchEcho::Call(size_t bytes) {

@@ -160,4 +160,12 @@ Result<UniqueFd> ConnectUnix(const std::string& path, int type) {
   return fd;
 }
 
+Result<std::array<UniqueFd, 2>> SocketPair(int type) {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    return Fail(SystemError(ErrorCode::kResourceExhausted, "socketpair", errno));
+  }
+  return std::array<UniqueFd, 2>{UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
 }  // namespace gantry

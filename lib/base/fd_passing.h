@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,5 +44,8 @@ Result<PeerCredentials> CredentialsOf(int socket);
 // kind of file, and sets `mode` before anyone can connect. Paths are limited to 107 bytes.
 Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode, int backlog);
 Result<UniqueFd> ConnectUnix(const std::string& path, int type);
+
+// Two ends that are connected to each other; `type` may have SOCK_NONBLOCK.
+Result<std::array<UniqueFd, 2>> SocketPair(int type);
 
 }  // namespace gantry

@@ -5,6 +5,8 @@
 #include <array>
 #include <utility>
 
+#include "lib/base/fd_passing.h"
+
 namespace gantry::http {
 
 bool Rehearsal::SpinForInput(HttpConnection* connection) {
@@ -36,11 +38,10 @@ bool Rehearsal::Run(const HttpConnection& connection) {
 }
 
 bool Rehearsal::Open() {
-  std::array<int, 2> ends{};
-  constexpr int kType = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-  if (::socketpair(AF_UNIX, kType, 0, ends.data()) != 0) return false;
-  client_ = UniqueFd(ends[0]);
-  connection_ = std::make_unique<HttpConnection>(UniqueFd(ends[1]), std::nullopt, share_);
+  auto ends = SocketPair(SOCK_STREAM | SOCK_NONBLOCK);
+  if (!ends) return false;
+  client_ = std::move((*ends)[0]);
+  connection_ = std::make_unique<HttpConnection>(std::move((*ends)[1]), std::nullopt, share_);
   return true;
 }
 

@@ -152,12 +152,9 @@ void Collect(std::vector<WorkerReply*> waiting, uint64_t number, Patience patien
 Result<std::shared_ptr<WorkerProcess>> WorkerProcess::Spawn(const Options& options,
                                                             const UniqueFd& ring,
                                                             const UniqueFd& doorbell) {
-  int ends[2] = {-1, -1};
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-    return Fail(SystemError(ErrorCode::kResourceExhausted, "socketpair", errno));
-  }
-  UniqueFd ours(ends[0]);
-  const UniqueFd theirs(ends[1]);
+  ASSIGN_OR_RETURN(auto ends, SocketPair(SOCK_SEQPACKET));
+  UniqueFd ours = std::move(ends[0]);
+  const UniqueFd theirs = std::move(ends[1]);
   ASSIGN_OR_RETURN(const pid_t pid, SpawnWith(options, {theirs.get(), ring.get(), doorbell.get()}));
   UniqueFd pidfd(PidfdOpen(pid));
   if (!pidfd.valid()) {
