@@ -1,4 +1,5 @@
 // What follows an answer: done once the client has it, by the same thread, before another request.
+#include <algorithm>
 #include <atomic>
 #include <stdexcept>
 #include <thread>
@@ -20,6 +21,13 @@ class AfterwardsTest : public ServerFixture {
       Response response = Plain(path);
       response.status = path == "/none" ? 204 : 200;
       if (path == "/none") response.body.clear();
+      if (path == "/stream") {
+        response.stream = [this](std::string* chunk) {
+          *chunk = "more";
+          std::this_thread::sleep_for(milliseconds(1));
+          return held_.load();
+        };
+      }
       response.afterwards = [this, path] {
         while (held_) std::this_thread::sleep_for(milliseconds(1));
         Note("after " + path);
@@ -77,6 +85,25 @@ TEST_F(AfterwardsTest, HoweverTheRequestIsRead) {
   ASSERT_TRUE(client.Send("GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
   EXPECT_NE(client.Receive().find("/last"), std::string::npos);
   EXPECT_EQ(Noted(6).back(), "after /last");
+}
+
+// At the end of a stream; at once where there are too many.
+TEST_F(AfterwardsTest, OfAStreamWhenItEnds) {
+  constexpr size_t kStreams = 32;
+  held_ = true;
+  std::vector<RawHttpClient> streams;
+  for (size_t i = 0; i < kStreams; ++i) {
+    streams.push_back(Connect());
+    ASSERT_TRUE(streams.back().Send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"));
+    EXPECT_NE(streams.back().Receive().find("200"), std::string::npos);
+  }
+  EXPECT_EQ(Noted(kStreams), std::vector<std::string>(kStreams, "answers /stream"));
+  RawHttpClient refused = Connect();
+  ASSERT_TRUE(refused.Send("GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"));
+  EXPECT_NE(refused.Receive().find("HTTP/1.1 429"), std::string::npos);
+  held_ = false;
+  const auto noted = Noted(2 * (kStreams + 1));
+  EXPECT_EQ(std::count(noted.begin(), noted.end(), "after /stream"), kStreams + 1);
 }
 
 TEST_F(AfterwardsTest, AlsoWhenTheClientHasGone) {
