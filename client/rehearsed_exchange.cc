@@ -9,7 +9,7 @@
 namespace gantry::client {
 namespace {
 
-// With the members that a transfer of one block between two GPUs has.
+// With as many members as the answer to a small transfer between two GPUs has, or nearly so.
 nlohmann::json Answered() {
   return {{"id", "t-0123456789abcdef-0"},
           {"workload", "rehearsed"},

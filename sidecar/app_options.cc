@@ -9,8 +9,8 @@ namespace {
 constexpr int kWorkersByDefaultMax = 8;
 // Who is to spin for so long does so for small transfers that come now and then.
 constexpr uint64_t kLongSpinUs = 1'000;
-// Between the end of one and the next: what was rehearsed half a millisecond ago takes half as long
-// again as what was just now (docs/decisions/0026).
+// Between the end of one and the next: what was rehearsed half a millisecond ago takes up to half
+// as long again as what was just now (docs/decisions/0026).
 constexpr microseconds kRehearsalInterval{100};
 
 int WorkerCount(const SidecarConfig& config) {

@@ -27,6 +27,7 @@ struct Route {
   Result<http::Response> (*handle)(const ApiDependencies& api,
                                    const http::Request& request) = nullptr;
   // `handle` knows Request::rehearsed, and then leaves no trace; else such requests are refused.
+  // Who asks for these wants the answer soon: they are counted after it.
   bool may_rehearse = false;
 };
 

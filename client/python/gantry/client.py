@@ -271,9 +271,9 @@ class Client:
                                hold_consumers=None, notify=notify, executor=executor)
 
     def rehearse(self) -> None:
-        """Goes through what a small transfer takes in the library and the kernel, asking nobody; some 5 microseconds.
+        """Goes through what a small transfer takes in the library and the kernel, asking nobody; 7 to 15 microseconds.
 
-        A transfer that comes after milliseconds of other work takes 10 to 20 microseconds longer, as what it runs through
+        A transfer that comes after milliseconds of other work takes some 10 microseconds longer, as what it runs through
         has left the processor's caches. Who wants it soon calls this twice a millisecond, from the thread that will ask.
         """
         native.check(native.lib.gantry_client_rehearse(self._handle))
