@@ -18,6 +18,7 @@ class RehearsalTest : public ServerFixture {
     options_.connection.rehearsal_interval = milliseconds(1);
     options_.connection.input_spin = milliseconds(60'000);
   }
+  void TearDown() override { server_.reset(); }  // it rehearses until then, with what follows
   void StartNoting() {
     Start([this](const Request& request) {
       if (request.rehearsed) Note(request);
