@@ -26,11 +26,17 @@ size_t SequenceLength(std::string_view text) {
   return point < kLeast[length] || surrogate || point > 0x10FFFF ? 0 : length;
 }
 
-// Of the next eight bytes, as almost all are.
-bool IsAscii(const char* bytes) {
-  uint64_t word = 0;
-  std::memcpy(&word, bytes, sizeof(word));
-  return (word & 0x8080808080808080U) == 0;
+// At the start of `text`, eight by eight, and at its end if the rest is: almost all are.
+size_t AsciiBytes(std::string_view text) {
+  size_t bytes = 0;
+  for (; text.size() - bytes >= sizeof(uint64_t); bytes += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    std::memcpy(&word, text.data() + bytes, sizeof(word));
+    if ((word & 0x8080808080808080U) != 0) return bytes;
+  }
+  uint8_t any = 0;
+  for (size_t i = bytes; i < text.size(); ++i) any |= static_cast<uint8_t>(text[i]);
+  return any < 0x80 ? text.size() : bytes;
 }
 
 }  // namespace
@@ -61,16 +67,13 @@ std::string JsonQuote(std::string_view text) {
 }
 
 bool IsUtf8(std::string_view text) {
-  while (!text.empty()) {
-    if (text.size() >= sizeof(uint64_t) && IsAscii(text.data())) {
-      text.remove_prefix(sizeof(uint64_t));
-      continue;
-    }
+  for (;;) {
+    text.remove_prefix(AsciiBytes(text));
+    if (text.empty()) return true;
     const size_t length = SequenceLength(text);
     if (length == 0) return false;
     text.remove_prefix(length);
   }
-  return true;
 }
 
 }  // namespace gantry

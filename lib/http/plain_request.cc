@@ -1,5 +1,6 @@
 #include "lib/http/plain_request.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -8,6 +9,9 @@ namespace {
 
 // The library refuses lines of 8 KiB, which it must not do to a request whose handler has acted.
 constexpr size_t kHeadBytesMax = 4096;
+
+constexpr std::string_view kLineEnd = "\r\n";
+constexpr std::string_view kNameEnd = ": ";
 
 constexpr std::array<std::string_view, 4> kMethods = {"GET", "POST", "PUT", "DELETE"};
 
@@ -29,18 +33,21 @@ bool IsPlain(std::string_view text) {
 }
 
 // Up to the delimiter, which is taken off, too; all when there is none.
-std::string_view Take(std::string_view* rest, std::string_view delimiter) {
+template <typename Delimiter>
+std::string_view Take(std::string_view* rest, Delimiter delimiter, size_t bytes) {
   const size_t end = rest->find(delimiter);
   const std::string_view taken = rest->substr(0, end);
-  rest->remove_prefix(end == std::string_view::npos ? rest->size() : end + delimiter.size());
+  rest->remove_prefix(end == std::string_view::npos ? rest->size() : end + bytes);
   return taken;
 }
+std::string_view Take(std::string_view* rest, char delimiter) { return Take(rest, delimiter, 1); }
+std::string_view TakeLine(std::string_view* rest) { return Take(rest, kLineEnd, kLineEnd.size()); }
 
 bool ReadQuery(std::string_view text, PlainRequest* request) {
   while (!text.empty()) {
-    std::string_view value = Take(&text, "&");
+    std::string_view value = Take(&text, '&');
     const bool has_value = value.find('=') != std::string_view::npos;
-    const std::string_view key = Take(&value, "=");
+    const std::string_view key = Take(&value, '=');
     if (!has_value || key.empty() || value.empty() || !IsPlain(key) || !IsPlain(value)) {
       return false;
     }
@@ -52,11 +59,11 @@ bool ReadQuery(std::string_view text, PlainRequest* request) {
 }
 
 bool ReadLine(std::string_view line, PlainRequest* request) {
-  request->method = Take(&line, " ");
-  std::string_view target = Take(&line, " ");
+  request->method = Take(&line, ' ');
+  std::string_view target = Take(&line, ' ');
   if (line != "HTTP/1.1") return false;
   if (target.ends_with('?') || target.ends_with('&')) return false;
-  request->path = Take(&target, "?");
+  request->path = Take(&target, '?');
   bool known = false;
   for (const std::string_view method : kMethods) known |= request->method == method;
   return known && IsPlain(request->path) && ReadQuery(target, request);
@@ -76,9 +83,9 @@ std::optional<PlainRequest> ReadPlainRequest(std::string_view head) {
        {"User-Agent", &agent},
        {"Connection", &connection}}};
   if (head.size() > kHeadBytesMax || !head.ends_with("\r\n\r\n")) return std::nullopt;
-  if (!ReadLine(Take(&head, "\r\n"), &request)) return std::nullopt;
-  for (std::string_view line = Take(&head, "\r\n"); !line.empty(); line = Take(&head, "\r\n")) {
-    const std::string_view name = Take(&line, ": ");
+  if (!ReadLine(TakeLine(&head), &request)) return std::nullopt;
+  for (std::string_view line = TakeLine(&head); !line.empty(); line = TakeLine(&head)) {
+    const std::string_view name = Take(&line, kNameEnd, kNameEnd.size());
     std::string_view* value = nullptr;
     for (const auto& [known_name, known_value] : known) {
       if (name == known_name) value = known_value;
@@ -87,7 +94,8 @@ std::optional<PlainRequest> ReadPlainRequest(std::string_view head) {
     if (name.starts_with('-')) value = &hidden;
     // The library decodes values, and takes blanks off.
     if (value == nullptr || !value->empty() || line.empty() || line.front() == ' ' ||
-        line.back() == ' ' || line.find_first_of("%\t") != std::string_view::npos) {
+        line.back() == ' ' ||
+        std::any_of(line.begin(), line.end(), [](char c) { return c == '%' || c == '\t'; })) {
       return std::nullopt;
     }
     *value = line;

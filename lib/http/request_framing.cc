@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string_view>
 
@@ -38,13 +40,31 @@ bool EqualsIgnoringCase(std::string_view text, std::string_view lower) {
          });
 }
 
+bool IsBlank(char c) { return c == ' ' || c == '\t'; }
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
 std::string_view Trim(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  while (!text.empty() && IsBlank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && IsBlank(text.back())) text.remove_suffix(1);
   return text;
 }
 
+constexpr uint64_t EachByte(uint8_t byte) { return byte * uint64_t{0x0101010101010101}; }
+
+// Whether one of eight bytes is below 0x20, or 0x7f: a borrow goes to the next byte from such
+// alone.
+bool HasControlOrTab(const char* bytes) {
+  uint64_t word = 0;
+  std::memcpy(&word, bytes, sizeof(word));
+  const uint64_t differs = word ^ EachByte(0x7f);
+  const uint64_t low = (word - EachByte(0x20)) & ~word, is_7f = (differs - EachByte(1)) & ~differs;
+  return ((low | is_7f) & EachByte(0x80)) != 0;
+}
+
 bool HasControlCharacter(std::string_view text) {
+  while (text.size() >= sizeof(uint64_t) && !HasControlOrTab(text.data())) {
+    text.remove_prefix(sizeof(uint64_t));
+  }
   return std::any_of(text.begin(), text.end(), [](char c) {
     return (static_cast<uint8_t>(c) < 0x20 && c != '\t') || c == 0x7f;
   });
@@ -61,7 +81,7 @@ std::optional<Refusal> CheckRequestLine(std::string_view line, const FramingLimi
   if (!version.starts_with("HTTP/")) return Refusal::kMalformed;
   if (version != "HTTP/1.1" && version != "HTTP/1.0") return Refusal::kVersion;
   if (target.size() > limits.target_bytes_max) return Refusal::kTargetTooLong;
-  if (!target.starts_with('/') || target.find_first_of(" \t") != std::string_view::npos) {
+  if (!target.starts_with('/') || std::any_of(target.begin(), target.end(), IsBlank)) {
     return Refusal::kMalformed;
   }
   return {};
@@ -69,7 +89,7 @@ std::optional<Refusal> CheckRequestLine(std::string_view line, const FramingLimi
 
 // A decimal number of bytes; more than fits is as good as "too large".
 std::optional<Refusal> ReadLength(std::string_view text, size_t most, size_t* length) {
-  if (text.empty() || text.find_first_not_of("0123456789") != std::string_view::npos) {
+  if (text.empty() || !std::all_of(text.begin(), text.end(), IsDigit)) {
     return Refusal::kMalformed;
   }
   *length = 0;

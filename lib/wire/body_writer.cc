@@ -1,5 +1,6 @@
 #include "lib/wire/body_writer.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "lib/base/json_text.h"
@@ -33,129 +34,145 @@ std::string Replaced(std::string_view text) {
   return replaced;
 }
 
-template <typename Integer>
-void AppendDecimal(std::string& out, Integer value) {
-  char digits[24];
-  const auto end = std::to_chars(digits, digits + sizeof(digits), value);
-  out.append(digits, end.ptr);
+constexpr size_t kHeadBytesMax = 9;
+constexpr size_t kDecimalBytesMax = 20;
+
+// The first bytes of an item: its type, and a length or value.
+char* WriteHead(char* at, uint8_t major, uint64_t value) {
+  const auto type = static_cast<uint8_t>(major << 5);
+  if (value < 24) {
+    *at = static_cast<char>(type | value);
+    return at + 1;
+  }
+  const int log = value <= 0xFF ? 0 : value <= 0xFFFF ? 1 : value <= 0xFFFFFFFF ? 2 : 3;
+  *at++ = static_cast<char>(type | (24 + log));
+  for (int bytes = 1 << log; bytes-- > 0;) *at++ = static_cast<char>(value >> (8 * bytes) & 0xFF);
+  return at;
 }
+
+char* Copy(char* at, std::string_view text) { return std::copy(text.begin(), text.end(), at); }
 
 }  // namespace
 
-void BodyWriter::Separate() {
-  if (!cbor_ && !first_) out_ += ',';
+// At least to twice the size: most of what is written is short.
+void BodyWriter::Grow(size_t bytes) { out_.resize(std::max(2 * out_.size(), size_ + bytes)); }
+
+// One byte at most.
+char* BodyWriter::Separated(char* at) {
+  if (!cbor_ && !first_) *at++ = ',';
+  first_ = false;
+  return at;
+}
+
+void BodyWriter::Put(char c) {
+  char* const at = Separated(Room(2));
+  *at = c;
+  WroteUpTo(at + 1);
+}
+
+void BodyWriter::Open(char c) {
+  Put(c);
+  first_ = true;
+}
+
+void BodyWriter::Close(char c) {
+  char* const at = Room(1);
+  *at = c;
+  WroteUpTo(at + 1);
   first_ = false;
 }
 
 void BodyWriter::Head(uint8_t major, uint64_t value) {
-  const auto type = static_cast<uint8_t>(major << 5);
-  int bytes = 0;
-  if (value < 24) {
-    out_ += static_cast<char>(type | value);
-  } else if (value <= 0xFF) {
-    out_ += static_cast<char>(type | 24);
-    bytes = 1;
-  } else if (value <= 0xFFFF) {
-    out_ += static_cast<char>(type | 25);
-    bytes = 2;
-  } else if (value <= 0xFFFFFFFF) {
-    out_ += static_cast<char>(type | 26);
-    bytes = 4;
-  } else {
-    out_ += static_cast<char>(type | 27);
-    bytes = 8;
-  }
-  while (bytes-- > 0) out_ += static_cast<char>(value >> (8 * bytes) & 0xFF);
+  WroteUpTo(WriteHead(Room(kHeadBytesMax), major, value));
+}
+
+void BodyWriter::Append(std::string_view text) {
+  WroteUpTo(Copy(Separated(Room(text.size() + 1)), text));
+}
+
+template <typename Integer>
+void BodyWriter::AppendDecimal(Integer value) {
+  char* const at = Separated(Room(kDecimalBytesMax + 1));
+  WroteUpTo(std::to_chars(at, at + kDecimalBytesMax, value).ptr);
 }
 
 BodyWriter& BodyWriter::BeginObject() {
-  Separate();
-  out_ += cbor_ ? kOpenMap : '{';
-  first_ = true;
+  Open(cbor_ ? kOpenMap : '{');
   return *this;
 }
 
 BodyWriter& BodyWriter::EndObject() {
-  out_ += cbor_ ? kBreak : '}';
-  first_ = false;
+  Close(cbor_ ? kBreak : '}');
   return *this;
 }
 
 BodyWriter& BodyWriter::BeginList() {
-  Separate();
-  out_ += cbor_ ? kOpenList : '[';
-  first_ = true;
+  Open(cbor_ ? kOpenList : '[');
   return *this;
 }
 
 BodyWriter& BodyWriter::EndList() {
-  out_ += cbor_ ? kBreak : ']';
-  first_ = false;
+  Close(cbor_ ? kBreak : ']');
   return *this;
 }
 
 BodyWriter& BodyWriter::Key(std::string_view key) {
-  Separate();
+  char* at = Room(key.size() + kHeadBytesMax);
   if (cbor_) {
-    Head(kTextMajor, key.size());
-    out_ += key;
+    at = Copy(WriteHead(at, kTextMajor, key.size()), key);
   } else {
-    out_ += '"';
-    out_ += key;
-    out_ += "\":";
+    at = Separated(at);
+    *at++ = '"';
+    at = Copy(at, key);
+    *at++ = '"';
+    *at++ = ':';
   }
+  WroteUpTo(at);
   first_ = true;
   return *this;
 }
 
 BodyWriter& BodyWriter::Text(std::string_view text) {
-  Separate();
   if (cbor_) {
-    if (!IsUtf8(text)) {
-      const std::string replaced = Replaced(text);
-      Head(kTextMajor, replaced.size());
-      out_ += replaced;
-      return *this;
-    }
-    Head(kTextMajor, text.size());
-    out_ += text;
+    if (!IsUtf8(text)) return Text(Replaced(text));
+    char* const at = Room(text.size() + kHeadBytesMax);
+    WroteUpTo(Copy(WriteHead(at, kTextMajor, text.size()), text));
   } else if (IsPlain(text)) {
-    out_ += '"';
-    out_ += text;
-    out_ += '"';
+    char* at = Separated(Room(text.size() + 3));
+    *at++ = '"';
+    at = Copy(at, text);
+    *at++ = '"';
+    WroteUpTo(at);
   } else {
-    out_ += JsonQuote(text);
+    Append(JsonQuote(text));
   }
   return *this;
 }
 
 BodyWriter& BodyWriter::Bool(bool value) {
-  Separate();
   if (cbor_) {
-    out_ += value ? kTrue : kFalse;
+    Put(value ? kTrue : kFalse);
   } else {
-    out_ += value ? "true" : "false";
+    Append(value ? "true" : "false");
   }
   return *this;
 }
 
 BodyWriter& BodyWriter::Unsigned(uint64_t value) {
-  Separate();
   if (cbor_) {
     Head(kUnsignedMajor, value);
   } else {
-    AppendDecimal(out_, value);
+    AppendDecimal(value);
   }
   return *this;
 }
 
 BodyWriter& BodyWriter::Signed(int64_t value) {
   if (value >= 0) return Unsigned(static_cast<uint64_t>(value));
-  Separate();
   if (cbor_) {
     Head(kNegativeMajor, static_cast<uint64_t>(-(value + 1)));
   } else {
-    AppendDecimal(out_, value);
+    AppendDecimal(value);
   }
   return *this;
 }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "lib/wire/schema_reader.h"
 
@@ -13,9 +15,8 @@ namespace gantry::wire {
 
 class BodyWriter {
  public:
-  explicit BodyWriter(BodyFormat format) : cbor_(format == BodyFormat::kCbor) {
-    out_.reserve(kUsualBytes);
-  }
+  explicit BodyWriter(BodyFormat format)
+      : cbor_(format == BodyFormat::kCbor), out_(kUsualBytes, '\0') {}
 
   BodyWriter& BeginObject();
   BodyWriter& EndObject();
@@ -44,17 +45,34 @@ class BodyWriter {
     return text.empty() ? *this : Key(key).Text(text);
   }
 
-  std::string Take() { return std::move(out_); }
+  std::string Take() {
+    out_.resize(std::exchange(size_, 0));
+    return std::move(out_);
+  }
 
  private:
-  void Separate();
+  // The place of the next bytes, of which there are at most so many.
+  char* Room(size_t bytes) {
+    if (out_.size() - size_ < bytes) Grow(bytes);
+    return out_.data() + size_;
+  }
+  void Grow(size_t bytes);
+  void WroteUpTo(const char* end) { size_ = static_cast<size_t>(end - out_.data()); }
+  char* Separated(char* at);
+  void Put(char c);
+  void Open(char c);
+  void Close(char c);
   void Head(uint8_t major, uint64_t value);
+  void Append(std::string_view text);
+  template <typename Integer>
+  void AppendDecimal(Integer value);
 
   static constexpr size_t kUsualBytes = 1024;  // of a transfer, which is the most frequent
 
   const bool cbor_;
   bool first_ = true;  // nothing was written since the last opening
-  std::string out_;
+  std::string out_;    // written up to size_, with room behind
+  size_t size_ = 0;
 };
 
 }  // namespace gantry::wire

@@ -10,6 +10,7 @@ constexpr std::string_view kJson = "application/json";
 constexpr std::string_view kCbor = "application/cbor";
 
 bool IsMediaType(std::string_view header, std::string_view type) {
+  if (header == type) return true;
   std::string_view name = header.substr(0, header.find(';'));
   while (!name.empty() && name.back() == ' ') name.remove_suffix(1);
   return name.size() == type.size() &&

@@ -21,7 +21,7 @@ http::Response TransferReply(const http::Request& request, const TransferStatus&
 }
 
 Result<TransferStatus> SubmitOne(const ApiDependencies& api, const http::Request& request,
-                                 wire::TransferRequest transfer, TimePoint wait_until) {
+                                 wire::TransferRequest&& transfer, TimePoint wait_until) {
   RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, transfer.workload));
   if (request.rehearsed) return api.transfers.Rehearse(std::move(transfer));
   return api.transfers.Submit(std::move(transfer), wait_until, nullptr,
@@ -36,7 +36,7 @@ http::Response SubmitList(const ApiDependencies& api, const http::Request& reque
   std::vector<Result<TransferStatus>> outcomes;
   outcomes.reserve(transfers.size());
   for (const wire::TransferRequest& transfer : transfers) {
-    outcomes.push_back(SubmitOne(api, request, transfer, now));
+    outcomes.push_back(SubmitOne(api, request, wire::TransferRequest(transfer), now));
   }
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginList();
@@ -89,10 +89,11 @@ Result<http::Response> PostTransfers(const ApiDependencies& api, const http::Req
     return SubmitList(api, request, body.requests, posted.wait_until);
   }
   const bool asks_peer = engine::TransferEngine::AsksPeer(body.requests.front());
-  ASSIGN_OR_RETURN(const TransferStatus transfer,
-                   SubmitOne(api, request, std::move(body.requests.front()), posted.wait_until));
-  http::Response response = TransferReply(request, transfer);
-  response.may_rehearse = !asks_peer && transfer.descriptors_in <= engine::kRehearsedDescriptorsMax;
+  auto transfer = SubmitOne(api, request, std::move(body.requests.front()), posted.wait_until);
+  if (!transfer) return Fail(std::move(transfer).error());
+  http::Response response = TransferReply(request, *transfer);
+  response.may_rehearse =
+      !asks_peer && transfer->descriptors_in <= engine::kRehearsedDescriptorsMax;
   return response;
 }
 

@@ -20,9 +20,11 @@ class Answer {
 
   bool wait() const { return wait_; }
 
-  void Give(Result<TransferStatus> result) EXCLUDES(mutex_) {
+  // A TransferStatus or an Error, or a Result of the two.
+  template <typename Outcome>
+  void Give(Outcome&& outcome) EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
-    if (!result_) result_ = std::move(result);
+    if (!result_) result_.emplace(std::forward<Outcome>(outcome));
     is_given_.store(true, std::memory_order_release);
     // Under the lock: the waiter may drop this object as soon as it sees the result.
     given_.NotifyOne();
@@ -30,13 +32,20 @@ class Answer {
 
   bool is_given() const { return is_given_.load(std::memory_order_acquire); }
 
-  // Nothing when `deadline` passed first.
-  std::optional<Result<TransferStatus>> WaitUntil(TimePoint deadline) EXCLUDES(mutex_) {
+  // False when `deadline` passed first.
+  bool WaitUntil(TimePoint deadline) EXCLUDES(mutex_) {
+    if (is_given()) return true;
     MutexLock lock(mutex_);
     while (!result_) {
-      if (!given_.WaitUntil(lock, deadline) && !result_) return std::nullopt;
+      if (!given_.WaitUntil(lock, deadline) && !result_) return false;
     }
-    return std::exchange(result_, std::nullopt);
+    return true;
+  }
+
+  // Once. REQUIRES is_given().
+  Result<TransferStatus> Take() EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return *std::move(result_);
   }
 
  private:

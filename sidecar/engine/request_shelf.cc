@@ -20,7 +20,7 @@ size_t BytesOf(const wire::TransferRequest& request) {
 
 }  // namespace
 
-std::shared_ptr<const wire::TransferRequest> RequestShelf::Keep(wire::TransferRequest request) {
+std::shared_ptr<const wire::TransferRequest> RequestShelf::Keep(wire::TransferRequest&& request) {
   const size_t bytes = BytesOf(request);
   if (bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes > bytes_max_) {
     bytes_.fetch_sub(bytes, std::memory_order_relaxed);

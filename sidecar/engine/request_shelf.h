@@ -15,7 +15,7 @@ class RequestShelf : public std::enable_shared_from_this<RequestShelf> {
   explicit RequestShelf(size_t bytes_max = size_t{64} << 20) : bytes_max_(bytes_max) {}
 
   // Null: there is no room.
-  std::shared_ptr<const wire::TransferRequest> Keep(wire::TransferRequest request);
+  std::shared_ptr<const wire::TransferRequest> Keep(wire::TransferRequest&& request);
   size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:

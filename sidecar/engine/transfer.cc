@@ -20,7 +20,7 @@ int64_t UnixMillisNow() {
 
 }  // namespace
 
-Transfer::Transfer(Admitted admitted_in, uint64_t token_in, TimePoint accepted_in)
+Transfer::Transfer(Admitted&& admitted_in, uint64_t token_in, TimePoint accepted_in)
     : token(token_in), admitted(std::move(admitted_in)), accepted(accepted_in) {
   admitted.status.timings.accepted_unix_ms = UnixMillisNow();
   admitted.status.timings.admit_us = MicrosBetween(admitted.begun, accepted);

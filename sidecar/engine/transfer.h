@@ -13,7 +13,7 @@
 namespace gantry::engine {
 
 struct Transfer {
-  Transfer(Admitted admitted_in, uint64_t token_in, TimePoint accepted_in);
+  Transfer(Admitted&& admitted_in, uint64_t token_in, TimePoint accepted_in);
 
   // The status now; of a terminal transfer, for good.
   TransferStatus Snapshot(TimePoint now) const;

@@ -134,32 +134,37 @@ TransferAdmission::TransferAdmission(
 // asked.
 Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request,
                                           std::optional<LostPath> lost, bool rehearsed) const {
-  RETURN_IF_ERROR(CheckHead(request, options_));
-  Admitted admitted;
+  Result<Admitted> result;
+  Admitted& admitted = *result;
   admitted.lost = std::move(lost);
   admitted.rehearsed = rehearsed;
-  admitted.begun = Clock::now();
+  Status status = AdmitInto(request, &admitted);
+  if (!status) result = Fail(std::move(status).error());
+  return result;
+}
+
+Status TransferAdmission::AdmitInto(const wire::TransferRequest& request,
+                                    Admitted* admitted) const {
+  RETURN_IF_ERROR(CheckHead(request, options_));
+  admitted->begun = Clock::now();
   const milliseconds time = request.deadline_ms
                                 ? milliseconds(static_cast<int64_t>(*request.deadline_ms))
                                 : options_.deadline_default;
-  admitted.deadline = rehearsed ? admitted.begun : admitted.begun + time;
-  admitted.status.id = rehearsed ? std::string(registry::Buffer::kRehearsal) : IdOf(request);
-  RETURN_IF_ERROR(AdmitInto(request, &admitted));
-  if (rehearsed) admitted.notify.reset();
-  return admitted;
+  admitted->deadline = admitted->rehearsed ? admitted->begun : admitted->begun + time;
+  admitted->status.id =
+      admitted->rehearsed ? std::string(registry::Buffer::kRehearsal) : IdOf(request);
+  admitted->fingerprint = FingerprintOf(request);
+  RETURN_IF_ERROR(request.view.empty()
+                      ? AdmitOver(request, {request.local, request.remote, {}}, admitted)
+                      : AdmitView(request, admitted));
+  if (admitted->rehearsed) admitted->notify.reset();
+  return {};
 }
 
 // Random once for all: another sidecar's differ, and none costs a call of the kernel.
 std::string TransferAdmission::IdOf(const wire::TransferRequest& request) const {
   if (!request.id.empty()) return request.id;
   return TransferId(next_id_.fetch_add(1, std::memory_order_relaxed));
-}
-
-Status TransferAdmission::AdmitInto(const wire::TransferRequest& request,
-                                    Admitted* admitted) const {
-  admitted->fingerprint = FingerprintOf(request);
-  return request.view.empty() ? AdmitOver(request, {request.local, request.remote, {}}, admitted)
-                              : AdmitView(request, admitted);
 }
 
 Admitted TransferAdmission::Anew(const Admitted& admitted) {

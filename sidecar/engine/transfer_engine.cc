@@ -85,7 +85,7 @@ Result<TransferStatus> TransferEngine::Rehearse(wire::TransferRequest request) {
 }
 
 // One way for both, as what only the one goes through is not there yet when it comes.
-Result<TransferStatus> TransferEngine::Enter(wire::TransferRequest request, const Entry& entry,
+Result<TransferStatus> TransferEngine::Enter(wire::TransferRequest&& request, const Entry& entry,
                                              const std::function<Status()>& last_check) {
   auto admitted = Admit(request, entry.rehearsed);
   if (admitted && last_check != nullptr) {
@@ -95,13 +95,18 @@ Result<TransferStatus> TransferEngine::Enter(wire::TransferRequest request, cons
     if (entry.rehearsed) return Fail(std::move(admitted).error());
     return Refuse(request, std::move(admitted).error(), entry.wait_until);
   }
+  return Insert(std::move(request), *std::move(admitted), entry);
+}
+
+Result<TransferStatus> TransferEngine::Insert(wire::TransferRequest&& request, Admitted&& admitted,
+                                              const Entry& entry) {
   const wire::Operation operation = request.operation;
-  const std::string workload = admitted->status.workload;
-  if (!admitted->status.peer.empty()) {
-    request.id = admitted->status.id;
-    admitted->request = requests_->Keep(std::move(request));
+  const std::string workload = request.workload;
+  if (!admitted.status.peer.empty()) {
+    request.id = admitted.status.id;
+    admitted.request = requests_->Keep(std::move(request));
   }
-  auto inserted = loop_->Insert(*std::move(admitted), entry.wait_until, entry.accounting);
+  auto inserted = loop_->Insert(std::move(admitted), entry.wait_until, entry.accounting);
   if (!inserted && !entry.rehearsed) NoteRejection(workload, operation, inserted.error());
   return inserted;
 }
@@ -126,11 +131,11 @@ Result<Admitted> TransferEngine::Admit(const wire::TransferRequest& request, boo
   attempt.deadline =
       begun + (request.deadline_ms ? milliseconds(static_cast<int64_t>(*request.deadline_ms))
                                    : options_.deadline_default);
-  auto again = retry_->AdmitAgain(attempt);
-  if (!again) return again;
+  admitted = retry_->AdmitAgain(attempt);
+  if (!admitted) return admitted;
   metrics_.TransferRetried(attempt.refusal.code);
-  again->begun = begun;
-  return again;
+  admitted->begun = begun;
+  return admitted;
 }
 
 Result<TransferStatus> TransferEngine::Refuse(const wire::TransferRequest& request, Error error,

@@ -107,9 +107,11 @@ class TransferEngine {
     Accounting accounting = Accounting::kAtOnce;
     bool rehearsed = false;
   };
-  Result<TransferStatus> Enter(wire::TransferRequest request, const Entry& entry,
+  Result<TransferStatus> Enter(wire::TransferRequest&& request, const Entry& entry,
                                const std::function<Status()>& last_check);
   Result<Admitted> Admit(const wire::TransferRequest& request, bool rehearsed);
+  Result<TransferStatus> Insert(wire::TransferRequest&& request, Admitted&& admitted,
+                                const Entry& entry);
   Result<TransferStatus> Refuse(const wire::TransferRequest& request, Error error,
                                 TimePoint wait_until);
   void NoteRejection(std::string_view workload, wire::Operation operation, const Error& error);

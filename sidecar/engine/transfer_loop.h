@@ -51,7 +51,7 @@ class TransferLoop {
   // Transfers that peers execute.
   DelegatedTransfers& delegated() { return delegated_; }
 
-  Result<TransferStatus> Insert(Admitted admitted, TimePoint wait_until,
+  Result<TransferStatus> Insert(Admitted&& admitted, TimePoint wait_until,
                                 Accounting accounting = Accounting::kAtOnce);
   // As TransferEngine says.
   void Account();

@@ -73,9 +73,9 @@ Result<TransferStatus> TransferLoop::Await(const std::shared_ptr<Answer>& answer
   const bool is_here =
       SpinOfThisThread(options_.answer_spin).Until([&] { return answer->is_given(); });
   // Without a wait the answer is only as far away as the driver.
-  auto result = answer->WaitUntil(answer->wait() ? wait_until : TimePoint::max());
+  const bool is_given = answer->WaitUntil(answer->wait() ? wait_until : TimePoint::max());
   if (!is_here) SpinOfThisThread(options_.answer_spin).Slept(Clock::now() - start);
-  if (result) return *std::move(result);
+  if (is_given) return answer->Take();
   auto look = std::make_shared<Answer>(false);
   Ask(
       [this, key = std::move(key), answer, look] {
@@ -85,7 +85,8 @@ Result<TransferStatus> TransferLoop::Await(const std::shared_ptr<Answer>& answer
         Look(key, look, false);
       },
       *look);
-  return *look->WaitUntil(TimePoint::max());
+  look->WaitUntil(TimePoint::max());
+  return look->Take();
 }
 
 // Who drives does it after each round, or is about to come here with an answer of its own.
@@ -111,7 +112,7 @@ void TransferLoop::AwaitAccounts() {
   done->WaitUntil(TimePoint::max());
 }
 
-Result<TransferStatus> TransferLoop::Insert(Admitted admitted, TimePoint wait_until,
+Result<TransferStatus> TransferLoop::Insert(Admitted&& admitted, TimePoint wait_until,
                                             Accounting accounting) {
   Key key(admitted.status.workload, admitted.status.id);
   // That the answer to a rehearsal comes at once says nothing of others.

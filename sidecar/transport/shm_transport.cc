@@ -13,7 +13,6 @@
 namespace gantry::transport {
 namespace {
 
-constexpr size_t kCompletionsPerPoll = 64;
 // A transfer is split so that every worker gets some of it, down to this.
 constexpr uint64_t kJobBytesMin = 64 * 1024;
 constexpr uint64_t kGpuJobBytesMin = 1 << 20;
@@ -108,9 +107,8 @@ nanoseconds ShmTransport::Unattended() const {
 }
 
 bool ShmTransport::TakeCompletions() {
-  std::array<worker::Completion, kCompletionsPerPoll> completions;
-  const size_t count = pool_.Poll(completions);
-  for (size_t i = 0; i < count; ++i) Complete(completions[i]);
+  const size_t count = pool_.Poll(completions_);
+  for (size_t i = 0; i < count; ++i) Complete(completions_[i]);
   return count > 0;
 }
 

@@ -197,8 +197,9 @@ class ShmTransport final : public Transport {
   std::vector<uint32_t> free_jobs_;
   // Operations with segments that are not posted yet, by falling priority.
   std::map<int, Level, std::greater<>> waiting_;
-  std::vector<uint64_t> finished_;  // tokens for the next Poll
-  std::vector<bool> passed_;        // workers with no room for what comes next
+  std::vector<uint64_t> finished_;                  // tokens for the next Poll
+  std::array<worker::Completion, 64> completions_;  // of one; here, as to clear it takes longer
+  std::vector<bool> passed_;                        // workers with no room for what comes next
   JobBuilder builder_;
   BatchTiming batch_timing_;
   std::vector<GpuCopyPlanner> gpu_planners_;  // by GPU, as far as there was need

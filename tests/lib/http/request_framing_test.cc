@@ -97,6 +97,22 @@ TEST(RequestFramingTest, RefusesWhatIsNoRequest) {
   ExpectRefused("GET / HTTP/2.0\r\n\r\n", Refusal::kVersion);
 }
 
+// They are looked for eight bytes at a time.
+TEST(RequestFramingTest, RefusesControlCharactersAnywhereInALine) {
+  for (size_t length = 1; length < 20; ++length) {
+    for (size_t at = 0; at < length; ++at) {
+      for (int c = 0; c < 256; ++c) {
+        std::string value(length, 'x');
+        value[at] = static_cast<char>(c);
+        const bool is_refused = (c < 0x20 && c != '\t') || c == 0x7f;
+        const std::string head = "GET / HTTP/1.1\r\na:" + value + "\r\n\r\n";
+        EXPECT_EQ(Frame(head).state, is_refused ? State::kRefused : State::kComplete)
+            << c << " at " << at << " of " << length;
+      }
+    }
+  }
+}
+
 TEST(RequestFramingTest, HidesHeadersFromTheLibrary) {
   std::string bytes =
       "GET / HTTP/1.1\r\nRange: bytes=0-1\r\nAccept-Encoding: gzip\r\nexpect: 100-Continue\r\n\r\n";

@@ -45,5 +45,21 @@ TEST(BodyWriterTest, BothFormatsSayTheSame) {
   EXPECT_EQ(json::from_cbor(Write(BodyFormat::kCbor)), read);
 }
 
+// Whatever ends where the room does.
+TEST(BodyWriterTest, TextsOfAnyLengthHaveRoom) {
+  for (const BodyFormat format : {BodyFormat::kJson, BodyFormat::kCbor}) {
+    for (size_t length = 980; length < 1060; ++length) {
+      const std::string text(length, 'x');
+      BodyWriter writer(format);
+      writer.BeginList().Text(text).Unsigned(UINT64_MAX).Signed(INT64_MIN).Bool(false);
+      writer.BeginObject().Field(text, text).Field("key", std::string_view()).EndObject().EndList();
+      const std::string written = writer.Take();
+      const json read =
+          format == BodyFormat::kJson ? json::parse(written) : json::from_cbor(written);
+      EXPECT_EQ(read, (json{text, UINT64_MAX, INT64_MIN, false, {{text, text}, {"key", ""}}}));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gantry::wire
