@@ -53,11 +53,7 @@ Transports MakeTransports(const TransportSources& from, PeerTransports* made) {
   if (from.tcp.copies() != nullptr) from.tcp.copies()->RunOn(shm.get());
   Transports transports;
   transports.push_back(std::make_unique<transport::IpcTransport>(
-      [&pool = from.pool]() -> Status {
-        RETURN_IF_ERROR(pool.gpus());
-        return {};
-      },
-      *shm));
+      [&pool = from.pool] { return pool.HasGpus(); }, *shm));
   transports.push_back(std::move(shm));
   AddRdma(from, made, &transports);
   auto tcp = from.tcp.MakeTransport([&pool = from.pool] { pool.WakeWaiter(); });

@@ -4,6 +4,7 @@
 // the engine's driver, but for Probe, CanReach, RouseFor, Foresee and what says so.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <functional>

@@ -97,7 +97,7 @@ void StagedCopies::Abort(const void* owner) {
 bool StagedCopies::Poll() {
   const bool ended = EndFinished();
   const bool begun = BeginNew();
-  const bool forced = LookAtTimes(Clock::now());
+  const bool forced = LookAtTimes(running_.empty() ? TimePoint() : Clock::now());
   return ended || begun || forced;
 }
 

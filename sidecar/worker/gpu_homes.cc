@@ -49,9 +49,15 @@ std::string GpuHomes::PciAddressOf(std::string_view uuid) const {
 }
 
 Result<std::vector<std::string>> GpuHomes::gpus() const {
-  const MutexLock lock(mutex_);
-  if (!known_.load()) return Fail(why_none_.error());
+  RETURN_IF_ERROR(HasGpus());
   return gpus_;
+}
+
+Status GpuHomes::HasGpus() const {
+  if (known_.load()) return {};
+  const MutexLock lock(mutex_);
+  if (known_.load()) return {};
+  return why_none_;
 }
 
 }  // namespace gantry::worker

@@ -21,6 +21,7 @@ class GpuHomes {
 
   // UUIDs, or why no worker has a GPU.
   Result<std::vector<std::string>> gpus() const EXCLUDES(mutex_);
+  Status HasGpus() const EXCLUDES(mutex_);  // the same without the UUIDs
   // Of the GPU with this UUID; -1: no worker sees it. Does not wait.
   int PlaceOf(std::string_view uuid) const;
   // Its PCI address; empty: no worker sees it. Does not wait.

@@ -58,6 +58,7 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   uint64_t pid_conflicts() const { return pid_conflicts_.load() + mappings_.pid_conflicts(); }
   // The UUIDs of the GPUs that the workers can use, or why there are none.
   Result<std::vector<std::string>> gpus() const { return homes_.gpus(); }
+  Status HasGpus() const { return homes_.HasGpus(); }
   // Of one of them; empty: it is not known.
   std::string PciAddressOf(std::string_view gpu) const { return homes_.PciAddressOf(gpu); }
   // Whether a worker could not have its GPU, and asks for it again.
