@@ -17,6 +17,11 @@ class BodyWriter {
  public:
   explicit BodyWriter(BodyFormat format)
       : cbor_(format == BodyFormat::kCbor), out_(kUsualBytes, '\0') {}
+  BodyWriter(BodyWriter&& other) noexcept
+      : cbor_(other.cbor_),
+        first_(other.first_),
+        out_(std::move(other.out_)),
+        size_(std::exchange(other.size_, 0)) {}
 
   BodyWriter& BeginObject();
   BodyWriter& EndObject();

@@ -20,7 +20,7 @@ class Answer {
 
   bool wait() const { return wait_; }
 
-  // A TransferStatus or an Error, or a Result of the two.
+  // A TransferStatus, what Fail returns, or a Result.
   template <typename Outcome>
   void Give(Outcome&& outcome) EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
@@ -34,7 +34,6 @@ class Answer {
 
   // False when `deadline` passed first.
   bool WaitUntil(TimePoint deadline) EXCLUDES(mutex_) {
-    if (is_given()) return true;
     MutexLock lock(mutex_);
     while (!result_) {
       if (!given_.WaitUntil(lock, deadline) && !result_) return false;

@@ -81,7 +81,7 @@ class CopyPool {
   // Posts one job: all segments or none (false: no room, or not usable). Exactly one completion
   // with this tag comes back, also when the worker dies; by then it copies no longer.
   virtual bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) = 0;
-  // Takes up to completions.size() completions.
+  // Takes up to completions.size() completions, of which it sets every member.
   virtual size_t Poll(std::span<Completion> completions) = 0;
   // Blocks until there may be a completion, WakeWaiter() is called, or the deadline. Whoever holds
   // `driver` is the driver: it is released for as long as the thread sleeps.

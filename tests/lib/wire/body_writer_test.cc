@@ -61,5 +61,14 @@ TEST(BodyWriterTest, TextsOfAnyLengthHaveRoom) {
   }
 }
 
+TEST(BodyWriterTest, OneThatWasMovedFromBeginsAnew) {
+  BodyWriter writer(BodyFormat::kJson);
+  writer.BeginList().Text(std::string(500, 'x'));
+  BodyWriter moved = std::move(writer);
+  EXPECT_EQ(moved.EndList().Take().size(), 504u);
+  writer.Text("more");  // NOLINT(bugprone-use-after-move): that is what is tested
+  EXPECT_EQ(writer.Take(), ",\"more\"");
+}
+
 }  // namespace
 }  // namespace gantry::wire
