@@ -104,7 +104,7 @@ void TransferLoop::Settle(Transfer* transfer) {
   finished_.emplace_back(now, transfer->token);
 }
 
-void TransferLoop::AccountAll() {
+void TransferLoop::AccountAll() noexcept {
   if (unaccounted_.empty()) return;
   while (!unaccounted_.empty()) {
     const auto [ended, token] = unaccounted_.front();

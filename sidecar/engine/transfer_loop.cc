@@ -81,7 +81,7 @@ void TransferLoop::CountPath(const Admitted& admitted) const {
 }
 
 // True when anything was there to do.
-bool TransferLoop::RunOnce() {
+bool TransferLoop::RunOnce() noexcept {
   looked_ = Clock::now();
   pool_.LookAfresh();
   bool moved = RunTasks();

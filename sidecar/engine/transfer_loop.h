@@ -89,9 +89,10 @@ class TransferLoop {
                                TimePoint wait_until);
   static tl::unexpected<Error> Conflict(const std::string& id);
 
-  // The driver only.
+  // The driver only. Without memory in the middle of a change the process ends: others would wait
+  // for a driver that is gone, or go on with half of the change.
   void Run();
-  bool RunOnce() EXCLUDES(inbox_mutex_);
+  bool RunOnce() noexcept EXCLUDES(inbox_mutex_);
   // Devices move bytes, and something happened lately: to look again is better than to sleep.
   void CountPath(const Admitted& admitted) const;
   bool IsToLookAgain() const;
@@ -120,7 +121,7 @@ class TransferLoop {
   void Announce(Transfer* transfer);
   void Announced(uint64_t token, const Status& outcome);
   void Settle(Transfer* transfer);  // terminal from here on
-  void AccountAll();
+  void AccountAll() noexcept;
   void AccountFor(const Transfer& transfer, TimePoint ended);
   void TrackBusy(const Transfer& transfer, int change, TimePoint now);
   void ForgetOldTransfers(TimePoint now);

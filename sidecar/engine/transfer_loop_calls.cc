@@ -92,12 +92,7 @@ Result<TransferStatus> TransferLoop::Await(const std::shared_ptr<Answer>& answer
 // Who drives does it after each round, or is about to come here with an answer of its own.
 void TransferLoop::Account() {
   if (unaccounted_count_.load(std::memory_order_relaxed) == 0 || !driver_.TryLock()) return;
-  try {
-    AccountAll();
-  } catch (...) {
-    driver_.unlock();
-    throw;
-  }
+  AccountAll();
   driver_.unlock();
 }
 

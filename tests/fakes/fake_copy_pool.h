@@ -4,9 +4,11 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <map>
+#include <new>
 #include <optional>
 #include <set>
 #include <utility>
@@ -53,6 +55,8 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
     at(worker).usable = true;
     waker_.Wake();
   }
+  // From now on every Poll throws.
+  void RunOutOfMemory() { out_of_memory_ = true; }
   // The next Map fails with this error.
   void FailNextMap(Error error) {
     const MutexLock lock(mutex_);
@@ -112,6 +116,7 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
     return true;
   }
   size_t Poll(std::span<Completion> completions) override {
+    if (out_of_memory_) throw std::bad_alloc();
     const MutexLock lock(mutex_);
     for (size_t i = 0; i < workers_.size(); ++i) RunDueJobs(static_cast<int>(i));
     const size_t taken = std::min(completions.size(), finished_.size());
@@ -280,6 +285,7 @@ class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
   const int worker_count_;
   const size_t slots_;
   gantry::testing::TestWaker waker_;
+  std::atomic<bool> out_of_memory_ = false;
   mutable Mutex mutex_;
   std::vector<Worker> workers_ GUARDED_BY(mutex_);
   std::deque<Completion> finished_ GUARDED_BY(mutex_);
