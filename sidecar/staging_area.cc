@@ -17,7 +17,7 @@ Result<std::unique_ptr<StagingArea>> StagingArea::Create(const SidecarConfig& co
                                                          worker::WorkerPool& pool,
                                                          transport::IoLoops& loops) {
   // For a GPU that comes later the memory is there, and is pinned then.
-  if (const auto gpus = pool.gpus(); !gpus && !pool.asks_for_gpu()) {
+  if (const Status gpus = pool.HasGpus(); !gpus && !pool.asks_for_gpu()) {
     return Fail(ErrorCode::kPathUnavailable,
                 "no copy worker had a GPU when the sidecar started (" + gpus.error().message +
                     "); where it sees one now, restart it",

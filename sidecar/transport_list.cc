@@ -66,7 +66,7 @@ std::vector<wire::PathReport> PathsNow(std::vector<wire::PathReport> at_start,
                                        const worker::WorkerPool& pool) {
   for (wire::PathReport& report : at_start) {
     if (report.path != wire::Path::kIpc) continue;
-    const auto gpus = pool.gpus();
+    const Status gpus = pool.HasGpus();
     report.available = gpus.has_value();
     report.reason = gpus ? "" : gpus.error().message;
   }

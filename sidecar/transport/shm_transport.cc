@@ -106,6 +106,7 @@ nanoseconds ShmTransport::Unattended() const {
   return nanoseconds(static_cast<int64_t>((least - kUnattendedBytesMin) / kCopyBytesPerNanosecond));
 }
 
+// Into a member: to clear so many of them takes longer than a poll.
 bool ShmTransport::TakeCompletions() {
   const size_t count = pool_.Poll(completions_);
   for (size_t i = 0; i < count; ++i) Complete(completions_[i]);

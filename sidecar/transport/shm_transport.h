@@ -199,7 +199,7 @@ class ShmTransport final : public Transport {
   // Operations with segments that are not posted yet, by falling priority.
   std::map<int, Level, std::greater<>> waiting_;
   std::vector<uint64_t> finished_;                  // tokens for the next Poll
-  std::array<worker::Completion, 64> completions_;  // of one; here, as to clear it takes longer
+  std::array<worker::Completion, 64> completions_;  // of one poll
   std::vector<bool> passed_;                        // workers with no room for what comes next
   JobBuilder builder_;
   BatchTiming batch_timing_;

@@ -56,7 +56,6 @@ Result<std::vector<std::string>> GpuHomes::gpus() const {
 Status GpuHomes::HasGpus() const {
   if (known_.load()) return {};
   const MutexLock lock(mutex_);
-  if (known_.load()) return {};
   return why_none_;
 }
 

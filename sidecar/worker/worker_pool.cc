@@ -226,7 +226,7 @@ Result<memory::MappingId> WorkerPool::Map(const memory::AllocationSource& source
     const bool any = std::any_of(slots_.begin(), slots_.end(),
                                  [](const auto& slot) { return slot->gpu.load() >= 0; });
     if (!any) {
-      const auto gpus = homes_.gpus();
+      const Status gpus = homes_.HasGpus();
       return gpus ? Fail(NoGpuWorkers())
                   : Fail(ErrorCode::kPathUnavailable, gpus.error().message, gpus.error().hint);
     }
