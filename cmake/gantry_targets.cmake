@@ -1,6 +1,6 @@
 # The functions with which every folder declares its targets.
 #
-#   gantry_library(<folder-name> [SOURCES ...] [PUBLIC libs...] [PRIVATE libs...])      static library gantry_<folder-name>
+#   gantry_library(<folder-name> [SOURCES ...] [PUBLIC libs...] [PRIVATE libs...])      library gantry_<folder-name>
 #   gantry_executable(<name> SOURCES ... LIBS ...)                                      bin/<name>
 #   gantry_shared_library(<name> SOURCES ... LIBS ... [VERSION x.y.z] [SOVERSION n])    lib/lib<name>.so
 #   gantry_proto(<target> <file.proto> [LIBS other-proto-targets])    generated protobuf and gRPC code as a library
@@ -22,7 +22,7 @@ function(gantry_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PUBLIC;PRIVATE")
   set(target gantry_${name})
   if(arg_SOURCES)
-    add_library(${target} STATIC ${arg_SOURCES})
+    add_library(${target} ${GANTRY_LIBRARY_KIND} ${arg_SOURCES})
     gantry_set_up_target(${target})
     target_link_libraries(${target} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
   else()
@@ -65,7 +65,7 @@ function(gantry_proto target proto)
     COMMAND protobuf::protoc --cpp_out=${root} --grpc_out=${root} --plugin=protoc-gen-grpc=${GRPC_PLUGIN}
             -I ${CMAKE_SOURCE_DIR} ${input}
     DEPENDS ${input} COMMENT "protoc ${relative}" VERBATIM)
-  add_library(${target} STATIC ${outputs})
+  add_library(${target} ${GANTRY_LIBRARY_KIND} ${outputs})
   target_include_directories(${target} SYSTEM PUBLIC ${root})
   target_link_libraries(${target} PUBLIC ${arg_LIBS} gRPC::grpc++ protobuf::libprotobuf)
 endfunction()

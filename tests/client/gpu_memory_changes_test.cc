@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -244,20 +245,22 @@ TEST_F(GpuDriverDeathTest, AProcessWithoutADriverLoadsNone) {
 
 using FakeGpuDriverDeathTest = GpuDriverDeathTest;
 
-// The library of the vendor that the test has, used as a framework does; false: there is none.
-bool LoadAndInitialise(const std::function<void()>& between) {
+// The library of the vendor that the test has, used as a framework does, and kept; none: there is
+// none.
+std::optional<DynamicLibrary> LoadAndInitialise(const std::function<void()>& between) {
   constexpr std::pair<const char*, const char*> kLibraries[] = {{"libcuda.so.1", "cuInit"},
                                                                 {"libamdhip64.so.7", "hipInit"},
                                                                 {"libamdhip64.so.6", "hipInit"},
                                                                 {"libamdhip64.so.5", "hipInit"}};
   for (const auto& [name, initialise] : kLibraries) {
-    const auto loaded = DynamicLibrary::Open(name);
+    auto loaded = DynamicLibrary::Open(name);
     if (!loaded) continue;
     between();
     int (*init)(unsigned) = nullptr;
-    return loaded->Bind(initialise, &init) && init(0) == 0;
+    if (!loaded->Bind(initialise, &init) || init(0) != 0) return std::nullopt;
+    return std::move(*loaded);
   }
-  return false;
+  return std::nullopt;
 }
 
 TEST_F(FakeGpuDriverDeathTest, ADriverThatDoesNotWorkIsNoReasonToRefuseArenas) {
@@ -265,7 +268,8 @@ TEST_F(FakeGpuDriverDeathTest, ADriverThatDoesNotWorkIsNoReasonToRefuseArenas) {
       {
         ::setenv("GANTRY_FAKE_GPU_FAIL", "cuDeviceGetCount=999,hipGetDeviceCount=999", 1);
         bool unused = false;  // it was loaded, and nobody uses it
-        if (!LoadAndInitialise([&] { unused = !gpu::LoadedGpuPointers(); })) ::_exit(1);
+        const auto library = LoadAndInitialise([&] { unused = !gpu::LoadedGpuPointers(); });
+        if (!library) ::_exit(1);
         OpenClient it;
         gantry_buffer* buffer = nullptr;
         const bool registered = CodeOf(it.Register("a", 0, 10, &buffer)).empty();

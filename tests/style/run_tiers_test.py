@@ -67,6 +67,25 @@ class RunTiersTest(unittest.TestCase):
         self.call("run", "asan", left_s=300)
         self.assertEqual(self.row("asan")[0][0], "left")
 
+    def test_a_tier_that_the_disk_may_have_no_room_for_is_left_out_where_tiers_may_be(self):
+        self.plant("fuzz", PASSED)
+        text = PROGRAM.read_text()
+        self.assertIn('"fuzz": 1,', text)
+        (self.tiers / "run_tiers.py").write_text(text.replace('"fuzz": 1,', '"fuzz": 1000000000,'))
+        self.call("run", "fuzz", left_s=3600)
+        (outcome, *_), said = self.row("fuzz")
+        self.assertEqual(outcome, "left", said)
+        self.assertRegex(said, r"skipped in fuzz: may write 1000000000 GiB, \d+\.\d are free on the disk of /")
+        self.call("run", "fuzz")
+        self.assertEqual(self.row("fuzz")[0][0], "passed")
+
+    def test_a_full_disk_is_the_reason_of_a_build_that_it_ended(self):
+        self.plant("unit", 'echo "/usr/bin/ar: lib/a.a: No space left on device"; exit 1')
+        self.call("run", "unit")
+        (outcome, *_), said = self.row("unit")
+        self.assertEqual(outcome, "FAILED")
+        self.assertIn("No space left on device", said.split("failed in unit")[1])
+
     def test_what_failed_of_a_part_is_a_failure(self):
         self.plant("asan", FAILED + '; echo "tests of 3 programs" >"$RESULTS/partly"; exit 1')
         self.call("run", "asan", left_s=600)

@@ -8,8 +8,9 @@ A tier is an executable that writes JUnit files (*.xml) into $RESULTS and exits 
 counts come from those files, so that a tier that ran nothing is never shown as passed. With GANTRY_TIERS_UNTIL (seconds
 since 1970) in the environment a tier that may take longer is left out, and one that does take longer is ended; the
 summary says so and does not count it as a failure. How long a tier may take is known from its last run on this machine
-("run_tiers.py minutes <tier>" prints it). A tier that cannot run on this machine writes why into $RESULTS/skipped; one
-of which a part is worth having ends by itself before $GANTRY_TIER_UNTIL, and writes into $RESULTS/partly what it left out.
+("run_tiers.py minutes <tier>" prints it); of the slow ones it is known what they may write, and one that the disk has no
+room for is left out likewise. A tier that cannot run on this machine writes why into $RESULTS/skipped; one of which a
+part is worth having ends by itself before $GANTRY_TIER_UNTIL, and writes into $RESULTS/partly what it left out.
 """
 
 import json
@@ -39,6 +40,9 @@ SAY_THEMSELVES = ("arm64", "image", "kubernetes")
 # Tiers that do what fits: they begin with less time than they may take, if it is this much.
 IN_PARTS = ("asan", "tsan")
 PART_MINUTES_MIN = 6
+
+# GiB that a tier may write (docs/test_node.md has how it was measured): without them it is left out, as without the time.
+DISK_GIB = {"image": 6, "kubernetes": 10, "fuzz": 1, "asan": 3, "asan-end-to-end": 3, "tsan": 3, "tsan-end-to-end": 3, "arm64": 4}
 
 # Seconds of each tier's last run to its end, beside the caches that it filled: without the one there are not the others.
 CACHE = Path(os.environ.get("GANTRY_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gantry")
@@ -90,8 +94,13 @@ def run(tier):
         left_s, may_take = int(until) - time.time(), minutes(tier)
         if tier in IN_PARTS:
             may_take = min(may_take, PART_MINUTES_MIN)
+        free_gib = shutil.disk_usage(ROOT).free / 2**30
+        note = ""
         if left_s < 60 * may_take:
             note = f"may take {may_take} minutes, {max(0, left_s) / 60:.0f} were left"
+        elif free_gib < DISK_GIB.get(tier, 0):
+            note = f"may write {DISK_GIB[tier]} GiB, {free_gib:.1f} are free on the disk of {ROOT}"
+        if note:
             print(f"left out: {note}", flush=True)
             (folder / "result.json").write_text(json.dumps({"status": None, "note": note, "seconds": 0.0}))
             return
@@ -166,7 +175,7 @@ def build_errors(log):
         lines = log.read_text(errors="replace").splitlines()
     except OSError:
         return []
-    said = [line for line in lines if re.search(r"^FAILED: | error: |: undefined reference|ninja: error", line)]
+    said = [line for line in lines if re.search(r"^FAILED: | error: |: undefined reference|ninja: error|No space left", line)]
     return [line[:REASON_COLUMNS_MAX] for line in said[:REASON_LINES_MAX]]
 
 
