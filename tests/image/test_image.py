@@ -220,3 +220,16 @@ def test_the_bill_of_materials_names_every_file(image, archive):
 
 def test_it_is_small(archive, variant):
     assert archive.stat().st_size <= BYTES_MAX[variant]
+
+
+def test_the_cache_has_the_layers_of_the_last_builds_and_no_others():
+    cache = Path(os.environ.get("GANTRY_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gantry")
+    store = cache / "image" / "store"
+    if "GANTRY_IMAGE" in os.environ or not list(store.glob("layers-*")):
+        pytest.skip("the image was not built here")
+    wanted = {layer for file in store.glob("layers-*") for layer in file.read_text().split()}
+    listed = subprocess.run(["buildah", "--root", store / "root", "--runroot", store / "run", "--storage-driver", "overlay",
+                             "images", "--all", "--no-trunc", "--json"], capture_output=True, text=True, check=True)
+    there = {image["id"].removeprefix("sha256:")[:11]: image["names"] for image in json.loads(listed.stdout)}
+    assert wanted - set(there) == set(), "layers that the next build could have taken are gone"
+    assert {layer for layer, names in there.items() if not names} - wanted == set(), "layers that no build takes are kept"
