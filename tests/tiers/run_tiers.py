@@ -42,7 +42,7 @@ IN_PARTS = ("asan", "tsan")
 PART_MINUTES_MIN = 6
 
 # GiB that a tier may write with its caches empty: without them it is left out, as without the time.
-DISK_GIB = {"image": 4, "kubernetes": 8, "fuzz": 1, "asan": 2, "asan-end-to-end": 2, "tsan": 2, "tsan-end-to-end": 2, "arm64": 3}
+DISK_GIB = {"image": 4, "kubernetes": 8, "fuzz": 1, "asan": 3, "asan-end-to-end": 3, "tsan": 2, "tsan-end-to-end": 2, "arm64": 3}
 
 # Seconds of each tier's last run to its end, beside the caches that it filled: without the one there are not the others.
 CACHE = Path(os.environ.get("GANTRY_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gantry")
