@@ -245,8 +245,8 @@ TEST_F(GpuDriverDeathTest, AProcessWithoutADriverLoadsNone) {
 
 using FakeGpuDriverDeathTest = GpuDriverDeathTest;
 
-// The library of the vendor that the test has, used as a framework does, and kept; none: there is
-// none.
+// The library of the vendor that the test has, used and kept as by a framework; nothing without
+// one.
 std::optional<DynamicLibrary> LoadAndInitialise(const std::function<void()>& between) {
   constexpr std::pair<const char*, const char*> kLibraries[] = {{"libcuda.so.1", "cuInit"},
                                                                 {"libamdhip64.so.7", "hipInit"},
