@@ -11,6 +11,7 @@
 #include "lib/base/error.h"
 #include "lib/base/log.h"
 #include "lib/base/poll_fd.h"
+#include "lib/base/prefetch.h"
 #include "lib/http/error_response.h"
 
 namespace gantry::http {
@@ -147,6 +148,7 @@ HttpInterpreter::Call HttpConnection::request() {
 }
 
 void HttpConnection::EndRequest(const HttpInterpreter::Outcome& outcome) {
+  if (outcome.afterwards) Flush();  // fails as it does once more in Advance
   const size_t used = framing_.head_bytes + framing_.body_bytes;
   const bool is_kept = outcome.may_rehearse && share_->limits.rehearsal_interval.count() > 0;
   if (is_kept && used <= kRehearsalBytesMax) rehearsal_.assign(input_, 0, used);
@@ -159,10 +161,18 @@ void HttpConnection::EndRequest(const HttpInterpreter::Outcome& outcome) {
   framing_ = {};
   continued_ = false;
   ends_ = !outcome.keep_open;
-  SetDeadline(input_.empty() ? share_->limits.response_time_max : share_->limits.request_time_max);
-  if (!outcome.afterwards) return;
-  Flush();  // fails as it does once more in Advance
-  CallAfterwards(outcome.afterwards);
+  SetDeadline(!input_.empty()   ? share_->limits.request_time_max
+              : output_.empty() ? share_->limits.idle_time_max
+                                : share_->limits.response_time_max);
+  if (outcome.afterwards) CallAfterwards(outcome.afterwards);
+}
+
+// To send nothing goes some of the way of an answer, through what the kernel has of this socket.
+void HttpConnection::KeepReady(HttpConnection* stand_in) {
+  gantry::Prefetch(this, sizeof(*this));
+  input_.swap(stand_in->input_);
+  output_.swap(stand_in->output_);
+  ::send(socket_.get(), "", 0, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void HttpConnection::EndWith(std::string last_response) {

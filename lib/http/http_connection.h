@@ -56,6 +56,9 @@ class HttpConnection final : public ResponseChannel {
   const std::string& rehearsal() const { return rehearsal_; }
   void EndRehearsals() { rehearsal_ = {}; }
   std::optional<uid_t> uid() const { return uid_; }
+  // Before the last request is rehearsed by another: that uses the memory which the next one will.
+  // REQUIRES that both are idle.
+  void KeepReady(HttpConnection* stand_in);
 
   // Answers with these bytes, whatever was received, and ends.
   void EndWith(std::string last_response);

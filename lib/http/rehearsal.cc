@@ -6,8 +6,15 @@
 #include <utility>
 
 #include "lib/base/fd_passing.h"
+#include "lib/base/prefetch.h"
 
 namespace gantry::http {
+namespace {
+
+// A request's stack begins higher than its rehearsal's: not the same of it is used.
+constexpr size_t kStackBytes = 20 << 10;
+
+}  // namespace
 
 bool Rehearsal::SpinForInput(HttpConnection* connection) {
   if (connection->rehearsal().empty()) return connection->SpinForInput();
@@ -17,22 +24,24 @@ bool Rehearsal::SpinForInput(HttpConnection* connection) {
 
 void Rehearsal::RunIfDue(HttpConnection* connection) {
   if (connection->rehearsal().empty() || Clock::now() < due_) return;
-  if (!Run(*connection)) {
+  if (!Run(connection)) {
     connection->EndRehearsals();
     connection_.reset();  // something may be left in it
   }
   due_ = Clock::now() + share_->limits.rehearsal_interval;
 }
 
-bool Rehearsal::Run(const HttpConnection& connection) {
+bool Rehearsal::Run(HttpConnection* connection) {
   if (connection_ == nullptr && !Open()) return false;
-  if (!Send(connection.rehearsal())) return false;
+  connection->KeepReady(connection_.get());
+  if (!Send(connection->rehearsal())) return false;
   if (connection_->Advance() != HttpConnection::State::kHasRequest) return false;
   HttpInterpreter::Call call = connection_->request();
-  call.uid = connection.uid();
+  call.uid = connection->uid();
   call.rehearsed = true;
   const HttpInterpreter::Outcome outcome = interpreter_->Run(call, connection_->response());
   connection_->EndRequest(outcome);
+  PrefetchStack(kStackBytes);
   return outcome.may_rehearse && connection_->Advance() == HttpConnection::State::kWantsInput &&
          Discard();
 }

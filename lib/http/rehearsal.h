@@ -24,7 +24,7 @@ class Rehearsal {
 
  private:
   void RunIfDue(HttpConnection* connection);
-  bool Run(const HttpConnection& connection);
+  bool Run(HttpConnection* connection);
   bool Open();
   bool Send(const std::string& request);
   bool Discard();

@@ -151,8 +151,7 @@ Status TransferAdmission::AdmitInto(const wire::TransferRequest& request,
                                 ? milliseconds(static_cast<int64_t>(*request.deadline_ms))
                                 : options_.deadline_default;
   admitted->deadline = admitted->rehearsed ? admitted->begun : admitted->begun + time;
-  admitted->status.id =
-      admitted->rehearsed ? std::string(registry::Buffer::kRehearsal) : IdOf(request);
+  admitted->status.id = IdOf(request, admitted->rehearsed);
   admitted->fingerprint = FingerprintOf(request);
   RETURN_IF_ERROR(request.view.empty()
                       ? AdmitOver(request, {request.local, request.remote, {}}, admitted)
@@ -162,9 +161,10 @@ Status TransferAdmission::AdmitInto(const wire::TransferRequest& request,
 }
 
 // Random once for all: another sidecar's differ, and none costs a call of the kernel.
-std::string TransferAdmission::IdOf(const wire::TransferRequest& request) const {
-  if (!request.id.empty()) return request.id;
-  return TransferId(next_id_.fetch_add(1, std::memory_order_relaxed));
+std::string TransferAdmission::IdOf(const wire::TransferRequest& request, bool rehearsed) const {
+  std::string id = request.id;
+  if (id.empty()) id = TransferId(next_id_.fetch_add(rehearsed ? 0 : 1, std::memory_order_relaxed));
+  return rehearsed ? std::string(registry::Buffer::kRehearsal) : id;
 }
 
 Admitted TransferAdmission::Anew(const Admitted& admitted) {

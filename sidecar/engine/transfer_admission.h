@@ -72,7 +72,8 @@ class TransferAdmission {
 
   // Nothing but what holds for every attempt of the same transfer.
   static Admitted Anew(const Admitted& admitted);
-  std::string IdOf(const wire::TransferRequest& request) const;
+  // Of a rehearsal it is made as of others, and is one that no workload's transfer has.
+  std::string IdOf(const wire::TransferRequest& request, bool rehearsed) const;
   Status AdmitInto(const wire::TransferRequest& request, Admitted* admitted) const;
   // A view whose buffers were registered anew is refreshed once.
   Status AdmitView(const wire::TransferRequest& request, Admitted* admitted) const;

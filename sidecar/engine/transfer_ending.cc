@@ -16,9 +16,11 @@ constexpr size_t kFinishedItemsMax = 4'000'000;
 
 void TransferLoop::Finish(Transfer* transfer) {
   const TimePoint now = Clock::now();
+  const bool rehearsed = transfer->admitted.rehearsed;
+  if (!rehearsed) Note(transfer);
   if (transfer->timer) timers_.erase({*transfer->timer, transfer->token});
   transfer->timer.reset();
-  if (!transfer->admitted.rehearsed) {
+  if (!rehearsed) {
     bytes_inflight_.fetch_sub(transfer->admitted.plan->bytes, std::memory_order_relaxed);
   }
   transfer->chunks_retried = transfer->operation->progress().chunks_retried;
@@ -28,7 +30,7 @@ void TransferLoop::Finish(Transfer* transfer) {
       operation.error_is_counted() ? std::optional(operation.error()->code) : std::nullopt;
   transfer->End(now, options_.failed_items_max);
   if (transfer->begun) CountFailure(transfer->admitted.status, counted);
-  if (transfer->begun) TrackBusy(*transfer, -1, now);
+  if (std::exchange(transfer->is_busy, false)) TrackBusy(*transfer, -1, now);
   const bool succeeded = transfer->admitted.status.state == TransferState::kSucceeded;
   transfer->admitted.reading.End(succeeded);
   if (succeeded && transfer->admitted.notify) return Announce(transfer);

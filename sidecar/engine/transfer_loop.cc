@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "lib/base/log.h"
 #include "sidecar/engine/path_selector.h"
@@ -88,6 +89,7 @@ bool TransferLoop::RunOnce() noexcept {
   const bool carried = PollTransports();
   moved |= carried;
   moved |= PollFences();
+  NoteBegun();
   const TimePoint now = Clock::now();
   moved |= FireTimers(now);
   ForgetOldTransfers(now);
@@ -144,6 +146,7 @@ void TransferLoop::TakePath(DelegatedTransfers::Accepted accepted) {
   const auto found = transfers_.find(accepted.token);
   if (found == transfers_.end() || found->second->operation == nullptr) return;
   Transfer& transfer = *found->second;
+  Note(&transfer);
   const TimePoint now = Clock::now();
   TrackBusy(transfer, -1, now);
   transfer.admitted.status.path = accepted.path;
@@ -218,43 +221,64 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
   transfers_.emplace(token, std::move(transfer));
   const auto& fence = entry->admitted.fence;
   const bool waits = fence && fence->Read() < fence->value;
-  // Before anything else is noted, which is done while bytes move.
-  if (!waits && !entry->admitted.rehearsed) Begin(entry);
+  const bool rehearsed = entry->admitted.rehearsed;
+  if (!waits || rehearsed) Begin(entry);
   tokens_.insert_or_assign(key, token);
   active_.fetch_add(1, std::memory_order_relaxed);
   SetTimer(entry, entry->admitted.deadline);
-  if (entry->admitted.rehearsed) return Rehearse(entry, answer);
-  bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
-  if (waits) {
+  if (!rehearsed) {
+    bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
+    // Who waits is told when bytes move already.
+    if (!answer->wait()) Note(entry);
+  }
+  if (waits && !rehearsed) {
     entry->operation = std::make_unique<UnstartedOperation>(entry->admitted.plan);
     fences_.Add(token, &*fence, now);
+    begun_now_.push_back(token);
   }
-  CountPath(entry->admitted);
   Look(key, answer, false);
 }
 
-// Of a transfer that waits for nothing more.
+// What is counted of those that came or began.
+void TransferLoop::NoteBegun() {
+  for (const uint64_t token : begun_now_) {
+    if (const auto found = transfers_.find(token); found != transfers_.end()) {
+      Note(found->second.get());
+    }
+  }
+  begun_now_.clear();
+}
+
+void TransferLoop::Note(Transfer* transfer) {
+  if (!std::exchange(transfer->path_is_counted, true)) CountPath(transfer->admitted);
+  if (!transfer->begun || transfer->operation == nullptr || transfer->is_busy) return;
+  transfer->is_busy = true;
+  TrackBusy(*transfer, 1, *transfer->begun);
+}
+
+// Of a transfer that waits for nothing more. It is noted when its bytes move.
 void TransferLoop::Begin(Transfer* transfer) {
   Admitted& admitted = transfer->admitted;
   transfer->begun = Clock::now();
   const int priority = admitted.status.priority;
+  if (admitted.rehearsed) return Rehearse(transfer);
   transfer->operation = admitted.delegation == nullptr
                             ? admitted.transport->Start(admitted.plan, priority, transfer->token)
                             : delegated_.Start(admitted.delegation, admitted.plan,
                                                admitted.deadline, priority, transfer->token);
-  TrackBusy(*transfer, 1, *transfer->begun);  // while bytes move
+  begun_now_.push_back(transfer->token);
 }
 
-// Through the table and out of it again, by the way of its path.
-void TransferLoop::Rehearse(Transfer* transfer, const std::shared_ptr<Answer>& answer) {
+// By the way of its path; from then on as one whose transport says in its next Poll that it ended.
+void TransferLoop::Rehearse(Transfer* transfer) {
   const Admitted& admitted = transfer->admitted;
   if (admitted.transport != nullptr) {
-    admitted.transport->Rehearse(admitted.plan, admitted.status.priority);
+    transfer->operation = admitted.transport->Rehearse(admitted.plan, admitted.status.priority);
   }
-  transfer->operation =
-      std::make_unique<RehearsedOperation>(*transfer->admitted.plan, Clock::now());
-  transfer->waiting.push_back(answer);
-  Finish(transfer);
+  if (transfer->operation == nullptr) {
+    transfer->operation = std::make_unique<RehearsedOperation>(*admitted.plan, Clock::now());
+  }
+  finished_now_.push_back(transfer->token);
 }
 
 void TransferLoop::Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel) {

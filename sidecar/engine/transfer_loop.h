@@ -104,7 +104,9 @@ class TransferLoop {
   bool FireTimers(TimePoint now);
   void Accept(Admitted* admitted, const std::shared_ptr<Answer>& answer);
   void Begin(Transfer* transfer);
-  void Rehearse(Transfer* transfer, const std::shared_ptr<Answer>& answer);
+  void NoteBegun();
+  void Note(Transfer* transfer);
+  void Rehearse(Transfer* transfer);
   Status CheckRoom(const Admitted& admitted) const;
   void Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel);
   void StopOne(Transfer* transfer, TransferState outcome, Error why);
@@ -155,6 +157,7 @@ class TransferLoop {
   std::deque<std::pair<TimePoint, uint64_t>> unaccounted_;
   std::atomic<size_t> unaccounted_count_{0};  // for all threads
   std::vector<uint64_t> finished_now_;
+  std::vector<uint64_t> begun_now_;  // tokens
   DelegatedTransfers delegated_;
   std::vector<DelegatedTransfers::Accepted> accepted_now_;
   FenceWatch fences_;

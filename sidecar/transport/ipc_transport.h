@@ -31,8 +31,8 @@ class IpcTransport final : public Transport {
                                    uint64_t token) override {
     return copies_.Start(std::move(plan), priority, token);
   }
-  void Rehearse(const std::shared_ptr<const MovePlan>& plan, int priority) override {
-    copies_.Rehearse(plan, priority);
+  std::unique_ptr<Operation> Rehearse(std::shared_ptr<const MovePlan> plan, int priority) override {
+    return copies_.Rehearse(std::move(plan), priority);
   }
   // The shm transport reports what ends.
   bool Poll(std::vector<uint64_t>* /*attention*/) override { return false; }

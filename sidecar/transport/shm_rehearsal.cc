@@ -1,6 +1,8 @@
 // The part of ShmTransport that rehearses.
+#include <algorithm>
+#include <utility>
+
 #include "sidecar/transport/shm_operation.h"
-#include "sidecar/transport/shm_stage.h"
 
 namespace gantry::transport {
 namespace {
@@ -13,23 +15,35 @@ constexpr int kRehearsedPolls = 4;
 
 }  // namespace
 
-void ShmTransport::Rehearse(const std::shared_ptr<const MovePlan>& plan, int priority) try {
-  if (plan->bytes > kRehearsedBytes || plan->segments.size() > kRehearsedSegments) return;
-  if (stage_ == nullptr) stage_ = std::make_unique<Stage>(options_, pool_);
-  ShmTransport& copies = stage_->copies;
-  copies.last_worker_.store(last_worker_.load(std::memory_order_relaxed),
-                            std::memory_order_relaxed);
-  std::vector<uint64_t>& attention = stage_->attention;
-  const auto operation = copies.StartFor(plan, priority, 0, &attention);
+// What moves keeps in the caches what a rehearsal would, and would wait for it.
+bool ShmTransport::IsAtRest() const {
+  return jobs_in_flight_ == 0 && finished_.empty() &&
+         std::all_of(waiting_.begin(), waiting_.end(), [](const auto& level) {
+           return std::all_of(level.second.queues.begin(), level.second.queues.end(),
+                              [](const auto& queue) { return queue.second.empty(); });
+         });
+}
+
+// With what jobs are kept in, so that it is this that is used; what is learned of them is put back,
+// or not noted (see rehearses_).
+std::unique_ptr<Operation> ShmTransport::Rehearse(std::shared_ptr<const MovePlan> plan,
+                                                  int priority) {
+  if (plan->bytes > kRehearsedBytes || plan->segments.size() > kRehearsedSegments) return nullptr;
+  if (!IsAtRest()) return nullptr;
+  std::vector<GpuCopyPlanner> learned = gpu_planners_;
+  rehearses_ = true;
+  auto operation = StartFor(std::move(plan), priority, 0, &rehearsed_now_);
   for (int polls = 0; polls < kRehearsedPolls && !operation->finished(); ++polls) {
-    copies.Poll(&attention);
+    Poll(&rehearsed_now_);
   }
+  const bool moved_all = operation->finished() && !operation->error();
   operation->Stop();
-  while (!operation->finished()) copies.Poll(&attention);  // its jobs are done when one looks
-  attention.clear();
-} catch (...) {
-  stage_.reset();  // its jobs' operation is gone
-  throw;
+  while (!operation->finished()) Poll(&rehearsed_now_);  // its jobs are done when one looks
+  rehearsed_now_.clear();
+  rehearses_ = false;
+  gpu_planners_ = std::move(learned);
+  if (!moved_all) return nullptr;
+  return operation;
 }
 
 }  // namespace gantry::transport

@@ -100,9 +100,12 @@ class Transport {
   // `priority`: higher goes first, equal ones share. `token` comes back from Poll.
   virtual std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                            uint64_t token) = 0;
-  // Goes the way of Start and of the first Polls with a plan that is rehearsed: no byte moves,
-  // nobody is woken, and of what else it does nothing is left.
-  virtual void Rehearse(const std::shared_ptr<const MovePlan>& /*plan*/, int /*priority*/) {}
+  // Goes the way of Start and of the Polls with a plan that is rehearsed: no byte moves, nobody is
+  // woken, and of what else it does nothing is left but an operation that has done all, or nothing.
+  virtual std::unique_ptr<Operation> Rehearse(std::shared_ptr<const MovePlan> /*plan*/,
+                                              int /*priority*/) {
+    return nullptr;
+  }
   // Takes completions and issues more; true when anything moved on. Appends the token of each
   // operation that became finished, once, and of each that failed before it is quiet.
   virtual bool Poll(std::vector<uint64_t>* attention) = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/base/prefetch.h"
 #include "sidecar/worker/stream_copy.h"
 
 namespace gantry::worker {
@@ -19,6 +20,8 @@ constexpr microseconds kNudgeEvery{100};
 // after so long the next jobs are as likely to be others.
 constexpr milliseconds kAwake{2};
 constexpr milliseconds kWanted{1'000};
+// A job's stack begins higher than its rehearsal's: not the same of it is used.
+constexpr size_t kStackBytes = 4 << 10;
 
 }  // namespace
 
@@ -86,11 +89,14 @@ void WorkerLoop::WakeGpuAfterPause() {
 // After an error what is read may be in use until GiveUp has waited for it; where that fails, too,
 // the next job ends this worker.
 void WorkerLoop::Nudge() {
+  rehearses_ = true;
   const Status nudged = RehearseJob();
+  rehearses_ = false;
   if (nudged) return;
   log::Warning("a GPU is not kept awake between copies any more", {{"why", nudged.error()}});
   const Status quiet = gpu_copier_.GiveUp();
-  nudge_.reset();
+  pending_.clear();  // no job is among them
+  job_start_.reset();
   if (quiet) {
     nudges_.reset();
   } else {
@@ -99,33 +105,37 @@ void WorkerLoop::Nudge() {
 }
 
 // By the way of a job, so that this, too, is in the processor's caches; but what the last one moved
-// is only looked up: who lets go of it waits for no copy that nobody asked for.
+// is let go of at once: who takes it away waits for no copy that nobody asked for.
 Status WorkerLoop::RehearseJob() {
-  if (nudge_) {
-    ASSIGN_OR_RETURN(const bool done, GpuCopier::IsDone(*nudge_));
-    if (!done) return {};
-    RETURN_IF_ERROR(gpu_copier_.Finish(*std::exchange(nudge_, std::nullopt)));
+  RETURN_IF_ERROR(CompletePending());
+  if (!pending_.empty()) return {};  // the GPU is at the last one still
+  ring_->PrefetchNext();
+  uint64_t tag = 0;
+  CopySegment segment;
+  bool ends_job = true;
+  if (last_) {
+    last_->segment.places = std::span(last_->places).first(last_->segment.places.size());
+    if (!stage_->pool_end().Submit(tag, {&last_->segment, 1}) ||
+        stage_->worker_end().TakeSegment(&tag, &segment, &ends_job) != RingTake::kEntry) {
+      return Fail(ErrorCode::kInternal, "the ring for rehearsals is not as it was left");
+    }
+    RETURN_IF_ERROR(RunSegment(tag, segment, ends_job));
+  } else {
+    job_start_ = Clock::now();
+    ++job_;
+    RETURN_IF_ERROR(gpu_copier_.Add(nudges_->Next()));
+    RETURN_IF_ERROR(EndJob(tag));
   }
-  RehearseTaking();
-  RETURN_IF_ERROR(gpu_copier_.Add(nudges_->Next()));
-  ASSIGN_OR_RETURN(nudge_, gpu_copier_.EndJob());
   gpu_copier_.Idle();
+  PrefetchStack(kStackBytes);
   return {};
 }
 
-void WorkerLoop::RehearseTaking() {
-  if (!last_ || !stage_->pool_end().Submit(0, {&*last_, 1})) return;
-  Completion done;
-  CopySegment segment;
-  bool ends_job = false;
-  if (stage_->worker_end().TakeSegment(&done.tag, &segment, &ends_job) != RingTake::kEntry) return;
-  const auto source = Look(kSourceGuard, segment.source);
-  const auto destination = Look(kDestinationGuard, segment.destination);
-  const bool stays = source && destination && !ValidateSegment(segment, *source, *destination);
-  ReleaseHostMemory();
-  if (!stays) last_.reset();
-  stage_->worker_end().Complete(done);
-  stage_->pool_end().TakeCompletion(&done);
+void WorkerLoop::Remember(const CopySegment& segment) {
+  if (segment.places.size() > Remembered::kPlacesMax) return last_.reset();
+  if (!last_) last_.emplace();
+  std::copy(segment.places.begin(), segment.places.end(), last_->places.begin());
+  last_->segment = segment;
 }
 
 void WorkerLoop::Stop() {
@@ -153,6 +163,7 @@ Status WorkerLoop::EndJob(uint64_t tag) {
   job.completion.code = job_error_.value_or(ErrorCode::kInternal);
   job.number = job_;
   job.start = *job_start_;
+  job.rehearsed = rehearses_;
   job_start_.reset();
   job_error_.reset();
   if (gpu_copier_.has_job()) {
@@ -160,15 +171,17 @@ Status WorkerLoop::EndJob(uint64_t tag) {
     if (given) {
       job.gpu = *std::move(given);
     } else {
+      if (rehearses_) return Fail(given.error());
       ASSIGN_OR_RETURN(job.completion.code, GiveUp(given.error()));
       job.completion.ok = false;
     }
   }
+  if (rehearses_) gpu_holds_.Release(job.number);
   if (!job.gpu) {
     job.completion.copy_nanoseconds = static_cast<uint64_t>((Clock::now() - job.start).count());
     if (pending_.empty()) {
       gpu_holds_.Release(job.number);
-      return Complete(job.completion);
+      return Complete(job);
     }
   }
   pending_.push_back(std::move(job));
@@ -188,19 +201,26 @@ Status WorkerLoop::CompletePending() {
       const TimePoint now = Clock::now();
       job.completion.copy_nanoseconds =
           static_cast<uint64_t>((now - std::max(job.start, gpu_done_)).count());
-      gpu_done_ = now;
+      if (!job.rehearsed) gpu_done_ = now;
       patience_.Reset();
     }
     gpu_holds_.Release(job.number);  // also of a job that was refused before the GPU got any of it
-    RETURN_IF_ERROR(Complete(job.completion));
+    RETURN_IF_ERROR(Complete(job));
     pending_.pop_front();
   }
   return {};
 }
 
-Status WorkerLoop::Complete(const Completion& completion) {
-  if (ring_->Complete(completion)) return {};
-  return Fail(ErrorCode::kInternal, "the completion ring is full");
+Status WorkerLoop::Complete(const Pending& job) {
+  WorkerRingEnd& ring = job.rehearsed ? stage_->worker_end() : *ring_;
+  if (!ring.Complete(job.completion)) {
+    return Fail(ErrorCode::kInternal, "the completion ring is full");
+  }
+  if (!job.rehearsed) return {};
+  Completion done;
+  stage_->pool_end().TakeCompletion(&done);
+  if (!done.ok) last_.reset();  // it is not to be found any more
+  return {};
 }
 
 Result<std::optional<ErrorCode>> WorkerLoop::Copy(const CopySegment& segment) {
@@ -228,7 +248,11 @@ Result<std::optional<ErrorCode>> WorkerLoop::CopyOnGpu(const CopySegment& segmen
   const auto source = gpu_holds_.Hold(segment.source, job_);
   const auto destination = gpu_holds_.Hold(segment.destination, job_);
   if (!source || !destination) return ErrorCode::kStaleGeneration;
-  if (segment.places.empty()) last_ = segment;
+  if (rehearses_) {
+    RETURN_IF_ERROR(gpu_copier_.Add(nudges_->Next()));
+    return std::nullopt;
+  }
+  Remember(segment);
   ring_->NoteCopyOnGpu();
   const Status added = gpu_copier_.Add(segment, *source, *destination);
   if (added) return std::nullopt;

@@ -3,6 +3,7 @@
 // which they were submitted. Run and its ring belong to one thread; Stop is thread-safe.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -36,6 +37,13 @@ class WorkerLoop {
     uint64_t number = 0;
     TimePoint start;
     std::optional<GpuJob> gpu;
+    bool rehearsed = false;
+  };
+  // A segment with places of its own.
+  struct Remembered {
+    static constexpr size_t kPlacesMax = 8;
+    CopySegment segment;
+    std::array<BlockPlaces, kPlacesMax> places;
   };
 
   Status RunSegment(uint64_t tag, const CopySegment& segment, bool ends_job);
@@ -49,7 +57,7 @@ class WorkerLoop {
   Status EndJob(uint64_t tag);
   // Completes what is done by now.
   Status CompletePending();
-  Status Complete(const Completion& completion);
+  Status Complete(const Pending& job);
   // Waits for the GPU, and completes all.
   Status Drain();
   void ReleaseHostMemory();
@@ -57,16 +65,16 @@ class WorkerLoop {
   void WakeGpuAfterPause();
   void Nudge();
   Status RehearseJob();
-  void RehearseTaking();
+  void Remember(const CopySegment& segment);
 
   WorkerRingEnd* const ring_;
   MappingTable* const mappings_;
   AdaptiveSpin spin_;
   const WorkerRingEnd::Meanwhile meanwhile_;
   std::unique_ptr<GpuNudges> nudges_;  // null: nothing keeps its GPU awake
-  std::optional<GpuJob> nudge_;        // the last one, until it was seen to be done
-  std::optional<CopySegment> last_;    // of a GPU's memory, without places
   std::unique_ptr<RingStage> stage_;   // as nudges_
+  std::optional<Remembered> last_;     // that a GPU moved, if it has few places
+  bool rehearses_ = false;
   TimePoint nudge_again_;
   std::atomic<bool> stop_ = false;
   GpuCopier gpu_copier_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/base/prefetch.h"
 
 namespace gantry::worker {
 namespace {
@@ -74,6 +75,16 @@ bool WorkerPool::Post(int worker, uint64_t tag, std::span<const CopySegment> seg
   if (!usable(worker) || slot.in_flight.size() >= kCompletionSlots) return false;
   if (!slot.ring.Submit(tag, segments)) return false;
   slot.in_flight.push_back(tag);
+  return true;
+}
+
+bool WorkerPool::RehearsePost(int worker, uint64_t tag, std::span<const CopySegment> segments) {
+  WorkerSlot& slot = *slots_[static_cast<size_t>(worker)];
+  if (!usable(worker) || slot.in_flight.size() >= kCompletionSlots) return false;
+  if (!slot.ring.Rehearse(tag, segments)) return false;
+  slot.in_flight.push_back(tag);
+  slot.in_flight.pop_back();
+  Prefetch(&doorbell_->roused, sizeof(doorbell_->roused));
   return true;
 }
 
@@ -283,12 +294,13 @@ bool WorkerPool::reaches(int worker, int gpu) const {
 int WorkerPool::GpuPlace(std::string_view uuid) const { return homes_.PlaceOf(uuid); }
 
 void WorkerPool::Rouse(int worker) {
-  ++doorbell_->roused.value;
   const WorkerSlot& slot = *slots_.at(static_cast<size_t>(worker));
   // A hint: the ring may be made anew meanwhile, and who is about to sleep does so.
   std::atomic<uint32_t>& sleeps =
       static_cast<RingLayout*>(slot.ring_block.data())->worker_sleeps.value;
-  if (sleeps.load() != 0) FutexWake(sleeps, 1);
+  if (sleeps.load() == 0) return;
+  ++doorbell_->roused.value;
+  FutexWake(sleeps, 1);
 }
 
 Status WorkerPool::Unmap(memory::MappingId mapping) { return mappings_.Unmap(mapping); }

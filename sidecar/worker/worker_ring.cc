@@ -9,6 +9,8 @@
 #include <new>
 #include <utility>
 
+#include "lib/base/prefetch.h"
+
 namespace gantry::worker {
 namespace {
 
@@ -121,22 +123,44 @@ bool PoolRingEnd::corrupt() const {
   return submission_head_ - tail > kSubmissionSlots || place_head_ - place_tail > kPlaceSlots;
 }
 
-bool PoolRingEnd::Submit(uint64_t tag, std::span<const CopySegment> segments) {
-  if (segments.empty() || free_slots() < segments.size()) return false;
+std::optional<PoolRingEnd::Heads> PoolRingEnd::Put(uint64_t tag,
+                                                   std::span<const CopySegment> segments) {
+  if (segments.empty() || free_slots() < segments.size()) return std::nullopt;
   size_t places = 0;
   for (const CopySegment& segment : segments) places += segment.places.size();
-  if (places > 0 && free_places() < places) return false;
-  for (const CopySegment& segment : segments) PutPlaces(segment.places);
-  if (places > 0) ring_->place_head.value.store(place_head_, std::memory_order_release);
-  uint32_t head = submission_head_;
+  if (places > 0 && free_places() < places) return std::nullopt;
+  Heads heads = {submission_head_, place_head_};
   for (size_t i = 0; i < segments.size(); ++i) {
+    heads.place = PutPlaces(heads.place, segments[i].places);
     CopyIn(EntryOf(tag, segments[i], i + 1 == segments.size()),
-           ring_->submissions[head++ % kSubmissionSlots]);
+           ring_->submissions[heads.submission++ % kSubmissionSlots]);
   }
-  submission_head_ = head;
+  return heads;
+}
+
+// What the two sides share is written to all the same, and what comes back is asked for.
+bool PoolRingEnd::Rehearse(uint64_t tag, std::span<const CopySegment> segments) {
+  if (!Put(tag, segments)) return false;
+  ring_->place_head.value.store(place_head_, std::memory_order_release);
+  ring_->submission_head.value.store(submission_head_, std::memory_order_seq_cst);
+  gantry::Prefetch(&ring_->completions[completion_tail_ % kCompletionSlots],
+                   sizeof(CompletionEntry));
+  gantry::Prefetch(&ring_->completion_tail, sizeof(ring_->completion_tail));
+  static_cast<void>(ring_->worker_sleeps.value.load(std::memory_order_seq_cst));
+  return true;
+}
+
+bool PoolRingEnd::Submit(uint64_t tag, std::span<const CopySegment> segments) {
+  const auto heads = Put(tag, segments);
+  if (!heads) return false;
+  if (place_head_ != heads->place) {
+    place_head_ = heads->place;
+    ring_->place_head.value.store(place_head_, std::memory_order_release);
+  }
+  submission_head_ = heads->submission;
   // Store, then look at the flag; the worker sets its flag, then looks at the head. With both
   // sequentially consistent, one of the two sees the other.
-  ring_->submission_head.value.store(head, std::memory_order_seq_cst);
+  ring_->submission_head.value.store(submission_head_, std::memory_order_seq_cst);
   std::atomic<uint32_t>& sleeps = ring_->worker_sleeps.value;
   if (sleeps.load(std::memory_order_seq_cst) != 0 && sleeps.exchange(0) != 0) FutexWake(sleeps, 1);
   return true;
@@ -144,14 +168,15 @@ bool PoolRingEnd::Submit(uint64_t tag, std::span<const CopySegment> segments) {
 
 // Plain copies, in one piece but where the ring ends: an honest worker reads none of these slots
 // before it sees the head that is stored behind them, and of another one nothing is expected.
-void PoolRingEnd::PutPlaces(std::span<const BlockPlaces> places) {
+uint32_t PoolRingEnd::PutPlaces(uint32_t head, std::span<const BlockPlaces> places) {
   while (!places.empty()) {
-    const uint32_t slot = place_head_ % kPlaceSlots;
+    const uint32_t slot = head % kPlaceSlots;
     const auto count = static_cast<uint32_t>(std::min<size_t>(places.size(), kPlaceSlots - slot));
     std::memcpy(&ring_->places[slot], places.data(), count * sizeof(PlaceEntry));
-    place_head_ += count;
+    head += count;
     places = places.subspan(count);
   }
+  return head;
 }
 
 bool PoolRingEnd::HasCompletion() const {
@@ -238,6 +263,18 @@ bool WorkerRingEnd::Complete(const Completion& completion) {
   // Each worker has its own flag: one that is stopped between these two silences no other.
   if (waits.load(std::memory_order_seq_cst) != 0 && waits.exchange(0) != 0) RingDoorbell(doorbell_);
   return true;
+}
+
+void WorkerRingEnd::PrefetchNext() const {
+  gantry::Prefetch(&ring_->submissions[submission_tail_ % kSubmissionSlots],
+                   sizeof(SubmissionEntry));
+  gantry::Prefetch(&ring_->places[place_tail_ % kPlaceSlots], sizeof(PlaceEntry));
+  gantry::Prefetch(&ring_->completions[completion_head_ % kCompletionSlots],
+                   sizeof(CompletionEntry));
+  for (const RingWord* word : {&ring_->submission_tail, &ring_->place_head, &ring_->place_tail,
+                               &ring_->completion_head, &ring_->pool_waits}) {
+    gantry::Prefetch(word, sizeof(*word));
+  }
 }
 
 bool WorkerRingEnd::HasSegment() const {

@@ -71,7 +71,8 @@ class RehearsedTransferTest : public testing::EngineFixture {
 };
 
 TEST_F(RehearsedTransferTest, ARehearsalMovesNothingAndLeavesNoTrace) {
-  ASSERT_TRUE(engine_->Submit(Whole(), In(milliseconds(2000))));
+  const auto moved = engine_->Submit(Whole(), In(milliseconds(2000)));
+  ASSERT_TRUE(moved);
   const std::vector<uint8_t> bytes(arena_a_.data(), arena_a_.data() + kArena);
   arena_b_.data()[kOffset] ^= 1;
   const size_t posted = pool_.posted().size();
@@ -85,6 +86,9 @@ TEST_F(RehearsedTransferTest, ARehearsalMovesNothingAndLeavesNoTrace) {
     ASSERT_TRUE(rehearsed) << rehearsed.error().message;
     EXPECT_EQ(rehearsed->state, TransferState::kSucceeded);
     EXPECT_EQ(rehearsed->bytes_moved, kLength);
+    EXPECT_EQ(rehearsed->chunks_moved, moved->chunks_moved);
+    EXPECT_EQ(rehearsed->workers, moved->workers);
+    EXPECT_EQ(rehearsed->path, moved->path);
   }
   EXPECT_EQ(pool_.posted().size(), posted);
   EXPECT_TRUE(pool_.TakeRoused().empty());

@@ -63,10 +63,15 @@ TEST_P(RehearsedFeedTest, WhatIsMovedBesideAndAfterwardsIsPostedAsItWouldBe) {
     };
     rehearse(1);
     transport.Poll(&attention);
-    rehearse(1);
+    rehearse(1);  // beside what moves
+    while (!first->finished()) {
+      transport.Poll(&attention);
+      pool.FinishOneEach();
+    }
+    rehearse(100);
     const auto second = transport.Start(Plan(Kind(), 700), 0, 2);
     EXPECT_TRUE(pool.roused.empty());
-    EXPECT_EQ(transport.DevicesWork(), GetParam());
+    EXPECT_FALSE(transport.DevicesWork());
     for (int i = 0; i < 100; ++i) {
       transport.Poll(&attention);
       pool.FinishOneEach();
@@ -78,16 +83,90 @@ TEST_P(RehearsedFeedTest, WhatIsMovedBesideAndAfterwardsIsPostedAsItWouldBe) {
   EXPECT_EQ(post(true), post(false));
 }
 
+// A kernel that was rehearsed is no kernel that was quick.
+TEST_F(GpuFeedTest, WhatIsRehearsedSaysNothingOfAGpu) {
+  static TimePoint now;
+  const auto reasons = [&](bool rehearses) {
+    now = Clock::now();
+    ShmOptions options;
+    options.now = [] { return now; };
+    HandPool pool(3);
+    ShmTransport transport(options, pool);
+    std::vector<uint64_t> attention;
+    const auto move = [&] {
+      const auto operation = transport.Start(Plan(kGpu, 700), 0, 1);
+      while (!operation->finished()) {
+        transport.Poll(&attention);
+        for (const int worker : {0, 1, 2}) pool.Finish(worker, true, milliseconds(5));
+      }
+      return operation->progress().gpu_jobs_by_reason;
+    };
+    move();
+    for (int i = 0; i < 50; ++i) {
+      now += milliseconds(10);
+      if (rehearses) {
+        EXPECT_NE(transport.Rehearse(Plan(kGpu, 100), 0), nullptr);
+      }
+    }
+    return move();
+  };
+  const auto as_if_alone = reasons(false);
+  EXPECT_EQ(as_if_alone[static_cast<size_t>(GpuCopyReason::kIdle)], 0u) << "its kernel was slow";
+  EXPECT_EQ(reasons(true), as_if_alone);
+}
+
+TEST_P(RehearsedFeedTest, ItsOperationIsAsOneThatMovedAll) {
+  HandPool pool(2);
+  ShmTransport transport({}, pool);
+  std::vector<uint64_t> attention;
+  const auto plan = Plan(Kind(), 100);
+  const auto moved = transport.Start(plan, 0, 1);
+  while (!moved->finished()) {
+    transport.Poll(&attention);
+    pool.FinishOneEach();
+  }
+  const auto rehearsed = transport.Rehearse(plan, 0);
+  ASSERT_NE(rehearsed, nullptr);
+  EXPECT_TRUE(rehearsed->finished());
+  EXPECT_FALSE(rehearsed->error());
+  const Progress& is = rehearsed->progress();
+  const Progress& was = moved->progress();
+  EXPECT_EQ(is.bytes, was.bytes);
+  EXPECT_EQ(is.chunks, was.chunks);
+  EXPECT_EQ(is.chunks_total, was.chunks_total);
+  EXPECT_EQ(is.chunks_retried, 0u);
+  EXPECT_EQ(is.gpu_jobs_by_engine + is.gpu_jobs_by_kernel > 0, GetParam());
+  EXPECT_GE(is.workers, 1);
+  EXPECT_TRUE(is.first_posted);
+  EXPECT_TRUE(rehearsed->UnfinishedItems().empty());
+  attention.clear();
+  EXPECT_FALSE(transport.Poll(&attention)) << "its end reaches nobody";
+}
+
+TEST_P(RehearsedFeedTest, BesideWhatMovesThereIsNone) {
+  HandPool pool(2);
+  ShmTransport transport({}, pool);
+  std::vector<uint64_t> attention;
+  const auto waits = transport.Start(Plan(Kind(), 8), 0, 1);
+  EXPECT_EQ(transport.Rehearse(Plan(Kind(), 8), 0), nullptr);
+  transport.Poll(&attention);
+  EXPECT_EQ(transport.Rehearse(Plan(Kind(), 8), 0), nullptr) << "its jobs are in flight";
+  pool.FinishOneEach();
+  transport.Poll(&attention);
+  EXPECT_TRUE(waits->finished());
+  EXPECT_NE(transport.Rehearse(Plan(Kind(), 8), 0), nullptr);
+}
+
 TEST_P(RehearsedFeedTest, ItEndsWhereNobodyCouldCopyOrThereIsNoRoom) {
   LookedAtPool pool;
   ShmTransport transport({}, pool);
   pool.first_usable = 2;
-  transport.Rehearse(Plan(Kind(), 8), 0);
+  EXPECT_EQ(transport.Rehearse(Plan(Kind(), 8), 0), nullptr);
   pool.first_usable = 1;
   pool.places = 1;
   transport.Rehearse(Plan(Kind(), 8), 0);
   pool.places = 0;
-  transport.Rehearse(Plan(Kind(), 8), 0);
+  EXPECT_EQ(transport.Rehearse(Plan(Kind(), 8), 0) == nullptr, GetParam());
   EXPECT_EQ(pool.posted, 0);
 }
 
@@ -96,8 +175,8 @@ TEST_P(RehearsedFeedTest, WhatTakesLongerThanItSavesIsLeftOut) {
   ShmTransport transport({}, pool);
   auto plan = Plan(Kind(), 8);
   plan->bytes = (1 << 20) + 1;
-  transport.Rehearse(plan, 0);
-  transport.Rehearse(Plan(Kind(), 129), 0);
+  EXPECT_EQ(transport.Rehearse(plan, 0), nullptr);
+  EXPECT_EQ(transport.Rehearse(Plan(Kind(), 129), 0), nullptr);
   EXPECT_EQ(pool.looks, 0);
 }
 

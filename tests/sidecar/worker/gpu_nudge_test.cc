@@ -178,6 +178,52 @@ TEST_P(GpuNudgeTest, WhatTheLastJobMovedCanBeTakenAway) {
   EXPECT_NE(PartRead(), kNone);
 }
 
+// A job of few places is rehearsed, too: nothing of it moves again, and it can be taken away.
+TEST_P(GpuNudgeTest, WhatWasListedDoesNotMoveAgain) {
+  const std::vector<BlockPlaces> places = {{4096, 8192}, {0, 65536}};
+  CopySegment listed = Plain(0, 0, 4096);
+  listed.count = 2;
+  listed.places = places;
+  Post(1, {listed});
+  EXPECT_TRUE(Await().ok);
+  ExpectMoved(places, 4096);
+  const std::vector<uint8_t> nothing(kSize);
+  ASSERT_TRUE(context_->CopyFromHost(destination_.base, nothing.data(), kSize));
+  Pause();
+  EXPECT_TRUE(Destination() == nothing);
+  EXPECT_TRUE(mappings_.Remove(kSource));
+  Pause();
+  Post(2, {listed});
+  EXPECT_EQ(Await().code, ErrorCode::kStaleGeneration);
+  EXPECT_TRUE(mappings_.Remove(kDestination));
+  Pause();
+  End();
+  EXPECT_NE(PartRead(), kNone);
+}
+
+// Whatever a rehearsal is at when they come.
+TEST_P(GpuNudgeTest, JobsThatComeMeanwhileAreDoneOnceAndInOrder) {
+  std::vector<BlockPlaces> places;
+  for (uint64_t i = 0; i < 200; ++i) {
+    const BlockPlaces place = {i * 512, (199 - i) * 512};
+    places.push_back(place);
+    CopySegment listed = Plain(0, 0, 512);
+    listed.places = {&place, 1};
+    Post(i, {listed});
+    if (i % 3 == 0) Post(1000 + i, {OfHost()});
+    const Completion done = Await();
+    ASSERT_TRUE(done.ok);
+    ASSERT_EQ(done.tag, i);
+    if (i % 3 == 0) {
+      ASSERT_EQ(Await().tag, 1000 + i);
+    }
+    std::this_thread::sleep_for(microseconds(400 + 13 * i));
+  }
+  Completion none;
+  EXPECT_EQ(pool_.TakeCompletion(&none), RingTake::kEmpty);
+  ExpectMoved(places, 512);
+}
+
 INSTANTIATE_BY_EITHER_MEANS(GpuNudgeTest);
 
 class GpuNudgeShortOfMemoryTest : public GpuNudgeTest {
@@ -196,6 +242,24 @@ TEST_P(GpuNudgeShortOfMemoryTest, ItCopiesAllTheSame) {
 }
 
 INSTANTIATE_BY_EITHER_MEANS(GpuNudgeShortOfMemoryTest);
+
+// Looks for work for a while, and sleeps.
+class GpuNudgeThenSleepTest : public GpuNudgeTest {
+ protected:
+  GpuNudgeThenSleepTest() : GpuNudgeTest(milliseconds(5)) {}
+};
+
+TEST_P(GpuNudgeThenSleepTest, WhoSleepsHoldsNothing) {
+  ExpectThatItCopies();
+  Pause();
+  while (memory_->worker_sleeps.value.load() == 0) std::this_thread::yield();
+  EXPECT_TRUE(mappings_.Remove(kSource));
+  EXPECT_TRUE(mappings_.Remove(kDestination));
+  End();
+  EXPECT_NE(PartRead(), kNone);
+}
+
+INSTANTIATE_BY_EITHER_MEANS(GpuNudgeThenSleepTest);
 
 class GpuRouseTest : public GpuNudgeTest {
  protected:
