@@ -167,11 +167,14 @@ void HttpConnection::EndRequest(const HttpInterpreter::Outcome& outcome) {
   if (outcome.afterwards) CallAfterwards(outcome.afterwards);
 }
 
+void HttpConnection::SwapMemory(HttpConnection* other) {
+  input_.swap(other->input_);
+  output_.swap(other->output_);
+}
+
 // To send nothing goes some of the way of an answer, through what the kernel has of this socket.
-void HttpConnection::KeepReady(HttpConnection* stand_in) {
+void HttpConnection::KeepReady() {
   gantry::Prefetch(this, sizeof(*this));
-  input_.swap(stand_in->input_);
-  output_.swap(stand_in->output_);
   ::send(socket_.get(), "", 0, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

@@ -56,9 +56,11 @@ class HttpConnection final : public ResponseChannel {
   const std::string& rehearsal() const { return rehearsal_; }
   void EndRehearsals() { rehearsal_ = {}; }
   std::optional<uid_t> uid() const { return uid_; }
-  // Before the last request is rehearsed by another: that uses the memory which the next one will.
-  // REQUIRES that both are idle.
-  void KeepReady(HttpConnection* stand_in);
+  // The memory that what comes and goes is kept in. REQUIRES that both are idle.
+  void SwapMemory(HttpConnection* other);
+  // Uses what is this connection's, and would not be used until the next request. REQUIRES
+  // is_idle().
+  void KeepReady();
 
   // Answers with these bytes, whatever was received, and ends.
   void EndWith(std::string last_response);

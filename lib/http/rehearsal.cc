@@ -33,7 +33,8 @@ void Rehearsal::RunIfDue(HttpConnection* connection) {
 
 bool Rehearsal::Run(HttpConnection* connection) {
   if (connection_ == nullptr && !Open()) return false;
-  connection->KeepReady(connection_.get());
+  connection->KeepReady();
+  connection_->SwapMemory(connection);  // what the next request will use
   if (!Send(connection->rehearsal())) return false;
   if (connection_->Advance() != HttpConnection::State::kHasRequest) return false;
   HttpInterpreter::Call call = connection_->request();
@@ -42,8 +43,10 @@ bool Rehearsal::Run(HttpConnection* connection) {
   const HttpInterpreter::Outcome outcome = interpreter_->Run(call, connection_->response());
   connection_->EndRequest(outcome);
   PrefetchStack(kStackBytes);
-  return outcome.may_rehearse && connection_->Advance() == HttpConnection::State::kWantsInput &&
-         Discard();
+  const bool again = outcome.may_rehearse &&
+                     connection_->Advance() == HttpConnection::State::kWantsInput && Discard();
+  if (again) connection_->SwapMemory(connection);
+  return again;
 }
 
 bool Rehearsal::Open() {

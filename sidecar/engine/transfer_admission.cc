@@ -164,7 +164,8 @@ Status TransferAdmission::AdmitInto(const wire::TransferRequest& request,
 std::string TransferAdmission::IdOf(const wire::TransferRequest& request, bool rehearsed) const {
   std::string id = request.id;
   if (id.empty()) id = TransferId(next_id_.fetch_add(rehearsed ? 0 : 1, std::memory_order_relaxed));
-  return rehearsed ? std::string(registry::Buffer::kRehearsal) : id;
+  if (rehearsed) id = registry::Buffer::kRehearsal;
+  return id;
 }
 
 Admitted TransferAdmission::Anew(const Admitted& admitted) {

@@ -130,6 +130,7 @@ void TransferLoop::TrackBusy(const Transfer& transfer, int change, TimePoint now
   const TransferStatus& status = transfer.admitted.status;
   BusyTime& busy =
       busy_[status.operation == wire::Operation::kRead ? 0 : 1][static_cast<size_t>(status.path)];
+  now = std::max(now, busy.since);  // one that began is noted after what ended meanwhile
   // Told at each change, and not when the path is idle: under load it never is.
   if (busy.running > 0) {
     metrics_.Busy(static_cast<metrics::Operation>(status.operation),

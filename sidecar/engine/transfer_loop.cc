@@ -237,6 +237,7 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
     begun_now_.push_back(token);
   }
   Look(key, answer, false);
+  if (rehearsed) Attend(entry);  // before others look at what there is
 }
 
 // What is counted of those that came or began.
@@ -269,7 +270,7 @@ void TransferLoop::Begin(Transfer* transfer) {
   begun_now_.push_back(transfer->token);
 }
 
-// By the way of its path; from then on as one whose transport says in its next Poll that it ended.
+// By the way of its path; from then on as one whose transport says that it ended.
 void TransferLoop::Rehearse(Transfer* transfer) {
   const Admitted& admitted = transfer->admitted;
   if (admitted.transport != nullptr) {
@@ -278,7 +279,6 @@ void TransferLoop::Rehearse(Transfer* transfer) {
   if (transfer->operation == nullptr) {
     transfer->operation = std::make_unique<RehearsedOperation>(*admitted.plan, Clock::now());
   }
-  finished_now_.push_back(transfer->token);
 }
 
 void TransferLoop::Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel) {

@@ -24,14 +24,29 @@ bool ShmTransport::IsAtRest() const {
          });
 }
 
-// With what jobs are kept in, so that it is this that is used; what is learned of them is put back,
-// or not noted (see rehearses_).
+// While it is: what was learned is put back then.
+struct ShmTransport::Rehearsing {
+  explicit Rehearsing(ShmTransport* in) : of(in), learned(in->gpu_planners_) {
+    of->rehearses_ = true;
+  }
+  ~Rehearsing() {
+    of->rehearses_ = false;
+    of->rehearsed_now_.clear();
+    of->gpu_planners_ = std::move(learned);
+  }
+  Rehearsing(const Rehearsing&) = delete;
+  Rehearsing& operator=(const Rehearsing&) = delete;
+
+  ShmTransport* const of;
+  std::vector<GpuCopyPlanner> learned;
+};
+
+// With what jobs are kept in, so that it is this that is used.
 std::unique_ptr<Operation> ShmTransport::Rehearse(std::shared_ptr<const MovePlan> plan,
                                                   int priority) {
   if (plan->bytes > kRehearsedBytes || plan->segments.size() > kRehearsedSegments) return nullptr;
   if (!IsAtRest()) return nullptr;
-  std::vector<GpuCopyPlanner> learned = gpu_planners_;
-  rehearses_ = true;
+  const Rehearsing rehearsing(this);
   auto operation = StartFor(std::move(plan), priority, 0, &rehearsed_now_);
   for (int polls = 0; polls < kRehearsedPolls && !operation->finished(); ++polls) {
     Poll(&rehearsed_now_);
@@ -39,9 +54,6 @@ std::unique_ptr<Operation> ShmTransport::Rehearse(std::shared_ptr<const MovePlan
   const bool moved_all = operation->finished() && !operation->error();
   operation->Stop();
   while (!operation->finished()) Poll(&rehearsed_now_);  // its jobs are done when one looks
-  rehearsed_now_.clear();
-  rehearses_ = false;
-  gpu_planners_ = std::move(learned);
   if (!moved_all) return nullptr;
   return operation;
 }

@@ -100,6 +100,7 @@ class ShmTransport final : public Transport {
   static constexpr milliseconds kLately{1'000};
 
   enum class RowsBy { kNobody, kEngines, kBatches };
+  struct Rehearsing;
   // A part of one operation, posted to one worker.
   struct Job {
     ShmOperation* operation = nullptr;  // null: the slot is free

@@ -80,7 +80,7 @@ struct RingLayout {
 // One for all workers of a pool: the engine's thread sleeps on it. Counts the wake-ups.
 struct Doorbell {
   RingWord sequence;
-  RingWord roused;  // changes when jobs for GPUs are to be expected
+  RingWord roused;  // changes when jobs for GPUs are to be expected and a worker sleeps
   RingWord last;    // the worker that copied on a GPU last, and one; 0: none did yet
 };
 

@@ -87,7 +87,7 @@ void WorkerLoop::WakeGpuAfterPause() {
 }
 
 // After an error what is read may be in use until GiveUp has waited for it; where that fails, too,
-// the next job ends this worker.
+// the next job ends this worker. Nothing of a job is left, and nothing of it held.
 void WorkerLoop::Nudge() {
   rehearses_ = true;
   const Status nudged = RehearseJob();
@@ -95,8 +95,11 @@ void WorkerLoop::Nudge() {
   if (nudged) return;
   log::Warning("a GPU is not kept awake between copies any more", {{"why", nudged.error()}});
   const Status quiet = gpu_copier_.GiveUp();
-  pending_.clear();  // no job is among them
+  rehearsal_.reset();
   job_start_.reset();
+  job_error_.reset();
+  ReleaseHostMemory();
+  gpu_holds_.Release(job_);
   if (quiet) {
     nudges_.reset();
   } else {
@@ -104,11 +107,15 @@ void WorkerLoop::Nudge() {
   }
 }
 
-// By the way of a job, so that this, too, is in the processor's caches; but what the last one moved
-// is let go of at once: who takes it away waits for no copy that nobody asked for.
+// By the way of a job, so that this, too, is in the processor's caches; but no job waits for it,
+// and what the last one moved is let go of at once: who takes it away waits for no copy that nobody
+// asked for. REQUIRES that no job is being made or pending.
 Status WorkerLoop::RehearseJob() {
-  RETURN_IF_ERROR(CompletePending());
-  if (!pending_.empty()) return {};  // the GPU is at the last one still
+  if (rehearsal_) {
+    ASSIGN_OR_RETURN(const bool done, CompleteIfDone(&*rehearsal_));
+    if (!done) return {};  // the GPU is at it still
+    rehearsal_.reset();
+  }
   ring_->PrefetchNext();
   uint64_t tag = 0;
   CopySegment segment;
@@ -171,12 +178,16 @@ Status WorkerLoop::EndJob(uint64_t tag) {
     if (given) {
       job.gpu = *std::move(given);
     } else {
-      if (rehearses_) return Fail(given.error());
+      if (rehearses_) return Fail(std::move(given).error());
       ASSIGN_OR_RETURN(job.completion.code, GiveUp(given.error()));
       job.completion.ok = false;
     }
   }
-  if (rehearses_) gpu_holds_.Release(job.number);
+  if (rehearses_) {
+    gpu_holds_.Release(job.number);
+    rehearsal_ = std::move(job);
+    return {};
+  }
   if (!job.gpu) {
     job.completion.copy_nanoseconds = static_cast<uint64_t>((Clock::now() - job.start).count());
     if (pending_.empty()) {
@@ -192,23 +203,28 @@ Status WorkerLoop::EndJob(uint64_t tag) {
 
 Status WorkerLoop::CompletePending() {
   while (!pending_.empty()) {
-    Pending& job = pending_.front();
-    if (job.gpu) {
-      ASSIGN_OR_RETURN(const bool done, GpuCopier::IsDone(*job.gpu));
-      if (!done) return {};
-      job.completion.means = job.gpu->means;
-      RETURN_IF_ERROR(gpu_copier_.Finish(std::move(*job.gpu)));
-      const TimePoint now = Clock::now();
-      job.completion.copy_nanoseconds =
-          static_cast<uint64_t>((now - std::max(job.start, gpu_done_)).count());
-      if (!job.rehearsed) gpu_done_ = now;
-      patience_.Reset();
-    }
-    gpu_holds_.Release(job.number);  // also of a job that was refused before the GPU got any of it
-    RETURN_IF_ERROR(Complete(job));
+    ASSIGN_OR_RETURN(const bool done, CompleteIfDone(&pending_.front()));
+    if (!done) return {};
     pending_.pop_front();
   }
   return {};
+}
+
+Result<bool> WorkerLoop::CompleteIfDone(Pending* job) {
+  if (job->gpu) {
+    ASSIGN_OR_RETURN(const bool done, GpuCopier::IsDone(*job->gpu));
+    if (!done) return false;
+    job->completion.means = job->gpu->means;
+    RETURN_IF_ERROR(gpu_copier_.Finish(std::move(*job->gpu)));
+    const TimePoint now = Clock::now();
+    job->completion.copy_nanoseconds =
+        static_cast<uint64_t>((now - std::max(job->start, gpu_done_)).count());
+    if (!job->rehearsed) gpu_done_ = now;
+    patience_.Reset();
+  }
+  gpu_holds_.Release(job->number);  // also of a job that was refused before the GPU got any of it
+  RETURN_IF_ERROR(Complete(*job));
+  return true;
 }
 
 Status WorkerLoop::Complete(const Pending& job) {
@@ -230,6 +246,7 @@ Result<std::optional<ErrorCode>> WorkerLoop::Copy(const CopySegment& segment) {
   const std::optional<ErrorCode> refused = ValidateSegment(segment, *source, *destination);
   if (refused) return refused;
   if (source->gpu != nullptr || destination->gpu != nullptr) return CopyOnGpu(segment);
+  if (rehearses_) return ErrorCode::kStaleGeneration;  // it was a GPU's
   const auto next = ring_->PeekSegment();
   if (next && next->source == segment.source && next->destination == segment.destination) {
     PrefetchBytes(*next, *source, *destination);

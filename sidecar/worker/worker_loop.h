@@ -57,6 +57,7 @@ class WorkerLoop {
   Status EndJob(uint64_t tag);
   // Completes what is done by now.
   Status CompletePending();
+  Result<bool> CompleteIfDone(Pending* job);  // false: its GPU is at it still
   Status Complete(const Pending& job);
   // Waits for the GPU, and completes all.
   Status Drain();
@@ -75,6 +76,7 @@ class WorkerLoop {
   std::unique_ptr<RingStage> stage_;   // as nudges_
   std::optional<Remembered> last_;     // that a GPU moved, if it has few places
   bool rehearses_ = false;
+  std::optional<Pending> rehearsal_;  // the last one, until it was seen to be done
   TimePoint nudge_again_;
   std::atomic<bool> stop_ = false;
   GpuCopier gpu_copier_;

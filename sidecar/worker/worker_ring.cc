@@ -266,14 +266,15 @@ bool WorkerRingEnd::Complete(const Completion& completion) {
 }
 
 void WorkerRingEnd::PrefetchNext() const {
-  gantry::Prefetch(&ring_->submissions[submission_tail_ % kSubmissionSlots],
-                   sizeof(SubmissionEntry));
-  gantry::Prefetch(&ring_->places[place_tail_ % kPlaceSlots], sizeof(PlaceEntry));
+  Prefetch(ring_->submissions[submission_tail_ % kSubmissionSlots]);
+  __builtin_prefetch(&ring_->places[place_tail_ % kPlaceSlots]);
+  __builtin_prefetch(&ring_->place_head);
+  __builtin_prefetch(&ring_->pool_waits);
   gantry::Prefetch(&ring_->completions[completion_head_ % kCompletionSlots],
                    sizeof(CompletionEntry));
-  for (const RingWord* word : {&ring_->submission_tail, &ring_->place_head, &ring_->place_tail,
-                               &ring_->completion_head, &ring_->pool_waits}) {
-    gantry::Prefetch(word, sizeof(*word));
+  for (const RingWord* own :
+       {&ring_->submission_tail, &ring_->place_tail, &ring_->completion_head}) {
+    gantry::Prefetch(own, sizeof(*own));
   }
 }
 

@@ -2,6 +2,7 @@
 // trace.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <thread>
 
@@ -107,6 +108,21 @@ TEST_F(RehearsedTransferTest, ARehearsalMovesNothingAndLeavesNoTrace) {
   const std::string before = Counted();
   EXPECT_FALSE(engine_->Rehearse(request));
   EXPECT_TRUE(Counted() == before) << "an error was counted";
+}
+
+TEST_F(RehearsedTransferTest, NobodySeesItInTheTable) {
+  ASSERT_TRUE(engine_->Submit(Whole(), In(milliseconds(2000))));
+  std::atomic<bool> stop = false;
+  std::thread other([&] {
+    while (!stop) EXPECT_TRUE(engine_->Rehearse(Whole()));
+  });
+  for (const TimePoint end = Clock::now() + milliseconds(300); Clock::now() < end;) {
+    ASSERT_EQ(engine_->List("", false, 10).size(), 1U);
+    const EngineTotals totals = engine_->Totals();
+    ASSERT_EQ(totals.running + totals.queued, 0U);
+  }
+  stop = true;
+  other.join();
 }
 
 TEST_F(RehearsedTransferTest, WhatTakesLongOrIsAPeersIsNotRehearsed) {

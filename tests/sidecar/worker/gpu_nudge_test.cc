@@ -243,6 +243,39 @@ TEST_P(GpuNudgeShortOfMemoryTest, ItCopiesAllTheSame) {
 
 INSTANTIATE_BY_EITHER_MEANS(GpuNudgeShortOfMemoryTest);
 
+// One that failed, or that the GPU does not get done.
+TEST_P(GpuNudgeTest, AfterAnErrorItHoldsNothing) {
+  if (!HasFailures()) GTEST_SKIP() << "on the fake driver alone";
+  ExpectThatItCopies();
+  {
+    const Failing failing(GetParam() == GpuMeans::kKernel ? kMarks : kCopies);
+    Pause();
+  }
+  EXPECT_TRUE(mappings_.Remove(kSource));
+  EXPECT_TRUE(mappings_.Remove(kDestination));
+  End();
+  EXPECT_EQ(loop_.nudges(), nullptr);
+}
+
+TEST_P(GpuNudgeTest, NoJobWaitsForItOrFailsWithIt) {
+  if (!HasFailures()) GTEST_SKIP() << "on the fake driver alone";
+  for (const char* asked : {"cuEventQuery=600,hipEventQuery=600",  // it is not done
+                            "cuEventQuery=999,hipEventQuery=999"}) {
+    SCOPED_TRACE(asked);
+    ExpectThatItCopies();
+    const Failing failing(asked);
+    for (uint64_t i = 0; i < 20; ++i) {
+      std::this_thread::sleep_for(microseconds(700));
+      Post(i, {OfHost()});
+      const Completion done = Await();
+      ASSERT_TRUE(done.ok);
+      ASSERT_EQ(done.tag, i);
+    }
+  }
+  End();
+  EXPECT_EQ(loop_.nudges(), nullptr);
+}
+
 // Looks for work for a while, and sleeps.
 class GpuNudgeThenSleepTest : public GpuNudgeTest {
  protected:
