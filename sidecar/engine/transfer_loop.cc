@@ -228,19 +228,18 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
   SetTimer(entry, entry->admitted.deadline);
   if (!rehearsed) {
     bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
-    // Who waits is told when bytes move already.
-    if (!answer->wait()) Note(entry);
-  }
-  if (waits && !rehearsed) {
-    entry->operation = std::make_unique<UnstartedOperation>(entry->admitted.plan);
-    fences_.Add(token, &*fence, now);
-    begun_now_.push_back(token);
+    if (waits) {
+      entry->operation = std::make_unique<UnstartedOperation>(entry->admitted.plan);
+      fences_.Add(token, &*fence, now);
+    }
+    // Who does not wait may ask what is counted as soon as it has its answer.
+    if (waits || !answer->wait()) Note(entry);
   }
   Look(key, answer, false);
   if (rehearsed) Attend(entry);  // before others look at what there is
 }
 
-// What is counted of those that came or began.
+// Once their jobs are posted: what is counted is nothing that bytes wait for.
 void TransferLoop::NoteBegun() {
   for (const uint64_t token : begun_now_) {
     if (const auto found = transfers_.find(token); found != transfers_.end()) {
@@ -257,7 +256,7 @@ void TransferLoop::Note(Transfer* transfer) {
   TrackBusy(*transfer, 1, *transfer->begun);
 }
 
-// Of a transfer that waits for nothing more. It is noted when its bytes move.
+// Of a transfer that waits for nothing more.
 void TransferLoop::Begin(Transfer* transfer) {
   Admitted& admitted = transfer->admitted;
   transfer->begun = Clock::now();

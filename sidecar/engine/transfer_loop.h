@@ -105,7 +105,7 @@ class TransferLoop {
   void Accept(Admitted* admitted, const std::shared_ptr<Answer>& answer);
   void Begin(Transfer* transfer);
   void NoteBegun();
-  void Note(Transfer* transfer);
+  void Note(Transfer* transfer);  // its path and that it is busy, once each
   void Rehearse(Transfer* transfer);
   Status CheckRoom(const Admitted& admitted) const;
   void Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel);
@@ -157,7 +157,7 @@ class TransferLoop {
   std::deque<std::pair<TimePoint, uint64_t>> unaccounted_;
   std::atomic<size_t> unaccounted_count_{0};  // for all threads
   std::vector<uint64_t> finished_now_;
-  std::vector<uint64_t> begun_now_;  // tokens
+  std::vector<uint64_t> begun_now_;  // tokens, for NoteBegun
   DelegatedTransfers delegated_;
   std::vector<DelegatedTransfers::Accepted> accepted_now_;
   FenceWatch fences_;

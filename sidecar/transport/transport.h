@@ -101,7 +101,8 @@ class Transport {
   virtual std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                            uint64_t token) = 0;
   // Goes the way of Start and of the Polls with a plan that is rehearsed: no byte moves, nobody is
-  // woken, and of what else it does nothing is left but an operation that has done all, or nothing.
+  // woken, and nothing is left but what it returns: an operation as if all had moved, or null where
+  // that way was not gone, or not to its end.
   virtual std::unique_ptr<Operation> Rehearse(std::shared_ptr<const MovePlan> /*plan*/,
                                               int /*priority*/) {
     return nullptr;

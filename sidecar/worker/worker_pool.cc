@@ -59,11 +59,13 @@ bool WorkerPool::usable(int worker) const {
   return slot.state.load() == WorkerState::kUsable && !slot.distrusted;
 }
 
+// Every job needs a place in the completion ring.
+bool WorkerPool::TakesJobs(int worker) const {
+  return usable(worker) && slots_[static_cast<size_t>(worker)]->in_flight.size() < kCompletionSlots;
+}
+
 size_t WorkerPool::free_slots(int worker) const {
-  const WorkerSlot& slot = *slots_[static_cast<size_t>(worker)];
-  // Every job needs a place in the completion ring.
-  if (!usable(worker) || slot.in_flight.size() >= kCompletionSlots) return 0;
-  return slot.ring.free_slots();
+  return TakesJobs(worker) ? slots_[static_cast<size_t>(worker)]->ring.free_slots() : 0;
 }
 
 size_t WorkerPool::free_places(int worker) const {
@@ -72,16 +74,14 @@ size_t WorkerPool::free_places(int worker) const {
 
 bool WorkerPool::Post(int worker, uint64_t tag, std::span<const CopySegment> segments) {
   WorkerSlot& slot = *slots_[static_cast<size_t>(worker)];
-  if (!usable(worker) || slot.in_flight.size() >= kCompletionSlots) return false;
-  if (!slot.ring.Submit(tag, segments)) return false;
+  if (!TakesJobs(worker) || !slot.ring.Submit(tag, segments)) return false;
   slot.in_flight.push_back(tag);
   return true;
 }
 
 bool WorkerPool::RehearsePost(int worker, uint64_t tag, std::span<const CopySegment> segments) {
   WorkerSlot& slot = *slots_[static_cast<size_t>(worker)];
-  if (!usable(worker) || slot.in_flight.size() >= kCompletionSlots) return false;
-  if (!slot.ring.Rehearse(tag, segments)) return false;
+  if (!TakesJobs(worker) || !slot.ring.Rehearse(tag, segments)) return false;
   slot.in_flight.push_back(tag);
   slot.in_flight.pop_back();
   Prefetch(&doorbell_->roused, sizeof(doorbell_->roused));

@@ -69,6 +69,7 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   WorkerPool(WorkerPoolOptions options, SharedBlock doorbell,
              std::vector<std::unique_ptr<WorkerSlot>> slots);
 
+  bool TakesJobs(int worker) const;
   size_t PollWorker(WorkerSlot& slot, std::span<Completion> completions);
   bool TakeCompletions(WorkerSlot& slot, std::span<Completion> completions, size_t* taken);
   void Distrust(WorkerSlot& slot, std::string_view why);

@@ -4,17 +4,25 @@
 
 #include <string_view>
 
-#include "sidecar/worker/unattended_pool.h"
+#include "sidecar/worker/copy_pool.h"
 
 namespace gantry::worker {
 
-class DrivenCopyPool : public UnattendedPool {
+class DrivenCopyPool : public CopyPool {
  public:
   bool usable(int /*worker*/) const override { return true; }
   // Of a GPU whose UUID is a digit.
   int GpuPlace(std::string_view uuid) const override {
     return uuid.empty() ? 0 : uuid.front() - '0';
   }
+  void Wait(TimePoint /*deadline*/, Mutex* /*driver*/) override {}
+  void Nap(TimePoint /*deadline*/, Mutex* /*driver*/) override {}
+  void WakeWaiter() override {}
+  void TakeOver() override {}
+  void HandBack(bool /*wake*/) override {}
+  void LookAfresh() override {}
+  void Replace(int /*worker*/) override {}
+  void Rouse(int /*worker*/) override {}
 };
 
 }  // namespace gantry::worker
