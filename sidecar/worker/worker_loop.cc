@@ -164,6 +164,11 @@ Status WorkerLoop::RunSegment(uint64_t tag, const CopySegment& segment, bool end
 
 Status WorkerLoop::EndJob(uint64_t tag) {
   ReleaseHostMemory();
+  if (rehearses_ &&
+      job_error_) {  // what was moved has gone, and the GPU is to be awake all the same
+    last_.reset();
+    RETURN_IF_ERROR(gpu_copier_.Add(nudges_->Next()));
+  }
   Pending job;
   job.completion.tag = tag;
   job.completion.ok = !job_error_;
@@ -235,7 +240,6 @@ Status WorkerLoop::Complete(const Pending& job) {
   if (!job.rehearsed) return {};
   Completion done;
   stage_->pool_end().TakeCompletion(&done);
-  if (!done.ok) last_.reset();  // it is not to be found any more
   return {};
 }
 

@@ -314,6 +314,16 @@ TEST_P(GpuRouseTest, WhoIsRousedAfterAPauseReadsOnce) {
   EXPECT_EQ(PartRead(), 0);
 }
 
+TEST_P(GpuRouseTest, WhoIsRousedReadsThoughWhatWasMovedHasGone) {
+  ExpectThatItCopies();
+  EXPECT_TRUE(mappings_.Remove(kSource));
+  EXPECT_TRUE(mappings_.Remove(kDestination));
+  Pause();
+  Rouse();
+  End();
+  EXPECT_EQ(PartRead(), 0);
+}
+
 TEST_P(GpuRouseTest, WhereAnotherCopiedLastItReadsNothing) {
   ExpectThatItCopies();
   doorbell_.last.value = 2;
