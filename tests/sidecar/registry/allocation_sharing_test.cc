@@ -154,11 +154,10 @@ TEST_F(AllocationSharingTest, RegisteringAndRemovingAtOnceLeavesNothing) {
   EXPECT_EQ(registry_.Totals().buffers, 0u);
 }
 
-TEST_F(AllocationSharingTest, TenThousandViewsInAFewCallsAreQuick) {
+TEST_F(AllocationSharingTest, TenThousandViewsInAFewCallsShareOneMapping) {
   constexpr uint32_t kCalls = 10;
   constexpr uint32_t kViews = 1000;
   const std::string token = Memory(kMiB);
-  const TimePoint begin = Clock::now();
   for (uint32_t call = 0; call < kCalls; ++call) {
     wire::RegistrationRequest request = RequestOver({{token, kMiB}});
     for (uint32_t i = 0; i < kViews; ++i) {
@@ -168,9 +167,6 @@ TEST_F(AllocationSharingTest, TenThousandViewsInAFewCallsAreQuick) {
     }
     ASSERT_TRUE(registry_.Register(request));
   }
-  const double seconds = SecondsBetween(begin, Clock::now());
-  RecordProperty("microseconds_per_view", std::to_string(seconds * 1e6 / (kCalls * kViews)));
-  EXPECT_LT(seconds / (kCalls * kViews), 100e-6);
   EXPECT_EQ(mapper_.maps(), 1);
 
   const auto use = registry_.Acquire(owner_.name, "layer.7777", 0);

@@ -17,12 +17,18 @@ class RehearsalDifferenceTest : public GpuFeedTest {
   // Between the host and GPUs in each way, plain or in rows.
   std::shared_ptr<MovePlan> Any(uint32_t kind, uint32_t blocks) {
     switch (kind % 6) {
-      case 0: return Plan(host_, host_, blocks);
-      case 1: return Plan(first_, first_, blocks);
-      case 2: return Plan(first_, second_, blocks);
-      case 3: return Plan(host_, second_, blocks);
-      case 4: return Plan(second_, second_, blocks);
-      default: return Rows(std::min(blocks, 120u));
+      case 0:
+        return Plan(host_, host_, blocks);
+      case 1:
+        return Plan(first_, first_, blocks);
+      case 2:
+        return Plan(first_, second_, blocks);
+      case 3:
+        return Plan(host_, second_, blocks);
+      case 4:
+        return Plan(second_, second_, blocks);
+      default:
+        return Rows(std::min(blocks, 120u));
     }
   }
 
