@@ -271,6 +271,7 @@ TEST_P(GpuNudgeTest, NoJobWaitsForItOrFailsWithIt) {
       ASSERT_TRUE(done.ok);
       ASSERT_EQ(done.tag, i);
     }
+    std::this_thread::sleep_for(5 * kSomeNudges);  // it has looked, also beside other work
   }
   End();
   EXPECT_EQ(loop_.nudges(), nullptr);
