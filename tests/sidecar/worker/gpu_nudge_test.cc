@@ -1,9 +1,13 @@
 // The worker that copied on a GPU last keeps its GPU awake, and the links to the others: while it
 // looks for work, and when it is roused after a pause.
+#include <pthread.h>
+#include <time.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 
 #include "sidecar/worker/futex_wait.h"
@@ -34,6 +38,24 @@ constexpr const char* kCopies = "cuMemcpyAsync=999,hipMemcpyAsync=999";
 constexpr const char* kMarks = "cuEventRecord=2,hipEventRecord=2";  // while the copy is under way
 constexpr const char* kPieces = "cuMemCreate=2";  // AMD GPUs make none on others anyway
 
+// For a while, in which the loop of `thread` looks for work many times or falls asleep: on a busy
+// machine that takes longer.
+void Pause(std::thread* thread, const RingLayout& ring) {
+  const auto ran = [thread] {
+    clockid_t clock;
+    timespec time = {};
+    EXPECT_EQ(::pthread_getcpuclockid(thread->native_handle(), &clock), 0);
+    EXPECT_EQ(::clock_gettime(clock, &time), 0);
+    return std::chrono::seconds(time.tv_sec) + nanoseconds(time.tv_nsec);
+  };
+  const nanoseconds before = ran();
+  std::this_thread::sleep_for(kSomeNudges);
+  for (int i = 0; i < 10'000 && ring.worker_sleeps.value == 0; ++i) {
+    if (ran() - before > kSomeNudges / 2) return;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+}
+
 // A worker's loop that is told which one copied on a GPU last, and gets no jobs.
 struct OtherLoop {
   OtherLoop(const memory::GpuDevices& gpus, uint32_t last) {
@@ -41,10 +63,13 @@ struct OtherLoop {
     InitializeRing(memory.get());
     EXPECT_TRUE(loop.UseGpu(gpus));
   }
-  template <typename Body>
-  void RunDuring(const Body& body) {
+  void RunForAWhile(const std::optional<std::string>& failing = std::nullopt) {
     std::thread thread([this] { EXPECT_TRUE(loop.Run()); });
-    body();
+    {
+      std::optional<Failing> calls;
+      if (failing) calls.emplace(*failing);
+      Pause(&thread, *memory);
+    }
     loop.Stop();
     thread.join();
   }
@@ -94,7 +119,7 @@ class GpuNudgeTest : public GpuLoopTest {
   }
   // Of a real driver none can be had.
   bool HasFailures() const { return context_->device().uuid.find("fafafafa") != std::string::npos; }
-  static void Pause() { std::this_thread::sleep_for(kSomeNudges); }
+  void Pause() { worker::Pause(&thread_, *memory_); }
 
   static constexpr size_t kParts = kSize / GpuNudges::kBytes;
 };
@@ -121,7 +146,7 @@ TEST_P(GpuNudgeTest, WhereAnotherCopiedLastItReadsNothing) {
   OtherLoop other(gpus_, /*last=*/2);
   ASSERT_NE(other.loop.nudges(), nullptr);
   Fill(*other.loop.nudges());
-  other.RunDuring(Pause);
+  other.RunForAWhile();
   EXPECT_EQ(PartRead(*other.loop.nudges()), kNone);
 }
 
@@ -153,10 +178,7 @@ TEST_P(GpuNudgeTest, AfterAnErrorItReadsNoMoreAndCopies) {
   for (const char* calls : {kCopies, kMarks}) {
     SCOPED_TRACE(calls);
     OtherLoop other(gpus_, /*last=*/1);
-    other.RunDuring([calls] {
-      const Failing failing(calls);
-      Pause();
-    });
+    other.RunForAWhile(calls);
     EXPECT_EQ(other.loop.nudges(), nullptr);
   }
   {
@@ -271,7 +293,7 @@ TEST_P(GpuNudgeTest, NoJobWaitsForItOrFailsWithIt) {
       ASSERT_TRUE(done.ok);
       ASSERT_EQ(done.tag, i);
     }
-    std::this_thread::sleep_for(5 * kSomeNudges);  // it has looked, also beside other work
+    Pause();
   }
   End();
   EXPECT_EQ(loop_.nudges(), nullptr);
@@ -299,11 +321,14 @@ class GpuRouseTest : public GpuNudgeTest {
  protected:
   GpuRouseTest() : GpuNudgeTest(nanoseconds(0)) {}
 
+  // Returns when it sleeps again.
   void Rouse() {
-    while (memory_->worker_sleeps.value.load() == 0) std::this_thread::yield();
+    std::atomic<uint32_t>& sleeps = memory_->worker_sleeps.value;
+    while (sleeps == 0) std::this_thread::yield();
     ++doorbell_.roused.value;
-    FutexWake(memory_->worker_sleeps.value, 1);
-    Pause();
+    sleeps = 0;
+    FutexWake(sleeps, 1);
+    while (sleeps == 0) std::this_thread::yield();
   }
 };
 
