@@ -130,7 +130,6 @@ Status WorkerLoop::RehearseJob() {
   } else {
     job_start_ = Clock::now();
     ++job_;
-    RETURN_IF_ERROR(gpu_copier_.Add(nudges_->Next()));
     RETURN_IF_ERROR(EndJob(tag));
   }
   gpu_copier_.Idle();
@@ -164,8 +163,8 @@ Status WorkerLoop::RunSegment(uint64_t tag, const CopySegment& segment, bool end
 
 Status WorkerLoop::EndJob(uint64_t tag) {
   ReleaseHostMemory();
-  if (rehearses_ &&
-      job_error_) {  // what was moved has gone, and the GPU is to be awake all the same
+  // Nothing is remembered, or it has gone: the GPU is to be awake all the same.
+  if (rehearses_ && !gpu_copier_.has_job()) {
     last_.reset();
     RETURN_IF_ERROR(gpu_copier_.Add(nudges_->Next()));
   }

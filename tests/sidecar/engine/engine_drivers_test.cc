@@ -59,13 +59,18 @@ class EngineDriversTest : public ::testing::Test {
     ASSERT_TRUE(registry_->Register(request));
   }
 
-  // What Call moves, and the half of the memory that only these name.
-  void Rehearse(std::atomic<bool>* stop) {
-    for (uint64_t round = 0; !*stop; ++round) {
-      wire::TransferRequest request;
-      request.workload = "here";
-      request.local.push_back({"", "", "kv", 0});
-      request.remote.push_back({"", "there", "kv", 0});
+  static wire::TransferRequest BetweenBoth() {
+    wire::TransferRequest request;
+    request.workload = "here";
+    request.local.push_back({"", "", "kv", 0});
+    request.remote.push_back({"", "there", "kv", 0});
+    return request;
+  }
+
+  // Ranges in that half of the memory that no call moves.
+  void Rehearse(const std::atomic<bool>& stop) {
+    for (uint64_t round = 0; !stop; ++round) {
+      wire::TransferRequest request = BetweenBoth();
       request.priority = static_cast<int>(round % 3) - 1;
       for (uint64_t i = 0; i <= round % 100; ++i) {
         request.ranges.push_back({0, kMoved + 2 * kBlock * i, 0, kMoved + 3 * kBlock * i, 64});
@@ -82,11 +87,8 @@ class EngineDriversTest : public ::testing::Test {
   void Call(int caller) {
     for (uint64_t block = 0; block < kBlocks; ++block) {
       const uint64_t at = (static_cast<uint64_t>(caller) * kBlocks + block) * kBlock;
-      wire::TransferRequest request;
+      wire::TransferRequest request = BetweenBoth();
       request.id = std::to_string(caller) + "-" + std::to_string(block);
-      request.workload = "here";
-      request.local.push_back({"", "", "kv", 0});
-      request.remote.push_back({"", "there", "kv", 0});
       request.ranges.push_back({0, at, 0, at, kBlock});
       // Some wait, some come back for it.
       const bool waits = block % 4 != 0;
@@ -143,7 +145,7 @@ TEST_F(EngineDriversTest, RehearsalsBesideThemLeaveNoTrace) {
   const std::vector<uint8_t> before(here_.data() + kMoved, here_.data() + 2 * kMoved);
   std::atomic<bool> stop = false;
   std::vector<std::jthread> callers;
-  std::jthread rehearser([&] { Rehearse(&stop); });
+  std::jthread rehearser([&] { Rehearse(stop); });
   for (int caller = 0; caller < kCallers; ++caller) {
     callers.emplace_back([this, caller] { Call(caller); });
   }
