@@ -78,16 +78,45 @@ Groups FindGroups(std::vector<BlockPair> pairs, const RowLimits& limits) {
   return groups;
 }
 
-// The longest run that may be a row of every group.
-uint64_t UnitsMax(const std::vector<BlockPair>& groups, const RowLimits& limits) {
+// The longest run that may be a row of every group, of so many bytes.
+uint64_t UnitsIn(uint64_t row_bytes_max, const std::vector<BlockPair>& groups) {
   uint64_t units = UINT32_MAX;
   for (const BlockPair& group : groups) {
-    const uint64_t width =
-        std::min({limits.row_bytes_max, group.local_row_step, group.remote_row_step});
+    const uint64_t width = std::min({row_bytes_max, group.local_row_step, group.remote_row_step});
     const uint64_t fit = width / group.unit_bytes;
     units = std::min(units, group.is_dense() ? fit : std::min<uint64_t>(fit, 1));
   }
   return units;
+}
+
+// Whether most of the blocks are in runs that are rows, so that they would wait for the copies of
+// the others.
+bool MostAreRows(const std::vector<BlockPair>& groups, const std::vector<BlockRun>& runs,
+                 const RowLimits& limits) {
+  const uint64_t units = UnitsIn(limits.row_bytes_max, groups);
+  uint64_t blocks = 0, longer = 0;
+  for (const BlockRun& run : runs) {
+    blocks += run.count;
+    longer += run.count > units ? run.count : 0;
+  }
+  return 2 * longer < blocks;
+}
+
+// In equal parts of at most so many units.
+std::vector<BlockRun> CutRuns(const std::vector<BlockRun>& runs, uint64_t units) {
+  std::vector<BlockRun> cut;
+  cut.reserve(runs.size());
+  for (const BlockRun& run : runs) {
+    const auto parts = static_cast<uint32_t>((run.count + units - 1) / units);
+    uint32_t first = 0;
+    for (uint32_t part = 1; part <= parts; ++part) {
+      const auto end = static_cast<uint32_t>(uint64_t{run.count} * part / parts);
+      cut.push_back(
+          {run.local_unit + first, run.remote_unit + first, end - first, run.first_item + first});
+      first = end;
+    }
+  }
+  return cut;
 }
 
 // The groups in equal parts of at most so many bytes, when runs are of at most so many units. False
@@ -132,10 +161,13 @@ std::vector<RunsOfPairs> GroupRows(RunsOfPairs all, size_t slices, const RowLimi
     return sets;
   }
   std::vector<BlockRun> left = all.runs;  // in the groups
+  bool cuts = limits.few_row_bytes_max > 0 && MostAreRows(groups.in_rows, all.runs, limits);
+  const uint64_t row_bytes_max = cuts ? limits.few_row_bytes_max : limits.row_bytes_max;
   // Short runs go in more rows than long ones, each within the same bytes.
-  for (uint64_t units = UnitsMax(groups.in_rows, limits); units > 0; units /= 2) {
+  for (uint64_t units = UnitsIn(row_bytes_max, groups.in_rows); units > 0; units /= 2) {
     std::vector<BlockPair> parts;
     if (!CutGroups(groups.in_rows, units, limits, &parts)) continue;
+    if (std::exchange(cuts, false)) left = CutRuns(left, units);
     const bool whole = parts.size() == groups.in_rows.size();
     const auto is_of_these = [&](const BlockRun& run) {
       return run.count <= units && (whole || run.count > units / 2);

@@ -9,6 +9,8 @@ namespace {
 
 // Of one copy: a transfer of some GiB is cancelled, and shared between workers, by its copies.
 constexpr uint64_t kRowsBytesMax = 4 << 20;
+// Batches of longer blocks are as fast as rows, while nothing holds those up.
+constexpr uint64_t kMostRowBytesMax = 64 << 10;
 
 bool IsOfGpu(const RemoteAllocation& remote) {
   return remote.mapped->kind() == wire::MemoryKind::kGpu;
@@ -62,9 +64,9 @@ RowLimits IpcTransport::RowsOf(
   if (!copies_.EnginesWillCopy(gpus)) return {};
   const size_t near = copies_.GpuWorkersOn(gpus);
   const uint64_t row_bytes_max = std::min(
-      worker::kRowBytesMax, GpuCopyPlanner::RowBytesMax(near > 0 ? near : copies_.GpuWorkers()));
+      kMostRowBytesMax, GpuCopyPlanner::RowBytesMax(near > 0 ? near : copies_.GpuWorkers()));
   if (row_bytes_max == 0) return {};
-  return {worker::kRowsMin, row_bytes_max, kRowsBytesMax, gpu::kRowPitchMax};
+  return {worker::kRowsMin, row_bytes_max, kRowsBytesMax, gpu::kRowPitchMax, worker::kRowBytesMax};
 }
 
 bool IpcTransport::NeedsPeer(const RemoteAllocation& remote) const {

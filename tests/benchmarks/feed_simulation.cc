@@ -4,6 +4,7 @@
 //
 //   feed_simulation [workers] [milliseconds that batches come back late] [transfers at a time]
 //                   [milliseconds of every 300 in which batches are handed over ten times slower]
+//                   [pairs of ids side by side, each one block of 32 KiB in every layer and no row]
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -60,10 +61,14 @@ class ModelPool final : public worker::DrivenCopyPool {
   size_t free_slots(int /*worker*/) const override { return 4096; }
   size_t free_places(int /*worker*/) const override { return 65536; }
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override {
-    Job job = {tag, 0, !segments.front().one_by_one, now_us};
+    Job job = {tag, 0, 0, 0, now_us};
     for (const CopySegment& segment : segments) {
-      job.left += static_cast<double>(segment.length * segment.count);
+      const auto bytes = static_cast<double>(segment.length * segment.count);
+      const bool by_rows = !segment.one_by_one && segment.places.empty();
+      (by_rows ? job.rows : job.batch) += bytes;
+      job.blocks += by_rows ? 0 : segment.count;
     }
+    job.batch_rate = job.blocks > 0 ? job.batch / job.blocks / kBlockOfBatch : 0;
     workers_[static_cast<size_t>(worker)].jobs.push_back(job);
     return true;
   }
@@ -99,9 +104,11 @@ class ModelPool final : public worker::DrivenCopyPool {
  private:
   struct Job {
     uint64_t tag = 0;
-    double left = 0;  // bytes
-    bool by_rows = false;
+    double rows = 0;  // bytes that are left, of which the batch comes first
+    double batch = 0;
+    uint32_t blocks = 0;  // of the batch
     double posted = 0;
+    double batch_rate = 0;
   };
   struct Worker {
     std::deque<Job> jobs;
@@ -117,15 +124,16 @@ class ModelPool final : public worker::DrivenCopyPool {
 
   bool RowsOn(size_t gpu) const {
     for (size_t i = gpu; i < workers_.size(); i += 2) {
-      if (!workers_[i].jobs.empty() && workers_[i].jobs.front().by_rows) return true;
+      if (!workers_[i].jobs.empty() && workers_[i].jobs.front().batch == 0) return true;
     }
     return false;
   }
   // There is one worker of each GPU that hands rows over.
   double RateOf(size_t worker, bool both) const {
-    if (!workers_[worker].jobs.front().by_rows) {
+    const Job& job = workers_[worker].jobs.front();
+    if (job.batch > 0) {
       const bool slow = std::fmod(now_us + slow_us_, kSlowEvery) < slow_us_;
-      return kBlockBytes / kBlockOfBatch / (slow ? kSlower : 1);
+      return job.batch_rate / (slow ? kSlower : 1);
     }
     const double alone = worker % 2 == 0 ? kRowsWritten : kRowsRead;
     return both ? alone * kRowsOfBoth / (kRowsWritten + kRowsRead) : alone;
@@ -133,11 +141,12 @@ class ModelPool final : public worker::DrivenCopyPool {
   void Work(Worker* worker, double bytes) {
     if (worker->jobs.empty()) return;
     Job& job = worker->jobs.front();
-    bytes = std::min(bytes, job.left);
+    double& left = job.batch > 0 ? job.batch : job.rows;
+    bytes = std::min(bytes, left);
     worker->moved += bytes;
-    job.left -= bytes;
-    if (job.left > 0) return;
-    const double at = now_us + (job.by_rows ? kRowsComeBack : late_us_);
+    left -= bytes;
+    if (job.batch + job.rows > 0) return;
+    const double at = now_us + (job.blocks == 0 ? kRowsComeBack : late_us_);
     worker->coming_back.push_back({at, job.tag, at - std::max(job.posted, worker->last_back)});
     worker->last_back = at;
     worker->jobs.pop_front();
@@ -150,8 +159,9 @@ class ModelPool final : public worker::DrivenCopyPool {
 
 class Simulation {
  public:
-  Simulation(int workers, double late_ms, int at_a_time, double slow_ms)
+  Simulation(int workers, double late_ms, int at_a_time, double slow_ms, uint32_t loose)
       : workers_(workers),
+        loose_(loose),
         late_ms_(late_ms),
         slow_ms_(slow_ms),
         pool_(workers, 1e3 * late_ms, 1e3 * slow_ms),
@@ -173,9 +183,9 @@ class Simulation {
     }
     const auto bytes = static_cast<double>(transfers * kTransferBytes);
     std::printf(
-        "%d workers, batches %.1f ms late, slow for %.0f of 300 ms, %zu at a time: %.0f GB/s,"
-        " %.2f ms each; workers:",
-        workers_, late_ms_, slow_ms_, callers_.size(), bytes / now_us / 1e3,
+        "%d workers, batches %.1f ms late, slow for %.0f of 300 ms, %zu at a time, %u pairs of ids"
+        " in no row: %.0f GB/s, %.2f ms each; workers:",
+        workers_, late_ms_, slow_ms_, callers_.size(), loose_, bytes / now_us / 1e3,
         spent_ / static_cast<double>(transfers) / 1e3);
     for (int worker = 0; worker < workers_; ++worker) {
       std::printf(" %.0f", pool_.moved_by(worker) / now_us / 1e3);
@@ -210,8 +220,16 @@ class Simulation {
     layers.rows = kLayers;
     layers.local_row_step = layers.remote_row_step = 4 * kIds * kBlockBytes;
     std::vector<BlockRun> ids;
-    for (uint32_t i = 0; i < kIds; ++i) ids.push_back({2 * i, 2 * i, 1, i});
+    for (uint32_t i = 0; i < kIds - 2 * loose_; ++i) ids.push_back({2 * i, 2 * i, 1, i});
     plan->segments.AddRuns({layers}, std::move(ids));
+    std::vector<BlockPair> each(loose_ > 0 ? kLayers : 0, layers);
+    for (uint32_t layer = 0; layer < each.size(); ++layer) {
+      each[layer].rows = 1;
+      each[layer].local_base = each[layer].remote_base = layer * layers.local_row_step;
+    }
+    std::vector<BlockRun> longer;
+    for (uint32_t i = kIds - 2 * loose_; i < kIds; i += 2) longer.push_back({2 * i, 2 * i, 2, i});
+    if (loose_ > 0) plan->segments.AddRuns(std::move(each), std::move(longer));
     plan->bytes = kTransferBytes;
     return plan;
   }
@@ -229,6 +247,7 @@ class Simulation {
   }
 
   const int workers_;
+  const uint32_t loose_;
   const double late_ms_;
   const double slow_ms_;
   testing::TestArena arena_{65536};
@@ -250,11 +269,13 @@ int main(int argc, char** argv) {
   const double late_ms = argc > 2 ? std::atof(argv[2]) : 2;
   const int at_a_time = argc > 3 ? std::atoi(argv[3]) : 4;
   const double slow_ms = argc > 4 ? std::atof(argv[4]) : 0;
-  if (workers < 2 || late_ms < 0 || at_a_time < 1 || slow_ms < 0) {
-    std::fprintf(
-        stderr,
-        "feed_simulation [workers, 2 at least] [milliseconds] [transfers] [milliseconds]\n");
+  const int loose = argc > 5 ? std::atoi(argv[5]) : 0;
+  if (workers < 2 || late_ms < 0 || at_a_time < 1 || slow_ms < 0 || loose < 0 || loose > 64) {
+    std::fprintf(stderr,
+                 "feed_simulation [workers, 2 at least] [milliseconds] [transfers] [milliseconds]"
+                 " [pairs, 64 at most]\n");
     return 2;
   }
-  gantry::transport::Simulation(workers, late_ms, at_a_time, slow_ms).Run();
+  gantry::transport::Simulation(workers, late_ms, at_a_time, slow_ms, static_cast<uint32_t>(loose))
+      .Run();
 }

@@ -16,7 +16,7 @@ using transport::MovePlan;
 using transport::MoveSegment;
 using transport::RowLimits;
 
-constexpr RowLimits kRows = {4, 40, 300, 2048};
+constexpr RowLimits kRows = {4, 20, 300, 2048, 40};
 
 // A byte that moves: where from, where to, and for which item.
 using Byte = std::tuple<uint32_t, uint64_t, uint32_t, uint64_t, uint32_t>;
@@ -54,7 +54,7 @@ void ExpectWithin(const MovePlan& plan, const RowLimits& limits) {
     ++of_rows;
     rows += segment.count;
     EXPECT_GE(segment.count, limits.rows_min);
-    EXPECT_LE(segment.length, limits.row_bytes_max);
+    EXPECT_LE(segment.length, std::max(limits.row_bytes_max, limits.few_row_bytes_max));
     EXPECT_LE(segment.bytes(), limits.bytes_max);
     for (const uint64_t stride : {segment.local_stride, segment.remote_stride}) {
       EXPECT_GE(stride, segment.length);
@@ -239,6 +239,31 @@ TEST_F(LayersPlan, LongRunsAreCopiesByThemselves) {
   EXPECT_EQ(plan->segments.size(), 2u + 20);
   // A step has to hold the run.
   EXPECT_EQ(RowSegments(*Plan({0, 1, 2, 3}, {4, 5, 6, 7}, {16, 2048, 65536, 4096})), 1u);
+}
+
+TEST_F(LayersPlan, FewLongRunsAreRowsAmongTheOthers) {
+  const RowLimits limits = {16, 32, 4096, 4096, 96};
+  // Three blocks of seven.
+  const std::vector<uint64_t> local = {0, 1, 2, 4, 6, 8, 10};
+  const std::vector<uint64_t> remote = {4, 5, 6, 0, 2, 8, 10};
+  const auto plan = Plan(local, remote, limits);
+  EXPECT_EQ(RowSegments(*plan), 5u);
+  EXPECT_EQ(plan->segments.size(), 5u);
+  EXPECT_EQ(BytesOf(*plan), BytesOf(*Plan(local, remote, {})));
+  // Without that, and where they are a half.
+  EXPECT_EQ(Plan(local, remote, {16, 32, 4096, 4096})->segments.size(), 4u + 20);
+  EXPECT_EQ(Plan({0, 1, 2, 4, 6, 8}, {4, 5, 6, 0, 2, 8}, limits)->segments.size(), 3u + 20);
+  // Cut where a row may be no longer, or a copy of enough rows has less.
+  const struct {
+    RowLimits limits;
+    uint64_t rows;
+  } shorter[] = {{{16, 32, 4096, 4096, 64}, 6}, {{16, 32, 1500, 4096, 96}, 7}};
+  for (const auto& [within, rows] : shorter) {
+    const auto cut = Plan(local, remote, within);
+    EXPECT_EQ(RowSegments(*cut), rows);
+    EXPECT_EQ(cut->segments.size(), rows);
+    EXPECT_EQ(BytesOf(*cut), BytesOf(*Plan(local, remote, {})));
+  }
 }
 
 TEST_F(LayersPlan, StepsBeyondTheLimitAndLayersElsewhereAreNoRows) {
