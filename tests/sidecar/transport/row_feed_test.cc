@@ -146,7 +146,8 @@ TEST_F(RowFeedTest, OnlyWhatIsBetweenGpusIsPlannedByRows) {
   const auto host = Map(kHost);
   const RowLimits limits = ipc.RowsOf({gpu}, {{gpu}});
   EXPECT_TRUE(limits.any());
-  EXPECT_GE(limits.bytes_max, limits.rows_min * limits.row_bytes_max);
+  EXPECT_GE(limits.bytes_max, limits.rows_min * limits.few_row_bytes_max);
+  EXPECT_GT(limits.few_row_bytes_max, limits.row_bytes_max);
   EXPECT_LT(limits.step_max, uint64_t{1} << 31);
   EXPECT_FALSE(ipc.RowsOf({gpu}, {{host}}).any());
   EXPECT_FALSE(ipc.RowsOf({host}, {{gpu}}).any());
