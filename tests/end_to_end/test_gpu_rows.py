@@ -12,25 +12,36 @@ pytestmark = pytest.mark.both_vendors
 
 KiB = 1 << 10
 LAYERS, BLOCKS, BLOCK = 24, 40, 2 * KiB
-LAYER = BLOCKS * BLOCK
+
+
 # Between the layers lies what is nobody's, and the two sides have another step and begin elsewhere.
-MINE = {number: 4 * KiB + number * (LAYER + 512) for number in range(LAYERS)}
-THEIRS = {number: 9 * KiB + 24 + number * (LAYER + 1536) for number in range(LAYERS)}
+def mine(layer):
+    return {number: 4 * KiB + number * (layer + 512) for number in range(LAYERS)}
+
+
+def theirs(layer):
+    return {number: 9 * KiB + 24 + number * (layer + 1536) for number in range(LAYERS)}
+
+
 NAMES = [f"kv.{number}" for number in range(LAYERS)]
 
 
 class Caches:
     """Workload "reader" of sidecar a and "owner" of b, each with a cache in layers."""
 
-    def __init__(self, start_sidecar, start_gpu_workload, flags=(), ordinals=(0, 1), theirs=THEIRS):
+    def __init__(self, start_sidecar, start_gpu_workload, flags=(), ordinals=(0, 1), block=BLOCK, blocks=BLOCKS, backwards=False):
         self.a, self.b = (start_sidecar(name, flags=flags, workers=2) for name in "ab")
         connect(self.a, self.b)
         self.reader = start_gpu_workload(self.a, "reader", ordinals[0])
         self.owner = start_gpu_workload(self.b, "owner", min(ordinals[1], gpu_count() - 1))
-        self.into, self.out = GpuMemory(self.reader, "into", 3 * MiB), GpuMemory(self.owner, "out", 3 * MiB)
-        self.theirs = theirs
-        for memory, offsets in ((self.into, MINE), (self.out, theirs)):
-            memory.register(*((f"kv.{number}", at, LAYER, BOTH, BLOCK) for number, at in offsets.items()))
+        layer = blocks * block
+        size = 1 * MiB + LAYERS * layer
+        self.into, self.out = GpuMemory(self.reader, "into", size), GpuMemory(self.owner, "out", size)
+        self.block, self.mine, self.theirs = block, mine(layer), theirs(layer)
+        if backwards:
+            self.theirs = dict(zip(range(LAYERS), reversed(self.theirs.values())))
+        for memory, offsets in ((self.into, self.mine), (self.out, self.theirs)):
+            memory.register(*((f"kv.{number}", at, layer, BOTH, block) for number, at in offsets.items()))
         status, view = self.a.ask("POST", "/v1/views", {"workload": "reader", "peer": "b", "remote_workload": "owner",
                                                         "pairs": NAMES})
         assert status == 201, view
@@ -43,14 +54,14 @@ class Caches:
         view = succeeded(self.a.ask("POST", "/v1/transfers?wait_ms=20000", body))
         first, last = layers or (0, LAYERS - 1)
         moved = range(first, last + 1)
-        assert view["bytes_moved"] == len(moved) * len(ids) * BLOCK, view
+        assert view["bytes_moved"] == len(moved) * len(ids) * self.block, view
         for number in moved:
             for here, there in zip(ids, others):
-                at, start = MINE[number] + here * BLOCK, self.theirs[number] + there * BLOCK
+                at, start = self.mine[number] + here * self.block, self.theirs[number] + there * self.block
                 if operation == "read":
-                    self.into.receives(at, self.out, start, BLOCK)
+                    self.into.receives(at, self.out, start, self.block)
                 else:
-                    self.out.receives(start, self.into, at, BLOCK)
+                    self.out.receives(start, self.into, at, self.block)
         self.into.check()
         self.out.check()
         return view
@@ -92,9 +103,22 @@ def test_runs_of_blocks_are_rows_of_their_length(gpus, start_sidecar, start_gpu_
         assert caches.move(operation, list(range(BLOCKS)), list(range(BLOCKS)))["chunks"] == LAYERS, "longer ones pay by themselves"
 
 
+def test_a_few_long_runs_are_rows_among_the_others(gpus, start_sidecar, start_gpu_workload):
+    caches = Caches(start_sidecar, start_gpu_workload, ("--gpu-copies", "engines"), block=8 * KiB, blocks=110)
+    ids, start = [], 0
+    for length in (33, 9, 8, 8, 8, 8, 8, 8):  # 264 and 72 KiB in each layer, and what is a row by itself
+        ids += range(start, start + length)
+        start += length + 1
+    others = [i + 3 for i in ids]
+    for operation in ("read", "write"):
+        caches.into.renew()
+        # 24 rows of one copy, of at most 4 MiB, are of up to 16 blocks: the first is three of eleven.
+        assert caches.move(operation, ids, others)["chunks"] == 3 + 1 + 6
+        assert caches.move(operation, ids[:-8], others[:-8])["chunks"] == 2 * LAYERS + 5, "42 of 82, which pay by themselves"
+
+
 def test_layers_in_another_order_are_copied_one_by_one(gpus, start_sidecar, start_gpu_workload):
-    backwards = dict(zip(range(LAYERS), reversed(THEIRS.values())))
-    caches = Caches(start_sidecar, start_gpu_workload, ("--gpu-copies", "engines"), theirs=backwards)
+    caches = Caches(start_sidecar, start_gpu_workload, ("--gpu-copies", "engines"), backwards=True)
     ids = apart(random.Random(8), 9)
     for operation in ("read", "write"):
         caches.into.renew()
