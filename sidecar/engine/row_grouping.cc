@@ -102,12 +102,17 @@ bool MostAreRows(const std::vector<BlockPair>& groups, const std::vector<BlockRu
   return 2 * longer < blocks;
 }
 
-// In equal parts of at most so many units.
-std::vector<BlockRun> CutRuns(const std::vector<BlockRun>& runs, uint64_t units) {
+// In equal parts of at most so many units; but where blocks have gaps between them a long run is
+// rows by itself, in each of the pairs.
+std::vector<BlockRun> CutRuns(const std::vector<BlockRun>& runs, uint64_t units,
+                              const std::vector<BlockPair>& groups, const RowLimits& limits) {
+  const bool dense = std::all_of(groups.begin(), groups.end(),
+                                 [](const BlockPair& group) { return group.is_dense(); });
   std::vector<BlockRun> cut;
   cut.reserve(runs.size());
   for (const BlockRun& run : runs) {
-    const auto parts = static_cast<uint32_t>((run.count + units - 1) / units);
+    const bool stays = !dense && run.count >= limits.rows_min;
+    const auto parts = stays ? 1 : static_cast<uint32_t>((run.count + units - 1) / units);
     uint32_t first = 0;
     for (uint32_t part = 1; part <= parts; ++part) {
       const auto end = static_cast<uint32_t>(uint64_t{run.count} * part / parts);
@@ -167,7 +172,7 @@ std::vector<RunsOfPairs> GroupRows(RunsOfPairs all, size_t slices, const RowLimi
   for (uint64_t units = UnitsIn(row_bytes_max, groups.in_rows); units > 0; units /= 2) {
     std::vector<BlockPair> parts;
     if (!CutGroups(groups.in_rows, units, limits, &parts)) continue;
-    if (std::exchange(cuts, false)) left = CutRuns(left, units);
+    if (std::exchange(cuts, false)) left = CutRuns(left, units, groups.in_rows, limits);
     const bool whole = parts.size() == groups.in_rows.size();
     const auto is_of_these = [&](const BlockRun& run) {
       return run.count <= units && (whole || run.count > units / 2);

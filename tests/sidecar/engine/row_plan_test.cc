@@ -266,6 +266,27 @@ TEST_F(LayersPlan, FewLongRunsAreRowsAmongTheOthers) {
   }
 }
 
+// 20 layers of 64 blocks of 8 bytes, 16 from each other.
+TEST_F(LayersPlan, WhereBlocksHaveGapsALongRunIsRowsByItself) {
+  Side local(random_, pool_, 2, 1), remote(random_, pool_, 2, 100);
+  for (uint64_t layer = 0; layer < 20; ++layer) {
+    local.AddPieces({{0, 1024 * layer, 1024}}, wire::BlockLayout{8, 16, 64});
+    remote.AddPieces({{0, 64 + 1030 * layer, 1024}}, wire::BlockLayout{8, 16, 64});
+  }
+  const auto segments = [&](uint64_t run) {
+    std::vector<uint64_t> ids(run);
+    std::iota(ids.begin(), ids.end(), 0u);
+    for (uint64_t id = run + 1; ids.size() <= 2 * run; id += 2) ids.push_back(id);
+    PlanInput input = InputOf(request_, local, remote);
+    input.groups.push_back({0, 20, ids, ids, &shape_, ""});
+    const auto built = Build(std::move(input), {1000, 1 << 20, 1000, {16, 64, 4096, 4096, 256}});
+    EXPECT_TRUE(built) << built.error().message;
+    return built ? built->plan->segments.size() : 0;
+  };
+  EXPECT_EQ(segments(15), 15U + 16) << "a batch that the others would wait for";
+  EXPECT_EQ(segments(16), 20U + 17);
+}
+
 TEST_F(LayersPlan, StepsBeyondTheLimitAndLayersElsewhereAreNoRows) {
   EXPECT_EQ(RowSegments(*Plan({3}, {14}, {16, 64, 4096, 1024})), 1u);
   EXPECT_EQ(RowSegments(*Plan({3}, {14}, {16, 64, 4096, 1023})), 0u);
