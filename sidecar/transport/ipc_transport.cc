@@ -9,7 +9,7 @@ namespace {
 
 // Of one copy: a transfer of some GiB is cancelled, and shared between workers, by its copies.
 constexpr uint64_t kRowsBytesMax = 4 << 20;
-// Batches of longer blocks are as fast as rows, while nothing holds those up.
+// Of most rows of a transfer: batches of longer ones are as fast.
 constexpr uint64_t kMostRowBytesMax = 64 << 10;
 
 bool IsOfGpu(const RemoteAllocation& remote) {

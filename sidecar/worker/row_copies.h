@@ -12,7 +12,7 @@ namespace gantry::worker {
 // A copy of rows takes as long to hand over as some eight blocks of a batch, and one of few rows
 // as long as one of 64: it is worth it from here on.
 inline constexpr uint32_t kRowsMin = 16;
-// Longer ones are copies by themselves, as fast in a batch.
+// Longer ones are copies by themselves: no batch of so few blocks holds others up for long.
 inline constexpr uint64_t kRowBytesMax = 256 << 10;
 
 inline bool IsForRows(const CopySegment& segment) {

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.both_vendors
 
 KiB = 1 << 10
 LAYERS, BLOCKS, BLOCK = 24, 40, 2 * KiB
+NAMES = [f"kv.{number}" for number in range(LAYERS)]
 
 
 # Between the layers lies what is nobody's, and the two sides have another step and begin elsewhere.
@@ -21,9 +22,6 @@ def mine(layer):
 
 def theirs(layer):
     return {number: 9 * KiB + 24 + number * (layer + 1536) for number in range(LAYERS)}
-
-
-NAMES = [f"kv.{number}" for number in range(LAYERS)]
 
 
 class Caches:
