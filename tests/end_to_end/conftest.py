@@ -70,10 +70,10 @@ def ask(api_socket, method, target, body=None, headers=None):
 class SidecarProcess:
     """One gantry-sidecar. Not started by the constructor; stop() and kill() may be called twice."""
 
-    def __init__(self, name, folder, node_dir=None, workers=1, flags=(), prefix=(), address=None):
+    def __init__(self, name, folder, node_dir=None, workers=1, flags=(), prefix=(), address=None, program=BIN_DIR / "gantry-sidecar"):
         """`prefix`: what the command line begins with. `address`: for peers, when it is not the node directory's."""
         self.name = name
-        self.prefix, self.address = list(prefix), address
+        self.prefix, self.address, self.program = list(prefix), address, program
         self.run_dir = Path(folder) / name
         self.node_dir = Path(node_dir) if node_dir else Path(folder) / "node"
         self.workers = workers
@@ -99,7 +99,7 @@ class SidecarProcess:
     def start(self, wait=True):
         self.run_dir.mkdir(parents=True, exist_ok=True)
         self.node_dir.mkdir(parents=True, exist_ok=True)
-        command = [*self.prefix, str(BIN_DIR / "gantry-sidecar"), "--name", self.name, "--run-dir", str(self.run_dir),
+        command = [*self.prefix, str(self.program), "--name", self.name, "--run-dir", str(self.run_dir),
                    "--node-dir", str(self.node_dir), "--workers", str(self.workers), *self.flags]
         with open(self.run_dir / "log", "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "end_to_end"))
 from certificates import Authority  # noqa: E402, F401
-from conftest import folder, pytest_generate_tests, start_sidecar  # noqa: E402, F401
+from conftest import BIN_DIR, folder, pytest_generate_tests, start_sidecar  # noqa: E402, F401
 from test_peers_over_tcp import TCP, meet  # noqa: E402, F401
 from workloads import (BOTH, MiB, TERMINAL, connect, fd_count, gantry, metric, new_memory, send,  # noqa: E402, F401
                        start_workload, view_of, wait_for)

@@ -1,8 +1,9 @@
 """Buffers that go, processes that are killed and limits that are reached while bytes move over RDMA."""
 
+import shutil
 import signal
 
-from rdma_scene import (DEVICE, END_SECONDS, MiB, SLOW, TERMINAL, fd_count, folder, gantry, metric, new_memory, rdma_scene,
+from rdma_scene import (BIN_DIR, DEVICE, END_SECONDS, MiB, SLOW, TERMINAL, fd_count, folder, gantry, metric, new_memory, rdma_scene,
                         resources, send, settled, start_sidecar, start_workload, wait_for)
 
 LARGE = 8 * MiB
@@ -111,7 +112,9 @@ def test_a_small_limit_of_locked_memory_is_named(start_sidecar, start_workload, 
     folder.chmod(0o777)
     limited = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--bounding-set=-all",
                "--inh-caps=-all", "prlimit", f"--memlock={64 * 1024}"]
-    sidecar = start_sidecar("a", prefix=limited, wait=False)
+    # Another user may not look into the folder that the build is in, as where that is root's own.
+    program = shutil.copy(BIN_DIR / "gantry-sidecar", folder)
+    sidecar = start_sidecar("a", prefix=limited, program=program, wait=False)
     sidecar.run_dir.chmod(0o777)
     sidecar.node_dir.chmod(0o777)
     sidecar.kill()
