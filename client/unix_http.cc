@@ -8,12 +8,14 @@
 #include <iterator>
 #include <utility>
 
+#include "client/mailbox_opening.h"
 #include "lib/base/fd_passing.h"
 
 namespace gantry::client {
 namespace {
 
 constexpr size_t kReadBytes = 16 * 1024;
+constexpr milliseconds kMailboxTime{100};  // that a request waits for being asked for one first
 
 Status SetTimeout(int fd, milliseconds timeout) {
   timeval value = {};
@@ -97,49 +99,80 @@ Result<HttpReply> UnixHttp::Send(const HttpRequest& request) {
       UnixHttp& http;
       int fd;
     } at_the_end{*this, connection->fd.get()};
-    bool reusable = false;
-    bool untouched = false;
-    auto reply = Exchange(&*connection, request, &reusable, &untouched);
-    const bool again = !reply && untouched && connection->used_before && request.repeatable;
+    End end;
+    auto reply = Exchange(&*connection, request, &end);
+    const bool may_repeat = end.unread || (end.untouched && request.repeatable);
+    const bool again = !reply && may_repeat && connection->requests > 0;
     at_the_end.fd = -1;  // another may have the connection from here on
-    Checkin(*std::move(connection), reusable);
+    Checkin(*std::move(connection), end.reusable);
     if (reply) return reply;
     if (fresh || !again) return Fail(Describe(std::move(reply).error(), request));
-    fresh = true;
+    fresh = !end.unread;
   }
 }
 
-// `untouched` says that no byte of an answer came.
-Result<HttpReply> UnixHttp::Exchange(Connection* connection, const HttpRequest& request,
-                                     bool* reusable, bool* untouched) {
+Result<HttpReply> UnixHttp::Exchange(Connection* connection, const HttpRequest& request, End* end) {
   const int fd = connection->fd.get();
   const TimePoint deadline = Clock::now() + request.timeout;
   if (connection->timeout != request.timeout) {
     RETURN_IF_ERROR(SetTimeout(fd, request.timeout));
     connection->timeout = request.timeout;
   }
-  *untouched = true;
+  if (connection->requests == kMailboxAfter && may_have_mailbox_ && !connection->mailbox) {
+    const Status opened = OpenMailbox(connection, std::min(deadline, Clock::now() + kMailboxTime));
+    end->unread = !opened;
+    if (!opened) return Fail(opened.error());
+  }
+  const std::string head = HeadOf(request);
+  if (connection->mailbox) connection->mailbox->Look();
+  if (connection->mailbox && connection->mailbox->Offer(head, request.body)) {
+    return Receive(connection, /*by_mailbox=*/true, deadline, end);
+  }
+  if (connection->requests > 0 && IsDead(fd)) {
+    end->unread = true;
+    return Fail(ErrorCode::kPeerLost, "the sidecar closed the connection");
+  }
   // A server may answer and close before it has read everything (a body over its limit): its
   // answer is worth more than our failure to write.
-  Status written = WriteAll(fd, HeadOf(request), request.body, deadline);
+  Status written = WriteAll(fd, head, request.body, deadline);
   if (!written && written.error().code != ErrorCode::kPeerLost) {
-    *untouched = false;
     return Fail(std::move(written).error());
   }
+  auto reply = Receive(connection, /*by_mailbox=*/false, deadline, end);
+  end->reusable = end->reusable && written.has_value();
+  return reply;
+}
+
+Result<HttpReply> UnixHttp::Receive(Connection* connection, bool by_mailbox, TimePoint deadline,
+                                    End* end) {
+  const int fd = connection->fd.get();
+  Mailbox* const mailbox = connection->mailbox ? &*connection->mailbox : nullptr;
+  end->untouched = true;
   HttpReplyParser parser;
   std::array<char, kReadBytes> bytes;
   while (true) {
-    const bool arrived = connection->wait.Await(fd, deadline);
-    const ssize_t received = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (received < 0 && errno == EINTR && arrived) continue;
+    const bool arrived = connection->wait.Await(fd, deadline, mailbox);
+    size_t mail = 0;
+    if (mailbox != nullptr) {
+      ASSIGN_OR_RETURN(mail, mailbox->Take(bytes));
+    }
+    const ssize_t received = mail > 0 ? static_cast<ssize_t>(mail)
+                                      : ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
     const int error_number = received < 0 ? errno : 0;
-    const bool late = error_number == EAGAIN || error_number == EINTR || Clock::now() > deadline;
-    *untouched = *untouched && received <= 0 && !late;
+    const bool in_time = Clock::now() <= deadline;
+    const bool nothing = error_number == EAGAIN || error_number == EINTR;
+    // What lay in the mailbox was taken back, and comes over the socket.
+    if (nothing && arrived && in_time) continue;
+    // An answer that was put there just before the end.
+    if (received == 0 && in_time && mailbox != nullptr && mailbox->HasMessage()) continue;
+    const bool late = nothing || !in_time;
+    end->untouched = end->untouched && received <= 0 && !late;
+    end->unread = received <= 0 && by_mailbox && mailbox->TakeBack() && !late;
     if (received < 0) return Fail(SocketError("receive", late ? EAGAIN : error_number));
     const std::string_view taken(bytes.data(), static_cast<size_t>(received));
     ASSIGN_OR_RETURN(const bool complete, received == 0 ? parser.TakeEnd() : parser.Take(taken));
     if (complete) {
-      *reusable = parser.reusable() && written.has_value();
+      end->reusable = parser.reusable();
       return parser.TakeReply();
     }
     if (received == 0) {
@@ -150,31 +183,81 @@ Result<HttpReply> UnixHttp::Exchange(Connection* connection, const HttpRequest& 
   }
 }
 
+// Where many requests use a connection it is worth one more. After an error the connection is of no
+// use, and no request has gone over it.
+Status UnixHttp::OpenMailbox(Connection* connection, TimePoint deadline) {
+  auto mailbox = client::OpenMailbox(connection->fd.get(), deadline);
+  if (!mailbox) {
+    const ErrorCode code = mailbox.error().code;
+    const bool gone = code == ErrorCode::kPeerLost || code == ErrorCode::kDeadlineExceeded;
+    if (!gone) may_have_mailbox_ = false;  // this process cannot have one
+    return Fail(std::move(mailbox).error());
+  }
+  switch (mailbox->outcome) {
+    case OpenedMailbox::Outcome::kOpened:
+      connection->mailbox.emplace(*std::move(mailbox->mailbox));
+      has_mailbox_ = true;
+      break;
+    case OpenedMailbox::Outcome::kNotNow:
+      break;
+    case OpenedMailbox::Outcome::kNever:
+      may_have_mailbox_ = false;
+      break;
+  }
+  return {};
+}
+
 Status UnixHttp::OpenRehearsal() {
   // Nobody reads meanwhile: what does not fit is an error.
   ASSIGN_OR_RETURN(auto ends, SocketPair(SOCK_STREAM | SOCK_NONBLOCK));
-  rehearsal_ = {};
-  rehearsal_.fd = std::move(ends[0]);
-  rehearsal_end_ = std::move(ends[1]);
+  Connection connection;
+  Stand stand;
+  if (has_mailbox_) {
+    ASSIGN_OR_RETURN(const UniqueFd memory, Mailbox::CreateMemory());
+    ASSIGN_OR_RETURN(Mailbox here, Mailbox::Map(memory.get(), Mailbox::End::kClient));
+    ASSIGN_OR_RETURN(Mailbox there, Mailbox::Map(memory.get(), Mailbox::End::kServer));
+    connection.mailbox.emplace(std::move(here));
+    stand.mailbox.emplace(std::move(there));
+  }
+  connection.fd = std::move(ends[0]);
+  stand.fd = std::move(ends[1]);
+  rehearsal_ = std::move(connection);
+  stand_ = std::move(stand);
   return {};
+}
+
+Status UnixHttp::SendRehearsed(std::string_view answer, TimePoint deadline) {
+  if (stand_.mailbox) {
+    stand_.mailbox->Look();
+    rehearsal_.mailbox->Look();
+    if (stand_.mailbox->Offer(answer)) return {};
+  }
+  return WriteAll(stand_.fd.get(), answer, {}, deadline);
+}
+
+// The request, which is to be all that came.
+bool UnixHttp::DrainRehearsed() {
+  std::array<char, kReadBytes> bytes;
+  if (stand_.mailbox) {
+    const auto taken = stand_.mailbox->Take(bytes);
+    if (!taken || *taken > 0) return taken.has_value();
+  }
+  const ssize_t drained = ::recv(stand_.fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  return drained > 0 && drained < std::ssize(bytes);
 }
 
 Result<HttpReply> UnixHttp::Rehearse(const HttpRequest& request, std::string_view answer) {
   MutexLock lock(rehearsal_mutex_);
-  if (!rehearsal_end_.valid()) RETURN_IF_ERROR(OpenRehearsal());
-  const TimePoint deadline = Clock::now() + request.timeout;
-  const int end = rehearsal_end_.get();
-  if (Status sent = WriteAll(end, answer, {}, deadline); !sent) {
-    rehearsal_end_.reset();
+  const bool is_open = stand_.fd.valid() && stand_.mailbox.has_value() == has_mailbox_;
+  if (!is_open) RETURN_IF_ERROR(OpenRehearsal());
+  if (Status sent = SendRehearsed(answer, Clock::now() + request.timeout); !sent) {
+    stand_.fd.reset();
     return Fail(std::move(sent).error());
   }
-  bool reusable = false;
-  bool untouched = false;
-  auto reply = Exchange(&rehearsal_, request, &reusable, &untouched);
-  std::array<char, kReadBytes> sent;
-  const ssize_t drained = ::recv(end, sent.data(), sent.size(), MSG_DONTWAIT);
-  const bool is_clean = reply && reusable && drained > 0 && drained < std::ssize(sent);
-  if (!is_clean) rehearsal_end_.reset();  // something may be left in it
+  End end;
+  auto reply = Exchange(&rehearsal_, request, &end);
+  const bool drained = DrainRehearsed();
+  if (!reply || !end.reusable || !drained) stand_.fd.reset();  // something may be left in it
   return reply;
 }
 
@@ -184,10 +267,9 @@ Result<UnixHttp::Connection> UnixHttp::Checkout(bool fresh) {
   {
     MutexLock lock(mutex_);
     if (closed_) return closed();
-    while (!fresh && !idle_.empty() && !connection.fd.valid()) {
+    if (!fresh && !idle_.empty()) {
       connection = std::move(idle_.back());
       idle_.pop_back();
-      if (IsDead(connection.fd.get())) connection = {};
     }
   }
   if (!connection.fd.valid()) {
@@ -204,14 +286,14 @@ void UnixHttp::Checkin(Connection connection, bool reusable) {
   MutexLock lock(mutex_);
   in_flight_.erase(connection.fd.get());
   if (!reusable || closed_ || idle_.size() >= kIdleConnectionsMax) return;
-  connection.used_before = true;
+  ++connection.requests;
   idle_.push_back(std::move(connection));
 }
 
 void UnixHttp::Close() {
   {
     MutexLock rehearsal_lock(rehearsal_mutex_);
-    rehearsal_end_.reset();
+    stand_ = {};
     rehearsal_ = {};
   }
   MutexLock lock(mutex_);

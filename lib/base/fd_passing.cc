@@ -58,14 +58,7 @@ void TakeDescriptors(msghdr& header, std::vector<UniqueFd>* fds) {
   }
 }
 
-}  // namespace
-
-Status SendMessage(int socket, std::string_view payload, std::span<const int> fds) {
-  if (payload.empty() || fds.size() > kFdsPerMessageMax) {
-    return Fail(ErrorCode::kInvalidArgument, "a message has a payload and at most " +
-                                                 std::to_string(kFdsPerMessageMax) +
-                                                 " descriptors");
-  }
+ssize_t Send(int socket, std::string_view payload, std::span<const int> fds) {
   iovec data = {const_cast<char*>(payload.data()), payload.size()};
   alignas(cmsghdr) std::array<char, kControlBytes> control = {};
   msghdr header = {};
@@ -80,9 +73,20 @@ Status SendMessage(int socket, std::string_view payload, std::span<const int> fd
     rights->cmsg_len = CMSG_LEN(fds.size_bytes());
     std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
   }
+  return ::sendmsg(socket, &header, MSG_NOSIGNAL);
+}
+
+}  // namespace
+
+Status SendMessage(int socket, std::string_view payload, std::span<const int> fds) {
+  if (payload.empty() || fds.size() > kFdsPerMessageMax) {
+    return Fail(ErrorCode::kInvalidArgument, "a message has a payload and at most " +
+                                                 std::to_string(kFdsPerMessageMax) +
+                                                 " descriptors");
+  }
   ssize_t sent = 0;
   do {
-    sent = ::sendmsg(socket, &header, MSG_NOSIGNAL);
+    sent = Send(socket, payload, fds);
   } while (sent < 0 && errno == EINTR);
   if (sent < 0) {
     const bool full = errno == EAGAIN || errno == EWOULDBLOCK;
@@ -122,6 +126,10 @@ Result<FdMessage> ReceiveMessage(int socket, size_t payload_bytes_max, std::stri
   message.payload.resize(static_cast<size_t>(received));
   message.closed = received == 0;
   return message;
+}
+
+ssize_t SendWithFd(int socket, std::string_view bytes, int fd) {
+  return Send(socket, bytes, {&fd, 1});
 }
 
 Result<PeerCredentials> CredentialsOf(int socket) {

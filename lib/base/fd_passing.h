@@ -1,4 +1,5 @@
-// One message with file descriptors over a connected SOCK_SEQPACKET Unix socket (SCM_RIGHTS).
+// Messages with file descriptors over connected Unix sockets (SCM_RIGHTS), SOCK_SEQPACKET but where
+// a stream is named.
 // Thread-safe as far as the socket is: one sender and one receiver at a time.
 #pragma once
 
@@ -37,6 +38,9 @@ Status SendMessage(int socket, std::string_view payload, std::span<const int> fd
 // A payload over `payload_bytes_max` or a truncated control message is an error, and no descriptor
 // leaks. `space`: of so many bytes and one more, when there must be no lack of memory by then.
 Result<FdMessage> ReceiveMessage(int socket, size_t payload_bytes_max, std::string space = {});
+
+// As send(2) over a stream, with a descriptor beside the first byte.
+ssize_t SendWithFd(int socket, std::string_view bytes, int fd);
 
 Result<PeerCredentials> CredentialsOf(int socket);
 

@@ -26,7 +26,7 @@ bool HasProcessorsForLong() {
   return has;
 }
 
-bool HasInput(int fd) {
+bool IsReadable(int fd) {
   pollfd readable{fd, POLLIN, 0};
   const int ready = ::poll(&readable, 1, 0);
   return ready > 0 || (ready < 0 && errno != EINTR);  // the reader sees what it is
@@ -49,11 +49,19 @@ InputWait::InputWait(Patience patience)
       is_long_(patience == Patience::kLong ||
                (patience == Patience::kByProcessors && HasProcessorsForLong())) {}
 
-bool InputWait::Await(int fd, TimePoint deadline) {
+bool InputWait::Source::HasInput() const {
+  return (mailbox != nullptr && mailbox->HasMessage()) || IsReadable(fd);
+}
+
+bool InputWait::Source::StopLooking() const { return mailbox != nullptr && mailbox->StopLooking(); }
+
+bool InputWait::Await(int fd, TimePoint deadline, Mailbox* mailbox) {
+  const Source source{fd, mailbox};
   const TimePoint start = Clock::now();
-  bool arrived = soon_.Until([fd] { return HasInput(fd); }, deadline);
+  bool arrived = soon_.Until([&source] { return source.HasInput(); }, deadline);
   if (!arrived) {
-    arrived = AwaitExpected(fd, start, deadline) || AwaitInput(fd, deadline);
+    arrived =
+        AwaitExpected(source, start, deadline) || source.StopLooking() || AwaitInput(fd, deadline);
     soon_.Slept(Clock::now() - start);
   }
   if (arrived) Learn(Clock::now() - start);
@@ -68,11 +76,14 @@ InputWait::Window InputWait::WindowOf(nanoseconds last, nanoseconds before_last)
   return {std::max<nanoseconds>(expected - lead, nanoseconds(0)), expected + lead};
 }
 
-bool InputWait::AwaitExpected(int fd, TimePoint start, TimePoint deadline) {
+bool InputWait::AwaitExpected(const Source& source, TimePoint start, TimePoint deadline) {
   const Window window = WindowOf(last_, before_last_);
   if (!is_long_ || window.until.count() == 0) return false;
-  if (SleepForInput(fd, std::min(deadline, start + window.from))) return true;
-  return around_.Until([fd] { return HasInput(fd); }, std::min(deadline, start + window.until));
+  if (source.StopLooking()) return true;
+  if (SleepForInput(source.fd, std::min(deadline, start + window.from))) return true;
+  if (source.mailbox != nullptr) source.mailbox->Look();
+  return around_.Until([&source] { return source.HasInput(); },
+                       std::min(deadline, start + window.until));
 }
 
 void InputWait::Learn(nanoseconds taken) {

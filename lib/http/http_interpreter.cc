@@ -23,10 +23,12 @@ class ExchangeStream final : public httplib::Stream {
   Response* known() const { return known_; }
   void StreamFromNowOn() { streams_ = true; }
   bool streams() const { return streams_; }
-  void AllowRehearsals(bool may) { may_rehearse_ = may; }
-  bool may_rehearse() const { return may_rehearse_; }
-  void DoAfterwards(std::function<void()> afterwards) { afterwards_ = std::move(afterwards); }
-  std::function<void()> TakeAfterwards() { return std::move(afterwards_); }
+  // What the connection is told of a response, beside its bytes.
+  void Keep(Response* response) {
+    outcome_.may_rehearse = response->may_rehearse;
+    outcome_.afterwards = std::move(response->afterwards);
+  }
+  HttpInterpreter::Outcome TakeOutcome() { return std::move(outcome_); }
 
   bool is_readable() const override { return !rest_.empty(); }
   bool is_writable() const override { return !failed_; }
@@ -62,8 +64,7 @@ class ExchangeStream final : public httplib::Stream {
   std::string* const out_;
   bool streams_ = false;
   bool failed_ = false;
-  bool may_rehearse_ = false;
-  std::function<void()> afterwards_;
+  HttpInterpreter::Outcome outcome_;
 };
 
 constexpr int kStreamsMax = 32;  // each holds a thread
@@ -84,8 +85,13 @@ Request RequestOf(const HttpInterpreter::Call& call) {
   request.uid = call.uid;
   request.may_wait = call.may_wait;
   request.rehearsed = call.rehearsed;
+  request.by_mailbox = call.by_mailbox;
   request.is_wanted = [channel = call.channel] {
     return channel == nullptr || channel->IsWanted();
+  };
+  request.open_mailbox = [channel = call.channel] {
+    if (channel != nullptr) return channel->OpenMailbox();
+    return Status(Fail(ErrorCode::kPermissionDenied, "there is no connection"));
   };
   return request;
 }
@@ -132,8 +138,7 @@ void StreamBody(ExchangeStream* stream, Response from, httplib::Response* to) {
 
 void Answer(ExchangeStream* stream, Response from, httplib::Response* to) {
   to->status = from.status;
-  stream->AllowRehearsals(from.may_rehearse);
-  stream->DoAfterwards(std::move(from.afterwards));
+  stream->Keep(&from);
   for (const auto& [name, value] : from.headers) to->set_header(name.c_str(), value.c_str());
   if (from.stream) {
     StreamBody(stream, std::move(from), to);
@@ -192,8 +197,9 @@ class HttpInterpreter::Dialect final : public httplib::Server {
     bool closed = call.close_after;
     const bool answered = process_request(stream, call.close_after, closed, [](auto&) {});
     if (stream.streams()) --streams_;
-    return {answered && !closed && !stream.streams(), stream.may_rehearse(),
-            stream.TakeAfterwards()};
+    Outcome outcome = stream.TakeOutcome();
+    outcome.keep_open = answered && !closed && !stream.streams();
+    return outcome;
   }
   void StopStreams() { svr_sock_ = INVALID_SOCKET; }
 

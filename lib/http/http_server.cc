@@ -40,9 +40,7 @@ constexpr uint64_t kFirstConnection = 16;
 class HttpServer::Loop {
  public:
   Loop(const HttpServerOptions& options, Handler handler)
-      : options_(options), interpreter_(std::move(handler)) {
-    share_.limits = options.connection;
-  }
+      : options_(options), interpreter_(std::move(handler)), share_(options.connection) {}
   ~Loop() { Stop(Clock::now() + milliseconds(5'000)); }
 
   Status Start() EXCLUDES(mutex_);
@@ -64,6 +62,10 @@ class HttpServer::Loop {
     bool busy = false;  // a thread owns it
   };
 
+  TimePoint drain_deadline() const EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return drain_deadline_;
+  }
   Status Listen();
   Status ListenOnUnix();
   Status Arm(int fd, uint32_t events, uint64_t token, int operation);
@@ -271,25 +273,23 @@ void HttpServer::Loop::Close(uint64_t token) {
 }
 
 void HttpServer::Loop::Handle(uint64_t token, HttpConnection* connection) {
-  for (int served = 0;;) {
+  for (int served = 0, fruitless = 0;; ++fruitless) {
     switch (connection->Advance()) {
       case HttpConnection::State::kHasRequest:
         Serve(connection);
+        fruitless = 0;
         // Who sends without end is ready at once, and waits behind the others.
         if (++served < kRequestsPerTurn || share_.stopping) break;
         return GiveBack(token, connection, EPOLLOUT);
       case HttpConnection::State::kWantsInput:
-        if (connection->is_idle() && SpinFor(connection)) break;
+        // Mail may be taken back, and that without end.
+        if (fruitless > kRequestsPerTurn) return GiveBack(token, connection, EPOLLOUT);
+        if ((connection->is_idle() && SpinFor(connection)) || connection->StopLooking()) break;
         return GiveBack(token, connection, EPOLLIN);
-      case HttpConnection::State::kWantsOutput: {
+      case HttpConnection::State::kWantsOutput:
         if (!share_.stopping) return GiveBack(token, connection, EPOLLOUT);
-        const TimePoint deadline = [this] {
-          const MutexLock lock(mutex_);
-          return drain_deadline_;
-        }();
-        connection->Drain(deadline);
+        connection->Drain(drain_deadline());
         return Close(token);
-      }
       case HttpConnection::State::kEnded:
         return Close(token);
     }
@@ -325,6 +325,7 @@ void HttpServer::Loop::Sweep() {
 
 // Ends connections whose state has lasted too long, and joins threads that ended.
 void HttpServer::Loop::SweepOnce() {
+  share_.mailboxes.FreeRested();
   const TimePoint now = Clock::now();
   std::vector<std::pair<uint64_t, HttpConnection*>> unfinished;
   std::list<std::thread> ended;

@@ -38,8 +38,8 @@ class Pair:
 
     OFFSET, BLOCKS = 5000, 16
 
-    def __init__(self, start_sidecar, source_access=("remote_read",)):
-        self.a, self.b = start_sidecar("a"), start_sidecar("b")
+    def __init__(self, start_sidecar, source_access=("remote_read",), flags=()):
+        self.a, self.b = start_sidecar("a", flags=list(flags)), start_sidecar("b", flags=list(flags))
         self.source_client = gantry.Client(self.a.run_dir, "prefill")
         self.client = gantry.Client(self.b.run_dir, "decode")
         self.client.set_peer("a", self.a.peer_address)

@@ -1,0 +1,38 @@
+#include "lib/base/mailbox_store.h"
+
+#include <string>
+#include <utility>
+
+namespace gantry {
+
+Result<MailboxStore::Opened> MailboxStore::Open() {
+  FreeRested();
+  const MutexLock lock(mutex_);
+  if (in_use_ + resting_.size() >= most_) {
+    return Fail(ErrorCode::kResourceExhausted,
+                std::to_string(most_) + " mailboxes are in use, or were a second ago",
+                "go on over the socket");
+  }
+  ASSIGN_OR_RETURN(UniqueFd memory, Mailbox::CreateMemory());
+  ASSIGN_OR_RETURN(Mailbox end, Mailbox::Map(memory.get(), Mailbox::End::kServer));
+  Opened opened{End(new Mailbox(std::move(end)), Retire{this}), std::move(memory)};
+  ++in_use_;
+  return opened;
+}
+
+void MailboxStore::Rest(Mailbox* end) {
+  end->StopLooking();
+  const MutexLock lock(mutex_);
+  --in_use_;
+  resting_.push_back({std::unique_ptr<Mailbox>(end), Clock::now() + kRest});
+}
+
+void MailboxStore::FreeRested() {
+  const MutexLock lock(mutex_);
+  const TimePoint now = Clock::now();
+  for (; !resting_.empty() && resting_.front().until <= now; resting_.pop_front()) {
+    resting_.front().end->FreeMemory();
+  }
+}
+
+}  // namespace gantry
