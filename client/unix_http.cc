@@ -15,7 +15,7 @@ namespace gantry::client {
 namespace {
 
 constexpr size_t kReadBytes = 16 * 1024;
-constexpr milliseconds kMailboxTime{100};  // that a request waits for being asked for one first
+constexpr milliseconds kMailboxTime{100};  // to be given one: the request waits meanwhile
 
 Status SetTimeout(int fd, milliseconds timeout) {
   timeval value = {};
@@ -213,11 +213,9 @@ Status UnixHttp::OpenRehearsal() {
   Connection connection;
   Stand stand;
   if (has_mailbox_) {
-    ASSIGN_OR_RETURN(const UniqueFd memory, Mailbox::CreateMemory());
-    ASSIGN_OR_RETURN(Mailbox here, Mailbox::Map(memory.get(), Mailbox::End::kClient));
-    ASSIGN_OR_RETURN(Mailbox there, Mailbox::Map(memory.get(), Mailbox::End::kServer));
-    connection.mailbox.emplace(std::move(here));
-    stand.mailbox.emplace(std::move(there));
+    ASSIGN_OR_RETURN(Mailbox::Pair mailbox, Mailbox::MakePair());
+    connection.mailbox.emplace(std::move(mailbox.client));
+    stand.mailbox.emplace(std::move(mailbox.server));
   }
   connection.fd = std::move(ends[0]);
   stand.fd = std::move(ends[1]);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -56,7 +57,7 @@ class UnixHttp {
  private:
   struct Connection {
     UniqueFd fd;
-    unsigned requests = 0;  // that were answered
+    uint64_t requests = 0;  // that were answered
     InputWait wait;
     milliseconds timeout{0};  // what the socket's options say
     std::optional<Mailbox> mailbox;

@@ -368,7 +368,7 @@ typedef struct gantry_transfer_status {
 } gantry_transfer_status;
 
 /* Goes through what a small gantry_transfer_submit takes, asking nobody. One that comes after some
-   milliseconds of other work takes some 10 us longer, as its code has left the processor's caches:
+   milliseconds of other work takes up to 10 us longer, as its code has left the processor's caches:
    who wants it soon calls this from the same thread, twice a millisecond; it takes 7 to 15 us. */
 GANTRY_FALLIBLE gantry_error* gantry_client_rehearse(gantry_client* client);
 

@@ -1,6 +1,5 @@
-// Messages with file descriptors over connected Unix sockets (SCM_RIGHTS), SOCK_SEQPACKET but where
-// a stream is named.
-// Thread-safe as far as the socket is: one sender and one receiver at a time.
+// Messages with file descriptors over connected Unix sockets (SCM_RIGHTS), of SOCK_SEQPACKET but
+// for SendWithFd. Thread-safe as far as the socket is: one sender and one receiver at a time.
 #pragma once
 
 #include <sys/types.h>

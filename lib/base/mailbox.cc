@@ -1,13 +1,14 @@
 #include "lib/base/mailbox.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <new>
+#include <string>
 
 #include "lib/base/prefetch.h"
 
@@ -46,6 +47,13 @@ Result<Mailbox> Mailbox::Map(int memory, End end) {
     return Fail(SystemError(ErrorCode::kResourceExhausted, "mmap of a mailbox", errno));
   }
   return Mailbox(static_cast<Memory*>(at), end);
+}
+
+Result<Mailbox::Pair> Mailbox::MakePair() {
+  ASSIGN_OR_RETURN(const UniqueFd memory, CreateMemory());
+  ASSIGN_OR_RETURN(Mailbox server, Map(memory.get(), End::kServer));
+  ASSIGN_OR_RETURN(Mailbox client, Map(memory.get(), End::kClient));
+  return Pair{std::move(server), std::move(client)};
 }
 
 Mailbox::Mailbox(Memory* memory, End end)

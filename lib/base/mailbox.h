@@ -5,8 +5,6 @@
 // long. Nothing that stands in the memory is trusted. Each end is used by one thread at a time.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -26,8 +24,11 @@ class Mailbox {
 
   // A memfd for one pair of ends, which nobody can make shorter.
   static Result<UniqueFd> CreateMemory();
-  // kInvalidArgument for memory of another size, or that could be made shorter.
+  // kInvalidArgument for memory of another size, or that could be made shorter; kResourceExhausted.
   static Result<Mailbox> Map(int memory, End end);
+  // Both ends in this process, for what is rehearsed.
+  struct Pair;
+  static Result<Pair> MakePair();
 
   Mailbox(Mailbox&& other) noexcept { *this = std::move(other); }
   Mailbox& operator=(Mailbox&& other) noexcept;
@@ -76,6 +77,11 @@ class Mailbox {
   Slot* in_ = nullptr;
   Slot* out_ = nullptr;
   uint32_t offered_ = 0;  // bytes of the last message
+};
+
+struct Mailbox::Pair {
+  Mailbox server;
+  Mailbox client;
 };
 
 }  // namespace gantry

@@ -1,9 +1,13 @@
 #include "lib/base/mailbox_store.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 namespace gantry {
+
+// An end that goes needs no memory to rest.
+MailboxStore::MailboxStore(size_t most) : most_(most) { resting_.reserve(most); }
 
 Result<MailboxStore::Opened> MailboxStore::Open() {
   FreeRested();
@@ -30,9 +34,10 @@ void MailboxStore::Rest(Mailbox* end) {
 void MailboxStore::FreeRested() {
   const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
-  for (; !resting_.empty() && resting_.front().until <= now; resting_.pop_front()) {
-    resting_.front().end->FreeMemory();
-  }
+  const auto rested =
+      std::ranges::find_if(resting_, [now](const Resting& one) { return one.until > now; });
+  for (auto one = resting_.begin(); one != rested; ++one) one->end->FreeMemory();
+  resting_.erase(resting_.begin(), rested);
 }
 
 }  // namespace gantry

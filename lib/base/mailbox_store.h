@@ -2,8 +2,8 @@
 // that a server has touched counts as its own for as long as anybody has it. Thread-safe.
 #pragma once
 
-#include <deque>
 #include <memory>
+#include <vector>
 
 #include "lib/base/clock.h"
 #include "lib/base/mailbox.h"
@@ -18,7 +18,7 @@ class MailboxStore {
   // Who had one may still read the last message or take one back: for so long it is left alone.
   static constexpr milliseconds kRest{1'000};
 
-  explicit MailboxStore(size_t most) : most_(most) {}
+  explicit MailboxStore(size_t most);
 
   // The server's end; where it goes, the memory is freed after kRest, whoever has it still. One of
   // no store is only deleted.
@@ -48,7 +48,7 @@ class MailboxStore {
   const size_t most_;
   Mutex mutex_;
   size_t in_use_ GUARDED_BY(mutex_) = 0;
-  std::deque<Resting> resting_ GUARDED_BY(mutex_);
+  std::vector<Resting> resting_ GUARDED_BY(mutex_);  // the first to end first
 };
 
 }  // namespace gantry

@@ -41,12 +41,11 @@ bool Rehearsal::Run(HttpConnection* connection) {
   HttpInterpreter::Call call = connection_->request();
   call.uid = connection->uid();
   call.rehearsed = true;
-  HttpInterpreter::Outcome outcome = interpreter_->Run(call, connection_->response());
-  const bool may_rehearse = outcome.may_rehearse;
-  connection_->EndRequest(std::move(outcome));
+  const HttpInterpreter::Outcome outcome = interpreter_->Run(call, connection_->response());
+  connection_->EndRequest(outcome);
   PrefetchStack(kStackBytes);
-  const bool again =
-      may_rehearse && connection_->Advance() == HttpConnection::State::kWantsInput && Discard();
+  const bool again = outcome.may_rehearse &&
+                     connection_->Advance() == HttpConnection::State::kWantsInput && Discard();
   if (again) connection_->SwapMemory(connection);
   return again;
 }
@@ -61,13 +60,10 @@ bool Rehearsal::Open() {
 }
 
 bool Rehearsal::OpenMailbox() {
-  const auto memory = Mailbox::CreateMemory();
-  if (!memory) return false;
-  auto here = Mailbox::Map(memory->get(), Mailbox::End::kClient);
-  auto there = Mailbox::Map(memory->get(), Mailbox::End::kServer);
-  if (!here || !there) return false;
-  connection_->Adopt(MailboxStore::End(new Mailbox(*std::move(there))));
-  mailbox_.emplace(*std::move(here));
+  auto ends = Mailbox::MakePair();
+  if (!ends) return false;
+  connection_->Adopt(MailboxStore::End(new Mailbox(std::move(ends->server))));
+  mailbox_.emplace(std::move(ends->client));
   return true;
 }
 
