@@ -7,19 +7,12 @@
 #include <charconv>
 #include <utility>
 
+#include "client/range_text.h"
 #include "lib/base/byte_range.h"
 #include "lib/base/random_id.h"
 #include "lib/gpu/gpu_pointers.h"
 
 namespace gantry::client {
-namespace {
-
-std::string RangeText(uintptr_t address, uint64_t bytes) {
-  return "[0x" + HexOf(address) + ", +" + std::to_string(bytes) + ")";
-}
-
-}  // namespace
-
 Result<std::shared_ptr<Arena>> Arena::Map(UniqueFd fd, uint64_t bytes, void* address,
                                           bool writable) {
   const bool map_here = address == nullptr;

@@ -13,8 +13,6 @@
 namespace gantry::client {
 namespace {
 
-constexpr uint64_t kDestroyDrainMs = 1000;
-
 tl::unexpected<Error> Missing(std::string argument) {
   return Fail(ErrorCode::kInvalidArgument, argument + " is NULL", {}, argument);
 }

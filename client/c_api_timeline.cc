@@ -18,7 +18,6 @@ struct gantry_timeline {
 namespace gantry::client {
 namespace {
 
-constexpr uint64_t kDestroyDrainMs = 1000;
 constexpr uint64_t kWaitMsMax = uint64_t{1} << 40;  // in nanoseconds it is a number still
 
 Status Fill(gantry_timeline& made, std::optional<int> device) {

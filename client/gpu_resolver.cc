@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "client/gpu_dma_bufs.h"
+#include "client/range_text.h"
 #include "lib/base/byte_range.h"
 #include "lib/base/fd_passing.h"
 #include "lib/base/random_id.h"
@@ -12,10 +13,6 @@
 
 namespace gantry::client {
 namespace {
-
-std::string RangeText(uint64_t address, uint64_t bytes) {
-  return "[0x" + HexOf(address) + ", +" + std::to_string(bytes) + ")";
-}
 
 tl::unexpected<Error> NotExportable(std::string message) {
   return Fail(ErrorCode::kNotExportable, std::move(message),

@@ -15,7 +15,7 @@
 namespace gantry::client {
 namespace {
 
-constexpr size_t kReadBytes = 4096;
+constexpr size_t kReplyReadBytes = 4096;
 constexpr int kVersion = 1;
 constexpr std::string_view kRequest =
     "POST /v1/mailbox HTTP/1.1\r\nHost: gantry\r\nAccept: application/json\r\n"
@@ -43,7 +43,7 @@ Result<OpenedMailbox> OpenMailbox(int socket, TimePoint deadline) {
     if (!AwaitInput(socket, deadline)) {
       return Fail(ErrorCode::kDeadlineExceeded, "the sidecar does not answer");
     }
-    ASSIGN_OR_RETURN(FdMessage message, ReceiveMessage(socket, kReadBytes));
+    ASSIGN_OR_RETURN(FdMessage message, ReceiveMessage(socket, kReplyReadBytes));
     if (!message.fds.empty()) memory = std::move(message.fds.front());
     if (message.closed) return Fail(ErrorCode::kPeerLost, "the sidecar closed the connection");
     ASSIGN_OR_RETURN(complete, parser.Take(message.payload));

@@ -10,15 +10,13 @@ file(SIZE ${INPUT} size)
 file(WRITE ${OUTPUT} "#include \"${HEADER}\"
 
 namespace ${NAMESPACE} {
-namespace {
 
-constexpr char kText[] = {
+std::string_view ${FUNCTION}() {
+  static constexpr char kText[] = {
     ${lines}
-};
-
-}  // namespace
-
-std::string_view ${FUNCTION}() { return {kText, ${size}}; }
+  };
+  return {kText, ${size}};
+}
 
 }  // namespace ${NAMESPACE}
 ")

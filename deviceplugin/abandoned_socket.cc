@@ -16,12 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool IsSocket(const fs::path& path) {
+}  // namespace
+
+bool IsSocket(const std::string& path) {
   std::error_code error;
   return fs::is_socket(fs::symlink_status(path, error));
 }
-
-}  // namespace
 
 bool IsAbandonedSocket(const std::string& path) {
   if (!IsSocket(path) || ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) return false;

@@ -34,11 +34,6 @@ Status MakeFolder(const std::string& folder, mode_t mode) {
   return {};
 }
 
-bool IsSocket(const fs::path& path) {
-  std::error_code error;
-  return fs::is_socket(fs::symlink_status(path, error));
-}
-
 // Of a folder at a time: pods write there as many as they like.
 constexpr int kEntriesMax = 4096;
 

@@ -20,8 +20,8 @@ using prometheus::Histogram;
 
 constexpr std::array<std::string_view, 2> kOutcomes = {"succeeded", "failed"};
 constexpr std::array<std::string_view, 3> kSlotStates = {"free", "bound", "unhealthy"};
-constexpr std::array<std::string_view, 4> kUnhealthy = {"cdi_dir", "pod_resources", "peer_dir",
-                                                        "no_rdma_port"};
+constexpr std::array<std::string_view, 4> kUnhealthyReasons = {"cdi_dir", "pod_resources",
+                                                               "peer_dir", "no_rdma_port"};
 constexpr std::array<std::string_view, 9> kBindFailures = {
     "unknown_slot",  "pod_not_found", "pod_resources", "missing_gpu", "unsupported_gpu",
     "gpu_not_found", "cdi_write",     "peer_dir",      "internal"};
@@ -89,7 +89,7 @@ class Families final : public PluginMetrics {
  private:
   void SetHealthy() {
     bool healthy = true;
-    for (size_t i = 0; i < kUnhealthy.size(); ++i) healthy &= unhealthy_.At(i).Value() == 0;
+    for (size_t i = 0; i < kUnhealthyReasons.size(); ++i) healthy &= unhealthy_.At(i).Value() == 0;
     healthy_.At().Set(healthy ? 1 : 0);
   }
 
@@ -107,7 +107,7 @@ class Families final : public PluginMetrics {
   GaugeGrid unhealthy_{*registry_,
                        "gantry_dp_unhealthy",
                        "1 while this keeps slots from being offered",
-                       {{"reason", kUnhealthy}}};
+                       {{"reason", kUnhealthyReasons}}};
   HistogramGrid allocate_{*registry_,
                           "gantry_dp_allocate_duration_seconds",
                           "Time of Allocate, which holds up the pod's admission",

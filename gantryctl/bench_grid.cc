@@ -21,7 +21,7 @@ constexpr uint64_t kBlockBytesMax = 64 << 20;
 constexpr int kTransfersMin = 5;
 constexpr int kTransfersMax = 1000;
 constexpr double kCellSeconds = 0.4;
-constexpr uint64_t kSeed = 3;
+constexpr uint64_t kGridSeed = 3;
 
 struct Cell {
   uint64_t block_bytes = 0;
@@ -96,7 +96,7 @@ Status MoveAndVerify(const BenchStand& stand, const BenchOptions& options, const
   cell.post.Add(outcome.times.queue_us);
   cell.move.Add(outcome.times.move_us);
   if (!verify) return {};
-  const Expected expected{written, read ? pairs.remote : pairs.local, cell.block_bytes, kSeed};
+  const Expected expected{written, read ? pairs.remote : pairs.local, cell.block_bytes, kGridSeed};
   const auto wrong = FindMismatch(destination, expected);
   if (wrong) return Fail(ErrorCode::kInternal, "the bytes are wrong: " + *wrong);
   return {};
@@ -122,14 +122,14 @@ Result<Cell> MeasureCell(const BenchStand& stand, const BenchOptions& options,
 Result<nlohmann::json> MeasureGrid(const BenchOptions& options,
                                    const std::function<void(const std::string&)>& show) {
   ASSIGN_OR_RETURN(BenchStand stand, BenchStand::Build(options, options.bytes, kBlockBytesMin));
-  FillPattern(stand.source(options.operation).buffer(), kSeed);
+  FillPattern(stand.source(options.operation).buffer(), kGridSeed);
   const TextTable table = GridTable();
   show(table.HeadingText());
   nlohmann::json rows = nlohmann::json::array();
   for (uint64_t block = kBlockBytesMin; block <= kBlockBytesMax; block *= 2) {
     if (options.bytes < block) break;
     RETURN_IF_ERROR(stand.SetBlockSize(block));
-    const BlockPairs all = MakePairs(options.bytes / block, options.order, kSeed);
+    const BlockPairs all = MakePairs(options.bytes / block, options.order, kGridSeed);
     for (const uint64_t batch : options.table_batches) {
       if (batch == 0 || batch > all.local.size()) continue;
       ASSIGN_OR_RETURN(const Cell cell, MeasureCell(stand, options, all, block, batch));

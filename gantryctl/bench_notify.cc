@@ -16,10 +16,10 @@
 namespace gantry::gantryctl {
 namespace {
 
-constexpr uint64_t kBlockBytes = 4096;
-constexpr uint64_t kBufferBytes = 1 << 20;
+constexpr uint64_t kNotifiedBlockBytes = 4096;
+constexpr uint64_t kNotifiedBufferBytes = 1 << 20;
 constexpr size_t kMessageBytes = 64;
-constexpr int kWarmUpCalls = 200;
+constexpr int kWarmUpRoundTrips = 200;
 
 double MicrosSince(TimePoint start) { return 1e6 * SecondsBetween(start, Clock::now()); }
 
@@ -80,7 +80,7 @@ class Sender {
   Reader outcomes_;
 };
 
-nlohmann::json Quantiles(const Samples& samples) {
+nlohmann::json ThreeQuantiles(const Samples& samples) {
   return {{"p50", samples.Percentile(0.5)},
           {"p90", samples.Percentile(0.9)},
           {"p99", samples.Percentile(0.99)}};
@@ -128,7 +128,8 @@ Result<Samples> OneWays(Sender& sender, Reader& receiver, int calls) {
 }  // namespace
 
 Result<nlohmann::json> MeasureNotifications(const BenchOptions& options) {
-  ASSIGN_OR_RETURN(const BenchStand stand, BenchStand::Build(options, kBufferBytes, kBlockBytes));
+  ASSIGN_OR_RETURN(const BenchStand stand,
+                   BenchStand::Build(options, kNotifiedBufferBytes, kNotifiedBlockBytes));
   const auto connect = [&](int index) {
     return KeepAliveSocket::Connect(stand.sidecars->ApiSocket(index));
   };
@@ -138,7 +139,7 @@ Result<nlohmann::json> MeasureNotifications(const BenchOptions& options) {
   Sender sender(std::move(posting), Reader(std::move(outcomes), BenchStand::kLocalWorkload));
   Reader receiver(std::move(reading), BenchStand::kRemoteWorkload);
 
-  RETURN_IF_ERROR(RoundTrips(sender, receiver, kWarmUpCalls, milliseconds(0)));
+  RETURN_IF_ERROR(RoundTrips(sender, receiver, kWarmUpRoundTrips, milliseconds(0)));
   ASSIGN_OR_RETURN(const RoundTripTimes fast,
                    RoundTrips(sender, receiver, options.calls, milliseconds(0)));
   ASSIGN_OR_RETURN(
@@ -153,11 +154,11 @@ Result<nlohmann::json> MeasureNotifications(const BenchOptions& options) {
                         {"message_bytes", kMessageBytes},
                         {"calls", options.calls},
                         {"gap_ms", options.gap_ms},
-                        {"round_trip_us", Quantiles(fast.all)},
-                        {"peer_api_round_trip_us", Quantiles(fast.peer_api)},
-                        {"paced_round_trip_us", Quantiles(paced.all)},
-                        {"paced_peer_api_round_trip_us", Quantiles(paced.peer_api)},
-                        {"one_way_us", Quantiles(one_way)},
+                        {"round_trip_us", ThreeQuantiles(fast.all)},
+                        {"peer_api_round_trip_us", ThreeQuantiles(fast.peer_api)},
+                        {"paced_round_trip_us", ThreeQuantiles(paced.all)},
+                        {"paced_peer_api_round_trip_us", ThreeQuantiles(paced.peer_api)},
+                        {"one_way_us", ThreeQuantiles(one_way)},
                         {"peer_ping_us", CountOf(peer, "rtt_us")}};
 }
 

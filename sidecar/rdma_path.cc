@@ -8,11 +8,11 @@ namespace {
 
 // Each waits for one peer, or for a device that hangs, at a time; none of that holds other peers
 // up.
-constexpr int kHelpers = 8;
+constexpr int kRdmaHelpers = 8;
 constexpr int kHelpersMax = 512;
 constexpr std::string_view kNearest = "nearest";  // of --rdma-nics
 
-transport::RdmaOptions OptionsOf(const SidecarConfig& config) {
+transport::RdmaOptions RdmaOptionsOf(const SidecarConfig& config) {
   transport::RdmaOptions options;
   options.devices = config.rdma_devices;
   options.port = config.rdma_port;
@@ -46,7 +46,7 @@ Result<std::unique_ptr<RdmaPath>> RdmaPath::Create(const SidecarConfig& config,
     return Fail(ErrorCode::kPathUnavailable, "--no-rdma turns it off");
   }
   auto verbs = transport::MakeSystemVerbs();
-  transport::RdmaOptions options = OptionsOf(config);
+  transport::RdmaOptions options = RdmaOptionsOf(config);
   options.offered = offered;
   auto devices = transport::RdmaDevices::Open(options, *verbs);
   if (!devices) {
@@ -83,7 +83,7 @@ RdmaPath::RdmaPath(std::unique_ptr<transport::Verbs> verbs,
       registrar_(*devices_, ChoiceOf(nics_.get())),
       target_(*devices_, {}),
       events_(std::move(events)),
-      helpers_(kHelpers, kHelpersMax) {}
+      helpers_(kRdmaHelpers, kHelpersMax) {}
 
 std::unique_ptr<transport::RdmaTransport> RdmaPath::MakeTransport(
     std::function<void()> wake, std::function<void(const Error& why)> count_error) {

@@ -162,7 +162,7 @@ void AddLimits(CLI::App& app, SidecarConfig& config) {
       ->check(positive);
 }
 
-void AddRdma(CLI::App& app, SidecarConfig& config) {
+void AddRdmaOptions(CLI::App& app, SidecarConfig& config) {
   app.add_flag("--no-rdma", config.no_rdma, "use no RDMA device, even if there are some")
       ->envname(EnvironmentName("--no-rdma"));
   Add(app, "--rdma-devices", config.rdma_devices,
@@ -235,7 +235,7 @@ ParsedConfig ParseSidecarConfig(int argc, const char* const* argv) {
   AddPlaces(app, config);
   AddPeers(app, config);
   AddLimits(app, config);
-  AddRdma(app, config);
+  AddRdmaOptions(app, config);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -9,7 +9,7 @@
 namespace gantry {
 namespace {
 
-constexpr int kHelpers = 4;
+constexpr int kTcpHelpers = 4;
 
 // Without an address of their own data connections are taken at the peer API's, at a free port.
 std::string DataAddress(const SidecarConfig& config) {
@@ -58,7 +58,7 @@ TcpPath::TcpPath(const SidecarConfig& config, std::unique_ptr<transport::IoLoops
       staging_(std::move(staging)),
       loops_(std::move(loops)),
       tls_(std::move(tls)),
-      helpers_(kHelpers) {}
+      helpers_(kTcpHelpers) {}
 
 std::unique_ptr<transport::TcpTransport> TcpPath::MakeTransport(std::function<void()> wake) {
   transport::TcpOptions options;

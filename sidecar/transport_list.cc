@@ -13,7 +13,7 @@ namespace {
 
 using Transports = std::vector<std::unique_ptr<transport::Transport>>;
 
-transport::ShmOptions OptionsOf(const SidecarConfig& config) {
+transport::ShmOptions ShmOptionsOf(const SidecarConfig& config) {
   transport::ShmOptions options;
   options.gpu_copies = config.gpu_copies == "engines"  ? transport::GpuCopyPolicy::kEngines
                        : config.gpu_copies == "kernel" ? transport::GpuCopyPolicy::kKernel
@@ -49,7 +49,7 @@ Transports MakeTransports(const TransportSources& from, PeerTransports* made) {
   } else {
     log::Info("no GPU is within reach", {{"why", gpus.error()}});
   }
-  auto shm = std::make_unique<transport::ShmTransport>(OptionsOf(from.config), from.pool);
+  auto shm = std::make_unique<transport::ShmTransport>(ShmOptionsOf(from.config), from.pool);
   if (from.tcp.copies() != nullptr) from.tcp.copies()->RunOn(shm.get());
   Transports transports;
   transports.push_back(std::make_unique<transport::IpcTransport>(

@@ -12,17 +12,18 @@
 namespace gantry::gpu {
 namespace {
 
-struct Vendor {
+struct LoadedVendor {
   std::span<const char* const> libraries;  // by their versions
   bool (*is_in_use)(const DynamicLibrary& library);
   Result<std::unique_ptr<GpuPointers>> (*load)(const std::string& library);
 };
-constexpr const char* kCuda[] = {cuda::kLibrary};
-constexpr Vendor kVendors[] = {{kCuda, CudaPointers::IsInUse, CudaPointers::Load},
-                               {hip::kLibraries, HipPointers::IsInUse, HipPointers::Load}};
+constexpr const char* kLoadedCuda[] = {cuda::kLibrary};
+constexpr LoadedVendor kLoadedVendors[] = {
+    {kLoadedCuda, CudaPointers::IsInUse, CudaPointers::Load},
+    {hip::kLibraries, HipPointers::IsInUse, HipPointers::Load}};
 
 // The name of the one that this process uses; empty, and why, when it uses none.
-std::string LibraryInUse(const Vendor& vendor, std::string* why_none) {
+std::string LibraryInUse(const LoadedVendor& vendor, std::string* why_none) {
   std::string said;
   for (const char* const library : vendor.libraries) {
     const auto loaded = DynamicLibrary::OpenLoaded(library);
@@ -45,7 +46,7 @@ Result<const GpuPointers*> LoadedGpuPointers() {
   static std::atomic<const GpuPointers*> kept = nullptr;
   if (const GpuPointers* pointers = kept.load()) return pointers;
   std::string said;
-  for (const Vendor& vendor : kVendors) {
+  for (const LoadedVendor& vendor : kLoadedVendors) {
     const std::string library = LibraryInUse(vendor, &said);
     if (library.empty()) continue;
     ASSIGN_OR_RETURN(std::unique_ptr<const GpuPointers> pointers, vendor.load(library));

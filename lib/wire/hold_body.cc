@@ -5,9 +5,6 @@
 namespace gantry::wire {
 namespace {
 
-constexpr Need kRequired = Need::kRequired;
-constexpr Need kOptional = Need::kOptional;
-
 Status TakeBuffer(void* object, std::string&& name) {
   RETURN_IF_ERROR(CheckName(name, "this"));
   static_cast<HoldGroup*>(object)->buffers.push_back(std::move(name));
@@ -23,15 +20,15 @@ constexpr Field BlocksField() {
   return NotEmpty(field);  // so that an empty list is not taken for none
 }
 
-constexpr Field kGroupFields[] = {
+constexpr Field kHoldGroupFields[] = {
     NotEmpty(ReadTextField("buffers", FieldKind::kTexts, kRequired, TakeBuffer)),
     BlocksField(),
 };
-constexpr Schema kGroup{kGroupFields};
+constexpr Schema kHoldGroup{kHoldGroupFields};
 
 constexpr Field kHoldFields[] = {
     NameField<&HoldRequest::workload>("workload", kRequired),
-    NotEmpty(ObjectsField<&HoldRequest::groups>("groups", kRequired, kGroup)),
+    NotEmpty(ObjectsField<&HoldRequest::groups>("groups", kRequired, kHoldGroup)),
     NumberField<&HoldRequest::ttl_ms>("ttl_ms", kRequired, 1),
     NumberField<&HoldRequest::expected_consumers>("expected_consumers", kOptional, 1,
                                                   kHoldConsumersMax),

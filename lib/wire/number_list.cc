@@ -57,7 +57,7 @@ std::ptrdiff_t TakeDigits(const char* element, const char* end, uint64_t* value)
 constexpr unsigned char kTypeBits = 0xe0;
 constexpr unsigned char kUnsigned = 0x00;
 constexpr unsigned char kBytes = 0x40;
-constexpr unsigned char kList = 0x80;
+constexpr unsigned char kCborList = 0x80;
 
 // The argument of an item of this type, highest byte first. False: it is another one, of unknown
 // length, or cut off.
@@ -125,7 +125,7 @@ size_t TakeCborList(std::string_view text, size_t most, std::vector<uint64_t>* n
   const auto* const end = begin + text.size();
   const auto* at = begin;
   uint64_t count = 0;
-  if (!TakeArgument(kList, &at, end, &count)) return 0;
+  if (!TakeArgument(kCborList, &at, end, &count)) return 0;
   if (count < 2 || count > most || count > static_cast<uint64_t>(end - at)) return 0;
   const size_t before = numbers->size();
   numbers->resize(before + count);

@@ -5,9 +5,6 @@
 namespace gantry::wire {
 namespace {
 
-constexpr Need kRequired = Need::kRequired;
-constexpr Need kOptional = Need::kOptional;
-
 Status TakeKind(void* object, std::string&& text) {
   const auto kind = MemoryKindByName(text);
   if (!kind) {

@@ -5,8 +5,6 @@
 namespace gantry::wire {
 namespace {
 
-constexpr Need kRequired = Need::kRequired;
-constexpr Need kOptional = Need::kOptional;
 constexpr int64_t kEngineIdBytesMax = 256;
 constexpr int64_t kPollEventsMax = 1024;
 
@@ -22,7 +20,7 @@ constexpr Field kResolveFields[] = {
     NumberField<&ResolveBody::length>("length", kRequired, 1),
 };
 
-constexpr Field BuffersField() {
+constexpr Field BufferNamesField() {
   Field field{"buffers", FieldKind::kTexts, kOptional, 0, kTextBytesMax};
   field.enter = [](void* object) -> void* {
     static_cast<BufferNamesBody*>(object)->buffers.emplace();
@@ -38,12 +36,12 @@ constexpr Field BuffersField() {
 
 constexpr Field kSuspendFields[] = {
     NameField<&BufferNamesBody::workload>("workload", kRequired),
-    BuffersField(),
+    BufferNamesField(),
     NumberField<&BufferNamesBody::drain_ms>("drain_ms", kOptional),
 };
 constexpr Field kResumeFields[] = {
     NameField<&BufferNamesBody::workload>("workload", kRequired),
-    BuffersField(),
+    BufferNamesField(),
 };
 
 constexpr Field kPeerFields[] = {TextField<&PeerBody::address>("address", kRequired, 256, 1)};

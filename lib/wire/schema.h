@@ -18,6 +18,7 @@
 namespace gantry::wire {
 
 enum class Need { kRequired, kOptional };
+using enum Need;
 // The plurals are lists; kTextsOrObjects is a list of both, or one text in its place.
 enum class FieldKind {
   kText,

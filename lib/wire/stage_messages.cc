@@ -14,10 +14,10 @@
 namespace gantry::wire {
 namespace {
 
-constexpr int kNumbersOfRange = 3;
+constexpr int kNumbersOfStagedRange = 3;
 
 // 1 to `most`.
-Status CheckCount(std::string_view field, int count, int most) {
+Status CheckSome(std::string_view field, int count, int most) {
   if (count == 0) {
     return Fail(ErrorCode::kMalformedBody, "a peer's message has no " + std::string(field));
   }
@@ -25,7 +25,7 @@ Status CheckCount(std::string_view field, int count, int most) {
 }
 
 Status CheckSlice(const proto::RdmaChunk& slice, const proto::OpenStageReply& message) {
-  RETURN_IF_ERROR(CheckCount("keys", slice.keys_size(), kRdmaDevicesMax));
+  RETURN_IF_ERROR(CheckSome("keys", slice.keys_size(), kRdmaDevicesMax));
   uint64_t end = 0;
   if (slice.length() != 0 && slice.length() == message.slice_bytes() &&
       EndOf(slice.address(), slice.length(), &end) &&
@@ -38,7 +38,7 @@ Status CheckSlice(const proto::RdmaChunk& slice, const proto::OpenStageReply& me
 }
 
 Status AddBuffers(const proto::CopyStagedRequest& message, StagedMove* move) {
-  RETURN_IF_ERROR(CheckCount("buffers", message.buffers_size(), kStagedRangesMax));
+  RETURN_IF_ERROR(CheckSome("buffers", message.buffers_size(), kStagedRangesMax));
   for (const proto::StagedBuffer& buffer : message.buffers()) {
     RETURN_IF_ERROR(LimitOfPeer("id", buffer.id().size(), kPeerIdBytesMax));
     move->buffers.push_back({buffer.id(), buffer.generation()});
@@ -48,17 +48,17 @@ Status AddBuffers(const proto::CopyStagedRequest& message, StagedMove* move) {
 
 Status AddRanges(const proto::CopyStagedRequest& message, StagedMove* move) {
   const auto& numbers = message.ranges();
-  if (numbers.size() % kNumbersOfRange != 0) {
+  if (numbers.size() % kNumbersOfStagedRange != 0) {
     return Fail(ErrorCode::kMalformedBody, "the ranges of a copy are not three numbers each");
   }
-  RETURN_IF_ERROR(CheckCount("ranges", numbers.size() / kNumbersOfRange, kStagedRangesMax));
+  RETURN_IF_ERROR(CheckSome("ranges", numbers.size() / kNumbersOfStagedRange, kStagedRangesMax));
   uint64_t bytes = 0;
-  for (int i = 0; i < numbers.size(); i += kNumbersOfRange) {
+  for (int i = 0; i < numbers.size(); i += kNumbersOfStagedRange) {
     const uint64_t length = numbers[i + 2];
     uint64_t end = 0;
     if (numbers[i] >= move->buffers.size() || length == 0 || !EndOf(numbers[i + 1], length, &end) ||
         !EndOf(bytes, length, &bytes)) {
-      return Fail(ErrorCode::kMalformedBody, "range " + std::to_string(i / kNumbersOfRange) +
+      return Fail(ErrorCode::kMalformedBody, "range " + std::to_string(i / kNumbersOfStagedRange) +
                                                  " of a copy names no buffer, is empty, or wraps");
     }
     move->ranges.push_back({static_cast<uint32_t>(numbers[i]), numbers[i + 1], length});
@@ -67,7 +67,7 @@ Status AddRanges(const proto::CopyStagedRequest& message, StagedMove* move) {
 }
 
 Status AddSlices(const proto::CopyStagedRequest& message, StagedMove* move) {
-  RETURN_IF_ERROR(CheckCount("slices", message.slices_size(), kStageSlicesMax));
+  RETURN_IF_ERROR(CheckSome("slices", message.slices_size(), kStageSlicesMax));
   std::array<bool, kStageSlicesMax> named{};
   for (const uint32_t slice : message.slices()) {
     if (slice >= named.size() || std::exchange(named[slice], true)) {
@@ -101,7 +101,7 @@ Result<StageGrant> FromMessage(const proto::OpenStageReply& message) {
   if (message.stage() == 0) {
     return Fail(ErrorCode::kMalformedBody, "a peer lends staging memory without a number");
   }
-  RETURN_IF_ERROR(CheckCount("slices", message.slices_size(), kStageSlicesMax));
+  RETURN_IF_ERROR(CheckSome("slices", message.slices_size(), kStageSlicesMax));
   StageGrant grant;
   grant.stage = message.stage();
   grant.slice_bytes = message.slice_bytes();
@@ -124,7 +124,7 @@ void ToMessage(const StagedMove& move, proto::CopyStagedRequest* message) {
     part->set_generation(buffer.generation);
   }
   auto* const numbers = message->mutable_ranges();
-  numbers->Reserve(static_cast<int>(move.ranges.size()) * kNumbersOfRange);
+  numbers->Reserve(static_cast<int>(move.ranges.size()) * kNumbersOfStagedRange);
   for (const StagedMove::Range& range : move.ranges) {
     numbers->Add(range.buffer);
     numbers->Add(range.offset);

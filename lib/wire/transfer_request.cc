@@ -13,7 +13,8 @@ constexpr std::array<std::string_view, 3> kExecutorNames = {"any", "self", "peer
 constexpr std::string_view kForm = "write it as [peer/]workload/buffer[@generation]";
 constexpr std::string_view kLocalForm = "write it as buffer[@generation]";
 
-tl::unexpected<Error> Refuse(std::string_view text, std::string_view field, int parts_max) {
+tl::unexpected<Error> RefuseReference(std::string_view text, std::string_view field,
+                                      int parts_max) {
   std::string shown(text.substr(0, kNameLengthMax));
   return Fail(ErrorCode::kInvalidArgument, "'" + shown + "' names no buffer",
               std::string(parts_max == 1 ? kLocalForm : kForm), std::string(field));
@@ -45,18 +46,18 @@ Result<BufferReference> ParseReference(std::string_view text, std::string_view f
   std::string_view names = text;
   if (const size_t at = text.find('@'); at != std::string_view::npos) {
     auto generation = ParseHex(text.substr(at + 1));
-    if (!generation || *generation == 0) return Refuse(text, field, parts_max);
+    if (!generation || *generation == 0) return RefuseReference(text, field, parts_max);
     reference.generation = *generation;
     names = text.substr(0, at);
   }
   std::string* const parts[] = {&reference.buffer, &reference.workload, &reference.peer};
   int part = 0;
   for (bool more = true; more; ++part) {
-    if (part == parts_max || part == 3) return Refuse(text, field, parts_max);
+    if (part == parts_max || part == 3) return RefuseReference(text, field, parts_max);
     const size_t slash = names.rfind('/');
     more = slash != std::string_view::npos;
     const std::string_view name = more ? names.substr(slash + 1) : names;
-    if (!CheckName(name, field)) return Refuse(text, field, parts_max);
+    if (!CheckName(name, field)) return RefuseReference(text, field, parts_max);
     *parts[part] = name;
     if (more) names = names.substr(0, slash);
   }

@@ -72,9 +72,6 @@ Status TakeExecutor(void* object, std::string&& text) {
   return {};
 }
 
-constexpr Need kRequired = Need::kRequired;
-constexpr Need kOptional = Need::kOptional;
-
 constexpr Field kRangeFields[] = {
     NumberField<&TransferRange::local_index>("local", kRequired),
     NumberField<&TransferRange::local_offset>("local_offset", kRequired),
@@ -92,13 +89,13 @@ constexpr Field kNotifyFields[] = {
 };
 constexpr Schema kNotify{kNotifyFields};
 
-constexpr Field kGroupFields[] = {
+constexpr Field kTransferGroupFields[] = {
     NumberField<&TransferGroup::group>("group", kRequired),
     NotEmpty(NumbersField<&TransferGroup::local_blocks>("local_blocks", kRequired)),
     NotEmpty(NumbersField<&TransferGroup::remote_blocks>("remote_blocks", kRequired)),
     NotEmpty(NumbersField<&TransferGroup::layers>("layers", kOptional), 2),
 };
-constexpr Schema kGroup{kGroupFields};
+constexpr Schema kTransferGroup{kTransferGroupFields};
 
 constexpr Field kFenceFields[] = {
     ReadTextField("type", FieldKind::kText, kRequired, TakeFenceType),
@@ -115,7 +112,7 @@ constexpr Field kTransferFields[] = {
     NotEmpty(ReadTextField("local", FieldKind::kTexts, kOptional, TakeLocal)),
     NotEmpty(ReadTextField("remote", FieldKind::kTexts, kOptional, TakeRemote)),
     NameField<&TransferRequest::view>("view", kOptional),
-    NotEmpty(ObjectsField<&TransferRequest::groups>("groups", kOptional, kGroup)),
+    NotEmpty(ObjectsField<&TransferRequest::groups>("groups", kOptional, kTransferGroup)),
     NotEmpty(NumbersField<&TransferRequest::layers>("layers", kOptional), 2),
     NotEmpty(NumbersField<&TransferRequest::local_blocks>("local_blocks", kOptional)),
     NotEmpty(NumbersField<&TransferRequest::remote_blocks>("remote_blocks", kOptional)),

@@ -7,19 +7,16 @@
 namespace gantry::wire {
 namespace {
 
-constexpr Need kRequired = Need::kRequired;
-constexpr Need kOptional = Need::kOptional;
-
-tl::unexpected<Error> Refuse(std::string message, std::string field) {
+tl::unexpected<Error> RefuseView(std::string message, std::string field) {
   return Fail(ErrorCode::kInvalidArgument, std::move(message), {}, std::move(field));
 }
 
-Status TakeLocal(void* object, std::string&& text) {
+Status TakePairLocal(void* object, std::string&& text) {
   ASSIGN_OR_RETURN(static_cast<ViewPair*>(object)->local, ParseReference(text, "/local", 1));
   return {};
 }
 
-Status TakeRemote(void* object, std::string&& text) {
+Status TakePairRemote(void* object, std::string&& text) {
   ASSIGN_OR_RETURN(static_cast<ViewPair*>(object)->remote, ParseReference(text, "/remote", 1));
   return {};
 }
@@ -42,8 +39,8 @@ Status TakeAllByName(ViewGroup* group, const std::string& text) {
 }
 
 constexpr Field kPairFields[] = {
-    ReadTextField("local", FieldKind::kText, kRequired, TakeLocal),
-    ReadTextField("remote", FieldKind::kText, kRequired, TakeRemote),
+    ReadTextField("local", FieldKind::kText, kRequired, TakePairLocal),
+    ReadTextField("remote", FieldKind::kText, kRequired, TakePairRemote),
 };
 constexpr Schema kPair{kPairFields, /*tuple=*/true};
 
@@ -114,18 +111,18 @@ constexpr Field RequestName(std::string_view name, Need need) {
 ViewGroup* GroupAt(void* object) { return static_cast<ViewGroup*>(object); }
 ViewGroup* CommonAt(void* object) { return &BodyAt(object).common; }
 
-constexpr Field kGroupFields[] = {
+constexpr Field kViewGroupFields[] = {
     NumberField<&ViewGroup::group>("group", kRequired),
     PairsField<GroupAt>(),
     SlicesField<GroupAt>(),
     RatioField<GroupAt>(),
 };
-constexpr Schema kGroup{kGroupFields};
+constexpr Schema kViewGroup{kViewGroupFields};
 
 constexpr Field GroupsField() {
   Field field{"groups", FieldKind::kObjects, kOptional};
   field.enter = [](void* object) -> void* { return &BodyAt(object).request.groups.emplace_back(); };
-  field.schema = &kGroup;
+  field.schema = &kViewGroup;
   return NotEmpty(field);
 }
 
@@ -146,10 +143,11 @@ Status CheckGroup(const ViewGroup& group, const std::string& at) {
     return Fail(ErrorCode::kMalformedBody, "the field is missing", {}, at + "/pairs");
   }
   if (group.slices.size() > kSlicesMax) {
-    return Refuse("there are more than " + std::to_string(kSlicesMax) + " slices", at + "/slice");
+    return RefuseView("there are more than " + std::to_string(kSlicesMax) + " slices",
+                      at + "/slice");
   }
   if (group.block_ratio && group.block_ratio->local != 1 && group.block_ratio->remote != 1) {
-    return Refuse("one side of the ratio is 1", at + "/block_ratio");
+    return RefuseView("one side of the ratio is 1", at + "/block_ratio");
   }
   return {};
 }
@@ -162,10 +160,11 @@ Status FinishGroups(Body* body) {
     return CheckGroup(groups.front(), "");
   }
   if (!body->common.pairs.empty()) {
-    return Refuse("with groups, each names its own pairs", "/pairs");
+    return RefuseView("with groups, each names its own pairs", "/pairs");
   }
   if (groups.size() > kViewGroupsMax) {
-    return Refuse("there are more than " + std::to_string(kViewGroupsMax) + " groups", "/groups");
+    return RefuseView("there are more than " + std::to_string(kViewGroupsMax) + " groups",
+                      "/groups");
   }
   std::set<uint32_t> numbers;
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -174,7 +173,7 @@ Status FinishGroups(Body* body) {
     if (!groups[i].block_ratio) groups[i].block_ratio = body->common.block_ratio;
     RETURN_IF_ERROR(CheckGroup(groups[i], at));
     if (!numbers.insert(groups[i].group).second) {
-      return Refuse("the group is there twice", at + "/group");
+      return RefuseView("the group is there twice", at + "/group");
     }
   }
   return {};

@@ -19,9 +19,6 @@ using registry::BufferState;
 using Buffers = std::vector<std::shared_ptr<Buffer>>;
 
 constexpr uint64_t kDrainDefaultMs = 5'000;
-constexpr uint64_t kPageDefault = 100;
-constexpr uint64_t kPageMax = 1'000;
-
 // True when each name is registered already, so that registering makes nothing new.
 bool AllExist(const ApiDependencies& api, const wire::RegistrationRequest& request) {
   return std::all_of(request.buffers.begin(), request.buffers.end(), [&](const auto& buffer) {

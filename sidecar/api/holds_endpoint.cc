@@ -9,9 +9,6 @@ namespace {
 
 using engine::HoldInfo;
 
-constexpr uint64_t kListDefault = 100;
-constexpr uint64_t kListMax = 1'000;
-
 void WriteHold(const HoldInfo& hold, wire::BodyWriter* writer) {
   writer->BeginObject()
       .Field("id", hold.id)
@@ -63,7 +60,7 @@ Result<http::Response> GetHold(const ApiDependencies& api, const http::Request& 
 
 Result<http::Response> ListHolds(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadToList(api.workloads, request));
-  ASSIGN_OR_RETURN(const size_t limit, QueryLimit(request, kListDefault, kListMax));
+  ASSIGN_OR_RETURN(const size_t limit, QueryLimit(request, kPageDefault, kPageMax));
   ASSIGN_OR_RETURN(engine::HoldTable * holds, HoldsOf(api));
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject().Key("holds").BeginList();

@@ -24,6 +24,10 @@ wire::BodyFormat ResponseFormatOf(const http::Request& request);
 
 std::string QueryText(const http::Request& request, std::string_view name);
 Result<std::optional<uint64_t>> QueryNumber(const http::Request& request, std::string_view name);
+// Entries of a list's answer, where the caller does not say how many and at most.
+inline constexpr uint64_t kPageDefault = 100;
+inline constexpr uint64_t kPageMax = 1'000;
+
 // The query's `limit`, from 1 to `most`.
 Result<size_t> QueryLimit(const http::Request& request, size_t otherwise, size_t most);
 Result<bool> QueryBool(const http::Request& request, std::string_view name);

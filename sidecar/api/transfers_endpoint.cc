@@ -11,9 +11,6 @@ namespace {
 
 using engine::TransferStatus;
 
-constexpr uint64_t kListDefault = 100;
-constexpr uint64_t kListMax = 1'000;
-
 http::Response TransferReply(const http::Request& request, const TransferStatus& transfer) {
   wire::BodyWriter writer = WriterFor(request);
   WriteTransfer(transfer, &writer);
@@ -108,7 +105,7 @@ Result<http::Response> GetTransfer(const ApiDependencies& api, const http::Reque
 Result<http::Response> ListTransfers(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadToList(api.workloads, request));
   ASSIGN_OR_RETURN(const bool active, QueryBool(request, "active"));
-  ASSIGN_OR_RETURN(const size_t limit, QueryLimit(request, kListDefault, kListMax));
+  ASSIGN_OR_RETURN(const size_t limit, QueryLimit(request, kPageDefault, kPageMax));
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject().Key("transfers").BeginList();
   for (const TransferStatus& transfer : api.transfers.List(workload, active, limit)) {

@@ -13,9 +13,6 @@ using engine::ViewGroupInfo;
 using engine::ViewTable;
 
 constexpr uint64_t kResolveMs = 10'000;
-constexpr uint64_t kPageDefault = 100;
-constexpr uint64_t kPageMax = 1'000;
-
 enum class Pairs { kShown, kCounted };
 
 void WritePairs(const View& view, wire::BodyWriter* writer) {

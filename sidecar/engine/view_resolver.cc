@@ -61,7 +61,7 @@ std::string NameOfPair(const View& view, size_t pair) {
          FormatReference(view.remote[pair]) + "'";
 }
 
-tl::unexpected<Error> OfPair(Error error, const View& view, size_t pair) {
+tl::unexpected<Error> OfViewPair(Error error, const View& view, size_t pair) {
   return Fail(std::move(error).WithContext(NameOfPair(view, pair)).WithField(view.fields[pair]));
 }
 
@@ -182,10 +182,10 @@ Status ViewResolver::Resolve(View* view, TimePoint deadline) const {
 Result<ViewResolver::Side> ViewResolver::LocalSide(const View& view, size_t pair) const {
   const BufferReference& reference = view.pairs[pair].local;
   auto buffer = registry_.ByName(view.request.workload, reference.buffer);
-  if (!buffer) return OfPair(std::move(buffer).error(), view, pair);
+  if (!buffer) return OfViewPair(std::move(buffer).error(), view, pair);
   const Buffer::Description& description = (*buffer)->description();
   if (auto status = CheckGeneration(reference, description.generation); !status) {
-    return OfPair(std::move(status).error(), view, pair);
+    return OfViewPair(std::move(status).error(), view, pair);
   }
   return Side{description.generation, description.layout, {true, true}};
 }
@@ -198,7 +198,7 @@ Result<std::vector<ViewResolver::Side>> ViewResolver::RemoteSides(const View& vi
   // One of them is the reason: those before it are cached by now.
   for (size_t i = 0; i < view.remote.size() && Clock::now() < deadline; ++i) {
     auto one = PeerSides(view, {view.remote[i]}, deadline);
-    if (!one) return OfPair(std::move(one).error(), view, i);
+    if (!one) return OfViewPair(std::move(one).error(), view, i);
   }
   return Fail(std::move(sides).error().WithField("/peer"));
 }
@@ -207,10 +207,10 @@ Result<std::vector<ViewResolver::Side>> ViewResolver::OwnRemoteSides(const View&
   std::vector<Side> sides;
   for (size_t i = 0; i < view.remote.size(); ++i) {
     auto buffer = registry_.ByName(view.request.remote_workload, view.remote[i].buffer);
-    if (!buffer) return OfPair(std::move(buffer).error(), view, i);
+    if (!buffer) return OfViewPair(std::move(buffer).error(), view, i);
     const Buffer::Description& description = (*buffer)->description();
     if (auto status = CheckGeneration(view.remote[i], description.generation); !status) {
-      return OfPair(std::move(status).error(), view, i);
+      return OfViewPair(std::move(status).error(), view, i);
     }
     const bool own = view.request.remote_workload == view.request.workload;
     sides.push_back({description.generation, description.layout,
@@ -243,15 +243,15 @@ Status ViewResolver::CheckPairs(const std::vector<Side>& local, const std::vecto
     group.bytes_per_block = 0;
     for (size_t i = group.first_pair; i < group.first_pair + group.pairs; ++i) {
       if (!local[i].layout || !remote[i].layout) {
-        return OfPair(Error(ErrorCode::kInvalidArgument,
-                            std::string("the ") + (local[i].layout ? "remote" : "local") +
-                                " buffer has no block layout",
-                            "register it with `layout`"),
-                      *view, i);
+        return OfViewPair(Error(ErrorCode::kInvalidArgument,
+                                std::string("the ") + (local[i].layout ? "remote" : "local") +
+                                    " buffer has no block layout",
+                                "register it with `layout`"),
+                          *view, i);
       }
       for (const wire::BlockSlice& slice : group.shape.slices) {
         auto unit = UnitOf(group.shape, slice, *local[i].layout, *remote[i].layout);
-        if (!unit) return OfPair(std::move(unit).error(), *view, i);
+        if (!unit) return OfViewPair(std::move(unit).error(), *view, i);
         group.bytes_per_block += unit->bytes;
       }
       view->local[i].generation = local[i].generation;

@@ -38,43 +38,43 @@ MetricFamily Family(MetricType type, const char* name, const char* help, std::st
 }
 
 template <typename Number>
-MetricFamily Gauge(const char* name, const char* help, Number value) {
+MetricFamily GaugeOf(const char* name, const char* help, Number value) {
   return Family(MetricType::Gauge, name, help, {}, {{{}, static_cast<double>(value)}});
 }
 
 template <typename Number>
-MetricFamily Counter(const char* name, const char* help, Number value) {
+MetricFamily CounterOf(const char* name, const char* help, Number value) {
   return Family(MetricType::Counter, name, help, {}, {{{}, static_cast<double>(value)}});
 }
 
 void AppendTables(const GaugeSample& now, std::vector<MetricFamily>& out) {
-  out.push_back(Gauge("gantry_workloads", "Workloads with a lease", now.workloads));
-  out.push_back(Gauge("gantry_buffers", "Registered buffers", now.buffers));
-  out.push_back(Gauge("gantry_allocations", "Allocations that the buffers lie in, counted once",
-                      now.allocations));
+  out.push_back(GaugeOf("gantry_workloads", "Workloads with a lease", now.workloads));
+  out.push_back(GaugeOf("gantry_buffers", "Registered buffers", now.buffers));
+  out.push_back(GaugeOf("gantry_allocations", "Allocations that the buffers lie in, counted once",
+                        now.allocations));
   out.push_back(
-      Gauge("gantry_registered_bytes", "Sum of the buffers' lengths", now.registered_bytes));
+      GaugeOf("gantry_registered_bytes", "Sum of the buffers' lengths", now.registered_bytes));
+  out.push_back(GaugeOf("gantry_mapped_bytes", "Sum of the sizes of the mapped allocations",
+                        now.mapped_bytes));
+  out.push_back(GaugeOf("gantry_ipc_mapped_bytes",
+                        "Sum of the sizes of the GPU allocations mapped for copy workers",
+                        now.ipc_mapped_bytes));
   out.push_back(
-      Gauge("gantry_mapped_bytes", "Sum of the sizes of the mapped allocations", now.mapped_bytes));
-  out.push_back(Gauge("gantry_ipc_mapped_bytes",
-                      "Sum of the sizes of the GPU allocations mapped for copy workers",
-                      now.ipc_mapped_bytes));
+      GaugeOf("gantry_ipc_workers", "Copy workers with a context on a GPU", now.ipc_workers));
+  out.push_back(GaugeOf("gantry_ipc_workers_refused",
+                        "Copy workers whose GPU had no room for a context, and that ask again",
+                        now.ipc_workers_refused));
   out.push_back(
-      Gauge("gantry_ipc_workers", "Copy workers with a context on a GPU", now.ipc_workers));
-  out.push_back(Gauge("gantry_ipc_workers_refused",
-                      "Copy workers whose GPU had no room for a context, and that ask again",
-                      now.ipc_workers_refused));
-  out.push_back(
-      Gauge("gantry_mappings", "Mappings of allocations over all copy workers", now.mappings));
-  out.push_back(
-      Gauge("gantry_fds_held", "File descriptors handed over by workloads and kept", now.fds_held));
+      GaugeOf("gantry_mappings", "Mappings of allocations over all copy workers", now.mappings));
+  out.push_back(GaugeOf("gantry_fds_held", "File descriptors handed over by workloads and kept",
+                        now.fds_held));
   const auto queued = static_cast<double>(now.transfers_queued);
   const auto running = static_cast<double>(now.transfers_running);
   out.push_back(Family(MetricType::Gauge, "gantry_transfers_inflight",
                        "Accepted transfers that are not finished", "state",
                        {{"queued", queued}, {"running", running}}));
-  out.push_back(Gauge("gantry_transfer_inflight_bytes", "Bytes of the unfinished transfers",
-                      now.bytes_inflight));
+  out.push_back(GaugeOf("gantry_transfer_inflight_bytes", "Bytes of the unfinished transfers",
+                        now.bytes_inflight));
   const auto up = static_cast<double>(now.peers_up);
   const auto down = static_cast<double>(now.peers) - up;
   out.push_back(Family(MetricType::Gauge, "gantry_peers", "Peers by state of their connection",
@@ -84,9 +84,9 @@ void AppendTables(const GaugeSample& now, std::vector<MetricFamily>& out) {
   out.push_back(Family(MetricType::Gauge, "gantry_peer_fds",
                        "File descriptors of peers' memory, and those that wait for peers", "state",
                        {{"mapped", mapped}, {"waiting", waiting}}));
-  out.push_back(Gauge("gantry_holds", "Holds that have not ended", now.holds));
-  out.push_back(Gauge("gantry_http_connections", "Open connections to the REST interface",
-                      now.http_connections));
+  out.push_back(GaugeOf("gantry_holds", "Holds that have not ended", now.holds));
+  out.push_back(GaugeOf("gantry_http_connections", "Open connections to the REST interface",
+                        now.http_connections));
 }
 
 void AppendTcp(const GaugeSample& now, std::vector<MetricFamily>& out) {
@@ -167,9 +167,9 @@ void AppendRdma(const RdmaSample& now, std::vector<MetricFamily>& out) {
 }
 
 void AppendStaging(const StagingSample& now, std::vector<MetricFamily>& out) {
-  out.push_back(Gauge("gantry_staging_bytes",
-                      "Size of the host memory that bytes of GPUs are staged in for the network",
-                      now.bytes));
+  out.push_back(GaugeOf("gantry_staging_bytes",
+                        "Size of the host memory that bytes of GPUs are staged in for the network",
+                        now.bytes));
   out.push_back(Family(MetricType::Gauge, "gantry_staging_slices_in_use",
                        "Slices of it that belong to a request, by side", "side",
                        {{"initiator", static_cast<double>(now.initiator_slices)},
@@ -186,11 +186,11 @@ void AppendWorkers(const GaugeSample& now, std::vector<MetricFamily>& out) {
   const auto missing = static_cast<double>(now.workers) - ready;
   out.push_back(Family(MetricType::Gauge, "gantry_workers", "Copy workers of the pool by state",
                        "state", {{"ready", ready}, {"not_ready", missing}}));
-  out.push_back(Counter("gantry_worker_restarts_total", "Copy workers that were replaced",
-                        now.worker_restarts));
-  out.push_back(Counter("gantry_worker_pid_conflicts_total",
-                        "Copy workers that were replaced for having the PID of a GPU's user",
-                        now.worker_pid_conflicts));
+  out.push_back(CounterOf("gantry_worker_restarts_total", "Copy workers that were replaced",
+                          now.worker_restarts));
+  out.push_back(CounterOf("gantry_worker_pid_conflicts_total",
+                          "Copy workers that were replaced for having the PID of a GPU's user",
+                          now.worker_pid_conflicts));
   const auto succeeded = static_cast<double>(now.worker_maps_succeeded);
   const auto failed = static_cast<double>(now.worker_maps_failed);
   out.push_back(Family(MetricType::Counter, "gantry_worker_mappings_total",
@@ -200,17 +200,18 @@ void AppendWorkers(const GaugeSample& now, std::vector<MetricFamily>& out) {
 
 void AppendProcess(std::vector<MetricFamily>& out) {
   const ProcessUsage usage = ReadProcessUsage();
-  out.push_back(Counter("process_cpu_seconds_total",
-                        "User and system CPU time of the sidecar without its copy workers",
-                        usage.cpu_seconds));
-  out.push_back(Gauge("process_start_time_seconds", "Start time of the sidecar in Unix seconds",
-                      usage.start_time_unix_seconds));
-  out.push_back(Gauge("process_resident_memory_bytes", "Resident memory of the sidecar",
-                      usage.resident_bytes));
+  out.push_back(CounterOf("process_cpu_seconds_total",
+                          "User and system CPU time of the sidecar without its copy workers",
+                          usage.cpu_seconds));
+  out.push_back(GaugeOf("process_start_time_seconds", "Start time of the sidecar in Unix seconds",
+                        usage.start_time_unix_seconds));
+  out.push_back(GaugeOf("process_resident_memory_bytes", "Resident memory of the sidecar",
+                        usage.resident_bytes));
+  out.push_back(GaugeOf("process_virtual_memory_bytes", "Virtual memory of the sidecar",
+                        usage.virtual_bytes));
   out.push_back(
-      Gauge("process_virtual_memory_bytes", "Virtual memory of the sidecar", usage.virtual_bytes));
-  out.push_back(Gauge("process_open_fds", "Open file descriptors of the sidecar", usage.open_fds));
-  out.push_back(Gauge("process_max_fds", "Limit of open file descriptors", usage.max_fds));
+      GaugeOf("process_open_fds", "Open file descriptors of the sidecar", usage.open_fds));
+  out.push_back(GaugeOf("process_max_fds", "Limit of open file descriptors", usage.max_fds));
 }
 
 }  // namespace

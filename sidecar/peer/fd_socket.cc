@@ -20,7 +20,7 @@ namespace {
 using transport::IoHandler;
 using transport::IoLoop;
 
-constexpr int kBacklog = 128;
+constexpr int kFdBacklog = 128;
 
 // What the listener and the connections share; only the counts are read by other threads.
 struct Door {
@@ -171,7 +171,7 @@ class LoopFdSocket final : public FdSocket {
 
 Result<std::unique_ptr<FdSocket>> FdSocket::Start(Options options, FdSocketHandler& handler) {
   ASSIGN_OR_RETURN(UniqueFd listener, ListenUnix(options.path, SOCK_SEQPACKET | SOCK_NONBLOCK,
-                                                 options.mode, kBacklog));
+                                                 options.mode, kFdBacklog));
   ASSIGN_OR_RETURN(auto loop, IoLoop::Create("gantry-fds"));
   auto socket = std::make_unique<LoopFdSocket>(std::move(options), handler, std::move(listener),
                                                std::move(loop));

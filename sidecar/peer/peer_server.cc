@@ -38,8 +38,6 @@ namespace {
 
 constexpr int kBacklog = 128;
 constexpr size_t kTicketsMax = 65'536;
-constexpr int kStreamsPerConnectionMax = 64;
-constexpr int kCallThreadsMax = 64;  // beside one for each session
 constexpr milliseconds kShutdownMax{500};
 
 // Both listening sockets, ready before anyone is served.

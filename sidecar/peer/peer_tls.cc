@@ -25,7 +25,7 @@ namespace tls = grpc::experimental;
 
 constexpr unsigned kLookAgainSeconds = 1;
 
-std::string_view ViewOf(grpc::string_ref text) { return {text.data(), text.size()}; }
+std::string_view TextOf(grpc::string_ref text) { return {text.data(), text.size()}; }
 
 metrics::PeerRefusal RefusalOf(CertificateFault fault) {
   switch (fault) {
@@ -50,7 +50,7 @@ class InitiatorVerifier final : public tls::ExternalCertificateVerifier {
               grpc::Status* status) override {
     CertificateFault fault = CertificateFault::kMissing;
     const Status checked = security_->trust()->CheckClient(
-        ViewOf(request->peer_cert()), ViewOf(request->peer_cert_full_chain()), &fault);
+        TextOf(request->peer_cert()), TextOf(request->peer_cert_full_chain()), &fault);
     if (checked) {
       *status = grpc::Status::OK;
     } else {
@@ -112,17 +112,17 @@ class OwnerVerifier final : public tls::ExternalCertificateVerifier {
   bool IsExpected(tls::TlsCustomVerificationCheckRequest& request) const {
     if (patterns_.empty()) {
       for (const grpc::string_ref& name : request.dns_names()) {
-        if (IsForHost(ViewOf(name), host_)) return true;
+        if (IsForHost(TextOf(name), host_)) return true;
       }
       for (const grpc::string_ref& name : request.ip_names()) {
-        if (IsSameAddress(std::string(ViewOf(name)), host_)) return true;
+        if (IsSameAddress(std::string(TextOf(name)), host_)) return true;
       }
       return false;
     }
     for (const auto& names : {request.uri_names(), request.dns_names(), request.ip_names()}) {
       for (const grpc::string_ref& name : names) {
         for (const std::string& pattern : patterns_) {
-          if (MatchesPattern(pattern, ViewOf(name))) return true;
+          if (MatchesPattern(pattern, TextOf(name))) return true;
         }
       }
     }

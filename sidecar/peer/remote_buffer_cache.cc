@@ -15,21 +15,23 @@
 namespace gantry::peer {
 namespace {
 
-struct Key {
+struct BufferKey {
   std::string_view workload;
   std::string_view buffer;
 
-  bool operator==(const Key&) const = default;
+  bool operator==(const BufferKey&) const = default;
 };
 
-struct KeyHash {
-  size_t operator()(const Key& key) const {
+struct BufferKeyHash {
+  size_t operator()(const BufferKey& key) const {
     const std::hash<std::string_view> hash;
     return hash(key.workload) * 31 + hash(key.buffer);
   }
 };
 
-Key KeyOf(const wire::BufferReference& reference) { return {reference.workload, reference.buffer}; }
+BufferKey KeyOf(const wire::BufferReference& reference) {
+  return {reference.workload, reference.buffer};
+}
 
 }  // namespace
 
@@ -65,7 +67,7 @@ struct RemoteBufferCache::Shelf {
 
   mutable Mutex mutex;
   // Keys point into their entry's reference.
-  std::unordered_map<Key, std::shared_ptr<Entry>, KeyHash> usable GUARDED_BY(mutex);
+  std::unordered_map<BufferKey, std::shared_ptr<Entry>, BufferKeyHash> usable GUARDED_BY(mutex);
   std::vector<std::shared_ptr<Entry>> retired GUARDED_BY(mutex);
   // Both. Two of one generation: the older one was retired when the stream to its peer broke, or
   // when the buffer was mapped that had only been named.
@@ -135,7 +137,7 @@ void RemoteBufferCache::Add(engine::RemoteBuffer buffer, std::shared_ptr<const v
   entry->lease = std::move(lease);
   entry->buffer = std::move(buffer);
   const MutexLock lock(shelf_->mutex);
-  const Key key = KeyOf(entry->buffer.reference);
+  const BufferKey key = KeyOf(entry->buffer.reference);
   if (const auto found = shelf_->usable.find(key); found != shelf_->usable.end()) {
     shelf_->Retire(found->second, TimePoint::max(),
                    Error(ErrorCode::kStaleGeneration, "the buffer was registered anew"));

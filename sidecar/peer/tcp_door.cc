@@ -14,8 +14,6 @@
 namespace gantry::peer {
 namespace {
 
-constexpr int kStreamsPerConnectionMax = 64;
-constexpr int kCallThreadsMax = 64;  // beside one for each session
 constexpr int kMetadataBytesMax = 16 << 10;
 constexpr int kHandshakeMsMax = 5'000;
 constexpr int kClientPingsMsMin = 500;

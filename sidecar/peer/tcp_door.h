@@ -17,6 +17,10 @@
 
 namespace gantry::peer {
 
+// Limits of each of the two gRPC servers, this one and the node directory's.
+inline constexpr int kStreamsPerConnectionMax = 64;
+inline constexpr int kCallThreadsMax = 64;  // beside one for each session
+
 class TcpDoor {
  public:
   struct Options {

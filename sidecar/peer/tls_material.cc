@@ -30,7 +30,7 @@ struct Freer {
 };
 using Bio = std::unique_ptr<BIO, Freer<BIO_free>>;
 using Certificate = std::unique_ptr<X509, Freer<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
+using PrivateKey = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
 using StoreContext = std::unique_ptr<X509_STORE_CTX, Freer<X509_STORE_CTX_free>>;
 
 struct FreeStack {
@@ -102,7 +102,7 @@ Result<TlsMaterial> ReadTlsMaterial(const TlsFiles& files) {
     return Fail(ErrorCode::kInvalidArgument, files.certificate + " holds no PEM certificate");
   }
   const Bio bio = BioOf(material.key);
-  const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassphrase, nullptr));
+  const PrivateKey key(PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassphrase, nullptr));
   ERR_clear_error();
   if (key == nullptr) {
     return Fail(ErrorCode::kInvalidArgument, files.key + " holds no PEM private key",

@@ -10,8 +10,8 @@ namespace {
 
 constexpr size_t kSlabs = 8;
 constexpr size_t kSlabBytes = KernelList::kSlabItems * sizeof(gpu::CopyItem);
-constexpr size_t kBytes = kSlabs * kSlabBytes;
-static_assert(kBytes % 65536 == 0, "whole pages");
+constexpr size_t kListBytes = kSlabs * kSlabBytes;
+static_assert(kListBytes % 65536 == 0, "whole pages");
 constexpr milliseconds kFirstWait{100};
 constexpr uint64_t kTileBytes = gpu::copy_kernel::kShortTileBytes;  // parts are whole ones
 
@@ -21,7 +21,8 @@ Result<std::unique_ptr<KernelList>> KernelList::Create(gpu::GpuContext& context,
                                                        gpu::GpuStream& stream) {
   RETURN_IF_ERROR(context.LoadKernels());
   std::unique_ptr<KernelList> list(new KernelList());
-  ASSIGN_OR_RETURN(list->pages_, PinnedPages::Create(context, kBytes, "the lists of copy kernels"));
+  ASSIGN_OR_RETURN(list->pages_,
+                   PinnedPages::Create(context, kListBytes, "the lists of copy kernels"));
   list->items_ = reinterpret_cast<gpu::CopyItem*>(list->pages_->data());
   for (size_t slab = 0; slab < kSlabs; ++slab) {
     ASSIGN_OR_RETURN(std::unique_ptr<gpu::GpuEvent> event, context.NewEvent());
@@ -35,8 +36,8 @@ Result<std::unique_ptr<KernelList>> KernelList::Create(gpu::GpuContext& context,
 // Within the pages of the lists. Where others have the GPU it may be done much later, which nobody
 // waits for: its slab is written again when it is.
 Status KernelList::RunFirst(gpu::GpuStream& stream) {
-  const gpu::DeviceAddress last = pages_->on_gpu() + (kBytes - sizeof(gpu::CopyItem));
-  const gpu::DeviceAddress before = pages_->on_gpu() + (kBytes - 2 * sizeof(gpu::CopyItem));
+  const gpu::DeviceAddress last = pages_->on_gpu() + (kListBytes - sizeof(gpu::CopyItem));
+  const gpu::DeviceAddress before = pages_->on_gpu() + (kListBytes - 2 * sizeof(gpu::CopyItem));
   RETURN_IF_ERROR(Add({last, before, sizeof(gpu::CopyItem)}, stream));
   gpu::GpuEvent& done = *free_again_[turn_];
   RETURN_IF_ERROR(Launch(stream));

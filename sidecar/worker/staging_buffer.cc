@@ -9,8 +9,8 @@
 namespace gantry::worker {
 namespace {
 
-constexpr size_t kBytes = StagingBuffer::kSlices * StagingBuffer::kSliceBytes;
-constexpr uint64_t kLineBytes = 64;  // blocks begin at lines of the cache
+constexpr size_t kStagingBytes = StagingBuffer::kSlices * StagingBuffer::kSliceBytes;
+constexpr uint64_t kCacheLineBytes = 64;  // blocks begin at lines of the cache
 
 void PlainCopy(std::byte* to, const std::byte* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
@@ -19,7 +19,7 @@ void PlainCopy(std::byte* to, const std::byte* from, size_t bytes) { std::memcpy
 Result<std::unique_ptr<StagingBuffer>> StagingBuffer::Create(gpu::GpuContext& context) {
   std::unique_ptr<StagingBuffer> stage(new StagingBuffer());
   ASSIGN_OR_RETURN(stage->pages_,
-                   PinnedPages::Create(context, kBytes, "bytes between a GPU and the host"));
+                   PinnedPages::Create(context, kStagingBytes, "bytes between a GPU and the host"));
   for (uint64_t slice = 0; slice < kSlices; ++slice) {
     ASSIGN_OR_RETURN(std::unique_ptr<gpu::GpuEvent> mark, context.NewEvent());
     stage->slices_.push_back({std::move(mark), {}});
@@ -29,7 +29,8 @@ Result<std::unique_ptr<StagingBuffer>> StagingBuffer::Create(gpu::GpuContext& co
 
 gpu::DeviceAddress StagingBuffer::Take(uint64_t bytes) {
   const gpu::DeviceAddress where = pages_->on_gpu() + (number_ % kSlices * kSliceBytes + used_);
-  used_ = std::min(kSliceBytes, (used_ + bytes + kLineBytes - 1) / kLineBytes * kLineBytes);
+  used_ = std::min(kSliceBytes,
+                   (used_ + bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes);
   return where;
 }
 

@@ -9,21 +9,21 @@
 namespace gantry::worker {
 namespace {
 
-constexpr size_t kLineBytes = 64;
+constexpr size_t kStoreBytes = 64;
 constexpr size_t kLinesAtOnce = 4;
-constexpr size_t kParts = kLineBytes / sizeof(__m128i);
+constexpr size_t kParts = kStoreBytes / sizeof(__m128i);
 
 // Of whole lines, `to` at the beginning of one, as many as it takes at once. How many bytes.
 __attribute__((target("avx512f"))) size_t StreamWide(std::byte* to, const std::byte* from,
                                                      size_t bytes) {
   size_t done = 0;
-  for (; done + kLinesAtOnce * kLineBytes <= bytes; done += kLinesAtOnce * kLineBytes) {
+  for (; done + kLinesAtOnce * kStoreBytes <= bytes; done += kLinesAtOnce * kStoreBytes) {
     __m512i lines[kLinesAtOnce];
     for (size_t i = 0; i < kLinesAtOnce; ++i) {
-      lines[i] = _mm512_loadu_si512(from + done + i * kLineBytes);
+      lines[i] = _mm512_loadu_si512(from + done + i * kStoreBytes);
     }
     for (size_t i = 0; i < kLinesAtOnce; ++i) {
-      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + done + i * kLineBytes), lines[i]);
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(to + done + i * kStoreBytes), lines[i]);
     }
   }
   return done;
@@ -32,7 +32,7 @@ __attribute__((target("avx512f"))) size_t StreamWide(std::byte* to, const std::b
 // The same, line by line, with what every processor of this kind has.
 size_t StreamNarrow(std::byte* to, const std::byte* from, size_t bytes) {
   size_t done = 0;
-  for (; done + kLineBytes <= bytes; done += kLineBytes) {
+  for (; done + kStoreBytes <= bytes; done += kStoreBytes) {
     __m128i parts[kParts];
     for (size_t i = 0; i < kParts; ++i) {
       parts[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + done) + i);
@@ -58,8 +58,8 @@ bool Overlap(const std::byte* one, const std::byte* other, size_t bytes) {
 }  // namespace
 
 void StreamBytes(std::byte* to, const std::byte* from, size_t bytes) {
-  const size_t head = -reinterpret_cast<uintptr_t>(to) % kLineBytes;
-  if (bytes < head + kLineBytes || Overlap(to, from, bytes)) {
+  const size_t head = -reinterpret_cast<uintptr_t>(to) % kStoreBytes;
+  if (bytes < head + kStoreBytes || Overlap(to, from, bytes)) {
     std::memmove(to, from, bytes);
     return;
   }

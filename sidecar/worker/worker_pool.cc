@@ -13,7 +13,7 @@ namespace gantry::worker {
 namespace {
 
 constexpr int kWorkersMax = 64;
-constexpr milliseconds kLookAgain{5};
+constexpr milliseconds kReadyCheck{5};
 // Until a worker that has to go has a successor; shorter than callers wait.
 constexpr milliseconds kNewPidMax{5'000};
 
@@ -277,10 +277,10 @@ Status WorkerPool::LeavePid(int64_t pid) {
                         "replaced by one with another",
                     "try again");
       }
-      std::this_thread::sleep_for(kLookAgain);
+      std::this_thread::sleep_for(kReadyCheck);
     }
     while (said && slot->state.load() != WorkerState::kUsable && Clock::now() < deadline) {
-      std::this_thread::sleep_for(kLookAgain);
+      std::this_thread::sleep_for(kReadyCheck);
     }
   }
   return {};

@@ -23,7 +23,7 @@ constexpr int kStrictStarts = 3;
 constexpr int kStartsWithGpu = 2;
 // A worker that asks for its GPU again: a context takes a second at most where the driver is well.
 constexpr milliseconds kOpenGpuMax{10'000};
-constexpr milliseconds kLookAgain{20};
+constexpr milliseconds kRefusedRetry{20};
 
 int PollTimeout(TimePoint until) {
   if (until == TimePoint::max()) return -1;
@@ -303,7 +303,7 @@ void WorkerSupervisor::AskForGpus() {
   if (process == nullptr || slot.state.load() != WorkerState::kUsable) return;  // a new one asks
   Result<bool> opened = mappings_.OpenGpu(slot, *process, homes_);
   if (opened && !*opened && now < refused.patience_ends) {
-    refused.again = Clock::now() + kLookAgain;
+    refused.again = Clock::now() + kRefusedRetry;
     asking_ = slot.index;
     return;
   }

@@ -17,7 +17,8 @@ namespace {
 constexpr size_t kBatch = 64;
 constexpr uint8_t kGlobalRouteAlways = 1;
 
-tl::unexpected<Error> Failed(const std::string& device, const std::string& what, int error_number) {
+tl::unexpected<Error> QueuePairFailed(const std::string& device, const std::string& what,
+                                      int error_number) {
   return Fail(VerbsError(device, what, error_number));
 }
 
@@ -47,7 +48,7 @@ class SystemCompletionQueue final : public VerbsCompletionQueue {
   Status Arm() override {
     const int failed = ibv_req_notify_cq(queue_, 0);
     if (failed == 0) return {};
-    return Failed(device_, "ibv_req_notify_cq", failed);
+    return QueuePairFailed(device_, "ibv_req_notify_cq", failed);
   }
   int fd() const override { return channel_->fd; }
   void TakeEvents() override {
@@ -163,7 +164,7 @@ class SystemQueuePair final : public VerbsQueuePair {
   Status Modify(ibv_qp_attr* attributes, int mask, const char* state) {
     const int failed = ibv_modify_qp(queue_pair_, attributes, mask);
     if (failed == 0) return {};
-    return Failed(device_, std::string("making a queue pair '") + state + "'", failed);
+    return QueuePairFailed(device_, std::string("making a queue pair '") + state + "'", failed);
   }
 
   size_t PostBatch(std::span<const WorkItem> items, int* error_number) {
@@ -203,18 +204,18 @@ Result<std::unique_ptr<VerbsCompletionQueue>> MakeSystemCompletionQueue(ibv_cont
                                                                         const std::string& device,
                                                                         uint32_t depth) {
   ibv_comp_channel* const channel = ibv_create_comp_channel(context);
-  if (channel == nullptr) return Failed(device, "ibv_create_comp_channel", errno);
+  if (channel == nullptr) return QueuePairFailed(device, "ibv_create_comp_channel", errno);
   const int flags = fcntl(channel->fd, F_GETFL);
   if (flags < 0 || fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK) != 0) {
     const int error_number = errno;
     ibv_destroy_comp_channel(channel);
-    return Failed(device, "making completions non-blocking", error_number);
+    return QueuePairFailed(device, "making completions non-blocking", error_number);
   }
   ibv_cq* const queue = ibv_create_cq(context, static_cast<int>(depth), nullptr, channel, 0);
   if (queue == nullptr) {
     const int error_number = errno;
     ibv_destroy_comp_channel(channel);
-    return Failed(device, "ibv_create_cq", error_number);
+    return QueuePairFailed(device, "ibv_create_cq", error_number);
   }
   return std::make_unique<SystemCompletionQueue>(device, channel, queue);
 }
@@ -239,7 +240,7 @@ Result<std::unique_ptr<VerbsQueuePair>> MakeSystemQueuePair(ibv_pd* domain,
     attributes.cap.max_inline_data = 0;
     made = ibv_create_qp(domain, &attributes);
   }
-  if (made == nullptr) return Failed(device, "ibv_create_qp", errno);
+  if (made == nullptr) return QueuePairFailed(device, "ibv_create_qp", errno);
   return std::make_unique<SystemQueuePair>(device, port, made, attributes.cap.max_inline_data);
 }
 

@@ -13,7 +13,7 @@ namespace gantry::transport {
 namespace {
 
 // Of one connection before others on the same loop get their turn.
-constexpr uint64_t kTurnBytes = 4 << 20;
+constexpr uint64_t kInitiatorTurnBytes = 4 << 20;
 constexpr int kTurnRequests = 16;
 constexpr uint64_t kPingId = 0;
 
@@ -85,7 +85,7 @@ void InitiatorStream::OnReady(uint32_t) {
 
 void InitiatorStream::Move() {
   const uint64_t before = receiver_.received() + sender_.sent();
-  auto received = receiver_.Pump(*channel_, kTurnBytes);
+  auto received = receiver_.Pump(*channel_, kInitiatorTurnBytes);
   if (!received) return Close(received.error(), false);
   TakeMore();
   const IoState sent = Send();

@@ -13,7 +13,7 @@ namespace gantry::transport {
 namespace {
 
 // Of one connection before others on the same loop get their turn.
-constexpr uint64_t kTurnBytes = 4 << 20;
+constexpr uint64_t kTargetTurnBytes = 4 << 20;
 constexpr int kTurnAnswers = 16;
 // Memory that unanswered requests of one connection take, about.
 constexpr size_t kAnswerBytesMax = 512 * 1024;
@@ -87,7 +87,7 @@ void TargetStream::Move() {
 
 Status TargetStream::Receive() {
   const uint64_t before = receiver_.received();
-  auto next = receiver_.Pump(*channel_, kTurnBytes);
+  auto next = receiver_.Pump(*channel_, kTargetTurnBytes);
   if (receiver_.received() != before) moved_in_ = Clock::now();
   if (!next) return Fail(std::move(next).error());
   return {};
