@@ -14,6 +14,7 @@ namespace gantry::gpu::cuda {
 
 // With its version: the bare name is often a toolkit's stub.
 inline constexpr char kLibrary[] = "libcuda.so.1";
+inline constexpr const char* kLibraries[] = {kLibrary};
 
 // What can be missing by itself; without kCore there is no driver.
 enum class Feature {

@@ -17,9 +17,8 @@ struct LoadedVendor {
   bool (*is_in_use)(const DynamicLibrary& library);
   Result<std::unique_ptr<GpuPointers>> (*load)(const std::string& library);
 };
-constexpr const char* kLoadedCuda[] = {cuda::kLibrary};
 constexpr LoadedVendor kLoadedVendors[] = {
-    {kLoadedCuda, CudaPointers::IsInUse, CudaPointers::Load},
+    {cuda::kLibraries, CudaPointers::IsInUse, CudaPointers::Load},
     {hip::kLibraries, HipPointers::IsInUse, HipPointers::Load}};
 
 // The name of the one that this process uses; empty, and why, when it uses none.

@@ -73,8 +73,7 @@ GpuPresence Presence(const std::string& root, std::vector<std::string> device_fi
 }  // namespace
 
 std::vector<GpuPresence> FindGpus(const std::string& root) {
-  constexpr const char* kCuda[] = {cuda::kLibrary};
-  return {Presence(root, NvidiaDeviceFiles(root), kCuda),
+  return {Presence(root, NvidiaDeviceFiles(root), cuda::kLibraries),
           Presence(root, AmdDeviceFiles(root), hip::kLibraries)};
 }
 
