@@ -1,55 +1,69 @@
-# "make help" lists the targets. The work is done by CMake presets and by the scripts in tools/ and tests/tiers/.
+# "make help" lists the targets. CMake presets and the scripts in tools/ and tests/tiers/ do the work.
 
-JOBS ?= $(shell nproc)
-QUICK_TIERS := style unit contract api charts rdma end-to-end
-SLOW_TIERS := soak fuzz asan tsan asan-end-to-end tsan-end-to-end
-OTHER_TIERS := tidy previous gpu arm64 image kubernetes
+export JOBS ?= $(shell nproc)
 TIERS := tests/tiers/run_tiers.py
+QUICK_TIERS := style unit contract api charts rdma end-to-end
+CHECK_TIERS := style analysis changed tidy-changed smoke
+# What each of the other tiers needs is in its own script or in tools/setup slow.
+OTHER_TIERS := analysis smoke end-to-end-thorough rdma-full asan tsan fuzz soak image kubernetes \
+               older-rocm tidy asan-end-to-end tsan-end-to-end arm64 soak-long fuzz-long previous gpu
+FAKE_GPU_fake := fake_cuda
+FAKE_GPU_fake-hip := fake_hip
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run soak build test test-all test-slow format clean setup setup-test setup-slow quick-tiers slow-tiers \
-        $(QUICK_TIERS:%=test-%) $(SLOW_TIERS:%=test-%) $(OTHER_TIERS:%=test-%)
+.PHONY: help run build test check test-nightly format clean setup setup-test setup-slow everything \
+        $(QUICK_TIERS:%=test-%) $(OTHER_TIERS:%=test-%)
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-21s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-26s %s\n", $$1, $$2 }'
 
-run: build ## install what is missing, build, and run the demo (KEEP=1 leaves it up; GPU=real, fake or fake-hip: between GPUs)
+run: setup ## install what is missing, build what the demo runs, and run it (KEEP=1 leaves it up; GPU=real, fake or fake-hip: between GPUs)
+	@tools/build release demo $(FAKE_GPU_$(GPU))
 	KEEP=$(KEEP) GPU=$(GPU) tools/demo
 
-build: setup ## the release build, in build/release
-	cmake --preset release >/dev/null
-	cmake --build --preset release -j $(JOBS)
+build: setup ## the programs and the library that are installed, in build/release
+	@tools/build release installed
 
-test: quick-tiers ## build and run the seven quick tiers
-	@$(TIERS) summary $(QUICK_TIERS)
+test: setup-test everything ## build and run the seven quick tiers (ten minutes)
+	@$(TIERS) run @quick
+	@$(TIERS) summary @quick
 
-test-all: quick-tiers slow-tiers ## test and the slow tiers but tidy (two hours on two cores, three with an empty compiler cache)
-	@$(TIERS) summary $(QUICK_TIERS) $(SLOW_TIERS)
+check: setup-slow ## before a commit: style, clang's analysis, clang-tidy and suites of what changed, smoke cases (three minutes)
+	@tools/build release installed fake_cuda fake_hip
+	@$(TIERS) run $(CHECK_TIERS)
+	@$(TIERS) summary $(CHECK_TIERS)
 
-test-slow: slow-tiers ## the slow tiers alone
-	@$(TIERS) summary $(SLOW_TIERS)
+test-nightly: setup-slow everything ## what is too long for every change: the last seven tiers of this list but two (hours)
+	@$(TIERS) run @nightly
+	@$(TIERS) summary @nightly
 
 test-style: ## layout, includes, sizes, formatting (seconds)
-test-unit: ## one class or function at a time (seconds)
+test-unit: ## one class or function at a time (a minute)
 test-contract: ## what every transport, memory and driver must do, over the fakes (a minute)
 test-api: ## REST against docs/rest_api.yaml; dashboards and alert rules (a minute)
 test-charts: ## the Helm charts, rendered by the real helm (a minute; the first time helm is built)
-test-rdma: ## libibverbs on soft-RoCE in a guest, or with GANTRY_TEST_RDMA=real on this machine's devices (a minute)
-test-end-to-end: ## sidecars and workloads as processes (minutes)
-test-asan: ## the C++ suites under AddressSanitizer and UBSan (own build, about 25 minutes)
-test-asan-end-to-end: ## sidecars and workloads under AddressSanitizer and UBSan (half an hour)
-test-tsan: ## the C++ suites under ThreadSanitizer (own build, about 25 minutes)
-test-tsan-end-to-end: ## sidecars and workloads under ThreadSanitizer (half an hour)
-test-fuzz: ## every parser under libFuzzer, GANTRY_FUZZ_SECONDS=60 each (own build)
-test-soak: ## minutes of load, kills and cut connections
-soak: test-soak ## the same: GANTRY_HOSTS_KILLS, GANTRY_LEAK_ROUNDS, GANTRY_REPLAY_REQUESTS and GANTRY_SOAK_SECONDS bound it
-test-previous: ## beside a build of the version before, in GANTRY_PREVIOUS_BIN_DIR (a minute; not part of test-all)
-test-gpu: ## what needs real GPUs, on this machine's (some minutes; not part of test-all)
-test-arm64: ## cross-compiled for arm64, looked at and run in qemu's user mode (own build; not part of test-all)
-test-image: ## the container image, built without Docker and looked into, as root (minutes; not part of test-all)
-test-kubernetes: ## charts and image on a real Kubernetes node, as root (ten minutes; the first time half an hour more; not part of test-all)
-test-tidy: ## clang-tidy over every file (an hour on two cores; not part of test-all)
+test-rdma: ## what only real libibverbs shows, on soft-RoCE in a guest, or with GANTRY_TEST_RDMA=real on this machine's devices
+test-end-to-end: ## sidecars and workloads as processes (three minutes)
+test-analysis: ## clang's thread-safety analysis over every source (two minutes; seconds where nothing changed)
+test-smoke: ## twelve cases from end to end (seconds)
+test-end-to-end-thorough: ## the variations of the cases in test-end-to-end
+test-rdma-full: ## the rest of what runs over RDMA devices: pairs, lost packets, bounce
+test-asan: ## the C++ suites and the smoke cases under AddressSanitizer and UBSan (own build)
+test-tsan: ## the C++ suites and the smoke cases under ThreadSanitizer (own build)
+test-fuzz: ## every parser under libFuzzer, GANTRY_FUZZ_SECONDS=20 each (own build)
+test-soak: ## load, kills and cut connections; the head of tests/tiers/soak says what bounds it
+test-image: ## the container image, built without Docker and looked into, as root (minutes)
+test-kubernetes: ## charts and image on a real Kubernetes node, as root (ten minutes; the first time half an hour more)
+test-older-rocm: ## AMD's driver over fakes of the releases before the newest (a minute)
+test-tidy: ## clang-tidy over every source (an hour on two cores)
+test-asan-end-to-end: ## all sidecars and workloads under AddressSanitizer and UBSan (half an hour)
+test-tsan-end-to-end: ## all sidecars and workloads under ThreadSanitizer (half an hour)
+test-arm64: ## cross-compiled for arm64, looked at and run in qemu's user mode (own build)
+test-soak-long: ## the soak tier at its full length (half an hour)
+test-fuzz-long: ## every parser for five minutes (half an hour)
+test-previous: ## beside a build of the version before, in GANTRY_PREVIOUS_BIN_DIR (a minute)
+test-gpu: ## what needs real GPUs, on this machine's (some minutes)
 
 format: setup-test ## clang-format on every C++ file that git knows
 	git ls-files -z '*.h' '*.cc' '*.cu' | xargs -0 -r clang-format-14 -i
@@ -64,16 +78,13 @@ setup-test:
 setup-slow:
 	@tools/setup slow
 
-quick-tiers: setup-test build
-	@$(TIERS) run $(QUICK_TIERS)
+everything:
+	@tools/build release
 
-slow-tiers: setup-slow build
-	@$(TIERS) run $(SLOW_TIERS)
-
-$(QUICK_TIERS:%=test-%): test-%: setup-test build
+$(QUICK_TIERS:%=test-%): test-%: setup-test everything
 	@$(TIERS) run $*
 	@$(TIERS) summary $*
 
-$(SLOW_TIERS:%=test-%) $(OTHER_TIERS:%=test-%): test-%: setup-slow build
+$(OTHER_TIERS:%=test-%): test-%: setup-slow everything
 	@$(TIERS) run $*
 	@$(TIERS) summary $*

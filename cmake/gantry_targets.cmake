@@ -66,6 +66,11 @@ function(gantry_proto target proto)
             -I ${CMAKE_SOURCE_DIR} ${input}
     DEPENDS ${input} COMMENT "protoc ${relative}" VERBATIM)
   add_library(${target} ${GANTRY_LIBRARY_KIND} ${outputs})
+  add_custom_target(${target}_headers DEPENDS ${outputs})
+  if(NOT TARGET generated)
+    add_custom_target(generated)    # what sources include that is not in the repository
+  endif()
+  add_dependencies(generated ${target}_headers)
   target_include_directories(${target} SYSTEM PUBLIC ${root})
   target_link_libraries(${target} PUBLIC ${arg_LIBS} gRPC::grpc++ protobuf::libprotobuf)
 endfunction()
@@ -93,7 +98,9 @@ function(gantry_test name)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}." PROPERTIES ${properties})
 endfunction()
 
-# The program of a gantry_test with AMD's libraries of these releases, as tests/fakes/hip makes them.
+# The program of a gantry_test with AMD's libraries of these releases, as tests/fakes/hip makes them. Releases before
+# the newest have the label older_rocm instead.
+set(GANTRY_NEWEST_ROCM 7)
 function(gantry_test_on_fake_amd name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;EXCLUDE" "ROCM;LABELS")
   if(NOT arg_LABELS)
@@ -103,8 +110,12 @@ function(gantry_test_on_fake_amd name)
     set(arg_TIMEOUT 300)
   endif()
   foreach(major ${arg_ROCM})
+    set(labels "${arg_LABELS}")
+    if(major LESS GANTRY_NEWEST_ROCM)
+      set(labels older_rocm)
+    endif()
     add_test(NAME ${name}.rocm${major} COMMAND ${name} "--gtest_filter=-${arg_EXCLUDE}")
-    set_tests_properties(${name}.rocm${major} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+    set_tests_properties(${name}.rocm${major} PROPERTIES LABELS "${labels}" TIMEOUT ${arg_TIMEOUT}
       ENVIRONMENT LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake_gpu_amd/rocm${major})
   endforeach()
   add_dependencies(${name} fake_hip)

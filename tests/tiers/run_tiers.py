@@ -2,15 +2,21 @@
 """Runs test tiers one after the other and says what happened.
 
   run_tiers.py run <tier>...        runs tests/tiers/<tier>, keeps its JUnit files and its log; always exits 0
-  run_tiers.py summary <tier>...    counts what these tiers left behind; exits 1 unless everything passed
+  run_tiers.py summary <tier>...    counts what these tiers left behind; exits 1 unless each ran and passed;
+                                    tiers behind "--not-required" may not have run
+  run_tiers.py minutes <tier>...    prints how long a tier may take on this machine
+  run_tiers.py skip <tier> <why>    notes why a tier is not run
+  run_tiers.py turn                 prints the nightly tier whose turn it is and that fits, or nothing
+
+"@quick", "@required" and "@nightly" stand for the lists below.
 
 A tier is an executable that writes JUnit files (*.xml) into $RESULTS and exits non-zero when something failed. The
-counts come from those files, so that a tier that ran nothing is never shown as passed. With GANTRY_TIERS_UNTIL (seconds
-since 1970) in the environment a tier that may take longer is left out, and one that does take longer is ended; the
-summary says so and does not count it as a failure. How long a tier may take is known from its last run on this machine
-("run_tiers.py minutes <tier>" prints it); of the slow ones it is known what they may write, and one that the disk has no
-room for is left out likewise. A tier that cannot run on this machine writes why into $RESULTS/skipped; one of which a
-part is worth having ends by itself before $GANTRY_TIER_UNTIL, and writes into $RESULTS/partly what it left out.
+counts come from those files, so that a tier that ran nothing is never shown as passed. A tier that cannot run on this
+machine writes the reason into $RESULTS/skipped.
+
+GANTRY_TIERS_UNTIL (seconds since 1970) bounds all tiers together. A tier that is running then is ended, and no other
+begins. Neither has run, which is a failure unless the tier is not required. A nightly tier has its turn only where it
+fits; its last run on this machine tells how long it may take.
 """
 
 import json
@@ -29,33 +35,40 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "build" / "test-results"
 
 # Minutes after which a tier is ended and counted as failed (two cores, empty compiler cache).
-TIME_LIMIT_MINUTES = {"style": 3, "unit": 10, "contract": 10, "api": 10, "charts": 10, "end-to-end": 30, "rdma": 35,
-                      "asan": 40, "asan-end-to-end": 45, "tsan": 40, "tsan-end-to-end": 45,
-                      "fuzz": 20, "soak": 20, "tidy": 30, "previous": 5, "gpu": 20, "arm64": 60,
-                      "image": 30, "kubernetes": 60}
+TIME_LIMIT_MINUTES = {"style": 3, "analysis": 15, "tidy-changed": 10, "changed": 20, "smoke": 5,
+                      "unit": 10, "contract": 10, "api": 10, "charts": 10, "rdma": 10, "end-to-end": 15,
+                      "end-to-end-thorough": 25, "rdma-full": 25, "asan": 35, "tsan": 35, "fuzz": 20, "soak": 20,
+                      "image": 30, "kubernetes": 60,
+                      "asan-end-to-end": 45, "tsan-end-to-end": 45, "fuzz-long": 60, "soak-long": 60, "older-rocm": 10,
+                      "arm64": 60, "tidy": 90, "previous": 5, "gpu": 20}
+
+GROUPS = {
+    # What make test runs.
+    "quick": ["style", "unit", "contract", "api", "charts", "rdma", "end-to-end"],
+    # What CI runs besides; each has to run and to pass.
+    "required": ["analysis", "smoke", "end-to-end-thorough", "rdma-full", "image", "asan", "tsan", "fuzz", "soak", "kubernetes"],
+    # What make test-nightly runs, and CI one of by turns.
+    "nightly": ["older-rocm", "tidy", "asan-end-to-end", "tsan-end-to-end", "arm64", "soak-long", "fuzz-long"],
+}
 
 # Tiers that know whether their caches are filled: with the argument "minutes" they print how long they may take.
 SAY_THEMSELVES = ("arm64", "image", "kubernetes")
 
-# Tiers that do what fits: they begin with less time than they may take, if it is this much.
-IN_PARTS = ("asan", "tsan")
-PART_MINUTES_MIN = 6
-
-# GiB that a tier may write with its caches empty: without them it is left out, as without the time.
+# GiB that a tier may write with its caches empty: without them it does not begin, as without the time.
 DISK_GIB = {"image": 4, "kubernetes": 8, "fuzz": 1, "asan": 3, "asan-end-to-end": 3, "tsan": 2, "tsan-end-to-end": 2, "arm64": 3}
 
 # Seconds of each tier's last run to its end, beside the caches that it filled: without the one there are not the others.
 CACHE = Path(os.environ.get("GANTRY_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gantry")
 LAST_RUNS = CACHE / "tier-seconds.json"
+TURN = CACHE / "nightly-turn"  # the nightly tier that CI runs next
 SPARE_MINUTES = 1
 
-# Of each failed test's reason; and how many of a tier's failed tests have theirs in the summary.
+NOT_RUN = "NOT RUN"
+
+# Limits of what the summary says of failed tests.
 REASON_LINES_MAX = 12
 REASON_COLUMNS_MAX = 300
 REASONS_MAX = 10
-
-# Tiers for which no test has been written so far. Elsewhere finding no test is a failure.
-HAS_NO_TESTS_YET = set()
 
 
 def last_runs():
@@ -66,7 +79,7 @@ def last_runs():
 
 
 def minutes(tier):
-    """What a tier may take now: half as long again as the last time here; where it never ran and no cache is filled, its limit."""
+    """Returns what a tier may take now: half as long again as the last time here, or its limit where it never ran."""
     limit = TIME_LIMIT_MINUTES[tier]
     if tier in SAY_THEMSELVES:
         said = subprocess.run([ROOT / "tests" / "tiers" / tier, "minutes"], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -82,41 +95,53 @@ def remember(tier, seconds):
     new.rename(LAST_RUNS)
 
 
-def run(tier):
-    """Runs one tier, its output going to the terminal and to the tier's log; leaves result.json behind."""
+def why_not_now(tier, left_s):
+    """Returns why a tier does not begin with so many seconds left; empty: it does."""
+    free_gib = shutil.disk_usage(ROOT).free / 2**30
+    if left_s <= 0:
+        return "the time for all tiers was over"
+    if free_gib < DISK_GIB.get(tier, 0):
+        return f"may write {DISK_GIB[tier]} GiB, {free_gib:.1f} are free on the disk of {ROOT}"
+    return ""
+
+
+def empty_folder(tier):
     folder = RESULTS / tier
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    return folder
+
+
+def leave_result(tier, status, note, seconds):
+    """Writes what the summary reads; the status None says that the tier did not run."""
+    (RESULTS / tier / "result.json").write_text(json.dumps({"status": status, "note": note, "seconds": seconds}))
+
+
+def run(tier):
+    """Runs one tier, its output going to the terminal and to the tier's log; leaves result.json behind."""
+    folder = empty_folder(tier)
     print(f"\n== {tier} ==", flush=True)
     start = time.monotonic()
     limit_s = end_s = 60 * TIME_LIMIT_MINUTES[tier]
     if until := os.environ.get("GANTRY_TIERS_UNTIL"):
-        left_s, may_take = int(until) - time.time(), minutes(tier)
-        if tier in IN_PARTS:
-            may_take = min(may_take, PART_MINUTES_MIN)
-        free_gib = shutil.disk_usage(ROOT).free / 2**30
-        note = ""
-        if left_s < 60 * may_take:
-            note = f"may take {may_take} minutes, {max(0, left_s) / 60:.0f} were left"
-        elif free_gib < DISK_GIB.get(tier, 0):
-            note = f"may write {DISK_GIB[tier]} GiB, {free_gib:.1f} are free on the disk of {ROOT}"
-        if note:
-            print(f"left out: {note}", flush=True)
-            (folder / "result.json").write_text(json.dumps({"status": None, "note": note, "seconds": 0.0}))
+        left_s = int(until) - time.time()
+        if note := why_not_now(tier, left_s):
+            print(f"not run: {note}", flush=True)
+            leave_result(tier, None, note, 0.0)
             return
         end_s = min(limit_s, left_s)
-    # tee is outside of the tier's process group, so that it prints what a tier says that is ended for being late.
+    # tee is outside of the tier's process group: it prints the last words of a tier that is ended.
     tee = subprocess.Popen(["tee", folder / "log"], stdin=subprocess.PIPE)
     process = subprocess.Popen([ROOT / "tests" / "tiers" / tier], cwd=ROOT, stdin=subprocess.DEVNULL,
                                stdout=tee.stdin, stderr=subprocess.STDOUT, start_new_session=True,
-                               env={**os.environ, "RESULTS": str(folder), "GANTRY_TIER_UNTIL": str(int(time.time() + end_s))})
+                               env={**os.environ, "RESULTS": str(folder)})
     note = ""
     try:
         status = process.wait(end_s)
     except subprocess.TimeoutExpired:
         status, note = -1, f"ended after its limit of {limit_s // 60} minutes"
         if end_s < limit_s:
-            status, note = None, f"ended after {end_s / 60:.0f} minutes, as the time for all tiers was over; its build is kept"
+            status, note = None, f"ended after {end_s / 60:.0f} minutes, as the time for all tiers was over"
     except KeyboardInterrupt:
         status, note = -1, "interrupted"
     try:
@@ -125,10 +150,14 @@ def run(tier):
         pass
     process.wait()
     tee.stdin.close()
-    tee.wait()
+    try:
+        tee.wait(10)
+    except subprocess.TimeoutExpired:  # a process that left the group holds the tier's output
+        tee.kill()
+        tee.wait()
     seconds = time.monotonic() - start
-    (folder / "result.json").write_text(json.dumps({"status": status, "note": note, "seconds": seconds}))
-    if status == 0 and not (folder / "skipped").exists() and not (folder / "partly").exists():
+    leave_result(tier, status, note, seconds)
+    if status == 0 and not (folder / "skipped").exists():
         remember(tier, seconds)
     if note == "interrupted":
         sys.exit(130)
@@ -188,48 +217,79 @@ def judge(tier):
     except (OSError, ValueError, ElementTree.ParseError) as error:
         return "FAILED", 0, [f"{tier} (did not run to its end: {error})"], [], 0.0
     if result["status"] is None and not failed:
-        return "left out", passed, [], [result["note"]], result["seconds"]
+        return NOT_RUN, passed, [], [result["note"]], result["seconds"]
     if result["status"] == 0 and (folder / "skipped").exists():
-        return "skipped", 0, [], [(folder / "skipped").read_text().strip()], result["seconds"]
-    if result["status"] == 0 and not failed and (folder / "partly").exists():
-        return "partly" if passed else "left out", passed, [], [(folder / "partly").read_text().strip(), *skipped], result["seconds"]
+        return NOT_RUN, 0, [], [(folder / "skipped").read_text().strip()], result["seconds"]
     if result["status"] != 0 and not failed:
         why = f"{tier} ({result['note'] or 'exit status %d' % result['status']}, see {folder / 'log'})"
         failed = ["\n    ".join([why, *build_errors(folder / "log")])]
-    if passed + len(failed) == 0 and not (tier in HAS_NO_TESTS_YET and not skipped):
+    if passed + len(failed) == 0:
         failed = [f"{tier} (ran no test)"]
-    outcome = "FAILED" if failed else "passed" if passed else "no tests yet"
-    return outcome, passed, failed, skipped, result["seconds"]
+    return "FAILED" if failed else "passed", passed, failed, skipped, result["seconds"]
 
 
-def summarize(tiers):
-    rows = {tier: judge(tier) for tier in tiers}
-    print(f"\n{'tier':<16} {'outcome':<13} {'passed':>7} {'failed':>7} {'skipped':>8} {'seconds':>8}")
-    for tier, (outcome, passed, failed, skipped, seconds) in rows.items():
-        print(f"{tier:<16} {outcome:<13} {passed:>7} {len(failed):>7} {len(skipped):>8} {seconds:>8.1f}")
-    for tier, (_, _, _, skipped, _) in rows.items():
-        for name in skipped:
+def summarize(required, others):
+    rows = {tier: judge(tier) for tier in [*required, *others]}
+    for tier, (outcome, _, failed, skipped, _) in rows.items():
+        for name in skipped if outcome != NOT_RUN else []:
             print(f"skipped in {tier}: {name}")
-    # Last, and with the reason: who reads the end of a long log learns what to do.
     for tier, (_, _, failed, _, _) in rows.items():
         for number, name in enumerate(failed):
             print(f"failed in {tier}: {name if number < REASONS_MAX else name.splitlines()[0]}")
+    # Last what the reader of a long log's end has to know.
+    print(f"\n{'tier':<20} {'outcome':<9} {'passed':>7} {'failed':>7} {'skipped':>8} {'minutes':>8}")
+    for tier, (outcome, passed, failed, skipped, seconds) in rows.items():
+        count_skipped = len(skipped) if outcome != NOT_RUN else 0
+        print(f"{tier:<20} {outcome:<9} {passed:>7} {len(failed):>7} {count_skipped:>8} {seconds / 60:>8.1f}")
+    missing = [tier for tier in required if rows[tier][0] == NOT_RUN]
+    for tier, (outcome, _, _, why, _) in rows.items():
+        if outcome == NOT_RUN:
+            print(f"NOT RUN: {tier}{'' if tier in missing else ', which is not required here'}: {'; '.join(why)}")
     all_passed = sum(row[1] for row in rows.values())
     all_failed = sum(len(row[2]) for row in rows.values())
-    print(f"\n{all_passed} passed, {all_failed} failed")
-    return 0 if all_failed == 0 and all_passed > 0 else 1
+    print(f"{all_passed} passed, {all_failed} failed" + (f", {len(missing)} required tiers not run: {' '.join(missing)}" if missing else ""))
+    return 0 if all_failed == 0 and not missing and all_passed > 0 else 1
+
+
+def turn():
+    """Returns the first nightly tier from the remembered one on that may begin now, and remembers the one behind it."""
+    tiers = GROUPS["nightly"]
+    remembered = TURN.read_text().strip() if TURN.exists() else ""
+    first = tiers.index(remembered) if remembered in tiers else 0
+    left_s = int(os.environ.get("GANTRY_TIERS_UNTIL", 2**40)) - time.time()
+    for tier in tiers[first:] + tiers[:first]:
+        if 60 * minutes(tier) <= left_s and not why_not_now(tier, left_s):
+            CACHE.mkdir(parents=True, exist_ok=True)
+            TURN.write_text(tiers[(tiers.index(tier) + 1) % len(tiers)] + "\n")
+            return tier
+    return ""
+
+
+def expand(words):
+    """Returns the tiers that the words of a command line name."""
+    tiers = [tier for word in words for tier in (GROUPS.get(word[1:], [word]) if word.startswith("@") else [word])]
+    if unknown := [tier for tier in tiers if tier not in TIME_LIMIT_MINUTES]:
+        sys.exit(f"no such tier: {' '.join(unknown)}; there are {' '.join(TIME_LIMIT_MINUTES)}")
+    return tiers
 
 
 def main(arguments):
+    if arguments == ["turn"]:
+        print(turn())
+        return
+    if arguments[:1] == ["skip"] and len(arguments) == 3:
+        [tier] = expand(arguments[1:2])
+        empty_folder(tier)
+        leave_result(tier, None, arguments[2], 0.0)
+        return
     if len(arguments) < 2 or arguments[0] not in ("run", "summary", "minutes"):
         sys.exit(__doc__)
-    unknown = [tier for tier in arguments[1:] if tier not in TIME_LIMIT_MINUTES]
-    if unknown:
-        sys.exit(f"no such tier: {' '.join(unknown)}; there are {' '.join(TIME_LIMIT_MINUTES)}")
-    if arguments[0] == "summary":
-        sys.exit(summarize(arguments[1:]))
-    for tier in arguments[1:]:
-        run(tier) if arguments[0] == "run" else print(minutes(tier))
+    command, words = arguments[0], arguments[1:]
+    if command == "summary":
+        border = words.index("--not-required") if "--not-required" in words else len(words)
+        sys.exit(summarize(expand(words[:border]), expand(words[border + 1:])))
+    for tier in expand(words):
+        run(tier) if command == "run" else print(minutes(tier))
 
 
 if __name__ == "__main__":
