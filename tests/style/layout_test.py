@@ -35,6 +35,7 @@ class PlantedViolationTest(unittest.TestCase):
         "lib/gpu/cuda_driver.cc": "// libcuda.so.1, NVLink\n",
         "sidecar/worker/copy.cc": "sigprocmask(0); bool kFdsWanted; // a chip's relationship, ownership, HIPAA, a camd\n",
         "gantryctl/http_call.cc": "#include <httplib.h>\n// getenv and #if in a comment are fine\n",
+        "lib/base/guarded.h": HEADER + "class Guarded {\n  int Sum() { return 1; }\n  const int most_ = 2;\n  Mutex mutex_;\n  std::map<int, int> all_ GUARDED_BY(mutex_);\n};\n",
         "tests/sidecar/engine_test.cc": '#include <httplib.h>\n#include "sidecar/engine/engine.h"\n',
     }
 
@@ -73,6 +74,7 @@ class PlantedViolationTest(unittest.TestCase):
             ("client/python/gantry/view.py", "torch.cuda_is_better, cudart"), ("deviceplugin/gpus.cc", '"amd.com/gpu"'),
             ("deviceplugin/gpus.cc", '"/dev/nvidia0"'), ("deviceplugin/gpus.cc", "HIPStream"), ("sidecar/memory/cuda_names.cc", ""),
             ("lib/base/library.cc", "libamdhip64.so.7")]],
+        ("members_beside_a_mutex_are_guarded", "lib/base/count.h", HEADER + "class Count {\n  void Add();\n  Mutex mutex_;\n  int count_ = 0;\n};\n"),
         ("headers_introduce_themselves", "lib/base/silent.h", "#pragma once\n"),
         ("headers_introduce_themselves", "lib/base/wordy.h", "// line\n" * 6 + "#pragma once\n"),
         ("headers_introduce_themselves", "lib/base/twice.h", "// One line.\n"),
