@@ -23,7 +23,7 @@ ARG TARGETARCH
 RUN --mount=type=cache,target=/ccache \
     tools/image-compilers && preset=release; [ "$TARGETARCH" = "$BUILDARCH" ] || preset=$TARGETARCH; \
     cmake --preset "$preset" \
-    && cmake --build --preset "$preset" --target gantry-sidecar gantry-device-plugin gantryctl \
+    && cmake --build --preset "$preset" --target installed \
     && cmake --install "build/$preset" --strip --prefix /install \
     && rm -rf build
 # any: drivers' libraries come from the node alone. rocm: AMD's HIP runtime and its compiler are in the image,
