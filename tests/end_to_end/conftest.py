@@ -28,6 +28,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("gpus", ["nvidia", "amd"], indirect=True)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """What is marked amd_runs(name=value) is run on AMD's with these parameters alone: the others are nothing of the vendor's."""
     def runs(item):
@@ -35,6 +36,22 @@ def pytest_collection_modifyitems(items):
         return not wanted or parameters.get("gpus") != "amd" or all(parameters[name] == value for name, value in wanted.kwargs.items())
 
     items[:] = [item for item in items if runs(item)]
+    for item in items:
+        choose_marks(item)
+
+
+def choose_marks(item):
+    """Keeps "smoke" and "thorough" where the case has their parameters. Nothing is both; the second vendor is thorough."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+
+    def applies(mark):
+        return mark.name not in ("smoke", "thorough") or all(parameters.get(name) == value for name, value in mark.kwargs.items())
+
+    item.own_markers[:] = [mark for mark in item.own_markers if applies(mark)]
+    if item.get_closest_marker("smoke"):
+        item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "thorough"]
+    elif item.get_closest_marker("both_vendors") and parameters.get("gpus") == "amd":
+        item.add_marker("thorough")
 
 
 class UnixConnection(http.client.HTTPConnection):

@@ -4,6 +4,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from conftest import BIN_DIR, ROOT
 
 SIDECAR = BIN_DIR / "gantry-sidecar"
@@ -38,6 +40,7 @@ def test_environment_is_read_and_a_flag_wins():
     assert "transfers-max=7" in printed
 
 
+@pytest.mark.smoke
 def test_wrong_settings_are_usage_errors():
     for flags in (["--workers", "-1"], ["--workers", "many"], ["--transfers-max", "0"], ["--nonsense"],
                   ["--log-level", "loud"], ["--rdma-inline-bytes", "1025"],

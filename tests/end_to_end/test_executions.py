@@ -88,6 +88,7 @@ def test_the_peer_executes_and_both_sides_show_it(pair, operation):
     assert not [event for event in page["events"] if event["type"] == "transfer"]
 
 
+@pytest.mark.smoke(pair="shm")
 def test_either_side_executes_the_same_transfer(pair):
     for executor, shown in (("self", "self"), ("any", "self"), ("peer", "peer")):
         pair.source.fill()

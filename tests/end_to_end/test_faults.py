@@ -41,6 +41,7 @@ def is_back(sidecar, before):
     wait_for(lambda: Held(sidecar).is_that_of(before), GONE_SECONDS, lambda: f"{before} (now {Held(sidecar)})")
 
 
+@pytest.mark.smoke
 def test_the_reading_workload_is_killed(scene):
     scene.everything_works()
     scene.reader.kill()

@@ -67,6 +67,7 @@ def running_bench(folder, request):
     process.communicate(timeout=20)
 
 
+@pytest.mark.smoke
 def test_status_of_a_healthy_sidecar(sidecar):
     shown = run("status", "--socket", sidecar.api_socket)
     assert shown.returncode == 0, shown.stderr

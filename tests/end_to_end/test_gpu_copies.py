@@ -95,7 +95,11 @@ def test_workers_that_die_under_transfers_cost_a_retry_and_no_byte(start_pair, c
             fresh = os.urandom(pair.size)
             pair.owner.do("fill", "out", 0, fresh)
             pair.data["out"] = fresh
-            view = move_blocks(pair, "read", mine, theirs)[1]
+            status, view = move_blocks(pair, "read", mine, theirs)
+            if status == 500:  # no worker lived long enough to map the memory: refused, and nothing moves
+                assert view["code"] == "worker_lost", view
+                check_blocks(pair, "read", [], [])
+                continue
             assert view.get("state") in TERMINAL, view
             if view["state"] == "succeeded":
                 succeeded += 1

@@ -42,6 +42,7 @@ def test_buffers_of_a_caching_allocator(gpus, start_sidecar, start_gpu_workload,
         pair.check(operation)
 
 
+@pytest.mark.smoke
 def test_blocks_by_id(pair):
     ids = [255, 0, 17, 3]
     body = {"workload": "reader", "op": "read", "local": ["into"], "remote": ["b/owner/out"],

@@ -106,6 +106,9 @@ def test_workers_that_die(start_sides, operation, side):
         until = time.monotonic() + 3
         while time.monotonic() < until:
             status, view = sides.ask(operation, [(0, 0, LENGTH)])
+            if status == 500:  # no worker lived long enough to map the memory: refused
+                assert view["code"] == "worker_lost", view
+                continue
             assert status == 200 and (view["state"] == "succeeded" or "worker" in view["error"]["detail"]
                                       or view["error"]["code"] in ("worker_lost", "path_unavailable")), view
             succeeded += view["state"] == "succeeded"

@@ -19,6 +19,7 @@ def outcome(outcome, consumers):
     return {"outcome": outcome, "consumers": consumers}
 
 
+@pytest.mark.smoke(pair="unix")
 def test_a_consumer_reads_what_is_held_and_its_owner_learns_it(pair):
     p, d = pair.p, pair.d
     assert put(p, expected_consumers=2)["state"] == "active"

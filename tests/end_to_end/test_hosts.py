@@ -113,6 +113,7 @@ def pair(two_hosts, sidecars_on, start_workload, new_memory):
     return make
 
 
+@pytest.mark.smoke(wire=VethWire)
 @pytest.mark.parametrize("wire", [VethWire, WeatherWire])
 def test_moves_between_hosts(pair, wire):
     hosts, a, _, _, source, target = pair(wire)

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import xml.etree.ElementTree
 
+import pytest
+
 from conftest import BIN_DIR, ROOT
 from gpu_workloads import gpus
 
@@ -63,6 +65,7 @@ os.execv({gantryctl!r}, ["gantryctl", *words])
 """
 
 
+@pytest.mark.timeout(300)  # some twenty benchmarks, each with two sidecars
 def test_each_target_is_compared_with_what_was_measured(gpus, folder):
     gantryctl, lines = folder / "smaller", folder / "targets.jsonl"
     gantryctl.write_text(SMALLER.format(python=sys.executable, gantryctl=str(BIN_DIR / "gantryctl")))

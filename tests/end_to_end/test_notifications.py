@@ -1,6 +1,7 @@
 """Notifications between the workloads of two sidecars: once each, to the life that was meant, within what there is room for."""
 
 import base64
+import os
 import random
 import socket
 import threading
@@ -80,10 +81,14 @@ def pair(request, start_sidecar):
 
 
 def free_port():
-    """None of those that the kernel gives out by itself: a sidecar also asks for one of these when it starts."""
+    """None of those that the kernel gives out by itself: a sidecar also asks for one of these when it starts.
+
+    Each process that runs cases beside others takes from ports of its own.
+    """
+    beside = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 100
     while True:
         with socket.socket() as listener:
-            port = random.randrange(20_000, 30_000)
+            port = 20_000 + 100 * beside + random.randrange(100)
             try:
                 listener.bind(("127.0.0.1", port))
             except OSError:

@@ -176,6 +176,7 @@ def test_an_end_by_force_is_said_in_the_termination_message(start_sidecar, start
     assert "did not stop within 300 ms of SIGTERM" in message.read_text()
 
 
+@pytest.mark.smoke
 def test_sigterm_drains(start_sidecar, start_workload, new_memory):
     """It waits for what moves, and leaves nothing that moves, is mapped or runs."""
     scene = Scene(start_sidecar, start_workload, new_memory, LARGE)

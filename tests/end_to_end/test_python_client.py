@@ -196,6 +196,7 @@ def test_a_buffer_keeps_its_memory(client, sidecar):
 # Transfers
 
 
+@pytest.mark.smoke
 def test_blocks_arrive_where_they_belong(pair):
     local, remote = [3, 1, 15, 0], [7, 9, 0, 15]
     status = pair.client.read(pair.buffer, "a/prefill/k.0", local_blocks=local, remote_blocks=remote).wait(5)

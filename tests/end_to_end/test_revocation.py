@@ -108,6 +108,7 @@ def test_a_suspension_names_them_too(crowd):
     assert by_name(answer["peers"]) == [crowd.entry(a, "drained"), crowd.entry(c, worst)]
 
 
+@pytest.mark.smoke(crowd="shm")
 def test_a_peer_that_dies_is_gone(crowd):
     a, c = crowd.readers
     send([c.process.pid], signal.SIGSTOP)

@@ -85,6 +85,7 @@ def pod(start_workload, new_memory):
     return make
 
 
+@pytest.mark.smoke
 def test_by_name(sidecars, pod):
     decode, prefill = pod(sidecars[0], "decode"), pod(sidecars[1], "prefill")
     view = decode.view(prefill, id="all")

@@ -3,6 +3,7 @@ set -euo pipefail
 : "${RESULTS:?run the tiers by make, or set RESULTS to a folder}"
 
 status=0
+pytest_options=()
 jobs=$(nproc)
 
 configure() {
@@ -25,16 +26,36 @@ run_ctest() {
   ctest --preset "$preset" -j "$jobs" -L "$labels" --output-junit "$RESULTS/ctest.xml" "$@" || status=1
 }
 
-# run_pytest <preset whose programs are tested> <files, folders, options...>: nothing when there are no files
+# run_pytest <preset whose programs are tested> <files, folders, options...>: one case after the other
 run_pytest() {
-  local preset=$1 venv promtool code=0
-  shift
+  local code=0
+  pytest_to pytest.xml "$@" || code=$?
+  # 5 says that no test was selected; the summary tells that by itself.
+  ((code == 0 || code == 5)) || status=1
+}
+
+# run_pytest_parallel <preset> <marks> <files, folders, options...>: several cases at once. Those that are marked alone
+# follow one by one. GANTRY_TEST_JOBS says how many run at once. Most cases wait, so there are more than processors.
+run_pytest_parallel() {
+  local preset=$1 marks=$2 beside=0 alone=5
+  shift 2
+  pytest_to pytest.xml "$preset" -n "${GANTRY_TEST_JOBS:-$((jobs * 3))}" --dist worksteal -m "($marks) and not alone" "$@" || beside=$?
+  if grep -qrs --include='*.py' 'mark\.alone' -- "$@"; then
+    alone=0
+    pytest_to alone.xml "$preset" -m "($marks) and alone" "$@" || alone=$?
+  fi
+  # One of the two may have no case (5), and not both.
+  ((beside == 0 || beside == 5)) && ((alone == 0 || alone == 5)) && ((beside + alone < 10)) || status=1
+}
+
+# pytest_to <JUnit file> <preset> <files, folders, options...>: pytest's exit code
+pytest_to() {
+  local junit=$1 preset=$2 venv promtool
+  shift 2
   venv=$(tools/test-venv)
   promtool=$(tools/promtool-path)
   PATH=$venv/bin:$promtool:$PATH GANTRY_BIN_DIR=$PWD/build/$preset/bin GANTRY_LIB_DIR=$PWD/build/release/lib \
-    "$venv/bin/python" -m pytest -c tests/pytest.ini --rootdir . --junitxml "$RESULTS/pytest.xml" "$@" || code=$?
-  # 5 says that no test was selected; the summary tells that by itself.
-  ((code == 0 || code == 5)) || status=1
+    "$venv/bin/python" -m pytest "${pytest_options[@]}" -c tests/pytest.ini --rootdir . --junitxml "$RESULTS/$junit" "$@"
 }
 
 # skip_unless "" goes on; skip_unless REASON ends the tier, which the summary shows as skipped.
@@ -45,13 +66,16 @@ skip_unless() {
   exit 0
 }
 
-# run_sanitized_pytest <asan|tsan> <options...>: the suites of processes over the programs of that preset.
+# Schemathesis and Hypothesis, which the api tier alone uses, cost a second at each start of pytest.
+without_unused_plugins=(-p no:schemathesis -p no:hypothesispytest)
+
+# run_sanitized_pytest <asan|tsan> <marks>: the suites of processes over the programs of that preset.
 run_sanitized_pytest() {
-  local preset=$1
-  shift
+  local preset=$1 marks=$2
   ASAN_OPTIONS=log_path=$RESULTS/sanitizer.asan UBSAN_OPTIONS=print_stacktrace=1:log_path=$RESULTS/sanitizer.ubsan \
     TSAN_OPTIONS=ignore_noninstrumented_modules=1:report_thread_leaks=0:suppressions=$PWD/tests/tiers/tsan.supp:log_path=$RESULTS/sanitizer.tsan \
-    run_pytest "$preset" "$@" "${api_files[@]}" "${end_to_end_files[@]}"
+    GANTRY_TEST_JOBS=${GANTRY_TEST_JOBS:-$((jobs * 2))} \
+    run_pytest_parallel "$preset" "$marks" "${api_files[@]}" "${end_to_end_files[@]}"
   sanitizer_reports
 }
 
