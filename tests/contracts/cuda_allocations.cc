@@ -138,7 +138,9 @@ uint64_t CudaAllocations::Current() const {
   return reinterpret_cast<uint64_t>(now);
 }
 
-Status CudaAllocations::PushCurrent() const { return CheckCuda(push_(context_), "cuCtxPushCurrent"); }
+Status CudaAllocations::PushCurrent() const {
+  return CheckCuda(push_(context_), "cuCtxPushCurrent");
+}
 
 void CudaAllocations::PopCurrent() const {
   cuda::Context popped = nullptr;

@@ -85,12 +85,14 @@ Status CudaStreams::Synchronize(gpu::StreamHandle stream) {
 
 Status CudaStreams::BeginCapture(gpu::StreamHandle stream) {
   constexpr int kModeGlobal = 0;
-  return InContext("cuStreamBeginCapture", [&] { return begin_capture_(CudaStreamOf(stream), kModeGlobal); });
+  return InContext("cuStreamBeginCapture",
+                   [&] { return begin_capture_(CudaStreamOf(stream), kModeGlobal); });
 }
 
 Status CudaStreams::EndCapture(gpu::StreamHandle stream) {
   void* graph = nullptr;  // an empty one, which is left to the driver
-  return InContext("cuStreamEndCapture", [&] { return end_capture_(CudaStreamOf(stream), &graph); });
+  return InContext("cuStreamEndCapture",
+                   [&] { return end_capture_(CudaStreamOf(stream), &graph); });
 }
 
 }  // namespace gantry::testing

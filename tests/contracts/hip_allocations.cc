@@ -139,7 +139,7 @@ Status HipAllocations::BeginCapture() {
   constexpr int kModeGlobal = 0;
   RETURN_IF_ERROR(PushCurrent());
   auto begun = CheckHip(call_.stream_create_with_flags(&captured_, hip::kStreamNonBlocking),
-                     "hipStreamCreateWithFlags");
+                        "hipStreamCreateWithFlags");
   if (begun) begun = CheckHip(begin_capture_(captured_, kModeGlobal), "hipStreamBeginCapture");
   PopCurrent();
   return begun;

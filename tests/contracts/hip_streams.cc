@@ -72,12 +72,14 @@ Status HipStreams::Fill(gpu::StreamHandle stream, gpu::DeviceAddress to, uint8_t
 }
 
 Status HipStreams::Synchronize(gpu::StreamHandle stream) {
-  return OnDevice("hipStreamSynchronize", [&] { return call_.stream_synchronize(HipStreamOf(stream)); });
+  return OnDevice("hipStreamSynchronize",
+                  [&] { return call_.stream_synchronize(HipStreamOf(stream)); });
 }
 
 Status HipStreams::BeginCapture(gpu::StreamHandle stream) {
   constexpr int kModeGlobal = 0;
-  return OnDevice("hipStreamBeginCapture", [&] { return begin_capture_(HipStreamOf(stream), kModeGlobal); });
+  return OnDevice("hipStreamBeginCapture",
+                  [&] { return begin_capture_(HipStreamOf(stream), kModeGlobal); });
 }
 
 Status HipStreams::EndCapture(gpu::StreamHandle stream) {

@@ -106,7 +106,7 @@ TEST_P(BenchPattern, AWrongBufferOrAWrongIdOfAViewIsFound) {
 
 INSTANTIATE_TEST_SUITE_P(Orders, BenchPattern,
                          ::testing::Values(BenchOptions::Order::kRandom,
-                                         BenchOptions::Order::kSequential));
+                                           BenchOptions::Order::kSequential));
 
 TEST(BenchCanary, SeesOneByte) {
   Bytes bytes(100);

@@ -37,8 +37,9 @@ class UnreachableBuffer final : public engine::PeerGateway {
       buffer->access = {true, true};
       buffer->layout = wire::BlockLayout{kBlock, kBlock, kDelegatedBytes / kBlock};
       // In two allocations: what is asked of the peer names bytes of the buffer.
-      buffer->pieces = *memory::PieceMap::Create({{0, kBlock, kDelegatedBytes / 2}, {1, 0, kDelegatedBytes / 2}},
-                                                 std::array{kDelegatedBytes, kDelegatedBytes});
+      buffer->pieces =
+          *memory::PieceMap::Create({{0, kBlock, kDelegatedBytes / 2}, {1, 0, kDelegatedBytes / 2}},
+                                    std::array{kDelegatedBytes, kDelegatedBytes});
       buffer->allocations = {{}, {}};
       for (int i = 0; i < wire::kPathCount; ++i) {
         buffer->paths.push_back({static_cast<wire::Path>(i), i != 0, i != 0 ? "" : "no GPU"});
@@ -47,7 +48,8 @@ class UnreachableBuffer final : public engine::PeerGateway {
         buffer->peer_gpus = std::make_shared<const std::vector<std::string>>(1, "GPU-1");
         buffer->paths[0] = {wire::Path::kIpc, true, ""};
         buffer->paths[1] = {wire::Path::kShm, false, "GPU memory"};
-        buffer->flat = *memory::PieceMap::Create({{0, 0, kDelegatedBytes}}, std::array{kDelegatedBytes});
+        buffer->flat =
+            *memory::PieceMap::Create({{0, 0, kDelegatedBytes}}, std::array{kDelegatedBytes});
         buffer->target = std::make_shared<Target>();
       }
       found.push_back(std::move(buffer));
@@ -103,10 +105,11 @@ class DelegationTest : public EngineFixture {
     engine_->SetPeerGateway(&gateway_);
     engine_->SetPeerExecutor(&executor_);
     AddWorkload("w");
-    ASSERT_TRUE(
-        Register("w", {&arena_},
-                 {{"k", {{0, 0, kDelegatedBytes}}, wire::BlockLayout{kBlock, kBlock, kDelegatedBytes / kBlock}},
-                  {"private", {{0, 0, kDelegatedBytes}}, std::nullopt, {false, false}}}));
+    ASSERT_TRUE(Register("w", {&arena_},
+                         {{"k",
+                           {{0, 0, kDelegatedBytes}},
+                           wire::BlockLayout{kBlock, kBlock, kDelegatedBytes / kBlock}},
+                          {"private", {{0, 0, kDelegatedBytes}}, std::nullopt, {false, false}}}));
   }
   void TearDown() override { engine_.reset(); }
 
@@ -279,7 +282,8 @@ TEST_F(DelegationTest, AFailureIsThePeersAndEveryItemMayBeMissing) {
   ASSERT_TRUE(status);
   EXPECT_EQ(status->state, TransferState::kFailed);
   EXPECT_EQ(status->error->code, ErrorCode::kPeerLost);
-  EXPECT_EQ(status->bytes_moved, kDelegatedBytes / 2) << "a peer's numbers are not believed beyond that";
+  EXPECT_EQ(status->bytes_moved, kDelegatedBytes / 2)
+      << "a peer's numbers are not believed beyond that";
   ASSERT_NE(status->failed_items, nullptr);
   EXPECT_EQ(status->failed_items->size(), 1u);
 }

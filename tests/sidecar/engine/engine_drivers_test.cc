@@ -73,7 +73,8 @@ class EngineDriversTest : public ::testing::Test {
       wire::TransferRequest request = BetweenBoth();
       request.priority = static_cast<int>(round % 3) - 1;
       for (uint64_t i = 0; i <= round % 100; ++i) {
-        request.ranges.push_back({0, kMoved + 2 * kBlockBytes * i, 0, kMoved + 3 * kBlockBytes * i, 64});
+        request.ranges.push_back(
+            {0, kMoved + 2 * kBlockBytes * i, 0, kMoved + 3 * kBlockBytes * i, 64});
       }
       const auto status = engine_->Rehearse(request);
       if (!status) continue;  // nobody could copy just then

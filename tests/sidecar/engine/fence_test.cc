@@ -21,12 +21,14 @@ class FenceTest : public EngineFixture {
   void SetUp() override {
     EngineFixture::SetUp();
     for (const char* name : {"a", "b"}) AddWorkload(name);
-    ASSERT_TRUE(Register("a", {&local_}, {{"kv", {{0, 0, kFencedBytes}}, std::nullopt, {true, true}}}));
+    ASSERT_TRUE(
+        Register("a", {&local_}, {{"kv", {{0, 0, kFencedBytes}}, std::nullopt, {true, true}}}));
     ASSERT_TRUE(Register("a", {&counters_},
                          {{"clock", {{0, 0, 4096}}, std::nullopt, {true, true}},
                           {"shifted", {{0, 4, 64}}, std::nullopt, {true, true}},
                           {"torn", {{0, 0, 4}, {0, 8, 12}}, std::nullopt, {true, true}}}));
-    ASSERT_TRUE(Register("b", {&remote_}, {{"kv", {{0, 0, kFencedBytes}}, std::nullopt, {true, true}}}));
+    ASSERT_TRUE(
+        Register("b", {&remote_}, {{"kv", {{0, 0, kFencedBytes}}, std::nullopt, {true, true}}}));
     std::memset(counters_.data(), 0, counters_.size());
   }
 

@@ -57,9 +57,10 @@ class RehearsedTransferTest : public testing::EngineFixture {
     EngineFixture::SetUp();
     AddWorkload("a");
     AddWorkload("b");
-    ASSERT_TRUE(Register("a", {&arena_a_}, {{"k", {{0, kBufferOffset, kBufferLength}}, Layout(), {}}}));
     ASSERT_TRUE(
-        Register("b", {&arena_b_}, {{"k", {{0, kBufferOffset, kBufferLength}}, Layout(), {true, true}}}));
+        Register("a", {&arena_a_}, {{"k", {{0, kBufferOffset, kBufferLength}}, Layout(), {}}}));
+    ASSERT_TRUE(Register("b", {&arena_b_},
+                         {{"k", {{0, kBufferOffset, kBufferLength}}, Layout(), {true, true}}}));
   }
   static wire::BlockLayout Layout() { return {4096, 4096, kBufferLength / 4096}; }
   static wire::TransferRequest Whole() {
@@ -100,7 +101,9 @@ TEST_F(RehearsedTransferTest, ARehearsalMovesNothingAndLeavesNoTrace) {
   EXPECT_EQ(engine_->Get("a", "mine", Clock::now()).error().code, ErrorCode::kNotFound);
   const auto status = engine_->Submit(request, In(milliseconds(2000)));
   ASSERT_TRUE(status);
-  EXPECT_EQ(std::memcmp(arena_a_.data() + kBufferOffset, arena_b_.data() + kBufferOffset, kBufferLength), 0);
+  EXPECT_EQ(
+      std::memcmp(arena_a_.data() + kBufferOffset, arena_b_.data() + kBufferOffset, kBufferLength),
+      0);
   // Nothing keeps the buffers.
   const auto buffer = registry_.ByName("a", "k");
   EXPECT_TRUE(registry_.Remove((*buffer)->description().id, Clock::now()));
@@ -166,7 +169,8 @@ TEST_F(RehearsedTransferTest, ByViewAsWellWhichIsNotRenewed) {
   EXPECT_EQ(rehearsed->bytes_moved, 4096U);
   EXPECT_EQ(pool_.posted().size(), posted) << "it moved bytes";
   ASSERT_TRUE(registry_.Remove((*registry_.ByName("b", "k"))->description().id, Clock::now()));
-  ASSERT_TRUE(Register("b", {&arena_b_}, {{"k", {{0, kBufferOffset, kBufferLength}}, Layout(), {true, true}}}));
+  ASSERT_TRUE(Register("b", {&arena_b_},
+                       {{"k", {{0, kBufferOffset, kBufferLength}}, Layout(), {true, true}}}));
   EXPECT_FALSE(engine_->Rehearse(request)) << "it was renewed";
   EXPECT_TRUE(engine_->Submit(request, In(milliseconds(2000))));
   EXPECT_TRUE(engine_->Rehearse(request));

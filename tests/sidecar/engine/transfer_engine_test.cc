@@ -222,7 +222,8 @@ TEST_F(TransferEngineTest, LostWorkerIsRetriedOnce) {
   auto status = engine_->Get("a", "w", In(milliseconds(5000)));
   ASSERT_TRUE(status);
   EXPECT_EQ(status->state, TransferState::kSucceeded);
-  EXPECT_EQ(std::memcmp(arena_a_.data() + kViewOffset, arena_b_.data() + kViewOffset, kViewLength), 0);
+  EXPECT_EQ(std::memcmp(arena_a_.data() + kViewOffset, arena_b_.data() + kViewOffset, kViewLength),
+            0);
 }
 
 TEST_F(TransferEngineTest, FailureOfACopyFailsTheTransferWithItsItems) {
@@ -328,7 +329,8 @@ TEST_F(TransferEngineTest, TransferThatArrivesAfterItsWorkloadEndedIsRefused) {
 
 TEST_F(TransferEngineTest, OneFileUnderTwoNamesIsStillOneMemory) {
   AddWorkload("c");
-  ASSERT_TRUE(Register("c", {&arena_a_}, {{"k", {{0, kViewOffset, kViewLength}}, Layout(), {true, true}}},
+  ASSERT_TRUE(Register("c", {&arena_a_},
+                       {{"k", {{0, kViewOffset, kViewLength}}, Layout(), {true, true}}},
                        /*read_only=*/false));
   EXPECT_EQ(Refused(WithRange(Between("a", "k", "c", "k"), 0, 50, 100)), ErrorCode::kOverlap);
 }
@@ -391,7 +393,8 @@ TEST_F(TransferEngineTest, ManyCallersAtOnce) {
     });
   }
   for (std::thread& caller : callers) caller.join();
-  EXPECT_EQ(std::memcmp(arena_a_.data() + kViewOffset, arena_b_.data() + kViewOffset, 200 * 2048), 0);
+  EXPECT_EQ(std::memcmp(arena_a_.data() + kViewOffset, arena_b_.data() + kViewOffset, 200 * 2048),
+            0);
   EXPECT_EQ(engine_->Totals().running, 0u);
 }
 

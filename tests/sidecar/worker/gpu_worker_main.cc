@@ -1,5 +1,5 @@
-// The main of tests with GPUs: this binary is also the copy worker that its pools start. It gives the
-// fake driver, if that is the one which is found, a folder for its memory.
+// The main of tests with GPUs: this binary is also the copy worker that its pools start. It gives
+// the fake driver, if that is the one which is found, a folder for its memory.
 #include <gtest/gtest.h>
 
 #include "sidecar/worker/copy_worker.h"

@@ -94,7 +94,8 @@ TEST_F(WorkerLoopTest, RefusesAStaleMapping) {
 }
 
 TEST_F(WorkerLoopTest, RefusesWhatLiesOutside) {
-  EXPECT_EQ(RunJob(1, {Plain(kSource, kDestination, kAllocationBytes - 1, 2)}).code, ErrorCode::kOutOfRange);
+  EXPECT_EQ(RunJob(1, {Plain(kSource, kDestination, kAllocationBytes - 1, 2)}).code,
+            ErrorCode::kOutOfRange);
 }
 
 TEST_F(WorkerLoopTest, NeverWritesToAReadOnlyMapping) {
@@ -104,8 +105,8 @@ TEST_F(WorkerLoopTest, NeverWritesToAReadOnlyMapping) {
 }
 
 TEST_F(WorkerLoopTest, AJobMovesNothingMoreAfterARefusalAndTheNextOneWorks) {
-  const Completion failed =
-      RunJob(1, {Plain(kSource, kDestination, kAllocationBytes, 1), Plain(kSource, kDestination, 0, 1000)});
+  const Completion failed = RunJob(1, {Plain(kSource, kDestination, kAllocationBytes, 1),
+                                       Plain(kSource, kDestination, 0, 1000)});
   EXPECT_FALSE(failed.ok);
   EXPECT_FALSE(Moved(0, 1000));
   EXPECT_TRUE(RunJob(2, {Plain(kSource, kDestination, 0, 1000)}).ok);

@@ -34,9 +34,10 @@ class MessageLimit : public ::testing::Test {
   }
   // All of it, in work requests of so many bytes each.
   void ExpectMovedBy(uint64_t slice_bytes, wire::Operation direction, RemoteAllocation target) {
-    const auto operation = world_->transport_.Start(
-        world_->WithNics(PlanOf(direction, world_->Local(local_), std::move(target), 0, 0, kMovedBytes)),
-        0, 1);
+    const auto operation =
+        world_->transport_.Start(world_->WithNics(PlanOf(direction, world_->Local(local_),
+                                                         std::move(target), 0, 0, kMovedBytes)),
+                                 0, 1);
     ASSERT_TRUE(world_->Finish(*operation));
     ASSERT_FALSE(operation->error()) << operation->error()->message;
     EXPECT_EQ(operation->progress().chunks_total, kMovedBytes / slice_bytes);
@@ -45,7 +46,8 @@ class MessageLimit : public ::testing::Test {
   }
   void ExpectMovedBy(uint64_t slice_bytes) {
     for (const auto direction : {wire::Operation::kWrite, wire::Operation::kRead}) {
-      std::memset(direction == wire::Operation::kWrite ? remote_.data() : local_.data(), 7, kMovedBytes);
+      std::memset(direction == wire::Operation::kWrite ? remote_.data() : local_.data(), 7,
+                  kMovedBytes);
       ExpectMovedBy(slice_bytes, direction, world_->Remote(world_->Describe(remote_)));
     }
   }
