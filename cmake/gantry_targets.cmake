@@ -4,7 +4,8 @@
 #   gantry_executable(<name> SOURCES ... LIBS ...)                                      bin/<name>
 #   gantry_shared_library(<name> SOURCES ... LIBS ... [VERSION x.y.z] [SOVERSION n])    lib/lib<name>.so
 #   gantry_proto(<target> <file.proto> [LIBS other-proto-targets])    generated protobuf and gRPC code as a library
-#   gantry_test(<name> SOURCES ... LIBS ... [LABELS unit|contract|...] [TIMEOUT seconds] [ENVIRONMENT VAR=value ...] [TOGETHER])
+#   gantry_test(<folder-name>_test SOURCES ... LIBS ... [LABELS unit|contract|...] [TIMEOUT seconds] [ENVIRONMENT VAR=value ...] [TOGETHER])
+#     One program for each folder, and one more where a process of its own is needed: of another label, environment or main.
 #   gantry_test_on_fake_amd(<name> ROCM 5 6 7 [LABELS ...])    a gantry_test once more for each release, in one process
 #   gantry_benchmark(<name> SOURCES ... LIBS ...)                     only with -DGANTRY_BENCH=ON
 #   gantry_fuzz_target(<name> SOURCES ... LIBS ... [CORPUS folder])   a fuzzer with -DGANTRY_FUZZ=ON, else a unit test of its corpus

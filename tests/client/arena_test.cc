@@ -6,11 +6,10 @@
 #include <sys/stat.h>
 
 #include "client/sealed_memfd.h"
+#include "tests/client/page_bytes.h"
 
 namespace gantry::client {
 namespace {
-
-constexpr uint64_t kPage = 4096;
 
 std::shared_ptr<Arena> MakeArena(uint64_t bytes, void* address = nullptr) {
   return Arena::Map(CreateSealedMemfd("test", bytes).value(), bytes, address, true).value();

@@ -25,6 +25,11 @@ inline const void* At(const AddressRange& range, uint64_t offset = 0) {
   return reinterpret_cast<const void*>(NumberOf(range.base) + offset);
 }
 
+// As the interface takes it.
+inline void* HandleOf(gpu::StreamHandle stream) {
+  return reinterpret_cast<void*>(static_cast<uint64_t>(stream));
+}
+
 inline size_t OpenFds() {
   namespace fs = std::filesystem;
   return static_cast<size_t>(

@@ -30,8 +30,8 @@ Outcome Parse(std::string_view text, size_t step) {
   return outcome;
 }
 
-class EveryStep : public testing::TestWithParam<size_t> {};
-INSTANTIATE_TEST_SUITE_P(Bytes, EveryStep, testing::Values(1, 2, 3, 7, 4096));
+class EveryStep : public ::testing::TestWithParam<size_t> {};
+INSTANTIATE_TEST_SUITE_P(Bytes, EveryStep, ::testing::Values(1, 2, 3, 7, 4096));
 
 TEST_P(EveryStep, ContentLength) {
   const Outcome outcome = Parse(

@@ -9,11 +9,10 @@
 #include <random>
 
 #include "client/sealed_memfd.h"
+#include "tests/client/page_bytes.h"
 
 namespace gantry::client {
 namespace {
-
-constexpr uint64_t kPage = 4096;
 
 std::vector<ByteRange> Places(std::vector<uint64_t> pieces) { return NoncePlacesOf(pieces); }
 

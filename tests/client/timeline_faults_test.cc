@@ -45,10 +45,6 @@ bool Eventually(const std::function<bool()>& condition) {
   return condition();
 }
 
-void* HandleOf(StreamHandle stream) {
-  return reinterpret_cast<void*>(static_cast<uint64_t>(stream));
-}
-
 // Each case is a process of its own, whose driver reads its settings at the first call.
 class FakeGpuTimelineDeathTest : public ::testing::Test {
  protected:
@@ -207,6 +203,8 @@ TEST_F(TimelineFaults, AGraphThatAnotherThreadCapturesIsLeftAlone) {
   }).join();
   EXPECT_TRUE(streams_->EndCapture(captured));
 }
+
+#undef HOLDS
 
 }  // namespace
 }  // namespace gantry::client

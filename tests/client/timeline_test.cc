@@ -24,10 +24,6 @@ namespace {
 using gpu::StreamHandle;
 using testing::GpuStreams;
 
-void* HandleOf(StreamHandle stream) {
-  return reinterpret_cast<void*>(static_cast<uint64_t>(stream));
-}
-
 class TimelineTest : public GpuClientTest {
  protected:
   void SetUp() override {

@@ -7,14 +7,10 @@ namespace gantry::testing {
 
 namespace cuda = gpu::cuda;
 
-namespace {
-
-Status Check(cuda::Result result, const char* what) {
+Status CheckCuda(cuda::Result result, const char* what) {
   if (result == cuda::kSuccess) return {};
   return Fail(ErrorCode::kDeviceError, std::string(what) + ": error " + std::to_string(result));
 }
-
-}  // namespace
 
 Result<std::unique_ptr<GpuAllocations>> CudaAllocations::On(int ordinal) {
   ASSIGN_OR_RETURN(DynamicLibrary library, DynamicLibrary::Open("libcuda.so.1"));
@@ -47,8 +43,8 @@ Status CudaAllocations::Bind(int ordinal) {
   RETURN_IF_ERROR(library_.Bind("cuMemMap", &map_));
   RETURN_IF_ERROR(library_.Bind("cuMemUnmap", &unmap_));
   RETURN_IF_ERROR(library_.Bind("cuMemSetAccess", &set_access_));
-  RETURN_IF_ERROR(Check(device_get_(&device_, ordinal), "cuDeviceGet"));
-  return Check(retain_(&context_, device_), "cuDevicePrimaryCtxRetain");
+  RETURN_IF_ERROR(CheckCuda(device_get_(&device_, ordinal), "cuDeviceGet"));
+  return CheckCuda(retain_(&context_, device_), "cuDevicePrimaryCtxRetain");
 }
 
 CudaAllocations::~CudaAllocations() {
@@ -78,29 +74,29 @@ Result<uint64_t> CudaAllocations::Allocate(gpu::MemoryOrigin origin, uint64_t by
     default:
       break;
   }
-  RETURN_IF_ERROR(Check(result, "allocating"));
+  RETURN_IF_ERROR(CheckCuda(result, "allocating"));
   return address;
 }
 
 Status CudaAllocations::Release(gpu::MemoryOrigin origin, uint64_t address) {
   if (origin == gpu::MemoryOrigin::kPinned) {
-    return Check(host_free_(reinterpret_cast<void*>(address)), "cuMemFreeHost");
+    return CheckCuda(host_free_(reinterpret_cast<void*>(address)), "cuMemFreeHost");
   }
-  return Check(free_(address), "cuMemFree");
+  return CheckCuda(free_(address), "cuMemFree");
 }
 
 Result<uint64_t> CudaAllocations::Reserve(uint64_t bytes) {
   cuda::DevicePtr base = 0;
-  RETURN_IF_ERROR(Check(reserve_(&base, bytes, 0, 0, 0), "cuMemAddressReserve"));
+  RETURN_IF_ERROR(CheckCuda(reserve_(&base, bytes, 0, 0, 0), "cuMemAddressReserve"));
   return base;
 }
 
 Status CudaAllocations::Unreserve(uint64_t address, uint64_t bytes) {
-  return Check(unreserve_(address, bytes), "cuMemAddressFree");
+  return CheckCuda(unreserve_(address, bytes), "cuMemAddressFree");
 }
 
 Status CudaAllocations::Unmap(uint64_t address, uint64_t bytes) {
-  return Check(unmap_(address, bytes), "cuMemUnmap");
+  return CheckCuda(unmap_(address, bytes), "cuMemUnmap");
 }
 
 Status CudaAllocations::MapPiece(uint64_t address, uint64_t bytes, bool exportable) {
@@ -112,17 +108,17 @@ Status CudaAllocations::MapPiece(uint64_t address, uint64_t bytes, bool exportab
   access.location = wanted.location;
   access.flags = cuda::kAccessReadWrite;
   cuda::MemHandle piece = 0;
-  RETURN_IF_ERROR(Check(create_(&piece, bytes, &wanted, 0), "cuMemCreate"));
-  RETURN_IF_ERROR(Check(map_(address, bytes, 0, piece, 0), "cuMemMap"));
-  RETURN_IF_ERROR(Check(release_piece_(piece), "cuMemRelease"));  // the mapping keeps it
-  return Check(set_access_(address, bytes, &access, 1), "cuMemSetAccess");
+  RETURN_IF_ERROR(CheckCuda(create_(&piece, bytes, &wanted, 0), "cuMemCreate"));
+  RETURN_IF_ERROR(CheckCuda(map_(address, bytes, 0, piece, 0), "cuMemMap"));
+  RETURN_IF_ERROR(CheckCuda(release_piece_(piece), "cuMemRelease"));  // the mapping keeps it
+  return CheckCuda(set_access_(address, bytes, &access, 1), "cuMemSetAccess");
 }
 
 Status CudaAllocations::BeginCapture() {
   constexpr int kModeGlobal = 0;
   RETURN_IF_ERROR(PushCurrent());
-  auto begun = Check(stream_create_(&captured_, cuda::kStreamNonBlocking), "cuStreamCreate");
-  if (begun) begun = Check(begin_capture_(captured_, kModeGlobal), "cuStreamBeginCapture");
+  auto begun = CheckCuda(stream_create_(&captured_, cuda::kStreamNonBlocking), "cuStreamCreate");
+  if (begun) begun = CheckCuda(begin_capture_(captured_, kModeGlobal), "cuStreamBeginCapture");
   PopCurrent();
   return begun;
 }
@@ -130,7 +126,7 @@ Status CudaAllocations::BeginCapture() {
 Status CudaAllocations::EndCapture() {
   void* graph = nullptr;  // an empty one, which is left to the driver
   RETURN_IF_ERROR(PushCurrent());
-  const auto ended = Check(end_capture_(captured_, &graph), "cuStreamEndCapture");
+  const auto ended = CheckCuda(end_capture_(captured_, &graph), "cuStreamEndCapture");
   stream_destroy_(captured_);
   PopCurrent();
   return ended;
@@ -142,7 +138,9 @@ uint64_t CudaAllocations::Current() const {
   return reinterpret_cast<uint64_t>(now);
 }
 
-Status CudaAllocations::PushCurrent() const { return Check(push_(context_), "cuCtxPushCurrent"); }
+Status CudaAllocations::PushCurrent() const {
+  return CheckCuda(push_(context_), "cuCtxPushCurrent");
+}
 
 void CudaAllocations::PopCurrent() const {
   cuda::Context popped = nullptr;

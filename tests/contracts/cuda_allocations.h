@@ -9,6 +9,9 @@
 
 namespace gantry::testing {
 
+// What a call of the driver's has answered.
+Status CheckCuda(gpu::cuda::Result result, const char* what);
+
 class CudaAllocations final : public GpuAllocations {
  public:
   static Result<std::unique_ptr<GpuAllocations>> On(int ordinal);

@@ -3,19 +3,16 @@
 #include <string>
 #include <utility>
 
+#include "tests/contracts/cuda_allocations.h"
+
 namespace gantry::testing {
 
 namespace cuda = gpu::cuda;
 
 namespace {
 
-cuda::Stream Of(gpu::StreamHandle stream) {
+cuda::Stream CudaStreamOf(gpu::StreamHandle stream) {
   return reinterpret_cast<cuda::Stream>(static_cast<uint64_t>(stream));
-}
-
-Status Check(cuda::Result result, const char* what) {
-  if (result == cuda::kSuccess) return {};
-  return Fail(ErrorCode::kDeviceError, std::string(what) + ": error " + std::to_string(result));
 }
 
 }  // namespace
@@ -40,8 +37,8 @@ Status CudaStreams::Bind(int ordinal) {
   RETURN_IF_ERROR(library_.Bind("cuStreamEndCapture", &end_capture_));
   RETURN_IF_ERROR(library_.Bind("cuLaunchHostFunc", &launch_host_function_));
   RETURN_IF_ERROR(library_.Bind("cuMemsetD8Async", &fill_));
-  RETURN_IF_ERROR(Check(device_get_(&device_, ordinal), "cuDeviceGet"));
-  return Check(retain_(&context_, device_), "cuDevicePrimaryCtxRetain");
+  RETURN_IF_ERROR(CheckCuda(device_get_(&device_, ordinal), "cuDeviceGet"));
+  return CheckCuda(retain_(&context_, device_), "cuDevicePrimaryCtxRetain");
 }
 
 CudaStreams::~CudaStreams() {
@@ -52,11 +49,11 @@ CudaStreams::~CudaStreams() {
 
 template <typename Call>
 Status CudaStreams::InContext(const char* what, Call call) {
-  RETURN_IF_ERROR(Check(push_(context_), "cuCtxPushCurrent"));
+  RETURN_IF_ERROR(CheckCuda(push_(context_), "cuCtxPushCurrent"));
   const cuda::Result result = call();
   cuda::Context popped = nullptr;
   pop_(&popped);
-  return Check(result, what);
+  return CheckCuda(result, what);
 }
 
 Result<gpu::StreamHandle> CudaStreams::Create(bool blocking) {
@@ -67,33 +64,35 @@ Result<gpu::StreamHandle> CudaStreams::Create(bool blocking) {
 }
 
 Status CudaStreams::Destroy(gpu::StreamHandle stream) {
-  return InContext("cuStreamDestroy", [&] { return destroy_(Of(stream)); });
+  return InContext("cuStreamDestroy", [&] { return destroy_(CudaStreamOf(stream)); });
 }
 
 Status CudaStreams::LaunchOnHost(gpu::StreamHandle stream, void (*function)(void*),
                                  void* argument) {
   return InContext("cuLaunchHostFunc",
-                   [&] { return launch_host_function_(Of(stream), function, argument); });
+                   [&] { return launch_host_function_(CudaStreamOf(stream), function, argument); });
 }
 
 Status CudaStreams::Fill(gpu::StreamHandle stream, gpu::DeviceAddress to, uint8_t value,
                          uint64_t bytes) {
   return InContext("cuMemsetD8Async",
-                   [&] { return fill_(NumberOf(to), value, bytes, Of(stream)); });
+                   [&] { return fill_(NumberOf(to), value, bytes, CudaStreamOf(stream)); });
 }
 
 Status CudaStreams::Synchronize(gpu::StreamHandle stream) {
-  return InContext("cuStreamSynchronize", [&] { return synchronize_(Of(stream)); });
+  return InContext("cuStreamSynchronize", [&] { return synchronize_(CudaStreamOf(stream)); });
 }
 
 Status CudaStreams::BeginCapture(gpu::StreamHandle stream) {
   constexpr int kModeGlobal = 0;
-  return InContext("cuStreamBeginCapture", [&] { return begin_capture_(Of(stream), kModeGlobal); });
+  return InContext("cuStreamBeginCapture",
+                   [&] { return begin_capture_(CudaStreamOf(stream), kModeGlobal); });
 }
 
 Status CudaStreams::EndCapture(gpu::StreamHandle stream) {
   void* graph = nullptr;  // an empty one, which is left to the driver
-  return InContext("cuStreamEndCapture", [&] { return end_capture_(Of(stream), &graph); });
+  return InContext("cuStreamEndCapture",
+                   [&] { return end_capture_(CudaStreamOf(stream), &graph); });
 }
 
 }  // namespace gantry::testing

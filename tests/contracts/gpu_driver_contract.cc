@@ -234,6 +234,6 @@ int main(int argc, char** argv) {
   if (gantry::testing::GpuExporter::IsExporter(argc, argv))
     return gantry::testing::GpuExporter::Run();
   const gantry::testing::FakeGpuFolder folder;
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

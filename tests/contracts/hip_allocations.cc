@@ -11,7 +11,7 @@ namespace hip = gpu::hip;
 
 namespace {
 
-Status Check(hip::Result result, const char* what) {
+Status CheckHip(hip::Result result, const char* what) {
   if (result == hip::kSuccess) return {};
   return Fail(ErrorCode::kDeviceError, std::string(what) + ": error " + std::to_string(result));
 }
@@ -56,7 +56,7 @@ Status HipAllocations::Bind() {
   RETURN_IF_ERROR(library_.Bind("hipStreamDestroy", &call_.stream_destroy));
   RETURN_IF_ERROR(library_.Bind("hipStreamBeginCapture", &begin_capture_));
   RETURN_IF_ERROR(library_.Bind("hipStreamEndCapture", &end_capture_));
-  return Check(call_.runtime_get_version(&version_), "hipRuntimeGetVersion");
+  return CheckHip(call_.runtime_get_version(&version_), "hipRuntimeGetVersion");
 }
 
 HipAllocations::~HipAllocations() { FreeAll(); }
@@ -81,26 +81,26 @@ Result<uint64_t> HipAllocations::Allocate(gpu::MemoryOrigin origin, uint64_t byt
     default:
       break;
   }
-  RETURN_IF_ERROR(Check(result, "allocating"));
+  RETURN_IF_ERROR(CheckHip(result, "allocating"));
   return reinterpret_cast<uint64_t>(address);
 }
 
 Status HipAllocations::Release(gpu::MemoryOrigin origin, uint64_t address) {
   if (origin == gpu::MemoryOrigin::kPinned) {
-    return Check(host_free_(PointerTo(address)), "hipHostFree");
+    return CheckHip(host_free_(PointerTo(address)), "hipHostFree");
   }
-  return Check(call_.free(PointerTo(address)), "hipFree");
+  return CheckHip(call_.free(PointerTo(address)), "hipFree");
 }
 
 Result<uint64_t> HipAllocations::Reserve(uint64_t bytes) {
   void* base = nullptr;
   RETURN_IF_ERROR(
-      Check(call_.mem_address_reserve(&base, bytes, 0, nullptr, 0), "hipMemAddressReserve"));
+      CheckHip(call_.mem_address_reserve(&base, bytes, 0, nullptr, 0), "hipMemAddressReserve"));
   return reinterpret_cast<uint64_t>(base);
 }
 
 Status HipAllocations::Unreserve(uint64_t address, uint64_t bytes) {
-  return Check(call_.mem_address_free(PointerTo(address), bytes), "hipMemAddressFree");
+  return CheckHip(call_.mem_address_free(PointerTo(address), bytes), "hipMemAddressFree");
 }
 
 hip::Result HipAllocations::Create(uint64_t bytes, bool exportable, hip::MemHandle* piece) {
@@ -125,22 +125,22 @@ Status HipAllocations::MapPiece(uint64_t address, uint64_t bytes, bool exportabl
   access.location = {hip::kLocationTypeDevice, device_};
   access.flags = hip::kAccessReadWrite;
   hip::MemHandle piece = nullptr;
-  RETURN_IF_ERROR(Check(Create(bytes, exportable, &piece), "hipMemCreate"));
-  RETURN_IF_ERROR(Check(call_.mem_map(PointerTo(address), bytes, 0, piece, 0), "hipMemMap"));
-  RETURN_IF_ERROR(Check(call_.mem_release(piece), "hipMemRelease"));  // the mapping keeps it
-  return Check(call_.mem_set_access(PointerTo(address), bytes, &access, 1), "hipMemSetAccess");
+  RETURN_IF_ERROR(CheckHip(Create(bytes, exportable, &piece), "hipMemCreate"));
+  RETURN_IF_ERROR(CheckHip(call_.mem_map(PointerTo(address), bytes, 0, piece, 0), "hipMemMap"));
+  RETURN_IF_ERROR(CheckHip(call_.mem_release(piece), "hipMemRelease"));  // the mapping keeps it
+  return CheckHip(call_.mem_set_access(PointerTo(address), bytes, &access, 1), "hipMemSetAccess");
 }
 
 Status HipAllocations::Unmap(uint64_t address, uint64_t bytes) {
-  return Check(call_.mem_unmap(PointerTo(address), bytes), "hipMemUnmap");
+  return CheckHip(call_.mem_unmap(PointerTo(address), bytes), "hipMemUnmap");
 }
 
 Status HipAllocations::BeginCapture() {
   constexpr int kModeGlobal = 0;
   RETURN_IF_ERROR(PushCurrent());
-  auto begun = Check(call_.stream_create_with_flags(&captured_, hip::kStreamNonBlocking),
-                     "hipStreamCreateWithFlags");
-  if (begun) begun = Check(begin_capture_(captured_, kModeGlobal), "hipStreamBeginCapture");
+  auto begun = CheckHip(call_.stream_create_with_flags(&captured_, hip::kStreamNonBlocking),
+                        "hipStreamCreateWithFlags");
+  if (begun) begun = CheckHip(begin_capture_(captured_, kModeGlobal), "hipStreamBeginCapture");
   PopCurrent();
   return begun;
 }
@@ -148,7 +148,7 @@ Status HipAllocations::BeginCapture() {
 Status HipAllocations::EndCapture() {
   void* graph = nullptr;  // an empty one, which is left to the driver
   RETURN_IF_ERROR(PushCurrent());
-  const auto ended = Check(end_capture_(captured_, &graph), "hipStreamEndCapture");
+  const auto ended = CheckHip(end_capture_(captured_, &graph), "hipStreamEndCapture");
   call_.stream_destroy(captured_);
   PopCurrent();
   return ended;
@@ -162,7 +162,7 @@ uint64_t HipAllocations::Current() const {
 
 Status HipAllocations::PushCurrent() const {
   before_.push_back(static_cast<int>(Current()));
-  return Check(call_.set_device(device_), "hipSetDevice");
+  return CheckHip(call_.set_device(device_), "hipSetDevice");
 }
 
 void HipAllocations::PopCurrent() const {

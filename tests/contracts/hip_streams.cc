@@ -11,7 +11,7 @@ namespace hip = gpu::hip;
 
 namespace {
 
-hip::Stream Of(gpu::StreamHandle stream) {
+hip::Stream HipStreamOf(gpu::StreamHandle stream) {
   return reinterpret_cast<hip::Stream>(static_cast<uint64_t>(stream));
 }
 
@@ -56,33 +56,35 @@ Result<gpu::StreamHandle> HipStreams::Create(bool blocking) {
 }
 
 Status HipStreams::Destroy(gpu::StreamHandle stream) {
-  return OnDevice("hipStreamDestroy", [&] { return call_.stream_destroy(Of(stream)); });
+  return OnDevice("hipStreamDestroy", [&] { return call_.stream_destroy(HipStreamOf(stream)); });
 }
 
 Status HipStreams::LaunchOnHost(gpu::StreamHandle stream, void (*function)(void*), void* argument) {
   return OnDevice("hipLaunchHostFunc",
-                  [&] { return launch_host_function_(Of(stream), function, argument); });
+                  [&] { return launch_host_function_(HipStreamOf(stream), function, argument); });
 }
 
 Status HipStreams::Fill(gpu::StreamHandle stream, gpu::DeviceAddress to, uint8_t value,
                         uint64_t bytes) {
   void* const address = reinterpret_cast<void*>(NumberOf(to));
   return OnDevice("hipMemsetAsync",
-                  [&] { return call_.memset_async(address, value, bytes, Of(stream)); });
+                  [&] { return call_.memset_async(address, value, bytes, HipStreamOf(stream)); });
 }
 
 Status HipStreams::Synchronize(gpu::StreamHandle stream) {
-  return OnDevice("hipStreamSynchronize", [&] { return call_.stream_synchronize(Of(stream)); });
+  return OnDevice("hipStreamSynchronize",
+                  [&] { return call_.stream_synchronize(HipStreamOf(stream)); });
 }
 
 Status HipStreams::BeginCapture(gpu::StreamHandle stream) {
   constexpr int kModeGlobal = 0;
-  return OnDevice("hipStreamBeginCapture", [&] { return begin_capture_(Of(stream), kModeGlobal); });
+  return OnDevice("hipStreamBeginCapture",
+                  [&] { return begin_capture_(HipStreamOf(stream), kModeGlobal); });
 }
 
 Status HipStreams::EndCapture(gpu::StreamHandle stream) {
   void* graph = nullptr;  // an empty one, which is left to the driver
-  return OnDevice("hipStreamEndCapture", [&] { return end_capture_(Of(stream), &graph); });
+  return OnDevice("hipStreamEndCapture", [&] { return end_capture_(HipStreamOf(stream), &graph); });
 }
 
 }  // namespace gantry::testing

@@ -21,6 +21,8 @@ inline TimePoint In(milliseconds time) { return Clock::now() + time; }
 
 class EngineFixture : public ::testing::Test {
  protected:
+  static constexpr uint64_t kArena = 1 << 20;  // of each workload's, where a test wants no other
+
   explicit EngineFixture(engine::EngineOptions options = {}) : engine_options_(options) {}
 
   void SetUp() override {

@@ -89,7 +89,7 @@ TEST(BenchJsonTransfer, WhatDidNotSucceedIsAnError) {
                              R"({"state": "expired"})", R"({"state": 3})", "[]", "{", ""}) {
     const auto read = ReadJsonTransfer(answer);
     ASSERT_FALSE(read) << answer;
-    EXPECT_THAT(read.error().message, testing::HasSubstr(answer));
+    EXPECT_THAT(read.error().message, ::testing::HasSubstr(answer));
   }
 }
 

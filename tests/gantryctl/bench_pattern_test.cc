@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kBlock = 4096, kBlocks = 64, kSeed = 5;
 using Bytes = std::vector<std::byte>;
 
-class BenchPattern : public testing::TestWithParam<BenchOptions::Order> {
+class BenchPattern : public ::testing::TestWithParam<BenchOptions::Order> {
  protected:
   Bytes source_ = Bytes(kBlock * kBlocks);
   Bytes destination_ = Bytes(kBlock * kBlocks);
@@ -54,7 +54,7 @@ TEST_P(BenchPattern, ASingleWrongByteIsFound) {
     destination_[position] ^= std::byte{1};
     const auto wrong = Check();
     ASSERT_TRUE(wrong);
-    EXPECT_THAT(*wrong, testing::HasSubstr("block " + std::to_string(position / kBlock) + " "));
+    EXPECT_THAT(*wrong, ::testing::HasSubstr("block " + std::to_string(position / kBlock) + " "));
   }
 }
 
@@ -105,8 +105,8 @@ TEST_P(BenchPattern, AWrongBufferOrAWrongIdOfAViewIsFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, BenchPattern,
-                         testing::Values(BenchOptions::Order::kRandom,
-                                         BenchOptions::Order::kSequential));
+                         ::testing::Values(BenchOptions::Order::kRandom,
+                                           BenchOptions::Order::kSequential));
 
 TEST(BenchCanary, SeesOneByte) {
   Bytes bytes(100);

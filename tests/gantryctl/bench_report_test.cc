@@ -73,7 +73,7 @@ TEST(BenchReport, SaysWhichMemory) {
   const nlohmann::json report = ThroughputReport(options, Totals());
   EXPECT_EQ(report["memory"], "virtual");
   EXPECT_EQ(report["piece"], 2 << 20);
-  EXPECT_THAT(ThroughputText(report), testing::HasSubstr("over pieces of 2 MiB"));
+  EXPECT_THAT(ThroughputText(report), ::testing::HasSubstr("over pieces of 2 MiB"));
   options = Options();
   options.transport = "shm";
   EXPECT_EQ(ThroughputReport(options, Totals())["memory"], "host");
@@ -101,15 +101,15 @@ TEST(BenchReport, WithoutACeilingItSaysWhyAndComparesNothing) {
     EXPECT_FALSE(report.contains(key)) << key;
   }
   const std::string text = ThroughputText(report);
-  EXPECT_THAT(text, testing::HasSubstr("nothing to compare with: ib_read_bw is not installed\n"));
-  EXPECT_THAT(text, testing::ContainsRegex("while moving +800.00 +-\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("nothing to compare with: ib_read_bw is not installed\n"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("while moving +800.00 +-\n"));
 }
 
 TEST(BenchReport, PeopleReadBuffersAndRatios) {
   const std::string text = ThroughputText(ThroughputReport(Options(), Totals()));
-  EXPECT_THAT(text, testing::HasSubstr("in 50 buffers in random blocks"));
-  EXPECT_THAT(text, testing::ContainsRegex("while moving +800.00 +0.80\n"));
-  EXPECT_THAT(text, testing::HasSubstr("1.25 of the sidecar's own time"));
+  EXPECT_THAT(text, ::testing::HasSubstr("in 50 buffers in random blocks"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("while moving +800.00 +0.80\n"));
+  EXPECT_THAT(text, ::testing::HasSubstr("1.25 of the sidecar's own time"));
 }
 
 }  // namespace

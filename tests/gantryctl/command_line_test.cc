@@ -18,11 +18,11 @@ ParsedCommandLine Parse(std::vector<std::string> words) {
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
-  testing::internal::CaptureStdout();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
   ParsedCommandLine parsed = ParseCommandLine(static_cast<int>(words.size()), pointers.data());
-  testing::internal::GetCapturedStdout();
-  testing::internal::GetCapturedStderr();
+  ::testing::internal::GetCapturedStdout();
+  ::testing::internal::GetCapturedStderr();
   return parsed;
 }
 
@@ -110,7 +110,7 @@ TEST(CommandLineTest, TheBenchmarkRefusesWhatDoesNotFit) {
     const auto parsed = Parse(words);
     ASSERT_FALSE(parsed.exit_code);
     const Status fine = CheckBenchOptions(parsed.command_line.bench);
-    ASSERT_FALSE(fine) << testing::PrintToString(words);
+    ASSERT_FALSE(fine) << ::testing::PrintToString(words);
     EXPECT_NE(fine.error().hint, "");
   }
   EXPECT_TRUE(CheckBenchOptions(
@@ -155,8 +155,8 @@ TEST(CommandLineTest, RefusesBenchmarksThatDoNotAddUp) {
 
 TEST(CommandLineTest, SaysThatNoSidecarAnswers) {
   CommandLine line;
-  line.socket = testing::TempDir() + "there-is-no-such.sock";
-  testing::internal::CaptureStderr();
+  line.socket = ::testing::TempDir() + "there-is-no-such.sock";
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(RunStatus(line), kExitUnreachable);
   EXPECT_EQ(RunBuffers(line), kExitUnreachable);
   EXPECT_EQ(RunPeers(line), kExitUnreachable);
@@ -164,7 +164,7 @@ TEST(CommandLineTest, SaysThatNoSidecarAnswers) {
   EXPECT_EQ(RunTransfers(line), kExitUnreachable);
   line.watch = true;
   EXPECT_EQ(RunTransfers(line), kExitUnreachable);
-  const std::string said = testing::internal::GetCapturedStderr();
+  const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find(line.socket), std::string::npos);
   EXPECT_NE(said.find("--socket"), std::string::npos);
 }

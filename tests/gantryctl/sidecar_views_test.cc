@@ -10,8 +10,8 @@ namespace gantry::gantryctl {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(SidecarViews, ShowBuffersWithTheirBlocksAndPaths) {
   const json answer = json::parse(R"({"buffers":[{

@@ -43,7 +43,7 @@ TEST(JsonTextTest, EachByteOfALongTextIsLookedAt) {
 
 TEST(LogTest, OneJsonLineWithTypedFields) {
   log::Configure("log-test", log::Level::kInfo);
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   log::Debug("not written");
   log::Info("it \"happened\"", {{"text", "a\nb"},
                                 {"count", 3},
@@ -52,7 +52,7 @@ TEST(LogTest, OneJsonLineWithTypedFields) {
                                 {"ratio", 0.5},
                                 {"nothing", std::nan("")},
                                 {"error", gantry::Error(ErrorCode::kNotFound, "gone", "hint")}});
-  const std::string written = testing::internal::GetCapturedStderr();
+  const std::string written = ::testing::internal::GetCapturedStderr();
   ASSERT_EQ(std::count(written.begin(), written.end(), '\n'), 1) << written;
   const json line = json::parse(written);
   EXPECT_EQ(line["process"], "log-test");

@@ -6,12 +6,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 
 #include "lib/gpu/gpu_drivers.h"
 #include "tests/fakes/fake_gpu_folder.h"
 
 namespace gantry::gpu {
+
+inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 #define HOLDS(condition)                         \
   if (!(condition)) {                            \

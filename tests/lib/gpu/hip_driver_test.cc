@@ -17,7 +17,6 @@ namespace gantry::gpu {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 AddressRange PagesAround(const AddressRange& range) {
   const uint64_t base = NumberOf(range.base) / kPage * kPage;

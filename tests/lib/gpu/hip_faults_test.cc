@@ -12,8 +12,6 @@
 namespace gantry::gpu {
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
-
 using HipFaultsDeathTest = GpuDriversTest;
 
 bool Says(const Status& status, ErrorCode code, const std::string& what) {

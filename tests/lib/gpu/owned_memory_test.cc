@@ -10,7 +10,7 @@ namespace {
 
 constexpr AddressRange kRange{DeviceAddress{0x1000}, 64};
 
-class OwnedMemoryTest : public testing::Test {
+class OwnedMemoryTest : public ::testing::Test {
  protected:
   std::unique_ptr<GpuHostMemory> Make(Status answer = {}) {
     return std::make_unique<OwnedMemory>(kRange, kStaysPinned, [this, answer] {

@@ -18,9 +18,9 @@ std::string Logged(log::Level least, const std::function<void()>& say) {
   log::Configure("grpc-log-test", least);
   TakeGrpcLog();
   gpr_log_verbosity_init();  // as it does when it is first used
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   say();
-  return testing::internal::GetCapturedStderr();
+  return ::testing::internal::GetCapturedStderr();
 }
 
 void SayError() {

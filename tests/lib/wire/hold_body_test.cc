@@ -16,7 +16,7 @@ std::string RefusedHold(const std::string& members) {
   return std::string(InfoOf(hold.error().code).name) + " " + hold.error().field;
 }
 
-std::string RefusedTransfer(const std::string& members) {
+std::string RefusedTransferOfBlocks(const std::string& members) {
   const auto transfers = ReadTransferBody(
       BodyFormat::kJson, R"({"workload":"a","local":["k"],"remote":["b/k"],"local_blocks":[1],)"
                          R"("remote_blocks":[1],)" +
@@ -54,12 +54,12 @@ TEST(HoldBodyTest, SaysWhatIsWrong) {
 }
 
 TEST(HoldBodyTest, ATransferReadsWhatItNames) {
-  EXPECT_EQ(RefusedTransfer(R"("op":"read","hold":"h","hold_consumers":0)"), "accepted");
-  EXPECT_EQ(RefusedTransfer(R"("op":"write","hold":"h")"), "invalid_argument /hold");
-  EXPECT_EQ(RefusedTransfer(R"("op":"read","hold":"a/b")"), "invalid_argument /hold");
-  EXPECT_EQ(RefusedTransfer(R"("op":"read","hold_consumers":2)"),
+  EXPECT_EQ(RefusedTransferOfBlocks(R"("op":"read","hold":"h","hold_consumers":0)"), "accepted");
+  EXPECT_EQ(RefusedTransferOfBlocks(R"("op":"write","hold":"h")"), "invalid_argument /hold");
+  EXPECT_EQ(RefusedTransferOfBlocks(R"("op":"read","hold":"a/b")"), "invalid_argument /hold");
+  EXPECT_EQ(RefusedTransferOfBlocks(R"("op":"read","hold_consumers":2)"),
             "invalid_argument /hold_consumers");
-  EXPECT_EQ(RefusedTransfer(R"("op":"read","hold":"h","hold_consumers":1000001)"),
+  EXPECT_EQ(RefusedTransferOfBlocks(R"("op":"read","hold":"h","hold_consumers":1000001)"),
             "invalid_argument /hold_consumers");
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/lib/wire/malformed_message.h"
+
 namespace gantry::wire {
 namespace {
 
@@ -30,13 +32,6 @@ void ExpectEqual(const QueuePairAddress& a, const QueuePairAddress& b) {
   EXPECT_EQ(a.gid, b.gid);
   EXPECT_EQ(a.mtu, b.mtu);
   EXPECT_EQ(a.reads_max, b.reads_max);
-}
-
-template <typename Answer>
-void ExpectMalformed(const Answer& answer) {
-  ASSERT_FALSE(answer);
-  EXPECT_EQ(answer.error().code, ErrorCode::kMalformedBody);
-  EXPECT_FALSE(answer.error().message.empty());
 }
 
 TEST(RdmaMessagesTest, DevicesArriveAsTheyWereTold) {

@@ -9,17 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/lib/wire/malformed_message.h"
+
 namespace gantry::wire {
 namespace {
 
 constexpr uint64_t kSlice = 4096;
-
-template <typename Answer>
-void ExpectMalformed(const Answer& answer) {
-  ASSERT_FALSE(answer);
-  EXPECT_EQ(answer.error().code, ErrorCode::kMalformedBody);
-  EXPECT_FALSE(answer.error().message.empty());
-}
 
 StageGrant SomeGrant() {
   return {UINT64_MAX,

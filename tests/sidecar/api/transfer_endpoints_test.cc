@@ -11,7 +11,7 @@ namespace {
 using ::gantry::testing::TestArena;
 using nlohmann::json;
 
-constexpr size_t kBytes = 1 << 20;
+constexpr size_t kArenaBytes = 1 << 20;
 
 class TransferEndpointsTest : public ApiFixture {
  protected:
@@ -35,8 +35,8 @@ class TransferEndpointsTest : public ApiFixture {
     return ranges;
   }
 
-  TestArena arena_a_{kBytes, 1};
-  TestArena arena_b_{kBytes, 2};
+  TestArena arena_a_{kArenaBytes, 1};
+  TestArena arena_b_{kArenaBytes, 2};
   std::string token_;
 };
 

@@ -9,7 +9,7 @@ namespace {
 using ::gantry::testing::TestArena;
 using nlohmann::json;
 
-constexpr size_t kBytes = 64 * 4096;
+constexpr size_t kViewedBytes = 64 * 4096;
 
 class ViewEndpointsTest : public ApiFixture {
  protected:
@@ -33,8 +33,8 @@ class ViewEndpointsTest : public ApiFixture {
     return json::parse(client_->Get("/v1/views?" + query).body);
   }
 
-  TestArena arena_a_{kBytes, 1};
-  TestArena arena_b_{kBytes, 2};
+  TestArena arena_a_{kViewedBytes, 1};
+  TestArena arena_b_{kViewedBytes, 2};
   std::string token_;
 };
 
@@ -85,7 +85,7 @@ TEST_F(ViewEndpointsTest, MoveBlocksBySlices) {
                  R"("remote":{"offset":3072,"length":1024}})")
                 .status,
             201);
-  const TestArena before(kBytes, 1);
+  const TestArena before(kViewedBytes, 1);
   const http::RawResponse moved = Move("s", R"("local_blocks":[2,5],"remote_blocks":[7,7])");
   ASSERT_EQ(moved.status, 200) << moved.body;
   EXPECT_EQ(json::parse(moved.body)["bytes_moved"], 2048);

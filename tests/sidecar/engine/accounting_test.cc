@@ -14,8 +14,6 @@ namespace {
 using testing::In;
 using testing::TestArena;
 
-constexpr uint64_t kArena = 1 << 20;
-
 class AccountingTest : public testing::EngineFixture {
  protected:
   explicit AccountingTest(EngineOptions options = {}) : EngineFixture(options) {}

@@ -17,7 +17,7 @@
 namespace gantry::engine {
 namespace {
 
-constexpr uint64_t kBlock = 4096;
+constexpr uint64_t kBlockBytes = 4096;
 constexpr uint64_t kBlocks = 1024;  // of each caller
 constexpr int kCallers = 4;
 using gantry::testing::TestArena;
@@ -73,7 +73,8 @@ class EngineDriversTest : public ::testing::Test {
       wire::TransferRequest request = BetweenBoth();
       request.priority = static_cast<int>(round % 3) - 1;
       for (uint64_t i = 0; i <= round % 100; ++i) {
-        request.ranges.push_back({0, kMoved + 2 * kBlock * i, 0, kMoved + 3 * kBlock * i, 64});
+        request.ranges.push_back(
+            {0, kMoved + 2 * kBlockBytes * i, 0, kMoved + 3 * kBlockBytes * i, 64});
       }
       const auto status = engine_->Rehearse(request);
       if (!status) continue;  // nobody could copy just then
@@ -86,10 +87,10 @@ class EngineDriversTest : public ::testing::Test {
   // One block after the other. The ids are the caller's own.
   void Call(int caller) {
     for (uint64_t block = 0; block < kBlocks; ++block) {
-      const uint64_t at = (static_cast<uint64_t>(caller) * kBlocks + block) * kBlock;
+      const uint64_t at = (static_cast<uint64_t>(caller) * kBlocks + block) * kBlockBytes;
       wire::TransferRequest request = BetweenBoth();
       request.id = std::to_string(caller) + "-" + std::to_string(block);
-      request.ranges.push_back({0, at, 0, at, kBlock});
+      request.ranges.push_back({0, at, 0, at, kBlockBytes});
       // Some wait, some come back for it.
       const bool waits = block % 4 != 0;
       auto status = engine_->Submit(request, waits ? Clock::now() + kPatience : TimePoint());
@@ -101,7 +102,7 @@ class EngineDriversTest : public ::testing::Test {
     --calling_;
   }
 
-  static constexpr uint64_t kMoved = kCallers * kBlocks * kBlock;
+  static constexpr uint64_t kMoved = kCallers * kBlocks * kBlockBytes;
   TestArena here_{2 * kMoved, 0};
   TestArena there_{2 * kMoved, 1};
   std::unique_ptr<worker::WorkerPool> pool_;

@@ -14,26 +14,28 @@ using testing::EngineFixture;
 using testing::In;
 using testing::TestArena;
 
-constexpr uint64_t kBytes = 1 << 20;
+constexpr uint64_t kFencedBytes = 1 << 20;
 
 class FenceTest : public EngineFixture {
  protected:
   void SetUp() override {
     EngineFixture::SetUp();
     for (const char* name : {"a", "b"}) AddWorkload(name);
-    ASSERT_TRUE(Register("a", {&local_}, {{"kv", {{0, 0, kBytes}}, std::nullopt, {true, true}}}));
+    ASSERT_TRUE(
+        Register("a", {&local_}, {{"kv", {{0, 0, kFencedBytes}}, std::nullopt, {true, true}}}));
     ASSERT_TRUE(Register("a", {&counters_},
                          {{"clock", {{0, 0, 4096}}, std::nullopt, {true, true}},
                           {"shifted", {{0, 4, 64}}, std::nullopt, {true, true}},
                           {"torn", {{0, 0, 4}, {0, 8, 12}}, std::nullopt, {true, true}}}));
-    ASSERT_TRUE(Register("b", {&remote_}, {{"kv", {{0, 0, kBytes}}, std::nullopt, {true, true}}}));
+    ASSERT_TRUE(
+        Register("b", {&remote_}, {{"kv", {{0, 0, kFencedBytes}}, std::nullopt, {true, true}}}));
     std::memset(counters_.data(), 0, counters_.size());
   }
 
   // A write of all bytes of a to b, once the counter has reached `value`.
   static wire::TransferRequest Fenced(const std::string& id, uint64_t value, uint64_t offset = 0,
                                       const std::string& buffer = "clock") {
-    auto request = WithRange(Between("a", "kv", "b", "kv"), 0, 0, kBytes);
+    auto request = WithRange(Between("a", "kv", "b", "kv"), 0, 0, kFencedBytes);
     request.id = id;
     request.operation = wire::Operation::kWrite;
     request.fence = wire::TimelineFence{true, {"", "", buffer, 0}, offset, value};
@@ -43,28 +45,28 @@ class FenceTest : public EngineFixture {
     return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(counters_.data() + offset));
   }
 
-  TestArena local_{kBytes, 1};
-  TestArena remote_{kBytes, 2};
+  TestArena local_{kFencedBytes, 1};
+  TestArena remote_{kFencedBytes, 2};
   TestArena counters_{8192, 3};
 };
 
 // Invariant 8: the bytes that were written before the counter are those that move.
 TEST_F(FenceTest, BytesWrittenBeforeTheCounterArrive) {
   for (uint64_t round = 1; round <= 50; ++round) {
-    std::memset(local_.data(), 0, kBytes);
+    std::memset(local_.data(), 0, kFencedBytes);
     auto submitted = engine_->Submit(Fenced("t" + std::to_string(round), round), In({}));
     ASSERT_TRUE(submitted) << submitted.error().message;
     EXPECT_EQ(submitted->state, TransferState::kQueued);
     std::thread writer([&] {
       if (round % 2 == 0) std::this_thread::sleep_for(milliseconds(2));
-      std::memset(local_.data(), static_cast<int>(round), kBytes);
+      std::memset(local_.data(), static_cast<int>(round), kFencedBytes);
       Counter().store(round, std::memory_order_release);
     });
     const auto ended = engine_->Get("a", "t" + std::to_string(round), In(milliseconds(10'000)));
     writer.join();
     ASSERT_TRUE(ended);
     ASSERT_EQ(ended->state, TransferState::kSucceeded);
-    for (uint64_t i = 0; i < kBytes; ++i) {
+    for (uint64_t i = 0; i < kFencedBytes; ++i) {
       ASSERT_EQ(remote_.data()[i], static_cast<uint8_t>(round)) << "byte " << i;
     }
     if (round % 2 == 0) {
@@ -110,7 +112,7 @@ TEST_F(FenceTest, ExpiresAtTheDeadlineAndSaysWhatTheCounterIs) {
 
 TEST_F(FenceTest, WaitingBlocksNoOtherTransferAndCanBeCancelled) {
   ASSERT_TRUE(engine_->Submit(Fenced("waits", 1), In({})));
-  auto other = WithRange(Between("a", "kv", "b", "kv"), 0, 0, kBytes);
+  auto other = WithRange(Between("a", "kv", "b", "kv"), 0, 0, kFencedBytes);
   const auto moved = engine_->Submit(other, In(milliseconds(5'000)));
   ASSERT_TRUE(moved);
   EXPECT_EQ(moved->state, TransferState::kSucceeded);

@@ -18,7 +18,7 @@ using ::gantry::testing::TestArena;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr uint64_t kBytes = 64 << 10;
+constexpr uint64_t kBytesOnNics = 64 << 10;
 
 struct Registered final : memory::NicMemory {
   size_t chunks() const override { return 1; }
@@ -99,18 +99,18 @@ class NicPlanTest : public EngineFixture {
   std::shared_ptr<const memory::NicMemory> Add(const std::string& workload,
                                                const std::string& name) {
     const TestArena& arena = workload == "w" ? here_ : there_;
-    const auto registered = Register(workload, {&arena}, {{name, {{0, 0, kBytes}}, {}}});
+    const auto registered = Register(workload, {&arena}, {{name, {{0, 0, kBytesOnNics}}, {}}});
     EXPECT_TRUE(registered);
     return nics_.last;
   }
   Result<TransferStatus> Submit(const std::string& local) {
-    auto request = WithRange(Between("w", local, "other", "target"), 0, 0, kBytes);
+    auto request = WithRange(Between("w", local, "other", "target"), 0, 0, kBytesOnNics);
     request.operation = wire::Operation::kWrite;
     return engine_->Submit(request, In(milliseconds(3'000)));
   }
 
-  const TestArena here_{kBytes};
-  const TestArena there_{kBytes};
+  const TestArena here_{kBytesOnNics};
+  const TestArena there_{kBytesOnNics};
   FakeRegistrar nics_;
   OverNics* transport_ = nullptr;
   std::shared_ptr<const memory::NicMemory> mine_;

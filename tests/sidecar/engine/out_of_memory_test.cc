@@ -11,8 +11,6 @@ namespace {
 using testing::In;
 using testing::TestArena;
 
-constexpr uint64_t kArena = 1 << 20;
-
 class OutOfMemoryDeathTest : public testing::EngineFixture {
  protected:
   void SetUp() override {

@@ -25,7 +25,7 @@ using gantry::testing::EngineFixture;
 using gantry::testing::In;
 using gantry::testing::TestArena;
 
-constexpr uint64_t kBytes = 256 * 1024;
+constexpr uint64_t kSentBytes = 256 * 1024;
 
 transport::RdmaOptions Options() {
   transport::RdmaOptions options;
@@ -40,7 +40,7 @@ class LookingMessenger final : public PeerMessenger {
   LookingMessenger(const TestArena& sent, const TestArena& arrived)
       : sent_(sent), arrived_(arrived) {}
   void Notify(const std::string&, wire::Notification, TimePoint, DeliveryDone done) override {
-    complete_ += std::memcmp(sent_.data(), arrived_.data(), kBytes) == 0 ? 1 : 0;
+    complete_ += std::memcmp(sent_.data(), arrived_.data(), kSentBytes) == 0 ? 1 : 0;
     ++told_;
     done({}, std::nullopt);
   }
@@ -67,9 +67,9 @@ class OneBuffer final : public PeerGateway {
       TimePoint) override {
     auto buffer = std::make_shared<RemoteBuffer>();
     buffer->reference = {peer, "owner", references.front().buffer, 7};
-    buffer->length = kBytes;
+    buffer->length = kSentBytes;
     buffer->access = {true, true};
-    buffer->pieces = *memory::PieceMap::Create({{0, 0, kBytes}}, std::array{kBytes});
+    buffer->pieces = *memory::PieceMap::Create({{0, 0, kSentBytes}}, std::array{kSentBytes});
     buffer->flat = buffer->pieces;
     buffer->allocations = {target};
     buffer->target = target.target;
@@ -102,7 +102,7 @@ class RdmaNotificationTest : public EngineFixture {
     engine_->SetMessaging(notifications_, desk_);
     registry_.SetNicRegistrar(&world_.registrar_);
     AddWorkload("writer");
-    ASSERT_TRUE(Register("writer", {&sent_}, {{"src", {{0, 0, kBytes}}, std::nullopt}}));
+    ASSERT_TRUE(Register("writer", {&sent_}, {{"src", {{0, 0, kSentBytes}}, std::nullopt}}));
   }
   void TearDown() override {
     engine_.reset();
@@ -114,13 +114,13 @@ class RdmaNotificationTest : public EngineFixture {
     request.operation = wire::Operation::kWrite;
     request.local.push_back({"", "", "src", 0});
     request.remote.push_back({"peer", "owner", "dst", 0});
-    request.ranges.push_back({0, 0, 0, 0, kBytes});
+    request.ranges.push_back({0, 0, 0, 0, kSentBytes});
     request.notify = wire::NotificationContent{"owner", 0, std::to_string(number), "here"};
     return engine_->Submit(request, In(milliseconds(20'000)));
   }
 
-  const TestArena sent_{kBytes, 1};
-  const TestArena arrived_{kBytes, 2};
+  const TestArena sent_{kSentBytes, 1};
+  const TestArena arrived_{kSentBytes, 2};
   transport::FakeRdmaPlace place_{{{"fake0"}, {"fake1"}}, Options()};
   transport::RdmaWorld& world_ = place_.world();
   const std::unique_ptr<transport::RdmaEvents> events_of_devices_ =
@@ -136,7 +136,7 @@ class RdmaNotificationTest : public EngineFixture {
 TEST_F(RdmaNotificationTest, WhoIsToldOfAWriteFindsItsBytes) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     place_.fabric().Scramble(seed);
-    std::memset(sent_.data(), static_cast<int>(seed), kBytes);
+    std::memset(sent_.data(), static_cast<int>(seed), kSentBytes);
     const auto written = Write(seed);
     ASSERT_TRUE(written) << written.error().message;
     ASSERT_EQ(written->state, TransferState::kSucceeded);

@@ -16,9 +16,8 @@ namespace {
 using testing::In;
 using testing::TestArena;
 
-constexpr uint64_t kArena = 1 << 20;
-constexpr uint64_t kOffset = 12'288;
-constexpr uint64_t kLength = 512 * 1024;
+constexpr uint64_t kBufferOffset = 12'288;
+constexpr uint64_t kBufferLength = 512 * 1024;
 
 // Knows one buffer, which it maps for who asks as it would for a transfer.
 class OneRemoteBuffer final : public PeerGateway {
@@ -30,9 +29,9 @@ class OneRemoteBuffer final : public PeerGateway {
     if (peer != known) return Fail(ErrorCode::kDeadlineExceeded, "it would have to be asked");
     auto buffer = std::make_shared<RemoteBuffer>();
     buffer->reference = references.front();
-    buffer->length = kLength;
+    buffer->length = kBufferLength;
     buffer->access = {true, true};
-    buffer->pieces = *memory::PieceMap::Create({{0, 0, kLength}}, std::array{kLength});
+    buffer->pieces = *memory::PieceMap::Create({{0, 0, kBufferLength}}, std::array{kBufferLength});
     buffer->allocations = {{mapped}};
     buffer->mapped = true;
     for (int i = 0; i < wire::kPathCount; ++i) {
@@ -58,13 +57,14 @@ class RehearsedTransferTest : public testing::EngineFixture {
     EngineFixture::SetUp();
     AddWorkload("a");
     AddWorkload("b");
-    ASSERT_TRUE(Register("a", {&arena_a_}, {{"k", {{0, kOffset, kLength}}, Layout(), {}}}));
     ASSERT_TRUE(
-        Register("b", {&arena_b_}, {{"k", {{0, kOffset, kLength}}, Layout(), {true, true}}}));
+        Register("a", {&arena_a_}, {{"k", {{0, kBufferOffset, kBufferLength}}, Layout(), {}}}));
+    ASSERT_TRUE(Register("b", {&arena_b_},
+                         {{"k", {{0, kBufferOffset, kBufferLength}}, Layout(), {true, true}}}));
   }
-  static wire::BlockLayout Layout() { return {4096, 4096, kLength / 4096}; }
+  static wire::BlockLayout Layout() { return {4096, 4096, kBufferLength / 4096}; }
   static wire::TransferRequest Whole() {
-    return WithRange(Between("a", "k", "b", "k"), 0, 0, kLength);
+    return WithRange(Between("a", "k", "b", "k"), 0, 0, kBufferLength);
   }
 
   TestArena arena_a_{kArena, 1};
@@ -75,7 +75,7 @@ TEST_F(RehearsedTransferTest, ARehearsalMovesNothingAndLeavesNoTrace) {
   const auto moved = engine_->Submit(Whole(), In(milliseconds(2000)));
   ASSERT_TRUE(moved);
   const std::vector<uint8_t> bytes(arena_a_.data(), arena_a_.data() + kArena);
-  arena_b_.data()[kOffset] ^= 1;
+  arena_b_.data()[kBufferOffset] ^= 1;
   const size_t posted = pool_.posted().size();
   pool_.TakeRoused();
   const std::string counted = Counted();
@@ -86,7 +86,7 @@ TEST_F(RehearsedTransferTest, ARehearsalMovesNothingAndLeavesNoTrace) {
     const auto rehearsed = engine_->Rehearse(request);
     ASSERT_TRUE(rehearsed) << rehearsed.error().message;
     EXPECT_EQ(rehearsed->state, TransferState::kSucceeded);
-    EXPECT_EQ(rehearsed->bytes_moved, kLength);
+    EXPECT_EQ(rehearsed->bytes_moved, kBufferLength);
     EXPECT_EQ(rehearsed->chunks_moved, moved->chunks_moved);
     EXPECT_EQ(rehearsed->workers, moved->workers);
     EXPECT_EQ(rehearsed->path, moved->path);
@@ -101,7 +101,9 @@ TEST_F(RehearsedTransferTest, ARehearsalMovesNothingAndLeavesNoTrace) {
   EXPECT_EQ(engine_->Get("a", "mine", Clock::now()).error().code, ErrorCode::kNotFound);
   const auto status = engine_->Submit(request, In(milliseconds(2000)));
   ASSERT_TRUE(status);
-  EXPECT_EQ(std::memcmp(arena_a_.data() + kOffset, arena_b_.data() + kOffset, kLength), 0);
+  EXPECT_EQ(
+      std::memcmp(arena_a_.data() + kBufferOffset, arena_b_.data() + kBufferOffset, kBufferLength),
+      0);
   // Nothing keeps the buffers.
   const auto buffer = registry_.ByName("a", "k");
   EXPECT_TRUE(registry_.Remove((*buffer)->description().id, Clock::now()));
@@ -167,7 +169,8 @@ TEST_F(RehearsedTransferTest, ByViewAsWellWhichIsNotRenewed) {
   EXPECT_EQ(rehearsed->bytes_moved, 4096U);
   EXPECT_EQ(pool_.posted().size(), posted) << "it moved bytes";
   ASSERT_TRUE(registry_.Remove((*registry_.ByName("b", "k"))->description().id, Clock::now()));
-  ASSERT_TRUE(Register("b", {&arena_b_}, {{"k", {{0, kOffset, kLength}}, Layout(), {true, true}}}));
+  ASSERT_TRUE(Register("b", {&arena_b_},
+                       {{"k", {{0, kBufferOffset, kBufferLength}}, Layout(), {true, true}}}));
   EXPECT_FALSE(engine_->Rehearse(request)) << "it was renewed";
   EXPECT_TRUE(engine_->Submit(request, In(milliseconds(2000))));
   EXPECT_TRUE(engine_->Rehearse(request));

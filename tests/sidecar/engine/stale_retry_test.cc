@@ -17,11 +17,11 @@ using ::gantry::testing::EngineFixture;
 using ::gantry::testing::In;
 using ::gantry::testing::TestArena;
 
-constexpr uint64_t kBytes = 64 << 10;
+constexpr uint64_t kRetriedBytes = 64 << 10;
 
 struct Target final : transport::RemoteTarget {
   explicit Target(uint64_t generation_in) : generation(generation_in) {}
-  uint64_t length() const override { return kBytes; }
+  uint64_t length() const override { return kRetriedBytes; }
   const uint64_t generation;
 };
 
@@ -100,9 +100,9 @@ class FakeGateway final : public PeerGateway {
     auto buffer = std::make_shared<RemoteBuffer>();
     buffer->reference = {peer, "owner", references.front().buffer, generation};
     buffer->acquaintance = acquaintance;
-    buffer->length = kBytes;
+    buffer->length = kRetriedBytes;
     buffer->access = {true, true};
-    buffer->pieces = *memory::PieceMap::Create({{0, 0, kBytes}}, std::array{kBytes});
+    buffer->pieces = *memory::PieceMap::Create({{0, 0, kRetriedBytes}}, std::array{kRetriedBytes});
     buffer->flat = buffer->pieces;
     buffer->allocations = {{}};
     buffer->target = std::make_shared<Target>(generation);
@@ -142,7 +142,7 @@ class StaleRetryTest : public EngineFixture {
                                                registry_, events_, metrics_);
     engine_->SetPeerGateway(&gateway_);
     AddWorkload("w");
-    const auto registered = Register("w", {&arena_}, {{"k", {{0, 0, kBytes}}, {}}});
+    const auto registered = Register("w", {&arena_}, {{"k", {{0, 0, kRetriedBytes}}, {}}});
     ASSERT_TRUE(registered);
     buffer_id_ = registered->front()->description().id;
     transport_->answer = [](uint64_t generation) {
@@ -163,7 +163,7 @@ class StaleRetryTest : public EngineFixture {
     request.operation = wire::Operation::kWrite;
     request.local.push_back({"", "", "k", 0});
     request.remote.push_back({"peer", "owner", "k", generation});
-    request.ranges.push_back({0, 0, 0, 0, kBytes});
+    request.ranges.push_back({0, 0, 0, 0, kRetriedBytes});
     request.deadline_ms = 3'000;
     request.require_path = {wire::Path::kTcp};
     return request;
@@ -175,7 +175,7 @@ class StaleRetryTest : public EngineFixture {
     return metrics_.Text().find(line + "\n") != std::string::npos;
   }
 
-  TestArena arena_{kBytes};
+  TestArena arena_{kRetriedBytes};
   std::string buffer_id_;
   FakeGateway gateway_;
   ScriptedTransport* transport_ = nullptr;
@@ -331,8 +331,8 @@ TEST_F(StaleRetryTest, ABufferHereThatWasReplacedMeanwhileIsLeftAlone) {
   ASSERT_TRUE(engine_->Submit(Write(), In(milliseconds(0))));
   while (gateway_.refreshes == 0) std::this_thread::yield();
   ASSERT_TRUE(registry_.Remove(buffer_id_, In(milliseconds(2'000))));
-  TestArena other(kBytes);
-  ASSERT_TRUE(Register("w", {&other}, {{"k", {{0, 0, kBytes}}, {}}}));
+  TestArena other(kRetriedBytes);
+  ASSERT_TRUE(Register("w", {&other}, {{"k", {{0, 0, kRetriedBytes}}, {}}}));
   gateway_.hold = false;
   const auto status = engine_->Get("w", "t", In(milliseconds(2'000)));
   ASSERT_TRUE(status);

@@ -16,9 +16,9 @@ const Error kGone{ErrorCode::kUnregistered, "b/owner/kv: buffer 'kv' is not ther
 const Error kFar{ErrorCode::kOutOfRange, "b/owner/kv: 9 of 8 bytes"};
 
 std::vector<nlohmann::json> Written(const auto& what) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   what();
-  std::istringstream text(testing::internal::GetCapturedStderr());
+  std::istringstream text(::testing::internal::GetCapturedStderr());
   std::vector<nlohmann::json> lines;
   for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
   return lines;

@@ -56,9 +56,9 @@ TEST(MappedAllocationTest, KeepsItsDescriptorAndLogsWhatCannotBeUnmapped) {
   {
     const auto mapped = MappedAllocation::Create(mapper, std::move(source));
     EXPECT_FALSE(fd.expired());
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
   }
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("no unmapping for the test"),
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("no unmapping for the test"),
             std::string::npos);
   EXPECT_TRUE(fd.expired());
 }

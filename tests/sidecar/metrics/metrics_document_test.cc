@@ -82,7 +82,7 @@ void CheckWithPromtool(const std::string& exposition) {
   std::string folder = OutputOf(kSource + "/tools/promtool-path", &status);
   ASSERT_EQ(status, 0) << "there is no promtool: run tools/setup test";
   folder.erase(folder.find_last_not_of('\n') + 1);
-  const std::string file = testing::TempDir() + "metrics-" + std::to_string(::getpid()) + ".txt";
+  const std::string file = ::testing::TempDir() + "metrics-" + std::to_string(::getpid()) + ".txt";
   std::ofstream(file) << exposition;
   const std::string said = OutputOf(folder + "/promtool check metrics <" + file + " 2>&1", &status);
   std::remove(file.c_str());
@@ -111,7 +111,7 @@ TEST(MetricsDocument, ThePortOfThePodNetworkServesTheSameMetrics) {
   int status = 0;
   std::string answer = OutputOf("bash -c \"" + fetch + "\"", &status);
   ASSERT_EQ(status, 0);
-  EXPECT_THAT(answer, testing::HasSubstr("Content-Type: text/plain"));
+  EXPECT_THAT(answer, ::testing::HasSubstr("Content-Type: text/plain"));
   const size_t body = answer.find("\r\n\r\n");
   ASSERT_NE(body, std::string::npos);
 

@@ -13,7 +13,7 @@
 namespace gantry::metrics {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TransferSample Read64KiB() {
   TransferSample sample;

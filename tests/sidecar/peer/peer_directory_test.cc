@@ -14,7 +14,7 @@ namespace gantry::testing {
 namespace {
 
 using engine::PeerState;
-using Handles = std::vector<std::shared_ptr<const engine::RemoteBuffer>>;
+using RemoteBuffers = std::vector<std::shared_ptr<const engine::RemoteBuffer>>;
 
 int OpenDescriptors() {
   int count = 0;
@@ -120,7 +120,7 @@ TEST_F(PeerDirectoryTest, DescriptorsOfPeersAreLimited) {
   EXPECT_EQ(over.error().code, ErrorCode::kResourceExhausted);
   EXPECT_FALSE(over.error().hint.empty());
   EXPECT_EQ(small.directory().fds_held(), 2u);
-  handles = Handles();
+  handles = RemoteBuffers();
   ASSERT_TRUE(small.directory().Remove("prefill", In(5'000)));
   EXPECT_EQ(small.directory().fds_held(), 0u);
   small.Meet(node_, "prefill");
@@ -147,7 +147,7 @@ TEST_F(PeerDirectoryTest, CachedBuffersCostNoCall) {
     references.push_back({"prefill", "engine", views.back().name, 0});
   }
   owner_->Register({&arena_}, views);
-  const Handles kept =
+  const RemoteBuffers kept =
       *initiator_.directory().Acquire("prefill", references, engine::RemoteUse::kMove, In(5'000));
   constexpr int kRounds = 1'000;
   const TimePoint begin = Clock::now();

@@ -264,9 +264,9 @@ TEST_F(RegistrationTest, RollbackThatFailsReturnsTheFirstError) {
   request_.buffers = {View("a", {{0, 0, 64}}), View("b", {{1, 0, 64}})};
   mapper_.FailMap(2);
   mapper_.FailUnmaps();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EXPECT_TRUE(FailsWith(registry_.Register(request_), ErrorCode::kDeviceError));
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               ::testing::HasSubstr("unmapping an allocation failed"));
   EXPECT_EQ(mapper_.unmaps(), 1);
 }

@@ -11,10 +11,8 @@
 
 #include "lib/gpu/gpu_drivers.h"
 #include "sidecar/memory/gpu_handle_file.h"
-#include "sidecar/worker/copy_worker.h"
 #include "sidecar/worker/worker_pool.h"
 #include "tests/contracts/transport_contract.h"
-#include "tests/fakes/fake_gpu_folder.h"
 #include "tests/sidecar/transport/pool_processes.h"
 #include "tests/sidecar/worker/lone_driver.h"
 
@@ -168,11 +166,3 @@ TEST(IpcTransportTest, SaysWhyItCannotReach) {
 
 }  // namespace
 }  // namespace gantry::transport
-
-// This binary is also the copy worker that its pools start.
-int main(int argc, char** argv) {
-  if (gantry::worker::IsCopyWorker(argc, argv)) return gantry::worker::RunCopyWorker(argc, argv);
-  const gantry::testing::FakeGpuFolder folder;
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}

@@ -10,7 +10,7 @@ namespace {
 constexpr int kSeeds = 300, kSteps = 120;
 constexpr size_t kOperationsMax = 20;
 
-TimePoint now;
+TimePoint shown_time;
 
 class RehearsalDifferenceTest : public GpuFeedTest {
  protected:
@@ -119,7 +119,7 @@ class Scene {
  private:
   static ShmOptions Options(unsigned seed) {
     ShmOptions options;
-    options.now = [] { return now; };
+    options.now = [] { return shown_time; };
     if (seed % 7 == 3) options.gpu_copies = GpuCopyPolicy::kKernel;
     if (seed % 7 == 4) options.gpu_copies = GpuCopyPolicy::kEngines;
     return options;
@@ -144,7 +144,7 @@ class Scene {
 
 std::string RehearsalDifferenceTest::Run(unsigned seed, bool rehearses) {
   std::minstd_rand random(seed + 1), of_rehearsals(seed + 99);
-  now = TimePoint(std::chrono::seconds(100));
+  shown_time = TimePoint(std::chrono::seconds(100));
   Scene scene(seed);
   const auto rehearse = [&] {
     for (auto left = rehearses ? of_rehearsals() % 3 : 0; left > 0; --left) {
@@ -154,7 +154,7 @@ std::string RehearsalDifferenceTest::Run(unsigned seed, bool rehearses) {
     }
   };
   for (int step = 0; step < kSteps; ++step) {
-    now += microseconds(random() % 4000);
+    shown_time += microseconds(random() % 4000);
     rehearse();
     const auto a = static_cast<uint32_t>(random() >> 4), b = static_cast<uint32_t>(random() >> 4);
     const auto what = (random() >> 4) % 13;

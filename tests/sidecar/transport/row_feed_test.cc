@@ -327,7 +327,7 @@ TEST_F(RowFeedTest, WhatALostWorkerHadOfALaterTransferIsPostedOnceMore) {
 
 // The end of one transfer is not cut into small pieces while the next one waits.
 TEST_F(RowFeedTest, JobsStayLongWhileOtherTransfersWait) {
-  constexpr uint64_t kMiB = 1 << 20;
+  constexpr uint64_t kBlockOfLayers = 1 << 20;
   const auto shortest = [&](int transfers) {
     HandPool pool = PoolOnTwo(2);
     pool.lists = false;
@@ -336,11 +336,11 @@ TEST_F(RowFeedTest, JobsStayLongWhileOtherTransfersWait) {
     for (int i = 0; i < transfers; ++i) {
       auto plan = LayersOfTwo({});
       BlockPair rows;
-      rows.unit_bytes = rows.local_stride = rows.remote_stride = kMiB / kLayers;
+      rows.unit_bytes = rows.local_stride = rows.remote_stride = kBlockOfLayers / kLayers;
       rows.rows = kLayers;
-      rows.local_row_step = rows.remote_row_step = 1024 * kMiB / kLayers;
+      rows.local_row_step = rows.remote_row_step = 1024 * kBlockOfLayers / kLayers;
       plan->segments.AddRuns({rows}, Singles(256));
-      plan->bytes = 256 * kMiB;
+      plan->bytes = 256 * kBlockOfLayers;
       operations.push_back(transport.Start(std::move(plan), 0, static_cast<uint64_t>(i)));
     }
     uint64_t least = UINT64_MAX;
@@ -353,8 +353,8 @@ TEST_F(RowFeedTest, JobsStayLongWhileOtherTransfersWait) {
     for (auto& operation : operations) End(&transport, &pool, operation.get());
     return least;
   };
-  EXPECT_EQ(shortest(1), kMiB) << "so that the workers end together";
-  EXPECT_EQ(shortest(4), 16 * kMiB);
+  EXPECT_EQ(shortest(1), kBlockOfLayers) << "so that the workers end together";
+  EXPECT_EQ(shortest(4), 16 * kBlockOfLayers);
 }
 
 TEST_F(RowFeedTest, OneCopyOfRowsIsForAnEngineAndManyForAKernel) {

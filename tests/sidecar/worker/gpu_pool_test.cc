@@ -10,9 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "sidecar/worker/copy_worker.h"
 #include "sidecar/worker/worker_pool.h"
-#include "tests/fakes/fake_gpu_folder.h"
 #include "tests/fakes/test_arena.h"
 #include "tests/sidecar/worker/gpu_pool_fixture.h"
 
@@ -142,11 +140,3 @@ TEST_F(GpuPoolTest, WhyThereIsNoGpuIsSaidByTheLowestWorkerAndGpusAreInTheDrivers
 
 }  // namespace
 }  // namespace gantry::worker
-
-// This binary is also the copy worker that its pools start.
-int main(int argc, char** argv) {
-  if (gantry::worker::IsCopyWorker(argc, argv)) return gantry::worker::RunCopyWorker(argc, argv);
-  const gantry::testing::FakeGpuFolder folder;
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}

@@ -16,7 +16,7 @@ namespace {
 using ::gantry::testing::TestArena;
 using memory::MemoryProbe;
 
-constexpr uint64_t kSize = 1 << 20;
+constexpr uint64_t kArenaBytes = 1 << 20;
 
 class MemoryProbes : public ::testing::Test {
  protected:
@@ -29,17 +29,17 @@ class MemoryProbes : public ::testing::Test {
   // What the arena holds there now.
   MemoryProbe At(uint64_t offset, uint32_t length) const {
     MemoryProbe probe{mapping_, offset, length, {}};
-    if (offset < kSize) std::memcpy(probe.bytes.data(), arena_.data() + offset, length);
+    if (offset < kArenaBytes) std::memcpy(probe.bytes.data(), arena_.data() + offset, length);
     return probe;
   }
 
-  TestArena arena_{kSize};
+  TestArena arena_{kArenaBytes};
   std::unique_ptr<WorkerPool> pool_;
   memory::MappingId mapping_;
 };
 
 TEST_F(MemoryProbes, TheFirstByteTheLastOneAndReadOnlyMemory) {
-  const std::vector<MemoryProbe> probes = {At(0, 16), At(kSize - 1, 1), At(4095, 2)};
+  const std::vector<MemoryProbe> probes = {At(0, 16), At(kArenaBytes - 1, 1), At(4095, 2)};
   const auto outcome = pool_->Compare(probes);
   ASSERT_TRUE(outcome) << outcome.error().message;
   EXPECT_FALSE(*outcome);
@@ -74,7 +74,7 @@ TEST_F(MemoryProbes, BytesBehindTheProbeDoNotCount) {
 
 // The workers are told by the sidecar alone, and check it all the same.
 TEST_F(MemoryProbes, WhatLiesOutsideOrIsNotMappedIsAnError) {
-  MemoryProbe wrong[] = {At(kSize - 1, 1), At(UINT64_MAX, 1), At(0, 1), At(0, 1), At(0, 1)};
+  MemoryProbe wrong[] = {At(kArenaBytes - 1, 1), At(UINT64_MAX, 1), At(0, 1), At(0, 1), At(0, 1)};
   wrong[0].length = 2;
   wrong[2].length = 0;
   wrong[3].length = 17;

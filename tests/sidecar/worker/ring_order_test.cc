@@ -17,12 +17,12 @@
 namespace gantry::worker {
 namespace {
 
-constexpr uint64_t kJobs = 50'000;  // or as many as are done in
+constexpr uint64_t kOrderedJobs = 50'000;  // or as many as are done in
 constexpr milliseconds kTime{3'000};
 constexpr uint64_t kPlaces = 64;
 constexpr uint64_t kSegments = 8;  // of each job
 
-class RingOrder : public testing::Test {
+class RingOrder : public ::testing::Test {
  protected:
   // Until `done` says so; false when the other end has failed, or takes too long. Both ends look
   // all the time, as an entry that comes too early is only seen by who looks at that moment.
@@ -87,7 +87,7 @@ TEST_F(RingOrder, WhatWasWrittenBeforeAnEntryIsSeenWithIt) {
   const TimePoint end = Clock::now() + kTime;
   uint64_t job = 0;
   bool in_order = true;
-  for (; job < kJobs && Clock::now() < end && in_order; ++job) {
+  for (; job < kOrderedJobs && Clock::now() < end && in_order; ++job) {
     asked_[job % kPlaces] = job;
     for (uint64_t i = 0; i < kSegments; ++i) segments[i].length = job + i + 1;
     in_order = pool_.Submit(job, segments) && Spin(taken) && take == RingTake::kEntry &&
@@ -116,7 +116,7 @@ void TakeFault(int) {
   if (::mprotect(guard.entries, guard.bytes, PROT_READ | PROT_WRITE) != 0) ::_exit(1);
 }
 
-class GuardedRing : public testing::Test {
+class GuardedRing : public ::testing::Test {
  protected:
   GuardedRing() {
     const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));

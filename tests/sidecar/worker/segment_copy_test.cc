@@ -10,13 +10,13 @@
 namespace gantry::worker {
 namespace {
 
-constexpr uint64_t kSize = 1000;
+constexpr uint64_t kStorageBytes = 1000;
 constexpr uint64_t kHuge = ~uint64_t{0};
 
 struct Bytes {
-  std::vector<std::byte> storage = std::vector<std::byte>(kSize);
+  std::vector<std::byte> storage = std::vector<std::byte>(kStorageBytes);
   bool writable = true;
-  MappedBytes mapped() { return {storage.data(), kSize, writable}; }
+  MappedBytes mapped() { return {storage.data(), kStorageBytes, writable}; }
 };
 
 CopySegment Segment(uint64_t source, uint64_t destination, uint64_t length, uint64_t source_stride,
@@ -32,7 +32,7 @@ std::optional<ErrorCode> Validate(const CopySegment& segment, bool writable = tr
 }
 
 TEST(ValidateSegment, AcceptsWhatFits) {
-  EXPECT_EQ(Validate(Segment(0, 0, kSize, 0, 0, 1)), std::nullopt);
+  EXPECT_EQ(Validate(Segment(0, 0, kStorageBytes, 0, 0, 1)), std::nullopt);
   EXPECT_EQ(Validate(Segment(999, 999, 1, kHuge, kHuge, 1)), std::nullopt);
   EXPECT_EQ(Validate(Segment(0, 100, 100, 200, 100, 5)), std::nullopt);
   EXPECT_EQ(Validate(Segment(0, 0, 100, 100, 100, 10)), std::nullopt);
@@ -44,8 +44,8 @@ TEST(ValidateSegment, RefusesEmptyOnes) {
 }
 
 TEST(ValidateSegment, RefusesOneByteTooMuchOnEitherSide) {
-  EXPECT_EQ(Validate(Segment(1, 0, kSize, 0, 0, 1)), ErrorCode::kOutOfRange);
-  EXPECT_EQ(Validate(Segment(0, 1, kSize, 0, 0, 1)), ErrorCode::kOutOfRange);
+  EXPECT_EQ(Validate(Segment(1, 0, kStorageBytes, 0, 0, 1)), ErrorCode::kOutOfRange);
+  EXPECT_EQ(Validate(Segment(0, 1, kStorageBytes, 0, 0, 1)), ErrorCode::kOutOfRange);
   EXPECT_EQ(Validate(Segment(1, 0, 100, 100, 100, 10)), ErrorCode::kOutOfRange);
   EXPECT_EQ(Validate(Segment(0, 1, 100, 100, 100, 10)), ErrorCode::kOutOfRange);
   EXPECT_EQ(Validate(Segment(0, 0, 100, 101, 100, 10)), ErrorCode::kOutOfRange);
@@ -72,11 +72,11 @@ TEST(ValidateSegment, NeverWritesToAReadOnlyMapping) {
 TEST(CopyBytes, CopiesStridedBlocksAndNothingElse) {
   Bytes source;
   Bytes destination;
-  for (size_t i = 0; i < kSize; ++i) source.storage[i] = static_cast<std::byte>(i);
+  for (size_t i = 0; i < kStorageBytes; ++i) source.storage[i] = static_cast<std::byte>(i);
   const CopySegment segment = Segment(10, 500, 4, 20, 8, 5);
   ASSERT_EQ(ValidateSegment(segment, source.mapped(), destination.mapped()), std::nullopt);
   CopyBytes(segment, source.mapped(), destination.mapped());
-  std::vector<std::byte> expected(kSize);
+  std::vector<std::byte> expected(kStorageBytes);
   for (size_t block = 0; block < 5; ++block) {
     for (size_t i = 0; i < 4; ++i) {
       expected[500 + block * 8 + i] = source.storage[10 + block * 20 + i];
@@ -87,7 +87,7 @@ TEST(CopyBytes, CopiesStridedBlocksAndNothingElse) {
 
 TEST(CopyBytes, MovesWithinOneAllocation) {
   Bytes both;
-  for (size_t i = 0; i < kSize; ++i) both.storage[i] = static_cast<std::byte>(i);
+  for (size_t i = 0; i < kStorageBytes; ++i) both.storage[i] = static_cast<std::byte>(i);
   const std::vector<std::byte> before = both.storage;
   CopyBytes(Segment(0, 1, 900, 0, 0, 1), both.mapped(), both.mapped());
   EXPECT_TRUE(std::equal(before.begin(), before.begin() + 900, both.storage.begin() + 1));
@@ -109,12 +109,12 @@ TEST(ValidateSegment, LooksAtEveryPlaceOfListedBlocks) {
 TEST(CopyBytes, CopiesListedBlocksAndNothingElse) {
   Bytes source;
   Bytes destination;
-  for (size_t i = 0; i < kSize; ++i) source.storage[i] = std::byte(i % 251 + 1);
+  for (size_t i = 0; i < kStorageBytes; ++i) source.storage[i] = std::byte(i % 251 + 1);
   const std::vector<BlockPlaces> places = {{100, 0}, {0, 500}, {700, 990}};
   CopySegment segment = Segment(0, 0, 10, 0, 0, 3);
   segment.places = places;
   CopyBytes(segment, source.mapped(), destination.mapped());
-  for (size_t i = 0; i < kSize; ++i) {
+  for (size_t i = 0; i < kStorageBytes; ++i) {
     std::byte expected{0};
     for (const BlockPlaces& place : places) {
       if (i >= place.destination && i < place.destination + 10) {

@@ -10,24 +10,24 @@
 namespace gantry::worker {
 namespace {
 
-constexpr size_t kSize = 4096;
+constexpr size_t kStreamBytes = 4096;
 constexpr std::byte kCanary{0xee};
 
-std::vector<std::byte> Numbered() {
-  std::vector<std::byte> bytes(kSize);
-  for (size_t i = 0; i < kSize; ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 256);
+std::vector<std::byte> NumberedBytes() {
+  std::vector<std::byte> bytes(kStreamBytes);
+  for (size_t i = 0; i < kStreamBytes; ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 256);
   return bytes;
 }
 
 TEST(StreamBytes, MovesEveryLengthBetweenAllAlignmentsAndNothingElse) {
-  const std::vector<std::byte> source = Numbered();
+  const std::vector<std::byte> source = NumberedBytes();
   for (size_t to = 0; to < 64; to += 3) {
     for (size_t from = 0; from < 64; from += 7) {
       for (size_t bytes = 0; bytes < 1200; bytes += bytes < 200 ? 1 : 61) {
-        std::vector<std::byte> destination(kSize, kCanary);
+        std::vector<std::byte> destination(kStreamBytes, kCanary);
         StreamBytes(&destination[to], &source[from], bytes);
         FenceStreams();
-        std::vector<std::byte> expected(kSize, kCanary);
+        std::vector<std::byte> expected(kStreamBytes, kCanary);
         std::copy_n(&source[from], bytes, &expected[to]);
         ASSERT_EQ(destination, expected) << bytes << " bytes from " << from << " to " << to;
       }
@@ -37,7 +37,7 @@ TEST(StreamBytes, MovesEveryLengthBetweenAllAlignmentsAndNothingElse) {
 
 TEST(StreamBytes, MovesWithinOneAllocation) {
   for (const ptrdiff_t shift : {-700, -64, -1, 0, 1, 64, 700}) {
-    std::vector<std::byte> both = Numbered();
+    std::vector<std::byte> both = NumberedBytes();
     std::vector<std::byte> expected = both;
     std::memmove(&expected[1000 + shift], &expected[1000], 2000);
     StreamBytes(&both[1000 + shift], &both[1000], 2000);

@@ -16,7 +16,7 @@ namespace {
 
 using ::gantry::testing::TestArena;
 
-constexpr uint64_t kSize = 64 << 10;
+constexpr uint64_t kAllocationBytes = 64 << 10;
 constexpr memory::MappingId kSource = {0, 1};
 constexpr memory::MappingId kDestination = {1, 2};
 constexpr memory::MappingId kReadOnly = {2, 3};
@@ -52,8 +52,8 @@ class WorkerLoopTest : public ::testing::Test {
                       destination_.data() + offset);
   }
 
-  TestArena source_{kSize};
-  TestArena destination_{kSize, 0};
+  TestArena source_{kAllocationBytes};
+  TestArena destination_{kAllocationBytes, 0};
   MappingTable mappings_;
   std::unique_ptr<RingLayout> memory_ = std::make_unique<RingLayout>();
   Doorbell doorbell_ = {};
@@ -94,7 +94,8 @@ TEST_F(WorkerLoopTest, RefusesAStaleMapping) {
 }
 
 TEST_F(WorkerLoopTest, RefusesWhatLiesOutside) {
-  EXPECT_EQ(RunJob(1, {Plain(kSource, kDestination, kSize - 1, 2)}).code, ErrorCode::kOutOfRange);
+  EXPECT_EQ(RunJob(1, {Plain(kSource, kDestination, kAllocationBytes - 1, 2)}).code,
+            ErrorCode::kOutOfRange);
 }
 
 TEST_F(WorkerLoopTest, NeverWritesToAReadOnlyMapping) {
@@ -104,8 +105,8 @@ TEST_F(WorkerLoopTest, NeverWritesToAReadOnlyMapping) {
 }
 
 TEST_F(WorkerLoopTest, AJobMovesNothingMoreAfterARefusalAndTheNextOneWorks) {
-  const Completion failed =
-      RunJob(1, {Plain(kSource, kDestination, kSize, 1), Plain(kSource, kDestination, 0, 1000)});
+  const Completion failed = RunJob(1, {Plain(kSource, kDestination, kAllocationBytes, 1),
+                                       Plain(kSource, kDestination, 0, 1000)});
   EXPECT_FALSE(failed.ok);
   EXPECT_FALSE(Moved(0, 1000));
   EXPECT_TRUE(RunJob(2, {Plain(kSource, kDestination, 0, 1000)}).ok);

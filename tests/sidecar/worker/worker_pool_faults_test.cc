@@ -24,7 +24,7 @@ namespace {
 
 using ::gantry::testing::TestArena;
 
-constexpr uint64_t kSize = 16 << 20;
+constexpr uint64_t kWholeBytes = 16 << 20;
 
 char StateOf(const std::filesystem::path& task) {
   std::ifstream file(task / "stat");
@@ -57,7 +57,7 @@ class WorkerPoolFaults : public ::testing::Test {
     to_ = pool_->Map(destination_.source()).value();
   }
   pid_t PidOf(int worker) const { return pool_->workers()[static_cast<size_t>(worker)].pid; }
-  CopySegment Whole() const { return {from_, to_, 0, 0, kSize, 0, 0, 1}; }
+  CopySegment Whole() const { return {from_, to_, 0, 0, kWholeBytes, 0, 0, 1}; }
   bool PostWhole(int worker, uint64_t tag) {
     const CopySegment segment = Whole();
     return pool_->Post(worker, tag, {&segment, 1});
@@ -85,16 +85,16 @@ class WorkerPoolFaults : public ::testing::Test {
     EXPECT_TRUE(pool_->usable(worker));
   }
   void ExpectCopies(int worker) {
-    std::memset(destination_.data(), 0, kSize);
+    std::memset(destination_.data(), 0, kWholeBytes);
     ASSERT_TRUE(PostWhole(worker, 1234));
     const auto completions = Await(1);
     ASSERT_EQ(completions.size(), 1U);
     EXPECT_TRUE(completions[0].ok);
-    EXPECT_EQ(std::memcmp(source_.data(), destination_.data(), kSize), 0);
+    EXPECT_EQ(std::memcmp(source_.data(), destination_.data(), kWholeBytes), 0);
   }
 
-  TestArena source_{kSize};
-  TestArena destination_{kSize};
+  TestArena source_{kWholeBytes};
+  TestArena destination_{kWholeBytes};
   std::unique_ptr<WorkerPool> pool_;
   memory::MappingId from_;
   memory::MappingId to_;
@@ -140,10 +140,10 @@ TEST_F(WorkerPoolFaults, NoByteMovesAfterTheLoss) {
     Await(1);
     // Reaped, so that no thread of it is left; a zombie would still answer.
     EXPECT_EQ(::kill(pid, 0), -1);
-    std::memset(destination_.data(), 0, kSize);
-    const std::vector<std::byte> before(kSize);
+    std::memset(destination_.data(), 0, kWholeBytes);
+    const std::vector<std::byte> before(kWholeBytes);
     std::this_thread::sleep_for(milliseconds(5));
-    EXPECT_EQ(std::memcmp(destination_.data(), before.data(), kSize), 0);
+    EXPECT_EQ(std::memcmp(destination_.data(), before.data(), kWholeBytes), 0);
     AwaitUsable(0);
   }
 }

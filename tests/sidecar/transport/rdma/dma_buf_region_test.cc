@@ -21,7 +21,7 @@ using testing::TestArena;
 
 constexpr uint64_t kLead = 512;  // of an allocation in its dma-buf
 constexpr uint64_t kChunk = 16384;
-constexpr uint64_t kBytes = 4 * kChunk;
+constexpr uint64_t kDmaBufBytes = 4 * kChunk;
 constexpr int kNotSupportedByKernel = 524;  // ENOTSUPP
 
 size_t OpenFds() {
@@ -70,7 +70,7 @@ class DmaBufRegionTest : public RegionSetFixture {
 TEST_F(DmaBufRegionTest, EachChunkHasItsOwnPlaceInTheDmaBuf) {
   Open();
   constexpr uint64_t kOffset = 3 * 4096 + 33;  // in the allocation
-  const auto set = Register({{OnGpu(), kOffset, kBytes}});
+  const auto set = Register({{OnGpu(), kOffset, kDmaBufBytes}});
   ASSERT_TRUE(set) << set.error().message;
   constexpr uint64_t kFirst = kChunk - (kLead + kOffset) % 4096;  // up to a page of the dma-buf
   EXPECT_THAT(RangesOf(**set), ElementsAre(ByteRange{0, kFirst}, ByteRange{kFirst, kChunk},
@@ -116,8 +116,8 @@ TEST_F(DmaBufRegionTest, WhatIsReleasedIsGoneAtOnceAndWithItTheDescriptor) {
   source.dma_buf.fd = std::make_shared<const UniqueFd>(arena_.Fd());
   Allocation allocation = *memory::MappedAllocation::Create(mapper_, std::move(source));
   source = {};
-  auto one = *Register({{allocation, 0, kBytes}});
-  auto other = *Register({{allocation, 100, kBytes}});
+  auto one = *Register({{allocation, 0, kDmaBufBytes}});
+  auto other = *Register({{allocation, 100, kDmaBufBytes}});
   EXPECT_EQ(OpenFds(), fds_before + 1) << "one for all views";
   allocation.reset();
   const MemoryRegionSet::Chunk gone = one->list().front();
@@ -139,7 +139,7 @@ TEST_F(DmaBufRegionTest, AFailureAtAnyChunkOnAnyDeviceLeavesNothing) {
       for (const int error_number : {EIO, ENOMEM, EINVAL}) {
         SCOPED_TRACE(device + " " + std::to_string(chunk) + " " + std::to_string(error_number));
         host_->FailCall(device, FakeCall::kRegisterDmabuf, chunk, error_number);
-        const auto refused = Register({{allocation, 0, kBytes}});
+        const auto refused = Register({{allocation, 0, kDmaBufBytes}});
         ASSERT_FALSE(refused);
         EXPECT_EQ(refused.error().code, ErrorCode::kPathUnavailable) << "it has other ways";
         EXPECT_THAT(refused.error().message, AllOf(HasSubstr("chunk " + std::to_string(chunk) +
@@ -148,7 +148,7 @@ TEST_F(DmaBufRegionTest, AFailureAtAnyChunkOnAnyDeviceLeavesNothing) {
                                                    HasSubstr(::strerror(error_number))));
         EXPECT_EQ(host_->live().regions, 0);
         EXPECT_EQ(OpenFds(), fds_before);
-        EXPECT_TRUE(Register({{allocation, 0, kBytes}})) << "it may be another time";
+        EXPECT_TRUE(Register({{allocation, 0, kDmaBufBytes}})) << "it may be another time";
       }
     }
   }
@@ -175,15 +175,15 @@ TEST_F(DmaBufRegionTest, APairOfGpuAndDeviceThatCannotIsTriedOnce) {
     const std::string gpu = "GPU-of-" + std::to_string(error_number);
     EXPECT_EQ(VerbsError("a", "b", error_number).code, ErrorCode::kPathUnavailable);
     host_->FailCall("second", FakeCall::kRegisterDmabuf, 1, error_number);
-    const auto first = Register({{OnGpu(0, gpu), 0, kBytes}});
+    const auto first = Register({{OnGpu(0, gpu), 0, kDmaBufBytes}});
     const int tried = calls() + calls("second");
-    const auto again = Register({{OnGpu(0, gpu), 0, kBytes}});
+    const auto again = Register({{OnGpu(0, gpu), 0, kDmaBufBytes}});
     ASSERT_FALSE(first || again);
     EXPECT_THAT(first.error().message, HasSubstr(::strerror(EOPNOTSUPP)));
     EXPECT_THAT(again.error().message, HasSubstr(::strerror(EOPNOTSUPP)));
     EXPECT_EQ(calls() + calls("second"), tried);
     EXPECT_TRUE(abilities_[1]->Check()) << "for other GPUs";
-    EXPECT_TRUE(Register({{OnGpu(0, "GPU-2"), 0, kBytes}}));
+    EXPECT_TRUE(Register({{OnGpu(0, "GPU-2"), 0, kDmaBufBytes}}));
   }
 }
 

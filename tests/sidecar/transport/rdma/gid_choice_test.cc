@@ -11,7 +11,7 @@
 namespace gantry::transport {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 GidEntry Elsewhere(GidEntry entry) {
   entry.is_here = false;

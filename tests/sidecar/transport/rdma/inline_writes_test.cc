@@ -15,7 +15,7 @@ using gantry::testing::TestArena;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr uint64_t kBytes = 64 << 10;
+constexpr uint64_t kWrittenBytes = 64 << 10;
 constexpr uint64_t kBefore = 64;  // the first block
 constexpr uint32_t kInline = 200;
 constexpr char kSaid[] = "takes shorter writes inline than --rdma-inline-bytes";
@@ -37,7 +37,7 @@ class InlineWrites : public ::testing::Test {
   uint64_t Move(wire::Operation direction, uint64_t length, uint32_t blocks = 5) {
     const bool writes = direction == wire::Operation::kWrite;
     const TestArena& to = writes ? there_ : here_;
-    std::memset(to.data(), 0, kBytes);
+    std::memset(to.data(), 0, kWrittenBytes);
     auto plan =
         PlanOf(direction, world().Local(here_), world().Remote(world().Describe(there_)), 0, 0, 0);
     MoveSegment segment;
@@ -52,19 +52,19 @@ class InlineWrites : public ::testing::Test {
     const auto operation = world().transport_.Start(world().WithNics(plan), 0, ++token_);
     EXPECT_TRUE(world().Finish(*operation));
     EXPECT_FALSE(operation->error()) << operation->error()->message;
-    std::vector<std::byte> expected(kBytes);
+    std::vector<std::byte> expected(kWrittenBytes);
     for (uint64_t i = 0; i < blocks; ++i) {
       const uint64_t at = kBefore + i * 2 * length;
       std::memcpy(&expected[at], (writes ? here_ : there_).data() + at, length);
     }
-    EXPECT_EQ(std::memcmp(to.data(), expected.data(), kBytes), 0) << length << " bytes";
+    EXPECT_EQ(std::memcmp(to.data(), expected.data(), kWrittenBytes), 0) << length << " bytes";
     EXPECT_EQ(work().writes - before.writes, writes ? blocks : 0U);
     return work().inlined - before.inlined;
   }
   uint64_t Write(uint64_t length) { return Move(wire::Operation::kWrite, length); }
 
-  const TestArena here_{kBytes, 1};
-  const TestArena there_{kBytes, 2};
+  const TestArena here_{kWrittenBytes, 1};
+  const TestArena there_{kWrittenBytes, 2};
   std::optional<FakeRdmaPlace> place_;
   uint64_t token_ = 0;
 };

@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr uint64_t kBytes = 1 << 20;
+constexpr uint64_t kMovedBytes = 1 << 20;
 constexpr uint32_t kSmall = 64 << 10;
 
 gantry::testing::FakeDeviceOptions Device(const std::string& name, uint32_t message_bytes_max) {
@@ -34,18 +34,20 @@ class MessageLimit : public ::testing::Test {
   }
   // All of it, in work requests of so many bytes each.
   void ExpectMovedBy(uint64_t slice_bytes, wire::Operation direction, RemoteAllocation target) {
-    const auto operation = world_->transport_.Start(
-        world_->WithNics(PlanOf(direction, world_->Local(local_), std::move(target), 0, 0, kBytes)),
-        0, 1);
+    const auto operation =
+        world_->transport_.Start(world_->WithNics(PlanOf(direction, world_->Local(local_),
+                                                         std::move(target), 0, 0, kMovedBytes)),
+                                 0, 1);
     ASSERT_TRUE(world_->Finish(*operation));
     ASSERT_FALSE(operation->error()) << operation->error()->message;
-    EXPECT_EQ(operation->progress().chunks_total, kBytes / slice_bytes);
+    EXPECT_EQ(operation->progress().chunks_total, kMovedBytes / slice_bytes);
     EXPECT_EQ(operation->progress().chunks_retried, 0u);
-    EXPECT_EQ(std::memcmp(local_.data(), remote_.data(), kBytes), 0);
+    EXPECT_EQ(std::memcmp(local_.data(), remote_.data(), kMovedBytes), 0);
   }
   void ExpectMovedBy(uint64_t slice_bytes) {
     for (const auto direction : {wire::Operation::kWrite, wire::Operation::kRead}) {
-      std::memset(direction == wire::Operation::kWrite ? remote_.data() : local_.data(), 7, kBytes);
+      std::memset(direction == wire::Operation::kWrite ? remote_.data() : local_.data(), 7,
+                  kMovedBytes);
       ExpectMovedBy(slice_bytes, direction, world_->Remote(world_->Describe(remote_)));
     }
   }
@@ -53,8 +55,8 @@ class MessageLimit : public ::testing::Test {
   gantry::testing::FakeFabric fabric_;
   std::unique_ptr<gantry::testing::FakeVerbs> here_;
   std::unique_ptr<gantry::testing::FakeVerbs> there_;
-  const gantry::testing::TestArena local_{kBytes, 1};
-  const gantry::testing::TestArena remote_{kBytes, 2};
+  const gantry::testing::TestArena local_{kMovedBytes, 1};
+  const gantry::testing::TestArena remote_{kMovedBytes, 2};
   std::optional<RdmaWorld> world_;
 };
 

@@ -6,13 +6,13 @@
 namespace gantry::transport {
 namespace {
 
-std::unique_ptr<RdmaPlace> Make(const RdmaOptions& options, uint64_t region_bytes_max) {
+std::unique_ptr<RdmaPlace> MakeFakePlace(const RdmaOptions& options, uint64_t region_bytes_max) {
   gantry::testing::FakeDeviceOptions device{.name = "fake0"};
   device.port.message_bytes_max = 1U << 30;
   return std::make_unique<FakeRdmaPlace>(std::vector{device}, options, region_bytes_max);
 }
 
-const RdmaBoundsSetup kSetup = {Make};
+const RdmaBoundsSetup kSetup = {MakeFakePlace};
 
 INSTANTIATE_TEST_SUITE_P(Fake, RdmaSeams, ::testing::Values(kSetup));
 INSTANTIATE_TEST_SUITE_P(Fake, RdmaForgeries, ::testing::Values(kSetup));

@@ -35,14 +35,14 @@ class RdmaEventsTest : public ::testing::Test {
   // Of the ends that are watched this one ends; what it says meanwhile.
   std::string EndOf(const UniqueFd& watched, UniqueFd* other) {
     std::atomic<int> calls = 0;
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     EXPECT_TRUE(events_->Watch(watched.get(), [&calls] { ++calls; }));
     *other = UniqueFd();
     EXPECT_TRUE(Await(calls, 1));
     std::this_thread::sleep_for(milliseconds(50));
     EXPECT_EQ(calls, 1) << "it spins";
     events_->Ignore(watched.get());
-    return testing::internal::GetCapturedStderr();
+    return ::testing::internal::GetCapturedStderr();
   }
 
   const std::unique_ptr<RdmaEvents> events_ = *RdmaEvents::Create();

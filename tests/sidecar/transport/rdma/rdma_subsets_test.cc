@@ -12,8 +12,8 @@
 namespace gantry::transport {
 namespace {
 
-constexpr size_t kDevices = 4;
-constexpr uint64_t kSlice = 4096;
+constexpr size_t kAllDevices = 4;
+constexpr uint64_t kPageSlice = 4096;
 
 class RdmaSubsets : public FakeRdmaFixture {
  protected:
@@ -28,9 +28,9 @@ class RdmaSubsets : public FakeRdmaFixture {
 
   void SetUp() override {
     RdmaOptions options;
-    options.slice_bytes = kSlice;
+    options.slice_bytes = kPageSlice;
     options.work_requests = 8;
-    Make(kDevices, options);
+    Make(kAllDevices, options);
   }
   void TearDown() override {
     pairs_.clear();
@@ -66,17 +66,17 @@ class RdmaSubsets : public FakeRdmaFixture {
   // Those that did work since the last call.
   DeviceSet Worked() {
     DeviceSet worked;
-    for (size_t i = 0; i < kDevices; ++i) {
+    for (size_t i = 0; i < kAllDevices; ++i) {
       const auto work = here_->work("here" + std::to_string(i));
       // Reads of eight bytes are flushes.
-      if (work.bytes - seen_.at(i) > 8 * kDevices) worked.Add(i);
+      if (work.bytes - seen_.at(i) > 8 * kAllDevices) worked.Add(i);
       seen_[i] = work.bytes;
     }
     return worked;
   }
 
   std::vector<std::unique_ptr<Pair>> pairs_;
-  std::vector<uint64_t> seen_ = std::vector<uint64_t>(kDevices);
+  std::vector<uint64_t> seen_ = std::vector<uint64_t>(kAllDevices);
 };
 
 TEST_F(RdmaSubsets, ABufferIsRegisteredOnItsOwnDevicesAlone) {
@@ -99,7 +99,7 @@ TEST_F(RdmaSubsets, OnlyLanesWhoseBothEndsHaveKeysAreUsed) {
   ExpectMoves(MakePair({0, 1, 2, 3}, {2, 3}), wire::Operation::kRead);
   EXPECT_EQ(Worked(), (DeviceSet{2, 3}));
   EXPECT_EQ(world_->transport_.connections(), 1u);
-  EXPECT_EQ(QueuePairs(), 2 * 2 * static_cast<int>(kDevices)) << "as it was made first";
+  EXPECT_EQ(QueuePairs(), 2 * 2 * static_cast<int>(kAllDevices)) << "as it was made first";
   EXPECT_TRUE(world_->errors_.empty());
 }
 
@@ -111,7 +111,7 @@ TEST_F(RdmaSubsets, WhereTheDevicesDoNotMeetLanesCross) {
   const Pair& crossing = MakePair({0}, {2});
   ExpectMoves(crossing);
   EXPECT_EQ(Worked(), DeviceSet{0});
-  EXPECT_EQ(QueuePairs(), 2 * 2 * static_cast<int>(kDevices + 1));
+  EXPECT_EQ(QueuePairs(), 2 * 2 * static_cast<int>(kAllDevices + 1));
   ExpectMoves(crossing, wire::Operation::kRead);
   ExpectMoves(straight);
   EXPECT_EQ(Worked(), (DeviceSet{0, 1}));
@@ -254,9 +254,9 @@ TEST_F(RdmaSubsets, WhatHasNoOtherDeviceWaitsForOneThatWasLeftOut) {
 TEST_F(RdmaSubsets, WithoutQueuePairsLeftToCrossItIsSaidWhatToDo) {
   FakeRdmaFixture::TearDown();
   RdmaOptions options;
-  options.queue_pairs = wire::kQueuePairsMax / static_cast<int>(kDevices);
+  options.queue_pairs = wire::kQueuePairsMax / static_cast<int>(kAllDevices);
   options.work_requests = 1;
-  Make(kDevices, options);
+  Make(kAllDevices, options);
   const Pair& crossing = MakePair({0}, {2});
   const auto operation = Start(crossing, wire::Operation::kWrite);
   ASSERT_TRUE(world_->Finish(*operation));
@@ -272,8 +272,8 @@ class RdmaManySubsets : public RdmaSubsets, public ::testing::WithParamInterface
 TEST_P(RdmaManySubsets, EveryByteArrivesThroughADeviceOfItsBuffer) {
   std::mt19937_64 random(GetParam());
   const auto some = [&random] {
-    DeviceSet set{random() % kDevices};
-    for (size_t i = 0; i < kDevices; ++i) {
+    DeviceSet set{random() % kAllDevices};
+    for (size_t i = 0; i < kAllDevices; ++i) {
       if (random() % 3 == 0) set.Add(i);
     }
     return set;

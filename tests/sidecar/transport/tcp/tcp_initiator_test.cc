@@ -9,7 +9,7 @@
 namespace gantry::transport {
 namespace {
 
-constexpr size_t kBytes = 64 * 1024;
+constexpr size_t kBufferBytes = 64 * 1024;
 
 TcpWorldOptions Quick() {
   TcpWorldOptions options;
@@ -37,7 +37,7 @@ class TcpInitiatorTest : public ::testing::Test {
     opener_ = std::make_shared<FakeStreamOpener>(nullptr, "s");
     opener_->set_port(target_.port());
     peer_ = world_.transport_->AddPeer("far", opener_);
-    remote_ = {nullptr, std::make_shared<TcpRemoteBuffer>(peer_, "b-1", 5, kBytes)};
+    remote_ = {nullptr, std::make_shared<TcpRemoteBuffer>(peer_, "b-1", 5, kBufferBytes)};
   }
   ~TcpInitiatorTest() override { peer_.reset(); }
 
@@ -62,7 +62,7 @@ class TcpInitiatorTest : public ::testing::Test {
     return {reinterpret_cast<const char*>(arena_.data()) + offset, length};
   }
 
-  TestArena arena_{kBytes, 1};
+  TestArena arena_{kBufferBytes, 1};
   RawTarget target_;
   TcpWorld world_;
   std::shared_ptr<FakeStreamOpener> opener_;
@@ -340,7 +340,7 @@ TEST_F(TcpInitiatorTest, ARefusalIsTheTransfersErrorAndSparesTheStream) {
 }
 
 TEST_F(TcpInitiatorTest, LiesOfATargetEndItsConnectionAndTouchNothingElse) {
-  const std::string before = Local(0, kBytes);
+  const std::string before = Local(0, kBufferBytes);
   using Lie = std::function<std::string(const RawConnection::Frame&)>;
   const std::vector<Lie> lies = {
       [](const auto& request) { return DataFor(request, std::string(1001, 'x')); },
@@ -367,7 +367,7 @@ TEST_F(TcpInitiatorTest, LiesOfATargetEndItsConnectionAndTouchNothingElse) {
     ASSERT_TRUE(world_.Finish(*operation)) << "lie " << i;
     EXPECT_TRUE(operation->error());
   }
-  EXPECT_EQ(Local(0, kBytes), before);
+  EXPECT_EQ(Local(0, kBufferBytes), before);
 }
 
 TEST_F(TcpInitiatorTest, TheEndOfTheSessionFailsWhatRunsAndWhatWaits) {

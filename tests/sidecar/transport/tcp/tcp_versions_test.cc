@@ -8,7 +8,7 @@
 namespace gantry::transport {
 namespace {
 
-constexpr size_t kBytes = 4096;
+constexpr size_t kArenaBytes = 4096;
 constexpr int kPriority = 7;
 
 class TcpVersions : public ::testing::Test {
@@ -30,7 +30,7 @@ class TcpVersions : public ::testing::Test {
     return welcome->version;
   }
   TcpWorld world_;
-  TestArena arena_{kBytes, 1};
+  TestArena arena_{kArenaBytes, 1};
 };
 class TcpVersionsTest : public TcpVersions, public ::testing::WithParamInterface<uint16_t> {};
 
@@ -40,7 +40,7 @@ TEST_P(TcpVersionsTest, AnInitiatorSaysThePriorityToATargetThatKnowsIt) {
   opener->set_port(target.port());
   const auto peer = world_.transport_->AddPeer("far", opener);
   const RemoteAllocation remote = {
-      nullptr, std::make_shared<TcpRemoteBuffer>(peer, "b-1", uint64_t{5}, kBytes)};
+      nullptr, std::make_shared<TcpRemoteBuffer>(peer, "b-1", uint64_t{5}, kArenaBytes)};
   auto operation = world_.transport_->Start(
       PlanOf(wire::Operation::kRead, world_.Local(arena_), remote, 0, 0, 100), kPriority, 1);
   RawConnection connection = target.Accept();
