@@ -23,7 +23,7 @@ MOVING = ["gantry-transfers: Ports, A", "gantry-transfers: Throughput by device,
 
 def recorded(name):
     """The texts of one sidecar, in order."""
-    assert "GANTRY_TEST_RECORD" in os.environ, "nothing was recorded: run this by make test-rdma"
+    assert "GANTRY_TEST_RECORD" in os.environ, "nothing was recorded: run this by make test-rdma-full"
     return records(os.environ["GANTRY_TEST_RECORD"], name)
 
 
