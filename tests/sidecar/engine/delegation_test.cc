@@ -19,7 +19,7 @@ using engine::PeerExecutor;
 using engine::RemoteBuffer;
 using engine::TransferState;
 
-constexpr uint64_t kDelegatedBytes = 1 << 20;
+constexpr uint64_t kWhole = 1 << 20;  // bytes of each buffer
 constexpr uint64_t kBlock = 4096;
 
 // A peer's buffer that no path leads to from here.
@@ -33,13 +33,12 @@ class UnreachableBuffer final : public engine::PeerGateway {
     for (const wire::BufferReference& reference : references) {
       auto buffer = std::make_shared<RemoteBuffer>();
       buffer->reference = {peer, "owner", reference.buffer, 7};
-      buffer->length = kDelegatedBytes;
+      buffer->length = kWhole;
       buffer->access = {true, true};
-      buffer->layout = wire::BlockLayout{kBlock, kBlock, kDelegatedBytes / kBlock};
+      buffer->layout = wire::BlockLayout{kBlock, kBlock, kWhole / kBlock};
       // In two allocations: what is asked of the peer names bytes of the buffer.
-      buffer->pieces =
-          *memory::PieceMap::Create({{0, kBlock, kDelegatedBytes / 2}, {1, 0, kDelegatedBytes / 2}},
-                                    std::array{kDelegatedBytes, kDelegatedBytes});
+      buffer->pieces = *memory::PieceMap::Create({{0, kBlock, kWhole / 2}, {1, 0, kWhole / 2}},
+                                                 std::array{kWhole, kWhole});
       buffer->allocations = {{}, {}};
       for (int i = 0; i < wire::kPathCount; ++i) {
         buffer->paths.push_back({static_cast<wire::Path>(i), i != 0, i != 0 ? "" : "no GPU"});
@@ -48,8 +47,7 @@ class UnreachableBuffer final : public engine::PeerGateway {
         buffer->peer_gpus = std::make_shared<const std::vector<std::string>>(1, "GPU-1");
         buffer->paths[0] = {wire::Path::kIpc, true, ""};
         buffer->paths[1] = {wire::Path::kShm, false, "GPU memory"};
-        buffer->flat =
-            *memory::PieceMap::Create({{0, 0, kDelegatedBytes}}, std::array{kDelegatedBytes});
+        buffer->flat = *memory::PieceMap::Create({{0, 0, kWhole}}, std::array{kWhole});
         buffer->target = std::make_shared<Target>();
       }
       found.push_back(std::move(buffer));
@@ -60,7 +58,7 @@ class UnreachableBuffer final : public engine::PeerGateway {
   }
 
   struct Target final : transport::RemoteTarget {
-    uint64_t length() const override { return kDelegatedBytes; }
+    uint64_t length() const override { return kWhole; }
   };
   bool sees_gpus = false;
   std::atomic<engine::RemoteUse> used_for{engine::RemoteUse::kMove};
@@ -105,11 +103,10 @@ class DelegationTest : public EngineFixture {
     engine_->SetPeerGateway(&gateway_);
     engine_->SetPeerExecutor(&executor_);
     AddWorkload("w");
-    ASSERT_TRUE(Register("w", {&arena_},
-                         {{"k",
-                           {{0, 0, kDelegatedBytes}},
-                           wire::BlockLayout{kBlock, kBlock, kDelegatedBytes / kBlock}},
-                          {"private", {{0, 0, kDelegatedBytes}}, std::nullopt, {false, false}}}));
+    ASSERT_TRUE(
+        Register("w", {&arena_},
+                 {{"k", {{0, 0, kWhole}}, wire::BlockLayout{kBlock, kBlock, kWhole / kBlock}},
+                  {"private", {{0, 0, kWhole}}, std::nullopt, {false, false}}}));
   }
   void TearDown() override { engine_.reset(); }
 
@@ -119,7 +116,7 @@ class DelegationTest : public EngineFixture {
     request.workload = "w";
     request.local.push_back({"", "", "k", 0});
     request.remote.push_back({"peer", "owner", "k", 0});
-    request.ranges.push_back({0, 0, 0, 8192, kDelegatedBytes / 2});
+    request.ranges.push_back({0, 0, 0, 8192, kWhole / 2});
     request.executor = executor;
     request.deadline_ms = 3'000;
     return request;
@@ -129,7 +126,7 @@ class DelegationTest : public EngineFixture {
     return engine_->Submit(request, In(milliseconds(wait_ms)));
   }
 
-  TestArena arena_{kDelegatedBytes};
+  TestArena arena_{kWhole};
   UnreachableBuffer gateway_;
   FakeExecutor executor_;
 };
@@ -140,7 +137,7 @@ TEST_F(DelegationTest, ThePeerIsAskedWhenNoPathLeadsThereFromHere) {
   ASSERT_TRUE(status) << status.error().message;
   EXPECT_EQ(status->state, TransferState::kSucceeded);
   EXPECT_TRUE(status->executed_by_peer);
-  EXPECT_EQ(status->bytes_moved, kDelegatedBytes / 2);
+  EXPECT_EQ(status->bytes_moved, kWhole / 2);
   EXPECT_EQ(status->chunks_moved, status->chunks);
   EXPECT_EQ(executor_.asked_peer, "peer");
   EXPECT_EQ(executor_.asked.operation, wire::Operation::kRead);
@@ -152,7 +149,7 @@ TEST_F(DelegationTest, ThePeerIsAskedWhenNoPathLeadsThereFromHere) {
   EXPECT_EQ(executor_.asked.callees[0], (wire::BufferReference{"", "owner", "k", 7}));
   // Over a seam of the peer's pieces: it is the peer that adds offsets of pieces.
   ASSERT_EQ(executor_.asked.ranges.size(), 1u);
-  EXPECT_EQ(executor_.asked.ranges[0], (wire::TransferRange{0, 0, 0, 8192, kDelegatedBytes / 2}));
+  EXPECT_EQ(executor_.asked.ranges[0], (wire::TransferRange{0, 0, 0, 8192, kWhole / 2}));
   EXPECT_EQ(gateway_.used_for, engine::RemoteUse::kMove) << "it was to be moved from here";
 }
 
@@ -222,14 +219,14 @@ TEST_F(DelegationTest, BlocksThatLieSideBySideAreOneRange) {
 // Admission lets go of a peer's buffers before the plan is made, whose errors name them.
 TEST_F(DelegationTest, WhatDoesNotFitNamesThePeersBuffer) {
   wire::TransferRequest request = Read(wire::Executor::kPeer);
-  request.ranges = {{0, 0, 0, kDelegatedBytes - 1, 2}};
+  request.ranges = {{0, 0, 0, kWhole - 1, 2}};
   auto status = Submit(request);
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().message, ::testing::HasSubstr("'peer/owner/k@"));
   request.ranges.clear();
   request.by_blocks = true;
   request.local_blocks = {0};
-  request.remote_blocks = {kDelegatedBytes / kBlock};
+  request.remote_blocks = {kWhole / kBlock};
   status = Submit(request);
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().message, ::testing::HasSubstr("'peer/owner/k@"));
@@ -282,8 +279,7 @@ TEST_F(DelegationTest, AFailureIsThePeersAndEveryItemMayBeMissing) {
   ASSERT_TRUE(status);
   EXPECT_EQ(status->state, TransferState::kFailed);
   EXPECT_EQ(status->error->code, ErrorCode::kPeerLost);
-  EXPECT_EQ(status->bytes_moved, kDelegatedBytes / 2)
-      << "a peer's numbers are not believed beyond that";
+  EXPECT_EQ(status->bytes_moved, kWhole / 2) << "a peer's numbers are not believed beyond that";
   ASSERT_NE(status->failed_items, nullptr);
   EXPECT_EQ(status->failed_items->size(), 1u);
 }
@@ -291,8 +287,8 @@ TEST_F(DelegationTest, AFailureIsThePeersAndEveryItemMayBeMissing) {
 // As the layers of a KV cache: views of one allocation here, of another there.
 TEST_F(DelegationTest, BuffersOfOneAllocationDoNotCollide) {
   ASSERT_TRUE(Register("w", {&arena_},
-                       {{"v", {{0, 0, kDelegatedBytes / 2}}, std::nullopt},
-                        {"u", {{0, kDelegatedBytes / 2, kDelegatedBytes / 2}}, std::nullopt}}));
+                       {{"v", {{0, 0, kWhole / 2}}, std::nullopt},
+                        {"u", {{0, kWhole / 2, kWhole / 2}}, std::nullopt}}));
   for (const auto operation : {wire::Operation::kRead, wire::Operation::kWrite}) {
     wire::TransferRequest request = Read(wire::Executor::kPeer);
     request.id = operation == wire::Operation::kRead ? "r" : "w";

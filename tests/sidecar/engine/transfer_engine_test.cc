@@ -14,8 +14,8 @@ namespace {
 using testing::In;
 using testing::TestArena;
 
-constexpr uint64_t kViewOffset = 12'288;  // views do not begin at the base
-constexpr uint64_t kViewLength = 512 * 1024;
+constexpr uint64_t kOffset = 12'288;  // views do not begin at the base
+constexpr uint64_t kLength = 512 * 1024;
 
 class TransferEngineTest : public testing::EngineFixture {
  protected:
@@ -32,18 +32,18 @@ class TransferEngineTest : public testing::EngineFixture {
     EngineFixture::SetUp();
     AddWorkload("a");
     AddWorkload("b");
-    ASSERT_TRUE(Register("a", {&arena_a_}, {{"k", {{0, kViewOffset, kViewLength}}, Layout(), {}}}));
+    ASSERT_TRUE(Register("a", {&arena_a_}, {{"k", {{0, kOffset, kLength}}, Layout(), {}}}));
     ASSERT_TRUE(Register("b", {&arena_b_},
-                         {{"k", {{0, kViewOffset, kViewLength}}, Layout(), {true, true}},
-                          {"closed", {{0, kViewOffset, kViewLength}}, Layout(), {false, false}}}));
+                         {{"k", {{0, kOffset, kLength}}, Layout(), {true, true}},
+                          {"closed", {{0, kOffset, kLength}}, Layout(), {false, false}}}));
   }
 
   bool Shows(const std::string& line) {
     return metrics_.Text().find(line + "\n") != std::string::npos;
   }
-  static wire::BlockLayout Layout() { return {4096, 4096, kViewLength / 4096}; }
+  static wire::BlockLayout Layout() { return {4096, 4096, kLength / 4096}; }
   static wire::TransferRequest Whole() {
-    return WithRange(Between("a", "k", "b", "k"), 0, 0, kViewLength);
+    return WithRange(Between("a", "k", "b", "k"), 0, 0, kLength);
   }
   ErrorCode Refused(const wire::TransferRequest& request, std::string* field = nullptr) {
     auto status = engine_->Submit(request, In(milliseconds(1000)));
@@ -59,7 +59,7 @@ class TransferEngineTest : public testing::EngineFixture {
 
 TEST_F(TransferEngineTest, MovesOffsetViewsAndNothingBesides) {
   std::vector<uint8_t> expected(arena_a_.data(), arena_a_.data() + kArena);
-  std::memcpy(expected.data() + kViewOffset + 100, arena_b_.data() + kViewOffset + 4097, 70'001);
+  std::memcpy(expected.data() + kOffset + 100, arena_b_.data() + kOffset + 4097, 70'001);
   auto status = engine_->Submit(WithRange(Between("a", "k", "b", "k"), 100, 4097, 70'001),
                                 In(milliseconds(2000)));
   ASSERT_TRUE(status) << status.error().message;
@@ -70,7 +70,7 @@ TEST_F(TransferEngineTest, MovesOffsetViewsAndNothingBesides) {
 
 TEST_F(TransferEngineTest, WritesTheOtherWay) {
   std::vector<uint8_t> expected(arena_b_.data(), arena_b_.data() + kArena);
-  std::memcpy(expected.data() + kViewOffset + 8192, arena_a_.data() + kViewOffset, 5000);
+  std::memcpy(expected.data() + kOffset + 8192, arena_a_.data() + kOffset, 5000);
   auto request = WithRange(Between("a", "k", "b", "k"), 0, 8192, 5000);
   request.operation = wire::Operation::kWrite;
   ASSERT_TRUE(engine_->Submit(request, In(milliseconds(2000))));
@@ -98,7 +98,7 @@ TEST_F(TransferEngineTest, RequiredPathIsAnErrorWhenItCannotBeTaken) {
 
 TEST_F(TransferEngineTest, RefusesWhatItMayNotTouch) {
   std::string field;
-  EXPECT_EQ(Refused(WithRange(Between("a", "k", "b", "k"), 0, 1, kViewLength), &field),
+  EXPECT_EQ(Refused(WithRange(Between("a", "k", "b", "k"), 0, 1, kLength), &field),
             ErrorCode::kOutOfRange);
   EXPECT_EQ(field, "/ranges/0");
   EXPECT_EQ(Refused(WithRange(Between("a", "k", "b", "k"), UINT64_MAX - 10, 0, 100)),
@@ -139,7 +139,7 @@ TEST_F(TransferEngineTest, RefusesBlocksOutOfRange) {
   auto request = Between("a", "k", "b", "k");
   request.by_blocks = true;
   request.local_blocks = {0, 1};
-  request.remote_blocks = {0, kViewLength / 4096};
+  request.remote_blocks = {0, kLength / 4096};
   std::string field;
   EXPECT_EQ(Refused(request, &field), ErrorCode::kOutOfRange);
   EXPECT_EQ(field, "/remote_blocks/1");
@@ -147,7 +147,7 @@ TEST_F(TransferEngineTest, RefusesBlocksOutOfRange) {
 
 TEST_F(TransferEngineTest, ReadOnlyMemoryIsNoDestination) {
   AddWorkload("c");
-  ASSERT_TRUE(Register("c", {&arena_a_}, {{"k", {{0, 0, kViewLength}}, Layout(), {true, false}}},
+  ASSERT_TRUE(Register("c", {&arena_a_}, {{"k", {{0, 0, kLength}}, Layout(), {true, false}}},
                        /*read_only=*/true));
   EXPECT_EQ(Refused(WithRange(Between("c", "k", "b", "k"), 0, 0, 10)),
             ErrorCode::kPermissionDenied);
@@ -166,7 +166,7 @@ TEST_F(TransferEngineTest, SameIdAnswersTheSameTransfer) {
   request.ranges[0].length = 1;
   EXPECT_EQ(Refused(request), ErrorCode::kConflict);
   // Also when the buffers are gone.
-  request.ranges[0].length = kViewLength;
+  request.ranges[0].length = kLength;
   auto buffer = registry_.ByName("b", "k");
   ASSERT_TRUE(buffer);
   ASSERT_TRUE(registry_.Remove((*buffer)->description().id, In(milliseconds(100))));
@@ -222,8 +222,7 @@ TEST_F(TransferEngineTest, LostWorkerIsRetriedOnce) {
   auto status = engine_->Get("a", "w", In(milliseconds(5000)));
   ASSERT_TRUE(status);
   EXPECT_EQ(status->state, TransferState::kSucceeded);
-  EXPECT_EQ(std::memcmp(arena_a_.data() + kViewOffset, arena_b_.data() + kViewOffset, kViewLength),
-            0);
+  EXPECT_EQ(std::memcmp(arena_a_.data() + kOffset, arena_b_.data() + kOffset, kLength), 0);
 }
 
 TEST_F(TransferEngineTest, FailureOfACopyFailsTheTransferWithItsItems) {
@@ -329,8 +328,7 @@ TEST_F(TransferEngineTest, TransferThatArrivesAfterItsWorkloadEndedIsRefused) {
 
 TEST_F(TransferEngineTest, OneFileUnderTwoNamesIsStillOneMemory) {
   AddWorkload("c");
-  ASSERT_TRUE(Register("c", {&arena_a_},
-                       {{"k", {{0, kViewOffset, kViewLength}}, Layout(), {true, true}}},
+  ASSERT_TRUE(Register("c", {&arena_a_}, {{"k", {{0, kOffset, kLength}}, Layout(), {true, true}}},
                        /*read_only=*/false));
   EXPECT_EQ(Refused(WithRange(Between("a", "k", "c", "k"), 0, 50, 100)), ErrorCode::kOverlap);
 }
@@ -345,7 +343,7 @@ TEST_F(TransferEngineTest, QueuedAndRunningAreCounted) {
   const EngineTotals totals = engine_->Totals();
   EXPECT_EQ(totals.queued + totals.running, 3u);
   EXPECT_GT(totals.running, 0u);
-  EXPECT_EQ(totals.bytes_inflight, 3 * kViewLength);
+  EXPECT_EQ(totals.bytes_inflight, 3 * kLength);
   pool_.Release();
 }
 
@@ -393,8 +391,7 @@ TEST_F(TransferEngineTest, ManyCallersAtOnce) {
     });
   }
   for (std::thread& caller : callers) caller.join();
-  EXPECT_EQ(std::memcmp(arena_a_.data() + kViewOffset, arena_b_.data() + kViewOffset, 200 * 2048),
-            0);
+  EXPECT_EQ(std::memcmp(arena_a_.data() + kOffset, arena_b_.data() + kOffset, 200 * 2048), 0);
   EXPECT_EQ(engine_->Totals().running, 0u);
 }
 
