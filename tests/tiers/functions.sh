@@ -69,13 +69,18 @@ skip_unless() {
 # Schemathesis and Hypothesis, which the api tier alone uses, cost a second at each start of pytest.
 without_unused_plugins=(-p no:schemathesis -p no:hypothesispytest)
 
-# run_sanitized_pytest <asan|tsan> <marks>: the suites of processes over the programs of that preset.
+# run_sanitized_pytest <asan|tsan> <marks> [files]: the end-to-end cases with these marks over the programs of that preset.
+# The files follow, one case after the other: each process of a parallel run would read the REST schema for 20 seconds.
 run_sanitized_pytest() {
-  local preset=$1 marks=$2
-  ASAN_OPTIONS=log_path=$RESULTS/sanitizer.asan UBSAN_OPTIONS=print_stacktrace=1:log_path=$RESULTS/sanitizer.ubsan \
-    TSAN_OPTIONS=ignore_noninstrumented_modules=1:report_thread_leaks=0:suppressions=$PWD/tests/tiers/tsan.supp:log_path=$RESULTS/sanitizer.tsan \
-    GANTRY_TEST_JOBS=${GANTRY_TEST_JOBS:-$((jobs * 2))} \
-    run_pytest_parallel "$preset" "$marks" "${api_files[@]}" "${end_to_end_files[@]}"
+  local preset=$1 marks=$2 code=0
+  shift 2
+  export ASAN_OPTIONS=log_path=$RESULTS/sanitizer.asan UBSAN_OPTIONS=print_stacktrace=1:log_path=$RESULTS/sanitizer.ubsan
+  export TSAN_OPTIONS=ignore_noninstrumented_modules=1:report_thread_leaks=0:suppressions=$PWD/tests/tiers/tsan.supp:log_path=$RESULTS/sanitizer.tsan
+  GANTRY_TEST_JOBS=${GANTRY_TEST_JOBS:-$((jobs * 2))} run_pytest_parallel "$preset" "$marks" "${end_to_end_files[@]}"
+  if (($#)); then
+    pytest_to api.xml "$preset" -m "$marks" "$@" || code=$?
+    ((code == 0)) || status=1
+  fi
   sanitizer_reports
 }
 
