@@ -13,7 +13,7 @@
 namespace gantry::client {
 namespace {
 
-tl::unexpected<Error> Missing(std::string argument) {
+tl::unexpected<Error> Missing(const std::string& argument) {
   return Fail(ErrorCode::kInvalidArgument, argument + " is NULL", {}, argument);
 }
 
@@ -88,7 +88,7 @@ gantry_error* gantry_client_open(const char* path, const char* workload,
     if (options != nullptr) {
       if (options->engine_id != nullptr) wanted.engine_id = options->engine_id;
       if (options->handoff_socket != nullptr) wanted.handoff_socket = options->handoff_socket;
-      constexpr uint64_t kTimeoutMsMax = 24 * 3600 * 1000;
+      constexpr uint64_t kTimeoutMsMax = uint64_t{24} * 3600 * 1000;
       const uint64_t timeout_ms = std::min(options->timeout_ms, kTimeoutMsMax);
       if (timeout_ms != 0) wanted.timeout = milliseconds(static_cast<int64_t>(timeout_ms));
     }

@@ -117,6 +117,7 @@ Result<std::vector<GpuPiece>> GpuResolver::Resolve(uint64_t address, uint64_t by
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(Export(extents));
   std::vector<GpuPiece> pieces;
+  pieces.reserve(extents.size());
   for (const GpuExtent& extent : extents) {
     pieces.push_back({exported_.at(KeyOf(extent.info)), extent.offset, extent.bytes});
   }

@@ -103,7 +103,7 @@ Result<bool> HttpReplyParser::TakeHead() {
     left_ = kBodyBytesMax;
   } else {
     stage_ = has_body && left_ > 0 ? Stage::kLength : Stage::kDone;
-    reply_.body.reserve(std::min<uint64_t>(left_, 1024 * 1024));
+    reply_.body.reserve(std::min<uint64_t>(left_, 1 << 20));
   }
   return true;
 }

@@ -18,8 +18,8 @@ struct HttpReply {
 
 class HttpReplyParser {
  public:
-  static constexpr size_t kHeadBytesMax = 64 * 1024;
-  static constexpr size_t kBodyBytesMax = 256 * 1024 * 1024;
+  static constexpr size_t kHeadBytesMax = 64 << 10;
+  static constexpr size_t kBodyBytesMax = 256 << 20;
 
   // True when the reply is complete. No more bytes are taken after that.
   Result<bool> Take(std::string_view bytes);

@@ -14,7 +14,7 @@
 namespace gantry::client {
 namespace {
 
-constexpr size_t kReadBytes = 16 * 1024;
+constexpr size_t kReadBytes = 16 << 10;
 constexpr milliseconds kMailboxTime{100};  // to be given one: the request waits meanwhile
 
 Status SetTimeout(int fd, milliseconds timeout) {

@@ -85,8 +85,9 @@ Status WorkloadSession::Close() {
                              .target = target,
                              .bearer = lease_answer_.lease_token,
                              .timeout = options_.timeout});
-    if (!reply) outcome = Fail(std::move(reply).error());
-    if (reply && reply->status != 404) {
+    if (!reply) {
+      outcome = Fail(std::move(reply).error());
+    } else if (reply->status != 404) {
       if (auto answer = BodyOrProblem(*std::move(reply)); !answer) outcome = Fail(answer.error());
     }
   }

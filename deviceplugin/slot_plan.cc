@@ -78,6 +78,7 @@ void AddRdma(const SlotPlanRules& rules, const NodeGpus& node,
   const auto devices = topology::ListRdmaDevices(rules.root);
   const topology::NicChooser chooser(devices, node.PciAddresses(), rules.nics, rules.root);
   std::vector<Result<topology::NicChoice>> choices;
+  choices.reserve(gpu_addresses.size());
   for (const std::string& address : gpu_addresses) choices.push_back(chooser.ForGpu(address));
   if (choices.empty()) choices.push_back(chooser.ForHostMemory(-1));
   for (const auto& choice : choices) {

@@ -35,6 +35,7 @@ double CopyWithThreads(const CopyWork& work, int threads) {
   std::atomic<size_t> next{0};
   std::barrier<> line(threads + 1);
   std::vector<std::jthread> team;
+  team.reserve(threads);
   for (int i = 0; i < threads; ++i) {
     team.emplace_back([&] {
       line.arrive_and_wait();

@@ -52,10 +52,14 @@ class TransferReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool string(string_t& value) override {
     if (depth_ != 1) return true;
-    if (key_ == "id") read_.id = std::move(value);
-    if (key_ == "state") state_ = std::move(value);
-    if (key_ == "path") read_.outcome.path = std::move(value);
     if (key_ == "executor") read_.outcome.by_peer = value == "peer";
+    if (key_ == "id") {
+      read_.id = std::move(value);
+    } else if (key_ == "state") {
+      state_ = std::move(value);
+    } else if (key_ == "path") {
+      read_.outcome.path = std::move(value);
+    }
     return true;
   }
   bool start_object(size_t) override {

@@ -153,6 +153,7 @@ Status BenchSidecars::Launch(int index, const BenchOptions& options, const std::
     words.insert(words.end(), {"--node-dir", folder_ + "/node"});
   }
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
 

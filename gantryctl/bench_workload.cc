@@ -15,8 +15,8 @@ namespace gantry::gantryctl {
 namespace {
 
 // Pages before the buffer and after it: an offset that somebody forgot shows at once.
-constexpr uint64_t kBefore = 17 * 4096;
-constexpr uint64_t kAfter = 5 * 4096;
+constexpr uint64_t kBefore = uint64_t{17} * 4096;
+constexpr uint64_t kAfter = uint64_t{5} * 4096;
 constexpr uint64_t kTransferMs = 300'000;
 constexpr uint64_t kWaitSliceMs = 10'000;  // of one request, as the client library does
 constexpr uint64_t kDrainMs = 5'000;

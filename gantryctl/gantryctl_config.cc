@@ -35,8 +35,8 @@ CLI::Option* AddSize(CLI::App& app, const std::string& name, uint64_t& value,
   return app.add_option(name, take, help)->type_name("SIZE")->default_str(FormatSize(value));
 }
 
-void AddBench(CLI::App& app, CommandLine& line) {
-  BenchOptions& bench = line.bench;
+// What is moved, and who moves it.
+void AddBenchTransfers(CLI::App& app, BenchOptions& bench) {
   app.add_option("--transport", bench.transport,
                  "What to measure: shm; tcp, over loopback; rdma, from a device to itself, against "
                  "perftest; "
@@ -72,6 +72,10 @@ void AddBench(CLI::App& app, CommandLine& line) {
   const std::map<std::string, bool> executors = {{"self", false}, {"peer", true}};
   app.add_option("--executor", bench.peer_executes, "Which sidecar moves the bytes; default self")
       ->transform(CLI::CheckedTransformer(executors).description("self|peer"));
+}
+
+// How the sidecars move it, and from which memory.
+void AddBenchMeans(CLI::App& app, BenchOptions& bench) {
   app.add_option("--workers", bench.workers, "Copy workers, and threads of the ceiling")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
@@ -93,6 +97,10 @@ void AddBench(CLI::App& app, CommandLine& line) {
       ->transform(CLI::CheckedTransformer(memories).description("host|device|virtual"));
   AddSize(app, "--piece", bench.piece_bytes, "Of virtual memory: a multiple of 2MiB");
   app.add_flag("!--no-checksum", bench.checksum, "tcp: leave out the CRC32C of the bytes");
+}
+
+// How often it is measured, and which calls are.
+void AddBenchMeasurements(CLI::App& app, BenchOptions& bench) {
   app.add_option("-n,--iterations", bench.iterations, "Each after one of the ceiling")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
@@ -122,6 +130,12 @@ void AddBench(CLI::App& app, CommandLine& line) {
          "With --table: blocks per transfer")
       ->type_name("N,N,...")
       ->default_str("1,16,256");
+}
+
+void AddBench(CLI::App& app, BenchOptions& bench) {
+  AddBenchTransfers(app, bench);
+  AddBenchMeans(app, bench);
+  AddBenchMeasurements(app, bench);
   app.add_option("--sidecar", bench.sidecar,
                  "The binary; default: gantry-sidecar beside gantryctl");
   app.add_flag("--keep", bench.keep, "Leave the folder with the sidecars' logs");
@@ -152,7 +166,7 @@ void AddCommands(CLI::App& app, CommandLine& line) {
   add("doctor", "What works on this machine, and why the rest does not", Command::kDoctor);
   AddBench(*add("bench", "Measures transfers against memcpy, with two sidecars of its own",
                 Command::kBench),
-           line);
+           line.bench);
 }
 
 }  // namespace

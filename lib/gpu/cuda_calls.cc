@@ -33,6 +33,7 @@ void** Slot(Function*& function) {
   return reinterpret_cast<void**>(&function);
 }
 
+// NOLINTNEXTLINE(readability-function-size): a table, one line for each function of the driver
 std::vector<Symbol> SymbolsOf(Functions& f) {
   using enum Feature;
   return {

@@ -19,14 +19,14 @@ namespace gantry::http {
 namespace {
 
 // What a connection may hold without being counted, and keeps between requests.
-constexpr size_t kSmallBytesMax = 64 * 1024;
+constexpr size_t kSmallBytesMax = 64 << 10;
 // A request that names some hundred blocks comes whole.
-constexpr size_t kHeadReadBytes = 16 * 1024;
+constexpr size_t kHeadReadBytes = 16 << 10;
 constexpr size_t kBodyReadBytesMin = 4096;
-constexpr size_t kBodyReadBytesMax = 256 * 1024;
+constexpr size_t kBodyReadBytesMax = 256 << 10;
 // After the last response, the rest of what the client sends is read, so that the response is not
 // lost to a reset.
-constexpr size_t kDiscardBytesMax = 16 * 1024 * 1024;
+constexpr size_t kDiscardBytesMax = 16 << 20;
 constexpr milliseconds kLingerTime{2'000};
 // Who wants small requests answered soon sends small ones.
 constexpr size_t kRehearsalBytesMax = 4096;

@@ -184,9 +184,10 @@ class HttpInterpreter::Dialect final : public httplib::Server {
     set_error_handler(httplib::Server::Handler([](const httplib::Request&, httplib::Response& to) {
       if (to.body.empty()) Answer(current_stream, RefusalResponse(Refusal::kMalformed), &to);
     }));
-    set_exception_handler([](const httplib::Request&, httplib::Response& to, std::exception_ptr) {
-      Answer(current_stream, ErrorResponse(Error(ErrorCode::kInternal, kUnhandled)), &to);
-    });
+    set_exception_handler(
+        [](const httplib::Request&, httplib::Response& to, const std::exception_ptr&) {
+          Answer(current_stream, ErrorResponse(Error(ErrorCode::kInternal, kUnhandled)), &to);
+        });
     svr_sock_ = 0;  // "not shutting down": streams go on; nothing else reads it
   }
 

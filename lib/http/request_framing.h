@@ -9,10 +9,10 @@
 namespace gantry::http {
 
 struct FramingLimits {
-  size_t head_bytes_max = 16 * 1024;
+  size_t head_bytes_max = 16 << 10;
   size_t target_bytes_max = 2048;
   size_t headers_max = 100;
-  size_t body_bytes_max = 8 * 1024 * 1024;
+  size_t body_bytes_max = 8 << 20;
 };
 
 // Why a request is refused before anyone reads it; error_response.h says how that is answered.

@@ -19,7 +19,7 @@ std::string Joined(const std::vector<std::string>& names) {
 
 }  // namespace
 
-NicChooser::NicChooser(std::vector<RdmaDevice> nics, const std::vector<std::string>& gpus,
+NicChooser::NicChooser(const std::vector<RdmaDevice>& nics, const std::vector<std::string>& gpus,
                        NicRules rules, std::string root)
     : rules_(std::move(rules)), root_(std::move(root)) {
   for (const RdmaDevice& nic : nics) {

@@ -29,8 +29,8 @@ class NicChooser {
  public:
   // `nics`: those that can be used; what has no active port is passed over. `gpus`: the addresses
   // of all of the machine's, also of those that this process does not use.
-  NicChooser(std::vector<RdmaDevice> nics, const std::vector<std::string>& gpus, NicRules rules,
-             std::string root = "/");
+  NicChooser(const std::vector<RdmaDevice>& nics, const std::vector<std::string>& gpus,
+             NicRules rules, std::string root = "/");
 
   Result<NicChoice> ForGpu(std::string_view pci_address) const;
   Result<NicChoice> ForHostMemory(int numa_node) const;  // -1: unknown

@@ -20,7 +20,7 @@ namespace gantry::wire {
 // Tokens are 32 lower-case hex digits, a generation 16. Decoding is strict: a field that is not
 // listed, is there twice or has another type is an error.
 inline constexpr int kHandoffVersion = 1;
-inline constexpr size_t kHandoffMessageBytesMax = 64 * 1024;
+inline constexpr size_t kHandoffMessageBytesMax = 64 << 10;
 inline constexpr size_t kHandoffTokensMax = 1024;  // of one message
 
 enum class HandoffType { kAttach, kFds, kRelease, kPing };

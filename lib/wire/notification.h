@@ -7,7 +7,7 @@
 
 namespace gantry::wire {
 
-inline constexpr size_t kNotificationBytesMax = 64 * 1024;
+inline constexpr size_t kNotificationBytesMax = 64 << 10;
 inline constexpr size_t kNotificationIdBytesMax = 256;
 inline constexpr size_t kRequestIdBytesMax = 256;
 

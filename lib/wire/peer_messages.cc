@@ -118,6 +118,7 @@ Result<std::vector<PathReport>> FromMessage(
     const google::protobuf::RepeatedPtrField<proto::PathStatement>& messages) {
   RETURN_IF_ERROR(Limit("paths", messages.size(), kPeerPathsMax));
   std::vector<PathReport> paths;
+  paths.reserve(kPathCount);
   for (int i = 0; i < kPathCount; ++i) {
     paths.push_back({static_cast<Path>(i), false, "the peer does not speak of this path"});
   }

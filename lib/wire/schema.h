@@ -32,7 +32,7 @@ enum class FieldKind {
 };
 
 inline constexpr int64_t kNumberMax = std::numeric_limits<int64_t>::max();
-inline constexpr int64_t kTextBytesMax = 64 * 1024;
+inline constexpr int64_t kTextBytesMax = 64 << 10;
 
 struct Schema;
 

@@ -155,8 +155,9 @@ Status DelegatedTransfers::CanExecute(const std::string& peer) const {
 }
 
 std::unique_ptr<transport::Operation> DelegatedTransfers::Start(
-    std::shared_ptr<const Delegation> delegation, std::shared_ptr<const transport::MovePlan> plan,
-    TimePoint deadline, int priority, uint64_t token) {
+    const std::shared_ptr<const Delegation>& delegation,
+    std::shared_ptr<const transport::MovePlan> plan, TimePoint deadline, int priority,
+    uint64_t token) {
   auto watcher = std::make_shared<DelegationWatcher>(inbox_, token);
   // Many ranges fold into few segments: they are written out when their turn has come.
   auto make = [delegation, plan, priority] { return ExecutionOf(*delegation, *plan, priority); };

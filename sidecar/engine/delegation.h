@@ -44,7 +44,7 @@ class DelegatedTransfers {
   // From any thread.
   Status CanExecute(const std::string& peer) const;
 
-  std::unique_ptr<transport::Operation> Start(std::shared_ptr<const Delegation> delegation,
+  std::unique_ptr<transport::Operation> Start(const std::shared_ptr<const Delegation>& delegation,
                                               std::shared_ptr<const transport::MovePlan> plan,
                                               TimePoint deadline, int priority, uint64_t token);
 

@@ -16,7 +16,7 @@ using wire::TransferRange;
 
 // The request's own lists are one group of whole blocks.
 Status AddOwnGroup(PlanInput* input) {
-  static const BlockShape kWholeBlocks;
+  static const BlockShape whole_blocks;
   if (input->local.size() != input->remote.size()) {
     return Fail(ErrorCode::kInvalidArgument,
                 "block ids pair local[k] with remote[k], but there are " +
@@ -28,7 +28,7 @@ Status AddOwnGroup(PlanInput* input) {
     return Fail(ErrorCode::kInvalidArgument, "the transfer names no buffers", {}, "/local");
   }
   input->groups.push_back({0, input->local.size(), input->request->local_blocks,
-                           input->request->remote_blocks, &kWholeBlocks, ""});
+                           input->request->remote_blocks, &whole_blocks, ""});
   return {};
 }
 

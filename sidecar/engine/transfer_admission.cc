@@ -92,6 +92,7 @@ Status CheckWritable(const memory::MappedAllocation& allocation, const PlanBuffe
 std::vector<transport::RemoteAllocation> TargetsOf(
     const std::vector<std::shared_ptr<const RemoteBuffer>>& remotes) {
   std::vector<transport::RemoteAllocation> targets;
+  targets.reserve(remotes.size());
   for (const auto& remote : remotes) targets.push_back({nullptr, remote->target});
   return targets;
 }

@@ -11,14 +11,14 @@ Result<std::shared_ptr<const MappedAllocation>> MappedAllocation::Create(MemoryM
   ASSIGN_OR_RETURN(MemoryIdentity identity, IdentityOf(source));
   ASSIGN_OR_RETURN(const MappingId mapping, mapper.Map(source));
   return std::shared_ptr<const MappedAllocation>(
-      new MappedAllocation(mapper, std::move(source), std::move(identity), mapping));
+      new MappedAllocation(mapper, std::move(source), identity, mapping));
 }
 
 MappedAllocation::MappedAllocation(MemoryMapper& mapper, AllocationSource source,
                                    MemoryIdentity identity, MappingId mapping)
     : mapper_(mapper),
       source_(std::move(source)),
-      identity_(std::move(identity)),
+      identity_(identity),
       mapping_(mapping),
       in_process_(source_) {}
 

@@ -122,7 +122,7 @@ Result<std::vector<PeerLink::Handle>> PeerLink::AcquireOnce(
     if (std::none_of(wanted.begin(), wanted.end(), same)) wanted.push_back(references[i]);
   }
   if (!wanted.empty()) {
-    if (Status fetched = Fetch(turn.session(), std::move(wanted), use, deadline); !fetched) {
+    if (Status fetched = Fetch(turn.session(), wanted, use, deadline); !fetched) {
       const MutexLock lock(mutex_);
       if (stopping_) return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
       if (fetched.error().code == ErrorCode::kCancelled) return Fail(NotUp());
@@ -137,7 +137,7 @@ Result<std::vector<PeerLink::Handle>> PeerLink::AcquireOnce(
                                                "' was registered anew or taken back");
 }
 
-Status PeerLink::Fetch(Session& session, std::vector<wire::BufferReference> references,
+Status PeerLink::Fetch(Session& session, const std::vector<wire::BufferReference>& references,
                        engine::RemoteUse use, TimePoint deadline) {
   ASSIGN_OR_RETURN(const std::vector<wire::PeerBuffer> buffers,
                    Describe(session, references, deadline));

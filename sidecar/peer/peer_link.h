@@ -131,7 +131,7 @@ class PeerLink {
                                           engine::RemoteUse use, TimePoint deadline,
                                           uint64_t* revoked) EXCLUDES(mutex_);
   bool AwaitAcknowledged(uint64_t generation, TimePoint deadline) EXCLUDES(mutex_);
-  Status Fetch(Session& session, std::vector<wire::BufferReference> references,
+  Status Fetch(Session& session, const std::vector<wire::BufferReference>& references,
                engine::RemoteUse use, TimePoint deadline) EXCLUDES(mutex_);
   Result<std::vector<wire::PeerBuffer>> Describe(
       Session& session, const std::vector<wire::BufferReference>& references, TimePoint deadline)

@@ -70,8 +70,8 @@ Result<std::shared_ptr<const memory::MappedAllocation>> AllocationRecord::Map() 
 
 Result<std::shared_ptr<AllocationRecord>> AllocationTable::Find(uint64_t workload_generation,
                                                                 memory::AllocationSource source) {
-  ASSIGN_OR_RETURN(memory::MemoryIdentity identity, memory::IdentityOf(source));
-  const Key key(workload_generation, std::move(identity), source.writable);
+  ASSIGN_OR_RETURN(const memory::MemoryIdentity identity, memory::IdentityOf(source));
+  const Key key(workload_generation, identity, source.writable);
   std::shared_ptr<AllocationRecord> record;  // its last reference never goes under the lock
   MutexLock lock(mutex_);
   std::weak_ptr<AllocationRecord>& known = records_[key];

@@ -177,7 +177,7 @@ void Buffer::Use::Prefetch() const {
   const Buffer& used = *buffer_;
   const auto* const end = reinterpret_cast<const char*>(&used + 1);
   gantry::Prefetch(&used.mutex_, end - reinterpret_cast<const char*>(&used.mutex_));
-  gantry::Prefetch(&*user_, sizeof(*user_));
+  gantry::Prefetch(&*user_, sizeof(std::string));
   gantry::Prefetch(backing_.get(), 1);
 }
 

@@ -13,7 +13,7 @@ namespace gantry::transport {
 namespace {
 
 // A transfer is split so that every worker gets some of it, down to this.
-constexpr uint64_t kJobBytesMin = 64 * 1024;
+constexpr uint64_t kJobBytesMin = 64 << 10;
 constexpr uint64_t kGpuJobBytesMin = 1 << 20;
 // Of rows: longer ones gain nothing, and a cancel waits for three of them.
 constexpr uint64_t kRowJobBytes = 16 << 20;
@@ -26,7 +26,7 @@ constexpr size_t kOneByOneBlocks = 512;
 // Faster than a worker copies on today's machines: a nap that is based on it ends too early, which
 // costs a wake-up, rather than too late, which would leave a worker without work.
 constexpr uint64_t kCopyBytesPerNanosecond = 20;
-constexpr uint64_t kUnattendedBytesMin = 2 * 1024 * 1024;
+constexpr uint64_t kUnattendedBytesMin = 2 << 20;
 
 // How many segments have so many blocks, one at least.
 size_t SegmentsOf(const MovePlan& plan, size_t blocks) {

@@ -68,22 +68,19 @@ Status StagedCopies::Usable() const {
 }
 
 void StagedCopies::Start(StagedCopy copy) {
-  if (auto usable = Usable(); !usable) {
-    copy.ranges.clear();
-    return copy.done(std::move(usable));
-  }
-  bool taken = false;
-  {
-    const MutexLock lock(mutex_);
-    if (!closed_) {
-      ++unfinished_;
-      started_.push_back(std::move(copy));
-      taken = true;
-    }
-  }
+  Status taken = Usable();
+  if (taken) taken = Take(&copy);
   if (taken) return wake_();
   copy.ranges.clear();
-  copy.done(Fail(ErrorCode::kShuttingDown, "the sidecar is stopping"));
+  copy.done(std::move(taken));
+}
+
+Status StagedCopies::Take(StagedCopy* copy) {
+  const MutexLock lock(mutex_);
+  if (closed_) return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
+  ++unfinished_;
+  started_.push_back(std::move(*copy));
+  return {};
 }
 
 void StagedCopies::Abort(const void* owner) {

@@ -45,6 +45,7 @@ class StagedCopies final : public StagingCopier {
     bool ended = false;     // by its end, or by force
   };
 
+  Status Take(StagedCopy* copy) EXCLUDES(mutex_);  // moved from, unless it fails
   bool BeginNew();
   bool EndFinished();
   bool LookAtTimes(TimePoint now);

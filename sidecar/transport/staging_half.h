@@ -14,7 +14,7 @@
 
 namespace gantry::transport {
 
-inline constexpr uint64_t kStagingSliceBytes = 512 * 1024;  // as long as a whole request
+inline constexpr uint64_t kStagingSliceBytes = 512 << 10;  // as long as a whole request
 inline constexpr size_t kStagingSlicesAtOnce = 8;  // that the largest payload of a peer's takes
 
 struct StagingHalf {

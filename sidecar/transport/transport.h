@@ -103,6 +103,7 @@ class Transport {
   // Goes the way of Start and of the Polls with a plan that is rehearsed: no byte moves, nobody is
   // woken, and nothing is left but what it returns: an operation as if all had moved, or null where
   // that way was not gone, or not to its end.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): those that override it keep the plan
   virtual std::unique_ptr<Operation> Rehearse(std::shared_ptr<const MovePlan> /*plan*/,
                                               int /*priority*/) {
     return nullptr;

@@ -46,7 +46,7 @@ Status MappingDirectory::Unmap(memory::MappingId id) {
   WorkerRequest request;
   request.kind = RequestKind::kUnmap;
   request.mapping = id;
-  const Status status = Ask(&workers, request, /*fd=*/-1);
+  Status status = Ask(&workers, request, /*fd=*/-1);
   const bool counts = !mappings_[id.slot].source.pinned;
   for (size_t i = 0; i < workers.slots.size(); ++i) {
     if (workers.replies[i].status && counts) --workers.slots[i]->mapped;
@@ -131,7 +131,7 @@ Status MappingDirectory::Restore(WorkerSlot& slot, WorkerProcess& process, bool 
     const Mapping& mapping = mappings_[number];
     const bool on_gpu = mapping.source.kind == wire::MemoryKind::kGpu;
     if (mapping.generation == 0 || (on_gpu && slot.gpu < 0)) continue;
-    const Status mapped =
+    Status mapped =
         tolerant && suspects_.contains(mapping.generation)
             ? Fail(ErrorCode::kNotExportable, "new copy workers were lost over an allocation")
             : MapInOne(slot, process, number);
@@ -244,7 +244,7 @@ Status MappingDirectory::MapGpuMemory(WorkerSlot& slot, WorkerProcess& process) 
       RETURN_IF_ERROR(PinInOne(slot, process, number));
     }
     if (mapping.generation == 0 || mapping.source.kind != wire::MemoryKind::kGpu) continue;
-    const Status mapped =
+    Status mapped =
         suspects_.contains(mapping.generation)
             ? Fail(ErrorCode::kNotExportable, "new copy workers were lost over an allocation")
             : MapInOne(slot, process, number);

@@ -123,6 +123,7 @@ void Collect(std::vector<WorkerReply*> waiting, uint64_t number, Patience patien
   TimePoint deadline = last;
   while (!waiting.empty()) {
     std::vector<pollfd> sockets;
+    sockets.reserve(waiting.size());
     for (const WorkerReply* reply : waiting) {
       sockets.push_back({reply->process->control(), POLLIN, 0});
     }

@@ -67,7 +67,7 @@ void RdmaConnection::LeaveOut(const RdmaLink& link, Error why) {
     return true;
   });
   std::erase_if(parts_, [&link](const Part& part) { return part.link == link; });
-  left_out_.try_emplace(link, std::move(why));
+  left_out_.insert({link, std::move(why)});
 }
 
 Status RdmaConnection::CheckAny() const {

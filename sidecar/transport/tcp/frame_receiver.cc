@@ -7,8 +7,8 @@ namespace {
 
 // A step is short enough for its bytes to be in the cache when their checksum is made, and for a
 // lease to be looked at often.
-constexpr uint64_t kStepBytesMax = 256 * 1024;
-constexpr size_t kThrownAwayBytes = 64 * 1024;
+constexpr uint64_t kStepBytesMax = 256 << 10;
+constexpr size_t kThrownAwayBytes = 64 << 10;
 
 std::byte* ThrownAway() {
   static thread_local std::array<std::byte, kThrownAwayBytes> bytes;

@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kTargetTurnBytes = 4 << 20;
 constexpr int kTurnAnswers = 16;
 // Memory that unanswered requests of one connection take, about.
-constexpr size_t kAnswerBytesMax = 512 * 1024;
+constexpr size_t kAnswerBytesMax = 512 << 10;
 
 }  // namespace
 

@@ -18,7 +18,7 @@ namespace gantry::transport {
 inline constexpr uint16_t kTcpVersion = 2;
 inline constexpr uint16_t kTcpVersionMin = 1;
 inline constexpr size_t kFrameHeaderBytes = 48;
-inline constexpr uint32_t kFrameControlBytesMax = 96 * 1024;
+inline constexpr uint32_t kFrameControlBytesMax = 96 << 10;
 inline constexpr uint32_t kFramePayloadBytesMax = 4 << 20;
 inline constexpr size_t kFrameRangesMax = 4096;
 inline constexpr size_t kFrameSectionsMax = 256;

@@ -17,8 +17,8 @@ struct TcpOptions {
   bool tls_required = false;  // plain connections are not made
 
   // Of one request, at most; an operation is cut so that every stream gets some of it.
-  uint64_t part_bytes_max = 512 * 1024;
-  uint64_t part_bytes_min = 64 * 1024;
+  uint64_t part_bytes_max = 512 << 10;
+  uint64_t part_bytes_min = 64 << 10;
   // Asked for and not answered, of one stream: bounds how long a stop takes, and what a cancelled
   // transfer still moves. The least where a round trip is short: what waits in sockets then fits
   // into the cache (WindowFor).

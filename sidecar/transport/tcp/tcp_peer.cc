@@ -154,7 +154,7 @@ Status TcpPeer::OpenStreams(size_t count) {
   const TimePoint deadline = Clock::now() + core_.options.connect_timeout;
   for (int offers = 1;; ++offers) {
     ASSIGN_OR_RETURN(const TcpStreamOpener::Offer offer, AskForOffer(count, deadline));
-    const Status opened = OpenOffered(offer, &count, deadline);
+    Status opened = OpenOffered(offer, &count, deadline);
     // What the peer offered may be out of date when it is used: its certificate was replaced.
     const bool outdated = !opened && opened.error().code == ErrorCode::kUnauthenticated;
     if (!outdated || offers == kOffersMax) return opened;
