@@ -4,7 +4,7 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-# What is shipped has its libraries inside. Sanitized, they are shared: inside of two hundred programs they take 7 GiB.
+# What is shipped has its libraries inside. Sanitized, they are shared: inside of every program they take gigabytes.
 option(GANTRY_SHARED_LIBRARIES "Link programs and tests against shared libraries of the build folder")
 if(GANTRY_SHARED_LIBRARIES)
   set(GANTRY_LIBRARY_KIND SHARED)
@@ -28,7 +28,7 @@ set(CMAKE_CXX_FLAGS_SANITIZE "-O1 -g1 -D_GLIBCXX_ASSERTIONS -fno-omit-frame-poin
 
 add_link_options(-Wl,-z,relro,-z,now)
 
-# A hundred test programs are linked against gRPC: mold takes a fraction of the time that GNU ld takes.
+# Forty test programs are linked against gRPC: mold takes a fraction of the time that GNU ld takes.
 include(CheckLinkerFlag)
 check_linker_flag(CXX -fuse-ld=mold GANTRY_HAS_MOLD)
 if(GANTRY_HAS_MOLD)
