@@ -7,12 +7,13 @@
 
 #include "lib/gpu/cuda_abi.h"
 #include "tests/fakes/gpu/fake_gpus.h"
+#include "tests/fakes/gpu/fake_results.h"
 
 namespace cuda = gantry::gpu::cuda;
 
 extern "C" cuda::Result cuGetProcAddress_v2(const char* symbol, void** function, int version,
                                             uint64_t, int* status) {
-  constexpr cuda::Result kNotFound = 500;
+  using gantry::fake_gpu::kNotFound;
   constexpr int kSymbolNotFound = 1;
   const std::string name = symbol;
   *function = nullptr;

@@ -54,7 +54,7 @@ class HttpThreadsTest : public ServerFixture {
     Response response;
     response.content_type = "text/event-stream";
     ++streams_;
-    response.stream = [this, end = std::shared_ptr<int>(nullptr, [this](int*) { --streams_; }),
+    response.stream = [end = std::shared_ptr<int>(nullptr, [this](int*) { --streams_; }),
                        count = 0](std::string* chunk) mutable {
       if (count++ < 3) *chunk = "data: " + std::to_string(count) + "\n\n";
       std::this_thread::sleep_for(milliseconds(5));
