@@ -1,5 +1,6 @@
 // From lists of block ids to a plan, and from the body of a request to both; then the places of the
 // plan's blocks into a job and into a worker's ring.
+#include <absl/container/inlined_vector.h>
 #include <benchmark/benchmark.h>
 #include <malloc.h>
 
@@ -68,10 +69,10 @@ struct Case {
     PlanInput input;
     input.request = &request;
     const wire::BlockLayout layout = {kBlockBytes, kBlockBytes, blocks};
-    std::vector<uint32_t> allocations(pieces->pieces().size());
+    absl::InlinedVector<uint32_t, 2> allocations(pieces->pieces().size());
     std::iota(allocations.begin(), allocations.end(), 0);
-    input.local.push_back({"kv", pieces.get(), layout, allocations});
-    input.remote.push_back({"kv", pieces.get(), layout, allocations});
+    input.local.push_back({"kv", nullptr, pieces.get(), layout, allocations});
+    input.remote.push_back({"kv", nullptr, pieces.get(), layout, allocations});
     input.of_whole_buffers = true;  // nothing is mapped here that could be compared
     return input;
   }
