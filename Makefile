@@ -56,7 +56,7 @@ test-soak: ## load, kills and cut connections; the head of tests/tiers/soak says
 test-image: ## the container image, built without Docker and looked into, as root (minutes)
 test-kubernetes: ## charts and image on a real Kubernetes node, as root (ten minutes; the first time half an hour more)
 test-older-rocm: ## AMD's driver over fakes of the releases before the newest (a minute)
-test-tidy: ## clang-tidy over every source (an hour on two cores)
+test-tidy: ## clang-tidy over every source (ten minutes on two cores)
 test-asan-end-to-end: ## all sidecars and workloads under AddressSanitizer and UBSan (half an hour)
 test-tsan-end-to-end: ## all sidecars and workloads under ThreadSanitizer (half an hour)
 test-arm64: ## cross-compiled for arm64, looked at and run in qemu's user mode (own build)

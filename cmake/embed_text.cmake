@@ -11,6 +11,7 @@ file(WRITE ${OUTPUT} "#include \"${HEADER}\"
 
 namespace ${NAMESPACE} {
 
+// NOLINTNEXTLINE(readability-function-size): the whole text is in it
 std::string_view ${FUNCTION}() {
   static constexpr char kText[] = {
     ${lines}

@@ -1,5 +1,6 @@
 // From lists of block ids to a plan, and from the body of a request to both; then the places of the
 // plan's blocks into a job and into a worker's ring.
+#include <absl/container/inlined_vector.h>
 #include <benchmark/benchmark.h>
 #include <malloc.h>
 

@@ -27,7 +27,7 @@ struct Neighbours {
 
   static std::shared_ptr<Arena> MapAt(std::byte* at, uint64_t bytes) {
     UniqueFd fd = CreateSealedMemfd("test", bytes).value();
-    ::mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd.get(), 0);
+    EXPECT_EQ(::mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd.get(), 0), at);
     return Arena::Map(std::move(fd), bytes, at, true).value();
   }
 

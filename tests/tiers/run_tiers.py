@@ -40,7 +40,7 @@ TIME_LIMIT_MINUTES = {"style": 3, "analysis": 15, "tidy-changed": 10, "changed":
                       "end-to-end-thorough": 25, "rdma-full": 25, "asan": 35, "tsan": 35, "fuzz": 20, "soak": 20,
                       "image": 30, "kubernetes": 60,
                       "asan-end-to-end": 45, "tsan-end-to-end": 45, "fuzz-long": 60, "soak-long": 60, "older-rocm": 10,
-                      "arm64": 60, "tidy": 90, "previous": 5, "gpu": 20}
+                      "arm64": 60, "tidy": 45, "previous": 5, "gpu": 20}
 
 GROUPS = {
     # What make test runs.

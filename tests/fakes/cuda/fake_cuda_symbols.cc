@@ -13,6 +13,7 @@ namespace cuda = gantry::gpu::cuda;
 
 extern "C" cuda::Result cuGetProcAddress_v2(const char* symbol, void** function, int version,
                                             uint64_t, int* status) {
+  using gantry::fake_gpu::kNotFound;
   constexpr int kSymbolNotFound = 1;
   const std::string name = symbol;
   *function = nullptr;
@@ -21,13 +22,12 @@ extern "C" cuda::Result cuGetProcAddress_v2(const char* symbol, void** function,
   void* const library = ::dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   // The version before had another signature, which the fake does not speak.
   const bool is_other_abi = name == "cuMemcpyBatchAsync" && version < 13000;
-  const bool is_missing =
-      gantry::fake_gpu::FakeGpus::Instance().SettingOf(name) == gantry::fake_gpu::kNotFound;
+  const bool is_missing = gantry::fake_gpu::FakeGpus::Instance().SettingOf(name) == kNotFound;
   if (library != nullptr && !is_other_abi && !is_missing) {
     *function = ::dlsym(library, (name + "_v2").c_str());
     if (*function == nullptr) *function = ::dlsym(library, symbol);
   }
   if (library != nullptr) ::dlclose(library);
   if (status != nullptr) *status = *function == nullptr ? kSymbolNotFound : 0;
-  return *function == nullptr ? gantry::fake_gpu::kNotFound : cuda::kSuccess;
+  return *function == nullptr ? kNotFound : cuda::kSuccess;
 }

@@ -133,8 +133,10 @@ Result FakeMemory::Unmap(uint64_t address, uint64_t bytes) {
     const auto found = blocks_.find(at);
     if (found == blocks_.end() || found->second.kind != BlockKind::kPiece) return kInvalidValue;
     const Block block = found->second;
-    ::mmap(reinterpret_cast<void*>(at), block.size, PROT_NONE,
-           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (::mmap(reinterpret_cast<void*>(at), block.size, PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
+      return kOutOfMemory;
+    }
     blocks_.erase(found);
     LetGo(block.piece);
     at += block.size;

@@ -74,7 +74,7 @@ std::optional<int> AttributeOf(int attribute) {
     case hip::kCanUseStreamWaitValue:
       return Gpus().SettingOf("lack_stream_writes") == 0;
     case hip::kVirtualMemorySupported:
-      if (version < hip::VersionOf(5, 3)) return std::nullopt;
+      if (kVersion < hip::VersionOf(5, 3)) return std::nullopt;
       return 1;
     default:
       return std::nullopt;
@@ -99,7 +99,7 @@ hip::Result hipInit(unsigned) {
   });
 }
 hip::Result hipRuntimeGetVersion(int* answer) {
-  *answer = version;
+  *answer = kVersion;
   return hip::kSuccess;
 }
 const char* hipGetErrorName(hip::Result error) {
@@ -208,7 +208,7 @@ hip::Result hipPointerGetAttribute(void* value, int attribute, void* address) {
     const auto put32 = [&](int number) { std::memcpy(value, &number, sizeof(number)); };
     const bool is_hosts =
         block->kind == BlockKind::kPinned || block->kind == BlockKind::kRegistered;
-    const hip::MemoryTypes types = hip::MemoryTypesOf(version);
+    const hip::MemoryTypes types = hip::MemoryTypesOf(kVersion);
     const bool is_managed = block->kind == BlockKind::kManaged;
     switch (attribute) {
       case hip::kPointerMemoryType:

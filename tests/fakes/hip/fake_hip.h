@@ -26,7 +26,7 @@ using fake_gpu::Memory;
 using fake_gpu::StreamHolder;
 
 // As hipRuntimeGetVersion answers: of the library that this is.
-extern const int version;
+extern const int kVersion;
 
 extern thread_local int current_device;
 extern thread_local hip::Result last_error;

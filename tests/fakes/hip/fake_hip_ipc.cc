@@ -171,7 +171,7 @@ hip::Result hipIpcGetMemHandle(hip::IpcMemHandle* handle, void* address) {
 hip::Result hipIpcOpenMemHandle(void** address, hip::IpcMemHandle handle, unsigned flags) {
   return CallOnDevice("hipIpcOpenMemHandle", [&](FakeContext& context) -> hip::Result {
     fake_gpu::MemoryName name;
-    if (flags != hip::LazyEnablePeerAccessOf(version) || !Decode(handle.reserved, &name)) {
+    if (flags != hip::LazyEnablePeerAccessOf(kVersion) || !Decode(handle.reserved, &name)) {
       return hip::kInvalidValue;
     }
     if (name.exporter == ::getpid()) return hip::kInvalidContext;

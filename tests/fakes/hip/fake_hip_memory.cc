@@ -32,7 +32,7 @@ struct PieceWanted {
   bool has_descriptor;
 };
 PieceWanted Read(const void* prop) {
-  if (version < hip::kVersion6) {
+  if (kVersion < hip::kVersion6) {
     const auto* wanted = static_cast<const hip::MemAllocationProp5*>(prop);
     return {wanted->location.id, wanted->requested_handle_type == hip::kHandleTypePosixFd};
   }
@@ -169,7 +169,7 @@ hip::Result hipMemExportToShareableHandle(void* shareable, hip::MemHandle piece,
 hip::Result hipMemImportFromShareableHandle(hip::MemHandle* piece, void* shareable, int type) {
   return Call("hipMemImportFromShareableHandle", [&] {
     if (type != hip::kHandleTypePosixFd) return hip::kInvalidValue;
-    const int fd = version < hip::kVersionImportByValue
+    const int fd = kVersion < hip::kVersionImportByValue
                        ? *static_cast<const int*>(shareable)
                        : static_cast<int>(reinterpret_cast<intptr_t>(shareable));
     fake_gpu::PieceId made = 0;

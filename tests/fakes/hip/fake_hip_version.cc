@@ -3,6 +3,6 @@
 
 namespace gantry::fake_hip {
 
-const int version = FAKE_HIP_VERSION;
+const int kVersion = FAKE_HIP_VERSION;
 
 }  // namespace gantry::fake_hip

@@ -70,7 +70,7 @@ TEST_F(FdPassingTest, TooFewFreeDescriptorsIsAnErrorAndLeaksNothing) {
   rlimit old = {};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &old), 0);
   rlimit tight = old;
-  tight.rlim_cur = static_cast<rlim_t>(before + 8);
+  tight.rlim_cur = static_cast<rlim_t>(before) + 8;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
   EXPECT_FALSE(ReceiveMessage(there_.get(), 16));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);

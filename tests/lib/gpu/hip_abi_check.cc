@@ -2,6 +2,7 @@
 // installed (tools/hip-headers has Debian's): when this compiles they agree. It holds no code.
 #if __has_include(<hip/hip_runtime_api.h>) && __has_include(<hsa/hsa_ext_amd.h>)
 
+// NOLINTNEXTLINE(bugprone-reserved-identifier): the vendor's headers ask for it
 #define __HIP_PLATFORM_AMD__
 #include <hip/hip_runtime_api.h>
 #include <hsa/hsa.h>
@@ -16,7 +17,7 @@ namespace {
 
 template <typename Ours, typename Theirs>
 inline constexpr bool kSamePlace =
-    sizeof(Ours) == sizeof(Theirs) &&
+    sizeof(Ours) == sizeof(Theirs) &&  // NOLINT(misc-redundant-expression): of two types
     alignof(Ours) == alignof(Theirs) && std::is_pointer_v<Ours> == std::is_pointer_v<Theirs>;
 
 template <typename Ours, typename Theirs>

@@ -117,9 +117,13 @@ TEST(HipReleases, NumbersOfHsaAreThoseOfRocm6And7) {
 // l: eight, h: a handle of 64 bytes on the stack.
 template <typename T>
 constexpr char PassedAs() {
-  if constexpr (std::is_pointer_v<T>) return 'p';
-  if constexpr (std::is_class_v<T>) return sizeof(T) == 64 ? 'h' : '?';
-  return sizeof(T) == 4 ? 'i' : sizeof(T) == 8 ? 'l' : '?';
+  if constexpr (std::is_pointer_v<T>) {
+    return 'p';
+  } else if constexpr (std::is_class_v<T>) {
+    return sizeof(T) == 64 ? 'h' : '?';
+  } else {
+    return sizeof(T) == 4 ? 'i' : sizeof(T) == 8 ? 'l' : '?';
+  }
 }
 template <typename R, typename... A>
 std::string PassedBy(R (*)(A...)) {

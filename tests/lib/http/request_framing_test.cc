@@ -93,7 +93,7 @@ TEST(RequestFramingTest, RefusesWhatIsNoRequest) {
        }) {
     ExpectRefused(head, Refusal::kMalformed);
   }
-  ExpectRefused(std::string("GET / HTTP/1.1\r\na: \0b\r\n\r\n", 26), Refusal::kMalformed);
+  ExpectRefused(std::string("GET / HTTP/1.1\r\na: \0b\r\n\r\n", 25), Refusal::kMalformed);
   ExpectRefused("GET / HTTP/2.0\r\n\r\n", Refusal::kVersion);
 }
 

@@ -39,7 +39,7 @@ TEST_F(PeerServerTest, HelloSaysWhoAndWhichPathsAndWhyNot) {
   const auto paths = wire::FromMessage(reply->paths());
   ASSERT_TRUE(paths);
   for (const wire::PathReport& report : *paths) {
-    EXPECT_NE(report.available, report.reason.size() > 0) << NameOf(report.path);
+    EXPECT_NE(report.available, !report.reason.empty()) << NameOf(report.path);
   }
 }
 

@@ -252,7 +252,7 @@ TEST_F(RdmaSubsets, WhatHasNoOtherDeviceWaitsForOneThatWasLeftOut) {
 
 // With so many queue pairs for each device there are none left to cross.
 TEST_F(RdmaSubsets, WithoutQueuePairsLeftToCrossItIsSaidWhatToDo) {
-  FakeRdmaFixture::TearDown();
+  TearDown();
   RdmaOptions options;
   options.queue_pairs = wire::kQueuePairsMax / static_cast<int>(kAllDevices);
   options.work_requests = 1;
