@@ -1,6 +1,7 @@
 """Notifications between the workloads of two sidecars: once each, to the life that was meant, within what there is room for."""
 
 import base64
+import itertools
 import os
 import random
 import socket
@@ -80,15 +81,19 @@ def pair(request, start_sidecar):
     return a, b
 
 
+PORTS_OF_A_PROCESS = 1_000
+ports_taken = itertools.count(random.randrange(PORTS_OF_A_PROCESS))
+
+
 def free_port():
-    """None of those that the kernel gives out by itself: a sidecar also asks for one of these when it starts.
+    """A port that was not given before, and none that the kernel gives out by itself: a sidecar also asks for one of these.
 
     Each process that runs cases beside others takes from ports of its own.
     """
-    beside = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 100
+    beside = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 12
     while True:
         with socket.socket() as listener:
-            port = 20_000 + 100 * beside + random.randrange(100)
+            port = 20_000 + PORTS_OF_A_PROCESS * beside + next(ports_taken) % PORTS_OF_A_PROCESS
             try:
                 listener.bind(("127.0.0.1", port))
             except OSError:
