@@ -74,6 +74,16 @@ class RunTiersTest(unittest.TestCase):
         self.assertEqual(code, 0, said)
         self.assertIn("NOT RUN: soak, which is not required here", said)
 
+    def test_a_tier_of_a_list_may_not_have_run_where_it_is_named_behind_it(self):
+        for tier in run_tiers.GROUPS["required"]:
+            self.plant(tier, PASSED)
+        self.call("run", *[tier for tier in run_tiers.GROUPS["required"] if tier != "kubernetes"])
+        self.call("skip", "kubernetes", "its programs are not built")
+        self.assertEqual(self.call("summary", "@required")[0], 1)
+        code, said = self.call("summary", "@required", "--not-required", "kubernetes")
+        self.assertEqual(code, 0, said)
+        self.assertIn("NOT RUN: kubernetes, which is not required here: its programs are not built", said)
+
     def test_a_tier_that_failed_is_a_failure_though_it_is_not_required(self):
         self.plant("unit", PASSED)
         self.plant("tidy", FAILED + "; exit 1")

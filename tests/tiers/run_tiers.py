@@ -3,7 +3,7 @@
 
   run_tiers.py run <tier>...        runs tests/tiers/<tier>, keeps its JUnit files and its log; always exits 0
   run_tiers.py summary <tier>...    counts what these tiers left behind; exits 1 unless each ran and passed;
-                                    tiers behind "--not-required" may not have run
+                                    tiers behind "--not-required" may not have run, also of a list before it
   run_tiers.py minutes <tier>...    prints how long a tier may take on this machine
   run_tiers.py skip <tier> <why>    notes why a tier is not run
   run_tiers.py turn                 prints the nightly tier whose turn it is and that fits, or nothing
@@ -287,7 +287,8 @@ def main(arguments):
     command, words = arguments[0], arguments[1:]
     if command == "summary":
         border = words.index("--not-required") if "--not-required" in words else len(words)
-        sys.exit(summarize(expand(words[:border]), expand(words[border + 1:])))
+        others = expand(words[border + 1:])
+        sys.exit(summarize([tier for tier in expand(words[:border]) if tier not in others], others))
     for tier in expand(words):
         run(tier) if command == "run" else print(minutes(tier))
 
