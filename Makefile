@@ -4,7 +4,7 @@ export JOBS ?= $(shell nproc)
 TIERS := tests/tiers/run_tiers.py
 QUICK_TIERS := style unit contract api charts rdma end-to-end
 CHECK_TIERS := style analysis changed tidy-changed smoke
-# What each of the other tiers needs is in its own script or in tools/setup slow.
+# Other tiers install what they need by tools/setup slow or by themselves.
 OTHER_TIERS := analysis smoke end-to-end-thorough rdma-full asan tsan fuzz soak image kubernetes \
                older-rocm tidy asan-end-to-end tsan-end-to-end arm64 soak-long fuzz-long previous gpu
 FAKE_GPU_fake := fake_cuda

@@ -37,7 +37,7 @@ if(GANTRY_HAS_MOLD)
   add_link_options(-fuse-ld=mold -Wl,-z,separate-loadable-segments)
 endif()
 
-# The presets but dev join the sources of a target, so that a header is read once for a batch and not for each source.
+# Every preset but dev joins the sources of a target. A header is then read once for a batch.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 16 CACHE STRING "Sources in one translation unit, with -DCMAKE_UNITY_BUILD=ON")
 
 # Warnings are given to our targets only (gantry_targets.cmake); generated code gets none.

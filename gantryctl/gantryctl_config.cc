@@ -35,7 +35,7 @@ CLI::Option* AddSize(CLI::App& app, const std::string& name, uint64_t& value,
   return app.add_option(name, take, help)->type_name("SIZE")->default_str(FormatSize(value));
 }
 
-// What is moved, and who moves it.
+// The bytes that are moved, and their mover.
 void AddBenchTransfers(CLI::App& app, BenchOptions& bench) {
   app.add_option("--transport", bench.transport,
                  "What to measure: shm; tcp, over loopback; rdma, from a device to itself, against "

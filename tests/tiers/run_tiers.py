@@ -43,11 +43,11 @@ TIME_LIMIT_MINUTES = {"style": 3, "analysis": 15, "tidy-changed": 10, "changed":
                       "arm64": 60, "tidy": 45, "previous": 5, "gpu": 20}
 
 GROUPS = {
-    # What make test runs.
+    # make test runs these.
     "quick": ["style", "unit", "contract", "api", "charts", "rdma", "end-to-end"],
-    # What CI runs besides; each has to run and to pass.
+    # CI runs these besides. Each has to run and to pass.
     "required": ["analysis", "smoke", "end-to-end-thorough", "rdma-full", "image", "asan", "tsan", "fuzz", "soak", "kubernetes"],
-    # What make test-nightly runs, and CI one of by turns.
+    # make test-nightly runs these, and CI one of them by turns.
     "nightly": ["older-rocm", "tidy", "asan-end-to-end", "tsan-end-to-end", "arm64", "soak-long", "fuzz-long"],
 }
 
@@ -62,6 +62,7 @@ CACHE = Path(os.environ.get("GANTRY_CACHE") or Path(os.environ.get("XDG_CACHE_HO
 LAST_RUNS = CACHE / "tier-seconds.json"
 TURN = CACHE / "nightly-turn"  # the nightly tier that CI runs next
 SPARE_MINUTES = 1
+FIRST_TURN_MINUTES = 15
 
 NOT_RUN = "NOT RUN"
 
@@ -252,13 +253,17 @@ def summarize(required, others):
 
 
 def turn():
-    """Returns the first nightly tier from the remembered one on that may begin now, and remembers the one behind it."""
+    """Returns the first nightly tier from the remembered one on that fits, and remembers the one behind it.
+
+    One that never ran here to its end fits into a quarter of an hour: what it compiles is kept, though it may be ended.
+    """
     tiers = GROUPS["nightly"]
     remembered = TURN.read_text().strip() if TURN.exists() else ""
     first = tiers.index(remembered) if remembered in tiers else 0
     left_s = int(os.environ.get("GANTRY_TIERS_UNTIL", 2**40)) - time.time()
     for tier in tiers[first:] + tiers[:first]:
-        if 60 * minutes(tier) <= left_s and not why_not_now(tier, left_s):
+        may_take = minutes(tier) if tier in last_runs() else FIRST_TURN_MINUTES
+        if 60 * may_take <= left_s and not why_not_now(tier, left_s):
             CACHE.mkdir(parents=True, exist_ok=True)
             TURN.write_text(tiers[(tiers.index(tier) + 1) % len(tiers)] + "\n")
             return tier
