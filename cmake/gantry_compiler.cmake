@@ -4,7 +4,7 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
-# What is shipped has its libraries inside. Sanitized, they are shared: inside of every program they take gigabytes.
+# Libraries are inside of the programs that are installed. Sanitized, they are shared: inside, they take gigabytes.
 option(GANTRY_SHARED_LIBRARIES "Link programs and tests against shared libraries of the build folder")
 if(GANTRY_SHARED_LIBRARIES)
   set(GANTRY_LIBRARY_KIND SHARED)

@@ -9,7 +9,7 @@
 
 namespace gantry::testing {
 
-// What a call of the driver's has answered.
+// The result of a call of the driver.
 Status CheckCuda(gpu::cuda::Result result, const char* what);
 
 class CudaAllocations final : public GpuAllocations {

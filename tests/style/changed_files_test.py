@@ -1,4 +1,4 @@
-"""What make check takes for changed, in small repositories made here."""
+"""make check finds the files and folders that changed, in small repositories made here."""
 
 import os
 import subprocess

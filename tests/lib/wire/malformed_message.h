@@ -1,4 +1,4 @@
-// What is said of a peer's message that holds what it must not.
+// The error that a malformed message of a peer gives.
 #pragma once
 
 #include <gtest/gtest.h>
