@@ -25,7 +25,7 @@ inline const void* At(const AddressRange& range, uint64_t offset = 0) {
   return reinterpret_cast<const void*>(NumberOf(range.base) + offset);
 }
 
-// Converts an address to the type of the C interface.
+// Returns the stream as the C interface takes it.
 inline void* HandleOf(gpu::StreamHandle stream) {
   return reinterpret_cast<void*>(static_cast<uint64_t>(stream));
 }

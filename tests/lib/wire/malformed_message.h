@@ -1,4 +1,4 @@
-// The error that a malformed message of a peer gives.
+// Expects the error that a malformed message of a peer gives. Stateless.
 #pragma once
 
 #include <gtest/gtest.h>
