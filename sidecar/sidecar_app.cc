@@ -266,10 +266,8 @@ class App final : public SidecarApp {
 
   metrics::GaugeSample Gauges() const {
     metrics::GaugeSample sample;
-    for (const registry::WorkloadInfo& workload : workloads_->List()) {
-      ++sample.workloads;
-      sample.fds_held += workload.fds_held;
-    }
+    sample.workloads = workloads_->List().size();
+    sample.fds_held = workloads_->fds_held();
     const registry::RegistryTotals registered = registry_->Totals();
     sample.buffers = registered.buffers;
     sample.allocations = registered.allocations;

@@ -59,6 +59,8 @@ class WorkloadTable {
                            std::optional<milliseconds> ttl);
   Result<WorkloadInfo> Get(std::string_view name) const;
   std::vector<WorkloadInfo> List() const;
+  // Descriptors of all workloads that are still open here, also of workloads that ended just now.
+  size_t fds_held() const { return total_budget_->held(); }
   // Ends the workload: tokens and lease are gone, on_end has run when it returns.
   Status Remove(std::string_view name, std::string_view why);
 

@@ -81,8 +81,8 @@ def pair(request, start_sidecar):
     return a, b
 
 
-PORTS_OF_A_PROCESS = 1_000
-ports_taken = itertools.count(random.randrange(PORTS_OF_A_PROCESS))
+PORTS = range(20_000, 32_000)  # below those that the kernel gives out by itself
+ports_taken = itertools.count(random.randrange(len(PORTS)))
 
 
 def free_port():
@@ -90,15 +90,18 @@ def free_port():
 
     Each process that runs cases beside others takes from ports of its own.
     """
-    beside = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 12
-    while True:
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    mine = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    ports = PORTS[mine::processes]
+    for _ in ports:
         with socket.socket() as listener:
-            port = 20_000 + PORTS_OF_A_PROCESS * beside + next(ports_taken) % PORTS_OF_A_PROCESS
+            port = ports[next(ports_taken) % len(ports)]
             try:
                 listener.bind(("127.0.0.1", port))
             except OSError:
                 continue
             return port
+    raise OSError(f"all of the {len(ports)} ports that are for cases of this process are in use")
 
 
 def test_to_a_workload_of_a_peer_and_back_to_its_sender(pair):

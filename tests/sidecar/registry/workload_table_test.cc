@@ -190,6 +190,7 @@ TEST_F(WorkloadTableTest, DescriptorInUseCountsUntilItIsClosed) {
   EXPECT_TRUE(FailsWith(Keep(w, 5), ErrorCode::kResourceExhausted));
   ASSERT_TRUE(table_.Remove("w", "deleted"));
   EXPECT_EQ(OpenDescriptors(), before + 1);
+  EXPECT_EQ(table_.fds_held(), 1u) << "of a workload that is in no list any more";
   const WorkloadInfo v = Put("v");
   EXPECT_TRUE(Keep(v, 5));
   const WorkloadInfo u = Put("u");
