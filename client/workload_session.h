@@ -18,6 +18,7 @@
 #include "client/gpu_resolver.h"
 #include "client/handoff_lease.h"
 #include "client/include/gantry.h"
+#include "client/include/gantry_messages.h"
 #include "client/unix_http.h"
 #include "lib/base/clock.h"
 #include "lib/base/mutex.h"
@@ -36,9 +37,11 @@ struct RegisteredBuffer {
   std::vector<std::shared_ptr<Arena>> arenas;
   std::atomic<bool> registered{true};
   bool on_gpu = false;  // constant: whether there are or were pieces on a GPU
-  std::vector<const GpuAllocation*> gpu_allocations;  // constant: of these, to be compared alone
+  std::vector<const GpuAllocation*> gpu_allocations;  // to be compared alone; the session's lock
+  BufferRequest again;  // constant: without pieces, of a buffer on a GPU; resumes it after a sleep
   Mutex mutex;
   std::vector<GpuPiece> gpu_pieces GUARDED_BY(mutex);
+  bool asleep GUARDED_BY(mutex) = false;  // its memory is to be registered again before it is used
 };
 using BufferPointer = std::shared_ptr<RegisteredBuffer>;
 
@@ -132,6 +135,9 @@ class WorkloadSession {
   Status Await(TransferRecord& transfer, uint64_t timeout_ms);
   Status Cancel(TransferRecord& transfer, uint64_t timeout_ms);
 
+  // Before blocks are promised to peers: whether the memory of the buffers is what was registered.
+  Status CheckHeld(const gantry_hold_spec& spec) EXCLUDES(mutex_);
+
   Result<std::string> Request(std::string_view method, std::string_view target,
                               std::string_view body, uint64_t wait_ms);
 
@@ -157,6 +163,8 @@ class WorkloadSession {
 
   Result<std::vector<ResolvedPiece>> Resolve(const void* address, uint64_t bytes);
   Result<BufferRequest> ResolveSpec(const gantry_buffer_spec& spec, size_t index);
+  // Adds the pieces of what is asked. Errors name the piece below `field`.
+  Status ResolvePieces(BufferRequest* request, const std::string& field);
   Result<std::vector<BufferPointer>> RegisterAll(std::span<const gantry_buffer_spec> specs,
                                                  Trust trust);
   // Registers with nonces, restores the bytes, and only then lets transfers use the buffers.
@@ -167,12 +175,19 @@ class WorkloadSession {
   // Takes the descriptors back that no registered buffer needs any more.
   void ReleaseUnusedGpuMemory();
   Status Suspension(std::string_view verb, const std::vector<std::string>* names,
-                    std::optional<uint64_t> drain_ms);
+                    std::optional<uint64_t> drain_ms, std::string_view memory = {});
+  std::vector<BufferPointer> GpuBuffersNamed(const std::vector<std::string>* names) const
+      EXCLUDES(mutex_);
+  // The sidecar gets what is at the addresses of these now, and they are active. All or nothing.
+  Status WakeUp(const std::vector<BufferPointer>& buffers) EXCLUDES(mutex_);
   // Whether the memory of a buffer on a GPU is still what was registered.
   // `last`, where it is given: the allocation that was looked at last, which is not looked at
   // again.
   static Status CheckGpuMemory(RegisteredBuffer& buffer, std::string field,
                                std::shared_ptr<const GpuAllocation>* last = nullptr);
+  // The same. What is not current is suspended: peers read memory there that nobody writes to.
+  Status CheckOrWithdraw(RegisteredBuffer& buffer, std::string field,
+                         std::shared_ptr<const GpuAllocation>* last = nullptr) EXCLUDES(mutex_);
   // The same of all that a transfer by a view moves.
   Status CheckGpuMemoryOf(ViewRecord& view, const gantry_transfer_spec& spec);
   const ViewRecord::GpuBuffers& GpuBuffersOf(ViewRecord& view) REQUIRES(mutex_);

@@ -34,10 +34,19 @@ constexpr Field BufferNamesField() {
   return field;
 }
 
+Status TakeMemoryWord(void* object, std::string&& word) {
+  if (word != "keep" && word != "release") {
+    return Fail(ErrorCode::kInvalidArgument, "this is neither 'keep' nor 'release'");
+  }
+  static_cast<BufferNamesBody*>(object)->releases_memory = word == "release";
+  return {};
+}
+
 constexpr Field kSuspendFields[] = {
     NameField<&BufferNamesBody::workload>("workload", kRequired),
     BufferNamesField(),
     NumberField<&BufferNamesBody::drain_ms>("drain_ms", kOptional),
+    ReadTextField("memory", FieldKind::kText, kOptional, TakeMemoryWord),
 };
 constexpr Field kResumeFields[] = {
     NameField<&BufferNamesBody::workload>("workload", kRequired),

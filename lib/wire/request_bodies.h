@@ -32,6 +32,7 @@ struct BufferNamesBody {
   std::string workload;
   std::optional<std::vector<std::string>> buffers;  // absent: all of the workload's
   std::optional<uint64_t> drain_ms;                 // of :suspend alone
+  bool releases_memory = false;                     // likewise: "memory": "release"
 };
 
 // PUT /v1/peers/{name}

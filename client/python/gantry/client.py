@@ -151,7 +151,10 @@ class Client:
                                        for i, layer in enumerate(layers)], verify)
 
     def suspend(self, buffers: Optional[Sequence[Buffer]] = None, drain: float = 1.0) -> None:
-        """Unmaps buffers (None: all) in every sidecar and keeps them registered; transfers fail with "draining".
+        """For an engine's sleep mode: unmaps buffers (None: all) in every sidecar and keeps them registered.
+
+        Transfers that name them fail with "draining" until resume(). GPU memory that is freed after this returned is free at
+        once. Call it before the memory is freed: drivers tell nobody, and peers go on reading what was there.
 
         All are those of timelines, too: transfers with a fence of theirs are refused until resume().
         """
@@ -160,7 +163,10 @@ class Client:
                                                        native.milliseconds(drain, "drain")))
 
     def resume(self, buffers: Optional[Sequence[Buffer]] = None) -> None:
-        """Ends suspend()."""
+        """Ends suspend(): on a GPU with the memory that is at the buffers' addresses now, which may be other memory.
+
+        Ids and generations stay. Raises Error "not_exportable" when there is no memory; the buffers are still suspended.
+        """
         native.check(native.lib.gantry_buffers_resume(self._handle, *self._handles(buffers)))
 
     def resolve(self, view: Any) -> list[tuple[int, int, int]]:
