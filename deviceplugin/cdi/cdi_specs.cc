@@ -1,14 +1,15 @@
-#include "deviceplugin/cdi_specs.h"
-
-#include <yaml-cpp/yaml.h>
+#include "deviceplugin/cdi/cdi_specs.h"
 
 #include <algorithm>
-#include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <optional>
 
+#include "deviceplugin/cdi/cdi_yaml.h"
 #include "lib/base/log.h"
 
 namespace gantry::deviceplugin {
@@ -18,43 +19,83 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr uintmax_t kSpecBytesMax = 8 << 20;
-constexpr int kDepthMax = 32;
-constexpr int kNodesMax = 1'000'000;  // aliases make a short text long
 
-// A scalar without quotes may be a number or a truth value; specs have no others.
-json ScalarOf(const YAML::Node& node) {
-  const std::string& text = node.Scalar();
-  if (node.Tag() == "!") return text;  // it had quotes
-  if (text == "true" || text == "false") return text == "true";
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error == std::errc() && end == text.data() + text.size()) return number;
-  return text;
+// As the CDI specification 1.1 has its fields (specs-go/config.go). Others stay as they are read.
+enum class FieldType { kText, kNumber, kUint32, kTruth };
+
+std::optional<FieldType> TypeOf(std::string_view field) {
+  static const auto* const types = new std::map<std::string_view, FieldType>{
+      {"cdiVersion", FieldType::kText},
+      {"kind", FieldType::kText},
+      {"name", FieldType::kText},
+      {"annotations", FieldType::kText},
+      {"env", FieldType::kText},
+      {"path", FieldType::kText},
+      {"hostPath", FieldType::kText},
+      {"containerPath", FieldType::kText},
+      {"type", FieldType::kText},
+      {"permissions", FieldType::kText},
+      {"options", FieldType::kText},
+      {"hookName", FieldType::kText},
+      {"args", FieldType::kText},
+      {"hostInterfaceName", FieldType::kText},
+      {"closID", FieldType::kText},
+      {"l3CacheSchema", FieldType::kText},
+      {"memBwSchema", FieldType::kText},
+      {"schemata", FieldType::kText},
+      {"major", FieldType::kNumber},
+      {"minor", FieldType::kNumber},
+      {"timeout", FieldType::kNumber},
+      {"fileMode", FieldType::kUint32},
+      {"uid", FieldType::kUint32},
+      {"gid", FieldType::kUint32},
+      {"additionalGids", FieldType::kUint32},
+      {"enableMonitoring", FieldType::kTruth},
+  };
+  const auto type = types->find(field);
+  return type == types->end() ? std::nullopt : std::optional(type->second);
 }
 
-// Throws what yaml-cpp throws; null below the greatest depth, and when `nodes` have run out.
-json JsonOf(const YAML::Node& node, int* nodes, int depth = 0) {
-  if (depth > kDepthMax || --*nodes < 0) return nullptr;
-  switch (node.Type()) {
-    case YAML::NodeType::Scalar:
-      return ScalarOf(node);
-    case YAML::NodeType::Sequence: {
-      json list = json::array();
-      for (const YAML::Node& entry : node) list.push_back(JsonOf(entry, nodes, depth + 1));
-      return list;
-    }
-    case YAML::NodeType::Map: {
-      json object = json::object();
-      for (const auto& entry : node) {
-        object[entry.first.Scalar()] = JsonOf(entry.second, nodes, depth + 1);
-      }
-      return object;
-    }
-    case YAML::NodeType::Null:
-    case YAML::NodeType::Undefined:
-      break;
+Status WrongType(std::string_view field, const json& value, std::string_view wanted) {
+  return Fail(ErrorCode::kMalformedBody,
+              "its field " + std::string(field) + " is " +
+                  value.dump(-1, ' ', false, json::error_handler_t::replace) + ", which is no " +
+                  std::string(wanted));
+}
+
+Status GiveType(std::string_view field, FieldType type, json& value) {
+  if (value.is_null()) return {};
+  if (type == FieldType::kText) {
+    if (value.is_number() || value.is_boolean()) value = TextOfScalar(value);
+    return value.is_string() ? Status() : WrongType(field, value, "text");
   }
-  return nullptr;
+  if (type == FieldType::kTruth) {
+    return value.is_boolean() ? Status() : WrongType(field, value, "truth value");
+  }
+  constexpr double kExact = 1LL << 53;
+  if (value.is_number_float() && std::abs(value.get<double>()) < kExact &&
+      std::trunc(value.get<double>()) == value.get<double>()) {
+    value = static_cast<int64_t>(value.get<double>());
+  }
+  if (!value.is_number_integer()) return WrongType(field, value, "whole number");
+  if (type == FieldType::kNumber) return {};
+  const bool fits = value >= 0 && value <= std::numeric_limits<uint32_t>::max();
+  return fits ? Status() : WrongType(field, value, "number from 0 to 4294967295");
+}
+
+// Each field as a runtime takes it: a name that looks like a number is text, 1e3 a whole number.
+// A runtime reads nothing of a file with another type, and what is copied from it would be refused.
+Status GiveTypes(std::string_view field, std::optional<FieldType> type, json& value) {
+  if (value.is_object()) {
+    for (auto& [key, entry] : value.items()) {
+      RETURN_IF_ERROR(GiveTypes(key, type ? type : TypeOf(key), entry));
+    }
+  } else if (value.is_array()) {
+    for (json& entry : value) RETURN_IF_ERROR(GiveTypes(field, type, entry));
+  } else if (type) {
+    return GiveType(field, *type, value);
+  }
+  return {};
 }
 
 std::optional<std::string> TextIn(const json& object, const char* key) {
@@ -97,16 +138,11 @@ std::vector<fs::path> SpecFilesIn(const std::string& folder) {
 Result<json> ParseCdiSpec(const std::string& text, bool yaml) {
   json spec;
   if (yaml) {
-    try {
-      int nodes = kNodesMax;
-      spec = JsonOf(YAML::Load(text), &nodes);
-      if (nodes < 0) return Fail(ErrorCode::kBodyTooLarge, "it has too many entries");
-    } catch (const YAML::Exception& error) {
-      return Fail(ErrorCode::kMalformedBody, error.what());
-    }
+    ASSIGN_OR_RETURN(spec, JsonOfYaml(text));
   } else {
     spec = json::parse(text, nullptr, /*allow_exceptions=*/false);
   }
+  RETURN_IF_ERROR(GiveTypes({}, {}, spec));
   if (!spec.is_object() || !TextIn(spec, "kind") || !TextIn(spec, "cdiVersion")) {
     return Fail(ErrorCode::kMalformedBody, "it has no kind or no cdiVersion");
   }
