@@ -136,11 +136,11 @@ std::vector<fs::path> SpecFilesIn(const std::string& folder) {
 }  // namespace
 
 Result<json> ParseCdiSpec(const std::string& text, bool yaml) {
-  json spec;
-  if (yaml) {
+  // Runtimes read both as YAML, which takes commas and comments that JSON does not.
+  json spec = yaml ? json(json::value_t::discarded)
+                   : json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (spec.is_discarded()) {
     ASSIGN_OR_RETURN(spec, JsonOfYaml(text));
-  } else {
-    spec = json::parse(text, nullptr, /*allow_exceptions=*/false);
   }
   RETURN_IF_ERROR(GiveTypes({}, {}, spec));
   if (!spec.is_object() || !TextIn(spec, "kind") || !TextIn(spec, "cdiVersion")) {

@@ -100,6 +100,16 @@ TEST_F(CdiSpecsTest, ValuesOfYamlHaveTheTypesOfTheirFields) {
   EXPECT_EQ(edits["intelRdt"].dump(), R"({"closID":"1.1","enableMonitoring":true})");
 }
 
+TEST_F(CdiSpecsTest, AFileOfJsonMayHaveWhatYamlAllows) {
+  Write("etc/a.json",
+        "{\"cdiVersion\": \"0.6.0\", \"kind\": \"a.b/gpu\",  # by hand\n"
+        " \"devices\": [{\"name\": \"0\", \"containerEdits\": {\"deviceNodes\": ["
+        "{\"path\": \"/dev/g0\", \"fileMode\": 0666},]}}]}");
+  const CdiSpecs specs = Read();
+  ASSERT_NE(specs.Find("a.b/gpu=0"), nullptr);
+  EXPECT_EQ(specs.Find("a.b/gpu=0")->own.json()["deviceNodes"][0]["fileMode"], 438);
+}
+
 // A runtime refuses the whole file, and would refuse a slot's, too, if it had a copy.
 TEST_F(CdiSpecsTest, AFieldOfAnotherTypeIsSaid) {
   const auto read = [](const std::string& device, bool yaml) {
