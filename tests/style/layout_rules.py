@@ -28,7 +28,8 @@ MAY_INCLUDE = {
     "sidecar/pod": LIBRARIES,
     "sidecar/api": BELOW_ENGINE + ["lib/http", "sidecar/engine", "sidecar/pod"],
     "sidecar": ["lib/base"],
-    "deviceplugin": LIBRARIES + ["lib/metrics"],
+    "deviceplugin/cdi": ["lib/base"],
+    "deviceplugin": LIBRARIES + ["lib/metrics", "deviceplugin/cdi"],
     "client": LIBRARIES + ["client/include"],
     "client/include": [],
     "gantryctl": LIBRARIES + ["client/include"],
@@ -55,7 +56,7 @@ THIRD_PARTY = {
     "nlohmann": r"^(lib/wire|sidecar/api|client|gantryctl|deviceplugin)/",
     "openssl": r"^(sidecar/memory|sidecar/peer|sidecar/api|sidecar/transport/tcp|gantryctl)/",
     "isa-l": r"^sidecar/transport/tcp/|^gantryctl/kernel_options\.cc$",
-    "yaml-cpp": r"^deviceplugin/cdi_specs\.cc$",
+    "yaml-cpp": r"^deviceplugin/cdi/cdi_yaml\.cc$",
     "infiniband": r"^sidecar/transport/rdma/",
     "absl": r"^(lib|sidecar|gantryctl|deviceplugin)/",
 }
