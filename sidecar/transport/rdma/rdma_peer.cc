@@ -41,12 +41,6 @@ Status RdmaPeer::Usable() const {
   return {};
 }
 
-Status RdmaPeer::Reached() const {
-  const MutexLock lock(mutex_);
-  if (last_failure_) return Fail(*last_failure_);
-  return {};
-}
-
 void RdmaPeer::Close(Error why) {
   {
     const MutexLock lock(mutex_);
