@@ -3,9 +3,12 @@
 #include <netdb.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "lib/base/mutex.h"
@@ -14,46 +17,59 @@ namespace gantry::net {
 namespace {
 
 constexpr milliseconds kLook{20};
+constexpr int kThreadsMax = 20;
 
-// One request to getaddrinfo_a, whose threads read and write it until it is done.
+// What a thread of its own looks up, because getaddrinfo knows no deadline. Not getaddrinfo_a: the
+// threads that libc makes for it are none that a sanitizer knows.
 struct Request {
-  explicit Request(const HostPort& name) : host(name.host), port(std::to_string(name.port)) {
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICSERV;
-    block.ar_name = host.c_str();
-    block.ar_service = port.c_str();
-    block.ar_request = &hints;
-  }
+  explicit Request(const HostPort& name) : host(name.host), port(std::to_string(name.port)) {}
   Request(const Request&) = delete;
   Request& operator=(const Request&) = delete;
   ~Request() {
-    if (block.ar_result != nullptr) ::freeaddrinfo(block.ar_result);
+    if (list != nullptr) ::freeaddrinfo(list);
   }
-  bool running() { return ::gai_error(&block) == EAI_INPROGRESS; }
 
   const std::string host, port;
+  Mutex mutex;
+  Condition changed;
+  bool done GUARDED_BY(mutex) = false;
+  // Of the thread until it is done, then of whoever waited.
+  int error = 0;
+  addrinfo* list = nullptr;
+};
+
+// Also those that nobody waits for any more.
+std::atomic<int> threads_now{0};
+
+void Run(const std::shared_ptr<Request>& request) {
   addrinfo hints = {};
-  gaicb block = {};
-};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  request->error =
+      ::getaddrinfo(request->host.c_str(), request->port.c_str(), &hints, &request->list);
+  threads_now.fetch_sub(1);
+  const MutexLock lock(request->mutex);
+  request->done = true;
+  request->changed.NotifyAll();
+}
 
-// Requests that their callers no longer wait for. They are few: a request that no thread has begun
-// can be cancelled, and the system has 20 threads.
-class AbandonedRequests {
- public:
-  void Add(std::unique_ptr<Request> request) EXCLUDES(mutex_) {
-    const MutexLock lock(mutex_);
-    std::erase_if(requests_, [](const auto& each) { return !each->running(); });
-    if (::gai_cancel(&request->block) == EAI_NOTCANCELED) requests_.push_back(std::move(request));
+Status Begin(const std::shared_ptr<Request>& request) {
+  if (threads_now.fetch_add(1) < kThreadsMax) {
+    try {
+      std::thread([request] { Run(request); }).detach();
+      return {};
+    } catch (const std::system_error& error) {
+      threads_now.fetch_sub(1);
+      return Fail(ErrorCode::kResourceExhausted,
+                  "looking up '" + request->host + "': no thread can be made: " + error.what(),
+                  "the limit on processes (pids.max) is reached, or that on memory");
+    }
   }
-
- private:
-  Mutex mutex_;
-  std::vector<std::unique_ptr<Request>> requests_ GUARDED_BY(mutex_);
-};
-
-AbandonedRequests& Abandoned() {
-  static auto* const abandoned = new AbandonedRequests();  // threads may outlive main
-  return *abandoned;
+  threads_now.fetch_sub(1);
+  return Fail(ErrorCode::kResourceExhausted,
+              "looking up '" + request->host + "': " + std::to_string(kThreadsMax) +
+                  " names are being looked up, the most at once",
+              "the name servers of this host do not answer, or late");
 }
 
 tl::unexpected<Error> NoAddress(const HostPort& name, int error) {
@@ -91,28 +107,23 @@ std::vector<SocketAddress> InTurn(std::vector<SocketAddress> addresses) {
 }
 
 // Waits for what the request's thread does.
-Result<std::unique_ptr<Request>> Ask(const HostPort& name, TimePoint deadline,
+Result<std::shared_ptr<Request>> Ask(const HostPort& name, TimePoint deadline,
                                      const Cancelled& cancelled) {
-  auto request = std::make_unique<Request>(name);
-  gaicb* block = &request->block;
-  if (::getaddrinfo_a(GAI_NOWAIT, &block, 1, nullptr) != 0) {
-    return Fail(ErrorCode::kResourceExhausted,
-                "looking up '" + name.host + "': the system has no thread for it",
-                "the limit on processes (pids.max) is reached, or that on memory");
-  }
-  while (request->running()) {
+  auto request = std::make_shared<Request>(name);
+  RETURN_IF_ERROR(Begin(request));
+  MutexLock lock(request->mutex);
+  while (!request->done) {
     const TimePoint now = Clock::now();
-    const bool stop = cancelled && cancelled();
-    if (now >= deadline || stop) {
-      Abandoned().Add(std::move(request));
-      if (stop) return Fail(ErrorCode::kCancelled, "looking up '" + name.host + "' was stopped");
+    if (cancelled && cancelled()) {
+      return Fail(ErrorCode::kCancelled, "looking up '" + name.host + "' was stopped");
+    }
+    if (now >= deadline) {
       return Fail(ErrorCode::kDeadlineExceeded,
                   "looking up '" + name.host + "': no name server answered in time");
     }
-    const timespec wait = {0, std::min<nanoseconds>(kLook, deadline - now).count()};
-    ::gai_suspend(&block, 1, &wait);
+    request->changed.WaitUntil(lock, std::min(deadline, cancelled ? now + kLook : deadline));
   }
-  if (const int error = ::gai_error(block); error != 0) return NoAddress(name, error);
+  if (request->error != 0) return NoAddress(name, request->error);
   return request;
 }
 
@@ -122,7 +133,7 @@ Result<std::vector<SocketAddress>> LookUp(const HostPort& name, TimePoint deadli
                                           const Cancelled& cancelled) {
   if (const auto literal = ParseAddress(name)) return std::vector{*literal};
   ASSIGN_OR_RETURN(const auto request, Ask(name, deadline, cancelled));
-  std::vector<SocketAddress> addresses = AddressesOf(request->block.ar_result);
+  std::vector<SocketAddress> addresses = AddressesOf(request->list);
   if (addresses.empty()) return NoAddress(name, EAI_NONAME);
   return InTurn(std::move(addresses));
 }

@@ -31,7 +31,11 @@ void SetUp(int socket) {
 
 Result<BoundSocket> ListenTcp(const std::string& host, uint16_t port) {
   const auto at = net::ParseAddress({host, port});
-  if (!at) return Fail(ErrorCode::kInvalidArgument, "'" + host + "' is no address");
+  if (!at) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "data connections cannot be taken at '" + host + "': it is no address",
+                "write an IPv4 or IPv6 address to listen at: names are not looked up");
+  }
   BoundSocket bound;
   bound.socket.reset(
       ::socket(at->family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
