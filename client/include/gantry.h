@@ -349,7 +349,8 @@ typedef struct gantry_transfer_spec {
   const uint64_t* hold_consumers; /* as how many this read counts there when it has succeeded: 0 for
                                      one of several that a consumer makes; NULL: 1 */
   /* To a workload at the same peer, once all bytes are there, and only if the transfer succeeds.
-     The transfer ends when it was answered: "notified" of gantry_transfer_json. NULL: none. */
+     The transfer ends when it was answered, or 2 s after the peer is known to be down: "notified"
+     and "notify_error" of gantry_transfer_json. It has succeeded either way. NULL: none. */
   const gantry_message* notify;
   int executor; /* GANTRY_EXECUTOR_ANY, _SELF or _PEER */
 } gantry_transfer_spec;

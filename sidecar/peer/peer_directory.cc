@@ -77,9 +77,9 @@ void PeerDirectory::Refresh(const std::string& peer, const std::vector<uint64_t>
 }
 
 Status PeerDirectory::Notify(const std::string& peer, const wire::Notification& notification,
-                             TimePoint deadline) {
+                             TimePoint deadline, std::optional<milliseconds> down_max) {
   const std::shared_ptr<PeerLink> link = Find(peer);
-  if (link != nullptr) return link->Notify(notification, deadline);
+  if (link != nullptr) return link->Notify(notification, deadline, down_max);
   return Fail(NoPeer(peer));
 }
 

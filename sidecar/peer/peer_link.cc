@@ -16,6 +16,7 @@ namespace gantry::peer {
 namespace {
 
 constexpr milliseconds kConnectMax{2'000};  // a peer that hangs must not hold the thread longer
+constexpr milliseconds kCheckMax{2'000};    // likewise, one that takes no data connection
 constexpr milliseconds kIdleWait{1'000};
 constexpr milliseconds kQuietFirst{1'000};
 constexpr milliseconds kStopAgain{20};  // a transfer may be admitted while others are stopped
@@ -81,11 +82,6 @@ PeerLink::~PeerLink() {
   thread_.request_stop();
   bell_->Ring();
   thread_.join();
-}
-
-engine::PeerInfo PeerLink::Info() const {
-  const MutexLock lock(mutex_);
-  return info_;
 }
 
 Status PeerLink::AwaitUp(TimePoint deadline) {
@@ -215,10 +211,6 @@ void PeerLink::TryOpen() {
     info_.version = facts.owner.build;
     info_.rtt_us = facts.rtt_us;
     info_.paths = PathsHere(facts.paths);
-    info_.path.reset();
-    for (const wire::PathReport& report : info_.paths) {
-      if (report.available && !info_.path) info_.path = report.path;
-    }
     info_.error.reset();
     SetState(engine::PeerState::kUp);
     changed_.NotifyAll();
@@ -250,6 +242,11 @@ void PeerLink::OpenPaths(Session* session) const {
   };
   if (options_.tcp != nullptr && leads(wire::Path::kTcp)) {
     session->streams = options_.tcp->AddPeer(name_, std::make_shared<StreamOpener>(client));
+    // Now, so that the path is not said to be available where a firewall stands before the data.
+    session->streams->Check(Clock::now() + kCheckMax, [this] {
+      const MutexLock lock(mutex_);
+      return closing_ || stopping_;
+    });
   }
   if (options_.rdma != nullptr && leads(wire::Path::kRdma)) {
     session->queue_pairs =

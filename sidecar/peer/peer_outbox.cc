@@ -28,7 +28,7 @@ PeerOutbox::~PeerOutbox() {
     const MutexLock lock(mutex_);
     closed_ = true;
     threads.swap(ended_);
-    for (const Lanes* lanes : {&notification_lanes_, &hold_lanes_}) {
+    for (const Lanes* lanes : {&notification_lanes_, &transfer_lanes_, &hold_lanes_}) {
       for (const auto& [peer, lane] : *lanes) {
         lane->changed.NotifyAll();
         threads.push_back(std::move(lane->thread));
@@ -40,24 +40,38 @@ PeerOutbox::~PeerOutbox() {
 
 void PeerOutbox::Notify(const std::string& peer, wire::Notification notification,
                         TimePoint deadline, engine::DeliveryDone done) {
+  NotifyIn(&notification_lanes_, peer, std::move(notification), deadline, {}, std::move(done));
+}
+
+void PeerOutbox::NotifyOfTransfer(const std::string& peer, wire::Notification notification,
+                                  TimePoint deadline, engine::DeliveryDone done) {
+  NotifyIn(&transfer_lanes_, peer, std::move(notification), deadline, options_.down_max,
+           std::move(done));
+}
+
+void PeerOutbox::NotifyIn(Lanes* lanes, const std::string& peer, wire::Notification notification,
+                          TimePoint deadline, std::optional<milliseconds> down_max,
+                          engine::DeliveryDone done) {
   auto shared = std::make_shared<const wire::Notification>(std::move(notification));
   Errand errand;
   errand.bytes = shared->content.message.size();
-  errand.run = [this, peer, shared, deadline, done] {
+  errand.run = [this, peer, shared, deadline, down_max, done] {
     const TimePoint start = Clock::now();
-    const Status outcome = directory_.Notify(peer, *shared, deadline);
+    const Status outcome = directory_.Notify(peer, *shared, deadline, down_max);
     done(outcome, std::chrono::duration_cast<microseconds>(Clock::now() - start));
   };
-  if (Status added = AddNotification(peer, std::move(errand)); !added) done(added, std::nullopt);
+  if (Status added = AddNotification(lanes, peer, std::move(errand)); !added) {
+    done(added, std::nullopt);
+  }
 }
 
-Status PeerOutbox::AddNotification(const std::string& peer, Errand errand) {
+Status PeerOutbox::AddNotification(Lanes* lanes, const std::string& peer, Errand errand) {
   RETURN_IF_ERROR(CheckKnown(peer));
   JoinEnded();
   const MutexLock lock(mutex_);
   if (closed_) return Stopping();
-  RETURN_IF_ERROR(CheckRoom(peer, errand.bytes));
-  Add(&notification_lanes_, peer, std::move(errand));
+  RETURN_IF_ERROR(CheckRoom(*lanes, peer, errand.bytes));
+  Add(lanes, peer, std::move(errand));
   return {};
 }
 
@@ -100,12 +114,12 @@ Status PeerOutbox::CheckKnown(const std::string& peer) const {
   return Fail(ErrorCode::kNotFound, "no peer '" + peer + "'", "PUT /v1/peers/" + peer + " first");
 }
 
-Status PeerOutbox::CheckRoom(const std::string& peer, size_t bytes) const {
-  const auto found = notification_lanes_.find(peer);
-  if (found == notification_lanes_.end()) {
-    if (notification_lanes_.size() < options_.lanes_max) return {};
+Status PeerOutbox::CheckRoom(const Lanes& lanes, const std::string& peer, size_t bytes) const {
+  const auto found = lanes.find(peer);
+  if (found == lanes.end()) {
+    if (lanes.size() < options_.lanes_max) return {};
     return Fail(ErrorCode::kResourceExhausted,
-                "there is something to be said to " + std::to_string(notification_lanes_.size()) +
+                "there is something to be said to " + std::to_string(lanes.size()) +
                     " other peers, the most at once",
                 "try again in a moment");
   }

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 # Folder -> what its files may include besides their own folder. Arrows point down; see docs/architecture.md.
-LIBRARIES = ["lib/base", "lib/gpu", "lib/wire", "lib/topology", "lib/rpc"]
+LIBRARIES = ["lib/base", "lib/gpu", "lib/wire", "lib/topology", "lib/net", "lib/rpc"]
 BELOW_ENGINE = LIBRARIES + ["sidecar/metrics", "sidecar/memory", "sidecar/worker", "sidecar/registry",
                             "sidecar/transport"]
 MAY_INCLUDE = {
@@ -15,6 +15,7 @@ MAY_INCLUDE = {
     "lib/gpu": ["lib/base"],
     "lib/http": ["lib/base", "lib/wire"],
     "lib/metrics": ["lib/base", "lib/http"],
+    "lib/net": ["lib/base"],
     "lib/rpc": ["lib/base"],
     "lib/topology": ["lib/base"],
     "lib/wire": ["lib/base", "lib/gpu"],

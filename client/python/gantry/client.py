@@ -247,7 +247,9 @@ class Client:
         hold_consumers  as how many this read counts there when it has succeeded: 1 unless said, 0 for one of several
                         that a consumer makes
         notify          for a workload at the same peer, sent once all bytes are there, and only if the transfer
-                        succeeds; its end waits for the answer, and details()["notified"] says whether it was delivered
+                        succeeds. Its end waits for the answer, but no longer than 2 s after the peer is known to be
+                        down. The state is "succeeded" either way: details()["notified"] says whether it was delivered,
+                        and details()["notify_error"]["code"] why not, "peer_lost" when the peer went away meanwhile
         executor        who moves the bytes: "any" (the peer only where this sidecar has no path and the peer has one),
                         "self", or "peer"; the peer needs "remote_write" to the local buffers of a read and "remote_read"
                         to those of a write, else Error "permission_denied", and it must be connected to this sidecar as
