@@ -17,6 +17,7 @@
 #include "lib/base/log.h"
 #include "lib/base/name.h"
 #include "lib/base/random_id.h"
+#include "lib/base/thread.h"
 #include "lib/rpc/grpc_deadline.h"
 #include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_messages.h"
@@ -162,6 +163,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   const StageOffers stages_;
   PeerService service_;
   PeerService tcp_service_;
+  grpc::ResourceQuota quota_{"peer API"};
   std::unique_ptr<grpc::Server> server_;  // null: no node directory
   std::unique_ptr<FdSocket> fd_socket_;
   std::unique_ptr<TcpDoor> tcp_;  // null: not over TCP
@@ -177,19 +179,20 @@ Status GrpcPeerServer::Run() {
                                      options_.memory_bytes_max, options_.silence_max},
                                     options_.count_refusal, tcp_service_));
   }
-  acceptor_ = std::jthread([this](const std::stop_token& stop) { AcceptAndTick(stop); });
+  ASSIGN_OR_RETURN(acceptor_, StartThread("gantry-accept", [this](const std::stop_token& stop) {
+                     AcceptAndTick(stop);
+                   }));
   return {};
 }
 
 Status GrpcPeerServer::OpenNodeDoor() {
-  grpc::ResourceQuota quota("peer API");
-  quota.Resize(options_.memory_bytes_max);
-  quota.SetMaxThreads(static_cast<int>(options_.sessions_max) + kCallThreadsMax);
+  quota_.Resize(options_.memory_bytes_max);
+  LimitThreads(options_.sessions_max, &quota_);
   grpc::ServerBuilder builder;
-  builder.SetResourceQuota(quota);
+  builder.SetResourceQuota(quota_);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, kPollersMin);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, kPollersMax);
   builder.SetMaxReceiveMessageSize(wire::kPeerMessageBytesMax);
   builder.SetMaxSendMessageSize(wire::kPeerMessageBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
@@ -236,6 +239,7 @@ void GrpcPeerServer::AcceptAndTick(const std::stop_token& stop) {
     if (now < next_tick) continue;
     initiators_.Tick(now);
     tickets_.DropExpired(now);
+    LimitThreads(options_.sessions_max, &quota_);
     if (tcp_ != nullptr) tcp_->Tick();
     next_tick = now + options_.heartbeat;
   }
