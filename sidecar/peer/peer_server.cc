@@ -15,6 +15,7 @@
 
 #include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
+#include "lib/base/log_gate.h"
 #include "lib/base/name.h"
 #include "lib/base/random_id.h"
 #include "lib/base/thread.h"
@@ -150,6 +151,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   void AnnounceLate(const wire::PeerIdentity& initiator, const InitiatorTable::Revoked& buffer,
                     registry::PeerOutcome outcome);
   Status OpenNodeDoor();
+  bool HasThreads();
   void AcceptAndTick(const std::stop_token& stop);
 
   const PeerServerOptions options_;
@@ -167,6 +169,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   std::unique_ptr<grpc::Server> server_;  // null: no node directory
   std::unique_ptr<FdSocket> fd_socket_;
   std::unique_ptr<TcpDoor> tcp_;  // null: not over TCP
+  log::Gate no_thread_;
   std::jthread acceptor_;
 };
 
@@ -191,8 +194,8 @@ Status GrpcPeerServer::OpenNodeDoor() {
   grpc::ServerBuilder builder;
   builder.SetResourceQuota(quota_);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, kPollersMin);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, kPollersMax);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
   builder.SetMaxReceiveMessageSize(wire::kPeerMessageBytesMax);
   builder.SetMaxSendMessageSize(wire::kPeerMessageBytesMax);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
@@ -225,6 +228,17 @@ GrpcPeerServer::~GrpcPeerServer() {
 }
 
 // gRPC does not look at the credentials of a Unix socket, so the connections are accepted here.
+// gRPC 1.51 may wait for ever, with the one thread that takes calls, when it has no other for the
+// first call of a new connection. A peer whose connection is closed tries again.
+bool GrpcPeerServer::HasThreads() {
+  auto probe = StartThread("gantry-probe", [] {});
+  if (probe) return true;
+  if (no_thread_.Pass()) {
+    log::Warning("a peer's connection was closed", {{"error", probe.error()}});
+  }
+  return false;
+}
+
 void GrpcPeerServer::AcceptAndTick(const std::stop_token& stop) {
   TimePoint next_tick = Clock::now() + options_.heartbeat;
   while (!stop.stop_requested()) {
@@ -233,7 +247,9 @@ void GrpcPeerServer::AcceptAndTick(const std::stop_token& stop) {
     ::poll(polled, std::size(polled), static_cast<int>(std::max<int64_t>(0, wait.count())));
     if ((polled[1].revents & POLLIN) != 0) {
       UniqueFd fd = AcceptAllowed(files_.listener.get(), options_.uids_allowed);
-      if (fd.valid()) grpc::AddInsecureChannelFromFd(server_.get(), fd.release());
+      if (fd.valid() && HasThreads()) {
+        grpc::AddInsecureChannelFromFd(server_.get(), fd.release());
+      }
     }
     const TimePoint now = Clock::now();
     if (now < next_tick) continue;

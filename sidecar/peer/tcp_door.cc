@@ -26,8 +26,8 @@ void SetLimits(const TcpDoor::Options& options, grpc::ResourceQuota* quota,
   LimitThreads(options.sessions_max, quota);
   builder->SetResourceQuota(*quota);
   builder->SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder->SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, kPollersMin);
-  builder->SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, kPollersMax);
+  builder->SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder->SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
   builder->SetMaxReceiveMessageSize(wire::kPeerMessageBytesMax);
   builder->SetMaxSendMessageSize(wire::kPeerMessageBytesMax);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);

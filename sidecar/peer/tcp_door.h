@@ -21,10 +21,6 @@ namespace gantry::peer {
 // Limits of each of the two gRPC servers, this one and the node directory's.
 inline constexpr int kStreamsPerConnectionMax = 64;
 inline constexpr int kCallThreadsMax = 64;  // beside one for each session
-// Of each, and there from the start. One that refuses a call for want of threads waits until that
-// is sent, and gRPC 1.51 was seen to wait for ever: another goes on meanwhile.
-inline constexpr int kPollersMin = 2;
-inline constexpr int kPollersMax = 3;
 
 // Limits the threads of a server's calls. Again now and then, as gRPC does not take it back when it
 // fails to make one.

@@ -129,15 +129,36 @@ def test_a_new_peer_is_refused_or_waits_for_its_threads(limited, free):
     assert connect(a, b)["state"] == "up"
 
 
-def test_a_peer_that_can_take_no_session_says_why_and_takes_it_later(limited):
-    """The other side: gRPC has no thread for the call. It goes on when there is room, however often it has refused."""
-    a, b = limited.start("a"), limited.start("b")
+@pytest.mark.parametrize("way", ["unix", "tcp"])
+def test_a_peer_that_can_take_no_session_takes_it_later(way, limited):
+    """The other side: gRPC has no thread for a call, says so over tcp, and is not asked in the node's directory."""
+    flags = TCP if way == "tcp" else []
+    a, b = limited.start("a", flags=flags), limited.start("b", flags=flags)
     limited.allow(b)
-    peer = a.ask("PUT", "/v1/peers/b", {"address": b.peer_address})[1]
-    assert peer["state"] != "up" and peer["error"]["code"] == "resource_exhausted", peer
+    peer = a.ask("PUT", "/v1/peers/b", {"address": tcp_address(b) if flags else b.peer_address})[1]
+    assert peer["state"] != "up", peer
+    assert peer["error"]["code"] == ("resource_exhausted" if flags else "peer_unavailable"), peer
     assert lives(b)
     limited.allow_all(b)
     wait_for(lambda: state_of(a, "b") == "up", 8, "the connection")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ["unix", "tcp"])
+def test_many_peers_are_refused_again_and_again_and_come_up_in_the_end(way, limited):
+    """gRPC counts each thread that it cannot make against its limit (1 088) for ever, and may wait for ever where peers connect at once."""
+    flags = TCP if way == "tcp" else []
+    a, b = limited.start("a", flags=flags), limited.start("b", flags=flags)
+    address = tcp_address(b) if flags else b.peer_address
+    limited.allow(b)
+    with concurrent.futures.ThreadPoolExecutor(120) as pool:
+        list(pool.map(lambda number: a.ask("PUT", f"/v1/peers/p{number}", {"address": address}), range(120)))
+    time.sleep(12)  # some 1 200 attempts
+    limited.allow_all(b)
+
+    def states():
+        return {peer["state"] for peer in a.ask("GET", "/v1/peers")[1]["peers"]}
+    wait_for(lambda: states() == {"up"}, 30, lambda: f"the connections {states()}")
 
 
 def test_a_notification_needs_no_thread_of_its_own(pair, limited, start_workload, new_memory):
