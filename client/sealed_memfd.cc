@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "lib/base/thread.h"
+
 namespace gantry::client {
 namespace {
 
@@ -82,10 +84,10 @@ int PopulateInParallel(int fd, std::byte* data, uint64_t bytes) {
   const uint64_t slices = (bytes + kPopulateSliceBytes - 1) / kPopulateSliceBytes;
   const unsigned wanted = std::clamp(std::thread::hardware_concurrency(), 1U, kPopulateThreadsMax);
   std::vector<std::jthread> helpers;
-  try {
-    while (helpers.size() + 1 < std::min<uint64_t>(wanted, slices)) helpers.emplace_back(work);
-  } catch (const std::exception&) {
-    // Fewer threads than wanted: this one does the rest.
+  while (helpers.size() + 1 < std::min<uint64_t>(wanted, slices)) {
+    auto helper = StartThread("gantry-populate", work);
+    if (!helper) break;  // this one does the rest
+    helpers.push_back(*std::move(helper));
   }
   work();
   helpers.clear();

@@ -24,6 +24,7 @@
 #include "deviceplugin/folder_watch.h"
 #include "lib/base/log.h"
 #include "lib/base/mutex.h"
+#include "lib/base/thread.h"
 #include "lib/rpc/grpc_deadline.h"
 
 namespace gantry::deviceplugin {
@@ -70,8 +71,7 @@ class Link final : public KubeletLink {
         parts_(parts),
         kubelet_socket_(options_.folder + "/" + kKubeletSocket),
         prefix_(PrefixOf(options_)),
-        watch_(options_.folder),
-        thread_([this] { Run(); }) {}
+        watch_(options_.folder) {}
 
   ~Link() override {
     {
@@ -80,10 +80,14 @@ class Link final : public KubeletLink {
       if (asks_ != nullptr) asks_->TryCancel();
     }
     watch_.Wake();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
     StopServing();
   }
 
+  Status Begin() {
+    ASSIGN_OR_RETURN(thread_, StartThread("gantry-kubelet", [this] { Run(); }));
+    return {};
+  }
   bool registered() const override { return registered_; }
 
  private:
@@ -294,7 +298,7 @@ class Link final : public KubeletLink {
   std::atomic<bool> stopping_ = false;
   Mutex mutex_;
   grpc::ClientContext* asks_ GUARDED_BY(mutex_) = nullptr;
-  std::thread thread_;  // last: it uses all of them
+  std::jthread thread_;  // last: it uses all of them
 };
 
 }  // namespace
@@ -309,7 +313,9 @@ Result<std::unique_ptr<KubeletLink>> KubeletLink::Start(KubeletLinkOptions optio
                     " bytes; a Unix socket takes " + std::to_string(kBytesMax),
                 "choose a shorter --resource, --instance or --kubelet-dir");
   }
-  return std::unique_ptr<KubeletLink>(std::make_unique<Link>(std::move(options), parts));
+  auto link = std::make_unique<Link>(std::move(options), parts);
+  RETURN_IF_ERROR(link->Begin());
+  return std::unique_ptr<KubeletLink>(std::move(link));
 }
 
 }  // namespace gantry::deviceplugin

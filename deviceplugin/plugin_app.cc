@@ -76,6 +76,7 @@ class App final : public PluginApp {
                               .interval = milliseconds(config_.reconcile_ms),
                               .root = config_.host_root},
         SlotReconciler::Parts{*pods_, slots_, files_, binder_, folders_, health_, *metrics_});
+    RETURN_IF_ERROR(reconciler_->started());
     ASSIGN_OR_RETURN(
         link_,
         KubeletLink::Start(

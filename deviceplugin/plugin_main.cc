@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   gantry::rpc::TakeGrpcLog();
   if (parsed.config.dry_run) return PrintDryRun(parsed.config);
   const sigset_t signals = BlockStopSignals();
+  gantry::rpc::KeepGrpc();
 
   auto app = gantry::deviceplugin::PluginApp::Start(parsed.config);
   if (!app) {

@@ -16,6 +16,7 @@
 #include "deviceplugin/slot_health.h"
 #include "deviceplugin/slot_list.h"
 #include "lib/base/mutex.h"
+#include "lib/base/result.h"
 
 namespace gantry::deviceplugin {
 
@@ -47,6 +48,9 @@ class SlotReconciler {
   SlotReconciler(SlotReconcilerOptions options, const Parts& parts);
   ~SlotReconciler();
 
+  // kResourceExhausted: it has no thread and does nothing.
+  const Status& started() const { return started_; }
+
  private:
   void Run() EXCLUDES(mutex_);
   bool Stopping() EXCLUDES(mutex_);
@@ -66,7 +70,8 @@ class SlotReconciler {
   Mutex mutex_;
   Condition stopped_;
   bool stopping_ GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: it uses all of them
+  Status started_;
+  std::jthread thread_;  // last: it uses all of them
 };
 
 }  // namespace gantry::deviceplugin

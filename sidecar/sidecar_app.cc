@@ -13,6 +13,7 @@
 
 #include "lib/base/log.h"
 #include "lib/base/random_id.h"
+#include "lib/base/thread.h"
 #include "lib/base/version.h"
 #include "lib/http/http_server.h"
 #include "lib/rpc/health_server.h"
@@ -107,12 +108,14 @@ class App final : public SidecarApp {
     ASSIGN_OR_RETURN(tcp_path_, TcpPath::Create(config_, security_, *pool_));
     RETURN_IF_ERROR(OpenRdma());
     MakeRegistry();
-    MakeEngine();
+    RETURN_IF_ERROR(MakeEngine());
     RETURN_IF_ERROR(StartPeers());
     ASSIGN_OR_RETURN(handoff_, registry::HandoffServer::Start({directory_.File("handoff.sock"),
                                                                0660, 1024, milliseconds(5000)},
                                                               *workloads_));
-    housekeeping_ = std::jthread([this](const std::stop_token& stop) { KeepHouse(stop); });
+    ASSIGN_OR_RETURN(
+        housekeeping_,
+        StartThread("gantry-house", [this](const std::stop_token& stop) { KeepHouse(stop); }));
     metrics_.SetGaugeSource([this] { return Gauges(); });  // before anybody can ask
     RETURN_IF_ERROR(StartApi());
     if (!config_.health_listen.empty()) {
@@ -158,7 +161,7 @@ class App final : public SidecarApp {
     messaging_ = std::make_unique<Messaging>(*workloads_, *registry_, events_, metrics_);
   }
 
-  void MakeEngine() {
+  Status MakeEngine() {
     const TransportSources sources = {
         config_, *pool_, *tcp_path_, rdma_path_, bounce_path_.get(), [this](const Error& why) {
           metrics_.PathError(metrics::Path::kRdma, why.code);
@@ -166,7 +169,9 @@ class App final : public SidecarApp {
     engine_ = std::make_unique<engine::TransferEngine>(EngineOptionsOf(config_), *pool_,
                                                        MakeTransports(sources, &to_peers_),
                                                        *registry_, events_, metrics_);
+    RETURN_IF_ERROR(engine_->started());
     engine_->SetMessaging(messaging_->notifications(), messaging_->desk());
+    return {};
   }
 
   Status StartPeers() {

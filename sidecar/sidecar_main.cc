@@ -7,12 +7,15 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <memory>
+#include <semaphore>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/base/thread.h"
 #include "lib/base/version.h"
 #include "lib/rpc/grpc_log.h"
 #include "sidecar/pod/termination_message.h"
@@ -51,15 +54,25 @@ void SayWhyItEnds(std::string_view text) {
   gantry::pod::WriteTerminationMessage(TerminationLog(), text);
 }
 
-// Ends the process when an orderly stop takes too long; copy workers die with it.
-void StopByForceAfter(std::chrono::milliseconds time) {
-  std::thread([time] {
-    std::this_thread::sleep_for(time);
-    gantry::log::Error("the sidecar did not stop in time and ends by force");
-    SayWhyItEnds("the sidecar did not stop within " + std::to_string(time.count()) +
-                 " ms of SIGTERM (--shutdown-ms) and ended by force");
-    ::_exit(1);
-  }).detach();
+std::binary_semaphore& StopBegins() {
+  static std::binary_semaphore semaphore(0);
+  return semaphore;
+}
+
+// Ends the process when an orderly stop takes too long; copy workers die with it. Its thread waits
+// from the start: when the stop begins, there may be none to be had.
+gantry::Status WatchTheStop(std::chrono::milliseconds time) {
+  ASSIGN_OR_RETURN(std::jthread thread, gantry::StartThread("gantry-stop", [time] {
+                     StopBegins().acquire();
+                     std::this_thread::sleep_for(time);
+                     gantry::log::Error("the sidecar did not stop in time and ends by force");
+                     SayWhyItEnds("the sidecar did not stop within " +
+                                  std::to_string(time.count()) +
+                                  " ms of SIGTERM (--shutdown-ms) and ended by force");
+                     ::_exit(1);
+                   }));
+  thread.detach();
+  return {};
 }
 
 // Of an exception that nobody catches: a bug.
@@ -100,7 +113,11 @@ int main(int argc, char** argv) {
     SayWhyItEnds(FatalText(standing.findings));
     return gantry::kExitUsage;
   }
-  auto app = gantry::SidecarApp::Start(config, std::move(standing));
+  gantry::rpc::KeepGrpc();
+  gantry::Result<std::unique_ptr<gantry::SidecarApp>> app =
+      WatchTheStop(std::chrono::milliseconds(config.shutdown_ms)).and_then([&] {
+        return gantry::SidecarApp::Start(config, std::move(standing));
+      });
   if (!app) {
     const std::string& hint = app.error().hint;
     SayWhyItEnds("the sidecar cannot start: " + app.error().message +
@@ -114,7 +131,7 @@ int main(int argc, char** argv) {
   int signal = 0;
   ::sigwait(&signals, &signal);
   gantry::log::Info("the sidecar stops", {{"signal", signal}});
-  StopByForceAfter(std::chrono::milliseconds(config.shutdown_ms));
+  StopBegins().release();
   app->reset();
   gantry::log::Info("the sidecar has stopped");
   return 0;

@@ -7,11 +7,10 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "lib/base/mutex.h"
+#include "lib/base/thread.h"
 
 namespace gantry::net {
 namespace {
@@ -54,22 +53,20 @@ void Run(const std::shared_ptr<Request>& request) {
 }
 
 Status Begin(const std::shared_ptr<Request>& request) {
-  if (threads_now.fetch_add(1) < kThreadsMax) {
-    try {
-      std::thread([request] { Run(request); }).detach();
-      return {};
-    } catch (const std::system_error& error) {
-      threads_now.fetch_sub(1);
-      return Fail(ErrorCode::kResourceExhausted,
-                  "looking up '" + request->host + "': no thread can be made: " + error.what(),
-                  "the limit on processes (pids.max) is reached, or that on memory");
-    }
+  if (threads_now.fetch_add(1) >= kThreadsMax) {
+    threads_now.fetch_sub(1);
+    return Fail(ErrorCode::kResourceExhausted,
+                "looking up '" + request->host + "': " + std::to_string(kThreadsMax) +
+                    " names are being looked up, the most at once",
+                "the name servers of this host do not answer, or late");
   }
-  threads_now.fetch_sub(1);
-  return Fail(ErrorCode::kResourceExhausted,
-              "looking up '" + request->host + "': " + std::to_string(kThreadsMax) +
-                  " names are being looked up, the most at once",
-              "the name servers of this host do not answer, or late");
+  auto thread = StartThread("gantry-lookup", [request] { Run(request); });
+  if (!thread) {
+    threads_now.fetch_sub(1);
+    return Fail(std::move(thread).error().WithContext("looking up '" + request->host + "'"));
+  }
+  thread->detach();
+  return {};
 }
 
 tl::unexpected<Error> NoAddress(const HostPort& name, int error) {

@@ -12,6 +12,7 @@
 #include "lib/base/host_port.h"
 #include "lib/base/log.h"
 #include "lib/base/mutex.h"
+#include "lib/base/thread.h"
 #include "lib/rpc/grpc_deadline.h"
 
 namespace gantry::rpc {
@@ -64,7 +65,7 @@ class GrpcHealthServer final : public HealthServer {
     listening_.port = static_cast<uint16_t>(port);
     server_->GetHealthCheckService()->SetServingStatus(kLiveness, true);
     Publish();
-    poller_ = std::thread([this] { Poll(); });
+    ASSIGN_OR_RETURN(poller_, StartThread("gantry-health", [this] { Poll(); }));
     log::Info("health is served", {{"address", address()}});
     return {};
   }
@@ -100,7 +101,7 @@ class GrpcHealthServer final : public HealthServer {
   HostPort listening_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;  // outlives the server
   std::unique_ptr<grpc::Server> server_;
-  std::thread poller_;
+  std::jthread poller_;
 };
 
 }  // namespace

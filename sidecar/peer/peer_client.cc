@@ -180,7 +180,7 @@ Status GrpcPeerClient::Watch(TimePoint deadline) {
   wire::ToMessage(options_.self, request.mutable_initiator());
   request.set_version(version_);
   request.set_owner_generation(facts_.owner.generation);
-  watch_.Start(*stub_, std::move(request), authorization_);
+  RETURN_IF_ERROR(watch_.Start(*stub_, std::move(request), authorization_));
   ASSIGN_OR_RETURN(const v1::Started started, watch_.AwaitStarted(deadline));
   if (started.owner_generation() != facts_.owner.generation) {
     return Fail(ErrorCode::kStaleGeneration, "the peer was restarted meanwhile");

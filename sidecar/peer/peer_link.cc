@@ -5,6 +5,7 @@
 
 #include "lib/base/log.h"
 #include "lib/base/random_id.h"
+#include "lib/base/thread.h"
 #include "sidecar/peer/queue_pair_exchanger.h"
 #include "sidecar/peer/stage_exchanger.h"
 #include "sidecar/peer/stream_opener.h"
@@ -71,7 +72,12 @@ PeerLink::PeerLink(const PeerDirectoryOptions& options, std::string name, std::s
     info_.address = address_;
     SetState(engine::PeerState::kConnecting);
   }
-  thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+}
+
+Status PeerLink::Start() {
+  ASSIGN_OR_RETURN(thread_,
+                   StartThread("gantry-peer", [this](const std::stop_token& stop) { Run(stop); }));
+  return {};
 }
 
 PeerLink::~PeerLink() {
@@ -81,7 +87,7 @@ PeerLink::~PeerLink() {
   }
   thread_.request_stop();
   bell_->Ring();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 Status PeerLink::AwaitUp(TimePoint deadline) {

@@ -41,6 +41,9 @@ class PeerLink {
            std::shared_ptr<registry::FdBudget> fds);
   ~PeerLink();
 
+  // Once, before anything else. kResourceExhausted: there is no thread for it.
+  Status Start();
+
   Result<std::vector<Handle>> Acquire(const std::vector<wire::BufferReference>& references,
                                       engine::RemoteUse use, TimePoint deadline) EXCLUDES(mutex_);
   // As PeerGateway has it.

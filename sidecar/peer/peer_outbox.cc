@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/base/thread.h"
 
 namespace gantry::peer {
 namespace {
@@ -20,14 +21,23 @@ void WarnUnsaid(const std::string& peer, size_t count, const Error& error) {
 }  // namespace
 
 PeerOutbox::PeerOutbox(PeerDirectory& directory, PeerOutboxOptions options)
-    : directory_(directory), options_(options) {}
+    : directory_(directory), options_(options) {
+  auto thread = StartThread("gantry-outbox", [this] { ServeShared(); });
+  if (thread) {
+    sharing_thread_ = *std::move(thread);
+  } else {
+    log::Error("what is said to peers may wait for a thread", {{"error", thread.error()}});
+  }
+}
 
 PeerOutbox::~PeerOutbox() {
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   {
     const MutexLock lock(mutex_);
     closed_ = true;
     threads.swap(ended_);
+    threads.push_back(std::move(sharing_thread_));
+    share_.NotifyAll();
     for (const Lanes* lanes : {&notification_lanes_, &transfer_lanes_, &hold_lanes_}) {
       for (const auto& [peer, lane] : *lanes) {
         lane->changed.NotifyAll();
@@ -35,7 +45,9 @@ PeerOutbox::~PeerOutbox() {
       }
     }
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) {
+    if (thread.joinable()) thread.join();
+  }
 }
 
 void PeerOutbox::Notify(const std::string& peer, wire::Notification notification,
@@ -137,20 +149,53 @@ void PeerOutbox::Add(Lanes* lanes, const std::string& peer, Errand errand) {
   std::shared_ptr<Lane>& lane = (*lanes)[peer];
   if (lane == nullptr) {
     lane = std::make_shared<Lane>();
-    lane->thread = std::thread([this, lanes, peer, lane] { Run(lanes, peer, lane); });
+    auto thread = StartThread("gantry-say", [this, lanes, peer, lane] { Run(lanes, peer, lane); });
+    if (thread) {
+      lane->thread = *std::move(thread);
+    } else {
+      shared_lanes_.push_back({lanes, peer, lane});
+    }
   }
   lane->bytes += errand.bytes;
   lane->waiting.push_back(std::move(errand));
   lane->changed.NotifyAll();
+  share_.NotifyAll();
+}
+
+// Empty: there is nothing more to do.
+std::function<void()> PeerOutbox::NextShared() {
+  MutexLock lock(mutex_);
+  while (true) {
+    while (shared_lanes_.empty()) {
+      if (closed_) return {};
+      share_.Wait(lock);
+    }
+    SharedLane next = std::move(shared_lanes_.front());
+    shared_lanes_.pop_front();
+    Lane& lane = *next.lane;
+    if (lane.waiting.empty()) {  // its peer's next errand tries for a thread again
+      next.lanes->erase(next.peer);
+      continue;
+    }
+    Errand errand = std::move(lane.waiting.front());
+    lane.waiting.pop_front();
+    lane.bytes -= errand.bytes;
+    shared_lanes_.push_back(std::move(next));  // the other lanes come first
+    return std::move(errand.run);
+  }
+}
+
+void PeerOutbox::ServeShared() {
+  while (const std::function<void()> errand = NextShared()) errand();
 }
 
 void PeerOutbox::JoinEnded() {
-  std::vector<std::thread> ended;
+  std::vector<std::jthread> ended;
   {
     const MutexLock lock(mutex_);
     ended.swap(ended_);
   }
-  for (std::thread& thread : ended) thread.join();
+  for (std::jthread& thread : ended) thread.join();
 }
 
 void PeerOutbox::Run(Lanes* lanes, const std::string& peer, const std::shared_ptr<Lane>& lane) {

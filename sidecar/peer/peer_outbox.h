@@ -1,7 +1,8 @@
 // What waits to be said to peers. One lane for each peer that there is something for: a thread that
 // says one thing after the other, so that a peer which does not answer holds up its own lane alone.
 // Notifications of transfers have lanes of their own, because a transfer waits for them; so have
-// ends of hold uses, where those that wait are said together. Thread-safe.
+// ends of hold uses, where those that wait are said together. Lanes that no thread can be made for
+// share one, which is there from the start. Thread-safe.
 #pragma once
 
 #include <deque>
@@ -53,12 +54,17 @@ class PeerOutbox final : public engine::PeerMessenger {
     std::function<void()> run;
   };
   struct Lane {
-    std::thread thread;
+    std::jthread thread;  // none: it shares the common one
     Condition changed;
     std::deque<Errand> waiting;
     size_t bytes = 0;  // of those that wait
   };
   using Lanes = std::map<std::string, std::shared_ptr<Lane>>;  // by peer
+  struct SharedLane {
+    Lanes* lanes;
+    std::string peer;
+    std::shared_ptr<Lane> lane;
+  };
   // Of uses of one peer's holds, that wait. An errand in its lane will say them.
   struct HoldEnds {
     std::vector<wire::HoldUseEnd> ends;
@@ -76,6 +82,8 @@ class PeerOutbox final : public engine::PeerMessenger {
   Status CheckRoom(const Lanes& lanes, const std::string& peer, size_t bytes) const
       REQUIRES(mutex_);
   void Add(Lanes* lanes, const std::string& peer, Errand errand) REQUIRES(mutex_);
+  void ServeShared() EXCLUDES(mutex_);
+  std::function<void()> NextShared() EXCLUDES(mutex_);
   void Run(Lanes* lanes, const std::string& peer, const std::shared_ptr<Lane>& lane)
       EXCLUDES(mutex_);
   void JoinEnded() EXCLUDES(mutex_);
@@ -88,8 +96,11 @@ class PeerOutbox final : public engine::PeerMessenger {
   Lanes transfer_lanes_ GUARDED_BY(mutex_);
   Lanes hold_lanes_ GUARDED_BY(mutex_);  // no more than peers
   std::map<std::string, HoldEnds> hold_ends_ GUARDED_BY(mutex_);
-  std::vector<std::thread> ended_ GUARDED_BY(mutex_);  // to be joined
+  std::vector<std::jthread> ended_ GUARDED_BY(mutex_);      // to be joined
+  std::deque<SharedLane> shared_lanes_ GUARDED_BY(mutex_);  // the next to be served first
+  Condition share_;
   bool closed_ GUARDED_BY(mutex_) = false;
+  std::jthread sharing_thread_;  // last: it uses the others
 };
 
 }  // namespace gantry::peer

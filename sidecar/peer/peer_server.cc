@@ -15,8 +15,10 @@
 
 #include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
+#include "lib/base/log_gate.h"
 #include "lib/base/name.h"
 #include "lib/base/random_id.h"
+#include "lib/base/thread.h"
 #include "lib/rpc/grpc_deadline.h"
 #include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_messages.h"
@@ -149,6 +151,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   void AnnounceLate(const wire::PeerIdentity& initiator, const InitiatorTable::Revoked& buffer,
                     registry::PeerOutcome outcome);
   Status OpenNodeDoor();
+  bool HasThreads();
   void AcceptAndTick(const std::stop_token& stop);
 
   const PeerServerOptions options_;
@@ -162,9 +165,11 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   const StageOffers stages_;
   PeerService service_;
   PeerService tcp_service_;
+  grpc::ResourceQuota quota_{"peer API"};
   std::unique_ptr<grpc::Server> server_;  // null: no node directory
   std::unique_ptr<FdSocket> fd_socket_;
   std::unique_ptr<TcpDoor> tcp_;  // null: not over TCP
+  log::Gate no_thread_;
   std::jthread acceptor_;
 };
 
@@ -177,16 +182,17 @@ Status GrpcPeerServer::Run() {
                                      options_.memory_bytes_max, options_.silence_max},
                                     options_.count_refusal, tcp_service_));
   }
-  acceptor_ = std::jthread([this](const std::stop_token& stop) { AcceptAndTick(stop); });
+  ASSIGN_OR_RETURN(acceptor_, StartThread("gantry-accept", [this](const std::stop_token& stop) {
+                     AcceptAndTick(stop);
+                   }));
   return {};
 }
 
 Status GrpcPeerServer::OpenNodeDoor() {
-  grpc::ResourceQuota quota("peer API");
-  quota.Resize(options_.memory_bytes_max);
-  quota.SetMaxThreads(static_cast<int>(options_.sessions_max) + kCallThreadsMax);
+  quota_.Resize(options_.memory_bytes_max);
+  LimitThreads(options_.sessions_max, &quota_);
   grpc::ServerBuilder builder;
-  builder.SetResourceQuota(quota);
+  builder.SetResourceQuota(quota_);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
@@ -222,6 +228,17 @@ GrpcPeerServer::~GrpcPeerServer() {
 }
 
 // gRPC does not look at the credentials of a Unix socket, so the connections are accepted here.
+// gRPC 1.51 may wait for ever, with the one thread that takes calls, when it has no other for the
+// first call of a new connection. A peer whose connection is closed tries again.
+bool GrpcPeerServer::HasThreads() {
+  auto probe = StartThread("gantry-probe", [] {});
+  if (probe) return true;
+  if (no_thread_.Pass()) {
+    log::Warning("a peer's connection was closed", {{"error", probe.error()}});
+  }
+  return false;
+}
+
 void GrpcPeerServer::AcceptAndTick(const std::stop_token& stop) {
   TimePoint next_tick = Clock::now() + options_.heartbeat;
   while (!stop.stop_requested()) {
@@ -230,12 +247,15 @@ void GrpcPeerServer::AcceptAndTick(const std::stop_token& stop) {
     ::poll(polled, std::size(polled), static_cast<int>(std::max<int64_t>(0, wait.count())));
     if ((polled[1].revents & POLLIN) != 0) {
       UniqueFd fd = AcceptAllowed(files_.listener.get(), options_.uids_allowed);
-      if (fd.valid()) grpc::AddInsecureChannelFromFd(server_.get(), fd.release());
+      if (fd.valid() && HasThreads()) {
+        grpc::AddInsecureChannelFromFd(server_.get(), fd.release());
+      }
     }
     const TimePoint now = Clock::now();
     if (now < next_tick) continue;
     initiators_.Tick(now);
     tickets_.DropExpired(now);
+    LimitThreads(options_.sessions_max, &quota_);
     if (tcp_ != nullptr) tcp_->Tick();
     next_tick = now + options_.heartbeat;
   }

@@ -1,13 +1,13 @@
 #include "sidecar/peer/tcp_door.h"
 
 #include <grpcpp/ext/health_check_service_server_builder_option.h>
-#include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
 
 #include <utility>
 
 #include "lib/base/log.h"
 #include "lib/rpc/grpc_deadline.h"
+#include "lib/rpc/grpc_log.h"
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/grpc_status.h"
 
@@ -20,11 +20,11 @@ constexpr int kClientPingsMsMin = 500;
 
 int Count(milliseconds time) { return static_cast<int>(time.count()); }
 
-void SetLimits(const TcpDoor::Options& options, grpc::ServerBuilder* builder) {
-  grpc::ResourceQuota quota("peer API over TCP");
-  quota.Resize(options.memory_bytes_max);
-  quota.SetMaxThreads(static_cast<int>(options.sessions_max) + kCallThreadsMax);
-  builder->SetResourceQuota(quota);
+void SetLimits(const TcpDoor::Options& options, grpc::ResourceQuota* quota,
+               grpc::ServerBuilder* builder) {
+  quota->Resize(options.memory_bytes_max);
+  LimitThreads(options.sessions_max, quota);
+  builder->SetResourceQuota(*quota);
   builder->SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder->SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder->SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
@@ -48,6 +48,11 @@ void SetKeepalive(milliseconds silence_max, grpc::ServerBuilder* builder) {
 
 }  // namespace
 
+void LimitThreads(size_t sessions_max, grpc::ResourceQuota* quota) {
+  quota->SetMaxThreads(
+      static_cast<int>(sessions_max + kCallThreadsMax + rpc::CallThreadsRefused()));
+}
+
 Result<std::unique_ptr<TcpDoor>> TcpDoor::Start(Options options, CountRefusal count,
                                                 v1::Peer::Service& service) {
   ASSIGN_OR_RETURN(HostPort listening, ParseHostPort(options.listen));
@@ -59,7 +64,7 @@ Result<std::unique_ptr<TcpDoor>> TcpDoor::Start(Options options, CountRefusal co
     credentials = door->tls_->credentials();
   }
   grpc::ServerBuilder builder;
-  SetLimits(door->options_, &builder);
+  SetLimits(door->options_, &door->quota_, &builder);
   SetKeepalive(door->options_.silence_max, &builder);
   // The health service has a port of its own.
   builder.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
@@ -83,6 +88,7 @@ TcpDoor::~TcpDoor() { ShutDown(Clock::now()); }
 
 void TcpDoor::Tick() {
   options_.security->Refresh();
+  LimitThreads(options_.sessions_max, &quota_);
   if (tls_ == nullptr) return;
   if (Status updated = tls_->Update(); !updated) {
     log::Error("the peer API keeps its old certificate", {{"error", updated.error()}});

@@ -2,6 +2,7 @@
 // a call from the node's directory. Start, Tick and the destructor belong to the owner.
 #pragma once
 
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 
 #include <memory>
@@ -20,6 +21,10 @@ namespace gantry::peer {
 // Limits of each of the two gRPC servers, this one and the node directory's.
 inline constexpr int kStreamsPerConnectionMax = 64;
 inline constexpr int kCallThreadsMax = 64;  // beside one for each session
+
+// Limits the threads of a server's calls. Again now and then, as gRPC does not take it back when it
+// fails to make one.
+void LimitThreads(size_t sessions_max, grpc::ResourceQuota* quota);
 
 class TcpDoor {
  public:
@@ -48,6 +53,7 @@ class TcpDoor {
   const Options options_;
   std::unique_ptr<ServerTls> tls_;  // null: without
   HostPort listening_;
+  grpc::ResourceQuota quota_{"peer API over TCP"};
   std::unique_ptr<grpc::Server> server_;
 };
 

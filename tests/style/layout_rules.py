@@ -71,6 +71,9 @@ HAS_A_LINE_LIMIT = (".h", ".cc", ".cu", ".py", ".sh", ".cmake", ".proto")
 CONTRACTS_OF_OTHERS = re.compile(r"^deviceplugin/.*\.proto$")
 # worker_process.cc hands the environment on to what it spawns, and reads nothing of it.
 READS_ENVIRONMENT = re.compile(r"(_config|/configuration|^sidecar/worker/worker_process)\.cc$")
+STARTS_THREADS = re.compile(r"^lib/base/thread\.h$")
+BARE_THREAD = (r"\bstd::thread\b(?!::(?:id|hardware_concurrency)\b)|\bstd::jthread(?: \w+)?\s*[({]|\bstd::async\b|\bpthread_create\b"
+               r"|\bthread_?\(\[|\bthreads?_?\.emplace(?:_back)?\(\[")
 USES_PREPROCESSOR = re.compile(r"^(client/include/gantry\.h|lib/base/thread_annotations\.h)$")
 BANNED_NAMES = {"impl", "util", "utils", "common", "manager"}
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
@@ -201,6 +204,13 @@ def no_conditional_compilation(tree):
                 yield f"{path}:{number}: #{match.group(1)}: platforms differ by file and by run-time choice"
 
 
+def threads_are_started_in_one_place(tree):
+    for path, text in tree.cpp():
+        if not STARTS_THREADS.match(path) and not path.startswith("examples/"):
+            for number, match in matching_lines(without_comments(text), BARE_THREAD):
+                yield f"{path}:{number}: \"{match.group(0)}\" may throw where no thread is to be had: StartThread (lib/base/thread.h) says so"
+
+
 def nothing_is_left_unfinished(tree):
     for path, text in tree.texts.items():
         for number, match in matching_lines(text, UNFINISHED):
@@ -275,5 +285,5 @@ def members_beside_a_mutex_are_guarded(tree):
 
 
 RULES = [includes_follow_the_arrows, third_parties_stay_put, file_names_are_unique, files_are_short,
-         environment_is_read_in_one_place, no_conditional_compilation, nothing_is_left_unfinished,
+         environment_is_read_in_one_place, no_conditional_compilation, threads_are_started_in_one_place, nothing_is_left_unfinished,
          names_say_something, vendors_stay_below, headers_introduce_themselves, members_beside_a_mutex_are_guarded]

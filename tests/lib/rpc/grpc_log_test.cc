@@ -50,6 +50,19 @@ TEST(GrpcLog, ACertificateWithoutAHostIsForDebugging) {
   EXPECT_EQ(line["said"], "No match found for server name: 10.0.0.1.");
 }
 
+// A server with a limit of threads has to know: gRPC counts the refused one for ever.
+TEST(GrpcLog, AThreadThatACallCannotHaveIsCountedAndSaidNowAndAgain) {
+  const size_t before = CallThreadsRefused();
+  const std::string written = Logged(log::Level::kInfo, [] {
+    for (int i = 0; i < 100; ++i) {
+      gpr_log("./src/cpp/thread_manager/thread_manager.cc", 42, GPR_LOG_SEVERITY_ERROR,
+              "Could not create grpc_sync_server worker-thread");
+    }
+  });
+  EXPECT_EQ(CallThreadsRefused(), before + 100);
+  EXPECT_LE(std::count(written.begin(), written.end(), '\n'), 1);
+}
+
 // Of a peer that tries in a loop one line in ten seconds; of what fails otherwise one of its own.
 TEST(GrpcLog, AHandshakeThatFailedIsAWarningNowAndAgain) {
   static int run = 0;  // a test that is repeated is of other failures
