@@ -16,6 +16,7 @@
 #include "deviceplugin/slot_health.h"
 #include "deviceplugin/slot_list.h"
 #include "lib/base/mutex.h"
+#include "lib/process/heartbeat.h"
 
 namespace gantry::deviceplugin {
 
@@ -47,6 +48,9 @@ class SlotReconciler {
   SlotReconciler(SlotReconcilerOptions options, const Parts& parts);
   ~SlotReconciler();
 
+  // Since it looked last, which it does all the time.
+  nanoseconds Age() const { return beat_.Age(); }
+
  private:
   void Run() EXCLUDES(mutex_);
   bool Stopping() EXCLUDES(mutex_);
@@ -61,6 +65,7 @@ class SlotReconciler {
 
   const SlotReconcilerOptions options_;
   const Parts parts_;
+  Heartbeat beat_;
   std::map<std::string, int> rounds_without_pod_;        // by slot and pod
   std::map<std::string, int> rounds_without_namespace_;  // by namespace
   Mutex mutex_;
