@@ -114,13 +114,19 @@ uint64_t RoundUpToPages(uint64_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
+UniqueFd NewMemfd(const char* name, unsigned flags) {
+  UniqueFd fd(::memfd_create(name, flags));
+  if (!fd.valid() || fd.get() > STDERR_FILENO) return fd;
+  return UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+}
+
 Result<UniqueFd> CreateSealedMemfd(const std::string& name, uint64_t bytes) {
   if (bytes == 0 || bytes > kMemfdBytesMax) {
     return Fail(ErrorCode::kInvalidArgument, "an arena has 1 byte to 64 TiB", {}, "bytes");
   }
   RETURN_IF_ERROR(CheckMemory(bytes));
   const uint64_t rounded = RoundUpToPages(bytes);
-  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  UniqueFd fd = NewMemfd(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (!fd.valid()) {
     return Fail(
         SystemError(ErrorCode::kResourceExhausted, "memfd_create", errno).WithField("name"));

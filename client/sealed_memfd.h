@@ -11,6 +11,10 @@
 
 namespace gantry::client {
 
+// As memfd_create(2), and never descriptor 0, 1 or 2: where the application has closed those, what
+// somebody prints would end up in the memory. Not valid: errno says why.
+UniqueFd NewMemfd(const char* name, unsigned flags);
+
 // A memfd of `bytes` rounded up to whole pages, sealed against resizing, its pages allocated by a
 // few threads that end before this returns. kResourceExhausted rather than the out-of-memory killer
 // when the machine or the cgroup cannot hold it.

@@ -59,6 +59,7 @@ SlotReconciler::~SlotReconciler() {
 void SlotReconciler::Run() {
   TimePoint next_round = Clock::now();
   while (true) {
+    beat_.Beat();
     parts_.health.Look();
     LookAtPorts();
     if (Clock::now() >= next_round) {

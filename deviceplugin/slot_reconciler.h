@@ -17,6 +17,7 @@
 #include "deviceplugin/slot_list.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
+#include "lib/process/heartbeat.h"
 
 namespace gantry::deviceplugin {
 
@@ -50,6 +51,8 @@ class SlotReconciler {
 
   // kResourceExhausted: it has no thread and does nothing.
   const Status& started() const { return started_; }
+  // Since it looked last, which it does all the time.
+  nanoseconds Age() const { return beat_.Age(); }
 
  private:
   void Run() EXCLUDES(mutex_);
@@ -65,6 +68,7 @@ class SlotReconciler {
 
   const SlotReconcilerOptions options_;
   const Parts parts_;
+  Heartbeat beat_;
   std::map<std::string, int> rounds_without_pod_;        // by slot and pod
   std::map<std::string, int> rounds_without_namespace_;  // by namespace
   Mutex mutex_;

@@ -1,5 +1,6 @@
 #include "sidecar/sidecar_app.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +22,7 @@
 #include "sidecar/app_options.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/transfer_engine.h"
+#include "sidecar/liveness.h"
 #include "sidecar/messaging.h"
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/peer/execution_caller.h"
@@ -119,8 +121,9 @@ class App final : public SidecarApp {
     metrics_.SetGaugeSource([this] { return Gauges(); });  // before anybody can ask
     RETURN_IF_ERROR(StartApi());
     if (!config_.health_listen.empty()) {
-      ASSIGN_OR_RETURN(health_, rpc::HealthServer::Start(
-                                    {config_.health_listen, [this] { return Readiness(); }}));
+      ASSIGN_OR_RETURN(
+          health_, rpc::HealthServer::Start({config_.health_listen, [this] { return Readiness(); },
+                                             [this] { return Alive(); }}));
     }
     if (!config_.metrics_listen.empty()) {
       ASSIGN_OR_RETURN(const int port, metrics_.Listen(config_.metrics_listen));
@@ -260,12 +263,16 @@ class App final : public SidecarApp {
     std::mutex mutex;
     std::condition_variable_any woken;
     std::unique_lock lock(mutex);
+    ::pthread_setname_np(::pthread_self(), "gantry-house");
     int round = 0;
     while (!woken.wait_for(lock, stop, kHousekeeping, [&] { return stop.stop_requested(); })) {
       if (++round % kRoundsPerRefresh == 0) security_->Refresh();
       (void)registry_->FinishRemovals(Clock::now() + milliseconds(10));
       messaging_->holds().Tick();
-      if (stop.stop_requested()) return;
+      // Where a thread stands still with a table's lock, so does this one.
+      (void)workloads_->fds_held();
+      (void)engine_->Totals();
+      liveness_.HouseIsKept();
     }
   }
 
@@ -326,9 +333,12 @@ class App final : public SidecarApp {
     return status;
   }
 
-  // Ready while it takes work: peers do not count.
+  Status Alive() const { return stopping_ ? Status() : liveness_.Check(); }
+
+  // While it takes work: peers do not count.
   Status Readiness() const {
     if (stopping_) return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
+    RETURN_IF_ERROR(Alive());
     for (const worker::WorkerStatus& worker : pool_->workers()) {
       if (worker.state == worker::WorkerState::kUsable) return {};
     }
@@ -336,12 +346,12 @@ class App final : public SidecarApp {
   }
 
   Status StartApi() {
-    api_ = std::make_unique<api::ApiDependencies>(
-        api::ApiDependencies{*workloads_, *registry_, *engine_, events_, metrics_, peers_.get(),
-                             [this] { return StatusNow(); }, [this] { return Readiness(); },
-                             &messaging_->notifications(), &messaging_->holds()});
-    ASSIGN_OR_RETURN(
-        http_, http::HttpServer::Start(HttpOptionsOf(config_, directory_), api::MakeApi(*api_)));
+    api_ = std::make_unique<api::ApiDependencies>(api::ApiDependencies{
+        *workloads_, *registry_, *engine_, events_, metrics_, peers_.get(),
+        [this] { return StatusNow(); }, [this] { return Readiness(); },
+        &messaging_->notifications(), &messaging_->holds(), [this] { return Alive(); }});
+    ASSIGN_OR_RETURN(http_, http::HttpServer::Start(HttpOptionsOf(config_, directory_),
+                                                    liveness_.Watching(api::MakeApi(*api_))));
     serving_ = http_.get();
     if (http_->tcp_port() != 0) log::Info("REST is served on TCP", {{"port", http_->tcp_port()}});
     return {};
@@ -353,6 +363,7 @@ class App final : public SidecarApp {
   const uint64_t generation_;
   const int64_t started_unix_ms_;
   std::string node_id_;
+  Liveness liveness_;
   engine::EventLog events_;
   metrics::Metrics metrics_;
   std::unique_ptr<worker::WorkerPool> pool_;

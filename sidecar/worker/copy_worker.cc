@@ -89,6 +89,7 @@ class CopyWorker {
       const Status status = loop_.Run();
       if (!status) log::Error("copy worker ends", {{"error", status.error()}});
       const bool corrupt = status || status.error().code == ErrorCode::kInternal;
+      log::Flush();
       ::_exit(corrupt ? kExitCorruptRing : kExitGpuFailed);
     });
     if (!copying) {
@@ -244,7 +245,9 @@ int RunCopyWorker(int argc, char** argv) {
     return kExitBadStart;
   }
   // No destructors: the copy thread may still be in the middle of a job.
-  ::_exit((*worker)->Serve());
+  const int exit_code = (*worker)->Serve();
+  log::Flush();
+  ::_exit(exit_code);
 }
 
 }  // namespace gantry::worker

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/sealed_memfd.h"
 #include "tests/client/page_bytes.h"
@@ -44,6 +45,17 @@ TEST(SealedMemfd, IsSealedSizedAndPresent) {
   EXPECT_EQ(::fcntl(fd.get(), F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW);
   EXPECT_EQ(::fcntl(fd.get(), F_GETFD), FD_CLOEXEC);
   EXPECT_NE(::ftruncate(fd.get(), kPage), 0);
+}
+
+TEST(SealedMemfd, IsNoStandardStreamAlsoWhereTheseAreClosed) {
+  const auto create = [] {
+    for (int fd = 0; fd <= 2; ++fd) ::close(fd);
+    const auto first = CreateSealedMemfd("test", kPage);
+    const auto second = NewMemfd("test", MFD_CLOEXEC);
+    const bool close_on_exec = ::fcntl(first->get(), F_GETFD) == FD_CLOEXEC;
+    ::_exit(first->get() > 2 && second.get() > 2 && close_on_exec ? 0 : 1);
+  };
+  EXPECT_EXIT(create(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(SealedMemfd, ManySlicesArePresent) {

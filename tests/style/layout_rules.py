@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 # Folder -> what its files may include besides their own folder. Arrows point down; see docs/architecture.md.
-LIBRARIES = ["lib/base", "lib/gpu", "lib/wire", "lib/topology", "lib/net", "lib/rpc"]
+LIBRARIES = ["lib/base", "lib/process", "lib/gpu", "lib/wire", "lib/topology", "lib/net", "lib/rpc"]
 BELOW_ENGINE = LIBRARIES + ["sidecar/metrics", "sidecar/memory", "sidecar/worker", "sidecar/registry",
                             "sidecar/transport"]
 MAY_INCLUDE = {
     "lib/base": [],
+    "lib/process": ["lib/base"],
     "lib/gpu": ["lib/base"],
     "lib/http": ["lib/base", "lib/wire"],
     "lib/metrics": ["lib/base", "lib/http"],
@@ -42,7 +43,7 @@ PUBLIC = "client/include/"
 
 # The wiring sees every folder.
 WIRING = re.compile(
-    r"^sidecar/(app_options|bounce_path|messaging|pod_standing|rdma_path|sidecar_app|sidecar_main|staging_area|tcp_path|transport_list|worker_views)\.(h|cc)$")
+    r"^sidecar/(app_options|bounce_path|liveness|messaging|pod_standing|rdma_path|sidecar_app|sidecar_main|staging_area|tcp_path|transport_list|worker_views)\.(h|cc)$")
 
 # First part of a third-party header -> the files that may include it. Tests may include all of them.
 THIRD_PARTY = {

@@ -20,6 +20,7 @@ std::string Logged(log::Level least, const std::function<void()>& say) {
   gpr_log_verbosity_init();  // as it does when it is first used
   ::testing::internal::CaptureStderr();
   say();
+  log::Flush();
   return ::testing::internal::GetCapturedStderr();
 }
 
