@@ -20,6 +20,7 @@
 #include "sidecar/app_options.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/transfer_engine.h"
+#include "sidecar/free_heap.h"
 #include "sidecar/messaging.h"
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/peer/execution_caller.h"
@@ -44,6 +45,7 @@ constexpr mode_t kRunDirMode = 0750;     // the pod's containers share a group
 constexpr mode_t kForOtherUsers = 0666;  // the kernel's word on who connects decides
 constexpr milliseconds kHousekeeping{500};
 constexpr int kRoundsPerRefresh = 2;
+constexpr int kRoundsPerHeapCheck = 10;
 constexpr milliseconds kHttpStop{3'000};
 
 int64_t UnixMillisNow() {
@@ -260,6 +262,7 @@ class App final : public SidecarApp {
       if (++round % kRoundsPerRefresh == 0) security_->Refresh();
       (void)registry_->FinishRemovals(Clock::now() + milliseconds(10));
       messaging_->holds().Tick();
+      if (round % kRoundsPerHeapCheck == 0) ReturnFreeHeap();
       if (stop.stop_requested()) return;
     }
   }
