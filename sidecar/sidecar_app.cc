@@ -22,6 +22,7 @@
 #include "sidecar/app_options.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/transfer_engine.h"
+#include "sidecar/free_heap.h"
 #include "sidecar/liveness.h"
 #include "sidecar/messaging.h"
 #include "sidecar/metrics/metrics.h"
@@ -47,6 +48,7 @@ constexpr mode_t kRunDirMode = 0750;     // the pod's containers share a group
 constexpr mode_t kForOtherUsers = 0666;  // the kernel's word on who connects decides
 constexpr milliseconds kHousekeeping{500};
 constexpr int kRoundsPerRefresh = 2;
+constexpr int kRoundsPerHeapCheck = 10;
 constexpr milliseconds kHttpStop{3'000};
 
 int64_t UnixMillisNow() {
@@ -270,9 +272,10 @@ class App final : public SidecarApp {
       (void)registry_->FinishRemovals(Clock::now() + milliseconds(10));
       messaging_->holds().Tick();
       // Where a thread stands still with a table's lock, so does this one.
-      (void)workloads_->fds_held();
+      (void)workloads_->IsCurrent({}, 0);
       (void)engine_->Totals();
       liveness_.HouseIsKept();
+      if (round % kRoundsPerHeapCheck == 0) ReturnFreeHeap();
     }
   }
 

@@ -116,7 +116,8 @@ GANTRY_FALLIBLE gantry_error* gantry_client_request(gantry_client* client, const
 /* A memfd of `bytes` (rounded up to whole pages), named for /proc/PID/maps, sealed against
    resizing and with every page present, so that no copy takes a page fault; for callers who map it
    themselves and adopt it. The descriptor belongs to the caller and is close-on-exec. Fails with
-   "resource_exhausted" when the machine has less memory than that to give. */
+   "resource_exhausted" when the machine, or a control group (cgroup) above this process, has less
+   memory left. Page cache counts as free there, swap does not, and memory.high is a limit. */
 GANTRY_FALLIBLE gantry_error* gantry_memfd_create(const char* name, uint64_t bytes, int* fd);
 
 /* A memfd like that, mapped readable and writable and handed over to the sidecar. */

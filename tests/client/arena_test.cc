@@ -66,6 +66,19 @@ TEST(SealedMemfd, ManySlicesArePresent) {
   EXPECT_GE(static_cast<uint64_t>(info.st_blocks) * 512, kBytes);
 }
 
+TEST(Arena, OfASparseFileTakesNoPages) {
+  constexpr uint64_t kBytes = uint64_t{64} << 20;
+  UniqueFd fd(::memfd_create("sparse", MFD_ALLOW_SEALING | MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(fd.get(), kBytes), 0);
+  const int number = fd.get();
+  const auto arena = Arena::Map(std::move(fd), kBytes, nullptr, true).value();
+  EXPECT_FALSE(HasEveryPage(number, kBytes));
+  arena->data()[0] = std::byte{1};
+  struct stat info = {};
+  ASSERT_EQ(::fstat(number, &info), 0);
+  EXPECT_LT(static_cast<uint64_t>(info.st_blocks) * 512, kBytes / 2) << "some may be huge pages";
+}
+
 TEST(SealedMemfd, TooMuchIsRefusedBeforeItHurts) {
   EXPECT_EQ(CreateSealedMemfd("test", 0).error().code, ErrorCode::kInvalidArgument);
   EXPECT_EQ(CreateSealedMemfd("test", ~uint64_t{0}).error().code, ErrorCode::kInvalidArgument);

@@ -7,13 +7,14 @@ import re
 from pathlib import Path
 
 # Folder -> what its files may include besides their own folder. Arrows point down; see docs/architecture.md.
-LIBRARIES = ["lib/base", "lib/process", "lib/gpu", "lib/wire", "lib/topology", "lib/net", "lib/rpc"]
+LIBRARIES = ["lib/base", "lib/process", "lib/host", "lib/gpu", "lib/wire", "lib/topology", "lib/net", "lib/rpc"]
 BELOW_ENGINE = LIBRARIES + ["sidecar/metrics", "sidecar/memory", "sidecar/worker", "sidecar/registry",
                             "sidecar/transport"]
 MAY_INCLUDE = {
     "lib/base": [],
     "lib/process": ["lib/base"],
     "lib/gpu": ["lib/base"],
+    "lib/host": ["lib/base"],
     "lib/http": ["lib/base", "lib/wire"],
     "lib/metrics": ["lib/base", "lib/http"],
     "lib/net": ["lib/base"],

@@ -18,6 +18,7 @@ from .timeline import ordinal_of
 if TYPE_CHECKING:
     from .client import Client
 
+_BLOCK_BYTES = 512  # the unit of st_blocks
 _MADV_POPULATE_WRITE = 23  # linux/mman.h, since 5.14
 _kept: list[memoryview] = []  # of arenas that a GPU's driver has not let go of: they stay mapped for good
 
@@ -45,10 +46,12 @@ class Arena(mmap.mmap):
     def __new__(cls, client: "Client", fd: int, length: int) -> "Arena":
         """Maps `length` bytes of `fd`, which stays the caller's, and hands it to the sidecar."""
         arena = super().__new__(cls, fd, length, access=_access_of(fd))
-        try:
-            arena.madvise(_MADV_POPULATE_WRITE)  # fills the page tables; the pages are there already
-        except (OSError, ValueError):
-            pass
+        # Fills the page tables, and takes no pages: those of a sparse file may fit nowhere.
+        if os.fstat(fd).st_blocks * _BLOCK_BYTES >= length:
+            try:
+                arena.madvise(_MADV_POPULATE_WRITE)
+            except (OSError, ValueError):
+                pass
         handle = ctypes.c_void_p()
         native.check(native.lib.gantry_arena_adopt(client._handle, fd, length, address_of(arena)[0],
                                                    ctypes.byref(handle)))

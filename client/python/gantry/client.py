@@ -99,13 +99,15 @@ class Client:
     def arena(self, length: int, name: Optional[str] = None) -> Arena:
         """Allocates `length` bytes (rounded up to whole pages) of shared memory with every page present.
 
-        `name` shows in /proc/PID/maps. Raises Error "resource_exhausted" when there is not enough memory.
+        `name` shows in /proc/PID/maps. Raises Error "resource_exhausted", which names what is short, when the machine or a
+        control group (cgroup) above this process has less memory left. Page cache counts as free there, swap does not.
         """
         return arenas.create(self, length, name)
 
     def adopt(self, fd: int, length: Optional[int] = None) -> Arena:
         """Maps the first `length` bytes (None: all) of a memfd as an arena; `fd` stays the caller's.
 
+        Pages that the memfd does not have yet are taken when they are touched: then no error says that there is none left.
         Raises Error "fd_not_sealed" (it needs F_SEAL_SHRINK), "fd_too_short" or "not_exportable".
         """
         return arenas.adopt(self, fd, length)
