@@ -19,7 +19,7 @@ constexpr char kLeaseLostHint[] =
 Result<std::unique_ptr<HandoffLease>> HandoffLease::Attach(const std::string& socket_path,
                                                            const std::string& lease_token,
                                                            milliseconds timeout) {
-  ASSIGN_OR_RETURN(UniqueFd socket, ConnectUnix(socket_path, SOCK_SEQPACKET));
+  ASSIGN_OR_RETURN(UniqueFd socket, ConnectUnix(socket_path, SOCK_SEQPACKET, timeout));
   timeval limit = {};
   limit.tv_sec = timeout.count() / 1000;
   limit.tv_usec = timeout.count() % 1000 * 1000;

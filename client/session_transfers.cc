@@ -49,6 +49,9 @@ Status CheckGroups(const gantry_transfer_spec& spec) {
         (group.remote_count != 0 && group.remote_blocks == nullptr)) {
       return wrong("a list of blocks is NULL", field);
     }
+    if (group.layer_count == 0 && group.first_layer != 0) {
+      return wrong("there is a first layer, and layer_count is 0", field);
+    }
     if (group.layer_count != 0 && group.first_layer > UINT64_MAX - group.layer_count) {
       return wrong("there are no such layers", field);
     }
@@ -77,6 +80,9 @@ Status CheckSpec(const gantry_transfer_spec& spec) {
   }
   if (spec.block_count != 0 && spec.range_count != 0) {
     return wrong("both blocks and ranges", "ranges");
+  }
+  if (spec.require_path != nullptr && *spec.require_path == '\0') {
+    return wrong("no path is named; NULL stands for any", "require_path");
   }
   if (spec.notify != nullptr) RETURN_IF_ERROR(CheckMessage(*spec.notify));
   if (spec.group_count != 0) return CheckGroups(spec);

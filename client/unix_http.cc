@@ -87,7 +87,7 @@ bool IsDead(int fd) {
 Result<HttpReply> UnixHttp::Send(const HttpRequest& request) {
   bool fresh = false;
   while (true) {
-    auto connection = Checkout(fresh);
+    auto connection = Checkout(fresh, request.timeout);
     if (!connection) return Fail(Describe(std::move(connection).error(), request));
     // Without memory for the exchange, too: Close must not touch a descriptor that has the number
     // of one that is gone.
@@ -259,7 +259,7 @@ Result<HttpReply> UnixHttp::Rehearse(const HttpRequest& request, std::string_vie
   return reply;
 }
 
-Result<UnixHttp::Connection> UnixHttp::Checkout(bool fresh) {
+Result<UnixHttp::Connection> UnixHttp::Checkout(bool fresh, milliseconds timeout) {
   const auto closed = [] { return Fail(ErrorCode::kCancelled, "the client is closed"); };
   Connection connection;
   {
@@ -272,7 +272,7 @@ Result<UnixHttp::Connection> UnixHttp::Checkout(bool fresh) {
   }
   if (!connection.fd.valid()) {
     connection = {};
-    ASSIGN_OR_RETURN(connection.fd, ConnectUnix(socket_path_, SOCK_STREAM));
+    ASSIGN_OR_RETURN(connection.fd, ConnectUnix(socket_path_, SOCK_STREAM, timeout));
   }
   MutexLock lock(mutex_);
   if (closed_) return closed();

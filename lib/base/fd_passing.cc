@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -158,11 +159,21 @@ Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode, int 
   return fd;
 }
 
-Result<UniqueFd> ConnectUnix(const std::string& path, int type) {
+Result<UniqueFd> ConnectUnix(const std::string& path, int type, milliseconds timeout) {
   ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "socket", errno));
+  if (timeout.count() > 0) {
+    const timeval limit = {timeout.count() / 1000, timeout.count() % 1000 * 1000};
+    if (::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) != 0) {
+      return Fail(SystemError(ErrorCode::kInternal, "SO_SNDTIMEO", errno));
+    }
+  }
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    if (errno == EAGAIN && timeout.count() > 0) {
+      return Fail(ErrorCode::kDeadlineExceeded, "connect " + path + ": nobody accepted within " +
+                                                    std::to_string(timeout.count()) + " ms");
+    }
     return Fail(SystemError(ErrorCode::kPeerUnavailable, "connect " + path, errno));
   }
   return fd;

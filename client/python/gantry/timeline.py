@@ -82,8 +82,10 @@ class Timeline:
         ended meanwhile. Signals are handled while it waits.
         """
         counter, offset, value = fence
-        wanted = native.NativeFence(counter._handle, offset, value)
-        end = None if timeout is None else time.monotonic() + timeout
+        wanted = native.NativeFence(counter._handle, native.unsigned(offset, "fence/offset"),
+                                    native.unsigned(value, "fence/value", least=1))
+        wait_ms = native.milliseconds(timeout)
+        end = None if wait_ms == native.FOREVER else time.monotonic() + wait_ms / 1000
         while True:
             left = native.WAIT_SLICE_MS if end is None else native.milliseconds(max(0.0, end - time.monotonic()))
             error = native.error_of(native.lib.gantry_timeline_wait(self._timeline, ctypes.byref(wanted),
