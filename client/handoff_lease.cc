@@ -89,7 +89,7 @@ Result<wire::HandoffReply> HandoffLease::Ask(const wire::HandoffRequest& request
   if (broken_) {
     if (!message && message.error().code == ErrorCode::kDeadlineExceeded) {
       return Fail(ErrorCode::kDeadlineExceeded, "the sidecar did not answer on the hand-off socket",
-                  kLeaseLostHint);
+                  "it stands still or has too much to do: open a new client when it is back");
     }
     return lost(message ? "the sidecar closed the hand-off socket" : message.error().message);
   }

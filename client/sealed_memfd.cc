@@ -22,6 +22,7 @@ namespace {
 constexpr uint64_t kPopulateSliceBytes = uint64_t{64} << 20;
 constexpr uint64_t kMemfdBytesMax = uint64_t{1} << 46;
 constexpr unsigned kPopulateThreadsMax = 8;
+constexpr size_t kMemfdNameBytesMax = 249;  // memfd_create(2)
 
 // The first number after `key` in a small file of the kernel.
 std::optional<uint64_t> NumberIn(const char* path, std::string_view key) {
@@ -114,7 +115,15 @@ uint64_t RoundUpToPages(uint64_t bytes) {
 
 Result<UniqueFd> CreateSealedMemfd(const std::string& name, uint64_t bytes) {
   if (bytes == 0 || bytes > kMemfdBytesMax) {
-    return Fail(ErrorCode::kInvalidArgument, "an arena has 1 byte to 64 TiB", {}, "bytes");
+    return Fail(ErrorCode::kInvalidArgument,
+                "an arena has 1 byte to 64 TiB, and not " + std::to_string(bytes) + " bytes", {},
+                "bytes");
+  }
+  if (name.size() > kMemfdNameBytesMax) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "the name of an arena has " + std::to_string(name.size()) + " bytes, and " +
+                    std::to_string(kMemfdNameBytesMax) + " at most",
+                "choose a shorter name", "name");
   }
   RETURN_IF_ERROR(CheckMemory(bytes));
   const uint64_t rounded = RoundUpToPages(bytes);

@@ -150,7 +150,9 @@ Result<BufferRequest> WorkloadSession::ResolveSpec(const gantry_buffer_spec& spe
   request.access.remote_read = (spec.access & GANTRY_REMOTE_READ) != 0;
   request.access.remote_write = (spec.access & GANTRY_REMOTE_WRITE) != 0;
   if ((spec.access & ~(GANTRY_REMOTE_READ | GANTRY_REMOTE_WRITE)) != 0) {
-    return Fail(ErrorCode::kInvalidArgument, "unknown access", {}, field + "/access");
+    return Fail(ErrorCode::kInvalidArgument,
+                "buffer '" + request.name + "' has an access of " + std::to_string(spec.access),
+                "GANTRY_REMOTE_READ, GANTRY_REMOTE_WRITE, both, or 0", field + "/access");
   }
   if (spec.pieces == nullptr || spec.piece_count == 0) {
     return Fail(ErrorCode::kInvalidArgument, "buffer '" + request.name + "' has no pieces", {},

@@ -303,8 +303,10 @@ void UnixHttp::Close() {
 Error UnixHttp::Describe(Error error, const HttpRequest& request) const {
   MutexLock lock(mutex_);
   if (closed_) return {ErrorCode::kCancelled, "the client is closed"};
-  if (error.code == ErrorCode::kPeerUnavailable) {
-    error.hint = "is the sidecar running, and is its run directory mounted here?";
+  if (error.code == ErrorCode::kDeadlineExceeded) {
+    error.message = "the sidecar did not answer within " + std::to_string(request.timeout.count()) +
+                    " ms (" + error.message + ")";
+    error.hint = "it stands still or has too much to do: see its log, or allow it more time";
   }
   std::string context(request.method);
   context.append(" ").append(request.target.substr(0, request.target.find('?')));

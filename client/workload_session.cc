@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client/timeline.h"
+#include "lib/base/json_text.h"
 #include "lib/base/name.h"
 
 namespace gantry::client {
@@ -17,13 +18,13 @@ constexpr std::array<std::string_view, 5> kMethods = {"GET", "PUT", "POST", "PAT
 
 Status CheckTarget(std::string_view method, std::string_view target) {
   if (std::find(kMethods.begin(), kMethods.end(), method) == kMethods.end()) {
-    return Fail(ErrorCode::kInvalidArgument, "no such method", "GET, PUT, POST, PATCH or DELETE",
-                "method");
+    return Fail(ErrorCode::kInvalidArgument, "there is no method " + JsonQuote(method),
+                "GET, PUT, POST, PATCH or DELETE", "method");
   }
   const bool printable =
       std::all_of(target.begin(), target.end(), [](char c) { return c > ' ' && c < '\x7f'; });
   if (!target.starts_with('/') || !printable) {
-    return Fail(ErrorCode::kInvalidArgument, "not the path of a resource",
+    return Fail(ErrorCode::kInvalidArgument, JsonQuote(target) + " is not the path of a resource",
                 "start with / and percent-encode what is not printable ASCII", "target");
   }
   return {};

@@ -77,6 +77,25 @@ ssize_t Send(int socket, std::string_view payload, std::span<const int> fds) {
   return ::sendmsg(socket, &header, MSG_NOSIGNAL);
 }
 
+// What to do when a connect failed.
+std::string AdviceFor(int error_number) {
+  switch (error_number) {
+    case ENOENT:
+    case ENOTDIR:
+      return "is the sidecar running, and is its run directory mounted here?";
+    case EACCES:
+    case EPERM:
+      return "user " + std::to_string(::geteuid()) +
+             " may not use this socket: run as the user of the sidecar, in its group, or as root";
+    case ECONNREFUSED:
+      return "nobody listens there: the sidecar has ended, or it is the path of something else";
+    case EPROTOTYPE:
+      return "it is another socket of the sidecar: the API socket is api.sock in its run directory";
+    default:
+      return {};
+  }
+}
+
 }  // namespace
 
 Status SendMessage(int socket, std::string_view payload, std::span<const int> fds) {
@@ -174,7 +193,10 @@ Result<UniqueFd> ConnectUnix(const std::string& path, int type, milliseconds tim
       return Fail(ErrorCode::kDeadlineExceeded, "connect " + path + ": nobody accepted within " +
                                                     std::to_string(timeout.count()) + " ms");
     }
-    return Fail(SystemError(ErrorCode::kPeerUnavailable, "connect " + path, errno));
+    const int why = errno;
+    Error error = SystemError(ErrorCode::kPeerUnavailable, "connect " + path, why);
+    error.hint = AdviceFor(why);
+    return Fail(std::move(error));
   }
   return fd;
 }

@@ -55,7 +55,8 @@ Status Check(std::string_view address, Reach reach, Endpoint* endpoint) {
   if (reach == Reach::kLoopback && !(is_address && IsLoopback(*endpoint))) {
     return Fail(ErrorCode::kInvalidArgument,
                 "'" + std::string(address) + "' is no loopback address with a port",
-                "REST listens on 127.0.0.0/8 and [::1] only: leases' tokens travel unencrypted");
+                "write 127.0.0.1:port or [::1]:port: leases' tokens travel unencrypted, and names are "
+                "not looked up");
   }
   return {};
 }

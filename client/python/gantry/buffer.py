@@ -121,7 +121,8 @@ def access_bits(access: Union[str, Iterable[str]]) -> int:
     bits = 0
     for name in [access] if isinstance(access, str) else access:
         if name not in _ACCESS_BITS:
-            raise Error("invalid_argument", f"no access '{name}'", "remote_read, remote_write", "access")
+            raise Error("invalid_argument", f"there is no access {name!r}", "it is remote_read, remote_write, both or none",
+                        "access")
         bits |= _ACCESS_BITS[name]
     return bits
 

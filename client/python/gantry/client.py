@@ -22,6 +22,7 @@ from . import view as views
 from .address import address_of
 from .arena import Arena
 from .buffer import Buffer, BufferSpec, Layout
+from .completions import Completions
 from .errors import Error
 from .messages import Hold, HoldGroup, Message
 from .timeline import Fence, Timeline
@@ -96,6 +97,7 @@ class Client:
         _open_clients.add(self)
         _close_all_at_exit()
         self.workload = workload
+        self._completions = Completions(self)
         self._stream_timelines: dict[int, Timeline] = {}  # of `stream=`, by their GPU
         self.generation: str = native.lib.gantry_client_generation(self._handle).decode()
 

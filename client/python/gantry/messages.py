@@ -32,7 +32,7 @@ class Message:
     def _native(self) -> native.NativeMessage:
         data = self.data.encode() if isinstance(self.data, str) else bytes(self.data)
         if len(data) > MESSAGE_BYTES_MAX:
-            raise Error("invalid_argument", f"the message is longer than {MESSAGE_BYTES_MAX} bytes", field="data")
+            raise Error("invalid_argument", f"the message has {len(data)} bytes, and {MESSAGE_BYTES_MAX} at most", field="data")
         request_id = None if self.request_id is None else native.text(self.request_id, "request_id")
         return native.NativeMessage(native.text(self.to, "to"), data, len(data), request_id)
 

@@ -164,5 +164,5 @@ def ordinal_of(device: Any) -> int:
         raise Error("invalid_argument", f"{device!r} names no GPU by its number", "for example 0, or torch.device(\"cuda\", 0)",
                     "device") from None
     if not 0 <= number < 2**31:
-        raise Error("invalid_argument", f"there is no GPU {number}", field="device")
+        raise Error("invalid_argument", f"there is no GPU {number}", "GPUs are numbered from 0", "device")
     return number

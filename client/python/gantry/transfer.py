@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import json
 import operator
@@ -147,16 +146,7 @@ class Transfer:
 
     def __await__(self) -> Generator[Any, None, TransferStatus]:
         """`await transfer` is wait() for asyncio. Cancelling the task leaves the transfer going."""
-        return self._wait_in_threads().__await__()
-
-    async def _wait_in_threads(self) -> TransferStatus:
-        loop = asyncio.get_running_loop()
-        while True:
-            status, error = await loop.run_in_executor(None, self._wait_slice, native.WAIT_SLICE_MS)
-            if error is not None:
-                raise error
-            if status.done:
-                return status
+        return self._client._completions.wait(self).__await__()
 
     def _wait_quietly(self, wait_ms: int) -> None:
         """Waits, and leaves the outcome to whoever asks for it."""
