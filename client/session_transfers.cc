@@ -68,9 +68,8 @@ Status CheckSpec(const gantry_transfer_spec& spec) {
                  "operation");
   }
   if (spec.executor < GANTRY_EXECUTOR_ANY || spec.executor > GANTRY_EXECUTOR_PEER) {
-    return wrong(
-        std::to_string(spec.executor) + " is none of GANTRY_EXECUTOR_ANY, _SELF and _PEER",
-        "executor");
+    return wrong(std::to_string(spec.executor) + " is none of GANTRY_EXECUTOR_ANY, _SELF and _PEER",
+                 "executor");
   }
   if (spec.view != nullptr && (spec.local_count != 0 || spec.remote_count != 0)) {
     return wrong("both a view and buffers", "view");
@@ -89,7 +88,8 @@ Status CheckSpec(const gantry_transfer_spec& spec) {
   }
   if (spec.notify != nullptr) RETURN_IF_ERROR(CheckMessage(*spec.notify));
   if (spec.group_count != 0) return CheckGroups(spec);
-  if (spec.block_count == 0 && spec.range_count == 0) return wrong("neither blocks nor ranges: nothing is to move", "ranges");
+  if (spec.block_count == 0 && spec.range_count == 0)
+    return wrong("neither blocks nor ranges: nothing is to move", "ranges");
   if (spec.block_count != 0 && (spec.local_blocks == nullptr || spec.remote_blocks == nullptr)) {
     return wrong("block_count without both lists of blocks", "local_blocks");
   }

@@ -149,8 +149,8 @@ void AddBenchMeasurements(CLI::App& app, BenchOptions& bench) {
          [&bench](const std::string& text) {
            const auto batches = ParseSizes(text);
            if (!batches) {
-             throw CLI::ValidationError(
-                 "--batches", batches.error().message + "; write for example 1,16,256");
+             throw CLI::ValidationError("--batches",
+                                        batches.error().message + "; write for example 1,16,256");
            }
            bench.table_batches = *batches;
          },
@@ -210,7 +210,8 @@ ParsedCommandLine ParseCommandLine(int argc, char** argv) {
   app.footer(kExitCodes);
   app.set_version_flag("--version", std::string("gantryctl ") + GANTRY_VERSION);
   app.require_subcommand(1);
-  CLI::Option* socket = app.add_option("--socket", line.socket, "The sidecar's API socket, or run directory");
+  CLI::Option* socket =
+      app.add_option("--socket", line.socket, "The sidecar's API socket, or run directory");
   socket->type_name("PATH")->default_str(std::string("$") + kSocketVariable + " or " +
                                          kDefaultSocket);
   app.add_flag("--json", line.json, "Print JSON");

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import base64
 import ctypes
-import functools
 import json
 import os
 import time
@@ -24,6 +22,7 @@ from .arena import Arena
 from .buffer import Buffer, BufferSpec, Layout
 from .completions import Completions
 from .errors import Error
+from .exit import close_at_exit
 from .messages import Hold, HoldGroup, Message
 from .timeline import Fence, Timeline
 from .transfer import Blocks, Range, Transfer
@@ -31,23 +30,6 @@ from .view import Pairs, Slice, View, ViewGroup
 
 _BLOCKS = Union[Sequence[int], Any]  # a sequence of int, or an array of 64-bit integers
 _EVENT_SLICE_SECONDS = 0.5
-_TIMEOUT_MS_MAX = 24 * 3600 * 1000  # as the library bounds it
-_open_clients: "weakref.WeakSet[Client]" = weakref.WeakSet()
-
-
-@functools.cache
-def _close_all_at_exit() -> None:
-    """To be called when there is a finalizer, so that it comes before those: the last registered comes first."""
-    atexit.register(_close_all)
-
-
-def _close_all() -> None:
-    """At the end of the process: one time for all clients together. With them goes all that they have registered."""
-    clients = list(_open_clients)
-    end = time.monotonic() + max((client._timeout_ms for client in clients), default=0) / 1000
-    for client in clients:
-        left = max(0, min(client._timeout_ms, int((end - time.monotonic()) * 1000)))
-        native.error_of(native.lib.gantry_client_close_within(client._handle, left))
 
 
 @dataclass(frozen=True)
@@ -93,9 +75,8 @@ class Client:
         self._handle = handle.value
         self._finalizer = weakref.finalize(self, native.lib.gantry_client_destroy, handle.value)
         self._finalizer.atexit = False
-        self._timeout_ms = min(options.timeout_ms, _TIMEOUT_MS_MAX)
-        _open_clients.add(self)
-        _close_all_at_exit()
+        self._timeout_ms = options.timeout_ms
+        close_at_exit(self)
         self.workload = workload
         self._completions = Completions(self)
         self._stream_timelines: dict[int, Timeline] = {}  # of `stream=`, by their GPU

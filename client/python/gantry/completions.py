@@ -7,6 +7,7 @@ import os
 import queue
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from .errors import Error
@@ -36,7 +37,7 @@ class Completions:
     """
 
     def __init__(self, client: "Client") -> None:
-        self._client = client
+        self._client = weakref.ref(client)  # which holds this; somebody who waits holds the client
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self._waiters: dict[str, list[_Waiter]] = {}
@@ -102,13 +103,16 @@ class Completions:
 
     def _ended(self) -> Optional[list[str]]:
         """Ids of transfers that have ended; None: it may be any of them."""
-        body = {"workload": self._client.workload, "max": _POLL_EVENTS_MAX, "acknowledge": 0}
+        client = self._client()
+        if client is None:
+            return []
+        body = {"workload": client.workload, "max": _POLL_EVENTS_MAX, "acknowledge": 0}
         first = self._cursor is None
         if first:  # from now on; what ended before now shows when it is asked for
-            answer = self._client.request("POST", "/v1/completions:poll", body)
+            answer = client.request("POST", "/v1/completions:poll", body)
         else:
             body |= {"cursor": self._cursor, "wait_ms": int(_POLL_SECONDS * 1000)}
-            answer = self._client.request("POST", "/v1/completions:poll", body, _POLL_SECONDS)
+            answer = client.request("POST", "/v1/completions:poll", body, _POLL_SECONDS)
         self._cursor = answer["cursor"]
         if first or answer.get("lost", 0):
             return None
