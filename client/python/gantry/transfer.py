@@ -296,8 +296,10 @@ def submit(client: "Client", operation: int, local: Union[View, Buffer, Sequence
                                                        native.unsigned(value, "fence/value", least=1)))
         kept = [*kept, counter]
     spec.id = None if id is None else native.text(id, "id")
-    spec.deadline_ms = native.deadline_ms(deadline)
-    spec.priority = _checked_priority(priority)
+    if deadline is not None:
+        spec.deadline_ms = native.deadline_ms(deadline)
+    if priority != 0:
+        spec.priority = _checked_priority(priority)
     if require_path is not None:
         paths = require_path if isinstance(require_path, str) else ",".join(require_path)
         if not paths:
