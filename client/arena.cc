@@ -134,9 +134,12 @@ bool ArenaTable::Holds(const void* address) const {
 Result<std::vector<Extent>> ArenaTable::Resolve(const void* address, uint64_t bytes) const {
   auto at = reinterpret_cast<uintptr_t>(address);
   uint64_t end = 0;
-  if (bytes == 0 || !EndOf(at, bytes, &end)) {
+  if (bytes == 0) {
+    return Fail(ErrorCode::kInvalidArgument, RangeText(at, bytes) + " has no bytes");
+  }
+  if (!EndOf(at, bytes, &end)) {
     return Fail(ErrorCode::kInvalidArgument,
-                "a range has at least one byte and does not wrap around: " + RangeText(at, bytes));
+                RangeText(at, bytes) + " goes on past the end of all addresses");
   }
   std::vector<Extent> extents;
   MutexLock lock(mutex_);

@@ -23,6 +23,7 @@ constexpr uint64_t kPopulateSliceBytes = uint64_t{16} << 20;
 constexpr uint64_t kMemfdBytesMax = uint64_t{1} << 46;
 constexpr uint64_t kBlockBytes = 512;  // the unit of st_blocks
 constexpr unsigned kPopulateThreadsMax = 8;
+constexpr size_t kMemfdNameBytesMax = 249;  // memfd_create(2)
 
 // One slice of pages. Kernels before 5.14 do not know the advice; there fallocate does it.
 int PopulateSlice(int fd, std::byte* data, uint64_t offset, uint64_t bytes) {
@@ -108,7 +109,15 @@ UniqueFd NewMemfd(const char* name, unsigned flags) {
 
 Result<UniqueFd> CreateSealedMemfd(const std::string& name, uint64_t bytes) {
   if (bytes == 0 || bytes > kMemfdBytesMax) {
-    return Fail(ErrorCode::kInvalidArgument, "an arena has 1 byte to 64 TiB", {}, "bytes");
+    return Fail(ErrorCode::kInvalidArgument,
+                "an arena has 1 byte to 64 TiB, and not " + std::to_string(bytes) + " bytes", {},
+                "bytes");
+  }
+  if (name.size() > kMemfdNameBytesMax) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "the name of an arena has " + std::to_string(name.size()) + " bytes, and " +
+                    std::to_string(kMemfdNameBytesMax) + " at most",
+                "choose a shorter name", "name");
   }
   RETURN_IF_ERROR(host::CheckMemoryRoom(bytes));
   const uint64_t rounded = RoundUpToPages(bytes);

@@ -19,6 +19,7 @@
 #include "client/handoff_lease.h"
 #include "client/include/gantry.h"
 #include "client/include/gantry_messages.h"
+#include "client/silence.h"
 #include "client/unix_http.h"
 #include "lib/base/clock.h"
 #include "lib/base/mutex.h"
@@ -105,12 +106,20 @@ class WorkloadSession {
 
   static Result<std::shared_ptr<WorkloadSession>> Open(Options options);
 
-  // Everything below fails with kCancelled afterwards. Idempotent.
-  Status Close();
+  // Everything below fails with kCancelled afterwards. Idempotent. `longest`: to wait for the
+  // sidecar; with 0 it is not asked, and sees the hand-off socket close.
+  Status Close(milliseconds longest);
+  Status Close() { return Close(options_.timeout); }
+  // For the last time: a sidecar that stands still is not asked.
+  Status Drop() { return Close(silence_.IsOn() ? milliseconds(0) : options_.timeout); }
   Status Check();
 
   Result<std::shared_ptr<Arena>> AddArena(int fd, uint64_t bytes, void* address);
   Status CloseArena(Arena& arena, uint64_t drain_ms);
+  // As CloseArena and Unregister, for the last time: what a sidecar that stands still does not hear
+  // of it is told when it answers again.
+  Status DropArena(Arena& arena);
+  Status Drop(const BufferPointer& buffer);
   // In order, for one of arenas and for one of a GPU's allocations. Registers nothing.
   Result<std::vector<gantry_extent>> Locate(const void* address, uint64_t bytes) const;
 
@@ -119,15 +128,16 @@ class WorkloadSession {
                                               Trust trust);
   // `report`: the sidecar's answer, also when it is a problem; unchanged when it was not asked.
   Status Unregister(const BufferPointer& buffer, uint64_t drain_ms, std::string* report = nullptr);
-  // Keeps nothing of a buffer here any more, whatever becomes of it at the sidecar.
   // The sidecar keeps the arena's descriptor no longer; nothing happens where it does not.
   Status ReleaseFd(Arena& arena);
+  // Keeps nothing of a buffer here any more, whatever becomes of it at the sidecar.
   void Forget(const BufferPointer& buffer) EXCLUDES(mutex_);
   Status Suspend(const std::vector<std::string>* names, uint64_t drain_ms);
   Status Resume(const std::vector<std::string>* names);
 
   Result<std::shared_ptr<ViewRecord>> MakeView(const gantry_view_spec& spec);
   Status DeleteView(ViewRecord& view);
+  Status Drop(ViewRecord& view);
 
   Result<std::shared_ptr<TransferRecord>> Submit(const gantry_transfer_spec& spec,
                                                  const SubmitHandles& handles, uint64_t wait_ms);
@@ -144,6 +154,9 @@ class WorkloadSession {
   // Goes through what asking for a small transfer takes, asking nobody.
   Status Rehearse();
 
+  // Waits are for as long as anybody can mean and short enough for every clock.
+  static milliseconds Bounded(uint64_t wait_ms);
+
   const std::string& workload() const { return options_.workload; }
   const std::string& generation() const { return lease_answer_.generation; }
   pid_t owner() const { return owner_; }
@@ -151,16 +164,21 @@ class WorkloadSession {
  private:
   WorkloadSession(Options options, std::string api_socket);
 
+  // How long the end of a buffer waits for transfers that use it.
+  static constexpr uint64_t kDropDrainMs = 1000;
+
   Status Attach();
+  // Of what has ended while the sidecar stood still.
+  Status TellUnheard();
+  std::string BufferTarget(const RegisteredBuffer& buffer, uint64_t drain_ms) const;
+  std::string ViewTarget(const ViewRecord& view) const;
+  std::vector<BufferPointer> BuffersIn(const Arena& arena) const EXCLUDES(mutex_);
   // In the name of the lease. `raw`: the reply's body, also when it is a problem.
   Result<std::string> Ask(HttpRequest request, std::string* raw = nullptr);
   Result<std::string> Post(std::string_view target, std::string_view body, uint64_t wait_ms);
   std::string TransferTarget(const TransferRecord& transfer, uint64_t wait_ms) const;
   // What answers every call after Close.
   static Error Closed() { return {ErrorCode::kCancelled, "the client is closed"}; }
-  // Waits are for as long as anybody can mean and short enough for every clock.
-  static milliseconds Bounded(uint64_t wait_ms);
-
   Result<std::vector<ResolvedPiece>> Resolve(const void* address, uint64_t bytes);
   Result<BufferRequest> ResolveSpec(const gantry_buffer_spec& spec, size_t index);
   // Adds the pieces of what is asked. Errors name the piece below `field`.
@@ -174,6 +192,7 @@ class WorkloadSession {
                                           const std::vector<BufferAnswer>& answers);
   // Takes the descriptors back that no registered buffer needs any more.
   void ReleaseUnusedGpuMemory();
+  void ReleaseFds(const std::vector<std::string>& tokens);
   Status Suspension(std::string_view verb, const std::vector<std::string>* names,
                     std::optional<uint64_t> drain_ms, std::string_view memory = {});
   std::vector<BufferPointer> GpuBuffersNamed(const std::vector<std::string>* names) const
@@ -198,6 +217,7 @@ class WorkloadSession {
   const Options options_;
   const pid_t owner_;
   UnixHttp http_;
+  Silence silence_;
   LeaseAnswer lease_answer_;             // constant after Open
   std::unique_ptr<HandoffLease> lease_;  // likewise
   std::atomic<bool> closed_{false};

@@ -19,8 +19,8 @@ struct gantry_message {
 
 /* Sends `message` to a workload of `peer` (NULL or "": of this sidecar) and returns before it is
    delivered: an event "notification_outcome" of this workload, with `*id` as its subject, says what
-   became of it. The receiver finds it among its events, once. `deadline_ms` 0: 10 seconds. `id` may
-   be NULL. */
+   became of it. The receiver finds it among its events, once. `deadline_ms` 0: 10 seconds, so who
+   has no time left does not notify. `id` may be NULL. */
 GANTRY_FALLIBLE gantry_error* gantry_notify(gantry_client* client, const char* peer,
                                             const gantry_message* message, uint64_t deadline_ms,
                                             char** id);

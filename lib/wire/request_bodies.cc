@@ -57,9 +57,10 @@ constexpr Field kPeerFields[] = {TextField<&PeerBody::address>("address", kRequi
 
 constexpr Field kPollFields[] = {
     NameField<&PollBody::workload>("workload", kRequired),
-    NumberField<&PollBody::cursor>("cursor", kRequired),
+    NumberField<&PollBody::cursor>("cursor", kOptional),
     NumberField<&PollBody::max>("max", kOptional, 1, kPollEventsMax),
     NumberField<&PollBody::wait_ms>("wait_ms", kOptional),
+    NumberField<&PollBody::acknowledge>("acknowledge", kOptional),
 };
 
 constexpr Field PeerNameField() {

@@ -43,9 +43,10 @@ struct PeerBody {
 // POST /v1/completions:poll
 struct PollBody {
   std::string workload;
-  uint64_t cursor = 0;
+  std::optional<uint64_t> cursor;  // absent: now
   std::optional<uint64_t> max;
   std::optional<uint64_t> wait_ms;
+  std::optional<uint64_t> acknowledge;  // absent: cursor
 };
 
 // POST /v1/notifications

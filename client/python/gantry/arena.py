@@ -142,13 +142,13 @@ def _access_of(fd: int) -> int:
     try:
         writable = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
     except OSError as error:
-        raise Error("invalid_argument", f"the descriptor: {error.strerror}", field="fd") from None
+        raise Error("invalid_argument", f"descriptor {fd}: {error.strerror}", field="fd") from None
     return mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
 
 
 def create(client: "Client", length: int, name: Optional[str] = None) -> Arena:
     fd = ctypes.c_int(-1)
-    native.check(native.lib.gantry_memfd_create(native.text(name or "gantry-arena", "name"),
+    native.check(native.lib.gantry_memfd_create(native.text("gantry-arena" if name is None else name, "name"),
                                                 native.unsigned(length, "length"), ctypes.byref(fd)))
     try:
         return Arena(client, fd.value, os.fstat(fd.value).st_size)
@@ -160,13 +160,14 @@ def adopt(client: "Client", fd: int, length: Optional[int]) -> Arena:
     try:
         size = os.fstat(fd).st_size
     except OSError as error:
-        raise Error("invalid_argument", f"the descriptor: {error.strerror}", field="fd") from None
+        raise Error("invalid_argument", f"descriptor {fd}: {error.strerror}", field="fd") from None
     wanted = size if length is None else native.unsigned(length, "length")
     if wanted > size:
         raise Error("fd_too_short", f"the arena was said to have {wanted} bytes, the memfd has {size}",
                     "ftruncate it before it is sealed", "length")
     if wanted == 0:
-        raise Error("invalid_argument", "an arena has at least one byte", field="length")
+        raise Error("invalid_argument", f"an arena has at least one byte; descriptor {fd} has {size}",
+                    "" if size else "pass a memfd that was given its size by ftruncate", "length" if size else "fd")
     try:
         return Arena(client, fd, wanted)
     except (OSError, ValueError) as error:

@@ -20,7 +20,9 @@ from . import view as views
 from .address import address_of
 from .arena import Arena
 from .buffer import Buffer, BufferSpec, Layout
+from .completions import Completions
 from .errors import Error
+from .exit import close_at_exit
 from .messages import Hold, HoldGroup, Message
 from .timeline import Fence, Timeline
 from .transfer import Blocks, Range, Transfer
@@ -56,7 +58,7 @@ class Client:
     workload        the name of this process at the sidecar: 1 to 128 of [A-Za-z0-9._:+=-]
     engine_id       the inference engine's own id, shown to operators
     handoff_socket  when it is not handoff.sock beside the API socket
-    timeout         seconds for one request, on top of what it waits for
+    timeout         seconds for one request, on top of what it waits for; at most a day
 
     Raises Error "peer_unavailable" when no sidecar answers and "conflict" when the name is taken.
     """
@@ -66,13 +68,17 @@ class Client:
         options = native.ClientOptions()
         options.engine_id = None if engine_id is None else native.text(engine_id, "engine_id")
         options.handoff_socket = None if handoff_socket is None else native.text(handoff_socket, "handoff_socket")
-        options.timeout_ms = native.milliseconds(timeout)
+        options.timeout_ms = native.milliseconds(timeout) or native.lifetime_ms(timeout, "timeout")
         handle = ctypes.c_void_p()
         native.check(native.lib.gantry_client_open(native.text(path, "path"), native.text(workload, "workload"),
                                                    ctypes.byref(options), ctypes.byref(handle)))
         self._handle = handle.value
         self._finalizer = weakref.finalize(self, native.lib.gantry_client_destroy, handle.value)
+        self._finalizer.atexit = False
+        self._timeout_ms = options.timeout_ms
+        close_at_exit(self)
         self.workload = workload
+        self._completions = Completions(self)
         self._stream_timelines: dict[int, Timeline] = {}  # of `stream=`, by their GPU
         self.generation: str = native.lib.gantry_client_generation(self._handle).decode()
 
@@ -241,9 +247,10 @@ class Client:
                         before is done; see register() for what it can be
         wait            seconds to wait for the outcome in the same request
         id              unique in the workload; the same id and request again name the same transfer
-        deadline        seconds after which it expires
+        deadline        seconds after which it expires, None: the sidecar's default (30). With none left (0 or less) nothing is
+                        sent: Error "deadline_exceeded"
         priority        -10 to 10, higher goes first
-        require_path    "shm", ["ipc", "shm"], ...: Error "path_unavailable" rather than a slower path
+        require_path    "shm", ["ipc", "shm"], ...: Error "path_unavailable" rather than a slower path; None: any path
         user_data       up to 1 KiB, given back in events
         hold            of the remote workload: Error "lease_expired" when it is over, "out_of_range" for other blocks
         hold_consumers  as how many this read counts there when it has succeeded: 1 unless said, 0 for one of several
@@ -296,7 +303,7 @@ class Client:
 
         to          "workload[@generation]"; with a generation another life of it is refused
         request_id  the callers' own, up to 256 bytes
-        deadline    seconds for which it is tried, 10 unless said
+        deadline    seconds for which it is tried, 10 unless said; 0 or less: Error "deadline_exceeded", nothing is sent
 
         It is not delivered yet when this returns. The receiver finds an event of type "notification" (Event.message
         holds the bytes); this workload one of type "notification_outcome", whose subject is the id.
@@ -308,7 +315,8 @@ class Client:
         """Promises for `ttl` seconds (at most an hour) that blocks of this workload keep their content.
 
         Whoever reads them names the hold: client.read(..., hold=id). It ends when `expected_consumers` transfers that
-        named it have succeeded, at its time, or by Hold.release(); an event of type "hold" says which. It does not expire
+        named it (at least 1; None: no number of them ends it) have succeeded, at its time, or by Hold.release(); an event
+        of type "hold" says which. It does not expire
         while it is read. Nothing is locked: the promise is this process's to keep. Called again with the same content
         it begins its time anew; Error "conflict" when the id stands for another.
         """
