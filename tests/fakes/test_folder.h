@@ -60,7 +60,7 @@ class TestFolder {
   }
 
   // Before main, so that it is in the environment of the first death test, too.
-  inline static const std::string& kMade = OfProgram();
+  inline static const std::string& made = OfProgram();
 
   static std::string Make(const std::string& prefix) {
     std::string path = prefix + "XXXXXX";
