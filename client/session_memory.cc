@@ -455,18 +455,14 @@ Status WorkloadSession::CheckHeld(const gantry_hold_spec& spec) {
       return Fail(ErrorCode::kDraining, "buffer '" + buffer->name + "' is suspended",
                   "resume it before its blocks are promised", "groups");
     }
-    RETURN_IF_ERROR(CheckOrWithdraw(*buffer, "groups", &last));
+    Status current = CheckGpuMemory(*buffer, "groups", &last);
+    if (!current) {
+      const std::vector<std::string> names = {buffer->name};
+      static_cast<void>(Suspend(&names, kWithdrawMs));  // what is stale is what to report
+      return current;
+    }
   }
   return {};
-}
-
-Status WorkloadSession::CheckOrWithdraw(RegisteredBuffer& buffer, std::string field,
-                                        std::shared_ptr<const GpuAllocation>* last) {
-  Status current = CheckGpuMemory(buffer, std::move(field), last);
-  if (current || current.error().code != ErrorCode::kStaleGeneration) return current;
-  const std::vector<std::string> names = {buffer.name};
-  static_cast<void>(Suspend(&names, kWithdrawMs));  // what is stale is what to report
-  return current;
 }
 
 Status WorkloadSession::WakeUp(const std::vector<BufferPointer>& buffers) {

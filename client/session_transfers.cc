@@ -208,7 +208,7 @@ Status WorkloadSession::CheckGpuMemoryOf(ViewRecord& view, const gantry_transfer
   }
   std::shared_ptr<const GpuAllocation> last;
   for (const BufferPointer& buffer : buffers) {
-    RETURN_IF_ERROR(CheckOrWithdraw(*buffer, "view", &last));
+    RETURN_IF_ERROR(CheckGpuMemory(*buffer, "view", &last));
   }
   return {};
 }
@@ -221,14 +221,14 @@ Result<std::shared_ptr<TransferRecord>> WorkloadSession::Submit(const gantry_tra
   for (size_t i = 0; i < handles.local.size(); ++i) {
     RegisteredBuffer& buffer = *handles.local[i];
     RETURN_IF_ERROR(CheckLocal(buffer, "local/" + std::to_string(i)));
-    RETURN_IF_ERROR(CheckOrWithdraw(buffer, "local/" + std::to_string(i)));
+    RETURN_IF_ERROR(CheckGpuMemory(buffer, "local/" + std::to_string(i)));
     references.push_back(ReferenceOf(buffer));
   }
   if (handles.view) RETURN_IF_ERROR(CheckGpuMemoryOf(*handles.view, spec));
   TransferObjects objects = {references, handles.view ? handles.view->id() : "", ""};
   if (handles.fence) {
     RETURN_IF_ERROR(CheckLocal(*handles.fence, "fence"));
-    RETURN_IF_ERROR(CheckOrWithdraw(*handles.fence, "fence"));
+    RETURN_IF_ERROR(CheckGpuMemory(*handles.fence, "fence"));
     objects.fence = ReferenceOf(*handles.fence);
   }
   std::string id = spec.id != nullptr

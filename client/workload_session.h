@@ -146,6 +146,7 @@ class WorkloadSession {
   Status Cancel(TransferRecord& transfer, uint64_t timeout_ms);
 
   // Before blocks are promised to peers: whether the memory of the buffers is what was registered.
+  // A buffer whose memory is not is suspended: peers read memory there that nobody writes to.
   Status CheckHeld(const gantry_hold_spec& spec) EXCLUDES(mutex_);
 
   Result<std::string> Request(std::string_view method, std::string_view target,
@@ -204,9 +205,6 @@ class WorkloadSession {
   // again.
   static Status CheckGpuMemory(RegisteredBuffer& buffer, std::string field,
                                std::shared_ptr<const GpuAllocation>* last = nullptr);
-  // The same. What is not current is suspended: peers read memory there that nobody writes to.
-  Status CheckOrWithdraw(RegisteredBuffer& buffer, std::string field,
-                         std::shared_ptr<const GpuAllocation>* last = nullptr) EXCLUDES(mutex_);
   // The same of all that a transfer by a view moves.
   Status CheckGpuMemoryOf(ViewRecord& view, const gantry_transfer_spec& spec);
   const ViewRecord::GpuBuffers& GpuBuffersOf(ViewRecord& view) REQUIRES(mutex_);

@@ -222,7 +222,7 @@ GANTRY_EXPORT void gantry_buffer_destroy(gantry_buffer* buffer);
    the buffers stay suspended. `buffers` NULL: all.
    Call it before the memory is freed: drivers tell nobody that memory was freed, and a peer goes
    on reading what was there. What this process does itself with such a buffer (a transfer, a hold)
-   fails with "stale_generation" and suspends it. */
+   fails with "stale_generation"; a hold suspends it, too. */
 GANTRY_FALLIBLE gantry_error* gantry_buffers_suspend(gantry_client* client,
                                                      gantry_buffer* const* buffers, size_t count,
                                                      uint64_t drain_ms);

@@ -1,9 +1,12 @@
 #include "lib/host/control_group.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <fstream>
 #include <optional>
-#include <sstream>
+
+#include "lib/base/unique_fd.h"
 
 namespace gantry::host {
 namespace {
@@ -29,8 +32,7 @@ struct Membership {
 // controller is in one of them.
 std::optional<Membership> MembershipIn(std::string_view controller, const fs::path& file) {
   std::optional<Membership> unified;
-  std::ifstream lines(file);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : LinesOf(file)) {
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;
@@ -49,16 +51,13 @@ struct Mount {
 // Lines "36 35 0:30 ROOT POINT OPTIONS [TAGS...] - TYPE SOURCE SUPER_OPTIONS".
 std::vector<Mount> MountsOf(std::string_view controller, bool unified, const fs::path& file) {
   std::vector<Mount> mounts;
-  std::ifstream lines(file);
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string skipped, type, options;
-    Mount mount;
-    words >> skipped >> skipped >> skipped >> mount.root >> mount.point;
-    while (words >> skipped && skipped != "-") continue;
-    words >> type >> skipped >> options;
+  for (const std::string& line : LinesOf(file)) {
+    const std::vector<std::string> words = WordsOf(line);
+    const auto dash = std::find(words.begin(), words.end(), "-");
+    if (words.size() < 5 || words.end() - dash < 4) continue;
+    const std::string &type = dash[1], &options = dash[3];
     const bool fits = unified ? type == "cgroup2" : type == "cgroup" && Names(options, controller);
-    if (fits) mounts.push_back(mount);
+    if (fits) mounts.push_back({words[3], words[4]});
   }
   return mounts;
 }
@@ -72,11 +71,37 @@ std::optional<fs::path> Below(const std::string& top, const std::string& path) {
 
 }  // namespace
 
+// Not by streams: libgantry would take objects along that define what libstdc++ does.
+std::vector<std::string> LinesOf(const fs::path& file) {
+  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text;
+  char part[4096];
+  for (ssize_t bytes = 0; fd.valid() && (bytes = ::read(fd.get(), part, sizeof(part))) > 0;) {
+    text.append(part, static_cast<size_t>(bytes));
+  }
+  std::vector<std::string> lines;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
+}
+
+std::vector<std::string> WordsOf(std::string_view line) {
+  std::vector<std::string> words;
+  while (true) {
+    line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+    if (line.empty()) return words;
+    const size_t end = std::min(line.find(' '), line.size());
+    words.emplace_back(line.substr(0, end));
+    line.remove_prefix(end);
+  }
+}
+
 std::string FirstLine(const fs::path& file) {
-  std::ifstream stream(file);
-  std::string line;
-  std::getline(stream, line);
-  return line;
+  const std::vector<std::string> lines = LinesOf(file);
+  return lines.empty() ? std::string() : lines.front();
 }
 
 ControlGroup ControlGroupOf(std::string_view controller, const fs::path& root) {

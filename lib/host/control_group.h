@@ -9,7 +9,11 @@
 
 namespace gantry::host {
 
-// The first line of a file of the kernel, or nothing.
+// Of a file of the kernel; nothing where it cannot be read.
+std::vector<std::string> LinesOf(const std::filesystem::path& file);
+// What is between spaces.
+std::vector<std::string> WordsOf(std::string_view line);
+// The first line, or nothing.
 std::string FirstLine(const std::filesystem::path& file);
 
 // Folders of one controller: the process's own group first, then each above it. A container sees

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <initializer_list>
 #include <limits>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -31,8 +29,7 @@ std::optional<uint64_t> NumberOf(std::string_view text) {
 // The sum of the lines "key number" with these keys.
 uint64_t SumIn(const fs::path& file, std::initializer_list<std::string_view> keys) {
   uint64_t sum = 0;
-  std::ifstream lines(file);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : LinesOf(file)) {
     const size_t space = line.find(' ');
     if (space == std::string::npos) continue;
     const std::string_view key = std::string_view(line).substr(0, space);
@@ -93,12 +90,10 @@ void NarrowByHiddenLimit(const fs::path& folder, MemoryRoom* room) {
 }
 
 uint64_t AvailableOnMachine(const fs::path& root) {
-  std::ifstream lines(root / "proc/meminfo");
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string key;
-    uint64_t kib = 0;
-    if (words >> key >> kib && key == "MemAvailable:") return kib << 10;
+  for (const std::string& line : LinesOf(root / "proc/meminfo")) {
+    const std::vector<std::string> words = WordsOf(line);
+    if (words.size() < 2 || words[0] != "MemAvailable:") continue;
+    if (const auto kib = NumberOf(words[1])) return *kib << 10;
   }
   return kUnlimited;
 }

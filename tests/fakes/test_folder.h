@@ -3,6 +3,7 @@
 // Thread-safe.
 #pragma once
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -41,6 +42,7 @@ class TestFolder {
       }
       const bool has_root = root != nullptr && ::access(root, W_OK | X_OK) == 0;
       path = Make(has_root ? std::string(root) + "/" : "/tmp/gantry-");
+      ::chmod(path.c_str(), 0711);  // some tests let another user into a folder below it
       owner = ::getpid();
       ::setenv(kVariable, path.c_str(), 1);
     }
