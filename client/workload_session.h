@@ -45,6 +45,9 @@ struct RegisteredBuffer {
   bool asleep GUARDED_BY(mutex) = false;  // its memory is to be registered again before it is used
 };
 using BufferPointer = std::shared_ptr<RegisteredBuffer>;
+// The buffer's memory on GPUs is of these from now on. REQUIRES that nobody else sees
+// buffer->gpu_allocations.
+void TakeGpuPieces(const std::vector<ResolvedPiece>& pieces, RegisteredBuffer* buffer);
 
 // A submitted transfer and the last that is known of it.
 class TransferRecord {

@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
   gantry::rpc::TakeGrpcLog();
   if (parsed.config.dry_run) return PrintDryRun(parsed.config);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file above the limit is an error of its write
   const auto stop = gantry::StopSignal::Watch(kTimeToStop, SayThatItDidNotStop);
   if (!stop) return SayThatItCannotStart(stop.error());
   gantry::rpc::KeepGrpc();

@@ -89,6 +89,7 @@ int main(int argc, char** argv) {
   KeepLargeBlocks();
   std::set_terminate(EndWithoutReturn);
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file above the limit is an error of its write
   const auto stop =
       gantry::StopSignal::Watch(gantry::milliseconds(config.shutdown_ms),
                                 [ms = config.shutdown_ms] { SayThatItDidNotStop(ms); });

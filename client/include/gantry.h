@@ -215,20 +215,6 @@ GANTRY_FALLIBLE gantry_error* gantry_buffer_unregister_report(gantry_buffer* buf
 /* Unregisters if that was not done, with 1 second to drain. */
 GANTRY_EXPORT void gantry_buffer_destroy(gantry_buffer* buffer);
 
-/* For an engine's sleep mode. Suspend unmaps buffers in every sidecar but keeps them registered:
-   transfers that name them fail with "draining" until they are resumed. GPU memory that is freed
-   after it returned is free at once. Resume registers what is at the buffers' addresses then, be
-   it other memory, under the same ids and generations; "not_exportable" when there is none, and
-   the buffers stay suspended. `buffers` NULL: all.
-   Call it before the memory is freed: drivers tell nobody that memory was freed, and a peer goes
-   on reading what was there. What this process does itself with such a buffer (a transfer, a hold)
-   fails with "stale_generation"; a hold suspends it, too. */
-GANTRY_FALLIBLE gantry_error* gantry_buffers_suspend(gantry_client* client,
-                                                     gantry_buffer* const* buffers, size_t count,
-                                                     uint64_t drain_ms);
-GANTRY_FALLIBLE gantry_error* gantry_buffers_resume(gantry_client* client,
-                                                    gantry_buffer* const* buffers, size_t count);
-
 /* ---- Views: pairs of buffers, so that transfers name only blocks ---- */
 
 /* `local` and `remote` are "buffer[@generation]". remote NULL: `local` is a name, or a pattern in

@@ -46,7 +46,7 @@ typedef struct gantry_hold_spec {
    hold ends: an event "hold" says how. Nothing is locked: the promise is the caller's to keep. The
    same id and content again begin the time anew. `expires_unix_ms` may be NULL. GPU memory that was
    freed since it was registered is promised to nobody: "stale_generation", see
-   gantry_buffers_suspend. */
+   gantry_buffers_suspend in gantry_memory.h. */
 GANTRY_FALLIBLE gantry_error* gantry_hold_put(gantry_client* client, const char* id,
                                               const gantry_hold_spec* spec,
                                               uint64_t* expires_unix_ms);

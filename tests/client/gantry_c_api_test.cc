@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "client/include/gantry_memory.h"
 #include "lib/base/unique_fd.h"
 #include "tests/client/client_objects.h"
 

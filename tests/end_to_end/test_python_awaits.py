@@ -192,7 +192,8 @@ def test_awaits_leave_notifications_unread(scene):
     scene.client.request = recorded
 
     async def main():
-        return await scene.client.read(scene.buffer, REMOTE, local_blocks=[0], remote_blocks=[1])
+        asyncio.get_running_loop().call_later(0.3, raise_fence, scene)
+        return await fenced(scene)
 
     assert asyncio.run(main()).state == "succeeded"
     polls = [body for target, body in said if target == "/v1/completions:poll"]

@@ -47,6 +47,7 @@ def test_without_time_left_nothing_is_sent(client, buffer, never, left):
 def test_a_short_deadline_is_a_short_one(pair):
     memory = pair.client.arena(4096)
     fence = (pair.client.register("counters", memory), 0, 1)
+    pair.client.read(pair.buffer, "a/prefill/k.0", local_blocks=[0], remote_blocks=[1]).wait(20)  # the peer is up
     for deadline in (1e-12, 0.0001, 0.05):
         def read_and_wait():
             pair.client.read(pair.buffer, "a/prefill/k.0", local_blocks=[0], remote_blocks=[1], fence=fence,
