@@ -14,6 +14,7 @@ constexpr int kSlots = 8;
 constexpr int kPodsAtATime = 5;
 constexpr int kStepsBetweenRestarts = 40;
 constexpr int kStepMs = 250;
+const std::string kAbsentGpu = "GPU-00000000-0000-4000-8000-00000000dead";
 
 class FakeNode {
  public:
@@ -41,7 +42,7 @@ class FakeNode {
     // One in four asks for a GPU that the node does not have: its container is not started.
     const bool wrong = step_ % 4 == 0;
     const std::string name = "decode-" + std::to_string(step_);
-    if (kubelet_.Admit(InferencePod("chat", name, {wrong ? "GPU-gone" : GpuUuid(step_ % 8)}))) {
+    if (kubelet_.Admit(InferencePod("chat", name, {wrong ? kAbsentGpu : GpuUuid(step_ % 8)}))) {
       static_cast<void>(kubelet_.StartContainer("chat", name, kSidecar));
     }
   }
