@@ -46,12 +46,17 @@ def test_pods_pass_pod_security_restricted(pods):
         assert not any("hostPort" in port for port in sidecar_of(spec)["ports"])
 
 
+def arguments_of(container):
+    """As the kubelet gives them: with the pod's name in them."""
+    return [argument.replace("$(GANTRY_POD_NAME)", "decode-0") for argument in container["args"]]
+
+
 def test_the_sidecar_takes_its_arguments(pods):
     for gantry, kinds in (({}, []), ({"authentication": {"rules": "a * read\n"}, "flags": {"data-tls": True}}, CERTIFICATES),
                           ({"flags": {"no-rdma": True, "body-bytes-max": 1 << 36, "rdma-devices": ["a", "b"], "data-tls": False}}, [])):
         container = sidecar_of(pods(gantry, kinds=kinds))
-        run = subprocess.run([BIN_DIR / "gantry-sidecar", *container["args"], "--print-config"], capture_output=True, text=True,
-                             timeout=20)
+        run = subprocess.run([BIN_DIR / "gantry-sidecar", *arguments_of(container), "--print-config"], capture_output=True,
+                             text=True, timeout=20)
         assert run.returncode == 0, run.stderr
     assert "body-bytes-max=68719476736\n" in run.stdout and "no-rdma=true\n" in run.stdout and "data-tls=false\n" in run.stdout
     assert "rdma-devices=['a', 'b']" in run.stdout
@@ -61,7 +66,7 @@ def test_the_sidecar_takes_its_arguments(pods):
 def test_a_service_called_gantry_rdma_does_not_reach_the_sidecar(pods):
     # Kubernetes sets GANTRY_RDMA_PORT=tcp://... for it in every container; a flag wins over the environment.
     container = sidecar_of(pods())
-    run = subprocess.run([BIN_DIR / "gantry-sidecar", *container["args"], "--print-config"], capture_output=True, text=True,
+    run = subprocess.run([BIN_DIR / "gantry-sidecar", *arguments_of(container), "--print-config"], capture_output=True, text=True,
                          timeout=20, env={"GANTRY_RDMA_PORT": "tcp://10.96.0.7:1"})
     assert run.returncode == 0, run.stderr
 
