@@ -201,6 +201,10 @@ ParsedPluginConfig ParsePluginConfig(int argc, const char* const* argv) {
   } else if (config.print_config) {
     std::cout << app.config_to_str(/*default_also=*/true, /*write_description=*/false);
     parsed.outcome = ConfigOutcome::kExit;
+    if (!std::cout.flush()) {
+      std::cerr << "gantry-device-plugin: standard output cannot be written to\n";
+      parsed.exit_code = 1;
+    }
   }
   return parsed;
 }

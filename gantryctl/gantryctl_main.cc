@@ -1,6 +1,8 @@
 // The operator's command line: shows a running sidecar, examines the machine, measures transfers.
 #include <signal.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -69,7 +71,9 @@ int Main(int argc, char** argv) {
   const ParsedCommandLine parsed = ParseCommandLine(argc, argv);
   if (parsed.exit_code) return *parsed.exit_code;
   try {
-    return Run(parsed.command_line);
+    const int code = Run(parsed.command_line);
+    if (code != kExitOk || (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)) return code;
+    return PrintError(SystemError(ErrorCode::kInternal, "writing to standard output", errno));
   } catch (const std::exception& error) {
     return PrintError(Error(ErrorCode::kInternal, error.what()));
   }

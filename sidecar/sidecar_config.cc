@@ -283,6 +283,10 @@ ParsedConfig ParseSidecarConfig(int argc, const char* const* argv) {
   } else if (config.print_config) {
     std::cout << app.config_to_str(/*default_also=*/true, /*write_description=*/false);
     parsed.outcome = ConfigOutcome::kExit;
+    if (!std::cout.flush()) {
+      std::cerr << "gantry-sidecar: standard output cannot be written to\n";
+      parsed.exit_code = 1;
+    }
   }
   return parsed;
 }

@@ -86,6 +86,8 @@ def test_a_typo_is_refused(charts, path):
     (("sidecar", "authentication", "token", "key"), "a/b", "pattern"), (("sidecar", "authentication", "certificates", "peerNames"), ["a,b"], "pattern"),
     (("sidecar", "authentication", "certificates", "issuerRef"), {"kind": "Issuer"}, "dependency|name"),
     (("sidecar", "claims"), [{"name": "a.b", "resourceClaimName": "c"}], "pattern"),
+    (("extraEnv",), [{"name": "X", "value": 1000000}], "Expected: string"),
+    (("sidecar", "extraEnv"), [{"name": "X", "value": True}], "Expected: string"),
 ], ids=lambda value: ".".join(value) if isinstance(value, tuple) else None)
 def test_a_wrong_value_is_refused(charts, path, value, said):
     with pytest.raises(Refused, match=said):

@@ -71,3 +71,10 @@ def test_a_run_directory_belongs_to_one_sidecar(sidecar):
     result = run("--run-dir", str(first.run_dir))
     assert result.returncode == 1
     assert "another sidecar" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["gantry-sidecar", "--print-config"], ["gantry-device-plugin", "--print-config"]], ids=" ".join)
+def test_settings_that_cannot_be_printed_are_an_error(words):
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run([BIN_DIR / words[0], *words[1:]], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
+    assert ended.returncode == 1 and "standard output" in ended.stderr, ended

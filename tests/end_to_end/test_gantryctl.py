@@ -75,6 +75,10 @@ def test_status_of_a_healthy_sidecar(sidecar):
     assert "path shm" in shown.stdout
     status = json.loads(run("--json", "status", "--socket", sidecar.api_socket).stdout)
     assert status["ready"] is True and status["name"] == "a"
+    with open("/dev/full", "w") as full:
+        unseen = subprocess.run([GANTRYCTL, "status", "--socket", sidecar.api_socket], stdout=full, stderr=subprocess.PIPE, text=True,
+                                timeout=20)
+    assert unseen.returncode == 1 and "standard output" in unseen.stderr, unseen
 
 
 def test_the_environment_names_the_socket(sidecar):

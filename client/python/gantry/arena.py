@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -171,5 +172,8 @@ def adopt(client: "Client", fd: int, length: Optional[int]) -> Arena:
     try:
         return Arena(client, fd, wanted)
     except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) == errno.ENOMEM:
+            raise Error("resource_exhausted", f"there is no memory to map the descriptor: {error}",
+                        "of huge pages, reserve as many as it has (vm.nr_hugepages)", "fd") from None
         raise Error("not_exportable", f"the descriptor cannot be mapped: {error}",
                     "pass a memfd, or use Client.arena", "fd") from None
