@@ -182,7 +182,7 @@ def test_the_bounds_of_the_plugin_are_those_of_the_schema():
 def test_no_object_of_a_schema_takes_any_key(chart):
     schema = json.loads((ROOT / "charts" / chart / "values.schema.json").read_text())
     # Objects of Kubernetes' own kinds, values of a dependency, which has its own schema, and Helm's.
-    free = {"kubernetesObject", "kubernetesObjects", "global", "sidecar", "extraObjects"}
+    free = {"kubernetesObject", "kubernetesObjects", "valueFrom", "global", "sidecar", "extraObjects"}
 
     def look(part, name):
         if isinstance(part, dict):
