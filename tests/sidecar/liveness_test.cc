@@ -26,7 +26,7 @@ TEST(LivenessTest, HousekeepingThatStandsStillIsSaid) {
 class HangingRequest {
  public:
   HangingRequest(Liveness* liveness, bool may_wait)
-      : thread_([this, may_wait,
+      : thread_([may_wait,
                  handler = liveness->Watching([this](const http::Request&) { return Hang(); })] {
           http::Request request;
           request.may_wait = may_wait;
