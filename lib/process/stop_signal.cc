@@ -28,6 +28,7 @@ sigset_t SetOf(std::initializer_list<int> signals) {
   ::pthread_sigmask(SIG_UNBLOCK, &alarm, nullptr);
   ::alarm(kSecondsToSayIt);
   before_force();
+  ::alarm(0);
   ::_exit(StopSignal::kExitForced);
 }
 
