@@ -109,9 +109,10 @@ class App final : public SidecarApp {
     MakeRegistry();
     MakeEngine();
     RETURN_IF_ERROR(StartPeers());
-    ASSIGN_OR_RETURN(handoff_, registry::HandoffServer::Start({directory_.File("handoff.sock"),
-                                                               0660, 1024, milliseconds(5000)},
-                                                              *workloads_));
+    ASSIGN_OR_RETURN(
+        handoff_, registry::HandoffServer::Start({directory_.File("handoff.sock"), 0660,
+                                                  fds_max_.handoff_connections, milliseconds(5000)},
+                                                 *workloads_));
     housekeeping_ = std::jthread([this](const std::stop_token& stop) { KeepHouse(stop); });
     metrics_.SetGaugeSource([this] { return Gauges(); });  // before anybody can ask
     RETURN_IF_ERROR(StartApi());
@@ -143,8 +144,8 @@ class App final : public SidecarApp {
 
   void MakeRegistry() {
     registry::WorkloadLimits limits;
-    limits.workloads_max = config_.workloads_max;
     fds_max_ = BudgetFds(config_);
+    limits.workloads_max = WorkloadsMax(config_, fds_max_);
     limits.fds_max = fds_max_.workloads;
     limits.fds_per_workload_max = limits.fds_max;
     workloads_ = std::make_unique<registry::WorkloadTable>(
@@ -192,7 +193,12 @@ class App final : public SidecarApp {
     server.paths = [this, at_start = engine_->Paths()] { return PathsNow(at_start, *pool_); };
     server.gpus = [this] { return pool_->gpus().value_or(std::vector<std::string>()); };
     server.fds_max = fds_max_.peers;
+    server.sessions_max = fds_max_.peer_sessions;
+    server.connections_max = fds_max_.peer_connections;
     server.streams = tcp_path_->Offers();
+    server.streams.tcp.connections_max = fds_max_.data_connections;
+    server.streams.tcp.strangers_max =
+        std::min(server.streams.tcp.strangers_max, fds_max_.data_connections / 4);
     if (rdma_path_) {
       server.rdma = &(*rdma_path_)->target();
       server.rdma_devices = (*rdma_path_)->addresses();
@@ -335,8 +341,8 @@ class App final : public SidecarApp {
         api::ApiDependencies{*workloads_, *registry_, *engine_, events_, metrics_, peers_.get(),
                              [this] { return StatusNow(); }, [this] { return Readiness(); },
                              &messaging_->notifications(), &messaging_->holds()});
-    ASSIGN_OR_RETURN(
-        http_, http::HttpServer::Start(HttpOptionsOf(config_, directory_), api::MakeApi(*api_)));
+    ASSIGN_OR_RETURN(http_, http::HttpServer::Start(HttpOptionsOf(config_, fds_max_, directory_),
+                                                    api::MakeApi(*api_)));
     serving_ = http_.get();
     if (http_->tcp_port() != 0) log::Info("REST is served on TCP", {{"port", http_->tcp_port()}});
     return {};

@@ -12,6 +12,7 @@
 #include "lib/base/host_port.h"
 #include "lib/base/log.h"
 #include "lib/base/mutex.h"
+#include "lib/rpc/bounded_listener.h"
 #include "lib/rpc/grpc_deadline.h"
 
 namespace gantry::rpc {
@@ -29,6 +30,7 @@ class GrpcHealthServer final : public HealthServer {
  public:
   explicit GrpcHealthServer(HealthServerOptions options) : options_(std::move(options)) {}
   ~GrpcHealthServer() override {
+    if (listener_ != nullptr) listener_->Stop();
     if (server_ != nullptr) {
       server_->GetHealthCheckService()->Shutdown();
       server_->Shutdown(GrpcDeadline(Clock::now() + kShutdownMax));
@@ -52,16 +54,19 @@ class GrpcHealthServer final : public HealthServer {
     builder.SetResourceQuota(quota);
     builder.SetMaxReceiveMessageSize(kMessageBytesMax);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    int port = 0;
-    builder.AddListeningPort(listening_.Text(), grpc::InsecureServerCredentials(), &port);
-    queue_ = builder.AddCompletionQueue();
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port == 0) {
-      return Fail(ErrorCode::kInvalidArgument, "health is not served on " + options_.listen,
+    auto listener = BoundedListener::Listen(
+        {.what = "health", .connections_max = options_.connections_max}, &listening_);
+    if (!listener) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "health is not served on " + options_.listen + ": " + listener.error().message,
                   "choose an address of this host and a port that is free");
     }
-    listening_.port = static_cast<uint16_t>(port);
+    listener_ = *std::move(listener);
+    listener_->AddTo(&builder, grpc::InsecureServerCredentials());
+    queue_ = builder.AddCompletionQueue();
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) return Fail(ErrorCode::kInternal, "gRPC could not start its server");
+    RETURN_IF_ERROR(listener_->Start());
     server_->GetHealthCheckService()->SetServingStatus(kLiveness, true);
     Publish();
     poller_ = std::thread([this] { Poll(); });
@@ -100,6 +105,7 @@ class GrpcHealthServer final : public HealthServer {
   HostPort listening_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;  // outlives the server
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<BoundedListener> listener_;
   std::thread poller_;
 };
 

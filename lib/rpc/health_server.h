@@ -16,6 +16,7 @@ struct HealthServerOptions {
   std::string listen;             // "host:port"; port 0 takes any
   std::function<Status()> ready;  // asked by any thread; outlives the server
   milliseconds look_again{200};
+  size_t connections_max = 16;  // at the bound the one that is quiet longest gives way to a new one
 };
 
 class HealthServer {

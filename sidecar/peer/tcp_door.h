@@ -10,6 +10,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/host_port.h"
 #include "lib/base/result.h"
+#include "lib/rpc/bounded_listener.h"
 #include "lib/wire/peer.grpc.pb.h"
 #include "sidecar/peer/peer_admission.h"
 #include "sidecar/peer/peer_security.h"
@@ -27,6 +28,7 @@ class TcpDoor {
     std::string listen;  // "host:port"; port 0 takes any
     std::shared_ptr<PeerSecurity> security;
     size_t sessions_max = 1024;
+    size_t connections_max = 1032;
     size_t memory_bytes_max = size_t{256} << 20;  // of gRPC
     // An initiator that does not answer for so long is gone.
     milliseconds silence_max{5'000};
@@ -39,7 +41,10 @@ class TcpDoor {
 
   void Tick();                        // reads the security's files again
   void ShutDown(TimePoint deadline);  // refuses what is new, ends what is left at the deadline
-  std::string address() const;        // "host:port" with the port that was taken
+  // The connection of this peer (ServerContext::peer) stays until what is returned is gone; others
+  // give way to new ones.
+  std::shared_ptr<void> Keep(const std::string& peer);
+  std::string address() const;  // "host:port" with the port that was taken
   bool tls() const { return tls_ != nullptr; }
 
  private:
@@ -49,6 +54,7 @@ class TcpDoor {
   std::unique_ptr<ServerTls> tls_;  // null: without
   HostPort listening_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<rpc::BoundedListener> listener_;
 };
 
 }  // namespace gantry::peer
