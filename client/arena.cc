@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client/range_text.h"
+#include "client/sealed_memfd.h"
 #include "lib/base/byte_range.h"
 #include "lib/base/random_id.h"
 #include "lib/gpu/gpu_pointers.h"
@@ -25,9 +26,12 @@ Result<std::shared_ptr<Arena>> Arena::Map(UniqueFd fd, uint64_t bytes, void* add
       return Fail(SystemError(ErrorCode::kResourceExhausted, "mapping an arena", errno));
     }
     mapped.reset(address);
-    // The pages exist already; this fills the page tables. It is no error where it is not known.
     ::madvise(address, bytes, MADV_HUGEPAGE);
-    ::madvise(address, bytes, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    // Fills the page tables, and takes no pages: of a sparse file that fits nowhere, it would call
+    // the out-of-memory killer. It is no error where it is not known.
+    if (HasEveryPage(fd.get(), bytes)) {
+      ::madvise(address, bytes, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    }
   }
   uint64_t end = 0;
   if (!EndOf(reinterpret_cast<uintptr_t>(address), bytes, &end)) {
@@ -130,9 +134,12 @@ bool ArenaTable::Holds(const void* address) const {
 Result<std::vector<Extent>> ArenaTable::Resolve(const void* address, uint64_t bytes) const {
   auto at = reinterpret_cast<uintptr_t>(address);
   uint64_t end = 0;
-  if (bytes == 0 || !EndOf(at, bytes, &end)) {
+  if (bytes == 0) {
+    return Fail(ErrorCode::kInvalidArgument, RangeText(at, bytes) + " has no bytes");
+  }
+  if (!EndOf(at, bytes, &end)) {
     return Fail(ErrorCode::kInvalidArgument,
-                "a range has at least one byte and does not wrap around: " + RangeText(at, bytes));
+                RangeText(at, bytes) + " goes on past the end of all addresses");
   }
   std::vector<Extent> extents;
   MutexLock lock(mutex_);

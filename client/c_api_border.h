@@ -47,9 +47,6 @@ struct gantry_transfer {
 
 namespace gantry::client {
 
-// How long the end of a buffer or an arena waits for transfers that use it.
-inline constexpr uint64_t kDestroyDrainMs = 1000;
-
 // The error for when there is no memory for an error; never freed.
 gantry_error* OutOfMemory() noexcept;
 gantry_error* ToC(const Error& error);

@@ -103,7 +103,11 @@ gantry_error* gantry_client_close(gantry_client* client) {
   return EnterObject(client, [&] { return client->session->Close(); });
 }
 void gantry_client_destroy(gantry_client* client) {
-  Destroy(client, [&] { return client->session->Close(); });
+  Destroy(client, [&] { return client->session->Drop(); });
+}
+gantry_error* gantry_client_close_within(gantry_client* client, uint64_t timeout_ms) {
+  return EnterObject(client,
+                     [&] { return client->session->Close(WorkloadSession::Bounded(timeout_ms)); });
 }
 gantry_error* gantry_client_check(gantry_client* client) {
   return EnterObject(client, [&] { return client->session->Check(); });
@@ -181,7 +185,7 @@ gantry_error* gantry_arena_unpin(gantry_arena* arena) {
   return EnterObject(arena, [&] { return arena->arena->Unpin(); });
 }
 void gantry_arena_destroy(gantry_arena* arena) {
-  Destroy(arena, [&] { return arena->session->CloseArena(*arena->arena, kDestroyDrainMs); });
+  Destroy(arena, [&] { return arena->session->DropArena(*arena->arena); });
 }
 
 gantry_error* gantry_client_resolve(gantry_client* client, const void* address, uint64_t bytes,
@@ -252,7 +256,7 @@ gantry_error* gantry_buffer_unregister_report(gantry_buffer* buffer, uint64_t dr
   });
 }
 void gantry_buffer_destroy(gantry_buffer* buffer) {
-  Destroy(buffer, [&] { return buffer->session->Unregister(buffer->buffer, kDestroyDrainMs); });
+  Destroy(buffer, [&] { return buffer->session->Drop(buffer->buffer); });
 }
 
 gantry_error* gantry_buffers_suspend(gantry_client* client, gantry_buffer* const* buffers,

@@ -64,6 +64,7 @@ gantry_error* gantry_hold_put(gantry_client* client, const char* id, const gantr
     RETURN_IF_ERROR(CheckId(id));
     if (spec == nullptr) return Fail(ErrorCode::kInvalidArgument, "the hold is NULL", {}, "spec");
     ASSIGN_OR_RETURN(const std::string body, HoldBody(client->session->workload(), *spec));
+    RETURN_IF_ERROR(client->session->CheckHeld(*spec));
     return AskForHold(*client->session, "PUT", id, body, expires_unix_ms);
   });
 }

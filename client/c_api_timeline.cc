@@ -117,7 +117,7 @@ gantry_buffer* gantry_timeline_buffer(const gantry_timeline* timeline) {
 
 void gantry_timeline_destroy(gantry_timeline* timeline) {
   Destroy(timeline, [&] {
-    Status closed = timeline->session->CloseArena(*timeline->arena, kDestroyDrainMs);
+    Status closed = timeline->session->DropArena(*timeline->arena);
     // Transfers that still wait for it need the sidecar's mapping, and nothing of this process.
     timeline->session->Forget(timeline->buffer.buffer);
     return closed;

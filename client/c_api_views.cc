@@ -45,5 +45,5 @@ gantry_error* gantry_view_delete(gantry_view* view) {
 }
 
 void gantry_view_destroy(gantry_view* view) {
-  Destroy(view, [&]() -> Status { return view->session->DeleteView(*view->record); });
+  Destroy(view, [&]() -> Status { return view->session->Drop(*view->record); });
 }

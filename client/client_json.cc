@@ -212,11 +212,12 @@ std::string RegistrationBody(std::string_view workload, std::span<const BufferRe
 }
 
 std::string SuspensionBody(std::string_view workload, const std::vector<std::string>* names,
-                           std::optional<uint64_t> drain_ms) {
+                           std::optional<uint64_t> drain_ms, std::string_view memory) {
   std::string body = "{";
   AppendMember(&body, "workload", workload);
   if (names != nullptr) AppendStrings(&body, "buffers", *names);
   if (drain_ms) AppendMember(&body, "drain_ms", *drain_ms);
+  if (!memory.empty()) AppendMember(&body, "memory", memory);
   return body + "}";
 }
 

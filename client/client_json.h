@@ -28,6 +28,7 @@ struct BufferRequest {
   wire::Access access;
   std::optional<wire::BlockLayout> layout;
   std::vector<wire::NoncePlace> verify = {};
+  std::vector<gantry_piece> asked = {};  // what the pieces were resolved from
 };
 
 // What the sidecar says of a registered one.
@@ -76,8 +77,9 @@ Result<std::string> BodyOrProblem(HttpReply reply);
 std::string LeaseBody(std::string_view engine_id);
 std::string RegistrationBody(std::string_view workload, std::span<const BufferRequest> buffers);
 // `names` null: all buffers of the workload.
+// `memory`: whether the sidecar lets go of it, "release"; empty: it is not said.
 std::string SuspensionBody(std::string_view workload, const std::vector<std::string>* names,
-                           std::optional<uint64_t> drain_ms);
+                           std::optional<uint64_t> drain_ms, std::string_view memory);
 
 Result<LeaseAnswer> ReadLease(std::string_view body);
 Result<std::vector<BufferAnswer>> ReadBuffers(std::string_view body);

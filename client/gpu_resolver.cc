@@ -200,7 +200,8 @@ Status GpuResolver::CheckCurrent(const GpuPiece& piece) {
               "its memory " + RangeText(NumberOf(allocation.range.base), allocation.range.size) +
                   " was freed" + (now == 0 ? "" : " and its address allocated again") +
                   " since it was registered",
-              "unregister the buffer, and register the memory that is to be used now");
+              "resume the buffer, which takes the memory that is there now, or unregister it; "
+              "suspend buffers before their memory is freed");
 }
 
 std::vector<std::string> GpuResolver::TakeUnused() {

@@ -19,7 +19,7 @@ constexpr char kLeaseLostHint[] =
 Result<std::unique_ptr<HandoffLease>> HandoffLease::Attach(const std::string& socket_path,
                                                            const std::string& lease_token,
                                                            milliseconds timeout) {
-  ASSIGN_OR_RETURN(UniqueFd socket, ConnectUnix(socket_path, SOCK_SEQPACKET));
+  ASSIGN_OR_RETURN(UniqueFd socket, ConnectUnix(socket_path, SOCK_SEQPACKET, timeout));
   timeval limit = {};
   limit.tv_sec = timeout.count() / 1000;
   limit.tv_usec = timeout.count() % 1000 * 1000;
@@ -89,7 +89,7 @@ Result<wire::HandoffReply> HandoffLease::Ask(const wire::HandoffRequest& request
   if (broken_) {
     if (!message && message.error().code == ErrorCode::kDeadlineExceeded) {
       return Fail(ErrorCode::kDeadlineExceeded, "the sidecar did not answer on the hand-off socket",
-                  kLeaseLostHint);
+                  "it stands still or has too much to do: open a new client when it is back");
     }
     return lost(message ? "the sidecar closed the hand-off socket" : message.error().message);
   }

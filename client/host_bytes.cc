@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "client/sealed_memfd.h"
 #include "lib/base/random_id.h"
 
 namespace gantry::client {
@@ -33,7 +34,7 @@ tl::unexpected<Error> CannotBe(const char* what, const void* at, size_t bytes) {
 }  // namespace
 
 Result<HostBytes> HostBytes::Create() {
-  UniqueFd file(::memfd_create("gantry-bytes", MFD_CLOEXEC));
+  UniqueFd file = NewMemfd("gantry-bytes", MFD_CLOEXEC);
   if (!file.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "memfd_create", errno));
   return HostBytes(std::move(file));
 }

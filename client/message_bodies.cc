@@ -36,9 +36,9 @@ Status CheckMessage(const gantry_message& message) {
   if (message.to == nullptr) return Wrong("no workload to send it to", "to");
   if (message.data == nullptr && message.bytes != 0) return Wrong("data is NULL", "data");
   if (message.bytes <= wire::kNotificationBytesMax) return {};
-  return Wrong(
-      "the message is longer than " + std::to_string(wire::kNotificationBytesMax) + " bytes",
-      "bytes");
+  return Wrong("the message has " + std::to_string(message.bytes) + " bytes, and " +
+                   std::to_string(wire::kNotificationBytesMax) + " at most",
+               "bytes");
 }
 
 std::string NotificationBody(std::string_view workload, std::string_view peer,
@@ -52,12 +52,14 @@ std::string NotificationBody(std::string_view workload, std::string_view peer,
 }
 
 Result<std::string> HoldBody(std::string_view workload, const gantry_hold_spec& spec) {
-  if (spec.group_count == 0 || spec.groups == nullptr) return Wrong("holds nothing", "groups");
+  if (spec.group_count == 0 || spec.groups == nullptr)
+    return Wrong("the hold has no groups: it holds nothing", "groups");
   std::string groups = "[";
   for (size_t i = 0; i < spec.group_count; ++i) {
     const gantry_hold_group& group = spec.groups[i];
     const std::string at = "groups/" + std::to_string(i);
-    if (group.buffer_count == 0 || group.buffers == nullptr) return Wrong("no buffer", at);
+    if (group.buffer_count == 0 || group.buffers == nullptr)
+      return Wrong("the group names no buffer", at);
     if (group.block_count != 0 && group.blocks == nullptr) return Wrong("blocks is NULL", at);
     std::string buffers = "[";
     for (size_t j = 0; j < group.buffer_count; ++j) {

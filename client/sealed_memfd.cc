@@ -9,51 +9,21 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
-#include <limits>
-#include <optional>
-#include <string_view>
+#include <exception>
 #include <thread>
 #include <vector>
+
+#include "lib/base/thread.h"
+#include "lib/host/memory_room.h"
 
 namespace gantry::client {
 namespace {
 
-constexpr uint64_t kPopulateSliceBytes = uint64_t{64} << 20;
+constexpr uint64_t kPopulateSliceBytes = uint64_t{16} << 20;
 constexpr uint64_t kMemfdBytesMax = uint64_t{1} << 46;
+constexpr uint64_t kBlockBytes = 512;  // the unit of st_blocks
 constexpr unsigned kPopulateThreadsMax = 8;
-
-// The first number after `key` in a small file of the kernel.
-std::optional<uint64_t> NumberIn(const char* path, std::string_view key) {
-  UniqueFd fd(::open(path, O_RDONLY | O_CLOEXEC));
-  std::array<char, 4096> buffer;
-  const ssize_t bytes = fd.valid() ? ::read(fd.get(), buffer.data(), buffer.size()) : -1;
-  if (bytes <= 0) return std::nullopt;
-  std::string_view text(buffer.data(), static_cast<size_t>(bytes));
-  const size_t found = text.find(key);
-  if (found == std::string_view::npos) return std::nullopt;
-  text.remove_prefix(found + key.size());
-  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
-  uint64_t value = 0;
-  if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc()) {
-    return std::nullopt;  // "max"
-  }
-  return value;
-}
-
-// Pages that cannot be had end in the out-of-memory killer, so what is clearly too much is refused.
-Status CheckMemory(uint64_t bytes) {
-  constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
-  const uint64_t machine_kib =
-      NumberIn("/proc/meminfo", "MemAvailable:").value_or(kUnlimited >> 10);
-  const uint64_t cgroup = NumberIn("/sys/fs/cgroup/memory.max", "").value_or(kUnlimited);
-  const uint64_t available = std::min(machine_kib << 10, cgroup);
-  if (bytes <= available) return {};
-  return Fail(ErrorCode::kResourceExhausted,
-              std::to_string(bytes) + " bytes of memory were asked for, " +
-                  std::to_string(available) + " are available",
-              "ask for less, or raise the container's memory limit", "bytes");
-}
+constexpr size_t kMemfdNameBytesMax = 249;  // memfd_create(2)
 
 // One slice of pages. Kernels before 5.14 do not know the advice; there fallocate does it.
 int PopulateSlice(int fd, std::byte* data, uint64_t offset, uint64_t bytes) {
@@ -67,6 +37,23 @@ int PopulateSlice(int fd, std::byte* data, uint64_t offset, uint64_t bytes) {
   return outcome == 0 ? 0 : errno;
 }
 
+uint64_t BytesPresent(int fd) {
+  struct stat info = {};
+  return ::fstat(fd, &info) == 0 ? static_cast<uint64_t>(info.st_blocks) * kBlockBytes : 0;
+}
+
+// Whether the rest of `bytes` has room. Helper threads must not throw; without memory to look
+// there is no room either.
+bool HasRoomForRest(int fd, uint64_t bytes) noexcept {
+  try {
+    return host::CheckMemoryRoom(bytes - std::min(bytes, BytesPresent(fd))).has_value();
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// Before each slice it looks whether there is room for all that is missing. Others may take memory
+// meanwhile: ranks of one pod that make their arenas at the same time. Returns an errno.
 int PopulateInParallel(int fd, std::byte* data, uint64_t bytes) {
   std::atomic<uint64_t> next{0};
   std::atomic<int> error_number{0};
@@ -74,18 +61,18 @@ int PopulateInParallel(int fd, std::byte* data, uint64_t bytes) {
     for (uint64_t offset = next.fetch_add(kPopulateSliceBytes); offset < bytes && error_number == 0;
          offset = next.fetch_add(kPopulateSliceBytes)) {
       const uint64_t slice = std::min(kPopulateSliceBytes, bytes - offset);
-      if (const int failed = PopulateSlice(fd, data, offset, slice); failed != 0) {
-        error_number = failed;
-      }
+      const bool has_room = offset == 0 || HasRoomForRest(fd, bytes);
+      const int failed = has_room ? PopulateSlice(fd, data, offset, slice) : ENOMEM;
+      if (failed != 0) error_number = failed;
     }
   };
   const uint64_t slices = (bytes + kPopulateSliceBytes - 1) / kPopulateSliceBytes;
   const unsigned wanted = std::clamp(std::thread::hardware_concurrency(), 1U, kPopulateThreadsMax);
   std::vector<std::jthread> helpers;
-  try {
-    while (helpers.size() + 1 < std::min<uint64_t>(wanted, slices)) helpers.emplace_back(work);
-  } catch (const std::exception&) {
-    // Fewer threads than wanted: this one does the rest.
+  while (helpers.size() + 1 < std::min<uint64_t>(wanted, slices)) {
+    auto helper = StartThread("gantry-populate", work);
+    if (!helper) break;  // this one does the rest
+    helpers.push_back(*std::move(helper));
   }
   work();
   helpers.clear();
@@ -101,8 +88,10 @@ Status Populate(int fd, uint64_t bytes) {
   const int error_number = PopulateInParallel(fd, static_cast<std::byte*>(data), bytes);
   ::munmap(data, bytes);
   if (error_number == 0) return {};
-  return Fail(SystemError(ErrorCode::kResourceExhausted,
-                          "allocating " + std::to_string(bytes) + " bytes of pages", error_number));
+  Error error = SystemError(ErrorCode::kResourceExhausted,
+                            "taking " + std::to_string(bytes) + " bytes of memory", error_number);
+  error.hint = "others took memory meanwhile: ask for less, or raise the container's memory limit";
+  return Fail(std::move(error).WithField("bytes"));
 }
 
 }  // namespace
@@ -112,13 +101,27 @@ uint64_t RoundUpToPages(uint64_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
+UniqueFd NewMemfd(const char* name, unsigned flags) {
+  UniqueFd fd(::memfd_create(name, flags));
+  if (!fd.valid() || fd.get() > STDERR_FILENO) return fd;
+  return UniqueFd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+}
+
 Result<UniqueFd> CreateSealedMemfd(const std::string& name, uint64_t bytes) {
   if (bytes == 0 || bytes > kMemfdBytesMax) {
-    return Fail(ErrorCode::kInvalidArgument, "an arena has 1 byte to 64 TiB", {}, "bytes");
+    return Fail(ErrorCode::kInvalidArgument,
+                "an arena has 1 byte to 64 TiB, and not " + std::to_string(bytes) + " bytes", {},
+                "bytes");
   }
-  RETURN_IF_ERROR(CheckMemory(bytes));
+  if (name.size() > kMemfdNameBytesMax) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "the name of an arena has " + std::to_string(name.size()) + " bytes, and " +
+                    std::to_string(kMemfdNameBytesMax) + " at most",
+                "choose a shorter name", "name");
+  }
+  RETURN_IF_ERROR(host::CheckMemoryRoom(bytes));
   const uint64_t rounded = RoundUpToPages(bytes);
-  UniqueFd fd(::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  UniqueFd fd = NewMemfd(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (!fd.valid()) {
     return Fail(
         SystemError(ErrorCode::kResourceExhausted, "memfd_create", errno).WithField("name"));
@@ -132,6 +135,8 @@ Result<UniqueFd> CreateSealedMemfd(const std::string& name, uint64_t bytes) {
   RETURN_IF_ERROR(Populate(fd.get(), rounded));
   return fd;
 }
+
+bool HasEveryPage(int fd, uint64_t bytes) { return BytesPresent(fd) >= bytes; }
 
 Status CheckSealedMemfd(int fd, uint64_t bytes, bool* writable) {
   struct stat info = {};

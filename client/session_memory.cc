@@ -56,7 +56,31 @@ Status WorkloadSession::ReleaseFd(Arena& arena) {
   } at_the_end{arena, due};
   Status released = lease_->Release({arena.fd_token});
   due = false;
+  if (!released && released.error().code == ErrorCode::kDeadlineExceeded) silence_.Begin();
   return released;
+}
+
+std::vector<BufferPointer> WorkloadSession::BuffersIn(const Arena& arena) const {
+  std::vector<BufferPointer> inside;
+  MutexLock lock(mutex_);
+  std::copy_if(buffers_.begin(), buffers_.end(), std::back_inserter(inside),
+               [&](const BufferPointer& buffer) {
+                 const auto is_it = [&](const auto& held) { return held.get() == &arena; };
+                 return std::any_of(buffer->arenas.begin(), buffer->arenas.end(), is_it);
+               });
+  return inside;
+}
+
+Status WorkloadSession::DropArena(Arena& arena) {
+  const auto drop = [&] {
+    if (!silence_.IsOn() || closed_) return;
+    for (const BufferPointer& buffer : BuffersIn(arena)) static_cast<void>(Drop(buffer));
+    if (arena.handed_over.exchange(false)) silence_.KeepToken(arena.fd_token);
+  };
+  drop();
+  Status closed = CloseArena(arena, kDropDrainMs);
+  drop();
+  return closed;
 }
 
 Status WorkloadSession::CloseArena(Arena& arena, uint64_t drain_ms) {
@@ -67,22 +91,18 @@ Status WorkloadSession::CloseArena(Arena& arena, uint64_t drain_ms) {
   } at_the_end{arena};
   arena.closed = true;
   arenas_.Remove(arena);
-  std::vector<BufferPointer> inside;
-  {
-    MutexLock lock(mutex_);
-    std::copy_if(buffers_.begin(), buffers_.end(), std::back_inserter(inside),
-                 [&](const BufferPointer& buffer) {
-                   const auto is_it = [&](const auto& held) { return held.get() == &arena; };
-                   return std::any_of(buffer->arenas.begin(), buffer->arenas.end(), is_it);
-                 });
-  }
   Status first_failure;
-  for (const BufferPointer& buffer : inside) {
+  // A sidecar that stands still is waited for once. Whoever closes the arena again asks again.
+  const auto asks = [&] { return first_failure || !silence_.IsOn(); };
+  for (const BufferPointer& buffer : BuffersIn(arena)) {
+    if (!asks()) break;
     Status done = Unregister(buffer, drain_ms);
     if (!done && first_failure) first_failure = std::move(done);
   }
-  Status released = ReleaseFd(arena);
-  if (!released && first_failure) first_failure = std::move(released);
+  if (asks()) {
+    Status released = ReleaseFd(arena);
+    if (!released && first_failure) first_failure = std::move(released);
+  }
   Status unpinned = arena.Unpin();
   if (!unpinned && first_failure) first_failure = std::move(unpinned);
   return first_failure;
@@ -130,27 +150,45 @@ Result<BufferRequest> WorkloadSession::ResolveSpec(const gantry_buffer_spec& spe
   request.access.remote_read = (spec.access & GANTRY_REMOTE_READ) != 0;
   request.access.remote_write = (spec.access & GANTRY_REMOTE_WRITE) != 0;
   if ((spec.access & ~(GANTRY_REMOTE_READ | GANTRY_REMOTE_WRITE)) != 0) {
-    return Fail(ErrorCode::kInvalidArgument, "unknown access", {}, field + "/access");
+    return Fail(ErrorCode::kInvalidArgument,
+                "buffer '" + request.name + "' has an access of " + std::to_string(spec.access),
+                "GANTRY_REMOTE_READ, GANTRY_REMOTE_WRITE, both, or 0", field + "/access");
   }
   if (spec.pieces == nullptr || spec.piece_count == 0) {
     return Fail(ErrorCode::kInvalidArgument, "buffer '" + request.name + "' has no pieces", {},
                 field + "/pieces");
   }
-  for (const gantry_piece& piece : std::span(spec.pieces, spec.piece_count)) {
-    auto pieces = Resolve(piece.address, piece.bytes);
-    if (!pieces) {
-      return Fail(std::move(pieces)
-                      .error()
-                      .WithContext("buffer '" + request.name + "'")
-                      .WithField(field + "/pieces/" + std::to_string(&piece - spec.pieces)));
-    }
-    std::move(pieces->begin(), pieces->end(), std::back_inserter(request.pieces));
+  request.asked.assign(spec.pieces, spec.pieces + spec.piece_count);
+  RETURN_IF_ERROR(ResolvePieces(&request, field + "/pieces"));
+  if (spec.block_bytes == 0 && (spec.block_stride != 0 || spec.blocks != 0)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "buffer '" + request.name + "' has blocks or a stride, and block_bytes is 0",
+                "0 for all three: it has no blocks", field + "/block_bytes");
   }
   if (spec.block_bytes != 0) {
+    if (spec.blocks == 0) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "buffer '" + request.name + "' has a block size and no blocks",
+                  "say how many blocks it has", field + "/blocks");
+    }
     const uint64_t stride = spec.block_stride != 0 ? spec.block_stride : spec.block_bytes;
     request.layout = wire::BlockLayout{spec.block_bytes, stride, spec.blocks};
   }
   return request;
+}
+
+Status WorkloadSession::ResolvePieces(BufferRequest* request, const std::string& field) {
+  for (size_t i = 0; i < request->asked.size(); ++i) {
+    auto pieces = Resolve(request->asked[i].address, request->asked[i].bytes);
+    if (!pieces) {
+      return Fail(std::move(pieces)
+                      .error()
+                      .WithContext("buffer '" + request->name + "'")
+                      .WithField(field + "/" + std::to_string(i)));
+    }
+    std::move(pieces->begin(), pieces->end(), std::back_inserter(request->pieces));
+  }
+  return {};
 }
 
 Result<std::vector<BufferPointer>> WorkloadSession::Register(
@@ -163,6 +201,7 @@ Result<std::vector<BufferPointer>> WorkloadSession::Register(
 Result<std::vector<BufferPointer>> WorkloadSession::RegisterAll(
     std::span<const gantry_buffer_spec> specs, Trust trust) {
   if (closed_) return Fail(Closed());
+  RETURN_IF_ERROR(TellUnheard());  // they may have the same names
   std::vector<BufferRequest> requests;
   for (size_t i = 0; i < specs.size(); ++i) {
     ASSIGN_OR_RETURN(BufferRequest request, ResolveSpec(specs[i], i));
@@ -215,25 +254,22 @@ Result<std::vector<BufferPointer>> WorkloadSession::Keep(std::vector<BufferReque
       return Fail(ErrorCode::kInternal, "the sidecar's answer leaves out '" + request.name + "'");
     }
     auto buffer = std::make_shared<RegisteredBuffer>();
-    buffer->name = std::move(request.name);
+    buffer->name = request.name;
     buffer->id = found->second->id;
     buffer->generation = found->second->generation;
-    MutexLock buffer_lock(buffer->mutex);
-    for (ResolvedPiece& piece : request.pieces) {
-      if (auto* const extent = std::get_if<Extent>(&piece)) {
+    for (const ResolvedPiece& piece : request.pieces) {
+      if (const auto* const extent = std::get_if<Extent>(&piece)) {
         buffer->bytes += extent->bytes;
-        buffer->arenas.push_back(std::move(extent->arena));
+        buffer->arenas.push_back(extent->arena);
       } else {
-        auto& on_gpu = std::get<GpuPiece>(piece);
-        buffer->bytes += on_gpu.bytes;
+        buffer->bytes += std::get<GpuPiece>(piece).bytes;
         buffer->on_gpu = true;
-        const GpuAllocation* const allocation = on_gpu.allocation.get();
-        if (buffer->gpu_allocations.empty() || buffer->gpu_allocations.back() != allocation) {
-          buffer->gpu_allocations.push_back(allocation);
-        }
-        buffer->gpu_pieces.push_back(std::move(on_gpu));
       }
     }
+    TakeGpuPieces(request.pieces, buffer.get());
+    request.pieces.clear();
+    request.verify.clear();
+    buffer->again = std::move(request);
     buffers.push_back(std::move(buffer));
   }
   bool arena_closed = false;
@@ -256,12 +292,29 @@ Result<std::vector<BufferPointer>> WorkloadSession::Keep(std::vector<BufferReque
   return buffers;
 }
 
+std::string WorkloadSession::BufferTarget(const RegisteredBuffer& buffer, uint64_t drain_ms) const {
+  return "/v1/buffers/" + UrlEscape(buffer.id) +
+         "?drain_ms=" + std::to_string(Bounded(drain_ms).count());
+}
+
+Status WorkloadSession::Drop(const BufferPointer& buffer) {
+  Status done;
+  if (!silence_.IsOn()) done = Unregister(buffer, kDropDrainMs);
+  if (!silence_.IsOn()) return TellUnheard();
+  if (!buffer->registered || closed_) return done;
+  silence_.KeepTarget(BufferTarget(*buffer, kDropDrainMs));
+  Forget(buffer);
+  // What was exported for it is released with that of the next one.
+  MutexLock lock(buffer->mutex);
+  buffer->gpu_pieces.clear();
+  return done;
+}
+
 Status WorkloadSession::Unregister(const BufferPointer& buffer, uint64_t drain_ms,
                                    std::string* report) {
   // With the lease gone the sidecar has dropped the buffer already, or is doing it.
   if (buffer->registered && !closed_ && lease_->alive()) {
-    const std::string target = "/v1/buffers/" + UrlEscape(buffer->id) +
-                               "?drain_ms=" + std::to_string(Bounded(drain_ms).count());
+    const std::string target = BufferTarget(*buffer, drain_ms);
     auto answer = Ask({.method = "DELETE",
                        .target = target,
                        .repeatable = true,
@@ -294,7 +347,10 @@ void WorkloadSession::Forget(const BufferPointer& buffer) {
 }
 
 void WorkloadSession::ReleaseUnusedGpuMemory() {
-  const std::vector<std::string> tokens = gpu_.TakeUnused();
+  if (!silence_.IsOn()) ReleaseFds(gpu_.TakeUnused());  // else with those of the next one
+}
+
+void WorkloadSession::ReleaseFds(const std::vector<std::string>& tokens) {
   for (size_t i = 0; i < tokens.size() && !closed_ && lease_->alive();) {
     const size_t end = std::min(tokens.size(), i + wire::kHandoffTokensMax);
     // Without an answer the lease is lost, and with it the descriptors.
@@ -302,35 +358,6 @@ void WorkloadSession::ReleaseUnusedGpuMemory() {
                                        tokens.begin() + static_cast<std::ptrdiff_t>(end)}));
     i = end;
   }
-}
-
-Status WorkloadSession::Suspend(const std::vector<std::string>* names, uint64_t drain_ms) {
-  return Suspension("suspend", names, drain_ms);
-}
-
-Status WorkloadSession::Resume(const std::vector<std::string>* names) {
-  std::vector<BufferPointer> resumed;
-  {
-    MutexLock lock(mutex_);
-    for (const auto& [name, buffer] : gpu_buffers_) {
-      if (names == nullptr || std::find(names->begin(), names->end(), name) != names->end()) {
-        resumed.push_back(buffer);
-      }
-    }
-  }
-  // What was mapped anew while it slept is other memory than what the sidecar would publish.
-  for (const BufferPointer& buffer : resumed) {
-    RETURN_IF_ERROR(CheckGpuMemory(*buffer, "buffers"));
-  }
-  return Suspension("resume", names, std::nullopt);
-}
-
-Status WorkloadSession::Suspension(std::string_view verb, const std::vector<std::string>* names,
-                                   std::optional<uint64_t> drain_ms) {
-  if (drain_ms) drain_ms = static_cast<uint64_t>(Bounded(*drain_ms).count());
-  RETURN_IF_ERROR(Post("/v1/buffers:" + std::string(verb),
-                       SuspensionBody(options_.workload, names, drain_ms), drain_ms.value_or(0)));
-  return {};
 }
 
 }  // namespace gantry::client

@@ -49,6 +49,9 @@ Status CheckGroups(const gantry_transfer_spec& spec) {
         (group.remote_count != 0 && group.remote_blocks == nullptr)) {
       return wrong("a list of blocks is NULL", field);
     }
+    if (group.layer_count == 0 && group.first_layer != 0) {
+      return wrong("there is a first layer, and layer_count is 0", field);
+    }
     if (group.layer_count != 0 && group.first_layer > UINT64_MAX - group.layer_count) {
       return wrong("there are no such layers", field);
     }
@@ -61,10 +64,12 @@ Status CheckSpec(const gantry_transfer_spec& spec) {
     return Fail(ErrorCode::kInvalidArgument, std::move(what), {}, std::move(field));
   };
   if (spec.operation != GANTRY_READ && spec.operation != GANTRY_WRITE) {
-    return wrong("neither GANTRY_READ nor GANTRY_WRITE", "operation");
+    return wrong(std::to_string(spec.operation) + " is neither GANTRY_READ nor GANTRY_WRITE",
+                 "operation");
   }
   if (spec.executor < GANTRY_EXECUTOR_ANY || spec.executor > GANTRY_EXECUTOR_PEER) {
-    return wrong("none of GANTRY_EXECUTOR_ANY, _SELF and _PEER", "executor");
+    return wrong(std::to_string(spec.executor) + " is none of GANTRY_EXECUTOR_ANY, _SELF and _PEER",
+                 "executor");
   }
   if (spec.view != nullptr && (spec.local_count != 0 || spec.remote_count != 0)) {
     return wrong("both a view and buffers", "view");
@@ -78,9 +83,13 @@ Status CheckSpec(const gantry_transfer_spec& spec) {
   if (spec.block_count != 0 && spec.range_count != 0) {
     return wrong("both blocks and ranges", "ranges");
   }
+  if (spec.require_path != nullptr && *spec.require_path == '\0') {
+    return wrong("no path is named; NULL stands for any", "require_path");
+  }
   if (spec.notify != nullptr) RETURN_IF_ERROR(CheckMessage(*spec.notify));
   if (spec.group_count != 0) return CheckGroups(spec);
-  if (spec.block_count == 0 && spec.range_count == 0) return wrong("nothing to move", "ranges");
+  if (spec.block_count == 0 && spec.range_count == 0)
+    return wrong("neither blocks nor ranges: nothing is to move", "ranges");
   if (spec.block_count != 0 && (spec.local_blocks == nullptr || spec.remote_blocks == nullptr)) {
     return wrong("block_count without both lists of blocks", "local_blocks");
   }

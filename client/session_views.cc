@@ -22,6 +22,13 @@ Status CheckSpec(const gantry_view_spec& spec) {
     for (size_t k = 0; k < group.pair_count; ++k) {
       if (group.pairs[k].local == nullptr) return wrong("a pair has no local buffer", field);
     }
+    for (size_t k = 0; k < group.slice_count; ++k) {
+      const gantry_block_slice& slice = group.slices[k];
+      if ((slice.local_bytes == 0 && slice.local_offset != 0) ||
+          (slice.remote_bytes == 0 && slice.remote_offset != 0)) {
+        return wrong("a slice has an offset and no bytes", field + "/slices/" + std::to_string(k));
+      }
+    }
   }
   return {};
 }
@@ -45,10 +52,20 @@ Result<std::shared_ptr<ViewRecord>> WorkloadSession::MakeView(const gantry_view_
   return std::make_shared<ViewRecord>(std::move(answer));
 }
 
+std::string WorkloadSession::ViewTarget(const ViewRecord& view) const {
+  return "/v1/views/" + UrlEscape(view.id()) + "?workload=" + UrlEscape(workload());
+}
+
+Status WorkloadSession::Drop(ViewRecord& view) {
+  Status done;
+  if (!silence_.IsOn()) done = DeleteView(view);
+  if (silence_.IsOn() && !closed_ && !view.deleted()) silence_.KeepTarget(ViewTarget(view));
+  return done;
+}
+
 Status WorkloadSession::DeleteView(ViewRecord& view) {
   if (closed_ || view.deleted().exchange(true)) return {};
-  const std::string target =
-      "/v1/views/" + UrlEscape(view.id()) + "?workload=" + UrlEscape(workload());
+  const std::string target = ViewTarget(view);
   auto answer =
       Ask({.method = "DELETE", .target = target, .repeatable = true, .timeout = options_.timeout});
   if (answer || answer.error().code == ErrorCode::kNotFound) return {};

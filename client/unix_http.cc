@@ -87,7 +87,7 @@ bool IsDead(int fd) {
 Result<HttpReply> UnixHttp::Send(const HttpRequest& request) {
   bool fresh = false;
   while (true) {
-    auto connection = Checkout(fresh);
+    auto connection = Checkout(fresh, request.timeout);
     if (!connection) return Fail(Describe(std::move(connection).error(), request));
     // Without memory for the exchange, too: Close must not touch a descriptor that has the number
     // of one that is gone.
@@ -259,7 +259,7 @@ Result<HttpReply> UnixHttp::Rehearse(const HttpRequest& request, std::string_vie
   return reply;
 }
 
-Result<UnixHttp::Connection> UnixHttp::Checkout(bool fresh) {
+Result<UnixHttp::Connection> UnixHttp::Checkout(bool fresh, milliseconds timeout) {
   const auto closed = [] { return Fail(ErrorCode::kCancelled, "the client is closed"); };
   Connection connection;
   {
@@ -272,7 +272,7 @@ Result<UnixHttp::Connection> UnixHttp::Checkout(bool fresh) {
   }
   if (!connection.fd.valid()) {
     connection = {};
-    ASSIGN_OR_RETURN(connection.fd, ConnectUnix(socket_path_, SOCK_STREAM));
+    ASSIGN_OR_RETURN(connection.fd, ConnectUnix(socket_path_, SOCK_STREAM, timeout));
   }
   MutexLock lock(mutex_);
   if (closed_) return closed();
@@ -303,8 +303,10 @@ void UnixHttp::Close() {
 Error UnixHttp::Describe(Error error, const HttpRequest& request) const {
   MutexLock lock(mutex_);
   if (closed_) return {ErrorCode::kCancelled, "the client is closed"};
-  if (error.code == ErrorCode::kPeerUnavailable) {
-    error.hint = "is the sidecar running, and is its run directory mounted here?";
+  if (error.code == ErrorCode::kDeadlineExceeded) {
+    error.message = "the sidecar did not answer within " + std::to_string(request.timeout.count()) +
+                    " ms (" + error.message + ")";
+    error.hint = "it stands still or has too much to do: see its log, or allow it more time";
   }
   std::string context(request.method);
   context.append(" ").append(request.target.substr(0, request.target.find('?')));

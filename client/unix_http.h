@@ -74,7 +74,7 @@ class UnixHttp {
     std::optional<Mailbox> mailbox;
   };
 
-  Result<Connection> Checkout(bool fresh);
+  Result<Connection> Checkout(bool fresh, milliseconds timeout);
   void Checkin(Connection connection, bool reusable);
   Result<HttpReply> Exchange(Connection* connection, const HttpRequest& request, End* end);
   Result<HttpReply> Receive(Connection* connection, bool by_mailbox, TimePoint deadline, End* end);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "client/timeline.h"
+#include "lib/base/json_text.h"
 #include "lib/base/name.h"
 
 namespace gantry::client {
@@ -17,13 +18,13 @@ constexpr std::array<std::string_view, 5> kMethods = {"GET", "PUT", "POST", "PAT
 
 Status CheckTarget(std::string_view method, std::string_view target) {
   if (std::find(kMethods.begin(), kMethods.end(), method) == kMethods.end()) {
-    return Fail(ErrorCode::kInvalidArgument, "no such method", "GET, PUT, POST, PATCH or DELETE",
-                "method");
+    return Fail(ErrorCode::kInvalidArgument, "there is no method " + JsonQuote(method),
+                "GET, PUT, POST, PATCH or DELETE", "method");
   }
   const bool printable =
       std::all_of(target.begin(), target.end(), [](char c) { return c > ' ' && c < '\x7f'; });
   if (!target.starts_with('/') || !printable) {
-    return Fail(ErrorCode::kInvalidArgument, "not the path of a resource",
+    return Fail(ErrorCode::kInvalidArgument, JsonQuote(target) + " is not the path of a resource",
                 "start with / and percent-encode what is not printable ASCII", "target");
   }
   return {};
@@ -35,6 +36,7 @@ WorkloadSession::WorkloadSession(Options options, std::string api_socket)
     : options_(std::move(options)),
       owner_(::getpid()),
       http_(std::move(api_socket)),
+      silence_(options_.timeout),
       gpu_([this](std::span<const int> fds) { return lease_->HandOver(fds); }) {}
 
 milliseconds WorkloadSession::Bounded(uint64_t wait_ms) {
@@ -75,16 +77,16 @@ Status WorkloadSession::Attach() {
   return {};
 }
 
-Status WorkloadSession::Close() {
+Status WorkloadSession::Close(milliseconds longest) {
   if (closed_.exchange(true)) return {};
   Status outcome;
   // The name may belong to a newer registration once this lease is gone.
-  if (lease_->alive()) {
+  if (longest.count() > 0 && lease_->alive()) {
     const std::string target = "/v1/workloads/" + UrlEscape(options_.workload);
     auto reply = http_.Send({.method = "DELETE",
                              .target = target,
                              .bearer = lease_answer_.lease_token,
-                             .timeout = options_.timeout});
+                             .timeout = std::min(longest, options_.timeout)});
     if (!reply) {
       outcome = Fail(std::move(reply).error());
     } else if (reply->status != 404) {
@@ -110,13 +112,37 @@ Status WorkloadSession::Check() {
 Result<std::string> WorkloadSession::Ask(HttpRequest request, std::string* raw) {
   if (closed_) return Fail(Closed());
   request.bearer = lease_answer_.lease_token;
-  ASSIGN_OR_RETURN(HttpReply reply, http_.Send(request));
-  if (raw != nullptr) *raw = reply.body;
-  auto body = BodyOrProblem(std::move(reply));
+  auto reply = http_.Send(request);
+  if (reply) {
+    silence_.End();
+  } else {
+    if (reply.error().code == ErrorCode::kDeadlineExceeded) silence_.Begin();
+    return Fail(std::move(reply).error());
+  }
+  if (raw != nullptr) *raw = reply->body;
+  auto body = BodyOrProblem(*std::move(reply));
   if (!body && lease_ != nullptr && !lease_->alive()) {
     body.error().hint = "the lease is lost, the sidecar was probably restarted: open a new client";
   }
   return body;
+}
+
+Status WorkloadSession::TellUnheard() {
+  Unheard unheard = silence_.Take();
+  while (!unheard.targets.empty()) {
+    auto answer = Ask({.method = "DELETE",
+                       .target = unheard.targets.back(),
+                       .repeatable = true,
+                       .timeout = options_.timeout + Bounded(kDropDrainMs)});
+    if (!answer && silence_.IsOn()) {
+      for (std::string& target : unheard.targets) silence_.KeepTarget(std::move(target));
+      for (std::string& token : unheard.tokens) silence_.KeepToken(std::move(token));
+      return Fail(std::move(answer).error());
+    }
+    unheard.targets.pop_back();
+  }
+  ReleaseFds(unheard.tokens);
+  return {};
 }
 
 Result<std::string> WorkloadSession::Post(std::string_view target, std::string_view body,

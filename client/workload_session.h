@@ -18,6 +18,8 @@
 #include "client/gpu_resolver.h"
 #include "client/handoff_lease.h"
 #include "client/include/gantry.h"
+#include "client/include/gantry_messages.h"
+#include "client/silence.h"
 #include "client/unix_http.h"
 #include "lib/base/clock.h"
 #include "lib/base/mutex.h"
@@ -36,11 +38,16 @@ struct RegisteredBuffer {
   std::vector<std::shared_ptr<Arena>> arenas;
   std::atomic<bool> registered{true};
   bool on_gpu = false;  // constant: whether there are or were pieces on a GPU
-  std::vector<const GpuAllocation*> gpu_allocations;  // constant: of these, to be compared alone
+  std::vector<const GpuAllocation*> gpu_allocations;  // to be compared alone; the session's lock
+  BufferRequest again;  // constant: without pieces, of a buffer on a GPU; resumes it after a sleep
   Mutex mutex;
   std::vector<GpuPiece> gpu_pieces GUARDED_BY(mutex);
+  bool asleep GUARDED_BY(mutex) = false;  // its memory is to be registered again before it is used
 };
 using BufferPointer = std::shared_ptr<RegisteredBuffer>;
+// The buffer's memory on GPUs is of these from now on. REQUIRES that nobody else sees
+// buffer->gpu_allocations.
+void TakeGpuPieces(const std::vector<ResolvedPiece>& pieces, RegisteredBuffer* buffer);
 
 // A submitted transfer and the last that is known of it.
 class TransferRecord {
@@ -102,12 +109,20 @@ class WorkloadSession {
 
   static Result<std::shared_ptr<WorkloadSession>> Open(Options options);
 
-  // Everything below fails with kCancelled afterwards. Idempotent.
-  Status Close();
+  // Everything below fails with kCancelled afterwards. Idempotent. `longest`: to wait for the
+  // sidecar; with 0 it is not asked, and sees the hand-off socket close.
+  Status Close(milliseconds longest);
+  Status Close() { return Close(options_.timeout); }
+  // For the last time: a sidecar that stands still is not asked.
+  Status Drop() { return Close(silence_.IsOn() ? milliseconds(0) : options_.timeout); }
   Status Check();
 
   Result<std::shared_ptr<Arena>> AddArena(int fd, uint64_t bytes, void* address);
   Status CloseArena(Arena& arena, uint64_t drain_ms);
+  // As CloseArena and Unregister, for the last time: what a sidecar that stands still does not hear
+  // of it is told when it answers again.
+  Status DropArena(Arena& arena);
+  Status Drop(const BufferPointer& buffer);
   // In order, for one of arenas and for one of a GPU's allocations. Registers nothing.
   Result<std::vector<gantry_extent>> Locate(const void* address, uint64_t bytes) const;
 
@@ -116,15 +131,16 @@ class WorkloadSession {
                                               Trust trust);
   // `report`: the sidecar's answer, also when it is a problem; unchanged when it was not asked.
   Status Unregister(const BufferPointer& buffer, uint64_t drain_ms, std::string* report = nullptr);
-  // Keeps nothing of a buffer here any more, whatever becomes of it at the sidecar.
   // The sidecar keeps the arena's descriptor no longer; nothing happens where it does not.
   Status ReleaseFd(Arena& arena);
+  // Keeps nothing of a buffer here any more, whatever becomes of it at the sidecar.
   void Forget(const BufferPointer& buffer) EXCLUDES(mutex_);
   Status Suspend(const std::vector<std::string>* names, uint64_t drain_ms);
   Status Resume(const std::vector<std::string>* names);
 
   Result<std::shared_ptr<ViewRecord>> MakeView(const gantry_view_spec& spec);
   Status DeleteView(ViewRecord& view);
+  Status Drop(ViewRecord& view);
 
   Result<std::shared_ptr<TransferRecord>> Submit(const gantry_transfer_spec& spec,
                                                  const SubmitHandles& handles, uint64_t wait_ms);
@@ -132,11 +148,18 @@ class WorkloadSession {
   Status Await(TransferRecord& transfer, uint64_t timeout_ms);
   Status Cancel(TransferRecord& transfer, uint64_t timeout_ms);
 
+  // Before blocks are promised to peers: whether the memory of the buffers is what was registered.
+  // A buffer whose memory is not is suspended: peers read memory there that nobody writes to.
+  Status CheckHeld(const gantry_hold_spec& spec) EXCLUDES(mutex_);
+
   Result<std::string> Request(std::string_view method, std::string_view target,
                               std::string_view body, uint64_t wait_ms);
 
   // Goes through what asking for a small transfer takes, asking nobody.
   Status Rehearse();
+
+  // Waits are for as long as anybody can mean and short enough for every clock.
+  static milliseconds Bounded(uint64_t wait_ms);
 
   const std::string& workload() const { return options_.workload; }
   const std::string& generation() const { return lease_answer_.generation; }
@@ -145,18 +168,25 @@ class WorkloadSession {
  private:
   WorkloadSession(Options options, std::string api_socket);
 
+  // How long the end of a buffer waits for transfers that use it.
+  static constexpr uint64_t kDropDrainMs = 1000;
+
   Status Attach();
+  // Of what has ended while the sidecar stood still.
+  Status TellUnheard();
+  std::string BufferTarget(const RegisteredBuffer& buffer, uint64_t drain_ms) const;
+  std::string ViewTarget(const ViewRecord& view) const;
+  std::vector<BufferPointer> BuffersIn(const Arena& arena) const EXCLUDES(mutex_);
   // In the name of the lease. `raw`: the reply's body, also when it is a problem.
   Result<std::string> Ask(HttpRequest request, std::string* raw = nullptr);
   Result<std::string> Post(std::string_view target, std::string_view body, uint64_t wait_ms);
   std::string TransferTarget(const TransferRecord& transfer, uint64_t wait_ms) const;
   // What answers every call after Close.
   static Error Closed() { return {ErrorCode::kCancelled, "the client is closed"}; }
-  // Waits are for as long as anybody can mean and short enough for every clock.
-  static milliseconds Bounded(uint64_t wait_ms);
-
   Result<std::vector<ResolvedPiece>> Resolve(const void* address, uint64_t bytes);
   Result<BufferRequest> ResolveSpec(const gantry_buffer_spec& spec, size_t index);
+  // Adds the pieces of what is asked. Errors name the piece below `field`.
+  Status ResolvePieces(BufferRequest* request, const std::string& field);
   Result<std::vector<BufferPointer>> RegisterAll(std::span<const gantry_buffer_spec> specs,
                                                  Trust trust);
   // Registers with nonces, restores the bytes, and only then lets transfers use the buffers.
@@ -166,8 +196,13 @@ class WorkloadSession {
                                           const std::vector<BufferAnswer>& answers);
   // Takes the descriptors back that no registered buffer needs any more.
   void ReleaseUnusedGpuMemory();
+  void ReleaseFds(const std::vector<std::string>& tokens);
   Status Suspension(std::string_view verb, const std::vector<std::string>* names,
-                    std::optional<uint64_t> drain_ms);
+                    std::optional<uint64_t> drain_ms, std::string_view memory = {});
+  std::vector<BufferPointer> GpuBuffersNamed(const std::vector<std::string>* names) const
+      EXCLUDES(mutex_);
+  // The sidecar gets what is at the addresses of these now, and they are active. All or nothing.
+  Status WakeUp(const std::vector<BufferPointer>& buffers) EXCLUDES(mutex_);
   // Whether the memory of a buffer on a GPU is still what was registered.
   // `last`, where it is given: the allocation that was looked at last, which is not looked at
   // again.
@@ -183,6 +218,7 @@ class WorkloadSession {
   const Options options_;
   const pid_t owner_;
   UnixHttp http_;
+  Silence silence_;
   LeaseAnswer lease_answer_;             // constant after Open
   std::unique_ptr<HandoffLease> lease_;  // likewise
   std::atomic<bool> closed_{false};

@@ -9,9 +9,12 @@
 namespace gantry::deviceplugin {
 namespace {
 
+// By the name that its vendor gives it, or by that of its device file.
 const gpu::NodeGpu* GpuWithId(const std::vector<gpu::NodeGpu>& gpus, std::string_view id) {
-  const auto gpu =
-      std::find_if(gpus.begin(), gpus.end(), [&](const auto& other) { return other.id == id; });
+  const std::string file = "/dev/" + std::string(id);
+  const auto gpu = std::find_if(gpus.begin(), gpus.end(), [&](const auto& other) {
+    return other.id == id || other.device_file == file;
+  });
   return gpu == gpus.end() ? nullptr : &*gpu;
 }
 
@@ -25,6 +28,33 @@ std::vector<const gpu::NodeGpu*> GpusWithFiles(const std::vector<gpu::NodeGpu>& 
     }
   }
   return found;
+}
+
+bool HasFilesOfParts(const gpu::ClusterGpus& vendor, const std::vector<std::string>& files) {
+  const std::string_view parts = vendor.FilesOfParts();
+  return !parts.empty() && std::any_of(files.begin(), files.end(), [&](const std::string& file) {
+    return file.starts_with(parts);
+  });
+}
+
+// Where the driver lists no GPUs: those that CDI specs give a device of their own. Tools may name
+// one GPU twice, by its number and by the vendor's id.
+std::vector<gpu::NodeGpu> GpusOfSpecs(const gpu::ClusterGpus& vendor, const CdiSpecs& specs) {
+  std::map<std::string, gpu::NodeGpu> by_file;
+  for (const std::string_view kind : vendor.CdiKinds()) {
+    for (const auto& [name, device] : specs.DevicesOf(kind)) {
+      std::vector<std::string> files = device.own.DeviceFiles();
+      if (HasFilesOfParts(vendor, files)) continue;
+      std::erase_if(files, [&](const std::string& file) { return !vendor.IsGpuFile(file); });
+      if (files.size() != 1) continue;
+      gpu::NodeGpu& gpu = by_file[files.front()];
+      if (gpu.id.empty() || (vendor.NamesGpu(name) && !vendor.NamesGpu(gpu.id))) gpu.id = name;
+      gpu.device_file = files.front();
+    }
+  }
+  std::vector<gpu::NodeGpu> gpus;
+  for (auto& [file, gpu] : by_file) gpus.push_back(std::move(gpu));
+  return gpus;
 }
 
 void AddOnce(const std::string& text, std::vector<std::string>& list) {
@@ -76,7 +106,9 @@ NodeGpus NodeGpus::Look(const std::vector<std::string>& cdi_folders, const std::
   NodeGpus node;
   node.specs_ = CdiSpecs::Read(cdi_folders);
   for (const auto& vendor : gpu::AllClusterGpus()) {
-    node.vendors_.push_back({vendor.get(), vendor->List(root)});
+    std::vector<gpu::NodeGpu> gpus = vendor->List(root);
+    if (gpus.empty()) gpus = GpusOfSpecs(*vendor, node.specs_);
+    node.vendors_.push_back({vendor.get(), std::move(gpus)});
   }
   return node;
 }
@@ -93,7 +125,9 @@ const CdiDevice* NodeGpus::SpecOf(const Vendor& vendor, const std::string& id) c
     if (const CdiDevice* const device = specs_.Find(kind, id)) return device;
     if (gpu == nullptr) continue;
     for (const auto& [name, device] : specs_.DevicesOf(kind)) {
-      const auto gpus = GpusWithFiles(vendor.gpus, device.own.DeviceFiles());
+      const std::vector<std::string> files = device.own.DeviceFiles();
+      if (HasFilesOfParts(*vendor.names, files)) continue;
+      const auto gpus = GpusWithFiles(vendor.gpus, files);
       if (gpus.size() == 1 && gpus.front() == gpu) return &device;
     }
   }
@@ -111,10 +145,7 @@ Result<NodeGpus::Access> NodeGpus::AccessToClaimed(const Vendor& vendor,
                   "--cdi-spec-dirs must name the folders that the driver writes to");
     }
     const std::vector<std::string> files = device->all.DeviceFiles();
-    const std::string_view parts = vendor.names->FilesOfParts();
-    if (!parts.empty() && std::any_of(files.begin(), files.end(), [&](const std::string& file) {
-          return file.starts_with(parts);
-        })) {
+    if (HasFilesOfParts(*vendor.names, files)) {
       return Fail(ErrorCode::kNotExportable,
                   "the claimed device " + cdi_name +
                       " is a part of a GPU, whose memory is not shared with others",
@@ -131,13 +162,28 @@ Result<NodeGpus::Access> NodeGpus::AccessToClaimed(const Vendor& vendor,
 Result<NodeGpus::Access> NodeGpus::AccessTo(const GpuName& name) const {
   const Vendor& vendor = VendorOf(name.vendor);
   if (name.id.empty()) return AccessToClaimed(vendor, name);
-  const gpu::NodeGpu* const gpu = GpuWithId(vendor.gpus, name.id);
+  const gpu::NodeGpu* gpu = GpuWithId(vendor.gpus, name.id);
   const CdiDevice* const device = SpecOf(vendor, name.id);
+  if (device == nullptr && gpu == nullptr && !vendor.names->NamesGpu(name.id)) {
+    return Fail(ErrorCode::kNotExportable,
+                "the device id " + name.id + " does not say which GPU it stands for",
+                "give the workload GPUs by a plugin whose ids do (docs/device_plugin.md lists "
+                "them), or set --missing-gpu=rdmaOnly");
+  }
   if (device == nullptr && gpu == nullptr) {
     return Fail(ErrorCode::kNotFound,
                 "the GPU " + name.id + " is in no CDI spec of this node, nor in its file system",
                 "is the GPU's driver loaded on this node, and do --cdi-spec-dirs name the folders "
                 "of its CDI specs?");
+  }
+  if (device != nullptr && HasFilesOfParts(*vendor.names, device->own.DeviceFiles())) {
+    return Fail(ErrorCode::kNotExportable,
+                "the device " + name.id + " is a part of a GPU, whose memory is not shared",
+                "give the workload whole GPUs, or set --missing-gpu=rdmaOnly");
+  }
+  if (device != nullptr && gpu == nullptr) {
+    const auto gpus = GpusWithFiles(vendor.gpus, device->own.DeviceFiles());
+    if (gpus.size() == 1) gpu = gpus.front();
   }
   Access access;
   access.Add(gpu == nullptr ? gpu::NodeGpu{name.id, {}, {}} : *gpu);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "deviceplugin/cdi_specs.h"
+#include "deviceplugin/cdi/cdi_specs.h"
 #include "deviceplugin/pod_devices.h"
 #include "lib/gpu/cluster_gpus.h"
 
@@ -37,8 +37,9 @@ class NodeGpus {
   // What the node has now. `root` is "/" but for tests.
   static NodeGpus Look(const std::vector<std::string>& cdi_folders, const std::string& root);
 
-  // kNotFound: neither a spec nor the file system knows one of `own`. Of `others`, what is not
-  // known is left out, and said in the log.
+  // kNotFound: neither a spec nor the file system knows one of `own`. kNotExportable: one is a
+  // part of a GPU, or its id does not say which GPU it is. Of `others`, what is not known is left
+  // out, and said in the log.
   Result<GpuGrant> Grant(const std::vector<GpuName>& own, const std::vector<GpuName>& others) const;
   // Every GPU of the node.
   std::vector<GpuName> All() const;

@@ -26,6 +26,7 @@
 #include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
 #include "lib/base/mutex.h"
+#include "lib/base/thread.h"
 #include "lib/rpc/bounded_listener.h"
 #include "lib/rpc/grpc_deadline.h"
 
@@ -75,8 +76,7 @@ class Link final : public KubeletLink {
         parts_(parts),
         kubelet_socket_(options_.folder + "/" + kKubeletSocket),
         prefix_(PrefixOf(options_)),
-        watch_(options_.folder),
-        thread_([this] { Run(); }) {}
+        watch_(options_.folder) {}
 
   ~Link() override {
     {
@@ -85,10 +85,14 @@ class Link final : public KubeletLink {
       if (asks_ != nullptr) asks_->TryCancel();
     }
     watch_.Wake();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
     StopServing();
   }
 
+  Status Begin() {
+    ASSIGN_OR_RETURN(thread_, StartThread("gantry-kubelet", [this] { Run(); }));
+    return {};
+  }
   bool registered() const override { return registered_; }
 
  private:
@@ -196,6 +200,7 @@ class Link final : public KubeletLink {
     rpc::BoundedListener::Options bounds;
     bounds.what = "the kubelet";
     bounds.old_ones_stay = true;  // its watch is a call
+    bounds.needs_threads = true;
     listener_ = std::make_unique<rpc::BoundedListener>(
         std::move(bounds), std::move(listeners), [](int listener) {
           return UniqueFd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
@@ -316,7 +321,7 @@ class Link final : public KubeletLink {
   std::atomic<bool> stopping_ = false;
   Mutex mutex_;
   grpc::ClientContext* asks_ GUARDED_BY(mutex_) = nullptr;
-  std::thread thread_;  // last: it uses all of them
+  std::jthread thread_;  // last: it uses all of them
 };
 
 }  // namespace
@@ -331,7 +336,9 @@ Result<std::unique_ptr<KubeletLink>> KubeletLink::Start(KubeletLinkOptions optio
                     " bytes; a Unix socket takes " + std::to_string(kBytesMax),
                 "choose a shorter --resource, --instance or --kubelet-dir");
   }
-  return std::unique_ptr<KubeletLink>(std::make_unique<Link>(std::move(options), parts));
+  auto link = std::make_unique<Link>(std::move(options), parts);
+  RETURN_IF_ERROR(link->Begin());
+  return std::unique_ptr<KubeletLink>(std::move(link));
 }
 
 }  // namespace gantry::deviceplugin

@@ -16,6 +16,8 @@ namespace {
 
 constexpr milliseconds kAskMax{5'000};
 constexpr size_t kInstanceLength = 8;
+// A round of the reconciler has 25 s for what it waits for.
+constexpr milliseconds kStandsStill{60'000};
 
 SlotPlanRules RulesOf(const PluginConfig& config) {
   SlotPlanRules rules;
@@ -76,6 +78,7 @@ class App final : public PluginApp {
                               .interval = milliseconds(config_.reconcile_ms),
                               .root = config_.host_root},
         SlotReconciler::Parts{*pods_, slots_, files_, binder_, folders_, health_, *metrics_});
+    RETURN_IF_ERROR(reconciler_->started());
     ASSIGN_OR_RETURN(
         link_,
         KubeletLink::Start(
@@ -84,8 +87,9 @@ class App final : public PluginApp {
              binds ? Binding::kCdi : Binding::kAllocate, RulesOf(config_)}));
     if (!config_.health_listen.empty()) {
       ASSIGN_OR_RETURN(health_server_,
-                       rpc::HealthServer::Start(
-                           {.listen = config_.health_listen, .ready = [this] { return Ready(); }}));
+                       rpc::HealthServer::Start({.listen = config_.health_listen,
+                                                 .ready = [this] { return Ready(); },
+                                                 .alive = [this] { return Alive(); }}));
     }
     return {};
   }
@@ -110,6 +114,11 @@ class App final : public PluginApp {
     if (config_.require_rdma) {
       health_.Need(Unhealthy::kNoRdmaPort, [this] { return CheckRdmaPort(config_.host_root); });
     }
+  }
+
+  Status Alive() const {
+    if (reconciler_->Age() < kStandsStill) return {};
+    return Fail(ErrorCode::kInternal, "the comparison with the node's pods has stood still");
   }
 
   Status Ready() const {

@@ -14,7 +14,8 @@
 namespace gantry::deviceplugin {
 namespace {
 
-constexpr size_t kResourceLengthMax = 120;  // it is part of file names
+constexpr size_t kResourceLengthMax = 120;     // it is part of file names
+constexpr size_t kResourceNameLengthMax = 63;  // behind the slash, as Kubernetes has it
 
 // --cdi-dir is also GANTRY_DP_CDI_DIR.
 std::string EnvironmentName(const std::string& flag) {
@@ -100,19 +101,45 @@ bool IsCdiName(std::string_view name) {
          name.back() != '.';
 }
 
+// Dots separate its parts, and none begins or ends with a dash.
+bool IsDomain(std::string_view name) {
+  return IsCdiName(name) && name.find('.') != std::string_view::npos &&
+         name.find("..") == std::string_view::npos && name.find(".-") == std::string_view::npos &&
+         name.find("-.") == std::string_view::npos;
+}
+
+// The kubelet takes no other resource from a device plugin.
+bool IsOfKubernetes(std::string_view resource) {
+  return resource.find("kubernetes.io/") != std::string_view::npos ||
+         resource.starts_with("requests.");
+}
+
 // "vendor.domain/class", as both Kubernetes and CDI want it.
 Status CheckResource(const std::string& resource) {
   const size_t slash = resource.find('/');
   const std::string_view domain = std::string_view(resource).substr(0, slash);
-  if (slash != std::string::npos && resource.size() <= kResourceLengthMax && IsCdiName(domain) &&
-      domain.find('.') != std::string_view::npos &&
-      IsCdiName(std::string_view(resource).substr(slash + 1))) {
-    return {};
+  const std::string_view name = slash == std::string::npos
+                                    ? std::string_view()
+                                    : std::string_view(resource).substr(slash + 1);
+  if (!IsDomain(domain) || !IsCdiName(name)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "--resource '" + resource +
+                    "' is not of the form domain.name/resource, in lower case, each beginning with "
+                    "a letter");
   }
-  return Fail(ErrorCode::kInvalidArgument,
-              "--resource '" + resource +
-                  "' is not of the form domain.name/resource, in lower case, each beginning with "
-                  "a letter");
+  if (resource.size() > kResourceLengthMax || name.size() > kResourceNameLengthMax) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "--resource '" + resource + "' is longer than " +
+                    std::to_string(kResourceLengthMax) + " letters, or than " +
+                    std::to_string(kResourceNameLengthMax) + " behind the slash");
+  }
+  if (IsOfKubernetes(resource)) {
+    return Fail(ErrorCode::kInvalidArgument,
+                "--resource '" + resource +
+                    "' is a name that Kubernetes keeps for itself: kubernetes.io/ and what begins "
+                    "with requests.");
+  }
+  return {};
 }
 
 // Part of the name of a socket.

@@ -7,19 +7,24 @@
 #include "deviceplugin/plugin_config.h"
 #include "lib/base/log.h"
 #include "lib/base/version.h"
+#include "lib/process/standard_fds.h"
+#include "lib/process/stop_signal.h"
 #include "lib/rpc/grpc_log.h"
 
 namespace {
 
-// Before any thread starts, so that all of them inherit it and only main takes the signals.
-sigset_t BlockStopSignals() {
-  ::signal(SIGPIPE, SIG_IGN);
-  sigset_t signals;
-  ::sigemptyset(&signals);
-  ::sigaddset(&signals, SIGTERM);
-  ::sigaddset(&signals, SIGINT);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
+// It waits for the kubelet and for what it is asked for, which have shorter bounds.
+constexpr gantry::milliseconds kTimeToStop{10'000};
+
+void SayThatItDidNotStop() {
+  gantry::log::Error("the device plugin did not stop in time and ends by force",
+                     {{"ms", kTimeToStop.count()}});
+  gantry::log::Flush();
+}
+
+int SayThatItCannotStart(const gantry::Error& why) {
+  gantry::log::Error("the device plugin cannot start", {{"error", why}, {"hint", why.hint}});
+  return 1;
 }
 
 int PrintDryRun(const gantry::deviceplugin::PluginConfig& config) {
@@ -37,24 +42,23 @@ int PrintDryRun(const gantry::deviceplugin::PluginConfig& config) {
 
 int main(int argc, char** argv) {
   using gantry::deviceplugin::ConfigOutcome;
+  gantry::OpenStandardFds();
   const auto parsed = gantry::deviceplugin::ParsePluginConfig(argc, argv);
   if (parsed.outcome == ConfigOutcome::kExit) return parsed.exit_code;
   gantry::log::Configure("gantry-device-plugin", *gantry::log::ParseLevel(parsed.config.log_level));
   gantry::rpc::TakeGrpcLog();
   if (parsed.config.dry_run) return PrintDryRun(parsed.config);
-  const sigset_t signals = BlockStopSignals();
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file above the limit is an error of its write
+  const auto stop = gantry::StopSignal::Watch(kTimeToStop, SayThatItDidNotStop);
+  if (!stop) return SayThatItCannotStart(stop.error());
+  gantry::rpc::KeepGrpc();
 
   auto app = gantry::deviceplugin::PluginApp::Start(parsed.config);
-  if (!app) {
-    gantry::log::Error("the device plugin cannot start",
-                       {{"error", app.error()}, {"hint", app.error().hint}});
-    return 1;
-  }
+  if (!app) return SayThatItCannotStart(app.error());
   gantry::log::Info("the device plugin runs",
                     {{"version", gantry::Version()}, {"resource", parsed.config.resource}});
-  int signal = 0;
-  ::sigwait(&signals, &signal);
-  gantry::log::Info("the device plugin stops", {{"signal", signal}});
+  gantry::log::Info("the device plugin stops", {{"signal", stop->Await()}});
   app->reset();
   return 0;
 }

@@ -1,10 +1,14 @@
 #include "deviceplugin/plugin_metrics.h"
 
+#include <prometheus/collectable.h>
 #include <prometheus/gauge.h>
+#include <prometheus/metric_family.h>
 
 #include <array>
 #include <set>
+#include <vector>
 
+#include "lib/base/log.h"
 #include "lib/base/mutex.h"
 #include "lib/base/version.h"
 #include "lib/metrics/scrape_listener.h"
@@ -29,6 +33,18 @@ constexpr std::array<std::string_view, 9> kBindFailures = {
 const Histogram::BucketBoundaries kAllocateSeconds = {0.0001, 0.0005, 0.001, 0.005, 0.01,
                                                       0.05,   0.1,    1,     10};
 const Histogram::BucketBoundaries kPreStartSeconds = {0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 30};
+
+class LogLines final : public prometheus::Collectable {
+ public:
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    prometheus::ClientMetric dropped;
+    dropped.counter.value = static_cast<double>(log::LinesDropped());
+    return {{"gantry_dp_log_lines_dropped_total",
+             "Lines of the plugin's log that standard error did not take",
+             prometheus::MetricType::Counter,
+             {dropped}}};
+  }
+};
 
 class Families final : public PluginMetrics {
  public:
@@ -81,10 +97,10 @@ class Families final : public PluginMetrics {
   }
 
   Result<int> Listen(const std::string& address) override {
-    ASSIGN_OR_RETURN(listener_, metrics::ScrapeListener::Start(address, {registry_}));
+    ASSIGN_OR_RETURN(listener_, metrics::ScrapeListener::Start(address, sources_));
     return listener_->port();
   }
-  std::string Text() const override { return metrics::Exposition({registry_}); }
+  std::string Text() const override { return metrics::Exposition(sources_); }
 
  private:
   void SetHealthy() {
@@ -94,6 +110,7 @@ class Families final : public PluginMetrics {
   }
 
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
+  const metrics::Sources sources_ = {registry_, std::make_shared<LogLines>()};
   CounterGrid registrations_{*registry_,
                              "gantry_dp_registrations_total",
                              "Registrations with the kubelet",

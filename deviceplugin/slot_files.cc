@@ -13,7 +13,7 @@
 #include <optional>
 #include <utility>
 
-#include "deviceplugin/cdi_specs.h"
+#include "deviceplugin/cdi/cdi_specs.h"
 #include "deviceplugin/slot_list.h"
 #include "lib/base/random_id.h"
 #include "lib/base/unique_fd.h"

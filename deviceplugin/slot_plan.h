@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "deviceplugin/container_edits.h"
+#include "deviceplugin/cdi/container_edits.h"
 #include "deviceplugin/gpu_grants.h"
 #include "deviceplugin/pod_devices.h"
 #include "lib/topology/nic_choice.h"

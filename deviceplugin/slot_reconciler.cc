@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/base/thread.h"
 #include "lib/topology/sysfs_devices.h"
 
 namespace gantry::deviceplugin {
@@ -37,7 +38,14 @@ bool SaysSo(const SlotFiles::Entry& entry, const SlotOwner& owner) {
 }  // namespace
 
 SlotReconciler::SlotReconciler(SlotReconcilerOptions options, const Parts& parts)
-    : options_(std::move(options)), parts_(parts), thread_([this] { Run(); }) {}
+    : options_(std::move(options)), parts_(parts) {
+  auto thread = StartThread("gantry-rounds", [this] { Run(); });
+  if (thread) {
+    thread_ = *std::move(thread);
+  } else {
+    started_ = Fail(std::move(thread).error());
+  }
+}
 
 SlotReconciler::~SlotReconciler() {
   {
@@ -45,12 +53,13 @@ SlotReconciler::~SlotReconciler() {
     stopping_ = true;
     stopped_.NotifyAll();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void SlotReconciler::Run() {
   TimePoint next_round = Clock::now();
   while (true) {
+    beat_.Beat();
     parts_.health.Look();
     LookAtPorts();
     if (Clock::now() >= next_round) {

@@ -16,6 +16,8 @@
 #include "deviceplugin/slot_health.h"
 #include "deviceplugin/slot_list.h"
 #include "lib/base/mutex.h"
+#include "lib/base/result.h"
+#include "lib/process/heartbeat.h"
 
 namespace gantry::deviceplugin {
 
@@ -47,6 +49,11 @@ class SlotReconciler {
   SlotReconciler(SlotReconcilerOptions options, const Parts& parts);
   ~SlotReconciler();
 
+  // kResourceExhausted: it has no thread and does nothing.
+  const Status& started() const { return started_; }
+  // Since it looked last, which it does all the time.
+  nanoseconds Age() const { return beat_.Age(); }
+
  private:
   void Run() EXCLUDES(mutex_);
   bool Stopping() EXCLUDES(mutex_);
@@ -61,12 +68,14 @@ class SlotReconciler {
 
   const SlotReconcilerOptions options_;
   const Parts parts_;
+  Heartbeat beat_;
   std::map<std::string, int> rounds_without_pod_;        // by slot and pod
   std::map<std::string, int> rounds_without_namespace_;  // by namespace
   Mutex mutex_;
   Condition stopped_;
   bool stopping_ GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: it uses all of them
+  Status started_;
+  std::jthread thread_;  // last: it uses all of them
 };
 
 }  // namespace gantry::deviceplugin

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/base/clock.h"
+#include "lib/base/thread.h"
 
 namespace gantry::gantryctl {
 namespace {
@@ -24,7 +25,7 @@ void CopyBlocks(const CopyWork& work, size_t first, size_t last) {
 
 }  // namespace
 
-double CopyWithThreads(const CopyWork& work, int threads) {
+Result<double> CopyWithThreads(const CopyWork& work, int threads) {
   const size_t blocks = work.pairs->local.size();
   const size_t step = std::max<size_t>(1, kBytesPerStep / work.block_bytes);
   if (blocks <= step || threads == 1) {  // to wake a thread would take longer than to copy
@@ -35,20 +36,28 @@ double CopyWithThreads(const CopyWork& work, int threads) {
   std::atomic<size_t> next{0};
   std::barrier<> line(threads + 1);
   std::vector<std::jthread> team;
-  team.reserve(threads);
+  Status complete;
   for (int i = 0; i < threads; ++i) {
-    team.emplace_back([&] {
+    auto thread = StartThread("gantry-ceiling", [&] {
       line.arrive_and_wait();
       for (size_t first = next.fetch_add(step); first < blocks; first = next.fetch_add(step)) {
         CopyBlocks(work, first, std::min(first + step, blocks));
       }
       line.arrive_and_wait();
     });
+    if (thread) {
+      team.push_back(*std::move(thread));
+    } else {
+      next = blocks;  // the others do nothing
+      line.arrive_and_drop();
+      complete = Fail(std::move(thread).error());
+    }
   }
   std::this_thread::sleep_for(milliseconds(1));  // they stand at the line
   const TimePoint start = Clock::now();
   line.arrive_and_wait();
   line.arrive_and_wait();
+  RETURN_IF_ERROR(complete);
   return SecondsBetween(start, Clock::now());
 }
 

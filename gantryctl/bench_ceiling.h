@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "gantryctl/bench_pattern.h"
+#include "lib/base/result.h"
 
 namespace gantry::gantryctl {
 
@@ -18,6 +19,7 @@ struct CopyWork {
 };
 
 // Seconds from the moment all threads are ready until the last block is copied.
-double CopyWithThreads(const CopyWork& work, int threads);
+// kResourceExhausted: so many threads cannot be had.
+Result<double> CopyWithThreads(const CopyWork& work, int threads);
 
 }  // namespace gantry::gantryctl

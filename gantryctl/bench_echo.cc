@@ -9,6 +9,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/fd_passing.h"
+#include "lib/base/thread.h"
 
 namespace gantry::gantryctl {
 namespace {
@@ -38,18 +39,19 @@ void EchoUntilTheEnd(int fd) {
 }  // namespace
 
 BenchEcho::BenchEcho(UniqueFd here, UniqueFd there)
-    : here_(std::move(here)),
-      there_(std::move(there)),
-      thread_([fd = there_.get()] { EchoUntilTheEnd(fd); }) {}
+    : here_(std::move(here)), there_(std::move(there)) {}
 
 BenchEcho::~BenchEcho() {
   ::shutdown(here_.get(), SHUT_RDWR);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 Result<std::unique_ptr<BenchEcho>> BenchEcho::Start() {
   ASSIGN_OR_RETURN(auto ends, SocketPair(SOCK_STREAM));
-  return std::unique_ptr<BenchEcho>(new BenchEcho(std::move(ends[0]), std::move(ends[1])));
+  std::unique_ptr<BenchEcho> echo(new BenchEcho(std::move(ends[0]), std::move(ends[1])));
+  ASSIGN_OR_RETURN(echo->thread_,
+                   StartThread("gantry-echo", [fd = echo->there_.get()] { EchoUntilTheEnd(fd); }));
+  return echo;
 }
 
 Status BenchEcho::Call(size_t bytes) {

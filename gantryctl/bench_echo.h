@@ -26,7 +26,7 @@ class BenchEcho {
   const UniqueFd here_;
   const UniqueFd there_;
   InputWait wait_;  // as libgantry
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace gantry::gantryctl

@@ -82,7 +82,8 @@ Status MoveAndVerify(const BenchStand& stand, const BenchOptions& options, const
   const bool read = options.operation == BenchOptions::Operation::kRead;
   const CopyWork work{&pairs, cell.block_bytes, stand.local->buffer().data(),
                       stand.remote->buffer().data(), read};
-  cell.ceiling.Add(1e6 * CopyWithThreads(work, options.workers));
+  ASSIGN_OR_RETURN(const double seconds, CopyWithThreads(work, options.workers));
+  cell.ceiling.Add(1e6 * seconds);
   const std::span<const uint64_t> written = read ? pairs.local : pairs.remote;
   const std::span<std::byte> destination = stand.destination(options.operation).buffer();
   for (const uint64_t block : written) {

@@ -12,6 +12,7 @@
 #include "gantryctl/text_table.h"
 #include "lib/base/base64.h"
 #include "lib/base/clock.h"
+#include "lib/base/thread.h"
 
 namespace gantry::gantryctl {
 namespace {
@@ -110,10 +111,10 @@ Result<Samples> OneWays(Sender& sender, Reader& receiver, int calls) {
   for (int i = 0; i < calls; ++i) {
     Result<nlohmann::json> received = Fail(ErrorCode::kInternal, "nothing was received");
     TimePoint arrived;
-    std::jthread reading([&] {
-      received = receiver.Await("notification");
-      arrived = Clock::now();
-    });
+    ASSIGN_OR_RETURN(std::jthread reading, StartThread("gantry-bench", [&] {
+                       received = receiver.Await("notification");
+                       arrived = Clock::now();
+                     }));
     std::this_thread::sleep_for(milliseconds(1));  // it waits by then
     const TimePoint start = Clock::now();
     RETURN_IF_ERROR(sender.Post());

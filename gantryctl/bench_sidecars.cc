@@ -21,6 +21,7 @@
 #include "gantryctl/json_field.h"
 #include "gantryctl/sidecar_http.h"
 #include "lib/base/clock.h"
+#include "lib/base/thread.h"
 #include "lib/base/unique_fd.h"
 
 namespace gantry::gantryctl {
@@ -95,8 +96,10 @@ Result<std::unique_ptr<BenchSidecars>> BenchSidecars::Start(const BenchOptions& 
     return Fail(SystemError(ErrorCode::kInternal, "mkdir", errno));
   }
   for (int i = 0; i < 2; ++i) RETURN_IF_ERROR(sidecars->Launch(i, options, binary));
-  sidecars->interrupt_watch_ = std::jthread(
-      [raw = sidecars.get()](const std::stop_token& stop) { raw->AwaitInterrupt(stop); });
+  ASSIGN_OR_RETURN(sidecars->interrupt_watch_,
+                   StartThread("gantry-bench", [raw = sidecars.get()](const std::stop_token& stop) {
+                     raw->AwaitInterrupt(stop);
+                   }));
   for (int i = 0; i < 2; ++i) RETURN_IF_ERROR(sidecars->AwaitReady(i));
   return sidecars;
 }

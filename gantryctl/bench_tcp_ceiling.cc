@@ -17,6 +17,7 @@
 
 #include "gantryctl/shell_output.h"
 #include "lib/base/clock.h"
+#include "lib/base/thread.h"
 #include "lib/base/unique_fd.h"
 
 namespace gantry::gantryctl {
@@ -91,24 +92,33 @@ Result<double> SendWithStreams(const CopyWork& work, int streams) {
   const auto count = static_cast<size_t>(streams);
   std::atomic<bool> failed = false;
   std::barrier<> line(2 * streams + 1);
+  Status complete;  // set before the others pass the line
   std::vector<std::jthread> team;
   for (size_t i = 0; i < count; ++i) {
     const Share share{work, blocks * i / count, blocks * (i + 1) / count};
     for (const bool sends : {true, false}) {
-      team.emplace_back([&, share, sends, i] {
+      auto thread = StartThread("gantry-ceiling", [&, share, sends, i] {
         line.arrive_and_wait();
+        if (!complete) return line.arrive_and_drop();
         const Connection& connection = connections[i];
         const bool moved = sends ? Send(connection.sender.get(), share)
                                  : Receive(connection.receiver.get(), share);
         if (!moved) failed = true;
         line.arrive_and_wait();
       });
+      if (thread) {
+        team.push_back(*std::move(thread));
+      } else {
+        complete = Fail(std::move(thread).error());
+        line.arrive_and_drop();
+      }
     }
   }
   line.arrive_and_wait();
   const TimePoint start = Clock::now();
   line.arrive_and_wait();
   const double seconds = SecondsBetween(start, Clock::now());
+  RETURN_IF_ERROR(complete);
   if (failed) return Fail(ErrorCode::kInternal, "a plain connection over loopback broke");
   return seconds;
 }

@@ -15,6 +15,7 @@
 #include "gantryctl/bench_report.h"
 #include "gantryctl/bench_stand.h"
 #include "gantryctl/bench_tcp_ceiling.h"
+#include "lib/base/thread.h"
 
 namespace gantry::gantryctl {
 namespace {
@@ -89,7 +90,13 @@ Result<OneMove> MoveAll(const BenchStand& stand, const BenchOptions& options, co
   std::vector<std::jthread> threads;
   const TimePoint start = Clock::now();
   for (size_t i = 1; i < callers.size(); ++i) {
-    threads.emplace_back([&, i] { CallInTurn(stand, options, ids, &next, &callers[i]); });
+    auto thread = StartThread("gantry-bench",
+                              [&, i] { CallInTurn(stand, options, ids, &next, &callers[i]); });
+    if (!thread) {
+      next = UINT64_MAX / 2;  // the others stop
+      return Fail(std::move(thread).error());
+    }
+    threads.push_back(*std::move(thread));
   }
   CallInTurn(stand, options, ids, &next, &callers.front());
   threads.clear();  // which waits for them
@@ -182,7 +189,8 @@ Result<std::optional<double>> MeasureCeiling(const CopyWork& work, const BenchOp
     totals.why_no_ceiling = moved.error().message + ": " + moved.error().hint;
     return std::nullopt;
   }
-  return CopyWithThreads(work, options.workers);
+  ASSIGN_OR_RETURN(const double seconds, CopyWithThreads(work, options.workers));
+  return seconds;
 }
 
 // One of the ceiling, one of Gantry, into a destination that was wiped before each.

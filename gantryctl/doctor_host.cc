@@ -8,9 +8,11 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
@@ -20,6 +22,8 @@
 #include "gantryctl/doctor.h"
 #include "gantryctl/size_text.h"
 #include "lib/base/unique_fd.h"
+#include "lib/host/control_group.h"
+#include "lib/host/memory_room.h"
 
 namespace gantry::gantryctl {
 namespace {
@@ -109,15 +113,10 @@ Finding ExamineSharedMemory() {
 
 Finding ExamineMemory() {
   const uint64_t available = MemoryInfo("MemAvailable").value_or(0);
+  const host::MemoryRoom room = host::MemoryRoomOf();
   std::string said = FormatSize(available) + " available";
-  uint64_t limit = 0;
-  for (const char* file :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::istringstream words(ReadText(file));
-    if (words >> limit && limit < (uint64_t{1} << 60)) {
-      said += ", limited to " + FormatSize(limit);
-      break;
-    }
+  if (room.bytes < available) {
+    said += ", " + FormatSize(room.bytes) + " left by " + room.bound;
   }
   return {Level::kOk, "memory", said, ""};
 }
@@ -148,15 +147,17 @@ Finding ExamineTransparentHugePages() {
 
 // Processors that the control group grants, or nothing when it grants all.
 std::optional<double> ProcessorQuota() {
-  double quota = 0, period = 0;
-  std::istringstream unified(ReadText("/sys/fs/cgroup/cpu.max"));
-  if (unified >> quota >> period && period > 0) return quota / period;
-  std::istringstream quota_file(ReadText("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"));
-  std::istringstream period_file(ReadText("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
-  if (quota_file >> quota && period_file >> period && quota > 0 && period > 0) {
-    return quota / period;
+  const host::ControlGroup group = host::ControlGroupOf("cpu");
+  std::optional<double> granted;
+  for (const std::filesystem::path& folder : group.folders) {
+    std::istringstream words(group.unified ? host::FirstLine(folder / "cpu.max")
+                                           : host::FirstLine(folder / "cpu.cfs_quota_us") + " " +
+                                                 host::FirstLine(folder / "cpu.cfs_period_us"));
+    double quota = 0, period = 0;
+    if (!(words >> quota >> period) || quota <= 0 || period <= 0) continue;  // "max", -1
+    granted = std::min(quota / period, granted.value_or(quota / period));
   }
-  return std::nullopt;
+  return granted;
 }
 
 Finding ExamineProcessors() {

@@ -2,12 +2,16 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <filesystem>
+#include <iostream>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "client/include/gantry.h"
 #include "gantryctl/exit_code.h"
 #include "gantryctl/size_text.h"
+#include "lib/base/name.h"
 
 namespace gantry::gantryctl {
 namespace {
@@ -23,12 +27,31 @@ std::string FromEnvironment(const char* name, const char* otherwise) {
   return value != nullptr && *value != '\0' ? value : otherwise;
 }
 
+std::string IsName(const std::string& text) {
+  const Status fine = CheckName(text, "");
+  return fine ? "" : fine.error().message;
+}
+
+// Says which word is no command, where the library says that one is missing.
+void PrintUsage(const CLI::App& app, const CLI::ParseError& mistake) {
+  const std::vector<std::string> words = app.remaining();
+  if (words.empty() || mistake.get_name() != "RequiredError") {
+    app.exit(mistake);
+    return;
+  }
+  std::string known;
+  for (const CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    known += (known.empty() ? "" : ", ") + command->get_name();
+  }
+  std::cerr << "'" << words.front() << "' is no command; the commands are " << known << "\n";
+}
+
 // An option that takes a size such as 64KiB.
 CLI::Option* AddSize(CLI::App& app, const std::string& name, uint64_t& value,
                      const std::string& help) {
-  const auto take = [&value](const CLI::results_t& words) {
+  const auto take = [&value, name](const CLI::results_t& words) {
     const auto size = ParseSize(words.at(0));
-    if (!size) throw CLI::ValidationError(size.error().message, size.error().hint);
+    if (!size) throw CLI::ValidationError(name, size.error().message + "; " + size.error().hint);
     value = *size;
     return true;
   };
@@ -50,6 +73,7 @@ void AddBenchTransfers(CLI::App& app, BenchOptions& bench) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("--batch", bench.batch, "Block ids in one transfer; 0: all")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 32))  // CLI11 takes -1 where none is checked
       ->capture_default_str();
   app.add_option("--inflight", bench.inflight, "Transfers at a time, of --batch blocks each")
       ->check(CLI::Range(1, 64))
@@ -124,7 +148,10 @@ void AddBenchMeasurements(CLI::App& app, BenchOptions& bench) {
          "--batches",
          [&bench](const std::string& text) {
            const auto batches = ParseSizes(text);
-           if (!batches) throw CLI::ValidationError(batches.error().message, batches.error().hint);
+           if (!batches) {
+             throw CLI::ValidationError("--batches",
+                                        batches.error().message + "; write for example 1,16,256");
+           }
            bench.table_batches = *batches;
          },
          "With --table: blocks per transfer")
@@ -150,11 +177,11 @@ void AddCommands(CLI::App& app, CommandLine& line) {
   };
   add("status", "The sidecar, its workers, paths, peers and workloads", Command::kStatus);
   CLI::App* buffers = add("buffers", "Registered buffers and their paths", Command::kBuffers);
-  buffers->add_option("--workload", line.workload, "Only of this one");
+  buffers->add_option("--workload", line.workload, "Only of this one")->check(IsName);
   add("peers", "Other sidecars: state, path taken, why not a faster one", Command::kPeers);
   add("workloads", "Who holds a lease", Command::kWorkloads);
   CLI::App* transfers = add("transfers", "Transfers under way", Command::kTransfers);
-  transfers->add_option("--workload", line.workload, "Only of this one");
+  transfers->add_option("--workload", line.workload, "Only of this one")->check(IsName);
   transfers->add_flag("--all", line.all, "Finished ones, too");
   transfers->add_flag("--watch", line.watch, "Keep showing them, until interrupted");
   transfers->add_option("--interval-ms", line.interval_ms, "With --watch")
@@ -183,7 +210,8 @@ ParsedCommandLine ParseCommandLine(int argc, char** argv) {
   app.footer(kExitCodes);
   app.set_version_flag("--version", std::string("gantryctl ") + GANTRY_VERSION);
   app.require_subcommand(1);
-  CLI::Option* socket = app.add_option("--socket", line.socket, "The sidecar's API socket");
+  CLI::Option* socket =
+      app.add_option("--socket", line.socket, "The sidecar's API socket, or run directory");
   socket->type_name("PATH")->default_str(std::string("$") + kSocketVariable + " or " +
                                          kDefaultSocket);
   app.add_flag("--json", line.json, "Print JSON");
@@ -192,10 +220,12 @@ ParsedCommandLine ParseCommandLine(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& outcome) {
     const bool asked_for = outcome.get_exit_code() == 0;  // help or version
-    app.exit(outcome);
+    PrintUsage(app, outcome);
     parsed.exit_code = asked_for ? kExitOk : kExitUsage;
   }
   if (socket->count() > 0) line.socket_named = true;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(line.socket, ignored)) line.socket += "/api.sock";
   return parsed;
 }
 

@@ -15,6 +15,7 @@
 #include "gantryctl/gantryctl_config.h"
 #include "gantryctl/printing.h"
 #include "gantryctl/sidecar_commands.h"
+#include "lib/process/standard_fds.h"
 
 namespace gantry::gantryctl {
 namespace {
@@ -63,6 +64,7 @@ int Run(const CommandLine& line) {
 }
 
 int Main(int argc, char** argv) {
+  OpenStandardFds();
   signal(SIGPIPE, SIG_DFL);  // "gantryctl transfers --watch | head" ends
   const ParsedCommandLine parsed = ParseCommandLine(argc, argv);
   if (parsed.exit_code) return *parsed.exit_code;

@@ -29,7 +29,11 @@ class SidecarHttp {
 
  private:
   struct Connection;
+  // Why a request had no answer.
+  Error Explain(const std::string& what_happened, milliseconds waited) const;
+
   const std::string socket_path_;
+  const milliseconds timeout_;
   const std::unique_ptr<Connection> connection_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -51,7 +52,9 @@ Result<RunDirectory> RunDirectory::Take(const std::string& path, mode_t mode) {
   const std::string file = path + "/sidecar.lock";
   UniqueFd lock(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!lock.valid()) {
-    return Fail(SystemError(ErrorCode::kInvalidArgument, "open " + file, errno));
+    Error error = SystemError(ErrorCode::kInvalidArgument, "cannot make " + file, errno);
+    error.hint = "choose a --run-dir that user " + std::to_string(::geteuid()) + " may write to";
+    return Fail(std::move(error));
   }
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return Fail(ErrorCode::kConflict, "another sidecar runs in " + path,

@@ -4,10 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
-#include <stop_token>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -20,6 +16,8 @@
 #include "sidecar/app_options.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/transfer_engine.h"
+#include "sidecar/housekeeping.h"
+#include "sidecar/liveness.h"
 #include "sidecar/messaging.h"
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/peer/execution_caller.h"
@@ -42,8 +40,6 @@ namespace {
 
 constexpr mode_t kRunDirMode = 0750;     // the pod's containers share a group
 constexpr mode_t kForOtherUsers = 0666;  // the kernel's word on who connects decides
-constexpr milliseconds kHousekeeping{500};
-constexpr int kRoundsPerRefresh = 2;
 constexpr milliseconds kHttpStop{3'000};
 
 int64_t UnixMillisNow() {
@@ -91,7 +87,7 @@ class App final : public SidecarApp {
     if (http_) http_->Stop(Clock::now() + kHttpStop);
     metrics_.SetGaugeSource(nullptr);
     handoff_.reset();  // the leases of the workloads end
-    housekeeping_ = {};
+    housekeeping_.reset();
     if (messaging_) messaging_->Part();
     peers_.reset();
     if (tcp_path_) tcp_path_->EndCopies();  // of peers' requests, too: the engine drives them
@@ -107,18 +103,21 @@ class App final : public SidecarApp {
     ASSIGN_OR_RETURN(tcp_path_, TcpPath::Create(config_, security_, *pool_));
     RETURN_IF_ERROR(OpenRdma());
     MakeRegistry();
-    MakeEngine();
+    RETURN_IF_ERROR(MakeEngine());
     RETURN_IF_ERROR(StartPeers());
     ASSIGN_OR_RETURN(
         handoff_, registry::HandoffServer::Start({directory_.File("handoff.sock"), 0660,
                                                   fds_max_.handoff_connections, milliseconds(5000)},
                                                  *workloads_));
-    housekeeping_ = std::jthread([this](const std::stop_token& stop) { KeepHouse(stop); });
+    ASSIGN_OR_RETURN(housekeeping_,
+                     Housekeeping::Start({*security_, *registry_, *workloads_, *engine_,
+                                          messaging_->holds(), liveness_}));
     metrics_.SetGaugeSource([this] { return Gauges(); });  // before anybody can ask
     RETURN_IF_ERROR(StartApi());
     if (!config_.health_listen.empty()) {
-      ASSIGN_OR_RETURN(health_, rpc::HealthServer::Start(
-                                    {config_.health_listen, [this] { return Readiness(); }}));
+      ASSIGN_OR_RETURN(
+          health_, rpc::HealthServer::Start({config_.health_listen, [this] { return Readiness(); },
+                                             [this] { return Alive(); }}));
     }
     if (!config_.metrics_listen.empty()) {
       ASSIGN_OR_RETURN(const int port, metrics_.Listen(config_.metrics_listen));
@@ -159,7 +158,7 @@ class App final : public SidecarApp {
     messaging_ = std::make_unique<Messaging>(*workloads_, *registry_, events_, metrics_);
   }
 
-  void MakeEngine() {
+  Status MakeEngine() {
     const TransportSources sources = {
         config_, *pool_, *tcp_path_, rdma_path_, bounce_path_.get(), [this](const Error& why) {
           metrics_.PathError(metrics::Path::kRdma, why.code);
@@ -167,7 +166,9 @@ class App final : public SidecarApp {
     engine_ = std::make_unique<engine::TransferEngine>(EngineOptionsOf(config_), *pool_,
                                                        MakeTransports(sources, &to_peers_),
                                                        *registry_, events_, metrics_);
+    RETURN_IF_ERROR(engine_->started());
     engine_->SetMessaging(messaging_->notifications(), messaging_->desk());
+    return {};
   }
 
   Status StartPeers() {
@@ -255,21 +256,6 @@ class App final : public SidecarApp {
     metrics_.WorkloadEnded(why);
   }
 
-  // Removals that missed their deadline because a copy was running, holds that are over, and
-  // certificates that were replaced: also without a listener they are shown to peers.
-  void KeepHouse(const std::stop_token& stop) {
-    std::mutex mutex;
-    std::condition_variable_any woken;
-    std::unique_lock lock(mutex);
-    int round = 0;
-    while (!woken.wait_for(lock, stop, kHousekeeping, [&] { return stop.stop_requested(); })) {
-      if (++round % kRoundsPerRefresh == 0) security_->Refresh();
-      (void)registry_->FinishRemovals(Clock::now() + milliseconds(10));
-      messaging_->holds().Tick();
-      if (stop.stop_requested()) return;
-    }
-  }
-
   metrics::GaugeSample Gauges() const {
     metrics::GaugeSample sample;
     sample.workloads = workloads_->List().size();
@@ -327,9 +313,12 @@ class App final : public SidecarApp {
     return status;
   }
 
-  // Ready while it takes work: peers do not count.
+  Status Alive() const { return stopping_ ? Status() : liveness_.Check(); }
+
+  // While it takes work: peers do not count.
   Status Readiness() const {
     if (stopping_) return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
+    RETURN_IF_ERROR(Alive());
     for (const worker::WorkerStatus& worker : pool_->workers()) {
       if (worker.state == worker::WorkerState::kUsable) return {};
     }
@@ -337,12 +326,12 @@ class App final : public SidecarApp {
   }
 
   Status StartApi() {
-    api_ = std::make_unique<api::ApiDependencies>(
-        api::ApiDependencies{*workloads_, *registry_, *engine_, events_, metrics_, peers_.get(),
-                             [this] { return StatusNow(); }, [this] { return Readiness(); },
-                             &messaging_->notifications(), &messaging_->holds()});
+    api_ = std::make_unique<api::ApiDependencies>(api::ApiDependencies{
+        *workloads_, *registry_, *engine_, events_, metrics_, peers_.get(),
+        [this] { return StatusNow(); }, [this] { return Readiness(); },
+        &messaging_->notifications(), &messaging_->holds(), [this] { return Alive(); }});
     ASSIGN_OR_RETURN(http_, http::HttpServer::Start(HttpOptionsOf(config_, fds_max_, directory_),
-                                                    api::MakeApi(*api_)));
+                                                    liveness_.Watching(api::MakeApi(*api_))));
     serving_ = http_.get();
     if (http_->tcp_port() != 0) log::Info("REST is served on TCP", {{"port", http_->tcp_port()}});
     return {};
@@ -354,6 +343,7 @@ class App final : public SidecarApp {
   const uint64_t generation_;
   const int64_t started_unix_ms_;
   std::string node_id_;
+  Liveness liveness_;
   engine::EventLog events_;
   metrics::Metrics metrics_;
   std::unique_ptr<worker::WorkerPool> pool_;
@@ -376,7 +366,7 @@ class App final : public SidecarApp {
   std::unique_ptr<http::HttpServer> http_;
   std::atomic<const http::HttpServer*> serving_ = nullptr;  // http_, for those it calls
   std::unique_ptr<rpc::HealthServer> health_;
-  std::jthread housekeeping_;
+  std::unique_ptr<Housekeeping> housekeeping_;
   std::atomic<bool> stopping_{false};
   FdBudgets fds_max_;
 };

@@ -9,11 +9,18 @@
 #include <iostream>
 #include <utility>
 
+#include "lib/base/host_port.h"
+#include "lib/base/name.h"
 #include "lib/base/uid_set.h"
 #include "lib/base/version.h"
 
 namespace gantry {
 namespace {
+
+// CLI11 takes -1 for a large unsigned number where no range is checked.
+constexpr uint64_t kNumberMax = uint64_t{1} << 62;
+// A year: in nanoseconds it is a number still.
+constexpr uint64_t kMillisecondsMax = uint64_t{1000} * 3600 * 24 * 365;
 
 std::string HostName() {
   std::array<char, 256> name = {};
@@ -111,7 +118,8 @@ void AddPeers(CLI::App& app, SidecarConfig& config) {
 }
 
 void AddLimits(CLI::App& app, SidecarConfig& config) {
-  const auto positive = CLI::Range(uint64_t{1}, uint64_t{1} << 62);
+  const auto positive = CLI::Range(uint64_t{1}, kNumberMax);
+  const auto time = CLI::Range(uint64_t{1}, kMillisecondsMax);
   Add(app, "--workers", config.workers, "copy workers; 0: one a processor, at most 8")
       ->check(CLI::Range(0, 64));
   Add(app, "--gpu-workers", config.gpu_workers,
@@ -130,7 +138,7 @@ void AddLimits(CLI::App& app, SidecarConfig& config) {
       ->check(CLI::Range(uint64_t{0}, uint64_t{1'000'000}));
   Add(app, "--worker-restart-ms-max", config.worker_restart_ms_max,
       "longest pause between restarts of a copy worker")
-      ->check(positive);
+      ->check(time);
   Add(app, "--body-bytes-max", config.body_bytes_max, "largest request body")->check(positive);
   Add(app, "--connections-max", config.connections_max, "open REST connections")->check(positive);
   Add(app, "--http-threads-max", config.http_threads_max, "requests served at the same time")
@@ -138,28 +146,30 @@ void AddLimits(CLI::App& app, SidecarConfig& config) {
   Add(app, "--workloads-max", config.workloads_max, "registered workloads")->check(positive);
   Add(app, "--buffers-max", config.buffers_max, "registered buffers")->check(positive);
   Add(app, "--fds-max", config.fds_max,
-      "descriptors held for workloads; 0: half of the process's limit, less 128");
+      "descriptors held for workloads; 0: half of the process's limit, less 128")
+      ->check(CLI::Range(uint64_t{0}, kNumberMax));
   Add(app, "--peer-fds-max", config.peer_fds_max,
       "descriptors of peers' memory held here, and as many that wait for peers to fetch them; 0: "
       "an "
-      "eighth of the process's limit");
+      "eighth of the process's limit")
+      ->check(CLI::Range(uint64_t{0}, kNumberMax));
   Add(app, "--workload-end-ms", config.workload_end_ms,
       "time to drain the buffers of a workload that ended")
-      ->check(positive);
+      ->check(time);
   Add(app, "--transfers-max", config.transfers_max, "transfers that are not finished")
       ->check(positive);
   Add(app, "--descriptors-max", config.descriptors_max, "descriptors of one transfer")
       ->check(positive);
   Add(app, "--deadline-ms-default", config.deadline_ms_default, "of a transfer that names none")
-      ->check(positive);
-  Add(app, "--deadline-ms-max", config.deadline_ms_max, "the longest deadline")->check(positive);
+      ->check(time);
+  Add(app, "--deadline-ms-max", config.deadline_ms_max, "the longest deadline")->check(time);
   Add(app, "--quiesce-ms-max", config.quiesce_ms_max,
       "after a deadline or a cancel, until copy workers are ended by force")
       ->check(CLI::Range(uint64_t{1}, SidecarConfig::kQuiesceMsLimit));
   Add(app, "--chunk-bytes-max", config.chunk_bytes_max, "a longer run is cut")->check(positive);
   Add(app, "--events-max", config.events_max, "events kept for polling")->check(positive);
   Add(app, "--shutdown-ms", config.shutdown_ms, "from SIGTERM until everything stops by force")
-      ->check(positive);
+      ->check(time);
 }
 
 void AddRdmaOptions(CLI::App& app, SidecarConfig& config) {
@@ -180,7 +190,8 @@ void AddRdmaOptions(CLI::App& app, SidecarConfig& config) {
       "largest payload of a packet, where the port's active MTU is no less; 0: the port's")
       ->check(CLI::IsMember({0, 256, 512, 1024, 2048, 4096}));
   Add(app, "--rdma-chunk-bytes", config.rdma_chunk_bytes,
-      "largest memory region, also beyond what the device tells; 0: as the device tells");
+      "largest memory region, also beyond what the device tells; 0: as the device tells")
+      ->check(CLI::Range(uint64_t{0}, kNumberMax));
   Add(app, "--rdma-queue-pairs", config.rdma_queue_pairs,
       "queue pairs to each peer for each device; with all devices 256 at most")
       ->check(CLI::Range(1, 16));
@@ -208,10 +219,28 @@ void AddRdmaOptions(CLI::App& app, SidecarConfig& config) {
       ->envname(EnvironmentName("--rdma-relaxed-ordering"));
 }
 
+Status CheckAddress(const std::string& flag, const std::string& value) {
+  if (value.empty() || ParseHostPort(value)) return {};
+  return Fail(ErrorCode::kInvalidArgument, flag + ": '" + value + "' is no address with a port",
+              "write 127.0.0.1:7580 or [::1]:7580; 0.0.0.0:7580 is every address of IPv4, and "
+              "[::]:7580 of IPv6, too");
+}
+
 Status CheckTogether(const SidecarConfig& config) {
+  RETURN_IF_ERROR(CheckAddress("--rest-listen", config.rest_listen));
+  RETURN_IF_ERROR(CheckAddress("--metrics-listen", config.metrics_listen));
+  RETURN_IF_ERROR(CheckAddress("--health-listen", config.health_listen));
+  RETURN_IF_ERROR(CheckAddress("--peer-listen", config.peer_listen));
+  RETURN_IF_ERROR(CheckAddress("--data-listen", config.data_listen));
   if (config.deadline_ms_default > config.deadline_ms_max) {
     return Fail(ErrorCode::kInvalidArgument,
-                "--deadline-ms-default is larger than --deadline-ms-max");
+                "--deadline-ms-default (" + std::to_string(config.deadline_ms_default) +
+                    ") is larger than --deadline-ms-max (" +
+                    std::to_string(config.deadline_ms_max) + ")",
+                "set both");
+  }
+  if (Status name = CheckName(config.name, ""); !name) {
+    return Fail(std::move(name).error().WithContext("--name"));
   }
   if (config.staging_bytes != 0 && config.staging_bytes < SidecarConfig::kStagingBytesMin) {
     return Fail(ErrorCode::kInvalidArgument, "--staging-bytes is less than " +
@@ -247,6 +276,7 @@ ParsedConfig ParseSidecarConfig(int argc, const char* const* argv) {
   }
   if (auto status = CheckTogether(config); !status) {
     std::cerr << "gantry-sidecar: " << status.error().message << "\n";
+    if (!status.error().hint.empty()) std::cerr << "  " << status.error().hint << "\n";
     parsed.outcome = ConfigOutcome::kExit;
     parsed.exit_code = kExitUsage;
     parsed.usage_error = status.error().message;

@@ -2,18 +2,18 @@
 // application and waits for SIGTERM or SIGINT.
 #include <malloc.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "lib/base/log.h"
 #include "lib/base/version.h"
+#include "lib/process/standard_fds.h"
+#include "lib/process/stop_signal.h"
 #include "lib/rpc/grpc_log.h"
 #include "sidecar/pod/termination_message.h"
 #include "sidecar/pod_standing.h"
@@ -22,17 +22,6 @@
 #include "sidecar/worker/copy_worker.h"
 
 namespace {
-
-// Before any thread starts, so that all of them inherit it and only main takes the signals.
-sigset_t BlockStopSignals() {
-  ::signal(SIGPIPE, SIG_IGN);
-  sigset_t signals;
-  ::sigemptyset(&signals);
-  ::sigaddset(&signals, SIGTERM);
-  ::sigaddset(&signals, SIGINT);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
-}
 
 // Bodies and plans of several megabytes come with every large transfer. Kept by the allocator they
 // cost no page faults, which otherwise take longer than planning.
@@ -51,15 +40,19 @@ void SayWhyItEnds(std::string_view text) {
   gantry::pod::WriteTerminationMessage(TerminationLog(), text);
 }
 
-// Ends the process when an orderly stop takes too long; copy workers die with it.
-void StopByForceAfter(std::chrono::milliseconds time) {
-  std::thread([time] {
-    std::this_thread::sleep_for(time);
-    gantry::log::Error("the sidecar did not stop in time and ends by force");
-    SayWhyItEnds("the sidecar did not stop within " + std::to_string(time.count()) +
-                 " ms of SIGTERM (--shutdown-ms) and ended by force");
-    ::_exit(1);
-  }).detach();
+// Before the process ends by force; copy workers die with it.
+void SayThatItDidNotStop(uint64_t shutdown_ms) {
+  gantry::log::Error("the sidecar did not stop in time and ends by force");
+  SayWhyItEnds("the sidecar did not stop within " + std::to_string(shutdown_ms) +
+               " ms of SIGTERM (--shutdown-ms) and ended by force");
+  gantry::log::Flush();
+}
+
+int SayThatItCannotStart(const gantry::Error& why) {
+  SayWhyItEnds("the sidecar cannot start: " + why.message +
+               (why.hint.empty() ? "" : ". " + why.hint));
+  gantry::log::Error("the sidecar cannot start", {{"error", why}, {"hint", why.hint}});
+  return 1;
 }
 
 // Of an exception that nobody catches: a bug.
@@ -74,12 +67,14 @@ void StopByForceAfter(std::chrono::milliseconds time) {
   }
   gantry::log::Error("the sidecar ends", {{"why", what}});
   SayWhyItEnds("the sidecar ended over " + what);
+  gantry::log::Flush();
   std::abort();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  gantry::OpenStandardFds();
   if (gantry::worker::IsCopyWorker(argc, argv)) return gantry::worker::RunCopyWorker(argc, argv);
   const gantry::ParsedConfig parsed = gantry::ParseSidecarConfig(argc, argv);
   TerminationLog() = parsed.config.termination_log;
@@ -93,28 +88,24 @@ int main(int argc, char** argv) {
   gantry::rpc::TakeGrpcLog();
   KeepLargeBlocks();
   std::set_terminate(EndWithoutReturn);
-  const sigset_t signals = BlockStopSignals();
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file above the limit is an error of its write
+  const auto stop =
+      gantry::StopSignal::Watch(gantry::milliseconds(config.shutdown_ms),
+                                [ms = config.shutdown_ms] { SayThatItDidNotStop(ms); });
+  if (!stop) return SayThatItCannotStart(stop.error());
 
   gantry::PodStanding standing = gantry::ExaminePod(config);
   if (AnyFatal(standing.findings)) {
     SayWhyItEnds(FatalText(standing.findings));
     return gantry::kExitUsage;
   }
+  gantry::rpc::KeepGrpc();
   auto app = gantry::SidecarApp::Start(config, std::move(standing));
-  if (!app) {
-    const std::string& hint = app.error().hint;
-    SayWhyItEnds("the sidecar cannot start: " + app.error().message +
-                 (hint.empty() ? "" : ". " + hint));
-    gantry::log::Error("the sidecar cannot start",
-                       {{"error", app.error()}, {"hint", app.error().hint}});
-    return 1;
-  }
+  if (!app) return SayThatItCannotStart(app.error());
   gantry::log::Info("the sidecar is ready",
                     {{"version", gantry::Version()}, {"run_dir", config.run_dir}});
-  int signal = 0;
-  ::sigwait(&signals, &signal);
-  gantry::log::Info("the sidecar stops", {{"signal", signal}});
-  StopByForceAfter(std::chrono::milliseconds(config.shutdown_ms));
+  gantry::log::Info("the sidecar stops", {{"signal", stop->Await()}});
   app->reset();
   gantry::log::Info("the sidecar has stopped");
   return 0;

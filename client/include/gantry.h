@@ -6,7 +6,7 @@
 
    (1) Objects are opaque pointers. Each is freed by its own gantry_*_destroy, which accepts NULL.
        Objects may be destroyed in any order: each keeps what it needs, and what is still registered
-       is unregistered before its memory goes.
+       is unregistered before its memory goes. All that end wait once for a sidecar that is silent.
 
    (2) A function that can fail returns a gantry_error*: NULL is success, anything else belongs to
        the caller, who frees it with gantry_error_destroy. Results are written through the last
@@ -52,7 +52,6 @@
 #define GANTRY_FALLIBLE GANTRY_EXPORT __attribute__((warn_unused_result))
 #define GANTRY_FOREVER UINT64_MAX
 GANTRY_BEGIN_C
-
 typedef struct gantry_error gantry_error;
 typedef struct gantry_client gantry_client;
 typedef struct gantry_arena gantry_arena;
@@ -83,7 +82,7 @@ GANTRY_EXPORT void gantry_error_destroy(gantry_error* error);
 typedef struct gantry_client_options {
   const char* engine_id;      /* the inference engine's own id, shown to operators */
   const char* handoff_socket; /* NULL: handoff.sock beside the API socket */
-  uint64_t timeout_ms;        /* of one request, on top of any wait; 0: 10 000 */
+  uint64_t timeout_ms;        /* of one request, on top of any wait, a day at most; 0: 10 000 */
 } gantry_client_options;
 
 /* Registers `workload` at the sidecar that `path` names: its run directory, or its API socket. The
@@ -96,6 +95,10 @@ GANTRY_FALLIBLE gantry_error* gantry_client_open(const char* path, const char* w
 /* Ends the lease: buffers are unregistered, transfers cancelled, blocked calls return. The objects
    stay valid and answer "cancelled" from here on. Closing twice is no error. */
 GANTRY_FALLIBLE gantry_error* gantry_client_close(gantry_client* client);
+/* The same, waiting up to `timeout_ms`. 0 asks nothing: the sidecar sees the hand-off socket end.
+ */
+GANTRY_FALLIBLE gantry_error* gantry_client_close_within(gantry_client* client,
+                                                         uint64_t timeout_ms);
 GANTRY_EXPORT void gantry_client_destroy(gantry_client* client);
 /* Asks over the hand-off socket whether the lease still stands. */
 GANTRY_FALLIBLE gantry_error* gantry_client_check(gantry_client* client);
@@ -116,7 +119,8 @@ GANTRY_FALLIBLE gantry_error* gantry_client_request(gantry_client* client, const
 /* A memfd of `bytes` (rounded up to whole pages), named for /proc/PID/maps, sealed against
    resizing and with every page present, so that no copy takes a page fault; for callers who map it
    themselves and adopt it. The descriptor belongs to the caller and is close-on-exec. Fails with
-   "resource_exhausted" when the machine has less memory than that to give. */
+   "resource_exhausted" when the machine, or a control group (cgroup) above this process, has less
+   memory left. Page cache counts as free there, swap does not, and memory.high is a limit. */
 GANTRY_FALLIBLE gantry_error* gantry_memfd_create(const char* name, uint64_t bytes, int* fd);
 
 /* A memfd like that, mapped readable and writable and handed over to the sidecar. */
@@ -179,7 +183,8 @@ typedef struct gantry_buffer_spec {
   size_t piece_count;
   uint32_t access; /* of other workloads: GANTRY_REMOTE_READ | GANTRY_REMOTE_WRITE, or 0: none */
   /* Block i is the bytes [i * block_stride, i * block_stride + block_bytes) of the buffer.
-     block_bytes 0: it has no blocks and is moved by ranges. block_stride 0: block_bytes. */
+     block_bytes 0: no blocks, it is moved by ranges; all three are 0. block_stride 0: block_bytes.
+   */
   uint64_t block_bytes;
   uint64_t block_stride;
   uint64_t blocks;
@@ -199,7 +204,7 @@ GANTRY_EXPORT uint64_t gantry_buffer_bytes(const gantry_buffer* buffer);
 /* 1 until it was unregistered, by itself, with its arena or with its client. */
 GANTRY_EXPORT int gantry_buffer_is_registered(const gantry_buffer* buffer);
 
-/* Withdraws the buffer, waiting up to `drain_ms` for transfers that use it; fails with
+/* Withdraws the buffer, waiting `drain_ms` (60 000 at most) for transfers that use it; fails with
    "deadline_exceeded" when they go on, and may be called again. Unregistering twice is no error. */
 GANTRY_FALLIBLE gantry_error* gantry_buffer_unregister(gantry_buffer* buffer, uint64_t drain_ms);
 /* The same, and says what became of the buffer at each peer that knew it: `report` gets the answer
@@ -209,14 +214,6 @@ GANTRY_FALLIBLE gantry_error* gantry_buffer_unregister_report(gantry_buffer* buf
                                                               uint64_t drain_ms, char** report);
 /* Unregisters if that was not done, with 1 second to drain. */
 GANTRY_EXPORT void gantry_buffer_destroy(gantry_buffer* buffer);
-
-/* Suspend unmaps buffers in every sidecar but keeps them registered (for an engine's sleep mode);
-   transfers that name them fail with "draining" until they are resumed. `buffers` NULL: all. */
-GANTRY_FALLIBLE gantry_error* gantry_buffers_suspend(gantry_client* client,
-                                                     gantry_buffer* const* buffers, size_t count,
-                                                     uint64_t drain_ms);
-GANTRY_FALLIBLE gantry_error* gantry_buffers_resume(gantry_client* client,
-                                                    gantry_buffer* const* buffers, size_t count);
 
 /* ---- Views: pairs of buffers, so that transfers name only blocks ---- */
 
@@ -228,7 +225,7 @@ typedef struct gantry_view_pair {
   const char* remote;
 } gantry_view_pair;
 
-/* The bytes of each block that move, on either side; bytes 0: the whole block. */
+/* The bytes of each block that move, on either side; both 0: the whole block. */
 typedef struct gantry_block_slice {
   uint64_t local_offset;
   uint64_t local_bytes;
@@ -304,7 +301,7 @@ typedef struct gantry_block_group {
   const uint64_t* remote_blocks;
   size_t remote_count;  /* as many, or by the ratio of the group */
   uint64_t first_layer; /* of the group's pairs only these move; */
-  uint64_t layer_count; /* 0: all */
+  uint64_t layer_count; /* both 0: all */
 } gantry_block_group;
 
 /* A 64-bit counter in a buffer of this client, at an offset that is a multiple of 8. The transfer
@@ -330,8 +327,8 @@ typedef struct gantry_transfer_spec {
   size_t block_count;
   const gantry_range* ranges;
   size_t range_count;
-  uint64_t deadline_ms;     /* after which it expires; 0: the sidecar's default */
-  int priority;             /* -10 to 10, higher goes first */
+  uint64_t deadline_ms; /* after which it expires; 0: the sidecar's default, and not "no time" */
+  int priority;         /* -10 to 10, higher goes first */
   const char* require_path; /* ipc, shm, rdma, bounce, tcp, or several with commas; NULL: any */
   const char* user_data;    /* up to 1 KiB, given back in events; may be NULL */
   /* In place of local and remote; then the two lists are blocks of group 0, or there are groups. */
@@ -340,10 +337,10 @@ typedef struct gantry_transfer_spec {
   size_t group_count;
   const gantry_fence* fence; /* NULL: the caller synchronised */
   const char* hold; /* of the remote workload, for reads: refused when it is over; or NULL */
-  const uint64_t* hold_consumers; /* as how many this read counts there when it has succeeded: 0 for
-                                     one of several that a consumer makes; NULL: 1 */
+  const uint64_t* hold_consumers; /* as how many it counts there; 0: a part of one; NULL: 1 */
   /* To a workload at the same peer, once all bytes are there, and only if the transfer succeeds.
-     The transfer ends when it was answered: "notified" of gantry_transfer_json. NULL: none. */
+     The transfer ends when it was answered, or 2 s after the peer is known to be down: "notified"
+     and "notify_error" of gantry_transfer_json. It has succeeded either way. NULL: none. */
   const gantry_message* notify;
   int executor; /* GANTRY_EXECUTOR_ANY, _SELF or _PEER */
 } gantry_transfer_spec;
@@ -367,9 +364,8 @@ typedef struct gantry_transfer_status {
   int executor; /* GANTRY_EXECUTOR_SELF or _PEER, which took the path; 0: the sidecar did not say */
 } gantry_transfer_status;
 
-/* Goes through what a small gantry_transfer_submit takes, asking nobody. One that comes after some
-   milliseconds of other work takes up to 10 us longer, as its code has left the processor's caches:
-   who wants it soon calls this from the same thread, twice a millisecond; it takes 7 to 15 us. */
+/* Goes through what a small gantry_transfer_submit takes, asking nobody, in 7 to 15 us. Twice a
+   millisecond from the same thread it keeps the caches warm: the next submit is 10 us shorter. */
 GANTRY_FALLIBLE gantry_error* gantry_client_rehearse(gantry_client* client);
 
 /* Checks that the local buffers are registered and their memory is the same, then submits and waits
@@ -395,5 +391,4 @@ GANTRY_EXPORT char* gantry_transfer_json(const gantry_transfer* transfer);
 /* Frees the handle; the transfer itself goes on. */
 GANTRY_EXPORT void gantry_transfer_destroy(gantry_transfer* transfer);
 GANTRY_END_C
-
 #endif /* GANTRY_H_ */

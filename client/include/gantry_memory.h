@@ -1,5 +1,5 @@
-// The part of the Gantry client that looks closer at memory: verified registration, and arenas that
-// a GPU reaches. Conventions, threads too, are those of gantry.h.
+// The part of the Gantry client that looks closer at memory: verified registration, sleep mode,
+// and arenas that a GPU reaches. Conventions, threads too, are those of gantry.h.
 #pragma once
 
 #include "gantry.h"
@@ -22,6 +22,22 @@ GANTRY_FALLIBLE gantry_error* gantry_buffers_register_verified(gantry_client* cl
                                                                const gantry_buffer_spec* specs,
                                                                size_t count,
                                                                gantry_buffer** buffers);
+
+/* ---- Sleep mode ---- */
+
+/* For an engine's sleep mode. Suspend unmaps buffers in every sidecar but keeps them registered:
+   transfers that name them fail with "draining" until they are resumed. GPU memory that is freed
+   after it returned is free at once. Resume registers what is at the buffers' addresses then, be
+   it other memory, under the same ids and generations; "not_exportable" when there is none, and
+   the buffers stay suspended. `buffers` NULL: all.
+   Call it before the memory is freed: drivers tell nobody that memory was freed, and a peer goes
+   on reading what was there. What this process does itself with such a buffer (a transfer, a hold)
+   fails with "stale_generation"; a hold suspends it, too. */
+GANTRY_FALLIBLE gantry_error* gantry_buffers_suspend(gantry_client* client,
+                                                     gantry_buffer* const* buffers, size_t count,
+                                                     uint64_t drain_ms);
+GANTRY_FALLIBLE gantry_error* gantry_buffers_resume(gantry_client* client,
+                                                    gantry_buffer* const* buffers, size_t count);
 
 /* ---- Pinned arenas ---- */
 

@@ -19,8 +19,8 @@ struct gantry_message {
 
 /* Sends `message` to a workload of `peer` (NULL or "": of this sidecar) and returns before it is
    delivered: an event "notification_outcome" of this workload, with `*id` as its subject, says what
-   became of it. The receiver finds it among its events, once. `deadline_ms` 0: 10 seconds. `id` may
-   be NULL. */
+   became of it. The receiver finds it among its events, once. `deadline_ms` 0: 10 seconds, so who
+   has no time left does not notify. `id` may be NULL. */
 GANTRY_FALLIBLE gantry_error* gantry_notify(gantry_client* client, const char* peer,
                                             const gantry_message* message, uint64_t deadline_ms,
                                             char** id);
@@ -44,7 +44,9 @@ typedef struct gantry_hold_spec {
 
 /* Promises that these blocks keep their content, to whoever names the hold in a transfer, until the
    hold ends: an event "hold" says how. Nothing is locked: the promise is the caller's to keep. The
-   same id and content again begin the time anew. `expires_unix_ms` may be NULL. */
+   same id and content again begin the time anew. `expires_unix_ms` may be NULL. GPU memory that was
+   freed since it was registered is promised to nobody: "stale_generation", see
+   gantry_buffers_suspend in gantry_memory.h. */
 GANTRY_FALLIBLE gantry_error* gantry_hold_put(gantry_client* client, const char* id,
                                               const gantry_hold_spec* spec,
                                               uint64_t* expires_unix_ms);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -74,6 +75,25 @@ ssize_t Send(int socket, std::string_view payload, std::span<const int> fds) {
     std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
   }
   return ::sendmsg(socket, &header, MSG_NOSIGNAL);
+}
+
+// What to do when a connect failed.
+std::string AdviceFor(int error_number) {
+  switch (error_number) {
+    case ENOENT:
+    case ENOTDIR:
+      return "is the sidecar running, and is its run directory mounted here?";
+    case EACCES:
+    case EPERM:
+      return "user " + std::to_string(::geteuid()) +
+             " may not use this socket: run as the user of the sidecar, in its group, or as root";
+    case ECONNREFUSED:
+      return "nobody listens there: the sidecar has ended, or it is the path of something else";
+    case EPROTOTYPE:
+      return "it is another socket of the sidecar: the API socket is api.sock in its run directory";
+    default:
+      return {};
+  }
 }
 
 }  // namespace
@@ -164,12 +184,25 @@ Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode, int 
   return fd;
 }
 
-Result<UniqueFd> ConnectUnix(const std::string& path, int type) {
+Result<UniqueFd> ConnectUnix(const std::string& path, int type, milliseconds timeout) {
   ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "socket", errno));
+  if (timeout.count() > 0) {
+    const timeval limit = {timeout.count() / 1000, timeout.count() % 1000 * 1000};
+    if (::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) != 0) {
+      return Fail(SystemError(ErrorCode::kInternal, "SO_SNDTIMEO", errno));
+    }
+  }
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    return Fail(SystemError(ErrorCode::kPeerUnavailable, "connect " + path, errno));
+    if (errno == EAGAIN && timeout.count() > 0) {
+      return Fail(ErrorCode::kDeadlineExceeded, "connect " + path + ": nobody accepted within " +
+                                                    std::to_string(timeout.count()) + " ms");
+    }
+    const int why = errno;
+    Error error = SystemError(ErrorCode::kPeerUnavailable, "connect " + path, why);
+    error.hint = AdviceFor(why);
+    return Fail(std::move(error));
   }
   return fd;
 }

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/clock.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
 
@@ -47,7 +48,9 @@ Result<PeerCredentials> CredentialsOf(int socket);
 // `type` is SOCK_STREAM or SOCK_SEQPACKET. Listen replaces a stale socket file, never another
 // kind of file, and sets `mode` before anyone can connect. Paths are limited to 107 bytes.
 Result<UniqueFd> ListenUnix(const std::string& path, int type, mode_t mode, int backlog);
-Result<UniqueFd> ConnectUnix(const std::string& path, int type);
+// A listener that accepts nobody lets Connect wait, up to `timeout` (0: for good); then it is
+// kDeadlineExceeded.
+Result<UniqueFd> ConnectUnix(const std::string& path, int type, milliseconds timeout = {});
 
 // Two ends that are connected to each other; `type` may have SOCK_NONBLOCK.
 Result<std::array<UniqueFd, 2>> SocketPair(int type);

@@ -1,5 +1,7 @@
 // Structured logging: one JSON line per event on stderr, a constant message (greppable) and fields.
 // `log::Info("buffer registered", {{"buffer", id}, {"bytes", length}});` Thread-safe.
+// After Configure no call waits for stderr: a thread writes, and the oldest lines are dropped while
+// nobody reads.
 #pragma once
 
 #include <concepts>
@@ -30,9 +32,14 @@ struct Field {
 };
 using Fields = std::initializer_list<Field>;
 
-// Sets the least level that is written and the name of this process in each line. Call it once,
-// before other threads start.
+// Sets the least level that is written and the name of this process in each line, and starts the
+// thread that writes; before it, callers write by themselves. Call it once, before others log. What
+// is in the queue is written at exit(); before _exit or abort, call Flush.
 void Configure(std::string_view process, Level least);
+// Waits until every line is written, half a second at most.
+void Flush();
+// The number of lines of this process that stderr did not take.
+uint64_t LinesDropped();
 Result<Level> ParseLevel(std::string_view text);
 
 void Debug(std::string_view message, Fields fields = {});

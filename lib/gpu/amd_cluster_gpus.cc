@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 
@@ -19,6 +20,21 @@ constexpr std::string_view kDriver = "gpu.amd.com";
 constexpr std::array<std::string_view, 2> kCdiKinds = {"amd.com/gpu", "k8s.gpu.amd.com/device"};
 constexpr std::array<std::string_view, 1> kSharedFiles = {"/dev/kfd"};
 constexpr std::string_view kVendorId = "0x1002";
+constexpr std::string_view kPartitionDevice = "amdgpu_xcp";
+constexpr std::string_view kGpuFiles = "/dev/dri/renderD";
+constexpr std::string_view kDigits = "0123456789";
+constexpr std::string_view kPciAddressForm = "xxxx:xx:xx.x";
+
+bool IsOf(std::string_view text, std::string_view letters) {
+  return !text.empty() && text.find_first_not_of(letters) == std::string_view::npos;
+}
+
+bool IsPciAddress(std::string_view id) {
+  return id.size() == kPciAddressForm.size() &&
+         std::equal(id.begin(), id.end(), kPciAddressForm.begin(), [](char c, char form) {
+           return form == 'x' ? std::isxdigit(static_cast<unsigned char>(c)) != 0 : c == form;
+         });
+}
 
 // The render node below a device's folder of sysfs: "renderD128"; empty: it has none.
 std::string RenderNodeOf(const fs::path& device) {
@@ -42,7 +58,7 @@ void AddFrom(const fs::path& folder, bool of_pci, std::vector<NodeGpu>& gpus) {
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string name = entry->path().filename();
-    if (of_pci ? !IsOfVendor(entry->path()) : !name.starts_with("amdgpu_xcp")) continue;
+    if (of_pci ? !IsOfVendor(entry->path()) : !name.starts_with(kPartitionDevice)) continue;
     const std::string render = RenderNodeOf(entry->path());
     if (render.empty()) continue;
     gpus.push_back({name, of_pci ? name : std::string(), "/dev/dri/" + render});
@@ -61,6 +77,13 @@ class Amd final : public ClusterGpus {
 
   Result<std::string> GpuIdOf(std::string_view device_id) const override {
     return std::string(device_id);
+  }
+
+  bool NamesGpu(std::string_view id) const override {
+    return id.starts_with(kPartitionDevice) || IsPciAddress(id);
+  }
+  bool IsGpuFile(std::string_view path) const override {
+    return path.starts_with(kGpuFiles) && IsOf(path.substr(kGpuFiles.size()), kDigits);
   }
 
   // The device plugin names GPUs by their PCI addresses, and further partitions of one by their

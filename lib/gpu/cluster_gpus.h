@@ -37,6 +37,12 @@ class ClusterGpus {
   // a part of a GPU that cannot be shared between containers.
   virtual Result<std::string> GpuIdOf(std::string_view device_id) const = 0;
 
+  // Whether an id of this form stands for one whole GPU. Other forms are those of plugins that
+  // count shares: the plugin alone knows on which GPU one of them is.
+  virtual bool NamesGpu(std::string_view id) const = 0;
+  // Whether this is the device file of one GPU, by its name.
+  virtual bool IsGpuFile(std::string_view path) const = 0;
+
   // How the paths of device files begin that only parts of GPUs have, which cannot be shared
   // either; empty: there are none.
   virtual std::string_view FilesOfParts() const { return {}; }

@@ -25,8 +25,49 @@ constexpr std::array<std::string_view, 3> kCdiKinds = {
 
 constexpr std::array<std::string_view, 2> kSharedFiles = {"/dev/nvidiactl", "/dev/nvidia-uvm"};
 
+// GKE's plugin names GPUs by their files ("nvidia0"), MIG slices as "nvidia0/gi1", and replicas of
+// either as "nvidia0/vgpu3".
+constexpr char kDevFolder[] = "/dev/";
+constexpr std::string_view kGpuFiles = "/dev/nvidia";
+constexpr std::string_view kGkeSlice = "/gi";
+constexpr std::string_view kGkeReplica = "/vgpu";
+
+constexpr std::string_view kUuidPrefix = "GPU-";
+constexpr std::array<size_t, 5> kUuidGroups = {8, 4, 4, 4, 12};
+constexpr std::string_view kDigits = "0123456789";
+constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";
+
 // Of MIG slices, as nvidia-container-toolkit writes them into specs, beside the whole GPU's file.
 constexpr std::string_view kMigFiles = "/dev/nvidia-caps/nvidia-cap";
+
+bool IsOf(std::string_view text, std::string_view letters) {
+  return !text.empty() && text.find_first_not_of(letters) == std::string_view::npos;
+}
+
+// "GPU-8f1b9a6e-0c5d-4f3a-9b1e-2d7c6a5e4f3b" and nothing behind it.
+bool IsUuid(std::string_view id) {
+  if (!id.starts_with(kUuidPrefix)) return false;
+  id.remove_prefix(kUuidPrefix.size());
+  for (const size_t group : kUuidGroups) {
+    if (id.size() < group || !IsOf(id.substr(0, group), kHexDigits)) return false;
+    id.remove_prefix(group);
+    const bool last = group == kUuidGroups.back();
+    if (last) break;
+    if (!id.starts_with('-')) return false;
+    id.remove_prefix(1);
+  }
+  return id.empty();
+}
+
+// Without what distinguishes the replicas of a GPU that several containers take turns on:
+// "<uuid>::<number>" by the vendor's plugin, "nvidia0/vgpu<number>" by GKE's.
+std::string_view WithoutReplica(std::string_view id) {
+  id = id.substr(0, id.find("::"));
+  const size_t replica = id.rfind(kGkeReplica);
+  const bool numbered =
+      replica != std::string_view::npos && IsOf(id.substr(replica + kGkeReplica.size()), kDigits);
+  return numbered ? id.substr(0, replica) : id;
+}
 
 // The value of "GPU UUID: \t GPU-..." and the like.
 std::string ValueIn(const std::string& line, std::string_view key) {
@@ -60,9 +101,8 @@ class Nvidia final : public ClusterGpus {
   std::span<const std::string_view> CdiKinds() const override { return kCdiKinds; }
 
   Result<std::string> GpuIdOf(std::string_view device_id) const override {
-    // A replica of a time-sliced GPU is "<uuid>::<number>".
-    const std::string id(device_id.substr(0, device_id.find("::")));
-    if (id.starts_with(kMigPrefix)) {
+    const std::string id(WithoutReplica(device_id));
+    if (id.starts_with(kMigPrefix) || id.find(kGkeSlice) != std::string::npos) {
       return Fail(ErrorCode::kNotExportable,
                   "the device " + id + " is a MIG slice, whose memory is not shared with others",
                   "give the workload whole GPUs (" + std::string(kResource) +
@@ -71,6 +111,12 @@ class Nvidia final : public ClusterGpus {
     return id;
   }
 
+  bool NamesGpu(std::string_view id) const override {
+    return IsUuid(id) || IsGpuFile(kDevFolder + std::string(id));
+  }
+  bool IsGpuFile(std::string_view path) const override {
+    return path.starts_with(kGpuFiles) && IsOf(path.substr(kGpuFiles.size()), kDigits);
+  }
   std::string_view FilesOfParts() const override { return kMigFiles; }
 
   std::vector<NodeGpu> List(const std::string& root) const override {

@@ -3,7 +3,10 @@
 #include <httplib.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <new>
+#include <system_error>
 
 #include "lib/base/log.h"
 #include "lib/base/result.h"
@@ -153,11 +156,40 @@ void Answer(ExchangeStream* stream, Response from, httplib::Response* to) {
   to->body = std::move(from.body);
 }
 
+// What the system has run out of is no bug of the handler.
+ErrorCode CodeOf(const std::exception& failure) {
+  if (dynamic_cast<const std::bad_alloc*>(&failure) != nullptr) {
+    return ErrorCode::kResourceExhausted;
+  }
+  const auto* const refused = dynamic_cast<const std::system_error*>(&failure);
+  if (refused == nullptr || refused->code().category() != std::generic_category()) {
+    return ErrorCode::kInternal;
+  }
+  switch (refused->code().value()) {
+    case EAGAIN:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+      return ErrorCode::kResourceExhausted;
+    default:
+      return ErrorCode::kInternal;
+  }
+}
+
+Response Unhandled(const Request& request, const std::exception& failure) {
+  log::Error("a request handler failed", {{"path", request.path}, {"what", failure.what()}});
+  if (CodeOf(failure) == ErrorCode::kInternal) {
+    return ErrorResponse(Error(ErrorCode::kInternal, kUnhandled));
+  }
+  return ErrorResponse(Error(ErrorCode::kResourceExhausted,
+                             std::string(kUnhandled) + ": " + failure.what(),
+                             "memory, descriptors or threads of the sidecar's pod are used up"));
+}
+
 Response CallHandler(const Handler& handler, const Request& request) try {
   return handler(request);
 } catch (const std::exception& failure) {
-  log::Error("a request handler failed", {{"path", request.path}, {"what", failure.what()}});
-  return ErrorResponse(Error(ErrorCode::kInternal, kUnhandled));
+  return Unhandled(request, failure);
 } catch (...) {
   log::Error("a request handler failed", {{"path", request.path}});
   return ErrorResponse(Error(ErrorCode::kInternal, kUnhandled));

@@ -18,6 +18,7 @@
 #include "lib/base/log.h"
 #include "lib/base/log_gate.h"
 #include "lib/base/mutex.h"
+#include "lib/base/thread.h"
 #include "lib/http/connection_entries.h"
 #include "lib/http/error_response.h"
 #include "lib/http/rehearsal.h"
@@ -46,7 +47,6 @@ class HttpServer::Loop {
 
   Status Start() EXCLUDES(mutex_);
   void Stop(TimePoint deadline) EXCLUDES(mutex_);
-
   int tcp_port() const { return tcp_port_; }
   size_t connections() const EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
@@ -66,7 +66,7 @@ class HttpServer::Loop {
   Status ListenOnUnix();
   Status Arm(int fd, uint32_t events, uint64_t token, int operation);
   bool AddThread() EXCLUDES(mutex_);
-  using Thread = std::list<std::thread>::iterator;
+  using Thread = std::list<std::jthread>::iterator;
   void Run(Thread self) EXCLUDES(mutex_);
   bool EndIdle(Thread self) EXCLUDES(mutex_);
   void Accept(uint64_t token) EXCLUDES(mutex_);
@@ -97,13 +97,14 @@ class HttpServer::Loop {
   Condition changed_;  // a thread ended, or the server stops
   ConnectionEntries entries_ GUARDED_BY(mutex_);
   uint64_t next_token_ GUARDED_BY(mutex_) = kFirstConnection;
-  std::list<std::thread> threads_ GUARDED_BY(mutex_);
-  std::list<std::thread> ended_threads_ GUARDED_BY(mutex_);  // to be joined
+  std::list<std::jthread> threads_ GUARDED_BY(mutex_);
+  std::list<std::jthread> ended_threads_ GUARDED_BY(mutex_);  // to be joined
   size_t running_threads_ GUARDED_BY(mutex_) = 0;
   bool accept_pauses_ GUARDED_BY(mutex_) = false;  // no descriptors left; the sweep goes on
   TimePoint drain_deadline_ GUARDED_BY(mutex_) = TimePoint::max();
   log::Gate gave_way_;
-  std::thread sweeper_;
+  log::Gate no_thread_;
+  std::jthread sweeper_;
 };
 
 Status HttpServer::Loop::Arm(int fd, uint32_t events, uint64_t token, int operation) {
@@ -141,7 +142,7 @@ Status HttpServer::Loop::Start() {
   for (size_t i = 0; i < options_.threads_min; ++i) {
     if (!AddThread()) return Fail(ErrorCode::kResourceExhausted, "cannot start a thread");
   }
-  sweeper_ = std::thread([this] { Sweep(); });
+  ASSIGN_OR_RETURN(sweeper_, StartThread("gantry-sweep", [this] { Sweep(); }));
   return {};
 }
 
@@ -150,14 +151,14 @@ bool HttpServer::Loop::AddThread() {
   if (threads_.size() == options_.threads_max || share_.stopping) return false;
   const Thread self = threads_.emplace(threads_.end());
   ++idle_threads_;  // from now on: it may take a while to begin
-  try {
-    *self = std::thread([this, self] { Run(self); });
-  } catch (const std::system_error& failure) {
+  auto thread = StartThread("gantry-http", [this, self] { Run(self); });
+  if (!thread) {
     threads_.erase(self);
     --idle_threads_;
-    log::Warning("cannot start an HTTP thread", {{"what", failure.what()}});
+    if (no_thread_.Pass()) log::Warning("requests cannot wait", {{"error", thread.error()}});
     return false;
   }
+  *self = *std::move(thread);
   ++running_threads_;
   return true;
 }
@@ -326,7 +327,7 @@ void HttpServer::Loop::SweepOnce() {
   share_.mailboxes.FreeRested();
   const TimePoint now = Clock::now();
   std::vector<std::pair<uint64_t, HttpConnection*>> unfinished;
-  std::list<std::thread> ended;
+  std::list<std::jthread> ended;  // joined at the end
   {
     const MutexLock lock(mutex_);
     ended.swap(ended_threads_);
@@ -352,7 +353,6 @@ void HttpServer::Loop::SweepOnce() {
       }
     }
   }
-  for (std::thread& thread : ended) thread.join();
   for (const auto& [token, connection] : unfinished) {
     connection->EndWith(LastResponse(RefusalResponse(Refusal::kTimeout)));
     Handle(token, connection);
@@ -360,7 +360,7 @@ void HttpServer::Loop::SweepOnce() {
 }
 
 void HttpServer::Loop::Stop(TimePoint deadline) {
-  std::list<std::thread> threads;
+  std::list<std::jthread> threads;
   {
     MutexLock lock(mutex_);
     if (share_.stopping.exchange(true)) return;
@@ -374,7 +374,7 @@ void HttpServer::Loop::Stop(TimePoint deadline) {
     threads.swap(threads_);
     threads.splice(threads.end(), ended_threads_);
   }
-  for (std::thread& thread : threads) thread.join();
+  threads.clear();  // joins
   if (sweeper_.joinable()) sweeper_.join();
   for (UniqueFd& listener : listeners_) listener.reset();
   if (std::exchange(unix_socket_exists_, false)) ::unlink(options_.unix_path.c_str());

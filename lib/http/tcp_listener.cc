@@ -53,9 +53,11 @@ Status Check(std::string_view address, Reach reach, Endpoint* endpoint) {
                 "write 0.0.0.0:9464 or [::]:9464; names are not looked up");
   }
   if (reach == Reach::kLoopback && !(is_address && IsLoopback(*endpoint))) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "'" + std::string(address) + "' is no loopback address with a port",
-                "REST listens on 127.0.0.0/8 and [::1] only: leases' tokens travel unencrypted");
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        "'" + std::string(address) + "' is no loopback address with a port",
+        "write 127.0.0.1:port or [::1]:port: leases' tokens travel unencrypted, and names are "
+        "not looked up");
   }
   return {};
 }

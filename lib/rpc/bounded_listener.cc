@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/base/thread.h"
 
 namespace gantry::rpc {
 namespace {
@@ -182,7 +183,8 @@ Status BoundedListener::Start() {
   event.data.fd = wake_.get();
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
   Watch(/*listeners=*/true);
-  thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+  ASSIGN_OR_RETURN(
+      thread_, StartThread("gantry-accept", [this](const std::stop_token& stop) { Run(stop); }));
   return {};
 }
 
@@ -236,7 +238,19 @@ void BoundedListener::TakeAll(int listener) {
   Watch(/*listeners=*/false);
 }
 
+bool BoundedListener::HasThreads() {
+  const auto probe = StartThread("gantry-probe", [] {});
+  if (probe) return true;
+  if (const auto untold = no_thread_.Pass()) {
+    log::Warning(
+        "a connection was closed: there is no thread for its calls",
+        {{"what", options_.what}, {"error", probe.error()}, {"more_since_the_last_line", *untold}});
+  }
+  return false;
+}
+
 void BoundedListener::Take(int listener, UniqueFd socket) {
+  if (options_.needs_threads && !HasThreads()) return;
   if (!MakeRoom()) {
     if (const auto untold = refused_.Pass()) {
       log::Warning("a connection was turned away: all that there may be are in use",

@@ -48,6 +48,10 @@ class BoundedListener {
     // One that is older than twice those two has calls, and stays. For sockets whose ends have no
     // names that Keep could be given.
     bool old_ones_stay = false;
+    // For synchronous servers: gRPC 1.51 may wait for ever, with the one thread that takes calls,
+    // when it has no other for the first call of a connection that it was given. Such a connection
+    // is closed, and its other end tries again.
+    bool needs_threads = false;
   };
   // Takes a connection from a listening socket that does not block; errno says why there is none.
   using Accept = std::function<UniqueFd(int listener)>;
@@ -78,6 +82,7 @@ class BoundedListener {
   void Run(const std::stop_token& stop);
   void TakeAll(int listener);
   void Take(int listener, UniqueFd socket);
+  bool HasThreads();
   bool MakeRoom();
   bool IsKept(const Connection& connection) const;
   void Watch(bool listeners);
@@ -92,6 +97,7 @@ class BoundedListener {
   bool paused_ = false;      // likewise: no descriptors left
   log::Gate gave_way_;
   log::Gate refused_;
+  log::Gate no_thread_;
   KeptPeers kept_;
   std::jthread thread_;
 };

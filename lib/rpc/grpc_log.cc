@@ -1,7 +1,9 @@
 #include "lib/rpc/grpc_log.h"
 
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <string>
@@ -16,6 +18,21 @@ namespace {
 constexpr std::string_view kHandshakes[] = {"ssl_transport_security.cc", "security_handshaker.cc"};
 // It calls an error what is none: a peer's certificate is for its pod and not for a host.
 constexpr std::string_view kNoHost = "No match found for server name";
+
+// Said where a call is refused with RESOURCE_EXHAUSTED because no thread could be made for it.
+constexpr std::string_view kNoCallThread = "Could not create grpc_sync_server worker-thread";
+
+std::atomic<size_t> call_threads_refused = 0;
+
+void TellOfNoThread() {
+  static log::Gate gate;
+  ++call_threads_refused;
+  const auto untold = gate.Pass();
+  if (!untold) return;
+  log::Warning("a call was refused: gRPC could make no thread for it",
+               {{"hint", "raise the pod's limit of processes (pids.max)"},
+                {"more_since_the_last_line", *untold}});
+}
 
 bool IsAboutHandshakes(std::string_view file) {
   for (const std::string_view each : kHandshakes) {
@@ -54,7 +71,9 @@ void Write(gpr_log_func_args* said) {
   const bool is_error = said->severity == GPR_LOG_SEVERITY_ERROR &&
                         !std::string_view(said->message).starts_with(kNoHost);
   const log::Fields fields = {{"said", said->message}, {"file", said->file}, {"line", said->line}};
-  if (!is_error) {
+  if (is_error && std::string_view(said->message).starts_with(kNoCallThread)) {
+    TellOfNoThread();
+  } else if (!is_error) {
     log::Debug("gRPC says something", fields);
   } else if (IsAboutHandshakes(said->file)) {
     static HandshakeLog handshakes;
@@ -67,5 +86,9 @@ void Write(gpr_log_func_args* said) {
 }  // namespace
 
 void TakeGrpcLog() { gpr_set_log_function(&Write); }
+
+void KeepGrpc() { grpc_init(); }
+
+size_t CallThreadsRefused() { return call_threads_refused; }
 
 }  // namespace gantry::rpc

@@ -5,13 +5,16 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <initializer_list>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "lib/base/host_port.h"
 #include "lib/base/log.h"
+#include "lib/base/log_gate.h"
 #include "lib/base/mutex.h"
+#include "lib/base/thread.h"
 #include "lib/rpc/bounded_listener.h"
 #include "lib/rpc/grpc_deadline.h"
 
@@ -25,6 +28,8 @@ constexpr int kMessageBytesMax = 4096;
 constexpr int kStreamsPerConnectionMax = 16;
 constexpr int kThreadsMax = 16;
 constexpr milliseconds kShutdownMax{200};
+
+using Services = std::initializer_list<const char*>;
 
 class GrpcHealthServer final : public HealthServer {
  public:
@@ -67,9 +72,8 @@ class GrpcHealthServer final : public HealthServer {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return Fail(ErrorCode::kInternal, "gRPC could not start its server");
     RETURN_IF_ERROR(listener_->Start());
-    server_->GetHealthCheckService()->SetServingStatus(kLiveness, true);
     Publish();
-    poller_ = std::thread([this] { Poll(); });
+    ASSIGN_OR_RETURN(poller_, StartThread("gantry-health", [this] { Poll(); }));
     log::Info("health is served", {{"address", address()}});
     return {};
   }
@@ -80,12 +84,26 @@ class GrpcHealthServer final : public HealthServer {
  private:
   void Publish() EXCLUDES(publishing_) {
     const MutexLock lock(publishing_);  // an older look must not come last
-    const bool ready = options_.ready().has_value();
-    if (published_ == ready) return;  // gRPC would say it to watchers again
-    published_ = ready;
-    server_->GetHealthCheckService()->SetServingStatus("", ready);
-    server_->GetHealthCheckService()->SetServingStatus(kReadiness, ready);
+    const bool alive = IsAlive();
+    Publish(&published_alive_, alive, {kLiveness});
+    Publish(&published_ready_, alive && options_.ready().has_value(), {"", kReadiness});
   }
+  void Publish(std::optional<bool>* published, bool serves, Services services)
+      REQUIRES(publishing_) {
+    if (*published == serves) return;  // gRPC would say it to watchers again
+    *published = serves;
+    for (const char* service : services) {
+      server_->GetHealthCheckService()->SetServingStatus(service, serves);
+    }
+  }
+  bool IsAlive() const {
+    if (!options_.alive) return true;
+    const Status alive = options_.alive();
+    if (alive) return true;
+    if (gate_.Pass()) log::Error("the process stands still", {{"error", alive.error()}});
+    return false;
+  }
+
   // The server has no calls of its own that would keep it polling: this thread does, until the end.
   void Poll() {
     void* tag = nullptr;
@@ -100,13 +118,15 @@ class GrpcHealthServer final : public HealthServer {
   }
 
   const HealthServerOptions options_;
+  mutable log::Gate gate_;
   Mutex publishing_;
-  std::optional<bool> published_ GUARDED_BY(publishing_);
+  std::optional<bool> published_alive_ GUARDED_BY(publishing_);
+  std::optional<bool> published_ready_ GUARDED_BY(publishing_);
   HostPort listening_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;  // outlives the server
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<BoundedListener> listener_;
-  std::thread poller_;
+  std::jthread poller_;
 };
 
 }  // namespace

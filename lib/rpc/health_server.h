@@ -1,5 +1,5 @@
 // grpc.health.v1 alone, in plaintext on an address of its own: a kubelet cannot show a certificate.
-// Services: "" and "readiness" serve while the sidecar takes work, "liveness" while it runs.
+// Services: "" and "readiness" serve while the process takes work, "liveness" while it moves.
 // Thread-safe.
 #pragma once
 
@@ -15,6 +15,8 @@ namespace gantry::rpc {
 struct HealthServerOptions {
   std::string listen;             // "host:port"; port 0 takes any
   std::function<Status()> ready;  // asked by any thread; outlives the server
+  // Likewise, and takes no lock. Empty: it always is.
+  std::function<Status()> alive = {};
   milliseconds look_again{200};
   size_t connections_max = 16;  // at the bound the one that is quiet longest gives way to a new one
 };

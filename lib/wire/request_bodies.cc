@@ -34,10 +34,19 @@ constexpr Field BufferNamesField() {
   return field;
 }
 
+Status TakeMemoryWord(void* object, std::string&& word) {
+  if (word != "keep" && word != "release") {
+    return Fail(ErrorCode::kInvalidArgument, "this is neither 'keep' nor 'release'");
+  }
+  static_cast<BufferNamesBody*>(object)->releases_memory = word == "release";
+  return {};
+}
+
 constexpr Field kSuspendFields[] = {
     NameField<&BufferNamesBody::workload>("workload", kRequired),
     BufferNamesField(),
     NumberField<&BufferNamesBody::drain_ms>("drain_ms", kOptional),
+    ReadTextField("memory", FieldKind::kText, kOptional, TakeMemoryWord),
 };
 constexpr Field kResumeFields[] = {
     NameField<&BufferNamesBody::workload>("workload", kRequired),
@@ -48,9 +57,10 @@ constexpr Field kPeerFields[] = {TextField<&PeerBody::address>("address", kRequi
 
 constexpr Field kPollFields[] = {
     NameField<&PollBody::workload>("workload", kRequired),
-    NumberField<&PollBody::cursor>("cursor", kRequired),
+    NumberField<&PollBody::cursor>("cursor", kOptional),
     NumberField<&PollBody::max>("max", kOptional, 1, kPollEventsMax),
     NumberField<&PollBody::wait_ms>("wait_ms", kOptional),
+    NumberField<&PollBody::acknowledge>("acknowledge", kOptional),
 };
 
 constexpr Field PeerNameField() {

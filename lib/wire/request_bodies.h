@@ -32,6 +32,7 @@ struct BufferNamesBody {
   std::string workload;
   std::optional<std::vector<std::string>> buffers;  // absent: all of the workload's
   std::optional<uint64_t> drain_ms;                 // of :suspend alone
+  bool releases_memory = false;                     // likewise: "memory": "release"
 };
 
 // PUT /v1/peers/{name}
@@ -42,9 +43,10 @@ struct PeerBody {
 // POST /v1/completions:poll
 struct PollBody {
   std::string workload;
-  uint64_t cursor = 0;
+  std::optional<uint64_t> cursor;  // absent: now
   std::optional<uint64_t> max;
   std::optional<uint64_t> wait_ms;
+  std::optional<uint64_t> acknowledge;  // absent: cursor
 };
 
 // POST /v1/notifications

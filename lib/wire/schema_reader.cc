@@ -1,6 +1,7 @@
 #include "lib/wire/schema_reader.h"
 
 #include <array>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -354,6 +355,8 @@ Status ReadBodies(BodyFormat format, std::string_view body, const Field& root, v
   if (!read) return Fail(handler.TakeError());
   if (is_list != nullptr) *is_list = handler.root_is_list();
   return {};
+} catch (const std::bad_alloc&) {
+  return Fail(ErrorCode::kResourceExhausted, "there is no memory for what the body says");
 } catch (const std::exception& failure) {
   return Fail(ErrorCode::kMalformedBody, std::string("the body cannot be read: ") + failure.what());
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/base/json_text.h"
 #include "lib/wire/hold.h"
 #include "lib/wire/notification_fields.h"
 
@@ -56,8 +57,8 @@ Status TakeFenceBuffer(void* object, std::string&& text) {
 Status TakePath(void* object, std::string&& text) {
   const auto path = PathByName(text);
   if (!path) {
-    return Fail(ErrorCode::kInvalidArgument, "there is no such path",
-                "the paths are ipc, shm, rdma and tcp");
+    return Fail(ErrorCode::kInvalidArgument, "there is no path " + JsonQuote(text),
+                "the paths are ipc, shm, rdma, bounce and tcp");
   }
   RequestAt(object).require_path.push_back(*path);
   return {};

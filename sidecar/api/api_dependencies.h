@@ -82,6 +82,7 @@ struct ApiDependencies {
   std::function<Status()> readiness;  // says why this sidecar is not ready
   engine::NotificationCenter* notifications = nullptr;
   engine::HoldTable* holds = nullptr;
+  std::function<Status()> liveness = [] { return Status(); };  // says what stands still
 };
 
 }  // namespace gantry::api

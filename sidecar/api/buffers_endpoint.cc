@@ -191,6 +191,7 @@ Result<http::Response> SuspendBuffers(const ApiDependencies& api, const http::Re
   if (Status suspended = api.buffers.SuspendAll(buffers, deadline, &peers); !suspended) {
     return NotTakenBackReply(suspended.error(), peers);
   }
+  if (body.releases_memory) api.buffers.ReleaseMemory(buffers);
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject();
   WriteNames("suspended", buffers, &writer);

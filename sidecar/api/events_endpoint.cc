@@ -84,10 +84,11 @@ Result<http::Response> PollCompletions(const ApiDependencies& api, const http::R
   ASSIGN_OR_RETURN(const uint64_t generation, AuthorizeFor(api.workloads, request, body.workload));
   ASSIGN_OR_RETURN(const TimePoint wait_until, WaitUntil(request, body.wait_ms));
   const engine::EventReader reader{body.workload, generation};
-  api.events.Acknowledge(reader, body.cursor);
+  api.events.Acknowledge(reader, body.acknowledge.value_or(body.cursor.value_or(0)));
   api.transfers.AwaitAccounts();  // what the caller was answered is an event
+  const uint64_t cursor = body.cursor.value_or(api.events.last_sequence());
   const engine::EventLog::Page page =
-      api.events.Poll(reader, body.cursor, body.max.value_or(kPollDefault), wait_until);
+      api.events.Poll(reader, cursor, body.max.value_or(kPollDefault), wait_until);
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject().Key("events").BeginList();
   for (const engine::Event& event : page.events) WriteEvent(event, &writer);

@@ -234,7 +234,8 @@ Result<http::Response> GetMetrics(const ApiDependencies& api, const http::Reques
   return Text("text/plain; version=0.0.4; charset=utf-8", api.metrics.Text());
 }
 
-Result<http::Response> GetHealth(const ApiDependencies&, const http::Request&) {
+Result<http::Response> GetHealth(const ApiDependencies& api, const http::Request&) {
+  RETURN_IF_ERROR(api.liveness());
   return Text(kPlainText, "ok\n");
 }
 

@@ -52,6 +52,18 @@ void NotificationCenter::SetMessenger(PeerMessenger* messenger) {
 
 void NotificationCenter::Send(const std::string& peer, wire::Notification notification,
                               TimePoint deadline, DeliveryDone done) {
+  SendBy(&PeerMessenger::Notify, peer, std::move(notification), deadline, std::move(done));
+}
+
+void NotificationCenter::SendOfTransfer(const std::string& peer, wire::Notification notification,
+                                        TimePoint deadline, DeliveryDone done) {
+  SendBy(&PeerMessenger::NotifyOfTransfer, peer, std::move(notification), deadline,
+         std::move(done));
+}
+
+void NotificationCenter::SendBy(Method method, const std::string& peer,
+                                wire::Notification notification, TimePoint deadline,
+                                DeliveryDone done) {
   const DeliveryDone counted = [this, done = std::move(done)](const Status& outcome,
                                                               std::optional<microseconds> at_peer) {
     metrics_.NotificationEnded(metrics::NotificationDirection::kSent, OutcomeOf(outcome));
@@ -61,7 +73,7 @@ void NotificationCenter::Send(const std::string& peer, wire::Notification notifi
   {
     const MutexLock lock(messenger_mutex_);
     if (messenger_ != nullptr) {
-      return messenger_->Notify(peer, std::move(notification), deadline, counted);
+      return (messenger_->*method)(peer, std::move(notification), deadline, counted);
     }
   }
   counted(Fail(ErrorCode::kNotFound, "there is no peer '" + peer + "'",

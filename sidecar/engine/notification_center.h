@@ -33,7 +33,10 @@ class NotificationCenter {
   // returns; the outcome is counted.
   void Send(const std::string& peer, wire::Notification notification, TimePoint deadline,
             DeliveryDone done) EXCLUDES(mutex_);
-  // Likewise, and the sending workload is told by an event.
+  // Likewise, of a transfer that waits: PeerMessenger::NotifyOfTransfer.
+  void SendOfTransfer(const std::string& peer, wire::Notification notification, TimePoint deadline,
+                      DeliveryDone done) EXCLUDES(mutex_);
+  // As Send, and the sending workload is told by an event.
   void SendAndReport(const std::string& peer, wire::Notification notification, TimePoint deadline)
       EXCLUDES(mutex_);
 
@@ -46,6 +49,10 @@ class NotificationCenter {
   void EndWorkload(const std::string& workload, uint64_t generation) EXCLUDES(mutex_);
 
  private:
+  using Method = void (PeerMessenger::*)(const std::string& peer, wire::Notification notification,
+                                         TimePoint deadline, DeliveryDone done);
+  void SendBy(Method method, const std::string& peer, wire::Notification notification,
+              TimePoint deadline, DeliveryDone done) EXCLUDES(mutex_);
   Status DeliverNew(wire::Notification notification) REQUIRES(mutex_);
 
   const registry::WorkloadTable& workloads_;

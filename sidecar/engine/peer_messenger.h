@@ -26,6 +26,10 @@ class PeerMessenger {
   // again and again over new sessions until the receiver has answered, or the deadline.
   virtual void Notify(const std::string& peer, wire::Notification notification, TimePoint deadline,
                       DeliveryDone done) = 0;
+  // Likewise for a transfer that waits for the outcome: fails with kPeerLost soon after the peer is
+  // known to be down, and does not wait for messages of the other kind.
+  virtual void NotifyOfTransfer(const std::string& peer, wire::Notification notification,
+                                TimePoint deadline, DeliveryDone done) = 0;
 
   // A transfer is about to read what the peer holds: one round trip, on the caller's thread. The
   // number that is answered goes to EndHoldUse, which does not block.

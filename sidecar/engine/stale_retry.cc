@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lib/base/thread.h"
 #include "sidecar/engine/transfer_fingerprint.h"
 
 namespace gantry::engine {
@@ -30,7 +31,10 @@ bool IsTheSame(const StaleRetry::Attempt::Used& used, const Admitted& again) {
 }  // namespace
 
 StaleRetry::StaleRetry(const TransferAdmission& admission, PeerBuffers& peers)
-    : admission_(admission), peers_(peers) {}
+    : admission_(admission), peers_(peers) {
+  const MutexLock lock(mutex_);
+  (void)AddThread();  // there may be no other later; without it Post tries again
+}
 
 StaleRetry::~StaleRetry() { Close(); }
 
@@ -91,17 +95,26 @@ Result<Admitted> StaleRetry::AdmitAgain(const Attempt& attempt) {
   return again;
 }
 
+Status StaleRetry::AddThread() {
+  ASSIGN_OR_RETURN(std::jthread thread, StartThread("gantry-retry", [this] { Run(); }));
+  threads_.push_back(std::move(thread));
+  return {};
+}
+
 void StaleRetry::Post(Attempt attempt, Done done) {
+  Error refusal(ErrorCode::kShuttingDown, "the sidecar is stopping");
   {
     const MutexLock lock(mutex_);
-    if (!closed_) {
+    Status added;
+    if (!closed_ && threads_.size() < kThreads) added = AddThread();
+    if (!closed_ && !threads_.empty()) {
       waiting_.emplace_back(std::move(attempt), std::move(done));
-      if (threads_.size() < kThreads) threads_.emplace_back([this] { Run(); });
       changed_.NotifyAll();
       return;
     }
+    if (!added) refusal = std::move(added).error();
   }
-  done(Fail(ErrorCode::kShuttingDown, "the sidecar is stopping"));
+  done(Fail(std::move(refusal)));
 }
 
 void StaleRetry::Run() {

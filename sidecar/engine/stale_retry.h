@@ -62,6 +62,7 @@ class StaleRetry {
 
  private:
   void Run() EXCLUDES(mutex_);
+  Status AddThread() REQUIRES(mutex_);
 
   const TransferAdmission& admission_;
   PeerBuffers& peers_;
@@ -70,7 +71,7 @@ class StaleRetry {
   Condition changed_;
   std::deque<std::pair<Attempt, Done>> waiting_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;
-  std::vector<std::jthread> threads_;
+  std::vector<std::jthread> threads_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gantry::engine

@@ -12,6 +12,19 @@ namespace {
 // Failed items in the statuses that are kept, all together.
 constexpr size_t kFinishedItemsMax = 4'000'000;
 
+// Where no answer came, the notification may have been delivered all the same.
+Error NotTold(Error why) {
+  const bool unsure = why.code == ErrorCode::kPeerLost || why.code == ErrorCode::kDeadlineExceeded;
+  why.message = (unsure ? "the bytes have arrived, and nothing is known of the notification: "
+                        : "the bytes have arrived, and the notification was not delivered: ") +
+                why.message;
+  if (unsure) {
+    why.hint =
+        "send the message by itself when the peer is up; a receiver may then get it a second time";
+  }
+  return why;
+}
+
 }  // namespace
 
 void TransferLoop::Finish(Transfer* transfer) {
@@ -70,7 +83,8 @@ void TransferLoop::Announce(Transfer* transfer) {
     return done(Fail(ErrorCode::kPathUnavailable, "this sidecar carries no notifications"),
                 std::nullopt);
   }
-  notifications_->Send(admitted.status.peer, std::move(notification), admitted.deadline, done);
+  notifications_->SendOfTransfer(admitted.status.peer, std::move(notification), admitted.deadline,
+                                 done);
 }
 
 void TransferLoop::Announced(uint64_t token, const Status& outcome) {
@@ -83,7 +97,7 @@ void TransferLoop::Announced(uint64_t token, const Status& outcome) {
   TransferStatus& status = transfer->admitted.status;
   status.state = TransferState::kSucceeded;
   status.notified = outcome.has_value();
-  if (!outcome) status.notify_error = outcome.error();
+  if (!outcome) status.notify_error = NotTold(outcome.error());
   status.timings.total_us = static_cast<uint64_t>(
       std::chrono::duration_cast<microseconds>(Clock::now() - transfer->admitted.begun).count());
   Settle(transfer);

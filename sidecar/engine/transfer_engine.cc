@@ -50,6 +50,8 @@ TransferEngine::TransferEngine(EngineOptions options, worker::CopyPool& pool,
 
 TransferEngine::~TransferEngine() { Close(); }
 
+const Status& TransferEngine::started() const { return loop_->started(); }
+
 void TransferEngine::Close() { loop_->Close(); }
 
 void TransferEngine::StopRetries() { retry_->Close(); }

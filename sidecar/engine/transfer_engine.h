@@ -43,6 +43,8 @@ class TransferEngine {
                  registry::BufferRegistry& registry, EventLog& events, metrics::Metrics& metrics);
   ~TransferEngine();  // Close(), then waits until all transfers are quiet
 
+  const Status& started() const;  // as TransferLoop has it
+
   // Takes no more transfers and stops those that run; returns at once.
   void Close();
   // No transfer is tried again from now on; returns when none asks a peer any more. Before the

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/base/thread.h"
 #include "sidecar/engine/path_selector.h"
 #include "sidecar/engine/rehearsed_operation.h"
 #include "sidecar/engine/unstarted_operation.h"
@@ -30,8 +31,14 @@ TransferLoop::TransferLoop(const EngineOptions& options, worker::CopyPool& pool,
       transports_(transports),
       events_(events),
       metrics_(metrics),
-      delegated_([&pool] { pool.WakeWaiter(); }),
-      thread_([this] { Run(); }) {}
+      delegated_([&pool] { pool.WakeWaiter(); }) {
+  auto thread = StartThread("gantry-engine", [this] { Run(); });
+  if (thread) {
+    thread_ = *std::move(thread);
+  } else {
+    started_ = Fail(std::move(thread).error());
+  }
+}
 
 TransferLoop::~TransferLoop() {
   Close();
@@ -40,7 +47,7 @@ TransferLoop::~TransferLoop() {
     stopping_ = true;
   }
   pool_.WakeWaiter();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void TransferLoop::Run() {

@@ -42,6 +42,9 @@ class TransferLoop {
                EventLog& events, metrics::Metrics& metrics);
   ~TransferLoop();  // Close(), and returns when all transfers are quiet
 
+  // kResourceExhausted: it has no thread, and must not be used.
+  const Status& started() const { return started_; }
+
   void Close();
 
   // Before the first transfer; outlives it. Whoever carries its messages ends before this does.
@@ -174,7 +177,8 @@ class TransferLoop {
   std::deque<uint64_t> ended_order_;
   bool closing_ = false;
 
-  std::thread thread_;
+  Status started_;
+  std::jthread thread_;
 };
 
 }  // namespace gantry::engine

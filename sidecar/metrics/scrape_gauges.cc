@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "lib/base/log.h"
 #include "sidecar/metrics/process_usage.h"
 
 namespace gantry::metrics {
@@ -212,6 +213,9 @@ void AppendProcess(std::vector<MetricFamily>& out) {
   out.push_back(
       GaugeOf("process_open_fds", "Open file descriptors of the sidecar", usage.open_fds));
   out.push_back(GaugeOf("process_max_fds", "Limit of open file descriptors", usage.max_fds));
+  out.push_back(CounterOf("gantry_log_lines_dropped_total",
+                          "Lines of the sidecar's log that standard error did not take",
+                          log::LinesDropped()));
 }
 
 }  // namespace

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <system_error>
 #include <utility>
 
 #include "lib/base/log.h"
 #include "lib/base/random_id.h"
+#include "lib/base/thread.h"
 #include "sidecar/peer/call_canceller.h"
 #include "sidecar/peer/peer_client.h"
 
@@ -74,7 +74,7 @@ ExecutionCaller::~ExecutionCaller() { Close(); }
 
 void ExecutionCaller::Close() {
   std::deque<std::shared_ptr<Job>> waiting;
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   {
     MutexLock lock(mutex_);
     closed_ = true;
@@ -88,7 +88,7 @@ void ExecutionCaller::Close() {
     while (!threads_.empty()) changed_.Wait(lock);
     threads.swap(ended_);
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) thread.join();
 }
 
 Status ExecutionCaller::CanExecute(const std::string& peer) const {
@@ -119,7 +119,7 @@ std::unique_ptr<ExecutionCaller::Execution> ExecutionCaller::Execute(
   job->make = std::move(make);
   job->deadline = deadline;
   job->watcher = std::move(watcher);
-  std::vector<std::thread> ended;
+  std::vector<std::jthread> ended;
   std::optional<Error> refusal;
   {
     const MutexLock lock(mutex_);
@@ -135,7 +135,7 @@ std::unique_ptr<ExecutionCaller::Execution> ExecutionCaller::Execute(
       if (refusal) std::erase(waiting_, job);
     }
   }
-  for (std::thread& thread : ended) thread.join();  // they are past their last step
+  for (std::jthread& thread : ended) thread.join();  // they are past their last step
   if (refusal) job->watcher->OnEnded({std::move(refusal), 0});
   return std::make_unique<Handle>(*this, std::move(job));
 }
@@ -146,13 +146,12 @@ std::optional<Error> ExecutionCaller::StartThread(const std::string& peer) {
   const bool full =
       at_peer != running_at_.end() && at_peer->second >= options_.running_per_peer_max;
   if (full || threads_.size() >= options_.running_max) return std::nullopt;
-  try {
-    std::thread thread([this] { RunJobs(); });
-    threads_.emplace(thread.get_id(), std::move(thread));
-  } catch (const std::system_error& error) {
-    if (threads_.empty()) {
-      return Error(ErrorCode::kResourceExhausted, "no thread could be started", error.what());
-    }
+  auto thread = gantry::StartThread("gantry-execute", [this] { RunJobs(); });
+  if (thread) {
+    const std::jthread::id id = thread->get_id();
+    threads_.emplace(id, *std::move(thread));
+  } else if (threads_.empty()) {
+    return std::move(thread).error();
   }
   return std::nullopt;
 }

@@ -70,8 +70,8 @@ class ExecutionCaller final : public engine::PeerExecutor {
   std::deque<std::shared_ptr<Job>> waiting_ GUARDED_BY(mutex_);  // the next one first
   std::vector<std::shared_ptr<Job>> running_ GUARDED_BY(mutex_);
   std::map<std::string, size_t> running_at_ GUARDED_BY(mutex_);  // by peer
-  std::map<std::thread::id, std::thread> threads_ GUARDED_BY(mutex_);
-  std::vector<std::thread> ended_ GUARDED_BY(mutex_);  // to be joined
+  std::map<std::jthread::id, std::jthread> threads_ GUARDED_BY(mutex_);
+  std::vector<std::jthread> ended_ GUARDED_BY(mutex_);  // to be joined
   bool closed_ GUARDED_BY(mutex_) = false;
 };
 

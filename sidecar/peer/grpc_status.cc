@@ -42,7 +42,13 @@ Error FromGrpcStatus(const grpc::Status& status) {
   if (!details.empty() && problem.ParseFromString(details) && !problem.code().empty()) {
     return wire::FromMessage(problem);
   }
-  return {CodeOf(status.error_code()), "the peer's sidecar: " + status.error_message()};
+  const ErrorCode code = CodeOf(status.error_code());
+  return {
+      code, "the peer's sidecar: " + status.error_message(),
+      code == ErrorCode::kResourceExhausted
+          ? "gRPC says so where it has no thread or no memory for a call: look at the limits of "
+            "the peer's pod"
+          : ""};
 }
 
 }  // namespace gantry::peer

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lib/base/fd_passing.h"
+#include "lib/net/tcp_connect.h"
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/peer_tls.h"
 #include "sidecar/peer/socket_admission.h"
@@ -37,16 +38,32 @@ grpc::ChannelArguments TcpArguments(milliseconds silence_max) {
   return arguments;
 }
 
-Result<PeerChannel> OverTcp(const HostPort& address, const PeerChannelOptions& options) {
+// gRPC would try the addresses of a name one after the other, each for longer than a peer may take;
+// and data connections have to know where it went.
+Result<std::string> HostThatAnswers(const HostPort& address, TimePoint deadline,
+                                    const net::Cancelled& cancelled) {
+  ASSIGN_OR_RETURN(const auto addresses, net::LookUp(address, deadline, cancelled));
+  if (addresses.size() == 1) return addresses.front().Host();
+  ASSIGN_OR_RETURN(const net::Connected connected, net::ConnectAny(addresses, deadline, cancelled));
+  return connected.address.Host();
+}
+
+Result<PeerChannel> OverTcp(const HostPort& address, const PeerChannelOptions& options,
+                            TimePoint deadline, const net::Cancelled& cancelled) {
   PeerChannel made;
+  auto host = HostThatAnswers(address, deadline, cancelled);
+  if (!host) return Fail(std::move(host).error().WithContext(address.Text()));
+  made.host = *std::move(host);
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
   if (options.security != nullptr) {
     options.security->Refresh();
     made.authorization = options.security->Authorization();
     if (options.security->has_tls()) credentials = ChannelTls(*options.security, address.host);
   }
-  made.channel = grpc::CreateCustomChannel("dns:///" + address.Text(), credentials,
-                                           TcpArguments(options.silence_max));
+  grpc::ChannelArguments arguments = TcpArguments(options.silence_max);
+  arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, address.Text());
+  made.channel = grpc::CreateCustomChannel("dns:///" + HostPort{made.host, address.port}.Text(),
+                                           credentials, arguments);
   return made;
 }
 
@@ -67,14 +84,17 @@ Status CheckMayReach(const PeerAddress& address, const PeerSecurity* security) {
               "give it --peer-tls-cert, --peer-tls-key and --peer-tls-ca", "/address");
 }
 
-Result<PeerChannel> MakePeerChannel(const PeerAddress& address, const PeerChannelOptions& options) {
+Result<PeerChannel> MakePeerChannel(const PeerAddress& address, const PeerChannelOptions& options,
+                                    TimePoint deadline, const net::Cancelled& cancelled) {
   RETURN_IF_ERROR(CheckMayReach(address, options.security.get()));
-  if (address.over_tcp()) return OverTcp(address.tcp, options);
+  if (address.over_tcp()) return OverTcp(address.tcp, options, deadline, cancelled);
   ASSIGN_OR_RETURN(UniqueFd fd,
                    ConnectChecked(address.socket_path, SOCK_STREAM, options.uids_allowed));
   // A channel over a connected socket never connects again: it is one session.
-  return PeerChannel{
-      grpc::CreateCustomInsecureChannelFromFd("gantry-peer", fd.release(), LimitedArguments()), {}};
+  PeerChannel made;
+  made.channel =
+      grpc::CreateCustomInsecureChannelFromFd("gantry-peer", fd.release(), LimitedArguments());
+  return made;
 }
 
 }  // namespace gantry::peer

@@ -13,6 +13,7 @@
 #include "lib/base/result.h"
 #include "lib/base/uid_set.h"
 #include "lib/base/unique_fd.h"
+#include "lib/net/name_lookup.h"
 #include "sidecar/peer/peer_address.h"
 #include "sidecar/peer/peer_security.h"
 
@@ -26,14 +27,17 @@ struct PeerChannelOptions {
 
 struct PeerChannel {
   std::shared_ptr<grpc::Channel> channel;
+  std::string host;           // over TCP: the one address, of those of the name, that it goes to
   std::string authorization;  // for the metadata of each call; empty: none
 };
 
 // Whether the settings let this sidecar connect there at all.
 Status CheckMayReach(const PeerAddress& address, const PeerSecurity* security);
 
-// Over TCP the first call connects.
-Result<PeerChannel> MakePeerChannel(const PeerAddress& address, const PeerChannelOptions& options);
+// Over TCP the first call connects, to one address: of a name with several it is the one that took
+// a connection first.
+Result<PeerChannel> MakePeerChannel(const PeerAddress& address, const PeerChannelOptions& options,
+                                    TimePoint deadline, const net::Cancelled& cancelled);
 
 // A socket of the node's directory whose other end may be there. Connecting never waits: a peer
 // whose backlog is full counts as one that does not answer.

@@ -115,6 +115,7 @@ class GrpcPeerClient final : public PeerClient {
   const Options options_;
   const PeerAddress address_;
   std::string authorization_;
+  std::string host_;  // over TCP: the address that the channel goes to
   Facts facts_;
   std::string session_;
   CallCanceller fetches_;  // Describe, Connect, Notify, and what goes over the lease connection
@@ -128,10 +129,15 @@ class GrpcPeerClient final : public PeerClient {
 };
 
 Status GrpcPeerClient::Open(TimePoint deadline) {
-  ASSIGN_OR_RETURN(PeerChannel made, MakePeerChannel(address_, options_.channel));
+  ASSIGN_OR_RETURN(PeerChannel made, MakePeerChannel(address_, options_.channel, deadline,
+                                                     [this] { return other_calls_.cancelled(); }));
   authorization_ = std::move(made.authorization);
+  host_ = std::move(made.host);
   stub_ = v1::Peer::NewStub(std::move(made.channel));
-  RETURN_IF_ERROR(SayHello(deadline));
+  if (Status said = SayHello(deadline); !said) {
+    if (host_ == address_.tcp.host) return said;
+    return Fail(std::move(said).error().WithContext(HostPort{host_, address_.tcp.port}.Text()));
+  }
   RETURN_IF_ERROR(Watch(deadline));
   return MeasureRoundTrip(deadline);
 }
@@ -174,7 +180,7 @@ Status GrpcPeerClient::Watch(TimePoint deadline) {
   wire::ToMessage(options_.self, request.mutable_initiator());
   request.set_version(version_);
   request.set_owner_generation(facts_.owner.generation);
-  watch_.Start(*stub_, std::move(request), authorization_);
+  RETURN_IF_ERROR(watch_.Start(*stub_, std::move(request), authorization_));
   ASSIGN_OR_RETURN(const v1::Started started, watch_.AwaitStarted(deadline));
   if (started.owner_generation() != facts_.owner.generation) {
     return Fail(ErrorCode::kStaleGeneration, "the peer was restarted meanwhile");
@@ -314,7 +320,7 @@ Result<wire::PeerStreams> GrpcPeerClient::OpenStreams(size_t count, TimePoint de
   request.set_count(static_cast<uint32_t>(count));
   ASSIGN_OR_RETURN(const v1::OpenStreamsReply reply,
                    Ask(&v1::Peer::Stub::OpenStreams, std::move(request), deadline, other_calls_));
-  const std::string host = address_.over_tcp() ? address_.tcp.host : std::string("127.0.0.1");
+  const std::string_view host = address_.over_tcp() ? std::string_view(host_) : "127.0.0.1";
   ASSIGN_OR_RETURN(wire::PeerStreams streams, wire::FromMessage(reply, host));
   if (streams.tickets.size() <= count) return streams;
   return Fail(ErrorCode::kMalformedBody, "the peer sent more tickets than it was asked for");

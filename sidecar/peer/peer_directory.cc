@@ -77,9 +77,9 @@ void PeerDirectory::Refresh(const std::string& peer, const std::vector<uint64_t>
 }
 
 Status PeerDirectory::Notify(const std::string& peer, const wire::Notification& notification,
-                             TimePoint deadline) {
+                             TimePoint deadline, std::optional<milliseconds> down_max) {
   const std::shared_ptr<PeerLink> link = Find(peer);
-  if (link != nullptr) return link->Notify(notification, deadline);
+  if (link != nullptr) return link->Notify(notification, deadline, down_max);
   return Fail(NoPeer(peer));
 }
 
@@ -127,10 +127,11 @@ Result<engine::PeerInfo> PeerDirectory::Put(std::string_view name, std::string_v
   ASSIGN_OR_RETURN(PeerAddress parsed, ParsePeerAddress(address));
   RETURN_IF_ERROR(CheckMayReach(parsed, options_.security.get()));
   RETURN_IF_ERROR(CheckOpen());
-  const std::shared_ptr<PeerLink> old = Find(name);
+  std::shared_ptr<PeerLink> old = Find(name);
   if (old != nullptr && (old->address() != address || old->closing())) {
     RETURN_IF_ERROR(Remove(name, deadline));
   }
+  old.reset();  // its thread ends, and there may be no other
   std::shared_ptr<PeerLink> link;
   {
     const MutexLock lock(mutex_);
@@ -140,13 +141,15 @@ Result<engine::PeerInfo> PeerDirectory::Put(std::string_view name, std::string_v
                   "there are " + std::to_string(links_.size()) + " peers, the most allowed",
                   "DELETE those that are not needed");
     }
-    std::shared_ptr<PeerLink>& place = links_[std::string(name)];
-    if (place == nullptr) {
-      place =
+    auto place = links_.find(name);
+    if (place == links_.end()) {
+      auto made =
           std::make_shared<PeerLink>(options_, std::string(name), std::string(address),
                                      std::move(parsed), mapper_, events_, stop_transfers_, fds_);
+      RETURN_IF_ERROR(made->Start());
+      place = links_.emplace(std::string(name), std::move(made)).first;
     }
-    link = place;
+    link = place->second;
   }
   if (link->address() != address) {
     return Fail(ErrorCode::kConflict, "another caller gave the peer another address meanwhile");

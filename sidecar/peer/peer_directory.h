@@ -79,9 +79,10 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
                TimePoint deadline) override;
 
   bool Knows(std::string_view peer) const EXCLUDES(mutex_) { return Find(peer) != nullptr; }
-  // To a workload of the peer; blocks until it has answered, over new sessions if need be.
-  Status Notify(const std::string& peer, const wire::Notification& notification, TimePoint deadline)
-      EXCLUDES(mutex_);
+  // To a workload of the peer; blocks until it has answered, over new sessions if need be
+  // (see PeerLink).
+  Status Notify(const std::string& peer, const wire::Notification& notification, TimePoint deadline,
+                std::optional<milliseconds> down_max = {}) EXCLUDES(mutex_);
   // Likewise; answers how many, the first of them, were said.
   Result<size_t> EndHoldUses(const std::string& peer, std::span<const wire::HoldUseEnd> ends,
                              TimePoint deadline) EXCLUDES(mutex_);

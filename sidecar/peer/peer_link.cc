@@ -5,6 +5,7 @@
 
 #include "lib/base/log.h"
 #include "lib/base/random_id.h"
+#include "lib/base/thread.h"
 #include "sidecar/peer/queue_pair_exchanger.h"
 #include "sidecar/peer/stage_exchanger.h"
 #include "sidecar/peer/stream_opener.h"
@@ -16,6 +17,7 @@ namespace gantry::peer {
 namespace {
 
 constexpr milliseconds kConnectMax{2'000};  // a peer that hangs must not hold the thread longer
+constexpr milliseconds kCheckMax{2'000};    // likewise, one that takes no data connection
 constexpr milliseconds kIdleWait{1'000};
 constexpr milliseconds kQuietFirst{1'000};
 constexpr milliseconds kStopAgain{20};  // a transfer may be admitted while others are stopped
@@ -70,7 +72,12 @@ PeerLink::PeerLink(const PeerDirectoryOptions& options, std::string name, std::s
     info_.address = address_;
     SetState(engine::PeerState::kConnecting);
   }
-  thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+}
+
+Status PeerLink::Start() {
+  ASSIGN_OR_RETURN(thread_,
+                   StartThread("gantry-peer", [this](const std::stop_token& stop) { Run(stop); }));
+  return {};
 }
 
 PeerLink::~PeerLink() {
@@ -80,12 +87,7 @@ PeerLink::~PeerLink() {
   }
   thread_.request_stop();
   bell_->Ring();
-  thread_.join();
-}
-
-engine::PeerInfo PeerLink::Info() const {
-  const MutexLock lock(mutex_);
-  return info_;
+  if (thread_.joinable()) thread_.join();
 }
 
 Status PeerLink::AwaitUp(TimePoint deadline) {
@@ -215,10 +217,6 @@ void PeerLink::TryOpen() {
     info_.version = facts.owner.build;
     info_.rtt_us = facts.rtt_us;
     info_.paths = PathsHere(facts.paths);
-    info_.path.reset();
-    for (const wire::PathReport& report : info_.paths) {
-      if (report.available && !info_.path) info_.path = report.path;
-    }
     info_.error.reset();
     SetState(engine::PeerState::kUp);
     changed_.NotifyAll();
@@ -250,6 +248,11 @@ void PeerLink::OpenPaths(Session* session) const {
   };
   if (options_.tcp != nullptr && leads(wire::Path::kTcp)) {
     session->streams = options_.tcp->AddPeer(name_, std::make_shared<StreamOpener>(client));
+    // Now, so that the path is not said to be available where a firewall stands before the data.
+    session->streams->Check(Clock::now() + kCheckMax, [this] {
+      const MutexLock lock(mutex_);
+      return closing_ || stopping_;
+    });
   }
   if (options_.rdma != nullptr && leads(wire::Path::kRdma)) {
     session->queue_pairs =

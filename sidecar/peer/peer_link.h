@@ -41,20 +41,27 @@ class PeerLink {
            std::shared_ptr<registry::FdBudget> fds);
   ~PeerLink();
 
+  // Once, before anything else. kResourceExhausted: there is no thread for it.
+  Status Start();
+
   Result<std::vector<Handle>> Acquire(const std::vector<wire::BufferReference>& references,
                                       engine::RemoteUse use, TimePoint deadline) EXCLUDES(mutex_);
   // As PeerGateway has it.
   void Refresh(const std::vector<uint64_t>& stale, const Error& why, TimePoint deadline)
       EXCLUDES(mutex_);
-  // Again and again, over new sessions if need be, until the peer has answered or the deadline.
-  Status Notify(const wire::Notification& notification, TimePoint deadline) EXCLUDES(mutex_);
+  // Again and again, over new sessions if need be, until the peer has answered or the deadline, or
+  // with kPeerLost when the peer has been down for `down_max`.
+  Status Notify(const wire::Notification& notification, TimePoint deadline,
+                std::optional<milliseconds> down_max) EXCLUDES(mutex_);
   // Likewise; how many, the first of them, were said.
   Result<size_t> EndHoldUses(std::span<const wire::HoldUseEnd> ends, TimePoint deadline)
       EXCLUDES(mutex_);
   // Once: a use that was begun and not heard of ends by itself.
   Result<uint64_t> UseHold(const wire::HoldUse& use, TimePoint deadline) EXCLUDES(mutex_);
-  // The client of the session that there is, or will be by the deadline.
-  Result<std::shared_ptr<PeerClient>> AwaitClient(TimePoint deadline) EXCLUDES(mutex_);
+  // The client of the session that there is, or will be by the deadline; `down_max` as in Notify.
+  Result<std::shared_ptr<PeerClient>> AwaitClient(TimePoint deadline,
+                                                  std::optional<milliseconds> down_max = {})
+      EXCLUDES(mutex_);
   // One of them is that of the session that there is.
   bool ProvesSession(const std::vector<std::string>& proofs) const EXCLUDES(mutex_);
   engine::PeerInfo Info() const EXCLUDES(mutex_);
@@ -118,7 +125,7 @@ class PeerLink {
   void TryOpen();
   void EndSession(const Error& why) EXCLUDES(mutex_);
   std::vector<wire::PathReport> PathsHere(std::vector<wire::PathReport> offered) const;
-  void OpenPaths(Session* session) const;
+  void OpenPaths(Session* session) const EXCLUDES(mutex_);
   TimePoint Settle();
   void AcknowledgeUnmapped() EXCLUDES(mutex_);
   std::optional<Error> ReasonToEnd() EXCLUDES(mutex_);
@@ -142,8 +149,8 @@ class PeerLink {
       Session& session, const std::vector<wire::WantedAllocation>& wanted, TimePoint deadline);
   Status Publish(Session& session, std::vector<engine::RemoteBuffer> buffers) EXCLUDES(mutex_);
   // Calls `say` with a client until it has an answer.
-  Status Repeat(TimePoint deadline, const std::function<Status(PeerClient& client)>& say)
-      EXCLUDES(mutex_);
+  Status Repeat(TimePoint deadline, std::optional<milliseconds> down_max,
+                const std::function<Status(PeerClient& client)>& say) EXCLUDES(mutex_);
   // Until something changed, but not long: a session that is over is not noticed at once.
   void AwaitChange(TimePoint deadline) EXCLUDES(mutex_);
   bool IsRevoked(uint64_t generation) const REQUIRES(mutex_);

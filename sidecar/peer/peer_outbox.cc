@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/base/thread.h"
 
 namespace gantry::peer {
 namespace {
@@ -20,44 +21,69 @@ void WarnUnsaid(const std::string& peer, size_t count, const Error& error) {
 }  // namespace
 
 PeerOutbox::PeerOutbox(PeerDirectory& directory, PeerOutboxOptions options)
-    : directory_(directory), options_(options) {}
+    : directory_(directory), options_(options) {
+  auto thread = StartThread("gantry-outbox", [this] { ServeShared(); });
+  if (thread) {
+    sharing_thread_ = *std::move(thread);
+  } else {
+    log::Error("what is said to peers may wait for a thread", {{"error", thread.error()}});
+  }
+}
 
 PeerOutbox::~PeerOutbox() {
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   {
     const MutexLock lock(mutex_);
     closed_ = true;
     threads.swap(ended_);
-    for (const Lanes* lanes : {&notification_lanes_, &hold_lanes_}) {
+    threads.push_back(std::move(sharing_thread_));
+    share_.NotifyAll();
+    for (const Lanes* lanes : {&notification_lanes_, &transfer_lanes_, &hold_lanes_}) {
       for (const auto& [peer, lane] : *lanes) {
         lane->changed.NotifyAll();
         threads.push_back(std::move(lane->thread));
       }
     }
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::jthread& thread : threads) {
+    if (thread.joinable()) thread.join();
+  }
 }
 
 void PeerOutbox::Notify(const std::string& peer, wire::Notification notification,
                         TimePoint deadline, engine::DeliveryDone done) {
+  NotifyIn(&notification_lanes_, peer, std::move(notification), deadline, {}, std::move(done));
+}
+
+void PeerOutbox::NotifyOfTransfer(const std::string& peer, wire::Notification notification,
+                                  TimePoint deadline, engine::DeliveryDone done) {
+  NotifyIn(&transfer_lanes_, peer, std::move(notification), deadline, options_.down_max,
+           std::move(done));
+}
+
+void PeerOutbox::NotifyIn(Lanes* lanes, const std::string& peer, wire::Notification notification,
+                          TimePoint deadline, std::optional<milliseconds> down_max,
+                          engine::DeliveryDone done) {
   auto shared = std::make_shared<const wire::Notification>(std::move(notification));
   Errand errand;
   errand.bytes = shared->content.message.size();
-  errand.run = [this, peer, shared, deadline, done] {
+  errand.run = [this, peer, shared, deadline, down_max, done] {
     const TimePoint start = Clock::now();
-    const Status outcome = directory_.Notify(peer, *shared, deadline);
+    const Status outcome = directory_.Notify(peer, *shared, deadline, down_max);
     done(outcome, std::chrono::duration_cast<microseconds>(Clock::now() - start));
   };
-  if (Status added = AddNotification(peer, std::move(errand)); !added) done(added, std::nullopt);
+  if (Status added = AddNotification(lanes, peer, std::move(errand)); !added) {
+    done(added, std::nullopt);
+  }
 }
 
-Status PeerOutbox::AddNotification(const std::string& peer, Errand errand) {
+Status PeerOutbox::AddNotification(Lanes* lanes, const std::string& peer, Errand errand) {
   RETURN_IF_ERROR(CheckKnown(peer));
   JoinEnded();
   const MutexLock lock(mutex_);
   if (closed_) return Stopping();
-  RETURN_IF_ERROR(CheckRoom(peer, errand.bytes));
-  Add(&notification_lanes_, peer, std::move(errand));
+  RETURN_IF_ERROR(CheckRoom(*lanes, peer, errand.bytes));
+  Add(lanes, peer, std::move(errand));
   return {};
 }
 
@@ -100,12 +126,12 @@ Status PeerOutbox::CheckKnown(const std::string& peer) const {
   return Fail(ErrorCode::kNotFound, "no peer '" + peer + "'", "PUT /v1/peers/" + peer + " first");
 }
 
-Status PeerOutbox::CheckRoom(const std::string& peer, size_t bytes) const {
-  const auto found = notification_lanes_.find(peer);
-  if (found == notification_lanes_.end()) {
-    if (notification_lanes_.size() < options_.lanes_max) return {};
+Status PeerOutbox::CheckRoom(const Lanes& lanes, const std::string& peer, size_t bytes) const {
+  const auto found = lanes.find(peer);
+  if (found == lanes.end()) {
+    if (lanes.size() < options_.lanes_max) return {};
     return Fail(ErrorCode::kResourceExhausted,
-                "there is something to be said to " + std::to_string(notification_lanes_.size()) +
+                "there is something to be said to " + std::to_string(lanes.size()) +
                     " other peers, the most at once",
                 "try again in a moment");
   }
@@ -123,20 +149,53 @@ void PeerOutbox::Add(Lanes* lanes, const std::string& peer, Errand errand) {
   std::shared_ptr<Lane>& lane = (*lanes)[peer];
   if (lane == nullptr) {
     lane = std::make_shared<Lane>();
-    lane->thread = std::thread([this, lanes, peer, lane] { Run(lanes, peer, lane); });
+    auto thread = StartThread("gantry-say", [this, lanes, peer, lane] { Run(lanes, peer, lane); });
+    if (thread) {
+      lane->thread = *std::move(thread);
+    } else {
+      shared_lanes_.push_back({lanes, peer, lane});
+    }
   }
   lane->bytes += errand.bytes;
   lane->waiting.push_back(std::move(errand));
   lane->changed.NotifyAll();
+  share_.NotifyAll();
+}
+
+// Empty: there is nothing more to do.
+std::function<void()> PeerOutbox::NextShared() {
+  MutexLock lock(mutex_);
+  while (true) {
+    while (shared_lanes_.empty()) {
+      if (closed_) return {};
+      share_.Wait(lock);
+    }
+    SharedLane next = std::move(shared_lanes_.front());
+    shared_lanes_.pop_front();
+    Lane& lane = *next.lane;
+    if (lane.waiting.empty()) {  // its peer's next errand tries for a thread again
+      next.lanes->erase(next.peer);
+      continue;
+    }
+    Errand errand = std::move(lane.waiting.front());
+    lane.waiting.pop_front();
+    lane.bytes -= errand.bytes;
+    shared_lanes_.push_back(std::move(next));  // the other lanes come first
+    return std::move(errand.run);
+  }
+}
+
+void PeerOutbox::ServeShared() {
+  while (const std::function<void()> errand = NextShared()) errand();
 }
 
 void PeerOutbox::JoinEnded() {
-  std::vector<std::thread> ended;
+  std::vector<std::jthread> ended;
   {
     const MutexLock lock(mutex_);
     ended.swap(ended_);
   }
-  for (std::thread& thread : ended) thread.join();
+  for (std::jthread& thread : ended) thread.join();
 }
 
 void PeerOutbox::Run(Lanes* lanes, const std::string& peer, const std::shared_ptr<Lane>& lane) {

@@ -16,6 +16,7 @@
 #include "lib/base/log.h"
 #include "lib/base/name.h"
 #include "lib/base/random_id.h"
+#include "lib/base/thread.h"
 #include "lib/rpc/bounded_listener.h"
 #include "lib/rpc/grpc_deadline.h"
 #include "lib/wire/peer_execution_messages.h"
@@ -165,6 +166,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   const StageOffers stages_;
   PeerService service_;
   PeerService tcp_service_;
+  grpc::ResourceQuota quota_{"peer API"};
   std::unique_ptr<grpc::Server> server_;  // null: no node directory
   std::unique_ptr<FdSocket> fd_socket_;
   std::unique_ptr<TcpDoor> tcp_;                         // null: not over TCP
@@ -176,21 +178,23 @@ Status GrpcPeerServer::Run() {
   RETURN_IF_ERROR(streams_.Listen(buffers_));
   if (!files_.socket_path.empty()) RETURN_IF_ERROR(OpenNodeDoor());
   if (!options_.listen.empty()) {
-    ASSIGN_OR_RETURN(tcp_, TcpDoor::Start({options_.listen, options_.security,
-                                           options_.sessions_max, options_.connections_max,
-                                           options_.memory_bytes_max, options_.silence_max},
-                                          options_.count_refusal, tcp_service_));
+    ASSIGN_OR_RETURN(tcp_, TcpDoor::Make({options_.listen, options_.security, options_.sessions_max,
+                                          options_.connections_max, options_.memory_bytes_max,
+                                          options_.silence_max},
+                                         options_.count_refusal, tcp_service_));
+    RETURN_IF_ERROR(tcp_->Open());
   }
-  ticker_ = std::jthread([this](const std::stop_token& stop) { KeepTicking(stop); });
+  ASSIGN_OR_RETURN(ticker_, StartThread("gantry-peers", [this](const std::stop_token& stop) {
+                     KeepTicking(stop);
+                   }));
   return {};
 }
 
 Status GrpcPeerServer::OpenNodeDoor() {
-  grpc::ResourceQuota quota("peer API");
-  quota.Resize(options_.memory_bytes_max);
-  quota.SetMaxThreads(static_cast<int>(options_.sessions_max) + kCallThreadsMax);
+  quota_.Resize(options_.memory_bytes_max);
+  LimitThreads(options_.sessions_max, &quota_);
   grpc::ServerBuilder builder;
-  builder.SetResourceQuota(quota);
+  builder.SetResourceQuota(quota_);
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
@@ -219,6 +223,7 @@ void GrpcPeerServer::ListenInNode(grpc::ServerBuilder* builder) {
   bounds.what = "the peer API in the node directory";
   bounds.connections_max = options_.connections_max;
   bounds.old_ones_stay = true;
+  bounds.needs_threads = true;
   std::vector<UniqueFd> listeners;
   listeners.push_back(std::move(files_.listener));
   node_listener_ = std::make_unique<rpc::BoundedListener>(
@@ -252,6 +257,7 @@ void GrpcPeerServer::KeepTicking(const std::stop_token& stop) {
     if (now < next_tick) continue;
     initiators_.Tick(now);
     tickets_.DropExpired(now);
+    LimitThreads(options_.sessions_max, &quota_);
     if (tcp_ != nullptr) tcp_->Tick();
     next_tick = now + options_.heartbeat;
   }

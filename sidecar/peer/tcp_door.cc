@@ -1,13 +1,13 @@
 #include "sidecar/peer/tcp_door.h"
 
 #include <grpcpp/ext/health_check_service_server_builder_option.h>
-#include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
 
 #include <utility>
 
 #include "lib/base/log.h"
 #include "lib/rpc/grpc_deadline.h"
+#include "lib/rpc/grpc_log.h"
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/grpc_status.h"
 
@@ -19,11 +19,11 @@ constexpr int kClientPingsMsMin = 500;
 
 int Count(milliseconds time) { return static_cast<int>(time.count()); }
 
-void SetLimits(const TcpDoor::Options& options, grpc::ServerBuilder* builder) {
-  grpc::ResourceQuota quota("peer API over TCP");
-  quota.Resize(options.memory_bytes_max);
-  quota.SetMaxThreads(static_cast<int>(options.sessions_max) + kCallThreadsMax);
-  builder->SetResourceQuota(quota);
+void SetLimits(const TcpDoor::Options& options, grpc::ResourceQuota* quota,
+               grpc::ServerBuilder* builder) {
+  quota->Resize(options.memory_bytes_max);
+  LimitThreads(options.sessions_max, quota);
+  builder->SetResourceQuota(*quota);
   builder->SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder->SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder->SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
@@ -45,8 +45,13 @@ void SetKeepalive(milliseconds silence_max, grpc::ServerBuilder* builder) {
 
 }  // namespace
 
-Result<std::unique_ptr<TcpDoor>> TcpDoor::Start(Options options, CountRefusal count,
-                                                v1::Peer::Service& service) {
+void LimitThreads(size_t sessions_max, grpc::ResourceQuota* quota) {
+  quota->SetMaxThreads(
+      static_cast<int>(sessions_max + kCallThreadsMax + rpc::CallThreadsRefused()));
+}
+
+Result<std::unique_ptr<TcpDoor>> TcpDoor::Make(Options options, CountRefusal count,
+                                               v1::Peer::Service& service) {
   ASSIGN_OR_RETURN(HostPort listening, ParseHostPort(options.listen));
   RETURN_IF_ERROR(options.security->CheckListen(listening.host));
   std::unique_ptr<TcpDoor> door(new TcpDoor(std::move(options)));
@@ -56,13 +61,14 @@ Result<std::unique_ptr<TcpDoor>> TcpDoor::Start(Options options, CountRefusal co
     credentials = door->tls_->credentials();
   }
   grpc::ServerBuilder builder;
-  SetLimits(door->options_, &builder);
+  SetLimits(door->options_, &door->quota_, &builder);
   SetKeepalive(door->options_.silence_max, &builder);
   // The health service has a port of its own.
   builder.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
   rpc::BoundedListener::Options bounds;
   bounds.what = "the peer API over TCP";
   bounds.connections_max = door->options_.connections_max;
+  bounds.needs_threads = true;
   auto listener = rpc::BoundedListener::Listen(std::move(bounds), &listening);
   if (!listener) {
     return Fail(
@@ -77,18 +83,22 @@ Result<std::unique_ptr<TcpDoor>> TcpDoor::Start(Options options, CountRefusal co
   if (door->server_ == nullptr) {
     return Fail(ErrorCode::kInternal, "gRPC could not start its server");
   }
-  RETURN_IF_ERROR(door->listener_->Start());
   door->listening_ = listening;
-  log::Info("the peer API listens on TCP", {{"address", door->address()},
-                                            {"tls", door->tls()},
-                                            {"token", door->options_.security->has_token()}});
   return door;
+}
+
+Status TcpDoor::Open() {
+  RETURN_IF_ERROR(listener_->Start());
+  log::Info("the peer API listens on TCP",
+            {{"address", address()}, {"tls", tls()}, {"token", options_.security->has_token()}});
+  return {};
 }
 
 TcpDoor::~TcpDoor() { ShutDown(Clock::now()); }
 
 void TcpDoor::Tick() {
   options_.security->Refresh();
+  LimitThreads(options_.sessions_max, &quota_);
   if (tls_ == nullptr) return;
   if (Status updated = tls_->Update(); !updated) {
     log::Error("the peer API keeps its old certificate", {{"error", updated.error()}});

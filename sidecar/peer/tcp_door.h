@@ -1,7 +1,8 @@
 // The peer API over TCP: a gRPC server of its own, so that what comes through it is never taken for
-// a call from the node's directory. Start, Tick and the destructor belong to the owner.
+// a call from the node's directory. Make, Open, Tick and the destructor belong to the owner.
 #pragma once
 
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 
 #include <memory>
@@ -22,6 +23,10 @@ namespace gantry::peer {
 inline constexpr int kStreamsPerConnectionMax = 64;
 inline constexpr int kCallThreadsMax = 64;  // beside one for each session
 
+// Limits the threads of a server's calls. Again now and then, as gRPC does not take it back when it
+// fails to make one.
+void LimitThreads(size_t sessions_max, grpc::ResourceQuota* quota);
+
 class TcpDoor {
  public:
   struct Options {
@@ -34,11 +39,12 @@ class TcpDoor {
     milliseconds silence_max{5'000};
   };
 
-  // `service` outlives the door.
-  static Result<std::unique_ptr<TcpDoor>> Start(Options options, CountRefusal count,
-                                                v1::Peer::Service& service);
+  // Takes its port, and no calls before Open. `service` outlives the door.
+  static Result<std::unique_ptr<TcpDoor>> Make(Options options, CountRefusal count,
+                                               v1::Peer::Service& service);
   ~TcpDoor();
 
+  Status Open();                      // once, when the owner can Keep connections
   void Tick();                        // reads the security's files again
   void ShutDown(TimePoint deadline);  // refuses what is new, ends what is left at the deadline
   // The connection of this peer (ServerContext::peer) stays until what is returned is gone; others
@@ -53,6 +59,7 @@ class TcpDoor {
   const Options options_;
   std::unique_ptr<ServerTls> tls_;  // null: without
   HostPort listening_;
+  grpc::ResourceQuota quota_{"peer API over TCP"};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<rpc::BoundedListener> listener_;
 };

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "lib/base/thread.h"
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/grpc_status.h"
 
@@ -12,10 +13,13 @@ WatchReader::~WatchReader() {
   if (thread_.joinable()) thread_.join();
 }
 
-void WatchReader::Start(v1::Peer::Stub& stub, v1::WatchRequest request,
-                        const std::string& authorization) {
+Status WatchReader::Start(v1::Peer::Stub& stub, v1::WatchRequest request,
+                          const std::string& authorization) {
   if (!authorization.empty()) context_.AddMetadata("authorization", authorization);
-  thread_ = std::thread([this, &stub, request = std::move(request)] { Read(stub, request); });
+  ASSIGN_OR_RETURN(
+      thread_, StartThread("gantry-watch",
+                           [this, &stub, request = std::move(request)] { Read(stub, request); }));
+  return {};
 }
 
 void WatchReader::Read(v1::Peer::Stub& stub, const v1::WatchRequest& request) {

@@ -24,8 +24,9 @@ class WatchReader {
   WatchReader& operator=(const WatchReader&) = delete;
   ~WatchReader();
 
-  // Once. The stub outlives the reader. `authorization` as in PeerChannel.
-  void Start(v1::Peer::Stub& stub, v1::WatchRequest request, const std::string& authorization);
+  // Once. The stub outlives the reader. `authorization` as in PeerChannel. kResourceExhausted:
+  // there is no thread for it, and the peer was asked nothing.
+  Status Start(v1::Peer::Stub& stub, v1::WatchRequest request, const std::string& authorization);
   Result<v1::Started> AwaitStarted(TimePoint deadline) EXCLUDES(mutex_);
   void Cancel(Error why) EXCLUDES(mutex_);
 
@@ -41,7 +42,7 @@ class WatchReader {
   std::optional<v1::Started> started_ GUARDED_BY(mutex_);
   std::optional<Error> why_ GUARDED_BY(mutex_);  // it ended, or has to
 
-  std::thread thread_;
+  std::jthread thread_;
 };
 
 }  // namespace gantry::peer

@@ -158,6 +158,11 @@ bool Buffer::Resume(Allocations allocations, OnNics on_nics) {
   return true;
 }
 
+bool Buffer::IsAsleep() const {
+  MutexLock lock(mutex_);
+  return state_ == BufferState::kSuspended && backing_ == nullptr;
+}
+
 Buffer::Use::Use(std::shared_ptr<Buffer> buffer, std::shared_ptr<const Backing> backing,
                  std::list<std::string>::iterator user)
     : buffer_(std::move(buffer)), backing_(std::move(backing)), user_(user) {}

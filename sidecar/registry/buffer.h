@@ -86,6 +86,8 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   bool Release(Status* on_devices) EXCLUDES(mutex_);
   // Makes a suspended buffer active again over new mappings; false when it is not suspended.
   bool Resume(Allocations allocations, OnNics on_nics = WithoutNics()) EXCLUDES(mutex_);
+  // Whether it is suspended and was released since.
+  bool IsAsleep() const EXCLUDES(mutex_);
 
   static OnNics WithoutNics();
 

@@ -18,6 +18,18 @@ void BufferIndex::Publish(RegisteredBuffer registered) {
   by_id_.emplace(description.id, std::move(registered));
 }
 
+RegisteredBuffer BufferIndex::Replace(RegisteredBuffer registered) {
+  const Buffer::Description& description = registered.buffer->description();
+  by_workload_[description.workload].by_name[description.name] = registered.buffer;
+  return std::exchange(by_id_[description.id], std::move(registered));
+}
+
+std::vector<std::shared_ptr<AllocationRecord>> BufferIndex::TakeAllocations(std::string_view id) {
+  const auto found = by_id_.find(id);
+  if (found == by_id_.end()) return {};
+  return std::exchange(found->second.allocations, {});
+}
+
 void BufferIndex::Unpublish(const Buffer& buffer, TimePoint deadline) {
   const std::string& id = buffer.description().id;
   if (!by_id_.contains(id)) return;

@@ -17,7 +17,8 @@
 
 namespace gantry::registry {
 
-// A buffer and the records that map its allocations again after it was suspended.
+// A buffer and the records that map its allocations again after it was suspended; none where its
+// memory was released.
 struct RegisteredBuffer {
   std::shared_ptr<Buffer> buffer;
   std::vector<std::shared_ptr<AllocationRecord>> allocations;
@@ -28,6 +29,11 @@ class BufferIndex {
   // REQUIRES that the name is free in this registration of the workload. Names of an earlier
   // registration are unpublished.
   void Publish(RegisteredBuffer registered);
+  // In place of the buffer with this id, which it answers for the caller to drop outside of its
+  // lock. REQUIRES that there is one, with the same workload, name and length.
+  RegisteredBuffer Replace(RegisteredBuffer registered);
+  // The records of the buffer, likewise to be dropped; it has none from then on.
+  std::vector<std::shared_ptr<AllocationRecord>> TakeAllocations(std::string_view id);
   // Takes the name away; the buffer is still found by id, and its removal has time until
   // `deadline`: the latest of those that were given.
   void Unpublish(const Buffer& buffer, TimePoint deadline);

@@ -73,7 +73,7 @@ Result<BufferRegistry::Buffers> BufferRegistry::Register(const wire::Registratio
   ASSIGN_OR_RETURN(std::vector<CheckedBuffer> checked, CheckRegistration(request, limits_));
   ASSIGN_OR_RETURN(const ResolvedRequest resolved,
                    ResolveRequest(request, std::move(checked), workloads_, *allocations_));
-  Buffers existing;
+  std::vector<Existing> existing;
   {
     MutexLock lock(mutex_);
     ASSIGN_OR_RETURN(existing, FindExisting(request, resolved));
@@ -81,16 +81,16 @@ Result<BufferRegistry::Buffers> BufferRegistry::Register(const wire::Registratio
   // Until it is published only `made` holds it: an error here unmaps what was mapped.
   std::vector<RegisteredBuffer> made(request.buffers.size());
   for (size_t i = 0; i < made.size(); ++i) {
-    if (existing[i] != nullptr) continue;
-    auto buffer = MakeBuffer(request, resolved, i);
+    if (existing[i].IsAnswer()) continue;
+    auto buffer = MakeBuffer(request, resolved, i, existing[i].buffer.get());
     if (!buffer) return Fail(Below(ElementPointer("buffers", i), std::move(buffer).error()));
     made[i] = *std::move(buffer);
   }
   RETURN_IF_ERROR(CheckNonces(request, resolved, mapper_));
-  return Publish(request, resolved, std::move(made));
+  return Publish(request, resolved, existing, std::move(made));
 }
 
-Result<BufferRegistry::Buffers> BufferRegistry::FindExisting(
+Result<std::vector<BufferRegistry::Existing>> BufferRegistry::FindExisting(
     const wire::RegistrationRequest& request, const ResolvedRequest& resolved) const {
   // A workload leaves its table before its buffers are removed: what is published under this lock
   // while the workload is current is found by that removal.
@@ -99,16 +99,20 @@ Result<BufferRegistry::Buffers> BufferRegistry::FindExisting(
                 "workload '" + request.workload + "' ended during the registration",
                 "register the workload again", "/workload");
   }
-  Buffers existing(request.buffers.size());
+  std::vector<Existing> existing(request.buffers.size());
   size_t added = 0;
   for (size_t i = 0; i < existing.size(); ++i) {
     const wire::BufferSpec& asked = request.buffers[i];
-    existing[i] = index_->ByName(request.workload, resolved.workload_generation, asked.name);
-    if (existing[i] == nullptr) {
+    auto& [buffer, is_replaced] = existing[i];
+    buffer = index_->ByName(request.workload, resolved.workload_generation, asked.name);
+    if (buffer == nullptr) {
       ++added;
       continue;
     }
-    RETURN_IF_ERROR(CheckSame(*existing[i], asked, resolved, i));
+    Status same = CheckSame(*buffer, asked, resolved, i);
+    const bool has_memory = !index_->ById(buffer->description().id)->allocations.empty();
+    is_replaced = (!same || !has_memory) && MayTakeMemory(*buffer, asked, resolved, i);
+    if (!is_replaced && !same) return Fail(std::move(same).error());
   }
   if (added > limits_.buffers_max || index_->size() > limits_.buffers_max - added) {
     return Fail(ErrorCode::kResourceExhausted,
@@ -121,8 +125,8 @@ Result<BufferRegistry::Buffers> BufferRegistry::FindExisting(
 }
 
 Result<RegisteredBuffer> BufferRegistry::MakeBuffer(const wire::RegistrationRequest& request,
-                                                    const ResolvedRequest& resolved,
-                                                    size_t buffer) {
+                                                    const ResolvedRequest& resolved, size_t buffer,
+                                                    const Buffer* replaced) {
   const wire::BufferSpec& asked = request.buffers[buffer];
   RegisteredBuffer made;
   made.allocations = resolved.AllocationsOf(buffer);
@@ -134,11 +138,12 @@ Result<RegisteredBuffer> BufferRegistry::MakeBuffer(const wire::RegistrationRequ
     mapped.push_back(std::move(mapping));
     description.allocation_ids.push_back(record->id());
   }
-  description.id = NextId();
+  description.id = replaced != nullptr ? replaced->description().id : NextId();
   description.workload = request.workload;
   description.workload_generation = resolved.workload_generation;
   description.name = asked.name;
-  description.generation = RandomGeneration();
+  description.generation =
+      replaced != nullptr ? replaced->description().generation : RandomGeneration();
   description.access = asked.access;
   description.layout = asked.layout;
   description.pieces = resolved.buffers[buffer].pieces;
@@ -165,20 +170,30 @@ Result<Buffer::OnNics> BufferRegistry::RegisterOnNics(const memory::PieceMap& pi
 
 Result<BufferRegistry::Buffers> BufferRegistry::Publish(const wire::RegistrationRequest& request,
                                                         const ResolvedRequest& resolved,
+                                                        const std::vector<Existing>& seen,
                                                         std::vector<RegisteredBuffer> made) {
+  Buffers buffers(made.size());
+  std::vector<RegisteredBuffer> replaced;  // closes descriptors after the lock
   MutexLock lock(mutex_);
-  ASSIGN_OR_RETURN(Buffers buffers, FindExisting(request, resolved));
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    if (buffers[i] != nullptr || made[i].buffer != nullptr) continue;
+  ASSIGN_OR_RETURN(const std::vector<Existing> existing, FindExisting(request, resolved));
+  for (size_t i = 0; i < existing.size(); ++i) {
+    const bool as_seen = made[i].buffer != nullptr && existing[i].buffer == seen[i].buffer;
+    if (existing[i].IsAnswer() || as_seen) continue;
     return Fail(ErrorCode::kConflict,
-                "buffer '" + request.buffers[i].name + "' was removed during the registration",
+                "buffer '" + request.buffers[i].name +
+                    "' was removed, suspended or resumed during the registration",
                 "send the request again", ElementPointer("buffers", i) + "/name");
   }
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    if (buffers[i] != nullptr) continue;
-    buffers[i] = made[i].buffer;
+  for (size_t i = 0; i < existing.size(); ++i) {
+    buffers[i] = existing[i].IsAnswer() ? existing[i].buffer : made[i].buffer;
+    if (existing[i].IsAnswer()) continue;
     if (closed_) buffers[i]->EndWaits();
-    index_->Publish(std::move(made[i]));
+    if (existing[i].is_replaced) {
+      existing[i].buffer->StopUses(BufferState::kDraining);
+      replaced.push_back(index_->Replace(std::move(made[i])));
+    } else {
+      index_->Publish(std::move(made[i]));
+    }
   }
   return buffers;
 }
@@ -310,6 +325,12 @@ Status BufferRegistry::Resume(std::string_view id) {
     records = registered->allocations;
   }
   if (buffer->state() == BufferState::kActive) return {};
+  if (records.empty()) {
+    return Fail(
+        ErrorCode::kConflict,
+        "buffer '" + buffer->description().name + "' gave its memory up when it was suspended",
+        "register the memory that is there now under the same name, with POST /v1/buffers");
+  }
   Buffer::Allocations mapped;
   mapped.reserve(records.size());
   for (const auto& record : records) {
@@ -319,10 +340,22 @@ Status BufferRegistry::Resume(std::string_view id) {
   const Buffer::Description& description = buffer->description();
   ASSIGN_OR_RETURN(Buffer::OnNics on_nics,
                    RegisterOnNics(description.pieces, mapped, description.access));
-  if (buffer->Resume(std::move(mapped), std::move(on_nics)) ||
-      buffer->state() == BufferState::kActive)
-    return {};
+  {
+    // A registration may give it other memory, and then looks at its state under this lock.
+    MutexLock lock(mutex_);
+    if (buffer->Resume(std::move(mapped), std::move(on_nics))) return {};
+  }
+  if (buffer->state() == BufferState::kActive) return {};
   return Fail(ErrorCode::kDraining, "buffer '" + std::string(id) + "' is being deleted");
+}
+
+void BufferRegistry::ReleaseMemory(const Buffers& buffers) {
+  std::vector<std::vector<std::shared_ptr<AllocationRecord>>> released;  // closes after the lock
+  MutexLock lock(mutex_);
+  for (const auto& buffer : buffers) {
+    if (!buffer->IsAsleep()) continue;
+    released.push_back(index_->TakeAllocations(buffer->description().id));
+  }
 }
 
 void BufferRegistry::Close() {

@@ -68,8 +68,10 @@ class BufferRegistry {
 
   // Checks everything, maps what is new, then publishes all buffers at once, in the order of the
   // request. A name that exists with the same specification answers the existing buffer; with
-  // another one it is kConflict. Errors name the field as a JSON pointer into the request. A new
-  // buffer with nonces begins suspended, as they are still in it: Resume it when they are gone.
+  // another one it is kConflict. A suspended buffer takes other memory of the same length, and is
+  // active then, under its id and generation. Errors name the field as a JSON pointer into the
+  // request. A new buffer with nonces begins suspended, as they are still in it: Resume it when
+  // they are gone.
   Result<std::vector<std::shared_ptr<Buffer>>> Register(const wire::RegistrationRequest& request)
       EXCLUDES(mutex_);
 
@@ -92,7 +94,11 @@ class BufferRegistry {
   Status Suspend(std::string_view id, TimePoint deadline) EXCLUDES(mutex_);
   Status SuspendAll(const std::vector<std::shared_ptr<Buffer>>& buffers, TimePoint deadline,
                     std::vector<PeerRelease>* peers = nullptr) EXCLUDES(mutex_);
+  // kConflict after ReleaseMemory.
   Status Resume(std::string_view id) EXCLUDES(mutex_);
+  // Of those that are suspended: lets go of their descriptors and handles, so that the owner's free
+  // gives the memory back. Register brings other memory.
+  void ReleaseMemory(const std::vector<std::shared_ptr<Buffer>>& buffers) EXCLUDES(mutex_);
   // Ends all waits for uses, and those to come: Remove, RemoveAll and Suspend answer as at their
   // deadline. The sink has to end its own. Idempotent.
   void Close() EXCLUDES(mutex_);
@@ -121,15 +127,26 @@ class BufferRegistry {
  private:
   using Buffers = std::vector<std::shared_ptr<Buffer>>;
 
-  // Parallel to the request's buffers; null where the name is free. Fails when a name is in use
-  // for something else, when there is no room, or when the workload has ended meanwhile.
-  Result<Buffers> FindExisting(const wire::RegistrationRequest& request,
-                               const ResolvedRequest& resolved) const REQUIRES(mutex_);
-  // Maps what the buffer needs.
+  // A buffer of the name that is asked for; null where the name is free.
+  struct Existing {
+    std::shared_ptr<Buffer> buffer;
+    bool is_replaced = false;  // it is asleep and gets other memory
+    bool IsAnswer() const { return buffer != nullptr && !is_replaced; }
+  };
+
+  // Parallel to the request's buffers. Fails when a name is in use for something else, when there
+  // is no room, or when the workload has ended meanwhile.
+  Result<std::vector<Existing>> FindExisting(const wire::RegistrationRequest& request,
+                                             const ResolvedRequest& resolved) const
+      REQUIRES(mutex_);
+  // Maps what the buffer needs. Id and generation are those of `replaced`, if it is not null.
   Result<RegisteredBuffer> MakeBuffer(const wire::RegistrationRequest& request,
-                                      const ResolvedRequest& resolved, size_t buffer);
+                                      const ResolvedRequest& resolved, size_t buffer,
+                                      const Buffer* replaced);
+  // `seen`: what existed when they were made.
   Result<Buffers> Publish(const wire::RegistrationRequest& request, const ResolvedRequest& resolved,
-                          std::vector<RegisteredBuffer> made) EXCLUDES(mutex_);
+                          const std::vector<Existing>& seen, std::vector<RegisteredBuffer> made)
+      EXCLUDES(mutex_);
   // On the devices, if there are any. Memory that has no way there is no failure.
   Result<Buffer::OnNics> RegisterOnNics(const memory::PieceMap& pieces,
                                         const Buffer::Allocations& mapped,

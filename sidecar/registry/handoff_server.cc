@@ -12,6 +12,7 @@
 
 #include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
+#include "lib/base/thread.h"
 
 namespace gantry::registry {
 namespace {
@@ -49,8 +50,14 @@ Result<std::unique_ptr<HandoffServer>> HandoffServer::Start(Options options,
   }
   RETURN_IF_ERROR(Control(poller.get(), EPOLL_CTL_ADD, listener.get(), EPOLLIN, kListenerKey));
   RETURN_IF_ERROR(Control(poller.get(), EPOLL_CTL_ADD, waker.get(), EPOLLIN, kWakerKey));
-  return std::unique_ptr<HandoffServer>(new HandoffServer(
+  std::unique_ptr<HandoffServer> server(new HandoffServer(
       std::move(options), workloads, std::move(listener), std::move(poller), std::move(waker)));
+  RETURN_IF_ERROR(server->ender_.Start());
+  ASSIGN_OR_RETURN(server->thread_,
+                   StartThread("gantry-handoff", [raw = server.get()](const std::stop_token& stop) {
+                     raw->Serve(stop);
+                   }));
+  return server;
 }
 
 HandoffServer::HandoffServer(Options options, WorkloadTable& workloads, UniqueFd listener,
@@ -60,8 +67,7 @@ HandoffServer::HandoffServer(Options options, WorkloadTable& workloads, UniqueFd
       ender_(workloads),
       listener_(std::move(listener)),
       poller_(std::move(poller)),
-      waker_(std::move(waker)),
-      thread_([this](const std::stop_token& stop) { Serve(stop); }) {}
+      waker_(std::move(waker)) {}
 
 HandoffServer::~HandoffServer() {
   thread_.request_stop();
@@ -69,7 +75,7 @@ HandoffServer::~HandoffServer() {
   if (::write(waker_.get(), &one, sizeof(one)) < 0) {
     log::Error("waking the hand-off thread failed", {{"errno", errno}});
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   ::unlink(options_.socket_path.c_str());
   while (!connections_.empty()) Close(connections_.begin(), "the sidecar stops");
 }

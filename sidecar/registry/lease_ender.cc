@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/base/thread.h"
+
 namespace gantry::registry {
 namespace {
 
@@ -13,9 +15,16 @@ constexpr milliseconds kExpiryPeriod{250};
 
 }  // namespace
 
-LeaseEnder::LeaseEnder(WorkloadTable& workloads) : workloads_(workloads) {
-  for (int i = 0; i < kEndThreads; ++i) threads_.emplace_back([this] { EndLost(); });
-  threads_.emplace_back([this] { ExpireLeases(); });
+LeaseEnder::LeaseEnder(WorkloadTable& workloads) : workloads_(workloads) {}
+
+Status LeaseEnder::Start() {
+  for (int i = 0; i < kEndThreads; ++i) {
+    ASSIGN_OR_RETURN(std::jthread thread, StartThread("gantry-end", [this] { EndLost(); }));
+    threads_.push_back(std::move(thread));
+  }
+  ASSIGN_OR_RETURN(std::jthread thread, StartThread("gantry-expire", [this] { ExpireLeases(); }));
+  threads_.push_back(std::move(thread));
+  return {};
 }
 
 LeaseEnder::~LeaseEnder() {

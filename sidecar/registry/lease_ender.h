@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/base/mutex.h"
+#include "lib/base/result.h"
 #include "sidecar/registry/workload_table.h"
 
 namespace gantry::registry {
@@ -20,6 +21,7 @@ class LeaseEnder {
   LeaseEnder& operator=(const LeaseEnder&) = delete;
   ~LeaseEnder();  // after all ends that were asked for
 
+  Status Start();  // once; without it nothing ends
   // Returns at once. Does nothing when the workload is of another generation by then.
   void End(std::string workload, uint64_t generation, std::string why) EXCLUDES(mutex_);
 

@@ -182,4 +182,11 @@ Status CheckSame(const Buffer& existing, const wire::BufferSpec& asked,
               "delete it first, or choose another name", ElementPointer("buffers", buffer) + field);
 }
 
+bool MayTakeMemory(const Buffer& existing, const wire::BufferSpec& asked,
+                   const ResolvedRequest& resolved, size_t buffer) {
+  const Buffer::Description& there = existing.description();
+  return existing.IsAsleep() && there.access == asked.access && there.layout == asked.layout &&
+         there.pieces.length() == resolved.buffers[buffer].pieces.length();
+}
+
 }  // namespace gantry::registry

@@ -34,4 +34,8 @@ Result<ResolvedRequest> ResolveRequest(const wire::RegistrationRequest& request,
 Status CheckSame(const Buffer& existing, const wire::BufferSpec& asked,
                  const ResolvedRequest& resolved, size_t buffer);
 
+// Whether the suspended buffer takes the memory that the request names: all but that is the same.
+bool MayTakeMemory(const Buffer& existing, const wire::BufferSpec& asked,
+                   const ResolvedRequest& resolved, size_t buffer);
+
 }  // namespace gantry::registry

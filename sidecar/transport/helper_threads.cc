@@ -1,14 +1,15 @@
 #include "sidecar/transport/helper_threads.h"
 
-#include <system_error>
+#include <algorithm>
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/base/thread.h"
 
 namespace gantry::transport {
 
 HelperThreads::HelperThreads(int threads, int threads_max)
-    : threads_max_(static_cast<size_t>(threads_max)) {
+    : threads_max_(static_cast<size_t>(std::max(threads, threads_max))) {
   const MutexLock lock(mutex_);
   for (int i = 0; i < threads; ++i) AddThread();
 }
@@ -22,7 +23,13 @@ HelperThreads::~HelperThreads() {
 }
 
 void HelperThreads::AddThread() {
-  threads_.emplace_back([this] { Work(); });
+  auto thread = StartThread("gantry-helper", [this] { Work(); });
+  if (thread) {
+    threads_.push_back(*std::move(thread));
+  } else {
+    log::Warning("a task waits for a helper thread",
+                 {{"threads", threads_.size()}, {"error", thread.error()}});
+  }
 }
 
 void HelperThreads::Run(std::function<void()> task) {
@@ -30,14 +37,7 @@ void HelperThreads::Run(std::function<void()> task) {
     const MutexLock lock(mutex_);
     if (stopping_) return;
     tasks_.push_back(std::move(task));
-    if (tasks_.size() > idle_ && threads_.size() < threads_max_) {
-      try {
-        AddThread();
-      } catch (const std::system_error& error) {
-        log::Warning("a task waits for a helper thread: no more can be started",
-                     {{"threads", threads_.size()}, {"why", error.what()}});
-      }
-    }
+    if (tasks_.size() > idle_ && threads_.size() < threads_max_) AddThread();
   }
   changed_.NotifyOne();
 }

@@ -15,7 +15,8 @@ namespace gantry::transport {
 
 class HelperThreads {
  public:
-  // More are started while all of those are busy, up to `threads_max`, and stay.
+  // More are started while all of those are busy, up to `threads_max`, and stay. Where there can be
+  // no more, tasks wait; what is missing is tried again with each task.
   explicit HelperThreads(int threads, int threads_max = 0);
   HelperThreads(const HelperThreads&) = delete;
   HelperThreads& operator=(const HelperThreads&) = delete;

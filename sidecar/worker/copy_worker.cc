@@ -12,6 +12,7 @@
 
 #include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
+#include "lib/base/thread.h"
 #include "sidecar/memory/pinned_memory.h"
 #include "sidecar/worker/probe_list.h"
 #include "sidecar/worker/shared_block.h"
@@ -81,15 +82,25 @@ class CopyWorker {
         loop_(&ring_, &mappings_, arguments.spin) {}
 
   int Serve() {
-    Status opened = without_driver_ ? LeftAlone() : gpus_.Open(index_, gpu_workers_);
-    if (opened) opened = loop_.UseGpu(gpus_);
-    if (!opened) gpus_.Close();
-    std::thread([this] {
+    // Before the GPU's driver, which is not to be blamed when there is no thread to be had.
+    std::promise<void> ready;
+    auto copying = StartThread("gantry-copying", [this, begin = ready.get_future()] {
+      begin.wait();
       const Status status = loop_.Run();
       if (!status) log::Error("copy worker ends", {{"error", status.error()}});
       const bool corrupt = status || status.error().code == ErrorCode::kInternal;
+      log::Flush();
       ::_exit(corrupt ? kExitCorruptRing : kExitGpuFailed);
-    }).detach();
+    });
+    if (!copying) {
+      log::Error("copy worker cannot start", {{"error", copying.error()}});
+      return kExitNoThread;
+    }
+    copying->detach();
+    Status opened = without_driver_ ? LeftAlone() : gpus_.Open(index_, gpu_workers_);
+    if (opened) opened = loop_.UseGpu(gpus_);
+    if (!opened) gpus_.Close();
+    ready.set_value();
     const WorkerAnswer greeting = Greet(opened);
     if (!SendMessage(kControlFd, BytesOf(greeting), {})) return kExitPoolGone;
     while (true) {
@@ -141,8 +152,10 @@ class CopyWorker {
     if (!opening_.valid()) {
       std::packaged_task<Result<memory::GpuDevices>()> open(
           [index = index_, gpu_workers = gpu_workers_] { return OpenGpu(index, gpu_workers); });
-      opening_ = open.get_future();
-      std::thread(std::move(open)).detach();
+      auto opening = open.get_future();
+      ASSIGN_OR_RETURN(std::jthread thread, StartThread("gantry-open", std::move(open)));
+      thread.detach();
+      opening_ = std::move(opening);
     }
     if (opening_.wait_for(milliseconds(0)) != std::future_status::ready) return false;
     ASSIGN_OR_RETURN(gpus_, opening_.get());
@@ -232,7 +245,9 @@ int RunCopyWorker(int argc, char** argv) {
     return kExitBadStart;
   }
   // No destructors: the copy thread may still be in the middle of a job.
-  ::_exit((*worker)->Serve());
+  const int exit_code = (*worker)->Serve();
+  log::Flush();
+  ::_exit(exit_code);
 }
 
 }  // namespace gantry::worker

@@ -21,6 +21,7 @@ enum WorkerExit : int {
   kExitCorruptRing = 65,
   kExitBadRequest = 66,
   kExitGpuFailed = 67,  // a GPU did not do what it was given
+  kExitNoThread = 68,   // there was none to be had; the GPU's driver was not asked
 };
 
 // True when this process was started as a worker.

@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,8 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/base/thread.h"
+#include "sidecar/worker/copy_worker.h"
 
 namespace gantry::worker {
 namespace {
@@ -71,8 +72,8 @@ Status WorkerSupervisor::Start() {
     if (!event->valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "eventfd", errno));
   }
   for (Care& care : care_) care.backoff = options_.restart_backoff_min_ms;
-  supervising_thread_ = std::thread([this] { Supervise(); });
-  completing_thread_ = std::thread([this] { CompleteStarts(); });
+  ASSIGN_OR_RETURN(completing_thread_, StartThread("gantry-restore", [this] { CompleteStarts(); }));
+  ASSIGN_OR_RETURN(supervising_thread_, StartThread("gantry-workers", [this] { Supervise(); }));
   const auto all_usable = [this] {
     return std::all_of(slots_.begin(), slots_.end(),
                        [](const auto& slot) { return slot->state.load() == WorkerState::kUsable; });
@@ -91,7 +92,6 @@ void WorkerSupervisor::Notify(const UniqueFd& event) {
 }
 
 void WorkerSupervisor::Supervise() {
-  ::prctl(PR_SET_NAME, "gantry-workers");
   while (!stop_.load()) {
     StartDue();
     AwaitEvent(NextStart());
@@ -129,8 +129,11 @@ void WorkerSupervisor::Reap(WorkerSlot& slot, WorkerProcess& process, Care* care
   care->backoff = std::min(care->backoff * 2, options_.restart_backoff_max_ms);
   const bool was_usable = slot.SetReaped(how);
   if (!was_usable) {
-    // Somebody's SIGKILL says nothing of the GPU's driver.
-    if (how != "signal " + std::to_string(SIGKILL)) ++slot.lost_before_greeting;
+    // Somebody's SIGKILL says nothing of the GPU's driver, nor does a want of threads.
+    if (how != "signal " + std::to_string(SIGKILL) &&
+        how != "exit code " + std::to_string(kExitNoThread)) {
+      ++slot.lost_before_greeting;
+    }
     ReportFailedStart(slot, Error(ErrorCode::kWorkerLost,
                                   "copy worker " + std::to_string(slot.index) +
                                       " ended before it was ready: " + how,
@@ -199,7 +202,6 @@ void WorkerSupervisor::ReportFailedStart(const WorkerSlot& slot, Error error) {
 }
 
 void WorkerSupervisor::CompleteStarts() {
-  ::prctl(PR_SET_NAME, "gantry-restore");
   std::vector<Starting> awaited;
   while (!stop_.load()) {
     AwaitGreetings(&awaited);

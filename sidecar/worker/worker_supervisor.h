@@ -96,8 +96,8 @@ class WorkerSupervisor {
   std::vector<int> failed_starts_ GUARDED_BY(mutex_);  // in a row, by slot
   Status first_failure_ GUARDED_BY(mutex_);
 
-  std::thread completing_thread_;
-  std::thread supervising_thread_;
+  std::jthread completing_thread_;
+  std::jthread supervising_thread_;
 };
 
 }  // namespace gantry::worker

@@ -115,7 +115,8 @@ void PlainShare(int socket, const TestArena& arena, const std::vector<uint32_t>&
 // Both ends of one plain connection, blocking.
 std::pair<UniqueFd, UniqueFd> PlainPair() {
   BoundSocket bound = *ListenTcp("127.0.0.1", 0);
-  UniqueFd one = *ConnectTcp("127.0.0.1", bound.port, Clock::now() + milliseconds(5000));
+  UniqueFd one =
+      std::move(ConnectTcp("127.0.0.1", bound.port, Clock::now() + milliseconds(5000))->socket);
   (void)AwaitSocket(bound.socket.get(), false, Clock::now() + milliseconds(5000));
   UniqueFd other = std::move(AcceptTcp(bound.socket.get())->socket);
   for (const UniqueFd* fd : {&one, &other}) {

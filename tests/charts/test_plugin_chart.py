@@ -29,8 +29,8 @@ def plugin_of(rendered):
 
 def test_the_plugin_alone_is_installed_by_default(charts):
     rendered = charts.render(kinds=EVERYTHING)
-    assert sorted(each["kind"] for each in rendered.objects) == ["DaemonSet", "NetworkPolicy", "Pod", "ServiceAccount"]
-    assert rendered.one("Pod")["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    assert sorted(each["kind"] for each in rendered.objects) == ["DaemonSet", "Job", "NetworkPolicy", "ServiceAccount"]
+    assert rendered.one("Job")["metadata"]["annotations"]["helm.sh/hook"] == "test"
 
 
 def test_the_plugin_may_do_nothing_that_it_need_not(charts):
@@ -79,7 +79,7 @@ def test_probes_ask_the_services_of_the_contract(charts):
 
 def images_of_the_sidecar(rendered):
     """Of `helm test`'s pod, and of the container that is injected: an expression of CEL."""
-    tested, = rendered.one("Pod")["spec"]["containers"]
+    tested, = pod_spec(rendered.one("Job"))["containers"]
     patches = rendered.one("MutatingAdmissionPolicy")["spec"]["mutations"][1]["jsonPatch"]["expression"]
     # Once for pods that have init containers already, once for the others.
     injected, = set(re.findall(r'"image": dyn\("([^"]*)"\)', patches))
@@ -128,8 +128,8 @@ def test_every_flag_of_the_plugin_has_a_value(charts):
 
 def test_values_reach_the_plugin(charts):
     flags = flags_of(plugin_of(charts.render(values={
-        "slots": 1000, "settleMs": 1000000, "rdma": {"devices": ["mlx5_0", "mlx5_1"], "exclude": ["mlx5_2"]}, "metricsPort": 0})))
-    assert flags["--slots"] == "1000" and flags["--settle-ms"] == "1000000"
+        "slots": 1000, "settleMs": 5000, "reconcileMs": 1000000, "rdma": {"devices": ["mlx5_0", "mlx5_1"], "exclude": ["mlx5_2"]}, "metricsPort": 0})))
+    assert flags["--slots"] == "1000" and flags["--settle-ms"] == "5000" and flags["--reconcile-ms"] == "1000000"
     assert flags["--rdma-devices"] == "mlx5_0,mlx5_1" and flags["--rdma-exclude"] == "mlx5_2"
     assert flags["--metrics-listen"] == "" and "--no-rdma" not in flags
     assert flags["--peer-dir"] == "/run/gantry/gantry.dev-transfer"
@@ -175,11 +175,21 @@ def test_extra_objects_are_templates_as_maps_and_as_text(charts):
 
 
 def test_the_test_pod_asks_for_a_slot_and_is_restricted(charts):
-    pod = charts.render(values={"resource": "gantry.dev/x", "tests": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}).one("Pod")
-    container, = pod["spec"]["containers"]
+    job = charts.render(values={"resource": "gantry.dev/x", "tests": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}).one("Job")
+    container, = pod_spec(job)["containers"]
     assert container["resources"] == {"requests": {"gantry.dev/x": 1}, "limits": {"gantry.dev/x": 1, "nvidia.com/gpu": 1}}
     assert container["securityContext"]["runAsNonRoot"] is True
-    assert not charts.render(values={"tests": {"enabled": False}}).all("Pod")
+    assert not charts.render(values={"tests": {"enabled": False}}).all("Job")
+
+
+def test_a_test_that_fails_leaves_nothing_for_long(charts):
+    """Helm removes what succeeded and what stands in the way; Kubernetes the rest: a Job, and with it its pod."""
+    job = charts.render(values={"tests": {"activeDeadlineSeconds": 7}}).one("Job")
+    assert job["metadata"]["annotations"]["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
+    assert 0 < job["spec"]["ttlSecondsAfterFinished"] <= 600, "its reader needs a while"
+    # Of the Job: a pod's own counts from when it is on a node, and one that finds none would wait for ever.
+    assert job["spec"]["activeDeadlineSeconds"] == 7 and "activeDeadlineSeconds" not in pod_spec(job)
+    assert job["spec"]["backoffLimit"] == 0 and pod_spec(job)["restartPolicy"] == "Never"
 
 
 def test_kubernetes_before_1_29_is_refused(charts):
@@ -192,6 +202,6 @@ def test_no_other_pod_is_taken_for_the_daemon_sets(charts):
     rendered = charts.render(kinds=EVERYTHING, values={"commonLabels": {"team": "chat"}})
     selector = rendered.one("DaemonSet")["spec"]["selector"]["matchLabels"]
     assert selector.items() <= rendered.one("DaemonSet")["spec"]["template"]["metadata"]["labels"].items()
-    labels = rendered.one("Pod")["metadata"]["labels"]
+    labels = rendered.one("Job")["spec"]["template"]["metadata"]["labels"]
     assert not selector.items() <= labels.items()
     assert labels["app.kubernetes.io/component"] == "test" and labels["team"] == "chat"

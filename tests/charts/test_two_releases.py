@@ -1,5 +1,7 @@
 """Two releases live together: no name of the cluster, of a namespace or of a node belongs to both."""
 
+import re
+
 import pytest
 from conftest import EVERYTHING, flags_of, pod_spec
 
@@ -44,3 +46,63 @@ def test_names_stay_within_63_letters(charts):
         assert namespace is None or len(own) <= 63, (kind, own)
     assert charts.render(name="gantry").one("DaemonSet")["metadata"]["name"] == "gantry"
     assert charts.render(values={"fullnameOverride": "x"}).one("DaemonSet")["metadata"]["name"] == "x"
+
+
+LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?")
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def metadata_of(part):
+    """The metadata of objects and of what they make: pods and Secrets."""
+    if isinstance(part, dict):
+        if isinstance(part.get("metadata"), dict):
+            yield part["metadata"]
+        if "secretTemplate" in part:
+            yield part["secretTemplate"]
+        for each in part.values():
+            yield from metadata_of(each)
+    elif isinstance(part, list):
+        for each in part:
+            yield from metadata_of(each)
+
+
+def check_metadata(rendered):
+    """By the rules of Kubernetes' API: names of DNS, texts in labels and annotations, labels of 63 letters."""
+    for metadata in metadata_of(rendered.objects):
+        for key in ("name", "namespace"):
+            assert key not in metadata or (isinstance(metadata[key], str) and NAME.fullmatch(metadata[key])), metadata
+        for key, value in {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}.items():
+            assert isinstance(key, str) and isinstance(value, str), metadata
+        for value in (metadata.get("labels") or {}).values():
+            assert len(value) <= 63 and LABEL.fullmatch(value), metadata
+
+
+# Cut at 45 letters these end in a dot and in a dash; texts that YAML takes for numbers and truth values.
+RELEASES = ["a" * 44 + ".tail-53x", "a" * 44 + "-tail-53x", "a" * 38 + ".gantry.x", "123", "1e3", "0x10", "true", "null", "1.5", "a.b"]
+
+
+@pytest.mark.parametrize("name", RELEASES)
+@pytest.mark.parametrize("kinds", [EVERYTHING, EVERYTHING[1:]], ids=["certificates", "token"])
+def test_any_release_name_makes_valid_metadata(charts, name, kinds):
+    off = {} if kinds == EVERYTHING else {"sidecar": {"authentication": {"rules": ""}, "flags": {"data-tls": False}}}
+    rendered = charts.render(name=name, namespace="7", files=[charts.main / "ci" / "everything-values.yaml"], kinds=kinds, values={
+        **off, "extraObjects": []})
+    check_metadata(rendered)
+    users = charts.render(charts.example, name=name, namespace="7", kinds=kinds, values={"gantry-lib": {"networkPolicy": {"enabled": True}}})
+    check_metadata(users)
+    for service in users.all("Service"):
+        assert "." not in service["metadata"]["name"]
+
+
+@pytest.mark.parametrize("values", [{"fullnameOverride": "b" * 44 + ".c"}, {"nameOverride": "n" * 39 + "-nn"}, {"fullnameOverride": "12"},
+                                    {"serviceAccount": {"name": "1e3"}, "namespaceOverride": "5"}], ids=str)
+def test_names_of_ones_own_make_valid_metadata(charts, values):
+    check_metadata(charts.render(values=values))
+
+
+def test_a_version_with_a_plus_is_no_label(fresh_charts):
+    """As `helm package --version` gives it to nightly builds."""
+    chart = fresh_charts.main / "Chart.yaml"
+    version = "0.1.0-nightly.20261128.with-a-branch.and-a-commit+0123456789abcdef0123456789abcdef"
+    chart.write_text(re.sub(r"(?m)^(version|appVersion): .*", rf"\1: {version}", chart.read_text()))
+    check_metadata(fresh_charts.render())

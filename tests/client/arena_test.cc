@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/sealed_memfd.h"
 #include "tests/client/page_bytes.h"
@@ -46,12 +47,36 @@ TEST(SealedMemfd, IsSealedSizedAndPresent) {
   EXPECT_NE(::ftruncate(fd.get(), kPage), 0);
 }
 
+TEST(SealedMemfd, IsNoStandardStreamAlsoWhereTheseAreClosed) {
+  const auto create = [] {
+    for (int fd = 0; fd <= 2; ++fd) ::close(fd);
+    const auto first = CreateSealedMemfd("test", kPage);
+    const auto second = NewMemfd("test", MFD_CLOEXEC);
+    const bool close_on_exec = ::fcntl(first->get(), F_GETFD) == FD_CLOEXEC;
+    ::_exit(first->get() > 2 && second.get() > 2 && close_on_exec ? 0 : 1);
+  };
+  EXPECT_EXIT(create(), ::testing::ExitedWithCode(0), "");
+}
+
 TEST(SealedMemfd, ManySlicesArePresent) {
   constexpr uint64_t kBytes = (uint64_t{200} << 20) + kPage;
   const UniqueFd fd = CreateSealedMemfd("test", kBytes).value();
   struct stat info = {};
   ASSERT_EQ(::fstat(fd.get(), &info), 0);
   EXPECT_GE(static_cast<uint64_t>(info.st_blocks) * 512, kBytes);
+}
+
+TEST(Arena, OfASparseFileTakesNoPages) {
+  constexpr uint64_t kBytes = uint64_t{64} << 20;
+  UniqueFd fd(::memfd_create("sparse", MFD_ALLOW_SEALING | MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(fd.get(), kBytes), 0);
+  const int number = fd.get();
+  const auto arena = Arena::Map(std::move(fd), kBytes, nullptr, true).value();
+  EXPECT_FALSE(HasEveryPage(number, kBytes));
+  arena->data()[0] = std::byte{1};
+  struct stat info = {};
+  ASSERT_EQ(::fstat(number, &info), 0);
+  EXPECT_LT(static_cast<uint64_t>(info.st_blocks) * 512, kBytes / 2) << "some may be huge pages";
 }
 
 TEST(SealedMemfd, TooMuchIsRefusedBeforeItHurts) {

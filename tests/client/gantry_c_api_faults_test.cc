@@ -2,6 +2,8 @@
 #include <dirent.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -12,6 +14,7 @@ namespace gantry::client {
 namespace {
 
 using namespace std::chrono_literals;
+using std::chrono::milliseconds;
 
 size_t ThreadsOfThisProcess() {
   size_t count = 0;
@@ -80,6 +83,74 @@ TEST(GantryFaults, ClosedClientsAnswer) {
   EXPECT_OK(gantry_arena_close(it.arena, 0));
   gantry_transfer_destroy(transfer);
   gantry_buffer_destroy(buffer);
+}
+
+// The requests whose method and target begin like this.
+size_t CountOf(const FakeSidecar& sidecar, const std::string& method, const std::string& target) {
+  const auto requests = sidecar.requests();
+  return static_cast<size_t>(
+      std::count_if(requests.begin(), requests.end(), [&](const FakeRequest& request) {
+        return request.method == method && request.target.starts_with(target);
+      }));
+}
+
+TEST(GantryFaults, ObjectsThatEndAskASidecarThatStandsStillOnce) {
+  OpenClient it(/*timeout_ms=*/500);
+  std::array<gantry_buffer*, 4> buffers = {};
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    ASSERT_OK(it.Register(("b" + std::to_string(i)).c_str(), i * 10, 10, &buffers[i]));
+  }
+  std::atomic<bool> still{true};
+  it.sidecar.On("/v1/buffers/", [&](const FakeRequest&) {
+    while (still) std::this_thread::sleep_for(milliseconds(10));
+    return FakeSidecar::Json(200, "{}");
+  });
+  for (size_t i = 0; i < 3; ++i) gantry_buffer_destroy(buffers[i]);
+  EXPECT_EQ(CountOf(it.sidecar, "DELETE", "/v1/buffers/"), 1U);
+  still = false;
+  // A registration of the same name would be a conflict before it has heard of the end.
+  gantry_buffer* again = nullptr;
+  ASSERT_OK(it.Register("b0", 0, 10, &again));
+  EXPECT_EQ(CountOf(it.sidecar, "DELETE", "/v1/buffers/"), 1U + 3);
+  EXPECT_EQ(it.sidecar.requests().back().method, "POST");
+  gantry_buffer_destroy(again);
+  gantry_buffer_destroy(buffers[3]);
+  EXPECT_EQ(CountOf(it.sidecar, "DELETE", "/v1/buffers/"), 1U + 3 + 2);
+}
+
+TEST(GantryFaults, AnArenaIsHeardOfLaterThanItEnds) {
+  OpenClient it(/*timeout_ms=*/500);
+  gantry_arena* arena = nullptr;
+  ASSERT_OK(gantry_arena_create(it.client, 4096, &arena));
+  const gantry_piece piece = {gantry_arena_data(arena), 10};
+  const gantry_buffer_spec spec = {"b", &piece, 1, 0, 0, 0, 0};
+  gantry_buffer* buffer = nullptr;
+  ASSERT_OK(gantry_buffers_register(it.client, &spec, 1, &buffer));
+  std::atomic<bool> still{true};
+  it.sidecar.On("/v1/buffers/", [&](const FakeRequest&) {
+    while (still) std::this_thread::sleep_for(milliseconds(10));
+    return FakeSidecar::Json(200, "{}");
+  });
+  gantry_buffer_destroy(buffer);
+  gantry_arena_destroy(arena);
+  EXPECT_TRUE(it.sidecar.tokens_released().empty());
+  still = false;
+  ASSERT_OK(it.Register("c", 0, 10, &buffer));
+  EXPECT_EQ(it.sidecar.tokens_released().size(), 1U);
+  gantry_buffer_destroy(buffer);
+}
+
+TEST(GantryFaults, ClosedWithinNoTimeTheSidecarIsNotAsked) {
+  FakeSidecar sidecar;
+  gantry_client* client = nullptr;
+  ASSERT_OK(gantry_client_open(sidecar.run_dir().c_str(), "w", nullptr, &client));
+  EXPECT_OK(gantry_client_close_within(client, 0));
+  EXPECT_OK(gantry_client_close_within(client, 1000));
+  EXPECT_EQ(CodeOf(gantry_client_check(client)), "cancelled");
+  gantry_client_destroy(client);
+  EXPECT_EQ(CountOf(sidecar, "DELETE", "/v1/workloads/"), 0U);
+  for (int i = 0; i < 500 && sidecar.attached(); ++i) std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_FALSE(sidecar.attached());
 }
 
 TEST(GantryFaults, CloseEndsTheCallsOfOtherThreads) {

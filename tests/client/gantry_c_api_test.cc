@@ -2,10 +2,12 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
+#include "client/include/gantry_memory.h"
 #include "lib/base/unique_fd.h"
 #include "tests/client/client_objects.h"
 
@@ -287,6 +289,54 @@ TEST(GantryCApi, TransfersThatMakeNoSenseAreRefusedHere) {
     EXPECT_EQ(code(), "invalid_argument");
   }
   EXPECT_EQ(it.sidecar.requests().size(), before);
+  gantry_buffer_destroy(buffer);
+}
+
+TEST(GantryCApi, NumbersThatWouldBeLeftOutAreRefused) {
+  OpenClient it;
+  gantry_buffer* buffer = nullptr;
+  ASSERT_OK(it.Register("b", 0, 10, &buffer));
+  const size_t before = it.sidecar.requests().size();
+  const gantry_piece piece = {gantry_arena_data(it.arena), 4096};
+  for (const auto& [bytes, stride, blocks] :
+       std::vector<std::array<uint64_t, 3>>{{0, 64, 0}, {0, 0, 4}, {64, 64, 0}}) {
+    gantry_buffer_spec spec = {"c", &piece, 1, 0, bytes, stride, blocks};
+    gantry_buffer* none = nullptr;
+    EXPECT_EQ(CodeOf(gantry_buffers_register(it.client, &spec, 1, &none)), "invalid_argument");
+  }
+  const gantry_view_pair pair = {"b", nullptr};
+  for (const gantry_block_slice& slice : {gantry_block_slice{64, 0, 0, 64}, {0, 64, 64, 0}}) {
+    const gantry_view_group group = {0, &pair, 1, &slice, 1, 0, 0};
+    const gantry_view_spec spec = {nullptr, nullptr, "w", &group, 1};
+    gantry_view* none = nullptr;
+    EXPECT_EQ(CodeOf(gantry_view_create(it.client, &spec, &none)), "invalid_argument");
+  }
+  EXPECT_EQ(it.sidecar.requests().size(), before);
+  it.sidecar.On("/v1/views", [](const FakeRequest&) {
+    return FakeSidecar::Json(201, R"({"id":"v","groups":[],"pairs":[]})");
+  });
+  const gantry_view_spec view_spec = {"v", nullptr, "w", nullptr, 0};
+  gantry_view* view = nullptr;
+  ASSERT_OK(gantry_view_create(it.client, &view_spec, &view));
+  const uint64_t block = 0;
+  const gantry_block_group group = {0, &block, 1, &block, 1, 3, 0};
+  gantry_transfer_spec spec = {};
+  spec.view = view;
+  spec.groups = &group;
+  spec.group_count = 1;
+  gantry_transfer* transfer = nullptr;
+  EXPECT_EQ(CodeOf(gantry_transfer_submit(it.client, &spec, 0, &transfer)), "invalid_argument");
+  const char* remote = "w/x";
+  spec = {};
+  spec.local = &buffer;
+  spec.local_count = 1;
+  spec.remote = &remote;
+  spec.remote_count = 1;
+  spec.local_blocks = spec.remote_blocks = &block;
+  spec.block_count = 1;
+  spec.require_path = "";
+  EXPECT_EQ(CodeOf(gantry_transfer_submit(it.client, &spec, 0, &transfer)), "invalid_argument");
+  gantry_view_destroy(view);
   gantry_buffer_destroy(buffer);
 }
 

@@ -1,7 +1,7 @@
 // AMD's GPUs in slots: /dev/kfd and the render nodes of the siblings' GPUs, and nobody else's.
 #include <fstream>
 
-#include "deviceplugin/cdi_specs.h"
+#include "deviceplugin/cdi/cdi_specs.h"
 #include "deviceplugin/slot_files.h"
 #include "tests/deviceplugin/plugin_fixture.h"
 

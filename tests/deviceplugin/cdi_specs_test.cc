@@ -1,4 +1,4 @@
-#include "deviceplugin/cdi_specs.h"
+#include "deviceplugin/cdi/cdi_specs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@ namespace gantry::deviceplugin {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class CdiSpecsTest : public ::testing::Test {
  protected:
@@ -74,6 +75,59 @@ TEST_F(CdiSpecsTest, NumbersOfYamlStayNumbersAndQuotedOnesText) {
   EXPECT_EQ(edits["hooks"][0]["args"][0], "1");
   EXPECT_EQ(edits["flag"], true);
   EXPECT_EQ((*spec)["cdiVersion"], "0.5.0");
+}
+
+TEST_F(CdiSpecsTest, ValuesOfYamlHaveTheTypesOfTheirFields) {
+  const auto spec = ParseCdiSpec(
+      "cdiVersion: 0.6\nkind: a.b/gpu\nannotations: {slot: 07, on: yes}\ndevices:\n- name: 0\n"
+      "  containerEdits:\n"
+      "    env: [A=1, 12]\n"
+      "    deviceNodes:\n    - {path: /dev/g0, fileMode: 0666, major: 0xc3, minor: 1_0, uid: 1e3}\n"
+      "    hooks:\n    - {hookName: x, path: /x, timeout: 5.0, args: [x, 010, yes, ~]}\n"
+      "    additionalGids: [044, 5]\n    intelRdt: {closID: 1.10, enableMonitoring: on}\n",
+      true);
+  ASSERT_TRUE(spec) << spec.error().message;
+  EXPECT_EQ((*spec)["cdiVersion"], "0.6");
+  EXPECT_EQ((*spec)["annotations"].dump(), R"({"slot":"7","true":"true"})");
+  EXPECT_EQ((*spec)["devices"][0]["name"], "0");
+  const auto& edits = (*spec)["devices"][0]["containerEdits"];
+  EXPECT_EQ(edits["env"].dump(), R"(["A=1","12"])");
+  EXPECT_EQ(edits["deviceNodes"][0].dump(),
+            R"({"fileMode":438,"major":195,"minor":10,"path":"/dev/g0","uid":1000})");
+  EXPECT_EQ(edits["hooks"][0]["timeout"].dump(), "5");
+  EXPECT_EQ(edits["hooks"][0]["args"].dump(), R"(["x","8","true",null])");
+  EXPECT_EQ(edits["additionalGids"].dump(), "[36,5]");
+  EXPECT_EQ(edits["intelRdt"].dump(), R"({"closID":"1.1","enableMonitoring":true})");
+}
+
+TEST_F(CdiSpecsTest, AFileOfJsonMayHaveWhatYamlAllows) {
+  Write("etc/a.json",
+        "{\"cdiVersion\": \"0.6.0\", \"kind\": \"a.b/gpu\",  # by hand\n"
+        " \"devices\": [{\"name\": \"0\", \"containerEdits\": {\"deviceNodes\": ["
+        "{\"path\": \"/dev/g0\", \"fileMode\": 0666},]}}]}");
+  const CdiSpecs specs = Read();
+  ASSERT_NE(specs.Find("a.b/gpu=0"), nullptr);
+  EXPECT_EQ(specs.Find("a.b/gpu=0")->own.json()["deviceNodes"][0]["fileMode"], 438);
+}
+
+// A runtime refuses the whole file, and would refuse a slot's, too, if it had a copy.
+TEST_F(CdiSpecsTest, AFieldOfAnotherTypeIsSaid) {
+  const auto read = [](const std::string& device, bool yaml) {
+    const auto spec = ParseCdiSpec(device, yaml);
+    return spec ? std::string() : spec.error().message;
+  };
+  const std::string yaml =
+      "cdiVersion: 0.5.0\nkind: a.b/gpu\ndevices:\n- name: x\n  containerEdits:\n    ";
+  EXPECT_THAT(read(yaml + "deviceNodes: [{path: /a, fileMode: rw}]", true),
+              HasSubstr("fileMode is \"rw\", which is no whole number"));
+  EXPECT_THAT(read(yaml + "deviceNodes: [{path: /a, uid: -1}]", true), HasSubstr("from 0 to"));
+  EXPECT_THAT(read(yaml + "additionalGids: [4294967296]", true), HasSubstr("additionalGids"));
+  EXPECT_THAT(read(yaml + "hooks: [{timeout: 1.5}]", true), HasSubstr("timeout is 1.5"));
+  EXPECT_THAT(read(yaml + "intelRdt: {enableMonitoring: 1}", true), HasSubstr("truth value"));
+  EXPECT_THAT(read(R"({"cdiVersion":"0.5.0","kind":"a.b/x","devices":[{"name":"0","containerEdits":
+                      {"deviceNodes":[{"path":"/dev/x","fileMode":"0666"}]}}]})",
+                   false),
+              HasSubstr("fileMode is \"0666\""));
 }
 
 TEST_F(CdiSpecsTest, YamlThatIsDeepEndsSomewhere) {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "deviceplugin/cdi_specs.h"
+#include "deviceplugin/cdi/cdi_specs.h"
 
 namespace gantry::deviceplugin {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "deviceplugin/container_edits.h"
+#include "deviceplugin/cdi/container_edits.h"
 #include "deviceplugin/device_plugin.grpc.pb.h"
 #include "deviceplugin/pod_resources.grpc.pb.h"
 #include "lib/base/clock.h"

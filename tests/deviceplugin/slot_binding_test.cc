@@ -6,7 +6,7 @@
 #include <fstream>
 #include <thread>
 
-#include "deviceplugin/cdi_specs.h"
+#include "deviceplugin/cdi/cdi_specs.h"
 #include "tests/deviceplugin/plugin_fixture.h"
 
 namespace gantry::deviceplugin {
@@ -165,9 +165,9 @@ TEST_F(SlotBindingTest, ReplicasOfASharedGpuAreThatGpu) {
 
 TEST_F(SlotBindingTest, AGpuThatTheNodeDoesNotKnowIsSaidSo) {
   StartAll();
-  Admit(InferencePod("team", "one", {"GPU-unknown"}));
+  Admit(InferencePod("team", "one", {GpuUuid(9)}));
   EXPECT_THAT(StartError("team", "one").message,
-              AllOf(HasSubstr("GPU-unknown"), HasSubstr("--cdi-spec-dirs")));
+              AllOf(HasSubstr(GpuUuid(9)), HasSubstr("--cdi-spec-dirs")));
 }
 
 TEST_F(SlotBindingTest, TheSpecsOfTheNodeSayWhatAGpuNeeds) {

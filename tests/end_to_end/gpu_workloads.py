@@ -12,13 +12,13 @@ import random
 import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 from concurrent import futures
 from pathlib import Path
 
 import pytest
 
+from conftest import short_folder
 from gpu_driver import Driver, Tensor
 from workloads import LIB_DIR, MiB, WorkloadProcess, _Commands, connect, gantry, submit, wait_for, workers_of
 
@@ -214,7 +214,7 @@ def gpus(request, monkeypatch):
         yield
         return
     monkeypatch.setenv("GANTRY_GPU_VENDOR", wanted)
-    folder = tempfile.mkdtemp(prefix="gantry-gpus-", dir="/tmp")
+    folder = short_folder()
     monkeypatch.setenv("GANTRY_FAKE_GPU_DIR", folder)
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{Path(driver_library()).parent}:{os.environ.get('LD_LIBRARY_PATH', '')}")
     yield Path(folder)

@@ -37,7 +37,7 @@ class Weather:
     is_cut: bool = False
 
 
-def _ip(*arguments):
+def ip(*arguments):
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True, timeout=10)
 
 
@@ -46,8 +46,8 @@ class Host:
 
     def __init__(self, name, address):
         self.name, self.address = name, address
-        _ip("netns", "add", name)
-        _ip("-n", name, "link", "set", "lo", "up")
+        ip("netns", "add", name)
+        ip("-n", name, "link", "set", "lo", "up")
 
     @property
     def prefix(self):
@@ -55,8 +55,8 @@ class Host:
         return ["ip", "netns", "exec", self.name]
 
     def connect(self, device):
-        _ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", device)
-        _ip("-n", self.name, "link", "set", device, "mtu", str(_MTU), "up")
+        ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", device)
+        ip("-n", self.name, "link", "set", device, "mtu", str(_MTU), "up")
 
     def close(self):
         subprocess.run(["ip", "netns", "del", self.name], capture_output=True, timeout=10)
@@ -67,16 +67,16 @@ class VethWire:
 
     def __init__(self, hosts):
         self.host = hosts[0]
-        _ip("link", "add", "wire", "netns", hosts[0].name, "type", "veth", "peer", "name", "wire", "netns",
+        ip("link", "add", "wire", "netns", hosts[0].name, "type", "veth", "peer", "name", "wire", "netns",
             hosts[1].name)
         for host in hosts:
             host.connect("wire")
 
     def cut(self):
-        _ip("-n", self.host.name, "link", "set", "wire", "down")
+        ip("-n", self.host.name, "link", "set", "wire", "down")
 
     def heal(self):
-        _ip("-n", self.host.name, "link", "set", "wire", "up")
+        ip("-n", self.host.name, "link", "set", "wire", "up")
 
     def close(self):
         pass  # goes with its namespaces
@@ -88,7 +88,7 @@ class WeatherWire:
     def __init__(self, hosts):
         self.weather = Weather()
         for host in hosts:
-            _ip("-n", host.name, "tuntap", "add", "dev", "wire", "mode", "tun")
+            ip("-n", host.name, "tuntap", "add", "dev", "wire", "mode", "tun")
             host.connect("wire")
         self._pipe, theirs = _forking.Pipe()
         self._process = _forking.Process(target=_carry, args=(theirs, [host.name for host in hosts]), daemon=True)

@@ -10,7 +10,7 @@ import requests
 import schemathesis
 import urllib3
 import yaml
-from conftest import SidecarProcess, UnixConnection
+from conftest import SidecarProcess, UnixConnection, short_folder
 from hypothesis import HealthCheck, settings
 from rest_contract import (DOCUMENT, CheckedClient, Lease, Memory, operations, response_of, validate)
 from schemathesis import checks
@@ -26,8 +26,7 @@ CHECKS = [checks.not_a_server_error, openapi_checks.status_code_conformance, ope
 def served(tmp_path_factory):
     """A sidecar on both sockets with two workloads, each with a buffer "k" of 256 blocks."""
     import shutil
-    import tempfile
-    folder = tempfile.mkdtemp(prefix="gantry-", dir="/tmp")
+    folder = short_folder()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -31,6 +31,11 @@ def test_a_cache_moves_between_gpus_and_to_the_host(gpu):
     assert len(re.findall(r"(?:decode|prefill): all [0-9.]+ GiB compared", said)) == 3, said
 
 
+def test_it_runs_without_standard_streams():
+    command = [sys.executable, ROOT / "tools" / "demo", "--bin-dir", BIN_DIR, "--tokens", "256", "--workers", "1", "--repeat", "1"]
+    assert subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], timeout=110, check=False).returncode == 0
+
+
 @pytest.mark.parametrize("gpu, library", LIBRARIES.items())
 def test_it_is_that_vendors_library_which_is_used(gpu, library):
     code, said = demo(gpu, GANTRY_FAKE_GPU_FAIL="cuInit=100,hipInit=100")

@@ -198,6 +198,31 @@ def test_a_receiver_that_does_not_read_costs_bounded_memory(pair):
     assert sender.next("notification_outcome")["delivery"]["delivered"] is True
 
 
+def test_who_reads_beside_the_receiver_makes_no_room(sidecar):
+    enlist(sidecar, "sender")
+    enlist(sidecar, "receiver")
+    sender, outcomes = Reader(sidecar, "sender"), []
+    for _ in range(70):
+        notify(sidecar, "sender", "receiver", b"x" * 65536)
+        outcomes.append(sender.next("notification_outcome")["delivery"]["delivered"])
+        beside = {"workload": "receiver", "acknowledge": 0}
+        now = sidecar.ask("POST", "/v1/completions:poll", beside)[1]["cursor"]
+        assert sidecar.ask("POST", "/v1/completions:poll", beside | {"cursor": now})[0] == 200
+    assert outcomes == [True] * 64 + [False] * 6
+
+
+def test_without_a_cursor_events_begin_now(sidecar):
+    enlist(sidecar, "w")
+    notify(sidecar, "w", "w", b"before")
+    Reader(sidecar, "w").next("notification")
+    page = sidecar.ask("POST", "/v1/completions:poll", {"workload": "w"})[1]
+    assert page["events"] == [] and page["cursor"] > 0
+    notify(sidecar, "w", "w", b"after")
+    body = {"workload": "w", "cursor": page["cursor"], "wait_ms": 5000}
+    events = sidecar.ask("POST", "/v1/completions:poll", body)[1]["events"]
+    assert [event["notification"]["message"] for event in events if event["type"] == "notification"] == [encoded(b"after")]
+
+
 def test_it_survives_a_restart_of_the_receiving_sidecar(pair):
     a, b = pair
     sender = Reader(a, "prefill")

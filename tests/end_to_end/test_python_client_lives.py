@@ -59,6 +59,58 @@ def test_a_process_that_just_ends_says_nothing(sidecar):
     assert wait_until(lambda: buffers_at(sidecar) == [])
 
 
+STOPPED = """
+    import contextlib, gantry, os, signal, sys, time
+    run_dir, pid, count, clients = sys.argv[1], *map(int, sys.argv[2:5])
+    kept = []
+    for i in range(clients):
+        client = gantry.Client(run_dir, f"w{i}", timeout=1.0)
+        arena = client.arena(count * 4096)
+        kept += [client, arena, client.timeline()]
+        kept += [client.register(f"b{k}", arena.view(k * 4096, 4096), layout=gantry.Layout(4096)) for k in range(count)]
+        kept.append(client.view(f"w{i}"))
+    del client, arena
+    os.kill(pid, signal.SIGSTOP)
+    start = time.monotonic()
+    """
+
+
+@pytest.mark.parametrize("clients", [1, 4])
+def test_a_process_ends_within_one_timeout_while_its_sidecar_stands_still(sidecar, clients):
+    start = time.monotonic()
+    code, out, err = run_script(STOPPED + 'print(time.monotonic())', sidecar.run_dir, sidecar.process.pid, 64, clients)
+    took = time.monotonic() - (float(out) if out else start)
+    os.kill(sidecar.process.pid, signal.SIGCONT)
+    assert (code, err) == (0, "")
+    assert took < 3  # client.timeout and some time to end
+    assert wait_until(lambda: sidecar.ask("GET", "/v1/workloads")[1]["workloads"] == [])
+
+
+@pytest.mark.parametrize("end", ["kept.clear()", "kept[1].close()", "kept[0].close()", "kept[1].close(drain=0)"])
+def test_objects_that_end_together_wait_once_for_a_sidecar_that_stands_still(sidecar, end):
+    code, out, err = run_script(STOPPED + f"""
+    with contextlib.suppress(gantry.Error):
+        {end}
+    print(time.monotonic() - start)
+    os.kill(pid, signal.SIGCONT)
+    """, sidecar.run_dir, sidecar.process.pid, 64, 1)
+    assert (code, err) == (0, "")
+    assert float(out) < 4  # client.timeout, and a second to drain
+
+
+def test_what_a_sidecar_did_not_hear_of_it_is_told_when_it_answers_again(sidecar):
+    code, out, err = run_script(STOPPED + """
+    client = kept[0]
+    del kept[1:]
+    os.kill(pid, signal.SIGCONT)
+    memory = client.arena(4096)
+    with client.register("b1", memory):
+        print([b["name"] for b in client.request("GET", "/v1/buffers")["buffers"]], client.request("GET", "/v1/views"))
+    """, sidecar.run_dir, sidecar.process.pid, 64, 1)
+    assert (code, err) == (0, "")
+    assert out == "['b1'] {'views': []}\n"
+
+
 def test_a_killed_workload_is_cleaned_up(sidecar):
     code, _, _ = run_script("""
         import gantry, os, signal, sys

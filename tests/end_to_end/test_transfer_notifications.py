@@ -3,12 +3,13 @@
 import base64
 import signal
 import struct
+import time
 
 import pytest
 
 from test_notifications import Reader, encoded
 from test_peers_over_tcp import TCP, meet
-from workloads import LARGE, MiB, connect, hold_in_the_middle, new_memory, send, start_workload, view_of
+from workloads import LARGE, MiB, connect, hold_in_the_middle, new_memory, resume, send, start_workload, view_of, wait_for
 
 ROUNDS = 1000
 
@@ -123,3 +124,71 @@ def test_the_receiver_died_after_the_bytes(pair, new_memory):
     assert status == 200 and view["state"] == "succeeded" and view["notified"] is False, view
     assert view["notify_error"]["code"] == "deadline_exceeded"
     assert view["bytes_moved"] == MiB
+
+
+@pytest.fixture
+def written(pair, new_memory):
+    """a, b, what the owner has and a write with these fields whose bytes are there and whose receiver's sidecar stands still."""
+    a, b, prefill, decode = pair
+    source, target = new_memory(MiB, filled=True), new_memory(MiB)
+    prefill.register(source, ("src", 0, MiB))
+    decode.register(target, ("dst", 0, MiB))
+    assert write(a, "b/decode/dst", [[0, 0, 0, 0, 8]], {"to": "decode", "message": ""})[1]["notified"] is True
+    send([b.process.pid], signal.SIGSTOP)
+
+    def make(**fields):
+        view = write(a, "b/decode/dst", [[0, 0, 0, 0, MiB]], {"to": "decode", "message": encoded(b"here")}, wait_ms=0, **fields)[1]
+        wait_for(lambda: not target.differs_from(source), 10, "the bytes")
+        return view_of(a, "prefill", view["id"])
+
+    yield a, b, make
+    resume([b.process.pid])
+
+
+def test_the_peer_is_killed_between_the_bytes_and_the_notification(written):
+    """The end comes soon after the peer is known to be down, not at the deadline, and says that the bytes are there."""
+    a, b, make = written
+    # A message of its own is tried for longer, and is nothing that the transfer waits for.
+    a.ask("POST", "/v1/notifications", {"workload": "prefill", "to": "b/decode", "message": "", "deadline_ms": 30_000})
+    view = make(deadline_ms=60_000)
+    assert view["state"] == "running" and view["bytes_moved"] == MiB, view
+    began = time.monotonic()
+    b.kill()
+    view = view_of(a, "prefill", view["id"], wait_ms=30_000)
+    assert time.monotonic() - began < 4
+    assert view["state"] == "succeeded" and view["notified"] is False, view
+    assert view["notify_error"]["code"] == "peer_lost" and "the bytes have arrived" in view["notify_error"]["detail"], view
+    assert "error" not in view and "failed_items" not in view, view
+    assert Reader(a, "prefill").next("transfer")["transfer"]["notified"] in (True, False)
+
+
+def test_the_peer_stands_still_after_the_bytes(written):
+    """It is known to be down after some seconds of silence."""
+    a, b, make = written
+    began = time.monotonic()
+    view = view_of(a, "prefill", make(deadline_ms=60_000)["id"], wait_ms=30_000)
+    assert time.monotonic() - began < 12
+    assert view["state"] == "succeeded" and view["notify_error"]["code"] == "peer_lost", view
+
+
+def test_the_peer_comes_back_without_the_receiver(written):
+    a, b, make = written
+    view = make(deadline_ms=60_000)
+    b.kill()
+    b.start()
+    view = view_of(a, "prefill", view["id"], wait_ms=30_000)
+    assert view["state"] == "succeeded" and view["notified"] is False, view
+    assert view["notify_error"]["code"] == "not_found", view
+
+
+def test_the_peer_goes_on_in_time(written):
+    """It stood still for less than it takes to be given up: it is told, once."""
+    a, b, make = written
+    view = make(deadline_ms=60_000)
+    time.sleep(1)
+    resume([b.process.pid])
+    view = view_of(a, "prefill", view["id"], wait_ms=30_000)
+    assert view["state"] == "succeeded" and view["notified"] is True, view
+    receiver = Reader(b, "decode")
+    assert [receiver.next("notification")["notification"]["message"] for _ in range(2)] == ["", encoded(b"here")]
+    receiver.none("notification")

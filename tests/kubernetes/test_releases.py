@@ -16,12 +16,17 @@ def test_helm_test(cluster, installed):
 
 
 def test_helm_test_fails_without_slots(cluster, installed):
-    installed.install("broken", installed.gantry, "gantry", {**installed.values(), "resource": "gantry.dev/other", "nodeSelector": {"no": "node"}})
+    installed.install("broken", installed.gantry, "gantry", {
+        **installed.values(), "resource": "gantry.dev/other", "nodeSelector": {"no": "node"}, "tests": {"activeDeadlineSeconds": 3}})
+    job = "/apis/batch/v1/namespaces/gantry/jobs/broken-gantry-test"
     try:
-        assert "timed out" in cluster.refusal("helm", "test", "broken", "--namespace", "gantry", "--timeout", "3s")
+        said = cluster.refusal("helm", "test", "broken", "--namespace", "gantry", "--timeout", "60s")
+        assert "DeadlineExceeded" in said, said
+        assert cluster.api("GET", job)["spec"]["ttlSecondsAfterFinished"] == 600, "Helm leaves it, for its reader, and Kubernetes removes it"
+        wait_for(lambda: not cluster.pods("gantry", "job-name=broken-gantry-test"), 30, "the end of the pod that found no node")
     finally:
         installed.uninstall("broken", "gantry")
-        cluster.delete_pod("gantry", "broken-gantry-test")  # Helm leaves it, for its reader
+        cluster.api("DELETE", job, {"propagationPolicy": "Background"})
 
 
 def test_the_example_of_a_users_chart(cluster, installed, workloads, fake_gpus):

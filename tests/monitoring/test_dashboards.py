@@ -19,7 +19,9 @@ BYTES_MAX = 1 << 20  # of a ConfigMap, with both of them and all that is around 
 # Metrics without a panel, and why.
 NOT_SHOWN = {
     "gantry_buffer_registrations_total": "all or nothing: the requests are shown",
+    "gantry_dp_log_lines_dropped_total": "the log says it",
     "gantry_http_connections": "of the pod's own containers",
+    "gantry_log_lines_dropped_total": "the log says it",
     "gantry_rdma_work_requests_total": "bytes, and those in flight, are shown",
     "gantry_worker_mappings_total": "mappings and restarts are shown",
     "gantry_worker_pid_conflicts_total": "among the restarts",

@@ -7,14 +7,17 @@ import re
 from pathlib import Path
 
 # Folder -> what its files may include besides their own folder. Arrows point down; see docs/architecture.md.
-LIBRARIES = ["lib/base", "lib/gpu", "lib/wire", "lib/topology", "lib/rpc"]
+LIBRARIES = ["lib/base", "lib/process", "lib/host", "lib/gpu", "lib/wire", "lib/topology", "lib/net", "lib/rpc"]
 BELOW_ENGINE = LIBRARIES + ["sidecar/metrics", "sidecar/memory", "sidecar/worker", "sidecar/registry",
                             "sidecar/transport"]
 MAY_INCLUDE = {
     "lib/base": [],
+    "lib/process": ["lib/base"],
     "lib/gpu": ["lib/base"],
+    "lib/host": ["lib/base"],
     "lib/http": ["lib/base", "lib/wire"],
     "lib/metrics": ["lib/base", "lib/http"],
+    "lib/net": ["lib/base"],
     "lib/rpc": ["lib/base"],
     "lib/topology": ["lib/base"],
     "lib/wire": ["lib/base", "lib/gpu"],
@@ -28,7 +31,8 @@ MAY_INCLUDE = {
     "sidecar/pod": LIBRARIES,
     "sidecar/api": BELOW_ENGINE + ["lib/http", "sidecar/engine", "sidecar/pod"],
     "sidecar": ["lib/base"],
-    "deviceplugin": LIBRARIES + ["lib/metrics"],
+    "deviceplugin/cdi": ["lib/base"],
+    "deviceplugin": LIBRARIES + ["lib/metrics", "deviceplugin/cdi"],
     "client": LIBRARIES + ["client/include"],
     "client/include": [],
     "gantryctl": LIBRARIES + ["client/include"],
@@ -40,7 +44,7 @@ PUBLIC = "client/include/"
 
 # The wiring sees every folder.
 WIRING = re.compile(
-    r"^sidecar/(app_options|bounce_path|messaging|pod_standing|rdma_path|sidecar_app|sidecar_main|staging_area|tcp_path|transport_list|worker_views)\.(h|cc)$")
+    r"^sidecar/(app_options|bounce_path|housekeeping|liveness|messaging|pod_standing|rdma_path|sidecar_app|sidecar_main|staging_area|tcp_path|transport_list|worker_views)\.(h|cc)$")
 
 # First part of a third-party header -> the files that may include it. Tests may include all of them.
 THIRD_PARTY = {
@@ -55,7 +59,7 @@ THIRD_PARTY = {
     "nlohmann": r"^(lib/wire|sidecar/api|client|gantryctl|deviceplugin)/",
     "openssl": r"^(sidecar/memory|sidecar/peer|sidecar/api|sidecar/transport/tcp|gantryctl)/",
     "isa-l": r"^sidecar/transport/tcp/|^gantryctl/kernel_options\.cc$",
-    "yaml-cpp": r"^deviceplugin/cdi_specs\.cc$",
+    "yaml-cpp": r"^deviceplugin/cdi/cdi_yaml\.cc$",
     "infiniband": r"^sidecar/transport/rdma/",
     "absl": r"^(lib|sidecar|gantryctl|deviceplugin)/",
 }
@@ -69,6 +73,9 @@ HAS_A_LINE_LIMIT = (".h", ".cc", ".cu", ".py", ".sh", ".cmake", ".proto")
 CONTRACTS_OF_OTHERS = re.compile(r"^deviceplugin/.*\.proto$")
 # worker_process.cc hands the environment on to what it spawns, and reads nothing of it.
 READS_ENVIRONMENT = re.compile(r"(_config|/configuration|^sidecar/worker/worker_process)\.cc$")
+STARTS_THREADS = re.compile(r"^lib/base/thread\.h$")
+BARE_THREAD = (r"\bstd::thread\b(?!::(?:id|hardware_concurrency)\b)|\bstd::jthread(?: \w+)?\s*[({]|\bstd::async\b|\bpthread_create\b"
+               r"|\bthread_?\(\[|\bthreads?_?\.emplace(?:_back)?\(\[")
 USES_PREPROCESSOR = re.compile(r"^(client/include/gantry\.h|lib/base/thread_annotations\.h)$")
 BANNED_NAMES = {"impl", "util", "utils", "common", "manager"}
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
@@ -199,6 +206,13 @@ def no_conditional_compilation(tree):
                 yield f"{path}:{number}: #{match.group(1)}: platforms differ by file and by run-time choice"
 
 
+def threads_are_started_in_one_place(tree):
+    for path, text in tree.cpp():
+        if not STARTS_THREADS.match(path) and not path.startswith("examples/"):
+            for number, match in matching_lines(without_comments(text), BARE_THREAD):
+                yield f"{path}:{number}: \"{match.group(0)}\" may throw where no thread is to be had: StartThread (lib/base/thread.h) says so"
+
+
 def nothing_is_left_unfinished(tree):
     for path, text in tree.texts.items():
         for number, match in matching_lines(text, UNFINISHED):
@@ -273,5 +287,5 @@ def members_beside_a_mutex_are_guarded(tree):
 
 
 RULES = [includes_follow_the_arrows, third_parties_stay_put, file_names_are_unique, files_are_short,
-         environment_is_read_in_one_place, no_conditional_compilation, nothing_is_left_unfinished,
+         environment_is_read_in_one_place, no_conditional_compilation, threads_are_started_in_one_place, nothing_is_left_unfinished,
          names_say_something, vendors_stay_below, headers_introduce_themselves, members_beside_a_mutex_are_guarded]

@@ -35,6 +35,8 @@ class PlantedViolationTest(unittest.TestCase):
         "lib/gpu/cuda_driver.cc": "// libcuda.so.1, NVLink\n",
         "sidecar/worker/copy.cc": "sigprocmask(0); bool kFdsWanted; // a chip's relationship, ownership, HIPAA, a camd\n",
         "gantryctl/http_call.cc": "#include <httplib.h>\n// getenv and #if in a comment are fine\n",
+        "lib/base/thread.h": HEADER + "std::jthread thread(std::move(work));\n",
+        "sidecar/peer/watch.cc": "ASSIGN_OR_RETURN(std::jthread thread, StartThread(name, [] {}));\nstd::vector<std::jthread> threads_;\n",
         "lib/base/guarded.h": HEADER + "class Guarded {\n  int Sum() { return 1; }\n  const int most_ = 2;\n  Mutex mutex_;\n  std::map<int, int> all_ GUARDED_BY(mutex_);\n};\n",
         "tests/sidecar/engine_test.cc": '#include <httplib.h>\n#include "sidecar/engine/engine.h"\n',
     }
@@ -63,6 +65,10 @@ class PlantedViolationTest(unittest.TestCase):
         ("environment_is_read_in_one_place", "lib/base/env.cc", 'auto* x = std::getenv("HOME");\n'),
         ("no_conditional_compilation", "lib/gpu/choice.cc", "#ifdef HAVE_GPU\n#endif\n"),
         ("no_conditional_compilation", "lib/gpu/choice.cc", "  # if 1\n#endif\n"),
+        *[("threads_are_started_in_one_place", "sidecar/peer/link.cc", text + "\n") for text in [
+            "thread_ = std::thread([this] { Run(); });", "std::thread worker;", "thread_ = std::jthread([this] { Run(); });",
+            "std::jthread reading([&] {});", "auto later = std::async(Run);", "pthread_create(&id, nullptr, Run, nullptr);",
+            "Link::Link() : name_(1), thread_([this] { Run(); }) {}", "threads_.emplace_back([this] { Run(); });"]],
         ("nothing_is_left_unfinished", "lib/base/later.cc", "// TO" + "DO(me): later\n"),
         ("names_say_something", "lib/base/string_utils.cc", "\n"),
         ("names_say_something", "sidecar/common/thing.cc", "\n"),

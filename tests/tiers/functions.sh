@@ -6,6 +6,21 @@ status=0
 pytest_options=()
 jobs=$(nproc)
 
+# The folders of tests lie in this one, in which nothing may be left. Other users may pass through it.
+GANTRY_TEST_ROOT=$(mktemp -d /tmp/gantry-XXXXXX)
+chmod 711 "$GANTRY_TEST_ROOT"
+export GANTRY_TEST_ROOT
+trap 'rm -rf "$GANTRY_TEST_ROOT"' EXIT
+
+# nothing_is_left: fails, names what tests left behind, and removes it.
+nothing_is_left() {
+  [[ -n $(ls -A "$GANTRY_TEST_ROOT") ]] || return 0
+  echo "tests left behind in $GANTRY_TEST_ROOT:"
+  find "$GANTRY_TEST_ROOT" -mindepth 1 -maxdepth 3 | head -n 50
+  find "$GANTRY_TEST_ROOT" -mindepth 1 -delete
+  return 1
+}
+
 configure() {
   cmake --preset "$@" >"$RESULTS/configure.log" || {
     cat "$RESULTS/configure.log"
@@ -24,6 +39,7 @@ run_ctest() {
   local preset=$1 labels=$2
   shift 2
   ctest --preset "$preset" -j "$jobs" -L "$labels" --no-tests=error --output-junit "$RESULTS/ctest.xml" "$@" || status=1
+  nothing_is_left || status=1
 }
 
 # run_pytest <preset whose programs are tested> <files, folders, options...>: one case after the other
@@ -48,14 +64,16 @@ run_pytest_parallel() {
   ((beside == 0 || beside == 5)) && ((alone == 0 || alone == 5)) && ((beside + alone < 10)) || status=1
 }
 
-# pytest_to <JUnit file> <preset> <files, folders, options...>: pytest's exit code
+# pytest_to <JUnit file> <preset> <files, folders, options...>: pytest's exit code; 1 also when something is left
 pytest_to() {
-  local junit=$1 preset=$2 venv promtool
+  local junit=$1 preset=$2 venv promtool code=0
   shift 2
   venv=$(tools/test-venv)
   promtool=$(tools/promtool-path)
   PATH=$venv/bin:$promtool:$PATH GANTRY_BIN_DIR=$PWD/build/$preset/bin GANTRY_LIB_DIR=$PWD/build/release/lib \
-    "$venv/bin/python" -m pytest "${pytest_options[@]}" -c tests/pytest.ini --rootdir . --junitxml "$RESULTS/$junit" "$@"
+    "$venv/bin/python" -m pytest "${pytest_options[@]}" -c tests/pytest.ini --rootdir . --junitxml "$RESULTS/$junit" "$@" || code=$?
+  nothing_is_left || return 1
+  return $code
 }
 
 # skip_unless "" goes on; skip_unless REASON ends the tier, which the summary shows as skipped.

@@ -37,7 +37,7 @@ Every template of this library takes the root context, `.`, or a dict of
 {{- define "gantry-lib.fullname" -}}
 {{- $values := include "gantry-lib.values" . | fromYaml }}
 {{- $root := .root | default . }}
-{{- $values.fullnameOverride | default (printf "%s-gantry" $root.Release.Name) | trunc 45 | trimSuffix "-" }}
+{{- include "gantry-lib.cut" (list 45 ($values.fullnameOverride | default (printf "%s-gantry" $root.Release.Name))) }}
 {{- end }}
 
 {{- define "gantry-lib.namespace" -}}
@@ -51,7 +51,7 @@ Every template of this library takes the root context, `.`, or a dict of
 {{- $values := include "gantry-lib.values" . | fromYaml }}
 {{- $root := .root | default . -}}
 app.kubernetes.io/name: gantry-sidecar
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: sidecar
 app.kubernetes.io/part-of: gantry
 app.kubernetes.io/managed-by: {{ $root.Release.Service }}

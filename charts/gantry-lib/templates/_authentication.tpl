@@ -79,7 +79,7 @@
 {{- if eq $mode "certificates" -}}
 - name: gantry-peer-certificate
   secret:
-    secretName: {{ include "gantry-lib.authentication.certificateSecret" . }}
+    secretName: {{ include "gantry-lib.authentication.certificateSecret" . | quote }}
     defaultMode: 292
 {{- if $values.authentication.rules }}
 - name: gantry-peer-rules
@@ -90,10 +90,10 @@
 {{- else if eq $mode "token" -}}
 - name: gantry-peer-token
   secret:
-    secretName: {{ include "gantry-lib.authentication.tokenSecret" . }}
+    secretName: {{ include "gantry-lib.authentication.tokenSecret" . | quote }}
     defaultMode: 292
     items:
-      - key: {{ $values.authentication.token.key }}
+      - key: {{ $values.authentication.token.key | quote }}
         path: token
 {{- end }}
 {{- end }}
@@ -123,7 +123,7 @@ data:
 {{- define "gantry-lib.metadata" -}}
 metadata:
   name: {{ include "gantry-lib.fullname" .context }}-{{ .suffix }}
-  namespace: {{ include "gantry-lib.namespace" .context }}
+  namespace: {{ include "gantry-lib.namespace" .context | quote }}
   labels:
     {{- include "gantry-lib.labels" .context | nindent 4 }}
 {{- end }}
@@ -142,7 +142,7 @@ kind: Secret
     helm.sh/resource-policy: keep
 type: Opaque
 data:
-  {{ $key }}: {{ index ($there.data | default dict) $key | default (randAlphaNum 48 | b64enc) | quote }}
+  {{ $key | quote }}: {{ index ($there.data | default dict) $key | default (randAlphaNum 48 | b64enc) | quote }}
 {{- end }}
 
 {{/*
@@ -150,7 +150,7 @@ By it the secrets are found that stay when their release goes. Not the release's
 applies releases and tells by these labels what is theirs (Argo CD) would remove what is in no manifest.
 */}}
 {{- define "gantry-lib.authentication.secretLabel" -}}
-gantry.dev/secret-of: {{ (.root | default .).Release.Name }}
+gantry.dev/secret-of: {{ (.root | default .).Release.Name | quote }}
 {{- end }}
 
 {{- define "gantry-lib.authentication.secretTemplate" -}}
@@ -206,7 +206,7 @@ apiVersion: cert-manager.io/v1
 kind: Certificate
 {{ include "gantry-lib.metadata" (dict "context" . "suffix" "peer-certificate") }}
 spec:
-  secretName: {{ include "gantry-lib.authentication.certificateSecret" . }}
+  secretName: {{ include "gantry-lib.authentication.certificateSecret" . | quote }}
   secretTemplate:
     {{- include "gantry-lib.authentication.secretTemplate" . | nindent 4 }}
   revisionHistoryLimit: 1

@@ -14,18 +14,32 @@
 {{- define "gantry-lib.sidecar.args" -}}
 {{- $values := include "gantry-lib.values" . | fromYaml }}
 {{- $listen := $values.listen }}
+{{- $ports := dict "listen.healthPort" $listen.healthPort "listen.metricsPort" $listen.metricsPort }}
+{{- if $values.peers.tcp }}
+{{- $_ := set (set $ports "listen.peerPort" $listen.peerPort) "listen.dataPort" $listen.dataPort }}
+{{- end }}
+{{- with index $values.flags "rest-listen" }}
+{{- $_ := set $ports "flags.rest-listen" (regexFind "[0-9]+$" .) }}
+{{- end }}
+{{- include "gantry-lib.checkListen" (list "listen.address" $listen.address $ports) }}
 {{- $args := list "--name=$(GANTRY_POD_NAME)" (printf "--run-dir=%s" $values.runDir) }}
 {{- if $values.slot.enabled }}
 {{- $args = concat $args (list (printf "--node-dir=%s" $values.slot.nodeDir) "--require-slot") }}
+{{- range $values.slot.nodeUids }}
+{{- $ends := splitList "-" . }}
+{{- if or (gt (int64 (first $ends)) (int64 (last $ends))) (gt (int64 (last $ends)) 4294967294) }}
+{{- fail (printf "gantry-lib: slot.nodeUids has %s, which is neither the number of a user nor a range of them" .) }}
+{{- end }}
+{{- end }}
 {{- with $values.slot.nodeUids }}
 {{- $args = append $args (printf "--node-uids=%s" (join "," .)) }}
 {{- end }}
 {{- end }}
-{{- $args = append $args (printf "--health-listen=%s:%d" $listen.address (int $listen.healthPort)) }}
-{{- $args = append $args (printf "--metrics-listen=%s:%d" $listen.address (int $listen.metricsPort)) }}
+{{- $args = append $args (printf "--health-listen=%s" (include "gantry-lib.hostPort" (list $listen.address $listen.healthPort))) }}
+{{- $args = append $args (printf "--metrics-listen=%s" (include "gantry-lib.hostPort" (list $listen.address $listen.metricsPort))) }}
 {{- if $values.peers.tcp }}
-{{- $args = append $args (printf "--peer-listen=%s:%d" $listen.address (int $listen.peerPort)) }}
-{{- $args = append $args (printf "--data-listen=%s:%d" $listen.address (int $listen.dataPort)) }}
+{{- $args = append $args (printf "--peer-listen=%s" (include "gantry-lib.hostPort" (list $listen.address $listen.peerPort))) }}
+{{- $args = append $args (printf "--data-listen=%s" (include "gantry-lib.hostPort" (list $listen.address $listen.dataPort))) }}
 {{- $args = concat $args (include "gantry-lib.authentication.args" . | fromYamlArray) }}
 {{- end }}
 {{- range $name := keys $values.flags | sortAlpha }}
@@ -33,6 +47,7 @@
 {{- $args = append $args . }}
 {{- end }}
 {{- end }}
+{{- include "gantry-lib.checkExtraArgs" (list $args $values.extraArgs) }}
 {{- toYaml (concat $args $values.extraArgs) }}
 {{- end }}
 
@@ -57,7 +72,7 @@
 {{- end }}
 {{- $_ := set $resources "claims" $claims }}
 {{- end -}}
-name: {{ $values.containerName }}
+name: {{ $values.containerName | quote }}
 image: {{ include "gantry-lib.image" $values.image | quote }}
 imagePullPolicy: {{ $values.image.pullPolicy }}
 restartPolicy: Always
@@ -111,7 +126,7 @@ securityContext:
 terminationMessagePolicy: FallbackToLogsOnError
 volumeMounts:
   - name: gantry-run
-    mountPath: {{ $values.runDir }}
+    mountPath: {{ $values.runDir | quote }}
   {{- with include "gantry-lib.authentication.mounts" . | fromYamlArray }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

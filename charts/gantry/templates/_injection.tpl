@@ -21,7 +21,7 @@ what is the same for all of them.
 { {{- $map := . }}{{ range $index, $key := keys $map | sortAlpha }}{{ if $index }}, {{ end }}{{ $key | quote }}: dyn({{ include "gantry.cel" (index $map $key) }}){{ end -}} }
 {{- else if kindIs "slice" . -}}
 [ {{- range $index, $each := . }}{{ if $index }}, {{ end }}dyn({{ include "gantry.cel" $each }}){{ end -}} ]
-{{- else if kindIs "float64" . -}}
+{{- else if and (kindIs "float64" .) (eq (floor .) .) -}}
 {{ int64 . }}
 {{- else -}}
 {{ toJson . }}

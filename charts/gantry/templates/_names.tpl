@@ -1,12 +1,12 @@
 {{- define "gantry.name" -}}
-{{- .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" }}
+{{- include "gantry-lib.cut" (list 40 (.Values.nameOverride | default .Chart.Name)) }}
 {{- end }}
 
 {{/* At most 45 letters, so that what is put behind it fits into 63. */}}
 {{- define "gantry.fullname" -}}
 {{- $name := include "gantry.name" . }}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) }}
-{{- .Values.fullnameOverride | default $full | trunc 45 | trimSuffix "-" }}
+{{- include "gantry-lib.cut" (list 45 (.Values.fullnameOverride | default $full)) }}
 {{- end }}
 
 {{- define "gantry.namespace" -}}
@@ -19,17 +19,17 @@
 {{- end }}
 
 {{- define "gantry.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "gantry.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "gantry.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: device-plugin
 {{- end }}
 
 {{- define "gantry.labels" -}}
 {{ include "gantry.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ include "gantry-lib.labelValue" .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: gantry
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") }}
+helm.sh/chart: {{ include "gantry-lib.labelValue" (printf "%s-%s" .Chart.Name .Chart.Version) | quote }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
@@ -43,9 +43,9 @@ component would be taken for the daemon set's.
 {{- define "gantry.metadata" -}}
 {{- $root := .root }}
 metadata:
-  name: {{ if .cluster }}{{ include "gantry.clusterName" $root }}{{ else }}{{ include "gantry.fullname" $root }}{{ end }}{{ with .suffix }}-{{ . }}{{ end }}
+  name: "{{ if .cluster }}{{ include "gantry.clusterName" $root }}{{ else }}{{ include "gantry.fullname" $root }}{{ end }}{{ with .suffix }}-{{ . }}{{ end }}"
   {{- if not .cluster }}
-  namespace: {{ .namespace | default (include "gantry.namespace" $root) }}
+  namespace: {{ .namespace | default (include "gantry.namespace" $root) | quote }}
   {{- end }}
   labels:
     {{- $labels := include "gantry.labels" $root | fromYaml }}

@@ -110,5 +110,5 @@ def address_of(view: Any) -> tuple[int, int]:
         return _of_array_interface(view, interface)
     if hasattr(view, "__dlpack__") and hasattr(view, "__dlpack_device__"):
         return _of_dlpack(view)
-    raise Error("invalid_argument", f"a {type(view).__name__} has no memory that could be registered",
+    raise Error("invalid_argument", f"an object of the type {type(view).__name__} has no memory that could be registered",
                 "pass a memoryview or numpy array over an arena, or a tensor on the GPU", "view")

@@ -18,6 +18,7 @@ from .timeline import ordinal_of
 if TYPE_CHECKING:
     from .client import Client
 
+_BLOCK_BYTES = 512  # the unit of st_blocks
 _MADV_POPULATE_WRITE = 23  # linux/mman.h, since 5.14
 _kept: list[memoryview] = []  # of arenas that a GPU's driver has not let go of: they stay mapped for good
 
@@ -45,10 +46,12 @@ class Arena(mmap.mmap):
     def __new__(cls, client: "Client", fd: int, length: int) -> "Arena":
         """Maps `length` bytes of `fd`, which stays the caller's, and hands it to the sidecar."""
         arena = super().__new__(cls, fd, length, access=_access_of(fd))
-        try:
-            arena.madvise(_MADV_POPULATE_WRITE)  # fills the page tables; the pages are there already
-        except (OSError, ValueError):
-            pass
+        # Fills the page tables, and takes no pages: those of a sparse file may fit nowhere.
+        if os.fstat(fd).st_blocks * _BLOCK_BYTES >= length:
+            try:
+                arena.madvise(_MADV_POPULATE_WRITE)
+            except (OSError, ValueError):
+                pass
         handle = ctypes.c_void_p()
         native.check(native.lib.gantry_arena_adopt(client._handle, fd, length, address_of(arena)[0],
                                                    ctypes.byref(handle)))
@@ -139,13 +142,13 @@ def _access_of(fd: int) -> int:
     try:
         writable = fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDWR
     except OSError as error:
-        raise Error("invalid_argument", f"the descriptor: {error.strerror}", field="fd") from None
+        raise Error("invalid_argument", f"descriptor {fd}: {error.strerror}", field="fd") from None
     return mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
 
 
 def create(client: "Client", length: int, name: Optional[str] = None) -> Arena:
     fd = ctypes.c_int(-1)
-    native.check(native.lib.gantry_memfd_create(native.text(name or "gantry-arena", "name"),
+    native.check(native.lib.gantry_memfd_create(native.text("gantry-arena" if name is None else name, "name"),
                                                 native.unsigned(length, "length"), ctypes.byref(fd)))
     try:
         return Arena(client, fd.value, os.fstat(fd.value).st_size)
@@ -157,13 +160,14 @@ def adopt(client: "Client", fd: int, length: Optional[int]) -> Arena:
     try:
         size = os.fstat(fd).st_size
     except OSError as error:
-        raise Error("invalid_argument", f"the descriptor: {error.strerror}", field="fd") from None
+        raise Error("invalid_argument", f"descriptor {fd}: {error.strerror}", field="fd") from None
     wanted = size if length is None else native.unsigned(length, "length")
     if wanted > size:
         raise Error("fd_too_short", f"the arena was said to have {wanted} bytes, the memfd has {size}",
                     "ftruncate it before it is sealed", "length")
     if wanted == 0:
-        raise Error("invalid_argument", "an arena has at least one byte", field="length")
+        raise Error("invalid_argument", f"an arena has at least one byte; descriptor {fd} has {size}",
+                    "" if size else "pass a memfd that was given its size by ftruncate", "length" if size else "fd")
     try:
         return Arena(client, fd, wanted)
     except (OSError, ValueError) as error:

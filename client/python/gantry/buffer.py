@@ -21,12 +21,12 @@ _ACCESS_BITS = {"remote_read": 1, "remote_write": 2}
 class Layout(NamedTuple):
     """Block i is the bytes [i * block_stride, i * block_stride + block_bytes) of the buffer.
 
-    block_stride 0: block_bytes. blocks 0: as many as the buffer holds.
+    block_stride None: block_bytes. blocks None: as many as the buffer holds.
     """
 
     block_bytes: int
-    block_stride: int = 0
-    blocks: int = 0
+    block_stride: Optional[int] = None
+    blocks: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Buffer:
         return bool(native.lib.gantry_buffer_is_registered(self._handle))
 
     def unregister(self, drain: float = 1.0) -> list[PeerRelease]:
-        """Withdraws it, waiting up to `drain` seconds for transfers that use it. Doing it twice is no error.
+        """Withdraws it, waiting up to `drain` seconds (60 at most) for transfers that use it. Doing it twice is no error.
 
         Returns what became of it at each peer that knew it. Raises Error "deadline_exceeded" when it is still used: it
         then takes no new transfers, and this may be repeated. The error's `peers` says the same of the peers.
@@ -121,7 +121,8 @@ def access_bits(access: Union[str, Iterable[str]]) -> int:
     bits = 0
     for name in [access] if isinstance(access, str) else access:
         if name not in _ACCESS_BITS:
-            raise Error("invalid_argument", f"no access '{name}'", "remote_read, remote_write", "access")
+            raise Error("invalid_argument", f"there is no access {name!r}", "it is remote_read, remote_write, both or none",
+                        "access")
         bits |= _ACCESS_BITS[name]
     return bits
 
@@ -134,15 +135,19 @@ def fill_spec(target: native.NativeBufferSpec, spec: BufferSpec) -> None:
     target.piece_count = len(places)
     target.access = access_bits(spec.access)
     if spec.layout is not None:
-        layout = Layout(*spec.layout)
-        block_bytes = native.unsigned(layout.block_bytes, "layout/block_bytes")
-        stride = native.unsigned(layout.block_stride, "layout/block_stride") or block_bytes
-        total = sum(length for _, length in places)
-        if block_bytes == 0:
-            raise Error("invalid_argument", "a block has at least one byte", field="layout/block_bytes")
-        fitting = (total - block_bytes) // stride + 1 if total >= block_bytes else 0
-        target.block_bytes, target.block_stride = block_bytes, stride
-        target.blocks = native.unsigned(layout.blocks, "layout/blocks") or fitting
+        _fill_layout(target, Layout(*spec.layout), sum(length for _, length in places))
+
+
+def _fill_layout(target: native.NativeBufferSpec, layout: Layout, length: int) -> None:
+    block_bytes = native.unsigned(layout.block_bytes, "layout/block_bytes", least=1)
+    stride = block_bytes if layout.block_stride is None else native.unsigned(layout.block_stride, "layout/block_stride",
+                                                                             least=1)
+    if block_bytes > length:
+        raise Error("out_of_range", f"a block of {block_bytes} bytes does not fit a buffer of {length} bytes",
+                    "make the buffer longer, or the blocks shorter", "layout/block_bytes")
+    fitting = (length - block_bytes) // stride + 1
+    target.block_bytes, target.block_stride = block_bytes, stride
+    target.blocks = fitting if layout.blocks is None else native.unsigned(layout.blocks, "layout/blocks", least=1)
 
 
 def register(client: "Client", specs: Sequence[BufferSpec], verify: bool) -> list[Buffer]:

@@ -20,7 +20,9 @@ from . import view as views
 from .address import address_of
 from .arena import Arena
 from .buffer import Buffer, BufferSpec, Layout
+from .completions import Completions
 from .errors import Error
+from .exit import close_at_exit
 from .messages import Hold, HoldGroup, Message
 from .timeline import Fence, Timeline
 from .transfer import Blocks, Range, Transfer
@@ -56,7 +58,7 @@ class Client:
     workload        the name of this process at the sidecar: 1 to 128 of [A-Za-z0-9._:+=-]
     engine_id       the inference engine's own id, shown to operators
     handoff_socket  when it is not handoff.sock beside the API socket
-    timeout         seconds for one request, on top of what it waits for
+    timeout         seconds for one request, on top of what it waits for; at most a day
 
     Raises Error "peer_unavailable" when no sidecar answers and "conflict" when the name is taken.
     """
@@ -66,13 +68,17 @@ class Client:
         options = native.ClientOptions()
         options.engine_id = None if engine_id is None else native.text(engine_id, "engine_id")
         options.handoff_socket = None if handoff_socket is None else native.text(handoff_socket, "handoff_socket")
-        options.timeout_ms = native.milliseconds(timeout)
+        options.timeout_ms = native.milliseconds(timeout) or native.lifetime_ms(timeout, "timeout")
         handle = ctypes.c_void_p()
         native.check(native.lib.gantry_client_open(native.text(path, "path"), native.text(workload, "workload"),
                                                    ctypes.byref(options), ctypes.byref(handle)))
         self._handle = handle.value
         self._finalizer = weakref.finalize(self, native.lib.gantry_client_destroy, handle.value)
+        self._finalizer.atexit = False
+        self._timeout_ms = options.timeout_ms
+        close_at_exit(self)
         self.workload = workload
+        self._completions = Completions(self)
         self._stream_timelines: dict[int, Timeline] = {}  # of `stream=`, by their GPU
         self.generation: str = native.lib.gantry_client_generation(self._handle).decode()
 
@@ -99,13 +105,15 @@ class Client:
     def arena(self, length: int, name: Optional[str] = None) -> Arena:
         """Allocates `length` bytes (rounded up to whole pages) of shared memory with every page present.
 
-        `name` shows in /proc/PID/maps. Raises Error "resource_exhausted" when there is not enough memory.
+        `name` shows in /proc/PID/maps. Raises Error "resource_exhausted", which names what is short, when the machine or a
+        control group (cgroup) above this process has less memory left. Page cache counts as free there, swap does not.
         """
         return arenas.create(self, length, name)
 
     def adopt(self, fd: int, length: Optional[int] = None) -> Arena:
         """Maps the first `length` bytes (None: all) of a memfd as an arena; `fd` stays the caller's.
 
+        Pages that the memfd does not have yet are taken when they are touched: then no error says that there is none left.
         Raises Error "fd_not_sealed" (it needs F_SEAL_SHRINK), "fd_too_short" or "not_exportable".
         """
         return arenas.adopt(self, fd, length)
@@ -151,7 +159,10 @@ class Client:
                                        for i, layer in enumerate(layers)], verify)
 
     def suspend(self, buffers: Optional[Sequence[Buffer]] = None, drain: float = 1.0) -> None:
-        """Unmaps buffers (None: all) in every sidecar and keeps them registered; transfers fail with "draining".
+        """For an engine's sleep mode: unmaps buffers (None: all) in every sidecar and keeps them registered.
+
+        Transfers that name them fail with "draining" until resume(). GPU memory that is freed after this returned is free at
+        once. Call it before the memory is freed: drivers tell nobody, and peers go on reading what was there.
 
         All are those of timelines, too: transfers with a fence of theirs are refused until resume().
         """
@@ -160,7 +171,10 @@ class Client:
                                                        native.milliseconds(drain, "drain")))
 
     def resume(self, buffers: Optional[Sequence[Buffer]] = None) -> None:
-        """Ends suspend()."""
+        """Ends suspend(): on a GPU with the memory that is at the buffers' addresses now, which may be other memory.
+
+        Ids and generations stay. Raises Error "not_exportable" when there is no memory; the buffers are still suspended.
+        """
         native.check(native.lib.gantry_buffers_resume(self._handle, *self._handles(buffers)))
 
     def resolve(self, view: Any) -> list[tuple[int, int, int]]:
@@ -233,15 +247,18 @@ class Client:
                         before is done; see register() for what it can be
         wait            seconds to wait for the outcome in the same request
         id              unique in the workload; the same id and request again name the same transfer
-        deadline        seconds after which it expires
+        deadline        seconds after which it expires, None: the sidecar's default (30). With none left (0 or less) nothing is
+                        sent: Error "deadline_exceeded"
         priority        -10 to 10, higher goes first
-        require_path    "shm", ["ipc", "shm"], ...: Error "path_unavailable" rather than a slower path
+        require_path    "shm", ["ipc", "shm"], ...: Error "path_unavailable" rather than a slower path; None: any path
         user_data       up to 1 KiB, given back in events
         hold            of the remote workload: Error "lease_expired" when it is over, "out_of_range" for other blocks
         hold_consumers  as how many this read counts there when it has succeeded: 1 unless said, 0 for one of several
                         that a consumer makes
         notify          for a workload at the same peer, sent once all bytes are there, and only if the transfer
-                        succeeds; its end waits for the answer, and details()["notified"] says whether it was delivered
+                        succeeds. Its end waits for the answer, but no longer than 2 s after the peer is known to be
+                        down. The state is "succeeded" either way: details()["notified"] says whether it was delivered,
+                        and details()["notify_error"]["code"] why not, "peer_lost" when the peer went away meanwhile
         executor        who moves the bytes: "any" (the peer only where this sidecar has no path and the peer has one),
                         "self", or "peer"; the peer needs "remote_write" to the local buffers of a read and "remote_read"
                         to those of a write, else Error "permission_denied", and it must be connected to this sidecar as
@@ -286,7 +303,7 @@ class Client:
 
         to          "workload[@generation]"; with a generation another life of it is refused
         request_id  the callers' own, up to 256 bytes
-        deadline    seconds for which it is tried, 10 unless said
+        deadline    seconds for which it is tried, 10 unless said; 0 or less: Error "deadline_exceeded", nothing is sent
 
         It is not delivered yet when this returns. The receiver finds an event of type "notification" (Event.message
         holds the bytes); this workload one of type "notification_outcome", whose subject is the id.
@@ -298,7 +315,8 @@ class Client:
         """Promises for `ttl` seconds (at most an hour) that blocks of this workload keep their content.
 
         Whoever reads them names the hold: client.read(..., hold=id). It ends when `expected_consumers` transfers that
-        named it have succeeded, at its time, or by Hold.release(); an event of type "hold" says which. It does not expire
+        named it (at least 1; None: no number of them ends it) have succeeded, at its time, or by Hold.release(); an event
+        of type "hold" says which. It does not expire
         while it is read. Nothing is locked: the promise is this process's to keep. Called again with the same content
         it begins its time anew; Error "conflict" when the id stands for another.
         """

@@ -32,7 +32,7 @@ class Message:
     def _native(self) -> native.NativeMessage:
         data = self.data.encode() if isinstance(self.data, str) else bytes(self.data)
         if len(data) > MESSAGE_BYTES_MAX:
-            raise Error("invalid_argument", f"the message is longer than {MESSAGE_BYTES_MAX} bytes", field="data")
+            raise Error("invalid_argument", f"the message has {len(data)} bytes, and {MESSAGE_BYTES_MAX} at most", field="data")
         request_id = None if self.request_id is None else native.text(self.request_id, "request_id")
         return native.NativeMessage(native.text(self.to, "to"), data, len(data), request_id)
 
@@ -59,7 +59,7 @@ class Hold:
         """Gives it `ttl` seconds from now on and returns when it expires; raises Error "lease_expired" when it is over."""
         expires = ctypes.c_uint64()
         native.check(native.lib.gantry_hold_extend(self._client._handle, native.text(self.id, "id"),
-                                                   native.milliseconds(ttl, "ttl"), ctypes.byref(expires)))
+                                                   native.lifetime_ms(ttl, "ttl"), ctypes.byref(expires)))
         self.expires_unix = expires.value / 1000
         return self.expires_unix
 
@@ -80,8 +80,7 @@ def notify(client: "Client", message: Message, peer: Optional[str], deadline: Op
     made = ctypes.c_void_p()
     native.check(native.lib.gantry_notify(client._handle, None if peer is None else native.text(peer, "peer"),
                                           ctypes.byref(spec),
-                                          0 if deadline is None else native.milliseconds(deadline, "deadline"),
-                                          ctypes.byref(made)))
+                                          native.deadline_ms(deadline), ctypes.byref(made)))
     return native.take_text(made.value)
 
 
@@ -99,9 +98,9 @@ def hold(client: "Client", id: str, groups: Iterable[HoldGroup], ttl: float, exp
         kept += [buffers, numbers]
         native_groups.append(native.NativeHoldGroup(buffers, len(names), numbers, len(blocks)))
     spec = native.NativeHoldSpec((native.NativeHoldGroup * max(1, len(native_groups)))(*native_groups),
-                                 len(native_groups), native.milliseconds(ttl, "ttl"),
+                                 len(native_groups), native.lifetime_ms(ttl, "ttl"),
                                  0 if expected_consumers is None else
-                                 native.unsigned(expected_consumers, "expected_consumers"))
+                                 native.unsigned(expected_consumers, "expected_consumers", least=1))
     expires = ctypes.c_uint64()
     native.check(native.lib.gantry_hold_put(client._handle, native.text(id, "id"), ctypes.byref(spec),
                                             ctypes.byref(expires)))

@@ -6,6 +6,7 @@ The only module that knows the C interface (client/include/) and reads the envir
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 import os
 from pathlib import Path
@@ -16,6 +17,7 @@ from .errors import Error
 FOREVER = 2**64 - 1
 # Waits are cut into slices, so that Ctrl-C and other signals are handled in between.
 WAIT_SLICE_MS = 250
+_SECONDS_END = 1e15
 
 
 class Piece(ctypes.Structure):
@@ -125,6 +127,7 @@ _OUT = ctypes.POINTER
 _FALLIBLE = {
     "gantry_client_open": (_TEXT, _TEXT, _OUT(ClientOptions), _OUT(_HANDLE)),
     "gantry_client_close": (_HANDLE,),
+    "gantry_client_close_within": (_HANDLE, _U64),
     "gantry_client_check": (_HANDLE,),
     "gantry_client_rehearse": (_HANDLE,),
     "gantry_client_request": (_HANDLE, _TEXT, _TEXT, _TEXT, _U64, _OUT(_HANDLE)),
@@ -253,18 +256,35 @@ def text(value: Any, field: str) -> bytes:
     return encoded
 
 
-def unsigned(value: Any, field: str, bits: int = 63) -> int:
-    """A number that ctypes would otherwise wrap around in silence."""
+def unsigned(value: Any, field: str, bits: int = 63, least: int = 0) -> int:
+    """A number that ctypes would otherwise wrap around in silence. `least` 1: the library takes 0 for "not said"."""
     number = operator.index(value)
-    if not 0 <= number < 2**bits:
-        raise Error("invalid_argument", f"{number} is not between 0 and 2^{bits} - 1", field=field)
+    if not least <= number < 2**bits:
+        raise Error("invalid_argument", f"{number} is not between {least} and 2^{bits} - 1", field=field)
     return number
 
 
 def milliseconds(seconds: Optional[float], field: str = "timeout") -> int:
-    """Seconds as the library takes them, rounded up; None waits forever."""
+    """A time to wait as the library takes it, rounded up; None waits forever."""
     if seconds is None or seconds == float("inf"):
         return FOREVER
-    if not 0 <= seconds < 1e15:
-        raise Error("invalid_argument", f"{seconds} is no time to wait", field=field)
-    return -int(-seconds * 1000 // 1)
+    if not 0 <= seconds < _SECONDS_END:
+        raise Error("invalid_argument", f"{seconds} s is no time to wait: it is 0 or longer, or None", field=field)
+    return math.ceil(round(seconds * 1000, 6))
+
+
+def lifetime_ms(seconds: float, field: str) -> int:
+    """The time after which something ends, rounded up. Never 0, which the library takes for "not said"."""
+    if not 0 < seconds < _SECONDS_END:
+        raise Error("invalid_argument", f"{field} is {seconds} s and has to be longer than 0 and finite", field=field)
+    return max(1, math.ceil(round(seconds * 1000, 6)))
+
+
+def deadline_ms(seconds: Optional[float]) -> int:
+    """The time that is left for a piece of work. None is 0 for the library: the default."""
+    if seconds is None:
+        return 0
+    if seconds <= 0:
+        raise Error("deadline_exceeded", f"the deadline is over before the request: {seconds} s are left; nothing was sent",
+                    "pass the seconds that are left, or None for the default", "deadline")
+    return lifetime_ms(seconds, "deadline")

@@ -82,8 +82,10 @@ class Timeline:
         ended meanwhile. Signals are handled while it waits.
         """
         counter, offset, value = fence
-        wanted = native.NativeFence(counter._handle, offset, value)
-        end = None if timeout is None else time.monotonic() + timeout
+        wanted = native.NativeFence(counter._handle, native.unsigned(offset, "fence/offset"),
+                                    native.unsigned(value, "fence/value", least=1))
+        wait_ms = native.milliseconds(timeout)
+        end = None if wait_ms == native.FOREVER else time.monotonic() + wait_ms / 1000
         while True:
             left = native.WAIT_SLICE_MS if end is None else native.milliseconds(max(0.0, end - time.monotonic()))
             error = native.error_of(native.lib.gantry_timeline_wait(self._timeline, ctypes.byref(wanted),
@@ -162,5 +164,5 @@ def ordinal_of(device: Any) -> int:
         raise Error("invalid_argument", f"{device!r} names no GPU by its number", "for example 0, or torch.device(\"cuda\", 0)",
                     "device") from None
     if not 0 <= number < 2**31:
-        raise Error("invalid_argument", f"there is no GPU {number}", field="device")
+        raise Error("invalid_argument", f"there is no GPU {number}", "GPUs are numbered from 0", "device")
     return number

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import json
+import operator
+import sys
 import time
 import weakref
 from array import array
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from .client import Client
 
 READ, WRITE = 0, 1
+_PRIORITY_MAX = 10
+_TOP_BYTE = 7 if sys.byteorder == "little" else 0
 _STATES = ("queued", "running", "stopping", "succeeded", "failed", "cancelled", "expired")
 _EXECUTORS = ("any", "self", "peer")
 _SUCCEEDED = _STATES.index("succeeded")
@@ -143,16 +146,7 @@ class Transfer:
 
     def __await__(self) -> Generator[Any, None, TransferStatus]:
         """`await transfer` is wait() for asyncio. Cancelling the task leaves the transfer going."""
-        return self._wait_in_threads().__await__()
-
-    async def _wait_in_threads(self) -> TransferStatus:
-        loop = asyncio.get_running_loop()
-        while True:
-            status, error = await loop.run_in_executor(None, self._wait_slice, native.WAIT_SLICE_MS)
-            if error is not None:
-                raise error
-            if status.done:
-                return status
+        return self._client._completions.wait(self).__await__()
 
     def _wait_quietly(self, wait_ms: int) -> None:
         """Waits, and leaves the outcome to whoever asks for it."""
@@ -179,13 +173,24 @@ def _status_of(status: native.NativeStatus) -> TransferStatus:
                           executor=_EXECUTORS[status.executor or 1], **numbers)
 
 
+def _checked_priority(priority: int) -> int:
+    """A number that ctypes would otherwise wrap around in silence."""
+    number = operator.index(priority)
+    if not -_PRIORITY_MAX <= number <= _PRIORITY_MAX:
+        raise Error("invalid_argument", f"{number} is not between -{_PRIORITY_MAX} and {_PRIORITY_MAX}", field="priority")
+    return number
+
+
 def _numbers(values: Any, field: str) -> array:
     """Block ids as 64-bit numbers; a contiguous array of 64-bit integers is copied whole."""
     try:
         view = memoryview(values)
         if view.format in ("Q", "q", "L", "l") and view.itemsize == 8 and view.ndim == 1:
-            copied = array("Q")
-            copied.frombytes(view.tobytes())
+            raw = view.tobytes()
+            copied = array(view.format)
+            copied.frombytes(raw)
+            if not raw[_TOP_BYTE::8].isascii():  # of a number that is negative, or larger than what is one
+                raise _no_block(copied, field)
             return copied
     except TypeError:
         pass
@@ -193,6 +198,11 @@ def _numbers(values: Any, field: str) -> array:
         return array("Q", values)
     except (OverflowError, TypeError, ValueError) as error:
         raise Error("invalid_argument", f"block ids are whole numbers from 0 on: {error}", field=field) from None
+
+
+def _no_block(numbers: array, field: str) -> Error:
+    index, number = next((i, number) for i, number in enumerate(numbers) if not 0 <= number < 2**63)
+    return Error("invalid_argument", f"block id {number} is not between 0 and 2^63 - 1", field=f"{field}/{index}")
 
 
 def _pointer(numbers: array) -> Any:
@@ -281,14 +291,19 @@ def submit(client: "Client", operation: int, local: Union[View, Buffer, Sequence
         _fill_groups(spec, groups)
     if fence is not None:
         counter, offset, value = fence
-        spec.fence = ctypes.pointer(native.NativeFence(counter._handle, native.unsigned(offset, "fence"),
-                                                       native.unsigned(value, "fence")))
+        spec.fence = ctypes.pointer(native.NativeFence(counter._handle,
+                                                       native.unsigned(offset, "fence/offset"),
+                                                       native.unsigned(value, "fence/value", least=1)))
         kept = [*kept, counter]
     spec.id = None if id is None else native.text(id, "id")
-    spec.deadline_ms = 0 if deadline is None else native.milliseconds(deadline, "deadline")
-    spec.priority = priority
+    if deadline is not None:
+        spec.deadline_ms = native.deadline_ms(deadline)
+    if priority != 0:
+        spec.priority = _checked_priority(priority)
     if require_path is not None:
         paths = require_path if isinstance(require_path, str) else ",".join(require_path)
+        if not paths:
+            raise Error("invalid_argument", "no path is named", "None stands for any path", "require_path")
         spec.require_path = native.text(paths, "require_path")
     spec.user_data = None if user_data is None else native.text(user_data, "user_data")
     spec.hold = None if hold is None else native.text(hold, "hold")

@@ -98,7 +98,8 @@ def _fill_group(target: native.NativeViewGroup, number: int, group: ViewGroup) -
         slices = [group.slices] if isinstance(group.slices, Slice) else [Slice(*each) for each in group.slices]
         target.slices = (native.NativeSlice * len(slices))(*(_native_slice(each) for each in slices))
         target.slice_count = len(slices)
-    target.local_ratio, target.remote_ratio = (native.unsigned(side, "block_ratio", 32) for side in group.block_ratio)
+    target.local_ratio, target.remote_ratio = (native.unsigned(side, "block_ratio", 32, least=1)
+                                               for side in group.block_ratio)
 
 
 def _native_slice(each: Slice) -> native.NativeSlice:

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lib/base/log.h"
+#include "lib/base/thread.h"
 
 namespace gantry::transport {
 namespace {
@@ -32,11 +33,14 @@ Result<std::unique_ptr<RdmaEvents>> RdmaEvents::Create() {
   if (!bell.valid() || epoll_ctl(epoll.get(), EPOLL_CTL_ADD, bell.get(), &event) != 0) {
     return Fail(SystemError(ErrorCode::kResourceExhausted, "an eventfd", errno));
   }
-  return std::unique_ptr<RdmaEvents>(new RdmaEvents(std::move(epoll), std::move(bell)));
+  std::unique_ptr<RdmaEvents> events(new RdmaEvents(std::move(epoll), std::move(bell)));
+  ASSIGN_OR_RETURN(events->thread_,
+                   StartThread("gantry-rdma", [raw = events.get()] { raw->Run(); }));
+  return events;
 }
 
 RdmaEvents::RdmaEvents(UniqueFd epoll, UniqueFd bell)
-    : epoll_(std::move(epoll)), bell_(std::move(bell)), thread_([this] { Run(); }) {}
+    : epoll_(std::move(epoll)), bell_(std::move(bell)) {}
 
 RdmaEvents::~RdmaEvents() {
   {
@@ -44,7 +48,7 @@ RdmaEvents::~RdmaEvents() {
     stopping_ = true;
   }
   Ring();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 Status RdmaEvents::Watch(int fd, std::function<void()> ready) {

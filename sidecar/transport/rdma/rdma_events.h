@@ -47,7 +47,7 @@ class RdmaEvents {
   std::multimap<TimePoint, std::function<void()>> due_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
 
-  std::thread thread_;  // last: it uses the others
+  std::jthread thread_;  // last: it uses the others
 };
 
 }  // namespace gantry::transport

@@ -44,6 +44,11 @@ class RdmaPeer : public std::enable_shared_from_this<RdmaPeer> {
   uint64_t slice_bytes() const { return core_.devices.SliceBytesTo(exchange_->peer_devices()); }
   // Any thread: why it cannot be reached right now, if that is known.
   Status Usable() const EXCLUDES(mutex_);
+  // Any thread: why the last connecting failed, for who asks what works.
+  Status Reached() const EXCLUDES(mutex_) {
+    const MutexLock lock(mutex_);
+    return last_failure_ ? Fail(*last_failure_) : Status();
+  }
   // Any thread. The session is over: every operation on it fails, and nothing connects again.
   void Close(Error why) EXCLUDES(mutex_);
   // Any thread: there are queue pairs here, or will be.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lib/base/mutex.h"
+#include "lib/base/thread.h"
 #include "sidecar/memory/host_memory.h"
 
 namespace gantry::transport {
@@ -61,7 +62,9 @@ Status TouchPages(const std::vector<TouchRange>& ranges, int threads) {
   {
     std::vector<std::jthread> others;
     for (size_t i = 1; i < std::min(static_cast<size_t>(std::max(threads, 1)), queue.size()); ++i) {
-      others.emplace_back([&queue] { queue.Work(); });
+      auto other = StartThread("gantry-touch", [&queue] { queue.Work(); });
+      if (!other) break;  // this one does the rest
+      others.push_back(*std::move(other));
     }
     queue.Work();
   }

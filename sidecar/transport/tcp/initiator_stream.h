@@ -27,9 +27,11 @@ struct WelcomedChannel {
   uint16_t version = 0;          // that the peer chose
   size_t requests_max = 0;       // that the peer reads before it has answered any
 };
-// Connects, secures, shows one of the tickets. Blocks up to the deadline.
+// Connects, secures, shows one of the tickets. Blocks up to the deadline; `cancelled` ends the
+// connecting.
 Result<WelcomedChannel> OpenChannel(const TcpStreamOpener::Offer& offer, const std::string& ticket,
-                                    ChannelSecurity* security, TimePoint deadline);
+                                    ChannelSecurity* security, TimePoint deadline,
+                                    const net::Cancelled& cancelled = {});
 
 class InitiatorStream final : public IoHandler,
                               private FrameSink,

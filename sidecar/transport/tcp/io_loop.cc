@@ -1,6 +1,5 @@
 #include "sidecar/transport/tcp/io_loop.h"
 
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/base/thread.h"
 
 namespace gantry::transport {
 namespace {
@@ -33,13 +33,12 @@ Result<std::unique_ptr<IoLoop>> IoLoop::Create(const char* name) {
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {
     return Fail(SystemError(ErrorCode::kResourceExhausted, "epoll_ctl", errno));
   }
-  return std::unique_ptr<IoLoop>(new IoLoop(std::move(epoll), std::move(wake), name));
+  std::unique_ptr<IoLoop> loop(new IoLoop(std::move(epoll), std::move(wake)));
+  ASSIGN_OR_RETURN(loop->thread_, StartThread(name, [raw = loop.get()] { raw->Run(); }));
+  return loop;
 }
 
-IoLoop::IoLoop(UniqueFd epoll, UniqueFd wake, const char* name)
-    : epoll_(std::move(epoll)), wake_(std::move(wake)), thread_([this] { Run(); }) {
-  ::pthread_setname_np(thread_.native_handle(), name);
-}
+IoLoop::IoLoop(UniqueFd epoll, UniqueFd wake) : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
 
 IoLoop::~IoLoop() {
   {
@@ -47,7 +46,7 @@ IoLoop::~IoLoop() {
     stopping_ = true;
   }
   Post([] {});
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void IoLoop::Post(std::function<void()> task) {

@@ -48,7 +48,7 @@ class IoLoop {
   void Remove(int fd);
 
  private:
-  IoLoop(UniqueFd epoll, UniqueFd wake, const char* name);
+  IoLoop(UniqueFd epoll, UniqueFd wake);
   void Run();
   bool RunTasks() EXCLUDES(mutex_);  // false: it is time to end
   void RunTimers(TimePoint now);
@@ -65,7 +65,7 @@ class IoLoop {
   Mutex mutex_;
   std::vector<std::function<void()>> tasks_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::jthread thread_;  // last: it uses all of the above
 };
 
 // How many threads carry the streams to a peer when nobody says: one for each, within half of the

@@ -62,32 +62,18 @@ Status SayHello(SocketChannel& channel, const std::string& ticket, TimePoint dea
   }
 }
 
-}  // namespace
-
-Result<WelcomedChannel> OpenChannel(const TcpStreamOpener::Offer& offer, const std::string& ticket,
-                                    ChannelSecurity* security, TimePoint deadline) {
-  if (ticket.size() != kTicketBytes) {
-    return Fail(ErrorCode::kInvalidArgument, "a ticket for a tcp connection is malformed");
-  }
-  WelcomedChannel welcomed;
-  welcomed.address = offer.host + ":" + std::to_string(offer.port);
-  ASSIGN_OR_RETURN(UniqueFd socket, ConnectTcp(offer.host, offer.port, deadline));
-  if (offer.tls) {
-    ASSIGN_OR_RETURN(welcomed.channel,
-                     security->Connect(std::move(socket), offer.certificate_sha256));
-  } else {
-    welcomed.channel = MakePlainChannel(std::move(socket));
-  }
-  RETURN_IF_ERROR(Secure(*welcomed.channel, deadline));
-  RETURN_IF_ERROR(SayHello(*welcomed.channel, ticket, deadline));
+// Secures the connection, shows the ticket, and takes the welcome.
+Status Greet(const std::string& ticket, TimePoint deadline, WelcomedChannel* welcomed) {
+  RETURN_IF_ERROR(Secure(*welcomed->channel, deadline));
+  RETURN_IF_ERROR(SayHello(*welcomed->channel, ticket, deadline));
   WelcomeSink sink;
   FrameReceiver receiver(FrameReader::kInitiator, sink);
   while (!sink.header()) {
     ASSIGN_OR_RETURN(const FrameReceiver::Next next,
-                     receiver.Pump(*welcomed.channel, kFrameControlBytesMax));
+                     receiver.Pump(*welcomed->channel, kFrameControlBytesMax));
     if (sink.header()) break;
     if (next == FrameReceiver::Next::kBlocked) {
-      RETURN_IF_ERROR(AwaitSocket(welcomed.channel->fd(), false, deadline));
+      RETURN_IF_ERROR(AwaitSocket(welcomed->channel->fd(), false, deadline));
     }
   }
   // Nothing was asked, so nothing more may have come.
@@ -97,10 +83,34 @@ Result<WelcomedChannel> OpenChannel(const TcpStreamOpener::Offer& offer, const s
   if (sink.body().version < kTcpVersionMin || sink.body().version > kTcpVersion) {
     return Fail(ErrorCode::kVersionMismatch, "the peer chose a version that was not offered");
   }
-  welcomed.peer_clock = sink.header()->clock;
-  welcomed.peer_clock_read_at = Clock::now();
-  welcomed.version = sink.body().version;
-  welcomed.requests_max = sink.body().requests_max;
+  welcomed->peer_clock = sink.header()->clock;
+  welcomed->peer_clock_read_at = Clock::now();
+  welcomed->version = sink.body().version;
+  welcomed->requests_max = sink.body().requests_max;
+  return {};
+}
+
+}  // namespace
+
+Result<WelcomedChannel> OpenChannel(const TcpStreamOpener::Offer& offer, const std::string& ticket,
+                                    ChannelSecurity* security, TimePoint deadline,
+                                    const net::Cancelled& cancelled) {
+  if (ticket.size() != kTicketBytes) {
+    return Fail(ErrorCode::kInvalidArgument, "a ticket for a tcp connection is malformed");
+  }
+  WelcomedChannel welcomed;
+  ASSIGN_OR_RETURN(ConnectedSocket connected,
+                   ConnectTcp(offer.host, offer.port, deadline, cancelled));
+  welcomed.address = std::move(connected.address);
+  if (offer.tls) {
+    ASSIGN_OR_RETURN(welcomed.channel,
+                     security->Connect(std::move(connected.socket), offer.certificate_sha256));
+  } else {
+    welcomed.channel = MakePlainChannel(std::move(connected.socket));
+  }
+  if (Status greeted = Greet(ticket, deadline, &welcomed); !greeted) {
+    return Fail(std::move(greeted).error().WithContext(welcomed.address));
+  }
   return welcomed;
 }
 

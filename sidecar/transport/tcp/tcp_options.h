@@ -27,6 +27,8 @@ struct TcpOptions {
   size_t window_requests = 16;
 
   milliseconds connect_timeout{3'000};  // everything until a stream is accepted
+  milliseconds check_timeout{2'000};    // likewise, of a connection that carries nothing
+  milliseconds check_again{30'000};     // after one that failed, while no transfer tries
   milliseconds backoff_min{100};        // after a failed attempt, doubling
   milliseconds backoff_max{5'000};
   // With requests under way and no byte moved for so long a connection is given up, by both sides.

@@ -28,6 +28,68 @@ Status TcpPeer::Usable() const {
   return {};
 }
 
+Status TcpPeer::Reached() const {
+  const MutexLock lock(mutex_);
+  if (closed_) return Fail(*closed_);
+  if (streams_.empty() && last_failure_) return Fail(*last_failure_);
+  return {};
+}
+
+Status TcpPeer::CheckOnce(TimePoint deadline, const net::Cancelled& cancelled) {
+  ASSIGN_OR_RETURN(const TcpStreamOpener::Offer offer, AskForOffer(1, deadline));
+  RETURN_IF_ERROR(OpenChannel(offer, offer.tickets.front(), core_.security, deadline, cancelled));
+  return {};
+}
+
+void TcpPeer::Check(TimePoint deadline, const net::Cancelled& cancelled) {
+  const Status reached = CheckOnce(deadline, cancelled);
+  std::optional<Error> news;
+  {
+    const MutexLock lock(mutex_);
+    if (closed_ || (!reached && reached.error().code == ErrorCode::kCancelled)) return;
+    if (reached) {
+      last_failure_.reset();
+      return;
+    }
+    Error failure = Unreached(reached.error());
+    if (!last_failure_) news = failure;
+    last_failure_ = std::move(failure);
+    CheckLater();
+  }
+  if (!news) return;
+  ++core_.counts->failed;
+  log::Warning("no data connection reaches a peer", {{"peer", name_}, {"error", *news}});
+}
+
+void TcpPeer::CheckLater() {
+  if (std::exchange(check_later_, true)) return;
+  core_.loops.Next().PostAt(Clock::now() + core_.options.check_again, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    const MutexLock lock(self->mutex_);
+    if (!self->closed_) self->core_.helpers.Run([self] { self->CheckAgain(); });
+  });
+}
+
+void TcpPeer::CheckAgain() {
+  {
+    const MutexLock lock(mutex_);
+    check_later_ = false;
+    if (closed_ || !last_failure_ || opening_ || !streams_.empty()) return;
+  }
+  Check(Clock::now() + core_.options.check_timeout, [this] {
+    const MutexLock lock(mutex_);
+    return closed_.has_value();
+  });
+}
+
+Error TcpPeer::Unreached(const Error& why) const {
+  Error error = Error(why).WithContext("no tcp stream to peer '" + name_ + "'");
+  // The peer does not know the session any more: what it described is stale.
+  if (error.code != ErrorCode::kStaleGeneration) error.code = ErrorCode::kPeerUnavailable;
+  return error;
+}
+
 bool TcpPeer::HasJobs() const {
   return std::any_of(waiting_.begin(), waiting_.end(),
                      [](const auto& queue) { return !queue.second.empty(); });
@@ -216,10 +278,9 @@ void TcpPeer::OpeningEnded(const Status& outcome) {
     ++core_.counts->failed;
     backoff_ = std::clamp(backoff_ * 2, core_.options.backoff_min, core_.options.backoff_max);
     next_attempt_ = Clock::now() + backoff_;
-    failure = Error(outcome.error()).WithContext("no tcp stream to peer '" + name_ + "'");
-    // The peer does not know the session any more: what it described is stale.
-    if (failure->code != ErrorCode::kStaleGeneration) failure->code = ErrorCode::kPeerUnavailable;
+    failure = Unreached(outcome.error());
     last_failure_ = failure;
+    CheckLater();
     if (streams_.empty()) jobs = TakeAllJobs();
   }
   log::Warning("a tcp stream could not be opened", {{"peer", name_}, {"error", *failure}});

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lib/base/mutex.h"
+#include "lib/net/name_lookup.h"
 #include "sidecar/transport/helper_threads.h"
 #include "sidecar/transport/tcp/io_loop.h"
 #include "sidecar/transport/tcp/socket_channel.h"
@@ -65,6 +66,12 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
   const std::string& name() const { return name_; }
   // Why it cannot be reached right now, if that is known.
   Status Usable() const EXCLUDES(mutex_);
+  // Why nothing reached it the last time, for who asks what works: unlike Usable this does not wait
+  // for the next transfer to find out again.
+  Status Reached() const EXCLUDES(mutex_);
+  // Makes a connection and closes it, so that Reached knows before there is work. Blocks. After a
+  // failure it is repeated now and then, in the background, until something worked.
+  void Check(TimePoint deadline, const net::Cancelled& cancelled) EXCLUDES(mutex_);
 
   void Submit(const std::shared_ptr<TcpJob>& job) EXCLUDES(mutex_);
   // Breaks the streams that carry the job: their other requests are sent again.
@@ -93,6 +100,10 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
   Status OpenOffered(const TcpStreamOpener::Offer& offer, size_t* count, TimePoint deadline);
   void Attach(const std::shared_ptr<InitiatorStream>& stream) EXCLUDES(mutex_);
   void OpeningEnded(const Status& outcome) EXCLUDES(mutex_);
+  Status CheckOnce(TimePoint deadline, const net::Cancelled& cancelled);
+  void CheckLater() REQUIRES(mutex_);
+  void CheckAgain() EXCLUDES(mutex_);  // on a helper thread
+  Error Unreached(const Error& why) const;
   bool HasJobs() const REQUIRES(mutex_);
   std::vector<std::shared_ptr<TcpJob>> TakeAllJobs() REQUIRES(mutex_);
 
@@ -109,6 +120,7 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
   bool opening_ GUARDED_BY(mutex_) = false;               // a helper thread is at it, or will be
   bool scheduled_ GUARDED_BY(mutex_) = false;             // for when the backoff is over
   std::optional<Error> last_failure_ GUARDED_BY(mutex_);  // of opening, until it works
+  bool check_later_ GUARDED_BY(mutex_) = false;           // scheduled, or running
   milliseconds backoff_ GUARDED_BY(mutex_){0};
   TimePoint next_attempt_ GUARDED_BY(mutex_){};
 };

@@ -8,6 +8,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
+#include "lib/net/name_lookup.h"
 
 namespace gantry::transport {
 
@@ -20,12 +21,18 @@ Result<BoundSocket> ListenTcp(const std::string& host, uint16_t port);
 
 struct AcceptedSocket {
   UniqueFd socket;      // invalid: nobody waits
-  std::string address;  // "10.0.0.7:41000"
+  std::string address;  // "10.0.0.7:41000", "[fd00::7]:41000"
 };
 Result<AcceptedSocket> AcceptTcp(int listener);
 
-// Blocks until it is connected, or until the deadline. Looks names up, which may take longer.
-Result<UniqueFd> ConnectTcp(const std::string& host, uint16_t port, TimePoint deadline);
+struct ConnectedSocket {
+  UniqueFd socket;
+  std::string address;  // "10.0.0.7:7201", of the one that answered
+};
+// Blocks until it is connected, or until the deadline. The addresses of a name are tried side by
+// side.
+Result<ConnectedSocket> ConnectTcp(const std::string& host, uint16_t port, TimePoint deadline,
+                                   const net::Cancelled& cancelled = {});
 
 // The shortest that the kernel has seen lately; 0: it does not know.
 microseconds RoundTripOf(int socket);

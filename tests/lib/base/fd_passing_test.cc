@@ -123,6 +123,21 @@ TEST_F(FdPassingTest, ListenReplacesAStaleSocketAndNothingElse) {
   EXPECT_EQ(ConnectUnix("", SOCK_STREAM).error().code, ErrorCode::kInvalidArgument);
 }
 
+TEST_F(FdPassingTest, ConnectWaitsNoLongerThanItIsTold) {
+  const std::string path = folder_.File("socket");
+  const auto listener = ListenUnix(path, SOCK_STREAM, 0600, 0);
+  ASSERT_TRUE(listener);
+  std::vector<UniqueFd> waiting;
+  Result<UniqueFd> last;
+  for (int i = 0; i < 8 && last; ++i) {
+    last = ConnectUnix(path, SOCK_STREAM, milliseconds(50));
+    if (last) waiting.push_back(*std::move(last));
+  }
+  ASSERT_FALSE(last);
+  EXPECT_EQ(last.error().code, ErrorCode::kDeadlineExceeded);
+  EXPECT_NE(last.error().message.find("50 ms"), std::string::npos);
+}
+
 TEST_F(FdPassingTest, UniqueFdClosesOnceAndDuplicates) {
   const int raw = file_.get();
   UniqueFd moved = std::move(file_);

@@ -1,11 +1,20 @@
 #include "lib/base/log.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+#include <vector>
 
+#include "lib/base/clock.h"
 #include "lib/base/json_text.h"
+#include "lib/base/unique_fd.h"
 
 namespace gantry {
 namespace {
@@ -52,6 +61,7 @@ TEST(LogTest, OneJsonLineWithTypedFields) {
                                 {"ratio", 0.5},
                                 {"nothing", std::nan("")},
                                 {"error", gantry::Error(ErrorCode::kNotFound, "gone", "hint")}});
+  log::Flush();
   const std::string written = ::testing::internal::GetCapturedStderr();
   ASSERT_EQ(std::count(written.begin(), written.end(), '\n'), 1) << written;
   const json line = json::parse(written);
@@ -66,6 +76,126 @@ TEST(LogTest, OneJsonLineWithTypedFields) {
   EXPECT_TRUE(line["nothing"].is_null());
   EXPECT_EQ(line["error"]["code"], "not_found");
   EXPECT_EQ(line["error"]["message"], "gone");
+}
+
+// What stands in the place of stderr: a pipe that this test reads, or does not.
+class StderrPipe {
+ public:
+  StderrPipe() : before_(::dup(STDERR_FILENO)) {
+    int ends[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    read_.reset(ends[0]);
+    ::dup2(ends[1], STDERR_FILENO);
+    ::close(ends[1]);
+  }
+  ~StderrPipe() { PutBack(); }
+  void Fill() {
+    const int flags = ::fcntl(STDERR_FILENO, F_GETFL);
+    ::fcntl(STDERR_FILENO, F_SETFL, flags | O_NONBLOCK);
+    while (::write(STDERR_FILENO, "\n", 1) == 1) {
+    }
+    ::fcntl(STDERR_FILENO, F_SETFL, flags);
+  }
+  void PutBack() {
+    if (before_.valid()) ::dup2(before_.get(), STDERR_FILENO);
+    before_.reset();
+  }
+  void CloseReader() { read_.reset(); }
+  // All there is until every line has been written.
+  std::vector<json> ReadLines() {
+    std::thread flusher([this] {
+      log::Flush();
+      PutBack();  // which closes the pipe
+    });
+    std::string text;
+    char bytes[4096];
+    for (ssize_t got = 0; (got = ::read(read_.get(), bytes, sizeof(bytes))) > 0;) {
+      text.append(bytes, static_cast<size_t>(got));
+    }
+    flusher.join();
+    std::vector<json> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) {
+      if (!line.empty()) lines.push_back(json::parse(line));
+    }
+    return lines;
+  }
+
+ private:
+  UniqueFd before_;
+  UniqueFd read_;
+};
+
+TEST(LogTest, NoCallWaitsForWhoDoesNotReadAndTheDroppedLinesAreCounted) {
+  constexpr int kLines = 5'000;
+  log::Configure("log-test", log::Level::kInfo);
+  const uint64_t dropped_before = log::LinesDropped();
+  StderrPipe pipe;
+  pipe.Fill();
+  const TimePoint begin = Clock::now();
+  for (int i = 0; i < kLines; ++i) log::Info("a line", {{"number", i}});
+  EXPECT_LT(Clock::now() - begin, milliseconds(2'000));
+  const uint64_t dropped = log::LinesDropped() - dropped_before;
+  EXPECT_GT(dropped, kLines / 2);
+  EXPECT_LT(dropped, kLines);
+
+  uint64_t said = 0;
+  int next = 0;
+  int lines = 0;
+  for (const json& line : pipe.ReadLines()) {
+    if (line["message"] != "a line") {
+      EXPECT_EQ(line["level"], "warning") << line;
+      said += line["lines"].get<uint64_t>();
+      next += line["lines"].get<int>();  // it stands where they are missing
+      continue;
+    }
+    ++lines;
+    EXPECT_EQ(line["number"], next++);
+  }
+  EXPECT_EQ(said, dropped);
+  EXPECT_EQ(lines + dropped, uint64_t{kLines});
+  EXPECT_EQ(log::LinesDropped() - dropped_before, dropped) << "none once somebody reads";
+}
+
+TEST(LogTest, EveryLineIsWrittenInOrderWhileSomebodyReads) {
+  log::Configure("log-test", log::Level::kInfo);
+  StderrPipe pipe;
+  for (int i = 0; i < 500; ++i) log::Info("a line", {{"number", i}});
+  const std::vector<json> lines = pipe.ReadLines();
+  ASSERT_EQ(lines.size(), 500);
+  for (int i = 0; i < 500; ++i) EXPECT_EQ(lines[static_cast<size_t>(i)]["number"], i);
+}
+
+TEST(LogTest, AReaderThatIsGoneCostsLinesAndNotTheProcess) {
+  log::Configure("log-test", log::Level::kInfo);
+  const uint64_t dropped_before = log::LinesDropped();
+  const auto before = ::signal(SIGPIPE, SIG_DFL);
+  {
+    StderrPipe pipe;
+    pipe.CloseReader();
+    log::Info("nobody reads this");
+    log::Flush();
+  }
+  ::signal(SIGPIPE, before);
+  EXPECT_EQ(log::LinesDropped() - dropped_before, 1);
+  StderrPipe pipe;
+  log::Info("a line");
+  const std::vector<json> lines = pipe.ReadLines();
+  ASSERT_EQ(lines.size(), 2);
+  EXPECT_EQ(lines[0]["lines"], 1);
+  EXPECT_EQ(lines[1]["message"], "a line");
+}
+
+TEST(LogTest, WhoExitsLosesNoLine) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the child has a thread that writes
+  EXPECT_EXIT(
+      {
+        log::Configure("log-test", log::Level::kInfo);
+        for (int i = 0; i < 500; ++i) log::Info("a line");
+        log::Info("the last line");
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "the last line");
 }
 
 TEST(LogTest, LevelsByName) {

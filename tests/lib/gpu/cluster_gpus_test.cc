@@ -48,6 +48,40 @@ TEST_F(ClusterGpusTest, NvidiaIdsOfReplicasAndSlices) {
   EXPECT_FALSE(nvidia->OwnsResource("amd.com/gpu"));
 }
 
+TEST_F(ClusterGpusTest, NvidiaIdsOfOtherPlugins) {
+  const auto nvidia = NvidiaClusterGpus();
+  const std::string uuid = "GPU-d650891e-2648-ebc2-8c40-a0182d0d1e85";
+  // GKE's plugin.
+  EXPECT_EQ(*nvidia->GpuIdOf("nvidia3"), "nvidia3");
+  EXPECT_EQ(*nvidia->GpuIdOf("nvidia12/vgpu7"), "nvidia12");
+  EXPECT_EQ(nvidia->GpuIdOf("nvidia0/gi1").error().code, ErrorCode::kNotExportable);
+  EXPECT_EQ(nvidia->GpuIdOf("nvidia0/gi1/vgpu0").error().code, ErrorCode::kNotExportable);
+  for (const std::string& id : {uuid, std::string("nvidia0"), std::string("nvidia12")}) {
+    EXPECT_TRUE(nvidia->NamesGpu(id)) << id;
+  }
+  // HAMi's shares are on the GPU that an annotation names. Indices count what a plugin counts.
+  for (const std::string& id : {uuid + "-2", uuid + "[0-1]", "0" + uuid, std::string("GPU-1"),
+                                std::string("0"), std::string("0:1"), std::string("nvidiactl"),
+                                std::string("nvidia"), std::string("all"), std::string()}) {
+    EXPECT_FALSE(nvidia->NamesGpu(id)) << id;
+  }
+  EXPECT_TRUE(nvidia->IsGpuFile("/dev/nvidia0"));
+  EXPECT_FALSE(nvidia->IsGpuFile("/dev/nvidia-uvm"));
+  EXPECT_FALSE(nvidia->IsGpuFile("/dev/nvidiactl"));
+}
+
+TEST_F(ClusterGpusTest, AmdIdsAreAddressesAndPartitions) {
+  const auto amd = AmdClusterGpus();
+  EXPECT_TRUE(amd->NamesGpu("0000:c1:00.0"));
+  EXPECT_TRUE(amd->NamesGpu("amdgpu_xcp_3"));
+  for (const char* const id : {"0", "0000:c1:00.0-2", "0000-c1-00-0", "card0", ""}) {
+    EXPECT_FALSE(amd->NamesGpu(id)) << id;
+  }
+  EXPECT_TRUE(amd->IsGpuFile("/dev/dri/renderD128"));
+  EXPECT_FALSE(amd->IsGpuFile("/dev/dri/card0"));
+  EXPECT_FALSE(amd->IsGpuFile("/dev/kfd"));
+}
+
 TEST_F(ClusterGpusTest, AmdGpusAndPartitionsAreReadFromSysfs) {
   Write("sys/bus/pci/devices/0000:c1:00.0/vendor", "0x1002");
   Write("sys/bus/pci/devices/0000:c1:00.0/drm/renderD128/dev", "226:128");

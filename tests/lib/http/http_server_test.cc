@@ -1,7 +1,10 @@
 #include "lib/http/http_server.h"
 
 #include <atomic>
+#include <cerrno>
+#include <new>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -19,6 +22,10 @@ class HttpServerTest : public ServerFixture {
                                 " " + std::to_string(request.body.size()));
       if (request.path == "/throw") throw std::runtime_error("a secret of the program");
       if (request.path == "/throw-int") throw 42;
+      if (request.path == "/no-memory") throw std::bad_alloc();
+      if (request.path == "/no-thread") {
+        throw std::system_error(EAGAIN, std::generic_category());
+      }
       if (request.path == "/uid") response.body = request.uid ? std::to_string(*request.uid) : "-";
       if (request.path == "/large") response.body.assign(4 << 20, 'x');
       if (request.path == "/body") response.body = request.body;
@@ -156,6 +163,16 @@ TEST_F(HttpServerTest, AnEndlessHeaderLineEndsTheConnection) {
   bool ended = false;
   for (int i = 0; i < 1000 && !ended; ++i) ended = !client.Send(piece);
   EXPECT_TRUE(ended);
+}
+
+TEST_F(HttpServerTest, WhatIsUsedUpIsNoFaultOfTheServer) {
+  StartEcho();
+  RawHttpClient client = Connect();
+  for (const char* path : {"/no-memory", "/no-thread"}) {
+    const RawResponse response = client.Get(path);
+    EXPECT_EQ(response.status, 429) << path;
+    EXPECT_EQ(response.code(), "resource_exhausted") << path;
+  }
 }
 
 TEST_F(HttpServerTest, ExceptionsTellNothing) {

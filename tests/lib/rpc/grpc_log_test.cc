@@ -20,6 +20,7 @@ std::string Logged(log::Level least, const std::function<void()>& say) {
   gpr_log_verbosity_init();  // as it does when it is first used
   ::testing::internal::CaptureStderr();
   say();
+  log::Flush();
   return ::testing::internal::GetCapturedStderr();
 }
 
@@ -48,6 +49,19 @@ TEST(GrpcLog, ACertificateWithoutAHostIsForDebugging) {
   const auto line = nlohmann::json::parse(Logged(log::Level::kDebug, SayThatNoHostIsNamed));
   EXPECT_EQ(line["level"], "debug");
   EXPECT_EQ(line["said"], "No match found for server name: 10.0.0.1.");
+}
+
+// A server with a limit of threads has to know: gRPC counts the refused one for ever.
+TEST(GrpcLog, AThreadThatACallCannotHaveIsCountedAndSaidNowAndAgain) {
+  const size_t before = CallThreadsRefused();
+  const std::string written = Logged(log::Level::kInfo, [] {
+    for (int i = 0; i < 100; ++i) {
+      gpr_log("./src/cpp/thread_manager/thread_manager.cc", 42, GPR_LOG_SEVERITY_ERROR,
+              "Could not create grpc_sync_server worker-thread");
+    }
+  });
+  EXPECT_EQ(CallThreadsRefused(), before + 100);
+  EXPECT_LE(std::count(written.begin(), written.end(), '\n'), 1);
 }
 
 // Of a peer that tries in a loop one line in ten seconds; of what fails otherwise one of its own.

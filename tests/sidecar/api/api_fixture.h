@@ -57,6 +57,10 @@ class ApiFixture : public ::gantry::testing::EngineFixture {
           if (ready_) return {};
           return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
         }});
+    dependencies_->liveness = [this]() -> Status {
+      if (alive_) return {};
+      return Fail(ErrorCode::kInternal, "it stands still");
+    };
     status_.version = "1.2.3";
     status_.name = "here";
     status_.generation = 0x1234;
@@ -100,6 +104,7 @@ class ApiFixture : public ::gantry::testing::EngineFixture {
   FakePeerControl peers_;
   StatusInfo status_;
   bool ready_ = true;
+  bool alive_ = true;
   std::unique_ptr<ApiDependencies> dependencies_;
   std::unique_ptr<http::HttpServer> server_;
   std::unique_ptr<http::RawHttpClient> client_;  // on the Unix socket

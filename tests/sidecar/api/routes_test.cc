@@ -47,6 +47,8 @@ TEST_F(RoutesTest, TellsAboutItself) {
   ready_ = false;
   EXPECT_EQ(client_->Get("/readyz").status, 503);
   EXPECT_EQ(client_->Get("/healthz").status, 200);
+  alive_ = false;
+  EXPECT_EQ(client_->Get("/healthz").status, 500);
   status = json::parse(client_->Get("/v1/status").body);
   EXPECT_EQ(status["not_ready_because"], "the sidecar is stopping");
 }

@@ -17,6 +17,10 @@ class FakeMessenger final : public PeerMessenger {
     sent.push_back({peer, std::move(notification)});
     waiting.push_back(std::move(done));
   }
+  void NotifyOfTransfer(const std::string& peer, wire::Notification notification,
+                        TimePoint deadline, DeliveryDone done) override {
+    Notify(peer, std::move(notification), deadline, std::move(done));
+  }
   Result<uint64_t> UseHold(const std::string&, const wire::HoldUse&, TimePoint) override {
     return Fail(ErrorCode::kNotFound, "no holds here");
   }

@@ -44,6 +44,10 @@ class LookingMessenger final : public PeerMessenger {
     ++told_;
     done({}, std::nullopt);
   }
+  void NotifyOfTransfer(const std::string& peer, wire::Notification notification,
+                        TimePoint deadline, DeliveryDone done) override {
+    Notify(peer, std::move(notification), deadline, std::move(done));
+  }
   Result<uint64_t> UseHold(const std::string&, const wire::HoldUse&, TimePoint) override {
     return Fail(ErrorCode::kNotFound, "no holds here");
   }

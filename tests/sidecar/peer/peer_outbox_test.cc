@@ -124,6 +124,36 @@ TEST_F(PeerOutboxTest, IsGivenUpAtItsDeadline) {
   EXPECT_EQ(outcomes_.names(), Texts{"deadline_exceeded"});
 }
 
+// A connection that broke is made again in time.
+TEST_F(PeerOutboxTest, ATransfersIsRepeatedOverANewSession) {
+  PeerOutbox outbox(here_.directory());
+  there_.StopServer();
+  outbox.NotifyOfTransfer("there", Message("a"), In(60'000), outcomes_.Note());
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_TRUE(outcomes_.names().empty());
+  there_.StartServer();
+  ASSERT_TRUE(outcomes_.Await(1));
+  EXPECT_EQ(outcomes_.names(), Texts{"delivered"});
+}
+
+TEST_F(PeerOutboxTest, ATransfersIsGivenUpWhenThePeerIsDown) {
+  PeerOutboxOptions options;
+  options.down_max = milliseconds(300);
+  PeerOutbox outbox(here_.directory(), options);
+  there_.StopServer();
+  outbox.Notify("there", Message("by itself"), In(60'000), outcomes_.Note());
+  const TimePoint begin = Clock::now();
+  for (const char* text : {"a", "b", "c"}) {  // all of them, and not one after the other
+    outbox.NotifyOfTransfer("there", Message(text), In(60'000), outcomes_.Note());
+  }
+  ASSERT_TRUE(outcomes_.Await(3));
+  EXPECT_LT(Clock::now() - begin, milliseconds(3'000));
+  EXPECT_EQ(outcomes_.names(), (Texts{"peer_lost", "peer_lost", "peer_lost"}));
+  there_.StartServer();
+  ASSERT_TRUE(outcomes_.Await(4));
+  EXPECT_EQ(outcomes_.names().back(), "delivered");
+}
+
 TEST_F(PeerOutboxTest, WhatWaitsIsLimited) {
   PeerOutboxOptions options;
   options.errands_max = 2;

@@ -27,7 +27,7 @@ class RawConnection {
   static RawConnection To(uint16_t port) {
     auto socket = ConnectTcp("127.0.0.1", port, Clock::now() + milliseconds(5000));
     EXPECT_TRUE(socket);
-    return RawConnection(socket ? *std::move(socket) : UniqueFd());
+    return RawConnection(socket ? std::move(socket->socket) : UniqueFd());
   }
 
   bool Send(std::string_view bytes) {

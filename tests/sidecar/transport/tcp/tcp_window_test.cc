@@ -33,12 +33,12 @@ TEST(TcpWindow, TheKernelKnowsTheRoundTrip) {
   const auto accepted = AcceptTcp(bound->socket.get());
   ASSERT_TRUE(accepted && accepted->socket.valid());
   const TimePoint end = Clock::now() + milliseconds(5'000);
-  while (RoundTripOf(connected->get()).count() == 0 && Clock::now() < end) {
-    ASSERT_EQ(::send(connected->get(), "x", 1, MSG_NOSIGNAL), 1);
+  while (RoundTripOf(connected->socket.get()).count() == 0 && Clock::now() < end) {
+    ASSERT_EQ(::send(connected->socket.get(), "x", 1, MSG_NOSIGNAL), 1);
     ::usleep(1'000);
   }
-  EXPECT_GT(RoundTripOf(connected->get()).count(), 0);
-  EXPECT_LT(RoundTripOf(connected->get()), milliseconds(1'000));
+  EXPECT_GT(RoundTripOf(connected->socket.get()).count(), 0);
+  EXPECT_LT(RoundTripOf(connected->socket.get()), milliseconds(1'000));
   EXPECT_EQ(RoundTripOf(STDIN_FILENO).count(), 0) << "no TCP socket";
 }
 

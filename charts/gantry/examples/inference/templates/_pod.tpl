@@ -1,3 +1,8 @@
+{{/* Of a role's objects. A Service's name has no dots. Takes (list root role). */}}
+{{- define "inference.name" -}}
+{{- printf "%s-%s" ((index . 0).Release.Name | replace "." "-") (index . 1) }}
+{{- end }}
+
 {{/* The pod of a role, as it would be without Gantry. Takes (list root name role). */}}
 {{- define "inference.podSpec" -}}
 {{- $root := index . 0 }}

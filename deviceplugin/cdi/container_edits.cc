@@ -1,4 +1,4 @@
-#include "deviceplugin/container_edits.h"
+#include "deviceplugin/cdi/container_edits.h"
 
 #include <algorithm>
 #include <array>

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "deviceplugin/container_edits.h"
+#include "deviceplugin/cdi/container_edits.h"
 #include "lib/base/result.h"
 
 namespace gantry::deviceplugin {

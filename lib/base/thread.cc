@@ -1,0 +1,14 @@
+#include "lib/base/thread.h"
+
+#include <string>
+
+namespace gantry {
+
+Error NoThread(const char* name, const std::exception& why) {
+  return {ErrorCode::kResourceExhausted,
+          std::string("no thread can be started (") + name + "): " + why.what(),
+          "raise the pod's limit of processes (pids.max, which its containers share) or the user's "
+          "(ulimit -u), or let the pod's other containers use fewer threads"};
+}
+
+}  // namespace gantry

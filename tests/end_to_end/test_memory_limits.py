@@ -1,0 +1,115 @@
+"""Memory that is more than a container may have is refused, and nobody is killed."""
+
+import os
+
+import pytest
+
+from memory_group import MemoryGroup
+from workloads import Memory, MiB, WorkloadProcess, gantry, wait_for
+
+LIMIT = 256 * MiB
+
+
+@pytest.fixture
+def group():
+    try:
+        made = MemoryGroup(LIMIT)
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    yield made
+
+    def removed():
+        try:
+            made.remove()
+        except OSError:  # the kernel counts a process that was killed for a moment
+            return False
+        return True
+
+    wait_for(removed, 10, "the removal of the control group")
+
+
+class Limited:
+    """A workload whose process is in a control group; for WorkloadProcess."""
+
+    def __init__(self, group, run_dir, name):
+        group.join()
+        self.client = gantry.Client(run_dir, name)
+        self.arenas = []
+
+    def arena(self, length):
+        self.arenas.append(self.client.arena(length))
+        return len(self.arenas[-1])
+
+    def adopt(self, path, touched):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self.arenas.append(self.client.adopt(fd))
+        os.close(fd)
+        self.arenas[-1][:touched] = b"\1" * touched
+        return len(self.arenas[-1])
+
+    def close(self):
+        self.arenas.pop(0).close()
+
+
+@pytest.fixture
+def start_limited(group):
+    started = []
+
+    def start(sidecar, name):
+        started.append(WorkloadProcess(sidecar, name, lambda *where: Limited(group, *where)))
+        return started[-1]
+
+    yield start
+    for workload in started:
+        workload.kill()
+
+
+def assert_refused(workload, length):
+    with pytest.raises(gantry.Error) as refused:
+        workload.do("arena", length)
+    assert refused.value.code == "resource_exhausted", refused.value
+    assert refused.value.hint, "it says what to do"
+    return str(refused.value)
+
+
+def test_an_arena_beside_another_one(sidecar, start_limited):
+    workload = start_limited(sidecar, "w")
+    assert workload.do("arena", 160 * MiB) == 160 * MiB
+    assert "gantry-test" in assert_refused(workload, 160 * MiB), "the limit is named"
+    assert workload.do("arena", 32 * MiB) == 32 * MiB, "what fits is given"
+    workload.do("close")
+    assert workload.do("arena", 160 * MiB) == 160 * MiB, "what was given back counts as free"
+
+
+def test_an_arena_larger_than_the_limit(sidecar, start_limited):
+    workload = start_limited(sidecar, "w")
+    assert_refused(workload, LIMIT + 1)
+    assert_refused(workload, LIMIT)
+    assert workload.do("arena", MiB) == MiB
+
+
+def test_arenas_that_are_made_at_the_same_time(sidecar, start_limited):
+    """Each of them fits alone, as those of the ranks of one pod: nobody is killed, and there is room again."""
+    workloads = [start_limited(sidecar, f"w{index}") for index in range(3)]
+    for workload in workloads:
+        workload.post("arena", 192 * MiB)
+    outcomes = []
+    for workload in workloads:
+        try:
+            outcomes.append(workload.result())
+        except gantry.Error as error:
+            outcomes.append(error.code)
+    assert set(outcomes) <= {192 * MiB, "resource_exhausted"} and outcomes.count(192 * MiB) <= 1, outcomes
+    for workload, outcome in zip(workloads, outcomes):
+        if outcome == 192 * MiB:
+            workload.do("close")
+    assert workloads[0].do("arena", 192 * MiB) == 192 * MiB
+
+
+def test_a_sparse_file_that_is_adopted(sidecar, start_limited):
+    """It takes the memory of what is written, and no more."""
+    sparse = Memory(4 * LIMIT)
+    workload = start_limited(sidecar, "w")
+    assert workload.do("adopt", f"/proc/{os.getpid()}/fd/{sparse.fd}", MiB) == 4 * LIMIT
+    assert os.fstat(sparse.fd).st_blocks * 512 < 8 * MiB
+    sparse.close()
