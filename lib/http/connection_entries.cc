@@ -1,6 +1,7 @@
 #include "lib/http/connection_entries.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -14,16 +15,18 @@ constexpr size_t kRefusedMax = 8;
 
 }  // namespace
 
-ConnectionEntries::iterator FirstToGo(ConnectionEntries* entries, size_t connections_max) {
+ConnectionEntries::iterator FirstToGo(ConnectionEntries* entries, size_t connections_max,
+                                      bool tcp) {
   const auto unused = std::ranges::count_if(
       *entries, [](const auto& each) { return !each.second.connection->has_served(); });
   const bool many_unused = static_cast<size_t>(unused) * 2 >= connections_max;
-  const auto rank = [many_unused](const ConnectionEntry& entry) {
+  const auto rank = [many_unused, tcp](const ConnectionEntry& entry) {
     const HttpConnection& connection = *entry.connection;
     const int turn = !connection.has_served() ? (many_unused ? 0 : 2)
                      : connection.is_idle()   ? 1
                                               : 3;
-    return std::pair(turn, connection.since());
+    const bool of_other_socket = turn == 0 && entry.tcp != tcp;
+    return std::tuple(turn, of_other_socket, connection.since());
   };
   auto first = entries->end();
   for (auto each = entries->begin(); each != entries->end(); ++each) {

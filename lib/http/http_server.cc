@@ -70,7 +70,7 @@ class HttpServer::Loop {
   void Run(Thread self) EXCLUDES(mutex_);
   bool EndIdle(Thread self) EXCLUDES(mutex_);
   void Accept(uint64_t token) EXCLUDES(mutex_);
-  bool MakeRoom() EXCLUDES(mutex_);
+  bool MakeRoom(bool tcp) EXCLUDES(mutex_);
   void Add(UniqueFd socket, bool tcp, bool refused) EXCLUDES(mutex_);
   HttpConnection* Claim(uint64_t token) EXCLUDES(mutex_);
   void GiveBack(uint64_t token, HttpConnection* connection, uint32_t events) EXCLUDES(mutex_);
@@ -199,7 +199,7 @@ void HttpServer::Loop::Accept(uint64_t token) {
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
     UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid()) {
-      Add(std::move(socket), token == kTcpToken, !MakeRoom());
+      Add(std::move(socket), token == kTcpToken, !MakeRoom(token == kTcpToken));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       const MutexLock lock(mutex_);
       accept_pauses_ = true;
@@ -212,10 +212,10 @@ void HttpServer::Loop::Accept(uint64_t token) {
 }
 
 // If there are too many, closes the first to go. False: all of them are in use.
-bool HttpServer::Loop::MakeRoom() {
+bool HttpServer::Loop::MakeRoom(bool tcp) {
   const MutexLock lock(mutex_);
   if (entries_.size() < options_.connections_max) return true;
-  const auto first = FirstToGo(&entries_, options_.connections_max);
+  const auto first = FirstToGo(&entries_, options_.connections_max, tcp);
   if (first == entries_.end()) return false;
   entries_.erase(first);
   if (const auto untold = gave_way_.Pass()) {
@@ -243,7 +243,7 @@ void HttpServer::Loop::Add(UniqueFd socket, bool tcp, bool refused) {
   const int fd = connection->socket();
   if (refused && !MakeRoomForRefusal(&entries_)) return;
   if (refused) connection->EndWith(TooManyConnections(options_.connections_max, hint));
-  entries_.emplace(token, ConnectionEntry{std::move(connection), false, refused});
+  entries_.emplace(token, ConnectionEntry{std::move(connection), tcp, false, refused});
   const uint32_t events = (refused ? EPOLLOUT : EPOLLIN) | EPOLLONESHOT;
   if (!Arm(fd, events, token, EPOLL_CTL_ADD)) entries_.erase(token);
 }
