@@ -5,6 +5,7 @@
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -22,9 +23,11 @@
 
 #include "deviceplugin/abandoned_socket.h"
 #include "deviceplugin/folder_watch.h"
+#include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
 #include "lib/base/mutex.h"
 #include "lib/base/thread.h"
+#include "lib/rpc/bounded_listener.h"
 #include "lib/rpc/grpc_deadline.h"
 
 namespace gantry::deviceplugin {
@@ -35,6 +38,8 @@ namespace fs = std::filesystem;
 constexpr char kApiVersion[] = "v1beta1";
 constexpr char kKubeletSocket[] = "kubelet.sock";
 constexpr milliseconds kStopMax{1'000};
+constexpr mode_t kSocketMode = 0600;  // the kubelet is root, too
+constexpr int kBacklog = 16;
 
 // Tells one file from another of the same name, also where the number of an inode is used again.
 struct FileIdentity {
@@ -183,24 +188,41 @@ class Link final : public KubeletLink {
     sockets_made_ = sockets_made_ % kSocketsMax + 1;
     socket_ = SocketPath(options_, sockets_made_);
     service_ = std::make_unique<PluginService>(parts_, [this] { watch_.Wake(); });
+    auto socket = ListenUnix(socket_, SOCK_STREAM | SOCK_NONBLOCK, kSocketMode, kBacklog);
+    if (!socket) {
+      return Fail(
+          ErrorCode::kInternal,
+          "no socket can be served at " + socket_ + ": " + socket.error().message,
+          "--kubelet-dir must be the kubelet's folder of device plugins, mounted for writing");
+    }
+    std::vector<UniqueFd> listeners;
+    listeners.push_back(*std::move(socket));
+    rpc::BoundedListener::Options bounds;
+    bounds.what = "the kubelet";
+    bounds.old_ones_stay = true;  // its watch is a call
+    bounds.needs_threads = true;
+    listener_ = std::make_unique<rpc::BoundedListener>(
+        std::move(bounds), std::move(listeners), [](int listener) {
+          return UniqueFd(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        });
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("unix://" + socket_, grpc::InsecureServerCredentials());
+    listener_->AddTo(&builder, grpc::InsecureServerCredentials());
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
-    if (server_ != nullptr && IdentityOf(socket_)) return {};
-    return Fail(
-        ErrorCode::kInternal, "no socket can be served at " + socket_,
-        "--kubelet-dir must be the kubelet's folder of device plugins, mounted for writing");
+    if (server_ == nullptr) return Fail(ErrorCode::kInternal, "gRPC could not start its server");
+    return listener_->Start();
   }
 
   void StopServing() {
     if (service_ != nullptr) service_->Stop();
+    if (listener_ != nullptr) listener_->Stop();
     if (server_ != nullptr) {
       server_->Shutdown(rpc::GrpcDeadline(Clock::now() + kStopMax));
       server_->Wait();
       ::unlink(socket_.c_str());
     }
     server_.reset();
+    listener_.reset();
     service_.reset();
     registered_with_.reset();
     SetRegistered(false);
@@ -285,6 +307,7 @@ class Link final : public KubeletLink {
   int sockets_made_ = 0;
   std::unique_ptr<PluginService> service_;  // outlives the server
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<rpc::BoundedListener> listener_;
   std::optional<FileIdentity> registered_with_;
   std::optional<FileIdentity> tried_;
   std::map<std::string, TimePoint> others_seen_;  // by their instances

@@ -51,12 +51,24 @@ engine::EngineOptions EngineOptionsOf(const SidecarConfig& config) {
   return options;
 }
 
-http::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const RunDirectory& directory) {
+// Each has a connection for its lease, and some more are there for those that come.
+size_t WorkloadsMax(const SidecarConfig& config, const FdBudgets& fds_max) {
+  return std::min<size_t>(config.workloads_max, fds_max.handoff_connections * 3 / 4);
+}
+
+http::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const FdBudgets& fds_max,
+                                      const RunDirectory& directory) {
   http::HttpServerOptions options;
   options.unix_path = directory.File("api.sock");
   options.tcp_address = config.rest_listen;
-  options.threads_max = config.http_threads_max;
-  options.connections_max = config.connections_max;
+  options.connections_max = fds_max.rest_connections;
+  // Requests that wait hold a thread each, and their connections: a quarter is left for others.
+  options.threads_max = std::min<size_t>(config.http_threads_max, options.connections_max * 3 / 4);
+  options.connections_hint =
+      "close what is not needed, or raise --connections-max, which is a thirteenth of the "
+      "process's "
+      "limit of descriptors (" +
+      std::to_string(fds_max.limit) + ") at most";
   options.connection.input_spin = SpinOf(config, options.connection.input_spin);
   options.connection.framing.body_bytes_max = config.body_bytes_max;
   if (config.spin_us >= kLongSpinUs) options.connection.rehearsal_interval = kRehearsalInterval;
@@ -68,7 +80,7 @@ std::vector<std::pair<std::string, uint64_t>> LimitsOf(const SidecarConfig& conf
   return {{"body_bytes_max", config.body_bytes_max},
           {"buffers_max", config.buffers_max},
           {"chunk_bytes_max", config.chunk_bytes_max},
-          {"connections_max", config.connections_max},
+          {"connections_max", fds_max.rest_connections},
           {"deadline_ms_default", config.deadline_ms_default},
           {"deadline_ms_max", config.deadline_ms_max},
           {"descriptors_max", config.descriptors_max},
@@ -76,7 +88,7 @@ std::vector<std::pair<std::string, uint64_t>> LimitsOf(const SidecarConfig& conf
           {"peer_fds_max", fds_max.peers},
           {"quiesce_ms_max", config.quiesce_ms_max},
           {"transfers_max", config.transfers_max},
-          {"workloads_max", config.workloads_max}};
+          {"workloads_max", WorkloadsMax(config, fds_max)}};
 }
 
 }  // namespace gantry

@@ -19,7 +19,9 @@ milliseconds Millis(uint64_t value);
 
 worker::WorkerPoolOptions WorkerOptionsOf(const SidecarConfig& config);
 engine::EngineOptions EngineOptionsOf(const SidecarConfig& config);
-http::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const RunDirectory& directory);
+http::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const FdBudgets& fds_max,
+                                      const RunDirectory& directory);
+size_t WorkloadsMax(const SidecarConfig& config, const FdBudgets& fds_max);
 // What callers may be told of limits: names with their units.
 std::vector<std::pair<std::string, uint64_t>> LimitsOf(const SidecarConfig& config,
                                                        const FdBudgets& fds_max);

@@ -1,20 +1,14 @@
 #include "sidecar/sidecar_app.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
-#include <stop_token>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "lib/base/log.h"
 #include "lib/base/random_id.h"
-#include "lib/base/thread.h"
 #include "lib/base/version.h"
 #include "lib/http/http_server.h"
 #include "lib/rpc/health_server.h"
@@ -22,7 +16,7 @@
 #include "sidecar/app_options.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/transfer_engine.h"
-#include "sidecar/free_heap.h"
+#include "sidecar/housekeeping.h"
 #include "sidecar/liveness.h"
 #include "sidecar/messaging.h"
 #include "sidecar/metrics/metrics.h"
@@ -46,9 +40,6 @@ namespace {
 
 constexpr mode_t kRunDirMode = 0750;     // the pod's containers share a group
 constexpr mode_t kForOtherUsers = 0666;  // the kernel's word on who connects decides
-constexpr milliseconds kHousekeeping{500};
-constexpr int kRoundsPerRefresh = 2;
-constexpr int kRoundsPerHeapCheck = 10;
 constexpr milliseconds kHttpStop{3'000};
 
 int64_t UnixMillisNow() {
@@ -96,7 +87,7 @@ class App final : public SidecarApp {
     if (http_) http_->Stop(Clock::now() + kHttpStop);
     metrics_.SetGaugeSource(nullptr);
     handoff_.reset();  // the leases of the workloads end
-    housekeeping_ = {};
+    housekeeping_.reset();
     if (messaging_) messaging_->Part();
     peers_.reset();
     if (tcp_path_) tcp_path_->EndCopies();  // of peers' requests, too: the engine drives them
@@ -114,12 +105,13 @@ class App final : public SidecarApp {
     MakeRegistry();
     RETURN_IF_ERROR(MakeEngine());
     RETURN_IF_ERROR(StartPeers());
-    ASSIGN_OR_RETURN(handoff_, registry::HandoffServer::Start({directory_.File("handoff.sock"),
-                                                               0660, 1024, milliseconds(5000)},
-                                                              *workloads_));
     ASSIGN_OR_RETURN(
-        housekeeping_,
-        StartThread("gantry-house", [this](const std::stop_token& stop) { KeepHouse(stop); }));
+        handoff_, registry::HandoffServer::Start({directory_.File("handoff.sock"), 0660,
+                                                  fds_max_.handoff_connections, milliseconds(5000)},
+                                                 *workloads_));
+    ASSIGN_OR_RETURN(housekeeping_,
+                     Housekeeping::Start({*security_, *registry_, *workloads_, *engine_,
+                                          messaging_->holds(), liveness_}));
     metrics_.SetGaugeSource([this] { return Gauges(); });  // before anybody can ask
     RETURN_IF_ERROR(StartApi());
     if (!config_.health_listen.empty()) {
@@ -151,8 +143,8 @@ class App final : public SidecarApp {
 
   void MakeRegistry() {
     registry::WorkloadLimits limits;
-    limits.workloads_max = config_.workloads_max;
     fds_max_ = BudgetFds(config_);
+    limits.workloads_max = WorkloadsMax(config_, fds_max_);
     limits.fds_max = fds_max_.workloads;
     limits.fds_per_workload_max = limits.fds_max;
     workloads_ = std::make_unique<registry::WorkloadTable>(
@@ -202,7 +194,12 @@ class App final : public SidecarApp {
     server.paths = [this, at_start = engine_->Paths()] { return PathsNow(at_start, *pool_); };
     server.gpus = [this] { return pool_->gpus().value_or(std::vector<std::string>()); };
     server.fds_max = fds_max_.peers;
+    server.sessions_max = fds_max_.peer_sessions;
+    server.connections_max = fds_max_.peer_connections;
     server.streams = tcp_path_->Offers();
+    server.streams.tcp.connections_max = fds_max_.data_connections;
+    server.streams.tcp.strangers_max =
+        std::min(server.streams.tcp.strangers_max, fds_max_.data_connections / 4);
     if (rdma_path_) {
       server.rdma = &(*rdma_path_)->target();
       server.rdma_devices = (*rdma_path_)->addresses();
@@ -257,26 +254,6 @@ class App final : public SidecarApp {
     event.detail = why;
     events_.Append(std::move(event));
     metrics_.WorkloadEnded(why);
-  }
-
-  // Removals that missed their deadline because a copy was running, holds that are over, and
-  // certificates that were replaced: also without a listener they are shown to peers.
-  void KeepHouse(const std::stop_token& stop) {
-    std::mutex mutex;
-    std::condition_variable_any woken;
-    std::unique_lock lock(mutex);
-    ::pthread_setname_np(::pthread_self(), "gantry-house");
-    int round = 0;
-    while (!woken.wait_for(lock, stop, kHousekeeping, [&] { return stop.stop_requested(); })) {
-      if (++round % kRoundsPerRefresh == 0) security_->Refresh();
-      (void)registry_->FinishRemovals(Clock::now() + milliseconds(10));
-      messaging_->holds().Tick();
-      // Where a thread stands still with a table's lock, so does this one.
-      (void)workloads_->IsCurrent({}, 0);
-      (void)engine_->Totals();
-      liveness_.HouseIsKept();
-      if (round % kRoundsPerHeapCheck == 0) ReturnFreeHeap();
-    }
   }
 
   metrics::GaugeSample Gauges() const {
@@ -353,7 +330,7 @@ class App final : public SidecarApp {
         *workloads_, *registry_, *engine_, events_, metrics_, peers_.get(),
         [this] { return StatusNow(); }, [this] { return Readiness(); },
         &messaging_->notifications(), &messaging_->holds(), [this] { return Alive(); }});
-    ASSIGN_OR_RETURN(http_, http::HttpServer::Start(HttpOptionsOf(config_, directory_),
+    ASSIGN_OR_RETURN(http_, http::HttpServer::Start(HttpOptionsOf(config_, fds_max_, directory_),
                                                     liveness_.Watching(api::MakeApi(*api_))));
     serving_ = http_.get();
     if (http_->tcp_port() != 0) log::Info("REST is served on TCP", {{"port", http_->tcp_port()}});
@@ -389,7 +366,7 @@ class App final : public SidecarApp {
   std::unique_ptr<http::HttpServer> http_;
   std::atomic<const http::HttpServer*> serving_ = nullptr;  // http_, for those it calls
   std::unique_ptr<rpc::HealthServer> health_;
-  std::jthread housekeeping_;
+  std::unique_ptr<Housekeeping> housekeeping_;
   std::atomic<bool> stopping_{false};
   FdBudgets fds_max_;
 };

@@ -146,7 +146,7 @@ void AddLimits(CLI::App& app, SidecarConfig& config) {
   Add(app, "--workloads-max", config.workloads_max, "registered workloads")->check(positive);
   Add(app, "--buffers-max", config.buffers_max, "registered buffers")->check(positive);
   Add(app, "--fds-max", config.fds_max,
-      "descriptors held for workloads; 0: half of the process's limit")
+      "descriptors held for workloads; 0: half of the process's limit, less 128")
       ->check(CLI::Range(uint64_t{0}, kNumberMax));
   Add(app, "--peer-fds-max", config.peer_fds_max,
       "descriptors of peers' memory held here, and as many that wait for peers to fetch them; 0: "

@@ -1,6 +1,9 @@
 #include "lib/base/error.h"
 
+#include <sys/resource.h>
+
 #include <array>
+#include <cerrno>
 #include <system_error>
 #include <utility>
 
@@ -80,6 +83,12 @@ constexpr bool TableFollowsEnumeration() {
 }
 static_assert(TableFollowsEnumeration(), "kTable must list every code in order");
 
+std::string LimitOfDescriptors() {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {};
+  return " (this process may have " + std::to_string(limit.rlim_cur) + ")";
+}
+
 }  // namespace
 
 const ErrorCodeInfo& InfoOf(ErrorCode code) { return kTable[static_cast<size_t>(code)]; }
@@ -112,6 +121,14 @@ Error SystemError(ErrorCode code, std::string_view what, int error_number) {
   std::string message(what);
   message += ": ";
   message += std::generic_category().message(error_number);
+  if (error_number == EMFILE) {
+    return {ErrorCode::kResourceExhausted, message + LimitOfDescriptors(),
+            "raise this process's hard limit of open files (RLIMIT_NOFILE)"};
+  }
+  if (error_number == ENFILE) {
+    return {ErrorCode::kResourceExhausted, std::move(message),
+            "the machine's limit is fs.file-max"};
+  }
   return {code, std::move(message)};
 }
 

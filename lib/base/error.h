@@ -73,7 +73,8 @@ struct Error {
   Error WithField(std::string field_in) &&;
 };
 
-// An Error for a failed system call: `what` and strerror(error_number).
+// An Error for a failed system call: `what` and strerror(error_number). Where descriptors ran out
+// it is kResourceExhausted, whatever `code` is, and names the limit.
 Error SystemError(ErrorCode code, std::string_view what, int error_number);
 
 }  // namespace gantry

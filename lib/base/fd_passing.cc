@@ -137,7 +137,13 @@ Result<FdMessage> ReceiveMessage(int socket, size_t payload_bytes_max, std::stri
                             "recvmsg", errno));
   }
   TakeDescriptors(header, &message.fds);
-  if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0 ||
+  // There was room for as many as a message can have: this process may open no more.
+  const bool cut = (header.msg_flags & MSG_CTRUNC) != 0;
+  if (cut && message.fds.size() < kFdsPerMessageMax) {
+    return Fail(SystemError(ErrorCode::kResourceExhausted, "receiving the descriptors of a message",
+                            EMFILE));
+  }
+  if (cut || (header.msg_flags & MSG_TRUNC) != 0 ||
       static_cast<size_t>(received) > payload_bytes_max) {
     return Fail(ErrorCode::kMalformedBody, "a message is longer than " +
                                                std::to_string(payload_bytes_max) +

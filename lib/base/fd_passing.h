@@ -35,8 +35,9 @@ struct PeerCredentials {
 // Both block up to SO_SNDTIMEO and SO_RCVTIMEO, or not at all on a non-blocking socket, and answer
 // kDeadlineExceeded then.
 Status SendMessage(int socket, std::string_view payload, std::span<const int> fds);
-// A payload over `payload_bytes_max` or a truncated control message is an error, and no descriptor
-// leaks. `space`: of so many bytes and one more, when there must be no lack of memory by then.
+// A payload over `payload_bytes_max` is kMalformedBody. Descriptors that this process may not open
+// any more are kResourceExhausted. No descriptor leaks. `space`: of so many bytes and one more,
+// when there must be no lack of memory by then.
 Result<FdMessage> ReceiveMessage(int socket, size_t payload_bytes_max, std::string space = {});
 
 // As send(2) over a stream, with a descriptor beside the first byte.

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "lib/base/log.h"
+
 namespace gantry {
 
 // An end that goes needs no memory to rest.
@@ -13,6 +15,10 @@ Result<MailboxStore::Opened> MailboxStore::Open() {
   FreeRested();
   const MutexLock lock(mutex_);
   if (in_use_ + resting_.size() >= most_) {
+    if (const auto untold = refused_.Pass()) {
+      log::Info("a client goes without a mailbox: all are in use",
+                {{"mailboxes_max", most_}, {"more_since_the_last_line", *untold}});
+    }
     return Fail(ErrorCode::kResourceExhausted,
                 std::to_string(most_) + " mailboxes are in use, or were a second ago",
                 "go on over the socket");
@@ -22,6 +28,11 @@ Result<MailboxStore::Opened> MailboxStore::Open() {
   Opened opened{End(new Mailbox(std::move(end)), Retire{this}), std::move(memory)};
   ++in_use_;
   return opened;
+}
+
+size_t MailboxStore::left() const {
+  const MutexLock lock(mutex_);
+  return most_ - in_use_;
 }
 
 void MailboxStore::Rest(Mailbox* end) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/base/clock.h"
+#include "lib/base/log_gate.h"
 #include "lib/base/mailbox.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
@@ -35,6 +36,8 @@ class MailboxStore {
   };
   // kResourceExhausted where so many are in use or at rest. The store outlives what it gives out.
   Result<Opened> Open() EXCLUDES(mutex_);
+  // How many there are to be had now, or soon: those at rest, too.
+  size_t left() const EXCLUDES(mutex_);
   // Those that have rested; called now and then.
   void FreeRested() EXCLUDES(mutex_);
 
@@ -46,7 +49,8 @@ class MailboxStore {
   void Rest(Mailbox* end) EXCLUDES(mutex_);
 
   const size_t most_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  log::Gate refused_ GUARDED_BY(mutex_);
   size_t in_use_ GUARDED_BY(mutex_) = 0;
   std::vector<Resting> resting_ GUARDED_BY(mutex_);  // the first to end first
 };

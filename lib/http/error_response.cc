@@ -14,6 +14,13 @@ struct RefusalInfo {
   std::string_view hint;
 };
 
+// The limits of every server here: none has others for its heads.
+const std::string kTargetTooLong =
+    "path and query have more than " + std::to_string(kTargetBytesMax) + " bytes";
+const std::string kHeadTooLarge = "the head of the request has more than " +
+                                  std::to_string(kHeadBytesMax) + " bytes, or more than " +
+                                  std::to_string(kHeadersMax) + " headers";
+
 RefusalInfo InfoOf(Refusal refusal) {
   switch (refusal) {
     case Refusal::kMalformed:
@@ -31,16 +38,14 @@ RefusalInfo InfoOf(Refusal refusal) {
               "split the request, or send it as application/cbor; REST's limit is in GET /v1/info"};
     }
     case Refusal::kTargetTooLong:
-      return {"target_too_long", 414, "The path is too long", "path and query have more than 2 KiB",
-              ""};
+      return {"target_too_long", 414, "The path is too long", kTargetTooLong, ""};
     case Refusal::kEncoding: {
       const ErrorCodeInfo& info = InfoOf(ErrorCode::kUnsupportedMedia);
       return {info.name, info.http_status, info.title, "Content-Encoding is not accepted",
               "send the body as it is"};
     }
     case Refusal::kHeadTooLarge:
-      return {"head_too_large", 431, "The headers are too large",
-              "the head of the request has more bytes or headers than the limit", ""};
+      return {"head_too_large", 431, "The headers are too large", kHeadTooLarge, ""};
     case Refusal::kVersion:
       break;
   }

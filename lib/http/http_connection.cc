@@ -181,6 +181,7 @@ void HttpConnection::EndRequest(const HttpInterpreter::Outcome& outcome) {
   ChargeInput();
   framing_ = {};
   continued_ = false;
+  served_ = true;
   ends_ = !outcome.keep_open;
   SetDeadline(!input_.empty()   ? share_->limits.request_time_max
               : output_.empty() ? share_->limits.idle_time_max

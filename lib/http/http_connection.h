@@ -76,6 +76,8 @@ class HttpConnection final : public ResponseChannel {
   void Drain(TimePoint deadline);
   // No byte of a request has come, and none of a response is left.
   bool is_idle() const { return input_.empty() && output_.empty() && !ends_; }
+  // A request was answered.
+  bool has_served() const { return served_; }
   // The client began a request and has not finished it.
   bool is_in_request() const { return !input_.empty() && output_.empty() && !ends_; }
   // For requests by a mailbox.
@@ -132,6 +134,7 @@ class HttpConnection final : public ResponseChannel {
   size_t charged_ = 0;    // of share_->large_bytes
   size_t discarded_ = 0;  // bytes received after the last response
   bool ends_ = false;     // after output_
+  bool served_ = false;   // a request
   bool lingers_ = false;  // all is sent; waits for the client to close
   TimePoint since_;
   TimePoint deadline_;

@@ -11,6 +11,7 @@
 #include "lib/base/log.h"
 #include "lib/base/result.h"
 #include "lib/http/error_response.h"
+#include "lib/http/long_lines.h"
 #include "lib/http/plain_request.h"
 
 namespace gantry::http {
@@ -19,8 +20,10 @@ namespace {
 // What httplib reads from and writes to in the place of a socket.
 class ExchangeStream final : public httplib::Stream {
  public:
-  ExchangeStream(const HttpInterpreter::Call& call, Response* known, std::string* out)
-      : call_(call), known_(known), rest_(call.head), out_(out) {}
+  // `shown`: of the head.
+  ExchangeStream(const HttpInterpreter::Call& call, std::string_view shown, Response* known,
+                 std::string* out)
+      : call_(call), known_(known), rest_(shown), out_(out) {}
 
   const HttpInterpreter::Call& call() const { return call_; }
   Response* known() const { return known_; }
@@ -76,9 +79,11 @@ constexpr const char* kUnhandled = "the request could not be handled";
 // The stream of the request that this thread is in: httplib does not hand it to handlers.
 thread_local ExchangeStream* current_stream = nullptr;
 
-std::string_view HeaderOf(const httplib::Request& request, const char* name) {
+std::string_view HeaderOf(const httplib::Request& request, std::string_view head,
+                          const char* name) {
   const auto found = request.headers.find(name);
-  return found == request.headers.end() ? std::string_view() : std::string_view(found->second);
+  if (found != request.headers.end()) return found->second;
+  return head.size() > kShortLineBytesMax ? LongValueOf(head, name) : std::string_view();
 }
 
 // What is not in the head.
@@ -103,10 +108,10 @@ Request RequestOf(const httplib::Request& from, const HttpInterpreter::Call& cal
   Request request = RequestOf(call);
   request.method = from.method == "HEAD" ? std::string_view("GET") : from.method;
   request.path = from.path;
-  request.content_type = HeaderOf(from, "Content-Type");
-  request.accept = HeaderOf(from, "Accept");
-  request.authorization = HeaderOf(from, "Authorization");
-  request.last_event_id = HeaderOf(from, "Last-Event-ID");
+  request.content_type = HeaderOf(from, call.head, "Content-Type");
+  request.accept = HeaderOf(from, call.head, "Accept");
+  request.authorization = HeaderOf(from, call.head, "Authorization");
+  request.last_event_id = HeaderOf(from, call.head, "Last-Event-ID");
   request.query = &from.params;
   return request;
 }
@@ -225,7 +230,9 @@ class HttpInterpreter::Dialect final : public httplib::Server {
 
   // `known`: what the handler has answered already, or null.
   Outcome Run(const Call& call, Response* known, std::string* out) {
-    ExchangeStream stream(call, known, out);
+    const bool has_long = call.head.size() > kShortLineBytesMax;
+    const std::string kept = has_long ? WithoutLongLines(call.head) : std::string();
+    ExchangeStream stream(call, has_long ? std::string_view(kept) : call.head, known, out);
     current_stream = &stream;
     bool closed = call.close_after;
     const bool answered = process_request(stream, call.close_after, closed, [](auto&) {});

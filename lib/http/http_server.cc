@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <list>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "lib/base/log_gate.h"
 #include "lib/base/mutex.h"
 #include "lib/base/thread.h"
+#include "lib/http/connection_entries.h"
 #include "lib/http/error_response.h"
 #include "lib/http/rehearsal.h"
 
@@ -58,11 +58,6 @@ class HttpServer::Loop {
   }
 
  private:
-  struct Entry {
-    std::unique_ptr<HttpConnection> connection;
-    bool busy = false;  // a thread owns it
-  };
-
   TimePoint drain_deadline() const EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     return drain_deadline_;
@@ -75,8 +70,8 @@ class HttpServer::Loop {
   void Run(Thread self) EXCLUDES(mutex_);
   bool EndIdle(Thread self) EXCLUDES(mutex_);
   void Accept(uint64_t token) EXCLUDES(mutex_);
-  bool MakeRoom() EXCLUDES(mutex_);
-  void Add(UniqueFd socket, bool tcp) EXCLUDES(mutex_);
+  bool MakeRoom(bool tcp) EXCLUDES(mutex_);
+  void Add(UniqueFd socket, bool tcp, bool refused) EXCLUDES(mutex_);
   HttpConnection* Claim(uint64_t token) EXCLUDES(mutex_);
   void GiveBack(uint64_t token, HttpConnection* connection, uint32_t events) EXCLUDES(mutex_);
   void Close(uint64_t token) EXCLUDES(mutex_);
@@ -100,13 +95,14 @@ class HttpServer::Loop {
 
   mutable Mutex mutex_;
   Condition changed_;  // a thread ended, or the server stops
-  std::unordered_map<uint64_t, Entry> entries_ GUARDED_BY(mutex_);
+  ConnectionEntries entries_ GUARDED_BY(mutex_);
   uint64_t next_token_ GUARDED_BY(mutex_) = kFirstConnection;
   std::list<std::jthread> threads_ GUARDED_BY(mutex_);
   std::list<std::jthread> ended_threads_ GUARDED_BY(mutex_);  // to be joined
   size_t running_threads_ GUARDED_BY(mutex_) = 0;
   bool accept_pauses_ GUARDED_BY(mutex_) = false;  // no descriptors left; the sweep goes on
   TimePoint drain_deadline_ GUARDED_BY(mutex_) = TimePoint::max();
+  log::Gate gave_way_;
   log::Gate no_thread_;
   std::jthread sweeper_;
 };
@@ -203,7 +199,7 @@ void HttpServer::Loop::Accept(uint64_t token) {
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
     UniqueFd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid()) {
-      if (MakeRoom()) Add(std::move(socket), token == kTcpToken);
+      Add(std::move(socket), token == kTcpToken, !MakeRoom(token == kTcpToken));
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       const MutexLock lock(mutex_);
       accept_pauses_ = true;
@@ -215,24 +211,22 @@ void HttpServer::Loop::Accept(uint64_t token) {
   (void)Arm(listener.get(), EPOLLIN | EPOLLONESHOT, token, EPOLL_CTL_MOD);
 }
 
-// If there are too many, closes the one that has been idle, or else in its state, for longest.
-bool HttpServer::Loop::MakeRoom() {
+// If there are too many, closes the first to go. False: all of them are in use.
+bool HttpServer::Loop::MakeRoom(bool tcp) {
   const MutexLock lock(mutex_);
   if (entries_.size() < options_.connections_max) return true;
-  const auto rank = [](const Entry& entry) {
-    return std::pair(!entry.connection->is_idle(), entry.connection->since());
-  };
-  auto oldest = entries_.end();
-  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    if (entry->second.busy) continue;
-    if (oldest == entries_.end() || rank(entry->second) < rank(oldest->second)) oldest = entry;
+  const auto first = FirstToGo(&entries_, options_.connections_max, tcp);
+  if (first == entries_.end()) return false;
+  entries_.erase(first);
+  if (const auto untold = gave_way_.Pass()) {
+    log::Info(
+        "an HTTP connection gave way to a new one",
+        {{"connections_max", options_.connections_max}, {"more_since_the_last_line", *untold}});
   }
-  if (oldest == entries_.end()) return false;
-  entries_.erase(oldest);
   return true;
 }
 
-void HttpServer::Loop::Add(UniqueFd socket, bool tcp) {
+void HttpServer::Loop::Add(UniqueFd socket, bool tcp, bool refused) {
   std::optional<uid_t> uid;
   if (tcp) {
     const int on = 1;
@@ -242,12 +236,16 @@ void HttpServer::Loop::Add(UniqueFd socket, bool tcp) {
     if (!credentials) return;
     uid = credentials->uid;
   }
+  const std::string& hint = options_.connections_hint;
   const MutexLock lock(mutex_);
   const uint64_t token = next_token_++;
   auto connection = std::make_unique<HttpConnection>(std::move(socket), uid, &share_);
   const int fd = connection->socket();
-  entries_.emplace(token, Entry{std::move(connection), false});
-  if (!Arm(fd, EPOLLIN | EPOLLONESHOT, token, EPOLL_CTL_ADD)) entries_.erase(token);
+  if (refused && !MakeRoomForRefusal(&entries_)) return;
+  if (refused) connection->EndWith(TooManyConnections(options_.connections_max, hint));
+  entries_.emplace(token, ConnectionEntry{std::move(connection), tcp, false, refused});
+  const uint32_t events = (refused ? EPOLLOUT : EPOLLIN) | EPOLLONESHOT;
+  if (!Arm(fd, events, token, EPOLL_CTL_ADD)) entries_.erase(token);
 }
 
 HttpConnection* HttpServer::Loop::Claim(uint64_t token) {
@@ -333,6 +331,8 @@ void HttpServer::Loop::SweepOnce() {
   {
     const MutexLock lock(mutex_);
     ended.swap(ended_threads_);
+    const size_t spare = options_.connection.mailboxes_max / 8;
+    EndUnusedMailboxes(&entries_, spare - std::min(spare, share_.mailboxes.left()), now);
     for (auto entry = entries_.begin(); entry != entries_.end();) {
       HttpConnection& connection = *entry->second.connection;
       if (entry->second.busy || now < connection.deadline()) {

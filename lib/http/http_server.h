@@ -24,7 +24,8 @@ struct HttpServerOptions {
   // As the last of these takes a request, Request::may_wait is false.
   size_t threads_max = 128;
   milliseconds thread_idle_max{10'000};  // one of more than threads_min ends then
-  size_t connections_max = 1024;         // one more closes one, an idle one first
+  size_t connections_max = 1024;         // one more closes one, an idle one first; see MakeRoom
+  std::string connections_hint;          // what to do when all are in use
   milliseconds sweep_interval{250};
   ConnectionLimits connection;
 };

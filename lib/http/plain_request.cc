@@ -8,7 +8,7 @@ namespace gantry::http {
 namespace {
 
 // The library refuses lines of 8 KiB, which it must not do to a request whose handler has acted.
-constexpr size_t kHeadBytesMax = 4096;
+constexpr size_t kPlainHeadBytesMax = 4096;
 
 constexpr std::string_view kLineEnd = "\r\n";
 constexpr std::string_view kNameEnd = ": ";
@@ -82,7 +82,7 @@ std::optional<PlainRequest> ReadPlainRequest(std::string_view head) {
        {"Content-Length", &length},
        {"User-Agent", &agent},
        {"Connection", &connection}}};
-  if (head.size() > kHeadBytesMax || !head.ends_with("\r\n\r\n")) return std::nullopt;
+  if (head.size() > kPlainHeadBytesMax || !head.ends_with("\r\n\r\n")) return std::nullopt;
   if (!ReadLine(TakeLine(&head), &request)) return std::nullopt;
   for (std::string_view line = TakeLine(&head); !line.empty(); line = TakeLine(&head)) {
     const std::string_view name = Take(&line, kNameEnd, kNameEnd.size());

@@ -8,10 +8,15 @@
 
 namespace gantry::http {
 
+// What docs/rest_api.yaml says of every head; nothing else decides.
+inline constexpr size_t kHeadBytesMax = 16 << 10;
+inline constexpr size_t kTargetBytesMax = 2 << 10;
+inline constexpr size_t kHeadersMax = 100;
+
 struct FramingLimits {
-  size_t head_bytes_max = 16 << 10;
-  size_t target_bytes_max = 2048;
-  size_t headers_max = 100;
+  size_t head_bytes_max = kHeadBytesMax;
+  size_t target_bytes_max = kTargetBytesMax;
+  size_t headers_max = kHeadersMax;
   size_t body_bytes_max = 8 << 20;
 };
 

@@ -19,8 +19,7 @@ http::HttpServerOptions OptionsOf(const std::string& address) {
   options.tcp_reach = http::Reach::kNetwork;
   options.threads_min = 1;
   options.threads_max = 4;
-  options.connections_max = 64;
-  options.connection.framing.head_bytes_max = 8 << 10;
+  options.connections_max = 16;
   options.connection.framing.body_bytes_max = 0;
   options.connection.request_time_max = milliseconds(2'000);
   options.connection.response_time_max = milliseconds(10'000);

@@ -15,6 +15,7 @@
 #include "lib/base/log_gate.h"
 #include "lib/base/mutex.h"
 #include "lib/base/thread.h"
+#include "lib/rpc/bounded_listener.h"
 #include "lib/rpc/grpc_deadline.h"
 
 namespace gantry::rpc {
@@ -34,6 +35,7 @@ class GrpcHealthServer final : public HealthServer {
  public:
   explicit GrpcHealthServer(HealthServerOptions options) : options_(std::move(options)) {}
   ~GrpcHealthServer() override {
+    if (listener_ != nullptr) listener_->Stop();
     if (server_ != nullptr) {
       server_->GetHealthCheckService()->Shutdown();
       server_->Shutdown(GrpcDeadline(Clock::now() + kShutdownMax));
@@ -57,16 +59,19 @@ class GrpcHealthServer final : public HealthServer {
     builder.SetResourceQuota(quota);
     builder.SetMaxReceiveMessageSize(kMessageBytesMax);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    int port = 0;
-    builder.AddListeningPort(listening_.Text(), grpc::InsecureServerCredentials(), &port);
-    queue_ = builder.AddCompletionQueue();
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port == 0) {
-      return Fail(ErrorCode::kInvalidArgument, "health is not served on " + options_.listen,
+    auto listener = BoundedListener::Listen(
+        {.what = "health", .connections_max = options_.connections_max}, &listening_);
+    if (!listener) {
+      return Fail(ErrorCode::kInvalidArgument,
+                  "health is not served on " + options_.listen + ": " + listener.error().message,
                   "choose an address of this host and a port that is free");
     }
-    listening_.port = static_cast<uint16_t>(port);
+    listener_ = *std::move(listener);
+    listener_->AddTo(&builder, grpc::InsecureServerCredentials());
+    queue_ = builder.AddCompletionQueue();
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr) return Fail(ErrorCode::kInternal, "gRPC could not start its server");
+    RETURN_IF_ERROR(listener_->Start());
     Publish();
     ASSIGN_OR_RETURN(poller_, StartThread("gantry-health", [this] { Poll(); }));
     log::Info("health is served", {{"address", address()}});
@@ -120,6 +125,7 @@ class GrpcHealthServer final : public HealthServer {
   HostPort listening_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;  // outlives the server
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<BoundedListener> listener_;
   std::jthread poller_;
 };
 

@@ -18,6 +18,7 @@ struct HealthServerOptions {
   // Likewise, and takes no lock. Empty: it always is.
   std::function<Status()> alive = {};
   milliseconds look_again{200};
+  size_t connections_max = 16;  // at the bound the one that is quiet longest gives way to a new one
 };
 
 class HealthServer {

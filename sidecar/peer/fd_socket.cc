@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <list>
 #include <utility>
 
 #include "lib/base/fd_passing.h"
@@ -22,13 +23,16 @@ using transport::IoLoop;
 
 constexpr int kFdBacklog = 128;
 
+class Connection;
+
 // What the listener and the connections share; only the counts are read by other threads.
 struct Door {
   FdSocket::Options options;
   FdSocketHandler& handler;
   UniqueFd listener;
   IoLoop* loop = nullptr;
-  bool paused = false;  // those who connect wait in the backlog
+  bool paused = false;                        // those who connect wait in the backlog
+  std::list<Connection*> without_lease = {};  // the oldest first
   std::atomic<size_t> connections = 0;
   std::atomic<uint64_t> descriptors_sent = 0;
 
@@ -39,7 +43,11 @@ struct Door {
 
 class Connection final : public IoHandler {
  public:
-  Connection(Door& door, UniqueFd fd) : door_(door), fd_(std::move(fd)), accepted_(Clock::now()) {}
+  Connection(Door& door, UniqueFd fd)
+      : door_(door),
+        fd_(std::move(fd)),
+        accepted_(Clock::now()),
+        place_(door.without_lease.insert(door.without_lease.end(), this)) {}
 
   int fd() const { return fd_.get(); }
 
@@ -50,6 +58,12 @@ class Connection final : public IoHandler {
   }
   void OnTick(TimePoint now) override {
     if (session_.empty() && now - accepted_ > door_.options.attach_timeout) Close();
+  }
+  void Close() {
+    if (session_.empty()) door_.without_lease.erase(place_);
+    --door_.connections;
+    door_.Pause(false);
+    door_.loop->Remove(fd_.get());  // the loop may have been the last to know it
   }
 
  private:
@@ -62,16 +76,12 @@ class Connection final : public IoHandler {
     muted_ = true;
     door_.loop->Change(fd_.get(), 0);
   }
-  void Close() {
-    door_.loop->Remove(fd_.get());
-    --door_.connections;
-    door_.Pause(false);
-  }
 
   Door& door_;
   const UniqueFd fd_;
   const TimePoint accepted_;
-  std::string session_;  // empty: no lease yet
+  const std::list<Connection*>::iterator place_;  // in without_lease, as long as it has none
+  std::string session_;                           // empty: no lease yet
   bool muted_ = false;
 };
 
@@ -100,6 +110,7 @@ void Connection::Answer(std::string_view text) {
     auto session = door_.handler.AttachLease(request->ticket);
     if (!session) return Send(Fail(session.error()), {});
     session_ = *std::move(session);
+    door_.without_lease.erase(place_);
     return Send(size_t{0}, {});
   }
   const auto fds = door_.handler.Redeem(session_, request->ticket);
@@ -128,8 +139,13 @@ class Listener final : public IoHandler {
     if (!fd.valid())
       return door_.Pause(errno != EAGAIN && errno != EACCES && errno != ECONNABORTED);
     auto connection = std::make_shared<Connection>(door_, std::move(fd));
-    if (!door_.loop->Add(connection->fd(), EPOLLIN, connection)) return;
-    door_.Pause(++door_.connections >= door_.options.connections_max);
+    if (!door_.loop->Add(connection->fd(), EPOLLIN, connection)) {
+      door_.without_lease.remove(connection.get());
+      return;
+    }
+    // One without a lease gives way; where all have one, those who connect wait.
+    if (++door_.connections > door_.options.connections_max) door_.without_lease.front()->Close();
+    door_.Pause(door_.without_lease.empty() && door_.connections >= door_.options.connections_max);
   }
   void OnTick(TimePoint) override {
     if (door_.connections < door_.options.connections_max) door_.Pause(false);

@@ -40,7 +40,8 @@ Result<InitiatorTable::Opened> InitiatorTable::Open(const wire::PeerIdentity& in
   if (sessions_.size() >= sessions_max_) Prune(now);
   if (sessions_.size() >= sessions_max_) {
     return Fail(ErrorCode::kResourceExhausted,
-                "this sidecar has its maximum of " + std::to_string(sessions_max_) + " peers");
+                "this sidecar has its maximum of " + std::to_string(sessions_max_) + " peers",
+                "it is a 64th of the process's limit of descriptors (RLIMIT_NOFILE) there");
   }
   Opened opened = {RandomToken(), over_tcp ? std::string() : RandomToken()};
   Session& session = sessions_[opened.session];

@@ -4,7 +4,6 @@
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
-#include <grpcpp/server_posix.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -15,10 +14,10 @@
 
 #include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
-#include "lib/base/log_gate.h"
 #include "lib/base/name.h"
 #include "lib/base/random_id.h"
 #include "lib/base/thread.h"
+#include "lib/rpc/bounded_listener.h"
 #include "lib/rpc/grpc_deadline.h"
 #include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_messages.h"
@@ -103,7 +102,9 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                       options_.notifications,
                       options_.holds,
                       options_.executions,
-                      options_.quiesce_max},
+                      options_.quiesce_max,
+                      {},
+                      [this](const std::string& peer) { return tcp_->Keep(peer); }},
                      registry, initiators_, tickets_, streams_, queue_pairs_, stages_) {}
   ~GrpcPeerServer() override;
 
@@ -130,7 +131,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   }
   PeerServerTotals Totals() const override;
   std::string address() const override {
-    return files_.listener.valid() ? "unix:" + files_.socket_path : "";
+    return files_.socket_path.empty() ? "" : "unix:" + files_.socket_path;
   }
   uint16_t streams_port() const override { return streams_.port(); }
   std::string tcp_address() const override { return tcp_ ? tcp_->address() : ""; }
@@ -151,11 +152,11 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   void AnnounceLate(const wire::PeerIdentity& initiator, const InitiatorTable::Revoked& buffer,
                     registry::PeerOutcome outcome);
   Status OpenNodeDoor();
-  bool HasThreads();
-  void AcceptAndTick(const std::stop_token& stop);
+  void ListenInNode(grpc::ServerBuilder* builder);
+  void KeepTicking(const std::stop_token& stop);
 
   const PeerServerOptions options_;
-  const NodeFiles files_;
+  NodeFiles files_;
   const UniqueFd wake_;
   InitiatorTable initiators_;
   FdTicketBook tickets_;
@@ -168,22 +169,23 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   grpc::ResourceQuota quota_{"peer API"};
   std::unique_ptr<grpc::Server> server_;  // null: no node directory
   std::unique_ptr<FdSocket> fd_socket_;
-  std::unique_ptr<TcpDoor> tcp_;  // null: not over TCP
-  log::Gate no_thread_;
-  std::jthread acceptor_;
+  std::unique_ptr<TcpDoor> tcp_;                         // null: not over TCP
+  std::unique_ptr<rpc::BoundedListener> node_listener_;  // null: no node directory
+  std::jthread ticker_;
 };
 
 Status GrpcPeerServer::Run() {
   RETURN_IF_ERROR(streams_.Listen(buffers_));
-  if (files_.listener.valid()) RETURN_IF_ERROR(OpenNodeDoor());
+  if (!files_.socket_path.empty()) RETURN_IF_ERROR(OpenNodeDoor());
   if (!options_.listen.empty()) {
-    ASSIGN_OR_RETURN(tcp_,
-                     TcpDoor::Start({options_.listen, options_.security, options_.sessions_max,
-                                     options_.memory_bytes_max, options_.silence_max},
-                                    options_.count_refusal, tcp_service_));
+    ASSIGN_OR_RETURN(tcp_, TcpDoor::Make({options_.listen, options_.security, options_.sessions_max,
+                                          options_.connections_max, options_.memory_bytes_max,
+                                          options_.silence_max},
+                                         options_.count_refusal, tcp_service_));
+    RETURN_IF_ERROR(tcp_->Open());
   }
-  ASSIGN_OR_RETURN(acceptor_, StartThread("gantry-accept", [this](const std::stop_token& stop) {
-                     AcceptAndTick(stop);
+  ASSIGN_OR_RETURN(ticker_, StartThread("gantry-peers", [this](const std::stop_token& stop) {
+                     KeepTicking(stop);
                    }));
   return {};
 }
@@ -201,8 +203,10 @@ Status GrpcPeerServer::OpenNodeDoor() {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
   builder.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
   builder.RegisterService(&service_);
+  ListenInNode(&builder);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return Fail(ErrorCode::kInternal, "gRPC could not start its server");
+  RETURN_IF_ERROR(node_listener_->Start());
   FdSocket::Options fd_options;
   fd_options.path = options_.node_dir + "/" + files_.fd_socket_name;
   fd_options.mode = options_.socket_mode;
@@ -213,11 +217,27 @@ Status GrpcPeerServer::OpenNodeDoor() {
   return {};
 }
 
+// gRPC does not look at the credentials of a Unix socket, so that is done here.
+void GrpcPeerServer::ListenInNode(grpc::ServerBuilder* builder) {
+  rpc::BoundedListener::Options bounds;
+  bounds.what = "the peer API in the node directory";
+  bounds.connections_max = options_.connections_max;
+  bounds.old_ones_stay = true;
+  bounds.needs_threads = true;
+  std::vector<UniqueFd> listeners;
+  listeners.push_back(std::move(files_.listener));
+  node_listener_ = std::make_unique<rpc::BoundedListener>(
+      std::move(bounds), std::move(listeners),
+      [this](int listener) { return AcceptAllowed(listener, options_.uids_allowed); });
+  node_listener_->AddTo(builder, grpc::InsecureServerCredentials());
+}
+
 GrpcPeerServer::~GrpcPeerServer() {
-  acceptor_.request_stop();
+  ticker_.request_stop();
   ::eventfd_write(wake_.get(), 1);
-  if (acceptor_.joinable()) acceptor_.join();
-  if (files_.listener.valid()) ::unlink(files_.socket_path.c_str());
+  if (ticker_.joinable()) ticker_.join();
+  if (node_listener_ != nullptr) node_listener_->Stop();
+  if (!files_.socket_path.empty()) ::unlink(files_.socket_path.c_str());
   initiators_.ShutDown(kShutdownMax);
   if (server_ != nullptr) {
     server_->Shutdown(rpc::GrpcDeadline(Clock::now() + kShutdownMax));
@@ -227,30 +247,12 @@ GrpcPeerServer::~GrpcPeerServer() {
   fd_socket_.reset();
 }
 
-// gRPC does not look at the credentials of a Unix socket, so the connections are accepted here.
-// gRPC 1.51 may wait for ever, with the one thread that takes calls, when it has no other for the
-// first call of a new connection. A peer whose connection is closed tries again.
-bool GrpcPeerServer::HasThreads() {
-  auto probe = StartThread("gantry-probe", [] {});
-  if (probe) return true;
-  if (no_thread_.Pass()) {
-    log::Warning("a peer's connection was closed", {{"error", probe.error()}});
-  }
-  return false;
-}
-
-void GrpcPeerServer::AcceptAndTick(const std::stop_token& stop) {
+void GrpcPeerServer::KeepTicking(const std::stop_token& stop) {
   TimePoint next_tick = Clock::now() + options_.heartbeat;
   while (!stop.stop_requested()) {
-    pollfd polled[] = {{wake_.get(), POLLIN, 0}, {files_.listener.get(), POLLIN, 0}};
+    pollfd woken = {wake_.get(), POLLIN, 0};
     const auto wait = std::chrono::ceil<milliseconds>(next_tick - Clock::now());
-    ::poll(polled, std::size(polled), static_cast<int>(std::max<int64_t>(0, wait.count())));
-    if ((polled[1].revents & POLLIN) != 0) {
-      UniqueFd fd = AcceptAllowed(files_.listener.get(), options_.uids_allowed);
-      if (fd.valid() && HasThreads()) {
-        grpc::AddInsecureChannelFromFd(server_.get(), fd.release());
-      }
-    }
+    ::poll(&woken, 1, static_cast<int>(std::max<int64_t>(0, wait.count())));
     const TimePoint now = Clock::now();
     if (now < next_tick) continue;
     initiators_.Tick(now);

@@ -85,6 +85,7 @@ grpc::Status PeerService::WatchAs(const PeerIdentity& initiator, grpc::ServerCon
   auto opened = initiators_.Open(
       initiator, ShownIdentity(context->auth_context().get(), over_tcp()), over_tcp(), &stream);
   if (!opened) return ToGrpcStatus(opened.error());
+  const auto kept = options_.keep_connection ? options_.keep_connection(context->peer()) : nullptr;
   v1::WatchEvent event;
   v1::Started& started = *event.mutable_started();
   started.set_session(opened->session);

@@ -44,6 +44,9 @@ class PeerService final : public v1::Peer::Service {
     ExecutionDesk* executions = nullptr;                  // null: executes nothing for peers
     milliseconds quiesce_max{2'000};                      // of executions, after their deadline
     std::function<std::vector<std::string>()> gpus = {};  // UUIDs that peers are told; null: none
+    // The connection of this peer (ServerContext::peer) stays while what is returned is there. May
+    // be null.
+    std::function<std::shared_ptr<void>(const std::string& peer)> keep_connection = {};
   };
 
   PeerService(Options options, const registry::BufferRegistry& registry, InitiatorTable& initiators,

@@ -15,7 +15,6 @@ namespace gantry::peer {
 namespace {
 
 constexpr int kMetadataBytesMax = 16 << 10;
-constexpr int kHandshakeMsMax = 5'000;
 constexpr int kClientPingsMsMin = 500;
 
 int Count(milliseconds time) { return static_cast<int>(time.count()); }
@@ -32,8 +31,6 @@ void SetLimits(const TcpDoor::Options& options, grpc::ResourceQuota* quota,
   builder->SetMaxSendMessageSize(wire::kPeerMessageBytesMax);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsPerConnectionMax);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
-  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMsMax);
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
 // A cut link says nothing by itself: pings end the session of an initiator that vanished.
@@ -53,8 +50,8 @@ void LimitThreads(size_t sessions_max, grpc::ResourceQuota* quota) {
       static_cast<int>(sessions_max + kCallThreadsMax + rpc::CallThreadsRefused()));
 }
 
-Result<std::unique_ptr<TcpDoor>> TcpDoor::Start(Options options, CountRefusal count,
-                                                v1::Peer::Service& service) {
+Result<std::unique_ptr<TcpDoor>> TcpDoor::Make(Options options, CountRefusal count,
+                                               v1::Peer::Service& service) {
   ASSIGN_OR_RETURN(HostPort listening, ParseHostPort(options.listen));
   RETURN_IF_ERROR(options.security->CheckListen(listening.host));
   std::unique_ptr<TcpDoor> door(new TcpDoor(std::move(options)));
@@ -68,20 +65,33 @@ Result<std::unique_ptr<TcpDoor>> TcpDoor::Start(Options options, CountRefusal co
   SetKeepalive(door->options_.silence_max, &builder);
   // The health service has a port of its own.
   builder.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
-  int port = 0;
-  builder.AddListeningPort(listening.Text(), std::move(credentials), &port);
+  rpc::BoundedListener::Options bounds;
+  bounds.what = "the peer API over TCP";
+  bounds.connections_max = door->options_.connections_max;
+  bounds.needs_threads = true;
+  auto listener = rpc::BoundedListener::Listen(std::move(bounds), &listening);
+  if (!listener) {
+    return Fail(
+        ErrorCode::kInvalidArgument,
+        "the peer API cannot listen on " + door->options_.listen + ": " + listener.error().message,
+        "choose an address of this host and a port that is free");
+  }
+  door->listener_ = *std::move(listener);
+  door->listener_->AddTo(&builder, std::move(credentials));
   builder.RegisterService(&service);
   door->server_ = builder.BuildAndStart();
-  if (door->server_ == nullptr || port == 0) {
-    return Fail(ErrorCode::kInvalidArgument,
-                "the peer API cannot listen on " + door->options_.listen,
-                "choose an address of this host and a port that is free");
+  if (door->server_ == nullptr) {
+    return Fail(ErrorCode::kInternal, "gRPC could not start its server");
   }
-  door->listening_ = {listening.host, static_cast<uint16_t>(port)};
-  log::Info("the peer API listens on TCP", {{"address", door->address()},
-                                            {"tls", door->tls()},
-                                            {"token", door->options_.security->has_token()}});
+  door->listening_ = listening;
   return door;
+}
+
+Status TcpDoor::Open() {
+  RETURN_IF_ERROR(listener_->Start());
+  log::Info("the peer API listens on TCP",
+            {{"address", address()}, {"tls", tls()}, {"token", options_.security->has_token()}});
+  return {};
 }
 
 TcpDoor::~TcpDoor() { ShutDown(Clock::now()); }
@@ -97,9 +107,14 @@ void TcpDoor::Tick() {
 
 void TcpDoor::ShutDown(TimePoint deadline) {
   if (server_ == nullptr) return;
+  listener_->Stop();
   server_->Shutdown(rpc::GrpcDeadline(deadline));
   server_->Wait();
   server_.reset();
+}
+
+std::shared_ptr<void> TcpDoor::Keep(const std::string& peer) {
+  return listener_->kept().Keep(peer);
 }
 
 std::string TcpDoor::address() const { return listening_.Text(); }

@@ -62,7 +62,9 @@ HandoffConnection::Next HandoffConnection::OnReadable() {
   auto message = ReceiveMessage(socket_.get(), wire::kHandoffMessageBytesMax);
   if (!message) {
     if (message.error().code == ErrorCode::kDeadlineExceeded) return Next::kReadable;
-    if (message.error().code != ErrorCode::kMalformedBody) return Next::kClose;
+    const bool goes_on = message.error().code == ErrorCode::kMalformedBody ||
+                         message.error().code == ErrorCode::kResourceExhausted;
+    if (!goes_on) return Next::kClose;
     return Reply(wire::EncodeReply(Fail(std::move(message).error())));
   }
   if (message->closed) return Next::kClose;

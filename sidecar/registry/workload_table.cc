@@ -63,7 +63,8 @@ Result<WorkloadInfo> WorkloadTable::Put(const std::string& name, const std::stri
     if (!exists && workloads_.size() >= limits_.workloads_max) {
       return Fail(ErrorCode::kResourceExhausted,
                   "there are " + std::to_string(workloads_.size()) + " workloads already",
-                  "remove one, or wait until its lease ends");
+                  "remove one, wait until its lease ends, or raise --workloads-max, for which the "
+                  "process's limit of descriptors has to be 57 times as high");
     }
     if (exists && found->second->info.uid != caller_uid && caller_uid != kRootUid) {
       return Fail(ErrorCode::kPermissionDenied,
@@ -225,7 +226,7 @@ Result<std::vector<std::string>> WorkloadTable::KeepFds(std::string_view name, u
                     " descriptors open here, of at most " + std::to_string(own.fds_max()),
                 "release tokens and delete buffers that are not needed any more, register larger "
                 "allocations, or raise --fds-max, which is half of the process's limit of "
-                "descriptors at most");
+                "descriptors less 128 at most");
   }
   if (!total_budget_->Take(fds.size())) {
     own.GiveBack(fds.size());
@@ -234,7 +235,7 @@ Result<std::vector<std::string>> WorkloadTable::KeepFds(std::string_view name, u
                     " descriptors open here, of at most " +
                     std::to_string(total_budget_->fds_max()),
                 "delete buffers that are not needed any more, or raise --fds-max, which is half of "
-                "the process's limit of descriptors at most");
+                "the process's limit of descriptors less 128 at most");
   }
   std::vector<std::string> tokens;
   tokens.reserve(fds.size());

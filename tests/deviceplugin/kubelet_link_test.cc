@@ -3,6 +3,8 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 
@@ -71,6 +73,34 @@ TEST_F(KubeletLinkTest, ARestartedKubeletIsRegisteredWithAgain) {
 
 TEST_F(KubeletLinkTest, AStreamThatEndsIsTakenForARestart) {
   StartAll();
+  kubelet_.DropStream(kResource);
+  ASSERT_TRUE(Eventually([&] { return kubelet_.registrations() == 2; }));
+  AwaitSlots(4);
+}
+
+TEST_F(KubeletLinkTest, ACrowdAtTheSocketGivesWayToTheKubelet) {
+  StartAll();
+  const std::string socket = kubelet_.plugin_folder() + "/" + PluginSockets().front();
+  std::vector<UniqueFd> crowd;
+  for (int i = 0; i < 60; ++i) {
+    auto silent = ConnectUnix(socket, SOCK_STREAM);
+    ASSERT_TRUE(silent) << silent.error().message;
+    crowd.push_back(*std::move(silent));
+  }
+  const auto open = [&] {
+    return std::count_if(crowd.begin(), crowd.end(), [](const UniqueFd& each) {
+      char byte = 0;
+      return ::recv(each.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
+    });
+  };
+  // gRPC says its settings first.
+  EXPECT_TRUE(Eventually([&] {
+    for (const UniqueFd& each : crowd) {
+      std::array<char, 256> said;
+      (void)!::recv(each.get(), said.data(), said.size(), MSG_DONTWAIT);
+    }
+    return open() <= 16;
+  })) << open();
   kubelet_.DropStream(kResource);
   ASSERT_TRUE(Eventually([&] { return kubelet_.registrations() == 2; }));
   AwaitSlots(4);

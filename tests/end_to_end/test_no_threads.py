@@ -131,13 +131,14 @@ def test_a_new_peer_is_refused_or_waits_for_its_threads(limited, free):
 
 @pytest.mark.parametrize("way", ["unix", "tcp"])
 def test_a_peer_that_can_take_no_session_takes_it_later(way, limited):
-    """The other side: gRPC has no thread for a call, says so over tcp, and is not asked in the node's directory."""
+    """The other side: gRPC would have no thread for a call, and is not given the connection."""
     flags = TCP if way == "tcp" else []
     a, b = limited.start("a", flags=flags), limited.start("b", flags=flags)
     limited.allow(b)
     peer = a.ask("PUT", "/v1/peers/b", {"address": tcp_address(b) if flags else b.peer_address})[1]
     assert peer["state"] != "up", peer
-    assert peer["error"]["code"] == ("resource_exhausted" if flags else "peer_unavailable"), peer
+    assert peer["error"]["code"] == "peer_unavailable", peer
+    assert "there is no thread for its calls" in b.log, b.log
     assert lives(b)
     limited.allow_all(b)
     wait_for(lambda: state_of(a, "b") == "up", 8, "the connection")

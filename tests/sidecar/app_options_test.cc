@@ -14,13 +14,39 @@ TEST(AppOptions, WhoIsToSpinForLongRehearses) {
   const auto connection = [&](uint64_t spin_us) {
     SidecarConfig config;
     config.spin_us = spin_us;
-    return HttpOptionsOf(config, *directory).connection;
+    return HttpOptionsOf(config, DivideFds(1 << 20, config), *directory).connection;
   };
   for (const uint64_t spin_us : {uint64_t{0}, uint64_t{999}}) {
     EXPECT_EQ(connection(spin_us).rehearsal_interval.count(), 0) << spin_us;
   }
   EXPECT_EQ(connection(1'000).rehearsal_interval, microseconds(100));
   EXPECT_EQ(connection(25'000).input_spin, milliseconds(25));
+}
+
+TEST(FdBudgets, WhatIsGivenAwayLeavesSomeForTheProcess) {
+  const SidecarConfig config;
+  for (const size_t limit : {size_t{1024}, size_t{4096}, size_t{65536}, size_t{1} << 20}) {
+    const FdBudgets budgets = DivideFds(limit, config);
+    constexpr size_t kScrapes = 16, kProbes = 2 * 16;
+    const size_t doors = 2 * (2 * budgets.peer_connections) + budgets.peer_connections;
+    const size_t given = budgets.workloads + 2 * budgets.peers + budgets.rest_connections +
+                         budgets.data_connections + 2 * budgets.handoff_connections + doors +
+                         kScrapes + kProbes;
+    EXPECT_LE(given + 32, limit) << limit;
+    EXPECT_LT(WorkloadsMax(config, budgets), budgets.handoff_connections);
+  }
+  EXPECT_EQ(DivideFds(1 << 20, config).rest_connections, config.connections_max);
+  EXPECT_EQ(WorkloadsMax(config, DivideFds(1 << 20, config)), config.workloads_max);
+}
+
+TEST(AppOptions, RequestsThatWaitLeaveConnectionsForOthers) {
+  const testing::TestFolder folder;
+  const auto directory = RunDirectory::Take(folder.File("run"), 0700);
+  ASSERT_TRUE(directory) << directory.error().message;
+  const SidecarConfig config;
+  const auto options = HttpOptionsOf(config, DivideFds(1024, config), *directory);
+  EXPECT_EQ(options.connections_max, 80u);
+  EXPECT_EQ(options.threads_max, 60u);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ PUBLIC = "client/include/"
 
 # The wiring sees every folder.
 WIRING = re.compile(
-    r"^sidecar/(app_options|bounce_path|liveness|messaging|pod_standing|rdma_path|sidecar_app|sidecar_main|staging_area|tcp_path|transport_list|worker_views)\.(h|cc)$")
+    r"^sidecar/(app_options|bounce_path|housekeeping|liveness|messaging|pod_standing|rdma_path|sidecar_app|sidecar_main|staging_area|tcp_path|transport_list|worker_views)\.(h|cc)$")
 
 # First part of a third-party header -> the files that may include it. Tests may include all of them.
 THIRD_PARTY = {

@@ -21,13 +21,28 @@ size_t TargetHub::CountOf(const std::string& session) const {
 
 bool TargetHub::AddStranger(const std::shared_ptr<TargetStream>& stream) {
   const MutexLock lock(mutex_);
-  if (closed_ || entries_.size() >= options.connections_max ||
-      CountOf("") >= options.strangers_max) {
+  // Those that gave way may not have ended yet.
+  if (closed_ || entries_.size() >= options.connections_max + 2 * options.strangers_max) {
     ++totals.turned_away;
     return false;
   }
-  entries_.emplace(stream.get(), Entry{stream, ""});
+  MakeRoomForStranger();
+  entries_.emplace(stream.get(), Entry{stream, "", ++last_number_});
   return true;
+}
+
+// One that has something to say has said it by the time that so many others came.
+void TargetHub::MakeRoomForStranger() {
+  size_t strangers = 0;
+  Entry* oldest = nullptr;
+  for (auto& [key, entry] : entries_) {
+    if (!entry.session.empty() || entry.ending) continue;
+    ++strangers;
+    if (oldest == nullptr || entry.number < oldest->number) oldest = &entry;
+  }
+  if (strangers < options.strangers_max || oldest == nullptr) return;
+  oldest->ending = true;
+  oldest->stream->CloseSoon();
 }
 
 Result<std::string> TargetHub::Admit(TargetStream* stream, std::string_view ticket) {
@@ -37,6 +52,12 @@ Result<std::string> TargetHub::Admit(TargetStream* stream, std::string_view tick
     return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
   }
   ASSIGN_OR_RETURN(std::string session, tickets.Redeem(ticket));
+  if (entries_.size() - CountOf("") >= options.connections_max) {
+    return Fail(ErrorCode::kResourceExhausted,
+                "this sidecar has its maximum of " + std::to_string(options.connections_max) +
+                    " tcp connections",
+                "it is a 21st of the process's limit of descriptors (RLIMIT_NOFILE) there");
+  }
   if (CountOf(session) >= options.streams_per_session_max) {
     return Fail(ErrorCode::kResourceExhausted, "the session has " +
                                                    std::to_string(options.streams_per_session_max) +

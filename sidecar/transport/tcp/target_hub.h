@@ -45,7 +45,8 @@ class TargetHub {
     std::atomic<uint64_t> refused{0};  // requests
   } totals;
 
-  // A connection that has no session yet. False: there are too many, close it.
+  // A connection that has no session yet. Where there are too many, the oldest of these gives way.
+  // False: close it, as the server ends or those have not gone yet.
   bool AddStranger(const std::shared_ptr<TargetStream>& stream) EXCLUDES(mutex_);
   // It showed a ticket of this session. Redeems the ticket, so that a session that is ended at the
   // same time gets either no connection or one that is ended with it.
@@ -67,12 +68,16 @@ class TargetHub {
   struct Entry {
     std::shared_ptr<TargetStream> stream;
     std::string session;  // empty: a stranger
+    uint64_t number = 0;  // in the order in which they came
+    bool ending = false;  // it gave way
   };
+  void MakeRoomForStranger() REQUIRES(mutex_);
   size_t CountOf(const std::string& session) const REQUIRES(mutex_);
 
   mutable Mutex mutex_;
   Condition removed_;
   bool closed_ GUARDED_BY(mutex_) = false;
+  uint64_t last_number_ GUARDED_BY(mutex_) = 0;
   std::map<TargetStream*, Entry> entries_ GUARDED_BY(mutex_);
   std::map<std::string, std::weak_ptr<std::atomic<size_t>>> ahead_ GUARDED_BY(mutex_);
   TimePoint last_logged_ GUARDED_BY(mutex_){};

@@ -35,6 +35,14 @@ TEST(ErrorTest, ContextGoesInFrontAndKeepsTheRest) {
   EXPECT_EQ(Error(error).WithField("/other").field, "/other");
 }
 
+TEST(ErrorTest, LackOfDescriptorsIsSaidWhateverItWasThatFailed) {
+  const Error error = SystemError(ErrorCode::kPeerUnavailable, "connecting", EMFILE);
+  EXPECT_EQ(error.code, ErrorCode::kResourceExhausted);
+  EXPECT_NE(error.message.find("this process may have "), std::string::npos) << error.message;
+  EXPECT_NE(error.hint.find("RLIMIT_NOFILE"), std::string::npos) << error.hint;
+  EXPECT_EQ(SystemError(ErrorCode::kInternal, "open", ENFILE).code, ErrorCode::kResourceExhausted);
+}
+
 TEST(ErrorTest, SystemErrorSaysWhatFailedAndWhy) {
   const Error error = SystemError(ErrorCode::kNotFound, "open /x", ENOENT);
   EXPECT_EQ(error.message, "open /x: No such file or directory");

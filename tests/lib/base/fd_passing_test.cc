@@ -72,8 +72,12 @@ TEST_F(FdPassingTest, TooFewFreeDescriptorsIsAnErrorAndLeaksNothing) {
   rlimit tight = old;
   tight.rlim_cur = static_cast<rlim_t>(before) + 8;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
-  EXPECT_FALSE(ReceiveMessage(there_.get(), 16));
+  const auto message = ReceiveMessage(there_.get(), 16);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
+  ASSERT_FALSE(message);
+  EXPECT_EQ(message.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_NE(message.error().message.find(std::to_string(before + 8)), std::string::npos)
+      << message.error().message << " names the limit";
   EXPECT_EQ(OpenCount(), before);
 }
 

@@ -272,6 +272,92 @@ TEST_F(HttpServerTest, OneTooManyClosesTheOldestIdleOne) {
   EXPECT_EQ(clients[3].Get("/").status, 200);
 }
 
+TEST_F(HttpServerTest, ClientsThatOnlyConnectDoNotPushOutThoseThatSpeak) {
+  options_.connections_max = 8;
+  StartEcho();
+  std::vector<RawHttpClient> speaking;
+  for (int i = 0; i < 4; ++i) {
+    speaking.push_back(Connect());
+    ASSERT_EQ(speaking.back().Get("/").status, 200);
+  }
+  std::vector<RawHttpClient> crowd;
+  for (int i = 0; i < 50; ++i) {
+    crowd.push_back(Connect());
+    if (i % 2 == 0) crowd.back().Send("GET / HT");
+  }
+  for (RawHttpClient& client : speaking) EXPECT_EQ(client.Get("/").status, 200);
+  EXPECT_EQ(Connect().Get("/").status, 200);
+  EXPECT_LE(server_->connections(), 8u);
+}
+
+TEST_F(HttpServerTest, WhereAllAreInUseANewOneIsToldTheLimit) {
+  options_.connections_max = 2;
+  options_.connections_hint = "raise the limit";
+  std::atomic<bool> goes_on = false;
+  Start([&](const Request&) {
+    while (!goes_on) std::this_thread::sleep_for(milliseconds(1));
+    return Plain("done");
+  });
+  std::vector<RawHttpClient> waiting;
+  for (int i = 0; i < 2; ++i) {
+    waiting.push_back(Connect());
+    waiting.back().Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  std::vector<RawHttpClient> refused;
+  for (int i = 0; i < 40; ++i) refused.push_back(Connect());  // they ask for nothing
+  RawHttpClient last = Connect();
+  const RawResponse response = last.Get("/");
+  EXPECT_EQ(response.status, 429);
+  EXPECT_EQ(response.code(), "resource_exhausted");
+  EXPECT_NE(response.body.find("at most 2 HTTP connections"), std::string::npos) << response.body;
+  EXPECT_EQ(response.Text("hint"), "raise the limit");
+  EXPECT_LE(server_->connections(), 2u + 8);
+  goes_on = true;
+  for (RawHttpClient& client : waiting) EXPECT_EQ(client.Read().body, "done");
+}
+
+TEST_F(HttpServerTest, AMailboxThatIsNotUsedGoesToAnotherClient) {
+  options_.connection.mailboxes_max = 8;
+  options_.sweep_interval = milliseconds(50);
+  Start([](const Request& request) {
+    if (request.path == "/mailbox") {
+      if (Status opened = request.open_mailbox(); !opened) return ErrorResponse(opened.error());
+    }
+    return Plain("");
+  });
+  std::vector<RawHttpClient> hoarder;
+  for (int i = 0; i < 8; ++i) {
+    hoarder.push_back(Connect());
+    ASSERT_EQ(hoarder.back().Get("/mailbox").status, 200);
+  }
+  RawHttpClient other = Connect();
+  EXPECT_EQ(other.Get("/mailbox").status, 429);
+  const TimePoint deadline = Clock::now() + milliseconds(10'000);
+  while (other.Get("/mailbox").status != 200 && Clock::now() < deadline) {
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  EXPECT_EQ(other.Get("/").status, 200);
+  EXPECT_TRUE(hoarder.front().WaitForEnd()) << "it is idle longest";
+  EXPECT_EQ(hoarder.back().Get("/").status, 200) << "as many as are needed, and no more";
+}
+
+TEST_F(HttpServerTest, LinesMayBeAsLongAsTheHead) {
+  StartEcho();
+  const std::string line = "GET / HTTP/1.1\r\nHost: x\r\nCookie: ";
+  for (const size_t length : {8'000u, 8'190u, 8'192u, 9'000u}) {
+    RawHttpClient client = Connect();
+    client.Send(line + std::string(length, 'c') + "\r\n\r\n");
+    EXPECT_EQ(client.Read().status, 200) << length;
+  }
+  const size_t most = kHeadBytesMax - line.size() - 4;
+  for (const size_t more : {0u, 1u}) {
+    RawHttpClient client = Connect();
+    client.Send(line + std::string(most + more, 'c') + "\r\n\r\n");
+    EXPECT_EQ(client.Read().status, more == 0 ? 200 : 431);
+  }
+}
+
 TEST_F(HttpServerTest, LargeBodiesHaveABudgetTogether) {
   options_.connection.large_bytes_max = 1 << 20;
   StartEcho();

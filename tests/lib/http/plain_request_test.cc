@@ -114,7 +114,7 @@ TEST(PlainRequestTest, IsAnsweredAsTheLibraryAnswersWhateverTheAnswer) {
   }
 }
 
-// The library refuses a line of 8 KiB: not after the handler has acted.
+// The library refuses a line of 8 KiB, and is not shown it.
 TEST(PlainRequestTest, LongLinesMeanTheSame) {
   std::vector<Response> answers(3, Ok());
   answers[1].status = 404;
@@ -126,6 +126,16 @@ TEST(PlainRequestTest, LongLinesMeanTheSame) {
     for (const Response& answer : answers) {
       EXPECT_EQ(Exchange(head, answer), Exchange(WithAnother(head), answer)) << length;
     }
+  }
+}
+
+TEST(PlainRequestTest, LongLinesHaveTheirValue) {
+  const std::string value = "application/json, " + std::string(9'000, 'b');
+  for (const std::string name : {"Accept", "accept"}) {
+    const std::string told =
+        Exchange("GET /v1/info HTTP/1.1\r\n" + name + ":  " + value + " \r\nX: y\r\n\r\n", Ok());
+    EXPECT_NE(told.find("\n" + value + "\n"), std::string::npos);
+    EXPECT_NE(told.find("asked 1 open"), std::string::npos);
   }
 }
 
