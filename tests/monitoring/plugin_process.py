@@ -25,8 +25,11 @@ class PluginProcess:
 
     def close(self):
         for process in reversed(self._processes):
-            process.kill()
-            process.wait()
+            if process.stdin is None:
+                process.kill()
+            else:
+                process.stdin.close()  # the node ends by itself then, and takes its folders along
+            process.wait(20)
 
     def _start(self, command, **streams):
         with open(self._log, "ab") as log:
