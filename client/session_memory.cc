@@ -304,7 +304,7 @@ Status WorkloadSession::Drop(const BufferPointer& buffer) {
   if (!buffer->registered || closed_) return done;
   silence_.KeepTarget(BufferTarget(*buffer, kDropDrainMs));
   Forget(buffer);
-  // What was exported for it is released with that of the next one.
+  // Its exports are released with those of the next one.
   MutexLock lock(buffer->mutex);
   buffer->gpu_pieces.clear();
   return done;

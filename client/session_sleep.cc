@@ -71,7 +71,7 @@ Status WorkloadSession::Resume(const std::vector<std::string>* names) {
       MutexLock lock(buffer->mutex);
       is_asleep = buffer->asleep;
     }
-    // What was mapped anew meanwhile is other memory than what the sidecar would publish.
+    // Memory that was mapped anew meanwhile is not what the sidecar would publish.
     if (is_asleep || !CheckGpuMemory(*buffer, "buffers")) asleep.push_back(buffer);
   }
   Status awake = WakeUp(asleep);

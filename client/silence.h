@@ -12,7 +12,7 @@
 
 namespace gantry::client {
 
-// What ended here and is still there at the sidecar.
+// Objects that ended here and are still there at the sidecar.
 struct Unheard {
   std::vector<std::string> targets;  // of DELETE
   std::vector<std::string> tokens;   // of descriptors

@@ -172,7 +172,7 @@ class WorkloadSession {
   static constexpr uint64_t kDropDrainMs = 1000;
 
   Status Attach();
-  // Of what has ended while the sidecar stood still.
+  // Tells the sidecar what ended while it stood still.
   Status TellUnheard();
   std::string BufferTarget(const RegisteredBuffer& buffer, uint64_t drain_ms) const;
   std::string ViewTarget(const ViewRecord& view) const;

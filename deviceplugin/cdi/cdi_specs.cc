@@ -20,7 +20,7 @@ using nlohmann::json;
 
 constexpr uintmax_t kSpecBytesMax = 8 << 20;
 
-// As the CDI specification 1.1 has its fields (specs-go/config.go). Others stay as they are read.
+// The fields of the CDI specification 1.1 (specs-go/config.go). Others stay as they are read.
 enum class FieldType { kText, kNumber, kUint32, kTruth };
 
 std::optional<FieldType> TypeOf(std::string_view field) {

@@ -97,7 +97,7 @@ std::optional<json> NumberOf(std::string_view text) {
   return json(negative ? -number : number);
 }
 
-// What a scalar without quotes and without a tag stands for.
+// The value of a scalar without quotes and without a tag.
 json PlainScalar(const YAML::Node& node) {
   const std::string& text = node.Scalar();
   if (Has(kNull, text)) return nullptr;

@@ -77,7 +77,7 @@ ssize_t Send(int socket, std::string_view payload, std::span<const int> fds) {
   return ::sendmsg(socket, &header, MSG_NOSIGNAL);
 }
 
-// What to do when a connect failed.
+// The hint for a connect that failed.
 std::string AdviceFor(int error_number) {
   switch (error_number) {
     case ENOENT:

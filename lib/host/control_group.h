@@ -9,7 +9,7 @@
 
 namespace gantry::host {
 
-// Of a file of the kernel; nothing where it cannot be read.
+// The lines of a file of the kernel; nothing where it cannot be read.
 std::vector<std::string> LinesOf(const std::filesystem::path& file);
 // What is between spaces.
 std::vector<std::string> WordsOf(std::string_view line);
