@@ -17,8 +17,9 @@ constexpr size_t kRefusedMax = 8;
 
 ConnectionEntries::iterator FirstToGo(ConnectionEntries* entries, size_t connections_max,
                                       bool tcp) {
-  const auto unused = std::ranges::count_if(
-      *entries, [](const auto& each) { return !each.second.connection->has_served(); });
+  const auto unused = std::ranges::count_if(*entries, [](const auto& each) {
+    return !each.second.busy && !each.second.connection->has_served();
+  });
   const bool many_unused = static_cast<size_t>(unused) * 2 >= connections_max;
   const auto rank = [many_unused, tcp](const ConnectionEntry& entry) {
     const HttpConnection& connection = *entry.connection;

@@ -15,7 +15,7 @@ namespace gantry::http {
 struct ConnectionEntry {
   std::unique_ptr<HttpConnection> connection;
   bool tcp = false;
-  bool busy = false;     // a thread owns it
+  bool busy = false;     // a thread owns it, and it alone reads what the connection says
   bool refused = false;  // beyond the most there may be, to be told so
 };
 using ConnectionEntries = std::unordered_map<uint64_t, ConnectionEntry>;  // by token, ascending
