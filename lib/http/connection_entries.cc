@@ -17,15 +17,12 @@ constexpr size_t kRefusedMax = 8;
 
 ConnectionEntries::iterator FirstToGo(ConnectionEntries* entries, size_t connections_max,
                                       bool tcp) {
-  const auto unused = std::ranges::count_if(*entries, [](const auto& each) {
-    return !each.second.busy && !each.second.connection->has_served();
-  });
+  const auto unused =
+      std::ranges::count_if(*entries, [](const auto& each) { return !each.second.served; });
   const bool many_unused = static_cast<size_t>(unused) * 2 >= connections_max;
   const auto rank = [many_unused, tcp](const ConnectionEntry& entry) {
     const HttpConnection& connection = *entry.connection;
-    const int turn = !connection.has_served() ? (many_unused ? 0 : 2)
-                     : connection.is_idle()   ? 1
-                                              : 3;
+    const int turn = !entry.served ? (many_unused ? 0 : 2) : connection.is_idle() ? 1 : 3;
     const bool of_other_socket = turn == 0 && entry.tcp != tcp;
     return std::tuple(turn, of_other_socket, connection.since());
   };

@@ -15,8 +15,15 @@ namespace gantry::http {
 struct ConnectionEntry {
   std::unique_ptr<HttpConnection> connection;
   bool tcp = false;
-  bool busy = false;     // a thread owns it, and it alone reads what the connection says
+  bool busy = false;     // a thread owns it, and it alone uses `connection`
   bool refused = false;  // beyond the most there may be, to be told so
+  bool served = false;   // a request was answered, as of the last EndUse
+
+  // The thread that owns it lets go of it.
+  void EndUse() {
+    busy = false;
+    served = connection->has_served();
+  }
 };
 using ConnectionEntries = std::unordered_map<uint64_t, ConnectionEntry>;  // by token, ascending
 

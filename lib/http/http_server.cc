@@ -260,7 +260,7 @@ HttpConnection* HttpServer::Loop::Claim(uint64_t token) {
 void HttpServer::Loop::GiveBack(uint64_t token, HttpConnection* connection, uint32_t events) {
   const MutexLock lock(mutex_);
   const auto found = entries_.find(token);
-  found->second.busy = false;
+  found->second.EndUse();
   if (!Arm(connection->socket(), events | EPOLLONESHOT, token, EPOLL_CTL_MOD)) {
     entries_.erase(found);
   }
