@@ -9,6 +9,7 @@ import time
 import pytest
 from certificates import Authority
 from conftest import BIN_DIR
+from workloads import wait_for
 
 TCP = ["--peer-listen", "127.0.0.1:0"]
 
@@ -93,10 +94,11 @@ def test_the_log_of_certificates_is_json_and_tells_of_handshakes_that_failed(sta
         lines = [json.loads(line) for line in sidecar.log.splitlines()]
         assert [line for line in lines if line["level"] == "error"] == []
         return [line["said"] for line in lines if line["message"] == "a TLS handshake with a peer failed"]
-    assert any("certificate verify failed" in said for said in told(stranger)), stranger.log
+    wait_for(lambda: any("certificate verify failed" in said for said in told(stranger)), 10, "the stranger's log")
     with socket.create_connection(tcp_address(b).rsplit(":", 1)) as not_tls:
         not_tls.sendall(b"GET / HTTP/1.1\r\n\r\n")
         not_tls.recv(100)
+    wait_for(lambda: told(b), 10, "the owner's log")
     assert len(told(b)) == 1 and "http request" in told(b)[0], b.log
     assert told(a) == []
 
