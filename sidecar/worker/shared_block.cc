@@ -4,6 +4,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <utility>
+
 namespace gantry::worker {
 
 Result<SharedBlock> SharedBlock::Create(const char* name, size_t bytes) {
@@ -11,7 +14,10 @@ Result<SharedBlock> SharedBlock::Create(const char* name, size_t bytes) {
   if (!fd.valid()) return Fail(SystemError(ErrorCode::kResourceExhausted, "memfd_create", errno));
   if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0 ||
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return Fail(SystemError(ErrorCode::kResourceExhausted, "allocating shared memory", errno));
+    const int why = errno;
+    Error error = SystemError(ErrorCode::kResourceExhausted, "allocating shared memory", why);
+    if (why == EFBIG) error.hint = "raise RLIMIT_FSIZE, which bounds memfds as well as files";
+    return Fail(std::move(error));
   }
   return Attach(std::move(fd), bytes);
 }
