@@ -75,6 +75,10 @@ http::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const FdBudge
   return options;
 }
 
+size_t AskedWaitsMax(const http::HttpServerOptions& options) {
+  return std::max<size_t>(1, options.threads_max * 3 / 4);
+}
+
 std::vector<std::pair<std::string, uint64_t>> LimitsOf(const SidecarConfig& config,
                                                        const FdBudgets& fds_max) {
   return {{"body_bytes_max", config.body_bytes_max},

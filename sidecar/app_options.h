@@ -21,6 +21,9 @@ worker::WorkerPoolOptions WorkerOptionsOf(const SidecarConfig& config);
 engine::EngineOptions EngineOptionsOf(const SidecarConfig& config);
 http::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const FdBudgets& fds_max,
                                       const RunDirectory& directory);
+// How many requests may wait because their clients ask to: the other threads serve what removes,
+// cancels and suspends, which waits too.
+size_t AskedWaitsMax(const http::HttpServerOptions& options);
 size_t WorkloadsMax(const SidecarConfig& config, const FdBudgets& fds_max);
 // What callers may be told of limits: names with their units.
 std::vector<std::pair<std::string, uint64_t>> LimitsOf(const SidecarConfig& config,

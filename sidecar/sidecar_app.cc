@@ -326,12 +326,14 @@ class App final : public SidecarApp {
   }
 
   Status StartApi() {
+    const http::HttpServerOptions options = HttpOptionsOf(config_, fds_max_, directory_);
+    waits_ = std::make_unique<api::AskedWaits>(AskedWaitsMax(options));
     api_ = std::make_unique<api::ApiDependencies>(api::ApiDependencies{
-        *workloads_, *registry_, *engine_, events_, metrics_, peers_.get(),
+        *workloads_, *registry_, *engine_, events_, metrics_, *waits_, peers_.get(),
         [this] { return StatusNow(); }, [this] { return Readiness(); },
         &messaging_->notifications(), &messaging_->holds(), [this] { return Alive(); }});
-    ASSIGN_OR_RETURN(http_, http::HttpServer::Start(HttpOptionsOf(config_, fds_max_, directory_),
-                                                    liveness_.Watching(api::MakeApi(*api_))));
+    ASSIGN_OR_RETURN(http_,
+                     http::HttpServer::Start(options, liveness_.Watching(api::MakeApi(*api_))));
     serving_ = http_.get();
     if (http_->tcp_port() != 0) log::Info("REST is served on TCP", {{"port", http_->tcp_port()}});
     return {};
@@ -362,6 +364,7 @@ class App final : public SidecarApp {
   std::unique_ptr<peer::PeerServer> peer_server_;
   std::unique_ptr<peer::PeerDirectory> peers_;
   std::unique_ptr<registry::HandoffServer> handoff_;
+  std::unique_ptr<api::AskedWaits> waits_;
   std::unique_ptr<api::ApiDependencies> api_;
   std::unique_ptr<http::HttpServer> http_;
   std::atomic<const http::HttpServer*> serving_ = nullptr;  // http_, for those it calls

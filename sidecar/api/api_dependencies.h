@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
+#include "sidecar/api/asked_waits.h"
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/hold_table.h"
 #include "sidecar/engine/notification_center.h"
@@ -77,6 +78,7 @@ struct ApiDependencies {
   engine::TransferEngine& transfers;
   engine::EventLog& events;
   metrics::Metrics& metrics;
+  AskedWaits& waits;
   engine::PeerControl* peers = nullptr;  // null: there are no peers
   std::function<StatusInfo()> status;
   std::function<Status()> readiness;  // says why this sidecar is not ready

@@ -136,8 +136,7 @@ Result<http::Response> ListBuffers(const ApiDependencies& api, const http::Reque
 Result<http::Response> DeleteBuffer(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const auto buffer, OwnBuffer(api, request));
   ASSIGN_OR_RETURN(const auto drain_ms, QueryNumber(request, "drain_ms"));
-  ASSIGN_OR_RETURN(const TimePoint deadline,
-                   WaitUntil(request, drain_ms.value_or(kDrainDefaultMs)));
+  const TimePoint deadline = WaitIfItMay(request, drain_ms.value_or(kDrainDefaultMs));
   std::vector<registry::PeerRelease> peers;
   if (Status removed = api.buffers.Remove(request.name, deadline, &peers); !removed) {
     return NotTakenBackReply(removed.error(), peers);
@@ -185,8 +184,7 @@ Result<http::Response> SuspendBuffers(const ApiDependencies& api, const http::Re
   ASSIGN_OR_RETURN(const wire::BufferNamesBody body, wire::ReadSuspendBody(format, request.body));
   RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, body.workload));
   ASSIGN_OR_RETURN(const Buffers buffers, NamedBuffers(api, body));
-  ASSIGN_OR_RETURN(const TimePoint deadline,
-                   WaitUntil(request, body.drain_ms.value_or(kDrainDefaultMs)));
+  const TimePoint deadline = WaitIfItMay(request, body.drain_ms.value_or(kDrainDefaultMs));
   std::vector<registry::PeerRelease> peers;
   if (Status suspended = api.buffers.SuspendAll(buffers, deadline, &peers); !suspended) {
     return NotTakenBackReply(suspended.error(), peers);

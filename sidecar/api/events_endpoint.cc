@@ -18,8 +18,13 @@ constexpr milliseconds kHeartbeat{10'000};
 // One client's place in the log.
 class EventStream {
  public:
-  EventStream(engine::EventLog& events, std::string workload, uint64_t generation, uint64_t cursor)
-      : events_(events), workload_(std::move(workload)), generation_(generation), cursor_(cursor) {}
+  EventStream(engine::EventLog& events, AskedWaits::Wait wait, std::string workload,
+              uint64_t generation, uint64_t cursor)
+      : events_(events),
+        wait_(std::move(wait)),
+        workload_(std::move(workload)),
+        generation_(generation),
+        cursor_(cursor) {}
 
   bool Next(std::string* chunk) {
     if (!begun_) {
@@ -55,6 +60,7 @@ class EventStream {
   }
 
   engine::EventLog& events_;
+  const AskedWaits::Wait wait_;  // a stream holds its thread
   const std::string workload_;
   const uint64_t generation_;
   uint64_t cursor_;
@@ -82,13 +88,14 @@ Result<http::Response> PollCompletions(const ApiDependencies& api, const http::R
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(const wire::PollBody body, wire::ReadPollBody(format, request.body));
   ASSIGN_OR_RETURN(const uint64_t generation, AuthorizeFor(api.workloads, request, body.workload));
-  ASSIGN_OR_RETURN(const TimePoint wait_until, WaitUntil(request, body.wait_ms));
+  ASSIGN_OR_RETURN(const AskedWaits::Wait wait,
+                   api.waits.Begin(request, body.workload, body.wait_ms));
   const engine::EventReader reader{body.workload, generation};
   api.events.Acknowledge(reader, body.acknowledge.value_or(body.cursor.value_or(0)));
   api.transfers.AwaitAccounts();  // what the caller was answered is an event
   const uint64_t cursor = body.cursor.value_or(api.events.last_sequence());
   const engine::EventLog::Page page =
-      api.events.Poll(reader, cursor, body.max.value_or(kPollDefault), wait_until);
+      api.events.Poll(reader, cursor, body.max.value_or(kPollDefault), wait.until());
   wire::BodyWriter writer = WriterFor(request);
   writer.BeginObject().Key("events").BeginList();
   for (const engine::Event& event : page.events) WriteEvent(event, &writer);
@@ -105,13 +112,12 @@ Result<http::Response> StreamEvents(const ApiDependencies& api, const http::Requ
   }
   ASSIGN_OR_RETURN(const uint64_t generation, AuthorizeFor(api.workloads, request, workload));
   ASSIGN_OR_RETURN(const uint64_t cursor, StreamCursor(api, request));
-  if (!request.may_wait) {
-    return Fail(ErrorCode::kResourceExhausted, "too many requests are waiting at once",
-                "poll with POST /v1/completions:poll, or try later");
-  }
+  ASSIGN_OR_RETURN(AskedWaits::Wait wait,
+                   api.waits.Begin(request, workload, uint64_t{kStreamPoll.count()}));
   http::Response response;
   response.content_type = "text/event-stream";
-  auto stream = std::make_shared<EventStream>(api.events, workload, generation, cursor);
+  auto stream =
+      std::make_shared<EventStream>(api.events, std::move(wait), workload, generation, cursor);
   response.stream = [stream](std::string* chunk) { return stream->Next(chunk); };
   return response;
 }

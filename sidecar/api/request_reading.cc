@@ -87,6 +87,10 @@ Result<TimePoint> WaitUntil(const http::Request& request, std::optional<uint64_t
   return now + milliseconds(static_cast<int64_t>(cut));
 }
 
+TimePoint WaitIfItMay(const http::Request& request, std::optional<uint64_t> wait_ms) {
+  return WaitUntil(request, wait_ms).value_or(Clock::now());
+}
+
 wire::BodyWriter WriterFor(const http::Request& request) {
   return wire::BodyWriter(ResponseFormatOf(request));
 }

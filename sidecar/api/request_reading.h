@@ -35,6 +35,8 @@ Result<bool> QueryBool(const http::Request& request, std::string_view name);
 // Until when a handler may wait that was asked to for `wait_ms`; now when that is 0 or absent.
 // Fails with kResourceExhausted when this thread must not wait.
 Result<TimePoint> WaitUntil(const http::Request& request, std::optional<uint64_t> wait_ms);
+// The same for what is begun in any case and ends by itself: now where this thread must not wait.
+TimePoint WaitIfItMay(const http::Request& request, std::optional<uint64_t> wait_ms);
 
 wire::BodyWriter WriterFor(const http::Request& request);
 http::Response Reply(const http::Request& request, int status, wire::BodyWriter writer);

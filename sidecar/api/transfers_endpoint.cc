@@ -57,36 +57,27 @@ http::Response SubmitList(const ApiDependencies& api, const http::Request& reque
   return Reply(request, 200, std::move(writer));
 }
 
-Result<TimePoint> QueryWait(const http::Request& request) {
+Result<AskedWaits::Wait> BeginWait(const ApiDependencies& api, const http::Request& request,
+                                   std::string_view workload) {
   ASSIGN_OR_RETURN(const auto wait_ms, QueryNumber(request, "wait_ms"));
-  return WaitUntil(request, wait_ms);
-}
-
-struct Posted {
-  wire::TransferBody body;
-  TimePoint wait_until;
-};
-
-Result<Posted> ReadPosted(const http::Request& request) {
-  Posted posted;
-  ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
-  ASSIGN_OR_RETURN(posted.body, wire::ReadTransferBody(format, request.body));
-  ASSIGN_OR_RETURN(posted.wait_until, QueryWait(request));
-  return posted;
+  return api.waits.Begin(request, workload, wait_ms);
 }
 
 }  // namespace
 
 Result<http::Response> PostTransfers(const ApiDependencies& api, const http::Request& request) {
   if (!request.rehearsed) api.transfers.Foresee();
-  ASSIGN_OR_RETURN(Posted posted, ReadPosted(request));
-  wire::TransferBody& body = posted.body;
+  ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
+  ASSIGN_OR_RETURN(wire::TransferBody body, wire::ReadTransferBody(format, request.body));
+  const std::string_view workload =
+      body.requests.empty() ? std::string_view() : body.requests.front().workload;
+  ASSIGN_OR_RETURN(const AskedWaits::Wait wait, BeginWait(api, request, workload));
   if (body.is_list) {
     if (request.rehearsed) return Fail(ErrorCode::kInvalidArgument, "lists are not rehearsed");
-    return SubmitList(api, request, body.requests, posted.wait_until);
+    return SubmitList(api, request, body.requests, wait.until());
   }
   const bool asks_peer = engine::TransferEngine::AsksPeer(body.requests.front());
-  auto transfer = SubmitOne(api, request, std::move(body.requests.front()), posted.wait_until);
+  auto transfer = SubmitOne(api, request, std::move(body.requests.front()), wait.until());
   if (!transfer) return Fail(std::move(transfer).error());
   http::Response response = TransferReply(request, *transfer);
   response.may_rehearse =
@@ -96,9 +87,9 @@ Result<http::Response> PostTransfers(const ApiDependencies& api, const http::Req
 
 Result<http::Response> GetTransfer(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadOfQuery(api.workloads, request));
-  ASSIGN_OR_RETURN(const TimePoint wait_until, QueryWait(request));
+  ASSIGN_OR_RETURN(const AskedWaits::Wait wait, BeginWait(api, request, workload));
   ASSIGN_OR_RETURN(const TransferStatus transfer,
-                   api.transfers.Get(workload, request.name, wait_until));
+                   api.transfers.Get(workload, request.name, wait.until()));
   return TransferReply(request, transfer);
 }
 
@@ -117,9 +108,9 @@ Result<http::Response> ListTransfers(const ApiDependencies& api, const http::Req
 
 Result<http::Response> DeleteTransfer(const ApiDependencies& api, const http::Request& request) {
   ASSIGN_OR_RETURN(const std::string workload, WorkloadOfQuery(api.workloads, request));
-  ASSIGN_OR_RETURN(const TimePoint wait_until, QueryWait(request));
+  ASSIGN_OR_RETURN(const auto wait_ms, QueryNumber(request, "wait_ms"));
   ASSIGN_OR_RETURN(const TransferStatus transfer,
-                   api.transfers.Cancel(workload, request.name, wait_until));
+                   api.transfers.Cancel(workload, request.name, WaitIfItMay(request, wait_ms)));
   return TransferReply(request, transfer);
 }
 

@@ -200,7 +200,7 @@ def test_slow_and_idle_connections_do_not_hold_a_transfer_up(scene):
     waiting = [UnixConnection(scene.a.api_socket) for _ in range(64)]
     for connection in waiting:
         connection.request("POST", "/v1/completions:poll",
-                           body=b'{"workload": "other", "cursor": 1000000, "wait_ms": 20000}',
+                           body=b'{"workload": "other", "wait_ms": 20000}',
                            headers={"Content-Type": "application/json"})
     for number in range(10):
         for connection in slow:

@@ -51,12 +51,13 @@ class ApiFixture : public ::gantry::testing::EngineFixture {
  protected:
   void SetUp() override {
     EngineFixture::SetUp();
-    dependencies_ = std::make_unique<ApiDependencies>(ApiDependencies{
-        workloads_, registry_, *engine_, events_, metrics_, &peers_, [this] { return status_; },
-        [this]() -> Status {
-          if (ready_) return {};
-          return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
-        }});
+    dependencies_ = std::make_unique<ApiDependencies>(
+        ApiDependencies{workloads_, registry_, *engine_, events_, metrics_, waits_, &peers_,
+                        [this] { return status_; },
+                        [this]() -> Status {
+                          if (ready_) return {};
+                          return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
+                        }});
     dependencies_->liveness = [this]() -> Status {
       if (alive_) return {};
       return Fail(ErrorCode::kInternal, "it stands still");
@@ -101,6 +102,7 @@ class ApiFixture : public ::gantry::testing::EngineFixture {
   static constexpr const char* kJsonType = "Content-Type: application/json\r\n";
 
   gantry::testing::TestFolder folder_;
+  AskedWaits waits_{96};
   FakePeerControl peers_;
   StatusInfo status_;
   bool ready_ = true;

@@ -1,0 +1,58 @@
+// Requests that wait because their clients asked to. Each holds a thread, so their number is
+// bounded, and each workload has a share. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "lib/base/clock.h"
+#include "lib/base/mutex.h"
+#include "lib/base/result.h"
+#include "lib/http/http_exchange.h"
+
+namespace gantry::api {
+
+class AskedWaits {
+  using Counts = std::map<std::string, size_t, std::less<>>;  // by workload, none of them 0
+
+ public:
+  // One request's wait, which ends with it.
+  class Wait {
+   public:
+    explicit Wait(TimePoint until) : until_(until) {}
+    Wait(AskedWaits* waits, Counts::iterator count, TimePoint until)
+        : waits_(waits), count_(count), until_(until) {}
+    Wait(Wait&& other) noexcept;
+    Wait& operator=(Wait&&) = delete;
+    ~Wait();
+    TimePoint until() const { return until_; }
+
+   private:
+    AskedWaits* waits_ = nullptr;  // null: it is counted nowhere
+    Counts::iterator count_;
+    TimePoint until_;
+  };
+
+  // `most`: how many wait at once. Threads beyond those serve what must not wait for others.
+  explicit AskedWaits(size_t most) : most_(most) {}
+
+  // Lets `request` wait for `wait_ms`, cut to kWaitMax, on behalf of `workload`. Without wait_ms,
+  // or with 0, it waits until now. A workload may begin one more wait while it has fewer than are
+  // free: alone it has half, and another one always finds room. Else kResourceExhausted.
+  Result<Wait> Begin(const http::Request& request, std::string_view workload,
+                     std::optional<uint64_t> wait_ms);
+
+ private:
+  void End(Counts::iterator count);
+
+  const size_t most_;
+  Mutex mutex_;
+  Counts counts_ GUARDED_BY(mutex_);
+  size_t waiting_ GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace gantry::api
