@@ -131,8 +131,8 @@ class Client:
                 when a worker finds others: then nothing is registered. "fd_read_only": the memory cannot be written to
 
         Raises Error "not_exportable" when a byte of the view lies in no arena and in no memory of a GPU that others can
-        open, "invalid_argument" when the view is not contiguous or the layout does not fit, and "conflict" when the name
-        is taken by another buffer.
+        open, "invalid_argument" when the view has holes elsewhere than between its blocks or the layout does not fit, and
+        "conflict" when the name is taken by another buffer.
 
         Without `stream` nothing here waits for a GPU: before a transfer, synchronise what writes or reads the memory, or
         give the transfer a fence.
@@ -151,11 +151,12 @@ class Client:
         """Registers a whole KV cache, one buffer for each layer, in one request, or nothing of it.
 
         The buffers are called "name.0", "name.1", ..., which views find by the pattern "name.*". Each layer is what
-        BufferSpec takes as `view`: for example a tensor, or [keys, values] as two pieces. `layout` is that of each; see
-        register() for `verify` and `stream`.
+        BufferSpec takes as `view`: for example a tensor, or [keys, values] as two pieces. `layout` is that of each; None:
+        dimension 0 of a tensor of two dimensions or more counts its blocks, as layout_of() says. See register() for
+        `verify` and `stream`.
         """
         self._await_stream(stream)
-        return buffers.register(self, [BufferSpec(f"{name}.{i}", layer, access, layout)
+        return buffers.register(self, [buffers.layer_spec(f"{name}.{i}", layer, access, layout)
                                        for i, layer in enumerate(layers)], verify)
 
     def suspend(self, buffers: Optional[Sequence[Buffer]] = None, drain: float = 1.0) -> None:
