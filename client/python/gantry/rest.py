@@ -13,6 +13,7 @@ from urllib.parse import quote
 from . import native
 
 _EVENT_SLICE_SECONDS = 0.5
+_PEER_WAIT_MS_MAX = 60_000  # as the sidecar cuts it
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,18 @@ class RestCalls:
         text = native.take_text(answer.value)
         return json.loads(text) if text else None
 
-    def set_peer(self, name: str, address: str) -> dict[str, Any]:
-        """Tells the sidecar where another one is, for example "unix:/run/gantry/node/pod-b.peer.sock"."""
-        return self.request("PUT", f"/v1/peers/{quote(name, safe='')}", {"address": address})
+    def set_peer(self, name: str, address: str, wait: Optional[float] = None) -> dict[str, Any]:
+        """Tells the sidecar where another one is, for example "unix:/run/gantry/node/pod-b.peer.sock".
+
+        Returns what peer() does as soon as the peer is up, or after `wait` seconds (60 at most; None: 5). With 0 it returns
+        at once, and the state of a new peer is "connecting": an event "peer_up" says when it is up. It goes on connecting
+        whatever the wait is. Another address than before first waits until the old peer's memory is unmapped.
+        """
+        target = f"/v1/peers/{quote(name, safe='')}"
+        if wait is None:
+            return self.request("PUT", target, {"address": address})
+        wait_ms = min(native.milliseconds(wait, "wait"), _PEER_WAIT_MS_MAX)
+        return self.request("PUT", f"{target}?wait_ms={wait_ms}", {"address": address}, wait_ms / 1000)
 
     def peer(self, name: str) -> dict[str, Any]:
         """State, path and reasons of a peer."""
