@@ -14,6 +14,25 @@
 #include "lib/gpu/gpu_pointers.h"
 
 namespace gantry::client {
+namespace {
+
+// Whether something is mapped at every byte of [address, address + bytes). That it is the
+// descriptor is the caller's word.
+Status CheckMapped(void* address, uint64_t bytes) {
+  // msync(2) with this flag writes nothing: it looks at the alignment and for mappings.
+  if (::msync(address, bytes, MS_ASYNC) == 0) return {};
+  const bool unaligned = errno == EINVAL;
+  const std::string where = RangeText(reinterpret_cast<uintptr_t>(address), bytes);
+  return Fail(ErrorCode::kInvalidArgument,
+              unaligned ? "the arena is said to be at " + where + ", which begins in no page"
+                        : "the arena is said to be at " + where + ", where not all is mapped",
+              unaligned ? "pass the address at which byte 0 of the descriptor is mapped"
+                        : "map as many bytes of the descriptor as the arena has",
+              "address");
+}
+
+}  // namespace
+
 Result<std::shared_ptr<Arena>> Arena::Map(UniqueFd fd, uint64_t bytes, void* address,
                                           bool writable) {
   const bool map_here = address == nullptr;
@@ -38,6 +57,7 @@ Result<std::shared_ptr<Arena>> Arena::Map(UniqueFd fd, uint64_t bytes, void* add
     return Fail(ErrorCode::kInvalidArgument, "the arena would wrap around the address space", {},
                 "address");
   }
+  if (!map_here) RETURN_IF_ERROR(CheckMapped(address, bytes));
   std::unique_ptr<Arena> arena(
       new Arena(std::move(fd), static_cast<std::byte*>(address), bytes, map_here, writable));
   static_cast<void>(mapped.release());

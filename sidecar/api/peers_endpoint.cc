@@ -56,8 +56,14 @@ Result<http::Response> PutPeer(const ApiDependencies& api, const http::Request& 
   ASSIGN_OR_RETURN(const wire::PeerBody body, wire::ReadPeerBody(format, request.body));
   RETURN_IF_ERROR(CheckName(request.name, "/name"));
   ASSIGN_OR_RETURN(engine::PeerControl * peers, PeersOf(api));
-  ASSIGN_OR_RETURN(const TimePoint deadline, WaitUntil(request, kConnectMs));
-  const bool existed = peers->Get(request.name).has_value();
+  ASSIGN_OR_RETURN(const auto wait_ms, QueryNumber(request, "wait_ms"));
+  ASSIGN_OR_RETURN(const TimePoint deadline, WaitUntil(request, wait_ms.value_or(kConnectMs)));
+  const auto known = peers->Get(request.name);
+  const bool existed = known.has_value();
+  // Another address takes the time that unmapping the old peer needs, however short the wait is.
+  if (existed && known->address != body.address) {
+    RETURN_IF_ERROR(WaitUntil(request, kConnectMs));
+  }
   ASSIGN_OR_RETURN(const engine::PeerInfo peer, peers->Put(request.name, body.address, deadline));
   wire::BodyWriter writer = WriterFor(request);
   WritePeer(peer, &writer);

@@ -53,7 +53,7 @@ constexpr Route kRoutes[] = {
     {"GET",    "/v1/views",             Guard::kWorkload, {"workload", "cursor", "limit"}, ListViews},
     {"GET",    "/v1/views/{id}",        Guard::kWorkload, {"workload"},                    GetView},
     {"DELETE", "/v1/views/{id}",        Guard::kWorkload, {"workload"},                    DeleteView},
-    {"PUT",    "/v1/peers/{name}",      Guard::kCaller,   kNone,                           PutPeer},
+    {"PUT",    "/v1/peers/{name}",      Guard::kCaller,   {"wait_ms"},                     PutPeer},
     {"GET",    "/v1/peers",             Guard::kCaller,   kNone,                           ListPeers},
     {"GET",    "/v1/peers/{name}",      Guard::kCaller,   kNone,                           GetPeer},
     {"DELETE", "/v1/peers/{name}",      Guard::kCaller,   kNone,                           DeletePeer},

@@ -47,7 +47,8 @@ class PeerControl {
 
   // Adds the peer and waits until it is up or `deadline`; a peer that does not answer in time is
   // kept and goes on connecting, and the answer says so. The same address again is no change;
-  // another one is a new peer, and what was mapped of the old one is unmapped first.
+  // another one is a new peer, and what was mapped of the old one is unmapped first, for which
+  // there are some seconds even if the deadline is sooner.
   virtual Result<PeerInfo> Put(std::string_view name, std::string_view address,
                                TimePoint deadline) = 0;
   virtual Result<PeerInfo> Get(std::string_view name) const = 0;

@@ -1,5 +1,6 @@
 #include "sidecar/peer/peer_directory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "lib/base/log.h"
@@ -129,7 +130,7 @@ Result<engine::PeerInfo> PeerDirectory::Put(std::string_view name, std::string_v
   RETURN_IF_ERROR(CheckOpen());
   std::shared_ptr<PeerLink> old = Find(name);
   if (old != nullptr && (old->address() != address || old->closing())) {
-    RETURN_IF_ERROR(Remove(name, deadline));
+    RETURN_IF_ERROR(Remove(name, std::max(deadline, Clock::now() + options_.call_timeout)));
   }
   old.reset();  // its thread ends, and there may be no other
   std::shared_ptr<PeerLink> link;

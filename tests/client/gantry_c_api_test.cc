@@ -89,6 +89,27 @@ TEST(GantryCApi, AdoptsTheCallersMemory) {
   ::munmap(address, 8192);
 }
 
+TEST(GantryCApi, RefusesAnAddressWhereTheArenaCannotBe) {
+  OpenClient it;
+  int fd = -1;
+  ASSERT_OK(gantry_memfd_create("mine", 8192, &fd));
+  const UniqueFd owner(fd);
+  auto* const address =
+      static_cast<char*>(::mmap(nullptr, 12288, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+  ASSERT_EQ(::munmap(address + 4096, 8192), 0);
+  gantry_arena* arena = nullptr;
+  EXPECT_EQ(CodeOf(gantry_arena_adopt(it.client, fd, 8192, address + 64, &arena)),
+            "invalid_argument");
+  gantry_error* error = gantry_arena_adopt(it.client, fd, 8192, address, &arena);
+  const std::string message = gantry_error_message(error);
+  EXPECT_NE(message.find("where not all is mapped"), std::string::npos) << message;
+  EXPECT_STREQ(gantry_error_field(error), "address");
+  EXPECT_EQ(CodeOf(error), "invalid_argument");
+  EXPECT_OK(gantry_arena_adopt(it.client, fd, 4096, address, &arena));
+  gantry_arena_destroy(arena);
+  ::munmap(address, 4096);
+}
+
 TEST(GantryCApi, RefusesDescriptorsThatCanHurt) {
   OpenClient it;
   gantry_arena* arena = nullptr;

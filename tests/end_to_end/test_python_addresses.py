@@ -71,10 +71,13 @@ class Exported:
     (Storage(), (DEVICE_ADDRESS, 300)),
     (OnGpu((2, 3)), (DEVICE_ADDRESS, 24)),
     (OnGpu((2, 3), (12, 4)), (DEVICE_ADDRESS, 24)),
+    (OnGpu((2, 3), (4, 8)), (DEVICE_ADDRESS, 24)),
+    (OnGpu((2, 3), (24, 4)), (DEVICE_ADDRESS, 36)),
     (OnGpu((1, 3), (999, 4)), (DEVICE_ADDRESS, 12)),  # the stride of one element means nothing
     (OnGpu(()), (DEVICE_ADDRESS, 4)),
     (Exported((4, 5)), (DEVICE_ADDRESS + 64, 40)),
     (Exported((4, 5), (5, 1)), (DEVICE_ADDRESS + 64, 40)),
+    (Exported((4, 5), (1, 4)), (DEVICE_ADDRESS + 64, 40)),
     (Exported(()), (DEVICE_ADDRESS + 64, 2)),
 ], ids=lambda value: type(value).__name__)
 def test_everything_on_a_gpu_has_its_address_and_length(view, place):
@@ -82,8 +85,8 @@ def test_everything_on_a_gpu_has_its_address_and_length(view, place):
 
 
 @pytest.mark.parametrize("view", [
-    Tensor(contiguous=False), OnGpu((2, 3), (4, 8)), OnGpu((2, 3), (24, 4)), OnGpu((2,), mask=object()),
-    Exported((4, 5), (1, 4)), Exported((4, 5), (10, 1)), Exported((4,), bits=4)],
+    Tensor(contiguous=False), OnGpu((2, 3), (12, 8)), OnGpu((2, 3), (8, 4)), OnGpu((2,), mask=object()),
+    Exported((4, 5), (1, 5)), Exported((4, 5), (20, 2)), Exported((4,), bits=4)],
     ids=lambda value: type(value).__name__)
 def test_what_is_not_one_run_of_bytes_is_refused(view):
     assert code_of(address_of, view) == "invalid_argument"

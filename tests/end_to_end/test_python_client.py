@@ -330,3 +330,14 @@ def test_a_rehearsal_asks_nobody(client):
     assert client.request("GET", f"/v1/transfers?workload={client.workload}") == before
     client.close()
     assert code_of(client.rehearse) == "cancelled"
+
+
+def test_a_peer_that_is_not_there_yet_is_named_and_found_later(client, start_sidecar):
+    late = start_sidecar("late", wait=False)
+    late.kill()
+    peer = client.set_peer("late", late.peer_address, wait=0)
+    assert peer["state"] == "connecting" and client.peer("late")["state"] == "connecting"
+    assert code_of(client.set_peer, "late", late.peer_address, wait=-1) == "invalid_argument"
+    late.start()
+    assert client.set_peer("late", late.peer_address, wait=30)["state"] == "up"
+    assert any(event.type == "peer_up" and event.subject == "late" for event in client.events(timeout=10))

@@ -16,16 +16,20 @@ Sizes and offsets are bytes, times are seconds. Whatever fails raises gantry.Err
 be used by every thread; calls that wait release the GIL. A child made by fork opens a Client of its own.
 """
 
+from .address import Place, layout_of
 from .arena import Arena, DeviceAddress
-from .buffer import Buffer, BufferSpec, Layout, PeerRelease
-from .client import Client, Event
+from .buffer import Buffer, BufferSpec, PeerRelease
+from .client import Client
 from .errors import Error
+from .mapped_arena import MappedArena
 from .messages import Hold, HoldGroup, Message
 from .native import library_version
+from .rest import Event
+from .strides import Layout
 from .timeline import Fence, Timeline
 from .transfer import Blocks, Range, Transfer, TransferStatus
 from .view import Slice, View, ViewGroup
 
 __all__ = ["Arena", "Blocks", "Buffer", "BufferSpec", "Client", "DeviceAddress", "Error", "Event", "Fence", "Hold",
-           "HoldGroup", "Layout", "Message", "PeerRelease", "Range", "Slice", "Timeline", "Transfer", "TransferStatus", "View",
-           "ViewGroup", "library_version"]
+           "HoldGroup", "Layout", "MappedArena", "Message", "PeerRelease", "Place", "Range", "Slice", "Timeline",
+           "Transfer", "TransferStatus", "View", "ViewGroup", "layout_of", "library_version"]

@@ -31,7 +31,35 @@ class DeviceAddress:
     number: int
 
 
-class Arena(mmap.mmap):
+class ArenaHandle:
+    """What arenas have in common, whoever mapped them."""
+
+    _handle: int
+
+    def pin(self, device: Any) -> DeviceAddress:
+        """Pins it for a GPU of this process (a number, or a torch.device) until unpin() or close(); again is no error.
+
+        That GPU's kernels and streams reach it at the address that is returned; every GPU copies to and from it as pinned
+        memory. Raises Error "path_unavailable" where this process uses no GPU, "conflict" when it is pinned already, for
+        another GPU or by somebody else, and "fd_read_only".
+        """
+        address = native.NativeDeviceAddress()
+        native.check(native.lib.gantry_arena_pin(self._handle, ordinal_of(device), ctypes.byref(address)))
+        return DeviceAddress(address.number)
+
+    def unpin(self) -> None:
+        """Ends pin(), when no work of a GPU uses it any more. Doing it twice is no error.
+
+        Raises Error "device_error" when the driver does not let go of it: it is still pinned then.
+        """
+        native.check(native.lib.gantry_arena_unpin(self._handle))
+
+    def fileno(self) -> int:
+        """The descriptor of the memfd, which stays the arena's."""
+        return native.lib.gantry_arena_fd(self._handle)
+
+
+class Arena(ArenaHandle, mmap.mmap):
     """An mmap over a sealed memfd that the sidecar holds as well. Client.arena() and Client.adopt() make them.
 
     It is a bytes-like object: memoryview(arena), numpy.frombuffer(arena, ...), torch.frombuffer(arena, ...) and slices
@@ -41,7 +69,6 @@ class Arena(mmap.mmap):
 
     _finalizer: weakref.finalize
     _pinned: list[bool]
-    _handle: int
     _client: "Client"
 
     def __new__(cls, client: "Client", fd: int, length: int) -> "Arena":
@@ -72,28 +99,6 @@ class Arena(mmap.mmap):
             raise Error("out_of_range", f"[{offset}, +{length}) lies outside of an arena of {len(self)} bytes")
         return memoryview(self)[offset:offset + length]
 
-    def pin(self, device: Any) -> DeviceAddress:
-        """Pins it for a GPU of this process (a number, or a torch.device) until unpin() or close(); again is no error.
-
-        That GPU's kernels and streams reach it at the address that is returned; every GPU copies to and from it as pinned
-        memory. Raises Error "path_unavailable" where this process uses no GPU, "conflict" when it is pinned already, for
-        another GPU or by somebody else, and "fd_read_only".
-        """
-        address = native.NativeDeviceAddress()
-        native.check(native.lib.gantry_arena_pin(self._handle, ordinal_of(device), ctypes.byref(address)))
-        return DeviceAddress(address.number)
-
-    def unpin(self) -> None:
-        """Ends pin(), when no work of a GPU uses it any more. Doing it twice is no error.
-
-        Raises Error "device_error" when the driver does not let go of it: it is still pinned then.
-        """
-        native.check(native.lib.gantry_arena_unpin(self._handle))
-
-    def fileno(self) -> int:
-        """The descriptor of the memfd, which stays the arena's."""
-        return native.lib.gantry_arena_fd(self._handle)
-
     def close(self, drain: float = 1.0) -> None:
         """Unregisters every buffer in it, waiting up to `drain` seconds for each to fall idle; twice is no error.
 
@@ -103,7 +108,7 @@ class Arena(mmap.mmap):
         try:
             native.check(native.lib.gantry_arena_close(self._handle, native.milliseconds(drain, "drain")))
         finally:
-            if _is_unpinned(self._handle):
+            if is_unpinned(self._handle):
                 try:
                     super().close()
                 except BufferError:
@@ -127,14 +132,14 @@ class Arena(mmap.mmap):
         return "<gantry.Arena closed>" if self.closed else f"<gantry.Arena of {len(self)} bytes>"
 
 
-def _is_unpinned(handle: int) -> bool:
+def is_unpinned(handle: int) -> bool:
     error = native.error_of(native.lib.gantry_arena_unpin(handle))
     return error is None or error.code == "permission_denied"  # a child of fork has a mapping of its own, without pins
 
 
 def _destroy(handle: int, pinned: list[bool]) -> None:
     """Leaves word in `pinned` where the memory must stay."""
-    if not _is_unpinned(handle):
+    if not is_unpinned(handle):
         pinned.append(True)
     native.lib.gantry_arena_destroy(handle)
 
@@ -157,7 +162,8 @@ def create(client: "Client", length: int, name: Optional[str] = None) -> Arena:
         os.close(fd.value)
 
 
-def adopt(client: "Client", fd: int, length: Optional[int]) -> Arena:
+def length_of(fd: int, length: Optional[int]) -> int:
+    """How many bytes of the memfd an arena has; `length` None: all."""
     try:
         size = os.fstat(fd).st_size
     except OSError as error:
@@ -169,6 +175,11 @@ def adopt(client: "Client", fd: int, length: Optional[int]) -> Arena:
     if wanted == 0:
         raise Error("invalid_argument", f"an arena has at least one byte; descriptor {fd} has {size}",
                     "" if size else "pass a memfd that was given its size by ftruncate", "length" if size else "fd")
+    return wanted
+
+
+def adopt(client: "Client", fd: int, length: Optional[int]) -> Arena:
+    wanted = length_of(fd, length)
     try:
         return Arena(client, fd, wanted)
     except (OSError, ValueError) as error:

@@ -6,11 +6,12 @@ import ctypes
 import json
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Iterable, NamedTuple, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Iterable, Optional, Sequence, Union
 
 from . import native
-from .address import address_of
+from .address import Place, layout_of
 from .errors import Error
+from .strides import Layout
 
 if TYPE_CHECKING:
     from .client import Client
@@ -18,28 +19,21 @@ if TYPE_CHECKING:
 _ACCESS_BITS = {"remote_read": 1, "remote_write": 2}
 
 
-class Layout(NamedTuple):
-    """Block i is the bytes [i * block_stride, i * block_stride + block_bytes) of the buffer.
-
-    block_stride None: block_bytes. blocks None: as many as the buffer holds.
-    """
-
-    block_bytes: int
-    block_stride: Optional[int] = None
-    blocks: Optional[int] = None
-
-
 @dataclass(frozen=True)
 class BufferSpec:
     """A buffer that is to be registered.
 
     name    unique in the workload: 1 to 128 of [A-Za-z0-9._:+=-]
-    view    a bytes-like object (memoryview, numpy array, ...) or tensor that lies in an arena, or a tensor on a GPU; it
-            is contiguous; or a list of them, the pieces of the buffer, seen as their bytes one after the other. On a GPU
-            that is what has data_ptr() (torch), __cuda_array_interface__ (cupy, numba) or DLPack (jax), over memory of
-            cudaMalloc or hipMalloc or over PyTorch's expandable segments. It is kept while the buffer is registered
-    access  what other workloads may do: any of "remote_read" and "remote_write"
-    layout  makes the buffer addressable by block
+    view    a bytes-like object (memoryview, numpy array, ...) or tensor that lies in an arena, or a tensor on a GPU,
+            whose bytes are dense in some order of its dimensions, or whose dimension 0 counts dense blocks at one step
+            (layout_of() says which); or a list of dense ones, the pieces of the buffer, seen as their bytes one after the
+            other. On a GPU that is what has data_ptr() (torch), __cuda_array_interface__ (cupy, numba) or DLPack (jax),
+            over memory of cudaMalloc or hipMalloc or over PyTorch's expandable segments. It is kept while the buffer is
+            registered
+    access  what other workloads may do: any of "remote_read" and "remote_write". It is granted from the first byte to the
+            last, with what lies between blocks at one step
+    layout  makes the buffer addressable by block. None: of a tensor whose blocks lie at one step, that is its layout; any
+            other buffer has no blocks. Where it is given for such a tensor, it must be about the same blocks
     """
 
     name: str
@@ -129,13 +123,40 @@ def access_bits(access: Union[str, Iterable[str]]) -> int:
 
 def fill_spec(target: native.NativeBufferSpec, spec: BufferSpec) -> None:
     views = spec.view if isinstance(spec.view, (list, tuple)) else [spec.view]
-    places = [address_of(view) for view in views]
+    places = [layout_of(view) for view in views]
+    layout = None if spec.layout is None else Layout(*spec.layout)
+    if any(not place.dense for place in places):
+        layout = _layout_at_a_step(places, layout)
     target.name = native.text(spec.name, "name")
-    target.pieces = (native.Piece * len(places))(*(native.Piece(address, length) for address, length in places))
+    target.pieces = (native.Piece * len(places))(*(native.Piece(place.address, place.length) for place in places))
     target.piece_count = len(places)
     target.access = access_bits(spec.access)
-    if spec.layout is not None:
-        _fill_layout(target, Layout(*spec.layout), sum(length for _, length in places))
+    if layout is not None:
+        _fill_layout(target, layout, sum(place.length for place in places))
+
+
+def layer_spec(name: str, layer: Any, access: Union[str, Iterable[str]], layout: Optional[Layout]) -> BufferSpec:
+    """Of a layer of a cache: where no layout is given, dimension 0 of a tensor counts its blocks."""
+    if layout is None and not isinstance(layer, (list, tuple)):
+        layout = layout_of(layer).layout
+    return BufferSpec(name, layer, access, layout)
+
+
+def _layout_at_a_step(places: Sequence[Place], layout: Optional[Layout]) -> Layout:
+    """That of a tensor with holes between its blocks, which is the buffer's only piece."""
+    if len(places) != 1:
+        raise Error("invalid_argument", "a piece of a buffer of several has holes between its blocks",
+                    "register it as a buffer of its own", "view")
+    own = places[0].layout
+    if layout is None:
+        return own
+    stride = own.block_stride if layout.block_stride is None else layout.block_stride
+    if (layout.block_bytes, stride) != own[:2]:
+        raise Error("invalid_argument", f"the tensor has blocks of {own.block_bytes} bytes at a step of {own.block_stride}; "
+                    f"the layout says {layout.block_bytes} at {stride}",
+                    "leave the layout away: it follows from the tensor", "layout/block_stride"
+                    if layout.block_bytes == own.block_bytes else "layout/block_bytes")
+    return Layout(own.block_bytes, own.block_stride, own.blocks if layout.blocks is None else layout.blocks)
 
 
 def _fill_layout(target: native.NativeBufferSpec, layout: Layout, length: int) -> None:

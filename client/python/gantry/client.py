@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import ctypes
-import json
 import os
-import time
 import weakref
-from dataclasses import dataclass
-from typing import Any, Iterable, Iterator, Optional, Sequence, Union
-from urllib.parse import quote
+from typing import Any, Iterable, Optional, Sequence, Union
 
 from . import arena as arenas
 from . import buffer as buffers
+from . import mapped_arena as mapped_arenas
 from . import messages, native, transfer
 from . import timeline as timelines
 from . import view as views
@@ -23,35 +19,17 @@ from .buffer import Buffer, BufferSpec, Layout
 from .completions import Completions
 from .errors import Error
 from .exit import close_at_exit
+from .mapped_arena import MappedArena
 from .messages import Hold, HoldGroup, Message
+from .rest import RestCalls
 from .timeline import Fence, Timeline
 from .transfer import Blocks, Range, Transfer
 from .view import Pairs, Slice, View, ViewGroup
 
 _BLOCKS = Union[Sequence[int], Any]  # a sequence of int, or an array of 64-bit integers
-_EVENT_SLICE_SECONDS = 0.5
 
 
-@dataclass(frozen=True)
-class Event:
-    """What happened to this workload: a transfer that ended, a lease or a peer that changed.
-
-    sequence  grows by 1; type, subject: what happened to which object; fields: the event as the REST interface has it
-    """
-
-    sequence: int
-    type: str
-    subject: str
-    fields: dict[str, Any]
-
-    @property
-    def message(self) -> Optional[bytes]:
-        """What a notification says; None of any other event."""
-        notification = self.fields.get("notification")
-        return None if notification is None else base64.b64decode(notification["message"])
-
-
-class Client:
+class Client(RestCalls):
     """A lease at the sidecar. While it is open the workload exists; closing it, or the end of this process, drops all.
 
     path            the sidecar's run directory, or its API socket
@@ -110,13 +88,17 @@ class Client:
         """
         return arenas.create(self, length, name)
 
-    def adopt(self, fd: int, length: Optional[int] = None) -> Arena:
-        """Maps the first `length` bytes (None: all) of a memfd as an arena; `fd` stays the caller's.
+    def adopt(self, fd: int, length: Optional[int] = None, *, address: Any = None) -> Union[Arena, MappedArena]:
+        """Makes the first `length` bytes (None: all) of a memfd an arena; `fd` stays the caller's.
+
+        address  where the caller has mapped byte 0 of it and keeps it mapped: a number, or what shows the mapping (an mmap,
+                 numpy array, tensor). Buffers are found there, and nothing is mapped again. None: it is mapped here
 
         Pages that the memfd does not have yet are taken when they are touched: then no error says that there is none left.
-        Raises Error "fd_not_sealed" (it needs F_SEAL_SHRINK), "fd_too_short" or "not_exportable".
+        Raises Error "fd_not_sealed" (it needs F_SEAL_SHRINK), "fd_too_short", "not_exportable", or "invalid_argument" for an
+        address where less is mapped; that it shows the memfd is the caller's word, which register(verify=True) finds wrong.
         """
-        return arenas.adopt(self, fd, length)
+        return arenas.adopt(self, fd, length) if address is None else mapped_arenas.adopt(self, fd, length, address)
 
     def register(self, name: str, view: Any, *, access: Union[str, Iterable[str]] = ("remote_read",),
                  layout: Optional[Layout] = None, verify: bool = False, stream: Any = None) -> Buffer:
@@ -131,8 +113,8 @@ class Client:
                 when a worker finds others: then nothing is registered. "fd_read_only": the memory cannot be written to
 
         Raises Error "not_exportable" when a byte of the view lies in no arena and in no memory of a GPU that others can
-        open, "invalid_argument" when the view is not contiguous or the layout does not fit, and "conflict" when the name
-        is taken by another buffer.
+        open, "invalid_argument" when the view has holes elsewhere than between its blocks or the layout does not fit, and
+        "conflict" when the name is taken by another buffer.
 
         Without `stream` nothing here waits for a GPU: before a transfer, synchronise what writes or reads the memory, or
         give the transfer a fence.
@@ -151,11 +133,12 @@ class Client:
         """Registers a whole KV cache, one buffer for each layer, in one request, or nothing of it.
 
         The buffers are called "name.0", "name.1", ..., which views find by the pattern "name.*". Each layer is what
-        BufferSpec takes as `view`: for example a tensor, or [keys, values] as two pieces. `layout` is that of each; see
-        register() for `verify` and `stream`.
+        BufferSpec takes as `view`: for example a tensor, or [keys, values] as two pieces. `layout` is that of each; None:
+        dimension 0 of a tensor of two dimensions or more counts its blocks, as layout_of() says. See register() for
+        `verify` and `stream`.
         """
         self._await_stream(stream)
-        return buffers.register(self, [BufferSpec(f"{name}.{i}", layer, access, layout)
+        return buffers.register(self, [buffers.layer_spec(f"{name}.{i}", layer, access, layout)
                                        for i, layer in enumerate(layers)], verify)
 
     def suspend(self, buffers: Optional[Sequence[Buffer]] = None, drain: float = 1.0) -> None:
@@ -321,54 +304,6 @@ class Client:
         it begins its time anew; Error "conflict" when the id stands for another.
         """
         return messages.hold(self, id, [groups] if isinstance(groups, HoldGroup) else groups, ttl, expected_consumers)
-
-    # Everything else
-
-    def request(self, method: str, target: str, body: Any = None, wait: float = 0.0) -> Any:
-        """One request of the REST interface in the name of this workload; body and answer are what json makes of them.
-
-        `wait` is what the request itself asks the sidecar to wait, in seconds; signals are handled after it.
-        """
-        encoded = None if body is None else json.dumps(body).encode()
-        answer = ctypes.c_void_p()
-        native.check(native.lib.gantry_client_request(self._handle, native.text(method, "method"),
-                                                      native.text(target, "target"), encoded,
-                                                      native.milliseconds(wait, "wait"), ctypes.byref(answer)))
-        text = native.take_text(answer.value)
-        return json.loads(text) if text else None
-
-    def set_peer(self, name: str, address: str) -> dict[str, Any]:
-        """Tells the sidecar where another one is, for example "unix:/run/gantry/node/pod-b.peer.sock"."""
-        return self.request("PUT", f"/v1/peers/{quote(name, safe='')}", {"address": address})
-
-    def peer(self, name: str) -> dict[str, Any]:
-        """State, path and reasons of a peer."""
-        return self.request("GET", f"/v1/peers/{quote(name, safe='')}")
-
-    def delete_peer(self, name: str) -> None:
-        """Forgets a peer; its memory is unmapped when this returns."""
-        self.request("DELETE", f"/v1/peers/{quote(name, safe='')}")
-
-    def poll_events(self, cursor: int = 0, max_events: int = 256, wait: float = 0.0) -> tuple[list[Event], int, int]:
-        """(events after `cursor`, the cursor for the next call, how many were lost), waiting up to `wait` seconds."""
-        end = time.monotonic() + wait
-        while True:
-            left = min(_EVENT_SLICE_SECONDS, max(0.0, end - time.monotonic()))
-            body = {"workload": self.workload, "cursor": cursor, "max": max_events, "wait_ms": int(left * 1000)}
-            answer = self.request("POST", "/v1/completions:poll", body, left)
-            if answer["events"] or time.monotonic() >= end:
-                break
-        found = [Event(item["sequence"], item["type"], item.get("subject", ""), item) for item in answer["events"]]
-        return found, answer["cursor"], answer.get("lost", 0)
-
-    def events(self, cursor: int = 0, timeout: Optional[float] = None) -> Iterator[Event]:
-        """The events after `cursor`, for ever, or until none came for `timeout` seconds."""
-        last = time.monotonic()
-        while timeout is None or time.monotonic() - last < timeout:
-            found, cursor, _ = self.poll_events(cursor, wait=_EVENT_SLICE_SECONDS)
-            if found:
-                yield from found
-                last = time.monotonic()
 
     def _await_stream(self, stream: Any) -> None:
         if stream is not None:

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,7 +19,8 @@ namespace gantry::api {
 class FakePeerControl final : public engine::PeerControl {
  public:
   Result<engine::PeerInfo> Put(std::string_view name, std::string_view address,
-                               TimePoint) override {
+                               TimePoint deadline) override {
+    has_waited_ = deadline > Clock::now();
     engine::PeerInfo& peer = peers_[std::string(name)];
     peer.name = name;
     peer.address = address;
@@ -43,7 +45,11 @@ class FakePeerControl final : public engine::PeerControl {
     return {};
   }
 
+  // Whether the last Put was given time.
+  bool has_waited() const { return has_waited_; }
+
  private:
+  std::atomic<bool> has_waited_{false};
   std::map<std::string, engine::PeerInfo, std::less<>> peers_;
 };
 

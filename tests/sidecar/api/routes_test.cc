@@ -67,6 +67,19 @@ TEST_F(RoutesTest, PeersAreNamedAndForgotten) {
   EXPECT_EQ(client_->Put("/v1/peers/a%40b", body).field(), "/name");
 }
 
+TEST_F(RoutesTest, NamingAPeerWaitsForAsLongAsIsAsked) {
+  const std::string body = R"({"address":"unix:/node/b.sock"})";
+  EXPECT_EQ(client_->Put("/v1/peers/b?wait_ms=0", body).status, 201);
+  EXPECT_FALSE(peers_.has_waited());
+  EXPECT_EQ(client_->Put("/v1/peers/b?wait_ms=60000", body).status, 200);
+  EXPECT_TRUE(peers_.has_waited());
+  EXPECT_EQ(client_->Put("/v1/peers/b?wait_ms=0", body).status, 200);
+  EXPECT_FALSE(peers_.has_waited());
+  EXPECT_EQ(client_->Put("/v1/peers/b", body).status, 200);
+  EXPECT_TRUE(peers_.has_waited());
+  EXPECT_EQ(client_->Put("/v1/peers/b?wait_ms=-1", body).field(), "?wait_ms");
+}
+
 // The lines of docs/rest_api.yaml that say which paths there are, and the methods of each.
 std::set<std::string> DocumentedOperations() {
   std::set<std::string> operations;

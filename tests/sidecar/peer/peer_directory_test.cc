@@ -260,6 +260,16 @@ TEST_F(PeerDirectoryTest, AnotherAddressIsAnotherPeer) {
   second.StopServer();
 }
 
+TEST_F(PeerDirectoryTest, AnotherAddressUnmapsTheOldPeerHoweverShortTheWaitIs) {
+  owner_->Register(arena_, "k.0");
+  ASSERT_TRUE(initiator_.Acquire("prefill", {"k.0"}));
+  EXPECT_EQ(mapper_.live(), 1u);
+  const auto info = initiator_.directory().Put("prefill", node_.AddressOf("prefill-2"), In(0));
+  ASSERT_TRUE(info) << info.error().message;
+  EXPECT_EQ(info->state, PeerState::kConnecting);
+  EXPECT_EQ(mapper_.live(), 0u);
+}
+
 TEST_F(PeerDirectoryTest, CloseEndsTheWaitsAndLeavesWhatIsInUse) {
   CountingMapper mapper;
   TestSidecar closing(node_, "closing", mapper);
