@@ -94,6 +94,9 @@ struct TransferRequest {
   std::vector<TransferRange> ranges;
   std::vector<uint64_t> local_blocks;
   std::vector<uint64_t> remote_blocks;
+  // Whether a body names the lists, which may be empty: then nothing moves.
+  bool has_local_blocks = false;
+  bool has_remote_blocks = false;
   bool by_blocks = false;  // always with a view
   std::optional<TimelineFence> fence;
   std::optional<uint64_t> deadline_ms;
