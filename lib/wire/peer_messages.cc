@@ -7,6 +7,7 @@
 
 #include "lib/base/byte_range.h"
 #include "lib/base/name.h"
+#include "lib/wire/hold.h"
 #include "lib/wire/peer_message_limit.h"
 #include "lib/wire/rdma_messages.h"
 
@@ -288,7 +289,7 @@ void ToMessage(const HoldUse& use, proto::UseHoldRequest* message) {
 
 Result<HoldUse> FromMessage(const proto::UseHoldRequest& message) {
   RETURN_IF_ERROR(CheckName(message.workload(), "workload"));
-  RETURN_IF_ERROR(CheckName(message.hold(), "hold"));
+  RETURN_IF_ERROR(CheckHoldId(message.hold(), "hold"));
   HoldUse use{message.workload(), message.hold(), {}, message.for_ms(), message.consumers()};
   size_t buffers = 0, blocks = 0;
   for (const proto::HoldUsePart& part : message.parts()) {

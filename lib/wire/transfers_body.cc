@@ -64,6 +64,12 @@ Status TakePath(void* object, std::string&& text) {
   return {};
 }
 
+Status TakeHold(void* object, std::string&& text) {
+  RETURN_IF_ERROR(CheckHoldId(text, "this"));
+  RequestAt(object).hold = std::move(text);
+  return {};
+}
+
 Status TakeExecutor(void* object, std::string&& text) {
   const auto executor = ExecutorByName(text);
   if (!executor) {
@@ -136,7 +142,7 @@ constexpr Field kTransferFields[] = {
     ReadTextField("require_path", FieldKind::kTexts, kOptional, TakePath),
     ReadTextField("executor", FieldKind::kText, kOptional, TakeExecutor),
     TextField<&TransferRequest::user_data>("user_data", kOptional, kUserDataBytesMax),
-    NameField<&TransferRequest::hold>("hold", kOptional),
+    ReadTextField("hold", FieldKind::kText, kOptional, TakeHold),
     NumberField<&TransferRequest::hold_consumers>("hold_consumers", kOptional, 0,
                                                   kHoldConsumersMax),
     ObjectField<&TransferRequest::notify>("notify", kOptional, kNotify),
