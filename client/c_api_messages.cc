@@ -9,14 +9,14 @@
 #include "client/c_api_border.h"
 #include "client/client_json.h"
 #include "client/message_bodies.h"
-#include "lib/base/name.h"
+#include "lib/wire/hold.h"
 
 namespace gantry::client {
 namespace {
 
 Status CheckId(const char* id) {
   if (id == nullptr) return Fail(ErrorCode::kInvalidArgument, "no id", {}, "id");
-  return CheckName(id, "id");
+  return wire::CheckHoldId(id, "id");
 }
 
 std::string HoldTarget(const char* id) { return "/v1/holds/" + UrlEscape(id); }

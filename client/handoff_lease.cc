@@ -72,7 +72,7 @@ void HandoffLease::End() { ::shutdown(socket_.get(), SHUT_RDWR); }
 Result<wire::HandoffReply> HandoffLease::Ask(const wire::HandoffRequest& request,
                                              std::span<const int> fds) {
   const auto lost = [](std::string why) {
-    return Fail(ErrorCode::kPeerLost, "the lease is lost: " + std::move(why), kLeaseLostHint);
+    return Fail(ErrorCode::kSidecarLost, "the lease is lost: " + std::move(why), kLeaseLostHint);
   };
   const std::string payload = wire::Encode(request);
   // Before it is sent: an answer that nobody has the memory to take would be taken for the next

@@ -88,9 +88,10 @@ Status CheckSpec(const gantry_transfer_spec& spec) {
   }
   if (spec.notify != nullptr) RETURN_IF_ERROR(CheckMessage(*spec.notify));
   if (spec.group_count != 0) return CheckGroups(spec);
-  if (spec.block_count == 0 && spec.range_count == 0)
-    return wrong("neither blocks nor ranges: nothing is to move", "ranges");
-  if (spec.block_count != 0 && (spec.local_blocks == nullptr || spec.remote_blocks == nullptr)) {
+  if (spec.range_count == 0 && spec.block_count == 0 && spec.local_blocks == nullptr) {
+    return wrong("neither blocks nor ranges", "ranges");
+  }
+  if (spec.range_count == 0 && (spec.local_blocks == nullptr || spec.remote_blocks == nullptr)) {
     return wrong("block_count without both lists of blocks", "local_blocks");
   }
   if (spec.range_count != 0 && spec.ranges == nullptr) return wrong("ranges is NULL", "ranges");

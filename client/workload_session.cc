@@ -30,6 +30,17 @@ Status CheckTarget(std::string_view method, std::string_view target) {
   return {};
 }
 
+constexpr char kLostHint[] =
+    "the lease is lost, the sidecar was probably restarted: open a new client";
+
+// Peers have codes of their own for it.
+Error Lost(Error error) {
+  if (error.code != ErrorCode::kPeerLost && error.code != ErrorCode::kPeerUnavailable) return error;
+  error.code = ErrorCode::kSidecarLost;
+  error.hint = kLostHint;
+  return error;
+}
+
 }  // namespace
 
 WorkloadSession::WorkloadSession(Options options, std::string api_socket)
@@ -117,12 +128,14 @@ Result<std::string> WorkloadSession::Ask(HttpRequest request, std::string* raw) 
     silence_.End();
   } else {
     if (reply.error().code == ErrorCode::kDeadlineExceeded) silence_.Begin();
-    return Fail(std::move(reply).error());
+    return Fail(lease_ == nullptr ? std::move(reply).error() : Lost(std::move(reply).error()));
   }
   if (raw != nullptr) *raw = reply->body;
   auto body = BodyOrProblem(*std::move(reply));
+  // Another sidecar has answered, which knows nothing of this client, or the lease was ended.
   if (!body && lease_ != nullptr && !lease_->alive()) {
-    body.error().hint = "the lease is lost, the sidecar was probably restarted: open a new client";
+    body.error().code = ErrorCode::kSidecarLost;
+    body.error().hint = kLostHint;
   }
   return body;
 }

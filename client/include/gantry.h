@@ -250,6 +250,8 @@ typedef struct gantry_view_group {
 typedef struct gantry_view_spec {
   const char* id;   /* unique in the workload; NULL: one is made up */
   const char* peer; /* NULL: this sidecar */
+  /* "workload[@generation]"; another life of it is refused with "stale_generation", here and by
+     each transfer. */
   const char* remote_workload;
   const gantry_view_group* groups; /* NULL: one of number 0 with all buffers by name */
   size_t group_count;
@@ -316,7 +318,9 @@ typedef struct gantry_fence {
 } gantry_fence;
 
 /* Names either blocks or ranges, of local and remote buffers or of a view. Block local_blocks[i] of
-   local[k] pairs with block remote_blocks[i] of remote[k], for every i and every k. */
+   local[k] pairs with block remote_blocks[i] of remote[k], for every i and every k. Lists that are
+   not NULL with a block_count of 0 move nothing: the transfer succeeds at once, sends its message
+   and counts for its hold. */
 typedef struct gantry_transfer_spec {
   const char* id; /* unique in the workload; NULL: one is made up */
   int operation;  /* GANTRY_READ or GANTRY_WRITE */

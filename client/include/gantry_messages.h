@@ -44,7 +44,8 @@ typedef struct gantry_hold_spec {
 
 /* Promises that these blocks keep their content, to whoever names the hold in a transfer, until the
    hold ends: an event "hold" says how. Nothing is locked: the promise is the caller's to keep. The
-   same id and content again begin the time anew. `expires_unix_ms` may be NULL. GPU memory that was
+   same id (any text of 1 to 512 bytes) and content again begin the time anew. `expires_unix_ms` may
+   be NULL. GPU memory that was
    freed since it was registered is promised to nobody: "stale_generation", see
    gantry_buffers_suspend in gantry_memory.h. */
 GANTRY_FALLIBLE gantry_error* gantry_hold_put(gantry_client* client, const char* id,

@@ -59,6 +59,8 @@ constexpr std::array<ErrorCodeInfo, kErrorCodeCount> kTable = {{
     {ErrorCode::kPeerUnavailable, "peer_unavailable", 503, kUnavailable, "peer_unavailable",
      "The peer does not answer"},
     {ErrorCode::kPeerLost, "peer_lost", 502, kUnavailable, "disconnect", "The peer went away"},
+    {ErrorCode::kSidecarLost, "sidecar_lost", 502, kUnavailable, "disconnect",
+     "The client's own sidecar went away"},
     {ErrorCode::kVersionMismatch, "version_mismatch", 409, kPrecondition, "version_mismatch",
      "No common protocol version"},
     {ErrorCode::kResourceExhausted, "resource_exhausted", 429, kExhausted, "resource_exhausted",

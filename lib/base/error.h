@@ -32,6 +32,7 @@ enum class ErrorCode {
   kPathUnavailable,     // no path, or not the one that was required
   kPeerUnavailable,     // the peer does not answer
   kPeerLost,            // the peer went away while it was in use
+  kSidecarLost,         // of a client: its own sidecar went away, and with it the lease
   kVersionMismatch,     // the other side speaks no version that this one knows
   kResourceExhausted,   // a stated limit is reached; try again later
   kDeadlineExceeded,    // not finished in time

@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "lib/base/result.h"
 
 namespace gantry::wire {
 
@@ -16,6 +19,11 @@ struct HoldGroup {
 };
 
 inline constexpr int64_t kHoldConsumersMax = 1'000'000;
+inline constexpr size_t kHoldIdBytesMax = 512;
+
+// Whether it is an id of a hold: any text of 1 to kHoldIdBytesMax bytes of UTF-8, as engines choose
+// the ids of their requests. `field` is what the error names.
+Status CheckHoldId(std::string_view id, std::string_view field);
 
 struct HoldRequest {
   std::string workload;

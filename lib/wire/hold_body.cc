@@ -2,7 +2,20 @@
 
 #include <utility>
 
+#include "lib/base/json_text.h"
+
 namespace gantry::wire {
+
+Status CheckHoldId(std::string_view id, std::string_view field) {
+  const bool fits = !id.empty() && id.size() <= kHoldIdBytesMax;
+  if (fits && IsUtf8(id)) return {};
+  return Fail(ErrorCode::kInvalidArgument,
+              fits ? "the id of the hold is not UTF-8"
+                   : "the id of the hold has " + std::to_string(id.size()) + " bytes, not 1 to " +
+                         std::to_string(kHoldIdBytesMax),
+              {}, std::string(field));
+}
+
 namespace {
 
 Status TakeBuffer(void* object, std::string&& name) {

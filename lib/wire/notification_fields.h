@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "lib/base/base64.h"
-#include "lib/base/random_id.h"
 #include "lib/wire/notification.h"
 #include "lib/wire/schema.h"
+#include "lib/wire/transfer_request.h"
 
 namespace gantry::wire {
 
@@ -20,19 +20,7 @@ constexpr Field NotificationToField() {
   return ReadTextField(
       "to", FieldKind::kText, Need::kRequired, [](void* object, std::string&& text) -> Status {
         NotificationContent& content = At(object);
-        const size_t at = text.find('@');
-        if (at != std::string::npos) {
-          const auto generation = ParseHex(text.substr(at + 1));
-          if (!generation || *generation == 0) {
-            return Fail(ErrorCode::kInvalidArgument, "what follows '@' is no generation",
-                        "write it as workload[@generation]");
-          }
-          content.to_generation = *generation;
-          text.resize(at);
-        }
-        RETURN_IF_ERROR(CheckName(text, "this"));
-        content.to = std::move(text);
-        return {};
+        return TakeFencedWorkload(std::move(text), &content.to, &content.to_generation);
       });
 }
 

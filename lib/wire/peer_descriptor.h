@@ -41,6 +41,7 @@ struct PeerBuffer {
   std::string name;
   std::string id;
   uint64_t generation = 0;
+  uint64_t workload_generation = 0;  // 0: the owner does not say it
   uint64_t length = 0;
   Access access;
   std::optional<BlockLayout> layout;

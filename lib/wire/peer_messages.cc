@@ -7,6 +7,7 @@
 
 #include "lib/base/byte_range.h"
 #include "lib/base/name.h"
+#include "lib/wire/hold.h"
 #include "lib/wire/peer_message_limit.h"
 #include "lib/wire/rdma_messages.h"
 
@@ -137,6 +138,7 @@ void ToMessage(const PeerBuffer& buffer, proto::BufferDescriptor* message) {
   message->set_name(buffer.name);
   message->set_id(buffer.id);
   message->set_generation(buffer.generation);
+  message->set_workload_generation(buffer.workload_generation);
   message->set_length(buffer.length);
   message->set_remote_read(buffer.access.remote_read);
   message->set_remote_write(buffer.access.remote_write);
@@ -189,6 +191,7 @@ Result<PeerBuffer> FromMessage(const proto::BufferDescriptor& message) {
   buffer.name = message.name();
   buffer.id = message.id();
   buffer.generation = message.generation();
+  buffer.workload_generation = message.workload_generation();
   buffer.length = message.length();
   buffer.access = {message.remote_read(), message.remote_write()};
   if (message.has_layout()) {
@@ -211,7 +214,11 @@ Status CheckReferenceCount(const proto::DescribeRequest& message) {
 Result<BufferReference> FromMessage(const proto::Reference& message) {
   RETURN_IF_ERROR(CheckName(message.workload(), "workload"));
   RETURN_IF_ERROR(CheckName(message.buffer(), "buffer"));
-  return BufferReference{{}, message.workload(), message.buffer(), message.generation()};
+  return BufferReference{{},
+                         message.workload(),
+                         message.buffer(),
+                         message.generation(),
+                         message.workload_generation()};
 }
 
 Result<std::vector<WantedAllocation>> FromMessage(const proto::ConnectRequest& message) {
@@ -282,7 +289,7 @@ void ToMessage(const HoldUse& use, proto::UseHoldRequest* message) {
 
 Result<HoldUse> FromMessage(const proto::UseHoldRequest& message) {
   RETURN_IF_ERROR(CheckName(message.workload(), "workload"));
-  RETURN_IF_ERROR(CheckName(message.hold(), "hold"));
+  RETURN_IF_ERROR(CheckHoldId(message.hold(), "hold"));
   HoldUse use{message.workload(), message.hold(), {}, message.for_ms(), message.consumers()};
   size_t buffers = 0, blocks = 0;
   for (const proto::HoldUsePart& part : message.parts()) {

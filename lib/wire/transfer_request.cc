@@ -64,6 +64,21 @@ Result<BufferReference> ParseReference(std::string_view text, std::string_view f
   return reference;
 }
 
+Status TakeFencedWorkload(std::string&& text, std::string* workload, uint64_t* generation) {
+  if (const size_t at = text.find('@'); at != std::string::npos) {
+    const auto parsed = ParseHex(text.substr(at + 1));
+    if (!parsed || *parsed == 0) {
+      return Fail(ErrorCode::kInvalidArgument, "what follows '@' is no generation",
+                  "write it as workload[@generation]");
+    }
+    *generation = *parsed;
+    text.resize(at);
+  }
+  RETURN_IF_ERROR(CheckName(text, "this"));
+  *workload = std::move(text);
+  return {};
+}
+
 std::string FormatReference(const BufferReference& reference) {
   std::string text;
   if (!reference.peer.empty()) text += reference.peer + '/';

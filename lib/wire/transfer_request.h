@@ -32,6 +32,8 @@ struct BufferReference {
   std::string workload;
   std::string buffer;       // its name
   uint64_t generation = 0;  // 0: whichever is current
+  // Of the workload that owns it, likewise; only the pairs of views say it.
+  uint64_t workload_generation = 0;
 
   bool operator==(const BufferReference&) const = default;
 };
@@ -39,6 +41,9 @@ struct BufferReference {
 Result<BufferReference> ParseReference(std::string_view text, std::string_view field,
                                        int parts_max);
 std::string FormatReference(const BufferReference& reference);
+
+// `workload[@generation]`; the generation stays 0 without one.
+Status TakeFencedWorkload(std::string&& text, std::string* workload, uint64_t* generation);
 
 // `length` bytes between local[local_index] at local_offset and remote[remote_index] at
 // remote_offset.
@@ -89,6 +94,9 @@ struct TransferRequest {
   std::vector<TransferRange> ranges;
   std::vector<uint64_t> local_blocks;
   std::vector<uint64_t> remote_blocks;
+  // Whether a body names the lists, which may be empty: then nothing moves.
+  bool has_local_blocks = false;
+  bool has_remote_blocks = false;
   bool by_blocks = false;  // always with a view
   std::optional<TimelineFence> fence;
   std::optional<uint64_t> deadline_ms;

@@ -64,6 +64,12 @@ Status TakePath(void* object, std::string&& text) {
   return {};
 }
 
+Status TakeHold(void* object, std::string&& text) {
+  RETURN_IF_ERROR(CheckHoldId(text, "this"));
+  RequestAt(object).hold = std::move(text);
+  return {};
+}
+
 Status TakeExecutor(void* object, std::string&& text) {
   const auto executor = ExecutorByName(text);
   if (!executor) {
@@ -90,10 +96,21 @@ constexpr Field kNotifyFields[] = {
 };
 constexpr Schema kNotify{kNotifyFields};
 
+// The list is named, however many blocks it has.
+template <std::vector<uint64_t> TransferRequest::*blocks, bool TransferRequest::*is_named>
+constexpr Field BlocksField(std::string_view name) {
+  Field field = NumbersField<blocks>(name, kOptional);
+  field.numbers = [](void* object) {
+    RequestAt(object).*is_named = true;
+    return &(RequestAt(object).*blocks);
+  };
+  return field;
+}
+
 constexpr Field kTransferGroupFields[] = {
     NumberField<&TransferGroup::group>("group", kRequired),
-    NotEmpty(NumbersField<&TransferGroup::local_blocks>("local_blocks", kRequired)),
-    NotEmpty(NumbersField<&TransferGroup::remote_blocks>("remote_blocks", kRequired)),
+    NumbersField<&TransferGroup::local_blocks>("local_blocks", kRequired),
+    NumbersField<&TransferGroup::remote_blocks>("remote_blocks", kRequired),
     NotEmpty(NumbersField<&TransferGroup::layers>("layers", kOptional), 2),
 };
 constexpr Schema kTransferGroup{kTransferGroupFields};
@@ -115,8 +132,9 @@ constexpr Field kTransferFields[] = {
     NameField<&TransferRequest::view>("view", kOptional),
     NotEmpty(ObjectsField<&TransferRequest::groups>("groups", kOptional, kTransferGroup)),
     NotEmpty(NumbersField<&TransferRequest::layers>("layers", kOptional), 2),
-    NotEmpty(NumbersField<&TransferRequest::local_blocks>("local_blocks", kOptional)),
-    NotEmpty(NumbersField<&TransferRequest::remote_blocks>("remote_blocks", kOptional)),
+    BlocksField<&TransferRequest::local_blocks, &TransferRequest::has_local_blocks>("local_blocks"),
+    BlocksField<&TransferRequest::remote_blocks, &TransferRequest::has_remote_blocks>(
+        "remote_blocks"),
     NotEmpty(ObjectsField<&TransferRequest::ranges>("ranges", kOptional, kRange)),
     ObjectField<&TransferRequest::fence>("fence", kOptional, kFence),
     NumberField<&TransferRequest::deadline_ms>("deadline_ms", kOptional, 1),
@@ -124,7 +142,7 @@ constexpr Field kTransferFields[] = {
     ReadTextField("require_path", FieldKind::kTexts, kOptional, TakePath),
     ReadTextField("executor", FieldKind::kText, kOptional, TakeExecutor),
     TextField<&TransferRequest::user_data>("user_data", kOptional, kUserDataBytesMax),
-    NameField<&TransferRequest::hold>("hold", kOptional),
+    ReadTextField("hold", FieldKind::kText, kOptional, TakeHold),
     NumberField<&TransferRequest::hold_consumers>("hold_consumers", kOptional, 0,
                                                   kHoldConsumersMax),
     ObjectField<&TransferRequest::notify>("notify", kOptional, kNotify),
@@ -150,10 +168,10 @@ Status CheckViewShape(const TransferRequest& request, const std::string& at) {
     return Refuse("a view stands for the buffers, and its blocks for the ranges",
                   at + (request.ranges.empty() ? "/view" : "/ranges"));
   }
-  const bool has_lists = !request.local_blocks.empty() || !request.remote_blocks.empty();
-  if (request.groups.empty() && (request.local_blocks.empty() || request.remote_blocks.empty())) {
+  const bool has_lists = request.has_local_blocks || request.has_remote_blocks;
+  if (request.groups.empty() && !(request.has_local_blocks && request.has_remote_blocks)) {
     return Refuse("a transfer by view names blocks of both sides, or groups of them",
-                  at + (request.local_blocks.empty() ? "/local_blocks" : "/remote_blocks"));
+                  at + (request.has_local_blocks ? "/remote_blocks" : "/local_blocks"));
   }
   if (!request.groups.empty() && (has_lists || !request.layers.empty())) {
     return Refuse("with groups, block lists and layers stand within them", at + "/groups");
@@ -178,7 +196,7 @@ Status CheckShape(TransferRequest& request, const std::string& at) {
                   at + "/hold_consumers");
   }
   request.by_blocks =
-      !request.view.empty() || !request.local_blocks.empty() || !request.remote_blocks.empty();
+      !request.view.empty() || request.has_local_blocks || request.has_remote_blocks;
   if (!request.view.empty()) return CheckViewShape(request, at);
   if (request.local.empty()) return Missing(at + "/local");
   if (request.remote.empty()) return Missing(at + "/remote");
@@ -189,7 +207,7 @@ Status CheckShape(TransferRequest& request, const std::string& at) {
     return Refuse("a transfer has ranges or block lists, not both", at + "/ranges");
   }
   if (!request.by_blocks && request.ranges.empty()) {
-    return Refuse("a transfer names at least one range or block", at + "/ranges");
+    return Refuse("a transfer names ranges, or lists of blocks", at + "/ranges");
   }
   if (request.local_blocks.size() != request.remote_blocks.size()) {
     return Refuse("there are " + std::to_string(request.local_blocks.size()) + " local and " +
@@ -197,6 +215,8 @@ Status CheckShape(TransferRequest& request, const std::string& at) {
                       " remote blocks; they pair up one by one",
                   at + "/remote_blocks");
   }
+  if (request.by_blocks && !request.has_remote_blocks) return Missing(at + "/remote_blocks");
+  if (request.by_blocks && !request.has_local_blocks) return Missing(at + "/local_blocks");
   return {};
 }
 

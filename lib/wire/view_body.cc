@@ -108,6 +108,15 @@ constexpr Field RequestName(std::string_view name, Need need) {
                        });
 }
 
+constexpr Field RemoteWorkloadField() {
+  return ReadTextField("remote_workload", FieldKind::kText, kRequired,
+                       [](void* object, std::string&& text) {
+                         ViewRequest& request = BodyAt(object).request;
+                         return TakeFencedWorkload(std::move(text), &request.remote_workload,
+                                                   &request.remote_generation);
+                       });
+}
+
 ViewGroup* GroupAt(void* object) { return static_cast<ViewGroup*>(object); }
 ViewGroup* CommonAt(void* object) { return &BodyAt(object).common; }
 
@@ -130,7 +139,7 @@ constexpr Field kViewFields[] = {
     RequestName<&ViewRequest::id>("id", kOptional),
     RequestName<&ViewRequest::workload>("workload", kRequired),
     RequestName<&ViewRequest::peer>("peer", kOptional),
-    RequestName<&ViewRequest::remote_workload>("remote_workload", kRequired),
+    RemoteWorkloadField(),
     PairsField<CommonAt>(),
     SlicesField<CommonAt>(),
     RatioField<CommonAt>(),

@@ -58,8 +58,9 @@ struct ViewRequest {
   std::string workload;
   std::string peer;  // empty: this sidecar
   std::string remote_workload;
-  std::vector<ViewGroup> groups;  // at least one, no number twice
-  bool has_groups = false;        // the body named them; else it has the members of group 0 itself
+  uint64_t remote_generation = 0;  // of that workload: another life of it is refused; 0: any
+  std::vector<ViewGroup> groups;   // at least one, no number twice
+  bool has_groups = false;         // the body named them; else it has the members of group 0 itself
 
   bool operator==(const ViewRequest&) const = default;
 };

@@ -71,12 +71,16 @@ constexpr Route kRoutes[] = {
 };
 // clang-format on
 
+// What follows it is any text, with '/' too; other names have none.
+constexpr std::string_view kBeforeAnyText = "/v1/holds/";
+
 // True when the pattern fits; *name is then what stands in the place of its {part}.
 bool Matches(std::string_view pattern, std::string_view path, std::string_view* name) {
   const size_t brace = pattern.find('{');
   if (brace == std::string_view::npos) return pattern == path;
   if (!path.starts_with(pattern.substr(0, brace))) return false;
   *name = path.substr(brace);
+  if (pattern.starts_with(kBeforeAnyText)) return !name->empty();
   return !name->empty() && name->find('/') == std::string_view::npos;
 }
 

@@ -1,5 +1,6 @@
 #include "sidecar/api/views_endpoint.h"
 
+#include "lib/base/random_id.h"
 #include "lib/wire/view_body.h"
 #include "sidecar/api/caller.h"
 #include "sidecar/api/request_reading.h"
@@ -35,6 +36,9 @@ void WriteView(const View& view, Pairs pairs, wire::BodyWriter* writer) {
       .Field("workload", view.request.workload)
       .Field("peer", view.request.peer)
       .Field("remote_workload", view.request.remote_workload)
+      .OptionalField("remote_generation", view.request.remote_generation == 0
+                                              ? std::string()
+                                              : HexOf(view.request.remote_generation))
       .Field("pair_count", view.pairs.size())
       .Field("bytes_per_block", view.bytes_per_block)
       .Key("groups")

@@ -18,10 +18,6 @@ uint64_t RoundedUp(uint64_t count, uint32_t parts) { return (count + parts - 1) 
 
 Status CheckCounts(const BlockGroup& group) {
   const uint64_t items = ItemsOf(group);
-  if (items == 0) {
-    return Fail(ErrorCode::kInvalidArgument, "the transfer names no blocks", {},
-                group.field + "/local_blocks");
-  }
   if (group.local_blocks.size() == RoundedUp(items, group.shape->local_parts) &&
       group.remote_blocks.size() == RoundedUp(items, group.shape->remote_parts)) {
     return {};
@@ -322,6 +318,7 @@ Status BlockPlanner::Add(const BlockGroup& group) {
   RETURN_IF_ERROR(CheckCounts(group));
   RETURN_IF_ERROR(MakePairs(group));
   const uint64_t items = ItemsOf(group);
+  if (items == 0) return {};
   uint64_t descriptors = 0;
   if (!Product(items, pairs_.size(), &descriptors)) descriptors = UINT64_MAX;
   RETURN_IF_ERROR(CheckDescriptorCount(

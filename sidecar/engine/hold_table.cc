@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "lib/base/name.h"
 #include "lib/base/random_id.h"
 
 namespace gantry::engine {
@@ -66,7 +65,7 @@ Result<milliseconds> HoldTable::CheckTtl(uint64_t ttl_ms) const {
 
 Result<HoldInfo> HoldTable::Put(const std::string& id, const wire::HoldRequest& request,
                                 uint64_t generation) {
-  RETURN_IF_ERROR(CheckName(id, "/id"));
+  RETURN_IF_ERROR(wire::CheckHoldId(id, "/id"));
   ASSIGN_OR_RETURN(const milliseconds ttl, CheckTtl(request.ttl_ms));
   ASSIGN_OR_RETURN(HoldCover read, HoldCover::Of(registry_, request));
   auto cover = std::make_shared<const HoldCover>(std::move(read));

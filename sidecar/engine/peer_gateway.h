@@ -19,7 +19,8 @@ namespace gantry::engine {
 // shared_ptr: while one lives the mappings stay of all that were acquired with it, and a revocation
 // of any of them waits.
 struct RemoteBuffer {
-  wire::BufferReference reference;  // with the generation that was resolved
+  wire::BufferReference reference;   // with the generation that was resolved
+  uint64_t workload_generation = 0;  // of its owner; 0: the peer does not say it
   uint64_t length = 0;
   wire::Access access;
   std::optional<wire::BlockLayout> layout;

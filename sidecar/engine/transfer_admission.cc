@@ -193,8 +193,12 @@ Status TransferAdmission::AdmitView(const wire::TransferRequest& request,
       *admitted = std::move(attempt);
       return {};
     }
-    const bool is_stale = status.error().code == ErrorCode::kStaleGeneration &&
-                          !status.error().field.starts_with("/fence");
+    const ErrorCode code = status.error().code;
+    // Buffers that are gone may have gone with a life that the view is fenced by.
+    const bool may_be_stale =
+        code == ErrorCode::kStaleGeneration ||
+        (code == ErrorCode::kUnregistered && (*view)->request.remote_generation != 0);
+    const bool is_stale = may_be_stale && !status.error().field.starts_with("/fence");
     if (again || !is_stale || admitted->rehearsed) {
       return OfView(std::move(status).error(), request.view);
     }

@@ -8,7 +8,7 @@
 #include "lib/base/log.h"
 #include "lib/base/thread.h"
 #include "sidecar/engine/path_selector.h"
-#include "sidecar/engine/rehearsed_operation.h"
+#include "sidecar/engine/unmoved_operation.h"
 #include "sidecar/engine/unstarted_operation.h"
 
 namespace gantry::engine {
@@ -20,6 +20,9 @@ constexpr milliseconds kIdleWait{1'000};
 constexpr microseconds kNapMin{50};
 // A job of a GPU takes half of that; one that waits for its turn on a busy GPU takes longer.
 constexpr milliseconds kLookAgainMax{1};
+
+// Its lists of blocks are empty: no transport is asked. REQUIRES that it has not ended.
+bool MovesNothing(const Transfer& transfer) { return transfer.admitted.plan->descriptors_in == 0; }
 
 }  // namespace
 
@@ -165,7 +168,11 @@ bool TransferLoop::PollFences() {
   if (fences_.next() == TimePoint::max()) return false;
   fences_.Poll(Clock::now(), &reached_now_);
   const bool any = !reached_now_.empty();
-  for (const uint64_t token : reached_now_) Begin(transfers_.at(token).get());
+  for (const uint64_t token : reached_now_) {
+    Transfer* const transfer = transfers_.at(token).get();
+    Begin(transfer);
+    if (MovesNothing(*transfer)) Attend(transfer);
+  }
   reached_now_.clear();
   return any;
 }
@@ -243,7 +250,8 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
     if (waits || !answer->wait()) Note(entry);
   }
   Look(key, answer, false);
-  if (rehearsed) Attend(entry);  // before others look at what there is
+  // Rehearsals before others look at what there is.
+  if (rehearsed || (!waits && MovesNothing(*entry))) Attend(entry);
 }
 
 // Once their jobs are posted: what is counted is nothing that bytes wait for.
@@ -269,6 +277,11 @@ void TransferLoop::Begin(Transfer* transfer) {
   transfer->begun = Clock::now();
   const int priority = admitted.status.priority;
   if (admitted.rehearsed) return Rehearse(transfer);
+  if (MovesNothing(*transfer)) {
+    transfer->operation = std::make_unique<UnmovedOperation>(*admitted.plan, *transfer->begun);
+    begun_now_.push_back(transfer->token);
+    return;
+  }
   transfer->operation = admitted.delegation == nullptr
                             ? admitted.transport->Start(admitted.plan, priority, transfer->token)
                             : delegated_.Start(admitted.delegation, admitted.plan,
@@ -283,7 +296,7 @@ void TransferLoop::Rehearse(Transfer* transfer) {
     transfer->operation = admitted.transport->Rehearse(admitted.plan, admitted.status.priority);
   }
   if (transfer->operation == nullptr) {
-    transfer->operation = std::make_unique<RehearsedOperation>(*admitted.plan, Clock::now());
+    transfer->operation = std::make_unique<UnmovedOperation>(*admitted.plan, Clock::now());
   }
 }
 

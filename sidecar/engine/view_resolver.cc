@@ -163,8 +163,8 @@ Status ViewResolver::Resolve(View* view, TimePoint deadline) const {
   view->remote.clear();
   for (const wire::ViewPair& pair : view->pairs) {
     view->local.push_back(pair.local);
-    view->remote.push_back(
-        {request.peer, request.remote_workload, pair.remote.buffer, pair.remote.generation});
+    view->remote.push_back({request.peer, request.remote_workload, pair.remote.buffer,
+                            pair.remote.generation, request.remote_generation});
   }
   std::vector<Side> local;
   for (size_t i = 0; i < view->pairs.size(); ++i) {
@@ -205,6 +205,9 @@ Result<std::vector<ViewResolver::Side>> ViewResolver::RemoteSides(const View& vi
 
 Result<std::vector<ViewResolver::Side>> ViewResolver::OwnRemoteSides(const View& view) const {
   std::vector<Side> sides;
+  const auto fresh =
+      registry_.CheckLife(view.request.remote_workload, view.request.remote_generation);
+  if (!fresh) return Fail(Error(fresh.error()).WithField("/remote_workload"));
   for (size_t i = 0; i < view.remote.size(); ++i) {
     auto buffer = registry_.ByName(view.request.remote_workload, view.remote[i].buffer);
     if (!buffer) return OfViewPair(std::move(buffer).error(), view, i);

@@ -94,6 +94,7 @@ Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer, std::vector<wire
   to.name = from.name;
   to.id = from.id;
   to.generation = from.generation;
+  to.workload_generation = from.workload_generation;
   to.length = buffer.length();
   to.access = from.access;
   to.layout = from.layout;

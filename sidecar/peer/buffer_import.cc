@@ -52,6 +52,7 @@ Result<engine::RemoteBuffer> ImportBuffer(const std::string& peer, const wire::P
   }
   if (buffer.layout) RETURN_IF_ERROR(wire::CheckLayout(*buffer.layout, buffer.length));
   imported.reference = {peer, buffer.workload, buffer.name, buffer.generation};
+  imported.workload_generation = buffer.workload_generation;
   imported.length = buffer.length;
   imported.access = buffer.access;
   imported.layout = buffer.layout;

@@ -25,6 +25,15 @@ Result<wire::PeerBuffer> TakeDescription(const v1::Description& message,
                                          const wire::BufferReference& reference) {
   if (message.has_problem()) return Fail(wire::FromMessage(message.problem()));
   ASSIGN_OR_RETURN(wire::PeerBuffer buffer, wire::FromMessage(message.buffer()));
+  if (reference.workload_generation != 0 && buffer.workload_generation == 0) {
+    return Fail(ErrorCode::kVersionMismatch,
+                "the peer does not say which life of a workload a buffer is of",
+                "update its sidecar, or name the workload without a generation");
+  }
+  if (reference.workload_generation != 0 &&
+      reference.workload_generation != buffer.workload_generation) {
+    return Fail(ErrorCode::kMalformedBody, "the peer described a buffer of another life");
+  }
   const bool same_generation =
       reference.generation == 0 || reference.generation == buffer.generation;
   if (buffer.workload == reference.workload && buffer.name == reference.buffer && same_generation) {

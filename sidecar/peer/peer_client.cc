@@ -266,6 +266,7 @@ Status GrpcPeerClient::DescribeSome(const std::vector<wire::BufferReference>& re
     message.set_workload(references[i].workload);
     message.set_buffer(references[i].buffer);
     message.set_generation(references[i].generation);
+    message.set_workload_generation(references[i].workload_generation);
   }
   ASSIGN_OR_RETURN(const v1::DescribeReply reply,
                    Ask(&v1::Peer::Stub::Describe, std::move(request), deadline, fetches_));

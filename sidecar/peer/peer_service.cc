@@ -148,6 +148,7 @@ Result<wire::PeerBuffer> PeerService::DescribeOne(const std::string& session,
   // Before it is looked for: who may not see a workload does not learn what it has.
   const wire::Access granted = grant.Over(reference.workload);
   if (!granted.remote_read && !granted.remote_write) return Fail(NotGranted(reference.workload));
+  RETURN_IF_ERROR(registry_.CheckLife(reference.workload, reference.workload_generation));
   ASSIGN_OR_RETURN(const std::shared_ptr<registry::Buffer> buffer,
                    registry_.ByName(reference.workload, reference.buffer));
   const registry::Buffer::Description& description = buffer->description();

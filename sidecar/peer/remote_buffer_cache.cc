@@ -121,8 +121,10 @@ std::vector<size_t> RemoteBufferCache::Acquire(const std::vector<wire::BufferRef
   }
   for (size_t i = 0; i < references.size(); ++i) {
     const uint64_t generation = references[i].generation;
+    const uint64_t life = references[i].workload_generation;
     if (found[i] == nullptr ||
         (generation != 0 && generation != found[i]->buffer.reference.generation) ||
+        (life != 0 && life != found[i]->buffer.workload_generation) ||
         (use == engine::RemoteUse::kMove && !found[i]->buffer.mapped)) {
       missing.push_back(i);
     } else {

@@ -106,6 +106,9 @@ class BufferRegistry {
   // By id also a draining buffer is found, by name only one that is active or suspended.
   // kNotFound for an id, kUnregistered for a name, of which there is none.
   Result<std::shared_ptr<Buffer>> ById(std::string_view id) const EXCLUDES(mutex_);
+  // kStaleGeneration when another life of the workload is registered than that of `generation`,
+  // where 0 stands for any. One that is not there has no buffers, which is what to say then.
+  Status CheckLife(std::string_view workload, uint64_t generation) const;
   Result<std::shared_ptr<Buffer>> ByName(std::string_view workload, std::string_view name) const
       EXCLUDES(mutex_);
   // The buffer in use, if it is active and of this generation (0: any). `user` as for

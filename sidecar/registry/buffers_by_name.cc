@@ -26,6 +26,17 @@ tl::unexpected<Error> NoBufferOf(const WorkloadTable& workloads, std::string_vie
 
 }  // namespace
 
+Status BufferRegistry::CheckLife(std::string_view workload, uint64_t generation) const {
+  if (generation == 0) return {};
+  const auto info = workloads_.Get(workload);
+  if (!info || info->generation == generation) return {};
+  return Fail(ErrorCode::kStaleGeneration,
+              "workload '" + std::string(workload) +
+                  "' was registered anew since: its generation is " + HexOf(info->generation) +
+                  ", not " + HexOf(generation),
+              "learn its new generation from whoever told the old one");
+}
+
 Result<std::shared_ptr<Buffer>> BufferRegistry::ByName(std::string_view workload,
                                                        std::string_view name) const {
   std::shared_ptr<Buffer> buffer;

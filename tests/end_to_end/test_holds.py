@@ -246,13 +246,13 @@ def test_bodies_that_are_refused(pair):
         status, problem = p.ask("PUT", "/v1/holds/c", whole | change)
         assert status >= 400 and problem["code"] == code, (change, problem)
         assert field is None or problem["field"] == field, (change, problem)
-    assert p.ask("PUT", f"/v1/holds/{'x' * 129}", whole)[1]["code"] == "invalid_argument"
+    assert p.ask("PUT", f"/v1/holds/{'x' * 513}", whole)[1]["code"] == "invalid_argument"
     for body, code in (({"workload": "prefill"}, "malformed_body"), ({"workload": "prefill", "ttl_ms": 0}, "invalid_argument"),
                        ({"workload": "prefill", "ttl_ms": 3_600_001}, "invalid_argument"),
                        ({"workload": "nobody", "ttl_ms": 1}, "not_found")):
         assert p.ask("PATCH", "/v1/holds/a", body)[1]["code"] == code, body
     assert p.ask("PATCH", "/v1/holds/none", {"workload": "prefill", "ttl_ms": 1})[1]["code"] == "not_found"
-    for fields, code, field in (({"op": "write"}, "invalid_argument", "/hold"), ({"hold": "a/b"}, "invalid_argument", "/hold"),
+    for fields, code, field in (({"op": "write"}, "invalid_argument", "/hold"), ({"hold": ""}, "invalid_argument", "/hold"),
                                 ({"hold_consumers": 1_000_001}, "invalid_argument", "/hold_consumers"),
                                 ({"hold_consumers": -1}, "invalid_argument", "/hold_consumers"),
                                 ({"hold_consumers": 0, "hold": None}, "invalid_argument", "/hold_consumers")):

@@ -127,10 +127,10 @@ def test_a_sidecar_that_is_killed_in_the_middle_of_a_call(client, arena, sidecar
     threading.Timer(0.3, sidecar.kill).start()
     start = time.monotonic()
     assert code_of(client.request, "POST", "/v1/completions:poll",
-                   {"workload": "w", "cursor": 1 << 40, "wait_ms": 30000}, wait=30) in ("peer_lost", "peer_unavailable")
+                   {"workload": "w", "cursor": 1 << 40, "wait_ms": 30000}, wait=30) == "sidecar_lost"
     assert time.monotonic() - start < 5
-    assert code_of(client.check) == "peer_lost"
-    assert code_of(client.arena, 4096) == "peer_lost"
+    assert code_of(client.check) == "sidecar_lost"
+    assert code_of(client.arena, 4096) == "sidecar_lost"
     buffer.unregister()  # it went with the sidecar
     arena.close()
     client.close()
@@ -141,8 +141,8 @@ def test_a_sidecar_that_was_restarted_knows_nobody(sidecar):
     arena = client.arena(4096)
     sidecar.kill()
     sidecar.start()
-    assert code_of(client.check) == "peer_lost"
-    with pytest.raises(gantry.Error) as caught:
+    assert code_of(client.check) == "sidecar_lost"
+    with pytest.raises(gantry.SidecarLost) as caught:
         client.register("b", arena)
     assert "open a new client" in caught.value.hint
     with gantry.Client(sidecar.run_dir, "w") as again:

@@ -20,7 +20,7 @@ from .address import Place, layout_of
 from .arena import Arena, DeviceAddress
 from .buffer import Buffer, BufferSpec, PeerRelease
 from .client import Client
-from .errors import Error
+from .errors import Error, SidecarLost
 from .mapped_arena import MappedArena
 from .messages import Hold, HoldGroup, Message
 from .native import library_version
@@ -31,5 +31,5 @@ from .transfer import Blocks, Range, Transfer, TransferStatus
 from .view import Slice, View, ViewGroup
 
 __all__ = ["Arena", "Blocks", "Buffer", "BufferSpec", "Client", "DeviceAddress", "Error", "Event", "Fence", "Hold",
-           "HoldGroup", "Layout", "MappedArena", "Message", "PeerRelease", "Place", "Range", "Slice", "Timeline",
+           "HoldGroup", "Layout", "MappedArena", "Message", "PeerRelease", "Place", "Range", "SidecarLost", "Slice", "Timeline",
            "Transfer", "TransferStatus", "View", "ViewGroup", "layout_of", "library_version"]

@@ -38,7 +38,8 @@ class Client(RestCalls):
     handoff_socket  when it is not handoff.sock beside the API socket
     timeout         seconds for one request, on top of what it waits for; at most a day
 
-    Raises Error "peer_unavailable" when no sidecar answers and "conflict" when the name is taken.
+    Raises Error "peer_unavailable" when no sidecar answers and "conflict" when the name is taken. Once it is open, calls raise
+    SidecarLost when the sidecar is gone, whose workers then write nothing any more; transfers under way are lost with it.
     """
 
     def __init__(self, path: Union[str, "os.PathLike[str]"], workload: str, *, engine_id: Optional[str] = None,
@@ -75,7 +76,7 @@ class Client(RestCalls):
         self.close()
 
     def check(self) -> None:
-        """Raises Error when the lease does not stand any more, for example because the sidecar was restarted."""
+        """Raises SidecarLost when the lease does not stand any more, for example because the sidecar was restarted."""
         native.check(native.lib.gantry_client_check(self._handle))
 
     # Memory
@@ -194,6 +195,8 @@ class Client(RestCalls):
              groups: Optional[dict[int, ViewGroup]] = None, id: Optional[str] = None) -> View:
         """Pairs buffers of this client with those of another workload, so that transfers name only blocks.
 
+        remote_workload   "workload[@generation]"; with a generation another life of it is refused with "stale_generation",
+                here and by each transfer
         peer    the sidecar of the other workload; None: this one
         pairs, slices, block_ratio   as ViewGroup describes them, for the one group, 0
         groups  {number: ViewGroup} instead of these three
@@ -218,7 +221,8 @@ class Client(RestCalls):
 
         local, remote   buffers of this client, and references "[peer/]workload/buffer[@generation]" of one peer
         local_blocks, remote_blocks   block local_blocks[i] of local[k] is filled from remote_blocks[i] of remote[k],
-                        for every i and k; lists of int or arrays of 64-bit integers, of equal length
+                        for every i and k; lists of int or arrays of 64-bit integers, of equal length;
+                        empty ones move nothing, and do all else that a transfer does
         ranges          instead of blocks: Range or (local_index, local_offset, remote_index, remote_offset, length)
         view            a View, as `local` and without `remote`: then local_blocks and remote_blocks are of its group 0
                         and in the proportion of its block_ratio
@@ -296,6 +300,8 @@ class Client(RestCalls):
     def hold(self, id: str, groups: Union[HoldGroup, Iterable[HoldGroup]], ttl: float, *,
              expected_consumers: Optional[int] = None) -> Hold:
         """Promises for `ttl` seconds (at most an hour) that blocks of this workload keep their content.
+
+        `id` is any text of 1 to 512 bytes of UTF-8, for example the id of a request.
 
         Whoever reads them names the hold: client.read(..., hold=id). It ends when `expected_consumers` transfers that
         named it (at least 1; None: no number of them ends it) have succeeded, at its time, or by Hold.release(); an event

@@ -1,4 +1,4 @@
-"""The one exception of this package."""
+"""The one exception of this package, and its kind for a sidecar that is gone."""
 
 from __future__ import annotations
 
@@ -25,3 +25,18 @@ class Error(Exception):
         where = f" ({self.field})" if self.field else ""
         what_to_do = f"; {self.hint}" if self.hint else ""
         return f"{self.code}: {self.message}{where}{what_to_do}"
+
+
+class SidecarLost(Error):
+    """Error "sidecar_lost": this process's own sidecar is gone, or has ended the lease. A new Client has to be opened.
+
+    Peers that are gone are "peer_lost" and "peer_unavailable".
+    """
+
+
+SIDECAR_LOST = "sidecar_lost"
+
+
+def error_with(code: str, message: str, hint: str, field: str) -> Error:
+    """The exception for an error of the library."""
+    return (SidecarLost if code == SIDECAR_LOST else Error)(code, message, hint, field)

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any, Optional
 
-from .errors import Error
+from .errors import Error, error_with
 
 FOREVER = 2**64 - 1
 # Waits are cut into slices, so that Ctrl-C and other signals are handled in between.
@@ -229,7 +229,7 @@ def error_of(native: Optional[int]) -> Optional[Error]:
     read = (lib.gantry_error_code, lib.gantry_error_message, lib.gantry_error_hint, lib.gantry_error_field)
     code, message, hint, field = (part(native).decode("utf-8", "replace") for part in read)
     lib.gantry_error_destroy(native)
-    return Error(code, message, hint, field)
+    return error_with(code, message, hint, field)
 
 
 def check(native: Optional[int]) -> None:

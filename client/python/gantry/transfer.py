@@ -206,7 +206,8 @@ def _no_block(numbers: array, field: str) -> Error:
 
 
 def _pointer(numbers: array) -> Any:
-    return (ctypes.c_uint64 * len(numbers)).from_buffer(numbers) if len(numbers) else None
+    # The library takes an empty list for one that was named, and NULL for none.
+    return (ctypes.c_uint64 * len(numbers)).from_buffer(numbers) if len(numbers) else (ctypes.c_uint64 * 1)()
 
 
 def _fill_items(spec: native.TransferSpec, local_blocks: Any, remote_blocks: Any, ranges: Any) -> None:

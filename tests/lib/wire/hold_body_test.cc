@@ -56,7 +56,8 @@ TEST(HoldBodyTest, SaysWhatIsWrong) {
 TEST(HoldBodyTest, ATransferReadsWhatItNames) {
   EXPECT_EQ(RefusedTransferOfBlocks(R"("op":"read","hold":"h","hold_consumers":0)"), "accepted");
   EXPECT_EQ(RefusedTransferOfBlocks(R"("op":"write","hold":"h")"), "invalid_argument /hold");
-  EXPECT_EQ(RefusedTransferOfBlocks(R"("op":"read","hold":"a/b")"), "invalid_argument /hold");
+  EXPECT_EQ(RefusedTransferOfBlocks(R"("op":"read","hold":"a/b")"), "accepted");
+  EXPECT_EQ(RefusedTransferOfBlocks(R"("op":"read","hold":"")"), "invalid_argument /hold");
   EXPECT_EQ(RefusedTransferOfBlocks(R"("op":"read","hold_consumers":2)"),
             "invalid_argument /hold_consumers");
   EXPECT_EQ(RefusedTransferOfBlocks(R"("op":"read","hold":"h","hold_consumers":1000001)"),

@@ -46,8 +46,7 @@ std::string ExpectedOf(const json& list) {
     }
     ids += std::to_string(id.get<uint64_t>()) + " ";
   }
-  return ids.empty() ? "invalid_argument /local_blocks the list is empty, or has too few elements"
-                     : ids;
+  return ids;
 }
 
 // The body with its list in the form of unknown length.

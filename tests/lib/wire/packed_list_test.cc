@@ -35,7 +35,7 @@ TEST(PackedListTest, BlockIdsMayBePackedInCbor) {
             "malformed_body /local_blocks");
   EXPECT_EQ(code_and_field(ReadPacked("local_blocks", {1, 0, 0, 0, 2})),
             "malformed_body /local_blocks");
-  EXPECT_EQ(code_and_field(ReadPacked("local_blocks", {})), "invalid_argument /local_blocks");
+  EXPECT_EQ(code_and_field(ReadPacked("local_blocks", {})), "invalid_argument /remote_blocks");
   EXPECT_EQ(code_and_field(ReadPacked("local", packed)), "malformed_body /local");
   EXPECT_EQ(code_and_field(ReadPacked("local_blocks", packed, "[1, 2, 3]")),
             "invalid_argument /remote_blocks");

@@ -169,7 +169,7 @@ TEST(TransferBodyTest, RefusesWhatMeansNothing) {
   EXPECT_EQ(Refused(With("local", "[]")), "invalid_argument /local");
   EXPECT_EQ(Refused(With("ranges", "[]")), "invalid_argument /ranges");
   EXPECT_EQ(Refused(With("local_blocks", "[1]")), "invalid_argument /ranges");
-  EXPECT_EQ(Refused(With("local_blocks", "[]")), "invalid_argument /local_blocks");
+  EXPECT_EQ(Refused(With("local_blocks", "[]")), "invalid_argument /ranges");
   EXPECT_EQ(Refused(With("require_path", "[\"air\"]")), "invalid_argument /require_path/0");
   EXPECT_EQ(Refused(R"({"workload":"a","op":"read","local":["k"],"remote":["k"],)"
                     R"("local_blocks":[1,2],"remote_blocks":[1]})"),

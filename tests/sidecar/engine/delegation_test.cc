@@ -9,7 +9,7 @@
 #include <functional>
 #include <thread>
 
-#include "sidecar/engine/rehearsed_operation.h"
+#include "sidecar/engine/unmoved_operation.h"
 #include "tests/fakes/engine_fixture.h"
 
 namespace gantry::testing {
@@ -329,7 +329,7 @@ class OwnPath final : public transport::Transport {
   std::unique_ptr<transport::Operation> Start(std::shared_ptr<const transport::MovePlan> plan, int,
                                               uint64_t token) override {
     token_ = token;
-    return std::make_unique<engine::RehearsedOperation>(*plan, Clock::now());  // as if it had
+    return std::make_unique<engine::UnmovedOperation>(*plan, Clock::now());  // as if it had
   }
   bool Poll(std::vector<uint64_t>* attention) override {
     if (token_ != 0) attention->push_back(token_);

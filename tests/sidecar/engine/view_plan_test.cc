@@ -279,7 +279,7 @@ TEST_F(RatioPlan, ListsAreInProportion) {
   EXPECT_EQ(Refused({1, 2}, {1, 2}), "invalid_argument /remote_blocks");
   EXPECT_EQ(Refused({1}, {1, 2, 3}), "invalid_argument /remote_blocks");
   EXPECT_EQ(Refused({1, 2, 3}, {1, 2}), "invalid_argument /remote_blocks");
-  EXPECT_EQ(Refused({}, {}), "invalid_argument /local_blocks");
+  EXPECT_EQ(Refused({}, {}), "planned");
 }
 
 TEST_F(RatioPlan, NamesTheBlockThatIsWrong) {

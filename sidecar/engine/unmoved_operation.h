@@ -1,5 +1,5 @@
-// Stands for the operation of a transfer that is rehearsed: everything is said to have moved, and
-// nothing did. Owned by the engine's driver.
+// Stands for the operation of a transfer that is rehearsed, or that has no blocks: everything is
+// said to have moved, and nothing did. Owned by the engine's driver.
 #pragma once
 
 #include <optional>
@@ -10,9 +10,9 @@
 
 namespace gantry::engine {
 
-class RehearsedOperation final : public transport::Operation {
+class UnmovedOperation final : public transport::Operation {
  public:
-  RehearsedOperation(const transport::MovePlan& plan, TimePoint now) {
+  UnmovedOperation(const transport::MovePlan& plan, TimePoint now) {
     progress_.bytes = plan.bytes;
     progress_.chunks = progress_.chunks_total = plan.segments.size();
     progress_.first_posted = now;
