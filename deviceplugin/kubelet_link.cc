@@ -29,6 +29,7 @@
 #include "lib/base/thread.h"
 #include "lib/rpc/bounded_listener.h"
 #include "lib/rpc/grpc_deadline.h"
+#include "lib/rpc/grpc_threads.h"
 
 namespace gantry::deviceplugin {
 namespace {
@@ -208,8 +209,8 @@ class Link final : public KubeletLink {
     grpc::ServerBuilder builder;
     listener_->AddTo(&builder, grpc::InsecureServerCredentials());
     builder.RegisterService(service_.get());
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr) return Fail(ErrorCode::kInternal, "gRPC could not start its server");
+    ASSIGN_OR_RETURN(server_, rpc::StartServer("the server for the kubelet",
+                                               rpc::kSyncServerThreads, &builder));
     return listener_->Start();
   }
 

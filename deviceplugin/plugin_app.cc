@@ -1,6 +1,7 @@
 #include "deviceplugin/plugin_app.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "deviceplugin/kubelet_link.h"
@@ -79,18 +80,20 @@ class App final : public PluginApp {
                               .root = config_.host_root},
         SlotReconciler::Parts{*pods_, slots_, files_, binder_, folders_, health_, *metrics_});
     RETURN_IF_ERROR(reconciler_->started());
-    ASSIGN_OR_RETURN(
-        link_,
-        KubeletLink::Start(
-            {.folder = config_.kubelet_dir, .resource = config_.resource, .instance = Instance()},
-            {slots_, files_, binder_, folders_, *metrics_,
-             binds ? Binding::kCdi : Binding::kAllocate, RulesOf(config_)}));
+    // Before the link, whose thread makes a server, too: none takes the other's room for threads.
     if (!config_.health_listen.empty()) {
       ASSIGN_OR_RETURN(health_server_,
                        rpc::HealthServer::Start({.listen = config_.health_listen,
                                                  .ready = [this] { return Ready(); },
                                                  .alive = [this] { return Alive(); }}));
     }
+    ASSIGN_OR_RETURN(
+        link_,
+        KubeletLink::Start(
+            {.folder = config_.kubelet_dir, .resource = config_.resource, .instance = Instance()},
+            {slots_, files_, binder_, folders_, *metrics_,
+             binds ? Binding::kCdi : Binding::kAllocate, RulesOf(config_)}));
+    linked_ = true;
     return {};
   }
 
@@ -123,7 +126,7 @@ class App final : public PluginApp {
 
   Status Ready() const {
     if (!slots_.healthy()) return Fail(ErrorCode::kPathUnavailable, "slots cannot be used");
-    if (!link_->registered()) return Fail(ErrorCode::kPeerUnavailable, "no kubelet follows");
+    if (!linked_ || !link_->registered()) return Fail(ErrorCode::kPeerUnavailable, "no kubelet follows");
     return {};
   }
 
@@ -137,6 +140,7 @@ class App final : public PluginApp {
   SlotHealth health_;
   std::optional<SlotReconciler> reconciler_;
   std::unique_ptr<KubeletLink> link_;
+  std::atomic<bool> linked_ = false;  // link_ is there, for the thread of the health service
   std::unique_ptr<rpc::HealthServer> health_server_;  // first to end
 };
 

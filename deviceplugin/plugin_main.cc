@@ -10,6 +10,7 @@
 #include "lib/process/standard_fds.h"
 #include "lib/process/stop_signal.h"
 #include "lib/rpc/grpc_log.h"
+#include "lib/rpc/grpc_threads.h"
 
 namespace {
 
@@ -52,7 +53,7 @@ int main(int argc, char** argv) {
   ::signal(SIGXFSZ, SIG_IGN);  // a file above the limit is an error of its write
   const auto stop = gantry::StopSignal::Watch(kTimeToStop, SayThatItDidNotStop);
   if (!stop) return SayThatItCannotStart(stop.error());
-  gantry::rpc::KeepGrpc();
+  if (const auto kept = gantry::rpc::KeepGrpc(); !kept) return SayThatItCannotStart(kept.error());
 
   auto app = gantry::deviceplugin::PluginApp::Start(parsed.config);
   if (!app) return SayThatItCannotStart(app.error());

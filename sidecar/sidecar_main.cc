@@ -15,6 +15,7 @@
 #include "lib/process/standard_fds.h"
 #include "lib/process/stop_signal.h"
 #include "lib/rpc/grpc_log.h"
+#include "lib/rpc/grpc_threads.h"
 #include "sidecar/pod/termination_message.h"
 #include "sidecar/pod_standing.h"
 #include "sidecar/sidecar_app.h"
@@ -100,7 +101,7 @@ int main(int argc, char** argv) {
     SayWhyItEnds(FatalText(standing.findings));
     return gantry::kExitUsage;
   }
-  gantry::rpc::KeepGrpc();
+  if (const auto kept = gantry::rpc::KeepGrpc(); !kept) return SayThatItCannotStart(kept.error());
   auto app = gantry::SidecarApp::Start(config, std::move(standing));
   if (!app) return SayThatItCannotStart(app.error());
   gantry::log::Info("the sidecar is ready",

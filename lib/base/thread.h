@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <exception>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -13,7 +14,7 @@
 namespace gantry {
 
 // kResourceExhausted, with what to raise.
-Error NoThread(const char* name, const std::exception& why);
+Error NoThread(const char* name, std::string_view why);
 
 // Runs `work` on a thread of its own, which ends with its std::jthread. `work` takes a
 // std::stop_token or nothing. `name`: of the thread, 15 characters at most.
@@ -23,7 +24,7 @@ Result<std::jthread> StartThread(const char* name, Work work) try {
   ::pthread_setname_np(thread.native_handle(), name);
   return thread;
 } catch (const std::exception& why) {
-  return Fail(NoThread(name, why));
+  return Fail(NoThread(name, why.what()));
 }
 
 }  // namespace gantry

@@ -140,7 +140,7 @@ Status HttpServer::Loop::Start() {
   RETURN_IF_ERROR(Arm(stop_event_.get(), EPOLLIN, kStopToken, EPOLL_CTL_ADD));
   RETURN_IF_ERROR(Listen());
   for (size_t i = 0; i < options_.threads_min; ++i) {
-    if (!AddThread()) return Fail(ErrorCode::kResourceExhausted, "cannot start a thread");
+    if (!AddThread()) return Fail(NoThread("gantry-http", "it has fewer than it needs"));
   }
   ASSIGN_OR_RETURN(sweeper_, StartThread("gantry-sweep", [this] { Sweep(); }));
   return {};

@@ -1,6 +1,5 @@
 #include "lib/rpc/grpc_log.h"
 
-#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 
 #include <atomic>
@@ -86,8 +85,6 @@ void Write(gpr_log_func_args* said) {
 }  // namespace
 
 void TakeGrpcLog() { gpr_set_log_function(&Write); }
-
-void KeepGrpc() { grpc_init(); }
 
 size_t CallThreadsRefused() { return call_threads_refused; }
 

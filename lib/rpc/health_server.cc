@@ -17,6 +17,7 @@
 #include "lib/base/thread.h"
 #include "lib/rpc/bounded_listener.h"
 #include "lib/rpc/grpc_deadline.h"
+#include "lib/rpc/grpc_threads.h"
 
 namespace gantry::rpc {
 namespace {
@@ -69,8 +70,7 @@ class GrpcHealthServer final : public HealthServer {
     listener_ = *std::move(listener);
     listener_->AddTo(&builder, grpc::InsecureServerCredentials());
     queue_ = builder.AddCompletionQueue();
-    server_ = builder.BuildAndStart();
-    if (server_ == nullptr) return Fail(ErrorCode::kInternal, "gRPC could not start its server");
+    ASSIGN_OR_RETURN(server_, StartServer("the health service", HealthServerThreads(), &builder));
     RETURN_IF_ERROR(listener_->Start());
     Publish();
     ASSIGN_OR_RETURN(poller_, StartThread("gantry-health", [this] { Poll(); }));

@@ -19,6 +19,7 @@
 #include "lib/base/thread.h"
 #include "lib/rpc/bounded_listener.h"
 #include "lib/rpc/grpc_deadline.h"
+#include "lib/rpc/grpc_threads.h"
 #include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/fd_socket.h"
@@ -204,8 +205,7 @@ Status GrpcPeerServer::OpenNodeDoor() {
   builder.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
   builder.RegisterService(&service_);
   ListenInNode(&builder);
-  server_ = builder.BuildAndStart();
-  if (server_ == nullptr) return Fail(ErrorCode::kInternal, "gRPC could not start its server");
+  ASSIGN_OR_RETURN(server_, rpc::StartServer("the peer API", rpc::kSyncServerThreads, &builder));
   RETURN_IF_ERROR(node_listener_->Start());
   FdSocket::Options fd_options;
   fd_options.path = options_.node_dir + "/" + files_.fd_socket_name;

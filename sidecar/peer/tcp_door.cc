@@ -8,6 +8,7 @@
 #include "lib/base/log.h"
 #include "lib/rpc/grpc_deadline.h"
 #include "lib/rpc/grpc_log.h"
+#include "lib/rpc/grpc_threads.h"
 #include "lib/wire/peer_messages.h"
 #include "sidecar/peer/grpc_status.h"
 
@@ -79,10 +80,8 @@ Result<std::unique_ptr<TcpDoor>> TcpDoor::Make(Options options, CountRefusal cou
   door->listener_ = *std::move(listener);
   door->listener_->AddTo(&builder, std::move(credentials));
   builder.RegisterService(&service);
-  door->server_ = builder.BuildAndStart();
-  if (door->server_ == nullptr) {
-    return Fail(ErrorCode::kInternal, "gRPC could not start its server");
-  }
+  ASSIGN_OR_RETURN(door->server_, rpc::StartServer("the peer API over TCP",
+                                                   rpc::kSyncServerThreads, &builder));
   door->listening_ = listening;
   return door;
 }

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "lib/base/thread.h"
 #include "lib/base/fd_passing.h"
 #include "lib/base/poll_fd.h"
 #include "sidecar/worker/copy_worker.h"
@@ -87,8 +88,10 @@ Result<pid_t> SpawnWith(const WorkerProcess::Options& options, std::array<int, 3
   const int error = ::posix_spawn(&pid, options.executable.c_str(), &spawn.actions,
                                   &spawn.attributes, arguments.data(), environ);
   if (error != 0) {
-    return Fail(SystemError(ErrorCode::kResourceExhausted,
-                            "starting a copy worker from " + options.executable, error));
+    Error refused = SystemError(ErrorCode::kResourceExhausted,
+                                "starting a copy worker from " + options.executable, error);
+    refused.hint = NoThread("gantry-copying", refused.message).hint;
+    return Fail(std::move(refused));
   }
   return pid;
 }

@@ -130,14 +130,13 @@ void WorkerSupervisor::Reap(WorkerSlot& slot, WorkerProcess& process, Care* care
   const bool was_usable = slot.SetReaped(how);
   if (!was_usable) {
     // Somebody's SIGKILL says nothing of the GPU's driver, nor does a want of threads.
-    if (how != "signal " + std::to_string(SIGKILL) &&
-        how != "exit code " + std::to_string(kExitNoThread)) {
-      ++slot.lost_before_greeting;
-    }
-    ReportFailedStart(slot, Error(ErrorCode::kWorkerLost,
-                                  "copy worker " + std::to_string(slot.index) +
-                                      " ended before it was ready: " + how,
-                                  "its log lines say why"));
+    const bool no_thread = how == "exit code " + std::to_string(kExitNoThread);
+    if (how != "signal " + std::to_string(SIGKILL) && !no_thread) ++slot.lost_before_greeting;
+    Error why(ErrorCode::kWorkerLost,
+              "copy worker " + std::to_string(slot.index) + " ended before it was ready: " + how,
+              "its log lines say why");
+    if (no_thread) why = NoThread("gantry-copying", why.message);
+    ReportFailedStart(slot, std::move(why));
   }
   changed_();
 }

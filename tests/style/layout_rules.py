@@ -18,7 +18,7 @@ MAY_INCLUDE = {
     "lib/http": ["lib/base", "lib/wire"],
     "lib/metrics": ["lib/base", "lib/http"],
     "lib/net": ["lib/base"],
-    "lib/rpc": ["lib/base"],
+    "lib/rpc": ["lib/base", "lib/host"],
     "lib/topology": ["lib/base"],
     "lib/wire": ["lib/base", "lib/gpu"],
     "sidecar/metrics": ["lib/base", "lib/metrics"],

@@ -1,0 +1,126 @@
+"""The start of the sidecar and of the device plugin where few threads can be made: they serve, or end with exit code 1 and say
+which limit is too low. gRPC by itself would end the process by SIGABRT or wait without end.
+
+RLIMIT_NPROC limits a user as pids.max limits a pod. Root is exempt, so each process runs as a user of its own.
+"""
+
+import concurrent.futures
+import json
+import os
+import signal
+import subprocess
+import time
+
+import grpc
+import pytest
+
+from conftest import BIN_DIR
+
+LIMITS = range(1, 41)
+FIRST_USER = 55_000
+END_SECONDS = 20
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes as other users")
+
+
+def own(folder, user):
+    folder.mkdir(mode=0o700)
+    os.chown(folder, user, -1)
+    return folder
+
+
+def start(command, user, limit, log):
+    as_user = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "prlimit", f"--nproc={limit}:"]
+    with open(log, "wb") as file:
+        return subprocess.Popen([*as_user, *command], stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+
+
+def lines_of(log):
+    return [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{") and line.endswith("}")]
+
+
+def outcome(process, log, done):
+    """Until the process has ended or `done` is true of its log lines. What is wrong with it, or None, and if it lived."""
+    deadline = time.monotonic() + END_SECONDS
+    while process.poll() is None and not done(lines_of(log)):
+        if time.monotonic() >= deadline:
+            process.kill()
+            process.wait()
+            return "it neither serves nor ends", True
+        time.sleep(0.02)
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            code = process.wait(END_SECONDS)
+            return f"it stopped with {code}" if code else None, True
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return "it does not stop", True
+    why = json.dumps([line for line in lines_of(log) if line["message"].endswith("cannot start")])
+    says_it = '"resource_exhausted"' in why and "pids.max" in why
+    return None if process.returncode == 1 and says_it else f"it ended with {process.returncode}: {why}", False
+
+
+def check_all(attempt):
+    """attempt(limit, user) for each limit, some of them at once."""
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(lambda limit: attempt(limit, FIRST_USER + limit), LIMITS))
+    wrong = {limit: what for limit, (what, _) in zip(LIMITS, outcomes) if what}
+    assert not wrong, wrong
+    assert not outcomes[0][1], "one thread is too few for anything"
+
+
+@needs_root
+@pytest.mark.parametrize("flags", [(), ("--health-listen", "127.0.0.1:0"),
+                                   ("--peer-listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0")],
+                         ids=["plain", "health", "peers-and-health"])
+def test_a_sidecar_serves_or_says_which_limit_is_too_low(folder, flags):
+    folder.chmod(0o755)
+
+    def attempt(limit, user):
+        place, log = own(folder / str(limit), user), folder / f"{limit}.log"
+        command = [str(BIN_DIR / "gantry-sidecar"), "--name", "a", "--run-dir", str(place), "--node-dir", str(place), "--workers", "1", *flags]
+        return outcome(start(command, user, limit, log), log, lambda lines: any(line["message"] == "the sidecar is ready" for line in lines))
+
+    check_all(attempt)
+
+
+@pytest.fixture
+def start_kubelet():
+    """start_kubelet(folder): a kubelet that takes each plugin and asks it nothing."""
+    servers = []
+
+    def begin(folder):
+        server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+        register = grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("v1beta1.Registration", {"Register": register})])
+        assert server.add_insecure_port(f"unix:{folder}/kubelet.sock")
+        server.start()
+        os.chmod(folder / "kubelet.sock", 0o777)
+        servers.append(server)
+
+    yield begin
+    for server in servers:
+        server.stop(None)
+
+
+@needs_root
+@pytest.mark.parametrize("flags", [(), ("--health-listen=127.0.0.1:0",)], ids=["plain", "health"])
+def test_the_device_plugin_serves_or_says_which_limit_is_too_low(folder, start_kubelet, flags):
+    """One that can make no server for the kubelet says so, and tries again: the kubelet need not be there at its start either."""
+    folder.chmod(0o755)
+
+    def attempt(limit, user):
+        place, log = own(folder / str(limit), user), folder / f"{limit}.log"
+        folders = {flag: own(place / flag, user) for flag in ("kubelet-dir", "pod-resources-dir", "cdi-dir", "peer-dir")}
+        start_kubelet(folders["kubelet-dir"])
+        command = [str(BIN_DIR / "gantry-device-plugin"), *(f"--{flag}={path}" for flag, path in folders.items()), *flags]
+
+        def done(lines):
+            messages = {line["message"] for line in lines}
+            refused = any(line["message"] == "the plugin is not registered" and "resource_exhausted" in json.dumps(line) for line in lines)
+            return "the device plugin runs" in messages and ("the plugin is registered" in messages or refused)
+        return outcome(start(command, user, limit, log), log, done)
+
+    check_all(attempt)
