@@ -140,15 +140,16 @@ class Scheduler:
 
     def _params_of(self, name: str, held: list[int], tokens: int) -> dict[str, Any]:
         assert self._mine is not None
-        host, _, port = self._mine.address.rpartition(":")
+        address = self._mine.address
+        host, port = (address, "0") if address.startswith("unix:") else address.rsplit(":", 1)
         return {
             "do_remote_prefill": True,
             "do_remote_decode": False,
             "remote_block_ids": [held],
             "remote_engine_id": self._engine_id,
             "remote_request_id": name,
-            "remote_host": host or self._mine.address,
-            "remote_port": int(port) if port.isdigit() else 0,
+            "remote_host": host,
+            "remote_port": int(port),
             "tp_size": 1,
             "remote_num_tokens": tokens,
             KEY: self._mine.params() | {"compatibility": self._factors, "hash": compatibility_hash(self._factors)},
