@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from engines import ROOT, Engine, Pair, environment_of
+from vllm_servers import ROOT, Engine, Pair, environment_of
 
 REFERENCE_SECONDS = 300
 

@@ -2,7 +2,7 @@
 
 import random
 
-from engines import BLOCK
+from vllm_servers import BLOCK
 
 _BYTES = 256
 

@@ -3,9 +3,9 @@
 import json
 import sys
 
-from engines import BLOCK, TOKENS
 from prompts import PROMPTS
 from vllm import LLM, SamplingParams
+from vllm_servers import BLOCK, TOKENS
 
 
 def main():

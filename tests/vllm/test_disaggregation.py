@@ -3,8 +3,8 @@
 import signal
 
 import pytest
-from engines import wait_for
 from prompts import LENGTHS, PATHS, PROMPTS, TOGETHER
+from vllm_servers import wait_for
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -1,8 +1,8 @@
 """kill -9 of either sidecar between two requests: answers stay right, both engines live, and reads come back."""
 
 import pytest
-from engines import wait_for
 from prompts import PROMPTS
+from vllm_servers import wait_for
 
 pytestmark = pytest.mark.timeout(900)
 
