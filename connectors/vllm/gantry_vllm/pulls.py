@@ -31,6 +31,7 @@ class Pulls:
         self._require_path, self._deadline = require_path, deadline
         self._lock = threading.Lock()
         self._views: dict[tuple[int, Handshake], gantry.View] = {}  # (life of the lease, source)
+        self._addresses: dict[str, tuple[int, str]] = {}  # peer -> (life of the lease, where it was said to be)
         self._transfers: dict[str, Optional[gantry.Transfer]] = {}  # None: not submitted yet
         self._cancelled: set[str] = set()
         self._ended: set[str] = set()
@@ -125,15 +126,18 @@ class Pulls:
         return False
 
     def _view_of(self, client: gantry.Client, life: int, source: Handshake) -> gantry.View:
-        """The view of a source; made once in each life of the lease."""
+        """The view of a source; made once in each life of the lease, and again where the peer has another address."""
         with self._lock:
             view = self._views.get((life, source))
-        if view is None:
+            known = self._addresses.get(source.peer) == (life, source.address)
+        if not known:
             client.set_peer(source.peer, source.address)
+        if view is None or not known:
             view = client.view(source.workload, peer=source.peer, pairs=["kv.*"])
             with self._lock:
                 self._views = {key: each for key, each in self._views.items() if key[0] == life}
-                view = self._views.setdefault((life, source), view)
+                self._views[life, source] = view
+                self._addresses[source.peer] = (life, source.address)
         return view
 
     def _cancel(self, request: str) -> None:
