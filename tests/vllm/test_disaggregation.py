@@ -68,6 +68,7 @@ def test_engines_that_do_not_match_say_how_they_differ(pair, expected):
     assert pair.complete(PROMPTS["other block size"], differ) == expected["other block size"]
     assert "block_size: 32 here, 64 at the prefiller" in pair.decode.log
     assert len(pair.decode.reads()) == before
+    wait_for(lambda: not pair.holds(), "the prefiller is told that nobody reads the blocks")
 
 
 def test_an_aborted_request_gives_its_blocks_back(pair, expected):

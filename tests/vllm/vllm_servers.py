@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 400
 STOP_SECONDS = 30
 REQUEST_SECONDS = 60
+HOLD_SECONDS = 300  # longer than any case waits, so that no case passes because a hold's time was over
 MODEL = "tiny"
 BLOCK = 32  # tokens
 TOKENS = 12  # that are generated
@@ -49,7 +50,7 @@ class Engine:
             command += ["--kv-transfer-config", json.dumps({
                 "kv_connector": "GantryConnector", "kv_connector_module_path": "gantry_vllm.connector",
                 "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
-                "kv_connector_extra_config": {"run_dir": str(sidecar.run_dir), "hold_ttl": 20, "read_deadline": 5}})]
+                "kv_connector_extra_config": {"run_dir": str(sidecar.run_dir), "hold_ttl": HOLD_SECONDS, "read_deadline": 5}})]
         with open(self.log_path, "wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment_of(),
                                              start_new_session=True)

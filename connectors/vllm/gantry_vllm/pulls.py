@@ -127,18 +127,26 @@ class Pulls:
 
     def _view_of(self, client: gantry.Client, life: int, source: Handshake) -> gantry.View:
         """The view of a source; made once in each life of the lease, and again where the peer has another address."""
+        moved = self._introduce(client, life, source)
         with self._lock:
             view = self._views.get((life, source))
-            known = self._addresses.get(source.peer) == (life, source.address)
-        if not known:
-            client.set_peer(source.peer, source.address)
-        if view is None or not known:
+        if view is None or moved:
             view = client.view(source.workload, peer=source.peer, pairs=["kv.*"])
             with self._lock:
                 self._views = {key: each for key, each in self._views.items() if key[0] == life}
                 self._views[life, source] = view
-                self._addresses[source.peer] = (life, source.address)
         return view
+
+    def _introduce(self, client: gantry.Client, life: int, source: Handshake) -> bool:
+        """Tells the sidecar where the source's is, unless it knows. Returns whether it was told."""
+        place = (life, source.address)
+        with self._lock:
+            if self._addresses.get(source.peer) == place:
+                return False
+        client.set_peer(source.peer, source.address)
+        with self._lock:
+            self._addresses[source.peer] = place
+        return True
 
     def _cancel(self, request: str) -> None:
         with self._lock:
@@ -155,7 +163,7 @@ class Pulls:
         if client is None:
             return
         try:
-            self._view_of(client, self._session.life, source)  # the peer is known then
+            self._introduce(client, self._session.life, source)
             client.notify(source.workload, RELEASE + hold_id(remote_request).encode(), peer=source.peer,
                           deadline=_MESSAGE_DEADLINE_SECONDS)
         except Exception as error:  # noqa: BLE001 - a thread of the pool has nobody to tell

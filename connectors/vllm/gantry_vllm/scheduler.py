@@ -47,6 +47,7 @@ class Scheduler:
             return 0, False
         if self._source_of(request) is None:
             params["do_remote_prefill"] = False
+            self._give_back(params)
             return 0, False
         self._computed[request.request_id] = computed
         missing = request.num_prompt_tokens - computed
@@ -77,6 +78,13 @@ class Scheduler:
     def received(self, requests: set[str]) -> None:
         for request in requests:
             self._loading.pop(request, None)
+
+    def _give_back(self, params: dict[str, Any]) -> None:
+        """Lets the prefiller free the blocks, where the parameters say who it is. Otherwise its hold ends at its time."""
+        try:
+            self._step.unwanted.append(Unwanted(str(params["remote_request_id"]), Handshake.of(params[KEY])))
+        except (KeyError, TypeError):
+            pass
 
     def _source_of(self, request: "Request") -> Optional[Handshake]:
         """Where the prompt's blocks are; None, with a line in the log, where they cannot be used here."""
@@ -124,9 +132,7 @@ class Scheduler:
             self._step.cancel.append(name)
             return False, None  # vLLM keeps the blocks until the worker says that the read has ended
         if params.get("do_remote_prefill"):
-            source = self._source_of(request)  # aborted before it was scheduled
-            if source is not None:
-                self._step.unwanted.append(Unwanted(str(params["remote_request_id"]), source))
+            self._give_back(params)  # aborted before it was scheduled
             return False, None
         held = self._held.pop(name, None)
         if held is None:
