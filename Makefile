@@ -6,7 +6,7 @@ QUICK_TIERS := style unit contract api charts rdma end-to-end
 CHECK_TIERS := style analysis changed tidy-changed smoke
 # Other tiers install what they need by tools/setup slow or by themselves.
 OTHER_TIERS := analysis smoke end-to-end-thorough rdma-full asan tsan fuzz soak image kubernetes \
-               older-rocm tidy asan-end-to-end tsan-end-to-end arm64 soak-long fuzz-long previous gpu
+               older-rocm tidy asan-end-to-end tsan-end-to-end arm64 soak-long fuzz-long previous gpu vllm
 FAKE_GPU_fake := fake_cuda
 FAKE_GPU_fake-hip := fake_hip
 
@@ -63,6 +63,7 @@ test-arm64: ## cross-compiled for arm64, looked at and run in qemu's user mode (
 test-soak-long: ## the soak tier at its full length (half an hour)
 test-fuzz-long: ## every parser for five minutes (half an hour)
 test-previous: ## beside a build of the version before, in GANTRY_PREVIOUS_BIN_DIR (a minute)
+test-vllm: ## prefill and decode of the real vLLM over two sidecars, on the CPU (five minutes; the first time 6 GB from PyPI)
 test-gpu: ## what needs real GPUs, on this machine's (some minutes)
 
 format: setup-test ## clang-format on every C++ file that git knows

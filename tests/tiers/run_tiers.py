@@ -40,7 +40,7 @@ TIME_LIMIT_MINUTES = {"style": 3, "analysis": 15, "tidy-changed": 10, "changed":
                       "end-to-end-thorough": 25, "rdma-full": 25, "asan": 35, "tsan": 35, "fuzz": 20, "soak": 20,
                       "image": 30, "kubernetes": 60,
                       "asan-end-to-end": 45, "tsan-end-to-end": 45, "fuzz-long": 60, "soak-long": 60, "older-rocm": 10,
-                      "arm64": 60, "tidy": 45, "previous": 5, "gpu": 20}
+                      "arm64": 60, "tidy": 45, "previous": 5, "gpu": 20, "vllm": 20}
 
 GROUPS = {
     # make test runs these.
@@ -55,7 +55,8 @@ GROUPS = {
 SAY_THEMSELVES = ("arm64", "image", "kubernetes")
 
 # GiB that a tier may write with its caches empty: without them it does not begin, as without the time.
-DISK_GIB = {"image": 4, "kubernetes": 8, "fuzz": 1, "asan": 3, "asan-end-to-end": 3, "tsan": 2, "tsan-end-to-end": 2, "arm64": 3}
+DISK_GIB = {"image": 4, "kubernetes": 8, "fuzz": 1, "asan": 3, "asan-end-to-end": 3, "tsan": 2, "tsan-end-to-end": 2, "arm64": 3,
+            "vllm": 8}
 
 # Seconds of each tier's last run to its end, beside the caches that it filled: without the one there are not the others.
 CACHE = Path(os.environ.get("GANTRY_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gantry")

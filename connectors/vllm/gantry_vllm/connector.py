@@ -1,0 +1,129 @@
+"""What vLLM loads: GantryConnector, one half of it in the scheduler's process and one in the worker's."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Optional
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorHandshakeMetadata,
+                                                               KVConnectorMetadata, KVConnectorRole,
+                                                               KVConnectorTransferResults)
+
+from .handshake import Handshake, compatibility
+from .metadata import StepMetadata
+from .scheduler import Scheduler
+from .settings import Settings, refuse_unsupported
+from .worker import Worker
+
+if TYPE_CHECKING:
+    import torch
+    from vllm.config import VllmConfig
+    from vllm.forward_context import ForwardContext
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.outputs import KVConnectorOutput
+    from vllm.v1.request import Request
+
+log = logging.getLogger("vllm.gantry")
+
+
+class GantryConnector(KVConnectorBase_V1):
+    """Prefill/decode disaggregation by pull: the decoder reads a prompt's blocks from the prefiller's memory."""
+
+    def __init__(self, vllm_config: "VllmConfig", role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        refuse_unsupported(vllm_config, kv_cache_config)
+        transfer = vllm_config.kv_transfer_config
+        assert transfer is not None and transfer.engine_id is not None
+        if transfer.kv_load_failure_policy != "recompute":
+            log.warning("kv_load_failure_policy is %r: requests fail when their blocks cannot be read. With \"recompute\" "
+                        "they are computed here", transfer.kv_load_failure_policy)
+        self._scheduler: Optional[Scheduler] = None
+        self._worker: Optional[Worker] = None
+        if role == KVConnectorRole.SCHEDULER:
+            self._scheduler = Scheduler(transfer.engine_id, vllm_config.cache_config.block_size,
+                                        compatibility(vllm_config))
+        else:
+            settings = Settings.of(transfer.kv_connector_extra_config)
+            self._worker = Worker(settings, f"vllm-{transfer.engine_id}", kv_cache_config.num_blocks)
+
+    # The worker
+
+    def get_mem_pool_context(self) -> Optional[AbstractContextManager]:
+        assert self._worker is not None
+        return self._worker.allocation()
+
+    def register_kv_caches(self, kv_caches: "dict[str, torch.Tensor]") -> None:
+        assert self._worker is not None
+        self._worker.register(kv_caches)
+
+    def get_handshake_metadata(self) -> Optional[KVConnectorHandshakeMetadata]:
+        assert self._worker is not None
+        return self._worker.handshake()
+
+    def bind_connector_metadata(self, connector_metadata: KVConnectorMetadata) -> None:
+        super().bind_connector_metadata(connector_metadata)
+        assert self._worker is not None
+        self._worker.begin_step(self._bound())
+
+    def start_load_kv(self, forward_context: "ForwardContext", **kwargs: Any) -> None:
+        assert self._worker is not None
+        self._worker.start_loads(self._bound())
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Reads end between steps."""
+
+    def save_kv_layer(self, layer_name: str, kv_layer: "torch.Tensor", attn_metadata: Any, **kwargs: Any) -> None:
+        """The decoder reads the cache itself."""
+
+    def wait_for_save(self) -> None:
+        assert self._worker is not None
+        self._worker.end_step()
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        assert self._worker is not None
+        return self._worker.results()
+
+    def shutdown(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+
+    def _bound(self) -> StepMetadata:
+        metadata = self._get_connector_metadata()
+        assert isinstance(metadata, StepMetadata)
+        return metadata
+
+    # The scheduler
+
+    def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
+        assert self._scheduler is not None
+        (mine,) = metadata.values()
+        assert isinstance(mine, Handshake)
+        self._scheduler.set_handshake(mine)
+
+    def bind_kv_cache_manager(self, kv_cache_manager: "KVCacheManager") -> None:
+        super().bind_kv_cache_manager(kv_cache_manager)
+        assert self._scheduler is not None
+        self._scheduler.bind(kv_cache_manager)
+
+    def get_num_new_matched_tokens(self, request: "Request", num_computed_tokens: int) -> tuple[int, bool]:
+        assert self._scheduler is not None
+        return self._scheduler.matched_tokens(request, num_computed_tokens)
+
+    def update_state_after_alloc(self, request: "Request", blocks: "KVCacheBlocks", num_external_tokens: int) -> None:
+        assert self._scheduler is not None
+        self._scheduler.blocks_allocated(request, blocks, num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: "SchedulerOutput") -> KVConnectorMetadata:
+        assert self._scheduler is not None
+        return self._scheduler.build(scheduler_output)
+
+    def update_connector_output(self, connector_output: "KVConnectorOutput") -> None:
+        assert self._scheduler is not None
+        self._scheduler.received(connector_output.finished_recving or set())
+
+    def request_finished(self, request: "Request", block_ids: list[int]) -> tuple[bool, Optional[dict[str, Any]]]:
+        assert self._scheduler is not None
+        return self._scheduler.finished(request, block_ids)

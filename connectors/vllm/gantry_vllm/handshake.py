@@ -1,0 +1,65 @@
+"""What the decoder has to know of the prefiller. It travels in `kv_transfer_params`, so that no side channel is needed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import vllm
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandshakeMetadata
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+
+PROTOCOL = 1  # of this connector's parameters and messages
+KEY = "gantry"  # in kv_transfer_params
+
+
+@dataclass(frozen=True)
+class Handshake(KVConnectorHandshakeMetadata):
+    """Where one worker's cache is: the workload of a sidecar, and the address at which other sidecars reach that."""
+
+    peer: str
+    address: str
+    workload: str
+
+    def params(self) -> dict[str, str]:
+        return asdict(self)
+
+    @staticmethod
+    def of(params: dict[str, Any]) -> "Handshake":
+        return Handshake(**{name: str(params[name]) for name in ("peer", "address", "workload")})
+
+
+def compatibility(vllm_config: "VllmConfig") -> dict[str, Any]:
+    """What both engines must have in common for a block of one to be a block of the other."""
+    model, cache = vllm_config.model_config, vllm_config.cache_config
+    return {
+        "protocol": PROTOCOL,
+        "vllm": vllm.__version__,
+        "model": model.model,
+        "dtype": str(model.dtype),
+        "cache_dtype": str(cache.cache_dtype),
+        "block_size": cache.block_size,
+        "layers": model.get_total_num_hidden_layers(),
+        "kv_heads": model.get_total_num_kv_heads(),
+        "head_size": model.get_head_size(),
+        "tensor_parallel": vllm_config.parallel_config.tensor_parallel_size,
+    }
+
+
+def compatibility_hash(factors: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(factors, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """One text for each factor that differs, with both values."""
+    return [f"{name}: {mine.get(name)!r} here, {theirs.get(name)!r} at the prefiller"
+            for name in sorted(set(mine) | set(theirs)) if mine.get(name) != theirs.get(name)]
+
+
+def hold_id(request_id: str) -> str:
+    """The id of the hold on a request's blocks. Requests may have any text as their id, and holds may not."""
+    return "vllm-" + hashlib.sha256(request_id.encode()).hexdigest()[:40]

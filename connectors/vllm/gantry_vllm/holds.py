@@ -1,0 +1,144 @@
+"""The prefiller's side of a worker: promises that prompts' blocks keep their content until they were read."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from concurrent.futures import Future
+from typing import Optional
+
+import gantry
+
+from .handshake import hold_id
+from .session import Session
+
+log = logging.getLogger("vllm.gantry")
+
+RELEASE = b"gantry-vllm release "  # and the id of a hold: the decoder will not read it
+_EVENTS_SECONDS = 0.02  # between two requests for events while there are holds
+_IDLE_SECONDS = 0.2
+_POLL_EVENTS_MAX = 256
+
+
+class Holds:
+    """One thread puts, releases and follows the holds; the methods are called in vLLM's steps, and neither block nor raise.
+
+    A request is told by take_ended() when its blocks may be overwritten. When the lease is lost, reads that began may still
+    go on at peers, but no longer than `read_deadline`; only then are the blocks told to be free.
+    """
+
+    def __init__(self, session: Session, layers: int, ttl: float, read_deadline: float) -> None:
+        self._session = session
+        self._buffers = [f"kv.{i}" for i in range(layers)]
+        self._ttl, self._read_deadline = ttl, read_deadline
+        self._lock = threading.Lock()
+        self._ended: set[str] = set()
+        self._commands: "queue.SimpleQueue[tuple[str, str, list[int], Optional[Future[bool]]]]" = queue.SimpleQueue()
+        # The rest is the thread's alone.
+        self._requests: dict[str, tuple[str, gantry.Hold]] = {}  # by the hold's id
+        self._orphans: list[tuple[float, str]] = []  # (when its blocks are free, request), of a lease that was lost
+        self._client: Optional[gantry.Client] = None
+        self._cursor = 0
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="gantry-holds", daemon=True)
+        self._thread.start()
+
+    def put(self, request: str, blocks: list[int]) -> "Future[bool]":
+        """The result says whether the hold stands. Without one the request is told as ended at once."""
+        done: "Future[bool]" = Future()
+        self._commands.put(("put", request, blocks, done))
+        return done
+
+    def release(self, request: str) -> None:
+        self._commands.put(("release", request, [], None))
+
+    def take_ended(self) -> set[str]:
+        """Requests whose holds have ended, or never stood, since the last call."""
+        with self._lock:
+            ended, self._ended = self._ended, set()
+        return ended
+
+    def close(self) -> None:
+        self._commands.put(("stop", "", [], None))
+        self._thread.join(_IDLE_SECONDS * 5)
+
+    def _run(self) -> None:
+        while not self._stopped:
+            busy = bool(self._requests or self._orphans)
+            try:
+                command = self._commands.get(timeout=_EVENTS_SECONDS if busy else _IDLE_SECONDS)
+            except queue.Empty:
+                command = None
+            try:
+                self._follow_lease()
+                if command is not None:
+                    self._carry_out(*command)
+                self._look_at_events()
+            except Exception as error:  # noqa: BLE001 - the thread must outlive whatever happens to the sidecar
+                log.debug("holds: %s", error)
+            self._free_orphans()
+
+    def _carry_out(self, what: str, request: str, blocks: list[int], done: "Optional[Future[bool]]") -> None:
+        if what == "stop":
+            self._stopped = True
+        elif what == "release":
+            self._release(hold_id(request))
+        else:
+            stands = False
+            try:
+                stands = self._put(request, blocks)
+            finally:
+                if not stands:
+                    self._tell([request])
+                if done is not None:
+                    done.set_result(stands)
+
+    def _put(self, request: str, blocks: list[int]) -> bool:
+        if self._client is None:
+            return False
+        try:
+            hold = self._client.hold(hold_id(request), gantry.HoldGroup(self._buffers, blocks), self._ttl,
+                                     expected_consumers=1)
+        except gantry.Error as error:
+            log.warning("the blocks of request %s are not offered: %s", request, error)
+            return False
+        self._requests[hold.id] = (request, hold)
+        return True
+
+    def _release(self, hold: str) -> None:
+        """Its end is an event as well: a read that began may still go on."""
+        if hold in self._requests:
+            self._requests[hold][1].release()
+
+    def _look_at_events(self) -> None:
+        if self._client is None or not self._requests:
+            return
+        events, self._cursor, lost = self._client.poll_events(self._cursor, _POLL_EVENTS_MAX)
+        for event in events:
+            if event.type == "hold" and event.subject in self._requests:
+                self._tell([self._requests.pop(event.subject)[0]])
+            elif event.type == "notification" and event.message is not None and event.message.startswith(RELEASE):
+                self._release(event.message[len(RELEASE):].decode(errors="replace"))
+        if lost:
+            log.warning("%d events of the sidecar were lost; the holds of requests end at their time", lost)
+
+    def _follow_lease(self) -> None:
+        client = self._session.client
+        if client is self._client:
+            return
+        free_at = time.monotonic() + self._read_deadline
+        self._orphans += [(free_at, request) for request, _ in self._requests.values()]
+        self._requests.clear()
+        self._client, self._cursor = client, 0
+
+    def _free_orphans(self) -> None:
+        now = time.monotonic()
+        self._tell([request for free_at, request in self._orphans if free_at <= now])
+        self._orphans = [orphan for orphan in self._orphans if orphan[0] > now]
+
+    def _tell(self, requests: list[str]) -> None:
+        if requests:
+            with self._lock:
+                self._ended.update(requests)

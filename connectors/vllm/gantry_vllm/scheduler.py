@@ -1,0 +1,162 @@
+"""The scheduler's half of the connector: which blocks are kept, and which are read."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Optional
+
+from .handshake import KEY, Handshake, compatibility_hash, differences
+from .metadata import Load, StepMetadata, Unwanted
+
+if TYPE_CHECKING:
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+    from vllm.v1.core.sched.output import SchedulerOutput
+    from vllm.v1.request import Request
+
+log = logging.getLogger("vllm.gantry")
+
+
+class Scheduler:
+    """Its methods are called by vLLM's scheduler, and make no call of Gantry.
+
+    A prefiller's request has {"do_remote_decode": true} in its kv_transfer_params. The answer has the parameters that
+    the decoder's request takes, in the shape of NixlConnector's.
+    """
+
+    def __init__(self, engine_id: str, block_size: int, factors: dict[str, Any]) -> None:
+        self._engine_id, self._block_size, self._factors = engine_id, block_size, factors
+        self._mine: Optional[Handshake] = None
+        self._manager: "Optional[KVCacheManager]" = None
+        self._producing: "dict[str, Request]" = {}  # whose prompts are being computed
+        self._held: dict[str, list[int]] = {}
+        self._loading: dict[str, Unwanted] = {}
+        self._computed: dict[str, int] = {}  # tokens of a prompt that are in the prefix cache
+        self._step = StepMetadata()
+
+    def bind(self, manager: "KVCacheManager") -> None:
+        self._manager = manager
+
+    def set_handshake(self, mine: Handshake) -> None:
+        self._mine = mine
+
+    # The decoder
+
+    def matched_tokens(self, request: "Request", computed: int) -> tuple[int, bool]:
+        params = request.kv_transfer_params
+        if not params or not params.get("do_remote_prefill"):
+            return 0, False
+        if self._source_of(request) is None:
+            params["do_remote_prefill"] = False
+            self._give_back(params)
+            return 0, False
+        self._computed[request.request_id] = computed
+        missing = request.num_prompt_tokens - computed
+        return (missing, True) if missing > 0 else (0, False)
+
+    def blocks_allocated(self, request: "Request", blocks: "KVCacheBlocks", external_tokens: int) -> None:
+        params = request.kv_transfer_params
+        if not params:
+            return
+        if params.get("do_remote_decode"):
+            self._producing[request.request_id] = request
+            return
+        source = self._source_of(request) if params.get("do_remote_prefill") else None
+        if source is None:
+            return
+        params["do_remote_prefill"] = False  # once for each request, also when it is computed again
+        first = self._computed.pop(request.request_id, 0) // self._block_size
+        unwanted = Unwanted(str(params["remote_request_id"]), source)
+        if external_tokens <= 0:
+            self._step.unwanted.append(unwanted)
+            return
+        count = self._blocks_of(request)
+        local = list(blocks.get_block_ids()[0])[first:count]
+        remote = [int(block) for block in params["remote_block_ids"][0]][first:count]
+        self._step.load.append(Load(request.request_id, unwanted.remote_request_id, source, local, remote))
+        self._loading[request.request_id] = unwanted
+
+    def received(self, requests: set[str]) -> None:
+        for request in requests:
+            self._loading.pop(request, None)
+
+    def _give_back(self, params: dict[str, Any]) -> None:
+        """Lets the prefiller free the blocks, where the parameters say who it is. Otherwise its hold ends at its time."""
+        try:
+            self._step.unwanted.append(Unwanted(str(params["remote_request_id"]), Handshake.of(params[KEY])))
+        except (KeyError, TypeError):
+            pass
+
+    def _source_of(self, request: "Request") -> Optional[Handshake]:
+        """Where the prompt's blocks are; None, with a line in the log, where they cannot be used here."""
+        params = request.kv_transfer_params or {}
+        try:
+            theirs = params[KEY]
+            why = "; ".join(differences(self._factors, theirs["compatibility"]))
+            found = len(params["remote_block_ids"][0])
+            if not why and found < self._blocks_of(request):
+                why = f"the prompt has {self._blocks_of(request)} blocks, and the prefiller offers {found}"
+            source = Handshake.of(theirs)
+        except (KeyError, IndexError, TypeError) as error:
+            why, source = f"these kv_transfer_params are not GantryConnector's: {error!r}", None
+        if why:
+            log.error("the prompt of request %s is computed here: %s", request.request_id, why)
+            return None
+        return source
+
+    def _blocks_of(self, request: "Request") -> int:
+        return -(-request.num_prompt_tokens // self._block_size)
+
+    # Both
+
+    def build(self, output: "SchedulerOutput") -> StepMetadata:
+        """What the worker is told in this step."""
+        for name, tokens in output.num_scheduled_tokens.items():
+            request = self._producing.get(name)
+            if request is None or request.num_computed_tokens + tokens < request.num_prompt_tokens:
+                continue
+            del self._producing[name]
+            assert self._manager is not None
+            blocks = list(self._manager.get_block_ids(name)[0])[:self._blocks_of(request)]
+            self._held[name] = self._step.hold[name] = blocks
+        step, self._step = self._step, StepMetadata()
+        return step
+
+    def finished(self, request: "Request", blocks: list[int]) -> tuple[bool, Optional[dict[str, Any]]]:
+        """(whether the blocks are kept until the worker says so, the decoder's kv_transfer_params)"""
+        from vllm.v1.request import RequestStatus
+
+        name, params = request.request_id, request.kv_transfer_params or {}
+        self._producing.pop(name, None)
+        self._computed.pop(name, None)
+        if name in self._loading:
+            self._step.cancel.append(name)
+            return False, None  # vLLM keeps the blocks until the worker says that the read has ended
+        if params.get("do_remote_prefill"):
+            self._give_back(params)  # aborted before it was scheduled
+            return False, None
+        held = self._held.pop(name, None)
+        if held is None:
+            return False, None
+        whole = request.status in (RequestStatus.FINISHED_LENGTH_CAPPED, RequestStatus.FINISHED_STOPPED)
+        if not whole or blocks[:len(held)] != held or self._mine is None:
+            self._step.release.append(name)
+            return False, None
+        self._step.sending.append(name)
+        return True, self._params_of(name, held, request.num_prompt_tokens)
+
+    def _params_of(self, name: str, held: list[int], tokens: int) -> dict[str, Any]:
+        assert self._mine is not None
+        address = self._mine.address
+        host, port = (address, "0") if address.startswith("unix:") else address.rsplit(":", 1)
+        return {
+            "do_remote_prefill": True,
+            "do_remote_decode": False,
+            "remote_block_ids": [held],
+            "remote_engine_id": self._engine_id,
+            "remote_request_id": name,
+            "remote_host": host,
+            "remote_port": int(port),
+            "tp_size": 1,
+            "remote_num_tokens": tokens,
+            KEY: self._mine.params() | {"compatibility": self._factors, "hash": compatibility_hash(self._factors)},
+        }

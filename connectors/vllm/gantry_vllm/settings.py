@@ -1,0 +1,57 @@
+"""The settings of the connector, and what it refuses at the start because it is not supported yet."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Optional
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`kv_connector_extra_config` of vLLM's --kv-transfer-config. Times are seconds.
+
+    run_dir        the run directory of the pod's sidecar; otherwise $GANTRY_RUN_DIR, or /run/gantry
+    peer_address   where other sidecars reach this one, "unix:PATH" or "HOST:PORT"; None: as the sidecar says
+    require_path   the only paths that reads may take, for example ["ipc", "shm"]; None: any
+    hold_ttl       the prompt's blocks are kept so long for the decoder
+    read_deadline  a read that has not ended by then fails, and the prompt is computed by the decoder
+    """
+
+    run_dir: str = ""
+    peer_address: Optional[str] = None
+    require_path: Optional[list[str]] = None
+    hold_ttl: float = 30.0
+    read_deadline: float = 20.0
+
+    @staticmethod
+    def of(extra: dict[str, Any]) -> "Settings":
+        known = {field.name for field in fields(Settings)}
+        unknown = sorted(set(extra) - known)
+        if unknown:
+            raise ValueError(f"kv_connector_extra_config has {', '.join(unknown)}; GantryConnector knows "
+                             f"{', '.join(sorted(known))}")
+        values = dict(extra)
+        values["run_dir"] = values.get("run_dir") or os.environ.get("GANTRY_RUN_DIR", "/run/gantry")
+        return Settings(**values)
+
+
+def refuse_unsupported(vllm_config: "VllmConfig", kv_cache_config: "KVCacheConfig") -> None:
+    """Raises ValueError with one sentence for a configuration that the connector would not serve rightly."""
+    parallel = vllm_config.parallel_config
+    for name, size in (("tensor", parallel.tensor_parallel_size), ("pipeline", parallel.pipeline_parallel_size),
+                       ("decode context", parallel.decode_context_parallel_size)):
+        if size != 1:
+            raise ValueError(f"GantryConnector does not support {name} parallelism yet: its size is {size}")
+    groups = kv_cache_config.kv_cache_groups
+    if len(groups) != 1:
+        raise ValueError(f"GantryConnector does not support hybrid models yet: this one has {len(groups)} groups of layers")
+    kind = type(groups[0].kv_cache_spec).__name__
+    if kind != "FullAttentionSpec":
+        raise ValueError(f"GantryConnector supports full attention alone yet: the layers of this model are {kind}")
+    if vllm_config.speculative_config is not None:
+        raise ValueError("GantryConnector does not support speculative decoding yet")

@@ -1,0 +1,98 @@
+"""The worker's half of the connector: memory at the start, then holds and reads in each step."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager
+from typing import Optional
+
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
+
+from .cache import ArenaAllocation, layers_of
+from .handshake import Handshake
+from .holds import Holds
+from .metadata import StepMetadata
+from .pulls import Pulls
+from .session import Session
+from .settings import Settings
+
+log = logging.getLogger("vllm.gantry")
+
+_HOLD_SECONDS = 0.5  # a step waits no longer for its holds; the decoder computes the prompt then
+
+
+class Worker:
+    """Its methods are called by vLLM's worker thread. After the start they neither block nor raise."""
+
+    def __init__(self, settings: Settings, workload: str, blocks: int) -> None:
+        self._settings, self._blocks = settings, blocks
+        self._session = Session(settings.run_dir, workload)
+        self._allocation = ArenaAllocation(self._session.make_arena)
+        self._holds: Optional[Holds] = None
+        self._pulls: Optional[Pulls] = None
+        self._putting: list["Future[bool]"] = []
+        self._sending: set[str] = set()  # finished, and their holds have not ended
+        self._ended: set[str] = set()  # holds that ended before their requests were told as finished
+        self._released: set[str] = set()  # requests whose blocks are vLLM's again, and their holds have not ended
+
+    def allocation(self) -> AbstractContextManager:
+        return self._allocation
+
+    def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        """At the start: whatever is wrong is raised, and vLLM does not serve."""
+        arena = self._allocation.arena
+        layers = layers_of(kv_caches, arena, self._blocks)
+        assert arena is not None
+        self._session.register(layers, arena)
+        self._holds = Holds(self._session, len(layers), self._settings.hold_ttl, self._settings.read_deadline)
+        self._pulls = Pulls(self._session, self._settings.require_path, self._settings.read_deadline)
+        log.info("the KV cache of %d layers is registered as workload %s of the sidecar %s", len(layers),
+                 self._session.workload, self._session.peer_name)
+
+    def handshake(self) -> Handshake:
+        return Handshake(self._session.peer_name, self._settings.peer_address or self._session.peer_address,
+                         self._session.workload)
+
+    def begin_step(self, step: StepMetadata) -> None:
+        """Before the forward pass. The holds are put while it runs."""
+        if self._holds is None or self._pulls is None:
+            return
+        self._putting = [self._holds.put(request, blocks) for request, blocks in step.hold.items()]
+        for request in step.release:
+            self._holds.release(request)
+            self._released.add(request)
+        self._sending.update(step.sending)
+        for unwanted in step.unwanted:
+            self._pulls.give_back(unwanted)
+        for request in step.cancel:
+            self._pulls.cancel(request)
+
+    def start_loads(self, step: StepMetadata) -> None:
+        if self._pulls is not None:
+            for load in step.load:
+                self._pulls.start(load)
+
+    def end_step(self) -> None:
+        """The holds stand before the answer leaves the engine."""
+        if self._putting:
+            wait(self._putting, _HOLD_SECONDS)
+            self._putting = []
+
+    def results(self) -> KVConnectorTransferResults:
+        if self._holds is None or self._pulls is None:
+            return KVConnectorTransferResults()
+        self._ended |= self._holds.take_ended()
+        forgotten = self._ended & self._released
+        sent = self._ended & self._sending
+        self._ended -= sent | forgotten
+        self._released -= forgotten
+        self._sending -= sent
+        received, failed = self._pulls.take_ended()
+        return KVConnectorTransferResults(finished_sending=sent, finished_recving=received, failed_recving=failed)
+
+    def close(self) -> None:
+        for part in (self._pulls, self._holds, self._session):
+            if part is not None:
+                part.close()

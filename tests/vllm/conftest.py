@@ -1,0 +1,72 @@
+"""One pair of engines with their sidecars, and the answers of a monolithic engine, for all cases."""
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from vllm_servers import ROOT, Engine, Pair, environment_of
+
+REFERENCE_SECONDS = 300
+
+
+def _end_to_end():
+    path = ROOT / "tests" / "end_to_end" / "conftest.py"
+    spec = importlib.util.spec_from_file_location("end_to_end_conftest", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+end_to_end = _end_to_end()
+
+
+@pytest.fixture(scope="session")
+def environment():
+    return Path(subprocess.run([Path(__file__).with_name("environment")], check=True, capture_output=True,
+                               text=True).stdout.strip())
+
+
+@pytest.fixture(scope="session")
+def folder():
+    path = Path(end_to_end.short_folder())
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def expected(environment, folder):
+    """What the monolithic engine says to each prompt, by its name. It has ended before the pair starts."""
+    out = folder / "reference.json"
+    with open(folder / "reference.log", "wb") as log:
+        done = subprocess.run(["nice", "-n", "10", f"{environment}/venv/bin/python", Path(__file__).with_name("reference.py"),
+                               environment / "model", out], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                              env=environment_of(), timeout=REFERENCE_SECONDS, check=False)
+    assert done.returncode == 0, (folder / "reference.log").read_text(errors="replace")[-6000:]
+    return json.loads(out.read_text())
+
+
+@pytest.fixture(scope="session")
+def pair(environment, folder, expected):
+    sidecars = [end_to_end.SidecarProcess(name, folder, flags=("--peer-listen", "127.0.0.1:0"))
+                for name in ("prefill", "decode")]
+    engines = []
+    try:
+        for sidecar in sidecars:
+            sidecar.start()
+        engines += [Engine(f"engine-{sidecar.name}", environment, folder, sidecar) for sidecar in sidecars]
+        for engine in engines:
+            engine.wait_until_ready()
+        yield Pair(*engines, sidecars)
+    finally:
+        for part in engines + sidecars:
+            part.stop()
+
+
+@pytest.fixture
+def tcp_address(pair):
+    """Where the prefiller's sidecar listens for peers on TCP."""
+    return re.findall('"the peer API listens on TCP","address":"([^"]+)"', pair.prefill_sidecar.log)[-1]

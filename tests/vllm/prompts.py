@@ -1,0 +1,27 @@
+"""The prompts of the tests, each under a name, as token ids. The monolithic engine answers all of them beforehand."""
+
+import random
+
+from vllm_servers import BLOCK
+
+_BYTES = 256
+
+# At, before and behind the end of a block, and longer ones.
+LENGTHS = [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 200, 500]
+PATHS = ["shm", "tcp"]
+TOGETHER = 8
+
+
+def make(name, length):
+    """The same for the same name and length, and another one for each name."""
+    numbers = random.Random(f"{name} {length}")
+    return [numbers.randrange(_BYTES) for _ in range(length)]
+
+
+PROMPTS = {}
+for _path in PATHS:
+    PROMPTS |= {f"{_path} {length}": make(_path, length) for length in LENGTHS}
+    PROMPTS |= {f"{_path} together {i}": make(f"{_path} together {i}", 100 + 37 * i) for i in range(TOGETHER)}
+for _name in ("cached", "reversed", "other block size", "prefill sidecar lost", "prefill sidecar back",
+              "decode sidecar lost", "decode sidecar back", "after an abort"):
+    PROMPTS[_name] = make(_name, 200)

@@ -1,0 +1,85 @@
+"""Prefill and decode of the real vLLM in two engines, over two sidecars: the tokens are those of one engine."""
+
+import signal
+
+import pytest
+from prompts import LENGTHS, PATHS, PROMPTS, TOGETHER
+from vllm_servers import wait_for
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture
+def over(pair, tcp_address):
+    """over("tcp"): what a router does to the parameters for the read to take this path."""
+    def over(path):
+        def change(params):
+            if path == "tcp":
+                params["gantry"]["address"] = tcp_address
+            return params
+        return change
+    return over
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_prompt_ends_at_before_and_behind_the_end_of_a_block(pair, expected, over, path, length):
+    before = len(pair.decode.reads())
+    assert pair.complete(PROMPTS[f"{path} {length}"], over(path)) == expected[f"{path} {length}"]
+    wait_for(lambda: len(pair.decode.reads()) > before, "the read is logged")
+    assert pair.decode.reads()[before:] == [("succeeded", path)]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_eight_prompts_at_once(pair, expected, over, path):
+    names = [f"{path} together {i}" for i in range(TOGETHER)]
+    before = len(pair.decode.reads())
+    assert pair.complete_together([PROMPTS[name] for name in names], over(path)) == [expected[name] for name in names]
+    wait_for(lambda: len(pair.decode.reads()) >= before + TOGETHER, "the reads are logged")
+    assert pair.decode.reads()[before:] == [("succeeded", path)] * TOGETHER
+
+
+def test_a_prompt_of_which_the_decoder_has_all_full_blocks(pair, expected):
+    prompt = PROMPTS["cached"]
+    assert pair.decode.complete(prompt)[0] == expected["cached"]
+    assert pair.complete(prompt) == expected["cached"]
+
+
+def test_the_prefiller_frees_its_blocks_when_they_were_read(pair):
+    pair.complete(PROMPTS["shm 200"])
+    wait_for(lambda: not pair.holds(), "the holds have ended")
+    for engine in (pair.prefill, pair.decode):
+        wait_for(lambda engine=engine: engine.metric("vllm:kv_cache_usage_perc") == 0, f"{engine.name} has free blocks only")
+
+
+def test_blocks_in_the_wrong_order_give_other_tokens(pair, expected):
+    """The control of all others: the decoder does use what it reads."""
+    def reverse(params):
+        params["remote_block_ids"] = [blocks[::-1] for blocks in params["remote_block_ids"]]
+        return params
+    assert pair.complete(PROMPTS["reversed"], reverse) != expected["reversed"]
+
+
+def test_engines_that_do_not_match_say_how_they_differ(pair, expected):
+    def differ(params):
+        params["gantry"]["compatibility"]["block_size"] = 64
+        return params
+    before = len(pair.decode.reads())
+    assert pair.complete(PROMPTS["other block size"], differ) == expected["other block size"]
+    assert "block_size: 32 here, 64 at the prefiller" in pair.decode.log
+    assert len(pair.decode.reads()) == before
+    wait_for(lambda: not pair.holds(), "the prefiller is told that nobody reads the blocks")
+
+
+def test_an_aborted_request_gives_its_blocks_back(pair, expected):
+    """The prefiller's sidecar stands still, so that the read cannot end before its consumer has gone."""
+    params = pair.offer(PROMPTS["shm 500"], salt="aborted")
+    pair.prefill_sidecar.process.send_signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(TimeoutError):
+            pair.decode.complete(PROMPTS["shm 500"], params, salt="aborted", seconds=1)
+    finally:
+        pair.prefill_sidecar.process.send_signal(signal.SIGCONT)
+    for engine in (pair.prefill, pair.decode):
+        wait_for(lambda engine=engine: engine.metric("vllm:kv_cache_usage_perc") == 0, f"{engine.name} has free blocks only")
+    assert pair.complete(PROMPTS["after an abort"]) == expected["after an abort"]

@@ -1,0 +1,158 @@
+"""vLLM's servers as processes, and the part of a router: a prompt goes to the prefiller, its answer's parameters to the decoder."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 400
+STOP_SECONDS = 30
+REQUEST_SECONDS = 60
+HOLD_SECONDS = 300  # longer than any case waits, so that no case passes because a hold's time was over
+MODEL = "tiny"
+BLOCK = 32  # tokens
+TOKENS = 12  # that are generated
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def environment_of():
+    """The variables of a process that imports vLLM."""
+    variables = {**os.environ, "PYTHONPATH": f"{ROOT}/client/python:{ROOT}/connectors/vllm", "HF_HUB_OFFLINE": "1",
+                 "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+    for unwanted in ("PYTHONDONTWRITEBYTECODE", "VLLM_CPU_KVCACHE_SPACE"):
+        variables.pop(unwanted, None)
+    return variables
+
+
+class Engine:
+    """`vllm serve` with 64 MiB of KV cache; without a sidecar it has no connector."""
+
+    def __init__(self, name, environment, folder, sidecar=None):
+        self.name, self.port = name, free_port()
+        self.log_path = Path(folder) / f"{name}.log"
+        command = ["nice", "-n", "10", f"{environment}/venv/bin/vllm", "serve", f"{environment}/model",
+                   "--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(self.port), "--dtype", "float32",
+                   "--max-model-len", "1024", "--block-size", str(BLOCK), "--kv-cache-memory-bytes", str(64 << 20),
+                   "--max-num-seqs", "16", "--enforce-eager"]
+        if sidecar is not None:
+            command += ["--kv-transfer-config", json.dumps({
+                "kv_connector": "GantryConnector", "kv_connector_module_path": "gantry_vllm.connector",
+                "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
+                "kv_connector_extra_config": {"run_dir": str(sidecar.run_dir), "hold_ttl": HOLD_SECONDS, "read_deadline": 5}})]
+        with open(self.log_path, "wb") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment_of(),
+                                             start_new_session=True)
+
+    @property
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def wait_until_ready(self):
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            assert self._process.poll() is None, f"{self.name} ended:\n{self.log[-6000:]}"
+            if self.healthy():
+                return
+            time.sleep(0.5)
+        raise AssertionError(f"{self.name} is not ready after {START_SECONDS} s:\n{self.log[-6000:]}")
+
+    def healthy(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=REQUEST_SECONDS)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def complete(self, prompt, params=None, tokens=TOKENS, salt="", seconds=REQUEST_SECONDS):
+        """Returns (token ids, kv_transfer_params of the answer). Another `salt` finds nothing in the prefix cache."""
+        body = {"model": MODEL, "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True,
+                "return_token_ids": True}
+        if params is not None:
+            body["kv_transfer_params"] = params
+        if salt:
+            body["cache_salt"] = salt
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
+        try:
+            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read()
+            assert answer.status == 200, text
+        finally:
+            connection.close()
+        said = json.loads(text)
+        return said["choices"][0]["token_ids"], said.get("kv_transfer_params")
+
+    def metric(self, name):
+        """The sum over all series of a metric."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=REQUEST_SECONDS)
+        try:
+            connection.request("GET", "/metrics")
+            lines = connection.getresponse().read().decode().splitlines()
+        finally:
+            connection.close()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(re.escape(name) + r"[{ ]", line))
+
+    def reads(self):
+        """(state, path) of each read that this engine's connector has said to have ended, oldest first."""
+        return re.findall(r"pulls.py:\d+\] request \S+: (\w+), \d+ bytes by (\w+) in", self.log)
+
+    def stop(self):
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                pass
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)  # the engine's other processes
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+
+
+class Pair:
+    """A prefiller and a decoder, each with a sidecar of its own."""
+
+    def __init__(self, prefill, decode, sidecars):
+        self.prefill, self.decode = prefill, decode
+        self.prefill_sidecar, self.decode_sidecar = sidecars
+
+    def offer(self, prompt, salt=""):
+        """The prefiller computes the prompt. Returns the parameters for the decoder."""
+        _, params = self.prefill.complete(prompt, {"do_remote_decode": True}, tokens=1, salt=salt)
+        assert params and params["do_remote_prefill"], params
+        return params
+
+    def complete(self, prompt, change=lambda params: params, salt=""):
+        """Returns the decoder's tokens. `change` is what a router does to the parameters on their way."""
+        return self.decode.complete(prompt, change(self.offer(prompt, salt)), salt=salt)[0]
+
+    def complete_together(self, prompts, change=lambda params: params):
+        with ThreadPoolExecutor(len(prompts)) as pool:
+            return list(pool.map(lambda prompt: self.complete(prompt, change), prompts))
+
+    def holds(self):
+        """Holds of the prefiller that have not ended."""
+        return self.prefill_sidecar.ask("GET", "/v1/holds")[1]["holds"]
+
+
+def wait_for(condition, what, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        time.sleep(0.1)
