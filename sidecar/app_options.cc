@@ -63,7 +63,9 @@ http::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const FdBudge
   options.tcp_address = config.rest_listen;
   options.connections_max = fds_max.rest_connections;
   // Requests that wait hold a thread each, and their connections: a quarter is left for others.
-  options.threads_max = std::min<size_t>(config.http_threads_max, options.connections_max * 3 / 4);
+  options.threads_max =
+      std::max<size_t>(options.threads_min,
+                       std::min<size_t>(config.http_threads_max, options.connections_max * 3 / 4));
   options.connections_hint =
       "close what is not needed, or raise --connections-max, which is a thirteenth of the "
       "process's "

@@ -26,6 +26,8 @@ class Liveness {
   Status Check() const;
 
  private:
+  class AtLastThread;
+
   const milliseconds stands_still_;
   Heartbeat house_;
   Heartbeat requests_;  // the first one began, or one ended

@@ -213,7 +213,7 @@ void BoundedListener::Run(const std::stop_token& stop) {
         ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), patience);
     if (paused_) Watch(/*listeners=*/true);
     // First the ends: they make room.
-    for (int i = 0; i < count; ++i) connections_.erase(events[static_cast<size_t>(i)].data.fd);
+    for (int i = 0; i < count; ++i) Forget(events[static_cast<size_t>(i)].data.fd);
     for (int i = 0; i < count; ++i) {
       const int fd = events[static_cast<size_t>(i)].data.fd;
       const bool listens = std::any_of(listeners_.begin(), listeners_.end(),
@@ -276,6 +276,15 @@ void BoundedListener::Take(int listener, UniqueFd socket) {
   acceptor_->HandleNewConnection(&connection);
 }
 
+// While gRPC has its descriptor, epoll tells of this one after its close too, under a number that a
+// new connection may have.
+void BoundedListener::Forget(int fd) {
+  const auto connection = connections_.find(fd);
+  if (connection == connections_.end()) return;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+  connections_.erase(connection);
+}
+
 bool BoundedListener::IsKept(const Connection& connection) const {
   const auto age = Clock::now() - connection.accepted;
   if (options_.old_ones_stay) return age > 2 * (options_.handshake_max + options_.idle_max);
@@ -294,7 +303,7 @@ bool BoundedListener::MakeRoom() {
   }
   if (quietest == connections_.end()) return false;
   ::shutdown(quietest->first, SHUT_RDWR);  // gRPC sees it, and closes its own
-  connections_.erase(quietest);
+  Forget(quietest->first);
   if (const auto untold = gave_way_.Pass()) {
     log::Info("a connection that was quiet gave way to a new one",
               {{"what", options_.what},

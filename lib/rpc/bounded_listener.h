@@ -84,6 +84,7 @@ class BoundedListener {
   void Take(int listener, UniqueFd socket);
   bool HasThreads();
   bool MakeRoom();
+  void Forget(int fd);
   bool IsKept(const Connection& connection) const;
   void Watch(bool listeners);
 

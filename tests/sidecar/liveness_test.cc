@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <new>
 #include <thread>
 
 namespace gantry {
@@ -66,6 +67,18 @@ TEST(LivenessTest, RequestsThatStandStillAtTheLastThreadAreSaid) {
   EXPECT_NE(still.error().message.find("requests"), std::string::npos);
   hanging.Let();
   EXPECT_TRUE(CheckKeepingHouse(&liveness));
+}
+
+TEST(LivenessTest, ARequestThatThrowsHasEnded) {
+  Liveness liveness(kShort);
+  const http::Handler handler =
+      liveness.Watching([](const http::Request&) -> http::Response { throw std::bad_alloc(); });
+  http::Request request;
+  request.may_wait = false;
+  EXPECT_THROW(handler(request), std::bad_alloc);
+  std::this_thread::sleep_for(2 * kShort);
+  liveness.HouseIsKept();
+  EXPECT_TRUE(liveness.Check());
 }
 
 TEST(LivenessTest, RequestsMayWaitWhileThereAreThreads) {
