@@ -209,8 +209,8 @@ class Link final : public KubeletLink {
     grpc::ServerBuilder builder;
     listener_->AddTo(&builder, grpc::InsecureServerCredentials());
     builder.RegisterService(service_.get());
-    ASSIGN_OR_RETURN(server_, rpc::StartServer("the server for the kubelet",
-                                               rpc::kSyncServerThreads, &builder));
+    ASSIGN_OR_RETURN(
+        server_, rpc::StartServer("the server for the kubelet", rpc::kSyncServerThreads, &builder));
     return listener_->Start();
   }
 

@@ -126,7 +126,8 @@ class App final : public PluginApp {
 
   Status Ready() const {
     if (!slots_.healthy()) return Fail(ErrorCode::kPathUnavailable, "slots cannot be used");
-    if (!linked_ || !link_->registered()) return Fail(ErrorCode::kPeerUnavailable, "no kubelet follows");
+    if (!linked_ || !link_->registered())
+      return Fail(ErrorCode::kPeerUnavailable, "no kubelet follows");
     return {};
   }
 

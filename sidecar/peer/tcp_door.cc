@@ -80,8 +80,8 @@ Result<std::unique_ptr<TcpDoor>> TcpDoor::Make(Options options, CountRefusal cou
   door->listener_ = *std::move(listener);
   door->listener_->AddTo(&builder, std::move(credentials));
   builder.RegisterService(&service);
-  ASSIGN_OR_RETURN(door->server_, rpc::StartServer("the peer API over TCP",
-                                                   rpc::kSyncServerThreads, &builder));
+  ASSIGN_OR_RETURN(door->server_,
+                   rpc::StartServer("the peer API over TCP", rpc::kSyncServerThreads, &builder));
   door->listening_ = listening;
   return door;
 }

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "lib/base/thread.h"
 #include "lib/base/fd_passing.h"
 #include "lib/base/poll_fd.h"
+#include "lib/base/thread.h"
 #include "sidecar/worker/copy_worker.h"
 
 namespace gantry::worker {
