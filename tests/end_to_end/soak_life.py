@@ -23,9 +23,9 @@ END_SECONDS = DEADLINE_SECONDS + QUIET_SECONDS  # by then every transfer has end
 
 # How a transfer may be refused or end while others die.
 EXPECTED = {"cancelled", "unregistered", "not_found", "draining", "stale_generation", "peer_lost", "peer_unavailable",
-            "worker_lost", "deadline_exceeded", "shutting_down", "path_unavailable"}
+            "sidecar_lost", "worker_lost", "deadline_exceeded", "shutting_down", "path_unavailable"}
 # What is said by the client library when the sidecar itself was killed; the process is killed as well then.
-SIDECAR_LOST = {"peer_unavailable", "peer_lost"}
+SIDECAR_LOST = {"sidecar_lost", "peer_unavailable"}
 
 
 def content(owner, block):

@@ -121,7 +121,7 @@ class World:
         try:
             while inhabitant.pipe.poll():
                 kind, said = inhabitant.pipe.recv()
-                if its_sidecar_was_killed and kind == "failed" and said.startswith("Error: peer_"):
+                if its_sidecar_was_killed and kind == "failed" and said.startswith(("Error: peer_", "SidecarLost: ")):
                     return False  # it had no time to begin
                 assert kind != "failed", f"seed {self.seed}: {inhabitant.land.name}: {said}"
                 inhabitant.heard = time.monotonic()

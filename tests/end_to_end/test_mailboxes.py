@@ -93,7 +93,7 @@ def test_a_sidecar_that_is_killed_while_it_looks_ends_what_waits_for_it(looking,
     os.kill(looking.b.process.pid, signal.SIGKILL)
     caller.join(10)
     assert not caller.is_alive()
-    assert failures and failures[0].code in ("peer_lost", "peer_unavailable"), failures
+    assert failures and failures[0].code == "sidecar_lost", failures
 
 
 def test_who_sleeps_is_sent_its_answer(looking):

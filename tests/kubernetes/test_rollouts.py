@@ -8,7 +8,7 @@ from test_pod_lives import slots_are
 
 SIZE = 1 << 20
 # What a transfer may fail with while the peer's sidecar or its memory is away.
-AWAY = {"peer_unavailable", "peer_lost", "unregistered", "stale_generation", "path_unavailable", "not_found"}
+AWAY = {"peer_unavailable", "peer_lost", "sidecar_lost", "unregistered", "stale_generation", "path_unavailable", "not_found"}
 
 
 def peer_of(engine, name):

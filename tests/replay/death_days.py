@@ -119,7 +119,7 @@ def sidecar(day):
 
     def come_back():
         worker = pair.producer.engine.processes[0]
-        require(refusal(worker, "check") == "peer_lost", "the producer does not know that its sidecar is gone")
+        require(refusal(worker, "check") == "sidecar_lost", "the producer does not know that its sidecar is gone")
         pair.require_refusal("peer_unavailable", "a read from a sidecar that is gone", before={"peer_lost"})
         day.p.start()
         worker.do("open_again")
@@ -160,7 +160,7 @@ def own_sidecar(day):
 
 def begin_anew(day, pair):
     worker = pair.consumer.engine.processes[0]
-    require(refusal(worker, "check") == "peer_lost", "the consumer does not know that its sidecar is gone")
+    require(refusal(worker, "check") == "sidecar_lost", "the consumer does not know that its sidecar is gone")
     day.d.start()
     worker.do("open_again")
     pair.consumer.engine.register()
