@@ -19,12 +19,12 @@ std::shared_ptr<Arena> MakeArena(uint64_t bytes, void* address = nullptr) {
 // Two arenas side by side, mapped by the caller.
 struct Neighbours {
   Neighbours() {
-    base = static_cast<std::byte*>(
-        ::mmap(nullptr, 4 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    base = kPage + static_cast<std::byte*>(
+                       ::mmap(nullptr, 5 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     first = MapAt(base, 2 * kPage);
     second = MapAt(base + 2 * kPage, 2 * kPage);
   }
-  ~Neighbours() { ::munmap(base, 4 * kPage); }
+  ~Neighbours() { ::munmap(base - kPage, 5 * kPage); }
 
   static std::shared_ptr<Arena> MapAt(std::byte* at, uint64_t bytes) {
     UniqueFd fd = CreateSealedMemfd("test", bytes).value();
@@ -32,7 +32,7 @@ struct Neighbours {
     return Arena::Map(std::move(fd), bytes, at, true).value();
   }
 
-  std::byte* base = nullptr;
+  std::byte* base = nullptr;  // a page is mapped before it
   std::shared_ptr<Arena> first, second;
 };
 
