@@ -288,6 +288,9 @@ class UnixAdapter(requests.adapters.HTTPAdapter):
 
 generated = schemathesis.openapi.from_dict(DOCUMENT)
 generated.config.generation.update(modes=[GenerationMode.POSITIVE, GenerationMode.NEGATIVE])
+# 414 as well: an id that is too long may make the target too long.
+generated.config.checks.negative_data_rejection.expected_statuses = [
+    "400", "401", "403", "404", "405", "406", "409", "414", "415", "422", "428", "429", "5xx"]
 generated = generated.exclude(path="/v1/events")  # its answer has no end; test_events_are_streamed
 
 
