@@ -197,10 +197,11 @@ def test_slow_and_idle_connections_do_not_hold_a_transfer_up(scene):
     slow = idle_connections(scene.a.api_socket, socket.SOCK_STREAM, 100, head + b"Content-Length: 100000\r\n\r\n[")
     idle += idle_connections(scene.a.handoff_socket, socket.SOCK_SEQPACKET, 200)
     # Requests that wait for long take a thread each; they are fewer than --http-threads-max.
+    waiter = scene.start_workload(scene.a, "waiter")
     waiting = [UnixConnection(scene.a.api_socket) for _ in range(64)]
     for connection in waiting:
         connection.request("POST", "/v1/completions:poll",
-                           body=b'{"workload": "other", "wait_ms": 20000}',
+                           body=b'{"workload": "waiter", "wait_ms": 20000}',
                            headers={"Content-Type": "application/json"})
     for number in range(10):
         for connection in slow:
@@ -216,4 +217,5 @@ def test_slow_and_idle_connections_do_not_hold_a_transfer_up(scene):
     scene.everything_works()
     for connection in [*idle, *slow, *waiting]:
         connection.close()
+    waiter.kill()
     scene.others_still_work()
