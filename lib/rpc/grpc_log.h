@@ -1,4 +1,4 @@
-// What gRPC says becomes lines of the process's own log, which are JSON. Thread-safe.
+// Writes gRPC's messages as JSON lines of the process's own log. Thread-safe.
 #pragma once
 
 #include <cstddef>

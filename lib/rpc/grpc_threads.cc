@@ -21,7 +21,7 @@
 namespace gantry::rpc {
 namespace {
 
-// Of gRPC 1.51: two executors, two timer managers, and a pool that grows by one at its start.
+// gRPC 1.51 has two executors, two timer managers, and a pool that grows by one at its start.
 size_t BaseThreads() { return 5 + std::clamp<size_t>(gpr_cpu_num_cores(), 2, 32); }
 
 std::optional<size_t> NumberIn(const std::filesystem::path& file) {

@@ -42,7 +42,7 @@ class AskedWaits {
 
   // Lets `request` wait for `wait_ms`, cut to kWaitMax, on behalf of `workload`. Without wait_ms,
   // or with 0, it waits until now. A workload may begin one more wait while it has fewer than are
-  // free: alone it has half, and another one always finds room. Else kResourceExhausted.
+  // free: alone it has half, and a second one always finds room. Else kResourceExhausted.
   Result<Wait> Begin(const http::Request& request, std::string_view workload,
                      std::optional<uint64_t> wait_ms);
 

@@ -71,7 +71,7 @@ constexpr Route kRoutes[] = {
 };
 // clang-format on
 
-// What follows it is any text, with '/' too; other names have none.
+// Any text may follow it, with '/' too; other names have no '/'.
 constexpr std::string_view kBeforeAnyText = "/v1/holds/";
 
 // True when the pattern fits; *name is then what stands in the place of its {part}.

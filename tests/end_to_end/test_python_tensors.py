@@ -28,7 +28,7 @@ NHD = ((4096, 64, 256, 1), (BLOCKS, 4, 16, 64))
 HND = ((4096, 1024, 64, 1), (BLOCKS, 4, 16, 64))
 
 
-# What vLLM gives a connector: (stride, shape), bytes of a block, step of the blocks.
+# A connector gets these tensors from vLLM: (stride, shape), bytes of a block, step of the blocks.
 @pytest.mark.parametrize("strides_and_shape, block, step", [
     (NHD, 4096, 4096),
     (HND, 4096, 4096),
