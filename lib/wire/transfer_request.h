@@ -32,7 +32,7 @@ struct BufferReference {
   std::string workload;
   std::string buffer;       // its name
   uint64_t generation = 0;  // 0: whichever is current
-  // The generation of the workload that owns it. Only the pairs of views say it.
+  // The generation of its workload; 0: whichever is current. Only the pairs of views say it.
   uint64_t workload_generation = 0;
 
   bool operator==(const BufferReference&) const = default;
