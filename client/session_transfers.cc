@@ -1,6 +1,7 @@
 // The part of WorkloadSession that is about transfers.
 #include <algorithm>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "client/message_bodies.h"
@@ -14,6 +15,8 @@ namespace {
 
 // One request waits no longer than this, so that the sidecar's limits on waits are no concern.
 constexpr uint64_t kWaitSliceMs = 10'000;
+// How often a transfer is looked at where the sidecar lets no more requests wait.
+constexpr uint64_t kLooksAgainMs = 20;
 
 // Time that is left to wait; GANTRY_FOREVER stays what it is.
 class Remaining {
@@ -30,9 +33,14 @@ class Remaining {
   const TimePoint start_ = Clock::now();
 };
 
+// The request may go through without its wait.
+bool IsRefusedWait(const Result<std::string>& body) {
+  return !body && body.error().code == ErrorCode::kResourceExhausted;
+}
+
 bool IsOver(const TransferAnswer& answer) { return answer.status.state >= GANTRY_SUCCEEDED; }
 
-// Of a transfer that has groups.
+// For a transfer that has groups.
 Status CheckGroups(const gantry_transfer_spec& spec) {
   const auto wrong = [](std::string what, std::string field) {
     return Fail(ErrorCode::kInvalidArgument, std::move(what), {}, std::move(field));
@@ -240,19 +248,25 @@ Result<std::shared_ptr<TransferRecord>> WorkloadSession::Submit(const gantry_tra
   const uint64_t slice = std::min(wait_ms, kWaitSliceMs);
   const std::string target = "/v1/transfers?wait_ms=" + std::to_string(slice);
   const std::string request = TransferBody(workload(), id, spec, objects);
-  ASSIGN_OR_RETURN(std::string body,
-                   Ask({.method = "POST",
-                        .target = target,
-                        .body = request,
-                        .body_type = kCborBodyType,
-                        .answer_type = kCborBodyType,
-                        .repeatable = true,  // it names what it makes
-                        .timeout = options_.timeout + milliseconds(static_cast<int64_t>(slice))}));
-  ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(std::move(body)));
+  HttpRequest post = {.method = "POST",
+                      .target = target,
+                      .body = request,
+                      .body_type = kCborBodyType,
+                      .answer_type = kCborBodyType,
+                      .repeatable = true,  // it names what it makes
+                      .timeout = options_.timeout + milliseconds(static_cast<int64_t>(slice))};
+  Result<std::string> body = Ask(post);
+  const bool is_refused = slice > 0 && IsRefusedWait(body);
+  if (is_refused) {
+    post.target = "/v1/transfers?wait_ms=0";
+    body = Ask(post);
+  }
+  if (!body) return Fail(std::move(body).error());
+  ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(*std::move(body)));
   auto transfer = std::make_shared<TransferRecord>(std::move(id));
   transfer->Learn(std::move(answer));
   // What goes wrong from here on shows when the transfer is waited for: it has been accepted.
-  if (wait_ms > slice) static_cast<void>(Await(*transfer, remaining.ms()));
+  if (is_refused || wait_ms > slice) static_cast<void>(Await(*transfer, remaining.ms()));
   return transfer;
 }
 
@@ -280,18 +294,27 @@ std::string WorkloadSession::TransferTarget(const TransferRecord& transfer,
 
 Status WorkloadSession::Await(TransferRecord& transfer, uint64_t timeout_ms) {
   const Remaining remaining(timeout_ms);
+  bool may_wait = true;
   for (bool asked = false; !transfer.is_over(); asked = true) {
     const uint64_t left = remaining.ms();
     if (asked && left == 0) return {};
-    const uint64_t slice = std::min(left, kWaitSliceMs);
+    const uint64_t slice = may_wait ? std::min(left, kWaitSliceMs) : 0;
     const std::string target = TransferTarget(transfer, slice);
-    ASSIGN_OR_RETURN(std::string body, Ask({.method = "GET",
-                                            .target = target,
-                                            .answer_type = kCborBodyType,
-                                            .repeatable = true,
-                                            .timeout = options_.timeout + milliseconds(slice)}));
-    ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(std::move(body)));
-    transfer.Learn(std::move(answer));
+    auto body = Ask({.method = "GET",
+                     .target = target,
+                     .answer_type = kCborBodyType,
+                     .repeatable = true,
+                     .timeout = options_.timeout + milliseconds(slice)});
+    const bool is_refused = slice > 0 && IsRefusedWait(body);
+    if (!body && !is_refused) return Fail(std::move(body).error());
+    if (!is_refused) {
+      ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(*std::move(body)));
+      transfer.Learn(std::move(answer));
+      if (!may_wait && !transfer.is_over()) {
+        std::this_thread::sleep_for(milliseconds(std::min(left, kLooksAgainMs)));
+      }
+    }
+    may_wait = !is_refused;
   }
   return {};
 }

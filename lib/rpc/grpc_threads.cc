@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <latch>
 #include <memory>
 #include <optional>
@@ -46,7 +47,7 @@ std::string LimitBelow(size_t count) {
     return "RLIMIT_NPROC (ulimit -u) is " + std::to_string(user.rlim_cur) +
            " for all processes of this user, and pids.max of the pod may be lower";
   }
-  return "pids.max of the pod is reached";
+  return "no limit that is visible here is reached: pids.max of the pod, or the kernel's, may be";
 }
 
 }  // namespace
