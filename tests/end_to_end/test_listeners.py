@@ -169,8 +169,8 @@ def test_a_crowd_keeps_nobody_out(everyone, crowd, listener, kind):
     assert everyone.neighbour.ask("DELETE", "/v1/peers/a")[0] == 204
 
 
-def test_a_sidecar_with_one_connection_starts(start_sidecar):
-    sidecar = start_sidecar("a", flags=["--connections-max", "1"])
+def test_a_sidecar_with_few_connections_starts(start_sidecar):
+    sidecar = start_sidecar("a", flags=["--connections-max", "5"])
     assert sidecar.ask("GET", "/v1/info")[0] == 200
 
 
