@@ -169,6 +169,23 @@ def test_a_crowd_keeps_nobody_out(everyone, crowd, listener, kind):
     assert everyone.neighbour.ask("DELETE", "/v1/peers/a")[0] == 204
 
 
+def test_connections_with_a_call_are_counted_until_they_end(start_sidecar):
+    """Those that give way are still gRPC's for a while: newcomers have their numbers, and are counted all the same."""
+    host, port = LISTENERS["health"][0](start_sidecar("a", flags=FLAGS))
+    channels, watches = [], []
+    for number in range(200):
+        channels.append(grpc.insecure_channel(f"{host}:{port}", options=[("grpc.use_local_subchannel_pool", 1)]))
+        watches.append(channels[-1].unary_stream("/grpc.health.v1.Health/Watch")(b""))
+        if number % 8 == 0:
+            next(watches[-1], None)  # a few at a time, so that all are taken
+    try:
+        wait_for(lambda: len([watch for watch in watches if watch.is_active()]) <= 16, 10, "the bound of sixteen")
+        assert any(watch.is_active() for watch in watches)
+    finally:
+        for channel in channels:
+            channel.close()
+
+
 def test_a_sidecar_with_few_connections_starts(start_sidecar):
     sidecar = start_sidecar("a", flags=["--connections-max", "5"])
     assert sidecar.ask("GET", "/v1/info")[0] == 200
