@@ -124,11 +124,26 @@ Status WorkloadSession::WakeUp(const std::vector<BufferPointer>& buffers) {
   ASSIGN_OR_RETURN(const std::string body,
                    Post("/v1/buffers", RegistrationBody(options_.workload, requests), 0));
   ASSIGN_OR_RETURN(const std::vector<BufferAnswer> answers, ReadBuffers(body));
+  std::vector<std::string> awake;
+  std::vector<const BufferAnswer*> new_ones;
   for (const BufferAnswer& answer : answers) {
     const auto is_it = [&](const BufferPointer& buffer) { return buffer->id == answer.id; };
-    if (std::any_of(buffers.begin(), buffers.end(), is_it)) continue;
+    if (std::any_of(buffers.begin(), buffers.end(), is_it)) {
+      awake.push_back(answer.name);
+    } else {
+      new_ones.push_back(&answer);
+    }
+  }
+  if (!new_ones.empty()) {
+    // All of them sleep on: the caller may free the memory, which peers must not read then.
+    for (const BufferAnswer* each : new_ones) {
+      const std::string target = "/v1/buffers/" + UrlEscape(each->id) + "?drain_ms=0";
+      static_cast<void>(Ask(
+          {.method = "DELETE", .target = target, .repeatable = true, .timeout = options_.timeout}));
+    }
+    if (!awake.empty()) static_cast<void>(Suspension("suspend", &awake, 0, "release"));
     return Fail(ErrorCode::kStaleGeneration,
-                "buffer '" + answer.name + "' was removed at the sidecar while it slept",
+                "buffer '" + new_ones.front()->name + "' was removed at the sidecar while it slept",
                 "unregister the handle, and register the memory again");
   }
   MutexLock lock(mutex_);

@@ -103,11 +103,11 @@ Result<Connected> ConnectAny(std::span<const SocketAddress> addresses, TimePoint
   const nanoseconds stagger = std::min<nanoseconds>(kStagger, share);
   ConnectRace race(addresses);
   while (race.untried() || race.waiting()) {
+    const size_t failed_before = race.failed();  // the next attempt may fail at once
     if (race.untried()) {
       if (auto connected = race.BeginNext()) return *std::move(connected);
     }
     const TimePoint turn = race.untried() ? std::min(deadline, Clock::now() + stagger) : deadline;
-    const size_t failed_before = race.failed();
     while (race.waiting() && race.failed() == failed_before && Clock::now() < turn) {
       if (cancelled && cancelled()) return Fail(ErrorCode::kCancelled, "connecting was stopped");
       const TimePoint look = cancelled ? Clock::now() + kLookForCancel : turn;

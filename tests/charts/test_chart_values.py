@@ -114,6 +114,7 @@ def listening(**values):
     ({"extraArgs": ["--log-level=debug"]}, "extraArgs has --log-level, which the chart gives already"),
     ({"extraArgs": ["--instance=a", "--instance=b"]}, "extraArgs has --instance"),
     (listening(extraArgs=["--run-dir=/x"]), "extraArgs has --run-dir"),
+    (listening(flags={"rest-listen": "localhost:9000"}), "rest-listen"),
     (listening(slot={"nodeUids": ["9-1"]}), "nodeUids has 9-1"), (listening(slot={"nodeUids": ["9999999999"]}), "nodeUids has 9999999999"),
 ], ids=str)
 def test_what_would_fail_in_the_pod_is_refused_with_a_sentence(charts, values, said):
@@ -127,6 +128,7 @@ def test_what_would_fail_in_the_pod_is_refused_with_a_sentence(charts, values, s
     {"image": {"registry": "[fd00::1]:5000/a", "repository": "host.example:80/b/c__d"}}, {"listenAddress": "[$(POD_IP)]"},
     listening(peers={"tcp": False}, listen={"peerPort": 7000, "dataPort": 7000}), {"extraArgs": ["--instance=a"]},
     listening(flags={"data-host": "fd00::1", "rest-listen": "[::1]:9000"}),
+    {"extraArgs": ["--peer-gid", "1", "--workers", "1"]},
 ], ids=str)
 def test_what_works_is_let_through(charts, values):
     assert charts.render(values=values, kinds=EVERYTHING).one("DaemonSet")

@@ -4,7 +4,7 @@ import pytest
 
 from gpu_pieces import PieceCommands
 from gpu_workloads import gpus, start_gpu_workload
-from test_gpu_pieces import LENGTH, MINE, SIZE, THEIRS, Sides
+from test_gpu_pieces import BEGIN, BLOCK, BOTH, LENGTH, MINE, SIZE, THEIRS, Sides
 from workloads import MiB, gantry, metric
 
 pytestmark = pytest.mark.both_vendors
@@ -94,6 +94,25 @@ def test_resuming_before_the_memory_is_there_changes_nothing(start_sides):
     owner.take()
     sides.owner.do("resume")
     sides.move("read", [(0, 0, LENGTH)])
+
+
+def test_where_one_buffer_was_removed_meanwhile_all_sleep_on(start_sides):
+    """The caller learns that it may not use them, and frees the memory: nothing of it is readable then."""
+    sides = start_sides()
+    sides.out.register(("also", BEGIN["out"], LENGTH, BOTH, BLOCK))
+
+    def buffers():
+        return {each["name"]: each for each in sides.b.ask("GET", "/v1/buffers?workload=owner")[1]["buffers"]}
+
+    owner = Sleeper(sides, "owner")
+    owner.suspend()
+    before = buffers()
+    assert sides.b.ask("DELETE", f"/v1/buffers/{before['also']['id']}")[0] == 200
+    with pytest.raises(gantry.Error) as caught:
+        sides.owner.do("resume")
+    assert caught.value.code == "stale_generation" and "'also'" in str(caught.value), caught.value
+    assert {name: (each["id"], each["state"]) for name, each in buffers().items()} == {"kv": (before["kv"]["id"], "suspended")}
+    assert metric(sides.b, "gantry_fds_held") == 0
 
 
 def test_what_was_suspended_and_not_freed_is_there_again(start_sides):

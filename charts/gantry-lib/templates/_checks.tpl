@@ -43,7 +43,7 @@
 {{- end }}
 {{- range index . 1 }}
 {{- $flag := splitList "=" . | first }}
-{{- if has $flag $given }}
+{{- if and (hasPrefix "--" $flag) (has $flag $given) }}
 {{- fail (printf "extraArgs has %s, which the chart gives already: set the value that it is made of" $flag) }}
 {{- end }}
 {{- $given = append $given $flag }}
