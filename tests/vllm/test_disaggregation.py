@@ -1,5 +1,6 @@
 """Prefill and decode of the real vLLM in two engines, over two sidecars: the tokens are those of one engine."""
 
+import os
 import signal
 
 import pytest
@@ -71,15 +72,36 @@ def test_engines_that_do_not_match_say_how_they_differ(pair, expected):
     wait_for(lambda: not pair.holds(), "the prefiller is told that nobody reads the blocks")
 
 
+@pytest.mark.parametrize("made_up", [
+    {"remote_block_ids": [["x"] * 100]}, {"remote_block_ids": "abc"}, {"remote_block_ids": [[-1] * 100]}, {"remote_block_ids": [[]]},
+    {"remote_block_ids": [[1.5] * 100]}, {"remote_request_id": 5}, {"gantry": 7}, {"gantry": {}}, {"gantry": {"compatibility": "x"}}, {"remote_block_ids": None}],
+    ids=str)
+def test_parameters_that_a_client_made_up_end_nothing(pair, expected, made_up):
+    before = pair.decode.log.count("is computed here: ")
+    assert pair.complete(PROMPTS["made up"], lambda params: params | made_up) == expected["made up"]
+    assert pair.decode.log.count("is computed here: ") > before
+    pair.end_holds()  # of those whose prefiller the parameters do not name
+
+
 def test_an_aborted_request_gives_its_blocks_back(pair, expected):
-    """The prefiller's sidecar stands still, so that the read cannot end before its consumer has gone."""
+    """The copy workers stand still, so that the read cannot end before its consumer has gone."""
     params = pair.offer(PROMPTS["shm 500"], salt="aborted")
-    pair.prefill_sidecar.process.send_signal(signal.SIGSTOP)
+    workers = [worker["pid"] for worker in pair.decode_sidecar.ask("GET", "/v1/status")[1]["workers"]]
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(TimeoutError):
             pair.decode.complete(PROMPTS["shm 500"], params, salt="aborted", seconds=1)
     finally:
-        pair.prefill_sidecar.process.send_signal(signal.SIGCONT)
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
     for engine in (pair.prefill, pair.decode):
         wait_for(lambda engine=engine: engine.metric("vllm:kv_cache_usage_perc") == 0, f"{engine.name} has free blocks only")
     assert pair.complete(PROMPTS["after an abort"]) == expected["after an abort"]
+
+
+def test_blocks_that_nobody_asks_for_are_free_when_their_hold_ends(pair):
+    pair.offer(PROMPTS["shm 200"], salt="forgotten")
+    assert pair.holds()
+    pair.end_holds()
+    wait_for(lambda: pair.prefill.metric("vllm:kv_cache_usage_perc") == 0, "the prefiller has free blocks only")

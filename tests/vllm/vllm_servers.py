@@ -150,6 +150,12 @@ class Pair:
         """Holds of the prefiller that have not ended."""
         return self.prefill_sidecar.ask("GET", "/v1/holds")[1]["holds"]
 
+    def end_holds(self):
+        """Makes the time of each hold end now."""
+        for hold in self.holds():
+            self.prefill_sidecar.ask("PATCH", f"/v1/holds/{hold['id']}", {"workload": hold["workload"], "ttl_ms": 1})
+        wait_for(lambda: not self.holds(), "the holds have ended")
+
 
 def wait_for(condition, what, seconds=60):
     end = time.monotonic() + seconds

@@ -28,10 +28,6 @@ class Handshake(KVConnectorHandshakeMetadata):
     def params(self) -> dict[str, str]:
         return asdict(self)
 
-    @staticmethod
-    def of(params: dict[str, Any]) -> "Handshake":
-        return Handshake(**{name: str(params[name]) for name in ("peer", "address", "workload")})
-
 
 def compatibility(vllm_config: "VllmConfig") -> dict[str, Any]:
     """What both engines must have in common for a block of one to be a block of the other."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Optional
 
-from .handshake import KEY, Handshake, compatibility_hash, differences
+from .handshake import KEY, Handshake, compatibility_hash
 from .metadata import Load, StepMetadata, Unwanted
+from .offer import Offer, offer_of, source_of
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
@@ -30,7 +31,7 @@ class Scheduler:
         self._producing: "dict[str, Request]" = {}  # whose prompts are being computed
         self._held: dict[str, list[int]] = {}
         self._loading: dict[str, Unwanted] = {}
-        self._computed: dict[str, int] = {}  # tokens of a prompt that are in the prefix cache
+        self._offers: dict[str, tuple[Offer, int]] = {}  # and how many tokens of the prompt are in the prefix cache
         self._step = StepMetadata()
 
     def bind(self, manager: "KVCacheManager") -> None:
@@ -45,11 +46,14 @@ class Scheduler:
         params = request.kv_transfer_params
         if not params or not params.get("do_remote_prefill"):
             return 0, False
-        if self._source_of(request) is None:
+        try:
+            offer = offer_of(params, self._factors, self._blocks_of(request))
+        except ValueError as why:
+            log.error("the prompt of request %s is computed here: %s", request.request_id, why)
             params["do_remote_prefill"] = False
             self._give_back(params)
             return 0, False
-        self._computed[request.request_id] = computed
+        self._offers[request.request_id] = offer, computed
         missing = request.num_prompt_tokens - computed
         return (missing, True) if missing > 0 else (0, False)
 
@@ -60,19 +64,19 @@ class Scheduler:
         if params.get("do_remote_decode"):
             self._producing[request.request_id] = request
             return
-        source = self._source_of(request) if params.get("do_remote_prefill") else None
-        if source is None:
+        if request.request_id not in self._offers:
             return
         params["do_remote_prefill"] = False  # once for each request, also when it is computed again
-        first = self._computed.pop(request.request_id, 0) // self._block_size
-        unwanted = Unwanted(str(params["remote_request_id"]), source)
+        offer, computed = self._offers.pop(request.request_id)
+        first = computed // self._block_size
+        unwanted = Unwanted(offer.remote_request_id, offer.source)
         if external_tokens <= 0:
             self._step.unwanted.append(unwanted)
             return
         count = self._blocks_of(request)
         local = list(blocks.get_block_ids()[0])[first:count]
-        remote = [int(block) for block in params["remote_block_ids"][0]][first:count]
-        self._step.load.append(Load(request.request_id, unwanted.remote_request_id, source, local, remote))
+        self._step.load.append(Load(request.request_id, offer.remote_request_id, offer.source, local,
+                                    offer.blocks[first:count]))
         self._loading[request.request_id] = unwanted
 
     def received(self, requests: set[str]) -> None:
@@ -82,26 +86,9 @@ class Scheduler:
     def _give_back(self, params: dict[str, Any]) -> None:
         """Lets the prefiller free the blocks, where the parameters say who it is. Otherwise its hold ends at its time."""
         try:
-            self._step.unwanted.append(Unwanted(str(params["remote_request_id"]), Handshake.of(params[KEY])))
-        except (KeyError, TypeError):
-            pass
-
-    def _source_of(self, request: "Request") -> Optional[Handshake]:
-        """Where the prompt's blocks are; None, with a line in the log, where they cannot be used here."""
-        params = request.kv_transfer_params or {}
-        try:
-            theirs = params[KEY]
-            why = "; ".join(differences(self._factors, theirs["compatibility"]))
-            found = len(params["remote_block_ids"][0])
-            if not why and found < self._blocks_of(request):
-                why = f"the prompt has {self._blocks_of(request)} blocks, and the prefiller offers {found}"
-            source = Handshake.of(theirs)
-        except (KeyError, IndexError, TypeError) as error:
-            why, source = f"these kv_transfer_params are not GantryConnector's: {error!r}", None
-        if why:
-            log.error("the prompt of request %s is computed here: %s", request.request_id, why)
-            return None
-        return source
+            self._step.unwanted.append(Unwanted(*source_of(params)))
+        except ValueError as why:
+            log.debug("no prefiller is told that its blocks are not read: %s", why)
 
     def _blocks_of(self, request: "Request") -> int:
         return -(-request.num_prompt_tokens // self._block_size)
@@ -127,7 +114,7 @@ class Scheduler:
 
         name, params = request.request_id, request.kv_transfer_params or {}
         self._producing.pop(name, None)
-        self._computed.pop(name, None)
+        self._offers.pop(name, None)
         if name in self._loading:
             self._step.cancel.append(name)
             return False, None  # vLLM keeps the blocks until the worker says that the read has ended

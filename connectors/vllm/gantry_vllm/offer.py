@@ -1,0 +1,55 @@
+"""What a decoder's request says of a prefiller's blocks. Clients can write anything there, so all of it is checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .handshake import KEY, Handshake, differences
+
+_TEXT_MAX = 512  # of each name and address
+_BLOCK_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A prompt's blocks at a prefiller: blocks[i] has the tokens from i * block_size on."""
+
+    remote_request_id: str
+    source: Handshake
+    blocks: list[int]
+
+
+def source_of(params: dict[str, Any]) -> tuple[str, Handshake]:
+    """(the prefiller's request, where it is). Raises ValueError, with what is wrong, for anything else."""
+    theirs = params.get(KEY)
+    if not isinstance(theirs, dict):
+        raise ValueError(f"kv_transfer_params have no object {KEY!r}: they are not GantryConnector's")
+    request = _text(params, "remote_request_id")
+    return request, Handshake(_text(theirs, "peer"), _text(theirs, "address"), _text(theirs, "workload"))
+
+
+def offer_of(params: dict[str, Any], factors: dict[str, Any], count: int) -> Offer:
+    """The offer of `count` blocks or more. Raises ValueError, with what is wrong, where they cannot be used here."""
+    request, source = source_of(params)
+    theirs = params[KEY].get("compatibility")
+    if not isinstance(theirs, dict):
+        raise ValueError(f"{KEY}.compatibility is no object")
+    if why := differences(factors, theirs):
+        raise ValueError("; ".join(why))
+    groups = params.get("remote_block_ids")
+    if not isinstance(groups, list) or len(groups) != 1 or not isinstance(groups[0], list):
+        raise ValueError("remote_block_ids is not one list of blocks in a list")
+    blocks = groups[0]
+    if any(type(block) is not int or not 0 <= block <= _BLOCK_MAX for block in blocks):
+        raise ValueError("remote_block_ids has what is no block id")
+    if len(blocks) < count:
+        raise ValueError(f"the prompt has {count} blocks, and the prefiller offers {len(blocks)}")
+    return Offer(request, source, blocks)
+
+
+def _text(params: dict[str, Any], name: str) -> str:
+    text = params.get(name)
+    if not isinstance(text, str) or not 0 < len(text) <= _TEXT_MAX:
+        raise ValueError(f"{name} is no text of 1 to {_TEXT_MAX} characters")
+    return text
