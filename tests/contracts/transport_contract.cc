@@ -72,8 +72,11 @@ TEST_P(TransportContract, StoppedMeansQuiet) {
   harness_->Refresh(local_);
   const std::vector<uint8_t> quiet(local_.data(), local_.data() + kArena);
   const auto missing = operation->UnfinishedItems();
-  EXPECT_EQ(operation->progress().bytes + missing.size() * (plan->bytes / plan->segments.size()),
-            plan->bytes);
+  // A part of an item may have moved: its bytes count, and the item is missing all the same.
+  const uint64_t item_bytes = plan->bytes / plan->segments.size();
+  const uint64_t whole_bytes = plan->bytes - missing.size() * item_bytes;
+  EXPECT_GE(operation->progress().bytes, whole_bytes);
+  EXPECT_LE(operation->progress().bytes, whole_bytes + missing.size() * (item_bytes - 1));
   if (harness_->ChunksAreSegments()) {
     EXPECT_EQ(operation->progress().chunks + missing.size(), plan->segments.size());
   }
