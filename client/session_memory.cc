@@ -298,9 +298,14 @@ std::string WorkloadSession::BufferTarget(const RegisteredBuffer& buffer, uint64
 }
 
 Status WorkloadSession::Drop(const BufferPointer& buffer) {
+  // By this request's own end: meanwhile another thread's may begin or end the silence.
   Status done;
-  if (!silence_.IsOn()) done = Unregister(buffer, kDropDrainMs);
-  if (!silence_.IsOn()) return TellUnheard();
+  bool unheard = silence_.IsOn();
+  if (!unheard) {
+    done = Unregister(buffer, kDropDrainMs);
+    unheard = !done && done.error().code == ErrorCode::kDeadlineExceeded;
+  }
+  if (!unheard) return TellUnheard();
   if (!buffer->registered || closed_) return done;
   silence_.KeepTarget(BufferTarget(*buffer, kDropDrainMs));
   Forget(buffer);

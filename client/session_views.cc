@@ -58,8 +58,12 @@ std::string WorkloadSession::ViewTarget(const ViewRecord& view) const {
 
 Status WorkloadSession::Drop(ViewRecord& view) {
   Status done;
-  if (!silence_.IsOn()) done = DeleteView(view);
-  if (silence_.IsOn() && !closed_ && !view.deleted()) silence_.KeepTarget(ViewTarget(view));
+  bool unheard = silence_.IsOn();
+  if (!unheard) {
+    done = DeleteView(view);
+    unheard = !done && done.error().code == ErrorCode::kDeadlineExceeded;
+  }
+  if (unheard && !closed_ && !view.deleted()) silence_.KeepTarget(ViewTarget(view));
   return done;
 }
 

@@ -116,6 +116,17 @@ def test_the_policy_makes_what_the_library_makes(charts, pod, sidecar):
     assert pod["metadata"].get("annotations", {}).items() <= annotations.items()
 
 
+@pytest.mark.parametrize("always, refused", [({"restartPolicy": "Always"}, True), ({}, False)], ids=["sidecar", "plain"])
+def test_the_ports_of_init_containers_that_have_ended_are_free(charts, always, refused):
+    first = {"name": "first", "ports": [{"containerPort": 9461}], **always}
+    spec = {**copy.deepcopy(BARE["spec"]), "initContainers": [first]}
+    if not refused:
+        assert by_the_library(charts, spec, {})["initContainers"][0] == first
+        return
+    with pytest.raises(Refused, match="the container first and the sidecar have the port 9461 both"):
+        by_the_library(charts, spec, {})
+
+
 def test_a_pod_that_has_a_sidecar_stays_as_it_is(charts):
     policy = policy_of(charts)
     once = inject(policy, FULL)

@@ -10,7 +10,10 @@ mount and environment of the workload's containers. Takes a dict with "spec"; wi
 {{- if eq $each.name $values.containerName }}
 {{- fail (printf "gantry-lib: the pod has a container %s already" $each.name) }}
 {{- end }}
+{{- /* Other init containers have ended before the sidecar starts. */}}
+{{- if or (eq (dig "restartPolicy" "" $each) "Always") (has $each ($spec.containers | default list)) }}
 {{- include "gantry-lib.checkContainerPorts" (list $each $sidecar) }}
+{{- end }}
 {{- end }}
 {{- $_ := set $spec "initContainers" (append ($spec.initContainers | default list) $sidecar) }}
 {{- $_ := set $spec "volumes" (concat ($spec.volumes | default list) (include "gantry-lib.volumes" . | fromYamlArray)) }}
