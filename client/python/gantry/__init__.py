@@ -21,6 +21,7 @@ from .arena import Arena, DeviceAddress
 from .buffer import Buffer, BufferSpec, PeerRelease
 from .client import Client
 from .errors import Error, SidecarLost
+from .kept_client import KeptClient
 from .mapped_arena import MappedArena
 from .messages import Hold, HoldGroup, Message
 from .native import library_version
@@ -31,5 +32,5 @@ from .transfer import Blocks, Range, Transfer, TransferStatus
 from .view import Slice, View, ViewGroup
 
 __all__ = ["Arena", "Blocks", "Buffer", "BufferSpec", "Client", "DeviceAddress", "Error", "Event", "Fence", "Hold",
-           "HoldGroup", "Layout", "MappedArena", "Message", "PeerRelease", "Place", "Range", "SidecarLost", "Slice", "Timeline",
-           "Transfer", "TransferStatus", "View", "ViewGroup", "layout_of", "library_version"]
+           "HoldGroup", "KeptClient", "Layout", "MappedArena", "Message", "PeerRelease", "Place", "Range", "SidecarLost", "Slice",
+           "Timeline", "Transfer", "TransferStatus", "View", "ViewGroup", "layout_of", "library_version"]

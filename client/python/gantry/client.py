@@ -39,7 +39,8 @@ class Client(RestCalls):
     timeout         seconds for one request, on top of what it waits for; at most a day
 
     Raises Error "peer_unavailable" when no sidecar answers and "conflict" when the name is taken. Once it is open, calls raise
-    SidecarLost when the sidecar is gone, whose workers then write nothing any more; transfers under way are lost with it.
+    SidecarLost when the sidecar is gone; transfers under way are lost with it, and its workers die within milliseconds.
+    KeptClient opens another one by itself.
     """
 
     def __init__(self, path: Union[str, "os.PathLike[str]"], workload: str, *, engine_id: Optional[str] = None,

@@ -28,7 +28,8 @@ class Error(Exception):
 
 
 class SidecarLost(Error):
-    """Error "sidecar_lost": this process's own sidecar is gone, or has ended the lease. A new Client has to be opened.
+    """Error "sidecar_lost": this process's own sidecar is gone, or has ended the lease. A new Client has to be opened,
+    as KeptClient does.
 
     Peers that are gone are "peer_lost" and "peer_unavailable".
     """
