@@ -299,8 +299,8 @@ class App final : public SidecarApp {
     status.name = config_.name;
     status.handoff_socket = directory_.File("handoff.sock");
     status.peer_address = peer_server_ ? peer_server_->address() : "";
-    const bool only_tcp = status.peer_address.empty() && peer_server_;
-    if (only_tcp) status.peer_address = peer_server_->tcp_address();
+    status.tcp_address = peer_server_ ? peer_server_->tcp_address() : "";
+    if (status.peer_address.empty()) status.peer_address = status.tcp_address;
     status.pid = ::getpid();
     status.pod = standing_.pod;
     status.findings = standing_.findings;
@@ -331,7 +331,11 @@ class App final : public SidecarApp {
     api_ = std::make_unique<api::ApiDependencies>(api::ApiDependencies{
         *workloads_, *registry_, *engine_, events_, metrics_, *waits_, peers_.get(),
         [this] { return StatusNow(); }, [this] { return Readiness(); },
-        &messaging_->notifications(), &messaging_->holds(), [this] { return Alive(); }});
+        &messaging_->notifications(), &messaging_->holds(),
+        [this](std::string_view name, std::string_view node_id) {
+          return node_id == node_id_ ? peer::AddressOnThisNode(config_.node_dir, name) : "";
+        },
+        [this] { return Alive(); }});
     ASSIGN_OR_RETURN(http_,
                      http::HttpServer::Start(options, liveness_.Watching(api::MakeApi(*api_))));
     serving_ = http_.get();

@@ -54,6 +54,10 @@ struct PathReport {
   std::string reason;
 };
 
+// The reason of a path that shares memory, where both sidecars are on one node.
+inline constexpr std::string_view kReachedOverTcp =
+    "the peer was reached over TCP, not by the node directory";
+
 // One part of a buffer: bytes [offset, offset + length) of the allocation with that index in the
 // list beside it. Only memory::PieceMap adds these numbers.
 struct Piece {

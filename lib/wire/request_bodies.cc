@@ -6,6 +6,7 @@ namespace gantry::wire {
 namespace {
 
 constexpr int64_t kEngineIdBytesMax = 256;
+constexpr int64_t kNodeIdBytesMax = 128;
 constexpr int64_t kPollEventsMax = 1024;
 
 constexpr Field kWorkloadFields[] = {
@@ -53,7 +54,10 @@ constexpr Field kResumeFields[] = {
     BufferNamesField(),
 };
 
-constexpr Field kPeerFields[] = {TextField<&PeerBody::address>("address", kRequired, 256, 1)};
+constexpr Field kPeerFields[] = {
+    TextField<&PeerBody::address>("address", kRequired, 256, 1),
+    TextField<&PeerBody::node_id>("node_id", kOptional, kNodeIdBytesMax),
+};
 
 constexpr Field kPollFields[] = {
     NameField<&PollBody::workload>("workload", kRequired),

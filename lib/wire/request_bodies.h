@@ -38,6 +38,7 @@ struct BufferNamesBody {
 // PUT /v1/peers/{name}
 struct PeerBody {
   std::string address;
+  std::string node_id;  // of the peer's node; empty: not said
 };
 
 // POST /v1/completions:poll

@@ -61,6 +61,7 @@ struct StatusInfo {
   std::string name;
   std::string handoff_socket;
   std::string peer_address;  // where other sidecars reach this one; may be empty
+  std::string tcp_address;   // likewise from other nodes, as it listens; empty: not at all
   pod::PodConfig pod;
   pod::Findings findings;  // about what the pod was given
   pid_t pid = 0;
@@ -84,6 +85,9 @@ struct ApiDependencies {
   std::function<Status()> readiness;  // says why this sidecar is not ready
   engine::NotificationCenter* notifications = nullptr;
   engine::HoldTable* holds = nullptr;
+  // (name, node id) -> "unix:..." of that peer's socket when the node is this one; else empty.
+  std::function<std::string(std::string_view, std::string_view)> node_address =
+      [](std::string_view, std::string_view) { return std::string(); };
   std::function<Status()> liveness = [] { return Status(); };  // says what stands still
 };
 

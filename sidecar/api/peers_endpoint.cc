@@ -58,13 +58,16 @@ Result<http::Response> PutPeer(const ApiDependencies& api, const http::Request& 
   ASSIGN_OR_RETURN(engine::PeerControl * peers, PeersOf(api));
   ASSIGN_OR_RETURN(const auto wait_ms, QueryNumber(request, "wait_ms"));
   ASSIGN_OR_RETURN(const TimePoint deadline, WaitUntil(request, wait_ms.value_or(kConnectMs)));
+  // On one node memory is shared, and over TCP it is not: the node's socket comes first.
+  const std::string nearby = body.node_id.empty() ? "" : api.node_address(request.name, body.node_id);
+  const std::string& address = nearby.empty() ? body.address : nearby;
   const auto known = peers->Get(request.name);
   const bool existed = known.has_value();
   // Another address takes the time that unmapping the old peer needs, however short the wait is.
-  if (existed && known->address != body.address) {
+  if (existed && known->address != address) {
     RETURN_IF_ERROR(WaitUntil(request, kConnectMs));
   }
-  ASSIGN_OR_RETURN(const engine::PeerInfo peer, peers->Put(request.name, body.address, deadline));
+  ASSIGN_OR_RETURN(const engine::PeerInfo peer, peers->Put(request.name, address, deadline));
   wire::BodyWriter writer = WriterFor(request);
   WritePeer(peer, &writer);
   return Reply(request, existed ? 200 : 201, std::move(writer));

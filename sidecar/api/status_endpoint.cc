@@ -28,7 +28,8 @@ void WriteIdentity(const StatusInfo& status, wire::BodyWriter* writer) {
       .Field("version", status.version)
       .Field("generation", HexOf(status.generation))
       .Field("node_id", status.node_id)
-      .OptionalField("peer_address", status.peer_address);
+      .OptionalField("peer_address", status.peer_address)
+      .OptionalField("tcp_address", status.tcp_address);
 }
 
 void WriteLimits(const StatusInfo& status, wire::BodyWriter* writer) {

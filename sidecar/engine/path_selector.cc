@@ -83,7 +83,8 @@ Objection PeerObjection(const transport::Transport& transport, wire::Path path,
   return {"the peer did not report this path", PathObstacle::kPeer};
 }
 
-// Where a buffer is addressed as a whole, its peer knows better than this side why it is not.
+// Where a buffer is addressed as a whole, its peer knows better than this side why it is not; and
+// how this side came to it.
 Objection ObjectionTo(transport::Transport* transport, wire::Path path, const Allocations& locals,
                       const PathQuestion& question) {
   if (transport == nullptr) return {NotBuilt(path)};
@@ -91,12 +92,12 @@ Objection ObjectionTo(transport::Transport* transport, wire::Path path, const Al
     return {question.lost->why, PathObstacle::kFailed};
   }
   if (auto status = transport->Probe(); !status) return {std::move(status.error().message)};
-  if (transport->AddressesBuffers()) {
-    Objection objection = PeerObjection(*transport, path, question);
-    return objection.reason.empty() ? LocalObjection(*transport, locals, question) : objection;
-  }
+  Objection of_peer = PeerObjection(*transport, path, question);
+  const bool peer_first =
+      transport->AddressesBuffers() || of_peer.reason.ends_with(wire::kReachedOverTcp);
+  if (peer_first && !of_peer.reason.empty()) return of_peer;
   Objection objection = LocalObjection(*transport, locals, question);
-  return objection.reason.empty() ? PeerObjection(*transport, path, question) : objection;
+  return objection.reason.empty() ? of_peer : objection;
 }
 
 std::string RequirementReason(wire::Path path, const PathQuestion& question) {
@@ -126,6 +127,10 @@ Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Trans
     transport::Transport* transport = Find(transports, path);
     auto [reason, obstacle] = ObjectionTo(transport, path, locals, question);
     if (path == wire::Path::kRdma && !reason.empty()) choice.against_rdma = obstacle;
+    if (!choice.kept_off_by_tcp && reason.ends_with(wire::kReachedOverTcp) &&
+        RequirementReason(path, question).empty()) {
+      choice.kept_off_by_tcp = path;
+    }
     if (reason.empty()) reason = RequirementReason(path, question);
     if (reason.empty() && choice.transport == nullptr) choice.transport = transport;
     choice.reports.push_back({path, reason.empty(), std::move(reason)});

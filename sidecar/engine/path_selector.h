@@ -19,6 +19,8 @@ struct PathChoice {
   transport::Transport* transport = nullptr;
   std::vector<wire::PathReport> reports;  // every path, fastest first, up to and after the chosen
   std::optional<metrics::PathObstacle> against_rdma;  // none: it can, or nobody here asked it
+  // The fastest that the caller allows and that lacks nothing but a socket in the node's directory.
+  std::optional<wire::Path> kept_off_by_tcp;
 };
 
 // A path that failed a transfer's first attempt.

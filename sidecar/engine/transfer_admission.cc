@@ -260,6 +260,7 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
     status.path = choice.transport->path();
     status.paths = std::move(choice.reports);
     admitted->against_rdma = choice.against_rdma;
+    admitted->kept_off_by_tcp = choice.kept_off_by_tcp;
   }
   status.bytes = admitted->plan->bytes;
   status.chunks = admitted->plan->segments.size();

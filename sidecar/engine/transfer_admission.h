@@ -36,6 +36,7 @@ struct Admitted {
   std::shared_ptr<const Delegation> delegation;  // instead of a transport: the peer executes it
   TransferStatus status;
   std::optional<metrics::PathObstacle> against_rdma;  // none: only the peer has said why not
+  std::optional<wire::Path> kept_off_by_tcp;          // as PathChoice has it
   std::optional<wire::NotificationContent> notify;
   HoldReading reading;
   // Of a transfer that may be tried again with a fresh description of its remote buffers.

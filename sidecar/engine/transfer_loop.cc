@@ -79,6 +79,10 @@ void TransferLoop::Run() {
 void TransferLoop::CountPath(const Admitted& admitted) const {
   const TransferStatus& status = admitted.status;
   metrics_.PathSelected(static_cast<metrics::Path>(status.path));
+  if (admitted.kept_off_by_tcp) {
+    metrics_.NodeFallback(static_cast<metrics::Path>(*admitted.kept_off_by_tcp),
+                          static_cast<metrics::Path>(status.path));
+  }
   if (status.path != wire::Path::kTcp && status.path != wire::Path::kBounce) return;
   for (const auto& transport : transports_) {
     if (transport->path() != wire::Path::kRdma || !transport->Probe()) continue;

@@ -79,6 +79,7 @@ void TransferLoop::Retried(uint64_t token, Result<Admitted>* again) {
   const bool is_another = std::exchange(status.path, fresh.status.path) != fresh.status.path;
   status.paths = std::move(fresh.status.paths);
   admitted.against_rdma = fresh.against_rdma;
+  admitted.kept_off_by_tcp = fresh.kept_off_by_tcp;
   if (is_another && admitted.transport != nullptr) CountPath(admitted);
   status.bytes = fresh.status.bytes;
   status.chunks = fresh.status.chunks;

@@ -42,7 +42,7 @@ void Add(Counter& counter, uint64_t count) {
 }
 
 // gantry_path_fallbacks_total has a series for each path that is slower than RDMA: of the others no
-// machine can be expected to have them between nodes.
+// machine can be expected to have them between nodes. On a node there are those that share memory.
 class FallbackCounters {
  public:
   explicit FallbackCounters(Registry& registry) {
@@ -50,6 +50,13 @@ class FallbackCounters {
                        .Name("gantry_path_fallbacks_total")
                        .Help("Transfers that took a slower path than works on this side, and why")
                        .Register(registry);
+    for (const Path from : {Path::kIpc, Path::kShm}) {
+      for (size_t to = Index(Path::kRdma); to < kRealPathNames.size(); ++to) {
+        over_tcp_[Index(from)][to] = &family.Add({{"from", std::string(kPathNames[Index(from)])},
+                                                  {"to", std::string(kPathNames[to])},
+                                                  {"reason", "over_tcp"}});
+      }
+    }
     for (size_t to = Index(Path::kRdma) + 1; to < kRealPathNames.size(); ++to) {
       for (size_t why = 0; why < kPathObstacleNames.size(); ++why) {
         counters_[to][why] = &family.Add({{"from", std::string(kPathNames[Index(Path::kRdma)])},
@@ -63,8 +70,14 @@ class FallbackCounters {
     Counter* counter = counters_[Index(to)][Index(why)];
     if (counter != nullptr) counter->Increment();
   }
+  void CountOverTcp(Path from, Path to) {
+    if (!IsReal(from) || !IsReal(to)) return;
+    Counter* counter = over_tcp_[Index(from)][Index(to)];
+    if (counter != nullptr) counter->Increment();
+  }
 
  private:
+  std::array<std::array<Counter*, kRealPathNames.size()>, kRealPathNames.size()> over_tcp_{};
   std::array<std::array<Counter*, kPathObstacleNames.size()>, kRealPathNames.size()> counters_{};
 };
 
@@ -267,6 +280,9 @@ void Metrics::PathSelected(Path path) {
 }
 
 void Metrics::RdmaFallback(Path taken, PathObstacle why) { families_->fallbacks.Count(taken, why); }
+void Metrics::NodeFallback(Path from, Path taken) {
+  families_->fallbacks.CountOverTcp(from, taken);
+}
 
 void Metrics::Busy(Operation operation, Path path, double seconds) {
   if (IsReal(path)) families_->active.At(operation, path).Increment(std::max(seconds, 0.0));

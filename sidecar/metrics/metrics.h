@@ -136,6 +136,9 @@ class Metrics {
   void PathSelected(Path path);
   // Took a slower path than RDMA, which works on this side.
   void RdmaFallback(Path taken, PathObstacle why);
+  // Did not take `from`, which shares memory, though the peer is on this node: it was reached over
+  // TCP.
+  void NodeFallback(Path from, Path taken);
   void Busy(Operation operation, Path path, double seconds);  // union of the time a path was busy
   void RegistrationEnded(bool ok, uint64_t buffers);
   void HttpRequest(std::string_view route, std::string_view method, int code, double seconds);

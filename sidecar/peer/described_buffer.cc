@@ -10,7 +10,7 @@ namespace gantry::peer {
 void KeepPossible(bool over_tcp, uint32_t version, std::vector<wire::PathReport>* paths) {
   for (wire::PathReport& report : *paths) {
     if (report.available && over_tcp && SharesMemory(report.path)) {
-      report = {report.path, false, std::string(kReachedOverTcp)};
+      report = {report.path, false, std::string(wire::kReachedOverTcp)};
     }
     if (report.available && report.path == wire::Path::kTcp &&
         version < wire::kPeerVersionWithStreams) {

@@ -1,5 +1,8 @@
 #include "sidecar/peer/peer_address.h"
 
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <utility>
 
 namespace gantry::peer {
@@ -32,6 +35,18 @@ Result<PeerAddress> ParsePeerAddress(std::string_view address) {
               "unix:<node directory>/<name>.peer.sock on the same node; else host:port, with an "
               "IPv6 address in brackets",
               "/address");
+}
+
+std::string NodeSocket(std::string_view node_dir, std::string_view name) {
+  return std::string(node_dir) + "/" + std::string(name) + ".peer.sock";
+}
+
+std::string AddressOnThisNode(std::string_view node_dir, std::string_view name) {
+  if (node_dir.empty()) return {};
+  const std::string path = NodeSocket(node_dir, name);
+  std::error_code ignored;
+  if (!std::filesystem::is_socket(path, ignored)) return {};
+  return std::string(kUnixScheme) + path;
 }
 
 }  // namespace gantry::peer

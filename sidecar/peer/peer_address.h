@@ -20,4 +20,10 @@ struct PeerAddress {
 // "unix:/path/of/peer.sock" or "host:port". Names are looked up when the peer is connected to.
 Result<PeerAddress> ParsePeerAddress(std::string_view address);
 
+// Where the sidecar called `name` listens in a node's directory; `node_dir` as it is seen here.
+std::string NodeSocket(std::string_view node_dir, std::string_view name);
+
+// "unix:..." where a sidecar called `name` listens there; else empty. `node_dir` may be empty.
+std::string AddressOnThisNode(std::string_view node_dir, std::string_view name);
+
 }  // namespace gantry::peer

@@ -30,7 +30,7 @@ std::vector<wire::PathReport> PathsBetween(const PeerIdentity& self, const PeerI
       report.reason = "the sidecars run on different machines (boot ids differ)";
     } else if (SharesMemory(path) && over_tcp) {
       report.available = false;
-      report.reason = kReachedOverTcp;
+      report.reason = wire::kReachedOverTcp;
     }
     paths.push_back(std::move(report));
   }

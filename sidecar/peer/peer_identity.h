@@ -16,9 +16,6 @@ using wire::PeerIdentity;
 // The kernel's boot id, the same in every container of a machine.
 Result<std::string> ReadNodeId();
 
-inline constexpr std::string_view kReachedOverTcp =
-    "the peer was reached over TCP, not by the node directory";
-
 // Whether the path maps the peer's memory.
 constexpr bool SharesMemory(wire::Path path) {
   return path == wire::Path::kIpc || path == wire::Path::kShm;

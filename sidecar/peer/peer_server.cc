@@ -55,7 +55,7 @@ Result<NodeFiles> MakeNodeFiles(const PeerServerOptions& options) {
   if (options.node_dir.empty()) return NodeFiles{};
   const std::string base = options.node_dir + "/" + options.self.name;
   ASSIGN_OR_RETURN(NodeLock lock, NodeLock::Take(base + ".peer.lock"));
-  const std::string socket_path = base + ".peer.sock";
+  const std::string socket_path = NodeSocket(options.node_dir, options.self.name);
   ASSIGN_OR_RETURN(UniqueFd listener, ListenUnix(socket_path, SOCK_STREAM | SOCK_NONBLOCK,
                                                  options.socket_mode, kBacklog));
   return NodeFiles{socket_path, options.self.name + ".fds.sock", std::move(lock),

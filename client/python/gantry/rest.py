@@ -54,18 +54,23 @@ class RestCalls:
         text = native.take_text(answer.value)
         return json.loads(text) if text else None
 
-    def set_peer(self, name: str, address: str, wait: Optional[float] = None) -> dict[str, Any]:
-        """Tells the sidecar where another one is, for example "unix:/run/gantry/node/pod-b.peer.sock".
+    def set_peer(self, name: str, address: str, wait: Optional[float] = None, *,
+                 node_id: Optional[str] = None) -> dict[str, Any]:
+        """Tells the sidecar where another one is, for example "unix:/run/gantry/node/pod-b.peer.sock" or "10.1.2.3:9461".
+
+        node_id  of its node, as GET /v1/info there says: where it is this node's, and the peer has a socket in the node's
+                 directory, this socket is used instead of `address`, so that memory is shared
 
         Returns what peer() does as soon as the peer is up, or after `wait` seconds (60 at most; None: 5). With 0 it returns
         at once, and the state of a new peer is "connecting": an event "peer_up" says when it is up. It goes on connecting
         whatever the wait is. Another address than before first waits until the old peer's memory is unmapped.
         """
         target = f"/v1/peers/{quote(name, safe='')}"
+        body = {"address": address} if node_id is None else {"address": address, "node_id": node_id}
         if wait is None:
-            return self.request("PUT", target, {"address": address})
+            return self.request("PUT", target, body)
         wait_ms = min(native.milliseconds(wait, "wait"), _PEER_WAIT_MS_MAX)
-        return self.request("PUT", f"{target}?wait_ms={wait_ms}", {"address": address}, wait_ms / 1000)
+        return self.request("PUT", f"{target}?wait_ms={wait_ms}", body, wait_ms / 1000)
 
     def peer(self, name: str) -> dict[str, Any]:
         """State, path and reasons of a peer."""

@@ -114,6 +114,21 @@ TEST(Metrics, CountsFallbacksByWhatKeptThemOffRdma) {
   EXPECT_EQ(count("failed", "bounce"), 0);
 }
 
+TEST(Metrics, CountsPeersOfTheNodeThatAreReachedOverTcp) {
+  Metrics metrics("test");
+  metrics.NodeFallback(Path::kShm, Path::kTcp);
+  metrics.NodeFallback(Path::kShm, Path::kTcp);
+  metrics.NodeFallback(Path::kIpc, Path::kRdma);
+  const Exposition now(metrics.Text());
+  const auto count = [&](const std::string& from, const std::string& to) {
+    return now.At("gantry_path_fallbacks_total{from=\"" + from + R"(",reason="over_tcp",to=")" +
+                  to + "\"}");
+  };
+  EXPECT_EQ(count("shm", "tcp"), 2);
+  EXPECT_EQ(count("ipc", "rdma"), 1);
+  EXPECT_EQ(count("ipc", "tcp"), 0);
+}
+
 TEST(Metrics, SaysWhatCopiedGpuMemoryAndWhy) {
   Metrics metrics("test");
   TransferSample sample = Read64KiB();
@@ -141,6 +156,8 @@ TEST(Metrics, NoCallerCanMakeANewSeries) {
   }
   metrics.RdmaFallback(Path::kIpc, PathObstacle::kPeer);
   metrics.RdmaFallback(Path::kNone, PathObstacle::kPeer);
+  metrics.NodeFallback(Path::kTcp, Path::kTcp);
+  metrics.NodeFallback(Path::kShm, Path::kNone);
   metrics.PathSelected(Path::kNone);
   metrics.Busy(Operation::kWrite, Path::kNone, 1);
   const Exposition after(metrics.Text());

@@ -37,7 +37,7 @@ TEST_F(PeerTcpTest, APeerComesUpAndSaysWhyItsMemoryIsNotMapped) {
   EXPECT_GT(info->rtt_us, 0U);
   ASSERT_EQ(info->paths.size(), static_cast<size_t>(wire::kPathCount));
   for (const wire::PathReport& report : info->paths) EXPECT_FALSE(report.available);
-  EXPECT_EQ(info->paths[static_cast<size_t>(wire::Path::kShm)].reason, peer::kReachedOverTcp);
+  EXPECT_EQ(info->paths[static_cast<size_t>(wire::Path::kShm)].reason, wire::kReachedOverTcp);
 }
 
 TEST_F(PeerTcpTest, BuffersAreDescribedAndNothingIsMapped) {
@@ -50,7 +50,7 @@ TEST_F(PeerTcpTest, BuffersAreDescribedAndNothingIsMapped) {
   EXPECT_EQ(remote.length, arena_.size());
   ASSERT_EQ(remote.allocations.size(), 1U);
   EXPECT_EQ(remote.allocations.front().mapped, nullptr);
-  EXPECT_EQ(remote.paths[static_cast<size_t>(wire::Path::kShm)].reason, peer::kReachedOverTcp);
+  EXPECT_EQ(remote.paths[static_cast<size_t>(wire::Path::kShm)].reason, wire::kReachedOverTcp);
   EXPECT_EQ(initiator_.directory().mapped_allocations(), 0U);
   EXPECT_EQ(initiator_.directory().fds_held(), 0U);
 }
