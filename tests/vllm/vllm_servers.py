@@ -97,15 +97,17 @@ class Engine:
         said = json.loads(text)
         return said["choices"][0]["token_ids"], said.get("kv_transfer_params")
 
-    def metric(self, name):
-        """The sum over all series of a metric."""
+    def metric(self, name, label=""):
+        """The sum over all series of a metric that have this label, such as 'path="shm"'. It fails where there is none."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=REQUEST_SECONDS)
         try:
             connection.request("GET", "/metrics")
             lines = connection.getresponse().read().decode().splitlines()
         finally:
             connection.close()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(re.escape(name) + r"[{ ]", line))
+        found = [line for line in lines if re.match(re.escape(name) + r"[{ ]", line) and label in line]
+        assert found, f"{name} has no series {label}"
+        return sum(float(line.rsplit(" ", 1)[1]) for line in found)
 
     def reads(self):
         """(state, path) of each read that this engine's connector has said to have ended, oldest first."""

@@ -13,6 +13,7 @@ import gantry
 
 from .handshake import hold_id
 from .session import Session
+from .stats import Recorder
 
 log = logging.getLogger("vllm.gantry")
 
@@ -23,14 +24,16 @@ _POLL_EVENTS_MAX = 256
 
 
 class Holds:
-    """One thread puts, releases and follows the holds; the methods are called in vLLM's steps, and neither block nor raise.
+    """One thread puts, releases and follows the holds, and reads all events of the workload.
+
+    The methods are called in vLLM's steps, and neither block nor raise.
 
     A request is told by take_ended() when its blocks may be overwritten. When the lease is lost, reads that began may still
     go on at peers, but no longer than `read_deadline`; only then are the blocks told to be free.
     """
 
-    def __init__(self, session: Session, layers: int, ttl: float, read_deadline: float) -> None:
-        self._session = session
+    def __init__(self, session: Session, layers: int, ttl: float, read_deadline: float, recorder: Recorder) -> None:
+        self._session, self._recorder = session, recorder
         self._buffers = [f"kv.{i}" for i in range(layers)]
         self._ttl, self._read_deadline = ttl, read_deadline
         self._lock = threading.Lock()
@@ -113,14 +116,18 @@ class Holds:
             self._requests[hold][1].release()
 
     def _look_at_events(self) -> None:
-        if self._client is None or not self._requests:
+        if self._client is None:
             return
         events, self._cursor, lost = self._client.poll_events(self._cursor, _POLL_EVENTS_MAX)
         for event in events:
             if event.type == "hold" and event.subject in self._requests:
                 self._tell([self._requests.pop(event.subject)[0]])
+                if event.fields.get("hold", {}).get("outcome") == "expired":
+                    self._recorder.count(num_kv_expired_reqs=1)
             elif event.type == "notification" and event.message is not None and event.message.startswith(RELEASE):
                 self._release(event.message[len(RELEASE):].decode(errors="replace"))
+            elif event.type == "notification_outcome" and not event.fields["delivery"]["delivered"]:
+                self._recorder.count(num_failed_notifications=1)
         if lost:
             log.warning("%d events of the sidecar were lost; the holds of requests end at their time", lost)
 

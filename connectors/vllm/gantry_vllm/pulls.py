@@ -14,6 +14,7 @@ from .handshake import Handshake, hold_id
 from .holds import RELEASE
 from .metadata import Load, Unwanted
 from .session import Session
+from .stats import Read, Recorder
 
 log = logging.getLogger("vllm.gantry")
 
@@ -26,8 +27,8 @@ _MESSAGE_DEADLINE_SECONDS = 10.0
 class Pulls:
     """A thread for each read that is under way. The methods are called in vLLM's steps, and neither block nor raise."""
 
-    def __init__(self, session: Session, require_path: Optional[list[str]], deadline: float) -> None:
-        self._session = session
+    def __init__(self, session: Session, require_path: Optional[list[str]], deadline: float, recorder: Recorder) -> None:
+        self._session, self._recorder = session, recorder
         self._require_path, self._deadline = require_path, deadline
         self._lock = threading.Lock()
         self._views: dict[tuple[int, Handshake], gantry.View] = {}  # (life of the lease, source)
@@ -41,7 +42,7 @@ class Pulls:
     def start(self, load: Load) -> None:
         with self._lock:
             self._transfers[load.request_id] = None
-        self._pool.submit(self._run, load)
+        self._pool.submit(self._run, load, time.monotonic())
 
     def cancel(self, request: str) -> None:
         """The request is told as ended when no byte arrives any more."""
@@ -64,23 +65,26 @@ class Pulls:
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self, load: Load) -> None:
+    def _run(self, load: Load, began: float) -> None:
         succeeded = False
         try:
-            succeeded = self._read(load)
+            succeeded = self._read(load, began)
         except Exception as error:  # noqa: BLE001 - the request must be told, whatever happened
             log.warning("the blocks of request %s are computed here, as they were not read from %s: %s", load.request_id,
                         load.source.peer, error)
         with self._lock:
             self._transfers.pop(load.request_id, None)
+            cancelled = load.request_id in self._cancelled
             self._cancelled.discard(load.request_id)
             self._ended.add(load.request_id)
             if not succeeded:
                 self._failed.add(load.request_id)
+            if not succeeded and not cancelled:
+                self._recorder.failed_read(len(load.local_blocks), len(load.local_blocks))
         if not succeeded:
             self._give_back(load.source, load.remote_request_id)
 
-    def _read(self, load: Load) -> bool:
+    def _read(self, load: Load, began: float) -> bool:
         client, life = self._session.client, self._session.life
         if client is None:
             raise gantry.Error("peer_unavailable", "this engine has no lease at its sidecar")
@@ -88,9 +92,11 @@ class Pulls:
         with self._lock:
             if load.request_id in self._cancelled:
                 return False
+        asked = time.monotonic()
         transfer = client.read(view, local_blocks=load.local_blocks, remote_blocks=load.remote_blocks,
                                hold=hold_id(load.remote_request_id), deadline=self._deadline, executor="self",
                                require_path=self._require_path)
+        posted = time.monotonic() - asked
         with self._lock:
             self._transfers[load.request_id] = transfer
             cancelled = load.request_id in self._cancelled
@@ -99,6 +105,8 @@ class Pulls:
         status = self._await_end(client, transfer)
         log.info("request %s: %s, %d bytes by %s in %d us", load.request_id, status.state, status.bytes, status.path,
                  status.total_us)
+        self._recorder.read(Read(time.monotonic() - began, posted, status.total_us / 1e6, status.bytes, len(load.local_blocks),
+                                 status.descriptors_in, status.path))
         return True
 
     def _await_end(self, client: gantry.Client, transfer: gantry.Transfer) -> gantry.TransferStatus:
@@ -167,4 +175,5 @@ class Pulls:
             client.notify(source.workload, RELEASE + hold_id(remote_request).encode(), peer=source.peer,
                           deadline=_MESSAGE_DEADLINE_SECONDS)
         except Exception as error:  # noqa: BLE001 - a thread of the pool has nobody to tell
+            self._recorder.count(num_failed_notifications=1)
             log.debug("the blocks of %s are not given back: %s", remote_request, error)

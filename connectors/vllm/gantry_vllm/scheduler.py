@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from .handshake import KEY, Handshake, compatibility_hash
 from .metadata import Load, StepMetadata, Unwanted
 from .offer import Offer, offer_of, source_of
+from .stats import Recorder
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
@@ -24,8 +25,9 @@ class Scheduler:
     the decoder's request takes, in the shape of NixlConnector's.
     """
 
-    def __init__(self, engine_id: str, block_size: int, factors: dict[str, Any]) -> None:
+    def __init__(self, engine_id: str, block_size: int, factors: dict[str, Any], recorder: Recorder) -> None:
         self._engine_id, self._block_size, self._factors = engine_id, block_size, factors
+        self._recorder = recorder
         self._mine: Optional[Handshake] = None
         self._manager: "Optional[KVCacheManager]" = None
         self._producing: "dict[str, Request]" = {}  # whose prompts are being computed
@@ -52,6 +54,7 @@ class Scheduler:
             log.error("the prompt of request %s is computed here: %s", request.request_id, why)
             params["do_remote_prefill"] = False
             self._give_back(params)
+            self._recorder.computed_instead(self._blocks_of(request) - computed // self._block_size)
             return 0, False
         self._offers[request.request_id] = offer, computed
         missing = request.num_prompt_tokens - computed

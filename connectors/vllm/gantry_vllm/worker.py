@@ -17,6 +17,7 @@ from .metadata import StepMetadata
 from .pulls import Pulls
 from .session import Session
 from .settings import Settings
+from .stats import Recorder
 
 log = logging.getLogger("vllm.gantry")
 
@@ -26,9 +27,10 @@ _HOLD_SECONDS = 0.5  # a step waits no longer for its holds; the decoder compute
 class Worker:
     """Its methods are called by vLLM's worker thread. After the start they neither block nor raise."""
 
-    def __init__(self, settings: Settings, workload: str, blocks: int) -> None:
+    def __init__(self, settings: Settings, workload: str, blocks: int, recorder: Recorder) -> None:
         self._settings, self._blocks = settings, blocks
-        self._session = Session(settings.run_dir, workload)
+        self._recorder = recorder
+        self._session = Session(settings.run_dir, workload, recorder)
         self._allocation = ArenaAllocation(self._session.make_arena)
         self._holds: Optional[Holds] = None
         self._pulls: Optional[Pulls] = None
@@ -46,8 +48,9 @@ class Worker:
         layers = layers_of(kv_caches, arena, self._blocks)
         assert arena is not None
         self._session.register(layers, arena)
-        self._holds = Holds(self._session, len(layers), self._settings.hold_ttl, self._settings.read_deadline)
-        self._pulls = Pulls(self._session, self._settings.require_path, self._settings.read_deadline)
+        self._holds = Holds(self._session, len(layers), self._settings.hold_ttl, self._settings.read_deadline,
+                            self._recorder)
+        self._pulls = Pulls(self._session, self._settings.require_path, self._settings.read_deadline, self._recorder)
         log.info("the KV cache of %d layers is registered as workload %s of the sidecar %s", len(layers),
                  self._session.workload, self._session.peer_name)
 
