@@ -152,10 +152,14 @@ class Pair:
         """Holds of the prefiller that have not ended."""
         return self.prefill_sidecar.ask("GET", "/v1/holds")[1]["holds"]
 
+    def shorten_holds(self, seconds):
+        """Each hold ends so many seconds from now on, unless it is renewed."""
+        for hold in self.holds():
+            self.prefill_sidecar.ask("PATCH", f"/v1/holds/{hold['id']}", {"workload": hold["workload"], "ttl_ms": int(seconds * 1000)})
+
     def end_holds(self):
         """Makes the time of each hold end now."""
-        for hold in self.holds():
-            self.prefill_sidecar.ask("PATCH", f"/v1/holds/{hold['id']}", {"workload": hold["workload"], "ttl_ms": 1})
+        self.shorten_holds(0.001)
         wait_for(lambda: not self.holds(), "the holds have ended")
 
 

@@ -43,13 +43,13 @@ class GantryConnector(KVConnectorBase_V1):
             log.warning("kv_load_failure_policy is %r: requests fail when their blocks cannot be read. With \"recompute\" "
                         "they are computed here", transfer.kv_load_failure_policy)
         self._recorder = Recorder(recomputes=transfer.kv_load_failure_policy == "recompute")
+        settings = Settings.of(transfer.kv_connector_extra_config)
         self._scheduler: Optional[Scheduler] = None
         self._worker: Optional[Worker] = None
         if role == KVConnectorRole.SCHEDULER:
             self._scheduler = Scheduler(transfer.engine_id, vllm_config.cache_config.block_size,
-                                        compatibility(vllm_config), self._recorder)
+                                        compatibility(vllm_config), settings.hold_ttl, self._recorder)
         else:
-            settings = Settings.of(transfer.kv_connector_extra_config)
             self._worker = Worker(settings, f"vllm-{transfer.engine_id}", kv_cache_config.num_blocks, self._recorder)
 
     # The worker
@@ -124,6 +124,10 @@ class GantryConnector(KVConnectorBase_V1):
         super().bind_kv_cache_manager(kv_cache_manager)
         assert self._scheduler is not None
         self._scheduler.bind(kv_cache_manager)
+
+    def on_new_request(self, request: "Request") -> None:
+        assert self._scheduler is not None
+        self._scheduler.added(request)
 
     def get_num_new_matched_tokens(self, request: "Request", num_computed_tokens: int) -> tuple[int, bool]:
         assert self._scheduler is not None

@@ -11,7 +11,7 @@ from typing import Optional
 import gantry
 
 from .handshake import Handshake, hold_id
-from .holds import RELEASE
+from .holds import RELEASE, RENEW
 from .metadata import Load, Unwanted
 from .session import Session
 from .stats import Read, Recorder
@@ -19,6 +19,8 @@ from .stats import Read, Recorder
 log = logging.getLogger("vllm.gantry")
 
 _THREADS = 16  # reads that are under way at the same time
+_RENEWALS = 4  # prefillers that are told at the same time to keep blocks
+_HOLDS_MAX = 1000  # that one message renews: their ids have 45 bytes, and a message 64 KiB at most
 _WAIT_SECONDS = 1.0  # of one look at a transfer
 _DEAD_SIDECAR_SECONDS = 1.0  # its copy workers have ended by then
 _MESSAGE_DEADLINE_SECONDS = 10.0
@@ -38,6 +40,8 @@ class Pulls:
         self._ended: set[str] = set()
         self._failed: set[str] = set()
         self._pool = ThreadPoolExecutor(_THREADS, "gantry-pull")
+        self._renewing: set[Handshake] = set()
+        self._renewals = ThreadPoolExecutor(_RENEWALS, "gantry-renew")  # not behind reads that wait for a peer
 
     def start(self, load: Load) -> None:
         with self._lock:
@@ -55,6 +59,14 @@ class Pulls:
     def give_back(self, unwanted: Unwanted) -> None:
         self._pool.submit(self._give_back, unwanted.source, unwanted.remote_request_id)
 
+    def renew(self, source: Handshake, holds: list[str]) -> None:
+        """Tells a prefiller to keep blocks that are not read yet, unless the last message to it is still being sent."""
+        with self._lock:
+            if source in self._renewing:
+                return
+            self._renewing.add(source)
+        self._renewals.submit(self._renew, source, holds)
+
     def take_ended(self) -> tuple[set[str], set[str]]:
         """Since the last call: (all requests whose reads have ended, those of them that failed)."""
         with self._lock:
@@ -63,7 +75,8 @@ class Pulls:
         return ended, failed
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._pool, self._renewals):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _run(self, load: Load, began: float) -> None:
         succeeded = False
@@ -167,13 +180,21 @@ class Pulls:
 
     def _give_back(self, source: Handshake, remote_request: str) -> None:
         """Tells the prefiller that nobody reads the blocks. Where that fails the hold ends at its time."""
+        self._tell(source, RELEASE + hold_id(remote_request).encode())
+
+    def _renew(self, source: Handshake, holds: list[str]) -> None:
+        for first in range(0, len(holds), _HOLDS_MAX):
+            self._tell(source, RENEW + " ".join(holds[first:first + _HOLDS_MAX]).encode())
+        with self._lock:
+            self._renewing.discard(source)
+
+    def _tell(self, source: Handshake, message: bytes) -> None:
         client = self._session.client
         if client is None:
             return
         try:
             self._introduce(client, self._session.life, source)
-            client.notify(source.workload, RELEASE + hold_id(remote_request).encode(), peer=source.peer,
-                          deadline=_MESSAGE_DEADLINE_SECONDS)
-        except Exception as error:  # noqa: BLE001 - a thread of the pool has nobody to tell
+            client.notify(source.workload, message, peer=source.peer, deadline=_MESSAGE_DEADLINE_SECONDS)
+        except Exception as error:  # noqa: BLE001 - a thread of a pool has nobody to tell
             self._recorder.count(num_failed_notifications=1)
-            log.debug("the blocks of %s are not given back: %s", remote_request, error)
+            log.debug("a message to %s is not sent: %s", source.peer, error)

@@ -69,6 +69,8 @@ class Worker:
         self._sending.update(step.sending)
         for unwanted in step.unwanted:
             self._pulls.give_back(unwanted)
+        for source, holds in step.renew.items():
+            self._pulls.renew(source, holds)
         for request in step.cancel:
             self._pulls.cancel(request)
 
