@@ -1,5 +1,6 @@
 """Which holds the decoder's scheduler renews, and when."""
 
+import time
 import unittest
 from types import SimpleNamespace
 
@@ -125,3 +126,15 @@ class OfRequests(unittest.TestCase):
             self.request.kv_transfer_params = params
             scheduler.added(self.request)
         self.assertEqual(scheduler.build(SimpleNamespace(num_scheduled_tokens={})).renew, {})
+
+    def test_an_offer_says_how_long_its_hold_lasts(self):
+        self.scheduler.bind(SimpleNamespace(get_block_ids=lambda request: ([4, 5],)))
+        self.scheduler.set_handshake(A)
+        self.request.kv_transfer_params, self.request.status = {"do_remote_decode": True}, RequestStatus.FINISHED_LENGTH_CAPPED
+        self.scheduler.blocks_allocated(self.request, None, 0)
+        self.scheduler.build(SimpleNamespace(num_scheduled_tokens={"r": 2 * BLOCK}))
+        before = time.time()
+        kept, params = self.scheduler.finished(self.request, [4, 5])
+        self.assertTrue(kept)
+        self.assertEqual(hold_seconds(params), TTL)
+        self.assertTrue(before + TTL <= params["remote_blocks_expiry_time"] <= time.time() + TTL)

@@ -39,7 +39,8 @@ def environment_of():
 class Engine:
     """`vllm serve` with 64 MiB of KV cache; without a sidecar it has no connector."""
 
-    def __init__(self, name, environment, folder, sidecar=None):
+    def __init__(self, name, environment, folder, sidecar=None, connector="GantryConnector", module="gantry_vllm.connector", path=""):
+        """`path`: another folder of Python modules."""
         self.name, self.port = name, free_port()
         self.log_path = Path(folder) / f"{name}.log"
         command = ["nice", "-n", "10", f"{environment}/venv/bin/vllm", "serve", f"{environment}/model",
@@ -48,11 +49,13 @@ class Engine:
                    "--max-num-seqs", "16", "--enforce-eager"]
         if sidecar is not None:
             command += ["--kv-transfer-config", json.dumps({
-                "kv_connector": "GantryConnector", "kv_connector_module_path": "gantry_vllm.connector",
+                "kv_connector": connector, "kv_connector_module_path": module,
                 "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
                 "kv_connector_extra_config": {"run_dir": str(sidecar.run_dir), "hold_ttl": HOLD_SECONDS, "read_deadline": 5}})]
+        variables = environment_of()
+        variables["PYTHONPATH"] += f":{path}"
         with open(self.log_path, "wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment_of(),
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables,
                                              start_new_session=True)
 
     @property

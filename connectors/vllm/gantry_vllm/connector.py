@@ -89,6 +89,11 @@ class GantryConnector(KVConnectorBase_V1):
         assert self._worker is not None
         return self._worker.results()
 
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        """vLLM asks after get_transfer_results() in each step. It takes blocks of models of one group alone, as refuse_unsupported()."""
+        assert self._worker is not None
+        return self._worker.missing()
+
     # What was observed: asked by vLLM in each step in the processes of both halves, then made into its log and its /metrics.
 
     def get_kv_connector_stats(self) -> Optional[GantryStats]:

@@ -10,6 +10,7 @@ from typing import Optional
 
 import gantry
 
+from .failures import missing_blocks
 from .handshake import Handshake, hold_id
 from .holds import RELEASE, RENEW
 from .metadata import Load, Unwanted
@@ -39,6 +40,7 @@ class Pulls:
         self._cancelled: set[str] = set()
         self._ended: set[str] = set()
         self._failed: set[str] = set()
+        self._missing: set[int] = set()
         self._pool = ThreadPoolExecutor(_THREADS, "gantry-pull")
         self._renewing: set[Handshake] = set()
         self._renewals = ThreadPoolExecutor(_RENEWALS, "gantry-renew")  # not behind reads that wait for a peer
@@ -67,12 +69,13 @@ class Pulls:
             self._renewing.add(source)
         self._renewals.submit(self._renew, source, holds)
 
-    def take_ended(self) -> tuple[set[str], set[str]]:
-        """Since the last call: (all requests whose reads have ended, those of them that failed)."""
+    def take_ended(self) -> tuple[set[str], set[str], set[int]]:
+        """Since the last call: (all requests whose reads have ended, those of them that have no block, blocks that others lack)."""
         with self._lock:
             ended, self._ended = self._ended, set()
             failed, self._failed = self._failed, set()
-        return ended, failed
+            missing, self._missing = self._missing, set()
+        return ended, failed, missing
 
     def close(self) -> None:
         for pool in (self._pool, self._renewals):
@@ -80,20 +83,24 @@ class Pulls:
 
     def _run(self, load: Load, began: float) -> None:
         succeeded = False
+        missing = load.local_blocks
         try:
             succeeded = self._read(load, began)
         except Exception as error:  # noqa: BLE001 - the request must be told, whatever happened
-            log.warning("the blocks of request %s are computed here, as they were not read from %s: %s", load.request_id,
-                        load.source.peer, error)
+            missing = self._missing_of(load)
+            log.warning("the blocks of request %s from number %d of %d on are computed here, as they were not read from %s: %s",
+                        load.request_id, load.local_blocks.index(missing[0]), len(load.local_blocks), load.source.peer, error)
         with self._lock:
             self._transfers.pop(load.request_id, None)
             cancelled = load.request_id in self._cancelled
             self._cancelled.discard(load.request_id)
             self._ended.add(load.request_id)
-            if not succeeded:
+            if not succeeded and missing[0] != load.local_blocks[0] and not cancelled:
+                self._missing.update(missing)
+            elif not succeeded:
                 self._failed.add(load.request_id)
             if not succeeded and not cancelled:
-                self._recorder.failed_read(len(load.local_blocks), len(load.local_blocks))
+                self._recorder.failed_read(len(missing), len(load.local_blocks) - load.local_blocks.index(missing[0]))
         if not succeeded:
             self._give_back(load.source, load.remote_request_id)
 
@@ -121,6 +128,18 @@ class Pulls:
         self._recorder.read(Read(time.monotonic() - began, posted, status.total_us / 1e6, status.bytes, len(load.local_blocks),
                                  status.descriptors_in, status.path))
         return True
+
+    def _missing_of(self, load: Load) -> list[int]:
+        """The blocks that a read which failed did not fill; all of them, unless the sidecar knows better."""
+        with self._lock:
+            transfer = self._transfers[load.request_id]
+        missing = None
+        if transfer is not None:
+            try:
+                missing = missing_blocks(transfer.details(), load.local_blocks)
+            except Exception as error:  # noqa: BLE001 - the request must be told, whatever happened
+                log.debug("request %s: %s", load.request_id, error)
+        return missing or load.local_blocks
 
     def _await_end(self, client: gantry.Client, transfer: gantry.Transfer) -> gantry.TransferStatus:
         """Returns when no byte moves any more: vLLM uses the blocks for others then. Raises gantry.Error when it failed."""

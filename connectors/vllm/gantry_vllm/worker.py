@@ -36,6 +36,7 @@ class Worker:
         self._pulls: Optional[Pulls] = None
         self._putting: list["Future[bool]"] = []
         self._sending: set[str] = set()  # finished, and their holds have not ended
+        self._missing: set[int] = set()  # blocks that reads which have just ended did not fill
         self._ended: set[str] = set()  # holds that ended before their requests were told as finished
         self._released: set[str] = set()  # requests whose blocks are vLLM's again, and their holds have not ended
 
@@ -94,8 +95,13 @@ class Worker:
         self._ended -= sent | forgotten
         self._released -= forgotten
         self._sending -= sent
-        received, failed = self._pulls.take_ended()
+        received, failed, self._missing = self._pulls.take_ended()
         return KVConnectorTransferResults(finished_sending=sent, finished_recving=received, failed_recving=failed)
+
+    def missing(self) -> set[int]:
+        """The blocks that are computed again, and all of their requests' behind them, of those that results() has just told."""
+        missing, self._missing = self._missing, set()
+        return missing
 
     def close(self) -> None:
         for part in (self._pulls, self._holds, self._session):
