@@ -2,7 +2,7 @@
 
 They do so with memory of the fake driver's GPUs, too: by ipc, and staged. Some requests are refused, some are late, a buffer is
 registered anew again and again, messages go both ways, and a peer is not there. Beside them a device plugin serves pods that come
-and go.
+and go, and one of the pods has the numbers of a vLLM server.
 """
 
 import os
@@ -15,7 +15,9 @@ import threading
 import time
 from pathlib import Path
 
-from prometheus_server import Prometheus
+from prometheus_server import SCRAPE_SECONDS, Prometheus
+from replayed_metrics import Replay
+from vllm_records import vllm_records
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "end_to_end"))
 from conftest import SidecarProcess  # noqa: E402
@@ -30,6 +32,7 @@ GPU_SIZE = 16 * MiB
 FLAGS = [*TCP, "--metrics-listen", "127.0.0.1:0", "--no-rdma", "--log-level", "info"]
 RENEWED = ("renewed", 0, MiB)
 PODS = {"a": ("chat", "prefill-0"), "b": ("chat", "decode-0")}
+VLLM_RECORDS = 1200  # ten minutes of scrapes, longer than any load
 PLUGIN_POD = ("gantry-system", "gantry-device-plugin-x7k2p")
 
 
@@ -44,6 +47,7 @@ class MonitoredScene:
             self.prometheus = Prometheus(self.folder)
             self._to_close.append(self.prometheus.close)
             self._plugin()
+            self._vllm()
             self.a, self.b = (self._sidecar(name) for name in PODS)
             self._memories = [self._memory() for _ in PODS]
             self._workload(self.a, "prefill", self._memories[0], gpu=0)
@@ -90,6 +94,11 @@ class MonitoredScene:
         plugin = PluginProcess(self.folder)
         self._to_close.append(plugin.close)
         self.prometheus.add_target(plugin.address, *PLUGIN_POD)
+
+    def _vllm(self):
+        replay = Replay(vllm_records(VLLM_RECORDS), SCRAPE_SECONDS)
+        self._to_close.append(replay.close)
+        self.prometheus.add_target(replay.address, *PODS["b"])
 
     def _sidecar(self, name):
         sidecar = SidecarProcess(name, self.folder, workers=2, flags=FLAGS)

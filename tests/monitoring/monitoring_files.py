@@ -8,6 +8,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "charts" / "gantry" / "files"
+VLLM_PAGE = "connectors/vllm/README.md"
 RULES_FILE = FILES / "rules" / "gantry.yaml"
 # What Prometheus adds to each target of the chart, and what its own metrics are.
 TARGET_LABELS = {"namespace", "pod", "job", "instance"}
@@ -17,7 +18,7 @@ RDMA_QUESTIONS = [r"gantry-transfers: Ports, .*", r"gantry-transfers: Throughput
                   r"gantry-transfers: Queue pairs and connections, A", r"GantryRdma.*"]
 # Every expression of a rule: what is looked at, how it is compared, with what.
 ALERT_EXPRESSION = re.compile(r"(?P<value>.+) (?P<comparison>[<>]) (?P<threshold>\d+(\.\d+)?)")
-_METRIC = re.compile(r"\b((?:gantry|process)_\w+|up)\b(?:\{([^}]*)\})?")
+_METRIC = re.compile(r"\b((?:vllm:)?(?:gantry|process)_\w+|up)\b(?:\{([^}]*)\})?")
 
 
 def dashboards():
@@ -48,14 +49,16 @@ def filled_in(expression, interval="10s"):
     return expression
 
 
+def metric_rows(page):
+    """(name, type, labels) of each row of a page's tables."""
+    rows = re.findall(r"^\| `([\w:]+)` \| (counter|gauge|histogram) \|([^|]*)\|", (ROOT / page).read_text(), re.MULTILINE)
+    return [(name, kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows]
+
+
 def documented_metrics():
-    """Name -> labels, of docs/metrics.md; of histograms, what Prometheus makes of them."""
+    """Name -> labels, of sidecars, the plugin and vLLM; of histograms, what Prometheus makes of them."""
     found = {"up": set()}
-    for line in (ROOT / "docs" / "metrics.md").read_text().splitlines():
-        row = re.match(r"\| `(\w+)` \| (\w+) \|([^|]*)\|", line)
-        if not row:
-            continue
-        name, kind, labels = row[1], row[2], set(re.findall(r"`(\w+)`", row[3]))
+    for name, kind, labels in metric_rows("docs/metrics.md") + metric_rows(VLLM_PAGE):
         if kind == "histogram":
             found |= {f"{name}_bucket": labels | {"le"}, f"{name}_sum": labels, f"{name}_count": labels}
         else:

@@ -21,7 +21,11 @@ MOVING = ["Sidecars, A", "Peers down, A", "Transfers that fail, A", "Access erro
           "Time by stage, p99, A", "Times, A", "Sizes, A", "Path mix, A", "Access errors, A", "Notifications, A",
           "Requests by answer, A", "Time of requests, p99, A", "Bytes registered and mapped, B", "Descriptors in use, A", "Processors, A",
           "Peers by state, A", "TCP connections, A", "Served over TCP, A", "Jobs between GPUs, A", "Copy workers, B",
-          "Bytes registered and mapped, C", "Staged, A", "Registrations, A"]
+          "Bytes registered and mapped, C", "Staged, A", "Registrations, A",
+          "Handover of a prompt, B", "Parts of a handover, p99, A", "Parts of a handover, p99, B", "Prompts' bytes by path, A",
+          "Handovers, A", "Handovers, B", "Handovers, C", "Blocks that did not arrive, A", "Blocks that did not arrive, B",
+          "Holds, leases and messages of engines, A", "Holds, leases and messages of engines, B",
+          "Holds, leases and messages of engines, C"]
 MOVING_OF_THE_PLUGIN = ["Plugins, A", "Connected to the kubelet, A", "Healthy, A", "Slots bound, A", "Binds, last hour, A",
                         "Failed binds, last hour, A", "Registrations, A", "Slots by state, A", "Binds, A", "Failed binds, A",
                         "Time to bind, A", "Time to allocate, A", "Times to bind, A", "RDMA ports, A", "CDI files, A", "CDI files, B"]

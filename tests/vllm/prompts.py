@@ -24,5 +24,5 @@ for _path in PATHS:
     PROMPTS |= {f"{_path} together {i}": make(f"{_path} together {i}", 100 + 37 * i) for i in range(TOGETHER)}
 for _name in ("cached", "reversed", "other block size", "prefill sidecar lost", "prefill sidecar back",
               "decode sidecar lost", "decode sidecar back", "after an abort",
-              "made up"):
+              "made up", "measured", "measured failure", "waits", "in part"):
     PROMPTS[_name] = make(_name, 200)

@@ -39,7 +39,8 @@ def environment_of():
 class Engine:
     """`vllm serve` with 64 MiB of KV cache; without a sidecar it has no connector."""
 
-    def __init__(self, name, environment, folder, sidecar=None):
+    def __init__(self, name, environment, folder, sidecar=None, connector="GantryConnector", module="gantry_vllm.connector", path=""):
+        """`path`: another folder of Python modules."""
         self.name, self.port = name, free_port()
         self.log_path = Path(folder) / f"{name}.log"
         command = ["nice", "-n", "10", f"{environment}/venv/bin/vllm", "serve", f"{environment}/model",
@@ -48,11 +49,13 @@ class Engine:
                    "--max-num-seqs", "16", "--enforce-eager"]
         if sidecar is not None:
             command += ["--kv-transfer-config", json.dumps({
-                "kv_connector": "GantryConnector", "kv_connector_module_path": "gantry_vllm.connector",
+                "kv_connector": connector, "kv_connector_module_path": module,
                 "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
                 "kv_connector_extra_config": {"run_dir": str(sidecar.run_dir), "hold_ttl": HOLD_SECONDS, "read_deadline": 5}})]
+        variables = environment_of()
+        variables["PYTHONPATH"] += f":{path}"
         with open(self.log_path, "wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment_of(),
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables,
                                              start_new_session=True)
 
     @property
@@ -97,15 +100,17 @@ class Engine:
         said = json.loads(text)
         return said["choices"][0]["token_ids"], said.get("kv_transfer_params")
 
-    def metric(self, name):
-        """The sum over all series of a metric."""
+    def metric(self, name, label=""):
+        """The sum over all series of a metric that have this label, such as 'path="shm"'. It fails where there is none."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=REQUEST_SECONDS)
         try:
             connection.request("GET", "/metrics")
             lines = connection.getresponse().read().decode().splitlines()
         finally:
             connection.close()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(re.escape(name) + r"[{ ]", line))
+        found = [line for line in lines if re.match(re.escape(name) + r"[{ ]", line) and label in line]
+        assert found, f"{name} has no series {label}"
+        return sum(float(line.rsplit(" ", 1)[1]) for line in found)
 
     def reads(self):
         """(state, path) of each read that this engine's connector has said to have ended, oldest first."""
@@ -150,10 +155,14 @@ class Pair:
         """Holds of the prefiller that have not ended."""
         return self.prefill_sidecar.ask("GET", "/v1/holds")[1]["holds"]
 
+    def shorten_holds(self, seconds):
+        """Each hold ends so many seconds from now on, unless it is renewed."""
+        for hold in self.holds():
+            self.prefill_sidecar.ask("PATCH", f"/v1/holds/{hold['id']}", {"workload": hold["workload"], "ttl_ms": int(seconds * 1000)})
+
     def end_holds(self):
         """Makes the time of each hold end now."""
-        for hold in self.holds():
-            self.prefill_sidecar.ask("PATCH", f"/v1/holds/{hold['id']}", {"workload": hold["workload"], "ttl_ms": 1})
+        self.shorten_holds(0.001)
         wait_for(lambda: not self.holds(), "the holds have ended")
 
 

@@ -3,7 +3,7 @@
 from grafana import GREEN, RED, YELLOW, Dashboard
 
 # Raised with each change that users should see as a new version.
-VERSION = 2
+VERSION = 3
 
 
 def _rate(metric, by, selector="@"):
@@ -31,6 +31,7 @@ def make():
     _memory(board)
     _peers(board)
     _rdma(board)
+    _vllm(board)
     return board.json()
 
 
@@ -192,3 +193,29 @@ def _rdma(board):
     board.timeseries("Queue pairs and connections", "Queue pairs of the connections that these sidecars made; connections of either side.",
                      "short", (f"sum by (device) (gantry_rdma_queue_pairs{{{real}}})", "queue pairs of {{device}}"),
                      ("sum by (side) (gantry_rdma_connections{@})", "connections, {{side}}"))
+
+
+def _vllm(board):
+    """What vLLM exports about the connector; nothing without one."""
+    board.row("vLLM")
+    board.quantiles("Handover of a prompt", "From the decoder's step that asked for the blocks until the last of them was there, of"
+                    " reads that succeeded.", "vllm:gantry_xfer_time_seconds")
+    board.timeseries("Parts of a handover, p99", "The call that submits the read, and the sidecar's time from admission until the end."
+                     " The rest is the connector's queue and a first look at the peer.", "s",
+                     (_p99("vllm:gantry_post_time_seconds", "namespace"), "{{namespace}} submit"),
+                     (_p99("vllm:gantry_sidecar_time_seconds", "namespace"), "{{namespace}} sidecar"))
+    board.timeseries("Prompts' bytes by path", "Read by decoders. Counted when a read ends.", "Bps",
+                     (_rate("vllm:gantry_path_bytes_total", "path"), "{{path}}"), stacked="normal")
+    board.timeseries("Handovers", "Reads that succeeded by path, those that failed, and prompts that the decoder computed, in part or"
+                     " whole, instead of reading them.", "ops",
+                     (_rate("vllm:gantry_path_transfers_total", "path") + " > 0", "{{path}}"),
+                     ("sum(rate(vllm:gantry_num_failed_transfers_total{@}[$__rate_interval]))", "failed"),
+                     ("sum(rate(vllm:gantry_num_recomputed_reqs_total{@}[$__rate_interval]))", "computed instead"))
+    board.timeseries("Blocks that did not arrive", "Of reads that failed: what may not have arrived whole, and what was computed"
+                     " instead.", "ops", ("sum(rate(vllm:gantry_num_failed_blocks_total{@}[$__rate_interval]))", "failed"),
+                     ("sum(rate(vllm:gantry_num_recomputed_blocks_total{@}[$__rate_interval]))", "computed instead"))
+    board.timeseries("Holds, leases and messages of engines", "Prompts that no decoder had read in time, messages to prefillers that did"
+                     " not arrive, and leases taken anew after a sidecar was lost.", "short",
+                     ("sum(increase(vllm:gantry_num_kv_expired_reqs_total{@}[$__rate_interval]))", "expired holds"),
+                     ("sum(increase(vllm:gantry_num_failed_notifications_total{@}[$__rate_interval]))", "failed messages"),
+                     ("sum(increase(vllm:gantry_num_reconnects_total{@}[$__rate_interval]))", "reconnects"))

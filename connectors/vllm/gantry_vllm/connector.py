@@ -12,8 +12,10 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V
 
 from .handshake import Handshake, compatibility
 from .metadata import StepMetadata
+from .metrics import GantryPromMetrics
 from .scheduler import Scheduler
 from .settings import Settings, refuse_unsupported
+from .stats import GantryStats, Recorder
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -40,14 +42,15 @@ class GantryConnector(KVConnectorBase_V1):
         if transfer.kv_load_failure_policy != "recompute":
             log.warning("kv_load_failure_policy is %r: requests fail when their blocks cannot be read. With \"recompute\" "
                         "they are computed here", transfer.kv_load_failure_policy)
+        self._recorder = Recorder(recomputes=transfer.kv_load_failure_policy == "recompute")
+        settings = Settings.of(transfer.kv_connector_extra_config)
         self._scheduler: Optional[Scheduler] = None
         self._worker: Optional[Worker] = None
         if role == KVConnectorRole.SCHEDULER:
             self._scheduler = Scheduler(transfer.engine_id, vllm_config.cache_config.block_size,
-                                        compatibility(vllm_config))
+                                        compatibility(vllm_config), settings.hold_ttl, self._recorder)
         else:
-            settings = Settings.of(transfer.kv_connector_extra_config)
-            self._worker = Worker(settings, f"vllm-{transfer.engine_id}", kv_cache_config.num_blocks)
+            self._worker = Worker(settings, f"vllm-{transfer.engine_id}", kv_cache_config.num_blocks, self._recorder)
 
     # The worker
 
@@ -86,6 +89,25 @@ class GantryConnector(KVConnectorBase_V1):
         assert self._worker is not None
         return self._worker.results()
 
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        """vLLM asks after get_transfer_results() in each step. It takes blocks of models of one group alone, as refuse_unsupported()."""
+        assert self._worker is not None
+        return self._worker.missing()
+
+    # What was observed: asked by vLLM in each step in the processes of both halves, then made into its log and its /metrics.
+
+    def get_kv_connector_stats(self) -> Optional[GantryStats]:
+        return self._recorder.take()
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: Optional[dict[str, Any]] = None) -> Optional[GantryStats]:
+        return GantryStats.of(data)
+
+    @classmethod
+    def build_prom_metrics(cls, vllm_config: "VllmConfig", metric_types: dict[Any, Any], labelnames: list[str],
+                           per_engine_labelvalues: dict[int, list[object]]) -> GantryPromMetrics:
+        return GantryPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
     def shutdown(self) -> None:
         if self._worker is not None:
             self._worker.close()
@@ -107,6 +129,10 @@ class GantryConnector(KVConnectorBase_V1):
         super().bind_kv_cache_manager(kv_cache_manager)
         assert self._scheduler is not None
         self._scheduler.bind(kv_cache_manager)
+
+    def on_new_request(self, request: "Request") -> None:
+        assert self._scheduler is not None
+        self._scheduler.added(request)
 
     def get_num_new_matched_tokens(self, request: "Request", num_computed_tokens: int) -> tuple[int, bool]:
         assert self._scheduler is not None

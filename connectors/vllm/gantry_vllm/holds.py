@@ -13,24 +13,30 @@ import gantry
 
 from .handshake import hold_id
 from .session import Session
+from .stats import Recorder
 
 log = logging.getLogger("vllm.gantry")
 
 RELEASE = b"gantry-vllm release "  # and the id of a hold: the decoder will not read it
+RENEW = b"gantry-vllm renew "  # and ids of holds: the decoder will read them, and has not yet
 _EVENTS_SECONDS = 0.02  # between two requests for events while there are holds
 _IDLE_SECONDS = 0.2
 _POLL_EVENTS_MAX = 256
+_AT_ONCE = 32  # requests before the thread looks for commands again, for which steps wait
+_ENDED = ("consumed", "expired", "released")  # states of holds
 
 
 class Holds:
-    """One thread puts, releases and follows the holds; the methods are called in vLLM's steps, and neither block nor raise.
+    """One thread puts, releases and follows the holds, and reads all events of the workload.
+
+    The methods are called in vLLM's steps, and neither block nor raise.
 
     A request is told by take_ended() when its blocks may be overwritten. When the lease is lost, reads that began may still
     go on at peers, but no longer than `read_deadline`; only then are the blocks told to be free.
     """
 
-    def __init__(self, session: Session, layers: int, ttl: float, read_deadline: float) -> None:
-        self._session = session
+    def __init__(self, session: Session, layers: int, ttl: float, read_deadline: float, recorder: Recorder) -> None:
+        self._session, self._recorder = session, recorder
         self._buffers = [f"kv.{i}" for i in range(layers)]
         self._ttl, self._read_deadline = ttl, read_deadline
         self._lock = threading.Lock()
@@ -39,6 +45,8 @@ class Holds:
         # The rest is the thread's alone.
         self._requests: dict[str, tuple[str, gantry.Hold]] = {}  # by the hold's id
         self._orphans: list[tuple[float, str]] = []  # (when its blocks are free, request), of a lease that was lost
+        self._renewals: dict[str, None] = {}  # holds to renew, in order
+        self._doubtful: dict[str, None] = {}  # holds that may have ended without a word, in order
         self._client: Optional[gantry.Client] = None
         self._cursor = 0
         self._stopped = False
@@ -68,7 +76,7 @@ class Holds:
         while not self._stopped:
             busy = bool(self._requests or self._orphans)
             try:
-                command = self._commands.get(timeout=_EVENTS_SECONDS if busy else _IDLE_SECONDS)
+                command = self._commands.get(timeout=0 if self._renewals else _EVENTS_SECONDS if busy else _IDLE_SECONDS)
             except queue.Empty:
                 command = None
             try:
@@ -76,6 +84,8 @@ class Holds:
                 if command is not None:
                     self._carry_out(*command)
                 self._look_at_events()
+                self._renew()
+                self._look_at_holds()
             except Exception as error:  # noqa: BLE001 - the thread must outlive whatever happens to the sidecar
                 log.debug("holds: %s", error)
             self._free_orphans()
@@ -108,21 +118,62 @@ class Holds:
         return True
 
     def _release(self, hold: str) -> None:
-        """Its end is an event as well: a read that began may still go on."""
+        """Its end is an event as well: a read that began may still go on. Where that fails it ends at its time."""
         if hold in self._requests:
-            self._requests[hold][1].release()
+            try:
+                self._requests[hold][1].release()
+            except gantry.Error as error:
+                log.debug("the hold %s is not released: %s", hold, error)
+
+    def _renew(self) -> None:
+        """One that has ended meanwhile is left as it is."""
+        for hold in list(self._renewals)[:_AT_ONCE]:
+            del self._renewals[hold]
+            if hold in self._requests:
+                try:
+                    self._requests[hold][1].extend(self._ttl)
+                except gantry.Error as error:
+                    log.debug("the hold %s is not renewed: %s", hold, error)
 
     def _look_at_events(self) -> None:
-        if self._client is None or not self._requests:
+        if self._client is None:
             return
         events, self._cursor, lost = self._client.poll_events(self._cursor, _POLL_EVENTS_MAX)
         for event in events:
             if event.type == "hold" and event.subject in self._requests:
                 self._tell([self._requests.pop(event.subject)[0]])
-            elif event.type == "notification" and event.message is not None and event.message.startswith(RELEASE):
-                self._release(event.message[len(RELEASE):].decode(errors="replace"))
+                if event.fields["hold"]["outcome"] == "expired":
+                    self._recorder.count(num_kv_expired_reqs=1)
+            elif event.type == "notification":
+                self._read_message(event.message or b"")
+            elif event.type == "notification_outcome" and not event.fields["delivery"]["delivered"]:
+                self._recorder.count(num_failed_notifications=1)
         if lost:
-            log.warning("%d events of the sidecar were lost; the holds of requests end at their time", lost)
+            log.warning("%d events of the sidecar were lost; each hold is looked at", lost)
+            self._doubtful |= dict.fromkeys(self._requests)
+
+    def _read_message(self, message: bytes) -> None:
+        if message.startswith(RELEASE):
+            self._release(message[len(RELEASE):].decode(errors="replace"))
+        elif message.startswith(RENEW):
+            holds = message[len(RENEW):].decode(errors="replace").split()
+            self._renewals |= dict.fromkeys(hold for hold in holds if hold in self._requests)
+
+    def _look_at_holds(self) -> None:
+        """After events were lost: the ends of some holds may have been among them."""
+        for hold in list(self._doubtful)[:_AT_ONCE]:
+            if hold in self._requests and self._has_ended(hold):
+                self._tell([self._requests.pop(hold)[0]])
+            del self._doubtful[hold]
+
+    def _has_ended(self, hold: str) -> bool:
+        assert self._client is not None
+        try:
+            return self._client.request("GET", f"/v1/holds/{hold}?workload={self._session.workload}")["state"] in _ENDED
+        except gantry.Error as error:
+            if error.code == "not_found":
+                return True
+            raise
 
     def _follow_lease(self) -> None:
         client = self._session.client

@@ -37,6 +37,7 @@ class StepMetadata(KVConnectorMetadata):
     load      prompts to read
     cancel    requests that were aborted while they are read
     unwanted  blocks of prefillers to give back without reading them
+    renew     prefiller -> its holds to keep for longer
     """
 
     hold: dict[str, list[int]] = field(default_factory=dict)
@@ -45,3 +46,4 @@ class StepMetadata(KVConnectorMetadata):
     load: list[Load] = field(default_factory=list)
     cancel: list[str] = field(default_factory=list)
     unwanted: list[Unwanted] = field(default_factory=list)
+    renew: dict[Handshake, list[str]] = field(default_factory=dict)

@@ -9,6 +9,8 @@ from .handshake import KEY, Handshake, differences
 
 _TEXT_MAX = 512  # of each name and address
 _BLOCK_MAX = 2**63 - 1
+_HOLD_SECONDS = 30.0  # of a hold of which the parameters say nothing
+_HOLD_SECONDS_MAX = 3600.0  # as sidecars have it
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,13 @@ def source_of(params: dict[str, Any]) -> tuple[str, Handshake]:
         raise ValueError(f"kv_transfer_params have no object {KEY!r}: they are not GantryConnector's")
     request = _text(params, "remote_request_id")
     return request, Handshake(_text(theirs, "peer"), _text(theirs, "address"), _text(theirs, "workload"))
+
+
+def hold_seconds(params: dict[str, Any]) -> float:
+    """How long the prefiller keeps the blocks unless it is told to keep them longer."""
+    theirs = params.get(KEY)
+    seconds = theirs.get("hold_ttl") if isinstance(theirs, dict) else None
+    return float(seconds) if type(seconds) in (int, float) and 0 < seconds <= _HOLD_SECONDS_MAX else _HOLD_SECONDS
 
 
 def offer_of(params: dict[str, Any], factors: dict[str, Any], count: int) -> Offer:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Optional
 
 from .handshake import KEY, Handshake, compatibility_hash
 from .metadata import Load, StepMetadata, Unwanted
-from .offer import Offer, offer_of, source_of
+from .offer import Offer, hold_seconds, offer_of, source_of
+from .renewals import Renewals
+from .stats import Recorder
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
@@ -24,8 +27,11 @@ class Scheduler:
     the decoder's request takes, in the shape of NixlConnector's.
     """
 
-    def __init__(self, engine_id: str, block_size: int, factors: dict[str, Any]) -> None:
+    def __init__(self, engine_id: str, block_size: int, factors: dict[str, Any], hold_ttl: float,
+                 recorder: Recorder) -> None:
         self._engine_id, self._block_size, self._factors = engine_id, block_size, factors
+        self._hold_ttl, self._recorder = hold_ttl, recorder
+        self._renewals = Renewals()
         self._mine: Optional[Handshake] = None
         self._manager: "Optional[KVCacheManager]" = None
         self._producing: "dict[str, Request]" = {}  # whose prompts are being computed
@@ -42,6 +48,17 @@ class Scheduler:
 
     # The decoder
 
+    def added(self, request: "Request") -> None:
+        """The prefiller keeps the blocks from now on until they were read, however long the request waits."""
+        params = request.kv_transfer_params
+        if not params or not params.get("do_remote_prefill"):
+            return
+        try:
+            remote_request, source = source_of(params)
+        except ValueError:
+            return  # said when the request is scheduled
+        self._renewals.add(request.request_id, source, remote_request, hold_seconds(params))
+
     def matched_tokens(self, request: "Request", computed: int) -> tuple[int, bool]:
         params = request.kv_transfer_params
         if not params or not params.get("do_remote_prefill"):
@@ -51,8 +68,11 @@ class Scheduler:
         except ValueError as why:
             log.error("the prompt of request %s is computed here: %s", request.request_id, why)
             params["do_remote_prefill"] = False
+            self._renewals.remove(request.request_id)
             self._give_back(params)
+            self._recorder.computed_instead(self._blocks_of(request) - computed // self._block_size)
             return 0, False
+        self._renewals.add(request.request_id, offer.source, offer.remote_request_id, hold_seconds(params))
         self._offers[request.request_id] = offer, computed
         missing = request.num_prompt_tokens - computed
         return (missing, True) if missing > 0 else (0, False)
@@ -71,6 +91,7 @@ class Scheduler:
         first = computed // self._block_size
         unwanted = Unwanted(offer.remote_request_id, offer.source)
         if external_tokens <= 0:
+            self._renewals.remove(request.request_id)
             self._step.unwanted.append(unwanted)
             return
         count = self._blocks_of(request)
@@ -82,6 +103,7 @@ class Scheduler:
     def received(self, requests: set[str]) -> None:
         for request in requests:
             self._loading.pop(request, None)
+            self._renewals.remove(request)
 
     def _give_back(self, params: dict[str, Any]) -> None:
         """Lets the prefiller free the blocks, where the parameters say who it is. Otherwise its hold ends at its time."""
@@ -105,6 +127,7 @@ class Scheduler:
             assert self._manager is not None
             blocks = list(self._manager.get_block_ids(name)[0])[:self._blocks_of(request)]
             self._held[name] = self._step.hold[name] = blocks
+        self._step.renew = self._renewals.due()
         step, self._step = self._step, StepMetadata()
         return step
 
@@ -115,6 +138,7 @@ class Scheduler:
         name, params = request.request_id, request.kv_transfer_params or {}
         self._producing.pop(name, None)
         self._offers.pop(name, None)
+        self._renewals.remove(name)
         if name in self._loading:
             self._step.cancel.append(name)
             return False, None  # vLLM keeps the blocks until the worker says that the read has ended
@@ -145,5 +169,7 @@ class Scheduler:
             "remote_port": int(port),
             "tp_size": 1,
             "remote_num_tokens": tokens,
-            KEY: self._mine.params() | {"compatibility": self._factors, "hash": compatibility_hash(self._factors)},
+            "remote_blocks_expiry_time": time.time() + self._hold_ttl,
+            KEY: self._mine.params() | {"hold_ttl": self._hold_ttl,
+                                        "compatibility": self._factors, "hash": compatibility_hash(self._factors)},
         }

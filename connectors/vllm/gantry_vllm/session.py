@@ -10,6 +10,7 @@ from typing import Optional
 import gantry
 
 from .cache import Layer
+from .stats import Recorder
 
 log = logging.getLogger("vllm.gantry")
 
@@ -23,8 +24,9 @@ class Session:
     Every method may be called by every thread. `client` is None while there is no lease.
     """
 
-    def __init__(self, run_dir: str, workload: str) -> None:
+    def __init__(self, run_dir: str, workload: str, recorder: Recorder) -> None:
         self.workload = workload
+        self._recorder = recorder
         self._run_dir = run_dir
         self._client: Optional[gantry.Client] = gantry.Client(run_dir, workload)
         self.life = 1  # grows with each lease
@@ -90,6 +92,7 @@ class Session:
             raise
         self.life += 1
         self._client = client
+        self._recorder.count(num_reconnects=1)
         log.info("the Gantry sidecar is back; the KV cache is registered again")
 
 

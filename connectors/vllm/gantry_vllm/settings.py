@@ -18,7 +18,7 @@ class Settings:
     run_dir        the run directory of the pod's sidecar; otherwise $GANTRY_RUN_DIR, or /run/gantry
     peer_address   where other sidecars reach this one, "unix:PATH" or "HOST:PORT"; None: as the sidecar says
     require_path   the only paths that reads may take, for example ["ipc", "shm"]; None: any
-    hold_ttl       the prompt's blocks are kept so long for the decoder
+    hold_ttl       the prompt's blocks are kept so long without a heartbeat of the decoder
     read_deadline  a read that has not ended by then fails, and the prompt is computed by the decoder
     """
 

@@ -17,6 +17,7 @@ from .metadata import StepMetadata
 from .pulls import Pulls
 from .session import Session
 from .settings import Settings
+from .stats import Recorder
 
 log = logging.getLogger("vllm.gantry")
 
@@ -26,14 +27,16 @@ _HOLD_SECONDS = 0.5  # a step waits no longer for its holds; the decoder compute
 class Worker:
     """Its methods are called by vLLM's worker thread. After the start they neither block nor raise."""
 
-    def __init__(self, settings: Settings, workload: str, blocks: int) -> None:
+    def __init__(self, settings: Settings, workload: str, blocks: int, recorder: Recorder) -> None:
         self._settings, self._blocks = settings, blocks
-        self._session = Session(settings.run_dir, workload)
+        self._recorder = recorder
+        self._session = Session(settings.run_dir, workload, recorder)
         self._allocation = ArenaAllocation(self._session.make_arena)
         self._holds: Optional[Holds] = None
         self._pulls: Optional[Pulls] = None
         self._putting: list["Future[bool]"] = []
         self._sending: set[str] = set()  # finished, and their holds have not ended
+        self._missing: set[int] = set()  # blocks that reads which have just ended did not fill
         self._ended: set[str] = set()  # holds that ended before their requests were told as finished
         self._released: set[str] = set()  # requests whose blocks are vLLM's again, and their holds have not ended
 
@@ -46,8 +49,9 @@ class Worker:
         layers = layers_of(kv_caches, arena, self._blocks)
         assert arena is not None
         self._session.register(layers, arena)
-        self._holds = Holds(self._session, len(layers), self._settings.hold_ttl, self._settings.read_deadline)
-        self._pulls = Pulls(self._session, self._settings.require_path, self._settings.read_deadline)
+        self._holds = Holds(self._session, len(layers), self._settings.hold_ttl, self._settings.read_deadline,
+                            self._recorder)
+        self._pulls = Pulls(self._session, self._settings.require_path, self._settings.read_deadline, self._recorder)
         log.info("the KV cache of %d layers is registered as workload %s of the sidecar %s", len(layers),
                  self._session.workload, self._session.peer_name)
 
@@ -66,6 +70,8 @@ class Worker:
         self._sending.update(step.sending)
         for unwanted in step.unwanted:
             self._pulls.give_back(unwanted)
+        for source, holds in step.renew.items():
+            self._pulls.renew(source, holds)
         for request in step.cancel:
             self._pulls.cancel(request)
 
@@ -89,8 +95,13 @@ class Worker:
         self._ended -= sent | forgotten
         self._released -= forgotten
         self._sending -= sent
-        received, failed = self._pulls.take_ended()
+        received, failed, self._missing = self._pulls.take_ended()
         return KVConnectorTransferResults(finished_sending=sent, finished_recving=received, failed_recving=failed)
+
+    def missing(self) -> set[int]:
+        """The blocks that are computed again, and all of their requests' behind them, of those that results() has just told."""
+        missing, self._missing = self._missing, set()
+        return missing
 
     def close(self) -> None:
         for part in (self._pulls, self._holds, self._session):
