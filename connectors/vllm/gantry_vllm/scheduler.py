@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Optional
 
-from .handshake import KEY, Handshake, compatibility_hash
+from .handshake import KEY, Handshake, WorkerCache, compatibility_hash
 from .metadata import Load, StepMetadata, Unwanted
 from .offer import Offer, offer_of, source_of
 
@@ -37,8 +37,9 @@ class Scheduler:
     def bind(self, manager: "KVCacheManager") -> None:
         self._manager = manager
 
-    def set_handshake(self, mine: Handshake) -> None:
-        self._mine = mine
+    def set_handshake(self, mine: WorkerCache) -> None:
+        self._mine = mine.source
+        self._factors["layout"] = mine.layout
 
     # The decoder
 
