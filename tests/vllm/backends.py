@@ -56,7 +56,7 @@ def variables():
 def _of_gpu():
     # Exact products: a prompt's last token is computed by other kernels where its blocks were read.
     chosen = {"OMP_NUM_THREADS": "2", "VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_HOST_IP": "127.0.0.1",
-              "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "TRITON_F32_DEFAULT": "ieee"}
+              "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "TRITON_F32_DEFAULT": os.environ.get("TRITON_F32_DEFAULT", "ieee")}
     if LAYOUT == "cross":
         chosen["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # the newer runner has one tensor for each layer always
     else:
