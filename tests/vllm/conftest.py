@@ -2,13 +2,15 @@
 
 import importlib.util
 import json
+import os
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from vllm_servers import ROOT, Engine, Pair, environment_of
+from backends import ROOT, python_of, sidecar_prefix, variables
+from vllm_servers import Engine, Pair
 
 REFERENCE_SECONDS = 300
 
@@ -26,6 +28,8 @@ end_to_end = _end_to_end()
 
 @pytest.fixture(scope="session")
 def environment():
+    if "GANTRY_VLLM_ENVIRONMENT" in os.environ:
+        return Path(os.environ["GANTRY_VLLM_ENVIRONMENT"])
     return Path(subprocess.run([Path(__file__).with_name("environment")], check=True, capture_output=True,
                                text=True).stdout.strip())
 
@@ -34,6 +38,9 @@ def environment():
 def folder():
     path = Path(end_to_end.short_folder())
     yield path
+    if "GANTRY_VLLM_LOGS" in os.environ:
+        for log in [*path.glob("*.log"), *path.glob("*/log")]:
+            shutil.copyfile(log, Path(os.environ["GANTRY_VLLM_LOGS"]) / "-".join(log.relative_to(path).parts))
     shutil.rmtree(path, ignore_errors=True)
 
 
@@ -42,16 +49,16 @@ def expected(environment, folder):
     """What the monolithic engine says to each prompt, by its name. It has ended before the pair starts."""
     out = folder / "reference.json"
     with open(folder / "reference.log", "wb") as log:
-        done = subprocess.run(["nice", "-n", "10", f"{environment}/venv/bin/python", Path(__file__).with_name("reference.py"),
+        done = subprocess.run(["nice", "-n", "10", python_of(environment), Path(__file__).with_name("reference.py"),
                                environment / "model", out], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                              env=environment_of(), timeout=REFERENCE_SECONDS, check=False)
+                              env=variables(), timeout=REFERENCE_SECONDS, check=False)
     assert done.returncode == 0, (folder / "reference.log").read_text(errors="replace")[-6000:]
     return json.loads(out.read_text())
 
 
 @pytest.fixture(scope="session")
 def pair(environment, folder, expected):
-    sidecars = [end_to_end.SidecarProcess(name, folder, flags=("--peer-listen", "127.0.0.1:0"))
+    sidecars = [end_to_end.SidecarProcess(name, folder, flags=("--peer-listen", "127.0.0.1:0"), prefix=sidecar_prefix())
                 for name in ("prefill", "decode")]
     engines = []
     try:

@@ -2,13 +2,12 @@
 
 import random
 
-from vllm_servers import BLOCK
+from backends import BLOCK, PATHS
 
 _BYTES = 256
 
 # At, before and behind the end of a block, and longer ones.
 LENGTHS = [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 200, 500]
-PATHS = ["shm", "tcp"]
 TOGETHER = 8
 
 

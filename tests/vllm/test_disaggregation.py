@@ -47,7 +47,7 @@ def test_a_prompt_of_which_the_decoder_has_all_full_blocks(pair, expected):
 
 
 def test_the_prefiller_frees_its_blocks_when_they_were_read(pair):
-    pair.complete(PROMPTS["shm 200"])
+    pair.complete(PROMPTS[f"{PATHS[0]} 200"])
     wait_for(lambda: not pair.holds(), "the holds have ended")
     for engine in (pair.prefill, pair.decode):
         wait_for(lambda engine=engine: engine.metric("vllm:kv_cache_usage_perc") == 0, f"{engine.name} has free blocks only")
@@ -85,13 +85,13 @@ def test_parameters_that_a_client_made_up_end_nothing(pair, expected, made_up):
 
 def test_an_aborted_request_gives_its_blocks_back(pair, expected):
     """The copy workers stand still, so that the read cannot end before its consumer has gone."""
-    params = pair.offer(PROMPTS["shm 500"], salt="aborted")
+    params = pair.offer(PROMPTS[f"{PATHS[0]} 500"], salt="aborted")
     workers = [worker["pid"] for worker in pair.decode_sidecar.ask("GET", "/v1/status")[1]["workers"]]
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)
     try:
         with pytest.raises(TimeoutError):
-            pair.decode.complete(PROMPTS["shm 500"], params, salt="aborted", seconds=1)
+            pair.decode.complete(PROMPTS[f"{PATHS[0]} 500"], params, salt="aborted", seconds=1)
     finally:
         for pid in workers:
             os.kill(pid, signal.SIGCONT)
@@ -101,7 +101,7 @@ def test_an_aborted_request_gives_its_blocks_back(pair, expected):
 
 
 def test_blocks_that_nobody_asks_for_are_free_when_their_hold_ends(pair):
-    pair.offer(PROMPTS["shm 200"], salt="forgotten")
+    pair.offer(PROMPTS[f"{PATHS[0]} 200"], salt="forgotten")
     assert pair.holds()
     pair.end_holds()
     wait_for(lambda: pair.prefill.metric("vllm:kv_cache_usage_perc") == 0, "the prefiller has free blocks only")

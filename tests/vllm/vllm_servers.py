@@ -11,13 +11,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+import backends
+
 START_SECONDS = 400
 STOP_SECONDS = 30
 REQUEST_SECONDS = 60
 HOLD_SECONDS = 300  # longer than any case waits, so that no case passes because a hold's time was over
 MODEL = "tiny"
-BLOCK = 32  # tokens
 TOKENS = 12  # that are generated
 
 
@@ -27,32 +27,22 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def environment_of():
-    """The variables of a process that imports vLLM."""
-    variables = {**os.environ, "PYTHONPATH": f"{ROOT}/client/python:{ROOT}/connectors/vllm", "HF_HUB_OFFLINE": "1",
-                 "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-    for unwanted in ("PYTHONDONTWRITEBYTECODE", "VLLM_CPU_KVCACHE_SPACE"):
-        variables.pop(unwanted, None)
-    return variables
-
-
 class Engine:
-    """`vllm serve` with 64 MiB of KV cache; without a sidecar it has no connector."""
+    """`vllm serve`; without a sidecar it has no connector."""
 
     def __init__(self, name, environment, folder, sidecar=None, connector="GantryConnector", module="gantry_vllm.connector", path=""):
         """`path`: another folder of Python modules."""
         self.name, self.port = name, free_port()
         self.log_path = Path(folder) / f"{name}.log"
-        command = ["nice", "-n", "10", f"{environment}/venv/bin/vllm", "serve", f"{environment}/model",
-                   "--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(self.port), "--dtype", "float32",
-                   "--max-model-len", "1024", "--block-size", str(BLOCK), "--kv-cache-memory-bytes", str(64 << 20),
-                   "--max-num-seqs", "16", "--enforce-eager"]
+        command = ["nice", "-n", "10", *backends.serve_of(environment), f"{environment}/model", "--served-model-name", MODEL,
+                   "--host", "127.0.0.1", "--port", str(self.port), *backends.flags()]
         if sidecar is not None:
             command += ["--kv-transfer-config", json.dumps({
                 "kv_connector": connector, "kv_connector_module_path": module,
                 "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
-                "kv_connector_extra_config": {"run_dir": str(sidecar.run_dir), "hold_ttl": HOLD_SECONDS, "read_deadline": 5}})]
-        variables = environment_of()
+                "kv_connector_extra_config": {"run_dir": str(sidecar.run_dir), "hold_ttl": HOLD_SECONDS, "read_deadline": 5,
+                                               **backends.CONNECTOR}})]
+        variables = backends.variables()
         variables["PYTHONPATH"] += f":{path}"
         with open(self.log_path, "wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables,

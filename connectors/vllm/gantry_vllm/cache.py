@@ -1,15 +1,17 @@
-"""The KV cache in memory that sidecars can map: vLLM's one allocation is answered from an arena."""
+"""The KV cache as tensors that sidecars can map: on a GPU as vLLM allocated it, on the CPU in an arena."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
+import gantry
 import torch
 from torch.overrides import TorchFunctionMode
 
 if TYPE_CHECKING:
-    import gantry
+    from collections.abc import Mapping
 
 
 class ArenaAllocation(TorchFunctionMode):
@@ -37,27 +39,40 @@ def _is_cache(args: Any, kwargs: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One layer of the cache: `length` bytes at `offset` in the arena, in blocks of `block_bytes`."""
+class Cache:
+    """
+    specs   one buffer for each tensor: a layer, or all layers together. The tensors stay where they are
+    device  that of all tensors
+    layout  how the elements of a block are ordered. A block has as many bytes in every order, so peers compare this text
+    """
 
-    offset: int
-    length: int
-    block_bytes: int
+    specs: list[gantry.BufferSpec]
+    device: torch.device
+    layout: str
 
 
-def layers_of(kv_caches: dict[str, torch.Tensor], arena: Optional["gantry.Arena"], blocks: int) -> list[Layer]:
-    """Where the layers lie, in their order. Raises ValueError for a cache that cannot be offered to peers yet."""
-    if arena is None:
-        raise ValueError("the KV cache was not allocated from an arena; GantryConnector supports vLLM's CPU backend alone yet")
-    start = torch.frombuffer(arena, dtype=torch.int8).data_ptr()
-    found = []
-    for name, tensor in kv_caches.items():
-        length = tensor.numel() * tensor.element_size()
-        offset = tensor.data_ptr() - start
-        if not tensor.is_contiguous() or tensor.shape[0] != blocks:
-            raise ValueError(f"GantryConnector supports layers whose first axis are the blocks alone yet: layer {name} has "
-                             f"shape {tuple(tensor.shape)} and strides {tensor.stride()}, the cache has {blocks} blocks")
-        if offset < 0 or offset + length > len(arena):
-            raise ValueError(f"layer {name} lies outside of the arena of the cache")
-        found.append(Layer(offset, length, length // blocks))
-    return found
+def cache_of(tensors: "Mapping[str, torch.Tensor]", blocks: int) -> Cache:
+    """The buffers "kv.0", "kv.1", ... in the order of the tensors. Raises ValueError for a cache that cannot be offered."""
+    specs, devices, layouts = [], set(), Counter()
+    for number, (name, tensor) in enumerate(tensors.items()):
+        specs.append(gantry.BufferSpec(f"kv.{number}", tensor, layout=_blocks_of(name, tensor, blocks)))
+        devices.add(tensor.device)
+        layouts[f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape[1:])} at {list(tensor.stride()[1:])}"] += 1
+    if len(devices) != 1:
+        raise ValueError(f"GantryConnector supports KV caches on one device; this one is on {len(devices)}")
+    return Cache(specs, devices.pop(), ", ".join(f"{count} of {layout}" for layout, count in layouts.items()))
+
+
+def _blocks_of(name: str, tensor: torch.Tensor, blocks: int) -> gantry.Layout:
+    """The blocks of a tensor whose first axis counts them, or counts equal parts of them that lie side by side."""
+    try:
+        place = gantry.layout_of(tensor)
+    except gantry.Error as why:
+        raise ValueError(f"layer {name} of the KV cache cannot be registered: {why}") from None
+    layout, rows = place.layout, tensor.shape[0]
+    if layout is not None and rows == blocks:
+        return layout
+    if layout is not None and place.dense and rows % blocks == 0 and layout.block_stride == layout.block_bytes:
+        return gantry.Layout(place.length // blocks)
+    raise ValueError(f"GantryConnector supports layers whose first axis are the blocks alone yet: layer {name} has shape "
+                     f"{tuple(tensor.shape)} and strides {tensor.stride()}, the cache has {blocks} blocks")

@@ -6,16 +6,17 @@ import logging
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Optional
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorHandshakeMetadata,
-                                                               KVConnectorMetadata, KVConnectorRole,
-                                                               KVConnectorTransferResults)
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorHandshakeMetadata, KVConnectorMetadata,
+                                                               KVConnectorRole)
+from vllm.platforms import current_platform
 
-from .handshake import Handshake, compatibility
+from .handshake import WorkerCache, compatibility
 from .metadata import StepMetadata
 from .metrics import GantryPromMetrics
 from .scheduler import Scheduler
 from .settings import Settings, refuse_unsupported
 from .stats import GantryStats, Recorder
+from .vllm_versions import Connector, TransferResults
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("vllm.gantry")
 
 
-class GantryConnector(KVConnectorBase_V1):
+class GantryConnector(Connector):
     """Prefill/decode disaggregation by pull: the decoder reads a prompt's blocks from the prefiller's memory."""
 
     def __init__(self, vllm_config: "VllmConfig", role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
@@ -44,6 +45,7 @@ class GantryConnector(KVConnectorBase_V1):
                         "they are computed here", transfer.kv_load_failure_policy)
         self._recorder = Recorder(recomputes=transfer.kv_load_failure_policy == "recompute")
         settings = Settings.of(transfer.kv_connector_extra_config)
+        self._cross_layers = settings.cross_layers
         self._scheduler: Optional[Scheduler] = None
         self._worker: Optional[Worker] = None
         if role == KVConnectorRole.SCHEDULER:
@@ -56,11 +58,19 @@ class GantryConnector(KVConnectorBase_V1):
 
     def get_mem_pool_context(self) -> Optional[AbstractContextManager]:
         assert self._worker is not None
-        return self._worker.allocation()
+        return self._worker.allocation() if current_platform.is_cpu() else None
+
+    @property
+    def prefer_cross_layer_blocks(self) -> bool:
+        return self._cross_layers
 
     def register_kv_caches(self, kv_caches: "dict[str, torch.Tensor]") -> None:
         assert self._worker is not None
         self._worker.register(kv_caches)
+
+    def register_cross_layers_kv_cache(self, kv_cache: "torch.Tensor", attn_backend: Any) -> None:
+        assert self._worker is not None
+        self._worker.register({"of all layers": kv_cache})
 
     def get_handshake_metadata(self) -> Optional[KVConnectorHandshakeMetadata]:
         assert self._worker is not None
@@ -85,14 +95,14 @@ class GantryConnector(KVConnectorBase_V1):
         assert self._worker is not None
         self._worker.end_step()
 
-    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+    def get_transfer_results(self, finished_req_ids: set[str]) -> TransferResults:
         assert self._worker is not None
         return self._worker.results()
 
     def get_block_ids_with_load_errors(self) -> set[int]:
         """vLLM asks after get_transfer_results() in each step. It takes blocks of models of one group alone, as refuse_unsupported()."""
         assert self._worker is not None
-        return self._worker.missing()
+        return self._worker.missing() | super().get_block_ids_with_load_errors()
 
     # What was observed: asked by vLLM in each step in the processes of both halves, then made into its log and its /metrics.
 
@@ -122,7 +132,7 @@ class GantryConnector(KVConnectorBase_V1):
     def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
         assert self._scheduler is not None
         (mine,) = metadata.values()
-        assert isinstance(mine, Handshake)
+        assert isinstance(mine, WorkerCache)
         self._scheduler.set_handshake(mine)
 
     def bind_kv_cache_manager(self, kv_cache_manager: "KVCacheManager") -> None:
@@ -144,6 +154,7 @@ class GantryConnector(KVConnectorBase_V1):
 
     def build_connector_meta(self, scheduler_output: "SchedulerOutput") -> KVConnectorMetadata:
         assert self._scheduler is not None
+        self.follow(scheduler_output)
         return self._scheduler.build(scheduler_output)
 
     def update_connector_output(self, connector_output: "KVConnectorOutput") -> None:

@@ -18,7 +18,7 @@ KEY = "gantry"  # in kv_transfer_params
 
 
 @dataclass(frozen=True)
-class Handshake(KVConnectorHandshakeMetadata):
+class Handshake:
     """Where one worker's cache is: the workload of a sidecar, and the address at which other sidecars reach that."""
 
     peer: str
@@ -29,8 +29,16 @@ class Handshake(KVConnectorHandshakeMetadata):
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class WorkerCache(KVConnectorHandshakeMetadata):
+    """What the worker tells the scheduler once, when its cache is registered: where it is, and how its blocks are laid out."""
+
+    source: Handshake
+    layout: str
+
+
 def compatibility(vllm_config: "VllmConfig") -> dict[str, Any]:
-    """What both engines must have in common for a block of one to be a block of the other."""
+    """What both engines must have in common for a block of one to be a block of the other; the worker adds the layout."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
     return {
         "protocol": PROTOCOL,

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Optional
 
-from .handshake import KEY, Handshake, compatibility_hash
+from .handshake import KEY, Handshake, WorkerCache, compatibility_hash
 from .metadata import Load, StepMetadata, Unwanted
 from .offer import Offer, hold_seconds, offer_of, source_of
 from .renewals import Renewals
@@ -43,8 +43,9 @@ class Scheduler:
     def bind(self, manager: "KVCacheManager") -> None:
         self._manager = manager
 
-    def set_handshake(self, mine: Handshake) -> None:
-        self._mine = mine
+    def set_handshake(self, mine: WorkerCache) -> None:
+        self._mine = mine.source
+        self._factors["layout"] = mine.layout
 
     # The decoder
 

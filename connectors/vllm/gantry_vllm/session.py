@@ -8,8 +8,9 @@ import threading
 from typing import Optional
 
 import gantry
+import torch
 
-from .cache import Layer
+from .cache import Cache
 from .stats import Recorder
 
 log = logging.getLogger("vllm.gantry")
@@ -19,7 +20,7 @@ _REOPEN_SECONDS_MAX = 5.0
 
 
 class Session:
-    """One thread looks after the lease: it opens a new client, adopts the cache's memory and registers the layers again.
+    """One thread looks after the lease: it opens a new client and registers the same tensors again.
 
     Every method may be called by every thread. `client` is None while there is no lease.
     """
@@ -32,7 +33,8 @@ class Session:
         self.life = 1  # grows with each lease
         info = self._client.request("GET", "/v1/info")
         self.peer_name, self.peer_address = str(info["name"]), str(info.get("peer_address", ""))
-        self._layers: list[Layer] = []
+        self._cache: Optional[Cache] = None
+        self._mapping: Optional[torch.Tensor] = None  # all of the arena that the tensors lie in, in every life
         self._memory = -1
         self._kept: list[object] = []  # arena and buffers of this life
         self._stop = threading.Event()
@@ -46,14 +48,14 @@ class Session:
         assert self._client is not None
         arena = self._client.arena(length, "vllm-kv-cache")
         self._memory = os.dup(arena.fileno())
-        self._kept = [arena]
+        self._mapping = torch.frombuffer(arena, dtype=torch.int8)
         return arena
 
-    def register(self, layers: list[Layer], arena: gantry.Arena) -> None:
-        """Offers the layers to peers and begins to look after the lease. Raises gantry.Error."""
+    def register(self, cache: Cache) -> None:
+        """Offers the cache to peers and begins to look after the lease. Raises gantry.Error."""
         assert self._client is not None
-        self._layers = layers
-        self._kept += [arena, *_register(self._client, arena, layers)]
+        self._cache = cache
+        self._kept = list(self._client.register_many(cache.specs))
         self._keeper.start()
 
     def close(self) -> None:
@@ -66,6 +68,9 @@ class Session:
 
     def _keep(self) -> None:
         pause = _CHECK_SECONDS
+        assert self._cache is not None
+        if self._cache.device.type == "cuda":
+            torch.cuda.set_device(self._cache.device)  # of this thread, which registers the tensors again
         while not self._stop.wait(pause):
             try:
                 if self._client is None:
@@ -83,23 +88,20 @@ class Session:
 
     def _reopen(self) -> None:
         client = gantry.Client(self._run_dir, self.workload)
+        kept: list[object] = []
         try:
-            # A second mapping of the same memory: the one under vLLM's tensors belongs to an arena of an earlier life.
-            arena = client.adopt(self._memory)
-            self._kept = [arena, *_register(client, arena, self._layers)]
+            assert self._cache is not None
+            if self._mapping is not None:
+                kept.append(client.adopt(self._memory, self._mapping.numel(), address=self._mapping))
+            kept += client.register_many(self._cache.specs)
         except BaseException:
             _close(client)
             raise
+        self._kept = kept
         self.life += 1
         self._client = client
         self._recorder.count(num_reconnects=1)
         log.info("the Gantry sidecar is back; the KV cache is registered again")
-
-
-def _register(client: gantry.Client, arena: gantry.Arena, layers: list[Layer]) -> list[gantry.Buffer]:
-    return client.register_many([
-        gantry.BufferSpec(f"kv.{i}", arena.view(layer.offset, layer.length), layout=gantry.Layout(layer.block_bytes))
-        for i, layer in enumerate(layers)])
 
 
 def _close(client: gantry.Client) -> None:

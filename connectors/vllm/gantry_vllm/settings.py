@@ -20,6 +20,7 @@ class Settings:
     require_path   the only paths that reads may take, for example ["ipc", "shm"]; None: any
     hold_ttl       the prompt's blocks are kept so long without a heartbeat of the decoder
     read_deadline  a read that has not ended by then fails, and the prompt is computed by the decoder
+    cross_layers   a block of all layers is one piece of memory, where vLLM can allocate the cache so
     """
 
     run_dir: str = ""
@@ -27,6 +28,7 @@ class Settings:
     require_path: Optional[list[str]] = None
     hold_ttl: float = 30.0
     read_deadline: float = 20.0
+    cross_layers: bool = False
 
     @staticmethod
     def of(extra: dict[str, Any]) -> "Settings":

@@ -8,16 +8,16 @@ from contextlib import AbstractContextManager
 from typing import Optional
 
 import torch
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
 
-from .cache import ArenaAllocation, layers_of
-from .handshake import Handshake
+from .cache import ArenaAllocation, cache_of
+from .handshake import Handshake, WorkerCache
 from .holds import Holds
 from .metadata import StepMetadata
 from .pulls import Pulls
 from .session import Session
 from .settings import Settings
 from .stats import Recorder
+from .vllm_versions import TransferResults
 
 log = logging.getLogger("vllm.gantry")
 
@@ -32,6 +32,7 @@ class Worker:
         self._recorder = recorder
         self._session = Session(settings.run_dir, workload, recorder)
         self._allocation = ArenaAllocation(self._session.make_arena)
+        self._layout = ""
         self._holds: Optional[Holds] = None
         self._pulls: Optional[Pulls] = None
         self._putting: list["Future[bool]"] = []
@@ -45,19 +46,21 @@ class Worker:
 
     def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """At the start: whatever is wrong is raised, and vLLM does not serve."""
-        arena = self._allocation.arena
-        layers = layers_of(kv_caches, arena, self._blocks)
-        assert arena is not None
-        self._session.register(layers, arena)
-        self._holds = Holds(self._session, len(layers), self._settings.hold_ttl, self._settings.read_deadline,
+        cache = cache_of(kv_caches, self._blocks)
+        if cache.device.type == "cpu" and self._allocation.arena is None:
+            raise ValueError("the KV cache was not allocated from an arena; on the CPU GantryConnector needs vLLM 0.32 or newer")
+        self._session.register(cache)
+        self._layout = cache.layout
+        self._holds = Holds(self._session, len(cache.specs), self._settings.hold_ttl, self._settings.read_deadline,
                             self._recorder)
         self._pulls = Pulls(self._session, self._settings.require_path, self._settings.read_deadline, self._recorder)
-        log.info("the KV cache of %d layers is registered as workload %s of the sidecar %s", len(layers),
-                 self._session.workload, self._session.peer_name)
+        log.info("the KV cache is registered as workload %s of the sidecar %s: %s on %s", self._session.workload,
+                 self._session.peer_name, cache.layout, cache.device)
 
-    def handshake(self) -> Handshake:
-        return Handshake(self._session.peer_name, self._settings.peer_address or self._session.peer_address,
-                         self._session.workload)
+    def handshake(self) -> WorkerCache:
+        source = Handshake(self._session.peer_name, self._settings.peer_address or self._session.peer_address,
+                           self._session.workload)
+        return WorkerCache(source, self._layout)
 
     def begin_step(self, step: StepMetadata) -> None:
         """Before the forward pass. The holds are put while it runs."""
@@ -86,9 +89,9 @@ class Worker:
             wait(self._putting, _HOLD_SECONDS)
             self._putting = []
 
-    def results(self) -> KVConnectorTransferResults:
+    def results(self) -> TransferResults:
         if self._holds is None or self._pulls is None:
-            return KVConnectorTransferResults()
+            return TransferResults()
         self._ended |= self._holds.take_ended()
         forgotten = self._ended & self._released
         sent = self._ended & self._sending
@@ -96,7 +99,7 @@ class Worker:
         self._released -= forgotten
         self._sending -= sent
         received, failed, self._missing = self._pulls.take_ended()
-        return KVConnectorTransferResults(finished_sending=sent, finished_recving=received, failed_recving=failed)
+        return TransferResults(finished_sending=sent, finished_recving=received, failed_recving=failed)
 
     def missing(self) -> set[int]:
         """The blocks that are computed again, and all of their requests' behind them, of those that results() has just told."""
