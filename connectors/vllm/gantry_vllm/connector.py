@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Optional, cast
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorHandshakeMetadata,
                                                                KVConnectorMetadata, KVConnectorRole,
                                                                KVConnectorTransferResults)
 
-from .handshake import Handshake, compatibility
+from .handshake import Handshake, Workers, compatibility
 from .metadata import StepMetadata
 from .scheduler import Scheduler
 from .settings import Settings, refuse_unsupported
+from .tensor_parallel import topology_of
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class GantryConnector(KVConnectorBase_V1):
                                         compatibility(vllm_config))
         else:
             settings = Settings.of(transfer.kv_connector_extra_config)
-            self._worker = Worker(settings, f"vllm-{transfer.engine_id}", kv_cache_config.num_blocks)
+            topology = topology_of(vllm_config)
+            self._worker = Worker(settings, f"vllm-{transfer.engine_id}-{topology.rank}", kv_cache_config.num_blocks, topology)
 
     # The worker
 
@@ -99,9 +101,9 @@ class GantryConnector(KVConnectorBase_V1):
 
     def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
         assert self._scheduler is not None
-        (mine,) = metadata.values()
-        assert isinstance(mine, Handshake)
-        self._scheduler.set_handshake(mine)
+        workers = tuple(metadata[rank] for rank in sorted(metadata))
+        assert all(isinstance(worker, Handshake) for worker in workers)
+        self._scheduler.set_handshake(cast(Workers, workers))
 
     def bind_kv_cache_manager(self, kv_cache_manager: "KVCacheManager") -> None:
         super().bind_kv_cache_manager(kv_cache_manager)

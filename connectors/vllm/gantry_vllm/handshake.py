@@ -29,6 +29,9 @@ class Handshake(KVConnectorHandshakeMetadata):
         return asdict(self)
 
 
+Workers = tuple[Handshake, ...]  # of an engine, by their ranks
+
+
 def compatibility(vllm_config: "VllmConfig") -> dict[str, Any]:
     """What both engines must have in common for a block of one to be a block of the other."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
@@ -42,7 +45,6 @@ def compatibility(vllm_config: "VllmConfig") -> dict[str, Any]:
         "layers": model.get_total_num_hidden_layers(),
         "kv_heads": model.get_total_num_kv_heads(),
         "head_size": model.get_head_size(),
-        "tensor_parallel": vllm_config.parallel_config.tensor_parallel_size,
     }
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .handshake import KEY, Handshake, differences
+from .handshake import KEY, Handshake, Workers, differences
+from .tensor_parallel import why_not
 
 _TEXT_MAX = 512  # of each name and address
 _BLOCK_MAX = 2**63 - 1
+_WORKERS_MAX = 64
 
 
 @dataclass(frozen=True)
@@ -16,27 +18,32 @@ class Offer:
     """A prompt's blocks at a prefiller: blocks[i] has the tokens from i * block_size on."""
 
     remote_request_id: str
-    source: Handshake
+    sources: Workers
     blocks: list[int]
 
 
-def source_of(params: dict[str, Any]) -> tuple[str, Handshake]:
+def sources_of(params: dict[str, Any]) -> tuple[str, Workers]:
     """(the prefiller's request, where it is). Raises ValueError, with what is wrong, for anything else."""
     theirs = params.get(KEY)
     if not isinstance(theirs, dict):
         raise ValueError(f"kv_transfer_params have no object {KEY!r}: they are not GantryConnector's")
     request = _text(params, "remote_request_id")
-    return request, Handshake(_text(theirs, "peer"), _text(theirs, "address"), _text(theirs, "workload"))
+    workers = theirs.get("workers")
+    if not isinstance(workers, list) or not 0 < len(workers) <= _WORKERS_MAX or not all(isinstance(each, dict) for each in workers):
+        raise ValueError(f"{KEY}.workers is no list of 1 to {_WORKERS_MAX} objects")
+    return request, tuple(Handshake(_text(each, "peer"), _text(each, "address"), _text(each, "workload")) for each in workers)
 
 
 def offer_of(params: dict[str, Any], factors: dict[str, Any], count: int) -> Offer:
     """The offer of `count` blocks or more. Raises ValueError, with what is wrong, where they cannot be used here."""
-    request, source = source_of(params)
+    request, sources = sources_of(params)
     theirs = params[KEY].get("compatibility")
     if not isinstance(theirs, dict):
         raise ValueError(f"{KEY}.compatibility is no object")
     if why := differences(factors, theirs):
         raise ValueError("; ".join(why))
+    if why_not_divided := why_not(len(sources), factors["kv_heads"]):
+        raise ValueError(why_not_divided)
     groups = params.get("remote_block_ids")
     if not isinstance(groups, list) or len(groups) != 1 or not isinstance(groups[0], list):
         raise ValueError("remote_block_ids is not one list of blocks in a list")
@@ -45,7 +52,7 @@ def offer_of(params: dict[str, Any], factors: dict[str, Any], count: int) -> Off
         raise ValueError("remote_block_ids has what is no block id")
     if len(blocks) < count:
         raise ValueError(f"the prompt has {count} blocks, and the prefiller offers {len(blocks)}")
-    return Offer(request, source, blocks)
+    return Offer(request, sources, blocks)
 
 
 def _text(params: dict[str, Any], name: str) -> str:

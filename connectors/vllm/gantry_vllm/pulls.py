@@ -10,10 +10,11 @@ from typing import Optional
 
 import gantry
 
-from .handshake import Handshake, hold_id
+from .handshake import Handshake, Workers, hold_id
 from .holds import RELEASE
 from .metadata import Load, Unwanted
 from .session import Session
+from .tensor_parallel import CONSUMERS, BlockShape, Share, Topology, slices_of
 
 log = logging.getLogger("vllm.gantry")
 
@@ -24,15 +25,19 @@ _MESSAGE_DEADLINE_SECONDS = 10.0
 
 
 class Pulls:
-    """A thread for each read that is under way. The methods are called in vLLM's steps, and neither block nor raise."""
+    """A thread for each prompt that is read. The methods are called in vLLM's steps, and neither block nor raise.
 
-    def __init__(self, session: Session, require_path: Optional[list[str]], deadline: float) -> None:
-        self._session = session
+    A prompt is one transfer from each rank of the prefiller that has heads of this one.
+    """
+
+    def __init__(self, session: Session, topology: Topology, shape: BlockShape, require_path: Optional[list[str]],
+                 deadline: float) -> None:
+        self._session, self._topology, self._shape = session, topology, shape
         self._require_path, self._deadline = require_path, deadline
         self._lock = threading.Lock()
-        self._views: dict[tuple[int, Handshake], gantry.View] = {}  # (life of the lease, source)
+        self._views: dict[tuple[int, Handshake, Share], gantry.View] = {}  # by the life of the lease first
         self._addresses: dict[str, tuple[int, str]] = {}  # peer -> (life of the lease, where it was said to be)
-        self._transfers: dict[str, Optional[gantry.Transfer]] = {}  # None: not submitted yet
+        self._transfers: dict[str, list[gantry.Transfer]] = {}  # those that were submitted
         self._cancelled: set[str] = set()
         self._ended: set[str] = set()
         self._failed: set[str] = set()
@@ -40,7 +45,7 @@ class Pulls:
 
     def start(self, load: Load) -> None:
         with self._lock:
-            self._transfers[load.request_id] = None
+            self._transfers[load.request_id] = []
         self._pool.submit(self._run, load)
 
     def cancel(self, request: str) -> None:
@@ -52,7 +57,8 @@ class Pulls:
         self._pool.submit(self._cancel, request)
 
     def give_back(self, unwanted: Unwanted) -> None:
-        self._pool.submit(self._give_back, unwanted.source, unwanted.remote_request_id)
+        for rank in self._topology.gives_back(len(unwanted.sources)):
+            self._pool.submit(self._give_back, unwanted.sources[rank], unwanted.remote_request_id)
 
     def take_ended(self) -> tuple[set[str], set[str]]:
         """Since the last call: (all requests whose reads have ended, those of them that failed)."""
@@ -70,36 +76,63 @@ class Pulls:
             succeeded = self._read(load)
         except Exception as error:  # noqa: BLE001 - the request must be told, whatever happened
             log.warning("the blocks of request %s are computed here, as they were not read from %s: %s", load.request_id,
-                        load.source.peer, error)
+                        load.sources[0].peer, error)
         with self._lock:
             self._transfers.pop(load.request_id, None)
             self._cancelled.discard(load.request_id)
             self._ended.add(load.request_id)
             if not succeeded:
                 self._failed.add(load.request_id)
-        if not succeeded:
-            self._give_back(load.source, load.remote_request_id)
+        shares = self._topology.shares(len(load.sources))
+        ranks = self._topology.unread(len(load.sources)) if succeeded else [share.rank for share in shares]
+        for rank in ranks:
+            self._give_back(load.sources[rank], load.remote_request_id)
 
     def _read(self, load: Load) -> bool:
         client, life = self._session.client, self._session.life
         if client is None:
             raise gantry.Error("peer_unavailable", "this engine has no lease at its sidecar")
-        view = self._view_of(client, life, load.source)
+        failure: Optional[Exception] = None
+        for share in self._topology.shares(len(load.sources)):
+            try:
+                if not self._submit(client, life, load, share):
+                    break
+            except gantry.Error as error:
+                failure = error
+                break
+        if failure is not None:
+            self._cancel(load.request_id)
+        with self._lock:
+            transfers = list(self._transfers[load.request_id])
+        for transfer in transfers:
+            try:
+                status = self._await_end(client, transfer)
+                log.info("request %s: %s, %d bytes by %s in %d us", load.request_id, status.state, status.bytes, status.path,
+                         status.total_us)
+            except gantry.Error as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        with self._lock:
+            return load.request_id not in self._cancelled
+
+    def _submit(self, client: gantry.Client, life: int, load: Load, share: Share) -> bool:
+        """False: the request was cancelled, and nothing more is to be read."""
+        size = len(load.sources)
+        view = self._view_of(client, life, load.sources, share)
         with self._lock:
             if load.request_id in self._cancelled:
                 return False
         transfer = client.read(view, local_blocks=load.local_blocks, remote_blocks=load.remote_blocks,
                                hold=hold_id(load.remote_request_id), deadline=self._deadline, executor="self",
+                               hold_consumers=CONSUMERS // self._topology.readers(share.rank, size),
                                require_path=self._require_path)
         with self._lock:
-            self._transfers[load.request_id] = transfer
+            self._transfers[load.request_id].append(transfer)
             cancelled = load.request_id in self._cancelled
         if cancelled:
             transfer.cancel(0)
-        status = self._await_end(client, transfer)
-        log.info("request %s: %s, %d bytes by %s in %d us", load.request_id, status.state, status.bytes, status.path,
-                 status.total_us)
-        return True
+        return not cancelled
 
     def _await_end(self, client: gantry.Client, transfer: gantry.Transfer) -> gantry.TransferStatus:
         """Returns when no byte moves any more: vLLM uses the blocks for others then. Raises gantry.Error when it failed."""
@@ -125,16 +158,19 @@ class Pulls:
             return True
         return False
 
-    def _view_of(self, client: gantry.Client, life: int, source: Handshake) -> gantry.View:
-        """The view of a source; made once in each life of the lease, and again where the peer has another address."""
+    def _view_of(self, client: gantry.Client, life: int, sources: Workers, share: Share) -> gantry.View:
+        """The view of a share; made once in each life of the lease, and again where the peer has another address."""
+        source = sources[share.rank]
         moved = self._introduce(client, life, source)
         with self._lock:
-            view = self._views.get((life, source))
+            view = self._views.get((life, source, share))
         if view is None or moved:
-            view = client.view(source.workload, peer=source.peer, pairs=["kv.*"])
+            heads = max(1, self._topology.total_heads // len(sources))
+            remote = BlockShape(self._shape.outer, heads, self._shape.head_bytes)
+            view = client.view(source.workload, peer=source.peer, pairs=["kv.*"], slices=slices_of(share, self._shape, remote))
             with self._lock:
                 self._views = {key: each for key, each in self._views.items() if key[0] == life}
-                self._views[life, source] = view
+                self._views[life, source, share] = view
         return view
 
     def _introduce(self, client: gantry.Client, life: int, source: Handshake) -> bool:
@@ -150,8 +186,8 @@ class Pulls:
 
     def _cancel(self, request: str) -> None:
         with self._lock:
-            transfer = self._transfers.get(request)
-        if transfer is not None:
+            transfers = list(self._transfers.get(request, ()))
+        for transfer in transfers:
             try:
                 transfer.cancel(0)
             except gantry.Error as error:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Optional
 
-from .handshake import KEY, Handshake, compatibility_hash
+from .handshake import KEY, Workers, compatibility_hash
 from .metadata import Load, StepMetadata, Unwanted
-from .offer import Offer, offer_of, source_of
+from .offer import Offer, offer_of, sources_of
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
@@ -26,7 +26,7 @@ class Scheduler:
 
     def __init__(self, engine_id: str, block_size: int, factors: dict[str, Any]) -> None:
         self._engine_id, self._block_size, self._factors = engine_id, block_size, factors
-        self._mine: Optional[Handshake] = None
+        self._mine: Workers = ()
         self._manager: "Optional[KVCacheManager]" = None
         self._producing: "dict[str, Request]" = {}  # whose prompts are being computed
         self._held: dict[str, list[int]] = {}
@@ -37,7 +37,7 @@ class Scheduler:
     def bind(self, manager: "KVCacheManager") -> None:
         self._manager = manager
 
-    def set_handshake(self, mine: Handshake) -> None:
+    def set_handshake(self, mine: Workers) -> None:
         self._mine = mine
 
     # The decoder
@@ -69,13 +69,13 @@ class Scheduler:
         params["do_remote_prefill"] = False  # once for each request, also when it is computed again
         offer, computed = self._offers.pop(request.request_id)
         first = computed // self._block_size
-        unwanted = Unwanted(offer.remote_request_id, offer.source)
+        unwanted = Unwanted(offer.remote_request_id, offer.sources)
         if external_tokens <= 0:
             self._step.unwanted.append(unwanted)
             return
         count = self._blocks_of(request)
         local = list(blocks.get_block_ids()[0])[first:count]
-        self._step.load.append(Load(request.request_id, offer.remote_request_id, offer.source, local,
+        self._step.load.append(Load(request.request_id, offer.remote_request_id, offer.sources, local,
                                     offer.blocks[first:count]))
         self._loading[request.request_id] = unwanted
 
@@ -86,7 +86,7 @@ class Scheduler:
     def _give_back(self, params: dict[str, Any]) -> None:
         """Lets the prefiller free the blocks, where the parameters say who it is. Otherwise its hold ends at its time."""
         try:
-            self._step.unwanted.append(Unwanted(*source_of(params)))
+            self._step.unwanted.append(Unwanted(*sources_of(params)))
         except ValueError as why:
             log.debug("no prefiller is told that its blocks are not read: %s", why)
 
@@ -125,15 +125,14 @@ class Scheduler:
         if held is None:
             return False, None
         whole = request.status in (RequestStatus.FINISHED_LENGTH_CAPPED, RequestStatus.FINISHED_STOPPED)
-        if not whole or blocks[:len(held)] != held or self._mine is None:
+        if not whole or blocks[:len(held)] != held or not self._mine:
             self._step.release.append(name)
             return False, None
         self._step.sending.append(name)
         return True, self._params_of(name, held, request.num_prompt_tokens)
 
     def _params_of(self, name: str, held: list[int], tokens: int) -> dict[str, Any]:
-        assert self._mine is not None
-        address = self._mine.address
+        address = self._mine[0].address
         host, port = (address, "0") if address.startswith("unix:") else address.rsplit(":", 1)
         return {
             "do_remote_prefill": True,
@@ -143,7 +142,8 @@ class Scheduler:
             "remote_request_id": name,
             "remote_host": host,
             "remote_port": int(port),
-            "tp_size": 1,
+            "tp_size": len(self._mine),
             "remote_num_tokens": tokens,
-            KEY: self._mine.params() | {"compatibility": self._factors, "hash": compatibility_hash(self._factors)},
+            KEY: {"workers": [worker.params() for worker in self._mine], "compatibility": self._factors,
+                  "hash": compatibility_hash(self._factors)},
         }

@@ -43,7 +43,7 @@ class Settings:
 def refuse_unsupported(vllm_config: "VllmConfig", kv_cache_config: "KVCacheConfig") -> None:
     """Raises ValueError with one sentence for a configuration that the connector would not serve rightly."""
     parallel = vllm_config.parallel_config
-    for name, size in (("tensor", parallel.tensor_parallel_size), ("pipeline", parallel.pipeline_parallel_size),
+    for name, size in (("pipeline", parallel.pipeline_parallel_size),
                        ("decode context", parallel.decode_context_parallel_size)):
         if size != 1:
             raise ValueError(f"GantryConnector does not support {name} parallelism yet: its size is {size}")

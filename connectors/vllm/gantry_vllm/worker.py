@@ -17,6 +17,7 @@ from .metadata import StepMetadata
 from .pulls import Pulls
 from .session import Session
 from .settings import Settings
+from .tensor_parallel import Topology, block_shape
 
 log = logging.getLogger("vllm.gantry")
 
@@ -26,8 +27,8 @@ _HOLD_SECONDS = 0.5  # a step waits no longer for its holds; the decoder compute
 class Worker:
     """Its methods are called by vLLM's worker thread. After the start they neither block nor raise."""
 
-    def __init__(self, settings: Settings, workload: str, blocks: int) -> None:
-        self._settings, self._blocks = settings, blocks
+    def __init__(self, settings: Settings, workload: str, blocks: int, topology: Topology) -> None:
+        self._settings, self._blocks, self._topology = settings, blocks, topology
         self._session = Session(settings.run_dir, workload)
         self._allocation = ArenaAllocation(self._session.make_arena)
         self._holds: Optional[Holds] = None
@@ -47,7 +48,8 @@ class Worker:
         assert arena is not None
         self._session.register(layers, arena)
         self._holds = Holds(self._session, len(layers), self._settings.hold_ttl, self._settings.read_deadline)
-        self._pulls = Pulls(self._session, self._settings.require_path, self._settings.read_deadline)
+        shape = block_shape(next(iter(kv_caches.values())))
+        self._pulls = Pulls(self._session, self._topology, shape, self._settings.require_path, self._settings.read_deadline)
         log.info("the KV cache of %d layers is registered as workload %s of the sidecar %s", len(layers),
                  self._session.workload, self._session.peer_name)
 
