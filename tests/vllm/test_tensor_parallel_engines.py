@@ -48,4 +48,8 @@ def test_halves_in_the_wrong_order_give_other_tokens(pair, two_ranks, expected):
         params["gantry"]["workers"] = params["gantry"]["workers"][::-1]
         return params
     both = Pair(engine, pair.decode, [sidecar, pair.decode_sidecar])
-    assert both.complete(PROMPTS["shm 200"], swap, salt="swapped") != expected["shm 200"]
+    before = len(both.decode.reads())
+    tokens = both.complete(PROMPTS["shm 200"], swap, salt="swapped")
+    wait_for(lambda: len(both.decode.reads()) == before + 2, "both halves are read")
+    assert both.decode.reads()[before:] == [("succeeded", "shm")] * 2
+    assert tokens != expected["shm 200"]

@@ -39,10 +39,10 @@ def environment_of():
 class Engine:
     """`vllm serve` with 64 MiB of KV cache; without a sidecar it has no connector."""
 
-    def __init__(self, name, environment, folder, sidecar=None, flags=()):
+    def __init__(self, name, environment, folder, sidecar=None, flags=(), model=None):
         self.name, self.port = name, free_port()
         self.log_path = Path(folder) / f"{name}.log"
-        command = ["nice", "-n", "10", f"{environment}/venv/bin/vllm", "serve", f"{environment}/model",
+        command = ["nice", "-n", "10", f"{environment}/venv/bin/vllm", "serve", str(model or f"{environment}/model"),
                    "--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(self.port), "--dtype", "float32",
                    "--max-model-len", "1024", "--block-size", str(BLOCK), "--kv-cache-memory-bytes", str(64 << 20),
                    "--max-num-seqs", "16", "--enforce-eager", *flags]

@@ -46,7 +46,7 @@ class Layer:
 
 
 def layers_of(kv_caches: dict[str, torch.Tensor], arena: Optional["gantry.Arena"], blocks: int) -> list[Layer]:
-    """Where the layers lie, in their order. Raises ValueError for a cache that cannot be offered to peers yet."""
+    """Where the layers lie, in their order, each place once. Raises ValueError for a cache that cannot be offered to peers yet."""
     if arena is None:
         raise ValueError("the KV cache was not allocated from an arena; GantryConnector supports vLLM's CPU backend alone yet")
     start = torch.frombuffer(arena, dtype=torch.int8).data_ptr()
@@ -59,5 +59,7 @@ def layers_of(kv_caches: dict[str, torch.Tensor], arena: Optional["gantry.Arena"
                              f"shape {tuple(tensor.shape)} and strides {tensor.stride()}, the cache has {blocks} blocks")
         if offset < 0 or offset + length > len(arena):
             raise ValueError(f"layer {name} lies outside of the arena of the cache")
-        found.append(Layer(offset, length, length // blocks))
+        layer = Layer(offset, length, length // blocks)
+        if layer not in found:  # groups of layers lie over each other
+            found.append(layer)
     return found

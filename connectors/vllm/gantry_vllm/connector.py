@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Optional, cast
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorBase_V1, KVConnectorHandshakeMetadata,
                                                                KVConnectorMetadata, KVConnectorRole,
-                                                               KVConnectorTransferResults)
+                                                               KVConnectorTransferResults, SupportsHMA)
 
+from .groups import groups_of
 from .handshake import Handshake, Workers, compatibility
 from .metadata import StepMetadata
 from .scheduler import Scheduler
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("vllm.gantry")
 
 
-class GantryConnector(KVConnectorBase_V1):
+class GantryConnector(KVConnectorBase_V1, SupportsHMA):
     """Prefill/decode disaggregation by pull: the decoder reads a prompt's blocks from the prefiller's memory."""
 
     def __init__(self, vllm_config: "VllmConfig", role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
@@ -44,8 +45,8 @@ class GantryConnector(KVConnectorBase_V1):
         self._scheduler: Optional[Scheduler] = None
         self._worker: Optional[Worker] = None
         if role == KVConnectorRole.SCHEDULER:
-            self._scheduler = Scheduler(transfer.engine_id, vllm_config.cache_config.block_size,
-                                        compatibility(vllm_config))
+            groups = groups_of(kv_cache_config)
+            self._scheduler = Scheduler(transfer.engine_id, groups, compatibility(vllm_config, groups))
         else:
             settings = Settings.of(transfer.kv_connector_extra_config)
             topology = topology_of(vllm_config)
@@ -127,5 +128,10 @@ class GantryConnector(KVConnectorBase_V1):
         self._scheduler.received(connector_output.finished_recving or set())
 
     def request_finished(self, request: "Request", block_ids: list[int]) -> tuple[bool, Optional[dict[str, Any]]]:
+        assert self._scheduler is not None
+        return self._scheduler.finished(request, (block_ids,))
+
+    def request_finished_all_groups(self, request: "Request",
+                                    block_ids: tuple[list[int], ...]) -> tuple[bool, Optional[dict[str, Any]]]:
         assert self._scheduler is not None
         return self._scheduler.finished(request, block_ids)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import vllm
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandshakeMetadata
 
+from .groups import Group
+
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
 
@@ -32,7 +34,7 @@ class Handshake(KVConnectorHandshakeMetadata):
 Workers = tuple[Handshake, ...]  # of an engine, by their ranks
 
 
-def compatibility(vllm_config: "VllmConfig") -> dict[str, Any]:
+def compatibility(vllm_config: "VllmConfig", groups: list[Group]) -> dict[str, Any]:
     """What both engines must have in common for a block of one to be a block of the other."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
     return {
@@ -45,6 +47,7 @@ def compatibility(vllm_config: "VllmConfig") -> dict[str, Any]:
         "layers": model.get_total_num_hidden_layers(),
         "kv_heads": model.get_total_num_kv_heads(),
         "head_size": model.get_head_size(),
+        "groups": [[group.block_size, group.window] for group in groups],
     }
 
 

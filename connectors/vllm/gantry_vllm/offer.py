@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .groups import NULL_BLOCK, Blocks, Group, needed
 from .handshake import KEY, Handshake, Workers, differences
 from .tensor_parallel import why_not
 
@@ -15,11 +16,11 @@ _WORKERS_MAX = 64
 
 @dataclass(frozen=True)
 class Offer:
-    """A prompt's blocks at a prefiller: blocks[i] has the tokens from i * block_size on."""
+    """A prompt's blocks at a prefiller."""
 
     remote_request_id: str
     sources: Workers
-    blocks: list[int]
+    blocks: Blocks
 
 
 def sources_of(params: dict[str, Any]) -> tuple[str, Workers]:
@@ -34,8 +35,11 @@ def sources_of(params: dict[str, Any]) -> tuple[str, Workers]:
     return request, tuple(Handshake(_text(each, "peer"), _text(each, "address"), _text(each, "workload")) for each in workers)
 
 
-def offer_of(params: dict[str, Any], factors: dict[str, Any], count: int) -> Offer:
-    """The offer of `count` blocks or more. Raises ValueError, with what is wrong, where they cannot be used here."""
+def offer_of(params: dict[str, Any], factors: dict[str, Any], groups: list[Group], tokens: int, computed: int) -> Offer:
+    """The offer of a prompt's blocks, at least those that are not computed here.
+
+    Raises ValueError, with what is wrong, where they cannot be used here.
+    """
     request, sources = sources_of(params)
     theirs = params[KEY].get("compatibility")
     if not isinstance(theirs, dict):
@@ -44,14 +48,17 @@ def offer_of(params: dict[str, Any], factors: dict[str, Any], count: int) -> Off
         raise ValueError("; ".join(why))
     if why_not_divided := why_not(len(sources), factors["kv_heads"]):
         raise ValueError(why_not_divided)
-    groups = params.get("remote_block_ids")
-    if not isinstance(groups, list) or len(groups) != 1 or not isinstance(groups[0], list):
-        raise ValueError("remote_block_ids is not one list of blocks in a list")
-    blocks = groups[0]
-    if any(type(block) is not int or not 0 <= block <= _BLOCK_MAX for block in blocks):
+    lists = params.get("remote_block_ids")
+    if not isinstance(lists, list) or len(lists) != len(groups) or not all(isinstance(each, list) for each in lists):
+        raise ValueError(f"remote_block_ids is not a list of {len(groups)} lists of blocks, one for each group of layers")
+    if any(type(block) is not int or not 0 <= block <= _BLOCK_MAX for each in lists for block in each):
         raise ValueError("remote_block_ids has what is no block id")
-    if len(blocks) < count:
-        raise ValueError(f"the prompt has {count} blocks, and the prefiller offers {len(blocks)}")
+    for group, each in zip(groups, lists):
+        if len(each) < group.count(tokens):
+            raise ValueError(f"the prompt has {group.count(tokens)} blocks, and the prefiller offers {len(each)}")
+    blocks = tuple(lists)
+    if NULL_BLOCK in needed(groups, blocks, tokens, computed):
+        raise ValueError("a sliding window of the prefiller has moved past a block that is needed here")
     return Offer(request, sources, blocks)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Optional
 
+from .groups import NULL_BLOCK, Blocks, Group, needed, still_there
 from .handshake import KEY, Workers, compatibility_hash
 from .metadata import Load, StepMetadata, Unwanted
 from .offer import Offer, offer_of, sources_of
@@ -24,12 +25,12 @@ class Scheduler:
     the decoder's request takes, in the shape of NixlConnector's.
     """
 
-    def __init__(self, engine_id: str, block_size: int, factors: dict[str, Any]) -> None:
-        self._engine_id, self._block_size, self._factors = engine_id, block_size, factors
+    def __init__(self, engine_id: str, groups: list[Group], factors: dict[str, Any]) -> None:
+        self._engine_id, self._groups, self._factors = engine_id, groups, factors
         self._mine: Workers = ()
         self._manager: "Optional[KVCacheManager]" = None
         self._producing: "dict[str, Request]" = {}  # whose prompts are being computed
-        self._held: dict[str, list[int]] = {}
+        self._held: dict[str, Blocks] = {}
         self._loading: dict[str, Unwanted] = {}
         self._offers: dict[str, tuple[Offer, int]] = {}  # and how many tokens of the prompt are in the prefix cache
         self._step = StepMetadata()
@@ -47,7 +48,7 @@ class Scheduler:
         if not params or not params.get("do_remote_prefill"):
             return 0, False
         try:
-            offer = offer_of(params, self._factors, self._blocks_of(request))
+            offer = offer_of(params, self._factors, self._groups, request.num_prompt_tokens, computed)
         except ValueError as why:
             log.error("the prompt of request %s is computed here: %s", request.request_id, why)
             params["do_remote_prefill"] = False
@@ -68,15 +69,14 @@ class Scheduler:
             return
         params["do_remote_prefill"] = False  # once for each request, also when it is computed again
         offer, computed = self._offers.pop(request.request_id)
-        first = computed // self._block_size
         unwanted = Unwanted(offer.remote_request_id, offer.sources)
         if external_tokens <= 0:
             self._step.unwanted.append(unwanted)
             return
-        count = self._blocks_of(request)
-        local = list(blocks.get_block_ids()[0])[first:count]
-        self._step.load.append(Load(request.request_id, offer.remote_request_id, offer.sources, local,
-                                    offer.blocks[first:count]))
+        tokens = request.num_prompt_tokens
+        local = needed(self._groups, blocks.get_block_ids(), tokens, computed)
+        remote = needed(self._groups, offer.blocks, tokens, computed)
+        self._step.load.append(Load(request.request_id, offer.remote_request_id, offer.sources, local, remote))
         self._loading[request.request_id] = unwanted
 
     def received(self, requests: set[str]) -> None:
@@ -90,9 +90,6 @@ class Scheduler:
         except ValueError as why:
             log.debug("no prefiller is told that its blocks are not read: %s", why)
 
-    def _blocks_of(self, request: "Request") -> int:
-        return -(-request.num_prompt_tokens // self._block_size)
-
     # Both
 
     def build(self, output: "SchedulerOutput") -> StepMetadata:
@@ -103,12 +100,15 @@ class Scheduler:
                 continue
             del self._producing[name]
             assert self._manager is not None
-            blocks = list(self._manager.get_block_ids(name)[0])[:self._blocks_of(request)]
-            self._held[name] = self._step.hold[name] = blocks
+            tokens = request.num_prompt_tokens
+            blocks = tuple(list(ids[:group.count(tokens)])
+                           for group, ids in zip(self._groups, self._manager.get_block_ids(name)))
+            self._held[name] = blocks
+            self._step.hold[name] = [block for block in needed(self._groups, blocks, tokens) if block != NULL_BLOCK]
         step, self._step = self._step, StepMetadata()
         return step
 
-    def finished(self, request: "Request", blocks: list[int]) -> tuple[bool, Optional[dict[str, Any]]]:
+    def finished(self, request: "Request", blocks: Blocks) -> tuple[bool, Optional[dict[str, Any]]]:
         """(whether the blocks are kept until the worker says so, the decoder's kv_transfer_params)"""
         from vllm.v1.request import RequestStatus
 
@@ -125,19 +125,20 @@ class Scheduler:
         if held is None:
             return False, None
         whole = request.status in (RequestStatus.FINISHED_LENGTH_CAPPED, RequestStatus.FINISHED_STOPPED)
-        if not whole or blocks[:len(held)] != held or not self._mine:
+        offered = still_there(held, blocks)
+        if not whole or offered is None or not self._mine:
             self._step.release.append(name)
             return False, None
         self._step.sending.append(name)
-        return True, self._params_of(name, held, request.num_prompt_tokens)
+        return True, self._params_of(name, offered, request.num_prompt_tokens)
 
-    def _params_of(self, name: str, held: list[int], tokens: int) -> dict[str, Any]:
+    def _params_of(self, name: str, offered: Blocks, tokens: int) -> dict[str, Any]:
         address = self._mine[0].address
         host, port = (address, "0") if address.startswith("unix:") else address.rsplit(":", 1)
         return {
             "do_remote_prefill": True,
             "do_remote_decode": False,
-            "remote_block_ids": [held],
+            "remote_block_ids": [list(blocks) for blocks in offered],
             "remote_engine_id": self._engine_id,
             "remote_request_id": name,
             "remote_host": host,
