@@ -1,5 +1,6 @@
 """One pair of engines with their sidecars, and the answers of a monolithic engine, for all cases."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -47,24 +48,35 @@ def folder():
 @pytest.fixture(scope="session")
 def expected(environment, folder):
     """What the monolithic engine says to each prompt, by its name. It has ended before the pair starts."""
-    out = folder / "reference.json"
-    with open(folder / "reference.log", "wb") as log:
-        done = subprocess.run(["nice", "-n", "10", python_of(environment), Path(__file__).with_name("reference.py"),
-                               environment / "model", out], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                              env=variables(), timeout=REFERENCE_SECONDS, check=False)
-    assert done.returncode == 0, (folder / "reference.log").read_text(errors="replace")[-6000:]
+    return answers_of(environment, environment / "model", folder)
+
+
+def answers_of(environment, model, folder):
+    out, log_path = folder / f"{model.name}.json", folder / f"{model.name}.log"
+    with open(log_path, "wb") as log:
+        done = subprocess.run(["nice", "-n", "10", python_of(environment), Path(__file__).with_name("reference.py"), model, out],
+                              stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables(), timeout=REFERENCE_SECONDS,
+                              check=False)
+    assert done.returncode == 0, log_path.read_text(errors="replace")[-6000:]
     return json.loads(out.read_text())
 
 
 @pytest.fixture(scope="session")
 def pair(environment, folder, expected):
+    with running_pair(environment, folder, ("prefill", "decode")) as both:
+        yield both
+
+
+@contextlib.contextmanager
+def running_pair(environment, folder, names, **options):
+    """Two sidecars with these names and an engine at each. The options are the engines'."""
     sidecars = [end_to_end.SidecarProcess(name, folder, flags=("--peer-listen", "127.0.0.1:0"), prefix=sidecar_prefix())
-                for name in ("prefill", "decode")]
+                for name in names]
     engines = []
     try:
         for sidecar in sidecars:
             sidecar.start()
-        engines += [Engine(f"engine-{sidecar.name}", environment, folder, sidecar) for sidecar in sidecars]
+        engines += [Engine(f"engine-{sidecar.name}", environment, folder, sidecar, **options) for sidecar in sidecars]
         for engine in engines:
             engine.wait_until_ready()
         yield Pair(*engines, sidecars)

@@ -16,7 +16,7 @@ def over(pair, tcp_address):
     def over(path):
         def change(params):
             if path == "tcp":
-                params["gantry"]["address"] = tcp_address
+                params["gantry"]["workers"][0] |= {"address": tcp_address, "node_id": "elsewhere"}
             return params
         return change
     return over

@@ -30,12 +30,13 @@ def free_port():
 class Engine:
     """`vllm serve`; without a sidecar it has no connector."""
 
-    def __init__(self, name, environment, folder, sidecar=None, connector="GantryConnector", module="gantry_vllm.connector", path=""):
+    def __init__(self, name, environment, folder, sidecar=None, connector="GantryConnector", module="gantry_vllm.connector", path="",
+                 flags=(), model=None):
         """`path`: another folder of Python modules."""
         self.name, self.port = name, free_port()
         self.log_path = Path(folder) / f"{name}.log"
-        command = ["nice", "-n", "10", *backends.serve_of(environment), f"{environment}/model", "--served-model-name", MODEL,
-                   "--host", "127.0.0.1", "--port", str(self.port), *backends.flags()]
+        command = ["nice", "-n", "10", *backends.serve_of(environment), str(model or f"{environment}/model"), "--served-model-name", MODEL,
+                   "--host", "127.0.0.1", "--port", str(self.port), *backends.flags(), *flags]
         if sidecar is not None:
             command += ["--kv-transfer-config", json.dumps({
                 "kv_connector": connector, "kv_connector_module_path": module,

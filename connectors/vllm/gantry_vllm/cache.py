@@ -52,15 +52,28 @@ class Cache:
 
 
 def cache_of(tensors: "Mapping[str, torch.Tensor]", blocks: int) -> Cache:
-    """The buffers "kv.0", "kv.1", ... in the order of the tensors. Raises ValueError for a cache that cannot be offered."""
-    specs, devices, layouts = [], set(), Counter()
-    for number, (name, tensor) in enumerate(tensors.items()):
-        specs.append(gantry.BufferSpec(f"kv.{number}", tensor, layout=_blocks_of(name, tensor, blocks)))
+    """The buffers "kv.0", "kv.1", ... in the order of the tensors, each place once. Raises ValueError for a cache that cannot be offered."""
+    specs, devices, layouts, places = [], set(), Counter(), set()
+    for name, tensor in tensors.items():
+        layout = _blocks_of(name, tensor, blocks)
+        place = tensor.data_ptr(), tensor.shape, tensor.stride()
+        if place not in places:  # groups of layers lie over each other
+            specs.append(gantry.BufferSpec(f"kv.{len(specs)}", tensor, layout=layout))
+        places.add(place)
         devices.add(tensor.device)
-        layouts[f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape[1:])} at {list(tensor.stride()[1:])}"] += 1
+        layouts[_order_of(tensor)] += 1
     if len(devices) != 1:
         raise ValueError(f"GantryConnector supports KV caches on one device; this one is on {len(devices)}")
     return Cache(specs, devices.pop(), ", ".join(f"{count} of {layout}" for layout, count in layouts.items()))
+
+
+def _order_of(tensor: torch.Tensor) -> str:
+    """The axes of a block of one layer, outermost first. How many heads there are is the rank's, and not said."""
+    kind = str(tensor.dtype).removeprefix("torch.")
+    if tensor.dim() != 4:
+        return f"{kind} {list(tensor.shape[1:])} at {list(tensor.stride()[1:])}"
+    axes = sorted(range(1, 4), key=lambda axis: -tensor.stride(axis))
+    return f"{kind} [{', '.join('heads' if axis == 1 else str(tensor.shape[axis]) for axis in axes)}]"
 
 
 def _blocks_of(name: str, tensor: torch.Tensor, blocks: int) -> gantry.Layout:

@@ -7,15 +7,17 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Optional
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (KVConnectorHandshakeMetadata, KVConnectorMetadata,
-                                                               KVConnectorRole)
+                                                               KVConnectorRole, SupportsHMA)
 from vllm.platforms import current_platform
 
+from .groups import groups_of
 from .handshake import WorkerCache, compatibility
 from .metadata import StepMetadata
 from .metrics import GantryPromMetrics
 from .scheduler import Scheduler
 from .settings import Settings, refuse_unsupported
 from .stats import GantryStats, Recorder
+from .tensor_parallel import topology_of
 from .vllm_versions import Connector, TransferResults
 from .worker import Worker
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("vllm.gantry")
 
 
-class GantryConnector(Connector):
+class GantryConnector(Connector, SupportsHMA):
     """Prefill/decode disaggregation by pull: the decoder reads a prompt's blocks from the prefiller's memory."""
 
     def __init__(self, vllm_config: "VllmConfig", role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
@@ -46,13 +48,16 @@ class GantryConnector(Connector):
         self._recorder = Recorder(recomputes=transfer.kv_load_failure_policy == "recompute")
         settings = Settings.of(transfer.kv_connector_extra_config)
         self._cross_layers = settings.cross_layers
+        groups = groups_of(kv_cache_config)
         self._scheduler: Optional[Scheduler] = None
         self._worker: Optional[Worker] = None
         if role == KVConnectorRole.SCHEDULER:
-            self._scheduler = Scheduler(transfer.engine_id, vllm_config.cache_config.block_size,
-                                        compatibility(vllm_config), settings.hold_ttl, self._recorder)
+            self._scheduler = Scheduler(transfer.engine_id, groups, compatibility(vllm_config, groups), settings.hold_ttl,
+                                        self._recorder)
         else:
-            self._worker = Worker(settings, f"vllm-{transfer.engine_id}", kv_cache_config.num_blocks, self._recorder)
+            topology = topology_of(vllm_config)
+            self._worker = Worker(settings, f"vllm-{transfer.engine_id}-{topology.rank}", kv_cache_config.num_blocks, topology,
+                                  len(groups), self._recorder)
 
     # The worker
 
@@ -100,7 +105,7 @@ class GantryConnector(Connector):
         return self._worker.results()
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        """vLLM asks after get_transfer_results() in each step. It takes blocks of models of one group alone, as refuse_unsupported()."""
+        """vLLM asks after get_transfer_results() in each step. It takes blocks of models of one group alone."""
         assert self._worker is not None
         return self._worker.missing() | super().get_block_ids_with_load_errors()
 
@@ -131,9 +136,8 @@ class GantryConnector(Connector):
 
     def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
         assert self._scheduler is not None
-        (mine,) = metadata.values()
-        assert isinstance(mine, WorkerCache)
-        self._scheduler.set_handshake(mine)
+        workers = [metadata[rank] for rank in sorted(metadata)]
+        self._scheduler.set_handshake([worker for worker in workers if isinstance(worker, WorkerCache)])
 
     def bind_kv_cache_manager(self, kv_cache_manager: "KVCacheManager") -> None:
         super().bind_kv_cache_manager(kv_cache_manager)
@@ -162,5 +166,10 @@ class GantryConnector(Connector):
         self._scheduler.received(connector_output.finished_recving or set())
 
     def request_finished(self, request: "Request", block_ids: list[int]) -> tuple[bool, Optional[dict[str, Any]]]:
+        assert self._scheduler is not None
+        return self._scheduler.finished(request, (block_ids,))
+
+    def request_finished_all_groups(self, request: "Request",
+                                    block_ids: tuple[list[int], ...]) -> tuple[bool, Optional[dict[str, Any]]]:
         assert self._scheduler is not None
         return self._scheduler.finished(request, block_ids)

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 import vllm
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandshakeMetadata
 
+from .groups import Group
+from .tensor_parallel import total_heads
+
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
 
@@ -24,6 +27,7 @@ class Handshake:
     peer: str
     address: str
     workload: str
+    node_id: str = ""  # of the prefiller's node
 
     def params(self) -> dict[str, str]:
         return asdict(self)
@@ -37,7 +41,10 @@ class WorkerCache(KVConnectorHandshakeMetadata):
     layout: str
 
 
-def compatibility(vllm_config: "VllmConfig") -> dict[str, Any]:
+Workers = tuple[Handshake, ...]  # of an engine, by their ranks
+
+
+def compatibility(vllm_config: "VllmConfig", groups: list[Group]) -> dict[str, Any]:
     """What both engines must have in common for a block of one to be a block of the other; the worker adds the layout."""
     model, cache = vllm_config.model_config, vllm_config.cache_config
     return {
@@ -48,9 +55,9 @@ def compatibility(vllm_config: "VllmConfig") -> dict[str, Any]:
         "cache_dtype": str(cache.cache_dtype),
         "block_size": cache.block_size,
         "layers": model.get_total_num_hidden_layers(),
-        "kv_heads": model.get_total_num_kv_heads(),
+        "kv_heads": total_heads(vllm_config),
         "head_size": model.get_head_size(),
-        "tensor_parallel": vllm_config.parallel_config.tensor_parallel_size,
+        "groups": [[group.block_size, group.window] for group in groups],
     }
 
 

@@ -14,6 +14,7 @@ import gantry
 from .handshake import hold_id
 from .session import Session
 from .stats import Recorder
+from .tensor_parallel import CONSUMERS
 
 log = logging.getLogger("vllm.gantry")
 
@@ -110,7 +111,7 @@ class Holds:
             return False
         try:
             hold = self._client.hold(hold_id(request), gantry.HoldGroup(self._buffers, blocks), self._ttl,
-                                     expected_consumers=1)
+                                     expected_consumers=CONSUMERS)
         except gantry.Error as error:
             log.warning("the blocks of request %s are not offered: %s", request, error)
             return False

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
 
-from .handshake import Handshake
+from .handshake import Handshake, Workers
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Load:
 
     request_id: str
     remote_request_id: str
-    source: Handshake
+    sources: Workers
     local_blocks: list[int]
     remote_blocks: list[int]
 
@@ -25,7 +25,7 @@ class Unwanted:
     """Blocks at a prefiller that nobody will read."""
 
     remote_request_id: str
-    source: Handshake
+    sources: Workers
 
 
 @dataclass

@@ -5,30 +5,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .handshake import KEY, Handshake, differences
+from .groups import NULL_BLOCK, Blocks, Group, needed
+from .handshake import KEY, Handshake, Workers, differences
+from .tensor_parallel import why_not
 
 _TEXT_MAX = 512  # of each name and address
 _BLOCK_MAX = 2**63 - 1
+_WORKERS_MAX = 64
 _HOLD_SECONDS = 30.0  # of a hold of which the parameters say nothing
 _HOLD_SECONDS_MAX = 3600.0  # as sidecars have it
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A prompt's blocks at a prefiller: blocks[i] has the tokens from i * block_size on."""
+    """A prompt's blocks at a prefiller."""
 
     remote_request_id: str
-    source: Handshake
-    blocks: list[int]
+    sources: Workers
+    blocks: Blocks
 
 
-def source_of(params: dict[str, Any]) -> tuple[str, Handshake]:
+def sources_of(params: dict[str, Any]) -> tuple[str, Workers]:
     """(the prefiller's request, where it is). Raises ValueError, with what is wrong, for anything else."""
     theirs = params.get(KEY)
     if not isinstance(theirs, dict):
         raise ValueError(f"kv_transfer_params have no object {KEY!r}: they are not GantryConnector's")
     request = _text(params, "remote_request_id")
-    return request, Handshake(_text(theirs, "peer"), _text(theirs, "address"), _text(theirs, "workload"))
+    workers = theirs.get("workers")
+    if not isinstance(workers, list) or not 0 < len(workers) <= _WORKERS_MAX or not all(isinstance(each, dict) for each in workers):
+        raise ValueError(f"{KEY}.workers is no list of 1 to {_WORKERS_MAX} objects")
+    return request, tuple(Handshake(_text(each, "peer"), _text(each, "address"), _text(each, "workload"), _node_of(each))
+                          for each in workers)
 
 
 def hold_seconds(params: dict[str, Any]) -> float:
@@ -38,23 +45,31 @@ def hold_seconds(params: dict[str, Any]) -> float:
     return float(seconds) if type(seconds) in (int, float) and 0 < seconds <= _HOLD_SECONDS_MAX else _HOLD_SECONDS
 
 
-def offer_of(params: dict[str, Any], factors: dict[str, Any], count: int) -> Offer:
-    """The offer of `count` blocks or more. Raises ValueError, with what is wrong, where they cannot be used here."""
-    request, source = source_of(params)
+def offer_of(params: dict[str, Any], factors: dict[str, Any], groups: list[Group], tokens: int, computed: int) -> Offer:
+    """The offer of a prompt's blocks, at least those that are not computed here.
+
+    Raises ValueError, with what is wrong, where they cannot be used here.
+    """
+    request, sources = sources_of(params)
     theirs = params[KEY].get("compatibility")
     if not isinstance(theirs, dict):
         raise ValueError(f"{KEY}.compatibility is no object")
     if why := differences(factors, theirs):
         raise ValueError("; ".join(why))
-    groups = params.get("remote_block_ids")
-    if not isinstance(groups, list) or len(groups) != 1 or not isinstance(groups[0], list):
-        raise ValueError("remote_block_ids is not one list of blocks in a list")
-    blocks = groups[0]
-    if any(type(block) is not int or not 0 <= block <= _BLOCK_MAX for block in blocks):
+    if undivided := why_not(len(sources), factors["kv_heads"]):
+        raise ValueError(undivided)
+    lists = params.get("remote_block_ids")
+    if not isinstance(lists, list) or len(lists) != len(groups) or not all(isinstance(each, list) for each in lists):
+        raise ValueError(f"remote_block_ids is not a list of {len(groups)} lists of blocks, one for each group of layers")
+    if any(type(block) is not int or not 0 <= block <= _BLOCK_MAX for each in lists for block in each):
         raise ValueError("remote_block_ids has what is no block id")
-    if len(blocks) < count:
-        raise ValueError(f"the prompt has {count} blocks, and the prefiller offers {len(blocks)}")
-    return Offer(request, source, blocks)
+    for group, each in zip(groups, lists):
+        if len(each) < group.count(tokens):
+            raise ValueError(f"the prompt has {group.count(tokens)} blocks, and the prefiller offers {len(each)}")
+    blocks = tuple(lists)
+    if NULL_BLOCK in needed(groups, blocks, tokens, computed):
+        raise ValueError("a sliding window of the prefiller has moved past a block that is needed here")
+    return Offer(request, sources, blocks)
 
 
 def _text(params: dict[str, Any], name: str) -> str:
@@ -62,3 +77,7 @@ def _text(params: dict[str, Any], name: str) -> str:
     if not isinstance(text, str) or not 0 < len(text) <= _TEXT_MAX:
         raise ValueError(f"{name} is no text of 1 to {_TEXT_MAX} characters")
     return text
+
+
+def _node_of(worker: dict[str, Any]) -> str:
+    return _text(worker, "node_id") if worker.get("node_id") else ""

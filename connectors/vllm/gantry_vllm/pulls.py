@@ -11,11 +11,13 @@ from typing import Optional
 import gantry
 
 from .failures import missing_blocks
-from .handshake import Handshake, hold_id
+from .handshake import Handshake, Workers, hold_id
 from .holds import RELEASE, RENEW
 from .metadata import Load, Unwanted
 from .session import Session
+from .settings import Settings
 from .stats import Read, Recorder
+from .tensor_parallel import CONSUMERS, BlockShape, Share, Topology, slices_of
 
 log = logging.getLogger("vllm.gantry")
 
@@ -28,15 +30,20 @@ _MESSAGE_DEADLINE_SECONDS = 10.0
 
 
 class Pulls:
-    """A thread for each read that is under way. The methods are called in vLLM's steps, and neither block nor raise."""
+    """A thread for each prompt that is read. The methods are called in vLLM's steps, and neither block nor raise.
 
-    def __init__(self, session: Session, require_path: Optional[list[str]], deadline: float, recorder: Recorder) -> None:
-        self._session, self._recorder = session, recorder
-        self._require_path, self._deadline = require_path, deadline
+    A prompt is one transfer from each rank of the prefiller that has heads of this one. `in_parts`: only the blocks that a
+    failed read lacks are computed again.
+    """
+
+    def __init__(self, session: Session, topology: Topology, shape: BlockShape, settings: Settings, recorder: Recorder,
+                 in_parts: bool) -> None:
+        self._session, self._topology, self._shape, self._recorder = session, topology, shape, recorder
+        self._require_path, self._deadline, self._in_parts = settings.require_path, settings.read_deadline, in_parts
         self._lock = threading.Lock()
-        self._views: dict[tuple[int, Handshake], gantry.View] = {}  # (life of the lease, source)
+        self._views: dict[tuple[int, Handshake, Share], gantry.View] = {}  # by the life of the lease first
         self._addresses: dict[str, tuple[int, str]] = {}  # peer -> (life of the lease, where it was said to be)
-        self._transfers: dict[str, Optional[gantry.Transfer]] = {}  # None: not submitted yet
+        self._transfers: dict[str, list[gantry.Transfer]] = {}  # those that were submitted
         self._cancelled: set[str] = set()
         self._ended: set[str] = set()
         self._failed: set[str] = set()
@@ -47,7 +54,7 @@ class Pulls:
 
     def start(self, load: Load) -> None:
         with self._lock:
-            self._transfers[load.request_id] = None
+            self._transfers[load.request_id] = []
         self._pool.submit(self._run, load, time.monotonic())
 
     def cancel(self, request: str) -> None:
@@ -59,7 +66,8 @@ class Pulls:
         self._pool.submit(self._cancel, request)
 
     def give_back(self, unwanted: Unwanted) -> None:
-        self._pool.submit(self._give_back, unwanted.source, unwanted.remote_request_id)
+        for rank in self._topology.gives_back(len(unwanted.sources)):
+            self._pool.submit(self._give_back, unwanted.sources[rank], unwanted.remote_request_id)
 
     def renew(self, source: Handshake, holds: list[str]) -> None:
         """Tells a prefiller to keep blocks that are not read yet, unless the last message to it is still being sent."""
@@ -89,57 +97,91 @@ class Pulls:
         except Exception as error:  # noqa: BLE001 - the request must be told, whatever happened
             missing = self._missing_of(load)
             log.warning("the blocks of request %s from number %d of %d on are computed here, as they were not read from %s: %s",
-                        load.request_id, load.local_blocks.index(missing[0]), len(load.local_blocks), load.source.peer, error)
+                        load.request_id, load.local_blocks.index(missing[0]), len(load.local_blocks), load.sources[0].peer, error)
         with self._lock:
             self._transfers.pop(load.request_id, None)
             cancelled = load.request_id in self._cancelled
             self._cancelled.discard(load.request_id)
             self._ended.add(load.request_id)
-            if not succeeded and missing[0] != load.local_blocks[0] and not cancelled:
+            if not succeeded and self._in_parts and missing[0] != load.local_blocks[0] and not cancelled:
                 self._missing.update(missing)
             elif not succeeded:
                 self._failed.add(load.request_id)
             if not succeeded and not cancelled:
                 self._recorder.failed_read(len(missing), len(load.local_blocks) - load.local_blocks.index(missing[0]))
-        if not succeeded:
-            self._give_back(load.source, load.remote_request_id)
+        size = len(load.sources)
+        ranks = self._topology.unread(size) if succeeded else [share.rank for share in self._topology.shares(size)]
+        for rank in ranks:
+            self._give_back(load.sources[rank], load.remote_request_id)
 
     def _read(self, load: Load, began: float) -> bool:
-        client, life = self._session.client, self._session.life
+        client, life = self._session.current
         if client is None:
             raise gantry.Error("peer_unavailable", "this engine has no lease at its sidecar")
-        view = self._view_of(client, life, load.source)
+        failure: Optional[gantry.Error] = None
+        posted: list[float] = []
+        for share in self._topology.shares(len(load.sources)):
+            try:
+                if not self._submit(client, life, load, share, posted):
+                    break
+            except gantry.Error as error:
+                failure = error
+                break
+        if failure is not None:
+            self._cancel(load.request_id)
+        with self._lock:
+            transfers = list(self._transfers[load.request_id])
+        for transfer, seconds in zip(transfers, posted):
+            try:
+                self._note(load, began, seconds, self._await_end(client, transfer))
+            except gantry.Error as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        with self._lock:
+            return load.request_id not in self._cancelled
+
+    def _submit(self, client: gantry.Client, life: int, load: Load, share: Share, posted: list[float]) -> bool:
+        """False: the request was cancelled, and nothing more is to be read."""
+        view = self._view_of(client, life, load.sources, share)
         with self._lock:
             if load.request_id in self._cancelled:
                 return False
         asked = time.monotonic()
         transfer = client.read(view, local_blocks=load.local_blocks, remote_blocks=load.remote_blocks,
                                hold=hold_id(load.remote_request_id), deadline=self._deadline, executor="self",
+                               hold_consumers=CONSUMERS // self._topology.readers(share.rank, len(load.sources)),
                                require_path=self._require_path)
-        posted = time.monotonic() - asked
+        posted.append(time.monotonic() - asked)
         with self._lock:
-            self._transfers[load.request_id] = transfer
+            self._transfers[load.request_id].append(transfer)
             cancelled = load.request_id in self._cancelled
         if cancelled:
             transfer.cancel(0)
-        status = self._await_end(client, transfer)
+        return not cancelled
+
+    def _note(self, load: Load, began: float, posted: float, status: gantry.TransferStatus) -> None:
         log.info("request %s: %s, %d bytes by %s in %d us", load.request_id, status.state, status.bytes, status.path,
                  status.total_us)
         self._recorder.read(Read(time.monotonic() - began, posted, status.total_us / 1e6, status.bytes, len(load.local_blocks),
                                  status.descriptors_in, status.path))
-        return True
 
     def _missing_of(self, load: Load) -> list[int]:
-        """The blocks that a read which failed did not fill; all of them, unless the sidecar knows better."""
+        """The blocks that reads which failed did not fill; all of them, unless the sidecar knows better."""
         with self._lock:
-            transfer = self._transfers[load.request_id]
-        missing = None
-        if transfer is not None:
+            transfers = list(self._transfers[load.request_id])
+        if len(transfers) < len(self._topology.shares(len(load.sources))):
+            return load.local_blocks
+        missing: set[int] = set()
+        for transfer in transfers:
             try:
-                missing = missing_blocks(transfer.details(), load.local_blocks)
+                details = transfer.details()
+                if details.get("state") != "succeeded":
+                    missing.update(missing_blocks(details, load.local_blocks) or load.local_blocks)
             except Exception as error:  # noqa: BLE001 - the request must be told, whatever happened
                 log.debug("request %s: %s", load.request_id, error)
-        return missing or load.local_blocks
+                return load.local_blocks
+        return [block for block in load.local_blocks if block in missing] or load.local_blocks
 
     def _await_end(self, client: gantry.Client, transfer: gantry.Transfer) -> gantry.TransferStatus:
         """Returns when no byte moves any more: vLLM uses the blocks for others then. Raises gantry.Error when it failed."""
@@ -165,33 +207,36 @@ class Pulls:
             return True
         return False
 
-    def _view_of(self, client: gantry.Client, life: int, source: Handshake) -> gantry.View:
-        """The view of a source; made once in each life of the lease, and again where the peer has another address."""
+    def _view_of(self, client: gantry.Client, life: int, sources: Workers, share: Share) -> gantry.View:
+        """The view of a share; made once in each life of the lease, and again where the peer has another address."""
+        source, size = sources[share.rank], len(sources)
         moved = self._introduce(client, life, source)
         with self._lock:
-            view = self._views.get((life, source))
+            view = self._views.get((life, source, share))
         if view is None or moved:
-            view = client.view(source.workload, peer=source.peer, pairs=["kv.*"])
+            remote = BlockShape(self._shape.outer, max(1, self._topology.total_heads // size), self._shape.head_bytes)
+            slices = None if size == self._topology.size else slices_of(share, self._shape, remote)
+            view = client.view(source.workload, peer=source.peer, pairs=["kv.*"], slices=slices)
             with self._lock:
                 self._views = {key: each for key, each in self._views.items() if key[0] == life}
-                self._views[life, source] = view
+                self._views[life, source, share] = view
         return view
 
     def _introduce(self, client: gantry.Client, life: int, source: Handshake) -> bool:
         """Tells the sidecar where the source's is, unless it knows. Returns whether it was told."""
-        place = (life, source.address)
+        place = (life, f"{source.address} {source.node_id}")
         with self._lock:
             if self._addresses.get(source.peer) == place:
                 return False
-        client.set_peer(source.peer, source.address)
+        client.set_peer(source.peer, source.address, node_id=source.node_id)
         with self._lock:
             self._addresses[source.peer] = place
         return True
 
     def _cancel(self, request: str) -> None:
         with self._lock:
-            transfer = self._transfers.get(request)
-        if transfer is not None:
+            transfers = list(self._transfers.get(request, ()))
+        for transfer in transfers:
             try:
                 transfer.cancel(0)
             except gantry.Error as error:
@@ -208,11 +253,11 @@ class Pulls:
             self._renewing.discard(source)
 
     def _tell(self, source: Handshake, message: bytes) -> None:
-        client = self._session.client
+        client, life = self._session.current
         if client is None:
             return
         try:
-            self._introduce(client, self._session.life, source)
+            self._introduce(client, life, source)
             client.notify(source.workload, message, peer=source.peer, deadline=_MESSAGE_DEADLINE_SECONDS)
         except Exception as error:  # noqa: BLE001 - a thread of a pool has nobody to tell
             self._recorder.count(num_failed_notifications=1)

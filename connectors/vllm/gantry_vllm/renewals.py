@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Callable
 
-from .handshake import Handshake, hold_id
+from .handshake import Handshake, Workers, hold_id
 
 _PARTS = 6  # a hold is renewed so many times in its time
 _SECONDS_MIN = 0.1  # between two messages, whatever a request says of its hold's time
@@ -16,11 +16,11 @@ class Renewals:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._needed: dict[str, tuple[Handshake, str, float]] = {}  # request -> (source, hold, its time in seconds)
+        self._needed: dict[str, tuple[Workers, str, float]] = {}  # request -> (sources, hold, its time in seconds)
         self._told: dict[Handshake, tuple[float, float]] = {}  # (when, and until when it is remembered)
 
-    def add(self, request: str, source: Handshake, remote_request: str, ttl: float) -> None:
-        self._needed.setdefault(request, (source, hold_id(remote_request), ttl))
+    def add(self, request: str, sources: Workers, remote_request: str, ttl: float) -> None:
+        self._needed.setdefault(request, (sources, hold_id(remote_request), ttl))
 
     def remove(self, request: str) -> None:
         self._needed.pop(request, None)
@@ -32,10 +32,11 @@ class Renewals:
         now = self._clock()
         holds: dict[Handshake, list[str]] = {}
         pauses: dict[Handshake, float] = {}
-        for source, hold, ttl in self._needed.values():
-            holds.setdefault(source, []).append(hold)
+        for sources, hold, ttl in self._needed.values():
             pause = max(ttl / _PARTS, _SECONDS_MIN)
-            pauses[source] = min(pauses.get(source, pause), pause)
+            for source in sources:
+                holds.setdefault(source, []).append(hold)
+                pauses[source] = min(pauses.get(source, pause), pause)
         due = {source: held for source, held in holds.items()
                if source not in self._told or now - self._told[source][0] >= pauses[source]}
         # A source that is needed no more is remembered for a pause: short requests one after the other are one message.

@@ -6,9 +6,10 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Optional
 
-from .handshake import KEY, Handshake, WorkerCache, compatibility_hash
+from .groups import NULL_BLOCK, Blocks, Group, needed, still_there
+from .handshake import KEY, WorkerCache, Workers, compatibility_hash
 from .metadata import Load, StepMetadata, Unwanted
-from .offer import Offer, hold_seconds, offer_of, source_of
+from .offer import Offer, hold_seconds, offer_of, sources_of
 from .renewals import Renewals
 from .stats import Recorder
 
@@ -27,15 +28,15 @@ class Scheduler:
     the decoder's request takes, in the shape of NixlConnector's.
     """
 
-    def __init__(self, engine_id: str, block_size: int, factors: dict[str, Any], hold_ttl: float,
+    def __init__(self, engine_id: str, groups: list[Group], factors: dict[str, Any], hold_ttl: float,
                  recorder: Recorder) -> None:
-        self._engine_id, self._block_size, self._factors = engine_id, block_size, factors
+        self._engine_id, self._groups, self._factors = engine_id, groups, factors
         self._hold_ttl, self._recorder = hold_ttl, recorder
         self._renewals = Renewals()
-        self._mine: Optional[Handshake] = None
+        self._mine: Workers = ()
         self._manager: "Optional[KVCacheManager]" = None
         self._producing: "dict[str, Request]" = {}  # whose prompts are being computed
-        self._held: dict[str, list[int]] = {}
+        self._held: dict[str, Blocks] = {}
         self._loading: dict[str, Unwanted] = {}
         self._offers: dict[str, tuple[Offer, int]] = {}  # and how many tokens of the prompt are in the prefix cache
         self._step = StepMetadata()
@@ -43,9 +44,10 @@ class Scheduler:
     def bind(self, manager: "KVCacheManager") -> None:
         self._manager = manager
 
-    def set_handshake(self, mine: WorkerCache) -> None:
-        self._mine = mine.source
-        self._factors["layout"] = mine.layout
+    def set_handshake(self, workers: list[WorkerCache]) -> None:
+        """In the order of their ranks."""
+        self._mine = tuple(worker.source for worker in workers)
+        self._factors["layout"] = workers[0].layout
 
     # The decoder
 
@@ -55,25 +57,26 @@ class Scheduler:
         if not params or not params.get("do_remote_prefill"):
             return
         try:
-            remote_request, source = source_of(params)
+            remote_request, sources = sources_of(params)
         except ValueError:
             return  # said when the request is scheduled
-        self._renewals.add(request.request_id, source, remote_request, hold_seconds(params))
+        self._renewals.add(request.request_id, sources, remote_request, hold_seconds(params))
 
     def matched_tokens(self, request: "Request", computed: int) -> tuple[int, bool]:
         params = request.kv_transfer_params
         if not params or not params.get("do_remote_prefill"):
             return 0, False
         try:
-            offer = offer_of(params, self._factors, self._blocks_of(request))
+            offer = offer_of(params, self._factors, self._groups, request.num_prompt_tokens, computed)
         except ValueError as why:
             log.error("the prompt of request %s is computed here: %s", request.request_id, why)
             params["do_remote_prefill"] = False
             self._renewals.remove(request.request_id)
             self._give_back(params)
-            self._recorder.computed_instead(self._blocks_of(request) - computed // self._block_size)
+            first = self._groups[0]
+            self._recorder.computed_instead(first.count(request.num_prompt_tokens) - computed // first.block_size)
             return 0, False
-        self._renewals.add(request.request_id, offer.source, offer.remote_request_id, hold_seconds(params))
+        self._renewals.add(request.request_id, offer.sources, offer.remote_request_id, hold_seconds(params))
         self._offers[request.request_id] = offer, computed
         missing = request.num_prompt_tokens - computed
         return (missing, True) if missing > 0 else (0, False)
@@ -89,16 +92,15 @@ class Scheduler:
             return
         params["do_remote_prefill"] = False  # once for each request, also when it is computed again
         offer, computed = self._offers.pop(request.request_id)
-        first = computed // self._block_size
-        unwanted = Unwanted(offer.remote_request_id, offer.source)
+        unwanted = Unwanted(offer.remote_request_id, offer.sources)
         if external_tokens <= 0:
             self._renewals.remove(request.request_id)
             self._step.unwanted.append(unwanted)
             return
-        count = self._blocks_of(request)
-        local = list(blocks.get_block_ids()[0])[first:count]
-        self._step.load.append(Load(request.request_id, offer.remote_request_id, offer.source, local,
-                                    offer.blocks[first:count]))
+        tokens = request.num_prompt_tokens
+        local = needed(self._groups, blocks.get_block_ids(), tokens, computed)
+        remote = needed(self._groups, offer.blocks, tokens, computed)
+        self._step.load.append(Load(request.request_id, offer.remote_request_id, offer.sources, local, remote))
         self._loading[request.request_id] = unwanted
 
     def received(self, requests: set[str]) -> None:
@@ -109,12 +111,9 @@ class Scheduler:
     def _give_back(self, params: dict[str, Any]) -> None:
         """Lets the prefiller free the blocks, where the parameters say who it is. Otherwise its hold ends at its time."""
         try:
-            self._step.unwanted.append(Unwanted(*source_of(params)))
+            self._step.unwanted.append(Unwanted(*sources_of(params)))
         except ValueError as why:
             log.debug("no prefiller is told that its blocks are not read: %s", why)
-
-    def _blocks_of(self, request: "Request") -> int:
-        return -(-request.num_prompt_tokens // self._block_size)
 
     # Both
 
@@ -126,13 +125,16 @@ class Scheduler:
                 continue
             del self._producing[name]
             assert self._manager is not None
-            blocks = list(self._manager.get_block_ids(name)[0])[:self._blocks_of(request)]
-            self._held[name] = self._step.hold[name] = blocks
+            prompt = request.num_prompt_tokens
+            blocks = tuple(list(ids[:group.count(prompt)])
+                           for group, ids in zip(self._groups, self._manager.get_block_ids(name)))
+            self._held[name] = blocks
+            self._step.hold[name] = [block for block in needed(self._groups, blocks, prompt) if block != NULL_BLOCK]
         self._step.renew = self._renewals.due()
         step, self._step = self._step, StepMetadata()
         return step
 
-    def finished(self, request: "Request", blocks: list[int]) -> tuple[bool, Optional[dict[str, Any]]]:
+    def finished(self, request: "Request", blocks: Blocks) -> tuple[bool, Optional[dict[str, Any]]]:
         """(whether the blocks are kept until the worker says so, the decoder's kv_transfer_params)"""
         from vllm.v1.request import RequestStatus
 
@@ -150,27 +152,27 @@ class Scheduler:
         if held is None:
             return False, None
         whole = request.status in (RequestStatus.FINISHED_LENGTH_CAPPED, RequestStatus.FINISHED_STOPPED)
-        if not whole or blocks[:len(held)] != held or self._mine is None:
+        offered = still_there(held, blocks)
+        if not whole or offered is None or not self._mine:
             self._step.release.append(name)
             return False, None
         self._step.sending.append(name)
-        return True, self._params_of(name, held, request.num_prompt_tokens)
+        return True, self._params_of(name, offered, request.num_prompt_tokens)
 
-    def _params_of(self, name: str, held: list[int], tokens: int) -> dict[str, Any]:
-        assert self._mine is not None
-        address = self._mine.address
+    def _params_of(self, name: str, offered: Blocks, tokens: int) -> dict[str, Any]:
+        address = self._mine[0].address
         host, port = (address, "0") if address.startswith("unix:") else address.rsplit(":", 1)
         return {
             "do_remote_prefill": True,
             "do_remote_decode": False,
-            "remote_block_ids": [held],
+            "remote_block_ids": [list(blocks) for blocks in offered],
             "remote_engine_id": self._engine_id,
             "remote_request_id": name,
             "remote_host": host,
             "remote_port": int(port),
-            "tp_size": 1,
+            "tp_size": len(self._mine),
             "remote_num_tokens": tokens,
             "remote_blocks_expiry_time": time.time() + self._hold_ttl,
-            KEY: self._mine.params() | {"hold_ttl": self._hold_ttl,
-                                        "compatibility": self._factors, "hash": compatibility_hash(self._factors)},
+            KEY: {"workers": [worker.params() for worker in self._mine], "hold_ttl": self._hold_ttl,
+                  "compatibility": self._factors, "hash": compatibility_hash(self._factors)},
         }

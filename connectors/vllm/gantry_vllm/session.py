@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from typing import Optional
 
 import gantry
@@ -15,97 +14,82 @@ from .stats import Recorder
 
 log = logging.getLogger("vllm.gantry")
 
-_CHECK_SECONDS = 0.2
-_REOPEN_SECONDS_MAX = 5.0
+_WILDCARDS = ("0.0.0.0", "[::]")
 
 
 class Session:
-    """One thread looks after the lease: it opens a new client and registers the same tensors again.
-
-    Every method may be called by every thread. `client` is None while there is no lease.
-    """
+    """A kept client that registers the same tensors again. Every method may be called by every thread."""
 
     def __init__(self, run_dir: str, workload: str, recorder: Recorder) -> None:
         self.workload = workload
         self._recorder = recorder
-        self._run_dir = run_dir
-        self._client: Optional[gantry.Client] = gantry.Client(run_dir, workload)
-        self.life = 1  # grows with each lease
-        info = self._client.request("GET", "/v1/info")
-        self.peer_name, self.peer_address = str(info["name"]), str(info.get("peer_address", ""))
         self._cache: Optional[Cache] = None
         self._mapping: Optional[torch.Tensor] = None  # all of the arena that the tensors lie in, in every life
         self._memory = -1
-        self._kept: list[object] = []  # arena and buffers of this life
-        self._stop = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="gantry-session", daemon=True)
+        self._first: list[gantry.Buffer] = []  # of the first life
+        self._kept = gantry.KeptClient(run_dir, workload, self._prepare, changed=self._changed)
+        info = self._connected().request("GET", "/v1/info")
+        self.peer_name, self.node_id = str(info["name"]), str(info.get("node_id", ""))
+        self.peer_address = _reachable(str(info.get("tcp_address", ""))) or str(info.get("peer_address", ""))
 
     @property
     def client(self) -> Optional[gantry.Client]:
-        return self._client
+        """None while there is no lease."""
+        return self._kept.client
+
+    @property
+    def current(self) -> tuple[Optional[gantry.Client], int]:
+        """(the client, its life)"""
+        return self._kept.current
 
     def make_arena(self, length: int) -> gantry.Arena:
-        assert self._client is not None
-        arena = self._client.arena(length, "vllm-kv-cache")
+        arena = self._connected().arena(length, "vllm-kv-cache")
         self._memory = os.dup(arena.fileno())
         self._mapping = torch.frombuffer(arena, dtype=torch.int8)
         return arena
 
     def register(self, cache: Cache) -> None:
-        """Offers the cache to peers and begins to look after the lease. Raises gantry.Error."""
-        assert self._client is not None
+        """Offers the cache to peers. Raises gantry.Error."""
+        self._first = self._connected().register_many(cache.specs)
         self._cache = cache
-        self._kept = list(self._client.register_many(cache.specs))
-        self._keeper.start()
 
     def close(self) -> None:
-        self._stop.set()
-        if self._keeper.is_alive():
-            self._keeper.join(_CHECK_SECONDS + 2 * _REOPEN_SECONDS_MAX)
-        client, self._client = self._client, None
-        if client is not None:
-            _close(client)
-
-    def _keep(self) -> None:
-        pause = _CHECK_SECONDS
-        assert self._cache is not None
-        if self._cache.device.type == "cuda":
-            torch.cuda.set_device(self._cache.device)  # of this thread, which registers the tensors again
-        while not self._stop.wait(pause):
-            try:
-                if self._client is None:
-                    self._reopen()
-                else:
-                    self._client.check()
-                pause = _CHECK_SECONDS
-            except Exception as error:  # noqa: BLE001 - the thread must outlive whatever happens to the sidecar
-                if self._client is not None:
-                    log.warning("the Gantry sidecar is lost, prompts are computed here until it is back: %s", error)
-                    lost, self._client = self._client, None
-                    _close(lost)
-                else:
-                    pause = min(2 * pause, _REOPEN_SECONDS_MAX)
-
-    def _reopen(self) -> None:
-        client = gantry.Client(self._run_dir, self.workload)
-        kept: list[object] = []
         try:
-            assert self._cache is not None
-            if self._mapping is not None:
-                kept.append(client.adopt(self._memory, self._mapping.numel(), address=self._mapping))
-            kept += client.register_many(self._cache.specs)
-        except BaseException:
-            _close(client)
-            raise
-        self._kept = kept
-        self.life += 1
-        self._client = client
+            self._kept.close()
+        except gantry.Error as error:
+            log.debug("the lease is ended without an answer: %s", error)
+
+    def _connected(self) -> gantry.Client:
+        client = self._kept.client
+        if client is None:
+            raise gantry.Error("sidecar_lost", "the Gantry sidecar went away while the engine started", "start the engine again")
+        return client
+
+    def _prepare(self, client: gantry.Client) -> list[object]:
+        """Of each life but the first, in which vLLM makes the tensors."""
+        if self._cache is None:
+            return []
+        if self._cache.device.type == "cuda":
+            torch.cuda.set_device(self._cache.device)  # of this thread
+        kept: list[object] = []
+        if self._mapping is not None:
+            kept.append(client.adopt(self._memory, self._mapping.numel(), address=self._mapping))
+        return kept + list(client.register_many(self._cache.specs))
+
+    def _changed(self, client: Optional[gantry.Client]) -> None:
+        if client is None:
+            log.warning("the Gantry sidecar is lost, prompts are computed here until it is back")
+            return
         self._recorder.count(num_reconnects=1)
         log.info("the Gantry sidecar is back; the KV cache is registered again")
 
 
-def _close(client: gantry.Client) -> None:
-    try:
-        client.close()
-    except gantry.Error:
-        pass
+def _reachable(address: str) -> str:
+    """An address at which a sidecar listens, as other pods see it: a sidecar has the addresses of the engine's pod."""
+    host, _, port = address.rpartition(":")
+    if host not in _WILDCARDS:
+        return address
+    from vllm.utils.network_utils import get_ip
+
+    own = get_ip()
+    return f"[{own}]:{port}" if ":" in own else f"{own}:{port}"

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Optional
 
+from .groups import groups_of
+
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
@@ -45,15 +47,10 @@ class Settings:
 def refuse_unsupported(vllm_config: "VllmConfig", kv_cache_config: "KVCacheConfig") -> None:
     """Raises ValueError with one sentence for a configuration that the connector would not serve rightly."""
     parallel = vllm_config.parallel_config
-    for name, size in (("tensor", parallel.tensor_parallel_size), ("pipeline", parallel.pipeline_parallel_size),
+    for name, size in (("pipeline", parallel.pipeline_parallel_size),
                        ("decode context", parallel.decode_context_parallel_size)):
         if size != 1:
             raise ValueError(f"GantryConnector does not support {name} parallelism yet: its size is {size}")
-    groups = kv_cache_config.kv_cache_groups
-    if len(groups) != 1:
-        raise ValueError(f"GantryConnector does not support hybrid models yet: this one has {len(groups)} groups of layers")
-    kind = type(groups[0].kv_cache_spec).__name__
-    if kind != "FullAttentionSpec":
-        raise ValueError(f"GantryConnector supports full attention alone yet: the layers of this model are {kind}")
+    groups_of(kv_cache_config)
     if vllm_config.speculative_config is not None:
         raise ValueError("GantryConnector does not support speculative decoding yet")

@@ -26,20 +26,22 @@ class BlockTable:
     """
 
     def __init__(self) -> None:
-        self._blocks: dict[str, list[int]] = {}
+        self._blocks: dict[str, tuple[list[int], ...]] = {}
 
     def follow(self, output: "SchedulerOutput") -> None:
         for name in output.finished_req_ids:
             self._blocks.pop(name, None)
         for new in output.scheduled_new_reqs:
-            self._blocks[new.req_id] = list(new.block_ids[0])
+            self._blocks[new.req_id] = tuple(list(ids) for ids in new.block_ids)
         cached = output.scheduled_cached_reqs
         for name, blocks in zip(cached.req_ids, cached.new_block_ids):
-            mine = [] if name in cached.resumed_req_ids else self._blocks.get(name, [])
-            self._blocks[name] = mine + list(blocks[0] if blocks else [])
+            if name in cached.resumed_req_ids or name not in self._blocks:
+                self._blocks[name] = tuple(list(ids) for ids in blocks or ())
+            elif blocks:
+                self._blocks[name] = tuple(mine + list(more) for mine, more in zip(self._blocks[name], blocks))
 
     def get_block_ids(self, request_id: str) -> tuple[list[int], ...]:
-        return (self._blocks.get(request_id, []),)
+        return self._blocks.get(request_id, ())
 
 
 class Loads:

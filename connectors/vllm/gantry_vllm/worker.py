@@ -17,6 +17,7 @@ from .pulls import Pulls
 from .session import Session
 from .settings import Settings
 from .stats import Recorder
+from .tensor_parallel import Topology, block_shape
 from .vllm_versions import TransferResults
 
 log = logging.getLogger("vllm.gantry")
@@ -27,8 +28,10 @@ _HOLD_SECONDS = 0.5  # a step waits no longer for its holds; the decoder compute
 class Worker:
     """Its methods are called by vLLM's worker thread. After the start they neither block nor raise."""
 
-    def __init__(self, settings: Settings, workload: str, blocks: int, recorder: Recorder) -> None:
+    def __init__(self, settings: Settings, workload: str, blocks: int, topology: Topology, groups: int,
+                 recorder: Recorder) -> None:
         self._settings, self._blocks = settings, blocks
+        self._topology, self._groups = topology, groups
         self._recorder = recorder
         self._session = Session(settings.run_dir, workload, recorder)
         self._allocation = ArenaAllocation(self._session.make_arena)
@@ -53,13 +56,14 @@ class Worker:
         self._layout = cache.layout
         self._holds = Holds(self._session, len(cache.specs), self._settings.hold_ttl, self._settings.read_deadline,
                             self._recorder)
-        self._pulls = Pulls(self._session, self._settings.require_path, self._settings.read_deadline, self._recorder)
+        shape = block_shape(next(iter(kv_caches.values())))
+        self._pulls = Pulls(self._session, self._topology, shape, self._settings, self._recorder, in_parts=self._groups == 1)
         log.info("the KV cache is registered as workload %s of the sidecar %s: %s on %s", self._session.workload,
                  self._session.peer_name, cache.layout, cache.device)
 
     def handshake(self) -> WorkerCache:
         source = Handshake(self._session.peer_name, self._settings.peer_address or self._session.peer_address,
-                           self._session.workload)
+                           self._session.workload, self._session.node_id)
         return WorkerCache(source, self._layout)
 
     def begin_step(self, step: StepMetadata) -> None:
@@ -73,7 +77,7 @@ class Worker:
         self._sending.update(step.sending)
         for unwanted in step.unwanted:
             self._pulls.give_back(unwanted)
-        for source, holds in step.renew.items():
+        for source, holds in step.renew.items() if self._topology.rank == 0 else ():
             self._pulls.renew(source, holds)
         for request in step.cancel:
             self._pulls.cancel(request)
