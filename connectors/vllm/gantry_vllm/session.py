@@ -65,7 +65,7 @@ class Session:
             _close(client)
 
     def _keep(self) -> None:
-        pause = _CHECK_SECONDS
+        pause, why = _CHECK_SECONDS, ""
         assert self._cache is not None
         if self._cache.device.type == "cuda":
             torch.cuda.set_device(self._cache.device)  # of this thread, which registers the tensors again
@@ -83,6 +83,9 @@ class Session:
                     _close(lost)
                 else:
                     pause = min(2 * pause, _REOPEN_SECONDS_MAX)
+                    if str(error) != why:
+                        why = str(error)
+                        log.info("the Gantry sidecar is not back yet: %s", why)
 
     def _reopen(self) -> None:
         client = gantry.Client(self._run_dir, self.workload)
