@@ -66,4 +66,5 @@ def _of_gpu():
 
 def sidecar_prefix():
     """The sidecar's libraries lie beside it where they were brought along; vLLM must not find them."""
-    return ["env", f"LD_LIBRARY_PATH={os.environ['GANTRY_BIN_DIR']}"] if ON_GPU else []
+    places = [os.environ["GANTRY_BIN_DIR"], *filter(None, [os.environ.get("LD_LIBRARY_PATH")])] if ON_GPU else []
+    return ["env", f"LD_LIBRARY_PATH={':'.join(places)}"] if places else []

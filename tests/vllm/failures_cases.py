@@ -8,7 +8,9 @@ from gantry_vllm.failures import missing_blocks
 from gantry_vllm.handshake import Handshake
 from gantry_vllm.metadata import Load
 from gantry_vllm.pulls import Pulls
+from gantry_vllm.settings import Settings
 from gantry_vllm.stats import Recorder
+from gantry_vllm.tensor_parallel import BlockShape, Topology
 
 BLOCKS = [40, 30, 20, 10]
 A = Handshake("a", "unix:/a", "vllm")
@@ -60,7 +62,7 @@ class FakeClient:
     def view(self, *what, **how):
         return "view"
 
-    def set_peer(self, peer, address):
+    def set_peer(self, peer, address, node_id):
         pass
 
     def notify(self, to, message, **how):
@@ -69,15 +71,16 @@ class FakeClient:
 
 class WhatVllmIsTold(unittest.TestCase):
 
-    def told(self, details, cancelled=False):
+    def told(self, details, cancelled=False, in_parts=True):
         """Of one read: (requests that have ended, requests without a block, missing blocks), and the numbers that are not 0."""
         client, recorder = FakeClient(details), Recorder(recomputes=True)
-        pulls = Pulls(SimpleNamespace(client=client, life=1), None, 5, recorder)
+        session = SimpleNamespace(client=client, current=(client, 1))
+        pulls = Pulls(session, Topology(0, 1, 4), BlockShape(1, 4, 64), Settings(read_deadline=5), recorder, in_parts=in_parts)
         self.addCleanup(pulls.close)
-        pulls._transfers["r"] = None
+        pulls._transfers["r"] = []
         if cancelled:
             pulls._cancelled.add("r")
-        pulls._run(Load("r", "remote", A, BLOCKS, [1, 2, 3, 4]), 0.0)
+        pulls._run(Load("r", "remote", (A,), BLOCKS, [1, 2, 3, 4]), 0.0)
         self.assertEqual(len(client.messages), 1, "the prefiller is told that nobody reads the blocks")
         stats = recorder.take()
         return pulls.take_ended(), {name: value for name, value in stats.data.items() if value} if stats else {}
@@ -87,6 +90,10 @@ class WhatVllmIsTold(unittest.TestCase):
         self.assertEqual(told, ({"r"}, set(), {30, 10}))
         self.assertEqual(numbers, {"num_failed_transfers": 1, "num_failed_blocks": 2, "num_recomputed_reqs": 1,
                                    "num_recomputed_blocks": 3})
+
+    def test_the_request_where_vllm_takes_no_blocks(self):
+        told, _ = self.told({"state": "expired", "failed_items": [1, 3]}, in_parts=False)
+        self.assertEqual(told, ({"r"}, {"r"}, set()))
 
     def test_the_request_where_its_first_block_is_missing_or_the_sidecar_does_not_say(self):
         for details, failed in (({"state": "expired", "failed_items": [0, 3]}, 2), ({"state": "running"}, 4),

@@ -4,7 +4,8 @@ import time
 import unittest
 from types import SimpleNamespace
 
-from gantry_vllm.handshake import Handshake, hold_id
+from gantry_vllm.groups import Group
+from gantry_vllm.handshake import Handshake, WorkerCache, hold_id
 from gantry_vllm.offer import hold_seconds
 from gantry_vllm.renewals import Renewals
 from gantry_vllm.scheduler import Scheduler
@@ -14,7 +15,7 @@ from vllm.v1.request import RequestStatus
 A, B = (Handshake(name, f"unix:/{name}", "vllm") for name in "ab")
 TTL = 30.0
 BLOCK = 32
-FACTORS = {"block_size": BLOCK}
+FACTORS = {"block_size": BLOCK, "kv_heads": 4}
 
 
 class OfTimes(unittest.TestCase):
@@ -29,14 +30,14 @@ class OfTimes(unittest.TestCase):
 
     def test_each_sixth_of_the_time_one_message_names_all_holds_of_a_prefiller(self):
         for request, source in (("r1", A), ("r2", A), ("r3", B)):
-            self.renewals.add(request, source, f"remote {request}", TTL)
+            self.renewals.add(request, (source,), f"remote {request}", TTL)
         all_of_them = {A: [hold_id("remote r1"), hold_id("remote r2")], B: [hold_id("remote r3")]}
         self.assertEqual(self.due_after(0), all_of_them)
         self.assertEqual(self.due_after(4.9), {})
         self.assertEqual(self.due_after(0.2), all_of_them)
 
     def test_a_hold_that_is_needed_no_more_is_not_renewed(self):
-        self.renewals.add("r1", A, "remote", TTL)
+        self.renewals.add("r1", (A,), "remote", TTL)
         self.renewals.due()
         self.renewals.remove("r1")
         self.assertEqual(self.due_after(60), {})
@@ -44,25 +45,25 @@ class OfTimes(unittest.TestCase):
     def test_short_requests_one_after_the_other_are_one_message(self):
         messages = 0
         for number in range(40):
-            self.renewals.add(f"r{number}", A, f"remote {number}", TTL)
+            self.renewals.add(f"r{number}", (A,), f"remote {number}", TTL)
             messages += len(self.due_after(0.1))
             self.renewals.remove(f"r{number}")
         self.assertEqual(messages, 1)
 
     def test_the_shortest_time_of_a_prefiller_counts(self):
-        self.renewals.add("long", A, "remote long", 300)
+        self.renewals.add("long", (A,), "remote long", 300)
         self.assertTrue(self.due_after(0))
-        self.renewals.add("short", A, "remote short", 2)
+        self.renewals.add("short", (A,), "remote short", 2)
         self.assertTrue(self.due_after(0.4))
 
     def test_a_time_that_a_client_made_up_is_no_storm(self):
-        self.renewals.add("r1", A, "remote", 1e-9)
+        self.renewals.add("r1", (A,), "remote", 1e-9)
         self.assertTrue(self.due_after(0))
         self.assertFalse(self.due_after(0.05))
 
     def test_prefillers_are_forgotten(self):
         for number in range(100):
-            self.renewals.add("r", Handshake(f"made-up-{number}", "unix:/x", "vllm"), "remote", TTL)
+            self.renewals.add("r", (Handshake(f"made-up-{number}", "unix:/x", "vllm"),), "remote", TTL)
             self.renewals.due()
             self.renewals.remove("r")
         self.due_after(TTL)
@@ -78,13 +79,13 @@ class OfRequests(unittest.TestCase):
     """From the first sight of a request until its read has ended, and no longer, whichever way it ends."""
 
     def setUp(self):
-        self.scheduler = Scheduler("engine", BLOCK, FACTORS, TTL, Recorder(recomputes=True))
+        self.scheduler = Scheduler("engine", [Group(BLOCK, 0)], FACTORS, TTL, Recorder(recomputes=True))
         # Each step is longer than a pause.
         self.scheduler._renewals._clock = iter(range(0, 10_000, 100)).__next__
         self.request = SimpleNamespace(
             request_id="r", num_prompt_tokens=2 * BLOCK, num_computed_tokens=0, status=RequestStatus.FINISHED_ABORTED,
             kv_transfer_params={"do_remote_prefill": True, "remote_request_id": "remote", "remote_block_ids": [[4, 5]],
-                                "gantry": A.params() | {"compatibility": FACTORS, "hold_ttl": TTL}})
+                                "gantry": {"workers": [A.params()], "compatibility": FACTORS, "hold_ttl": TTL}})
         self.scheduler.added(self.request)
 
     def step(self):
@@ -103,12 +104,12 @@ class OfRequests(unittest.TestCase):
         self.assertEqual(self.step(), {})
 
     def test_an_abort_before_it_is_scheduled(self):
-        self.scheduler.finished(self.request, [])
+        self.scheduler.finished(self.request, ([],))
         self.assertEqual(self.step(), {})
 
     def test_an_abort_while_it_is_read(self):
         self.load(2 * BLOCK)
-        self.scheduler.finished(self.request, [])
+        self.scheduler.finished(self.request, ([],))
         self.assertEqual(self.step(), {})
 
     def test_a_prompt_that_is_in_the_prefix_cache(self):
@@ -120,8 +121,16 @@ class OfRequests(unittest.TestCase):
         self.assertEqual(self.scheduler.matched_tokens(self.request, 0), (0, False))
         self.assertEqual(self.step(), {})
 
+    def test_each_rank_of_a_prefiller_is_told(self):
+        params = self.request.kv_transfer_params["gantry"]
+        params["workers"] = [A.params(), B.params()]
+        scheduler = Scheduler("engine", [Group(BLOCK, 0)], FACTORS, TTL, Recorder(recomputes=True))
+        scheduler.added(self.request)
+        self.assertEqual(scheduler.build(SimpleNamespace(num_scheduled_tokens={})).renew,
+                         {A: [hold_id("remote")], B: [hold_id("remote")]})
+
     def test_parameters_without_a_prefiller_renew_nothing(self):
-        scheduler = Scheduler("engine", BLOCK, FACTORS, TTL, Recorder(recomputes=True))
+        scheduler = Scheduler("engine", [Group(BLOCK, 0)], FACTORS, TTL, Recorder(recomputes=True))
         for params in (None, {}, {"do_remote_prefill": True}, {"do_remote_prefill": True, "gantry": 7}, {"do_remote_decode": True}):
             self.request.kv_transfer_params = params
             scheduler.added(self.request)
@@ -129,12 +138,12 @@ class OfRequests(unittest.TestCase):
 
     def test_an_offer_says_how_long_its_hold_lasts(self):
         self.scheduler.bind(SimpleNamespace(get_block_ids=lambda request: ([4, 5],)))
-        self.scheduler.set_handshake(A)
+        self.scheduler.set_handshake([WorkerCache(A, "")])
         self.request.kv_transfer_params, self.request.status = {"do_remote_decode": True}, RequestStatus.FINISHED_LENGTH_CAPPED
         self.scheduler.blocks_allocated(self.request, None, 0)
         self.scheduler.build(SimpleNamespace(num_scheduled_tokens={"r": 2 * BLOCK}))
         before = time.time()
-        kept, params = self.scheduler.finished(self.request, [4, 5])
+        kept, params = self.scheduler.finished(self.request, ([4, 5],))
         self.assertTrue(kept)
         self.assertEqual(hold_seconds(params), TTL)
         self.assertTrue(before + TTL <= params["remote_blocks_expiry_time"] <= time.time() + TTL)

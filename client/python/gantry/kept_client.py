@@ -84,7 +84,7 @@ class KeptClient:
             raise
 
     def _keep(self) -> None:
-        pause = self._check_every
+        pause, why = self._check_every, ""
         while not self._stop.wait(pause):
             client = self._client
             try:
@@ -96,8 +96,10 @@ class KeptClient:
                     client.check()
             except Exception as error:  # noqa: BLE001 - the thread outlives whatever happens to the sidecar
                 if client is None:
-                    log.debug("the sidecar is not back: %s", error)
                     pause = min(2 * pause, _REOPEN_SECONDS_MAX)
+                    if str(error) != why:
+                        why = str(error)
+                        log.warning("the lease is not back yet: %s", why)
                 elif not self._stop.is_set():
                     log.warning("the lease at the sidecar is lost, and is taken again as soon as there is one: %s", error)
                     with self._lock:

@@ -1,0 +1,83 @@
+"""Checks of parts of the connector that need vLLM's Python and no engine: connector_parts.py NAME."""
+
+import sys
+from types import SimpleNamespace
+
+import torch
+from gantry_vllm.cache import cache_of
+from gantry_vllm.handshake import Handshake, differences
+from gantry_vllm.metadata import Load, StepMetadata
+from gantry_vllm.vllm_versions import BlockTable, Loads
+
+TOKENS, HEADS, ELEMENTS, BLOCKS = 16, 4, 64, 10
+BLOCK_BYTES = TOKENS * HEADS * ELEMENTS * 4
+
+
+def output_of(new=(), cached=(), resumed=(), finished=()):
+    """As SchedulerOutput, with (request, blocks) in `new` and `cached`."""
+    return SimpleNamespace(
+        scheduled_new_reqs=[SimpleNamespace(req_id=name, block_ids=(blocks,)) for name, blocks in new],
+        scheduled_cached_reqs=SimpleNamespace(req_ids=[name for name, _ in cached], resumed_req_ids=set(resumed),
+                                              new_block_ids=[None if blocks is None else (blocks,) for _, blocks in cached]),
+        finished_req_ids=set(finished))
+
+
+def blocks_of_requests():
+    table = BlockTable()
+    table.follow(output_of(new=[("a", [3, 2]), ("b", [7])]))
+    table.follow(output_of(cached=[("a", [9]), ("b", None)]))
+    assert table.get_block_ids("a") == ([3, 2, 9],) and table.get_block_ids("b") == ([7],)
+    table.follow(output_of(cached=[("a", [5, 6])], resumed=["a"], finished=["b"]))
+    assert table.get_block_ids("a") == ([5, 6],) and table.get_block_ids("b") == ()
+
+
+def blocks_of_failed_reads():
+    loads, source = Loads(), (Handshake("peer", "unix:/peer", "workload"),)
+    loads.begin(StepMetadata(load=[Load(name, name, source, blocks, blocks) for name, blocks in (("a", [1, 2]), ("b", [3]))]))
+    loads.end({"b"}, set())
+    assert loads.take_failed() == set()
+    loads.end({"a"}, {"a"})
+    assert loads.take_failed() == {1, 2} and loads.take_failed() == set()
+
+
+def nhd():
+    return torch.zeros(BLOCKS, TOKENS, HEADS, ELEMENTS).permute(0, 2, 1, 3)
+
+
+def layouts_with_equal_blocks_differ():
+    caches = [cache_of({"layer": tensor}, BLOCKS) for tensor in (nhd(), torch.zeros(BLOCKS, HEADS, TOKENS, ELEMENTS))]
+    assert [cache.specs[0].layout.block_bytes for cache in caches] == [BLOCK_BYTES] * 2
+    why, = differences(*({"layout": cache.layout} for cache in caches))
+    assert "float32 [16, heads, 64]' here, " in why and "float32 [heads, 16, 64]' at the prefiller" in why
+
+
+def layers_and_blocks():
+    cache = cache_of({"first": nhd(), "second": nhd()}, BLOCKS)
+    assert [spec.name for spec in cache.specs] == ["kv.0", "kv.1"] and cache.layout.startswith("2 of float32 ")
+    whole = torch.zeros(BLOCKS, 6, TOKENS, HEADS, ELEMENTS)
+    assert cache_of({"all": whole}, BLOCKS).specs[0].layout.block_bytes == 6 * BLOCK_BYTES
+    views = cache_of({"first": whole[:, 0], "second": whole[:, 1]}, BLOCKS)
+    assert {spec.layout[:2] for spec in views.specs} == {(BLOCK_BYTES, 6 * BLOCK_BYTES)}
+    # The attention's blocks may be parts of the cache's.
+    assert cache_of({"halves": nhd()}, BLOCKS // 2).specs[0].layout.block_bytes == 2 * BLOCK_BYTES
+    # Layers of several groups lie over each other.
+    over = nhd()
+    assert len(cache_of({"full": over, "sliding": over}, BLOCKS).specs) == 1
+
+
+def caches_that_cannot_be_offered():
+    whole = torch.zeros(6, BLOCKS, TOKENS, HEADS, ELEMENTS)
+    for tensor in (whole, whole[:, :, ::2], whole.permute(1, 0, 2, 3, 4)):
+        try:
+            cache_of({"layer": tensor}, BLOCKS)
+        except ValueError as why:
+            assert "layer layer" in str(why), why
+        else:
+            raise AssertionError(f"shape {tuple(tensor.shape)} and strides {tensor.stride()} are taken")
+
+
+CHECKS = {check.__name__: check for check in (blocks_of_requests, blocks_of_failed_reads, layouts_with_equal_blocks_differ,
+                                              layers_and_blocks, caches_that_cannot_be_offered)}
+
+if __name__ == "__main__":
+    CHECKS[sys.argv[1]]()
