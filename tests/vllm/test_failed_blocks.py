@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from backends import BLOCK
 from prompts import PROMPTS
-from vllm_servers import BLOCK, Engine, wait_for
+from vllm_servers import Engine, wait_for
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from vllm_servers import ROOT
+from backends import ROOT
 
 sys.path.insert(0, str(ROOT / "connectors/vllm"))
 from gantry_vllm.groups import Group, needed, still_there  # noqa: E402

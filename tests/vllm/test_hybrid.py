@@ -4,9 +4,10 @@ import json
 import shutil
 
 import pytest
+from backends import BLOCK
 from conftest import answers_of, running_pair
 from prompts import LENGTHS, PROMPTS
-from vllm_servers import BLOCK, wait_for
+from vllm_servers import wait_for
 
 WINDOW = 2 * BLOCK
 pytestmark = pytest.mark.timeout(900)

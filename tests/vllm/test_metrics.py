@@ -3,8 +3,9 @@
 import re
 
 import pytest
+from backends import BLOCK
 from prompts import PROMPTS
-from vllm_servers import BLOCK, wait_for
+from vllm_servers import wait_for
 
 pytestmark = pytest.mark.timeout(900)
 

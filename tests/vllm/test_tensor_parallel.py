@@ -6,7 +6,7 @@ import random
 import sys
 
 import pytest
-from vllm_servers import ROOT
+from backends import ROOT
 
 os.environ.setdefault("GANTRY_LIBRARY", os.path.join(os.environ.get("GANTRY_LIB_DIR", ROOT / "build/release/lib"), "libgantry.so"))
 sys.path[:0] = [str(ROOT / "client/python"), str(ROOT / "connectors/vllm")]
