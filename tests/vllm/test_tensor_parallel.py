@@ -88,6 +88,9 @@ class Strided:
     def __init__(self, shape, strides):
         self.shape, self._strides = shape, strides
 
+    def dim(self):
+        return len(self.shape)
+
     def stride(self):
         return self._strides
 

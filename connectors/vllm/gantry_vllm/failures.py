@@ -12,6 +12,8 @@ def missing_blocks(details: dict[str, Any], blocks: list[int]) -> Optional[list[
 
     details  Transfer.details() after its end. None: the sidecar did not say, so that none of them can be used.
     """
+    if details.get("state") == "succeeded":
+        return []
     items = details.get("failed_items")
     if details.get("state") not in _ENDED or details.get("failed_items_truncated") or not items:
         return None

@@ -175,9 +175,8 @@ class Pulls:
         missing: set[int] = set()
         for transfer in transfers:
             try:
-                details = transfer.details()
-                if details.get("state") != "succeeded":
-                    missing.update(missing_blocks(details, load.local_blocks) or load.local_blocks)
+                found = missing_blocks(transfer.details(), load.local_blocks)
+                missing.update(load.local_blocks if found is None else found)
             except Exception as error:  # noqa: BLE001 - the request must be told, whatever happened
                 log.debug("request %s: %s", load.request_id, error)
                 return load.local_blocks
