@@ -4,6 +4,7 @@ import base64
 import time
 import unittest
 from types import SimpleNamespace
+from unittest import mock
 
 from gantry import Error
 from gantry.rest import Event
@@ -138,6 +139,15 @@ class OfHolds(unittest.TestCase):
         self.wait_for_ended("a", "b")
         data = self.recorder.take().data
         self.assertEqual((data["num_kv_expired_reqs"], data["num_failed_notifications"]), (1, 1))
+
+    def test_a_hold_that_expired_is_counted_before_its_end_is_told(self):
+        """The engine may have no other step in which it could take the number."""
+        told = []
+        with mock.patch.object(self.recorder, "count", lambda **counts: told.append(self.holds.take_ended())):
+            self.put("a")
+            self.client.say(ended("a", "expired"))
+            self.wait_for_ended("a")
+        self.assertEqual(told, [set()])
 
     def test_events_are_read_without_any_hold(self):
         self.client.say(("notification_outcome", "n-1", {"delivery": {"delivered": False}}))

@@ -53,6 +53,8 @@ def test_a_read_that_fails_and_what_is_computed_instead_are_counted(pair, expect
     def lose_the_hold(params):
         pair.end_holds()
         return params
+    pair.end_holds()  # of other cases
+    wait_for(lambda: pair.prefill.metric("vllm:kv_cache_usage_perc") == 0, "the prefiller has told their ends")
     before, before_prefill = numbers(pair.decode), numbers(pair.prefill)
     assert pair.complete(PROMPTS["measured failure"], lose_the_hold) == expected["measured failure"]
     blocks = -(-len(PROMPTS["measured failure"]) // BLOCK)

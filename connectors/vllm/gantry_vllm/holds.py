@@ -142,9 +142,9 @@ class Holds:
         events, self._cursor, lost = self._client.poll_events(self._cursor, _POLL_EVENTS_MAX)
         for event in events:
             if event.type == "hold" and event.subject in self._requests:
-                self._tell([self._requests.pop(event.subject)[0]])
                 if event.fields["hold"]["outcome"] == "expired":
-                    self._recorder.count(num_kv_expired_reqs=1)
+                    self._recorder.count(num_kv_expired_reqs=1)  # before vLLM is told: its last step for now takes both
+                self._tell([self._requests.pop(event.subject)[0]])
             elif event.type == "notification":
                 self._read_message(event.message or b"")
             elif event.type == "notification_outcome" and not event.fields["delivery"]["delivered"]:
