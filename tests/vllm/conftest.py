@@ -8,9 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from vllm_servers import ROOT, Engine, Pair, environment_of
+from vllm_servers import ROOT, Engine, Pair, environment_of, wait_for
+from workers import Workers
 
 REFERENCE_SECONDS = 300
+IMPORT_SECONDS = 120
 
 
 def _end_to_end():
@@ -66,7 +68,48 @@ def pair(environment, folder, expected):
             part.stop()
 
 
+@pytest.fixture(scope="session")
+def worker_server(environment, folder):
+    """The socket at which workers without engines are had, each in a process of its own."""
+    path, log_path = folder / "workers.sock", folder / "workers.log"
+    with open(log_path, "wb") as log:
+        server = subprocess.Popen([f"{environment}/venv/bin/python", Path(__file__).with_name("worker_process.py"), path],
+                                  stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment_of())
+    try:
+        wait_for(lambda: path.exists() or server.poll() is not None, "vLLM is imported", IMPORT_SECONDS)
+        assert server.poll() is None, log_path.read_text(errors="replace")[-6000:]
+        yield path
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def workers(worker_server):
+    """A producer and a consumer at fresh sidecars."""
+    own_folder = Path(end_to_end.short_folder())
+    sidecars = [end_to_end.SidecarProcess(name, own_folder, flags=("--peer-listen", "127.0.0.1:0"))
+                for name in ("prefill", "decode")]
+    made = None
+    try:
+        for sidecar in sidecars:
+            sidecar.start()
+        made = Workers(worker_server, sidecars)
+        yield made
+    finally:
+        if made is not None:
+            made.close()
+        for sidecar in sidecars:
+            sidecar.kill()
+        shutil.rmtree(own_folder, ignore_errors=True)
+
+
+def tcp_address_of(sidecar):
+    """Where it listens for peers on TCP."""
+    return re.findall('"the peer API listens on TCP","address":"([^"]+)"', sidecar.log)[-1]
+
+
 @pytest.fixture
 def tcp_address(pair):
     """Where the prefiller's sidecar listens for peers on TCP."""
-    return re.findall('"the peer API listens on TCP","address":"([^"]+)"', pair.prefill_sidecar.log)[-1]
+    return tcp_address_of(pair.prefill_sidecar)
