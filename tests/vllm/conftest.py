@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from vllm_servers import ROOT, Engine, Pair, environment_of, wait_for
+from vllm_servers import ROOT, Engine, Pair, environment_of, free_port, wait_for
 from workers import Workers
 
 REFERENCE_SECONDS = 300
@@ -88,8 +88,9 @@ def worker_server(environment, folder):
 def workers(worker_server):
     """A producer and a consumer at fresh sidecars."""
     own_folder = Path(end_to_end.short_folder())
-    sidecars = [end_to_end.SidecarProcess(name, own_folder, flags=("--peer-listen", "127.0.0.1:0"))
-                for name in ("prefill", "decode")]
+    sidecars = [end_to_end.SidecarProcess(name, own_folder, flags=(
+        "--peer-listen", f"127.0.0.1:{free_port()}", "--data-listen", f"127.0.0.1:{free_port()}"))
+                for name in ("prefill", "decode")]  # the ports of another life are the same
     made = None
     try:
         for sidecar in sidecars:
@@ -104,12 +105,7 @@ def workers(worker_server):
         shutil.rmtree(own_folder, ignore_errors=True)
 
 
-def tcp_address_of(sidecar):
-    """Where it listens for peers on TCP."""
-    return re.findall('"the peer API listens on TCP","address":"([^"]+)"', sidecar.log)[-1]
-
-
 @pytest.fixture
 def tcp_address(pair):
     """Where the prefiller's sidecar listens for peers on TCP."""
-    return tcp_address_of(pair.prefill_sidecar)
+    return re.findall('"the peer API listens on TCP","address":"([^"]+)"', pair.prefill_sidecar.log)[-1]

@@ -4,6 +4,7 @@ The first line of a connection names the worker; each later one is a command, {"
 has a cache of LAYERS x BLOCKS blocks. Forking spares each worker the seconds that importing vLLM takes.
 """
 
+import gc
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from gantry_vllm.metadata import Load, StepMetadata, Unwanted
 from gantry_vllm.settings import Settings
 from gantry_vllm.worker import Worker
 
-LAYERS, BLOCKS, BLOCK_BYTES = 4, 64, 65536
+LAYERS, BLOCKS, BLOCK_BYTES = 6, 64, 32768  # layers and blocks as the engines of the tests have them
 _PRIME = 251
 
 
@@ -40,6 +41,10 @@ class Commands:
 
     def handshake(self):
         return asdict(self._worker.handshake())
+
+    def collect(self):
+        """What only cycles keep is gone."""
+        return gc.collect()
 
     def fill(self, seed):
         self._cache[:] = content(seed)

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 from pathlib import Path
+from urllib.parse import quote
 
 from vllm_servers import wait_for
 
@@ -43,7 +44,12 @@ class WorkerProcess:
         self._socket.close()
 
     def fds(self):
+        self.do("collect")
         return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def mappings(self):
+        """How often it has the cache mapped."""
+        return Path(f"/proc/{self.pid}/maps").read_text().count("memfd:vllm-kv-cache")
 
 
 class Workers:
@@ -63,14 +69,15 @@ class Workers:
         for worker in (self.producer, self.consumer):
             worker.kill()
 
-    def offer(self, blocks):
-        """The producer has new content and holds these blocks. Returns what begin() takes."""
+    def offer(self, blocks, name=None):
+        """The producer has new content and holds these blocks. Returns what begin() takes, or None: no hold stands."""
         self._requests += 1
         self._seed = self._seed + 2  # odd ones are the consumer's
-        name = f"request {self._requests}"
+        name = name or f"request {self._requests}"
         self.producer.do("fill", seed=self._seed)
         ended = self.producer.do("step", hold={name: blocks}, sending=[name])["sent"]
-        assert name not in ended, "the hold does not stand"
+        if name in ended:
+            return None
         return {"name": name, "seed": self._seed, "blocks": blocks, "source": self.producer.do("handshake")}
 
     def begin(self, offer, local, address=None):
@@ -97,14 +104,22 @@ class Workers:
         """Whether the consumer has what it had before the read."""
         return self.consumer.do("differing", seed=offer["seed"] + 1, local=local, remote=local) == []
 
-    def read(self, address=None, blocks=(5, 2, 9, 40), local=(0, 1, 2, 3)):
+    def read(self, address=None, blocks=(5, 2, 9, 40), local=(0, 1, 2, 3), name=None):
         """A whole read. Returns whether it succeeded; then its bytes are right."""
-        offer = self.offer(list(blocks))
+        offer = self.offer(list(blocks), name)
+        if offer is None:
+            return False
         self.begin(offer, list(local), address)
         return self.end(offer, list(local))
 
     def reads_come_back(self, address=None):
         wait_for(lambda: self.read(address), "reads come back")
+
+    def end_holds(self):
+        """Makes the time of each hold end now."""
+        for hold in self.holds():
+            self.prefill_sidecar.ask("PATCH", f"/v1/holds/{quote(hold['id'], safe='')}", {"workload": hold["workload"], "ttl_ms": 1})
+        wait_for(lambda: not self.holds(), "the holds have ended")
 
     def holds(self):
         return self.prefill_sidecar.ask("GET", "/v1/holds")[1]["holds"]
@@ -114,8 +129,7 @@ class Workers:
 
     def copy_workers(self):
         """Pids; the consumer's copy what its node has."""
-        found = self.decode_sidecar.ask("GET", "/v1/status")[1]["workers"]
-        return [worker["pid"] for worker in found if worker["state"] == "ready"]
+        return copy_workers_of(self.decode_sidecar)
 
     def left(self):
         """What must be the same again when all requests are over."""
@@ -132,6 +146,11 @@ class Workers:
             now = self.left()
             return {key: (before[key], now[key]) for key in now if now[key] > before[key]}
         wait_for(lambda: not more(), lambda: f"nothing is left: {more()}")
+
+
+def copy_workers_of(sidecar):
+    found = sidecar.ask("GET", "/v1/status")[1]["workers"]
+    return [worker["pid"] for worker in found if worker["state"] == "ready"]
 
 
 def totals_of(sidecar):

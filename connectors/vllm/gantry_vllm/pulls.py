@@ -21,6 +21,7 @@ _THREADS = 16  # reads that are under way at the same time
 _WAIT_SECONDS = 1.0  # of one look at a transfer
 _DEAD_SIDECAR_SECONDS = 1.0  # its copy workers have ended by then
 _MESSAGE_DEADLINE_SECONDS = 10.0
+_VIEWS_MAX = 256  # prefillers come and go under new names; those that were read last are kept
 
 
 class Pulls:
@@ -30,7 +31,7 @@ class Pulls:
         self._session = session
         self._require_path, self._deadline = require_path, deadline
         self._lock = threading.Lock()
-        self._views: dict[tuple[int, Handshake], gantry.View] = {}  # (life of the lease, source)
+        self._views: dict[tuple[int, str, str], gantry.View] = {}  # (life of the lease, peer, workload), last used last
         self._addresses: dict[str, tuple[int, str]] = {}  # peer -> (life of the lease, where it was said to be)
         self._transfers: dict[str, Optional[gantry.Transfer]] = {}  # None: not submitted yet
         self._cancelled: set[str] = set()
@@ -126,26 +127,33 @@ class Pulls:
         return False
 
     def _view_of(self, client: gantry.Client, life: int, source: Handshake) -> gantry.View:
-        """The view of a source; made once in each life of the lease, and again where the peer has another address."""
+        """The view of a source; made again in each life of the lease, and where the peer has another address."""
         moved = self._introduce(client, life, source)
+        key = (life, source.peer, source.workload)
         with self._lock:
-            view = self._views.get((life, source))
-        if view is None or moved:
+            view = None if moved else self._views.pop(key, None)
+            if view is not None:
+                self._views[key] = view
+        if view is None:
             view = client.view(source.workload, peer=source.peer, pairs=["kv.*"])
             with self._lock:
-                self._views = {key: each for key, each in self._views.items() if key[0] == life}
-                self._views[life, source] = view
+                last = [(each, its) for each, its in self._views.items() if each[0] == life and each != key]
+                self._views = {**dict(last[-_VIEWS_MAX + 1:]), key: view}
         return view
 
-    def _introduce(self, client: gantry.Client, life: int, source: Handshake) -> bool:
-        """Tells the sidecar where the source's is, unless it knows. Returns whether it was told."""
+    def _introduce(self, client: gantry.Client, life: int, source: Handshake, wait: Optional[float] = None) -> bool:
+        """Tells the sidecar where the source's is, unless it knows. Returns whether it was told.
+
+        `wait` is the seconds for the peer to be up, None: set_peer's. Without a wait the next read has one of its own.
+        """
         place = (life, source.address)
         with self._lock:
             if self._addresses.get(source.peer) == place:
                 return False
-        client.set_peer(source.peer, source.address)
-        with self._lock:
-            self._addresses[source.peer] = place
+        client.set_peer(source.peer, source.address, wait)
+        if wait != 0:
+            with self._lock:
+                self._addresses[source.peer] = place
         return True
 
     def _cancel(self, request: str) -> None:
@@ -163,7 +171,7 @@ class Pulls:
         if client is None:
             return
         try:
-            self._introduce(client, self._session.life, source)
+            self._introduce(client, self._session.life, source, wait=0)
             client.notify(source.workload, RELEASE + hold_id(remote_request).encode(), peer=source.peer,
                           deadline=_MESSAGE_DEADLINE_SECONDS)
         except Exception as error:  # noqa: BLE001 - a thread of the pool has nobody to tell

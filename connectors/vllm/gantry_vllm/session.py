@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from typing import Optional
+from typing import Optional, Union
 
 import gantry
 
@@ -32,6 +32,7 @@ class Session:
         self.peer_name, self.peer_address = str(info["name"]), str(info.get("peer_address", ""))
         self._layers: list[Layer] = []
         self._memory = -1
+        self._cache: Optional[gantry.Arena] = None  # of the first life; vLLM's tensors are in its mapping
         self._kept: list[object] = []  # arena and buffers of this life
         self._stop = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="gantry-session", daemon=True)
@@ -44,7 +45,7 @@ class Session:
         assert self._client is not None
         arena = self._client.arena(length, "vllm-kv-cache")
         self._memory = os.dup(arena.fileno())
-        self._kept = [arena]
+        self._cache, self._kept = arena, [arena]
         return arena
 
     def register(self, layers: list[Layer], arena: gantry.Arena) -> None:
@@ -75,15 +76,26 @@ class Session:
                 if self._client is not None:
                     log.warning("the Gantry sidecar is lost, prompts are computed here until it is back: %s", error)
                     lost, self._client = self._client, None
-                    _close(lost)
+                    self._forget_life(lost)
+                    del lost
                 else:
                     pause = min(2 * pause, _REOPEN_SECONDS_MAX)
+
+    def _forget_life(self, client: gantry.Client) -> None:
+        """Its descriptors are given back now; a mapped arena that is dropped alone would keep its own."""
+        kept, self._kept = self._kept, []
+        for each in kept:
+            if isinstance(each, gantry.MappedArena):
+                try:
+                    each.close(0)
+                except gantry.Error:
+                    pass  # its sidecar is gone
+        _close(client)
 
     def _reopen(self) -> None:
         client = gantry.Client(self._run_dir, self.workload)
         try:
-            # A second mapping of the same memory: the one under vLLM's tensors belongs to an arena of an earlier life.
-            arena = client.adopt(self._memory)
+            arena = client.adopt(self._memory, address=self._cache)
             self._kept = [arena, *_register(client, arena, self._layers)]
         except BaseException:
             _close(client)
@@ -93,7 +105,7 @@ class Session:
         log.info("the Gantry sidecar is back; the KV cache is registered again")
 
 
-def _register(client: gantry.Client, arena: gantry.Arena, layers: list[Layer]) -> list[gantry.Buffer]:
+def _register(client: gantry.Client, arena: Union[gantry.Arena, gantry.MappedArena], layers: list[Layer]) -> list[gantry.Buffer]:
     return client.register_many([
         gantry.BufferSpec(f"kv.{i}", arena.view(layer.offset, layer.length), layout=gantry.Layout(layer.block_bytes))
         for i, layer in enumerate(layers)])
