@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from backends import ROOT, python_of, sidecar_prefix, variables
-from vllm_servers import Engine, Pair
+from vllm_servers import Engine, Pair, free_port, wait_for
+from workers import Workers
 
 REFERENCE_SECONDS = 300
+IMPORT_SECONDS = 120
 
 
 def _end_to_end():
@@ -83,6 +85,43 @@ def running_pair(environment, folder, names, **options):
     finally:
         for part in engines + sidecars:
             part.stop()
+
+
+@pytest.fixture(scope="session")
+def worker_server(environment, folder):
+    """The socket at which workers without engines are had, each in a process of its own."""
+    path, log_path = folder / "workers.sock", folder / "workers.log"
+    with open(log_path, "wb") as log:
+        server = subprocess.Popen([python_of(environment), Path(__file__).with_name("worker_process.py"), path],
+                                  stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables())
+    try:
+        wait_for(lambda: path.exists() or server.poll() is not None, "vLLM is imported", IMPORT_SECONDS)
+        assert server.poll() is None, log_path.read_text(errors="replace")[-6000:]
+        yield path
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def workers(worker_server):
+    """A producer and a consumer at fresh sidecars."""
+    own_folder = Path(end_to_end.short_folder())
+    sidecars = [end_to_end.SidecarProcess(name, own_folder, flags=(
+        "--peer-listen", f"127.0.0.1:{free_port()}", "--data-listen", f"127.0.0.1:{free_port()}"))
+                for name in ("prefill", "decode")]  # the ports of another life are the same
+    made = None
+    try:
+        for sidecar in sidecars:
+            sidecar.start()
+        made = Workers(worker_server, sidecars)
+        yield made
+    finally:
+        if made is not None:
+            made.close()
+        for sidecar in sidecars:
+            sidecar.kill()
+        shutil.rmtree(own_folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def ended(request, outcome="consumed"):
 
 def message(start, *requests):
     """As the REST interface says a notification."""
-    text = start + " ".join(map(hold_id, requests)).encode()
+    text = start + "\n".join(map(hold_id, requests)).encode()
     return "notification", "n", {"notification": {"message": base64.b64encode(text).decode()}}
 
 

@@ -74,7 +74,7 @@ def test_engines_that_do_not_match_say_how_they_differ(pair, expected):
 
 @pytest.mark.parametrize("made_up", [
     {"remote_block_ids": [["x"] * 100]}, {"remote_block_ids": "abc"}, {"remote_block_ids": [[-1] * 100]}, {"remote_block_ids": [[]]},
-    {"remote_block_ids": [[1.5] * 100]}, {"remote_request_id": 5}, {"gantry": 7}, {"gantry": {}}, {"gantry": {"compatibility": "x"}}, {"remote_block_ids": None}],
+    {"remote_block_ids": [[1.5] * 100]}, {"remote_request_id": 5}, {"remote_request_id": "\ud800"}, {"gantry": 7}, {"gantry": {}}, {"gantry": {"compatibility": "x"}}, {"remote_block_ids": None}],
     ids=str)
 def test_parameters_that_a_client_made_up_end_nothing(pair, expected, made_up):
     before = pair.decode.log.count("is computed here: ")

@@ -160,5 +160,5 @@ class Pair:
 def wait_for(condition, what, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        assert time.monotonic() < end, f"{what() if callable(what) else what}: not within {seconds} s"
         time.sleep(0.1)

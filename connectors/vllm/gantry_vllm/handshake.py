@@ -16,8 +16,9 @@ from .tensor_parallel import total_heads
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
 
-PROTOCOL = 1  # of this connector's parameters and messages
+PROTOCOL = 2  # of this connector's parameters and messages
 KEY = "gantry"  # in kv_transfer_params
+_HOLD_ID_BYTES_MAX = 512
 
 
 @dataclass(frozen=True)
@@ -72,5 +73,6 @@ def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
 
 
 def hold_id(request_id: str) -> str:
-    """The id of the hold on a request's blocks. Requests may have any text as their id, and holds may not."""
-    return "vllm-" + hashlib.sha256(request_id.encode()).hexdigest()[:40]
+    """The id of the hold on a request's blocks: the request's own, unless that is longer than one of a hold may be."""
+    encoded = request_id.encode()
+    return request_id if len(encoded) <= _HOLD_ID_BYTES_MAX else "vllm-" + hashlib.sha256(encoded).hexdigest()

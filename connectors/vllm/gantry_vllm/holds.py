@@ -19,7 +19,7 @@ from .tensor_parallel import CONSUMERS
 log = logging.getLogger("vllm.gantry")
 
 RELEASE = b"gantry-vllm release "  # and the id of a hold: the decoder will not read it
-RENEW = b"gantry-vllm renew "  # and ids of holds: the decoder will read them, and has not yet
+RENEW = b"gantry-vllm renew "  # and ids of holds, a line each: the decoder will read them, and has not yet
 _EVENTS_SECONDS = 0.02  # between two requests for events while there are holds
 _IDLE_SECONDS = 0.2
 _POLL_EVENTS_MAX = 256
@@ -157,7 +157,7 @@ class Holds:
         if message.startswith(RELEASE):
             self._release(message[len(RELEASE):].decode(errors="replace"))
         elif message.startswith(RENEW):
-            holds = message[len(RENEW):].decode(errors="replace").split()
+            holds = message[len(RENEW):].decode(errors="replace").split("\n")
             self._renewals |= dict.fromkeys(hold for hold in holds if hold in self._requests)
 
     def _look_at_holds(self) -> None:

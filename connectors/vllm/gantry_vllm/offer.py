@@ -74,8 +74,8 @@ def offer_of(params: dict[str, Any], factors: dict[str, Any], groups: list[Group
 
 def _text(params: dict[str, Any], name: str) -> str:
     text = params.get(name)
-    if not isinstance(text, str) or not 0 < len(text) <= _TEXT_MAX:
-        raise ValueError(f"{name} is no text of 1 to {_TEXT_MAX} characters")
+    if not isinstance(text, str) or not 0 < len(text) <= _TEXT_MAX or not text.isprintable():
+        raise ValueError(f"{name} is no text of 1 to {_TEXT_MAX} printable characters")
     return text
 
 

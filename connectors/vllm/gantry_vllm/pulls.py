@@ -23,7 +23,8 @@ log = logging.getLogger("vllm.gantry")
 
 _THREADS = 16  # reads that are under way at the same time
 _RENEWALS = 4  # prefillers that are told at the same time to keep blocks
-_HOLDS_MAX = 1000  # that one message renews: their ids have 45 bytes, and a message 64 KiB at most
+_HOLDS_MAX = 100  # that one message renews: their ids have up to 512 bytes, and a message 64 KiB at most
+_VIEWS_MAX = 256  # prefillers come and go under new names; those that were read last are kept
 _WAIT_SECONDS = 1.0  # of one look at a transfer
 _DEAD_SIDECAR_SECONDS = 1.0  # its copy workers have ended by then
 _MESSAGE_DEADLINE_SECONDS = 10.0
@@ -41,7 +42,7 @@ class Pulls:
         self._session, self._topology, self._shape, self._recorder = session, topology, shape, recorder
         self._require_path, self._deadline, self._in_parts = settings.require_path, settings.read_deadline, in_parts
         self._lock = threading.Lock()
-        self._views: dict[tuple[int, Handshake, Share], gantry.View] = {}  # by the life of the lease first
+        self._views: dict[tuple[int, Handshake, Share], gantry.View] = {}  # by the life of the lease first; last used last
         self._addresses: dict[str, tuple[int, str]] = {}  # peer -> (life of the lease, where it was said to be)
         self._transfers: dict[str, list[gantry.Transfer]] = {}  # those that were submitted
         self._cancelled: set[str] = set()
@@ -210,26 +211,33 @@ class Pulls:
         """The view of a share; made once in each life of the lease, and again where the peer has another address."""
         source, size = sources[share.rank], len(sources)
         moved = self._introduce(client, life, source)
+        key = (life, source, share)
         with self._lock:
-            view = self._views.get((life, source, share))
-        if view is None or moved:
+            view = None if moved else self._views.pop(key, None)
+            if view is not None:
+                self._views[key] = view
+        if view is None:
             remote = BlockShape(self._shape.outer, max(1, self._topology.total_heads // size), self._shape.head_bytes)
             slices = None if size == self._topology.size else slices_of(share, self._shape, remote)
             view = client.view(source.workload, peer=source.peer, pairs=["kv.*"], slices=slices)
             with self._lock:
-                self._views = {key: each for key, each in self._views.items() if key[0] == life}
-                self._views[life, source, share] = view
+                last = [(each, its) for each, its in self._views.items() if each[0] == life and each != key]
+                self._views = {**dict(last[-_VIEWS_MAX + 1:]), key: view}
         return view
 
-    def _introduce(self, client: gantry.Client, life: int, source: Handshake) -> bool:
-        """Tells the sidecar where the source's is, unless it knows. Returns whether it was told."""
+    def _introduce(self, client: gantry.Client, life: int, source: Handshake, wait: Optional[float] = None) -> bool:
+        """Tells the sidecar where the source's is, unless it knows. Returns whether it was told.
+
+        `wait` is the seconds for the peer to be up, None: set_peer's. Without a wait the next read has one of its own.
+        """
         place = (life, f"{source.address} {source.node_id}")
         with self._lock:
             if self._addresses.get(source.peer) == place:
                 return False
-        client.set_peer(source.peer, source.address, node_id=source.node_id)
-        with self._lock:
-            self._addresses[source.peer] = place
+        client.set_peer(source.peer, source.address, wait, node_id=source.node_id)
+        if wait != 0:
+            with self._lock:
+                self._addresses[source.peer] = place
         return True
 
     def _cancel(self, request: str) -> None:
@@ -247,7 +255,7 @@ class Pulls:
 
     def _renew(self, source: Handshake, holds: list[str]) -> None:
         for first in range(0, len(holds), _HOLDS_MAX):
-            self._tell(source, RENEW + " ".join(holds[first:first + _HOLDS_MAX]).encode())
+            self._tell(source, RENEW + "\n".join(holds[first:first + _HOLDS_MAX]).encode())
         with self._lock:
             self._renewing.discard(source)
 
@@ -256,7 +264,7 @@ class Pulls:
         if client is None:
             return
         try:
-            self._introduce(client, life, source)
+            self._introduce(client, life, source, wait=0)
             client.notify(source.workload, message, peer=source.peer, deadline=_MESSAGE_DEADLINE_SECONDS)
         except Exception as error:  # noqa: BLE001 - a thread of a pool has nobody to tell
             self._recorder.count(num_failed_notifications=1)

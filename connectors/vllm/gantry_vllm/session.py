@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Optional
+from typing import Optional, Union
 
 import gantry
 import torch
@@ -26,6 +26,7 @@ class Session:
         self._cache: Optional[Cache] = None
         self._mapping: Optional[torch.Tensor] = None  # all of the arena that the tensors lie in, in every life
         self._memory = -1
+        self._adopted: Optional[Union[gantry.Arena, gantry.MappedArena]] = None  # of this life, unless it is the first
         self._first: list[gantry.Buffer] = []  # of the first life
         self._kept = gantry.KeptClient(run_dir, workload, self._prepare, changed=self._changed)
         info = self._connected().request("GET", "/v1/info")
@@ -65,23 +66,32 @@ class Session:
             raise gantry.Error("sidecar_lost", "the Gantry sidecar went away while the engine started", "start the engine again")
         return client
 
-    def _prepare(self, client: gantry.Client) -> list[object]:
+    def _prepare(self, client: gantry.Client) -> list[gantry.Buffer]:
         """Of each life but the first, in which vLLM makes the tensors."""
         if self._cache is None:
             return []
         if self._cache.device.type == "cuda":
             torch.cuda.set_device(self._cache.device)  # of this thread
-        kept: list[object] = []
         if self._mapping is not None:
-            kept.append(client.adopt(self._memory, self._mapping.numel(), address=self._mapping))
-        return kept + list(client.register_many(self._cache.specs))
+            self._adopted = client.adopt(self._memory, self._mapping.numel(), address=self._mapping)
+        return client.register_many(self._cache.specs)
 
     def _changed(self, client: Optional[gantry.Client]) -> None:
         if client is None:
             log.warning("the Gantry sidecar is lost, prompts are computed here until it is back")
+            self._let_go()
             return
         self._recorder.count(num_reconnects=1)
         log.info("the Gantry sidecar is back; the KV cache is registered again")
+
+    def _let_go(self) -> None:
+        """Of what the lost life adopted: its descriptor is given back now, and not when the last view of that life goes."""
+        adopted, self._adopted = self._adopted, None
+        try:
+            if adopted is not None:
+                adopted.close(0)
+        except gantry.Error as error:
+            log.debug("an arena of a lost life: %s", error)
 
 
 def _reachable(address: str) -> str:

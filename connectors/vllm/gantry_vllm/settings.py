@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
+_SECONDS_MAX = 3600  # of a hold
+_PATHS = ("ipc", "shm", "rdma", "bounce", "tcp")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -41,7 +44,22 @@ class Settings:
                              f"{', '.join(sorted(known))}")
         values = dict(extra)
         values["run_dir"] = values.get("run_dir") or os.environ.get("GANTRY_RUN_DIR", "/run/gantry")
-        return Settings(**values)
+        settings = Settings(**values)
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        for name in ("run_dir", "peer_address"):
+            text = getattr(self, name)
+            if not isinstance(text, str) and (text is not None or name == "run_dir"):
+                raise ValueError(f"{name} of kv_connector_extra_config is no text: {text!r}")
+        for name in ("hold_ttl", "read_deadline"):
+            seconds = getattr(self, name)
+            if type(seconds) not in (int, float) or not 0 < seconds <= _SECONDS_MAX:
+                raise ValueError(f"{name} of kv_connector_extra_config is not between 0 and {_SECONDS_MAX} seconds: {seconds!r}")
+        paths = self.require_path
+        if paths is not None and (not isinstance(paths, list) or not paths or not set(map(str, paths)) <= set(_PATHS)):
+            raise ValueError(f"require_path of kv_connector_extra_config is no list of {', '.join(_PATHS)}: {paths!r}")
 
 
 def refuse_unsupported(vllm_config: "VllmConfig", kv_cache_config: "KVCacheConfig") -> None:

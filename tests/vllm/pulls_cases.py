@@ -1,0 +1,92 @@
+"""Views of prefillers that come and go: those that were read last are kept, and no more than so many."""
+
+import time
+import unittest
+import weakref
+from types import SimpleNamespace
+
+from gantry_vllm.handshake import Handshake
+from gantry_vllm.metadata import Load
+from gantry_vllm.pulls import _VIEWS_MAX, Pulls
+
+STATUS = SimpleNamespace(state="succeeded", bytes=1, path="shm", total_us=1, descriptors_in=1)
+
+
+class View:
+    pass
+
+
+class Client:
+    """Each read succeeds at once."""
+
+    def __init__(self):
+        self.views, self.addresses = weakref.WeakSet(), []
+
+    def set_peer(self, name, address, wait=None):
+        self.addresses.append((name, address, wait))
+
+    def view(self, *_, **__):
+        view = View()
+        self.views.add(view)
+        return view
+
+    def read(self, *_, **__):
+        return SimpleNamespace(wait=lambda seconds: STATUS)
+
+
+def source(number, address="unix:/p.sock"):
+    return Handshake("prefill", address, f"vllm-{number}")
+
+
+class Views(unittest.TestCase):
+
+    def setUp(self):
+        self.client = Client()
+        self.pulls = Pulls(SimpleNamespace(client=self.client, life=1), None, 5)
+        self.addCleanup(self.pulls.close)
+        self.made = 0
+
+    def read(self, its):
+        """Returns whether a view was made for it."""
+        made = []
+        view = self.client.view
+        self.client.view = lambda *args, **more: made.append(1) or view(*args, **more)
+        self.pulls.start(Load("r", "r", its, [1], [2]))
+        while True:
+            ended, failed = self.pulls.take_ended()
+            if ended:
+                break
+            time.sleep(0.001)
+        self.client.view = view
+        self.assertEqual((ended, failed), ({"r"}, set()))
+        return bool(made)
+
+    def test_one_is_made_for_each_source(self):
+        self.assertTrue(self.read(source(1)))
+        self.assertFalse(self.read(source(1)))
+        self.assertTrue(self.read(source(2)))
+        self.assertEqual(self.client.addresses, [("prefill", "unix:/p.sock", None)])
+
+    def test_those_that_were_read_last_are_kept(self):
+        for number in range(_VIEWS_MAX):
+            self.read(source(number))
+        self.assertFalse(self.read(source(0)))
+        self.assertTrue(self.read(source("new")))
+        self.assertLessEqual(len(self.client.views), _VIEWS_MAX)
+        self.assertFalse(self.read(source(0)), "it was read just before")
+        self.assertTrue(self.read(source(1)), "it was read longest ago")
+
+    def test_another_address_replaces_the_view(self):
+        self.read(source(1))
+        self.assertTrue(self.read(source(1, "10.0.0.1:9461")))
+        self.assertEqual(len(self.client.views), 1)
+
+    def test_another_life_of_the_lease_has_its_own(self):
+        self.read(source(1))
+        self.pulls._session.life = 2
+        self.assertTrue(self.read(source(1)))
+        self.assertEqual(len(self.client.views), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

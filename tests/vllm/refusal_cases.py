@@ -1,0 +1,184 @@
+"""Configurations and parameters that the connector refuses, with vLLM's own classes: each with one line that says why."""
+
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import gantry
+import torch
+from gantry_vllm.connector import GantryConnector
+from gantry_vllm.handshake import KEY, compatibility, compatibility_hash
+from gantry_vllm.offer import offer_of, source_of
+from gantry_vllm.settings import Settings, refuse_unsupported
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.kv_cache_interface import (FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, MambaSpec, MLAAttentionSpec,
+                                        SlidingWindowSpec)
+
+MODEL = Path(sys.prefix).parent / "model"
+COUNT = 4  # blocks of a prompt
+
+
+def vllm_config(**extra):
+    return EngineArgs(model=str(MODEL), dtype="float32", max_model_len=512, block_size=32, enforce_eager=True,
+                      kv_transfer_config={"kv_connector": "GantryConnector", "kv_role": "kv_both",
+                                          "kv_connector_module_path": "gantry_vllm.connector",
+                                          "kv_load_failure_policy": "recompute",
+                                          "kv_connector_extra_config": extra}).create_engine_config()
+
+
+def full_attention(**changes):
+    return FullAttentionSpec(**{"block_size": 32, "num_kv_heads": 4, "head_size": 32, "dtype": torch.float32, **changes})
+
+
+def cache_config(*specs):
+    groups = [KVCacheGroupSpec([f"layer.{i}"], spec) for i, spec in enumerate(specs)]
+    return KVCacheConfig(num_blocks=8, kv_cache_tensors=[], kv_cache_groups=groups)
+
+
+CONFIG = vllm_config()
+FACTORS = compatibility(CONFIG)
+
+
+def offered(**changes):
+    """kv_transfer_params as a prefiller answers."""
+    return {"do_remote_prefill": True, "remote_request_id": "cmpl-1", "remote_block_ids": [[3, 1, 2, 7]],
+            KEY: {"peer": "prefill", "address": "unix:/run/p.sock", "workload": "vllm-a", "compatibility": dict(FACTORS),
+                  "hash": compatibility_hash(FACTORS)}} | changes
+
+
+class Configurations(unittest.TestCase):
+
+    def refused(self, config, cache, why):
+        with self.assertRaisesRegex(ValueError, why) as raised:
+            refuse_unsupported(config, cache)
+        self.assertNotIn("\n", str(raised.exception))
+
+    def changed(self, **parts):
+        """The configuration, of which parts.name has these values."""
+        said = SimpleNamespace(**vars(CONFIG))
+        for name, values in parts.items():
+            setattr(said, name, SimpleNamespace(**(vars(getattr(CONFIG, name)) | values)))
+        return said
+
+    def test_full_attention_on_one_worker_is_taken(self):
+        refuse_unsupported(CONFIG, cache_config(full_attention()))
+
+    def test_pipelines_are_refused(self):
+        self.refused(self.changed(parallel_config={"pipeline_parallel_size": 2}), cache_config(full_attention()),
+                     "pipeline parallelism yet: its size is 2")
+
+    def test_decode_context_parallelism_is_refused(self):
+        self.refused(self.changed(parallel_config={"decode_context_parallel_size": 2}), cache_config(full_attention()),
+                     "decode context parallelism yet: its size is 2")
+
+    def test_speculative_decoding_is_refused(self):
+        said = self.changed()
+        said.speculative_config = object()
+        self.refused(said, cache_config(full_attention()), "speculative decoding")
+
+    def test_several_groups_are_refused(self):
+        self.refused(CONFIG, cache_config(full_attention(), full_attention(head_size=64)), "has 2 groups of layers")
+
+    def test_other_kinds_of_layers_are_refused(self):
+        window = SlidingWindowSpec(block_size=32, num_kv_heads=4, head_size=32, dtype=torch.float32, sliding_window=64)
+        latent = MLAAttentionSpec(block_size=32, num_kv_heads=1, head_size=576, dtype=torch.float32)
+        state = MambaSpec(block_size=32, shapes=((4, 4),), dtypes=(torch.float32,))
+        for spec in (window, latent, state):
+            with self.subTest(type(spec).__name__):
+                self.refused(CONFIG, cache_config(spec), f"are {type(spec).__name__}")
+
+
+class ExtraConfig(unittest.TestCase):
+
+    def test_an_unknown_name_is_refused_with_those_that_are_known(self):
+        with self.assertRaisesRegex(ValueError, "has hold_tll, rundir; GantryConnector knows .*hold_ttl.*run_dir"):
+            Settings.of({"hold_tll": 1, "rundir": "x", "read_deadline": 3})
+
+    def test_the_run_directory_is_said_by_the_configuration_the_environment_or_nobody(self):
+        with mock.patch.dict(os.environ, {"GANTRY_RUN_DIR": "/of/environment"}):
+            self.assertEqual(Settings.of({"run_dir": "/of/configuration"}).run_dir, "/of/configuration")
+            self.assertEqual(Settings.of({}).run_dir, "/of/environment")
+            del os.environ["GANTRY_RUN_DIR"]
+            self.assertEqual(Settings.of({}).run_dir, "/run/gantry")
+
+
+    def test_values_that_no_call_would_take_are_refused_at_the_start(self):
+        for name, values in {"hold_ttl": ("30", 0, -1, 3601, True, None, float("nan")), "read_deadline": ("x", 0, -5),
+                             "require_path": ("shm", [], ["smh"], [None], 5), "peer_address": (5, ["a"]),
+                             "run_dir": (5, ["a"])}.items():
+            for value in values:
+                with self.subTest(f"{name} {value!r}"), self.assertRaisesRegex(ValueError, f"^{name} of kv_connector_extra_config"):
+                    Settings.of({name: value})
+
+    def test_values_that_are_right_are_taken(self):
+        said = {"hold_ttl": 0.5, "read_deadline": 3600, "require_path": ["ipc", "shm"], "peer_address": "10.0.0.1:9461", "run_dir": "/r"}
+        self.assertEqual(vars(Settings.of(said)), said)
+
+
+class Starts(unittest.TestCase):
+
+    def test_a_worker_without_a_sidecar_says_where_it_looked(self):
+        with tempfile.TemporaryDirectory() as empty:
+            for run_dir in (empty, f"{empty}/not-there"):
+                with self.subTest(run_dir), self.assertRaises(gantry.Error) as raised:
+                    GantryConnector(vllm_config(run_dir=run_dir), KVConnectorRole.WORKER, cache_config(full_attention()))
+                text = str(raised.exception)
+                self.assertEqual(raised.exception.code, "peer_unavailable")
+                self.assertIn(run_dir, text)
+                self.assertNotIn("\n", text)
+
+    def test_the_schedulers_half_needs_no_sidecar(self):
+        GantryConnector(vllm_config(run_dir="/not/there"), KVConnectorRole.SCHEDULER, cache_config(full_attention()))
+
+    def test_an_unknown_setting_ends_the_start_of_the_worker(self):
+        with self.assertRaisesRegex(ValueError, "has holdttl"):
+            GantryConnector(vllm_config(holdttl=1), KVConnectorRole.WORKER, cache_config(full_attention()))
+
+
+class Offers(unittest.TestCase):
+
+    def refused(self, params, why):
+        with self.assertRaisesRegex(ValueError, why):
+            offer_of(params, FACTORS, COUNT)
+
+    def test_what_a_prefiller_says_is_taken(self):
+        self.assertEqual(offer_of(offered(), FACTORS, COUNT).blocks, [3, 1, 2, 7])
+
+    def test_parameters_of_nixl_are_refused(self):
+        params = {"do_remote_prefill": True, "remote_block_ids": [[1, 2, 3, 4]], "remote_engine_id": "e", "tp_size": 1,
+                  "remote_request_id": "cmpl-1", "remote_host": "10.0.0.1", "remote_port": 5600}
+        self.refused(params, "they are not GantryConnector's")
+        with self.assertRaises(ValueError):
+            source_of(params)
+
+    def test_each_difference_of_the_engines_is_said_with_both_values(self):
+        theirs = FACTORS | {"model": "another", "block_size": 64, "vllm": "0.26.0", "protocol": 0}
+        params = offered(**{KEY: offered()[KEY] | {"compatibility": theirs}})
+        for why in ("block_size: 32 here, 64 at the prefiller", "model: .* here, 'another' at the prefiller",
+                    "vllm: .* here, '0.26.0' at the prefiller", "protocol: .* here, 0 at the prefiller"):
+            self.refused(params, why)
+
+    def test_a_factor_that_one_side_does_not_have_is_a_difference(self):
+        less = {name: value for name, value in FACTORS.items() if name != "head_size"}
+        self.refused(offered(**{KEY: offered()[KEY] | {"compatibility": less}}), "head_size: .* here, None at the prefiller")
+
+    def test_what_is_no_list_of_blocks_is_refused(self):
+        for blocks in (None, "abc", [], [[]], [[1, 2, 3]], [[1, 2, 3, "4"]], [[1, 2, 3, -1]], [[1, 2, 3, 2**63]],
+                       [[1, 2, 3, True]], [[1, 2, 3, 4.0]], [[1, 2, 3, 4], [1, 2, 3, 4]], [1, 2, 3, 4]):
+            with self.subTest(str(blocks)):
+                self.refused(offered(remote_block_ids=blocks), "block")
+
+    def test_texts_that_are_none_or_too_long_are_refused(self):
+        for text in (None, 5, "", "x" * 513):
+            with self.subTest(str(text)[:8]):
+                self.refused(offered(remote_request_id=text), "remote_request_id is no text")
+                self.refused(offered(**{KEY: offered()[KEY] | {"peer": text}}), "peer is no text")
+
+
+if __name__ == "__main__":
+    unittest.main()

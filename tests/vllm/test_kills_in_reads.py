@@ -1,0 +1,130 @@
+"""kill -9 in the middle of a read and between two: the outcome is told, bytes are right, reads come back, nothing is left."""
+
+import os
+import signal
+
+import pytest
+from slow_link import SlowLink
+from vllm_servers import wait_for
+from workers import go_on, stand_still
+
+pytestmark = pytest.mark.timeout(180)
+
+LOCAL, REMOTE = list(range(16)), list(range(30, 62, 2))
+PASSING = 256 << 10  # of the 3 MiB of a read
+
+
+class OverShm:
+    """The consumer's copy workers stand still."""
+
+    address = None
+
+    def __init__(self, workers):
+        self._workers, self._standing = workers, []
+
+    def stop(self):
+        self._standing = self._workers.copy_workers()
+        stand_still(self._standing)
+
+    def is_under_way(self):
+        return self._workers.running() > 0
+
+    def go_on(self):
+        go_on(self._standing)
+
+    close = go_on
+
+
+class OverTcp:
+    """A forwarder passes some of the bytes."""
+
+    def __init__(self, workers):
+        self._links = []
+        self.address, data_address = workers.prefill_sidecar.flags[1::2]
+        self._ports = [int(address.rpartition(":")[2]) for address in (self.address, data_address)]
+
+    def stop(self):
+        self._links.append(SlowLink(self._ports, PASSING))
+        self.address = f"{SlowLink.host}:{self.address.rpartition(':')[2]}"
+
+    def is_under_way(self):
+        return self._links[-1].standing.is_set()
+
+    def go_on(self):
+        self._links[-1].open()
+
+    def close(self):
+        for link in self._links:
+            link.close()
+
+
+@pytest.fixture(params=[OverShm, OverTcp], ids=["shm", "tcp"])
+def link(request, workers):
+    link = request.param(workers)
+    yield link
+    link.close()
+
+
+def kill_and_start(sidecar):
+    sidecar.kill()
+    sidecar.start()
+
+
+def kill_worker(workers):
+    pid = workers.copy_workers()[0]
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: workers.copy_workers() not in ([], [pid]), "another copy worker")
+
+
+def kill_producer(workers):
+    workers.producer.kill()
+    wait_for(lambda: not workers.prefill_sidecar.ask("GET", "/v1/status")[1]["workloads"], "its lease has ended")
+    workers.start_producer()
+
+
+VICTIMS = {"producer's sidecar": lambda workers: kill_and_start(workers.prefill_sidecar),
+           "consumer's sidecar": lambda workers: kill_and_start(workers.decode_sidecar),
+           "consumer's copy worker": kill_worker,
+           "producer's engine": kill_producer}
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_kill_in_the_middle_of_a_read(workers, link, victim):
+    workers.reads_come_back(link.address)
+    warmed_up(workers)
+    before = workers.left()
+    workers.reads_come_back(link.address)
+    link.stop()
+    offer = workers.offer(REMOTE)
+    workers.begin(offer, LOCAL, link.address)
+    wait_for(link.is_under_way, "the read is under way")
+    VICTIMS[victim](workers)
+    link.go_on()
+    succeeded = workers.end(offer, LOCAL)
+    if victim == "consumer's copy worker":
+        assert succeeded, "its copies are repeated"
+    link.close()
+    everything_works(workers)
+    workers.nothing_more_is_left(before)
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_kill_between_two_reads(workers, victim):
+    warmed_up(workers)
+    before = workers.left()
+    VICTIMS[victim](workers)
+    everything_works(workers)
+    workers.nothing_more_is_left(before)
+
+
+def warmed_up(workers):
+    """Each sidecar was lost once: a worker's first lease leaves what its cache's memory began with."""
+    for sidecar in (workers.prefill_sidecar, workers.decode_sidecar):
+        kill_and_start(sidecar)
+    everything_works(workers)
+
+
+def everything_works(workers):
+    """Over shm. A consumer without a sidecar cannot give back what it did not read: then a hold ends at its time."""
+    workers.reads_come_back()
+    workers.end_holds()

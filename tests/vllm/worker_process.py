@@ -1,0 +1,116 @@
+"""Workers of the connector without engines: worker_process.py SOCKET. Each connection is one worker, in a process of its own.
+
+The first line of a connection names the worker; each later one is a command, {"do": method, ...}, and is answered. A worker
+has a cache of LAYERS x BLOCKS blocks. Forking spares each worker the seconds that importing vLLM takes.
+"""
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import asdict
+
+import torch
+from gantry_vllm.handshake import Handshake
+from gantry_vllm.metadata import Load, StepMetadata, Unwanted
+from gantry_vllm.settings import Settings
+from gantry_vllm.stats import Recorder
+from gantry_vllm.tensor_parallel import Topology
+from gantry_vllm.worker import Worker
+
+LAYERS, BLOCKS, BLOCK_BYTES = 6, 64, 32768  # layers and blocks as the engines of the tests have them
+_PRIME = 251
+
+
+def content(seed):
+    """A byte for each block of each layer; two seeds differ in all of them."""
+    return (torch.arange(LAYERS * BLOCKS).reshape(LAYERS, BLOCKS, 1) * 3 + seed * 17) % _PRIME
+
+
+def split(said):
+    """(its source, the rest)"""
+    return said["source"], {name: value for name, value in said.items() if name != "source"}
+
+
+class Commands:
+    def __init__(self, run_dir, workload, settings):
+        # As of a hybrid model: a read that fails is told as a whole.
+        self._worker = Worker(Settings(run_dir=run_dir, **settings), workload, BLOCKS, Topology(0, 1, 1), 2, Recorder(True))
+        with self._worker.allocation():
+            cache = torch.zeros(LAYERS * BLOCKS * BLOCK_BYTES, dtype=torch.int8)
+        self._cache = cache.view(torch.uint8).view(LAYERS, BLOCKS, BLOCK_BYTES)
+        self._worker.register({f"layer.{i}": self._cache[i] for i in range(LAYERS)})
+
+    def pid(self):
+        return os.getpid()
+
+    def handshake(self):
+        return asdict(self._worker.handshake().source)
+
+    def collect(self):
+        """What only cycles keep is gone."""
+        return gc.collect()
+
+    def fill(self, seed):
+        self._cache[:] = content(seed)
+
+    def differing(self, seed, local, remote):
+        """Those of the local blocks that are not what the remote ones are after fill(seed), in any layer."""
+        wanted = content(seed)
+        return [mine for mine, theirs in zip(local, remote)
+                if bool((self._cache[:, mine] != wanted[:, theirs]).any())]
+
+    def step(self, load=(), unwanted=(), **parts):
+        step = StepMetadata(load=[Load(sources=(Handshake(**source),), **each) for source, each in map(split, load)],
+                            unwanted=[Unwanted(sources=(Handshake(**source),), **each) for source, each in map(split, unwanted)],
+                            **parts)
+        self._worker.begin_step(step)
+        self._worker.start_loads(step)
+        self._worker.end_step()
+        results = self._worker.results()
+        return {"sent": sorted(results.finished_sending or ()), "received": sorted(results.finished_recving or ()),
+                "failed": sorted(results.failed_recving or ())}
+
+    def close(self):
+        self._worker.close()
+
+
+def serve(connection):
+    with connection.makefile("rw") as lines:
+        commands = None
+        for line in lines:
+            said = json.loads(line)
+            try:
+                if commands is None:
+                    commands = Commands(**said)
+                    answer = {"value": commands.pid()}
+                else:
+                    answer = {"value": getattr(commands, said.pop("do"))(**said)}
+            except Exception:  # noqa: BLE001 - whoever asked is told
+                answer = {"error": traceback.format_exc()}
+            lines.write(json.dumps(answer) + "\n")
+            lines.flush()
+    if commands is not None:
+        commands.close()
+
+
+def main():
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(sys.argv[1])
+        listener.listen()
+        while True:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                serve(connection)
+                os._exit(0)
+            connection.close()
+
+
+if __name__ == "__main__":
+    main()
