@@ -7,8 +7,8 @@ from backends import LAYOUT, ON_GPU
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.skipif(not ON_GPU, reason="needs vLLM on a GPU")]
 
-CACHES = {"NHD": "6 of float32 [4, 16, 64] at [64, 256, 1] on cuda:0",
-          "HND": "6 of float32 [4, 16, 64] at [1024, 64, 1] on cuda:0",
+CACHES = {"NHD": "6 of float32 [16, heads, 64] on cuda:0",
+          "HND": "6 of float32 [heads, 16, 64] on cuda:0",
           "cross": "1 of float32 [6, 16, 4, 64] at [4096, 256, 64, 1] on cuda:0"}
 
 
