@@ -10,6 +10,7 @@ import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 400
@@ -56,8 +57,15 @@ class Engine:
                                              start_new_session=True)
 
     @property
+    def pid(self):
+        return self._process.pid
+
+    @property
     def log(self):
         return self.log_path.read_text(errors="replace")
+
+    def lives(self):
+        return self._process.poll() is None
 
     def wait_until_ready(self):
         end = time.monotonic() + START_SECONDS
@@ -153,7 +161,7 @@ class Pair:
     def end_holds(self):
         """Makes the time of each hold end now."""
         for hold in self.holds():
-            self.prefill_sidecar.ask("PATCH", f"/v1/holds/{hold['id']}", {"workload": hold["workload"], "ttl_ms": 1})
+            self.prefill_sidecar.ask("PATCH", f"/v1/holds/{quote(hold['id'], safe='')}", {"workload": hold["workload"], "ttl_ms": 1})
         wait_for(lambda: not self.holds(), "the holds have ended")
 
 
