@@ -25,3 +25,6 @@ for _name in ("cached", "reversed", "other block size", "prefill sidecar lost", 
               "decode sidecar lost", "decode sidecar back", "after an abort",
               "made up", "measured", "measured failure", "waits", "in part"):
     PROMPTS[_name] = make(_name, 200)
+PROMPTS["killed"] = make("killed", 500)
+MANY = [f"many {length}" for length in range(1, 500, 21)]  # of random choices among them
+PROMPTS |= {name: make("many", int(name.split()[1])) for name in MANY}

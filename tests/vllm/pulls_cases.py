@@ -6,7 +6,7 @@ import weakref
 from types import SimpleNamespace
 
 from gantry_vllm.handshake import Handshake
-from gantry_vllm.metadata import Load
+from gantry_vllm.metadata import Load, Unwanted
 from gantry_vllm.pulls import _VIEWS_MAX, Pulls
 
 STATUS = SimpleNamespace(state="succeeded", bytes=1, path="shm", total_us=1, descriptors_in=1)
@@ -20,7 +20,7 @@ class Client:
     """Each read succeeds at once."""
 
     def __init__(self):
-        self.views, self.addresses = weakref.WeakSet(), []
+        self.views, self.addresses, self.messages = weakref.WeakSet(), [], []
 
     def set_peer(self, name, address, wait=None):
         self.addresses.append((name, address, wait))
@@ -29,6 +29,9 @@ class Client:
         view = View()
         self.views.add(view)
         return view
+
+    def notify(self, to, message, **_):
+        self.messages.append((to, message))
 
     def read(self, *_, **__):
         return SimpleNamespace(wait=lambda seconds: STATUS)
@@ -86,6 +89,15 @@ class Views(unittest.TestCase):
         self.pulls._session.life = 2
         self.assertTrue(self.read(source(1)))
         self.assertEqual(len(self.client.views), 1)
+
+    def test_blocks_are_given_back_without_a_wait_for_their_peer(self):
+        """A thread that waits for a dead peer would keep reads of others waiting. The next read has its wait all the same."""
+        self.pulls.give_back(Unwanted("request", source(1)))
+        while not self.client.messages:
+            time.sleep(0.001)
+        self.assertEqual(self.client.messages, [("vllm-1", b"gantry-vllm release request")])
+        self.read(source(1))
+        self.assertEqual([wait for _, _, wait in self.client.addresses], [0, None])
 
 
 if __name__ == "__main__":

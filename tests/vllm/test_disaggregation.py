@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+from backends import BLOCK
 from prompts import LENGTHS, PATHS, PROMPTS, TOGETHER
 from vllm_servers import wait_for
 

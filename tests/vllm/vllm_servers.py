@@ -10,6 +10,7 @@ import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 import backends
 
@@ -50,8 +51,15 @@ class Engine:
                                              start_new_session=True)
 
     @property
+    def pid(self):
+        return self._process.pid
+
+    @property
     def log(self):
         return self.log_path.read_text(errors="replace")
+
+    def lives(self):
+        return self._process.poll() is None
 
     def wait_until_ready(self):
         end = time.monotonic() + START_SECONDS
@@ -149,7 +157,7 @@ class Pair:
     def shorten_holds(self, seconds):
         """Each hold ends so many seconds from now on, unless it is renewed."""
         for hold in self.holds():
-            self.prefill_sidecar.ask("PATCH", f"/v1/holds/{hold['id']}", {"workload": hold["workload"], "ttl_ms": int(seconds * 1000)})
+            self.prefill_sidecar.ask("PATCH", f"/v1/holds/{quote(hold['id'], safe='')}", {"workload": hold["workload"], "ttl_ms": int(seconds * 1000)})
 
     def end_holds(self):
         """Makes the time of each hold end now."""
