@@ -62,7 +62,7 @@ class FakeClient:
     def view(self, *what, **how):
         return "view"
 
-    def set_peer(self, peer, address, node_id):
+    def set_peer(self, peer, address, wait, *, node_id):
         pass
 
     def notify(self, to, message, **how):

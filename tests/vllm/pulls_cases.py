@@ -8,6 +8,9 @@ from types import SimpleNamespace
 from gantry_vllm.handshake import Handshake
 from gantry_vllm.metadata import Load, Unwanted
 from gantry_vllm.pulls import _VIEWS_MAX, Pulls
+from gantry_vllm.settings import Settings
+from gantry_vllm.stats import Recorder
+from gantry_vllm.tensor_parallel import BlockShape, Topology
 
 STATUS = SimpleNamespace(state="succeeded", bytes=1, path="shm", total_us=1, descriptors_in=1)
 
@@ -22,7 +25,7 @@ class Client:
     def __init__(self):
         self.views, self.addresses, self.messages = weakref.WeakSet(), [], []
 
-    def set_peer(self, name, address, wait=None):
+    def set_peer(self, name, address, wait=None, *, node_id):
         self.addresses.append((name, address, wait))
 
     def view(self, *_, **__):
@@ -45,7 +48,8 @@ class Views(unittest.TestCase):
 
     def setUp(self):
         self.client = Client()
-        self.pulls = Pulls(SimpleNamespace(client=self.client, life=1), None, 5)
+        self.pulls = Pulls(SimpleNamespace(client=self.client, current=(self.client, 1)), Topology(0, 1, 4), BlockShape(1, 4, 64),
+                           Settings(read_deadline=5), Recorder(recomputes=True), in_parts=True)
         self.addCleanup(self.pulls.close)
         self.made = 0
 
@@ -54,9 +58,9 @@ class Views(unittest.TestCase):
         made = []
         view = self.client.view
         self.client.view = lambda *args, **more: made.append(1) or view(*args, **more)
-        self.pulls.start(Load("r", "r", its, [1], [2]))
+        self.pulls.start(Load("r", "r", (its,), [1], [2]))
         while True:
-            ended, failed = self.pulls.take_ended()
+            ended, failed, _ = self.pulls.take_ended()
             if ended:
                 break
             time.sleep(0.001)
@@ -86,13 +90,13 @@ class Views(unittest.TestCase):
 
     def test_another_life_of_the_lease_has_its_own(self):
         self.read(source(1))
-        self.pulls._session.life = 2
+        self.pulls._session.current = self.client, 2
         self.assertTrue(self.read(source(1)))
         self.assertEqual(len(self.client.views), 1)
 
     def test_blocks_are_given_back_without_a_wait_for_their_peer(self):
         """A thread that waits for a dead peer would keep reads of others waiting. The next read has its wait all the same."""
-        self.pulls.give_back(Unwanted("request", source(1)))
+        self.pulls.give_back(Unwanted("request", (source(1),)))
         while not self.client.messages:
             time.sleep(0.001)
         self.assertEqual(self.client.messages, [("vllm-1", b"gantry-vllm release request")])

@@ -11,16 +11,19 @@ from unittest import mock
 import gantry
 import torch
 from gantry_vllm.connector import GantryConnector
+from gantry_vllm.groups import Group, groups_of
 from gantry_vllm.handshake import KEY, compatibility, compatibility_hash
-from gantry_vllm.offer import offer_of, source_of
+from gantry_vllm.offer import offer_of, sources_of
 from gantry_vllm.settings import Settings, refuse_unsupported
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.engine.arg_utils import EngineArgs
-from vllm.v1.kv_cache_interface import (FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, MambaSpec, MLAAttentionSpec,
+from vllm.v1.kv_cache_interface import (ChunkedLocalAttentionSpec, FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, MambaSpec, MLAAttentionSpec,
                                         SlidingWindowSpec)
 
 MODEL = Path(sys.prefix).parent / "model"
-COUNT = 4  # blocks of a prompt
+BLOCK = 32  # tokens
+TOKENS = 4 * BLOCK  # of a prompt
+GROUPS = [Group(BLOCK, 0)]
 
 
 def vllm_config(**extra):
@@ -41,14 +44,16 @@ def cache_config(*specs):
 
 
 CONFIG = vllm_config()
-FACTORS = compatibility(CONFIG)
+FACTORS = compatibility(CONFIG, GROUPS)
+
+
+WORKER = {"peer": "prefill", "address": "unix:/run/p.sock", "workload": "vllm-a"}
 
 
 def offered(**changes):
     """kv_transfer_params as a prefiller answers."""
     return {"do_remote_prefill": True, "remote_request_id": "cmpl-1", "remote_block_ids": [[3, 1, 2, 7]],
-            KEY: {"peer": "prefill", "address": "unix:/run/p.sock", "workload": "vllm-a", "compatibility": dict(FACTORS),
-                  "hash": compatibility_hash(FACTORS)}} | changes
+            KEY: {"workers": [dict(WORKER)], "compatibility": dict(FACTORS), "hash": compatibility_hash(FACTORS)}} | changes
 
 
 class Configurations(unittest.TestCase):
@@ -81,16 +86,20 @@ class Configurations(unittest.TestCase):
         said.speculative_config = object()
         self.refused(said, cache_config(full_attention()), "speculative decoding")
 
-    def test_several_groups_are_refused(self):
-        self.refused(CONFIG, cache_config(full_attention(), full_attention(head_size=64)), "has 2 groups of layers")
-
-    def test_other_kinds_of_layers_are_refused(self):
+    def test_sliding_windows_and_latent_attention_are_taken(self):
         window = SlidingWindowSpec(block_size=32, num_kv_heads=4, head_size=32, dtype=torch.float32, sliding_window=64)
         latent = MLAAttentionSpec(block_size=32, num_kv_heads=1, head_size=576, dtype=torch.float32)
+        refuse_unsupported(CONFIG, cache_config(full_attention(), window))
+        self.assertEqual(groups_of(cache_config(full_attention(), window)), [Group(32, 0), Group(32, 64)])
+        self.assertEqual(groups_of(cache_config(latent)), [Group(32, 0)])
+
+    def test_other_kinds_of_layers_are_refused(self):
         state = MambaSpec(block_size=32, shapes=((4, 4),), dtypes=(torch.float32,))
-        for spec in (window, latent, state):
+        chunked = ChunkedLocalAttentionSpec(block_size=32, num_kv_heads=4, head_size=32, dtype=torch.float32,
+                                            attention_chunk_size=64)
+        for spec in (state, chunked):
             with self.subTest(type(spec).__name__):
-                self.refused(CONFIG, cache_config(spec), f"are {type(spec).__name__}")
+                self.refused(CONFIG, cache_config(full_attention(), spec), f"are {type(spec).__name__}")
 
 
 class ExtraConfig(unittest.TestCase):
@@ -117,7 +126,7 @@ class ExtraConfig(unittest.TestCase):
 
     def test_values_that_are_right_are_taken(self):
         said = {"hold_ttl": 0.5, "read_deadline": 3600, "require_path": ["ipc", "shm"], "peer_address": "10.0.0.1:9461", "run_dir": "/r"}
-        self.assertEqual(vars(Settings.of(said)), said)
+        self.assertEqual(vars(Settings.of(said)), vars(Settings()) | said)
 
 
 class Starts(unittest.TestCase):
@@ -144,17 +153,17 @@ class Offers(unittest.TestCase):
 
     def refused(self, params, why):
         with self.assertRaisesRegex(ValueError, why):
-            offer_of(params, FACTORS, COUNT)
+            offer_of(params, FACTORS, GROUPS, TOKENS, 0)
 
     def test_what_a_prefiller_says_is_taken(self):
-        self.assertEqual(offer_of(offered(), FACTORS, COUNT).blocks, [3, 1, 2, 7])
+        self.assertEqual(offer_of(offered(), FACTORS, GROUPS, TOKENS, 0).blocks, ([3, 1, 2, 7],))
 
     def test_parameters_of_nixl_are_refused(self):
         params = {"do_remote_prefill": True, "remote_block_ids": [[1, 2, 3, 4]], "remote_engine_id": "e", "tp_size": 1,
                   "remote_request_id": "cmpl-1", "remote_host": "10.0.0.1", "remote_port": 5600}
         self.refused(params, "they are not GantryConnector's")
         with self.assertRaises(ValueError):
-            source_of(params)
+            sources_of(params)
 
     def test_each_difference_of_the_engines_is_said_with_both_values(self):
         theirs = FACTORS | {"model": "another", "block_size": 64, "vllm": "0.26.0", "protocol": 0}
@@ -174,10 +183,15 @@ class Offers(unittest.TestCase):
                 self.refused(offered(remote_block_ids=blocks), "block")
 
     def test_texts_that_are_none_or_too_long_are_refused(self):
-        for text in (None, 5, "", "x" * 513):
+        for text in (None, 5, "", "x" * 513, "a\nb", "\ud800"):
             with self.subTest(str(text)[:8]):
                 self.refused(offered(remote_request_id=text), "remote_request_id is no text")
-                self.refused(offered(**{KEY: offered()[KEY] | {"peer": text}}), "peer is no text")
+                self.refused(offered(**{KEY: offered()[KEY] | {"workers": [WORKER | {"peer": text}]}}), "peer is no text")
+
+    def test_what_is_no_list_of_workers_is_refused(self):
+        for workers in (None, [], {}, [5], [WORKER] * 65, [WORKER] * 3):
+            with self.subTest(str(workers)[:20]):
+                self.refused(offered(**{KEY: offered()[KEY] | {"workers": workers}}), "workers is no list|not divided among 3 ranks")
 
 
 if __name__ == "__main__":

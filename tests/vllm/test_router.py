@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from prompts import LENGTHS, PROMPTS
-from vllm_servers import Engine, environment_of, free_port, wait_for
+from backends import variables
+from vllm_servers import Engine, free_port, wait_for
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -21,7 +22,7 @@ class Router(Engine):
                    "--kv-connector", "nixl", "--host", "127.0.0.1", "--port", str(self.port),
                    "--prometheus-host", "127.0.0.1", "--prometheus-port", str(free_port())]
         with open(self.log_path, "wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment_of(),
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables(),
                                              start_new_session=True)
 
 

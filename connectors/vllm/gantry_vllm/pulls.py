@@ -42,7 +42,7 @@ class Pulls:
         self._session, self._topology, self._shape, self._recorder = session, topology, shape, recorder
         self._require_path, self._deadline, self._in_parts = settings.require_path, settings.read_deadline, in_parts
         self._lock = threading.Lock()
-        self._views: dict[tuple[int, Handshake, Share], gantry.View] = {}  # by the life of the lease first; last used last
+        self._views: dict[tuple[int, str, str, Share], gantry.View] = {}  # by life, peer, workload; last used last
         self._addresses: dict[str, tuple[int, str]] = {}  # peer -> (life of the lease, where it was said to be)
         self._transfers: dict[str, list[gantry.Transfer]] = {}  # those that were submitted
         self._cancelled: set[str] = set()
@@ -211,7 +211,7 @@ class Pulls:
         """The view of a share; made once in each life of the lease, and again where the peer has another address."""
         source, size = sources[share.rank], len(sources)
         moved = self._introduce(client, life, source)
-        key = (life, source, share)
+        key = (life, source.peer, source.workload, share)
         with self._lock:
             view = None if moved else self._views.pop(key, None)
             if view is not None:

@@ -96,8 +96,8 @@ def topology_of(vllm_config: "VllmConfig") -> Topology:
     """In a worker."""
     from vllm.distributed import get_tensor_model_parallel_rank
 
-    return Topology(get_tensor_model_parallel_rank(), vllm_config.parallel_config.tensor_parallel_size,
-                    total_heads(vllm_config))
+    size = vllm_config.parallel_config.tensor_parallel_size
+    return Topology(get_tensor_model_parallel_rank() if size > 1 else 0, size, total_heads(vllm_config))
 
 
 def total_heads(vllm_config: "VllmConfig") -> int:
