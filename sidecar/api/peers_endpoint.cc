@@ -59,7 +59,8 @@ Result<http::Response> PutPeer(const ApiDependencies& api, const http::Request& 
   ASSIGN_OR_RETURN(const auto wait_ms, QueryNumber(request, "wait_ms"));
   ASSIGN_OR_RETURN(const TimePoint deadline, WaitUntil(request, wait_ms.value_or(kConnectMs)));
   // On one node memory is shared, and over TCP it is not: the node's socket comes first.
-  const std::string nearby = body.node_id.empty() ? "" : api.node_address(request.name, body.node_id);
+  const std::string nearby =
+      body.node_id.empty() ? "" : api.node_address(request.name, body.node_id);
   const std::string& address = nearby.empty() ? body.address : nearby;
   const auto known = peers->Get(request.name);
   const bool existed = known.has_value();
