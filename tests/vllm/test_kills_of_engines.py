@@ -91,8 +91,9 @@ def test_a_prefiller_dies_in_the_middle_of_a_read(pair, expected, worker_server)
         """A read may end well where its bytes are still there; these copy workers never end."""
         producer.kill()
         wait_for(lambda: totals_of(pair.decode_sidecar)["transfers_running"] == 0, "the read has ended")
-    assert in_the_middle(pair, params, "dies", die) == expected[PROMPT]
+    said = in_the_middle(pair, params, "dies", die)
     assert len(pair.decode.reads()) == before, "no read succeeded"
+    assert said == expected[PROMPT], pair.decode.log[-3000:]
     reads_come_back(pair, expected)
     has_nothing(pair)
 

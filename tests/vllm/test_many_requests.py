@@ -12,11 +12,11 @@ from vllm_servers import wait_for
 
 pytestmark = pytest.mark.timeout(900)
 
-REQUESTS = 600
-WARM_UP = 150  # twice
+REQUESTS = 300
+WARM_UP = 60  # twice
 TOGETHER = 4
 ABORT_SECONDS = 0.1
-ENGINE_GROWTH_MAX = 48 << 20
+ENGINE_GROWTH_MAX = 24 << 20
 SIDECAR_GROWTH_MAX = 16 << 20
 
 
