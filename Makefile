@@ -34,7 +34,7 @@ check: setup-slow ## before a commit: style, clang's analysis, clang-tidy and su
 	@$(TIERS) run $(CHECK_TIERS)
 	@$(TIERS) summary $(CHECK_TIERS)
 
-test-nightly: setup-slow everything ## the seven nightly tiers, too long for every change (hours)
+test-nightly: setup-slow everything ## the eight nightly tiers, too long for every change (hours)
 	@$(TIERS) run @nightly
 	@$(TIERS) summary @nightly
 

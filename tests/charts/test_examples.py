@@ -1,5 +1,7 @@
 """Values for charts of others say what the library's templates make."""
 
+import json
+
 import yaml
 from conftest import pod_spec
 
@@ -38,3 +40,13 @@ def test_engines_that_stand_in_need_no_gpu_and_find_each_other(charts):
         engine = pod_spec(role)["containers"][0]
         assert "resources" not in engine and pod_spec(role).get("enableServiceLinks", True)
     assert pod_spec(charts.render(charts.example).one("Deployment", "prefill"))["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 1}
+
+
+def test_both_roles_of_vllm_have_the_connector_and_find_their_sidecar(charts):
+    rendered = charts.render(charts.example, files=[charts.example / "vllm-values.yaml"])
+    for role in ("prefill", "decode"):
+        engine = pod_spec(rendered.one("Deployment", role))["containers"][0]
+        said, = [argument.partition("=")[2] for argument in engine["args"] if argument.startswith("--kv-transfer-config=")]
+        assert json.loads(said) == {"kv_connector": "GantryConnector", "kv_connector_module_path": "gantry_vllm", "kv_role": "kv_both",
+                                    "kv_load_failure_policy": "recompute"}
+        assert {each["name"]: each["value"] for each in engine["env"]}["GANTRY_RUN_DIR"] == "/run/gantry"

@@ -48,7 +48,7 @@ GROUPS = {
     # CI runs these besides. Each has to run and to pass.
     "required": ["analysis", "smoke", "end-to-end-thorough", "rdma-full", "image", "asan", "tsan", "fuzz", "soak", "kubernetes"],
     # make test-nightly runs these, and CI one of them by turns.
-    "nightly": ["older-rocm", "tidy", "asan-end-to-end", "tsan-end-to-end", "arm64", "soak-long", "fuzz-long"],
+    "nightly": ["older-rocm", "tidy", "asan-end-to-end", "tsan-end-to-end", "arm64", "soak-long", "fuzz-long", "vllm"],
 }
 
 # Tiers that know whether their caches are filled: with the argument "minutes" they print how long they may take.

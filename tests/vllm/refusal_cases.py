@@ -29,7 +29,7 @@ GROUPS = [Group(BLOCK, 0)]
 def vllm_config(**extra):
     return EngineArgs(model=str(MODEL), dtype="float32", max_model_len=512, block_size=32, enforce_eager=True,
                       kv_transfer_config={"kv_connector": "GantryConnector", "kv_role": "kv_both",
-                                          "kv_connector_module_path": "gantry_vllm.connector",
+                                          "kv_connector_module_path": "gantry_vllm",
                                           "kv_load_failure_policy": "recompute",
                                           "kv_connector_extra_config": extra}).create_engine_config()
 
