@@ -11,6 +11,7 @@ READS = 300
 WARM_UP = 60
 BLOCKS = 64  # of a worker's cache
 RSS_GROWTH_MAX = 8 << 20
+CALLS_AT_ONCE_MAX = 28  # sockets: of threads that read, renew, follow holds and keep the lease, and this test's own
 
 
 def rss(pid):
@@ -57,5 +58,6 @@ def test_many_reads_of_random_blocks(workers):
     assert came > READS / 2
     wait_for(lambda: not workers.holds(), "the holds have ended")
     workers.nothing_more_is_left(before)
+    assert workers.consumer.sockets() <= CALLS_AT_ONCE_MAX and workers.producer.sockets() <= CALLS_AT_ONCE_MAX
     for earlier, now in ((memory, memory_of(workers)), (sidecar_memory, sidecar_memory_of(workers))):
         assert all(now[name] < earlier[name] + RSS_GROWTH_MAX for name in now), (earlier, now)

@@ -44,8 +44,19 @@ class WorkerProcess:
         self._socket.close()
 
     def fds(self):
+        """But for sockets: the client keeps a connection for each of the calls that were made at once."""
         self.do("collect")
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
+        return len([each for each in self._descriptors() if not each.startswith("socket:")])
+
+    def sockets(self):
+        return len([each for each in self._descriptors() if each.startswith("socket:")])
+
+    def _descriptors(self):
+        for each in os.listdir(f"/proc/{self.pid}/fd"):
+            try:
+                yield os.readlink(f"/proc/{self.pid}/fd/{each}")
+            except FileNotFoundError:
+                pass  # closed meanwhile
 
     def mappings(self):
         """How often it has the cache mapped."""
