@@ -74,7 +74,7 @@ def offer_of_another(pair, producer, salt):
     params = pair.offer(PROMPTS[PROMPT], salt=salt)
     blocks = list(range(len(params["remote_block_ids"][0])))
     producer.do("step", hold={salt: blocks}, sending=[salt])
-    gantry = params["gantry"] | producer.do("handshake")
+    gantry = params["gantry"] | {"workers": [producer.do("handshake")]}
     return params | {"remote_block_ids": [blocks], "remote_request_id": salt, "gantry": gantry}
 
 

@@ -31,14 +31,16 @@ def free_port():
 class Engine:
     """`vllm serve`; without a sidecar it has no connector."""
 
-    def __init__(self, name, environment, folder, sidecar=None, connector="GantryConnector", module="gantry_vllm.connector", path="",
-                 flags=(), model=None):
-        """`path`: another folder of Python modules."""
+    def __init__(self, name, environment, folder, sidecar=None, connector="GantryConnector", module="gantry_vllm", path="",
+                 flags=(), model=None, transfer=None, more=None):
+        """`path`: another folder of Python modules; `transfer`: vLLM's whole kv_transfer_config; `more`: environment variables."""
         self.name, self.port = name, free_port()
         self.log_path = Path(folder) / f"{name}.log"
         command = ["nice", "-n", "10", *backends.serve_of(environment), str(model or f"{environment}/model"), "--served-model-name", MODEL,
                    "--host", "127.0.0.1", "--port", str(self.port), *backends.flags(), *flags]
-        if sidecar is not None:
+        if transfer is not None:
+            command += ["--kv-transfer-config", json.dumps(transfer)]
+        elif sidecar is not None:
             command += ["--kv-transfer-config", json.dumps({
                 "kv_connector": connector, "kv_connector_module_path": module,
                 "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
@@ -46,6 +48,7 @@ class Engine:
                                                **backends.CONNECTOR}})]
         variables = backends.variables()
         variables["PYTHONPATH"] += f":{path}"
+        variables |= more or {}
         with open(self.log_path, "wb") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables,
                                              start_new_session=True)
