@@ -82,7 +82,7 @@ def test_a_process_ends_within_one_timeout_while_its_sidecar_stands_still(sideca
     took = time.monotonic() - (float(out) if out else start)
     os.kill(sidecar.process.pid, signal.SIGCONT)
     assert (code, err) == (0, "")
-    assert took < 3  # client.timeout and some time to end
+    assert took < 10  # client.timeout and some time to end; one for each of the 64 objects would be a minute
     assert wait_until(lambda: sidecar.ask("GET", "/v1/workloads")[1]["workloads"] == [])
 
 
