@@ -72,7 +72,7 @@ def test_a_kill_in_the_middle_of_a_read(pair, expected, victim):
 def offer_of_another(pair, producer, salt):
     """The parameters of an offer that name `producer`, a worker without an engine, whose blocks are no prompt's."""
     params = pair.offer(PROMPTS[PROMPT], salt=salt)
-    blocks = list(range(len(params["remote_block_ids"][0])))
+    blocks = list(range(1, 1 + len(params["remote_block_ids"][0])))  # 0 is no prompt's
     producer.do("step", hold={salt: blocks}, sending=[salt])
     gantry = params["gantry"] | {"workers": [producer.do("handshake")]}
     return params | {"remote_block_ids": [blocks], "remote_request_id": salt, "gantry": gantry}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Optional
 
 from .groups import groups_of
+from .vllm_versions import TAKES_FAILED_REQUESTS
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -69,6 +70,8 @@ def refuse_unsupported(vllm_config: "VllmConfig", kv_cache_config: "KVCacheConfi
                        ("decode context", parallel.decode_context_parallel_size)):
         if size != 1:
             raise ValueError(f"GantryConnector does not support {name} parallelism yet: its size is {size}")
-    groups_of(kv_cache_config)
+    if len(groups_of(kv_cache_config)) > 1 and not TAKES_FAILED_REQUESTS:
+        raise ValueError("GantryConnector supports hybrid models from vLLM 0.32 on: an older one ends when a read of theirs fails. "
+                         "Start it with --disable-hybrid-kv-cache-manager")
     if vllm_config.speculative_config is not None:
         raise ValueError("GantryConnector does not support speculative decoding yet")

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from vllm.v1.core.sched.output import SchedulerOutput
 
 _NEWER = hasattr(base, "KVConnectorTransferResults")
+# Otherwise blocks alone are told, which vLLM takes of models of one group of layers, and ends on those of others.
+TAKES_FAILED_REQUESTS = _NEWER
 
 
 class BlockTable:
