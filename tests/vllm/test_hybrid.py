@@ -67,6 +67,20 @@ def test_a_window_without_a_block_that_is_needed_is_computed_here(pair, expected
     assert "has moved past a block that is needed here" in pair.decode.log and len(pair.decode.reads()) == before
 
 
+def test_a_read_that_fails_is_computed_here_with_the_same_tokens(pair, expected):
+    """Twice, as what a failed read has left must not serve the next one."""
+    def lose_the_hold(params):
+        pair.end_holds()
+        return params
+    before, failed = len(pair.decode.reads()), pair.decode.metric("vllm:gantry_num_failed_transfers_total")
+    for turn in range(2):
+        assert pair.complete(PROMPTS["cached"], lose_the_hold, salt=f"failed {turn}") == expected["cached"]
+    wait_for(lambda: pair.decode.metric("vllm:gantry_num_failed_transfers_total") == failed + 2, "both reads have failed")
+    assert len(pair.decode.reads()) == before
+    for engine in (pair.prefill, pair.decode):
+        wait_for(lambda engine=engine: engine.metric("vllm:kv_cache_usage_perc") == 0, f"{engine.name} has free blocks only")
+
+
 def test_groups_in_the_wrong_order_give_other_tokens(pair, expected):
     """The control of all others: both groups are used."""
     def swap(params):
