@@ -5,6 +5,7 @@ import unittest
 import weakref
 from types import SimpleNamespace
 
+from gantry import Error
 from gantry_vllm.handshake import Handshake
 from gantry_vllm.metadata import Load, Unwanted
 from gantry_vllm.pulls import _VIEWS_MAX, Pulls
@@ -93,6 +94,19 @@ class Views(unittest.TestCase):
         self.pulls._session.current = self.client, 2
         self.assertTrue(self.read(source(1)))
         self.assertEqual(len(self.client.views), 1)
+
+    def test_a_read_without_an_answer_is_asked_for_again_by_the_same_id(self):
+        """It may be carried out all the same, when vLLM has given its blocks to others."""
+        asked = []
+
+        def read(*_, id, **__):
+            asked.append(id)
+            if len(asked) < 3:
+                raise Error("deadline_exceeded", "the sidecar did not answer")
+            return SimpleNamespace(wait=lambda seconds: STATUS)
+        self.client.read = read
+        self.read(source(1))
+        self.assertEqual((len(asked), len(set(asked))), (3, 1))
 
     def test_blocks_are_given_back_without_a_wait_for_their_peer(self):
         """A thread that waits for a dead peer would keep reads of others waiting. The next read has its wait all the same."""

@@ -136,6 +136,23 @@ class OfRequests(unittest.TestCase):
             scheduler.added(self.request)
         self.assertEqual(scheduler.build(SimpleNamespace(num_scheduled_tokens={})).renew, {})
 
+    def test_a_request_that_is_read_and_offered_is_read(self):
+        self.request.kv_transfer_params["do_remote_decode"] = True
+        self.load(2 * BLOCK)
+        self.assertEqual([load.request_id for load in self.scheduler.build(SimpleNamespace(num_scheduled_tokens={})).load], ["r"])
+
+    def test_a_request_that_was_preempted_behind_its_hold_is_not_offered(self):
+        self.scheduler.bind(SimpleNamespace(get_block_ids=lambda request: ([4, 5],)))
+        self.scheduler.set_handshake([WorkerCache(A, "")])
+        self.request.kv_transfer_params, self.request.status = {"do_remote_decode": True}, RequestStatus.FINISHED_LENGTH_CAPPED
+        self.scheduler.blocks_allocated(self.request, None, 0)
+        scheduled = SimpleNamespace(num_scheduled_tokens={"r": 2 * BLOCK})
+        self.assertEqual(self.scheduler.build(scheduled).hold, {"r": [4, 5]})
+        self.scheduler.blocks_allocated(self.request, None, 0)
+        step = self.scheduler.build(scheduled)
+        self.assertEqual((step.hold, step.release), ({}, ["r"]))
+        self.assertEqual(self.scheduler.finished(self.request, ([4, 5],)), (False, None))
+
     def test_an_offer_says_how_long_its_hold_lasts(self):
         self.scheduler.bind(SimpleNamespace(get_block_ids=lambda request: ([4, 5],)))
         self.scheduler.set_handshake([WorkerCache(A, "")])

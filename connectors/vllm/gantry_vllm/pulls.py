@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Optional
+from typing import Callable, Optional
 
 import gantry
 
@@ -22,6 +23,7 @@ from .tensor_parallel import CONSUMERS, BlockShape, Share, Topology, slices_of
 log = logging.getLogger("vllm.gantry")
 
 _THREADS = 16  # reads that are under way at the same time
+_CANCELS = 2
 _RENEWALS = 4  # prefillers that are told at the same time to keep blocks
 _HOLDS_MAX = 100  # that one message renews: their ids have up to 512 bytes, and a message 64 KiB at most
 _VIEWS_MAX = 256  # prefillers come and go under new names; those that were read last are kept
@@ -52,6 +54,7 @@ class Pulls:
         self._pool = ThreadPoolExecutor(_THREADS, "gantry-pull")
         self._renewing: set[Handshake] = set()
         self._renewals = ThreadPoolExecutor(_RENEWALS, "gantry-renew")  # not behind reads that wait for a peer
+        self._cancels = ThreadPoolExecutor(_CANCELS, "gantry-cancel")  # likewise
 
     def start(self, load: Load) -> None:
         with self._lock:
@@ -64,7 +67,7 @@ class Pulls:
             if request not in self._transfers:
                 return
             self._cancelled.add(request)
-        self._pool.submit(self._cancel, request)
+        self._cancels.submit(self._cancel, request)
 
     def give_back(self, unwanted: Unwanted) -> None:
         for rank in self._topology.gives_back(len(unwanted.sources)):
@@ -87,7 +90,7 @@ class Pulls:
         return ended, failed, missing
 
     def close(self) -> None:
-        for pool in (self._pool, self._renewals):
+        for pool in (self._pool, self._renewals, self._cancels):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _run(self, load: Load, began: float) -> None:
@@ -119,7 +122,7 @@ class Pulls:
         client, life = self._session.current
         if client is None:
             raise gantry.Error("peer_unavailable", "this engine has no lease at its sidecar")
-        failure: Optional[gantry.Error] = None
+        failure: Optional[Exception] = None
         posted: list[float] = []
         for share in self._topology.shares(len(load.sources)):
             try:
@@ -135,7 +138,7 @@ class Pulls:
         for transfer, seconds in zip(transfers, posted):
             try:
                 self._note(load, began, seconds, self._await_end(client, transfer))
-            except gantry.Error as error:
+            except Exception as error:  # noqa: BLE001 - the others are to be awaited all the same
                 failure = failure or error
         if failure is not None:
             raise failure
@@ -149,10 +152,10 @@ class Pulls:
             if load.request_id in self._cancelled:
                 return False
         asked = time.monotonic()
-        transfer = client.read(view, local_blocks=load.local_blocks, remote_blocks=load.remote_blocks,
-                               hold=hold_id(load.remote_request_id), deadline=self._deadline, executor="self",
-                               hold_consumers=CONSUMERS // self._topology.readers(share.rank, len(load.sources)),
-                               require_path=self._require_path)
+        transfer = self._submitted(client, lambda: client.read(
+            view, id=_transfer_id(load, share), local_blocks=load.local_blocks,
+            remote_blocks=load.remote_blocks, hold=hold_id(load.remote_request_id), deadline=self._deadline, executor="self",
+            hold_consumers=CONSUMERS // self._topology.readers(share.rank, len(load.sources)), require_path=self._require_path))
         posted.append(time.monotonic() - asked)
         with self._lock:
             self._transfers[load.request_id].append(transfer)
@@ -160,6 +163,19 @@ class Pulls:
         if cancelled:
             transfer.cancel(0)
         return not cancelled
+
+    def _submitted(self, client: gantry.Client, submit: Callable[[], gantry.Transfer]) -> gantry.Transfer:
+        """A request without an answer may be carried out all the same: it is made again, by the same id, until there is one."""
+        while True:
+            try:
+                return submit()
+            except gantry.Error as error:
+                if self._session.client is not client or error.code == "sidecar_lost":
+                    time.sleep(_DEAD_SIDECAR_SECONDS)
+                    raise
+                if error.code != "deadline_exceeded":
+                    raise
+                log.debug("a read is asked for again, as its sidecar did not answer: %s", error)
 
     def _note(self, load: Load, began: float, posted: float, status: gantry.TransferStatus) -> None:
         log.info("request %s: %s, %d bytes by %s in %d us", load.request_id, status.state, status.bytes, status.path,
@@ -234,7 +250,7 @@ class Pulls:
         with self._lock:
             if self._addresses.get(source.peer) == place:
                 return False
-        client.set_peer(source.peer, source.address, wait, node_id=source.node_id)
+        client.set_peer(source.peer, source.address, wait, node_id=source.node_id or None)
         if wait != 0:
             with self._lock:
                 self._addresses[source.peer] = place
@@ -269,3 +285,8 @@ class Pulls:
         except Exception as error:  # noqa: BLE001 - a thread of a pool has nobody to tell
             self._recorder.count(num_failed_notifications=1)
             log.debug("a message to %s is not sent: %s", source.peer, error)
+
+
+def _transfer_id(load: Load, share: Share) -> str:
+    """Requests may have any text as their id, and transfers may not."""
+    return "vllm-" + hashlib.sha256(f"{share.rank} {load.request_id}".encode()).hexdigest()[:40]

@@ -86,8 +86,10 @@ class Scheduler:
         if not params:
             return
         if params.get("do_remote_decode"):
-            self._producing[request.request_id] = request
-            return
+            if self._held.pop(request.request_id, None) is None:
+                self._producing[request.request_id] = request
+            else:
+                self._step.release.append(request.request_id)  # it was preempted, and has other blocks now: they are not offered
         if request.request_id not in self._offers:
             return
         params["do_remote_prefill"] = False  # once for each request, also when it is computed again
@@ -100,7 +102,10 @@ class Scheduler:
         tokens = request.num_prompt_tokens
         local = needed(self._groups, blocks.get_block_ids(), tokens, computed)
         remote = needed(self._groups, offer.blocks, tokens, computed)
-        self._step.load.append(Load(request.request_id, offer.remote_request_id, offer.sources, local, remote))
+        # A window has no block here where vLLM will not look at it.
+        pairs = [(mine, theirs) for mine, theirs in zip(local, remote) if mine != NULL_BLOCK]
+        self._step.load.append(Load(request.request_id, offer.remote_request_id, offer.sources, [mine for mine, _ in pairs],
+                                    [theirs for _, theirs in pairs]))
         self._loading[request.request_id] = unwanted
 
     def received(self, requests: set[str]) -> None:
