@@ -20,7 +20,7 @@ ENGINE = {"dtype": "float32", "max_model_len": 1024, "block_size": BLOCK, "kv_ca
 if ON_GPU:
     ENGINE |= {"attention_backend": "TRITON_ATTN", "gpu_memory_utilization": 0.1}
 
-# Of the connector, beside those of a case.
+# The connector's settings, beside those of a case.
 CONNECTOR = {"cross_layers": True} if ON_GPU and LAYOUT == "cross" else {}
 
 

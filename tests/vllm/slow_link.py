@@ -9,7 +9,7 @@ _PIECE = 65536
 class SlowLink:
     """127.0.0.2 stands for 127.0.0.1 at these ports, as a sidecar finds its peer's data port at the host of its address.
 
-    What comes from there stands still once a connection has brought `passing` bytes; closing ends all connections. The
+    A connection stands still once it has brought `passing` bytes from there; closing ends all connections. The
     sidecars' calls bring little and go on, so that they are alive for each other; a connection of data stands still.
     """
 

@@ -36,7 +36,7 @@ def test_blocks_before_the_first_missing_one_are_used(pair, expected, decoder):
                         ("recomputed_blocks", BLOCKS - FIRST_MISSING)):
         wait_for(lambda name=name, value=value: decoder.metric(f"vllm:gantry_num_{name}_total") == value, name)
     wait_for(lambda: not pair.holds(), "the prefiller is told that nobody reads the blocks")
-    # What was computed and what was read serve another request.
+    # Computed and read blocks together serve another request.
     assert decoder.complete(PROMPT)[0] == expected["in part"]
     wait_for(lambda: decoder.metric("vllm:kv_cache_usage_perc") == 0, "all blocks are free")
     assert decoder.healthy()

@@ -109,7 +109,7 @@ class GantryConnector(Connector, SupportsHMA):
         assert self._worker is not None
         return self._worker.missing() | super().get_block_ids_with_load_errors()
 
-    # What was observed: asked by vLLM in each step in the processes of both halves, then made into its log and its /metrics.
+    # vLLM asks both halves in each step for what they observed, and makes its log and its /metrics of that.
 
     def get_kv_connector_stats(self) -> Optional[GantryStats]:
         return self._recorder.take()

@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import Future
 from typing import Optional
+from urllib.parse import quote
 
 import gantry
 
@@ -170,7 +171,7 @@ class Holds:
     def _has_ended(self, hold: str) -> bool:
         assert self._client is not None
         try:
-            return self._client.request("GET", f"/v1/holds/{hold}?workload={self._session.workload}")["state"] in _ENDED
+            return self._client.request("GET", f"/v1/holds/{quote(hold, safe='')}?workload={self._session.workload}")["state"] in _ENDED
         except gantry.Error as error:
             if error.code == "not_found":
                 return True
