@@ -52,8 +52,9 @@ class GantryConnector(Connector, SupportsHMA):
         self._scheduler: Optional[Scheduler] = None
         self._worker: Optional[Worker] = None
         if role == KVConnectorRole.SCHEDULER:
-            self._scheduler = Scheduler(transfer.engine_id, groups, compatibility(vllm_config, groups), settings.hold_ttl,
-                                        self._recorder)
+            # A prefiller that lost its lease keeps blocks for its own read_deadline: no reader may take longer.
+            factors = compatibility(vllm_config, groups) | {"read_deadline": settings.read_deadline}
+            self._scheduler = Scheduler(transfer.engine_id, groups, factors, settings.hold_ttl, self._recorder)
         else:
             topology = topology_of(vllm_config)
             self._worker = Worker(settings, f"vllm-{transfer.engine_id}-{topology.rank}", kv_cache_config.num_blocks, topology,
