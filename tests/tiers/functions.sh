@@ -93,6 +93,7 @@ run_sanitized_pytest() {
   local preset=$1 marks=$2 code=0
   shift 2
   export ASAN_OPTIONS=log_path=$RESULTS/sanitizer.asan UBSAN_OPTIONS=print_stacktrace=1:log_path=$RESULTS/sanitizer.ubsan
+  export LSAN_OPTIONS=print_suppressions=0:suppressions=$PWD/tests/tiers/lsan.supp
   export TSAN_OPTIONS=ignore_noninstrumented_modules=1:report_thread_leaks=0:suppressions=$PWD/tests/tiers/tsan.supp:log_path=$RESULTS/sanitizer.tsan
   GANTRY_TEST_JOBS=${GANTRY_TEST_JOBS:-$((jobs * 2))} run_pytest_parallel "$preset" "$marks" "${end_to_end_files[@]}"
   if (($#)); then
