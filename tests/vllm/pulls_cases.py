@@ -1,5 +1,6 @@
 """Views of prefillers that come and go: those that were read last are kept, and no more than so many."""
 
+import threading
 import time
 import unittest
 import weakref
@@ -8,7 +9,7 @@ from types import SimpleNamespace
 from gantry import Error
 from gantry_vllm.handshake import Handshake
 from gantry_vllm.metadata import Load, Unwanted
-from gantry_vllm.pulls import _VIEWS_MAX, Pulls
+from gantry_vllm.pulls import _READS_EACH, _VIEWS_MAX, Pulls
 from gantry_vllm.settings import Settings
 from gantry_vllm.stats import Recorder
 from gantry_vllm.tensor_parallel import BlockShape, Topology
@@ -17,7 +18,9 @@ STATUS = SimpleNamespace(state="succeeded", bytes=1, path="shm", total_us=1, des
 
 
 class View:
-    pass
+
+    def __init__(self, peer):
+        self.peer = peer
 
 
 class Client:
@@ -26,11 +29,15 @@ class Client:
     def __init__(self):
         self.views, self.addresses, self.messages = weakref.WeakSet(), [], []
 
+    def peer(self, name):
+        raise Error("not_found", "no peer is known")
+
     def set_peer(self, name, address, wait=None, *, node_id):
         self.addresses.append((name, address, wait))
+        return {"state": "connecting" if wait == 0 else "up"}
 
-    def view(self, *_, **__):
-        view = View()
+    def view(self, *_, peer, **__):
+        view = View(peer)
         self.views.add(view)
         return view
 
@@ -116,6 +123,25 @@ class Views(unittest.TestCase):
         self.assertEqual(self.client.messages, [("vllm-1", b"gantry-vllm release request")])
         self.read(source(1))
         self.assertEqual([wait for _, _, wait in self.client.addresses], [0, None])
+
+    def test_a_prefiller_that_stands_still_delays_neither_the_reads_of_another_nor_what_it_is_told(self):
+        go_on = threading.Event()
+        frozen = [Handshake("frozen", "unix:/f.sock", "vllm-1")]
+
+        def read(view, *_, **__):
+            return SimpleNamespace(wait=lambda seconds: STATUS if view.peer != "frozen" or go_on.wait() else None)
+        self.client.read = read
+        for number in range(3 * _READS_EACH):
+            self.pulls.start(Load(f"late {number}", "r", tuple(frozen), [1], [2]))
+        self.assertTrue(self.read(source(1)))
+        for number in range(3 * _READS_EACH):
+            self.pulls.give_back(Unwanted(f"unread {number}", tuple(frozen)))
+        while len([message for message in self.client.messages if b"unread" in message[1]]) < 3 * _READS_EACH:
+            time.sleep(0.001)
+        go_on.set()
+        ended = set()
+        while len(ended) < 3 * _READS_EACH:
+            ended |= self.pulls.take_ended()[0]
 
 
 if __name__ == "__main__":

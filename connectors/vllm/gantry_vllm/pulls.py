@@ -14,7 +14,9 @@ import gantry
 from .failures import missing_blocks
 from .handshake import Handshake, Workers, hold_id
 from .holds import RELEASE, RENEW
+from .lanes import Lanes
 from .metadata import Load, Unwanted
+from .peers import Peers
 from .session import Session
 from .settings import Settings
 from .stats import Read, Recorder
@@ -22,9 +24,9 @@ from .tensor_parallel import CONSUMERS, BlockShape, Share, Topology, slices_of
 
 log = logging.getLogger("vllm.gantry")
 
-_THREADS = 16  # reads that are under way at the same time
+_READS, _READS_EACH = 256, 16  # that are under way at the same time, and from one prefiller
 _CANCELS = 2
-_RENEWALS = 4  # prefillers that are told at the same time to keep blocks
+_MESSAGES = 16  # prefillers that are told something at the same time
 _HOLDS_MAX = 100  # that one message renews: their ids have up to 512 bytes, and a message 64 KiB at most
 _VIEWS_MAX = 256  # prefillers come and go under new names; those that were read last are kept
 _WAIT_SECONDS = 1.0  # of one look at a transfer
@@ -45,21 +47,21 @@ class Pulls:
         self._require_path, self._deadline, self._in_parts = settings.require_path, settings.read_deadline, in_parts
         self._lock = threading.Lock()
         self._views: dict[tuple[int, str, str, Share], gantry.View] = {}  # by life, peer, workload; last used last
-        self._addresses: dict[str, tuple[int, str]] = {}  # peer -> (life of the lease, where it was said to be)
         self._transfers: dict[str, list[gantry.Transfer]] = {}  # those that were submitted
         self._cancelled: set[str] = set()
         self._ended: set[str] = set()
         self._failed: set[str] = set()
         self._missing: set[int] = set()
-        self._pool = ThreadPoolExecutor(_THREADS, "gantry-pull")
         self._renewing: set[Handshake] = set()
-        self._renewals = ThreadPoolExecutor(_RENEWALS, "gantry-renew")  # not behind reads that wait for a peer
-        self._cancels = ThreadPoolExecutor(_CANCELS, "gantry-cancel")  # likewise
+        self._peers = Peers()
+        self._reads = Lanes("gantry-read", _READS_EACH, _READS)
+        self._messages = Lanes("gantry-tell", 1, _MESSAGES)  # not behind reads that wait for a peer
+        self._cancels = ThreadPoolExecutor(_CANCELS, "gantry-cancel")
 
     def start(self, load: Load) -> None:
         with self._lock:
             self._transfers[load.request_id] = []
-        self._pool.submit(self._run, load, time.monotonic())
+        self._reads.submit(load.sources[0].peer, self._run, load, time.monotonic())
 
     def cancel(self, request: str) -> None:
         """The request is told as ended when no byte arrives any more."""
@@ -71,7 +73,7 @@ class Pulls:
 
     def give_back(self, unwanted: Unwanted) -> None:
         for rank in self._topology.gives_back(len(unwanted.sources)):
-            self._pool.submit(self._give_back, unwanted.sources[rank], unwanted.remote_request_id)
+            self._give_back(unwanted.sources[rank], unwanted.remote_request_id)
 
     def renew(self, source: Handshake, holds: list[str]) -> None:
         """Tells a prefiller to keep blocks that are not read yet, unless the last message to it is still being sent."""
@@ -79,7 +81,7 @@ class Pulls:
             if source in self._renewing:
                 return
             self._renewing.add(source)
-        self._renewals.submit(self._renew, source, holds)
+        self._messages.submit(source.peer, self._renew, source, holds)
 
     def take_ended(self) -> tuple[set[str], set[str], set[int]]:
         """Since the last call: (all requests whose reads have ended, those of them that have no block, blocks that others lack)."""
@@ -90,14 +92,16 @@ class Pulls:
         return ended, failed, missing
 
     def close(self) -> None:
-        for pool in (self._pool, self._renewals, self._cancels):
-            pool.shutdown(wait=False, cancel_futures=True)
+        self._reads.close()
+        self._messages.close()
+        self._cancels.shutdown(wait=False, cancel_futures=True)
 
     def _run(self, load: Load, began: float) -> None:
         succeeded = False
         missing = load.local_blocks
         try:
-            succeeded = self._read(load, began)
+            with self._peers.reading(source.peer for source in load.sources):
+                succeeded = self._read(load, began)
         except Exception as error:  # noqa: BLE001 - the request must be told, whatever happened
             missing = self._missing_of(load)
             log.warning("the blocks of request %s from number %d of %d on are computed here, as they were not read from %s: %s",
@@ -226,7 +230,7 @@ class Pulls:
     def _view_of(self, client: gantry.Client, life: int, sources: Workers, share: Share) -> gantry.View:
         """The view of a share; made once in each life of the lease, and again where the peer has another address."""
         source, size = sources[share.rank], len(sources)
-        moved = self._introduce(client, life, source)
+        moved = self._peers.introduce(client, life, source)
         key = (life, source.peer, source.workload, share)
         with self._lock:
             view = None if moved else self._views.pop(key, None)
@@ -241,21 +245,6 @@ class Pulls:
                 self._views = {**dict(last[-_VIEWS_MAX + 1:]), key: view}
         return view
 
-    def _introduce(self, client: gantry.Client, life: int, source: Handshake, wait: Optional[float] = None) -> bool:
-        """Tells the sidecar where the source's is, unless it knows. Returns whether it was told.
-
-        `wait` is the seconds for the peer to be up, None: set_peer's. Without a wait the next read has one of its own.
-        """
-        place = (life, f"{source.address} {source.node_id}")
-        with self._lock:
-            if self._addresses.get(source.peer) == place:
-                return False
-        client.set_peer(source.peer, source.address, wait, node_id=source.node_id or None)
-        if wait != 0:
-            with self._lock:
-                self._addresses[source.peer] = place
-        return True
-
     def _cancel(self, request: str) -> None:
         with self._lock:
             transfers = list(self._transfers.get(request, ()))
@@ -267,7 +256,7 @@ class Pulls:
 
     def _give_back(self, source: Handshake, remote_request: str) -> None:
         """Tells the prefiller that nobody reads the blocks. Where that fails the hold ends at its time."""
-        self._tell(source, RELEASE + hold_id(remote_request).encode())
+        self._messages.submit(source.peer, self._tell, source, RELEASE + hold_id(remote_request).encode())
 
     def _renew(self, source: Handshake, holds: list[str]) -> None:
         for first in range(0, len(holds), _HOLDS_MAX):
@@ -280,7 +269,7 @@ class Pulls:
         if client is None:
             return
         try:
-            self._introduce(client, life, source, wait=0)
+            self._peers.introduce(client, life, source, wait=0)
             client.notify(source.workload, message, peer=source.peer, deadline=_MESSAGE_DEADLINE_SECONDS)
         except Exception as error:  # noqa: BLE001 - a thread of a pool has nobody to tell
             self._recorder.count(num_failed_notifications=1)

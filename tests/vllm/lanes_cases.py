@@ -1,0 +1,71 @@
+"""Lanes: what stands still in one of them delays no other, and the work of one begins in order."""
+
+import threading
+import unittest
+
+from gantry_vllm.lanes import Lanes
+
+
+class LanesCases(unittest.TestCase):
+
+    def lanes(self, each, all):
+        lanes = Lanes("test", each, all)
+        self.addCleanup(lanes.close)
+        return lanes
+
+    def test_one_that_stands_still_delays_no_other(self):
+        lanes, go_on, done = self.lanes(2, 8), threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+        for _ in range(100):
+            lanes.submit("frozen", go_on.wait)
+        lanes.submit("other", done.set)
+        self.assertTrue(done.wait(60))
+
+    def test_the_work_of_a_lane_of_one_is_done_in_order(self):
+        lanes, seen, done = self.lanes(1, 4), [], threading.Event()
+        for number in range(1000):
+            lanes.submit("a", seen.append, number)
+        lanes.submit("a", done.set)
+        self.assertTrue(done.wait(60))
+        self.assertEqual(seen, list(range(1000)))
+
+    def test_no_more_of_a_lane_run_than_each(self):
+        lanes, running, go_on = self.lanes(3, 16), threading.Semaphore(0), threading.Event()
+        self.addCleanup(go_on.set)
+        for _ in range(9):
+            lanes.submit("a", lambda: running.release() or go_on.wait())
+        for _ in range(3):
+            self.assertTrue(running.acquire(timeout=60))
+        self.assertEqual((lanes._running["a"], len(lanes._waiting["a"])), (3, 6))
+
+    def test_work_that_raises_ends_no_lane(self):
+        lanes, done = self.lanes(1, 1), threading.Event()
+        with self.assertLogs("vllm.gantry", "ERROR"):
+            lanes.submit("a", lambda: 1 / 0)
+            lanes.submit("a", done.set)
+            self.assertTrue(done.wait(60))
+
+    def test_nothing_is_kept_of_lanes_that_are_empty(self):
+        lanes, done = self.lanes(1, 4), threading.Semaphore(0)
+        for number in range(200):
+            lanes.submit(str(number), done.release)
+        for _ in range(200):
+            self.assertTrue(done.acquire(timeout=60))
+        lanes.submit("last", done.release)
+        done.acquire()
+        while lanes._running:
+            pass
+        self.assertEqual((lanes._running, lanes._waiting), ({}, {}))
+
+    def test_after_the_end_nothing_is_done_and_nothing_raises(self):
+        lanes, go_on, seen = self.lanes(1, 1), threading.Event(), []
+        lanes.submit("a", go_on.wait)
+        lanes.submit("a", seen.append, 1)
+        lanes.close()
+        lanes.submit("b", seen.append, 2)
+        go_on.set()
+        self.assertEqual(seen, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
