@@ -1,5 +1,6 @@
 """What is taken of a sidecar's account of a read that failed, and what vLLM is told."""
 
+import queue
 import unittest
 from types import SimpleNamespace
 
@@ -52,7 +53,7 @@ class FakeTransfer:
 class FakeClient:
 
     def __init__(self, details):
-        self._details, self.messages = details, []
+        self._details, self.messages = details, queue.SimpleQueue()
 
     def read(self, view, **how):
         if isinstance(self._details, Error) and self._details.code == "refused":
@@ -62,11 +63,14 @@ class FakeClient:
     def view(self, *what, **how):
         return "view"
 
+    def peer(self, name):
+        raise Error("not_found", "no peer is known")
+
     def set_peer(self, peer, address, wait, *, node_id):
-        pass
+        return {"state": "up"}
 
     def notify(self, to, message, **how):
-        self.messages.append(message)
+        self.messages.put(message)
 
 
 class WhatVllmIsTold(unittest.TestCase):
@@ -81,7 +85,8 @@ class WhatVllmIsTold(unittest.TestCase):
         if cancelled:
             pulls._cancelled.add("r")
         pulls._run(Load("r", "remote", (A,), BLOCKS, [1, 2, 3, 4]), 0.0)
-        self.assertEqual(len(client.messages), 1, "the prefiller is told that nobody reads the blocks")
+        client.messages.get(timeout=60)  # the prefiller is told that nobody reads the blocks
+        self.assertTrue(client.messages.empty())
         stats = recorder.take()
         return pulls.take_ended(), {name: value for name, value in stats.data.items() if value} if stats else {}
 

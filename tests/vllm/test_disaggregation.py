@@ -13,8 +13,12 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture
 def over(pair, tcp_address):
-    """over("tcp"): what a router does to the parameters for the read to take this path."""
+    """over("tcp"): what a router does to the parameters for the read to take this path. A peer that is up stays where it is."""
     def over(path):
+        peer = f"/v1/peers/{pair.prefill_sidecar.name}"
+        if pair.decode_sidecar.ask("GET", peer)[1].get("address", "").startswith("unix:") == (path == "tcp"):
+            pair.decode_sidecar.ask("DELETE", peer)
+
         def change(params):
             if path == "tcp":
                 params["gantry"]["workers"][0] |= {"address": tcp_address, "node_id": "elsewhere"}

@@ -70,6 +70,7 @@ class Workers:
         self._server = server
         self.prefill_sidecar, self.decode_sidecar = sidecars
         self._requests, self._seed = 0, 0
+        self._address = None
         self.start_producer()
         self.consumer = WorkerProcess(server, self.decode_sidecar, "vllm-decode")
 
@@ -94,6 +95,9 @@ class Workers:
     def begin(self, offer, local, address=None):
         """The consumer reads the blocks of an offer into `local` of its own."""
         source = offer["source"] | ({"address": address, "node_id": "elsewhere"} if address else {})
+        if address != self._address:  # one that is up stays where it is
+            self.decode_sidecar.ask("DELETE", f"/v1/peers/{source['peer']}")
+            self._address = address
         self.consumer.do("fill", seed=offer["seed"] + 1)
         self.consumer.do("step", load=[{"request_id": offer["name"], "remote_request_id": offer["name"], "source": source,
                                         "local_blocks": local, "remote_blocks": offer["blocks"]}])
