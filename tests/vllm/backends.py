@@ -1,7 +1,8 @@
 """How vLLM is started: on the CPU in the environment that tests/vllm/environment makes, or on this machine's GPU.
 
 GANTRY_VLLM=gpu  takes the GPU, and vLLM by the Python that runs the tests; GANTRY_VLLM_ENVIRONMENT is the folder of model/
-GANTRY_VLLM_LAYOUT  of a GPU's cache: "NHD" (vLLM's default), "HND", or "cross", which is one tensor of all layers
+GANTRY_VLLM_LAYOUT  of a GPU's cache: "NHD" (vLLM's default), "HND", or "cross", which is one tensor of all layers; "graphs" is
+                    NHD with compiled models and CUDA graphs
 """
 
 import os
@@ -10,15 +11,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ON_GPU = os.environ.get("GANTRY_VLLM") == "gpu"
-LAYOUT = os.environ.get("GANTRY_VLLM_LAYOUT", "NHD")
+RUN = os.environ.get("GANTRY_VLLM_LAYOUT", "NHD")
+LAYOUT = "NHD" if RUN == "graphs" else RUN
 PATHS = ["ipc", "tcp"] if ON_GPU else ["shm", "tcp"]
 BLOCK = 16 if ON_GPU else 32  # tokens
 
-# vLLM's arguments; in all engines the same, so that their tokens can be compared.
+# vLLM's arguments; in all engines the same, so that their tokens can be compared. With bfloat16 they differ now and then: a
+# prompt's last token is computed again in another company, and rounded differently.
 ENGINE = {"dtype": "float32", "max_model_len": 1024, "block_size": BLOCK, "kv_cache_memory_bytes": 64 << 20,
           "max_num_seqs": 16, "enforce_eager": True}
 if ON_GPU:
-    ENGINE |= {"attention_backend": "TRITON_ATTN", "gpu_memory_utilization": 0.1}
+    ENGINE |= {"attention_backend": "TRITON_ATTN", "gpu_memory_utilization": 0.1, "enforce_eager": RUN == LAYOUT}
 
 # The connector's settings, beside those of a case.
 CONNECTOR = {"cross_layers": True} if ON_GPU and LAYOUT == "cross" else {}
@@ -37,7 +40,7 @@ def flags():
     """ENGINE for the command line."""
     words = []
     for name, value in ENGINE.items():
-        words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+        words += [] if value is False else [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     return words
 
 
