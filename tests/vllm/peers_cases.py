@@ -5,6 +5,7 @@ import unittest
 from gantry import Error
 from gantry_vllm.handshake import Handshake
 from gantry_vllm.peers import PEERS_MAX, Peers
+from gantry_vllm.places import Places
 
 NODE = "this"
 
@@ -45,7 +46,7 @@ def at(address, name="prefill", node_id=""):
 class PeersCases(unittest.TestCase):
 
     def setUp(self):
-        self.sidecar, self.peers = Sidecar(), Peers()
+        self.sidecar, self.peers = Sidecar(), Peers(Places())
         self.sidecar.reachable |= {"10.0.0.1:1", "10.0.0.2:1"}
 
     def introduce(self, source, life=1, **options):
@@ -69,6 +70,13 @@ class PeersCases(unittest.TestCase):
         self.sidecar.set_peer("prefill", "10.0.0.1:1")
         with self.assertRaises(Error):
             self.introduce(at("10.0.0.2:1"))
+
+    def test_where_no_prefiller_may_be_nothing_is_told(self):
+        """The sidecar would show its token there."""
+        with self.assertRaisesRegex(Error, "the prefiller prefill is said to be at 8.8.8.8:9461: 8.8.8.8 is a public address") as raised:
+            self.introduce(at("8.8.8.8:9461"))
+        self.assertIn("peer_addresses", str(raised.exception))
+        self.assertEqual((self.sidecar.asked, self.sidecar.peers), ([], {}))
 
     def test_one_that_is_down_may_have_moved(self):
         self.introduce(at("10.0.0.1:1"))

@@ -12,7 +12,7 @@ import gantry
 import torch
 from gantry_vllm.connector import GantryConnector
 from gantry_vllm.groups import Group, groups_of
-from gantry_vllm.handshake import KEY, compatibility, compatibility_hash
+from gantry_vllm.handshake import KEY, compatibility, compatibility_hash, prompt_digest
 from gantry_vllm.offer import offer_of, sources_of
 from gantry_vllm.settings import Settings, refuse_unsupported
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
@@ -24,6 +24,7 @@ MODEL = Path(sys.prefix).parent / "model"
 BLOCK = 32  # tokens
 TOKENS = 4 * BLOCK  # of a prompt
 GROUPS = [Group(BLOCK, 0)]
+PROMPT = "0123456789abcdef"  # its digest
 
 
 def vllm_config(**extra):
@@ -53,7 +54,7 @@ WORKER = {"peer": "prefill", "address": "unix:/run/p.sock", "workload": "vllm-a"
 def offered(**changes):
     """kv_transfer_params as a prefiller answers."""
     return {"do_remote_prefill": True, "remote_request_id": "cmpl-1", "remote_block_ids": [[3, 1, 2, 7]],
-            KEY: {"workers": [dict(WORKER)], "compatibility": dict(FACTORS), "hash": compatibility_hash(FACTORS)}} | changes
+            KEY: {"workers": [dict(WORKER)], "prompt": PROMPT, "compatibility": dict(FACTORS), "hash": compatibility_hash(FACTORS)}} | changes
 
 
 class Configurations(unittest.TestCase):
@@ -131,8 +132,27 @@ class ExtraConfig(unittest.TestCase):
                     Settings.of({name: value})
 
     def test_values_that_are_right_are_taken(self):
-        said = {"hold_ttl": 0.5, "read_deadline": 3600, "require_path": ["ipc", "shm"], "peer_address": "10.0.0.1:9461", "run_dir": "/r"}
+        said = {"hold_ttl": 0.5, "read_deadline": 3600, "require_path": ["ipc", "shm"], "peer_address": "10.0.0.1:9461", "run_dir": "/r",
+                "peer_addresses": ["10.0.0.0/8", "fd00::/8", ".svc.cluster.local", "prefill-0"], "model_id": "tiny"}
         self.assertEqual(vars(Settings.of(said)), vars(Settings()) | said)
+
+
+class Handshakes(unittest.TestCase):
+
+    def test_an_id_stands_for_the_models_name_and_its_revision(self):
+        factors = compatibility(CONFIG, GROUPS, "tiny@1")
+        self.assertEqual((factors["model"], factors["revision"]), ("tiny@1", None))
+        self.assertEqual(FACTORS["model"], str(MODEL))
+
+    def test_a_prompt_is_its_tokens_its_images_and_its_adapter(self):
+        def digest(tokens=(1, 2), images=(), lora=None):
+            return prompt_digest(SimpleNamespace(prompt_token_ids=list(tokens), mm_features=[SimpleNamespace(identifier=each) for each in images],
+                                                 lora_request=lora and SimpleNamespace(lora_name=lora)))
+        different = [digest(), digest((2, 1)), digest((1,)), digest((1, 2, 0)), digest(images=("a",)), digest(images=("b",)),
+                     digest(images=("a", "b")), digest(lora="a"), digest(lora="b")]
+        self.assertEqual(len(set(different)), len(different))
+        self.assertEqual(digest(), digest())
+        self.assertEqual(len(prompt_digest(SimpleNamespace(prompt_token_ids=None, mm_features=None, lora_request=None))), 16)
 
 
 class Starts(unittest.TestCase):
@@ -159,10 +179,10 @@ class Offers(unittest.TestCase):
 
     def refused(self, params, why):
         with self.assertRaisesRegex(ValueError, why):
-            offer_of(params, FACTORS, GROUPS, TOKENS, 0)
+            offer_of(params, FACTORS, GROUPS, PROMPT, TOKENS, 0)
 
     def test_what_a_prefiller_says_is_taken(self):
-        self.assertEqual(offer_of(offered(), FACTORS, GROUPS, TOKENS, 0).blocks, ([3, 1, 2, 7],))
+        self.assertEqual(offer_of(offered(), FACTORS, GROUPS, PROMPT, TOKENS, 0).blocks, ([3, 1, 2, 7],))
 
     def test_parameters_of_nixl_are_refused(self):
         params = {"do_remote_prefill": True, "remote_block_ids": [[1, 2, 3, 4]], "remote_engine_id": "e", "tp_size": 1,
@@ -181,6 +201,10 @@ class Offers(unittest.TestCase):
     def test_a_factor_that_one_side_does_not_have_is_a_difference(self):
         less = {name: value for name, value in FACTORS.items() if name != "head_size"}
         self.refused(offered(**{KEY: offered()[KEY] | {"compatibility": less}}), "head_size: .* here, None at the prefiller")
+
+    def test_blocks_of_another_prompt_are_refused(self):
+        for prompt in ("another", None, 5):
+            self.refused(offered(**{KEY: offered()[KEY] | {"prompt": prompt}}), "of another prompt")
 
     def test_what_is_no_list_of_blocks_is_refused(self):
         for blocks in (None, "abc", [], [[]], [[1, 2, 3]], [[1, 2, 3, "4"]], [[1, 2, 3, -1]], [[1, 2, 3, 2**63]],

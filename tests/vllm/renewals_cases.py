@@ -5,7 +5,7 @@ import unittest
 from types import SimpleNamespace
 
 from gantry_vllm.groups import Group
-from gantry_vllm.handshake import Handshake, WorkerCache, hold_id
+from gantry_vllm.handshake import Handshake, WorkerCache, hold_id, prompt_digest
 from gantry_vllm.offer import hold_seconds
 from gantry_vllm.renewals import Renewals
 from gantry_vllm.scheduler import Scheduler
@@ -83,9 +83,11 @@ class OfRequests(unittest.TestCase):
         # Each step is longer than a pause.
         self.scheduler._renewals._clock = iter(range(0, 10_000, 100)).__next__
         self.request = SimpleNamespace(
+            prompt_token_ids=[1], mm_features=[], lora_request=None,
             request_id="r", num_prompt_tokens=2 * BLOCK, num_computed_tokens=0, status=RequestStatus.FINISHED_ABORTED,
             kv_transfer_params={"do_remote_prefill": True, "remote_request_id": "remote", "remote_block_ids": [[4, 5]],
                                 "gantry": {"workers": [A.params()], "compatibility": FACTORS, "hold_ttl": TTL}})
+        self.request.kv_transfer_params["gantry"]["prompt"] = prompt_digest(self.request)
         self.scheduler.added(self.request)
 
     def step(self):

@@ -88,6 +88,16 @@ def test_parameters_that_a_client_made_up_end_nothing(pair, expected, made_up):
     pair.end_holds()  # of those whose prefiller the parameters do not name
 
 
+def test_parameters_of_another_prompt_are_not_used(pair, expected):
+    """A prompt of as many blocks, as a router might confuse them."""
+    before = len(pair.decode.reads())
+    params = pair.offer(PROMPTS["made up"], salt="confused")
+    assert pair.decode.complete(PROMPTS["cached"], params, salt="confused")[0] == expected["cached"]
+    assert "is computed here: they are of another prompt" in pair.decode.log
+    assert len(pair.decode.reads()) == before
+    wait_for(lambda: not pair.holds(), "the prefiller is told that nobody reads the blocks")
+
+
 def test_an_aborted_request_gives_its_blocks_back(pair, expected):
     """The copy workers stand still, so that the read cannot end before its consumer has gone."""
     params = pair.offer(PROMPTS[f"{PATHS[0]} 500"], salt="aborted")

@@ -53,7 +53,7 @@ class GantryConnector(Connector, SupportsHMA):
         self._worker: Optional[Worker] = None
         if role == KVConnectorRole.SCHEDULER:
             # A prefiller that lost its lease keeps blocks for its own read_deadline: no reader may take longer.
-            factors = compatibility(vllm_config, groups) | {"read_deadline": settings.read_deadline}
+            factors = compatibility(vllm_config, groups, settings.model_id) | {"read_deadline": settings.read_deadline}
             self._scheduler = Scheduler(transfer.engine_id, groups, factors, settings.hold_ttl, self._recorder)
         else:
             topology = topology_of(vllm_config)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 import vllm
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorHandshakeMetadata
@@ -15,8 +16,9 @@ from .tensor_parallel import total_heads
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
+    from vllm.v1.request import Request
 
-PROTOCOL = 2  # of this connector's parameters and messages
+PROTOCOL = 3  # of this connector's parameters and messages
 KEY = "gantry"  # in kv_transfer_params
 _HOLD_ID_BYTES_MAX = 512
 
@@ -45,13 +47,17 @@ class WorkerCache(KVConnectorHandshakeMetadata):
 Workers = tuple[Handshake, ...]  # of an engine, by their ranks
 
 
-def compatibility(vllm_config: "VllmConfig", groups: list[Group]) -> dict[str, Any]:
-    """What both engines must have in common for a block of one to be a block of the other; the worker adds the layout."""
+def compatibility(vllm_config: "VllmConfig", groups: list[Group], model_id: Optional[str] = None) -> dict[str, Any]:
+    """What both engines must have in common for a block of one to be a block of the other; the worker adds the layout.
+
+    Weights are not compared: `model_id`, or the model's name with its revision, stands for them.
+    """
     model, cache = vllm_config.model_config, vllm_config.cache_config
     return {
         "protocol": PROTOCOL,
         "vllm": vllm.__version__,
-        "model": model.model,
+        "model": model_id or model.model,
+        "revision": None if model_id else model.revision,
         "dtype": str(model.dtype),
         "cache_dtype": str(cache.cache_dtype),
         "block_size": cache.block_size,
@@ -70,6 +76,15 @@ def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     """One text for each factor that differs, with both values."""
     return [f"{name}: {mine.get(name)!r} here, {theirs.get(name)!r} at the prefiller"
             for name in sorted(set(mine) | set(theirs)) if mine.get(name) != theirs.get(name)]
+
+
+def prompt_digest(request: "Request") -> str:
+    """Of what a prompt's blocks are computed from: its tokens, its images and the like, and its LoRA adapter."""
+    lora = request.lora_request.lora_name if request.lora_request is not None else ""
+    others = [lora, *(str(feature.identifier) for feature in request.mm_features or ())]
+    digest = hashlib.sha256(array("q", request.prompt_token_ids or ()).tobytes())
+    digest.update("\0".join(others).encode())
+    return digest.hexdigest()[:16]
 
 
 def hold_id(request_id: str) -> str:

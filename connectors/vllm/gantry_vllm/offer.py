@@ -1,4 +1,8 @@
-"""What a decoder's request says of a prefiller's blocks. Clients can write anything there, so all of it is checked."""
+"""What a decoder's request says of a prefiller's blocks.
+
+A router passes on what the prefiller wrote. Values of another kind, of another engine or of another prompt are refused. Who
+can write the parameters decides which of the held blocks are read, and in which order: that cannot be checked here.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +49,9 @@ def hold_seconds(params: dict[str, Any]) -> float:
     return float(seconds) if type(seconds) in (int, float) and 0 < seconds <= _HOLD_SECONDS_MAX else _HOLD_SECONDS
 
 
-def offer_of(params: dict[str, Any], factors: dict[str, Any], groups: list[Group], tokens: int, computed: int) -> Offer:
-    """The offer of a prompt's blocks, at least those that are not computed here.
+def offer_of(params: dict[str, Any], factors: dict[str, Any], groups: list[Group], prompt: str, tokens: int,
+             computed: int) -> Offer:
+    """The offer of a prompt's blocks, at least those that are not computed here. `prompt` is its digest.
 
     Raises ValueError, with what is wrong, where they cannot be used here.
     """
@@ -56,6 +61,8 @@ def offer_of(params: dict[str, Any], factors: dict[str, Any], groups: list[Group
         raise ValueError(f"{KEY}.compatibility is no object")
     if why := differences(factors, theirs):
         raise ValueError("; ".join(why))
+    if params[KEY].get("prompt") != prompt:
+        raise ValueError("they are of another prompt: its tokens, its images or its LoRA adapter differ")
     if undivided := why_not(len(sources), factors["kv_heads"]):
         raise ValueError(undivided)
     lists = params.get("remote_block_ids")

@@ -11,6 +11,7 @@ from typing import Any, Iterable, Iterator, Optional
 import gantry
 
 from .handshake import Handshake
+from .places import Places
 
 log = logging.getLogger("vllm.gantry")
 
@@ -23,7 +24,8 @@ _Place = tuple[int, str, str]  # (life of the lease, address, node)
 class Peers:
     """Every method may be called by every thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: Places) -> None:
+        self._places = places
         self._lock = threading.Lock()
         self._told: dict[str, tuple[_Place, bool]] = {}  # peer -> (its place, whether it was up); those needed last at the end
         self._reading: Counter[str] = Counter()
@@ -44,9 +46,12 @@ class Peers:
         """Tells the sidecar where the source's is, unless it knows. Returns whether it was told.
 
         `wait` is the seconds for a new peer to be up, None: set_peer's. A peer is told again until it was up: on one node its
-        socket may come later than its address. One that is up stays where it is: raises gantry.Error "conflict" for another
-        address, which a client may have made up.
+        socket may come later than its address. Clients may have made the source up: raises gantry.Error "permission_denied" for
+        an address at which no prefiller may be, and "conflict" for another one than that of a peer that is up.
         """
+        if why := self._places.why_not(source.address):
+            raise gantry.Error("permission_denied", f"the prefiller {source.peer} is said to be at {source.address}: {why}",
+                               "list its network or name in peer_addresses of kv_connector_extra_config")
         place = (life, source.address, source.node_id)
         with self._lock:
             told, up = self._told.get(source.peer, (None, False))

@@ -17,6 +17,7 @@ from .holds import RELEASE, RENEW
 from .lanes import Lanes
 from .metadata import Load, Unwanted
 from .peers import Peers
+from .places import Places
 from .session import Session
 from .settings import Settings
 from .stats import Read, Recorder
@@ -53,7 +54,7 @@ class Pulls:
         self._failed: set[str] = set()
         self._missing: set[int] = set()
         self._renewing: set[Handshake] = set()
-        self._peers = Peers()
+        self._peers = Peers(Places(settings.peer_addresses))
         self._reads = Lanes("gantry-read", _READS_EACH, _READS)
         self._messages = Lanes("gantry-tell", 1, _MESSAGES)  # not behind reads that wait for a peer
         self._cancels = ThreadPoolExecutor(_CANCELS, "gantry-cancel")
@@ -104,8 +105,9 @@ class Pulls:
                 succeeded = self._read(load, began)
         except Exception as error:  # noqa: BLE001 - the request must be told, whatever happened
             missing = self._missing_of(load)
-            log.warning("the blocks of request %s from number %d of %d on are computed here, as they were not read from %s: %s",
-                        load.request_id, load.local_blocks.index(missing[0]), len(load.local_blocks), load.sources[0].peer, error)
+            log.warning("the blocks of request %s from number %d of %d on were not read from %s, %s: %s", load.request_id,
+                        load.local_blocks.index(missing[0]), len(load.local_blocks), load.sources[0].peer,
+                        self._recorder.outcome, error)
         with self._lock:
             self._transfers.pop(load.request_id, None)
             cancelled = load.request_id in self._cancelled

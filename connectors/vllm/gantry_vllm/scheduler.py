@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Optional
 
 from .groups import NULL_BLOCK, Blocks, Group, needed, still_there
-from .handshake import KEY, WorkerCache, Workers, compatibility_hash
+from .handshake import KEY, WorkerCache, Workers, compatibility_hash, prompt_digest
 from .metadata import Load, StepMetadata, Unwanted
 from .offer import Offer, hold_seconds, offer_of, sources_of
 from .renewals import Renewals
@@ -39,6 +39,7 @@ class Scheduler:
         self._held: dict[str, Blocks] = {}
         self._loading: dict[str, Unwanted] = {}
         self._offers: dict[str, tuple[Offer, int]] = {}  # and how many tokens of the prompt are in the prefix cache
+        self._digests: dict[str, str] = {}  # of the prompts of requests that wait: vLLM asks for each in many steps
         self._step = StepMetadata()
 
     def bind(self, manager: "KVCacheManager") -> None:
@@ -66,8 +67,11 @@ class Scheduler:
         params = request.kv_transfer_params
         if not params or not params.get("do_remote_prefill"):
             return 0, False
+        if request.request_id not in self._digests:
+            self._digests[request.request_id] = prompt_digest(request)
         try:
-            offer = offer_of(params, self._factors, self._groups, request.num_prompt_tokens, computed)
+            offer = offer_of(params, self._factors, self._groups, self._digests[request.request_id], request.num_prompt_tokens,
+                             computed)
         except ValueError as why:
             log.error("the prompt of request %s is computed here: %s", request.request_id, why)
             params["do_remote_prefill"] = False
@@ -146,6 +150,7 @@ class Scheduler:
         name, params = request.request_id, request.kv_transfer_params or {}
         self._producing.pop(name, None)
         self._offers.pop(name, None)
+        self._digests.pop(name, None)
         self._renewals.remove(name)
         if name in self._loading:
             self._step.cancel.append(name)
@@ -162,9 +167,9 @@ class Scheduler:
             self._step.release.append(name)
             return False, None
         self._step.sending.append(name)
-        return True, self._params_of(name, offered, request.num_prompt_tokens)
+        return True, self._params_of(request, offered)
 
-    def _params_of(self, name: str, offered: Blocks, tokens: int) -> dict[str, Any]:
+    def _params_of(self, request: "Request", offered: Blocks) -> dict[str, Any]:
         address = self._mine[0].address
         host, port = (address, "0") if address.startswith("unix:") else address.rsplit(":", 1)
         return {
@@ -172,12 +177,13 @@ class Scheduler:
             "do_remote_decode": False,
             "remote_block_ids": [list(blocks) for blocks in offered],
             "remote_engine_id": self._engine_id,
-            "remote_request_id": name,
+            "remote_request_id": request.request_id,
             "remote_host": host,
             "remote_port": int(port),
             "tp_size": len(self._mine),
-            "remote_num_tokens": tokens,
+            "remote_num_tokens": request.num_prompt_tokens,
             "remote_blocks_expiry_time": time.time() + self._hold_ttl,
             KEY: {"workers": [worker.params() for worker in self._mine], "hold_ttl": self._hold_ttl,
-                  "compatibility": self._factors, "hash": compatibility_hash(self._factors)},
+                  "prompt": prompt_digest(request), "compatibility": self._factors,
+                  "hash": compatibility_hash(self._factors)},
         }

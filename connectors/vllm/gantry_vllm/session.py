@@ -78,7 +78,8 @@ class Session:
 
     def _changed(self, client: Optional[gantry.Client]) -> None:
         if client is None:
-            log.warning("the Gantry sidecar is lost, prompts are computed here until it is back")
+            log.warning("the Gantry sidecar is lost. Until it is back no blocks are offered; a prompt's blocks are not read, %s",
+                        self._recorder.outcome)
             self._let_go()
             return
         self._recorder.count(num_reconnects=1)

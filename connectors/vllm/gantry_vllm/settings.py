@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Optional
 
 from .groups import groups_of
+from .places import check_places
 from .vllm_versions import TAKES_FAILED_REQUESTS
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ class Settings:
 
     run_dir        the run directory of the pod's sidecar; otherwise $GANTRY_RUN_DIR, or /run/gantry
     peer_address   where other sidecars reach this one, "unix:PATH" or "HOST:PORT"; None: as the sidecar says
+    peer_addresses networks and hosts at which prefillers may be, for example ["10.0.0.0/8", ".svc.cluster.local"]; None: addresses
+                   that are not public. Parameters of requests say addresses, and a sidecar shows its token where it calls
+    model_id       stands for the model's name where the engines compare it: one model may have two paths
     require_path   the only paths that reads may take, for example ["ipc", "shm"]; None: any
     hold_ttl       the prompt's blocks are kept so long without a heartbeat of the decoder
     read_deadline  a read that has not ended by then fails, and the prompt is computed by the decoder
@@ -31,6 +35,8 @@ class Settings:
 
     run_dir: str = ""
     peer_address: Optional[str] = None
+    peer_addresses: Optional[list[str]] = None
+    model_id: Optional[str] = None
     require_path: Optional[list[str]] = None
     hold_ttl: float = 30.0
     read_deadline: float = 20.0
@@ -50,7 +56,7 @@ class Settings:
         return settings
 
     def _check(self) -> None:
-        for name in ("run_dir", "peer_address"):
+        for name in ("run_dir", "peer_address", "model_id"):
             text = getattr(self, name)
             if not isinstance(text, str) and (text is not None or name == "run_dir"):
                 raise ValueError(f"{name} of kv_connector_extra_config is no text: {text!r}")
@@ -58,6 +64,7 @@ class Settings:
             seconds = getattr(self, name)
             if type(seconds) not in (int, float) or not 0 < seconds <= _SECONDS_MAX:
                 raise ValueError(f"{name} of kv_connector_extra_config is not between 0 and {_SECONDS_MAX} seconds: {seconds!r}")
+        check_places(self.peer_addresses)
         paths = self.require_path
         if paths is not None and (not isinstance(paths, list) or not paths or not set(map(str, paths)) <= set(_PATHS)):
             raise ValueError(f"require_path of kv_connector_extra_config is no list of {', '.join(_PATHS)}: {paths!r}")
