@@ -1,7 +1,10 @@
 """Lanes: what stands still in one of them delays no other, and the work of one begins in order."""
 
+import subprocess
+import sys
 import threading
 import unittest
+from unittest import mock
 
 from gantry_vllm.lanes import Lanes
 
@@ -57,12 +60,44 @@ class LanesCases(unittest.TestCase):
             pass
         self.assertEqual((lanes._running, lanes._waiting), ({}, {}))
 
+    def test_threads_are_used_again(self):
+        lanes, names = self.lanes(1, 16), set()
+        for number in range(50):
+            done = threading.Event()
+            lanes.submit(str(number % 3), lambda: names.add(threading.get_ident()) or done.set())
+            self.assertTrue(done.wait(60))
+            while lanes._running:
+                pass
+        self.assertLess(len(names), 16)
+
+    def test_where_no_thread_can_be_made_the_caller_is_told(self):
+        lanes, done = self.lanes(1, 4), threading.Event()
+        with mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread")), self.assertLogs("vllm.gantry", "WARNING"):
+            self.assertFalse(lanes.submit("a", done.set))
+        self.assertEqual((lanes._running, len(lanes._ready)), ({}, 0))
+        self.assertTrue(lanes.submit("a", done.set))
+        self.assertTrue(done.wait(60))
+
+    def test_another_thread_does_what_gets_none_of_its_own(self):
+        lanes, go_on, done = self.lanes(1, 4), threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+        lanes.submit("a", go_on.wait)
+        with mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread")), self.assertLogs("vllm.gantry", "WARNING"):
+            self.assertTrue(lanes.submit("b", done.set))
+        go_on.set()
+        self.assertTrue(done.wait(60))
+
+    def test_a_process_that_ends_waits_for_no_work(self):
+        program = ("import threading\nfrom gantry_vllm.lanes import Lanes\nlanes = Lanes('test', 1, 4)\n"
+                   "began = threading.Event()\nlanes.submit('a', lambda: began.set() or threading.Event().wait())\nbegan.wait()")
+        self.assertEqual(subprocess.run([sys.executable, "-c", program], timeout=120, check=False).returncode, 0)
+
     def test_after_the_end_nothing_is_done_and_nothing_raises(self):
         lanes, go_on, seen = self.lanes(1, 1), threading.Event(), []
         lanes.submit("a", go_on.wait)
         lanes.submit("a", seen.append, 1)
         lanes.close()
-        lanes.submit("b", seen.append, 2)
+        self.assertFalse(lanes.submit("b", seen.append, 2))
         go_on.set()
         self.assertEqual(seen, [])
 

@@ -5,6 +5,7 @@ import time
 import unittest
 import weakref
 from types import SimpleNamespace
+from unittest import mock
 
 from gantry import Error
 from gantry_vllm.handshake import Handshake
@@ -123,6 +124,16 @@ class Views(unittest.TestCase):
         self.assertEqual(self.client.messages, [("vllm-1", b"gantry-vllm release request")])
         self.read(source(1))
         self.assertEqual([wait for _, _, wait in self.client.addresses], [0, None])
+
+    def test_a_read_that_gets_no_thread_has_failed(self):
+        with mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread")), self.assertLogs("vllm.gantry", "WARNING"):
+            self.pulls.start(Load("r", "r", (source(1),), [1], [2]))
+            self.pulls.renew(source(1), ["hold"])
+            self.pulls.give_back(Unwanted("r", (source(1),)))
+        self.assertEqual(self.pulls.take_ended(), ({"r"}, {"r"}, set()))
+        self.pulls.renew(source(1), ["hold"])
+        while not self.client.messages:
+            time.sleep(0.001)
 
     def test_a_prefiller_that_stands_still_delays_neither_the_reads_of_another_nor_what_it_is_told(self):
         go_on = threading.Event()

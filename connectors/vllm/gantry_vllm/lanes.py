@@ -5,56 +5,93 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
 log = logging.getLogger("vllm.gantry")
+
+_IDLE_SECONDS = 10.0  # after which a thread without work ends
+
+_Work = Callable[[], None]
 
 
 class Lanes:
     """A lane for each key. The work of one lane has `each` threads at most, and that of all lanes `all` threads.
 
-    Work of a lane begins in the order in which it was submitted. Threads are made when they are needed.
+    Work of a lane begins in the order in which it was submitted. Threads are made when they are needed; they are daemons, as
+    a process that ends waits for none of them.
     """
 
     def __init__(self, name: str, each: int, all: int) -> None:
-        self._each = each
-        self._lock = threading.Lock()
+        self._name, self._each, self._all = name, each, all
+        self._changed = threading.Condition()
         self._running: dict[str, int] = {}
-        self._waiting: dict[str, deque[Callable[[], None]]] = {}
-        self._pool = ThreadPoolExecutor(all, name)
+        self._waiting: dict[str, deque[_Work]] = {}  # for a turn in their lane
+        self._ready: deque[tuple[str, _Work]] = deque()  # whose turn it is, and that have no thread yet
+        self._threads, self._idle, self._closed = 0, 0, False
 
-    def submit(self, key: str, work: Callable[..., None], *arguments: Any) -> None:
-        """Neither blocks nor raises; after close() nothing is done."""
-        with self._lock:
-            running = self._running.get(key, 0)
-            if running == self._each:
-                self._waiting.setdefault(key, deque()).append(lambda: work(*arguments))
-                return
-            self._running[key] = running + 1
-        try:
-            self._pool.submit(self._serve, key, lambda: work(*arguments))
-        except RuntimeError as error:
-            log.debug("work that came after the end is left: %s", error)
+    def submit(self, key: str, work: Callable[..., None], *arguments: Any) -> bool:
+        """Neither blocks nor raises. False: it will never be done, after close() or where no thread can be made."""
+        its: _Work = lambda: work(*arguments)
+        with self._changed:
+            if self._closed:
+                return False
+            if self._running.get(key, 0) == self._each:
+                self._waiting.setdefault(key, deque()).append(its)
+                return True
+            self._running[key] = self._running.get(key, 0) + 1
+            self._ready.append((key, its))
+            if self._idle >= len(self._ready):
+                self._changed.notify()
+                return True
+            if self._threads == self._all or self._start() or self._threads:
+                return True  # by a thread that has other work now
+            self._ready.pop()
+            self._leave(key)
+            return False
 
     def close(self) -> None:
         """Work that runs goes on; the rest is left."""
-        with self._lock:
+        with self._changed:
+            self._closed = True
             self._waiting.clear()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+            self._ready.clear()
+            self._changed.notify_all()
 
-    def _serve(self, key: str, work: Callable[[], None]) -> None:
-        while True:
+    def _start(self) -> bool:
+        try:
+            threading.Thread(target=self._serve, name=self._name, daemon=True).start()
+        except RuntimeError as error:
+            log.warning("no thread can be made for %s: %s", self._name, error)
+            return False
+        self._threads += 1
+        return True
+
+    def _serve(self) -> None:
+        while (turn := self._next()) is not None:
+            key, work = turn
             try:
                 work()
             except Exception:  # noqa: BLE001 - the next one's turn comes all the same
-                log.exception("a thread for %s", key)
-            with self._lock:
-                queue = self._waiting.get(key)
-                if not queue:
+                log.exception("a thread of %s for %s", self._name, key)
+            with self._changed:
+                if queue := self._waiting.get(key):
+                    self._ready.append((key, queue.popleft()))
+                else:
                     self._leave(key)
-                    return
-                work = queue.popleft()
+
+    def _next(self) -> "tuple[str, _Work] | None":
+        """None: the thread ends."""
+        with self._changed:
+            while not self._ready and not self._closed:
+                self._idle += 1
+                told = self._changed.wait(_IDLE_SECONDS)
+                self._idle -= 1
+                if not told and not self._ready:
+                    break
+            if self._ready and not self._closed:
+                return self._ready.popleft()
+            self._threads -= 1
+            return None
 
     def _leave(self, key: str) -> None:
         self._waiting.pop(key, None)

@@ -6,7 +6,6 @@ import hashlib
 import logging
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Optional
 
 import gantry
@@ -57,12 +56,13 @@ class Pulls:
         self._peers = Peers(Places(settings.peer_addresses))
         self._reads = Lanes("gantry-read", _READS_EACH, _READS)
         self._messages = Lanes("gantry-tell", 1, _MESSAGES)  # not behind reads that wait for a peer
-        self._cancels = ThreadPoolExecutor(_CANCELS, "gantry-cancel")
+        self._cancels = Lanes("gantry-cancel", _CANCELS, _CANCELS)
 
     def start(self, load: Load) -> None:
         with self._lock:
             self._transfers[load.request_id] = []
-        self._reads.submit(load.sources[0].peer, self._run, load, time.monotonic())
+        if not self._reads.submit(load.sources[0].peer, self._run, load, time.monotonic()):
+            self._end(load, load.local_blocks)
 
     def cancel(self, request: str) -> None:
         """The request is told as ended when no byte arrives any more."""
@@ -70,7 +70,7 @@ class Pulls:
             if request not in self._transfers:
                 return
             self._cancelled.add(request)
-        self._cancels.submit(self._cancel, request)
+        self._cancels.submit("", self._cancel, request)
 
     def give_back(self, unwanted: Unwanted) -> None:
         for rank in self._topology.gives_back(len(unwanted.sources)):
@@ -82,7 +82,9 @@ class Pulls:
             if source in self._renewing:
                 return
             self._renewing.add(source)
-        self._messages.submit(source.peer, self._renew, source, holds)
+        if not self._messages.submit(source.peer, self._renew, source, holds):
+            with self._lock:
+                self._renewing.discard(source)
 
     def take_ended(self) -> tuple[set[str], set[str], set[int]]:
         """Since the last call: (all requests whose reads have ended, those of them that have no block, blocks that others lack)."""
@@ -93,9 +95,8 @@ class Pulls:
         return ended, failed, missing
 
     def close(self) -> None:
-        self._reads.close()
-        self._messages.close()
-        self._cancels.shutdown(wait=False, cancel_futures=True)
+        for lanes in (self._reads, self._messages, self._cancels):
+            lanes.close()
 
     def _run(self, load: Load, began: float) -> None:
         succeeded = False
@@ -108,21 +109,25 @@ class Pulls:
             log.warning("the blocks of request %s from number %d of %d on were not read from %s, %s: %s", load.request_id,
                         load.local_blocks.index(missing[0]), len(load.local_blocks), load.sources[0].peer,
                         self._recorder.outcome, error)
+        self._end(load, [] if succeeded else missing)
+        size = len(load.sources)
+        ranks = self._topology.unread(size) if succeeded else [share.rank for share in self._topology.shares(size)]
+        for rank in ranks:
+            self._give_back(load.sources[rank], load.remote_request_id)
+
+    def _end(self, load: Load, missing: list[int]) -> None:
+        """No byte arrives any more, and these blocks did not."""
         with self._lock:
             self._transfers.pop(load.request_id, None)
             cancelled = load.request_id in self._cancelled
             self._cancelled.discard(load.request_id)
             self._ended.add(load.request_id)
-            if not succeeded and self._in_parts and missing[0] != load.local_blocks[0] and not cancelled:
+            if missing and self._in_parts and missing[0] != load.local_blocks[0] and not cancelled:
                 self._missing.update(missing)
-            elif not succeeded:
+            elif missing:
                 self._failed.add(load.request_id)
-            if not succeeded and not cancelled:
+            if missing and not cancelled:
                 self._recorder.failed_read(len(missing), len(load.local_blocks) - load.local_blocks.index(missing[0]))
-        size = len(load.sources)
-        ranks = self._topology.unread(size) if succeeded else [share.rank for share in self._topology.shares(size)]
-        for rank in ranks:
-            self._give_back(load.sources[rank], load.remote_request_id)
 
     def _read(self, load: Load, began: float) -> bool:
         client, life = self._session.current
