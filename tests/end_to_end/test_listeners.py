@@ -221,7 +221,8 @@ def test_thousands_of_silent_probes_cost_no_memory(start_sidecar, crowd):
     forget_peak(sidecar)
     silent = crowd(LISTENERS["health"][0](sidecar), "silent", PREFACE, 5000)
     wait_for(lambda: silent.still_open() <= 16, 20, "that all but sixteen gave way")
-    assert peak_mib(sidecar) - resident < 24, "less than the 70 MiB that they take when all stay"
+    if BIN_DIR.parent.name not in ("asan", "tsan"):  # which keep what was freed, to see uses of it
+        assert peak_mib(sidecar) - resident < 24, "less than the 70 MiB that they take when all stay"
     wait_for(lambda: descriptors(sidecar) - before <= 2 * 16, 5, "that gRPC has closed those that gave way")
     client = HealthClient(sidecar)
     assert client.check("readiness", seconds=5) == SERVING
