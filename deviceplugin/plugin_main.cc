@@ -36,6 +36,10 @@ int PrintDryRun(const gantry::deviceplugin::PluginConfig& config) {
     return 1;
   }
   std::cout << *text << "\n";
+  if (!std::cout.flush()) {
+    std::cerr << "gantry-device-plugin: standard output cannot be written to\n";
+    return 1;
+  }
   return 0;
 }
 

@@ -1,9 +1,11 @@
 """The settings of the sidecar: documented, printed, and refused when they are wrong."""
 
+import concurrent.futures
 import re
 import subprocess
 from pathlib import Path
 
+import grpc
 import pytest
 
 from conftest import BIN_DIR, ROOT
@@ -78,3 +80,25 @@ def test_settings_that_cannot_be_printed_are_an_error(words):
     with open("/dev/full", "w") as full:
         ended = subprocess.run([BIN_DIR / words[0], *words[1:]], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
     assert ended.returncode == 1 and "standard output" in ended.stderr, ended
+
+
+class NoPods(grpc.GenericRpcHandler):
+    """A kubelet whose answers are empty."""
+
+    def service(self, handler_call_details):
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+
+
+def test_a_dry_run_that_cannot_be_printed_is_an_error(folder):
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1), handlers=[NoPods()])
+    server.add_insecure_port(f"unix:{folder}/kubelet.sock")
+    server.start()
+    command = [BIN_DIR / "gantry-device-plugin", "--dry-run", "--pod-resources-dir", folder, "--cdi-dir", folder, "--peer-dir", folder]
+    try:
+        printed = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        assert (printed.returncode, printed.stdout) == (0, "[]\n"), printed
+        with open("/dev/full", "w") as full:
+            ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
+        assert ended.returncode == 1 and "standard output" in ended.stderr, ended
+    finally:
+        server.stop(None)

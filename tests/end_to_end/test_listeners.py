@@ -19,6 +19,7 @@ from test_peers_over_tcp import address_of, meet
 from workloads import gantry, wait_for
 
 LIMIT, CROWD = 1024, 1200
+JUST_FITS = LIMIT - 40
 KEPT_FREE = 64
 FLAGS = ["--health-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--peer-listen", "127.0.0.1:0",
          "--data-listen", "127.0.0.1:0", "--rest-listen", "127.0.0.1:0"]
@@ -65,9 +66,19 @@ def descriptors(sidecar):
     return len(os.listdir(f"/proc/{sidecar.process.pid}/fd"))
 
 
-def resident_mib(sidecar):
+def resident_mib(sidecar, field="VmRSS"):
     with open(f"/proc/{sidecar.process.pid}/status") as status:
-        return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1]) / 1024
+        return int(re.search(rf"{field}:\s+(\d+)", status.read())[1]) / 1024
+
+
+def peak_mib(sidecar):
+    """The most that was resident since forget_peak."""
+    return resident_mib(sidecar, "VmHWM")
+
+
+def forget_peak(sidecar):
+    with open(f"/proc/{sidecar.process.pid}/clear_refs", "w") as file:
+        file.write("5")
 
 
 def attach(sidecar, lease):
@@ -151,13 +162,11 @@ def crowd():
         each.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("listener", LISTENERS)
-def test_a_crowd_keeps_nobody_out(everyone, crowd, listener, kind):
+def check_that_a_crowd_keeps_nobody_out(everyone, crowd, listener, kind, count):
     sidecar = everyone.sidecar
     address, word = LISTENERS[listener]
     resident = resident_mib(sidecar)
-    crowd(address(sidecar), kind, word, CROWD, seqpacket=listener in SEQPACKET)
+    crowd(address(sidecar), kind, word, count, seqpacket=listener in SEQPACKET)
     everyone.get_in()
     wait_for(lambda: descriptors(sidecar) < LIMIT - KEPT_FREE, 5, "that gRPC has closed those that gave way")
     wait_for(lambda: resident_mib(sidecar) - resident < 24, 15, "that free heap is returned")
@@ -167,6 +176,19 @@ def test_a_crowd_keeps_nobody_out(everyone, crowd, listener, kind):
     status, peer = everyone.neighbour.ask("PUT", "/v1/peers/a", {"address": sidecar.peer_address})
     assert peer["state"] == "up", peer
     assert everyone.neighbour.ask("DELETE", "/v1/peers/a")[0] == 204
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("listener", LISTENERS)
+def test_a_crowd_keeps_nobody_out(everyone, crowd, listener, kind):
+    check_that_a_crowd_keeps_nobody_out(everyone, crowd, listener, kind, CROWD)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("listener", ["rest", "rest_tcp"])
+def test_a_crowd_that_just_fits_keeps_nobody_out(everyone, crowd, listener, kind):
+    """It takes the descriptors that are left, and no accept fails for want of one: the listener by itself sees no cause to end any."""
+    check_that_a_crowd_keeps_nobody_out(everyone, crowd, listener, kind, JUST_FITS)
 
 
 def test_connections_with_a_call_are_counted_until_they_end(start_sidecar):
@@ -192,12 +214,15 @@ def test_a_sidecar_with_few_connections_starts(start_sidecar):
 
 
 def test_thousands_of_silent_probes_cost_no_memory(start_sidecar, crowd):
+    """The peak is compared: gRPC by itself ends silent connections after seconds, and until then each takes its memory."""
     allow_descriptors(8192)
     sidecar = start_sidecar("a", flags=FLAGS)
     before, resident = descriptors(sidecar), resident_mib(sidecar)
+    forget_peak(sidecar)
     silent = crowd(LISTENERS["health"][0](sidecar), "silent", PREFACE, 5000)
     wait_for(lambda: silent.still_open() <= 16, 20, "that all but sixteen gave way")
-    wait_for(lambda: resident_mib(sidecar) - resident < 24, 15, "less than the 70 MiB that they take when all stay")
+    if BIN_DIR.parent.name not in ("asan", "tsan"):  # which keep what was freed, to see uses of it
+        assert peak_mib(sidecar) - resident < 24, "less than the 70 MiB that they take when all stay"
     wait_for(lambda: descriptors(sidecar) - before <= 2 * 16, 5, "that gRPC has closed those that gave way")
     client = HealthClient(sidecar)
     assert client.check("readiness", seconds=5) == SERVING

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from memory_group import MemoryGroup
-from workloads import Memory, MiB, WorkloadProcess, gantry, wait_for
+from control_groups import MemoryGroup
+from workloads import Memory, MiB, WorkloadProcess, gantry
 
 LIMIT = 256 * MiB
 
@@ -17,15 +17,7 @@ def group():
     except OSError as error:
         pytest.skip(f"no control group can be made here: {error}")
     yield made
-
-    def removed():
-        try:
-            made.remove()
-        except OSError:  # the kernel counts a process that was killed for a moment
-            return False
-        return True
-
-    wait_for(removed, 10, "the removal of the control group")
+    made.remove()
 
 
 class Limited:

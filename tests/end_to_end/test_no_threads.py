@@ -2,11 +2,11 @@
 resource_exhausted, and goes on by itself when there is room again.
 
 The kernel refuses by RLIMIT_NPROC, as it does by pids.max: EAGAIN. Root is exempt, so the sidecar then runs as another user.
+Cases of a real pids.max need a control group, which root can make where a controller of processes is mounted.
 """
 
 import base64
 import concurrent.futures
-import itertools
 import os
 import resource
 import signal
@@ -17,14 +17,13 @@ from pathlib import Path
 import pytest
 
 from conftest import BIN_DIR
+from control_groups import PidsGroup, new_user
 from held_blocks import HeldBlocks, put, read
 from test_notifications import Reader, encoded, free_port
 from test_peers_over_tcp import TCP, tcp_address
 from test_vanished_peers import state_of
 from workloads import (MiB, connect, metric, new_memory, start_workload, submit, totals_of, wait_for,
                        workers_of)
-
-_users = itertools.count(54_321)  # each test its own: what ends late must not count in the next one
 
 
 class Limited:
@@ -33,7 +32,7 @@ class Limited:
     def __init__(self, start_sidecar, folder):
         self._start, self._folder = start_sidecar, folder
         is_root = os.geteuid() == 0
-        self.user = next(_users) if is_root else os.geteuid()
+        self.user = new_user() if is_root else os.geteuid()
         self.as_user = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups"] if is_root else []
         folder.chmod(0o755)
 
@@ -80,16 +79,53 @@ def limited(start_sidecar, folder):
     return Limited(start_sidecar, folder)
 
 
-@pytest.fixture(params=["unix", "tcp"])
-def pair(request, limited):
+def make_pair(start_limited, start, way):
     """Sidecar a, whose threads are limited, and b. The address of b, the same after a restart."""
     port = free_port()
-    flags = ["--peer-listen", f"127.0.0.1:{port}"] if request.param == "tcp" else []
-    a, b = limited.start("a", flags=TCP if flags else []), limited.start("b", flags=flags)
+    flags = ["--peer-listen", f"127.0.0.1:{port}"] if way == "tcp" else []
+    a, b = start_limited("a", flags=TCP if flags else []), start("b", flags=flags)
     if flags:
         b.address = tcp_address(b)
     assert connect(a, b)["state"] == "up"
     return a, b
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def pair(request, limited):
+    return make_pair(limited.start, limited.start, request.param)
+
+
+class InGroup:
+    """As Limited, by pids.max."""
+
+    def __init__(self, start_sidecar, group):
+        self._start, self._group = start_sidecar, group
+
+    def start(self, name, **options):
+        sidecar = self._start(name, prefix=self._group.prefix, **options)
+        wait_for(lambda: "the sidecar is ready" in sidecar.log, 10)
+        return sidecar
+
+    def allow(self, sidecar, free=0):
+        self._group.allow(free)
+
+    def allow_all(self, sidecar):
+        self._group.set("max")
+
+
+@pytest.fixture
+def pids_group():
+    try:
+        made = PidsGroup()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error}")
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def in_group(pids_group, start_sidecar):  # in this order: the sidecars end before the group
+    return InGroup(start_sidecar, pids_group)
 
 
 def peer_of(sidecar, name="b"):
@@ -100,8 +136,7 @@ def lives(sidecar):
     return sidecar.process.poll() is None and sidecar.ask("GET", "/readyz")[0] == 200
 
 
-def test_a_peer_that_comes_back_stays_down_until_there_is_a_thread_for_it(pair, limited):
-    a, b = pair
+def check_that_a_peer_comes_back(limited, a, b):
     limited.allow(a)
     b.kill()
     wait_for(lambda: state_of(a, "b") == "down", 8, "noticing")
@@ -111,6 +146,15 @@ def test_a_peer_that_comes_back_stays_down_until_there_is_a_thread_for_it(pair, 
     assert peer["state"] == "down" and "thread" in peer["error"]["detail"], peer
     limited.allow_all(a)
     wait_for(lambda: state_of(a, "b") == "up", 8, "the reconnection")
+
+
+def test_a_peer_that_comes_back_stays_down_until_there_is_a_thread_for_it(pair, limited):
+    check_that_a_peer_comes_back(limited, *pair)
+
+
+@pytest.mark.parametrize("way", ["unix", "tcp"])
+def test_a_peer_that_comes_back_below_a_limit_of_the_pod(way, in_group, start_sidecar):
+    check_that_a_peer_comes_back(in_group, *make_pair(in_group.start, start_sidecar, way))
 
 
 @pytest.mark.parametrize("free", [0, 1])

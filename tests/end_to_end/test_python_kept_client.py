@@ -56,6 +56,14 @@ def test_the_first_failure_is_the_callers_and_leaves_nothing(sidecar, tmp_path):
     gantry.Client(sidecar.run_dir, "w").close()  # the name is free
 
 
+def test_where_no_thread_can_be_made_it_says_so_and_leaves_nothing(sidecar, monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    assert code_of(gantry.KeptClient, sidecar.run_dir, "w", lambda client: client.arena(BLOCK)) == "resource_exhausted"
+    gantry.Client(sidecar.run_dir, "w").close()  # the name is free
+
+
 def test_a_life_that_cannot_be_prepared_is_tried_again(sidecar):
     calls = []
 

@@ -8,6 +8,7 @@ import threading
 from typing import Any, Callable, Optional, Union
 
 from .client import Client
+from .errors import Error
 
 log = logging.getLogger("gantry")
 
@@ -41,7 +42,11 @@ class KeptClient:
         self._stop = threading.Event()
         self._open_next()
         self._keeper = threading.Thread(target=self._keep, name="gantry-keeper", daemon=True)
-        self._keeper.start()
+        try:
+            self._keeper.start()
+        except RuntimeError as error:
+            self._client.close()
+            raise Error("resource_exhausted", f"a client cannot be kept: {error}", "allow this process more threads") from None
 
     @property
     def client(self) -> Optional[Client]:
