@@ -32,7 +32,7 @@ def rss_once_settled(pid, bound):
 
 
 @pytest.mark.parametrize("path, events, count", [
-    pytest.param("shm", 500, 40_000, id="some"),
+    pytest.param("shm", 500, 40_000, id="some", marks=pytest.mark.timeout(600)),
     *(pytest.param(path, events, SOAK_TRANSFERS, id=f"many-{path}-{events}",
                    marks=[pytest.mark.soak, pytest.mark.timeout(300 + SOAK_TRANSFERS // 300)])
       for path in ("shm", "tcp") for events in (500, DEFAULT_EVENTS))])

@@ -15,7 +15,7 @@ import pytest
 from conftest import BIN_DIR, ROOT
 from workloads import LIB_DIR
 
-RUN_SECONDS = 400  # a pytest for each file with GPUs: half a minute, and on a machine that does much else ten times that
+RUN_SECONDS = 400  # a pytest for each file with GPUs, on a machine that does much else
 pytestmark = pytest.mark.timeout(RUN_SECONDS + 20)
 FAKES = {"nvidia": LIB_DIR.parent / "fake_gpu", "amd": LIB_DIR.parent / "fake_gpu_amd" / "rocm7"}
 FEW = "GpuDriverContract.DevicesAreNamedByUuidsThatDiffer:GpuKernelContract.ItemsOfVeryDifferentLengthShareALaunch"
