@@ -1,7 +1,6 @@
 // Executions between two sidecars, each with an engine: who may ask for them, and how they end when
 // one side does not hear the other.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <future>
 
