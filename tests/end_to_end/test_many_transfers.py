@@ -1,7 +1,7 @@
 """What a sidecar keeps of transfers that ended: it has a bound, which is reached and not passed.
 
-A sidecar keeps the statuses of the last 16384 transfers and --events-max events. GANTRY_TRANSFERS, a multiple of 64, says how many the soak
-moves.
+A sidecar keeps the statuses of the last 16384 transfers and --events-max events. GANTRY_TRANSFERS says how many the soak moves,
+a multiple of 64.
 """
 
 import os
