@@ -54,9 +54,9 @@ class Host:
         """What a command begins with that is to run there; its PID is the command's own."""
         return ["ip", "netns", "exec", self.name]
 
-    def connect(self, device):
+    def connect(self, device, state="up"):
         ip("-n", self.name, "addr", "add", f"{self.address}/24", "dev", device)
-        ip("-n", self.name, "link", "set", device, "mtu", str(_MTU), "up")
+        ip("-n", self.name, "link", "set", device, "mtu", str(_MTU), state)
 
     def close(self):
         subprocess.run(["ip", "netns", "del", self.name], capture_output=True, timeout=10)
@@ -65,18 +65,19 @@ class Host:
 class VethWire:
     """As fast as the machine; can be cut."""
 
-    def __init__(self, hosts):
-        self.host = hosts[0]
-        ip("link", "add", "wire", "netns", hosts[0].name, "type", "veth", "peer", "name", "wire", "netns",
+    def __init__(self, hosts, device="wire", state="up"):
+        """`device`: its name on the first host. `state`: "down" if it is cut from the beginning."""
+        self.host, self.device = hosts[0], device
+        ip("link", "add", device, "netns", hosts[0].name, "type", "veth", "peer", "name", "wire", "netns",
             hosts[1].name)
-        for host in hosts:
-            host.connect("wire")
+        hosts[0].connect(device, state)
+        hosts[1].connect("wire")
 
     def cut(self):
-        ip("-n", self.host.name, "link", "set", "wire", "down")
+        ip("-n", self.host.name, "link", "set", self.device, "down")
 
     def heal(self):
-        ip("-n", self.host.name, "link", "set", "wire", "up")
+        ip("-n", self.host.name, "link", "set", self.device, "up")
 
     def close(self):
         pass  # goes with its namespaces
@@ -167,6 +168,16 @@ class TwoHosts:
         except BaseException:
             self.close()
             raise
+
+    def add_stand_in(self):
+        """(another host with the second one's address, its wire to the first one, which is cut)
+
+        One of the two wires may be whole at a time. To the first host it is one peer that goes away and comes back.
+        """
+        number = len(self.hosts)
+        host = Host(f"{self.hosts[1].name}-{number}", self.hosts[1].address)
+        self.hosts.append(host)
+        return host, VethWire([self.hosts[0], host], f"wire-{number}", "down")
 
     def close(self):
         if hasattr(self, "wire"):

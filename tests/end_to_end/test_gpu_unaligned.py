@@ -107,6 +107,7 @@ def test_destinations_that_overlap_are_refused(start_sides):
     assert sides.a.ask("GET", "/v1/transfers?workload=reader")[1]["transfers"] == []
 
 
+@pytest.mark.timeout(600)  # each piece is looked at
 @pytest.mark.amd_runs(start_sides="kernel")
 def test_a_hundred_thousand_pieces_of_half_a_kibibyte(start_sides):
     sides = start_sides(PIECE * PIECES + MiB)

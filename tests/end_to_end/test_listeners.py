@@ -16,7 +16,7 @@ from crowd import HELLO, KINDS, PING, PREFACE, REQUEST, SCRAPE, Crowd, allow_des
 from rest_contract import Lease, Memory
 from test_health import SERVING, HealthClient
 from test_peers_over_tcp import address_of, meet
-from workloads import gantry, wait_for
+from workloads import connect, gantry, wait_for
 
 LIMIT, CROWD = 1024, 1200
 JUST_FITS = LIMIT - 40
@@ -173,8 +173,7 @@ def check_that_a_crowd_keeps_nobody_out(everyone, crowd, listener, kind, count):
     # A peer that is new comes by the same doors.
     assert everyone.neighbour.ask("DELETE", "/v1/peers/a")[0] == 204
     assert meet(everyone.neighbour, sidecar)["state"] == "up"
-    status, peer = everyone.neighbour.ask("PUT", "/v1/peers/a", {"address": sidecar.peer_address})
-    assert peer["state"] == "up", peer
+    connect(everyone.neighbour, sidecar)
     assert everyone.neighbour.ask("DELETE", "/v1/peers/a")[0] == 204
 
 

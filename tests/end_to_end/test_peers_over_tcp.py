@@ -9,7 +9,7 @@ import time
 import pytest
 from certificates import Authority
 from conftest import BIN_DIR
-from workloads import wait_for
+from workloads import UP_MS, wait_for
 
 TCP = ["--peer-listen", "127.0.0.1:0"]
 
@@ -29,9 +29,9 @@ def tcp_address(sidecar):
     return address_of(sidecar, "the peer API listens on TCP")
 
 
-def meet(initiator, owner):
-    """Answers when the peer is up, or after the seconds that PUT waits for it."""
-    status, peer = initiator.ask("PUT", f"/v1/peers/{owner.name}", {"address": tcp_address(owner)})
+def meet(initiator, owner, wait_ms=UP_MS):
+    """Answers when the peer is up, or after that time."""
+    status, peer = initiator.ask("PUT", f"/v1/peers/{owner.name}?wait_ms={wait_ms}", {"address": tcp_address(owner)})
     assert status == 201, peer
     return peer
 
@@ -43,7 +43,7 @@ def refusals(sidecar):
 
 
 def assert_refused(initiator, owner, code, reason=None):
-    peer = meet(initiator, owner)
+    peer = meet(initiator, owner, wait_ms=5_000)
     assert peer["state"] != "up"
     assert peer["error"]["code"] == code, peer
     if reason:

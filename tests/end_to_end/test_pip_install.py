@@ -18,6 +18,7 @@ from workloads import LIB_DIR
 DOCUMENT = ROOT / "docs" / "getting_started_pytorch.md"
 EXAMPLE = ROOT / "client" / "python" / "examples" / "move_kv_cache.py"
 SECONDS = 280
+pytestmark = pytest.mark.timeout(2 * SECONDS)  # the first case also makes the environment
 NO_INDEX = ("No matching distribution found", "Could not find a version", "ConnectionError", "Connection refused", "Network is unreachable")
 
 # What the lines of the document take for granted, around them.

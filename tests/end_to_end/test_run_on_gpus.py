@@ -15,6 +15,8 @@ import pytest
 from conftest import BIN_DIR, ROOT
 from workloads import LIB_DIR
 
+RUN_SECONDS = 400  # a pytest for each file with GPUs, on a machine that does much else
+pytestmark = pytest.mark.timeout(RUN_SECONDS + 20)
 FAKES = {"nvidia": LIB_DIR.parent / "fake_gpu", "amd": LIB_DIR.parent / "fake_gpu_amd" / "rocm7"}
 FEW = "GpuDriverContract.DevicesAreNamedByUuidsThatDiffer:GpuKernelContract.ItemsOfVeryDifferentLengthShareALaunch"
 # A processor, a GPU, a partition of one, one without an id of its own, and one that this container may not look at.
@@ -28,7 +30,7 @@ KFD = {"0": ("0", "", "domain 0\nlocation_id 0\nunique_id 0\n"),
 def run(folder, *words, **environment):
     """Its exit status and what it printed; its results are in the folder."""
     process = subprocess.run([ROOT / "tests" / "gpu" / "run", *map(str, words)], stdin=subprocess.DEVNULL, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=110,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=RUN_SECONDS,
                              env=os.environ | {"RESULTS": str(folder / "results")} | environment)
     return process.returncode, process.stdout
 

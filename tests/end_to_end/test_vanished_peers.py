@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import SidecarProcess
 from hosts import VethWire, two_hosts
 from test_draining import buffer_of, delete
 from test_hosts import cut_under_a_write, pair, sidecars_on
@@ -156,26 +157,48 @@ def test_a_write_that_a_cut_ends_is_over_in_the_stated_time(pair):
     assert took < 1 + LEASE_SECONDS + 0.75
 
 
-def test_a_peer_that_was_restarted_behind_a_cut_is_found_by_the_transfer_that_needs_it(pair, start_workload):
-    """Its first attempt goes to a life of the peer that is over."""
-    hosts, a, b, _, source, target = pair(VethWire)
+@pytest.fixture
+def start_stand_in(folder, start_workload):
+    """Another life of this sidecar, ready behind a wire that is cut, with `kv` of workload "owner". (life, wire)"""
+    started = []
+
+    def start(sidecar, hosts, source):
+        host, wire = hosts.add_stand_in()
+        life = SidecarProcess(sidecar.name, folder / f"life-{len(started)}", workers=sidecar.workers, flags=sidecar.flags,
+                              prefix=host.prefix, address=sidecar.address)
+        started.append(life)
+        start_workload(life.start(), "owner").register(source, ("kv", 0, source.size))
+        return life, wire
+
+    yield start
+    for life in started:
+        life.kill()
+
+
+def test_a_peer_that_was_restarted_behind_a_cut_is_found_by_the_transfer_that_needs_it(pair, start_stand_in):
+    """Its first attempt goes to a life of the peer that is over. The next life is ready before the cut, which is noticed soon."""
+    hosts, a, life, _, source, target = pair(VethWire)
+    wire = hosts.wire
     for _ in range(5):
         assert submit(a, "reader", "read", "kv", "b/owner/kv", source.size, wait_ms=20_000)[1]["state"] == "succeeded"
         before = metric(a, 'gantry_transfer_retries_total{reason="disconnect"}')
         source.fill()
-        hosts.wire.cut()
-        b.kill()
-        b.start()
-        start_workload(b, "owner").register(source, ("kv", 0, source.size))
-        if state_of(a, "b") == "up":
+        next_life, next_wire = start_stand_in(life, hosts, source)
+        wire.cut()
+        life.kill()
+        status, view = submit(a, "reader", "read", "kv", "b/owner/kv", source.size, deadline_ms=20_000)
+        was_up = state_of(a, "b") == "up"
+        next_wire.heal()
+        life, wire = next_life, next_wire
+        if was_up:
             break
-        hosts.wire.heal()  # it was noticed before all was ready
+        # It was noticed before the transfer was there.
         wait_for(lambda: state_of(a, "b") == "up", 15, "the reconnection")
+        if status == 202:
+            view_of(a, "reader", view["id"], wait_ms=20_000)
     else:
-        raise AssertionError("a cut wire was noticed five times before its other end was back")
-    status, view = submit(a, "reader", "read", "kv", "b/owner/kv", source.size, deadline_ms=20_000)
+        raise AssertionError("a cut wire was noticed five times before a transfer was submitted")
     assert status == 202, view
-    hosts.wire.heal()
     view = view_of(a, "reader", view["id"], wait_ms=20_000)
     assert (view["state"], view["retries"]) == ("succeeded", 1), view
     assert not target.differs_from(source)

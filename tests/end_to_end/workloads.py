@@ -22,6 +22,7 @@ import gantry  # after GANTRY_LIBRARY is set
 
 MiB = 1 << 20
 LARGE = 128 * MiB
+UP_MS = 20_000  # until a peer is up that can be reached: milliseconds, and on a machine that does much else more
 BOTH = ("remote_read", "remote_write")
 TERMINAL = {"succeeded", "failed", "cancelled", "expired"}
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
@@ -271,7 +272,7 @@ def resume(pids):
 
 
 def connect(sidecar, other):
-    status, peer = sidecar.ask("PUT", f"/v1/peers/{other.name}", {"address": other.peer_address})
+    status, peer = sidecar.ask("PUT", f"/v1/peers/{other.name}?wait_ms={UP_MS}", {"address": other.peer_address})
     assert status in (200, 201) and peer["state"] == "up", peer
     return peer
 

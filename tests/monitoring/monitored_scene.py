@@ -62,17 +62,30 @@ class MonitoredScene:
 
     def load(self, seconds):
         """Runs the load; fails when something of it did not end as it has to."""
+        self.begin_load()
+        self._stopped.wait(seconds)
+        self.end_load()
+
+    def begin_load(self):
         self._threads = [threading.Thread(target=self._repeat, args=(what, pause), daemon=True) for what, pause in (
             (self._read_by_shm, 0.02), (self._read_by_shm, 0.05), (self._read_by_tcp, 0.02), (self._read_gpus_by_ipc, 0.1),
             (self._read_gpus_by_tcp, 0.2), (self._refused, 0.5), (self._late, 1.0), (self._renewed, 1.0), (self._messages, 0.1))]
+        self._began = time.time()
         for thread in self._threads:
             thread.start()
-        self._stopped.wait(seconds)
+
+    def end_load(self):
+        """Fails when something of the load did not end as it has to."""
         self._stopped.set()
         for thread in self._threads:
             thread.join(30)
         if self._errors:
             raise self._errors[0]
+
+    def values(self, expression):
+        """All that Prometheus has answered since the load began: a scrape that came late hides nothing."""
+        curves = self.prometheus.curves(expression, self._began, time.time(), SCRAPE_SECONDS)
+        return [value for _, curve in curves for _, value in curve]
 
     def close(self):
         self._stopped.set()

@@ -4,11 +4,15 @@
 #include <netinet/in.h>
 #include <poll.h>
 
+#include <algorithm>
+#include <chrono>
 #include <string>
 #include <vector>
 
 namespace gantry::net {
 namespace {
+
+constexpr milliseconds kNextAfter{250};  // of silence
 
 TimePoint ConnectBy(int milliseconds_from_now) {
   return Clock::now() + milliseconds(milliseconds_from_now);
@@ -62,11 +66,15 @@ TEST(TcpConnect, ARefusalIsNoReasonToWait) {
   Listener refuses("127.0.0.1");
   refuses.Close();
   const Listener works("127.0.0.1");
-  const TimePoint began = Clock::now();
-  const auto connected =
-      ConnectAny(std::vector{refuses.address(), works.address()}, ConnectBy(60'000));
-  ASSERT_TRUE(connected) << connected.error().message;
-  EXPECT_LT(Clock::now() - began, milliseconds(200));
+  milliseconds fastest = milliseconds::max();  // a busy machine delays some
+  for (int i = 0; i < 10 && fastest >= kNextAfter; ++i) {
+    const TimePoint began = Clock::now();
+    const auto connected =
+        ConnectAny(std::vector{refuses.address(), works.address()}, ConnectBy(60'000));
+    ASSERT_TRUE(connected) << connected.error().message;
+    fastest = std::min(fastest, std::chrono::ceil<milliseconds>(Clock::now() - began));
+  }
+  EXPECT_LT(fastest, kNextAfter);
 }
 
 TEST(TcpConnect, ManySilentOnesLeaveTimeForTheLast) {

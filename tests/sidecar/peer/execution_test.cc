@@ -1,7 +1,6 @@
 // Executions between two sidecars, each with an engine: who may ask for them, and how they end when
 // one side does not hear the other.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <future>
 
@@ -354,12 +353,14 @@ TEST_F(ExecutionTest, AWriteIsOverWhenThePeerMustBeQuiet) {
       },
       In(20'000), watch);
   watch->begun.get_future().wait();
+  const std::vector<std::string> sessions = RightProofs();
   const TimePoint stop = Clock::now();
   auto stopped = std::async(std::launch::async, [&] { b_.sidecar.StopServer(); });
   auto ended = watch->ended.get_future();
-  ::usleep(500'000);  // until it has been seen from here that the peer answers no more
+  // The caller has seen that the peer answers no more. The peer may open another session at once.
+  EXPECT_TRUE(Eventually(15'000, [&] { return RightProofs() != sessions; }));
   b_.pool.Release();
-  ASSERT_EQ(ended.wait_for(milliseconds(10'000)), std::future_status::ready);
+  ASSERT_EQ(ended.wait_for(milliseconds(20'000)), std::future_status::ready);
   EXPECT_GE(ended.get() - stop, kQuiesceMax);
   stopped.get();
   caller.Close();

@@ -53,10 +53,11 @@ TEST_F(GpuPoolTest, StartsThatHangAreAwaitedTogether) {
 
 TEST_F(GpuPoolTest, AWorkerThatStartedWithoutTheDriverAsksAgainAfterTheLongestPause) {
   WorkerPoolOptions options;
-  options.start_timeout_ms = milliseconds(500);
+  // A start and an answer of a driver that is well take milliseconds; on a busy machine, more.
+  options.start_timeout_ms = milliseconds(3'000);
   options.gpu_retry_min_ms = milliseconds(10);
   options.gpu_retry_max_ms = milliseconds(1'500);
-  options.map_timeout_ms = milliseconds(300);
+  options.map_timeout_ms = milliseconds(2'000);
   Start(options);
   DriverFails(kInitHangs);
   Replace(0);
