@@ -1,6 +1,7 @@
 """What is taken of a sidecar's account of a read that failed, and what vLLM is told."""
 
 import queue
+import time
 import unittest
 from types import SimpleNamespace
 
@@ -84,7 +85,7 @@ class WhatVllmIsTold(unittest.TestCase):
         pulls._transfers["r"] = []
         if cancelled:
             pulls._cancelled.add("r")
-        pulls._run(Load("r", "remote", (A,), BLOCKS, [1, 2, 3, 4]), 0.0)
+        pulls._run(Load("r", "remote", (A,), BLOCKS, [1, 2, 3, 4]), time.monotonic())
         client.messages.get(timeout=60)  # the prefiller is told that nobody reads the blocks
         self.assertTrue(client.messages.empty())
         stats = recorder.take()

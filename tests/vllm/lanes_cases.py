@@ -92,13 +92,27 @@ class LanesCases(unittest.TestCase):
                    "began = threading.Event()\nlanes.submit('a', lambda: began.set() or threading.Event().wait())\nbegan.wait()")
         self.assertEqual(subprocess.run([sys.executable, "-c", program], timeout=120, check=False).returncode, 0)
 
+    def test_a_lane_with_much_work_lets_others_go_first(self):
+        lanes, go_on, seen, done = self.lanes(1, 1), threading.Event(), [], threading.Event()
+        lanes.submit("a", go_on.wait)
+        for _ in range(9):
+            lanes.submit("a", seen.append, "a")
+        lanes.submit("b", seen.append, "b")
+        lanes.submit("a", done.set)
+        go_on.set()
+        self.assertTrue(done.wait(60))
+        self.assertEqual(seen, ["b", *"a" * 9])
+
     def test_after_the_end_nothing_is_done_and_nothing_raises(self):
         lanes, go_on, seen = self.lanes(1, 1), threading.Event(), []
         lanes.submit("a", go_on.wait)
         lanes.submit("a", seen.append, 1)
+        lanes.submit("b", seen.append, 1)
         lanes.close()
-        self.assertFalse(lanes.submit("b", seen.append, 2))
+        self.assertFalse(lanes.submit("c", seen.append, 2))
         go_on.set()
+        while lanes._threads:
+            pass
         self.assertEqual(seen, [])
 
 

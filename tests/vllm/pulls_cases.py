@@ -31,7 +31,7 @@ class Client:
         self.views, self.addresses, self.messages = weakref.WeakSet(), [], []
 
     def peer(self, name):
-        raise Error("not_found", "no peer is known")
+        return {"state": "up"}
 
     def set_peer(self, name, address, wait=None, *, node_id):
         self.addresses.append((name, address, wait))
@@ -103,6 +103,44 @@ class Views(unittest.TestCase):
         self.assertTrue(self.read(source(1)))
         self.assertEqual(len(self.client.views), 1)
 
+    def test_a_peer_stays_where_it_is_while_it_is_read(self):
+        go_on, under_way = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+        self.client.read = lambda *_, **__: under_way.set() or SimpleNamespace(wait=lambda seconds: STATUS if go_on.wait(60) else None)
+        self.pulls.start(Load("true", "r", (source(1),), [1], [2]))
+        self.assertTrue(under_way.wait(60))
+        with self.assertLogs("vllm.gantry", "WARNING") as logged:
+            self.pulls.start(Load("made up", "r", (source(1, "10.6.6.6:1"),), [1], [2]))
+            while not (ended := self.pulls.take_ended())[0]:
+                time.sleep(0.001)
+        self.assertEqual(ended[:2], ({"made up"}, {"made up"}))
+        self.assertIn("it is read at unix:/p.sock just now", logged.output[0])
+        self.assertEqual({address for _, address, _ in self.client.addresses}, {"unix:/p.sock"})
+        go_on.set()
+        while not (ended := self.pulls.take_ended())[0]:
+            time.sleep(0.001)
+        self.assertEqual(ended[:2], ({"true"}, set()))
+
+    def test_what_waited_for_its_turn_too_long_or_was_cancelled_is_not_read(self):
+        go_on = threading.Event()
+        self.addCleanup(go_on.set)
+        self.client.read = lambda *_, **__: SimpleNamespace(wait=lambda seconds: STATUS if go_on.wait(60) else None, cancel=lambda seconds: None)
+        for number in range(_READS_EACH):
+            self.pulls.start(Load(f"first {number}", "r", (source(1),), [1], [2]))
+        self.pulls.start(Load("cancelled", "r", (source(1, "10.6.6.6:1"),), [1], [2]))
+        self.pulls.cancel("cancelled")
+        self.pulls._deadline = 0
+        self.pulls.start(Load("late", "r", (source(1, "10.7.7.7:1"),), [1], [2]))
+        with self.assertLogs("vllm.gantry", "WARNING") as logged:
+            go_on.set()
+            ended, failed = set(), set()
+            while not {"cancelled", "late"} <= ended:
+                more = self.pulls.take_ended()
+                ended, failed = ended | more[0], failed | more[1]
+        self.assertLessEqual({"cancelled", "late"}, failed)
+        self.assertTrue(any("reads from prefill before this one took" in line for line in logged.output))
+        self.assertEqual({address for _, address, _ in self.client.addresses}, {"unix:/p.sock"})
+
     def test_a_read_without_an_answer_is_asked_for_again_by_the_same_id(self):
         """It may be carried out all the same, when vLLM has given its blocks to others."""
         asked = []
@@ -123,7 +161,7 @@ class Views(unittest.TestCase):
             time.sleep(0.001)
         self.assertEqual(self.client.messages, [("vllm-1", b"gantry-vllm release request")])
         self.read(source(1))
-        self.assertEqual([wait for _, _, wait in self.client.addresses], [0, None])
+        self.assertEqual([wait for _, _, wait in self.client.addresses], [0, None])  # the peer was not up yet
 
     def test_a_read_that_gets_no_thread_has_failed(self):
         with mock.patch("threading.Thread.start", side_effect=RuntimeError("can't start new thread")), self.assertLogs("vllm.gantry", "WARNING"):

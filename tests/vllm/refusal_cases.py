@@ -14,6 +14,7 @@ from gantry_vllm.connector import GantryConnector
 from gantry_vllm.groups import Group, groups_of
 from gantry_vllm.handshake import KEY, compatibility, compatibility_hash, prompt_digest
 from gantry_vllm.offer import offer_of, sources_of
+from gantry_vllm.places import Places
 from gantry_vllm.settings import Settings, refuse_unsupported
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.engine.arg_utils import EngineArgs
@@ -144,15 +145,20 @@ class Handshakes(unittest.TestCase):
         self.assertEqual((factors["model"], factors["revision"]), ("tiny@1", None))
         self.assertEqual(FACTORS["model"], str(MODEL))
 
-    def test_a_prompt_is_its_tokens_its_images_and_its_adapter(self):
-        def digest(tokens=(1, 2), images=(), lora=None):
-            return prompt_digest(SimpleNamespace(prompt_token_ids=list(tokens), mm_features=[SimpleNamespace(identifier=each) for each in images],
-                                                 lora_request=lora and SimpleNamespace(lora_name=lora)))
-        different = [digest(), digest((2, 1)), digest((1,)), digest((1, 2, 0)), digest(images=("a",)), digest(images=("b",)),
-                     digest(images=("a", "b")), digest(lora="a"), digest(lora="b")]
+    def test_a_prompt_is_its_tokens_and_its_adapter(self):
+        def digest(tokens=(1, 2), lora=None):
+            return prompt_digest(SimpleNamespace(prompt_token_ids=list(tokens), lora_request=lora and SimpleNamespace(lora_name=lora)))
+        different = [digest(), digest((2, 1)), digest((1,)), digest((1, 2, 0)), digest(lora="a"), digest(lora="b"), digest(lora="\ud800")]
         self.assertEqual(len(set(different)), len(different))
         self.assertEqual(digest(), digest())
-        self.assertEqual(len(prompt_digest(SimpleNamespace(prompt_token_ids=None, mm_features=None, lora_request=None))), 16)
+        self.assertEqual(len(prompt_digest(SimpleNamespace(prompt_token_ids=None, lora_request=None))), 16)
+
+    def test_the_settings_reach_the_scheduler(self):
+        said = vllm_config(peer_addresses=["192.0.2.0/24"], model_id="tiny@1")
+        scheduler = GantryConnector(said, KVConnectorRole.SCHEDULER, cache_config(full_attention()))._scheduler
+        self.assertIsNone(scheduler._places.why_not("192.0.2.1:1"))
+        self.assertIsNotNone(scheduler._places.why_not("10.0.0.1:1"))
+        self.assertEqual(scheduler._factors["model"], "tiny@1")
 
 
 class Starts(unittest.TestCase):
@@ -179,17 +185,17 @@ class Offers(unittest.TestCase):
 
     def refused(self, params, why):
         with self.assertRaisesRegex(ValueError, why):
-            offer_of(params, FACTORS, GROUPS, PROMPT, TOKENS, 0)
+            offer_of(params, Places(), FACTORS, GROUPS, PROMPT, TOKENS, 0)
 
     def test_what_a_prefiller_says_is_taken(self):
-        self.assertEqual(offer_of(offered(), FACTORS, GROUPS, PROMPT, TOKENS, 0).blocks, ([3, 1, 2, 7],))
+        self.assertEqual(offer_of(offered(), Places(), FACTORS, GROUPS, PROMPT, TOKENS, 0).blocks, ([3, 1, 2, 7],))
 
     def test_parameters_of_nixl_are_refused(self):
         params = {"do_remote_prefill": True, "remote_block_ids": [[1, 2, 3, 4]], "remote_engine_id": "e", "tp_size": 1,
                   "remote_request_id": "cmpl-1", "remote_host": "10.0.0.1", "remote_port": 5600}
         self.refused(params, "they are not GantryConnector's")
         with self.assertRaises(ValueError):
-            sources_of(params)
+            sources_of(params, Places())
 
     def test_each_difference_of_the_engines_is_said_with_both_values(self):
         theirs = FACTORS | {"model": "another", "block_size": 64, "vllm": "0.26.0", "protocol": 0}
@@ -201,6 +207,12 @@ class Offers(unittest.TestCase):
     def test_a_factor_that_one_side_does_not_have_is_a_difference(self):
         less = {name: value for name, value in FACTORS.items() if name != "head_size"}
         self.refused(offered(**{KEY: offered()[KEY] | {"compatibility": less}}), "head_size: .* here, None at the prefiller")
+
+    def test_a_prefiller_at_an_address_where_none_may_be_is_refused(self):
+        """A sidecar would show its token there."""
+        for address in ("8.8.8.8:9461", "attacker.example:9461"):
+            params = offered(**{KEY: offered()[KEY] | {"workers": [WORKER | {"address": address}]}})
+            self.refused(params, f"the prefiller prefill is said to be at {address}: .*peer_addresses")
 
     def test_blocks_of_another_prompt_are_refused(self):
         for prompt in ("another", None, 5):

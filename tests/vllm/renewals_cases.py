@@ -3,10 +3,12 @@
 import time
 import unittest
 from types import SimpleNamespace
+from unittest import mock
 
 from gantry_vllm.groups import Group
 from gantry_vllm.handshake import Handshake, WorkerCache, hold_id, prompt_digest
 from gantry_vllm.offer import hold_seconds
+from gantry_vllm.places import Places
 from gantry_vllm.renewals import Renewals
 from gantry_vllm.scheduler import Scheduler
 from gantry_vllm.stats import Recorder
@@ -79,11 +81,11 @@ class OfRequests(unittest.TestCase):
     """From the first sight of a request until its read has ended, and no longer, whichever way it ends."""
 
     def setUp(self):
-        self.scheduler = Scheduler("engine", [Group(BLOCK, 0)], FACTORS, TTL, Recorder(recomputes=True))
+        self.scheduler = Scheduler("engine", [Group(BLOCK, 0)], FACTORS, TTL, Places(), Recorder(recomputes=True))
         # Each step is longer than a pause.
         self.scheduler._renewals._clock = iter(range(0, 10_000, 100)).__next__
         self.request = SimpleNamespace(
-            prompt_token_ids=[1], mm_features=[], lora_request=None,
+            prompt_token_ids=[1], lora_request=None,
             request_id="r", num_prompt_tokens=2 * BLOCK, num_computed_tokens=0, status=RequestStatus.FINISHED_ABORTED,
             kv_transfer_params={"do_remote_prefill": True, "remote_request_id": "remote", "remote_block_ids": [[4, 5]],
                                 "gantry": {"workers": [A.params()], "compatibility": FACTORS, "hold_ttl": TTL}})
@@ -118,6 +120,14 @@ class OfRequests(unittest.TestCase):
         self.load(0)
         self.assertEqual(self.step(), {})
 
+    def test_a_prompt_that_waits_is_looked_at_once(self):
+        with mock.patch("gantry_vllm.scheduler.prompt_digest", side_effect=prompt_digest) as looks:
+            for _ in range(5):
+                self.scheduler.matched_tokens(self.request, 0)
+        self.assertEqual(looks.call_count, 1)
+        self.scheduler.finished(self.request, ([],))
+        self.assertEqual(self.scheduler._digests, {})
+
     def test_an_offer_that_cannot_be_used(self):
         self.request.kv_transfer_params["remote_block_ids"] = None
         self.assertEqual(self.scheduler.matched_tokens(self.request, 0), (0, False))
@@ -126,13 +136,13 @@ class OfRequests(unittest.TestCase):
     def test_each_rank_of_a_prefiller_is_told(self):
         params = self.request.kv_transfer_params["gantry"]
         params["workers"] = [A.params(), B.params()]
-        scheduler = Scheduler("engine", [Group(BLOCK, 0)], FACTORS, TTL, Recorder(recomputes=True))
+        scheduler = Scheduler("engine", [Group(BLOCK, 0)], FACTORS, TTL, Places(), Recorder(recomputes=True))
         scheduler.added(self.request)
         self.assertEqual(scheduler.build(SimpleNamespace(num_scheduled_tokens={})).renew,
                          {A: [hold_id("remote")], B: [hold_id("remote")]})
 
     def test_parameters_without_a_prefiller_renew_nothing(self):
-        scheduler = Scheduler("engine", [Group(BLOCK, 0)], FACTORS, TTL, Recorder(recomputes=True))
+        scheduler = Scheduler("engine", [Group(BLOCK, 0)], FACTORS, TTL, Places(), Recorder(recomputes=True))
         for params in (None, {}, {"do_remote_prefill": True}, {"do_remote_prefill": True, "gantry": 7}, {"do_remote_decode": True}):
             self.request.kv_transfer_params = params
             scheduler.added(self.request)

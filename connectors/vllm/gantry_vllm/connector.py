@@ -14,6 +14,7 @@ from .groups import groups_of
 from .handshake import WorkerCache, compatibility
 from .metadata import StepMetadata
 from .metrics import GantryPromMetrics
+from .places import Places
 from .scheduler import Scheduler
 from .settings import Settings, refuse_unsupported
 from .stats import GantryStats, Recorder
@@ -54,7 +55,8 @@ class GantryConnector(Connector, SupportsHMA):
         if role == KVConnectorRole.SCHEDULER:
             # A prefiller that lost its lease keeps blocks for its own read_deadline: no reader may take longer.
             factors = compatibility(vllm_config, groups, settings.model_id) | {"read_deadline": settings.read_deadline}
-            self._scheduler = Scheduler(transfer.engine_id, groups, factors, settings.hold_ttl, self._recorder)
+            self._scheduler = Scheduler(transfer.engine_id, groups, factors, settings.hold_ttl, Places(settings.peer_addresses),
+                                        self._recorder)
         else:
             topology = topology_of(vllm_config)
             self._worker = Worker(settings, f"vllm-{transfer.engine_id}-{topology.rank}", kv_cache_config.num_blocks, topology,

@@ -79,11 +79,14 @@ def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
 
 
 def prompt_digest(request: "Request") -> str:
-    """Of what a prompt's blocks are computed from: its tokens, its images and the like, and its LoRA adapter."""
+    """Of a prompt's tokens and its LoRA adapter.
+
+    Images and embeddings are left out: vLLM's names of images depend on the path of the model, or on a counter.
+    """
+    tokens = request.prompt_token_ids or ()
     lora = request.lora_request.lora_name if request.lora_request is not None else ""
-    others = [lora, *(str(feature.identifier) for feature in request.mm_features or ())]
-    digest = hashlib.sha256(array("q", request.prompt_token_ids or ()).tobytes())
-    digest.update("\0".join(others).encode())
+    digest = hashlib.sha256(f"{len(tokens)} {lora!r}".encode())
+    digest.update(array("q", tokens).tobytes())
     return digest.hexdigest()[:16]
 
 

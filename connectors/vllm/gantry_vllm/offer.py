@@ -11,6 +11,7 @@ from typing import Any
 
 from .groups import NULL_BLOCK, Blocks, Group, needed
 from .handshake import KEY, Handshake, Workers, differences
+from .places import Places
 from .tensor_parallel import why_not
 
 _TEXT_MAX = 512  # of each name and address
@@ -29,7 +30,7 @@ class Offer:
     blocks: Blocks
 
 
-def sources_of(params: dict[str, Any]) -> tuple[str, Workers]:
+def sources_of(params: dict[str, Any], places: Places) -> tuple[str, Workers]:
     """(the prefiller's request, where it is). Raises ValueError, with what is wrong, for anything else."""
     theirs = params.get(KEY)
     if not isinstance(theirs, dict):
@@ -38,8 +39,13 @@ def sources_of(params: dict[str, Any]) -> tuple[str, Workers]:
     workers = theirs.get("workers")
     if not isinstance(workers, list) or not 0 < len(workers) <= _WORKERS_MAX or not all(isinstance(each, dict) for each in workers):
         raise ValueError(f"{KEY}.workers is no list of 1 to {_WORKERS_MAX} objects")
-    return request, tuple(Handshake(_text(each, "peer"), _text(each, "address"), _text(each, "workload"), _node_of(each))
-                          for each in workers)
+    sources = tuple(Handshake(_text(each, "peer"), _text(each, "address"), _text(each, "workload"), _node_of(each))
+                    for each in workers)
+    for source in sources:
+        if why := places.why_not(source.address):
+            raise ValueError(f"the prefiller {source.peer} is said to be at {source.address}: {why}. List its network or name in "
+                             "peer_addresses of kv_connector_extra_config")
+    return request, sources
 
 
 def hold_seconds(params: dict[str, Any]) -> float:
@@ -49,20 +55,20 @@ def hold_seconds(params: dict[str, Any]) -> float:
     return float(seconds) if type(seconds) in (int, float) and 0 < seconds <= _HOLD_SECONDS_MAX else _HOLD_SECONDS
 
 
-def offer_of(params: dict[str, Any], factors: dict[str, Any], groups: list[Group], prompt: str, tokens: int,
+def offer_of(params: dict[str, Any], places: Places, factors: dict[str, Any], groups: list[Group], prompt: str, tokens: int,
              computed: int) -> Offer:
     """The offer of a prompt's blocks, at least those that are not computed here. `prompt` is its digest.
 
     Raises ValueError, with what is wrong, where they cannot be used here.
     """
-    request, sources = sources_of(params)
+    request, sources = sources_of(params, places)
     theirs = params[KEY].get("compatibility")
     if not isinstance(theirs, dict):
         raise ValueError(f"{KEY}.compatibility is no object")
     if why := differences(factors, theirs):
         raise ValueError("; ".join(why))
     if params[KEY].get("prompt") != prompt:
-        raise ValueError("they are of another prompt: its tokens, its images or its LoRA adapter differ")
+        raise ValueError("they are of another prompt: its tokens or its LoRA adapter differ")
     if undivided := why_not(len(sources), factors["kv_heads"]):
         raise ValueError(undivided)
     lists = params.get("remote_block_ids")

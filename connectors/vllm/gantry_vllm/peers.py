@@ -6,112 +6,130 @@ import logging
 import threading
 from collections import Counter
 from contextlib import contextmanager
-from typing import Any, Iterable, Iterator, Optional
+from enum import Enum
+from typing import Any, Iterator, Optional
 
 import gantry
 
-from .handshake import Handshake
-from .places import Places
+from .handshake import Handshake, Workers
 
 log = logging.getLogger("vllm.gantry")
 
-PEERS_MAX = 256  # of a sidecar's 1024; those that were needed last are kept
-
+KEPT = 64  # peers that are not up, and are not needed any more; a sidecar has room for 1024 in all
+_LOOKED_AT = 2  # of those that were needed longest ago, with each new one
 
 _Place = tuple[int, str, str]  # (life of the lease, address, node)
 
 
-class Peers:
-    """Every method may be called by every thread."""
+class _State(Enum):
+    NEW = 0  # it was told, and nobody has waited for it
+    WAITED = 1  # in vain
+    UP = 2
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+
+class Peers:
+    """Every method may be called by every thread. Clients may have made up what they say of a source."""
+
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._told: dict[str, tuple[_Place, bool]] = {}  # peer -> (its place, whether it was up); those needed last at the end
-        self._reading: Counter[str] = Counter()
+        self._told: dict[str, tuple[_Place, _State]] = {}  # by their names; those needed last at the end
+        self._reading: Counter[tuple[str, _Place]] = Counter()
 
     @contextmanager
-    def reading(self, peers: Iterable[str]) -> Iterator[None]:
-        """They are not forgotten meanwhile."""
-        names = Counter(set(peers))
+    def reading(self, life: int, sources: Workers) -> Iterator[None]:
+        """Meanwhile they are not forgotten, and stay where they are. After an error they are told again the next time."""
+        these = Counter({(source.peer, _place(life, source)) for source in sources})
         with self._lock:
-            self._reading += names
+            self._reading += these
         try:
             yield
+        except BaseException:
+            with self._lock:
+                for peer, place in these:
+                    if self._told.get(peer) == (place, _State.UP):
+                        self._told[peer] = place, _State.WAITED
+            raise
         finally:
             with self._lock:
-                self._reading -= names
+                self._reading -= these
 
-    def introduce(self, client: gantry.Client, life: int, source: Handshake, wait: Optional[float] = None) -> bool:
-        """Tells the sidecar where the source's is, unless it knows. Returns whether it was told.
+    def introduce(self, client: gantry.Client, life: int, source: Handshake) -> bool:
+        """Before a read: tells the sidecar where the source's is, unless it knows. Returns whether it was told.
 
-        `wait` is the seconds for a new peer to be up, None: set_peer's. A peer is told again until it was up: on one node its
-        socket may come later than its address. Clients may have made the source up: raises gantry.Error "permission_denied" for
-        an address at which no prefiller may be, and "conflict" for another one than that of a peer that is up.
+        A new peer is waited for once, as set_peer() does. One is told again until it was up: on one node its socket may come
+        later than its address. Raises gantry.Error "conflict" while it is read at another address.
         """
-        if why := self._places.why_not(source.address):
-            raise gantry.Error("permission_denied", f"the prefiller {source.peer} is said to be at {source.address}: {why}",
-                               "list its network or name in peer_addresses of kv_connector_extra_config")
-        place = (life, source.address, source.node_id)
-        with self._lock:
-            told, up = self._told.get(source.peer, (None, False))
-            if told == place:
-                self._told[source.peer] = self._told.pop(source.peer)
-                if up:
-                    return False
-        _refuse_another_place(client, source)
-        state = self._set(client, source, 0 if told == place else wait)["state"]
-        with self._lock:
-            self._told.pop(source.peer, None)
-            if state == "up" or wait != 0:
-                self._told[source.peer] = place, state == "up"
-        self._forget_some(client)
+        state = self._claim(life, source)
+        if state == _State.UP:
+            return False
+        self._tell(client, life, source, None if state == _State.NEW else 0)
         return True
+
+    def remind(self, client: gantry.Client, life: int, source: Handshake) -> None:
+        """Before a message: as introduce(), but waits for nothing, and tells the sidecar in any case."""
+        self._claim(life, source)
+        self._tell(client, life, source, 0)
+
+    def _claim(self, life: int, source: Handshake) -> _State:
+        place = _place(life, source)
+        with self._lock:
+            told, state = self._told.pop(source.peer, (place, _State.NEW))
+            if told != place and self._reading[source.peer, told]:
+                self._told[source.peer] = told, state
+                raise gantry.Error("conflict", f"the parameters say that the peer {source.peer} is at {source.address}, and it is read "
+                                   f"at {told[1]} just now", "use names of sidecars once")
+            state = state if told == place else _State.NEW
+            self._told[source.peer] = place, state
+        return state
+
+    def _tell(self, client: gantry.Client, life: int, source: Handshake, wait: Optional[float]) -> None:
+        place = _place(life, source)
+        is_up = self._set(client, source, wait)["state"] == "up"
+        with self._lock:
+            if self._told.get(source.peer, (None,))[0] == place and (is_up or wait is None):
+                self._told[source.peer] = place, _State.UP if is_up else _State.WAITED
+        self._forget_some(client)
 
     def _set(self, client: gantry.Client, source: Handshake, wait: Optional[float]) -> dict[str, Any]:
         try:
             return client.set_peer(source.peer, source.address, wait, node_id=source.node_id or None)
         except gantry.Error as error:
-            if error.code != "resource_exhausted" or not self._forget_the_dead(client):
+            if error.code != "resource_exhausted":
                 raise
+        for peer in client.request("GET", "/v1/peers")["peers"]:
+            if peer["state"] != "up":
+                self._forget(client, peer["name"])
         return client.set_peer(source.peer, source.address, wait, node_id=source.node_id or None)
 
-    def _forget_the_dead(self, client: gantry.Client) -> bool:
-        """Deletes the peers that are down: those of an engine that ran here before, and prefillers that have gone."""
-        down = [peer["name"] for peer in client.request("GET", "/v1/peers")["peers"] if peer["state"] == "down"]
-        with self._lock:
-            dead = [peer for peer in down if not self._reading[peer]]
-            for peer in dead:
-                self._told.pop(peer, None)
-        _delete(client, dead)
-        return bool(dead)
-
     def _forget_some(self, client: gantry.Client) -> None:
+        """Prefillers come and go under new names, and names may be made up. Other workers here share those that are up."""
         with self._lock:
-            idle = [peer for peer in self._told if not self._reading[peer]]
-            surplus = idle[:max(0, len(self._told) - PEERS_MAX)]
-            for peer in surplus:
-                del self._told[peer]
-        _delete(client, surplus)
+            surplus = [peer for peer in self._told if not self._is_read(peer)][:max(0, min(_LOOKED_AT, len(self._told) - KEPT))]
+        for peer in surplus:
+            try:
+                is_up = client.peer(peer)["state"] == "up"
+            except gantry.Error as error:
+                is_up = error.code != "not_found"
+            if not is_up:
+                self._forget(client, peer)
+                continue
+            with self._lock:
+                if peer in self._told:
+                    self._told[peer] = self._told.pop(peer)
 
-
-def _delete(client: gantry.Client, peers: list[str]) -> None:
-    for peer in peers:
+    def _forget(self, client: gantry.Client, peer: str) -> None:
+        with self._lock:
+            if self._is_read(peer):
+                return
+            self._told.pop(peer, None)
         try:
             client.delete_peer(peer)
         except gantry.Error as error:
             log.debug("the peer %s is not forgotten: %s", peer, error)
 
+    def _is_read(self, peer: str) -> bool:
+        return any(name == peer for name, _ in self._reading)
 
-def _refuse_another_place(client: gantry.Client, source: Handshake) -> None:
-    try:
-        known = client.peer(source.peer)
-    except gantry.Error as error:
-        if error.code == "not_found":
-            return
-        raise
-    address = known["address"]
-    at_its_socket = address.startswith("unix:") and bool(source.node_id) and known.get("node_id") == source.node_id
-    if known["state"] == "up" and address != source.address and not at_its_socket:
-        raise gantry.Error("conflict", f"the parameters say that the peer {source.peer} is at {source.address}, and it is up at {address}",
-                           "a peer that has moved is found once it is down at its old place")
+
+def _place(life: int, source: Handshake) -> _Place:
+    return life, source.address, source.node_id

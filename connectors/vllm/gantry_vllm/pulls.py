@@ -16,7 +16,6 @@ from .holds import RELEASE, RENEW
 from .lanes import Lanes
 from .metadata import Load, Unwanted
 from .peers import Peers
-from .places import Places
 from .session import Session
 from .settings import Settings
 from .stats import Read, Recorder
@@ -53,7 +52,7 @@ class Pulls:
         self._failed: set[str] = set()
         self._missing: set[int] = set()
         self._renewing: set[Handshake] = set()
-        self._peers = Peers(Places(settings.peer_addresses))
+        self._peers = Peers()
         self._reads = Lanes("gantry-read", _READS_EACH, _READS)
         self._messages = Lanes("gantry-tell", 1, _MESSAGES)  # not behind reads that wait for a peer
         self._cancels = Lanes("gantry-cancel", _CANCELS, _CANCELS)
@@ -62,7 +61,7 @@ class Pulls:
         with self._lock:
             self._transfers[load.request_id] = []
         if not self._reads.submit(load.sources[0].peer, self._run, load, time.monotonic()):
-            self._end(load, load.local_blocks)
+            self._end(load, False, load.local_blocks)
 
     def cancel(self, request: str) -> None:
         """The request is told as ended when no byte arrives any more."""
@@ -102,44 +101,56 @@ class Pulls:
         succeeded = False
         missing = load.local_blocks
         try:
-            with self._peers.reading(source.peer for source in load.sources):
-                succeeded = self._read(load, began)
+            succeeded = self._read(load, began)
         except Exception as error:  # noqa: BLE001 - the request must be told, whatever happened
             missing = self._missing_of(load)
-            log.warning("the blocks of request %s from number %d of %d on were not read from %s, %s: %s", load.request_id,
-                        load.local_blocks.index(missing[0]), len(load.local_blocks), load.sources[0].peer,
-                        self._recorder.outcome, error)
-        self._end(load, [] if succeeded else missing)
+            log.warning("request %s: its prompt is not read from %s from block %d of %d on, and %s: %s", load.request_id,
+                        load.sources[0].peer, _first(load, missing), len(load.local_blocks), self._recorder.outcome, error)
+        self._end(load, succeeded, missing)
         size = len(load.sources)
         ranks = self._topology.unread(size) if succeeded else [share.rank for share in self._topology.shares(size)]
         for rank in ranks:
             self._give_back(load.sources[rank], load.remote_request_id)
 
-    def _end(self, load: Load, missing: list[int]) -> None:
-        """No byte arrives any more, and these blocks did not."""
+    def _end(self, load: Load, succeeded: bool, missing: list[int]) -> None:
+        """No byte arrives any more; after a failure these blocks are missing."""
         with self._lock:
             self._transfers.pop(load.request_id, None)
             cancelled = load.request_id in self._cancelled
             self._cancelled.discard(load.request_id)
             self._ended.add(load.request_id)
-            if missing and self._in_parts and missing[0] != load.local_blocks[0] and not cancelled:
+            if succeeded:
+                return
+            if self._in_parts and _first(load, missing) > 0 and not cancelled:
                 self._missing.update(missing)
-            elif missing:
+            else:
                 self._failed.add(load.request_id)
-            if missing and not cancelled:
-                self._recorder.failed_read(len(missing), len(load.local_blocks) - load.local_blocks.index(missing[0]))
+            if not cancelled:
+                self._recorder.failed_read(len(missing), len(load.local_blocks) - _first(load, missing))
 
     def _read(self, load: Load, began: float) -> bool:
         client, life = self._session.current
         if client is None:
             raise gantry.Error("peer_unavailable", "this engine has no lease at its sidecar")
+        if self._is_cancelled(load):
+            return False
+        if time.monotonic() - began > self._deadline:
+            raise gantry.Error("deadline_exceeded", f"reads from {load.sources[0].peer} before this one took {self._deadline} s")
+        with self._peers.reading(life, load.sources):
+            return self._read_shares(client, life, load, began)
+
+    def _is_cancelled(self, load: Load) -> bool:
+        with self._lock:
+            return load.request_id in self._cancelled
+
+    def _read_shares(self, client: gantry.Client, life: int, load: Load, began: float) -> bool:
         failure: Optional[Exception] = None
         posted: list[float] = []
         for share in self._topology.shares(len(load.sources)):
             try:
                 if not self._submit(client, life, load, share, posted):
                     break
-            except gantry.Error as error:
+            except Exception as error:  # noqa: BLE001 - the shares that move already are to be awaited all the same
                 failure = error
                 break
         if failure is not None:
@@ -153,15 +164,13 @@ class Pulls:
                 failure = failure or error
         if failure is not None:
             raise failure
-        with self._lock:
-            return load.request_id not in self._cancelled
+        return not self._is_cancelled(load)
 
     def _submit(self, client: gantry.Client, life: int, load: Load, share: Share, posted: list[float]) -> bool:
         """False: the request was cancelled, and nothing more is to be read."""
         view = self._view_of(client, life, load.sources, share)
-        with self._lock:
-            if load.request_id in self._cancelled:
-                return False
+        if self._is_cancelled(load):
+            return False
         asked = time.monotonic()
         transfer = self._submitted(client, lambda: client.read(
             view, id=_transfer_id(load, share), local_blocks=load.local_blocks,
@@ -266,21 +275,28 @@ class Pulls:
         self._messages.submit(source.peer, self._tell, source, RELEASE + hold_id(remote_request).encode())
 
     def _renew(self, source: Handshake, holds: list[str]) -> None:
-        for first in range(0, len(holds), _HOLDS_MAX):
-            self._tell(source, RENEW + "\n".join(holds[first:first + _HOLDS_MAX]).encode())
-        with self._lock:
-            self._renewing.discard(source)
+        try:
+            for first in range(0, len(holds), _HOLDS_MAX):
+                self._tell(source, RENEW + "\n".join(holds[first:first + _HOLDS_MAX]).encode())
+        finally:
+            with self._lock:
+                self._renewing.discard(source)
 
     def _tell(self, source: Handshake, message: bytes) -> None:
         client, life = self._session.current
         if client is None:
             return
         try:
-            self._peers.introduce(client, life, source, wait=0)
+            self._peers.remind(client, life, source)
             client.notify(source.workload, message, peer=source.peer, deadline=_MESSAGE_DEADLINE_SECONDS)
         except Exception as error:  # noqa: BLE001 - a thread of a pool has nobody to tell
             self._recorder.count(num_failed_notifications=1)
             log.debug("a message to %s is not sent: %s", source.peer, error)
+
+
+def _first(load: Load, missing: list[int]) -> int:
+    """The number of the first missing block among those of the load."""
+    return load.local_blocks.index(missing[0]) if missing else 0
 
 
 def _transfer_id(load: Load, share: Share) -> str:

@@ -10,6 +10,7 @@ from .groups import NULL_BLOCK, Blocks, Group, needed, still_there
 from .handshake import KEY, WorkerCache, Workers, compatibility_hash, prompt_digest
 from .metadata import Load, StepMetadata, Unwanted
 from .offer import Offer, hold_seconds, offer_of, sources_of
+from .places import Places
 from .renewals import Renewals
 from .stats import Recorder
 
@@ -28,10 +29,10 @@ class Scheduler:
     the decoder's request takes, in the shape of NixlConnector's.
     """
 
-    def __init__(self, engine_id: str, groups: list[Group], factors: dict[str, Any], hold_ttl: float,
+    def __init__(self, engine_id: str, groups: list[Group], factors: dict[str, Any], hold_ttl: float, places: Places,
                  recorder: Recorder) -> None:
         self._engine_id, self._groups, self._factors = engine_id, groups, factors
-        self._hold_ttl, self._recorder = hold_ttl, recorder
+        self._hold_ttl, self._places, self._recorder = hold_ttl, places, recorder
         self._renewals = Renewals()
         self._mine: Workers = ()
         self._manager: "Optional[KVCacheManager]" = None
@@ -58,7 +59,7 @@ class Scheduler:
         if not params or not params.get("do_remote_prefill"):
             return
         try:
-            remote_request, sources = sources_of(params)
+            remote_request, sources = sources_of(params, self._places)
         except ValueError:
             return  # said when the request is scheduled
         self._renewals.add(request.request_id, sources, remote_request, hold_seconds(params))
@@ -70,8 +71,8 @@ class Scheduler:
         if request.request_id not in self._digests:
             self._digests[request.request_id] = prompt_digest(request)
         try:
-            offer = offer_of(params, self._factors, self._groups, self._digests[request.request_id], request.num_prompt_tokens,
-                             computed)
+            offer = offer_of(params, self._places, self._factors, self._groups, self._digests[request.request_id],
+                             request.num_prompt_tokens, computed)
         except ValueError as why:
             log.error("the prompt of request %s is computed here: %s", request.request_id, why)
             params["do_remote_prefill"] = False
@@ -120,7 +121,7 @@ class Scheduler:
     def _give_back(self, params: dict[str, Any]) -> None:
         """Lets the prefiller free the blocks, where the parameters say who it is. Otherwise its hold ends at its time."""
         try:
-            self._step.unwanted.append(Unwanted(*sources_of(params)))
+            self._step.unwanted.append(Unwanted(*sources_of(params, self._places)))
         except ValueError as why:
             log.debug("no prefiller is told that its blocks are not read: %s", why)
 

@@ -78,8 +78,7 @@ class Session:
 
     def _changed(self, client: Optional[gantry.Client]) -> None:
         if client is None:
-            log.warning("the Gantry sidecar is lost. Until it is back no blocks are offered; a prompt's blocks are not read, %s",
-                        self._recorder.outcome)
+            log.warning("the Gantry sidecar is lost. No prompt is offered until it is back. None is read: %s", self._recorder.outcome)
             self._let_go()
             return
         self._recorder.count(num_reconnects=1)

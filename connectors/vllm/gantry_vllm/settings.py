@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -24,8 +25,8 @@ class Settings:
 
     run_dir        the run directory of the pod's sidecar; otherwise $GANTRY_RUN_DIR, or /run/gantry
     peer_address   where other sidecars reach this one, "unix:PATH" or "HOST:PORT"; None: as the sidecar says
-    peer_addresses networks and hosts at which prefillers may be, for example ["10.0.0.0/8", ".svc.cluster.local"]; None: addresses
-                   that are not public. Parameters of requests say addresses, and a sidecar shows its token where it calls
+    peer_addresses networks and hosts at which prefillers may be, for example ["10.0.0.0/8", ".svc.cluster.local"]; None: private
+                   addresses, and no name. Requests say addresses, and a sidecar shows its token where it calls
     model_id       stands for the model's name where the engines compare it: one model may have two paths
     require_path   the only paths that reads may take, for example ["ipc", "shm"]; None: any
     hold_ttl       the prompt's blocks are kept so long without a heartbeat of the decoder
@@ -60,6 +61,8 @@ class Settings:
             text = getattr(self, name)
             if not isinstance(text, str) and (text is not None or name == "run_dir"):
                 raise ValueError(f"{name} of kv_connector_extra_config is no text: {text!r}")
+        if self.peer_address is not None and not re.fullmatch(r"unix:/.+|.+:\d{1,5}", self.peer_address):
+            raise ValueError(f"peer_address of kv_connector_extra_config is neither unix:/PATH nor HOST:PORT: {self.peer_address!r}")
         for name in ("hold_ttl", "read_deadline"):
             seconds = getattr(self, name)
             if type(seconds) not in (int, float) or not 0 < seconds <= _SECONDS_MAX:

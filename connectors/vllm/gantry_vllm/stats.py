@@ -96,8 +96,8 @@ class Recorder:
 
     def __init__(self, recomputes: bool) -> None:
         self._recomputes = recomputes  # prompts whose reads failed; otherwise their requests fail
-        # Of a prompt that was not read, for the log.
-        self.outcome = "and are computed here" if recomputes else 'and it fails, as kv_load_failure_policy is not "recompute"'
+        # What becomes of a prompt that is not read, for the log.
+        self.outcome = "it is computed here" if recomputes else 'its request fails, as kv_load_failure_policy is not "recompute"'
         self._lock = threading.Lock()
         self._stats = GantryStats()
 

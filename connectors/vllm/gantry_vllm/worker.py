@@ -13,6 +13,7 @@ from .cache import ArenaAllocation, cache_of
 from .handshake import Handshake, WorkerCache
 from .holds import Holds
 from .metadata import StepMetadata
+from .places import Places
 from .pulls import Pulls
 from .session import Session
 from .settings import Settings
@@ -64,6 +65,8 @@ class Worker:
     def handshake(self) -> WorkerCache:
         source = Handshake(self._session.peer_name, self._settings.peer_address or self._session.peer_address,
                            self._session.workload, self._session.node_id)
+        if why := Places().why_not(source.address):
+            log.warning("decoders on other nodes come to %s only where their peer_addresses lists it: %s", source.address, why)
         return WorkerCache(source, self._layout)
 
     def begin_step(self, step: StepMetadata) -> None:
