@@ -79,6 +79,12 @@ class PeersCases(unittest.TestCase):
             self.assertFalse(self.introduce(HERE), "the read goes on")
         self.assertEqual(self.sidecar.addresses(), {"prefill": HERE.address})
 
+    def test_a_read_of_a_lost_life_keeps_nobody_waiting(self):
+        with self.peers.reading(1, (HERE,)):
+            self.introduce(HERE)
+            self.assertTrue(self.introduce(HERE, life=2))
+            self.assertTrue(self.introduce(THERE, life=2))
+
     def test_one_that_is_not_read_goes_where_it_was_said_to_be_last(self):
         """Whoever made up the first address, the right one follows."""
         for source in (THERE, NOWHERE, HERE):

@@ -74,7 +74,7 @@ class Peers:
         place = _place(life, source)
         with self._lock:
             told, state = self._told.pop(source.peer, (place, _State.NEW))
-            if told != place and self._reading[source.peer, told]:
+            if told[0] == life and told != place and self._reading[source.peer, told]:
                 self._told[source.peer] = told, state
                 raise gantry.Error("conflict", f"the parameters say that the peer {source.peer} is at {source.address}, and it is read "
                                    f"at {told[1]} just now", "use names of sidecars once")
