@@ -78,7 +78,8 @@ class Session:
 
     def _changed(self, client: Optional[gantry.Client]) -> None:
         if client is None:
-            log.warning("the Gantry sidecar is lost. No prompt is offered until it is back. None is read: %s", self._recorder.outcome)
+            log.warning("the Gantry sidecar is lost. No prompt is offered until it is back. Where one would be read, %s",
+                        self._recorder.outcome)
             self._let_go()
             return
         self._recorder.count(num_reconnects=1)
