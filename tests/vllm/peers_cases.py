@@ -128,6 +128,29 @@ class PeersCases(unittest.TestCase):
         self.remind(HERE)
         self.assertEqual(self.sidecar.addresses(), {"prefill": HERE.address})
 
+    def test_a_message_moves_no_peer_that_is_read(self):
+        """Its socket is away for a moment while its sidecar starts again."""
+        its = at(THERE.address, node_id=NODE)
+        self.sidecar.sockets["prefill"] = HERE.address
+        with self.peers.reading(1, (its,)):
+            self.introduce(its)
+            del self.sidecar.sockets["prefill"]
+            self.remind(its)
+            self.assertEqual(self.sidecar.addresses(), {"prefill": HERE.address})
+        self.remind(its)
+        self.assertEqual(self.sidecar.addresses(), {"prefill": THERE.address})
+
+    def test_one_that_a_message_found_away_is_told_again(self):
+        its = at(NOWHERE.address, node_id=NODE)
+        self.sidecar.sockets["prefill"] = HERE.address
+        self.introduce(its)
+        del self.sidecar.sockets["prefill"]
+        self.remind(its)
+        self.sidecar.sockets["prefill"] = HERE.address
+        self.assertTrue(self.introduce(its))
+        self.assertEqual(self.sidecar.addresses(), {"prefill": HERE.address})
+        self.assertFalse(self.introduce(its))
+
     def test_names_that_never_were_up_are_forgotten_whoever_told_them(self):
         for number in range(3 * KEPT):
             (self.introduce if number % 2 else self.remind)(at(NOWHERE.address, str(number)))

@@ -66,8 +66,11 @@ class Peers:
         return True
 
     def remind(self, client: gantry.Client, life: int, source: Handshake) -> None:
-        """Before a message: as introduce(), but waits for nothing, and tells the sidecar in any case."""
-        self._claim(life, source)
+        """Before a message: as introduce(), but waits for nothing, and tells the sidecar unless the peer is read just now."""
+        state = self._claim(life, source)
+        with self._lock:
+            if state == _State.UP and self._reading[source.peer, _place(life, source)]:
+                return
         self._tell(client, life, source, 0)
 
     def _claim(self, life: int, source: Handshake) -> _State:
@@ -86,8 +89,11 @@ class Peers:
         place = _place(life, source)
         is_up = self._set(client, source, wait)["state"] == "up"
         with self._lock:
-            if self._told.get(source.peer, (None,))[0] == place and (is_up or wait is None):
-                self._told[source.peer] = place, _State.UP if is_up else _State.WAITED
+            told, state = self._told.get(source.peer, (None, _State.NEW))
+            if told == place and is_up:
+                self._told[source.peer] = place, _State.UP
+            elif told == place and (wait is None or state == _State.UP):
+                self._told[source.peer] = place, _State.WAITED
         self._forget_some(client)
 
     def _set(self, client: gantry.Client, source: Handshake, wait: Optional[float]) -> dict[str, Any]:
