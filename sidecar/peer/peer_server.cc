@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -105,7 +106,7 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
                       options_.executions,
                       options_.quiesce_max,
                       {},
-                      [this](const std::string& peer) { return tcp_->Keep(peer); }},
+                      [this](const std::string& peer) { return called_.load()->Keep(peer); }},
                      registry, initiators_, tickets_, streams_, queue_pairs_, stages_) {}
   ~GrpcPeerServer() override;
 
@@ -170,7 +171,8 @@ class GrpcPeerServer final : public PeerServer, private FdSocketHandler {
   grpc::ResourceQuota quota_{"peer API"};
   std::unique_ptr<grpc::Server> server_;  // null: no node directory
   std::unique_ptr<FdSocket> fd_socket_;
-  std::unique_ptr<TcpDoor> tcp_;                         // null: not over TCP
+  std::atomic<TcpDoor*> called_ = nullptr;  // tcp_, as gRPC's threads see it in its calls
+  std::unique_ptr<TcpDoor> tcp_;            // null: not over TCP
   std::unique_ptr<rpc::BoundedListener> node_listener_;  // null: no node directory
   std::jthread ticker_;
 };
@@ -183,6 +185,7 @@ Status GrpcPeerServer::Run() {
                                           options_.connections_max, options_.memory_bytes_max,
                                           options_.silence_max},
                                          options_.count_refusal, tcp_service_));
+    called_ = tcp_.get();
     RETURN_IF_ERROR(tcp_->Open());
   }
   ASSIGN_OR_RETURN(ticker_, StartThread("gantry-peers", [this](const std::stop_token& stop) {
