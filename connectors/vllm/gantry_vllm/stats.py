@@ -96,7 +96,7 @@ class Recorder:
 
     def __init__(self, recomputes: bool) -> None:
         self._recomputes = recomputes  # prompts whose reads failed; otherwise their requests fail
-        # What becomes of a prompt that is not read, for the log.
+        # For the log: the fate of a prompt that is not read.
         self.outcome = "it is computed here" if recomputes else 'its request fails, as kv_load_failure_policy is not "recompute"'
         self._lock = threading.Lock()
         self._stats = GantryStats()
