@@ -51,7 +51,7 @@ class Group:
 
     @property
     def prefix(self):
-        """What a command begins with that is to run in the group; its PID is the command's own."""
+        """The beginning of a command that is to run in the group; its PID is the command's own."""
         return ["sh", "-c", f'echo $$ >"{self.folder}/cgroup.procs" && exec "$@"', "sh"]
 
     def set(self, limit):

@@ -1,4 +1,4 @@
-"""What a worker tells its sidecar of prefillers' sidecars: nothing twice, nothing that breaks a read, and no more than so many."""
+"""A worker tells its sidecar of prefillers' sidecars: nothing twice, nothing that breaks a read, and no more than so many."""
 
 import unittest
 
@@ -86,7 +86,7 @@ class PeersCases(unittest.TestCase):
             self.assertTrue(self.introduce(THERE, life=2))
 
     def test_one_that_is_not_read_goes_where_it_was_said_to_be_last(self):
-        """Whoever made up the first address, the right one follows."""
+        """The right address puts right one that was made up."""
         for source in (THERE, NOWHERE, HERE):
             self.assertTrue(self.introduce(source))
             self.assertEqual(self.sidecar.addresses(), {"prefill": source.address})

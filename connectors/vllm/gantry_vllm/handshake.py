@@ -48,7 +48,7 @@ Workers = tuple[Handshake, ...]  # of an engine, by their ranks
 
 
 def compatibility(vllm_config: "VllmConfig", groups: list[Group], model_id: Optional[str] = None) -> dict[str, Any]:
-    """What both engines must have in common for a block of one to be a block of the other; the worker adds the layout.
+    """The values that both engines must share for a block of one to be a block of the other; the worker adds the layout.
 
     Weights are not compared: `model_id`, or the model's name with its revision, stands for them.
     """
@@ -79,7 +79,7 @@ def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
 
 
 def prompt_digest(request: "Request") -> str:
-    """Of a prompt's tokens and its LoRA adapter.
+    """The digest of a prompt's tokens and its LoRA adapter.
 
     Images and embeddings are left out: vLLM's names of images depend on the path of the model, or on a counter.
     """

@@ -1,7 +1,7 @@
-"""What a decoder's request says of a prefiller's blocks.
+"""The blocks of a prefiller, as a decoder's request names them.
 
-A router passes on what the prefiller wrote. Values of another kind, of another engine or of another prompt are refused. Who
-can write the parameters decides which of the held blocks are read, and in which order: that cannot be checked here.
+A router passes on what the prefiller wrote. Values of another kind, of another engine or of another prompt are refused. The
+writer of the parameters decides which of the held blocks are read, and in which order. That cannot be checked here.
 """
 
 from __future__ import annotations
