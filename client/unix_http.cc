@@ -8,14 +8,12 @@
 #include <iterator>
 #include <utility>
 
-#include "client/mailbox_opening.h"
 #include "lib/base/fd_passing.h"
 
 namespace gantry::client {
 namespace {
 
 constexpr size_t kReadBytes = 16 << 10;
-constexpr milliseconds kMailboxTime{100};  // to be given one: the request waits meanwhile
 
 Status SetTimeout(int fd, milliseconds timeout) {
   timeval value = {};
@@ -102,7 +100,7 @@ Result<HttpReply> UnixHttp::Send(const HttpRequest& request) {
     End end;
     auto reply = Exchange(&*connection, request, &end);
     const bool may_repeat = end.unread || (end.untouched && request.repeatable);
-    const bool again = !reply && may_repeat && connection->requests > 0;
+    const bool again = !reply && may_repeat && connection->used;
     at_the_end.fd = -1;  // another may have the connection from here on
     Checkin(*std::move(connection), end.reusable);
     if (reply) return reply;
@@ -118,56 +116,35 @@ Result<HttpReply> UnixHttp::Exchange(Connection* connection, const HttpRequest& 
     RETURN_IF_ERROR(SetTimeout(fd, request.timeout));
     connection->timeout = request.timeout;
   }
-  if (connection->requests == kMailboxAfter && may_have_mailbox_ && !connection->mailbox) {
-    const Status opened = OpenMailbox(connection, std::min(deadline, Clock::now() + kMailboxTime));
-    end->unread = !opened;
-    if (!opened) return Fail(opened.error());
-  }
-  const std::string head = HeadOf(request);
-  if (connection->mailbox) connection->mailbox->Look();
-  if (connection->mailbox && connection->mailbox->Offer(head, request.body)) {
-    return Receive(connection, /*by_mailbox=*/true, deadline, end);
-  }
-  if (connection->requests > 0 && IsDead(fd)) {
+  if (connection->used && IsDead(fd)) {
     end->unread = true;
     return Fail(ErrorCode::kPeerLost, "the sidecar closed the connection");
   }
   // A server may answer and close before it has read everything (a body over its limit): its
   // answer is worth more than our failure to write.
-  Status written = WriteAll(fd, head, request.body, deadline);
+  Status written = WriteAll(fd, HeadOf(request), request.body, deadline);
   if (!written && written.error().code != ErrorCode::kPeerLost) {
     return Fail(std::move(written).error());
   }
-  auto reply = Receive(connection, /*by_mailbox=*/false, deadline, end);
+  auto reply = Receive(connection, deadline, end);
   end->reusable = end->reusable && written.has_value();
   return reply;
 }
 
-Result<HttpReply> UnixHttp::Receive(Connection* connection, bool by_mailbox, TimePoint deadline,
-                                    End* end) {
+Result<HttpReply> UnixHttp::Receive(Connection* connection, TimePoint deadline, End* end) {
   const int fd = connection->fd.get();
-  Mailbox* const mailbox = connection->mailbox ? &*connection->mailbox : nullptr;
   end->untouched = true;
   HttpReplyParser parser;
   std::array<char, kReadBytes> bytes;
   while (true) {
-    const bool arrived = connection->wait.Await(fd, deadline, mailbox);
-    size_t mail = 0;
-    if (mailbox != nullptr) {
-      ASSIGN_OR_RETURN(mail, mailbox->Take(bytes));
-    }
-    const ssize_t received = mail > 0 ? static_cast<ssize_t>(mail)
-                                      : ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    const bool arrived = connection->wait.Await(fd, deadline);
+    const ssize_t received = ::recv(fd, bytes.data(), bytes.size(), MSG_DONTWAIT);
     const int error_number = received < 0 ? errno : 0;
     const bool in_time = Clock::now() <= deadline;
     const bool nothing = error_number == EAGAIN || error_number == EINTR;
-    // What lay in the mailbox was taken back, and comes over the socket.
     if (nothing && arrived && in_time) continue;
-    // An answer that was put there just before the end.
-    if (received == 0 && in_time && mailbox != nullptr && mailbox->HasMessage()) continue;
     const bool late = nothing || !in_time;
     end->untouched = end->untouched && received <= 0 && !late;
-    end->unread = received <= 0 && by_mailbox && mailbox->TakeBack() && !late;
     if (received < 0) return Fail(SocketError("receive", late ? EAGAIN : error_number));
     const std::string_view taken(bytes.data(), static_cast<size_t>(received));
     ASSIGN_OR_RETURN(const bool complete, received == 0 ? parser.TakeEnd() : parser.Take(taken));
@@ -183,79 +160,34 @@ Result<HttpReply> UnixHttp::Receive(Connection* connection, bool by_mailbox, Tim
   }
 }
 
-// Where many requests use a connection it is worth one more. After an error the connection is of no
-// use, and no request has gone over it.
-Status UnixHttp::OpenMailbox(Connection* connection, TimePoint deadline) {
-  auto mailbox = client::OpenMailbox(connection->fd.get(), deadline);
-  if (!mailbox) {
-    const ErrorCode code = mailbox.error().code;
-    const bool gone = code == ErrorCode::kPeerLost || code == ErrorCode::kDeadlineExceeded;
-    if (!gone) may_have_mailbox_ = false;  // this process cannot have one
-    return Fail(std::move(mailbox).error());
-  }
-  switch (mailbox->outcome) {
-    case OpenedMailbox::Outcome::kOpened:
-      connection->mailbox.emplace(*std::move(mailbox->mailbox));
-      has_mailbox_ = true;
-      break;
-    case OpenedMailbox::Outcome::kNotNow:
-      break;
-    case OpenedMailbox::Outcome::kNever:
-      may_have_mailbox_ = false;
-      break;
-  }
-  return {};
-}
-
 Status UnixHttp::OpenRehearsal() {
   // Nobody reads meanwhile: what does not fit is an error.
   ASSIGN_OR_RETURN(auto ends, SocketPair(SOCK_STREAM | SOCK_NONBLOCK));
-  Connection connection;
-  Stand stand;
-  if (has_mailbox_) {
-    ASSIGN_OR_RETURN(Mailbox::Pair mailbox, Mailbox::MakePair());
-    connection.mailbox.emplace(std::move(mailbox.client));
-    stand.mailbox.emplace(std::move(mailbox.server));
-  }
-  connection.fd = std::move(ends[0]);
-  stand.fd = std::move(ends[1]);
-  rehearsal_ = std::move(connection);
-  stand_ = std::move(stand);
+  rehearsal_ = {};
+  rehearsal_.fd = std::move(ends[0]);
+  rehearsal_end_ = std::move(ends[1]);
   return {};
-}
-
-Status UnixHttp::SendRehearsed(std::string_view answer, TimePoint deadline) {
-  if (stand_.mailbox) {
-    stand_.mailbox->Look();
-    rehearsal_.mailbox->Look();
-    if (stand_.mailbox->Offer(answer)) return {};
-  }
-  return WriteAll(stand_.fd.get(), answer, {}, deadline);
 }
 
 // The request, which is to be all that came.
 bool UnixHttp::DrainRehearsed() {
   std::array<char, kReadBytes> bytes;
-  if (stand_.mailbox) {
-    const auto taken = stand_.mailbox->Take(bytes);
-    if (!taken || *taken > 0) return taken.has_value();
-  }
-  const ssize_t drained = ::recv(stand_.fd.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  const ssize_t drained = ::recv(rehearsal_end_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   return drained > 0 && drained < std::ssize(bytes);
 }
 
 Result<HttpReply> UnixHttp::Rehearse(const HttpRequest& request, std::string_view answer) {
   MutexLock lock(rehearsal_mutex_);
-  const bool is_open = stand_.fd.valid() && stand_.mailbox.has_value() == has_mailbox_;
-  if (!is_open) RETURN_IF_ERROR(OpenRehearsal());
-  if (Status sent = SendRehearsed(answer, Clock::now() + request.timeout); !sent) {
-    stand_.fd.reset();
+  if (!rehearsal_end_.valid()) RETURN_IF_ERROR(OpenRehearsal());
+  const TimePoint deadline = Clock::now() + request.timeout;
+  if (Status sent = WriteAll(rehearsal_end_.get(), answer, {}, deadline); !sent) {
+    rehearsal_end_.reset();
     return Fail(std::move(sent).error());
   }
   End end;
   auto reply = Exchange(&rehearsal_, request, &end);
   const bool drained = DrainRehearsed();
-  if (!reply || !end.reusable || !drained) stand_.fd.reset();  // something may be left in it
+  if (!reply || !end.reusable || !drained) rehearsal_end_.reset();  // something may be left in it
   return reply;
 }
 
@@ -284,14 +216,14 @@ void UnixHttp::Checkin(Connection connection, bool reusable) {
   MutexLock lock(mutex_);
   in_flight_.erase(connection.fd.get());
   if (!reusable || closed_ || idle_.size() >= kIdleConnectionsMax) return;
-  ++connection.requests;
+  connection.used = true;
   idle_.push_back(std::move(connection));
 }
 
 void UnixHttp::Close() {
   {
     MutexLock rehearsal_lock(rehearsal_mutex_);
-    stand_ = {};
+    rehearsal_end_.reset();
     rehearsal_ = {};
   }
   MutexLock lock(mutex_);

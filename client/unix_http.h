@@ -1,11 +1,7 @@
 // HTTP/1.1 requests to one Unix socket: a request is one write, an answer as few reads as it takes,
-// and connections are kept for the next request. A connection that has carried some asks for a
-// mailbox, and small requests go through it while the server looks. Raises no SIGPIPE. Thread-safe.
+// and connections are kept for the next request. Raises no SIGPIPE. Thread-safe.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,7 +10,6 @@
 #include "client/http_reply_parser.h"
 #include "lib/base/clock.h"
 #include "lib/base/input_wait.h"
-#include "lib/base/mailbox.h"
 #include "lib/base/mutex.h"
 #include "lib/base/unique_fd.h"
 
@@ -35,7 +30,6 @@ struct HttpRequest {
 class UnixHttp {
  public:
   static constexpr size_t kIdleConnectionsMax = 4;
-  static constexpr unsigned kMailboxAfter = 8;  // requests of one connection
 
   explicit UnixHttp(std::string socket_path) : socket_path_(std::move(socket_path)) {}
 
@@ -44,8 +38,8 @@ class UnixHttp {
   // kCancelled after Close.
   Result<HttpReply> Send(const HttpRequest& request);
 
-  // Goes through an exchange over a pair of sockets or a mailbox of its own, whose other end has
-  // sent `answer` already: what a request runs through is then in this processor's caches when one
+  // Goes through an exchange over a pair of sockets of its own, whose other end has sent
+  // `answer` already: what a request runs through is then in this processor's caches when one
   // comes. The server hears of nothing. One thread at a time, others wait for it.
   Result<HttpReply> Rehearse(const HttpRequest& request, std::string_view answer);
 
@@ -57,10 +51,9 @@ class UnixHttp {
  private:
   struct Connection {
     UniqueFd fd;
-    uint64_t requests = 0;  // that were answered
+    bool used = false;  // a request was answered
     InputWait wait;
     milliseconds timeout{0};  // what the socket's options say
-    std::optional<Mailbox> mailbox;
   };
   // How an exchange ended, beside its reply.
   struct End {
@@ -68,32 +61,23 @@ class UnixHttp {
     bool untouched = false;  // no byte of an answer came
     bool unread = false;     // nor can the server have read any of the request
   };
-  // Of a rehearsal the server's part, that sends before it is asked.
-  struct Stand {
-    UniqueFd fd;  // invalid: not opened
-    std::optional<Mailbox> mailbox;
-  };
 
   Result<Connection> Checkout(bool fresh, milliseconds timeout);
   void Checkin(Connection connection, bool reusable);
   Result<HttpReply> Exchange(Connection* connection, const HttpRequest& request, End* end);
-  Result<HttpReply> Receive(Connection* connection, bool by_mailbox, TimePoint deadline, End* end);
-  Status OpenMailbox(Connection* connection, TimePoint deadline);
+  Result<HttpReply> Receive(Connection* connection, TimePoint deadline, End* end);
   Status OpenRehearsal() REQUIRES(rehearsal_mutex_);
-  Status SendRehearsed(std::string_view answer, TimePoint deadline) REQUIRES(rehearsal_mutex_);
   bool DrainRehearsed() REQUIRES(rehearsal_mutex_);
   Error Describe(Error error, const HttpRequest& request) const;
 
   const std::string socket_path_;
-  std::atomic<bool> may_have_mailbox_ = true;  // the server has not refused one
-  std::atomic<bool> has_mailbox_ = false;      // some connection has
   mutable Mutex mutex_;
   std::vector<Connection> idle_ GUARDED_BY(mutex_);
   std::set<int> in_flight_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;
   Mutex rehearsal_mutex_;
   Connection rehearsal_ GUARDED_BY(rehearsal_mutex_);
-  Stand stand_ GUARDED_BY(rehearsal_mutex_);
+  UniqueFd rehearsal_end_ GUARDED_BY(rehearsal_mutex_);  // the server's; invalid: not opened
 };
 
 }  // namespace gantry::client

@@ -214,7 +214,6 @@ nlohmann::json Report(const Stages& stages, const Samples& http, const Alone& al
   return {{"gap_ms", gap_ms},
           {"busy_gaps", options.busy_gaps},
           {"rehearse", options.rehearse},
-          {"mailbox", !options.no_mailbox},
           {"calls", stages.wall.size()},
           {"latency_us", Quantiles(stages.wall)},
           {"stages_us",
@@ -251,7 +250,6 @@ Result<nlohmann::json> MeasureLatency(const BenchOptions& options) {
   RETURN_IF_ERROR(stand.remote->Upload());
   const BlockPairs pairs = MakePairs(kBufferBytes / kBlockBytes, options.order, kSeed);
   ASSIGN_OR_RETURN(KeepAliveSocket socket, KeepAliveSocket::Connect(stand.sidecars->ApiSocket(0)));
-  if (!options.no_mailbox) RETURN_IF_ERROR(socket.OpenMailbox());
   Loop loop{socket, options, pairs, *stand.local};
 
   Stages warm_up;

@@ -49,22 +49,6 @@ std::string KeepAliveSocket::MakeRequest(const std::string& method, const std::s
   return request + "\r\n" + body;
 }
 
-Status KeepAliveSocket::OpenMailbox() {
-  constexpr size_t kAnswerHere = 4096;  // that it comes at once is what a benchmark can rely on
-  RETURN_IF_ERROR(
-      Send("POST /v1/mailbox HTTP/1.1\r\nHost: localhost\r\n"
-           "Content-Length: 0\r\n\r\n"));
-  wait_.Await(socket_.get(), TimePoint::max());
-  ASSIGN_OR_RETURN(const FdMessage answer, ReceiveMessage(socket_.get(), kAnswerHere));
-  if (!answer.payload.starts_with("HTTP/1.1 201") || answer.fds.size() != 1) {
-    return Fail(ErrorCode::kInternal, "the sidecar gave no mailbox: " + answer.payload,
-                "--no-mailbox");
-  }
-  ASSIGN_OR_RETURN(Mailbox mailbox, Mailbox::Map(answer.fds[0].get(), Mailbox::End::kClient));
-  mailbox_.emplace(std::move(mailbox));
-  return {};
-}
-
 Status KeepAliveSocket::Send(const std::string& request) {
   for (size_t sent = 0; sent < request.size();) {
     const ssize_t now =
@@ -79,13 +63,8 @@ Status KeepAliveSocket::Send(const std::string& request) {
 Status KeepAliveSocket::ReceiveMore() {
   std::array<char, 64 << 10> buffer;
   for (;;) {
-    wait_.Await(socket_.get(), TimePoint::max(), mailbox_ ? &*mailbox_ : nullptr);
-    size_t mail = 0;
-    if (mailbox_) {
-      ASSIGN_OR_RETURN(mail, mailbox_->Take(buffer));
-    }
-    const ssize_t got = mail > 0 ? static_cast<ssize_t>(mail)
-                                 : recv(socket_.get(), buffer.data(), buffer.size(), 0);
+    wait_.Await(socket_.get(), TimePoint::max());
+    const ssize_t got = recv(socket_.get(), buffer.data(), buffer.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return Fail(SystemError(ErrorCode::kPeerLost, "awaiting an answer", errno));
     if (got == 0) return Fail(ErrorCode::kPeerLost, "the sidecar closed the connection");
@@ -97,8 +76,7 @@ Status KeepAliveSocket::ReceiveMore() {
 
 Result<std::string> KeepAliveSocket::Call(const std::string& request) {
   received_.clear();
-  if (mailbox_) mailbox_->Look();
-  if (!mailbox_ || !mailbox_->Offer(request)) RETURN_IF_ERROR(Send(request));
+  RETURN_IF_ERROR(Send(request));
   size_t end_of_head = std::string::npos;
   while ((end_of_head = received_.find("\r\n\r\n")) == std::string::npos) {
     RETURN_IF_ERROR(ReceiveMore());

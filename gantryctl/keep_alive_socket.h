@@ -1,13 +1,10 @@
 // One HTTP connection that stays open, with as little as possible between the caller and the
-// socket, or the mailbox beside it: for measuring the sidecar and not an HTTP library. Used by one
-// thread at a time.
+// socket: for measuring the sidecar and not an HTTP library. Used by one thread at a time.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "lib/base/input_wait.h"
-#include "lib/base/mailbox.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
 
@@ -16,9 +13,6 @@ namespace gantry::gantryctl {
 class KeepAliveSocket {
  public:
   static Result<KeepAliveSocket> Connect(const std::string& socket_path);
-
-  // From here on small requests go through memory while the sidecar looks, as libgantry's do.
-  Status OpenMailbox();
 
   // `request` is everything, headers and body. Returns the body of an answer with status 2xx; any
   // other answer is an error.
@@ -36,7 +30,6 @@ class KeepAliveSocket {
   Status ReceiveMore();
 
   UniqueFd socket_;
-  std::optional<Mailbox> mailbox_;
   InputWait wait_;  // as libgantry
   std::string received_;
 };

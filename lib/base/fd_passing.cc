@@ -59,24 +59,6 @@ void TakeDescriptors(msghdr& header, std::vector<UniqueFd>* fds) {
   }
 }
 
-ssize_t Send(int socket, std::string_view payload, std::span<const int> fds) {
-  iovec data = {const_cast<char*>(payload.data()), payload.size()};
-  alignas(cmsghdr) std::array<char, kControlBytes> control = {};
-  msghdr header = {};
-  header.msg_iov = &data;
-  header.msg_iovlen = 1;
-  if (!fds.empty()) {
-    header.msg_control = control.data();
-    header.msg_controllen = CMSG_SPACE(fds.size_bytes());
-    cmsghdr* rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(fds.size_bytes());
-    std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
-  }
-  return ::sendmsg(socket, &header, MSG_NOSIGNAL);
-}
-
 // The hint for a connect that failed.
 std::string AdviceFor(int error_number) {
   switch (error_number) {
@@ -104,9 +86,23 @@ Status SendMessage(int socket, std::string_view payload, std::span<const int> fd
                                                  std::to_string(kFdsPerMessageMax) +
                                                  " descriptors");
   }
+  iovec data = {const_cast<char*>(payload.data()), payload.size()};
+  alignas(cmsghdr) std::array<char, kControlBytes> control = {};
+  msghdr header = {};
+  header.msg_iov = &data;
+  header.msg_iovlen = 1;
+  if (!fds.empty()) {
+    header.msg_control = control.data();
+    header.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
+  }
   ssize_t sent = 0;
   do {
-    sent = Send(socket, payload, fds);
+    sent = ::sendmsg(socket, &header, MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   if (sent < 0) {
     const bool full = errno == EAGAIN || errno == EWOULDBLOCK;
@@ -152,10 +148,6 @@ Result<FdMessage> ReceiveMessage(int socket, size_t payload_bytes_max, std::stri
   message.payload.resize(static_cast<size_t>(received));
   message.closed = received == 0;
   return message;
-}
-
-ssize_t SendWithFd(int socket, std::string_view bytes, int fd) {
-  return Send(socket, bytes, {&fd, 1});
 }
 
 Result<PeerCredentials> CredentialsOf(int socket) {

@@ -1,5 +1,5 @@
-// Messages with file descriptors over connected Unix sockets (SCM_RIGHTS), of SOCK_SEQPACKET but
-// for SendWithFd. Thread-safe as far as the socket is: one sender and one receiver at a time.
+// One message with file descriptors over a connected SOCK_SEQPACKET Unix socket (SCM_RIGHTS).
+// Thread-safe as far as the socket is: one sender and one receiver at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -39,9 +39,6 @@ Status SendMessage(int socket, std::string_view payload, std::span<const int> fd
 // any more are kResourceExhausted. No descriptor leaks. `space`: of so many bytes and one more,
 // when there must be no lack of memory by then.
 Result<FdMessage> ReceiveMessage(int socket, size_t payload_bytes_max, std::string space = {});
-
-// As send(2) over a stream, with a descriptor beside the first byte.
-ssize_t SendWithFd(int socket, std::string_view bytes, int fd);
 
 Result<PeerCredentials> CredentialsOf(int socket);
 

@@ -49,19 +49,11 @@ InputWait::InputWait(Patience patience)
       is_long_(patience == Patience::kLong ||
                (patience == Patience::kByProcessors && HasProcessorsForLong())) {}
 
-bool InputWait::Source::HasInput() const {
-  return (mailbox != nullptr && mailbox->HasMessage()) || IsReadable(fd);
-}
-
-bool InputWait::Source::StopLooking() const { return mailbox != nullptr && mailbox->StopLooking(); }
-
-bool InputWait::Await(int fd, TimePoint deadline, Mailbox* mailbox) {
-  const Source source{fd, mailbox};
+bool InputWait::Await(int fd, TimePoint deadline) {
   const TimePoint start = Clock::now();
-  bool arrived = soon_.Until([&source] { return source.HasInput(); }, deadline);
+  bool arrived = soon_.Until([fd] { return IsReadable(fd); }, deadline);
   if (!arrived) {
-    arrived =
-        AwaitExpected(source, start, deadline) || source.StopLooking() || AwaitInput(fd, deadline);
+    arrived = AwaitExpected(fd, start, deadline) || AwaitInput(fd, deadline);
     soon_.Slept(Clock::now() - start);
   }
   if (arrived) Learn(Clock::now() - start);
@@ -76,14 +68,11 @@ InputWait::Window InputWait::WindowOf(nanoseconds last, nanoseconds before_last)
   return {std::max<nanoseconds>(expected - lead, nanoseconds(0)), expected + lead};
 }
 
-bool InputWait::AwaitExpected(const Source& source, TimePoint start, TimePoint deadline) {
+bool InputWait::AwaitExpected(int fd, TimePoint start, TimePoint deadline) {
   const Window window = WindowOf(last_, before_last_);
   if (!is_long_ || window.until.count() == 0) return false;
-  if (source.StopLooking()) return true;
-  if (SleepForInput(source.fd, std::min(deadline, start + window.from))) return true;
-  if (source.mailbox != nullptr) source.mailbox->Look();
-  return around_.Until([&source] { return source.HasInput(); },
-                       std::min(deadline, start + window.until));
+  if (SleepForInput(fd, std::min(deadline, start + window.from))) return true;
+  return around_.Until([fd] { return IsReadable(fd); }, std::min(deadline, start + window.until));
 }
 
 void InputWait::Learn(nanoseconds taken) {

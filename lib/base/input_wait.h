@@ -5,7 +5,6 @@
 
 #include "lib/base/adaptive_spin.h"
 #include "lib/base/clock.h"
-#include "lib/base/mailbox.h"
 
 namespace gantry {
 
@@ -18,10 +17,8 @@ class InputWait {
   InputWait() : InputWait(Patience::kByProcessors) {}
   explicit InputWait(Patience patience);
 
-  // Until there is something to read from `fd` (or its end), which is true, or the deadline. While
-  // the thread is awake it looks into the mailbox that belongs to it, too, if there is one; what it
-  // saw there may have been taken back, to be sent instead.
-  bool Await(int fd, TimePoint deadline, Mailbox* mailbox = nullptr);
+  // Until there is something to read from `fd` (or its end), which is true, or the deadline.
+  bool Await(int fd, TimePoint deadline);
 
   // When an answer is looked for, after the request; nothing where the two are 0.
   struct Window {
@@ -32,14 +29,7 @@ class InputWait {
   static Window WindowOf(nanoseconds last, nanoseconds before_last);
 
  private:
-  struct Source {
-    int fd;
-    Mailbox* mailbox;  // or null
-    bool HasInput() const;
-    // Nobody puts into the mailbox of one who sleeps. True where something came until then.
-    bool StopLooking() const;
-  };
-  bool AwaitExpected(const Source& source, TimePoint start, TimePoint deadline);
+  bool AwaitExpected(int fd, TimePoint start, TimePoint deadline);
   void Learn(nanoseconds taken);
 
   AdaptiveSpin soon_{microseconds(100)};

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "lib/http/error_response.h"
 
 namespace gantry::http {
 namespace {
 
-constexpr milliseconds kMailboxUnused{1'000};
 constexpr size_t kRefusedMax = 8;
 
 }  // namespace
@@ -54,19 +52,6 @@ std::string TooManyConnections(size_t connections_max, const std::string& hint) 
       ErrorCode::kResourceExhausted,
       "all of the at most " + std::to_string(connections_max) + " HTTP connections are in use",
       hint)));
-}
-
-void EndUnusedMailboxes(ConnectionEntries* entries, size_t count, TimePoint now) {
-  if (count == 0) return;
-  std::vector<ConnectionEntries::iterator> unused;
-  for (auto each = entries->begin(); each != entries->end(); ++each) {
-    const HttpConnection& connection = *each->second.connection;
-    if (each->second.busy || !connection.has_mailbox() || !connection.is_idle()) continue;
-    if (now - connection.since() >= kMailboxUnused) unused.push_back(each);
-  }
-  std::ranges::sort(unused, {}, [](auto each) { return each->second.connection->since(); });
-  if (unused.size() > count) unused.resize(count);
-  for (const auto each : unused) entries->erase(each);
 }
 
 }  // namespace gantry::http

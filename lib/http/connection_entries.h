@@ -7,7 +7,6 @@
 #include <string>
 #include <unordered_map>
 
-#include "lib/base/clock.h"
 #include "lib/http/http_connection.h"
 
 namespace gantry::http {
@@ -39,9 +38,5 @@ bool MakeRoomForRefusal(ConnectionEntries* entries);
 
 // The answer of those.
 std::string TooManyConnections(size_t connections_max, const std::string& hint);
-
-// Ends up to `count` connections that have a mailbox and have not used it for a second, those that
-// are idle longest first, so that clients to come find one.
-void EndUnusedMailboxes(ConnectionEntries* entries, size_t count, TimePoint now);
 
 }  // namespace gantry::http

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "lib/base/error.h"
-#include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
 #include "lib/base/poll_fd.h"
 #include "lib/base/prefetch.h"
@@ -75,8 +74,7 @@ HttpConnection::State HttpConnection::Receive() {
       if (!SendNow(kContinue)) return State::kEnded;
     }
     const bool begins = input_.empty();
-    by_mailbox_ = begins && HasMail();
-    const ssize_t received = by_mailbox_ ? ReceiveMail() : ReceiveSome();
+    const ssize_t received = ReceiveSome();
     if (received == 0 || (received < 0 && !WouldBlock())) return State::kEnded;
     if (received < 0) return State::kWantsInput;
     if (begins) SetDeadline(share_->limits.request_time_max);
@@ -115,16 +113,6 @@ ssize_t HttpConnection::ReceiveSome() {
   return received;
 }
 
-// As recv(2). Whoever writes what makes no sense has ended the connection.
-ssize_t HttpConnection::ReceiveMail() {
-  std::array<char, Mailbox::kMessageBytesMax> bytes;
-  const auto taken = mailbox_->Take(bytes);
-  if (!taken) return 0;
-  input_.append(bytes.data(), *taken);
-  errno = EAGAIN;
-  return *taken > 0 ? static_cast<ssize_t>(*taken) : -1;
-}
-
 bool HttpConnection::ChargeInput() {
   const size_t large = input_.capacity() > kSmallBytesMax ? input_.capacity() : 0;
   if (large == charged_) return true;
@@ -155,20 +143,11 @@ HttpInterpreter::Call HttpConnection::request() {
   call.head = std::string_view(input_).substr(0, framing_.head_bytes);
   call.body = std::string_view(input_).substr(framing_.head_bytes, framing_.body_bytes);
   call.uid = uid_;
-  call.by_mailbox = by_mailbox_;
   call.channel = this;
   return call;
 }
 
 void HttpConnection::EndRequest(const HttpInterpreter::Outcome& outcome) {
-  if (mailbox_ && outcome.keep_open && !continued_) {
-    if (!share_->stopping) mailbox_->Look();  // the next request may come before it is looked for
-    if (mailbox_->Offer(output_)) ClearKeepingLittle(&output_);
-  }
-  if (opened_) {
-    mailbox_ = std::move(opened_);
-    if (!share_->stopping) mailbox_->Look();
-  }
   if (outcome.afterwards) Flush();  // fails as it does once more in Advance
   const size_t used = framing_.head_bytes + framing_.body_bytes;
   const bool is_kept = outcome.may_rehearse && share_->limits.rehearsal_interval.count() > 0;
@@ -197,7 +176,6 @@ void HttpConnection::SwapMemory(HttpConnection* other) {
 // To send nothing goes some of the way of an answer, through what the kernel has of this socket.
 void HttpConnection::KeepReady() {
   gantry::Prefetch(this, sizeof(*this));
-  if (mailbox_) return mailbox_->KeepReady();
   ::send(socket_.get(), "", 0, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -213,7 +191,8 @@ void HttpConnection::EndWith(std::string last_response) {
 bool HttpConnection::Flush() {
   if (output_.empty()) return true;
   while (sent_ < output_.size()) {
-    const ssize_t sent = SendSome(std::string_view(output_).substr(sent_));
+    const ssize_t sent =
+        ::send(socket_.get(), output_.data() + sent_, output_.size() - sent_, MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0) return WouldBlock();
     sent_ += static_cast<size_t>(sent);
@@ -222,13 +201,6 @@ bool HttpConnection::Flush() {
   sent_ = 0;
   if (input_.empty()) SetDeadline(share_->limits.idle_time_max);
   return true;
-}
-
-ssize_t HttpConnection::SendSome(std::string_view bytes) {
-  if (!to_pass_.valid()) return ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  const ssize_t sent = SendWithFd(socket_.get(), bytes, to_pass_.get());
-  if (sent > 0) to_pass_.reset();
-  return sent;
 }
 
 void HttpConnection::Drain(TimePoint deadline) {
@@ -251,19 +223,6 @@ bool HttpConnection::IsWanted() {
   return received > 0 || (received < 0 && (WouldBlock() || errno == EINTR));
 }
 
-Status HttpConnection::OpenMailbox() {
-  if (!uid_) {
-    return Fail(ErrorCode::kPermissionDenied,
-                "a mailbox is memory of this machine, and comes over a Unix socket alone",
-                "connect to api.sock in the run directory");
-  }
-  if (mailbox_) return Fail(ErrorCode::kConflict, "this connection has a mailbox already");
-  ASSIGN_OR_RETURN(MailboxStore::Opened opened, share_->mailboxes.Open());
-  opened_ = std::move(opened.end);
-  to_pass_ = std::move(opened.memory);
-  return {};
-}
-
 // Of the client's end, too.
 bool HttpConnection::HasInput() {
   char byte = 0;
@@ -272,9 +231,8 @@ bool HttpConnection::HasInput() {
 
 bool HttpConnection::SpinForInput(const std::function<void()>& meanwhile) {
   spun_in_vain_.reset();
-  if (mailbox_) mailbox_->Look();
   const auto look = [&] {
-    if (share_->stopping || HasMail() || HasInput()) return true;
+    if (share_->stopping || HasInput()) return true;
     if (meanwhile) meanwhile();
     return false;
   };
@@ -282,8 +240,6 @@ bool HttpConnection::SpinForInput(const std::function<void()>& meanwhile) {
   spun_in_vain_ = Clock::now();
   return false;
 }
-
-bool HttpConnection::StopLooking() { return mailbox_ && mailbox_->StopLooking() && is_idle(); }
 
 void HttpConnection::Cut() { ::shutdown(socket_.get(), SHUT_RDWR); }
 

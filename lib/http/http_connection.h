@@ -1,6 +1,5 @@
-// One client's connection: bounded buffers around a socket that never blocks, a mailbox beside it
-// if the client asked for one, and where in a request or response it is. Used by one thread at a
-// time.
+// One client's connection: bounded buffers around a socket that never blocks, and where in a
+// request or response it is. Used by one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -11,8 +10,6 @@
 
 #include "lib/base/adaptive_spin.h"
 #include "lib/base/clock.h"
-#include "lib/base/mailbox.h"
-#include "lib/base/mailbox_store.h"
 #include "lib/base/unique_fd.h"
 #include "lib/http/http_interpreter.h"
 #include "lib/http/request_framing.h"
@@ -30,15 +27,11 @@ struct ConnectionLimits {
   // How often it is rehearsed meanwhile (see Rehearsal). 0: never.
   microseconds rehearsal_interval{0};
   size_t large_bytes_max = 256 << 20;  // of all bodies that are being received, together
-  size_t mailboxes_max = 64;           // of all connections, and those that ended a second ago
 };
 
 // What all connections of a server share.
 struct ConnectionShare {
-  explicit ConnectionShare(const ConnectionLimits& limits_in)
-      : limits(limits_in), mailboxes(limits_in.mailboxes_max) {}
   const ConnectionLimits limits;
-  MailboxStore mailboxes;
   std::atomic<size_t> large_bytes = 0;
   std::atomic<bool> stopping = false;
 };
@@ -80,13 +73,6 @@ class HttpConnection final : public ResponseChannel {
   bool has_served() const { return served_; }
   // The client began a request and has not finished it.
   bool is_in_request() const { return !input_.empty() && output_.empty() && !ends_; }
-  // For requests by a mailbox.
-  void Adopt(MailboxStore::End mailbox) { mailbox_ = std::move(mailbox); }
-  bool has_mailbox() const { return mailbox_ != nullptr; }
-  // Requests may come by the mailbox. REQUIRES has_mailbox().
-  void Look() { mailbox_->Look(); }
-  // Before the connection waits for its socket alone: true where a request has come meanwhile.
-  bool StopLooking();
   // Whether the next request comes so soon that waiting for it is better than to be woken for it.
   // Between two looks it calls `meanwhile`, which returns soon. REQUIRES is_idle().
   bool SpinForInput(const std::function<void()>& meanwhile = {});
@@ -100,17 +86,13 @@ class HttpConnection final : public ResponseChannel {
 
   bool SendNow(std::string_view bytes) override;
   bool IsWanted() override;
-  Status OpenMailbox() override;
 
  private:
   bool Flush();
   bool HasInput();
-  bool HasMail() const { return mailbox_ && mailbox_->HasMessage(); }
   State Receive();
   State Linger();
   ssize_t ReceiveSome();
-  ssize_t ReceiveMail();
-  ssize_t SendSome(std::string_view bytes);
   bool ChargeInput();
   void SetDeadline(milliseconds after) {
     since_ = Clock::now();
@@ -121,10 +103,6 @@ class HttpConnection final : public ResponseChannel {
   const std::optional<uid_t> uid_;
   ConnectionShare* const share_;
 
-  MailboxStore::End mailbox_;
-  MailboxStore::End opened_;  // mailbox_ after this request
-  bool by_mailbox_ = false;   // the last bytes of input_ came by it
-  UniqueFd to_pass_;          // with the next byte of output_
   std::string input_;
   Framing framing_;
   bool continued_ = false;  // "100 Continue" was sent

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "lib/base/result.h"
 #include "lib/wire/schema_reader.h"
 
 namespace gantry::http {
@@ -29,14 +28,11 @@ struct Request {
   const std::multimap<std::string, std::string>* query = nullptr;  // decoded
   std::optional<uid_t> uid;  // of the process behind a Unix socket; empty on TCP
   bool may_wait = true;      // false: this is the last thread that can answer others
-  bool by_mailbox = false;   // it came through the connection's mailbox
   // The answer is for nobody: what leads to it is to stay in the processor's caches, and is done
   // without a trace (see Rehearsal).
   bool rehearsed = false;
   // False when the client is gone or the server stops; a handler that waits long asks now and then.
   std::function<bool()> is_wanted;
-  // The connection has a mailbox when the answer is sent: its memory goes with that (SCM_RIGHTS).
-  std::function<Status()> open_mailbox;
 };
 
 struct Response {

@@ -93,13 +93,8 @@ Request RequestOf(const HttpInterpreter::Call& call) {
   request.uid = call.uid;
   request.may_wait = call.may_wait;
   request.rehearsed = call.rehearsed;
-  request.by_mailbox = call.by_mailbox;
   request.is_wanted = [channel = call.channel] {
     return channel == nullptr || channel->IsWanted();
-  };
-  request.open_mailbox = [channel = call.channel] {
-    if (channel != nullptr) return channel->OpenMailbox();
-    return Status(Fail(ErrorCode::kPermissionDenied, "there is no connection"));
   };
   return request;
 }

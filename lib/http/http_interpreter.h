@@ -23,8 +23,6 @@ class ResponseChannel {
   virtual bool SendNow(std::string_view bytes) = 0;
   // False when the client has hung up or the server stops.
   virtual bool IsWanted() = 0;
-  // As Request says.
-  virtual Status OpenMailbox() = 0;
 };
 
 class HttpInterpreter {
@@ -40,7 +38,6 @@ class HttpInterpreter {
     bool may_wait = true;
     bool close_after = false;  // tell the client that the connection ends
     bool rehearsed = false;    // as Request says
-    bool by_mailbox = false;
     ResponseChannel* channel = nullptr;
   };
   struct Outcome {

@@ -42,7 +42,7 @@ constexpr uint64_t kFirstConnection = 16;
 class HttpServer::Loop {
  public:
   Loop(const HttpServerOptions& options, Handler handler)
-      : options_(options), interpreter_(std::move(handler)), share_(options.connection) {}
+      : options_(options), interpreter_(std::move(handler)), share_{options.connection} {}
   ~Loop() { Stop(Clock::now() + milliseconds(5'000)); }
 
   Status Start() EXCLUDES(mutex_);
@@ -272,18 +272,15 @@ void HttpServer::Loop::Close(uint64_t token) {
 }
 
 void HttpServer::Loop::Handle(uint64_t token, HttpConnection* connection) {
-  for (int served = 0, fruitless = 0;; ++fruitless) {
+  for (int served = 0;;) {
     switch (connection->Advance()) {
       case HttpConnection::State::kHasRequest:
         Serve(connection);
-        fruitless = 0;
         // Who sends without end is ready at once, and waits behind the others.
         if (++served < kRequestsPerTurn || share_.stopping) break;
         return GiveBack(token, connection, EPOLLOUT);
       case HttpConnection::State::kWantsInput:
-        // Mail may be taken back, and that without end.
-        if (fruitless > kRequestsPerTurn) return GiveBack(token, connection, EPOLLOUT);
-        if ((connection->is_idle() && SpinFor(connection)) || connection->StopLooking()) break;
+        if (connection->is_idle() && SpinFor(connection)) break;
         return GiveBack(token, connection, EPOLLIN);
       case HttpConnection::State::kWantsOutput:
         if (!share_.stopping) return GiveBack(token, connection, EPOLLOUT);
@@ -324,15 +321,12 @@ void HttpServer::Loop::Sweep() {
 
 // Ends connections whose state has lasted too long, and joins threads that ended.
 void HttpServer::Loop::SweepOnce() {
-  share_.mailboxes.FreeRested();
   const TimePoint now = Clock::now();
   std::vector<std::pair<uint64_t, HttpConnection*>> unfinished;
   std::list<std::jthread> ended;  // joined at the end
   {
     const MutexLock lock(mutex_);
     ended.swap(ended_threads_);
-    const size_t spare = options_.connection.mailboxes_max / 8;
-    EndUnusedMailboxes(&entries_, spare - std::min(spare, share_.mailboxes.left()), now);
     for (auto entry = entries_.begin(); entry != entries_.end();) {
       HttpConnection& connection = *entry->second.connection;
       if (entry->second.busy || now < connection.deadline()) {

@@ -34,7 +34,6 @@ void Rehearsal::RunIfDue(HttpConnection* connection) {
 bool Rehearsal::Run(HttpConnection* connection) {
   if (connection_ == nullptr && !Open()) return false;
   connection->KeepReady();
-  by_mailbox_ = connection->has_mailbox();
   connection_->SwapMemory(connection);  // what the next request will use
   if (!Send(connection->rehearsal())) return false;
   if (connection_->Advance() != HttpConnection::State::kHasRequest) return false;
@@ -53,47 +52,24 @@ bool Rehearsal::Run(HttpConnection* connection) {
 bool Rehearsal::Open() {
   auto ends = SocketPair(SOCK_STREAM | SOCK_NONBLOCK);
   if (!ends) return false;
-  mailbox_.reset();
   client_ = std::move((*ends)[0]);
   connection_ = std::make_unique<HttpConnection>(std::move((*ends)[1]), std::nullopt, share_);
   return true;
 }
 
-bool Rehearsal::OpenMailbox() {
-  auto ends = Mailbox::MakePair();
-  if (!ends) return false;
-  connection_->Adopt(MailboxStore::End(new Mailbox(std::move(ends->server))));
-  mailbox_.emplace(std::move(ends->client));
-  return true;
-}
-
 bool Rehearsal::Send(const std::string& request) {
-  if (by_mailbox_) {
-    if (!mailbox_ && !OpenMailbox()) return false;
-    connection_->Look();
-    mailbox_->Look();
-    return mailbox_->Offer(request);
-  }
-  if (mailbox_) mailbox_->StopLooking();
   return ::send(client_.get(), request.data(), request.size(), MSG_NOSIGNAL) ==
          static_cast<ssize_t>(request.size());
 }
 
-// All of the answer is there: of a large one not in the mailbox.
+// All of the answer is there.
 bool Rehearsal::Discard() {
-  if (by_mailbox_ && TakeAnswer()) return connection_->is_idle();
   std::array<char, 16 << 10> bytes;
   ssize_t received = 0;
   do {
     received = ::recv(client_.get(), bytes.data(), bytes.size(), 0);
   } while (received == static_cast<ssize_t>(bytes.size()));
   return connection_->is_idle();
-}
-
-bool Rehearsal::TakeAnswer() {
-  std::array<char, Mailbox::kMessageBytesMax> bytes;
-  const auto taken = mailbox_->Take(bytes);
-  return taken && *taken > 0;
 }
 
 }  // namespace gantry::http

@@ -5,10 +5,8 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "lib/base/clock.h"
-#include "lib/base/mailbox.h"
 #include "lib/base/unique_fd.h"
 #include "lib/http/http_connection.h"
 #include "lib/http/http_interpreter.h"
@@ -21,25 +19,20 @@ class Rehearsal {
       : interpreter_(interpreter), share_(share) {}
 
   // As the connection's. Meanwhile its last request is rehearsed once in an interval, over a pair
-  // of sockets or a mailbox, as if it had come anew. One that cannot be any more is not tried
-  // again.
+  // of sockets, as if it had come anew. One that cannot be any more is not tried again.
   bool SpinForInput(HttpConnection* connection);
 
  private:
   void RunIfDue(HttpConnection* connection);
   bool Run(HttpConnection* connection);
   bool Open();
-  bool OpenMailbox();
   bool Send(const std::string& request);
   bool Discard();
-  bool TakeAnswer();
 
   HttpInterpreter* const interpreter_;
   ConnectionShare* const share_;
   TimePoint due_;
   UniqueFd client_;
-  std::optional<Mailbox> mailbox_;              // the client's end
-  bool by_mailbox_ = false;                     // as the connection's requests may come
   std::unique_ptr<HttpConnection> connection_;  // null: not opened yet
 };
 

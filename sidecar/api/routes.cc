@@ -9,7 +9,6 @@
 #include "sidecar/api/caller.h"
 #include "sidecar/api/events_endpoint.h"
 #include "sidecar/api/holds_endpoint.h"
-#include "sidecar/api/mailbox_endpoint.h"
 #include "sidecar/api/notifications_endpoint.h"
 #include "sidecar/api/peers_endpoint.h"
 #include "sidecar/api/request_reading.h"
@@ -57,7 +56,6 @@ constexpr Route kRoutes[] = {
     {"GET",    "/v1/peers",             Guard::kCaller,   kNone,                           ListPeers},
     {"GET",    "/v1/peers/{name}",      Guard::kCaller,   kNone,                           GetPeer},
     {"DELETE", "/v1/peers/{name}",      Guard::kCaller,   kNone,                           DeletePeer},
-    {"POST",   "/v1/mailbox",           Guard::kCaller,   kNone,                           PostMailbox},
     {"GET",    "/v1/status",            Guard::kCaller,   kNone,                           GetStatus},
     {"GET",    "/v1/info",              Guard::kOpen,     kNone,                           GetInfo},
     {"GET",    "/v1/debug/buffers",     Guard::kCaller,   kNone,                           DebugBuffers},
@@ -149,12 +147,10 @@ void Count(const ApiDependencies& api, const Choice& choice, const http::Request
   const int status = response->status;
   if (choice.route == nullptr || !choice.route->may_rehearse) {
     const std::string_view pattern = choice.pattern.empty() ? "unknown" : choice.pattern;
-    if (request.by_mailbox) api.metrics.MailboxRequest();
     return api.metrics.HttpRequest(pattern, request.method, status, seconds);
   }
   response->afterwards = [&metrics = api.metrics, &transfers = api.transfers, route = choice.route,
-                          status, seconds, by_mailbox = request.by_mailbox] {
-    if (by_mailbox) metrics.MailboxRequest();
+                          status, seconds] {
     metrics.HttpRequest(route->pattern, route->method, status, seconds);
     transfers.Account();
   };

@@ -30,7 +30,6 @@ constexpr std::array kEndpoints = std::to_array<HttpEndpoint>({
     {"/v1/holds/{id}", "PATCH"},
     {"/v1/holds/{id}", "PUT"},
     {"/v1/info", "GET"},
-    {"/v1/mailbox", "POST"},
     {"/v1/notifications", "POST"},
     {"/v1/peers", "GET"},
     {"/v1/peers/{name}", "DELETE"},

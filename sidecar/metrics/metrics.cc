@@ -218,10 +218,6 @@ struct Metrics::Families {
                           {}};
 
   RequestCounters requests{*registry};
-  CounterGrid mailbox_requests{*registry,
-                               "gantry_http_mailbox_requests_total",
-                               "Requests to the REST interface that came through memory",
-                               {}};
   HistogramGrid request_duration{*registry,
                                  "gantry_http_request_duration_seconds",
                                  "Time to answer a request to the REST interface",
@@ -298,8 +294,6 @@ void Metrics::HttpRequest(std::string_view route, std::string_view method, int c
   families_->requests.Count(route, method, code);
   families_->request_duration.At(RouteIndex(route)).Observe(seconds);
 }
-
-void Metrics::MailboxRequest() { families_->mailbox_requests.At().Increment(); }
 
 void Metrics::HoldExpired() { families_->hold_expirations.At().Increment(); }
 

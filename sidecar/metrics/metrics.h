@@ -142,8 +142,6 @@ class Metrics {
   void Busy(Operation operation, Path path, double seconds);  // union of the time a path was busy
   void RegistrationEnded(bool ok, uint64_t buffers);
   void HttpRequest(std::string_view route, std::string_view method, int code, double seconds);
-  // One of those, which came through a mailbox.
-  void MailboxRequest();
   void HoldExpired();
   void NotificationEnded(NotificationDirection direction, NotificationOutcome outcome);
   void PeerRefused(PeerRefusal why);

@@ -135,28 +135,6 @@ TEST(UnixHttp, AServerThatDoesNotAnswerIsLate) {
   EXPECT_LT(SecondsBetween(start, Clock::now()), 2);
 }
 
-// The one that asks for a mailbox waits for it a moment, and then goes another way.
-TEST(UnixHttp, AServerThatGivesNoMailboxInTimeIsAskedOverAnotherConnection) {
-  FakeSidecar server;
-  std::atomic<bool> stop{false};
-  server.On("/v1/mailbox", [&](const FakeRequest&) {
-    while (!stop) std::this_thread::sleep_for(5ms);
-    return std::string();
-  });
-  UnixHttp http(server.api_socket());
-  const TimePoint start = Clock::now();
-  for (unsigned i = 0; i < UnixHttp::kMailboxAfter; ++i) {
-    EXPECT_EQ(http.Send(Get("/a", false))->status, 200);
-  }
-  EXPECT_EQ(server.requests().size(), UnixHttp::kMailboxAfter) << "an answer waited for it";
-  for (unsigned i = 0; i < UnixHttp::kMailboxAfter; ++i) {
-    EXPECT_EQ(http.Send(Get("/a", false))->status, 200);
-  }
-  EXPECT_LT(SecondsBetween(start, Clock::now()), 2);
-  EXPECT_EQ(server.connections_made(), 2U);
-  stop = true;
-}
-
 // One byte at a time must not stretch the time without end.
 TEST(UnixHttp, AServerThatDripsIsLate) {
   const std::string path = "/tmp/gantry-drip-" + std::to_string(::getpid()) + ".sock";

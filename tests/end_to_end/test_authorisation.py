@@ -135,7 +135,6 @@ def test_on_tcp_a_token_is_good_for_its_own_workload_alone(on_tcp, new_memory):
         ("GET", "/v1/events?workload=b", None),
         ("PUT", "/v1/workloads/b", {}),
         ("DELETE", "/v1/workloads/b", None),
-        ("POST", "/v1/mailbox", None),  # memory of this machine: to nobody on TCP
     ]
     for method, target, body in requests:
         status, problem = tcp.ask(method, target, body, token=a.token)

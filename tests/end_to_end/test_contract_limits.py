@@ -19,7 +19,6 @@ HEAD = said("HeadTooLarge", r"over (\d+) KiB") * KIB
 HEADERS = said("HeadTooLarge", r"or (\d+) headers")
 TARGET = said("TargetTooLong", r"over (\d+) KiB") * KIB
 BODY = said("BodyTooLarge", r"over (\d+) MiB") * MIB
-MAILBOXES = int(re.search(r"(\d+) connections have one", DOCUMENT["paths"]["/v1/mailbox"]["post"]["description"])[1])
 STREAMS = int(re.search(r"At most (\d+) streams", DOCUMENT["paths"]["/v1/events"]["get"]["description"])[1])
 
 
@@ -99,18 +98,7 @@ def test_a_body_over_the_limit_is_413(sidecar):
     assert sidecar.ask("GET", "/v1/status")[1]["limits"]["body_bytes_max"] == BODY
 
 
-def test_so_many_mailboxes_and_streams_there_are(sidecar):
-    connections = []
-    try:
-        for number in range(MAILBOXES + 1):
-            connections.append(UnixConnection(sidecar.api_socket))
-            connections[-1].request("POST", "/v1/mailbox")
-            answer = connections[-1].getresponse()
-            assert answer.status == (201 if number < MAILBOXES else 429)
-            answer.read()
-    finally:
-        for each in connections:
-            each.close()
+def test_so_many_streams_there_are(sidecar):
     assert sidecar.ask("PUT", "/v1/workloads/w", {"engine_id": "x"})[0] == 201
     connections = []
     try:

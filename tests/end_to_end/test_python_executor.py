@@ -58,7 +58,6 @@ def test_the_request_says_who_is_to_move_the_bytes(sidecar, overheard):
                     move(local, "w/r", ranges=[(0, 0, 0, 0, 8)], executor=executor)
                 except gantry.Error:
                     pass  # this sidecar is no peer of itself
-                # Before the ninth request of a connection the library asks for a mailbox.
                 head, body = bytes(said)[bytes(said).index(b"POST /v1/transfers?"):].split(b"\r\n\r\n", 1)
                 assert cbor2.loads(body).get("executor", "any") == executor
                 assert b"executor" not in body or executor != "any"

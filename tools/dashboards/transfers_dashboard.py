@@ -123,9 +123,8 @@ def _queues(board):
                      ("sum by (state) (gantry_workers{@})", "{{state}}"), ("sum(gantry_ipc_workers{@})", "on a GPU"),
                      ("sum(gantry_ipc_workers_refused{@})", "refused by a GPU"),
                      ("sum(increase(gantry_worker_restarts_total{@}[$__rate_interval]))", "restarted"))
-    board.timeseries("Requests by answer", "Of the REST interface, and how many of them came through memory instead of a socket.", "ops",
-                     (_rate("gantry_http_requests_total", "code"), "{{code}}"),
-                     ("sum(rate(gantry_http_mailbox_requests_total{@}[$__rate_interval]))", "through memory"))
+    board.timeseries("Requests by answer", "Of the REST interface.", "ops",
+                     (_rate("gantry_http_requests_total", "code"), "{{code}}"))
     board.timeseries("Time of requests, p99", "By route, with the time that wait_ms asked for.", "s",
                      (_p99("gantry_http_request_duration_seconds", "route") + " >= 0", "{{route}}"))
 

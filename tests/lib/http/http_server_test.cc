@@ -317,31 +317,6 @@ TEST_F(HttpServerTest, WhereAllAreInUseANewOneIsToldTheLimit) {
   for (RawHttpClient& client : waiting) EXPECT_EQ(client.Read().body, "done");
 }
 
-TEST_F(HttpServerTest, AMailboxThatIsNotUsedGoesToAnotherClient) {
-  options_.connection.mailboxes_max = 8;
-  options_.sweep_interval = milliseconds(50);
-  Start([](const Request& request) {
-    if (request.path == "/mailbox") {
-      if (Status opened = request.open_mailbox(); !opened) return ErrorResponse(opened.error());
-    }
-    return Plain("");
-  });
-  std::vector<RawHttpClient> hoarder;
-  for (int i = 0; i < 8; ++i) {
-    hoarder.push_back(Connect());
-    ASSERT_EQ(hoarder.back().Get("/mailbox").status, 200);
-  }
-  RawHttpClient other = Connect();
-  EXPECT_EQ(other.Get("/mailbox").status, 429);
-  const TimePoint deadline = Clock::now() + milliseconds(10'000);
-  while (other.Get("/mailbox").status != 200 && Clock::now() < deadline) {
-    std::this_thread::sleep_for(milliseconds(50));
-  }
-  EXPECT_EQ(other.Get("/").status, 200);
-  EXPECT_TRUE(hoarder.front().WaitForEnd()) << "it is idle longest";
-  EXPECT_EQ(hoarder.back().Get("/").status, 200) << "as many as are needed, and no more";
-}
-
 TEST_F(HttpServerTest, LinesMayBeAsLongAsTheHead) {
   StartEcho();
   const std::string line = "GET / HTTP/1.1\r\nHost: x\r\nCookie: ";
