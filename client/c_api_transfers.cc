@@ -59,10 +59,6 @@ Error OutcomeOf(const TransferRecord& record, const TransferAnswer& answer) {
 using namespace gantry;          // NOLINT: the functions below cannot be in a namespace
 using namespace gantry::client;  // NOLINT
 
-gantry_error* gantry_client_rehearse(gantry_client* client) {
-  return EnterObject(client, [&] { return client->session->Rehearse(); });
-}
-
 gantry_error* gantry_transfer_submit(gantry_client* client, const gantry_transfer_spec* spec,
                                      uint64_t wait_ms, gantry_transfer** transfer) {
   return EnterObject(client, [&]() -> Status {

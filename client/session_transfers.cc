@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "client/message_bodies.h"
-#include "client/rehearsed_exchange.h"
 #include "client/transfer_body.h"
 #include "client/workload_session.h"
 #include "lib/base/name.h"
@@ -268,22 +267,6 @@ Result<std::shared_ptr<TransferRecord>> WorkloadSession::Submit(const gantry_tra
   // What goes wrong from here on shows when the transfer is waited for: it has been accepted.
   if (is_refused || wait_ms > slice) static_cast<void>(Await(*transfer, remaining.ms()));
   return transfer;
-}
-
-Status WorkloadSession::Rehearse() {
-  if (closed_) return Fail(Closed());
-  const std::string body = RehearsedBody(workload());
-  ASSIGN_OR_RETURN(HttpReply reply, http_.Rehearse({.method = "POST",
-                                                    .target = "/v1/transfers?wait_ms=10000",
-                                                    .body = body,
-                                                    .body_type = kCborBodyType,
-                                                    .answer_type = kCborBodyType,
-                                                    .bearer = lease_answer_.lease_token,
-                                                    .timeout = options_.timeout},
-                                                   RehearsedAnswer()));
-  ASSIGN_OR_RETURN(std::string answer, BodyOrProblem(std::move(reply)));
-  ASSIGN_OR_RETURN(const TransferAnswer transfer, ReadTransfer(std::move(answer)));
-  return IsOver(transfer) ? Status() : Fail(ErrorCode::kInternal, "a rehearsal went wrong");
 }
 
 std::string WorkloadSession::TransferTarget(const TransferRecord& transfer,

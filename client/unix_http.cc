@@ -160,37 +160,6 @@ Result<HttpReply> UnixHttp::Receive(Connection* connection, TimePoint deadline, 
   }
 }
 
-Status UnixHttp::OpenRehearsal() {
-  // Nobody reads meanwhile: what does not fit is an error.
-  ASSIGN_OR_RETURN(auto ends, SocketPair(SOCK_STREAM | SOCK_NONBLOCK));
-  rehearsal_ = {};
-  rehearsal_.fd = std::move(ends[0]);
-  rehearsal_end_ = std::move(ends[1]);
-  return {};
-}
-
-// The request, which is to be all that came.
-bool UnixHttp::DrainRehearsed() {
-  std::array<char, kReadBytes> bytes;
-  const ssize_t drained = ::recv(rehearsal_end_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-  return drained > 0 && drained < std::ssize(bytes);
-}
-
-Result<HttpReply> UnixHttp::Rehearse(const HttpRequest& request, std::string_view answer) {
-  MutexLock lock(rehearsal_mutex_);
-  if (!rehearsal_end_.valid()) RETURN_IF_ERROR(OpenRehearsal());
-  const TimePoint deadline = Clock::now() + request.timeout;
-  if (Status sent = WriteAll(rehearsal_end_.get(), answer, {}, deadline); !sent) {
-    rehearsal_end_.reset();
-    return Fail(std::move(sent).error());
-  }
-  End end;
-  auto reply = Exchange(&rehearsal_, request, &end);
-  const bool drained = DrainRehearsed();
-  if (!reply || !end.reusable || !drained) rehearsal_end_.reset();  // something may be left in it
-  return reply;
-}
-
 Result<UnixHttp::Connection> UnixHttp::Checkout(bool fresh, milliseconds timeout) {
   const auto closed = [] { return Fail(ErrorCode::kCancelled, "the client is closed"); };
   Connection connection;
@@ -221,11 +190,6 @@ void UnixHttp::Checkin(Connection connection, bool reusable) {
 }
 
 void UnixHttp::Close() {
-  {
-    MutexLock rehearsal_lock(rehearsal_mutex_);
-    rehearsal_end_.reset();
-    rehearsal_ = {};
-  }
   MutexLock lock(mutex_);
   closed_ = true;
   idle_.clear();

@@ -38,11 +38,6 @@ class UnixHttp {
   // kCancelled after Close.
   Result<HttpReply> Send(const HttpRequest& request);
 
-  // Goes through an exchange over a pair of sockets of its own, whose other end has sent
-  // `answer` already: what a request runs through is then in this processor's caches when one
-  // comes. The server hears of nothing. One thread at a time, others wait for it.
-  Result<HttpReply> Rehearse(const HttpRequest& request, std::string_view answer);
-
   // Ends requests in flight; later ones fail.
   void Close();
 
@@ -66,8 +61,6 @@ class UnixHttp {
   void Checkin(Connection connection, bool reusable);
   Result<HttpReply> Exchange(Connection* connection, const HttpRequest& request, End* end);
   Result<HttpReply> Receive(Connection* connection, TimePoint deadline, End* end);
-  Status OpenRehearsal() REQUIRES(rehearsal_mutex_);
-  bool DrainRehearsed() REQUIRES(rehearsal_mutex_);
   Error Describe(Error error, const HttpRequest& request) const;
 
   const std::string socket_path_;
@@ -75,9 +68,6 @@ class UnixHttp {
   std::vector<Connection> idle_ GUARDED_BY(mutex_);
   std::set<int> in_flight_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;
-  Mutex rehearsal_mutex_;
-  Connection rehearsal_ GUARDED_BY(rehearsal_mutex_);
-  UniqueFd rehearsal_end_ GUARDED_BY(rehearsal_mutex_);  // the server's; invalid: not opened
 };
 
 }  // namespace gantry::client

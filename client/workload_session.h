@@ -155,9 +155,6 @@ class WorkloadSession {
   Result<std::string> Request(std::string_view method, std::string_view target,
                               std::string_view body, uint64_t wait_ms);
 
-  // Goes through what asking for a small transfer takes, asking nobody.
-  Status Rehearse();
-
   // Waits are for as long as anybody can mean and short enough for every clock.
   static milliseconds Bounded(uint64_t wait_ms);
 

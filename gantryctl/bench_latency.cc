@@ -30,7 +30,6 @@ constexpr uint64_t kSeed = 7;
 // best (a tenth of all are faster). Between 1 and what a neighbour on the same core costs, 1.4
 // to 2.
 constexpr double kQuietWithin = 1.15;
-constexpr microseconds kRehearseEvery{500};
 
 // The parts of a call: as the sidecar reports them, and what is left for HTTP and the socket.
 struct Stages {
@@ -42,7 +41,6 @@ struct Loop {
   KeepAliveSocket& socket;
   const BenchOptions& options;
   const BlockPairs& pairs;
-  BenchWorkload& caller;
   size_t next = 0;  // the pair of the next call
 };
 
@@ -113,21 +111,11 @@ void WaitUntil(TimePoint end, bool busy) {
   while (Clock::now() < end) ReferenceMicroseconds();
 }
 
-Status Pause(const Loop& loop, milliseconds gap) {
-  const TimePoint end = Clock::now() + gap;
-  while (loop.options.rehearse && Clock::now() + kRehearseEvery < end) {
-    WaitUntil(Clock::now() + kRehearseEvery, loop.options.busy_gaps);
-    RETURN_IF_ERROR(loop.caller.Rehearse());
-  }
-  WaitUntil(end, loop.options.busy_gaps);
-  return {};
-}
-
 // Calls once after each pause.
 template <typename Call>
 Status Repeat(const Loop& loop, int calls, milliseconds gap, const Call& call) {
   for (int i = 0; i < calls; ++i) {
-    if (gap.count() > 0) RETURN_IF_ERROR(Pause(loop, gap));
+    if (gap.count() > 0) WaitUntil(Clock::now() + gap, loop.options.busy_gaps);
     RETURN_IF_ERROR(call());
   }
   return {};
@@ -213,7 +201,6 @@ nlohmann::json Report(const Stages& stages, const Samples& http, const Alone& al
   if (!alone.copy.empty()) by_itself["copy"] = Quantiles(alone.copy);
   return {{"gap_ms", gap_ms},
           {"busy_gaps", options.busy_gaps},
-          {"rehearse", options.rehearse},
           {"calls", stages.wall.size()},
           {"latency_us", Quantiles(stages.wall)},
           {"stages_us",
@@ -250,7 +237,7 @@ Result<nlohmann::json> MeasureLatency(const BenchOptions& options) {
   RETURN_IF_ERROR(stand.remote->Upload());
   const BlockPairs pairs = MakePairs(kBufferBytes / kBlockBytes, options.order, kSeed);
   ASSIGN_OR_RETURN(KeepAliveSocket socket, KeepAliveSocket::Connect(stand.sidecars->ApiSocket(0)));
-  Loop loop{socket, options, pairs, *stand.local};
+  Loop loop{socket, options, pairs};
 
   Stages warm_up;
   RETURN_IF_ERROR(CallMany(loop, kWarmUpCalls, milliseconds(0), warm_up));
@@ -287,8 +274,7 @@ std::string LatencyText(const nlohmann::json& measured) {
     text += std::to_string(CountOf(loop, "calls")) + " transfers of 4 KiB, " +
             (gap == 0 ? "back to back"
                       : std::to_string(gap) + " ms between them" +
-                            (MemberOf(loop, "busy_gaps") == true ? ", the caller at work" : "") +
-                            (MemberOf(loop, "rehearse") == true ? ", rehearsing" : "")) +
+                            (MemberOf(loop, "busy_gaps") == true ? ", the caller at work" : "")) +
             ", us\n";
     TextTable table({"", ">p50", ">p90", ">p99", ">p99.9"});
     const auto add = [&table](const char* name, const nlohmann::json& quantiles) {

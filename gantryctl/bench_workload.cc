@@ -68,8 +68,6 @@ Status BenchWorkload::Map() {
 
 uint64_t BenchWorkload::offset() { return kBefore; }
 
-Status BenchWorkload::Rehearse() { return StatusOf(gantry_client_rehearse(client_.get())); }
-
 Status BenchWorkload::Upload() {
   return gpu_ ? gpu_->Upload({mapping_, gantry_arena_bytes(arena_.get())}) : Status();
 }

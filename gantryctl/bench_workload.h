@@ -76,9 +76,6 @@ class BenchWorkload {
   std::span<std::byte> buffer() const;
   bool IsIntactAround() const;
 
-  // As gantry_client_rehearse; by any thread.
-  Status Rehearse();
-
   Status Upload();
   Status Download();
   BenchGpuMemory* gpu() const { return gpu_.get(); }  // null: host memory

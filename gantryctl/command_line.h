@@ -45,7 +45,6 @@ struct BenchOptions {
   int calls = 5000;        // of the closed loop
   int gap_ms = 20;         // between the calls of the second loop; 0: no second loop
   bool busy_gaps = false;  // the caller computes meanwhile
-  bool rehearse = false;   // and goes through a request, as gantry_client_rehearse does
   bool table = false;
   std::vector<uint64_t> table_batches = {1, 16, 256};
   bool keep = false;    // leave the sidecars' folder with its logs

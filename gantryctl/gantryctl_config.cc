@@ -139,8 +139,6 @@ void AddBenchMeasurements(CLI::App& app, BenchOptions& bench) {
       ->capture_default_str();
   app.add_flag("--busy-gaps", bench.busy_gaps,
                "The caller computes in the pauses, as an engine does; else it sleeps");
-  app.add_flag("--rehearse", bench.rehearse,
-               "And calls gantry_client_rehearse in them, twice a millisecond");
   app.add_flag("--table", bench.table, "Grid of 4 KiB to 64 MiB by --batches, as nixlbench prints");
   app.add_option_function<std::string>(
          "--batches",

@@ -7,12 +7,6 @@ namespace gantry {
 namespace {
 
 constexpr int kWorkersByDefaultMax = 8;
-// Who is to spin for so long does so for small transfers that come now and then.
-constexpr uint64_t kLongSpinUs = 1'000;
-// Between the end of one and the next: what was rehearsed half a millisecond ago takes up to half
-// as long again as what was just now (docs/decisions/0026).
-constexpr microseconds kRehearsalInterval{100};
-
 int WorkerCount(const SidecarConfig& config) {
   if (config.workers > 0) return config.workers;
   const int processors = static_cast<int>(std::thread::hardware_concurrency());
@@ -73,7 +67,6 @@ http::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const FdBudge
       std::to_string(fds_max.limit) + ") at most";
   options.connection.input_spin = SpinOf(config, options.connection.input_spin);
   options.connection.framing.body_bytes_max = config.body_bytes_max;
-  if (config.spin_us >= kLongSpinUs) options.connection.rehearsal_interval = kRehearsalInterval;
   return options;
 }
 

@@ -370,10 +370,6 @@ typedef struct gantry_transfer_status {
   int executor; /* GANTRY_EXECUTOR_SELF or _PEER, which took the path; 0: the sidecar did not say */
 } gantry_transfer_status;
 
-/* Goes through what a small gantry_transfer_submit takes, asking nobody, in 7 to 15 us. Twice a
-   millisecond from the same thread it keeps the caches warm: the next submit is 10 us shorter. */
-GANTRY_FALLIBLE gantry_error* gantry_client_rehearse(gantry_client* client);
-
 /* Checks that the local buffers are registered and their memory is the same, then submits and waits
    up to `wait_ms` in that request. One that was accepted but failed: see gantry_transfer_wait. */
 GANTRY_FALLIBLE gantry_error* gantry_transfer_submit(gantry_client* client,

@@ -14,15 +14,4 @@ inline void Prefetch(const void* at, size_t bytes) {
   if (bytes > 0) __builtin_prefetch(first + bytes - 1, 1);
 }
 
-// The stack from a little above the caller's frame, so that it is what calls made by its callers
-// will use.
-[[gnu::always_inline]] inline void PrefetchStack(size_t bytes) {
-  constexpr size_t kLineBytes = 64;
-  constexpr size_t kAbove = 1024;
-  const auto* const top = static_cast<const char*>(__builtin_frame_address(0)) + kAbove;
-  for (size_t offset = 0; offset < bytes; offset += kLineBytes) {
-    __builtin_prefetch(top - offset, 0, 2);  // not into the first cache, of which it is half
-  }
-}
-
 }  // namespace gantry

@@ -9,9 +9,7 @@
 #include <utility>
 
 #include "lib/base/error.h"
-#include "lib/base/log.h"
 #include "lib/base/poll_fd.h"
-#include "lib/base/prefetch.h"
 #include "lib/http/error_response.h"
 
 namespace gantry::http {
@@ -27,21 +25,11 @@ constexpr size_t kBodyReadBytesMax = 256 << 10;
 // lost to a reset.
 constexpr size_t kDiscardBytesMax = 16 << 20;
 constexpr milliseconds kLingerTime{2'000};
-// Who wants small requests answered soon sends small ones.
-constexpr size_t kRehearsalBytesMax = 4096;
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 void ClearKeepingLittle(std::string* text) {
   text->clear();
   if (text->capacity() > kSmallBytesMax) text->shrink_to_fit();
-}
-
-void CallAfterwards(const std::function<void()>& afterwards) try {
-  afterwards();
-} catch (const std::exception& failure) {
-  log::Error("what follows an answer could not be done", {{"what", failure.what()}});
-} catch (...) {
-  log::Error("what follows an answer could not be done");
 }
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK; }
@@ -147,11 +135,8 @@ HttpInterpreter::Call HttpConnection::request() {
   return call;
 }
 
-void HttpConnection::EndRequest(const HttpInterpreter::Outcome& outcome) {
-  if (outcome.afterwards) Flush();  // fails as it does once more in Advance
+void HttpConnection::EndRequest(bool keep_open) {
   const size_t used = framing_.head_bytes + framing_.body_bytes;
-  const bool is_kept = outcome.may_rehearse && share_->limits.rehearsal_interval.count() > 0;
-  if (is_kept && used <= kRehearsalBytesMax) rehearsal_.assign(input_, 0, used);
   if (used == input_.size()) {
     ClearKeepingLittle(&input_);
   } else {
@@ -161,22 +146,10 @@ void HttpConnection::EndRequest(const HttpInterpreter::Outcome& outcome) {
   framing_ = {};
   continued_ = false;
   served_ = true;
-  ends_ = !outcome.keep_open;
+  ends_ = !keep_open;
   SetDeadline(!input_.empty()   ? share_->limits.request_time_max
               : output_.empty() ? share_->limits.idle_time_max
                                 : share_->limits.response_time_max);
-  if (outcome.afterwards) CallAfterwards(outcome.afterwards);
-}
-
-void HttpConnection::SwapMemory(HttpConnection* other) {
-  input_.swap(other->input_);
-  output_.swap(other->output_);
-}
-
-// To send nothing goes some of the way of an answer, through what the kernel has of this socket.
-void HttpConnection::KeepReady() {
-  gantry::Prefetch(this, sizeof(*this));
-  ::send(socket_.get(), "", 0, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void HttpConnection::EndWith(std::string last_response) {
@@ -229,14 +202,9 @@ bool HttpConnection::HasInput() {
   return ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || !WouldBlock();
 }
 
-bool HttpConnection::SpinForInput(const std::function<void()>& meanwhile) {
+bool HttpConnection::SpinForInput() {
   spun_in_vain_.reset();
-  const auto look = [&] {
-    if (share_->stopping || HasInput()) return true;
-    if (meanwhile) meanwhile();
-    return false;
-  };
-  if (spin_.Until(look)) return true;
+  if (spin_.Until([this] { return share_->stopping || HasInput(); })) return true;
   spun_in_vain_ = Clock::now();
   return false;
 }

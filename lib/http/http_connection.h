@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,8 +23,6 @@ struct ConnectionLimits {
   // Looked for the next request before it is waited for: engines ask in a loop, and the next one
   // often comes as soon as they have read the response.
   microseconds input_spin{400};
-  // How often it is rehearsed meanwhile (see Rehearsal). 0: never.
-  microseconds rehearsal_interval{0};
   size_t large_bytes_max = 256 << 20;  // of all bodies that are being received, together
 };
 
@@ -50,17 +47,8 @@ class HttpConnection final : public ResponseChannel {
   // After kHasRequest: the request, valid until EndRequest. The response goes to response().
   HttpInterpreter::Call request();
   std::string* response() { return &output_; }
-  // Sends what it can without waiting, and does what is to follow.
-  void EndRequest(const HttpInterpreter::Outcome& outcome);
-  // The last request that may be rehearsed and is small, or nothing.
-  const std::string& rehearsal() const { return rehearsal_; }
-  void EndRehearsals() { rehearsal_ = {}; }
-  std::optional<uid_t> uid() const { return uid_; }
-  // The memory that what comes and goes is kept in. REQUIRES that both are idle.
-  void SwapMemory(HttpConnection* other);
-  // Uses what is this connection's, and would not be used until the next request. REQUIRES
-  // is_idle().
-  void KeepReady();
+  // False: the connection ends with the response.
+  void EndRequest(bool keep_open);
 
   // Answers with these bytes, whatever was received, and ends.
   void EndWith(std::string last_response);
@@ -74,8 +62,8 @@ class HttpConnection final : public ResponseChannel {
   // The client began a request and has not finished it.
   bool is_in_request() const { return !input_.empty() && output_.empty() && !ends_; }
   // Whether the next request comes so soon that waiting for it is better than to be woken for it.
-  // Between two looks it calls `meanwhile`, which returns soon. REQUIRES is_idle().
-  bool SpinForInput(const std::function<void()>& meanwhile = {});
+  // REQUIRES is_idle().
+  bool SpinForInput();
   // When the state it is in has lasted too long.
   TimePoint deadline() const { return deadline_; }
   // Since when it is in that state.
@@ -107,7 +95,6 @@ class HttpConnection final : public ResponseChannel {
   Framing framing_;
   bool continued_ = false;  // "100 Continue" was sent
   std::string output_;
-  std::string rehearsal_;
   size_t sent_ = 0;       // of output_
   size_t charged_ = 0;    // of share_->large_bytes
   size_t discarded_ = 0;  // bytes received after the last response

@@ -28,9 +28,6 @@ struct Request {
   const std::multimap<std::string, std::string>* query = nullptr;  // decoded
   std::optional<uid_t> uid;  // of the process behind a Unix socket; empty on TCP
   bool may_wait = true;      // false: this is the last thread that can answer others
-  // The answer is for nobody: what leads to it is to stay in the processor's caches, and is done
-  // without a trace (see Rehearsal).
-  bool rehearsed = false;
   // False when the client is gone or the server stops; a handler that waits long asks now and then.
   std::function<bool()> is_wanted;
 };
@@ -40,12 +37,6 @@ struct Response {
   std::string content_type;
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;  // never text from a peer
-  // The request, or one like it, may be rehearsed.
-  bool may_rehearse = false;
-  // If set, called by the same thread when the response is on its way, with `stream` at its end,
-  // and before it looks for another request: what the client need not wait for. Not promised where
-  // memory is short.
-  std::function<void()> afterwards;
   // If set, the body is what this appends, call by call, until it returns false or the client has
   // gone; it may append nothing, and should return within a second. Holds the thread meanwhile.
   std::function<bool(std::string* chunk)> stream;

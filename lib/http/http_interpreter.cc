@@ -29,12 +29,6 @@ class ExchangeStream final : public httplib::Stream {
   Response* known() const { return known_; }
   void StreamFromNowOn() { streams_ = true; }
   bool streams() const { return streams_; }
-  // What the connection is told of a response, beside its bytes.
-  void Keep(Response* response) {
-    outcome_.may_rehearse = response->may_rehearse;
-    outcome_.afterwards = std::move(response->afterwards);
-  }
-  HttpInterpreter::Outcome TakeOutcome() { return std::move(outcome_); }
 
   bool is_readable() const override { return !rest_.empty(); }
   bool is_writable() const override { return !failed_; }
@@ -70,7 +64,6 @@ class ExchangeStream final : public httplib::Stream {
   std::string* const out_;
   bool streams_ = false;
   bool failed_ = false;
-  HttpInterpreter::Outcome outcome_;
 };
 
 constexpr int kStreamsMax = 32;  // each holds a thread
@@ -92,7 +85,6 @@ Request RequestOf(const HttpInterpreter::Call& call) {
   request.body = call.body;
   request.uid = call.uid;
   request.may_wait = call.may_wait;
-  request.rehearsed = call.rehearsed;
   request.is_wanted = [channel = call.channel] {
     return channel == nullptr || channel->IsWanted();
   };
@@ -141,7 +133,6 @@ void StreamBody(ExchangeStream* stream, Response from, httplib::Response* to) {
 
 void Answer(ExchangeStream* stream, Response from, httplib::Response* to) {
   to->status = from.status;
-  stream->Keep(&from);
   for (const auto& [name, value] : from.headers) to->set_header(name.c_str(), value.c_str());
   if (from.stream) {
     StreamBody(stream, std::move(from), to);
@@ -204,10 +195,8 @@ class HttpInterpreter::Dialect final : public httplib::Server {
                                   : CallHandler(handler, RequestOf(from, current_stream->call()));
           if (response.stream && ++streams_ > kStreamsMax) {
             --streams_;
-            std::function<void()> afterwards = std::move(response.afterwards);
             response = ErrorResponse(
                 Error(ErrorCode::kResourceExhausted, "too many streams are open", "close one"));
-            response.afterwards = std::move(afterwards);
           }
           Answer(current_stream, std::move(response), &to);
           return httplib::Server::HandlerResponse::Handled;
@@ -224,7 +213,7 @@ class HttpInterpreter::Dialect final : public httplib::Server {
   }
 
   // `known`: what the handler has answered already, or null.
-  Outcome Run(const Call& call, Response* known, std::string* out) {
+  bool Run(const Call& call, Response* known, std::string* out) {
     const bool has_long = call.head.size() > kShortLineBytesMax;
     const std::string kept = has_long ? WithoutLongLines(call.head) : std::string();
     ExchangeStream stream(call, has_long ? std::string_view(kept) : call.head, known, out);
@@ -232,9 +221,7 @@ class HttpInterpreter::Dialect final : public httplib::Server {
     bool closed = call.close_after;
     const bool answered = process_request(stream, call.close_after, closed, [](auto&) {});
     if (stream.streams()) --streams_;
-    Outcome outcome = stream.TakeOutcome();
-    outcome.keep_open = answered && !closed && !stream.streams();
-    return outcome;
+    return answered && !closed && !stream.streams();
   }
   void StopStreams() { svr_sock_ = INVALID_SOCKET; }
 
@@ -246,17 +233,15 @@ HttpInterpreter::HttpInterpreter(Handler handler)
     : handler_(std::move(handler)), dialect_(std::make_unique<Dialect>(handler_)) {}
 HttpInterpreter::~HttpInterpreter() = default;
 
-HttpInterpreter::Outcome HttpInterpreter::Run(const Call& call, std::string* out) try {
+bool HttpInterpreter::Run(const Call& call, std::string* out) try {
   const auto plain = call.close_after ? std::nullopt : ReadPlainRequest(call.head);
   if (!plain) return dialect_->Run(call, nullptr, out);
   Response response = CallHandler(handler_, RequestOf(*plain, call));
-  if (WritePlainResponse(response, out)) {
-    return {true, response.may_rehearse, std::move(response.afterwards)};
-  }
+  if (WritePlainResponse(response, out)) return true;
   return dialect_->Run(call, &response, out);
 } catch (const std::exception& failure) {
   log::Error("a request could not be read or answered", {{"what", failure.what()}});
-  return {};
+  return false;
 }
 void HttpInterpreter::StopStreams() { dialect_->StopStreams(); }
 

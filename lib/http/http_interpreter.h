@@ -5,7 +5,6 @@
 
 #include <sys/types.h>
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,16 +36,11 @@ class HttpInterpreter {
     std::optional<uid_t> uid;
     bool may_wait = true;
     bool close_after = false;  // tell the client that the connection ends
-    bool rehearsed = false;    // as Request says
     ResponseChannel* channel = nullptr;
   };
-  struct Outcome {
-    bool keep_open = false;  // false: the connection ends with this response
-    bool may_rehearse = false;
-    std::function<void()> afterwards;  // as Response says; may be empty
-  };
-  // Appends the response to *out, unless it was streamed over the channel.
-  Outcome Run(const Call& call, std::string* out);
+  // Appends the response to *out, unless it was streamed over the channel. False: the connection
+  // ends with it.
+  bool Run(const Call& call, std::string* out);
 
   // Streams end soon after this.
   void StopStreams();

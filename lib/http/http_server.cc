@@ -21,7 +21,6 @@
 #include "lib/base/thread.h"
 #include "lib/http/connection_entries.h"
 #include "lib/http/error_response.h"
-#include "lib/http/rehearsal.h"
 
 namespace gantry::http {
 namespace {
@@ -84,7 +83,6 @@ class HttpServer::Loop {
   const HttpServerOptions options_;
   HttpInterpreter interpreter_;
   ConnectionShare share_;
-  Rehearsal rehearsal_{&interpreter_, &share_};  // of the thread that spins
   UniqueFd epoll_;
   UniqueFd stop_event_;
   UniqueFd listeners_[2];  // Unix, TCP
@@ -295,7 +293,7 @@ void HttpServer::Loop::Handle(uint64_t token, HttpConnection* connection) {
 // One thread at most, and only while another one is there for everybody else.
 bool HttpServer::Loop::SpinFor(HttpConnection* connection) {
   if (idle_threads_ == 0 || one_spins_.exchange(true)) return false;
-  const bool comes = rehearsal_.SpinForInput(connection);
+  const bool comes = connection->SpinForInput();
   one_spins_ = false;
   return comes && !share_.stopping;
 }

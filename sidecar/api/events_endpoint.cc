@@ -78,7 +78,6 @@ Result<uint64_t> StreamCursor(const ApiDependencies& api, const http::Request& r
     return Fail(ErrorCode::kInvalidArgument, "Last-Event-ID is no sequence number");
   }
   ASSIGN_OR_RETURN(const auto cursor, QueryNumber(request, "cursor"));
-  api.transfers.AwaitAccounts();  // what ended before is not new
   return cursor.value_or(api.events.last_sequence());
 }
 
@@ -92,7 +91,6 @@ Result<http::Response> PollCompletions(const ApiDependencies& api, const http::R
                    api.waits.Begin(request, body.workload, body.wait_ms));
   const engine::EventReader reader{body.workload, generation};
   api.events.Acknowledge(reader, body.acknowledge.value_or(body.cursor.value_or(0)));
-  api.transfers.AwaitAccounts();  // what the caller was answered is an event
   const uint64_t cursor = body.cursor.value_or(api.events.last_sequence());
   const engine::EventLog::Page page =
       api.events.Poll(reader, cursor, body.max.value_or(kPollDefault), wait.until());

@@ -25,7 +25,7 @@ constexpr Query kNone = {};
 
 // clang-format off
 constexpr Route kRoutes[] = {
-    {"POST",   "/v1/transfers",         Guard::kWorkload, {"wait_ms"},                     PostTransfers, /*may_rehearse=*/true},
+    {"POST",   "/v1/transfers",         Guard::kWorkload, {"wait_ms"},                     PostTransfers},
     {"GET",    "/v1/transfers",         Guard::kWorkload, {"workload", "active", "limit"}, ListTransfers},
     {"GET",    "/v1/transfers/{id}",    Guard::kWorkload, {"workload", "wait_ms"},         GetTransfer},
     {"DELETE", "/v1/transfers/{id}",    Guard::kWorkload, {"workload", "wait_ms"},         DeleteTransfer},
@@ -140,22 +140,6 @@ http::Response Refuse(const Choice& choice, const http::Request& request) {
   return response;
 }
 
-// Where every microsecond counts the client does not wait for that.
-void Count(const ApiDependencies& api, const Choice& choice, const http::Request& request,
-           TimePoint start, http::Response* response) {
-  const double seconds = SecondsBetween(start, Clock::now());
-  const int status = response->status;
-  if (choice.route == nullptr || !choice.route->may_rehearse) {
-    const std::string_view pattern = choice.pattern.empty() ? "unknown" : choice.pattern;
-    return api.metrics.HttpRequest(pattern, request.method, status, seconds);
-  }
-  response->afterwards = [&metrics = api.metrics, &transfers = api.transfers, route = choice.route,
-                          status, seconds] {
-    metrics.HttpRequest(route->pattern, route->method, status, seconds);
-    transfers.Account();
-  };
-}
-
 }  // namespace
 
 std::span<const Route> Routes() { return kRoutes; }
@@ -165,7 +149,7 @@ http::Handler MakeApi(const ApiDependencies& api) {
     const TimePoint start = Clock::now();
     const Choice choice = Choose(request.method, request.path);
     http::Response response;
-    if (choice.route == nullptr || (request.rehearsed && !choice.route->may_rehearse)) {
+    if (choice.route == nullptr) {
       response = Refuse(choice, request);
     } else {
       http::Request routed = request;
@@ -173,7 +157,9 @@ http::Handler MakeApi(const ApiDependencies& api) {
       auto result = Call(api, *choice.route, routed);
       response = result ? std::move(*result) : http::ErrorResponse(result.error());
     }
-    if (!request.rehearsed) Count(api, choice, request, start, &response);
+    const std::string_view pattern = choice.pattern.empty() ? "unknown" : choice.pattern;
+    api.metrics.HttpRequest(pattern, request.method, response.status,
+                            SecondsBetween(start, Clock::now()));
     return response;
   };
 }

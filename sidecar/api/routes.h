@@ -26,15 +26,12 @@ struct Route {
   std::array<std::string_view, 3> query;  // the parameters it knows; others are refused
   Result<http::Response> (*handle)(const ApiDependencies& api,
                                    const http::Request& request) = nullptr;
-  // `handle` knows Request::rehearsed, and then leaves no trace; else such requests are refused.
-  // Who asks for these wants the answer soon: they are counted after it.
-  bool may_rehearse = false;
 };
 
 std::span<const Route> Routes();
 
 // Finds the route, checks the guard and the query, calls the endpoint, turns errors into problems
-// and counts the request, unless it is rehearsed.
+// and counts the request.
 http::Handler MakeApi(const ApiDependencies& api);
 
 }  // namespace gantry::api

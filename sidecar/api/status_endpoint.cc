@@ -231,7 +231,6 @@ Result<http::Response> DebugWorkers(const ApiDependencies& api, const http::Requ
 }
 
 Result<http::Response> GetMetrics(const ApiDependencies& api, const http::Request&) {
-  api.transfers.AwaitAccounts();
   return Text("text/plain; version=0.0.4; charset=utf-8", api.metrics.Text());
 }
 

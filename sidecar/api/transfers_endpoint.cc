@@ -20,9 +20,7 @@ http::Response TransferReply(const http::Request& request, const TransferStatus&
 Result<TransferStatus> SubmitOne(const ApiDependencies& api, const http::Request& request,
                                  wire::TransferRequest&& transfer, TimePoint wait_until) {
   RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, transfer.workload));
-  if (request.rehearsed) return api.transfers.Rehearse(std::move(transfer));
-  return api.transfers.Submit(std::move(transfer), wait_until, nullptr,
-                              engine::Accounting::kByCaller);
+  return api.transfers.Submit(std::move(transfer), wait_until);
 }
 
 // All are submitted before any is waited for; each is admitted or refused on its own.
@@ -66,23 +64,16 @@ Result<AskedWaits::Wait> BeginWait(const ApiDependencies& api, const http::Reque
 }  // namespace
 
 Result<http::Response> PostTransfers(const ApiDependencies& api, const http::Request& request) {
-  if (!request.rehearsed) api.transfers.Foresee();
+  api.transfers.Foresee();
   ASSIGN_OR_RETURN(const wire::BodyFormat format, BodyFormatOf(request));
   ASSIGN_OR_RETURN(wire::TransferBody body, wire::ReadTransferBody(format, request.body));
   const std::string_view workload =
       body.requests.empty() ? std::string_view() : body.requests.front().workload;
   ASSIGN_OR_RETURN(const AskedWaits::Wait wait, BeginWait(api, request, workload));
-  if (body.is_list) {
-    if (request.rehearsed) return Fail(ErrorCode::kInvalidArgument, "lists are not rehearsed");
-    return SubmitList(api, request, body.requests, wait.until());
-  }
-  const bool asks_peer = engine::TransferEngine::AsksPeer(body.requests.front());
-  auto transfer = SubmitOne(api, request, std::move(body.requests.front()), wait.until());
-  if (!transfer) return Fail(std::move(transfer).error());
-  http::Response response = TransferReply(request, *transfer);
-  response.may_rehearse =
-      !asks_peer && transfer->descriptors_in <= engine::kRehearsedDescriptorsMax;
-  return response;
+  if (body.is_list) return SubmitList(api, request, body.requests, wait.until());
+  ASSIGN_OR_RETURN(const TransferStatus transfer,
+                   SubmitOne(api, request, std::move(body.requests.front()), wait.until()));
+  return TransferReply(request, transfer);
 }
 
 Result<http::Response> GetTransfer(const ApiDependencies& api, const http::Request& request) {

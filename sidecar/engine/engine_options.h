@@ -8,15 +8,6 @@
 
 namespace gantry::engine {
 
-// Of a transfer that is rehearsed: to plan more takes longer than what the processor forgot.
-inline constexpr uint64_t kRehearsedDescriptorsMax = 1024;
-
-// When metrics and events learn that a transfer ended, where its caller drives the engine.
-enum class Accounting {
-  kAtOnce,
-  kByCaller,  // later: who answers somebody calls TransferEngine::Account when it has done so
-};
-
 struct EngineOptions {
   size_t transfers_max = 4096;                // not yet terminal
   size_t descriptors_max = 1'048'576;         // of one transfer, before merging

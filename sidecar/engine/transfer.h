@@ -28,9 +28,7 @@ struct Transfer {
   Admitted admitted;
   std::unique_ptr<transport::Operation> operation;  // null when no byte moves any more
   const TimePoint accepted;
-  std::optional<TimePoint> begun;  // handed to the transport: not before its fence
-  bool path_is_counted = false;
-  bool is_busy = false;                   // in what metrics know of its path
+  std::optional<TimePoint> begun;         // handed to the transport: not before its fence
   std::optional<TimePoint> timer;         // what the loop's timer is set to
   std::optional<TimePoint> stop_started;  // cancelled, expired or stopped
   // Every byte moved; the notification is on its way.

@@ -131,14 +131,11 @@ TransferAdmission::TransferAdmission(
       segments_(options.descriptors_queued_max),
       next_id_(RandomGeneration()) {}
 
-// No workload's transfer has the id of a rehearsal. With a deadline that has passed peers are not
-// asked.
 Result<Admitted> TransferAdmission::Admit(const wire::TransferRequest& request,
-                                          std::optional<LostPath> lost, bool rehearsed) const {
+                                          std::optional<LostPath> lost) const {
   Result<Admitted> result;
   Admitted& admitted = *result;
   admitted.lost = std::move(lost);
-  admitted.rehearsed = rehearsed;
   Status status = AdmitInto(request, &admitted);
   if (!status) result = Fail(std::move(status).error());
   return result;
@@ -151,22 +148,14 @@ Status TransferAdmission::AdmitInto(const wire::TransferRequest& request,
   const milliseconds time = request.deadline_ms
                                 ? milliseconds(static_cast<int64_t>(*request.deadline_ms))
                                 : options_.deadline_default;
-  admitted->deadline = admitted->rehearsed ? admitted->begun : admitted->begun + time;
-  admitted->status.id = IdOf(request, admitted->rehearsed);
+  admitted->deadline = admitted->begun + time;
+  // Ids begin at a random number: another sidecar's differ, and none costs a call of the kernel.
+  admitted->status.id = request.id.empty()
+                            ? TransferId(next_id_.fetch_add(1, std::memory_order_relaxed))
+                            : request.id;
   admitted->fingerprint = FingerprintOf(request);
-  RETURN_IF_ERROR(request.view.empty()
-                      ? AdmitOver(request, {request.local, request.remote, {}}, admitted)
-                      : AdmitView(request, admitted));
-  if (admitted->rehearsed) admitted->notify.reset();
-  return {};
-}
-
-// Random once for all: another sidecar's differ, and none costs a call of the kernel.
-std::string TransferAdmission::IdOf(const wire::TransferRequest& request, bool rehearsed) const {
-  std::string id = request.id;
-  if (id.empty()) id = TransferId(next_id_.fetch_add(rehearsed ? 0 : 1, std::memory_order_relaxed));
-  if (rehearsed) id = registry::Buffer::kRehearsal;
-  return id;
+  return request.view.empty() ? AdmitOver(request, {request.local, request.remote, {}}, admitted)
+                              : AdmitView(request, admitted);
 }
 
 Admitted TransferAdmission::Anew(const Admitted& admitted) {
@@ -176,7 +165,6 @@ Admitted TransferAdmission::Anew(const Admitted& admitted) {
   attempt.fingerprint = admitted.fingerprint;
   attempt.lost = admitted.lost;
   attempt.status.id = admitted.status.id;
-  attempt.rehearsed = admitted.rehearsed;
   return attempt;
 }
 
@@ -199,9 +187,7 @@ Status TransferAdmission::AdmitView(const wire::TransferRequest& request,
         code == ErrorCode::kStaleGeneration ||
         (code == ErrorCode::kUnregistered && (*view)->request.remote_generation != 0);
     const bool is_stale = may_be_stale && !status.error().field.starts_with("/fence");
-    if (again || !is_stale || admitted->rehearsed) {
-      return OfView(std::move(status).error(), request.view);
-    }
+    if (again || !is_stale) return OfView(std::move(status).error(), request.view);
     view = views_.Renew(*view, admitted->deadline);
     if (!view) return Fail(std::move(view).error().WithField("/view"));
   }
@@ -227,14 +213,10 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   question.require = &request.require_path;
   question.lost = admitted->lost ? &*admitted->lost : nullptr;
   ASSIGN_OR_RETURN(PathChoice choice, Choose(request, lists, question, admitted, &input));
-  const uint64_t descriptors_max =
-      admitted->rehearsed ? std::min<uint64_t>(options_.descriptors_max, kRehearsedDescriptorsMax)
-                          : options_.descriptors_max;
-  PlanLimits limits = {descriptors_max, options_.chunk_bytes_max, descriptors_max};
+  PlanLimits limits = {options_.descriptors_max, options_.chunk_bytes_max,
+                       options_.descriptors_max};
   if (choice.transport != nullptr) {
-    if (!admitted->rehearsed) {
-      choice.transport->Expect(request.local_blocks.size() + request.ranges.size());
-    }
+    choice.transport->Expect(request.local_blocks.size() + request.ranges.size());
     limits.rows = choice.transport->RowsOf(input.local_allocations, input.remote_allocations);
     if (choice.transport->AddressesBuffers()) PlanOverBuffers(admitted->remotes, targets, &input);
   }

@@ -46,7 +46,6 @@ struct Admitted {
   TimePoint begun;
   TimePoint deadline;
   std::optional<LostPath> lost;  // by the attempt before this
-  bool rehearsed = false;        // it moves nothing, and leaves no trace
 };
 
 class TransferAdmission {
@@ -59,9 +58,8 @@ class TransferAdmission {
   void SetHolds(HoldDesk* holds) { holds_ = holds; }
   // Likewise; null: no peer executes anything.
   void SetDelegated(const DelegatedTransfers* delegated) { delegated_ = delegated; }
-  // `rehearsed`: for TransferEngine::Rehearse; asks no peer, and wakes nobody up.
-  Result<Admitted> Admit(const wire::TransferRequest& request, std::optional<LostPath> lost = {},
-                         bool rehearsed = false) const;
+  Result<Admitted> Admit(const wire::TransferRequest& request,
+                         std::optional<LostPath> lost = {}) const;
 
  private:
   // Of a view, or the request's own.
@@ -73,8 +71,6 @@ class TransferAdmission {
 
   // Nothing but what holds for every attempt of the same transfer.
   static Admitted Anew(const Admitted& admitted);
-  // Of a rehearsal it is made as of others, and is one that no workload's transfer has.
-  std::string IdOf(const wire::TransferRequest& request, bool rehearsed) const;
   Status AdmitInto(const wire::TransferRequest& request, Admitted* admitted) const;
   // A view whose buffers were registered anew is refreshed once.
   Status AdmitView(const wire::TransferRequest& request, Admitted* admitted) const;

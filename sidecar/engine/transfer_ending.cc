@@ -29,21 +29,19 @@ Error NotTold(Error why) {
 
 void TransferLoop::Finish(Transfer* transfer) {
   const TimePoint now = Clock::now();
-  const bool rehearsed = transfer->admitted.rehearsed;
-  if (!rehearsed) Note(transfer);
   if (transfer->timer) timers_.erase({*transfer->timer, transfer->token});
   transfer->timer.reset();
-  if (!rehearsed) {
-    bytes_inflight_.fetch_sub(transfer->admitted.plan->bytes, std::memory_order_relaxed);
-  }
+  bytes_inflight_.fetch_sub(transfer->admitted.plan->bytes, std::memory_order_relaxed);
   transfer->chunks_retried = transfer->operation->progress().chunks_retried;
   std::optional<StaleRetry::Attempt> retry = RetryOf(*transfer, now);
   const transport::Operation& operation = *transfer->operation;
   const auto counted =
       operation.error_is_counted() ? std::optional(operation.error()->code) : std::nullopt;
   transfer->End(now, options_.failed_items_max);
-  if (transfer->begun) CountFailure(transfer->admitted.status, counted);
-  if (std::exchange(transfer->is_busy, false)) TrackBusy(*transfer, -1, now);
+  if (transfer->begun) {
+    CountFailure(transfer->admitted.status, counted);
+    TrackBusy(*transfer, -1, now);
+  }
   const bool succeeded = transfer->admitted.status.state == TransferState::kSucceeded;
   transfer->admitted.reading.End(succeeded);
   if (succeeded && transfer->admitted.notify) return Announce(transfer);
@@ -108,29 +106,14 @@ void TransferLoop::Settle(Transfer* transfer) {
   active_.fetch_sub(1, std::memory_order_relaxed);
   transfer->admitted.request.reset();
   const TransferStatus& status = transfer->admitted.status;
-  const bool rehearsed = transfer->admitted.rehearsed;
-  if (!rehearsed) {  // before the answers, so that whoever has one can await it
-    unaccounted_.emplace_back(now, transfer->token);
-    unaccounted_count_.store(unaccounted_.size(), std::memory_order_release);
-  }
+  Account(*transfer, now);  // before the answers: who has one finds it in metrics and events
   for (const auto& answer : transfer->waiting) answer->Give(status);
   transfer->waiting.clear();
-  if (rehearsed) return Forget(*transfer);
   if (status.failed_items != nullptr) finished_items_ += status.failed_items->size();
   finished_.emplace_back(now, transfer->token);
 }
 
-void TransferLoop::AccountAll() noexcept {
-  if (unaccounted_.empty()) return;
-  while (!unaccounted_.empty()) {
-    const auto [ended, token] = unaccounted_.front();
-    unaccounted_.pop_front();
-    AccountFor(*transfers_.at(token), ended);
-  }
-  unaccounted_count_.store(0, std::memory_order_release);
-}
-
-void TransferLoop::AccountFor(const Transfer& transfer, TimePoint ended) {
+void TransferLoop::Account(const Transfer& transfer, TimePoint ended) {
   metrics_.TransferEnded(SampleOf(transfer, ended));
   const TransferStatus& status = transfer.admitted.status;
   // What a peer asked for its workload hears of at the peer.
@@ -144,7 +127,6 @@ void TransferLoop::TrackBusy(const Transfer& transfer, int change, TimePoint now
   const TransferStatus& status = transfer.admitted.status;
   BusyTime& busy =
       busy_[status.operation == wire::Operation::kRead ? 0 : 1][static_cast<size_t>(status.path)];
-  now = std::max(now, busy.since);  // one that began is noted after what ended meanwhile
   // Told at each change, and not when the path is idle: under load it never is.
   if (busy.running > 0) {
     metrics_.Busy(static_cast<metrics::Operation>(status.operation),
@@ -158,7 +140,6 @@ void TransferLoop::ForgetOldTransfers(TimePoint now) {
   while (!finished_.empty() &&
          (finished_.size() > options_.finished_kept_max || finished_items_ > kFinishedItemsMax ||
           finished_.front().first + options_.finished_ttl < now)) {
-    AccountAll();
     const Transfer& oldest = *transfers_.at(finished_.front().second);
     const TransferStatus& status = oldest.admitted.status;
     if (status.failed_items != nullptr) finished_items_ -= status.failed_items->size();

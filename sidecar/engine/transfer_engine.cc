@@ -1,7 +1,6 @@
 #include "sidecar/engine/transfer_engine.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "sidecar/engine/path_selector.h"
@@ -13,23 +12,6 @@
 #include "sidecar/engine/view_table.h"
 
 namespace gantry::engine {
-namespace {
-
-constexpr milliseconds kRehearsalMax{100};  // waited for: its answer comes with the driver's next
-
-// What is kept of a transfer takes memory that this thread's heap has not given out before: a call
-// of the kernel, and a fault. Now rather than then.
-void KeepMemoryAtHand() {
-  constexpr size_t kBytes = 64 << 10;  // of some ten transfers
-  constexpr size_t kPageBytes = 4096;
-  auto* const bytes = static_cast<volatile char*>(std::malloc(kBytes));
-  if (bytes == nullptr) return;
-  for (size_t i = 0; i < kBytes; i += kPageBytes) bytes[i] = 0;
-  std::free(const_cast<char*>(bytes));
-}
-
-}  // namespace
-
 TransferEngine::TransferEngine(EngineOptions options, worker::CopyPool& pool,
                                std::vector<std::unique_ptr<transport::Transport>> transports,
                                registry::BufferRegistry& registry, EventLog& events,
@@ -72,56 +54,29 @@ void TransferEngine::Foresee() const {
 }
 
 Result<TransferStatus> TransferEngine::Submit(wire::TransferRequest request, TimePoint wait_until,
-                                              const std::function<Status()>& last_check,
-                                              Accounting accounting) {
-  return Enter(std::move(request), {wait_until, accounting, /*rehearsed=*/false}, last_check);
-}
-
-Result<TransferStatus> TransferEngine::Rehearse(wire::TransferRequest request) {
-  if (AsksPeer(request)) {
-    return Fail(ErrorCode::kInvalidArgument, "what a peer is asked for is not rehearsed");
-  }
-  KeepMemoryAtHand();
-  const TimePoint wait_until = Clock::now() + kRehearsalMax;
-  return Enter(std::move(request), {wait_until, Accounting::kAtOnce, /*rehearsed=*/true}, nullptr);
-}
-
-// One way for both, as what only the one goes through is not there yet when it comes.
-Result<TransferStatus> TransferEngine::Enter(wire::TransferRequest&& request, const Entry& entry,
-                                             const std::function<Status()>& last_check) {
-  auto admitted = Admit(request, entry.rehearsed);
+                                              const std::function<Status()>& last_check) {
+  auto admitted = Admit(request);
   if (admitted && last_check != nullptr) {
     if (Status checked = last_check(); !checked) admitted = Fail(std::move(checked).error());
   }
-  if (!admitted) {
-    if (entry.rehearsed) return Fail(std::move(admitted).error());
-    return Refuse(request, std::move(admitted).error(), entry.wait_until);
-  }
-  return Insert(std::move(request), *std::move(admitted), entry);
-}
-
-Result<TransferStatus> TransferEngine::Insert(wire::TransferRequest&& request, Admitted&& admitted,
-                                              const Entry& entry) {
+  if (!admitted) return Refuse(request, std::move(admitted).error(), wait_until);
   const wire::Operation operation = request.operation;
   const std::string workload = request.workload;
-  if (!admitted.status.peer.empty()) {
-    request.id = admitted.status.id;
-    admitted.request = requests_->Keep(std::move(request));
+  if (!admitted->status.peer.empty()) {
+    request.id = admitted->status.id;
+    admitted->request = requests_->Keep(std::move(request));
   }
-  auto inserted = loop_->Insert(std::move(admitted), entry.wait_until, entry.accounting);
-  if (!inserted && !entry.rehearsed) NoteRejection(workload, operation, inserted.error());
+  auto inserted = loop_->Insert(*std::move(admitted), wait_until);
+  if (!inserted) NoteRejection(workload, operation, inserted.error());
   return inserted;
 }
 
-void TransferEngine::Account() { loop_->Account(); }
-void TransferEngine::AwaitAccounts() { loop_->AwaitAccounts(); }
-
 // What a peer refuses as stale is described again once, here as after the transfer began.
-Result<Admitted> TransferEngine::Admit(const wire::TransferRequest& request, bool rehearsed) {
+Result<Admitted> TransferEngine::Admit(const wire::TransferRequest& request) {
   const TimePoint begun = Clock::now();
-  auto admitted = admission_->Admit(request, {}, rehearsed);
-  if (admitted || rehearsed || admitted.error().code != ErrorCode::kStaleGeneration ||
-      !request.view.empty() || request.remote.empty() || request.remote.front().peer.empty() ||
+  auto admitted = admission_->Admit(request);
+  if (admitted || admitted.error().code != ErrorCode::kStaleGeneration || !request.view.empty() ||
+      request.remote.empty() || request.remote.front().peer.empty() ||
       !StaleRetry::IsOpenToAnother(request) || admitted.error().field.starts_with("/local") ||
       admitted.error().field.starts_with("/fence")) {
     return admitted;

@@ -65,21 +65,7 @@ class TransferEngine {
   // kConflict. Waits until the transfer is terminal or `wait_until` has passed.
   // `last_check`, if any, is asked when all buffers are resolved, before the first byte moves.
   Result<TransferStatus> Submit(wire::TransferRequest request, TimePoint wait_until,
-                                const std::function<Status()>& last_check = nullptr,
-                                Accounting accounting = Accounting::kAtOnce);
-  // Runs through what Submit does, without moving a byte, asking a peer or leaving a trace, so that
-  // the next one finds it in the processor's caches. Small transfers only; an error says no more
-  // than that this one cannot be rehearsed.
-  Result<TransferStatus> Rehearse(wire::TransferRequest request);
-  // After the answer to a Submit by kByCaller: brings metrics and events up to date, or leaves it
-  // to the thread that drives. Does not wait.
-  void Account();
-  // They are up to date with all that anybody was told of before, when this returns.
-  void AwaitAccounts();
-  // It cannot be rehearsed: whoever is asked would know of it.
-  static bool AsksPeer(const wire::TransferRequest& request) {
-    return !request.hold.empty() || request.executor == wire::Executor::kPeer;
-  }
+                                const std::function<Status()>& last_check = nullptr);
   // Waits likewise.
   Result<TransferStatus> Get(std::string_view workload, std::string_view id, TimePoint wait_until);
   // Asks the transfer to stop and waits until it is terminal (quiet) or `wait_until`; one that is
@@ -104,16 +90,7 @@ class TransferEngine {
   milliseconds deadline_max() const { return options_.deadline_max; }
 
  private:
-  struct Entry {  // how a request gets in
-    TimePoint wait_until;
-    Accounting accounting = Accounting::kAtOnce;
-    bool rehearsed = false;
-  };
-  Result<TransferStatus> Enter(wire::TransferRequest&& request, const Entry& entry,
-                               const std::function<Status()>& last_check);
-  Result<Admitted> Admit(const wire::TransferRequest& request, bool rehearsed);
-  Result<TransferStatus> Insert(wire::TransferRequest&& request, Admitted&& admitted,
-                                const Entry& entry);
+  Result<Admitted> Admit(const wire::TransferRequest& request);
   Result<TransferStatus> Refuse(const wire::TransferRequest& request, Error error,
                                 TimePoint wait_until);
   void NoteRejection(std::string_view workload, wire::Operation operation, const Error& error);

@@ -56,9 +56,7 @@ TransferLoop::~TransferLoop() {
 void TransferLoop::Run() {
   driver_.lock();
   while (true) {
-    const bool moved = RunOnce();
-    AccountAll();
-    if (moved) continue;
+    if (RunOnce()) continue;
     {
       const MutexLock lock(inbox_mutex_);
       if (!inbox_.empty()) continue;
@@ -103,7 +101,6 @@ bool TransferLoop::RunOnce() noexcept {
   const bool carried = PollTransports();
   moved |= carried;
   moved |= PollFences();
-  NoteBegun();
   const TimePoint now = Clock::now();
   moved |= FireTimers(now);
   ForgetOldTransfers(now);
@@ -160,7 +157,6 @@ void TransferLoop::TakePath(DelegatedTransfers::Accepted accepted) {
   const auto found = transfers_.find(accepted.token);
   if (found == transfers_.end() || found->second->operation == nullptr) return;
   Transfer& transfer = *found->second;
-  Note(&transfer);
   const TimePoint now = Clock::now();
   TrackBusy(transfer, -1, now);
   transfer.admitted.status.path = accepted.path;
@@ -239,69 +235,35 @@ void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& ans
   transfers_.emplace(token, std::move(transfer));
   const auto& fence = entry->admitted.fence;
   const bool waits = fence && fence->Read() < fence->value;
-  const bool rehearsed = entry->admitted.rehearsed;
-  if (!waits || rehearsed) Begin(entry);
+  if (waits) {
+    entry->operation = std::make_unique<UnstartedOperation>(entry->admitted.plan);
+    fences_.Add(token, &*fence, now);
+  } else {
+    Begin(entry);
+  }
   tokens_.insert_or_assign(key, token);
   active_.fetch_add(1, std::memory_order_relaxed);
+  bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
+  CountPath(entry->admitted);
   SetTimer(entry, entry->admitted.deadline);
-  if (!rehearsed) {
-    bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
-    if (waits) {
-      entry->operation = std::make_unique<UnstartedOperation>(entry->admitted.plan);
-      fences_.Add(token, &*fence, now);
-    }
-    // Who does not wait may ask what is counted as soon as it has its answer.
-    if (waits || !answer->wait()) Note(entry);
-  }
   Look(key, answer, false);
-  // Rehearsals before others look at what there is.
-  if (rehearsed || (!waits && MovesNothing(*entry))) Attend(entry);
-}
-
-// Once their jobs are posted: what is counted is nothing that bytes wait for.
-void TransferLoop::NoteBegun() {
-  for (const uint64_t token : begun_now_) {
-    if (const auto found = transfers_.find(token); found != transfers_.end()) {
-      Note(found->second.get());
-    }
-  }
-  begun_now_.clear();
-}
-
-void TransferLoop::Note(Transfer* transfer) {
-  if (!std::exchange(transfer->path_is_counted, true)) CountPath(transfer->admitted);
-  if (!transfer->begun || transfer->operation == nullptr || transfer->is_busy) return;
-  transfer->is_busy = true;
-  TrackBusy(*transfer, 1, *transfer->begun);
+  if (!waits && MovesNothing(*entry)) Attend(entry);
 }
 
 // Of a transfer that waits for nothing more.
 void TransferLoop::Begin(Transfer* transfer) {
   Admitted& admitted = transfer->admitted;
   transfer->begun = Clock::now();
+  TrackBusy(*transfer, 1, *transfer->begun);
   const int priority = admitted.status.priority;
-  if (admitted.rehearsed) return Rehearse(transfer);
   if (MovesNothing(*transfer)) {
     transfer->operation = std::make_unique<UnmovedOperation>(*admitted.plan, *transfer->begun);
-    begun_now_.push_back(transfer->token);
     return;
   }
   transfer->operation = admitted.delegation == nullptr
                             ? admitted.transport->Start(admitted.plan, priority, transfer->token)
                             : delegated_.Start(admitted.delegation, admitted.plan,
                                                admitted.deadline, priority, transfer->token);
-  begun_now_.push_back(transfer->token);
-}
-
-// By the way of its path; from then on as one whose transport says that it ended.
-void TransferLoop::Rehearse(Transfer* transfer) {
-  const Admitted& admitted = transfer->admitted;
-  if (admitted.transport != nullptr) {
-    transfer->operation = admitted.transport->Rehearse(admitted.plan, admitted.status.priority);
-  }
-  if (transfer->operation == nullptr) {
-    transfer->operation = std::make_unique<UnmovedOperation>(*admitted.plan, Clock::now());
-  }
 }
 
 void TransferLoop::Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel) {

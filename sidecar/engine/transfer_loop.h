@@ -54,11 +54,7 @@ class TransferLoop {
   // Transfers that peers execute.
   DelegatedTransfers& delegated() { return delegated_; }
 
-  Result<TransferStatus> Insert(Admitted&& admitted, TimePoint wait_until,
-                                Accounting accounting = Accounting::kAtOnce);
-  // As TransferEngine says.
-  void Account();
-  void AwaitAccounts();
+  Result<TransferStatus> Insert(Admitted&& admitted, TimePoint wait_until);
   // The transfer's status at `wait_until`, or as soon as it is terminal.
   Result<TransferStatus> Get(std::string_view workload, std::string_view id, TimePoint wait_until);
   // The transfer with the request's id, if its content is the same: kConflict when it is not.
@@ -86,8 +82,8 @@ class TransferLoop {
   void Post(std::function<void()> task) EXCLUDES(inbox_mutex_);
   // Likewise; drives for a moment if nobody else does, or as long as devices move bytes, until the
   // answer is there or `wait_until`.
-  void Ask(std::function<void()> task, const Answer& answer, TimePoint wait_until = {},
-           Accounting accounting = Accounting::kAtOnce) EXCLUDES(inbox_mutex_);
+  void Ask(std::function<void()> task, const Answer& answer, TimePoint wait_until = {})
+      EXCLUDES(inbox_mutex_);
   Result<TransferStatus> Await(const std::shared_ptr<Answer>& answer, Key key,
                                TimePoint wait_until);
   static tl::unexpected<Error> Conflict(const std::string& id);
@@ -107,9 +103,6 @@ class TransferLoop {
   bool FireTimers(TimePoint now);
   void Accept(Admitted* admitted, const std::shared_ptr<Answer>& answer);
   void Begin(Transfer* transfer);
-  void NoteBegun();
-  void Note(Transfer* transfer);  // its path and that it is busy, once each
-  void Rehearse(Transfer* transfer);
   Status CheckRoom(const Admitted& admitted) const;
   void Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel);
   void StopOne(Transfer* transfer, TransferState outcome, Error why);
@@ -126,8 +119,7 @@ class TransferLoop {
   void Announce(Transfer* transfer);
   void Announced(uint64_t token, const Status& outcome);
   void Settle(Transfer* transfer);  // terminal from here on
-  void AccountAll() noexcept;
-  void AccountFor(const Transfer& transfer, TimePoint ended);
+  void Account(const Transfer& transfer, TimePoint ended);
   void TrackBusy(const Transfer& transfer, int change, TimePoint now);
   void ForgetOldTransfers(TimePoint now);
   void ForgetId(const Transfer& transfer);
@@ -155,12 +147,7 @@ class TransferLoop {
   absl::flat_hash_map<Key, uint64_t> tokens_;
   absl::btree_set<std::pair<TimePoint, uint64_t>> timers_;
   std::deque<std::pair<TimePoint, uint64_t>> finished_;  // when, token
-  // Of these metrics and events do not know yet: when they ended, tokens. Whoever drives tells them
-  // after each round, but one that asked for kByCaller leaves what ended with its answer.
-  std::deque<std::pair<TimePoint, uint64_t>> unaccounted_;
-  std::atomic<size_t> unaccounted_count_{0};  // for all threads
   std::vector<uint64_t> finished_now_;
-  std::vector<uint64_t> begun_now_;  // tokens, for NoteBegun
   DelegatedTransfers delegated_;
   std::vector<DelegatedTransfers::Accepted> accepted_now_;
   FenceWatch fences_;

@@ -41,18 +41,15 @@ void TransferLoop::Post(std::function<void()> task) {
   pool_.WakeWaiter();
 }
 
-void TransferLoop::Ask(std::function<void()> task, const Answer& answer, TimePoint wait_until,
-                       Accounting accounting) {
+void TransferLoop::Ask(std::function<void()> task, const Answer& answer, TimePoint wait_until) {
   {
     const MutexLock lock(inbox_mutex_);
     inbox_.push_back(std::move(task));
   }
   if (!driver_.TryLock()) return pool_.WakeWaiter();
   pool_.TakeOver();
-  // What ended meanwhile is others'; what ends with this answer is accounted for after it.
   const auto drive = [&] {
     RunOnce();
-    if (accounting == Accounting::kAtOnce || !answer.is_given()) AccountAll();
     return answer.is_given();
   };
   drive();
@@ -89,37 +86,12 @@ Result<TransferStatus> TransferLoop::Await(const std::shared_ptr<Answer>& answer
   return look->Take();
 }
 
-// Who drives does it after each round, or is about to come here with an answer of its own.
-void TransferLoop::Account() {
-  if (unaccounted_count_.load(std::memory_order_relaxed) == 0 || !driver_.TryLock()) return;
-  AccountAll();
-  driver_.unlock();
-}
-
-void TransferLoop::AwaitAccounts() {
-  if (unaccounted_count_.load(std::memory_order_acquire) == 0) return;
-  auto done = std::make_shared<Answer>(false);
-  const auto account = [this, done] {
-    AccountAll();
-    done->Give(TransferStatus{});
-  };
-  Ask(account, *done);
-  done->WaitUntil(TimePoint::max());
-}
-
-Result<TransferStatus> TransferLoop::Insert(Admitted&& admitted, TimePoint wait_until,
-                                            Accounting accounting) {
+Result<TransferStatus> TransferLoop::Insert(Admitted&& admitted, TimePoint wait_until) {
   Key key(admitted.status.workload, admitted.status.id);
-  // That the answer to a rehearsal comes at once says nothing of others.
-  AdaptiveSpin& spin = SpinOfThisThread(options_.answer_spin);
-  const std::optional<AdaptiveSpin> before =
-      admitted.rehearsed ? std::optional(spin) : std::nullopt;
   auto answer = std::make_shared<Answer>(wait_until > Clock::now());
   auto shared = std::make_shared<Admitted>(std::move(admitted));
-  Ask([this, shared, answer] { Accept(shared.get(), answer); }, *answer, wait_until, accounting);
-  auto result = Await(answer, std::move(key), wait_until);
-  if (before) spin = *before;
-  return result;
+  Ask([this, shared, answer] { Accept(shared.get(), answer); }, *answer, wait_until);
+  return Await(answer, std::move(key), wait_until);
 }
 
 Result<TransferStatus> TransferLoop::Get(std::string_view workload, std::string_view id,
@@ -207,7 +179,6 @@ EngineTotals TransferLoop::Totals() {
   auto totals = std::make_shared<EngineTotals>();
   auto done = std::make_shared<Answer>(false);
   const auto count = [this, totals, done] {
-    AccountAll();  // a scrape asks, and reads the counters next
     for (const auto& [token, transfer] : transfers_) {
       if (transfer->is_terminal()) continue;
       const bool posted = transfer->announcing || transfer->is_refreshing() ||

@@ -1,5 +1,5 @@
-// Stands for the operation of a transfer that is rehearsed, or that has no blocks: everything is
-// said to have moved, and nothing did. Owned by the engine's driver.
+// The operation of a transfer that has no blocks: it has finished from the start, and nothing
+// moved. Owned by the engine's driver.
 #pragma once
 
 #include <optional>

@@ -6,11 +6,6 @@
 #include "lib/base/prefetch.h"
 
 namespace gantry::registry {
-namespace {
-
-constexpr milliseconds kRehearsed{1'000};  // none takes as long
-
-}  // namespace
 
 std::string_view NameOf(BufferState state) {
   switch (state) {
@@ -42,7 +37,7 @@ BufferState Buffer::state() const {
 
 size_t Buffer::uses() const {
   MutexLock lock(mutex_);
-  return Seen();
+  return users_.size();
 }
 
 std::string Buffer::WhyNotOnNics() const {
@@ -56,7 +51,7 @@ std::vector<std::string> Buffer::Users(size_t limit) const {
   MutexLock lock(mutex_);
   for (const std::string& user : users_) {
     if (users.size() == limit) break;
-    if (user != kRehearsal) users.push_back(user);
+    users.push_back(user);
   }
   return users;
 }
@@ -73,7 +68,6 @@ Result<Buffer::Use> Buffer::Acquire(std::shared_ptr<Buffer> buffer, std::string_
   if (self.spare_.empty()) self.spare_.emplace_front();
   self.spare_.front() = user;
   self.users_.splice(self.users_.begin(), self.spare_, self.spare_.begin());
-  if (user == kRehearsal) ++self.rehearsals_;
   return Use(std::move(buffer), self.backing_, self.users_.begin());
 }
 
@@ -85,13 +79,12 @@ void Buffer::PrefetchForUse() const { gantry::Prefetch(this, sizeof(*this)); }
 
 void Buffer::EndUse(std::list<std::string>::iterator user) {
   MutexLock lock(mutex_);
-  if (*user == kRehearsal) --rehearsals_;
   if (spare_.size() < kSpareMax) {
     spare_.splice(spare_.begin(), users_, user);
   } else {
     users_.erase(user);
   }
-  if (Seen() == 0) changed_.NotifyAll();  // who waits does so for no rehearsal
+  if (users_.empty()) changed_.NotifyAll();
 }
 
 bool Buffer::StopUses(BufferState next) {
@@ -106,8 +99,7 @@ bool Buffer::StopUses(BufferState next) {
 bool Buffer::AwaitUnused(TimePoint deadline) {
   MutexLock lock(mutex_);
   while (state_ != BufferState::kActive && !users_.empty() && !waits_ended_) {
-    const TimePoint until = Seen() > 0 ? deadline : std::max(deadline, Clock::now() + kRehearsed);
-    if (!changed_.WaitUntil(lock, until)) break;
+    if (!changed_.WaitUntil(lock, deadline)) break;
   }
   return state_ != BufferState::kActive && users_.empty();
 }

@@ -59,8 +59,6 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   Result<Use> Acquire(std::string_view user = {}) EXCLUDES(mutex_);
   // What Acquire and the end of a use touch: for those who have many of them before them.
   void PrefetchForUse() const;
-  // A user that lets go within microseconds, and that nobody sees.
-  static constexpr std::string_view kRehearsal = "/rehearsed";
   size_t uses() const EXCLUDES(mutex_);
   // Why RDMA devices have nothing of it; empty when they have it, or it has no memory now.
   std::string WhyNotOnNics() const EXCLUDES(mutex_);
@@ -70,8 +68,7 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   // Refuses new uses from now on; `next` is kSuspended or kDraining. False when the buffer is past
   // that state already (draining cannot become suspended, gone stays gone).
   bool StopUses(BufferState next) EXCLUDES(mutex_);
-  // Waits until the running uses end. False at the deadline, or when the buffer became active; a
-  // rehearsal is waited for whatever the deadline.
+  // Waits until the running uses end. False at the deadline, or when the buffer became active.
   bool AwaitUnused(TimePoint deadline) EXCLUDES(mutex_);
   // From now on AwaitUnused does not wait.
   void EndWaits() EXCLUDES(mutex_);
@@ -99,7 +96,6 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   };
 
   void EndUse(std::list<std::string>::iterator user) EXCLUDES(mutex_);
-  size_t Seen() const REQUIRES(mutex_) { return users_.size() - rehearsals_; }
 
   const Description description_;
 
@@ -112,7 +108,6 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   // small pieces is put in order when somebody asks for a large one.
   static constexpr size_t kSpareMax = 4;
   std::list<std::string> spare_ GUARDED_BY(mutex_);
-  size_t rehearsals_ GUARDED_BY(mutex_) = 0;                   // of these
   std::shared_ptr<const Backing> backing_ GUARDED_BY(mutex_);  // null when released
 };
 

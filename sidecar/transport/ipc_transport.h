@@ -31,9 +31,6 @@ class IpcTransport final : public Transport {
                                    uint64_t token) override {
     return copies_.Start(std::move(plan), priority, token);
   }
-  std::unique_ptr<Operation> Rehearse(std::shared_ptr<const MovePlan> plan, int priority) override {
-    return copies_.Rehearse(std::move(plan), priority);
-  }
   // The shm transport reports what ends.
   bool Poll(std::vector<uint64_t>* /*attention*/) override { return false; }
   nanoseconds Unattended() const override { return nanoseconds::max(); }

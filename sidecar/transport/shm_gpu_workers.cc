@@ -128,7 +128,6 @@ bool ShmTransport::IsWorthABatch(const ShmOperation& operation, int worker,
 }
 
 void ShmTransport::NoteRows(const Job& done, const worker::Completion& completion, TimePoint now) {
-  if (rehearses_) return;
   if (done.rows == RowsBy::kEngines) {
     const nanoseconds taken(completion.ok ? completion.copy_nanoseconds : 0);
     batch_timing_.RowsDone(done.worker, done.part.bytes, taken, now);
@@ -138,7 +137,7 @@ void ShmTransport::NoteRows(const Job& done, const worker::Completion& completio
 }
 
 void ShmTransport::NoteMeans(int gpu, TimePoint now) {
-  if (gpu < 0 || gpu >= kGpusMax || rehearses_) return;
+  if (gpu < 0 || gpu >= kGpusMax) return;
   const uint64_t bit = uint64_t{1} << gpu;
   const uint64_t noted = by_engines_.load(std::memory_order_relaxed);
   const uint64_t next = PlannerOf(gpu).UsesEngines(now) ? noted | bit : noted & ~bit;

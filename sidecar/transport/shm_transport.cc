@@ -51,8 +51,7 @@ ShmTransport::ShmTransport(ShmOptions options, worker::CopyPool& pool)
     : options_(options),
       pool_(pool),
       load_(static_cast<size_t>(pool.worker_count())),
-      batch_timing_(load_.size()),
-      rehearsed_jobs_(pool) {}
+      batch_timing_(load_.size()) {}
 
 ShmTransport::~ShmTransport() = default;
 
@@ -108,7 +107,7 @@ nanoseconds ShmTransport::Unattended() const {
 
 // Into a member: to clear so many of them takes longer than a poll.
 bool ShmTransport::TakeCompletions() {
-  const size_t count = rehearses_ ? rehearsed_jobs_.Poll(completions_) : pool_.Poll(completions_);
+  const size_t count = pool_.Poll(completions_);
   for (size_t i = 0; i < count; ++i) Complete(completions_[i]);
   return count > 0;
 }
@@ -334,9 +333,7 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
   const uint32_t slot = free_jobs_.back();
   Job& job = jobs_[slot];
   const uint64_t tag = TagOf(slot, job.generation);
-  const bool posted = rehearses_ ? rehearsed_jobs_.Post(worker, tag, builder_.job())
-                                 : pool_.Post(worker, tag, builder_.job());
-  if (!posted) return Posting::kNoRoom;
+  if (!pool_.Post(worker, tag, builder_.job())) return Posting::kNoRoom;
   free_jobs_.pop_back();
   const bool between_gpus = operation->between_gpus();
   const uint64_t weight = between_gpus ? part.bytes / options_.gpu_bytes_weigh : part.bytes;
@@ -345,10 +342,8 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
   load.weight += weight;
   ++load.jobs;
   ++jobs_in_flight_;
-  if (!rehearses_) {
-    last_worker_.store(worker, std::memory_order_relaxed);
-    last_posted_.store(options_.now(), std::memory_order_relaxed);
-  }
+  last_worker_.store(worker, std::memory_order_relaxed);
+  last_posted_.store(options_.now(), std::memory_order_relaxed);
   operation->Posted(part, worker);
   if (operation->on_gpus() && operation->with_host()) {
     operation->SetGpuReason(GpuCopyReason::kWithHost);
@@ -361,7 +356,7 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
     ++(gpu_plan.means == worker::GpuMeans::kKernel ? load.kernel_jobs : load.engine_jobs);
     const TimePoint now = options_.now();
     job.posted = now;
-    if (rows == RowsBy::kEngines && !rehearses_) batch_timing_.RowsPosted(worker, part.bytes);
+    if (rows == RowsBy::kEngines) batch_timing_.RowsPosted(worker, part.bytes);
     job.gpu_job = PlannerOf(job.gpu).Posted(gpu_plan, part.bytes, now);
     NoteMeans(job.gpu, now);
     const bool is_shared =

@@ -17,7 +17,6 @@
 #include "sidecar/transport/batch_timing.h"
 #include "sidecar/transport/gpu_copy_planner.h"
 #include "sidecar/transport/job_builder.h"
-#include "sidecar/transport/rehearsed_jobs.h"
 #include "sidecar/transport/transport.h"
 #include "sidecar/worker/copy_pool.h"
 
@@ -84,7 +83,6 @@ class ShmTransport final : public Transport {
   std::unique_ptr<ShmOperation> StartFor(std::shared_ptr<const MovePlan> plan, int priority,
                                          uint64_t token, std::vector<uint64_t>* attention,
                                          TimePoint last_post = TimePoint::max());
-  std::unique_ptr<Operation> Rehearse(std::shared_ptr<const MovePlan> plan, int priority) override;
   bool Poll(std::vector<uint64_t>* attention) override;
   nanoseconds Unattended() const override;
   // Beside copies by processors the processors are better left to them.
@@ -100,7 +98,6 @@ class ShmTransport final : public Transport {
   static constexpr milliseconds kLately{1'000};
 
   enum class RowsBy { kNobody, kEngines, kBatches };
-  struct Rehearsing;
   // A part of one operation, posted to one worker.
   struct Job {
     ShmOperation* operation = nullptr;  // null: the slot is free
@@ -188,10 +185,7 @@ class ShmTransport final : public Transport {
   void NoteRows(const Job& done, const worker::Completion& completion, TimePoint now);
   void NoteMeans(int gpu, TimePoint now);  // for EnginesWillCopy
   // A job that is no kernel's was given out as to all workers: for RouseFor.
-  void NoteShared(TimePoint now) {
-    if (!rehearses_) fed_engines_.store(now, std::memory_order_relaxed);
-  }
-  bool IsAtRest() const;
+  void NoteShared(TimePoint now) { fed_engines_.store(now, std::memory_order_relaxed); }
   void Leave(ShmOperation* operation);
 
   const ShmOptions options_;
@@ -214,10 +208,6 @@ class ShmTransport final : public Transport {
   std::atomic<TimePoint> last_posted_{};
   size_t jobs_in_flight_ = 0;
   size_t gpu_jobs_ = 0;  // of these, between GPUs
-  // During a rehearsal jobs go to rehearsed_jobs_, and nothing is noted that outlives it.
-  bool rehearses_ = false;
-  RehearsedJobs rehearsed_jobs_;
-  std::vector<uint64_t> rehearsed_now_;
 };
 
 }  // namespace gantry::transport

@@ -100,14 +100,6 @@ class Transport {
   // `priority`: higher goes first, equal ones share. `token` comes back from Poll.
   virtual std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                            uint64_t token) = 0;
-  // Goes the way of Start and of the Polls with a plan that is rehearsed: no byte moves, nobody is
-  // woken, and nothing is left but what it returns: an operation as if all had moved, or null where
-  // that way was not gone, or not to its end.
-  // NOLINTNEXTLINE(performance-unnecessary-value-param): those that override it keep the plan
-  virtual std::unique_ptr<Operation> Rehearse(std::shared_ptr<const MovePlan> /*plan*/,
-                                              int /*priority*/) {
-    return nullptr;
-  }
   // Takes completions and issues more; true when anything moved on. Appends the token of each
   // operation that became finished, once, and of each that failed before it is quiet.
   virtual bool Poll(std::vector<uint64_t>* attention) = 0;

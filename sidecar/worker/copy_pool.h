@@ -81,11 +81,6 @@ class CopyPool {
   // Posts one job: all segments or none (false: no room, or not usable). Exactly one completion
   // with this tag comes back, also when the worker dies; by then it copies no longer.
   virtual bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) = 0;
-  // Goes the way of Post up to where the worker would see the job, of which nothing is left; what
-  // the next Post and its completion need is used, or asked for.
-  virtual bool RehearsePost(int worker, uint64_t /*tag*/, std::span<const CopySegment> segments) {
-    return free_slots(worker) >= segments.size();
-  }
   // Takes up to completions.size() completions, of which it sets every member.
   virtual size_t Poll(std::span<Completion> completions) = 0;
   // Blocks until there may be a completion, WakeWaiter() is called, or the deadline. Whoever holds

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "lib/base/log.h"
-#include "lib/base/prefetch.h"
 #include "sidecar/worker/stream_copy.h"
 
 namespace gantry::worker {
@@ -12,16 +11,13 @@ namespace {
 
 // So many may wait for their GPU: the pool is told early of those that are done.
 constexpr size_t kPendingMax = 64;
-// Not where threads spin for as long as a wake-up takes; then as a request is rehearsed
-// (docs/decisions/0026).
+// Not where threads spin for as long as a wake-up takes (docs/decisions/0025).
 constexpr microseconds kNudgeAfter{500};
 constexpr microseconds kNudgeEvery{100};
 // Of a GPU that had nothing to do for so long parts have fallen asleep, and of the way to others;
 // after so long the next jobs are as likely to be others.
 constexpr milliseconds kAwake{2};
 constexpr milliseconds kWanted{1'000};
-// A job's stack begins higher than its rehearsal's: not the same of it is used.
-constexpr size_t kStackBytes = 4 << 10;
 
 }  // namespace
 
@@ -37,7 +33,6 @@ Status WorkerLoop::UseGpu(const memory::GpuDevices& gpus) {
   auto nudges = GpuNudges::Create(gpus);
   if (nudges) {
     nudges_ = *std::move(nudges);
-    stage_ = std::make_unique<RingStage>();
   } else {
     log::Warning("a GPU is not kept awake between copies", {{"why", nudges.error()}});
   }
@@ -87,19 +82,13 @@ void WorkerLoop::WakeGpuAfterPause() {
 }
 
 // After an error what is read may be in use until GiveUp has waited for it; where that fails, too,
-// the next job ends this worker. Nothing of a job is left, and nothing of it held.
+// the next job ends this worker.
 void WorkerLoop::Nudge() {
-  rehearses_ = true;
-  const Status nudged = RehearseJob();
-  rehearses_ = false;
+  const Status nudged = ReadALittle();
   if (nudged) return;
   log::Warning("a GPU is not kept awake between copies any more", {{"why", nudged.error()}});
   const Status quiet = gpu_copier_.GiveUp();
-  rehearsal_.reset();
-  job_start_.reset();
-  job_error_.reset();
-  ReleaseHostMemory();
-  gpu_holds_.Release(job_);
+  nudge_.reset();
   if (quiet) {
     nudges_.reset();
   } else {
@@ -107,41 +96,18 @@ void WorkerLoop::Nudge() {
   }
 }
 
-// By the way of a job, so that this, too, is in the processor's caches; but no job waits for it,
-// and what the last one moved is let go of at once: who takes it away waits for no copy that nobody
-// asked for. REQUIRES that no job is being made or pending.
-Status WorkerLoop::RehearseJob() {
-  if (rehearsal_) {
-    ASSIGN_OR_RETURN(const bool done, CompleteIfDone(&*rehearsal_));
-    if (!done) return {};  // the GPU is at it still
-    rehearsal_.reset();
+// Nothing while the GPU is at the last one still. No job waits for it. REQUIRES that no job is
+// being made or pending.
+Status WorkerLoop::ReadALittle() {
+  if (nudge_) {
+    ASSIGN_OR_RETURN(const bool done, GpuCopier::IsDone(*nudge_));
+    if (!done) return {};
+    RETURN_IF_ERROR(gpu_copier_.Finish(*std::exchange(nudge_, std::nullopt)));
   }
-  ring_->PrefetchNext();
-  uint64_t tag = 0;
-  CopySegment segment;
-  bool ends_job = true;
-  if (last_) {
-    last_->segment.places = std::span(last_->places).first(last_->segment.places.size());
-    if (!stage_->pool_end().Submit(tag, {&last_->segment, 1}) ||
-        stage_->worker_end().TakeSegment(&tag, &segment, &ends_job) != RingTake::kEntry) {
-      return Fail(ErrorCode::kInternal, "the ring for rehearsals is not as it was left");
-    }
-    RETURN_IF_ERROR(RunSegment(tag, segment, ends_job));
-  } else {
-    job_start_ = Clock::now();
-    ++job_;
-    RETURN_IF_ERROR(EndJob(tag));
-  }
+  RETURN_IF_ERROR(gpu_copier_.Add(nudges_->Next()));
+  ASSIGN_OR_RETURN(nudge_, gpu_copier_.EndJob());
   gpu_copier_.Idle();
-  PrefetchStack(kStackBytes);
   return {};
-}
-
-void WorkerLoop::Remember(const CopySegment& segment) {
-  if (segment.places.size() > Remembered::kPlacesMax) return last_.reset();
-  if (!last_) last_.emplace();
-  std::copy(segment.places.begin(), segment.places.end(), last_->places.begin());
-  last_->segment = segment;
 }
 
 void WorkerLoop::Stop() {
@@ -163,18 +129,12 @@ Status WorkerLoop::RunSegment(uint64_t tag, const CopySegment& segment, bool end
 
 Status WorkerLoop::EndJob(uint64_t tag) {
   ReleaseHostMemory();
-  // Nothing is remembered, or it has gone: the GPU is to be awake all the same.
-  if (rehearses_ && !gpu_copier_.has_job()) {
-    last_.reset();
-    RETURN_IF_ERROR(gpu_copier_.Add(nudges_->Next()));
-  }
   Pending job;
   job.completion.tag = tag;
   job.completion.ok = !job_error_;
   job.completion.code = job_error_.value_or(ErrorCode::kInternal);
   job.number = job_;
   job.start = *job_start_;
-  job.rehearsed = rehearses_;
   job_start_.reset();
   job_error_.reset();
   if (gpu_copier_.has_job()) {
@@ -182,15 +142,9 @@ Status WorkerLoop::EndJob(uint64_t tag) {
     if (given) {
       job.gpu = *std::move(given);
     } else {
-      if (rehearses_) return Fail(std::move(given).error());
       ASSIGN_OR_RETURN(job.completion.code, GiveUp(given.error()));
       job.completion.ok = false;
     }
-  }
-  if (rehearses_) {
-    gpu_holds_.Release(job.number);
-    rehearsal_ = std::move(job);
-    return {};
   }
   if (!job.gpu) {
     job.completion.copy_nanoseconds = static_cast<uint64_t>((Clock::now() - job.start).count());
@@ -223,7 +177,7 @@ Result<bool> WorkerLoop::CompleteIfDone(Pending* job) {
     const TimePoint now = Clock::now();
     job->completion.copy_nanoseconds =
         static_cast<uint64_t>((now - std::max(job->start, gpu_done_)).count());
-    if (!job->rehearsed) gpu_done_ = now;
+    gpu_done_ = now;
     patience_.Reset();
   }
   gpu_holds_.Release(job->number);  // also of a job that was refused before the GPU got any of it
@@ -232,14 +186,8 @@ Result<bool> WorkerLoop::CompleteIfDone(Pending* job) {
 }
 
 Status WorkerLoop::Complete(const Pending& job) {
-  WorkerRingEnd& ring = job.rehearsed ? stage_->worker_end() : *ring_;
-  if (!ring.Complete(job.completion)) {
-    return Fail(ErrorCode::kInternal, "the completion ring is full");
-  }
-  if (!job.rehearsed) return {};
-  Completion done;
-  stage_->pool_end().TakeCompletion(&done);
-  return {};
+  if (ring_->Complete(job.completion)) return {};
+  return Fail(ErrorCode::kInternal, "the completion ring is full");
 }
 
 Result<std::optional<ErrorCode>> WorkerLoop::Copy(const CopySegment& segment) {
@@ -249,7 +197,6 @@ Result<std::optional<ErrorCode>> WorkerLoop::Copy(const CopySegment& segment) {
   const std::optional<ErrorCode> refused = ValidateSegment(segment, *source, *destination);
   if (refused) return refused;
   if (source->gpu != nullptr || destination->gpu != nullptr) return CopyOnGpu(segment);
-  if (rehearses_) return ErrorCode::kStaleGeneration;  // it was a GPU's
   const auto next = ring_->PeekSegment();
   if (next && next->source == segment.source && next->destination == segment.destination) {
     PrefetchBytes(*next, *source, *destination);
@@ -268,11 +215,6 @@ Result<std::optional<ErrorCode>> WorkerLoop::CopyOnGpu(const CopySegment& segmen
   const auto source = gpu_holds_.Hold(segment.source, job_);
   const auto destination = gpu_holds_.Hold(segment.destination, job_);
   if (!source || !destination) return ErrorCode::kStaleGeneration;
-  if (rehearses_) {
-    RETURN_IF_ERROR(gpu_copier_.Add(nudges_->Next()));
-    return std::nullopt;
-  }
-  Remember(segment);
   ring_->NoteCopyOnGpu();
   const Status added = gpu_copier_.Add(segment, *source, *destination);
   if (added) return std::nullopt;

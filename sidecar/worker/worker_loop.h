@@ -13,7 +13,6 @@
 #include "sidecar/worker/gpu_nudges.h"
 #include "sidecar/worker/gpu_wait.h"
 #include "sidecar/worker/mapping_table.h"
-#include "sidecar/worker/ring_stage.h"
 #include "sidecar/worker/worker_ring.h"
 
 namespace gantry::worker {
@@ -37,15 +36,7 @@ class WorkerLoop {
     uint64_t number = 0;
     TimePoint start;
     std::optional<GpuJob> gpu;
-    bool rehearsed = false;
   };
-  // A segment with places of its own.
-  struct Remembered {
-    static constexpr size_t kPlacesMax = 8;
-    CopySegment segment;
-    std::array<BlockPlaces, kPlacesMax> places;
-  };
-
   Status RunSegment(uint64_t tag, const CopySegment& segment, bool ends_job);
   // Why the segment may not be copied. An error ends the worker: a GPU may still move its bytes.
   Result<std::optional<ErrorCode>> Copy(const CopySegment& segment);
@@ -65,18 +56,14 @@ class WorkerLoop {
   void KeepGpuAwake();
   void WakeGpuAfterPause();
   void Nudge();
-  Status RehearseJob();
-  void Remember(const CopySegment& segment);
+  Status ReadALittle();
 
   WorkerRingEnd* const ring_;
   MappingTable* const mappings_;
   AdaptiveSpin spin_;
   const WorkerRingEnd::Meanwhile meanwhile_;
   std::unique_ptr<GpuNudges> nudges_;  // null: nothing keeps its GPU awake
-  std::unique_ptr<RingStage> stage_;   // as nudges_
-  std::optional<Remembered> last_;     // that a GPU moved, if it has few places
-  bool rehearses_ = false;
-  std::optional<Pending> rehearsal_;  // the last one, until it was seen to be done
+  std::optional<GpuJob> nudge_;        // the last one, until it was seen to be done
   TimePoint nudge_again_;
   std::atomic<bool> stop_ = false;
   GpuCopier gpu_copier_;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "lib/base/log.h"
-#include "lib/base/prefetch.h"
 
 namespace gantry::worker {
 namespace {
@@ -76,15 +75,6 @@ bool WorkerPool::Post(int worker, uint64_t tag, std::span<const CopySegment> seg
   WorkerSlot& slot = *slots_[static_cast<size_t>(worker)];
   if (!TakesJobs(worker) || !slot.ring.Submit(tag, segments)) return false;
   slot.in_flight.push_back(tag);
-  return true;
-}
-
-bool WorkerPool::RehearsePost(int worker, uint64_t tag, std::span<const CopySegment> segments) {
-  WorkerSlot& slot = *slots_[static_cast<size_t>(worker)];
-  if (!TakesJobs(worker) || !slot.ring.Rehearse(tag, segments)) return false;
-  slot.in_flight.push_back(tag);
-  slot.in_flight.pop_back();
-  Prefetch(&doorbell_->roused, sizeof(doorbell_->roused));
   return true;
 }
 

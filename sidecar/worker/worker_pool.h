@@ -35,7 +35,6 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   bool reaches(int worker, int gpu) const override;
   int GpuPlace(std::string_view uuid) const override;
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override;
-  bool RehearsePost(int worker, uint64_t tag, std::span<const CopySegment> segments) override;
   size_t Poll(std::span<Completion> completions) override;
   void Wait(TimePoint deadline, Mutex* driver) override;
   void Nap(TimePoint deadline, Mutex* driver) override;

@@ -9,8 +9,6 @@
 #include <new>
 #include <utility>
 
-#include "lib/base/prefetch.h"
-
 namespace gantry::worker {
 namespace {
 
@@ -123,41 +121,17 @@ bool PoolRingEnd::corrupt() const {
   return submission_head_ - tail > kSubmissionSlots || place_head_ - place_tail > kPlaceSlots;
 }
 
-std::optional<PoolRingEnd::Heads> PoolRingEnd::Put(uint64_t tag,
-                                                   std::span<const CopySegment> segments) {
-  if (segments.empty() || free_slots() < segments.size()) return std::nullopt;
+bool PoolRingEnd::Submit(uint64_t tag, std::span<const CopySegment> segments) {
+  if (segments.empty() || free_slots() < segments.size()) return false;
   size_t places = 0;
   for (const CopySegment& segment : segments) places += segment.places.size();
-  if (places > 0 && free_places() < places) return std::nullopt;
-  Heads heads = {submission_head_, place_head_};
+  if (places > 0 && free_places() < places) return false;
   for (size_t i = 0; i < segments.size(); ++i) {
-    heads.place = PutPlaces(heads.place, segments[i].places);
+    place_head_ = PutPlaces(place_head_, segments[i].places);
     CopyIn(EntryOf(tag, segments[i], i + 1 == segments.size()),
-           ring_->submissions[heads.submission++ % kSubmissionSlots]);
+           ring_->submissions[submission_head_++ % kSubmissionSlots]);
   }
-  return heads;
-}
-
-// What the two sides share is written to all the same, and what comes back is asked for.
-bool PoolRingEnd::Rehearse(uint64_t tag, std::span<const CopySegment> segments) {
-  if (!Put(tag, segments)) return false;
-  ring_->place_head.value.store(place_head_, std::memory_order_release);
-  ring_->submission_head.value.store(submission_head_, std::memory_order_seq_cst);
-  gantry::Prefetch(&ring_->completions[completion_tail_ % kCompletionSlots],
-                   sizeof(CompletionEntry));
-  gantry::Prefetch(&ring_->completion_tail, sizeof(ring_->completion_tail));
-  static_cast<void>(ring_->worker_sleeps.value.load(std::memory_order_seq_cst));
-  return true;
-}
-
-bool PoolRingEnd::Submit(uint64_t tag, std::span<const CopySegment> segments) {
-  const auto heads = Put(tag, segments);
-  if (!heads) return false;
-  if (place_head_ != heads->place) {
-    place_head_ = heads->place;
-    ring_->place_head.value.store(place_head_, std::memory_order_release);
-  }
-  submission_head_ = heads->submission;
+  if (places > 0) ring_->place_head.value.store(place_head_, std::memory_order_release);
   // Store, then look at the flag; the worker sets its flag, then looks at the head. With both
   // sequentially consistent, one of the two sees the other.
   ring_->submission_head.value.store(submission_head_, std::memory_order_seq_cst);
@@ -263,19 +237,6 @@ bool WorkerRingEnd::Complete(const Completion& completion) {
   // Each worker has its own flag: one that is stopped between these two silences no other.
   if (waits.load(std::memory_order_seq_cst) != 0 && waits.exchange(0) != 0) RingDoorbell(doorbell_);
   return true;
-}
-
-void WorkerRingEnd::PrefetchNext() const {
-  Prefetch(ring_->submissions[submission_tail_ % kSubmissionSlots]);
-  __builtin_prefetch(&ring_->places[place_tail_ % kPlaceSlots]);
-  __builtin_prefetch(&ring_->place_head);
-  __builtin_prefetch(&ring_->pool_waits);
-  gantry::Prefetch(&ring_->completions[completion_head_ % kCompletionSlots],
-                   sizeof(CompletionEntry));
-  for (const RingWord* own :
-       {&ring_->submission_tail, &ring_->place_tail, &ring_->completion_head}) {
-    gantry::Prefetch(own, sizeof(*own));
-  }
 }
 
 bool WorkerRingEnd::HasSegment() const {

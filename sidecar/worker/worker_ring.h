@@ -31,8 +31,6 @@ class PoolRingEnd {
   // All segments or none; false when there is no room. REQUIRES that fewer than kCompletionSlots
   // jobs are in flight.
   bool Submit(uint64_t tag, std::span<const CopySegment> segments);
-  // The same, but the worker is not told: the next job overwrites it.
-  bool Rehearse(uint64_t tag, std::span<const CopySegment> segments);
 
   bool HasCompletion() const;
   // Sets tag, ok, code, copy_nanoseconds and means.
@@ -44,12 +42,6 @@ class PoolRingEnd {
   void CancelWake() { ring_->pool_waits.value.store(0, std::memory_order_relaxed); }
 
  private:
-  // The heads behind what was put, which the worker does not know of yet; nothing without room.
-  struct Heads {
-    uint32_t submission;
-    uint32_t place;
-  };
-  std::optional<Heads> Put(uint64_t tag, std::span<const CopySegment> segments);
   // Behind `head`, of which it returns what is behind them. REQUIRES that there is room.
   uint32_t PutPlaces(uint32_t head, std::span<const BlockPlaces> places);
 
@@ -77,8 +69,6 @@ class WorkerRingEnd {
   bool Complete(const Completion& completion);
 
   bool HasSegment() const;
-  // Asks for what the next segment and its completion need.
-  void PrefetchNext() const;
   // Of all workers this one copied on a GPU last.
   bool CopiedOnGpuLast() const {
     return doorbell_->last.value.load(std::memory_order_relaxed) == worker_ + 1;

@@ -246,22 +246,6 @@ TEST(GantryCApi, ATransferIsFollowedToItsEnd) {
   gantry_buffer_destroy(buffer);
 }
 
-TEST(GantryCApi, ARehearsalAsksNobody) {
-  OpenClient it;
-  const size_t asked = it.sidecar.requests().size();
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
-      for (int k = 0; k < 100; ++k) EXPECT_OK(gantry_client_rehearse(it.client));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(it.sidecar.requests().size(), asked);
-  EXPECT_EQ(CodeOf(gantry_client_rehearse(nullptr)), "invalid_argument");
-  EXPECT_OK(gantry_client_close(it.client));
-  EXPECT_EQ(CodeOf(gantry_client_rehearse(it.client)), "cancelled");
-}
-
 TEST(GantryCApi, LocalBuffersAreFencedByTheirGeneration) {
   OpenClient it;
   gantry_buffer* buffer = nullptr;

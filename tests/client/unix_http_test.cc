@@ -39,28 +39,6 @@ TEST(UnixHttp, SendsMethodTargetTokenAndBody) {
   EXPECT_NE(request.head.find("Content-Type: application/json\r\n"), std::string::npos);
 }
 
-TEST(UnixHttp, ARehearsalIsAnsweredAndAsksNobody) {
-  FakeSidecar server;
-  UnixHttp http(server.api_socket());
-  const std::string answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
-  const HttpRequest request{.method = "POST", .target = "/x", .body = "a body", .timeout = 5000ms};
-  for (int i = 0; i < 1000; ++i) {
-    const auto reply = http.Rehearse(request, answer);
-    ASSERT_TRUE(reply) << reply.error().message;
-    EXPECT_EQ(reply->body, "hi");
-  }
-  EXPECT_EQ(server.connections_made(), 0U);
-  EXPECT_EQ(http.Send(Get("/a"))->status, 200);
-  // What cannot be read does no harm to the next one.
-  EXPECT_FALSE(http.Rehearse(request, "no answer at all\r\n\r\n"));
-  EXPECT_EQ(http.Rehearse(request, answer)->body, "hi");
-  const std::string large(20'000, 'b');
-  const HttpRequest more{.method = "POST", .target = "/x", .body = large, .timeout = 5000ms};
-  EXPECT_EQ(http.Rehearse(more, answer)->body, "hi");
-  EXPECT_FALSE(http.Rehearse(request, std::string(16 << 20, 'a')));
-  EXPECT_EQ(http.Rehearse(request, answer)->body, "hi");
-}
-
 TEST(UnixHttp, ConnectsAgainWhenAnIdleConnectionWasClosed) {
   FakeSidecar server;
   UnixHttp http(server.api_socket());

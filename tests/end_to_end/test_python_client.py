@@ -323,15 +323,6 @@ def test_events_tell_of_transfers_that_ended(pair):
     assert pair.client.poll_events(cursor, wait=0.1)[0] == []
 
 
-def test_a_rehearsal_asks_nobody(client):
-    before = client.request("GET", f"/v1/transfers?workload={client.workload}")
-    for _ in range(100):
-        client.rehearse()
-    assert client.request("GET", f"/v1/transfers?workload={client.workload}") == before
-    client.close()
-    assert code_of(client.rehearse) == "cancelled"
-
-
 def test_a_peer_that_is_not_there_yet_is_named_and_found_later(client, start_sidecar):
     late = start_sidecar("late", wait=False)
     late.kill()

@@ -49,9 +49,9 @@ std::string Answer(std::string_view head, std::string_view body) {
   call.head = head;
   call.body = body;
   std::string out;
-  const HttpInterpreter::Outcome outcome = interpreter->Run(call, &out);
+  const bool keep_open = interpreter->Run(call, &out);
   Demand(out.starts_with("HTTP/1.1 ") && out.find("\r\n\r\n") != std::string::npos);
-  return out + (outcome.keep_open ? "open" : "closed");
+  return out + (keep_open ? "open" : "closed");
 }
 
 Framing FrameInPieces(std::string bytes, size_t step) {

@@ -275,14 +275,6 @@ class Client(RestCalls):
                                require_path=require_path, user_data=user_data, hold=None,
                                hold_consumers=None, notify=notify, executor=executor)
 
-    def rehearse(self) -> None:
-        """Goes through what a small transfer takes in the library and the kernel, asking nobody; 7 to 15 microseconds.
-
-        A transfer that comes after milliseconds of other work takes some 10 microseconds longer, as what it runs through
-        has left the processor's caches. Who wants it soon calls this twice a millisecond, from the thread that will ask.
-        """
-        native.check(native.lib.gantry_client_rehearse(self._handle))
-
     # Messages and promises
 
     def notify(self, to: str, data: Union[bytes, str] = b"", *, peer: Optional[str] = None,

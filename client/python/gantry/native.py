@@ -129,7 +129,6 @@ _FALLIBLE = {
     "gantry_client_close": (_HANDLE,),
     "gantry_client_close_within": (_HANDLE, _U64),
     "gantry_client_check": (_HANDLE,),
-    "gantry_client_rehearse": (_HANDLE,),
     "gantry_client_request": (_HANDLE, _TEXT, _TEXT, _TEXT, _U64, _OUT(_HANDLE)),
     "gantry_client_resolve": (_HANDLE, _HANDLE, _U64, _OUT(Extent), _SIZE, _OUT(_SIZE)),
     "gantry_memfd_create": (_TEXT, _U64, _OUT(ctypes.c_int)),

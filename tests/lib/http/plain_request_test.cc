@@ -23,7 +23,6 @@ Response Ok() {
   Response response;
   response.content_type = "application/json";
   response.body = "{}";
-  response.may_rehearse = true;
   return response;
 }
 
@@ -40,18 +39,16 @@ std::string Exchange(const std::string& head, const Response& answer) {
     }
     for (const auto& [key, value] : *request.query) told.append(key + "=" + value + "\n");
     told.append(std::to_string(request.uid.value_or(0))).append(request.may_wait ? "w" : "-");
-    told.append(request.rehearsed ? "r" : "-").append(request.is_wanted() ? "y" : "n");
+    told.append(request.is_wanted() ? "y" : "n");
     return answer;
   });
   HttpInterpreter::Call call;
   call.head = head;
   call.body = "body";
   call.uid = 7;
-  call.rehearsed = true;
   std::string out;
-  const HttpInterpreter::Outcome outcome = interpreter.Run(call, &out);
-  return told + "asked " + std::to_string(asked) + (outcome.keep_open ? " open" : " closed") +
-         (outcome.may_rehearse ? " again\n" : "\n") + out;
+  const bool keep_open = interpreter.Run(call, &out);
+  return told + "asked " + std::to_string(asked) + (keep_open ? " open\n" : " closed\n") + out;
 }
 
 std::string WithAnother(const std::string& head) {
@@ -108,7 +105,7 @@ TEST(PlainRequestTest, IsAnsweredAsTheLibraryAnswersWhateverTheAnswer) {
   for (const Response& answer : answers) {
     const std::string answered = Exchange(kHead, answer);
     EXPECT_EQ(answered, Exchange(WithAnother(kHead), answer));
-    EXPECT_NE(answered.find("asked 1 open again\nHTTP/1.1 " + std::to_string(answer.status)),
+    EXPECT_NE(answered.find("asked 1 open\nHTTP/1.1 " + std::to_string(answer.status)),
               std::string::npos)
         << answered;
   }
@@ -145,7 +142,7 @@ TEST(PlainRequestTest, AConnectionThatIsToCloseIsToldSo) {
   call.head = kHead;
   call.close_after = true;
   std::string out;
-  EXPECT_FALSE(interpreter.Run(call, &out).keep_open);
+  EXPECT_FALSE(interpreter.Run(call, &out));
   EXPECT_NE(out.find("Connection: close"), std::string::npos) << out;
 }
 

@@ -83,60 +83,6 @@ TEST_F(TransferEndpointsTest, WhoCopiesIsRousedAsSoonAsARequestIsThere) {
   EXPECT_EQ(pool_.TakeRoused().size(), 0U);
 }
 
-// Of all other requests a rehearsal does nothing.
-TEST_F(TransferEndpointsTest, OnlyTransfersAreRehearsed) {
-  const auto handler = [this, api = MakeApi(*dependencies_)](const http::Request& asked) {
-    http::Response response = api(asked);
-    if (response.afterwards) response.afterwards();
-    engine_->AwaitAccounts();
-    return response;
-  };
-  const std::multimap<std::string, std::string> query = {{"wait_ms", "5000"}};
-  const std::string body = Body(R"("ranges":[[0,0,0,0,64]])");
-  http::Request request;
-  request.method = "POST";
-  request.path = "/v1/transfers";
-  request.body = body;
-  request.content_type = "application/json";
-  request.query = &query;
-  request.uid = ::geteuid();
-  EXPECT_TRUE(handler(request).may_rehearse);
-  request.rehearsed = true;
-  const std::string before = Counted();
-  const http::Response rehearsed = handler(request);
-  EXPECT_EQ(Counted(), before);
-  EXPECT_EQ(rehearsed.status, 200) << rehearsed.body;
-  EXPECT_TRUE(rehearsed.may_rehearse);
-  EXPECT_EQ(json::parse(rehearsed.body)["bytes_moved"], 64);
-  request.uid = std::nullopt;
-  EXPECT_FALSE(handler(request).may_rehearse) << "nothing says who is calling";
-  request.uid = ::geteuid();
-  const std::string list = "[" + body + "]";
-  for (const bool rehearses : {true, false}) {
-    request.rehearsed = rehearses;
-    request.body = list;
-    EXPECT_FALSE(handler(request).may_rehearse);
-  }
-  const std::string long_body = Body(R"("ranges":[)" + Ranges(1'025) + "]");
-  request.body = long_body;
-  EXPECT_EQ(handler(request).status, 200);
-  EXPECT_FALSE(handler(request).may_rehearse);
-  const std::string counted = Counted();
-  request.rehearsed = true;
-  const std::multimap<std::string, std::string> none;
-  request.query = &none;
-  for (const Route& route : Routes()) {
-    if (route.may_rehearse) continue;
-    std::string path(route.pattern);
-    if (const size_t at = path.find('{'); at != std::string::npos) path.replace(at, path.npos, "a");
-    request.method = route.method;
-    request.path = path;
-    EXPECT_FALSE(handler(request).may_rehearse) << path;
-  }
-  EXPECT_TRUE(Counted() == counted);
-  EXPECT_TRUE(workloads_.Get("a")) << "one of them was done";
-}
-
 TEST_F(TransferEndpointsTest, CborSaysTheSame) {
   const json body = json::parse(Body(R"("local_blocks":[0,1],"remote_blocks":[9,8])"));
   const std::vector<uint8_t> bytes = json::to_cbor(body);
@@ -286,7 +232,6 @@ TEST_F(TransferEndpointsTest, EventsOfAnEarlierRegistrationAreNotSeen) {
   Enlist("a");
   AddBuffer("a", "k", arena_a_);
   client_->Post("/v1/transfers?wait_ms=5000", Body(ranges + R"(,"id":"after")"));
-  engine_->AwaitAccounts();  // the client is answered first
   events_.Append({0, engine::EventType::kPeerUp, {}, "prefill", {}, nullptr});
   const http::RawResponse response =
       client_->Post("/v1/completions:poll", R"({"workload":"a","cursor":0,"wait_ms":2000})");

@@ -67,23 +67,6 @@ class EngineDriversTest : public ::testing::Test {
     return request;
   }
 
-  // Ranges in that half of the memory that no call moves.
-  void Rehearse(const std::atomic<bool>& stop) {
-    for (uint64_t round = 0; !stop; ++round) {
-      wire::TransferRequest request = BetweenBoth();
-      request.priority = static_cast<int>(round % 3) - 1;
-      for (uint64_t i = 0; i <= round % 100; ++i) {
-        request.ranges.push_back(
-            {0, kMoved + 2 * kBlockBytes * i, 0, kMoved + 3 * kBlockBytes * i, 64});
-      }
-      const auto status = engine_->Rehearse(request);
-      if (!status) continue;  // nobody could copy just then
-      if (status->state != TransferState::kSucceeded) ++failures_;
-      ++rehearsed_;
-      std::this_thread::sleep_for(microseconds(100));
-    }
-  }
-
   // One block after the other. The ids are the caller's own.
   void Call(int caller) {
     for (uint64_t block = 0; block < kBlocks; ++block) {
@@ -103,8 +86,8 @@ class EngineDriversTest : public ::testing::Test {
   }
 
   static constexpr uint64_t kMoved = kCallers * kBlocks * kBlockBytes;
-  TestArena here_{2 * kMoved, 0};
-  TestArena there_{2 * kMoved, 1};
+  TestArena here_{kMoved, 0};
+  TestArena there_{kMoved, 1};
   std::unique_ptr<worker::WorkerPool> pool_;
   registry::WorkloadTable workloads_{{}, [](const auto&, auto) {}};
   std::unique_ptr<registry::BufferRegistry> registry_;
@@ -112,7 +95,6 @@ class EngineDriversTest : public ::testing::Test {
   metrics::Metrics metrics_{"test"};
   std::unique_ptr<TransferEngine> engine_;
   std::atomic<int> failures_{0};
-  std::atomic<int> rehearsed_{0};
   std::atomic<int> calling_{kCallers};
 };
 
@@ -138,37 +120,6 @@ TEST_F(EngineDriversTest, NobodyWaitsForEver) {
   EXPECT_EQ(failures_, 0);
   EXPECT_LT(Clock::now() - start, kPatience);
   EXPECT_TRUE(std::equal(here_.data(), here_.data() + kMoved, there_.data()));
-  const EngineTotals totals = engine_->Totals();
-  EXPECT_EQ(totals.queued + totals.running, 0u);
-}
-
-TEST_F(EngineDriversTest, RehearsalsBesideThemLeaveNoTrace) {
-  const std::vector<uint8_t> before(here_.data() + kMoved, here_.data() + 2 * kMoved);
-  std::atomic<bool> stop = false;
-  std::vector<std::jthread> callers;
-  std::jthread rehearser([&] { Rehearse(stop); });
-  for (int caller = 0; caller < kCallers; ++caller) {
-    callers.emplace_back([this, caller] { Call(caller); });
-  }
-  while (calling_ > 0) {
-    for (const TransferStatus& one : engine_->List("", false, 10)) {
-      if (one.id.find('-') == std::string::npos) ADD_FAILURE() << one.id << " is seen";
-    }
-    std::this_thread::sleep_for(microseconds(300));
-  }
-  callers.clear();
-  for (int round = 0; round < 4; ++round) {  // of workers that go there is no more than rehearsals
-    pool_->Replace(round % 2);
-    std::this_thread::sleep_for(milliseconds(30));
-  }
-  stop = true;
-  rehearser.join();
-  EXPECT_GT(rehearsed_, 0);
-  EXPECT_EQ(failures_, 0);
-  engine_->AwaitAccounts();
-  EXPECT_EQ(events_.last_sequence(), uint64_t{kCallers} * kBlocks);
-  EXPECT_TRUE(std::equal(here_.data(), here_.data() + kMoved, there_.data()));
-  EXPECT_TRUE(std::equal(before.begin(), before.end(), here_.data() + kMoved));
   const EngineTotals totals = engine_->Totals();
   EXPECT_EQ(totals.queued + totals.running, 0u);
 }

@@ -85,29 +85,6 @@ TYPED_TEST(CopyPoolContract, EveryWorkerCopies) {
   EXPECT_TRUE(std::ranges::equal(this->source_.bytes(), this->destination_.bytes()));
 }
 
-TYPED_TEST(CopyPoolContract, WhatIsRehearsedIsNotDone) {
-  const auto from = this->MapOf(this->source_);
-  const auto to = this->MapOf(this->destination_);
-  const CopySegment rehearsed = {from, to, 0, 0, kSize / 2, 0, 0, 1};
-  const CopySegment segment = {from, to, kSize / 2, kSize / 2, 64, 0, 0, 1};
-  for (int worker = 0; worker < 2; ++worker) {
-    const size_t free = this->pool_->free_slots(worker);
-    for (uint64_t i = 0; i < 100; ++i) {
-      ASSERT_TRUE(this->pool_->RehearsePost(worker, 7, {&rehearsed, 1}));
-    }
-    EXPECT_EQ(this->pool_->free_slots(worker), free);
-    std::vector<Completion> none(4);
-    EXPECT_EQ(this->pool_->Poll(none), 0U);
-    ASSERT_TRUE(this->pool_->Post(worker, 8, {&segment, 1}));
-    EXPECT_EQ(this->Await(1).front().tag, 8U);
-    EXPECT_EQ(this->pool_->Poll(none), 0U);
-  }
-  const std::vector<CopySegment> too_many(1 << 20, rehearsed);
-  EXPECT_FALSE(this->pool_->RehearsePost(0, 7, too_many));
-  const auto* const moved = this->destination_.data();
-  EXPECT_TRUE(std::all_of(moved, moved + kSize / 2, [](uint8_t byte) { return byte == 0; }));
-}
-
 TYPED_TEST(CopyPoolContract, CopiesStridedBlocks) {
   const auto from = this->MapOf(this->source_);
   const auto to = this->MapOf(this->destination_);

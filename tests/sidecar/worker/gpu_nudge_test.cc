@@ -189,7 +189,6 @@ TEST_P(GpuNudgeTest, AfterAnErrorItReadsNoMoreAndCopies) {
   ExpectThatItCopies();
 }
 
-// What the last job moved is looked up for each, and let go of.
 TEST_P(GpuNudgeTest, WhatTheLastJobMovedCanBeTakenAway) {
   ExpectThatItCopies();
   Pause();
@@ -200,30 +199,7 @@ TEST_P(GpuNudgeTest, WhatTheLastJobMovedCanBeTakenAway) {
   EXPECT_NE(PartRead(), kNone);
 }
 
-// A job of few places is rehearsed, too: nothing of it moves again, and it can be taken away.
-TEST_P(GpuNudgeTest, WhatWasListedDoesNotMoveAgain) {
-  const std::vector<BlockPlaces> places = {{4096, 8192}, {0, 65536}};
-  CopySegment listed = Plain(0, 0, 4096);
-  listed.count = 2;
-  listed.places = places;
-  Post(1, {listed});
-  EXPECT_TRUE(Await().ok);
-  ExpectMoved(places, 4096);
-  const std::vector<uint8_t> nothing(kSize);
-  ASSERT_TRUE(context_->CopyFromHost(destination_.base, nothing.data(), kSize));
-  Pause();
-  EXPECT_TRUE(Destination() == nothing);
-  EXPECT_TRUE(mappings_.Remove(kSource));
-  Pause();
-  Post(2, {listed});
-  EXPECT_EQ(Await().code, ErrorCode::kStaleGeneration);
-  EXPECT_TRUE(mappings_.Remove(kDestination));
-  Pause();
-  End();
-  EXPECT_NE(PartRead(), kNone);
-}
-
-// Whatever a rehearsal is at when they come.
+// Whatever a read is at when they come.
 TEST_P(GpuNudgeTest, JobsThatComeMeanwhileAreDoneOnceAndInOrder) {
   std::vector<BlockPlaces> places;
   for (uint64_t i = 0; i < 200; ++i) {
