@@ -12,7 +12,6 @@
 #include "lib/base/result.h"
 #include "lib/http/error_response.h"
 #include "lib/http/long_lines.h"
-#include "lib/http/plain_request.h"
 
 namespace gantry::http {
 namespace {
@@ -21,12 +20,10 @@ namespace {
 class ExchangeStream final : public httplib::Stream {
  public:
   // `shown`: of the head.
-  ExchangeStream(const HttpInterpreter::Call& call, std::string_view shown, Response* known,
-                 std::string* out)
-      : call_(call), known_(known), rest_(shown), out_(out) {}
+  ExchangeStream(const HttpInterpreter::Call& call, std::string_view shown, std::string* out)
+      : call_(call), rest_(shown), out_(out) {}
 
   const HttpInterpreter::Call& call() const { return call_; }
-  Response* known() const { return known_; }
   void StreamFromNowOn() { streams_ = true; }
   bool streams() const { return streams_; }
 
@@ -59,7 +56,6 @@ class ExchangeStream final : public httplib::Stream {
 
  private:
   const HttpInterpreter::Call& call_;
-  Response* const known_;  // null: the handler is to be asked
   std::string_view rest_;
   std::string* const out_;
   bool streams_ = false;
@@ -79,8 +75,7 @@ std::string_view HeaderOf(const httplib::Request& request, std::string_view head
   return head.size() > kShortLineBytesMax ? LongValueOf(head, name) : std::string_view();
 }
 
-// What is not in the head.
-Request RequestOf(const HttpInterpreter::Call& call) {
+Request RequestOf(const httplib::Request& from, const HttpInterpreter::Call& call) {
   Request request;
   request.body = call.body;
   request.uid = call.uid;
@@ -88,11 +83,6 @@ Request RequestOf(const HttpInterpreter::Call& call) {
   request.is_wanted = [channel = call.channel] {
     return channel == nullptr || channel->IsWanted();
   };
-  return request;
-}
-
-Request RequestOf(const httplib::Request& from, const HttpInterpreter::Call& call) {
-  Request request = RequestOf(call);
   request.method = from.method == "HEAD" ? std::string_view("GET") : from.method;
   request.path = from.path;
   request.content_type = HeaderOf(from, call.head, "Content-Type");
@@ -100,17 +90,6 @@ Request RequestOf(const httplib::Request& from, const HttpInterpreter::Call& cal
   request.authorization = HeaderOf(from, call.head, "Authorization");
   request.last_event_id = HeaderOf(from, call.head, "Last-Event-ID");
   request.query = &from.params;
-  return request;
-}
-
-Request RequestOf(const PlainRequest& from, const HttpInterpreter::Call& call) {
-  Request request = RequestOf(call);
-  request.method = from.method;
-  request.path = from.path;
-  request.content_type = from.content_type;
-  request.accept = from.accept;
-  request.authorization = from.authorization;
-  request.query = &from.query;
   return request;
 }
 
@@ -190,9 +169,7 @@ class HttpInterpreter::Dialect final : public httplib::Server {
     set_keep_alive_max_count(1'000'000);
     set_pre_routing_handler(
         [this, handler = std::move(handler)](const httplib::Request& from, httplib::Response& to) {
-          Response response = current_stream->known() != nullptr
-                                  ? std::move(*current_stream->known())
-                                  : CallHandler(handler, RequestOf(from, current_stream->call()));
+          Response response = CallHandler(handler, RequestOf(from, current_stream->call()));
           if (response.stream && ++streams_ > kStreamsMax) {
             --streams_;
             response = ErrorResponse(
@@ -212,11 +189,10 @@ class HttpInterpreter::Dialect final : public httplib::Server {
     svr_sock_ = 0;  // "not shutting down": streams go on; nothing else reads it
   }
 
-  // `known`: what the handler has answered already, or null.
-  bool Run(const Call& call, Response* known, std::string* out) {
+  bool Run(const Call& call, std::string* out) {
     const bool has_long = call.head.size() > kShortLineBytesMax;
     const std::string kept = has_long ? WithoutLongLines(call.head) : std::string();
-    ExchangeStream stream(call, has_long ? std::string_view(kept) : call.head, known, out);
+    ExchangeStream stream(call, has_long ? std::string_view(kept) : call.head, out);
     current_stream = &stream;
     bool closed = call.close_after;
     const bool answered = process_request(stream, call.close_after, closed, [](auto&) {});
@@ -230,15 +206,11 @@ class HttpInterpreter::Dialect final : public httplib::Server {
 };
 
 HttpInterpreter::HttpInterpreter(Handler handler)
-    : handler_(std::move(handler)), dialect_(std::make_unique<Dialect>(handler_)) {}
+    : dialect_(std::make_unique<Dialect>(std::move(handler))) {}
 HttpInterpreter::~HttpInterpreter() = default;
 
 bool HttpInterpreter::Run(const Call& call, std::string* out) try {
-  const auto plain = call.close_after ? std::nullopt : ReadPlainRequest(call.head);
-  if (!plain) return dialect_->Run(call, nullptr, out);
-  Response response = CallHandler(handler_, RequestOf(*plain, call));
-  if (WritePlainResponse(response, out)) return true;
-  return dialect_->Run(call, &response, out);
+  return dialect_->Run(call, out);
 } catch (const std::exception& failure) {
   log::Error("a request could not be read or answered", {{"what", failure.what()}});
   return false;

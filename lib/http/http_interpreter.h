@@ -1,6 +1,5 @@
 // Reads one complete HTTP request, asks a handler and writes the response, by way of cpp-httplib
-// and without its sockets, threads and routes; plain ones (PlainRequest) without it. Thread-safe:
-// several requests at once.
+// and without its sockets, threads and routes. Thread-safe: several requests at once.
 #pragma once
 
 #include <sys/types.h>
@@ -47,7 +46,6 @@ class HttpInterpreter {
 
  private:
   class Dialect;
-  const Handler handler_;
   const std::unique_ptr<Dialect> dialect_;
 };
 
