@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "gantryctl/bench_grid.h"
-#include "gantryctl/bench_latency.h"
-#include "gantryctl/bench_notify.h"
-#include "gantryctl/bench_report.h"
-#include "gantryctl/bench_throughput.h"
+#include "bench/bench_grid.h"
+#include "bench/bench_latency.h"
+#include "bench/bench_notify.h"
+#include "bench/bench_report.h"
+#include "bench/bench_throughput.h"
 #include "gantryctl/doctor.h"
 #include "gantryctl/exit_code.h"
 #include "gantryctl/gantryctl_config.h"

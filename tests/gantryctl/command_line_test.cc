@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "gantryctl/bench_throughput.h"
+#include "bench/bench_throughput.h"
 #include "gantryctl/exit_code.h"
 #include "gantryctl/gantryctl_config.h"
 #include "gantryctl/sidecar_commands.h"

@@ -1,4 +1,4 @@
-#include "gantryctl/bench_throughput.h"
+#include "bench/bench_throughput.h"
 
 #include <algorithm>
 #include <atomic>
@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "gantryctl/bench_ceiling.h"
-#include "gantryctl/bench_rdma_ceiling.h"
-#include "gantryctl/bench_report.h"
-#include "gantryctl/bench_stand.h"
-#include "gantryctl/bench_tcp_ceiling.h"
+#include "bench/bench_ceiling.h"
+#include "bench/bench_rdma_ceiling.h"
+#include "bench/bench_report.h"
+#include "bench/bench_stand.h"
+#include "bench/bench_tcp_ceiling.h"
 #include "lib/base/thread.h"
 
 namespace gantry::gantryctl {

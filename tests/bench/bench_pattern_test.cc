@@ -1,4 +1,4 @@
-#include "gantryctl/bench_pattern.h"
+#include "bench/bench_pattern.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "gantryctl/bench_ceiling.h"
+#include "bench/bench_ceiling.h"
 
 namespace gantry::gantryctl {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "gantryctl/bench_sidecars.h"
-#include "gantryctl/bench_workload.h"
+#include "bench/bench_sidecars.h"
+#include "bench/bench_workload.h"
 #include "gantryctl/command_line.h"
 #include "lib/base/result.h"
 

@@ -1,4 +1,4 @@
-#include "gantryctl/bench_ceiling.h"
+#include "bench/bench_ceiling.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "gantryctl/bench_pattern.h"
+#include "bench/bench_pattern.h"
 
 #include <algorithm>
 #include <cstring>

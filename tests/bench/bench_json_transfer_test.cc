@@ -1,4 +1,4 @@
-#include "gantryctl/bench_json_transfer.h"
+#include "bench/bench_json_transfer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,8 +7,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "bench/sample_statistics.h"
 #include "gantryctl/command_line.h"
-#include "gantryctl/sample_statistics.h"
 
 namespace gantry::gantryctl {
 

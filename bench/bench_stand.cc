@@ -1,4 +1,4 @@
-#include "gantryctl/bench_stand.h"
+#include "bench/bench_stand.h"
 
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "gantryctl/bench_tcp_ceiling.h"
+#include "bench/bench_tcp_ceiling.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "gantryctl/shell_output.h"
+#include "bench/shell_output.h"
 #include "lib/base/clock.h"
 #include "lib/base/thread.h"
 #include "lib/base/unique_fd.h"

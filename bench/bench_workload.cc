@@ -1,4 +1,4 @@
-#include "gantryctl/bench_workload.h"
+#include "bench/bench_workload.h"
 
 #include <sys/mman.h>
 
@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "gantryctl/bench_json_transfer.h"
+#include "bench/bench_json_transfer.h"
 #include "gantryctl/json_field.h"
 #include "lib/base/clock.h"
 

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "gantryctl/bench_ceiling.h"
+#include "bench/bench_ceiling.h"
 #include "lib/base/result.h"
 
 namespace gantry::gantryctl {

@@ -1,4 +1,4 @@
-#include "gantryctl/sample_statistics.h"
+#include "bench/sample_statistics.h"
 
 #include <algorithm>
 #include <cmath>

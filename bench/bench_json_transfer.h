@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "gantryctl/bench_workload.h"
+#include "bench/bench_workload.h"
 #include "lib/base/result.h"
 
 namespace gantry::gantryctl {

@@ -1,4 +1,4 @@
-#include "gantryctl/keep_alive_socket.h"
+#include "bench/keep_alive_socket.h"
 
 #include <strings.h>
 #include <sys/socket.h>

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/bench_gpu_memory.h"
+#include "bench/bench_pattern.h"
 #include "client/include/gantry.h"
-#include "gantryctl/bench_gpu_memory.h"
-#include "gantryctl/bench_pattern.h"
 #include "gantryctl/command_line.h"
 #include "lib/base/result.h"
 

@@ -1,4 +1,4 @@
-#include "gantryctl/bench_echo.h"
+#include "bench/bench_echo.h"
 
 #include <sys/socket.h>
 

@@ -1,9 +1,9 @@
-#include "gantryctl/bench_report.h"
+#include "bench/bench_report.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "gantryctl/bench_pattern.h"
+#include "bench/bench_pattern.h"
 #include "gantryctl/json_field.h"
 #include "gantryctl/size_text.h"
 #include "gantryctl/text_table.h"

@@ -1,11 +1,11 @@
-#include "gantryctl/bench_rdma_ceiling.h"
+#include "bench/bench_rdma_ceiling.h"
 
 #include <algorithm>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "gantryctl/shell_output.h"
+#include "bench/shell_output.h"
 #include "lib/topology/sysfs_devices.h"
 
 namespace gantry::gantryctl {

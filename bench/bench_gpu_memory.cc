@@ -1,4 +1,4 @@
-#include "gantryctl/bench_gpu_memory.h"
+#include "bench/bench_gpu_memory.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "gantryctl/bench_report.h"
+#include "bench/bench_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

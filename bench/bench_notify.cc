@@ -1,13 +1,13 @@
-#include "gantryctl/bench_notify.h"
+#include "bench/bench_notify.h"
 
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
-#include "gantryctl/bench_stand.h"
+#include "bench/bench_stand.h"
+#include "bench/keep_alive_socket.h"
+#include "bench/sample_statistics.h"
 #include "gantryctl/json_field.h"
-#include "gantryctl/keep_alive_socket.h"
-#include "gantryctl/sample_statistics.h"
 #include "gantryctl/size_text.h"
 #include "gantryctl/text_table.h"
 #include "lib/base/base64.h"

@@ -1,4 +1,4 @@
-#include "gantryctl/bench_latency.h"
+#include "bench/bench_latency.h"
 
 #include <algorithm>
 #include <map>
@@ -7,12 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "gantryctl/bench_echo.h"
-#include "gantryctl/bench_report.h"
-#include "gantryctl/bench_stand.h"
+#include "bench/bench_echo.h"
+#include "bench/bench_report.h"
+#include "bench/bench_stand.h"
+#include "bench/keep_alive_socket.h"
+#include "bench/sample_statistics.h"
 #include "gantryctl/json_field.h"
-#include "gantryctl/keep_alive_socket.h"
-#include "gantryctl/sample_statistics.h"
 #include "gantryctl/size_text.h"
 #include "gantryctl/text_table.h"
 #include "lib/base/clock.h"

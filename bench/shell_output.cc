@@ -1,4 +1,4 @@
-#include "gantryctl/shell_output.h"
+#include "bench/shell_output.h"
 
 #include <array>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "gantryctl/bench_sidecars.h"
+#include "bench/bench_sidecars.h"
 
 #include <fcntl.h>
 #include <signal.h>

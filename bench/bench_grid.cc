@@ -1,4 +1,4 @@
-#include "gantryctl/bench_grid.h"
+#include "bench/bench_grid.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "gantryctl/bench_ceiling.h"
-#include "gantryctl/bench_stand.h"
-#include "gantryctl/sample_statistics.h"
+#include "bench/bench_ceiling.h"
+#include "bench/bench_stand.h"
+#include "bench/sample_statistics.h"
 #include "gantryctl/size_text.h"
 #include "gantryctl/text_table.h"
 #include "lib/base/clock.h"
