@@ -10,7 +10,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/thread.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
 
 constexpr uint64_t kBytesPerStep = 1 << 20;  // what a thread takes at once
@@ -61,4 +61,4 @@ Result<double> CopyWithThreads(const CopyWork& work, int threads) {
   return SecondsBetween(start, Clock::now());
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -8,7 +8,7 @@
 #include "bench/bench_pattern.h"
 #include "lib/base/result.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 struct CopyWork {
   const BlockPairs* pairs = nullptr;
@@ -22,4 +22,4 @@ struct CopyWork {
 // kResourceExhausted: so many threads cannot be had.
 Result<double> CopyWithThreads(const CopyWork& work, int threads);
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

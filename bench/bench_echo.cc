@@ -11,7 +11,7 @@
 #include "lib/base/fd_passing.h"
 #include "lib/base/thread.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
 
 constexpr milliseconds kEchoMax{10'000};
@@ -72,4 +72,4 @@ Status BenchEcho::Call(size_t bytes) {
   return {};
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -10,7 +10,7 @@
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 class BenchEcho {
  public:
@@ -29,4 +29,4 @@ class BenchEcho {
   std::jthread thread_;
 };
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -5,7 +5,7 @@
 #include "lib/base/clock.h"
 #include "lib/gpu/gpu_drivers.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
 
 // As the allocators of engines take it: the driver maps an allocation of any other length by small
@@ -79,4 +79,4 @@ Result<double> BenchGpuMemory::CopyBlocks(const BenchGpuMemory& from,
   return SecondsBetween(start, Clock::now()) / rounds;
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

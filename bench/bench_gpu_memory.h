@@ -11,7 +11,7 @@
 #include "bench/bench_ceiling.h"
 #include "lib/gpu/gpu_driver.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 class BenchGpuMemory {
  public:
@@ -46,4 +46,4 @@ class BenchGpuMemory {
   std::unique_ptr<gpu::GpuStream> stream_;
 };
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

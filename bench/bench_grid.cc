@@ -13,8 +13,12 @@
 #include "gantryctl/text_table.h"
 #include "lib/base/clock.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
+
+using gantryctl::FormatFixed;
+using gantryctl::FormatSize;
+using gantryctl::TextTable;
 
 constexpr uint64_t kBlockBytesMin = 4 << 10;
 constexpr uint64_t kBlockBytesMax = 64 << 20;
@@ -147,4 +151,4 @@ Result<nlohmann::json> MeasureGrid(const BenchOptions& options,
                         {"rows", std::move(rows)}};
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -1,4 +1,4 @@
-// `gantryctl bench --table`: the grid of block sizes by batch sizes with the columns of nixlbench,
+// `gantry-bench --table`: the grid of block sizes by batch sizes with the columns of nixlbench,
 // so that the two can be laid side by side. Used by one thread.
 #pragma once
 
@@ -6,13 +6,13 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "gantryctl/command_line.h"
+#include "bench/bench_options.h"
 #include "lib/base/result.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 // `show` is given the heading and then each row as it is done, for people.
 Result<nlohmann::json> MeasureGrid(const BenchOptions& options,
                                    const std::function<void(const std::string&)>& show);
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -8,7 +8,7 @@
 
 #include "lib/wire/body_writer.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
 
 constexpr size_t kDigitsMax = 21;  // of a number, and the comma
@@ -145,4 +145,4 @@ Result<JsonTransferState> ReadJsonTransfer(const std::string& answer) {
   return std::move(reader.read());
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

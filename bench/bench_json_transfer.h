@@ -9,7 +9,7 @@
 #include "bench/bench_workload.h"
 #include "lib/base/result.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 struct JsonTransfer {
   std::string workload;
@@ -32,4 +32,4 @@ struct JsonTransferState {
 // What the sidecar answered; a transfer that ended in another way than to succeed is an error.
 Result<JsonTransferState> ReadJsonTransfer(const std::string& answer);
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -17,8 +17,15 @@
 #include "gantryctl/text_table.h"
 #include "lib/base/clock.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
+
+using gantryctl::CountOf;
+using gantryctl::FormatFixed;
+using gantryctl::MemberOf;
+using gantryctl::NumberOf;
+using gantryctl::TextOf;
+using gantryctl::TextTable;
 
 constexpr uint64_t kBlockBytes = 4096;
 constexpr uint64_t kBufferBytes = 64 << 20;
@@ -319,4 +326,4 @@ std::string LatencyText(const nlohmann::json& measured) {
   return text + "every byte was verified\n";
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -14,8 +14,15 @@
 #include "lib/base/clock.h"
 #include "lib/base/thread.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
+
+using gantryctl::CountOf;
+using gantryctl::FormatFixed;
+using gantryctl::MemberOf;
+using gantryctl::NumberOf;
+using gantryctl::TextOf;
+using gantryctl::TextTable;
 
 constexpr uint64_t kNotifiedBlockBytes = 4096;
 constexpr uint64_t kNotifiedBufferBytes = 1 << 20;
@@ -184,4 +191,4 @@ std::string NotificationsText(const nlohmann::json& measured) {
          table.Text();
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

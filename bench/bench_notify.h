@@ -5,12 +5,12 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "gantryctl/command_line.h"
+#include "bench/bench_options.h"
 #include "lib/base/result.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 Result<nlohmann::json> MeasureNotifications(const BenchOptions& options);
 std::string NotificationsText(const nlohmann::json& measured);
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
 
 constexpr uint64_t kMultiplier = 0x9E3779B97F4A7C15;  // odd: no two words of a buffer are equal
@@ -90,4 +90,4 @@ std::optional<std::string> FindMismatch(std::span<const std::byte> destination,
   return std::nullopt;
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

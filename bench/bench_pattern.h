@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "gantryctl/command_line.h"
+#include "bench/bench_options.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 // Block local[i] pairs with block remote[i].
 struct BlockPairs {
@@ -47,4 +47,4 @@ struct Expected {
 std::optional<std::string> FindMismatch(std::span<const std::byte> destination,
                                         const Expected& expected);
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

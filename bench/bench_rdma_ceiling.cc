@@ -8,7 +8,7 @@
 #include "bench/shell_output.h"
 #include "lib/topology/sysfs_devices.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
 
 constexpr uint64_t kMeasuredBytesMin = 32 << 20;
@@ -61,4 +61,4 @@ Result<double> MoveWithPerftest(BenchOptions::Operation operation, uint64_t mess
   return static_cast<double>(bytes) / (megabytes * (1 << 20));
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -4,14 +4,14 @@
 
 #include <cstdint>
 
-#include "gantryctl/command_line.h"
+#include "bench/bench_options.h"
 #include "lib/base/result.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 // Seconds that so many bytes take in messages of this size, as ib_write_bw or ib_read_bw measures
 // it now. kNotFound without a device or without perftest.
 Result<double> MoveWithPerftest(BenchOptions::Operation operation, uint64_t message_bytes,
                                 uint64_t bytes);
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -8,8 +8,15 @@
 #include "gantryctl/size_text.h"
 #include "gantryctl/text_table.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
+
+using gantryctl::CountOf;
+using gantryctl::FormatFixed;
+using gantryctl::FormatSize;
+using gantryctl::NumberOf;
+using gantryctl::TextOf;
+using gantryctl::TextTable;
 
 const char* NameOf(BenchOptions::Operation operation) {
   return operation == BenchOptions::Operation::kRead ? "read" : "write";
@@ -134,4 +141,4 @@ std::string ThroughputText(const nlohmann::json& measured) {
          std::to_string(CountOf(measured, "iterations")) + " iterations\n";
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -1,4 +1,4 @@
-// What `gantryctl bench` found of throughput, as JSON and for people. Plain values; used by one
+// What `gantry-bench` found of throughput, as JSON and for people. Plain values; used by one
 // thread at a time.
 #pragma once
 
@@ -7,10 +7,10 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "bench/bench_options.h"
 #include "bench/sample_statistics.h"
-#include "gantryctl/command_line.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 // A sample for each iteration.
 struct ThroughputTotals {
@@ -39,4 +39,4 @@ void ReportMemory(const BenchOptions& options, nlohmann::json& report);
 nlohmann::json ThroughputReport(const BenchOptions& options, const ThroughputTotals& totals);
 std::string ThroughputText(const nlohmann::json& measured);
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

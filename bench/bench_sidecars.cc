@@ -24,8 +24,12 @@
 #include "lib/base/thread.h"
 #include "lib/base/unique_fd.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
+
+using gantryctl::kExitInterrupted;
+using gantryctl::SidecarHttp;
+using gantryctl::TextOf;
 
 constexpr milliseconds kReadyMax{15'000};
 constexpr milliseconds kEndMax{5'000};
@@ -61,7 +65,7 @@ Result<std::string> FindSidecar(const std::string& named) {
   sigprocmask(SIG_UNBLOCK, &set, nullptr);
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
-  setpgid(0, 0);  // Ctrl-C reaches gantryctl alone, which ends its children in order
+  setpgid(0, 0);  // Ctrl-C reaches gantry-bench alone, which ends its children in order
   execv(arguments[0], arguments);
   _exit(127);
 }
@@ -220,4 +224,4 @@ void BenchSidecars::AwaitInterrupt(const std::stop_token& stop) {
   }
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -1,5 +1,5 @@
 // Two sidecars as child processes in a folder of their own. They end with this object, with
-// gantryctl's death however it comes, and with Ctrl-C, which also removes the folder.
+// gantry-bench's death however it comes, and with Ctrl-C, which also removes the folder.
 // Used by one thread at a time.
 #pragma once
 
@@ -10,11 +10,11 @@
 #include <thread>
 #include <vector>
 
-#include "gantryctl/command_line.h"
+#include "bench/bench_options.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 class BenchSidecars {
  public:
@@ -46,4 +46,4 @@ class BenchSidecars {
   std::jthread interrupt_watch_;
 };
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -8,8 +8,10 @@
 #include "gantryctl/json_field.h"
 #include "lib/base/clock.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
+
+using gantryctl::TextOf;
 
 constexpr milliseconds kPeerUpMax{10'000};
 constexpr std::byte kLocalCanary{0xA5};
@@ -72,4 +74,4 @@ Status BenchStand::SetBlockSize(uint64_t block_bytes) {
   return remote->Register(block_bytes);
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

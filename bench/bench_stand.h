@@ -5,12 +5,12 @@
 #include <memory>
 #include <string>
 
+#include "bench/bench_options.h"
 #include "bench/bench_sidecars.h"
 #include "bench/bench_workload.h"
-#include "gantryctl/command_line.h"
 #include "lib/base/result.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 struct BenchStand {
   std::unique_ptr<BenchSidecars> sidecars;
@@ -37,4 +37,4 @@ struct BenchStand {
   }
 };
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

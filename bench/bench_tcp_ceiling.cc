@@ -20,7 +20,7 @@
 #include "lib/base/thread.h"
 #include "lib/base/unique_fd.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
 
 struct Connection {
@@ -139,4 +139,4 @@ std::optional<double> IperfGigabytes(int streams) {
   return parsed[at].get<double>() / 8e9;
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

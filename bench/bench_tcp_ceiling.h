@@ -7,7 +7,7 @@
 #include "bench/bench_ceiling.h"
 #include "lib/base/result.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 // Each of the `streams` connections carries its share of the blocks, a thread at both of its ends.
 // Seconds from the moment all threads are ready until the last block has arrived.
@@ -16,4 +16,4 @@ Result<double> SendWithStreams(const CopyWork& work, int streams);
 // GB/s of iperf3 with so many streams on 127.0.0.1; nothing when it is not installed.
 std::optional<double> IperfGigabytes(int streams);
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -17,7 +17,7 @@
 #include "bench/bench_tcp_ceiling.h"
 #include "lib/base/thread.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
 
 constexpr uint64_t kBlocksMax = 1 << 19;  // of one transfer; both lists count against one limit
@@ -297,4 +297,4 @@ Result<nlohmann::json> MeasureThroughput(const BenchOptions& options) {
   return report;
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

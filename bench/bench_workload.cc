@@ -11,8 +11,12 @@
 #include "gantryctl/json_field.h"
 #include "lib/base/clock.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
+
+using gantryctl::MemberOf;
+using gantryctl::NumberOf;
+using gantryctl::TextOf;
 
 // Pages before the buffer and after it: an offset that somebody forgot shows at once.
 constexpr uint64_t kBefore = uint64_t{17} * 4096;
@@ -248,4 +252,4 @@ Result<std::string> BenchWorkload::Request(const std::string& method, const std:
   return text;
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "bench/bench_gpu_memory.h"
+#include "bench/bench_options.h"
 #include "bench/bench_pattern.h"
 #include "client/include/gantry.h"
-#include "gantryctl/command_line.h"
 #include "lib/base/result.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 // What one transfer took, in microseconds; `wall` as the caller saw it, the rest as the sidecar
 // reports it.
@@ -129,4 +129,4 @@ class BenchWorkload {
   View view_;  // null: transfers name the one buffer
 };
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -11,7 +11,7 @@
 
 #include "lib/base/fd_passing.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
 
 constexpr size_t kAnswerBytesMax = 16 << 20;
@@ -119,4 +119,4 @@ Result<std::string> KeepAliveSocket::Call(const std::string& request) {
               "the sidecar answered " + received_.substr(0, received_.find("\r\n")) + ": " + body);
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

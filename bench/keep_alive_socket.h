@@ -11,7 +11,7 @@
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 class KeepAliveSocket {
  public:
@@ -41,4 +41,4 @@ class KeepAliveSocket {
   std::string received_;
 };
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 void Samples::Add(double value) { values_.push_back(value); }
 
@@ -24,4 +24,4 @@ double Samples::Mean() const {
   return std::accumulate(values_.begin(), values_.end(), 0.0) / static_cast<double>(values_.size());
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 class Samples {
  public:
@@ -21,4 +21,4 @@ class Samples {
   std::vector<double> values_;
 };
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

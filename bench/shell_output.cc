@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <memory>
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 
 std::string OutputOf(const std::string& command) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "re"), ::pclose);
@@ -16,4 +16,4 @@ std::string OutputOf(const std::string& command) {
   return text;
 }
 
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
 
 using nlohmann::json;
@@ -94,4 +94,4 @@ TEST(BenchJsonTransfer, WhatDidNotSucceedIsAnError) {
 }
 
 }  // namespace
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -9,7 +9,7 @@
 
 #include "bench/bench_ceiling.h"
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
 
 constexpr uint64_t kBlock = 4096, kBlocks = 64, kSeed = 5;
@@ -118,4 +118,4 @@ TEST(BenchCanary, SeesOneByte) {
 }
 
 }  // namespace
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

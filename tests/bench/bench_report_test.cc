@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
 
 // Two rounds of 1 GB in two milliseconds each by the caller's clock; one contiguous copy takes one.
@@ -113,4 +113,4 @@ TEST(BenchReport, PeopleReadBuffersAndRatios) {
 }
 
 }  // namespace
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace gantry::gantryctl {
+namespace gantry::bench {
 namespace {
 
 TEST(Samples, GiveTheValueThatAFractionDoesNotExceed) {
@@ -18,4 +18,4 @@ TEST(Samples, GiveTheValueThatAFractionDoesNotExceed) {
 }
 
 }  // namespace
-}  // namespace gantry::gantryctl
+}  // namespace gantry::bench

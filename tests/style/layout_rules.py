@@ -35,7 +35,7 @@ MAY_INCLUDE = {
     "deviceplugin": LIBRARIES + ["lib/metrics", "deviceplugin/cdi"],
     "client": LIBRARIES + ["client/include"],
     "client/include": [],
-    "gantryctl": LIBRARIES + ["client/include", "bench"],
+    "gantryctl": LIBRARIES + ["client/include"],
     "bench": LIBRARIES + ["gantryctl", "client/include"],
     "examples": ["client/include"],
 }
