@@ -22,15 +22,15 @@ run: setup ## install what is missing, build what the demo runs, and run it (KEE
 	@tools/build release demo $(FAKE_GPU_$(GPU))
 	KEEP=$(KEEP) GPU=$(GPU) tools/demo
 
-build: setup ## the programs and the library that are installed, in build/release
-	@tools/build release installed
+build: setup ## the programs and the library that are installed, and gantry-bench, in build/release
+	@tools/build release installed gantry-bench
 
 test: setup-test everything ## build and run the seven quick tiers (ten minutes)
 	@$(TIERS) run @quick
 	@$(TIERS) summary @quick
 
 check: setup-slow ## before a commit: style, clang's analysis, clang-tidy and suites of what changed, smoke cases (three minutes)
-	@tools/build release installed fake_cuda fake_hip
+	@tools/build release installed gantry-bench fake_cuda fake_hip
 	@$(TIERS) run $(CHECK_TIERS)
 	@$(TIERS) summary $(CHECK_TIERS)
 

@@ -1,5 +1,5 @@
-// What gantryctl's exit status means; `gantryctl --help` and docs/gantryctl.md say the same.
-// Thread-safe.
+// What the exit status of gantryctl and gantry-bench means; --help, docs/gantryctl.md and
+// docs/gantry_bench.md say the same. Thread-safe.
 #pragma once
 
 #include "lib/base/error.h"
@@ -8,11 +8,11 @@ namespace gantry::gantryctl {
 
 enum ExitCode : int {
   kExitOk = 0,
-  kExitFailed = 1,       // the operation failed, or bytes did not arrive as they should
-  kExitUsage = 2,        // the command line is wrong
-  kExitUnreachable = 3,  // no sidecar answers at the socket
-  kExitUnhealthy = 4,    // it answered, and something is not as it should be
-  kExitInterrupted = 130,
+  kExitFailed = 1,         // the operation failed, or bytes did not arrive as they should
+  kExitUsage = 2,          // the command line is wrong
+  kExitUnreachable = 3,    // no sidecar answers at the socket
+  kExitUnhealthy = 4,      // it answered, and something is not as it should be
+  kExitInterrupted = 130,  // gantry-bench alone
 };
 
 inline ExitCode ExitCodeOf(const Error& error) {

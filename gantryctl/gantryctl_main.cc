@@ -1,17 +1,10 @@
-// The operator's command line: shows a running sidecar, examines the machine, measures transfers.
+// The operator's command line: shows a running sidecar, and examines the machine.
 #include <signal.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <exception>
-#include <nlohmann/json.hpp>
-#include <string>
 
-#include "gantryctl/bench_grid.h"
-#include "gantryctl/bench_latency.h"
-#include "gantryctl/bench_notify.h"
-#include "gantryctl/bench_report.h"
-#include "gantryctl/bench_throughput.h"
 #include "gantryctl/doctor.h"
 #include "gantryctl/exit_code.h"
 #include "gantryctl/gantryctl_config.h"
@@ -21,29 +14,6 @@
 
 namespace gantry::gantryctl {
 namespace {
-
-int RunBench(const CommandLine& line) {
-  if (const Status fine = CheckBenchOptions(line.bench); !fine) {
-    PrintError(fine.error());
-    return kExitUsage;
-  }
-  const auto show = [&line](const std::string& row) {
-    if (!line.json) Print(row);
-  };
-  const auto measured = line.bench.table     ? MeasureGrid(line.bench, show)
-                        : line.bench.latency ? MeasureLatency(line.bench)
-                        : line.bench.notify  ? MeasureNotifications(line.bench)
-                                             : MeasureThroughput(line.bench);
-  if (!measured) return PrintError(measured.error());
-  if (line.json) {
-    Print(measured->dump(2) + "\n");
-  } else if (!line.bench.table) {
-    Print(line.bench.latency  ? LatencyText(*measured)
-          : line.bench.notify ? NotificationsText(*measured)
-                              : ThroughputText(*measured));
-  }
-  return kExitOk;
-}
 
 int Run(const CommandLine& line) {
   switch (line.command) {
@@ -59,8 +29,6 @@ int Run(const CommandLine& line) {
       return RunTransfers(line);
     case Command::kDoctor:
       return RunDoctor(line);
-    case Command::kBench:
-      return RunBench(line);
   }
   return kExitUsage;
 }

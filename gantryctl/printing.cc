@@ -11,8 +11,8 @@ void Print(const std::string& text) {
   std::fflush(stdout);
 }
 
-int PrintError(const Error& error) {
-  std::string text = "gantryctl: " + error.message + "\n";
+int PrintError(const Error& error, const char* program) {
+  std::string text = program + (": " + error.message) + "\n";
   if (!error.hint.empty()) text += "  " + error.hint + "\n";
   std::fwrite(text.data(), 1, text.size(), stderr);
   return ExitCodeOf(error);

@@ -1,4 +1,4 @@
-// Standard output and standard error of gantryctl. Thread-safe.
+// Standard output and standard error of gantryctl and gantry-bench. Thread-safe.
 #pragma once
 
 #include <string>
@@ -10,6 +10,6 @@ namespace gantry::gantryctl {
 // Writes at once, so that a pipe sees each line when it is made.
 void Print(const std::string& text);
 // "gantryctl: what happened" and what to do about it, to standard error. Returns the exit code.
-int PrintError(const Error& error);
+int PrintError(const Error& error, const char* program = "gantryctl");
 
 }  // namespace gantry::gantryctl

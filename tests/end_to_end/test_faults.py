@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from test_gantryctl import processes_in
+from bench_runs import processes_in
 from workloads import (LARGE, MiB, Scene, TERMINAL, connect, ended, fd_count, gantry, metric, new_memory,
                        scene, send, start_workload, submit, totals_of, view_of, wait_for, workers_of)
 

@@ -33,7 +33,7 @@ def run(script, *words):
 
 def test_a_sweep_over_blocks_counts_and_buffers_is_measured_and_drawn(gpus, folder):
     lines = folder / "cells.jsonl"
-    measured = run("measure", BIN_DIR / "gantryctl", lines, *SWEEP, "--order", "sequential")
+    measured = run("measure", BIN_DIR / "gantry-bench", lines, *SWEEP, "--order", "sequential")
     assert measured.returncode == 0, measured.stdout + measured.stderr
     cells = [json.loads(line) for line in lines.read_text().splitlines()]
     assert {(cell["block"], cell["batch"], cell["buffers"]) for cell in cells} == \
@@ -65,17 +65,17 @@ import os, sys
 words, smaller = sys.argv[1:], {{"--bytes": "4MiB", "--block": "4KiB", "--buffers": "2", "--batch": "16", "--rounds": "1", "-n": "1",
                                "--workers": "1", "--calls": "10", "--gap-ms": "1"}}
 words = [smaller.get(before, word) for before, word in zip([""] + words, words)]
-os.execv({gantryctl!r}, ["gantryctl", *words])
+os.execv({gantry_bench!r}, ["gantry-bench", *words])
 """
 
 
 def test_each_target_is_compared_with_what_was_measured(gpus, folder):
-    gantryctl, lines = folder / "smaller", folder / "targets.jsonl"
-    gantryctl.write_text(SMALLER.format(python=sys.executable, gantryctl=str(BIN_DIR / "gantryctl")))
-    gantryctl.chmod(0o755)
+    gantry_bench, lines = folder / "smaller", folder / "targets.jsonl"
+    gantry_bench.write_text(SMALLER.format(python=sys.executable, gantry_bench=str(BIN_DIR / "gantry-bench")))
+    gantry_bench.chmod(0o755)
     rows = {}
     for only, count in (("idle", 6), ("by one POST", 6), ("512 ids", 2)):
-        measured = run("targets", gantryctl, lines, "--only", only)
+        measured = run("targets", gantry_bench, lines, "--only", only)
         met = [line.rsplit("| ", 1)[1] for line in measured.stdout.splitlines() if line.startswith("| ") and "| bound" not in line]
         assert len(met) == count, measured.stdout + measured.stderr
         assert set(met) <= {"yes |", "0 of 1 |"} and measured.returncode == (1 if "0 of 1 |" in met else 0)
@@ -94,13 +94,13 @@ def test_each_target_is_compared_with_what_was_measured(gpus, folder):
         row = next(line for line in rows["by one POST"].splitlines() if line.startswith(f"| {turns[0]['target']}: at 20 ms"))
         met = "yes" if figures[2] <= 60 else "0 of 1"
         assert row.endswith(f"| {figures[2]:.0f} ({', '.join(f'{figure:.0f}' for figure in figures)}) | {met} |"), row
-    busy = run("targets", gantryctl, lines, "--only", "busy", "--list").stdout.splitlines()
+    busy = run("targets", gantry_bench, lines, "--only", "busy", "--list").stdout.splitlines()
     assert [line.split(":")[0] for line in busy] == [f"busy, {what}, {op}" for what in ("64KiB, 6 workers", "16KiB, 8 workers", "16KiB, 12 workers")
                                                      for op in ("read", "write")]
 
 
 def test_a_small_transfer_is_measured_beside_its_copy_alone(gpus):
-    measured = subprocess.run([BIN_DIR / "gantryctl", "bench", "--latency", "--transport", "ipc", "--workers", "1", "--calls", "20", "--gap-ms",
+    measured = subprocess.run([BIN_DIR / "gantry-bench", "--latency", "--transport", "ipc", "--workers", "1", "--calls", "20", "--gap-ms",
                                "1", "--json"], capture_output=True, text=True, timeout=RUN_SECONDS)
     assert measured.returncode == 0, measured.stderr
     for loop in json.loads(measured.stdout)["loops"]:
@@ -133,7 +133,7 @@ def test_copies_are_measured_after_pauses_with_reads_of_each_kind(gpus, folder):
 
 def test_pieces_are_measured_beside_one_allocation(gpus, folder):
     lines = folder / "cells.jsonl"
-    measured = run("measure", BIN_DIR / "gantryctl", lines, "--workers", "1", "--blocks", "64KiB", "--bytes", "4MiB",
+    measured = run("measure", BIN_DIR / "gantry-bench", lines, "--workers", "1", "--blocks", "64KiB", "--bytes", "4MiB",
                    "--iterations", "1", "--memory", "device,2MiB")
     assert measured.returncode == 0, measured.stdout + measured.stderr
     whole, pieces = (json.loads(line) for line in lines.read_text().splitlines())
@@ -168,7 +168,7 @@ def test_offload_of_half_a_block_is_refused(gpus, folder, monkeypatch):
 
 
 def test_a_size_that_is_none_is_named(gpus, folder):
-    refused = run("measure", BIN_DIR / "gantryctl", folder / "cells.jsonl", "--blocks", "64K", "--counts", "1")
+    refused = run("measure", BIN_DIR / "gantry-bench", folder / "cells.jsonl", "--blocks", "64K", "--counts", "1")
     assert refused.returncode == 1
     assert "'64K' is no size" in refused.stderr
 

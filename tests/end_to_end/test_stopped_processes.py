@@ -9,7 +9,7 @@ import time
 import pytest
 
 from conftest import UnixConnection
-from test_gantryctl import processes_in
+from bench_runs import processes_in
 from workloads import (LARGE, MiB, Scene, connect, ended, metric, new_memory, scene, send,
                        start_workload, submit, view_of, wait_for, workers_of)
 

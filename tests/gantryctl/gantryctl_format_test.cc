@@ -1,7 +1,6 @@
-// Sizes, times, tables and quantiles.
+// Sizes, times and tables.
 #include <gtest/gtest.h>
 
-#include "gantryctl/sample_statistics.h"
 #include "gantryctl/size_text.h"
 #include "gantryctl/text_table.h"
 
@@ -60,18 +59,6 @@ TEST(TextTable, AlignsNumbersToTheRight) {
             "NAME       BYTES  STATE\n"
             "a              7  active\n"
             "long-name  12345\n");
-}
-
-TEST(Samples, GiveTheValueThatAFractionDoesNotExceed) {
-  Samples samples;
-  EXPECT_EQ(samples.Median(), 0);
-  for (int i = 100; i >= 1; --i) samples.Add(i);
-  EXPECT_EQ(samples.Least(), 1);
-  EXPECT_EQ(samples.Median(), 50);
-  EXPECT_EQ(samples.Percentile(0.9), 90);
-  EXPECT_EQ(samples.Percentile(0.999), 100);
-  EXPECT_EQ(samples.Percentile(1), 100);
-  EXPECT_DOUBLE_EQ(samples.Mean(), 50.5);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""One run of gantryctl bench between GPUs, with what it takes of them and of a load beside it."""
+"""One run of gantry-bench between GPUs, with what it takes of them and of a load beside it."""
 
 import json
 import pathlib
@@ -27,12 +27,12 @@ def worker_memory_mib() -> float:
     return sum(taken) / len(taken) if taken else float("nan")
 
 
-def measure(gantryctl: str, arguments: list[str], load: Load | None) -> dict:
+def measure(gantry_bench: str, arguments: list[str], load: Load | None) -> dict:
     before = time.monotonic()
     if load is not None:
         time.sleep(4)
     start = time.monotonic()
-    process = subprocess.Popen([gantryctl, "bench", "--transport", "ipc", "--json", *arguments],
+    process = subprocess.Popen([gantry_bench, "--transport", "ipc", "--json", *arguments],
                                stdout=subprocess.PIPE, text=True)
     memory, same = float("nan"), 0
     while process.poll() is None:
@@ -44,7 +44,7 @@ def measure(gantryctl: str, arguments: list[str], load: Load | None) -> dict:
         memory = memory if now != now else now
     output = process.stdout.read()
     if process.returncode != 0:
-        raise SystemExit(f"gantryctl bench {' '.join(arguments)} failed: {output}")
+        raise SystemExit(f"gantry-bench {' '.join(arguments)} failed: {output}")
     cell = json.loads(output)
     cell["busy"] = load is not None
     cell["worker_memory_mib"] = None if memory != memory else memory

@@ -1,4 +1,4 @@
-"""Sizes as gantryctl takes them."""
+"""Sizes as gantry-bench takes them."""
 
 import re
 

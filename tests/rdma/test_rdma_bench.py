@@ -1,4 +1,4 @@
-"""`gantryctl bench --transport rdma` runs: what it moves is verified, and compared where there is something to compare with."""
+"""`gantry-bench --transport rdma` runs: what it moves is verified, and compared where there is something to compare with."""
 
 import json
 import os
@@ -15,7 +15,7 @@ BYTES = 4 * MiB
 
 
 def bench(folder, *words, path=os.environ["PATH"]):
-    done = subprocess.run([BIN_DIR / "gantryctl", "bench", "--transport", "rdma", "--bytes", str(BYTES), "--workers", "1", "-n", "1",
+    done = subprocess.run([BIN_DIR / "gantry-bench", "--transport", "rdma", "--bytes", str(BYTES), "--workers", "1", "-n", "1",
                            *words], env=os.environ | {"TMPDIR": str(folder), "PATH": path}, capture_output=True, text=True,
                           timeout=120)
     assert done.returncode == 0, done.stderr
