@@ -19,7 +19,7 @@ Result<std::vector<std::shared_ptr<const RemoteBuffer>>> PeerBuffers::Acquire(
     size_t before = count.fetch_add(1);
     ~Waiting() { count.fetch_sub(1); }
   } waiting{waits_};
-  if (waiting.before >= options_.peer_waits_max) {
+  if (waiting.before >= waits_max_) {
     return Fail(ErrorCode::kResourceExhausted,
                 std::to_string(waiting.before) + " transfers wait for descriptions from peers",
                 "try again when the peers answer; GET /v1/peers says which do not", "/remote/0");

@@ -3,18 +3,19 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "sidecar/engine/engine_options.h"
 #include "sidecar/engine/peer_gateway.h"
 
 namespace gantry::engine {
 
 class PeerBuffers {
  public:
-  explicit PeerBuffers(const EngineOptions& options) : options_(options) {}
+  // At most so many calls wait for peers at the same time.
+  explicit PeerBuffers(size_t waits_max) : waits_max_(waits_max) {}
 
   // Set once, before the first Acquire; null: there are no peers.
   void SetGateway(PeerGateway* gateway) { gateway_ = gateway; }
@@ -30,7 +31,7 @@ class PeerBuffers {
   }
 
  private:
-  const EngineOptions& options_;
+  const size_t waits_max_;
   PeerGateway* gateway_ = nullptr;
   std::atomic<size_t> waits_{0};
 };

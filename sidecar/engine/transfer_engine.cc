@@ -19,8 +19,10 @@ TransferEngine::TransferEngine(EngineOptions options, worker::CopyPool& pool,
     : options_(options),
       transports_(std::move(transports)),
       metrics_(metrics),
-      peers_(std::make_unique<PeerBuffers>(options_)),
-      views_(std::make_unique<ViewTable>(options_, registry, *peers_)),
+      peers_(std::make_unique<PeerBuffers>(options_.peer_waits_max)),
+      views_(std::make_unique<ViewTable>(
+          ViewLimits{options_.views_max, options_.view_pairs_max, options_.references_max},
+          registry, *peers_)),
       admission_(
           std::make_unique<TransferAdmission>(options_, registry, transports_, *peers_, *views_)),
       loop_(std::make_unique<TransferLoop>(options_, pool, transports_, events, metrics)),

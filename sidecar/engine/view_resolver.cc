@@ -112,9 +112,9 @@ Status ViewResolver::AddGroup(const wire::ViewGroup& group, const std::string& a
       view->pairs.push_back(group.pairs[i]);
       view->fields.push_back(field);
     }
-    if (view->pairs.size() > options_.references_max) {
+    if (view->pairs.size() > pairs_max_) {
       return Fail(ErrorCode::kResourceExhausted,
-                  "the view has more than " + std::to_string(options_.references_max) + " pairs",
+                  "the view has more than " + std::to_string(pairs_max_) + " pairs",
                   "make several views of it", field);
     }
   }

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "sidecar/engine/engine_options.h"
 #include "sidecar/engine/peer_buffers.h"
 #include "sidecar/engine/view.h"
 #include "sidecar/registry/buffer_registry.h"
@@ -16,9 +15,9 @@ namespace gantry::engine {
 class ViewResolver {
  public:
   // All outlive the resolver.
-  ViewResolver(const EngineOptions& options, const registry::BufferRegistry& registry,
-               PeerBuffers& peers)
-      : options_(options), registry_(registry), peers_(peers) {}
+  // `pairs_max`: of one view.
+  ViewResolver(size_t pairs_max, const registry::BufferRegistry& registry, PeerBuffers& peers)
+      : pairs_max_(pairs_max), registry_(registry), peers_(peers) {}
 
   // From a request: names and patterns become pairs, which are resolved. Errors name the pair.
   Result<View> Make(const wire::ViewRequest& request, TimePoint deadline) const;
@@ -48,7 +47,7 @@ class ViewResolver {
                            View* view);
   static void AddWarnings(const std::vector<Side>& remote, View* view);
 
-  const EngineOptions& options_;
+  const size_t pairs_max_;
   const registry::BufferRegistry& registry_;
   PeerBuffers& peers_;
 };

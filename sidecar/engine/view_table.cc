@@ -49,8 +49,7 @@ Result<ViewPointer> ViewTable::Insert(View view, bool* is_new) {
       return Fail(ErrorCode::kConflict, "view '" + made->id + "' exists with another content",
                   "use a new id, or delete it first", "/id");
     }
-    if (views_.size() >= options_.views_max ||
-        pairs_ + made->pairs.size() > options_.view_pairs_max) {
+    if (views_.size() >= limits_.views_max || pairs_ + made->pairs.size() > limits_.pairs_max) {
       return Fail(ErrorCode::kResourceExhausted,
                   "there are " + std::to_string(views_.size()) + " views of " +
                       std::to_string(pairs_) + " pairs, as many as are kept",

@@ -2,6 +2,7 @@
 // with its workload. Thread-safe; what resolves may block on a peer up to its deadline.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <string>
 #include <string_view>
@@ -14,12 +15,17 @@
 
 namespace gantry::engine {
 
+struct ViewLimits {
+  size_t views_max;
+  size_t pairs_max;       // of all views together
+  size_t pairs_each_max;  // of one
+};
+
 class ViewTable {
  public:
   // All outlive the table.
-  ViewTable(const EngineOptions& options, const registry::BufferRegistry& registry,
-            PeerBuffers& peers)
-      : options_(options), registry_(registry), resolver_(options, registry, peers) {}
+  ViewTable(const ViewLimits& limits, const registry::BufferRegistry& registry, PeerBuffers& peers)
+      : limits_(limits), registry_(registry), resolver_(limits.pairs_each_max, registry, peers) {}
 
   // A known id answers the existing view (same content; *is_new false) or kConflict.
   Result<ViewPointer> Make(const wire::ViewRequest& request, TimePoint deadline, bool* is_new)
@@ -45,7 +51,7 @@ class ViewTable {
   ViewPointer Find(const Key& key) const REQUIRES(mutex_);
   void Erase(std::map<Key, ViewPointer>::iterator entry) REQUIRES(mutex_);
 
-  const EngineOptions& options_;
+  const ViewLimits limits_;
   const registry::BufferRegistry& registry_;
   const ViewResolver resolver_;
 

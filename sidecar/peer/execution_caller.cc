@@ -66,9 +66,9 @@ class ExecutionCaller::Handle final : public Execution {
   const std::shared_ptr<Job> job_;
 };
 
-ExecutionCaller::ExecutionCaller(PeerDirectory& directory, PeerServer& server,
+ExecutionCaller::ExecutionCaller(PeerDirectory& directory, InitiatorSessions& sessions,
                                  ExecutionCallerOptions options)
-    : directory_(directory), server_(server), options_(options) {}
+    : directory_(directory), sessions_(sessions), options_(options) {}
 
 ExecutionCaller::~ExecutionCaller() { Close(); }
 
@@ -106,7 +106,7 @@ Status ExecutionCaller::CanExecute(const std::string& peer) const {
                     std::to_string(options_.quiesce_accepted_max.count()) + " are waited for",
                 "lower its --quiesce-ms-max, or let this sidecar execute");
   }
-  if (!server_.ProofsFor(facts.owner.generation, facts.shown).empty()) return {};
+  if (!sessions_.ProofsFor(facts.owner.generation, facts.shown).empty()) return {};
   return Fail(NoSessionBack(peer));
 }
 
@@ -206,7 +206,7 @@ Result<std::shared_ptr<PeerClient>> ExecutionCaller::AwaitSessions(const Job& jo
     }
     if (!client) continue;
     const PeerClient::Facts& facts = (*client)->facts();
-    if (!server_.ProofsFor(facts.owner.generation, facts.shown).empty()) return client;
+    if (!sessions_.ProofsFor(facts.owner.generation, facts.shown).empty()) return client;
     if (late) return Fail(NoSessionBack(job.peer));
     std::this_thread::sleep_for(kSessionsPoll);
   }
@@ -218,7 +218,7 @@ wire::PeerExecutionEnd ExecutionCaller::RunToEnd(Job& job) {
   const PeerClient::Facts facts = (*client)->facts();
   wire::PeerExecution what = job.make();
   what.id = "e-" + HexOf(RandomGeneration());
-  what.proofs = server_.ProofsFor(facts.owner.generation, facts.shown);
+  what.proofs = sessions_.ProofsFor(facts.owner.generation, facts.shown);
   const auto left = std::chrono::ceil<milliseconds>(job.deadline - Clock::now()).count();
   if (left <= 0) return {Error(ErrorCode::kDeadlineExceeded, "no time left to execute it"), 0};
   what.deadline_ms = static_cast<uint32_t>(std::min<int64_t>(left, UINT32_MAX));
@@ -259,8 +259,8 @@ milliseconds ExecutionCaller::QuiesceMaxOf(const PeerClient::Facts& peer) const 
 
 bool ExecutionCaller::CutOff(const PeerClient::Facts& peer, wire::Operation operation,
                              TimePoint quiet) {
-  const auto sessions = server_.EndSessionsOf(peer.owner.generation, peer.shown);
-  while (!server_.AwaitUnmapped(sessions, Clock::now() + kCutOffRound)) {
+  const auto sessions = sessions_.EndSessionsOf(peer.owner.generation, peer.shown);
+  while (!sessions_.AwaitUnmapped(sessions, Clock::now() + kCutOffRound)) {
     const MutexLock lock(mutex_);
     if (closed_) return false;
   }

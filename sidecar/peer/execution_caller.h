@@ -13,9 +13,9 @@
 
 #include "lib/base/mutex.h"
 #include "sidecar/engine/peer_executor.h"
+#include "sidecar/peer/initiator_sessions.h"
 #include "sidecar/peer/peer_client.h"
 #include "sidecar/peer/peer_directory.h"
-#include "sidecar/peer/peer_server.h"
 
 namespace gantry::peer {
 
@@ -32,7 +32,7 @@ struct ExecutionCallerOptions {
 class ExecutionCaller final : public engine::PeerExecutor {
  public:
   // Both outlive it.
-  ExecutionCaller(PeerDirectory& directory, PeerServer& server,
+  ExecutionCaller(PeerDirectory& directory, InitiatorSessions& sessions,
                   ExecutionCallerOptions options = {});
   ~ExecutionCaller() override;  // Close()
 
@@ -62,7 +62,7 @@ class ExecutionCaller final : public engine::PeerExecutor {
   bool CutOff(const PeerClient::Facts& peer, wire::Operation operation, TimePoint quiet);
 
   PeerDirectory& directory_;
-  PeerServer& server_;
+  InitiatorSessions& sessions_;
   const ExecutionCallerOptions options_;
 
   mutable Mutex mutex_;

@@ -20,6 +20,7 @@
 #include "sidecar/engine/event_log.h"
 #include "sidecar/engine/hold_table.h"
 #include "sidecar/engine/notification_center.h"
+#include "sidecar/peer/initiator_sessions.h"
 #include "sidecar/peer/peer_admission.h"
 #include "sidecar/peer/peer_identity.h"
 #include "sidecar/peer/peer_security.h"
@@ -90,7 +91,7 @@ struct PeerServerTotals {
 };
 
 // Files in node_dir: <name>.peer.sock, <name>.fds.sock, <name>.peer.lock.
-class PeerServer : public registry::RevocationSink {
+class PeerServer : public registry::RevocationSink, public InitiatorSessions {
  public:
   // Fails with kConflict when a living sidecar has this name in this directory.
   static Result<std::unique_ptr<PeerServer>> Start(PeerServerOptions options,
@@ -103,17 +104,6 @@ class PeerServer : public registry::RevocationSink {
   // Ends the waits of Revoke, and those to come, and takes no new peers; those that are here stay
   // until the destructor tells them. Idempotent.
   virtual void Close() = 0;
-
-  // What shows a peer that this sidecar is the one whose memory it has a session with: one for each
-  // session of initiators that say to be this life of a sidecar and showed what it showed (see
-  // ShownIdentity), so that nobody gets what is for another. Empty: it has none.
-  virtual std::vector<std::string> ProofsFor(uint64_t initiator_generation,
-                                             const std::string& shown) const = 0;
-  // Ends those sessions and names them; the peer may open others at once.
-  virtual std::vector<std::string> EndSessionsOf(uint64_t initiator_generation,
-                                                 const std::string& shown) = 0;
-  // True when nothing of ours can be touched through them any more, false at the deadline.
-  virtual bool AwaitUnmapped(const std::vector<std::string>& sessions, TimePoint deadline) = 0;
 
   virtual PeerServerTotals Totals() const = 0;
   virtual std::string address() const = 0;      // "unix:<node_dir>/<name>.peer.sock"; or empty

@@ -20,22 +20,13 @@ using ::gantry::testing::RawOwner;
 using ::gantry::testing::TestSidecar;
 
 // The peers of this sidecar have sessions with it that end at once.
-class EasyServer final : public PeerServer {
+class EasySessions final : public InitiatorSessions {
  public:
-  std::vector<std::vector<registry::PeerRelease>> Revoke(
-      const std::vector<std::shared_ptr<const registry::Buffer>>& buffers, TimePoint) override {
-    return std::vector<std::vector<registry::PeerRelease>>(buffers.size());
-  }
-  void Close() override {}
   std::vector<std::string> ProofsFor(uint64_t, const std::string&) const override {
     return {std::string(32, 'p')};
   }
   std::vector<std::string> EndSessionsOf(uint64_t, const std::string&) override { return {}; }
   bool AwaitUnmapped(const std::vector<std::string>&, TimePoint) override { return true; }
-  PeerServerTotals Totals() const override { return {}; }
-  std::string address() const override { return {}; }
-  uint16_t streams_port() const override { return 0; }
-  std::string tcp_address() const override { return {}; }
 };
 
 class ExecutionCallerTest : public ::testing::Test {
@@ -43,7 +34,7 @@ class ExecutionCallerTest : public ::testing::Test {
   // Until a write at the peer is over, from when it was stopped.
   milliseconds TimeToEnd(const std::string& address, ExecutionCallerOptions options, bool begins) {
     EXPECT_TRUE(here_.directory().Put("owner", address, In(begins ? 5'000 : 0)));
-    ExecutionCaller caller(here_.directory(), server_, options);
+    ExecutionCaller caller(here_.directory(), sessions_, options);
     const auto watch = std::make_shared<TimedWatcher>();
     const auto execution = caller.Execute(
         "owner", 0,
@@ -70,7 +61,7 @@ class ExecutionCallerTest : public ::testing::Test {
   NodeDir node_;
   CountingMapper mapper_;
   TestSidecar here_{node_, "here", mapper_};
-  EasyServer server_;
+  EasySessions sessions_;
 };
 
 // The peer notices that nobody listens while it is asked in vain, not only thereafter.
