@@ -13,16 +13,16 @@
 
 #include "lib/base/result.h"
 #include "sidecar/api/asked_waits.h"
-#include "sidecar/engine/event_log.h"
-#include "sidecar/engine/hold_table.h"
-#include "sidecar/engine/notification_center.h"
-#include "sidecar/engine/peer_control.h"
-#include "sidecar/engine/transfer_engine.h"
+#include "sidecar/messaging/event_log.h"
+#include "sidecar/messaging/hold_table.h"
+#include "sidecar/messaging/notification_center.h"
 #include "sidecar/metrics/metrics.h"
 #include "sidecar/pod/pod_config.h"
 #include "sidecar/pod/slot_check.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/registry/workload_table.h"
+#include "sidecar/remote/peer_control.h"
+#include "sidecar/transfer/transfer_engine.h"
 
 namespace gantry::api {
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "lib/wire/body_writer.h"
-#include "sidecar/engine/event_log.h"
-#include "sidecar/engine/transfer_status.h"
+#include "sidecar/messaging/event_log.h"
+#include "sidecar/messaging/transfer_status.h"
 
 namespace gantry::api {
 

@@ -4,7 +4,7 @@
 #include "lib/wire/view_body.h"
 #include "sidecar/api/caller.h"
 #include "sidecar/api/request_reading.h"
-#include "sidecar/engine/view_table.h"
+#include "sidecar/view/view_table.h"
 
 namespace gantry::api {
 namespace {

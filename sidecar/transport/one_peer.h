@@ -6,7 +6,7 @@
 #include <string>
 
 #include "lib/base/result.h"
-#include "sidecar/transport/move_plan.h"
+#include "sidecar/plan/move_plan.h"
 
 namespace gantry::transport {
 

@@ -14,9 +14,9 @@
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
 #include "lib/base/result.h"
-#include "sidecar/transport/gpu_copy_reason.h"
-#include "sidecar/transport/move_plan.h"
-#include "sidecar/transport/row_limits.h"
+#include "sidecar/plan/move_plan.h"
+#include "sidecar/plan/row_limits.h"
+#include "sidecar/worker/channel/gpu_copy_reason.h"
 
 namespace gantry::transport {
 

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "sidecar/transport/shm_transport.h"
+#include "sidecar/copy/shm_transport.h"
 #include "tests/fakes/driven_copy_pool.h"
 #include "tests/fakes/fake_copy_pool.h"
 #include "tests/fakes/test_arena.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lib/base/unique_fd.h"
-#include "sidecar/transport/rdma/verbs.h"
+#include "sidecar/transport/rdma/verbs/verbs.h"
 
 namespace gantry::transport {
 

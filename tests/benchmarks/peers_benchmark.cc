@@ -18,9 +18,9 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/random_id.h"
-#include "sidecar/engine/event_log.h"
-#include "sidecar/peer/peer_directory.h"
-#include "sidecar/peer/peer_server.h"
+#include "sidecar/messaging/event_log.h"
+#include "sidecar/peer/client/peer_directory.h"
+#include "sidecar/peer/server/peer_server.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "tests/fakes/counting_mapper.h"
 #include "tests/fakes/test_folder.h"

@@ -14,10 +14,10 @@
 
 #include "lib/wire/body_writer.h"
 #include "lib/wire/transfers_body.h"
-#include "sidecar/engine/plan_builder.h"
-#include "sidecar/engine/transfer_fingerprint.h"
-#include "sidecar/transport/job_builder.h"
-#include "sidecar/worker/worker_ring.h"
+#include "sidecar/copy/job_builder.h"
+#include "sidecar/plan/plan_builder.h"
+#include "sidecar/transfer/transfer_fingerprint.h"
+#include "sidecar/worker/channel/worker_ring.h"
 #include "tests/fakes/fake_copy_pool.h"
 #include "tests/fakes/test_arena.h"
 

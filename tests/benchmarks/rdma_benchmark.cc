@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "sidecar/transport/rdma/system_verbs.h"
+#include "sidecar/transport/rdma/verbs/system_verbs.h"
 #include "tests/benchmarks/instant_verbs.h"
 #include "tests/benchmarks/single_blocks.h"
 #include "tests/sidecar/transport/rdma/rdma_world.h"

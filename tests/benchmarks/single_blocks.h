@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "sidecar/transport/move_plan.h"
+#include "sidecar/plan/move_plan.h"
 
 namespace gantry::transport {
 

@@ -20,9 +20,9 @@
 #include <thread>
 #include <vector>
 
+#include "sidecar/transport/tcp/channel/tcp_socket.h"
 #include "sidecar/transport/tcp/tcp_remote_buffer.h"
 #include "sidecar/transport/tcp/tcp_server.h"
-#include "sidecar/transport/tcp/tcp_socket.h"
 #include "sidecar/transport/tcp/tcp_transport.h"
 #include "tests/fakes/test_arena.h"
 #include "tests/fakes/test_waker.h"

@@ -14,7 +14,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/poll_fd.h"
-#include "sidecar/transport/rdma/verbs.h"
+#include "sidecar/transport/rdma/verbs/verbs.h"
 
 namespace gantry::testing {
 

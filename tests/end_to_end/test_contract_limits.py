@@ -145,7 +145,7 @@ LISTS = {  # the document's number, and the constant that it is
     ("RegistrationRequest", "buffers"): ("sidecar/registry/buffer_registry.h", "buffers_per_request_max"),
     ("ViewRequest", "groups"): ("lib/wire/view_body.h", "kViewGroupsMax"),
     ("BlockSlices", None): ("lib/wire/view_body.h", "kSlicesMax"),
-    ("Pairs", None): ("sidecar/engine/engine_options.h", "references_max"),
+    ("Pairs", None): ("sidecar/transfer/engine_options.h", "references_max"),
     ("TransferRequests", None): ("lib/wire/transfers_body.h", "kTransfersPerBodyMax"),
 }
 

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "sidecar/worker/copy_pool.h"
+#include "sidecar/worker/channel/copy_pool.h"
 
 namespace gantry::worker {
 

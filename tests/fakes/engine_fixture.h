@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "sidecar/engine/transfer_engine.h"
-#include "sidecar/transport/shm_transport.h"
+#include "sidecar/copy/shm_transport.h"
+#include "sidecar/transfer/transfer_engine.h"
 #include "tests/fakes/fake_copy_pool.h"
 #include "tests/fakes/test_arena.h"
 

@@ -16,9 +16,9 @@
 
 #include "lib/base/mutex.h"
 #include "sidecar/memory/host_memory.h"
-#include "sidecar/worker/copy_pool.h"
-#include "sidecar/worker/segment_copy.h"
-#include "sidecar/worker/stream_copy.h"
+#include "sidecar/worker/channel/copy_pool.h"
+#include "sidecar/worker/process/segment_copy.h"
+#include "sidecar/worker/process/stream_copy.h"
 #include "tests/fakes/test_waker.h"
 
 namespace gantry::worker {

@@ -17,7 +17,7 @@
 
 #include "lib/base/mutex.h"
 #include "lib/base/unique_fd.h"
-#include "sidecar/transport/rdma/verbs.h"
+#include "sidecar/transport/rdma/verbs/verbs.h"
 
 namespace gantry::testing {
 

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "lib/base/mutex.h"
-#include "sidecar/transport/staging_copier.h"
+#include "sidecar/copy/staging_copier.h"
 
 namespace gantry::transport {
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <memory>
 
-#include "sidecar/worker/segment_copy.h"
-#include "sidecar/worker/worker_ring.h"
+#include "sidecar/worker/channel/worker_ring.h"
+#include "sidecar/worker/process/segment_copy.h"
 
 namespace gantry::worker {
 namespace {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "sidecar/transport/tcp/crc32c.h"
-#include "sidecar/transport/tcp/frame_receiver.h"
+#include "sidecar/transport/tcp/channel/crc32c.h"
+#include "sidecar/transport/tcp/channel/frame_receiver.h"
 
 namespace gantry::transport {
 namespace {

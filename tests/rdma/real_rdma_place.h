@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "sidecar/transport/rdma/system_verbs.h"
+#include "sidecar/transport/rdma/verbs/system_verbs.h"
 #include "tests/sidecar/transport/rdma/rdma_place.h"
 #include "tests/sidecar/transport/rdma/short_verbs.h"
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "sidecar/transport/rdma/memory_region_set.h"
-#include "sidecar/transport/rdma/system_verbs.h"
+#include "sidecar/transport/rdma/verbs/memory_region_set.h"
+#include "sidecar/transport/rdma/verbs/system_verbs.h"
 #include "tests/fakes/counting_mapper.h"
 #include "tests/fakes/test_arena.h"
 

@@ -1,5 +1,5 @@
 // What every Verbs does, done by libibverbs on the first RDMA device that there is.
-#include "sidecar/transport/rdma/system_verbs.h"
+#include "sidecar/transport/rdma/verbs/system_verbs.h"
 #include "tests/contracts/verbs_contract.h"
 #include "tests/rdma/verbs_endpoint.h"
 

@@ -7,7 +7,7 @@
 
 #include "lib/wire/stage_types.h"
 #include "sidecar/transport/bounce/bounce_remote_buffer.h"
-#include "sidecar/transport/rdma/memory_region_set.h"
+#include "sidecar/transport/rdma/verbs/memory_region_set.h"
 
 namespace gantry::transport {
 

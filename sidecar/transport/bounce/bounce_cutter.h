@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "sidecar/transport/block_cursor.h"
-#include "sidecar/transport/move_plan.h"
-#include "sidecar/transport/segment_tally.h"
+#include "sidecar/plan/block_cursor.h"
+#include "sidecar/plan/move_plan.h"
+#include "sidecar/plan/segment_tally.h"
 
 namespace gantry::transport {
 

@@ -10,13 +10,13 @@
 #include <optional>
 #include <vector>
 
+#include "sidecar/copy/slice_pool.h"
+#include "sidecar/copy/staging_half.h"
+#include "sidecar/plan/segment_tally.h"
 #include "sidecar/transport/bounce/bounce_cutter.h"
 #include "sidecar/transport/bounce/bounce_routes.h"
 #include "sidecar/transport/bounce/remote_stage.h"
 #include "sidecar/transport/rdma/rdma_transport.h"
-#include "sidecar/transport/segment_tally.h"
-#include "sidecar/transport/slice_pool.h"
-#include "sidecar/transport/staging_half.h"
 #include "sidecar/transport/transport.h"
 
 namespace gantry::transport {

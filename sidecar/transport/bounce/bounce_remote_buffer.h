@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "sidecar/plan/move_plan.h"
 #include "sidecar/transport/bounce/remote_stage.h"
-#include "sidecar/transport/move_plan.h"
 
 namespace gantry::transport {
 

@@ -4,8 +4,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "sidecar/copy/staging_half.h"
 #include "sidecar/transport/bounce/bounce_remote_buffer.h"
-#include "sidecar/transport/staging_half.h"
 
 namespace gantry::transport {
 namespace {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "lib/wire/stage_types.h"
+#include "sidecar/copy/staging_copier.h"
+#include "sidecar/plan/move_plan.h"
 #include "sidecar/transport/bounce/bounce_cutter.h"
 #include "sidecar/transport/bounce/remote_stage.h"
-#include "sidecar/transport/move_plan.h"
-#include "sidecar/transport/staging_copier.h"
 
 namespace gantry::transport {
 

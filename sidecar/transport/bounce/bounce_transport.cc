@@ -8,7 +8,7 @@
 #include "sidecar/transport/bounce/bounce_job.h"
 #include "sidecar/transport/bounce/bounce_remote_buffer.h"
 #include "sidecar/transport/one_peer.h"
-#include "sidecar/transport/rdma/memory_region_set.h"
+#include "sidecar/transport/rdma/verbs/memory_region_set.h"
 
 namespace gantry::transport {
 namespace {

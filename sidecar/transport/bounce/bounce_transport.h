@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "sidecar/copy/staging_half.h"
 #include "sidecar/transport/bounce/bounce_routes.h"
 #include "sidecar/transport/bounce/remote_stage.h"
 #include "sidecar/transport/rdma/rdma_transport.h"
-#include "sidecar/transport/staging_half.h"
 #include "sidecar/transport/transport.h"
 
 namespace gantry::transport {

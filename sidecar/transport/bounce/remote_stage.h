@@ -13,10 +13,10 @@
 #include <utility>
 
 #include "lib/base/mutex.h"
+#include "sidecar/copy/slice_pool.h"
 #include "sidecar/transport/bounce/stage_exchange.h"
 #include "sidecar/transport/rdma/rdma_peer.h"
 #include "sidecar/transport/rdma/rdma_remote_buffer.h"
-#include "sidecar/transport/slice_pool.h"
 
 namespace gantry::transport {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "lib/base/byte_range.h"
-#include "sidecar/transport/staging_half.h"
+#include "sidecar/copy/staging_half.h"
 
 namespace gantry::transport {
 namespace {

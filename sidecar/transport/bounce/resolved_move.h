@@ -10,7 +10,7 @@
 
 #include "lib/base/result.h"
 #include "lib/wire/stage_types.h"
-#include "sidecar/transport/staging_copier.h"
+#include "sidecar/copy/staging_copier.h"
 #include "sidecar/transport/target_buffers.h"
 
 namespace gantry::transport {

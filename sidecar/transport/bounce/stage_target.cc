@@ -8,7 +8,7 @@
 #include "lib/base/byte_range.h"
 #include "lib/base/log.h"
 #include "sidecar/transport/bounce/resolved_move.h"
-#include "sidecar/transport/rdma/memory_region_set.h"
+#include "sidecar/transport/rdma/verbs/memory_region_set.h"
 
 namespace gantry::transport {
 namespace {

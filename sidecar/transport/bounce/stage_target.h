@@ -14,8 +14,8 @@
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 #include "lib/wire/stage_types.h"
+#include "sidecar/copy/staging_half.h"
 #include "sidecar/memory/nic_memory.h"
-#include "sidecar/transport/staging_half.h"
 #include "sidecar/transport/target_buffers.h"
 
 namespace gantry::transport {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "sidecar/transport/rdma/memory_region_set.h"
 #include "sidecar/transport/rdma/rdma_remote_buffer.h"
+#include "sidecar/transport/rdma/verbs/memory_region_set.h"
 #include "sidecar/transport/rdma/work_cutter.h"
 
 namespace gantry::transport {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
-#include "sidecar/transport/rdma/verbs_error.h"
+#include "sidecar/transport/rdma/verbs/verbs_error.h"
 
 namespace gantry::transport {
 namespace {

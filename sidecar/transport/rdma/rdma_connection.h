@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "lib/base/clock.h"
-#include "sidecar/transport/rdma/rdma_devices.h"
 #include "sidecar/transport/rdma/rdma_operation.h"
+#include "sidecar/transport/rdma/verbs/rdma_devices.h"
 
 namespace gantry::transport {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
-#include "sidecar/transport/rdma/completion_reason.h"
+#include "sidecar/transport/rdma/verbs/completion_reason.h"
 
 namespace gantry::transport {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "lib/base/result.h"
 #include "lib/wire/rdma_types.h"
-#include "sidecar/transport/move_plan.h"
-#include "sidecar/transport/rdma/device_set.h"
+#include "sidecar/plan/move_plan.h"
+#include "sidecar/transport/rdma/verbs/device_set.h"
 
 namespace gantry::transport {
 

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "sidecar/metrics/metrics.h"
-#include "sidecar/transport/rdma/rdma_devices.h"
-#include "sidecar/transport/rdma/rdma_registrar.h"
 #include "sidecar/transport/rdma/rdma_target.h"
 #include "sidecar/transport/rdma/rdma_transport.h"
+#include "sidecar/transport/rdma/verbs/rdma_devices.h"
+#include "sidecar/transport/rdma/verbs/rdma_registrar.h"
 
 namespace gantry::transport {
 

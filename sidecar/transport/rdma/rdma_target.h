@@ -17,7 +17,7 @@
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 #include "lib/wire/rdma_types.h"
-#include "sidecar/transport/rdma/rdma_devices.h"
+#include "sidecar/transport/rdma/verbs/rdma_devices.h"
 
 namespace gantry::transport {
 

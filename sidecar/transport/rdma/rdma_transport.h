@@ -12,9 +12,9 @@
 
 #include "lib/base/mutex.h"
 #include "sidecar/transport/helper_threads.h"
-#include "sidecar/transport/rdma/rdma_devices.h"
-#include "sidecar/transport/rdma/rdma_events.h"
 #include "sidecar/transport/rdma/rdma_peer.h"
+#include "sidecar/transport/rdma/verbs/rdma_devices.h"
+#include "sidecar/transport/rdma/verbs/rdma_events.h"
 #include "sidecar/transport/transport.h"
 
 namespace gantry::transport {

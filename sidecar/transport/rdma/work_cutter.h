@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
-#include "sidecar/transport/move_plan.h"
+#include "sidecar/plan/move_plan.h"
 
 namespace gantry::transport {
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "sidecar/transport/tcp/monotonic_clock.h"
-#include "sidecar/transport/tcp/tcp_socket.h"
+#include "sidecar/transport/tcp/channel/monotonic_clock.h"
+#include "sidecar/transport/tcp/channel/tcp_socket.h"
 
 namespace gantry::transport {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "lib/base/result.h"
 #include "sidecar/transport/target_buffers.h"
-#include "sidecar/transport/tcp/scatter_list.h"
-#include "sidecar/transport/tcp/staged_payload.h"
-#include "sidecar/transport/tcp/tcp_frame.h"
+#include "sidecar/transport/tcp/channel/scatter_list.h"
+#include "sidecar/transport/tcp/channel/staged_payload.h"
+#include "sidecar/transport/tcp/channel/tcp_frame.h"
 
 namespace gantry::transport {
 

@@ -1,8 +1,8 @@
 #include <array>
 #include <utility>
 
+#include "sidecar/transport/tcp/channel/tcp_socket.h"
 #include "sidecar/transport/tcp/initiator_stream.h"
-#include "sidecar/transport/tcp/tcp_socket.h"
 
 namespace gantry::transport {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
+#include "sidecar/copy/staging_half.h"
 #include "sidecar/transport/helper_threads.h"
-#include "sidecar/transport/staging_half.h"
 #include "sidecar/transport/target_buffers.h"
 #include "sidecar/transport/tcp/tcp_options.h"
 #include "sidecar/transport/tcp/tcp_ticket_book.h"

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
-#include "sidecar/transport/tcp/monotonic_clock.h"
+#include "sidecar/transport/tcp/channel/monotonic_clock.h"
 
 namespace gantry::transport {
 namespace {

@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
-#include "sidecar/transport/tcp/frame_receiver.h"
-#include "sidecar/transport/tcp/frame_sender.h"
-#include "sidecar/transport/tcp/io_loop.h"
+#include "sidecar/transport/tcp/channel/frame_receiver.h"
+#include "sidecar/transport/tcp/channel/frame_sender.h"
+#include "sidecar/transport/tcp/channel/io_loop.h"
 #include "sidecar/transport/tcp/resolved_target.h"
 #include "sidecar/transport/tcp/target_hub.h"
 

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "lib/base/mutex.h"
-#include "sidecar/transport/block_cursor.h"
-#include "sidecar/transport/segment_tally.h"
-#include "sidecar/transport/tcp/scatter_list.h"
-#include "sidecar/transport/tcp/staged_payload.h"
-#include "sidecar/transport/tcp/tcp_frame.h"
+#include "sidecar/plan/block_cursor.h"
+#include "sidecar/plan/segment_tally.h"
+#include "sidecar/transport/tcp/channel/scatter_list.h"
+#include "sidecar/transport/tcp/channel/staged_payload.h"
+#include "sidecar/transport/tcp/channel/tcp_frame.h"
 #include "sidecar/transport/transport.h"
 
 namespace gantry::transport {

@@ -15,8 +15,8 @@
 #include "lib/base/mutex.h"
 #include "lib/net/name_lookup.h"
 #include "sidecar/transport/helper_threads.h"
-#include "sidecar/transport/tcp/io_loop.h"
-#include "sidecar/transport/tcp/socket_channel.h"
+#include "sidecar/transport/tcp/channel/io_loop.h"
+#include "sidecar/transport/tcp/channel/socket_channel.h"
 #include "sidecar/transport/tcp/tcp_job.h"
 #include "sidecar/transport/tcp/tcp_options.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "sidecar/transport/move_plan.h"
+#include "sidecar/plan/move_plan.h"
 #include "sidecar/transport/tcp/tcp_peer.h"
 
 namespace gantry::transport {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "sidecar/transport/tcp/channel/tcp_socket.h"
 #include "sidecar/transport/tcp/target_stream.h"
-#include "sidecar/transport/tcp/tcp_socket.h"
 
 namespace gantry::transport {
 namespace {

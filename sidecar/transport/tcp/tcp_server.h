@@ -7,11 +7,11 @@
 #include <string>
 
 #include "lib/base/result.h"
+#include "sidecar/copy/staging_half.h"
 #include "sidecar/transport/helper_threads.h"
-#include "sidecar/transport/staging_half.h"
 #include "sidecar/transport/target_buffers.h"
-#include "sidecar/transport/tcp/io_loop.h"
-#include "sidecar/transport/tcp/socket_channel.h"
+#include "sidecar/transport/tcp/channel/io_loop.h"
+#include "sidecar/transport/tcp/channel/socket_channel.h"
 #include "sidecar/transport/tcp/target_hub.h"
 #include "sidecar/transport/tcp/tcp_options.h"
 

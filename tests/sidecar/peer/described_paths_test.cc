@@ -2,8 +2,8 @@
 // why it is neither.
 #include <gtest/gtest.h>
 
-#include "sidecar/peer/buffer_export.h"
-#include "sidecar/peer/queue_pair_offers.h"
+#include "sidecar/peer/server/buffer_export.h"
+#include "sidecar/peer/server/queue_pair_offers.h"
 #include "tests/fakes/fake_verbs.h"
 #include "tests/sidecar/transport/rdma/rdma_world.h"
 

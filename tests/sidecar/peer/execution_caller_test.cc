@@ -1,5 +1,5 @@
 // How long a peer that executes a transfer is waited for when it does not say that it is quiet.
-#include "sidecar/peer/execution_caller.h"
+#include "sidecar/peer/execution/execution_caller.h"
 
 #include <gtest/gtest.h>
 

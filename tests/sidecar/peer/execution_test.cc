@@ -5,11 +5,11 @@
 #include <future>
 
 #include "lib/wire/peer_execution_messages.h"
-#include "sidecar/engine/transfer_engine.h"
-#include "sidecar/peer/execution_caller.h"
-#include "sidecar/peer/execution_desk.h"
-#include "sidecar/peer/session_proof.h"
-#include "sidecar/transport/shm_transport.h"
+#include "sidecar/copy/shm_transport.h"
+#include "sidecar/peer/execution/execution_caller.h"
+#include "sidecar/peer/execution/execution_desk.h"
+#include "sidecar/peer/identity/session_proof.h"
+#include "sidecar/transfer/transfer_engine.h"
 #include "tests/fakes/fake_copy_pool.h"
 #include "tests/sidecar/peer/raw_initiator.h"
 #include "tests/sidecar/peer/test_sidecar.h"

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "sidecar/engine/hold_table.h"
-#include "sidecar/peer/peer_outbox.h"
+#include "sidecar/messaging/hold_table.h"
+#include "sidecar/peer/client/peer_outbox.h"
 #include "tests/fakes/counting_mapper.h"
 #include "tests/sidecar/peer/raw_owner.h"
 #include "tests/sidecar/peer/test_sidecar.h"

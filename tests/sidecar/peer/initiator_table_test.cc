@@ -1,5 +1,5 @@
 // What becomes of initiators over TCP that do not let go of a buffer in time.
-#include "sidecar/peer/initiator_table.h"
+#include "sidecar/peer/server/initiator_table.h"
 
 #include <gtest/gtest.h>
 

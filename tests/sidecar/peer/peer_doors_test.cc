@@ -5,7 +5,7 @@
 #include <array>
 #include <atomic>
 
-#include "sidecar/peer/peer_channel.h"
+#include "sidecar/peer/client/peer_channel.h"
 #include "tests/sidecar/peer/raw_initiator.h"
 #include "tests/sidecar/peer/test_certificates.h"
 #include "tests/sidecar/peer/test_sidecar.h"

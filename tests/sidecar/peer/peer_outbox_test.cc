@@ -1,13 +1,13 @@
 // What is said to peers, over real sockets: in order, once, over new sessions, within its limits.
-#include "sidecar/peer/peer_outbox.h"
+#include "sidecar/peer/client/peer_outbox.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "sidecar/engine/hold_table.h"
-#include "sidecar/engine/notification_center.h"
+#include "sidecar/messaging/hold_table.h"
+#include "sidecar/messaging/notification_center.h"
 #include "tests/fakes/counting_mapper.h"
 #include "tests/sidecar/peer/test_sidecar.h"
 

@@ -1,6 +1,6 @@
 // The owner's side against a hand-made initiator: what it tells, to whom it hands descriptors, and
 // when it takes a buffer for unmapped.
-#include "sidecar/peer/peer_server.h"
+#include "sidecar/peer/server/peer_server.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>

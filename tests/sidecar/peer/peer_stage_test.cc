@@ -5,10 +5,10 @@
 #include <atomic>
 #include <future>
 
-#include "sidecar/peer/stage_exchanger.h"
+#include "sidecar/peer/client/stage_exchanger.h"
 #include "sidecar/transport/bounce/stage_target.h"
-#include "sidecar/transport/rdma/rdma_registrar.h"
 #include "sidecar/transport/rdma/rdma_target.h"
+#include "sidecar/transport/rdma/verbs/rdma_registrar.h"
 #include "tests/fakes/fake_target_buffers.h"
 #include "tests/fakes/fake_verbs.h"
 #include "tests/fakes/gpu_allocation_spec.h"

@@ -2,7 +2,7 @@
 // touch.
 #include <gtest/gtest.h>
 
-#include "sidecar/peer/stream_opener.h"
+#include "sidecar/peer/client/stream_opener.h"
 #include "sidecar/transport/tcp/tcp_transport.h"
 #include "tests/sidecar/peer/raw_initiator.h"
 #include "tests/sidecar/peer/test_sidecar.h"

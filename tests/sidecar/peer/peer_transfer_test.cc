@@ -1,8 +1,8 @@
 // Whole transfers between two sidecars: engine, copies and peer API together.
 #include <future>
 
-#include "sidecar/engine/transfer_engine.h"
-#include "sidecar/transport/shm_transport.h"
+#include "sidecar/copy/shm_transport.h"
+#include "sidecar/transfer/transfer_engine.h"
 #include "tests/fakes/fake_copy_pool.h"
 #include "tests/sidecar/peer/test_sidecar.h"
 

@@ -16,8 +16,8 @@
 #include "lib/wire/fd_ticket_protocol.h"
 #include "lib/wire/peer.grpc.pb.h"
 #include "lib/wire/peer_messages.h"
-#include "sidecar/peer/call_context.h"
-#include "sidecar/peer/grpc_status.h"
+#include "sidecar/peer/client/call_context.h"
+#include "sidecar/peer/identity/grpc_status.h"
 #include "tests/sidecar/peer/test_sidecar.h"
 
 namespace gantry::testing {

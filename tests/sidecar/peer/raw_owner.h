@@ -15,7 +15,7 @@
 #include "lib/wire/peer.grpc.pb.h"
 #include "lib/wire/peer_execution_messages.h"
 #include "lib/wire/peer_messages.h"
-#include "sidecar/peer/peer_identity.h"
+#include "sidecar/peer/identity/peer_identity.h"
 
 namespace gantry::testing {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "sidecar/peer/peer_security.h"
+#include "sidecar/peer/identity/peer_security.h"
 #include "tests/fakes/test_folder.h"
 
 struct x509_st;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lib/base/clock.h"
-#include "sidecar/engine/peer_executor.h"
+#include "sidecar/remote/peer_executor.h"
 
 namespace gantry::peer {
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "sidecar/transport/rdma/rdma_devices.h"
-#include "sidecar/transport/rdma/rdma_registrar.h"
+#include "sidecar/transport/rdma/verbs/rdma_devices.h"
+#include "sidecar/transport/rdma/verbs/rdma_registrar.h"
 #include "tests/fakes/fake_verbs.h"
 #include "tests/sidecar/registry/registry_fixture.h"
 

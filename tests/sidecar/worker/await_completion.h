@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "lib/base/clock.h"
-#include "sidecar/worker/worker_ring.h"
+#include "sidecar/worker/channel/worker_ring.h"
 
 namespace gantry::worker {
 

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "sidecar/worker/copy_worker.h"
-#include "sidecar/worker/worker_pool.h"
+#include "sidecar/worker/pool/worker_pool.h"
+#include "sidecar/worker/process/copy_worker.h"
 #include "tests/fakes/test_arena.h"
 #include "tests/sidecar/worker/lone_driver.h"
 

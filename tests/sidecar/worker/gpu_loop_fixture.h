@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "lib/gpu/gpu_drivers.h"
-#include "sidecar/worker/worker_loop.h"
+#include "sidecar/worker/process/worker_loop.h"
 #include "tests/contracts/gpu_allocations.h"
 #include "tests/fakes/test_arena.h"
 #include "tests/sidecar/worker/await_completion.h"

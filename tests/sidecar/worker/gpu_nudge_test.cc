@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "sidecar/worker/futex_wait.h"
+#include "sidecar/worker/channel/futex_wait.h"
 #include "tests/sidecar/worker/gpu_loop_fixture.h"
 
 namespace gantry::worker {

@@ -16,7 +16,7 @@
 
 #include "lib/gpu/gpu_drivers.h"
 #include "sidecar/memory/gpu_handle_file.h"
-#include "sidecar/worker/worker_pool.h"
+#include "sidecar/worker/pool/worker_pool.h"
 
 namespace gantry::worker {
 

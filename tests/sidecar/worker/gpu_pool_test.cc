@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "sidecar/worker/worker_pool.h"
+#include "sidecar/worker/pool/worker_pool.h"
 #include "tests/fakes/test_arena.h"
 #include "tests/sidecar/worker/gpu_pool_fixture.h"
 

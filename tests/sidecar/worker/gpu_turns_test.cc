@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sidecar/worker/worker_pool.h"
+#include "sidecar/worker/pool/worker_pool.h"
 
 namespace gantry::worker {
 namespace {

@@ -2,7 +2,7 @@
 // the fake driver, if that is the one which is found, a folder for its memory.
 #include <gtest/gtest.h>
 
-#include "sidecar/worker/copy_worker.h"
+#include "sidecar/worker/process/copy_worker.h"
 #include "tests/fakes/fake_gpu_folder.h"
 
 int main(int argc, char** argv) {

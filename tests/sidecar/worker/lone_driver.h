@@ -2,7 +2,7 @@
 // Thread-safe as the pool is.
 #pragma once
 
-#include "sidecar/worker/copy_pool.h"
+#include "sidecar/worker/channel/copy_pool.h"
 
 namespace gantry::worker {
 

@@ -1,4 +1,4 @@
-#include "sidecar/worker/mapping_table.h"
+#include "sidecar/worker/process/mapping_table.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "sidecar/worker/probe_list.h"
-#include "sidecar/worker/worker_pool.h"
+#include "sidecar/worker/pool/worker_pool.h"
+#include "sidecar/worker/process/probe_list.h"
 #include "tests/fakes/test_arena.h"
 
 namespace gantry::worker {

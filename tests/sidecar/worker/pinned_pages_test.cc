@@ -1,6 +1,6 @@
 // Memory that is pinned for a GPU, where the driver does not let go of it or says odd things of it:
 // nothing is unmapped that the driver still knows. Each case is a process of its own.
-#include "sidecar/worker/pinned_pages.h"
+#include "sidecar/worker/process/pinned_pages.h"
 
 #include <sys/mman.h>
 
@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "sidecar/memory/pinned_memory.h"
-#include "sidecar/worker/kernel_list.h"
-#include "sidecar/worker/mapping_table.h"
-#include "sidecar/worker/staging_buffer.h"
+#include "sidecar/worker/process/kernel_list.h"
+#include "sidecar/worker/process/mapping_table.h"
+#include "sidecar/worker/process/staging_buffer.h"
 #include "tests/fakes/test_arena.h"
 #include "tests/lib/gpu/fake_driver_fixture.h"
 

@@ -12,7 +12,7 @@
 #include <memory>
 #include <thread>
 
-#include "sidecar/worker/worker_ring.h"
+#include "sidecar/worker/channel/worker_ring.h"
 
 namespace gantry::worker {
 namespace {

@@ -1,11 +1,11 @@
-#include "sidecar/worker/segment_copy.h"
+#include "sidecar/worker/process/segment_copy.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <vector>
 
-#include "sidecar/worker/stream_copy.h"
+#include "sidecar/worker/process/stream_copy.h"
 
 namespace gantry::worker {
 namespace {

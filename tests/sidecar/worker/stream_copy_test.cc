@@ -1,5 +1,5 @@
 // Streamed copies move the same bytes as plain ones, whatever the addresses and lengths.
-#include "sidecar/worker/stream_copy.h"
+#include "sidecar/worker/process/stream_copy.h"
 
 #include <gtest/gtest.h>
 

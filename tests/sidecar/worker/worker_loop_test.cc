@@ -1,4 +1,4 @@
-#include "sidecar/worker/worker_loop.h"
+#include "sidecar/worker/process/worker_loop.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "sidecar/worker/futex_wait.h"
+#include "sidecar/worker/channel/futex_wait.h"
 #include "tests/fakes/test_arena.h"
 #include "tests/sidecar/worker/await_completion.h"
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "sidecar/worker/worker_pool.h"
+#include "sidecar/worker/pool/worker_pool.h"
 #include "tests/fakes/test_arena.h"
 #include "tests/sidecar/worker/lone_driver.h"
 

@@ -1,4 +1,4 @@
-#include "sidecar/worker/worker_ring.h"
+#include "sidecar/worker/channel/worker_ring.h"
 
 #include <gtest/gtest.h>
 

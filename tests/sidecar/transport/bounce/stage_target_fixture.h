@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "sidecar/transport/bounce/stage_target.h"
-#include "sidecar/transport/rdma/rdma_registrar.h"
+#include "sidecar/transport/rdma/verbs/rdma_registrar.h"
 #include "tests/fakes/counting_mapper.h"
 #include "tests/fakes/fake_target_buffers.h"
 #include "tests/fakes/fake_verbs_fixture.h"

@@ -1,4 +1,4 @@
-#include "sidecar/transport/rdma/completion_reason.h"
+#include "sidecar/transport/rdma/verbs/completion_reason.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <set>
 
-#include "sidecar/transport/rdma/dma_buf_ability.h"
-#include "sidecar/transport/rdma/verbs_error.h"
+#include "sidecar/transport/rdma/verbs/dma_buf_ability.h"
+#include "sidecar/transport/rdma/verbs/verbs_error.h"
 #include "tests/sidecar/transport/rdma/region_set_fixture.h"
 
 namespace gantry::transport {

@@ -1,4 +1,4 @@
-#include "sidecar/transport/rdma/gid_choice.h"
+#include "sidecar/transport/rdma/verbs/gid_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "sidecar/transport/rdma/gid_choice.h"
+#include "sidecar/transport/rdma/verbs/gid_choice.h"
 
 namespace gantry::transport {
 

@@ -1,4 +1,4 @@
-#include "sidecar/transport/rdma/memory_region_set.h"
+#include "sidecar/transport/rdma/verbs/memory_region_set.h"
 
 #include <gmock/gmock.h>
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 // Which devices have a buffer, on machines of all shapes, with ports that come and go, and that
 // nothing else is registered anywhere.
-#include "sidecar/transport/rdma/nic_assignment.h"
+#include "sidecar/transport/rdma/verbs/nic_assignment.h"
 
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "sidecar/transport/rdma/rdma_registrar.h"
+#include "sidecar/transport/rdma/verbs/rdma_registrar.h"
 #include "tests/fakes/counting_mapper.h"
 #include "tests/fakes/fake_verbs.h"
 #include "tests/fakes/test_arena.h"

@@ -1,6 +1,6 @@
 // Devices with several addresses: queue pairs have those that their peer's subnet has, and both
 // ends agree on them.
-#include "sidecar/transport/rdma/peer_gids.h"
+#include "sidecar/transport/rdma/verbs/peer_gids.h"
 
 #include <gtest/gtest.h>
 

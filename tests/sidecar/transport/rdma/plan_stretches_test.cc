@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "sidecar/transport/rdma/rdma_operation.h"
-#include "sidecar/transport/rdma/rdma_registrar.h"
+#include "sidecar/transport/rdma/verbs/rdma_registrar.h"
 #include "tests/fakes/counting_mapper.h"
 #include "tests/fakes/fake_verbs.h"
 #include "tests/fakes/test_arena.h"

@@ -1,5 +1,5 @@
 // Which devices a sidecar starts with, and what it refuses to start with.
-#include "sidecar/transport/rdma/rdma_devices.h"
+#include "sidecar/transport/rdma/verbs/rdma_devices.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The thread that waits for devices: what ends must not keep it busy.
-#include "sidecar/transport/rdma/rdma_events.h"
+#include "sidecar/transport/rdma/verbs/rdma_events.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <string>
 
-#include "sidecar/transport/rdma/completion_reason.h"
+#include "sidecar/transport/rdma/verbs/completion_reason.h"
 #include "tests/sidecar/transport/rdma/fake_rdma_fixture.h"
 
 namespace gantry::transport {

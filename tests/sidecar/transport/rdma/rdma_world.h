@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "lib/base/mutex.h"
-#include "sidecar/transport/rdma/rdma_registrar.h"
 #include "sidecar/transport/rdma/rdma_target.h"
 #include "sidecar/transport/rdma/rdma_transport.h"
+#include "sidecar/transport/rdma/verbs/rdma_registrar.h"
 #include "tests/fakes/counting_mapper.h"
 #include "tests/fakes/test_arena.h"
 #include "tests/sidecar/transport/driven_by_hand.h"

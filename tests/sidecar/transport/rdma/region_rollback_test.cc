@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "sidecar/transport/rdma/verbs_error.h"
+#include "sidecar/transport/rdma/verbs/verbs_error.h"
 #include "tests/sidecar/transport/rdma/region_set_fixture.h"
 
 namespace gantry::transport {

@@ -9,7 +9,7 @@
 
 #include "lib/base/byte_range.h"
 #include "sidecar/memory/mapped_allocation.h"
-#include "sidecar/transport/rdma/memory_region_set.h"
+#include "sidecar/transport/rdma/verbs/memory_region_set.h"
 #include "tests/fakes/counting_mapper.h"
 #include "tests/fakes/fake_verbs_fixture.h"
 #include "tests/fakes/test_arena.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "sidecar/transport/rdma/verbs.h"
+#include "sidecar/transport/rdma/verbs/verbs.h"
 
 namespace gantry::transport {
 

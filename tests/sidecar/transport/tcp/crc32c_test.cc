@@ -1,4 +1,4 @@
-#include "sidecar/transport/tcp/crc32c.h"
+#include "sidecar/transport/tcp/channel/crc32c.h"
 
 #include <gtest/gtest.h>
 

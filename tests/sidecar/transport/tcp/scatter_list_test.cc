@@ -1,11 +1,11 @@
-#include "sidecar/transport/tcp/scatter_list.h"
+#include "sidecar/transport/tcp/channel/scatter_list.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <vector>
 
-#include "sidecar/transport/tcp/crc32c.h"
+#include "sidecar/transport/tcp/channel/crc32c.h"
 
 namespace gantry::transport {
 namespace {

@@ -1,11 +1,11 @@
-#include "sidecar/transport/tcp/tcp_frame.h"
+#include "sidecar/transport/tcp/channel/tcp_frame.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstring>
 
-#include "sidecar/transport/tcp/crc32c.h"
+#include "sidecar/transport/tcp/channel/crc32c.h"
 
 namespace gantry::transport {
 namespace {

@@ -12,10 +12,10 @@
 #include <string>
 #include <utility>
 
-#include "sidecar/transport/tcp/crc32c.h"
-#include "sidecar/transport/tcp/monotonic_clock.h"
-#include "sidecar/transport/tcp/tcp_frame.h"
-#include "sidecar/transport/tcp/tcp_socket.h"
+#include "sidecar/transport/tcp/channel/crc32c.h"
+#include "sidecar/transport/tcp/channel/monotonic_clock.h"
+#include "sidecar/transport/tcp/channel/tcp_frame.h"
+#include "sidecar/transport/tcp/channel/tcp_socket.h"
 
 namespace gantry::transport {
 

@@ -1,7 +1,7 @@
 // The tcp transport through TLS: the contract, and who is not let in.
 #include <gtest/gtest.h>
 
-#include "sidecar/transport/tcp/tls_security.h"
+#include "sidecar/transport/tcp/channel/tls_security.h"
 #include "tests/sidecar/peer/test_certificates.h"
 #include "tests/sidecar/transport/tcp/tcp_harness.h"
 #include "tests/sidecar/transport/tcp/tcp_raw_peer.h"

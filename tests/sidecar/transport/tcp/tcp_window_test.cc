@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "lib/base/clock.h"
-#include "sidecar/transport/tcp/io_loop.h"
+#include "sidecar/transport/tcp/channel/io_loop.h"
+#include "sidecar/transport/tcp/channel/tcp_socket.h"
 #include "sidecar/transport/tcp/tcp_options.h"
-#include "sidecar/transport/tcp/tcp_socket.h"
 
 namespace gantry::transport {
 namespace {

@@ -5,8 +5,8 @@
 #include <array>
 #include <vector>
 
-#include "sidecar/transport/tcp/frame_receiver.h"
-#include "sidecar/transport/tcp/tls_security.h"
+#include "sidecar/transport/tcp/channel/frame_receiver.h"
+#include "sidecar/transport/tcp/channel/tls_security.h"
 #include "tests/sidecar/peer/test_certificates.h"
 #include "tests/sidecar/transport/tcp/tcp_raw_peer.h"
 

@@ -1,0 +1,58 @@
+// What workloads say to each other beside bytes, put together: notifications and holds, here and
+// over the peers' outbox. Thread-safe, but for Meet and Part.
+#pragma once
+
+#include <memory>
+
+#include "sidecar/messaging/hold_desk.h"
+#include "sidecar/messaging/hold_table.h"
+#include "sidecar/messaging/notification_center.h"
+#include "sidecar/peer/client/peer_directory.h"
+#include "sidecar/peer/client/peer_outbox.h"
+#include "sidecar/peer/server/peer_server.h"
+
+namespace gantry {
+
+class Messaging {
+ public:
+  // All outlive it.
+  Messaging(const registry::WorkloadTable& workloads, const registry::BufferRegistry& buffers,
+            engine::EventLog& events, metrics::Metrics& metrics)
+      : notifications_(workloads, events, metrics),
+        holds_(workloads, buffers, events, metrics),
+        desk_(holds_) {}
+  ~Messaging() { Part(); }
+
+  // Peers can be reached, until Part. No admission runs by then.
+  void Meet(peer::PeerDirectory& peers) {
+    outbox_ = std::make_unique<peer::PeerOutbox>(peers);
+    notifications_.SetMessenger(outbox_.get());
+    desk_.SetMessenger(outbox_.get());
+  }
+  void Part() {
+    notifications_.SetMessenger(nullptr);
+    desk_.SetMessenger(nullptr);
+    outbox_.reset();
+  }
+  // What comes in from peers ends here.
+  void ServeWith(peer::PeerServerOptions* server) {
+    server->notifications = &notifications_;
+    server->holds = &holds_;
+  }
+  void EndWorkload(const registry::WorkloadInfo& workload) {
+    notifications_.EndWorkload(workload.name, workload.generation);
+    holds_.EndWorkload(workload.name, workload.generation);
+  }
+
+  engine::NotificationCenter& notifications() { return notifications_; }
+  engine::HoldTable& holds() { return holds_; }
+  engine::HoldDesk& desk() { return desk_; }
+
+ private:
+  engine::NotificationCenter notifications_;
+  engine::HoldTable holds_;
+  engine::HoldDesk desk_;
+  std::unique_ptr<peer::PeerOutbox> outbox_;
+};
+
+}  // namespace gantry

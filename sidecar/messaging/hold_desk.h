@@ -1,0 +1,41 @@
+// Where transfers say that they read what is held, here or at a peer. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <string>
+
+#include "lib/base/clock.h"
+#include "lib/base/mutex.h"
+#include "lib/base/result.h"
+#include "lib/wire/hold.h"
+#include "sidecar/messaging/hold_reading.h"
+#include "sidecar/messaging/hold_table.h"
+#include "sidecar/remote/peer_messenger.h"
+
+namespace gantry::engine {
+
+class HoldDesk {
+ public:
+  // Outlives it, and every reading.
+  explicit HoldDesk(HoldTable& own) : own_(own) {}
+
+  // Null: there are no peers, or no longer. No admission waits for one then.
+  void SetMessenger(PeerMessenger* messenger) EXCLUDES(mutex_);
+
+  // Asks the owner, with one round trip for a peer (empty: this sidecar). It does not end before
+  // `deadline` plus `quiesce`, until the reading has ended. Errors as HoldTable::Use.
+  Result<HoldReading> Read(const std::string& peer, wire::HoldUse use, TimePoint deadline,
+                           milliseconds quiesce) EXCLUDES(mutex_);
+
+ private:
+  void End(const std::string& peer, uint64_t use, bool succeeded) EXCLUDES(mutex_);
+
+  static constexpr size_t kWaitsMax = 32;  // callers' threads are few
+
+  HoldTable& own_;
+  std::atomic<size_t> waits_{0};
+  Mutex mutex_;
+  PeerMessenger* messenger_ GUARDED_BY(mutex_) = nullptr;
+};
+
+}  // namespace gantry::engine

@@ -1,0 +1,25 @@
+// Asks a peer for its staging memory, and for copies there, when the bounce transport needs them.
+// Thread-safe.
+#pragma once
+
+#include <memory>
+
+#include "sidecar/peer/client/peer_client.h"
+#include "sidecar/transport/bounce/stage_exchange.h"
+
+namespace gantry::peer {
+
+class StageExchanger final : public transport::StageExchange {
+ public:
+  // Does not keep the session: when it is gone, nothing is lent or copied any more.
+  explicit StageExchanger(const std::shared_ptr<PeerClient>& client) : client_(client) {}
+
+  Result<wire::StageGrant> Open(uint32_t slices, TimePoint deadline) override;
+  Status Close(uint64_t stage, TimePoint deadline) override;
+  Status Copy(const wire::StagedMove& move, TimePoint deadline) override;
+
+ private:
+  const std::weak_ptr<PeerClient> client_;
+};
+
+}  // namespace gantry::peer

@@ -1,0 +1,41 @@
+// What ends a session after a call whose outcome at the peer is not known. Stateless; thread-safe.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+
+#include "lib/base/result.h"
+#include "sidecar/peer/client/peer_client.h"
+
+namespace gantry::peer {
+
+// The peer may have made what this side knows nothing of, or does not know the session: a new one
+// begins with nothing.
+inline bool IsUnsure(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kStaleGeneration:
+    case ErrorCode::kDeadlineExceeded:
+    case ErrorCode::kMalformedBody:
+    case ErrorCode::kCancelled:
+    case ErrorCode::kPeerUnavailable:
+      return true;
+    default:
+      return false;
+  }
+}
+
+inline tl::unexpected<Error> SessionIsOver() {
+  return Fail(ErrorCode::kPeerLost, "the session with the peer is over");
+}
+
+// What `ask(client)` returns, a Result; breaks the session where that is unsure.
+template <typename Ask>
+std::invoke_result_t<Ask, PeerClient&> AskIn(const std::weak_ptr<PeerClient>& session, Ask ask) {
+  const std::shared_ptr<PeerClient> client = session.lock();
+  if (client == nullptr) return SessionIsOver();
+  auto outcome = ask(*client);
+  if (!outcome && IsUnsure(outcome.error().code)) client->Break();
+  return outcome;
+}
+
+}  // namespace gantry::peer

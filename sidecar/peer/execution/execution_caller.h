@@ -1,0 +1,78 @@
+// Has peers execute transfers, each on a thread of its own while it runs, and finds out when they
+// are quiet: the peer says so, or it loses its access to this sidecar's memory. Thread-safe.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lib/base/mutex.h"
+#include "sidecar/peer/client/peer_client.h"
+#include "sidecar/peer/client/peer_directory.h"
+#include "sidecar/peer/identity/initiator_sessions.h"
+#include "sidecar/remote/peer_executor.h"
+
+namespace gantry::peer {
+
+struct ExecutionCallerOptions {
+  size_t running_max = 32;          // the others wait
+  size_t running_per_peer_max = 8;  // so that one that does not answer leaves room
+  // What a peer needs at most to become quiet once it knows that it should, where it does not say.
+  milliseconds quiesce_max{10'000};
+  // A peer that may need longer is not asked: its transfers would be held for as long.
+  milliseconds quiesce_accepted_max{60'000};
+  milliseconds silence_max{5'000};  // until a peer knows that this sidecar is gone
+};
+
+class ExecutionCaller final : public engine::PeerExecutor {
+ public:
+  // Both outlive it.
+  ExecutionCaller(PeerDirectory& directory, InitiatorSessions& sessions,
+                  ExecutionCallerOptions options = {});
+  ~ExecutionCaller() override;  // Close()
+
+  // Takes no more, stops those that run, and returns when they are quiet. Before the peers' links
+  // end, which would cost their word. Idempotent.
+  void Close() EXCLUDES(mutex_);
+
+  Status CanExecute(const std::string& peer) const override;
+  std::unique_ptr<Execution> Execute(const std::string& peer, int priority,
+                                     std::function<wire::PeerExecution()> make, TimePoint deadline,
+                                     std::shared_ptr<Watcher> watcher) override EXCLUDES(mutex_);
+
+ private:
+  struct Job;
+  class Handle;
+
+  void StopJob(const std::shared_ptr<Job>& job) EXCLUDES(mutex_);
+  void RunJobs() EXCLUDES(mutex_);
+  std::shared_ptr<Job> TakeJob() EXCLUDES(mutex_);
+  std::optional<Error> StartThread(const std::string& peer) REQUIRES(mutex_);
+  Result<std::shared_ptr<PeerClient>> AwaitSessions(const Job& job);
+  wire::PeerExecutionEnd RunToEnd(Job& job);
+  // What the peer says that it needs, and a bit.
+  milliseconds QuiesceMaxOf(const PeerClient::Facts& peer) const;
+  // The peer did not say that it is quiet: it is when it has no access any more, and not before
+  // `quiet` where it stores in its own memory. False when this sidecar stops before.
+  bool CutOff(const PeerClient::Facts& peer, wire::Operation operation, TimePoint quiet);
+
+  PeerDirectory& directory_;
+  InitiatorSessions& sessions_;
+  const ExecutionCallerOptions options_;
+
+  mutable Mutex mutex_;
+  Condition changed_;
+  std::deque<std::shared_ptr<Job>> waiting_ GUARDED_BY(mutex_);  // the next one first
+  std::vector<std::shared_ptr<Job>> running_ GUARDED_BY(mutex_);
+  std::map<std::string, size_t> running_at_ GUARDED_BY(mutex_);  // by peer
+  std::map<std::jthread::id, std::jthread> threads_ GUARDED_BY(mutex_);
+  std::vector<std::jthread> ended_ GUARDED_BY(mutex_);  // to be joined
+  bool closed_ GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace gantry::peer

@@ -1,0 +1,148 @@
+#include "sidecar/peer/server/buffer_export.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "sidecar/transport/rdma/verbs/memory_region_set.h"
+
+namespace gantry::peer {
+namespace {
+
+Status CheckAccess(const registry::Buffer::Description& description) {
+  const wire::Access& access = description.access;
+  if (access.remote_read || access.remote_write) return {};
+  return Fail(ErrorCode::kPermissionDenied,
+              "buffer '" + description.workload + "/" + description.name + "' is not open to peers",
+              "register it with remote_read or remote_write");
+}
+
+Result<std::shared_ptr<const UniqueFd>> ReadOnly(const UniqueFd& fd) {
+  const std::string path = "/proc/self/fd/" + std::to_string(fd.get());
+  UniqueFd opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (opened.valid()) return std::make_shared<const UniqueFd>(std::move(opened));
+  return Fail(SystemError(ErrorCode::kNotExportable, "opening the memory for reading only", errno));
+}
+
+bool IsOnGpu(const std::shared_ptr<const memory::MappedAllocation>& allocation) {
+  return allocation->kind() == wire::MemoryKind::kGpu;
+}
+
+void Refuse(wire::Path path, std::string reason, std::vector<wire::PathReport>* paths) {
+  wire::PathReport& report = (*paths)[static_cast<size_t>(path)];
+  if (report.available) report = {path, false, std::move(reason)};
+}
+
+constexpr char kOnGpu[] = "the buffer is GPU memory";
+
+// What a path cannot carry because of where this buffer's bytes lie.
+void RefuseFor(const registry::Buffer::Allocations& allocations, const std::string& why_not_tcp,
+               std::vector<wire::PathReport>* paths) {
+  if (std::none_of(allocations.begin(), allocations.end(), IsOnGpu)) return;
+  Refuse(wire::Path::kShm, kOnGpu, paths);
+  if (!why_not_tcp.empty()) {
+    Refuse(wire::Path::kTcp, std::string(kOnGpu) + ": " + why_not_tcp, paths);
+  }
+}
+
+// Once it is known whether the devices have the buffer: peers reach it there, or what it is copied
+// to, which memory of the host is not.
+void RefuseBounce(const registry::Buffer::Allocations& allocations, const std::string& why_not,
+                  wire::PeerBuffer* buffer) {
+  if (!buffer->rdma_chunks.empty()) return;
+  if (!std::all_of(allocations.begin(), allocations.end(), IsOnGpu)) {
+    Refuse(wire::Path::kBounce, buffer->paths[static_cast<size_t>(wire::Path::kRdma)].reason,
+           &buffer->paths);
+  } else if (!why_not.empty()) {
+    Refuse(wire::Path::kBounce, std::string(kOnGpu) + ": " + why_not, &buffer->paths);
+  }
+}
+
+// What was registered, and nothing else.
+void TellChunks(const registry::Buffer::OnNics& on_nics, wire::PeerBuffer* buffer) {
+  wire::PathReport& report = buffer->paths[static_cast<size_t>(wire::Path::kRdma)];
+  if (!report.available) return;
+  const auto* const set =
+      on_nics ? dynamic_cast<const transport::MemoryRegionSet*>(on_nics->get()) : nullptr;
+  if (set == nullptr) {
+    report.available = false;
+    report.reason = on_nics ? "the buffer is on no RDMA device" : on_nics.error().message;
+    return;
+  }
+  if (set->chunks() > static_cast<size_t>(wire::kPeerChunksMax)) {
+    report.available = false;
+    report.reason = "the buffer has " + std::to_string(set->chunks()) + " chunks, a description " +
+                    std::to_string(wire::kPeerChunksMax) + " at most";
+    return;
+  }
+  buffer->rdma_devices = set->devices().List();
+  buffer->rdma_chunks = set->ToldChunks();
+}
+
+}  // namespace
+
+Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer, std::vector<wire::PathReport> paths,
+                                      const WhyNotStaged& why_not) {
+  const registry::Buffer::Description& from = buffer.description();
+  RETURN_IF_ERROR(CheckAccess(from));
+  ASSIGN_OR_RETURN(const registry::Buffer::Use use, buffer.Acquire("peer API"));
+  wire::PeerBuffer to;
+  to.workload = from.workload;
+  to.name = from.name;
+  to.id = from.id;
+  to.generation = from.generation;
+  to.workload_generation = from.workload_generation;
+  to.length = buffer.length();
+  to.access = from.access;
+  to.layout = from.layout;
+  to.pieces = from.pieces.pieces();
+  for (size_t i = 0; i < use.allocations().size(); ++i) {
+    const memory::MappedAllocation& allocation = *use.allocations()[i];
+    if (from.access.remote_write && !allocation.writable()) {
+      return Fail(ErrorCode::kFdReadOnly, "the buffer's memory is registered for reading only");
+    }
+    wire::PeerAllocation& told = to.allocations.emplace_back();
+    told = {from.allocation_ids[i], allocation.size(), allocation.writable(), allocation.kind(),
+            allocation.gpu()};
+    if (!IsOnGpu(use.allocations()[i])) continue;
+    told.identity_high = allocation.identity().device;
+    told.identity_low = allocation.identity().inode;
+  }
+  to.paths = std::move(paths);
+  RefuseFor(use.allocations(), why_not.for_tcp, &to.paths);
+  TellChunks(use.on_nics(), &to);
+  RefuseBounce(use.allocations(), why_not.for_bounce, &to);
+  return to;
+}
+
+Result<std::shared_ptr<const UniqueFd>> ExportDescriptor(registry::Buffer& buffer,
+                                                         const wire::WantedAllocation& wanted) {
+  const registry::Buffer::Description& description = buffer.description();
+  RETURN_IF_ERROR(CheckAccess(description));
+  if (description.generation != wanted.buffer_generation) {
+    return Fail(ErrorCode::kStaleGeneration, "the buffer was registered anew");
+  }
+  if (wanted.writable && !description.access.remote_write) {
+    return Fail(ErrorCode::kPermissionDenied, "the buffer may be read by peers, not written",
+                "register it with remote_write");
+  }
+  const std::vector<uint64_t>& ids = description.allocation_ids;
+  const auto found = std::find(ids.begin(), ids.end(), wanted.allocation_id);
+  if (found == ids.end()) {
+    return Fail(ErrorCode::kPermissionDenied, "the allocation is not one of the buffer's");
+  }
+  ASSIGN_OR_RETURN(const registry::Buffer::Use use, buffer.Acquire("peer API"));
+  const memory::MappedAllocation& allocation =
+      *use.allocations()[static_cast<size_t>(found - ids.begin())];
+  // A GPU's driver maps for reading and writing; who executes keeps to the access (the sidecars of
+  // a node's directory are one trust domain).
+  if (allocation.kind() == wire::MemoryKind::kGpu) return allocation.fd();
+  if (!wanted.writable) return ReadOnly(*allocation.fd());
+  if (allocation.writable()) return allocation.fd();
+  return Fail(ErrorCode::kFdReadOnly, "the buffer's memory is registered for reading only");
+}
+
+}  // namespace gantry::peer

@@ -1,0 +1,30 @@
+// This sidecar's buffers, as the data connections and copies of peers' sessions may touch them:
+// what the session was described, with the access it was told, as long as the buffer is active.
+// Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "sidecar/peer/server/initiator_table.h"
+#include "sidecar/registry/buffer_registry.h"
+#include "sidecar/transport/target_buffers.h"
+
+namespace gantry::peer {
+
+class SessionBuffers final : public transport::TargetBuffers {
+ public:
+  SessionBuffers(const registry::BufferRegistry& registry, const InitiatorTable& initiators)
+      : registry_(registry), initiators_(initiators) {}
+
+  Result<std::unique_ptr<transport::TargetBuffer>> Acquire(std::string_view session,
+                                                           std::string_view buffer_id,
+                                                           uint64_t generation,
+                                                           bool for_write) override;
+
+ private:
+  const registry::BufferRegistry& registry_;
+  const InitiatorTable& initiators_;
+};
+
+}  // namespace gantry::peer

@@ -1,0 +1,39 @@
+// The data connections of the tcp transport on the owner's side: listens for them, answers
+// OpenStreams with tickets, and ends those of a session. Thread-safe after Listen.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "lib/base/result.h"
+#include "lib/wire/peer_messages.h"
+#include "sidecar/metrics/metrics.h"
+#include "sidecar/peer/server/stream_settings.h"
+#include "sidecar/transport/tcp/tcp_server.h"
+
+namespace gantry::peer {
+
+class StreamOffers {
+ public:
+  explicit StreamOffers(StreamSettings settings) : options_(std::move(settings)) {}
+
+  // Once, before any other call. `buffers` outlives this.
+  Status Listen(transport::TargetBuffers& buffers);
+  uint16_t port() const { return server_ ? server_->port() : 0; }
+
+  Status Offer(const std::string& session, uint32_t count, wire::proto::OpenStreamsReply* reply);
+  // Returns when no byte of the session's connections can move any more.
+  void End(const std::string& session);
+
+  // Why the bytes of GPUs are not served by them; empty: they are.
+  std::string WhyNotStaged() const;
+
+  metrics::TcpConnections Totals() const;
+
+ private:
+  const StreamSettings options_;
+  std::unique_ptr<transport::TcpServer> server_;  // null: no data connections
+};
+
+}  // namespace gantry::peer

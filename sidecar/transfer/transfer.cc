@@ -1,0 +1,92 @@
+#include "sidecar/transfer/transfer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace gantry::engine {
+namespace {
+
+uint64_t MicrosBetween(TimePoint from, TimePoint to) {
+  return static_cast<uint64_t>(
+      std::max<int64_t>(0, std::chrono::duration_cast<microseconds>(to - from).count()));
+}
+
+int64_t UnixMillisNow() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Transfer::Transfer(Admitted&& admitted_in, uint64_t token_in, TimePoint accepted_in)
+    : token(token_in), admitted(std::move(admitted_in)), accepted(accepted_in) {
+  admitted.status.timings.accepted_unix_ms = UnixMillisNow();
+  admitted.status.timings.admit_us = MicrosBetween(admitted.begun, accepted);
+}
+
+TransferStatus Transfer::Snapshot(TimePoint now) const {
+  TransferStatus status = admitted.status;
+  if (operation == nullptr) return status;
+  const transport::Progress& progress = operation->progress();
+  status.bytes_moved = progress.bytes;
+  status.chunks = progress.chunks_total;  // a transport may cut the plan's segments
+  status.chunks_moved = progress.chunks;
+  status.workers = progress.workers;
+  status.staged_bytes = progress.staged_bytes;
+  if (progress.gpu_jobs_by_engine + progress.gpu_jobs_by_kernel > 0) {
+    status.gpu_copies = {progress.gpu_jobs_by_engine, progress.gpu_jobs_by_kernel,
+                         transport::TextOf(progress.gpu_reason), progress.gpu_jobs_by_reason};
+  }
+  status.timings.copy_us = progress.copy_nanoseconds / 1000;
+  status.timings.total_us = MicrosBetween(admitted.begun, now);
+  if (admitted.fence) status.timings.fence_us = MicrosBetween(accepted, begun.value_or(now));
+  if (progress.first_posted) {
+    status.timings.queue_us = MicrosBetween(begun.value_or(accepted), *progress.first_posted);
+    status.timings.move_us = MicrosBetween(*progress.first_posted, now);
+  }
+  status.state = stop_started || operation->error() ? TransferState::kStopping
+                 : progress.first_posted            ? TransferState::kRunning
+                                                    : TransferState::kQueued;
+  return status;
+}
+
+void Transfer::End(TimePoint now, size_t failed_items_max) {
+  TransferStatus status = Snapshot(now);
+  const bool complete = status.chunks_moved == status.chunks;
+  if (complete) {
+    status.state = TransferState::kSucceeded;
+  } else if (stop_reason) {  // which a failure before it is not overwritten by
+    status.state = stop_outcome;
+    status.error = stop_reason;
+    // A peer that executed it may have had something to say beside that it stopped.
+    const auto& said = operation->error();
+    if (admitted.delegation != nullptr && said && said->code == ErrorCode::kPeerLost) {
+      status.error->message += "; " + said->message;
+    }
+  } else {
+    status.state = TransferState::kFailed;
+    status.error = operation->error();
+  }
+  if (!complete) {
+    const std::vector<uint32_t>& order = admitted.plan->item_order;
+    std::vector<uint32_t> items = operation->UnfinishedItems();
+    for (uint32_t& item : items) item = order.empty() ? item : order[item];
+    std::sort(items.begin(), items.end());
+    status.failed_items_truncated = items.size() > failed_items_max;
+    if (status.failed_items_truncated) items.resize(failed_items_max);
+    items.shrink_to_fit();
+    status.failed_items = std::make_shared<const std::vector<uint32_t>>(std::move(items));
+  }
+  admitted.status = std::move(status);
+  operation.reset();
+  admitted.plan.reset();
+  admitted.reservation.Reset();
+  for (const registry::Buffer::Use& use : admitted.uses) use.Prefetch();
+  admitted.remotes.clear();
+  admitted.fence.reset();
+  admitted.uses.clear();
+}
+
+}  // namespace gantry::engine

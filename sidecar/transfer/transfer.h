@@ -1,0 +1,46 @@
+// One transfer in the engine's table: what it holds while it runs, and its status. Owned by the
+// engine's driver.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "sidecar/messaging/transfer_status.h"
+#include "sidecar/transfer/answer.h"
+#include "sidecar/transfer/transfer_admission.h"
+
+namespace gantry::engine {
+
+struct Transfer {
+  Transfer(Admitted&& admitted_in, uint64_t token_in, TimePoint accepted_in);
+
+  // The status now; of a terminal transfer, for good.
+  TransferStatus Snapshot(TimePoint now) const;
+  bool waits_for_fence() const { return !begun && operation != nullptr; }
+  // Fixes the status and lets go of plan, mappings and buffers. REQUIRES operation finished.
+  void End(TimePoint now, size_t failed_items_max);
+
+  bool is_terminal() const { return operation == nullptr && !announcing && !is_refreshing(); }
+  bool is_refreshing() const { return refused != nullptr; }
+
+  const uint64_t token;
+  Admitted admitted;
+  std::unique_ptr<transport::Operation> operation;  // null when no byte moves any more
+  const TimePoint accepted;
+  std::optional<TimePoint> begun;         // handed to the transport: not before its fence
+  std::optional<TimePoint> timer;         // what the loop's timer is set to
+  std::optional<TimePoint> stop_started;  // cancelled, expired or stopped
+  // Every byte moved; the notification is on its way.
+  bool announcing = false;
+  bool was_retried = false;  // or is about to be
+  // How the first attempt ended, while its buffers are described again.
+  std::unique_ptr<TransferStatus> refused;
+  uint64_t chunks_retried = 0;  // known when the operation is gone
+  bool aborted = false;         // force was used
+  TransferState stop_outcome = TransferState::kCancelled;
+  std::optional<Error> stop_reason;
+  std::vector<std::shared_ptr<Answer>> waiting;  // for its end
+};
+
+}  // namespace gantry::engine

@@ -1,0 +1,100 @@
+// The pool of copy workers: a fixed number of processes, each with its own ring and its own
+// mappings of every allocation. A worker that dies or hangs is reaped, its jobs complete with
+// kWorkerLost, and another takes its place once it has mapped everything.
+// What CopyPool leaves to the driver belongs to it; the rest is thread-safe.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sidecar/worker/channel/copy_pool.h"
+#include "sidecar/worker/pool/gpu_homes.h"
+#include "sidecar/worker/pool/mapping_directory.h"
+#include "sidecar/worker/pool/worker_slot.h"
+#include "sidecar/worker/pool/worker_supervisor.h"
+
+namespace gantry::worker {
+
+class WorkerPool final : public CopyPool, public memory::MemoryMapper {
+ public:
+  // Returns when every worker has said that it is ready, or with the reason why one is not.
+  static Result<std::unique_ptr<WorkerPool>> Create(WorkerPoolOptions options);
+  // Kills and reaps the workers. REQUIRES that nothing is in flight that anyone waits for.
+  ~WorkerPool() override;
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  int worker_count() const override { return static_cast<int>(slots_.size()); }
+  bool usable(int worker) const override;
+  size_t free_slots(int worker) const override;
+  size_t free_places(int worker) const override;
+  int gpu_of(int worker) const override { return slots_[static_cast<size_t>(worker)]->gpu.load(); }
+  bool reaches(int worker, int gpu) const override;
+  int GpuPlace(std::string_view uuid) const override;
+  bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override;
+  size_t Poll(std::span<Completion> completions) override;
+  void Wait(TimePoint deadline, Mutex* driver) override;
+  void Nap(TimePoint deadline, Mutex* driver) override;
+  void WakeWaiter() override;
+  void TakeOver() override;
+  void HandBack(bool wake) override;
+  void LookAfresh() override { wake_requested_ = false; }
+  void Replace(int worker) override;
+  void Rouse(int worker) override;
+
+  Result<memory::MappingId> Map(const memory::AllocationSource& source) override;
+  Status Unmap(memory::MappingId mapping) override;
+  Result<std::optional<memory::ProbeMismatch>> Compare(
+      std::span<const memory::MemoryProbe> probes) override;
+
+  std::vector<WorkerStatus> workers() const;
+  // Of GPU memory that is mapped for the workers, each allocation counted once.
+  uint64_t ipc_mapped_bytes() const { return mappings_.gpu_bytes(); }
+  // Workers that were replaced because the owner of GPU memory has their PID, in use or just
+  // started.
+  uint64_t pid_conflicts() const { return pid_conflicts_.load() + mappings_.pid_conflicts(); }
+  // The UUIDs of the GPUs that the workers can use, or why there are none.
+  Result<std::vector<std::string>> gpus() const { return homes_.gpus(); }
+  Status HasGpus() const { return homes_.HasGpus(); }
+  // Of one of them; empty: it is not known.
+  std::string PciAddressOf(std::string_view gpu) const { return homes_.PciAddressOf(gpu); }
+  // Whether a worker could not have its GPU, and asks for it again.
+  bool asks_for_gpu() const;
+
+ private:
+  WorkerPool(WorkerPoolOptions options, SharedBlock doorbell,
+             std::vector<std::unique_ptr<WorkerSlot>> slots);
+
+  bool TakesJobs(int worker) const;
+  size_t PollWorker(WorkerSlot& slot, std::span<Completion> completions);
+  bool TakeCompletions(WorkerSlot& slot, std::span<Completion> completions, size_t* taken);
+  void Distrust(WorkerSlot& slot, std::string_view why);
+  Status LeavePid(int64_t pid);
+  bool SomethingToPoll() const;
+  size_t JobsInFlight() const;
+  void Sleep(uint32_t sequence, TimePoint deadline, Mutex* driver);
+  void AskForWakeUps();
+  void CancelWakeUps();
+
+  const WorkerPoolOptions options_;
+  const SharedBlock doorbell_block_;
+  Doorbell* const doorbell_;
+  const std::vector<std::unique_ptr<WorkerSlot>> slots_;
+  std::atomic<bool> wake_requested_ = false;
+  std::atomic<bool> waiter_sleeps_ = false;
+  std::atomic<uint64_t> pid_conflicts_ = 0;
+  // The driver's.
+  enum class Sleeper { kNone, kNaps, kWaits } sleeper_ = Sleeper::kNone;
+  AdaptiveSpin spin_;
+  AdaptiveSpin bulk_spin_;
+  size_t first_to_poll_ = 0;  // goes round, so that no worker starves
+
+  GpuHomes homes_;
+  MappingDirectory mappings_;
+  WorkerSupervisor supervisor_;  // last: its threads use everything above
+};
+
+}  // namespace gantry::worker

@@ -1,0 +1,376 @@
+// Transfers whose segments are rows: their parts, what is left of them after a failure, and what
+// copies them.
+#include <set>
+
+#include "sidecar/copy/ipc_transport.h"
+#include "tests/sidecar/copy/gpu_feed_fixture.h"
+
+namespace gantry::transport {
+namespace {
+
+constexpr uint32_t kLayers = 32;
+constexpr uint64_t kStep = 2000;
+
+class RowFeedTest : public GpuFeedTest {
+ protected:
+  // Unit i of layer k goes to offset k * kStep + i; `runs` of one or several units.
+  std::shared_ptr<MovePlan> Layers(std::vector<BlockRun> runs) {
+    const auto here = Map(kGpu);
+    auto plan = std::make_shared<MovePlan>();
+    plan->local = {here};
+    plan->remote = {{here}};
+    BlockPair rows;
+    rows.unit_bytes = rows.local_stride = rows.remote_stride = 1;
+    rows.rows = kLayers;
+    rows.local_row_step = rows.remote_row_step = kStep;
+    for (const BlockRun& run : runs) plan->bytes += uint64_t{run.count} * kLayers;
+    plan->segments.AddRuns({rows}, std::move(runs));
+    return plan;
+  }
+  static std::vector<BlockRun> Singles(uint32_t units) {
+    std::vector<BlockRun> runs;
+    for (uint32_t i = 0; i < units; ++i) runs.push_back({i, i, 1, i});
+    return runs;
+  }
+  // Between GPUs 0 and 1.
+  std::shared_ptr<MovePlan> LayersOfTwo(std::vector<BlockRun> runs) {
+    auto plan = Layers(std::move(runs));
+    plan->local = {Map(kGpu, 0)};
+    plan->remote = {{Map(kGpu, 1)}};
+    return plan;
+  }
+  // A few rows of the two, and many blocks that are none.
+  std::shared_ptr<MovePlan> MostlyLoose() {
+    constexpr uint32_t kRows = 10, kLoose = 60'000;
+    auto plan = LayersOfTwo(Singles(kRows));
+    BlockPair loose;
+    loose.unit_bytes = loose.local_stride = loose.remote_stride = 1;
+    std::vector<BlockRun> runs;
+    for (uint32_t i = 0; i < kLoose; ++i) runs.push_back({i, i, 1, kRows + i});
+    plan->segments.AddRuns({loose}, std::move(runs));
+    plan->bytes += kLoose;
+    return plan;
+  }
+  // Its workers are on both in turns.
+  static HandPool PoolOnTwo(int workers) {
+    HandPool pool(workers);
+    for (int worker = 0; worker < workers; ++worker)
+      pool.homes[static_cast<size_t>(worker)] = worker % 2;
+    return pool;
+  }
+  void ExpectAllLayersCopied(uint32_t units) const {
+    std::multiset<uint64_t> expected;
+    for (uint64_t layer = 0; layer < kLayers; ++layer) {
+      for (uint64_t i = 0; i < units; ++i) expected.insert(layer * kStep + i);
+    }
+    EXPECT_EQ(std::multiset<uint64_t>(pool_.copied.begin(), pool_.copied.end()), expected);
+  }
+
+  std::vector<uint64_t> attention_;
+};
+
+TEST_F(RowFeedTest, EveryRowIsCopiedOnceByEitherMeans) {
+  for (const GpuCopyPolicy policy : {GpuCopyPolicy::kEngines, GpuCopyPolicy::kKernel}) {
+    ShmTransport transport(By(policy), pool_);
+    pool_.copied.clear();
+    const auto operation = transport.Start(Layers(Singles(1500)), 0, 1);
+    Run(&transport, *operation);
+    ASSERT_TRUE(operation->finished());
+    EXPECT_FALSE(operation->error());
+    EXPECT_EQ(operation->progress().chunks, 1500U) << "a copy of rows is one";
+    EXPECT_EQ(operation->progress().bytes, 1500U * kLayers);
+    EXPECT_TRUE(operation->UnfinishedItems().empty());
+    ExpectAllLayersCopied(1500);
+  }
+}
+
+// So that the GPU begins early: what counts are the blocks.
+TEST_F(RowFeedTest, TheFirstJobsOfAKernelHaveFewBlocks) {
+  ShmTransport transport(By(GpuCopyPolicy::kKernel), pool_);
+  const auto operation = transport.Start(Layers(Singles(1500)), 0, 1);
+  transport.Poll(&attention_);
+  ASSERT_GE(pool_.jobs[0].size(), 2U);
+  EXPECT_EQ(pool_.jobs[0][0].destinations.size(), 1024U);
+  EXPECT_EQ(pool_.jobs[0][1].destinations.size(), 2048U);
+  operation->Stop();
+  for (int i = 0; i < 100; ++i) {
+    pool_.FinishOneEach();
+    transport.Poll(&attention_);
+  }
+}
+
+TEST_F(RowFeedTest, WhatALostWorkerHadIsPostedOnceMore) {
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool_);
+  const auto operation = transport.Start(Layers(Singles(900)), 0, 1);
+  transport.Poll(&attention_);
+  pool_.Lose(0);
+  Run(&transport, *operation);
+  ASSERT_TRUE(operation->finished());
+  EXPECT_FALSE(operation->error());
+  EXPECT_GT(operation->progress().chunks_retried, 0U);
+  ExpectAllLayersCopied(900);
+}
+
+TEST_F(RowFeedTest, ItemsOfRowsThatFailedAreUnfinishedAndNoOthers) {
+  pool_.places = 2;  // two segments a job
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool_);
+  // Items 0 to 2, 3, 4 and 5, 6 of the plan.
+  const auto operation =
+      transport.Start(Layers({{0, 9, 3, 0}, {20, 0, 1, 3}, {30, 50, 2, 4}, {40, 70, 1, 6}}), 0, 1);
+  transport.Poll(&attention_);
+  int first = pool_.jobs[0].empty() ? 1 : 0;
+  if (!pool_.jobs[1].empty() && pool_.jobs[1].front().destinations.front() == 0) first = 1;
+  ASSERT_FALSE(pool_.jobs[static_cast<size_t>(first)].empty());
+  auto& queue = pool_.jobs[static_cast<size_t>(first)];
+  pool_.done.push_back({queue.front().tag, first, false, ErrorCode::kOutOfRange, 0, {}});
+  queue.pop_front();
+  for (int i = 0; i < 100 && !operation->finished(); ++i) {
+    pool_.FinishOneEach();
+    transport.Poll(&attention_);
+  }
+  ASSERT_TRUE(operation->finished());
+  ASSERT_TRUE(operation->error());
+  const std::vector<uint32_t> unfinished = operation->UnfinishedItems();
+  ASSERT_GE(unfinished.size(), 4U);
+  EXPECT_EQ(std::vector<uint32_t>(unfinished.begin(), unfinished.begin() + 4),
+            (std::vector<uint32_t>{0, 1, 2, 3}));
+  const bool rest_moved = operation->progress().chunks == 2;
+  EXPECT_EQ(unfinished.size(), rest_moved ? 4U : 7U);
+}
+
+// What has a side on the host goes through staging memory, and other transports have no engines.
+TEST_F(RowFeedTest, OnlyWhatIsBetweenGpusIsPlannedByRows) {
+  ShmTransport by_engines(By(GpuCopyPolicy::kEngines), pool_);
+  const IpcTransport ipc([] { return Status(); }, by_engines);
+  const auto gpu = Map(kGpu);
+  const auto host = Map(kHost);
+  const RowLimits limits = ipc.RowsOf({gpu}, {{gpu}});
+  EXPECT_TRUE(limits.any());
+  EXPECT_GE(limits.bytes_max, limits.rows_min * limits.few_row_bytes_max);
+  EXPECT_GT(limits.few_row_bytes_max, limits.row_bytes_max);
+  EXPECT_LT(limits.step_max, uint64_t{1} << 31);
+  EXPECT_FALSE(ipc.RowsOf({gpu}, {{host}}).any());
+  EXPECT_FALSE(ipc.RowsOf({host}, {{gpu}}).any());
+  EXPECT_FALSE(ipc.RowsOf({gpu, host}, {{gpu}}).any());
+  EXPECT_FALSE(transport_.RowsOf({host}, {{host}}).any());
+}
+
+// Who will copy is not known when it is planned: what was seen last decides.
+TEST_F(RowFeedTest, WhereTheGpusWereBusyLastItIsPlannedByRows) {
+  pool_.homes = {0, 1};
+  const IpcTransport ipc([] { return Status(); }, transport_);
+  const auto here = Map(kGpu, 0);
+  const auto there = Map(kGpu, 1);
+  const auto by_rows = [&](const auto& local, const auto& remote) {
+    return ipc.RowsOf({local}, {{remote}}).any();
+  };
+  const auto look = [&](const auto& memory, int worker, nanoseconds taken) {
+    const auto operation = transport_.Start(Plan(memory, memory, 3000), 0, ++tokens_);
+    for (int i = 0; i < 100 && !operation->finished(); ++i) {
+      Poll();
+      pool_.Finish(worker, true, taken);
+    }
+    EXPECT_TRUE(operation->finished());
+  };
+  EXPECT_FALSE(by_rows(here, there)) << "as nobody knows";
+  look(here, 0, milliseconds(20));
+  EXPECT_TRUE(by_rows(here, here));
+  EXPECT_FALSE(by_rows(here, there)) << "a kernel of the other one may copy";
+  look(there, 1, milliseconds(20));
+  EXPECT_TRUE(by_rows(here, there));
+  EXPECT_TRUE(by_rows(there, here));
+  const TimePoint end = Clock::now() + milliseconds(10'000);
+  while (by_rows(there, there) && Clock::now() < end) look(there, 1, nanoseconds(1000));
+  EXPECT_FALSE(by_rows(there, there)) << "looks found it idle again";
+  EXPECT_FALSE(by_rows(here, there));
+  EXPECT_TRUE(by_rows(here, here));
+  ShmTransport by_kernels(By(GpuCopyPolicy::kKernel), pool_);
+  const IpcTransport asked([] { return Status(); }, by_kernels);
+  EXPECT_FALSE(asked.RowsOf({here}, {{here}}).any());
+}
+
+// A GPU's engines are at one copy of rows at a time; batches go beside them.
+TEST_F(RowFeedTest, OneWorkerOfEachGpuHandsRowsOverAndTheOthersBatches) {
+  HandPool pool = PoolOnTwo(5);
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  const auto plan = LayersOfTwo(Singles(8000));
+  const auto operation = transport.Start(plan, 0, 1);
+  transport.Poll(&attention_);
+  for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
+    ASSERT_FALSE(pool.jobs[worker].empty()) << worker;
+    const HandPool::Job& job = pool.jobs[worker].front();
+    EXPECT_EQ(job.one_by_one, worker >= 2) << worker;
+    if (worker < 2) continue;
+    EXPECT_LE(job.destinations.size(), 512U) << "they end with the others";
+  }
+  const HandPool::Job& rows = pool.jobs[0].front();
+  EXPECT_GT(rows.destinations.size(), 512U);
+  End(&transport, &pool, operation.get());
+}
+
+// More of them would take from the rows what they add.
+TEST_F(RowFeedTest, SixHandBatchesOverBesideThoseThatCopyRows) {
+  HandPool pool = PoolOnTwo(12);
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  const auto plan = LayersOfTwo(Singles(8000));
+  const auto operation = transport.Start(plan, 0, 1);
+  transport.Poll(&attention_);
+  for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
+    EXPECT_EQ(pool.jobs[worker].empty(), worker >= 8) << worker;
+  }
+  End(&transport, &pool, operation.get());
+}
+
+TEST_F(RowFeedTest, AllHandOverWhatIsMostlyNoRows) {
+  HandPool pool = PoolOnTwo(12);
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  const auto operation = transport.Start(MostlyLoose(), 0, 1);
+  transport.Poll(&attention_);
+  for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
+    EXPECT_FALSE(pool.jobs[worker].empty()) << worker;
+  }
+  End(&transport, &pool, operation.get());
+}
+
+// A GPU that computes lets batches wait: who has no other transfer under way would wait with them.
+TEST_F(RowFeedTest, BatchesThatComeBackTooLateAreNotPostedAgain) {
+  static TimePoint now;
+  now = Clock::now();
+  HandPool pool(4);
+  pool.homes = {0, 1, 0, 1};
+  ShmOptions options = By(GpuCopyPolicy::kEngines);
+  options.now = [] { return now; };
+  ShmTransport transport(options, pool);
+  const auto plan = LayersOfTwo(Singles(8000));
+  // Rows at once, batches when all rows are done, and late. How many jobs the others had.
+  const auto run = [&](Operation* operation) {
+    size_t batches = 0;
+    for (int round = 0; round < 2000 && !operation->finished(); ++round) {
+      transport.Poll(&attention_);
+      const bool rows = !pool.jobs[0].empty() || !pool.jobs[1].empty();
+      batches = std::max(batches, pool.jobs[2].size() + pool.jobs[3].size());
+      if (!rows) now += milliseconds(10);
+      for (const int worker : {0, 1, 2, 3}) {
+        if (worker < 2 || !rows) pool.Finish(worker);
+      }
+    }
+    EXPECT_TRUE(operation->finished());
+    return batches;
+  };
+  const auto first = transport.Start(plan, 0, 1);
+  EXPECT_GT(run(first.get()), 0U) << "nobody knew";
+  const auto second = transport.Start(plan, 0, 2);
+  EXPECT_EQ(run(second.get()), 0U);
+  now += milliseconds(11'000);
+  const auto third = transport.Start(plan, 0, 3);
+  EXPECT_GT(run(third.get()), 0U) << "they may no longer be late";
+}
+
+// Batches come back late: the transfer whose turn it is does not wait for any.
+TEST_F(RowFeedTest, BatchesAreOfTheTransferThatEndsLast) {
+  HandPool pool = PoolOnTwo(6);
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  const auto first = transport.Start(LayersOfTwo(Singles(8000)), 0, 1);
+  const auto second = transport.Start(LayersOfTwo(Singles(8000)), 0, 2);
+  const auto third = transport.Start(LayersOfTwo(Singles(8000)), 0, 3);
+  transport.Poll(&attention_);
+  EXPECT_EQ(first->progress().workers, 2U);
+  EXPECT_EQ(second->progress().workers, 0U);
+  EXPECT_EQ(third->progress().workers, 4U);
+  for (int round = 0; round < 1000 && !second->finished(); ++round) {
+    pool.Finish(0);
+    pool.Finish(1);
+    transport.Poll(&attention_);
+  }
+  EXPECT_TRUE(first->finished() && second->finished());
+  for (size_t worker = 2; worker < 6; ++worker) {
+    EXPECT_EQ(pool.jobs[worker].size(), 2U) << worker;
+  }
+  EXPECT_FALSE(third->finished());
+  for (int round = 0; round < 1000 && !third->finished(); ++round) {
+    pool.FinishOneEach();
+    transport.Poll(&attention_);
+  }
+  EXPECT_TRUE(third->finished());
+  EXPECT_EQ(third->progress().bytes, 8000U * kLayers);
+}
+
+// What is mostly no rows takes its turn whole: who copies rows would be the only one at work on it.
+TEST_F(RowFeedTest, LooseBlocksAreOfTheTransferWhoseTurnItIs) {
+  HandPool pool = PoolOnTwo(12);
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  const auto first = transport.Start(MostlyLoose(), 0, 1);
+  const auto second = transport.Start(LayersOfTwo(Singles(8000)), 0, 2);
+  transport.Poll(&attention_);
+  EXPECT_EQ(first->progress().workers, 12U);
+  End(&transport, &pool, first.get());
+  End(&transport, &pool, second.get());
+}
+
+// It is posted whole, by batches alone, before its turn comes.
+TEST_F(RowFeedTest, WhatALostWorkerHadOfALaterTransferIsPostedOnceMore) {
+  HandPool pool = PoolOnTwo(4);
+  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+  const auto first = transport.Start(LayersOfTwo(Singles(8000)), 0, 1);
+  const auto second = transport.Start(LayersOfTwo(Singles(40)), 0, 2);
+  transport.Poll(&attention_);
+  EXPECT_EQ(second->progress().workers, 2U);
+  pool.Lose(2);
+  for (int round = 0; round < 1000 && !(first->finished() && second->finished()); ++round) {
+    transport.Poll(&attention_);
+    pool.FinishOneEach();
+  }
+  EXPECT_TRUE(first->finished() && second->finished());
+  EXPECT_EQ(first->progress().bytes, 8000U * kLayers);
+  EXPECT_EQ(second->progress().bytes, 40U * kLayers);
+}
+
+// The end of one transfer is not cut into small pieces while the next one waits.
+TEST_F(RowFeedTest, JobsStayLongWhileOtherTransfersWait) {
+  constexpr uint64_t kBlockOfLayers = 1 << 20;
+  const auto shortest = [&](int transfers) {
+    HandPool pool = PoolOnTwo(2);
+    pool.lists = false;
+    ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
+    std::vector<std::unique_ptr<Operation>> operations;
+    for (int i = 0; i < transfers; ++i) {
+      auto plan = LayersOfTwo({});
+      BlockPair rows;
+      rows.unit_bytes = rows.local_stride = rows.remote_stride = kBlockOfLayers / kLayers;
+      rows.rows = kLayers;
+      rows.local_row_step = rows.remote_row_step = 1024 * kBlockOfLayers / kLayers;
+      plan->segments.AddRuns({rows}, Singles(256));
+      plan->bytes = 256 * kBlockOfLayers;
+      operations.push_back(transport.Start(std::move(plan), 0, static_cast<uint64_t>(i)));
+    }
+    uint64_t least = UINT64_MAX;
+    for (int round = 0; round < 1000 && !operations[0]->finished(); ++round) {
+      transport.Poll(&attention_);
+      if (!pool.jobs[0].empty()) least = std::min(least, pool.jobs[0].front().bytes);
+      pool.FinishOneEach();
+    }
+    EXPECT_TRUE(operations[0]->finished());
+    for (auto& operation : operations) End(&transport, &pool, operation.get());
+    return least;
+  };
+  EXPECT_EQ(shortest(1), kBlockOfLayers) << "so that the workers end together";
+  EXPECT_EQ(shortest(4), 16 * kBlockOfLayers);
+}
+
+TEST_F(RowFeedTest, OneCopyOfRowsIsForAnEngineAndManyForAKernel) {
+  ShmTransport transport(ShmOptions{}, pool_);
+  const auto one = transport.Start(Layers(Singles(1)), 0, 1);
+  transport.Poll(&attention_);
+  EXPECT_EQ(one->progress().gpu_reason, GpuCopyReason::kFewBlocks);
+  const auto many = transport.Start(Layers(Singles(40)), 0, 2);
+  transport.Poll(&attention_);
+  EXPECT_EQ(many->progress().gpu_reason, GpuCopyReason::kIdle);
+  for (int i = 0; i < 100; ++i) {
+    pool_.FinishOneEach();
+    transport.Poll(&attention_);
+  }
+  EXPECT_TRUE(one->finished() && many->finished());
+}
+
+}  // namespace
+}  // namespace gantry::transport
