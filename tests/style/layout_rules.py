@@ -60,7 +60,8 @@ MAY_INCLUDE = {
     "client": LIBRARIES + ["client/include"],
     "client/include": [],
     "gantryctl": LIBRARIES + ["client/include"],
-    "bench": LIBRARIES + ["gantryctl", "client/include"],
+    "bench/ceilings": LIBRARIES,
+    "bench": LIBRARIES + ["bench/ceilings", "gantryctl", "client/include"],
     "examples": ["client/include"],
 }
 

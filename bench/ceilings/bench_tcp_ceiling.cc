@@ -1,4 +1,4 @@
-#include "bench/bench_tcp_ceiling.h"
+#include "bench/ceilings/bench_tcp_ceiling.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/shell_output.h"
+#include "bench/ceilings/shell_output.h"
 #include "lib/base/clock.h"
 #include "lib/base/thread.h"
 #include "lib/base/unique_fd.h"

@@ -1,4 +1,4 @@
-#include "bench/shell_output.h"
+#include "bench/ceilings/shell_output.h"
 
 #include <array>
 #include <cstdio>
