@@ -38,7 +38,7 @@ def split(said):
 class Commands:
     def __init__(self, run_dir, workload, settings):
         # As of a hybrid model: a read that fails is told as a whole.
-        self._worker = Worker(Settings(run_dir=run_dir, **settings), workload, BLOCKS, Topology(0, 1, 1), 2, Recorder(True))
+        self._worker = Worker(Settings(run_dir=run_dir, **settings), workload, BLOCKS, Topology(0, 1, 1), False, Recorder(True))
         with self._worker.allocation():
             cache = torch.zeros(LAYERS * BLOCKS * BLOCK_BYTES, dtype=torch.int8)
         self._cache = cache.view(torch.uint8).view(LAYERS, BLOCKS, BLOCK_BYTES)

@@ -60,7 +60,7 @@ class GantryConnector(Connector, SupportsHMA):
         else:
             topology = topology_of(vllm_config)
             self._worker = Worker(settings, f"vllm-{transfer.engine_id}-{topology.rank}", kv_cache_config.num_blocks, topology,
-                                  len(groups), self._recorder)
+                                  len(groups) == 1 and not groups[0].state, self._recorder)
 
     # The worker
 
