@@ -12,7 +12,7 @@ from gantry_vllm.settings import refuse_unsupported
 from refusal_cases import cache_config, full_attention, vllm_config
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash, resolve_kv_cache_block_sizes
+from vllm.v1.core.kv_cache_utils import get_group_id, get_request_block_hasher, init_none_hash, resolve_kv_cache_block_sizes
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import ChunkedLocalAttentionSpec, KVCacheConfig, MambaSpec
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
@@ -216,6 +216,13 @@ class OfPrefixCaches(unittest.TestCase):
                 return told
         raise AssertionError("no answer in 12 steps")
 
+    def forget_states(self):
+        """The decoder's prefix cache has keys and values alone, as where the blocks of states were taken for others."""
+        pool = self.decoder.vllm.kv_cache_manager.block_pool
+        states = {block.block_id for block in pool.blocks if block.block_hash is not None and get_group_id(block.block_hash) == 1}
+        self.assertTrue(states)
+        pool.evict_blocks(states)
+
     def test_a_prompt_that_is_there_as_a_whole_is_given_back(self):
         prompt = prompt_of(2 * BLOCK + 1)
         self.assertEqual(len(self.decode("first", prompt).load), 1)
@@ -227,6 +234,27 @@ class OfPrefixCaches(unittest.TestCase):
         self.decode("first", prompt)
         load, = self.decode("longer", prompt + prompt_of(BLOCK)).load
         self.assertEqual(len(load.remote_blocks), 1 + 1)
+
+    def test_a_local_prefix_of_which_the_state_is_gone_is_not_read_again(self):
+        prompt = prompt_of(3 * BLOCK + 1)
+        self.decode("first", prompt)
+        self.forget_states()
+        load, = self.decode("again", prompt + prompt_of(BLOCK)).load
+        self.assertEqual(len(load.remote_blocks), 1 + 1)
+
+    def test_a_local_prefix_of_which_the_state_is_gone_is_computed_where_the_prompt_is_not_offered(self):
+        prompt = prompt_of(3 * BLOCK + 1)
+        self.decode("first", prompt)
+        self.forget_states()
+        self.decoder.add("again", prompt)
+        computed = 0
+        while computed < len(prompt):
+            computed += self.decoder.step()[2]["again"]
+        self.assertEqual(computed, len(prompt))
+
+    def test_a_window_needs_its_own_prefix(self):
+        self.assertTrue(self.decoder.connector.supports_divergent_local_hybrid_hits)
+        self.assertFalse(Engine(full_attention(), state(), chunked(64)).connector.supports_divergent_local_hybrid_hits)
 
     def test_a_prefiller_that_has_the_prompt_already_offers_its_state(self):
         prompt = prompt_of(100)

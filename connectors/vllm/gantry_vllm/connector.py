@@ -50,6 +50,7 @@ class GantryConnector(Connector, SupportsHMA):
         settings = Settings.of(transfer.kv_connector_extra_config)
         self._cross_layers = settings.cross_layers
         groups = groups_of(kv_cache_config)
+        self._full_or_state = not any(group.window or group.chunk for group in groups)
         self._scheduler: Optional[Scheduler] = None
         self._worker: Optional[Worker] = None
         if role == KVConnectorRole.SCHEDULER:
@@ -136,6 +137,11 @@ class GantryConnector(Connector, SupportsHMA):
         return metadata
 
     # The scheduler
+
+    @property
+    def supports_divergent_local_hybrid_hits(self) -> bool:
+        """Whether vLLM may count a prefix as local that attention has and the others lack: each read brings the state."""
+        return self._full_or_state
 
     def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
         assert self._scheduler is not None
