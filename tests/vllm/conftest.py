@@ -53,10 +53,11 @@ def expected(environment, folder):
     return answers_of(environment, environment / "model", folder)
 
 
-def answers_of(environment, model, folder):
+def answers_of(environment, model, folder, **more):
+    """`more`: vLLM's arguments beside those of all engines."""
     out, log_path = folder / f"{model.name}.json", folder / f"{model.name}.log"
     with open(log_path, "wb") as log:
-        done = subprocess.run(["nice", "-n", "10", python_of(environment), Path(__file__).with_name("reference.py"), model, out],
+        done = subprocess.run(["nice", "-n", "10", python_of(environment), Path(__file__).with_name("reference.py"), model, out, json.dumps(more)],
                               stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables(), timeout=REFERENCE_SECONDS,
                               check=False)
     assert done.returncode == 0, log_path.read_text(errors="replace")[-6000:]

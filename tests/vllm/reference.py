@@ -1,4 +1,7 @@
-"""One engine without a connector answers all prompts: reference.py MODEL OUT (JSON, tokens by the prompts' names)."""
+"""One engine without a connector answers all prompts: reference.py MODEL OUT MORE.
+
+OUT gets JSON, tokens by the prompts' names; MORE has further arguments of vLLM, as JSON.
+"""
 
 import json
 import sys
@@ -10,8 +13,8 @@ from vllm_servers import TOKENS
 
 
 def main():
-    model, out = sys.argv[1:]
-    engine = LLM(model, **ENGINE)
+    model, out, more = sys.argv[1:]
+    engine = LLM(model, **ENGINE | json.loads(more))
     said = engine.generate([{"prompt_token_ids": prompt} for prompt in PROMPTS.values()],
                            SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True))
     with open(out, "w", encoding="utf-8") as file:

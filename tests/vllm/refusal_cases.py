@@ -18,8 +18,8 @@ from gantry_vllm.places import Places
 from gantry_vllm.settings import Settings, refuse_unsupported
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.engine.arg_utils import EngineArgs
-from vllm.v1.kv_cache_interface import (ChunkedLocalAttentionSpec, FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, MambaSpec, MLAAttentionSpec,
-                                        SlidingWindowSpec)
+from vllm.v1.kv_cache_interface import (CircularBufferSpec, CrossAttentionSpec, FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec,
+                                        MLAAttentionSpec, SlidingWindowSpec)
 
 MODEL = Path(sys.prefix).parent / "model"
 BLOCK = 32  # tokens
@@ -102,10 +102,8 @@ class Configurations(unittest.TestCase):
             refuse_unsupported(CONFIG, cache_config(full_attention()))
 
     def test_other_kinds_of_layers_are_refused(self):
-        state = MambaSpec(block_size=32, shapes=((4, 4),), dtypes=(torch.float32,))
-        chunked = ChunkedLocalAttentionSpec(block_size=32, num_kv_heads=4, head_size=32, dtype=torch.float32,
-                                            attention_chunk_size=64)
-        for spec in (state, chunked):
+        said = {"block_size": 32, "num_kv_heads": 4, "head_size": 32, "dtype": torch.float32}
+        for spec in (CrossAttentionSpec(**said), CircularBufferSpec(**said)):
             with self.subTest(type(spec).__name__):
                 self.refused(CONFIG, cache_config(full_attention(), spec), f"are {type(spec).__name__}")
 

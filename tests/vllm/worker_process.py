@@ -1,7 +1,8 @@
 """Workers of the connector without engines: worker_process.py SOCKET. Each connection is one worker, in a process of its own.
 
 The first line of a connection names the worker; each later one is a command, {"do": method, ...}, and is answered. A worker
-has a cache of LAYERS x BLOCKS blocks. Forking spares each worker the seconds that importing vLLM takes.
+has a cache of LAYERS x BLOCKS blocks, in which layers with states lie over those with keys and values. Forking spares each
+worker the seconds that importing vLLM takes.
 """
 
 import gc
@@ -22,6 +23,7 @@ from gantry_vllm.tensor_parallel import Topology
 from gantry_vllm.worker import Worker
 
 LAYERS, BLOCKS, BLOCK_BYTES = 6, 64, 32768  # layers and blocks as the engines of the tests have them
+STATE_BYTES = 20000  # of a layer with a state, which lies at the begin of a block
 _PRIME = 61  # bytes below it are small numbers as floats, so that an engine's arithmetic is not poisoned by what it may not use
 
 
@@ -38,11 +40,13 @@ def split(said):
 class Commands:
     def __init__(self, run_dir, workload, settings):
         # As of a hybrid model: a read that fails is told as a whole.
-        self._worker = Worker(Settings(run_dir=run_dir, **settings), workload, BLOCKS, Topology(0, 1, 1), 2, Recorder(True))
+        self._worker = Worker(Settings(run_dir=run_dir, **settings), workload, BLOCKS, Topology(0, 1, 1), False, Recorder(True))
         with self._worker.allocation():
             cache = torch.zeros(LAYERS * BLOCKS * BLOCK_BYTES, dtype=torch.int8)
         self._cache = cache.view(torch.uint8).view(LAYERS, BLOCKS, BLOCK_BYTES)
-        self._worker.register({f"layer.{i}": self._cache[i] for i in range(LAYERS)})
+        keys = {f"keys.{i}": self._cache[i] for i in range(LAYERS)}
+        states = {f"state.{i}": self._cache[i, :, :STATE_BYTES].view(BLOCKS, 1, 1, STATE_BYTES) for i in range(LAYERS)}
+        self._worker.register(states | keys)
 
     def pid(self):
         return os.getpid()

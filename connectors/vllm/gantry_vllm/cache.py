@@ -53,15 +53,21 @@ class Cache:
 
 def cache_of(tensors: "Mapping[str, torch.Tensor]", blocks: int) -> Cache:
     """The buffers "kv.0", "kv.1", ... in the order of the tensors, each place once. Raises ValueError for a cache that cannot be offered."""
-    specs, devices, layouts, places = [], set(), Counter(), set()
+    devices, layouts, places = set(), Counter(), {}
     for name, tensor in tensors.items():
         layout = _blocks_of(name, tensor, blocks)
-        place = tensor.data_ptr(), tensor.shape, tensor.stride()
-        if place not in places:  # groups of layers lie over each other
-            specs.append(gantry.BufferSpec(f"kv.{len(specs)}", tensor, layout=layout))
-        places.add(place)
+        # Groups of layers lie over each other, and the blocks of a state may be smaller than those of keys and values.
+        place = places.get(tensor.data_ptr())
+        if place is None or place[1].block_bytes < layout.block_bytes:
+            places[tensor.data_ptr()] = tensor, layout
         devices.add(tensor.device)
         layouts[_order_of(tensor)] += 1
+    ends = 0
+    for address in sorted(places):
+        if address < ends:
+            raise ValueError("GantryConnector supports layers that lie over each other where their blocks begin at the same places")
+        ends = address + places[address][1].block_bytes
+    specs = [gantry.BufferSpec(f"kv.{i}", tensor, layout=layout) for i, (tensor, layout) in enumerate(places.values())]
     if len(devices) != 1:
         raise ValueError(f"GantryConnector supports KV caches on one device; this one is on {len(devices)}")
     return Cache(specs, devices.pop(), ", ".join(f"{count} of {layout}" for layout, count in layouts.items()))

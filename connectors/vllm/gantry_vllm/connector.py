@@ -50,6 +50,7 @@ class GantryConnector(Connector, SupportsHMA):
         settings = Settings.of(transfer.kv_connector_extra_config)
         self._cross_layers = settings.cross_layers
         groups = groups_of(kv_cache_config)
+        self._full_or_state = not any(group.window or group.chunk for group in groups)
         self._scheduler: Optional[Scheduler] = None
         self._worker: Optional[Worker] = None
         if role == KVConnectorRole.SCHEDULER:
@@ -60,7 +61,7 @@ class GantryConnector(Connector, SupportsHMA):
         else:
             topology = topology_of(vllm_config)
             self._worker = Worker(settings, f"vllm-{transfer.engine_id}-{topology.rank}", kv_cache_config.num_blocks, topology,
-                                  len(groups), self._recorder)
+                                  len(groups) == 1 and not groups[0].state, self._recorder)
 
     # The worker
 
@@ -136,6 +137,11 @@ class GantryConnector(Connector, SupportsHMA):
         return metadata
 
     # The scheduler
+
+    @property
+    def supports_divergent_local_hybrid_hits(self) -> bool:
+        """Whether vLLM may count a prefix as local that attention has and the others lack: each read brings the state."""
+        return self._full_or_state
 
     def set_xfer_handshake_metadata(self, metadata: dict[int, KVConnectorHandshakeMetadata]) -> None:
         assert self._scheduler is not None

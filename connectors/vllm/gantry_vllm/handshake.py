@@ -64,7 +64,9 @@ def compatibility(vllm_config: "VllmConfig", groups: list[Group], model_id: Opti
         "layers": model.get_total_num_hidden_layers(),
         "kv_heads": total_heads(vllm_config),
         "head_size": model.get_head_size(),
-        "groups": [[group.block_size, group.window] for group in groups],
+        "groups": [group.factors() for group in groups],
+        # Heads are found at any number of ranks, and parts of a state are not.
+        **({"tensor_parallel_size": vllm_config.parallel_config.tensor_parallel_size} if any(group.state for group in groups) else {}),
     }
 
 
@@ -78,12 +80,12 @@ def differences(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
             for name in sorted(set(mine) | set(theirs)) if mine.get(name) != theirs.get(name)]
 
 
-def prompt_digest(request: "Request") -> str:
-    """The digest of a prompt's tokens and its LoRA adapter.
+def prompt_digest(request: "Request", first: Optional[int] = None) -> str:
+    """The digest of a prompt's tokens, or of the first so many, and its LoRA adapter.
 
     Images and embeddings are left out: vLLM's names of images depend on the path of the model, or on a counter.
     """
-    tokens = request.prompt_token_ids or ()
+    tokens = (request.prompt_token_ids or [])[:first]
     lora = request.lora_request.lora_name if request.lora_request is not None else ""
     digest = hashlib.sha256(f"{len(tokens)} {lora!r}".encode())
     digest.update(array("q", tokens).tobytes())

@@ -81,7 +81,7 @@ def offer_of(params: dict[str, Any], places: Places, factors: dict[str, Any], gr
             raise ValueError(f"the prompt has {group.count(tokens)} blocks, and the prefiller offers {len(each)}")
     blocks = tuple(lists)
     if NULL_BLOCK in needed(groups, blocks, tokens, computed):
-        raise ValueError("a sliding window of the prefiller has moved past a block that is needed here")
+        raise ValueError("a window or a state of the prefiller has moved past a block that is needed here")
     return Offer(request, sources, blocks)
 
 

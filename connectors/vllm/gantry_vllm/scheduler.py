@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Optional
 
-from .groups import NULL_BLOCK, Blocks, Group, needed, still_there
+from .groups import NULL_BLOCK, Blocks, Group, left_to_the_decoder, needed, still_there
 from .handshake import KEY, WorkerCache, Workers, compatibility_hash, prompt_digest
 from .metadata import Load, StepMetadata, Unwanted
 from .offer import Offer, hold_seconds, offer_of, sources_of
@@ -33,6 +33,7 @@ class Scheduler:
                  recorder: Recorder) -> None:
         self._engine_id, self._groups, self._factors = engine_id, groups, factors
         self._hold_ttl, self._places, self._recorder = hold_ttl, places, recorder
+        self._left = left_to_the_decoder(groups)
         self._renewals = Renewals()
         self._mine: Workers = ()
         self._manager: "Optional[KVCacheManager]" = None
@@ -56,6 +57,8 @@ class Scheduler:
     def added(self, request: "Request") -> None:
         """The prefiller keeps the blocks from now on until they were read, however long the request waits."""
         params = request.kv_transfer_params
+        if params and params.get("do_remote_decode") and self._left:
+            self._shorten(request)
         if not params or not params.get("do_remote_prefill"):
             return
         try:
@@ -69,22 +72,26 @@ class Scheduler:
         if not params or not params.get("do_remote_prefill"):
             return 0, False
         if request.request_id not in self._digests:
-            self._digests[request.request_id] = prompt_digest(request)
+            self._digests[request.request_id] = prompt_digest(request, max(1, self._tokens_to_read(request)))
         try:
             offer = offer_of(params, self._places, self._factors, self._groups, self._digests[request.request_id],
-                             request.num_prompt_tokens, computed)
+                             self._tokens_to_read(request), computed)
         except ValueError as why:
             log.error("the prompt of request %s is computed here: %s", request.request_id, why)
             params["do_remote_prefill"] = False
             self._renewals.remove(request.request_id)
             self._give_back(params)
-            first = self._groups[0]
-            self._recorder.computed_instead(first.count(request.num_prompt_tokens) - computed // first.block_size)
+            self._recorder.computed_instead(max(group.count(request.num_prompt_tokens) - computed // group.block_size
+                                                for group in self._groups))
             return 0, False
         self._renewals.add(request.request_id, offer.sources, offer.remote_request_id, hold_seconds(params))
         self._offers[request.request_id] = offer, computed
-        missing = request.num_prompt_tokens - computed
+        missing = self._tokens_to_read(request) - computed
         return (missing, True) if missing > 0 else (0, False)
+
+    def _tokens_to_read(self, request: "Request") -> int:
+        """vLLM computes at least the last token of a prompt here."""
+        return request.num_prompt_tokens - self._left
 
     def blocks_allocated(self, request: "Request", blocks: "KVCacheBlocks", external_tokens: int) -> None:
         params = request.kv_transfer_params
@@ -104,7 +111,7 @@ class Scheduler:
             self._renewals.remove(request.request_id)
             self._step.unwanted.append(unwanted)
             return
-        tokens = request.num_prompt_tokens
+        tokens = self._tokens_to_read(request)
         local = needed(self._groups, blocks.get_block_ids(), tokens, computed)
         remote = needed(self._groups, offer.blocks, tokens, computed)
         # A window has no block here where vLLM will not look at it.
@@ -124,6 +131,23 @@ class Scheduler:
             self._step.unwanted.append(Unwanted(*sources_of(params, self._places)))
         except ValueError as why:
             log.debug("no prefiller is told that its blocks are not read: %s", why)
+
+    # The prefiller
+
+    def _shorten(self, request: "Request") -> None:
+        """Takes off the tokens that are left to the decoder, as NixlConnector does. A prompt that must stay whole is not offered."""
+        if request.num_prompt_tokens <= self._left:
+            return  # the decoder reads nothing
+        if request.prompt_token_ids is None or request.get_skip_reading_prefix_cache():
+            assert request.kv_transfer_params is not None
+            request.kv_transfer_params["do_remote_decode"] = False
+            log.info("the prompt of request %s is not offered: it is of embeddings, or all of its tokens are to be computed",
+                     request.request_id)
+            return
+        for tokens in (request.prompt_token_ids, request._all_token_ids):
+            del tokens[-self._left:]
+        request.num_prompt_tokens -= self._left
+        request.max_tokens = 1
 
     # Both
 

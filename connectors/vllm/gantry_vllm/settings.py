@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Optional
 
-from .groups import groups_of
+from .groups import groups_of, left_to_the_decoder
 from .places import check_places
 from .vllm_versions import TAKES_FAILED_REQUESTS
 
@@ -80,8 +80,11 @@ def refuse_unsupported(vllm_config: "VllmConfig", kv_cache_config: "KVCacheConfi
                        ("decode context", parallel.decode_context_parallel_size)):
         if size != 1:
             raise ValueError(f"GantryConnector does not support {name} parallelism yet: its size is {size}")
-    if len(groups_of(kv_cache_config)) > 1 and not TAKES_FAILED_REQUESTS:
+    groups = groups_of(kv_cache_config)
+    if (len(groups) > 1 or left_to_the_decoder(groups)) and not TAKES_FAILED_REQUESTS:
         raise ValueError("GantryConnector supports hybrid models from vLLM 0.32 on: an older one ends when a read of theirs fails. "
                          "Start it with --disable-hybrid-kv-cache-manager")
+    if getattr(vllm_config.cache_config, "use_replayssm", False):
+        raise ValueError("GantryConnector does not support ReplaySSM yet: a part of its state is not in the KV cache")
     if vllm_config.speculative_config is not None:
         raise ValueError("GantryConnector does not support speculative decoding yet")

@@ -103,7 +103,7 @@ def topology_of(vllm_config: "VllmConfig") -> Topology:
 def total_heads(vllm_config: "VllmConfig") -> int:
     """Of keys and values; ranks of a model with multi-head latent attention (MLA) all have the same cache."""
     model = vllm_config.model_config
-    return 1 if model.use_mla else model.get_total_num_kv_heads()
+    return 1 if model.use_mla else max(1, model.get_total_num_kv_heads())  # models of states alone have 0
 
 
 def slices_of(share: Share, local: BlockShape, remote: BlockShape) -> Optional[list[gantry.Slice]]:

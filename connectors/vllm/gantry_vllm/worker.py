@@ -29,10 +29,10 @@ _HOLD_SECONDS = 0.5  # a step waits no longer for its holds; the decoder compute
 class Worker:
     """Its methods are called by vLLM's worker thread. After the start they neither block nor raise."""
 
-    def __init__(self, settings: Settings, workload: str, blocks: int, topology: Topology, groups: int,
+    def __init__(self, settings: Settings, workload: str, blocks: int, topology: Topology, in_parts: bool,
                  recorder: Recorder) -> None:
         self._settings, self._blocks = settings, blocks
-        self._topology, self._groups = topology, groups
+        self._topology, self._in_parts = topology, in_parts
         self._recorder = recorder
         self._session = Session(settings.run_dir, workload, recorder)
         self._allocation = ArenaAllocation(self._session.make_arena)
@@ -58,7 +58,7 @@ class Worker:
         self._holds = Holds(self._session, len(cache.specs), self._settings.hold_ttl, self._settings.read_deadline,
                             self._recorder)
         shape = block_shape(next(iter(kv_caches.values())))
-        self._pulls = Pulls(self._session, self._topology, shape, self._settings, self._recorder, in_parts=self._groups == 1)
+        self._pulls = Pulls(self._session, self._topology, shape, self._settings, self._recorder, in_parts=self._in_parts)
         log.info("the KV cache is registered as workload %s of the sidecar %s: %s on %s", self._session.workload,
                  self._session.peer_name, cache.layout, cache.device)
 
