@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import traceback
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 from gantry_vllm.handshake import Handshake
@@ -49,6 +49,10 @@ class Commands:
 
     def handshake(self):
         return asdict(self._worker.handshake().source)
+
+    def lives_at(self, address):
+        """Prefillers that push are told so, and that it is another node."""
+        self._worker._pulls._mine = replace(self._worker._pulls._mine, address=address, node_id="elsewhere")
 
     def collect(self):
         """What only cycles keep is gone."""

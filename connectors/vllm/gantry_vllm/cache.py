@@ -51,14 +51,18 @@ class Cache:
     layout: str
 
 
-def cache_of(tensors: "Mapping[str, torch.Tensor]", blocks: int) -> Cache:
-    """The buffers "kv.0", "kv.1", ... in the order of the tensors, each place once. Raises ValueError for a cache that cannot be offered."""
+def cache_of(tensors: "Mapping[str, torch.Tensor]", blocks: int, writable: bool = False) -> Cache:
+    """The buffers "kv.0", "kv.1", ... in the order of the tensors, each place once. Raises ValueError for a cache that cannot be offered.
+
+    writable  peers may write into them too
+    """
+    access = ("remote_read", "remote_write") if writable else ("remote_read",)
     specs, devices, layouts, places = [], set(), Counter(), set()
     for name, tensor in tensors.items():
         layout = _blocks_of(name, tensor, blocks)
         place = tensor.data_ptr(), tensor.shape, tensor.stride()
         if place not in places:  # groups of layers lie over each other
-            specs.append(gantry.BufferSpec(f"kv.{len(specs)}", tensor, layout=layout))
+            specs.append(gantry.BufferSpec(f"kv.{len(specs)}", tensor, access, layout))
         places.add(place)
         devices.add(tensor.device)
         layouts[_order_of(tensor)] += 1
