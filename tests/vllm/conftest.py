@@ -105,8 +105,8 @@ def worker_server(environment, folder):
 
 
 @pytest.fixture
-def workers(worker_server):
-    """A producer and a consumer at fresh sidecars."""
+def workers(request, worker_server):
+    """A producer and a consumer at fresh sidecars. A parameter has settings of their connector."""
     own_folder = Path(end_to_end.short_folder())
     sidecars = [end_to_end.SidecarProcess(name, own_folder, flags=(
         "--peer-listen", f"127.0.0.1:{free_port()}", "--data-listen", f"127.0.0.1:{free_port()}"))
@@ -115,7 +115,7 @@ def workers(worker_server):
     try:
         for sidecar in sidecars:
             sidecar.start()
-        made = Workers(worker_server, sidecars)
+        made = Workers(worker_server, sidecars, getattr(request, "param", {}))
         yield made
     finally:
         if made is not None:

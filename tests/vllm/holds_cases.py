@@ -77,8 +77,8 @@ class OfHolds(unittest.TestCase):
 
     def setUp(self):
         self.client = FakeClient()
-        self.recorder = Recorder(recomputes=True)
-        self.holds = Holds(SimpleNamespace(client=self.client, workload="vllm"), 6, TTL, 1, self.recorder)
+        self.recorder, self.introductions = Recorder(recomputes=True), mock.Mock()
+        self.holds = Holds(SimpleNamespace(client=self.client, workload="vllm"), 6, TTL, 1, self.recorder, self.introductions)
         self.addCleanup(self.holds.close)
 
     def put(self, *requests):

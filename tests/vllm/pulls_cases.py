@@ -15,7 +15,7 @@ from gantry_vllm.settings import Settings
 from gantry_vllm.stats import Recorder
 from gantry_vllm.tensor_parallel import BlockShape, Topology
 
-STATUS = SimpleNamespace(state="succeeded", bytes=1, path="shm", total_us=1, descriptors_in=1)
+STATUS = SimpleNamespace(state="succeeded", bytes=1, path="shm", total_us=1, descriptors_in=1, executor="self")
 
 
 class View:

@@ -125,14 +125,14 @@ class ExtraConfig(unittest.TestCase):
     def test_values_that_no_call_would_take_are_refused_at_the_start(self):
         for name, values in {"hold_ttl": ("30", 0, -1, 3601, True, None, float("nan")), "read_deadline": ("x", 0, -5),
                              "require_path": ("shm", [], ["smh"], [None], 5), "peer_address": (5, ["a"]),
-                             "run_dir": (5, ["a"])}.items():
+                             "run_dir": (5, ["a"]), "executor": ("any", None, ["peer"])}.items():
             for value in values:
                 with self.subTest(f"{name} {value!r}"), self.assertRaisesRegex(ValueError, f"^{name} of kv_connector_extra_config"):
                     Settings.of({name: value})
 
     def test_values_that_are_right_are_taken(self):
         said = {"hold_ttl": 0.5, "read_deadline": 3600, "require_path": ["ipc", "shm"], "peer_address": "10.0.0.1:9461", "run_dir": "/r",
-                "peer_addresses": ["10.0.0.0/8", "fd00::/8", ".svc.cluster.local", "prefill-0"], "model_id": "tiny"}
+                "peer_addresses": ["10.0.0.0/8", "fd00::/8", ".svc.cluster.local", "prefill-0"], "model_id": "tiny", "executor": "peer"}
         self.assertEqual(vars(Settings.of(said)), vars(Settings()) | said)
 
 

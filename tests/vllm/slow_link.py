@@ -11,12 +11,13 @@ class SlowLink:
 
     A connection stands still once it has brought `passing` bytes from there; closing ends all connections. The
     sidecars' calls bring little and go on, so that they are alive for each other; a connection of data stands still.
+    `pushed`: what is sent to there is slow, and not what comes from there.
     """
 
     host = "127.0.0.2"
 
-    def __init__(self, ports, passing):
-        self._passing = passing
+    def __init__(self, ports, passing, pushed=False):
+        self._passing, self._pushed = passing, pushed
         self._open, self.standing = threading.Event(), threading.Event()
         self._sockets = []
         for port in ports:
@@ -44,7 +45,7 @@ class SlowLink:
             except OSError:
                 return
             self._sockets.append(server)
-            for source, sink, slow in ((caller, server, False), (server, caller, True)):
+            for source, sink, slow in ((caller, server, self._pushed), (server, caller, not self._pushed)):
                 threading.Thread(target=self._forward, args=(source, sink, slow), daemon=True).start()
 
     def _forward(self, source, sink, slow):

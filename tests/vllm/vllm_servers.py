@@ -32,8 +32,9 @@ class Engine:
     """`vllm serve`; without a sidecar it has no connector."""
 
     def __init__(self, name, environment, folder, sidecar=None, connector="GantryConnector", module="gantry_vllm", path="",
-                 flags=(), model=None, transfer=None, more=None):
-        """`path`: another folder of Python modules; `transfer`: vLLM's whole kv_transfer_config; `more`: environment variables."""
+                 flags=(), model=None, transfer=None, more=None, settings=None):
+        """`path`: another folder of Python modules; `transfer`: vLLM's whole kv_transfer_config; `more`: environment variables;
+        `settings`: of the connector."""
         self.name, self.port = name, free_port()
         self.log_path = Path(folder) / f"{name}.log"
         command = ["nice", "-n", "10", *backends.serve_of(environment), str(model or f"{environment}/model"), "--served-model-name", MODEL,
@@ -45,7 +46,7 @@ class Engine:
                 "kv_connector": connector, "kv_connector_module_path": module,
                 "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
                 "kv_connector_extra_config": {"run_dir": str(sidecar.run_dir), "hold_ttl": HOLD_SECONDS, "read_deadline": 5,
-                                               **backends.CONNECTOR}})]
+                                               **backends.CONNECTOR, **(settings or {})}})]
         variables = backends.variables()
         variables["PYTHONPATH"] += f":{path}"
         variables |= more or {}

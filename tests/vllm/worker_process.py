@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import traceback
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import torch
 from gantry_vllm.handshake import Handshake
@@ -53,6 +53,10 @@ class Commands:
 
     def handshake(self):
         return asdict(self._worker.handshake().source)
+
+    def lives_at(self, address):
+        """Prefillers that push are told so, and that it is another node."""
+        self._worker._pulls._mine = replace(self._worker._pulls._mine, address=address, node_id="elsewhere")
 
     def collect(self):
         """What only cycles keep is gone."""

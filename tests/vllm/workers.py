@@ -16,14 +16,14 @@ HOLD_SECONDS = 300
 class WorkerProcess:
     """worker_process.py's side of a connection; a call is one of its commands."""
 
-    def __init__(self, server, sidecar, workload):
+    def __init__(self, server, sidecar, workload, settings):
         self.sidecar, self.workload = sidecar, workload
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(60)
         self._socket.connect(str(server))
         self._lines = self._socket.makefile("rw")
         self.pid = self._ask({"run_dir": str(sidecar.run_dir), "workload": workload,
-                              "settings": {"hold_ttl": HOLD_SECONDS, "read_deadline": READ_DEADLINE}})
+                              "settings": {"hold_ttl": HOLD_SECONDS, "read_deadline": READ_DEADLINE} | settings})
 
     def _ask(self, question):
         self._lines.write(json.dumps(question) + "\n")
@@ -66,16 +66,16 @@ class WorkerProcess:
 class Workers:
     """A producer and a consumer. Their caches are filled anew before each read, so that stale bytes are found."""
 
-    def __init__(self, server, sidecars):
-        self._server = server
+    def __init__(self, server, sidecars, settings):
+        self._server, self._settings = server, settings
         self.prefill_sidecar, self.decode_sidecar = sidecars
         self._requests, self._seed = 0, 0
         self._address = None
         self.start_producer()
-        self.consumer = WorkerProcess(server, self.decode_sidecar, "vllm-decode")
+        self.consumer = WorkerProcess(server, self.decode_sidecar, "vllm-decode", settings)
 
     def start_producer(self):
-        self.producer = WorkerProcess(self._server, self.prefill_sidecar, "vllm-prefill")
+        self.producer = WorkerProcess(self._server, self.prefill_sidecar, "vllm-prefill", self._settings)
 
     def close(self):
         for worker in (self.producer, self.consumer):

@@ -51,8 +51,12 @@ class Cache:
     layout: str
 
 
-def cache_of(tensors: "Mapping[str, torch.Tensor]", blocks: int) -> Cache:
-    """The buffers "kv.0", "kv.1", ... in the order of the tensors, each place once. Raises ValueError for a cache that cannot be offered."""
+def cache_of(tensors: "Mapping[str, torch.Tensor]", blocks: int, writable: bool = False) -> Cache:
+    """The buffers "kv.0", "kv.1", ... in the order of the tensors, each place once. Raises ValueError for a cache that cannot be offered.
+
+    writable  peers may write into them too
+    """
+    access = ("remote_read", "remote_write") if writable else ("remote_read",)
     devices, layouts, places = set(), Counter(), {}
     for name, tensor in tensors.items():
         layout = _blocks_of(name, tensor, blocks)
@@ -67,7 +71,7 @@ def cache_of(tensors: "Mapping[str, torch.Tensor]", blocks: int) -> Cache:
         if address < ends:
             raise ValueError("GantryConnector supports layers that lie over each other where their blocks begin at the same places")
         ends = address + places[address][1].block_bytes
-    specs = [gantry.BufferSpec(f"kv.{i}", tensor, layout=layout) for i, (tensor, layout) in enumerate(places.values())]
+    specs = [gantry.BufferSpec(f"kv.{i}", tensor, access, layout) for i, (tensor, layout) in enumerate(places.values())]
     if len(devices) != 1:
         raise ValueError(f"GantryConnector supports KV caches on one device; this one is on {len(devices)}")
     return Cache(specs, devices.pop(), ", ".join(f"{count} of {layout}" for layout, count in layouts.items()))

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import gantry
 
 from .handshake import hold_id
+from .introductions import MEET, Introductions
 from .session import Session
 from .stats import Recorder
 from .tensor_parallel import CONSUMERS
@@ -37,8 +38,9 @@ class Holds:
     go on at peers, but no longer than `read_deadline`; only then are the blocks told to be free.
     """
 
-    def __init__(self, session: Session, layers: int, ttl: float, read_deadline: float, recorder: Recorder) -> None:
-        self._session, self._recorder = session, recorder
+    def __init__(self, session: Session, layers: int, ttl: float, read_deadline: float, recorder: Recorder,
+                 introductions: Introductions) -> None:
+        self._session, self._recorder, self._introductions = session, recorder, introductions
         self._buffers = [f"kv.{i}" for i in range(layers)]
         self._ttl, self._read_deadline = ttl, read_deadline
         self._lock = threading.Lock()
@@ -160,6 +162,8 @@ class Holds:
         elif message.startswith(RENEW):
             holds = message[len(RENEW):].decode(errors="replace").split("\n")
             self._renewals |= dict.fromkeys(hold for hold in holds if hold in self._requests)
+        elif message.startswith(MEET):
+            self._introductions.heard(message)
 
     def _look_at_holds(self) -> None:
         """After events were lost: the ends of some holds may have been among them."""

@@ -39,13 +39,18 @@ def sources_of(params: dict[str, Any], places: Places) -> tuple[str, Workers]:
     workers = theirs.get("workers")
     if not isinstance(workers, list) or not 0 < len(workers) <= _WORKERS_MAX or not all(isinstance(each, dict) for each in workers):
         raise ValueError(f"{KEY}.workers is no list of 1 to {_WORKERS_MAX} objects")
-    sources = tuple(Handshake(_text(each, "peer"), _text(each, "address"), _text(each, "workload"), _node_of(each))
-                    for each in workers)
+    sources = tuple(map(handshake_of, workers))
     for source in sources:
         if why := places.why_not(source.address):
             raise ValueError(f"the prefiller {source.peer} is said to be at {source.address}: {why}. List its network or name in "
                              "peer_addresses of kv_connector_extra_config")
     return request, sources
+
+
+def handshake_of(said: dict[str, Any]) -> Handshake:
+    """Raises ValueError, with what is wrong, for what is none."""
+    node = _text(said, "node_id") if said.get("node_id") else ""
+    return Handshake(_text(said, "peer"), _text(said, "address"), _text(said, "workload"), node)
 
 
 def hold_seconds(params: dict[str, Any]) -> float:
@@ -91,6 +96,3 @@ def _text(params: dict[str, Any], name: str) -> str:
         raise ValueError(f"{name} is no text of 1 to {_TEXT_MAX} printable characters")
     return text
 
-
-def _node_of(worker: dict[str, Any]) -> str:
-    return _text(worker, "node_id") if worker.get("node_id") else ""

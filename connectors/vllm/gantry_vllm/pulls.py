@@ -13,6 +13,7 @@ import gantry
 from .failures import missing_blocks
 from .handshake import Handshake, Workers, hold_id
 from .holds import RELEASE, RENEW
+from .introductions import meet
 from .lanes import Lanes
 from .metadata import Load, Unwanted
 from .peers import Peers
@@ -31,17 +32,20 @@ _VIEWS_MAX = 256  # prefillers come and go under new names; those that were read
 _WAIT_SECONDS = 1.0  # of one look at a transfer
 _DEAD_SIDECAR_SECONDS = 1.0  # its copy workers have ended by then
 _MESSAGE_DEADLINE_SECONDS = 10.0
+_MEETING_SECONDS = 0.05  # between two looks whether a prefiller's sidecar has connected to this one
+_MEET_SECONDS = 1.0  # between two messages that ask it to
 
 
 class Pulls:
     """A thread for each prompt that is read. The methods are called in vLLM's steps, and neither block nor raise.
 
     A prompt is one transfer from each rank of the prefiller that has heads of this one. `in_parts`: only the blocks that a
-    failed read lacks are computed again.
+    failed read lacks are computed again. `mine`: where this cache is, for a prefiller whose sidecar moves the bytes.
     """
 
     def __init__(self, session: Session, topology: Topology, shape: BlockShape, settings: Settings, recorder: Recorder,
-                 in_parts: bool) -> None:
+                 in_parts: bool, mine: Optional[Handshake] = None) -> None:
+        self._executor, self._mine = settings.executor, mine
         self._session, self._topology, self._shape, self._recorder = session, topology, shape, recorder
         self._require_path, self._deadline, self._in_parts = settings.require_path, settings.read_deadline, in_parts
         self._lock = threading.Lock()
@@ -106,6 +110,8 @@ class Pulls:
             missing = self._missing_of(load)
             log.warning("request %s: its prompt is not read from %s from block %d of %d on, and %s: %s", load.request_id,
                         load.sources[0].peer, _first(load, missing), len(load.local_blocks), self._recorder.outcome, error)
+            if getattr(error, "code", "") == "peer_unavailable":
+                self._ask_to_meet(load.sources)  # it may have forgotten this sidecar; the next push finds it
         self._end(load, succeeded, missing)
         size = len(load.sources)
         ranks = self._topology.unread(size) if succeeded else [share.rank for share in self._topology.shares(size)]
@@ -174,8 +180,12 @@ class Pulls:
         asked = time.monotonic()
         transfer = self._submitted(client, lambda: client.read(
             view, id=_transfer_id(load, share), local_blocks=load.local_blocks,
-            remote_blocks=load.remote_blocks, hold=hold_id(load.remote_request_id), deadline=self._deadline, executor="self",
-            hold_consumers=CONSUMERS // self._topology.readers(share.rank, len(load.sources)), require_path=self._require_path))
+            remote_blocks=load.remote_blocks, hold=hold_id(load.remote_request_id), deadline=self._deadline,
+            executor=self._executor,
+            hold_consumers=CONSUMERS // self._topology.readers(share.rank, len(load.sources)), require_path=self._require_path),
+            load, load.sources[share.rank])
+        if transfer is None:
+            return False
         posted.append(time.monotonic() - asked)
         with self._lock:
             self._transfers[load.request_id].append(transfer)
@@ -184,8 +194,13 @@ class Pulls:
             transfer.cancel(0)
         return not cancelled
 
-    def _submitted(self, client: gantry.Client, submit: Callable[[], gantry.Transfer]) -> gantry.Transfer:
-        """A request without an answer may be carried out all the same: it is made again, by the same id, until there is one."""
+    def _submitted(self, client: gantry.Client, submit: Callable[[], gantry.Transfer], load: Load,
+                   source: Handshake) -> Optional[gantry.Transfer]:
+        """A request without an answer may be carried out all the same: it is made again, by the same id, until there is one.
+
+        A push is asked for again until the prefiller's sidecar knows this one. None: the request was cancelled meanwhile.
+        """
+        began, said = time.monotonic(), -_MEET_SECONDS
         while True:
             try:
                 return submit()
@@ -193,13 +208,26 @@ class Pulls:
                 if self._session.client is not client or error.code == "sidecar_lost":
                     time.sleep(_DEAD_SIDECAR_SECONDS)
                     raise
-                if error.code != "deadline_exceeded":
+                now = time.monotonic()
+                if error.code == "peer_unavailable" and error.field == "/executor" and now - began < self._deadline:
+                    if self._is_cancelled(load):
+                        return None
+                    if now - said >= _MEET_SECONDS:
+                        said = now
+                        self._ask_to_meet((source,))
+                    time.sleep(_MEETING_SECONDS)
+                elif error.code != "deadline_exceeded":
                     raise
-                log.debug("a read is asked for again, as its sidecar did not answer: %s", error)
+                log.debug("a read is asked for again: %s", error)
+
+    def _ask_to_meet(self, sources: Workers) -> None:
+        if self._executor == "peer" and self._mine is not None:
+            for source in sources:
+                self._messages.submit(source.peer, self._tell, source, meet(self._mine))
 
     def _note(self, load: Load, began: float, posted: float, status: gantry.TransferStatus) -> None:
-        log.info("request %s: %s, %d bytes by %s in %d us", load.request_id, status.state, status.bytes, status.path,
-                 status.total_us)
+        log.info("request %s: %s, %d bytes by %s in %d us, moved by %s", load.request_id, status.state, status.bytes, status.path,
+                 status.total_us, "the prefiller's sidecar" if status.executor == "peer" else "this sidecar")
         self._recorder.read(Read(time.monotonic() - began, posted, status.total_us / 1e6, status.bytes, len(load.local_blocks),
                                  status.descriptors_in, status.path))
 

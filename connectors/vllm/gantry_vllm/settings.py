@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
 _SECONDS_MAX = 3600  # of a hold
+_EXECUTORS = ("self", "peer")
 _PATHS = ("ipc", "shm", "rdma", "bounce", "tcp")
 
 
@@ -31,6 +32,7 @@ class Settings:
     require_path   the only paths that reads may take, for example ["ipc", "shm"]; None: any
     hold_ttl       the prompt's blocks are kept so long without a heartbeat of the decoder
     read_deadline  a read that has not ended by then fails, and the prompt is computed by the decoder
+    executor       "self": this sidecar moves the bytes of reads; "peer": the prefiller's does, which may then write into this cache
     cross_layers   a block of all layers is one piece of memory, where vLLM can allocate the cache so
     """
 
@@ -41,6 +43,7 @@ class Settings:
     require_path: Optional[list[str]] = None
     hold_ttl: float = 30.0
     read_deadline: float = 20.0
+    executor: str = "self"
     cross_layers: bool = False
 
     @staticmethod
@@ -67,6 +70,8 @@ class Settings:
             seconds = getattr(self, name)
             if type(seconds) not in (int, float) or not 0 < seconds <= _SECONDS_MAX:
                 raise ValueError(f"{name} of kv_connector_extra_config is not between 0 and {_SECONDS_MAX} seconds: {seconds!r}")
+        if self.executor not in _EXECUTORS:
+            raise ValueError(f"executor of kv_connector_extra_config is neither {' nor '.join(_EXECUTORS)}: {self.executor!r}")
         check_places(self.peer_addresses)
         paths = self.require_path
         if paths is not None and (not isinstance(paths, list) or not paths or not set(map(str, paths)) <= set(_PATHS)):

@@ -12,6 +12,7 @@ import torch
 from .cache import ArenaAllocation, cache_of
 from .handshake import Handshake, WorkerCache
 from .holds import Holds
+from .introductions import Introductions
 from .metadata import StepMetadata
 from .places import Places
 from .pulls import Pulls
@@ -35,6 +36,7 @@ class Worker:
         self._topology, self._in_parts = topology, in_parts
         self._recorder = recorder
         self._session = Session(settings.run_dir, workload, recorder)
+        self._introductions = Introductions(self._session, Places(settings.peer_addresses))
         self._allocation = ArenaAllocation(self._session.make_arena)
         self._layout = ""
         self._holds: Optional[Holds] = None
@@ -50,24 +52,28 @@ class Worker:
 
     def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """At the start: whatever is wrong is raised, and vLLM does not serve."""
-        cache = cache_of(kv_caches, self._blocks)
+        cache = cache_of(kv_caches, self._blocks, writable=self._settings.executor == "peer")
         if cache.device.type == "cpu" and self._allocation.arena is None:
             raise ValueError("the KV cache was not allocated from an arena; on the CPU GantryConnector needs vLLM 0.32 or newer")
         self._session.register(cache)
         self._layout = cache.layout
         self._holds = Holds(self._session, len(cache.specs), self._settings.hold_ttl, self._settings.read_deadline,
-                            self._recorder)
+                            self._recorder, self._introductions)
         shape = block_shape(next(iter(kv_caches.values())))
-        self._pulls = Pulls(self._session, self._topology, shape, self._settings, self._recorder, in_parts=self._in_parts)
+        self._pulls = Pulls(self._session, self._topology, shape, self._settings, self._recorder, in_parts=self._in_parts,
+                            mine=self._place())
         log.info("the KV cache is registered as workload %s of the sidecar %s: %s on %s", self._session.workload,
                  self._session.peer_name, cache.layout, cache.device)
 
     def handshake(self) -> WorkerCache:
-        source = Handshake(self._session.peer_name, self._settings.peer_address or self._session.peer_address,
-                           self._session.workload, self._session.node_id)
+        source = self._place()
         if why := Places().why_not(source.address):
             log.warning("decoders on other nodes come to %s only where their peer_addresses lists it: %s", source.address, why)
         return WorkerCache(source, self._layout)
+
+    def _place(self) -> Handshake:
+        return Handshake(self._session.peer_name, self._settings.peer_address or self._session.peer_address,
+                         self._session.workload, self._session.node_id)
 
     def begin_step(self, step: StepMetadata) -> None:
         """Before the forward pass. The holds are put while it runs."""
@@ -114,6 +120,6 @@ class Worker:
         return missing
 
     def close(self) -> None:
-        for part in (self._pulls, self._holds, self._session):
+        for part in (self._pulls, self._holds, self._introductions, self._session):
             if part is not None:
                 part.close()
