@@ -32,16 +32,19 @@ class Engine:
     """`vllm serve`; without a sidecar it has no connector."""
 
     def __init__(self, name, environment, folder, sidecar=None, connector="GantryConnector", module="gantry_vllm", path="",
-                 flags=(), model=None, transfer=None, more=None):
-        """`path`: another folder of Python modules; `transfer`: vLLM's whole kv_transfer_config; `more`: environment variables."""
+                 flags=(), model=None, transfer=None, more=None, forks=None):
+        """`path`: another folder of Python modules; `transfer`: vLLM's whole kv_transfer_config; `more`: environment variables.
+
+        `forks`, a ForkServer, starts it in seconds. Without it the command `vllm serve` does, as users have it.
+        """
         self.name, self.port = name, free_port()
         self.log_path = Path(folder) / f"{name}.log"
-        command = ["nice", "-n", "10", *backends.serve_of(environment), str(model or f"{environment}/model"), "--served-model-name", MODEL,
-                   "--host", "127.0.0.1", "--port", str(self.port), *backends.flags(), *flags]
+        words = [str(model or f"{environment}/model"), "--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(self.port),
+                 *backends.flags(), *flags]
         if transfer is not None:
-            command += ["--kv-transfer-config", json.dumps(transfer)]
+            words += ["--kv-transfer-config", json.dumps(transfer)]
         elif sidecar is not None:
-            command += ["--kv-transfer-config", json.dumps({
+            words += ["--kv-transfer-config", json.dumps({
                 "kv_connector": connector, "kv_connector_module_path": module,
                 "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
                 "kv_connector_extra_config": {"run_dir": str(sidecar.run_dir), "hold_ttl": HOLD_SECONDS, "read_deadline": 5,
@@ -49,9 +52,13 @@ class Engine:
         variables = backends.variables()
         variables["PYTHONPATH"] += f":{path}"
         variables |= more or {}
+        if forks is not None:
+            self._process = forks.start(["-m", "vllm.entrypoints.cli.main", "serve", *words], self.log_path, variables,
+                                        [path] if path else [])
+            return
         with open(self.log_path, "wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables,
-                                             start_new_session=True)
+            self._process = subprocess.Popen(["nice", "-n", "10", *backends.serve_of(environment), *words], stdin=subprocess.DEVNULL,
+                                             stdout=log, stderr=log, env=variables, start_new_session=True)
 
     @property
     def pid(self):

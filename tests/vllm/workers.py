@@ -22,8 +22,8 @@ class WorkerProcess:
         self._socket.settimeout(60)
         self._socket.connect(str(server))
         self._lines = self._socket.makefile("rw")
-        self.pid = self._ask({"run_dir": str(sidecar.run_dir), "workload": workload,
-                              "settings": {"hold_ttl": HOLD_SECONDS, "read_deadline": READ_DEADLINE}})
+        self.pid = self._ask({"worker": {"run_dir": str(sidecar.run_dir), "workload": workload,
+                                         "settings": {"hold_ttl": HOLD_SECONDS, "read_deadline": READ_DEADLINE}}})
 
     def _ask(self, question):
         self._lines.write(json.dumps(question) + "\n")
