@@ -22,16 +22,18 @@ from pathlib import Path
 
 import torch
 import vllm.utils.system_utils
+from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
 
 # On the CPU vLLM spawns its processes, and each imports all again. On a GPU it forks them, as it does here.
 vllm.utils.system_utils.get_mp_context = lambda: multiprocessing.get_context("fork")
 
-import worker_process  # noqa: E402
+# Its processes spin for a second after whatever they did before they sleep: those of two engines leave no core to others.
+SpinCondition.__init__.__defaults__ = (0.005,)
 
 # What `vllm serve` imports in its three processes.
 USED = ["vllm.entrypoints.cli." + name for name in ("benchmark.main", "collect_env", "download_kernels", "launch", "openai", "preload",
                                                     "run_batch", "serve", "snapshot")]
-USED += ["gantry_vllm", "vllm.entrypoints.openai.api_server", "vllm.model_executor.models.llama", "vllm.v1.attention.backends.cpu_attn",
+USED += ["vllm.entrypoints.openai.api_server", "vllm.model_executor.models.llama", "vllm.v1.attention.backends.cpu_attn",
          "vllm.v1.engine.core", "vllm.v1.executor.multiproc_executor", "vllm.v1.worker.cpu_worker"]
 
 
@@ -74,7 +76,7 @@ def begin(connection):
         lines = connection.makefile("rw")
         said = json.loads(lines.readline())
         if "worker" in said:
-            worker_process.serve(lines, said["worker"])
+            importlib.import_module("worker_process").serve(lines, said["worker"])
             return None
         program = os.fork()
         if program:
@@ -85,11 +87,16 @@ def begin(connection):
         return said
 
 
+def import_vllm():
+    for module in USED:
+        importlib.import_module(module)
+
+
 def main():
     """Returns in processes that were forked alone."""
     torch.set_num_threads(1)
-    for module in USED:
-        importlib.import_module(module)
+    import_vllm()
+    importlib.import_module("worker_process")
     gc.collect()
     gc.freeze()  # so that no process writes to what it shares with the others
     with socket.socket(socket.AF_UNIX) as listener:

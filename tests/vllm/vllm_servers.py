@@ -176,7 +176,8 @@ class Pair:
 
 
 def wait_for(condition, what, seconds=60):
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, 0.002
     while not condition():
         assert time.monotonic() < end, f"{what() if callable(what) else what}: not within {seconds} s"
-        time.sleep(0.1)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.1)
