@@ -9,7 +9,7 @@ from pathlib import Path
 import backends
 from vllm_servers import wait_for
 
-IMPORT_SECONDS = 180
+IMPORT_SECONDS = 300
 ANSWER_SECONDS = 60
 
 

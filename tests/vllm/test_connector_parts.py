@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+from forks import IMPORT_SECONDS
 
 SCRIPT = Path(__file__).with_name("connector_parts.py")
 SECONDS = 100
 
 
+@pytest.mark.timeout(SECONDS + IMPORT_SECONDS)
 @pytest.mark.parametrize("check", ["blocks_of_requests", "blocks_of_failed_reads", "layouts_with_equal_blocks_differ",
                                    "layers_and_blocks", "caches_that_cannot_be_offered"])
 def test_part_of_the_connector(forks, folder, check):

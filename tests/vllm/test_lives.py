@@ -1,9 +1,10 @@
 """Names and lives: requests of any id, an engine that comes back under its name, a cache that outlives its sidecar."""
 
 import pytest
+from forks import IMPORT_SECONDS
 from vllm_servers import wait_for
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(120 + IMPORT_SECONDS)
 
 LOCAL, REMOTE = [0, 1, 2, 3], [5, 2, 9, 40]
 

@@ -13,10 +13,10 @@ from vllm_servers import MODEL, REQUEST_SECONDS, wait_for
 pytestmark = pytest.mark.timeout(900)
 
 SEQUENCES = 16  # that an engine computes at the same time (--max-num-seqs)
-ROUNDS = 4  # of others before the prompt's turn
+ROUNDS = 8  # of others before the prompt's turn
 TOKENS = 500  # 16 sequences of them fit into the cache
-HOLD_SECONDS = 4
-SHORT_TTL = 2
+HOLD_SECONDS = 6  # a machine may stand still for a part of it
+SHORT_TTL = 6
 
 
 class Filler:
