@@ -37,7 +37,7 @@ def test_a_prompt_ends_at_before_and_behind_the_end_of_a_block(pair, expected, o
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_eight_prompts_at_once(pair, expected, over, path):
+def test_sixteen_prompts_at_once(pair, expected, over, path):
     names = [f"{path} together {i}" for i in range(TOGETHER)]
     before = len(pair.decode.reads())
     assert pair.complete_together([PROMPTS[name] for name in names], over(path)) == [expected[name] for name in names]

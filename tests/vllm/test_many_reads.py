@@ -41,7 +41,7 @@ def one(workers, chance):
         return False
     workers.begin(offer, local)
     if kind == "abort":
-        workers.consumer.do("step", cancel=[offer["name"]])
+        workers.step(cancel=[offer["name"]])
     return workers.end(offer, local)
 
 

@@ -70,7 +70,7 @@ class Workers:
         self._server = server
         self.prefill_sidecar, self.decode_sidecar = sidecars
         self._requests, self._seed = 0, 0
-        self._address = None
+        self._address, self._told = None, {}
         self.start_producer()
         self.consumer = WorkerProcess(server, self.decode_sidecar, "vllm-decode")
 
@@ -99,17 +99,20 @@ class Workers:
             self.decode_sidecar.ask("DELETE", f"/v1/peers/{source['peer']}")
             self._address = address
         self.consumer.do("fill", seed=offer["seed"] + 1)
-        self.consumer.do("step", load=[{"request_id": offer["name"], "remote_request_id": offer["name"], "source": source,
-                                        "local_blocks": local, "remote_blocks": offer["blocks"]}])
+        self._told = {"received": [], "failed": []}
+        self.step(load=[{"request_id": offer["name"], "remote_request_id": offer["name"], "source": source,
+                         "local_blocks": local, "remote_blocks": offer["blocks"]}])
+
+    def step(self, **parts):
+        """One of the consumer. Returns what its engine was told of the read by this step and those before: any may tell its end."""
+        said = self.consumer.do("step", **parts)
+        self._told = {key: known + said[key] for key, known in self._told.items()}
+        return self._told
 
     def end(self, offer, local):
         """Waits for the read's end. Returns whether it succeeded, as the consumer's engine is told."""
-        told = {"received": [], "failed": []}
-
-        def has_ended():
-            told.update(self.consumer.do("step"))
-            return told["received"]
-        wait_for(has_ended, "the read has ended", 4 * READ_DEADLINE)
+        wait_for(lambda: self.step()["received"], "the read has ended", 4 * READ_DEADLINE)
+        told = self._told
         assert told["received"] == [offer["name"]] and told["failed"] in ([], [offer["name"]]), told
         if not told["failed"]:
             assert self.consumer.do("differing", seed=offer["seed"], local=local, remote=offer["blocks"]) == []
