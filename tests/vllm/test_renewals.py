@@ -49,6 +49,7 @@ def fillers(pair):
 
 
 def test_a_prompt_that_waits_longer_than_its_hold(pair, expected, fillers):
+    pair.end_holds()  # of other cases
     params = pair.offer(PROMPTS["waits"])
     params["gantry"]["hold_ttl"] = SHORT_TTL
     reads = len(pair.decode.reads())
