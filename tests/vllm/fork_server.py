@@ -39,9 +39,6 @@ USED += ["vllm.entrypoints.openai.api_server", "vllm.model_executor.models.llama
 
 def run(said):
     """Runs a program in this process."""
-    with open(said["log"], "wb") as log:
-        os.dup2(log.fileno(), 1)
-        os.dup2(log.fileno(), 2)
     os.environ.clear()
     os.environ.update(said["variables"])
     file, *arguments = said["program"]
@@ -83,6 +80,9 @@ def begin(connection):
             attend(connection, program)
             return None
         os.setsid()
+        with open(said["log"], "wb") as log:  # is there once the pid is known
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
         connection.sendall(b"%d\n" % os.getpid())
         return said
 

@@ -33,8 +33,12 @@ class Forked:
     def wait(self, timeout=None):
         if self._status is None:
             self._status = int(self._line(timeout))
-            self._socket.close()
+            self.close()
         return self._status
+
+    def close(self):
+        """Ends the program, and all of its session, where it runs."""
+        self._socket.close()
 
     def _line(self, seconds):
         while b"\n" not in self._said:
