@@ -6,6 +6,8 @@ Each connection is one program. Its first line says which, as JSON:
 {"program": [FILE or "-m", MODULE, ARGUMENT...], "log": PATH, "variables": {...}, "path": [FOLDER...]}
                     what Python would run, in a session of its own. The answers are its pid and, on another line, its exit
                     status. Its session is killed where the connection ends before.
+
+It ends with its standard input, which is a pipe of the tests' process.
 """
 
 import gc
@@ -104,10 +106,14 @@ def main():
         listener.listen()
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         while True:
+            if sys.stdin in select.select([listener, sys.stdin], [], [])[0]:
+                sys.exit()
             connection, _ = listener.accept()
             if os.fork() == 0:
                 break
             connection.close()
+    with open(os.devnull, encoding="ascii") as nothing:
+        os.dup2(nothing.fileno(), 0)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     return begin(connection)
 

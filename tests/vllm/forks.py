@@ -58,7 +58,7 @@ class ForkServer:
         self.path, self._log_path = Path(folder) / "forks.sock", Path(folder) / "forks.log"
         command = [backends.python_of(environment), Path(__file__).with_name("fork_server.py"), self.path]
         with open(self._log_path, "wb") as log:
-            self._process = subprocess.Popen(["nice", "-n", "10", *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            self._process = subprocess.Popen(["nice", "-n", "10", *command], stdin=subprocess.PIPE, stdout=log, stderr=log,
                                              env=backends.variables(), start_new_session=True)
 
     def ready(self):
@@ -78,5 +78,6 @@ class ForkServer:
         assert status == 0, log_path.read_text(errors="replace")[-6000:]
 
     def stop(self):
-        self._process.kill()
-        self._process.wait()
+        """As the end of the tests' process does it."""
+        self._process.stdin.close()
+        assert self._process.wait(IMPORT_SECONDS) == 0, self._log_path.read_text(errors="replace")[-6000:]
