@@ -5,8 +5,8 @@ TIERS := tests/tiers/run_tiers.py
 QUICK_TIERS := style unit contract api charts rdma end-to-end
 CHECK_TIERS := style analysis changed tidy-changed smoke
 # Other tiers install what they need by tools/setup slow or by themselves.
-OTHER_TIERS := analysis smoke end-to-end-thorough rdma-full asan tsan fuzz soak image kubernetes \
-               older-rocm tidy asan-end-to-end tsan-end-to-end arm64 soak-long fuzz-long previous gpu vllm
+OTHER_TIERS := analysis smoke end-to-end-thorough rdma-full asan tsan fuzz soak vllm image kubernetes \
+               older-rocm tidy asan-end-to-end tsan-end-to-end arm64 soak-long fuzz-long previous gpu
 FAKE_GPU_fake := fake_cuda
 FAKE_GPU_fake-hip := fake_hip
 
@@ -34,7 +34,7 @@ check: setup-slow ## before a commit: style, clang's analysis, clang-tidy and su
 	@$(TIERS) run $(CHECK_TIERS)
 	@$(TIERS) summary $(CHECK_TIERS)
 
-test-nightly: setup-slow everything ## the eight nightly tiers, too long for every change (hours)
+test-nightly: setup-slow everything ## the seven nightly tiers, too long for every change (hours)
 	@$(TIERS) run @nightly
 	@$(TIERS) summary @nightly
 
@@ -53,6 +53,7 @@ test-asan: ## the C++ suites and the smoke cases under AddressSanitizer and UBSa
 test-tsan: ## the C++ suites and the smoke cases under ThreadSanitizer (own build)
 test-fuzz: ## every parser under libFuzzer, GANTRY_FUZZ_SECONDS=20 each (own build)
 test-soak: ## load, kills and cut connections; the head of tests/tiers/soak says what bounds it
+test-vllm: ## prefill and decode of the real vLLM over two sidecars, on the CPU (four minutes; the first time 6 GB from PyPI)
 test-image: ## the container image, built without Docker and looked into, as root (minutes)
 test-kubernetes: ## charts and image on a real Kubernetes node, as root (ten minutes; the first time half an hour more)
 test-older-rocm: ## AMD's driver over fakes of the releases before the newest (a minute)
@@ -63,7 +64,6 @@ test-arm64: ## cross-compiled for arm64, looked at and run in qemu's user mode (
 test-soak-long: ## the soak tier at its full length (half an hour)
 test-fuzz-long: ## every parser for five minutes (half an hour)
 test-previous: ## beside a build of the version before, in GANTRY_PREVIOUS_BIN_DIR (a minute)
-test-vllm: ## prefill and decode of the real vLLM over two sidecars, on the CPU (five minutes; the first time 6 GB from PyPI)
 test-gpu: ## what needs real GPUs, on this machine's (some minutes)
 
 format: setup-test ## clang-format on every C++ file that git knows

@@ -38,17 +38,17 @@ RESULTS = ROOT / "build" / "test-results"
 TIME_LIMIT_MINUTES = {"style": 3, "analysis": 15, "tidy-changed": 10, "changed": 20, "smoke": 5,
                       "unit": 10, "contract": 10, "api": 10, "charts": 10, "rdma": 10, "end-to-end": 15,
                       "end-to-end-thorough": 25, "rdma-full": 25, "asan": 35, "tsan": 35, "fuzz": 20, "soak": 20,
-                      "image": 30, "kubernetes": 60,
+                      "vllm": 20, "image": 30, "kubernetes": 60,
                       "asan-end-to-end": 45, "tsan-end-to-end": 45, "fuzz-long": 60, "soak-long": 60, "older-rocm": 10,
-                      "arm64": 60, "tidy": 45, "previous": 5, "gpu": 20, "vllm": 20}
+                      "arm64": 60, "tidy": 45, "previous": 5, "gpu": 20}
 
 GROUPS = {
     # make test runs these.
     "quick": ["style", "unit", "contract", "api", "charts", "rdma", "end-to-end"],
     # CI runs these besides. Each has to run and to pass.
-    "required": ["analysis", "smoke", "end-to-end-thorough", "rdma-full", "image", "asan", "tsan", "fuzz", "soak", "kubernetes"],
+    "required": ["analysis", "smoke", "end-to-end-thorough", "rdma-full", "image", "asan", "tsan", "fuzz", "soak", "vllm", "kubernetes"],
     # make test-nightly runs these, and CI one of them by turns.
-    "nightly": ["older-rocm", "tidy", "asan-end-to-end", "tsan-end-to-end", "arm64", "soak-long", "fuzz-long", "vllm"],
+    "nightly": ["older-rocm", "tidy", "asan-end-to-end", "tsan-end-to-end", "arm64", "soak-long", "fuzz-long"],
 }
 
 # Tiers that know whether their caches are filled: with the argument "minutes" they print how long they may take.

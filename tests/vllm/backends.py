@@ -22,6 +22,8 @@ ENGINE = {"dtype": "float32", "max_model_len": 1024, "block_size": BLOCK, "kv_ca
           "max_num_seqs": 16, "enforce_eager": True}
 if ON_GPU:
     ENGINE |= {"attention_backend": "TRITON_ATTN", "gpu_memory_utilization": 0.1, "enforce_eager": RUN == LAYOUT}
+else:
+    ENGINE |= {"max_num_batched_tokens": 192}  # of a step: longer prompts are computed in chunks
 
 # The connector's settings, beside those of a case.
 CONNECTOR = {"cross_layers": True} if ON_GPU and LAYOUT == "cross" else {}

@@ -10,12 +10,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from backends import ROOT, python_of, sidecar_prefix, variables
-from vllm_servers import Engine, Pair, free_port, wait_for
+from backends import ON_GPU, ROOT, python_of, sidecar_prefix, variables
+from forks import ForkServer
+from vllm_servers import Engine, Pair, free_port
 from workers import Workers
 
 REFERENCE_SECONDS = 300
-IMPORT_SECONDS = 120
 
 
 def _end_to_end():
@@ -48,25 +48,37 @@ def folder():
 
 
 @pytest.fixture(scope="session")
-def expected(environment, folder):
+def forks(environment, folder):
+    """Starts programs that use vLLM; None on a GPU, where each imports it."""
+    server = None if ON_GPU else ForkServer(environment, folder)
+    yield server
+    if server is not None:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def expected(environment, folder, forks):
     """What the monolithic engine says to each prompt, by its name. It has ended before the pair starts."""
-    return answers_of(environment, environment / "model", folder)
+    return answers_of(environment, environment / "model", folder, forks)
 
 
-def answers_of(environment, model, folder, **more):
+def answers_of(environment, model, folder, forks, **more):
     """`more`: vLLM's arguments beside those of all engines."""
     out, log_path = folder / f"{model.name}.json", folder / f"{model.name}.log"
-    with open(log_path, "wb") as log:
-        done = subprocess.run(["nice", "-n", "10", python_of(environment), Path(__file__).with_name("reference.py"), model, out, json.dumps(more)],
-                              stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables(), timeout=REFERENCE_SECONDS,
-                              check=False)
-    assert done.returncode == 0, log_path.read_text(errors="replace")[-6000:]
+    program = [Path(__file__).with_name("reference.py"), model, out, json.dumps(more)]
+    if forks is not None:
+        forks.run(program, log_path, REFERENCE_SECONDS)
+    else:
+        with open(log_path, "wb") as log:
+            done = subprocess.run(["nice", "-n", "10", python_of(environment), *program], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                  env=variables(), timeout=REFERENCE_SECONDS, check=False)
+        assert done.returncode == 0, log_path.read_text(errors="replace")[-6000:]
     return json.loads(out.read_text())
 
 
 @pytest.fixture(scope="session")
-def pair(environment, folder, expected):
-    with running_pair(environment, folder, ("prefill", "decode")) as both:
+def pair(environment, folder, forks, expected):
+    with running_pair(environment, folder, ("prefill", "decode"), forks=forks) as both:
         yield both
 
 
@@ -89,19 +101,9 @@ def running_pair(environment, folder, names, **options):
 
 
 @pytest.fixture(scope="session")
-def worker_server(environment, folder):
+def worker_server(forks):
     """The socket at which workers without engines are had, each in a process of its own."""
-    path, log_path = folder / "workers.sock", folder / "workers.log"
-    with open(log_path, "wb") as log:
-        server = subprocess.Popen([python_of(environment), Path(__file__).with_name("worker_process.py"), path],
-                                  stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables())
-    try:
-        wait_for(lambda: path.exists() or server.poll() is not None, "vLLM is imported", IMPORT_SECONDS)
-        assert server.poll() is None, log_path.read_text(errors="replace")[-6000:]
-        yield path
-    finally:
-        server.kill()
-        server.wait()
+    return forks.ready()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from gantry import Error
 from gantry_vllm.handshake import Handshake
 from gantry_vllm.introductions import MEET, Introductions, meet
 from gantry_vllm.metadata import Load
+from gantry_vllm.peers import Peers
 from gantry_vllm.places import Places
 from gantry_vllm.pulls import Pulls
 from gantry_vllm.settings import Settings
@@ -17,6 +18,7 @@ from gantry_vllm.tensor_parallel import BlockShape, Topology
 from pulls_cases import STATUS, Client, source
 
 DECODER = Handshake("decode", "10.0.0.7:9461", "vllm-decode", "node")
+SENDER = ("decode", "vllm-decode")
 
 
 def until(condition):
@@ -30,11 +32,11 @@ class OfTheProducer(unittest.TestCase):
 
     def setUp(self):
         self.client = Client()
-        self.introductions = Introductions(SimpleNamespace(current=(self.client, 1)), Places())
+        self.introductions = Introductions(SimpleNamespace(current=(self.client, 1)), Places(), Peers())
         self.addCleanup(self.introductions.close)
 
     def test_the_decoders_sidecar_is_told_to_the_own_one(self):
-        self.introductions.heard(meet(DECODER))
+        self.introductions.heard(meet(DECODER), SENDER)
         until(lambda: self.client.addresses)
         self.assertEqual(self.client.addresses, [("decode", "10.0.0.7:9461", 0)])
 
@@ -43,8 +45,17 @@ class OfTheProducer(unittest.TestCase):
                      json.dumps({**DECODER.params(), "address": "8.8.8.8:1"}).encode(),
                      json.dumps({**DECODER.params(), "address": "example.com:1"}).encode()):
             with self.subTest(said[:60]), self.assertLogs("vllm.gantry", "WARNING"):
-                self.introductions.heard(MEET + said)
-        self.introductions.heard(meet(DECODER))
+                self.introductions.heard(MEET + said, SENDER)
+        self.introductions.heard(meet(DECODER), SENDER)
+        until(lambda: self.client.addresses)
+        self.assertEqual(len(self.client.addresses), 1)
+
+
+    def test_nobody_says_where_another_is(self):
+        for sender in (("decode", "vllm-other"), ("stranger", "vllm-decode"), ("", "")):
+            with self.subTest(sender), self.assertLogs("vllm.gantry", "WARNING"):
+                self.introductions.heard(meet(DECODER), sender)
+        self.introductions.heard(meet(DECODER), SENDER)
         until(lambda: self.client.addresses)
         self.assertEqual(len(self.client.addresses), 1)
 
@@ -82,7 +93,8 @@ class OfTheConsumer(unittest.TestCase):
         self.refused = 3
         self.assertEqual(self.ended(), ({"r"}, set()))
         self.assertEqual((len(self.asked), len(set(self.asked))), (4, 1))
-        self.assertEqual(self.client.messages, [("vllm-1", meet(DECODER))])
+        until(lambda: self.client.messages)  # by another thread
+        self.assertEqual(set(self.client.messages), {("vllm-1", meet(DECODER))})
 
     def test_a_request_that_is_aborted_meanwhile_is_not_read(self):
         self.refused = 10**9

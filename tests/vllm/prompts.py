@@ -8,7 +8,7 @@ _BYTES = 256
 
 # At, before and behind the end of a block, and longer ones.
 LENGTHS = [1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 200, 500]
-TOGETHER = 8
+TOGETHER = 16
 
 # A model with states has its last one before the prompt's last token.
 STATE_BLOCK = 64  # tokens

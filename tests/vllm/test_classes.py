@@ -1,18 +1,15 @@
 """Cases of single classes that need vLLM's modules and no engine: *_cases.py, each in a process of the environment."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
-import backends
+from forks import IMPORT_SECONDS
 
 CASES = sorted(path.stem for path in Path(__file__).parent.glob("*_cases.py"))
 SECONDS = 180
 
 
-@pytest.mark.timeout(SECONDS + 30)
+@pytest.mark.timeout(SECONDS + IMPORT_SECONDS)
 @pytest.mark.parametrize("module", CASES)
-def test_classes(environment, module):
-    done = subprocess.run([environment / "venv" / "bin" / "python", "-m", "unittest", module], cwd=Path(__file__).parent,
-                          stdin=subprocess.DEVNULL, env=backends.variables(), timeout=SECONDS, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_classes(forks, folder, module):
+    forks.run(["-m", "unittest", module], folder / f"{module}.log", SECONDS, path=[Path(__file__).parent])

@@ -1,12 +1,10 @@
 """Prefill and decode of the real vLLM in two engines, over two sidecars: the tokens are those of one engine."""
 
-import os
-import signal
-
 import pytest
 from backends import BLOCK
 from prompts import LENGTHS, PATHS, PROMPTS, TOGETHER
 from vllm_servers import wait_for
+from workers import copy_workers_of, go_on, stand_still
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -37,7 +35,7 @@ def test_a_prompt_ends_at_before_and_behind_the_end_of_a_block(pair, expected, o
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_eight_prompts_at_once(pair, expected, over, path):
+def test_sixteen_prompts_at_once(pair, expected, over, path):
     names = [f"{path} together {i}" for i in range(TOGETHER)]
     before = len(pair.decode.reads())
     assert pair.complete_together([PROMPTS[name] for name in names], over(path)) == [expected[name] for name in names]
@@ -101,15 +99,13 @@ def test_parameters_of_another_prompt_are_not_used(pair, expected):
 def test_an_aborted_request_gives_its_blocks_back(pair, expected):
     """The copy workers stand still, so that the read cannot end before its consumer has gone."""
     params = pair.offer(PROMPTS[f"{PATHS[0]} 500"], salt="aborted")
-    workers = [worker["pid"] for worker in pair.decode_sidecar.ask("GET", "/v1/status")[1]["workers"]]
-    for pid in workers:
-        os.kill(pid, signal.SIGSTOP)
+    workers = copy_workers_of(pair.decode_sidecar)
+    stand_still(workers)
     try:
         with pytest.raises(TimeoutError):
             pair.decode.complete(PROMPTS[f"{PATHS[0]} 500"], params, salt="aborted", seconds=1)
     finally:
-        for pid in workers:
-            os.kill(pid, signal.SIGCONT)
+        go_on(workers)
     for engine in (pair.prefill, pair.decode):
         wait_for(lambda engine=engine: engine.metric("vllm:kv_cache_usage_perc") == 0, f"{engine.name} has free blocks only")
     assert pair.complete(PROMPTS["after an abort"]) == expected["after an abort"]

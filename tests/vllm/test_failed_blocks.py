@@ -16,10 +16,10 @@ BLOCKS = -(-len(PROMPT) // BLOCK)
 
 
 @pytest.fixture
-def decoder(pair, environment, folder):
+def decoder(pair, environment, folder, forks):
     """A decoder at the same sidecar as the pair's, whose reads all fail from FIRST_MISSING on."""
     engine = Engine("engine-faulty", environment, folder, pair.decode_sidecar, "FaultyConnector", "faulty_connector",
-                    Path(__file__).parent / "faulty")
+                    Path(__file__).parent / "faulty", forks=forks)
     try:
         engine.wait_until_ready()
         yield engine

@@ -26,13 +26,13 @@ def model(environment, folder):
 
 
 @pytest.fixture(scope="module")
-def expected(environment, folder, model):
-    return answers_of(environment, model, folder)
+def expected(environment, folder, forks, model):
+    return answers_of(environment, model, folder, forks)
 
 
 @pytest.fixture(scope="module")
-def pair(environment, folder, model, expected):
-    with running_pair(environment, folder, ("hybrid-prefill", "hybrid-decode"), model=model) as both:
+def pair(environment, folder, forks, model, expected):
+    with running_pair(environment, folder, ("hybrid-prefill", "hybrid-decode"), model=model, forks=forks) as both:
         yield both
 
 

@@ -4,11 +4,12 @@ import os
 import signal
 
 import pytest
+from forks import IMPORT_SECONDS
 from slow_link import SlowLink
 from vllm_servers import wait_for
 from workers import go_on, stand_still
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(180 + IMPORT_SECONDS)
 
 LOCAL, REMOTE = list(range(16)), list(range(30, 62, 2))
 PASSING = 256 << 10  # of the 3 MiB of a read

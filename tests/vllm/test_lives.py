@@ -1,9 +1,10 @@
 """Names and lives: requests of any id, an engine that comes back under its name, a cache that outlives its sidecar."""
 
 import pytest
+from forks import IMPORT_SECONDS
 from vllm_servers import wait_for
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(120 + IMPORT_SECONDS)
 
 LOCAL, REMOTE = [0, 1, 2, 3], [5, 2, 9, 40]
 
@@ -11,6 +12,7 @@ LOCAL, REMOTE = [0, 1, 2, 3], [5, 2, 9, 40]
 @pytest.mark.parametrize("name", ["cmpl-1", "with space/slash?#%25", "Ünïcödé 例", "x" * 512, "x" * 513, "é" * 300])
 def test_a_request_has_any_text_as_its_id(workers, name):
     workers.reads_come_back()
+    wait_for(lambda: not workers.holds(), "the holds of these reads have ended")
     offer = workers.offer(REMOTE, name)
     (hold,) = workers.holds()
     assert (hold["id"] == name) == (len(name.encode()) <= 512), "operators find a request by its own id"

@@ -3,9 +3,10 @@
 import random
 
 import pytest
+from forks import IMPORT_SECONDS
 from vllm_servers import wait_for
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300 + IMPORT_SECONDS)
 
 READS = 300
 WARM_UP = 60
@@ -40,7 +41,7 @@ def one(workers, chance):
         return False
     workers.begin(offer, local)
     if kind == "abort":
-        workers.consumer.do("step", cancel=[offer["name"]])
+        workers.step(cancel=[offer["name"]])
     return workers.end(offer, local)
 
 

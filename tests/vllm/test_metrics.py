@@ -29,9 +29,9 @@ def difference(after, before):
     return {name: after[name] - before[name] for name in after if after[name] != before[name]}
 
 
-def counted(engine, before, name):
-    """What has changed once `name` has, and the request's last steps have told the rest."""
-    wait_for(lambda: numbers(engine)[name] != before[name], f"{name} is counted")
+def counted(engine, before, *names):
+    """What has changed once these have: the steps of a request tell one after the other."""
+    wait_for(lambda: difference(numbers(engine), before).keys() >= set(names), f"{', '.join(names)} are counted")
     return difference(numbers(engine), before)
 
 
@@ -58,7 +58,7 @@ def test_a_read_that_fails_and_what_is_computed_instead_are_counted(pair, expect
     before, before_prefill = numbers(pair.decode), numbers(pair.prefill)
     assert pair.complete(PROMPTS["measured failure"], lose_the_hold) == expected["measured failure"]
     blocks = -(-len(PROMPTS["measured failure"]) // BLOCK)
-    assert counted(pair.decode, before, "num_failed_transfers") == {
+    assert counted(pair.decode, before, "num_failed_transfers", "num_failed_blocks", "num_recomputed_reqs", "num_recomputed_blocks") == {
         "num_failed_transfers": 1, "num_failed_blocks": blocks, "num_recomputed_reqs": 1, "num_recomputed_blocks": blocks}
     assert counted(pair.prefill, before_prefill, "num_kv_expired_reqs") == {"num_kv_expired_reqs": 1}
 
@@ -66,7 +66,7 @@ def test_a_read_that_fails_and_what_is_computed_instead_are_counted(pair, expect
 def test_an_offer_that_cannot_be_used_counts_as_computed_instead(pair, expected):
     before = numbers(pair.decode)
     assert pair.complete(PROMPTS["measured"], lambda params: params | {"remote_block_ids": None}, salt="refused") == expected["measured"]
-    assert counted(pair.decode, before, "num_recomputed_reqs") == {
+    assert counted(pair.decode, before, "num_recomputed_reqs", "num_recomputed_blocks") == {
         "num_recomputed_reqs": 1, "num_recomputed_blocks": -(-len(PROMPTS["measured"]) // BLOCK)}
 
 

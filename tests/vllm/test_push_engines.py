@@ -12,8 +12,9 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def pushing(environment, folder, expected):
-    with running_pair(environment, folder, ("push-prefill", "push-decode"), settings={"executor": "peer"}) as both:
+def pushing(environment, folder, expected, forks):
+    with running_pair(environment, folder, ("push-prefill", "push-decode"), settings={"executor": "peer", "read_deadline": 20},
+                      forks=forks) as both:
         yield both
 
 

@@ -1,12 +1,13 @@
 """Reads that the prefiller's sidecar executes, without engines: its writes, kills in the middle of one, and aborts."""
 
 import pytest
+from forks import IMPORT_SECONDS
 from slow_link import SlowLink
 from test_kills_in_reads import LOCAL, PASSING, REMOTE, kill_and_start
 from vllm_servers import wait_for
 from workers import copy_workers_of, go_on, stand_still, totals_of
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.parametrize("workers", [{"executor": "peer"}], indirect=True, ids=["peer"])]
+pytestmark = [pytest.mark.timeout(180 + IMPORT_SECONDS), pytest.mark.parametrize("workers", [{"executor": "peer"}], indirect=True, ids=["peer"])]
 
 
 class OverShm:
@@ -122,7 +123,7 @@ def test_an_aborted_push_writes_nothing_after_its_end(workers, link):
     offer = workers.offer(REMOTE)
     workers.begin(offer, LOCAL, link.address)
     wait_for(link.is_under_way, "the push is under way")
-    workers.consumer.do("step", cancel=[offer["name"]])
+    workers.step(cancel=[offer["name"]])
     assert not workers.end(offer, LOCAL)
     workers.consumer.do("fill", seed=offer["seed"] + 1)
     link.go_on()

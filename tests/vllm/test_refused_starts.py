@@ -9,8 +9,8 @@ from vllm_servers import START_SECONDS, Engine, wait_for
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_a_wrong_run_directory(environment, folder):
-    engine = Engine("engine-without-sidecar", environment, folder, SimpleNamespace(run_dir=folder / "not-there"))
+def test_a_wrong_run_directory(environment, folder, forks):
+    engine = Engine("engine-without-sidecar", environment, folder, SimpleNamespace(run_dir=folder / "not-there"), forks=forks)
     try:
         wait_for(lambda: not engine.lives(), "the engine ends", START_SECONDS)
         said = re.findall(r"gantry\.errors\.Error: peer_unavailable: .*", engine.log)

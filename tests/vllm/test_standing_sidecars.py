@@ -8,10 +8,11 @@ import os
 import signal
 
 import pytest
+from forks import IMPORT_SECONDS
 from vllm_servers import wait_for
 from workers import go_on, stand_still
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(120 + IMPORT_SECONDS)
 
 LOCAL, REMOTE = [0, 1, 2, 3], [5, 2, 9, 40]
 

@@ -25,13 +25,13 @@ def model(environment, folder):
 
 
 @pytest.fixture(scope="module")
-def expected(environment, folder, model):
-    return answers_of(environment, model, folder, max_num_batched_tokens=STATE_BLOCK)
+def expected(environment, folder, model, forks):
+    return answers_of(environment, model, folder, forks, max_num_batched_tokens=STATE_BLOCK)
 
 
 @pytest.fixture(scope="module")
-def pair(environment, folder, model, expected):
-    with running_pair(environment, folder, ("states-prefill", "states-decode"), model=model,
+def pair(environment, folder, model, expected, forks):
+    with running_pair(environment, folder, ("states-prefill", "states-decode"), model=model, forks=forks,
                       flags=("--max-num-batched-tokens", str(STATE_BLOCK))) as both:
         yield both
 

@@ -9,12 +9,12 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
-def two_ranks(environment, folder, pair):
+def two_ranks(environment, folder, forks, pair):
     sidecar = end_to_end.SidecarProcess("ranks", folder, flags=("--peer-listen", "127.0.0.1:0"))
     sidecar.start()
     engine = None
     try:
-        engine = Engine("engine-two-ranks", environment, folder, sidecar, flags=["--tensor-parallel-size", "2"])
+        engine = Engine("engine-two-ranks", environment, folder, sidecar, flags=["--tensor-parallel-size", "2"], forks=forks)
         engine.wait_until_ready()
         yield engine, sidecar
     finally:

@@ -32,17 +32,20 @@ class Engine:
     """`vllm serve`; without a sidecar it has no connector."""
 
     def __init__(self, name, environment, folder, sidecar=None, connector="GantryConnector", module="gantry_vllm", path="",
-                 flags=(), model=None, transfer=None, more=None, settings=None):
+                 flags=(), model=None, transfer=None, more=None, settings=None, forks=None):
         """`path`: another folder of Python modules; `transfer`: vLLM's whole kv_transfer_config; `more`: environment variables;
-        `settings`: of the connector."""
+        `settings`: of the connector.
+
+        `forks`, a ForkServer, starts it in seconds. Without it the command `vllm serve` does, as users have it.
+        """
         self.name, self.port = name, free_port()
         self.log_path = Path(folder) / f"{name}.log"
-        command = ["nice", "-n", "10", *backends.serve_of(environment), str(model or f"{environment}/model"), "--served-model-name", MODEL,
-                   "--host", "127.0.0.1", "--port", str(self.port), *backends.flags(), *flags]
+        words = [str(model or f"{environment}/model"), "--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(self.port),
+                 *backends.flags(), *flags]
         if transfer is not None:
-            command += ["--kv-transfer-config", json.dumps(transfer)]
+            words += ["--kv-transfer-config", json.dumps(transfer)]
         elif sidecar is not None:
-            command += ["--kv-transfer-config", json.dumps({
+            words += ["--kv-transfer-config", json.dumps({
                 "kv_connector": connector, "kv_connector_module_path": module,
                 "kv_role": "kv_both", "kv_load_failure_policy": "recompute",
                 "kv_connector_extra_config": {"run_dir": str(sidecar.run_dir), "hold_ttl": HOLD_SECONDS, "read_deadline": 5,
@@ -50,9 +53,13 @@ class Engine:
         variables = backends.variables()
         variables["PYTHONPATH"] += f":{path}"
         variables |= more or {}
+        if forks is not None:
+            self._process = forks.start(["-m", "vllm.entrypoints.cli.main", "serve", *words], self.log_path, variables,
+                                        [path] if path else [])
+            return
         with open(self.log_path, "wb") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables,
-                                             start_new_session=True)
+            self._process = subprocess.Popen(["nice", "-n", "10", *backends.serve_of(environment), *words], stdin=subprocess.DEVNULL,
+                                             stdout=log, stderr=log, env=variables, start_new_session=True)
 
     @property
     def pid(self):
@@ -170,7 +177,8 @@ class Pair:
 
 
 def wait_for(condition, what, seconds=60):
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, 0.002
     while not condition():
         assert time.monotonic() < end, f"{what() if callable(what) else what}: not within {seconds} s"
-        time.sleep(0.1)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.1)

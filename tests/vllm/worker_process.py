@@ -1,16 +1,12 @@
-"""Workers of the connector without engines: worker_process.py SOCKET. Each connection is one worker, in a process of its own.
+"""Workers of the connector without engines. fork_server.py forks a process for each.
 
-The first line of a connection names the worker; each later one is a command, {"do": method, ...}, and is answered. A worker
-has a cache of LAYERS x BLOCKS blocks, in which layers with states lie over those with keys and values. Forking spares each
-worker the seconds that importing vLLM takes.
+The first line of a worker's connection names it; each later one is a command, {"do": method, ...}, and is answered. A worker
+has a cache of LAYERS x BLOCKS blocks, in which layers with states lie over those with keys and values.
 """
 
 import gc
 import json
 import os
-import signal
-import socket
-import sys
 import traceback
 from dataclasses import asdict, replace
 
@@ -86,39 +82,27 @@ class Commands:
         self._worker.close()
 
 
-def serve(connection):
-    with connection.makefile("rw") as lines:
-        commands = None
-        for line in lines:
-            said = json.loads(line)
-            try:
-                if commands is None:
-                    commands = Commands(**said)
-                    answer = {"value": commands.pid()}
-                else:
-                    answer = {"value": getattr(commands, said.pop("do"))(**said)}
-            except Exception:  # noqa: BLE001 - whoever asked is told
-                answer = {"error": traceback.format_exc()}
-            lines.write(json.dumps(answer) + "\n")
-            lines.flush()
-    if commands is not None:
-        commands.close()
+def answer_of(call):
+    try:
+        return {"value": call()}
+    except Exception:  # noqa: BLE001 - whoever asked is told
+        return {"error": traceback.format_exc()}
 
 
-def main():
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    torch.set_num_threads(1)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(sys.argv[1])
-        listener.listen()
-        while True:
-            connection, _ = listener.accept()
-            if os.fork() == 0:
-                listener.close()
-                serve(connection)
-                os._exit(0)
-            connection.close()
+def serve(lines, named):
+    """Makes the worker and does what the lines say, until they end."""
+    commands = []
 
+    def make():
+        commands.append(Commands(**named))
+        return commands[0].pid()
 
-if __name__ == "__main__":
-    main()
+    def tell(call):
+        lines.write(json.dumps(answer_of(call)) + "\n")
+        lines.flush()
+    tell(make)
+    for line in lines:
+        said = json.loads(line)
+        tell(lambda said=said: getattr(commands[0], said.pop("do"))(**said))
+    if commands:
+        commands[0].close()

@@ -16,14 +16,14 @@ HOLD_SECONDS = 300
 class WorkerProcess:
     """worker_process.py's side of a connection; a call is one of its commands."""
 
-    def __init__(self, server, sidecar, workload, settings):
+    def __init__(self, server, sidecar, workload, settings=None):
         self.sidecar, self.workload = sidecar, workload
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(60)
         self._socket.connect(str(server))
         self._lines = self._socket.makefile("rw")
-        self.pid = self._ask({"run_dir": str(sidecar.run_dir), "workload": workload,
-                              "settings": {"hold_ttl": HOLD_SECONDS, "read_deadline": READ_DEADLINE} | settings})
+        self.pid = self._ask({"worker": {"run_dir": str(sidecar.run_dir), "workload": workload,
+                                         "settings": {"hold_ttl": HOLD_SECONDS, "read_deadline": READ_DEADLINE} | (settings or {})}})
 
     def _ask(self, question):
         self._lines.write(json.dumps(question) + "\n")
@@ -70,7 +70,7 @@ class Workers:
         self._server, self._settings = server, settings
         self.prefill_sidecar, self.decode_sidecar = sidecars
         self._requests, self._seed = 0, 0
-        self._address = None
+        self._address, self._told = None, {}
         self.start_producer()
         self.consumer = WorkerProcess(server, self.decode_sidecar, "vllm-decode", settings)
 
@@ -99,17 +99,20 @@ class Workers:
             self.decode_sidecar.ask("DELETE", f"/v1/peers/{source['peer']}")
             self._address = address
         self.consumer.do("fill", seed=offer["seed"] + 1)
-        self.consumer.do("step", load=[{"request_id": offer["name"], "remote_request_id": offer["name"], "source": source,
-                                        "local_blocks": local, "remote_blocks": offer["blocks"]}])
+        self._told = {"received": [], "failed": []}
+        self.step(load=[{"request_id": offer["name"], "remote_request_id": offer["name"], "source": source,
+                         "local_blocks": local, "remote_blocks": offer["blocks"]}])
+
+    def step(self, **parts):
+        """One of the consumer. Returns what its engine was told of the read by this step and those before: any may tell its end."""
+        said = self.consumer.do("step", **parts)
+        self._told = {key: known + said[key] for key, known in self._told.items()}
+        return self._told
 
     def end(self, offer, local):
         """Waits for the read's end. Returns whether it succeeded, as the consumer's engine is told."""
-        told = {"received": [], "failed": []}
-
-        def has_ended():
-            told.update(self.consumer.do("step"))
-            return told["received"]
-        wait_for(has_ended, "the read has ended", 4 * READ_DEADLINE)
+        wait_for(lambda: self.step()["received"], "the read has ended", 4 * READ_DEADLINE)
+        told = self._told
         assert told["received"] == [offer["name"]] and told["failed"] in ([], [offer["name"]]), told
         if not told["failed"]:
             assert self.consumer.do("differing", seed=offer["seed"], local=local, remote=offer["blocks"]) == []

@@ -149,21 +149,22 @@ class Holds:
                     self._recorder.count(num_kv_expired_reqs=1)  # before vLLM is told: its last step for now takes both
                 self._tell([self._requests.pop(event.subject)[0]])
             elif event.type == "notification":
-                self._read_message(event.message or b"")
+                said = event.fields.get("notification", {})
+                self._read_message(event.message or b"", (said.get("from_peer", ""), said.get("from_workload", "")))
             elif event.type == "notification_outcome" and not event.fields["delivery"]["delivered"]:
                 self._recorder.count(num_failed_notifications=1)
         if lost:
             log.warning("%d events of the sidecar were lost; each hold is looked at", lost)
             self._doubtful |= dict.fromkeys(self._requests)
 
-    def _read_message(self, message: bytes) -> None:
+    def _read_message(self, message: bytes, sender: tuple[str, str]) -> None:
         if message.startswith(RELEASE):
             self._release(message[len(RELEASE):].decode(errors="replace"))
         elif message.startswith(RENEW):
             holds = message[len(RENEW):].decode(errors="replace").split("\n")
             self._renewals |= dict.fromkeys(hold for hold in holds if hold in self._requests)
         elif message.startswith(MEET):
-            self._introductions.heard(message)
+            self._introductions.heard(message, sender)
 
     def _look_at_holds(self) -> None:
         """After events were lost: the ends of some holds may have been among them."""

@@ -23,20 +23,21 @@ def meet(decoder: Handshake) -> bytes:
 
 
 class Introductions:
-    """The prefiller's side. Workloads of all peers can send such messages, so that an address must be one of `places`."""
+    """The prefiller's side. Workloads of all peers can send such messages: each speaks for itself, and from one of `places`."""
 
-    def __init__(self, session: Session, places: Places) -> None:
-        self._session, self._places = session, places
-        self._peers = Peers()
+    def __init__(self, session: Session, places: Places, peers: Peers) -> None:
+        self._session, self._places, self._peers = session, places, peers
         self._lanes = Lanes("gantry-meet", 1, _AT_ONCE)
 
-    def heard(self, message: bytes) -> None:
-        """Neither blocks nor raises."""
+    def heard(self, message: bytes, sender: tuple[str, str]) -> None:
+        """Neither blocks nor raises. The sender is a peer and its workload, as the own sidecar knows them."""
         try:
             said = json.loads(message[len(MEET):])
             if not isinstance(said, dict):
                 raise ValueError("the message has no object")
             decoder = handshake_of(said)
+            if sender != (decoder.peer, decoder.workload):
+                raise ValueError(f"{sender[1]} of {sender[0]} says where {decoder.workload} of {decoder.peer} is")
             if why := self._places.why_not(decoder.address):
                 raise ValueError(f"{why}. List its network or name in peer_addresses of kv_connector_extra_config")
         except (ValueError, RecursionError) as error:

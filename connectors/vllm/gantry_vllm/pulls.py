@@ -31,6 +31,7 @@ _HOLDS_MAX = 100  # that one message renews: their ids have up to 512 bytes, and
 _VIEWS_MAX = 256  # prefillers come and go under new names; those that were read last are kept
 _WAIT_SECONDS = 1.0  # of one look at a transfer
 _DEAD_SIDECAR_SECONDS = 1.0  # its copy workers have ended by then
+_DEAD_SIDECAR_PUSH_SECONDS = 16.0  # those of the prefiller notice within 5 s, and are quiet within 10 s more (decision 0008)
 _MESSAGE_DEADLINE_SECONDS = 10.0
 _MEETING_SECONDS = 0.05  # between two looks whether a prefiller's sidecar has connected to this one
 _MEET_SECONDS = 1.0  # between two messages that ask it to
@@ -44,7 +45,7 @@ class Pulls:
     """
 
     def __init__(self, session: Session, topology: Topology, shape: BlockShape, settings: Settings, recorder: Recorder,
-                 in_parts: bool, mine: Optional[Handshake] = None) -> None:
+                 in_parts: bool, mine: Optional[Handshake] = None, peers: Optional[Peers] = None) -> None:
         self._executor, self._mine = settings.executor, mine
         self._session, self._topology, self._shape, self._recorder = session, topology, shape, recorder
         self._require_path, self._deadline, self._in_parts = settings.require_path, settings.read_deadline, in_parts
@@ -56,7 +57,8 @@ class Pulls:
         self._failed: set[str] = set()
         self._missing: set[int] = set()
         self._renewing: set[Handshake] = set()
-        self._peers = Peers()
+        self._peers = peers or Peers()
+        self._quiet_seconds = _DEAD_SIDECAR_SECONDS if settings.executor == "self" else _DEAD_SIDECAR_PUSH_SECONDS
         self._reads = Lanes("gantry-read", _READS_EACH, _READS)
         self._messages = Lanes("gantry-tell", 1, _MESSAGES)  # not behind reads that wait for a peer
         self._cancels = Lanes("gantry-cancel", _CANCELS, _CANCELS)
@@ -206,7 +208,7 @@ class Pulls:
                 return submit()
             except gantry.Error as error:
                 if self._session.client is not client or error.code == "sidecar_lost":
-                    time.sleep(_DEAD_SIDECAR_SECONDS)
+                    time.sleep(self._quiet_seconds)
                     raise
                 now = time.monotonic()
                 if error.code == "peer_unavailable" and error.field == "/executor" and now - began < self._deadline:
@@ -267,7 +269,7 @@ class Pulls:
         except gantry.Error:
             pass
         if self._session.client is not client:
-            time.sleep(_DEAD_SIDECAR_SECONDS)
+            time.sleep(self._quiet_seconds)
             return True
         return False
 

@@ -14,6 +14,7 @@ from .handshake import Handshake, WorkerCache
 from .holds import Holds
 from .introductions import Introductions
 from .metadata import StepMetadata
+from .peers import Peers
 from .places import Places
 from .pulls import Pulls
 from .session import Session
@@ -36,7 +37,8 @@ class Worker:
         self._topology, self._in_parts = topology, in_parts
         self._recorder = recorder
         self._session = Session(settings.run_dir, workload, recorder)
-        self._introductions = Introductions(self._session, Places(settings.peer_addresses))
+        self._peers = Peers()
+        self._introductions = Introductions(self._session, Places(settings.peer_addresses), self._peers)
         self._allocation = ArenaAllocation(self._session.make_arena)
         self._layout = ""
         self._holds: Optional[Holds] = None
@@ -61,7 +63,7 @@ class Worker:
                             self._recorder, self._introductions)
         shape = block_shape(next(iter(kv_caches.values())))
         self._pulls = Pulls(self._session, self._topology, shape, self._settings, self._recorder, in_parts=self._in_parts,
-                            mine=self._place())
+                            mine=self._place(), peers=self._peers)
         log.info("the KV cache is registered as workload %s of the sidecar %s: %s on %s", self._session.workload,
                  self._session.peer_name, cache.layout, cache.device)
 

@@ -1,0 +1,33 @@
+"""Programs that the fork server starts: their ends are told, and none is left where the tests end."""
+
+import os
+
+import pytest
+from forks import IMPORT_SECONDS
+from vllm_servers import wait_for
+
+pytestmark = pytest.mark.timeout(120 + IMPORT_SECONDS)
+
+FOR_EVER = ["-m", "http.server", "--bind", "127.0.0.1", "0"]
+
+
+def is_there(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_the_exit_status_of_a_program(forks, folder):
+    assert forks.start(["-m", "json.tool", "--help"], folder / "good.log").wait(60) == 0
+    assert "usage" in (folder / "good.log").read_text()
+    assert forks.start(["-m", "json.tool", folder / "not-there"], folder / "bad.log").wait(60) not in (0, None)
+
+
+def test_a_program_ends_where_nobody_waits_for_it(forks, folder):
+    program = forks.start(FOR_EVER, folder / "left.log")
+    assert (folder / "left.log").exists(), "once its pid is known"
+    assert program.poll() is None and is_there(program.pid)
+    program.close()
+    wait_for(lambda: not is_there(program.pid), "it has ended")
