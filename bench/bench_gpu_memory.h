@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-#include "bench/ceilings/bench_ceiling.h"
+#include "bench/bench_ceiling.h"
 #include "lib/gpu/gpu_driver.h"
 
 namespace gantry::bench {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "bench/bench_ceiling.h"
 #include "bench/bench_stand.h"
-#include "bench/ceilings/bench_ceiling.h"
 #include "bench/sample_statistics.h"
 #include "gantryctl/size_text.h"
 #include "gantryctl/text_table.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/ceilings/shell_output.h"
+#include "lib/process/shell_output.h"
 #include "lib/topology/sysfs_devices.h"
 
 namespace gantry::bench {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "bench/ceilings/bench_pattern.h"
+#include "bench/bench_pattern.h"
 #include "gantryctl/json_field.h"
 #include "gantryctl/size_text.h"
 #include "gantryctl/text_table.h"

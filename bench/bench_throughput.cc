@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "bench/bench_ceiling.h"
 #include "bench/bench_rdma_ceiling.h"
 #include "bench/bench_report.h"
 #include "bench/bench_stand.h"
-#include "bench/ceilings/bench_ceiling.h"
-#include "bench/ceilings/bench_tcp_ceiling.h"
+#include "bench/bench_tcp_ceiling.h"
 #include "lib/base/thread.h"
 
 namespace gantry::bench {

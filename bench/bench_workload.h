@@ -12,7 +12,7 @@
 
 #include "bench/bench_gpu_memory.h"
 #include "bench/bench_options.h"
-#include "bench/ceilings/bench_pattern.h"
+#include "bench/bench_pattern.h"
 #include "client/include/gantry.h"
 #include "lib/base/result.h"
 

@@ -1,4 +1,4 @@
-#include "bench/ceilings/bench_pattern.h"
+#include "bench/bench_pattern.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "bench/ceilings/bench_ceiling.h"
+#include "bench/bench_ceiling.h"
 
 namespace gantry::bench {
 namespace {

@@ -60,8 +60,7 @@ MAY_INCLUDE = {
     "client": LIBRARIES + ["client/include"],
     "client/include": [],
     "gantryctl": LIBRARIES + ["client/include"],
-    "bench/ceilings": LIBRARIES,
-    "bench": LIBRARIES + ["bench/ceilings", "gantryctl", "client/include"],
+    "bench": LIBRARIES + ["gantryctl", "client/include"],
     "examples": ["client/include"],
 }
 

@@ -1,10 +1,10 @@
-#include "bench/ceilings/shell_output.h"
+#include "lib/process/shell_output.h"
 
 #include <array>
 #include <cstdio>
 #include <memory>
 
-namespace gantry::bench {
+namespace gantry {
 
 std::string OutputOf(const std::string& command) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "re"), ::pclose);
@@ -16,4 +16,4 @@ std::string OutputOf(const std::string& command) {
   return text;
 }
 
-}  // namespace gantry::bench
+}  // namespace gantry

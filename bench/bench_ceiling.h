@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "bench/ceilings/bench_pattern.h"
+#include "bench/bench_pattern.h"
 #include "lib/base/result.h"
 
 namespace gantry::bench {

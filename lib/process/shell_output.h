@@ -3,9 +3,9 @@
 
 #include <string>
 
-namespace gantry::bench {
+namespace gantry {
 
 // Its standard output, whatever its exit code; empty when it cannot be run.
 std::string OutputOf(const std::string& command);
 
-}  // namespace gantry::bench
+}  // namespace gantry

@@ -1,4 +1,4 @@
-#include "bench/ceilings/bench_pattern.h"
+#include "bench/bench_pattern.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "bench/ceilings/bench_ceiling.h"
+#include "bench/bench_ceiling.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "bench/ceilings/bench_tcp_ceiling.h"
+#include "bench/bench_tcp_ceiling.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "bench/ceilings/shell_output.h"
 #include "lib/base/clock.h"
 #include "lib/base/thread.h"
 #include "lib/base/unique_fd.h"
+#include "lib/process/shell_output.h"
 
 namespace gantry::bench {
 namespace {
