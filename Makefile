@@ -53,7 +53,7 @@ test-asan: ## the C++ suites and the smoke cases under AddressSanitizer and UBSa
 test-tsan: ## the C++ suites and the smoke cases under ThreadSanitizer (own build)
 test-fuzz: ## every parser under libFuzzer, GANTRY_FUZZ_SECONDS=20 each (own build)
 test-soak: ## load, kills and cut connections; the head of tests/tiers/soak says what bounds it
-test-vllm: ## prefill and decode of the real vLLM over two sidecars, on the CPU (four minutes; the first time 6 GB from PyPI)
+test-vllm: ## prefill and decode of the real vLLM over two sidecars, on the CPU (minutes; the first time 6 GB from PyPI)
 test-image: ## the container image, built without Docker and looked into, as root (minutes)
 test-kubernetes: ## charts and image on a real Kubernetes node, as root (ten minutes; the first time half an hour more)
 test-older-rocm: ## AMD's driver over fakes of the releases before the newest (a minute)
