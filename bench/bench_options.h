@@ -1,4 +1,4 @@
-// What gantry-bench was asked to measure. Plain values.
+// The options of gantry-bench. Plain values.
 #pragma once
 
 #include <cstdint>

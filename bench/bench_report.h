@@ -1,4 +1,4 @@
-// What `gantry-bench` found of throughput, as JSON and for people. Plain values; used by one
+// The report of `gantry-bench` on throughput, as JSON and as text. Plain values; used by one
 // thread at a time.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the exit status of gantryctl and gantry-bench means; --help, docs/gantryctl.md and
+// Exit statuses of gantryctl and gantry-bench and their meaning; --help, docs/gantryctl.md and
 // docs/gantry_bench.md say the same. Thread-safe.
 #pragma once
 

@@ -32,7 +32,7 @@ vllm.utils.system_utils.get_mp_context = lambda: multiprocessing.get_context("fo
 # Its processes spin for a second after whatever they did before they sleep: those of two engines leave no core to others.
 SpinCondition.__init__.__defaults__ = (0.005,)
 
-# What `vllm serve` imports in its three processes.
+# The modules that `vllm serve` imports in its three processes.
 USED = ["vllm.entrypoints.cli." + name for name in ("benchmark.main", "collect_env", "download_kernels", "launch", "openai", "preload",
                                                     "run_batch", "serve", "snapshot")]
 USED += ["vllm.entrypoints.openai.api_server", "vllm.model_executor.models.llama", "vllm.v1.attention.backends.cpu_attn",

@@ -14,7 +14,7 @@ class InitiatorSessions {
  public:
   virtual ~InitiatorSessions() = default;
 
-  // What shows a peer that this sidecar is the one whose memory it has a session with: one for each
+  // Proofs for a peer that this sidecar is the one whose memory it has a session with: one for each
   // session of initiators that say to be this life of a sidecar and showed what it showed (see
   // ShownIdentity), so that nobody gets what is for another. Empty: it has none.
   virtual std::vector<std::string> ProofsFor(uint64_t initiator_generation,

@@ -1,4 +1,4 @@
-// What a handler sees of a request, and what is answered, beyond what tests of the server look at.
+// A handler's view of requests, and the answers, beyond what tests of the server look at.
 #include "lib/http/http_interpreter.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ Response Ok() {
   return response;
 }
 
-// What the handler saw, whether the connection stays open, and the answer.
+// The request as the handler saw it, whether the connection stays open, and the answer.
 std::string Exchange(const std::string& head, bool close_after = false) {
   std::string told;
   HttpInterpreter interpreter([&](const Request& request) {
