@@ -34,11 +34,11 @@ build() {
   cmake --build --preset "$1" -j "$jobs"
 }
 
-# run_ctest <preset> <label regex> [ctest options]
+# run_ctest <preset> <label regex> [ctest options]: some cases wait, so there are more at once than processors.
 run_ctest() {
   local preset=$1 labels=$2
   shift 2
-  ctest --preset "$preset" -j "$jobs" -L "$labels" --no-tests=error --output-junit "$RESULTS/ctest.xml" "$@" || status=1
+  ctest --preset "$preset" -j "$((jobs + (jobs + 1) / 2))" -L "$labels" --no-tests=error --output-junit "$RESULTS/ctest.xml" "$@" || status=1
   nothing_is_left || status=1
 }
 
