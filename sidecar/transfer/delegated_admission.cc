@@ -151,11 +151,7 @@ Status TransferAdmission::Delegate(const wire::TransferRequest& request, const B
                 "the remote buffers are this sidecar's own: there is no peer to execute it",
                 "leave out executor", "/executor");
   }
-  if (delegated_ == nullptr) {
-    return Fail(ErrorCode::kPathUnavailable, "no peer executes transfers for this sidecar", {},
-                "/executor");
-  }
-  if (const Status can = delegated_->CanExecute(peer); !can) {
+  if (const Status can = delegated_.CanExecute(peer); !can) {
     return Fail(Error(can.error()).WithField("/executor"));
   }
   const bool local_on_gpu =

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lib/base/thread.h"
+#include "sidecar/transfer/transfer.h"
 #include "sidecar/transfer/transfer_fingerprint.h"
 
 namespace gantry::engine {
@@ -70,6 +71,29 @@ StaleRetry::Attempt::Used StaleRetry::UsedBy(const Admitted& admitted) {
         {remote->acquaintance, remote->reference.workload, remote->reference.buffer});
   }
   return used;
+}
+
+std::optional<StaleRetry::Attempt> StaleRetry::AttemptAfter(const Transfer& transfer) {
+  const Admitted& admitted = transfer.admitted;
+  // A transfer whose fence was not reached has not begun: nobody said that its bytes are there.
+  if (admitted.request == nullptr || transfer.was_retried || !transfer.begun) return std::nullopt;
+  const transport::Progress& progress = transfer.operation->progress();
+  if (progress.chunks == progress.chunks_total) return std::nullopt;
+  const std::optional<Error>& why =
+      transfer.stop_reason ? transfer.stop_reason : transfer.operation->error();
+  const bool failed = !transfer.stop_reason || transfer.stop_outcome == TransferState::kFailed;
+  if (!failed || !why || !Helps(*why, *admitted.request)) return std::nullopt;
+  Attempt attempt;
+  attempt.request = admitted.request;
+  attempt.peer = admitted.status.peer;
+  attempt.refusal = *why;
+  attempt.deadline = admitted.deadline;
+  attempt.path = admitted.status.path;
+  attempt.used = UsedBy(admitted);
+  for (const auto& remote : admitted.remotes) {
+    attempt.stale.push_back(remote->reference.generation);
+  }
+  return attempt;
 }
 
 Result<Admitted> StaleRetry::AdmitAgain(const Attempt& attempt) {

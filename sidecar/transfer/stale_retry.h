@@ -19,6 +19,8 @@
 
 namespace gantry::engine {
 
+struct Transfer;
+
 class StaleRetry {
  public:
   struct Attempt {
@@ -51,6 +53,9 @@ class StaleRetry {
   static bool IsOpenToAnother(const wire::TransferRequest& request);
 
   static Attempt::Used UsedBy(const Admitted& admitted);
+  // What to try after this attempt; none: it was the second, another one would not help, or all
+  // chunks were moved. REQUIRES that the operation is finished and still there.
+  static std::optional<Attempt> AttemptAfter(const Transfer& transfer);
 
   // Refreshes and admits; may block until the attempt's deadline.
   Result<Admitted> AdmitAgain(const Attempt& attempt);

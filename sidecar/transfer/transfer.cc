@@ -18,6 +18,19 @@ int64_t UnixMillisNow() {
       .count();
 }
 
+// Where no answer came, the notification may have been delivered all the same.
+Error NotTold(Error why) {
+  const bool unsure = why.code == ErrorCode::kPeerLost || why.code == ErrorCode::kDeadlineExceeded;
+  why.message = (unsure ? "the bytes have arrived, and nothing is known of the notification: "
+                        : "the bytes have arrived, and the notification was not delivered: ") +
+                why.message;
+  if (unsure) {
+    why.hint =
+        "send the message by itself when the peer is up; a receiver may then get it a second time";
+  }
+  return why;
+}
+
 }  // namespace
 
 Transfer::Transfer(Admitted&& admitted_in, uint64_t token_in, TimePoint accepted_in)
@@ -87,6 +100,61 @@ void Transfer::End(TimePoint now, size_t failed_items_max) {
   admitted.remotes.clear();
   admitted.fence.reset();
   admitted.uses.clear();
+}
+
+void Transfer::BeginRetry() {
+  TransferStatus& status = admitted.status;
+  was_retried = true;
+  refused = std::make_unique<TransferStatus>(status);
+  status.state = TransferState::kRunning;
+  status.error.reset();
+  status.failed_items = nullptr;
+  status.failed_items_truncated = false;
+  status.bytes_moved = status.chunks_moved = 0;
+  begun.reset();
+  stop_started.reset();
+  stop_reason.reset();
+  aborted = false;
+}
+
+void Transfer::TakeSecondAttempt(Admitted&& fresh) {
+  refused.reset();
+  admitted.uses = std::move(fresh.uses);
+  admitted.remotes = std::move(fresh.remotes);
+  admitted.reservation = std::move(fresh.reservation);
+  admitted.plan = std::move(fresh.plan);
+  admitted.transport = fresh.transport;
+  admitted.delegation = std::move(fresh.delegation);
+  admitted.reading = std::move(fresh.reading);
+  admitted.against_rdma = fresh.against_rdma;
+  admitted.kept_off_by_tcp = fresh.kept_off_by_tcp;
+  TransferStatus& status = admitted.status;
+  status.retries = 1;
+  status.executed_by_peer = fresh.status.executed_by_peer;
+  status.path = fresh.status.path;
+  status.paths = std::move(fresh.status.paths);
+  status.bytes = fresh.status.bytes;
+  status.chunks = fresh.status.chunks;
+  status.descriptors_in = fresh.status.descriptors_in;
+  status.descriptors_out = fresh.status.descriptors_out;
+}
+
+void Transfer::EndRetry(TransferState outcome, std::optional<Error> why) {
+  TransferStatus& status = admitted.status;
+  status = std::move(*refused);
+  refused.reset();
+  if (!why) return;
+  status.state = outcome;
+  status.error = std::move(why);
+}
+
+void Transfer::EndAnnouncement(const Status& outcome) {
+  announcing = false;
+  TransferStatus& status = admitted.status;
+  status.state = TransferState::kSucceeded;
+  status.notified = outcome.has_value();
+  if (!outcome) status.notify_error = NotTold(outcome.error());
+  status.timings.total_us = MicrosBetween(admitted.begun, Clock::now());
 }
 
 }  // namespace gantry::engine

@@ -21,6 +21,15 @@ struct Transfer {
   // Fixes the status and lets go of plan, mappings and buffers. REQUIRES operation finished.
   void End(TimePoint now, size_t failed_items_max);
 
+  // Keeps how the first attempt ended, and runs again from here on. REQUIRES that it has ended.
+  void BeginRetry();
+  // Takes what the second attempt uses, and its path. REQUIRES is_refreshing().
+  void TakeSecondAttempt(Admitted&& fresh);
+  // The status is how the first attempt ended, or this. REQUIRES is_refreshing().
+  void EndRetry(TransferState outcome, std::optional<Error> why);
+  // It succeeded; `outcome`: whether its notification was delivered. REQUIRES announcing.
+  void EndAnnouncement(const Status& outcome);
+
   bool is_terminal() const { return operation == nullptr && !announcing && !is_refreshing(); }
   bool is_refreshing() const { return refused != nullptr; }
 

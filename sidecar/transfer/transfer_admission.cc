@@ -122,12 +122,13 @@ tl::unexpected<Error> OfView(Error error, const std::string& view) {
 TransferAdmission::TransferAdmission(
     const EngineOptions& options, registry::BufferRegistry& registry,
     const std::vector<std::unique_ptr<transport::Transport>>& transports, PeerBuffers& peers,
-    ViewTable& views)
+    ViewTable& views, const DelegatedTransfers& delegated)
     : options_(options),
       registry_(registry),
       transports_(transports),
       peers_(peers),
       views_(views),
+      delegated_(delegated),
       segments_(options.descriptors_queued_max),
       next_id_(RandomGeneration()) {}
 

@@ -52,12 +52,11 @@ class TransferAdmission {
  public:
   TransferAdmission(const EngineOptions& options, registry::BufferRegistry& registry,
                     const std::vector<std::unique_ptr<transport::Transport>>& transports,
-                    PeerBuffers& peers, ViewTable& views);
+                    PeerBuffers& peers, ViewTable& views, const DelegatedTransfers& delegated);
 
   // Set once, before the first transfer; null: no hold can be read.
   void SetHolds(HoldDesk* holds) { holds_ = holds; }
-  // Likewise; null: no peer executes anything.
-  void SetDelegated(const DelegatedTransfers* delegated) { delegated_ = delegated; }
+
   Result<Admitted> Admit(const wire::TransferRequest& request,
                          std::optional<LostPath> lost = {}) const;
 
@@ -107,8 +106,8 @@ class TransferAdmission {
   const std::vector<std::unique_ptr<transport::Transport>>& transports_;
   PeerBuffers& peers_;
   ViewTable& views_;
+  const DelegatedTransfers& delegated_;
   HoldDesk* holds_ = nullptr;
-  const DelegatedTransfers* delegated_ = nullptr;
   mutable SegmentBudget segments_;
   mutable std::atomic<uint64_t> next_id_;
 };

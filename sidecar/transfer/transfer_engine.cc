@@ -23,18 +23,21 @@ TransferEngine::TransferEngine(EngineOptions options, worker::CopyPool& pool,
       views_(std::make_unique<ViewTable>(
           ViewLimits{options_.views_max, options_.view_pairs_max, options_.references_max},
           registry, *peers_)),
-      admission_(
-          std::make_unique<TransferAdmission>(options_, registry, transports_, *peers_, *views_)),
-      loop_(std::make_unique<TransferLoop>(options_, pool, transports_, events, metrics)),
-      requests_(std::make_shared<RequestShelf>()),
-      retry_(std::make_unique<StaleRetry>(*admission_, *peers_)) {
-  loop_->SetRetry(retry_.get());
-  admission_->SetDelegated(&loop_->delegated());
+      delegated_(std::make_unique<DelegatedTransfers>([&pool] { pool.WakeWaiter(); })),
+      admission_(std::make_unique<TransferAdmission>(options_, registry, transports_, *peers_,
+                                                     *views_, *delegated_)),
+      retry_(std::make_unique<StaleRetry>(*admission_, *peers_)),
+      loop_(std::make_unique<TransferLoop>(
+          TransferDriver::Parts{options_, transports_, *delegated_, *retry_, events, metrics},
+          pool)),
+      requests_(std::make_shared<RequestShelf>()) {}
+
+TransferEngine::~TransferEngine() {
+  Close();
+  StopRetries();  // they are answered while the loop is there
 }
 
-TransferEngine::~TransferEngine() { Close(); }
-
-const Status& TransferEngine::started() const { return loop_->started(); }
+Status TransferEngine::started() const { return loop_->started(); }
 
 void TransferEngine::Close() { loop_->Close(); }
 
@@ -42,9 +45,7 @@ void TransferEngine::StopRetries() { retry_->Close(); }
 
 void TransferEngine::SetPeerGateway(PeerGateway* gateway) { peers_->SetGateway(gateway); }
 
-void TransferEngine::SetPeerExecutor(PeerExecutor* executor) {
-  loop_->delegated().SetExecutor(executor);
-}
+void TransferEngine::SetPeerExecutor(PeerExecutor* executor) { delegated_->SetExecutor(executor); }
 
 void TransferEngine::SetMessaging(NotificationCenter& notifications, HoldDesk& holds) {
   loop_->SetNotifications(&notifications);

@@ -26,6 +26,7 @@
 
 namespace gantry::engine {
 
+class DelegatedTransfers;
 class PeerBuffers;
 class PeerExecutor;
 class TransferAdmission;
@@ -43,7 +44,7 @@ class TransferEngine {
                  registry::BufferRegistry& registry, EventLog& events, metrics::Metrics& metrics);
   ~TransferEngine();  // Close(), then waits until all transfers are quiet
 
-  const Status& started() const;  // as TransferLoop has it
+  Status started() const;  // as TransferLoop has it
 
   // Takes no more transfers and stops those that run; returns at once.
   void Close();
@@ -101,10 +102,11 @@ class TransferEngine {
   TroubleLog refusals_{"a transfer was refused"};
   const std::unique_ptr<PeerBuffers> peers_;
   const std::unique_ptr<ViewTable> views_;
+  const std::unique_ptr<DelegatedTransfers> delegated_;
   const std::unique_ptr<TransferAdmission> admission_;
+  const std::unique_ptr<StaleRetry> retry_;
   const std::unique_ptr<TransferLoop> loop_;
   const std::shared_ptr<RequestShelf> requests_;
-  const std::unique_ptr<StaleRetry> retry_;  // ends before the loop that it answers to
 };
 
 }  // namespace gantry::engine

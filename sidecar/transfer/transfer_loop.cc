@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "lib/base/log.h"
+#include "lib/base/adaptive_spin.h"
 #include "lib/base/thread.h"
-#include "sidecar/transfer/path_selector.h"
-#include "sidecar/transfer/unmoved_operation.h"
-#include "sidecar/transfer/unstarted_operation.h"
+#include "sidecar/transfer/transfer_fingerprint.h"
 
 namespace gantry::engine {
 namespace {
@@ -21,27 +19,21 @@ constexpr microseconds kNapMin{50};
 // A job of a GPU takes half of that; one that waits for its turn on a busy GPU takes longer.
 constexpr milliseconds kLookAgainMax{1};
 
-// Its lists of blocks are empty: no transport is asked. REQUIRES that it has not ended.
-bool MovesNothing(const Transfer& transfer) { return transfer.admitted.plan->descriptors_in == 0; }
+// How long a thread that waits for an answer spins or drives; one for each, they learn apart. The
+// limit is the first caller's: a process has one engine.
+AdaptiveSpin& SpinOfThisThread(microseconds limit) {
+  static thread_local AdaptiveSpin spin(limit);
+  return spin;
+}
 
 }  // namespace
 
-TransferLoop::TransferLoop(const EngineOptions& options, worker::CopyPool& pool,
-                           const std::vector<std::unique_ptr<transport::Transport>>& transports,
-                           EventLog& events, metrics::Metrics& metrics)
-    : options_(options),
-      pool_(pool),
-      transports_(transports),
-      events_(events),
-      metrics_(metrics),
-      delegated_([&pool] { pool.WakeWaiter(); }) {
-  auto thread = StartThread("gantry-engine", [this] { Run(); });
-  if (thread) {
-    thread_ = *std::move(thread);
-  } else {
-    started_ = Fail(std::move(thread).error());
-  }
-}
+TransferLoop::TransferLoop(const TransferDriver::Parts& parts, worker::CopyPool& pool)
+    : pool_(pool),
+      transports_(parts.transports),
+      answer_spin_(parts.options.answer_spin),
+      transfers_(parts, [this](Task task) { Post(std::move(task)); }),
+      thread_(StartThread("gantry-engine", [this] { Run(); })) {}
 
 TransferLoop::~TransferLoop() {
   Close();
@@ -50,7 +42,7 @@ TransferLoop::~TransferLoop() {
     stopping_ = true;
   }
   pool_.WakeWaiter();
-  if (thread_.joinable()) thread_.join();
+  if (thread_) thread_->join();
 }
 
 void TransferLoop::Run() {
@@ -60,53 +52,34 @@ void TransferLoop::Run() {
     {
       const MutexLock lock(inbox_mutex_);
       if (!inbox_.empty()) continue;
-      if (stopping_ && active_.load(std::memory_order_relaxed) == 0) break;
+      if (stopping_ && transfers_.table().active() == 0) break;
     }
     if (IsToLookAgain()) {
       ::sched_yield();
       continue;
     }
-    sleeps_until_ = std::min(next_due_, Clock::now() + kIdleWait);
+    sleeps_until_ = std::min(transfers_.next_due(), Clock::now() + kIdleWait);
     Sleep(sleeps_until_);
   }
   driver_.unlock();
 }
 
-// Between nodes a sidecar with RDMA devices is expected to use them, without staging. One on which
-// they do not work has nothing to fall back from, and a caller who wants another path gets it.
-void TransferLoop::CountPath(const Admitted& admitted) const {
-  const TransferStatus& status = admitted.status;
-  metrics_.PathSelected(static_cast<metrics::Path>(status.path));
-  if (admitted.kept_off_by_tcp) {
-    metrics_.NodeFallback(static_cast<metrics::Path>(*admitted.kept_off_by_tcp),
-                          static_cast<metrics::Path>(status.path));
-  }
-  if (status.path != wire::Path::kTcp && status.path != wire::Path::kBounce) return;
-  for (const auto& transport : transports_) {
-    if (transport->path() != wire::Path::kRdma || !transport->Probe()) continue;
-    const auto report = std::find_if(status.paths.begin(), status.paths.end(),
-                                     [](const auto& one) { return one.path == wire::Path::kRdma; });
-    if (report == status.paths.end() || report->available || report->reason == kNotRequired)
-      continue;
-    metrics_.RdmaFallback(static_cast<metrics::Path>(status.path),
-                          admitted.against_rdma.value_or(metrics::PathObstacle::kPeer));
-  }
-}
-
-// True when anything was there to do.
 bool TransferLoop::RunOnce() noexcept {
   looked_ = Clock::now();
   pool_.LookAfresh();
-  bool moved = RunTasks();
-  const bool carried = PollTransports();
-  moved |= carried;
-  moved |= PollFences();
-  const TimePoint now = Clock::now();
-  moved |= FireTimers(now);
-  ForgetOldTransfers(now);
-  if (carried) last_moved_ = now;
-  next_due_ = std::min(timers_.empty() ? TimePoint::max() : timers_.begin()->first, fences_.next());
-  return moved;
+  const bool any = RunTasks();
+  return transfers_.Poll() || any;
+}
+
+bool TransferLoop::RunTasks() {
+  {
+    const MutexLock lock(inbox_mutex_);
+    tasks_.swap(inbox_);
+  }
+  for (const auto& task : tasks_) task(transfers_);
+  const bool any = !tasks_.empty();
+  tasks_.clear();
+  return any;
 }
 
 // Counted from the look, not from now: a thread that lost its processor since then would sleep
@@ -114,7 +87,7 @@ bool TransferLoop::RunOnce() noexcept {
 bool TransferLoop::IsToLookAgain() const {
   return std::any_of(transports_.begin(), transports_.end(),
                      [](const auto& transport) { return transport->DevicesWork(); }) &&
-         looked_ - last_moved_ < kLookAgainMax;
+         looked_ - transfers_.last_carried() < kLookAgainMax;
 }
 
 void TransferLoop::Sleep(TimePoint deadline) {
@@ -126,196 +99,141 @@ void TransferLoop::Sleep(TimePoint deadline) {
   pool_.Nap(std::min(deadline, Clock::now() + unattended), &driver_);
 }
 
-bool TransferLoop::RunTasks() {
-  {
-    const MutexLock lock(inbox_mutex_);
-    tasks_.swap(inbox_);
-  }
-  for (const auto& task : tasks_) task();
-  const bool any = !tasks_.empty();
-  tasks_.clear();
-  return any;
+void TransferLoop::AddToInbox(Task task) {
+  const MutexLock lock(inbox_mutex_);
+  inbox_.push_back(std::move(task));
 }
 
-bool TransferLoop::PollTransports() {
-  bool moved = false;
-  for (const auto& transport : transports_) moved |= transport->Poll(&finished_now_);
-  moved |= delegated_.Poll(&finished_now_, &accepted_now_);
-  for (auto& accepted : accepted_now_) TakePath(std::move(accepted));
-  accepted_now_.clear();
-  for (const uint64_t token : finished_now_) {
-    if (const auto found = transfers_.find(token); found != transfers_.end()) {
-      Attend(found->second.get());
+void TransferLoop::Post(Task task) {
+  AddToInbox(std::move(task));
+  pool_.WakeWaiter();
+}
+
+void TransferLoop::Ask(Task task, const Answer& answer, TimePoint wait_until) {
+  AddToInbox(std::move(task));
+  if (!driver_.TryLock()) return pool_.WakeWaiter();
+  pool_.TakeOver();
+  RunOnce();
+  if (answer.wait()) {
+    SpinOfThisThread(answer_spin_)
+        .Until([&]() NO_THREAD_SAFETY_ANALYSIS {  // this thread holds driver_
+          if (!answer.is_given()) RunOnce();
+          return answer.is_given();
+        });
+    while (!answer.is_given() && IsToLookAgain() && Clock::now() < wait_until) {
+      ::sched_yield();
+      RunOnce();
     }
   }
-  finished_now_.clear();
-  return moved;
+  pool_.HandBack(/*wake=*/transfers_.next_due() < sleeps_until_ || IsToLookAgain());
+  driver_.unlock();
 }
 
-// The peer that executes it says which path it took.
-void TransferLoop::TakePath(DelegatedTransfers::Accepted accepted) {
-  const auto found = transfers_.find(accepted.token);
-  if (found == transfers_.end() || found->second->operation == nullptr) return;
-  Transfer& transfer = *found->second;
-  const TimePoint now = Clock::now();
-  TrackBusy(transfer, -1, now);
-  transfer.admitted.status.path = accepted.path;
-  transfer.admitted.status.paths = std::move(accepted.paths);
-  TrackBusy(transfer, 1, now);
+Result<TransferStatus> TransferLoop::AskAndAwait(
+    const Key& key, TimePoint wait_until,
+    std::function<void(TransferDriver&, const std::shared_ptr<Answer>&)> question) {
+  auto answer = std::make_shared<Answer>(wait_until > Clock::now());
+  Ask([question = std::move(question),
+       answer](TransferDriver& driver) { question(driver, answer); },
+      *answer, wait_until);
+  const TimePoint start = Clock::now();
+  AdaptiveSpin& spin = SpinOfThisThread(answer_spin_);
+  const bool is_here = spin.Until([&] { return answer->is_given(); });
+  // Without a wait the answer is only as far away as the driver.
+  const bool is_given = answer->WaitUntil(answer->wait() ? wait_until : TimePoint::max());
+  if (!is_here) spin.Slept(Clock::now() - start);
+  if (is_given) return answer->Take();
+  auto look = std::make_shared<Answer>(false);
+  Ask(
+      [key, answer, look](TransferDriver& driver) {
+        if (Transfer* transfer = driver.table().Find(key)) std::erase(transfer->waiting, answer);
+        driver.Look(key, look);
+      },
+      *look);
+  look->WaitUntil(TimePoint::max());
+  return look->Take();
 }
 
-bool TransferLoop::PollFences() {
-  if (fences_.next() == TimePoint::max()) return false;
-  fences_.Poll(Clock::now(), &reached_now_);
-  const bool any = !reached_now_.empty();
-  for (const uint64_t token : reached_now_) {
-    Transfer* const transfer = transfers_.at(token).get();
-    Begin(transfer);
-    if (MovesNothing(*transfer)) Attend(transfer);
-  }
-  reached_now_.clear();
-  return any;
+void TransferLoop::Visit(Task task) {
+  auto done = std::make_shared<Answer>(false);
+  Ask(
+      [task = std::move(task), done](TransferDriver& driver) {
+        task(driver);
+        done->Give(TransferStatus{});
+      },
+      *done);
+  done->WaitUntil(TimePoint::max());
 }
 
-bool TransferLoop::FireTimers(TimePoint now) {
-  bool fired = false;
-  while (!timers_.empty() && timers_.begin()->first <= now) {
-    fired = true;
-    const uint64_t token = timers_.begin()->second;
-    timers_.erase(timers_.begin());
-    Transfer* transfer = transfers_.at(token).get();
-    transfer->timer.reset();
-    if (transfer->announcing) {
-      Announced(token, Fail(ErrorCode::kDeadlineExceeded, "nothing is known of its delivery"));
-    } else if (transfer->is_refreshing()) {
-      EndRetry(transfer);
-    } else if (!transfer->stop_started) {
-      StopOne(transfer, TransferState::kExpired,
-              transfer->waits_for_fence()
-                  ? NotReached(*transfer->admitted.fence)
-                  : Error(ErrorCode::kDeadlineExceeded, "the transfer did not end by its deadline",
-                          "deadline_ms states it; progress says how far it came"));
-    } else if (!transfer->aborted) {
-      log::Warning("a transfer does not become quiet, ending its copy workers",
-                   {{"transfer", transfer->admitted.status.id}});
-      transfer->aborted = true;
-      transfer->operation->Abort();
-    }
-  }
-  return fired;
+void TransferLoop::Close() {
+  Post([](TransferDriver& driver) { driver.Close(); });
 }
 
-Status TransferLoop::CheckRoom(const Admitted& admitted) const {
-  if (ended_workloads_.contains(admitted.workload_generation)) {
-    return Fail(ErrorCode::kCancelled, "workload '" + admitted.status.workload +
-                                           "' ended while the transfer was admitted");
-  }
-  if (closing_) return Fail(ErrorCode::kShuttingDown, "the sidecar is stopping");
-  if (active_.load(std::memory_order_relaxed) >= options_.transfers_max) {
-    return Fail(ErrorCode::kResourceExhausted,
-                std::to_string(options_.transfers_max) + " transfers are not finished yet",
-                "wait for completions before submitting more");
-  }
-  return {};
+void TransferLoop::SetNotifications(NotificationCenter* notifications) {
+  Post([notifications](TransferDriver& driver) { driver.SetNotifications(notifications); });
 }
 
-void TransferLoop::Accept(Admitted* admitted, const std::shared_ptr<Answer>& answer) {
-  Key key(admitted->status.workload, admitted->status.id);
-  // An id is the workload's as long as it lives: its next process begins anew.
-  const Transfer* known = Find(key);
-  if (known != nullptr && known->admitted.workload_generation == admitted->workload_generation) {
-    if (known->admitted.fingerprint == admitted->fingerprint) return Look(key, answer, false);
-    return answer->Give(Conflict(key.second));
-  }
-  if (auto room = CheckRoom(*admitted); !room) return answer->Give(Fail(room.error()));
-  const TimePoint now = Clock::now();
-  const uint64_t token = next_token_++;
-  auto transfer = std::make_unique<Transfer>(std::move(*admitted), token, now);
-  Transfer* entry = transfer.get();
-  transfers_.emplace(token, std::move(transfer));
-  const auto& fence = entry->admitted.fence;
-  const bool waits = fence && fence->Read() < fence->value;
-  if (waits) {
-    entry->operation = std::make_unique<UnstartedOperation>(entry->admitted.plan);
-    fences_.Add(token, &*fence, now);
-  } else {
-    Begin(entry);
-  }
-  tokens_.insert_or_assign(key, token);
-  active_.fetch_add(1, std::memory_order_relaxed);
-  bytes_inflight_.fetch_add(entry->admitted.plan->bytes, std::memory_order_relaxed);
-  CountPath(entry->admitted);
-  SetTimer(entry, entry->admitted.deadline);
-  Look(key, answer, false);
-  if (!waits && MovesNothing(*entry)) Attend(entry);
+Result<TransferStatus> TransferLoop::Insert(Admitted&& admitted, TimePoint wait_until) {
+  const Key key(admitted.status.workload, admitted.status.id);
+  auto shared = std::make_shared<Admitted>(std::move(admitted));
+  return AskAndAwait(key, wait_until, [shared](TransferDriver& driver, const auto& answer) {
+    driver.Accept(shared.get(), answer);
+  });
 }
 
-// Of a transfer that waits for nothing more.
-void TransferLoop::Begin(Transfer* transfer) {
-  Admitted& admitted = transfer->admitted;
-  transfer->begun = Clock::now();
-  TrackBusy(*transfer, 1, *transfer->begun);
-  const int priority = admitted.status.priority;
-  if (MovesNothing(*transfer)) {
-    transfer->operation = std::make_unique<UnmovedOperation>(*admitted.plan, *transfer->begun);
-    return;
-  }
-  transfer->operation = admitted.delegation == nullptr
-                            ? admitted.transport->Start(admitted.plan, priority, transfer->token)
-                            : delegated_.Start(admitted.delegation, admitted.plan,
-                                               admitted.deadline, priority, transfer->token);
+Result<TransferStatus> TransferLoop::Get(std::string_view workload, std::string_view id,
+                                         TimePoint wait_until) {
+  const Key key(workload, id);
+  return AskAndAwait(key, wait_until, [key](TransferDriver& driver, const auto& answer) {
+    driver.Look(key, answer);
+  });
 }
 
-void TransferLoop::Look(const Key& key, const std::shared_ptr<Answer>& answer, bool cancel) {
-  Transfer* transfer = Find(key);
-  if (transfer == nullptr) {
-    return answer->Give(Fail(ErrorCode::kNotFound,
-                             "workload '" + key.first + "' has no transfer '" + key.second + "'",
-                             "finished transfers are kept for a while only; events say the rest"));
-  }
-  if (cancel && (transfer->operation != nullptr || transfer->is_refreshing())) {
-    StopOne(transfer, TransferState::kCancelled,
-            Error(ErrorCode::kCancelled, "the transfer was cancelled by its caller"));
-  }
-  if (answer->wait() && !transfer->is_terminal()) {
-    transfer->waiting.push_back(answer);
-  } else {
-    answer->Give(transfer->Snapshot(Clock::now()));
-  }
+Result<TransferStatus> TransferLoop::GetSame(const wire::TransferRequest& request,
+                                             TimePoint wait_until) {
+  const Key key(request.workload, request.id);
+  return AskAndAwait(
+      key, wait_until,
+      [key, fingerprint = FingerprintOf(request)](TransferDriver& driver, const auto& answer) {
+        driver.Look(key, answer, fingerprint);
+      });
 }
 
-void TransferLoop::Attend(Transfer* transfer) {
-  if (transfer->operation == nullptr) return;
-  if (transfer->operation->finished()) return Finish(transfer);
-  // It failed; what is still in flight gets as much time as after a cancel.
-  if (transfer->operation->error()) {
-    StopOne(transfer, TransferState::kFailed, *transfer->operation->error());
-  }
+Result<TransferStatus> TransferLoop::Cancel(std::string_view workload, std::string_view id,
+                                            TimePoint wait_until) {
+  const Key key(workload, id);
+  return AskAndAwait(key, wait_until, [key](TransferDriver& driver, const auto& answer) {
+    driver.Cancel(key, answer);
+  });
 }
 
-void TransferLoop::StopOne(Transfer* transfer, TransferState outcome, Error why) {
-  if (transfer->stop_started) return;
-  if (transfer->is_refreshing()) return EndRetry(transfer, outcome, std::move(why));
-  const TimePoint now = Clock::now();
-  transfer->stop_started = now;
-  transfer->stop_outcome = outcome;
-  transfer->stop_reason = std::move(why);
-  SetTimer(transfer, now + options_.quiesce_max);
-  transfer->operation->Stop();
-  if (!transfer->waits_for_fence()) return;
-  fences_.Remove(transfer->token);
-  Finish(transfer);
+std::vector<TransferStatus> TransferLoop::List(std::string_view workload, bool active_only,
+                                               size_t limit) {
+  auto list = std::make_shared<std::vector<TransferStatus>>();
+  Visit([workload = std::string(workload), active_only, limit, list](TransferDriver& driver) {
+    *list = driver.table().List(workload, active_only, limit);
+  });
+  return std::move(*list);
 }
 
-void TransferLoop::SetTimer(Transfer* transfer, TimePoint when) {
-  if (transfer->timer) timers_.erase({*transfer->timer, transfer->token});
-  transfer->timer = when;
-  timers_.insert({when, transfer->token});
+EngineTotals TransferLoop::Totals() {
+  auto totals = std::make_shared<EngineTotals>();
+  Visit([totals](TransferDriver& driver) { *totals = driver.table().Totals(); });
+  return *totals;
 }
 
-Transfer* TransferLoop::Find(const Key& key) {
-  const auto found = tokens_.find(key);
-  return found == tokens_.end() ? nullptr : transfers_.at(found->second).get();
+void TransferLoop::Stop(Match match, TransferState outcome, Error why) {
+  Post([match = std::move(match), outcome, why = std::move(why)](TransferDriver& driver) {
+    driver.Stop(match, outcome, why);
+  });
+}
+
+void TransferLoop::ForgetIds(Match match) {
+  Post([match = std::move(match)](TransferDriver& driver) { driver.table().ForgetIds(match); });
+}
+
+void TransferLoop::EndWorkload(uint64_t workload_generation) {
+  Post([workload_generation](TransferDriver& driver) { driver.EndWorkload(workload_generation); });
 }
 
 }  // namespace gantry::engine

@@ -281,41 +281,6 @@ def headers_introduce_themselves(tree):
             yield f"{path}:{comment + 1}: #pragma once comes right after the comment"
 
 
-# Classes beside whose mutex are members of one thread, or such as are set before a second thread sees the object. Their
-# class comments say which. An entry goes when its class is split.
-HAVE_OTHER_MEMBERS = set("""CudaPinnedMemory CudaPrimary DmaBufAbility GpuHomes GpuResolver GrpcHealthServer GrpcPeerClient
-HandshakeLog HipDevice HipPinnedMemory HipPointers HttpServer IoLoop PeerLink RdmaPeer RdmaTarget RdmaTransport RemoteStage
-BufferRegistry Families Link SlotReconciler StagedCopies TcpTransport Timeline TransferLoop WatchReader WorkerSupervisor WorkloadSession""".split())
-
-NEEDS_NO_GUARD = re.compile(r"GUARDED_BY|\b(const|static|using|friend|Mutex|Condition|std::j?thread)\b|std::atomic|& *\w+$"
-                            r"|std::vector<std::j?thread>")
-
-
-def class_bodies(text):
-    """Yields (class name, line number, text of the body without comments and without what nests in it)."""
-    text = re.sub(r"//[^\n]*", "", text)
-    for match in re.finditer(r"\b(?:class|struct) (?:[A-Z_]+\([^)]*\) )?(\w+)[^;{}()]*\{", text):
-        body, depth, at = [], 1, match.end()
-        while depth and at < len(text):
-            depth += {"{": 1, "}": -1}.get(text[at], 0)
-            if depth == 1:
-                body.append(text[at])
-            at += 1
-        yield match.group(1), text.count("\n", 0, match.start()) + 1, "".join(body)
-
-
-def members_beside_a_mutex_are_guarded(tree):
-    for path, text in tree.cpp(CODE_FOLDERS):
-        for name, number, body in class_bodies(text) if "Mutex " in text else ():
-            if name in HAVE_OTHER_MEMBERS or not re.search(r"\bMutex \w+;", body):
-                continue
-            for statement in re.split(r"[;}]|\b(?:public|private|protected):", body):
-                words = re.sub(r"\s+", " ", re.sub(r"=.*", "", statement, flags=re.S)).strip()
-                is_member = re.search(r"^[\w:<>,*& ()\[\]]+[ >*&]\w+_$", words)
-                if is_member and not NEEDS_NO_GUARD.search(statement.strip()):
-                    yield f"{path}:{number}: {name}: \"{words}\" is beside a mutex and not GUARDED_BY it"
-
-
 RULES = [includes_follow_the_arrows, third_parties_stay_put, file_names_are_unique, folders_are_small, files_are_short,
          environment_is_read_in_one_place, no_conditional_compilation, threads_are_started_in_one_place, nothing_is_left_unfinished,
-         names_say_something, vendors_stay_below, headers_introduce_themselves, members_beside_a_mutex_are_guarded]
+         names_say_something, vendors_stay_below, headers_introduce_themselves]

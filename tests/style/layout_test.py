@@ -1,4 +1,4 @@
-"""Holds the source to layout_rules.py, and plants one violation of each kind to see that it is found."""
+"""Holds the source to layout_rules.py and class_rules.py, and plants one violation of each kind to see that it is found."""
 
 import sys
 import tempfile
@@ -6,10 +6,12 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+import class_rules  # noqa: E402
 import layout_rules  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = "// One line.\n#pragma once\n"
+RULES = {rule.__name__: rule for rule in layout_rules.RULES + class_rules.RULES}
 
 
 class LayoutTest(unittest.TestCase):
@@ -86,6 +88,8 @@ class PlantedViolationTest(unittest.TestCase):
             ("deviceplugin/gpus.cc", '"/dev/nvidia0"'), ("deviceplugin/gpus.cc", "HIPStream"), ("sidecar/memory/cuda_names.cc", ""),
             ("lib/base/library.cc", "libamdhip64.so.7")]],
         ("members_beside_a_mutex_are_guarded", "lib/base/count.h", HEADER + "class Count {\n  void Add();\n  Mutex mutex_;\n  int count_ = 0;\n};\n"),
+        ("classes_are_small", "lib/base/full.h", HEADER + "class Full {\n" + "".join(f"  int a{i}_ = 0;\n" for i in range(16)) + "};\n"),
+        ("classes_are_small", "lib/base/busy.h", HEADER + "class Busy {\n" + "".join(f"  void Do{i}();\n" for i in range(27)) + "};\n"),
         ("headers_introduce_themselves", "lib/base/silent.h", "#pragma once\n"),
         ("headers_introduce_themselves", "lib/base/wordy.h", "// line\n" * 6 + "#pragma once\n"),
         ("headers_introduce_themselves", "lib/base/twice.h", "// One line.\n"),
@@ -99,17 +103,17 @@ class PlantedViolationTest(unittest.TestCase):
             return list(rule(layout_rules.Tree(folder)))
 
     def test_clean_tree_has_no_violation(self):
-        for rule in layout_rules.RULES:
+        for rule in RULES.values():
             with self.subTest(rule=rule.__name__):
                 self.assertEqual(self.violations(rule, {}), [])
 
     def test_each_rule_is_tried(self):
-        self.assertEqual({name for name, _, _ in self.PLANTED}, {rule.__name__ for rule in layout_rules.RULES})
+        self.assertEqual({name for name, _, _ in self.PLANTED}, set(RULES))
 
     def test_each_planted_violation_is_found(self):
         for name, path, text in self.PLANTED:
             with self.subTest(rule=name, path=path):
-                found = self.violations(getattr(layout_rules, name), {path: text})
+                found = self.violations(RULES[name], {path: text})
                 self.assertEqual([line.split(":")[0] for line in found][:1], [path])
 
 
@@ -120,7 +124,7 @@ def check(rule):
     return test
 
 
-for each in layout_rules.RULES:
+for each in RULES.values():
     setattr(LayoutTest, f"test_{each.__name__}", check(each))
 
 if __name__ == "__main__":

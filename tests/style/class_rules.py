@@ -1,0 +1,107 @@
+"""The rules that hold the shape of classes: what a lock guards is said, and no class grows beyond a few members and methods.
+
+As in layout_rules.py, every rule takes a Tree and yields its violations. layout_test.py runs them.
+"""
+
+import re
+
+from layout_rules import CODE_FOLDERS
+
+# Classes beside whose mutex are members of one thread, or such as are set before a second thread sees the object. Their
+# class comments say which. An entry goes when its class is split.
+HAVE_OTHER_MEMBERS = set("""CudaPinnedMemory CudaPrimary DmaBufAbility GpuHomes GpuResolver GrpcHealthServer GrpcPeerClient
+HandshakeLog HipDevice HipPinnedMemory HipPointers HttpServer IoLoop PeerLink RdmaPeer RdmaTarget RdmaTransport RemoteStage
+BufferRegistry Families Link SlotReconciler StagedCopies TcpTransport Timeline WatchReader WorkerSupervisor WorkloadSession""".split())
+
+NEEDS_NO_GUARD = re.compile(r"GUARDED_BY|\b(const|static|using|friend|Mutex|Condition|std::j?thread)\b|std::atomic|& *\w+$"
+                            r"|std::vector<std::j?thread>")
+
+
+def class_bodies(text):
+    """Yields (class name, line number, text of the body without comments and without what nests in it)."""
+    text = re.sub(r"//[^\n]*", "", text)
+    for match in re.finditer(r"\b(?:class|struct) (?:[A-Z_]+\([^)]*\) )?(\w+)[^;{}()]*\{", text):
+        body, depth, at = [], 1, match.end()
+        while depth and at < len(text):
+            depth += {"{": 1, "}": -1}.get(text[at], 0)
+            if depth == 1:
+                body.append(text[at])
+            at += 1
+        yield match.group(1), text.count("\n", 0, match.start()) + 1, "".join(body)
+
+
+def members_beside_a_mutex_are_guarded(tree):
+    for path, text in tree.cpp(CODE_FOLDERS):
+        for name, number, body in class_bodies(text) if "Mutex " in text else ():
+            if name in HAVE_OTHER_MEMBERS or not re.search(r"\bMutex \w+;", body):
+                continue
+            for statement in re.split(r"[;}]|\b(?:public|private|protected):", body):
+                words = re.sub(r"\s+", " ", re.sub(r"=.*", "", statement, flags=re.S)).strip()
+                is_member = re.search(r"^[\w:<>,*& ()\[\]]+[ >*&]\w+_$", words)
+                if is_member and not NEEDS_NO_GUARD.search(statement.strip()):
+                    yield f"{path}:{number}: {name}: \"{words}\" is beside a mutex and not GUARDED_BY it"
+
+MEMBERS_MAX = 15
+METHODS_MAX = 26
+# Classes that are to be split by responsibility, as large as they are: members, methods. They may not grow, and an entry goes
+# when its class is split.
+TO_BE_SPLIT = {
+    "WorkloadSession": (15, 53),
+    "ShmTransport": (18, 46),
+    "TargetStream": (23, 41),
+    "WorkerPool": (14, 39),
+    "PeerLink": (30, 38),
+    "RdmaPeer": (25, 36),
+    "InitiatorTable": (10, 35),
+    "RdmaConnection": (14, 33),
+    "PeerService": (8, 31),
+    "RdmaOperation": (18, 30),
+    "InitiatorStream": (25, 29),
+    "ShmOperation": (21, 26),
+    "HttpConnection": (17, 24),
+    "WorkerSupervisor": (19, 20),
+    "WorkerLoop": (16, 19),
+    "RemoteStage": (18, 14),
+}
+# Tables of another library's functions, by their names there.
+TABLES_OF_FUNCTIONS = re.compile(r"^lib/gpu/.*_abi\.h$")
+
+ANNOTATION = re.compile(r"\b(?:PT_)?(?:GUARDED_BY|REQUIRES|EXCLUDES|ACQUIRE|RELEASE|TRY_ACQUIRE)\([^()]*(?:\([^()]*\)[^()]*)*\)"
+                        r"|\bNO_THREAD_SAFETY_ANALYSIS\b")
+DECLARES_NEITHER = re.compile(r"(?:using|friend|static_assert|class|struct|enum)\b")
+
+
+def statements_of(body):
+    """Yields the declarations at the level of a class, without annotations, initialisers and template arguments."""
+    for statement in re.split(r"[;}]|\b(?:public|private|protected):", ANNOTATION.sub("", body)):
+        words = statement if "operator" in statement else statement.split("=")[0]
+        for _ in range(4):
+            words = re.sub(r"<[^<>]*>", "", words)
+        words = " ".join(words.split())
+        if words and not DECLARES_NEITHER.match(words):
+            yield words
+
+
+def size_of(name, body):
+    """Returns how many members and methods a class has; constructors and destructor are not counted."""
+    members = methods = 0
+    for words in statements_of(body):
+        if "(" not in words:
+            members += bool(re.search(r"\w_(?:\[\w*\])?$", words))
+        elif not re.match(rf"(?:explicit |constexpr )*~?{name} ?\(", words):
+            methods += 1
+    return members, methods
+
+
+def classes_are_small(tree):
+    for path, text in tree.cpp(CODE_FOLDERS):
+        for name, number, body in class_bodies(text) if path.endswith(".h") and not TABLES_OF_FUNCTIONS.match(path) else ():
+            members, methods = size_of(name, body)
+            members_max, methods_max = TO_BE_SPLIT.get(name, (MEMBERS_MAX, METHODS_MAX))
+            if members > members_max:
+                yield f"{path}:{number}: {name} has {members} members; at most {members_max}"
+            if methods > methods_max:
+                yield f"{path}:{number}: {name} has {methods} methods; at most {methods_max}"
+
+
+RULES = [members_beside_a_mutex_are_guarded, classes_are_small]
