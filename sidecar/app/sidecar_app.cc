@@ -161,7 +161,7 @@ class App final : public SidecarApp {
   Status MakeEngine() {
     const TransportSources sources = {
         config_, *pool_, *tcp_path_, rdma_path_, bounce_path_.get(), [this](const Error& why) {
-          metrics_.PathError(metrics::Path::kRdma, why.code);
+          metrics_.PathError(wire::Path::kRdma, why.code);
         }};
     engine_ = std::make_unique<engine::TransferEngine>(EngineOptionsOf(config_), *pool_,
                                                        MakeTransports(sources, &to_peers_),

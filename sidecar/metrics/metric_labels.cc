@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "lib/wire/buffer_types.h"
+#include "lib/wire/transfer_request.h"
+
 namespace gantry::metrics {
 namespace {
 
@@ -82,6 +85,21 @@ std::optional<size_t> Find(std::span<const std::string_view> set, std::string_vi
 }
 
 }  // namespace
+
+std::span<const std::string_view> OperationNames() {
+  static const std::array names = {NameOf(wire::Operation::kRead), NameOf(wire::Operation::kWrite)};
+  return names;
+}
+
+std::span<const std::string_view> PathNamesAndNone() {
+  static const auto names = [] {
+    std::array<std::string_view, wire::kPathCount + 1> all;
+    for (size_t i = 0; i < wire::kPathCount; ++i) all[i] = NameOf(static_cast<wire::Path>(i));
+    all.back() = "none";
+    return all;
+  }();
+  return names;
+}
 
 std::optional<size_t> AccessReasonOf(ErrorCode code) {
   return Find(kAccessReasonNames, InfoOf(code).metric_reason);

@@ -12,10 +12,6 @@
 namespace gantry::metrics {
 
 // In the order of the enumerations in metrics.h.
-inline constexpr std::array<std::string_view, 2> kOperationNames = {"read", "write"};
-inline constexpr std::array<std::string_view, 6> kPathNames = {"ipc",    "shm", "rdma",
-                                                               "bounce", "tcp", "none"};
-inline constexpr std::span<const std::string_view> kRealPathNames(kPathNames.data(), 5);
 inline constexpr std::array<std::string_view, 5> kOutcomeNames = {
     "succeeded", "failed", "cancelled", "expired", "rejected"};
 inline constexpr std::array<std::string_view, 5> kStageNames = {"admit", "fence", "queue", "move",
@@ -56,6 +52,10 @@ inline constexpr std::array<std::string_view, 7> kTransportReasonNames = {
 // Likewise: why a description of a remote buffer was stale.
 inline constexpr std::array<std::string_view, 5> kRetryReasonNames = {
     "stale_generation", "draining", "unregistered", "path_unavailable", "disconnect"};
+
+// The names of wire::Operation, and those of wire::Path with "none" behind them.
+std::span<const std::string_view> OperationNames();
+std::span<const std::string_view> PathNamesAndNone();
 
 // Index into kAccessReasonNames; none when the code is no access error.
 std::optional<size_t> AccessReasonOf(ErrorCode code);

@@ -36,7 +36,13 @@ Buckets SizeBuckets() {
 }
 
 size_t Index(auto value) { return static_cast<size_t>(value); }
-bool IsReal(Path path) { return Index(path) < kRealPathNames.size(); }
+
+// The index of a path in PathNamesAndNone.
+size_t IndexOrNone(std::optional<wire::Path> path) {
+  return path ? Index(*path) : static_cast<size_t>(wire::kPathCount);
+}
+std::span<const std::string_view> PathNames() { return PathNamesAndNone().first(wire::kPathCount); }
+
 void Add(Counter& counter, uint64_t count) {
   if (count != 0) counter.Increment(static_cast<double>(count));
 }
@@ -50,35 +56,35 @@ class FallbackCounters {
                        .Name("gantry_path_fallbacks_total")
                        .Help("Transfers that took a slower path than works on this side, and why")
                        .Register(registry);
-    for (const Path from : {Path::kIpc, Path::kShm}) {
-      for (size_t to = Index(Path::kRdma); to < kRealPathNames.size(); ++to) {
-        over_tcp_[Index(from)][to] = &family.Add({{"from", std::string(kPathNames[Index(from)])},
-                                                  {"to", std::string(kPathNames[to])},
+    for (const wire::Path from : {wire::Path::kIpc, wire::Path::kShm}) {
+      for (size_t to = kRdma; to < PathNames().size(); ++to) {
+        over_tcp_[Index(from)][to] = &family.Add({{"from", std::string(NameOf(from))},
+                                                  {"to", std::string(PathNames()[to])},
                                                   {"reason", "over_tcp"}});
       }
     }
-    for (size_t to = Index(Path::kRdma) + 1; to < kRealPathNames.size(); ++to) {
+    for (size_t to = kRdma + 1; to < PathNames().size(); ++to) {
       for (size_t why = 0; why < kPathObstacleNames.size(); ++why) {
-        counters_[to][why] = &family.Add({{"from", std::string(kPathNames[Index(Path::kRdma)])},
-                                          {"to", std::string(kPathNames[to])},
+        counters_[to][why] = &family.Add({{"from", std::string(PathNames()[kRdma])},
+                                          {"to", std::string(PathNames()[to])},
                                           {"reason", std::string(kPathObstacleNames[why])}});
       }
     }
   }
-  void Count(Path to, PathObstacle why) {
-    if (!IsReal(to)) return;
+  void Count(wire::Path to, PathObstacle why) {
     Counter* counter = counters_[Index(to)][Index(why)];
     if (counter != nullptr) counter->Increment();
   }
-  void CountOverTcp(Path from, Path to) {
-    if (!IsReal(from) || !IsReal(to)) return;
+  void CountOverTcp(wire::Path from, wire::Path to) {
     Counter* counter = over_tcp_[Index(from)][Index(to)];
     if (counter != nullptr) counter->Increment();
   }
 
  private:
-  std::array<std::array<Counter*, kRealPathNames.size()>, kRealPathNames.size()> over_tcp_{};
-  std::array<std::array<Counter*, kPathObstacleNames.size()>, kRealPathNames.size()> counters_{};
+  static constexpr size_t kRdma = static_cast<size_t>(wire::Path::kRdma);
+
+  std::array<std::array<Counter*, wire::kPathCount>, wire::kPathCount> over_tcp_{};
+  std::array<std::array<Counter*, kPathObstacleNames.size()>, wire::kPathCount> counters_{};
 };
 
 // gantry_ipc_jobs_total has a series for each reason, of the plan that it is for.
@@ -137,9 +143,9 @@ struct Metrics::Families {
   Mutex mutex;
   std::unique_ptr<ScrapeListener> listener GUARDED_BY(mutex);
 
-  const LabelSet op{"op", kOperationNames};
-  const LabelSet path{"path", kRealPathNames};
-  const LabelSet path_or_none{"path", kPathNames};
+  const LabelSet op{"op", OperationNames()};
+  const LabelSet path{"path", PathNames()};
+  const LabelSet path_or_none{"path", PathNamesAndNone()};
 
   CounterGrid transfers{*registry,
                         "gantry_transfers_total",
@@ -230,11 +236,11 @@ Metrics::~Metrics() = default;
 
 void Metrics::TransferEnded(const TransferSample& sample) {
   const size_t op = Index(sample.operation);
-  const size_t path = Index(sample.path);
+  const size_t path = IndexOrNone(sample.path);
   families_->transfers.At(op, path, sample.outcome).Increment();
   Add(families_->descriptors.At(0), sample.descriptors_in);
   Add(families_->descriptors.At(1), sample.descriptors_out);
-  if (!IsReal(sample.path) || sample.outcome == Outcome::kRejected) return;
+  if (!sample.path || sample.outcome == Outcome::kRejected) return;
 
   Add(families_->bytes.At(op, path), sample.bytes);
   Add(families_->chunks.At(op, path, 0), sample.chunks_succeeded);
@@ -250,19 +256,19 @@ void Metrics::TransferEnded(const TransferSample& sample) {
   families_->stage_duration.At(Stage::kQuiesce).Observe(sample.quiesce_seconds);
 }
 
-void Metrics::AccessError(Path path, ErrorCode code) {
+void Metrics::AccessError(std::optional<wire::Path> path, ErrorCode code) {
   if (const auto reason = AccessReasonOf(code)) {
-    families_->access_errors.At(path, *reason).Increment();
+    families_->access_errors.At(IndexOrNone(path), *reason).Increment();
   }
 }
 
-void Metrics::TransportError(Path path, ErrorCode code) {
+void Metrics::TransportError(std::optional<wire::Path> path, ErrorCode code) {
   if (const auto reason = TransportReasonOf(code)) {
-    families_->transport_errors.At(path, *reason).Increment();
+    families_->transport_errors.At(IndexOrNone(path), *reason).Increment();
   }
 }
 
-void Metrics::PathError(Path path, ErrorCode code) {
+void Metrics::PathError(wire::Path path, ErrorCode code) {
   AccessError(path, code);  // no code has a reason in both
   TransportError(path, code);
 }
@@ -271,17 +277,17 @@ void Metrics::TransferRetried(ErrorCode code) {
   families_->retries.At(IndexOrLast(kRetryReasonNames, InfoOf(code).metric_reason)).Increment();
 }
 
-void Metrics::PathSelected(Path path) {
-  if (IsReal(path)) families_->selected.At(path).Increment();
-}
+void Metrics::PathSelected(wire::Path path) { families_->selected.At(path).Increment(); }
 
-void Metrics::RdmaFallback(Path taken, PathObstacle why) { families_->fallbacks.Count(taken, why); }
-void Metrics::NodeFallback(Path from, Path taken) {
+void Metrics::RdmaFallback(wire::Path taken, PathObstacle why) {
+  families_->fallbacks.Count(taken, why);
+}
+void Metrics::NodeFallback(wire::Path from, wire::Path taken) {
   families_->fallbacks.CountOverTcp(from, taken);
 }
 
-void Metrics::Busy(Operation operation, Path path, double seconds) {
-  if (IsReal(path)) families_->active.At(operation, path).Increment(std::max(seconds, 0.0));
+void Metrics::Busy(wire::Operation operation, wire::Path path, double seconds) {
+  families_->active.At(operation, path).Increment(std::max(seconds, 0.0));
 }
 
 void Metrics::RegistrationEnded(bool ok, uint64_t buffers) {

@@ -13,6 +13,8 @@
 
 #include "lib/base/error.h"
 #include "lib/base/result.h"
+#include "lib/wire/buffer_types.h"
+#include "lib/wire/transfer_request.h"
 #include "sidecar/metrics/metric_labels.h"
 #include "sidecar/metrics/notification_outcome.h"
 #include "sidecar/metrics/path_obstacle.h"
@@ -21,15 +23,12 @@
 namespace gantry::metrics {
 
 // Closed label sets; indices into the tables in metrics.cc.
-enum class Operation { kRead, kWrite };
-// In the order of wire::Path. kNone: refused before a path was chosen.
-enum class Path { kIpc, kShm, kRdma, kBounce, kTcp, kNone };
 enum class Outcome { kSucceeded, kFailed, kCancelled, kExpired, kRejected };
 enum class Stage { kAdmit, kFence, kQueue, kMove, kQuiesce };
 
 struct TransferSample {
-  Operation operation = Operation::kRead;
-  Path path = Path::kNone;
+  wire::Operation operation = wire::Operation::kRead;
+  std::optional<wire::Path> path;  // none: it was refused before one was chosen
   Outcome outcome = Outcome::kSucceeded;
   uint64_t bytes = 0;  // moved for certain
   uint64_t descriptors_in = 0;
@@ -127,19 +126,20 @@ class Metrics {
   void TransferEnded(const TransferSample& sample);
   // A transfer or registration that touched what it may not: counted by path and by the error
   // code's metric_reason. Codes that are no access error are not counted here.
-  void AccessError(Path path, ErrorCode code);
-  void TransportError(Path path, ErrorCode code);
+  void AccessError(std::optional<wire::Path> path, ErrorCode code);
+  void TransportError(std::optional<wire::Path> path, ErrorCode code);
   // In the one of both that has its reason.
-  void PathError(Path path, ErrorCode code);
+  void PathError(wire::Path path, ErrorCode code);
   // Begun again with a fresh description of its remote buffers, after the peer answered so.
   void TransferRetried(ErrorCode code);
-  void PathSelected(Path path);
+  void PathSelected(wire::Path path);
   // Took a slower path than RDMA, which works on this side.
-  void RdmaFallback(Path taken, PathObstacle why);
+  void RdmaFallback(wire::Path taken, PathObstacle why);
   // Did not take `from`, which shares memory, though the peer is on this node: it was reached over
   // TCP.
-  void NodeFallback(Path from, Path taken);
-  void Busy(Operation operation, Path path, double seconds);  // union of the time a path was busy
+  void NodeFallback(wire::Path from, wire::Path taken);
+  // The time in which any transfer was busy on the path.
+  void Busy(wire::Operation operation, wire::Path path, double seconds);
   void RegistrationEnded(bool ok, uint64_t buffers);
   void HttpRequest(std::string_view route, std::string_view method, int code, double seconds);
   void HoldExpired();

@@ -11,10 +11,9 @@ namespace gantry::engine {
 // they do not work has nothing to fall back from, and a caller who wants another path gets it.
 void TransferAccounts::PathChosen(const Admitted& admitted) const {
   const TransferStatus& status = admitted.status;
-  const auto path = static_cast<metrics::Path>(status.path);
-  metrics_.PathSelected(path);
+  metrics_.PathSelected(status.path);
   if (admitted.kept_off_by_tcp) {
-    metrics_.NodeFallback(static_cast<metrics::Path>(*admitted.kept_off_by_tcp), path);
+    metrics_.NodeFallback(*admitted.kept_off_by_tcp, status.path);
   }
   if (status.path != wire::Path::kTcp && status.path != wire::Path::kBounce) return;
   for (const auto& transport : transports_) {
@@ -23,7 +22,8 @@ void TransferAccounts::PathChosen(const Admitted& admitted) const {
                                      [](const auto& one) { return one.path == wire::Path::kRdma; });
     if (report == status.paths.end() || report->available || report->reason == kNotRequired)
       continue;
-    metrics_.RdmaFallback(path, admitted.against_rdma.value_or(metrics::PathObstacle::kPeer));
+    metrics_.RdmaFallback(status.path,
+                          admitted.against_rdma.value_or(metrics::PathObstacle::kPeer));
   }
 }
 
@@ -33,8 +33,7 @@ void TransferAccounts::Moving(const Transfer& transfer, int change, TimePoint no
       busy_[status.operation == wire::Operation::kRead ? 0 : 1][static_cast<size_t>(status.path)];
   // Told at each change, and not when the path is idle: under load it never is.
   if (busy.running > 0) {
-    metrics_.Busy(static_cast<metrics::Operation>(status.operation),
-                  static_cast<metrics::Path>(status.path), SecondsBetween(busy.since, now));
+    metrics_.Busy(status.operation, status.path, SecondsBetween(busy.since, now));
   }
   busy.since = now;
   busy.running += change;
@@ -44,7 +43,7 @@ void TransferAccounts::Moving(const Transfer& transfer, int change, TimePoint no
 void TransferAccounts::AttemptFailed(const TransferStatus& status,
                                      std::optional<ErrorCode> counted) const {
   if (!status.error || status.error->code == counted) return;
-  metrics_.PathError(static_cast<metrics::Path>(status.path), status.error->code);
+  metrics_.PathError(status.path, status.error->code);
 }
 
 void TransferAccounts::Failed(const TransferStatus& status) {

@@ -112,10 +112,10 @@ Result<TransferStatus> TransferEngine::Refuse(const wire::TransferRequest& reque
 void TransferEngine::NoteRejection(std::string_view workload, wire::Operation operation,
                                    const Error& error) {
   metrics::TransferSample sample;
-  sample.operation = static_cast<metrics::Operation>(operation);
+  sample.operation = operation;
   sample.outcome = metrics::Outcome::kRejected;
   metrics_.TransferEnded(sample);
-  metrics_.AccessError(metrics::Path::kNone, error.code);
+  metrics_.AccessError(std::nullopt, error.code);
   refusals_.Tell(workload, wire::NameOf(operation), "", error);
 }
 

@@ -34,8 +34,8 @@ metrics::Outcome OutcomeOf(TransferState state) {
 metrics::TransferSample SampleOf(const Transfer& transfer, TimePoint now) {
   const TransferStatus& status = transfer.admitted.status;
   metrics::TransferSample sample;
-  sample.operation = static_cast<metrics::Operation>(status.operation);
-  sample.path = static_cast<metrics::Path>(status.path);
+  sample.operation = status.operation;
+  sample.path = status.path;
   sample.outcome = OutcomeOf(status.state);
   sample.bytes = status.bytes_moved;
   sample.descriptors_in = status.descriptors_in;

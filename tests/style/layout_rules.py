@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "lib/rpc": ["lib/base", "lib/host"],
     "lib/topology": ["lib/base"],
     "lib/wire": ["lib/base", "lib/gpu"],
-    "sidecar/metrics": ["lib/base", "lib/metrics"],
+    "sidecar/metrics": ["lib/base", "lib/metrics", "lib/wire"],
     "sidecar/memory": LIBRARIES,
     "sidecar/worker/channel": LIBRARIES + ["sidecar/memory"],
     "sidecar/worker/process": LIBRARIES + ["sidecar/memory", "sidecar/worker/channel"],

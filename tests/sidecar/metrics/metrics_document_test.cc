@@ -93,7 +93,7 @@ void CheckWithPromtool(const std::string& exposition) {
 TEST(MetricsDocument, PromtoolAcceptsTheTextWithoutAWarning) {
   Metrics metrics("0.1.0+\"quoted\"");
   TransferSample sample;
-  sample.path = Path::kShm;
+  sample.path = wire::Path::kShm;
   sample.bytes = uint64_t{1} << 40;
   sample.seconds = 1e-7;
   metrics.TransferEnded(sample);

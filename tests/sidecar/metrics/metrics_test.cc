@@ -17,8 +17,8 @@ using ::testing::HasSubstr;
 
 TransferSample Read64KiB() {
   TransferSample sample;
-  sample.operation = Operation::kRead;
-  sample.path = Path::kShm;
+  sample.operation = wire::Operation::kRead;
+  sample.path = wire::Path::kShm;
   sample.bytes = 65536;
   sample.descriptors_in = 16;
   sample.descriptors_out = 2;
@@ -69,7 +69,7 @@ TEST(Metrics, ARejectedTransferDoesNotTouchTheDurations) {
   TransferSample sample;
   sample.outcome = Outcome::kRejected;
   metrics.TransferEnded(sample);
-  sample.path = Path::kShm;
+  sample.path = wire::Path::kShm;
   metrics.TransferEnded(sample);
   const Exposition now(metrics.Text());
   EXPECT_EQ(now.At(R"(gantry_transfers_total{op="read",outcome="rejected",path="none"})"), 1);
@@ -81,8 +81,8 @@ TEST(Metrics, TellsAccessErrorsFromTransportErrorsAndMistakes) {
   Metrics metrics("test");
   for (int code = 0; code < kErrorCodeCount; ++code) {
     if (static_cast<ErrorCode>(code) == ErrorCode::kSidecarLost) continue;  // the client's alone
-    metrics.AccessError(Path::kShm, static_cast<ErrorCode>(code));
-    metrics.TransportError(Path::kTcp, static_cast<ErrorCode>(code));
+    metrics.AccessError(wire::Path::kShm, static_cast<ErrorCode>(code));
+    metrics.TransportError(wire::Path::kTcp, static_cast<ErrorCode>(code));
     const bool access = AccessReasonOf(static_cast<ErrorCode>(code)).has_value();
     const bool transport = TransportReasonOf(static_cast<ErrorCode>(code)).has_value();
     EXPECT_FALSE(access && transport) << InfoOf(static_cast<ErrorCode>(code)).name;
@@ -100,9 +100,9 @@ TEST(Metrics, TellsAccessErrorsFromTransportErrorsAndMistakes) {
 
 TEST(Metrics, CountsFallbacksByWhatKeptThemOffRdma) {
   Metrics metrics("test");
-  metrics.RdmaFallback(Path::kTcp, PathObstacle::kFailed);
-  metrics.RdmaFallback(Path::kTcp, PathObstacle::kFailed);
-  metrics.RdmaFallback(Path::kBounce, PathObstacle::kNotRegistered);
+  metrics.RdmaFallback(wire::Path::kTcp, PathObstacle::kFailed);
+  metrics.RdmaFallback(wire::Path::kTcp, PathObstacle::kFailed);
+  metrics.RdmaFallback(wire::Path::kBounce, PathObstacle::kNotRegistered);
   const Exposition now(metrics.Text());
   const auto count = [&](const std::string& reason, const std::string& to) {
     return now.At(R"(gantry_path_fallbacks_total{from="rdma",reason=")" + reason + R"(",to=")" +
@@ -116,9 +116,9 @@ TEST(Metrics, CountsFallbacksByWhatKeptThemOffRdma) {
 
 TEST(Metrics, CountsPeersOfTheNodeThatAreReachedOverTcp) {
   Metrics metrics("test");
-  metrics.NodeFallback(Path::kShm, Path::kTcp);
-  metrics.NodeFallback(Path::kShm, Path::kTcp);
-  metrics.NodeFallback(Path::kIpc, Path::kRdma);
+  metrics.NodeFallback(wire::Path::kShm, wire::Path::kTcp);
+  metrics.NodeFallback(wire::Path::kShm, wire::Path::kTcp);
+  metrics.NodeFallback(wire::Path::kIpc, wire::Path::kRdma);
   const Exposition now(metrics.Text());
   const auto count = [&](const std::string& from, const std::string& to) {
     return now.At("gantry_path_fallbacks_total{from=\"" + from + R"(",reason="over_tcp",to=")" +
@@ -132,7 +132,7 @@ TEST(Metrics, CountsPeersOfTheNodeThatAreReachedOverTcp) {
 TEST(Metrics, SaysWhatCopiedGpuMemoryAndWhy) {
   Metrics metrics("test");
   TransferSample sample = Read64KiB();
-  sample.path = Path::kIpc;
+  sample.path = wire::Path::kIpc;
   for (size_t kind = 0; kind < kGpuJobKinds.size(); ++kind) sample.gpu_jobs[kind] = kind;
   metrics.TransferEnded(sample);
   metrics.TransferEnded(sample);
@@ -154,12 +154,9 @@ TEST(Metrics, NoCallerCanMakeANewSeries) {
     metrics.HttpRequest("/v1/buffers", "GET", 100 + i, 0.1);
     metrics.WorkloadEnded(strange);
   }
-  metrics.RdmaFallback(Path::kIpc, PathObstacle::kPeer);
-  metrics.RdmaFallback(Path::kNone, PathObstacle::kPeer);
-  metrics.NodeFallback(Path::kTcp, Path::kTcp);
-  metrics.NodeFallback(Path::kShm, Path::kNone);
-  metrics.PathSelected(Path::kNone);
-  metrics.Busy(Operation::kWrite, Path::kNone, 1);
+  metrics.RdmaFallback(wire::Path::kIpc, PathObstacle::kPeer);
+  metrics.NodeFallback(wire::Path::kTcp, wire::Path::kTcp);
+  metrics.AccessError(std::nullopt, ErrorCode::kOutOfRange);
   const Exposition after(metrics.Text());
   EXPECT_EQ(after.series.size(), before);
   EXPECT_LT(before, 1500u);

@@ -85,7 +85,7 @@ TEST(CompletionReasonTest, EachIsCountedOnceWhereItsReasonBelongs) {
   for (const WorkStatus status : kFailures) {
     SCOPED_TRACE(NameOf(status));
     metrics::Metrics metrics("test");
-    metrics.PathError(metrics::Path::kRdma, Explain(status).code);
+    metrics.PathError(wire::Path::kRdma, Explain(status).code);
     const metrics::Exposition now(metrics.Text());
     const auto access = Counted(now, "gantry_access_errors_total", metrics::kAccessReasonNames);
     const auto other =
