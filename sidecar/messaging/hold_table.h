@@ -131,7 +131,7 @@ class HoldTable {
   std::map<Key, Hold> holds_ GUARDED_BY(mutex_);  // that have not ended
   uint64_t numbers_ GUARDED_BY(mutex_) = 0;
   size_t size_ GUARDED_BY(mutex_) = 0;                               // total of their covers
-  std::set<std::pair<TimePoint, Key>> expiries_ GUARDED_BY(mutex_);  // holds that have not expired yet
+  std::set<std::pair<TimePoint, Key>> expiries_ GUARDED_BY(mutex_);  // holds not yet expired
   std::map<uint64_t, Reading> uses_ GUARDED_BY(mutex_);
   std::set<std::pair<TimePoint, uint64_t>> use_ends_ GUARDED_BY(mutex_);
   std::map<Key, Ended> ended_ GUARDED_BY(mutex_);  // the latest for each id
