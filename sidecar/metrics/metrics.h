@@ -148,7 +148,7 @@ class Metrics {
   void HoldExpired();
   void NotificationEnded(NotificationDirection direction, NotificationOutcome outcome);
   void PeerRefused(PeerRefusal why);
-  // `why` is "detached", "died", "expired" or "deleted".
+  // Labels: "detached", "died", "expired" and "deleted"; any other text counts as "other".
   void WorkloadEnded(std::string_view why);
   void EventLost(uint64_t count);
 
