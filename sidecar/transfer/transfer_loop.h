@@ -1,7 +1,7 @@
-// The table of transfers and what drives it: feeds the transports, watches deadlines and ends each
-// transfer once. One thread at a time is the driver: the engine's own, or, while that sleeps, one
-// that waits for an answer, which spares it two wake-ups.
-// Public functions are thread-safe, but must not be called from the driver itself.
+// The table of transfers and its driver: polls the transports, watches deadlines and ends each
+// transfer once. One thread at a time is the driver. This is the engine's thread or, while that
+// sleeps, a caller waiting for an answer, which saves two wake-ups. Public functions are
+// thread-safe, but must not be called from the driver itself.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -40,34 +40,37 @@ class TransferLoop {
   TransferLoop(const EngineOptions& options, worker::CopyPool& pool,
                const std::vector<std::unique_ptr<transport::Transport>>& transports,
                EventLog& events, metrics::Metrics& metrics);
-  ~TransferLoop();  // Close(), and returns when all transfers are quiet
+  ~TransferLoop();  // calls Close(), then blocks until all transfers are quiet
 
-  // kResourceExhausted: it has no thread, and must not be used.
+  // kResourceExhausted when its thread could not be created: the loop must not be used then.
   const Status& started() const { return started_; }
 
+  // Cancels all transfers with kShuttingDown and accepts no more. Returns at once.
   void Close();
 
-  // Before the first transfer; outlives it. Whoever carries its messages ends before this does.
+  // Call before the first transfer; `notifications` outlives it. Its messenger ends before the
+  // loop.
   void SetNotifications(NotificationCenter* notifications) { notifications_ = notifications; }
-  // Likewise; closed before this ends.
+  // Call before the first transfer; `retry` is closed before the loop ends.
   void SetRetry(StaleRetry* retry) { retry_ = retry; }
   // Transfers that peers execute.
   DelegatedTransfers& delegated() { return delegated_; }
 
+  // Starts an admitted transfer. Returns its status at `wait_until`, or when it is terminal.
   Result<TransferStatus> Insert(Admitted&& admitted, TimePoint wait_until);
-  // The transfer's status at `wait_until`, or as soon as it is terminal.
+  // Returns the status at `wait_until`, or when the transfer is terminal.
   Result<TransferStatus> Get(std::string_view workload, std::string_view id, TimePoint wait_until);
-  // The transfer with the request's id, if its content is the same: kConflict when it is not.
+  // Finds the transfer with the request's id; kConflict when its content differs.
   Result<TransferStatus> GetSame(const wire::TransferRequest& request, TimePoint wait_until);
   Result<TransferStatus> Cancel(std::string_view workload, std::string_view id,
                                 TimePoint wait_until);
   std::vector<TransferStatus> List(std::string_view workload, bool active_only, size_t limit);
-  // Stops the running transfers that `match` picks; it is asked by the driver.
+  // Stops the running transfers that `match` selects. The driver calls `match`.
   void Stop(std::function<bool(const Transfer&)> match, TransferState outcome, Error why);
-  // The ids of the finished transfers that `match` picks can be used again; likewise.
+  // Makes the ids of finished transfers that `match` selects reusable. The driver calls `match`.
   void ForgetIds(std::function<bool(const Transfer&)> match);
-  // The transfers of this life of a workload are over: those that are still on their way are
-  // refused when they arrive.
+  // The registration of the workload has ended: transfers of it that are still being admitted are
+  // refused.
   void EndWorkload(uint64_t workload_generation);
   EngineTotals Totals();
 
@@ -78,22 +81,22 @@ class TransferLoop {
     TimePoint since;
   };
 
-  // Any thread.
+  // Queues a task for the driver. Any thread.
   void Post(std::function<void()> task) EXCLUDES(inbox_mutex_);
-  // Likewise; drives for a moment if nobody else does, or as long as devices move bytes, until the
-  // answer is there or `wait_until`.
+  // Queues a task, and drives the loop if no other thread does. It drives for a short spin, or
+  // while devices move bytes, until the answer is given or `wait_until`. Any thread.
   void Ask(std::function<void()> task, const Answer& answer, TimePoint wait_until = {})
       EXCLUDES(inbox_mutex_);
   Result<TransferStatus> Await(const std::shared_ptr<Answer>& answer, Key key,
                                TimePoint wait_until);
   static tl::unexpected<Error> Conflict(const std::string& id);
 
-  // The driver only. Without memory in the middle of a change the process ends: others would wait
-  // for a driver that is gone, or go on with half of the change.
+  // The following are called by the driver only. Out of memory ends the process here (noexcept),
+  // since a half-made change would corrupt the table.
   void Run();
   bool RunOnce() noexcept EXCLUDES(inbox_mutex_);
-  // Devices move bytes, and something happened lately: to look again is better than to sleep.
   void CountPath(const Admitted& admitted) const;
+  // True when polling again beats sleeping: devices move bytes and something happened recently.
   bool IsToLookAgain() const;
   bool RunTasks() EXCLUDES(inbox_mutex_);
   bool PollTransports();
@@ -108,7 +111,7 @@ class TransferLoop {
   void StopOne(Transfer* transfer, TransferState outcome, Error why);
   void SetTimer(Transfer* transfer, TimePoint when);
   void Attend(Transfer* transfer);
-  void Finish(Transfer* transfer);  // no byte of it moves any more
+  void Finish(Transfer* transfer);  // no byte of it can move any more
   std::optional<StaleRetry::Attempt> RetryOf(const Transfer& transfer, TimePoint now) const;
   void Retry(Transfer* transfer, StaleRetry::Attempt attempt);
   void Retried(uint64_t token, Result<Admitted>* again);
@@ -118,7 +121,7 @@ class TransferLoop {
   void NoteFailure(const TransferStatus& status);
   void Announce(Transfer* transfer);
   void Announced(uint64_t token, const Status& outcome);
-  void Settle(Transfer* transfer);  // terminal from here on
+  void Settle(Transfer* transfer);  // makes it terminal
   void Account(const Transfer& transfer, TimePoint ended);
   void TrackBusy(const Transfer& transfer, int change, TimePoint now);
   void ForgetOldTransfers(TimePoint now);
@@ -142,11 +145,11 @@ class TransferLoop {
   std::vector<std::function<void()>> inbox_ GUARDED_BY(inbox_mutex_);
   bool stopping_ GUARDED_BY(inbox_mutex_) = false;
 
-  Mutex driver_;  // whoever holds it is the driver, to whom everything below belongs
-  absl::btree_map<uint64_t, std::unique_ptr<Transfer>> transfers_;  // by token: in order of age
+  Mutex driver_;  // its holder is the driver, which alone uses everything below
+  absl::btree_map<uint64_t, std::unique_ptr<Transfer>> transfers_;  // by token, in order of age
   absl::flat_hash_map<Key, uint64_t> tokens_;
   absl::btree_set<std::pair<TimePoint, uint64_t>> timers_;
-  std::deque<std::pair<TimePoint, uint64_t>> finished_;  // when, token
+  std::deque<std::pair<TimePoint, uint64_t>> finished_;  // time, token
   std::vector<uint64_t> finished_now_;
   DelegatedTransfers delegated_;
   std::vector<DelegatedTransfers::Accepted> accepted_now_;
@@ -155,12 +158,12 @@ class TransferLoop {
   std::vector<std::function<void()>> tasks_;
   std::array<std::array<BusyTime, wire::kPathCount>, 2> busy_;
   uint64_t next_token_ = 1;
-  TimePoint last_moved_;       // when transports had something to do
-  TimePoint looked_{};         // when the driver began its last round
-  TimePoint next_due_;         // when there is something to do though nothing happens
-  TimePoint sleeps_until_;     // the engine's thread, when it sleeps
-  size_t finished_items_ = 0;  // failed items that are kept
-  absl::flat_hash_set<uint64_t> ended_workloads_;  // generations
+  TimePoint last_moved_;                           // when a transport last progressed
+  TimePoint looked_{};                             // start of the driver's last round
+  TimePoint next_due_;                             // next time to act without an event
+  TimePoint sleeps_until_;                         // until when the engine's thread sleeps
+  size_t finished_items_ = 0;                      // failed items kept in the table
+  absl::flat_hash_set<uint64_t> ended_workloads_;  // their generations
   std::deque<uint64_t> ended_order_;
   bool closing_ = false;
 
