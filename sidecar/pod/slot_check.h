@@ -21,7 +21,7 @@ std::string_view NameOf(FindingLevel level);
 struct Finding {
   FindingLevel level = FindingLevel::kWarning;
   std::string subject;  // "slot", "peer folder", "GPU <id>"
-  std::string said;     // what is wrong, and why
+  std::string said;     // the fault and its cause
   std::string advice;   // the remedy
 };
 using Findings = std::vector<Finding>;
