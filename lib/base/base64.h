@@ -1,4 +1,4 @@
-// Bytes as text: RFC 4648 section 4, with padding. Thread-safe.
+// Base64 of RFC 4648 section 4, with padding. Thread-safe.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 namespace gantry {
 
 std::string Base64Of(std::string_view bytes);
-// Fails for anything but the one text that Base64Of makes of some bytes.
+// Accepts only canonical text, as Base64Of writes it.
 Result<std::string> ParseBase64(std::string_view text);
 
-// The length of the text for so many bytes.
+// Returns the length of the text for `bytes` bytes.
 constexpr size_t Base64Length(size_t bytes) { return (bytes + 2) / 3 * 4; }
 
 }  // namespace gantry

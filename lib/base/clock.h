@@ -1,5 +1,4 @@
-// The monotonic clock that deadlines are measured on; changes of the wall clock do not touch it.
-// Thread-safe.
+// The monotonic clock for deadlines; changes of the wall clock do not affect it. Thread-safe.
 #pragma once
 
 #include <chrono>

@@ -10,10 +10,10 @@ namespace gantry {
 
 class DynamicLibrary {
  public:
-  // `name` as dlopen takes it, with its version ("libibverbs.so.1"): the unversioned name is often
-  // a toolkit's stub. Symbols stay local to this object.
+  // `name` as dlopen takes it, with its version ("libibverbs.so.1"): an unversioned name is often a
+  // toolkit's stub. Symbols stay local (RTLD_LOCAL).
   static Result<DynamicLibrary> Open(const std::string& name);
-  // One that somebody in this process has opened already; kNotFound otherwise. Loads nothing.
+  // Opens a library that this process has loaded already; kNotFound otherwise. Loads nothing.
   static Result<DynamicLibrary> OpenLoaded(const std::string& name);
 
   DynamicLibrary(DynamicLibrary&& other) noexcept;
@@ -22,7 +22,7 @@ class DynamicLibrary {
   DynamicLibrary& operator=(const DynamicLibrary&) = delete;
   ~DynamicLibrary();
 
-  // Sets *function to the symbol, or says which symbol of which library is missing.
+  // Sets *function to the symbol. The error names the missing symbol and its library.
   template <typename Function>
   Status Bind(const char* symbol, Function** function) const {
     auto address = Find(symbol);

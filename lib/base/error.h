@@ -1,6 +1,6 @@
 // Why an operation failed: a stable code, what happened, and what the caller can do about it. The
-// one table in error.cc maps each code to HTTP status, gRPC status and metric reason. Error is a
-// value: copies are independent; one object is used by one thread at a time.
+// table in error.cc maps each code to HTTP status, gRPC status and metric reason. Error is a value:
+// copies are independent. One thread at a time uses an object.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace gantry {
 
 enum class ErrorCode {
   kInvalidArgument,     // a field is wrong; Error::field names it
-  kMalformedBody,       // the body is not JSON/CBOR, or not of the shape asked for
+  kMalformedBody,       // the body is not JSON/CBOR, or not of the expected shape
   kBodyTooLarge,        // larger, deeper or longer than the stated limits
   kUnsupportedMedia,    // content type or encoding that is not accepted
   kUnauthenticated,     // no lease token or peer credentials that name a caller
@@ -19,31 +19,31 @@ enum class ErrorCode {
   kMethodNotAllowed,    // the resource exists, the method does not
   kConflict,            // the same client id with another body
   kStaleGeneration,     // the object was replaced since the caller learned of it
-  kLeaseExpired,        // the promise that was to be used is over
+  kLeaseExpired,        // the lease has ended
   kDraining,            // the buffer is being deleted or is suspended
   kUnregistered,        // the range is in no registered buffer
   kOutOfRange,          // offset, length or block id outside of the buffer
   kOverlap,             // two destinations of one transfer share bytes
   kFdNotSealed,         // a memfd that can still shrink
-  kFdTooShort,          // a file shorter than the size that was said
+  kFdTooShort,          // a file shorter than its stated size
   kFdReadOnly,          // write access asked for on a read-only descriptor
   kNotExportable,       // memory with no descriptor or handle behind it
-  kVerificationFailed,  // what is mapped is not the memory that its owner means
+  kVerificationFailed,  // the mapped memory is not the memory that its owner means
   kPathUnavailable,     // no path, or not the one that was required
   kPeerUnavailable,     // the peer does not answer
   kPeerLost,            // the peer went away while it was in use
-  kSidecarLost,         // of a client: its own sidecar went away, and with it the lease
+  kSidecarLost,         // client only: its own sidecar ended, and its lease with it
   kVersionMismatch,     // the other side speaks no version that this one knows
   kResourceExhausted,   // a stated limit is reached; try again later
   kDeadlineExceeded,    // not finished in time
   kCancelled,           // the caller asked to stop
-  kWorkerLost,          // a copy worker died under the operation
+  kWorkerLost,          // a copy worker died during the operation
   kDeviceError,         // the memory could not be mapped or copied
   kShuttingDown,        // the sidecar is stopping
   kInternal,            // a bug or an unexpected failure of the system
 };
 
-// What the borders say for one code. `name` is the stable `code` of REST problems.
+// How the interfaces present one code. `name` is the stable `code` of REST problems.
 struct ErrorCodeInfo {
   ErrorCode code;
   std::string_view name;           // snake_case, never changes
@@ -54,28 +54,28 @@ struct ErrorCodeInfo {
 };
 
 const ErrorCodeInfo& InfoOf(ErrorCode code);
-// The code whose stable name is `name`; kInternal for a name that this build does not know.
+// Returns kInternal for a name that this build does not know.
 ErrorCode ErrorCodeByName(std::string_view name);
-// Every code, in the order of the enumeration.
+// The number of codes; kInternal is the last one.
 inline constexpr int kErrorCodeCount = static_cast<int>(ErrorCode::kInternal) + 1;
 
 struct Error {
   ErrorCode code = ErrorCode::kInternal;
-  std::string message;  // what happened, to what, and why
-  std::string hint;     // what to do about it; may be empty
+  std::string message;  // the failure, its subject and its cause
+  std::string hint;     // the remedy; may be empty
   std::string field;    // the offending field of the request, as a JSON pointer; may be empty
 
   Error() = default;
   Error(ErrorCode code_in, std::string message_in, std::string hint_in = {},
         std::string field_in = {});
 
-  // The same error with `context: ` before its message.
+  // Returns the error with `context: ` in front of its message.
   Error WithContext(std::string_view context) &&;
   Error WithField(std::string field_in) &&;
 };
 
-// An Error for a failed system call: `what` and strerror(error_number). Where descriptors ran out
-// it is kResourceExhausted, whatever `code` is, and names the limit.
+// An Error for a failed system call: `what` and strerror(error_number). When descriptors are
+// exhausted, the code is kResourceExhausted whatever `code` is, and the message names the limit.
 Error SystemError(ErrorCode code, std::string_view what, int error_number);
 
 }  // namespace gantry

@@ -1,5 +1,5 @@
-// Locks on files by which one of several processes has something, and which whoever holds them may
-// remove. Stateless; thread-safe.
+// File locks by which one of several processes owns a resource; the holder may remove the file.
+// Stateless; thread-safe.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@ namespace gantry {
 
 enum class FileLock {
   kTaken,   // until the descriptor is closed
-  kHeld,    // another has it
-  kGone,    // the file was removed meanwhile, or another one is there now
-  kFailed,  // errno says why
+  kHeld,    // by another process
+  kGone,    // the file was removed or replaced meanwhile
+  kFailed,  // see errno
 };
 
-// Tries to lock the open file `fd` (flock), which was found at `path`. Does not wait.
+// Tries to lock the open file `fd` (flock), which was opened at `path`. Never blocks.
 FileLock TryLock(int fd, const std::string& path);
 
 }  // namespace gantry

@@ -1,5 +1,5 @@
-// "host:port" as settings and requests write it: a DNS name, an IPv4 address, or an IPv6 address in
-// brackets. Stateless; thread-safe.
+// "host:port" in settings and requests. The host is a DNS name, an IPv4 address, or an IPv6 address
+// in brackets. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,15 @@ struct HostPort {
   std::string host;  // without brackets
   uint16_t port = 0;
 
-  // As it was written: "[::1]:7000".
+  // Formats as it is parsed: "[::1]:7000".
   std::string Text() const;
   bool operator==(const HostPort&) const = default;
 };
 
-// The port may be 0 (a listener that takes any); a name is not looked up.
+// Port 0 is accepted (a listener then takes any). Names are not resolved.
 Result<HostPort> ParseHostPort(std::string_view text);
 
-// True for 127.0.0.0/8, ::1 and localhost: what only this machine (or this pod) reaches.
+// True for 127.0.0.0/8, ::1 and localhost: reachable only from this machine or pod.
 bool IsLoopback(std::string_view host);
 
 }  // namespace gantry

@@ -1,6 +1,6 @@
-// Waits for the answers of one connection, each of which takes about as long as those before it: a
-// thread that sleeps is woken 0.1 to 0.3 ms late where idle processors are slow, so it looks for
-// input where that is soon to come, and sleeps until then. By one thread.
+// Waits for the answers of one connection, which take about equally long. A sleeping thread wakes
+// up 0.1 to 0.3 ms late where idle CPUs are slow. So it sleeps until shortly before the expected
+// time, then polls. Used by one thread.
 #pragma once
 
 #include "lib/base/adaptive_spin.h"
@@ -10,22 +10,22 @@ namespace gantry {
 
 class InputWait {
  public:
-  // Whether it pays to spin for longer than a wake-up takes: not where the processors are few and
-  // who answers wants them.
+  // Whether polling longer than a wake-up takes is worthwhile: not with few CPUs, which the
+  // answering side needs.
   enum class Patience { kByProcessors, kShort, kLong };
 
   InputWait() : InputWait(Patience::kByProcessors) {}
   explicit InputWait(Patience patience);
 
-  // Until there is something to read from `fd` (or its end), which is true, or the deadline.
+  // Returns true when `fd` has input (or its end), false at the deadline.
   bool Await(int fd, TimePoint deadline);
 
-  // When an answer is looked for, after the request; nothing where the two are 0.
+  // When to poll, measured from the request; both 0: not at all.
   struct Window {
     nanoseconds from{0};
     nanoseconds until{0};
   };
-  // Where the last two answers took so long; 0: not known.
+  // `last` and `before_last` are the times of the last two answers; 0: unknown.
   static Window WindowOf(nanoseconds last, nanoseconds before_last);
 
  private:
@@ -33,9 +33,9 @@ class InputWait {
   void Learn(nanoseconds taken);
 
   AdaptiveSpin soon_{microseconds(100)};
-  AdaptiveSpin around_;  // the time at which it is expected
+  AdaptiveSpin around_;  // polls around the expected time
   bool is_long_;
-  nanoseconds last_{0};  // how long the last two took; 0: not known
+  nanoseconds last_{0};  // times of the last two answers; 0: unknown
   nanoseconds before_last_{0};
 };
 

@@ -1,4 +1,4 @@
-// Escapes text for a JSON string; for the few places that write JSON without a JSON library.
+// Escapes text for a JSON string, for the few places that write JSON without a library.
 // Thread-safe.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace gantry {
 
-// `text` in double quotes. Bytes that are no valid UTF-8 become U+FFFD.
+// Returns `text` in double quotes. Bytes that are not valid UTF-8 become U+FFFD.
 std::string JsonQuote(std::string_view text);
 
 bool IsUtf8(std::string_view text);

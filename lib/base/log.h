@@ -1,7 +1,7 @@
 // Structured logging: one JSON line per event on stderr, a constant message (greppable) and fields.
 // `log::Info("buffer registered", {{"buffer", id}, {"bytes", length}});` Thread-safe.
-// After Configure no call waits for stderr: a thread writes, and the oldest lines are dropped while
-// nobody reads.
+// After Configure no call blocks on stderr: a writer thread takes lines from a bounded queue. While
+// stderr is blocked, the oldest queued lines are dropped.
 #pragma once
 
 #include <concepts>
@@ -32,14 +32,15 @@ struct Field {
 };
 using Fields = std::initializer_list<Field>;
 
-// Sets the least level that is written and the name of this process in each line, and starts the
-// thread that writes; before it, callers write by themselves. Call it once, before others log. What
-// is in the queue is written at exit(); before _exit or abort, call Flush.
+// Sets the minimum level and the process name of each line, and starts the writer thread. Call it
+// once, before other threads log: until then each caller writes to stderr itself. exit() flushes
+// the queue; call Flush before _exit or abort.
 void Configure(std::string_view process, Level least);
-// Waits until every line is written, half a second at most.
+// Waits until every line is written, for at most half a second.
 void Flush();
-// The number of lines of this process that stderr did not take.
+// Returns the number of lines of this process that did not reach stderr.
 uint64_t LinesDropped();
+// Takes "debug", "info", "warning" or "error"; kInvalidArgument for anything else.
 Result<Level> ParseLevel(std::string_view text);
 
 void Debug(std::string_view message, Fields fields = {});

@@ -1,5 +1,5 @@
-// Keeps what happens in a loop from filling the log: a line at once, and then now and again one
-// that says how many there were meanwhile. Thread-safe.
+// Rate limit for a repeated log message. The first line passes, then one per interval with the
+// number of suppressed lines. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace gantry::log {
 
 class Gate {
  public:
-  // How many lines were left out since the last one; nothing: this one is to be left out, too.
-  // `interval`: between two lines.
+  // Returns the number of lines suppressed since the last one; nothing: suppress this one, too.
+  // `interval` is the time between two lines.
   std::optional<uint64_t> Pass(milliseconds interval = milliseconds(10'000)) {
     const TimePoint now = Clock::now();
     const MutexLock lock(mutex_);

@@ -1,4 +1,5 @@
-// A mutex, its scoped lock and a condition that clang's thread-safety analysis understands.
+// A mutex, its scoped lock and a condition variable that clang's thread-safety analysis
+// understands.
 // Thread-safe.
 #pragma once
 
@@ -39,8 +40,9 @@ class Condition {
  public:
   void NotifyOne() { condition_.notify_one(); }
   void NotifyAll() { condition_.notify_all(); }
+  // Wait and WaitUntil may wake up spuriously: check the condition in a loop.
   void Wait(MutexLock& lock) { condition_.wait(lock.native()); }
-  // False when `deadline` passed first.
+  // Returns false when `deadline` passed first.
   bool WaitUntil(MutexLock& lock, TimePoint deadline) {
     return condition_.wait_until(lock.native(), deadline) == std::cv_status::no_timeout;
   }

@@ -10,8 +10,9 @@ namespace gantry {
 
 inline constexpr size_t kNameLengthMax = 128;
 
-// 1 to 128 characters of [A-Za-z0-9._:+=-], none of which needs escaping in a URL path or means
-// anything in a reference ('/' and '@' separate its parts). `field` is what the error names.
+// Accepts 1 to 128 characters of [A-Za-z0-9._:+=-]; else kInvalidArgument with `field`. None of
+// these needs escaping in a URL path or has a meaning in a reference ('/' and '@' separate its
+// parts).
 Status CheckName(std::string_view name, std::string_view field);
 
 }  // namespace gantry

@@ -1,17 +1,17 @@
-// Waiting for one descriptor by poll(2). Thread-safe.
+// Waits for one descriptor with poll(2). Thread-safe.
 #pragma once
 
 #include "lib/base/clock.h"
 
 namespace gantry {
 
-// The rest of the time in milliseconds, rounded up, for poll(2): 0 when it is over, at most
-// 1'000'000 (who waits longer asks again).
+// Returns the time to `deadline` for poll(2), in milliseconds, rounded up: 0 when it is past, at
+// most 1'000'000. For longer waits, call it again.
 int MillisecondsUntil(TimePoint deadline);
 
-// Until there is something to read (or the end of it), or the deadline. A reader of a Unix stream
-// socket that blocks in recv(2) instead is woken in vain as soon as the other side takes what it
-// sent: the kernel's unix_stream_data_wait listens to every event of the socket, poll(2) does not.
+// Waits for input or its end until the deadline; false at the deadline. Errors of poll also return
+// true: the reader then sees them. Prefer this to a blocking recv(2) on a Unix stream socket. There
+// unix_stream_data_wait wakes up for every event, also when the peer reads what was sent.
 bool AwaitInput(int fd, TimePoint deadline);
 
 }  // namespace gantry

@@ -1,5 +1,6 @@
-// Result<T> is a value or an Error; Status is a Result without a value. The two macros hand an
-// error up; add context with Error::WithContext where the caller knows more than the callee.
+// Result<T> is a value or an Error; Status is a Result without a value. The two macros return an
+// error to the caller. Add context with Error::WithContext where the caller knows more than the
+// callee.
 #pragma once
 
 #include <string>
@@ -15,7 +16,7 @@ using Result = tl::expected<T, Error>;
 using Status = Result<void>;
 
 // `return Fail(ErrorCode::kNotFound, "no buffer 'k.0'", "GET /v1/buffers lists them");`
-// Cold: what leads to a failure lies away from what every call runs through.
+// Cold: the compiler moves the code of failures out of the hot path.
 [[gnu::cold]] inline tl::unexpected<Error> Fail(ErrorCode code, std::string message,
                                                 std::string hint = {}, std::string field = {}) {
   return tl::unexpected<Error>(Error(code, std::move(message), std::move(hint), std::move(field)));
@@ -29,7 +30,7 @@ using Status = Result<void>;
 #define GANTRY_JOIN_INNER(a, b) a##b
 #define GANTRY_JOIN(a, b) GANTRY_JOIN_INNER(a, b)
 
-// Returns the error of a Status or Result expression, if it has one.
+// Returns the error of a Status or Result expression, if it has one. Evaluates it once.
 #define RETURN_IF_ERROR(expression)                                        \
   do {                                                                     \
     if (auto status_of_expression = (expression); !status_of_expression) { \
@@ -37,7 +38,7 @@ using Status = Result<void>;
     }                                                                      \
   } while (false)
 
-// `ASSIGN_OR_RETURN(auto fd, Open(path));`
+// `ASSIGN_OR_RETURN(auto fd, Open(path));` Expands to several statements: not for an unbraced `if`.
 #define ASSIGN_OR_RETURN(declaration, expression) \
   ASSIGN_OR_RETURN_INNER(GANTRY_JOIN(result_at_line_, __LINE__), declaration, expression)
 #define ASSIGN_OR_RETURN_INNER(result, declaration, expression)  \

@@ -1,5 +1,5 @@
-// The one place that makes threads. A thread can be refused at any time: a pod's limit of processes
-// is shared by all of its containers, and its engine may have used it up.
+// The only place that creates threads. Thread creation can fail at any time: all containers of a
+// pod share its process limit, and the engine may have exhausted it.
 #pragma once
 
 #include <pthread.h>
@@ -13,11 +13,11 @@
 
 namespace gantry {
 
-// kResourceExhausted, with what to raise.
+// Returns kResourceExhausted with a hint that names the limit to raise.
 Error NoThread(const char* name, std::string_view why);
 
-// Runs `work` on a thread of its own, which ends with its std::jthread. `work` takes a
-// std::stop_token or nothing. `name`: of the thread, 15 characters at most.
+// Runs `work` on a thread of its own; the returned std::jthread stops and joins it. `work` takes a
+// std::stop_token or nothing. `name` is the thread's name, at most 15 characters.
 template <typename Work>
 Result<std::jthread> StartThread(const char* name, Work work) try {
   std::jthread thread(std::move(work));

@@ -1,4 +1,4 @@
-// Users of the system by their numbers, as ranges. A plain value.
+// A set of user ids, as ranges. A plain value.
 #pragma once
 
 #include <sys/types.h>
@@ -14,8 +14,8 @@ namespace gantry {
 
 class UidSet {
  public:
-  // Each "65532" or "1000680000-1000689999", both ends included. kInvalidArgument names what is
-  // neither.
+  // Each text is "65532" or "1000680000-1000689999", both ends included. kInvalidArgument names a
+  // text of another form.
   static Result<UidSet> Parse(std::span<const std::string> texts);
 
   bool Has(uid_t uid) const;

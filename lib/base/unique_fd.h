@@ -26,13 +26,14 @@ class UniqueFd {
 
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
+  // The caller owns the descriptor from here on.
   int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
     if (fd_ >= 0) ::close(fd_);
     fd_ = fd;
   }
 
-  // Another descriptor of the same open file, close-on-exec.
+  // Returns another descriptor of the same open file, close-on-exec.
   Result<UniqueFd> Duplicate() const {
     const int copy = ::fcntl(fd_, F_DUPFD_CLOEXEC, 3);
     if (copy < 0) return Fail(SystemError(ErrorCode::kResourceExhausted, "dup", errno));

@@ -1,4 +1,4 @@
-// The version of this build, as CMakeLists.txt states it. Thread-safe.
+// The version of this build, from CMakeLists.txt. Thread-safe.
 #pragma once
 
 #include <string_view>

@@ -14,14 +14,14 @@ namespace gantry::http {
 inline constexpr std::string_view kProblemType = "application/problem+json";
 
 Response ErrorResponse(const Error& error);
-// With members beside those of every problem: `write` appends them, inside of the object.
+// `write` appends further members to the problem object.
 Response ErrorResponse(const Error& error, const std::function<void(wire::BodyWriter*)>& write);
 Response RefusalResponse(Refusal refusal);
 
-// Appends the problem as one object, as ErrorResponse has it for a body.
+// Appends the problem as one object, as in ErrorResponse's body.
 void WriteProblem(const Error& error, wire::BodyWriter* writer);
 
-// The response as bytes of a connection that ends with it, for requests that no handler sees.
+// Serialises the response with Connection: close, for requests that reach no handler.
 std::string LastResponse(const Response& response);
 
 }  // namespace gantry::http

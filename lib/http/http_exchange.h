@@ -1,5 +1,5 @@
-// One request and one response as handlers see them; nothing here knows the HTTP library. The
-// views of a request live as long as the handler's call. Used by one thread at a time.
+// One request and one response as handlers see them, independent of the HTTP library. A request's
+// views are valid during the handler's call. Used by one thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -17,18 +17,18 @@
 namespace gantry::http {
 
 struct Request {
-  std::string_view method;  // GET for HEAD as well
+  std::string_view method;  // GET also for HEAD
   std::string_view path;    // decoded
-  std::string_view name;    // the part of the path in the place of {name} or {id}
+  std::string_view name;    // the path segment that matched {name} or {id}
   std::string_view body;
   std::string_view content_type;
   std::string_view accept;
   std::string_view authorization;
   std::string_view last_event_id;
   const std::multimap<std::string, std::string>* query = nullptr;  // decoded
-  std::optional<uid_t> uid;  // of the process behind a Unix socket; empty on TCP
-  bool may_wait = true;      // false: this is the last thread that can answer others
-  // False when the client is gone or the server stops; a handler that waits long asks now and then.
+  std::optional<uid_t> uid;  // the client process's, on a Unix socket; empty on TCP
+  bool may_wait = true;      // false: no other thread is free to serve requests
+  // False when the client is gone or the server stops. Handlers that wait long check it repeatedly.
   std::function<bool()> is_wanted;
 };
 
@@ -36,9 +36,10 @@ struct Response {
   int status = 200;
   std::string content_type;
   std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;  // never text from a peer
-  // If set, the body is what this appends, call by call, until it returns false or the client has
-  // gone; it may append nothing, and should return within a second. Holds the thread meanwhile.
+  std::vector<std::pair<std::string, std::string>> headers;  // never contains text from a peer
+  // If set, the server calls it repeatedly and sends what it appends. It ends when it returns false
+  // or the client is gone. It may append nothing and should return within a second. The
+  // connection's thread is blocked meanwhile.
   std::function<bool(std::string* chunk)> stream;
 };
 

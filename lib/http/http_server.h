@@ -1,5 +1,5 @@
-// Serves HTTP on a Unix socket, on TCP, or both. Idle and slow clients cost no
-// thread: one is taken only while a complete request is handled. Thread-safe.
+// Serves HTTP on a Unix socket, on TCP, or both. A worker thread is used only while a complete
+// request is handled, so idle and slow clients occupy none. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -21,25 +21,25 @@ struct HttpServerOptions {
   std::string tcp_address;  // "127.0.0.1:9410"; empty: no TCP
   Reach tcp_reach = Reach::kLoopback;
   size_t threads_min = 4;
-  // As the last of these takes a request, Request::may_wait is false.
+  // A request that takes the last thread has Request::may_wait false.
   size_t threads_max = 128;
-  milliseconds thread_idle_max{10'000};  // one of more than threads_min ends then
-  size_t connections_max = 1024;         // one more closes one, an idle one first; see MakeRoom
-  std::string connections_hint;          // what to do when all are in use
+  milliseconds thread_idle_max{10'000};  // then a thread beyond threads_min ends
+  size_t connections_max = 1024;         // beyond it, one is closed, an idle one first
+  std::string connections_hint;          // hint of the refusal when all are in use
   milliseconds sweep_interval{250};
   ConnectionLimits connection;
 };
 
 class HttpServer {
  public:
-  // `handler` is called by several threads at once, and outlives the server.
+  // `handler` runs on several threads at once, and outlives the server.
   static Result<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options,
                                                    Handler handler);
-  ~HttpServer();  // Stop(5 s)
+  ~HttpServer();  // calls Stop with 5 s
 
-  // Takes no more requests, lets the running ones finish and sends their responses; at the deadline
-  // the connections are cut. Returns when no handler runs any more: what handlers wait for must end
-  // by itself or be stopped before. Idempotent.
+  // Accepts no more requests; running ones finish and their responses are sent. At the deadline the
+  // connections are cut. Returns when no handler runs: a handler's own waits must end or be stopped
+  // before. Idempotent.
   void Stop(TimePoint deadline);
 
   int tcp_port() const;  // 0 without TCP

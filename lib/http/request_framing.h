@@ -1,6 +1,6 @@
-// Finds where an HTTP/1.1 request ends in the bytes that came so far, and refuses what the library
-// behind it reads too kindly: chunked or repeated lengths, endless lines, control characters.
-// Pure; thread-safe.
+// Finds the end of an HTTP/1.1 request in the bytes received so far. Refuses input that the HTTP
+// library would accept too leniently: chunked or repeated lengths, endless lines, control
+// characters. Pure; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace gantry::http {
 
-// What docs/rest_api.yaml says of every head; nothing else decides.
+// Limits of every head, as docs/rest_api.yaml states them.
 inline constexpr size_t kHeadBytesMax = 16 << 10;
 inline constexpr size_t kTargetBytesMax = 2 << 10;
 inline constexpr size_t kHeadersMax = 100;
@@ -20,7 +20,7 @@ struct FramingLimits {
   size_t body_bytes_max = 8 << 20;
 };
 
-// Why a request is refused before anyone reads it; error_response.h says how that is answered.
+// Why a request is refused before it is parsed. error_response.h maps these to responses.
 enum class Refusal {
   kMalformed,
   kTimeout,
@@ -29,22 +29,21 @@ enum class Refusal {
   kTargetTooLong,
   kEncoding,  // Content-Encoding
   kHeadTooLarge,
-  kVersion,  // not HTTP/1.0 or 1.1
+  kVersion,  // neither HTTP/1.0 nor 1.1
 };
 
 struct Framing {
   enum class State { kIncomplete, kComplete, kRefused };
   State state = State::kIncomplete;
-  Refusal refusal = Refusal::kMalformed;  // of kRefused
-  size_t head_bytes = 0;                  // with the empty line; 0: not all there yet
-  size_t body_bytes = 0;                  // as the head says; may be more than is there
-  bool expects_continue = false;          // waits for "100 Continue" before it sends the body
-  size_t scanned = 0;                     // no end of the head before this
+  Refusal refusal = Refusal::kMalformed;  // valid for kRefused
+  size_t head_bytes = 0;                  // includes the empty line; 0: incomplete
+  size_t body_bytes = 0;                  // as the head states; may exceed the bytes received
+  bool expects_continue = false;  // the client waits for "100 Continue" before it sends the body
+  size_t scanned = 0;             // the head does not end before this
 };
 
-// Goes on where `so_far` ended, now that there are `size` bytes from the same start. As soon as the
-// head is complete it is checked, and headers that the library must not act on are renamed in
-// place.
+// Continues `so_far` now that `size` bytes from the same start are there. Checks the head once it
+// is complete. Renames headers in place that the library must not act on.
 Framing FrameRequest(const Framing& so_far, char* bytes, size_t size, const FramingLimits& limits);
 
 }  // namespace gantry::http

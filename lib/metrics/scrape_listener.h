@@ -1,4 +1,4 @@
-// Serves /metrics on an address of its own, for Prometheus to scrape. Thread-safe.
+// Serves /metrics on its own address for Prometheus. Thread-safe.
 #pragma once
 
 #include <prometheus/collectable.h>
@@ -17,12 +17,12 @@ namespace gantry::metrics {
 
 using Sources = std::vector<std::shared_ptr<prometheus::Collectable>>;
 
-// What all of them have to tell now, in Prometheus' text format.
+// Returns the current values of all sources in Prometheus' text format.
 std::string Exposition(const Sources& sources);
 
 class ScrapeListener {
  public:
-  // `address` is a literal one: "0.0.0.0:9464", "[::]:9464" (IPv4, too); port 0 takes any.
+  // `address` is literal: "0.0.0.0:9464", or "[::]:9464", which includes IPv4. Port 0 picks one.
   static Result<std::unique_ptr<ScrapeListener>> Start(const std::string& address, Sources sources);
   ~ScrapeListener();  // waits for running scrapes
   ScrapeListener(const ScrapeListener&) = delete;

@@ -1,6 +1,6 @@
-// Accepts connections for a gRPC server, which in this version takes as many as come: here they
-// have a bound, and at the bound the one that has been quiet longest gives way to a new one. Each
-// takes two descriptors, gRPC's and one that its end is seen by. Thread-safe.
+// Accepts connections for a gRPC server, whose own listener has no limit in this version. At the
+// limit a new connection replaces the one that was quiet longest. Each takes two descriptors:
+// gRPC's, and one that detects its end. Thread-safe.
 #pragma once
 
 #include <grpcpp/security/server_credentials.h>
@@ -25,10 +25,10 @@ namespace gantry::rpc {
 
 inline constexpr size_t kFdsPerConnection = 2;
 
-// Names of peers, as ServerContext::peer has them, whose connections stay.
+// Names of peers, in the form of ServerContext::peer, whose connections are never replaced.
 class KeptPeers {
  public:
-  // Until what is returned is gone.
+  // Keeps the peer until the result is destroyed.
   std::shared_ptr<void> Keep(const std::string& peer) EXCLUDES(mutex_);
   bool Has(const std::string& peer) const EXCLUDES(mutex_);
 
@@ -40,32 +40,32 @@ class KeptPeers {
 class BoundedListener {
  public:
   struct Options {
-    std::string what;  // is served, for the log
+    std::string what;  // the server's purpose, for the log
     size_t connections_max = 16;
-    // gRPC ends a connection that shows no HTTP/2 for so long, and one without calls.
+    // gRPC ends a connection after this time without HTTP/2, or without calls.
     milliseconds handshake_max{5'000};
     milliseconds idle_max{5'000};
-    // One that is older than twice those two has calls, and stays. For sockets whose ends have no
-    // names that Keep could be given.
+    // True: a connection older than twice the sum of both times has calls, and is not replaced. For
+    // sockets whose peers have no name for Keep.
     bool old_ones_stay = false;
-    // For synchronous servers: gRPC 1.51 may wait for ever, with the one thread that takes calls,
-    // when it has no other for the first call of a connection that it was given. Such a connection
-    // is closed, and its other end tries again.
+    // For synchronous servers. gRPC 1.51 may hang in its only polling thread when it cannot create
+    // another. That happens at a connection's first call. Without room for a thread, the connection
+    // is closed and the client tries again.
     bool needs_threads = false;
   };
-  // Takes a connection from a listening socket that does not block; errno says why there is none.
+  // Takes a connection from a non-blocking listening socket; invalid: errno says why.
   using Accept = std::function<UniqueFd(int listener)>;
 
-  // Listens on all addresses of the host; *at gets the port that was taken.
+  // Listens on all addresses of the host; *at receives the actual port.
   static Result<std::unique_ptr<BoundedListener>> Listen(Options options, HostPort* at);
   BoundedListener(Options options, std::vector<UniqueFd> listeners, Accept accept);
   BoundedListener(const BoundedListener&) = delete;
   BoundedListener& operator=(const BoundedListener&) = delete;
   ~BoundedListener();  // Stop()
 
-  // The server that is built has what is accepted here. Once.
+  // Gives the accepted connections to the server that is built. Call once.
   void AddTo(grpc::ServerBuilder* builder, std::shared_ptr<grpc::ServerCredentials> credentials);
-  // After the server was started. What goes on ends with Stop, and not with the server.
+  // Call after the server has started. Accepting ends with Stop, not with the server.
   Status Start();
   void Stop();
 
@@ -94,8 +94,8 @@ class BoundedListener {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   UniqueFd epoll_;
   UniqueFd wake_;
-  Connections connections_;  // the thread's
-  bool paused_ = false;      // likewise: no descriptors left
+  Connections connections_;  // used by the thread
+  bool paused_ = false;      // used by the thread: no descriptors left
   log::Gate gave_way_;
   log::Gate refused_;
   log::Gate no_thread_;

@@ -1,4 +1,4 @@
-// Deadlines as gRPC takes them: on the system clock. Stateless; thread-safe.
+// Converts deadlines for gRPC, which uses the system clock. Stateless; thread-safe.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Writes gRPC's messages as JSON lines of the process's own log. Thread-safe.
+// Writes gRPC's messages as JSON lines to the process's log. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@ namespace gantry::rpc {
 // Call it once, after log::Configure and before gRPC is used.
 void TakeGrpcLog();
 
-// How many threads gRPC has failed to make for the calls of its servers. It keeps what each has
-// taken of a ResourceQuota: who sets a limit of threads adds this number now and again.
+// Returns how many threads gRPC has failed to create for its servers' calls. Each failure leaks a
+// thread of the ResourceQuota: add this number to the quota's limit of threads regularly.
 size_t CallThreadsRefused();
 
 }  // namespace gantry::rpc

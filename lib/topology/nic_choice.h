@@ -1,6 +1,5 @@
-// Which NICs carry the bytes of a GPU or of a NUMA node's host memory: all of the nearest ones, in
-// an order that differs from GPU to GPU, so that GPUs with the same NICs begin with different ones.
-// Immutable; thread-safe.
+// Chooses the NICs for a GPU or for a NUMA node's host memory: all of the nearest. GPUs that share
+// NICs start with different ones. Immutable; thread-safe.
 #pragma once
 
 #include <string>
@@ -13,22 +12,23 @@
 
 namespace gantry::topology {
 
-// An operator's, by names of devices.
+// Set by an operator, by device names.
 struct NicRules {
-  std::vector<std::string> use = {};  // exactly these, in this order, however far; empty: no rule
-  std::vector<std::string> exclude = {};  // never these, such as those of a storage network
+  // Exactly these, in this order, at any distance; empty: no rule.
+  std::vector<std::string> use = {};
+  std::vector<std::string> exclude = {};  // never these, for example of a storage network
 };
 
 struct NicChoice {
-  std::vector<std::string> names;  // of at least one device; the first one is for what needs one
-  NicDistance distance = NicDistance::kUnknown;  // of the farthest of them
+  std::vector<std::string> names;                // at least one; single-NIC uses take the first
+  NicDistance distance = NicDistance::kUnknown;  // the farthest one's
   std::string reason;  // "GPU 0000:1b:00.0: 2 of 8 NICs, behind the same PCI switch"
 };
 
 class NicChooser {
  public:
-  // `nics`: those that can be used; what has no active port is passed over. `gpus`: the addresses
-  // of all of the machine's, also of those that this process does not use.
+  // `nics` are the usable devices; those without an active port are ignored. `gpus` are the
+  // addresses of all GPUs of the machine, also of those that this process does not use.
   NicChooser(const std::vector<RdmaDevice>& nics, const std::vector<std::string>& gpus,
              NicRules rules, std::string root = "/");
 
@@ -43,7 +43,7 @@ class NicChooser {
   using Nics = std::vector<const Nic*>;
 
   Result<NicChoice> Choose(const PciPlace& target, const std::string& target_name) const;
-  Result<Nics> Named() const;                  // by the operator
+  Result<Nics> Named() const;                  // named by the operator
   Nics Nearest(const PciPlace& target) const;  // all at the smallest distance
   size_t BeginOf(const PciPlace& target, const Nics& nearest) const;
   Error NoneThere() const;
@@ -51,7 +51,7 @@ class NicChooser {
   const NicRules rules_;
   const std::string root_;
   std::vector<std::string> inactive_;  // without an active port
-  std::vector<Nic> nics_;              // in the order of PCI addresses, as are the GPUs
+  std::vector<Nic> nics_;              // by PCI address, as gpus_
   std::vector<PciPlace> gpus_;
 };
 

@@ -1,5 +1,5 @@
-// How the attributes of sysfs are read: short files of one line, which may go away any time.
-// Stateless; thread-safe.
+// Reads sysfs attributes: short files of one line that may disappear at any time. Stateless;
+// thread-safe.
 #pragma once
 
 #include <filesystem>
@@ -8,13 +8,13 @@
 
 namespace gantry::topology {
 
-// The first line of a file, or nothing.
+// Returns the first line of a file, or an empty string.
 std::string FirstLine(const std::filesystem::path& file);
 
-// Entries of a folder in order; none when it is not there.
+// Returns the folder's entries in order; none if it does not exist.
 std::vector<std::filesystem::path> Entries(const std::filesystem::path& folder);
 
-// Of the device with this folder; -1: unknown.
+// Returns the NUMA node of the device with this folder; -1: unknown.
 int NumaNodeOf(const std::filesystem::path& device);
 
 }  // namespace gantry::topology

@@ -1,5 +1,5 @@
-// What the endpoints work on. Owned by the wiring; everything outlives the server. Thread-safe as
-// far as its members are, which all are.
+// The objects that the endpoints use. The wiring owns them; all outlive the server. Thread-safe,
+// because every member is.
 #pragma once
 
 #include <sys/types.h>
@@ -30,9 +30,9 @@ struct WorkerView {
   int index = 0;
   pid_t pid = 0;
   std::string state;  // "ready", "starting", "lost"
-  std::string gpu;    // UUID; empty: it copies no memory of GPUs
+  std::string gpu;    // UUID; empty: it copies no GPU memory
   std::string no_gpu_because;
-  bool asks_for_gpu = false;  // it was refused a context, and tries again
+  bool asks_for_gpu = false;  // its GPU refused a context; it will try again
   uint64_t restarts = 0;
   uint64_t mappings = 0;
 };
@@ -40,30 +40,30 @@ struct WorkerView {
 // A GPU that the workers see.
 struct GpuView {
   std::string uuid;
-  uint64_t workers = 0;  // that have their context on it
-  // When these had their contexts; 0: none has.
+  uint64_t workers = 0;  // workers with a context on it
+  // Measured when these workers got their contexts; 0: no worker has one.
   uint64_t free_bytes = 0;
   uint64_t bytes = 0;
-  std::vector<std::string> reaches;  // GPUs whose memory its kernels may follow
+  std::vector<std::string> reaches;  // GPUs whose memory its kernels may access
 };
 
-// One that this sidecar uses.
+// An RDMA device in use.
 struct RdmaDeviceView {
   std::string name;
-  std::string no_dma_buf_because;  // empty: it takes them, and so reaches memory of GPUs
+  std::string no_dma_buf_because;  // empty: it accepts dma-bufs, and so reaches GPU memory
 };
 
-// What the wiring alone knows.
+// Facts that only the wiring knows.
 struct StatusInfo {
   std::string version;
-  uint64_t generation = 0;  // of this sidecar's life
+  uint64_t generation = 0;  // new at every start of this sidecar
   std::string node_id;      // boot id
   std::string name;
   std::string handoff_socket;
-  std::string peer_address;  // where other sidecars reach this one; may be empty
-  std::string tcp_address;   // likewise from other nodes, as it listens; empty: not at all
+  std::string peer_address;  // where peers reach this sidecar; may be empty
+  std::string tcp_address;   // where it listens for peers of other nodes; empty: not at all
   pod::PodConfig pod;
-  pod::Findings findings;  // about what the pod was given
+  pod::Findings findings;  // from checking what the pod was given
   pid_t pid = 0;
   int64_t started_unix_ms = 0;
   std::vector<WorkerView> workers;
@@ -82,13 +82,13 @@ struct ApiDependencies {
   AskedWaits& waits;
   engine::PeerControl* peers = nullptr;  // null: there are no peers
   std::function<StatusInfo()> status;
-  std::function<Status()> readiness;  // says why this sidecar is not ready
+  std::function<Status()> readiness;  // fails with the reason while not ready
   engine::NotificationCenter* notifications = nullptr;
   engine::HoldTable* holds = nullptr;
-  // (name, node id) -> "unix:..." of that peer's socket when the node is this one; else empty.
+  // (name, node id) -> "unix:..." of that peer's socket if it is on this node; else empty.
   std::function<std::string(std::string_view, std::string_view)> node_address =
       [](std::string_view, std::string_view) { return std::string(); };
-  std::function<Status()> liveness = [] { return Status(); };  // says what stands still
+  std::function<Status()> liveness = [] { return Status(); };  // fails with what has stalled
 };
 
 }  // namespace gantry::api

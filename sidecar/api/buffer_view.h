@@ -1,4 +1,4 @@
-// A buffer as the API shows it. Thread-safe.
+// Serialises a buffer for the API. Thread-safe.
 #pragma once
 
 #include <vector>

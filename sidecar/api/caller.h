@@ -1,4 +1,4 @@
-// Who is calling: a lease token, or the uid behind the Unix socket. Thread-safe.
+// Authenticates the caller by a lease token or by the uid of the Unix socket. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,22 @@
 
 namespace gantry::api {
 
-// The token of "Authorization: Bearer <token>"; empty when there is no such header.
+// Returns the token of "Authorization: Bearer <token>"; empty without that header. Another form of
+// the header is kUnauthenticated.
 Result<std::string_view> BearerToken(const http::Request& request);
 
-// The caller may act for the workload, and for the registration of it that is answered.
+// Checks that the caller may act for the workload. Returns the generation of its registration.
 Result<uint64_t> AuthorizeFor(const registry::WorkloadTable& workloads,
                               const http::Request& request, std::string_view workload);
-// The caller is on the Unix socket, or has some workload's token.
+// Checks that the caller is on the Unix socket or has the token of some workload.
 Status AuthorizeAny(const registry::WorkloadTable& workloads, const http::Request& request);
-// The query's `workload`, for a list of what it owns; empty: of everything, on the Unix socket
-// only.
+// Returns the query's `workload`, authorised, for a list of what it owns. Empty: the list of all
+// workloads, on the Unix socket only.
 Result<std::string> WorkloadToList(const registry::WorkloadTable& workloads,
                                    const http::Request& request);
 
-// The query's `workload` when it must be there: of what has an id that is unique in it only.
+// Returns the query's required `workload`, authorised. For objects whose id is unique only within a
+// workload.
 Result<std::string> WorkloadOfQuery(const registry::WorkloadTable& workloads,
                                     const http::Request& request);
 

@@ -1,4 +1,4 @@
-// Every endpoint, one line each, and the handler that chooses between them. Thread-safe.
+// The table of endpoints, one line each, and the handler that dispatches to them. Thread-safe.
 #pragma once
 
 #include <array>
@@ -11,27 +11,27 @@
 
 namespace gantry::api {
 
-// Who may call, beyond having access to the socket. Everything that acts for a workload checks that
-// itself, when it knows which one it is.
+// Required authentication besides access to the socket. Endpoints that act for a workload check it
+// themselves, once they know the workload.
 enum class Guard {
   kOpen,      // anyone
-  kCaller,    // anyone on the Unix socket; on TCP the holder of any lease token
-  kWorkload,  // checked by the endpoint
+  kCaller,    // any caller on the Unix socket; on TCP any lease token
+  kWorkload,  // the endpoint checks
 };
 
 struct Route {
   std::string_view method;
-  std::string_view pattern;  // of literal parts and at most one {part}
+  std::string_view pattern;  // literal parts and at most one {part}
   Guard guard = Guard::kOpen;
-  std::array<std::string_view, 3> query;  // the parameters it knows; others are refused
+  std::array<std::string_view, 3> query;  // the accepted parameters; others are refused
   Result<http::Response> (*handle)(const ApiDependencies& api,
                                    const http::Request& request) = nullptr;
 };
 
 std::span<const Route> Routes();
 
-// Finds the route, checks the guard and the query, calls the endpoint, turns errors into problems
-// and counts the request.
+// Finds the route, checks the guard and the query, and calls the endpoint. Turns errors into
+// problem responses and counts the request.
 http::Handler MakeApi(const ApiDependencies& api);
 
 }  // namespace gantry::api

@@ -1,4 +1,4 @@
-// A transfer and an event as the API shows them. Thread-safe.
+// Serialises a transfer or an event for the API. Thread-safe.
 #pragma once
 
 #include "lib/wire/body_writer.h"

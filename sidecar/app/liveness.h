@@ -1,5 +1,5 @@
-// Whether this sidecar still moves: what probes of liveness are told. Check takes no lock, so that
-// it answers whatever stands still. Thread-safe.
+// Detects whether the sidecar has stalled, for liveness probes. Check takes no lock, so it answers
+// even when all else is blocked. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -13,16 +13,18 @@ namespace gantry {
 
 class Liveness {
  public:
-  // Twice as long as a worker may take to map memory, for which a table can be locked.
+  // Twice the longest time that a worker may take to map memory, during which a table can be
+  // locked.
   static constexpr milliseconds kStandsStill{60'000};
 
   explicit Liveness(milliseconds stands_still = kStandsStill) : stands_still_(stands_still) {}
 
-  // The housekeeping came round, and so took the locks of the tables.
+  // Call from each round of housekeeping, which has taken the tables' locks.
   void HouseIsKept() { house_.Beat(); }
-  // Looks at the requests that have the last thread: they must not wait. Outlives what it returns.
+  // Wraps the handler to track requests on the last free thread, which must not wait. Outlives the
+  // returned handler.
   http::Handler Watching(http::Handler handler);
-  // What stands still, if anything does.
+  // Fails with what has stalled.
   Status Check() const;
 
  private:
@@ -30,7 +32,7 @@ class Liveness {
 
   const milliseconds stands_still_;
   Heartbeat house_;
-  Heartbeat requests_;  // the first one began, or one ended
+  Heartbeat requests_;  // a request on the last thread began or ended
   std::atomic<int> requests_at_last_thread_ = 0;
 };
 

@@ -1,6 +1,6 @@
-// What the rdma transport of a sidecar runs on, made from the configuration: the devices, what is
-// registered on them, and the threads beside them. Outlives the registry, the engine and the peers.
-// Used by the main thread, but for what says otherwise.
+// The objects behind the rdma transport, built from the configuration: devices, registrar, target
+// and threads. Outlives the registry, the engine and the peers. Used by the main thread, except
+// where noted.
 #pragma once
 
 #include <functional>
@@ -25,22 +25,21 @@ namespace gantry {
 
 class RdmaPath {
  public:
-  // The error says why there is none: that is no failure of the sidecar, unless --rdma-devices asks
-  // for some, or the options do not fit together (kInvalidArgument). The pool knows the GPUs, and
-  // outlives it.
-  // `offered`: the slot's devices, which are the choice where --rdma-devices makes none.
+  // The error says why RDMA is unavailable. That is fatal only if --rdma-devices names devices or
+  // the options conflict (kInvalidArgument). `offered` are the slot's devices, used when
+  // --rdma-devices is empty. `pool` knows the GPUs and outlives this.
   static Result<std::unique_ptr<RdmaPath>> Create(const SidecarConfig& config,
                                                   const std::vector<std::string>& offered,
                                                   const worker::WorkerPool& pool);
 
-  // Once. `wake` and `count_error`: see RdmaTransport.
+  // Call once. `wake` and `count_error`: see RdmaTransport.
   std::unique_ptr<transport::RdmaTransport> MakeTransport(
       std::function<void()> wake, std::function<void(const Error& why)> count_error);
   const transport::RdmaDevices& devices() const { return *devices_; }
   transport::RdmaRegistrar& registrar() { return registrar_; }
   transport::RdmaTarget& target() { return target_; }
   std::vector<wire::RdmaDeviceAddress> addresses() const { return devices_->Addresses(); }
-  // Of the transport that was made, while it lives. Any thread.
+  // `transport` is the one that was made. Any thread.
   metrics::RdmaSample Sample(const transport::RdmaTransport& transport) const {
     return transport::SampleOf(*devices_, registrar_, transport, target_);
   }
@@ -53,7 +52,8 @@ class RdmaPath {
 
   const std::unique_ptr<transport::Verbs> verbs_;
   const std::unique_ptr<transport::RdmaDevices> devices_;
-  const std::unique_ptr<const transport::NicAssignment> nics_;  // null: each has every buffer
+  // Null: every device registers every buffer.
+  const std::unique_ptr<const transport::NicAssignment> nics_;
   transport::RdmaRegistrar registrar_;
   transport::RdmaTarget target_;
   const std::unique_ptr<transport::RdmaEvents> events_;

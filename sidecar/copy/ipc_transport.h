@@ -1,7 +1,6 @@
-// GPU memory to GPU memory, or to and from the host's, on one node: both allocations are mapped in
-// the copy workers, which have the GPUs copy. The workers' jobs are the shm transport's to give
-// out: this one says which pairs can be moved so, and has them moved there. Owned by the engine's
-// driver, but for Probe, CanReach, Expect, RowsOf and NeedsPeer.
+// GPU memory to GPU memory, or to and from host memory, on one node, through mappings in the copy
+// workers. It decides which pairs can be copied. The shm transport schedules the jobs. The driver
+// makes all calls except Probe, CanReach, Expect, RowsOf and NeedsPeer.
 #pragma once
 
 #include <functional>
@@ -15,7 +14,7 @@ namespace gantry::transport {
 
 class IpcTransport final : public Transport {
  public:
-  // `gpus`: whether a worker has had one, or why not; any thread. `copies` outlives this.
+  // `gpus` tells whether a worker has had a GPU, or why not; any thread. `copies` outlives this.
   IpcTransport(std::function<Status()> gpus, ShmTransport& copies)
       : gpus_(std::move(gpus)), copies_(copies) {}
 
@@ -31,7 +30,7 @@ class IpcTransport final : public Transport {
                                    uint64_t token) override {
     return copies_.Start(std::move(plan), priority, token);
   }
-  // The shm transport reports what ends.
+  // The shm transport reports finished operations.
   bool Poll(std::vector<uint64_t>* /*attention*/) override { return false; }
   nanoseconds Unattended() const override { return nanoseconds::max(); }
 

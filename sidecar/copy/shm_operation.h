@@ -1,5 +1,5 @@
-// One transfer on the shm transport: which segments are posted, done, or to be posted once more
-// after a worker died. Owned by the engine's driver.
+// One transfer of the shm transport: segments posted, done, or to be reposted after a worker died.
+// Used by the driver.
 #pragma once
 
 #include <algorithm>
@@ -24,13 +24,13 @@ class ShmOperation final : public Operation {
   std::vector<uint32_t> UnfinishedItems() const override;
 
   int priority() const { return priority_; }
-  // What is not posted yet goes before all that waits.
+  // Posts the rest before all other waiting work.
   void Hasten();
   uint64_t token() const { return token_; }
-  bool on_gpus() const { return on_gpus_; }      // one side of all of it at least
-  bool with_host() const { return with_host_; }  // some of it is the host's
+  bool on_gpus() const { return on_gpus_; }      // all of it has GPU memory on at least one side
+  bool with_host() const { return with_host_; }  // some of it has host memory on a side
   bool between_gpus() const { return on_gpus_ && !with_host_; }
-  // Places of the GPUs whose memory it is among those of the pool, the destination's first.
+  // Indices of the involved GPUs in the pool, the destination's first.
   const std::vector<int>& gpus() const { return gpus_; }
   const MovePlan& plan() const { return *plan_; }
 
@@ -40,21 +40,20 @@ class ShmOperation final : public Operation {
     const CopyCounts& copies = plan_->segments.copies();
     return has_rows() && copies.rows >= copies.blocks;
   }
-  // What is not posted yet, but for parts that come back.
+  // Bytes that were never posted.
   uint64_t bytes_left() const { return plan_->bytes - std::min(plan_->bytes, posted_bytes_); }
-  // Its segments are added to the job. No more than either limit, but one segment at least where
-  // there is room for any.
+  // Adds its next segments to the job, within both limits. Adds at least one if there is any room.
   PlanPart NextPart(size_t segments_max, uint64_t bytes_max, JobBuilder* job) const;
   void Posted(const PlanPart& part, int worker);
-  // Whether it goes on before others of its kind: between GPUs, until it has posted `turn_bytes`
-  // since its last turn ended. If not, the next one begins.
+  // True while a transfer between GPUs goes on before others of its kind. Its turn ends after
+  // `turn_bytes` posted bytes; the next turn then begins.
   bool KeepsTurn(uint64_t turn_bytes);
-  // For the report: why the GPUs copy as they do.
+  // Records why the GPUs copy as they do, for the report.
   void SetGpuReason(GpuCopyReason reason) { progress_.gpu_reason = reason; }
-  // Nobody can move what is not posted.
+  // Fails it: no worker can copy the rest.
   void Refuse(Error error);
-  // `lost`: the worker died; the part is posted once more, then the operation fails. `why`: of
-  // memory of GPUs, what its job was planned for.
+  // Completes a part. A part that a dying worker lost is reposted once; then the operation fails.
+  // `why` is the reason that the job was planned with, for GPU memory.
   void Done(const PlanPart& part, int worker, const worker::Completion& completion,
             GpuCopyReason why);
 
@@ -67,7 +66,7 @@ class ShmOperation final : public Operation {
   int priority_;
   const uint64_t token_;
   std::vector<uint64_t>* const attention_;
-  const TimePoint last_post_;  // max: it has no end
+  const TimePoint last_post_;  // max: no limit
   const bool with_host_;
   const bool on_gpus_;
   const std::vector<int> gpus_;
@@ -75,7 +74,7 @@ class ShmOperation final : public Operation {
 
   uint32_t next_segment_ = 0;
   uint64_t posted_bytes_ = 0;
-  uint64_t turn_began_at_ = 0;  // of posted_bytes_
+  uint64_t turn_began_at_ = 0;  // value of posted_bytes_
   std::deque<PlanPart> again_;
   std::vector<bool> segment_done_;
   std::vector<bool> worker_used_;

@@ -1,5 +1,5 @@
-// Slices of one half of the staging memory, handed out in the order in which they are asked for:
-// all that a payload needs at once, so that nobody who holds some waits for more. Thread-safe.
+// Allocates slices of one half of the staging memory, first come, first served. A payload takes all
+// its slices at once, so no holder waits for more. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ namespace gantry::transport {
 
 class SlicePool;
 
-// Slices that belong to whoever has this, and go back with it. Nothing copies to or from them then.
+// Owns slices and returns them on destruction. By then no copy may use them.
 class SliceLease {
  public:
   SliceLease() = default;
@@ -42,17 +42,15 @@ class SlicePool {
   SlicePool& operator=(const SlicePool&) = delete;
 
   using Granted = std::function<void(SliceLease)>;
-  // The slices, when they are free and nobody waits; else `later` gets them, on the thread of
-  // whoever gave the last one back: it hands them on and returns. Who has no more use for them lets
-  // them go. REQUIRES 0 < count <= size(), and that the pool outlives all of them. `ticket`: what
-  // Cancel takes.
+  // Returns the slices if they are free and no request waits. Otherwise `later` gets them, on the
+  // thread that returns the last one: it must return quickly. REQUIRES 0 < count <= size(), and
+  // that the pool outlives the leases. `ticket` is for Cancel.
   std::optional<SliceLease> Take(size_t count, Granted later, uint64_t* ticket = nullptr)
       EXCLUDES(mutex_);
-  // Of the slices that are free now as many as these, or fewer; none while somebody waits for some.
+  // Returns up to `most` slices that are free now; none while a request waits.
   SliceLease TakeAtOnce(size_t most) EXCLUDES(mutex_);
-  // Who waits with this ticket waits no longer, and nothing keeps its `later`; those behind it may
-  // be granted at once. Nothing happens when it does not wait (any more): it may be granted by
-  // another thread right now.
+  // Withdraws a waiting request and drops its `later`; requests behind it may be granted at once.
+  // Does nothing if it no longer waits: another thread may be granting it.
   void Cancel(uint64_t ticket) EXCLUDES(mutex_);
 
   size_t size() const { return size_; }
@@ -65,7 +63,7 @@ class SlicePool {
     size_t count = 0;
     Granted granted;
   };
-  // To be called, and let go, without the lock.
+  // Call and destroy these without the lock.
   using Grants = std::vector<std::pair<Granted, SliceLease>>;
   Grants GrantThoseWhoCan() REQUIRES(mutex_);
   void GiveBack(const std::vector<uint32_t>& slices) EXCLUDES(mutex_);
@@ -74,7 +72,7 @@ class SlicePool {
   const uint32_t size_;
   std::atomic<size_t> in_use_{0};
   Mutex mutex_;
-  std::vector<uint32_t> free_ GUARDED_BY(mutex_);  // the next one last
+  std::vector<uint32_t> free_ GUARDED_BY(mutex_);  // the next one is last
   std::deque<Waiter> waiters_ GUARDED_BY(mutex_);
   uint64_t next_ticket_ GUARDED_BY(mutex_) = 1;
 };

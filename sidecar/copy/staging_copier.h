@@ -1,5 +1,5 @@
-// Copies between memory of GPUs and staging memory, for transports whose bytes go through the
-// sidecar itself. Implemented over the copy workers. Thread-safe, but for Poll.
+// Copies between GPU memory and staging memory, for transports whose bytes pass through the
+// sidecar. Implemented over the copy workers. Thread-safe, except Poll.
 #pragma once
 
 #include <atomic>
@@ -15,10 +15,10 @@
 
 namespace gantry::transport {
 
-// Bytes that lie on a GPU, and where they are staged.
+// Bytes of a GPU allocation, and their place in the staging memory.
 struct StagedRange {
   std::shared_ptr<const memory::MappedAllocation> memory;
-  uint64_t offset = 0;  // within it
+  uint64_t offset = 0;  // within the allocation
   uint64_t stage_offset = 0;
   uint64_t bytes = 0;
 };
@@ -27,25 +27,25 @@ struct StagedCopy {
   bool to_gpu = false;
   std::vector<StagedRange> ranges;  // not empty
   int priority = 0;
-  // No byte reaches the GPU afterwards: what still runs is ended by force, with the workers that
-  // copy it. Some time before nothing of it is begun any more.
+  // After this time no byte reaches the GPU. The workers that still copy are killed; shortly
+  // before, nothing new is started.
   std::optional<TimePoint> end = {};
-  const void* owner = nullptr;  // for Abort
-  // Called once, by any thread, also by the one that calls Start: it hands on what it is told and
-  // returns. Nothing of the copy moves any more, and nothing keeps the ranges' memory. An error:
-  // any part of it may have been copied. kDeadlineExceeded: not all of it by its end.
+  const void* owner = nullptr;  // key for Abort
+  // Called once, on any thread, possibly inside Start: must return quickly. Nothing of the copy
+  // moves any more and no range is kept. On an error any part may have been copied.
+  // kDeadlineExceeded: not everything before `end`.
   std::function<void(Status)> done;
 };
 
 class StagingCopier {
  public:
   virtual ~StagingCopier() = default;
-  // Whether there is anybody to copy; the error says why not.
+  // Fails with the reason when there is no worker to copy.
   virtual Status Usable() const = 0;
   virtual void Start(StagedCopy copy) = 0;
-  // Ends by force what was started for this owner and is not done.
+  // Forcibly ends the owner's copies that are not done.
   virtual void Abort(const void* owner) = 0;
-  // By the engine's driver: true when anything moved on.
+  // Called by the driver; returns true when anything progressed.
   virtual bool Poll() = 0;
 
   struct Totals {

@@ -1,6 +1,5 @@
-// What one side of a transport whose bytes pass through the sidecar, initiator or target, stages
-// the bytes of GPUs in: its half of the staging memory, so that neither can wait for the other's. A
-// plain value; thread-safe.
+// The half of the staging memory of one role: initiator or target. Two halves keep the roles from
+// waiting for each other's memory. A plain value; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +14,12 @@
 namespace gantry::transport {
 
 inline constexpr uint64_t kStagingSliceBytes = 512 << 10;  // as long as a whole request
-inline constexpr size_t kStagingSlicesAtOnce = 8;  // that the largest payload of a peer's takes
+inline constexpr size_t kStagingSlicesAtOnce = 8;          // slices of a peer's largest payload
 
 struct StagingHalf {
   SlicePool slices;
-  std::span<std::byte> memory;  // slices.size() of them
-  uint64_t stage_offset = 0;    // of the first one, within the staging memory
+  std::span<std::byte> memory;  // slices.size() slices
+  uint64_t stage_offset = 0;    // the first slice's, within the staging memory
   StagingCopier& copier;
   std::shared_ptr<const memory::MappedAllocation> allocation = {};  // the staging memory itself
 };

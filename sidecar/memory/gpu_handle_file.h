@@ -1,5 +1,5 @@
-// A driver's handle of a GPU allocation as a descriptor, so that it is handed on, counted and taken
-// back like every other allocation's: a small sealed file that holds the handle. Thread-safe.
+// A GPU allocation's driver handle as a descriptor: a small sealed file that contains the handle.
+// So handles are passed, counted and released like other descriptors. Thread-safe.
 #pragma once
 
 #include <string_view>
@@ -10,9 +10,9 @@
 
 namespace gantry::memory {
 
-// REQUIRES as many bytes as a handle has.
+// REQUIRES exactly as many bytes as a handle has.
 Result<UniqueFd> MakeHandleFile(std::string_view handle);
-// Of a file that may have come from anywhere: not_exportable when it cannot be one.
+// Accepts any descriptor; kNotExportable when it is no handle file.
 Result<gpu::IpcHandle> ReadHandleFile(int fd);
 
 }  // namespace gantry::memory

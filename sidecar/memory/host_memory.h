@@ -1,5 +1,5 @@
-// Host memory that a file descriptor stands for (memfd, shmem, hugetlbfs): the check that the
-// sidecar makes when it is registered, and the mapping that a copy worker holds.
+// Host memory behind a file descriptor (memfd, hugetlbfs): the check at registration, and the
+// mapping of a copy worker.
 #pragma once
 
 #include <cstddef>
@@ -9,26 +9,26 @@
 
 namespace gantry::memory {
 
-// Whether `fd` can be registered as `said_size` bytes of host memory: a memfd (or a hugetlbfs one)
-// that cannot shrink any more, long enough, and open for what is asked. Thread-safe.
+// Checks that `fd` can be registered as `said_size` bytes of host memory. It must be a sealed memfd
+// that cannot shrink, also on hugetlbfs. It must be long enough and open for the access needed.
+// Thread-safe.
 Status CheckHostFd(int fd, uint64_t said_size, bool needs_write);
 
-// True when every page of [0, size) exists. Pages that the owner did not touch are charged to
-// whoever touches them first, so a mapping does not populate such a file. Thread-safe.
+// Returns true when the file has at least `size` bytes of existing pages. Mappings do not populate
+// other files: the process that touches a missing page first is charged for it. Thread-safe.
 Result<bool> IsPrefaulted(int fd, uint64_t size);
 
-// Fills the page tables of all pages that have some of these mapped bytes, so that nobody takes a
-// page fault there. Pages that do not exist yet are made, and charged to this process. Kernels
-// before 5.14 cannot: nothing happens.
-// Thread-safe.
+// Fills the page tables of all pages that contain these mapped bytes, which avoids page faults.
+// Missing pages are created and charged to this process. Kernels before 5.14 lack the call: it then
+// does nothing. Thread-safe.
 Status PopulatePages(std::byte* data, uint64_t bytes, bool writable);
 
-// [0, size) of a descriptor, mapped shared and, when its pages exist, with its page tables filled.
-// Immutable; thread-safe. The descriptor may be closed afterwards.
+// [0, size) of a descriptor, mapped shared; page tables are filled if all pages exist. Immutable;
+// thread-safe. The descriptor may be closed afterwards.
 class HostMapping {
  public:
   static Result<HostMapping> Create(int fd, uint64_t size, bool writable);
-  // Takes no longer for a large file than for a small one: the page tables are left empty.
+  // Leaves the page tables empty, so that the time does not depend on the file's size.
   static Result<HostMapping> CreateEmpty(int fd, uint64_t size, bool writable);
   HostMapping(HostMapping&& other) noexcept;
   HostMapping& operator=(HostMapping&& other) noexcept;
@@ -36,7 +36,7 @@ class HostMapping {
   HostMapping& operator=(const HostMapping&) = delete;
   ~HostMapping();
 
-  std::byte* data() const { return data_; }  // read-only pages when not writable()
+  std::byte* data() const { return data_; }  // pages are read-only unless writable()
   uint64_t size() const { return size_; }
   bool writable() const { return writable_; }
   // Fills the page tables. REQUIRES that the pages exist.
@@ -48,7 +48,7 @@ class HostMapping {
 
   std::byte* data_ = nullptr;
   uint64_t size_ = 0;
-  uint64_t mapped_bytes_ = 0;  // size_ rounded up to the page size of the file
+  uint64_t mapped_bytes_ = 0;  // size_ rounded up to the file's page size
   bool writable_ = false;
 };
 

@@ -1,5 +1,5 @@
-// One allocation mapped in the copy workers; the last reference to go unmaps it. Shared by the
-// buffers inside of it and by the transfers that use them. Thread-safe.
+// One allocation that is mapped in the copy workers; destroying the last reference unmaps it.
+// Buffers inside it and transfers that use them share it. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@ namespace gantry::memory {
 
 class MappedAllocation {
  public:
+  // Blocks until all workers have mapped it. `mapper` outlives the object.
   static Result<std::shared_ptr<const MappedAllocation>> Create(MemoryMapper& mapper,
                                                                 AllocationSource source);
   MappedAllocation(const MappedAllocation&) = delete;
@@ -23,10 +24,10 @@ class MappedAllocation {
   bool writable() const { return source_.writable; }
   wire::MemoryKind kind() const { return source_.kind; }
   const MemoryIdentity& identity() const { return identity_; }
-  const wire::GpuFacts& gpu() const { return source_.gpu; }  // of GPU memory
-  const DmaBuf& dma_buf() const { return source_.dma_buf; }  // likewise
+  const wire::GpuFacts& gpu() const { return source_.gpu; }  // GPU memory only
+  const DmaBuf& dma_buf() const { return source_.dma_buf; }  // GPU memory only
   const std::shared_ptr<const UniqueFd>& fd() const { return source_.fd; }
-  // For transports whose bytes go through this process itself.
+  // This process's own mapping, for transports that touch the bytes themselves.
   const ProcessMapping& in_process() const { return in_process_; }
 
  private:

@@ -1,5 +1,5 @@
-// A buffer's memory as RDMA devices reach it. Owned here, implemented by the rdma transport, so
-// that registering a buffer knows nothing of devices. Thread-safe.
+// A buffer's registration on RDMA devices. This folder owns the interface and the rdma transport
+// implements it, so that registration code does not depend on devices. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,25 +20,26 @@ struct NicPiece {
   uint64_t length = 0;
 };
 
-// Registered until Deregister, or while it lives, with the mappings that it is of.
+// Registered until Deregister or destruction; keeps its mappings alive.
 class NicMemory {
  public:
   virtual ~NicMemory() = default;
   virtual size_t chunks() const = 0;
-  // Takes it back from the devices: when this returns without a failure, nothing that comes with
-  // its keys touches it any more. Goes on past failures, logs each and returns the first. Done
-  // once: further calls wait for the first and return the same.
+  // Deregisters from all devices. After a success its keys are invalid. Continues past failures,
+  // logs each and returns the first. Runs once: further calls wait for the first and return its
+  // result.
   virtual Status Deregister() const = 0;
 };
 
-// What RDMA devices have of a buffer, or why they have nothing.
+// A buffer's RDMA registration, or why it has none.
 using OnNics = Result<std::shared_ptr<const NicMemory>>;
 
 class NicRegistrar {
  public:
   virtual ~NicRegistrar() = default;
-  // All pieces, byte for byte and with this access alone, on every device that is used, or nothing.
-  // kPathUnavailable: memory of this kind has no way there, which is no failure of the buffer.
+  // Registers all pieces, byte-exact and with exactly this access, on every device in use, or
+  // nothing. kPathUnavailable: RDMA cannot reach this kind of memory, which is no failure of the
+  // buffer.
   virtual OnNics Register(const std::vector<NicPiece>& pieces, const wire::Access& access) = 0;
 };
 

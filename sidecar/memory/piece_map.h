@@ -1,5 +1,5 @@
-// The flat bytes [0, length) of a buffer over its pieces. The only place where offsets of pieces
-// are added (invariant 1). Immutable; thread-safe.
+// Maps the flat bytes [0, length) of a buffer to its pieces. The only code that adds offsets of
+// pieces (invariant 1). Immutable; thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace gantry::memory {
 
 // A contiguous part of one allocation.
 struct Extent {
-  uint32_t allocation = 0;  // index in the list that the pieces refer to
+  uint32_t allocation = 0;  // index into the pieces' allocation list
   uint64_t offset = 0;      // within the allocation
   uint64_t length = 0;
 };
@@ -30,16 +30,16 @@ class PieceMap {
   uint64_t length() const { return ends_.empty() ? 0 : ends_.back(); }
   const std::vector<wire::Piece>& pieces() const { return pieces_; }
 
-  // The longest contiguous extent that starts at flat `offset`, cut at `length`.
-  // REQUIRES Fits(offset, length, this->length()) and length > 0.
+  // Returns the longest contiguous extent from flat `offset` on, at most `length` bytes. REQUIRES
+  // Fits(offset, length, this->length()) and length > 0.
   Extent Locate(uint64_t offset, uint64_t length) const;
 
-  // The same for many offsets: those that follow each other in one piece are not searched for.
-  // One thread; the map outlives it.
+  // Locate for many offsets: successive offsets in one piece need no search. Used by one thread;
+  // the map outlives it.
   class Cursor {
    public:
     explicit Cursor(const PieceMap& map) : map_(map) {}
-    // REQUIRES what Locate does.
+    // REQUIRES the same as PieceMap::Locate.
     Extent Locate(uint64_t offset, uint64_t length) {
       if (offset - begin_ >= length_) Seek(offset);
       const uint64_t within = offset - begin_;
@@ -57,18 +57,19 @@ class PieceMap {
     }
 
     const PieceMap& map_;
-    uint64_t begin_ = 0;   // flat, of the piece
-    uint64_t length_ = 0;  // of the piece
-    uint64_t start_ = 0;   // of the piece, within its allocation
+    uint64_t begin_ = 0;   // flat begin of the piece
+    uint64_t length_ = 0;  // length of the piece
+    uint64_t start_ = 0;   // begin of the piece within its allocation
     uint32_t allocation_ = 0;
   };
 
  private:
-  // Of the piece around a flat offset.
+  // Returns the index of the piece that contains a flat offset.
   size_t IndexOf(uint64_t offset) const {
     if (offset < ends_.front()) return 0;
     if (inner_length_ == 0) return Search(offset);
-    // A division takes as long as all the rest: a product with the inverse is at most one less.
+    // Multiplies by the inverse, since a division would double the time. The quotient is exact or
+    // one too small.
     const uint64_t behind = offset - ends_.front();
     auto inner = static_cast<uint64_t>((Wide{behind} * inner_inverse_) >> 64);
     if (behind - inner * inner_length_ >= inner_length_) ++inner;
@@ -80,10 +81,10 @@ class PieceMap {
 
   std::vector<wire::Piece> pieces_;
   std::vector<uint64_t> ends_;  // flat end of each piece
-  // The length of all pieces but the first and the last, which is how runtimes make virtual memory;
-  // 0: they differ.
+  // The common length of all pieces except the first and the last, usual for virtual memory of GPU
+  // runtimes. 0: lengths differ.
   uint64_t inner_length_ = 0;
-  uint64_t inner_inverse_ = 0;  // 2^64 / inner_length_, rounded down; of 1 as if it were 2^64 - 1
+  uint64_t inner_inverse_ = 0;  // 2^64 / inner_length_, rounded down; 2^64 - 1 for length 1
 };
 
 }  // namespace gantry::memory

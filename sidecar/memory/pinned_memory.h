@@ -1,5 +1,5 @@
-// Host memory that a copy worker made known to its GPU's driver: it has an address for the host and
-// another one for the GPU, both this process's own. Stateless; thread-safe.
+// Host memory that a copy worker registered with its GPU's driver. It has a host address and a GPU
+// address, both valid in this process only. Stateless; thread-safe.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,10 @@
 
 namespace gantry::memory {
 
-// What a driver says of memory that it was asked to register: an address that is null, or less of
-// it than was asked for, is an error.
+// Checks a driver's answer to a registration: a null address or a shorter range is an error.
 Status CheckPinned(const gpu::AddressRange& on_gpu, uint64_t bytes);
 
-// The mapping outlives what is answered, which has all of it at the GPU's address, as CheckPinned
-// wants it.
+// Registers the whole mapping, checked by CheckPinned. The mapping outlives the result.
 Result<std::unique_ptr<gpu::GpuHostMemory>> PinForGpu(gpu::GpuContext& context,
                                                       const HostMapping& mapping);
 

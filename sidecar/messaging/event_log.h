@@ -1,5 +1,5 @@
-// What happened, for those who poll: finished transfers, notifications, lease and peer events, in
-// one sequence with a bounded memory. Thread-safe.
+// Events for clients that poll: finished transfers, notifications, lease and peer events. One
+// sequence with bounded memory. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -36,18 +36,18 @@ std::string_view NameOf(EventType type);  // "transfer", "workload_ended", "peer
 struct Event {
   uint64_t sequence = 0;  // 1, 2, 3, ...
   EventType type = EventType::kTransfer;
-  std::string workload;                            // empty: concerns everyone
-  std::string subject;                             // id of the transfer, name of the peer or buffer
-  std::string detail;                              // why, for a person
-  std::shared_ptr<const TransferStatus> transfer;  // of kTransfer
-  uint64_t workload_generation = 0;                // of its registration
-  std::shared_ptr<const wire::Notification> notification = nullptr;  // of kNotification
-  std::shared_ptr<const DeliveryReport> delivery = nullptr;          // of kNotificationOutcome
-  std::shared_ptr<const HoldInfo> hold = nullptr;                    // of kHold
+  std::string workload;  // empty: visible to every workload
+  std::string subject;   // id of the transfer, hold or notification; name of the peer or buffer
+  std::string detail;    // the reason, for people
+  std::shared_ptr<const TransferStatus> transfer;  // set for kTransfer
+  uint64_t workload_generation = 0;                // generation of that workload's registration
+  std::shared_ptr<const wire::Notification> notification = nullptr;  // set for kNotification
+  std::shared_ptr<const DeliveryReport> delivery = nullptr;          // set for kNotificationOutcome
+  std::shared_ptr<const HoldInfo> hold = nullptr;                    // set for kHold
 };
 
-// Who reads: one registration of a workload, so that a new one does not see what its predecessor
-// did. Generation 0 stands for all of them.
+// The reader is one registration of a workload: a new one does not see its predecessor's events.
+// Generation 0 stands for all registrations.
 struct EventReader {
   std::string_view workload;
   uint64_t generation = 0;
@@ -64,26 +64,28 @@ class EventLog {
   explicit EventLog(size_t events_max, NotificationLimits limits = {});
 
   void Append(Event event);
-  // Fails with kResourceExhausted when the receiver has not read what it was sent before.
+  // Fails with kResourceExhausted when the receiver has too many unread notifications.
   Status AppendNotification(Event event);
-  // The reader has seen everything up to `cursor`. It can be read again until room is needed.
+  // Confirms that the reader has everything up to `cursor`. Notifications stay readable until their
+  // room is needed.
   void Acknowledge(const EventReader& reader, uint64_t cursor);
+  // Drops the notifications of this registration of the workload.
   void ForgetNotifications(std::string_view workload, uint64_t generation);
 
   struct Page {
     std::vector<Event> events;
     uint64_t cursor = 0;  // pass it to the next call
-    uint64_t lost = 0;    // events after the cursor that were already forgotten
+    uint64_t lost = 0;    // dropped events after the cursor, visible to the reader or not
   };
-  // Events that the reader sees after `cursor`; waits until there is one or the deadline. Cursor 0
-  // begins with the oldest that is kept.
+  // Returns the events after `cursor` that the reader sees; waits for the first until the deadline.
+  // Cursor 0 begins with the oldest event that is kept.
   Page Poll(const EventReader& reader, uint64_t cursor, size_t max, TimePoint deadline) const;
   uint64_t last_sequence() const;
-  // Wakes all pollers; they return what there is, now and ever after.
+  // Wakes all pollers. From then on Poll returns at once.
   void Close();
 
  private:
-  static constexpr size_t kItemsMax = 4'000'000;  // failed items of all events together
+  static constexpr size_t kItemsMax = 4'000'000;  // limit of failed items over all events
 
   void Keep(Event event) REQUIRES(mutex_);
   void DropOldest() REQUIRES(mutex_);
@@ -95,7 +97,7 @@ class EventLog {
   mutable Mutex mutex_;
   mutable Condition appended_;
   std::deque<Event> events_ GUARDED_BY(mutex_);
-  // By workload; of its current life.
+  // By workload, for its current registration.
   std::map<std::string, NotificationWindow, std::less<>> windows_ GUARDED_BY(mutex_);
   uint64_t last_sequence_ GUARDED_BY(mutex_) = 0;
   size_t items_ GUARDED_BY(mutex_) = 0;

@@ -1,4 +1,4 @@
-// Where transfers say that they read what is held, here or at a peer. Thread-safe.
+// Starts transfers' reads of holds, at this sidecar or at a peer. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -16,14 +16,15 @@ namespace gantry::engine {
 
 class HoldDesk {
  public:
-  // Outlives it, and every reading.
+  // `own` outlives it and every reading.
   explicit HoldDesk(HoldTable& own) : own_(own) {}
 
-  // Null: there are no peers, or no longer. No admission waits for one then.
+  // Null: there are no peers any more, and no admission waits for one.
   void SetMessenger(PeerMessenger* messenger) EXCLUDES(mutex_);
 
-  // Asks the owner, with one round trip for a peer (empty: this sidecar). It does not end before
-  // `deadline` plus `quiesce`, until the reading has ended. Errors as HoldTable::Use.
+  // Starts a read at the owner; one round trip for a peer (empty: this sidecar). The hold then
+  // lasts until the reading ends, at most until `deadline` plus `quiesce`. Errors as
+  // HoldTable::Use.
   Result<HoldReading> Read(const std::string& peer, wire::HoldUse use, TimePoint deadline,
                            milliseconds quiesce) EXCLUDES(mutex_);
 

@@ -1,6 +1,6 @@
-// Notifications out of and into the workloads of this sidecar. A notification is delivered when it
-// is in the event log of its receiver: once for each id, within what the receiver has room for.
-// Thread-safe; nothing here waits.
+// Sends and receives notifications for the workloads of this sidecar. A notification is delivered
+// once it is in its receiver's event log. Each id is delivered once, if the receiver has room.
+// Thread-safe; never blocks.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -21,31 +21,31 @@ namespace gantry::engine {
 
 class NotificationCenter {
  public:
-  // All outlive it. The ids of that many notifications are remembered, so that one that comes
-  // again is known.
+  // All references outlive it. It remembers the ids of the last `ids_kept_max` notifications to
+  // recognise repeats.
   NotificationCenter(const registry::WorkloadTable& workloads, EventLog& events,
                      metrics::Metrics& metrics, size_t ids_kept_max = 65'536);
 
-  // Null: there are no peers, or no longer. When this returns, the one before is not used any more.
+  // Null: there are no peers any more. After the return the previous messenger is not used.
   void SetMessenger(PeerMessenger* messenger) EXCLUDES(mutex_);
 
-  // To a workload of `peer` (empty: this sidecar). `done` is called once, perhaps before this
-  // returns; the outcome is counted.
+  // Sends to a workload of `peer` (empty: this sidecar). `done` is called exactly once, possibly
+  // before this returns. The outcome is counted.
   void Send(const std::string& peer, wire::Notification notification, TimePoint deadline,
             DeliveryDone done) EXCLUDES(mutex_);
-  // Likewise, of a transfer that waits: PeerMessenger::NotifyOfTransfer.
+  // Like Send, for a transfer that waits for the outcome: see PeerMessenger::NotifyOfTransfer.
   void SendOfTransfer(const std::string& peer, wire::Notification notification, TimePoint deadline,
                       DeliveryDone done) EXCLUDES(mutex_);
-  // As Send, and the sending workload is told by an event.
+  // Like Send; an event reports the outcome to the sending workload.
   void SendAndReport(const std::string& peer, wire::Notification notification, TimePoint deadline)
       EXCLUDES(mutex_);
 
-  // To a workload here. Fails with kNotFound, kStaleGeneration (the receiver is not the one that
-  // was meant), kConflict (the id was used for another message) or kResourceExhausted (the receiver
-  // does not read).
+  // Delivers to a workload of this sidecar. kNotFound: no such workload. kStaleGeneration: another
+  // registration was meant. kConflict: the id was used for another message. kResourceExhausted: the
+  // receiver has too many unread notifications.
   Status Deliver(wire::Notification notification) EXCLUDES(mutex_);
 
-  // What was not read by this life of the workload is dropped.
+  // Drops the unread notifications of this registration of the workload.
   void EndWorkload(const std::string& workload, uint64_t generation) EXCLUDES(mutex_);
 
  private:
@@ -65,7 +65,7 @@ class NotificationCenter {
 
   Mutex mutex_;
   absl::flat_hash_map<std::string, uint64_t> delivered_ GUARDED_BY(mutex_);  // id -> content
-  std::deque<std::string> order_ GUARDED_BY(mutex_);                         // of delivered_
+  std::deque<std::string> order_ GUARDED_BY(mutex_);  // ids of delivered_, oldest first
 };
 
 }  // namespace gantry::engine

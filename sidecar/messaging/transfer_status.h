@@ -1,4 +1,4 @@
-// What the outside may know of a transfer, as a value: a snapshot that the engine made.
+// A snapshot of a transfer for clients, as a plain value.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@
 
 namespace gantry::engine {
 
-// kRunning: also while the notification of a transfer, all of whose bytes moved, is delivered.
-// kStopping: cancelled, expired or failed, but bytes may still move; the outcome comes when quiet.
+// kRunning includes the delivery of the notification, after all bytes have moved. kStopping:
+// cancelled, expired or failed, but bytes may still move; the outcome follows when they cannot.
 enum class TransferState {
   kQueued,
   kRunning,
@@ -32,19 +32,19 @@ constexpr bool IsTerminal(TransferState state) { return state >= TransferState::
 
 struct TransferTimings {
   int64_t accepted_unix_ms = 0;
-  uint64_t admit_us = 0;  // parsed until handed to the engine: checks, resolving, planning
-  uint64_t fence_us = 0;  // until its fence was reached
-  uint64_t queue_us = 0;  // until the first chunk was posted
-  uint64_t move_us = 0;   // until the last chunk was finished or quiet
+  uint64_t admit_us = 0;  // from parsing to the engine: checks, resolving, planning
+  uint64_t fence_us = 0;  // then until the fence was reached
+  uint64_t queue_us = 0;  // then until the first chunk was posted
+  uint64_t move_us = 0;   // then until the last chunk finished or became quiet
   uint64_t copy_us = 0;   // summed over the copy workers
-  uint64_t total_us = 0;  // admit to terminal
+  uint64_t total_us = 0;  // from admission to the terminal state
 };
 
-// Of a transfer between GPUs that this sidecar executes: how its jobs are copied.
+// How this sidecar's workers copied GPU memory: jobs by each means.
 struct GpuCopies {
   uint64_t by_engine = 0;
   uint64_t by_kernel = 0;
-  std::string_view reason;  // for the last one; lives for ever
+  std::string_view reason;  // the last job's; a static string
   std::array<uint64_t, transport::kGpuCopyReasons> by_reason = {};
 
   std::string_view plan() const {
@@ -59,13 +59,13 @@ struct TransferStatus {
   wire::Operation operation = wire::Operation::kRead;
   TransferState state = TransferState::kQueued;
   bool executed_by_peer = false;  // the peer moves the bytes, at this sidecar's request
-  // The peer that asked this sidecar to move its bytes; empty: a workload here did.
+  // The peer for which this sidecar executes the transfer; empty: its own workload's.
   std::string requested_by;
   wire::Path path = wire::Path::kShm;
-  SharedReports paths;  // every path, fastest first, and why the faster ones not
+  SharedReports paths;  // every path, fastest first, and why the faster ones were not taken
   uint64_t bytes = 0;   // to move
   uint64_t bytes_moved = 0;
-  uint64_t staged_bytes = 0;  // of these: of GPUs here, through host memory to the network
+  uint64_t staged_bytes = 0;  // part of bytes_moved: from or to local GPUs, through host memory
   uint64_t chunks = 0;        // after merging and cutting
   uint64_t chunks_moved = 0;
   uint64_t descriptors_in = 0;
@@ -73,17 +73,17 @@ struct TransferStatus {
   int workers = 0;
   std::optional<GpuCopies> gpu_copies;
   int priority = 0;
-  int retries = 0;  // 1: begun again, because its descriptions of remote buffers were stale
+  int retries = 0;  // 1: retried, because descriptions of remote buffers were stale
   TransferTimings timings;
   std::optional<Error> error;  // why it failed, was cancelled or expired
-  // Of a transfer that did not succeed: indices into the request's block lists, or into its
-  // ranges, that may not have arrived whole; null: none, or (in lists of transfers) not told. When
-  // truncated, there are more, and any item may be among them.
+  // Set when the transfer did not succeed: indices into the request's block lists or ranges whose
+  // data may be incomplete. Null: none, or omitted (in lists of transfers). If truncated, any other
+  // item may be incomplete, too.
   std::shared_ptr<const std::vector<uint32_t>> failed_items;
   bool failed_items_truncated = false;
   bool by_blocks = false;
   std::string user_data;
-  // Of a transfer with a notification that succeeded: whether it was delivered, or why not.
+  // Set when a transfer with a notification succeeded: whether it was delivered, and why not.
   std::optional<bool> notified;
   std::optional<Error> notify_error;
 };

@@ -1,5 +1,5 @@
-// The values that labels can take. Closed sets: what is not here is counted as "other" or not at
-// all, so that no caller can make new series. Thread-safe.
+// The closed sets of label values. Other values count as "other" or not at all, so no caller can
+// create new series. Thread-safe.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ inline constexpr std::array<std::string_view, 5> kOutcomeNames = {
 inline constexpr std::array<std::string_view, 5> kStageNames = {"admit", "fence", "queue", "move",
                                                                 "quiesce"};
 
-// What copied memory of GPUs, and why that: in the order of transport::GpuCopyReason.
+// The means of GPU copies and its reason, in the order of transport::GpuCopyReason.
 struct GpuJobKind {
   std::string_view plan;
   std::string_view reason;
@@ -40,8 +40,8 @@ inline constexpr std::array<std::string_view, 5> kWorkloadEndNames = {"detached"
                                                                       "deleted", "other"};
 inline constexpr std::array<std::string_view, 3> kStatusClassNames = {"2xx", "4xx", "5xx"};
 
-// metric_reasons of the error table (lib/base/error.cc): memory that may not be touched, and ways
-// that failed under a transfer.
+// Values of metric_reason in lib/base/error.cc, for forbidden memory accesses and for failures of a
+// path during a transfer.
 inline constexpr std::array<std::string_view, 8> kAccessReasonNames = {
     "unregistered", "out_of_range",   "stale_generation", "draining",
     "permission",   "not_exportable", "device_error",     "lease_expired"};
@@ -49,7 +49,7 @@ inline constexpr std::array<std::string_view, 7> kTransportReasonNames = {
     "timeout",          "disconnect",  "peer_unavailable", "version_mismatch",
     "path_unavailable", "worker_lost", "internal"};
 
-// Likewise: why a description of a remote buffer was stale.
+// Values of metric_reason for stale descriptions of remote buffers.
 inline constexpr std::array<std::string_view, 5> kRetryReasonNames = {
     "stale_generation", "draining", "unregistered", "path_unavailable", "disconnect"};
 
@@ -57,24 +57,24 @@ inline constexpr std::array<std::string_view, 5> kRetryReasonNames = {
 std::span<const std::string_view> OperationNames();
 std::span<const std::string_view> PathNamesAndNone();
 
-// Index into kAccessReasonNames; none when the code is no access error.
+// Index into kAccessReasonNames; nothing when the code is no access error.
 std::optional<size_t> AccessReasonOf(ErrorCode code);
-// Index into kTransportReasonNames ("internal" for what should not happen); none for access errors,
-// for cancelled ones and for mistakes of the caller.
+// Index into kTransportReasonNames ("internal" for unexpected codes). Nothing for access errors,
+// cancellations and invalid requests.
 std::optional<size_t> TransportReasonOf(ErrorCode code);
 
-// The REST interface's routes as docs/rest_api.yaml writes them, with "other" as the last one.
+// Routes of the REST interface as docs/rest_api.yaml writes them; the last one is "other".
 struct HttpEndpoint {
   std::string_view route;
   std::string_view method;
 };
 std::span<const HttpEndpoint> HttpEndpoints();
 std::span<const std::string_view> HttpRoutes();
-// Indices; of "other" for what is not in the lists.
+// Return the index of "other" for unknown values.
 size_t EndpointIndex(std::string_view route, std::string_view method);
 size_t RouteIndex(std::string_view route);
 
-// Index of `name`, or of the last value when it is not in the set.
+// Returns the index of `name`, or the last index when it is not in the set.
 size_t IndexOrLast(std::span<const std::string_view> set, std::string_view name);
 
 }  // namespace gantry::metrics

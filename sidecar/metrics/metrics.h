@@ -1,4 +1,4 @@
-// Every metric of the sidecar, declared once, present from the start, with closed label sets.
+// Every metric of the sidecar, declared once and exported from the start, with closed label sets.
 // Names, units and labels: docs/metrics.md. Thread-safe.
 #pragma once
 
@@ -30,7 +30,7 @@ struct TransferSample {
   wire::Operation operation = wire::Operation::kRead;
   std::optional<wire::Path> path;  // none: it was refused before one was chosen
   Outcome outcome = Outcome::kSucceeded;
-  uint64_t bytes = 0;  // moved for certain
+  uint64_t bytes = 0;  // confirmed as moved
   uint64_t descriptors_in = 0;
   uint64_t descriptors_out = 0;
   uint64_t chunks_succeeded = 0;
@@ -45,34 +45,34 @@ struct TransferSample {
   double quiesce_seconds = 0;
 };
 
-// Read at each scrape.
-// The data connections of one side: those that this sidecar made, or those that peers made to it.
+// The samples below are read at each scrape. TcpConnections covers the data connections of one
+// side: outgoing (initiator) or incoming (target).
 struct TcpConnections {
   uint64_t open = 0;
-  uint64_t opened = 0;      // this and the rest: ever
-  uint64_t failed = 0;      // attempts; at the target also those that broke the protocol
-  uint64_t bytes_read = 0;  // by the side that executes
+  uint64_t opened = 0;      // cumulative, as all that follow
+  uint64_t failed = 0;      // attempts; at the target also protocol violations
+  uint64_t bytes_read = 0;  // by the executing side
   uint64_t bytes_written = 0;
 };
 
-// The memory between GPUs and the network.
+// The staging memory between GPUs and the network.
 struct StagingSample {
   uint64_t bytes = 0;
   uint64_t initiator_slices = 0;  // in use
   uint64_t target_slices = 0;
-  uint64_t bytes_from_gpus = 0;  // ever
+  uint64_t bytes_from_gpus = 0;  // cumulative, as the next one
   uint64_t bytes_to_gpus = 0;
 };
 
-// An RDMA device in this sidecar's own transfers.
+// One RDMA device, in this sidecar's own transfers.
 struct RdmaDeviceSample {
   std::string device;
   bool port_active = false;
   uint64_t chunks = 0;  // registered
   uint64_t queue_pairs = 0;
-  uint64_t inflight = 0;      // work requests, as are the next two
-  uint64_t inflight_max = 0;  // that its queue pairs take together
-  uint64_t retried = 0;       // this and the rest: ever
+  uint64_t inflight = 0;      // work requests, as the next two
+  uint64_t inflight_max = 0;  // limit of its queue pairs together
+  uint64_t retried = 0;       // cumulative, as all that follow
   uint64_t reads = 0;
   uint64_t writes = 0;
   uint64_t bytes_read = 0;
@@ -101,15 +101,15 @@ struct GaugeSample {
   uint64_t bytes_inflight = 0;
   uint64_t workers_ready = 0;
   uint64_t workers = 0;
-  // Counters, exported as such. A map is one allocation in one worker.
+  // Cumulative counters. A map is one allocation in one worker.
   uint64_t worker_restarts = 0;
   uint64_t worker_pid_conflicts = 0;
   uint64_t worker_maps_succeeded = 0;
   uint64_t worker_maps_failed = 0;
   uint64_t peers_up = 0;
   uint64_t peers = 0;
-  uint64_t peer_fds_mapped = 0;   // of peers' memory
-  uint64_t peer_fds_waiting = 0;  // of ours, in tickets
+  uint64_t peer_fds_mapped = 0;   // descriptors of peers' memory
+  uint64_t peer_fds_waiting = 0;  // our descriptors, in tickets that peers have not used yet
   uint64_t http_connections = 0;
   uint64_t holds = 0;
   TcpConnections tcp_initiator;
@@ -124,37 +124,40 @@ class Metrics {
   ~Metrics();
 
   void TransferEnded(const TransferSample& sample);
-  // A transfer or registration that touched what it may not: counted by path and by the error
-  // code's metric_reason. Codes that are no access error are not counted here.
+  // Counts a transfer or registration that touched memory without permission, by path and reason.
+  // Ignores codes that are no access error.
   void AccessError(std::optional<wire::Path> path, ErrorCode code);
+  // Ignores codes that are no transport error.
   void TransportError(std::optional<wire::Path> path, ErrorCode code);
-  // In the one of both that has its reason.
+  // Counts as AccessError or as TransportError, whichever knows the code.
   void PathError(wire::Path path, ErrorCode code);
-  // Begun again with a fresh description of its remote buffers, after the peer answered so.
+  // Counts a transfer that was retried with fresh buffer descriptors, after the peer answered
+  // `code`.
   void TransferRetried(ErrorCode code);
   void PathSelected(wire::Path path);
-  // Took a slower path than RDMA, which works on this side.
+  // Counts a transfer that took a slower path although RDMA works on this side.
   void RdmaFallback(wire::Path taken, PathObstacle why);
-  // Did not take `from`, which shares memory, though the peer is on this node: it was reached over
-  // TCP.
+  // Counts a transfer over TCP to a peer on this node that did not take `from`, a shared-memory
+  // path.
   void NodeFallback(wire::Path from, wire::Path taken);
-  // The time in which any transfer was busy on the path.
+  // Adds to the time during which the path was busy: the union over transfers, in seconds.
   void Busy(wire::Operation operation, wire::Path path, double seconds);
   void RegistrationEnded(bool ok, uint64_t buffers);
   void HttpRequest(std::string_view route, std::string_view method, int code, double seconds);
   void HoldExpired();
   void NotificationEnded(NotificationDirection direction, NotificationOutcome outcome);
   void PeerRefused(PeerRefusal why);
-  void WorkloadEnded(std::string_view why);  // closed set: "detached", "died", "expired", "deleted"
+  // Labels: "detached", "died", "expired" and "deleted"; any other text counts as "other".
+  void WorkloadEnded(std::string_view why);
   void EventLost(uint64_t count);
 
-  // Called at each scrape, on the scraping thread; null: zeros. When this returns, no scrape uses
-  // the source before it any more.
+  // `source` runs at each scrape, on the scraping thread; null exports zeros. After the return no
+  // scrape uses the previous source.
   void SetGaugeSource(std::function<GaugeSample()> source);
 
-  // The exposition format, text/plain; version=0.0.4.
+  // Returns the exposition format, text/plain; version=0.0.4.
   std::string Text() const;
-  // Serves /metrics on "address:port", for the pod network. Port 0 picks one.
+  // Serves /metrics on "address:port" for the pod network, and returns the port. Port 0 picks one.
   Result<int> Listen(const std::string& address);
 
  private:

@@ -1,5 +1,5 @@
-// From block ids or ranges to merged and cut segments: every check of a transfer's content, then
-// the plan. Pure functions over immutable inputs; thread-safe.
+// Builds a plan from block ids or ranges: every check of a transfer's content, then merged and cut
+// segments. Pure functions over immutable inputs; thread-safe.
 #pragma once
 
 #include <absl/container/inlined_vector.h>
@@ -28,28 +28,28 @@ namespace gantry::engine {
 struct PlanBuffer {
   std::string Name() const { return remote ? FormatReference(*remote) : std::string(local); }
 
-  // For errors: a local one's name, or how a remote one is named. Of what is in use until the plan
-  // is made; who lets go of that earlier names another (Delegate).
+  // For error messages: a local buffer's name, or a remote buffer's reference. Both must stay valid
+  // until the plan is built: Delegate releases buffers earlier and points to other strings.
   std::string_view local;
   const wire::BufferReference* remote = nullptr;
   const memory::PieceMap* pieces = nullptr;
   std::optional<wire::BlockLayout> layout;
-  // Index in the plan's allocation list for each allocation index of the pieces.
+  // Maps the pieces' allocation indices to indices in the plan's allocation list.
   absl::InlinedVector<uint32_t, 2> allocations;
 };
 
-// Pairs [first_pair, first_pair + pairs) of the input, and the blocks that move between them.
+// Pairs [first_pair, first_pair + pairs) of the input, and the blocks to move between them.
 struct BlockGroup {
   size_t first_pair = 0;
   size_t pairs = 0;
   std::span<const uint64_t> local_blocks;
   std::span<const uint64_t> remote_blocks;
   const BlockShape* shape = nullptr;
-  std::string field;  // where the request names the lists: "" or "/groups/3"
+  std::string field;  // prefix of the lists in the request: "" or "/groups/3"
 };
 
 struct PlanInput {
-  // Of the next local buffer.
+  // Adds the RDMA registration of the next local buffer, or the reason why there is none.
   void AddOnNics(const memory::OnNics& on_nics) {
     if (on_nics) {
       local_on_nics.push_back(*on_nics);
@@ -61,14 +61,15 @@ struct PlanInput {
   const wire::TransferRequest* request = nullptr;
   std::vector<PlanBuffer> local;
   std::vector<PlanBuffer> remote;
-  std::vector<BlockGroup> groups;  // of a view; empty: the request's own lists, for all pairs
+  std::vector<BlockGroup> groups;  // from a view; empty: the request's own lists, for all pairs
   std::vector<std::shared_ptr<const memory::MappedAllocation>> local_allocations;
   std::vector<transport::RemoteAllocation> remote_allocations;
   std::vector<std::shared_ptr<const memory::NicMemory>> local_on_nics;
-  std::optional<Error> why_not_on_nics;  // of a local buffer that RDMA devices do not have
-  // The allocations are whole buffers: whether they share bytes only who resolves them can tell.
+  std::optional<Error> why_not_on_nics;  // set when a local buffer has no RDMA registration
+  // True when the allocations stand for whole buffers. The executing side then checks for overlap,
+  // since only it knows the memory.
   bool of_whole_buffers = false;
-  // Pieces that nobody else keeps.
+  // Keeps pieces alive that have no other owner.
   std::vector<std::shared_ptr<const memory::PieceMap>> kept_pieces;
 };
 
@@ -77,7 +78,8 @@ struct BuiltPlan {
   uint64_t descriptors_out = 0;  // after merging contiguous runs, before cutting
 };
 
-// Errors name the field of the request, e.g. /local_blocks/7. The reservation covers the segments.
+// Errors name the field of the request, e.g. /local_blocks/7. `reservation` accounts for the memory
+// of the segments.
 Result<BuiltPlan> BuildPlan(PlanInput input, const PlanLimits& limits,
                             SegmentReservation* reservation);
 

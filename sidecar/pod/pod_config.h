@@ -1,5 +1,5 @@
-// Which pod this is, as Kubernetes' downward API says, and what the device plugin gave its
-// container: both are in the environment. A plain value.
+// The identity of this pod from Kubernetes' downward API, and the devices that the device plugin
+// assigned. Both come from the environment. A plain value.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@ namespace gantry::pod {
 
 struct Slot {
   std::string id;  // "slot-003"
-  // Whose it is; empty where the plugin cannot know (`--binding allocate`).
+  // The pod that owns the slot; empty where the plugin cannot know it (`--binding allocate`).
   std::string pod;
   std::string pod_namespace;
   std::string container;
@@ -20,13 +20,13 @@ struct Slot {
 };
 
 struct PodConfig {
-  // Empty: its template does not say.
+  // Empty: the pod's template does not set it.
   std::string name;
   std::string pod_namespace;
   std::optional<Slot> slot;
 };
 
-// Variables that its template sets by `fieldRef`.
+// Environment variables that the pod's template sets by `fieldRef`.
 inline constexpr char kPodNameVariable[] = "GANTRY_POD_NAME";
 inline constexpr char kPodNamespaceVariable[] = "GANTRY_POD_NAMESPACE";
 

@@ -1,5 +1,5 @@
-// Compares what the device plugin put into this container with what Kubernetes says of the pod and
-// with what is there. Stateless; thread-safe.
+// Checks the device plugin's assignments against Kubernetes' facts about the pod and against the
+// container's devices. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,35 +13,35 @@
 namespace gantry::pod {
 
 enum class FindingLevel {
-  kWarning,  // the sidecar runs, without what is named
-  kFatal,    // it must not: it would touch what is another pod's, or lacks what it was told to have
+  kWarning,  // the sidecar runs without the subject
+  kFatal,    // it must stop: it would use another pod's devices, or lacks assigned ones
 };
 std::string_view NameOf(FindingLevel level);
 
 struct Finding {
   FindingLevel level = FindingLevel::kWarning;
   std::string subject;  // "slot", "peer folder", "GPU <id>"
-  std::string said;     // what is wrong, and why
-  std::string advice;   // what to do about it
+  std::string said;     // the fault and its cause
+  std::string advice;   // the remedy
 };
 using Findings = std::vector<Finding>;
 
-// What the sidecar's settings make of a slot.
+// The sidecar's requirements, from its settings.
 struct SlotNeeds {
-  bool slot = false;     // it has to have one
-  std::string node_dir;  // empty: it meets no peers on the node
+  bool slot = false;     // a slot is required
+  std::string node_dir;  // empty: no peers on the node
   bool gpus = true;
   bool rdma = true;
-  std::optional<uint64_t> locked_bytes_max;  // nothing: there is no limit
-  uint64_t locked_bytes_min = 0;             // less is too little for RDMA
+  std::optional<uint64_t> locked_bytes_max;  // nothing: unlimited
+  uint64_t locked_bytes_min = 0;             // RDMA needs this much
 };
 
-// In the order of the containers' life; a slot of another pod is the only finding then. `root` is
-// "/" but for tests.
+// In the order of the containers' life. If the slot belongs to another pod, that is the only
+// finding. `root` is "/" except in tests.
 Findings CheckSlot(const PodConfig& pod, const SlotNeeds& needs, const std::string& root = "/");
 
 bool AnyFatal(const Findings& findings);
-// A sentence for each that ends the sidecar, with what to do.
+// One sentence for each fatal finding, with its remedy.
 std::string FatalText(const Findings& findings);
 
 }  // namespace gantry::pod

@@ -1,5 +1,5 @@
-// The allocations behind the registered buffers: one record for each, mapped while a buffer uses
-// it, known (with its descriptor) while a buffer exists, also a suspended one. Thread-safe.
+// The allocations behind the registered buffers, one record each. It is mapped while a buffer uses
+// it. It is known, with its descriptor, while a buffer exists, also a suspended one. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,11 @@ class AllocationRecord {
   uint64_t id() const { return id_; }
   uint64_t size() const { return source_.size; }
   bool mapped() const EXCLUDES(mutex_);
-  // kConflict when what is told of the same allocation now contradicts what was told of it first.
+  // kConflict when `told` contradicts what the record was created with.
   Status CheckSame(const memory::AllocationSource& told) const;
 
-  // The one mapping of this allocation. Single flight: while one thread maps, others wait for it.
+  // Returns the one mapping of this allocation. While one thread maps, other callers wait for it.
+  // Blocks.
   Result<std::shared_ptr<const memory::MappedAllocation>> Map() EXCLUDES(mutex_);
 
  private:
@@ -49,9 +50,9 @@ class AllocationTable {
   AllocationTable(const AllocationTable&) = delete;
   AllocationTable& operator=(const AllocationTable&) = delete;
 
-  // The record of this memory for this registration of a workload: descriptors of one file are
-  // one allocation, and so are handles under one id of the driver's. kConflict when it is known
-  // with another size or address. Does not map. The table outlives its records.
+  // Returns the record of this memory for this registration of a workload. Descriptors of one file
+  // are one allocation, and so are handles with one driver id. kConflict when it is known with
+  // another size or address. Does not map. The table outlives its records.
   Result<std::shared_ptr<AllocationRecord>> Find(uint64_t workload_generation,
                                                  memory::AllocationSource source) EXCLUDES(mutex_);
   Totals TotalsNow() const EXCLUDES(mutex_);

@@ -1,5 +1,5 @@
-// A registered buffer: flat bytes over pieces of counted allocations. Immutable but for its state
-// and its uses; shared by the registry and by the transfers that use it. Thread-safe.
+// A registered buffer: flat bytes over pieces of reference-counted allocations. Immutable except
+// for its state and its uses. The registry and the transfers that use it share it. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   using Allocations = std::vector<std::shared_ptr<const memory::MappedAllocation>>;
 
   struct Description {
-    std::string id;  // unique in this sidecar's life
+    std::string id;  // unique within one run of this sidecar
     std::string workload;
     uint64_t workload_generation = 0;
     std::string name;  // unique within the workload
@@ -37,7 +37,7 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
     wire::Access access;
     std::optional<wire::BlockLayout> layout;
     memory::PieceMap pieces;
-    // Parallel to the allocation indices of the pieces; ids are unique in this sidecar's life.
+    // Parallel to the pieces' allocation indices; unique within one run of this sidecar.
     std::vector<uint64_t> allocation_ids;
   };
 
@@ -50,46 +50,46 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   uint64_t length() const { return description_.pieces.length(); }
   BufferState state() const EXCLUDES(mutex_);
 
-  // Keeps the buffer's mappings while it lives. Several at once are fine.
+  // Keeps the buffer's mappings while it lives. A buffer may have several uses at once.
   class Use;
-  // Fails with kDraining unless the buffer is active. `user` (a transfer's id) is named to those
-  // who wait for it.
+  // Fails with kDraining unless the buffer is active. `user`, a transfer's id, appears in messages
+  // of those who wait for the use.
   static Result<Use> Acquire(std::shared_ptr<Buffer> buffer, std::string_view user);
   // REQUIRES that a shared_ptr owns this buffer.
   Result<Use> Acquire(std::string_view user = {}) EXCLUDES(mutex_);
-  // What Acquire and the end of a use touch: for those who have many of them before them.
+  // Prefetches the memory that Acquire and the end of a use touch. Worthwhile before many of them.
   void PrefetchForUse() const;
   size_t uses() const EXCLUDES(mutex_);
-  // Why RDMA devices have nothing of it; empty when they have it, or it has no memory now.
+  // Why the buffer has no RDMA registration; empty when it has one, or has no memory now.
   std::string WhyNotOnNics() const EXCLUDES(mutex_);
-  // Up to `limit` of those that use it now, for messages.
+  // Returns up to `limit` names of current users, for messages.
   std::vector<std::string> Users(size_t limit) const EXCLUDES(mutex_);
 
-  // Refuses new uses from now on; `next` is kSuspended or kDraining. False when the buffer is past
-  // that state already (draining cannot become suspended, gone stays gone).
+  // Refuses new uses; `next` is kSuspended or kDraining. Returns false if the buffer is past that
+  // state: draining never becomes suspended, gone is final.
   bool StopUses(BufferState next) EXCLUDES(mutex_);
-  // Waits until the running uses end. False at the deadline, or when the buffer became active.
+  // Waits for the running uses to end. Returns false at the deadline, after EndWaits, or when the
+  // buffer became active.
   bool AwaitUnused(TimePoint deadline) EXCLUDES(mutex_);
-  // From now on AwaitUnused does not wait.
+  // Makes AwaitUnused return at once from now on.
   void EndWaits() EXCLUDES(mutex_);
-  // Of a stopped and unused buffer: from now on nobody touches its memory who has it not mapped, as
-  // this sidecar refuses it and RDMA devices have let go of it, whatever keys peers know. False: it
-  // is active or used, or a device did not let go.
+  // Deregisters a stopped and unused buffer from the RDMA devices, so that peers' keys become
+  // invalid. Mappings stay. Returns false if the buffer is active or used, or if a device failed to
+  // deregister.
   bool RefuseToPeers() const EXCLUDES(mutex_);
-  // Drops the mappings of a stopped and unused buffer, else does nothing; the last buffer of an
-  // allocation unmaps it. A draining buffer is gone then. True for the one call that made it gone.
-  // `on_devices`: the first failure of an RDMA device to let go of it; nothing else depends on
-  // that.
+  // Drops the mappings of a stopped and unused buffer; otherwise does nothing. The last buffer of
+  // an allocation unmaps it. Returns true only for the call that makes a draining buffer gone.
+  // `on_devices` receives the first failure of an RDMA device; it changes nothing else.
   bool Release(Status* on_devices) EXCLUDES(mutex_);
-  // Makes a suspended buffer active again over new mappings; false when it is not suspended.
+  // Makes a suspended buffer active over new mappings; false when it is not suspended.
   bool Resume(Allocations allocations, OnNics on_nics = WithoutNics()) EXCLUDES(mutex_);
-  // Whether it is suspended and was released since.
+  // True when it is suspended and its mappings were released.
   bool IsAsleep() const EXCLUDES(mutex_);
 
   static OnNics WithoutNics();
 
  private:
-  // Of an active or used buffer. What the devices have goes before the mappings under it.
+  // The mappings and registrations. The registrations are dropped before the mappings under them.
   struct Backing {
     Allocations allocations;
     OnNics on_nics;
@@ -104,8 +104,8 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   BufferState state_ GUARDED_BY(mutex_) = BufferState::kActive;
   bool waits_ended_ GUARDED_BY(mutex_) = false;
   std::list<std::string> users_ GUARDED_BY(mutex_);
-  // For the next ones: hundreds of buffers are acquired at a time, and memory that is given back in
-  // small pieces is put in order when somebody asks for a large one.
+  // Spare list nodes for the next uses. Hundreds of buffers are acquired at a time, and many small
+  // frees make a later large allocation slow.
   static constexpr size_t kSpareMax = 4;
   std::list<std::string> spare_ GUARDED_BY(mutex_);
   std::shared_ptr<const Backing> backing_ GUARDED_BY(mutex_);  // null when released
@@ -120,7 +120,7 @@ class Buffer::Use {
   const Buffer& buffer() const { return *buffer_; }
   const Allocations& allocations() const { return backing_->allocations; }
   const OnNics& on_nics() const { return backing_->on_nics; }
-  // Before the uses of many buffers end.
+  // Prefetches the memory that the end of this use touches. Worthwhile before many ends.
   void Prefetch() const;
 
  private:

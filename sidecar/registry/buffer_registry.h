@@ -1,5 +1,6 @@
-// Every registered buffer, over allocations that are counted: mapped once, shared by all buffers
-// inside of them, unmapped with the last one. Registration is all or nothing. Thread-safe.
+// Every registered buffer, over reference-counted allocations. An allocation is mapped once, shared
+// by all buffers inside it, and unmapped with the last of them. Registration is all or nothing.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -27,14 +28,14 @@ class BufferIndex;
 struct RegisteredBuffer;
 struct ResolvedRequest;
 
-// Tells others that buffers go away or are replaced, and waits for them. Owned here, implemented
-// by the peer API.
+// Tells peers that buffers are withdrawn or replaced, and waits for them. The registry owns the
+// interface; the peer API implements it.
 class RevocationSink {
  public:
   virtual ~RevocationSink() = default;
-  // Peers stop using all of these buffers and unmap them; returns, parallel to the buffers, what
-  // became of them at the peers that knew them. May be called again for the same buffers: what
-  // peers were told stays as it was.
+  // Asks peers to stop using these buffers and to unmap them, and waits until `deadline`. Returns,
+  // parallel to the buffers, the outcome at each peer that knew them. It may be called again for
+  // the same buffers: outcomes of earlier calls are kept.
   virtual std::vector<std::vector<PeerRelease>> Revoke(
       const std::vector<std::shared_ptr<const Buffer>>& buffers, TimePoint deadline) = 0;
 };
@@ -57,72 +58,74 @@ struct RegistryTotals {
 
 class BufferRegistry {
  public:
-  // Both references outlive the registry, and all buffers are unused when it goes.
+  // Both references outlive the registry. REQUIRES at destruction that no buffer is in use.
   BufferRegistry(RegistryLimits limits, memory::MemoryMapper& mapper, WorkloadTable& workloads);
   ~BufferRegistry();
 
-  // Set once, before the first registration; null: there are no peers to tell.
+  // Call once, before the first registration; null: there are no peers to tell.
   void SetRevocationSink(RevocationSink* sink);
-  // Likewise; outlives the registry. Null: no RDMA device is used.
+  // Call once, before the first registration. The registrar outlives the registry; null: no RDMA.
   void SetNicRegistrar(memory::NicRegistrar* registrar);
 
-  // Checks everything, maps what is new, then publishes all buffers at once, in the order of the
-  // request. A name that exists with the same specification answers the existing buffer; with
-  // another one it is kConflict. A suspended buffer takes other memory of the same length, and is
-  // active then, under its id and generation. Errors name the field as a JSON pointer into the
-  // request. A new buffer with nonces begins suspended, as they are still in it: Resume it when
-  // they are gone.
+  // Checks everything, maps new allocations, then publishes all buffers at once, in the order of
+  // the request. A name that exists with the same specification returns the existing buffer. A
+  // different specification is kConflict. A suspended buffer accepts other memory of the same
+  // length: it becomes active and keeps its id and generation. Errors name the field as a JSON
+  // pointer into the request. A new buffer with nonces starts suspended, since it still contains
+  // them: call Resume once they are gone.
   Result<std::vector<std::shared_ptr<Buffer>>> Register(const wire::RegistrationRequest& request)
       EXCLUDES(mutex_);
 
-  // Unpublishes and stops new uses, tells peers, waits for the running uses, then releases: in
-  // this order (invariant 5). At the deadline it returns kDeadlineExceeded and says who still uses
-  // the buffer, which stays draining: call again. kDeviceError: it is gone, but RDMA devices have
-  // not let go of all its memory. Works after the owner died. `peers`, also of a failure: those
-  // that knew the buffer when this call began.
+  // Unpublishes the buffer and stops new uses. Then tells peers, waits for running uses, and
+  // releases, in this order (invariant 5). kDeadlineExceeded names what still uses the buffer. It
+  // then stays draining: call again. kDeviceError: the buffer is gone, but RDMA devices kept some
+  // of its memory. Works after the owner has died. `peers`, set also on failure, lists the peers
+  // that knew the buffer when the call began.
   Status Remove(std::string_view id, TimePoint deadline, std::vector<PeerRelease>* peers = nullptr)
       EXCLUDES(mutex_);
-  // All buffers of one registration of a workload (0: of all its registrations); goes on past
+  // Removes all buffers of one registration of a workload (generation 0: of all). Continues past
   // failures and returns the first.
   Status RemoveAll(std::string_view workload, uint64_t workload_generation, TimePoint deadline)
       EXCLUDES(mutex_);
-  // Goes on with the removals that missed their own deadline; for a caller with a clock.
+  // Continues the removals that missed their deadline; called periodically.
   Status FinishRemovals(TimePoint deadline) EXCLUDES(mutex_);
-  // Unmaps everywhere and refuses transfers until Resume maps again. Both are idempotent. Peers
-  // are told of all the buffers at once; goes on past failures and returns the first. kDeviceError
-  // and `peers` as for Remove.
+  // Unmaps everywhere and refuses transfers until Resume maps again. Both are idempotent.
+  // SuspendAll tells peers of all the buffers at once. It continues past failures and returns the
+  // first. kDeviceError and `peers` as for Remove.
   Status Suspend(std::string_view id, TimePoint deadline) EXCLUDES(mutex_);
   Status SuspendAll(const std::vector<std::shared_ptr<Buffer>>& buffers, TimePoint deadline,
                     std::vector<PeerRelease>* peers = nullptr) EXCLUDES(mutex_);
-  // kConflict after ReleaseMemory.
+  // kConflict after ReleaseMemory: Register supplies new memory.
   Status Resume(std::string_view id) EXCLUDES(mutex_);
-  // Of those that are suspended: lets go of their descriptors and handles, so that the owner's free
-  // gives the memory back. Register brings other memory.
+  // Closes the descriptors and handles of those buffers that are suspended, so that the owner's
+  // free returns the memory.
   void ReleaseMemory(const std::vector<std::shared_ptr<Buffer>>& buffers) EXCLUDES(mutex_);
-  // Ends all waits for uses, and those to come: Remove, RemoveAll and Suspend answer as at their
-  // deadline. The sink has to end its own. Idempotent.
+  // Ends all current and future waits for uses: Remove, RemoveAll and Suspend return as at their
+  // deadline. Waits inside the sink do not end. Idempotent.
   void Close() EXCLUDES(mutex_);
 
-  // By id also a draining buffer is found, by name only one that is active or suspended.
-  // kNotFound for an id, kUnregistered for a name, of which there is none.
+  // ById also finds a draining buffer; ByName only one that is active or suspended. An unknown id
+  // is kNotFound, an unknown name is kUnregistered.
   Result<std::shared_ptr<Buffer>> ById(std::string_view id) const EXCLUDES(mutex_);
-  // kStaleGeneration when another life of the workload is registered than that of `generation`,
-  // where 0 stands for any. One that is not there has no buffers, which is what to say then.
+  // kStaleGeneration when the workload is registered under another generation (0: any matches).
+  // Returns success for an unknown workload: the lookup of its buffer reports that.
   Status CheckLife(std::string_view workload, uint64_t generation) const;
   Result<std::shared_ptr<Buffer>> ByName(std::string_view workload, std::string_view name) const
       EXCLUDES(mutex_);
-  // The buffer in use, if it is active and of this generation (0: any). `user` as for
+  // Acquires the buffer if it is active and of this generation (0: any). `user` as for
   // Buffer::Acquire.
   Result<Buffer::Use> Acquire(std::string_view workload, std::string_view name, uint64_t generation,
                               std::string_view user = {}) const EXCLUDES(mutex_);
-  // Of many: looked up at once, null where there is none of that name; then each is acquired.
+  // Looks up many buffers under one lock; an unknown name gives null. The next function acquires
+  // each.
   std::vector<std::shared_ptr<Buffer>> AllByName(
       std::string_view workload, std::span<const wire::BufferReference> references) const
       EXCLUDES(mutex_);
   Result<Buffer::Use> Acquire(std::shared_ptr<Buffer> buffer, std::string_view workload,
                               std::string_view name, uint64_t generation,
                               std::string_view user) const EXCLUDES(mutex_);
-  // In the order of ids, those of one workload or (empty) of all; at most `limit` after `cursor`.
+  // Returns buffers in the order of their ids, at most `limit` of those after `cursor`. An empty
+  // `workload` means all workloads.
   std::vector<std::shared_ptr<Buffer>> List(std::string_view workload, std::string_view cursor,
                                             size_t limit) const EXCLUDES(mutex_);
   RegistryTotals Totals() const EXCLUDES(mutex_);
@@ -130,34 +133,34 @@ class BufferRegistry {
  private:
   using Buffers = std::vector<std::shared_ptr<Buffer>>;
 
-  // A buffer of the name that is asked for; null where the name is free.
+  // A buffer that already has the requested name; null where the name is free.
   struct Existing {
     std::shared_ptr<Buffer> buffer;
-    bool is_replaced = false;  // it is asleep and gets other memory
+    bool is_replaced = false;  // it is suspended and takes the new memory
     bool IsAnswer() const { return buffer != nullptr && !is_replaced; }
   };
 
-  // Parallel to the request's buffers. Fails when a name is in use for something else, when there
-  // is no room, or when the workload has ended meanwhile.
+  // Parallel to the request's buffers. Fails when a name is taken by another specification, when
+  // the limit is reached, or when the workload has ended meanwhile.
   Result<std::vector<Existing>> FindExisting(const wire::RegistrationRequest& request,
                                              const ResolvedRequest& resolved) const
       REQUIRES(mutex_);
-  // Maps what the buffer needs. Id and generation are those of `replaced`, if it is not null.
+  // Maps the allocations of one buffer. Id and generation come from `replaced` unless it is null.
   Result<RegisteredBuffer> MakeBuffer(const wire::RegistrationRequest& request,
                                       const ResolvedRequest& resolved, size_t buffer,
                                       const Buffer* replaced);
-  // `seen`: what existed when they were made.
+  // `seen` is the result of FindExisting before `made` was built.
   Result<Buffers> Publish(const wire::RegistrationRequest& request, const ResolvedRequest& resolved,
                           const std::vector<Existing>& seen, std::vector<RegisteredBuffer> made)
       EXCLUDES(mutex_);
-  // On the devices, if there are any. Memory that has no way there is no failure.
+  // Registers on the RDMA devices, if there are any. Memory that RDMA cannot reach is no failure.
   Result<Buffer::OnNics> RegisterOnNics(const memory::PieceMap& pieces,
                                         const Buffer::Allocations& mapped,
                                         const wire::Access& access) const;
-  // All of these are draining. Goes on past failures and returns the first.
+  // REQUIRES that all of these are draining. Continues past failures and returns the first.
   Status FinishRemoval(const Buffers& buffers, TimePoint deadline,
                        std::vector<PeerRelease>* peers = nullptr) EXCLUDES(mutex_);
-  // Parallel to the buffers: the names of those that may still use it.
+  // Returns, parallel to the buffers, the names of peers that may still use them.
   std::vector<std::vector<std::string>> TellPeers(const Buffers& buffers, TimePoint deadline,
                                                   std::vector<PeerRelease>* peers) const;
   std::string NextId();
@@ -167,7 +170,7 @@ class BufferRegistry {
   WorkloadTable& workloads_;
   RevocationSink* sink_ = nullptr;
   memory::NicRegistrar* nics_ = nullptr;
-  const std::string id_prefix_;  // an id of an earlier sidecar names nothing here
+  const std::string id_prefix_;  // random per sidecar: ids of an earlier one match nothing
   std::atomic<uint64_t> next_id_{1};
   const std::unique_ptr<AllocationTable> allocations_;
 

@@ -1,5 +1,5 @@
-// Peers' buffers for callers on threads that are few: what is cached at once, what is not only
-// while not too many wait for peers already. Thread-safe.
+// Acquires peers' buffers for callers whose threads are few. Cached buffers come at once; others
+// only while few calls wait for peers. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -14,17 +14,17 @@ namespace gantry::engine {
 
 class PeerBuffers {
  public:
-  // At most so many calls wait for peers at the same time.
+  // `waits_max` limits the calls that wait for peers at the same time.
   explicit PeerBuffers(size_t waits_max) : waits_max_(waits_max) {}
 
-  // Set once, before the first Acquire; null: there are no peers.
+  // Call once, before the first Acquire; null: there are no peers.
   void SetGateway(PeerGateway* gateway) { gateway_ = gateway; }
 
-  // All or none; may block up to the deadline.
+  // All or none; may block until the deadline. kResourceExhausted beyond the limit of waits.
   Result<std::vector<std::shared_ptr<const RemoteBuffer>>> Acquire(
       const std::string& peer, const std::vector<wire::BufferReference>& references, RemoteUse use,
       TimePoint deadline);
-  // As the gateway has it.
+  // See PeerGateway::Refresh.
   void Refresh(const std::string& peer, const std::vector<uint64_t>& stale, const Error& why,
                TimePoint deadline) {
     if (gateway_ != nullptr) gateway_->Refresh(peer, stale, why, deadline);

@@ -1,5 +1,5 @@
-// Transfers that a peer moves at this sidecar's request. Owned here, implemented by peer/.
-// Thread-safe.
+// Lets a peer move bytes at this sidecar's request. This folder owns the interface; peer/
+// implements it. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,29 +16,30 @@ namespace gantry::engine {
 
 class PeerExecutor {
  public:
-  // Hears of one execution. Called by threads of the executor, in this order; must not block.
+  // Observes one execution. Called on threads of the executor, in this order; must not block.
   class Watcher {
    public:
     virtual ~Watcher() = default;
-    // The path that the peer takes, and what it says of the others, fastest first.
+    // The path that the peer takes, and its reports on all paths, fastest first.
     virtual void OnAccepted(wire::Path path, std::vector<wire::PathReport> paths) = 0;
-    virtual void OnProgress(uint64_t bytes) = 0;  // moved for certain
-    // Once, last: no byte of it moves any more, whatever became of the peer.
+    virtual void OnProgress(uint64_t bytes) = 0;  // confirmed as moved
+    // Called once, last: no byte can move any more, whatever happened to the peer.
     virtual void OnEnded(const wire::PeerExecutionEnd& end) = 0;
   };
   class Execution {
    public:
     virtual ~Execution() = default;
-    // Asks the peer to end it. Never blocks; OnEnded comes when it is quiet. A peer that does not
-    // say so in time loses the access that it has to memory of this sidecar.
+    // Asks the peer to end it. Never blocks; OnEnded follows when it is quiet. A peer that does not
+    // confirm in time loses its access to this sidecar's memory.
     virtual void Stop() = 0;
   };
 
   virtual ~PeerExecutor() = default;
-  // The peer takes executions, and has a session with this sidecar: else why not, and what to do.
+  // Fails unless the peer accepts executions and has a session with this sidecar. The error says
+  // what to do.
   virtual Status CanExecute(const std::string& peer) const = 0;
-  // Never blocks. Of those that wait the higher priority goes first. `make` is called once, when
-  // its turn has come, by a thread of the executor; id, proofs and time are filled in there.
+  // Never blocks. Higher priority goes first among waiting executions. `make` runs once, on a
+  // thread of the executor, when its turn comes. The executor fills in id, proofs and time.
   virtual std::unique_ptr<Execution> Execute(const std::string& peer, int priority,
                                              std::function<wire::PeerExecution()> make,
                                              TimePoint deadline,

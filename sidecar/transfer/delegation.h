@@ -1,5 +1,5 @@
-// Transfers that peers move for this sidecar, as the engine's loop sees them: started, polled,
-// stopped like those of a transport. Owned by the engine's driver, but for what watchers are told.
+// Transfers that peers execute for this sidecar, seen like a transport's operations: started,
+// polled, stopped. The driver makes all calls, except where noted.
 #pragma once
 
 #include <functional>
@@ -16,32 +16,32 @@ namespace gantry::engine {
 
 class DelegationWatcher;
 
-// Whom a plan is for that this sidecar does not execute: its allocations are whole buffers, of
-// which it says here which they are.
+// The target of a plan that a peer executes. The plan's allocations are whole buffers; `local` and
+// `remote` name them.
 struct Delegation {
   std::string peer;
-  std::vector<wire::BufferReference> local;  // with generations
+  std::vector<wire::BufferReference> local;  // including generations
   std::vector<wire::BufferReference> remote;
   std::vector<wire::Path> require_path;
-  std::string why_not_here;  // of every path, where this sidecar could have executed it, too
+  std::string why_not_here;  // why each path fails here, if this sidecar could have executed it
 };
 
-// As how many ranges the peer is told of the plan: no more than kDelegatedRangesMax.
+// Number of ranges that the plan has in the request to the peer; at most kDelegatedRangesMax.
 uint64_t RangesOf(const transport::MovePlan& plan);
 inline constexpr uint64_t kDelegatedRangesMax = 262'144;
 
 class DelegatedTransfers {
  public:
-  // `wake`: called from any thread when Poll has something to say; outlives this.
+  // `wake` runs on any thread when Poll has work; it outlives this.
   explicit DelegatedTransfers(std::function<void()> wake) : inbox_(std::make_shared<Inbox>()) {
     const MutexLock lock(inbox_->mutex);
     inbox_->wake = std::move(wake);
   }
-  ~DelegatedTransfers();  // REQUIRES that all operations are gone
+  ~DelegatedTransfers();  // REQUIRES that all operations are destroyed
 
-  // Set once, before the first transfer, and to null when no transfer runs any more.
+  // Call once, before the first transfer. Reset to null when no transfer runs any more.
   void SetExecutor(PeerExecutor* executor) { executor_ = executor; }
-  // From any thread.
+  // Any thread.
   Status CanExecute(const std::string& peer) const;
 
   std::unique_ptr<transport::Operation> Start(const std::shared_ptr<const Delegation>& delegation,
@@ -53,15 +53,15 @@ class DelegatedTransfers {
     wire::Path path = wire::Path::kTcp;
     std::vector<wire::PathReport> paths;
   };
-  // As Transport::Poll; `accepted`: which path the peers took, once for each.
+  // Like Transport::Poll; `accepted` gets the path that each peer took, once per transfer.
   bool Poll(std::vector<uint64_t>* attention, std::vector<Accepted>* accepted);
 
  private:
   class DelegatedOperation;
-  // Shared with those who watch: they may outlive this.
+  // Shared with watchers, which may outlive this.
   struct Inbox {
     Mutex mutex;
-    std::function<void()> wake GUARDED_BY(mutex);  // null: nobody polls any more
+    std::function<void()> wake GUARDED_BY(mutex);  // null: the object is gone
     std::vector<std::shared_ptr<DelegationWatcher>> changed GUARDED_BY(mutex);
   };
   friend class DelegationWatcher;

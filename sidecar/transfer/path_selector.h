@@ -1,5 +1,5 @@
-// Chooses the transport of a transfer: the first in order of preference that both sides say can
-// carry it, and for each faster one the reason why not. Pure; thread-safe.
+// Chooses a transfer's transport: the first in order of preference that both sides report as able.
+// Returns the reason against each faster one. Pure; thread-safe.
 #pragma once
 
 #include <memory>
@@ -17,13 +17,15 @@ namespace gantry::engine {
 
 struct PathChoice {
   transport::Transport* transport = nullptr;
-  std::vector<wire::PathReport> reports;  // every path, fastest first, up to and after the chosen
-  std::optional<metrics::PathObstacle> against_rdma;  // none: it can, or nobody here asked it
-  // The fastest that the caller allows and that lacks nothing but a socket in the node's directory.
+  std::vector<wire::PathReport> reports;  // every path, fastest first
+  // None: RDMA works, or this side did not ask it.
+  std::optional<metrics::PathObstacle> against_rdma;
+  // The fastest allowed path whose only obstacle is that the peer was reached over TCP. It needs a
+  // socket in the node directory.
   std::optional<wire::Path> kept_off_by_tcp;
 };
 
-// A path that failed a transfer's first attempt.
+// A path that failed the transfer's first attempt.
 struct LostPath {
   wire::Path path = wire::Path::kTcp;
   std::string why;
@@ -31,24 +33,25 @@ struct LostPath {
 
 struct PathQuestion {
   const std::vector<std::shared_ptr<const memory::MappedAllocation>>* local = nullptr;
-  std::optional<Error> why_not_on_nics;  // none: RDMA devices have all local buffers
-  const std::vector<std::shared_ptr<const memory::NicMemory>>* local_on_nics = nullptr;  // what
+  std::optional<Error> why_not_on_nics;  // none: all local buffers are registered on RDMA devices
+  // Their registrations.
+  const std::vector<std::shared_ptr<const memory::NicMemory>>* local_on_nics = nullptr;
   const std::vector<transport::RemoteAllocation>* remote = nullptr;
-  // What a transport that addresses buffers is asked about instead: one for each buffer.
+  // The same with one allocation per buffer, for transports that address buffers.
   const std::vector<transport::RemoteAllocation>* remote_buffers = nullptr;
-  const std::vector<wire::PathReport>* peer_reports = nullptr;  // null: this sidecar is the peer
+  const std::vector<wire::PathReport>* peer_reports = nullptr;  // null: both sides are this sidecar
   const std::vector<wire::Path>* require = nullptr;             // empty: any
-  const LostPath* lost = nullptr;                               // is not taken again; null: none
+  const LostPath* lost = nullptr;                               // not chosen again; null: none
 };
 
-// The reason of a path that the caller excluded and nothing else.
+// The reason against a path that only the caller excludes.
 inline constexpr std::string_view kNotRequired = "require_path does not name it";
 
-// kPathUnavailable names every path and its reason.
+// kPathUnavailable lists every path with its reason.
 Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Transport>>& transports,
                               const PathQuestion& question);
 
-// What each path is good for on this machine, before any pair is known.
+// Whether each path works on this machine, independent of any pair.
 std::vector<wire::PathReport> ProbePaths(
     const std::vector<std::unique_ptr<transport::Transport>>& transports);
 

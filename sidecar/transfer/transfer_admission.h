@@ -1,5 +1,5 @@
-// Everything that must be true before a transfer is issued: buffers that exist and may be used, a
-// path, a plan. Runs on the caller's thread; may block on a peer up to the deadline. Thread-safe.
+// Checks everything that must hold before a transfer is issued: usable buffers, a path, a plan.
+// Runs on the caller's thread; may block on a peer until the deadline. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -24,28 +24,30 @@
 
 namespace gantry::engine {
 
-// A transfer that may start, and all that it keeps alive. Members are released in the order that
-// lets a drain end last: plan, then remotes, then uses.
+// An admitted transfer and all that it keeps alive. Member order is release order in reverse: plan,
+// then remotes, then uses, so that a drain ends last.
 struct Admitted {
   std::vector<registry::Buffer::Use> uses;
   std::vector<std::shared_ptr<const RemoteBuffer>> remotes;
-  std::optional<TimelineCounter> fence;  // in a buffer that is in use
-  SegmentReservation reservation;        // of the plan
+  std::optional<TimelineCounter> fence;  // lies in a buffer in use
+  SegmentReservation reservation;        // for the plan
   std::shared_ptr<const transport::MovePlan> plan;
   transport::Transport* transport = nullptr;
-  std::shared_ptr<const Delegation> delegation;  // instead of a transport: the peer executes it
+  // Set instead of a transport: the peer executes the transfer.
+  std::shared_ptr<const Delegation> delegation;
   TransferStatus status;
-  std::optional<metrics::PathObstacle> against_rdma;  // none: only the peer has said why not
-  std::optional<wire::Path> kept_off_by_tcp;          // as PathChoice has it
+  // None: RDMA works, or only the peer said why not.
+  std::optional<metrics::PathObstacle> against_rdma;
+  std::optional<wire::Path> kept_off_by_tcp;  // see PathChoice
   std::optional<wire::NotificationContent> notify;
   HoldReading reading;
-  // Of a transfer that may be tried again with a fresh description of its remote buffers.
+  // Set when the transfer may be retried with fresh descriptions of its remote buffers.
   std::shared_ptr<const wire::TransferRequest> request;
   uint64_t workload_generation = 0;
-  uint64_t fingerprint = 0;  // of the request's content
+  uint64_t fingerprint = 0;  // hash of the request's content
   TimePoint begun;
   TimePoint deadline;
-  std::optional<LostPath> lost;  // by the attempt before this
+  std::optional<LostPath> lost;  // the path that the previous attempt lost
 };
 
 class TransferAdmission {
@@ -54,24 +56,25 @@ class TransferAdmission {
                     const std::vector<std::unique_ptr<transport::Transport>>& transports,
                     PeerBuffers& peers, ViewTable& views, const DelegatedTransfers& delegated);
 
-  // Set once, before the first transfer; null: no hold can be read.
+  // Call once, before the first transfer; null: no hold can be read.
   void SetHolds(HoldDesk* holds) { holds_ = holds; }
-
+  // Fails with the reason of the refusal. `lost` is the path of a failed attempt: it is not chosen
+  // again.
   Result<Admitted> Admit(const wire::TransferRequest& request,
                          std::optional<LostPath> lost = {}) const;
 
  private:
-  // Of a view, or the request's own.
+  // The lists of a view, or of the request itself.
   struct BufferLists {
     const std::vector<wire::BufferReference>& local;
     const std::vector<wire::BufferReference>& remote;
     std::vector<BlockGroup> groups;
   };
 
-  // Nothing but what holds for every attempt of the same transfer.
+  // Returns a copy of the parts that hold for every attempt of the same transfer.
   static Admitted Anew(const Admitted& admitted);
   Status AdmitInto(const wire::TransferRequest& request, Admitted* admitted) const;
-  // A view whose buffers were registered anew is refreshed once.
+  // Refreshes a view once if its buffers were registered anew.
   Status AdmitView(const wire::TransferRequest& request, Admitted* admitted) const;
   Status AdmitOver(const wire::TransferRequest& request, const BufferLists& lists,
                    Admitted* admitted) const;
@@ -85,15 +88,15 @@ class TransferAdmission {
   Status ResolvePeerRemote(const wire::TransferRequest& request, const BufferLists& lists,
                            Admitted* admitted, PlanInput* input) const;
 
-  // The peer executes it: because the request says so, or because no path leads there from here,
-  // which is then the answer when the peer cannot either. The plan's allocations are whole buffers.
-  // Without a transport: the peer does.
+  // Chooses the path, or delegates to the peer: then the result has no transport. It delegates if
+  // the request demands it, or if no path leads there from here. If the peer cannot either, the
+  // error is the missing path. A delegated plan's allocations are whole buffers.
   Result<PathChoice> Choose(const wire::TransferRequest& request, const BufferLists& lists,
                             const PathQuestion& question, Admitted* admitted,
                             PlanInput* input) const;
   Status Delegate(const wire::TransferRequest& request, const BufferLists& lists,
                   std::string_view why_not_here, Admitted* admitted, PlanInput* input) const;
-  // The peer was to execute it and refuses: this sidecar does, where it may and has a path.
+  // Admits the transfer for execution here after the peer refused to execute it.
   Status AdmitHere(const wire::TransferRequest& request, const BufferLists& lists,
                    const Error& refusal, Admitted* admitted) const;
 

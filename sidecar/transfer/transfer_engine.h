@@ -1,6 +1,6 @@
-// Transfers from request to outcome. Submit checks everything and plans on the caller's thread;
-// its loop owns the table of transfers, feeds the transports and ends each transfer
-// exactly once, before its deadline plus quiesce_max. Thread-safe.
+// Transfers from request to outcome. Submit checks everything and plans on the caller's thread. The
+// engine's loop owns the transfer table, drives the transports and ends each transfer exactly once.
+// It does so before the transfer's deadline plus quiesce_max. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -38,54 +38,57 @@ struct Admitted;
 
 class TransferEngine {
  public:
-  // `transports` in the order of preference. All references outlive the engine.
+  // `transports` in order of preference. All references outlive the engine.
   TransferEngine(EngineOptions options, worker::CopyPool& pool,
                  std::vector<std::unique_ptr<transport::Transport>> transports,
                  registry::BufferRegistry& registry, EventLog& events, metrics::Metrics& metrics);
-  ~TransferEngine();  // Close(), then waits until all transfers are quiet
+  ~TransferEngine();  // calls Close(), then blocks until no transfer moves a byte
 
-  Status started() const;  // as TransferLoop has it
+  // Whether the engine's thread was started: see TransferLoop::started.
+  Status started() const;
 
-  // Takes no more transfers and stops those that run; returns at once.
+  // Rejects new transfers and stops the running ones; returns at once.
   void Close();
-  // No transfer is tried again from now on; returns when none asks a peer any more. Before the
-  // gateway goes.
+  // Retries no transfer from now on. Returns when no retry waits for a peer any more. Call before
+  // the peer gateway is destroyed.
   void StopRetries();
 
-  // Set once, before the first transfer; null: no peers, only buffers of this sidecar.
+  // Call once, before the first transfer; null: no peers, only buffers of this sidecar.
   void SetPeerGateway(PeerGateway* gateway);
-  // Likewise; null: no peer executes transfers for this sidecar. It outlives every transfer.
+  // Call once, before the first transfer; null: no peer executes transfers for this sidecar. The
+  // executor outlives every transfer.
   void SetPeerExecutor(PeerExecutor* executor);
-  // Likewise; without, no notification is delivered and no hold can be read.
+  // Call once, before the first transfer. Without it, notifications are not delivered and holds
+  // cannot be read.
   void SetMessaging(NotificationCenter& notifications, HoldDesk& holds);
 
-  // A request for a transfer has come: who copies wakes up while it is read. Returns at once.
+  // Hint: a transfer request is about to be parsed, so copy workers may wake up. Returns at once.
   void Foresee() const;
-  // Admission: checks everything before anything is issued. The caller was authorised for
-  // request.workload. An id that is known answers the existing transfer (same content) or
-  // kConflict. Waits until the transfer is terminal or `wait_until` has passed.
-  // `last_check`, if any, is asked when all buffers are resolved, before the first byte moves.
+  // Admission: checks everything before anything is issued. REQUIRES that the caller is authorised
+  // for request.workload. A known id returns the existing transfer if the content is equal, else
+  // kConflict. Waits until the transfer is terminal or `wait_until` has passed. `last_check`, if
+  // any, runs when all buffers are resolved and before the first byte moves.
   Result<TransferStatus> Submit(wire::TransferRequest request, TimePoint wait_until,
                                 const std::function<Status()>& last_check = nullptr);
-  // Waits likewise.
+  // Waits like Submit.
   Result<TransferStatus> Get(std::string_view workload, std::string_view id, TimePoint wait_until);
-  // Asks the transfer to stop and waits until it is terminal (quiet) or `wait_until`; one that is
-  // terminal already stays as it is.
+  // Stops the transfer and waits until it is terminal, which means quiet, or until `wait_until`.
+  // Does not change a terminal transfer.
   Result<TransferStatus> Cancel(std::string_view workload, std::string_view id,
                                 TimePoint wait_until);
-  // Newest first; empty workload: all. `active_only` leaves out terminal ones.
+  // Newest first; empty workload: all. `active_only` omits terminal ones.
   std::vector<TransferStatus> List(std::string_view workload, bool active_only, size_t limit);
 
-  // Stops the transfers of a workload that ended, for the given reason, and forgets the ids of
-  // those that are finished: its next process starts anew. Generation 0: any. Returns at once.
+  // Stops the transfers of a workload that has ended, with `why`. Its finished ids can be reused by
+  // its next process. Generation 0: any. Returns at once.
   void StopTransfersOf(std::string_view workload, uint64_t workload_generation, Error why);
-  // Stops the transfers that use this buffer; returns at once.
+  // Stops the transfers that use this remote buffer; returns at once.
   void StopTransfersUsing(std::shared_ptr<const RemoteBuffer> buffer, Error why);
 
-  // Views end with their workload, as StopTransfersOf says.
+  // Views end with their workload, by StopTransfersOf.
   ViewTable& views() { return *views_; }
 
-  // What each path is good for on this machine.
+  // Whether each path works on this machine, and why not.
   std::vector<wire::PathReport> Paths() const;
   EngineTotals Totals();
   milliseconds deadline_max() const { return options_.deadline_max; }

@@ -1,4 +1,4 @@
-// What shows that a transfer's id is used again for another request. Stateless; thread-safe.
+// Detects that a transfer's id is reused for another request. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace gantry::engine {
 
-// Equal for requests of equal content, whatever their ids.
+// Equal for requests with equal content; ids do not count.
 uint64_t FingerprintOf(const wire::TransferRequest& request);
 
 }  // namespace gantry::engine

@@ -1,5 +1,5 @@
-// Tells the log why transfers are refused or fail: of each code at once, and then now and again
-// with how many there were meanwhile, so that a caller in a loop does not fill it. Thread-safe.
+// Logs why transfers are refused or fail, rate-limited per error code. Suppressed lines are
+// counted. Thread-safe.
 #pragma once
 
 #include <array>
@@ -12,11 +12,11 @@ namespace gantry::engine {
 
 class TroubleLog {
  public:
-  // `message`: of each line. `interval`: between two lines of one code.
+  // `message` is the text of each line. `interval` is the time between two lines of one code.
   explicit TroubleLog(std::string_view message, milliseconds interval = milliseconds(10'000))
       : message_(message), interval_(interval) {}
 
-  // `operation` and `id` as callers know them; no id: the transfer was never accepted.
+  // An empty `id` means that the transfer was never accepted.
   void Tell(std::string_view workload, std::string_view operation, std::string_view id,
             const Error& error);
 

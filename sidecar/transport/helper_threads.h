@@ -1,5 +1,5 @@
-// A few threads for what blocks: asking peers for tickets, connecting, filling page tables. So that
-// neither the engine's nor an io thread ever waits for it. Thread-safe.
+// A few threads for blocking work: asking peers for tickets, connecting, filling page tables. The
+// engine's thread and I/O threads never block on it. Thread-safe.
 #pragma once
 
 #include <deque>
@@ -15,16 +15,16 @@ namespace gantry::transport {
 
 class HelperThreads {
  public:
-  // More are started while all of those are busy, up to `threads_max`, and stay. Where there can be
-  // no more, tasks wait; what is missing is tried again with each task.
+  // Starts `threads` threads. While all are busy, Run adds threads up to `threads_max`; they stay.
+  // If a thread cannot be created, tasks wait, and the next task tries again.
   explicit HelperThreads(int threads, int threads_max = 0);
   HelperThreads(const HelperThreads&) = delete;
   HelperThreads& operator=(const HelperThreads&) = delete;
-  // Ends the tasks that run, drops those that wait.
+  // Waits for running tasks and drops the others.
   ~HelperThreads();
 
   void Run(std::function<void()> task) EXCLUDES(mutex_);
-  // In the background, the first time that the allocation is seen here.
+  // Fills the page tables of host memory in the background, once per allocation.
   void Populate(const std::shared_ptr<const memory::MappedAllocation>& allocation);
 
  private:

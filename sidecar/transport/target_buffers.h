@@ -1,6 +1,6 @@
-// This sidecar's own buffers, as its peers' requests name them where they are not mapped. Owned
-// here, implemented above, over the registry. Thread-safe; called by io threads, so it never
-// blocks.
+// This sidecar's buffers as peers' requests name them, without mappings. This folder owns the
+// interface; code above implements it over the registry. Thread-safe; called on I/O threads, so it
+// never blocks.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace gantry::transport {
 
-// A buffer in use: its memory stays mapped while this lives.
+// A buffer in use: its memory stays mapped while this object lives.
 class TargetBuffer {
  public:
   virtual ~TargetBuffer() = default;
@@ -26,9 +26,8 @@ class TargetBuffer {
 class TargetBuffers {
  public:
   virtual ~TargetBuffers() = default;
-  // The active buffer with this id and exactly this generation, when it grants this access to the
-  // initiator of this session; else the reason: kNotFound, kStaleGeneration, kDraining,
-  // kPermissionDenied.
+  // Returns the active buffer with this id and exactly this generation, if the session's initiator
+  // has the access. Otherwise kNotFound, kStaleGeneration, kDraining or kPermissionDenied.
   virtual Result<std::unique_ptr<TargetBuffer>> Acquire(std::string_view session,
                                                         std::string_view buffer_id,
                                                         uint64_t generation, bool for_write) = 0;

@@ -1,7 +1,6 @@
-// A way of moving bytes. Life of a transfer: CanCarry and CanReach are asked at admission by any
-// thread; Start hands over a checked plan; the engine then calls Poll until the operation is
-// finished; Stop asks it to issue nothing more. All but Probe and these two belong to the engine's
-// driver.
+// One way of moving bytes. Any thread may call CanCarry and CanReach, at admission. Start takes a
+// checked plan; the engine then calls Poll until the operation is finished. Stop makes it issue
+// nothing more. The driver makes all calls except Probe and those marked "any thread".
 #pragma once
 
 #include <array>
@@ -21,14 +20,15 @@
 namespace gantry::transport {
 
 struct Progress {
-  uint64_t bytes = 0;         // moved for certain
+  uint64_t bytes = 0;         // confirmed as moved
   uint64_t chunks = 0;        // finished
   uint64_t chunks_total = 0;  // known from the start
   uint64_t chunks_retried = 0;
-  uint64_t staged_bytes = 0;  // of `bytes`: of GPUs here, through the host's memory to the network
+  // The part of `bytes` that went between GPUs of this node and the network through host memory.
+  uint64_t staged_bytes = 0;
   uint64_t copy_nanoseconds = 0;  // summed over workers
-  int workers = 0;                // that took part
-  // Of GPU memory: how many jobs were copied by each, and why the last one so.
+  int workers = 0;                // number that took part
+  // GPU memory only: jobs by each means, and why the last job used its means.
   uint64_t gpu_jobs_by_engine = 0;
   uint64_t gpu_jobs_by_kernel = 0;
   GpuCopyReason gpu_reason = GpuCopyReason::kWithHost;
@@ -36,77 +36,79 @@ struct Progress {
   std::optional<TimePoint> first_posted;
 };
 
-// One transfer in the hands of a transport.
+// One transfer that a transport carries out.
 class Operation {
  public:
   virtual ~Operation() = default;  // REQUIRES finished()
-  // Issues nothing more. What is in flight ends by itself.
+  // Issues nothing more. Copies in flight complete by themselves.
   virtual void Stop() = 0;
-  // Ends what is in flight by force, where it can (a copy worker is killed).
+  // Forcibly ends what is in flight, where the transport can (by killing a copy worker).
   virtual void Abort() = 0;
   // True when no byte can move any more: all moved, failed, or stopped and drained.
   virtual bool finished() const = 0;
-  // Set once something failed; the operation then stops itself.
+  // Set once something has failed; the operation then stops itself.
   virtual const std::optional<Error>& error() const = 0;
-  // It is in the metrics since it came; the transfer's end does not count it again.
+  // True when the error was counted in the metrics already: the transfer's end does not count it
+  // again.
   virtual bool error_is_counted() const { return false; }
   virtual const Progress& progress() const = 0;
-  // Items of the plan that were not moved whole. REQUIRES finished().
+  // Returns the plan's items that were not moved completely. REQUIRES finished().
   virtual std::vector<uint32_t> UnfinishedItems() const = 0;
 };
 
-// The local buffers of a transfer, as far as they matter to its path.
+// The properties of a transfer's local buffers that decide its path.
 struct LocalSide {
   const std::vector<std::shared_ptr<const memory::MappedAllocation>>& allocations;
-  // What RDMA devices have of the buffers; as many as there are when they have all.
+  // The buffers' registrations on RDMA devices; one for each buffer when all are registered.
   const std::vector<std::shared_ptr<const memory::NicMemory>>& on_nics;
-  const std::optional<Error>& why_not_on_nics;  // of one that they do not have
+  const std::optional<Error>& why_not_on_nics;  // set when one is not registered
 };
 
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual wire::Path path() const = 0;
-  // Usable on this machine at all? The reason reaches /v1/status, once, from the start.
+  // Returns why the transport is unusable on this machine. Called once, at the start; /v1/status
+  // shows the reason.
   virtual Status Probe() = 0;
-  // True: the other side's buffers are named and not mapped, so that a plan for this transport has
-  // one flat piece [0, length) for each remote buffer, with RemoteAllocation::target as its
-  // allocation.
+  // True when remote buffers are addressed by name and not mapped. A plan then has one flat piece
+  // [0, length) per remote buffer, with RemoteAllocation::target as its allocation.
   virtual bool AddressesBuffers() const { return false; }
-  // Whether this sidecar can execute between these two; the error says why not. The same for all
-  // local allocations of one kind and GPU.
+  // Returns why this sidecar cannot copy between these two allocations. The answer is the same for
+  // all local allocations of one kind and GPU. Any thread.
   virtual Status CanReach(const memory::MappedAllocation& local,
                           const RemoteAllocation& remote) const = 0;
-  // Whether it can carry between these as far as that is no matter of pairs of allocations; the
-  // error says why not. Asked before CanReach.
+  // Returns why the transport cannot carry the transfer for a reason other than a pair of
+  // allocations. Called before CanReach. Any thread.
   virtual Status CanCarry(const LocalSide& /*local*/,
                           const std::vector<RemoteAllocation>& /*remote*/) const {
     return {};
   }
-  // Whether the other side's sidecar has to have this path, too.
+  // True when the peer's sidecar must support this path, too.
   virtual bool NeedsPeer(const RemoteAllocation& /*remote*/) const { return true; }
-  // How the same blocks of many buffers are planned between these, which it can execute between.
+  // How blocks at the same offsets of many buffers are planned. REQUIRES that CanReach accepts all.
   virtual RowLimits RowsOf(
       const std::vector<std::shared_ptr<const memory::MappedAllocation>>& /*local*/,
       const std::vector<RemoteAllocation>& /*remote*/) const {
     return {};
   }
-  // A plan for so many blocks or ranges is being made: whoever carries the bytes may wake up
-  // meanwhile. Any thread.
+  // Hint: a plan for `named` blocks or ranges is being made, so sleeping workers may wake up. Any
+  // thread.
   virtual void Expect(size_t /*named*/) {}
-  // A request has come that asks for a transfer, of which nothing is known yet: whoever carried the
-  // bytes of the last ones may wake up while it is read. Any thread.
+  // Hint: a transfer request has arrived and is still unread. The workers of the last transfers may
+  // wake up. Any thread.
   virtual void Foresee() {}
-  // `priority`: higher goes first, equal ones share. `token` comes back from Poll.
+  // Higher `priority` goes first; equal ones share. Poll returns `token`.
   virtual std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                            uint64_t token) = 0;
-  // Takes completions and issues more; true when anything moved on. Appends the token of each
-  // operation that became finished, once, and of each that failed before it is quiet.
+  // Takes completions and issues more work; returns true when anything progressed. Appends the
+  // token of each operation once when it becomes finished. Appends it also when the operation fails
+  // before it has drained.
   virtual bool Poll(std::vector<uint64_t>* attention) = 0;
-  // For so long nothing is gained by calling Poll: whoever carries the bytes has enough to do.
+  // How long the engine may skip Poll, because the workers have enough queued.
   virtual nanoseconds Unattended() const = 0;
-  // Devices carry bytes now, for microseconds: who looks again at once takes no processor from them
-  // and saves a sleep and a wake-up.
+  // True while devices copy for only microseconds. Polling again at once then saves a sleep and a
+  // wake-up, and takes no processor from copies.
   virtual bool DevicesWork() const { return false; }
 };
 

@@ -1,5 +1,5 @@
-// The views of all workloads. One is refreshed when a buffer of it was registered anew, and goes
-// with its workload. Thread-safe; what resolves may block on a peer up to its deadline.
+// The views of all workloads. A view is refreshed when one of its buffers was registered anew, and
+// ends with its workload. Thread-safe; Make and Renew may block on a peer until their deadline.
 #pragma once
 
 #include <cstddef>
@@ -17,30 +17,31 @@ namespace gantry::engine {
 
 struct ViewLimits {
   size_t views_max;
-  size_t pairs_max;       // of all views together
-  size_t pairs_each_max;  // of one
+  size_t pairs_max;       // total over all views
+  size_t pairs_each_max;  // limit for one view
 };
 
 class ViewTable {
  public:
-  // All outlive the table.
+  // The references outlive the table.
   ViewTable(const ViewLimits& limits, const registry::BufferRegistry& registry, PeerBuffers& peers)
       : limits_(limits), registry_(registry), resolver_(limits.pairs_each_max, registry, peers) {}
 
-  // A known id answers the existing view (same content; *is_new false) or kConflict.
+  // A known id returns the existing view if the content is equal (*is_new false), else kConflict.
   Result<ViewPointer> Make(const wire::ViewRequest& request, TimePoint deadline, bool* is_new)
       EXCLUDES(mutex_);
   Result<ViewPointer> Get(std::string_view workload, std::string_view id) const EXCLUDES(mutex_);
-  // The view after `stale` that a transfer found; resolved once, however many ask.
+  // Returns the view that replaces `stale`. A thread whose `stale` is already replaced gets the
+  // current view without resolving.
   Result<ViewPointer> Renew(const ViewPointer& stale, TimePoint deadline) EXCLUDES(mutex_);
-  // In the order of workloads and ids, at most `limit` after `cursor`; an empty workload means all.
+  // Ordered by workload and id, at most `limit` after `cursor`; an empty workload means all.
   std::vector<ViewPointer> List(std::string_view workload, std::string_view cursor,
                                 size_t limit) const EXCLUDES(mutex_);
-  // Transfers that run go on.
+  // Running transfers continue.
   Status Remove(std::string_view workload, std::string_view id) EXCLUDES(mutex_);
-  // The views of one registration of a workload; generation 0: any.
+  // Ends the views of one registration of a workload; generation 0: any.
   void EndWorkload(std::string_view workload, uint64_t workload_generation) EXCLUDES(mutex_);
-  // For the next page of List.
+  // The cursor for the next page of List.
   static std::string CursorOf(const View& view);
 
  private:
@@ -57,7 +58,7 @@ class ViewTable {
 
   mutable Mutex mutex_;
   std::map<Key, ViewPointer> views_ GUARDED_BY(mutex_);
-  size_t pairs_ GUARDED_BY(mutex_) = 0;  // of all views
+  size_t pairs_ GUARDED_BY(mutex_) = 0;  // total over all views
 };
 
 }  // namespace gantry::engine

@@ -1,5 +1,5 @@
-// A peer's description of a buffer, made fit for the engine: every number checked before it is
-// used. Stateless; thread-safe.
+// Converts a peer's description of a buffer for the engine. Checks every number before its use.
+// Stateless; thread-safe.
 #pragma once
 
 #include <memory>
@@ -16,24 +16,24 @@
 
 namespace gantry::peer {
 
-// Without mappings: allocations are as many as the peer listed, none of them mapped.
+// Imports without mappings: as many allocations as the peer listed, all unmapped.
 Result<engine::RemoteBuffer> ImportBuffer(const std::string& peer, const wire::PeerBuffer& buffer);
 
-// Of a session; null: that path does not lead to the peer.
+// The paths of a session; null: the path does not lead to the peer.
 struct PeerPaths {
   std::shared_ptr<transport::TcpPeer> streams;
   std::shared_ptr<transport::RdmaPeer> queue_pairs;
-  std::shared_ptr<transport::RemoteStage> stage;  // with queue pairs alone
+  std::shared_ptr<transport::RemoteStage> stage;  // only together with queue_pairs
 };
 
-// Lets the transports that address buffers reach it, as far as they lead to the peer and its owner
-// offers it there. `imported` is what ImportBuffer made of it.
+// Adds the targets of transports that address buffers: those that lead to the peer and that the
+// owner offers. `imported` is the result of ImportBuffer.
 Status AddressFlat(const wire::PeerBuffer& buffer, const PeerPaths& paths,
                    engine::RemoteBuffer* imported);
 
-// Maps what came for `allocation` after the checks of a registration: sealed against shrinking, as
-// long as was said, and open for what is granted. What GPU memory is the workers check. `exporter`
-// differs between owners (their generations).
+// Maps the descriptor received for `allocation`, after the checks of a registration. It must be
+// sealed, long enough, and open for the granted access. The workers check GPU memory. `exporter`
+// must differ between owners (their generations).
 Result<std::shared_ptr<const memory::MappedAllocation>> MapDescriptor(
     memory::MemoryMapper& mapper, const wire::PeerAllocation& allocation,
     std::shared_ptr<const UniqueFd> fd, bool writable, const std::string& exporter);

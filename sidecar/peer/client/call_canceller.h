@@ -1,4 +1,4 @@
-// Ends a client's calls from another thread: those in flight and those to come. Thread-safe.
+// Cancels a client's calls from another thread: those in flight and all later ones. Thread-safe.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -11,7 +11,7 @@ namespace gantry::peer {
 
 class CallCanceller {
  public:
-  // As long as it lives, Cancel reaches the call.
+  // Registers a call: Cancel reaches it while this lives.
   class Call {
    public:
     Call(CallCanceller& canceller, grpc::ClientContext& context)

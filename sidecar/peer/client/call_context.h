@@ -1,5 +1,5 @@
-// What a call of a client needs of it: its session, and what ends its calls; and how those with
-// one answer are made. Stateless; thread-safe.
+// The session state that a client's calls need, and helpers for unary calls. Stateless;
+// thread-safe.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -16,7 +16,7 @@
 
 namespace gantry::peer {
 
-// A call with one answer.
+// The stub's method of a unary call.
 template <typename Request, typename Reply>
 using PeerMethod = grpc::Status (v1::Peer::Stub::*)(grpc::ClientContext*, const Request&, Reply*);
 
@@ -30,7 +30,7 @@ struct CallContext {
     if (!authorization.empty()) context->AddMetadata("authorization", authorization);
     context->set_deadline(rpc::GrpcDeadline(deadline));
   }
-  // `context`, a new one, tells afterwards who answered.
+  // `context` must be new; afterwards it tells who answered.
   template <typename Request, typename Reply>
   Status Call(PeerMethod<Request, Reply> method, const Request& request, Reply* reply,
               TimePoint deadline, grpc::ClientContext* context) const {
@@ -40,7 +40,7 @@ struct CallContext {
     if (status.ok()) return {};
     return Fail(FromGrpcStatus(status));
   }
-  // The same in the name of the session.
+  // Call, with the session set in the request.
   template <typename Request, typename Reply>
   Result<Reply> Ask(PeerMethod<Request, Reply> method, Request request, TimePoint deadline) const {
     request.set_session(session);

@@ -1,5 +1,5 @@
-// The connection of one session to a peer's API: over a socket in the node's directory, or over TCP
-// with whatever proves who this sidecar is. Stateless; thread-safe.
+// The gRPC channel of one session with a peer: over a socket in the node directory, or over
+// authenticated TCP. Stateless; thread-safe.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -20,27 +20,26 @@
 namespace gantry::peer {
 
 struct PeerChannelOptions {
-  UidSet uids_allowed;                     // of a socket's owner, beside our own and root
-  std::shared_ptr<PeerSecurity> security;  // for TCP; null: loopback alone
-  milliseconds silence_max{5'000};         // a vanished peer is noticed within it
+  UidSet uids_allowed;                     // owners of sockets, beside our own user and root
+  std::shared_ptr<PeerSecurity> security;  // for TCP; null: loopback only
+  milliseconds silence_max{5'000};         // time until a vanished peer is noticed
 };
 
 struct PeerChannel {
   std::shared_ptr<grpc::Channel> channel;
-  std::string host;           // over TCP: the one address, of those of the name, that it goes to
-  std::string authorization;  // for the metadata of each call; empty: none
+  std::string host;           // over TCP: the address in use, of those that the name resolves to
+  std::string authorization;  // for each call's metadata; empty: none
 };
 
-// Whether the settings let this sidecar connect there at all.
+// Checks that the settings allow a connection to this address.
 Status CheckMayReach(const PeerAddress& address, const PeerSecurity* security);
 
-// Over TCP the first call connects, to one address: of a name with several it is the one that took
-// a connection first.
+// Over TCP the first call connects. A name with several addresses gets the one that accepted first.
 Result<PeerChannel> MakePeerChannel(const PeerAddress& address, const PeerChannelOptions& options,
                                     TimePoint deadline, const net::Cancelled& cancelled);
 
-// A socket of the node's directory whose other end may be there. Connecting never waits: a peer
-// whose backlog is full counts as one that does not answer.
+// Connects to a socket of the node directory and checks its owner. Never blocks: a peer with a full
+// backlog counts as unresponsive.
 Result<UniqueFd> ConnectChecked(const std::string& path, int type, const UidSet& uids_allowed);
 
 }  // namespace gantry::peer

@@ -1,5 +1,5 @@
-// The initiator's side of one session with one owner: opened once, used until it ends, never
-// repaired. Calls may come from any thread; FetchDescriptors from one at a time.
+// The initiator's side of one session with one owner. It is opened once, used until it ends, and
+// never repaired. Thread-safe, but only one FetchDescriptors call may run at a time.
 #pragma once
 
 #include <functional>
@@ -46,70 +46,74 @@ class PeerClient {
     std::vector<wire::PathReport> paths;
     uint64_t rtt_us = 0;
     milliseconds heartbeat{1'000};
-    bool executes = false;  // the owner takes executions
-    // What it needs at most to be quiet after their deadline; nothing: it does not say.
+    bool executes = false;  // the owner accepts executions
+    // The longest time that the owner's executions need to become quiet after their deadline.
+    // Nothing: unknown.
     std::optional<milliseconds> quiesce_max;
-    // UUIDs of the GPUs that the owner sees; not said over TCP.
+    // UUIDs of the GPUs that the owner sees; unknown over TCP.
     std::shared_ptr<const std::vector<std::string>> gpus;
-    std::string shown;  // who the owner showed to be: see ShownIdentity
-    std::vector<wire::RdmaDeviceAddress> rdma_devices;  // of the owner
+    std::string shown;  // the owner's shown identity: see ShownIdentity
+    std::vector<wire::RdmaDeviceAddress> rdma_devices;  // the owner's
   };
-  // Called by a thread of the client: must not block, nor destroy it. PeerEnded comes once, last.
+  // Called on a thread of the client: must not block, and must not destroy the client. PeerEnded
+  // comes once, as the last event.
   using EventHandler = std::function<void(const PeerEvent& event)>;
 
   static std::unique_ptr<PeerClient> Make(Options options, PeerAddress address,
                                           EventHandler on_event);
-  virtual ~PeerClient() = default;  // ends the stream; no event comes afterwards
+  virtual ~PeerClient() = default;  // ends the stream; no event follows
 
-  // Once, before anything but Break: connects, says Hello, watches, and opens the lease connection
-  // of a peer in the node's directory.
+  // Call once, before anything but Break. Connects, sends Hello, starts Watch, and opens the lease
+  // connection of a peer in the node directory.
   virtual Status Open(TimePoint deadline) = 0;
 
   virtual const Facts& facts() const = 0;
-  // Whoever maps the peer's memory holds it and lets go of it after unmapping: the owner takes its
-  // end as the proof that nothing is mapped any more. Null over TCP, where nothing is ever mapped.
+  // Keep a reference while any of the peer's memory is mapped, and release it after unmapping. Its
+  // end proves to the owner that nothing is mapped any more. Null over TCP, where nothing is
+  // mapped.
   virtual std::shared_ptr<const UniqueFd> lease() const = 0;
 
-  // One answer per reference, checked against what was asked for.
+  // Returns one result per reference, checked against the request.
   virtual Result<std::vector<Result<wire::PeerBuffer>>> Describe(
       const std::vector<wire::BufferReference>& references, TimePoint deadline) = 0;
-  // In the order of `wanted`. A failure of the lease connection itself ends the session.
+  // Returned in the order of `wanted`. A failure of the lease connection itself ends the session.
   virtual Result<std::vector<UniqueFd>> FetchDescriptors(
       const std::vector<wire::WantedAllocation>& wanted, TimePoint deadline) = 0;
-  // Tickets for data connections, `count` at most.
+  // Returns tickets for data connections, at most `count`.
   virtual Result<wire::PeerStreams> OpenStreams(size_t count, TimePoint deadline) = 0;
-  // The owner's ends of queue pairs. They are gone when End succeeds.
+  // Connects the owner's ends of queue pairs. They are destroyed when EndQueuePairs succeeds.
   virtual Result<wire::QueuePairGrant> ConnectQueuePairs(
       const std::vector<wire::QueuePairRequest>& requests, TimePoint deadline) = 0;
   virtual Status EndQueuePairs(uint64_t connection, TimePoint deadline) = 0;
-  // Staging memory of the owner, so many slices at most. It is gone when CloseStage succeeds.
+  // Borrows staging memory of the owner, at most `slices` slices. It is returned when CloseStage
+  // succeeds.
   virtual Result<wire::StageGrant> OpenStage(uint32_t slices, TimePoint deadline) = 0;
   virtual Status CloseStage(uint64_t stage, TimePoint deadline) = 0;
-  // What the owner says became of it, nothing: the bytes were copied. A failure says nothing of
-  // that.
+  // Asks the owner to copy staged bytes. Returns the owner's error, or nothing if it copied them. A
+  // failed call leaves the outcome unknown.
   virtual Result<std::optional<Error>> CopyStaged(const wire::StagedMove& move,
                                                   TimePoint deadline) = 0;
   virtual Status Acknowledge(const std::vector<uint64_t>& revocations, TimePoint deadline) = 0;
-  // It is with its receiver when this succeeds. The deadline is the call's alone.
+  // Success means that the receiver has the notification. The deadline limits the call only.
   virtual Status Notify(const wire::Notification& notification, TimePoint deadline) = 0;
-  // The number of the use, for EndHoldUses.
+  // Returns the number of the use, for EndHoldUses.
   virtual Result<uint64_t> UseHold(const wire::HoldUse& use, TimePoint deadline) = 0;
-  // Says the first of them, as many as the owner takes at once, and answers how many these are.
+  // Delivers the first `ends`, as many as the owner takes at once. Returns their number.
   virtual Result<size_t> EndHoldUses(std::span<const wire::HoldUseEnd> ends,
                                      TimePoint deadline) = 0;
-  // The owner moves bytes; returns what became of it once no byte of it moves any more. A failure
-  // says nothing of that: EndExecution may. `stop` ends the call, not the moving.
+  // Lets the owner move the bytes. Returns the outcome once no byte can move any more. A failed
+  // call leaves the outcome unknown; EndExecution may tell it. `stop` ends the call, not the
+  // transfer.
   virtual Result<wire::PeerExecutionEnd> Execute(const wire::PeerExecution& what,
                                                  TimePoint deadline, CallCanceller& stop,
                                                  engine::PeerExecutor::Watcher& watcher) = 0;
   virtual Result<wire::PeerExecutionEnd> EndExecution(const std::string& id,
                                                       TimePoint deadline) = 0;
-  // Shows the owner, in the other direction, that this sidecar has this session with it.
+  // Proves to the owner, in its own session with this sidecar, that this session exists.
   virtual std::string Proof() const = 0;
-  // Describe, FetchDescriptors and Notify fail from now on, also where they wait. The session
-  // stays.
+  // Fails current and future calls of Describe, FetchDescriptors and Notify. The session stays.
   virtual void StopFetching() = 0;
-  virtual void Break() = 0;  // ends the session and its calls soon, from any thread
+  virtual void Break() = 0;  // ends the session and its calls soon; any thread
 };
 
 }  // namespace gantry::peer

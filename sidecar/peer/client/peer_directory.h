@@ -1,5 +1,5 @@
-// The peers that this sidecar was told of, and their buffers as far as transfers use them. One
-// thread a peer keeps the connection, follows revocations and notices its death. Thread-safe.
+// The registered peers and their buffers, as far as transfers use them. One thread per peer keeps
+// the connection, handles revocations and detects its death. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -38,36 +38,37 @@ class PeerLink;
 
 struct PeerDirectoryOptions {
   PeerIdentity self;
-  UidSet uids_allowed;  // who may own a peer's socket, beside our own uid and root
-  std::shared_ptr<PeerSecurity> security;    // for peers over TCP; null: on loopback alone
+  // Users that may own a peer's socket, beside our own uid and root.
+  UidSet uids_allowed;
+  std::shared_ptr<PeerSecurity> security;    // for peers over TCP; null: loopback only
   transport::TcpTransport* tcp = nullptr;    // null: no data connections; outlives the directory
-  transport::RdmaTransport* rdma = nullptr;  // null: no RDMA device is used; likewise
-  std::string why_no_rdma = {};              // then
-  // What goes over it through staging memory; null: likewise. Outlives the directory.
+  transport::RdmaTransport* rdma = nullptr;  // null: no RDMA; outlives the directory
+  std::string why_no_rdma = {};              // set when `rdma` is null
+  // The transport through staging memory; null: not available. Outlives the directory.
   transport::BounceTransport* bounce = nullptr;
   size_t peers_max = 1024;
-  size_t fds_max = 4096;             // of all peers' memory, open at the same time
-  milliseconds call_timeout{5'000};  // of each call, within the caller's deadline
-  milliseconds silence_max{5'000};   // a peer that says nothing for so long is down
+  size_t fds_max = 4096;             // open descriptors of all peers' memory
+  milliseconds call_timeout{5'000};  // per call, within the caller's deadline
+  milliseconds silence_max{5'000};   // a peer that is silent for longer is down
   milliseconds reconnect_min{50};    // doubled after each failure, with jitter
   milliseconds reconnect_max{5'000};
-  milliseconds close_timeout{5'000};  // how long the destructor waits for transfers to be quiet
+  milliseconds close_timeout{5'000};  // how long the destructor waits for transfers to become quiet
 };
 
 class PeerDirectory final : public engine::PeerGateway, public engine::PeerControl {
  public:
   // Stops the transfers that use the buffer and returns at once:
-  // TransferEngine::StopTransfersUsing. Called by the peers' threads.
+  // TransferEngine::StopTransfersUsing. Called on the peers' threads.
   using StopTransfers =
       std::function<void(std::shared_ptr<const engine::RemoteBuffer> buffer, Error why)>;
 
-  // The mapper and the event log outlive the directory and every handle that it gave out.
+  // The mapper and the event log outlive the directory and every handle that it returned.
   PeerDirectory(PeerDirectoryOptions options, memory::MemoryMapper& mapper,
                 engine::EventLog& events, StopTransfers stop_transfers);
   ~PeerDirectory() override;  // removes every peer
 
-  // Who waits for a peer fails with kShuttingDown, and so does who would: Put, Remove, and Acquire
-  // of what is not here. Running transfers go on. Idempotent.
+  // Fails all current and future waits for a peer with kShuttingDown: Put, Remove, and Acquire of
+  // uncached buffers. Running transfers continue. Idempotent.
   void Close() EXCLUDES(mutex_);
 
   // A cached buffer costs one hash lookup and no call.
@@ -79,21 +80,22 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
                TimePoint deadline) override;
 
   bool Knows(std::string_view peer) const EXCLUDES(mutex_) { return Find(peer) != nullptr; }
-  // To a workload of the peer; blocks until it has answered, over new sessions if need be
-  // (see PeerLink).
+  // Notifies a workload of the peer. Blocks until it has answered, over new sessions if necessary:
+  // see PeerLink.
   Status Notify(const std::string& peer, const wire::Notification& notification, TimePoint deadline,
                 std::optional<milliseconds> down_max = {}) EXCLUDES(mutex_);
-  // Likewise; answers how many, the first of them, were said.
+  // Ends uses of holds at the peer. Blocks like Notify. Returns how many of the first `ends` were
+  // delivered.
   Result<size_t> EndHoldUses(const std::string& peer, std::span<const wire::HoldUseEnd> ends,
                              TimePoint deadline) EXCLUDES(mutex_);
-  // One round trip.
+  // Starts the use of a hold at the peer and returns its number. One round trip.
   Result<uint64_t> UseHold(const std::string& peer, const wire::HoldUse& use, TimePoint deadline)
       EXCLUDES(mutex_);
 
-  // The peer whose session with this sidecar one of these proves (see SessionProof).
+  // Returns the peer whose session with this sidecar is proved by one of these: see SessionProof.
   std::optional<std::string> NameByProofs(const std::vector<std::string>& proofs) const
       EXCLUDES(mutex_);
-  // The client of the session that there is, or will be by the deadline.
+  // Returns the client of the peer's session; waits for a session until the deadline.
   Result<std::shared_ptr<PeerClient>> ClientOf(const std::string& peer, TimePoint deadline) const
       EXCLUDES(mutex_);
 
@@ -103,7 +105,7 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
   std::vector<engine::PeerInfo> List() const override;
   Status Remove(std::string_view name, TimePoint deadline) override;
 
-  size_t mapped_allocations() const;  // of all peers together
+  size_t mapped_allocations() const;  // over all peers
   size_t fds_held() const { return fds_->held(); }
 
  private:

@@ -1,8 +1,7 @@
-// What waits to be said to peers. One lane for each peer that there is something for: a thread that
-// says one thing after the other, so that a peer which does not answer holds up its own lane alone.
-// Notifications of transfers have lanes of their own, because a transfer waits for them; so have
-// ends of hold uses, where those that wait are said together. Lanes that no thread can be made for
-// share one, which is there from the start. Thread-safe.
+// Queues of messages to peers. Each peer with messages has a lane, a thread that sends them one by
+// one. So an unresponsive peer delays only itself. Transfers wait for their notifications, so these
+// have their own lanes. Ends of hold uses have lanes that send batches. Lanes without a thread
+// share one. Thread-safe.
 #pragma once
 
 #include <deque>
@@ -21,12 +20,12 @@
 namespace gantry::peer {
 
 struct PeerOutboxOptions {
-  size_t errands_max = 1024;           // notifications of each peer
-  size_t bytes_max = size_t{8} << 20;  // of each peer
-  size_t lanes_max = 1024;             // of notifications
+  size_t errands_max = 1024;           // notifications per peer
+  size_t bytes_max = size_t{8} << 20;  // per peer
+  size_t lanes_max = 1024;             // for notifications
   milliseconds hold_end_max{30'000};
-  // A transfer's notification waits so long for a peer that is down: for a connection that broke,
-  // not for a peer that starts anew and knows no receiver yet.
+  // How long a transfer's notification waits for a peer that is down. It covers a broken
+  // connection, not a restarting peer, which knows no receiver yet.
   milliseconds down_max{2'000};
   milliseconds idle_max{10'000};  // then a lane's thread ends
 };
@@ -35,7 +34,8 @@ class PeerOutbox final : public engine::PeerMessenger {
  public:
   // The directory outlives it.
   explicit PeerOutbox(PeerDirectory& directory, PeerOutboxOptions options = {});
-  // What still waits is tried once more. The directory was closed before, so that nothing lasts.
+  // Tries each waiting message once more. REQUIRES that the directory is closed, so that nothing
+  // blocks.
   ~PeerOutbox() override;
 
   void Notify(const std::string& peer, wire::Notification notification, TimePoint deadline,
@@ -44,8 +44,8 @@ class PeerOutbox final : public engine::PeerMessenger {
                         TimePoint deadline, engine::DeliveryDone done) override EXCLUDES(mutex_);
   Result<uint64_t> UseHold(const std::string& peer, const wire::HoldUse& use,
                            TimePoint deadline) override;
-  // Tried for hold_end_max; without it the use ends with the transfer's deadline. None is refused
-  // for want of room: there are no more of them than transfers that the owner has let begin.
+  // Retried for hold_end_max. If that fails, the use ends with the transfer's deadline. Never
+  // refused for lack of room: the owner limits the number of uses.
   void EndHoldUse(const std::string& peer, uint64_t use, bool succeeded) override EXCLUDES(mutex_);
 
  private:
@@ -54,10 +54,10 @@ class PeerOutbox final : public engine::PeerMessenger {
     std::function<void()> run;
   };
   struct Lane {
-    std::jthread thread;  // none: it shares the common one
+    std::jthread thread;  // none: it uses the shared thread
     Condition changed;
     std::deque<Errand> waiting;
-    size_t bytes = 0;  // of those that wait
+    size_t bytes = 0;  // total of the waiting messages
   };
   using Lanes = std::map<std::string, std::shared_ptr<Lane>>;  // by peer
   struct SharedLane {
@@ -65,13 +65,13 @@ class PeerOutbox final : public engine::PeerMessenger {
     std::string peer;
     std::shared_ptr<Lane> lane;
   };
-  // Of uses of one peer's holds, that wait. An errand in its lane will say them.
+  // Waiting ends of one peer's hold uses. An errand in the peer's lane will send them.
   struct HoldEnds {
     std::vector<wire::HoldUseEnd> ends;
-    TimePoint until;  // the last of them is tried
+    TimePoint until;  // when the last of them is given up
   };
 
-  // Nothing in `down_max`: up to the deadline, whatever the peer does.
+  // Without `down_max` it retries until the deadline, even if the peer is down.
   void NotifyIn(Lanes* lanes, const std::string& peer, wire::Notification notification,
                 TimePoint deadline, std::optional<milliseconds> down_max, engine::DeliveryDone done)
       EXCLUDES(mutex_);
@@ -94,10 +94,10 @@ class PeerOutbox final : public engine::PeerMessenger {
   Mutex mutex_;
   Lanes notification_lanes_ GUARDED_BY(mutex_);
   Lanes transfer_lanes_ GUARDED_BY(mutex_);
-  Lanes hold_lanes_ GUARDED_BY(mutex_);  // no more than peers
+  Lanes hold_lanes_ GUARDED_BY(mutex_);  // at most one per peer
   std::map<std::string, HoldEnds> hold_ends_ GUARDED_BY(mutex_);
   std::vector<std::jthread> ended_ GUARDED_BY(mutex_);      // to be joined
-  std::deque<SharedLane> shared_lanes_ GUARDED_BY(mutex_);  // the next to be served first
+  std::deque<SharedLane> shared_lanes_ GUARDED_BY(mutex_);  // next to be served first
   Condition share_;
   bool closed_ GUARDED_BY(mutex_) = false;
   std::jthread sharing_thread_;  // last: it uses the others

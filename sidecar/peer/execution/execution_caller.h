@@ -1,5 +1,5 @@
-// Has peers execute transfers, each on a thread of its own while it runs, and finds out when they
-// are quiet: the peer says so, or it loses its access to this sidecar's memory. Thread-safe.
+// Lets peers execute transfers, each on its own thread, and determines when they are quiet. Either
+// the peer reports it, or it loses its access to this sidecar's memory. Thread-safe.
 #pragma once
 
 #include <deque>
@@ -20,24 +20,25 @@
 namespace gantry::peer {
 
 struct ExecutionCallerOptions {
-  size_t running_max = 32;          // the others wait
-  size_t running_per_peer_max = 8;  // so that one that does not answer leaves room
-  // What a peer needs at most to become quiet once it knows that it should, where it does not say.
+  size_t running_max = 32;          // others wait
+  size_t running_per_peer_max = 8;  // so that a peer that does not answer leaves room
+  // The assumed time for a peer to become quiet once it knows that it should, if it does not state
+  // it.
   milliseconds quiesce_max{10'000};
-  // A peer that may need longer is not asked: its transfers would be held for as long.
+  // A peer with a longer time is not asked, since its transfers would be held that long.
   milliseconds quiesce_accepted_max{60'000};
-  milliseconds silence_max{5'000};  // until a peer knows that this sidecar is gone
+  milliseconds silence_max{5'000};  // until a peer notices that this sidecar is gone
 };
 
 class ExecutionCaller final : public engine::PeerExecutor {
  public:
-  // Both outlive it.
+  // Both references outlive it.
   ExecutionCaller(PeerDirectory& directory, InitiatorSessions& sessions,
                   ExecutionCallerOptions options = {});
   ~ExecutionCaller() override;  // Close()
 
-  // Takes no more, stops those that run, and returns when they are quiet. Before the peers' links
-  // end, which would cost their word. Idempotent.
+  // Refuses new executions, stops running ones and waits until they are quiet. Call it before the
+  // peers' links end, which would lose their reports. Idempotent.
   void Close() EXCLUDES(mutex_);
 
   Status CanExecute(const std::string& peer) const override;
@@ -55,10 +56,10 @@ class ExecutionCaller final : public engine::PeerExecutor {
   std::optional<Error> StartThread(const std::string& peer) REQUIRES(mutex_);
   Result<std::shared_ptr<PeerClient>> AwaitSessions(const Job& job);
   wire::PeerExecutionEnd RunToEnd(Job& job);
-  // What the peer says that it needs, and a bit.
+  // The peer's stated time to become quiet, plus a margin.
   milliseconds QuiesceMaxOf(const PeerClient::Facts& peer) const;
-  // The peer did not say that it is quiet: it is when it has no access any more, and not before
-  // `quiet` where it stores in its own memory. False when this sidecar stops before.
+  // The peer did not confirm that it is quiet: waits until it has lost its access. Where it writes
+  // its own memory, waits also until `quiet`. Returns false when this sidecar stops first.
   bool CutOff(const PeerClient::Facts& peer, wire::Operation operation, TimePoint quiet);
 
   PeerDirectory& directory_;
@@ -67,7 +68,7 @@ class ExecutionCaller final : public engine::PeerExecutor {
 
   mutable Mutex mutex_;
   Condition changed_;
-  std::deque<std::shared_ptr<Job>> waiting_ GUARDED_BY(mutex_);  // the next one first
+  std::deque<std::shared_ptr<Job>> waiting_ GUARDED_BY(mutex_);  // next first
   std::vector<std::shared_ptr<Job>> running_ GUARDED_BY(mutex_);
   std::map<std::string, size_t> running_at_ GUARDED_BY(mutex_);  // by peer
   std::map<std::jthread::id, std::jthread> threads_ GUARDED_BY(mutex_);

@@ -1,6 +1,6 @@
-// Transfers that this sidecar moves because a peer asked for it: between buffers that the peer may
-// use here and buffers of the peer that anybody here may use. The engine checks them as any other.
-// Thread-safe; Execute and End block.
+// Executes transfers at a peer's request. They move bytes between local buffers that the peer may
+// use and the peer's own buffers that any local workload may use. The engine checks them like all
+// others. Thread-safe; Execute and End block.
 #pragma once
 
 #include <deque>
@@ -23,31 +23,33 @@ namespace gantry::peer {
 
 class ExecutionDesk {
  public:
-  // Both outlive it. Each has a thread of the peer API.
+  // Both references outlive it. Each running execution occupies a thread of the peer API.
   ExecutionDesk(engine::TransferEngine& engine, const registry::BufferRegistry& registry,
                 size_t running_max = 32, size_t running_per_session_max = 16);
 
-  // Outlive every execution, which Close waits for. Before it is set all of them are refused.
+  // `peers` outlives every execution; Close waits for those. Until it is set all executions are
+  // refused.
   void SetPeers(const PeerDirectory* peers) EXCLUDES(mutex_);
 
   struct Caller {
     std::string session;
-    std::string name;  // as it says
+    std::string name;  // as it calls itself
     PeerGrant grant;
-    std::function<bool()> gone;     // nobody listens any more
-    std::function<void()> hang_up;  // ends a telling that nobody takes
-    // Accepted, then progress.
+    std::function<bool()> gone;     // the call was cancelled
+    std::function<void()> hang_up;  // ends status writes that the peer does not read
+    // Called when accepted, then with progress.
     std::function<void(const engine::TransferStatus& status)> on_status;
   };
-  // Returns when no byte of it moves any more. One that nobody listens to is stopped.
+  // Returns when no byte can move any more. Stops the transfer when the caller is gone.
   wire::PeerExecutionEnd Execute(const Caller& caller, wire::PeerExecution what) EXCLUDES(mutex_);
-  // Stops it and waits until it is quiet; pending when that takes longer: ask again. One that is
-  // not known, or waits to be admitted, does not begin any more. Also of a session that is over.
+  // Stops the execution and waits until it is quiet. Returns "pending" when that takes longer: call
+  // again. An unknown or not yet admitted execution will not begin. Works also for an ended
+  // session.
   Result<wire::PeerExecutionEnd> End(const std::string& session, const std::string& id)
       EXCLUDES(mutex_);
-  // Stops what the session asked for; returns at once.
+  // Stops the session's executions; returns at once.
   void EndSession(const std::string& session) EXCLUDES(mutex_);
-  // Takes no more, stops those that run, and returns when they are quiet. Idempotent.
+  // Refuses new executions, stops running ones and waits until they are quiet. Idempotent.
   void Close() EXCLUDES(mutex_);
 
  private:
@@ -55,7 +57,7 @@ class ExecutionDesk {
   struct Entry {
     bool stop = false;
     bool begun = false;              // it may move bytes
-    const Caller* caller = nullptr;  // while it runs
+    const Caller* caller = nullptr;  // set while it runs
     std::optional<wire::PeerExecutionEnd> end;
   };
 
@@ -64,16 +66,16 @@ class ExecutionDesk {
   void Leave(const Key& key, const wire::PeerExecutionEnd& end) EXCLUDES(mutex_);
   wire::PeerExecutionEnd Run(const Key& key, const Caller& caller, wire::PeerExecution* what)
       EXCLUDES(mutex_);
-  // Takes the ranges.
+  // Consumes the ranges in `what`.
   Result<wire::TransferRequest> RequestOf(const Caller& caller, wire::PeerExecution* what)
       EXCLUDES(mutex_);
-  // The peer with whom this sidecar has the session that the caller knows the secret of.
+  // Returns the peer whose session with this sidecar the caller has proved.
   Result<std::string> ProvenPeer(const Caller& caller, const wire::PeerExecution& what) const
       EXCLUDES(mutex_);
-  // Its last step before the engine has it. Fails when it was stopped.
+  // The last check before the engine takes it. Fails when it was stopped.
   Status Begin(const Key& key) EXCLUDES(mutex_);
   bool Stopped(const Key& key) const EXCLUDES(mutex_);
-  // Of the session: those that run, and those that are remembered.
+  // Returns the session's running and its remembered executions.
   std::pair<size_t, size_t> CountOf(const std::string& session) const REQUIRES(mutex_);
   void ForgetOld() REQUIRES(mutex_);
 
@@ -86,7 +88,7 @@ class ExecutionDesk {
   Condition changed_;
   const PeerDirectory* peers_ GUARDED_BY(mutex_) = nullptr;
   std::map<Key, Entry> entries_ GUARDED_BY(mutex_);
-  // When they ended: they are remembered for a while, for those who did not hear it.
+  // End times. Ended executions are kept for a while, for peers that missed the result.
   std::deque<std::pair<TimePoint, Key>> ended_ GUARDED_BY(mutex_);
   size_t running_ GUARDED_BY(mutex_) = 0;
   bool closed_ GUARDED_BY(mutex_) = false;

@@ -1,5 +1,5 @@
-// Errors over gRPC: the status code of the one table in lib/base/error.cc, and the whole error as
-// the status's details. Stateless; thread-safe.
+// Errors over gRPC: the status code from the table in lib/base/error.cc, and the whole error in the
+// status's details. Stateless; thread-safe.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -10,8 +10,8 @@ namespace gantry::peer {
 
 grpc::Status ToGrpcStatus(const Error& error);
 grpc::Status ToGrpcStatus(const Status& status);
-// REQUIRES !status.ok(). A failure that gRPC itself reports becomes kPeerUnavailable, or
-// kDeadlineExceeded, kResourceExhausted, kVersionMismatch.
+// REQUIRES !status.ok(). A failure of gRPC itself becomes kPeerUnavailable, kDeadlineExceeded,
+// kResourceExhausted or kVersionMismatch.
 Error FromGrpcStatus(const grpc::Status& status);
 
 }  // namespace gantry::peer

@@ -1,5 +1,4 @@
-// Where a peer's API is reached: through a socket in the node's directory, or at a host and port.
-// A plain value.
+// The address of a peer's API: a socket in the node directory, or a host and port. A plain value.
 #pragma once
 
 #include <string>
@@ -17,13 +16,13 @@ struct PeerAddress {
   bool over_tcp() const { return socket_path.empty(); }
 };
 
-// "unix:/path/of/peer.sock" or "host:port". Names are looked up when the peer is connected to.
+// Accepts "unix:/path/of/peer.sock" or "host:port". Names are resolved at connect.
 Result<PeerAddress> ParsePeerAddress(std::string_view address);
 
-// Where the sidecar called `name` listens in a node's directory; `node_dir` as it is seen here.
+// Returns the socket path of the sidecar `name`; `node_dir` is its path in this container.
 std::string NodeSocket(std::string_view node_dir, std::string_view name);
 
-// "unix:..." where a sidecar called `name` listens there; else empty. `node_dir` may be empty.
+// Returns "unix:..." if the sidecar `name` has a socket there, else empty. `node_dir` may be empty.
 std::string AddressOnThisNode(std::string_view node_dir, std::string_view name);
 
 }  // namespace gantry::peer

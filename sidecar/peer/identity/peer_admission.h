@@ -1,4 +1,4 @@
-// Who calls through one door of the peer API, and what it may ask for. Every call passes Admit.
+// Authenticates and authorises callers of one listener of the peer API. Every call passes Admit.
 // Thread-safe.
 #pragma once
 
@@ -14,19 +14,20 @@
 
 namespace gantry::peer {
 
-// Told of each connection or call that was turned away.
+// Called for each refused connection or call.
 using CountRefusal = std::function<void(metrics::PeerRefusal why)>;
 
 class PeerAdmission {
  public:
-  // The node directory: the kernel said who connects, and the directory is one trust domain.
+  // For the node directory: the kernel identifies the caller, and the directory is one trust
+  // domain.
   PeerAdmission() = default;
-  // TCP: certificates were checked when the connection was made; names and tokens are here.
+  // For TCP: TLS has verified the certificate; Admit checks names and tokens.
   PeerAdmission(std::shared_ptr<const PeerSecurity> security, CountRefusal count)
       : security_(std::move(security)), count_(std::move(count)) {}
 
   bool over_tcp() const { return security_ != nullptr; }
-  // kUnauthenticated or kPermissionDenied.
+  // Fails with kUnauthenticated or kPermissionDenied.
   Result<PeerGrant> Admit(const grpc::ServerContext& context) const;
 
  private:

@@ -1,5 +1,5 @@
-// Who this sidecar is to others, and what it can say of each path before it knows the buffer.
-// Stateless; thread-safe.
+// This sidecar's identity towards peers, and its paths as known before any buffer. Stateless;
+// thread-safe.
 #pragma once
 
 #include <string>
@@ -13,17 +13,17 @@ namespace gantry::peer {
 
 using wire::PeerIdentity;
 
-// The kernel's boot id, the same in every container of a machine.
+// The kernel's boot id, equal in every container of a machine.
 Result<std::string> ReadNodeId();
 
-// Whether the path maps the peer's memory.
+// True when the path maps the peer's memory.
 constexpr bool SharesMemory(wire::Path path) {
   return path == wire::Path::kIpc || path == wire::Path::kShm;
 }
 
-// Every path once, fastest first, between `self` and an `initiator` that came over TCP or by the
-// node directory. `local` is what each path is good for on this machine; a path that it leaves out
-// is not built in.
+// Every path once, fastest first, between `self` and `initiator`. `over_tcp`: the initiator came
+// over TCP, not by the node directory. `local` tells which paths work on this machine; a missing
+// path is not built in.
 std::vector<wire::PathReport> PathsBetween(const PeerIdentity& self, const PeerIdentity& initiator,
                                            bool over_tcp,
                                            const std::vector<wire::PathReport>& local);

@@ -1,4 +1,4 @@
-// What a peer may ask for, by the names in its certificate: lines of "name workloads access".
+// Access of a peer by the names in its certificate, from lines of "name workloads access".
 // Immutable; thread-safe.
 #pragma once
 
@@ -12,10 +12,10 @@
 
 namespace gantry::peer {
 
-// '*' stands for any characters, none included; everything else for itself.
+// '*' matches any characters, also none; every other character matches itself.
 bool MatchesPattern(std::string_view pattern, std::string_view text);
 
-// What one peer may ask for. A plain value.
+// The access of one peer. A plain value.
 struct PeerGrant {
   struct Part {
     std::string workloads;  // pattern
@@ -23,17 +23,17 @@ struct PeerGrant {
   };
   std::vector<Part> parts = {{"*", {true, true}}};
 
-  // Nothing when no part is about the workload.
+  // Returns no access when no part matches the workload.
   wire::Access Over(std::string_view workload) const;
 };
 
 class PeerRules {
  public:
-  // One rule a line: a pattern of certificate names, one of workloads, and "read", "write" or
-  // "read,write". '#' begins a comment. The error names the line.
+  // Parses one rule a line: patterns of certificate names and of workloads, and "read", "write" or
+  // "read,write". '#' starts a comment. The error names the line.
   static Result<PeerRules> Parse(std::string_view text);
 
-  // The rules of all these names together; nothing when there is none.
+  // Returns the rules of all these names together; nothing when none matches.
   std::optional<PeerGrant> GrantFor(const std::vector<std::string>& names) const;
 
  private:

@@ -1,4 +1,4 @@
-// Shows that one knows a session's secret without telling it. Stateless; thread-safe.
+// Proves knowledge of a session's secret without revealing it. Stateless; thread-safe.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace gantry::peer {
 
-// SHA-256 over the secret of a session, for executions (see peer.proto): 32 bytes.
+// Returns the SHA-256 of the session's secret, 32 bytes, for executions (see peer.proto).
 std::string SessionProof(std::string_view session);
 
 }  // namespace gantry::peer

@@ -1,4 +1,4 @@
-// Who the other end of a connection showed to be, as far as it was checked. Stateless; thread-safe.
+// The verified identity of a connection's other end. Stateless; thread-safe.
 #pragma once
 
 #include <grpcpp/security/auth_context.h>
@@ -8,11 +8,11 @@
 
 namespace gantry::peer {
 
-// The names in its certificate; nothing without one.
+// The names in its certificate; empty without one.
 std::vector<std::string> ShownNames(const grpc::AuthContext& other);
 
-// Equal for two connections with the same sidecar, one in each direction: the names in its
-// certificate; over the node's directory, or with no certificates, what all there share.
+// Equal for connections with the same sidecar in both directions. With certificates it consists of
+// their names. In the node directory, or without certificates, all sidecars share one value.
 std::string ShownIdentity(const grpc::AuthContext* other, bool over_tcp);
 
 }  // namespace gantry::peer

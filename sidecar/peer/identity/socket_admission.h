@@ -1,5 +1,5 @@
-// Who may connect to the sockets in the node's directory, checked against the kernel's word.
-// Stateless; thread-safe.
+// Access control of the sockets in the node directory, by the kernel's peer credentials. Stateless;
+// thread-safe.
 #pragma once
 
 #include "lib/base/result.h"
@@ -8,11 +8,11 @@
 
 namespace gantry::peer {
 
-// The other end's uid must be this process's own, root, or one of `uids_allowed`.
+// Fails unless the other end's uid is this process's own, root, or in `uids_allowed`.
 Status CheckPeerUid(int socket, const UidSet& uids_allowed);
 
-// The next waiting connection, non-blocking and close-on-exec. An invalid descriptor: none is
-// waiting, or it was turned away (which is logged): errno tells which, EACCES the latter.
+// Accepts the next connection, non-blocking and close-on-exec. Invalid: see errno. EACCES means
+// that it was refused, which is logged.
 UniqueFd AcceptAllowed(int listener, const UidSet& uids_allowed);
 
 }  // namespace gantry::peer

@@ -1,5 +1,5 @@
-// A registered buffer as peers may see it, and its descriptors as peers may have them. Both come
-// from the registered state and from nothing else. Stateless; thread-safe.
+// Describes registered buffers for peers, and provides their descriptors, from registered state
+// only. Stateless; thread-safe.
 #pragma once
 
 #include <memory>
@@ -14,20 +14,19 @@
 
 namespace gantry::peer {
 
-// Why memory of GPUs is not staged here; empty: it is.
+// Why GPU memory is not staged here; empty: it is.
 struct WhyNotStaged {
   std::string for_tcp;
-  std::string for_bounce;  // unless it is on the RDMA devices itself
+  std::string for_bounce;  // unless the buffer itself is on the RDMA devices
 };
 
-// kPermissionDenied for a buffer that grants peers nothing; kDraining unless it is active.
+// kPermissionDenied for a buffer that grants peers no access; kDraining unless it is active.
 Result<wire::PeerBuffer> ExportBuffer(registry::Buffer& buffer, std::vector<wire::PathReport> paths,
                                       const WhyNotStaged& why_not);
 
-// The descriptor of one allocation of an active buffer. Without `writable` it is opened again for
-// reading only, so that no process it is handed to maps it for writing by mistake. The kernel
-// guards whole allocations; that a peer keeps to the buffer's bytes is left to its sidecar, which
-// is of the same trust domain.
+// Returns the descriptor of one allocation of an active buffer. Without `writable` it is reopened
+// read-only, which prevents accidental writable mappings. The kernel protects whole allocations
+// only. The peer's sidecar, in the same trust domain, enforces the buffer's bounds.
 Result<std::shared_ptr<const UniqueFd>> ExportDescriptor(registry::Buffer& buffer,
                                                          const wire::WantedAllocation& wanted);
 

@@ -1,6 +1,6 @@
-// The owner's side of the peer API, in the node's directory and over TCP: describes registered
-// buffers to other sidecars, hands their descriptors over, and revokes them. Runs from Start until
-// it is destroyed, which tells the initiators. Outlives the registry's use of it as a sink.
+// The owner's side of the peer API, in the node directory and over TCP. Describes registered
+// buffers to other sidecars, passes their descriptors, and revokes them. Runs from Start until
+// destruction, which notifies the initiators. Must outlive its use as the registry's sink.
 // Thread-safe.
 #pragma once
 
@@ -38,77 +38,77 @@ class ExecutionDesk;
 
 struct PeerServerOptions {
   PeerIdentity self;
-  std::string node_dir;       // shared by the sidecars of a trust domain; empty: no sockets
+  std::string node_dir;       // shared by the sidecars of one trust domain; empty: no sockets
   mode_t socket_mode = 0660;  // of both sockets
-  UidSet uids_allowed;        // beside this process's own and root
+  UidSet uids_allowed;        // besides this process's user and root
   std::string listen;         // "host:port" of TCP; empty: not over TCP
-  std::shared_ptr<PeerSecurity> security;  // null: none, which is refused beyond loopback
+  std::shared_ptr<PeerSecurity> security;  // null: none; then only loopback is allowed
   CountRefusal count_refusal = [](metrics::PeerRefusal) {};
-  // What each path is good for here now, as TransferEngine::Paths() says. By any thread.
+  // Whether each path works here now: TransferEngine::Paths(). Called on any thread.
   std::function<std::vector<wire::PathReport>()> paths = [] {
     return std::vector<wire::PathReport>{{wire::Path::kShm, true, ""}};
   };
-  // UUIDs of the GPUs that the workers see now. Likewise.
+  // UUIDs of the GPUs that the workers see now. Called on any thread.
   std::function<std::vector<std::string>()> gpus = [] { return std::vector<std::string>(); };
 
   StreamSettings streams;  // data connections
 
-  transport::RdmaTarget* rdma = nullptr;  // queue pairs; outlives the server. Null: none
+  transport::RdmaTarget* rdma = nullptr;  // for queue pairs; outlives the server; null: none
   std::vector<wire::RdmaDeviceAddress> rdma_devices;
   transport::StageTarget* stage =
-      nullptr;               // lends staging memory; outlives the server. Null: none,
-  std::string why_no_stage;  // and why
+      nullptr;               // lends staging memory; outlives the server; null: none is lent
+  std::string why_no_stage;  // set when `stage` is null
 
   size_t sessions_max = 1024;
-  size_t connections_max = 1024;                // of the descriptor socket
-  size_t fds_max = 4096;                        // in tickets
-  size_t memory_bytes_max = size_t{256} << 20;  // of gRPC
+  size_t connections_max = 1024;                // to the descriptor socket
+  size_t fds_max = 4096;                        // in unused tickets
+  size_t memory_bytes_max = size_t{256} << 20;  // gRPC's memory quota
   milliseconds ticket_ttl{5'000};
   milliseconds heartbeat{1'000};
-  milliseconds silence_max{5'000};  // of an initiator over TCP, until it is gone
+  milliseconds silence_max{5'000};  // then a silent TCP initiator is gone
   wire::PeerVersions versions = wire::kPeerVersions;
-  // Where notifications of peers go; outlives the server. Null: they are refused.
+  // Receives notifications from peers; outlives the server. Null: they are refused.
   engine::NotificationCenter* notifications = nullptr;
-  // Told of buffers whose peers were cut off; outlives the server. May be null.
+  // Receives events about peers that were cut off; outlives the server. May be null.
   engine::EventLog* events = nullptr;
-  // Whose holds peers may read; likewise.
+  // The holds that peers may read; outlives the server. Null: they are refused.
   engine::HoldTable* holds = nullptr;
-  // Where transfers go that peers want executed; likewise. Null: they are refused.
+  // Executes transfers for peers; outlives the server. Null: they are refused.
   ExecutionDesk* executions = nullptr;
-  milliseconds quiesce_max{2'000};  // of the engine behind them
-  // From the end of a lease connection until the initiator counts as unmapped: its copy workers
-  // get their parent-death signal just after the kernel closed its sockets.
+  milliseconds quiesce_max{2'000};  // the engine's, for executions
+  // Delay from the end of a lease connection until the initiator counts as unmapped. Its copy
+  // workers get their parent-death signal just after the kernel closed its sockets.
   milliseconds process_exit_grace{50};
 };
 
 struct PeerServerTotals {
   size_t sessions = 0;     // initiators that watch
   size_t connections = 0;  // to the descriptor socket
-  size_t tickets = 0;      // not used and not expired
-  size_t fds = 0;          // in them
+  size_t tickets = 0;      // neither used nor expired
+  size_t fds = 0;          // in these tickets
   uint64_t descriptors_sent = 0;
-  metrics::TcpConnections data;  // that peers made
+  metrics::TcpConnections data;  // connections that peers made
 };
 
 // Files in node_dir: <name>.peer.sock, <name>.fds.sock, <name>.peer.lock.
 class PeerServer : public registry::RevocationSink, public InitiatorSessions {
  public:
-  // Fails with kConflict when a living sidecar has this name in this directory.
+  // Fails with kConflict when a living sidecar uses this name in this directory.
   static Result<std::unique_ptr<PeerServer>> Start(PeerServerOptions options,
                                                    const registry::BufferRegistry& registry);
 
-  // Revoke() waits for every initiator that was told of a buffer: until it acknowledges, or
-  // until its lease connection is closed. A broken stream alone is no confirmation: the process
-  // may live and copy. Its mappings are gone when the connection that it closes last is.
+  // Revoke() waits for every initiator that was told of a buffer, until it acknowledges or its
+  // lease connection closes. A broken stream is no confirmation, since the process may still copy.
+  // The lease connection is the last that it closes, after its mappings are gone.
 
-  // Ends the waits of Revoke, and those to come, and takes no new peers; those that are here stay
-  // until the destructor tells them. Idempotent.
+  // Ends current and future waits of Revoke and accepts no new peers. Connected peers stay until
+  // the destructor notifies them. Idempotent.
   virtual void Close() = 0;
 
   virtual PeerServerTotals Totals() const = 0;
   virtual std::string address() const = 0;      // "unix:<node_dir>/<name>.peer.sock"; or empty
   virtual uint16_t streams_port() const = 0;    // 0: no data connections
-  virtual std::string tcp_address() const = 0;  // "host:port" with the port taken; or empty
+  virtual std::string tcp_address() const = 0;  // "host:port" with the actual port; or empty
 };
 
 }  // namespace gantry::peer

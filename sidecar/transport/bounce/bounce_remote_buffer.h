@@ -1,5 +1,5 @@
-// A peer's buffer as the path bounce reaches it: on its RDMA devices where it is registered there,
-// else by its id, through staging memory that its owner lends. Immutable; thread-safe.
+// A peer's buffer as bounce addresses it: on its RDMA devices if it is registered there. Otherwise
+// by its id, through staging memory that its owner lends. Immutable; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace gantry::transport {
 
 class BounceRemoteBuffer final : public RemoteTarget {
  public:
-  // Null: bounce does not lead to it.
+  // Returns null when bounce does not lead to the buffer.
   static const BounceRemoteBuffer* Of(const RemoteAllocation& remote) {
     if (remote.target == nullptr) return nullptr;
     return dynamic_cast<const BounceRemoteBuffer*>(remote.target->Over(wire::Path::kBounce));
   }
-  // Rdma does not lead to it: its owner stages it.
+  // True when rdma does not lead to the buffer, so its owner stages it.
   static bool IsStaged(const RemoteAllocation& remote) {
     return RdmaRemoteBuffer::Of(remote) == nullptr;
   }

@@ -1,6 +1,6 @@
-// Memory of GPUs that RDMA devices do not reach, by RDMA: through staging memory of the host, here
-// and at the peer, whose GPUs its own workers copy from and to. A plan for this transport names
-// buffers. Owned by the engine's driver, but for what Transport says and AddStage.
+// GPU memory that RDMA devices cannot reach, moved by RDMA through host staging memory on each
+// side. Each side's workers copy between its GPUs and its staging memory. Plans address remote
+// buffers. The driver makes all calls except AddStage and those that Transport opens to any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@ namespace gantry::transport {
 
 class BounceTransport final : public Transport {
  public:
-  // What is staged here, and where devices have it.
+  // This side's half of the staging memory and its RDMA registration.
   struct Here {
     StagingHalf& half;
     BounceStage stage;
   };
-  // `rdma` carries the bytes and runs what is posted; it outlives this, and so does the half.
-  // `here`: an error says why nothing is staged on this side.
+  // `rdma` carries the bytes and runs posted tasks; it and the half outlive this. `here` is an
+  // error if this side cannot stage.
   BounceTransport(RdmaTransport& rdma, Result<Here> here);
 
-  // One for each session with a peer that has queue pairs. Any thread.
+  // Call once per session with a peer that has queue pairs. Any thread.
   std::shared_ptr<RemoteStage> AddStage(std::string name, std::shared_ptr<RdmaPeer> peer,
                                         std::shared_ptr<StageExchange> exchange,
                                         const RemoteStage::Times& times = {}) const;
@@ -50,7 +50,7 @@ class BounceTransport final : public Transport {
 
   RdmaTransport& rdma_;
   const Result<Here> here_;
-  const std::shared_ptr<std::vector<uint64_t>> attended_;  // tokens, since the last Poll
+  const std::shared_ptr<std::vector<uint64_t>> attended_;  // tokens since the last Poll
 };
 
 }  // namespace gantry::transport

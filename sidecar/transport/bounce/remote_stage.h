@@ -1,5 +1,5 @@
-// The staging memory that a peer lends to a session: asked for by the first transfer that needs it,
-// given back when none has for some time. Belongs to the engine's driver, but for Usable.
+// The staging memory that a peer lends to a session. The first transfer that needs it borrows it;
+// it is returned after some idle time. The driver makes all calls except Usable.
 #pragma once
 
 #include <atomic>
@@ -23,21 +23,21 @@ namespace gantry::transport {
 class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
  public:
   struct Times {
-    milliseconds idle_max{5'000};   // then it is given back: others may need it
-    milliseconds ask_again{1'000};  // after a refusal
+    milliseconds idle_max{5'000};   // then it is returned, for others to use
+    milliseconds ask_again{1'000};  // delay after a refusal
   };
 
-  // `core`: of the transport that reaches the peer's memory. `name`: for messages.
+  // `core` belongs to the transport that reaches the peer's memory. `name` is for messages.
   RemoteStage(const RdmaCore& core, std::string name, std::shared_ptr<RdmaPeer> peer,
               std::shared_ptr<StageExchange> exchange, const Times& times);
   RemoteStage(const RemoteStage&) = delete;
   RemoteStage& operator=(const RemoteStage&) = delete;
 
   const std::shared_ptr<RdmaPeer>& peer() const { return peer_; }
-  // Any thread: why the peer lends nothing right now, if that is known.
+  // The peer's refusal, until it is due to be asked again. Any thread.
   Status Usable() const EXCLUDES(mutex_);
 
-  // What was lent. It stays as long as somebody has joined.
+  // The borrowed memory. It stays while any user has joined.
   struct Lent {
     static Result<std::shared_ptr<Lent>> Of(const wire::StageGrant& grant,
                                             const std::shared_ptr<RdmaPeer>& peer);
@@ -51,23 +51,22 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
     const std::shared_ptr<const RdmaRemoteBuffer> memory;  // the slices, one after another
     SlicePool slices;
   };
-  // Of a transfer's copies. Thread-safe.
+  // The state of one transfer's copies. Thread-safe.
   struct Asking {
-    std::atomic<bool> stopped = false;  // the peer is not asked any more
-    std::atomic<bool> begun = false;    // it was asked
+    std::atomic<bool> stopped = false;  // do not ask the peer any more
+    std::atomic<bool> begun = false;    // the peer was asked
   };
   using Joined = std::function<void(Result<std::shared_ptr<Lent>>)>;
-  // Calls back once, at once (then the answer is 0) or later, unless Cancel gets the answer before.
-  // Whoever was given something leaves once, when nothing of it uses slices.
+  // Calls back once: at once (then it returns 0) or later, unless Cancel gets the returned number
+  // first. After a success, call Leave once, when nothing uses the slices any more.
   uint64_t Join(Joined joined);
   void Cancel(uint64_t joining);
   void Leave();
-  // Calls back once, later: see StageExchange::Copy. A few run at a time, the others in their
-  // order; what the peer has no time for is asked again. Once it is `stopped` it is not asked any
-  // more.
+  // Calls back once, later: see StageExchange::Copy. A few copies run at a time, the others queue.
+  // A busy peer is asked again, until `stopped` is set.
   void Copy(wire::StagedMove move, std::shared_ptr<Asking> asking,
             std::function<void(const Status&)> done);
-  // After a copy with kPeerLost, how long bytes of it may still move.
+  // How long bytes may still move after a copy failed with kPeerLost.
   milliseconds lease() const { return core_.devices.options().lease; }
 
  private:
@@ -77,7 +76,7 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
     std::function<void(const Status&)> done;
   };
 
-  Result<wire::StageGrant> Ask() const;  // these two by helpers
+  Result<wire::StageGrant> Ask() const;  // these two run on helper threads
   Status AskToCopy(const Asked& asked) const;
   void RunCopies();
   void Open();
@@ -91,16 +90,16 @@ class RemoteStage : public std::enable_shared_from_this<RemoteStage> {
   const Times times_;
 
   mutable Mutex mutex_;
-  std::optional<Error> refusal_ GUARDED_BY(mutex_);  // the last time
+  std::optional<Error> refusal_ GUARDED_BY(mutex_);  // from the last attempt
   TimePoint refused_until_ GUARDED_BY(mutex_){};
 
   std::shared_ptr<Lent> lent_;
-  std::map<uint64_t, Joined> joining_;  // wait for Opened
+  std::map<uint64_t, Joined> joining_;  // waiting for Opened
   uint64_t last_joining_ = 0;
-  size_t users_ = 0;          // joined and did not leave
-  TimePoint left_{};          // the last one
-  bool looks_ = false;        // whether it is idle, some time later
-  std::deque<Asked> copies_;  // wait for their turn
+  size_t users_ = 0;          // joined and not yet left
+  TimePoint left_{};          // when the last user left
+  bool looks_ = false;        // an idle check is scheduled
+  std::deque<Asked> copies_;  // waiting for their turn
   int copying_ = 0;
   bool is_opening_ = false;
   bool is_closing_ = false;

@@ -1,6 +1,6 @@
-// The owner's side of bounce: lends slices of its staging memory to peers' sessions, registered on
-// the RDMA devices for that session alone, and copies between them and buffers on GPUs as the
-// sessions ask. Thread-safe; calls block.
+// The owner's side of bounce. Lends slices of its staging memory to peers' sessions, registered on
+// the RDMA devices for one session each. Copies between slices and GPU buffers at a session's
+// request. Thread-safe; calls block.
 #pragma once
 
 #include <cstddef>
@@ -25,47 +25,46 @@ struct ResolvedMove;
 class StageTarget {
  public:
   struct Limits {
-    size_t copies_max = 32;  // at once, of all sessions: each has a thread of the peer API
+    size_t copies_max = 32;  // at once over all sessions: each occupies a thread of the peer API
     size_t session_copies_max = 8;
-    // What a copy has at least, whatever its session says: one that is ended by force costs its
-    // worker. And at most: a peer that lost the session counts on it.
+    // Bounds of a copy's time, whatever its session requests. The minimum exists because forcibly
+    // ending a copy costs its worker. A peer that lost its session relies on the maximum.
     milliseconds copy_time_min{1'000};
     milliseconds copy_time_max{2'000};
-    milliseconds copy_grace{1'000};  // after a stage's end, until its copies are ended by force
+    milliseconds copy_grace{1'000};  // from a stage's end until its copies are ended by force
   };
   struct Totals {
     size_t stages = 0;
-    size_t slices = 0;  // that they have together
+    size_t slices = 0;  // total over all stages
   };
 
-  // Both outlive this. `half`: the target's, with its allocation. At most half of its slices are
-  // lent, to one session a quarter, and never so many that a request of tcp has too few.
+  // Both references outlive this. `half` is the target's, with its allocation. At most half of its
+  // slices are lent, a quarter to one session. Enough slices for one tcp request always remain.
   StageTarget(memory::NicRegistrar& nics, StagingHalf& half, const Limits& limits);
 
-  // Whether stages can be lent and copied to and from; the error says why not.
+  // Fails with the reason why nothing can be lent or copied.
   Status Usable() const;
-  // As many slices as are free at once and within the limits, `slices` at most. kConflict: the
-  // session has a stage, which is closed before there is another one. kResourceExhausted: none is
-  // free.
+  // Lends the slices that are free now, within the limits, at most `slices`. kConflict: the session
+  // has a stage already; close it first. kResourceExhausted: no slice is free.
   Result<wire::StageGrant> Open(const std::string& session, uint32_t slices) EXCLUDES(mutex_);
-  // The bytes are where they belong, or the error says why not, and then none of them moves any
-  // more. `buffers`: what the session may touch.
+  // Copies, and blocks until it is done. After a failure no byte moves any more. `buffers` resolves
+  // the buffers that the session may touch.
   Status Copy(const std::string& session, const wire::StagedMove& move, TargetBuffers& buffers)
       EXCLUDES(mutex_);
-  // When these return nothing of the stage is registered or copied, and its slices are back.
-  // Idempotent. Stage 0: whichever the session has. That a session that ended opens no other is
-  // left to whoever knows of sessions.
+  // After the return nothing of the stage is registered or copied, and its slices are free.
+  // Idempotent. Stage 0: whichever the session has. The caller must prevent new stages of an ended
+  // session.
   void Close(const std::string& session, uint64_t stage) EXCLUDES(mutex_);
   void End(const std::string& session) EXCLUDES(mutex_);
 
   Totals totals() const EXCLUDES(mutex_);
 
  private:
-  // One session's. What is not marked is under the mutex.
+  // One session's stage. Guarded by mutex_ except where noted.
   struct Stage {
     uint64_t number = 0;                               // constant
-    SliceLease lease;                                  // constant until it goes
-    std::shared_ptr<const memory::NicMemory> on_nics;  // of whoever opens or ends it
+    SliceLease lease;                                  // constant until released
+    std::shared_ptr<const memory::NicMemory> on_nics;  // used by the thread that opens or ends it
     std::vector<bool> in_copy;                         // parallel to the slices
     size_t copies = 0;
     bool open = false;
@@ -74,14 +73,14 @@ class StageTarget {
 
   Result<std::shared_ptr<Stage>> Lend(const std::string& session, uint32_t slices) EXCLUDES(mutex_);
   Result<wire::StageGrant> Register(Stage* stage);
-  // Marks the slices. Where they begin in the staging memory, in their order.
+  // Marks the slices as used. Returns their offsets in the staging memory, in order.
   Result<std::vector<uint64_t>> BeginCopy(const std::string& session, const wire::StagedMove& move,
                                           std::shared_ptr<Stage>* stage) EXCLUDES(mutex_);
   Status CheckSlices(const Stage& stage, const wire::StagedMove& move) const REQUIRES(mutex_);
   void EndCopy(const wire::StagedMove& move, Stage* stage) EXCLUDES(mutex_);
   Status RunCopy(const wire::StagedMove& move, ResolvedMove resolved, TimePoint end,
                  const Stage* stage);
-  // That stage, or with 0 whichever the session has or is about to have.
+  // `number` 0: the stage that the session has or is about to have.
   void EndStage(const std::string& session, uint64_t number) EXCLUDES(mutex_);
   void AwaitCopies(MutexLock& lock, const Stage& stage) REQUIRES(mutex_);
   void AwaitGone(MutexLock& lock, const std::string& session, const Stage* stage) REQUIRES(mutex_);
@@ -97,7 +96,8 @@ class StageTarget {
   Condition changed_;
   std::map<std::string, std::shared_ptr<Stage>> stages_ GUARDED_BY(mutex_);  // by session
   size_t lent_ GUARDED_BY(mutex_) = 0;
-  std::vector<SliceLease> lost_ GUARDED_BY(mutex_);  // of lent_: a device still has them
+  // Counted in lent_: a device failed to deregister them.
+  std::vector<SliceLease> lost_ GUARDED_BY(mutex_);
   size_t copies_ GUARDED_BY(mutex_) = 0;
   uint64_t last_number_ GUARDED_BY(mutex_) = 0;
 };

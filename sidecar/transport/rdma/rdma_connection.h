@@ -1,6 +1,6 @@
-// This side's ends of some queue pairs to one peer, and the work requests that are on their way
-// through them. An error of one breaks them all. Made and taken down by helper threads, in between
-// used by one at a time.
+// This side's ends of some queue pairs to one peer, and their work requests in flight. An error of
+// one breaks the whole connection. Helper threads create and take it down. Between these, one
+// thread at a time uses it.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace gantry::transport {
 
-// Lets a peer make its ends of queue pairs. Owned here, implemented by the peer API; called by
-// helper threads, may block up to the deadline. Thread-safe.
+// Asks a peer to create its ends of queue pairs. This folder owns the interface; the peer API
+// implements it. Called on helper threads; may block until the deadline. Thread-safe.
 class QueuePairExchange {
  public:
   virtual ~QueuePairExchange() = default;
@@ -30,10 +30,10 @@ class QueuePairExchange {
   virtual Status End(uint64_t connection, TimePoint deadline) = 0;
 };
 
-// A device here and one of the peer, with queue pairs to one another.
+// A local device and a peer's device with queue pairs to each other.
 struct RdmaLink {
-  size_t device = 0;         // here
-  uint32_t peer_device = 0;  // there
+  size_t device = 0;         // local
+  uint32_t peer_device = 0;  // the peer's
   auto operator<=>(const RdmaLink&) const = default;
 };
 
@@ -43,108 +43,107 @@ class RdmaConnection {
   RdmaConnection& operator=(const RdmaConnection&) = delete;
   ~RdmaConnection();
 
-  // What failed, once for a connection; what is flushed after it is its consequence.
+  // The first failed work request of the connection; flushed ones are its consequence.
   struct Failure {
     WorkCompletion completion;
     size_t device = 0;
     RdmaOperation* operation = nullptr;
   };
 
-  // A work request that no lane fits: its ends have keys of other devices.
+  // A work request that fits no lane: its memory is registered on other devices.
   struct Misfit {
     DeviceSet here;
     DeviceSet there;
   };
 
-  // Connects to the peer by those of the links whose port here is active; may block up to the
-  // deadline.
+  // Connects over the links whose local port is active. May block until the deadline.
   static Result<std::unique_ptr<RdmaConnection>> Make(const RdmaDevices& devices,
                                                       const std::vector<RdmaLink>& links,
                                                       QueuePairExchange& exchange,
                                                       TimePoint deadline);
 
-  uint64_t id() const { return id_; }            // the peer's
-  milliseconds lease() const { return lease_; }  // of the peer's ends
+  uint64_t id() const { return id_; }            // assigned by the peer
+  milliseconds lease() const { return lease_; }  // lease of the peer's ends
   bool is_broken() const { return broken_; }
-  bool has_moved() const { return moved_; }  // something
-  // It has queue pairs there.
+  bool has_moved() const { return moved_; }  // at least one work request has completed
+  // True when it has queue pairs on the link.
   bool Uses(const RdmaLink& link) const;
-  DeviceSet devices() const;  // here
-  // The first of its devices whose port is down now; empty: none.
+  DeviceSet devices() const;  // local devices
+  // Returns its first device whose port is down; empty: none.
   std::string DownOf(const RdmaDevices& devices) const;
-  // Links that it does without because one call for theirs failed, here or at the peer.
+  // Links that failed during Make, here or at the peer; the connection works without them.
   const std::map<RdmaLink, Error>& left_out() const { return left_out_; }
   size_t in_flight() const { return in_flight_; }
 
-  // Posts up to `most` of the operation's work requests, as far as there is room, each where both
-  // its ends have keys. True: any.
+  // Posts up to `most` work requests of the operation, as far as there is room. Each goes to a lane
+  // with keys for both of its ends. Returns true when any was posted.
   bool Post(RdmaOperation& operation, size_t most, TimePoint now);
-  // Has what the operation wrote through this flushed, as soon as there is room.
+  // Posts reads that flush the operation's writes on each lane, as far as there is room.
   void PostFlushes(RdmaOperation& operation);
-  // Takes completions; true when there were any. `failure`: the first.
+  // Takes completions; returns true when there were any. `failure` receives the first failure.
   bool Poll(std::optional<Failure>* failure);
-  // What broke it, where that is no work request's failure; once.
+  // Returns once why it broke without a failed work request.
   std::optional<Error> TakeReason() { return std::exchange(reason_, std::nullopt); }
-  // What kept the last Post from posting more, where that is no want of room; once.
+  // Returns once why the last Post stopped, if not for lack of room.
   std::optional<Misfit> TakeMisfit() { return std::exchange(misfit_, std::nullopt); }
-  // Completions make the queues' descriptors readable from now on.
+  // The next completions make the queues' descriptors readable.
   Status Arm();
   std::vector<VerbsCompletionQueue*> queues();
-  // Nothing more is posted: it has to be taken down.
+  // Posts nothing any more; TakeDown must follow.
   void Break() { broken_ = true; }
   void Break(Error why);
-  // What is in flight comes back as flushed, as far as that takes no longer than `flush`; when this
-  // returns, nothing of it moves here any more. Takes as long as the devices take, which may be for
-  // ever, on a thread that has it for itself.
+  // Waits at most `flush` for work in flight to come back as flushed. After the return no byte of
+  // it moves here. It may block for ever on a broken device, so run it on a dedicated thread.
   void TakeDown(milliseconds flush);
-  // After that: tells the operations what became of what was in flight. What is lost may be on its
+  // Call after TakeDown: completes the operations' work in flight. Lost work may still be on its
   // way to the peer.
   void Settle(std::optional<Failure>* failure);
 
  private:
   struct Lane {
     RdmaLink link;
-    std::string device_name;               // here
-    NicCounters* counters = nullptr;       // its
-    std::unique_ptr<VerbsQueuePair> pair;  // null once it is taken down
-    GidEntry gid;                          // its own
+    std::string device_name;               // local
+    NicCounters* counters = nullptr;       // the device's
+    std::unique_ptr<VerbsQueuePair> pair;  // null after TakeDown
+    GidEntry gid;                          // local
     QueuePairAddress address;
     QueuePairAddress peer;
-    uint32_t flush_key = 0;     // of flushed_ on this device
-    uint32_t inline_bytes = 0;  // of writes that are posted inline
+    uint32_t flush_key = 0;     // key of flushed_ on this device
+    uint32_t inline_bytes = 0;  // longest inline write
     size_t room = 0;
     uint64_t bytes = 0;                // in flight
-    uint64_t first_id = 0;             // of sent.front()
-    uint64_t ended_id = 0;             // TakeDown: those before it have ended
-    std::deque<NumberedWork> sent;     // in their order, each with the id of its place
+    uint64_t first_id = 0;             // id of sent.front()
+    uint64_t ended_id = 0;             // TakeDown: earlier ids have ended
+    std::deque<NumberedWork> sent;     // in order; the id of each is its position
     std::vector<NumberedWork> staged;  // about to be posted
   };
 
-  // What a link has besides its queue pairs.
+  // The resources of a link besides its queue pairs.
   struct Part {
     RdmaLink link;
     std::unique_ptr<VerbsCompletionQueue> queue;
-    std::unique_ptr<VerbsRegion> flushed;  // of flushed_
+    std::unique_ptr<VerbsRegion> flushed;  // registration of flushed_
   };
 
   RdmaConnection() = default;
 
   using PeerDevices = std::vector<wire::RdmaDeviceAddress>;
-  // On all links that can; fails where none does.
+  // Makes lanes on all links that work; fails if none does.
   Status MakeLanes(const RdmaDevices& devices, const PeerDevices& peers,
                    const std::vector<RdmaLink>& links);
   Status MakeLanesOn(const RdmaLink& link, const RdmaDevices& devices, const PeerDevices& peers);
-  // With the peer's ends, in the order of the lanes. Likewise.
+  // Connects the lanes to the peer's ends, which are in their order. Fails if none works.
   Status Join(const RdmaDevices& devices, const PeerDevices& peers,
               const std::vector<wire::QueuePairAddress>& ends);
   void LeaveOut(const RdmaLink& link, Error why);
   Status CheckAny() const;
-  // Of those that have keys of both ends; null: none has room. `fits`: some lane has the keys.
+  // Returns the least loaded lane with room and keys for both ends; null: none has room. *fits is
+  // set when some lane has the keys.
   Lane* Roomiest(DeviceSet here, DeviceSet there, bool* fits);
   void Send(Lane* lane);
   WorkItem ItemOf(const Lane& lane, const NumberedWork& work, uint64_t id, bool signalled) const;
   void Complete(size_t device, const WorkCompletion& completion, std::optional<Failure>* failure);
-  // Into ended_. False: nothing more will come.
+  // Appends completions to ended_. False: no more will come.
   bool TakeEnded();
   Lane* LaneOf(size_t device, uint32_t number);
 
@@ -157,11 +156,12 @@ class RdmaConnection {
   std::optional<Error> reason_;
   std::optional<Misfit> misfit_;
   size_t in_flight_ = 0;
-  uint64_t flushed_ = 0;     // where the answers to flushes arrive; nobody reads it
-  std::vector<Part> parts_;  // outlive the lanes' pairs
+  uint64_t flushed_ = 0;     // target of flush reads; its value is unused
+  std::vector<Part> parts_;  // outlive the lanes' queue pairs
   std::vector<Lane> lanes_;
-  std::vector<WorkItem> items_;                           // scratch of Send
-  std::vector<std::pair<size_t, WorkCompletion>> ended_;  // TakeDown: of which device
+  std::vector<WorkItem> items_;  // scratch of Send
+  // Filled by TakeDown, with the device index.
+  std::vector<std::pair<size_t, WorkCompletion>> ended_;
 };
 
 }  // namespace gantry::transport

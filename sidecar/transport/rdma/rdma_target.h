@@ -1,6 +1,5 @@
-// The owner's ends of queue pairs: peers' sessions were given them, and lose them. What goes
-// through them touches exactly the regions whose keys the peer was told; nothing here sees it.
-// Thread-safe.
+// The owner's ends of queue pairs, per peer session. The NIC limits them to the regions whose keys
+// the peer was told; this code sees no traffic. Thread-safe.
 #pragma once
 
 #include <array>
@@ -31,34 +30,34 @@ class RdmaTarget {
   // `devices` outlives this.
   RdmaTarget(RdmaDevices& devices, Limits limits) : devices_(devices), limits_(limits) {}
 
-  // All of them, ready to receive, or none; with `some_may_fail` those of a device that fails are
-  // not made, unless there is no other.
+  // Creates all requested queue pairs, ready to receive, or none. With `some_may_fail` it leaves
+  // out those of failing devices, if any other device works.
   Result<wire::QueuePairGrant> Connect(const std::string& session,
                                        std::span<const wire::QueuePairRequest> requests,
                                        bool some_may_fail) EXCLUDES(mutex_);
-  // No byte moves through them any more when these return. Idempotent. That a session gets no more
-  // is left to whoever knows of sessions.
+  // After the return no byte moves through them. Idempotent. The caller prevents new connections of
+  // an ended session.
   void EndConnection(const std::string& session, uint64_t connection) EXCLUDES(mutex_);
   void End(const std::string& session) EXCLUDES(mutex_);
 
   size_t queue_pairs() const EXCLUDES(mutex_);
-  size_t connections() const EXCLUDES(mutex_);  // of all sessions
+  size_t connections() const EXCLUDES(mutex_);  // over all sessions
 
  private:
   struct Ends {
-    // Queue pairs go before the completion queues, which nothing is ever posted to.
+    // Destroyed before `queues`, to which nothing is ever posted.
     std::vector<std::unique_ptr<VerbsCompletionQueue>> queues;
     std::vector<std::unique_ptr<VerbsQueuePair>> pairs;
   };
   using Connections = std::map<uint64_t, std::shared_ptr<Ends>>;
   using Key = std::pair<std::string, uint64_t>;  // session and connection
 
-  // Of that device, registered when the first connection needs it.
+  // Adds the device's flush region to the address; registers it at its first use.
   Status AddFlush(uint32_t device, wire::QueuePairAddress* address) EXCLUDES(mutex_);
   Result<std::shared_ptr<Ends>> Make(std::span<const wire::QueuePairRequest> requests,
                                      bool some_may_fail,
                                      std::vector<wire::QueuePairAddress>* addresses);
-  // Those of the requests that are for this device, or none of them.
+  // Creates the requested queue pairs of this device, or none of them.
   Status MakeOn(uint32_t device, std::span<const wire::QueuePairRequest> requests, Ends* ends,
                 std::vector<wire::QueuePairAddress>* addresses);
   void SayWhetherItWorks(uint32_t device, const Status& made) EXCLUDES(mutex_);
@@ -66,17 +65,18 @@ class RdmaTarget {
   RdmaDevices& devices_;
   const Limits limits_;
 
-  // Of that session; 0: all of its connections. Waits for what another thread is at.
+  // Destroys a session's connection; 0: all of its connections. Waits for another thread's Destroy
+  // of the same.
   void Destroy(const std::string& session, uint64_t connection) EXCLUDES(mutex_);
   bool IsBeingDestroyed(const std::string& session, uint64_t connection) const REQUIRES(mutex_);
 
   mutable Mutex mutex_;
   Condition destroyed_;
-  alignas(8) std::array<std::byte, 8> flushed_{};  // what peers read to flush what they wrote
+  alignas(8) std::array<std::byte, 8> flushed_{};  // peers read it to flush their writes
   std::map<uint32_t, std::unique_ptr<VerbsRegion>> flush_regions_ GUARDED_BY(mutex_);
   std::map<std::string, Connections> sessions_ GUARDED_BY(mutex_);
   std::multiset<std::string> being_made_ GUARDED_BY(mutex_);  // the session of each
-  std::set<uint32_t> failing_ GUARDED_BY(mutex_);  // devices that made nothing, the last time
+  std::set<uint32_t> failing_ GUARDED_BY(mutex_);             // devices whose last attempt failed
   std::set<Key> being_destroyed_ GUARDED_BY(mutex_);
   uint64_t last_connection_ GUARDED_BY(mutex_) = 0;
   size_t pairs_ GUARDED_BY(mutex_) = 0;

@@ -1,6 +1,6 @@
-// Memory to memory by RDMA, one-sided: this side's devices read and write buffers of peers, whose
-// devices answer by themselves. A plan for this transport names buffers, which are chunks there.
-// Owned by the engine's driver, but for Probe, CanReach and AddPeer, which are thread-safe.
+// One-sided RDMA: this side's devices read and write buffers of peers, without the peers' CPUs. Its
+// plans address remote buffers, which consist of chunks. The driver makes all calls except Probe,
+// CanReach, CanCarry and AddPeer, which are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -21,18 +21,19 @@ namespace gantry::transport {
 
 class RdmaTransport final : public Transport {
  public:
-  // `wake`: called from any thread when Poll has something to say. `count_error`: a work request or
-  // a connection failed. All references outlive this.
+  // `wake` runs on any thread when Poll has work. `count_error` reports each failed work request or
+  // connection. All references outlive this.
   RdmaTransport(const RdmaDevices& devices, RdmaEvents& events, HelperThreads& helpers,
                 std::function<void()> wake, std::function<void(const Error& why)> count_error);
-  // REQUIRES that all operations are gone. Closes all peers.
+  // REQUIRES that all operations are destroyed. Closes all peers; blocks until no connection
+  // exists.
   ~RdmaTransport() override;
 
-  // One for each session with a peer; Close it when the session ends.
+  // Call once per session with a peer; Close the peer when the session ends.
   std::shared_ptr<RdmaPeer> AddPeer(std::string name, std::shared_ptr<QueuePairExchange> exchange)
       EXCLUDES(peers_mutex_);
 
-  // Any thread: of queue pairs, made from here and not ended.
+  // Connections made from here that have not ended. Any thread.
   uint64_t connections() const { return connections_.load(std::memory_order_relaxed); }
 
   wire::Path path() const override { return wire::Path::kRdma; }
@@ -40,14 +41,14 @@ class RdmaTransport final : public Transport {
   bool AddressesBuffers() const override { return true; }
   Status CanCarry(const LocalSide& local,
                   const std::vector<RemoteAllocation>& remote) const override;
-  // Whether there is a way through what devices have of a local buffer now; the error says why not.
+  // Fails when none of the local buffer's devices is up.
   Status CanGoThrough(const memory::NicMemory& on_nics) const;
   Status CanReach(const memory::MappedAllocation& local,
                   const RemoteAllocation& remote) const override;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override;
-  // A part of another transport's operation: `attend` is called by Poll where Start's token would
-  // be told.
+  // Starts a part of another transport's operation. Poll calls `attend` instead of reporting a
+  // token.
   std::unique_ptr<Operation> StartPart(std::shared_ptr<const MovePlan> plan, int priority,
                                        std::function<void()> attend);
   const RdmaCore& core() const { return core_; }
@@ -56,18 +57,18 @@ class RdmaTransport final : public Transport {
   bool DevicesWork() const override { return in_flight_ && !is_armed_; }
 
  private:
-  // Tasks for the driver. Shared with whoever posts: they may outlive the transport.
+  // Tasks for the driver. Shared with threads that post, which may outlive the transport.
   struct Inbox {
     Mutex mutex;
-    std::function<void()> wake GUARDED_BY(mutex);  // null: nobody polls any more
+    std::function<void()> wake GUARDED_BY(mutex);  // null: the transport is gone
     std::vector<std::function<void()>> tasks GUARDED_BY(mutex);
 
     void Post(std::function<void()> task) EXCLUDES(mutex);
   };
-  // With `attend`, or else the token.
+  // `token` is used when `attend` is null.
   std::unique_ptr<Operation> Begin(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token, std::function<void()> attend);
-  // Of those that run: lets go of what is finished, and tells who has to attend to them.
+  // Reports operations that need attention and drops the finished ones.
   void TellOfEnds(std::vector<uint64_t>* attention);
   bool RunTasks();
   bool DrivePeers(TimePoint now);
@@ -79,14 +80,14 @@ class RdmaTransport final : public Transport {
   RdmaEvents& events_;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
   const RdmaCore core_;
-  // Until they are finished, which they are at the latest when the engine lets go of them.
+  // Unfinished operations. The engine destroys an operation only when it is finished.
   std::unordered_map<RdmaOperation*, std::shared_ptr<RdmaPeer>> running_;
   std::vector<std::shared_ptr<RdmaPeer>> driven_;  // scratch of DrivePeers
   std::vector<std::function<void()>> tasks_;       // scratch of RunTasks
   std::vector<std::function<void()>> attending_;   // scratch of TellOfEnds
   std::atomic<uint64_t> connections_ = 0;
   bool in_flight_ = false;
-  bool is_armed_ = false;  // completions are waited for
+  bool is_armed_ = false;  // waiting for completion events
   TimePoint last_moved_;
 
   Mutex peers_mutex_;

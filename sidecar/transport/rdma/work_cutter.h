@@ -1,5 +1,5 @@
-// From the segments of a move plan to work requests, one at a time and without allocating: what is
-// contiguous on both sides in one memory region each is merged, and cut at their seams and at the
+// Turns a plan's segments into work requests, one at a time and without allocating. Contiguous
+// bytes within one memory region on each side are merged. They are cut at region seams and at the
 // largest message. The plan and the stretches outlive it. Used by one thread at a time.
 #pragma once
 
@@ -11,25 +11,25 @@
 
 namespace gantry::transport {
 
-// The largest message of a queue pair, whatever its device tells.
+// Limit of a queue pair's message, whatever the device reports.
 inline constexpr uint64_t kWorkRequestBytesMax = uint64_t{1} << 31;
 
-// Where bytes lie on this side, up to the seam of the memory region.
+// Local address of some bytes, up to the end of their memory region.
 struct LocalStretch {
   uint64_t address = 0;
   uint32_t region = 0;
-  uint64_t length = 0;  // 0: no memory region has them
+  uint64_t length = 0;  // 0: no memory region contains them
 };
 
-// Where bytes lie on the other side, up to the seam of its chunk.
+// Remote address of some bytes, up to the end of their chunk.
 struct RemoteStretch {
   uint64_t address = 0;
   uint32_t chunk = 0;
-  uint64_t length = 0;  // 0: no chunk has them
+  uint64_t length = 0;  // 0: no chunk contains them
 };
 
-// The stretch that begins at a byte of one of the plan's allocations. What it answers must hold as
-// long as the cutter that asks.
+// Looks up the stretch that begins at a byte of a plan's allocation. Results must stay valid as
+// long as the cutter.
 class Stretches {
  public:
   virtual ~Stretches() = default;
@@ -37,32 +37,32 @@ class Stretches {
   virtual RemoteStretch Remote(uint32_t allocation, uint64_t offset) const = 0;
 };
 
-// One message. Whoever posts it knows the plan's operation, and from it the direction.
+// One message. Its direction is the plan's operation.
 struct WorkRequest {
   uint64_t local_address = 0;
   uint64_t remote_address = 0;
   uint32_t local_region = 0;
   uint32_t remote_chunk = 0;
   uint32_t length = 0;
-  // It moves bytes of the items [first_item, first_item + items), in the plan's order.
+  // Contains bytes of items [first_item, first_item + items), in the plan's order.
   uint32_t first_item = 0;
   uint32_t items = 0;
 };
 
 class WorkCutter {
  public:
-  // `bytes_max`: the device's max_msg_sz or a smaller cap of an operator; 0: no limit of theirs.
+  // `bytes_max` is the device's max_msg_sz or an operator's smaller limit; 0: no limit of theirs.
   WorkCutter(const MovePlan& plan, const Stretches& stretches, uint64_t bytes_max);
 
-  // False at the end of the plan. Bytes that no memory region has are an error, which stays: the
-  // work requests before it cover the plan up to there.
+  // Fills in the next work request; false at the end of the plan. Fails at bytes that no memory
+  // region contains, and on every later call. Earlier work requests cover the plan up to there.
   Result<bool> Next(WorkRequest* request);
 
-  // Of which some bytes were in no work request so far, ascending.
+  // Returns the items with bytes that are in no work request yet, ascending.
   std::vector<uint32_t> ItemsLeft() const;
 
  private:
-  // What lies under the cursor: as much of one block as is in one memory region on each side.
+  // The bytes at the cursor: the part of one block that lies in one memory region on each side.
   struct Piece {
     LocalStretch local;
     RemoteStretch remote;
@@ -70,23 +70,23 @@ class WorkCutter {
     uint32_t first_item = 0;
     uint32_t items = 0;
   };
-  // The last answer about one side; bytes behind its first one are not asked for again.
+  // A cached lookup for one side. It serves later bytes of the same stretch.
   template <typename Stretch>
   struct Known {
     uint32_t allocation = 0;
     uint64_t offset = 0;
     Stretch stretch;
 
-    // Of the byte at `at`; `ask` answers where this is another stretch.
+    // Returns the stretch at byte `at`; calls `ask` if it is another stretch.
     template <typename Ask>
     Stretch At(uint32_t of, uint64_t at, const Ask& ask);
   };
 
-  // Moves the cursor to the first block from there on that has bytes; false: there is none.
+  // Moves the cursor to the next non-empty block; false: there is none.
   bool FindBlock();
-  // Passes so many bytes of the block under the cursor.
+  // Moves the cursor by `bytes` within its block.
   void Advance(uint64_t bytes);
-  // The cursor is on a block: fills piece_. False: one side has no memory region for its next byte.
+  // Fills in piece_ for the block at the cursor. False: one side has no memory region there.
   bool Look();
   Error Unregistered() const;
 
@@ -95,9 +95,9 @@ class WorkCutter {
   SegmentList::Iterator next_;  // the segment after segment_
   const SegmentList::Iterator end_;
   MoveSegment segment_;
-  uint32_t block_ = 0;   // of segment_
-  uint64_t within_ = 0;  // of this block
-  Piece piece_;          // at the cursor; of length 0: not looked up yet
+  uint32_t block_ = 0;   // index within segment_
+  uint64_t within_ = 0;  // offset within the block
+  Piece piece_;          // at the cursor; length 0: not looked up yet
   Known<LocalStretch> local_;
   Known<RemoteStretch> remote_;
 };

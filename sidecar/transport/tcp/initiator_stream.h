@@ -1,6 +1,6 @@
-// One connection to a peer: requests out, bytes and answers in, in their order. Takes its next
-// request from the peer whenever its window has room. Lives on one io loop; all but Start, Kick,
-// BreakIfCarries and CloseSoon belongs to that loop's thread.
+// One connection to a peer: sends requests, receives answers in order. Takes a job's next part when
+// its window has room. It lives on one I/O loop. All calls but Start, Kick, BreakIfCarries and
+// CloseSoon are made on that loop's thread.
 #pragma once
 
 #include <atomic>
@@ -22,13 +22,13 @@ namespace gantry::transport {
 struct WelcomedChannel {
   std::unique_ptr<SocketChannel> channel;
   std::string address;           // "10.0.0.7:7201"
-  uint64_t peer_clock = 0;       // what the peer's clock said
-  TimePoint peer_clock_read_at;  // not before that
-  uint16_t version = 0;          // that the peer chose
-  size_t requests_max = 0;       // that the peer reads before it has answered any
+  uint64_t peer_clock = 0;       // time of the peer's clock
+  TimePoint peer_clock_read_at;  // a time at or before which peer_clock was read
+  uint16_t version = 0;          // chosen by the peer
+  size_t requests_max = 0;       // unanswered requests that the peer reads
 };
-// Connects, secures, shows one of the tickets. Blocks up to the deadline; `cancelled` ends the
-// connecting.
+// Connects, secures the connection and presents one ticket. Blocks until the deadline; `cancelled`
+// ends the attempt.
 Result<WelcomedChannel> OpenChannel(const TcpStreamOpener::Offer& offer, const std::string& ticket,
                                     ChannelSecurity* security, TimePoint deadline,
                                     const net::Cancelled& cancelled = {});
@@ -40,9 +40,9 @@ class InitiatorStream final : public IoHandler,
   InitiatorStream(std::shared_ptr<TcpPeer> peer, IoLoop& loop, WelcomedChannel welcomed);
 
   void Start();
-  // There may be work. Cheap when the stream knows already.
+  // Signals that there may be work. Cheap when already signalled.
   void Kick();
-  // Breaks the connection if a request of this job is under way on it.
+  // Breaks the connection if a request of this job is in flight on it.
   void BreakIfCarries(std::shared_ptr<TcpJob> job);
   void CloseSoon(Error why);
 
@@ -53,8 +53,8 @@ class InitiatorStream final : public IoHandler,
   struct Request {
     uint64_t id = 0;
     MovePart part;
-    bool begun = false;    // some of it may have left
-    TimePoint quiet_from;  // a write: the peer applies nothing of it any more
+    bool begun = false;    // part of it may have been sent
+    TimePoint quiet_from;  // for a write: from then on the peer applies nothing
   };
 
   Status OnHeader(const FrameHeader& header) override;
@@ -64,8 +64,8 @@ class InitiatorStream final : public IoHandler,
   Status OnFrame(const FrameHeader& header, Outcome outcome) override;
   bool Full() const override { return false; }
 
-  // Of parts in memory of GPUs: from their slices on, and for writes from their copies on, they are
-  // requests as others are; a read that has arrived is copied on after it was one.
+  // For parts in GPU memory. A part becomes an ordinary request once it has slices and, for a
+  // write, once its bytes are copied. After a read has arrived its bytes are copied to the GPU.
   void Stage(MovePart part);
   void Placed(uint64_t id, SliceLease lease);
   void CopyOut(MovePart part);
@@ -81,7 +81,7 @@ class InitiatorStream final : public IoHandler,
   IoState Send();
   void TakeBack();
   void BeginRequest(Request* request);
-  // The answer to the oldest request came.
+  // Handles the answer to the oldest request.
   void Answered(const FrameHeader& header, Outcome outcome);
   void WatchFor(bool send);
   void Close(const Error& why, bool innocent);
@@ -100,16 +100,16 @@ class InitiatorStream final : public IoHandler,
   bool sends_are_watched_ = false;
   FrameReceiver receiver_;
   FrameSender sender_;
-  std::deque<Request> requests_;           // the oldest first
-  size_t begun_ = 0;                       // of these, from the front
-  std::map<uint64_t, MovePart> unplaced_;  // wait for slices
+  std::deque<Request> requests_;           // oldest first
+  size_t begun_ = 0;                       // number begun, from the front
+  std::map<uint64_t, MovePart> unplaced_;  // waiting for slices
   uint64_t next_unplaced_ = 1;
   size_t copying_out_ = 0;
   uint64_t window_ = 0;
   uint64_t window_used_ = 0;
   uint64_t next_id_ = 1;
   bool ping_sent_ = false;
-  std::optional<Error> refusal_;  // in the frame that is being received
+  std::optional<Error> refusal_;  // from the frame that is being received
   uint64_t peer_clock_;
   TimePoint peer_clock_read_at_;
   TimePoint moved_;

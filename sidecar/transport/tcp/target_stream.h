@@ -1,6 +1,6 @@
-// One connection of an initiator, served: requests in, bytes and answers out, in their order. Each
-// request resolves its buffers anew and holds them only while its bytes move. Lives on one io loop;
-// all but CloseSoon belongs to that loop's thread.
+// Serves one connection of an initiator: receives requests, sends answers in order. Each request
+// resolves its buffers anew and holds them only while its bytes move. It lives on one I/O loop. All
+// calls but CloseSoon are made on that loop's thread.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ class TargetStream final : public IoHandler,
                std::string address);
 
   void Start();
-  // From any thread.
+  // Any thread.
   void CloseSoon();
 
   void OnReady(uint32_t events) override;
@@ -38,30 +38,30 @@ class TargetStream final : public IoHandler,
   struct Answer {
     FrameHeader header;
     std::string control;
-    std::optional<RequestBody> read;                 // resolved when its turn comes
-    size_t bytes = 0;                                // of memory that it takes while it waits
-    std::shared_ptr<StagedAnswer> staged = nullptr;  // of memory of a GPU: what it waits for
+    std::optional<RequestBody> read;                 // resolved when it is next to be sent
+    size_t bytes = 0;                                // memory that it takes while waiting
+    std::shared_ptr<StagedAnswer> staged = nullptr;  // set for GPU memory: the copy it waits for
   };
-  // An answer that has to do with memory of a GPU: a read's bytes on their way into slices, or a
-  // write's on their way out of them. Its uses end with the copy.
+  // An answer that involves GPU memory: a read's copy into slices, or a write's copy out of them.
+  // Its uses of buffers end with the copy.
   struct StagedAnswer {
     ResolvedTarget target;
-    uint64_t written = 0;  // bytes; of a write
+    uint64_t written = 0;  // bytes of a write
     TimePoint since;
     bool ready = false;
     std::optional<Error> refusal;
     FrameStatus status = FrameStatus::kOk;
-    std::shared_ptr<void> share;  // of the session's slices, when it was staged before its turn
+    std::shared_ptr<void> share;  // share of the session's slices, if staged ahead
   };
   // The write that is being received.
   struct Write {
     uint64_t request = 0;
-    uint64_t lease_end = 0;  // ns of the monotonic clock
+    uint64_t lease_end = 0;  // in nanoseconds of the monotonic clock
     TimePoint begun;
     std::optional<Error> refusal;
     ResolvedTarget target;
-    uint64_t number = 0;  // of this side
-    bool placed = true;   // false: it waits for slices
+    uint64_t number = 0;  // assigned by this side
+    bool placed = true;   // false: waits for slices
   };
 
   Status OnHeader(const FrameHeader& header) override;
@@ -80,7 +80,7 @@ class TargetStream final : public IoHandler,
   void Refuse(uint64_t request, const Error& error);
   void RefuseWith(const Error& error, Answer* answer);
 
-  // Of memory of GPUs.
+  // These are for GPU memory.
   void AwaitSlices();
   void WritePlaced(uint64_t number, SliceLease lease);
   void Apply(Write write);
@@ -89,21 +89,21 @@ class TargetStream final : public IoHandler,
   void CopyOut(const std::shared_ptr<StagedAnswer>& answer);
   void Copied(const std::shared_ptr<StagedAnswer>& answer, const Status& copied);
   void TakeStaged(Answer* answer);
-  // The next reads, when it is likely that they are of such memory, too.
+  // Stages the next reads early, when they are likely to concern GPU memory, too.
   void StageAhead();
-  // Null: the session has all that it may have.
+  // Returns null when the session has its full share.
   std::shared_ptr<void> TakeShare(size_t slices) const;
-  // After Close: who waits for the connection's end waits for the copies.
+  // Called after Close: a wait for the connection's end also waits for its copies.
   void EndCopies();
 
   bool FinishHandshake();
   void Move();
   Status Receive();
   IoState Send();
-  // False: it waits for a GPU. A read is resolved; one that is refused becomes a refusal.
+  // Resolves a front read, or turns it into a refusal. False: it waits for a GPU.
   bool FrontIsReady();
   void ResolveRead(Answer* answer);
-  // The front answer goes to the sender. REQUIRES that it is ready.
+  // Passes the front answer to the sender. REQUIRES that it is ready.
   void BeginAnswer();
   void Populate(const ResolvedTarget& target);
   bool WantsToReceive() const { return !Full() && HasPlace(); }
@@ -120,9 +120,10 @@ class TargetStream final : public IoHandler,
 
   bool secured_ = false;
   bool closed_ = false;
-  bool last_words_ = false;                     // close when everything is sent
-  std::string session_;                         // empty: no ticket yet
-  std::shared_ptr<std::atomic<size_t>> ahead_;  // of the session, when there is one
+  bool last_words_ = false;  // closes once everything is sent
+  std::string session_;      // empty: no ticket yet
+  // The session's slices staged ahead; null without a session.
+  std::shared_ptr<std::atomic<size_t>> ahead_;
   uint32_t watched_ = 0;
   FrameReceiver receiver_;
   FrameSender sender_;
@@ -131,8 +132,8 @@ class TargetStream final : public IoHandler,
   std::optional<Write> write_;
   uint64_t writes_ = 0;
   ResolvedTarget sending_;
-  bool reads_gpus_ = false;  // the last read was of such memory: the next ones begin early
-  size_t copies_ = 0;        // of GPUs, that run
+  bool reads_gpus_ = false;  // the last read was of GPU memory: stage the next ones early
+  size_t copies_ = 0;        // running copies of GPU memory
   TimePoint sending_since_;
   TimePoint moved_in_;
   TimePoint moved_out_;

@@ -1,6 +1,5 @@
-// One transfer over tcp, as its peer's streams see it: cuts the plan into requests, and knows what
-// is under way, done, to be sent again, or in doubt. Shared by the engine's driver and io threads.
-// Thread-safe.
+// One transfer over tcp. Cuts the plan into requests and tracks which are in flight, done, to be
+// resent, or in doubt. Shared by the driver and I/O threads. Thread-safe.
 #pragma once
 
 #include <deque>
@@ -24,12 +23,12 @@ namespace gantry::transport {
 class TcpJob;
 class TcpOperation;
 
-// A part of a job that one request moves.
+// The part of a job that one request moves.
 struct MovePart {
   std::shared_ptr<TcpJob> job;
   RequestBody body;
   ScatterList local;
-  // Where some of the local bytes lie on GPUs: `local` is empty until this is placed.
+  // Set when some local bytes lie on GPUs: then `local` stays empty until slices are assigned.
   std::shared_ptr<StagedPayload> staged;
   std::vector<SegmentTally::Piece> pieces;
   bool retried = false;
@@ -37,12 +36,12 @@ struct MovePart {
 
 class TcpJob : public std::enable_shared_from_this<TcpJob> {
  public:
-  // `local`: the bytes of each of the plan's local allocations, none of those on GPUs, for which
-  // there is `staging`. `attend` is called from any thread when the job ended or failed.
+  // `local` has the bytes of each local allocation of the plan; empty for GPU memory, which uses
+  // `staging`. `attend` is called on any thread when the job has ended or failed.
   struct Setup {
     std::shared_ptr<const MovePlan> plan;
     std::vector<std::span<std::byte>> local;
-    StagingHalf* staging = nullptr;  // null: all of it is the host's
+    StagingHalf* staging = nullptr;  // null: all of it is host memory
     int priority = 0;
     uint64_t token = 0;
     uint64_t part_bytes = 0;
@@ -58,26 +57,26 @@ class TcpJob : public std::enable_shared_from_this<TcpJob> {
   uint64_t bytes() const { return setup_.plan->bytes; }
   const MovePlan& plan() const { return *setup_.plan; }
 
-  // What to ask for next; none when nothing is left to issue. `stream`: who asks; it is
-  // only counted.
+  // Returns the next part to request; nothing when all are issued. `stream` identifies the caller,
+  // for counting only.
   std::optional<MovePart> Take(const void* stream) EXCLUDES(mutex_);
   bool HasWork() const EXCLUDES(mutex_);
-  // Nothing of it is to be sent any more.
+  // True when nothing of it may be sent any more.
   bool stopped() const EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     return stopped_;
   }
   void Done(const MovePart& part) EXCLUDES(mutex_);
-  // Nothing of it moves any more, or (a write) nothing moves after `in_doubt_until`. It is sent
-  // once more, unless it was already; `innocent`: that does not count as an attempt.
+  // The part moves no more or, for a write, not after `in_doubt_until`. It is resent once. With
+  // `innocent` this does not count as an attempt.
   void Lost(MovePart part, const Error& why, TimePoint in_doubt_until, bool innocent)
       EXCLUDES(mutex_);
-  // It was refused: so is the job.
+  // The target refused the part: the job fails.
   void Refused(const MovePart& part, Error why) EXCLUDES(mutex_);
   void Fail(Error why) EXCLUDES(mutex_);
   void Stop() EXCLUDES(mutex_);
 
-  // For the engine's driver.
+  // For the driver.
   struct State {
     bool finished = false;  // no byte can move any more
     std::optional<Error> error;
@@ -85,18 +84,19 @@ class TcpJob : public std::enable_shared_from_this<TcpJob> {
   };
   State Look() const EXCLUDES(mutex_);
   std::vector<uint32_t> UnfinishedItems() const EXCLUDES(mutex_);
-  TcpOperation* operation = nullptr;  // of the engine's driver only; null when it is gone
+  TcpOperation* operation = nullptr;  // used by the driver only; null when it is destroyed
 
  private:
   MovePart Cut() REQUIRES(mutex_);
-  // What is under the cursor, as much as fits; false when the part is full.
+  // Adds the bytes at the cursor, as many as fit; false when the part is full.
   bool AddBlock(MovePart* part) REQUIRES(mutex_);
   void AddLocal(const BlockCursor::Stretch& stretch, MovePart* part) const;
   bool AddRange(const BlockCursor::Stretch& stretch, MovePart* part) const;
   bool HasWorkLocked() const REQUIRES(mutex_);
   bool Quiet(TimePoint now) const REQUIRES(mutex_);
   void FailLocked(Error why) REQUIRES(mutex_);
-  // Tells the engine, now or when doubts end. After a change that can end the job.
+  // Notifies the engine, now or when no write is in doubt. Call after each change that can end the
+  // job.
   void AttendIfEnded() EXCLUDES(mutex_);
 
   const Setup setup_;

@@ -1,6 +1,6 @@
-// A peer session's tcp connections on the initiating side: opens them when there is work, opens
-// them again after they broke, and hands them parts of the jobs, highest priority first, equal ones
-// in turn. Thread-safe.
+// The initiating side of a peer session's TCP connections. Opens them when there is work, reopens
+// them after failures, and assigns them parts of the jobs. Higher priority goes first; equal ones
+// take turns. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -24,71 +24,71 @@ namespace gantry::transport {
 
 class InitiatorStream;
 
-// Where a peer listens, and what lets this side in there. Owned here, implemented by the peer API.
+// Asks a peer where it listens and for tickets to connect. This folder owns the interface; the peer
+// API implements it.
 class TcpStreamOpener {
  public:
   virtual ~TcpStreamOpener() = default;
   struct Offer {
     std::string host;
     uint16_t port = 0;
-    std::vector<std::string> tickets;  // one for each connection
+    std::vector<std::string> tickets;  // one per connection
     bool tls = false;
-    std::string certificate_sha256 = {};  // with TLS: 32 bytes, of the one that it shows
+    std::string certificate_sha256 = {};  // with TLS: SHA-256 of the peer's certificate, 32 bytes
   };
-  // Up to `streams` tickets, at least one. Called by a thread of this transport; may block up to
-  // the deadline.
+  // Returns up to `streams` tickets, at least one. Called on a helper thread; may block until the
+  // deadline.
   virtual Result<Offer> Open(size_t streams, TimePoint deadline) = 0;
 };
 
-// Of all peers of a transport, also of those that are gone.
+// Totals over all peers of a transport, including closed ones.
 struct TcpCounts {
   std::atomic<uint64_t> opened{0};
   std::atomic<uint64_t> ended{0};
   std::atomic<uint64_t> failed{0};
 };
 
-// What all peers share. Everything outlives them.
+// Shared by all peers. Everything outlives them.
 struct TcpCore {
   TcpOptions options;
   IoLoops& loops;
   HelperThreads& helpers;
   ChannelSecurity* security = nullptr;  // null: plain connections only
-  StagingHalf* staging = nullptr;       // null: none, and no memory of GPUs moves
+  StagingHalf* staging = nullptr;       // null: GPU memory cannot be moved
   std::shared_ptr<TcpCounts> counts = std::make_shared<TcpCounts>();
 };
 
 class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
  public:
-  // `name`: for messages.
+  // `name` is for messages.
   TcpPeer(const TcpCore& core, std::string name, std::shared_ptr<TcpStreamOpener> opener);
   ~TcpPeer();
 
   const std::string& name() const { return name_; }
-  // Why it cannot be reached right now, if that is known.
+  // The last failure to connect, until the next attempt is due. Transfers use it.
   Status Usable() const EXCLUDES(mutex_);
-  // Why nothing reached it the last time, for who asks what works: unlike Usable this does not wait
-  // for the next transfer to find out again.
+  // The last failure to connect, until a connection works. Status reports use it.
   Status Reached() const EXCLUDES(mutex_);
-  // Makes a connection and closes it, so that Reached knows before there is work. Blocks. After a
-  // failure it is repeated now and then, in the background, until something worked.
+  // Opens and closes one connection, so that Reached is known before there is work. Blocks. After a
+  // failure it is repeated in the background until something works.
   void Check(TimePoint deadline, const net::Cancelled& cancelled) EXCLUDES(mutex_);
 
   void Submit(const std::shared_ptr<TcpJob>& job) EXCLUDES(mutex_);
-  // Breaks the streams that carry the job: their other requests are sent again.
+  // Breaks the streams that carry the job; their other requests are sent again.
   void Abort(const std::shared_ptr<TcpJob>& job) EXCLUDES(mutex_);
-  // The session is over: every job on it fails, every stream closes, nothing is opened again.
+  // Ends the session: all jobs fail, all streams close, and none opens again.
   void Close(Error why) EXCLUDES(mutex_);
-  // Returns when its streams touch no memory any more. After Close, not from an io thread.
+  // Returns when its streams touch no memory any more. Call after Close, not on an I/O thread.
   void AwaitClosed() EXCLUDES(mutex_);
 
-  // Of all peers of the transport.
+  // Totals over all peers of the transport.
   const TcpCounts& counts() const { return *core_.counts; }
 
-  // For its streams.
+  // These are for its streams.
   std::optional<MovePart> Take(const InitiatorStream* stream) EXCLUDES(mutex_);
   void Ended(InitiatorStream* stream, const Error& why) EXCLUDES(mutex_);
   const TcpOptions& options() const { return core_.options; }
-  // Parts of it came back: somebody should take them.
+  // Parts of the job came back: wakes streams to take them.
   void Resubmit(const std::shared_ptr<TcpJob>& job) EXCLUDES(mutex_);
 
  private:
@@ -96,7 +96,7 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
   void Open() EXCLUDES(mutex_);  // on a helper thread
   Status OpenStreams(size_t count);
   Result<TcpStreamOpener::Offer> AskForOffer(size_t count, TimePoint deadline);
-  // Counts down in `count` what it opened.
+  // Decrements `count` for each stream that it opened.
   Status OpenOffered(const TcpStreamOpener::Offer& offer, size_t* count, TimePoint deadline);
   void Attach(const std::shared_ptr<InitiatorStream>& stream) EXCLUDES(mutex_);
   void OpeningEnded(const Status& outcome) EXCLUDES(mutex_);
@@ -117,10 +117,10 @@ class TcpPeer : public std::enable_shared_from_this<TcpPeer> {
   std::vector<std::shared_ptr<InitiatorStream>> streams_ GUARDED_BY(mutex_);
   size_t next_kicked_ GUARDED_BY(mutex_) = 0;
   std::optional<Error> closed_ GUARDED_BY(mutex_);
-  bool opening_ GUARDED_BY(mutex_) = false;               // a helper thread is at it, or will be
-  bool scheduled_ GUARDED_BY(mutex_) = false;             // for when the backoff is over
+  bool opening_ GUARDED_BY(mutex_) = false;               // a helper thread opens, or will soon
+  bool scheduled_ GUARDED_BY(mutex_) = false;             // an attempt is due after the backoff
   std::optional<Error> last_failure_ GUARDED_BY(mutex_);  // of opening, until it works
-  bool check_later_ GUARDED_BY(mutex_) = false;           // scheduled, or running
+  bool check_later_ GUARDED_BY(mutex_) = false;           // scheduled or running
   milliseconds backoff_ GUARDED_BY(mutex_){0};
   TimePoint next_attempt_ GUARDED_BY(mutex_){};
 };

@@ -1,4 +1,4 @@
-// A peer's buffer as tcp reaches it: by its id and generation, over the peer's streams. Immutable;
+// A peer's buffer as tcp addresses it: its id and generation, over the peer's streams. Immutable;
 // thread-safe.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace gantry::transport {
 
 class TcpRemoteBuffer final : public RemoteTarget {
  public:
-  // Null: tcp does not lead to it.
+  // Returns null when tcp does not lead to the buffer.
   static const TcpRemoteBuffer* Of(const RemoteAllocation& remote) {
     if (remote.target == nullptr) return nullptr;
     return dynamic_cast<const TcpRemoteBuffer*>(remote.target->Over(wire::Path::kTcp));

@@ -1,5 +1,5 @@
-// The target side of the tcp transport: listens, lets in who has a ticket, and serves reads and
-// writes of this sidecar's buffers. Thread-safe. Must end before the loops and the buffers.
+// The target side of the tcp transport. Listens, admits connections with a ticket, and serves reads
+// and writes of this sidecar's buffers. Thread-safe. Destroy it before the loops and the buffers.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace gantry::transport {
 
 class TcpServer {
  public:
-  // `host`: a literal address to listen on; `port` 0: any. `security` null: plain; `staging`
-  // null: memory of GPUs is not served. What is passed by reference outlives the server.
+  // `host` is a literal address; `port` 0 picks one. `security` null: plain connections. `staging`
+  // null: GPU memory is not served. Everything passed by reference outlives the server.
   static Result<std::unique_ptr<TcpServer>> Create(TcpServerOptions options,
                                                    const std::string& host, uint16_t port,
                                                    IoLoops& loops, HelperThreads& helpers,
@@ -33,15 +33,15 @@ class TcpServer {
   TcpServer& operator=(const TcpServer&) = delete;
 
   uint16_t port() const { return port_; }
-  // For the peer API: tickets for a session's initiator.
+  // Tickets for the initiators of sessions; the peer API issues them.
   TcpTicketBook& tickets() { return hub_->tickets; }
-  // The session is over: its tickets are void and its connections closed. True when no byte of
-  // theirs can move any more; false when that was not so by the deadline.
+  // Voids the session's tickets and closes its connections. Returns true when no byte of theirs can
+  // move any more, false at the deadline.
   bool EndSession(const std::string& session, TimePoint deadline) {
     return session.empty() || hub_->End(session, deadline);
   }
   const TargetHub::Totals& totals() const { return hub_->totals; }
-  size_t connections() const { return hub_->connections(); }  // that showed a ticket
+  size_t connections() const { return hub_->connections(); }  // with a valid ticket
   size_t strangers() const { return hub_->strangers(); }
 
  private:

@@ -1,7 +1,7 @@
-// Memory to memory over TCP, several connections for each peer; of GPUs through staging. The peer's
-// side is a TcpServer, which resolves buffers by their names for each request; so a plan for this
-// transport names buffers and not allocations. Bytes are moved by io threads, not by copy workers.
-// Owned by the engine's driver, but for Probe, CanReach and AddPeer, which are thread-safe.
+// Memory to memory over TCP, several connections per peer; GPU memory goes through staging. The
+// peer's TcpServer resolves buffers by name at each request, so plans address buffers. I/O threads
+// move the bytes, not copy workers. The driver makes all calls except Probe, CanReach and AddPeer,
+// which are thread-safe.
 #pragma once
 
 #include <functional>
@@ -19,16 +19,16 @@ namespace gantry::transport {
 
 class TcpTransport final : public Transport {
  public:
-  // `wake`: called from any thread when Poll has something to say. All references outlive this.
-  // `staging`: for memory of GPUs, or why there is none.
+  // `wake` runs on any thread when Poll has work. `staging` is for GPU memory, or tells why there
+  // is none. All references outlive this.
   TcpTransport(const TcpOptions& options, IoLoops& loops, HelperThreads& helpers,
                ChannelSecurity* security, std::function<void()> wake,
                Result<StagingHalf*> staging = Fail(ErrorCode::kPathUnavailable,
                                                    "nothing stages memory of GPUs here"));
-  // REQUIRES that all operations are gone. Closes all peers.
+  // REQUIRES that all operations are destroyed. Closes all peers.
   ~TcpTransport() override;
 
-  // One for each session with a peer; Close it when the session ends.
+  // Call once per session with a peer; Close the peer when the session ends.
   std::shared_ptr<TcpPeer> AddPeer(std::string name, std::shared_ptr<TcpStreamOpener> opener)
       EXCLUDES(peers_mutex_);
 
@@ -42,21 +42,21 @@ class TcpTransport final : public Transport {
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override;
   bool Poll(std::vector<uint64_t>* attention) override;
-  // Whoever has something to say wakes the engine.
+  // I/O threads wake the engine when there is work.
   nanoseconds Unattended() const override { return std::chrono::hours(1); }
 
  private:
-  // Jobs that have something to say. Shared with them: they may outlive the transport.
+  // Jobs that need the driver. Shared with the jobs, which may outlive the transport.
   struct Inbox {
     Mutex mutex;
-    std::function<void()> wake GUARDED_BY(mutex);  // null: nobody polls any more
+    std::function<void()> wake GUARDED_BY(mutex);  // null: the transport is gone
     std::vector<std::shared_ptr<TcpJob>> jobs GUARDED_BY(mutex);
   };
-  // The bytes of the plan's local allocations, and the peer that all its buffers belong to.
+  // The memory of the plan's local allocations, and the peer that owns all its remote buffers.
   struct Route {
     std::vector<std::span<std::byte>> local;
     std::shared_ptr<TcpPeer> peer;
-    StagingHalf* staging = nullptr;  // null: there is no memory of GPUs
+    StagingHalf* staging = nullptr;  // null: no GPU memory is involved
   };
   Result<Route> RouteOf(const MovePlan& plan) const;
 

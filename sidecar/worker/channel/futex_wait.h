@@ -1,4 +1,4 @@
-// Sleeping on a word in memory that processes share. Thread-safe.
+// Futex wait and wake on a word that processes share. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 namespace gantry::worker {
 
-// Sleeps while `word` is `expected`, until a wake, a signal or the deadline; may return early.
+// Sleeps while `word` equals `expected`, until a wake, a signal or the deadline; may return early.
 void FutexWait(std::atomic<uint32_t>& word, uint32_t expected, TimePoint deadline);
 void FutexWake(std::atomic<uint32_t>& word, int threads);
 

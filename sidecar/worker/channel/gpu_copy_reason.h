@@ -1,4 +1,5 @@
-// Why memory of GPUs is copied as it is. Each reason is for one means: engines or a kernel.
+// Why GPU memory is copied by the means chosen. Each reason belongs to one means: engines or
+// kernel.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace gantry::transport {
 
-// The metrics have a label for each, in this order (kGpuJobKinds in metric_labels.h).
+// Metrics have a label for each, in this order: kGpuJobKinds in metric_labels.h.
 enum class GpuCopyReason : uint8_t {
   kEnginesAsked,
   kFewBlocks,

@@ -1,5 +1,5 @@
-// Memory that two processes share, of a fixed size: a sealed memfd and its mapping. Whoever
-// creates it hands the descriptor to the other, who attaches. Immutable; thread-safe.
+// Memory of a fixed size that two processes share: a sealed memfd and its mapping. The creator
+// passes the descriptor to the other process, which attaches. Immutable; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@ namespace gantry::worker {
 
 class SharedBlock {
  public:
-  // Zeroed. `name` is what /proc shows.
+  // Zeroed. `name` appears in /proc.
   static Result<SharedBlock> Create(const char* name, size_t bytes);
-  // Fails when the descriptor is not a memfd of at least that size that cannot shrink.
+  // Fails unless the descriptor is a memfd of at least `bytes` that cannot shrink.
   static Result<SharedBlock> Attach(UniqueFd fd, size_t bytes);
 
   const UniqueFd& fd() const { return fd_; }

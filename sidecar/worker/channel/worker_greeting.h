@@ -1,5 +1,5 @@
-// What a copy worker says of the GPUs once it has started, or has asked for its GPU again. Plain
-// values and pure functions.
+// A copy worker's report on its GPUs, after its start or after another attempt to get a context.
+// Plain values and pure functions.
 #pragma once
 
 #include <string>
@@ -13,18 +13,18 @@ namespace gantry::worker {
 struct Greeting {
   struct Gpu {
     std::string uuid;
-    bool reached = false;          // kernels of the worker's GPU may follow addresses of its memory
+    bool reached = false;          // kernels of the worker's GPU may access its memory
     std::string pci_address = {};  // "0000:1b:00.0"; empty: unknown
   };
-  std::vector<Gpu> gpus;           // that it sees, that of its context first
-  gpu::MemoryAmount memory;        // of that one, with the context
-  Status status;                   // why it has none
-  gpu::SharingRules sharing = {};  // of the driver
+  std::vector<Gpu> gpus;           // visible GPUs, that of its context first
+  gpu::MemoryAmount memory;        // of that GPU, measured with the context
+  Status status;                   // why it has no context
+  gpu::SharingRules sharing = {};  // the driver's
 };
 
-// As far as `bytes_max` go.
+// Serialises the greeting, cut to `bytes_max`.
 std::string TextOf(const Greeting& greeting, size_t bytes_max);
-// What was said with the answer `status`.
+// Parses the text `said` that came with the answer `status`.
 Greeting GreetingOf(Status status, const std::string& said);
 
 }  // namespace gantry::worker

@@ -1,6 +1,6 @@
-// The two ends of a worker's ring. Each reads indices and entries as a hostile writer might have
-// left them: bounded first, copied out before they are looked at, own indices kept in private
-// memory. A wake-up costs a system call only when the other side sleeps.
+// The two ends of a worker's ring. Each treats shared indices and entries as hostile: it bounds
+// them and copies entries before checking. Its own indices stay in private memory. Waking up the
+// other side costs a system call only while that side sleeps.
 #pragma once
 
 #include <optional>
@@ -16,33 +16,33 @@ namespace gantry::worker {
 
 enum class RingTake { kEntry, kEmpty, kCorrupt };
 
-// Makes `memory` (sizeof(RingLayout) bytes, aligned to a cache line) an empty ring.
+// Makes `memory` an empty ring: sizeof(RingLayout) bytes, aligned to a cache line.
 RingLayout* InitializeRing(void* memory);
 
-// The pool's end: submits jobs, takes completions. Owned by the driver.
+// The pool's end: submits jobs, takes completions. Used by the driver.
 class PoolRingEnd {
  public:
   explicit PoolRingEnd(RingLayout* ring) : ring_(ring) {}
 
-  // 0 when the worker's index cannot be true.
+  // Both return 0 when the worker's index is invalid.
   size_t free_slots() const;
   size_t free_places() const;
-  bool corrupt() const;  // what free_slots() was 0 for
-  // All segments or none; false when there is no room. REQUIRES that fewer than kCompletionSlots
-  // jobs are in flight.
+  bool corrupt() const;  // an index of the worker is invalid
+  // Submits all segments or none; false when there is no room. Wakes the worker if it sleeps.
+  // REQUIRES that fewer than kCompletionSlots jobs are in flight.
   bool Submit(uint64_t tag, std::span<const CopySegment> segments);
 
   bool HasCompletion() const;
   // Sets tag, ok, code, copy_nanoseconds and means.
   RingTake TakeCompletion(Completion* completion);
 
-  // From now on the worker's next completion rings the doorbell, once. Look with HasCompletion()
-  // afterwards, then sleep.
+  // The worker's next completion rings the doorbell, once. Check HasCompletion() after this call,
+  // then sleep.
   void AskForWake() { ring_->pool_waits.value.store(1, std::memory_order_seq_cst); }
   void CancelWake() { ring_->pool_waits.value.store(0, std::memory_order_relaxed); }
 
  private:
-  // Behind `head`, of which it returns what is behind them. REQUIRES that there is room.
+  // Writes `places` from index `head` on and returns the index after them. REQUIRES enough room.
   uint32_t PutPlaces(uint32_t head, std::span<const BlockPlaces> places);
 
   RingLayout* ring_;
@@ -54,34 +54,34 @@ class PoolRingEnd {
 // The worker's end: takes segments, completes jobs. Used by the worker's copy thread.
 class WorkerRingEnd {
  public:
-  // `worker`: its number in the pool.
+  // `worker` is its index in the pool.
   WorkerRingEnd(RingLayout* ring, Doorbell* doorbell, int worker = 0)
       : ring_(ring), doorbell_(doorbell), worker_(static_cast<uint32_t>(worker)) {}
 
-  // The next segment and whether it ends its job. Its numbers are unchecked; see ValidateSegment.
-  // Its places are a copy, which the next call overwrites. The pool learns that slots are free at a
-  // job's end, and every few segments within it.
+  // Takes the next segment; *ends_job tells whether it ends its job. Its numbers are unchecked: see
+  // ValidateSegment. Its places are a copy that the next call overwrites. The pool sees free slots
+  // at a job's end, and every few segments within a job.
   RingTake TakeSegment(uint64_t* tag, CopySegment* segment, bool* ends_job);
-  // What TakeSegment takes next, as far as it is there by now: a hint, it may change meanwhile, and
-  // its places are missing.
+  // Returns the segment that TakeSegment takes next, if it is visible already. A hint: the pool may
+  // still change it, and its places are missing.
   std::optional<CopySegment> PeekSegment() const;
-  // False when the ring is full, which an honest pool never lets happen.
+  // Returns false when the ring is full, which an honest pool prevents.
   bool Complete(const Completion& completion);
 
   bool HasSegment() const;
-  // Of all workers this one copied on a GPU last.
+  // True when this worker was the last of the pool to copy on a GPU.
   bool CopiedOnGpuLast() const {
     return doorbell_->last.value.load(std::memory_order_relaxed) == worker_ + 1;
   }
   void NoteCopyOnGpu() {
     if (!CopiedOnGpuLast()) doorbell_->last.value.store(worker_ + 1, std::memory_order_relaxed);
   }
-  // What is done while there is no segment; each returns soon.
+  // Callbacks while there is no segment; each returns soon.
   struct Meanwhile {
-    std::function<void()> spins;   // between two looks
-    std::function<void()> roused;  // once, after the sleep that a rouse has ended
+    std::function<void()> spins;   // between two checks
+    std::function<void()> roused;  // once, after a sleep that Rouse ended
   };
-  // Returns when there may be a segment or `stop` is set; whoever sets it calls WakeWorker().
+  // Returns when there may be a segment or `stop` is set. After setting `stop`, call WakeWorker().
   void WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop,
                       const Meanwhile& meanwhile = {});
   void WakeWorker();  // thread-safe
@@ -95,15 +95,15 @@ class WorkerRingEnd {
   Doorbell* const doorbell_;
   const uint32_t worker_;
   uint32_t submission_tail_ = kFirstIndex;
-  uint32_t submission_head_ = kFirstIndex;  // as last read: what lies before it was there
+  uint32_t submission_head_ = kFirstIndex;  // as last read
   uint32_t place_tail_ = kFirstIndex;
-  std::vector<BlockPlaces> places_;  // begins with those of the segment that was taken last
+  std::vector<BlockPlaces> places_;  // begins with the places of the last segment
   uint32_t completion_head_ = kFirstIndex;
-  uint32_t roused_ = 0;               // as last seen
-  std::optional<uint64_t> open_job_;  // the tag of the job whose end has not been seen
+  uint32_t roused_ = 0;               // as last read
+  std::optional<uint64_t> open_job_;  // the tag of the unfinished job
 };
 
-// Rings the doorbell, whether anyone sleeps on it or not. Thread-safe.
+// Wakes the thread that sleeps on the doorbell, if any. Thread-safe.
 void RingDoorbell(Doorbell* doorbell);
 
 }  // namespace gantry::worker

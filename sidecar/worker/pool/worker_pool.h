@@ -1,7 +1,7 @@
-// The pool of copy workers: a fixed number of processes, each with its own ring and its own
-// mappings of every allocation. A worker that dies or hangs is reaped, its jobs complete with
-// kWorkerLost, and another takes its place once it has mapped everything.
-// What CopyPool leaves to the driver belongs to it; the rest is thread-safe.
+// The pool of copy workers: a fixed number of processes. Each has its own ring and its own mappings
+// of every allocation. When a worker dies or hangs, it is reaped and its jobs complete with
+// kWorkerLost. Its successor takes jobs once it has mapped everything. The driver calls what
+// CopyPool reserves for it; the rest is thread-safe.
 #pragma once
 
 #include <atomic>
@@ -20,9 +20,9 @@ namespace gantry::worker {
 
 class WorkerPool final : public CopyPool, public memory::MemoryMapper {
  public:
-  // Returns when every worker has said that it is ready, or with the reason why one is not.
+  // Returns when every worker has reported that it is ready, or with the reason why one is not.
   static Result<std::unique_ptr<WorkerPool>> Create(WorkerPoolOptions options);
-  // Kills and reaps the workers. REQUIRES that nothing is in flight that anyone waits for.
+  // Kills and reaps the workers. REQUIRES that no job in flight is waited for.
   ~WorkerPool() override;
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
@@ -51,17 +51,16 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
       std::span<const memory::MemoryProbe> probes) override;
 
   std::vector<WorkerStatus> workers() const;
-  // Of GPU memory that is mapped for the workers, each allocation counted once.
+  // Bytes of GPU memory that are mapped in the workers; each allocation counts once.
   uint64_t ipc_mapped_bytes() const { return mappings_.gpu_bytes(); }
-  // Workers that were replaced because the owner of GPU memory has their PID, in use or just
-  // started.
+  // Counts the workers that were replaced because the owner of GPU memory has the same PID.
   uint64_t pid_conflicts() const { return pid_conflicts_.load() + mappings_.pid_conflicts(); }
-  // The UUIDs of the GPUs that the workers can use, or why there are none.
+  // Returns the UUIDs of the GPUs that the workers can use, or why there are none.
   Result<std::vector<std::string>> gpus() const { return homes_.gpus(); }
   Status HasGpus() const { return homes_.HasGpus(); }
-  // Of one of them; empty: it is not known.
+  // `gpu` is one of these UUIDs; empty when the address is unknown.
   std::string PciAddressOf(std::string_view gpu) const { return homes_.PciAddressOf(gpu); }
-  // Whether a worker could not have its GPU, and asks for it again.
+  // True when a worker could not get its GPU and tries again.
   bool asks_for_gpu() const;
 
  private:
@@ -86,11 +85,11 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   std::atomic<bool> wake_requested_ = false;
   std::atomic<bool> waiter_sleeps_ = false;
   std::atomic<uint64_t> pid_conflicts_ = 0;
-  // The driver's.
+  // Used by the driver alone, down to first_to_poll_.
   enum class Sleeper { kNone, kNaps, kWaits } sleeper_ = Sleeper::kNone;
   AdaptiveSpin spin_;
   AdaptiveSpin bulk_spin_;
-  size_t first_to_poll_ = 0;  // goes round, so that no worker starves
+  size_t first_to_poll_ = 0;  // rotates, so that no worker starves
 
   GpuHomes homes_;
   MappingDirectory mappings_;

@@ -1,5 +1,5 @@
-// One place in the pool: its ring, which outlives the processes that serve it, and the process that
-// does so now. State, statistics and the process are thread-safe; the rest is the engine's.
+// One slot of the pool: its ring, which outlives the processes that serve it, and the current
+// process. State, statistics and the process are thread-safe; the driver uses the rest.
 #pragma once
 
 #include <atomic>
@@ -18,29 +18,30 @@ namespace gantry::worker {
 
 struct WorkerPoolOptions {
   int workers = 2;
-  int gpu_workers = -1;  // how many of them have a GPU's context; -1: as many as pay
+  int gpu_workers = -1;  // workers with a GPU context; -1: chosen by the number of GPUs
   std::string executable = "/proc/self/exe";
   std::string log_level = "info";
-  microseconds spin{100};  // before the engine or a worker sleeps
+  microseconds spin{100};  // polling before the engine or a worker sleeps
   milliseconds start_timeout_ms{30'000};
   milliseconds map_timeout_ms{30'000};
-  milliseconds map_lag_ms{2'000};  // behind another worker, until one counts as hung
+  // Delay behind another worker, after which a worker counts as hung.
+  milliseconds map_lag_ms{2'000};
   milliseconds restart_backoff_min_ms{10};
   milliseconds restart_backoff_max_ms{10'000};
-  // Until a GPU that refused a worker its context is asked again, the longer the more often it did.
+  // Delay before a GPU that refused a context is asked again; it grows with each refusal.
   milliseconds gpu_retry_min_ms{60'000};
   milliseconds gpu_retry_max_ms{600'000};
 };
 
-// The life of a slot: kStarting, kUsable, kEnding (when told to, or straight on), kReaped, and,
-// once the engine has completed its jobs, kSettled until the next start. A worker that dies in
-// kStarting has had no jobs and goes to kSettled at once.
+// States of a slot: kStarting, kUsable, kEnding (optional), kReaped, kSettled, then kStarting
+// again. A slot is settled once the engine has completed its lost jobs. A worker that dies in
+// kStarting has no jobs, so it goes to kSettled at once.
 enum class WorkerState : int {
-  kStarting,  // not ready, or its mappings are not complete
+  kStarting,  // not ready, or mappings incomplete
   kUsable,
-  kEnding,   // was told to die
-  kReaped,   // dead for certain; the engine has yet to complete its jobs
-  kSettled,  // waits for the next start
+  kEnding,   // was told to exit
+  kReaped,   // reaped; the engine has yet to complete its jobs
+  kSettled,  // waiting for the next start
 };
 std::string_view NameOf(WorkerState state);
 
@@ -50,26 +51,26 @@ struct WorkerStatus {
   pid_t pid = 0;  // 0 while there is none
   WorkerState state = WorkerState::kStarting;
   uint64_t restarts = 0;
-  std::string gpu;  // UUID of the one that its context is on; empty: it has none
-  std::vector<std::string> gpus_reached;  // UUIDs, its own among them
-  uint64_t gpu_free_bytes = 0;            // when it had its context
+  std::string gpu;                        // UUID of the GPU with its context; empty: none
+  std::vector<std::string> gpus_reached;  // UUIDs, including its own
+  uint64_t gpu_free_bytes = 0;            // measured when it got its context
   uint64_t gpu_bytes = 0;
   std::string no_gpu_because;
-  bool asks_for_gpu = false;  // it was refused a context, and asks again
+  bool asks_for_gpu = false;  // its GPU refused a context; it will try again
   uint64_t mappings = 0;
   uint64_t maps_succeeded = 0;  // attempts to map an allocation
   uint64_t maps_failed = 0;
   uint64_t jobs_done = 0;
   uint64_t jobs_lost = 0;
-  std::string last_exit;  // of the worker before; empty at first
+  std::string last_exit;  // how the previous worker ended; empty at first
 };
 
-// A worker's GPU among those of the pool.
+// A worker's GPU, as an index among the pool's GPUs.
 struct GpuHome {
   static constexpr int kPlaces = 64;  // further ones count as not reached
-  int place = -1;                     // -1: it has none
-  uint64_t reached = 0;               // places whose memory its kernels may follow, a bit each
-  gpu::MemoryAmount memory;           // when it had its context
+  int place = -1;                     // index; -1: none
+  uint64_t reached = 0;               // bit mask of GPUs whose memory its kernels may access
+  gpu::MemoryAmount memory;           // measured when it got its context
 };
 
 struct WorkerSlot {
@@ -78,42 +79,43 @@ struct WorkerSlot {
         ring_block(std::move(ring_block_in)),
         ring(InitializeRing(ring_block.data())) {}
 
-  // The process that serves the slot, or null. Whoever holds it may use its descriptors.
+  // The process that serves the slot, or null. A holder may use its descriptors.
   std::shared_ptr<WorkerProcess> process() const EXCLUDES(mutex);
-  // Starts a life of the slot, and ends the start of it.
+  // Starts a new life of the slot with this process: its state becomes kStarting.
   void SetProcess(std::shared_ptr<WorkerProcess> process) EXCLUDES(mutex);
   void CountMap(bool succeeded) { ++(succeeded ? maps_succeeded : maps_failed); }
-  // The worker's GPU, or none and why.
+  // Records the worker's GPU, or why it has none.
   void SetGpu(const GpuHome& home, const Status& why_none) EXCLUDES(mutex);
-  // False when the process has died meanwhile.
+  // Returns false when the process has died meanwhile.
   bool BecomeUsable(const WorkerProcess& process) EXCLUDES(mutex);
-  // A usable worker takes no more work and dies; in any other state nothing happens: false.
+  // Stops a usable worker from taking work and kills it. In any other state does nothing and
+  // returns false.
   bool End() EXCLUDES(mutex);
-  // The process was reaped. True when it had become usable: the engine has jobs to settle.
+  // Records that the process was reaped. Returns true when it had been usable: the engine must
+  // complete its jobs.
   bool SetReaped(std::string how) EXCLUDES(mutex);
 
   const int index;
   const SharedBlock ring_block;
   std::atomic<WorkerState> state = WorkerState::kSettled;
-  // Place of its GPU among the pool's; -1: none. Set before it is usable; while another process
-  // takes its place, that of the one before.
+  // Index of its GPU in the pool; -1: none. Set before the worker becomes usable. During a restart
+  // it is the predecessor's.
   std::atomic<int> gpu = -1;
-  std::atomic<uint64_t> gpu_reached = 0;  // as GpuHome::reached
+  std::atomic<uint64_t> gpu_reached = 0;  // see GpuHome::reached
   std::atomic<bool> asks_for_gpu = false;
-  // Since its GPU's driver last answered, processes that ended by themselves or hung before they
-  // greeted.
+  // Processes that exited or hung before their greeting, since the GPU driver last responded.
   std::atomic<int> lost_before_greeting = 0;
   std::atomic<uint64_t> restarts = 0;
-  std::atomic<uint64_t> mapped = 0;  // now
+  std::atomic<uint64_t> mapped = 0;  // current number of mappings
   std::atomic<uint64_t> maps_succeeded = 0;
   std::atomic<uint64_t> maps_failed = 0;
   std::atomic<uint64_t> jobs_done = 0;
   std::atomic<uint64_t> jobs_lost = 0;
 
-  // The driver's.
+  // These three are used by the driver.
   PoolRingEnd ring;
-  std::deque<uint64_t> in_flight;  // tags, in the order in which the worker completes them
-  bool distrusted = false;         // wrote nonsense into the ring, and is being replaced
+  std::deque<uint64_t> in_flight;  // tags, in the worker's order of completion
+  bool distrusted = false;         // wrote invalid data into the ring; being replaced
 
   mutable Mutex mutex;
   std::shared_ptr<WorkerProcess> current GUARDED_BY(mutex);

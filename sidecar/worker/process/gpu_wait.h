@@ -1,5 +1,5 @@
-// Waiting for a GPU in a copy worker: by asking, as work between GPUs takes microseconds and a wait
-// inside of the driver tens of them. Stateless; thread-safe.
+// Waits for a GPU in a copy worker by polling. GPU copies take microseconds; a wait inside the
+// driver takes tens of them. Stateless; thread-safe.
 #pragma once
 
 #include "lib/base/clock.h"
@@ -7,7 +7,7 @@
 
 namespace gantry::worker {
 
-// Yields at first and sleeps a little after a while: call it between two looks.
+// Backoff between two polls: yields at first, sleeps briefly later.
 class GpuPatience {
  public:
   void Pause();
@@ -17,7 +17,7 @@ class GpuPatience {
   TimePoint since_;
 };
 
-// Returns when the mark is reached; one that was never recorded is.
+// Polls until the event is reached. An event that was never recorded counts as reached.
 Status AwaitGpu(gpu::GpuEvent& mark);
 
 }  // namespace gantry::worker

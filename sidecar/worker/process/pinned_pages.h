@@ -1,5 +1,5 @@
-// Host memory of a copy worker's own that its GPU reaches: pages that are pinned once, at one
-// address for the host and another for the GPU. One thread.
+// A copy worker's own pinned host memory, with a host address and a GPU address. Used by one
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@ namespace gantry::worker {
 
 class PinnedPages {
  public:
-  // Whole pages. `purpose`: of the memory, for who reads of it in an error or in the log.
+  // Allocates whole pages. `purpose` names the memory in errors and in the log.
   static Result<std::unique_ptr<PinnedPages>> Create(gpu::GpuContext& context, size_t bytes,
                                                      std::string_view purpose);
   PinnedPages(const PinnedPages&) = delete;
   PinnedPages& operator=(const PinnedPages&) = delete;
-  // The driver forgets them before they are unmapped. What it does not let go of stays mapped: at
-  // these addresses must be nothing that the GPU does not know. REQUIRES that no work uses them.
+  // Unpins, then unmaps. Pages that the driver does not unpin stay mapped, so that the GPU never
+  // sees other memory at these addresses. REQUIRES that no work uses them.
   ~PinnedPages();
 
   std::byte* data() const { return data_; }

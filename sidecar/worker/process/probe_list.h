@@ -1,5 +1,5 @@
-// Probes on their way to a worker: a list in shared memory, and the one line that is answered. The
-// pool makes lists and reads answers, the worker's control thread compares. Thread-safe but for
+// Passes probes to a worker in shared memory, and formats the answer as one line. The pool makes
+// lists and parses answers; the worker's control thread compares. Thread-safe, except
 // CompareProbes.
 #pragma once
 
@@ -15,17 +15,17 @@
 
 namespace gantry::worker {
 
-// As many as a worker compares in a few milliseconds: it maps nothing meanwhile.
+// A worker compares these in a few milliseconds, during which it maps nothing.
 inline constexpr size_t kProbesPerListMax = 1024;
 
-// REQUIRES 1 to kProbesPerListMax of them.
+// REQUIRES 1 to kProbesPerListMax probes.
 Result<SharedBlock> MakeProbeList(std::span<const memory::MemoryProbe> probes);
 
-// "" when all of the list's `count` probes are what is mapped here, else the index of the first
-// that is not, and what is there in hexadecimal. Control thread.
+// Returns "" if all `count` probes match this process's mappings. Else returns the index of the
+// first mismatch and the bytes found, in hexadecimal. Control thread.
 Result<std::string> CompareProbes(const MappingTable& mappings, UniqueFd list, uint64_t count);
 
-// What CompareProbes answered of `count` probes; the finder is left empty.
+// Parses the answer of CompareProbes to `count` probes; leaves `finder` empty.
 Result<memory::ProbeMismatch> ParseMismatch(std::string_view said, size_t count);
 
 }  // namespace gantry::worker

@@ -1,5 +1,5 @@
-// What one segment may touch, and the copy itself. Pure functions over values that were copied out
-// of shared memory before. Stateless; thread-safe.
+// The bounds check and the copy of one segment. Pure functions over values that were copied out of
+// shared memory before. Stateless; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,32 +11,31 @@
 
 namespace gantry::worker {
 
-// One allocation as the copying process sees it: bytes of the host, or memory of a GPU.
+// One allocation as mapped in the copying process: host memory or GPU memory.
 struct MappedBytes {
   std::byte* data = nullptr;
   uint64_t size = 0;
   bool writable = false;
   const memory::GpuMapping* gpu = nullptr;
-  // Of bytes of the host that the GPU's driver knows: where it finds the first one. An address of
-  // its own kind, which nobody makes from `data`.
+  // Set for pinned host memory: the GPU's address of the first byte. Never derive it from `data`.
   std::optional<gpu::DeviceAddress> pinned = {};
 };
 
-// Why the segment may not be copied between these two; nothing when it may. Never wraps around.
+// Returns why the segment may not be copied between these two; nothing when it may. Never wraps
+// around.
 std::optional<ErrorCode> ValidateSegment(const CopySegment& segment, const MappedBytes& source,
                                          const MappedBytes& destination);
 
-// Whether its blocks go past the caches: many bytes, in blocks that are long enough.
+// True when the copy should bypass the caches: many bytes, in blocks that are long enough.
 bool IsStreamed(const CopySegment& segment);
 
-// Asks for the first bytes of a segment to come, between the same two, before they are needed: with
-// small blocks a copy spends much of its time on the way to each one's page. Any segment may be
-// passed; one that does not lie within the two is left alone.
+// Prefetches the first bytes of a segment's blocks, since small blocks spend much time on page
+// misses. Any segment is accepted; one outside of the two allocations is ignored.
 void PrefetchBytes(const CopySegment& segment, const MappedBytes& source,
                    const MappedBytes& destination);
 
-// REQUIRES that ValidateSegment had nothing against it, and bytes of the host on both sides; and
-// FenceStreams before anybody is told, or may unmap the two.
+// REQUIRES that ValidateSegment accepted it and that both sides are host memory. Call FenceStreams
+// before reporting the completion or unmapping.
 void CopyBytes(const CopySegment& segment, const MappedBytes& source,
                const MappedBytes& destination);
 

@@ -1,6 +1,6 @@
-// The copy thread of a worker: takes segments from its ring, checks each against the mapping
-// table, copies, or has the GPU copy while it takes the next, and completes jobs in the order in
-// which they were submitted. Run and its ring belong to one thread; Stop is thread-safe.
+// The copy thread of a worker. Takes segments from its ring, checks them against the mapping table,
+// and copies. A GPU copies while the thread takes the next segment. Jobs complete in the order of
+// submission. Run and the ring belong to one thread; Stop is thread-safe.
 #pragma once
 
 #include <array>
@@ -21,16 +21,16 @@ class WorkerLoop {
  public:
   WorkerLoop(WorkerRingEnd* ring, MappingTable* mappings, nanoseconds spin);
 
-  // Gets ready what the first job with memory of a GPU would wait for. Before Run.
+  // Prepares what the first job with GPU memory would otherwise wait for. Call before Run.
   Status UseGpu(const memory::GpuDevices& gpus);
-  // Returns after Stop(), or with an error when the ring holds what the pool never writes.
+  // Returns after Stop(), or with an error when the ring has content that the pool never writes.
   Status Run();
   void Stop();
-  // What keeps its GPU awake; null: nothing does. Before Run, and after it.
+  // Keeps its GPU awake; null: disabled. Call before Run or after it.
   GpuNudges* nudges() const { return nudges_.get(); }
 
  private:
-  // A job that was taken whole, and is completed when those before it are and its GPU is done.
+  // A complete job. It completes when earlier jobs have and its GPU is done.
   struct Pending {
     Completion completion;
     uint64_t number = 0;
@@ -38,19 +38,20 @@ class WorkerLoop {
     std::optional<GpuJob> gpu;
   };
   Status RunSegment(uint64_t tag, const CopySegment& segment, bool ends_job);
-  // Why the segment may not be copied. An error ends the worker: a GPU may still move its bytes.
+  // Returns why the segment may not be copied. An error ends the worker: a GPU may still move
+  // bytes.
   Result<std::optional<ErrorCode>> Copy(const CopySegment& segment);
-  // The mapping, which stays for as long as the guard protects it, or is held for a GPU anyway.
+  // Returns the mapping. The guard protects it, unless a GPU job holds it anyway.
   std::optional<MappedBytes> Look(size_t guard, memory::MappingId id);
   Result<std::optional<ErrorCode>> CopyOnGpu(const CopySegment& segment);
-  // After an error of a job's copies: what the job fails with, once nothing moves any more.
+  // Call after an error of a job's copies. Waits until nothing moves; returns the job's error code.
   Result<ErrorCode> GiveUp(const Error& error);
   Status EndJob(uint64_t tag);
-  // Completes what is done by now.
+  // Completes the jobs that are done.
   Status CompletePending();
-  Result<bool> CompleteIfDone(Pending* job);  // false: its GPU is at it still
+  Result<bool> CompleteIfDone(Pending* job);  // false: its GPU is still working
   Status Complete(const Pending& job);
-  // Waits for the GPU, and completes all.
+  // Waits for the GPU and completes all jobs.
   Status Drain();
   void ReleaseHostMemory();
   void KeepGpuAwake();
@@ -62,15 +63,15 @@ class WorkerLoop {
   MappingTable* const mappings_;
   AdaptiveSpin spin_;
   const WorkerRingEnd::Meanwhile meanwhile_;
-  std::unique_ptr<GpuNudges> nudges_;  // null: nothing keeps its GPU awake
-  std::optional<GpuJob> nudge_;        // the last one, until it was seen to be done
+  std::unique_ptr<GpuNudges> nudges_;  // null: its GPU is not kept awake
+  std::optional<GpuJob> nudge_;        // the last small read, until it is done
   TimePoint nudge_again_;
   std::atomic<bool> stop_ = false;
   GpuCopier gpu_copier_;
   GpuHolds gpu_holds_;
   GpuPatience patience_;
   std::deque<Pending> pending_;
-  TimePoint gpu_done_;  // when the last job of a GPU was seen to be done
+  TimePoint gpu_done_;  // when the last GPU job was seen to be done
   // The job that is being taken from the ring.
   uint64_t job_ = 0;
   std::optional<TimePoint> job_start_;

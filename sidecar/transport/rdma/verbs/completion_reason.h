@@ -1,5 +1,5 @@
-// What a failed work completion means to people: an error with its code, its reason and what to do.
-// Stateless; thread-safe.
+// Explains a failed work completion: an error with its code, its reason and a remedy. Stateless;
+// thread-safe.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace gantry::transport {
 
-// As libibverbs calls it: "remote access error".
+// The name in libibverbs: "remote access error".
 std::string_view NameOf(WorkStatus status);
-// Of a work request that `device` carried to or from `peer`. A flushed one is the consequence of
-// another's error and has no reason of its own.
+// The error of a work request that `device` exchanged with `peer`. A flushed one follows another's
+// error and has no reason of its own.
 Error ErrorOf(const WorkCompletion& completion, std::string_view device, std::string_view peer);
-// The same work may be done by a new queue pair.
+// True when a new queue pair may succeed with the same work.
 bool MayBeTriedAgain(WorkStatus status);
 
 }  // namespace gantry::transport

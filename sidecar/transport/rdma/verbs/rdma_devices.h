@@ -1,5 +1,5 @@
-// The RDMA devices that a sidecar uses, open from its start to its end, in the order by which peers
-// number them. Thread-safe once open.
+// The RDMA devices that a sidecar uses, open for its whole life, in the order by which peers number
+// them. Thread-safe once open.
 #pragma once
 
 #include <atomic>
@@ -20,29 +20,29 @@ class RdmaDevices {
  public:
   struct Nic {
     std::unique_ptr<VerbsDevice> device;
-    VerbsPort port;       // of the start, its MTU no more than the option says
-    GidEntry gid;         // of the start: peers know the device by it
-    std::string why_gid;  // it and not another one, for people
+    VerbsPort port;       // as of the start; MTU capped by the option
+    GidEntry gid;         // as of the start; identifies the device to peers
+    std::string why_gid;  // why this GID was chosen, for people
     std::unique_ptr<PeerGids> peer_gids;
-    uint64_t chunk_bytes = 0;  // of a memory region, as the device or the option says
+    uint64_t chunk_bytes = 0;  // largest memory region, by device or option
     std::unique_ptr<std::atomic<bool>> up = std::make_unique<std::atomic<bool>>(true);
     std::unique_ptr<NicCounters> counters = std::make_unique<NicCounters>();
     std::unique_ptr<DmaBufAbility> dma_bufs;
     std::unique_ptr<std::atomic<bool>> inline_said = std::make_unique<std::atomic<bool>>(false);
   };
 
-  // Those with an active port and a usable GID, up to DeviceSet::kMax; an operator's list has to be
-  // complete. The error says why there is none; kInvalidArgument: the options do not fit together.
-  // `verbs` outlives this.
+  // Opens the devices with an active port and a usable GID, up to DeviceSet::kMax. Every device of
+  // an operator's list must open. The error says why there is none; kInvalidArgument: contradictory
+  // options. `verbs` outlives this.
   static Result<std::unique_ptr<RdmaDevices>> Open(const RdmaOptions& options, Verbs& verbs);
 
-  // What the device said since the last time: its port went down, or came back. One thread.
+  // Processes the device's pending events: port down or port up. One thread at a time per device.
   void TakeEvents(size_t index) const;
   DeviceSet Up() const;
-  // One of these that says of its port that it is not active, or nothing at all; empty: none. Takes
-  // as long as the devices take.
+  // Queries each port; returns the name of the first device whose port is inactive or cannot be
+  // queried. Empty: there is none. Blocks as long as the devices take.
   std::string AskForLost(DeviceSet devices) const;
-  // Why nothing goes over these. REQUIRES that none of them is up.
+  // The error when none of these devices is up. REQUIRES that none is.
   Error NoneUpOf(DeviceSet devices) const;
   bool IsUp(size_t index) const { return nics_[index].up->load(std::memory_order_relaxed); }
 
@@ -50,16 +50,16 @@ class RdmaDevices {
   const Nic& at(size_t index) const { return nics_[index]; }
   const RdmaOptions& options() const { return options_; }
   std::vector<wire::RdmaDeviceAddress> Addresses() const;
-  // The longest work request that all devices here and these of a peer take: one for all, since a
-  // transfer is cut before it is known which of them carries what.
+  // The longest work request, in bytes, that all devices here and these of a peer accept. Transfers
+  // are cut before their device is chosen, so one limit serves all.
   uint64_t SliceBytesTo(const std::vector<wire::RdmaDeviceAddress>& peers) const;
-  // Of all of them, those that are not `on` null.
+  // Returns all devices; `device` is null for those that are not in `on`.
   std::vector<RegionDevice> RegionDevices(DeviceSet on) const;
-  // Of one that has this of the device's GIDs.
+  // Options for a queue pair of this device that uses `gid`, one of its GIDs.
   QueuePairOptions QueuePairOptionsOf(size_t index, const GidEntry& gid) const;
-  // That it takes so many inline, less than asked for; once.
+  // Warns, once per device, that it inlines only `bytes`, less than configured.
   void SayInlineBytes(size_t index, uint32_t bytes) const;
-  // What a queue pair of this device says of itself.
+  // The address of this device's queue pair, for the other end.
   QueuePairAddress AddressOf(size_t index, const VerbsQueuePair& queue_pair,
                              const GidEntry& gid) const;
 
@@ -68,7 +68,7 @@ class RdmaDevices {
       : options_(options), slice_bytes_(slice_bytes), nics_(std::move(nics)) {}
 
   const RdmaOptions options_;
-  const uint64_t slice_bytes_;  // the option's, or less
+  const uint64_t slice_bytes_;  // the option's, lowered to the devices' limit
   const std::vector<Nic> nics_;
 };
 

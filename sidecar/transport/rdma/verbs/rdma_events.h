@@ -1,5 +1,4 @@
-// A thread that waits for what devices and clocks say, so that whoever drives the transport sleeps
-// meanwhile. Thread-safe.
+// A thread that waits for device events and timers, so that the driver can sleep. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +22,12 @@ class RdmaEvents {
   RdmaEvents& operator=(const RdmaEvents&) = delete;
   ~RdmaEvents();
 
-  // Calls `ready` whenever the descriptor is readable; it has to read. Until Ignore, or until the
-  // descriptor hangs up, which is said in the log: then once more.
+  // Calls `ready` whenever `fd` is readable; `ready` must read. Ends with Ignore. If the descriptor
+  // hangs up, that is logged and `ready` is called a last time.
   Status Watch(int fd, std::function<void()> ready) EXCLUDES(mutex_);
-  // Nobody is in `ready` any more when this returns. Not from `ready` itself.
+  // After the return `ready` is not running. Do not call from `ready`.
   void Ignore(int fd) EXCLUDES(mutex_);
-  // Once, then; not after this is gone.
+  // Calls `call` once at `when`, unless this is destroyed first.
   void CallAt(TimePoint when, std::function<void()> call) EXCLUDES(mutex_);
 
  private:
@@ -41,7 +40,7 @@ class RdmaEvents {
   const UniqueFd epoll_;
   const UniqueFd bell_;
 
-  Mutex calling_;  // held while `ready` runs; before the other
+  Mutex calling_;  // held while `ready` runs; acquire before mutex_
   mutable Mutex mutex_;
   std::unordered_map<int, std::shared_ptr<std::function<void()>>> watched_ GUARDED_BY(mutex_);
   std::multimap<TimePoint, std::function<void()>> due_ GUARDED_BY(mutex_);

@@ -1,5 +1,5 @@
-// Registers buffers on the devices, for whoever moves them from or to here and for peers. Outlives
-// what it registered. Thread-safe.
+// Registers buffers on the RDMA devices, for local transfers and for peers. Outlives its
+// registrations. Thread-safe.
 #pragma once
 
 #include <array>
@@ -17,16 +17,16 @@ namespace gantry::transport {
 
 class RdmaRegistrar final : public memory::NicRegistrar {
  public:
-  // On which of the devices a buffer is registered: one at least.
+  // Chooses the devices for a buffer, at least one.
   using Choose = std::function<DeviceSet(const std::vector<memory::NicPiece>& pieces)>;
 
-  // `devices` outlives this. Without a choice all of them have every buffer.
+  // `devices` outlives this. Without `choose` every buffer is registered on all devices.
   explicit RdmaRegistrar(const RdmaDevices& devices, Choose choose = {})
       : devices_(devices), choose_(std::move(choose)) {}
 
   memory::OnNics Register(const std::vector<memory::NicPiece>& pieces,
                           const wire::Access& access) override;
-  size_t chunks(size_t device) const { return chunks_[device]; }  // of all buffers
+  size_t chunks(size_t device) const { return chunks_[device]; }  // over all buffers
 
  private:
   DeviceSet ChoiceFor(const std::vector<memory::NicPiece>& pieces) const {
@@ -35,7 +35,7 @@ class RdmaRegistrar final : public memory::NicRegistrar {
 
   const RdmaDevices& devices_;
   const Choose choose_;
-  std::array<std::atomic<size_t>, DeviceSet::kMax> chunks_{};  // by device
+  std::array<std::atomic<size_t>, DeviceSet::kMax> chunks_{};  // per device
 };
 
 }  // namespace gantry::transport

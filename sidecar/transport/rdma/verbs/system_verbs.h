@@ -1,4 +1,4 @@
-// RDMA devices through libibverbs; the one file pair that knows it. Thread-safe.
+// RDMA devices through libibverbs; no other code uses it. Thread-safe.
 #pragma once
 
 #include <memory>

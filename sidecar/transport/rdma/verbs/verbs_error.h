@@ -1,5 +1,5 @@
-// What a call of an RDMA device failed with: one table from error numbers to codes, for every
-// implementation of Verbs. Stateless; thread-safe.
+// Errors of RDMA device calls: one table from error numbers to codes, for every implementation of
+// Verbs. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace gantry::transport {
 
-// kResourceExhausted where a limit of the process or of the device is reached (ENOMEM and the
-// like), kPathUnavailable where the device or the kernel has no such function, kDeviceError else.
+// kResourceExhausted: a limit of the process or device is reached (ENOMEM and the like).
+// kPathUnavailable: the device or kernel lacks the function. Otherwise kDeviceError.
 Error VerbsError(const std::string& device, std::string_view what, int error_number);
 
-// How much memory this process may lock (RLIMIT_MEMLOCK); nothing: as much as there is.
+// Bytes that this process may lock (RLIMIT_MEMLOCK); nothing: unlimited.
 std::optional<uint64_t> LockedBytesMax();
-// Less is worth a warning.
+// A smaller limit is worth a warning.
 inline constexpr uint64_t kLockedBytesSmall = uint64_t{1} << 30;
 
-// What a registration failed with, and what can be done: which limit it was is not in the error
-// number, so both are named.
+// Adds the likely cause and a remedy to a failed registration. The error number does not say which
+// limit was reached, so the message names both.
 Error ExplainRegion(Error error, std::optional<uint64_t> locked_bytes_max, uint32_t regions_max);
 
 }  // namespace gantry::transport

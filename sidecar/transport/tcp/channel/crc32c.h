@@ -1,4 +1,4 @@
-// CRC32C (Castagnoli, RFC 3720 B.4) of bytes that come in parts. Stateless; thread-safe.
+// CRC32C (Castagnoli, RFC 3720 B.4) of bytes that arrive in parts. Stateless; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,8 @@
 
 namespace gantry::transport {
 
-// The checksum of what came before followed by these bytes; begin with 0.
+// Returns the checksum of all earlier bytes followed by these. `before` is the previous result; 0
+// at the start.
 uint32_t Crc32c(uint32_t before, const void* data, size_t bytes);
 
 }  // namespace gantry::transport

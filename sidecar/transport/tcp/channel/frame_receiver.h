@@ -1,5 +1,5 @@
-// Takes frames off a connection: headers and control parts into a buffer of its own, payloads
-// straight to where the sink wants them. Used by one thread at a time.
+// Receives frames from a connection. Headers and control parts go into its own buffer, payloads
+// directly to the sink's memory. Used by one thread at a time.
 #pragma once
 
 #include <array>
@@ -13,26 +13,26 @@
 
 namespace gantry::transport {
 
-// Errors end the connection.
+// Any error ends the connection.
 class FrameSink {
  public:
   virtual ~FrameSink() = default;
-  // Before anything is allocated for the frame.
+  // Called before anything is allocated for the frame.
   virtual Status OnHeader(const FrameHeader& header) = 0;
-  // Says where the payload goes: header.payload_bytes in all, kept until OnFrame; null throws it
-  // away.
+  // Returns where the payload goes: header.payload_bytes in all, valid until OnFrame. Null discards
+  // it.
   virtual Result<ScatterList*> OnControl(const FrameHeader& header,
                                          std::span<const std::byte> control) = 0;
-  // Whether that list is filled by now; until it is nothing more is taken.
+  // False while that list is not filled in yet: nothing more is received until it is.
   virtual bool HasPlace() const { return true; }
-  // Asked right before each step into that memory; false: the rest is thrown away.
+  // Called right before each write into that memory; false discards the rest.
   virtual bool MayPlace() = 0;
   struct Outcome {
-    bool placed = false;  // every byte is where it belongs
-    bool intact = false;  // and has its checksum, if one came along
+    bool placed = false;  // every byte is in its place
+    bool intact = false;  // the checksum matches, if there was one
   };
   virtual Status OnFrame(const FrameHeader& header, Outcome outcome) = 0;
-  // Asked between frames; true: nothing more is taken for now.
+  // Called between frames; true pauses receiving.
   virtual bool Full() const = 0;
 };
 
@@ -41,14 +41,14 @@ class FrameReceiver {
   FrameReceiver(FrameReader reader, FrameSink& sink) : reader_(reader), sink_(sink) {}
 
   enum class Next { kBlocked, kFull, kMore };
-  // Takes what is there, up to about `bytes_max`.
+  // Receives what is available, up to about `bytes_max`.
   Result<Next> Pump(SocketChannel& channel, uint64_t bytes_max);
 
-  // The memory that the payload goes to is not touched any more; the rest is thrown away.
+  // Stops writing to the payload's memory; the rest is discarded.
   void StopPlacing();
 
   uint64_t received() const { return received_; }
-  // A frame has begun and not ended.
+  // True within a frame.
   bool within_frame() const { return state_ != State::kHeader || header_filled_ > 0; }
 
  private:
@@ -60,7 +60,7 @@ class FrameReceiver {
   Status BeginPayload();
   Status CheckPlace() const;
   Status EndFrame();
-  // Where the next bytes go; the next header is at the end when the frame ends before it.
+  // Fills in where the next bytes go. The next header comes last if the frame ends before it.
   int Places(iovec* parts);
   void Took(size_t bytes);
   bool Complete() const;
@@ -70,10 +70,10 @@ class FrameReceiver {
   State state_ = State::kHeader;
   FrameHeader header_;
   std::array<std::byte, kFrameHeaderBytes> header_bytes_ = {};
-  size_t header_filled_ = 0;  // of the next header, when the frame is under way
+  size_t header_filled_ = 0;  // the next header's, while a frame is being received
   std::vector<std::byte> control_;
   size_t control_filled_ = 0;
-  ScatterList* payload_ = nullptr;  // null: thrown away
+  ScatterList* payload_ = nullptr;  // null: discarded
   uint64_t payload_left_ = 0;
   uint64_t received_ = 0;
 };

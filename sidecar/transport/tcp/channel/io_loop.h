@@ -1,5 +1,5 @@
-// A thread that waits for sockets, tasks and times, and the set of them that all data connections
-// of a sidecar share. A connection lives on one loop; what it does there needs no lock.
+// An event loop: one thread that waits for sockets, tasks and timers. All data connections of a
+// sidecar share a set of loops. A connection stays on one loop, so its handlers need no lock.
 #pragma once
 
 #include <atomic>
@@ -21,28 +21,28 @@ namespace gantry::transport {
 class IoHandler {
  public:
   virtual ~IoHandler() = default;
-  // `events` as of epoll(7), level-triggered.
+  // `events` are epoll(7) events, level-triggered.
   virtual void OnReady(uint32_t events) = 0;
-  // Five times a second.
+  // Called five times a second.
   virtual void OnTick(TimePoint now) = 0;
 };
 
 class IoLoop {
  public:
-  // `name`: of the thread, 15 characters at most.
+  // `name` is the thread's name, at most 15 characters.
   static Result<std::unique_ptr<IoLoop>> Create(const char* name);
   IoLoop(const IoLoop&) = delete;
   IoLoop& operator=(const IoLoop&) = delete;
-  // Runs the tasks that are posted already, then ends; drops what handlers are left.
+  // Runs the posted tasks, then ends; drops the remaining handlers.
   ~IoLoop();
 
-  // From any thread. Tasks run in the order in which they were posted.
+  // Any thread. Tasks run in the order of posting.
   void Post(std::function<void()> task) EXCLUDES(mutex_);
   void PostAt(TimePoint when, std::function<void()> task);
-  // Runs the task and returns; not from the loop itself.
+  // Blocks until the task has run; not from the loop's own thread.
   void RunAndWait(const std::function<void()>& task);
 
-  // On the loop's thread only. The handler is kept until Remove.
+  // These three: on the loop's thread only. The loop keeps the handler until Remove.
   Status Add(int fd, uint32_t events, std::shared_ptr<IoHandler> handler);
   void Change(int fd, uint32_t events);
   void Remove(int fd);
@@ -50,7 +50,7 @@ class IoLoop {
  private:
   IoLoop(UniqueFd epoll, UniqueFd wake);
   void Run();
-  bool RunTasks() EXCLUDES(mutex_);  // false: it is time to end
+  bool RunTasks() EXCLUDES(mutex_);  // false: stop the loop
   void RunTimers(TimePoint now);
   void Tick(TimePoint now);
   int WaitMilliseconds(TimePoint now) const;
@@ -68,9 +68,8 @@ class IoLoop {
   std::jthread thread_;  // last: it uses all of the above
 };
 
-// How many threads carry the streams to a peer when nobody says: one for each, within half of the
-// processors, and two at least. With fewer the threads, not the sockets, bound what many processors
-// can move.
+// Default number of loop threads: one per stream, at most half of the processors, at least two.
+// With fewer threads, they and not the sockets limit throughput on large machines.
 int IoThreadsFor(int streams, unsigned processors);
 
 class IoLoops {

@@ -1,5 +1,5 @@
-// Where the bytes of one payload lie in memory, and how far they have been moved. Sums their
-// checksum on the way. Used by one thread at a time; owns no memory.
+// The memory of one payload, and how much of it has been moved. Computes the checksum on the way.
+// Used by one thread at a time; owns no memory.
 #pragma once
 
 #include <sys/uio.h>
@@ -13,22 +13,22 @@ namespace gantry::transport {
 class ScatterList {
  public:
   void Clear();
-  // To the beginning, for another attempt.
+  // Back to the beginning, for another attempt.
   void Rewind();
-  // Adjacent parts become one.
+  // Merges adjacent parts.
   void Add(std::byte* data, size_t bytes);
 
   uint64_t total() const { return total_; }
   uint64_t left() const { return left_; }
   bool done() const { return left_ == 0; }
 
-  // Up to `count_max` parts of what is left, and not more than `bytes_max`; returns how many.
+  // Fills in up to `count_max` parts of the rest, at most `bytes_max` bytes. Returns their number.
   int Fill(iovec* parts, int count_max, uint64_t bytes_max) const;
-  // `bytes` were moved. With `crc` they are added to the checksum, in order.
+  // Marks `bytes` as moved. With `crc` they are added to the checksum, in order.
   void Advance(uint64_t bytes, bool crc);
-  // Of what was advanced with `crc`.
+  // The checksum of all bytes advanced with `crc`.
   uint32_t crc() const { return crc_; }
-  // Of everything, moved or not.
+  // The checksum of all bytes, moved or not.
   uint32_t WholeCrc() const;
 
  private:

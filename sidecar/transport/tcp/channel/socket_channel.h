@@ -1,5 +1,5 @@
-// The bytes of one connected, non-blocking TCP socket, plain or through TLS. Used by one thread at
-// a time.
+// The byte stream of one connected, non-blocking TCP socket, plain or through TLS. Used by one
+// thread at a time.
 #pragma once
 
 #include <sys/uio.h>
@@ -15,9 +15,9 @@
 namespace gantry::transport {
 
 enum class IoState {
-  kMoved,    // `bytes` of them, more than 0
-  kBlocked,  // not now: wait for what events() says
-  kEnded,    // closed by the other side, or broken: Why() says
+  kMoved,    // moved `bytes`, more than 0
+  kBlocked,  // not now: poll fd(), see ReceiveWantsSend
+  kEnded,    // closed by the other side or broken: see Why()
 };
 struct IoResult {
   IoState state = IoState::kBlocked;
@@ -27,33 +27,33 @@ struct IoResult {
 class SocketChannel {
  public:
   virtual ~SocketChannel() = default;
-  // Before each Receive: does all that takes time, as decrypting, so that Receive only copies. Who
-  // asks between the two whether the bytes may be placed, asks right before they are.
+  // Call before each Receive. Does the slow work, such as decryption, so that Receive only copies.
+  // A check between the two calls is therefore made right before the bytes are placed.
   virtual IoState Fetch() = 0;
   virtual IoResult Receive(const iovec* parts, int count) = 0;
   virtual IoResult Send(const iovec* parts, int count) = 0;
-  // kMoved when both sides are ready for frames; to be called until then, or until kEnded.
+  // kMoved when both sides are ready for frames. Call it until then, or until kEnded.
   virtual IoResult Handshake() = 0;
-  // Received and not taken yet, where poll does not see it.
+  // True when bytes were received that are not taken yet and that poll does not report.
   virtual bool HasReceived() const = 0;
-  // A handshake or a Fetch that is blocked also waits for room to send.
+  // True when a blocked Handshake or Fetch also waits for room to send.
   virtual bool ReceiveWantsSend() const = 0;
-  // Why it ended; for people.
+  // Why it ended, for people.
   virtual std::string Why() const = 0;
   virtual int fd() const = 0;
 };
 
 std::unique_ptr<SocketChannel> MakePlainChannel(UniqueFd socket);
 
-// Makes channels of sockets; where there is none, they are plain. Thread-safe.
+// Makes channels of sockets. Without one, connections are plain. Thread-safe.
 class ChannelSecurity {
  public:
   virtual ~ChannelSecurity() = default;
   virtual Result<std::unique_ptr<SocketChannel>> Accept(UniqueFd socket) = 0;
-  // `certificate_sha256`: 32 bytes, of the one certificate that the other side is to show.
+  // `certificate_sha256` is the SHA-256, 32 bytes, of the only certificate to accept.
   virtual Result<std::unique_ptr<SocketChannel>> Connect(UniqueFd socket,
                                                          std::string certificate_sha256) = 0;
-  // Of the certificate that Accept shows from now on.
+  // Returns the SHA-256 of the certificate that Accept presents from now on.
   virtual Result<std::string> CertificateSha256() = 0;
 };
 

@@ -1,5 +1,5 @@
-// TCP sockets as this transport wants them: non-blocking, close-on-exec, no delay, and given up by
-// the kernel when the other side acknowledges nothing. Stateless; thread-safe.
+// TCP sockets for this transport: non-blocking, close-on-exec, TCP_NODELAY. The kernel closes a
+// connection when the peer stops acknowledging. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +20,24 @@ struct BoundSocket {
 Result<BoundSocket> ListenTcp(const std::string& host, uint16_t port);
 
 struct AcceptedSocket {
-  UniqueFd socket;      // invalid: nobody waits
+  UniqueFd socket;      // invalid: no connection is waiting
   std::string address;  // "10.0.0.7:41000", "[fd00::7]:41000"
 };
 Result<AcceptedSocket> AcceptTcp(int listener);
 
 struct ConnectedSocket {
   UniqueFd socket;
-  std::string address;  // "10.0.0.7:7201", of the one that answered
+  std::string address;  // "10.0.0.7:7201", the address that answered
 };
-// Blocks until it is connected, or until the deadline. The addresses of a name are tried side by
-// side.
+// Blocks until it is connected, cancelled, or the deadline passes. The addresses of a name are
+// tried in parallel.
 Result<ConnectedSocket> ConnectTcp(const std::string& host, uint16_t port, TimePoint deadline,
                                    const net::Cancelled& cancelled = {});
 
-// The shortest that the kernel has seen lately; 0: it does not know.
+// The shortest round trip that the kernel has seen lately; 0: unknown.
 microseconds RoundTripOf(int socket);
 
-// Blocks until the socket can receive (or send), or fails with kDeadlineExceeded.
+// Blocks until the socket can receive (or send). kDeadlineExceeded at the deadline.
 Status AwaitSocket(int socket, bool to_send, TimePoint deadline);
 
 }  // namespace gantry::transport

@@ -1,6 +1,6 @@
-// TLS for data connections: 1.3 only, and both sides show a certificate of an authority that the
-// other one trusts. Whom a client reached is told by the very certificate, which the peer API
-// named: pods have addresses that no certificate is for. Thread-safe.
+// TLS 1.3 for data connections. Both sides present a certificate from an authority that the other
+// trusts. A client accepts only the certificate that the peer API announced, since no certificate
+// is for a pod's address. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace gantry::transport {
 
 // PEM texts.
 struct TlsIdentity {
-  std::string certificate;  // and its intermediates
+  std::string certificate;  // and intermediates
   std::string key;
   std::string authorities;
 };
@@ -24,7 +24,7 @@ class TlsSecurity final : public ChannelSecurity {
  public:
   static Result<std::unique_ptr<TlsSecurity>> Create(const TlsIdentity& identity);
 
-  // For connections from now on; those that are open live on.
+  // Applies to new connections; existing ones continue.
   Status Update(const TlsIdentity& identity) EXCLUDES(mutex_);
 
   Result<std::unique_ptr<SocketChannel>> Accept(UniqueFd socket) override EXCLUDES(mutex_);
