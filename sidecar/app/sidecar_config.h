@@ -88,7 +88,7 @@ struct SidecarConfig {
   uint64_t deadline_ms_default = 30'000;
   uint64_t deadline_ms_max = 3'600'000;
   static constexpr uint64_t kQuiesceMsLimit = 600'000;  // limit of the peer protocol
-  uint64_t quiesce_ms_max = 2'000;
+  uint64_t quiesce_ms_max = wire::kQuiesceMax.count();
   uint64_t chunk_bytes_max = 1ull << 20;
   uint64_t events_max = 65'536;
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "lib/base/clock.h"
+#include "lib/wire/session_times.h"
 
 namespace gantry::engine {
 
@@ -21,7 +22,7 @@ struct EngineOptions {
   milliseconds finished_ttl{300'000};
   milliseconds deadline_default{30'000};
   milliseconds deadline_max{3'600'000};
-  milliseconds quiesce_max{2'000};  // after the deadline; then workers are killed
+  milliseconds quiesce_max = wire::kQuiesceMax;  // after the deadline; then workers are killed
   // A small transfer finishes sooner than its caller's thread could be woken.
   microseconds answer_spin{50};
   uint64_t chunk_bytes_max = 1 << 20;  // longer runs are cut, so that workers share them

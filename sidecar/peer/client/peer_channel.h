@@ -14,15 +14,16 @@
 #include "lib/base/uid_set.h"
 #include "lib/base/unique_fd.h"
 #include "lib/net/name_lookup.h"
+#include "lib/wire/session_times.h"
 #include "sidecar/peer/identity/peer_address.h"
 #include "sidecar/peer/identity/peer_security.h"
 
 namespace gantry::peer {
 
 struct PeerChannelOptions {
-  UidSet uids_allowed;                     // owners of sockets, beside our own user and root
-  std::shared_ptr<PeerSecurity> security;  // for TCP; null: loopback only
-  milliseconds silence_max{5'000};         // time until a vanished peer is noticed
+  UidSet uids_allowed;                           // owners of sockets, beside our own user and root
+  std::shared_ptr<PeerSecurity> security;        // for TCP; null: loopback only
+  milliseconds silence_max = wire::kSilenceMax;  // time until a vanished peer is noticed
 };
 
 struct PeerChannel {

@@ -17,6 +17,7 @@
 #include "lib/wire/notification.h"
 #include "lib/wire/peer_descriptor.h"
 #include "lib/wire/peer_version.h"
+#include "lib/wire/session_times.h"
 #include "lib/wire/stage_types.h"
 #include "lib/wire/transfer_request.h"
 #include "sidecar/peer/client/call_canceller.h"
@@ -45,7 +46,7 @@ class PeerClient {
     PeerIdentity owner;
     std::vector<wire::PathReport> paths;
     uint64_t rtt_us = 0;
-    milliseconds heartbeat{1'000};
+    milliseconds heartbeat = wire::kHeartbeat;
     bool executes = false;  // the owner accepts executions
     // The longest time that the owner's executions need to become quiet after their deadline.
     // Nothing: unknown.

@@ -17,6 +17,7 @@
 #include "lib/base/uid_set.h"
 #include "lib/wire/hold.h"
 #include "lib/wire/notification.h"
+#include "lib/wire/session_times.h"
 #include "sidecar/memory/memory_mapper.h"
 #include "sidecar/messaging/event_log.h"
 #include "sidecar/peer/identity/peer_identity.h"
@@ -47,10 +48,10 @@ struct PeerDirectoryOptions {
   // The transport through staging memory; null: not available. Outlives the directory.
   transport::BounceTransport* bounce = nullptr;
   size_t peers_max = 1024;
-  size_t fds_max = 4096;             // open descriptors of all peers' memory
-  milliseconds call_timeout{5'000};  // per call, within the caller's deadline
-  milliseconds silence_max{5'000};   // a peer that is silent for longer is down
-  milliseconds reconnect_min{50};    // doubled after each failure, with jitter
+  size_t fds_max = 4096;                         // open descriptors of all peers' memory
+  milliseconds call_timeout{5'000};              // per call, within the caller's deadline
+  milliseconds silence_max = wire::kSilenceMax;  // a peer that is silent for longer is down
+  milliseconds reconnect_min{50};                // doubled after each failure, with jitter
   milliseconds reconnect_max{5'000};
   milliseconds close_timeout{5'000};  // how long the destructor waits for transfers to become quiet
 };

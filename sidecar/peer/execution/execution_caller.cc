@@ -7,16 +7,14 @@
 #include "lib/base/log.h"
 #include "lib/base/random_id.h"
 #include "lib/base/thread.h"
+#include "lib/wire/session_times.h"
 #include "sidecar/peer/client/call_canceller.h"
 #include "sidecar/peer/client/peer_client.h"
 
 namespace gantry::peer {
 namespace {
 
-constexpr milliseconds kEndTimeout{6'000};  // longer than an owner waits before it says: not yet
-constexpr milliseconds kCutOffRound{1'000};
-constexpr milliseconds kPendingMax{70'000};   // beyond what a peer that is asked can need
-constexpr milliseconds kQuiesceSlack{1'000};  // on top of what the peer says that it needs
+constexpr milliseconds kPendingMax{70'000};  // beyond what a peer that is asked can need
 constexpr milliseconds kSessionsMax{3'000};
 constexpr milliseconds kSessionsPoll{20};
 
@@ -232,10 +230,10 @@ wire::PeerExecutionEnd ExecutionCaller::RunToEnd(Job& job) {
   TimePoint stops = std::min(job.deadline, Clock::now() + options_.silence_max);
   Error why = std::move(end).error().WithContext("peer '" + job.peer + "'");
   const TimePoint patience = Clock::now() + kPendingMax;
-  auto told = (*client)->EndExecution(what.id, Clock::now() + kEndTimeout);
+  auto told = (*client)->EndExecution(what.id, Clock::now() + wire::kExecutionEndCall);
   while (told && told->pending && Clock::now() < patience) {
     stops = std::min(stops, Clock::now());
-    told = (*client)->EndExecution(what.id, Clock::now() + kEndTimeout);
+    told = (*client)->EndExecution(what.id, Clock::now() + wire::kExecutionEndCall);
   }
   if (told && !told->pending) {
     if (!told->error || job.stop.cancelled()) {
@@ -254,13 +252,13 @@ wire::PeerExecutionEnd ExecutionCaller::RunToEnd(Job& job) {
 }
 
 milliseconds ExecutionCaller::QuiesceMaxOf(const PeerClient::Facts& peer) const {
-  return peer.quiesce_max ? *peer.quiesce_max + kQuiesceSlack : options_.quiesce_max;
+  return peer.quiesce_max ? *peer.quiesce_max + wire::kExecutionMargin : options_.quiesce_max;
 }
 
 bool ExecutionCaller::CutOff(const PeerClient::Facts& peer, wire::Operation operation,
                              TimePoint quiet) {
   const auto sessions = sessions_.EndSessionsOf(peer.owner.generation, peer.shown);
-  while (!sessions_.AwaitUnmapped(sessions, Clock::now() + kCutOffRound)) {
+  while (!sessions_.AwaitUnmapped(sessions, Clock::now() + wire::kSessionsEndMax)) {
     const MutexLock lock(mutex_);
     if (closed_) return false;
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lib/base/mutex.h"
+#include "lib/wire/session_times.h"
 #include "sidecar/peer/client/peer_client.h"
 #include "sidecar/peer/client/peer_directory.h"
 #include "sidecar/peer/identity/initiator_sessions.h"
@@ -27,7 +28,7 @@ struct ExecutionCallerOptions {
   milliseconds quiesce_max{10'000};
   // A peer with a longer time is not asked, since its transfers would be held that long.
   milliseconds quiesce_accepted_max{60'000};
-  milliseconds silence_max{5'000};  // until a peer notices that this sidecar is gone
+  milliseconds silence_max = wire::kSilenceMax;  // until a peer notices that this sidecar is gone
 };
 
 class ExecutionCaller final : public engine::PeerExecutor {

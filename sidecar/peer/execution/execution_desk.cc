@@ -4,11 +4,12 @@
 #include <memory>
 #include <utility>
 
+#include "lib/wire/session_times.h"
+
 namespace gantry::peer {
 namespace {
 
 constexpr milliseconds kLook{100};  // how often the caller is looked after
-constexpr milliseconds kEndMax{5'000};
 constexpr milliseconds kRemembered{600'000};
 constexpr size_t kRememberedMax = 65'536;
 constexpr size_t kRememberedPerSessionMax = 4096;
@@ -183,7 +184,7 @@ bool ExecutionDesk::Stopped(const Key& key) const {
 Result<wire::PeerExecutionEnd> ExecutionDesk::End(const std::string& session,
                                                   const std::string& id) {
   const Key key(session, id);
-  const TimePoint deadline = Clock::now() + kEndMax;
+  const TimePoint deadline = Clock::now() + wire::kExecutionEndMax;
   MutexLock lock(mutex_);
   ForgetOld();
   if (entries_.find(key) == entries_.end()) {

@@ -17,6 +17,7 @@
 #include "lib/wire/buffer_types.h"
 #include "lib/wire/peer_version.h"
 #include "lib/wire/rdma_types.h"
+#include "lib/wire/session_times.h"
 #include "sidecar/messaging/event_log.h"
 #include "sidecar/messaging/hold_table.h"
 #include "sidecar/messaging/notification_center.h"
@@ -64,8 +65,8 @@ struct PeerServerOptions {
   size_t fds_max = 4096;                        // in unused tickets
   size_t memory_bytes_max = size_t{256} << 20;  // gRPC's memory quota
   milliseconds ticket_ttl{5'000};
-  milliseconds heartbeat{1'000};
-  milliseconds silence_max{5'000};  // then a silent TCP initiator is gone
+  milliseconds heartbeat = wire::kHeartbeat;
+  milliseconds silence_max = wire::kSilenceMax;  // then a silent TCP initiator is gone
   wire::PeerVersions versions = wire::kPeerVersions;
   // Receives notifications from peers; outlives the server. Null: they are refused.
   engine::NotificationCenter* notifications = nullptr;
@@ -75,7 +76,7 @@ struct PeerServerOptions {
   engine::HoldTable* holds = nullptr;
   // Executes transfers for peers; outlives the server. Null: they are refused.
   ExecutionDesk* executions = nullptr;
-  milliseconds quiesce_max{2'000};  // the engine's, for executions
+  milliseconds quiesce_max = wire::kQuiesceMax;  // the engine's, for executions
   // Delay from the end of a lease connection until the initiator counts as unmapped. Its copy
   // workers get their parent-death signal just after the kernel closed its sockets.
   milliseconds process_exit_grace{50};

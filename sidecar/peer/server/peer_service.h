@@ -12,6 +12,7 @@
 
 #include "lib/wire/peer.grpc.pb.h"
 #include "lib/wire/peer_messages.h"
+#include "lib/wire/session_times.h"
 #include "sidecar/messaging/hold_table.h"
 #include "sidecar/messaging/notification_center.h"
 #include "sidecar/peer/execution/execution_desk.h"
@@ -34,7 +35,7 @@ class PeerService final : public v1::Peer::Service {
     PeerIdentity self;
     std::function<std::vector<wire::PathReport>()> paths;  // as PeerServerOptions::paths
     std::string fd_socket_name;
-    milliseconds heartbeat{1'000};
+    milliseconds heartbeat = wire::kHeartbeat;
     milliseconds ticket_ttl{5'000};
     size_t fds_max = 4096;  // in tickets
     PeerAdmission admission;
@@ -42,7 +43,7 @@ class PeerService final : public v1::Peer::Service {
     engine::NotificationCenter* notifications = nullptr;  // null: takes none
     engine::HoldTable* holds = nullptr;                   // null: keeps none
     ExecutionDesk* executions = nullptr;                  // null: executes nothing for peers
-    milliseconds quiesce_max{2'000};                      // of executions, after their deadline
+    milliseconds quiesce_max = wire::kQuiesceMax;         // of executions, after their deadline
     std::function<std::vector<std::string>()> gpus = {};  // UUIDs that peers are told; null: none
     // The connection of this peer (ServerContext::peer) stays while what is returned is there. May
     // be null.

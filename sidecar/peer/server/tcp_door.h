@@ -13,6 +13,7 @@
 #include "lib/base/result.h"
 #include "lib/rpc/bounded_listener.h"
 #include "lib/wire/peer.grpc.pb.h"
+#include "lib/wire/session_times.h"
 #include "sidecar/peer/identity/peer_admission.h"
 #include "sidecar/peer/identity/peer_security.h"
 #include "sidecar/peer/identity/peer_tls.h"
@@ -36,7 +37,7 @@ class TcpDoor {
     size_t connections_max = 1032;
     size_t memory_bytes_max = size_t{256} << 20;  // of gRPC
     // An initiator that does not answer for so long is gone.
-    milliseconds silence_max{5'000};
+    milliseconds silence_max = wire::kSilenceMax;
   };
 
   // Takes its port, and no calls before Open. `service` outlives the door.

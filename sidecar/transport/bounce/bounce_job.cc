@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "lib/wire/session_times.h"
+
 namespace gantry::transport {
 namespace {
 
 constexpr size_t kPartsMax = 16;                // of one transfer, under way
 constexpr uint64_t kPartBytesMax = 1ULL << 20;  // two slices here
 constexpr uint64_t kPartsPerStage = 4;          // at least, where the peer lends little
-constexpr milliseconds kCopyTime{2'000};        // for a copy at the peer, then it is ended by force
-// One may begin there until the peer sees that the session is over: it has its time and that of
-// being ended, after the lease.
-constexpr milliseconds kCopyEnd = kCopyTime + milliseconds(500);
 
 // Slices on their way to who waited for them, and what they are of.
 struct Granted {
@@ -158,11 +156,12 @@ void BounceJob::CopyThere(Id id, Step next) {
   wire::StagedMove move = std::move(part.routes.remote);
   move.to_buffers = is_write();
   move.priority = setup_.priority;
-  move.time_ms = static_cast<uint32_t>(kCopyTime.count());
+  move.time_ms = static_cast<uint32_t>(wire::kStageCopyMax.count());
   setup_.remote->Copy(
       std::move(move), asking_, [self = shared_from_this(), id, next](const Status& copied) {
         if (!copied && copied.error().code == ErrorCode::kPeerLost && self->is_write()) {
-          self->in_doubt_until_ = Clock::now() + self->setup_.remote->lease() + kCopyEnd;
+          self->in_doubt_until_ = Clock::now() + self->setup_.remote->lease() +
+                                  wire::kStageCopyMax + wire::kStageCopyForce;
           self->setup_.rdma.core().post_at(self->in_doubt_until_, [self] { self->Look(); });
         }
         self->Go(id, copied, next);

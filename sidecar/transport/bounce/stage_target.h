@@ -13,6 +13,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
+#include "lib/wire/session_times.h"
 #include "lib/wire/stage_types.h"
 #include "sidecar/copy/staging_half.h"
 #include "sidecar/memory/nic_memory.h"
@@ -30,7 +31,7 @@ class StageTarget {
     // Bounds of a copy's time, whatever its session requests. The minimum exists because forcibly
     // ending a copy costs its worker. A peer that lost its session relies on the maximum.
     milliseconds copy_time_min{1'000};
-    milliseconds copy_time_max{2'000};
+    milliseconds copy_time_max = wire::kStageCopyMax;
     milliseconds copy_grace{1'000};  // from a stage's end until its copies are ended by force
   };
   struct Totals {

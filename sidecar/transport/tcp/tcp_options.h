@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "lib/base/clock.h"
+#include "lib/wire/session_times.h"
 
 namespace gantry::transport {
 
@@ -38,8 +39,8 @@ struct TcpOptions {
   // The target applies a part of a write only for this long, by its own clock. After a broken
   // connection a write is quiet once this and the margin have passed. The margin covers clock drift
   // and steps that the target had begun.
-  milliseconds lease{3'000};
-  milliseconds lease_margin{250};
+  milliseconds lease = wire::kPartLease;
+  milliseconds lease_margin = wire::kPartLeaseMargin;
 };
 
 struct TcpServerOptions {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/base/clock.h"
+#include "lib/wire/session_times.h"
 
 namespace gantry::transport {
 
@@ -28,7 +29,7 @@ struct RdmaOptions {
   uint8_t service_level = 0;
   bool relaxed_ordering = false;
   // Of the owner's ends, after the session of their initiator has ended.
-  milliseconds lease{6'000};
+  milliseconds lease = wire::kQueuePairLease;
   // Looking for completions, until an event is waited for.
   microseconds spin{50};
 
