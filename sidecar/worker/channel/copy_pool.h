@@ -38,8 +38,7 @@ struct CopySegment {
   GpuMeans means = GpuMeans::kCopyEngine;
   // Empty, or `count` of them, instead of offsets and strides; belongs to whoever made the segment.
   std::span<const BlockPlaces> places = {};
-  bool one_by_one = false;  // copy engines take blocks at one step in batches, not as rows
-  bool streamed = false;    // so much is moved, into so much memory, that caches are of no use
+  bool streamed = false;  // so much is moved, into so much memory, that caches are of no use
 };
 
 struct Completion {
