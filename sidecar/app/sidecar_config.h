@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
+#include "lib/wire/session_times.h"
 
 namespace gantry {
 

@@ -48,11 +48,10 @@ void PlacesOf(const BlockPair& pair, std::span<const BlockRun> runs, worker::Blo
 }  // namespace
 
 void JobBuilder::Begin(const MovePlan& plan, worker::GpuMeans means, bool listed,
-                       size_t segments_max, bool one_by_one) {
+                       size_t segments_max) {
   plan_ = &plan;
   means_ = means;
   listed_ = listed;
-  one_by_one_ = one_by_one;
   job_.clear();
   place_count_ = 0;
   if (listed && places_.size() < segments_max) places_.resize(segments_max);
@@ -80,7 +79,6 @@ void JobBuilder::Add(const MoveSegment& segment) {
   if (!listed_ || segment.count != 1) {
     job_.push_back(CopyOf(segment, *plan_));
     job_.back().means = means_;
-    job_.back().one_by_one = one_by_one_;
     return;
   }
   worker::CopySegment& list = ListFor(segment);

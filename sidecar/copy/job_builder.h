@@ -12,10 +12,8 @@ namespace gantry::transport {
 
 class JobBuilder {
  public:
-  // For up to `segments_max` segments of the plan, which outlives the job. `one_by_one`: of rows,
-  // as CopySegment has it.
-  void Begin(const MovePlan& plan, worker::GpuMeans means, bool listed, size_t segments_max,
-             bool one_by_one = false);
+  // For up to `segments_max` segments of the plan, which outlives the job.
+  void Begin(const MovePlan& plan, worker::GpuMeans means, bool listed, size_t segments_max);
   void Add(const MoveSegment& segment);
   // Runs of one block each; the same as adding their segments.
   void AddBlocks(const BlockPair& pair, std::span<const BlockRun> runs);
@@ -29,7 +27,6 @@ class JobBuilder {
   const MovePlan* plan_ = nullptr;
   worker::GpuMeans means_ = worker::GpuMeans::kCopyEngine;
   bool listed_ = false;
-  bool one_by_one_ = false;
   std::vector<worker::CopySegment> job_;
   std::vector<worker::BlockPlaces> places_;  // room for all of a job; keeps its addresses
   size_t place_count_ = 0;                   // of them in use

@@ -10,9 +10,6 @@ namespace gantry::transport {
 namespace {
 
 constexpr int kGpusMax = 64;  // of by_engines_
-// More batches take from those that copy rows what they add: measured on H100 with 16 KiB, 333 GB/s
-// with six beside two, 317 with ten.
-constexpr size_t kBesideRowsMax = 6;
 // Engines that had something for all workers will have it again.
 constexpr milliseconds kFedLately{2'000};
 constexpr size_t kLookAheadMax = 16;  // operations
@@ -84,56 +81,12 @@ GpuCopyPlanner& ShmTransport::PlannerOf(int gpu) {
   return gpu_planners_[place];
 }
 
-size_t ShmTransport::SharersOf(const ShmOperation& operation, bool mostly_rows) const {
-  const size_t workers = WorkersFor(operation.gpus());
-  return mostly_rows ? std::min(workers, operation.gpus().size() + kBesideRowsMax) : workers;
-}
-
-bool ShmTransport::IsBesideRows(int worker, const std::vector<int>& gpus) const {
-  size_t before = 0;
-  for (int other = 0; other < worker; ++other) {
-    before += IsNear(other, gpus) && !IsForKernels(other) ? 1 : 0;
-  }
-  return before < kBesideRowsMax;
-}
-
-bool ShmTransport::IsBatchOfRows(const ShmOperation& operation, const GpuChoice& chosen) const {
-  return chosen.plan.means == worker::GpuMeans::kCopyEngine && operation.mostly_rows() &&
-         !IsForKernels(chosen.worker);
-}
-
-ShmOperation* ShmTransport::LastOfRows(const Queue& queue) {
-  size_t last = std::min(queue.size(), kLookAheadMax) - 1;
-  while (last > 0 && !(queue[last]->HasWork() && queue[last]->mostly_rows())) --last;
-  return queue[last];
-}
-
 uint64_t ShmTransport::BytesLeftIn(const Queue& queue) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < std::min(queue.size(), kLookAheadMax); ++i) {
     bytes += queue[i]->HasWork() ? queue[i]->bytes_left() : 0;
   }
   return bytes;
-}
-
-bool ShmTransport::IsWorthABatch(const ShmOperation& operation, int worker,
-                                 const Queue& queue) const {
-  std::vector<int> by_rows;
-  for (const int gpu : operation.gpus()) {
-    const int one = KernelWorker(gpu);
-    if (one >= 0) by_rows.push_back(one);
-  }
-  const size_t ahead = load_[static_cast<size_t>(worker)].engine_jobs;
-  return batch_timing_.ComesBackInTime(worker, ahead, by_rows, BytesLeftIn(queue), options_.now());
-}
-
-void ShmTransport::NoteRows(const Job& done, const worker::Completion& completion, TimePoint now) {
-  if (done.rows == RowsBy::kEngines) {
-    const nanoseconds taken(completion.ok ? completion.copy_nanoseconds : 0);
-    batch_timing_.RowsDone(done.worker, done.part.bytes, taken, now);
-  } else if (done.rows == RowsBy::kBatches && completion.ok) {
-    batch_timing_.BatchDone(done.worker, done.ahead, now - done.posted, now);
-  }
 }
 
 void ShmTransport::NoteMeans(int gpu, TimePoint now) {

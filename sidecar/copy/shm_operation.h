@@ -35,10 +35,9 @@ class ShmOperation final : public Operation {
   const MovePlan& plan() const { return *plan_; }
 
   bool HasWork() const;
-  bool has_rows() const { return plan_->segments.copies().of_rows > 0; }
   bool mostly_rows() const {
     const CopyCounts& copies = plan_->segments.copies();
-    return has_rows() && copies.rows >= copies.blocks;
+    return copies.rows > 0 && copies.rows >= copies.blocks;
   }
   // Bytes that were never posted.
   uint64_t bytes_left() const { return plan_->bytes - std::min(plan_->bytes, posted_bytes_); }

@@ -19,9 +19,6 @@ constexpr uint64_t kGpuJobBytesMin = 1 << 20;
 constexpr uint64_t kRowJobBytes = 16 << 20;
 constexpr size_t kFirstKernelBlocks = 1024;
 constexpr size_t kKernelSteps = 3;
-// Of rows that a worker copies in batches: half a millisecond for who takes a microsecond a block,
-// so that it does not end long after those that copy rows.
-constexpr size_t kOneByOneBlocks = 512;
 
 // Faster than a worker copies on today's machines: a nap that is based on it ends too early, which
 // costs a wake-up, rather than too late, which would leave a worker without work.
@@ -48,10 +45,7 @@ uint64_t TagOf(uint32_t slot, uint32_t generation) {
 }  // namespace
 
 ShmTransport::ShmTransport(ShmOptions options, worker::CopyPool& pool)
-    : options_(options),
-      pool_(pool),
-      load_(static_cast<size_t>(pool.worker_count())),
-      batch_timing_(load_.size()) {}
+    : options_(options), pool_(pool), load_(static_cast<size_t>(pool.worker_count())) {}
 
 ShmTransport::~ShmTransport() = default;
 
@@ -134,7 +128,6 @@ void ShmTransport::Complete(const worker::Completion& completion) {
       done.operation->SetGpuReason(why);
     }
     const TimePoint now = options_.now();
-    NoteRows(done, completion, now);
     PlannerOf(done.gpu).Done(done.gpu_job, completion, now);
     NoteMeans(done.gpu, now);
   }
@@ -245,20 +238,9 @@ ShmTransport::Posting ShmTransport::FeedFrom(Queue& queue, int worker) {
   while (!queue.empty() && !queue.front()->HasWork()) queue.pop_front();
   if (queue.empty()) return Posting::kEnough;
   ShmOperation* const first = queue.front();
-  ShmOperation* fed = first;
-  Posting posting = Posting::kEnough;
-  if (first->between_gpus()) {
-    const GpuChoice choice = Choose(*first, worker);
-    if (IsBatchOfRows(*first, choice)) fed = LastOfRows(queue);
-    posting = PostGpuJob(fed, choice, queue);
-  } else {
-    posting = PostJob(first, worker);
-  }
+  const Posting posting = first->between_gpus() ? PostGpuJob(first, Choose(*first, worker), queue)
+                                                : PostJob(first, worker);
   if (posting != Posting::kPosted) return posting;
-  if (fed != first) {
-    if (!fed->HasWork()) std::erase(queue, fed);
-    return posting;
-  }
   if (first->HasWork() && first->KeepsTurn(options_.gpu_turn_bytes)) return posting;
   queue.pop_front();
   if (first->HasWork()) queue.push_back(first);
@@ -276,7 +258,7 @@ ShmTransport::Posting ShmTransport::PostJob(ShmOperation* operation, int worker)
   if (room == 0) return Posting::kEnough;
   builder_.Begin(plan, worker::GpuMeans::kCopyEngine, listed, room);
   const PlanPart part = operation->NextPart(room, bytes, &builder_);
-  return PostPart(operation, worker, part, GpuCopyPlan(), RowsBy::kNobody);
+  return PostPart(operation, worker, part, GpuCopyPlan());
 }
 
 ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, const GpuChoice& chosen,
@@ -285,46 +267,35 @@ ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, const Gp
   const auto& [choice, target] = chosen;
   const bool by_kernel = choice.means == worker::GpuMeans::kKernel;
   const WorkerLoad& load = load_[static_cast<size_t>(target)];
-  const size_t engine_jobs_max =
-      IsBatchOfRows(*operation, chosen) ? options_.row_batches_max : options_.engine_jobs_max;
-  if (by_kernel ? load.kernel_jobs >= choice.jobs_max : load.engine_jobs >= engine_jobs_max) {
+  if (by_kernel ? load.kernel_jobs >= choice.jobs_max
+                : load.engine_jobs >= options_.engine_jobs_max) {
     return Posting::kEnough;
   }
-  // A GPU's engines are at one copy of rows at a time: one worker of it hands those over, and the
-  // others' batches go beside them.
-  const bool has_rows = !by_kernel && operation->has_rows();
+  // A GPU's engines are at one copy of rows at a time: one worker of it hands those over.
   const bool mostly_rows = !by_kernel && operation->mostly_rows();
+  if (mostly_rows && !IsForKernels(target)) return Posting::kEnough;
   // The engines' parts are the smaller the less is left, so that the workers end together; and who
   // copies rows has them done too soon to be given many small ones, where more waits behind them.
-  const uint64_t shares = by_kernel ? 1 : 2 * SharersOf(*operation, mostly_rows);
+  const size_t workers = WorkersFor(operation->gpus());
+  const size_t sharers = mostly_rows ? std::min(workers, operation->gpus().size()) : workers;
+  const uint64_t shares = by_kernel ? 1 : 2 * sharers;
   const uint64_t left = mostly_rows ? BytesLeftIn(queue) : operation->bytes_left();
   const uint64_t most = mostly_rows ? kRowJobBytes : choice.job_bytes;
   const uint64_t bytes = std::min(std::max(left / shares, kGpuJobBytesMin), most);
-  const bool one_by_one = has_rows && !IsForKernels(target);
-  if (one_by_one && mostly_rows && !IsBesideRows(target, operation->gpus())) {
-    return Posting::kEnough;
-  }
-  if (one_by_one && !IsWorthABatch(*operation, target, queue)) return Posting::kEnough;
   size_t segments = choice.job_segments;
   if (by_kernel) {  // the first jobs are short, so that the GPU begins early
     segments = SegmentsOf(plan, std::min(segments, kFirstKernelBlocks << std::min<size_t>(
                                                        load.kernel_jobs, kKernelSteps)));
-  } else if (one_by_one) {
-    segments = std::min(segments, SegmentsOf(plan, kOneByOneBlocks));
   }
   const size_t room = std::min({pool_.free_slots(target), pool_.free_places(target), segments});
   if (room == 0) return Posting::kEnough;
-  builder_.Begin(plan, choice.means, /*listed=*/true, room, one_by_one);
+  builder_.Begin(plan, choice.means, /*listed=*/true, room);
   const PlanPart part = operation->NextPart(room, bytes, &builder_);
-  const RowsBy rows = !has_rows    ? RowsBy::kNobody
-                      : one_by_one ? RowsBy::kBatches
-                                   : RowsBy::kEngines;
-  return PostPart(operation, target, part, choice, rows);
+  return PostPart(operation, target, part, choice);
 }
 
 ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker,
-                                             const PlanPart& part, const GpuCopyPlan& gpu_plan,
-                                             RowsBy rows) {
+                                             const PlanPart& part, const GpuCopyPlan& gpu_plan) {
   if (part.begin == part.end) return Posting::kNoRoom;
   if (free_jobs_.empty()) {
     free_jobs_.push_back(static_cast<uint32_t>(jobs_.size()));
@@ -350,13 +321,9 @@ ShmTransport::Posting ShmTransport::PostPart(ShmOperation* operation, int worker
     NoteShared(options_.now());
   }
   if (between_gpus) {
-    job.rows = rows;
-    job.ahead = load.engine_jobs;
     ++gpu_jobs_;
     ++(gpu_plan.means == worker::GpuMeans::kKernel ? load.kernel_jobs : load.engine_jobs);
     const TimePoint now = options_.now();
-    job.posted = now;
-    if (rows == RowsBy::kEngines) batch_timing_.RowsPosted(worker, part.bytes);
     job.gpu_job = PlannerOf(job.gpu).Posted(gpu_plan, part.bytes, now);
     NoteMeans(job.gpu, now);
     const bool is_shared =

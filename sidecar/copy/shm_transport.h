@@ -14,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "sidecar/copy/batch_timing.h"
 #include "sidecar/copy/gpu_copy_planner.h"
 #include "sidecar/copy/job_builder.h"
 #include "sidecar/transport/transport.h"
@@ -32,9 +31,6 @@ struct ShmOptions {
   // Of copy engines, per worker: it always has a next one, and what is left goes to whoever is
   // faster.
   size_t engine_jobs_max = 3;
-  // Likewise of who hands over in batches what others copy as rows: a third one waits for longer
-  // than it is missed.
-  size_t row_batches_max = 2;
   // Bytes between GPUs count for less in what is in flight: they move faster.
   uint64_t gpu_bytes_weigh = 64;
   // Between GPUs an operation posts so much in a row, so that several end one after the other, and
@@ -97,7 +93,6 @@ class ShmTransport final : public Transport {
   static constexpr microseconds kAwake{100};
   static constexpr milliseconds kLately{1'000};
 
-  enum class RowsBy { kNobody, kEngines, kBatches };
   // A part of one operation, posted to one worker.
   struct Job {
     ShmOperation* operation = nullptr;  // null: the slot is free
@@ -108,9 +103,6 @@ class ShmTransport final : public Transport {
     bool between_gpus = false;
     int gpu = -1;  // of its worker, then
     GpuCopyPlanner::Job gpu_job;
-    RowsBy rows = RowsBy::kNobody;
-    size_t ahead = 0;  // jobs of engines that its worker had
-    TimePoint posted = {};
   };
   struct WorkerLoad {
     uint64_t weight = 0;  // bytes, as the limit of what is in flight counts them
@@ -156,20 +148,8 @@ class ShmTransport final : public Transport {
   Posting PostGpuJob(ShmOperation* operation, const GpuChoice& chosen, const Queue& queue);
   // What both end with.
   Posting PostPart(ShmOperation* operation, int worker, const PlanPart& part,
-                   const GpuCopyPlan& gpu_plan, RowsBy rows);
-  // How many workers engines' jobs of it are for.
-  size_t SharersOf(const ShmOperation& operation, bool mostly_rows) const;
-  // Whether who was chosen hands over in batches what others copy as rows.
-  bool IsBatchOfRows(const ShmOperation& operation, const GpuChoice& chosen) const;
-  // Such batches are of the operation that ends last, of the next few, as they come back late.
-  // REQUIRES that the first is mostly rows.
-  static ShmOperation* LastOfRows(const Queue& queue);
+                   const GpuCopyPlan& gpu_plan);
   static uint64_t BytesLeftIn(const Queue& queue);
-  // Whether it is one of the few that hand rows over in batches.
-  bool IsBesideRows(int worker, const std::vector<int>& gpus) const;
-  // Of a worker that would hand rows over in a batch: whether what else there is to copy lasts
-  // until that is back.
-  bool IsWorthABatch(const ShmOperation& operation, int worker, const Queue& queue) const;
   // Whether it has its context on one of these GPUs, or no usable worker has, but on any.
   bool Reaches(int worker, const std::vector<int>& gpus) const;
   bool IsNear(int worker, const std::vector<int>& gpus) const;
@@ -182,7 +162,6 @@ class ShmTransport final : public Transport {
   bool IsForKernels(int worker) const { return worker == KernelWorker(pool_.gpu_of(worker)); }
   bool IsAnotherFree() const;  // for what is between a GPU and the host
   GpuCopyPlanner& PlannerOf(int gpu);
-  void NoteRows(const Job& done, const worker::Completion& completion, TimePoint now);
   void NoteMeans(int gpu, TimePoint now);  // for EnginesWillCopy
   // A job that is no kernel's was given out as to all workers: for RouseFor.
   void NoteShared(TimePoint now) { fed_engines_.store(now, std::memory_order_relaxed); }
@@ -200,7 +179,6 @@ class ShmTransport final : public Transport {
   std::array<worker::Completion, 64> completions_;  // of one poll
   std::vector<bool> passed_;                        // workers with no room for what comes next
   JobBuilder builder_;
-  BatchTiming batch_timing_;
   std::vector<GpuCopyPlanner> gpu_planners_;  // by GPU, as far as there was need
   std::atomic<uint64_t> by_engines_{0};       // a bit for each of the first 64 GPUs
   std::atomic<TimePoint> fed_engines_{};      // when engines last had a job that workers share

@@ -39,8 +39,7 @@ struct CopySegment {
   // Empty, or `count` places that replace offsets and strides. The creator of the segment owns
   // them.
   std::span<const BlockPlaces> places = {};
-  bool one_by_one = false;  // copy engines take blocks at one step in batches, not as rows
-  bool streamed = false;    // the transfer is so large that copies should bypass the caches
+  bool streamed = false;  // the transfer is so large that copies should bypass the caches
 };
 
 struct Completion {

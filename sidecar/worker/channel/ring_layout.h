@@ -18,11 +18,10 @@ inline constexpr uint32_t kCompletionSlots = 4096;
 inline constexpr uint32_t kFirstIndex = 0U - 100;  // wraps early, so that a mistake there shows
 // Flags.
 inline constexpr uint32_t kEndOfJob = 1;
-inline constexpr uint32_t kListed = 2;     // the next `count` places belong to it
-inline constexpr uint32_t kByKernel = 4;   // GpuMeans
-inline constexpr uint32_t kOneByOne = 8;   // CopySegment's
-inline constexpr uint32_t kStreamed = 16;  // likewise
-inline constexpr uint32_t kAllFlags = kEndOfJob | kListed | kByKernel | kOneByOne | kStreamed;
+inline constexpr uint32_t kListed = 2;    // the next `count` places belong to it
+inline constexpr uint32_t kByKernel = 4;  // GpuMeans
+inline constexpr uint32_t kStreamed = 8;  // CopySegment's
+inline constexpr uint32_t kAllFlags = kEndOfJob | kListed | kByKernel | kStreamed;
 
 // One segment of a job; the last one of a job carries kEndOfJob, all of them the job's tag.
 struct SubmissionEntry {

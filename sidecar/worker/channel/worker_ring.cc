@@ -69,7 +69,7 @@ SubmissionEntry EntryOf(uint64_t tag, const CopySegment& segment, bool ends_job)
           segment.count,
           (ends_job ? kEndOfJob : 0) | (segment.places.empty() ? 0 : kListed) |
               (segment.means == GpuMeans::kKernel ? kByKernel : 0) |
-              (segment.one_by_one ? kOneByOne : 0) | (segment.streamed ? kStreamed : 0)};
+              (segment.streamed ? kStreamed : 0)};
 }
 
 CopySegment SegmentOf(const SubmissionEntry& entry) {
@@ -83,7 +83,6 @@ CopySegment SegmentOf(const SubmissionEntry& entry) {
           entry.count,
           (entry.flags & kByKernel) != 0 ? GpuMeans::kKernel : GpuMeans::kCopyEngine,
           {},
-          (entry.flags & kOneByOne) != 0,
           (entry.flags & kStreamed) != 0};
 }
 

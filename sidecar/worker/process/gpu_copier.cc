@@ -66,7 +66,7 @@ Status GpuCopier::Add(const gpu::CopyItem& item) {
 
 bool GpuCopier::AddRows(const CopySegment& segment, gpu::DeviceAddress from,
                         gpu::DeviceAddress to) {
-  if (!rows_ || segment.one_by_one || !IsForRows(segment)) return false;
+  if (!rows_ || !IsForRows(segment)) return false;
   const Status copied = stream().CopyRows({to + segment.destination_offset,
                                            from + segment.source_offset, segment.destination_stride,
                                            segment.source_stride, segment.length, segment.count});

@@ -32,7 +32,6 @@ class HandPool final : public worker::DrivenCopyPool {
     size_t slots = 0;
     std::vector<uint64_t> destinations;  // of its blocks
     GpuMeans means = GpuMeans::kCopyEngine;
-    bool one_by_one = false;
     uint64_t bytes = 0;
   };
   explicit HandPool(int workers)
@@ -50,7 +49,7 @@ class HandPool final : public worker::DrivenCopyPool {
   void Rouse(int worker) override { roused.insert(worker); }
   bool Post(int worker, uint64_t tag, std::span<const CopySegment> segments) override {
     if (free_slots(worker) < segments.size()) return false;
-    Job job{tag, segments.size(), {}, segments.front().means, segments.front().one_by_one};
+    Job job{tag, segments.size(), {}, segments.front().means};
     for (const CopySegment& segment : segments) {
       job.bytes += segment.length * segment.count;
       if (!lists) continue;

@@ -189,36 +189,31 @@ TEST_F(RowFeedTest, WhereTheGpusWereBusyLastItIsPlannedByRows) {
   EXPECT_FALSE(asked.RowsOf({here}, {{here}}).any());
 }
 
-// A GPU's engines are at one copy of rows at a time; batches go beside them.
-TEST_F(RowFeedTest, OneWorkerOfEachGpuHandsRowsOverAndTheOthersBatches) {
+// A GPU's engines are at one copy of rows at a time.
+TEST_F(RowFeedTest, OneWorkerOfEachGpuHandsRowsOver) {
   HandPool pool = PoolOnTwo(5);
   ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
-  const auto plan = LayersOfTwo(Singles(8000));
-  const auto operation = transport.Start(plan, 0, 1);
+  const auto operation = transport.Start(LayersOfTwo(Singles(8000)), 0, 1);
   transport.Poll(&attention_);
   for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
-    ASSERT_FALSE(pool.jobs[worker].empty()) << worker;
-    const HandPool::Job& job = pool.jobs[worker].front();
-    EXPECT_EQ(job.one_by_one, worker >= 2) << worker;
-    if (worker < 2) continue;
-    EXPECT_LE(job.destinations.size(), 512U) << "they end with the others";
+    EXPECT_EQ(pool.jobs[worker].empty(), worker >= 2) << worker;
   }
-  const HandPool::Job& rows = pool.jobs[0].front();
-  EXPECT_GT(rows.destinations.size(), 512U);
   End(&transport, &pool, operation.get());
 }
 
-// More of them would take from the rows what they add.
-TEST_F(RowFeedTest, SixHandBatchesOverBesideThoseThatCopyRows) {
-  HandPool pool = PoolOnTwo(12);
+// The other workers of its GPUs have something else meanwhile.
+TEST_F(RowFeedTest, WhatIsMostlyRowsLeavesOtherWorkersToOtherTransfers) {
+  HandPool pool = PoolOnTwo(4);
   ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
-  const auto plan = LayersOfTwo(Singles(8000));
-  const auto operation = transport.Start(plan, 0, 1);
-  transport.Poll(&attention_);
-  for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
-    EXPECT_EQ(pool.jobs[worker].empty(), worker >= 8) << worker;
+  const auto rows = transport.Start(LayersOfTwo(Singles(8000)), 0, 1);
+  const auto host = transport.Start(Plan(kHost, 20'000), 0, 2);
+  for (int round = 0; round < 1000 && !(rows->finished() && host->finished()); ++round) {
+    transport.Poll(&attention_);
+    pool.FinishOneEach();
   }
-  End(&transport, &pool, operation.get());
+  EXPECT_TRUE(rows->finished() && host->finished());
+  EXPECT_EQ(rows->progress().workers, 2);
+  EXPECT_EQ(rows->progress().bytes, 8000U * kLayers);
 }
 
 TEST_F(RowFeedTest, AllHandOverWhatIsMostlyNoRows) {
@@ -232,69 +227,6 @@ TEST_F(RowFeedTest, AllHandOverWhatIsMostlyNoRows) {
   End(&transport, &pool, operation.get());
 }
 
-// A GPU that computes lets batches wait: who has no other transfer under way would wait with them.
-TEST_F(RowFeedTest, BatchesThatComeBackTooLateAreNotPostedAgain) {
-  static TimePoint now;
-  now = Clock::now();
-  HandPool pool(4);
-  pool.homes = {0, 1, 0, 1};
-  ShmOptions options = By(GpuCopyPolicy::kEngines);
-  options.now = [] { return now; };
-  ShmTransport transport(options, pool);
-  const auto plan = LayersOfTwo(Singles(8000));
-  // Rows at once, batches when all rows are done, and late. How many jobs the others had.
-  const auto run = [&](Operation* operation) {
-    size_t batches = 0;
-    for (int round = 0; round < 2000 && !operation->finished(); ++round) {
-      transport.Poll(&attention_);
-      const bool rows = !pool.jobs[0].empty() || !pool.jobs[1].empty();
-      batches = std::max(batches, pool.jobs[2].size() + pool.jobs[3].size());
-      if (!rows) now += milliseconds(10);
-      for (const int worker : {0, 1, 2, 3}) {
-        if (worker < 2 || !rows) pool.Finish(worker);
-      }
-    }
-    EXPECT_TRUE(operation->finished());
-    return batches;
-  };
-  const auto first = transport.Start(plan, 0, 1);
-  EXPECT_GT(run(first.get()), 0U) << "nobody knew";
-  const auto second = transport.Start(plan, 0, 2);
-  EXPECT_EQ(run(second.get()), 0U);
-  now += milliseconds(11'000);
-  const auto third = transport.Start(plan, 0, 3);
-  EXPECT_GT(run(third.get()), 0U) << "they may no longer be late";
-}
-
-// Batches come back late: the transfer whose turn it is does not wait for any.
-TEST_F(RowFeedTest, BatchesAreOfTheTransferThatEndsLast) {
-  HandPool pool = PoolOnTwo(6);
-  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
-  const auto first = transport.Start(LayersOfTwo(Singles(8000)), 0, 1);
-  const auto second = transport.Start(LayersOfTwo(Singles(8000)), 0, 2);
-  const auto third = transport.Start(LayersOfTwo(Singles(8000)), 0, 3);
-  transport.Poll(&attention_);
-  EXPECT_EQ(first->progress().workers, 2U);
-  EXPECT_EQ(second->progress().workers, 0U);
-  EXPECT_EQ(third->progress().workers, 4U);
-  for (int round = 0; round < 1000 && !second->finished(); ++round) {
-    pool.Finish(0);
-    pool.Finish(1);
-    transport.Poll(&attention_);
-  }
-  EXPECT_TRUE(first->finished() && second->finished());
-  for (size_t worker = 2; worker < 6; ++worker) {
-    EXPECT_EQ(pool.jobs[worker].size(), 2U) << worker;
-  }
-  EXPECT_FALSE(third->finished());
-  for (int round = 0; round < 1000 && !third->finished(); ++round) {
-    pool.FinishOneEach();
-    transport.Poll(&attention_);
-  }
-  EXPECT_TRUE(third->finished());
-  EXPECT_EQ(third->progress().bytes, 8000U * kLayers);
-}
-
 // What is mostly no rows takes its turn whole: who copies rows would be the only one at work on it.
 TEST_F(RowFeedTest, LooseBlocksAreOfTheTransferWhoseTurnItIs) {
   HandPool pool = PoolOnTwo(12);
@@ -305,24 +237,6 @@ TEST_F(RowFeedTest, LooseBlocksAreOfTheTransferWhoseTurnItIs) {
   EXPECT_EQ(first->progress().workers, 12U);
   End(&transport, &pool, first.get());
   End(&transport, &pool, second.get());
-}
-
-// It is posted whole, by batches alone, before its turn comes.
-TEST_F(RowFeedTest, WhatALostWorkerHadOfALaterTransferIsPostedOnceMore) {
-  HandPool pool = PoolOnTwo(4);
-  ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
-  const auto first = transport.Start(LayersOfTwo(Singles(8000)), 0, 1);
-  const auto second = transport.Start(LayersOfTwo(Singles(40)), 0, 2);
-  transport.Poll(&attention_);
-  EXPECT_EQ(second->progress().workers, 2U);
-  pool.Lose(2);
-  for (int round = 0; round < 1000 && !(first->finished() && second->finished()); ++round) {
-    transport.Poll(&attention_);
-    pool.FinishOneEach();
-  }
-  EXPECT_TRUE(first->finished() && second->finished());
-  EXPECT_EQ(first->progress().bytes, 8000U * kLayers);
-  EXPECT_EQ(second->progress().bytes, 40U * kLayers);
 }
 
 // The end of one transfer is not cut into small pieces while the next one waits.

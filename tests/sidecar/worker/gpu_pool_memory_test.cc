@@ -157,41 +157,6 @@ TEST_F(GpuPoolMemory, AHandleFromAnotherPodIsNotTriedWhereItMustStayInItsOwn) {
   EXPECT_TRUE(pool_->Map(source)) << "the own workload's";
 }
 
-// A worker of which a copy of rows is asked ends here.
-TEST_F(GpuPoolMemory, RowsAreCopiedOneByOneWhereTheJobSaysSo) {
-  DriverFails("cuMemcpy2DAsync=-1,hipMemcpy2DAsync=-1");
-  WorkerPoolOptions options;
-  options.workers = 1;
-  Start(options);
-  const auto memory = *contexts_[0]->Allocate(4 * kMiB);
-  std::vector<uint8_t> bytes(kMiB);
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i / 4096 + i % 251);
-  ASSERT_TRUE(contexts_[0]->CopyFromHost(memory->range().base, bytes.data(), bytes.size()));
-  const auto mapped = pool_->Map(Source(*memory));
-  ASSERT_TRUE(mapped) << mapped.error().message;
-  CopySegment rows = {*mapped, *mapped, 0, 2 * kMiB, 4096, 8192, 16384, 64};
-  rows.one_by_one = true;
-  const auto copy = [&] {
-    EXPECT_TRUE(pool_->Post(0, 1, {&rows, 1}));
-    Completion completion;
-    while (pool_->Poll({&completion, 1}) == 0) std::this_thread::yield();
-    return completion;
-  };
-  ASSERT_TRUE(copy().ok);
-  std::vector<uint8_t> copied(4096);
-  for (uint64_t row = 0; row < 64; ++row) {
-    ASSERT_TRUE(contexts_[0]->CopyToHost(
-        copied.data(), memory->range().base + (2 * kMiB + row * 16384), copied.size()));
-    ASSERT_TRUE(std::equal(copied.begin(), copied.end(),
-                           bytes.begin() + static_cast<std::ptrdiff_t>(row * 8192)))
-        << row;
-  }
-  rows.one_by_one = false;
-  const Completion lost = copy();
-  EXPECT_FALSE(lost.ok);
-  EXPECT_EQ(lost.code, ErrorCode::kWorkerLost) << "the same as rows is one call";
-}
-
 TEST_F(GpuPoolMemory, AWorkerThatGreetsWhileAnotherIsSetUpIsNotTakenForHung) {
   auto memory = *contexts_[0]->Allocate(kMiB);
   WorkerPoolOptions options;

@@ -315,10 +315,9 @@ CopySegment Listed(std::span<const BlockPlaces> places) {
   return segment;
 }
 
-TEST(WorkerRing, SaysWhichRowsAreCopiedOneByOneAndWhatIsStreamed) {
+TEST(WorkerRing, SaysWhatIsStreamed) {
   Ring ring;
   std::vector<CopySegment> job = {Numbered(1), Numbered(2), Numbered(3)};
-  job[1].one_by_one = true;
   job[2].streamed = true;
   ASSERT_TRUE(ring.pool.Submit(7, job));
   for (int i = 0; i < 3; ++i) {
@@ -326,7 +325,6 @@ TEST(WorkerRing, SaysWhichRowsAreCopiedOneByOneAndWhatIsStreamed) {
     CopySegment segment;
     bool ends_job = false;
     ASSERT_EQ(ring.worker.TakeSegment(&tag, &segment, &ends_job), RingTake::kEntry);
-    EXPECT_EQ(segment.one_by_one, i == 1);
     EXPECT_EQ(segment.streamed, i == 2);
   }
 }
