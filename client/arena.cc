@@ -11,7 +11,7 @@
 #include "client/sealed_memfd.h"
 #include "lib/base/byte_range.h"
 #include "lib/base/random_id.h"
-#include "lib/gpu/gpu_pointers.h"
+#include "lib/gpu/loaded_gpu_pointers.h"
 
 namespace gantry::client {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "lib/base/byte_range.h"
 #include "lib/base/fd_passing.h"
+#include "lib/gpu/loaded_gpu_pointers.h"
 
 namespace gantry::client {
 namespace {

@@ -9,6 +9,7 @@
 #include "lib/base/byte_range.h"
 #include "lib/base/fd_passing.h"
 #include "lib/base/random_id.h"
+#include "lib/gpu/loaded_gpu_pointers.h"
 #include "lib/gpu/memory_origin.h"
 
 namespace gantry::client {

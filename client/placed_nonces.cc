@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "lib/base/random_id.h"
+#include "lib/gpu/loaded_gpu_pointers.h"
 
 namespace gantry::client {
 namespace {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "lib/gpu/gpu_pointers.h"
+#include "lib/gpu/loaded_gpu_pointers.h"
 
 namespace gantry::client {
 namespace {

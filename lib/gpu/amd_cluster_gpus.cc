@@ -1,10 +1,10 @@
+#include "lib/gpu/amd_cluster_gpus.h"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <filesystem>
 #include <fstream>
-
-#include "lib/gpu/cluster_gpus.h"
 
 namespace gantry::gpu {
 namespace {

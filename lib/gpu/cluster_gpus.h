@@ -57,10 +57,4 @@ class ClusterGpus {
       const std::vector<std::string>& gpu_ids) const = 0;
 };
 
-// Every vendor that this build knows.
-const std::vector<std::unique_ptr<const ClusterGpus>>& AllClusterGpus();
-
-std::unique_ptr<const ClusterGpus> NvidiaClusterGpus();
-std::unique_ptr<const ClusterGpus> AmdClusterGpus();
-
 }  // namespace gantry::gpu

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "lib/gpu/cluster_gpus.h"
+#include "lib/gpu/amd_cluster_gpus.h"
 #include "lib/gpu/cuda_calls.h"
 #include "lib/gpu/hip_calls.h"
 

@@ -1,9 +1,10 @@
+#include "lib/gpu/nvidia_cluster_gpus.h"
+
 #include <algorithm>
 #include <array>
 #include <filesystem>
 #include <fstream>
 
-#include "lib/gpu/cluster_gpus.h"
 #include "lib/gpu/mig_slice.h"
 
 namespace gantry::gpu {

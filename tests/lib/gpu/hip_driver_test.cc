@@ -11,6 +11,7 @@
 
 #include "lib/base/dynamic_library.h"
 #include "lib/gpu/hip_calls.h"
+#include "lib/gpu/loaded_gpu_pointers.h"
 #include "tests/lib/gpu/fake_driver_fixture.h"
 
 namespace gantry::gpu {

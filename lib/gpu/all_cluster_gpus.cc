@@ -1,4 +1,7 @@
-#include "lib/gpu/cluster_gpus.h"
+#include "lib/gpu/all_cluster_gpus.h"
+
+#include "lib/gpu/amd_cluster_gpus.h"
+#include "lib/gpu/nvidia_cluster_gpus.h"
 
 namespace gantry::gpu {
 

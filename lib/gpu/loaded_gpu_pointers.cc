@@ -1,4 +1,4 @@
-#include "lib/gpu/gpu_pointers.h"
+#include "lib/gpu/loaded_gpu_pointers.h"
 
 #include <atomic>
 #include <memory>
