@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "lib/wire/cbor_nesting.h"
+#include "lib/codec/cbor_nesting.h"
 
 namespace gantry::client {
 

@@ -14,7 +14,7 @@
 #include "client/http_reply_parser.h"
 #include "client/include/gantry.h"
 #include "lib/base/result.h"
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 #include "lib/wire/registration_request.h"
 
 namespace gantry::client {

@@ -11,7 +11,7 @@
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
-#include "lib/wire/handoff_protocol.h"
+#include "lib/codec/handoff_protocol.h"
 
 namespace gantry::client {
 

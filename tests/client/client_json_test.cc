@@ -8,7 +8,7 @@
 #include "client/json_text_of.h"
 #include "client/sealed_memfd.h"
 #include "client/transfer_body.h"
-#include "lib/wire/body_writer.h"
+#include "lib/codec/body_writer.h"
 
 namespace gantry::client {
 namespace {

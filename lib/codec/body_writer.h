@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "lib/wire/schema_reader.h"
+#include "lib/codec/schema_reader.h"
 
 namespace gantry::wire {
 

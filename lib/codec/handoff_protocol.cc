@@ -1,4 +1,4 @@
-#include "lib/wire/handoff_protocol.h"
+#include "lib/codec/handoff_protocol.h"
 
 #include <algorithm>
 #include <initializer_list>

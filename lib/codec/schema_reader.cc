@@ -1,4 +1,4 @@
-#include "lib/wire/schema_reader.h"
+#include "lib/codec/schema_reader.h"
 
 #include <array>
 #include <new>
@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "lib/base/json_text.h"
-#include "lib/wire/body_cursor.h"
-#include "lib/wire/cbor_nesting.h"
-#include "lib/wire/number_list.h"
+#include "lib/codec/body_cursor.h"
+#include "lib/codec/cbor_nesting.h"
+#include "lib/codec/number_list.h"
 
 namespace gantry::wire {
 namespace {

@@ -1,4 +1,4 @@
-#include "lib/wire/body_writer.h"
+#include "lib/codec/body_writer.h"
 
 #include <gtest/gtest.h>
 

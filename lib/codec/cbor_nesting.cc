@@ -1,4 +1,4 @@
-#include "lib/wire/cbor_nesting.h"
+#include "lib/codec/cbor_nesting.h"
 
 #include <cstddef>
 

@@ -1,4 +1,4 @@
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "lib/wire/number_list.h"
+#include "lib/codec/number_list.h"
 
 #include <endian.h>
 
