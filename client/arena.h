@@ -15,7 +15,7 @@
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
-#include "lib/gpu/gpu_workload_device.h"
+#include "lib/gpu/shared/gpu_workload_device.h"
 
 namespace gantry::client {
 

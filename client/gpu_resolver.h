@@ -16,7 +16,7 @@
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
-#include "lib/gpu/gpu_pointers.h"
+#include "lib/gpu/shared/gpu_pointers.h"
 #include "lib/wire/registration_request.h"
 
 namespace gantry::client {

@@ -15,7 +15,7 @@
 #include "client/host_bytes.h"
 #include "lib/base/byte_range.h"
 #include "lib/base/result.h"
-#include "lib/gpu/gpu_pointers.h"
+#include "lib/gpu/shared/gpu_pointers.h"
 #include "lib/wire/registration_request.h"
 
 namespace gantry::client {

@@ -1,7 +1,7 @@
 #include "lib/gpu/all_cluster_gpus.h"
 
-#include "lib/gpu/amd_cluster_gpus.h"
-#include "lib/gpu/nvidia_cluster_gpus.h"
+#include "lib/gpu/cuda/nvidia_cluster_gpus.h"
+#include "lib/gpu/hip/amd_cluster_gpus.h"
 
 namespace gantry::gpu {
 

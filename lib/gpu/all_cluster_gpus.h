@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "lib/gpu/cluster_gpus.h"
+#include "lib/gpu/shared/cluster_gpus.h"
 
 namespace gantry::gpu {
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "lib/base/dynamic_library.h"
-#include "lib/gpu/cuda_pointers.h"
-#include "lib/gpu/hip_pointers.h"
+#include "lib/gpu/cuda/cuda_pointers.h"
+#include "lib/gpu/hip/hip_pointers.h"
 
 namespace gantry::gpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "lib/base/result.h"
-#include "lib/gpu/gpu_pointers.h"
+#include "lib/gpu/shared/gpu_pointers.h"
 
 namespace gantry::gpu {
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "lib/codec/buffer_types.h"
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/shared/gpu_driver.h"
 #include "sidecar/memory/gpu_devices.h"
 
 namespace gantry::memory {

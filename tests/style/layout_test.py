@@ -32,7 +32,7 @@ class PlantedViolationTest(unittest.TestCase):
         "client/client_config.cc": 'const char* level = getenv("GANTRY_LOG");\n',
         "client/include/gantry.h": "#ifndef GANTRY_H\n#define GANTRY_H\n#endif\n// of cudaMalloc or hipMalloc, a cudaStream_t\n",
         "client/python/gantry/view.py": "getattr(it, '__cuda_array_interface__', None), getattr(it, 'cuda_stream', 0)\n",
-        "lib/gpu/cuda_driver.cc": "// libcuda.so.1, NVLink\n",
+        "lib/gpu/cuda/cuda_driver.cc": "// libcuda.so.1, NVLink\n",
         "sidecar/worker/process/copy.cc": "sigprocmask(0); bool kFdsWanted; // a chip's relationship, ownership, HIPAA, a camd\n",
         "gantryctl/http_call.cc": "#include <httplib.h>\n// getenv and #if in a comment are fine\n",
         "gantryctl/table.h": HEADER,

@@ -5,8 +5,8 @@
 #include <fstream>
 
 #include "lib/gpu/all_cluster_gpus.h"
-#include "lib/gpu/amd_cluster_gpus.h"
-#include "lib/gpu/nvidia_cluster_gpus.h"
+#include "lib/gpu/cuda/nvidia_cluster_gpus.h"
+#include "lib/gpu/hip/amd_cluster_gpus.h"
 #include "tests/fakes/test_folder.h"
 
 namespace gantry::gpu {
