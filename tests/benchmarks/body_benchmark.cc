@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "client/cbor_writer.h"
+#include "client/session/cbor_writer.h"
 #include "lib/codec/body_writer.h"
 #include "lib/wire/transfers_body.h"
 
