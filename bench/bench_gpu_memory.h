@@ -9,7 +9,7 @@
 #include <span>
 
 #include "bench/bench_ceiling.h"
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/shared/gpu_driver.h"
 
 namespace gantry::bench {
 

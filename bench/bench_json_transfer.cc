@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "lib/wire/body_writer.h"
+#include "lib/codec/body_writer.h"
 
 namespace gantry::bench {
 namespace {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lib/base/log.h"
+#include "lib/gpu/all_cluster_gpus.h"
 
 namespace gantry::deviceplugin {
 namespace {

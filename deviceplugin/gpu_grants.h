@@ -7,7 +7,7 @@
 
 #include "deviceplugin/cdi/cdi_specs.h"
 #include "deviceplugin/pod_devices.h"
-#include "lib/gpu/cluster_gpus.h"
+#include "lib/gpu/shared/cluster_gpus.h"
 
 namespace gantry::deviceplugin {
 

@@ -3,8 +3,8 @@
 #include <span>
 #include <string>
 
-#include "lib/gpu/cuda_driver.h"
-#include "lib/gpu/hip_driver.h"
+#include "lib/gpu/cuda/cuda_driver.h"
+#include "lib/gpu/hip/hip_driver.h"
 
 namespace gantry::gpu {
 namespace {

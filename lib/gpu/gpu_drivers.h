@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/shared/gpu_driver.h"
 
 namespace gantry::gpu {
 

@@ -5,9 +5,9 @@
 #include <span>
 #include <string_view>
 
-#include "lib/gpu/cluster_gpus.h"
-#include "lib/gpu/cuda_calls.h"
-#include "lib/gpu/hip_calls.h"
+#include "lib/gpu/cuda/cuda_calls.h"
+#include "lib/gpu/hip/amd_cluster_gpus.h"
+#include "lib/gpu/hip/hip_calls.h"
 
 namespace gantry::gpu {
 namespace {

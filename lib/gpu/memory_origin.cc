@@ -1,6 +1,6 @@
 #include "lib/gpu/memory_origin.h"
 
-#include "lib/gpu/mig_slice.h"
+#include "lib/gpu/cuda/mig_slice.h"
 
 namespace gantry::gpu {
 

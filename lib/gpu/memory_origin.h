@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "lib/gpu/gpu_types.h"
+#include "lib/gpu/shared/gpu_types.h"
 
 namespace gantry::gpu {
 

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "lib/base/error.h"
+#include "lib/codec/body_writer.h"
 #include "lib/http/http_exchange.h"
 #include "lib/http/request_framing.h"
-#include "lib/wire/body_writer.h"
 
 namespace gantry::http {
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/wire/schema_reader.h"
+#include "lib/codec/schema_reader.h"
 
 namespace gantry::http {
 

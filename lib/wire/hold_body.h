@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "lib/base/result.h"
+#include "lib/codec/schema_reader.h"
 #include "lib/wire/hold.h"
-#include "lib/wire/schema_reader.h"
 
 namespace gantry::wire {
 

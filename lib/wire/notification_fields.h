@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "lib/base/base64.h"
+#include "lib/codec/schema.h"
 #include "lib/wire/notification.h"
-#include "lib/wire/schema.h"
 #include "lib/wire/transfer_request.h"
 
 namespace gantry::wire {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lib/base/host_port.h"
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 #include "lib/wire/rdma_types.h"
 
 namespace gantry::wire {

@@ -8,7 +8,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/error.h"
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 #include "lib/wire/transfer_request.h"
 
 namespace gantry::wire {

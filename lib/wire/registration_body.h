@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "lib/base/result.h"
+#include "lib/codec/schema_reader.h"
 #include "lib/wire/registration_request.h"
-#include "lib/wire/schema_reader.h"
 
 namespace gantry::wire {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "lib/base/result.h"
+#include "lib/codec/schema_reader.h"
 #include "lib/wire/notification.h"
-#include "lib/wire/schema_reader.h"
 
 namespace gantry::wire {
 

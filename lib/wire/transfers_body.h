@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
-#include "lib/wire/schema_reader.h"
+#include "lib/codec/schema_reader.h"
 #include "lib/wire/transfer_request.h"
 
 namespace gantry::wire {

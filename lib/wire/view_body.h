@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "lib/base/result.h"
-#include "lib/wire/schema_reader.h"
+#include "lib/codec/schema_reader.h"
 #include "lib/wire/view_request.h"
 
 namespace gantry::wire {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "lib/wire/body_writer.h"
+#include "lib/codec/body_writer.h"
 #include "sidecar/registry/buffer.h"
 
 namespace gantry::api {

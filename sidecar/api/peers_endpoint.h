@@ -1,8 +1,8 @@
 // /v1/peers: other sidecars by name. Thread-safe.
 #pragma once
 
+#include "lib/codec/body_writer.h"
 #include "lib/http/http_exchange.h"
-#include "lib/wire/body_writer.h"
 #include "sidecar/api/api_dependencies.h"
 
 namespace gantry::api {

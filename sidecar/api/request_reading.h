@@ -9,8 +9,8 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
+#include "lib/codec/body_writer.h"
 #include "lib/http/http_exchange.h"
-#include "lib/wire/body_writer.h"
 
 namespace gantry::api {
 

@@ -1,7 +1,7 @@
 // Serialises a transfer or an event for the API. Thread-safe.
 #pragma once
 
-#include "lib/wire/body_writer.h"
+#include "lib/codec/body_writer.h"
 #include "sidecar/messaging/event_log.h"
 #include "sidecar/messaging/transfer_status.h"
 

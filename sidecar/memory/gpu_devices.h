@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/shared/gpu_driver.h"
 
 namespace gantry::memory {
 

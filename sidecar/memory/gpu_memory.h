@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "lib/gpu/gpu_driver.h"
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
+#include "lib/gpu/shared/gpu_driver.h"
 #include "sidecar/memory/gpu_devices.h"
 
 namespace gantry::memory {

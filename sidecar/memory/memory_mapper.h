@@ -12,7 +12,7 @@
 
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 #include "sidecar/memory/dma_buf.h"
 
 namespace gantry::memory {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 #include "sidecar/memory/mapped_allocation.h"
 
 namespace gantry::memory {

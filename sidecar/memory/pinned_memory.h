@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "lib/base/result.h"
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/shared/gpu_driver.h"
 #include "sidecar/memory/host_memory.h"
 
 namespace gantry::memory {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 
 namespace gantry::engine {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 #include "lib/wire/transfer_request.h"
 
 namespace gantry::metrics {

@@ -13,7 +13,7 @@
 
 #include "lib/base/error.h"
 #include "lib/base/result.h"
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 #include "lib/wire/transfer_request.h"
 #include "sidecar/metrics/metric_labels.h"
 #include "sidecar/metrics/notification_outcome.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 #include "lib/wire/view_request.h"
 
 namespace gantry::engine {

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "lib/gpu/cluster_gpus.h"
+#include "lib/gpu/all_cluster_gpus.h"
 #include "lib/topology/sysfs_devices.h"
 #include "lib/wire/slot_variables.h"
 #include "sidecar/pod/mounted_folder.h"

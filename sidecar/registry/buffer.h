@@ -13,7 +13,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 #include "sidecar/memory/mapped_allocation.h"
 #include "sidecar/memory/nic_memory.h"
 #include "sidecar/memory/piece_map.h"

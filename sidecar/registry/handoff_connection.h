@@ -9,7 +9,7 @@
 #include "lib/base/fd_passing.h"
 #include "lib/base/result.h"
 #include "lib/base/unique_fd.h"
-#include "lib/wire/handoff_protocol.h"
+#include "lib/codec/handoff_protocol.h"
 #include "sidecar/registry/workload_table.h"
 
 namespace gantry::registry {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 
 namespace gantry::registry {
 

@@ -10,7 +10,7 @@
 
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 
 namespace gantry::engine {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 #include "sidecar/metrics/path_obstacle.h"
 #include "sidecar/transport/transport.h"
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "client/cbor_writer.h"
-#include "lib/wire/body_writer.h"
+#include "client/session/cbor_writer.h"
+#include "lib/codec/body_writer.h"
 #include "lib/wire/transfers_body.h"
 
 namespace gantry::wire {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/wire/body_writer.h"
+#include "lib/codec/body_writer.h"
 #include "lib/wire/transfers_body.h"
 #include "sidecar/copy/job_builder.h"
 #include "sidecar/plan/plan_builder.h"

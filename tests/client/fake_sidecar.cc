@@ -8,7 +8,7 @@
 
 #include "lib/base/fd_passing.h"
 #include "lib/base/random_id.h"
-#include "lib/wire/handoff_protocol.h"
+#include "lib/codec/handoff_protocol.h"
 
 namespace gantry::client {
 namespace {

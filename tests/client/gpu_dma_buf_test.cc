@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "client/client_json.h"
-#include "client/gpu_dma_bufs.h"
+#include "client/memory/gpu_dma_bufs.h"
+#include "client/session/client_json.h"
 #include "tests/client/gpu_client_fixture.h"
 
 namespace gantry::client {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lib/base/dynamic_library.h"
+#include "lib/gpu/loaded_gpu_pointers.h"
 #include "tests/client/gpu_client_fixture.h"
 
 namespace gantry::client {

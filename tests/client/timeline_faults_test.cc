@@ -11,9 +11,9 @@
 
 #include "client/include/gantry_memory.h"
 #include "client/include/gantry_timeline.h"
-#include "client/timeline.h"
+#include "client/timeline/timeline.h"
 #include "lib/base/dynamic_library.h"
-#include "lib/gpu/cuda_abi.h"
+#include "lib/gpu/cuda/cuda_abi.h"
 #include "tests/client/gpu_client_fixture.h"
 #include "tests/contracts/gpu_streams.h"
 

@@ -1,7 +1,7 @@
 // Timelines and pinned arenas through the C interface, over a sidecar that only answers. On the
 // fake in every run; tests/gpu/run runs it on the vendor's driver, but for what only the fake can
 // be made to do (FakeGpu*).
-#include "client/timeline.h"
+#include "client/timeline/timeline.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "lib/base/dynamic_library.h"
-#include "lib/gpu/cuda_abi.h"
+#include "lib/gpu/cuda/cuda_abi.h"
 #include "tests/contracts/gpu_streams.h"
 
 namespace gantry::testing {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/shared/gpu_driver.h"
 
 namespace gantry::testing {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lib/base/fd_passing.h"
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/shared/gpu_driver.h"
 
 namespace gantry::testing {
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "lib/gpu/gpu_workload_device.h"
+#include "lib/gpu/shared/gpu_workload_device.h"
 #include "tests/contracts/gpu_driver_contract.h"
 
 namespace gantry::testing {

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/shared/gpu_driver.h"
 
 namespace gantry::testing {
 

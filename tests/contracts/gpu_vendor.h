@@ -2,7 +2,7 @@
 #pragma once
 
 #include "lib/base/dynamic_library.h"
-#include "lib/gpu/cuda_calls.h"
+#include "lib/gpu/cuda/cuda_calls.h"
 
 namespace gantry::testing {
 

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "lib/base/dynamic_library.h"
-#include "lib/gpu/cuda_abi.h"
+#include "lib/gpu/cuda/cuda_abi.h"
 #include "tests/contracts/gpu_pin_contract.h"
 #include "tests/contracts/gpu_streams.h"
 

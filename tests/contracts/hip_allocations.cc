@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "lib/gpu/hip_calls.h"
+#include "lib/gpu/hip/hip_calls.h"
 
 namespace gantry::testing {
 

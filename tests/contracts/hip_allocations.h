@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lib/base/dynamic_library.h"
-#include "lib/gpu/hip_abi.h"
+#include "lib/gpu/hip/hip_abi.h"
 #include "tests/contracts/gpu_allocations.h"
 
 namespace gantry::testing {

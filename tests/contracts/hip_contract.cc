@@ -2,7 +2,7 @@
 #include <set>
 
 #include "lib/base/dynamic_library.h"
-#include "lib/gpu/hip_abi.h"
+#include "lib/gpu/hip/hip_abi.h"
 #include "tests/contracts/gpu_driver_contract.h"
 #include "tests/contracts/hip_allocations.h"
 

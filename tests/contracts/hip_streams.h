@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "lib/base/dynamic_library.h"
-#include "lib/gpu/hip_abi.h"
+#include "lib/gpu/hip/hip_abi.h"
 #include "tests/contracts/gpu_streams.h"
 
 namespace gantry::testing {

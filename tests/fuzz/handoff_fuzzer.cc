@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "lib/wire/handoff_protocol.h"
+#include "lib/codec/handoff_protocol.h"
 
 namespace gantry::wire {
 namespace {

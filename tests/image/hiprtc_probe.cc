@@ -1,6 +1,6 @@
-// Compiles a HIP source, as lib/gpu/hip_compiler.cc does, with the HIP runtime of the file system
-// that it runs in; says how many bytes of code came out. No GPU is needed when the architecture is
-// named. One thread.
+// Compiles a HIP source, as lib/gpu/hip/hip_compiler.cc does, with the HIP runtime of the file
+// system that it runs in; says how many bytes of code came out. No GPU is needed when the
+// architecture is named. One thread.
 //   hiprtc_probe SOURCE OPTION...
 #include <dlfcn.h>
 

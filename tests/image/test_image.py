@@ -186,7 +186,7 @@ def test_amds_compiler_makes_code_of_the_kernel_in_it(running, image, variant, t
     if not variant.endswith("-rocm"):
         assert not list(running.rglob("libamd*")), "AMD's libraries are for the variant"
         return
-    kernel = ROOT / "build/release/generated/lib/gpu/copy_kernel.hip"
+    kernel = ROOT / "build/release/generated/lib/gpu/hip/copy_kernel.hip"
     assert kernel.exists(), "make build writes it"
     subprocess.run(["g++", "-std=c++20", "-o", tmp_path / "probe", ROOT / "tests/image/hiprtc_probe.cc"], check=True)
     copied = [running / "tmp/probe", running / "tmp/copy_kernel.hip"]

@@ -14,7 +14,7 @@
 #include "lib/base/clock.h"
 #include "lib/base/result.h"
 #include "lib/base/uid_set.h"
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 #include "lib/wire/peer_version.h"
 #include "lib/wire/rdma_types.h"
 #include "lib/wire/session_times.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
-#include "lib/gpu/gpu_types.h"
+#include "lib/gpu/shared/gpu_types.h"
 
 namespace gantry::worker {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/shared/gpu_driver.h"
 #include "sidecar/memory/gpu_devices.h"
 
 namespace gantry::worker {

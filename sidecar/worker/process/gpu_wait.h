@@ -3,7 +3,7 @@
 #pragma once
 
 #include "lib/base/clock.h"
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/shared/gpu_driver.h"
 
 namespace gantry::worker {
 

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "lib/gpu/copy_kernel.h"
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/shared/copy_kernel.h"
+#include "lib/gpu/shared/gpu_driver.h"
 #include "sidecar/worker/channel/copy_pool.h"
 #include "sidecar/worker/process/pinned_pages.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/shared/gpu_driver.h"
 
 namespace gantry::worker {
 

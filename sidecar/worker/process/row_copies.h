@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/shared/gpu_driver.h"
 #include "sidecar/worker/channel/copy_pool.h"
 
 namespace gantry::worker {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "lib/gpu/gpu_driver.h"
+#include "lib/gpu/shared/gpu_driver.h"
 #include "sidecar/worker/process/pinned_pages.h"
 
 namespace gantry::worker {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "lib/gpu/cuda_abi.h"
+#include "lib/gpu/cuda/cuda_abi.h"
 #include "tests/fakes/gpu/fake_capture.h"
 #include "tests/fakes/gpu/fake_context.h"
 

@@ -2,7 +2,7 @@
 #include <string>
 #include <string_view>
 
-#include "lib/gpu/copy_kernel_source.h"
+#include "lib/gpu/shared/copy_kernel_source.h"
 #include "tests/fakes/cuda/fake_cuda.h"
 #include "tests/fakes/gpu/fake_kernels.h"
 

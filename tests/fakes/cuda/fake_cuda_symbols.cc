@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "lib/gpu/cuda_abi.h"
+#include "lib/gpu/cuda/cuda_abi.h"
 #include "tests/fakes/gpu/fake_gpus.h"
 #include "tests/fakes/gpu/fake_results.h"
 

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <set>
 
-#include "lib/gpu/copy_kernel.h"
+#include "lib/gpu/shared/copy_kernel.h"
 
 namespace gantry::fake_gpu {
 namespace {

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <utility>
 
-#include "lib/gpu/hip_abi.h"
+#include "lib/gpu/hip/hip_abi.h"
 #include "tests/fakes/gpu/fake_capture.h"
 #include "tests/fakes/gpu/fake_context.h"
 

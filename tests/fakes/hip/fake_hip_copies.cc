@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "lib/gpu/copy_kernel_source.h"
+#include "lib/gpu/shared/copy_kernel_source.h"
 #include "tests/fakes/gpu/fake_kernels.h"
 #include "tests/fakes/hip/fake_code.h"
 #include "tests/fakes/hip/fake_hip.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "lib/gpu/copy_kernel_source.h"
-#include "lib/gpu/hip_abi.h"
+#include "lib/gpu/hip/hip_abi.h"
+#include "lib/gpu/shared/copy_kernel_source.h"
 #include "tests/fakes/gpu/fake_gpus.h"
 #include "tests/fakes/hip/fake_code.h"
 

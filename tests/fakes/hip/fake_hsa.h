@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "lib/gpu/hip_abi.h"
+#include "lib/gpu/hip/hip_abi.h"
 
 namespace gantry::fake_hip {
 

@@ -1,11 +1,12 @@
-#include "lib/gpu/cluster_gpus.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 
+#include "lib/gpu/all_cluster_gpus.h"
+#include "lib/gpu/cuda/nvidia_cluster_gpus.h"
+#include "lib/gpu/hip/amd_cluster_gpus.h"
 #include "tests/fakes/test_folder.h"
 
 namespace gantry::gpu {

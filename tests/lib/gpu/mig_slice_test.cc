@@ -1,4 +1,4 @@
-#include "lib/gpu/mig_slice.h"
+#include "lib/gpu/cuda/mig_slice.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/wire/schema_reader.h"
+#include "lib/codec/schema_reader.h"
 
 namespace gantry::wire {
 

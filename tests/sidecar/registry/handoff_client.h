@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lib/base/fd_passing.h"
-#include "lib/wire/handoff_protocol.h"
+#include "lib/codec/handoff_protocol.h"
 
 namespace gantry::registry {
 

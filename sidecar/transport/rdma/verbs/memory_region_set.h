@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lib/base/result.h"
-#include "lib/wire/buffer_types.h"
+#include "lib/codec/buffer_types.h"
 #include "lib/wire/rdma_types.h"
 #include "sidecar/memory/nic_memory.h"
 #include "sidecar/transport/rdma/verbs/device_set.h"

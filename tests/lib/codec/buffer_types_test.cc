@@ -1,0 +1,40 @@
+#include "lib/codec/buffer_types.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace gantry::wire {
+namespace {
+
+constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
+
+TEST(BufferTypesTest, NamesGoBothWays) {
+  for (int i = 0; i < kPathCount; ++i) {
+    EXPECT_EQ(PathByName(NameOf(static_cast<Path>(i))), static_cast<Path>(i));
+  }
+  EXPECT_EQ(NameOf(Path::kIpc), "ipc");
+  EXPECT_EQ(NameOf(Path::kTcp), "tcp");
+  EXPECT_FALSE(PathByName("SHM"));
+  EXPECT_FALSE(PathByName(""));
+  EXPECT_EQ(MemoryKindByName(NameOf(MemoryKind::kHost)), MemoryKind::kHost);
+  EXPECT_FALSE(MemoryKindByName("gpu?"));
+}
+
+TEST(BufferTypesTest, LayoutsFitWithoutWrapping) {
+  EXPECT_TRUE(CheckLayout({16, 16, 4}, 64));
+  EXPECT_TRUE(CheckLayout({16, 32, 4}, 3 * 32 + 16));  // no stride behind the last
+  EXPECT_TRUE(CheckLayout({64, kMax, 1}, 64));
+  EXPECT_TRUE(CheckLayout({kMax, kMax, 1}, kMax));
+  EXPECT_EQ(CheckLayout({16, 32, 4}, 3 * 32 + 15).error().field, "/layout");
+  EXPECT_EQ(CheckLayout({2, uint64_t{1} << 63, 3}, 64).error().code, ErrorCode::kOutOfRange);
+  EXPECT_EQ(CheckLayout({2, kMax, kBlocksMax}, kMax).error().code, ErrorCode::kOutOfRange);
+  EXPECT_TRUE(CheckLayout({1, 1, kBlocksMax}, kBlocksMax));
+  EXPECT_EQ(CheckLayout({1, 1, kBlocksMax + 1}, kMax).error().field, "/layout/blocks");
+  EXPECT_EQ(CheckLayout({0, 1, 1}, 64).error().field, "/layout/block_bytes");
+  EXPECT_EQ(CheckLayout({16, 15, 1}, 64).error().field, "/layout/block_stride");
+  EXPECT_EQ(CheckLayout({16, 16, 0}, 64).error().field, "/layout/blocks");
+}
+
+}  // namespace
+}  // namespace gantry::wire
