@@ -82,7 +82,7 @@ gantry_error* gantry_client_open(const char* path, const char* workload,
     if (path == nullptr) return Missing("path");
     if (workload == nullptr) return Missing("workload");
     if (client == nullptr) return Missing("client");
-    WorkloadSession::Options wanted;
+    SessionOptions wanted;
     wanted.path = path;
     wanted.workload = workload;
     if (options != nullptr) {
@@ -107,16 +107,16 @@ void gantry_client_destroy(gantry_client* client) {
 }
 gantry_error* gantry_client_close_within(gantry_client* client, uint64_t timeout_ms) {
   return EnterObject(client,
-                     [&] { return client->session->Close(WorkloadSession::Bounded(timeout_ms)); });
+                     [&] { return client->session->Close(SidecarLink::Bounded(timeout_ms)); });
 }
 gantry_error* gantry_client_check(gantry_client* client) {
-  return EnterObject(client, [&] { return client->session->Check(); });
+  return EnterObject(client, [&] { return client->session->link().Ping(); });
 }
 const char* gantry_client_workload(const gantry_client* client) {
-  return client->session->workload().c_str();
+  return client->session->link().workload().c_str();
 }
 const char* gantry_client_generation(const gantry_client* client) {
-  return client->session->generation().c_str();
+  return client->session->link().generation().c_str();
 }
 
 gantry_error* gantry_client_request(gantry_client* client, const char* method, const char* target,
@@ -127,7 +127,7 @@ gantry_error* gantry_client_request(gantry_client* client, const char* method, c
     if (answer == nullptr) return Missing("answer");
     ASSIGN_OR_RETURN(
         const std::string text,
-        client->session->Request(method, target, body != nullptr ? body : "", wait_ms));
+        client->session->link().Request(method, target, body != nullptr ? body : "", wait_ms));
     *answer = CopyText(text);
     return {};
   });
@@ -149,7 +149,7 @@ gantry_error* gantry_arena_create(gantry_client* client, uint64_t bytes, gantry_
     auto handle = std::make_unique<gantry_arena>();
     handle->session = client->session;
     ASSIGN_OR_RETURN(handle->arena,
-                     client->session->AddArena(fd.get(), RoundUpToPages(bytes), nullptr));
+                     client->session->memory().AddArena(fd.get(), RoundUpToPages(bytes), nullptr));
     *arena = handle.release();
     return {};
   });
@@ -161,7 +161,7 @@ gantry_error* gantry_arena_adopt(gantry_client* client, int fd, uint64_t bytes, 
     if (arena == nullptr) return Missing("arena");
     auto handle = std::make_unique<gantry_arena>();
     handle->session = client->session;
-    ASSIGN_OR_RETURN(handle->arena, client->session->AddArena(fd, bytes, address));
+    ASSIGN_OR_RETURN(handle->arena, client->session->memory().AddArena(fd, bytes, address));
     *arena = handle.release();
     return {};
   });
@@ -172,7 +172,8 @@ uint64_t gantry_arena_bytes(const gantry_arena* arena) { return arena->arena->by
 int gantry_arena_fd(const gantry_arena* arena) { return arena->arena->fd(); }
 
 gantry_error* gantry_arena_close(gantry_arena* arena, uint64_t drain_ms) {
-  return EnterObject(arena, [&] { return arena->session->CloseArena(*arena->arena, drain_ms); });
+  return EnterObject(arena,
+                     [&] { return arena->session->memory().CloseArena(*arena->arena, drain_ms); });
 }
 gantry_error* gantry_arena_pin(gantry_arena* arena, int device, gantry_device_address* address) {
   return EnterObject(arena, [&]() -> Status {
@@ -185,7 +186,7 @@ gantry_error* gantry_arena_unpin(gantry_arena* arena) {
   return EnterObject(arena, [&] { return arena->arena->Unpin(); });
 }
 void gantry_arena_destroy(gantry_arena* arena) {
-  Destroy(arena, [&] { return arena->session->DropArena(*arena->arena); });
+  Destroy(arena, [&] { return arena->session->memory().DropArena(*arena->arena); });
 }
 
 gantry_error* gantry_client_resolve(gantry_client* client, const void* address, uint64_t bytes,
@@ -193,7 +194,7 @@ gantry_error* gantry_client_resolve(gantry_client* client, const void* address, 
   return EnterObject(client, [&]() -> Status {
     if (count == nullptr) return Missing("count");
     if (extents == nullptr && capacity != 0) return Missing("extents");
-    ASSIGN_OR_RETURN(const auto found, client->session->Locate(address, bytes));
+    ASSIGN_OR_RETURN(const auto found, client->session->memory().locator().Locate(address, bytes));
     std::copy_n(found.begin(), std::min(capacity, found.size()), extents);
     *count = found.size();
     return {};
@@ -203,14 +204,15 @@ gantry_error* gantry_client_resolve(gantry_client* client, const void* address, 
 namespace {
 
 gantry_error* Register(gantry_client* client, const gantry_buffer_spec* specs, size_t count,
-                       WorkloadSession::Trust trust, gantry_buffer** buffers) {
+                       WorkloadMemory::Trust trust, gantry_buffer** buffers) {
   return EnterObject(client, [&]() -> Status {
     if (specs == nullptr && count != 0) return Missing("specs");
     if (buffers == nullptr && count != 0) return Missing("buffers");
     // Handles first: once the sidecar has registered the buffers nothing may fail any more.
     std::vector<std::unique_ptr<gantry_buffer>> handles(count);
     for (auto& handle : handles) handle.reset(new gantry_buffer{client->session, nullptr});
-    ASSIGN_OR_RETURN(auto registered, client->session->Register(std::span(specs, count), trust));
+    ASSIGN_OR_RETURN(auto registered,
+                     client->session->memory().Register(std::span(specs, count), trust));
     for (size_t i = 0; i < count; ++i) {
       handles[i]->buffer = std::move(registered[i]);
       buffers[i] = handles[i].release();
@@ -223,12 +225,12 @@ gantry_error* Register(gantry_client* client, const gantry_buffer_spec* specs, s
 
 gantry_error* gantry_buffers_register(gantry_client* client, const gantry_buffer_spec* specs,
                                       size_t count, gantry_buffer** buffers) {
-  return Register(client, specs, count, WorkloadSession::Trust::kBelieve, buffers);
+  return Register(client, specs, count, WorkloadMemory::Trust::kBelieve, buffers);
 }
 gantry_error* gantry_buffers_register_verified(gantry_client* client,
                                                const gantry_buffer_spec* specs, size_t count,
                                                gantry_buffer** buffers) {
-  return Register(client, specs, count, WorkloadSession::Trust::kVerify, buffers);
+  return Register(client, specs, count, WorkloadMemory::Trust::kVerify, buffers);
 }
 
 const char* gantry_buffer_name(const gantry_buffer* buffer) { return buffer->buffer->name.c_str(); }
@@ -242,7 +244,8 @@ int gantry_buffer_is_registered(const gantry_buffer* buffer) {
 }
 
 gantry_error* gantry_buffer_unregister(gantry_buffer* buffer, uint64_t drain_ms) {
-  return EnterObject(buffer, [&] { return buffer->session->Unregister(buffer->buffer, drain_ms); });
+  return EnterObject(
+      buffer, [&] { return buffer->session->memory().Unregister(buffer->buffer, drain_ms); });
 }
 gantry_error* gantry_buffer_unregister_report(gantry_buffer* buffer, uint64_t drain_ms,
                                               char** report) {
@@ -250,26 +253,26 @@ gantry_error* gantry_buffer_unregister_report(gantry_buffer* buffer, uint64_t dr
     if (report == nullptr) return Missing("report");
     *report = nullptr;
     std::string text;
-    Status done = buffer->session->Unregister(buffer->buffer, drain_ms, &text);
+    Status done = buffer->session->memory().Unregister(buffer->buffer, drain_ms, &text);
     *report = CopyText(text);
     return done;
   });
 }
 void gantry_buffer_destroy(gantry_buffer* buffer) {
-  Destroy(buffer, [&] { return buffer->session->Drop(buffer->buffer); });
+  Destroy(buffer, [&] { return buffer->session->memory().Drop(buffer->buffer); });
 }
 
 gantry_error* gantry_buffers_suspend(gantry_client* client, gantry_buffer* const* buffers,
                                      size_t count, uint64_t drain_ms) {
   return EnterObject(client, [&]() -> Status {
     ASSIGN_OR_RETURN(const auto names, NamesOf(buffers, count));
-    return client->session->Suspend(names ? &*names : nullptr, drain_ms);
+    return client->session->memory().sleep().Suspend(names ? &*names : nullptr, drain_ms);
   });
 }
 gantry_error* gantry_buffers_resume(gantry_client* client, gantry_buffer* const* buffers,
                                     size_t count) {
   return EnterObject(client, [&]() -> Status {
     ASSIGN_OR_RETURN(const auto names, NamesOf(buffers, count));
-    return client->session->Resume(names ? &*names : nullptr);
+    return client->session->memory().sleep().Resume(names ? &*names : nullptr);
   });
 }

@@ -24,7 +24,8 @@ std::string HoldTarget(const char* id) { return "/v1/holds/" + UrlEscape(id); }
 Status AskForHold(WorkloadSession& session, std::string_view method, const char* id,
                   const std::string& body, uint64_t* expires_unix_ms) {
   static constexpr std::array<std::string_view, 1> kKeys = {"expires_unix_ms"};
-  ASSIGN_OR_RETURN(const std::string answer, session.Request(method, HoldTarget(id), body, 0));
+  ASSIGN_OR_RETURN(const std::string answer,
+                   session.link().Request(method, HoldTarget(id), body, 0));
   const auto fields = AnswerFields::Read(answer, kKeys);
   if (expires_unix_ms != nullptr && fields) *expires_unix_ms = fields->Number("expires_unix_ms");
   return {};
@@ -45,10 +46,10 @@ gantry_error* gantry_notify(gantry_client* client, const char* peer, const gantr
     }
     RETURN_IF_ERROR(CheckMessage(*message));
     WorkloadSession& session = *client->session;
-    const std::string body =
-        NotificationBody(session.workload(), peer == nullptr ? "" : peer, *message, deadline_ms);
+    const std::string body = NotificationBody(session.link().workload(),
+                                              peer == nullptr ? "" : peer, *message, deadline_ms);
     ASSIGN_OR_RETURN(const std::string answer,
-                     session.Request("POST", "/v1/notifications", body, 0));
+                     session.link().Request("POST", "/v1/notifications", body, 0));
     const auto fields = AnswerFields::Read(answer, kKeys);
     if (id == nullptr) return {};
     char* text = ::strdup(fields ? fields->Text("id").c_str() : "");
@@ -63,8 +64,8 @@ gantry_error* gantry_hold_put(gantry_client* client, const char* id, const gantr
   return EnterObject(client, [&]() -> Status {
     RETURN_IF_ERROR(CheckId(id));
     if (spec == nullptr) return Fail(ErrorCode::kInvalidArgument, "the hold is NULL", {}, "spec");
-    ASSIGN_OR_RETURN(const std::string body, HoldBody(client->session->workload(), *spec));
-    RETURN_IF_ERROR(client->session->CheckHeld(*spec));
+    ASSIGN_OR_RETURN(const std::string body, HoldBody(client->session->link().workload(), *spec));
+    RETURN_IF_ERROR(client->session->memory().sleep().CheckHeld(*spec));
     return AskForHold(*client->session, "PUT", id, body, expires_unix_ms);
   });
 }
@@ -74,7 +75,8 @@ gantry_error* gantry_hold_extend(gantry_client* client, const char* id, uint64_t
   return EnterObject(client, [&]() -> Status {
     RETURN_IF_ERROR(CheckId(id));
     return AskForHold(*client->session, "PATCH", id,
-                      HoldExtensionBody(client->session->workload(), ttl_ms), expires_unix_ms);
+                      HoldExtensionBody(client->session->link().workload(), ttl_ms),
+                      expires_unix_ms);
   });
 }
 
@@ -82,8 +84,9 @@ gantry_error* gantry_hold_release(gantry_client* client, const char* id, int* en
   return EnterObject(client, [&]() -> Status {
     RETURN_IF_ERROR(CheckId(id));
     const std::string target =
-        HoldTarget(id) + "?workload=" + UrlEscape(client->session->workload());
-    ASSIGN_OR_RETURN(const std::string answer, client->session->Request("DELETE", target, "", 0));
+        HoldTarget(id) + "?workload=" + UrlEscape(client->session->link().workload());
+    ASSIGN_OR_RETURN(const std::string answer,
+                     client->session->link().Request("DELETE", target, "", 0));
     if (ended != nullptr) *ended = answer.empty();  // else it says who reads
     return {};
   });

@@ -31,7 +31,7 @@ Status Fill(gantry_timeline& made, std::optional<int> device) {
   spec.pieces = &piece;
   spec.piece_count = 1;
   ASSIGN_OR_RETURN(const auto registered,
-                   session.Register(std::span(&spec, 1), WorkloadSession::Trust::kBelieve));
+                   session.memory().Register(std::span(&spec, 1), WorkloadMemory::Trust::kBelieve));
   made.buffer = {made.session, registered.front()};
   return {};
 }
@@ -62,8 +62,10 @@ gantry_error* gantry_timeline_create(gantry_client* client, int device,
     made->session = client->session;
     ASSIGN_OR_RETURN(const UniqueFd fd, CreateSealedMemfd("gantry-timeline", CounterPage::kBytes));
     ASSIGN_OR_RETURN(made->arena,
-                     client->session->AddArena(fd.get(), CounterPage::kBytes, nullptr));
-    const auto take_back = [&] { static_cast<void>(client->session->CloseArena(*made->arena, 0)); };
+                     client->session->memory().AddArena(fd.get(), CounterPage::kBytes, nullptr));
+    const auto take_back = [&] {
+      static_cast<void>(client->session->memory().CloseArena(*made->arena, 0));
+    };
     try {
       Status filled = Fill(*made, device == GANTRY_NO_GPU ? std::nullopt : std::optional(device));
       if (!filled) {
@@ -117,9 +119,9 @@ gantry_buffer* gantry_timeline_buffer(const gantry_timeline* timeline) {
 
 void gantry_timeline_destroy(gantry_timeline* timeline) {
   Destroy(timeline, [&] {
-    Status closed = timeline->session->DropArena(*timeline->arena);
+    Status closed = timeline->session->memory().DropArena(*timeline->arena);
     // Transfers that still wait for it need the sidecar's mapping, and nothing of this process.
-    timeline->session->Forget(timeline->buffer.buffer);
+    timeline->session->memory().buffers().Forget(timeline->buffer.buffer);
     return closed;
   });
 }

@@ -69,7 +69,7 @@ gantry_error* gantry_transfer_submit(gantry_client* client, const gantry_transfe
     ASSIGN_OR_RETURN(const SubmitHandles handles, HandlesOf(*client, *spec));
     auto handle = std::make_unique<gantry_transfer>();
     handle->session = client->session;
-    ASSIGN_OR_RETURN(handle->record, client->session->Submit(*spec, handles, wait_ms));
+    ASSIGN_OR_RETURN(handle->record, client->session->transfers().Submit(*spec, handles, wait_ms));
     *transfer = handle.release();
     return {};
   });
@@ -82,7 +82,7 @@ const char* gantry_transfer_id(const gantry_transfer* transfer) {
 gantry_error* gantry_transfer_wait(gantry_transfer* transfer, uint64_t timeout_ms,
                                    gantry_transfer_status* status) {
   return EnterObject(transfer, [&]() -> Status {
-    RETURN_IF_ERROR(transfer->session->Await(*transfer->record, timeout_ms));
+    RETURN_IF_ERROR(transfer->session->transfers().Await(*transfer->record, timeout_ms));
     const gantry_transfer_status last = transfer->record->status();
     if (status != nullptr) *status = last;
     if (last.state <= GANTRY_SUCCEEDED) return {};
@@ -93,7 +93,7 @@ gantry_error* gantry_transfer_wait(gantry_transfer* transfer, uint64_t timeout_m
 gantry_error* gantry_transfer_cancel(gantry_transfer* transfer, uint64_t timeout_ms,
                                      gantry_transfer_status* status) {
   return EnterObject(transfer, [&]() -> Status {
-    RETURN_IF_ERROR(transfer->session->Cancel(*transfer->record, timeout_ms));
+    RETURN_IF_ERROR(transfer->session->transfers().Cancel(*transfer->record, timeout_ms));
     if (status != nullptr) *status = transfer->record->status();
     return {};
   });

@@ -15,7 +15,7 @@ gantry_error* gantry_view_create(gantry_client* client, const gantry_view_spec* 
     }
     auto handle = std::make_unique<gantry_view>();
     handle->session = client->session;
-    ASSIGN_OR_RETURN(handle->record, client->session->MakeView(*spec));
+    ASSIGN_OR_RETURN(handle->record, client->session->transfers().MakeView(*spec));
     *view = handle.release();
     return {};
   });
@@ -41,9 +41,10 @@ char* gantry_view_json(const gantry_view* view) {
 }
 
 gantry_error* gantry_view_delete(gantry_view* view) {
-  return EnterObject(view, [&]() -> Status { return view->session->DeleteView(*view->record); });
+  return EnterObject(
+      view, [&]() -> Status { return view->session->transfers().DeleteView(*view->record); });
 }
 
 void gantry_view_destroy(gantry_view* view) {
-  Destroy(view, [&]() -> Status { return view->session->Drop(*view->record); });
+  Destroy(view, [&]() -> Status { return view->session->transfers().Drop(*view->record); });
 }

@@ -9,10 +9,10 @@
 #include <variant>
 #include <vector>
 
+#include "client/http/http_reply_parser.h"
 #include "client/include/gantry.h"
 #include "client/memory/arena.h"
 #include "client/memory/gpu_resolver.h"
-#include "client/session/http_reply_parser.h"
 #include "lib/base/result.h"
 #include "lib/codec/buffer_types.h"
 #include "lib/wire/registration_request.h"

@@ -3,178 +3,37 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <utility>
 
 #include "client/timeline/timeline.h"
-#include "lib/base/json_text.h"
 #include "lib/base/name.h"
 
 namespace gantry::client {
-namespace {
 
-constexpr std::array<std::string_view, 5> kMethods = {"GET", "PUT", "POST", "PATCH", "DELETE"};
+WorkloadSession::WorkloadSession(SessionOptions options, std::string api_socket)
+    : owner_(::getpid()),
+      link_(std::move(options), std::move(api_socket)),
+      memory_(link_),
+      transfers_(link_, memory_.buffers()) {}
 
-Status CheckTarget(std::string_view method, std::string_view target) {
-  if (std::find(kMethods.begin(), kMethods.end(), method) == kMethods.end()) {
-    return Fail(ErrorCode::kInvalidArgument, "there is no method " + JsonQuote(method),
-                "GET, PUT, POST, PATCH or DELETE", "method");
-  }
-  const bool printable =
-      std::all_of(target.begin(), target.end(), [](char c) { return c > ' ' && c < '\x7f'; });
-  if (!target.starts_with('/') || !printable) {
-    return Fail(ErrorCode::kInvalidArgument, JsonQuote(target) + " is not the path of a resource",
-                "start with / and percent-encode what is not printable ASCII", "target");
-  }
-  return {};
-}
-
-constexpr char kLostHint[] =
-    "the lease is lost, the sidecar was probably restarted: open a new client";
-
-// Peers have codes of their own for it.
-Error Lost(Error error) {
-  if (error.code != ErrorCode::kPeerLost && error.code != ErrorCode::kPeerUnavailable) return error;
-  error.code = ErrorCode::kSidecarLost;
-  error.hint = kLostHint;
-  return error;
-}
-
-}  // namespace
-
-WorkloadSession::WorkloadSession(Options options, std::string api_socket)
-    : options_(std::move(options)),
-      owner_(::getpid()),
-      http_(std::move(api_socket)),
-      silence_(options_.timeout),
-      gpu_([this](std::span<const int> fds) { return lease_->HandOver(fds); }) {}
-
-milliseconds WorkloadSession::Bounded(uint64_t wait_ms) {
-  constexpr uint64_t kWaitMsMax = uint64_t{1000} * 3600 * 24 * 365;
-  return milliseconds(static_cast<int64_t>(std::min(wait_ms, kWaitMsMax)));
-}
-
-Result<std::shared_ptr<WorkloadSession>> WorkloadSession::Open(Options options) {
+Result<std::shared_ptr<WorkloadSession>> WorkloadSession::Open(SessionOptions options) {
   RETURN_IF_ERROR(CheckName(options.workload, "workload"));
   struct stat info = {};
   std::string api_socket = options.path;
   if (::stat(api_socket.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) api_socket += "/api.sock";
   std::shared_ptr<WorkloadSession> session(
       new WorkloadSession(std::move(options), std::move(api_socket)));
-  RETURN_IF_ERROR(session->Attach());
+  RETURN_IF_ERROR(session->link_.Attach());
+  if (session->link_.wants_dma_bufs()) session->memory_.locator().gpu().WantDmaBufs();
   return session;
 }
 
-Status WorkloadSession::Attach() {
-  const std::string target = "/v1/workloads/" + UrlEscape(options_.workload);
-  const std::string body = LeaseBody(options_.engine_id);
-  ASSIGN_OR_RETURN(const std::string answer, Ask({.method = "PUT",
-                                                  .target = target,
-                                                  .body = body,
-                                                  .repeatable = true,
-                                                  .timeout = options_.timeout}));
-  ASSIGN_OR_RETURN(lease_answer_, ReadLease(answer));
-  std::string path = options_.handoff_socket;
-  if (path.empty()) {
-    // The sidecar's own path may not be the one under which its directory is mounted here.
-    path = http_.socket_path().substr(0, http_.socket_path().rfind('/') + 1) + "handoff.sock";
-    if (::access(path.c_str(), F_OK) != 0) path = lease_answer_.handoff_socket;
-  }
-  auto lease = HandoffLease::Attach(path, lease_answer_.lease_token, options_.timeout);
-  if (!lease) return Fail(std::move(lease).error().WithContext("attaching the lease"));
-  lease_ = *std::move(lease);
-  if (lease_answer_.wants_dma_bufs) gpu_.WantDmaBufs();
-  return {};
-}
-
 Status WorkloadSession::Close(milliseconds longest) {
-  if (closed_.exchange(true)) return {};
-  Status outcome;
-  // The name may belong to a newer registration once this lease is gone.
-  if (longest.count() > 0 && lease_->alive()) {
-    const std::string target = "/v1/workloads/" + UrlEscape(options_.workload);
-    auto reply = http_.Send({.method = "DELETE",
-                             .target = target,
-                             .bearer = lease_answer_.lease_token,
-                             .timeout = std::min(longest, options_.timeout)});
-    if (!reply) {
-      outcome = Fail(std::move(reply).error());
-    } else if (reply->status != 404) {
-      if (auto answer = BodyOrProblem(*std::move(reply)); !answer) outcome = Fail(answer.error());
-    }
-  }
-  http_.Close();
-  lease_->End();
+  if (link_.is_closed()) return {};
+  Status outcome = link_.Close(longest);
   Timeline::FreeQuietPages();  // of every client that this process has had
-  MutexLock lock(mutex_);
-  for (const BufferPointer& buffer : buffers_) buffer->registered = false;
-  buffers_.clear();
-  gpu_buffers_.clear();
-  ++gpu_buffers_epoch_;
+  memory_.buffers().ForgetAll();
   return outcome;
-}
-
-Status WorkloadSession::Check() {
-  if (closed_) return Fail(Closed());
-  return lease_->Ping();
-}
-
-Result<std::string> WorkloadSession::Ask(HttpRequest request, std::string* raw) {
-  if (closed_) return Fail(Closed());
-  request.bearer = lease_answer_.lease_token;
-  auto reply = http_.Send(request);
-  if (reply) {
-    silence_.End();
-  } else {
-    if (reply.error().code == ErrorCode::kDeadlineExceeded) silence_.Begin();
-    return Fail(lease_ == nullptr ? std::move(reply).error() : Lost(std::move(reply).error()));
-  }
-  if (raw != nullptr) *raw = reply->body;
-  auto body = BodyOrProblem(*std::move(reply));
-  // Another sidecar has answered, which knows nothing of this client, or the lease was ended.
-  if (!body && lease_ != nullptr && !lease_->alive()) {
-    body.error().code = ErrorCode::kSidecarLost;
-    body.error().hint = kLostHint;
-  }
-  return body;
-}
-
-Status WorkloadSession::TellUnheard() {
-  Unheard unheard = silence_.Take();
-  while (!unheard.targets.empty()) {
-    auto answer = Ask({.method = "DELETE",
-                       .target = unheard.targets.back(),
-                       .repeatable = true,
-                       .timeout = options_.timeout + Bounded(kDropDrainMs)});
-    if (!answer && silence_.IsOn()) {
-      for (std::string& target : unheard.targets) silence_.KeepTarget(std::move(target));
-      for (std::string& token : unheard.tokens) silence_.KeepToken(std::move(token));
-      return Fail(std::move(answer).error());
-    }
-    unheard.targets.pop_back();
-  }
-  ReleaseFds(unheard.tokens);
-  return {};
-}
-
-Result<std::string> WorkloadSession::Post(std::string_view target, std::string_view body,
-                                          uint64_t wait_ms) {
-  return Ask({.method = "POST",
-              .target = target,
-              .body = body,
-              .repeatable = true,  // each names what it makes, or asks only
-              .timeout = options_.timeout + Bounded(wait_ms)});
-}
-
-Result<std::string> WorkloadSession::Request(std::string_view method, std::string_view target,
-                                             std::string_view body, uint64_t wait_ms) {
-  RETURN_IF_ERROR(CheckTarget(method, target));
-  return Ask({.method = method,
-              .target = target,
-              .body = body,
-              .repeatable = method != "POST" && method != "PATCH",
-              .timeout = options_.timeout + Bounded(wait_ms)});
 }
 
 }  // namespace gantry::client

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "client/session/client_json.h"
-#include "client/session/http_reply_parser.h"
+#include "client/http/http_reply_parser.h"
 
 namespace gantry::client {
 namespace {

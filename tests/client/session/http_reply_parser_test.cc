@@ -1,4 +1,4 @@
-#include "client/session/http_reply_parser.h"
+#include "client/http/http_reply_parser.h"
 
 #include <gtest/gtest.h>
 

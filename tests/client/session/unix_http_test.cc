@@ -1,4 +1,4 @@
-#include "client/session/unix_http.h"
+#include "client/http/unix_http.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>

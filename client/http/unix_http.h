@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "client/session/http_reply_parser.h"
+#include "client/http/http_reply_parser.h"
 #include "lib/base/clock.h"
 #include "lib/base/input_wait.h"
 #include "lib/base/mutex.h"

@@ -1,4 +1,4 @@
-#include "client/session/unix_http.h"
+#include "client/http/unix_http.h"
 
 #include <sys/socket.h>
 #include <sys/time.h>

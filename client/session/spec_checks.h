@@ -1,0 +1,13 @@
+// What the fields of a caller's specification must satisfy before it is sent. Thread-safe.
+#pragma once
+
+#include "client/include/gantry.h"
+#include "lib/base/result.h"
+
+namespace gantry::client {
+
+// kInvalidArgument with the field that is wrong.
+Status CheckSpec(const gantry_transfer_spec& spec);
+Status CheckSpec(const gantry_view_spec& spec);
+
+}  // namespace gantry::client
