@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "client/session/client_json.h"
 #include "client/http/http_reply_parser.h"
+#include "client/session/client_json.h"
 
 namespace gantry::client {
 namespace {
