@@ -15,11 +15,11 @@ enum class ErrorCode {
   kUnsupportedMedia,    // content type or encoding that is not accepted
   kUnauthenticated,     // no lease token or peer credentials that name a caller
   kPermissionDenied,    // the caller is known and may not do this
-  kNotFound,            // no such workload, buffer, peer or transfer
+  kNotFound,            // no such object
   kMethodNotAllowed,    // the resource exists, the method does not
-  kConflict,            // the same client id with another body
+  kConflict,            // the object's state excludes the request, e.g. its id has other content
   kStaleGeneration,     // the object was replaced since the caller learned of it
-  kLeaseExpired,        // the lease has ended
+  kLeaseExpired,        // the lease or hold has ended
   kDraining,            // the buffer is being deleted or is suspended
   kUnregistered,        // the range is in no registered buffer
   kOutOfRange,          // offset, length or block id outside of the buffer

@@ -1,5 +1,5 @@
-// One client's connection: bounded buffers around a socket that never blocks, and where in a
-// request or response it is. Used by one thread at a time.
+// One client's connection: bounded buffers around a non-blocking socket, and its state within a
+// request or response. Used by one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -18,15 +18,15 @@ namespace gantry::http {
 struct ConnectionLimits {
   FramingLimits framing;
   milliseconds request_time_max{10'000};   // from its first byte to its last
-  milliseconds response_time_max{30'000};  // until the client has taken all of it
+  milliseconds response_time_max{30'000};  // until the client has received all of it
   milliseconds idle_time_max{300'000};     // between requests
-  // Looked for the next request before it is waited for: engines ask in a loop, and the next one
-  // often comes as soon as they have read the response.
+  // Polling for the next request before the connection is parked. Engines call in a loop, so the
+  // next request often follows the response at once.
   microseconds input_spin{400};
-  size_t large_bytes_max = 256 << 20;  // of all bodies that are being received, together
+  size_t large_bytes_max = 256 << 20;  // total of the bodies being received
 };
 
-// What all connections of a server share.
+// Shared by all connections of a server.
 struct ConnectionShare {
   const ConnectionLimits limits;
   std::atomic<size_t> large_bytes = 0;
@@ -41,35 +41,35 @@ class HttpConnection final : public ResponseChannel {
   HttpConnection& operator=(const HttpConnection&) = delete;
 
   enum class State { kHasRequest, kWantsInput, kWantsOutput, kEnded };
-  // Sends and receives what can be without waiting.
+  // Sends and receives as much as possible without blocking.
   State Advance();
 
-  // After kHasRequest: the request, valid until EndRequest. The response goes to response().
+  // After kHasRequest: returns the request, valid until EndRequest. Write the response to
+  // response().
   HttpInterpreter::Call request();
   std::string* response() { return &output_; }
-  // False: the connection ends with the response.
+  // `keep_open` false ends the connection after the response.
   void EndRequest(bool keep_open);
 
-  // Answers with these bytes, whatever was received, and ends.
+  // Sends these bytes as the last response, whatever was received.
   void EndWith(std::string last_response);
 
-  // Sends the rest of the response, waiting for the client until `deadline`.
+  // Sends the rest of the response; blocks until `deadline` at most.
   void Drain(TimePoint deadline);
-  // No byte of a request has come, and none of a response is left.
+  // True between requests: nothing received, nothing left to send.
   bool is_idle() const { return input_.empty() && output_.empty() && !ends_; }
-  // A request was answered.
+  // True once a request was answered.
   bool has_served() const { return served_; }
-  // The client began a request and has not finished it.
+  // True when a request was begun but is incomplete.
   bool is_in_request() const { return !input_.empty() && output_.empty() && !ends_; }
-  // Whether the next request comes so soon that waiting for it is better than to be woken for it.
-  // REQUIRES is_idle().
+  // Polls for input for as long as it pays compared to a wake-up. REQUIRES is_idle().
   bool SpinForInput();
-  // When the state it is in has lasted too long.
+  // End of the current state's time limit.
   TimePoint deadline() const { return deadline_; }
-  // Since when it is in that state.
+  // Start of the current state.
   TimePoint since() const { return since_; }
   int socket() const { return socket_.get(); }
-  // Wakes whoever waits for this client; for other threads, while the connection is in use.
+  // Ends waits for this client, from another thread, while the connection is in use.
   void Cut();
 
   bool SendNow(std::string_view bytes) override;
@@ -95,12 +95,12 @@ class HttpConnection final : public ResponseChannel {
   Framing framing_;
   bool continued_ = false;  // "100 Continue" was sent
   std::string output_;
-  size_t sent_ = 0;       // of output_
-  size_t charged_ = 0;    // of share_->large_bytes
+  size_t sent_ = 0;       // bytes of output_
+  size_t charged_ = 0;    // bytes of share_->large_bytes
   size_t discarded_ = 0;  // bytes received after the last response
-  bool ends_ = false;     // after output_
-  bool served_ = false;   // a request
-  bool lingers_ = false;  // all is sent; waits for the client to close
+  bool ends_ = false;     // closes after output_
+  bool served_ = false;   // at least one request
+  bool lingers_ = false;  // all is sent; waiting for the client to close
   TimePoint since_;
   TimePoint deadline_;
   AdaptiveSpin spin_;

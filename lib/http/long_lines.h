@@ -1,5 +1,5 @@
-// Header lines that the contract allows and the HTTP library refuses. The library is not shown
-// them, and whoever needs one's value reads it here. Pure; thread-safe.
+// Handles header lines that the contract allows but the HTTP library refuses. They are hidden from
+// the library; their values are read here. Pure; thread-safe.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace gantry::http {
 
-// What the library takes for certain; a head that is no longer has no long line.
+// The library accepts lines of this length; a shorter head has no long line.
 inline constexpr size_t kShortLineBytesMax = 4096;
 
-// `head` was framed before (RequestFraming).
+// REQUIRES that `head` passed FrameRequest.
 std::string WithoutLongLines(std::string_view head);
-// The value of the first long line of this name; empty: there is none.
+// Returns the value of the first long line of this name; empty: there is none.
 std::string_view LongValueOf(std::string_view head, std::string_view name);
 
 }  // namespace gantry::http

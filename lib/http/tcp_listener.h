@@ -9,12 +9,12 @@
 namespace gantry::http {
 
 enum class Reach {
-  kLoopback,  // callers on this machine alone, or in this pod
-  kNetwork,   // whoever gets through to the address
+  kLoopback,  // callers on this machine or in this pod only
+  kNetwork,   // any caller that can reach the address
 };
 
-// `address` is a literal one: "127.0.0.1:port", "[::1]:port", and with kNetwork any; port 0 is any
-// port. "[::]:port" takes IPv4, too. *port is the bound one. The socket does not block.
+// `address` is literal: "127.0.0.1:port" or "[::1]:port"; with kNetwork any address. "[::]:port"
+// includes IPv4. Port 0 picks one; *port receives it. The socket is non-blocking.
 Result<UniqueFd> ListenTcp(std::string_view address, Reach reach, int backlog, int* port);
 
 }  // namespace gantry::http

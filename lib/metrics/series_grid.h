@@ -1,5 +1,5 @@
-// All series of one metric over closed label sets, made at once, so that each is there from the
-// start and updating one is an array access. Immutable after construction; thread-safe.
+// All series of one metric over closed label sets, created at once. Each exists from the start, and
+// updating one is an array access. Immutable after construction; thread-safe.
 #pragma once
 
 #include <prometheus/counter.h>
@@ -27,8 +27,8 @@ struct LabelSet {
 template <typename Metric>
 class SeriesGrid {
  public:
-  // `extra` is what Metric's constructor takes: nothing, or the buckets of a histogram. Help must
-  // not contain a newline or a backslash: the library does not escape it.
+  // `extra` is passed to Metric's constructor: nothing, or the buckets of a histogram. Help must
+  // not contain a newline or a backslash, since the library does not escape it.
   template <typename... Extra>
   SeriesGrid(prometheus::Registry& registry, std::string_view name, std::string_view help,
              std::initializer_list<LabelSet> sets, const Extra&... extra)
@@ -39,7 +39,7 @@ class SeriesGrid {
     for (size_t i = 0; i < count; ++i) series_.push_back(&family.Add(LabelsOf(i), extra...));
   }
 
-  // The series with the values of these indices, one for each label set, in their order.
+  // Returns the series for one index per label set, in their order.
   template <typename... Index>
   Metric& At(Index... index) const {
     size_t position = 0;

@@ -1,6 +1,6 @@
-// grpc.health.v1 alone, in plaintext on an address of its own: a kubelet cannot show a certificate.
-// Services: "" and "readiness" serve while the process takes work, "liveness" while it moves.
-// Thread-safe.
+// grpc.health.v1 only, in plaintext on its own address, since a kubelet has no certificate.
+// Services: "" and "readiness" serve while the process accepts work, "liveness" while it
+// progresses. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -13,12 +13,12 @@
 namespace gantry::rpc {
 
 struct HealthServerOptions {
-  std::string listen;             // "host:port"; port 0 takes any
-  std::function<Status()> ready;  // asked by any thread; outlives the server
-  // Likewise, and takes no lock. Empty: it always is.
+  std::string listen;             // "host:port"; port 0 picks one
+  std::function<Status()> ready;  // called on any thread; outlives the server
+  // Called on any thread; takes no lock. Empty: always alive.
   std::function<Status()> alive = {};
   milliseconds look_again{200};
-  size_t connections_max = 16;  // at the bound the one that is quiet longest gives way to a new one
+  size_t connections_max = 16;  // at the limit a new connection replaces the quietest
 };
 
 class HealthServer {
@@ -26,8 +26,8 @@ class HealthServer {
   static Result<std::unique_ptr<HealthServer>> Start(HealthServerOptions options);
   virtual ~HealthServer() = default;
 
-  virtual std::string address() const = 0;  // "host:port" with the port that was taken
-  virtual void Refresh() = 0;               // looks now; from any thread
+  virtual std::string address() const = 0;  // "host:port" with the actual port
+  virtual void Refresh() = 0;               // checks now; any thread
 };
 
 }  // namespace gantry::rpc

@@ -1,5 +1,5 @@
-// Requests that wait because their clients asked to. Each holds a thread, so their number is
-// bounded, and each workload has a share. Thread-safe.
+// Limits requests that wait at their clients' wish. Each occupies a thread, so their number is
+// bounded and shared between workloads. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@
 namespace gantry::api {
 
 class AskedWaits {
-  using Counts = std::map<std::string, size_t, std::less<>>;  // by workload, none of them 0
+  using Counts = std::map<std::string, size_t, std::less<>>;  // by workload; never 0
 
  public:
-  // One request's wait, which ends with it.
+  // One request's wait; it ends on destruction.
   class Wait {
    public:
     explicit Wait(TimePoint until) : until_(until) {}
@@ -32,17 +32,17 @@ class AskedWaits {
     TimePoint until() const { return until_; }
 
    private:
-    AskedWaits* waits_ = nullptr;  // null: it is counted nowhere
+    AskedWaits* waits_ = nullptr;  // null: not counted
     Counts::iterator count_;
     TimePoint until_;
   };
 
-  // `most`: how many wait at once. Threads beyond those serve what must not wait for others.
+  // `most` limits the simultaneous waits; other threads serve requests that must not be delayed.
   explicit AskedWaits(size_t most) : most_(most) {}
 
-  // Lets `request` wait for `wait_ms`, cut to kWaitMax, on behalf of `workload`. Without wait_ms,
-  // or with 0, it waits until now. A workload may begin one more wait while it has fewer than are
-  // free: alone it has half, and a second one always finds room. Else kResourceExhausted.
+  // Lets `request` wait for `wait_ms`, at most kWaitMax, on behalf of `workload`. Without wait_ms,
+  // or with 0, it waits until now. A workload may start a wait while it has fewer than are free. So
+  // alone it gets half, and a second workload always finds room. Else kResourceExhausted.
   Result<Wait> Begin(const http::Request& request, std::string_view workload,
                      std::optional<uint64_t> wait_ms);
 

@@ -1,4 +1,4 @@
-// /v1/completions:poll and /v1/events: what happened, after a cursor. Thread-safe.
+// /v1/completions:poll and /v1/events: events after a cursor. Thread-safe.
 #pragma once
 
 #include "lib/http/http_exchange.h"
@@ -7,7 +7,7 @@
 namespace gantry::api {
 
 Result<http::Response> PollCompletions(const ApiDependencies& api, const http::Request& request);
-// Server-sent events; holds a thread until the client hangs up.
+// Server-sent events; occupies a thread until the client disconnects.
 Result<http::Response> StreamEvents(const ApiDependencies& api, const http::Request& request);
 
 }  // namespace gantry::api

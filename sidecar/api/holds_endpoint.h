@@ -1,4 +1,5 @@
-// /v1/holds: promises that blocks keep their content until they are read, or a time. Thread-safe.
+// /v1/holds: promises that blocks keep their content until they are read, or for a time.
+// Thread-safe.
 #pragma once
 
 #include "lib/http/http_exchange.h"

@@ -6,7 +6,7 @@
 
 namespace gantry::api {
 
-// Answers before it is delivered; an event of the sender says what became of it.
+// Responds before delivery; an event for the sender reports the outcome.
 Result<http::Response> PostNotification(const ApiDependencies& api, const http::Request& request);
 
 }  // namespace gantry::api

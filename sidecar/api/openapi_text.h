@@ -1,4 +1,4 @@
-// docs/rest_api.yaml as it was when this was built. Thread-safe.
+// docs/rest_api.yaml as of this build. Thread-safe.
 #pragma once
 
 #include <string_view>

@@ -12,7 +12,7 @@ Result<http::Response> GetPeer(const ApiDependencies& api, const http::Request& 
 Result<http::Response> ListPeers(const ApiDependencies& api, const http::Request& request);
 Result<http::Response> DeletePeer(const ApiDependencies& api, const http::Request& request);
 
-// Appends "peers": [...] to the object that is open.
+// Appends "peers": [...] to the open object.
 void WritePeers(const ApiDependencies& api, wire::BodyWriter* writer);
 
 }  // namespace gantry::api

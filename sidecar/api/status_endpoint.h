@@ -1,5 +1,5 @@
-// What operators, dashboards and probes ask: /v1/status, /v1/info, /v1/debug, /metrics, /healthz,
-// /readyz, /openapi.yaml. Thread-safe.
+// Endpoints for operators, dashboards and probes: /v1/status, /v1/info, /v1/debug, /metrics,
+// /healthz, /readyz, /openapi.yaml. Thread-safe.
 #pragma once
 
 #include "lib/http/http_exchange.h"

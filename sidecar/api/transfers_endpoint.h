@@ -1,4 +1,4 @@
-// /v1/transfers: submit, ask, cancel. Thread-safe.
+// /v1/transfers: submit, query, cancel. Thread-safe.
 #pragma once
 
 #include "lib/http/http_exchange.h"

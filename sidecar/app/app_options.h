@@ -1,4 +1,4 @@
-// What the configuration means to each part of the sidecar. Stateless; thread-safe.
+// Converts the configuration to the options of each part. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ worker::WorkerPoolOptions WorkerOptionsOf(const SidecarConfig& config);
 engine::EngineOptions EngineOptionsOf(const SidecarConfig& config);
 http::HttpServerOptions HttpOptionsOf(const SidecarConfig& config, const FdBudgets& fds_max,
                                       const RunDirectory& directory);
-// How many requests may wait because their clients ask to: the other threads serve what removes,
-// cancels and suspends, which waits too.
+// Returns how many requests may wait at their clients' wish. The other threads serve removals,
+// cancellations and suspensions, which wait, too.
 size_t AskedWaitsMax(const http::HttpServerOptions& options);
 size_t WorkloadsMax(const SidecarConfig& config, const FdBudgets& fds_max);
-// What callers may be told of limits: names with their units.
+// Returns the limits that callers may see: names with units, and values.
 std::vector<std::pair<std::string, uint64_t>> LimitsOf(const SidecarConfig& config,
                                                        const FdBudgets& fds_max);
 

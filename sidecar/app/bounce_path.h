@@ -1,5 +1,5 @@
-// What the path bounce of a sidecar runs on: the staging memory of the tcp path, registered on the
-// devices of the rdma path, which both outlive it. Used by the main thread.
+// The objects behind the bounce path: the tcp path's staging memory, registered on the rdma path's
+// devices. Both outlive it. Used by the main thread.
 #pragma once
 
 #include <memory>
@@ -15,12 +15,12 @@ namespace gantry {
 
 class BouncePath {
  public:
-  // `staging`: an error says why there is none; then the path leads to the GPUs of peers alone.
+  // An error in `staging` says why there is none. Then the path reaches only peers' GPUs.
   BouncePath(RdmaPath& rdma, Result<StagingArea*> staging);
 
-  // What peers are lent; the error says why nothing.
+  // Lends memory to peers; the error says why it cannot.
   Result<transport::StageTarget*> target() const;
-  // Once.
+  // Call once.
   std::unique_ptr<transport::BounceTransport> MakeTransport(transport::RdmaTransport& rdma) const;
 
  private:

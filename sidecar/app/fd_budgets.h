@@ -1,5 +1,5 @@
-// How the descriptors that this process may have are divided: what it keeps for others, and how
-// many connections each listener takes. Used by the main thread.
+// Divides this process's descriptors between those kept for others and the connections of each
+// listener. Used by the main thread.
 #pragma once
 
 #include <cstddef>
@@ -9,23 +9,23 @@
 namespace gantry {
 
 struct FdBudgets {
-  size_t limit = 0;      // of the process
-  size_t workloads = 0;  // half of the limit less 128 at most
-  size_t peers = 0;      // an eighth at most for theirs, and another for ours in tickets
+  size_t limit = 0;      // the process's
+  size_t workloads = 0;  // at most half of the limit, less 128
+  size_t peers = 0;      // at most an eighth for peers' memory, and as much for ours in tickets
 
-  // Each of the next takes one descriptor.
+  // One descriptor each.
   size_t rest_connections = 0;
   size_t data_connections = 0;
-  // A lease's connection takes another for its process.
+  // Two descriptors each: a lease's connection also has its process's pidfd.
   size_t handoff_connections = 0;
-  // A peer takes three: two of the peer API, and one for its lease or for another door.
+  // Three descriptors each: two for the peer API, one for its lease or the other listener.
   size_t peer_sessions = 0;
-  size_t peer_connections = 0;  // of each door: some more, so that one too many is told why
+  size_t peer_connections = 0;  // per listener; some more, so that excess peers can be told why
 };
 
-// Raises the process's limit as far as it goes, and divides it.
+// Raises the process's limit as far as allowed, and divides it.
 FdBudgets BudgetFds(const SidecarConfig& config);
-// With this limit. Some 60 of 1024 are left for the process itself.
+// Divides this limit. Some 60 of 1024 remain for the process itself.
 FdBudgets DivideFds(size_t limit, const SidecarConfig& config);
 
 }  // namespace gantry

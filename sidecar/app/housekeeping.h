@@ -1,6 +1,5 @@
-// What is to be done now and then: removals that missed their deadline because a copy was running,
-// holds that are over, memory that malloc keeps, and certificates that were replaced (also without
-// a listener they are shown to peers). Tells the liveness that it came round.
+// Periodic work: overdue removals, expired holds, trimming of the heap, and replaced certificates
+// (peers see them even without a listener). Each round reports to Liveness.
 #pragma once
 
 #include <memory>
@@ -36,7 +35,7 @@ class Housekeeping {
   };
 
   static Result<std::unique_ptr<Housekeeping>> Start(const Parts& parts);
-  ~Housekeeping() = default;  // waits for the round that is under way
+  ~Housekeeping() = default;  // waits for the current round
 
  private:
   explicit Housekeeping(const Parts& parts) : parts_(parts) {}

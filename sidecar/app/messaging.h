@@ -1,5 +1,5 @@
-// What workloads say to each other beside bytes, put together: notifications and holds, here and
-// over the peers' outbox. Thread-safe, but for Meet and Part.
+// Builds notifications and holds, for this sidecar and over the peers' outbox. Thread-safe, except
+// Meet and Part.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace gantry {
 
 class Messaging {
  public:
-  // All outlive it.
+  // The references outlive it.
   Messaging(const registry::WorkloadTable& workloads, const registry::BufferRegistry& buffers,
             engine::EventLog& events, metrics::Metrics& metrics)
       : notifications_(workloads, events, metrics),
@@ -23,7 +23,7 @@ class Messaging {
         desk_(holds_) {}
   ~Messaging() { Part(); }
 
-  // Peers can be reached, until Part. No admission runs by then.
+  // Connects it to the peers, until Part. REQUIRES at Part that no admission runs.
   void Meet(peer::PeerDirectory& peers) {
     outbox_ = std::make_unique<peer::PeerOutbox>(peers);
     notifications_.SetMessenger(outbox_.get());
@@ -34,7 +34,7 @@ class Messaging {
     desk_.SetMessenger(nullptr);
     outbox_.reset();
   }
-  // What comes in from peers ends here.
+  // Passes peers' incoming messages to these objects.
   void ServeWith(peer::PeerServerOptions* server) {
     server->notifications = &notifications_;
     server->holds = &holds_;

@@ -1,5 +1,5 @@
-// What the sidecar's start finds out about its pod: who it is, what it was given, what is wrong
-// with that. Made by the main thread before any other starts; a plain value.
+// The sidecar's findings about its pod at the start: identity, assigned devices and faults. Made by
+// the main thread before any other starts; a plain value.
 #pragma once
 
 #include "sidecar/app/sidecar_config.h"
@@ -13,7 +13,7 @@ struct PodStanding {
   pod::Findings findings;
 };
 
-// Logs each finding, too.
+// Also logs each finding.
 PodStanding ExaminePod(const SidecarConfig& config);
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// The directory of a sidecar's sockets: made when missing, and taken by one sidecar at a time.
+// The directory of a sidecar's sockets: created when missing, and used by one sidecar at a time.
 // Used by one thread at a time.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace gantry {
 
 class RunDirectory {
  public:
-  // kConflict when a living sidecar has it. `mode` is for a directory that is made here.
+  // kConflict when a living sidecar uses it. `mode` applies if the directory is created here.
   static Result<RunDirectory> Take(const std::string& path, mode_t mode);
 
   std::string File(std::string_view name) const { return path_ + "/" + std::string(name); }
@@ -22,11 +22,11 @@ class RunDirectory {
   RunDirectory(std::string path, UniqueFd lock);
 
   std::string path_;
-  UniqueFd lock_;  // flock; the kernel drops it when the process ends, however it ends
+  UniqueFd lock_;  // flock; the kernel releases it when the process ends in any way
 };
 
-// The directory in which sidecars of a node meet; made with what is missing above it. `shared`:
-// also by sidecars of other users, none of whom may take away the sockets of another.
+// Creates the directory in which sidecars of a node meet, with its parents. `shared`: sidecars of
+// other users use it too, and none may remove another's sockets.
 Status PrepareNodeDirectory(const std::string& path, bool shared);
 
 }  // namespace gantry

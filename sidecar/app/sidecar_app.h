@@ -1,6 +1,6 @@
-// The wiring of a sidecar: builds every object in order, and stops them in the reverse order:
-// first nobody new gets in, then transfers become quiet, then memory is unmapped, then workers end.
-// Start and the destructor belong to the main thread.
+// Builds every object of a sidecar in order, and stops them in reverse. At the end new requests are
+// refused, transfers become quiet, memory is unmapped, and workers exit. The main thread calls
+// Start and the destructor.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// The staging of a sidecar, made from the configuration where workers have or await GPUs: the
-// memory, the half of it that either side of the tcp transport has, and who copies. Outlives the
-// engine and the peers. Made and closed by the main thread; the rest is thread-safe.
+// The sidecar's staging: the memory, a half for each side of the tcp transport, and the copier.
+// Built if workers have or await GPUs. Outlives the engine and the peers. The main thread creates
+// and closes it; the rest is thread-safe.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace gantry {
 
 class StagingArea {
  public:
-  // Why there is none is no failure of the start: memory of GPUs then has no way over tcp.
+  // A failure does not fail the start: GPU memory then cannot use tcp.
   static Result<std::unique_ptr<StagingArea>> Create(const SidecarConfig& config,
                                                      worker::WorkerPool& pool,
                                                      transport::IoLoops& loops);

@@ -1,5 +1,5 @@
-// What the tcp transport of a sidecar runs on, made from the configuration: its io threads and the
-// helpers of both sides. Outlives the engine and the peers. Used by the main thread.
+// The objects behind the tcp transport, built from the configuration: I/O threads, and helpers of
+// both sides. Outlives the engine and the peers. Used by the main thread.
 #pragma once
 
 #include <functional>
@@ -22,18 +22,18 @@ class TcpPath {
                                                  std::shared_ptr<const peer::PeerSecurity> security,
                                                  worker::WorkerPool& pool);
 
-  // Once. `wake`: see TcpTransport.
+  // Call once. `wake`: see TcpTransport.
   std::unique_ptr<transport::TcpTransport> MakeTransport(std::function<void()> wake);
-  // For the peer server: where data connections are taken, which is beside the peer API.
+  // For the peer server: the settings of data connections, which listen beside the peer API.
   peer::StreamSettings Offers();
-  // Between memory of GPUs and the network; null: such memory has no way over tcp.
+  // Copies between GPU memory and the network; null: GPU memory cannot use tcp.
   transport::StagedCopies* copies() { return staging_ ? &(*staging_)->copies() : nullptr; }
-  // For other paths that stage; the error says why there is none.
+  // For other paths that stage; the error says why staging is unavailable.
   Result<StagingArea*> staging() const {
     if (!staging_) return Fail(staging_.error());
     return staging_->get();
   }
-  // Nothing of them moves any more. While the engine still drives them.
+  // Stops staged copies; nothing of them moves after the return. The engine must still drive them.
   void EndCopies() {
     if (staging_) (*staging_)->copies().Close();
   }
@@ -46,10 +46,10 @@ class TcpPath {
           std::unique_ptr<peer::DataTls> tls, Result<std::unique_ptr<StagingArea>> staging);
 
   const SidecarConfig& config_;
-  // Before the loops, whose last tasks give its slices back.
+  // Declared before the loops, since their last tasks return slices to it.
   const Result<std::unique_ptr<StagingArea>> staging_;
   const std::unique_ptr<transport::IoLoops> loops_;
-  const std::unique_ptr<peer::DataTls> tls_;  // null: there are no certificates
+  const std::unique_ptr<peer::DataTls> tls_;  // null: no certificates
   transport::HelperThreads helpers_;
 };
 

@@ -1,4 +1,4 @@
-// The transports of a sidecar, in the order in which they are asked, and what they are good for.
+// Builds the transports of a sidecar in order of preference, and reports which paths work.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace gantry {
 
-// Those between sidecars, which the engine owns; null: there is none of that kind.
+// The transports between sidecars, owned by the engine; null: not available.
 struct PeerTransports {
   transport::TcpTransport* tcp = nullptr;
   transport::RdmaTransport* rdma = nullptr;
@@ -28,17 +28,16 @@ struct TransportSources {
   const SidecarConfig& config;
   worker::WorkerPool& pool;
   TcpPath& tcp;
-  const Result<std::unique_ptr<RdmaPath>>& rdma;  // the error: why no device is used
-  BouncePath* bounce = nullptr;                   // null: likewise
+  const Result<std::unique_ptr<RdmaPath>>& rdma;  // the error says why RDMA is unavailable
+  BouncePath* bounce = nullptr;                   // null: not available
   std::function<void(const Error& why)> count_rdma_error;
 };
 
-// Called once, by the start. What they are made from outlives them.
+// Call once, at the start. The sources outlive the transports.
 std::vector<std::unique_ptr<transport::Transport>> MakeTransports(const TransportSources& from,
                                                                   PeerTransports* made);
 
-// What holds now of what the paths were good for at the start: a GPU may have come since. By any
-// thread.
+// Updates the reports made at the start: a GPU may have become available. Any thread.
 std::vector<wire::PathReport> PathsNow(std::vector<wire::PathReport> at_start,
                                        const worker::WorkerPool& pool);
 

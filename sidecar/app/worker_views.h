@@ -1,4 +1,4 @@
-// The copy workers as the status page and the metrics show them. Stateless; thread-safe.
+// The copy workers for the status page and the metrics. Stateless; thread-safe.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,6 @@
 // GPU memory to GPU memory, or to and from host memory, on one node, through mappings in the copy
 // workers. It decides which pairs can be copied. The shm transport schedules the jobs. The driver
-// makes all calls except Probe, CanReach, Expect, RowsOf and NeedsPeer.
+// alone calls Start, Poll and Unattended; all other calls are thread-safe.
 #pragma once
 
 #include <functional>

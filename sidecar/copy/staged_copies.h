@@ -1,7 +1,6 @@
-// The copies between GPUs and staging memory, as operations of the shm transport: the workers take
-// turns between them and the transfers of this node, by priority, and one that is lost is replaced
-// once. What has waited for some time goes before all others. Start and the like are thread-safe;
-// Poll belongs to the engine's driver.
+// Copies between GPUs and staging memory, as operations of the shm transport. Workers alternate
+// between them and this node's transfers, by priority. A lost copy is repeated once. After some
+// waiting a copy goes before all others. Thread-safe; only the driver calls Poll.
 #pragma once
 
 #include <functional>
@@ -17,15 +16,15 @@ namespace gantry::transport {
 
 class StagedCopies final : public StagingCopier {
  public:
-  // `stage`: the staging memory. `wake`: Poll has something to do. `call_at`: calls back at a time,
-  // by any thread, as long as this lives.
+  // `stage` is the staging memory. `wake` signals that Poll has work. `call_at` calls back at a
+  // time, on any thread, while this lives.
   StagedCopies(std::shared_ptr<const memory::MappedAllocation> stage, std::function<void()> wake,
                std::function<void(TimePoint, std::function<void()>)> call_at);
   ~StagedCopies() override;  // REQUIRES Close()
 
-  // Once, before the first copy; it lives until Close.
+  // Call once, before the first copy; `copies` lives until Close.
   void RunOn(ShmTransport* copies) EXCLUDES(mutex_);
-  // Takes no more, and returns when nothing copies any more: while the driver still runs.
+  // Accepts no more copies, and returns when none is running. The driver must still run.
   void Close() EXCLUDES(mutex_);
 
   Status Usable() const override EXCLUDES(mutex_);
@@ -40,12 +39,12 @@ class StagedCopies final : public StagingCopier {
     std::unique_ptr<ShmOperation> operation;
     TimePoint begun;
     TimePoint last_post = TimePoint::max();
-    bool hastened = false;  // it has waited for long enough
+    bool hastened = false;  // it has waited long enough
     bool stopped = false;   // nothing more is posted
-    bool ended = false;     // by its end, or by force
+    bool ended = false;     // past its end, or aborted
   };
 
-  Status Take(StagedCopy* copy) EXCLUDES(mutex_);  // moved from, unless it fails
+  Status Take(StagedCopy* copy) EXCLUDES(mutex_);  // moves from *copy unless it fails
   bool BeginNew();
   bool EndFinished();
   bool LookAtTimes(TimePoint now);
@@ -64,14 +63,14 @@ class StagedCopies final : public StagingCopier {
   bool closed_ GUARDED_BY(mutex_) = false;
   size_t unfinished_ GUARDED_BY(mutex_) = 0;
   std::vector<StagedCopy> started_ GUARDED_BY(mutex_);
-  std::vector<const void*> aborted_ GUARDED_BY(mutex_);  // owners
+  std::vector<const void*> aborted_ GUARDED_BY(mutex_);  // their owners
 
-  // The driver's.
+  // Used by the driver.
   ShmTransport* running_on_ = nullptr;
   std::map<uint64_t, Running> running_;
-  std::vector<uint64_t> finished_;  // tokens, from the transport
+  std::vector<uint64_t> finished_;  // tokens reported by the transport
   uint64_t next_token_ = 1;
-  TimePoint look_again_ = TimePoint::max();  // when a call that is under way wakes the driver
+  TimePoint look_again_ = TimePoint::max();  // when a scheduled call wakes the driver
 };
 
 }  // namespace gantry::transport

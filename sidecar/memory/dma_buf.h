@@ -1,5 +1,5 @@
-// The memory of a GPU allocation as devices reach it that are no GPUs: exported by its owner, whose
-// word is checked as far as a descriptor tells. Plain values; thread-safe.
+// A GPU allocation as non-GPU devices reach it: its owner exports it as a dma-buf. The owner's
+// statement is checked as far as a descriptor allows. Plain values; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,19 @@
 
 namespace gantry::memory {
 
-inline constexpr uint64_t kDmaBufPageBytes = 4096;  // of which it has whole ones
+inline constexpr uint64_t kDmaBufPageBytes = 4096;  // a dma-buf consists of whole pages
 
 struct DmaBuf {
   std::shared_ptr<const UniqueFd> fd;  // null: there is none
-  uint64_t offset = 0;                 // of the allocation's first byte in it
+  uint64_t offset = 0;                 // the allocation's first byte within the dma-buf
   uint64_t size = 0;
-  std::string why_none = {};  // as its owner said it; may be empty
+  std::string why_none = {};  // as its owner reported; may be empty
 };
 
-// Whether what was said of a dma-buf fits its allocation. Errors name "/offset" or "/size".
+// Checks that the stated dma-buf fits its allocation. Errors name "/offset" or "/size".
 Status CheckDmaBuf(uint64_t offset, uint64_t size, uint64_t allocation_size);
-// Whether a descriptor can be one of `said_size` bytes. Errors name "/fd_token" or "/size".
+// Checks that a descriptor can be a dma-buf of `said_size` bytes. Errors name "/fd_token" or
+// "/size".
 Status CheckDmaBufFd(int fd, uint64_t said_size);
 
 }  // namespace gantry::memory

@@ -1,6 +1,6 @@
-// The GPUs as one copy worker uses them: the driver and one context, in which it maps the memory of
-// all GPUs that this reaches. Memory of the others has a context of its own GPU, which is opened
-// with the first of it. Open is called first, and the rest belongs to the same thread.
+// The GPUs of one copy worker: the driver and one context. The context maps memory of all GPUs that
+// it can access. Memory of other GPUs uses a context on that GPU, opened at first need. One thread
+// makes all calls, Open first.
 #pragma once
 
 #include <map>
@@ -15,30 +15,30 @@ namespace gantry::memory {
 
 class GpuDevices {
  public:
-  // Loads the driver, and opens the context of worker `index`: the workers take the GPUs in turn,
-  // so that a copy finds workers on both of its GPUs. The first `workers_max` of them do, or with
-  // kAutomatic as many as pay. kPathUnavailable where there is no driver, no GPU, or no turn left;
-  // the driver's own error where its context cannot be had.
+  // Loads the driver and opens the context of worker `index`. Workers take GPUs round-robin, so
+  // that copies find workers on both of their GPUs. Only the first `workers_max` get one;
+  // kAutomatic decides by the number of GPUs. kPathUnavailable: no driver, no GPU, or no turn.
+  // Otherwise the driver's error.
   Status Open(int index, int workers_max);
   static constexpr int kAutomatic = -1;
 
-  // Gives the context back.
+  // Closes the context.
   void Close();
 
-  // Of those that the driver sees, the context's first; empty before Open.
+  // All GPUs that the driver sees, the context's first; empty before Open.
   const std::vector<std::string>& uuids() const { return uuids_; }
   gpu::SharingRules sharing() const;  // REQUIRES a context
-  // Where one of these is on the PCI bus; empty: it is none of them.
+  // The PCI address of one of these; empty for any other.
   std::string PciAddressOf(const std::string& uuid) const;
 
   const std::shared_ptr<gpu::GpuContext>& context() const { return context_; }  // null before Open
-  // Whether kernels of the context may follow addresses of this GPU's memory.
+  // True when kernels of the context may access this GPU's memory.
   bool Reaches(const std::string& uuid) const { return reached_.contains(uuid); }
-  // As much memory of the worker's own on each of the other GPUs that it reaches, for the context
-  // to use; the log says which refuse. REQUIRES a context, and a multiple of 2 MiB.
+  // Allocates `bytes` on each other GPU that the context can access, and logs failures. REQUIRES a
+  // context, and a multiple of 2 MiB.
   std::vector<std::unique_ptr<gpu::GpuMemory>> AllocateOnOthers(uint64_t bytes) const;
-  // The context in which memory of the GPU is mapped. kPathUnavailable when the driver does not see
-  // that one.
+  // Returns the context that maps memory of this GPU. kPathUnavailable when the driver does not see
+  // it.
   Result<std::shared_ptr<gpu::GpuContext>> ContextFor(const std::string& uuid);
 
  private:
@@ -48,7 +48,8 @@ class GpuDevices {
   std::shared_ptr<gpu::GpuContext> context_;
   std::vector<std::string> uuids_;
   std::set<std::string> reached_;
-  std::map<std::string, std::shared_ptr<gpu::GpuContext>> others_;  // of those that are not
+  // Contexts on GPUs that context_ cannot access.
+  std::map<std::string, std::shared_ptr<gpu::GpuContext>> others_;
 };
 
 }  // namespace gantry::memory

@@ -1,5 +1,5 @@
-// A GPU allocation of another process as a copy worker has it mapped: checked against what was said
-// of it. Immutable; thread-safe. Goes with its worker at the latest.
+// A GPU allocation of another process, mapped in a copy worker and checked against its description.
+// Immutable; thread-safe. Ends with its worker at the latest.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace gantry::memory {
 
 class GpuMapping {
  public:
-  // `fd` stays the caller's. kFdTooShort when the driver knows another size than was said.
+  // The caller keeps `fd`. kFdTooShort when the driver reports another size.
   static Result<GpuMapping> Create(GpuDevices& devices, const wire::GpuFacts& facts, int fd,
                                    uint64_t size);
 
   gpu::DeviceAddress base() const { return memory_->range().base; }
   uint64_t size() const { return memory_->range().size; }
   const std::shared_ptr<gpu::GpuContext>& context() const { return context_; }
-  // Of the worker's own GPU, whose copies use it.
+  // The context of the worker's own GPU, whose copies use the mapping.
   const std::shared_ptr<gpu::GpuContext>& home() const { return home_; }
-  // Kernels of the worker may follow its addresses.
+  // True when the worker's kernels may access it.
   bool is_reached() const { return context_ == home_; }
 
  private:

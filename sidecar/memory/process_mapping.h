@@ -1,6 +1,6 @@
-// An allocation's bytes in this process itself, mapped when they are asked for first and kept as
-// long as the allocation: for transports that send and receive them from here. Safe against SIGBUS
-// because registered files cannot shrink, but for holes in huge pages. Thread-safe.
+// An allocation's bytes mapped in this process, for transports that send and receive them here.
+// Mapped at the first use, kept as long as the allocation. SIGBUS is impossible, since registered
+// files cannot shrink; holes in huge pages are the exception. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -20,15 +20,16 @@ class ProcessMapping {
   // The source outlives this.
   explicit ProcessMapping(const AllocationSource& source) : source_(source) {}
 
-  // The whole allocation; its pages are read-only when the source is. Mapped once, however many
-  // ask at the same time; a failure is tried again by the next call. Does not fill the page tables.
+  // Returns the whole allocation; pages are read-only if the source is. Mapped once, also for
+  // concurrent callers; a failure is retried by the next call. Does not fill the page tables.
   Result<std::span<std::byte>> Bytes() const EXCLUDES(mutex_);
-  // True for the first call: that caller sees to it that Populate is called, by whom it may block.
+  // Returns true for the first call only. That caller must have Populate called on a thread that
+  // may block.
   bool ClaimPopulating() const {
     return !claimed_.load(std::memory_order_relaxed) && !claimed_.exchange(true);
   }
-  // Fills the page tables, if the owner touched all pages: takes time for a large allocation, and
-  // who moves bytes meanwhile pays for the faults. True when it did.
+  // Fills the page tables if the owner has touched all pages; returns whether it did. Slow for
+  // large allocations; concurrent accesses take page faults.
   Result<bool> Populate() const EXCLUDES(mutex_);
 
  private:
@@ -36,7 +37,8 @@ class ProcessMapping {
 
   mutable Mutex mutex_;
   mutable std::optional<HostMapping> mapping_ GUARDED_BY(mutex_);
-  mutable std::atomic<const HostMapping*> ready_ = nullptr;  // set once, to what mapping_ holds
+  // Set once, to the contents of mapping_.
+  mutable std::atomic<const HostMapping*> ready_ = nullptr;
   mutable std::atomic<bool> claimed_ = false;
 };
 

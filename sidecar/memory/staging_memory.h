@@ -1,5 +1,5 @@
-// The host memory through which the bytes of GPUs go to and come from the network: of the sidecar,
-// mapped in this process and, pinned for the GPU, in every copy worker. Immutable; thread-safe.
+// The sidecar's host memory for GPU bytes on their way to or from the network. It is mapped in this
+// process and, pinned for the GPU, in every copy worker. Immutable; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@ namespace gantry::memory {
 
 class StagingMemory {
  public:
-  // Takes the pages at once: their lack is noticed at the start and not by a copy.
+  // Populates all pages, so that a lack of memory fails here and not in a copy.
   static Result<std::unique_ptr<StagingMemory>> Create(MemoryMapper& mapper, uint64_t bytes);
 
-  // As the workers know it.
+  // As mapped in the workers.
   const std::shared_ptr<const MappedAllocation>& allocation() const { return allocation_; }
-  std::span<std::byte> bytes() const { return bytes_; }  // as this process does
+  std::span<std::byte> bytes() const { return bytes_; }  // as mapped in this process
 
  private:
   StagingMemory(std::shared_ptr<const MappedAllocation> allocation, std::span<std::byte> bytes)

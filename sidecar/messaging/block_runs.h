@@ -1,4 +1,4 @@
-// A set of block ids as runs of neighbours. Immutable; thread-safe.
+// A set of block ids, stored as runs of consecutive ids. Immutable; thread-safe.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What became of a notification, for its sender. Plain values.
+// The outcome of a notification, for its sender. Plain values.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ struct DeliveryReport {
   std::string to_workload;
   std::string request_id;
   std::optional<Error> error;           // why it was not delivered; none: it was
-  std::optional<microseconds> at_peer;  // as DeliveryDone says
+  std::optional<microseconds> at_peer;  // see DeliveryDone
 };
 
 }  // namespace gantry::engine

@@ -75,7 +75,8 @@ class EventLog {
   struct Page {
     std::vector<Event> events;
     uint64_t cursor = 0;  // pass it to the next call
-    uint64_t lost = 0;    // dropped events after the cursor, visible to the reader or not
+    // Dropped events after the cursor, visible to the reader or not; 0 for cursor 0.
+    uint64_t lost = 0;
   };
   // Returns the events after `cursor` that the reader sees; waits for the first until the deadline.
   // Cursor 0 begins with the oldest event that is kept.

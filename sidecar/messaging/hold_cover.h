@@ -1,4 +1,4 @@
-// Which blocks of which buffers a hold is about, and whether what a reader asks for is among them.
+// The blocks and buffers that a hold covers, and the check of a reader's request against them.
 // Immutable; thread-safe.
 #pragma once
 
@@ -17,14 +17,14 @@ namespace gantry::engine {
 
 class HoldCover {
  public:
-  // kUnregistered or kOutOfRange for what the workload has not registered, kInvalidArgument for a
-  // buffer that is named twice; with the field.
+  // kUnregistered or kOutOfRange for unregistered memory. kInvalidArgument for a buffer named
+  // twice. Errors name the field.
   static Result<HoldCover> Of(const registry::BufferRegistry& registry,
                               const wire::HoldRequest& request);
 
-  // kOutOfRange for what it is not about, kStaleGeneration for a buffer that was registered anew.
+  // kOutOfRange for blocks that are not covered. kStaleGeneration for buffers registered anew.
   Status Check(const std::vector<wire::HoldUsePart>& parts) const;
-  // Runs of neighbouring blocks, and names of buffers: what it takes to remember it.
+  // Memory measure: runs of adjacent blocks plus buffer names.
   size_t size() const { return size_; }
 
  private:

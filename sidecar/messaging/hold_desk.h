@@ -19,7 +19,8 @@ class HoldDesk {
   // `own` outlives it and every reading.
   explicit HoldDesk(HoldTable& own) : own_(own) {}
 
-  // Null: there are no peers any more, and no admission waits for one.
+  // Null: there are no peers, or none any more. REQUIRES for null that no admission waits for a
+  // peer.
   void SetMessenger(PeerMessenger* messenger) EXCLUDES(mutex_);
 
   // Starts a read at the owner; one round trip for a peer (empty: this sidecar). The hold then

@@ -1,4 +1,4 @@
-// What the outside may know of a hold. Plain values.
+// A snapshot of a hold for clients. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace gantry::engine {
 
-// kEnding: it is over for whoever has not begun to read it, and those who have are awaited.
+// kEnding: no new reader may start, and current readers are awaited.
 enum class HoldState { kActive, kEnding, kConsumed, kExpired, kReleased };
 constexpr std::string_view NameOf(HoldState state) {
   switch (state) {
@@ -30,10 +30,10 @@ struct HoldInfo {
   std::string id;
   std::string workload;
   HoldState state = HoldState::kActive;
-  int64_t expires_unix_ms = 0;  // without the reads that go on
+  int64_t expires_unix_ms = 0;  // reads in progress may last longer
   std::optional<uint64_t> expected_consumers;
-  uint64_t consumers = 0;  // that read it to their end
-  uint64_t reading = 0;    // transfers that read it now
+  uint64_t consumers = 0;  // successful reads
+  uint64_t reading = 0;    // transfers that are reading it
 };
 
 }  // namespace gantry::engine

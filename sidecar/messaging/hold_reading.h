@@ -1,5 +1,5 @@
-// One transfer's use of a hold: its owner is told when it ends, however it does. Movable; used by
-// one thread at a time.
+// One transfer's use of a hold: notifies the owner when it ends, in any way. Movable; used by one
+// thread at a time.
 #pragma once
 
 #include <functional>

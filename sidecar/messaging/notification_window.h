@@ -1,5 +1,5 @@
-// What one workload was sent and may still read: bounded, and nothing that it has not read makes
-// room. Knows sequence numbers and sizes alone. Guarded by the event log's mutex.
+// Bounds one workload's received notifications. Unread ones are never dropped to make room. It
+// knows only sequence numbers and sizes. Guarded by the event log's mutex.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace gantry::engine {
 
-// Of each workload.
+// Per workload.
 struct NotificationLimits {
   size_t messages_max = 1024;
   size_t bytes_max = size_t{4} << 20;
@@ -21,8 +21,8 @@ class NotificationWindow {
   uint64_t generation() const { return generation_; }
   size_t size() const { return kept_.size(); }
 
-  // The workload's life from now on; another one before it is over, and what it was sent is
-  // answered: it is kept no more.
+  // Starts a new registration of the workload. Returns the sequence numbers of the previous one's
+  // notifications, which are dropped.
   std::vector<uint64_t> BeginLife(uint64_t generation) {
     std::vector<uint64_t> dropped;
     if (generation == generation_) return dropped;
@@ -36,7 +36,8 @@ class NotificationWindow {
     if (generation == generation_) read_ = std::max(read_, sequence);
   }
 
-  // Appends to `dropped` what was read and has to go. False: there is no room even so.
+  // Drops read notifications to make room and appends them to `dropped`. Returns false if that is
+  // not enough.
   bool MakeRoom(size_t bytes, const NotificationLimits& limits, std::vector<uint64_t>* dropped) {
     while (!kept_.empty() &&
            (kept_.size() >= limits.messages_max || bytes_ + bytes > limits.bytes_max)) {
@@ -52,7 +53,7 @@ class NotificationWindow {
     bytes_ += bytes;
   }
 
-  // Everything up to `sequence` is kept no more.
+  // Drops everything up to `sequence`.
   void Drop(uint64_t sequence) {
     while (!kept_.empty() && kept_.front().sequence <= sequence) {
       bytes_ -= kept_.front().bytes;
@@ -67,7 +68,7 @@ class NotificationWindow {
   };
 
   uint64_t generation_ = 0;
-  uint64_t read_ = 0;  // everything up to it
+  uint64_t read_ = 0;  // the last sequence number read
   size_t bytes_ = 0;
   std::deque<Message> kept_;
 };

@@ -1,5 +1,4 @@
-// What a transfer's status says of every path: made once, and shared by the copies of the status,
-// of which each transfer has several. A value.
+// The path reports of a transfer's status, created once and shared by the status's copies. A value.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What became of a notification, at either end. Closed sets; plain values.
+// The outcomes of notifications, at either end. Closed sets; plain values.
 #pragma once
 
 #include <array>

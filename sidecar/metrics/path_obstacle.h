@@ -1,4 +1,4 @@
-// What kept a transfer off a path that works on this side. A closed set; plain values.
+// Why a transfer did not take a path that works on this side. A closed set; plain values.
 #pragma once
 
 #include <array>
@@ -7,11 +7,11 @@
 namespace gantry::metrics {
 
 enum class PathObstacle {
-  kNotRegistered,  // the local buffer is on no device
-  kNoPort,         // of the devices that have the local buffer, none has an active port
-  kPeer,           // the peer says that it cannot, or not with its buffer
-  kUnreachable,    // no device here leads to the remote buffer, or none does any more
-  kFailed,         // it was taken, and failed under the transfer
+  kNotRegistered,  // the local buffer is registered on no device
+  kNoPort,         // no device with the local buffer has an active port
+  kPeer,           // the peer reported that it cannot, or not with its buffer
+  kUnreachable,    // no local device can reach the remote buffer, or can any longer
+  kFailed,         // it was taken and failed during the transfer
 };
 inline constexpr std::array<std::string_view, 5> kPathObstacleNames = {
     "not_registered", "no_port", "peer", "unreachable", "failed"};

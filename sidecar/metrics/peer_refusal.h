@@ -1,4 +1,4 @@
-// Why a connection or a call of a peer was turned away. A closed set; plain values.
+// Why a peer's connection or call was refused. A closed set; plain values.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What this process uses, as the kernel counts it; for the process_* metrics. Thread-safe.
+// This process's resource use from the kernel, for the process_* metrics. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct ProcessUsage {
   uint64_t max_fds = 0;
 };
 
-// What cannot be read stays 0.
+// Unreadable values stay 0.
 ProcessUsage ReadProcessUsage();
 
 }  // namespace gantry::metrics

@@ -1,5 +1,5 @@
-// The metrics that are read at each scrape instead of being kept: sizes of tables, workers, peers,
-// and the process itself. Thread-safe.
+// The metrics that are read at each scrape: table sizes, workers, peers, and the process itself.
+// Thread-safe.
 #pragma once
 
 #include <prometheus/collectable.h>

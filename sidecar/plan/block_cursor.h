@@ -1,5 +1,5 @@
-// Walks over the blocks of a plan for a transport that moves parts of some size: a block stays
-// whole where it fits into one. The plan outlives it. Used by one thread at a time.
+// Iterates over a plan's blocks for a transport that moves parts of limited size. A block that fits
+// into one part is not split. The plan outlives it. Used by one thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +28,8 @@ class BlockCursor {
   }
 
   bool at_end() const { return index_ == plan_.segments.size(); }
-  // What lies under the cursor, for a part of at most `part_bytes` that has `room` left; none: it
-  // is full. REQUIRES !at_end().
+  // Returns the bytes at the cursor for a part of at most `part_bytes` with `room` left. Nothing:
+  // the part is full. REQUIRES !at_end().
   std::optional<Stretch> Look(uint64_t room, uint64_t part_bytes) const {
     const uint64_t left = segment_.length - within_;
     if (room == 0 || (left > room && segment_.length <= part_bytes)) return std::nullopt;
@@ -40,7 +40,7 @@ class BlockCursor {
                    segment_.remote_offset + block_ * segment_.remote_stride + within_,
                    std::min(left, room)};
   }
-  // Passes what Look gave.
+  // Advances past the result of Look.
   void Pass(const Stretch& stretch) {
     within_ += stretch.length;
     if (within_ < segment_.length) return;
@@ -55,10 +55,10 @@ class BlockCursor {
  private:
   const MovePlan& plan_;
   SegmentList::Iterator at_;
-  size_t index_ = 0;  // of at_
+  size_t index_ = 0;  // index of at_
   MoveSegment segment_;
-  uint32_t block_ = 0;   // of the segment
-  uint64_t within_ = 0;  // the block
+  uint32_t block_ = 0;   // index within the segment
+  uint64_t within_ = 0;  // bytes within the block
 };
 
 }  // namespace gantry::transport

@@ -1,5 +1,5 @@
-// Lists of block ids: which of them repeat, and the order in which they rise. Pure functions;
-// thread-safe. They run for every transfer and cost a few nanoseconds an id.
+// Order and uniqueness of block ids. Pure functions; thread-safe. They run for every transfer and
+// cost a few nanoseconds per id.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace gantry::engine {
 
-// A copy of the ids in half of the memory; empty when one is not below `blocks`, of which there are
-// fewer than 2^32.
+// Copies the ids to 32 bits. Empty when an id is not below `blocks`. REQUIRES blocks < 2^32.
 std::vector<uint32_t> NarrowIds(std::span<const uint64_t> ids, uint64_t blocks);
 
 struct BlockOrder {
-  std::vector<uint32_t> ids;        // rising
-  std::vector<uint32_t> positions;  // where each stood; empty: they were rising. Of equals in order
+  std::vector<uint32_t> ids;  // ascending
+  // Original indices, stable for equal ids; empty: ids were ascending.
+  std::vector<uint32_t> positions;
   bool distinct = false;
 };
 
 // REQUIRES that all ids are below `blocks`.
 BlockOrder OrderBlocks(std::vector<uint32_t> ids, uint64_t blocks);
 
-// Whether no id is there twice. REQUIRES that all ids are below `blocks`.
+// Returns true when no id repeats. REQUIRES that all ids are below `blocks`.
 bool AreDistinct(std::span<const uint32_t> ids, uint64_t blocks);
 
 }  // namespace gantry::engine

@@ -1,5 +1,5 @@
-// The part of a plan that lists of block ids ask for: checks the ids of a group of pairs, merges
-// neighbours and hands runs or cut segments to the writer. Used by one thread at a time.
+// Plans lists of block ids: checks the ids of a group of pairs and merges neighbours. Passes runs
+// or cut segments to the writer. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@
 
 namespace gantry::engine {
 
-// The items of a group are the pairs of ids: as many as its longer list has.
+// Number of pairs of ids in a group: the length of its longer list.
 size_t ItemsOf(const BlockGroup& group);
-// The field of the request that names the destination of an item, of all groups in a row.
+// The request's field for the destination of an item, numbered over all groups.
 std::string DestinationField(const PlanInput& input, uint32_t item);
 
 class BlockPlanner {
  public:
-  // All of these outlive the planner; the writer is the plan's.
+  // All references outlive the planner; `writer` writes to `plan`.
   BlockPlanner(const PlanInput& input, const PlanLimits& limits, SegmentWriter& writer,
                transport::MovePlan& plan)
       : input_(input), limits_(limits), writer_(writer), plan_(plan) {}
 
-  // The groups are added in their order.
+  // Groups are added in their order.
   Status Add(const BlockGroup& group);
-  // After merging contiguous runs, before cutting.
+  // Counted after merging contiguous runs, before cutting.
   uint64_t descriptors_out() const { return descriptors_out_; }
 
  private:
@@ -39,7 +39,7 @@ class BlockPlanner {
     BlockUnit unit;
   };
 
-  // The units of the group's items on both sides, in the order of the plan.
+  // Units of the group's items on both sides, in plan order.
   struct ItemUnits {
     std::vector<uint32_t> local;
     std::vector<uint32_t> remote;
@@ -47,13 +47,13 @@ class BlockPlanner {
   };
 
   Status MakePairs(const BlockGroup& group);
-  // Checks the ids and adds the items to the plan's order.
+  // Checks the ids and appends the items to the plan's order.
   Result<ItemUnits> OrderItems(const BlockGroup& group);
   std::vector<transport::BlockRun> RunsOf(const BlockShape& shape, const ItemUnits& units) const;
-  // How many units of every pair fit into one chunk; 0 when the pairs must be cut one by one:
-  // at the seams of pieces, or because a single unit is longer than a chunk.
+  // Units of every pair that fit into one chunk. 0: the pairs must be cut one by one. That is at
+  // piece seams, or because a unit exceeds a chunk.
   uint64_t UnitsPerChunk() const;
-  // Whether units go on from one block of several parts into the next, in every pair.
+  // True when, in every pair, units continue from one block of several parts into the next.
   bool BlocksJoin(bool local, uint32_t parts) const;
   Status WriteRuns(const BlockShape& shape, std::vector<transport::BlockRun> runs);
   Status CutRuns(const BlockShape& shape, const std::vector<transport::BlockRun>& runs);
@@ -62,7 +62,7 @@ class BlockPlanner {
   const PlanLimits& limits_;
   SegmentWriter& writer_;
   transport::MovePlan& plan_;
-  std::vector<SlicedPair> pairs_;  // of the group that is being added
+  std::vector<SlicedPair> pairs_;  // the current group's
   uint64_t descriptors_out_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Refuses plans whose destinations share bytes with each other or with a source: the outcome would
-// depend on the order of copies. Pure functions; thread-safe.
+// Refuses plans whose destinations overlap each other or a source, since the outcome would depend
+// on the order of copies. Pure functions; thread-safe.
 #pragma once
 
 #include "lib/base/result.h"
@@ -7,9 +7,8 @@
 
 namespace gantry::engine {
 
-// True when whole buffers of the destination side overlap each other, or overlap one of the source
-// side: only then can block lists without duplicates collide. Cost grows with the pieces, not with
-// the blocks.
+// True when buffers of the destination side overlap each other or a source buffer. Only then can
+// block lists without duplicates collide. The cost grows with the pieces, not the blocks.
 bool BuffersMayCollide(const PlanInput& input);
 
 // Checks every segment of the plan. The error names the request's items in message and field.

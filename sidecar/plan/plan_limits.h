@@ -1,4 +1,4 @@
-// How large a plan may become, and how plans name the fields of their request. Thread-safe.
+// Size limits of plans, and the field names of requests. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace gantry::engine {
 struct PlanLimits {
   uint64_t descriptors_max = 1'048'576;
   uint64_t chunk_bytes_max = 1 << 20;
-  uint64_t segments_max = 1'048'576;  // of one plan
-  transport::RowLimits rows = {};     // their bytes are not held to those of a chunk
+  uint64_t segments_max = 1'048'576;  // per plan
+  transport::RowLimits rows = {};     // the chunk limit does not apply to rows
 };
 
 inline Status CheckDescriptorCount(uint64_t count, const PlanLimits& limits) {

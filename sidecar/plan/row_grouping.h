@@ -1,6 +1,6 @@
-// Pairs of buffers that lie at one step from each other on both sides, as the layers of a cache in
-// one allocation do: what a run is in one of them it is in all, and one copy of rows moves it. Pure
-// functions; thread-safe.
+// Groups pairs of buffers that lie at constant steps on both sides, such as a cache's layers in one
+// allocation. A run is the same in all of them, so one strided copy moves it. Pure functions;
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,15 +11,14 @@
 
 namespace gantry::engine {
 
-// Each run is to be moved in each of the pairs.
+// Each run is to be moved in each pair.
 struct RunsOfPairs {
   std::vector<transport::BlockPair> pairs;
   std::vector<transport::BlockRun> runs;
 };
 
-// The same blocks of the same pairs, with as many rows in each copy as the limits allow. Few sets.
-// The pairs are those of one slice of all buffers after those of another, of so many slices.
-// REQUIRES limits.any().
+// Returns the same blocks of the same pairs, in few sets. Each copy has as many rows as the limits
+// allow. `all` lists the pairs slice by slice, for `slices` slices. REQUIRES limits.any().
 std::vector<RunsOfPairs> GroupRows(RunsOfPairs all, size_t slices,
                                    const transport::RowLimits& limits);
 

@@ -1,6 +1,5 @@
-// A limit on the segments of all plans together, those that are being made included: what bounds
-// the memory of planning whatever callers ask for. Thread-safe; a reservation is used by one thread
-// at a time.
+// A limit of the segments of all plans, including unfinished ones. It bounds the memory of
+// planning. Thread-safe; a reservation is used by one thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +30,7 @@ class SegmentBudget {
   std::atomic<uint64_t> reserved_{0};
 };
 
-// Part of a budget; given back when destroyed.
+// Part of a budget; returned on destruction.
 class SegmentReservation {
  public:
   SegmentReservation() = default;
@@ -47,7 +46,7 @@ class SegmentReservation {
   SegmentReservation& operator=(const SegmentReservation&) = delete;
   ~SegmentReservation() { Reset(); }
 
-  // Makes the reservation at least `segments` large, in steps; false: there is no room.
+  // Grows the reservation to at least `segments`, in steps; false: the budget is exhausted.
   bool Cover(uint64_t segments) {
     if (segments <= taken_) return true;
     const uint64_t more = std::max(segments - taken_, kStep);

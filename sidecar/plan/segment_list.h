@@ -1,5 +1,6 @@
-// The segments of a plan, by index. Blocks that many pairs of buffers share are kept once, as runs
-// of block ids: 32 768 descriptors of 64 pairs take the memory of 512. Thread-safe once built.
+// The segments of a plan, by index. Blocks that many pairs of buffers share are stored once, as
+// runs of block ids. So 32 768 descriptors of 64 pairs take the memory of 512. Thread-safe once
+// built.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +12,12 @@
 
 namespace gantry::transport {
 
-// `count` blocks of `length` bytes; block i lies i * stride behind the first. Covers the items
-// (ranges, or pairs of block ids) [first_item, first_item + items) of the request.
+// `count` blocks of `length` bytes; block i starts i * stride after the first. Covers the request's
+// items (ranges, or pairs of block ids) [first_item, first_item + items).
 struct MoveSegment {
   uint32_t local_allocation = 0;  // index into MovePlan::local
   uint32_t remote_allocation = 0;
-  uint64_t local_offset = 0;  // bytes within the allocation
+  uint64_t local_offset = 0;  // within the allocation, in bytes
   uint64_t remote_offset = 0;
   uint64_t length = 0;
   uint64_t local_stride = 0;
@@ -24,14 +25,15 @@ struct MoveSegment {
   uint32_t count = 1;
   uint32_t first_item = 0;  // in the plan's order of items
   uint32_t items = 1;
-  // The blocks are the same items of several pairs; else each is one of `items`, or all there are.
+  // True: the blocks are the same items of several pairs. False: each block is one of `items`, or
+  // all of them.
   bool by_rows = false;
 
   uint64_t bytes() const { return length * count; }
 };
 
-// Consecutive units on both sides. A unit is a block, or where the blocks of one side are larger
-// one of the equal parts of theirs: block id * parts + part.
+// Consecutive units on both sides. A unit is a block. If one side's blocks are larger, it is an
+// equal part of such a block: block id * parts + part.
 struct BlockRun {
   uint32_t local_unit = 0;
   uint32_t remote_unit = 0;
@@ -39,19 +41,19 @@ struct BlockRun {
   uint32_t first_item = 0;
 };
 
-// A pair of buffers whose units the runs name, each in one piece of one allocation; or several such
-// pairs in the same two allocations, each at one step behind the one before it.
+// A pair of buffers whose units the runs name, each in one piece of one allocation. With `rows` > 1
+// it stands for several pairs in the same two allocations, at constant steps.
 struct BlockPair {
   uint32_t local_allocation = 0;
   uint32_t remote_allocation = 0;
-  uint64_t local_base = 0;  // of unit 0: bytes within the allocation
+  uint64_t local_base = 0;  // place of unit 0 within the allocation, in bytes
   uint64_t remote_base = 0;
   uint64_t unit_bytes = 0;
   uint64_t local_stride = 0;  // from one block to the next
   uint64_t remote_stride = 0;
-  uint32_t local_parts = 1;  // of a block; units of one block lie side by side
+  uint32_t local_parts = 1;  // units per block; they are adjacent
   uint32_t remote_parts = 1;
-  // Of several: a run is then one segment of so many blocks, and lies dense.
+  // Number of pairs. If above 1, a run is dense and is one segment of `rows` blocks.
   uint32_t rows = 1;
   uint64_t local_row_step = 0;
   uint64_t remote_row_step = 0;
@@ -62,11 +64,11 @@ struct BlockPair {
   uint64_t remote_offset(uint64_t unit) const {
     return remote_base + OffsetOf(unit, remote_parts, remote_stride, unit_bytes);
   }
-  // From one unit of a run to the next: a run leaves a block of several parts only where the next
-  // one continues it.
+  // The distance between units of a run. A run leaves a block of several parts only where the next
+  // block continues it.
   uint64_t local_step() const { return local_parts == 1 ? local_stride : unit_bytes; }
   uint64_t remote_step() const { return remote_parts == 1 ? remote_stride : unit_bytes; }
-  // Whether the units of a run lie side by side.
+  // True when the units of a run are adjacent on both sides.
   bool is_dense() const { return local_step() == unit_bytes && remote_step() == unit_bytes; }
 
  private:
@@ -75,11 +77,11 @@ struct BlockPair {
   }
 };
 
-// What segments are to whoever copies: blocks one by one, and rows of them at once.
+// Number of copies that the segments take: single blocks, and strided copies of rows.
 struct CopyCounts {
-  uint64_t blocks = 0;   // but for those in rows
+  uint64_t blocks = 0;   // without those in rows
   uint64_t of_rows = 0;  // copies of rows
-  uint64_t rows = 0;     // in these
+  uint64_t rows = 0;     // in these copies
 };
 
 class SegmentList {
@@ -101,15 +103,15 @@ class SegmentList {
     copies_.blocks += segment.count;
     ++size_;
   }
-  // Room for so many more of them. Asked for little by little it does not copy them each time.
+  // Reserves room for more single segments. Repeated small calls do not copy the segments each
+  // time.
   void ReserveMore(size_t segments) {
     const size_t needed = explicit_.size() + segments;
     if (needed <= explicit_.capacity()) return;
     explicit_.reserve(std::max(needed, 2 * explicit_.capacity()));
   }
-  size_t capacity() const { return explicit_.capacity(); }  // of single segments
-  // Each of the runs is one segment in every one of the pairs. They follow the single segments and
-  // the runs that are there; the sets are few.
+  size_t capacity() const { return explicit_.capacity(); }  // for single segments
+  // Adds one segment per run and pair, after all earlier segments and runs. Sets are few.
   void AddRuns(std::vector<BlockPair> pairs, std::vector<BlockRun> runs) {
     std::vector<size_t> longer;
     uint64_t units = 0;
@@ -129,13 +131,13 @@ class SegmentList {
     size_ += sets_.back().size();
   }
 
-  // Runs of one pair, in a row.
+  // Consecutive runs of one pair.
   struct PairRuns {
     const BlockPair* pair = nullptr;
     std::span<const BlockRun> runs;
   };
 
-  // Walks forward without a search for each.
+  // Walks forward without a search per step.
   class Iterator {
    public:
     Iterator(const SegmentList* list, size_t index) : list_(list), index_(index) {
@@ -162,7 +164,8 @@ class SegmentList {
     }
     bool operator!=(const Iterator& other) const { return index_ != other.index_; }
 
-    // The segments from here on that are one block each, of one pair: empty when this one has more.
+    // Returns the segments from here on that are one block of one pair each. Empty if the current
+    // one has more blocks.
     PairRuns SingleBlocks() const {
       if (index_ < list_->explicit_.size() || index_ >= list_->size_) return {};
       const Set& set = list_->sets_[set_];
@@ -172,7 +175,7 @@ class SegmentList {
       if (end == run_) return {};
       return {&set.pairs[pair_], std::span(set.runs).subspan(run_, end - run_)};
     }
-    // Passes so many of them, one at least.
+    // Skips `blocks` single blocks, at least one.
     void Skip(size_t blocks) {
       index_ += blocks - 1;
       run_ += blocks - 1;
@@ -182,7 +185,7 @@ class SegmentList {
    private:
     const SegmentList* list_;
     size_t index_;
-    size_t set_ = 0;  // and below: where index_ is, once the single segments are passed
+    size_t set_ = 0;  // these three: the place of index_ beyond the single segments
     size_t pair_ = 0;
     size_t run_ = 0;
   };
@@ -219,12 +222,12 @@ class SegmentList {
   struct Set {
     std::vector<BlockPair> pairs;
     std::vector<BlockRun> runs;
-    std::vector<size_t> longer;  // indices of the runs of more than one block, ascending
+    std::vector<size_t> longer;  // indices of runs with more than one block, ascending
     size_t size() const { return pairs.size() * runs.size(); }
   };
 
   std::vector<MoveSegment> explicit_;
-  std::vector<Set> sets_;  // none of them empty
+  std::vector<Set> sets_;  // none is empty
   CopyCounts copies_;
   size_t size_ = 0;
 };

@@ -1,5 +1,5 @@
-// Which segments of a plan are moved, where parts of them are told in any order. The plan outlives
-// it. Used by one thread at a time.
+// Tracks which segments of a plan have moved, reported in parts of any order. The plan outlives it.
+// Used by one thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class SegmentTally {
 
   explicit SegmentTally(const MovePlan& plan) : plan_(plan), done_(plan.segments.size()) {}
 
-  // Of bytes that were not told before. True: they were the last of their segment.
+  // Reports newly moved bytes. Returns true when they complete their segment.
   bool Add(const Piece& piece) {
     const uint64_t all = plan_.segments[piece.segment].bytes();
     if (piece.bytes < all) {
@@ -34,7 +34,7 @@ class SegmentTally {
     return true;
   }
 
-  // Of the plan, ascending: those of the segments that are not whole.
+  // Returns the plan's items whose segments are incomplete, ascending.
   std::vector<uint32_t> UnfinishedItems() const {
     std::vector<uint32_t> items;
     for (size_t i = 0; i < done_.size(); ++i) {
@@ -52,10 +52,10 @@ class SegmentTally {
  private:
   const MovePlan& plan_;
   std::vector<bool> done_;
-  std::unordered_map<uint32_t, uint64_t> left_;  // bytes, of those in pieces
+  std::unordered_map<uint32_t, uint64_t> left_;  // bytes left of partly moved segments
 };
 
-// Adds bytes of a segment to the pieces of a part, which follow each other.
+// Adds bytes of a segment to a part's pieces; call in order.
 inline void AddPiece(uint32_t segment, uint64_t bytes, std::vector<SegmentTally::Piece>* pieces) {
   if (pieces->empty() || pieces->back().segment != segment) pieces->push_back({segment, 0});
   pieces->back().bytes += bytes;

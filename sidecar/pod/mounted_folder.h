@@ -1,4 +1,4 @@
-// What is mounted where, as /proc/self/mountinfo says. Stateless; thread-safe.
+// Looks up mounts in /proc/self/mountinfo. Stateless; thread-safe.
 #pragma once
 
 #include <optional>
@@ -6,9 +6,8 @@
 
 namespace gantry::pod {
 
-// The path that the mount at `folder` has in its own file system: what a folder of the host that
-// was mounted here is called there. Nothing: no mount is exactly there. `root` is "/" but for
-// tests.
+// Returns the path of the mount's root in its own file system. For a mounted host folder that is
+// its path on the host. Nothing: no mount is exactly there. `root` is "/" except in tests.
 std::optional<std::string> SourceOfMount(const std::string& folder, const std::string& root = "/");
 
 }  // namespace gantry::pod

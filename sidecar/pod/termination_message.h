@@ -1,4 +1,4 @@
-// The file whose text Kubernetes shows as the reason of a container's end. Stateless; thread-safe.
+// The file that Kubernetes shows as the reason of a container's end. Stateless; thread-safe.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@ namespace gantry::pod {
 
 inline constexpr size_t kTerminationMessageBytesMax = 4096;  // Kubernetes shows no more
 
-// Replaces what the file says by `text`, or as much of it as is shown. Only where there is a
-// regular file that may be written to: elsewhere nobody asks, and nothing happens.
+// Replaces the file's content by `text`, cut to what is shown. Does nothing unless `path` is an
+// existing, writable regular file.
 void WriteTerminationMessage(const std::string& path, std::string_view text);
 
 }  // namespace gantry::pod

@@ -1,5 +1,5 @@
-// Where the registry looks buffers up: by id all that exist, by name those that are published.
-// Used by one thread at a time: the registry's lock guards it.
+// The registry's lookup tables: all existing buffers by id, published ones by name. Guarded by the
+// registry's lock.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace gantry::registry {
 
-// A buffer and the records that map its allocations again after it was suspended; none where its
+// A buffer and the records that remap its allocations after a suspension. Without records its
 // memory was released.
 struct RegisteredBuffer {
   std::shared_ptr<Buffer> buffer;
@@ -26,30 +26,30 @@ struct RegisteredBuffer {
 
 class BufferIndex {
  public:
-  // REQUIRES that the name is free in this registration of the workload. Names of an earlier
-  // registration are unpublished.
+  // REQUIRES that the name is free in this registration of the workload. Unpublishes the names of
+  // an earlier registration.
   void Publish(RegisteredBuffer registered);
-  // In place of the buffer with this id, which it answers for the caller to drop outside of its
-  // lock. REQUIRES that there is one, with the same workload, name and length.
+  // Replaces the buffer with this id and returns the old entry: destroy it outside the lock.
+  // REQUIRES that it exists with the same workload, name and length.
   RegisteredBuffer Replace(RegisteredBuffer registered);
-  // The records of the buffer, likewise to be dropped; it has none from then on.
+  // Removes and returns the buffer's records: destroy them outside the lock.
   std::vector<std::shared_ptr<AllocationRecord>> TakeAllocations(std::string_view id);
-  // Takes the name away; the buffer is still found by id, and its removal has time until
-  // `deadline`: the latest of those that were given.
+  // Frees the name; the buffer can still be found by id. `deadline` is the removal's; the latest
+  // one given counts.
   void Unpublish(const Buffer& buffer, TimePoint deadline);
-  // The entry, for the caller to drop outside of its lock; empty when there is none.
+  // Removes and returns the entry; empty when there is none. Destroy it outside the lock.
   RegisteredBuffer Erase(std::string_view id);
 
   const RegisteredBuffer* ById(std::string_view id) const;
   // Null when there is none. `workload_generation` 0: any.
   std::shared_ptr<Buffer> ByName(std::string_view workload, uint64_t workload_generation,
                                  std::string_view name) const;
-  // Of the registration that is published; null when there is none. Until the index changes.
+  // Finds the published buffer; null when there is none. Valid until the index changes.
   const std::shared_ptr<Buffer>* Named(std::string_view workload, std::string_view name) const;
-  // In the order of ids; an empty workload means all.
+  // Sorted by id; an empty workload means all.
   std::vector<std::shared_ptr<Buffer>> List(std::string_view workload, std::string_view cursor,
                                             size_t limit) const;
-  // Those whose removal has no time left.
+  // Returns the buffers whose removal is past its deadline.
   std::vector<std::shared_ptr<Buffer>> Overdue(TimePoint now) const;
 
   size_t size() const { return by_id_.size(); }
@@ -57,7 +57,7 @@ class BufferIndex {
 
  private:
   struct NameHash {
-    using is_transparent = void;  // looks up by string_view
+    using is_transparent = void;  // allows lookups by string_view
     size_t operator()(std::string_view name) const { return std::hash<std::string_view>()(name); }
   };
   template <typename Value>
@@ -65,16 +65,16 @@ class BufferIndex {
   using Ids = std::set<std::string, std::less<>>;
 
   struct WorkloadBuffers {
-    uint64_t generation = 0;  // of the registration whose names are published
+    uint64_t generation = 0;  // of the registration with published names
     ByText<std::shared_ptr<Buffer>> by_name;
-    Ids ids;  // of all registrations
+    Ids ids;  // over all registrations
   };
 
   void FreeName(const Buffer& buffer);
 
   std::map<std::string, RegisteredBuffer, std::less<>> by_id_;
   ByText<WorkloadBuffers> by_workload_;
-  std::map<std::string, TimePoint> removals_;  // id -> until when
+  std::map<std::string, TimePoint> removals_;  // deadline by id
   uint64_t bytes_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// A limit on descriptors that are open at the same time. One counts from the hand-over until it is
-// closed, which is when neither a token nor an allocation holds it any more. Thread-safe.
+// A limit of open descriptors. A descriptor counts from hand-off until it is closed, when neither a
+// token nor an allocation refers to it. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ class FdBudget {
  public:
   explicit FdBudget(size_t fds_max) : fds_max_(fds_max) {}
 
-  // All `count` or none.
+  // Takes room for all `count` or none.
   bool Take(size_t count) {
     size_t held = held_.load(std::memory_order_relaxed);
     do {
@@ -33,8 +33,8 @@ class FdBudget {
   std::atomic<size_t> held_{0};
 };
 
-// A descriptor that gives back its place in both budgets after it is closed. REQUIRES that the
-// place was taken.
+// A descriptor that frees its place in both budgets after closing. REQUIRES that the place is
+// taken.
 inline std::shared_ptr<const UniqueFd> CountedFd(UniqueFd fd, std::shared_ptr<FdBudget> own,
                                                  std::shared_ptr<FdBudget> total) {
   return {new UniqueFd(std::move(fd)),

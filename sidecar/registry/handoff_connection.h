@@ -1,6 +1,5 @@
 // One client of the hand-off socket: reads its messages, answers each, and holds its lease. Never
-// blocks: a reply that does not fit waits, and until it is gone nothing more is read.
-// Used by one thread at a time.
+// blocks. While a reply waits for room, nothing more is read. Used by one thread at a time.
 #pragma once
 
 #include <string>
@@ -16,7 +15,7 @@ namespace gantry::registry {
 
 class HandoffConnection {
  public:
-  // What to wait for before the next call.
+  // The event to wait for before the next call.
   enum class Next { kReadable, kWritable, kClose };
 
   // `socket` is non-blocking.
@@ -26,11 +25,11 @@ class HandoffConnection {
   Next OnWritable();
 
   int socket() const { return socket_.get(); }
-  // Readable when the client's process has ended; -1 when the kernel does not tell.
+  // Readable when the client's process has ended; -1 when the kernel lacks support.
   int process() const { return process_.get(); }
   TimePoint connected_at() const { return connected_at_; }
   bool attached() const { return attached_; }
-  // The lease that it holds, when attached.
+  // The lease that it holds; valid when attached.
   const std::string& workload() const { return workload_; }
   uint64_t generation() const { return generation_; }
 

@@ -1,6 +1,6 @@
-// The hand-off socket: a workload attaches its lease, hands descriptors over and gets tokens.
-// Its closing, or the death of its process (pidfd), ends the workload within a second, exactly
-// once. One own thread serves all clients; Start and the destructor belong to the owner.
+// The hand-off socket. A workload attaches its lease, passes descriptors and gets tokens. When the
+// socket closes or the process dies (pidfd), the workload ends within a second, exactly once. One
+// thread serves all clients. The owner calls Start and the destructor.
 #pragma once
 
 #include <sys/types.h>
@@ -28,10 +28,10 @@ class HandoffServer {
     std::string socket_path;
     mode_t socket_mode = 0660;
     size_t connections_max = 1024;
-    milliseconds attach_timeout{5'000};  // then a connection without a lease is closed
+    milliseconds attach_timeout{5'000};  // a connection without a lease is closed then
   };
 
-  // Also ends the leases by time, from now on. `workloads` outlives the server.
+  // Also expires leases by time from now on. `workloads` outlives the server.
   static Result<std::unique_ptr<HandoffServer>> Start(Options options, WorkloadTable& workloads);
   HandoffServer(const HandoffServer&) = delete;
   HandoffServer& operator=(const HandoffServer&) = delete;
@@ -59,7 +59,7 @@ class HandoffServer {
   const UniqueFd poller_;
   const UniqueFd waker_;
 
-  // Owned by the thread.
+  // Used by the server's thread.
   Connections connections_;
   uint64_t next_id_ = 1;
   bool accepting_paused_ = false;

@@ -1,5 +1,5 @@
-// Ends the workloads whose lease is lost or has run out, on threads of its own: an end waits for
-// running transfers, and whoever notices the loss must not. Thread-safe.
+// Ends workloads whose lease is lost or expired, on its own threads. An end waits for running
+// transfers, and the thread that detects the loss must not. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@ class LeaseEnder {
   explicit LeaseEnder(WorkloadTable& workloads);
   LeaseEnder(const LeaseEnder&) = delete;
   LeaseEnder& operator=(const LeaseEnder&) = delete;
-  ~LeaseEnder();  // after all ends that were asked for
+  ~LeaseEnder();  // finishes all requested ends first
 
-  Status Start();  // once; without it nothing ends
-  // Returns at once. Does nothing when the workload is of another generation by then.
+  Status Start();  // call once; without it nothing ends
+  // Returns at once. Ignored if the workload has another generation by then.
   void End(std::string workload, uint64_t generation, std::string why) EXCLUDES(mutex_);
 
  private:
@@ -40,7 +40,7 @@ class LeaseEnder {
   Mutex mutex_;
   Condition changed_;
   bool stopping_ GUARDED_BY(mutex_) = false;
-  std::deque<LostLease> lost_ GUARDED_BY(mutex_);  // at most one for each lease that there was
+  std::deque<LostLease> lost_ GUARDED_BY(mutex_);  // at most one per lease
   std::vector<std::jthread> threads_;
 };
 

@@ -1,5 +1,5 @@
-// The check behind `verify` of a registration: its owner has put bytes into the buffers, and every
-// copy worker has to find them where its own mapping says that the buffers are. Thread-safe.
+// Verifies a registration. Its owner has written bytes into the buffers; every copy worker must
+// read them through its own mapping. Thread-safe.
 #pragma once
 
 #include "lib/base/result.h"
@@ -9,8 +9,8 @@
 
 namespace gantry::registry {
 
-// kVerificationFailed names the buffer, the offset in it, and which worker found what there. Looks
-// also at buffers that exist already. Nothing is asked where no buffer has nonces.
+// kVerificationFailed names the buffer, the offset, the worker and the bytes found. Also checks
+// buffers that exist already. Does nothing without nonces.
 Status CheckNonces(const wire::RegistrationRequest& request, const ResolvedRequest& resolved,
                    memory::MemoryMapper& mapper);
 

@@ -1,5 +1,4 @@
-// What became of a buffer that was taken back, at one peer that knew it: so that whoever takes it
-// back learns who drained and who was cut off. Plain values; thread-safe.
+// The outcome of a revocation at one peer that knew the buffer. Plain values; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,26 +10,26 @@
 
 namespace gantry::registry {
 
-// In the order of how much it should worry the owner.
+// Ordered from harmless to serious.
 enum class PeerOutcome {
-  kDrained,  // it confirmed that nothing there uses the buffer
-  kGone,     // its connection or its process ended before it confirmed: nothing uses the buffer
-  kRefused,  // its time was over, so it is refused the buffer: its other transfers go on
-  kCutOff,   // its time was over, so it was disconnected: its transfers failed
-  kHolding,  // its time was over and it may still have the buffer mapped
+  kDrained,  // it confirmed that it no longer uses the buffer
+  kGone,     // its connection or process ended before: nothing uses the buffer
+  kRefused,  // late: refused access to the buffer; its other transfers continue
+  kCutOff,   // late: disconnected, so its transfers failed
+  kHolding,  // late, and it may still have the buffer mapped
 };
 std::string_view NameOf(PeerOutcome outcome);  // "drained", "gone", "refused", "cut_off", "holding"
 
 struct PeerRelease {
   std::string peer;
-  uint64_t generation = 0;  // of the peer's sidecar
+  uint64_t generation = 0;  // the peer's sidecar's
   wire::Path path = wire::Path::kShm;
   PeerOutcome outcome = PeerOutcome::kDrained;
 };
 
-// One entry for each peer, generation and path, with the worst outcome, in this order.
+// Merges entries by peer, generation and path, keeps the worst outcome, and sorts in this order.
 std::vector<PeerRelease> Summary(const std::vector<std::vector<PeerRelease>>& of_buffers);
-// The names of those with this outcome.
+// Returns the names of peers with this outcome.
 std::vector<std::string> PeersThat(PeerOutcome outcome, const std::vector<PeerRelease>& releases);
 
 }  // namespace gantry::registry

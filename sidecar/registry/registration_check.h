@@ -1,5 +1,4 @@
-// Everything that can be said about a registration before any descriptor is looked at.
-// Stateless; thread-safe.
+// The checks of a registration that need no descriptor. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +12,20 @@
 
 namespace gantry::registry {
 
-// One buffer of a request: its pieces count only the allocations that it uses itself.
+// One buffer of a request. Its pieces index only the allocations that it uses.
 struct CheckedBuffer {
   memory::PieceMap pieces;
   std::vector<uint32_t> allocations;  // their indices in the request
 };
 
-// Names, sizes, ranges, layouts and limits, without wrapping. The result is parallel to
-// request.buffers; an error names its field as a JSON pointer into the request.
+// Checks names, sizes, ranges, layouts and limits, without wrapping. The result is parallel to
+// request.buffers. An error names its field as a JSON pointer into the request.
 Result<std::vector<CheckedBuffer>> CheckRegistration(const wire::RegistrationRequest& request,
                                                      const RegistryLimits& limits);
 
-// "/<list>/<index>", to be followed by a pointer within that element.
+// Returns "/<list>/<index>", the prefix of a pointer within that element.
 std::string ElementPointer(std::string_view list, size_t index);
-// The same error, its field moved under `pointer`.
+// Returns the error with `pointer` in front of its field.
 Error Below(std::string_view pointer, Error error);
 
 }  // namespace gantry::registry

@@ -1,5 +1,5 @@
-// A registration whose tokens have become allocations of its workload: checked, not yet mapped.
-// Plain values; ResolveRequest is thread-safe.
+// A registration whose tokens were resolved to allocations of its workload: checked, not yet
+// mapped. Plain values; ResolveRequest is thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,20 @@ struct ResolvedRequest {
   std::vector<CheckedBuffer> buffers;                          // parallel to request.buffers
   std::vector<std::shared_ptr<AllocationRecord>> allocations;  // parallel to request.allocations
 
-  // Those of one buffer, in the order in which its pieces count them.
+  // Returns one buffer's records, in the index order of its pieces.
   std::vector<std::shared_ptr<AllocationRecord>> AllocationsOf(size_t buffer) const;
 };
 
-// Finds each descriptor among those that this very workload handed over, checks what it stands for
-// and finds its record.
+// Looks up each descriptor among those of this workload, checks it, and finds its record.
 Result<ResolvedRequest> ResolveRequest(const wire::RegistrationRequest& request,
                                        std::vector<CheckedBuffer> buffers,
                                        const WorkloadTable& workloads, AllocationTable& table);
 
-// kConflict, naming what differs, unless the buffer is what the request specifies.
+// kConflict, naming the difference, unless the buffer equals the specification.
 Status CheckSame(const Buffer& existing, const wire::BufferSpec& asked,
                  const ResolvedRequest& resolved, size_t buffer);
 
-// Whether the suspended buffer takes the memory that the request names: all but that is the same.
+// True when a suspended buffer may take the memory of the request: all else must be equal.
 bool MayTakeMemory(const Buffer& existing, const wire::BufferSpec& asked,
                    const ResolvedRequest& resolved, size_t buffer);
 

@@ -1,5 +1,5 @@
-// The peers that callers named: added, asked about and removed over REST. Owned here, implemented
-// by peer/. Thread-safe; Put and Remove may block up to their deadline.
+// The peers that callers registered over REST: add, query, remove. This folder owns the interface;
+// peer/ implements it. Thread-safe; Put and Remove may block until their deadline.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +31,13 @@ struct PeerInfo {
   std::string name;
   std::string address;  // "unix:/path/of/peer.sock" or "host:port"
   PeerState state = PeerState::kConnecting;
-  uint64_t generation = 0;              // of the peer's sidecar; 0 until it answered once
-  std::string node_id;                  // boot id of the peer's node; empty until it answered once
-  std::optional<wire::Path> path;       // the fastest that is available
-  std::vector<wire::PathReport> paths;  // every path, fastest first, and why the others not
-  uint64_t rtt_us = 0;                  // of the last exchange; 0 before there was one
-  std::string version;                  // of the peer's sidecar
-  int64_t since_unix_ms = 0;            // when it came into `state`
+  uint64_t generation = 0;              // the peer's sidecar's; 0 until it has answered once
+  std::string node_id;                  // the peer's boot id; empty until it has answered once
+  std::optional<wire::Path> path;       // the fastest available one
+  std::vector<wire::PathReport> paths;  // every path, fastest first, with reasons
+  uint64_t rtt_us = 0;                  // of the last exchange; 0: none yet
+  std::string version;                  // the peer's sidecar's
+  int64_t since_unix_ms = 0;            // start of the current `state`
   std::optional<Error> error;           // why it is not up
 };
 
@@ -45,16 +45,16 @@ class PeerControl {
  public:
   virtual ~PeerControl() = default;
 
-  // Adds the peer and waits until it is up or `deadline`; a peer that does not answer in time is
-  // kept and goes on connecting, and the answer says so. The same address again is no change;
-  // another one is a new peer, and what was mapped of the old one is unmapped first, for which
-  // there are some seconds even if the deadline is sooner.
+  // Adds the peer and waits until it is up or the deadline. A peer that does not answer in time is
+  // kept, continues connecting, and the result says so. Equal addresses change nothing. Another
+  // address is a new peer. The old one's memory is unmapped first; this may take some seconds
+  // beyond `deadline`.
   virtual Result<PeerInfo> Put(std::string_view name, std::string_view address,
                                TimePoint deadline) = 0;
   virtual Result<PeerInfo> Get(std::string_view name) const = 0;
-  virtual std::vector<PeerInfo> List() const = 0;  // by name
-  // Stops the transfers with the peer, unmaps its memory, then forgets it. At the deadline it
-  // returns kDeadlineExceeded and the peer stays, down: call again.
+  virtual std::vector<PeerInfo> List() const = 0;  // sorted by name
+  // Stops transfers with the peer, unmaps its memory, then forgets it. At the deadline it returns
+  // kDeadlineExceeded and the peer stays, down: call again.
   virtual Status Remove(std::string_view name, TimePoint deadline) = 0;
 };
 

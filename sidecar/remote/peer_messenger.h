@@ -1,4 +1,5 @@
-// What is said to peers beside the moving of bytes. Owned here, implemented by peer/. Thread-safe.
+// Messages to peers, besides the moving of bytes. This folder owns the interface; peer/ implements
+// it. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -12,9 +13,9 @@
 
 namespace gantry::engine {
 
-// Called once, on a thread of the messenger, or within the call that took it: must not block.
-// `at_peer`: from its turn to be sent, waits for the peer's session included, until the outcome was
-// known; nothing when it had no turn.
+// Called once, on a thread of the messenger or within the sending call: must not block. `at_peer`
+// is the time from its turn to be sent until the outcome, including waits for a session. Nothing:
+// it had no turn.
 using DeliveryDone =
     std::function<void(const Status& outcome, std::optional<microseconds> at_peer)>;
 
@@ -22,17 +23,17 @@ class PeerMessenger {
  public:
   virtual ~PeerMessenger() = default;
 
-  // Never blocks. Notifications to one peer are delivered in the order in which they were given,
-  // again and again over new sessions until the receiver has answered, or the deadline.
+  // Never blocks. Notifications to one peer are delivered in order. Each is retried over new
+  // sessions until the receiver has answered or the deadline.
   virtual void Notify(const std::string& peer, wire::Notification notification, TimePoint deadline,
                       DeliveryDone done) = 0;
-  // Likewise for a transfer that waits for the outcome: fails with kPeerLost soon after the peer is
-  // known to be down, and does not wait for messages of the other kind.
+  // Like Notify, for a transfer that waits for the outcome. Fails with kPeerLost soon after the
+  // peer is known to be down. Does not wait for messages sent by Notify.
   virtual void NotifyOfTransfer(const std::string& peer, wire::Notification notification,
                                 TimePoint deadline, DeliveryDone done) = 0;
 
-  // A transfer is about to read what the peer holds: one round trip, on the caller's thread. The
-  // number that is answered goes to EndHoldUse, which does not block.
+  // Starts the use of a hold at the peer: one round trip on the caller's thread. Pass the number to
+  // EndHoldUse, which does not block.
   virtual Result<uint64_t> UseHold(const std::string& peer, const wire::HoldUse& use,
                                    TimePoint deadline) = 0;
   virtual void EndHoldUse(const std::string& peer, uint64_t use, bool succeeded) = 0;

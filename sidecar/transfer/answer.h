@@ -1,4 +1,4 @@
-// What one caller waits for from the engine: given once. Thread-safe.
+// The engine's answer to one waiting caller; given once. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -15,12 +15,12 @@ namespace gantry::engine {
 
 class Answer {
  public:
-  // `wait`: for the end of the transfer; otherwise the first look is the answer.
+  // `wait` true: the answer comes at the transfer's end; false: at the driver's first look.
   explicit Answer(bool wait) : wait_(wait) {}
 
   bool wait() const { return wait_; }
 
-  // A TransferStatus, what Fail returns, or a Result.
+  // Accepts a TransferStatus, the result of Fail, or a Result.
   template <typename Outcome>
   void Give(Outcome&& outcome) EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
@@ -32,7 +32,7 @@ class Answer {
 
   bool is_given() const { return is_given_.load(std::memory_order_acquire); }
 
-  // False when `deadline` passed first.
+  // Returns false when `deadline` passed first.
   bool WaitUntil(TimePoint deadline) EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     while (!result_) {
@@ -41,7 +41,7 @@ class Answer {
     return true;
   }
 
-  // Once. REQUIRES is_given().
+  // Call once. REQUIRES is_given().
   Result<TransferStatus> Take() EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     return *std::move(result_);

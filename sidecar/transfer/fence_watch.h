@@ -1,5 +1,5 @@
 // Timeline fences: 64-bit counters in host memory that callers or their streams write, and the
-// transfers that wait for them. Polled, more and more seldom. Owned by the engine's driver.
+// transfers that wait for them. Polled with growing intervals. Used by the driver.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,29 @@
 
 namespace gantry::engine {
 
-// A counter that a transfer waits for. The buffer's use, kept elsewhere, keeps the memory mapped.
+// A counter that a transfer waits for. A use of the buffer, kept elsewhere, keeps the memory
+// mapped.
 struct TimelineCounter {
   const uint64_t* place = nullptr;
-  uint64_t value = 0;  // to be reached
-  std::string name;    // of the buffer and the offset in it
+  uint64_t value = 0;  // the value to reach
+  std::string name;    // buffer name and offset, for messages
 
-  // What was written before the counter was is seen after it was read here.
+  // Acquire: writes before the counter's write are visible after this read.
   uint64_t Read() const { return __atomic_load_n(place, __ATOMIC_ACQUIRE); }
 };
 
-// Checks that the fence is within the buffer, in host memory and aligned, and maps it here.
+// Checks that the fence is within the buffer, in host memory and aligned. Maps it in this process.
 Result<TimelineCounter> CounterOf(const wire::TimelineFence& fence,
                                   const registry::Buffer::Use& use);
-// Why a transfer that still waits ends at its deadline.
+// The error of a transfer that still waits at its deadline.
 Error NotReached(const TimelineCounter& counter);
 
 class FenceWatch {
  public:
-  // `counter` stays where it is until the token comes back from Poll or is removed.
+  // `counter` must stay valid until Poll returns the token or Remove is called.
   void Add(uint64_t token, const TimelineCounter* counter, TimePoint now);
   void Remove(uint64_t token);
-  // Takes out those that were reached; looks at them only when their time has come.
+  // Removes reached counters and returns their tokens. Reads counters only when they are due.
   void Poll(TimePoint now, std::vector<uint64_t>* reached);
   // When to call Poll again; max: nothing waits.
   TimePoint next() const { return next_; }
@@ -46,7 +47,7 @@ class FenceWatch {
     TimePoint since;
   };
 
-  std::vector<Waiting> waiting_;  // the oldest first
+  std::vector<Waiting> waiting_;  // oldest first
   TimePoint next_ = TimePoint::max();
 };
 

@@ -1,5 +1,5 @@
-// The requests of transfers that may be tried again, as long as there is room for them: one that
-// there is no room for is not tried again. Thread-safe.
+// Keeps requests of transfers that may be retried, up to a memory limit. A request beyond it is not
+// retried. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ class RequestShelf : public std::enable_shared_from_this<RequestShelf> {
  public:
   explicit RequestShelf(size_t bytes_max = size_t{64} << 20) : bytes_max_(bytes_max) {}
 
-  // Null: there is no room.
+  // Returns null beyond the limit. The memory counts until the last reference is gone.
   std::shared_ptr<const wire::TransferRequest> Keep(wire::TransferRequest&& request);
   size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 

@@ -1,6 +1,6 @@
-// The one place that tries a transfer again, once: with a fresh description of its remote buffers
-// after the peer refused the old one as stale or was restarted, and by another path after its own
-// was lost. It comes here only when no byte of its first attempt can move any more. Thread-safe.
+// The only code that retries a transfer, and at most once. It gets fresh descriptions of remote
+// buffers after the peer refused old ones or restarted. After a lost path it takes another one.
+// REQUIRES that no byte of the first attempt can move. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,12 @@ class StaleRetry {
   struct Attempt {
     std::shared_ptr<const wire::TransferRequest> request;
     std::string peer;
-    std::vector<uint64_t> stale;  // generations of the buffers that were refused
+    std::vector<uint64_t> stale;  // generations of the refused buffers
     Error refusal;
     TimePoint deadline;
-    wire::Path path = wire::Path::kTcp;  // that it took
-    // Of a first attempt that was under way, and whose fence was reached: what it used. The second
-    // one may differ in the registrations of the remote buffers, and in nothing else.
+    wire::Path path = wire::Path::kTcp;  // taken by the first attempt
+    // Set when the first attempt had started and reached its fence: its buffers. The second attempt
+    // may differ only in the registrations of remote buffers.
     struct Remote {
       uint64_t acquaintance = 0;
       std::string workload, buffer;
@@ -47,9 +47,9 @@ class StaleRetry {
   StaleRetry(const TransferAdmission& admission, PeerBuffers& peers);
   ~StaleRetry();  // Close()
 
-  // Another attempt may do better after this.
+  // True when another attempt may succeed after this error.
   static bool Helps(const Error& refusal, const wire::TransferRequest& request);
-  // It names no generation that a fresh description would not have.
+  // True when the request names no generation that a fresh description would contradict.
   static bool IsOpenToAnother(const wire::TransferRequest& request);
 
   static Attempt::Used UsedBy(const Admitted& admitted);
@@ -59,10 +59,10 @@ class StaleRetry {
 
   // Refreshes and admits; may block until the attempt's deadline.
   Result<Admitted> AdmitAgain(const Attempt& attempt);
-  // The same on a thread of this; `done` is called by it.
+  // Runs AdmitAgain on a thread of its own pool, which calls `done`.
   void Post(Attempt attempt, Done done) EXCLUDES(mutex_);
-  // What waits is answered with kShuttingDown, and so is what comes; returns when nothing asks the
-  // peers any more. Idempotent.
+  // Answers waiting and later attempts with kShuttingDown. Returns when none waits for a peer any
+  // more. Idempotent.
   void Close() EXCLUDES(mutex_);
 
  private:

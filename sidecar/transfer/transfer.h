@@ -1,5 +1,5 @@
-// One transfer in the engine's table: what it holds while it runs, and its status. Owned by the
-// engine's driver.
+// One transfer in the engine's table: its resources while it runs, and its status. Used by the
+// driver.
 #pragma once
 
 #include <memory>
@@ -15,10 +15,10 @@ namespace gantry::engine {
 struct Transfer {
   Transfer(Admitted&& admitted_in, uint64_t token_in, TimePoint accepted_in);
 
-  // The status now; of a terminal transfer, for good.
+  // Returns the current status; constant once terminal.
   TransferStatus Snapshot(TimePoint now) const;
   bool waits_for_fence() const { return !begun && operation != nullptr; }
-  // Fixes the status and lets go of plan, mappings and buffers. REQUIRES operation finished.
+  // Fixes the status and releases plan, mappings and buffers. REQUIRES a finished operation.
   void End(TimePoint now, size_t failed_items_max);
 
   // Keeps how the first attempt ended, and runs again from here on. REQUIRES that it has ended.
@@ -35,18 +35,18 @@ struct Transfer {
 
   const uint64_t token;
   Admitted admitted;
-  std::unique_ptr<transport::Operation> operation;  // null when no byte moves any more
+  std::unique_ptr<transport::Operation> operation;  // null when no byte can move any more
   const TimePoint accepted;
-  std::optional<TimePoint> begun;         // handed to the transport: not before its fence
-  std::optional<TimePoint> timer;         // what the loop's timer is set to
+  std::optional<TimePoint> begun;         // passed to the transport, after its fence
+  std::optional<TimePoint> timer;         // the loop's timer for it
   std::optional<TimePoint> stop_started;  // cancelled, expired or stopped
-  // Every byte moved; the notification is on its way.
+  // Every byte has moved; the notification is being delivered.
   bool announcing = false;
   bool was_retried = false;  // or is about to be
-  // How the first attempt ended, while its buffers are described again.
+  // The result of the first attempt, while its buffers are described again.
   std::unique_ptr<TransferStatus> refused;
-  uint64_t chunks_retried = 0;  // known when the operation is gone
-  bool aborted = false;         // force was used
+  uint64_t chunks_retried = 0;  // set when the operation is destroyed
+  bool aborted = false;         // the operation was aborted
   TransferState stop_outcome = TransferState::kCancelled;
   std::optional<Error> stop_reason;
   std::vector<std::shared_ptr<Answer>> waiting;  // for its end

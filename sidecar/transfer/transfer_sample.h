@@ -1,4 +1,4 @@
-// What the metrics learn of a transfer that ended. Stateless; called by the engine's driver.
+// Converts an ended transfer to its metrics sample. Stateless; called by the driver.
 #pragma once
 
 #include "sidecar/metrics/metrics.h"

@@ -1,5 +1,5 @@
-// The operation of a transfer that has no blocks: it has finished from the start, and nothing
-// moved. Owned by the engine's driver.
+// The operation of a transfer without blocks: finished from the start, with no bytes moved. Used by
+// the driver.
 #pragma once
 
 #include <optional>

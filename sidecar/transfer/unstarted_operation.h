@@ -1,5 +1,5 @@
-// Stands for the operation of a transfer that waits for its fence: nothing was issued, so that it
-// is quiet as soon as it is stopped. Owned by the engine's driver.
+// The operation of a transfer that waits for its fence. Nothing was issued, so it is quiet once it
+// is stopped. Used by the driver.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,7 @@ class UnstartedOperation final : public transport::Operation {
   const std::optional<Error>& error() const override { return error_; }
   const transport::Progress& progress() const override { return progress_; }
   std::vector<uint32_t> UnfinishedItems() const override {
-    const bool in_order = plan_->item_order.empty();  // so it is of some plans of ranges
+    const bool in_order = plan_->item_order.empty();  // only some plans of ranges are
     std::vector<uint32_t> items(in_order ? plan_->descriptors_in : plan_->item_order.size());
     std::iota(items.begin(), items.end(), 0u);
     return items;

@@ -1,5 +1,4 @@
-// Whom a plan leads to over a transport that addresses buffers: one transfer has one peer.
-// Stateless; thread-safe.
+// Finds the single peer of a plan, for transports that address buffers. Stateless; thread-safe.
 #pragma once
 
 #include <memory>
@@ -10,7 +9,7 @@
 
 namespace gantry::transport {
 
-// What `peer_of` is for each remote buffer of the plan, all of which are Targets of this path.
+// Returns `peer_of` of the plan's remote buffers. All must be Targets of this path with one peer.
 template <typename Target, typename Peer>
 Result<std::shared_ptr<Peer>> OnePeerOf(const MovePlan& plan, wire::Path path,
                                         const std::shared_ptr<Peer>& (Target::*peer_of)() const) {

@@ -1,6 +1,7 @@
-// One way of moving bytes. Any thread may call CanCarry and CanReach, at admission. Start takes a
-// checked plan; the engine then calls Poll until the operation is finished. Stop makes it issue
-// nothing more. The driver makes all calls except Probe and those marked "any thread".
+// One way of moving bytes. At admission any thread asks it about a transfer. Start takes a checked
+// plan; the engine then calls Poll until the operation is finished. Stop makes it issue nothing
+// more. The driver alone calls Start, Poll, Unattended and DevicesWork, and uses operations. All
+// other calls are thread-safe.
 #pragma once
 
 #include <array>
@@ -68,18 +69,18 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual wire::Path path() const = 0;
-  // Returns why the transport is unusable on this machine. Called once, at the start; /v1/status
-  // shows the reason.
+  // Returns why the transport is unusable on this machine. Called at the start, for /v1/status, and
+  // at each admission: must be fast.
   virtual Status Probe() = 0;
   // True when remote buffers are addressed by name and not mapped. A plan then has one flat piece
   // [0, length) per remote buffer, with RemoteAllocation::target as its allocation.
   virtual bool AddressesBuffers() const { return false; }
   // Returns why this sidecar cannot copy between these two allocations. The answer is the same for
-  // all local allocations of one kind and GPU. Any thread.
+  // all local allocations of one kind and GPU.
   virtual Status CanReach(const memory::MappedAllocation& local,
                           const RemoteAllocation& remote) const = 0;
   // Returns why the transport cannot carry the transfer for a reason other than a pair of
-  // allocations. Called before CanReach. Any thread.
+  // allocations. Called before CanReach.
   virtual Status CanCarry(const LocalSide& /*local*/,
                           const std::vector<RemoteAllocation>& /*remote*/) const {
     return {};
@@ -92,11 +93,10 @@ class Transport {
       const std::vector<RemoteAllocation>& /*remote*/) const {
     return {};
   }
-  // Hint: a plan for `named` blocks or ranges is being made, so sleeping workers may wake up. Any
-  // thread.
+  // Hint: a plan for `named` blocks or ranges is being made, so sleeping workers may wake up.
   virtual void Expect(size_t /*named*/) {}
   // Hint: a transfer request has arrived and is still unread. The workers of the last transfers may
-  // wake up. Any thread.
+  // wake up.
   virtual void Foresee() {}
   // Higher `priority` goes first; equal ones share. Poll returns `token`.
   virtual std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,

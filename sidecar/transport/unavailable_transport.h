@@ -1,5 +1,5 @@
-// Stands for a transport that this machine has nothing for, so that the reason is told wherever
-// paths are. Thread-safe.
+// Takes the place of a transport that this machine cannot use, so that reports show the reason.
+// Thread-safe.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ class UnavailableTransport final : public Transport {
   Status CanReach(const memory::MappedAllocation&, const RemoteAllocation&) const override {
     return Fail(why_);
   }
-  // Never: nothing can be reached.
+  // Never called: CanReach always fails.
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan>, int, uint64_t) override {
     return nullptr;
   }

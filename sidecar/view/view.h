@@ -1,5 +1,5 @@
-// A view: pairs of buffers of two workloads, in groups, so that a transfer names only blocks.
-// Plain values, immutable once made: what is refreshed is replaced.
+// A view: pairs of buffers of two workloads, in groups, so that a transfer names only blocks. Plain
+// values, immutable once made; refreshing replaces them.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@ struct ViewGroupInfo {
   size_t first_pair = 0;
   size_t pairs = 0;
   BlockShape shape;
-  uint64_t bytes_per_block = 0;  // that one pair of ids moves, in all pairs of the group
+  uint64_t bytes_per_block = 0;  // moved per pair of block ids, over all pairs of the group
 };
 
 struct View {
-  wire::ViewRequest request;  // as it was asked for
+  wire::ViewRequest request;  // as requested
   std::string id;
   uint64_t workload_generation = 0;
   std::vector<ViewGroupInfo> groups;
-  // The pairs of all groups in a row: the names that were found, the fields that asked for them,
-  // and the references with the generations that were resolved.
+  // The pairs of all groups in sequence: names, the request's fields for them, and references with
+  // resolved generations.
   std::vector<wire::ViewPair> pairs;
   std::vector<std::string> fields;
   std::vector<wire::BufferReference> local;
   std::vector<wire::BufferReference> remote;
-  uint64_t bytes_per_block = 0;  // of all groups together
+  uint64_t bytes_per_block = 0;  // total over all groups
   std::vector<std::string> warnings;
 };
 using ViewPointer = std::shared_ptr<const View>;

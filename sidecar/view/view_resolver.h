@@ -1,5 +1,5 @@
-// Finds the buffers that a view names, on both sides, and checks that their blocks pair up.
-// Thread-safe; may block on a peer up to its deadline.
+// Resolves the buffers that a view names, on both sides, and checks that their blocks pair up.
+// Thread-safe; may block on a peer until its deadline.
 #pragma once
 
 #include <optional>
@@ -14,23 +14,22 @@ namespace gantry::engine {
 
 class ViewResolver {
  public:
-  // All outlive the resolver.
-  // `pairs_max`: of one view.
+  // The references outlive the resolver. `pairs_max` limits one view.
   ViewResolver(size_t pairs_max, const registry::BufferRegistry& registry, PeerBuffers& peers)
       : pairs_max_(pairs_max), registry_(registry), peers_(peers) {}
 
-  // From a request: names and patterns become pairs, which are resolved. Errors name the pair.
+  // Expands names and patterns to pairs and resolves them. Errors name the pair.
   Result<View> Make(const wire::ViewRequest& request, TimePoint deadline) const;
-  // The same pairs again, as they are now.
+  // Resolves the same pairs again.
   Result<View> Renew(const View& view, TimePoint deadline) const;
 
  private:
-  // What a pair needs to know of a buffer.
+  // The properties of a buffer that its pair needs.
   struct Side {
     uint64_t generation = 0;
     std::optional<wire::BlockLayout> layout;
     wire::Access access;
-    bool mapped = true;  // or needs no mapping
+    bool mapped = true;  // mapped, or needs no mapping
   };
 
   Status AddGroup(const wire::ViewGroup& group, const std::string& at, View* view) const;

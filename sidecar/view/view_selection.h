@@ -1,5 +1,5 @@
-// What a transfer picks out of a view: some of its pairs, and the blocks that move between them.
-// Plain values; thread-safe.
+// A transfer's selection from a view: some of its pairs, and the blocks to move between them. Plain
+// values; thread-safe.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@ class ViewSelection {
   // Errors name the field of the request. The request outlives the selection.
   static Result<ViewSelection> Of(ViewPointer view, const wire::TransferRequest& request);
 
-  // The buffers of the pairs that were picked, and their blocks.
+  // The buffers of the selected pairs, and their blocks.
   const std::vector<wire::BufferReference>& local() const { return all_ ? view_->local : local_; }
   const std::vector<wire::BufferReference>& remote() const {
     return all_ ? view_->remote : remote_;
@@ -26,7 +26,7 @@ class ViewSelection {
   ViewPointer view_;
   bool all_ = true;
   size_t pairs_ = 0;
-  std::vector<wire::BufferReference> local_;  // empty when all pairs were picked
+  std::vector<wire::BufferReference> local_;  // empty when all pairs are selected
   std::vector<wire::BufferReference> remote_;
   std::vector<BlockGroup> groups_;
 };

@@ -1,4 +1,4 @@
-// What an owner says of its buffers and paths, as far as a client takes it. Stateless; thread-safe.
+// Checks an owner's descriptions of buffers and paths. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace gantry::peer {
 
-// Whatever the peer says: its memory cannot be mapped through a TCP connection, and its version may
-// have no data connections.
+// Marks impossible paths as unavailable, whatever the peer reports. Over TCP memory cannot be
+// mapped, and old versions have no data connections.
 void KeepPossible(bool over_tcp, uint32_t version, std::vector<wire::PathReport>* paths);
 
-// The buffer, if it is the one that was asked for.
+// Returns the buffer if it is the requested one.
 Result<wire::PeerBuffer> TakeDescription(const v1::Description& message,
                                          const wire::BufferReference& reference);
 

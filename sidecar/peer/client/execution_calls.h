@@ -1,4 +1,4 @@
-// The two calls about executions, as a client makes them. Stateless; thread-safe.
+// The client's two calls about executions. Stateless; thread-safe.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ Result<wire::PeerExecutionEnd> CallExecute(const CallContext& place,
                                            const wire::PeerExecution& what, TimePoint deadline,
                                            CallCanceller& stop,
                                            engine::PeerExecutor::Watcher& watcher);
-// Also when the session is over: the end of a session is when it is needed.
+// Works also after the end of the session, when it is needed most.
 Result<wire::PeerExecutionEnd> CallEndExecution(const CallContext& place, const std::string& id,
                                                 TimePoint deadline);
 

@@ -1,4 +1,4 @@
-// The two calls about queue pairs, as a client makes them. Stateless; thread-safe.
+// The client's two calls about queue pairs. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Asks a peer for its ends of queue pairs when the rdma transport wants a connection. Thread-safe.
+// Asks a peer for its ends of queue pairs, for the rdma transport's connections. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace gantry::peer {
 
 class QueuePairExchanger final : public transport::QueuePairExchange {
  public:
-  // Does not keep the session: when it is gone, nothing is connected any more.
+  // Does not keep the session alive; calls fail once it is gone.
   explicit QueuePairExchanger(const std::shared_ptr<PeerClient>& client)
       : client_(client), devices_(client->facts().rdma_devices) {}
 

@@ -1,7 +1,7 @@
-// The buffers of one peer that are described here, mapped if bytes are moved from here, and their
-// uses. A buffer is retired when it was revoked, replaced or its peer is gone: nobody gets it any
-// more, and it is dropped when nobody has a handle any more of those that were given out with its
-// own. Thread-safe; outlived by the handles that it gave out.
+// One peer's buffers that are described here, mapped if bytes move from here, with their uses. A
+// buffer is retired when it is revoked or replaced, or when its peer is gone. It is not handed out
+// again, and is dropped when all handles acquired with it are gone. Thread-safe; handles may
+// outlive the cache.
 #pragma once
 
 #include <functional>
@@ -20,37 +20,37 @@ class RemoteBufferCache {
  public:
   using Handle = std::shared_ptr<const engine::RemoteBuffer>;
 
-  // `on_unused` runs when a retired buffer is not used any more, on the thread that let go of the
-  // last handle, possibly after the cache is gone: it must not block.
+  // `on_unused` runs when a retired buffer becomes unused, on the thread that drops the last
+  // handle. The cache may be gone then. It must not block.
   explicit RemoteBufferCache(std::function<void()> on_unused);
 
-  // Sets (*handles)[i] for each reference that is here, of the wanted generation and fit for the
-  // use; returns the indices of the others.
+  // Sets (*handles)[i] for each cached reference of the wanted generation that suits `use`. Returns
+  // the indices of the others.
   std::vector<size_t> Acquire(const std::vector<wire::BufferReference>& references,
                               engine::RemoteUse use, std::vector<Handle>* handles);
 
-  // Replaces (retires) what was there under this name. `lease` is let go of after the mappings.
+  // Retires an earlier buffer of this name. `lease` is released after the mappings.
   void Add(engine::RemoteBuffer buffer, std::shared_ptr<const void> lease);
 
-  // From stop_at on, transfers that still use the buffer are to be stopped, with `why`.
+  // From `stop_at` on, TakeDue reports transfers that still use the buffer, with `why`.
   void Retire(uint64_t generation, TimePoint stop_at, const Error& why);
   void RetireAll(TimePoint stop_at, const Error& why);
-  // Whether a buffer of this generation, retired or not, may still be mapped.
+  // True when a buffer of this generation, retired or not, may still be mapped.
   bool Holds(uint64_t generation) const;
 
   struct Entry;
   struct Due {
-    std::vector<std::shared_ptr<Entry>> unused;  // taken out: destroying them unmaps
+    std::vector<std::shared_ptr<Entry>> unused;  // removed from the cache: destroying them unmaps
     struct Overdue {
       Handle buffer;
       Error why;
     };
-    std::vector<Overdue> overdue;   // in use past their time; asked again, they are here again
-    std::optional<TimePoint> next;  // when the next one is overdue
+    std::vector<Overdue> overdue;   // still in use past their time; reported again by each call
+    std::optional<TimePoint> next;  // when the next one becomes overdue
   };
   Due TakeDue(TimePoint now);
 
-  size_t size() const;                // usable
+  size_t size() const;                // not retired
   size_t retired() const;             // not dropped yet
   size_t mapped_allocations() const;  // of both, each counted once
 

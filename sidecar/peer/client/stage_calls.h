@@ -1,4 +1,4 @@
-// The calls about staging memory of the owner, as a client makes them. Stateless; thread-safe.
+// The client's calls about the owner's staging memory. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,12 @@
 
 namespace gantry::peer {
 
-// No more slices than were asked for.
+// Returns at most `slices` slices.
 Result<wire::StageGrant> CallOpenStage(const CallContext& place, uint32_t slices,
                                        TimePoint deadline);
 Status CallCloseStage(const CallContext& place, uint64_t stage, TimePoint deadline);
-// What the owner says became of it; nothing: all bytes were copied. A failure says nothing of that.
+// Returns the owner's error, or nothing if all bytes were copied. A failed call leaves the outcome
+// unknown.
 Result<std::optional<Error>> CallCopyStaged(const CallContext& place, const wire::StagedMove& move,
                                             TimePoint deadline);
 

@@ -1,4 +1,4 @@
-// Asks a peer for its staging memory, and for copies there, when the bounce transport needs them.
+// Borrows a peer's staging memory, and requests copies there, for the bounce transport.
 // Thread-safe.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace gantry::peer {
 
 class StageExchanger final : public transport::StageExchange {
  public:
-  // Does not keep the session: when it is gone, nothing is lent or copied any more.
+  // Does not keep the session alive; calls fail once it is gone.
   explicit StageExchanger(const std::shared_ptr<PeerClient>& client) : client_(client) {}
 
   Result<wire::StageGrant> Open(uint32_t slices, TimePoint deadline) override;

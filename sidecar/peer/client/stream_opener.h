@@ -1,4 +1,4 @@
-// Asks a peer for tickets when the tcp transport wants connections to it. Thread-safe.
+// Gets tickets from a peer for the tcp transport's connections. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace gantry::peer {
 
 class StreamOpener final : public transport::TcpStreamOpener {
  public:
-  // Does not keep the session: when it is gone, nothing is opened any more.
+  // Does not keep the session alive; calls fail once it is gone.
   explicit StreamOpener(std::weak_ptr<PeerClient> client) : client_(std::move(client)) {}
 
   Result<Offer> Open(size_t streams, TimePoint deadline) override;

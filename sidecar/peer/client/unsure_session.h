@@ -1,4 +1,4 @@
-// What ends a session after a call whose outcome at the peer is not known. Stateless; thread-safe.
+// Ends a session after a call whose outcome at the peer is unknown. Stateless; thread-safe.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace gantry::peer {
 
-// The peer may have made what this side knows nothing of, or does not know the session: a new one
-// begins with nothing.
+// True when the peer may hold state that this side does not know, or may not know the session. A
+// new session starts without such state.
 inline bool IsUnsure(ErrorCode code) {
   switch (code) {
     case ErrorCode::kStaleGeneration:
@@ -28,7 +28,7 @@ inline tl::unexpected<Error> SessionIsOver() {
   return Fail(ErrorCode::kPeerLost, "the session with the peer is over");
 }
 
-// What `ask(client)` returns, a Result; breaks the session where that is unsure.
+// Returns the result of `ask(client)`; breaks the session if the outcome is unknown.
 template <typename Ask>
 std::invoke_result_t<Ask, PeerClient&> AskIn(const std::weak_ptr<PeerClient>& session, Ask ask) {
   const std::shared_ptr<PeerClient> client = session.lock();

@@ -1,5 +1,5 @@
-// The initiator's end of a Watch call: an own thread reads events until the stream ends.
-// Thread-safe; not destroyed by its own thread.
+// The initiator's end of a Watch call: a thread of its own reads events until the stream ends.
+// Thread-safe; must not be destroyed on its own thread.
 #pragma once
 
 #include <grpcpp/client_context.h>
@@ -24,8 +24,8 @@ class WatchReader {
   WatchReader& operator=(const WatchReader&) = delete;
   ~WatchReader();
 
-  // Once. The stub outlives the reader. `authorization` as in PeerChannel. kResourceExhausted:
-  // there is no thread for it, and the peer was asked nothing.
+  // Call once. The stub outlives the reader. `authorization` as in PeerChannel. kResourceExhausted:
+  // the thread could not be created, and no call was made.
   Status Start(v1::Peer::Stub& stub, v1::WatchRequest request, const std::string& authorization);
   Result<v1::Started> AwaitStarted(TimePoint deadline) EXCLUDES(mutex_);
   void Cancel(Error why) EXCLUDES(mutex_);
@@ -40,7 +40,7 @@ class WatchReader {
   Mutex mutex_;
   Condition changed_;
   std::optional<v1::Started> started_ GUARDED_BY(mutex_);
-  std::optional<Error> why_ GUARDED_BY(mutex_);  // it ended, or has to
+  std::optional<Error> why_ GUARDED_BY(mutex_);  // it has ended, or has to
 
   std::jthread thread_;
 };

@@ -1,5 +1,5 @@
-// TLS for data connections with what PeerSecurity holds at the time: the peer API's certificates,
-// also after they were replaced. Thread-safe.
+// TLS for data connections with PeerSecurity's current certificates, also after their replacement.
+// Thread-safe.
 #pragma once
 
 #include <memory>

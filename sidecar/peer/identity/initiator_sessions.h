@@ -1,5 +1,4 @@
-// The sessions that peers have with this sidecar, as those need them who have peers execute
-// transfers. Thread-safe.
+// Peers' sessions with this sidecar, for code that lets peers execute transfers. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +13,15 @@ class InitiatorSessions {
  public:
   virtual ~InitiatorSessions() = default;
 
-  // Proofs for a peer that this sidecar is the one whose memory it has a session with: one for each
-  // session of initiators that say to be this life of a sidecar and showed what it showed (see
-  // ShownIdentity), so that nobody gets what is for another. Empty: it has none.
+  // Returns proofs for a peer that it has a session with this sidecar. Each session of initiators
+  // with this generation and shown identity has one (see ShownIdentity). So no proof reaches
+  // another peer. Empty: it has no session.
   virtual std::vector<std::string> ProofsFor(uint64_t initiator_generation,
                                              const std::string& shown) const = 0;
-  // Ends those sessions and names them; the peer may open others at once.
+  // Ends those sessions and returns them. The peer may open new ones at once.
   virtual std::vector<std::string> EndSessionsOf(uint64_t initiator_generation,
                                                  const std::string& shown) = 0;
-  // True when nothing of ours can be touched through them any more, false at the deadline.
+  // True when these sessions can access none of our memory any more; false at the deadline.
   virtual bool AwaitUnmapped(const std::vector<std::string>& sessions, TimePoint deadline) = 0;
 };
 

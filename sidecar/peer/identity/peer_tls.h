@@ -1,5 +1,5 @@
-// TLS credentials for both ends of a connection between sidecars, made from what PeerSecurity
-// holds. The one place that knows gRPC's TLS options.
+// TLS credentials for both ends of a connection between sidecars, from PeerSecurity's contents. No
+// other code uses gRPC's TLS options.
 #pragma once
 
 #include <grpcpp/security/credentials.h>
@@ -15,8 +15,8 @@
 
 namespace gantry::peer {
 
-// The owner's end. New connections get the newest certificate that Update was given, old ones live
-// on. Update belongs to one thread at a time.
+// The owner's end. New connections get the newest certificate that Update has read; existing ones
+// continue. One thread at a time calls Update.
 class ServerTls {
  public:
   // REQUIRES security->has_tls().
@@ -24,7 +24,7 @@ class ServerTls {
                                                  CountRefusal count);
 
   std::shared_ptr<grpc::ServerCredentials> credentials() const { return credentials_; }
-  // Takes over what `security` holds now.
+  // Adopts the current contents of `security`.
   Status Update();
 
  private:
@@ -33,7 +33,7 @@ class ServerTls {
 
   const std::shared_ptr<const PeerSecurity> security_;
   std::shared_ptr<const TlsMaterial> given_;
-  UniqueFd file_;  // certificate and key in memory; gRPC watches it through /proc/self/fd
+  UniqueFd file_;  // certificate and key in memory; gRPC reads it through /proc/self/fd
   std::shared_ptr<grpc::ServerCredentials> credentials_;
 };
 

@@ -1,5 +1,5 @@
-// A certificate, its key and the authorities that are trusted, read from files and checked to
-// belong together before anything uses them. Immutable once read; thread-safe.
+// A certificate, its key and the trusted authorities, read from files and checked to match.
+// Immutable once read; thread-safe.
 #pragma once
 
 #include <memory>
@@ -22,34 +22,34 @@ struct TlsFiles {
   bool all() const { return !certificate.empty() && !key.empty() && !authorities.empty(); }
 };
 
-// Why the other side's certificate is not taken.
+// Why the other side's certificate is refused.
 enum class CertificateFault { kMissing, kExpired, kUntrusted };
 
 struct TlsMaterial {
   std::string certificate;
   std::string key;
   std::string authorities;
-  int64_t not_after_unix_s = 0;  // of the certificate
+  int64_t not_after_unix_s = 0;  // the certificate's
 
   bool operator==(const TlsMaterial& other) const {
     return certificate == other.certificate && key == other.key && authorities == other.authorities;
   }
 };
 
-// Fails when a file cannot be read, when the key is not the certificate's, or when a file holds
-// something else; never because a certificate is expired, which its user may say better.
+// Fails when a file cannot be read, the key does not match the certificate, or a file has other
+// content. An expired certificate is accepted: its user can report that better.
 Result<TlsMaterial> ReadTlsMaterial(const TlsFiles& files);
 
-// A whole file of at most `bytes_max`.
+// Reads a whole file of at most `bytes_max`.
 Result<std::string> ReadSmallFile(const std::string& path, size_t bytes_max);
 
-// Who signed what, against one bundle of authorities.
+// Verifies certificates against one bundle of authorities.
 class TrustStore {
  public:
   static Result<std::shared_ptr<const TrustStore>> Make(std::string_view authorities);
 
-  // `leaf` and `chain` as the other side sent them, in PEM; `chain` may repeat the leaf. Fails with
-  // kUnauthenticated and says in *fault which kind of failure it is.
+  // `leaf` and `chain` are as received, in PEM; `chain` may repeat the leaf. Fails with
+  // kUnauthenticated and sets *fault.
   Status CheckClient(std::string_view leaf, std::string_view chain, CertificateFault* fault) const;
 
  private:

@@ -1,6 +1,6 @@
-// The descriptor socket: a ticket comes in, descriptors go out. Keeps each initiator's lease
-// connection and tells when it ends. Never waits for a client: one that does not take its answer
-// is not served any more. One own thread; Start and the destructor belong to the owner.
+// The descriptor socket: takes tickets, sends descriptors. Keeps each initiator's lease connection
+// and reports its end. Never blocks on a client: a client that does not read its answer is dropped.
+// One thread of its own; the owner calls Start and the destructor.
 #pragma once
 
 #include <sys/types.h>
@@ -17,14 +17,15 @@
 
 namespace gantry::peer {
 
-// Called by the socket's thread.
+// Called on the socket's thread.
 class FdSocketHandler {
  public:
   virtual ~FdSocketHandler() = default;
-  virtual Result<std::string> AttachLease(std::string_view lease_ticket) = 0;  // the session
+  // Returns the session.
+  virtual Result<std::string> AttachLease(std::string_view lease_ticket) = 0;
   virtual Result<std::vector<std::shared_ptr<const UniqueFd>>> Redeem(const std::string& session,
                                                                       std::string_view ticket) = 0;
-  // Only for ends that the initiator or the kernel made, never for those of this side.
+  // Called when the initiator or the kernel ends the connection, never when this side does.
   virtual void LeaseEnded(const std::string& session) = 0;
 };
 

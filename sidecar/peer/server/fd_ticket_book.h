@@ -1,5 +1,5 @@
-// Tickets for descriptors: unguessable, used once, short-lived, good for one session and exactly
-// the allocations that they were issued for. Thread-safe.
+// Tickets for descriptors: unguessable, single-use and short-lived. A ticket is valid for one
+// session and the allocations that it was issued for. Thread-safe.
 #pragma once
 
 #include <map>
@@ -27,7 +27,7 @@ class FdTicketBook {
   // REQUIRES entries.size() <= kFdsPerMessageMax.
   Result<std::string> Issue(const std::string& session, std::vector<Entry> entries)
       EXCLUDES(mutex_);
-  // The ticket is gone afterwards, also when another session presents it.
+  // Invalidates the ticket, also when another session presents it.
   Result<std::vector<std::shared_ptr<const UniqueFd>>> Redeem(const std::string& session,
                                                               std::string_view ticket)
       EXCLUDES(mutex_);

@@ -1,5 +1,5 @@
-// The lock file by which one sidecar has a name in a node directory, in which others may put files,
-// too. Used by one thread at a time.
+// The lock file by which a sidecar owns a name in a node directory that others may write to. Used
+// by one thread at a time.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ namespace gantry::peer {
 
 class NodeLock {
  public:
-  // kConflict: another process holds it, or the file is another user's: whose, says the message.
-  // Nothing that somebody put in its place is followed or taken over.
+  // kConflict: another process holds it, or another user owns the file; the message names the user.
+  // Links or other files in its place are refused.
   static Result<NodeLock> Take(const std::string& path);
 
-  NodeLock() = default;  // of nothing
+  NodeLock() = default;  // holds nothing
   NodeLock(NodeLock&&) noexcept = default;
   NodeLock& operator=(NodeLock&&) = delete;
-  // Removes the file. The kernel drops the lock when the process ends, however it ends.
+  // Removes the file. The kernel drops the lock when the process ends in any way.
   ~NodeLock();
 
  private:

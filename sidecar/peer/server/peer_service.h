@@ -1,6 +1,6 @@
-// The calls of the peer API on the owner's side, through one of its doors: checks who calls and
-// what came, answers from the registry and the table of initiators. Only Watch lasts, on a thread
-// of its own. Thread-safe.
+// The owner's side of the peer API's calls, for one listener. Authenticates callers, checks
+// requests, and answers from the registry and the initiator table. Watch and Execute occupy their
+// thread until they end. Thread-safe.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -33,20 +33,19 @@ class PeerService final : public v1::Peer::Service {
  public:
   struct Options {
     PeerIdentity self;
-    std::function<std::vector<wire::PathReport>()> paths;  // as PeerServerOptions::paths
+    std::function<std::vector<wire::PathReport>()> paths;  // see PeerServerOptions::paths
     std::string fd_socket_name;
     milliseconds heartbeat = wire::kHeartbeat;
     milliseconds ticket_ttl{5'000};
     size_t fds_max = 4096;  // in tickets
     PeerAdmission admission;
     wire::PeerVersions versions = wire::kPeerVersions;
-    engine::NotificationCenter* notifications = nullptr;  // null: takes none
-    engine::HoldTable* holds = nullptr;                   // null: keeps none
-    ExecutionDesk* executions = nullptr;                  // null: executes nothing for peers
-    milliseconds quiesce_max = wire::kQuiesceMax;         // of executions, after their deadline
-    std::function<std::vector<std::string>()> gpus = {};  // UUIDs that peers are told; null: none
-    // The connection of this peer (ServerContext::peer) stays while what is returned is there. May
-    // be null.
+    engine::NotificationCenter* notifications = nullptr;  // null: refused
+    engine::HoldTable* holds = nullptr;                   // null: none are readable
+    ExecutionDesk* executions = nullptr;                  // null: refused
+    milliseconds quiesce_max = wire::kQuiesceMax;         // the engine's, for executions
+    std::function<std::vector<std::string>()> gpus = {};  // UUIDs announced to peers; null: none
+    // Keeps the connection of this peer (ServerContext::peer) while the result lives. May be null.
     std::function<std::shared_ptr<void>(const std::string& peer)> keep_connection = {};
   };
 
@@ -93,7 +92,7 @@ class PeerService final : public v1::Peer::Service {
   size_t fds_in_tickets() const { return fds_->held(); }
 
  private:
-  // The answer of `handle(grant)`, or the refusal of who calls.
+  // Returns the status of `handle(grant)`, or the refusal of the caller.
   template <typename Handler>
   grpc::Status Admitted(const grpc::ServerContext& context, const Handler& handle) const {
     const auto grant = options_.admission.Admit(context);

@@ -1,5 +1,5 @@
-// The owner's ends of queue pairs, as the sessions of peers may have them: tells the devices,
-// answers ConnectQueuePairs and EndQueuePairs, and ends those of a session. Thread-safe.
+// The owner's ends of queue pairs, per peer session. Announces the devices, answers
+// ConnectQueuePairs and EndQueuePairs, and ends those of a session. Thread-safe.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ namespace gantry::peer {
 
 class QueuePairOffers {
  public:
-  // `target` (null: no RDMA device is used) and the initiators outlive this.
+  // All outlive this. `target` null: no RDMA device is in use.
   QueuePairOffers(transport::RdmaTarget* target, std::vector<wire::RdmaDeviceAddress> devices,
                   const InitiatorTable& initiators)
       : target_(target), devices_(std::move(devices)), initiators_(initiators) {}
@@ -24,12 +24,12 @@ class QueuePairOffers {
   void TellDevices(v1::HelloReply* reply) const;
   Status Connect(const v1::ConnectQueuePairsRequest& request, bool over_tcp,
                  v1::ConnectQueuePairsReply* reply) const;
-  // They are gone when this succeeds.
+  // The queue pairs are destroyed after a success.
   Status End(const v1::EndQueuePairsRequest& request, bool over_tcp) const;
-  // Of a session that gets no more. No byte moves through any of its queue pairs when this returns.
+  // REQUIRES that the session gets no new queue pairs. After the return no byte moves through them.
   void EndSession(const std::string& session) const;
 
-  // From a peer that may do less with the buffer than its keys grant.
+  // Removes the RDMA keys, for a peer with less access to the buffer than the keys grant.
   static void Hide(wire::PeerBuffer* buffer);
 
  private:

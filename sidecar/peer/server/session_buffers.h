@@ -1,6 +1,5 @@
-// This sidecar's buffers, as the data connections and copies of peers' sessions may touch them:
-// what the session was described, with the access it was told, as long as the buffer is active.
-// Thread-safe.
+// Local buffers for data connections and copies of peers' sessions. A session may use what was
+// described to it, with the access it was told, while the buffer is active. Thread-safe.
 #pragma once
 
 #include <memory>

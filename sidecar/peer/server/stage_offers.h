@@ -1,5 +1,5 @@
-// Staging memory of this sidecar as the sessions of peers may have it: answers OpenStage,
-// CloseStage and CopyStaged, and ends what a session has. Thread-safe.
+// Lends staging memory to peers' sessions: answers OpenStage, CloseStage and CopyStaged, and ends a
+// session's stage. Thread-safe.
 #pragma once
 
 #include <string>
@@ -14,8 +14,7 @@ namespace gantry::peer {
 
 class StageOffers {
  public:
-  // `target` (null: none is lent, `why_none` says why), the initiators and the buffers outlive
-  // this.
+  // All outlive this. `target` null: none is lent, `why_none` says why.
   StageOffers(transport::StageTarget* target, std::string why_none,
               const InitiatorTable& initiators, transport::TargetBuffers& buffers)
       : target_(target),
@@ -24,15 +23,15 @@ class StageOffers {
         buffers_(buffers) {}
 
   Status Open(const v1::OpenStageRequest& request, bool over_tcp, v1::OpenStageReply* reply) const;
-  // It is gone when this succeeds.
+  // The stage is gone after a success.
   Status Close(const v1::CloseStageRequest& request, bool over_tcp) const;
-  // Fails when the session is over. What else goes wrong is in the reply, and no byte moves then.
+  // Fails when the session is over. Other errors are in the reply; then no byte moves any more.
   Status Copy(const v1::CopyStagedRequest& request, bool over_tcp,
               v1::CopyStagedReply* reply) const;
-  // Of a session that gets no more. Nothing is copied for it any more when this returns.
+  // REQUIRES that the session gets no new stage. After the return nothing is copied for it.
   void EndSession(const std::string& session) const;
 
-  // Why the bytes of GPUs are not staged for peers' devices; empty: they are.
+  // Why GPU memory is not staged for peers' devices; empty: it is.
   std::string WhyNot() const;
 
  private:

@@ -1,5 +1,5 @@
-// The data connections of the tcp transport on the owner's side: listens for them, answers
-// OpenStreams with tickets, and ends those of a session. Thread-safe after Listen.
+// The owner's tcp data connections: listens for them, answers OpenStreams with tickets, and ends
+// those of a session. Thread-safe after Listen.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class StreamOffers {
  public:
   explicit StreamOffers(StreamSettings settings) : options_(std::move(settings)) {}
 
-  // Once, before any other call. `buffers` outlives this.
+  // Call once, before any other call. `buffers` outlives this.
   Status Listen(transport::TargetBuffers& buffers);
   uint16_t port() const { return server_ ? server_->port() : 0; }
 
@@ -26,7 +26,7 @@ class StreamOffers {
   // Returns when no byte of the session's connections can move any more.
   void End(const std::string& session);
 
-  // Why the bytes of GPUs are not served by them; empty: they are.
+  // Why they do not serve GPU memory; empty: they do.
   std::string WhyNotStaged() const;
 
   metrics::TcpConnections Totals() const;

@@ -1,5 +1,5 @@
-// Where the owner takes data connections of the tcp transport, and on whose threads. A plain value;
-// what it points to outlives whoever is given it.
+// The owner's settings for tcp data connections, and their threads. A plain value; what it points
+// to outlives its users.
 #pragma once
 
 #include <string>
@@ -19,12 +19,12 @@ namespace gantry::peer {
 struct StreamSettings {
   transport::TcpServerOptions tcp;
   std::string listen;  // "address:port" with a literal address; empty: no data connections
-  std::string told;    // the host that peers are told; empty: the one that they came to
+  std::string told;    // host announced to peers; empty: the one they connected to
   transport::IoLoops* loops = nullptr;
   transport::HelperThreads* helpers = nullptr;
   transport::ChannelSecurity* security = nullptr;  // null: plain
-  transport::StagingHalf* staging = nullptr;       // for memory of GPUs; null: it is not served
-  std::string why_not_staged;                      // then
+  transport::StagingHalf* staging = nullptr;       // for GPU memory; null: not served
+  std::string why_not_staged;                      // set when `staging` is null
   milliseconds ticket_ttl{5'000};
 };
 

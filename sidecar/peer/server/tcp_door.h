@@ -1,5 +1,5 @@
-// The peer API over TCP: a gRPC server of its own, so that what comes through it is never taken for
-// a call from the node's directory. Make, Open, Tick and the destructor belong to the owner.
+// The peer API over TCP. Its separate gRPC server keeps its calls apart from those of the node
+// directory. The owner calls Make, Open, Tick and the destructor.
 #pragma once
 
 #include <grpcpp/resource_quota.h>
@@ -20,45 +20,45 @@
 
 namespace gantry::peer {
 
-// Limits of each of the two gRPC servers, this one and the node directory's.
+// Limits of each of the two gRPC servers: this one and the node directory's.
 inline constexpr int kStreamsPerConnectionMax = 64;
-inline constexpr int kCallThreadsMax = 64;  // beside one for each session
+inline constexpr int kCallThreadsMax = 64;  // besides one per session
 
-// Limits the threads of a server's calls. Again now and then, as gRPC does not take it back when it
-// fails to make one.
+// Limits the threads of a server's calls. Call it repeatedly: gRPC leaks one of them for each
+// thread that it cannot create.
 void LimitThreads(size_t sessions_max, grpc::ResourceQuota* quota);
 
 class TcpDoor {
  public:
   struct Options {
-    std::string listen;  // "host:port"; port 0 takes any
+    std::string listen;  // "host:port"; port 0 picks one
     std::shared_ptr<PeerSecurity> security;
     size_t sessions_max = 1024;
     size_t connections_max = 1032;
-    size_t memory_bytes_max = size_t{256} << 20;  // of gRPC
-    // An initiator that does not answer for so long is gone.
+    size_t memory_bytes_max = size_t{256} << 20;  // gRPC's memory quota
+    // Silence after which an initiator is gone.
     milliseconds silence_max = wire::kSilenceMax;
   };
 
-  // Takes its port, and no calls before Open. `service` outlives the door.
+  // Binds the port; accepts no calls before Open. `service` outlives this.
   static Result<std::unique_ptr<TcpDoor>> Make(Options options, CountRefusal count,
                                                v1::Peer::Service& service);
   ~TcpDoor();
 
-  Status Open();                      // once, when the owner can Keep connections
-  void Tick();                        // reads the security's files again
-  void ShutDown(TimePoint deadline);  // refuses what is new, ends what is left at the deadline
-  // The connection of this peer (ServerContext::peer) stays until what is returned is gone; others
-  // give way to new ones.
+  Status Open();                      // once, when the owner can call Keep
+  void Tick();                        // rereads the security files
+  void ShutDown(TimePoint deadline);  // refuses new calls; ends the rest at the deadline
+  // Keeps the connection of this peer (ServerContext::peer) while the result lives. Others may be
+  // replaced by new ones.
   std::shared_ptr<void> Keep(const std::string& peer);
-  std::string address() const;  // "host:port" with the port that was taken
+  std::string address() const;  // "host:port" with the actual port
   bool tls() const { return tls_ != nullptr; }
 
  private:
   explicit TcpDoor(Options options) : options_(std::move(options)) {}
 
   const Options options_;
-  std::unique_ptr<ServerTls> tls_;  // null: without
+  std::unique_ptr<ServerTls> tls_;  // null: no TLS
   HostPort listening_;
   grpc::ResourceQuota quota_{"peer API over TCP"};
   std::unique_ptr<grpc::Server> server_;

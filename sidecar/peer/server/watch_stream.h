@@ -1,5 +1,5 @@
 // One initiator's Watch call on the owner's side: events queue up here, and the call's own thread
-// sends them. Thread-safe; the call outlives its use by the table of initiators.
+// sends them. Thread-safe; the call outlives its use by the initiator table.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -19,7 +19,7 @@ class WatchStream final : public InitiatorStream {
       : context_(context), writer_(writer) {}
 
   void Push(v1::WatchEvent event) EXCLUDES(mutex_);
-  // Sends until the initiator is gone or the stream was ended, then returns the call's status.
+  // Sends until the initiator is gone or End was called. Returns the call's status.
   grpc::Status Run() EXCLUDES(mutex_);
 
   void PushRevocation(const wire::PeerRevocation& revocation) override;
@@ -28,7 +28,7 @@ class WatchStream final : public InitiatorStream {
   void End() override EXCLUDES(mutex_);
 
  private:
-  // The next event; false when there is none and none will come, or nobody listens.
+  // Returns the next event; false when none will come, or the initiator is gone.
   bool Await(v1::WatchEvent* event) EXCLUDES(mutex_);
 
   grpc::ServerContext& context_;

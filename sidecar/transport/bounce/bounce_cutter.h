@@ -1,6 +1,5 @@
-// Cuts a plan into parts, each of which goes through staging memory at once: of the sides whose
-// bytes lie on GPUs that RDMA devices do not reach. The plan outlives it. Used by one thread at a
-// time.
+// Cuts a plan into parts that pass through staging memory. A side is staged where its bytes lie on
+// GPUs that RDMA devices cannot reach. The plan outlives it. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@ struct BouncePart {
   std::vector<Range> ranges;
   std::vector<SegmentTally::Piece> pieces;
   uint64_t bytes = 0;
-  uint64_t local_staged = 0;  // of `bytes`
+  uint64_t local_staged = 0;  // part of `bytes`
   uint64_t remote_staged = 0;
 };
 
@@ -37,7 +36,7 @@ class BounceCutter {
   bool needs_remote_stage() const { return needs_remote_; }
 
   bool at_end() const { return cursor_.at_end(); }
-  // The next part, of so many bytes at most. REQUIRES !at_end().
+  // Returns the next part, at most `bytes_max` bytes. REQUIRES !at_end().
   BouncePart Cut(uint64_t bytes_max);
 
  private:
@@ -48,16 +47,17 @@ class BounceCutter {
   };
 
   void FindOnNics(const MovePlan& plan);
-  // Buffers are registered, and not allocations: of one some bytes may be on no device.
+  // Checks bytes, not allocations: buffers are registered, so an allocation may be partly
+  // registered.
   bool IsStagedHere(const BlockCursor::Stretch& stretch) const;
   void Add(const BlockCursor::Stretch& stretch, BouncePart* part) const;
 
   BlockCursor cursor_;
-  // Parallel to the plan's local allocations: of GPUs, and what of them devices have, in order and
-  // apart.
+  // Parallel to the plan's local allocations: whether it is GPU memory, and its registered ranges,
+  // sorted and disjoint.
   std::vector<bool> on_gpu_;
   std::vector<std::vector<Extent>> on_nics_;
-  std::vector<bool> remote_staged_;  // parallel to the remote ones
+  std::vector<bool> remote_staged_;  // parallel to the remote allocations
   bool needs_remote_ = false;
 };
 

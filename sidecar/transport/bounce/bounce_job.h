@@ -1,6 +1,6 @@
-// One transfer on the path bounce: takes slices for each of its parts, has them filled on one side,
-// carried by rdma and emptied on the other. Belongs to the engine's driver; what others call back
-// is posted to it, and keeps it.
+// One transfer over bounce. Each part takes slices, is copied in on one side, carried by rdma, and
+// copied out on the other. Used by the driver. Callbacks of other threads are posted to it and keep
+// it alive.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ class BounceJob : public std::enable_shared_from_this<BounceJob> {
     int priority = 0;
     RdmaTransport& rdma;
     std::shared_ptr<RemoteStage> remote = nullptr;
-    StagingHalf* half = nullptr;            // null: nothing is staged here,
-    std::optional<Error> why_no_half = {};  // and why
-    BounceStage stage = {};                 // that half's
-    std::function<void()> attend = {};      // it failed, or is finished
+    StagingHalf* half = nullptr;            // null: nothing is staged here
+    std::optional<Error> why_no_half = {};  // set when `half` is null
+    BounceStage stage = {};                 // belongs to `half`
+    std::function<void()> attend = {};      // called when it failed or finished
   };
 
   explicit BounceJob(Setup setup);
@@ -51,11 +51,11 @@ class BounceJob : public std::enable_shared_from_this<BounceJob> {
   struct Part {
     BouncePart part;
     BounceRoutes routes;
-    SlicePool* waits_for = nullptr;  // null: for no slices
-    uint64_t ticket = 0;             // there
+    SlicePool* waits_for = nullptr;  // null: waits for no slices
+    uint64_t ticket = 0;             // its request in that pool
     SliceLease remote;
     SliceLease local;
-    std::unique_ptr<Operation> carried;  // by rdma
+    std::unique_ptr<Operation> carried;  // the rdma operation
   };
   using Id = uint64_t;
   using Step = void (BounceJob::*)(Id);
@@ -63,8 +63,8 @@ class BounceJob : public std::enable_shared_from_this<BounceJob> {
   bool is_write() const { return setup_.plan->operation == wire::Operation::kWrite; }
   void Join(Result<std::shared_ptr<RemoteStage::Lent>> lent);
   uint64_t PartBytes() const;
-  void Fill();  // has as many parts under way as there may be
-  // The steps of a part. Each ends in the next one, or in the part's end.
+  void Fill();  // starts as many parts as allowed
+  // The steps of a part. Each leads to the next one, or to the part's end.
   void TakeRemote(Id id);
   void TakeLocal(Id id);
   void Route(Id id);
@@ -73,26 +73,26 @@ class BounceJob : public std::enable_shared_from_this<BounceJob> {
   void Carry(Id id);
   void Carried(Id id);
   void Done(Id id);
-  // Goes on with the part, unless the transfer was stopped or this failed: then it ends.
+  // Continues with `next`; ends the part instead if the transfer was stopped or has failed.
   void Go(Id id, Step next);
   void Go(Id id, const Status& so_far, Step next);
-  // Takes slices of a pool, now or later, and goes on.
+  // Takes slices from a pool, now or later, then continues.
   void Take(Id id, SlicePool* pool, uint64_t bytes, uint64_t slice_bytes, SliceLease Part::*lease,
             Step next);
   void End(Id id);
-  void Look();  // whether it is finished
+  void Look();  // checks whether it is finished
 
   const Setup setup_;
   BounceCutter cutter_;
   SegmentTally tally_;
   std::shared_ptr<RemoteStage::Lent> lent_;
-  std::map<Id, Part> parts_;  // under way
+  std::map<Id, Part> parts_;  // in progress
   Id last_id_ = 0;
   bool is_joining_ = false;
-  uint64_t joining_ = 0;  // then
+  uint64_t joining_ = 0;  // valid while is_joining_
   bool has_joined_ = false;
   bool is_filling_ = false;
-  // Also for copies that wait for their turn.
+  // Also stops copies that wait for their turn.
   const std::shared_ptr<RemoteStage::Asking> asking_ = std::make_shared<RemoteStage::Asking>();
   bool finished_ = false;
   TimePoint in_doubt_until_{};  // bytes may move at the peer until then

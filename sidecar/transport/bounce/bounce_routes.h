@@ -1,5 +1,5 @@
-// The ways of a part's bytes once there are slices for them: between GPUs and slices here, between
-// slices and GPUs at the peer, and by RDMA from one side to the other. Stateless; thread-safe.
+// The routes of a part's bytes once it has slices: GPUs and slices here, slices and GPUs at the
+// peer, and RDMA between the sides. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@
 
 namespace gantry::transport {
 
-// This side's staging memory, as RDMA devices have it.
+// This side's staging memory and its RDMA registration.
 struct BounceStage {
   std::shared_ptr<const memory::MappedAllocation> memory;
   std::shared_ptr<const memory::NicMemory> on_nics;
-  uint64_t offset = 0;  // of slice 0 in `memory`
+  uint64_t offset = 0;  // offset of slice 0 in `memory`
 };
 
 struct BounceRoutes {
-  std::vector<StagedRange> local;                // between GPUs here and their slices
-  wire::StagedMove remote;                       // without time and direction
-  std::shared_ptr<const MovePlan> between_them;  // for rdma
+  std::vector<StagedRange> local;                // between local GPUs and their slices
+  wire::StagedMove remote;                       // time and direction not set
+  std::shared_ptr<const MovePlan> between_them;  // the rdma plan
 };
 
-// `local_slices` and `remote_slices`: as many as its staged bytes take. `lent` may be null where
-// the part has none to stage there.
+// The slices must hold the part's staged bytes of their side. `lent` may be null when the part
+// stages nothing at the peer.
 BounceRoutes RoutesOf(const BouncePart& part, const MovePlan& plan, const BounceStage& stage,
                       std::span<const uint32_t> local_slices, const RemoteStage::Lent* lent,
                       std::span<const uint32_t> remote_slices);

@@ -1,6 +1,6 @@
 // GPU memory that RDMA devices cannot reach, moved by RDMA through host staging memory on each
 // side. Each side's workers copy between its GPUs and its staging memory. Plans address remote
-// buffers. The driver makes all calls except AddStage and those that Transport opens to any thread.
+// buffers. The driver alone calls Start, Poll and Unattended; all other calls are thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// What a peer's copy between its stage and buffers names of this sidecar's memory, found and
-// checked. Stateless; thread-safe.
+// Resolves and checks the local memory that a peer's staged copy names. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +14,16 @@
 
 namespace gantry::transport {
 
-// The uses keep the memory there; they go last.
+// The uses keep the memory mapped; they are destroyed last.
 struct ResolvedMove {
   std::vector<std::unique_ptr<TargetBuffer>> uses;
   std::vector<StagedRange> ranges;
 };
 
-// `places`: where the move's slices begin in the staging memory, in their order, each of
-// kStagingSliceBytes. REQUIRES that the ranges' bytes fill them. Every range is checked against
-// exactly its buffer, and the access of the session. Memory of GPUs alone: that of the host is on
-// the devices themselves, or has another path.
+// `places` are the offsets of the move's slices in the staging memory, in order, each of
+// kStagingSliceBytes. REQUIRES that the ranges' bytes fill them. Checks every range against its
+// buffer, and the session's access. Accepts GPU memory only: host memory is on the RDMA devices
+// itself, or has another path.
 Result<ResolvedMove> ResolveMove(TargetBuffers& buffers, std::string_view session,
                                  const wire::StagedMove& move, std::span<const uint64_t> places);
 

@@ -1,5 +1,6 @@
-// Asks a peer for staging memory of its own, and to copy between it and its GPUs. Owned here,
-// implemented by the peer API; called by helper threads, may block up to the deadline. Thread-safe.
+// Asks a peer to lend staging memory, and to copy between it and its GPUs. This folder owns the
+// interface; the peer API implements it. Called on helper threads; may block until the deadline.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +14,15 @@ namespace gantry::transport {
 class StageExchange {
  public:
   virtual ~StageExchange() = default;
-  // Up to so many slices, one at least. They end with the session. kResourceExhausted: the peer has
-  // none to lend now.
+  // Borrows up to `slices` slices, at least one, until the session ends. kResourceExhausted: the
+  // peer has none now.
   virtual Result<wire::StageGrant> Open(uint32_t slices, TimePoint deadline) = 0;
-  // 0: whichever the session has.
+  // `stage` 0: whichever the session has.
   virtual Status Close(uint64_t stage, TimePoint deadline) = 0;
-  // Succeeds when the bytes are where they belong. Fails as the peer refused it or failed to copy,
-  // and then no byte of it moves any more (kResourceExhausted: it has not begun, for want of time;
-  // kDeadlineExceeded: it did not end in its own time); but with kPeerLost the session is broken,
-  // and bytes may still move there until its lease is over, which is as long as that of queue
-  // pairs.
+  // Succeeds when the bytes are in place. After a failure no byte moves any more, except with
+  // kPeerLost. kResourceExhausted: the peer had no time and has not begun. kDeadlineExceeded: the
+  // copy did not finish in the peer's time. kPeerLost: the session is broken. Bytes may move until
+  // its lease expires, which is as long as that of queue pairs.
   virtual Status Copy(const wire::StagedMove& move, TimePoint deadline) = 0;
 };
 

@@ -1,6 +1,6 @@
-// Where the bytes of a plan lie, in memory regions of its own buffers here and in chunks there.
-// Answers about a byte the same for ever: work requests are counted before they are cut. Immutable;
-// thread-safe.
+// The location of a plan's bytes: in memory regions of its local buffers, and in chunks of remote
+// ones. The answer for a byte never changes, since work requests are counted before they are cut.
+// Immutable; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace gantry::transport {
 
 class PlanStretches final : public Stretches {
  public:
-  // The plan outlives this. What of its local_on_nics is no MemoryRegionSet, and remote targets
-  // that are no RdmaRemoteBuffers, have no stretches.
+  // The plan outlives this. Bytes have no stretch if their registration is no MemoryRegionSet, or
+  // their target no RdmaRemoteBuffer.
   explicit PlanStretches(const MovePlan& plan);
 
   LocalStretch Local(uint32_t allocation, uint64_t offset) const override;
@@ -23,7 +23,7 @@ class PlanStretches final : public Stretches {
 
   const MemoryRegionSet::Chunk& region(uint32_t number) const { return *regions_[number].chunk; }
   const wire::RdmaChunk& chunk(uint32_t number) const;
-  // The devices here and at the peer that have keys for both ends of a work request.
+  // Local and remote devices that have keys for a work request.
   DeviceSet DevicesHere(const WorkRequest& work) const {
     return regions_[work.local_region].set->devices();
   }
@@ -32,11 +32,11 @@ class PlanStretches final : public Stretches {
   }
 
  private:
-  // Bytes [begin, end) of a local allocation that are in one region.
+  // Bytes [begin, end) of a local allocation within one region.
   struct Run {
     uint64_t begin = 0;
     uint64_t end = 0;
-    uint64_t address = 0;  // of the first
+    uint64_t address = 0;  // of the first byte
     uint32_t region = 0;
   };
 
@@ -46,13 +46,13 @@ class PlanStretches final : public Stretches {
   };
 
   void AddLocal(const MovePlan& plan);
-  size_t BufferOf(uint32_t chunk) const;  // the remote buffer that it is of
+  size_t BufferOf(uint32_t chunk) const;  // returns the remote buffer of the chunk
 
-  // Of each local allocation, by where they begin; none overlap.
+  // Per local allocation, sorted by begin, without overlap.
   std::vector<std::vector<Run>> runs_;
   std::vector<Region> regions_;
   std::vector<const RdmaRemoteBuffer*> buffers_;  // parallel to the plan's remote allocations
-  std::vector<uint32_t> first_chunk_;             // likewise: the number of its first chunk
+  std::vector<uint32_t> first_chunk_;  // parallel to buffers_: the number of its first chunk
 };
 
 }  // namespace gantry::transport

@@ -1,6 +1,6 @@
-// Which devices here and at a peer get queue pairs to one another: those of equal places, and what
-// crosses between others because buffers needed it; which of these failed, and when they are tried
-// again. Belongs to the engine's driver.
+// The pairs of local and peer devices that get queue pairs. By default devices of equal index are
+// paired. Crossings are added when buffers need them. Tracks failed links and their retries. Used
+// by the driver.
 #pragma once
 
 #include <map>
@@ -17,40 +17,40 @@ class RdmaLinks {
   // `devices` outlives this.
   RdmaLinks(const RdmaDevices& devices, size_t peer_devices);
 
-  // What a connection has, but for what is left out of it and for ports that are not active.
+  // Links of a connection, before it leaves out failed links and inactive ports.
   std::vector<RdmaLink> all() const;
   size_t crossings() const { return crossings_.size(); }
-  // For work that no lane fits. True: what joins its devices was added just now; false: that is
-  // left out, and tried again. The error says why they cannot be joined.
+  // Adds a link for work that no lane fits. True: a crossing was added. False: it exists but was
+  // left out, and is retried. The error says why these devices cannot be linked.
   Result<bool> Join(DeviceSet here, DeviceSet there);
-  // What is needed comes again.
+  // Removes all crossings; needed ones are added again.
   void DropCrossings() { crossings_.clear(); }
 
   struct Noted {
-    bool is_new = false;  // the connection before did not do without it
+    bool is_new = false;  // the previous connection had this link
     TimePoint again_at{};
   };
-  // A connection does without it.
+  // Records that a connection lacks this link.
   Noted LeaveOut(const RdmaLink& link, const Error& why, TimePoint now);
-  // A connection uses it.
+  // Records that a connection uses this link.
   void Use(const RdmaLink& link) { left_out_.erase(link); }
-  // It failed when it was last tried, and that is not long ago.
+  // True shortly after a failure, until the next attempt is due.
   bool Rests(const RdmaLink& link, TimePoint now) const;
 
  private:
   struct LeftOut {
     Error why;
-    int times = 0;  // in a row
+    int times = 0;  // consecutive failures
     milliseconds backoff{0};
     TimePoint again_at{};
   };
 
-  // How many crossings there may be, beside the links of equal places.
+  // Limit of crossings, besides the links of equal index.
   size_t CrossingsMax() const;
 
   const RdmaDevices& devices_;
   std::vector<RdmaLink> straight_;
-  std::set<RdmaLink> crossings_;  // that work needed so far
+  std::set<RdmaLink> crossings_;  // needed by work so far
   std::map<RdmaLink, LeftOut> left_out_;
 };
 

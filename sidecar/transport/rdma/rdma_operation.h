@@ -1,5 +1,5 @@
-// One transfer on the rdma transport: cuts its plan into work requests, and knows which of them are
-// done. Owned by the engine's driver.
+// One transfer of the rdma transport. Cuts its plan into work requests and tracks their completion.
+// Used by the driver.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@ namespace gantry::transport {
 
 class RdmaOperation;
 
-// A work request of an operation, numbered in the order in which they were cut.
+// A work request of an operation, numbered in the order of cutting.
 struct NumberedWork {
   RdmaOperation* operation = nullptr;
   WorkRequest work;
   uint64_t number = 0;
-  bool is_flush = false;  // moves nothing, and ends after what was written before it has arrived
+  bool is_flush = false;  // a read that completes after earlier writes have arrived
 };
 
 class RdmaOperation final : public Operation {
  public:
   struct Setup {
     std::shared_ptr<const MovePlan> plan;
-    uint64_t slice_bytes = 0;  // of a work request, for as long as the operation lives
+    uint64_t slice_bytes = 0;  // per work request; constant for the operation
     uint64_t token = 0;
-    std::function<void()> attend = {};  // instead of the token: it failed, or is finished
-    std::optional<Error> refusal;       // it never begins
-    // What is in flight has to end by force.
+    std::function<void()> attend = {};  // replaces the token: called when it failed or finished
+    std::optional<Error> refusal;       // why it never starts
+    // Forcibly ends what is in flight.
     std::function<void(RdmaOperation&)> abort;
   };
 
@@ -56,28 +56,29 @@ class RdmaOperation final : public Operation {
     return !stopped_ && (!returned_.empty() || next_ < progress_.chunks_total);
   }
   bool has_unmoved() const { return has_more() || (!stopped_ && writes_in_flight() != 0); }
-  // What Take gives next. REQUIRES has_more().
+  // Returns the work request that Take returns next. REQUIRES has_more().
   const WorkRequest& Next();
-  // REQUIRES has_more(). It is in flight from here on, until one of the next three.
+  // Returns a work request that counts as in flight until one of the next three calls. REQUIRES
+  // has_more().
   NumberedWork Take(TimePoint now);
   void NotPosted(const NumberedWork& work);
   void Moved(const NumberedWork& work);
   void Lost(const NumberedWork& work);  // its queue pair ended; it may be posted again
   void FailWith(Error why, bool is_counted = false);
-  // What was written counts as moved when it has been flushed to where the peer sees it: through
-  // each lane of the connection that it went through, or by the end of the peer's queue pairs.
+  // Writes count as moved once they are flushed and visible to the peer. Each lane used needs a
+  // flush, or the peer's queue pairs must end.
   void UseLane(size_t lane);
   bool wants_flush() const { return !unflushed_.empty() && writes_in_flight() == 0 && !has_more(); }
   const std::vector<size_t>& unflushed() const { return unflushed_; }
-  NumberedWork TakeFlush(size_t lane);  // of one of these
-  // Something of it has gone through the connection and is not known to have arrived.
+  NumberedWork TakeFlush(size_t lane);  // `lane` is one of unflushed()
+  // True when writes may not have arrived, so the peer's queue pairs have to end.
   bool needs_peers_end() const { return !unflushed_.empty() || flushes_ != 0 || flush_lost_; }
-  // The connection is gone.
+  // Call when the connection is gone.
   void ForgetLanes();
-  // Packets of it may be under way to a peer, until that has ended its queue pairs.
+  // Its packets may still reach the peer, until the peer has ended its queue pairs.
   void AwaitQuiet() { ++unquiet_; }
   void BecameQuiet() { --unquiet_; }
-  // True once when the engine has to attend to it.
+  // Returns true once when the engine has to attend to it.
   bool Update();
 
  private:
@@ -88,12 +89,12 @@ class RdmaOperation final : public Operation {
   const WorkOperation direction_;
   PlanStretches stretches_;
   WorkCutter cutter_;
-  uint64_t next_ = 0;  // number of the next that is cut
+  uint64_t next_ = 0;  // number of the next work request to cut
   std::deque<NumberedWork> returned_;
   std::vector<bool> done_;
   std::vector<size_t> unflushed_;  // lanes that it wrote through
   size_t flushes_ = 0;             // in flight
-  bool flush_lost_ = false;        // nothing but the end of the peer's queue pairs helps
+  bool flush_lost_ = false;        // only the end of the peer's queue pairs helps
   size_t in_flight_ = 0;
   int unquiet_ = 0;
   bool stopped_ = false;

@@ -1,4 +1,4 @@
-// What the metrics say of rdma: of each device, and of the connections. Stateless; thread-safe.
+// Collects the metrics of rdma, per device and for connections. Stateless; thread-safe.
 #pragma once
 
 #include "sidecar/metrics/metrics.h"

@@ -1,6 +1,6 @@
 // One-sided RDMA: this side's devices read and write buffers of peers, without the peers' CPUs. Its
-// plans address remote buffers, which consist of chunks. The driver makes all calls except Probe,
-// CanReach, CanCarry and AddPeer, which are thread-safe.
+// plans address remote buffers, which consist of chunks. The driver alone calls Start, StartPart,
+// Poll, Unattended and DevicesWork; all other calls are thread-safe.
 #pragma once
 
 #include <atomic>

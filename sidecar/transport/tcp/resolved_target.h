@@ -1,5 +1,4 @@
-// What a request over tcp names of this sidecar's own buffers, found and checked. Stateless;
-// thread-safe.
+// Resolves and checks the local buffers that a tcp request names. Stateless; thread-safe.
 #pragma once
 
 #include <memory>
@@ -15,13 +14,12 @@
 
 namespace gantry::transport {
 
-// The memory that a request names, every range checked against exactly its buffer. The uses keep
-// it there.
+// The memory of a request, each range checked against its buffer. The uses keep it mapped.
 struct ResolvedTarget {
   ResolvedTarget() = default;
   ResolvedTarget(ResolvedTarget&&) = default;
   ResolvedTarget& operator=(ResolvedTarget&& other) noexcept {
-    staged = std::move(other.staged);  // before the uses: whoever waits for them unmaps
+    staged = std::move(other.staged);  // before the uses: their end may unmap
     memory = std::move(other.memory);
     uses = std::move(other.uses);
     priority = other.priority;
@@ -30,11 +28,11 @@ struct ResolvedTarget {
 
   std::vector<std::unique_ptr<TargetBuffer>> uses;
   ScatterList memory;
-  // Where some of it lies on GPUs: `memory` is empty until this is placed.
+  // Set when some of it lies on GPUs: `memory` stays empty until slices are assigned.
   std::unique_ptr<StagedPayload> staged;
   int priority = 0;  // of the request's transfer
 };
-// `staging`: for memory of GPUs; null: there is none, and a request for such memory is refused.
+// `staging` is for GPU memory; null: requests for GPU memory are refused.
 Result<ResolvedTarget> ResolveTarget(TargetBuffers& buffers, std::string_view session,
                                      const RequestBody& request, bool for_write,
                                      StagingHalf* staging);

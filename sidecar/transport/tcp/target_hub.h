@@ -1,5 +1,5 @@
-// What the connections of a TcpServer share: settings, tickets, buffers, and the list of who is
-// connected, by session, so that a session's connections can be ended. Thread-safe.
+// The shared state of a TcpServer's connections: settings, tickets and buffers. It lists
+// connections by session, so that a session's can be ended. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -33,43 +33,43 @@ class TargetHub {
   const TcpServerOptions options;
   TargetBuffers& buffers;
   HelperThreads& helpers;
-  StagingHalf* const staging;  // null: no memory of GPUs is served
+  StagingHalf* const staging;  // null: GPU memory is not served
   TcpTicketBook tickets;
 
   struct Totals {
-    std::atomic<uint64_t> accepted{0};     // connections that showed a ticket
-    std::atomic<uint64_t> turned_away{0};  // that did not, or for which there was no room
-    std::atomic<uint64_t> broken{0};       // ended for something that an honest peer does not say
+    std::atomic<uint64_t> accepted{0};     // connections with a valid ticket
+    std::atomic<uint64_t> turned_away{0};  // without a ticket, or beyond a limit
+    std::atomic<uint64_t> broken{0};       // ended by a protocol violation
     std::atomic<uint64_t> bytes_read{0};   // by peers
     std::atomic<uint64_t> bytes_written{0};
     std::atomic<uint64_t> refused{0};  // requests
   } totals;
 
-  // A connection that has no session yet. Where there are too many, the oldest of these gives way.
-  // False: close it, as the server ends or those have not gone yet.
+  // Adds a connection without a session. Beyond the limit the oldest such connection is closed.
+  // Returns false if `stream` must be closed: the server is ending, or no room is free yet.
   bool AddStranger(const std::shared_ptr<TargetStream>& stream) EXCLUDES(mutex_);
-  // It showed a ticket of this session. Redeems the ticket, so that a session that is ended at the
-  // same time gets either no connection or one that is ended with it.
+  // Redeems a ticket for the connection and returns its session. A concurrent End either prevents
+  // this or also ends this connection.
   Result<std::string> Admit(TargetStream* stream, std::string_view ticket) EXCLUDES(mutex_);
-  // How many slices the session's connections have taken for reads before their turn.
+  // The number of slices that the session's connections use for reads staged ahead.
   std::shared_ptr<std::atomic<size_t>> AheadOf(const std::string& session) EXCLUDES(mutex_);
-  // It will touch no memory any more.
+  // Call when the connection touches no memory any more.
   void Remove(TargetStream* stream) EXCLUDES(mutex_);
 
-  // Revokes the session's tickets, closes its connections and waits until they touch no memory;
-  // false at the deadline. An empty session: all connections, and no new ones.
+  // Revokes the session's tickets, closes its connections and waits until they touch no memory.
+  // Returns false at the deadline. An empty session ends all connections and admits no new ones.
   bool End(const std::string& session, TimePoint deadline) EXCLUDES(mutex_);
-  size_t connections() const EXCLUDES(mutex_);  // that showed a ticket
-  size_t strangers() const EXCLUDES(mutex_);    // that did not yet
-  // One line a second at most: whoever can connect must not be able to fill a disk.
+  size_t connections() const EXCLUDES(mutex_);  // with a valid ticket
+  size_t strangers() const EXCLUDES(mutex_);    // without a ticket yet
+  // Logs at most one line a second, so that a client cannot fill a disk.
   void LogEnd(const std::string& address, bool stranger, const Error& why) EXCLUDES(mutex_);
 
  private:
   struct Entry {
     std::shared_ptr<TargetStream> stream;
-    std::string session;  // empty: a stranger
-    uint64_t number = 0;  // in the order in which they came
-    bool ending = false;  // it gave way
+    std::string session;  // empty: no ticket yet
+    uint64_t number = 0;  // order of arrival
+    bool ending = false;  // being closed to make room
   };
   void MakeRoomForStranger() REQUIRES(mutex_);
   size_t CountOf(const std::string& session) const REQUIRES(mutex_);

@@ -1,5 +1,4 @@
-// One transfer on the tcp transport, as the engine sees it: what the job said at the last Poll.
-// Owned by the engine's driver.
+// The engine's view of one tcp transfer: the job's state at the last Poll. Used by the driver.
 #pragma once
 
 #include <memory>
@@ -32,7 +31,7 @@ class TcpOperation final : public Operation {
   }
   std::vector<uint32_t> UnfinishedItems() const override { return job_->UnfinishedItems(); }
 
-  // True when there is something that the engine has to attend to.
+  // Returns true when the engine has to attend to it.
   bool Update() {
     const bool finished = state_.finished;
     const bool failed = state_.error.has_value();

@@ -1,4 +1,4 @@
-// Who may open data connections: the peer API issues tickets to a session, each opens one
+// Tickets for data connections: the peer API issues them to sessions, and each opens one
 // connection. Thread-safe.
 #pragma once
 
@@ -18,12 +18,12 @@ class TcpTicketBook {
  public:
   explicit TcpTicketBook(size_t tickets_per_session_max) : limit_(tickets_per_session_max) {}
 
-  // `count` tickets of 128 random bits, or kResourceExhausted.
+  // Returns `count` tickets of 128 random bits, or kResourceExhausted.
   Result<std::vector<std::string>> Issue(const std::string& session, size_t count, milliseconds ttl)
       EXCLUDES(mutex_);
-  // Once, and only in time: the session that it was issued to.
+  // Uses up the ticket and returns its session. Fails for an expired or unknown ticket.
   Result<std::string> Redeem(std::string_view ticket) EXCLUDES(mutex_);
-  // What was issued to the session and not used opens nothing any more.
+  // Invalidates the session's unused tickets.
   void Revoke(std::string_view session) EXCLUDES(mutex_);
   size_t size() const EXCLUDES(mutex_);
 

@@ -1,7 +1,7 @@
 // Memory to memory over TCP, several connections per peer; GPU memory goes through staging. The
 // peer's TcpServer resolves buffers by name at each request, so plans address buffers. I/O threads
-// move the bytes, not copy workers. The driver makes all calls except Probe, CanReach and AddPeer,
-// which are thread-safe.
+// move the bytes, not copy workers. The driver alone calls Start, Poll and Unattended; all other
+// calls are thread-safe.
 #pragma once
 
 #include <functional>

@@ -1,7 +1,6 @@
-// The shared memory between the pool and one worker: single-producer rings of submissions, of the
-// places of listed blocks, and of completions. Indices run freely and wrap at 2^32; each line has
-// one writer, named beside it. Neither side trusts what the other wrote: worker_ring.h has the two
-// ends.
+// The shared memory between the pool and one worker: single-producer rings of submissions, places
+// of listed blocks, and completions. Indices run freely and wrap at 2^32. Each index has one
+// writer, named beside it. Neither side trusts the other's data: see worker_ring.h.
 #pragma once
 
 #include <atomic>
@@ -76,11 +75,11 @@ struct RingLayout {
   CompletionEntry completions[kCompletionSlots];
 };
 
-// One for all workers of a pool: the engine's thread sleeps on it. Counts the wake-ups.
+// Shared by all workers of a pool: the engine's thread sleeps on it. `sequence` counts wake-ups.
 struct Doorbell {
   RingWord sequence;
-  RingWord roused;  // changes when jobs for GPUs are to be expected and a worker sleeps
-  RingWord last;    // the worker that copied on a GPU last, and one; 0: none did yet
+  RingWord roused;  // changes when GPU jobs are expected and a worker sleeps
+  RingWord last;    // 1 + index of the last worker that copied on a GPU; 0: none
 };
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free);

@@ -1,5 +1,5 @@
-// What the pool and a worker say to each other over the control socket: one request at a time,
-// one answer to each, both of the same binary. Plain values.
+// The messages between the pool and a worker over the control socket. One request at a time, one
+// answer each. Both ends are the same binary. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,26 @@ namespace gantry::worker {
 
 enum class RequestKind : uint32_t { kMap = 1, kUnmap = 2, kCompare = 3, kOpenGpu = 4 };
 
-// kMap carries the allocation's descriptor. kCompare carries a list of `size` probes (probe_list.h
-// says what is answered). kOpenGpu asks a worker that has no GPU to try once more, and is asked
-// again until it tries no more: it is answered at once, while it tries with nothing said, then as a
-// greeting is.
+// kMap carries the allocation's descriptor. kCompare carries a list of `size` probes; probe_list.h
+// describes the answer. kOpenGpu makes a worker without a GPU try again, and is repeated until the
+// attempt ends. Its answer comes at once: empty during the attempt, then like a greeting.
 struct WorkerRequest {
   RequestKind kind = RequestKind::kMap;
   uint32_t writable = 0;
-  uint64_t number = 0;  // of this request; the answer repeats it
+  uint64_t number = 0;  // the request's number; the answer repeats it
   memory::MappingId mapping;
   uint64_t size = 0;
-  // Of GPU memory.
+  // The rest is for GPU memory, except `pinned`.
   uint32_t on_gpu = 0;
   uint32_t gpu_export = 0;  // a wire::GpuExport
-  uint32_t pinned = 0;      // of host memory: make it known to the GPU's driver
+  uint32_t pinned = 0;      // for host memory: register it with the GPU driver
   int64_t exporter_pid = 0;
   uint64_t buffer_id = 0;
   uint64_t fd_offset = 0;
   char device_uuid[wire::kDeviceUuidBytesMax + 1] = {};
 };
 
-// Number 0 is the greeting of a worker that has started (worker_greeting.h); not ok: why it has no
-// GPU.
+// Number 0 is the greeting of a started worker (worker_greeting.h). Not ok: why it has no GPU.
 struct WorkerAnswer {
   uint64_t number = 0;
   uint32_t ok = 1;
@@ -56,7 +54,7 @@ template <typename Message>
 std::string_view BytesOf(const Message& message) {
   return {reinterpret_cast<const char*>(&message), sizeof(message)};
 }
-// False when `bytes` is not one whole message.
+// Return false unless `bytes` is exactly one message.
 bool ParseMessage(std::string_view bytes, WorkerRequest* request);
 bool ParseMessage(std::string_view bytes, WorkerAnswer* answer);
 

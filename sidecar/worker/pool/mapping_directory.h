@@ -1,7 +1,7 @@
-// Which allocations the workers have mapped, and the exchange with them about it. A mapping is in
-// all usable workers (of GPU memory: in all with a GPU) or in none; a new worker gets all of them
-// before it is usable. Thread-safe: one request at a time, as its lock is held for as long as the
-// workers take.
+// The allocations that the workers have mapped, and the requests to them about mappings. A mapping
+// is in all usable workers, or in none; for GPU memory in all with a GPU. A new worker gets all
+// mappings before it is usable. Thread-safe: one request at a time, since the lock is held until
+// the workers answer.
 #pragma once
 
 #include <atomic>
@@ -24,30 +24,30 @@ class MappingDirectory {
   MappingDirectory(const std::vector<std::unique_ptr<WorkerSlot>>& slots, Patience patience)
       : slots_(slots), patience_(patience) {}
 
-  // `in_turn`: in one worker after another.
+  // `in_turn` maps in one worker after another.
   Result<memory::MappingId> Map(const memory::AllocationSource& source, bool in_turn)
       EXCLUDES(mutex_);
   Status Unmap(memory::MappingId id) EXCLUDES(mutex_);
-  // Of GPU memory that is mapped, each allocation counted once. Does not wait for the workers.
+  // Bytes of mapped GPU memory, each allocation counted once. Does not wait for the workers.
   uint64_t gpu_bytes() const { return gpu_bytes_.load(); }
 
-  // Workers that Restore refused for having the PID of an owner of GPU memory.
+  // Counts workers that Restore refused because an owner of GPU memory has the same PID.
   uint64_t pid_conflicts() const { return pid_conflicts_.load(); }
 
-  // As MemoryMapper::Compare.
+  // See MemoryMapper::Compare.
   Result<std::optional<memory::ProbeMismatch>> Compare(std::span<const memory::MemoryProbe> probes)
       EXCLUDES(mutex_);
 
-  // Asks a usable worker without a GPU to try once more, and does not wait for its driver: false
-  // while it tries, to be called again. Maps all GPU memory in one that then has its GPU, and has
-  // the sidecar's own memory pinned for it, before it is given jobs of either. kWorkerLost: it was
-  // lost or has the PID of an owner, and was ended; any other error: why it still has none.
+  // Makes a usable worker without a GPU try again. Does not wait for the driver: returns false
+  // while the attempt runs, so call again. A worker that gets its GPU first maps all GPU memory,
+  // and the sidecar's own memory is pinned for it. kWorkerLost: it was lost or has an owner's PID,
+  // and was ended. Any other error is why it still has no GPU.
   Result<bool> OpenGpu(WorkerSlot& slot, WorkerProcess& process, GpuHomes& homes) EXCLUDES(mutex_);
 
-  // Maps everything in a worker that has just started, and makes it usable. A mapping that the
-  // worker refuses fails the start, unless `tolerant`: then it is left out, visibly. As a job of
-  // GPU memory goes to any worker with a GPU, one that cannot have all of that has none: `has_gpu`
-  // says why, and is not set otherwise.
+  // Maps everything in a new worker and makes it usable. A mapping that the worker refuses fails
+  // the start, unless `tolerant`: then it is left out and logged. Any GPU job may go to any worker
+  // with a GPU. So a worker that cannot map all GPU memory counts as having no GPU; `has_gpu` then
+  // receives the reason.
   Status Restore(WorkerSlot& slot, WorkerProcess& process, bool tolerant, Status* has_gpu)
       EXCLUDES(mutex_);
 
@@ -55,40 +55,40 @@ class MappingDirectory {
   struct Mapping {
     uint32_t generation = 0;  // 0: the slot is free
     memory::AllocationSource source;
-    memory::MemoryIdentity identity;  // of GPU memory
+    memory::MemoryIdentity identity;  // for GPU memory
   };
-  // A usable worker and what it answered; holds the process, as its reply only points to it.
+  // Usable workers and their answers. Keeps the processes alive, since replies point to them.
   struct Participants {
     std::vector<WorkerSlot*> slots;
     std::vector<std::shared_ptr<WorkerProcess>> processes;
     std::vector<WorkerReply> replies;
   };
 
-  // GPU memory is only for those that have a GPU.
+  // For GPU memory only workers with a GPU.
   Participants UsableWorkers(wire::MemoryKind kind) const REQUIRES(mutex_);
-  // Ends the workers that were lost in the exchange, and returns the first error of the others.
+  // Ends the workers that were lost during the exchange. Returns the first error of the others.
   Status Ask(Participants* participants, WorkerRequest request, int fd, bool in_turn = false)
       REQUIRES(mutex_);
-  // How many of the first ones are of one kind of memory.
+  // Returns how many of the first probes concern the same kind of memory.
   size_t OfOneKind(std::span<const memory::MemoryProbe> probes) const EXCLUDES(mutex_);
   wire::MemoryKind KindOf(memory::MappingId id) const REQUIRES(mutex_);
-  // Of one kind, and as many as one list takes.
+  // REQUIRES probes of one kind that fit one list.
   Result<std::optional<memory::ProbeMismatch>> CompareSome(
       std::span<const memory::MemoryProbe> probes) EXCLUDES(mutex_);
-  // kWorkerLost: it is of no use any more; any other error: why it is without that one.
+  // kWorkerLost: the worker is unusable. Any other error: why this mapping failed.
   Status MapInOne(WorkerSlot& slot, WorkerProcess& process, uint32_t number) REQUIRES(mutex_);
   Status UnmapInOne(WorkerSlot& slot, WorkerProcess& process, uint32_t number) REQUIRES(mutex_);
-  // Takes back the GPU memory among the mappings before this number, all of which the worker has.
+  // Unmaps GPU memory among the mappings before `end`, all of which the worker has.
   Status UnmapGpuMemory(WorkerSlot& slot, WorkerProcess& process, uint32_t end) REQUIRES(mutex_);
-  // The worker has it since before it had a GPU; nothing copies to or from it there yet.
+  // Pins memory that the worker mapped before it had a GPU. No copy may use it on the GPU yet.
   Status PinInOne(WorkerSlot& slot, WorkerProcess& process, uint32_t number) REQUIRES(mutex_);
-  // All that there is in a worker that has just got its GPU, or none.
+  // Maps all GPU memory in a worker that has just got its GPU, or none of it.
   Status MapGpuMemory(WorkerSlot& slot, WorkerProcess& process) REQUIRES(mutex_);
-  // kWorkerLost, counted: the worker has the PID of an owner of GPU memory.
+  // Returns kWorkerLost, and counts it, when the worker has the PID of an owner of GPU memory.
   Status LeavesRoomForPids(const WorkerProcess& process) REQUIRES(mutex_);
   WorkerRequest MapRequest(memory::MappingId id, const memory::AllocationSource& source) const;
   void RollBack(const Participants& participants, memory::MappingId id) REQUIRES(mutex_);
-  // The same GPU memory may be mapped for reading and, by others, for writing.
+  // One piece of GPU memory may have a read-only and a writable mapping.
   void CountGpuMemory(Mapping* mapping) REQUIRES(mutex_);
   void DiscountGpuMemory(const Mapping& mapping) REQUIRES(mutex_);
   Result<memory::MappingId> TakeId() REQUIRES(mutex_);
@@ -100,9 +100,10 @@ class MappingDirectory {
   std::vector<Mapping> mappings_ GUARDED_BY(mutex_);  // by slot number
   std::vector<uint32_t> free_ GUARDED_BY(mutex_);
   uint32_t last_generation_ GUARDED_BY(mutex_) = 0;
-  std::set<uint32_t> suspects_ GUARDED_BY(mutex_);  // generations over which a new worker was lost
+  // Generations during whose mapping a new worker was lost.
+  std::set<uint32_t> suspects_ GUARDED_BY(mutex_);
   uint64_t last_request_ GUARDED_BY(mutex_) = 0;
-  std::map<memory::MemoryIdentity, uint64_t> gpu_mappings_ GUARDED_BY(mutex_);  // never 0
+  std::map<memory::MemoryIdentity, uint64_t> gpu_mappings_ GUARDED_BY(mutex_);  // counts; never 0
   std::atomic<uint64_t> gpu_bytes_ = 0;
   std::atomic<uint64_t> pid_conflicts_ = 0;
 };

@@ -1,5 +1,5 @@
-// One copy worker as a child process: started, talked to over its control socket, killed, reaped.
-// Thread-safe, but Exchange is for one thread at a time.
+// One copy worker as a child process: spawned, controlled over its socket, killed, reaped.
+// Thread-safe, except that only one Exchange may run at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -20,8 +20,10 @@ class WorkerProcess {
  public:
   struct Options {
     int index = 0;
-    int gpu_workers = 0;  // how many of the pool's have a context, or GpuDevices::kAutomatic
-    bool without_driver = false;  // leaves the GPU's driver alone until it is asked to open its GPU
+    // The pool's number of workers with a context, or GpuDevices::kAutomatic.
+    int gpu_workers = 0;
+    // Does not load the GPU driver until it is asked to open its GPU.
+    bool without_driver = false;
     std::string executable;
     nanoseconds spin{0};
     std::string log_level;
@@ -37,7 +39,7 @@ class WorkerProcess {
   int control() const { return control_.get(); }
 
   void Kill() const;  // SIGKILL; harmless when it is dead already
-  // Waits for its death and says how it ended. Called once, by the thread that spawned it.
+  // Waits for its death and returns how it ended. Call once, on the thread that spawned it.
   std::string Reap() const;
 
  private:
@@ -49,33 +51,33 @@ class WorkerProcess {
   const UniqueFd control_;
 };
 
-// One worker's part in an exchange. `lost`: it closed its socket, or did not answer in time; its
-// status says which.
+// One worker's part in an exchange. `lost`: it closed its socket, or did not answer in time;
+// `status` says which.
 struct WorkerReply {
   WorkerProcess* process = nullptr;
   Status status;
   bool lost = false;
-  bool late = false;      // lost, as it did not answer in time
-  std::string said = {};  // with an answer that is well
+  bool late = false;      // lost because it did not answer in time
+  std::string said = {};  // text of a successful answer
 };
 
-// How long answers are waited for. Once a worker has answered, the others have `lag`, or four times
-// as long as that one took when this is more: who then has not answered hangs.
+// Timeouts for answers. After the first answer the others get `lag`, or four times the first one's
+// time if that is longer. A worker without an answer by then hangs.
 struct Patience {
   milliseconds longest{0};  // in all
   milliseconds lag{0};
 };
 
-// Sends the request to all of them at once and collects the answers. `fd` goes along unless it is
-// -1. The replies' other fields are set here.
+// Sends the request to all workers at once and collects the answers. `fd` is sent along unless it
+// is -1. Sets all fields of the replies except `process`.
 void Exchange(std::span<WorkerReply> replies, const WorkerRequest& request, int fd,
               Patience patience);
-// The same with one after another: each is asked when the one before has answered, in the same time
-// altogether. Behind one that does not answer none is asked, and that is what their status says.
+// The same, one worker after another, within the same total time. After a worker that does not
+// answer, no further one is asked; their status says so.
 void ExchangeInTurn(std::span<WorkerReply> replies, const WorkerRequest& request, int fd,
                     Patience patience);
-// The greeting of a worker that was just spawned, once its control socket is readable; an error
-// when it was lost. Does not wait.
+// Reads the greeting of a new worker, once its control socket is readable. Fails when the worker
+// was lost. Never blocks.
 Result<Greeting> TakeGreeting(WorkerProcess& process);
 
 }  // namespace gantry::worker

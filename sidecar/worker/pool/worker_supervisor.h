@@ -1,6 +1,6 @@
-// Keeps every slot of the pool served: one thread starts workers and reaps dead ones, another
-// awaits the greetings of new ones, all at once, and completes the start of each, which takes as
-// long as its mappings do. Thread-safe.
+// Keeps every slot of the pool served. One thread starts workers and reaps dead ones. Another
+// awaits the greetings of all new ones and completes their starts. A start takes as long as its
+// mappings. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace gantry::worker {
 
 class WorkerSupervisor {
  public:
-  // `changed` is called when a worker died or became usable; it wakes the engine.
+  // `changed` is called when a worker died or became usable, to wake the engine.
   WorkerSupervisor(const WorkerPoolOptions& options,
                    const std::vector<std::unique_ptr<WorkerSlot>>& slots, const UniqueFd& doorbell,
                    MappingDirectory* mappings, GpuHomes* homes, std::function<void()> changed);
@@ -24,13 +24,13 @@ class WorkerSupervisor {
   WorkerSupervisor(const WorkerSupervisor&) = delete;
   WorkerSupervisor& operator=(const WorkerSupervisor&) = delete;
 
-  // Starts both threads, and returns when every worker is usable, or with the first that failed.
+  // Starts both threads. Returns when every worker is usable, or with the first failure.
   Status Start();
-  // The engine has settled a dead worker's jobs: it may be started again.
+  // The engine has completed a dead worker's jobs: the slot may be started again.
   void Settled();
 
  private:
-  // What the supervising thread knows about a slot.
+  // The supervising thread's state of a slot.
   struct Care {
     TimePoint start_at;
     TimePoint started;
@@ -45,7 +45,7 @@ class WorkerSupervisor {
   TimePoint NextStart() const;
   static void Notify(const UniqueFd& event);
 
-  // A process that was spawned and has not greeted.
+  // A process that was spawned and has not sent its greeting.
   struct Starting {
     WorkerSlot* slot = nullptr;
     std::shared_ptr<WorkerProcess> process;
@@ -53,27 +53,27 @@ class WorkerSupervisor {
     bool without_driver = false;
   };
 
-  // What the completing thread knows of a worker that asks for its GPU again.
+  // The completing thread's state of a worker that retries its GPU.
   struct Refused {
     TimePoint again = TimePoint::max();
     milliseconds pause{0};
-    TimePoint patience_ends{};  // while it asks
+    TimePoint patience_ends{};  // while it tries
   };
 
   void CompleteStarts();
-  // Sleeps until one of them greets, dies or is late, and completes the starts of those.
+  // Sleeps until one of them sends its greeting, dies or is late, and completes those starts.
   void AwaitGreetings(std::vector<Starting>* awaited);
   void CompleteStart(const Starting& start, const Result<Greeting>& greeted);
   Status SetUp(const Starting& start, const Result<Greeting>& greeted, bool tolerant);
-  // The worker could not have its GPU: it is asked for again later, after the longest pause when
-  // its driver is not to be trusted.
+  // Schedules another attempt for a worker that could not get its GPU. The pause is the longest one
+  // when its driver is not trusted.
   void AskAgainLater(WorkerSlot& slot, const Error& why, bool distrusts_driver = false);
-  // The one that is at it, or the first that is due, asks again. Does not wait for its driver.
+  // Continues the attempt in progress, or starts the first due one. Does not wait for the driver.
   void AskForGpus();
-  // It has its GPU, or was told why not.
+  // The worker got its GPU, or learned why not.
   void Asked(WorkerSlot& slot, const Result<bool>& opened);
   TimePoint NextAsking() const;
-  // Whether the GPU's driver has cost the slot so many starts that the next does without.
+  // True when the GPU driver made so many starts of the slot fail that the next one avoids it.
   bool DistrustsDriver(const WorkerSlot& slot) const;
   void ReportFailedStart(const WorkerSlot& slot, Error error);
 
@@ -83,17 +83,17 @@ class WorkerSupervisor {
   MappingDirectory& mappings_;
   GpuHomes& homes_;
   const std::function<void()> changed_;
-  UniqueFd event_;   // of the supervising thread
-  UniqueFd starts_;  // likewise of the completing one
+  UniqueFd event_;   // wakes the supervising thread
+  UniqueFd starts_;  // wakes the completing thread
   std::atomic<bool> stop_ = false;
   std::vector<Care> care_;        // supervising thread
   std::vector<Refused> refused_;  // completing thread, by slot
-  int asking_ = -1;               // likewise: the slot that is at it; -1: none
+  int asking_ = -1;               // completing thread: the slot that is trying; -1: none
 
   Mutex mutex_;
   Condition condition_;
   std::vector<Starting> starting_ GUARDED_BY(mutex_);  // for the completing thread
-  std::vector<int> failed_starts_ GUARDED_BY(mutex_);  // in a row, by slot
+  std::vector<int> failed_starts_ GUARDED_BY(mutex_);  // consecutive, by slot
   Status first_failure_ GUARDED_BY(mutex_);
 
   std::jthread completing_thread_;

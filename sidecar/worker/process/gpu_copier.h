@@ -1,8 +1,7 @@
-// Copies between memory of GPUs, and to and from the host's, for a worker's copy thread: collects
-// the blocks of jobs, gives them to the driver, by copy engines or by a kernel, and tells when a
-// job is done; others may follow it meanwhile. After an error nobody knows what still moves, until
-// GiveUp has waited for it; where that fails, too, only the end of the process ends it for certain.
-// One thread.
+// Copies between GPU memory and other memory for a worker's copy thread. Collects the blocks of
+// jobs, passes them to copy engines or a kernel, and reports finished jobs. Later jobs may run
+// meanwhile. After an error copies may still run until GiveUp has waited for them. If that fails
+// too, only the end of the process stops them. Used by one thread.
 #pragma once
 
 #include <array>
@@ -15,72 +14,70 @@
 
 namespace gantry::worker {
 
-// A job that the GPU was given.
+// A job that was passed to the GPU.
 struct GpuJob {
   std::unique_ptr<gpu::GpuEvent> mark;
-  uint64_t last_slice = 0;  // of the staging buffer, up to which its bytes are
+  uint64_t last_slice = 0;  // number of the staging buffer's last slice with its bytes
   GpuMeans means = GpuMeans::kCopyEngine;
 };
 
 class GpuCopier {
  public:
-  // Makes everything that copies in this context need, which otherwise the first of them does.
+  // Creates everything that copies in this context need, so that the first copy does not.
   Status Prepare(const std::shared_ptr<gpu::GpuContext>& context);
-  // For the job that is being made. REQUIRES that ValidateSegment had nothing against it, memory of
-  // a GPU on one side or both, and that both stay mapped until the job is done. Copies may begin at
-  // once.
+  // Adds a segment to the current job; copies may begin at once. REQUIRES that ValidateSegment
+  // accepted it and that a side is GPU memory. Both sides must stay mapped until the job is done.
   Status Add(const CopySegment& segment, const MappedBytes& source, const MappedBytes& destination);
-  // Likewise one copy of memory that this context has. REQUIRES that Prepare has succeeded.
+  // Adds a copy of memory that this context has. REQUIRES that Prepare has succeeded.
   Status Add(const gpu::CopyItem& item);
   bool has_job() const { return has_job_; }
-  // What was added is a job, and the next one begins. REQUIRES has_job().
+  // Completes the current job; the next one begins. REQUIRES has_job().
   Result<GpuJob> EndJob();
-  // Jobs are done in the order of their ends.
+  // Jobs are done in the order of EndJob.
   static Result<bool> IsDone(const GpuJob& job) { return job.mark->IsReached(); }
-  // Its last step, after which its bytes are where they belong. REQUIRES that it is done.
+  // The last step of a job: afterwards its bytes are in place. REQUIRES IsDone.
   Status Finish(GpuJob job);
-  // The job that is being made is none any more; of it and of those before nothing moves when this
-  // returns.
+  // Drops the current job. Returns when no byte of it or of earlier jobs can move any more.
   Status GiveUp();
-  // No job is left: the GPU has nothing to do until the next one begins.
+  // Call when no job is left.
   void Idle();
-  // Returns when everything that was added has been copied; the job that is being made goes on.
+  // Call when no job is left: the next batch starts small again.
   Status Drain();
 
  private:
   gpu::GpuStream& stream() { return *streams_[turn_]; }
   Status Begin(const std::shared_ptr<gpu::GpuContext>& context);
-  bool HasKernels();  // loads them when first asked; without them the copy engines do all
-  bool HasStaging();  // makes it when first asked; without it the driver copies as it can
-  // Between memory of a GPU and the host's: a segment, and one of its blocks.
+  bool HasKernels();  // loads them at the first call; without them copy engines do all
+  bool HasStaging();  // creates it at the first call; without it the driver copies directly
+  // Between GPU and host memory: a segment, and one of its blocks.
   Status AddWithHost(const CopySegment& segment, const MappedBytes& source,
                      const MappedBytes& destination);
   Status AddHostBlock(const CopySegment& segment, const MappedBytes& source,
                       const MappedBytes& destination, BlockPlaces place);
-  // Blocks at one step from each other; false: they are to be added one by one.
+  // Adds blocks at constant steps as rows. False: add them one by one.
   bool AddRows(const CopySegment& segment, gpu::DeviceAddress from, gpu::DeviceAddress to);
   Status AddItem(const gpu::CopyItem& item, bool by_kernel);
-  Status Issue();  // everything that was added
+  Status Issue();  // issues everything added
   Status IssueBatch();
   Status CloseSlice();
 
-  // Of the worker's one context, made with the first copy.
+  // The worker's one context, set with the first copy.
   std::shared_ptr<gpu::GpuContext> context_;
-  // A job's work is on one of them, the next job's on the next: so one begins while the other ends.
+  // Jobs alternate between streams, so that one starts while another ends.
   std::array<std::unique_ptr<gpu::GpuStream>, 3> streams_;
   size_t turn_ = 0;
   bool asked_for_kernels_ = false;
-  std::unique_ptr<KernelList> kernels_;  // null: not asked for yet, or the driver has none
+  std::unique_ptr<KernelList> kernels_;  // null: not requested yet, or the driver has none
   bool asked_for_staging_ = false;
   std::unique_ptr<StagingBuffer> staging_;
   std::vector<std::unique_ptr<gpu::GpuEvent>> marks_;
-  bool batches_ = true;  // the driver has the batched copy
-  bool rows_ = true;     // likewise the copy of rows
+  bool batches_ = true;  // the driver supports batched copies
+  bool rows_ = true;     // the driver supports strided copies
   bool has_job_ = false;
-  uint64_t last_slice_ = 0;  // of what was added
+  uint64_t last_slice_ = 0;  // of the blocks added
   GpuMeans job_means_ = GpuMeans::kCopyEngine;
-  std::vector<gpu::CopyItem> items_;  // for the copy engine
-  size_t batch_ = 1;                  // so many of them are issued at once
+  std::vector<gpu::CopyItem> items_;  // for the copy engines
+  size_t batch_ = 1;                  // number issued at once
 };
 
 }  // namespace gantry::worker

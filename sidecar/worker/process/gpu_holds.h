@@ -1,6 +1,6 @@
-// The mappings that a GPU works on: each stays mapped until the last job that uses it is done.
-// Found by its number, as a job over pieces of virtual memory uses another pair for every block.
-// Copy thread.
+// The mappings that GPU jobs use: each stays mapped until the last job that uses it is done. Looked
+// up by slot number, since a job over pieces of virtual memory uses another pair per block. Used by
+// the copy thread.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@ class GpuHolds {
  public:
   explicit GpuHolds(MappingTable* mappings);
 
-  // False: before another pair is held, jobs have to be done and released.
+  // False: complete and release jobs before holding another pair.
   bool HasRoomForTwo() const { return free_guards_.size() >= 2; }
-  // The mapping, if it is held: it stays mapped at least until the next Release.
+  // Returns the mapping if it is held. It stays mapped at least until the next Release.
   std::optional<MappedBytes> Find(memory::MappingId id) const;
-  // The mapping, for a job that is no older than those before; nothing when the id is stale.
+  // Holds the mapping for `job`, which is no older than earlier jobs. Nothing when the id is stale.
   // REQUIRES room.
   std::optional<MappedBytes> Hold(memory::MappingId id, uint64_t job);
-  // This job and those before it are done.
+  // This job and all earlier ones are done.
   void Release(uint64_t job);
 
  private:
@@ -36,7 +36,7 @@ class GpuHolds {
 
   MappingTable* const mappings_;
   std::vector<Held> held_;
-  std::vector<uint32_t> behind_;  // by slot: one more than its place in held_; 0: it is not held
+  std::vector<uint32_t> behind_;  // index + 1 in held_ by slot; 0: not held
   std::vector<size_t> free_guards_;
 };
 

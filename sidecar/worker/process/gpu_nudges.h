@@ -1,7 +1,6 @@
-// What a worker's GPU reads to keep awake what leads from it to memory, where small copies come now
-// and then: each of the links between two GPUs falls asleep within some 20 ms, as do parts of a
-// GPU, and the next copy that needs one begins 50 to 170 us later (docs/decisions/0025). One
-// thread.
+// Small reads that keep the path between a worker's GPU and memory awake when copies are rare.
+// Links between GPUs, and parts of a GPU, sleep after some 20 ms. The next copy then starts 50 to
+// 170 us later (docs/decisions/0025). Used by one thread.
 #pragma once
 
 #include <memory>
@@ -14,17 +13,17 @@ namespace gantry::worker {
 
 class GpuNudges {
  public:
-  // Takes 2 MiB of each other GPU that is reached, and some of its own; memory of its own, as
-  // nobody grants any to be read for this.
+  // Allocates 2 MiB on each other reachable GPU, and some on its own GPU. It uses its own memory,
+  // since no workload grants reads for this.
   static Result<std::unique_ptr<GpuNudges>> Create(const memory::GpuDevices& gpus);
 
-  // To be copied next: from the next of the others, or where there is none from memory of its own.
-  // Another part each time: the links take turns by address, so that the same few bytes keep one of
-  // them awake.
+  // Returns the next copy: from the next other GPU or, without one, from its own memory. Each copy
+  // uses another part, since links alternate by address and the same bytes would keep only one
+  // awake.
   gpu::CopyItem Next() { return {own_->range().base, NextPart(), kBytes}; }
 
   static constexpr uint64_t kBytes = 64 << 10;
-  // Where it is read from, and to.
+  // Sources and destination of the reads.
   const std::vector<std::unique_ptr<gpu::GpuMemory>>& others() const { return others_; }
   const gpu::GpuMemory& own() const { return *own_; }
 
@@ -33,7 +32,8 @@ class GpuNudges {
   gpu::DeviceAddress NextPart();
 
   std::vector<std::unique_ptr<gpu::GpuMemory>> others_;
-  std::unique_ptr<gpu::GpuMemory> own_;  // what is read last, and what is read where no others are
+  // Destination of the last read; source where there are no others.
+  std::unique_ptr<gpu::GpuMemory> own_;
   size_t turn_ = 0;
   uint64_t part_ = 0;
 };

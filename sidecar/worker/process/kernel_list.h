@@ -1,5 +1,5 @@
-// The lists of items that copy kernels read: host memory that the GPU reaches, in slabs, each of
-// which is written again once the kernel that reads it is done. One thread.
+// The item lists that copy kernels read: slabs of pinned host memory. A slab is reused once the
+// kernel that reads it is done. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -18,25 +18,25 @@ class KernelList {
  public:
   static constexpr size_t kSlabItems = 16384;
 
-  // path_unavailable where the driver has no kernels. A first one is run on the stream: a driver
-  // takes a millisecond for what it puts off until then, which looks like a GPU that is busy.
+  // kPathUnavailable where the driver has no kernels. Runs a first kernel on the stream. The
+  // driver's deferred initialisation takes a millisecond, which would look like a busy GPU.
   static Result<std::unique_ptr<KernelList>> Create(gpu::GpuContext& context,
                                                     gpu::GpuStream& stream);
   KernelList(const KernelList&) = delete;
   KernelList& operator=(const KernelList&) = delete;
 
-  // Longer items are cut into equal parts: a launch shares out its items by the longest, and a few
-  // that are longer than the others, as blocks that lie side by side, would slow all of it down.
+  // Longer items are cut into equal parts. A launch divides its work by the longest item, so a few
+  // long items would slow it down.
   static constexpr uint64_t kItemBytesMax = gpu::copy_kernel::kShortItemBytes;
 
-  // Adds to the slab that is being written; a full one is launched on the stream.
+  // Adds an item to the current slab. Launches a full slab on the stream.
   Status Add(const gpu::CopyItem& item, gpu::GpuStream& stream);
-  // Blocks of `length` bytes, from `from` to `to` at the places; full slabs are launched.
+  // Adds blocks of `length` bytes, from `from` to `to` at these places. Launches full slabs.
   Status AddBlocks(std::span<const BlockPlaces> places, gpu::DeviceAddress from,
                    gpu::DeviceAddress to, uint64_t length, gpu::GpuStream& stream);
-  // Launches what was added since the last launch, and waits for the slab that comes next.
+  // Launches the items added since the last launch, and waits until the next slab is free.
   Status Launch(gpu::GpuStream& stream);
-  // What was not launched is not copied. REQUIRES that no kernel is under way.
+  // Drops the items that were not launched. REQUIRES that no kernel is running.
   void Forget();
 
  private:
@@ -49,9 +49,9 @@ class KernelList {
   }
 
   std::unique_ptr<PinnedPages> pages_;
-  gpu::CopyItem* items_ = nullptr;                          // all slabs, in the pages
-  std::vector<std::unique_ptr<gpu::GpuEvent>> free_again_;  // of each slab
-  size_t turn_ = 0;                                         // the slab that is being written
+  gpu::CopyItem* items_ = nullptr;                          // all slabs, within pages_
+  std::vector<std::unique_ptr<gpu::GpuEvent>> free_again_;  // per slab
+  size_t turn_ = 0;                                         // the current slab
   gpu::CopyItem* slab_ = nullptr;
   size_t count_ = 0;
   uint64_t longest_ = 0;

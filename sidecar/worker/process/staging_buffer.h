@@ -1,7 +1,6 @@
-// Host memory of its own through which a copy worker moves blocks between a GPU and the host's
-// memory: the driver copies between the GPU and a slice, the processor between the slice and where
-// the bytes belong. So the GPU reaches nobody's pages but the worker's, which are pinned once. One
-// thread.
+// A copy worker's own pinned memory for moving blocks between a GPU and host memory. The driver
+// copies between the GPU and a slice; the CPU copies between the slice and the final place. So the
+// GPU accesses only the worker's pages, which are pinned once. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -23,26 +22,26 @@ class StagingBuffer {
   StagingBuffer(const StagingBuffer&) = delete;
   StagingBuffer& operator=(const StagingBuffer&) = delete;
 
-  // What is left of the open slice; 0: close it, and open the next.
+  // Bytes left in the open slice; at 0, call Close.
   uint64_t room() const { return kSliceBytes - used_; }
-  // Up to room() bytes, as the GPU sees them: filled with the host's, or to be brought there when
-  // the slice is retired.
+  // Both return the GPU's address of up to room() bytes. Fill copies host bytes in. Expect records
+  // where to copy the bytes when the slice is retired.
   gpu::DeviceAddress Fill(const std::byte* from, uint64_t bytes);
   gpu::DeviceAddress Expect(std::byte* to, uint64_t bytes, bool streamed);
-  // The GPU was given all that the open slice is for. A number for Retire; the next slice is
-  // opened, which may wait for the GPU.
+  // Call when all GPU copies of the open slice are queued. Returns the number for Retire. Opens the
+  // next slice, which may wait for the GPU.
   Result<uint64_t> Close(gpu::GpuStream& stream);
-  // What the open slice is for is not moved.
+  // Discards the open slice's copies.
   void Forget();
-  // Waits for the GPU, and brings the bytes of the slices up to this number to where they belong.
+  // Waits for the GPU, and copies the bytes of the slices up to this number to their places.
   Status Retire(uint64_t number);
 
  private:
   struct Arrival {
     std::byte* to = nullptr;
-    uint64_t offset = 0;  // in the slice
+    uint64_t offset = 0;  // within the slice
     uint64_t bytes = 0;
-    bool streamed = false;  // past the caches
+    bool streamed = false;  // bypasses the caches
   };
   struct Slice {
     std::unique_ptr<gpu::GpuEvent> mark;
@@ -55,9 +54,9 @@ class StagingBuffer {
 
   std::unique_ptr<PinnedPages> pages_;  // all slices
   std::vector<Slice> slices_;
-  uint64_t number_ = 1;   // of the open slice
-  uint64_t used_ = 0;     // of it
-  uint64_t retired_ = 0;  // the last one
+  uint64_t number_ = 1;   // the open slice's
+  uint64_t used_ = 0;     // bytes used of it
+  uint64_t retired_ = 0;  // number of the last retired slice
 };
 
 }  // namespace gantry::worker

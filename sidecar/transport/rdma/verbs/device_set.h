@@ -1,4 +1,4 @@
-// Some of the RDMA devices of one sidecar, by their numbers there. A plain value.
+// A set of a sidecar's RDMA devices, by index. A plain value.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace gantry::transport {
 
 class DeviceSet {
  public:
-  static constexpr size_t kMax = 64;  // of one sidecar
+  static constexpr size_t kMax = 64;  // per sidecar
 
   constexpr DeviceSet() = default;
   constexpr DeviceSet(std::initializer_list<size_t> devices) {

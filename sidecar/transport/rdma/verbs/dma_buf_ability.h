@@ -1,5 +1,5 @@
-// Whether a device registers dma-bufs, by which it reaches memory of GPUs: asked when it is opened,
-// and learned from what it refuses, so that nothing is tried that is known to fail. Thread-safe.
+// Whether a device registers dma-bufs, which it needs to reach GPU memory. Probed when the device
+// is opened, and learned from refusals, to avoid attempts that must fail. Thread-safe.
 #pragma once
 
 #include <map>
@@ -14,13 +14,13 @@ namespace gantry::transport {
 
 class DmaBufAbility {
  public:
-  // Tries it without a dma-buf: a device that has no way for any says so before it looks.
+  // Probes with an invalid descriptor: a device without support fails before it checks the
+  // descriptor.
   explicit DmaBufAbility(VerbsDevice& device);
 
-  // Why there is no way to memory of this GPU (empty: of any), if that is known.
+  // Fails if memory of this GPU is known to be unreachable (empty: of any GPU).
   Status Check(const std::string& gpu_uuid = {}) const EXCLUDES(mutex_);
-  // What it refused a dma-buf of this GPU with. Only kPathUnavailable is kept: all else may be
-  // another time.
+  // Records a refusal for this GPU. Only kPathUnavailable is kept; other errors may be temporary.
   void Learn(const std::string& gpu_uuid, const Error& refusal) EXCLUDES(mutex_);
 
  private:

@@ -1,5 +1,5 @@
-// On which NUMA node the bytes of mapped memory lie, by asking the kernel for some of its pages.
-// Stateless; thread-safe.
+// Finds the NUMA node of mapped memory by querying the kernel for some of its pages. Stateless;
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,7 @@
 
 namespace gantry::transport {
 
-// -1: on several, or the kernel does not say, as in containers that may not ask. Pages that do not
-// exist yet are made.
+// -1: on several nodes, or not permitted, as in some containers. Missing pages are created.
 int MemoryNodeOf(const std::vector<std::span<const std::byte>>& memory);
 
 }  // namespace gantry::transport

@@ -1,7 +1,6 @@
-// Which devices a buffer is registered on: those nearest to its GPU, or to the NUMA node that its
-// bytes lie on, and where sysfs knows no difference all of them. While the nearest have no active
-// port, the nearest of those that have one besides. For memory of GPUs those count that take its
-// dma-bufs. Thread-safe.
+// Chooses the devices for a buffer: the nearest to its GPU, or to the NUMA node of its memory.
+// Without topology in sysfs it chooses all. If the nearest have no active port, it adds the nearest
+// that have one. For GPU memory only devices that accept its dma-bufs count. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -22,25 +21,25 @@ namespace gantry::transport {
 
 class NicAssignment {
  public:
-  // What it asks of the machine.
+  // The machine's properties that it needs.
   struct Machine {
-    // The PCI address of a GPU by its UUID; empty: unknown.
+    // Returns the PCI address of the GPU with this UUID; empty: unknown.
     std::function<std::string(const std::string& uuid)> address_of_gpu;
     std::function<int(const std::vector<std::span<const std::byte>>& memory)> node_of_memory =
         MemoryNodeOf;
-    std::string root = "/";  // of sysfs
+    std::string root = "/";  // parent of sysfs
   };
 
   // `devices` outlives this.
   NicAssignment(const RdmaDevices& devices, Machine machine);
 
-  // Of one device at least.
+  // Returns at least one device.
   DeviceSet For(const std::vector<memory::NicPiece>& pieces) const EXCLUDES(mutex_);
   DeviceSet ForGpu(const std::string& uuid) const EXCLUDES(mutex_);
   DeviceSet ForHostMemory(int numa_node) const EXCLUDES(mutex_);  // -1: unknown
 
-  // Logs, ahead of the first buffers, what serves these GPUs and the nodes. Each choice is logged
-  // when it is made.
+  // Logs the choices for these GPUs and for the NUMA nodes in advance. Every choice is logged when
+  // made.
   void Tell(const std::vector<std::string>& gpus) const;
 
  private:
@@ -48,21 +47,21 @@ class NicAssignment {
   using Ask = std::function<Result<topology::NicChoice>(const Chooser& chooser)>;
 
   std::unique_ptr<const Chooser> ChooserOf(DeviceSet devices) const;
-  // Among these.
+  // Chooses from `among` only.
   DeviceSet Choose(const std::string& target, DeviceSet among, const Ask& ask) const
       EXCLUDES(mutex_);
-  // Those that take dma-bufs of all these GPUs, as far as that is known.
+  // Returns the devices that accept dma-bufs of all these GPUs, as far as known.
   DeviceSet Taking(const std::set<std::string>& gpus) const;
   DeviceSet SetOf(const std::vector<std::string>& names) const;
   int NodeOf(const std::vector<memory::NicPiece>& pieces) const;
 
   const RdmaDevices& devices_;
   const Machine machine_;
-  const std::vector<topology::RdmaDevice> nics_;  // in the order of the devices
+  const std::vector<topology::RdmaDevice> nics_;  // in the order of devices_
 
   mutable Mutex mutex_;
-  mutable DeviceSet up_ GUARDED_BY(mutex_);  // that the rest is of
-  // By what they are for, and among which.
+  mutable DeviceSet up_ GUARDED_BY(mutex_);  // the devices that were up when chosen_ was filled
+  // Keys: the target, and the devices to choose from.
   mutable std::map<std::pair<std::string, DeviceSet>, DeviceSet> chosen_ GUARDED_BY(mutex_);
 };
 

@@ -1,5 +1,5 @@
-// What a device does for this sidecar's transfers: written by the thread that drives them, once for
-// a batch, and read at scrapes. Thread-safe; a NicTally is one thread's.
+// A device's counters for this sidecar's transfers. The driving thread writes them once per batch;
+// scrapes read them. Thread-safe; one thread uses a NicTally.
 #pragma once
 
 #include <array>
@@ -11,14 +11,14 @@
 
 namespace gantry::transport {
 
-inline constexpr size_t kDirections = 2;  // as WorkOperation numbers them
+inline constexpr size_t kDirections = 2;  // indexed by WorkOperation
 
-// Of work requests that came back together.
+// The work requests that completed together.
 struct NicTally {
-  std::array<uint64_t, kDirections> moved{};  // work requests; flushes are none
+  std::array<uint64_t, kDirections> moved{};  // work requests without flushes
   std::array<uint64_t, kDirections> bytes{};  // of these
-  uint64_t lost = 0;                          // that have to be sent again
-  uint64_t ended = 0;                         // in flight no more, flushes among them
+  uint64_t lost = 0;                          // to be sent again
+  uint64_t ended = 0;                         // no longer in flight, including flushes
 
   void Moved(WorkOperation direction, uint64_t length) {
     ++moved[static_cast<size_t>(direction)];
@@ -27,13 +27,13 @@ struct NicTally {
 };
 
 struct NicCounters {
-  // Ever.
+  // Cumulative.
   std::array<std::atomic<uint64_t>, kDirections> moved{};
   std::array<std::atomic<uint64_t>, kDirections> bytes{};
   std::atomic<uint64_t> lost = 0;
-  // Now.
+  // Current.
   std::atomic<uint64_t> in_flight = 0;
-  std::atomic<uint64_t> queue_pairs = 0;  // of connections that were made from here
+  std::atomic<uint64_t> queue_pairs = 0;  // of connections made from here
 
   void Count(const NicTally& tally) {
     for (size_t i = 0; i < kDirections; ++i) {

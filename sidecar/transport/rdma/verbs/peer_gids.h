@@ -1,5 +1,5 @@
-// Which of a device's GIDs the queue pairs to a peer use, of those that it has when they are made:
-// addresses come and go. Thread-safe; the device outlives it.
+// Chooses the local GID for queue pairs to a peer, from the device's current GIDs, since addresses
+// change. Thread-safe; the device outlives it.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@ namespace gantry::transport {
 
 class PeerGids {
  public:
-  // `first`: of the start. It is that of all peers where an operator has named it, else of those
-  // that are in no subnet of this device.
+  // `first` is the GID chosen at the start. It serves all peers if an operator named it, otherwise
+  // the peers outside this device's subnets.
   PeerGids(const VerbsDevice& device, GidEntry first, bool is_named)
       : device_(device), first_(std::move(first)), is_named_(is_named) {}
 
-  // For a queue pair whose other end has this GID. Fails where none can reach it. Another one than
-  // the first is said once for each peer. May take as long as the device takes.
+  // Returns the GID for a queue pair to this peer GID. Fails when none can reach it. Logs a GID
+  // other than the first, once per peer. Blocks as long as the device takes.
   Result<GidEntry> For(const Gid& peer) EXCLUDES(mutex_);
 
  private:
-  static constexpr size_t kSaidMax = 1024;  // peers say what GIDs they have, and may say many
+  static constexpr size_t kSaidMax = 1024;  // limit, since peers choose the GIDs that they report
 
   void Say(const Gid& peer, const GidChoice& chosen) EXCLUDES(mutex_);
 
@@ -32,11 +32,11 @@ class PeerGids {
   const GidEntry first_;
   const bool is_named_;
   Mutex mutex_;
-  std::set<Gid> said_ GUARDED_BY(mutex_);  // of these peers
+  std::set<Gid> said_ GUARDED_BY(mutex_);  // peers already logged
 };
 
-// Of the addresses of this network namespace, as GIDs: how long the prefix of each one's subnet is.
-// Empty: they cannot be asked.
+// Returns the prefix length of each address of this network namespace, as a GID. Empty:
+// unavailable.
 std::map<Gid, int> PrefixLengths();
 
 }  // namespace gantry::transport

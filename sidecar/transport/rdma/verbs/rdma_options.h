@@ -1,4 +1,4 @@
-// How the rdma transport uses the devices: what an operator may set. A plain value.
+// An operator's settings of the rdma transport. A plain value.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 namespace gantry::transport {
 
 struct RdmaOptions {
-  std::vector<std::string> devices;  // by name; empty: all that have an active port
-  std::vector<std::string> offered;  // then these alone, if there are some; not all have to work
+  std::vector<std::string> devices;  // names; empty: all with an active port
+  std::vector<std::string> offered;  // used if `devices` is empty; not all have to work
   uint8_t port = 1;
   int gid_index = -1;              // -1: chosen
-  uint32_t mtu = 0;                // bytes, at most; 0: as the port says
-  uint64_t chunk_bytes = 0;        // of a memory region; 0: as the device says
-  int queue_pairs = 2;             // to each peer, for each device
-  uint32_t work_requests = 128;    // in flight, for each queue pair
-  uint64_t slice_bytes = 1 << 20;  // of a work request, at most
-  uint32_t inline_bytes = 0;       // of a write of host memory that is posted inline; 0: none is
+  uint32_t mtu = 0;                // bytes, upper limit; 0: the port's
+  uint64_t chunk_bytes = 0;        // per memory region; 0: the device's limit
+  int queue_pairs = 2;             // per peer and device
+  uint32_t work_requests = 128;    // in flight, per queue pair
+  uint64_t slice_bytes = 1 << 20;  // upper limit per work request
+  uint32_t inline_bytes = 0;       // longest inline write of host memory; 0: none
   uint8_t timeout = 14;            // local ACK timeout: 4.096 us * 2^timeout
   uint8_t retries = 6;             // retry_cnt; soft-RoCE takes 7 for endless
   uint8_t rnr_retries = 7;
@@ -28,13 +28,14 @@ struct RdmaOptions {
   uint8_t traffic_class = 0;
   uint8_t service_level = 0;
   bool relaxed_ordering = false;
-  // Of the owner's ends, after the session of their initiator has ended.
+  // Lifetime of the owner's ends after their initiator's session has ended.
   milliseconds lease = wire::kQueuePairLease;
-  // Looking for completions, until an event is waited for.
+  // Polling for completions before waiting for an event.
   microseconds spin{50};
 
-  // Within this a device gives up a peer that does not answer; hardware may take four times what
-  // was asked for (InfiniBand specification 1.4, 9.7.6.1.3). At most 10 s, as 0 means endless.
+  // Upper bound of the time until a device gives up an unresponsive peer. Hardware may take four
+  // times the configured time (InfiniBand specification 1.4, 9.7.6.1.3). At most 10 s, since 0
+  // means endless.
   milliseconds RetryTime() const;
 };
 

@@ -1,4 +1,4 @@
-// Queue pairs and completion queues of libibverbs, for system_verbs.cc. As the interfaces say.
+// Queue pairs and completion queues of libibverbs, for system_verbs.cc. See verbs.h for threads.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -14,7 +14,7 @@ namespace gantry::transport {
 Result<std::unique_ptr<VerbsCompletionQueue>> MakeSystemCompletionQueue(ibv_context* context,
                                                                         const std::string& device,
                                                                         uint32_t depth);
-// `queue` is one of the above, of the same device.
+// `queue` comes from MakeSystemCompletionQueue of the same device.
 Result<std::unique_ptr<VerbsQueuePair>> MakeSystemQueuePair(ibv_pd* domain,
                                                             const std::string& device, uint8_t port,
                                                             VerbsCompletionQueue& queue,

@@ -1,4 +1,4 @@
-// Touches pages by several threads, where one would take seconds. Stateless; thread-safe.
+// Touches pages with several threads, since one would take seconds. Stateless; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct TouchRange {
   bool writable = false;
 };
 
-// By `threads` at a time, this one among them. Returns when all are done, with the first failure.
+// Uses `threads` threads, including the caller. Returns when all are done, with the first failure.
 Status TouchPages(const std::vector<TouchRange>& ranges, int threads);
 
 }  // namespace gantry::transport

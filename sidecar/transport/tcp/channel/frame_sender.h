@@ -1,5 +1,5 @@
-// Puts one frame after the other on a connection: header and control part from a buffer of its
-// own, the payload straight from memory. Used by one thread at a time.
+// Sends frames over a connection: header and control part from its own buffer, the payload directly
+// from memory. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace gantry::transport {
 
 class FrameSender {
  public:
-  // REQUIRES !busy(). Fills in the header's sizes and checksums. `payload` stays where it is, and
-  // as it is, until the frame is sent; null: none.
-  // `checksum`: of the payload, or (in a read) asked for.
+  // Starts a frame and fills in the header's sizes and checksums. REQUIRES !busy(). `payload` must
+  // stay unchanged until the frame is sent; null: none. `checksum` adds the payload's checksum or,
+  // in a read, requests it.
   void Begin(FrameHeader header, std::string_view control, ScatterList* payload, bool checksum);
 
   bool busy() const { return prefix_sent_ < prefix_.size() || payload_ != nullptr; }
-  // Sends what it can; kMoved: the frame is gone, whole.
+  // Sends as much as possible; kMoved when the whole frame is sent.
   IoState Pump(SocketChannel& channel);
   uint64_t sent() const { return sent_; }
 

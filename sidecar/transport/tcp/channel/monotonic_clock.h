@@ -1,5 +1,5 @@
-// This side's clock as it crosses the wire: nanoseconds of a clock that is never set, from a start
-// that means nothing to others. Stateless; thread-safe.
+// This side's clock as sent to peers: nanoseconds of the monotonic clock. Its start has no meaning
+// for others. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The payload of one request some of whose bytes lie on GPUs: those are in slices of the staging
-// memory while they are on their way, the host's stay where they are. Used by one thread at a time.
+// The payload of a request with some bytes on GPUs. Those pass through slices of the staging
+// memory; host bytes stay in place. Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +19,26 @@ class StagedPayload {
   StagedPayload& operator=(const StagedPayload&) = delete;
   ~StagedPayload() { Displace(); }
 
-  // The payload's next bytes. REQUIRES that they lie within the memory; adjacent ones become one.
+  // Appends bytes to the payload; merges adjacent ones. REQUIRES that they lie within the memory.
   void Add(const std::shared_ptr<const memory::MappedAllocation>& memory, uint64_t offset,
            uint64_t bytes);
   uint64_t total() const { return total_; }
-  size_t slices_needed() const;  // 0: all of it is the host's
+  size_t slices_needed() const;  // 0: all of it is host memory
   uint64_t staged_bytes() const { return staged_bytes_; }
-  // Else it cannot be staged.
+  // False: it is too large to be staged.
   bool FitsHalf() const { return slices_needed() <= half_.slices.size(); }
 
-  // As SlicePool::Take. True: it is placed; false: `later` gets the lease, for Place.
+  // Takes slices as SlicePool::Take does. True: it is placed. False: `later` gets the lease; pass
+  // it to Place.
   Result<bool> TryPlace(ScatterList* places, SlicePool::Granted later);
   Status Place(SliceLease lease, ScatterList* places);
-  // Only the slices are needed from here on. REQUIRES that all of it is staged, and no copy runs.
+  // Drops the references to the memory. REQUIRES that all of it is staged, and that no copy runs.
   void ForgetMemory();
-  // Gives the slices back, or waits for them no longer. REQUIRES that no copy of it runs.
+  // Returns the slices, or withdraws the request for them. REQUIRES that no copy of it runs.
   void Displace();
 
-  // From the GPUs to the slices, or back. `done` as in StagedCopy; this stays until then.
+  // Copies from the GPUs to the slices, or back. `done` as in StagedCopy; this object must live
+  // until then.
   struct Copying {
     bool to_gpu = false;
     int priority = 0;
@@ -58,8 +60,8 @@ class StagedPayload {
   uint64_t total_ = 0;
   uint64_t staged_bytes_ = 0;
   SliceLease lease_;
-  uint64_t ticket_ = 0;              // of who waits for slices; 0: nobody does
-  std::vector<StagedRange> ranges_;  // once it is placed
+  uint64_t ticket_ = 0;              // of the waiting request for slices; 0: none
+  std::vector<StagedRange> ranges_;  // valid once it is placed
 };
 
 }  // namespace gantry::transport

@@ -1,5 +1,4 @@
-// One connection through OpenSSL. Its own output to the socket never raises SIGPIPE. Used by one
-// thread at a time.
+// One connection through OpenSSL. Its writes never raise SIGPIPE. Used by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +19,8 @@ using SslPointer = std::unique_ptr<ssl_st, FreeSsl>;
 
 class TlsChannel final : public SocketChannel {
  public:
-  // REQUIRES that `ssl` knows which side it is. The handshake fails unless the other side shows the
-  // certificate with this SHA-256, in bytes; empty: any that is trusted.
+  // REQUIRES that `ssl` was set to its role. The handshake fails unless the other side presents the
+  // certificate with this SHA-256 (raw bytes). Empty accepts any trusted one.
   static Result<std::unique_ptr<TlsChannel>> Create(UniqueFd socket, SslPointer ssl,
                                                     std::string certificate_sha256);
 
@@ -36,7 +35,7 @@ class TlsChannel final : public SocketChannel {
 
  private:
   TlsChannel(UniqueFd socket, SslPointer ssl, std::string certificate_sha256);
-  // What a call that moved nothing means.
+  // Interprets a call that moved nothing.
   IoResult Stopped(int outcome);
 
   const UniqueFd socket_;
@@ -49,7 +48,7 @@ class TlsChannel final : public SocketChannel {
 inline constexpr size_t kSha256Bytes = 32;
 std::string Sha256Of(const x509_st* certificate);  // empty: there is none
 
-// The oldest error of this thread's OpenSSL queue, as text; empties the queue.
+// Returns the oldest error of this thread's OpenSSL queue as text, and empties the queue.
 std::string TakeTlsError();
 
 }  // namespace gantry::transport
