@@ -1,7 +1,6 @@
-// How memory of GPUs is copied: by a kernel in one worker, which is the fastest for small blocks
-// while the GPU does nothing else, and waits for its turn while it does, or by copy engines, which
-// the workers feed side by side and which disturb nobody. One for each GPU that kernels may run on.
-// Owned by the engine's driver.
+// Chooses how GPU memory is copied. On an idle GPU a kernel in one worker is fastest for small
+// blocks; on a busy GPU it waits for its time slice. Copy engines, fed by all workers, do not
+// disturb the GPU's computation. One planner per GPU that kernels may run on. Used by the driver.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +15,16 @@ namespace gantry::transport {
 struct GpuCopyPlan {
   worker::GpuMeans means = worker::GpuMeans::kCopyEngine;
   GpuCopyReason reason = GpuCopyReason::kWithHost;
-  bool probe = false;  // one small job that tells whether a busy GPU still is
+  bool probe = false;  // a small job that tests whether a busy GPU still is
   uint64_t job_bytes = 0;
   size_t job_segments = 0;
-  size_t jobs_max = 0;  // in flight at a time, of kernels
+  size_t jobs_max = 0;  // kernel jobs in flight
 };
 
-// What may be chosen: an operator's say.
+// The operator's restriction.
 enum class GpuCopyPolicy { kAuto, kEngines, kKernel };
 
-// What is to be copied: a transfer as a whole.
+// The amount of work of a whole transfer.
 struct GpuCopyWork {
   CopyCounts copies;
   uint64_t bytes = 0;
@@ -36,20 +35,20 @@ class GpuCopyPlanner {
  public:
   explicit GpuCopyPlanner(GpuCopyPolicy policy);
 
-  // So few blocks that the engines copy them before a kernel would have begun.
+  // True when the engines copy so few blocks before a kernel would have started.
   static bool IsFew(const GpuCopyWork& work);
-  // Whether so many workers feed the engines as fast as these copy, whatever the GPU does.
+  // True when the workers feed the engines at full rate, whether the GPU is busy or not.
   static bool IsForEngines(const GpuCopyWork& work);
-  // Whatever the GPU does.
+  // The plan for copy engines, whether the GPU is busy or not.
   static GpuCopyPlan ByEngines(GpuCopyReason reason);
-  // The longest rows of which the engines of a pair of busy GPUs copy more than so many workers
-  // hand over as batches.
+  // The longest rows, in bytes, for which strided copies beat this many workers' batches between
+  // two busy GPUs. UINT64_MAX: no limit.
   static uint64_t RowBytesMax(size_t workers);
-  // Whether engines are to copy what comes next, as far as is known.
+  // True when engines will copy the next job, as far as is known.
   bool UsesEngines(TimePoint now) const;
-  // For the next job of the transfer.
+  // Plans the transfer's next job.
   GpuCopyPlan Choose(const GpuCopyWork& work, TimePoint now) const;
-  // What was planned and posted, for as long as it is in flight.
+  // A posted job, kept while it is in flight.
   struct Job {
     GpuCopyPlan plan;
     uint64_t bytes = 0;
@@ -58,7 +57,7 @@ class GpuCopyPlanner {
   void Done(const Job& job, const worker::Completion& completion, TimePoint now);
 
  private:
-  enum class State { kIdle, kBusy, kProbed };  // kProbed: busy, and a kernel tries it again
+  enum class State { kIdle, kBusy, kProbed };  // kProbed: busy, and a kernel is testing it
 
   void Judge(bool slow, TimePoint now);
   bool IsSlow(const Job& job, nanoseconds taken) const;
@@ -66,13 +65,13 @@ class GpuCopyPlanner {
   const GpuCopyPolicy policy_;
   State state_ = State::kIdle;
   TimePoint idle_since_;
-  TimePoint idle_until_;  // without another kernel it is only supposed to be
-  int quick_probes_ = 0;  // in a row
+  TimePoint idle_until_;  // until then it is known to be idle, not only assumed
+  int quick_probes_ = 0;  // consecutive
   TimePoint probe_again_;
-  nanoseconds probe_pause_;  // longer, the sooner a GPU that seemed idle is busy again
+  nanoseconds probe_pause_;  // longer, the sooner an apparently idle GPU is busy again
   TimePoint no_kernels_until_;
-  double best_rate_;  // of kernels: bytes in a nanosecond
-  // Of kernels in flight; and from when there were some until there are none.
+  double best_rate_;  // of kernels, in bytes per nanosecond
+  // Kernel jobs: bytes in flight, and since the first of them was posted.
   uint64_t in_flight_ = 0;
   TimePoint first_posted_;
   uint64_t moved_ = 0;

@@ -1,5 +1,5 @@
-// When a copy engine takes blocks at one step from each other as rows of one copy, and when as so
-// many blocks of a batch. Stateless; thread-safe.
+// Decides when a copy engine takes blocks at a constant step as rows of one strided copy. Otherwise
+// they are blocks of a batch. Stateless; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace gantry::worker {
 
-// A copy of rows takes as long to hand over as some eight blocks of a batch, and one of few rows
-// as long as one of 64: it is worth it from here on.
+// Submitting a strided copy takes as long as eight blocks of a batch; one of few rows runs as long
+// as 64 blocks. It pays from this number of rows on.
 inline constexpr uint32_t kRowsMin = 16;
-// Longer ones are copies by themselves: no batch of so few blocks holds others up for long.
+// Longer blocks are separate copies: a batch of so few delays others only briefly.
 inline constexpr uint64_t kRowBytesMax = 256 << 10;
 
 inline bool IsForRows(const CopySegment& segment) {
