@@ -7,6 +7,7 @@
 #include "lib/wire/request_bodies.h"
 #include "sidecar/api/caller.h"
 #include "sidecar/api/request_reading.h"
+#include "sidecar/registry/workload_end.h"
 
 namespace gantry::api {
 namespace {
@@ -105,7 +106,7 @@ Result<http::Response> ListWorkloads(const ApiDependencies& api, const http::Req
 
 Result<http::Response> DeleteWorkload(const ApiDependencies& api, const http::Request& request) {
   RETURN_IF_ERROR(AuthorizeFor(api.workloads, request, request.name));
-  RETURN_IF_ERROR(api.workloads.Remove(request.name, "deleted"));
+  RETURN_IF_ERROR(api.workloads.Remove(request.name, registry::kDeleted.why));
   return NoContent();
 }
 

@@ -31,6 +31,7 @@
 #include "sidecar/peer/server/peer_server.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/registry/handoff_server.h"
+#include "sidecar/registry/workload_end.h"
 #include "sidecar/registry/workload_table.h"
 #include "sidecar/transfer/transfer_engine.h"
 #include "sidecar/worker/pool/worker_pool.h"
@@ -253,7 +254,7 @@ class App final : public SidecarApp {
     event.subject = workload.name;
     event.detail = why;
     events_.Append(std::move(event));
-    metrics_.WorkloadEnded(why);
+    metrics_.WorkloadEnded(registry::ReasonOf(why));
   }
 
   metrics::GaugeSample Gauges() const {

@@ -309,8 +309,8 @@ void Metrics::NotificationEnded(NotificationDirection direction, NotificationOut
 
 void Metrics::PeerRefused(PeerRefusal why) { families_->peer_refusals.At(why).Increment(); }
 
-void Metrics::WorkloadEnded(std::string_view why) {
-  families_->workload_ends.At(IndexOrLast(kWorkloadEndNames, why)).Increment();
+void Metrics::WorkloadEnded(std::string_view reason) {
+  families_->workload_ends.At(IndexOrLast(kWorkloadEndNames, reason)).Increment();
 }
 
 void Metrics::EventLost(uint64_t count) { Add(families_->events_lost.At(), count); }

@@ -147,8 +147,8 @@ class Metrics {
   void HoldExpired();
   void NotificationEnded(NotificationDirection direction, NotificationOutcome outcome);
   void PeerRefused(PeerRefusal why);
-  // Labels: "detached", "died", "expired" and "deleted"; any other text counts as "other".
-  void WorkloadEnded(std::string_view why);
+  // "detached", "died", "expired" or "deleted"; any other text counts as "other".
+  void WorkloadEnded(std::string_view reason);
   void EventLost(uint64_t count);
 
   // `source` runs at each scrape, on the scraping thread; null exports zeros. After the return no

@@ -13,6 +13,7 @@
 #include "lib/base/fd_passing.h"
 #include "lib/base/log.h"
 #include "lib/base/thread.h"
+#include "sidecar/registry/workload_end.h"
 
 namespace gantry::registry {
 namespace {
@@ -107,9 +108,9 @@ void HandoffServer::Dispatch(uint64_t key, uint32_t events) {
   if (key == kListenerKey) return Accept();
   const auto at = connections_.find(key / 2);
   if (at == connections_.end()) return;  // closed by an event before this one
-  if (key == ProcessKey(at->first)) return Close(at, "its process ended");
+  if (key == ProcessKey(at->first)) return Close(at, kProcessEnded.why);
   if ((events & EPOLLIN) != 0) return Proceed(at, at->second.OnReadable());
-  if ((events & (EPOLLHUP | EPOLLERR)) != 0) return Close(at, "its hand-off connection closed");
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0) return Close(at, kConnectionClosed.why);
   if ((events & EPOLLOUT) != 0) Proceed(at, at->second.OnWritable());
 }
 
@@ -163,12 +164,12 @@ bool HandoffServer::MakeRoom() {
 }
 
 void HandoffServer::Proceed(Connections::iterator at, HandoffConnection::Next next) {
-  if (next == HandoffConnection::Next::kClose) return Close(at, "its hand-off connection closed");
+  if (next == HandoffConnection::Next::kClose) return Close(at, kConnectionClosed.why);
   const uint32_t events = next == HandoffConnection::Next::kWritable ? EPOLLOUT : EPOLLIN;
   if (auto watched =
           Control(poller_.get(), EPOLL_CTL_MOD, at->second.socket(), events, SocketKey(at->first));
       !watched) {
-    Close(at, "its hand-off connection cannot be watched");
+    Close(at, kNotWatched.why);
   }
 }
 

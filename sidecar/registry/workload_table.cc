@@ -8,6 +8,7 @@
 #include "lib/base/log.h"
 #include "lib/base/name.h"
 #include "lib/base/random_id.h"
+#include "sidecar/registry/workload_end.h"
 
 namespace gantry::registry {
 namespace {
@@ -83,7 +84,7 @@ Result<WorkloadInfo> WorkloadTable::Put(const std::string& name, const std::stri
     workload->expires = Clock::now() + lease;
     info = Snapshot(*workload);
   }
-  if (replaced != nullptr) End(std::move(replaced), "replaced by another engine");
+  if (replaced != nullptr) End(std::move(replaced), kReplaced.why);
   return info;
 }
 
@@ -293,7 +294,7 @@ TimePoint WorkloadTable::ExpireLeases(TimePoint now) {
       ++at;
     }
   }
-  for (std::unique_ptr<Workload>& workload : ended) End(std::move(workload), "its lease ran out");
+  for (std::unique_ptr<Workload>& workload : ended) End(std::move(workload), kLeaseRanOut.why);
   return next;
 }
 
