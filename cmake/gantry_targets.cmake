@@ -78,7 +78,7 @@ endfunction()
 
 include(GoogleTest)
 
-# Limits in seconds, three times as long under a sanitizer.
+# Limits in seconds of the tests of the functions below, three times as long under a sanitizer.
 function(gantry_test_limit variable default)
   if(NOT ${variable})
     set(${variable} ${default})

@@ -1,15 +1,19 @@
-// The times that two sidecars rely on from each other, and what follows from them: how long memory
-// may still be moved after a loss. docs/operations.md states the sums. The other sidecar may be of
-// another version, so a change of one of these is a change of the peer protocol.
+// The times that two sidecars rely on from each other, and the sums that follow from their
+// defaults: how long memory may usually be moved after a loss. docs/operations.md states the sums.
+// The other sidecar may be of another version, so a change here is a change of the peer protocol.
 #pragma once
 
 #include "lib/base/clock.h"
 
 namespace gantry::wire {
 
-// A session over which nothing was heard for so long has ended, for both sides.
+// A side takes its peer for lost after so long a silence. An initiator waits for three heartbeats
+// of what its peer states, where that is longer.
 inline constexpr milliseconds kHeartbeat{1'000};
-inline constexpr milliseconds kSilenceMax = 5 * kHeartbeat;
+inline constexpr milliseconds kSilenceMax{5'000};
+static_assert(3 * kHeartbeat <= kSilenceMax);
+// How often an initiator looks for that.
+inline constexpr milliseconds kSilenceLook{1'000};
 
 // Default of --quiesce-ms-max: a transfer that is stopped moves bytes no longer than this.
 inline constexpr milliseconds kQuiesceMax{2'000};
@@ -18,32 +22,27 @@ inline constexpr milliseconds kQuiesceMax{2'000};
 // differently two clocks run, and what the target has begun.
 inline constexpr milliseconds kPartLease{3'000};
 inline constexpr milliseconds kPartLeaseMargin{250};
-inline constexpr milliseconds kTcpWriteQuiet = kPartLease + kPartLeaseMargin;
 
 // RDMA: the owner keeps its ends of queue pairs for so long after the session of their initiator
-// ended. Both sides have noticed the end by then.
-inline constexpr milliseconds kQueuePairLease = kSilenceMax + kHeartbeat;
+// ended, so that the initiator notices first.
+inline constexpr milliseconds kQueuePairLease = kSilenceMax + kSilenceLook;
 
-// Bounce: a copy at the peer that takes longer is ended by force, which takes a moment. One may
-// begin until the peer notices the end of the session.
+// Bounce: a copy at the peer that takes longer is ended by force, which takes a moment more.
 inline constexpr milliseconds kStageCopyMax{2'000};
-inline constexpr milliseconds kStageCopyForce{500};
-inline constexpr milliseconds kBounceWriteQuiet = kQueuePairLease + kStageCopyMax + kStageCopyForce;
+inline constexpr milliseconds kStageCopyEnd = kStageCopyMax + milliseconds(500);
 
 // Execution by a peer: the peer answers an end after so long that its transfer is not quiet yet.
-// It is asked for a second longer than that. Then its sessions are ended.
+// It is asked for a second longer than that.
 inline constexpr milliseconds kExecutionEndMax{5'000};
 inline constexpr milliseconds kExecutionEndCall = kExecutionEndMax + milliseconds(1'000);
-inline constexpr milliseconds kSessionsEndMax{1'000};
+// On top of what the peer says that it needs to become quiet.
 inline constexpr milliseconds kExecutionMargin{1'000};
 
-static_assert(kPartLease < kSilenceMax, "a part is applied no longer than its session lives");
-static_assert(kStageCopyMax <= kQuiesceMax, "a copy at a peer is no longer than a stop");
 // The sums that docs/operations.md states.
-static_assert(kTcpWriteQuiet == milliseconds(3'250));
-static_assert(kBounceWriteQuiet == milliseconds(8'500));
-static_assert(kExecutionEndCall + kSessionsEndMax == milliseconds(7'000));
+static_assert(kPartLease + kPartLeaseMargin == milliseconds(3'250));
+static_assert(kQueuePairLease + kStageCopyEnd == milliseconds(8'500));
 static_assert(kSilenceMax + kQuiesceMax + kExecutionMargin == milliseconds(8'000));
-static_assert(kExecutionEndMax + kExecutionEndCall + kSessionsEndMax == milliseconds(12'000));
+static_assert(kExecutionEndMax + kExecutionEndCall ==
+              milliseconds(11'000));  // and the sessions' end
 
 }  // namespace gantry::wire

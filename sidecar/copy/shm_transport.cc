@@ -271,7 +271,8 @@ ShmTransport::Posting ShmTransport::PostGpuJob(ShmOperation* operation, const Gp
                 : load.engine_jobs >= options_.engine_jobs_max) {
     return Posting::kEnough;
   }
-  // A GPU's engines are at one copy of rows at a time: one worker of it hands those over.
+  // A GPU's engines are at one copy of rows at a time, so one worker of it hands over a transfer
+  // that is mostly rows.
   const bool mostly_rows = !by_kernel && operation->mostly_rows();
   if (mostly_rows && !IsForKernels(target)) return Posting::kEnough;
   // The engines' parts are the smaller the less is left, so that the workers end together; and who

@@ -18,8 +18,8 @@ AT_ONCE = 64  # one after the other would cost a busy machine several turns each
 SOAK_TRANSFERS = int(os.environ.get("GANTRY_TRANSFERS", "400000"))
 DEFAULT_EVENTS = 65_536
 # Each path and each length of the event log once; GANTRY_ALL_PAIRS=1: every pair of them.
-PAIRS = [("shm", 500), ("tcp", DEFAULT_EVENTS)]
-OTHER_PAIRS = [("shm", DEFAULT_EVENTS), ("tcp", 500)]
+PAIRS = [("shm", DEFAULT_EVENTS), ("tcp", 500)]
+OTHER_PAIRS = [("shm", 500), ("tcp", DEFAULT_EVENTS)]
 SOAK_PAIRS = PAIRS + OTHER_PAIRS if os.environ.get("GANTRY_ALL_PAIRS") == "1" else PAIRS
 # With ids and messages of usual lengths a kept status or event has some 1.7 KiB; the allocator keeps up to half as much
 # free. With few events, a leak of 60 bytes for each of 400000 transfers is seen.

@@ -5,12 +5,12 @@ As in layout_rules.py, every rule takes a Tree and yields its violations. layout
 
 import re
 
-from layout_rules import CODE_FOLDERS
+from layout_rules import CODE_FOLDERS, without_comments
 
 # Classes beside whose mutex are members of one thread, or such as are set before a second thread sees the object. Their
 # class comments say which. An entry goes when its class is split.
 HAVE_OTHER_MEMBERS = set("""CudaPinnedMemory CudaPrimary DmaBufAbility GpuHomes GpuResolver GrpcHealthServer GrpcPeerClient
-HandshakeLog HipDevice HipPinnedMemory HipPointers HttpServer IoLoop PeerLink RdmaPeer RdmaTarget RdmaTransport RemoteStage
+HandshakeLog HipDevice HipPinnedMemory HipPointers HttpServer::Loop IoLoop PeerLink RdmaPeer RdmaTarget RdmaTransport RemoteStage
 BufferRegistry Families Link SlotReconciler StagedCopies TcpTransport Timeline WatchReader WorkerSupervisor""".split())
 
 NEEDS_NO_GUARD = re.compile(r"GUARDED_BY|\b(const|static|using|friend|Mutex|Condition|std::j?thread)\b|std::atomic|& *\w+$"
@@ -18,9 +18,10 @@ NEEDS_NO_GUARD = re.compile(r"GUARDED_BY|\b(const|static|using|friend|Mutex|Cond
 
 
 def class_bodies(text):
-    """Yields (class name, line number, text of the body without comments and without what nests in it)."""
-    text = re.sub(r"//[^\n]*", "", text)
-    for match in re.finditer(r"\b(?:class|struct) (?:[A-Z_]+\([^)]*\) )?(\w+)[^;{}()]*\{", text):
+    """Yields (class name, line number, text of the body without comments, strings and what nests in it)."""
+    text = without_comments(text)
+    attribute = r"(?:\w+\([^)]*\)|\[\[[^\]]*\]\]) "  # SCOPED_CAPABILITY(...), alignas(64), [[nodiscard]]
+    for match in re.finditer(rf"\b(?:class|struct) (?:{attribute})*(\w+(?:::\w+)*)(?: final)?\s*(?:: [^;{{}}]*)?\{{", text):
         body, depth, at = [], 1, match.end()
         while depth and at < len(text):
             depth += {"{": 1, "}": -1}.get(text[at], 0)
@@ -43,24 +44,31 @@ def members_beside_a_mutex_are_guarded(tree):
 
 MEMBERS_MAX = 15
 METHODS_MAX = 26
-# Classes that are to be split by responsibility, as large as they are: members, methods. They may not grow, and an entry goes
-# when its class is split.
+# Classes that are to be split by responsibility, as large as they are: members, methods. They may not grow. An entry shrinks with
+# its class, and goes when that is split.
 TO_BE_SPLIT = {
-    "ShmTransport": (18, 46),
-    "TargetStream": (23, 41),
-    "WorkerPool": (14, 39),
-    "PeerLink": (30, 38),
-    "RdmaPeer": (25, 36),
-    "InitiatorTable": (10, 35),
-    "RdmaConnection": (14, 33),
-    "PeerService": (8, 31),
-    "RdmaOperation": (18, 30),
-    "InitiatorStream": (25, 29),
-    "ShmOperation": (21, 26),
-    "HttpConnection": (17, 24),
-    "WorkerSupervisor": (19, 20),
-    "WorkerLoop": (16, 19),
-    "RemoteStage": (18, 14),
+    "sidecar/transport/tcp/target_stream.h:TargetStream": (23, 41),
+    "sidecar/copy/shm_transport.h:ShmTransport": (17, 40),
+    "sidecar/worker/pool/worker_pool.h:WorkerPool": (14, 39),
+    "sidecar/peer/client/peer_link.h:PeerLink": (30, 38),
+    "sidecar/transport/rdma/rdma_peer.h:RdmaPeer": (25, 36),
+    "sidecar/peer/server/initiator_table.h:InitiatorTable": (10, 35),
+    "sidecar/transport/rdma/rdma_connection.h:RdmaConnection": (14, 33),
+    "sidecar/app/sidecar_app.cc:App": (32, 13),
+    "sidecar/peer/server/peer_service.h:PeerService": (8, 31),
+    "sidecar/peer/client/peer_client.cc:GrpcPeerClient": (14, 30),
+    "sidecar/transport/rdma/rdma_operation.h:RdmaOperation": (18, 30),
+    "lib/codec/schema_reader.cc:SchemaHandler": (9, 29),
+    "sidecar/transport/tcp/initiator_stream.h:InitiatorStream": (25, 29),
+    "sidecar/copy/shm_operation.h:ShmOperation": (21, 25),
+    "deviceplugin/kubelet_link.cc:Link": (24, 18),
+    "lib/http/http_connection.h:HttpConnection": (17, 24),
+    "lib/http/http_server.cc:HttpServer::Loop": (22, 23),
+    "sidecar/peer/server/peer_server.cc:GrpcPeerServer": (22, 19),
+    "sidecar/worker/pool/worker_supervisor.h:WorkerSupervisor": (19, 20),
+    "sidecar/worker/process/worker_loop.h:WorkerLoop": (16, 19),
+    "sidecar/transport/bounce/remote_stage.h:RemoteStage": (18, 14),
+    "deviceplugin/plugin_metrics.cc:Families": (17, 12),
 }
 # Tables of another library's functions, by their names there.
 TABLES_OF_FUNCTIONS = re.compile(r"^lib/gpu/.*_abi\.h$")
@@ -86,7 +94,7 @@ def size_of(name, body):
     members = methods = 0
     for words in statements_of(body):
         if "(" not in words:
-            members += bool(re.search(r"\w_(?:\[\w*\])?$", words))
+            members += len(re.findall(r"\w_(?:\[\w*\])?(?=,|$)", words))
         elif not re.match(rf"(?:explicit |constexpr )*~?{name} ?\(", words):
             methods += 1
     return members, methods
@@ -94,13 +102,14 @@ def size_of(name, body):
 
 def classes_are_small(tree):
     for path, text in tree.cpp(CODE_FOLDERS):
-        for name, number, body in class_bodies(text) if path.endswith(".h") and not TABLES_OF_FUNCTIONS.match(path) else ():
-            members, methods = size_of(name, body)
-            members_max, methods_max = TO_BE_SPLIT.get(name, (MEMBERS_MAX, METHODS_MAX))
-            if members > members_max:
-                yield f"{path}:{number}: {name} has {members} members; at most {members_max}"
-            if methods > methods_max:
-                yield f"{path}:{number}: {name} has {methods} methods; at most {methods_max}"
+        for name, number, body in class_bodies(text) if not TABLES_OF_FUNCTIONS.match(path) else ():
+            size = size_of(name.split("::")[-1], body)
+            most = TO_BE_SPLIT.get(f"{path}:{name}", (MEMBERS_MAX, METHODS_MAX))
+            for noun, has, may_have in zip(("members", "methods"), size, most):
+                if has > may_have:
+                    yield f"{path}:{number}: {name} has {has} {noun}; at most {may_have}"
+            if most != (MEMBERS_MAX, METHODS_MAX) and size != most and all(has <= may_have for has, may_have in zip(size, most)):
+                yield f"{path}:{number}: {name} is {size} by now: TO_BE_SPLIT says {most}"
 
 
 RULES = [members_beside_a_mutex_are_guarded, classes_are_small]

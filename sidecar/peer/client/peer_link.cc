@@ -6,6 +6,7 @@
 #include "lib/base/log.h"
 #include "lib/base/random_id.h"
 #include "lib/base/thread.h"
+#include "lib/wire/session_times.h"
 #include "sidecar/peer/client/queue_pair_exchanger.h"
 #include "sidecar/peer/client/stage_exchanger.h"
 #include "sidecar/peer/client/stream_opener.h"
@@ -18,7 +19,7 @@ namespace {
 
 constexpr milliseconds kConnectMax{2'000};  // a peer that hangs must not hold the thread longer
 constexpr milliseconds kCheckMax{2'000};    // likewise, one that takes no data connection
-constexpr milliseconds kIdleWait{1'000};
+constexpr milliseconds kIdleWait = wire::kSilenceLook;
 constexpr milliseconds kQuietFirst{1'000};
 constexpr milliseconds kStopAgain{20};  // a transfer may be admitted while others are stopped
 

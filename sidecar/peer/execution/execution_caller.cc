@@ -14,6 +14,7 @@
 namespace gantry::peer {
 namespace {
 
+constexpr milliseconds kCutOffRound{1'000};  // then it looks whether it is closed
 constexpr milliseconds kPendingMax{70'000};  // beyond what a peer that is asked can need
 constexpr milliseconds kSessionsMax{3'000};
 constexpr milliseconds kSessionsPoll{20};
@@ -258,7 +259,7 @@ milliseconds ExecutionCaller::QuiesceMaxOf(const PeerClient::Facts& peer) const 
 bool ExecutionCaller::CutOff(const PeerClient::Facts& peer, wire::Operation operation,
                              TimePoint quiet) {
   const auto sessions = sessions_.EndSessionsOf(peer.owner.generation, peer.shown);
-  while (!sessions_.AwaitUnmapped(sessions, Clock::now() + wire::kSessionsEndMax)) {
+  while (!sessions_.AwaitUnmapped(sessions, Clock::now() + kCutOffRound)) {
     const MutexLock lock(mutex_);
     if (closed_) return false;
   }

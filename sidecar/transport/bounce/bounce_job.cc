@@ -160,8 +160,7 @@ void BounceJob::CopyThere(Id id, Step next) {
   setup_.remote->Copy(
       std::move(move), asking_, [self = shared_from_this(), id, next](const Status& copied) {
         if (!copied && copied.error().code == ErrorCode::kPeerLost && self->is_write()) {
-          self->in_doubt_until_ = Clock::now() + self->setup_.remote->lease() +
-                                  wire::kStageCopyMax + wire::kStageCopyForce;
+          self->in_doubt_until_ = Clock::now() + self->setup_.remote->lease() + wire::kStageCopyEnd;
           self->setup_.rdma.core().post_at(self->in_doubt_until_, [self] { self->Look(); });
         }
         self->Go(id, copied, next);

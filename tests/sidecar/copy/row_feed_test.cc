@@ -201,8 +201,8 @@ TEST_F(RowFeedTest, OneWorkerOfEachGpuHandsRowsOver) {
   End(&transport, &pool, operation.get());
 }
 
-// The other workers of its GPUs have something else meanwhile.
-TEST_F(RowFeedTest, WhatIsMostlyRowsLeavesOtherWorkersToOtherTransfers) {
+// The other workers of its GPUs copy for transfers of other queues meanwhile.
+TEST_F(RowFeedTest, WhatIsMostlyRowsLeavesOtherWorkersToOtherQueues) {
   HandPool pool = PoolOnTwo(4);
   ShmTransport transport(By(GpuCopyPolicy::kEngines), pool);
   const auto rows = transport.Start(LayersOfTwo(Singles(8000)), 0, 1);
