@@ -9,7 +9,7 @@ namespace {
 void CountATransfer(benchmark::State& state) {
   static Metrics metrics("benchmark");
   TransferSample sample;
-  sample.path = Path::kShm;
+  sample.path = wire::Path::kShm;
   sample.bytes = 65536;
   sample.descriptors_in = sample.descriptors_out = sample.chunks_succeeded = 16;
   sample.seconds = 40e-6;
