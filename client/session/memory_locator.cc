@@ -13,7 +13,7 @@ bool MayBeOnGpu(const ArenaTable& arenas, const Error& in_arenas, const void* ad
   return in_arenas.code == ErrorCode::kNotExportable && !arenas.Holds(address);
 }
 
-// What to say of memory that neither arenas nor the GPU driver have.
+// The error for memory that neither arenas nor the GPU driver have.
 Error WhichOfBoth(Error in_arenas, const Error& on_gpu) {
   if (on_gpu.code == ErrorCode::kNotFound) return in_arenas;  // no address of a GPU is possible
   return on_gpu;

@@ -1,4 +1,4 @@
-// What the fields of a caller's specification must satisfy before it is sent. Thread-safe.
+// Checks the fields of a caller's specification before it is sent. Thread-safe.
 #pragma once
 
 #include "client/include/gantry.h"

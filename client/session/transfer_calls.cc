@@ -102,7 +102,7 @@ Result<std::shared_ptr<TransferRecord>> TransferCalls::Submit(const gantry_trans
   ASSIGN_OR_RETURN(TransferAnswer answer, ReadTransfer(*std::move(body)));
   auto transfer = std::make_shared<TransferRecord>(std::move(id));
   transfer->Learn(std::move(answer));
-  // What goes wrong from here on shows when the transfer is waited for: it has been accepted.
+  // The transfer has been accepted: a later failure shows when it is waited for.
   if (is_refused || wait_ms > slice) static_cast<void>(Await(*transfer, remaining.ms()));
   return transfer;
 }

@@ -16,7 +16,7 @@
 
 namespace gantry::client {
 
-// What the handles of a gantry_transfer_spec stand for.
+// The objects that the handles of a gantry_transfer_spec stand for.
 struct SubmitHandles {
   std::vector<BufferPointer> local;  // of spec.local
   std::shared_ptr<ViewRecord> view;  // null: none

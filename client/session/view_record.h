@@ -25,8 +25,7 @@ class ViewRecord {
   struct GpuBuffers {
     uint64_t epoch = 0;  // of the set's buffers on GPUs, from which these are
     std::vector<std::weak_ptr<RegisteredBuffer>> of_pairs;
-    // Of group 0, so many that every allocation of all is one of theirs: layers of a cache share
-    // it.
+    // Enough buffers of group 0 to have every allocation of that group: layers share allocations.
     std::vector<std::weak_ptr<RegisteredBuffer>> for_group_0;
   };
   GpuBuffers& gpu_buffers() { return gpu_buffers_; }

@@ -8,10 +8,10 @@
 
 namespace gantry::gpu {
 
-// Of the vendor whose library this process has loaded already: without it there is no address of a
-// GPU here. Loads no library, but initialises it where nobody has. Kept for the life of the process
-// once found; not_found, when none is loaded, is looked into again at the next call; device_error
-// when one is loaded and does not work.
+// Returns the pointers of the vendor whose library this process has loaded: without one, there is
+// no address of a GPU here. Loads no library, but initialises one that is loaded. The result is
+// kept for the life of the process. not_found: none is loaded, and the next call looks again;
+// device_error: one is loaded and does not work.
 Result<const GpuPointers*> LoadedGpuPointers();
 // A device of that vendor; path_unavailable when this process uses none.
 Result<std::unique_ptr<GpuWorkloadDevice>> OpenWorkloadDevice(int ordinal);

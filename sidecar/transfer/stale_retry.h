@@ -53,7 +53,7 @@ class StaleRetry {
   static bool IsOpenToAnother(const wire::TransferRequest& request);
 
   static Attempt::Used UsedBy(const Admitted& admitted);
-  // What to try after this attempt; none: it was the second, another one would not help, or all
+  // Returns the attempt to try next. None: this was the second, another would not help, or all
   // chunks were moved. REQUIRES that the operation is finished and still there.
   static std::optional<Attempt> AttemptAfter(const Transfer& transfer);
 

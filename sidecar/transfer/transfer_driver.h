@@ -28,8 +28,8 @@ class TransferDriver {
   using Task = std::function<void(TransferDriver&)>;
   using Match = TransferTable::Match;
 
-  // What it works with. All of it outlives the driver. `retry` is closed, and no notification is
-  // under way, before whatever runs the posted tasks ends.
+  // The objects that it works with; they outlive the driver. Close `retry`, and end all
+  // notifications, before the thread that runs the posted tasks ends.
   struct Parts {
     const EngineOptions& options;
     const std::vector<std::unique_ptr<transport::Transport>>& transports;
