@@ -16,6 +16,10 @@ from vllm_servers import Engine, Pair, free_port
 from workers import Workers
 
 REFERENCE_SECONDS = 300
+LINES_SHOWN = 25  # of each engine's log, where a case fails
+CONNECTORS_LINE = re.compile(r"\[(%s):\d+\]|ERROR" % "|".join(
+    re.escape(path.name) for path in (ROOT / "connectors" / "vllm" / "gantry_vllm").glob("*.py")))
+LOG_SIZES = pytest.StashKey[dict]()
 
 
 def _end_to_end():
@@ -27,6 +31,29 @@ def _end_to_end():
 
 
 end_to_end = _end_to_end()
+
+
+def logs_of(item):
+    folder = getattr(item, "funcargs", {}).get("folder")
+    return sorted(folder.glob("*.log")) if folder is not None else []
+
+
+def pytest_runtest_call(item):
+    item.stash[LOG_SIZES] = {log.name: log.stat().st_size for log in logs_of(item)}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """A case that failed shows what the connector said in each engine while it ran."""
+    report = yield
+    if report.when == "call" and report.failed:
+        for log in logs_of(item):
+            with open(log, "rb") as lines:
+                lines.seek(item.stash[LOG_SIZES].get(log.name, 0))
+                said = [line for line in lines.read().decode(errors="replace").splitlines() if CONNECTORS_LINE.search(line)]
+            if said:
+                report.sections.append((log.name, "\n".join(said[-LINES_SHOWN:])))
+    return report
 
 
 @pytest.fixture(scope="session")
