@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::array<std::string_view, kPathCount> kPathNames = {"ipc", "shm", "rdma", "bounce",
                                                                  "tcp"};
+static_assert(!kPathNames.back().empty(), "each path has a name");
 
 }  // namespace
 
@@ -63,6 +64,15 @@ std::optional<MemoryKind> MemoryKindByName(std::string_view name) {
 }
 
 std::string_view NameOf(Path path) { return kPathNames[static_cast<size_t>(path)]; }
+
+std::string PathNames() {
+  std::string all;
+  for (const std::string_view name : kPathNames) {
+    if (!all.empty()) all += ", ";
+    all += name;
+  }
+  return all;
+}
 
 std::optional<Path> PathByName(std::string_view name) {
   for (size_t i = 0; i < kPathNames.size(); ++i) {

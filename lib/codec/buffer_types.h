@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,9 +42,11 @@ inline constexpr MemoryKind kMemoryKinds[] = {MemoryKind::kHost, MemoryKind::kGp
 std::string_view NameOf(MemoryKind kind);  // "host", "gpu"
 std::optional<MemoryKind> MemoryKindByName(std::string_view name);
 
-// The transports by their public names, fastest first.
+// The transports, in the order in which transfers try them: fastest first.
 enum class Path : uint8_t { kIpc, kShm, kRdma, kBounce, kTcp };
-inline constexpr int kPathCount = 5;
+inline constexpr Path kPaths[] = {Path::kIpc, Path::kShm, Path::kRdma, Path::kBounce, Path::kTcp};
+inline constexpr int kPathCount = std::size(kPaths);
+std::string PathNames();             // all of them, with commas between, for messages
 std::string_view NameOf(Path path);  // "ipc", "shm", "rdma", "bounce", "tcp"
 std::optional<Path> PathByName(std::string_view name);
 

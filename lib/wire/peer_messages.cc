@@ -99,8 +99,8 @@ Result<PeerIdentity> FromMessage(const proto::Identity& message) {
 proto::Path ToMessage(Path path) { return kPathMessages[static_cast<size_t>(path)]; }
 
 std::optional<Path> FromMessage(proto::Path path) {
-  for (int i = 0; i < kPathCount; ++i) {
-    if (kPathMessages[static_cast<size_t>(i)] == path) return static_cast<Path>(i);
+  for (const Path ours : kPaths) {
+    if (ToMessage(ours) == path) return ours;
   }
   return std::nullopt;
 }
@@ -120,8 +120,8 @@ Result<std::vector<PathReport>> FromMessage(
   RETURN_IF_ERROR(Limit("paths", messages.size(), kPeerPathsMax));
   std::vector<PathReport> paths;
   paths.reserve(kPathCount);
-  for (int i = 0; i < kPathCount; ++i) {
-    paths.push_back({static_cast<Path>(i), false, "the peer does not speak of this path"});
+  for (const Path path : kPaths) {
+    paths.push_back({path, false, "the peer does not speak of this path"});
   }
   for (const proto::PathStatement& message : messages) {
     const std::optional<Path> path = FromMessage(message.path());

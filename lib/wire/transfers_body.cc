@@ -58,7 +58,7 @@ Status TakePath(void* object, std::string&& text) {
   const auto path = PathByName(text);
   if (!path) {
     return Fail(ErrorCode::kInvalidArgument, "there is no path " + JsonQuote(text),
-                "the paths are ipc, shm, rdma, bounce and tcp");
+                "the paths are " + PathNames());
   }
   RequestAt(object).require_path.push_back(*path);
   return {};

@@ -94,7 +94,8 @@ std::span<const std::string_view> OperationNames() {
 std::span<const std::string_view> PathNamesAndNone() {
   static const auto names = [] {
     std::array<std::string_view, wire::kPathCount + 1> all;
-    for (size_t i = 0; i < wire::kPathCount; ++i) all[i] = NameOf(static_cast<wire::Path>(i));
+    std::transform(std::begin(wire::kPaths), std::end(wire::kPaths), all.begin(),
+                   [](wire::Path path) { return NameOf(path); });
     all.back() = "none";
     return all;
   }();

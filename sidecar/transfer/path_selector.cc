@@ -1,7 +1,6 @@
 #include "sidecar/transfer/path_selector.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <utility>
 
@@ -9,9 +8,6 @@ namespace gantry::engine {
 namespace {
 
 using metrics::PathObstacle;
-
-constexpr wire::Path kPathsByPreference[] = {wire::Path::kIpc, wire::Path::kShm, wire::Path::kRdma,
-                                             wire::Path::kBounce, wire::Path::kTcp};
 
 transport::Transport* Find(const std::vector<std::unique_ptr<transport::Transport>>& transports,
                            wire::Path path) {
@@ -121,9 +117,9 @@ std::string ReasonsOf(const std::vector<wire::PathReport>& reports) {
 Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Transport>>& transports,
                               const PathQuestion& question) {
   PathChoice choice;
-  choice.reports.reserve(std::size(kPathsByPreference));
+  choice.reports.reserve(wire::kPathCount);
   const Allocations locals = Representatives(question);
-  for (const wire::Path path : kPathsByPreference) {
+  for (const wire::Path path : wire::kPaths) {
     transport::Transport* transport = Find(transports, path);
     auto [reason, obstacle] = ObjectionTo(transport, path, locals, question);
     if (path == wire::Path::kRdma && !reason.empty()) choice.against_rdma = obstacle;
@@ -146,7 +142,7 @@ Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Trans
 std::vector<wire::PathReport> ProbePaths(
     const std::vector<std::unique_ptr<transport::Transport>>& transports) {
   std::vector<wire::PathReport> reports;
-  for (const wire::Path path : kPathsByPreference) {
+  for (const wire::Path path : wire::kPaths) {
     transport::Transport* transport = Find(transports, path);
     std::string reason;
     if (transport == nullptr) {

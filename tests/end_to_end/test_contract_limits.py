@@ -5,6 +5,7 @@ import socket
 
 import pytest
 from conftest import ROOT, UnixConnection
+from python_client_parts import gantry
 from rest_contract import DOCUMENT, check_response
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -156,3 +157,7 @@ def test_a_list_has_the_documented_length(schema, field):
     value = re.search(rf"\b{name} = ([\d']+);", (ROOT / path).read_text())[1]
     documented = SCHEMAS[schema]["properties"][field] if field else SCHEMAS[schema]["oneOf"][1]
     assert documented["maxItems"] == int(value.replace("'", ""))
+
+
+def test_the_python_client_has_the_paths_of_the_document():
+    assert list(gantry.PATHS) == DOCUMENT["components"]["schemas"]["Path"]["enum"]

@@ -28,9 +28,9 @@ from .native import library_version
 from .rest import Event
 from .strides import Layout
 from .timeline import Fence, Timeline
-from .transfer import Blocks, Range, Transfer, TransferStatus
+from .transfer import PATHS, Blocks, Range, Transfer, TransferStatus
 from .view import Slice, View, ViewGroup
 
 __all__ = ["Arena", "Blocks", "Buffer", "BufferSpec", "Client", "DeviceAddress", "Error", "Event", "Fence", "Hold",
-           "HoldGroup", "KeptClient", "Layout", "MappedArena", "Message", "PeerRelease", "Place", "Range", "SidecarLost", "Slice",
+           "HoldGroup", "KeptClient", "Layout", "MappedArena", "Message", "PATHS", "PeerRelease", "Place", "Range", "SidecarLost", "Slice",
            "Timeline", "Transfer", "TransferStatus", "View", "ViewGroup", "layout_of", "library_version"]

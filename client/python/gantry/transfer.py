@@ -22,6 +22,7 @@ from .view import View
 if TYPE_CHECKING:
     from .client import Client
 
+PATHS = ("ipc", "shm", "rdma", "bounce", "tcp")  # in the order in which transfers try them
 READ, WRITE = 0, 1
 _PRIORITY_MAX = 10
 _TOP_BYTE = 7 if sys.byteorder == "little" else 0

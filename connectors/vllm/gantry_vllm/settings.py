@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Optional
 
+import gantry
+
 from .groups import groups_of, left_to_the_decoder
 from .places import check_places
 from .vllm_versions import TAKES_FAILED_REQUESTS
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
 _SECONDS_MAX = 3600  # of a hold
 _EXECUTORS = ("self", "peer")
-_PATHS = ("ipc", "shm", "rdma", "bounce", "tcp")
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ class Settings:
             raise ValueError(f"executor of kv_connector_extra_config is neither {' nor '.join(_EXECUTORS)}: {self.executor!r}")
         check_places(self.peer_addresses)
         paths = self.require_path
-        if paths is not None and (not isinstance(paths, list) or not paths or not set(map(str, paths)) <= set(_PATHS)):
-            raise ValueError(f"require_path of kv_connector_extra_config is no list of {', '.join(_PATHS)}: {paths!r}")
+        if paths is not None and (not isinstance(paths, list) or not paths or not set(map(str, paths)) <= set(gantry.PATHS)):
+            raise ValueError(f"require_path of kv_connector_extra_config is no list of {', '.join(gantry.PATHS)}: {paths!r}")
 
 
 def refuse_unsupported(vllm_config: "VllmConfig", kv_cache_config: "KVCacheConfig") -> None:

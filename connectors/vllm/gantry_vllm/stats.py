@@ -8,10 +8,11 @@ import time
 from dataclasses import dataclass
 from typing import Any, Optional, Union
 
+import gantry
 import numpy as np
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
 
-PATHS = ("ipc", "shm", "rdma", "bounce", "tcp", "other")  # "other": one that this version does not know
+PATHS = (*gantry.PATHS, "other")  # "other": one that this version does not know
 
 # A value for each read that succeeded, at the same place of each list; names as NixlConnector has them where it has them.
 LISTS = ("transfer_duration", "post_duration", "sidecar_duration", "bytes_transferred", "num_blocks", "num_descriptors", "path",

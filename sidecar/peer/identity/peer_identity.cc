@@ -18,8 +18,7 @@ std::vector<wire::PathReport> PathsBetween(const PeerIdentity& self, const PeerI
                                            bool over_tcp,
                                            const std::vector<wire::PathReport>& local) {
   std::vector<wire::PathReport> paths;
-  for (int i = 0; i < wire::kPathCount; ++i) {
-    const auto path = static_cast<wire::Path>(i);
+  for (const wire::Path path : wire::kPaths) {
     wire::PathReport report = {path, false,
                                "this build has no " + std::string(NameOf(path)) + " transport"};
     for (const wire::PathReport& mine : local) {

@@ -10,8 +10,10 @@ namespace {
 constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
 
 TEST(BufferTypesTest, NamesGoBothWays) {
-  for (int i = 0; i < kPathCount; ++i) {
-    EXPECT_EQ(PathByName(NameOf(static_cast<Path>(i))), static_cast<Path>(i));
+  for (const Path path : kPaths) {
+    EXPECT_EQ(kPaths[static_cast<size_t>(path)], path);
+    EXPECT_EQ(PathByName(NameOf(path)), path);
+    EXPECT_NE(PathNames().find(NameOf(path)), std::string::npos);
   }
   EXPECT_EQ(NameOf(Path::kIpc), "ipc");
   EXPECT_EQ(NameOf(Path::kTcp), "tcp");
