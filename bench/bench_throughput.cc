@@ -251,7 +251,7 @@ Status CheckBenchOptions(const BenchOptions& options) {
     return refuse("shm moves memory of the host only", "use --transport ipc or tcp");
   }
   if (options.transport == "rdma" && options.on_gpus()) {
-    return refuse("memory of GPUs is not registered on RDMA devices yet", "leave out --memory");
+    return refuse("rdma is measured between memory of hosts", "leave out --memory");
   }
   if (options.transport == "ipc" && !options.on_gpus()) {
     return refuse("ipc is measured between GPUs", "leave --memory out, or name device or virtual");
