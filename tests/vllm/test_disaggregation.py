@@ -28,10 +28,8 @@ def over(pair, tcp_address):
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_a_prompt_ends_at_before_and_behind_the_end_of_a_block(pair, expected, over, path, length):
-    before = len(pair.decode.reads())
-    assert pair.complete(PROMPTS[f"{path} {length}"], over(path)) == expected[f"{path} {length}"]
-    wait_for(lambda: len(pair.decode.reads()) > before, "the read is logged")
-    assert pair.decode.reads()[before:] == [("succeeded", path)]
+    tokens = expected[f"{path} {length}"]
+    assert pair.complete_by_reads(PROMPTS[f"{path} {length}"], tokens, path=path, change=over(path)) == tokens
 
 
 @pytest.mark.parametrize("path", PATHS)
