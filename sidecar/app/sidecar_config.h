@@ -1,5 +1,5 @@
-// Every setting of the sidecar: a flag, an environment variable and a default, all read here.
-// docs/operations.md explains them. A plain value.
+// The values of the sidecar's settings, with their defaults. settings.h has the table that says
+// what each one is for. A plain value.
 #pragma once
 
 #include <cstddef>
@@ -100,14 +100,15 @@ enum class ConfigOutcome { kRun, kExit };
 struct ParsedConfig {
   SidecarConfig config;
   ConfigOutcome outcome = ConfigOutcome::kRun;
-  int exit_code = 0;        // with kExit: --help, --version, --print-config, or a usage error
+  int exit_code = 0;        // with kExit: --help, --version, --print-..., or a usage error
   std::string usage_error;  // text of the usage error
 };
 
 // Exit code when the process cannot run with its settings or its resources.
 inline constexpr int kExitUsage = 2;
 
-// Writes help, version or the configuration to standard output, and usage errors to standard error.
+// Writes what --help, --version, --print-config or --print-settings asks for to standard output,
+// and usage errors to standard error.
 ParsedConfig ParseSidecarConfig(int argc, const char* const* argv);
 
 }  // namespace gantry
