@@ -96,9 +96,8 @@ std::string EnvironmentName(std::string_view flag) {
   return name;
 }
 
-std::string DefaultText(const Setting& setting) {
-  const SidecarConfig defaults;
-  return std::visit([&](auto field) { return TextOf(defaults.*field); }, setting.field);
+std::string ValueText(const Setting& setting, const SidecarConfig& config) {
+  return std::visit([&](auto field) { return TextOf(config.*field); }, setting.field);
 }
 
 std::string HelpText(const Setting& setting) {

@@ -67,7 +67,8 @@ std::vector<Group> AllSettings();
 
 std::string EnvironmentName(std::string_view flag);  // GANTRY_RUN_DIR of --run-dir
 std::string HelpText(const Setting& setting);        // with the meaning of the default
-std::string DefaultText(const Setting& setting);
+std::string ValueText(const Setting& setting, const SidecarConfig& config);  // a list: "a,b"
+inline std::string DefaultText(const Setting& setting) { return ValueText(setting, {}); }
 
 // A JSON list with an object for each setting, in the order of the table. A default that depends on
 // the machine is told by its meaning.
