@@ -62,7 +62,8 @@ constexpr Setting kPackets[] = {
     {"--rdma-service-level", &Config::rdma_service_level, kTuning, Range{0, 15},
      "Service level of the packets, by which InfiniBand chooses its lanes."},
     {"--rdma-hop-limit", &Config::rdma_hop_limit, kExpert, Range{1, 255},
-     "Hop limit of the packets on InfiniBand. For RoCE Linux takes that of its route."},
+     "Hop limit of the packets on InfiniBand. For RoCE Linux takes that of its route "
+     "(net.ipv4.ip_default_ttl)."},
 };
 
 constexpr Group kRdmaGroups[] = {
