@@ -83,6 +83,13 @@ class Configurations(unittest.TestCase):
         self.refused(self.changed(parallel_config={"decode_context_parallel_size": 2}), cache_config(full_attention()),
                      "decode context parallelism yet: its size is 2")
 
+    def test_buffers_on_another_device_than_the_cache_are_refused(self):
+        self.refused(self.changed(kv_transfer_config={"kv_buffer_device": "cuda"}), cache_config(full_attention()),
+                     "kv_buffer_device is 'cuda', and the KV cache is on 'cpu'")
+        refuse_unsupported(self.changed(kv_transfer_config={"kv_buffer_device": "cpu"}), cache_config(full_attention()))
+        with mock.patch("gantry_vllm.settings.current_platform", SimpleNamespace(device_type="cuda")):
+            self.refused(CONFIG, cache_config(full_attention()), "kv_buffer_device is 'cpu', and the KV cache is on 'cuda'")
+
     def test_speculative_decoding_is_refused(self):
         said = self.changed()
         said.speculative_config = object()

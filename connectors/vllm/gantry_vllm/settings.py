@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Optional
 
 import gantry
+from vllm.platforms import current_platform
 
 from .groups import groups_of, left_to_the_decoder
 from .places import check_places
@@ -86,6 +87,10 @@ def refuse_unsupported(vllm_config: "VllmConfig", kv_cache_config: "KVCacheConfi
                        ("decode context", parallel.decode_context_parallel_size)):
         if size != 1:
             raise ValueError(f"GantryConnector does not support {name} parallelism yet: its size is {size}")
+    buffers, device = vllm_config.kv_transfer_config.kv_buffer_device, current_platform.device_type
+    if buffers != device:
+        raise ValueError(f"GantryConnector has no buffers of its own: kv_buffer_device is {buffers!r}, and the KV cache is on "
+                         f"{device!r}. Leave kv_buffer_device out")
     groups = groups_of(kv_cache_config)
     if (len(groups) > 1 or left_to_the_decoder(groups)) and not TAKES_FAILED_REQUESTS:
         raise ValueError("GantryConnector supports hybrid models from vLLM 0.32 on: an older one ends when a read of theirs fails. "
