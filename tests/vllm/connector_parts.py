@@ -4,10 +4,12 @@ import sys
 from types import SimpleNamespace
 
 import torch
-from gantry_vllm.cache import cache_of
+from gantry_vllm.cache import cache_of, joined
 from gantry_vllm.handshake import Handshake, differences
 from gantry_vllm.metadata import Load, StepMetadata
 from gantry_vllm.vllm_versions import BlockTable, Loads
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheTensor, compute_layout_strides, create_kv_cache_views
+from vllm.v1.kv_cache_layout import KVCacheLayout
 
 TOKENS, HEADS, ELEMENTS, BLOCKS = 16, 4, 64, 10
 BLOCK_BYTES = TOKENS * HEADS * ELEMENTS * 4
@@ -65,6 +67,28 @@ def layers_and_blocks():
     assert len(cache_of({"full": over, "sliding": over}, BLOCKS).specs) == 1
 
 
+def layers_that_share_a_block():
+    """As vLLM makes them in the layout BLHNC, and in others whose blocks are not one piece."""
+    def layers_of(layout):
+        spec = FullAttentionSpec(block_size=TOKENS, num_kv_heads=HEADS, head_size=ELEMENTS // 2, dtype=torch.float32)
+        raw = torch.zeros(6 * BLOCKS * BLOCK_BYTES, dtype=torch.int8)
+        layer, block, *_ = compute_layout_strides(spec, BLOCKS, 6, layout)
+        tensor = KVCacheTensor(size=raw.numel(), layers=[f"layer.{i}" for i in range(6)], layer_stride=layer, block_stride=block, offset=0)
+        return {f"layer.{i}": view for i, view in enumerate(create_kv_cache_views(raw, spec, BLOCKS, layout, tensor))}
+    for layout in (KVCacheLayout.BLHNC, KVCacheLayout.BLNHC):
+        layers = layers_of(layout)
+        whole, = joined(layers).values()
+        assert whole.shape[:2] == (BLOCKS, 6)
+        assert all((whole[:, i].data_ptr(), whole[:, i].stride()) == (each.data_ptr(), each.stride()) for i, each in enumerate(layers.values()))
+        spec, = cache_of({"all": whole}, BLOCKS).specs
+        assert spec.layout.block_bytes == 6 * BLOCK_BYTES
+        less = {name: layers[name] for name in list(layers)[1:]}
+        assert joined(less) is less
+    for layout in (KVCacheLayout.LBHNC, KVCacheLayout.LBNHC, KVCacheLayout.BHLNC):
+        layers = layers_of(layout)
+        assert joined(layers) is layers, layout
+
+
 def caches_that_cannot_be_offered():
     whole = torch.zeros(6, BLOCKS, TOKENS, HEADS, ELEMENTS)
     for tensor in (whole, whole[:, :, ::2], whole.permute(1, 0, 2, 3, 4)):
@@ -77,7 +101,7 @@ def caches_that_cannot_be_offered():
 
 
 CHECKS = {check.__name__: check for check in (blocks_of_requests, blocks_of_failed_reads, layouts_with_equal_blocks_differ,
-                                              layers_and_blocks, caches_that_cannot_be_offered)}
+                                              layers_and_blocks, layers_that_share_a_block, caches_that_cannot_be_offered)}
 
 if __name__ == "__main__":
     CHECKS[sys.argv[1]]()

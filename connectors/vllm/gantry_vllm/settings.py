@@ -35,7 +35,7 @@ class Settings:
     hold_ttl       the prompt's blocks are kept so long without a heartbeat of the decoder
     read_deadline  a read that has not ended by then fails, and the prompt is computed by the decoder
     executor       "self": this sidecar moves the bytes of reads; "peer": the prefiller's does, which may then write into this cache
-    cross_layers   a block of all layers is one piece of memory, where vLLM can allocate the cache so
+    cross_layers   a block of all layers is one piece of memory, where vLLM and its backends can have that
     """
 
     run_dir: str = ""
@@ -72,6 +72,8 @@ class Settings:
             seconds = getattr(self, name)
             if type(seconds) not in (int, float) or not 0 < seconds <= _SECONDS_MAX:
                 raise ValueError(f"{name} of kv_connector_extra_config is not between 0 and {_SECONDS_MAX} seconds: {seconds!r}")
+        if not isinstance(self.cross_layers, bool):
+            raise ValueError(f"cross_layers of kv_connector_extra_config is neither true nor false: {self.cross_layers!r}")
         if self.executor not in _EXECUTORS:
             raise ValueError(f"executor of kv_connector_extra_config is neither {' nor '.join(_EXECUTORS)}: {self.executor!r}")
         check_places(self.peer_addresses)

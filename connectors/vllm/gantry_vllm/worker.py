@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
 from typing import Optional
 
 import torch
 
-from .cache import ArenaAllocation, cache_of
+from .cache import ArenaAllocation, cache_of, joined
 from .handshake import Handshake, WorkerCache
 from .holds import Holds
 from .introductions import Introductions
@@ -52,8 +53,10 @@ class Worker:
     def allocation(self) -> AbstractContextManager:
         return self._allocation
 
-    def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
+    def register(self, kv_caches: Mapping[str, torch.Tensor]) -> None:
         """At the start: whatever is wrong is raised, and vLLM does not serve."""
+        if self._settings.cross_layers:
+            kv_caches = joined(kv_caches)
         cache = cache_of(kv_caches, self._blocks, writable=self._settings.executor == "peer")
         if cache.device.type == "cpu" and self._allocation.arena is None:
             raise ValueError("the KV cache was not allocated from an arena; on the CPU GantryConnector needs vLLM 0.32 or newer")
