@@ -1,6 +1,7 @@
 """Configurations and parameters that the connector refuses, with vLLM's own classes: each with one line that says why."""
 
 import os
+import re
 import sys
 import tempfile
 import unittest
@@ -251,6 +252,12 @@ class Offers(unittest.TestCase):
             with self.subTest(str(text)[:8]):
                 self.refused(offered(remote_request_id=text), "remote_request_id is no text")
                 self.refused(offered(**{KEY: offered()[KEY] | {"workers": [WORKER | {"peer": text}]}}), "peer is no text")
+
+    def test_another_size_of_tensor_parallelism_than_that_of_the_workers_is_refused(self):
+        for size in (2, 0, -1, True, "1", 1.0, None, [1]):
+            with self.subTest(str(size)):
+                self.refused(offered(tp_size=size), f"^tp_size is {re.escape(repr(size))}, and gantry.workers lists 1$")
+        offer_of(offered(tp_size=1), Places(), FACTORS, GROUPS, PROMPT, TOKENS, 0)
 
     def test_what_is_no_list_of_workers_is_refused(self):
         for workers in (None, [], {}, [5], [WORKER] * 65, [WORKER] * 3):
