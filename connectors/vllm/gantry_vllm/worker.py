@@ -27,6 +27,7 @@ from .vllm_versions import TransferResults
 log = logging.getLogger("vllm.gantry")
 
 _HOLD_SECONDS = 0.5  # a step waits no longer for its holds; the decoder computes the prompt then
+_BUSY_HOLD_SECONDS = 0.01  # nor than this while the holds of an earlier step are not put
 
 
 class Worker:
@@ -45,6 +46,7 @@ class Worker:
         self._holds: Optional[Holds] = None
         self._pulls: Optional[Pulls] = None
         self._putting: list["Future[bool]"] = []
+        self._last_put: Optional["Future[bool]"] = None  # of earlier steps: they are put one after the other
         self._sending: set[str] = set()  # finished, and their holds have not ended
         self._missing: set[int] = set()  # blocks that reads which have just ended did not fill
         self._ended: set[str] = set()  # holds that ended before their requests were told as finished
@@ -102,9 +104,11 @@ class Worker:
                 self._pulls.start(load)
 
     def end_step(self) -> None:
-        """The holds stand before the answer leaves the engine."""
+        """The holds stand before the answer leaves the engine. A sidecar that stands still is waited for once."""
         if self._putting:
-            wait(self._putting, _HOLD_SECONDS)
+            is_free = self._last_put is None or self._last_put.done()
+            wait(self._putting, _HOLD_SECONDS if is_free else _BUSY_HOLD_SECONDS)
+            self._last_put = self._putting[-1]
             self._putting = []
 
     def results(self) -> TransferResults:
