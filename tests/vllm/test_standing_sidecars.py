@@ -23,7 +23,6 @@ def peer_state(workers):
     return workers.decode_sidecar.ask("GET", "/v1/peers/prefill")[1].get("state")
 
 
-@pytest.mark.parametrize("workers", [{"read_deadline": 2}], indirect=True, ids=["2 s"])
 @pytest.mark.parametrize("known", ["nothing", "its memory", "that it is down"])
 def test_nothing_is_read_without_the_word_of_its_sidecar(workers, known):
     if known != "nothing":
