@@ -133,8 +133,8 @@ void AddLimits(CLI::App& app, SidecarConfig& config) {
       "what copies between GPUs: copy engines, a kernel, or what is best for each transfer")
       ->check(CLI::IsMember({"auto", "engines", "kernel"}));
   Add(app, "--spin-us", config.spin_us,
-      "how long threads and copy workers look for more work before they sleep, as long as it often "
-      "comes in that time; 0: 50 to 200")
+      "how long threads and copy workers look for more work before they sleep; 0: 100, HTTP "
+      "threads 400")
       ->check(CLI::Range(uint64_t{0}, uint64_t{1'000'000}));
   Add(app, "--worker-restart-ms-max", config.worker_restart_ms_max,
       "longest pause between restarts of a copy worker")

@@ -72,7 +72,7 @@ struct SidecarConfig {
   uint64_t worker_restart_ms_max = 10'000;
   uint64_t gpu_retry_ms = 60'000;   // delay before a refused GPU context is requested again
   std::string gpu_copies = "auto";  // or "engines", "kernel"
-  uint64_t spin_us = 0;             // polling before sleeping; 0: 50 to 200
+  uint64_t spin_us = 0;             // polling before sleeping; 0: 100, HTTP 400
 
   uint64_t body_bytes_max = 8ull << 20;
   uint64_t connections_max = 1024;
