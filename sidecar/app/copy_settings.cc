@@ -24,7 +24,7 @@ constexpr Setting kCopyWorkers[] = {
     {"--spin-us", &Config::spin_us, kTuning, Range{0, 1'000'000},
      "Microseconds for which idle threads and copy workers look for more work before they sleep. "
      "Raise it above the time between requests where processors wake up slowly.",
-     "50 to 200"},
+     "100, and 400 for HTTP threads"},
     {"--gpu-retry-ms", &Config::gpu_retry_ms, kExpert, Range{1, 3'600'000},
      "Milliseconds until a worker asks a GPU again that refused it a context. Each refusal doubles "
      "it, up to ten times as long."},

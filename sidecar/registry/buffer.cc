@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "lib/base/prefetch.h"
-
 namespace gantry::registry {
 
 std::string_view NameOf(BufferState state) {
@@ -74,8 +72,6 @@ Result<Buffer::Use> Buffer::Acquire(std::shared_ptr<Buffer> buffer, std::string_
 Result<Buffer::Use> Buffer::Acquire(std::string_view user) {
   return Acquire(shared_from_this(), user);
 }
-
-void Buffer::PrefetchForUse() const { gantry::Prefetch(this, sizeof(*this)); }
 
 void Buffer::EndUse(std::list<std::string>::iterator user) {
   MutexLock lock(mutex_);
@@ -169,14 +165,6 @@ Buffer::Use& Buffer::Use::operator=(Use&& other) noexcept {
 }
 
 Buffer::Use::~Use() { End(); }
-
-void Buffer::Use::Prefetch() const {
-  const Buffer& used = *buffer_;
-  const auto* const end = reinterpret_cast<const char*>(&used + 1);
-  gantry::Prefetch(&used.mutex_, end - reinterpret_cast<const char*>(&used.mutex_));
-  gantry::Prefetch(&*user_, sizeof(std::string));
-  gantry::Prefetch(backing_.get(), 1);
-}
 
 void Buffer::Use::End() {
   if (buffer_ == nullptr) return;

@@ -57,8 +57,6 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   static Result<Use> Acquire(std::shared_ptr<Buffer> buffer, std::string_view user);
   // REQUIRES that a shared_ptr owns this buffer.
   Result<Use> Acquire(std::string_view user = {}) EXCLUDES(mutex_);
-  // Prefetches the memory that Acquire and the end of a use touch. Worthwhile before many of them.
-  void PrefetchForUse() const;
   size_t uses() const EXCLUDES(mutex_);
   // Why the buffer has no RDMA registration; empty when it has one, or has no memory now.
   std::string WhyNotOnNics() const EXCLUDES(mutex_);
@@ -120,8 +118,6 @@ class Buffer::Use {
   const Buffer& buffer() const { return *buffer_; }
   const Allocations& allocations() const { return backing_->allocations; }
   const OnNics& on_nics() const { return backing_->on_nics; }
-  // Prefetches the memory that the end of this use touches. Worthwhile before many ends.
-  void Prefetch() const;
 
  private:
   friend class Buffer;

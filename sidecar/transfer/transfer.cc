@@ -96,7 +96,6 @@ void Transfer::End(TimePoint now, size_t failed_items_max) {
   operation.reset();
   admitted.plan.reset();
   admitted.reservation.Reset();
-  for (const registry::Buffer::Use& use : admitted.uses) use.Prefetch();
   admitted.remotes.clear();
   admitted.fence.reset();
   admitted.uses.clear();

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "lib/base/adaptive_spin.h"
 #include "lib/base/thread.h"
 #include "sidecar/transfer/transfer_fingerprint.h"
 
@@ -19,19 +18,12 @@ constexpr microseconds kNapMin{50};
 // A job of a GPU takes half of that; one that waits for its turn on a busy GPU takes longer.
 constexpr milliseconds kLookAgainMax{1};
 
-// How long a thread that waits for an answer spins or drives; one for each, they learn apart. The
-// limit is the first caller's: a process has one engine.
-AdaptiveSpin& SpinOfThisThread(microseconds limit) {
-  static thread_local AdaptiveSpin spin(limit);
-  return spin;
-}
-
 }  // namespace
 
 TransferLoop::TransferLoop(const TransferDriver::Parts& parts, worker::CopyPool& pool)
     : pool_(pool),
       transports_(parts.transports),
-      answer_spin_(parts.options.answer_spin),
+      driver_spin_(parts.options.driver_spin),
       transfers_(parts, [this](Task task) { Post(std::move(task)); }),
       thread_(StartThread("gantry-engine", [this] { Run(); })) {}
 
@@ -115,11 +107,10 @@ void TransferLoop::Ask(Task task, const Answer& answer, TimePoint wait_until) {
   pool_.TakeOver();
   RunOnce();
   if (answer.wait()) {
-    SpinOfThisThread(answer_spin_)
-        .Until([&]() NO_THREAD_SAFETY_ANALYSIS {  // this thread holds driver_
-          if (!answer.is_given()) RunOnce();
-          return answer.is_given();
-        });
+    driver_spin_.Until([&]() NO_THREAD_SAFETY_ANALYSIS {  // this thread holds driver_
+      if (!answer.is_given()) RunOnce();
+      return answer.is_given();
+    });
     while (!answer.is_given() && IsToLookAgain() && Clock::now() < wait_until) {
       ::sched_yield();
       RunOnce();
@@ -136,12 +127,8 @@ Result<TransferStatus> TransferLoop::AskAndAwait(
   Ask([question = std::move(question),
        answer](TransferDriver& driver) { question(driver, answer); },
       *answer, wait_until);
-  const TimePoint start = Clock::now();
-  AdaptiveSpin& spin = SpinOfThisThread(answer_spin_);
-  const bool is_here = spin.Until([&] { return answer->is_given(); });
   // Without a wait the answer is only as far away as the driver.
   const bool is_given = answer->WaitUntil(answer->wait() ? wait_until : TimePoint::max());
-  if (!is_here) spin.Slept(Clock::now() - start);
   if (is_given) return answer->Take();
   auto look = std::make_shared<Answer>(false);
   Ask(

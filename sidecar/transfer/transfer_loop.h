@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "lib/base/bounded_spin.h"
 #include "lib/base/mutex.h"
 #include "sidecar/transfer/answer.h"
 #include "sidecar/transfer/transfer_driver.h"
@@ -74,7 +75,7 @@ class TransferLoop {
 
   worker::CopyPool& pool_;
   const std::vector<std::unique_ptr<transport::Transport>>& transports_;
-  const microseconds answer_spin_;
+  const BoundedSpin driver_spin_;
 
   Mutex inbox_mutex_;
   std::vector<Task> inbox_ GUARDED_BY(inbox_mutex_);

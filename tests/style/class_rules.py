@@ -49,7 +49,7 @@ METHODS_MAX = 26
 TO_BE_SPLIT = {
     "sidecar/transport/tcp/target_stream.h:TargetStream": (23, 41),
     "sidecar/copy/shm_transport.h:ShmTransport": (17, 40),
-    "sidecar/worker/pool/worker_pool.h:WorkerPool": (14, 39),
+    "sidecar/worker/pool/worker_pool.h:WorkerPool": (13, 39),
     "sidecar/peer/client/peer_link.h:PeerLink": (30, 38),
     "sidecar/transport/rdma/rdma_peer.h:RdmaPeer": (25, 36),
     "sidecar/peer/server/initiator_table.h:InitiatorTable": (10, 35),
@@ -62,7 +62,6 @@ TO_BE_SPLIT = {
     "sidecar/transport/tcp/initiator_stream.h:InitiatorStream": (25, 29),
     "sidecar/copy/shm_operation.h:ShmOperation": (21, 25),
     "deviceplugin/kubelet_link.cc:Link": (24, 18),
-    "lib/http/http_connection.h:HttpConnection": (17, 24),
     "lib/http/http_server.cc:HttpServer::Loop": (22, 23),
     "sidecar/peer/server/peer_server.cc:GrpcPeerServer": (22, 19),
     "sidecar/worker/pool/worker_supervisor.h:WorkerSupervisor": (19, 20),

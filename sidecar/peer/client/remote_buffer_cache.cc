@@ -1,7 +1,5 @@
 #include "sidecar/peer/client/remote_buffer_cache.h"
 
-#include <absl/container/inlined_vector.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <set>
@@ -10,7 +8,6 @@
 #include <utility>
 
 #include "lib/base/mutex.h"
-#include "lib/base/prefetch.h"
 
 namespace gantry::peer {
 namespace {
@@ -82,7 +79,6 @@ struct RemoteBufferCache::Use {
   Use& operator=(const Use&) = delete;
   ~Use() {
     bool unused = false;
-    for (const Entry* entry : entries) Prefetch(&entry->uses, sizeof(entry->uses));
     {
       const MutexLock lock(shelf->mutex);
       for (Entry* entry : entries) unused |= --entry->uses == 0 && entry->retired;
@@ -111,24 +107,18 @@ std::vector<size_t> RemoteBufferCache::Acquire(const std::vector<wire::BufferRef
   handles->assign(references.size(), nullptr);  // before the lock: letting go takes it
   const auto together = std::make_shared<Use>(shelf_);
   together->entries.reserve(references.size());
-  absl::InlinedVector<Entry*, 64> found(references.size(), nullptr);
   const MutexLock lock(shelf_->mutex);
   for (size_t i = 0; i < references.size(); ++i) {
     const auto usable = shelf_->usable.find(KeyOf(references[i]));
-    if (usable == shelf_->usable.end()) continue;
-    found[i] = usable->second.get();
-    Prefetch(found[i], sizeof(Entry));
-  }
-  for (size_t i = 0; i < references.size(); ++i) {
+    Entry* const found = usable == shelf_->usable.end() ? nullptr : usable->second.get();
     const uint64_t generation = references[i].generation;
     const uint64_t life = references[i].workload_generation;
-    if (found[i] == nullptr ||
-        (generation != 0 && generation != found[i]->buffer.reference.generation) ||
-        (life != 0 && life != found[i]->buffer.workload_generation) ||
-        (use == engine::RemoteUse::kMove && !found[i]->buffer.mapped)) {
+    if (found == nullptr || (generation != 0 && generation != found->buffer.reference.generation) ||
+        (life != 0 && life != found->buffer.workload_generation) ||
+        (use == engine::RemoteUse::kMove && !found->buffer.mapped)) {
       missing.push_back(i);
     } else {
-      (*handles)[i] = Use::Add(together, found[i]);
+      (*handles)[i] = Use::Add(together, found);
     }
   }
   return missing;

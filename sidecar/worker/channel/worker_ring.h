@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "lib/base/adaptive_spin.h"
+#include "lib/base/bounded_spin.h"
 #include "sidecar/worker/channel/copy_pool.h"
 #include "sidecar/worker/channel/futex_wait.h"
 #include "sidecar/worker/channel/ring_layout.h"
@@ -82,14 +82,12 @@ class WorkerRingEnd {
     std::function<void()> roused;  // once, after a sleep that Rouse ended
   };
   // Returns when there may be a segment or `stop` is set. After setting `stop`, call WakeWorker().
-  void WaitForSegment(AdaptiveSpin* spin, const std::atomic<bool>& stop,
+  void WaitForSegment(const BoundedSpin& spin, const std::atomic<bool>& stop,
                       const Meanwhile& meanwhile = {});
   void WakeWorker();  // thread-safe
 
  private:
   bool TakePlaces(uint32_t count);
-  template <typename Ready>
-  void AwaitPromised(const Ready& ready);
 
   RingLayout* const ring_;
   Doorbell* const doorbell_;

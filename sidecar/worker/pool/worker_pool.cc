@@ -39,11 +39,10 @@ Result<std::unique_ptr<WorkerPool>> WorkerPool::Create(WorkerPoolOptions options
 WorkerPool::WorkerPool(WorkerPoolOptions options, SharedBlock doorbell,
                        std::vector<std::unique_ptr<WorkerSlot>> slots)
     : options_(std::move(options)),
+      spin_(options_.spin),
       doorbell_block_(std::move(doorbell)),
       doorbell_(static_cast<Doorbell*>(doorbell_block_.data())),
       slots_(std::move(slots)),
-      spin_(options_.spin),
-      bulk_spin_(options_.spin / 5),
       mappings_(slots_, {options_.map_timeout_ms, options_.map_lag_ms}),
       // A worker that died may have taken a wake-up with it, so this one is unconditional.
       supervisor_(options_, slots_, doorbell_block_.fd(), &mappings_, &homes_, [this] {
@@ -155,20 +154,13 @@ size_t WorkerPool::JobsInFlight() const {
 
 void WorkerPool::Wait(TimePoint deadline, Mutex* driver) {
   const auto ready = [this] { return SomethingToPoll(); };
-  const size_t in_flight = JobsInFlight();
-  // With much under way the processor is better left to the workers; with nothing under way,
-  // whoever brings something drives it.
-  AdaptiveSpin& spin = in_flight > 2 * slots_.size() ? bulk_spin_ : spin_;
-  if (in_flight == 0 || !spin.Until(ready, deadline)) {
+  // With nothing under way the thread that brings something drives it.
+  if (JobsInFlight() == 0 || !spin_.Until(ready, deadline)) {
     const uint32_t sequence = doorbell_->sequence.value.load();
     sleeper_ = Sleeper::kWaits;
     AskForWakeUps();
     waiter_sleeps_ = true;
-    if (!ready()) {
-      const TimePoint start = Clock::now();
-      Sleep(sequence, deadline, driver);
-      if (ready()) spin_.Slept(Clock::now() - start);  // one that its deadline ends says nothing
-    }
+    if (!ready()) Sleep(sequence, deadline, driver);
     waiter_sleeps_ = false;
     CancelWakeUps();
     sleeper_ = Sleeper::kNone;

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lib/base/bounded_spin.h"
 #include "sidecar/worker/channel/copy_pool.h"
 #include "sidecar/worker/pool/gpu_homes.h"
 #include "sidecar/worker/pool/mapping_directory.h"
@@ -79,6 +80,7 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   void CancelWakeUps();
 
   const WorkerPoolOptions options_;
+  const BoundedSpin spin_;
   const SharedBlock doorbell_block_;
   Doorbell* const doorbell_;
   const std::vector<std::unique_ptr<WorkerSlot>> slots_;
@@ -87,8 +89,6 @@ class WorkerPool final : public CopyPool, public memory::MemoryMapper {
   std::atomic<uint64_t> pid_conflicts_ = 0;
   // Used by the driver alone, down to first_to_poll_.
   enum class Sleeper { kNone, kNaps, kWaits } sleeper_ = Sleeper::kNone;
-  AdaptiveSpin spin_;
-  AdaptiveSpin bulk_spin_;
   size_t first_to_poll_ = 0;  // rotates, so that no worker starves
 
   GpuHomes homes_;

@@ -53,7 +53,7 @@ Status WorkerLoop::Run() {
         if (pending_.empty() && !gpu_copier_.has_job()) {
           gpu_copier_.Idle();
           nudge_again_ = Clock::now() + kNudgeAfter;
-          ring_->WaitForSegment(&spin_, stop_, meanwhile_);
+          ring_->WaitForSegment(spin_, stop_, meanwhile_);
           continue;
         }
         RETURN_IF_ERROR(CompletePending());

@@ -61,7 +61,7 @@ class WorkerLoop {
 
   WorkerRingEnd* const ring_;
   MappingTable* const mappings_;
-  AdaptiveSpin spin_;
+  const BoundedSpin spin_;
   const WorkerRingEnd::Meanwhile meanwhile_;
   std::unique_ptr<GpuNudges> nudges_;  // null: its GPU is not kept awake
   std::optional<GpuJob> nudge_;        // the last small read, until it is done

@@ -137,8 +137,7 @@ TEST_F(WorkerLoopTest, StopsWhileItSleeps) {
 class WorkerRingWait : public ::testing::Test {
  protected:
   void Wait(nanoseconds spin, const WorkerRingEnd::Meanwhile& meanwhile) {
-    AdaptiveSpin budget{spin};
-    ring_.WaitForSegment(&budget, stop_, meanwhile);
+    ring_.WaitForSegment(BoundedSpin(spin), stop_, meanwhile);
   }
   void Rouse() {
     ++doorbell_.roused.value;

@@ -215,7 +215,7 @@ TEST(WorkerRing, StressOfBothEndsWithSleeping) {
   Ring ring;
   std::atomic<bool> stop = false;
   std::thread worker([&] {
-    AdaptiveSpin spin{nanoseconds(0)};
+    const BoundedSpin spin{nanoseconds(0)};
     uint64_t tag = 0;
     CopySegment segment;
     bool ends_job = false;
@@ -223,7 +223,7 @@ TEST(WorkerRing, StressOfBothEndsWithSleeping) {
       const RingTake take = ring.worker.TakeSegment(&tag, &segment, &ends_job);
       ASSERT_NE(take, RingTake::kCorrupt);
       if (take == RingTake::kEmpty) {
-        ring.worker.WaitForSegment(&spin, stop);
+        ring.worker.WaitForSegment(spin, stop);
         continue;
       }
       ASSERT_EQ(segment.source_offset, tag);
@@ -246,7 +246,7 @@ TEST(WorkerRing, StressOfFallingAsleep) {
   Ring ring;
   std::atomic<bool> stop = false;
   std::thread worker([&] {
-    AdaptiveSpin spin{nanoseconds(0)};
+    const BoundedSpin spin{nanoseconds(0)};
     uint64_t tag = 0;
     CopySegment segment;
     bool ends_job = false;
@@ -254,7 +254,7 @@ TEST(WorkerRing, StressOfFallingAsleep) {
       if (ring.worker.TakeSegment(&tag, &segment, &ends_job) == RingTake::kEntry) {
         ASSERT_TRUE(ring.worker.Complete({tag, 0, true, {}, 0}));
       } else {
-        ring.worker.WaitForSegment(&spin, stop);
+        ring.worker.WaitForSegment(spin, stop);
       }
     }
   });
