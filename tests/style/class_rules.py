@@ -51,7 +51,6 @@ TO_BE_SPLIT = {
     "sidecar/copy/shm_transport.h:ShmTransport": (17, 40),
     "sidecar/worker/pool/worker_pool.h:WorkerPool": (14, 39),
     "sidecar/transport/rdma/rdma_peer.h:RdmaPeer": (25, 36),
-    "sidecar/peer/server/initiator_table.h:InitiatorTable": (10, 35),
     "sidecar/transport/rdma/rdma_connection.h:RdmaConnection": (14, 33),
     "sidecar/app/sidecar_app.cc:App": (32, 13),
     "sidecar/peer/server/peer_service.h:PeerService": (8, 31),

@@ -9,12 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/sidecar/peer/test_sidecar.h"
-
 namespace gantry::peer {
 namespace {
-
-using testing::In;
 
 using Ids = std::vector<uint64_t>;
 
@@ -24,6 +20,7 @@ class RevocationTrackerTest : public ::testing::Test {
  protected:
   void SetUp() override { tracker_.BeginSession(kSession); }
 
+  static TimePoint In(int time_ms) { return Clock::now() + milliseconds(time_ms); }
   // The number of a revocation is 100 times the buffer's generation.
   void Revoke(uint64_t generation, uint64_t session = kSession) {
     tracker_.Add(session, {100 * generation, "b", generation, 10'000, 20'000, false});
