@@ -7,8 +7,8 @@
 #include "sidecar/messaging/hold_desk.h"
 #include "sidecar/messaging/hold_table.h"
 #include "sidecar/messaging/notification_center.h"
-#include "sidecar/peer/client/peer_directory.h"
-#include "sidecar/peer/client/peer_outbox.h"
+#include "sidecar/peer/link/peer_directory.h"
+#include "sidecar/peer/link/peer_outbox.h"
 #include "sidecar/peer/server/peer_server.h"
 
 namespace gantry {

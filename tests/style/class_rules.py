@@ -10,7 +10,7 @@ from layout_rules import CODE_FOLDERS, without_comments
 # Classes beside whose mutex are members of one thread, or such as are set before a second thread sees the object. Their
 # class comments say which. An entry goes when its class is split.
 HAVE_OTHER_MEMBERS = set("""CudaPinnedMemory CudaPrimary DmaBufAbility GpuHomes GpuResolver GrpcHealthServer GrpcPeerClient
-HandshakeLog HipDevice HipPinnedMemory HipPointers HttpServer::Loop IoLoop PeerLink RdmaPeer RdmaTarget RdmaTransport RemoteStage
+HandshakeLog HipDevice HipPinnedMemory HipPointers HttpServer::Loop IoLoop RdmaPeer RdmaTarget RdmaTransport RemoteStage
 BufferRegistry Families Link SlotReconciler StagedCopies TcpTransport Timeline WatchReader WorkerSupervisor""".split())
 
 NEEDS_NO_GUARD = re.compile(r"GUARDED_BY|\b(const|static|using|friend|Mutex|Condition|std::j?thread)\b|std::atomic|& *\w+$"
@@ -50,9 +50,7 @@ TO_BE_SPLIT = {
     "sidecar/transport/tcp/target_stream.h:TargetStream": (23, 41),
     "sidecar/copy/copy_scheduler.h:CopyScheduler": (16, 31),
     "sidecar/worker/pool/worker_pool.h:WorkerPool": (13, 39),
-    "sidecar/peer/client/peer_link.h:PeerLink": (30, 38),
     "sidecar/transport/rdma/rdma_peer.h:RdmaPeer": (25, 36),
-    "sidecar/peer/server/initiator_table.h:InitiatorTable": (10, 35),
     "sidecar/transport/rdma/rdma_connection.h:RdmaConnection": (14, 33),
     "sidecar/app/sidecar_app.cc:App": (32, 13),
     "sidecar/peer/server/peer_service.h:PeerService": (8, 31),

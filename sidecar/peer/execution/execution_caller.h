@@ -14,8 +14,8 @@
 #include "lib/base/mutex.h"
 #include "lib/wire/session_times.h"
 #include "sidecar/peer/client/peer_client.h"
-#include "sidecar/peer/client/peer_directory.h"
 #include "sidecar/peer/identity/initiator_sessions.h"
+#include "sidecar/peer/link/peer_directory.h"
 #include "sidecar/remote/peer_executor.h"
 
 namespace gantry::peer {

@@ -14,8 +14,8 @@
 #include "lib/base/mutex.h"
 #include "lib/base/result.h"
 #include "lib/wire/peer_execution.h"
-#include "sidecar/peer/client/peer_directory.h"
 #include "sidecar/peer/identity/peer_rules.h"
+#include "sidecar/peer/link/peer_directory.h"
 #include "sidecar/registry/buffer_registry.h"
 #include "sidecar/transfer/transfer_engine.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sidecar/messaging/hold_table.h"
-#include "sidecar/peer/client/peer_outbox.h"
+#include "sidecar/peer/link/peer_outbox.h"
 #include "tests/fakes/counting_mapper.h"
 #include "tests/sidecar/peer/raw_owner.h"
 #include "tests/sidecar/peer/test_sidecar.h"

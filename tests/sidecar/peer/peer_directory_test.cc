@@ -1,5 +1,5 @@
 // Two whole sidecars over real sockets: what one registers, the other maps, uses and lets go of.
-#include "sidecar/peer/client/peer_directory.h"
+#include "sidecar/peer/link/peer_directory.h"
 
 #include <dirent.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // What is said to peers, over real sockets: in order, once, over new sessions, within its limits.
-#include "sidecar/peer/client/peer_outbox.h"
+#include "sidecar/peer/link/peer_outbox.h"
 
 #include <gtest/gtest.h>
 

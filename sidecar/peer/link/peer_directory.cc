@@ -1,4 +1,4 @@
-#include "sidecar/peer/client/peer_directory.h"
+#include "sidecar/peer/link/peer_directory.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,8 +6,8 @@
 #include "lib/base/log.h"
 #include "lib/base/name.h"
 #include "sidecar/peer/client/peer_channel.h"
-#include "sidecar/peer/client/peer_link.h"
 #include "sidecar/peer/identity/peer_address.h"
+#include "sidecar/peer/link/peer_link.h"
 
 namespace gantry::peer {
 namespace {
@@ -68,19 +68,20 @@ Result<std::vector<std::shared_ptr<const engine::RemoteBuffer>>> PeerDirectory::
     const std::string& peer, const std::vector<wire::BufferReference>& references,
     engine::RemoteUse use, TimePoint deadline) {
   const std::shared_ptr<PeerLink> link = Find(peer);
-  if (link != nullptr) return link->Acquire(references, use, deadline);
+  if (link != nullptr) return link->buffers().Acquire(references, use, deadline);
   return Fail(NoPeer(peer));
 }
 
 void PeerDirectory::Refresh(const std::string& peer, const std::vector<uint64_t>& stale,
                             const Error& why, TimePoint deadline) {
-  if (const std::shared_ptr<PeerLink> link = Find(peer)) link->Refresh(stale, why, deadline);
+  if (const std::shared_ptr<PeerLink> link = Find(peer))
+    link->buffers().Refresh(stale, why, deadline);
 }
 
 Status PeerDirectory::Notify(const std::string& peer, const wire::Notification& notification,
                              TimePoint deadline, std::optional<milliseconds> down_max) {
   const std::shared_ptr<PeerLink> link = Find(peer);
-  if (link != nullptr) return link->Notify(notification, deadline, down_max);
+  if (link != nullptr) return link->calls().Notify(notification, deadline, down_max);
   return Fail(NoPeer(peer));
 }
 
@@ -88,14 +89,14 @@ Result<size_t> PeerDirectory::EndHoldUses(const std::string& peer,
                                           std::span<const wire::HoldUseEnd> ends,
                                           TimePoint deadline) {
   const std::shared_ptr<PeerLink> link = Find(peer);
-  if (link != nullptr) return link->EndHoldUses(ends, deadline);
+  if (link != nullptr) return link->calls().EndHoldUses(ends, deadline);
   return Fail(NoPeer(peer));
 }
 
 Result<uint64_t> PeerDirectory::UseHold(const std::string& peer, const wire::HoldUse& use,
                                         TimePoint deadline) {
   const std::shared_ptr<PeerLink> link = Find(peer);
-  if (link != nullptr) return link->UseHold(use, deadline);
+  if (link != nullptr) return link->calls().UseHold(use, deadline);
   return Fail(NoPeer(peer));
 }
 
@@ -144,10 +145,10 @@ Result<engine::PeerInfo> PeerDirectory::Put(std::string_view name, std::string_v
     }
     auto place = links_.find(name);
     if (place == links_.end()) {
-      auto made =
-          std::make_shared<PeerLink>(options_, std::string(name), std::string(address),
-                                     std::move(parsed), mapper_, events_, stop_transfers_, fds_);
-      RETURN_IF_ERROR(made->Start());
+      PeerLink::Peer peer = {std::string(name), std::string(address), std::move(parsed)};
+      auto made = std::make_shared<PeerLink>(options_, std::move(peer), mapper_, events_,
+                                             stop_transfers_, fds_);
+      RETURN_IF_ERROR(made->started());
       place = links_.emplace(std::string(name), std::move(made)).first;
     }
     link = place->second;

@@ -1,4 +1,4 @@
-#include "sidecar/peer/client/buffer_import.h"
+#include "sidecar/peer/link/buffer_import.h"
 
 #include <array>
 #include <memory>

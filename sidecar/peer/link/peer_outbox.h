@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "lib/base/mutex.h"
-#include "sidecar/peer/client/peer_directory.h"
+#include "sidecar/peer/link/peer_directory.h"
 #include "sidecar/remote/peer_messenger.h"
 
 namespace gantry::peer {

@@ -82,7 +82,7 @@ class PeerDirectory final : public engine::PeerGateway, public engine::PeerContr
 
   bool Knows(std::string_view peer) const EXCLUDES(mutex_) { return Find(peer) != nullptr; }
   // Notifies a workload of the peer. Blocks until it has answered, over new sessions if necessary:
-  // see PeerLink.
+  // see PeerCalls.
   Status Notify(const std::string& peer, const wire::Notification& notification, TimePoint deadline,
                 std::optional<milliseconds> down_max = {}) EXCLUDES(mutex_);
   // Ends uses of holds at the peer. Blocks like Notify. Returns how many of the first `ends` were

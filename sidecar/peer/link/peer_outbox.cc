@@ -1,4 +1,4 @@
-#include "sidecar/peer/client/peer_outbox.h"
+#include "sidecar/peer/link/peer_outbox.h"
 
 #include <span>
 #include <utility>
