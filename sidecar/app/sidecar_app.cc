@@ -25,8 +25,8 @@
 #include "sidecar/app/worker_views.h"
 #include "sidecar/messaging/event_log.h"
 #include "sidecar/metrics/metrics.h"
-#include "sidecar/peer/execution/execution_caller.h"
-#include "sidecar/peer/execution/execution_desk.h"
+#include "sidecar/peer/execution/execution_client.h"
+#include "sidecar/peer/execution/execution_server.h"
 #include "sidecar/peer/identity/peer_security.h"
 #include "sidecar/peer/link/peer_directory.h"
 #include "sidecar/peer/server/peer_server.h"
@@ -77,11 +77,12 @@ class App final : public SidecarApp {
   ~App() override {
     stopping_ = true;
     if (health_) health_->Refresh();
-    if (engine_) engine_->Close();            // those who wait for transfers get their answers
-    if (executions_) executions_->Close();    // while the peers can say that theirs are quiet
+    if (engine_) engine_->Close();  // those who wait for transfers get their answers
+    if (execution_client_)
+      execution_client_->Close();             // while the peers can say that theirs are quiet
     if (peer_server_) peer_server_->Close();  // and those who wait for peers or for uses
     if (peers_) peers_->Close();
-    if (desk_) desk_->Close();
+    if (execution_server_) execution_server_->Close();
     if (registry_) registry_->Close();
     if (engine_) engine_->StopRetries();
     events_.Close();
@@ -89,7 +90,7 @@ class App final : public SidecarApp {
     metrics_.SetGaugeSource(nullptr);
     handoff_.reset();  // the leases of the workloads end
     housekeeping_.reset();
-    if (messaging_) messaging_->Part();
+    if (messaging_) messaging_->DisconnectPeers();
     peers_.reset();
     if (tcp_path_) tcp_path_->EndCopies();  // of peers' requests, too: the engine drives them
     engine_.reset();
@@ -169,7 +170,7 @@ class App final : public SidecarApp {
         EngineOptionsOf(config_), copies_->pool(), copies_->scheduler().hints(),
         MakeTransports(sources, &to_peers_), *registry_, events_, metrics_);
     RETURN_IF_ERROR(engine_->started());
-    engine_->SetMessaging(messaging_->notifications(), messaging_->desk());
+    engine_->SetMessaging(messaging_->notifications(), messaging_->hold_client());
     return {};
   }
 
@@ -202,8 +203,8 @@ class App final : public SidecarApp {
     server.connections_max = fds_max_.peer_connections;
     server.streams = tcp_path_->Offers();
     server.streams.tcp.connections_max = fds_max_.data_connections;
-    server.streams.tcp.strangers_max =
-        std::min(server.streams.tcp.strangers_max, fds_max_.data_connections / 4);
+    server.streams.tcp.unauthenticated_max =
+        std::min(server.streams.tcp.unauthenticated_max, fds_max_.data_connections / 4);
     if (rdma_path_) {
       server.rdma = &(*rdma_path_)->target();
       server.rdma_devices = (*rdma_path_)->addresses();
@@ -215,8 +216,8 @@ class App final : public SidecarApp {
     static_assert(milliseconds(SidecarConfig::kQuiesceMsLimit) <= wire::kPeerQuiesceMax);
     server.quiesce_max = Millis(config_.quiesce_ms_max);
     messaging_->ServeWith(&server);
-    desk_ = std::make_unique<peer::ExecutionDesk>(*engine_, *registry_);
-    server.executions = desk_.get();
+    execution_server_ = std::make_unique<peer::ExecutionServer>(*engine_, *registry_);
+    server.executions = execution_server_.get();
     ASSIGN_OR_RETURN(peer_server_, peer::PeerServer::Start(std::move(server), *registry_));
     registry_->SetRevocationSink(peer_server_.get());
     peer::PeerDirectoryOptions directory;
@@ -234,10 +235,10 @@ class App final : public SidecarApp {
           engine_->StopTransfersUsing(std::move(buffer), std::move(why));
         });
     engine_->SetPeerGateway(peers_.get());
-    desk_->SetPeers(peers_.get());
-    executions_ = std::make_unique<peer::ExecutionCaller>(*peers_, *peer_server_);
-    engine_->SetPeerExecutor(executions_.get());
-    messaging_->Meet(*peers_);
+    execution_server_->SetPeers(peers_.get());
+    execution_client_ = std::make_unique<peer::ExecutionClient>(*peers_, *peer_server_);
+    engine_->SetPeerExecutor(execution_client_.get());
+    messaging_->ConnectPeers(*peers_);
     return {};
   }
 
@@ -367,8 +368,8 @@ class App final : public SidecarApp {
   std::unique_ptr<Messaging> messaging_;
   std::unique_ptr<engine::TransferEngine> engine_;
   PeerTransports to_peers_;  // the engine's
-  std::unique_ptr<peer::ExecutionDesk> desk_;
-  std::unique_ptr<peer::ExecutionCaller> executions_;
+  std::unique_ptr<peer::ExecutionServer> execution_server_;
+  std::unique_ptr<peer::ExecutionClient> execution_client_;
   std::unique_ptr<peer::PeerServer> peer_server_;
   std::unique_ptr<peer::PeerDirectory> peers_;
   std::unique_ptr<registry::HandoffServer> handoff_;

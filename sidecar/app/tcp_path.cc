@@ -73,7 +73,7 @@ std::unique_ptr<transport::TcpTransport> TcpPath::MakeTransport(std::function<vo
 peer::StreamSettings TcpPath::Offers() {
   peer::StreamSettings options;
   options.listen = DataAddress(config_);
-  options.told = config_.data_host;
+  options.advertised = config_.data_host;
   options.loops = loops_.get();
   options.helpers = &helpers_;
   if (config_.data_tls) options.security = tls_.get();

@@ -39,13 +39,13 @@ std::vector<int> GpusOf(const MovePlan& plan, const worker::CopyWorkers& workers
 }  // namespace
 
 CopyOperation::CopyOperation(CopyScheduler& scheduler, std::shared_ptr<const MovePlan> plan,
-                             int priority, uint64_t token, std::vector<uint64_t>* attention,
+                             int priority, uint64_t token, std::vector<uint64_t>* ready_tokens,
                              TimePoint last_post)
     : scheduler_(scheduler),
       plan_(std::move(plan)),
       priority_(priority),
       token_(token),
-      attention_(attention),
+      ready_tokens_(ready_tokens),
       last_post_(last_post),
       with_host_(Has(*plan_, wire::MemoryKind::kHost)),
       on_gpus_(Has(*plan_, wire::MemoryKind::kGpu)),
@@ -55,7 +55,7 @@ CopyOperation::CopyOperation(CopyScheduler& scheduler, std::shared_ptr<const Mov
   progress_.chunks_total = plan_->segments.size();
 }
 
-CopyOperation::~CopyOperation() { scheduler_.Leave(this); }
+CopyOperation::~CopyOperation() { scheduler_.Forget(this); }
 
 void CopyOperation::Stop() {
   if (stopped_) return;
@@ -74,7 +74,7 @@ void CopyOperation::Abort() {
 }
 
 void CopyOperation::Hasten() {
-  scheduler_.Leave(this);
+  scheduler_.Forget(this);
   priority_ = INT_MAX;
   if (HasWork()) scheduler_.waiting_[priority_].For(scheduler_.KindOf(*this)).push_back(this);
 }
@@ -171,7 +171,7 @@ void CopyOperation::Done(const PlanPart& part, int worker, const worker::Complet
 }
 
 void CopyOperation::Fail(Error error) {
-  if (!error_ && inflight_ > 0) attention_->push_back(token_);
+  if (!error_ && inflight_ > 0) ready_tokens_->push_back(token_);
   if (!error_) error_ = std::move(error);
   stopped_ = true;
 }
@@ -185,7 +185,7 @@ void CopyOperation::Refuse(Error error) {
 void CopyOperation::FinishIfQuiet() {
   if (finished_ || inflight_ > 0 || HasWork()) return;
   finished_ = true;
-  attention_->push_back(token_);
+  ready_tokens_->push_back(token_);
 }
 
 std::vector<uint32_t> CopyOperation::UnfinishedItems() const {

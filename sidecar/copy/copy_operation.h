@@ -13,7 +13,7 @@ namespace gantry::transport {
 class CopyOperation final : public Operation {
  public:
   CopyOperation(CopyScheduler& scheduler, std::shared_ptr<const MovePlan> plan, int priority,
-                uint64_t token, std::vector<uint64_t>* attention, TimePoint last_post);
+                uint64_t token, std::vector<uint64_t>* ready_tokens, TimePoint last_post);
   ~CopyOperation() override;
 
   void Stop() override;
@@ -64,7 +64,7 @@ class CopyOperation final : public Operation {
   const std::shared_ptr<const MovePlan> plan_;
   int priority_;
   const uint64_t token_;
-  std::vector<uint64_t>* const attention_;
+  std::vector<uint64_t>* const ready_tokens_;
   const TimePoint last_post_;  // max: no limit
   const bool with_host_;
   const bool on_gpus_;

@@ -20,7 +20,7 @@ constexpr uint64_t kRowJobBytes = 16 << 20;
 constexpr size_t kFirstKernelBlocks = 1024;
 constexpr size_t kKernelSteps = 3;
 
-// Faster than a worker copies on today's machines: a nap that is based on it ends too early, which
+// Faster than a worker copies on today's machines: a wait that is based on it ends too early, which
 // costs a wake-up, rather than too late, which would leave a worker without work.
 constexpr uint64_t kCopyBytesPerNanosecond = 20;
 constexpr uint64_t kUnattendedBytesMin = 2 << 20;
@@ -59,26 +59,26 @@ std::unique_ptr<Operation> CopyScheduler::Start(std::shared_ptr<const MovePlan> 
 
 std::unique_ptr<CopyOperation> CopyScheduler::StartFor(std::shared_ptr<const MovePlan> plan,
                                                        int priority, uint64_t token,
-                                                       std::vector<uint64_t>* attention,
+                                                       std::vector<uint64_t>* ready_tokens,
                                                        TimePoint last_post) {
   auto operation = std::make_unique<CopyOperation>(*this, std::move(plan), priority, token,
-                                                   attention, last_post);
+                                                   ready_tokens, last_post);
   waiting_[priority].For(KindOf(*operation)).push_back(operation.get());
   return operation;
 }
 
-PollOutcome CopyScheduler::Poll(std::vector<uint64_t>* attention) {
+PollOutcome CopyScheduler::Poll(std::vector<uint64_t>* ready_tokens) {
   const bool completed = TakeCompletions();
   const bool fed = Feed();
   const bool any = completed || fed || !finished_.empty();
-  attention->insert(attention->end(), finished_.begin(), finished_.end());
+  ready_tokens->insert(ready_tokens->end(), finished_.begin(), finished_.end());
   finished_.clear();
   // Copies by processors are better left alone by whoever polls.
-  const bool devices_work = gpu_jobs_ > 0 && gpu_jobs_ == jobs_in_flight_;
-  return {.progressed = any, .devices_work = devices_work, .unattended = Unattended()};
+  const bool should_spin = gpu_jobs_ > 0 && gpu_jobs_ == jobs_in_flight_;
+  return {.progressed = any, .should_spin = should_spin, .poll_interval = PollInterval()};
 }
 
-nanoseconds CopyScheduler::Unattended() const {
+nanoseconds CopyScheduler::PollInterval() const {
   uint64_t least = UINT64_MAX;
   for (size_t worker = 0; worker < load_.size(); ++worker) {
     if (!pool_.usable(static_cast<int>(worker))) continue;
@@ -319,7 +319,7 @@ CopyScheduler::Posting CopyScheduler::PostPart(CopyOperation* operation, int wor
   return Posting::kPosted;
 }
 
-void CopyScheduler::Leave(CopyOperation* operation) {
+void CopyScheduler::Forget(CopyOperation* operation) {
   for (auto& [priority, level] : waiting_) {
     for (auto& [kind, queue] : level.queues) std::erase(queue, operation);
   }

@@ -47,13 +47,13 @@ class CopyScheduler {
   // See Transport::Start.
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token);
-  // Appends the token to `attention`, which outlives the operation, instead of reporting it in
+  // Appends the token to `ready_tokens`, which outlives the operation, instead of reporting it in
   // Poll. Posts nothing of the operation after `last_post`; the caller stops it then.
   std::unique_ptr<CopyOperation> StartFor(std::shared_ptr<const MovePlan> plan, int priority,
-                                          uint64_t token, std::vector<uint64_t>* attention,
+                                          uint64_t token, std::vector<uint64_t>* ready_tokens,
                                           TimePoint last_post = TimePoint::max());
   // See Transport::Poll.
-  PollOutcome Poll(std::vector<uint64_t>* attention);
+  PollOutcome Poll(std::vector<uint64_t>* ready_tokens);
 
  private:
   friend class CopyOperation;
@@ -98,7 +98,7 @@ class CopyScheduler {
   };
 
   // How long the workers have enough to do, as PollOutcome has it.
-  nanoseconds Unattended() const;
+  nanoseconds PollInterval() const;
   // What waits for a GPU when no worker has one, nor is being started for one that had.
   bool EndThoseWithoutWorkers();
   bool TakeCompletions();
@@ -130,7 +130,7 @@ class CopyScheduler {
   bool IsAnotherFree() const;  // for what is between a GPU and the host
   GpuCopyPlanner& PlannerOf(int gpu);
   void NoteMeans(int gpu, TimePoint now);  // for recent_
-  void Leave(CopyOperation* operation);
+  void Forget(CopyOperation* operation);
 
   const CopySchedulerOptions options_;
   worker::CopyPool& pool_;

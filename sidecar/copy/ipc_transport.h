@@ -33,7 +33,7 @@ class IpcTransport final : public Transport {
     return copies_.Start(std::move(plan), priority, token);
   }
   // The shm transport polls the scheduler and reports finished operations.
-  PollOutcome Poll(std::vector<uint64_t>* /*attention*/) override { return {}; }
+  PollOutcome Poll(std::vector<uint64_t>* /*ready_tokens*/) override { return {}; }
 
  private:
   const std::function<Status()> gpus_;

@@ -27,7 +27,7 @@ constexpr uint64_t kMostRowBytesMax = 64 << 10;
 void RecentCopies::Foresee() {
   const auto since = now_() - last_posted_.load(std::memory_order_relaxed);
   if (since > kAwake && since < kLately) {
-    workers_.Rouse(last_worker_.load(std::memory_order_relaxed));
+    workers_.WakeWorker(last_worker_.load(std::memory_order_relaxed));
   }
 }
 
@@ -43,7 +43,7 @@ void RecentCopies::Expect(size_t named) {
     const int gpu = workers_.gpu_of(worker);
     if (gpu < 0) continue;
     const uint64_t bit = gpu < kGpusMax ? uint64_t{1} << gpu : 0;
-    if (all || (seen & bit) == 0) workers_.Rouse(worker);
+    if (all || (seen & bit) == 0) workers_.WakeWorker(worker);
     seen |= bit;
   }
 }

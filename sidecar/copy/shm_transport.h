@@ -28,7 +28,9 @@ class ShmTransport final : public Transport {
     return copies_.Start(std::move(plan), priority, token);
   }
   // Polls the scheduler, also for the operations of the ipc transport.
-  PollOutcome Poll(std::vector<uint64_t>* attention) override { return copies_.Poll(attention); }
+  PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override {
+    return copies_.Poll(ready_tokens);
+  }
 
  private:
   CopyScheduler& copies_;

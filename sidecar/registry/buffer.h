@@ -41,10 +41,11 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
     std::vector<uint64_t> allocation_ids;
   };
 
-  using OnNics = memory::OnNics;
+  using NicRegistration = memory::NicRegistration;
 
   // REQUIRES one allocation for each of description.allocation_ids.
-  Buffer(Description description, Allocations allocations, OnNics on_nics = WithoutNics());
+  Buffer(Description description, Allocations allocations,
+         NicRegistration nic_registration = WithoutNics());
 
   const Description& description() const { return description_; }
   uint64_t length() const { return description_.pieces.length(); }
@@ -80,17 +81,18 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   // `on_devices` receives the first failure of an RDMA device; it changes nothing else.
   bool Release(Status* on_devices) EXCLUDES(mutex_);
   // Makes a suspended buffer active over new mappings; false when it is not suspended.
-  bool Resume(Allocations allocations, OnNics on_nics = WithoutNics()) EXCLUDES(mutex_);
+  bool Resume(Allocations allocations, NicRegistration nic_registration = WithoutNics())
+      EXCLUDES(mutex_);
   // True when it is suspended and its mappings were released.
   bool IsAsleep() const EXCLUDES(mutex_);
 
-  static OnNics WithoutNics();
+  static NicRegistration WithoutNics();
 
  private:
   // The mappings and registrations. The registrations are dropped before the mappings under them.
   struct Backing {
     Allocations allocations;
-    OnNics on_nics;
+    NicRegistration nic_registration;
   };
 
   void EndUse(std::list<std::string>::iterator user) EXCLUDES(mutex_);
@@ -117,7 +119,7 @@ class Buffer::Use {
 
   const Buffer& buffer() const { return *buffer_; }
   const Allocations& allocations() const { return backing_->allocations; }
-  const OnNics& on_nics() const { return backing_->on_nics; }
+  const NicRegistration& nic_registration() const { return backing_->nic_registration; }
 
  private:
   friend class Buffer;

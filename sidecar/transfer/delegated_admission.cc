@@ -194,7 +194,7 @@ Status TransferAdmission::Delegate(const wire::TransferRequest& request, const B
     auto& remote = admitted->remotes[i];
     auto known = std::make_shared<RemoteBuffer>();
     known->reference = remote->reference;
-    known->acquaintance = remote->acquaintance;
+    known->peer_registration_id = remote->peer_registration_id;
     input->remote[i].remote = &known->reference;
     remote = std::move(known);
   }

@@ -49,7 +49,7 @@ Objection LocalObjection(const transport::Transport& transport, const Allocation
                          const PathQuestion& question) {
   const auto& remotes =
       transport.traits().addresses_buffers ? *question.remote_buffers : *question.remote;
-  const transport::LocalSide side = {*question.local, *question.local_on_nics,
+  const transport::LocalSide side = {*question.local, *question.local_nic_memory,
                                      question.why_not_on_nics};
   if (auto status = transport.CanCarry(side, remotes); !status) {
     return {std::move(status.error().message), question.why_not_on_nics.has_value()
@@ -128,10 +128,10 @@ Result<PathChoice> SelectPath(const std::vector<std::unique_ptr<transport::Trans
   for (const wire::Path path : wire::kPaths) {
     transport::Transport* transport = Find(transports, path);
     auto [reason, obstacle] = ObjectionTo(transport, path, locals, question);
-    if (path == wire::Path::kRdma && !reason.empty()) choice.against_rdma = obstacle;
-    if (!choice.kept_off_by_tcp && reason.ends_with(wire::kReachedOverTcp) &&
+    if (path == wire::Path::kRdma && !reason.empty()) choice.rdma_obstacle = obstacle;
+    if (!choice.blocked_by_tcp && reason.ends_with(wire::kReachedOverTcp) &&
         RequirementReason(path, question).empty()) {
-      choice.kept_off_by_tcp = path;
+      choice.blocked_by_tcp = path;
     }
     if (reason.empty()) reason = RequirementReason(path, question);
     if (reason.empty() && choice.transport == nullptr) choice.transport = transport;

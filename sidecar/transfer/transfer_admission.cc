@@ -209,7 +209,7 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   PathQuestion question;
   question.local = &input.local_allocations;
   question.why_not_on_nics = input.why_not_on_nics;
-  question.local_on_nics = &input.local_on_nics;
+  question.local_nic_memory = &input.local_nic_memory;
   question.remote = &input.remote_allocations;
   question.remote_buffers = targets.empty() ? &input.remote_allocations : &targets;
   question.peer_reports = admitted->remotes.empty() ? nullptr : &admitted->remotes.front()->paths;
@@ -247,8 +247,8 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   if (choice.transport != nullptr) {
     status.path = choice.transport->path();
     status.paths = std::move(choice.reports);
-    admitted->against_rdma = choice.against_rdma;
-    admitted->kept_off_by_tcp = choice.kept_off_by_tcp;
+    admitted->rdma_obstacle = choice.rdma_obstacle;
+    admitted->blocked_by_tcp = choice.blocked_by_tcp;
   }
   status.bytes = admitted->plan->bytes;
   status.chunks = admitted->plan->segments.size();
@@ -304,7 +304,7 @@ Status TransferAdmission::ResolveLocal(const wire::TransferRequest& request,
       }
       buffer.allocations.push_back(list.IndexOf(allocation.get(), allocation));
     }
-    input->AddOnNics(use->on_nics());
+    input->AddNicRegistration(use->nic_registration());
     input->local.push_back(std::move(buffer));
     admitted->uses.push_back(*std::move(use));
   }

@@ -5,7 +5,7 @@
 
 #include "sidecar/remote/peer_buffers.h"
 #include "sidecar/transfer/path_selector.h"
-#include "sidecar/transfer/request_shelf.h"
+#include "sidecar/transfer/retry_request_store.h"
 #include "sidecar/transfer/stale_retry.h"
 #include "sidecar/transfer/transfer_admission.h"
 #include "sidecar/transfer/transfer_loop.h"
@@ -32,7 +32,7 @@ TransferEngine::TransferEngine(EngineOptions options, worker::DriverSleep& sleep
       loop_(std::make_unique<TransferLoop>(
           TransferDriver::Parts{options_, transports_, *delegated_, *retry_, events, metrics},
           sleep)),
-      requests_(std::make_shared<RequestShelf>()) {}
+      requests_(std::make_shared<RetryRequestStore>()) {}
 
 TransferEngine::~TransferEngine() {
   Close();
@@ -49,7 +49,7 @@ void TransferEngine::SetPeerGateway(PeerGateway* gateway) { peers_->SetGateway(g
 
 void TransferEngine::SetPeerExecutor(PeerExecutor* executor) { delegated_->SetExecutor(executor); }
 
-void TransferEngine::SetMessaging(NotificationCenter& notifications, HoldDesk& holds) {
+void TransferEngine::SetMessaging(NotificationCenter& notifications, HoldClient& holds) {
   loop_->SetNotifications(&notifications);
   admission_->SetHolds(&holds);
 }
@@ -114,7 +114,7 @@ void TransferEngine::NoteRejection(std::string_view workload, wire::Operation op
   sample.outcome = metrics::Outcome::kRejected;
   metrics_.TransferEnded(sample);
   metrics_.AccessError(std::nullopt, error.code);
-  refusals_.Tell(workload, wire::NameOf(operation), "", error);
+  refusals_.Log(workload, wire::NameOf(operation), "", error);
 }
 
 Result<TransferStatus> TransferEngine::Get(std::string_view workload, std::string_view id,

@@ -61,7 +61,7 @@ class Operation {
 struct LocalSide {
   const std::vector<std::shared_ptr<const memory::MappedAllocation>>& allocations;
   // The buffers' registrations on RDMA devices; one for each buffer when all are registered.
-  const std::vector<std::shared_ptr<const memory::NicMemory>>& on_nics;
+  const std::vector<std::shared_ptr<const memory::NicMemory>>& nic_memory;
   const std::optional<Error>& why_not_on_nics;  // set when one is not registered
 };
 
@@ -80,15 +80,15 @@ struct PollOutcome {
   bool progressed = false;
   // True while devices copy for only microseconds. Polling again at once then saves a sleep and a
   // wake-up, and takes no processor from copies.
-  bool devices_work = false;
+  bool should_spin = false;
   // How long the driver may ignore completions of copy workers, because they have enough queued. It
   // is woken when anything else happens.
-  nanoseconds unattended = nanoseconds::max();
+  nanoseconds poll_interval = nanoseconds::max();
 
   void Add(const PollOutcome& other) {
     progressed |= other.progressed;
-    devices_work |= other.devices_work;
-    unattended = std::min(unattended, other.unattended);
+    should_spin |= other.should_spin;
+    poll_interval = std::min(poll_interval, other.poll_interval);
   }
 };
 
@@ -112,7 +112,7 @@ class Transport {
                                            uint64_t token) = 0;
   // Takes completions and issues more work. Appends the token of each operation once when it
   // becomes finished. Appends it also when the operation fails before it has drained.
-  virtual PollOutcome Poll(std::vector<uint64_t>* attention) = 0;
+  virtual PollOutcome Poll(std::vector<uint64_t>* ready_tokens) = 0;
 
   wire::Path path() const { return traits().path; }
 };

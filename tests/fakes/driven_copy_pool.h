@@ -16,7 +16,7 @@ class DrivenCopyPool : public CopyPool, public CopyWorkers {
     return uuid.empty() ? 0 : uuid.front() - '0';
   }
   void Replace(int /*worker*/) override {}
-  void Rouse(int /*worker*/) override {}
+  void WakeWorker(int /*worker*/) override {}
 };
 
 }  // namespace gantry::worker

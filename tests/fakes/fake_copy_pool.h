@@ -130,29 +130,30 @@ class FakeCopyPool final : public CopyPool,
     return taken;
   }
   void Wait(TimePoint deadline, Mutex* driver) override {
-    Nap(std::min(deadline, NextCompletion()), driver);
+    WaitIgnoringCompletions(std::min(deadline, NextCompletion()), driver);
   }
-  void Nap(TimePoint deadline, Mutex* driver) override NO_THREAD_SAFETY_ANALYSIS {
+  void WaitIgnoringCompletions(TimePoint deadline,
+                               Mutex* driver) override NO_THREAD_SAFETY_ANALYSIS {
     driver->unlock();
     waker_.WaitUntil(deadline);
     driver->lock();
   }
   void WakeWaiter() override { waker_.Wake(); }
   // Its waiter sleeps by a clock, and is not kept from waking.
-  void TakeOver() override {}
-  void HandBack(bool wake) override {
+  void BeginDriving() override {}
+  void EndDriving(bool wake) override {
     const MutexLock lock(mutex_);
     if (wake || NextDue() != TimePoint::max()) waker_.Wake();
   }
-  void LookAfresh() override {}
+  void ClearWakeRequests() override {}
   void Replace(int worker) override { Lose(worker, /*comes_back=*/true); }
-  void Rouse(int worker) override {
+  void WakeWorker(int worker) override {
     const MutexLock lock(mutex_);
-    roused_.insert(worker);
+    woken_.insert(worker);
   }
-  std::set<int> TakeRoused() {
+  std::set<int> TakeWoken() {
     const MutexLock lock(mutex_);
-    return std::exchange(roused_, {});
+    return std::exchange(woken_, {});
   }
 
   Result<memory::MappingId> Map(const memory::AllocationSource& source) override {
@@ -305,7 +306,7 @@ class FakeCopyPool final : public CopyPool,
   milliseconds delay_ GUARDED_BY(mutex_){0};
   bool held_ GUARDED_BY(mutex_) = false;
   int replacements_ GUARDED_BY(mutex_) = 0;
-  std::set<int> roused_ GUARDED_BY(mutex_);
+  std::set<int> woken_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gantry::worker

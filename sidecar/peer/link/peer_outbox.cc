@@ -38,10 +38,10 @@ PeerOutbox::~PeerOutbox() {
     threads.swap(ended_);
     threads.push_back(std::move(sharing_thread_));
     share_.NotifyAll();
-    for (const Lanes* lanes : {&notification_lanes_, &transfer_lanes_, &hold_lanes_}) {
-      for (const auto& [peer, lane] : *lanes) {
-        lane->changed.NotifyAll();
-        threads.push_back(std::move(lane->thread));
+    for (const PeerQueues* queues : {&notification_queues_, &transfer_queues_, &hold_queues_}) {
+      for (const auto& [peer, queue] : *queues) {
+        queue->changed.NotifyAll();
+        threads.push_back(std::move(queue->thread));
       }
     }
   }
@@ -52,38 +52,38 @@ PeerOutbox::~PeerOutbox() {
 
 void PeerOutbox::Notify(const std::string& peer, wire::Notification notification,
                         TimePoint deadline, engine::DeliveryDone done) {
-  NotifyIn(&notification_lanes_, peer, std::move(notification), deadline, {}, std::move(done));
+  NotifyIn(&notification_queues_, peer, std::move(notification), deadline, {}, std::move(done));
 }
 
 void PeerOutbox::NotifyOfTransfer(const std::string& peer, wire::Notification notification,
                                   TimePoint deadline, engine::DeliveryDone done) {
-  NotifyIn(&transfer_lanes_, peer, std::move(notification), deadline, options_.down_max,
+  NotifyIn(&transfer_queues_, peer, std::move(notification), deadline, options_.down_max,
            std::move(done));
 }
 
-void PeerOutbox::NotifyIn(Lanes* lanes, const std::string& peer, wire::Notification notification,
-                          TimePoint deadline, std::optional<milliseconds> down_max,
-                          engine::DeliveryDone done) {
+void PeerOutbox::NotifyIn(PeerQueues* queues, const std::string& peer,
+                          wire::Notification notification, TimePoint deadline,
+                          std::optional<milliseconds> down_max, engine::DeliveryDone done) {
   auto shared = std::make_shared<const wire::Notification>(std::move(notification));
-  Errand errand;
-  errand.bytes = shared->content.message.size();
-  errand.run = [this, peer, shared, deadline, down_max, done] {
+  Message message;
+  message.bytes = shared->content.message.size();
+  message.run = [this, peer, shared, deadline, down_max, done] {
     const TimePoint start = Clock::now();
     const Status outcome = directory_.Notify(peer, *shared, deadline, down_max);
     done(outcome, std::chrono::duration_cast<microseconds>(Clock::now() - start));
   };
-  if (Status added = AddNotification(lanes, peer, std::move(errand)); !added) {
+  if (Status added = AddNotification(queues, peer, std::move(message)); !added) {
     done(added, std::nullopt);
   }
 }
 
-Status PeerOutbox::AddNotification(Lanes* lanes, const std::string& peer, Errand errand) {
+Status PeerOutbox::AddNotification(PeerQueues* queues, const std::string& peer, Message message) {
   RETURN_IF_ERROR(CheckKnown(peer));
   JoinEnded();
   const MutexLock lock(mutex_);
   if (closed_) return Stopping();
-  RETURN_IF_ERROR(CheckRoom(*lanes, peer, errand.bytes));
-  Add(lanes, peer, std::move(errand));
+  RETURN_IF_ERROR(CheckRoom(*queues, peer, message.bytes));
+  Add(queues, peer, std::move(message));
   return {};
 }
 
@@ -104,7 +104,7 @@ Status PeerOutbox::AddHoldEnd(const std::string& peer, wire::HoldUseEnd end) {
   HoldEnds& waiting = hold_ends_[peer];
   waiting.ends.push_back(end);
   waiting.until = Clock::now() + options_.hold_end_max;
-  if (waiting.ends.size() == 1) Add(&hold_lanes_, peer, {0, [this, peer] { SayHoldEnds(peer); }});
+  if (waiting.ends.size() == 1) Add(&hold_queues_, peer, {0, [this, peer] { SayHoldEnds(peer); }});
   return {};
 }
 
@@ -126,39 +126,41 @@ Status PeerOutbox::CheckKnown(const std::string& peer) const {
   return Fail(ErrorCode::kNotFound, "no peer '" + peer + "'", "PUT /v1/peers/" + peer + " first");
 }
 
-Status PeerOutbox::CheckRoom(const Lanes& lanes, const std::string& peer, size_t bytes) const {
-  const auto found = lanes.find(peer);
-  if (found == lanes.end()) {
-    if (lanes.size() < options_.lanes_max) return {};
+Status PeerOutbox::CheckRoom(const PeerQueues& queues, const std::string& peer,
+                             size_t bytes) const {
+  const auto found = queues.find(peer);
+  if (found == queues.end()) {
+    if (queues.size() < options_.queues_max) return {};
     return Fail(ErrorCode::kResourceExhausted,
-                "there is something to be said to " + std::to_string(lanes.size()) +
+                "there is something to be said to " + std::to_string(queues.size()) +
                     " other peers, the most at once",
                 "try again in a moment");
   }
-  const Lane& lane = *found->second;
-  if (lane.waiting.size() < options_.errands_max && lane.bytes + bytes <= options_.bytes_max) {
+  const PeerQueue& queue = *found->second;
+  if (queue.waiting.size() < options_.messages_max && queue.bytes + bytes <= options_.bytes_max) {
     return {};
   }
   return Fail(ErrorCode::kResourceExhausted,
-              std::to_string(lane.waiting.size()) + " notifications to peer '" + peer +
+              std::to_string(queue.waiting.size()) + " notifications to peer '" + peer +
                   "' have not been sent yet",
               "try again when the peer answers; GET /v1/peers/" + peer + " shows its state");
 }
 
-void PeerOutbox::Add(Lanes* lanes, const std::string& peer, Errand errand) {
-  std::shared_ptr<Lane>& lane = (*lanes)[peer];
-  if (lane == nullptr) {
-    lane = std::make_shared<Lane>();
-    auto thread = StartThread("gantry-say", [this, lanes, peer, lane] { Run(lanes, peer, lane); });
+void PeerOutbox::Add(PeerQueues* queues, const std::string& peer, Message message) {
+  std::shared_ptr<PeerQueue>& queue = (*queues)[peer];
+  if (queue == nullptr) {
+    queue = std::make_shared<PeerQueue>();
+    auto thread =
+        StartThread("gantry-say", [this, queues, peer, queue] { Run(queues, peer, queue); });
     if (thread) {
-      lane->thread = *std::move(thread);
+      queue->thread = *std::move(thread);
     } else {
-      shared_lanes_.push_back({lanes, peer, lane});
+      shared_queues_.push_back({queues, peer, queue});
     }
   }
-  lane->bytes += errand.bytes;
-  lane->waiting.push_back(std::move(errand));
-  lane->changed.NotifyAll();
+  queue->bytes += message.bytes;
+  queue->waiting.push_back(std::move(message));
+  queue->changed.NotifyAll();
   share_.NotifyAll();
 }
 
@@ -166,27 +168,27 @@ void PeerOutbox::Add(Lanes* lanes, const std::string& peer, Errand errand) {
 std::function<void()> PeerOutbox::NextShared() {
   MutexLock lock(mutex_);
   while (true) {
-    while (shared_lanes_.empty()) {
+    while (shared_queues_.empty()) {
       if (closed_) return {};
       share_.Wait(lock);
     }
-    SharedLane next = std::move(shared_lanes_.front());
-    shared_lanes_.pop_front();
-    Lane& lane = *next.lane;
-    if (lane.waiting.empty()) {  // its peer's next errand tries for a thread again
-      next.lanes->erase(next.peer);
+    SharedQueue next = std::move(shared_queues_.front());
+    shared_queues_.pop_front();
+    PeerQueue& queue = *next.queue;
+    if (queue.waiting.empty()) {  // its peer's next message tries for a thread again
+      next.queues->erase(next.peer);
       continue;
     }
-    Errand errand = std::move(lane.waiting.front());
-    lane.waiting.pop_front();
-    lane.bytes -= errand.bytes;
-    shared_lanes_.push_back(std::move(next));  // the other lanes come first
-    return std::move(errand.run);
+    Message message = std::move(queue.waiting.front());
+    queue.waiting.pop_front();
+    queue.bytes -= message.bytes;
+    shared_queues_.push_back(std::move(next));  // the other queues come first
+    return std::move(message.run);
   }
 }
 
 void PeerOutbox::ServeShared() {
-  while (const std::function<void()> errand = NextShared()) errand();
+  while (const std::function<void()> message = NextShared()) message();
 }
 
 void PeerOutbox::JoinEnded() {
@@ -198,25 +200,26 @@ void PeerOutbox::JoinEnded() {
   for (std::jthread& thread : ended) thread.join();
 }
 
-void PeerOutbox::Run(Lanes* lanes, const std::string& peer, const std::shared_ptr<Lane>& lane) {
+void PeerOutbox::Run(PeerQueues* queues, const std::string& peer,
+                     const std::shared_ptr<PeerQueue>& queue) {
   while (true) {
-    Errand errand;
+    Message message;
     {
       MutexLock lock(mutex_);
       const TimePoint idle_until = Clock::now() + options_.idle_max;
-      while (lane->waiting.empty()) {
+      while (queue->waiting.empty()) {
         if (closed_) return;
-        if (lane->changed.WaitUntil(lock, idle_until) || !lane->waiting.empty()) continue;
+        if (queue->changed.WaitUntil(lock, idle_until) || !queue->waiting.empty()) continue;
         if (closed_) return;
-        ended_.push_back(std::move(lane->thread));
-        lanes->erase(peer);
+        ended_.push_back(std::move(queue->thread));
+        queues->erase(peer);
         return;
       }
-      errand = std::move(lane->waiting.front());
-      lane->waiting.pop_front();
-      lane->bytes -= errand.bytes;
+      message = std::move(queue->waiting.front());
+      queue->waiting.pop_front();
+      queue->bytes -= message.bytes;
     }
-    errand.run();
+    message.run();
   }
 }
 

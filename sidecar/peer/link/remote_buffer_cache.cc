@@ -35,8 +35,8 @@ BufferKey KeyOf(const wire::BufferReference& reference) {
 // `lease` before `buffer`: mappings go first.
 struct RemoteBufferCache::Entry {
   std::shared_ptr<const void> lease;
-  // Guarded by the shelf's mutex:
-  size_t uses = 0;  // how often it is in Use objects; the shelf keeps an entry that is in one
+  // Guarded by the table's mutex:
+  size_t uses = 0;  // how often it is in Use objects; the table keeps an entry that is in one
   bool retired = false;
   TimePoint stop_at = TimePoint::max();
 
@@ -44,8 +44,8 @@ struct RemoteBufferCache::Entry {
   Error why;  // guarded likewise
 };
 
-struct RemoteBufferCache::Shelf {
-  explicit Shelf(std::function<void()> on_unused_in) : on_unused(std::move(on_unused_in)) {}
+struct RemoteBufferCache::Table {
+  explicit Table(std::function<void()> on_unused_in) : on_unused(std::move(on_unused_in)) {}
 
   void Retire(const std::shared_ptr<Entry>& entry, TimePoint stop_at, const Error& why)
       REQUIRES(mutex) {
@@ -74,43 +74,43 @@ struct RemoteBufferCache::Shelf {
 // What handles that were given out together share: as long as it lives, their buffers are in use.
 // One for each buffer would be as many allocations for each transfer.
 struct RemoteBufferCache::Use {
-  explicit Use(std::shared_ptr<Shelf> shelf_in) : shelf(std::move(shelf_in)) {}
+  explicit Use(std::shared_ptr<Table> table_in) : table(std::move(table_in)) {}
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
   ~Use() {
     bool unused = false;
     {
-      const MutexLock lock(shelf->mutex);
+      const MutexLock lock(table->mutex);
       for (Entry* entry : entries) unused |= --entry->uses == 0 && entry->retired;
     }
-    if (unused) shelf->on_unused();
+    if (unused) table->on_unused();
   }
 
-  // REQUIRES the shelf's mutex.
+  // REQUIRES the table's mutex.
   static Handle Add(const std::shared_ptr<Use>& use, Entry* entry) {
     use->entries.push_back(entry);
     ++entry->uses;
     return {use, &entry->buffer};
   }
 
-  const std::shared_ptr<Shelf> shelf;
+  const std::shared_ptr<Table> table;
   std::vector<Entry*> entries;
 };
 
 RemoteBufferCache::RemoteBufferCache(std::function<void()> on_unused)
-    : shelf_(std::make_shared<Shelf>(std::move(on_unused))) {}
+    : table_(std::make_shared<Table>(std::move(on_unused))) {}
 
 std::vector<size_t> RemoteBufferCache::Acquire(const std::vector<wire::BufferReference>& references,
                                                engine::RemoteUse use,
                                                std::vector<Handle>* handles) {
   std::vector<size_t> missing;
   handles->assign(references.size(), nullptr);  // before the lock: letting go takes it
-  const auto together = std::make_shared<Use>(shelf_);
+  const auto together = std::make_shared<Use>(table_);
   together->entries.reserve(references.size());
-  const MutexLock lock(shelf_->mutex);
+  const MutexLock lock(table_->mutex);
   for (size_t i = 0; i < references.size(); ++i) {
-    const auto usable = shelf_->usable.find(KeyOf(references[i]));
-    Entry* const found = usable == shelf_->usable.end() ? nullptr : usable->second.get();
+    const auto usable = table_->usable.find(KeyOf(references[i]));
+    Entry* const found = usable == table_->usable.end() ? nullptr : usable->second.get();
     const uint64_t generation = references[i].generation;
     const uint64_t life = references[i].workload_generation;
     if (found == nullptr || (generation != 0 && generation != found->buffer.reference.generation) ||
@@ -128,52 +128,52 @@ void RemoteBufferCache::Add(engine::RemoteBuffer buffer, std::shared_ptr<const v
   auto entry = std::make_shared<Entry>();
   entry->lease = std::move(lease);
   entry->buffer = std::move(buffer);
-  const MutexLock lock(shelf_->mutex);
+  const MutexLock lock(table_->mutex);
   const BufferKey key = KeyOf(entry->buffer.reference);
-  if (const auto found = shelf_->usable.find(key); found != shelf_->usable.end()) {
-    shelf_->Retire(found->second, TimePoint::max(),
+  if (const auto found = table_->usable.find(key); found != table_->usable.end()) {
+    table_->Retire(found->second, TimePoint::max(),
                    Error(ErrorCode::kStaleGeneration, "the buffer was registered anew"));
-    shelf_->usable.erase(found);
+    table_->usable.erase(found);
   }
-  shelf_->by_generation.emplace(entry->buffer.reference.generation, entry);
-  shelf_->usable.emplace(key, std::move(entry));
+  table_->by_generation.emplace(entry->buffer.reference.generation, entry);
+  table_->usable.emplace(key, std::move(entry));
 }
 
 void RemoteBufferCache::Retire(uint64_t generation, TimePoint stop_at, const Error& why) {
-  const MutexLock lock(shelf_->mutex);
-  const auto [begin, end] = shelf_->by_generation.equal_range(generation);
+  const MutexLock lock(table_->mutex);
+  const auto [begin, end] = table_->by_generation.equal_range(generation);
   for (auto it = begin; it != end; ++it) {
     const std::shared_ptr<Entry>& entry = it->second;
-    const auto found = shelf_->usable.find(KeyOf(entry->buffer.reference));
-    if (found != shelf_->usable.end() && found->second == entry) shelf_->usable.erase(found);
-    shelf_->Retire(entry, stop_at, why);
+    const auto found = table_->usable.find(KeyOf(entry->buffer.reference));
+    if (found != table_->usable.end() && found->second == entry) table_->usable.erase(found);
+    table_->Retire(entry, stop_at, why);
   }
 }
 
 void RemoteBufferCache::RetireAll(TimePoint stop_at, const Error& why) {
-  const MutexLock lock(shelf_->mutex);
-  for (const auto& entry : shelf_->retired) shelf_->Retire(entry, stop_at, why);
-  for (const auto& [key, entry] : shelf_->usable) shelf_->Retire(entry, stop_at, why);
-  shelf_->usable.clear();
+  const MutexLock lock(table_->mutex);
+  for (const auto& entry : table_->retired) table_->Retire(entry, stop_at, why);
+  for (const auto& [key, entry] : table_->usable) table_->Retire(entry, stop_at, why);
+  table_->usable.clear();
 }
 
 bool RemoteBufferCache::Holds(uint64_t generation) const {
-  const MutexLock lock(shelf_->mutex);
-  return shelf_->by_generation.contains(generation);
+  const MutexLock lock(table_->mutex);
+  return table_->by_generation.contains(generation);
 }
 
 RemoteBufferCache::Due RemoteBufferCache::TakeDue(TimePoint now) {
   Due due;
-  const MutexLock lock(shelf_->mutex);
-  std::erase_if(shelf_->retired, [&](const std::shared_ptr<Entry>& entry) {
+  const MutexLock lock(table_->mutex);
+  std::erase_if(table_->retired, [&](const std::shared_ptr<Entry>& entry) {
     if (entry->uses != 0) return false;
     due.unused.push_back(entry);
     return true;
   });
-  for (const auto& entry : due.unused) shelf_->Forget(entry);
-  for (const auto& entry : shelf_->retired) {
+  for (const auto& entry : due.unused) table_->Forget(entry);
+  for (const auto& entry : table_->retired) {
     if (entry->stop_at <= now) {
-      due.overdue.push_back({Use::Add(std::make_shared<Use>(shelf_), entry.get()), entry->why});
+      due.overdue.push_back({Use::Add(std::make_shared<Use>(table_), entry.get()), entry->why});
     } else if (entry->stop_at != TimePoint::max()) {
       due.next = std::min(due.next.value_or(entry->stop_at), entry->stop_at);
     }
@@ -182,24 +182,24 @@ RemoteBufferCache::Due RemoteBufferCache::TakeDue(TimePoint now) {
 }
 
 size_t RemoteBufferCache::size() const {
-  const MutexLock lock(shelf_->mutex);
-  return shelf_->usable.size();
+  const MutexLock lock(table_->mutex);
+  return table_->usable.size();
 }
 
 size_t RemoteBufferCache::retired() const {
-  const MutexLock lock(shelf_->mutex);
-  return shelf_->retired.size();
+  const MutexLock lock(table_->mutex);
+  return table_->retired.size();
 }
 
 size_t RemoteBufferCache::mapped_allocations() const {
   std::set<const memory::MappedAllocation*> mapped;
-  const MutexLock lock(shelf_->mutex);
+  const MutexLock lock(table_->mutex);
   const auto add = [&](const Entry& entry) {
     for (const auto& allocation : entry.buffer.allocations) {
       if (allocation.mapped != nullptr) mapped.insert(allocation.mapped.get());
     }
   };
-  for (const auto& [generation, entry] : shelf_->by_generation) add(*entry);
+  for (const auto& [generation, entry] : table_->by_generation) add(*entry);
   return mapped.size();
 }
 

@@ -55,10 +55,10 @@ class RemoteBufferCache {
   size_t mapped_allocations() const;  // of both, each counted once
 
  private:
-  struct Shelf;
+  struct Table;
   struct Use;
 
-  const std::shared_ptr<Shelf> shelf_;
+  const std::shared_ptr<Table> table_;
 };
 
 }  // namespace gantry::peer

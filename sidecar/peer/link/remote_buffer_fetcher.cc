@@ -155,7 +155,7 @@ Result<engine::RemoteBuffer> RemoteBufferFetcher::Import(const PeerSession& sess
   auto imported = ImportBuffer(peer_, buffer);
   if (!imported) return Fail(std::move(imported).error().WithContext("peer '" + peer_ + "'"));
   RETURN_IF_ERROR(AddressFlat(buffer, session.paths(), &*imported));
-  imported->acquaintance = number_;
+  imported->peer_registration_id = number_;
   imported->peer_gpus = session.facts().gpus;
   return imported;
 }

@@ -23,34 +23,35 @@ milliseconds Remaining(TimePoint deadline, TimePoint now) {
 }
 
 bool IsOf(const InitiatorSession& session, uint64_t initiator_generation,
-          const std::string& shown) {
+          const std::string& verified_identity) {
   const InitiatorSession::Facts& facts = session.facts();
-  return facts.initiator.generation == initiator_generation && facts.shown == shown;
+  return facts.initiator.generation == initiator_generation &&
+         facts.verified_identity == verified_identity;
 }
 
-void ReportLate(const InitiatorTable::ToldOfLate& told, const InitiatorSession& session,
+void ReportLate(const InitiatorTable::OnLateInitiator& told, const InitiatorSession& session,
                 const std::vector<RevokedBuffer>& buffers, registry::PeerOutcome outcome) {
   const wire::PeerIdentity& initiator = session.facts().initiator;
   for (const RevokedBuffer& buffer : buffers) {
     log::Warning(
         "a peer did not let go of a buffer in time",
         {{"peer", initiator.name}, {"buffer", buffer.buffer_id}, {"outcome", NameOf(outcome)}});
-    if (told != nullptr) told(initiator, buffer, outcome);
+    if (notified != nullptr) told(initiator, buffer, outcome);
   }
 }
 
 }  // namespace
 
 InitiatorTable::InitiatorTable(size_t sessions_max, milliseconds lease_ticket_ttl,
-                               milliseconds process_exit_grace, ToldOfLate told)
+                               milliseconds process_exit_grace, OnLateInitiator on_late)
     : sessions_max_(sessions_max),
       lease_ticket_ttl_(lease_ticket_ttl),
       process_exit_grace_(process_exit_grace),
-      told_of_late_(std::move(told)) {}
+      on_late_(std::move(on_late)) {}
 
 Result<InitiatorTable::Opened> InitiatorTable::Open(const wire::PeerIdentity& initiator,
-                                                    const std::string& shown, bool over_tcp,
-                                                    InitiatorStream* stream) {
+                                                    const std::string& verified_identity,
+                                                    bool over_tcp, InitiatorStream* stream) {
   const MutexLock lock(mutex_);
   const TimePoint now = Clock::now();
   if (shutting_down_) return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
@@ -62,8 +63,8 @@ Result<InitiatorTable::Opened> InitiatorTable::Open(const wire::PeerIdentity& in
   }
   Opened opened = {RandomToken(), over_tcp ? std::string() : RandomToken()};
   sessions_.try_emplace(opened.session,
-                        InitiatorSession::Facts{initiator, shown, over_tcp, opened.lease_ticket,
-                                                now + lease_ticket_ttl_},
+                        InitiatorSession::Facts{initiator, verified_identity, over_tcp,
+                                                opened.lease_ticket, now + lease_ticket_ttl_},
                         stream);
   if (!over_tcp) awaited_[opened.lease_ticket] = opened.session;
   return opened;
@@ -117,26 +118,28 @@ Result<wire::PeerIdentity> InitiatorTable::InitiatorOf(const std::string& sessio
   return found->second.facts().initiator;
 }
 
-Result<uint64_t> InitiatorTable::Mark(const std::string& session, const std::string& buffer_id) {
+Result<uint64_t> InitiatorTable::BeginDescribe(const std::string& session,
+                                               const std::string& buffer_id) {
   const MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(InitiatorSession * found, Find(session));
-  found->buffers().Mark(buffer_id, ++last_number_);
+  found->buffers().BeginDescribe(buffer_id, ++last_number_);
   return last_number_;
 }
 
-void InitiatorTable::Keep(const std::string& session, const std::string& buffer_id, uint64_t mark,
-                          wire::Access access) {
+void InitiatorTable::CommitDescribe(const std::string& session, const std::string& buffer_id,
+                                    uint64_t description, wire::Access access) {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
-  if (found != sessions_.end()) found->second.buffers().Keep(buffer_id, mark, access);
+  if (found != sessions_.end())
+    found->second.buffers().CommitDescribe(buffer_id, description, access);
 }
 
-void InitiatorTable::Unmark(const std::string& session, const std::string& buffer_id,
-                            uint64_t mark) {
+void InitiatorTable::AbortDescribe(const std::string& session, const std::string& buffer_id,
+                                   uint64_t description) {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
-  found->second.buffers().Unmark(buffer_id, mark);
+  found->second.buffers().AbortDescribe(buffer_id, description);
   changed_.NotifyAll();
 }
 
@@ -153,7 +156,7 @@ Status InitiatorTable::CheckMayConnect(const std::string& session) const {
               "present the lease ticket at the descriptor socket first, and keep the connection");
 }
 
-bool InitiatorTable::IsMarked(const std::string& session, const std::string& buffer_id) const {
+bool InitiatorTable::IsDescribed(const std::string& session, const std::string& buffer_id) const {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
   return found != sessions_.end() && found->second.buffers().IsKept(buffer_id);
@@ -176,7 +179,7 @@ InitiatorTable::Releases InitiatorTable::Revoke(const std::vector<Revoked>& buff
   {
     const MutexLock lock(mutex_);
     const TimePoint now = Clock::now();
-    round.TellAll(&sessions_, buffers, now, Remaining(deadline, now), &last_number_);
+    round.SendRevocations(&sessions_, buffers, now, Remaining(deadline, now), &last_number_);
   }
   while (true) {
     const std::set<size_t> late = AwaitReleased(&round, deadline);
@@ -203,8 +206,7 @@ void InitiatorTable::Refuse(const Revoked& buffer) {
   const TimePoint now = Clock::now();
   for (auto& [token, session] : sessions_) {
     if (!session.is_open()) continue;
-    ReportLate(told_of_late_, session,
-               session.buffers().SettleRefusals(buffer.buffer_id, refused, now),
+    ReportLate(on_late_, session, session.buffers().SettleRefusals(buffer.buffer_id, refused, now),
                registry::PeerOutcome::kRefused);
   }
   changed_.NotifyAll();
@@ -220,21 +222,22 @@ Status InitiatorTable::Acknowledge(const std::string& session,
 }
 
 std::vector<std::string> InitiatorTable::SessionsOf(uint64_t initiator_generation,
-                                                    const std::string& shown) const {
+                                                    const std::string& verified_identity) const {
   std::vector<std::string> sessions;
   const MutexLock lock(mutex_);
   for (const auto& [token, session] : sessions_) {
-    if (session.is_open() && IsOf(session, initiator_generation, shown)) sessions.push_back(token);
+    if (session.is_open() && IsOf(session, initiator_generation, verified_identity))
+      sessions.push_back(token);
   }
   return sessions;
 }
 
 std::vector<std::string> InitiatorTable::EndSessionsOf(uint64_t initiator_generation,
-                                                       const std::string& shown) {
+                                                       const std::string& verified_identity) {
   std::vector<std::string> ended;
   const MutexLock lock(mutex_);
   for (auto& [token, session] : sessions_) {
-    if (!IsOf(session, initiator_generation, shown)) continue;
+    if (!IsOf(session, initiator_generation, verified_identity)) continue;
     ended.push_back(token);
     session.CutOff();
   }
@@ -301,8 +304,7 @@ void InitiatorTable::CutOffLate(TimePoint now) {
   for (auto& [token, session] : sessions_) {
     if (!session.is_open() || !session.buffers().IsLate(now)) continue;
     session.CutOff();
-    ReportLate(told_of_late_, session, session.buffers().NotRefused(),
-               registry::PeerOutcome::kCutOff);
+    ReportLate(on_late_, session, session.buffers().NotRefused(), registry::PeerOutcome::kCutOff);
   }
 }
 

@@ -26,21 +26,21 @@ class InitiatorTable {
   using Revoked = RevokedBuffer;
   // Reports that an initiator kept the buffer too long: kRefused or kCutOff. Called under the
   // table's lock: must not block or call back.
-  using ToldOfLate =
+  using OnLateInitiator =
       std::function<void(const wire::PeerIdentity&, const Revoked&, registry::PeerOutcome)>;
 
-  // process_exit_grace: see PeerServerOptions. `told` may be null.
+  // process_exit_grace: see PeerServerOptions. `on_late` may be null.
   InitiatorTable(size_t sessions_max, milliseconds lease_ticket_ttl,
-                 milliseconds process_exit_grace, ToldOfLate told);
+                 milliseconds process_exit_grace, OnLateInitiator on_late);
 
   struct Opened {
     std::string session;       // secret
     std::string lease_ticket;  // single use
   };
   // A session over TCP has no lease connection and never maps memory. Its data streams are closed
-  // before StreamEnded. `shown`: see ShownIdentity.
-  Result<Opened> Open(const wire::PeerIdentity& initiator, const std::string& shown, bool over_tcp,
-                      InitiatorStream* stream) EXCLUDES(mutex_);
+  // before StreamEnded. `verified_identity`: see VerifiedIdentity.
+  Result<Opened> Open(const wire::PeerIdentity& initiator, const std::string& verified_identity,
+                      bool over_tcp, InitiatorStream* stream) EXCLUDES(mutex_);
   // Refuses all further calls of the session. Call before closing its data connections.
   void Ending(const std::string& session) EXCLUDES(mutex_);
   // The stream is broken and is not called any more. Mappings of the initiator still exist.
@@ -55,15 +55,16 @@ class InitiatorTable {
   Result<wire::PeerIdentity> InitiatorOf(const std::string& session, bool over_tcp) const
       EXCLUDES(mutex_);
   // Makes Revoke reach the session. Call it before reading the buffer's state. Pass the number to
-  // Keep when the session gets its answer, else to Unmark.
-  Result<uint64_t> Mark(const std::string& session, const std::string& buffer_id) EXCLUDES(mutex_);
-  void Keep(const std::string& session, const std::string& buffer_id, uint64_t mark,
-            wire::Access access) EXCLUDES(mutex_);
-  void Unmark(const std::string& session, const std::string& buffer_id, uint64_t mark)
+  // CommitDescribe when the session gets its answer, else to AbortDescribe.
+  Result<uint64_t> BeginDescribe(const std::string& session, const std::string& buffer_id)
+      EXCLUDES(mutex_);
+  void CommitDescribe(const std::string& session, const std::string& buffer_id,
+                      uint64_t description, wire::Access access) EXCLUDES(mutex_);
+  void AbortDescribe(const std::string& session, const std::string& buffer_id, uint64_t description)
       EXCLUDES(mutex_);
   // Fails unless the stream and the lease connection are open.
   Status CheckMayConnect(const std::string& session) const EXCLUDES(mutex_);
-  bool IsMarked(const std::string& session, const std::string& buffer_id) const EXCLUDES(mutex_);
+  bool IsDescribed(const std::string& session, const std::string& buffer_id) const EXCLUDES(mutex_);
   // The access to the buffer that the session was last told. No access once the session has
   // acknowledged the buffer's revocation, or while it is refused. Fails when the session is over or
   // ending. For data connections.
@@ -81,12 +82,12 @@ class InitiatorTable {
   Status Acknowledge(const std::string& session, const std::vector<uint64_t>& revocations)
       EXCLUDES(mutex_);
 
-  // Returns the session secrets of the initiator with this generation and shown identity.
-  std::vector<std::string> SessionsOf(uint64_t initiator_generation, const std::string& shown) const
-      EXCLUDES(mutex_);
+  // Returns the session secrets of the initiator with this generation and verified identity.
+  std::vector<std::string> SessionsOf(uint64_t initiator_generation,
+                                      const std::string& verified_identity) const EXCLUDES(mutex_);
   // Ends these sessions and returns them. The initiator may open new ones at once.
-  std::vector<std::string> EndSessionsOf(uint64_t initiator_generation, const std::string& shown)
-      EXCLUDES(mutex_);
+  std::vector<std::string> EndSessionsOf(uint64_t initiator_generation,
+                                         const std::string& verified_identity) EXCLUDES(mutex_);
   // True when these sessions map none of our memory any more; false at the deadline.
   bool AwaitUnmapped(const std::vector<std::string>& sessions, TimePoint deadline) EXCLUDES(mutex_);
 
@@ -114,14 +115,14 @@ class InitiatorTable {
   const size_t sessions_max_;
   const milliseconds lease_ticket_ttl_;
   const milliseconds process_exit_grace_;
-  const ToldOfLate told_of_late_;
+  const OnLateInitiator on_late_;
 
   mutable Mutex mutex_;
   Condition changed_;
   Sessions sessions_ GUARDED_BY(mutex_);
   // Session by unused lease ticket.
   std::map<std::string, std::string, std::less<>> awaited_ GUARDED_BY(mutex_);
-  uint64_t last_number_ GUARDED_BY(mutex_) = 0;  // the last mark's or revocation's
+  uint64_t last_number_ GUARDED_BY(mutex_) = 0;  // the last description's or revocation's
   bool shutting_down_ GUARDED_BY(mutex_) = false;
 };
 

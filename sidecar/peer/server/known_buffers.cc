@@ -16,7 +16,7 @@ void KnownBuffers::Keep(const std::string& buffer_id, uint64_t mark, wire::Acces
   marks.access = access;
 }
 
-void KnownBuffers::Unmark(const std::string& buffer_id, uint64_t mark) {
+void KnownBuffers::AbortDescribe(const std::string& buffer_id, uint64_t mark) {
   marks_[buffer_id].asked.erase(mark);
   EraseIfUnknown(buffer_id);
 }

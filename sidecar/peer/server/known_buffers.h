@@ -46,7 +46,7 @@ class KnownBuffers {
   // See InitiatorTable. Marks and revocations share one numbering.
   void Mark(const std::string& buffer_id, uint64_t mark);
   void Keep(const std::string& buffer_id, uint64_t mark, wire::Access access);
-  void Unmark(const std::string& buffer_id, uint64_t mark);
+  void AbortDescribe(const std::string& buffer_id, uint64_t mark);
 
   // The session was told of the buffer, or is about to be.
   bool Contains(std::string_view buffer_id) const { return marks_.contains(buffer_id); }

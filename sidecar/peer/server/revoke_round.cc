@@ -7,8 +7,8 @@ namespace gantry::peer {
 
 using registry::PeerOutcome;
 
-void RevokeRound::TellAll(Sessions* sessions, const std::vector<RevokedBuffer>& buffers,
-                          TimePoint now, milliseconds time, uint64_t* last_number) {
+void RevokeRound::SendRevocations(Sessions* sessions, const std::vector<RevokedBuffer>& buffers,
+                                  TimePoint now, milliseconds time, uint64_t* last_number) {
   for (auto& [token, session] : *sessions) {
     for (size_t i = 0; i < buffers.size(); ++i) {
       if (!session.buffers().Contains(buffers[i].buffer_id)) continue;

@@ -43,14 +43,14 @@ class BounceTransport final : public Transport {
                   const std::vector<RemoteAllocation>& remote) const override;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override;
-  PollOutcome Poll(std::vector<uint64_t>* attention) override;
+  PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override;
 
  private:
   Status CanStage(const LocalSide& local) const;
 
   RdmaTransport& rdma_;
   const Result<Here> here_;
-  const std::shared_ptr<std::vector<uint64_t>> attended_;  // tokens since the last Poll
+  const std::shared_ptr<std::vector<uint64_t>> ready_tokens_;  // tokens since the last Poll
 };
 
 }  // namespace gantry::transport

@@ -46,7 +46,7 @@ class TcpTransport final : public Transport {
                   const RemoteAllocation& remote) const override;
   std::unique_ptr<Operation> Start(std::shared_ptr<const MovePlan> plan, int priority,
                                    uint64_t token) override;
-  PollOutcome Poll(std::vector<uint64_t>* attention) override;
+  PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override;
 
  private:
   // Jobs that need the driver. Shared with the jobs, which may outlive the transport.
@@ -66,7 +66,7 @@ class TcpTransport final : public Transport {
   const Result<StagingHalf*> staging_;
   const TcpCore core_;
   const std::shared_ptr<Inbox> inbox_ = std::make_shared<Inbox>();
-  std::vector<std::shared_ptr<TcpJob>> attended_;  // scratch of Poll
+  std::vector<std::shared_ptr<TcpJob>> updated_;  // scratch of Poll
 
   Mutex peers_mutex_;
   std::vector<std::weak_ptr<TcpPeer>> peers_ GUARDED_BY(peers_mutex_);

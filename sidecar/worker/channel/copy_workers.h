@@ -21,7 +21,7 @@ class CopyWorkers {
   // a new worker replaces it.
   virtual void Replace(int worker) = 0;
   // Hint: wakes this worker if it sleeps, before much work is posted.
-  virtual void Rouse(int worker) = 0;
+  virtual void WakeWorker(int worker) = 0;
 };
 
 }  // namespace gantry::worker

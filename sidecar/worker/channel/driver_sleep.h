@@ -16,15 +16,15 @@ class DriverSleep {
   virtual void Wait(TimePoint deadline, Mutex* driver) = 0;
   // Like Wait, but completions do not end it. Waking up for each job would take processor time from
   // busy workers.
-  virtual void Nap(TimePoint deadline, Mutex* driver) = 0;
+  virtual void WaitIgnoringCompletions(TimePoint deadline, Mutex* driver) = 0;
   virtual void WakeWaiter() = 0;
-  // Another thread drives between TakeOver and HandBack. The sleeping thread is not woken
-  // meanwhile, so that it does not compete for a processor. HandBack wakes it if `wake`, or if
-  // something has arrived since the last LookAfresh.
-  virtual void TakeOver() = 0;
-  virtual void HandBack(bool wake) = 0;
+  // Another thread drives between BeginDriving and EndDriving. The sleeping thread is not woken
+  // meanwhile, so that it does not compete for a processor. EndDriving wakes it if `wake`, or if
+  // something has arrived since the last ClearWakeRequests.
+  virtual void BeginDriving() = 0;
+  virtual void EndDriving(bool wake) = 0;
   // Clears pending wake-up requests: the driver examines everything after this call.
-  virtual void LookAfresh() = 0;
+  virtual void ClearWakeRequests() = 0;
 };
 
 }  // namespace gantry::worker

@@ -45,7 +45,7 @@ constexpr uint32_t kTailStep = 32;
 static_assert(sizeof(PlaceEntry) == sizeof(BlockPlaces) &&
               offsetof(PlaceEntry, source) == offsetof(BlockPlaces, source) &&
               offsetof(PlaceEntry, destination) == offsetof(BlockPlaces, destination));
-// After Rouse: jobs are being planned, which takes less than a sleep and a wake-up.
+// After WakeWorker: jobs are being planned, which takes less than a sleep and a wake-up.
 constexpr BoundedSpin kPromised{milliseconds(1)};
 
 void Prefetch(const SubmissionEntry& entry) {
@@ -254,9 +254,9 @@ void WorkerRingEnd::WaitForSegment(const BoundedSpin& spin, const std::atomic<bo
   sleeps.store(1, std::memory_order_seq_cst);
   if (!ready()) FutexWait(sleeps, 1, TimePoint::max());
   sleeps.store(0, std::memory_order_relaxed);
-  const uint32_t roused = doorbell_->roused.value.load();
-  if (std::exchange(roused_, roused) == roused || ready()) return;
-  if (meanwhile.roused) meanwhile.roused();
+  const uint32_t wake_hints = doorbell_->wake_hints.value.load();
+  if (std::exchange(wake_hints_, wake_hints) == wake_hints || ready()) return;
+  if (meanwhile.on_wake_hint) meanwhile.on_wake_hint();
   kPromised.Until(ready);
 }
 

@@ -38,7 +38,7 @@ class PoolRingEnd {
 
   // The worker's next completion rings the doorbell, once. Check HasCompletion() after this call,
   // then sleep.
-  void AskForWake() { ring_->pool_waits.value.store(1, std::memory_order_seq_cst); }
+  void RequestWake() { ring_->pool_waits.value.store(1, std::memory_order_seq_cst); }
   void CancelWake() { ring_->pool_waits.value.store(0, std::memory_order_relaxed); }
 
  private:
@@ -78,8 +78,8 @@ class WorkerRingEnd {
   }
   // Callbacks while there is no segment; each returns soon.
   struct Meanwhile {
-    std::function<void()> spins;   // between two checks
-    std::function<void()> roused;  // once, after a sleep that Rouse ended
+    std::function<void()> spins;         // between two checks
+    std::function<void()> on_wake_hint;  // once, after a sleep that WakeWorker ended
   };
   // Returns when there may be a segment or `stop` is set. After setting `stop`, call WakeWorker().
   void WaitForSegment(const BoundedSpin& spin, const std::atomic<bool>& stop,
@@ -97,7 +97,7 @@ class WorkerRingEnd {
   uint32_t place_tail_ = kFirstIndex;
   std::vector<BlockPlaces> places_;  // begins with the places of the last segment
   uint32_t completion_head_ = kFirstIndex;
-  uint32_t roused_ = 0;               // as last read
+  uint32_t wake_hints_ = 0;           // as last read
   std::optional<uint64_t> open_job_;  // the tag of the unfinished job
 };
 

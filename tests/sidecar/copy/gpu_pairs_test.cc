@@ -10,7 +10,8 @@ class GpuPairsTest : public GpuFeedTest {
  protected:
   // Six workers on GPUs 0, 1, 2, 0, 1, 2.
   GpuPairsTest() {
-    for (size_t i = 0; i < workers_.homes.size(); ++i) workers_.homes[i] = static_cast<int>(i % 3);
+    for (size_t i = 0; i < workers_.gpus_of_workers.size(); ++i)
+      workers_.gpus_of_workers[i] = static_cast<int>(i % 3);
   }
   std::shared_ptr<MovePlan> Between(int local, int remote, uint32_t blocks) {
     return Plan(Map(kGpu, local), Map(kGpu, remote), blocks);
@@ -26,8 +27,8 @@ class GpuPairsTest : public GpuFeedTest {
     return counts;
   }
   void Poll(CopyScheduler& transport) {
-    std::vector<uint64_t> attention;
-    transport.Poll(&attention);
+    std::vector<uint64_t> ready_tokens;
+    transport.Poll(&ready_tokens);
   }
   void Finish(CopyScheduler& transport, Operation& operation) {
     operation.Stop();
@@ -52,7 +53,7 @@ TEST_F(GpuPairsTest, CopyEnginesOfBothGpusOfThePairAreFed) {
 }
 
 TEST_F(GpuPairsTest, AWorkerOfAnotherGpuCopiesWhereNoneIsNear) {
-  workers_.homes.assign(6, 1);
+  workers_.gpus_of_workers.assign(6, 1);
   CopyScheduler transport(By(GpuCopyPolicy::kEngines), workers_, workers_);
   const auto operation = transport.Start(Between(0, 2, 20'000), 0, 1);
   Poll(transport);
@@ -61,7 +62,7 @@ TEST_F(GpuPairsTest, AWorkerOfAnotherGpuCopiesWhereNoneIsNear) {
 }
 
 TEST_F(GpuPairsTest, AWorkerWithoutAGpuGetsNoneOfIt) {
-  workers_.homes = {-1, 0, -1, 1, -1, -1};
+  workers_.gpus_of_workers = {-1, 0, -1, 1, -1, -1};
   for (const GpuCopyPolicy policy : {GpuCopyPolicy::kEngines, GpuCopyPolicy::kKernel}) {
     CopyScheduler transport(By(policy), workers_, workers_);
     const auto operation = transport.Start(Between(0, 1, 20'000), 0, 1);

@@ -42,9 +42,9 @@ class IpcWithWorkers final : public Transport {
                                    uint64_t token) override {
     return ipc_.Start(std::move(plan), priority, token);
   }
-  PollOutcome Poll(std::vector<uint64_t>* attention) override {
-    PollOutcome outcome = ipc_.Poll(attention);
-    outcome.Add(shm_.Poll(attention));
+  PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override {
+    PollOutcome outcome = ipc_.Poll(ready_tokens);
+    outcome.Add(shm_.Poll(ready_tokens));
     return outcome;
   }
 

@@ -54,7 +54,7 @@ class RowFeedTest : public GpuFeedTest {
   static HandPool PoolOnTwo(int workers) {
     HandPool pool(workers);
     for (int worker = 0; worker < workers; ++worker)
-      pool.homes[static_cast<size_t>(worker)] = worker % 2;
+      pool.gpus_of_workers[static_cast<size_t>(worker)] = worker % 2;
     return pool;
   }
   void ExpectAllLayersCopied(uint32_t units) const {
@@ -65,7 +65,7 @@ class RowFeedTest : public GpuFeedTest {
     EXPECT_EQ(std::multiset<uint64_t>(pool_.copied.begin(), pool_.copied.end()), expected);
   }
 
-  std::vector<uint64_t> attention_;
+  std::vector<uint64_t> ready_tokens_;
 };
 
 TEST_F(RowFeedTest, EveryRowIsCopiedOnceByEitherMeans) {
@@ -87,21 +87,21 @@ TEST_F(RowFeedTest, EveryRowIsCopiedOnceByEitherMeans) {
 TEST_F(RowFeedTest, TheFirstJobsOfAKernelHaveFewBlocks) {
   CopyScheduler transport(By(GpuCopyPolicy::kKernel), pool_, pool_);
   const auto operation = transport.Start(Layers(Singles(1500)), 0, 1);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   ASSERT_GE(pool_.jobs[0].size(), 2U);
   EXPECT_EQ(pool_.jobs[0][0].destinations.size(), 1024U);
   EXPECT_EQ(pool_.jobs[0][1].destinations.size(), 2048U);
   operation->Stop();
   for (int i = 0; i < 100; ++i) {
     pool_.FinishOneEach();
-    transport.Poll(&attention_);
+    transport.Poll(&ready_tokens_);
   }
 }
 
 TEST_F(RowFeedTest, WhatALostWorkerHadIsPostedOnceMore) {
   CopyScheduler transport(By(GpuCopyPolicy::kEngines), pool_, pool_);
   const auto operation = transport.Start(Layers(Singles(900)), 0, 1);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   pool_.Lose(0);
   Run(&transport, *operation);
   ASSERT_TRUE(operation->finished());
@@ -116,7 +116,7 @@ TEST_F(RowFeedTest, ItemsOfRowsThatFailedAreUnfinishedAndNoOthers) {
   // Items 0 to 2, 3, 4 and 5, 6 of the plan.
   const auto operation =
       transport.Start(Layers({{0, 9, 3, 0}, {20, 0, 1, 3}, {30, 50, 2, 4}, {40, 70, 1, 6}}), 0, 1);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   int first = pool_.jobs[0].empty() ? 1 : 0;
   if (!pool_.jobs[1].empty() && pool_.jobs[1].front().destinations.front() == 0) first = 1;
   ASSERT_FALSE(pool_.jobs[static_cast<size_t>(first)].empty());
@@ -125,7 +125,7 @@ TEST_F(RowFeedTest, ItemsOfRowsThatFailedAreUnfinishedAndNoOthers) {
   queue.pop_front();
   for (int i = 0; i < 100 && !operation->finished(); ++i) {
     pool_.FinishOneEach();
-    transport.Poll(&attention_);
+    transport.Poll(&ready_tokens_);
   }
   ASSERT_TRUE(operation->finished());
   ASSERT_TRUE(operation->error());
@@ -156,7 +156,7 @@ TEST_F(RowFeedTest, OnlyWhatIsBetweenGpusIsPlannedByRows) {
 
 // Who will copy is not known when it is planned: what was seen last decides.
 TEST_F(RowFeedTest, WhereTheGpusWereBusyLastItIsPlannedByRows) {
-  pool_.homes = {0, 1};
+  pool_.gpus_of_workers = {0, 1};
   const auto here = Map(kGpu, 0);
   const auto there = Map(kGpu, 1);
   const auto by_rows = [&](const auto& local, const auto& remote) {
@@ -191,7 +191,7 @@ TEST_F(RowFeedTest, OneWorkerOfEachGpuHandsRowsOver) {
   HandPool pool = PoolOnTwo(5);
   CopyScheduler transport(By(GpuCopyPolicy::kEngines), pool, pool);
   const auto operation = transport.Start(LayersOfTwo(Singles(8000)), 0, 1);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
     EXPECT_EQ(pool.jobs[worker].empty(), worker >= 2) << worker;
   }
@@ -205,7 +205,7 @@ TEST_F(RowFeedTest, WhatIsMostlyRowsLeavesOtherWorkersToOtherQueues) {
   const auto rows = transport.Start(LayersOfTwo(Singles(8000)), 0, 1);
   const auto host = transport.Start(Plan(kHost, 20'000), 0, 2);
   for (int round = 0; round < 1000 && !(rows->finished() && host->finished()); ++round) {
-    transport.Poll(&attention_);
+    transport.Poll(&ready_tokens_);
     pool.FinishOneEach();
   }
   EXPECT_TRUE(rows->finished() && host->finished());
@@ -217,7 +217,7 @@ TEST_F(RowFeedTest, AllHandOverWhatIsMostlyNoRows) {
   HandPool pool = PoolOnTwo(12);
   CopyScheduler transport(By(GpuCopyPolicy::kEngines), pool, pool);
   const auto operation = transport.Start(MostlyLoose(), 0, 1);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   for (size_t worker = 0; worker < pool.jobs.size(); ++worker) {
     EXPECT_FALSE(pool.jobs[worker].empty()) << worker;
   }
@@ -230,7 +230,7 @@ TEST_F(RowFeedTest, LooseBlocksAreOfTheTransferWhoseTurnItIs) {
   CopyScheduler transport(By(GpuCopyPolicy::kEngines), pool, pool);
   const auto first = transport.Start(MostlyLoose(), 0, 1);
   const auto second = transport.Start(LayersOfTwo(Singles(8000)), 0, 2);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   EXPECT_EQ(first->progress().workers, 12U);
   End(&transport, &pool, first.get());
   End(&transport, &pool, second.get());
@@ -256,7 +256,7 @@ TEST_F(RowFeedTest, JobsStayLongWhileOtherTransfersWait) {
     }
     uint64_t least = UINT64_MAX;
     for (int round = 0; round < 1000 && !operations[0]->finished(); ++round) {
-      transport.Poll(&attention_);
+      transport.Poll(&ready_tokens_);
       if (!pool.jobs[0].empty()) least = std::min(least, pool.jobs[0].front().bytes);
       pool.FinishOneEach();
     }
@@ -271,14 +271,14 @@ TEST_F(RowFeedTest, JobsStayLongWhileOtherTransfersWait) {
 TEST_F(RowFeedTest, OneCopyOfRowsIsForAnEngineAndManyForAKernel) {
   CopyScheduler transport({}, pool_, pool_);
   const auto one = transport.Start(Layers(Singles(1)), 0, 1);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   EXPECT_EQ(one->progress().gpu_reason, GpuCopyReason::kFewBlocks);
   const auto many = transport.Start(Layers(Singles(40)), 0, 2);
-  transport.Poll(&attention_);
+  transport.Poll(&ready_tokens_);
   EXPECT_EQ(many->progress().gpu_reason, GpuCopyReason::kIdle);
   for (int i = 0; i < 100; ++i) {
     pool_.FinishOneEach();
-    transport.Poll(&attention_);
+    transport.Poll(&ready_tokens_);
   }
   EXPECT_TRUE(one->finished() && many->finished());
 }

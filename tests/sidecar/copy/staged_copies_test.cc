@@ -39,9 +39,9 @@ class StagedCopiesTest : public ::testing::Test {
     while (outcomes_.size() < outcomes && Clock::now() < limit) DriveOnce();
   }
   void DriveOnce() {
-    std::vector<uint64_t> attention;
-    const bool any = scheduler_.Poll(&attention).progressed;
-    EXPECT_TRUE(attention.empty());  // transfers know nothing of these
+    std::vector<uint64_t> ready_tokens;
+    const bool any = scheduler_.Poll(&ready_tokens).progressed;
+    EXPECT_TRUE(ready_tokens.empty());  // transfers know nothing of these
     if (!copies_.Poll() && !any) std::this_thread::sleep_for(milliseconds(1));
   }
   void CloseDriven() {
@@ -141,8 +141,8 @@ TEST_F(StagedCopiesTest, WhatALostWorkerLeavesIsNotBegunAgainAfterItsEnd) {
   std::this_thread::sleep_until(end);
   pool_.LoseWorker(pool_.posted().front().worker);
   pool_.Release();
-  std::vector<uint64_t> attention;
-  for (int i = 0; i < 5; ++i) scheduler_.Poll(&attention);
+  std::vector<uint64_t> ready_tokens;
+  for (int i = 0; i < 5; ++i) scheduler_.Poll(&ready_tokens);
   Drive(1);
   EXPECT_EQ(pool_.posted().size(), posted);
   ASSERT_EQ(outcomes_.size(), 1u);
@@ -185,8 +185,8 @@ TEST_F(StagedCopiesTest, GoesOnBesideTransfersOfAHigherPriorityThatNeverEnd) {
   EXPECT_TRUE(outcomes_[0]);
   EXPECT_GE(Clock::now() - begun, milliseconds(50)) << "it has its priority";
   running->Stop();
-  std::vector<uint64_t> attention;
-  while (!running->finished()) scheduler_.Poll(&attention);
+  std::vector<uint64_t> ready_tokens;
+  while (!running->finished()) scheduler_.Poll(&ready_tokens);
 }
 
 TEST_F(StagedCopiesTest, AWorkerThatIsLostIsReplacedOnce) {

@@ -61,13 +61,13 @@ TEST_F(KnownBuffersTest, ABufferIsForgottenWhenNoAnswerToldOfIt) {
   EXPECT_TRUE(known.Contains("kv"));
   EXPECT_FALSE(known.IsKept("kv"));
   EXPECT_FALSE(MayTouch(over_tcp_)) << "the session has no answer yet";
-  known.Unmark("kv", 1);
+  known.AbortDescribe("kv", 1);
   EXPECT_TRUE(known.Contains("kv")) << "another answer is on its way";
-  known.Unmark("kv", 2);
+  known.AbortDescribe("kv", 2);
   EXPECT_FALSE(known.Contains("kv"));
   Describe(over_tcp_, 3);
   known.Mark("kv", 4);
-  known.Unmark("kv", 4);
+  known.AbortDescribe("kv", 4);
   EXPECT_TRUE(known.IsKept("kv"));
   EXPECT_TRUE(MayTouch(over_tcp_));
 }

@@ -27,7 +27,7 @@ class PeerTransferTest : public ::testing::Test {
     owner_->StartServer();
     remote_ = owner_->Register(remote_arena_, "k.0");
     here_.Register(local_arena_, "k.0");
-    here_.Meet(node_, "prefill");
+    here_.ConnectTo(node_, "prefill");
   }
   void TearDown() override { engine_.reset(); }
 

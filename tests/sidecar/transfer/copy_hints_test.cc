@@ -49,9 +49,9 @@ class QuickPath final : public testing::WillingTransport {
     tokens_.push_back(token);
     return std::make_unique<UnmovedOperation>(*plan, Clock::now());
   }
-  transport::PollOutcome Poll(std::vector<uint64_t>* attention) override {
+  transport::PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override {
     const transport::PollOutcome outcome = {.progressed = !tokens_.empty()};
-    for (const uint64_t token : std::exchange(tokens_, {})) attention->push_back(token);
+    for (const uint64_t token : std::exchange(tokens_, {})) ready_tokens->push_back(token);
     return outcome;
   }
 

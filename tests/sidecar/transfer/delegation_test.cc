@@ -330,9 +330,9 @@ class OwnPath final : public testing::WillingTransport {
     token_ = token;
     return std::make_unique<engine::UnmovedOperation>(*plan, Clock::now());  // as if it had
   }
-  transport::PollOutcome Poll(std::vector<uint64_t>* attention) override {
-    if (token_ != 0) attention->push_back(token_);
-    return {.unattended = milliseconds(1)};
+  transport::PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override {
+    if (token_ != 0) ready_tokens->push_back(token_);
+    return {.poll_interval = milliseconds(1)};
   }
 
  private:

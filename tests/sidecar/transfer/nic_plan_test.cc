@@ -29,7 +29,8 @@ struct Registered final : memory::NicMemory {
 // Takes all but what is registered with `refuses`.
 class FakeRegistrar final : public memory::NicRegistrar {
  public:
-  memory::OnNics Register(const std::vector<memory::NicPiece>&, const wire::Access&) override {
+  memory::NicRegistration Register(const std::vector<memory::NicPiece>&,
+                                   const wire::Access&) override {
     if (refuses) return Fail(ErrorCode::kPathUnavailable, "no device reaches it");
     auto registered = std::make_shared<Registered>();
     last = registered;
@@ -45,8 +46,8 @@ class OverNics final : public testing::WillingTransport {
   Status CanCarry(const transport::LocalSide& local,
                   const std::vector<transport::RemoteAllocation>&) const override {
     if (local.why_not_on_nics) return Fail(*local.why_not_on_nics);
-    for (const auto& on_nics : local.on_nics) {
-      if (on_nics.get() != down) continue;
+    for (const auto& nic_memory : local.nic_memory) {
+      if (nic_memory.get() != down) continue;
       return Fail(ErrorCode::kPathUnavailable, "the ports of its devices");
     }
     return {};
@@ -59,9 +60,9 @@ class OverNics final : public testing::WillingTransport {
     operation->Stop();
     return operation;
   }
-  transport::PollOutcome Poll(std::vector<uint64_t>* attention) override {
-    attention->push_back(token_);
-    return {.unattended = milliseconds(1)};
+  transport::PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override {
+    ready_tokens->push_back(token_);
+    return {.poll_interval = milliseconds(1)};
   }
 
   std::shared_ptr<const transport::MovePlan> last_plan;
@@ -116,9 +117,9 @@ TEST_F(NicPlanTest, APlanHasWhatDevicesHaveOfItsOwnBufferAlone) {
   ASSERT_NE(mine_, others_);
   ASSERT_TRUE(Submit("mine"));
   ASSERT_NE(transport_->last_plan, nullptr);
-  EXPECT_THAT(transport_->last_plan->local_on_nics, ElementsAre(mine_));
+  EXPECT_THAT(transport_->last_plan->local_nic_memory, ElementsAre(mine_));
   ASSERT_TRUE(Submit("others"));
-  EXPECT_THAT(transport_->last_plan->local_on_nics, ElementsAre(others_));
+  EXPECT_THAT(transport_->last_plan->local_nic_memory, ElementsAre(others_));
 }
 
 TEST_F(NicPlanTest, ABufferThatNoDeviceHasIsAReasonAgainstThePath) {

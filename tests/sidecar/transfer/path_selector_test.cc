@@ -63,7 +63,7 @@ class PathSelectorTest : public ::testing::Test {
     source.exporter = "a workload";
     on_gpu_ = *memory::MappedAllocation::Create(pool_, source);
     question_.local = &local_;
-    question_.local_on_nics = &on_nics_;
+    question_.local_nic_memory = &nic_memory_;
     question_.remote = &remote_;
     question_.remote_buffers = &remote_;
     question_.peer_reports = &reports_;
@@ -88,8 +88,8 @@ class PathSelectorTest : public ::testing::Test {
     const auto choice = Select(std::move(of_rdma));
     ASSERT_TRUE(choice) << choice.error().message;
     EXPECT_EQ(chosen_, wire::Path::kTcp);
-    ASSERT_TRUE(choice->against_rdma);
-    EXPECT_EQ(*choice->against_rdma, why);
+    ASSERT_TRUE(choice->rdma_obstacle);
+    EXPECT_EQ(*choice->rdma_obstacle, why);
     for (const wire::PathReport& report : choice->reports) {
       if (report.path != wire::Path::kRdma) continue;
       EXPECT_THAT(report.reason, HasSubstr(text));
@@ -100,7 +100,7 @@ class PathSelectorTest : public ::testing::Test {
   worker::FakeCopyPool pool_;
   std::vector<std::shared_ptr<const memory::MappedAllocation>> local_;
   std::shared_ptr<const memory::MappedAllocation> on_gpu_;
-  std::vector<std::shared_ptr<const memory::NicMemory>> on_nics_;
+  std::vector<std::shared_ptr<const memory::NicMemory>> nic_memory_;
   std::vector<transport::RemoteAllocation> remote_{1};
   std::vector<wire::PathReport> reports_ = {{wire::Path::kRdma, true, ""},
                                             {wire::Path::kTcp, true, ""}};
@@ -113,7 +113,7 @@ TEST_F(PathSelectorTest, WhatNothingIsAgainstIsTaken) {
   const auto choice = Select({});
   ASSERT_TRUE(choice) << choice.error().message;
   EXPECT_EQ(chosen_, wire::Path::kRdma);
-  EXPECT_FALSE(choice->against_rdma);
+  EXPECT_FALSE(choice->rdma_obstacle);
 }
 
 TEST_F(PathSelectorTest, ALocalBufferThatIsOnNoDevice) {
@@ -173,7 +173,7 @@ TEST_F(PathSelectorTest, WhatTheCallerExcludedIsNoObstacle) {
   const auto choice = Select({});
   ASSERT_TRUE(choice) << choice.error().message;
   EXPECT_EQ(chosen_, wire::Path::kTcp);
-  EXPECT_FALSE(choice->against_rdma);
+  EXPECT_FALSE(choice->rdma_obstacle);
 }
 
 }  // namespace

@@ -68,9 +68,9 @@ class ScriptedTransport final : public testing::WillingTransport {
     token_ = token;
     return std::make_unique<ScriptedOperation>(moving, script.refusal, counts_errors);
   }
-  transport::PollOutcome Poll(std::vector<uint64_t>* attention) override {
-    attention->push_back(token_);
-    return {.unattended = milliseconds(1)};
+  transport::PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override {
+    ready_tokens->push_back(token_);
+    return {.poll_interval = milliseconds(1)};
   }
 
   std::function<Script(uint64_t generation)> answer;
@@ -91,7 +91,7 @@ class FakeGateway final : public PeerGateway {
     if (gone) return Fail(ErrorCode::kUnregistered, "there is no such buffer any more");
     auto buffer = std::make_shared<RemoteBuffer>();
     buffer->reference = {peer, "owner", references.front().buffer, generation};
-    buffer->acquaintance = acquaintance;
+    buffer->peer_registration_id = peer_registration_id;
     buffer->length = kRetriedBytes;
     buffer->access = {true, true};
     buffer->pieces = *memory::PieceMap::Create({{0, 0, kRetriedBytes}}, std::array{kRetriedBytes});
@@ -115,7 +115,7 @@ class FakeGateway final : public PeerGateway {
   std::atomic<uint64_t> generation{1};
   std::atomic<int> refreshes{0};
   std::atomic<bool> hold{false}, gone{false};
-  std::atomic<uint64_t> acquaintance{1};
+  std::atomic<uint64_t> peer_registration_id{1};
   std::vector<uint64_t> refreshed;
   std::shared_ptr<const RemoteBuffer> last;  // handed out
 };
@@ -334,7 +334,7 @@ TEST_F(StaleRetryTest, ABufferHereThatWasReplacedMeanwhileIsLeftAlone) {
 
 TEST_F(StaleRetryTest, APeersNameThatWasGivenToAnotherIsNotTheSamePeer) {
   transport_->answer = [this](uint64_t) {
-    ++gateway_.acquaintance;
+    ++gateway_.peer_registration_id;
     return Script{Stale(), false};
   };
   const auto status = engine_->Submit(Write(), In(milliseconds(3'000)));

@@ -13,10 +13,10 @@ inline void WaitAlone(DriverSleep& pool, TimePoint deadline) {
   driver.unlock();
 }
 
-inline void NapAlone(DriverSleep& pool, TimePoint deadline) {
+inline void WaitIgnoringCompletionsAlone(DriverSleep& pool, TimePoint deadline) {
   Mutex driver;
   driver.lock();
-  pool.Nap(deadline, &driver);
+  pool.WaitIgnoringCompletions(deadline, &driver);
   driver.unlock();
 }
 

@@ -171,7 +171,7 @@ TEST(WorkerRing, RingsTheDoorbellOnlyWhenAskedAndOnce) {
   Ring ring;
   ASSERT_TRUE(ring.worker.Complete({}));
   EXPECT_EQ(ring.doorbell.sequence.value, 0U);
-  ring.pool.AskForWake();
+  ring.pool.RequestWake();
   ASSERT_TRUE(ring.worker.Complete({}));
   ASSERT_TRUE(ring.worker.Complete({}));
   EXPECT_EQ(ring.doorbell.sequence.value, 1U);
@@ -201,7 +201,7 @@ uint64_t RunPoolSide(Ring& ring, uint64_t jobs) {
     EXPECT_EQ(take, RingTake::kEmpty);
     if (taken == jobs || in_flight.empty()) continue;
     const uint32_t sequence = ring.doorbell.sequence.value.load();
-    ring.pool.AskForWake();
+    ring.pool.RequestWake();
     // No deadline to speak of: a wake-up that is lost hangs the test.
     if (!ring.pool.HasCompletion()) {
       FutexWait(ring.doorbell.sequence.value, sequence, Clock::now() + std::chrono::seconds(30));

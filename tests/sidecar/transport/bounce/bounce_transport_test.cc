@@ -28,7 +28,9 @@ class Polled final : public Transport {
                                    uint64_t token) override {
     return world_.bounce_->Start(std::move(plan), priority, token);
   }
-  PollOutcome Poll(std::vector<uint64_t>* attention) override { return world_.Poll(attention); }
+  PollOutcome Poll(std::vector<uint64_t>* ready_tokens) override {
+    return world_.Poll(ready_tokens);
+  }
 
  private:
   BounceWorld& world_;
@@ -63,7 +65,7 @@ class BounceHarness final : public gantry::testing::TransportHarness {
   RemoteAllocation Remote(const TestArena& arena) override {
     return setup_.gpu_there ? world_.OnGpuThere(arena) : world_.OnNicsThere(arena);
   }
-  std::vector<std::shared_ptr<const memory::NicMemory>> OnNics() const override {
+  std::vector<std::shared_ptr<const memory::NicMemory>> LocalNicMemory() const override {
     return setup_.gpu_here ? std::vector<std::shared_ptr<const memory::NicMemory>>()
                            : const_cast<BounceWorld&>(world_).world().kept_;
   }

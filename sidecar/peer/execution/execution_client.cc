@@ -1,4 +1,4 @@
-#include "sidecar/peer/execution/execution_caller.h"
+#include "sidecar/peer/execution/execution_client.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -29,7 +29,7 @@ Error Stopped() { return {ErrorCode::kCancelled, "the execution was stopped"}; }
 
 }  // namespace
 
-struct ExecutionCaller::Job {
+struct ExecutionClient::Job {
   std::string peer;
   int priority = 0;
   std::function<wire::PeerExecution()> make;
@@ -40,7 +40,7 @@ struct ExecutionCaller::Job {
 
 namespace {
 
-// The peer's stop is not the end of this sidecar, nor was it this one's caller who cancelled there.
+// The peer's stop is not the end of this sidecar, nor was it this one's client who cancelled there.
 wire::PeerExecutionEnd AsToldHere(wire::PeerExecutionEnd end, const std::string& peer,
                                   bool stopped) {
   if (!end.error) return end;
@@ -54,24 +54,24 @@ wire::PeerExecutionEnd AsToldHere(wire::PeerExecutionEnd end, const std::string&
 
 }  // namespace
 
-class ExecutionCaller::Handle final : public Execution {
+class ExecutionClient::Handle final : public Execution {
  public:
-  Handle(ExecutionCaller& caller, std::shared_ptr<Job> job)
-      : caller_(caller), job_(std::move(job)) {}
-  void Stop() override { caller_.StopJob(job_); }
+  Handle(ExecutionClient& client, std::shared_ptr<Job> job)
+      : client_(client), job_(std::move(job)) {}
+  void Stop() override { client_.StopJob(job_); }
 
  private:
-  ExecutionCaller& caller_;
+  ExecutionClient& client_;
   const std::shared_ptr<Job> job_;
 };
 
-ExecutionCaller::ExecutionCaller(PeerDirectory& directory, InitiatorSessions& sessions,
-                                 ExecutionCallerOptions options)
+ExecutionClient::ExecutionClient(PeerDirectory& directory, InitiatorSessions& sessions,
+                                 ExecutionClientOptions options)
     : directory_(directory), sessions_(sessions), options_(options) {}
 
-ExecutionCaller::~ExecutionCaller() { Close(); }
+ExecutionClient::~ExecutionClient() { Close(); }
 
-void ExecutionCaller::Close() {
+void ExecutionClient::Close() {
   std::deque<std::shared_ptr<Job>> waiting;
   std::vector<std::jthread> threads;
   {
@@ -90,7 +90,7 @@ void ExecutionCaller::Close() {
   for (std::jthread& thread : threads) thread.join();
 }
 
-Status ExecutionCaller::CanExecute(const std::string& peer) const {
+Status ExecutionClient::CanExecute(const std::string& peer) const {
   ASSIGN_OR_RETURN(const std::shared_ptr<PeerClient> client,
                    directory_.ClientOf(peer, Clock::now()));
   if (!client->facts().executes) {
@@ -105,11 +105,11 @@ Status ExecutionCaller::CanExecute(const std::string& peer) const {
                     std::to_string(options_.quiesce_accepted_max.count()) + " are waited for",
                 "lower its --quiesce-ms-max, or let this sidecar execute");
   }
-  if (!sessions_.ProofsFor(facts.owner.generation, facts.shown).empty()) return {};
+  if (!sessions_.ProofsFor(facts.owner.generation, facts.verified_identity).empty()) return {};
   return Fail(NoSessionBack(peer));
 }
 
-std::unique_ptr<ExecutionCaller::Execution> ExecutionCaller::Execute(
+std::unique_ptr<ExecutionClient::Execution> ExecutionClient::Execute(
     const std::string& peer, int priority, std::function<wire::PeerExecution()> make,
     TimePoint deadline, std::shared_ptr<Watcher> watcher) {
   auto job = std::make_shared<Job>();
@@ -140,7 +140,7 @@ std::unique_ptr<ExecutionCaller::Execution> ExecutionCaller::Execute(
 }
 
 // If there is room for one more and something that it can do. An error: nobody will do it.
-std::optional<Error> ExecutionCaller::StartThread(const std::string& peer) {
+std::optional<Error> ExecutionClient::StartThread(const std::string& peer) {
   const auto at_peer = running_at_.find(peer);
   const bool full =
       at_peer != running_at_.end() && at_peer->second >= options_.running_per_peer_max;
@@ -155,7 +155,7 @@ std::optional<Error> ExecutionCaller::StartThread(const std::string& peer) {
   return std::nullopt;
 }
 
-void ExecutionCaller::StopJob(const std::shared_ptr<Job>& job) {
+void ExecutionClient::StopJob(const std::shared_ptr<Job>& job) {
   bool waited = false;
   {
     const MutexLock lock(mutex_);
@@ -166,7 +166,7 @@ void ExecutionCaller::StopJob(const std::shared_ptr<Job>& job) {
 }
 
 // Null: the thread that asks has ended.
-std::shared_ptr<ExecutionCaller::Job> ExecutionCaller::TakeJob() {
+std::shared_ptr<ExecutionClient::Job> ExecutionClient::TakeJob() {
   const MutexLock lock(mutex_);
   for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
     size_t& at_peer = running_at_[(*it)->peer];
@@ -184,7 +184,7 @@ std::shared_ptr<ExecutionCaller::Job> ExecutionCaller::TakeJob() {
   return nullptr;
 }
 
-void ExecutionCaller::RunJobs() {
+void ExecutionClient::RunJobs() {
   while (const std::shared_ptr<Job> job = TakeJob()) {
     job->watcher->OnEnded(RunToEnd(*job));
     const MutexLock lock(mutex_);
@@ -194,7 +194,7 @@ void ExecutionCaller::RunJobs() {
 }
 
 // A session in each direction: one that was just opened again lacks the other for a moment.
-Result<std::shared_ptr<PeerClient>> ExecutionCaller::AwaitSessions(const Job& job) {
+Result<std::shared_ptr<PeerClient>> ExecutionClient::AwaitSessions(const Job& job) {
   const TimePoint until = std::min(job.deadline, Clock::now() + kSessionsMax);
   while (true) {
     // Nothing wakes it when the job is stopped.
@@ -205,19 +205,20 @@ Result<std::shared_ptr<PeerClient>> ExecutionCaller::AwaitSessions(const Job& jo
     }
     if (!client) continue;
     const PeerClient::Facts& facts = (*client)->facts();
-    if (!sessions_.ProofsFor(facts.owner.generation, facts.shown).empty()) return client;
+    if (!sessions_.ProofsFor(facts.owner.generation, facts.verified_identity).empty())
+      return client;
     if (late) return Fail(NoSessionBack(job.peer));
     std::this_thread::sleep_for(kSessionsPoll);
   }
 }
 
-wire::PeerExecutionEnd ExecutionCaller::RunToEnd(Job& job) {
+wire::PeerExecutionEnd ExecutionClient::RunToEnd(Job& job) {
   auto client = AwaitSessions(job);
   if (!client) return {client.error(), 0};
   const PeerClient::Facts facts = (*client)->facts();
   wire::PeerExecution what = job.make();
   what.id = "e-" + HexOf(RandomGeneration());
-  what.proofs = sessions_.ProofsFor(facts.owner.generation, facts.shown);
+  what.proofs = sessions_.ProofsFor(facts.owner.generation, facts.verified_identity);
   const auto left = std::chrono::ceil<milliseconds>(job.deadline - Clock::now()).count();
   if (left <= 0) return {Error(ErrorCode::kDeadlineExceeded, "no time left to execute it"), 0};
   what.deadline_ms = static_cast<uint32_t>(std::min<int64_t>(left, UINT32_MAX));
@@ -252,13 +253,13 @@ wire::PeerExecutionEnd ExecutionCaller::RunToEnd(Job& job) {
   return {std::move(why), 0};
 }
 
-milliseconds ExecutionCaller::QuiesceMaxOf(const PeerClient::Facts& peer) const {
+milliseconds ExecutionClient::QuiesceMaxOf(const PeerClient::Facts& peer) const {
   return peer.quiesce_max ? *peer.quiesce_max + wire::kExecutionMargin : options_.quiesce_max;
 }
 
-bool ExecutionCaller::CutOff(const PeerClient::Facts& peer, wire::Operation operation,
+bool ExecutionClient::CutOff(const PeerClient::Facts& peer, wire::Operation operation,
                              TimePoint quiet) {
-  const auto sessions = sessions_.EndSessionsOf(peer.owner.generation, peer.shown);
+  const auto sessions = sessions_.EndSessionsOf(peer.owner.generation, peer.verified_identity);
   while (!sessions_.AwaitUnmapped(sessions, Clock::now() + kCutOffRound)) {
     const MutexLock lock(mutex_);
     if (closed_) return false;

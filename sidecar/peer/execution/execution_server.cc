@@ -1,4 +1,4 @@
-#include "sidecar/peer/execution/execution_desk.h"
+#include "sidecar/peer/execution/execution_server.h"
 
 #include <algorithm>
 #include <memory>
@@ -20,20 +20,20 @@ Error NotStarted() { return {ErrorCode::kCancelled, "the execution was ended bef
 
 }  // namespace
 
-ExecutionDesk::ExecutionDesk(engine::TransferEngine& engine,
-                             const registry::BufferRegistry& registry, size_t running_max,
-                             size_t running_per_session_max)
+ExecutionServer::ExecutionServer(engine::TransferEngine& engine,
+                                 const registry::BufferRegistry& registry, size_t running_max,
+                                 size_t running_per_session_max)
     : engine_(engine),
       registry_(registry),
       running_max_(running_max),
       running_per_session_max_(running_per_session_max) {}
 
-void ExecutionDesk::SetPeers(const PeerDirectory* peers) {
+void ExecutionServer::SetPeers(const PeerDirectory* peers) {
   const MutexLock lock(mutex_);
   peers_ = peers;
 }
 
-wire::PeerExecutionEnd ExecutionDesk::Execute(const Caller& caller, wire::PeerExecution what) {
+wire::PeerExecutionEnd ExecutionServer::Execute(const Caller& caller, wire::PeerExecution what) {
   const Key key(caller.session, what.id);
   if (Status entered = Enter(key, caller); !entered) return EndedBy(std::move(entered).error());
   wire::PeerExecutionEnd end = Run(key, caller, &what);
@@ -41,7 +41,7 @@ wire::PeerExecutionEnd ExecutionDesk::Execute(const Caller& caller, wire::PeerEx
   return end;
 }
 
-std::pair<size_t, size_t> ExecutionDesk::CountOf(const std::string& session) const {
+std::pair<size_t, size_t> ExecutionServer::CountOf(const std::string& session) const {
   size_t running = 0, remembered = 0;
   for (auto it = entries_.lower_bound({session, {}});
        it != entries_.end() && it->first.first == session; ++it) {
@@ -50,7 +50,7 @@ std::pair<size_t, size_t> ExecutionDesk::CountOf(const std::string& session) con
   return {running, remembered};
 }
 
-Status ExecutionDesk::Enter(const Key& key, const Caller& caller) {
+Status ExecutionServer::Enter(const Key& key, const Caller& caller) {
   const MutexLock lock(mutex_);
   ForgetOld();
   if (closed_) return Fail(ErrorCode::kShuttingDown, "this sidecar is stopping");
@@ -68,7 +68,7 @@ Status ExecutionDesk::Enter(const Key& key, const Caller& caller) {
   return {};
 }
 
-void ExecutionDesk::Leave(const Key& key, const wire::PeerExecutionEnd& end) {
+void ExecutionServer::Leave(const Key& key, const wire::PeerExecutionEnd& end) {
   const MutexLock lock(mutex_);
   --running_;
   Entry entry;
@@ -78,8 +78,8 @@ void ExecutionDesk::Leave(const Key& key, const wire::PeerExecutionEnd& end) {
   changed_.NotifyAll();
 }
 
-wire::PeerExecutionEnd ExecutionDesk::Run(const Key& key, const Caller& caller,
-                                          wire::PeerExecution* what) {
+wire::PeerExecutionEnd ExecutionServer::Run(const Key& key, const Caller& caller,
+                                            wire::PeerExecution* what) {
   auto request = RequestOf(caller, what);
   if (!request) return EndedBy(std::move(request).error());
   const std::string workload = request->workload;
@@ -111,8 +111,8 @@ wire::PeerExecutionEnd ExecutionDesk::Run(const Key& key, const Caller& caller,
   return {status->error, status->bytes_moved};
 }
 
-Result<wire::TransferRequest> ExecutionDesk::RequestOf(const Caller& caller,
-                                                       wire::PeerExecution* what) {
+Result<wire::TransferRequest> ExecutionServer::RequestOf(const Caller& caller,
+                                                         wire::PeerExecution* what) {
   const bool read = what->operation == wire::Operation::kRead;  // the caller's word
   wire::TransferRequest request;
   request.workload = what->callees.front().workload;
@@ -156,8 +156,8 @@ Result<wire::TransferRequest> ExecutionDesk::RequestOf(const Caller& caller,
   return request;
 }
 
-Result<std::string> ExecutionDesk::ProvenPeer(const Caller& caller,
-                                              const wire::PeerExecution& what) const {
+Result<std::string> ExecutionServer::ProvenPeer(const Caller& caller,
+                                                const wire::PeerExecution& what) const {
   std::optional<std::string> peer;
   {
     const MutexLock lock(mutex_);
@@ -168,7 +168,7 @@ Result<std::string> ExecutionDesk::ProvenPeer(const Caller& caller,
               "PUT /v1/peers/" + caller.name + " at this sidecar too");
 }
 
-Status ExecutionDesk::Begin(const Key& key) {
+Status ExecutionServer::Begin(const Key& key) {
   const MutexLock lock(mutex_);
   Entry& entry = entries_.at(key);
   if (closed_ || entry.stop) return Fail(NotStarted());
@@ -176,13 +176,13 @@ Status ExecutionDesk::Begin(const Key& key) {
   return {};
 }
 
-bool ExecutionDesk::Stopped(const Key& key) const {
+bool ExecutionServer::Stopped(const Key& key) const {
   const MutexLock lock(mutex_);
   return closed_ || entries_.at(key).stop;
 }
 
-Result<wire::PeerExecutionEnd> ExecutionDesk::End(const std::string& session,
-                                                  const std::string& id) {
+Result<wire::PeerExecutionEnd> ExecutionServer::End(const std::string& session,
+                                                    const std::string& id) {
   const Key key(session, id);
   const TimePoint deadline = Clock::now() + wire::kExecutionEndMax;
   MutexLock lock(mutex_);
@@ -208,7 +208,7 @@ Result<wire::PeerExecutionEnd> ExecutionDesk::End(const std::string& session,
   return *found->second.end;
 }
 
-void ExecutionDesk::EndSession(const std::string& session) {
+void ExecutionServer::EndSession(const std::string& session) {
   const MutexLock lock(mutex_);
   for (auto it = entries_.lower_bound({session, {}});
        it != entries_.end() && it->first.first == session; ++it) {
@@ -216,7 +216,7 @@ void ExecutionDesk::EndSession(const std::string& session) {
   }
 }
 
-void ExecutionDesk::Close() {
+void ExecutionServer::Close() {
   MutexLock lock(mutex_);
   closed_ = true;
   for (const auto& [key, entry] : entries_) {
@@ -225,7 +225,7 @@ void ExecutionDesk::Close() {
   while (running_ > 0) changed_.Wait(lock);
 }
 
-void ExecutionDesk::ForgetOld() {
+void ExecutionServer::ForgetOld() {
   const TimePoint now = Clock::now();
   while (!ended_.empty() &&
          (ended_.size() > kRememberedMax || ended_.front().first + kRemembered < now)) {

@@ -1,4 +1,4 @@
-#include "sidecar/peer/server/fd_ticket_book.h"
+#include "sidecar/peer/server/fd_tickets.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace gantry::peer {
 
-Result<std::string> FdTicketBook::Issue(const std::string& session, std::vector<Entry> entries) {
+Result<std::string> FdTickets::Issue(const std::string& session, std::vector<Entry> entries) {
   const TimePoint now = Clock::now();
   DropExpired(now);
   const MutexLock lock(mutex_);
@@ -19,8 +19,8 @@ Result<std::string> FdTicketBook::Issue(const std::string& session, std::vector<
   return ticket;
 }
 
-Result<std::vector<std::shared_ptr<const UniqueFd>>> FdTicketBook::Redeem(
-    const std::string& session, std::string_view ticket) {
+Result<std::vector<std::shared_ptr<const UniqueFd>>> FdTickets::Redeem(const std::string& session,
+                                                                       std::string_view ticket) {
   Ticket found;
   {
     const MutexLock lock(mutex_);
@@ -42,7 +42,7 @@ Result<std::vector<std::shared_ptr<const UniqueFd>>> FdTicketBook::Redeem(
   return fds;
 }
 
-void FdTicketBook::DropBuffer(std::string_view buffer_id) {
+void FdTickets::DropBuffer(std::string_view buffer_id) {
   const MutexLock lock(mutex_);
   std::erase_if(tickets_, [&](const auto& ticket) {
     return std::any_of(ticket.second.entries.begin(), ticket.second.entries.end(),
@@ -50,17 +50,17 @@ void FdTicketBook::DropBuffer(std::string_view buffer_id) {
   });
 }
 
-void FdTicketBook::DropSession(std::string_view session) {
+void FdTickets::DropSession(std::string_view session) {
   const MutexLock lock(mutex_);
   std::erase_if(tickets_, [&](const auto& ticket) { return ticket.second.session == session; });
 }
 
-void FdTicketBook::DropExpired(TimePoint now) {
+void FdTickets::DropExpired(TimePoint now) {
   const MutexLock lock(mutex_);
   std::erase_if(tickets_, [&](const auto& ticket) { return ticket.second.expires < now; });
 }
 
-size_t FdTicketBook::size() const {
+size_t FdTickets::size() const {
   const MutexLock lock(mutex_);
   return tickets_.size();
 }

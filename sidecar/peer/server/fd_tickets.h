@@ -15,14 +15,14 @@
 
 namespace gantry::peer {
 
-class FdTicketBook {
+class FdTickets {
  public:
   struct Entry {
     std::string buffer_id;
     std::shared_ptr<const UniqueFd> fd;
   };
 
-  FdTicketBook(size_t tickets_max, milliseconds ttl) : tickets_max_(tickets_max), ttl_(ttl) {}
+  FdTickets(size_t tickets_max, milliseconds ttl) : tickets_max_(tickets_max), ttl_(ttl) {}
 
   // REQUIRES entries.size() <= kFdsPerMessageMax.
   Result<std::string> Issue(const std::string& session, std::vector<Entry> entries)

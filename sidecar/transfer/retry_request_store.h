@@ -10,9 +10,9 @@
 
 namespace gantry::engine {
 
-class RequestShelf : public std::enable_shared_from_this<RequestShelf> {
+class RetryRequestStore : public std::enable_shared_from_this<RetryRequestStore> {
  public:
-  explicit RequestShelf(size_t bytes_max = size_t{64} << 20) : bytes_max_(bytes_max) {}
+  explicit RetryRequestStore(size_t bytes_max = size_t{64} << 20) : bytes_max_(bytes_max) {}
 
   // Returns null beyond the limit. The memory counts until the last reference is gone.
   std::shared_ptr<const wire::TransferRequest> Keep(wire::TransferRequest&& request);

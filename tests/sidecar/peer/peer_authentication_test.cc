@@ -17,16 +17,16 @@ using engine::PeerState;
 using metrics::PeerRefusal;
 using Until = TestSidecar::Until;
 
-class PeerDoorsTest : public ::testing::Test {
+class PeerAuthenticationTest : public ::testing::Test {
  protected:
-  PeerDoorsTest() {
+  PeerAuthenticationTest() {
     owner_.server_options().count_refusal = [this](PeerRefusal why) {
       ++refusals_.at(static_cast<size_t>(why));
     };
     owner_files_.Write(authority_.Issue({"IP:127.0.0.1,URI:spiffe://x/owner"}),
                        authority_.certificate());
   }
-  ~PeerDoorsTest() override { owner_.StopServer(); }
+  ~PeerAuthenticationTest() override { owner_.StopServer(); }
 
   void StartOwner(peer::PeerSecurityOptions security) {
     owner_.UseTcp(std::move(security));
@@ -36,14 +36,14 @@ class PeerDoorsTest : public ::testing::Test {
   peer::PeerSecurityOptions OwnerTls() const { return {owner_files_.paths(), {}, "", "", false}; }
 
   // What becomes of a peer whose initiator uses this.
-  engine::PeerInfo Meet(peer::PeerSecurityOptions security, Until until = Until::kRefused) {
+  engine::PeerInfo Connect(peer::PeerSecurityOptions security, Until until = Until::kRefused) {
     initiator_.UseTcp(std::move(security));
     return initiator_.Try(owner_.server().tcp_address(), "prefill", until);
   }
-  engine::PeerInfo MeetWith(const IssuedCertificate& own, const std::string& authorities,
-                            Until until = Until::kRefused) {
+  engine::PeerInfo ConnectWith(const IssuedCertificate& own, const std::string& authorities,
+                               Until until = Until::kRefused) {
     initiator_files_.Write(own, authorities);
-    return Meet({initiator_files_.paths(), {}, "", "", false}, until);
+    return Connect({initiator_files_.paths(), {}, "", "", false}, until);
   }
   int Refused(PeerRefusal why) const { return refusals_.at(static_cast<size_t>(why)); }
   bool IsRefused(PeerRefusal why) const {
@@ -64,16 +64,16 @@ class PeerDoorsTest : public ::testing::Test {
   TestSidecar initiator_{"", "decode", initiator_mapper_};
 };
 
-TEST_F(PeerDoorsTest, BothCertificatesLetIn) {
+TEST_F(PeerAuthenticationTest, BothCertificatesLetIn) {
   StartOwner(OwnerTls());
   const auto info =
-      MeetWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate(), Until::kUp);
+      ConnectWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate(), Until::kUp);
   ASSERT_EQ(info.state, PeerState::kUp) << info.error.value_or(Error()).message;
   EXPECT_TRUE(initiator_.Acquire("prefill", {"k"}));
   EXPECT_EQ(AllRefused(), 0);
 }
 
-TEST_F(PeerDoorsTest, NoCertificateGetsNothing) {
+TEST_F(PeerAuthenticationTest, NoCertificateGetsNothing) {
   StartOwner(OwnerTls());
   grpc::SslCredentialsOptions only_roots;
   only_roots.pem_root_certs = authority_.certificate();
@@ -83,15 +83,15 @@ TEST_F(PeerDoorsTest, NoCertificateGetsNothing) {
   EXPECT_TRUE(IsRefused(PeerRefusal::kCertificateMissing));
 }
 
-TEST_F(PeerDoorsTest, PlaintextGetsNothing) {
+TEST_F(PeerAuthenticationTest, PlaintextGetsNothing) {
   StartOwner(OwnerTls());
   RawInitiator raw(owner_.server().tcp_address(), "decode");
   EXPECT_EQ(raw.Hello().error().code, ErrorCode::kPeerUnavailable);
 }
 
-TEST_F(PeerDoorsTest, AnotherAuthorityGetsNothing) {
+TEST_F(PeerAuthenticationTest, AnotherAuthorityGetsNothing) {
   StartOwner(OwnerTls());
-  const auto info = MeetWith(stranger_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
+  const auto info = ConnectWith(stranger_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
   EXPECT_NE(info.state, PeerState::kUp);
   ASSERT_TRUE(info.error);
   EXPECT_EQ(info.error->code, ErrorCode::kPeerUnavailable);
@@ -99,59 +99,59 @@ TEST_F(PeerDoorsTest, AnotherAuthorityGetsNothing) {
   EXPECT_EQ(owner_.server().Totals().sessions, 0U);
 }
 
-TEST_F(PeerDoorsTest, AnExpiredCertificateGetsNothing) {
+TEST_F(PeerAuthenticationTest, AnExpiredCertificateGetsNothing) {
   StartOwner(OwnerTls());
   const auto info =
-      MeetWith(authority_.Issue({"URI:spiffe://x/me", -120, -60}), authority_.certificate());
+      ConnectWith(authority_.Issue({"URI:spiffe://x/me", -120, -60}), authority_.certificate());
   EXPECT_NE(info.state, PeerState::kUp);
   EXPECT_TRUE(IsRefused(PeerRefusal::kCertificateExpired));
   EXPECT_EQ(owner_.server().Totals().sessions, 0U);
 }
 
-TEST_F(PeerDoorsTest, AnOwnerOfAnotherAuthorityIsNotTalkedTo) {
+TEST_F(PeerAuthenticationTest, AnOwnerOfAnotherAuthorityIsNotTalkedTo) {
   StartOwner(OwnerTls());
-  const auto info = MeetWith(authority_.Issue({"URI:spiffe://x/me"}), stranger_.certificate());
+  const auto info = ConnectWith(authority_.Issue({"URI:spiffe://x/me"}), stranger_.certificate());
   EXPECT_NE(info.state, PeerState::kUp);
   ASSERT_TRUE(info.error);
   EXPECT_EQ(info.error->code, ErrorCode::kPeerUnavailable);
 }
 
-TEST_F(PeerDoorsTest, AnOwnerOfAnotherNameIsNotTalkedTo) {
+TEST_F(PeerAuthenticationTest, AnOwnerOfAnotherNameIsNotTalkedTo) {
   owner_files_.Write(authority_.Issue({"IP:127.0.0.2,DNS:other.svc"}), authority_.certificate());
   StartOwner(OwnerTls());
-  const auto info = MeetWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
+  const auto info = ConnectWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
   EXPECT_NE(info.state, PeerState::kUp);
   ASSERT_TRUE(info.error);
   EXPECT_NE(info.error->message.find("not for 127.0.0.1"), std::string::npos)
       << info.error->message;
 }
 
-TEST_F(PeerDoorsTest, PatternsDecideWhichOwnersAreTalkedTo) {
+TEST_F(PeerAuthenticationTest, PatternsDecideWhichOwnersAreTalkedTo) {
   StartOwner(OwnerTls());
   initiator_files_.Write(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
-  EXPECT_EQ(Meet({initiator_files_.paths(), {"spiffe://x/*"}, "", "", false}, Until::kUp).state,
+  EXPECT_EQ(Connect({initiator_files_.paths(), {"spiffe://x/*"}, "", "", false}, Until::kUp).state,
             PeerState::kUp);
-  const auto refused = Meet({initiator_files_.paths(), {"spiffe://y/*"}, "", "", false});
+  const auto refused = Connect({initiator_files_.paths(), {"spiffe://y/*"}, "", "", false});
   EXPECT_NE(refused.state, PeerState::kUp);
 }
 
-TEST_F(PeerDoorsTest, ANameWithoutARuleGetsNothing) {
+TEST_F(PeerAuthenticationTest, ANameWithoutARuleGetsNothing) {
   auto security = OwnerTls();
   security.rules_file = owner_files_.WriteOther("rules", "spiffe://x/known engine read\n");
   StartOwner(security);
-  const auto info = MeetWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
+  const auto info = ConnectWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
   EXPECT_NE(info.state, PeerState::kUp);
   ASSERT_TRUE(info.error);
   EXPECT_EQ(info.error->code, ErrorCode::kPermissionDenied);
   EXPECT_TRUE(IsRefused(PeerRefusal::kNameNotAllowed));
 }
 
-TEST_F(PeerDoorsTest, ARuleGivesNoMoreThanItSays) {
+TEST_F(PeerAuthenticationTest, ARuleGivesNoMoreThanItSays) {
   auto security = OwnerTls();
   security.rules_file = owner_files_.WriteOther("rules", "spiffe://x/* eng* read # no more\n");
   StartOwner(security);
   const auto info =
-      MeetWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate(), Until::kUp);
+      ConnectWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate(), Until::kUp);
   ASSERT_EQ(info.state, PeerState::kUp) << info.error.value_or(Error()).message;
   const auto handles = initiator_.Acquire("prefill", {"k"});
   ASSERT_TRUE(handles) << handles.error().message;
@@ -166,17 +166,17 @@ TEST_F(PeerDoorsTest, ARuleGivesNoMoreThanItSays) {
   EXPECT_EQ(other.error().code, ErrorCode::kPermissionDenied);
 }
 
-TEST_F(PeerDoorsTest, RulesAreReadAgain) {
+TEST_F(PeerAuthenticationTest, RulesAreReadAgain) {
   auto security = OwnerTls();
   security.rules_file = owner_files_.WriteOther("rules", "spiffe://x/known engine read\n");
   StartOwner(security);
-  EXPECT_NE(MeetWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate()).state,
+  EXPECT_NE(ConnectWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate()).state,
             PeerState::kUp);
   owner_files_.WriteOther("rules", "spiffe://x/me engine read,write\n");
   EXPECT_TRUE(Eventually(8'000, [&] { return initiator_.StateOf("prefill") == PeerState::kUp; }));
 }
 
-class PeerTokensTest : public PeerDoorsTest {
+class PeerTokensTest : public PeerAuthenticationTest {
  protected:
   peer::PeerSecurityOptions Token(const CertificateFiles& files, const std::string& text) const {
     return {{}, {}, "", files.WriteOther("token", text), false};
@@ -186,19 +186,19 @@ class PeerTokensTest : public PeerDoorsTest {
 
 TEST_F(PeerTokensTest, TheSameTokenLetsIn) {
   StartOwner(Token(owner_files_, right_ + "\n"));
-  EXPECT_EQ(Meet(Token(initiator_files_, right_), Until::kUp).state, PeerState::kUp);
+  EXPECT_EQ(Connect(Token(initiator_files_, right_), Until::kUp).state, PeerState::kUp);
   EXPECT_TRUE(initiator_.Acquire("prefill", {"k"}));
   EXPECT_EQ(AllRefused(), 0);
 }
 
 TEST_F(PeerTokensTest, ASecondTokenLetsInToo) {
   StartOwner(Token(owner_files_, wrong_ + "\n" + right_ + "\n"));
-  EXPECT_EQ(Meet(Token(initiator_files_, right_), Until::kUp).state, PeerState::kUp);
+  EXPECT_EQ(Connect(Token(initiator_files_, right_), Until::kUp).state, PeerState::kUp);
 }
 
 TEST_F(PeerTokensTest, AWrongTokenGetsNothing) {
   StartOwner(Token(owner_files_, right_));
-  const auto info = Meet(Token(initiator_files_, wrong_));
+  const auto info = Connect(Token(initiator_files_, wrong_));
   EXPECT_NE(info.state, PeerState::kUp);
   ASSERT_TRUE(info.error);
   EXPECT_EQ(info.error->code, ErrorCode::kUnauthenticated);
@@ -220,7 +220,7 @@ TEST_F(PeerTokensTest, ATokenIsNeededBesideACertificate) {
   auto security = OwnerTls();
   security.token_file = owner_files_.WriteOther("token", right_);
   StartOwner(security);
-  const auto info = MeetWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
+  const auto info = ConnectWith(authority_.Issue({"URI:spiffe://x/me"}), authority_.certificate());
   ASSERT_TRUE(info.error);
   EXPECT_EQ(info.error->code, ErrorCode::kUnauthenticated);
 }

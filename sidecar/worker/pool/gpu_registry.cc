@@ -1,10 +1,10 @@
-#include "sidecar/worker/pool/gpu_homes.h"
+#include "sidecar/worker/pool/gpu_registry.h"
 
 #include <algorithm>
 
 namespace gantry::worker {
 
-GpuHome GpuHomes::Take(int worker, const Greeting& greeting) {
+WorkerGpu GpuRegistry::Take(int worker, const Greeting& greeting) {
   const MutexLock lock(mutex_);
   if (!greeting.status || greeting.gpus.empty()) {
     // The lowest one's, whichever greets first: others may only have had no turn.
@@ -27,33 +27,34 @@ GpuHome GpuHomes::Take(int worker, const Greeting& greeting) {
     sharing_ = greeting.sharing;
     known_ = true;
   }
-  GpuHome home;
-  home.place = PlaceOf(greeting.gpus.front().uuid);
-  home.memory = greeting.memory;
+  WorkerGpu worker_gpu;
+  worker_gpu.place = PlaceOf(greeting.gpus.front().uuid);
+  worker_gpu.memory = greeting.memory;
   for (const Greeting::Gpu& gpu : greeting.gpus) {
     const int place = PlaceOf(gpu.uuid);
-    if (gpu.reached && place >= 0 && place < GpuHome::kPlaces) home.reached |= uint64_t{1} << place;
+    if (gpu.reached && place >= 0 && place < WorkerGpu::kPlaces)
+      worker_gpu.reached |= uint64_t{1} << place;
   }
-  return home;
+  return worker_gpu;
 }
 
-int GpuHomes::PlaceOf(std::string_view uuid) const {
+int GpuRegistry::PlaceOf(std::string_view uuid) const {
   if (!known_.load()) return -1;
   const auto place = std::find(gpus_.begin(), gpus_.end(), uuid);
   return place == gpus_.end() ? -1 : static_cast<int>(place - gpus_.begin());
 }
 
-std::string GpuHomes::PciAddressOf(std::string_view uuid) const {
+std::string GpuRegistry::PciAddressOf(std::string_view uuid) const {
   const int place = PlaceOf(uuid);
   return place < 0 ? std::string() : pci_addresses_[static_cast<size_t>(place)];
 }
 
-Result<std::vector<std::string>> GpuHomes::gpus() const {
+Result<std::vector<std::string>> GpuRegistry::gpus() const {
   RETURN_IF_ERROR(HasGpus());
   return gpus_;
 }
 
-Status GpuHomes::HasGpus() const {
+Status GpuRegistry::HasGpus() const {
   if (known_.load()) return {};
   const MutexLock lock(mutex_);
   return why_none_;

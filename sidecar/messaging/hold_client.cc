@@ -1,17 +1,17 @@
-#include "sidecar/messaging/hold_desk.h"
+#include "sidecar/messaging/hold_client.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace gantry::engine {
 
-void HoldDesk::SetMessenger(PeerMessenger* messenger) {
+void HoldClient::SetMessenger(PeerMessenger* messenger) {
   const MutexLock lock(mutex_);
   messenger_ = messenger;
 }
 
-Result<HoldReading> HoldDesk::Read(const std::string& peer, wire::HoldUse use, TimePoint deadline,
-                                   milliseconds quiesce) {
+Result<HoldReading> HoldClient::Read(const std::string& peer, wire::HoldUse use, TimePoint deadline,
+                                     milliseconds quiesce) {
   const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()) + quiesce;
   use.for_ms = static_cast<uint64_t>(std::max<int64_t>(1, left.count()));
   uint64_t number = 0;
@@ -42,7 +42,7 @@ Result<HoldReading> HoldDesk::Read(const std::string& peer, wire::HoldUse use, T
   return HoldReading([this, peer, number](bool succeeded) { End(peer, number, succeeded); });
 }
 
-void HoldDesk::End(const std::string& peer, uint64_t use, bool succeeded) {
+void HoldClient::End(const std::string& peer, uint64_t use, bool succeeded) {
   const MutexLock lock(mutex_);
   if (messenger_ != nullptr) messenger_->EndHoldUse(peer, use, succeeded);
 }

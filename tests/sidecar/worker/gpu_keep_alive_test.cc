@@ -1,5 +1,5 @@
 // The worker that copied on a GPU last keeps its GPU awake, and the links to the others: while it
-// looks for work, and when it is roused after a pause.
+// looks for work, and when it is woken after a pause.
 #include <pthread.h>
 #include <time.h>
 
@@ -16,7 +16,7 @@
 namespace gantry::worker {
 namespace {
 
-constexpr milliseconds kSomeNudges{20};
+constexpr milliseconds kSomeKeepAlives{20};
 constexpr size_t kNone = SIZE_MAX;
 
 // Calls of the fake driver that fail for as long as this is.
@@ -49,9 +49,9 @@ void Pause(std::thread* thread, const RingLayout& ring) {
     return std::chrono::seconds(time.tv_sec) + nanoseconds(time.tv_nsec);
   };
   const nanoseconds before = ran();
-  std::this_thread::sleep_for(kSomeNudges);
+  std::this_thread::sleep_for(kSomeKeepAlives);
   for (int i = 0; i < 10'000 && ring.worker_sleeps.value == 0; ++i) {
-    if (ran() - before > kSomeNudges / 2) return;
+    if (ran() - before > kSomeKeepAlives / 2) return;
     std::this_thread::sleep_for(milliseconds(1));
   }
 }
@@ -81,30 +81,31 @@ struct OtherLoop {
   WorkerLoop loop{&ring, &mappings, milliseconds(60'000)};
 };
 
-class GpuNudgeTest : public GpuLoopTest {
+class GpuKeepAliveTest : public GpuLoopTest {
  protected:
-  explicit GpuNudgeTest(nanoseconds spin = milliseconds(60'000)) : GpuLoopTest(spin) {}
+  explicit GpuKeepAliveTest(nanoseconds spin = milliseconds(60'000)) : GpuLoopTest(spin) {}
 
   void BeforeRun() override {
     ASSERT_TRUE(loop_.UseGpu(gpus_));
-    if (loop_.nudges() != nullptr) Fill(*loop_.nudges());
+    if (loop_.keep_alive() != nullptr) Fill(*loop_.keep_alive());
   }
   // What may be read has other bytes in each of its parts.
-  void Fill(const GpuNudges& nudges) {
-    for (const auto& other : nudges.others()) {
+  void Fill(const GpuKeepAlive& keep_alive) {
+    for (const auto& other : keep_alive.others()) {
       ASSERT_EQ(other->range().size, kSize);
       ASSERT_TRUE(context_->CopyFromHost(other->range().base, image_.data(), kSize));
     }
-    const gpu::DeviceAddress own = nudges.own().range().base;
-    const std::vector<uint8_t> nothing(GpuNudges::kBytes);
+    const gpu::DeviceAddress own = keep_alive.own().range().base;
+    const std::vector<uint8_t> nothing(GpuKeepAlive::kBytes);
     ASSERT_TRUE(context_->CopyFromHost(own, nothing.data(), nothing.size()));
-    ASSERT_TRUE(context_->CopyFromHost(own + GpuNudges::kBytes, image_.data(), GpuNudges::kBytes));
+    ASSERT_TRUE(
+        context_->CopyFromHost(own + GpuKeepAlive::kBytes, image_.data(), GpuKeepAlive::kBytes));
   }
   // Which part of the image was read last, or kNone. After End, which waits for the GPU.
-  size_t PartRead() { return PartRead(*loop_.nudges()); }
-  size_t PartRead(const GpuNudges& nudges) {
-    std::vector<uint8_t> bytes(GpuNudges::kBytes);
-    const gpu::DeviceAddress own = nudges.own().range().base;
+  size_t PartRead() { return PartRead(*loop_.keep_alive()); }
+  size_t PartRead(const GpuKeepAlive& keep_alive) {
+    std::vector<uint8_t> bytes(GpuKeepAlive::kBytes);
+    const gpu::DeviceAddress own = keep_alive.own().range().base;
     EXPECT_TRUE(context_->CopyToHost(bytes.data(), own, bytes.size()));
     for (size_t part = 0; part < kParts; ++part) {
       const auto first = image_.begin() + static_cast<std::ptrdiff_t>(part * bytes.size());
@@ -121,19 +122,19 @@ class GpuNudgeTest : public GpuLoopTest {
   bool HasFailures() const { return context_->device().uuid.find("fafafafa") != std::string::npos; }
   void Pause() { worker::Pause(&thread_, *memory_); }
 
-  static constexpr size_t kParts = kSize / GpuNudges::kBytes;
+  static constexpr size_t kParts = kSize / GpuKeepAlive::kBytes;
 };
 
-TEST_P(GpuNudgeTest, WhoCopiedLastAndLooksForWorkReads) {
+TEST_P(GpuKeepAliveTest, WhoCopiedLastAndLooksForWorkReads) {
   ExpectThatItCopies();
   EXPECT_EQ(doorbell_.last.value, 1U);
   Pause();
   End();
-  ASSERT_NE(loop_.nudges(), nullptr);
+  ASSERT_NE(loop_.keep_alive(), nullptr);
   EXPECT_NE(PartRead(), kNone);
 }
 
-TEST_P(GpuNudgeTest, WhoNeverCopiedReadsNothing) {
+TEST_P(GpuKeepAliveTest, WhoNeverCopiedReadsNothing) {
   Pause();
   Post(1, {OfHost()});
   EXPECT_TRUE(Await().ok);
@@ -142,44 +143,45 @@ TEST_P(GpuNudgeTest, WhoNeverCopiedReadsNothing) {
   EXPECT_EQ(PartRead(), kNone);
 }
 
-TEST_P(GpuNudgeTest, WhereAnotherCopiedLastItReadsNothing) {
+TEST_P(GpuKeepAliveTest, WhereAnotherCopiedLastItReadsNothing) {
   OtherLoop other(gpus_, /*last=*/2);
-  ASSERT_NE(other.loop.nudges(), nullptr);
-  Fill(*other.loop.nudges());
+  ASSERT_NE(other.loop.keep_alive(), nullptr);
+  Fill(*other.loop.keep_alive());
   other.RunForAWhile();
-  EXPECT_EQ(PartRead(*other.loop.nudges()), kNone);
+  EXPECT_EQ(PartRead(*other.loop.keep_alive()), kNone);
 }
 
-TEST_P(GpuNudgeTest, EachReadsTheNextPartOfTheNextOther) {
-  const auto nudges = *GpuNudges::Create(gpus_);
-  const size_t others = nudges->others().size();
+TEST_P(GpuKeepAliveTest, EachReadsTheNextPartOfTheNextOther) {
+  const auto keep_alive = *GpuKeepAlive::Create(gpus_);
+  const size_t others = keep_alive->others().size();
   for (size_t i = 0; i <= kParts * std::max<size_t>(others, 1); ++i) {
-    const gpu::DeviceAddress expected = others == 0 ? nudges->own().range().base + GpuNudges::kBytes
-                                                    : nudges->others()[i % others]->range().base +
-                                                          i / others % kParts * GpuNudges::kBytes;
-    const gpu::CopyItem item = nudges->Next();
+    const gpu::DeviceAddress expected = others == 0
+                                            ? keep_alive->own().range().base + GpuKeepAlive::kBytes
+                                            : keep_alive->others()[i % others]->range().base +
+                                                  i / others % kParts * GpuKeepAlive::kBytes;
+    const gpu::CopyItem item = keep_alive->Next();
     ASSERT_EQ(NumberOf(item.from), NumberOf(expected)) << i;
-    ASSERT_EQ(NumberOf(item.to), NumberOf(nudges->own().range().base));
-    ASSERT_EQ(item.bytes, GpuNudges::kBytes);
+    ASSERT_EQ(NumberOf(item.to), NumberOf(keep_alive->own().range().base));
+    ASSERT_EQ(item.bytes, GpuKeepAlive::kBytes);
   }
 }
 
-TEST_P(GpuNudgeTest, WithoutMemoryOfOthersItReadsItsOwn) {
+TEST_P(GpuKeepAliveTest, WithoutMemoryOfOthersItReadsItsOwn) {
   if (!HasFailures()) GTEST_SKIP() << "on the fake driver alone";
   const Failing failing(kPieces);
-  const auto nudges = *GpuNudges::Create(gpus_);
-  EXPECT_TRUE(nudges->others().empty());
-  EXPECT_EQ(NumberOf(nudges->Next().from),
-            NumberOf(nudges->own().range().base) + GpuNudges::kBytes);
+  const auto keep_alive = *GpuKeepAlive::Create(gpus_);
+  EXPECT_TRUE(keep_alive->others().empty());
+  EXPECT_EQ(NumberOf(keep_alive->Next().from),
+            NumberOf(keep_alive->own().range().base) + GpuKeepAlive::kBytes);
 }
 
-TEST_P(GpuNudgeTest, AfterAnErrorItReadsNoMoreAndCopies) {
+TEST_P(GpuKeepAliveTest, AfterAnErrorItReadsNoMoreAndCopies) {
   if (!HasFailures()) GTEST_SKIP() << "on the fake driver alone";
   for (const char* calls : {kCopies, kMarks}) {
     SCOPED_TRACE(calls);
     OtherLoop other(gpus_, /*last=*/1);
     other.RunForAWhile(calls);
-    EXPECT_EQ(other.loop.nudges(), nullptr);
+    EXPECT_EQ(other.loop.keep_alive(), nullptr);
   }
   {
     const Failing failing(kCopies);
@@ -189,7 +191,7 @@ TEST_P(GpuNudgeTest, AfterAnErrorItReadsNoMoreAndCopies) {
   ExpectThatItCopies();
 }
 
-TEST_P(GpuNudgeTest, WhatTheLastJobMovedCanBeTakenAway) {
+TEST_P(GpuKeepAliveTest, WhatTheLastJobMovedCanBeTakenAway) {
   ExpectThatItCopies();
   Pause();
   EXPECT_TRUE(mappings_.Remove(kSource));
@@ -200,7 +202,7 @@ TEST_P(GpuNudgeTest, WhatTheLastJobMovedCanBeTakenAway) {
 }
 
 // Whatever a read is at when they come.
-TEST_P(GpuNudgeTest, JobsThatComeMeanwhileAreDoneOnceAndInOrder) {
+TEST_P(GpuKeepAliveTest, JobsThatComeMeanwhileAreDoneOnceAndInOrder) {
   std::vector<BlockPlaces> places;
   for (uint64_t i = 0; i < 200; ++i) {
     const BlockPlaces place = {i * 512, (199 - i) * 512};
@@ -222,27 +224,27 @@ TEST_P(GpuNudgeTest, JobsThatComeMeanwhileAreDoneOnceAndInOrder) {
   ExpectMoved(places, 512);
 }
 
-INSTANTIATE_BY_EITHER_MEANS(GpuNudgeTest);
+INSTANTIATE_BY_EITHER_MEANS(GpuKeepAliveTest);
 
-class GpuNudgeShortOfMemoryTest : public GpuNudgeTest {
+class GpuKeepAliveShortOfMemoryTest : public GpuKeepAliveTest {
  protected:
   void BeforeRun() override {
     const Failing failing(kAllocations);
-    GpuNudgeTest::BeforeRun();
+    GpuKeepAliveTest::BeforeRun();
   }
 };
 
-TEST_P(GpuNudgeShortOfMemoryTest, ItCopiesAllTheSame) {
+TEST_P(GpuKeepAliveShortOfMemoryTest, ItCopiesAllTheSame) {
   if (!HasFailures()) GTEST_SKIP() << "on the fake driver alone";
-  EXPECT_EQ(loop_.nudges(), nullptr);
+  EXPECT_EQ(loop_.keep_alive(), nullptr);
   Pause();
   ExpectThatItCopies();
 }
 
-INSTANTIATE_BY_EITHER_MEANS(GpuNudgeShortOfMemoryTest);
+INSTANTIATE_BY_EITHER_MEANS(GpuKeepAliveShortOfMemoryTest);
 
 // One that failed, or that the GPU does not get done.
-TEST_P(GpuNudgeTest, AfterAnErrorItHoldsNothing) {
+TEST_P(GpuKeepAliveTest, AfterAnErrorItHoldsNothing) {
   if (!HasFailures()) GTEST_SKIP() << "on the fake driver alone";
   ExpectThatItCopies();
   {
@@ -252,10 +254,10 @@ TEST_P(GpuNudgeTest, AfterAnErrorItHoldsNothing) {
   EXPECT_TRUE(mappings_.Remove(kSource));
   EXPECT_TRUE(mappings_.Remove(kDestination));
   End();
-  EXPECT_EQ(loop_.nudges(), nullptr);
+  EXPECT_EQ(loop_.keep_alive(), nullptr);
 }
 
-TEST_P(GpuNudgeTest, NoJobWaitsForItOrFailsWithIt) {
+TEST_P(GpuKeepAliveTest, NoJobWaitsForItOrFailsWithIt) {
   if (!HasFailures()) GTEST_SKIP() << "on the fake driver alone";
   for (const char* asked : {"cuEventQuery=600,hipEventQuery=600",  // it is not done
                             "cuEventQuery=999,hipEventQuery=999"}) {
@@ -272,16 +274,16 @@ TEST_P(GpuNudgeTest, NoJobWaitsForItOrFailsWithIt) {
     Pause();
   }
   End();
-  EXPECT_EQ(loop_.nudges(), nullptr);
+  EXPECT_EQ(loop_.keep_alive(), nullptr);
 }
 
 // Looks for work for a while, and sleeps.
-class GpuNudgeThenSleepTest : public GpuNudgeTest {
+class GpuKeepAliveThenSleepTest : public GpuKeepAliveTest {
  protected:
-  GpuNudgeThenSleepTest() : GpuNudgeTest(milliseconds(5)) {}
+  GpuKeepAliveThenSleepTest() : GpuKeepAliveTest(milliseconds(5)) {}
 };
 
-TEST_P(GpuNudgeThenSleepTest, WhoSleepsHoldsNothing) {
+TEST_P(GpuKeepAliveThenSleepTest, WhoSleepsHoldsNothing) {
   ExpectThatItCopies();
   Pause();
   while (memory_->worker_sleeps.value.load() == 0) std::this_thread::yield();
@@ -291,65 +293,65 @@ TEST_P(GpuNudgeThenSleepTest, WhoSleepsHoldsNothing) {
   EXPECT_NE(PartRead(), kNone);
 }
 
-INSTANTIATE_BY_EITHER_MEANS(GpuNudgeThenSleepTest);
+INSTANTIATE_BY_EITHER_MEANS(GpuKeepAliveThenSleepTest);
 
-class GpuRouseTest : public GpuNudgeTest {
+class GpuWakeTest : public GpuKeepAliveTest {
  protected:
-  GpuRouseTest() : GpuNudgeTest(nanoseconds(0)) {}
+  GpuWakeTest() : GpuKeepAliveTest(nanoseconds(0)) {}
 
   // Returns when it sleeps again.
-  void Rouse() {
+  void SendWakeHint() {
     std::atomic<uint32_t>& sleeps = memory_->worker_sleeps.value;
     while (sleeps == 0) std::this_thread::yield();
-    ++doorbell_.roused.value;
+    ++doorbell_.wake_hints.value;
     sleeps = 0;
     FutexWake(sleeps, 1);
     while (sleeps == 0) std::this_thread::yield();
   }
 };
 
-TEST_P(GpuRouseTest, WhoIsRousedAfterAPauseReadsOnce) {
+TEST_P(GpuWakeTest, WhoIsWokenAfterAPauseReadsOnce) {
   ExpectThatItCopies();
   Pause();
-  Rouse();
+  SendWakeHint();
   End();
   EXPECT_EQ(PartRead(), 0);
 }
 
-TEST_P(GpuRouseTest, WhoIsRousedReadsThoughWhatWasMovedHasGone) {
+TEST_P(GpuWakeTest, WhoIsWokenReadsThoughWhatWasMovedHasGone) {
   ExpectThatItCopies();
   EXPECT_TRUE(mappings_.Remove(kSource));
   EXPECT_TRUE(mappings_.Remove(kDestination));
   Pause();
-  Rouse();
+  SendWakeHint();
   End();
   EXPECT_EQ(PartRead(), 0);
 }
 
-TEST_P(GpuRouseTest, WhereAnotherCopiedLastItReadsNothing) {
+TEST_P(GpuWakeTest, WhereAnotherCopiedLastItReadsNothing) {
   ExpectThatItCopies();
   doorbell_.last.value = 2;
   Pause();
-  Rouse();
+  SendWakeHint();
   End();
   EXPECT_EQ(PartRead(), kNone);
 }
 
-TEST_P(GpuRouseTest, WhoSleepsReadsNothing) {
+TEST_P(GpuWakeTest, WhoSleepsReadsNothing) {
   ExpectThatItCopies();
   Pause();
   End();
   EXPECT_EQ(PartRead(), kNone);
 }
 
-TEST_P(GpuRouseTest, WhoNeverCopiedReadsNothing) {
+TEST_P(GpuWakeTest, WhoNeverCopiedReadsNothing) {
   Pause();
-  Rouse();
+  SendWakeHint();
   End();
   EXPECT_EQ(PartRead(), kNone);
 }
 
-INSTANTIATE_BY_EITHER_MEANS(GpuRouseTest);
+INSTANTIATE_BY_EITHER_MEANS(GpuWakeTest);
 
 }  // namespace
 }  // namespace gantry::worker

@@ -9,10 +9,10 @@
 namespace gantry::peer {
 
 // The names in its certificate; empty without one.
-std::vector<std::string> ShownNames(const grpc::AuthContext& other);
+std::vector<std::string> CertificateNames(const grpc::AuthContext& other);
 
 // Equal for connections with the same sidecar in both directions. With certificates it consists of
 // their names. In the node directory, or without certificates, all sidecars share one value.
-std::string ShownIdentity(const grpc::AuthContext* other, bool over_tcp);
+std::string VerifiedIdentity(const grpc::AuthContext* other, bool over_tcp);
 
 }  // namespace gantry::peer

@@ -28,7 +28,7 @@ inline constexpr int kCallThreadsMax = 64;  // besides one per session
 // thread that it cannot create.
 void LimitThreads(size_t sessions_max, grpc::ResourceQuota* quota);
 
-class TcpDoor {
+class TcpPeerServer {
  public:
   struct Options {
     std::string listen;  // "host:port"; port 0 picks one
@@ -41,9 +41,9 @@ class TcpDoor {
   };
 
   // Binds the port; accepts no calls before Open. `service` outlives this.
-  static Result<std::unique_ptr<TcpDoor>> Make(Options options, CountRefusal count,
-                                               v1::Peer::Service& service);
-  ~TcpDoor();
+  static Result<std::unique_ptr<TcpPeerServer>> Make(Options options, CountRefusal count,
+                                                     v1::Peer::Service& service);
+  ~TcpPeerServer();
 
   Status Open();                      // once, when the owner can call Keep
   void Tick();                        // rereads the security files
@@ -55,7 +55,7 @@ class TcpDoor {
   bool tls() const { return tls_ != nullptr; }
 
  private:
-  explicit TcpDoor(Options options) : options_(std::move(options)) {}
+  explicit TcpPeerServer(Options options) : options_(std::move(options)) {}
 
   const Options options_;
   std::unique_ptr<ServerTls> tls_;  // null: no TLS

@@ -1,4 +1,4 @@
-// The engine's answer to one waiting caller; given once. Thread-safe.
+// The engine's reply to one waiting caller; set once. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -13,35 +13,35 @@
 
 namespace gantry::engine {
 
-class Answer {
+class Reply {
  public:
-  // `wait` true: the answer comes at the transfer's end; false: at the driver's first look.
-  explicit Answer(bool wait) : wait_(wait) {}
+  // `wait` true: the reply comes at the transfer's end; false: at the driver's first look.
+  explicit Reply(bool wait) : wait_(wait) {}
 
   bool wait() const { return wait_; }
 
   // Accepts a TransferStatus, the result of Fail, or a Result.
   template <typename Outcome>
-  void Give(Outcome&& outcome) EXCLUDES(mutex_) {
+  void Set(Outcome&& outcome) EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     if (!result_) result_.emplace(std::forward<Outcome>(outcome));
-    is_given_.store(true, std::memory_order_release);
+    is_set_.store(true, std::memory_order_release);
     // Under the lock: the waiter may drop this object as soon as it sees the result.
-    given_.NotifyOne();
+    changed_.NotifyOne();
   }
 
-  bool is_given() const { return is_given_.load(std::memory_order_acquire); }
+  bool is_set() const { return is_set_.load(std::memory_order_acquire); }
 
   // Returns false when `deadline` passed first.
   bool WaitUntil(TimePoint deadline) EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     while (!result_) {
-      if (!given_.WaitUntil(lock, deadline) && !result_) return false;
+      if (!changed_.WaitUntil(lock, deadline) && !result_) return false;
     }
     return true;
   }
 
-  // Call once. REQUIRES is_given().
+  // Call once. REQUIRES is_set().
   Result<TransferStatus> Take() EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
     return *std::move(result_);
@@ -49,9 +49,9 @@ class Answer {
 
  private:
   const bool wait_;
-  std::atomic<bool> is_given_{false};
+  std::atomic<bool> is_set_{false};
   Mutex mutex_;
-  Condition given_;
+  Condition changed_;
   std::optional<Result<TransferStatus>> result_ GUARDED_BY(mutex_);
 };
 

@@ -14,11 +14,11 @@
 
 namespace gantry::worker {
 
-class GpuHomes {
+class GpuRegistry {
  public:
   // Returns the GPU of the worker with this greeting. No place: the first worker did not see that
   // GPU.
-  GpuHome Take(int worker, const Greeting& greeting) EXCLUDES(mutex_);
+  WorkerGpu Take(int worker, const Greeting& greeting) EXCLUDES(mutex_);
 
   // Returns UUIDs, or why no worker has a GPU.
   Result<std::vector<std::string>> gpus() const EXCLUDES(mutex_);

@@ -11,11 +11,11 @@
 
 namespace gantry::worker {
 
-class GpuNudges {
+class GpuKeepAlive {
  public:
   // Allocates 2 MiB on each other reachable GPU, and some on its own GPU. It uses its own memory,
   // since no workload grants reads for this.
-  static Result<std::unique_ptr<GpuNudges>> Create(const memory::GpuDevices& gpus);
+  static Result<std::unique_ptr<GpuKeepAlive>> Create(const memory::GpuDevices& gpus);
 
   // Returns the next copy: from the next other GPU or, without one, from its own memory. Each copy
   // uses another part, since links alternate by address and the same bytes would keep only one
@@ -28,7 +28,7 @@ class GpuNudges {
   const gpu::GpuMemory& own() const { return *own_; }
 
  private:
-  GpuNudges() = default;
+  GpuKeepAlive() = default;
   gpu::DeviceAddress NextPart();
 
   std::vector<std::unique_ptr<gpu::GpuMemory>> others_;

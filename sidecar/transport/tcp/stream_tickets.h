@@ -14,9 +14,9 @@
 
 namespace gantry::transport {
 
-class TcpTicketBook {
+class StreamTickets {
  public:
-  explicit TcpTicketBook(size_t tickets_per_session_max) : limit_(tickets_per_session_max) {}
+  explicit StreamTickets(size_t tickets_per_session_max) : limit_(tickets_per_session_max) {}
 
   // Returns `count` tickets of 128 random bits, or kResourceExhausted.
   Result<std::vector<std::string>> Issue(const std::string& session, size_t count, milliseconds ttl)

@@ -11,7 +11,7 @@
 
 namespace gantry::log {
 
-class Gate {
+class RateLimiter {
  public:
   // Returns the number of lines suppressed since the last one; nothing: suppress this one, too.
   // `interval` is the time between two lines.

@@ -14,10 +14,10 @@
 
 namespace gantry::engine {
 
-class HoldDesk {
+class HoldClient {
  public:
   // `own` outlives it and every reading.
-  explicit HoldDesk(HoldTable& own) : own_(own) {}
+  explicit HoldClient(HoldTable& own) : own_(own) {}
 
   // Null: there are no peers, or none any more. REQUIRES for null that no admission waits for a
   // peer.

@@ -1,4 +1,4 @@
-#include "sidecar/peer/server/tcp_door.h"
+#include "sidecar/peer/server/tcp_peer_server.h"
 
 #include <grpcpp/ext/health_check_service_server_builder_option.h>
 #include <grpcpp/server_builder.h>
@@ -20,7 +20,7 @@ constexpr int kClientPingsMsMin = 500;
 
 int Count(milliseconds time) { return static_cast<int>(time.count()); }
 
-void SetLimits(const TcpDoor::Options& options, grpc::ResourceQuota* quota,
+void SetLimits(const TcpPeerServer::Options& options, grpc::ResourceQuota* quota,
                grpc::ServerBuilder* builder) {
   quota->Resize(options.memory_bytes_max);
   LimitThreads(options.sessions_max, quota);
@@ -51,51 +51,51 @@ void LimitThreads(size_t sessions_max, grpc::ResourceQuota* quota) {
       static_cast<int>(sessions_max + kCallThreadsMax + rpc::CallThreadsRefused()));
 }
 
-Result<std::unique_ptr<TcpDoor>> TcpDoor::Make(Options options, CountRefusal count,
-                                               v1::Peer::Service& service) {
+Result<std::unique_ptr<TcpPeerServer>> TcpPeerServer::Make(Options options, CountRefusal count,
+                                                           v1::Peer::Service& service) {
   ASSIGN_OR_RETURN(HostPort listening, ParseHostPort(options.listen));
   RETURN_IF_ERROR(options.security->CheckListen(listening.host));
-  std::unique_ptr<TcpDoor> door(new TcpDoor(std::move(options)));
+  std::unique_ptr<TcpPeerServer> tcp(new TcpPeerServer(std::move(options)));
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
-  if (door->options_.security->has_tls()) {
-    ASSIGN_OR_RETURN(door->tls_, ServerTls::Make(door->options_.security, std::move(count)));
-    credentials = door->tls_->credentials();
+  if (tcp->options_.security->has_tls()) {
+    ASSIGN_OR_RETURN(tcp->tls_, ServerTls::Make(tcp->options_.security, std::move(count)));
+    credentials = tcp->tls_->credentials();
   }
   grpc::ServerBuilder builder;
-  SetLimits(door->options_, &door->quota_, &builder);
-  SetKeepalive(door->options_.silence_max, &builder);
+  SetLimits(tcp->options_, &tcp->quota_, &builder);
+  SetKeepalive(tcp->options_.silence_max, &builder);
   // The health service has a port of its own.
   builder.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
   rpc::BoundedListener::Options bounds;
   bounds.what = "the peer API over TCP";
-  bounds.connections_max = door->options_.connections_max;
+  bounds.connections_max = tcp->options_.connections_max;
   bounds.needs_threads = true;
   auto listener = rpc::BoundedListener::Listen(std::move(bounds), &listening);
   if (!listener) {
     return Fail(
         ErrorCode::kInvalidArgument,
-        "the peer API cannot listen on " + door->options_.listen + ": " + listener.error().message,
+        "the peer API cannot listen on " + tcp->options_.listen + ": " + listener.error().message,
         "choose an address of this host and a port that is free");
   }
-  door->listener_ = *std::move(listener);
-  door->listener_->AddTo(&builder, std::move(credentials));
+  tcp->listener_ = *std::move(listener);
+  tcp->listener_->AddTo(&builder, std::move(credentials));
   builder.RegisterService(&service);
-  ASSIGN_OR_RETURN(door->server_,
+  ASSIGN_OR_RETURN(tcp->server_,
                    rpc::StartServer("the peer API over TCP", rpc::kSyncServerThreads, &builder));
-  door->listening_ = listening;
-  return door;
+  tcp->listening_ = listening;
+  return tcp;
 }
 
-Status TcpDoor::Open() {
+Status TcpPeerServer::Open() {
   RETURN_IF_ERROR(listener_->Start());
   log::Info("the peer API listens on TCP",
             {{"address", address()}, {"tls", tls()}, {"token", options_.security->has_token()}});
   return {};
 }
 
-TcpDoor::~TcpDoor() { ShutDown(Clock::now()); }
+TcpPeerServer::~TcpPeerServer() { ShutDown(Clock::now()); }
 
-void TcpDoor::Tick() {
+void TcpPeerServer::Tick() {
   options_.security->Refresh();
   LimitThreads(options_.sessions_max, &quota_);
   if (tls_ == nullptr) return;
@@ -104,7 +104,7 @@ void TcpDoor::Tick() {
   }
 }
 
-void TcpDoor::ShutDown(TimePoint deadline) {
+void TcpPeerServer::ShutDown(TimePoint deadline) {
   if (server_ == nullptr) return;
   listener_->Stop();
   server_->Shutdown(rpc::GrpcDeadline(deadline));
@@ -112,10 +112,10 @@ void TcpDoor::ShutDown(TimePoint deadline) {
   server_.reset();
 }
 
-std::shared_ptr<void> TcpDoor::Keep(const std::string& peer) {
+std::shared_ptr<void> TcpPeerServer::Keep(const std::string& peer) {
   return listener_->kept().Keep(peer);
 }
 
-std::string TcpDoor::address() const { return listening_.Text(); }
+std::string TcpPeerServer::address() const { return listening_.Text(); }
 
 }  // namespace gantry::peer

@@ -21,11 +21,11 @@
 
 namespace gantry::peer {
 
-class ExecutionDesk {
+class ExecutionServer {
  public:
   // Both references outlive it. Each running execution occupies a thread of the peer API.
-  ExecutionDesk(engine::TransferEngine& engine, const registry::BufferRegistry& registry,
-                size_t running_max = 32, size_t running_per_session_max = 16);
+  ExecutionServer(engine::TransferEngine& engine, const registry::BufferRegistry& registry,
+                  size_t running_max = 32, size_t running_per_session_max = 16);
 
   // `peers` outlives every execution; Close waits for those. Until it is set all executions are
   // refused.

@@ -20,7 +20,7 @@
 
 namespace gantry::peer {
 
-struct ExecutionCallerOptions {
+struct ExecutionClientOptions {
   size_t running_max = 32;          // others wait
   size_t running_per_peer_max = 8;  // so that a peer that does not answer leaves room
   // The assumed time for a peer to become quiet once it knows that it should, if it does not state
@@ -31,12 +31,12 @@ struct ExecutionCallerOptions {
   milliseconds silence_max = wire::kSilenceMax;  // until a peer notices that this sidecar is gone
 };
 
-class ExecutionCaller final : public engine::PeerExecutor {
+class ExecutionClient final : public engine::PeerExecutor {
  public:
   // Both references outlive it.
-  ExecutionCaller(PeerDirectory& directory, InitiatorSessions& sessions,
-                  ExecutionCallerOptions options = {});
-  ~ExecutionCaller() override;  // Close()
+  ExecutionClient(PeerDirectory& directory, InitiatorSessions& sessions,
+                  ExecutionClientOptions options = {});
+  ~ExecutionClient() override;  // Close()
 
   // Refuses new executions, stops running ones and waits until they are quiet. Call it before the
   // peers' links end, which would lose their reports. Idempotent.
@@ -65,7 +65,7 @@ class ExecutionCaller final : public engine::PeerExecutor {
 
   PeerDirectory& directory_;
   InitiatorSessions& sessions_;
-  const ExecutionCallerOptions options_;
+  const ExecutionClientOptions options_;
 
   mutable Mutex mutex_;
   Condition changed_;

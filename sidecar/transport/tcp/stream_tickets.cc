@@ -1,4 +1,4 @@
-#include "sidecar/transport/tcp/tcp_ticket_book.h"
+#include "sidecar/transport/tcp/stream_tickets.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace gantry::transport {
 
-Result<std::vector<std::string>> TcpTicketBook::Issue(const std::string& session, size_t count,
+Result<std::vector<std::string>> StreamTickets::Issue(const std::string& session, size_t count,
                                                       milliseconds ttl) {
   const TimePoint now = Clock::now();
   const MutexLock lock(mutex_);
@@ -30,7 +30,7 @@ Result<std::vector<std::string>> TcpTicketBook::Issue(const std::string& session
   return issued;
 }
 
-Result<std::string> TcpTicketBook::Redeem(std::string_view ticket) {
+Result<std::string> StreamTickets::Redeem(std::string_view ticket) {
   const MutexLock lock(mutex_);
   const auto found = tickets_.find(std::string(ticket));
   const bool valid = found != tickets_.end() && Clock::now() < found->second.expires;
@@ -41,17 +41,17 @@ Result<std::string> TcpTicketBook::Redeem(std::string_view ticket) {
               "take a new one from the peer API: each opens one connection");
 }
 
-void TcpTicketBook::Revoke(std::string_view session) {
+void StreamTickets::Revoke(std::string_view session) {
   const MutexLock lock(mutex_);
   std::erase_if(tickets_, [&](const auto& entry) { return entry.second.session == session; });
 }
 
-size_t TcpTicketBook::size() const {
+size_t StreamTickets::size() const {
   const MutexLock lock(mutex_);
   return tickets_.size();
 }
 
-void TcpTicketBook::Forget(TimePoint now) {
+void StreamTickets::Forget(TimePoint now) {
   std::erase_if(tickets_, [&](const auto& entry) { return entry.second.expires <= now; });
 }
 

@@ -1,4 +1,4 @@
-#include "sidecar/transfer/request_shelf.h"
+#include "sidecar/transfer/retry_request_store.h"
 
 #include <utility>
 
@@ -20,7 +20,8 @@ size_t BytesOf(const wire::TransferRequest& request) {
 
 }  // namespace
 
-std::shared_ptr<const wire::TransferRequest> RequestShelf::Keep(wire::TransferRequest&& request) {
+std::shared_ptr<const wire::TransferRequest> RetryRequestStore::Keep(
+    wire::TransferRequest&& request) {
   const size_t bytes = BytesOf(request);
   if (bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes > bytes_max_) {
     bytes_.fetch_sub(bytes, std::memory_order_relaxed);

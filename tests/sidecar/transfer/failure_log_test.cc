@@ -1,5 +1,5 @@
 // Each code is told of at once, and then with a count and not more often than the interval allows.
-#include "sidecar/transfer/trouble_log.h"
+#include "sidecar/transfer/failure_log.h"
 
 #include <gtest/gtest.h>
 
@@ -24,9 +24,9 @@ std::vector<nlohmann::json> Written(const auto& what) {
   return lines;
 }
 
-TEST(TroubleLogTest, SaysWhoseTransferAndWhy) {
-  TroubleLog log("a transfer was refused");
-  const auto lines = Written([&] { log.Tell("reader", "read", "", kGone); });
+TEST(FailureLogTest, SaysWhoseTransferAndWhy) {
+  FailureLog log("a transfer was refused");
+  const auto lines = Written([&] { log.Log("reader", "read", "", kGone); });
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0]["level"], "warning");
   EXPECT_EQ(lines[0]["message"], "a transfer was refused");
@@ -37,24 +37,24 @@ TEST(TroubleLogTest, SaysWhoseTransferAndWhy) {
   EXPECT_EQ(lines[0]["more_since_the_last_line"], 0);
 }
 
-TEST(TroubleLogTest, OneLineOfACodeInAnInterval) {
-  TroubleLog log("a transfer was refused", milliseconds(60'000));
+TEST(FailureLogTest, OneLineOfACodeInAnInterval) {
+  FailureLog log("a transfer was refused", milliseconds(60'000));
   const auto lines = Written([&] {
-    for (int i = 0; i < 100; ++i) log.Tell("reader", "read", "", kGone);
-    for (int i = 0; i < 100; ++i) log.Tell("reader", "read", "", kFar);
+    for (int i = 0; i < 100; ++i) log.Log("reader", "read", "", kGone);
+    for (int i = 0; i < 100; ++i) log.Log("reader", "read", "", kFar);
   });
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0]["error"]["code"], "unregistered");
   EXPECT_EQ(lines[1]["error"]["code"], "out_of_range");
 }
 
-TEST(TroubleLogTest, TheNextLineCountsWhatWasLeftOut) {
-  TroubleLog log("a transfer failed", milliseconds(200));
+TEST(FailureLogTest, TheNextLineCountsWhatWasLeftOut) {
+  FailureLog log("a transfer failed", milliseconds(200));
   const auto lines = Written([&] {
     const TimePoint begun = Clock::now();
-    for (int i = 0; i < 8; ++i) log.Tell("reader", "read", "t-1", kGone);
+    for (int i = 0; i < 8; ++i) log.Log("reader", "read", "t-1", kGone);
     std::this_thread::sleep_until(begun + milliseconds(1'000));
-    log.Tell("reader", "read", "t-2", kGone);
+    log.Log("reader", "read", "t-2", kGone);
   });
   ASSERT_GE(lines.size(), 2u);  // the eight may take longer than the interval
   uint64_t told = lines.size();

@@ -1,5 +1,5 @@
 // How long a peer that executes a transfer is waited for when it does not say that it is quiet.
-#include "sidecar/peer/execution/execution_caller.h"
+#include "sidecar/peer/execution/execution_client.h"
 
 #include <gtest/gtest.h>
 
@@ -29,14 +29,14 @@ class EasySessions final : public InitiatorSessions {
   bool AwaitUnmapped(const std::vector<std::string>&, TimePoint) override { return true; }
 };
 
-class ExecutionCallerTest : public ::testing::Test {
+class ExecutionClientTest : public ::testing::Test {
  protected:
   // Until a write at the peer is over, from when it was stopped.
-  milliseconds TimeToEnd(const std::string& address, ExecutionCallerOptions options, bool begins) {
+  milliseconds TimeToEnd(const std::string& address, ExecutionClientOptions options, bool begins) {
     EXPECT_TRUE(here_.directory().Put("owner", address, In(begins ? 5'000 : 0)));
-    ExecutionCaller caller(here_.directory(), sessions_, options);
+    ExecutionClient client(here_.directory(), sessions_, options);
     const auto watch = std::make_shared<TimedWatcher>();
-    const auto execution = caller.Execute(
+    const auto execution = client.Execute(
         "owner", 0,
         [] {
           wire::PeerExecution what;
@@ -65,10 +65,10 @@ class ExecutionCallerTest : public ::testing::Test {
 };
 
 // The peer notices that nobody listens while it is asked in vain, not only thereafter.
-TEST_F(ExecutionCallerTest, ThePeersSilenceCountsFromTheEndOfTheCall) {
+TEST_F(ExecutionClientTest, ThePeersSilenceCountsFromTheEndOfTheCall) {
   RawOwner owner({{std::string(wire::kPeerExecutions)}});
   owner.RefuseToEndExecutions(0, milliseconds(2'500));
-  ExecutionCallerOptions options;
+  ExecutionClientOptions options;
   options.silence_max = milliseconds(2'000);
   options.quiesce_max = milliseconds(1'000);
   const milliseconds time = TimeToEnd(owner.address(), options, /*begins=*/true);
@@ -76,10 +76,10 @@ TEST_F(ExecutionCallerTest, ThePeersSilenceCountsFromTheEndOfTheCall) {
   EXPECT_LT(time, milliseconds(4'500)) << "asking, silence and quiesce were waited for in turn";
 }
 
-TEST_F(ExecutionCallerTest, APeerThatSaysNotYetKnowsThatItShouldEnd) {
+TEST_F(ExecutionClientTest, APeerThatSaysNotYetKnowsThatItShouldEnd) {
   RawOwner owner({{std::string(wire::kPeerExecutions)}});
   owner.RefuseToEndExecutions(1, milliseconds(0));
-  ExecutionCallerOptions options;
+  ExecutionClientOptions options;
   options.silence_max = milliseconds(20'000);
   options.quiesce_max = milliseconds(1'000);
   const milliseconds time = TimeToEnd(owner.address(), options, /*begins=*/true);
@@ -87,7 +87,7 @@ TEST_F(ExecutionCallerTest, APeerThatSaysNotYetKnowsThatItShouldEnd) {
   EXPECT_LT(time, milliseconds(5'000)) << "it was given time to notice what it had been told";
 }
 
-TEST_F(ExecutionCallerTest, OneThatWaitsForAPeerThatIsDownEndsAtOnce) {
+TEST_F(ExecutionClientTest, OneThatWaitsForAPeerThatIsDownEndsAtOnce) {
   const milliseconds time = TimeToEnd("127.0.0.1:1", {}, /*begins=*/false);
   EXPECT_LT(time, milliseconds(1'500));
 }
