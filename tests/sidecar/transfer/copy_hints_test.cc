@@ -62,10 +62,10 @@ class QuickPath final : public testing::WillingTransport {
 class CopyHintsTest : public EngineFixture {
  protected:
   void SetUp() override {
-    for (const char* name : {"w", "other"}) {
-      AddWorkload(name);
-      ASSERT_TRUE(Register(name, {&arena_}, {{"kv", {{0, 0, kHintedBytes}}, {}}}));
-    }
+    AddWorkload("w");
+    AddWorkload("other");
+    ASSERT_TRUE(Register("w", {&here_}, {{"kv", {{0, 0, kHintedBytes}}, {}}}));
+    ASSERT_TRUE(Register("other", {&there_}, {{"kv", {{0, 0, kHintedBytes}}, {}}}));
   }
   void TearDown() override { engine_.reset(); }
 
@@ -85,7 +85,8 @@ class CopyHintsTest : public EngineFixture {
     EXPECT_EQ(status->path, path);
   }
 
-  const TestArena arena_{kHintedBytes};
+  const TestArena here_{kHintedBytes};
+  const TestArena there_{kHintedBytes};
   RecordingHints hints_;
 };
 
