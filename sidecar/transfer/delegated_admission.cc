@@ -118,7 +118,8 @@ Result<PathChoice> TransferAdmission::Choose(const wire::TransferRequest& reques
     if (Delegate(request, lists, selected.error().message, admitted, input)) return PathChoice();
     return selected;
   }
-  if (!selected->transport->AddressesBuffers() || !PeerIsNearer(request, *admitted, *input)) {
+  if (!selected->transport->traits().addresses_buffers ||
+      !PeerIsNearer(request, *admitted, *input)) {
     return selected;
   }
   PlanInput of_peer = *input;

@@ -121,11 +121,13 @@ tl::unexpected<Error> OfView(Error error, const std::string& view) {
 
 TransferAdmission::TransferAdmission(
     const EngineOptions& options, registry::BufferRegistry& registry,
-    const std::vector<std::unique_ptr<transport::Transport>>& transports, PeerBuffers& peers,
-    ViewTable& views, const DelegatedTransfers& delegated)
+    const std::vector<std::unique_ptr<transport::Transport>>& transports,
+    transport::CopyHints& hints, PeerBuffers& peers, ViewTable& views,
+    const DelegatedTransfers& delegated)
     : options_(options),
       registry_(registry),
       transports_(transports),
+      hints_(hints),
       peers_(peers),
       views_(views),
       delegated_(delegated),
@@ -217,9 +219,12 @@ Status TransferAdmission::AdmitOver(const wire::TransferRequest& request, const 
   PlanLimits limits = {options_.descriptors_max, options_.chunk_bytes_max,
                        options_.descriptors_max};
   if (choice.transport != nullptr) {
-    choice.transport->Expect(request.local_blocks.size() + request.ranges.size());
-    limits.rows = choice.transport->RowsOf(input.local_allocations, input.remote_allocations);
-    if (choice.transport->AddressesBuffers()) PlanOverBuffers(admitted->remotes, targets, &input);
+    const transport::TransportTraits traits = choice.transport->traits();
+    if (traits.path == wire::Path::kIpc) {
+      hints_.Expect(request.local_blocks.size() + request.ranges.size());
+      limits.rows = hints_.RowsOf(input.local_allocations, input.remote_allocations);
+    }
+    if (traits.addresses_buffers) PlanOverBuffers(admitted->remotes, targets, &input);
   }
   admitted->reservation = SegmentReservation(segments_);
   ASSIGN_OR_RETURN(BuiltPlan built, BuildPlan(std::move(input), limits, &admitted->reservation));

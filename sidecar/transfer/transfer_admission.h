@@ -19,6 +19,7 @@
 #include "sidecar/transfer/engine_options.h"
 #include "sidecar/transfer/fence_watch.h"
 #include "sidecar/transfer/path_selector.h"
+#include "sidecar/transport/copy_hints.h"
 #include "sidecar/transport/transport.h"
 #include "sidecar/view/view_table.h"
 
@@ -54,7 +55,8 @@ class TransferAdmission {
  public:
   TransferAdmission(const EngineOptions& options, registry::BufferRegistry& registry,
                     const std::vector<std::unique_ptr<transport::Transport>>& transports,
-                    PeerBuffers& peers, ViewTable& views, const DelegatedTransfers& delegated);
+                    transport::CopyHints& hints, PeerBuffers& peers, ViewTable& views,
+                    const DelegatedTransfers& delegated);
 
   // Call once, before the first transfer; null: no hold can be read.
   void SetHolds(HoldDesk* holds) { holds_ = holds; }
@@ -107,6 +109,7 @@ class TransferAdmission {
   const EngineOptions& options_;
   registry::BufferRegistry& registry_;
   const std::vector<std::unique_ptr<transport::Transport>>& transports_;
+  transport::CopyHints& hints_;
   PeerBuffers& peers_;
   ViewTable& views_;
   const DelegatedTransfers& delegated_;

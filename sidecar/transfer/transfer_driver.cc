@@ -19,28 +19,28 @@ bool IsStoppable(const Transfer& transfer) {
 
 }  // namespace
 
-bool TransferDriver::Poll() {
-  const bool carried = PollTransports();
-  bool moved = carried;
-  moved |= PollFences();
+transport::PollOutcome TransferDriver::Poll() {
+  transport::PollOutcome outcome = PollTransports();
+  const bool carried = outcome.progressed;
+  outcome.progressed |= PollFences();
   const TimePoint now = Clock::now();
-  moved |= FireTimers(now);
+  outcome.progressed |= FireTimers(now);
   table_.ForgetOld(now);
   if (carried) last_carried_ = now;
-  return moved;
+  return outcome;
 }
 
-bool TransferDriver::PollTransports() {
-  bool moved = false;
-  for (const auto& transport : transports_) moved |= transport->Poll(&finished_now_);
-  moved |= delegated_.Poll(&finished_now_, &accepted_now_);
+transport::PollOutcome TransferDriver::PollTransports() {
+  transport::PollOutcome outcome;
+  for (const auto& transport : transports_) outcome.Add(transport->Poll(&finished_now_));
+  outcome.progressed |= delegated_.Poll(&finished_now_, &accepted_now_);
   for (auto& accepted : accepted_now_) TakePath(std::move(accepted));
   accepted_now_.clear();
   for (const uint64_t token : finished_now_) {
     if (Transfer* const transfer = table_.Find(token); transfer != nullptr) Attend(transfer);
   }
   finished_now_.clear();
-  return moved;
+  return outcome;
 }
 
 // The peer that executes it says which path it took.
@@ -219,7 +219,7 @@ void TransferDriver::Finish(Transfer* transfer) {
   }
   const transport::Operation& operation = *transfer->operation;
   const auto counted =
-      operation.error_is_counted() ? std::optional(operation.error()->code) : std::nullopt;
+      operation.progress().error_is_counted ? std::optional(operation.error()->code) : std::nullopt;
   transfer->End(now, options_.failed_items_max);
   const TransferStatus& status = transfer->admitted.status;
   if (transfer->begun) {

@@ -52,8 +52,8 @@ class TransferDriver {
   // Before the first transfer; it outlives the driver. Without it no notification is delivered.
   void SetNotifications(NotificationCenter* notifications) { notifications_ = notifications; }
 
-  // Looks at everything once; true when anything moved on.
-  bool Poll();
+  // Looks at everything once, and polls each transport.
+  transport::PollOutcome Poll();
   // When to look again although nothing happens.
   TimePoint next_due() const { return std::min(table_.next_timer(), fences_.next()); }
   // When a transport last had something to do.
@@ -76,7 +76,7 @@ class TransferDriver {
   void Close();
 
  private:
-  bool PollTransports();
+  transport::PollOutcome PollTransports();
   bool PollFences();
   bool FireTimers(TimePoint now);
   void TakePath(DelegatedTransfers::Accepted accepted);

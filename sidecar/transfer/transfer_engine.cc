@@ -12,24 +12,26 @@
 #include "sidecar/view/view_table.h"
 
 namespace gantry::engine {
-TransferEngine::TransferEngine(EngineOptions options, worker::CopyPool& pool,
+TransferEngine::TransferEngine(EngineOptions options, worker::DriverSleep& sleep,
+                               transport::CopyHints& hints,
                                std::vector<std::unique_ptr<transport::Transport>> transports,
                                registry::BufferRegistry& registry, EventLog& events,
                                metrics::Metrics& metrics)
     : options_(options),
+      hints_(hints),
       transports_(std::move(transports)),
       metrics_(metrics),
       peers_(std::make_unique<PeerBuffers>(options_.peer_waits_max)),
       views_(std::make_unique<ViewTable>(
           ViewLimits{options_.views_max, options_.view_pairs_max, options_.references_max},
           registry, *peers_)),
-      delegated_(std::make_unique<DelegatedTransfers>([&pool] { pool.WakeWaiter(); })),
-      admission_(std::make_unique<TransferAdmission>(options_, registry, transports_, *peers_,
-                                                     *views_, *delegated_)),
+      delegated_(std::make_unique<DelegatedTransfers>([&sleep] { sleep.WakeWaiter(); })),
+      admission_(std::make_unique<TransferAdmission>(options_, registry, transports_, hints_,
+                                                     *peers_, *views_, *delegated_)),
       retry_(std::make_unique<StaleRetry>(*admission_, *peers_)),
       loop_(std::make_unique<TransferLoop>(
           TransferDriver::Parts{options_, transports_, *delegated_, *retry_, events, metrics},
-          pool)),
+          sleep)),
       requests_(std::make_shared<RequestShelf>()) {}
 
 TransferEngine::~TransferEngine() {
@@ -50,10 +52,6 @@ void TransferEngine::SetPeerExecutor(PeerExecutor* executor) { delegated_->SetEx
 void TransferEngine::SetMessaging(NotificationCenter& notifications, HoldDesk& holds) {
   loop_->SetNotifications(&notifications);
   admission_->SetHolds(&holds);
-}
-
-void TransferEngine::Foresee() const {
-  for (const auto& transport : transports_) transport->Foresee();
 }
 
 Result<TransferStatus> TransferEngine::Submit(wire::TransferRequest request, TimePoint wait_until,

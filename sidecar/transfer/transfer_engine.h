@@ -21,8 +21,9 @@
 #include "sidecar/remote/peer_gateway.h"
 #include "sidecar/transfer/engine_options.h"
 #include "sidecar/transfer/trouble_log.h"
+#include "sidecar/transport/copy_hints.h"
 #include "sidecar/transport/transport.h"
-#include "sidecar/worker/channel/copy_pool.h"
+#include "sidecar/worker/channel/driver_sleep.h"
 
 namespace gantry::engine {
 
@@ -38,8 +39,8 @@ struct Admitted;
 
 class TransferEngine {
  public:
-  // `transports` in order of preference. All references outlive the engine.
-  TransferEngine(EngineOptions options, worker::CopyPool& pool,
+  // `sleep` is of the workers that the transports use. All references outlive the engine.
+  TransferEngine(EngineOptions options, worker::DriverSleep& sleep, transport::CopyHints& hints,
                  std::vector<std::unique_ptr<transport::Transport>> transports,
                  registry::BufferRegistry& registry, EventLog& events, metrics::Metrics& metrics);
   ~TransferEngine();  // calls Close(), then blocks until no transfer moves a byte
@@ -63,7 +64,7 @@ class TransferEngine {
   void SetMessaging(NotificationCenter& notifications, HoldDesk& holds);
 
   // Hint: a transfer request is about to be parsed, so copy workers may wake up. Returns at once.
-  void Foresee() const;
+  void Foresee() const { hints_.Foresee(); }
   // Admission: checks everything before anything is issued. REQUIRES that the caller is authorised
   // for request.workload. A known id returns the existing transfer if the content is equal, else
   // kConflict. Waits until the transfer is terminal or `wait_until` has passed. `last_check`, if
@@ -100,6 +101,7 @@ class TransferEngine {
   void NoteRejection(std::string_view workload, wire::Operation operation, const Error& error);
 
   const EngineOptions options_;
+  transport::CopyHints& hints_;
   const std::vector<std::unique_ptr<transport::Transport>> transports_;
   metrics::Metrics& metrics_;
   TroubleLog refusals_{"a transfer was refused"};

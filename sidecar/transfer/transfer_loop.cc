@@ -28,9 +28,8 @@ AdaptiveSpin& SpinOfThisThread(microseconds limit) {
 
 }  // namespace
 
-TransferLoop::TransferLoop(const TransferDriver::Parts& parts, worker::CopyPool& pool)
-    : pool_(pool),
-      transports_(parts.transports),
+TransferLoop::TransferLoop(const TransferDriver::Parts& parts, worker::DriverSleep& sleep)
+    : sleep_(sleep),
       answer_spin_(parts.options.answer_spin),
       transfers_(parts, [this](Task task) { Post(std::move(task)); }),
       thread_(StartThread("gantry-engine", [this] { Run(); })) {}
@@ -41,7 +40,7 @@ TransferLoop::~TransferLoop() {
     const MutexLock lock(inbox_mutex_);
     stopping_ = true;
   }
-  pool_.WakeWaiter();
+  sleep_.WakeWaiter();
   if (thread_) thread_->join();
 }
 
@@ -66,9 +65,10 @@ void TransferLoop::Run() {
 
 bool TransferLoop::RunOnce() noexcept {
   looked_ = Clock::now();
-  pool_.LookAfresh();
+  sleep_.LookAfresh();
   const bool any = RunTasks();
-  return transfers_.Poll() || any;
+  polled_ = transfers_.Poll();
+  return polled_.progressed || any;
 }
 
 bool TransferLoop::RunTasks() {
@@ -85,18 +85,13 @@ bool TransferLoop::RunTasks() {
 // Counted from the look, not from now: a thread that lost its processor since then would sleep
 // while a transport believes that it is looked after.
 bool TransferLoop::IsToLookAgain() const {
-  return std::any_of(transports_.begin(), transports_.end(),
-                     [](const auto& transport) { return transport->DevicesWork(); }) &&
-         looked_ - transfers_.last_carried() < kLookAgainMax;
+  return polled_.devices_work && looked_ - transfers_.last_carried() < kLookAgainMax;
 }
 
 void TransferLoop::Sleep(TimePoint deadline) {
-  nanoseconds unattended = nanoseconds::max();
-  for (const auto& transport : transports_) {
-    unattended = std::min(unattended, transport->Unattended());
-  }
-  if (unattended < kNapMin || transports_.empty()) return pool_.Wait(deadline, &driver_);
-  pool_.Nap(std::min(deadline, Clock::now() + unattended), &driver_);
+  const nanoseconds unattended = std::min<nanoseconds>(polled_.unattended, kIdleWait);
+  if (unattended < kNapMin) return sleep_.Wait(deadline, &driver_);
+  sleep_.Nap(std::min(deadline, Clock::now() + unattended), &driver_);
 }
 
 void TransferLoop::AddToInbox(Task task) {
@@ -106,13 +101,13 @@ void TransferLoop::AddToInbox(Task task) {
 
 void TransferLoop::Post(Task task) {
   AddToInbox(std::move(task));
-  pool_.WakeWaiter();
+  sleep_.WakeWaiter();
 }
 
 void TransferLoop::Ask(Task task, const Answer& answer, TimePoint wait_until) {
   AddToInbox(std::move(task));
-  if (!driver_.TryLock()) return pool_.WakeWaiter();
-  pool_.TakeOver();
+  if (!driver_.TryLock()) return sleep_.WakeWaiter();
+  sleep_.TakeOver();
   RunOnce();
   if (answer.wait()) {
     SpinOfThisThread(answer_spin_)
@@ -125,7 +120,7 @@ void TransferLoop::Ask(Task task, const Answer& answer, TimePoint wait_until) {
       RunOnce();
     }
   }
-  pool_.HandBack(/*wake=*/transfers_.next_due() < sleeps_until_ || IsToLookAgain());
+  sleep_.HandBack(/*wake=*/transfers_.next_due() < sleeps_until_ || IsToLookAgain());
   driver_.unlock();
 }
 

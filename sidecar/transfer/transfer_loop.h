@@ -13,7 +13,7 @@
 #include "lib/base/mutex.h"
 #include "sidecar/transfer/answer.h"
 #include "sidecar/transfer/transfer_driver.h"
-#include "sidecar/worker/channel/copy_pool.h"
+#include "sidecar/worker/channel/driver_sleep.h"
 
 namespace gantry::engine {
 
@@ -21,7 +21,7 @@ class TransferLoop {
  public:
   using Match = TransferDriver::Match;
 
-  TransferLoop(const TransferDriver::Parts& parts, worker::CopyPool& pool);
+  TransferLoop(const TransferDriver::Parts& parts, worker::DriverSleep& sleep);
   ~TransferLoop();  // Close(), and returns when all transfers are quiet
 
   // kResourceExhausted: it has no thread, and must not be used.
@@ -72,8 +72,7 @@ class TransferLoop {
   bool IsToLookAgain() const REQUIRES(driver_);
   void Sleep(TimePoint deadline) REQUIRES(driver_);
 
-  worker::CopyPool& pool_;
-  const std::vector<std::unique_ptr<transport::Transport>>& transports_;
+  worker::DriverSleep& sleep_;
   const microseconds answer_spin_;
 
   Mutex inbox_mutex_;
@@ -82,9 +81,10 @@ class TransferLoop {
 
   Mutex driver_;  // held by the driver; taken before inbox_mutex_
   TransferDriver transfers_ GUARDED_BY(driver_);
-  std::vector<Task> tasks_ GUARDED_BY(driver_);  // scratch of RunTasks
-  TimePoint looked_ GUARDED_BY(driver_){};       // when the last round began
-  TimePoint sleeps_until_ GUARDED_BY(driver_);   // the loop's thread, when it sleeps
+  std::vector<Task> tasks_ GUARDED_BY(driver_);        // scratch of RunTasks
+  TimePoint looked_ GUARDED_BY(driver_){};             // when the last round began
+  transport::PollOutcome polled_ GUARDED_BY(driver_);  // of the last round
+  TimePoint sleeps_until_ GUARDED_BY(driver_);         // the loop's thread, when it sleeps
 
   Result<std::jthread> thread_;
 };

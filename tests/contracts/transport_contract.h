@@ -86,10 +86,11 @@ class TransportContract : public ::testing::TestWithParam<MakeTransportHarness> 
     const TimePoint limit = Clock::now() + std::chrono::seconds(20);
     std::vector<uint64_t> finished;
     while (!operation.finished() && Clock::now() < limit) {
-      if (!harness_->transport().Poll(&finished)) harness_->Wait();
+      if (!harness_->transport().Poll(&finished).progressed) harness_->Wait();
     }
     harness_->transport().Poll(&finished);
     ASSERT_TRUE(operation.finished());
+    EXPECT_FALSE(harness_->transport().Poll(&finished).devices_work) << "nothing is in flight";
     EXPECT_EQ(std::count(finished.begin(), finished.end(), token), 1);
   }
   // Applies the plan to plain copies and compares both arenas whole: neighbours included.

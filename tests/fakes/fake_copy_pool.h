@@ -1,6 +1,6 @@
-// A CopyPool and MemoryMapper in one process: real mappings, real copies, done inside of Post
-// unless they are held back. Mapping and the knobs are thread-safe; Post, Poll and Wait belong to
-// the driver, as in the real pool.
+// A pool of copy workers and MemoryMapper in one process: real mappings, real copies, done inside
+// of Post unless they are held back. Mapping and the knobs are thread-safe; Post, Poll and Wait
+// belong to the driver, as in the real pool.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,18 @@
 #include "lib/base/mutex.h"
 #include "sidecar/memory/host_memory.h"
 #include "sidecar/worker/channel/copy_pool.h"
+#include "sidecar/worker/channel/copy_workers.h"
+#include "sidecar/worker/channel/driver_sleep.h"
 #include "sidecar/worker/process/segment_copy.h"
 #include "sidecar/worker/process/stream_copy.h"
 #include "tests/fakes/test_waker.h"
 
 namespace gantry::worker {
 
-class FakeCopyPool final : public CopyPool, public memory::MemoryMapper {
+class FakeCopyPool final : public CopyPool,
+                           public CopyWorkers,
+                           public DriverSleep,
+                           public memory::MemoryMapper {
  public:
   explicit FakeCopyPool(int workers = 2, size_t slots = 4096)
       : worker_count_(workers), slots_(slots), workers_(static_cast<size_t>(workers)) {}

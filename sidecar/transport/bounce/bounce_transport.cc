@@ -117,11 +117,11 @@ std::unique_ptr<Operation> BounceTransport::Start(std::shared_ptr<const MovePlan
   return std::make_unique<BounceOperation>(std::move(job));
 }
 
-bool BounceTransport::Poll(std::vector<uint64_t>* attention) {
-  const bool any = !attended_->empty();
+PollOutcome BounceTransport::Poll(std::vector<uint64_t>* attention) {
+  const PollOutcome outcome = {.progressed = !attended_->empty()};
   attention->insert(attention->end(), attended_->begin(), attended_->end());
   attended_->clear();
-  return any;
+  return outcome;
 }
 
 }  // namespace gantry::transport

@@ -43,7 +43,6 @@ class RdmaOperation final : public Operation {
   void Abort() override;
   bool finished() const override { return finished_; }
   const std::optional<Error>& error() const override { return error_; }
-  bool error_is_counted() const override { return error_is_counted_; }
   const Progress& progress() const override { return progress_; }
   std::vector<uint32_t> UnfinishedItems() const override;
 
@@ -101,7 +100,6 @@ class RdmaOperation final : public Operation {
   bool finished_ = false;
   bool told_of_error_ = false;
   std::optional<Error> error_;
-  bool error_is_counted_ = false;
   Progress progress_;
 };
 

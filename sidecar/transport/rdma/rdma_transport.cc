@@ -164,9 +164,9 @@ bool RdmaTransport::DrivePeers(TimePoint now) {
   return moved;
 }
 
-bool RdmaTransport::Poll(std::vector<uint64_t>* attention) {
+PollOutcome RdmaTransport::Poll(std::vector<uint64_t>* attention) {
   bool moved = RunTasks();
-  if (running_.empty()) return moved;
+  if (running_.empty()) return Outcome(moved);
   const TimePoint now = Clock::now();
   moved |= DrivePeers(now);
   if (moved) {
@@ -179,7 +179,7 @@ bool RdmaTransport::Poll(std::vector<uint64_t>* attention) {
     if (moved) is_armed_ = false;
   }
   TellOfEnds(attention);
-  return moved;
+  return Outcome(moved);
 }
 
 void RdmaTransport::TellOfEnds(std::vector<uint64_t>* attention) {

@@ -1,6 +1,6 @@
 // One-sided RDMA: this side's devices read and write buffers of peers, without the peers' CPUs. Its
-// plans address remote buffers, which consist of chunks. The driver alone calls Start, StartPart,
-// Poll, Unattended and DevicesWork; all other calls are thread-safe.
+// plans address remote buffers, which consist of chunks. The driver alone calls Start, StartPart
+// and Poll; all other calls are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -36,9 +36,10 @@ class RdmaTransport final : public Transport {
   // Connections made from here that have not ended. Any thread.
   uint64_t connections() const { return connections_.load(std::memory_order_relaxed); }
 
-  wire::Path path() const override { return wire::Path::kRdma; }
+  TransportTraits traits() const override {
+    return {.path = wire::Path::kRdma, .addresses_buffers = true};
+  }
   Status Probe() override { return {}; }
-  bool AddressesBuffers() const override { return true; }
   Status CanCarry(const LocalSide& local,
                   const std::vector<RemoteAllocation>& remote) const override;
   // Fails when none of the local buffer's devices is up.
@@ -52,9 +53,7 @@ class RdmaTransport final : public Transport {
   std::unique_ptr<Operation> StartPart(std::shared_ptr<const MovePlan> plan, int priority,
                                        std::function<void()> attend);
   const RdmaCore& core() const { return core_; }
-  bool Poll(std::vector<uint64_t>* attention) override;
-  nanoseconds Unattended() const override { return std::chrono::hours(1); }
-  bool DevicesWork() const override { return in_flight_ && !is_armed_; }
+  PollOutcome Poll(std::vector<uint64_t>* attention) override;
 
  private:
   // Tasks for the driver. Shared with threads that post, which may outlive the transport.
@@ -71,6 +70,9 @@ class RdmaTransport final : public Transport {
   // Reports operations that need attention and drops the finished ones.
   void TellOfEnds(std::vector<uint64_t>* attention);
   bool RunTasks();
+  PollOutcome Outcome(bool progressed) const {
+    return {.progressed = progressed, .devices_work = in_flight_ && !is_armed_};
+  }
   bool DrivePeers(TimePoint now);
   Status Watch(RdmaConnection& connection);
   void Unwatch(RdmaConnection& connection);

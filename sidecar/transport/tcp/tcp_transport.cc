@@ -138,7 +138,7 @@ std::unique_ptr<Operation> TcpTransport::Start(std::shared_ptr<const MovePlan> p
   return operation;
 }
 
-bool TcpTransport::Poll(std::vector<uint64_t>* attention) {
+PollOutcome TcpTransport::Poll(std::vector<uint64_t>* attention) {
   const bool copied = core_.staging != nullptr && core_.staging->copier.Poll();
   {
     const MutexLock lock(inbox_->mutex);
@@ -149,7 +149,7 @@ bool TcpTransport::Poll(std::vector<uint64_t>* attention) {
     if (job->operation != nullptr && job->operation->Update()) attention->push_back(job->token());
   }
   attended_.clear();
-  return any || copied;
+  return {.progressed = any || copied};
 }
 
 }  // namespace gantry::transport

@@ -1,7 +1,7 @@
 // The pool of copy workers: a fixed number of processes. Each has its own ring and its own mappings
 // of every allocation. When a worker dies or hangs, it is reaped and its jobs complete with
-// kWorkerLost. Its successor takes jobs once it has mapped everything. The driver calls what
-// CopyPool reserves for it; the rest is thread-safe.
+// kWorkerLost. Its successor takes jobs once it has mapped everything. The driver calls CopyPool,
+// and what DriverSleep reserves for it; the rest is thread-safe.
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "sidecar/worker/channel/copy_pool.h"
+#include "sidecar/worker/channel/copy_workers.h"
+#include "sidecar/worker/channel/driver_sleep.h"
 #include "sidecar/worker/pool/gpu_homes.h"
 #include "sidecar/worker/pool/mapping_directory.h"
 #include "sidecar/worker/pool/worker_slot.h"
@@ -18,7 +20,10 @@
 
 namespace gantry::worker {
 
-class WorkerPool final : public CopyPool, public memory::MemoryMapper {
+class WorkerPool final : public CopyPool,
+                         public CopyWorkers,
+                         public DriverSleep,
+                         public memory::MemoryMapper {
  public:
   // Returns when every worker has reported that it is ready, or with the reason why one is not.
   static Result<std::unique_ptr<WorkerPool>> Create(WorkerPoolOptions options);

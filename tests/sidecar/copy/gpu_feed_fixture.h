@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "sidecar/copy/shm_transport.h"
+#include "sidecar/copy/copy_scheduler.h"
 #include "tests/fakes/driven_copy_pool.h"
 #include "tests/fakes/fake_copy_pool.h"
 #include "tests/fakes/test_arena.h"
@@ -146,14 +146,14 @@ class GpuFeedTest : public ::testing::Test {
   }
   void Poll() {
     std::vector<uint64_t> attention;
-    transport_.Poll(&attention);
+    polled_ = transport_.Poll(&attention);
   }
-  ShmOptions By(GpuCopyPolicy policy) const {
-    ShmOptions options;
+  CopySchedulerOptions By(GpuCopyPolicy policy) const {
+    CopySchedulerOptions options;
     options.gpu_copies = policy;
     return options;
   }
-  void Run(ShmTransport* transport, const Operation& operation) {
+  void Run(CopyScheduler* transport, const Operation& operation) {
     std::vector<uint64_t> attention;
     for (int i = 0; i < 5000 && !operation.finished(); ++i) {
       transport->Poll(&attention);
@@ -176,7 +176,7 @@ class GpuFeedTest : public ::testing::Test {
     }
   }
   // Of another pool than the fixture's.
-  static void End(ShmTransport* transport, HandPool* pool, Operation* operation) {
+  static void End(CopyScheduler* transport, HandPool* pool, Operation* operation) {
     std::vector<uint64_t> attention;
     operation->Stop();
     for (int i = 0; i < 100; ++i) {
@@ -196,7 +196,8 @@ class GpuFeedTest : public ::testing::Test {
   testing::TestArena arena_{65536};
   worker::FakeCopyPool mapper_;
   HandPool pool_{2};
-  ShmTransport transport_{ShmOptions{}, pool_};
+  CopyScheduler transport_{{}, pool_, pool_};
+  PollOutcome polled_;  // of the last Poll
   uint64_t tokens_ = 0;
 };
 

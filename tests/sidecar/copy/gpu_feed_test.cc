@@ -8,7 +8,7 @@ using worker::GpuMeans;
 
 TEST_F(GpuFeedTest, KernelsRunInOneWorkerAndEveryBlockIsCopiedOnce) {
   // However slow this machine makes them look.
-  ShmTransport transport(By(GpuCopyPolicy::kKernel), pool_);
+  CopyScheduler transport(By(GpuCopyPolicy::kKernel), pool_, pool_);
   std::vector<uint64_t> attention;
   const auto operation = transport.Start(Plan(kGpu, 20'000), 0, 1);
   transport.Poll(&attention);
@@ -27,26 +27,53 @@ TEST_F(GpuFeedTest, KernelsRunInOneWorkerAndEveryBlockIsCopiedOnce) {
 
 // Who drives the engine polls as long as only devices work, and no longer.
 TEST_F(GpuFeedTest, DevicesWorkUntilTheirLastJobIsDoneOrLost) {
-  EXPECT_FALSE(transport_.DevicesWork());
+  EXPECT_FALSE(polled_.devices_work);
   const auto first = Start(kGpu, 100);
   Poll();
-  EXPECT_TRUE(transport_.DevicesWork());
+  EXPECT_TRUE(polled_.devices_work);
   const auto host = Start(kHost, 1);
   Poll();
-  EXPECT_FALSE(transport_.DevicesWork()) << "processors copy, too";
+  EXPECT_FALSE(polled_.devices_work) << "processors copy, too";
   RunUntil(*host);
   RunUntil(*first);
-  EXPECT_FALSE(transport_.DevicesWork());
+  EXPECT_FALSE(polled_.devices_work);
   const auto second = Start(kGpu, 100);
   Poll();
-  EXPECT_TRUE(transport_.DevicesWork());
+  EXPECT_TRUE(polled_.devices_work);
   while (!second->finished()) {
     pool_.Lose(0);
     pool_.Lose(1);
     Poll();
   }
   EXPECT_TRUE(second->error());
-  EXPECT_FALSE(transport_.DevicesWork());
+  EXPECT_FALSE(polled_.devices_work);
+}
+
+// Waking up for each job would take processor time from busy workers.
+TEST_F(GpuFeedTest, TheDriverIgnoresCompletionsWhileEachWorkerHasEnough) {
+  constexpr uint64_t kBlock = 512 << 10;
+  pool_.lists = false;
+  Poll();
+  EXPECT_EQ(polled_.unattended, nanoseconds(0)) << "nothing is queued";
+  auto plan = Plan(kHost, 0);
+  BlockPair pair;
+  pair.unit_bytes = pair.local_stride = pair.remote_stride = kBlock;
+  std::vector<BlockRun> runs;
+  for (uint32_t i = 0; i < 64; ++i) runs.push_back({i, i, 1, i});
+  plan->segments.AddRuns({pair}, std::move(runs));
+  plan->bytes = 64 * kBlock;
+  const auto operation = transport_.Start(std::move(plan), 0, ++tokens_);
+  Poll();
+  EXPECT_TRUE(polled_.progressed);
+  EXPECT_GT(polled_.unattended, microseconds(100));
+  while (!pool_.jobs[0].empty()) {
+    pool_.Finish(0);
+    Poll();
+  }
+  EXPECT_GT(pool_.jobs[1].size(), 8U);
+  EXPECT_EQ(polled_.unattended, nanoseconds(0)) << "one worker has nothing left";
+  RunUntil(*operation);
+  EXPECT_TRUE(operation->finished());
 }
 
 // The parts are larger than the ones that the engines are given.
@@ -89,7 +116,7 @@ TEST_F(GpuFeedTest, SmallTransfersOfLowerPriorityDoNotKeepAKernelWaiting) {
   std::vector<std::unique_ptr<Operation>> small;
   for (int i = 0; i < 40; ++i) small.push_back(Start(kGpu, 1, -5));
   Poll();
-  EXPECT_EQ(pool_.jobs[0].size(), ShmOptions().engine_jobs_max);
+  EXPECT_EQ(pool_.jobs[0].size(), CopySchedulerOptions().engine_jobs_max);
   const auto large = Start(kGpu, 20'000, 10);
   for (int i = 0; i < 5000 && !large->finished(); ++i) {
     pool_.FinishOneEach();
@@ -138,7 +165,7 @@ TEST_F(GpuFeedTest, TransfersOfHostMemoryGoOnBesideAKernel) {
 // Several that take turns job by job end together, each waiting for the last batches of all.
 TEST_F(GpuFeedTest, TransfersBetweenGpusArePostedOneAfterTheOther) {
   for (const GpuCopyPolicy policy : {GpuCopyPolicy::kEngines, GpuCopyPolicy::kKernel}) {
-    ShmTransport transport(By(policy), pool_);
+    CopyScheduler transport(By(policy), pool_, pool_);
     const auto first = transport.Start(Plan(kGpu, 40'000), 0, 1);
     const auto second = transport.Start(Plan(kGpu, 40'000), 0, 2);
     Run(&transport, *first);
@@ -150,9 +177,9 @@ TEST_F(GpuFeedTest, TransfersBetweenGpusArePostedOneAfterTheOther) {
 }
 
 TEST_F(GpuFeedTest, ATurnBetweenGpusEnds) {
-  ShmOptions options = By(GpuCopyPolicy::kEngines);
+  CopySchedulerOptions options = By(GpuCopyPolicy::kEngines);
   options.gpu_turn_bytes = 5'000;
-  ShmTransport transport(options, pool_);
+  CopyScheduler transport(options, pool_, pool_);
   const auto endless = transport.Start(Plan(kGpu, 60'000), 0, 1);
   const auto other = transport.Start(Plan(kGpu, 20'000), 0, 2);
   Run(&transport, *other);
@@ -163,10 +190,10 @@ TEST_F(GpuFeedTest, ATurnBetweenGpusEnds) {
 }
 
 TEST_F(GpuFeedTest, SmallerTransfersBetweenGpusDoNotWaitForTheTurnOfALargeOne) {
-  ShmOptions options = By(GpuCopyPolicy::kEngines);
+  CopySchedulerOptions options = By(GpuCopyPolicy::kEngines);
   options.small_bytes_max = 500;
   for (const uint32_t blocks : {500U, 4'000U}) {
-    ShmTransport transport(options, pool_);
+    CopyScheduler transport(options, pool_, pool_);
     const auto large = transport.Start(Plan(kGpu, 60'000), 0, 1);
     std::vector<uint64_t> attention;
     transport.Poll(&attention);
@@ -180,9 +207,9 @@ TEST_F(GpuFeedTest, SmallerTransfersBetweenGpusDoNotWaitForTheTurnOfALargeOne) {
 }
 
 TEST_F(GpuFeedTest, TransfersBetweenGpusOfAboutOneSizeWaitForEachOther) {
-  ShmOptions options = By(GpuCopyPolicy::kEngines);
+  CopySchedulerOptions options = By(GpuCopyPolicy::kEngines);
   options.small_bytes_max = 6'000;
-  ShmTransport transport(options, pool_);
+  CopyScheduler transport(options, pool_, pool_);
   const auto first = transport.Start(Plan(kGpu, 48'000), 0, 1);
   const auto second = transport.Start(Plan(kGpu, 6'001), 0, 2);
   Run(&transport, *second);
@@ -201,7 +228,7 @@ TEST_F(GpuFeedTest, TransfersOfHostMemoryTakeTurnsJobByJob) {
 
 // Both ways; the kernels of the other one have their worker full.
 TEST_F(GpuFeedTest, WhatIsCopiedWithTheHostIsCopiedByEnginesWhateverIsAskedFor) {
-  ShmTransport transport(By(GpuCopyPolicy::kKernel), pool_);
+  CopyScheduler transport(By(GpuCopyPolicy::kKernel), pool_, pool_);
   std::vector<uint64_t> attention;
   const auto large = transport.Start(Plan(kGpu, 60'000), 0, 1);
   transport.Poll(&attention);
@@ -260,11 +287,11 @@ TEST_F(GpuFeedTest, WithoutAnyGpuWorkerLeftWhatWaitsForOneFailsAndTheRestGoesOn)
 TEST_F(GpuFeedTest, WhoCopiesBetweenAGpuAndTheHostIsRoused) {
   HandPool pool(4);
   pool.homes = {0, 1, 0, 1};
-  ShmTransport transport({}, pool);
+  CopyScheduler transport({}, pool, pool);
   const auto operation = transport.Start(Plan(kGpu, kHost, 2'000), 0, 1);
   std::vector<uint64_t> attention;
   transport.Poll(&attention);
-  transport.RouseFor(256);
+  transport.hints().Expect(256);
   EXPECT_EQ(pool.roused, (std::set<int>{0, 1, 2, 3}));
   End(&transport, &pool, operation.get());
 }
@@ -273,10 +300,10 @@ TEST_F(GpuFeedTest, WhoCopiesBetweenAGpuAndTheHostIsRoused) {
 TEST_F(GpuFeedTest, OnlyWhoseKernelsCopyAreRousedUntilEnginesDo) {
   HandPool pool(5);
   pool.homes = {0, 1, 0, 1, -1};
-  ShmTransport transport({}, pool);
-  transport.RouseFor(255);
+  CopyScheduler transport({}, pool, pool);
+  transport.hints().Expect(255);
   EXPECT_EQ(pool.roused, std::set<int>());
-  transport.RouseFor(256);
+  transport.hints().Expect(256);
   EXPECT_EQ(pool.roused, (std::set<int>{0, 1}));
   const auto operation = transport.Start(Plan(Map(kGpu, 0), Map(kGpu, 1), 20'000), 0, 1);
   std::vector<uint64_t> attention;
@@ -285,7 +312,7 @@ TEST_F(GpuFeedTest, OnlyWhoseKernelsCopyAreRousedUntilEnginesDo) {
     for (const int worker : {0, 1}) pool.Finish(worker, true, milliseconds(20));
   }
   ASSERT_FALSE(pool.jobs[2].empty()) << "copy engines have taken over";
-  transport.RouseFor(256);
+  transport.hints().Expect(256);
   EXPECT_EQ(pool.roused, (std::set<int>{0, 1, 2, 3}));
   End(&transport, &pool, operation.get());
 }
@@ -294,15 +321,15 @@ TEST_F(GpuFeedTest, OnlyWhoseKernelsCopyAreRousedUntilEnginesDo) {
 TEST_F(GpuFeedTest, WhoCopiedLastIsRousedWhenTheNextRequestComes) {
   static TimePoint now;
   now = Clock::now();
-  ShmOptions options;
+  CopySchedulerOptions options;
   options.now = [] { return now; };
   HandPool pool(3);
   pool.homes = {-1, -1, 0};
-  ShmTransport transport(options, pool);
+  CopyScheduler transport(options, pool, pool);
   const auto roused_after = [&](nanoseconds time) {
     now += time;
     pool.roused.clear();
-    transport.Foresee();
+    transport.hints().Foresee();
     return pool.roused;
   };
   EXPECT_EQ(roused_after(milliseconds(0)), std::set<int>()) << "nobody has copied";

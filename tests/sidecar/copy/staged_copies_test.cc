@@ -17,7 +17,6 @@ constexpr uint64_t kBytes = 64 * 1024;
 // To the copies memory is memory: the host's stands for a GPU's.
 class StagedCopiesTest : public ::testing::Test {
  protected:
-  StagedCopiesTest() { copies_.RunOn(&shm_); }
   ~StagedCopiesTest() override { CloseDriven(); }
 
   std::shared_ptr<const memory::MappedAllocation> Map(const TestArena& arena) {
@@ -41,7 +40,7 @@ class StagedCopiesTest : public ::testing::Test {
   }
   void DriveOnce() {
     std::vector<uint64_t> attention;
-    const bool any = shm_.Poll(&attention);
+    const bool any = scheduler_.Poll(&attention).progressed;
     EXPECT_TRUE(attention.empty());  // transfers know nothing of these
     if (!copies_.Poll() && !any) std::this_thread::sleep_for(milliseconds(1));
   }
@@ -56,12 +55,12 @@ class StagedCopiesTest : public ::testing::Test {
   }
 
   worker::FakeCopyPool pool_{2};
-  ShmTransport shm_{{}, pool_};
+  CopyScheduler scheduler_{{}, pool_, pool_};
   TestArena arena_{kBytes, 1};
   TestArena stage_arena_{kBytes, 2};
   std::shared_ptr<const memory::MappedAllocation> memory_ = Map(arena_);
   std::atomic<int> calls_at_ = 0;
-  StagedCopies copies_{Map(stage_arena_), [] {},
+  StagedCopies copies_{scheduler_, Map(stage_arena_), [] {},
                        [this](TimePoint, const std::function<void()>&) { ++calls_at_; }};
   std::vector<Status> outcomes_;
 };
@@ -143,7 +142,7 @@ TEST_F(StagedCopiesTest, WhatALostWorkerLeavesIsNotBegunAgainAfterItsEnd) {
   pool_.LoseWorker(pool_.posted().front().worker);
   pool_.Release();
   std::vector<uint64_t> attention;
-  for (int i = 0; i < 5; ++i) shm_.Poll(&attention);
+  for (int i = 0; i < 5; ++i) scheduler_.Poll(&attention);
   Drive(1);
   EXPECT_EQ(pool_.posted().size(), posted);
   ASSERT_EQ(outcomes_.size(), 1u);
@@ -177,7 +176,7 @@ TEST_F(StagedCopiesTest, GoesOnBesideTransfersOfAHigherPriorityThatNeverEnd) {
   segment.length = kBytes;
   for (int i = 0; i < kSegments; ++i) load->segments.push_back(segment);
   load->bytes = kBytes * kSegments;
-  auto running = shm_.Start(load, 5, 1);
+  auto running = scheduler_.Start(load, 5, 1);
   copies_.Start(Copy(true, 0, 0, kBytes));
   const TimePoint begun = Clock::now();
   while (outcomes_.empty() && !running->finished()) DriveOnce();
@@ -187,7 +186,7 @@ TEST_F(StagedCopiesTest, GoesOnBesideTransfersOfAHigherPriorityThatNeverEnd) {
   EXPECT_GE(Clock::now() - begun, milliseconds(50)) << "it has its priority";
   running->Stop();
   std::vector<uint64_t> attention;
-  while (!running->finished()) shm_.Poll(&attention);
+  while (!running->finished()) scheduler_.Poll(&attention);
 }
 
 TEST_F(StagedCopiesTest, AWorkerThatIsLostIsReplacedOnce) {

@@ -28,11 +28,11 @@ struct Whole {
     sidecar.SetFdsMax(peer_fds_max);
     sidecar.server_options().quiesce_max = kQuiesceMax;
     std::vector<std::unique_ptr<transport::Transport>> transports;
-    transports.push_back(std::make_unique<transport::ShmTransport>(transport::ShmOptions{}, pool));
+    transports.push_back(std::make_unique<transport::ShmTransport>(copies));
     engine::EngineOptions options;
     options.chunk_bytes_max = 4096;
-    engine = std::make_unique<engine::TransferEngine>(options, pool, std::move(transports),
-                                                      sidecar.registry(), events, metrics);
+    engine = std::make_unique<engine::TransferEngine>(
+        options, pool, copies.hints(), std::move(transports), sidecar.registry(), events, metrics);
     engine->SetPeerGateway(&sidecar.directory());
     sidecar.StopTransfersWith([this](const auto& revoked, Error why) {
       engine->StopTransfersUsing(revoked, std::move(why));
@@ -53,6 +53,7 @@ struct Whole {
   }
 
   worker::FakeCopyPool pool{2, 1};
+  transport::CopyScheduler copies{{}, pool, pool};
   TestArena arena;
   engine::EventLog events{1024};
   metrics::Metrics metrics{"test"};

@@ -99,8 +99,8 @@ class RdmaNotificationTest : public EngineFixture {
                                     peer_, world_.Describe(arrived_), transport::DeviceSet::All())};
     std::vector<std::unique_ptr<transport::Transport>> transports;
     transports.push_back(std::move(rdma));
-    engine_ = std::make_unique<TransferEngine>(engine_options_, pool_, std::move(transports),
-                                               registry_, events_, metrics_);
+    engine_ = std::make_unique<TransferEngine>(engine_options_, pool_, copies_.hints(),
+                                               std::move(transports), registry_, events_, metrics_);
     engine_->SetPeerGateway(&gateway_);
     notifications_.SetMessenger(&messenger_);
     engine_->SetMessaging(notifications_, desk_);

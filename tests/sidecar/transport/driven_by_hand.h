@@ -35,7 +35,8 @@ inline bool PollUntilFinished(Transport& transport, const Operation& operation,
   const TimePoint limit = Clock::now() + time;
   std::vector<uint64_t> attention;
   while (!operation.finished() && Clock::now() < limit) {
-    if (!transport.Poll(&attention) && !transport.DevicesWork()) waker.Wait();
+    const PollOutcome polled = transport.Poll(&attention);
+    if (!polled.progressed && !polled.devices_work) waker.Wait();
   }
   return operation.finished();
 }

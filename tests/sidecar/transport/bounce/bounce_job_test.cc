@@ -37,7 +37,7 @@ class BounceJobTest : public ::testing::Test {
   bool PollUntil(const Condition& condition, milliseconds time = milliseconds(10'000)) {
     const TimePoint limit = Clock::now() + time;
     while (!condition() && Clock::now() < limit) {
-      if (!world_.Poll(&attention_)) world_.world().waker_.Wait(milliseconds(2));
+      if (!world_.Poll(&attention_).progressed) world_.world().waker_.Wait(milliseconds(2));
     }
     return condition();
   }
@@ -252,7 +252,7 @@ TEST(BounceRanges, WhatDevicesHaveOfAnAllocationIsNotStagedAndTheRestIs) {
     std::vector<uint64_t> attention;
     const TimePoint limit = Clock::now() + milliseconds(10'000);
     while (!operation->finished() && Clock::now() < limit) {
-      if (!world.Poll(&attention)) world.world().waker_.Wait(milliseconds(2));
+      if (!world.Poll(&attention).progressed) world.world().waker_.Wait(milliseconds(2));
     }
     ASSERT_TRUE(operation->finished());
     ASSERT_FALSE(operation->error()) << operation->error()->message;

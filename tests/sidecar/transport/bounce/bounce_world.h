@@ -168,9 +168,10 @@ class BounceWorld {
   }
 
   // Polled as the engine does: rdma before what goes over it.
-  bool Poll(std::vector<uint64_t>* attention) {
-    const bool carried = world().transport_.Poll(attention);
-    return bounce_->Poll(attention) || carried;
+  PollOutcome Poll(std::vector<uint64_t>* attention) {
+    PollOutcome outcome = world().transport_.Poll(attention);
+    outcome.Add(bounce_->Poll(attention));
+    return outcome;
   }
 
   gantry::testing::FakeFabric& fabric() { return place_.fabric(); }

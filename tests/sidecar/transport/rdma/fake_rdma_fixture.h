@@ -81,7 +81,7 @@ class FakeRdmaFixture : public ::testing::Test {
     const TimePoint limit = Clock::now() + time;
     std::vector<uint64_t> attention;
     while (!condition() && Clock::now() < limit) {
-      if (!world_->transport_.Poll(&attention)) world_->waker_.Wait(milliseconds(2));
+      if (!world_->transport_.Poll(&attention).progressed) world_->waker_.Wait(milliseconds(2));
     }
     return condition();
   }

@@ -1,4 +1,4 @@
-// One transfer of the shm transport: segments posted, done, or to be reposted after a worker died.
+// One transfer by copy workers: segments posted, done, or to be reposted after a worker died.
 // Used by the driver.
 #pragma once
 
@@ -6,15 +6,15 @@
 #include <deque>
 #include <vector>
 
-#include "sidecar/copy/shm_transport.h"
+#include "sidecar/copy/copy_scheduler.h"
 
 namespace gantry::transport {
 
-class ShmOperation final : public Operation {
+class CopyOperation final : public Operation {
  public:
-  ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePlan> plan, int priority,
-               uint64_t token, std::vector<uint64_t>* attention, TimePoint last_post);
-  ~ShmOperation() override;
+  CopyOperation(CopyScheduler& scheduler, std::shared_ptr<const MovePlan> plan, int priority,
+                uint64_t token, std::vector<uint64_t>* attention, TimePoint last_post);
+  ~CopyOperation() override;
 
   void Stop() override;
   void Abort() override;
@@ -60,7 +60,7 @@ class ShmOperation final : public Operation {
   void Fail(Error error);
   void FinishIfQuiet();
 
-  ShmTransport& transport_;
+  CopyScheduler& scheduler_;
   const std::shared_ptr<const MovePlan> plan_;
   int priority_;
   const uint64_t token_;

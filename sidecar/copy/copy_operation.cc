@@ -1,4 +1,4 @@
-#include "sidecar/copy/shm_operation.h"
+#include "sidecar/copy/copy_operation.h"
 
 #include <algorithm>
 #include <climits>
@@ -15,20 +15,20 @@ bool Has(const MovePlan& plan, wire::MemoryKind kind) {
                      [&](const auto& remote) { return remote.mapped->kind() == kind; });
 }
 
-void AddGpu(const memory::MappedAllocation& allocation, const worker::CopyPool& pool,
+void AddGpu(const memory::MappedAllocation& allocation, const worker::CopyWorkers& workers,
             std::vector<int>* gpus) {
   if (allocation.kind() != wire::MemoryKind::kGpu) return;
-  const int gpu = pool.GpuPlace(allocation.gpu().device_uuid);
+  const int gpu = workers.GpuPlace(allocation.gpu().device_uuid);
   if (gpu >= 0 && std::find(gpus->begin(), gpus->end(), gpu) == gpus->end()) gpus->push_back(gpu);
 }
 
-std::vector<int> GpusOf(const MovePlan& plan, const worker::CopyPool& pool) {
+std::vector<int> GpusOf(const MovePlan& plan, const worker::CopyWorkers& workers) {
   std::vector<int> gpus;
   const auto add_local = [&] {
-    for (const auto& local : plan.local) AddGpu(*local, pool, &gpus);
+    for (const auto& local : plan.local) AddGpu(*local, workers, &gpus);
   };
   const auto add_remote = [&] {
-    for (const auto& remote : plan.remote) AddGpu(*remote.mapped, pool, &gpus);
+    for (const auto& remote : plan.remote) AddGpu(*remote.mapped, workers, &gpus);
   };
   if (plan.operation == wire::Operation::kWrite) add_remote();
   add_local();
@@ -38,10 +38,10 @@ std::vector<int> GpusOf(const MovePlan& plan, const worker::CopyPool& pool) {
 
 }  // namespace
 
-ShmOperation::ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePlan> plan,
-                           int priority, uint64_t token, std::vector<uint64_t>* attention,
-                           TimePoint last_post)
-    : transport_(transport),
+CopyOperation::CopyOperation(CopyScheduler& scheduler, std::shared_ptr<const MovePlan> plan,
+                             int priority, uint64_t token, std::vector<uint64_t>* attention,
+                             TimePoint last_post)
+    : scheduler_(scheduler),
       plan_(std::move(plan)),
       priority_(priority),
       token_(token),
@@ -49,42 +49,42 @@ ShmOperation::ShmOperation(ShmTransport& transport, std::shared_ptr<const MovePl
       last_post_(last_post),
       with_host_(Has(*plan_, wire::MemoryKind::kHost)),
       on_gpus_(Has(*plan_, wire::MemoryKind::kGpu)),
-      gpus_(GpusOf(*plan_, transport.pool_)),
+      gpus_(GpusOf(*plan_, scheduler.workers_)),
       segment_count_(static_cast<uint32_t>(plan_->segments.size())),
       segment_done_(plan_->segments.size()) {
   progress_.chunks_total = plan_->segments.size();
 }
 
-ShmOperation::~ShmOperation() { transport_.Leave(this); }
+CopyOperation::~CopyOperation() { scheduler_.Leave(this); }
 
-void ShmOperation::Stop() {
+void CopyOperation::Stop() {
   if (stopped_) return;
   stopped_ = true;
   FinishIfQuiet();
 }
 
-void ShmOperation::Abort() {
+void CopyOperation::Abort() {
   Stop();
-  std::vector<bool> replaced(transport_.load_.size());
-  for (const ShmTransport::Job& job : transport_.jobs_) {
+  std::vector<bool> replaced(scheduler_.load_.size());
+  for (const CopyScheduler::Job& job : scheduler_.jobs_) {
     if (job.operation != this || replaced[static_cast<size_t>(job.worker)]) continue;
     replaced[static_cast<size_t>(job.worker)] = true;
-    transport_.pool_.Replace(job.worker);
+    scheduler_.workers_.Replace(job.worker);
   }
 }
 
-void ShmOperation::Hasten() {
-  transport_.Leave(this);
+void CopyOperation::Hasten() {
+  scheduler_.Leave(this);
   priority_ = INT_MAX;
-  if (HasWork()) transport_.waiting_[priority_].For(transport_.KindOf(*this)).push_back(this);
+  if (HasWork()) scheduler_.waiting_[priority_].For(scheduler_.KindOf(*this)).push_back(this);
 }
 
-bool ShmOperation::HasWork() const {
+bool CopyOperation::HasWork() const {
   if (stopped_ || (again_.empty() && next_segment_ == segment_count_)) return false;
   return last_post_ == TimePoint::max() || Clock::now() < last_post_;
 }
 
-PlanPart ShmOperation::NextPart(size_t segments_max, uint64_t bytes_max, JobBuilder* job) const {
+PlanPart CopyOperation::NextPart(size_t segments_max, uint64_t bytes_max, JobBuilder* job) const {
   const bool retried = !again_.empty();
   PlanPart part = {next_segment_, next_segment_, 0, retried};
   if (retried) part = {again_.front().begin, again_.front().begin, 0, true};
@@ -115,7 +115,7 @@ PlanPart ShmOperation::NextPart(size_t segments_max, uint64_t bytes_max, JobBuil
   return part;
 }
 
-void ShmOperation::Posted(const PlanPart& part, int worker) {
+void CopyOperation::Posted(const PlanPart& part, int worker) {
   if (part.retried) {
     again_.front().begin = part.end;
     if (part.end == again_.front().end) again_.pop_front();
@@ -131,14 +131,14 @@ void ShmOperation::Posted(const PlanPart& part, int worker) {
   if (!progress_.first_posted) progress_.first_posted = Clock::now();
 }
 
-bool ShmOperation::KeepsTurn(uint64_t turn_bytes) {
+bool CopyOperation::KeepsTurn(uint64_t turn_bytes) {
   if (between_gpus() && posted_bytes_ - turn_began_at_ < turn_bytes) return true;
   turn_began_at_ = posted_bytes_;
   return false;
 }
 
-void ShmOperation::Done(const PlanPart& part, int worker, const worker::Completion& completion,
-                        GpuCopyReason why) {
+void CopyOperation::Done(const PlanPart& part, int worker, const worker::Completion& completion,
+                         GpuCopyReason why) {
   --inflight_;
   if (on_gpus_ && completion.ok) {
     ++(completion.means == worker::GpuMeans::kKernel ? progress_.gpu_jobs_by_kernel
@@ -170,25 +170,25 @@ void ShmOperation::Done(const PlanPart& part, int worker, const worker::Completi
   FinishIfQuiet();
 }
 
-void ShmOperation::Fail(Error error) {
+void CopyOperation::Fail(Error error) {
   if (!error_ && inflight_ > 0) attention_->push_back(token_);
   if (!error_) error_ = std::move(error);
   stopped_ = true;
 }
 
-void ShmOperation::Refuse(Error error) {
+void CopyOperation::Refuse(Error error) {
   if (!HasWork()) return;
   Fail(std::move(error));
   FinishIfQuiet();
 }
 
-void ShmOperation::FinishIfQuiet() {
+void CopyOperation::FinishIfQuiet() {
   if (finished_ || inflight_ > 0 || HasWork()) return;
   finished_ = true;
   attention_->push_back(token_);
 }
 
-std::vector<uint32_t> ShmOperation::UnfinishedItems() const {
+std::vector<uint32_t> CopyOperation::UnfinishedItems() const {
   std::vector<uint32_t> items;
   for (size_t i = 0; i < segment_done_.size(); ++i) {
     if (segment_done_[i]) continue;
