@@ -70,6 +70,18 @@ TO_BE_SPLIT = {
     "sidecar/transport/bounce/remote_stage.h:RemoteStage": (18, 14),
     "deviceplugin/plugin_metrics.cc:Families": (17, 12),
 }
+CALLS_MAX = 6
+# Interfaces with more calls: their number, and why. It may not grow. An entry shrinks with its interface, and goes when that has few.
+MORE_CALLS = {
+    "sidecar/peer/client/peer_client.h:PeerClient": (20, "one call for each RPC of the peer API"),
+    "deviceplugin/plugin_metrics.h:PluginMetrics": (11, "one call for each event that is counted"),
+    "lib/gpu/shared/gpu_driver.h:GpuContext": (14, "what the drivers of two vendors do within a context"),
+    "lib/gpu/shared/cluster_gpus.h:ClusterGpus": (10, "what differs between two vendors' nodes"),
+    "lib/gpu/shared/gpu_pointers.h:GpuPointers": (8, "what the drivers of two vendors tell a workload"),
+    "sidecar/transport/rdma/verbs/verbs.h:VerbsDevice": (10, "one call for each kind of object that libibverbs makes"),
+    "sidecar/transport/tcp/channel/socket_channel.h:SocketChannel": (8, "a socket, in plain text or with TLS"),
+    "lib/gpu/shared/gpu_driver.h:GpuStream": (7, "what the drivers of two vendors do in a stream"),
+}
 # Tables of another library's functions, by their names there.
 TABLES_OF_FUNCTIONS = re.compile(r"^lib/gpu/.*_abi\.h$")
 
@@ -112,4 +124,21 @@ def classes_are_small(tree):
                 yield f"{path}:{number}: {name} is {size} by now: TO_BE_SPLIT says {most}"
 
 
-RULES = [members_beside_a_mutex_are_guarded, classes_are_small]
+def calls_of(body):
+    """Returns how many virtual calls an interface declares, with defaults or without; 0: it is no interface."""
+    is_interface = re.search(r"\)[^;{}]*= 0;", ANNOTATION.sub("", body))
+    return len(re.findall(r"\bvirtual\b(?! ~)", body)) if is_interface else 0
+
+
+def interfaces_are_small(tree):
+    for path, text in tree.cpp(CODE_FOLDERS):
+        for name, number, body in class_bodies(text) if "virtual" in text else ():
+            calls = calls_of(body)
+            most, _ = MORE_CALLS.get(f"{path}:{name}", (CALLS_MAX, ""))
+            if calls > most:
+                yield f"{path}:{number}: {name} has {calls} virtual calls; at most {most}"
+            elif calls < most and most != CALLS_MAX:
+                yield f"{path}:{number}: {name} has {calls} virtual calls by now: MORE_CALLS says {most}"
+
+
+RULES = [members_beside_a_mutex_are_guarded, classes_are_small, interfaces_are_small]
