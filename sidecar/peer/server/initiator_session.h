@@ -26,7 +26,7 @@ class InitiatorSession {
  public:
   struct Facts {
     wire::PeerIdentity initiator;
-    std::string shown;  // see ShownIdentity
+    std::string verified_identity;  // see ShownIdentity
     bool over_tcp = false;
     std::string lease_ticket = {};
     TimePoint lease_ticket_expires = {};

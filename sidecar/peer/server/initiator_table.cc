@@ -25,17 +25,17 @@ milliseconds Remaining(TimePoint deadline, TimePoint now) {
 bool IsOf(const InitiatorSession& session, uint64_t initiator_generation,
           const std::string& shown) {
   const InitiatorSession::Facts& facts = session.facts();
-  return facts.initiator.generation == initiator_generation && facts.shown == shown;
+  return facts.initiator.generation == initiator_generation && facts.verified_identity == shown;
 }
 
-void ReportLate(const InitiatorTable::ToldOfLate& told, const InitiatorSession& session,
+void ReportLate(const InitiatorTable::ToldOfLate& on_late, const InitiatorSession& session,
                 const std::vector<RevokedBuffer>& buffers, registry::PeerOutcome outcome) {
   const wire::PeerIdentity& initiator = session.facts().initiator;
   for (const RevokedBuffer& buffer : buffers) {
     log::Warning(
         "a peer did not let go of a buffer in time",
         {{"peer", initiator.name}, {"buffer", buffer.buffer_id}, {"outcome", NameOf(outcome)}});
-    if (told != nullptr) told(initiator, buffer, outcome);
+    if (on_late != nullptr) on_late(initiator, buffer, outcome);
   }
 }
 
@@ -120,7 +120,7 @@ Result<wire::PeerIdentity> InitiatorTable::InitiatorOf(const std::string& sessio
 Result<uint64_t> InitiatorTable::Mark(const std::string& session, const std::string& buffer_id) {
   const MutexLock lock(mutex_);
   ASSIGN_OR_RETURN(InitiatorSession * found, Find(session));
-  found->buffers().Mark(buffer_id, ++last_number_);
+  found->buffers().BeginDescribe(buffer_id, ++last_number_);
   return last_number_;
 }
 
@@ -128,7 +128,7 @@ void InitiatorTable::Keep(const std::string& session, const std::string& buffer_
                           wire::Access access) {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
-  if (found != sessions_.end()) found->second.buffers().Keep(buffer_id, mark, access);
+  if (found != sessions_.end()) found->second.buffers().CommitDescribe(buffer_id, mark, access);
 }
 
 void InitiatorTable::Unmark(const std::string& session, const std::string& buffer_id,
@@ -136,7 +136,7 @@ void InitiatorTable::Unmark(const std::string& session, const std::string& buffe
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
-  found->second.buffers().Unmark(buffer_id, mark);
+  found->second.buffers().AbortDescribe(buffer_id, mark);
   changed_.NotifyAll();
 }
 
@@ -156,7 +156,7 @@ Status InitiatorTable::CheckMayConnect(const std::string& session) const {
 bool InitiatorTable::IsMarked(const std::string& session, const std::string& buffer_id) const {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
-  return found != sessions_.end() && found->second.buffers().IsKept(buffer_id);
+  return found != sessions_.end() && found->second.buffers().IsDescribed(buffer_id);
 }
 
 Result<wire::Access> InitiatorTable::AccessOf(std::string_view session,
@@ -176,7 +176,7 @@ InitiatorTable::Releases InitiatorTable::Revoke(const std::vector<Revoked>& buff
   {
     const MutexLock lock(mutex_);
     const TimePoint now = Clock::now();
-    round.TellAll(&sessions_, buffers, now, Remaining(deadline, now), &last_number_);
+    round.SendRevocations(&sessions_, buffers, now, Remaining(deadline, now), &last_number_);
   }
   while (true) {
     const std::set<size_t> late = AwaitReleased(&round, deadline);

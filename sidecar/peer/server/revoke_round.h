@@ -26,8 +26,8 @@ class RevokeRound {
   explicit RevokeRound(milliseconds process_exit_grace) : process_exit_grace_(process_exit_grace) {}
 
   // Tells every session that knows one of the buffers. `last_number`: see InitiatorSession::Revoke.
-  void TellAll(Sessions* sessions, const std::vector<RevokedBuffer>& buffers, TimePoint now,
-               milliseconds time, uint64_t* last_number);
+  void SendRevocations(Sessions* sessions, const std::vector<RevokedBuffer>& buffers, TimePoint now,
+                       milliseconds time, uint64_t* last_number);
   // Updates the outcomes. Returns true when no initiator holds a buffer any more.
   bool Update(const Sessions& sessions, TimePoint now);
   // Returns the indices of buffers that have to be refused now to those who hold them.
@@ -38,7 +38,7 @@ class RevokeRound {
 
  private:
   // A revoked buffer and a session that was told of it.
-  struct Told {
+  struct Notified {
     std::string session;
     std::string buffer_id;
     size_t index = 0;         // of the buffer
@@ -48,10 +48,11 @@ class RevokeRound {
     registry::PeerRelease release;
   };
 
-  registry::PeerOutcome OutcomeOf(const Sessions& sessions, const Told& told, TimePoint now) const;
+  registry::PeerOutcome OutcomeOf(const Sessions& sessions, const Notified& entry,
+                                  TimePoint now) const;
 
   const milliseconds process_exit_grace_;
-  std::vector<Told> told_;
+  std::vector<Notified> notified_;
 };
 
 }  // namespace gantry::peer
