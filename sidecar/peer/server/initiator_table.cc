@@ -29,14 +29,14 @@ bool IsOf(const InitiatorSession& session, uint64_t initiator_generation,
          facts.verified_identity == verified_identity;
 }
 
-void ReportLate(const InitiatorTable::OnLateInitiator& told, const InitiatorSession& session,
+void ReportLate(const InitiatorTable::OnLateInitiator& on_late, const InitiatorSession& session,
                 const std::vector<RevokedBuffer>& buffers, registry::PeerOutcome outcome) {
   const wire::PeerIdentity& initiator = session.facts().initiator;
   for (const RevokedBuffer& buffer : buffers) {
     log::Warning(
         "a peer did not let go of a buffer in time",
         {{"peer", initiator.name}, {"buffer", buffer.buffer_id}, {"outcome", NameOf(outcome)}});
-    if (notified != nullptr) told(initiator, buffer, outcome);
+    if (on_late != nullptr) on_late(initiator, buffer, outcome);
   }
 }
 
@@ -159,7 +159,7 @@ Status InitiatorTable::CheckMayConnect(const std::string& session) const {
 bool InitiatorTable::IsDescribed(const std::string& session, const std::string& buffer_id) const {
   const MutexLock lock(mutex_);
   const auto found = sessions_.find(session);
-  return found != sessions_.end() && found->second.buffers().IsKept(buffer_id);
+  return found != sessions_.end() && found->second.buffers().IsDescribed(buffer_id);
 }
 
 Result<wire::Access> InitiatorTable::AccessOf(std::string_view session,

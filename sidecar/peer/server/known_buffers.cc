@@ -5,11 +5,12 @@
 
 namespace gantry::peer {
 
-void KnownBuffers::Mark(const std::string& buffer_id, uint64_t mark) {
+void KnownBuffers::BeginDescribe(const std::string& buffer_id, uint64_t mark) {
   marks_[buffer_id].asked.insert(mark);
 }
 
-void KnownBuffers::Keep(const std::string& buffer_id, uint64_t mark, wire::Access access) {
+void KnownBuffers::CommitDescribe(const std::string& buffer_id, uint64_t mark,
+                                  wire::Access access) {
   Marks& marks = marks_[buffer_id];
   marks.asked.erase(mark);
   marks.kept = std::max(marks.kept, mark);
@@ -21,7 +22,7 @@ void KnownBuffers::AbortDescribe(const std::string& buffer_id, uint64_t mark) {
   EraseIfUnknown(buffer_id);
 }
 
-bool KnownBuffers::IsKept(std::string_view buffer_id) const {
+bool KnownBuffers::IsDescribed(std::string_view buffer_id) const {
   const auto marks = marks_.find(buffer_id);
   return marks != marks_.end() && marks->second.kept != 0;
 }

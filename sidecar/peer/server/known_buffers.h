@@ -44,14 +44,14 @@ class KnownBuffers {
   };
 
   // See InitiatorTable. Marks and revocations share one numbering.
-  void Mark(const std::string& buffer_id, uint64_t mark);
-  void Keep(const std::string& buffer_id, uint64_t mark, wire::Access access);
+  void BeginDescribe(const std::string& buffer_id, uint64_t mark);
+  void CommitDescribe(const std::string& buffer_id, uint64_t mark, wire::Access access);
   void AbortDescribe(const std::string& buffer_id, uint64_t mark);
 
   // The session was told of the buffer, or is about to be.
   bool Contains(std::string_view buffer_id) const { return marks_.contains(buffer_id); }
   // The session was told of the buffer.
-  bool IsKept(std::string_view buffer_id) const;
+  bool IsDescribed(std::string_view buffer_id) const;
   // The access that the session was last told. None while the buffer is refused.
   wire::Access AccessOf(std::string_view buffer_id) const;
 

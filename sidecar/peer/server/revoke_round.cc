@@ -15,7 +15,7 @@ void RevokeRound::SendRevocations(Sessions* sessions, const std::vector<RevokedB
       const uint64_t revocation = session.Revoke(buffers[i], now, time, last_number);
       const KnownBuffers::Pending* const pending = session.buffers().Find(revocation);
       const InitiatorSession::Facts& facts = session.facts();
-      told_.push_back(
+      notified_.push_back(
           {token,
            buffers[i].buffer_id,
            i,
@@ -28,16 +28,16 @@ void RevokeRound::SendRevocations(Sessions* sessions, const std::vector<RevokedB
   }
 }
 
-PeerOutcome RevokeRound::OutcomeOf(const Sessions& sessions, const Told& told,
+PeerOutcome RevokeRound::OutcomeOf(const Sessions& sessions, const Notified& entry,
                                    TimePoint now) const {
-  const PeerOutcome ended = *told.cut_off ? PeerOutcome::kCutOff : PeerOutcome::kGone;
-  const auto found = sessions.find(told.session);
+  const PeerOutcome ended = *entry.cut_off ? PeerOutcome::kCutOff : PeerOutcome::kGone;
+  const auto found = sessions.find(entry.session);
   if (found == sessions.end()) return ended;
   const InitiatorSession& session = found->second;
-  if (told.refused != nullptr && *told.refused) return PeerOutcome::kRefused;
+  if (entry.refused != nullptr && *entry.refused) return PeerOutcome::kRefused;
   const KnownBuffers& known = session.buffers();
-  if (!known.Contains(told.buffer_id) ||
-      (told.revocation != 0 && known.Find(told.revocation) == nullptr)) {
+  if (!known.Contains(entry.buffer_id) ||
+      (entry.revocation != 0 && known.Find(entry.revocation) == nullptr)) {
     return PeerOutcome::kDrained;
   }
   return session.IsUnmapped(now, process_exit_grace_) ? ended : PeerOutcome::kHolding;
@@ -45,9 +45,9 @@ PeerOutcome RevokeRound::OutcomeOf(const Sessions& sessions, const Told& told,
 
 bool RevokeRound::Update(const Sessions& sessions, TimePoint now) {
   bool released = true;
-  for (Told& told : told_) {
-    PeerOutcome& outcome = told.release.outcome;
-    if (outcome == PeerOutcome::kHolding) outcome = OutcomeOf(sessions, told, now);
+  for (Notified& entry : notified_) {
+    PeerOutcome& outcome = entry.release.outcome;
+    if (outcome == PeerOutcome::kHolding) outcome = OutcomeOf(sessions, entry, now);
     released = released && outcome != PeerOutcome::kHolding;
   }
   return released;
@@ -56,23 +56,23 @@ bool RevokeRound::Update(const Sessions& sessions, TimePoint now) {
 // A session that holds a buffer exists: Update has just seen it.
 std::set<size_t> RevokeRound::ToRefuse(const Sessions& sessions, TimePoint now) const {
   std::set<size_t> late;
-  for (const Told& told : told_) {
-    if (told.release.outcome != PeerOutcome::kHolding) continue;
-    const InitiatorSession& session = sessions.find(told.session)->second;
-    const KnownBuffers::Pending* const pending = session.buffers().Find(told.revocation);
+  for (const Notified& entry : notified_) {
+    if (entry.release.outcome != PeerOutcome::kHolding) continue;
+    const InitiatorSession& session = sessions.find(entry.session)->second;
+    const KnownBuffers::Pending* const pending = session.buffers().Find(entry.revocation);
     if (pending == nullptr || session.ending()) continue;
-    if (pending->refusable && now >= pending->refusal) late.insert(told.index);
+    if (pending->refusable && now >= pending->refusal) late.insert(entry.index);
   }
   return late;
 }
 
 TimePoint RevokeRound::NextChange(const Sessions& sessions) const {
   TimePoint next = TimePoint::max();
-  for (const Told& told : told_) {
-    if (told.release.outcome != PeerOutcome::kHolding) continue;
-    const InitiatorSession& session = sessions.find(told.session)->second;
+  for (const Notified& entry : notified_) {
+    if (entry.release.outcome != PeerOutcome::kHolding) continue;
+    const InitiatorSession& session = sessions.find(entry.session)->second;
     next = std::min(next, session.UnmappedAt(process_exit_grace_));
-    const KnownBuffers::Pending* const pending = session.buffers().Find(told.revocation);
+    const KnownBuffers::Pending* const pending = session.buffers().Find(entry.revocation);
     if (pending == nullptr || session.ending()) continue;
     next = std::min(next, pending->refusable ? pending->refusal : pending->cut_off);
   }
@@ -81,7 +81,7 @@ TimePoint RevokeRound::NextChange(const Sessions& sessions) const {
 
 RevokeRound::Releases RevokeRound::TakeReleases(size_t buffers) && {
   Releases releases(buffers);
-  for (Told& told : told_) releases[told.index].push_back(std::move(told.release));
+  for (Notified& entry : notified_) releases[entry.index].push_back(std::move(entry.release));
   return releases;
 }
 

@@ -38,7 +38,7 @@ class RevokeRound {
 
  private:
   // A revoked buffer and a session that was told of it.
-  struct Told {
+  struct Notified {
     std::string session;
     std::string buffer_id;
     size_t index = 0;         // of the buffer
@@ -48,10 +48,11 @@ class RevokeRound {
     registry::PeerRelease release;
   };
 
-  registry::PeerOutcome OutcomeOf(const Sessions& sessions, const Told& told, TimePoint now) const;
+  registry::PeerOutcome OutcomeOf(const Sessions& sessions, const Notified& entry,
+                                  TimePoint now) const;
 
   const milliseconds process_exit_grace_;
-  std::vector<Told> told_;
+  std::vector<Notified> notified_;
 };
 
 }  // namespace gantry::peer

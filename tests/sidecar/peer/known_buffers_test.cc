@@ -29,14 +29,14 @@ class KnownBuffersTest : public ::testing::Test {
 
   static InitiatorSession::Facts FactsOf(bool over_tcp, TimePoint ticket_expires) {
     return {.initiator = {"decode", 7, "node", ""},
-            .shown = "shown",
+            .verified_identity = "shown",
             .over_tcp = over_tcp,
             .lease_ticket = "ticket",
             .lease_ticket_expires = ticket_expires};
   }
   static void Describe(InitiatorSession& session, uint64_t mark) {
-    session.buffers().Mark("kv", mark);
-    session.buffers().Keep("kv", mark, kBoth);
+    session.buffers().BeginDescribe("kv", mark);
+    session.buffers().CommitDescribe("kv", mark, kBoth);
   }
   static bool MayTouch(const InitiatorSession& session) {
     return session.buffers().AccessOf("kv").remote_write;
@@ -56,19 +56,19 @@ class KnownBuffersTest : public ::testing::Test {
 
 TEST_F(KnownBuffersTest, ABufferIsForgottenWhenNoAnswerToldOfIt) {
   KnownBuffers& known = over_tcp_.buffers();
-  known.Mark("kv", 1);
-  known.Mark("kv", 2);
+  known.BeginDescribe("kv", 1);
+  known.BeginDescribe("kv", 2);
   EXPECT_TRUE(known.Contains("kv"));
-  EXPECT_FALSE(known.IsKept("kv"));
+  EXPECT_FALSE(known.IsDescribed("kv"));
   EXPECT_FALSE(MayTouch(over_tcp_)) << "the session has no answer yet";
   known.AbortDescribe("kv", 1);
   EXPECT_TRUE(known.Contains("kv")) << "another answer is on its way";
   known.AbortDescribe("kv", 2);
   EXPECT_FALSE(known.Contains("kv"));
   Describe(over_tcp_, 3);
-  known.Mark("kv", 4);
+  known.BeginDescribe("kv", 4);
   known.AbortDescribe("kv", 4);
-  EXPECT_TRUE(known.IsKept("kv"));
+  EXPECT_TRUE(known.IsDescribed("kv"));
   EXPECT_TRUE(MayTouch(over_tcp_));
 }
 
@@ -78,12 +78,12 @@ TEST_F(KnownBuffersTest, APendingRevocationCoversWhatIsNotNewer) {
   EXPECT_EQ(Revoke(over_tcp_), first);
   EXPECT_EQ(stream_.revocations.size(), 1u);
   last_number_ += 1;
-  over_tcp_.buffers().Mark("kv", last_number_);
+  over_tcp_.buffers().BeginDescribe("kv", last_number_);
   const uint64_t second = Revoke(over_tcp_);
   EXPECT_NE(second, first) << "the session is about to be told of the buffer again";
   over_tcp_.buffers().Acknowledge(first);
   EXPECT_TRUE(over_tcp_.buffers().Contains("kv")) << "the mark is newer";
-  EXPECT_FALSE(over_tcp_.buffers().IsKept("kv"));
+  EXPECT_FALSE(over_tcp_.buffers().IsDescribed("kv"));
   EXPECT_EQ(over_tcp_.buffers().Find(first), nullptr);
   EXPECT_NE(over_tcp_.buffers().Find(second), nullptr);
 }
