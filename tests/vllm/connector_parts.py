@@ -115,12 +115,12 @@ def moved_whole(tensor):
 
 
 def latent_attention():
-    """[blocks, tokens, numbers], as vLLM up to 0.31 has it."""
+    """[blocks, tokens, numbers], as vLLM up to 0.28 has it."""
     moved_whole(torch.zeros(BLOCKS, TOKENS, LATENT, dtype=torch.bfloat16))
 
 
 def latent_attention_with_an_axis_of_heads():
-    """As vLLM 0.32 makes it."""
+    """As vLLM 0.32 makes it: [blocks, 1, tokens, numbers]."""
     spec = MLAAttentionSpec(block_size=TOKENS, num_kv_heads=1, head_size=LATENT, dtype=torch.bfloat16)
     for layout in (KVCacheLayout.LBHNC, KVCacheLayout.LBNHC):
         layer, = layers_of(layout, spec, 1).values()

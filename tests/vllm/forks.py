@@ -67,14 +67,18 @@ class ForkServer:
         assert self._process.poll() is None, self._log_path.read_text(errors="replace")[-6000:]
         return self.path
 
-    def start(self, program, log_path, variables=None, path=()):
-        """`program`: [file or "-m", module or argument, ...]; `path`: folders of Python modules that come first."""
-        return Forked(self.ready(), {"program": [str(word) for word in program], "log": str(log_path),
-                                     "variables": variables or backends.variables(), "path": [str(each) for each in path]})
+    def start(self, program, log_path, variables=None, path=(), leaves=True):
+        """`program`: [file or "-m", module or argument, ...]; `path`: folders of Python modules that come first.
 
-    def run(self, program, log_path, seconds, path=()):
+        `leaves`: whether it leaves threads, processes or files to the interpreter's end.
+        """
+        return Forked(self.ready(), {"program": [str(word) for word in program], "log": str(log_path),
+                                     "variables": variables or backends.variables(), "path": [str(each) for each in path],
+                                     "leaves": leaves})
+
+    def run(self, program, log_path, seconds, path=(), leaves=True):
         """Waits for the program's end, which has to be a good one."""
-        status = self.start(program, log_path, path=path).wait(seconds)
+        status = self.start(program, log_path, path=path, leaves=leaves).wait(seconds)
         assert status == 0, log_path.read_text(errors="replace")[-6000:]
 
     def stop(self):

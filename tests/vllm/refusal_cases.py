@@ -107,7 +107,7 @@ class Configurations(unittest.TestCase):
     def test_hybrid_models_are_refused_where_vllm_takes_no_failed_requests(self):
         window = SlidingWindowSpec(block_size=32, num_kv_heads=4, head_size=32, dtype=torch.float32, sliding_window=64)
         with mock.patch("gantry_vllm.settings.TAKES_FAILED_REQUESTS", False):
-            self.refused(CONFIG, cache_config(full_attention(), window), "hybrid models from vLLM 0.32 on")
+            self.refused(CONFIG, cache_config(full_attention(), window), "hybrid models from vLLM 0.30 on")
             refuse_unsupported(CONFIG, cache_config(full_attention()))
 
     def test_other_kinds_of_layers_are_refused(self):

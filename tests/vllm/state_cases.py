@@ -333,7 +333,7 @@ class OfKinds(unittest.TestCase):
             refuse_unsupported(config, cache_config(full_attention(), state()))
 
     def test_an_older_vllm_is_refused(self):
-        with mock.patch("gantry_vllm.settings.TAKES_FAILED_REQUESTS", False), self.assertRaisesRegex(ValueError, "from vLLM 0.32 on"):
+        with mock.patch("gantry_vllm.settings.TAKES_FAILED_REQUESTS", False), self.assertRaisesRegex(ValueError, "from vLLM 0.30 on"):
             refuse_unsupported(vllm_config(), cache_config(state()))
 
 

@@ -12,4 +12,4 @@ SECONDS = 180
 @pytest.mark.timeout(SECONDS + IMPORT_SECONDS)
 @pytest.mark.parametrize("module", CASES)
 def test_classes(forks, folder, module):
-    forks.run(["-m", "unittest", module], folder / f"{module}.log", SECONDS, path=[Path(__file__).parent])
+    forks.run(["-m", "unittest", module], folder / f"{module}.log", SECONDS, path=[Path(__file__).parent], leaves=False)

@@ -14,4 +14,4 @@ SECONDS = 100
                                    "layers_and_blocks", "layers_that_share_a_block", "latent_attention",
                                    "latent_attention_with_an_axis_of_heads", "caches_that_cannot_be_offered"])
 def test_part_of_the_connector(forks, folder, check):
-    forks.run([SCRIPT, check], folder / f"{check}.log", SECONDS)
+    forks.run([SCRIPT, check], folder / f"{check}.log", SECONDS, leaves=False)

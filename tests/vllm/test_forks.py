@@ -19,10 +19,14 @@ def is_there(pid):
     return True
 
 
-def test_the_exit_status_of_a_program(forks, folder):
-    assert forks.start(["-m", "json.tool", "--help"], folder / "good.log").wait(60) == 0
-    assert "usage" in (folder / "good.log").read_text()
-    assert forks.start(["-m", "json.tool", folder / "not-there"], folder / "bad.log").wait(60) not in (0, None)
+@pytest.mark.parametrize("leaves", [True, False])
+def test_the_exit_status_of_a_program(forks, folder, leaves):
+    def status(*arguments):
+        return forks.start(["-m", *arguments], folder / f"{leaves}.log", leaves=leaves).wait(60)
+    assert status("json.tool", "--help") == 0
+    assert "usage" in (folder / f"{leaves}.log").read_text()
+    assert status("json.tool", folder / "not-there") not in (0, None)
+    assert status("no_such_module") not in (0, None)
 
 
 def test_a_program_ends_where_nobody_waits_for_it(forks, folder):

@@ -71,12 +71,12 @@ class GantryConnector(Connector, SupportsHMA):
 
     @property
     def prefer_cross_layer_blocks(self) -> bool:
-        """vLLM up to 0.31 asks."""
+        """vLLM up to 0.28 asks."""
         return self._cross_layers
 
     @classmethod
     def get_required_kvcache_layout(cls, vllm_config: "VllmConfig") -> Optional[str]:
-        """vLLM from 0.32 on asks. It warns where a backend of the model has no such layout, and takes another."""
+        """vLLM from 0.29 on asks for an order of axes. It warns where a backend of the model has no such layout, and takes another."""
         transfer = vllm_config.kv_transfer_config
         return CROSS_LAYERS_LAYOUT if transfer is not None and transfer.kv_connector_extra_config.get("cross_layers") else None
 

@@ -95,7 +95,7 @@ def refuse_unsupported(vllm_config: "VllmConfig", kv_cache_config: "KVCacheConfi
                          f"{device!r}. Leave kv_buffer_device out")
     groups = groups_of(kv_cache_config)
     if (len(groups) > 1 or left_to_the_decoder(groups)) and not TAKES_FAILED_REQUESTS:
-        raise ValueError("GantryConnector supports hybrid models from vLLM 0.32 on: an older one ends when a read of theirs fails. "
+        raise ValueError("GantryConnector supports hybrid models from vLLM 0.30 on: an older one ends when a read of theirs fails. "
                          "Start it with --disable-hybrid-kv-cache-manager")
     if getattr(vllm_config.cache_config, "use_replayssm", False):
         raise ValueError("GantryConnector does not support ReplaySSM yet: a part of its state is not in the KV cache")

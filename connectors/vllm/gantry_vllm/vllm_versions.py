@@ -1,4 +1,4 @@
-"""The differences between the supported versions of vLLM: 0.26 to 0.31, and 0.32 with its newer connector interface.
+"""The differences between the supported versions of vLLM: 0.26 to 0.29, and from 0.30 on with the newer connector interface.
 
 The rest of the connector is written against the newer interface. `Connector` is the class that it derives from.
 """
@@ -6,6 +6,7 @@ The rest of the connector is written against the newer interface. `Connector` is
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1 import base
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 _NEWER = hasattr(base, "KVConnectorTransferResults")
 # Otherwise blocks alone are told, which vLLM takes of models of one group of layers, and ends on those of others.
 TAKES_FAILED_REQUESTS = _NEWER
-# The order of the cache's axes in which a block has all layers, as the newer interface is asked for it.
-CROSS_LAYERS_LAYOUT = "BLHNC" if _NEWER else None
+# The order of the cache's axes in which a block has all layers. Versions before 0.29 have no names for such orders.
+CROSS_LAYERS_LAYOUT = "BLHNC" if find_spec("vllm.v1.kv_cache_layout") else None
 
 
 class BlockTable:
