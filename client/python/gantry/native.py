@@ -218,7 +218,8 @@ lib = _load()
 
 def library_version() -> str:
     """The version of libgantry.so that is loaded."""
-    return lib.gantry_version().decode()
+    version: bytes = lib.gantry_version()
+    return version.decode()
 
 
 def error_of(native: Optional[int]) -> Optional[Error]:
@@ -236,6 +237,12 @@ def check(native: Optional[int]) -> None:
     error = error_of(native)
     if error is not None:
         raise error
+
+
+def made(handle: ctypes.c_void_p) -> int:
+    """The object that a function of the library has made."""
+    assert handle.value is not None
+    return handle.value
 
 
 def take_text(address: Optional[int]) -> str:

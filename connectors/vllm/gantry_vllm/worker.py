@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 
@@ -49,7 +49,7 @@ class Worker:
         self._ended: set[str] = set()  # holds that ended before their requests were told as finished
         self._released: set[str] = set()  # requests whose blocks are vLLM's again, and their holds have not ended
 
-    def allocation(self) -> AbstractContextManager:
+    def allocation(self) -> AbstractContextManager[Any]:
         return self._allocation
 
     def register(self, kv_caches: dict[str, torch.Tensor]) -> None:
