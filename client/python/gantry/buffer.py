@@ -91,7 +91,10 @@ class Buffer:
         peers = _releases(native.take_text(report.value)) if report.value else []
         if problem is not None:
             problem.peers = peers
-            raise problem
+            try:
+                raise problem
+            finally:
+                del problem
         self._views = None
         return peers
 

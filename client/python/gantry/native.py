@@ -223,9 +223,15 @@ def library_version() -> str:
 
 
 def error_of(native: Optional[int]) -> Optional[Error]:
-    """The exception for a gantry_error*, which is freed; None for success."""
-    if not native:
-        return None
+    """The exception for a gantry_error*, which is freed; None for success.
+
+    A function that raises it must not keep it in a variable: the exception names the function's frame, and the two would keep
+    all that the callers have until Python looks for cycles. `try: raise error` with `finally: del error` does it.
+    """
+    return _taken(native) if native else None
+
+
+def _taken(native: int) -> Error:
     read = (lib.gantry_error_code, lib.gantry_error_message, lib.gantry_error_hint, lib.gantry_error_field)
     code, message, hint, field = (part(native).decode("utf-8", "replace") for part in read)
     lib.gantry_error_destroy(native)
@@ -234,9 +240,8 @@ def error_of(native: Optional[int]) -> Optional[Error]:
 
 def check(native: Optional[int]) -> None:
     """Raises the error that a function of the library returned."""
-    error = error_of(native)
-    if error is not None:
-        raise error
+    if native:
+        raise _taken(native)
 
 
 def made(handle: ctypes.c_void_p) -> int:

@@ -111,7 +111,10 @@ class Transfer:
             left = max(0, min(native.WAIT_SLICE_MS, int((end - time.monotonic()) * 1000)))
             status, error = self._wait_slice(left)
             if error is not None:
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error
             if status.done:
                 return status
             if time.monotonic() >= end:
@@ -121,7 +124,10 @@ class Transfer:
         """Asks for its status and returns at once; a transfer that failed is no exception here."""
         status, error = self._wait_slice(0)
         if error is not None and not status.done:
-            raise error
+            try:
+                raise error
+            finally:
+                del error
         return status
 
     @property
